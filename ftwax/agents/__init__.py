@@ -1,0 +1,1 @@
+"""Actor-critic agents: one pair, named by its configs."""

@@ -1,0 +1,1 @@
+"""Torsos, recurrent cores, memory and heads as pure functions."""

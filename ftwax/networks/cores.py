@@ -1,0 +1,99 @@
+"""What a recurrent core is, and how any core is unrolled over time.
+
+A core is a Haiku module with a zero state, one step, and an unroll of many
+steps. Torsos stand before it and run on all `T * B` frames at once; only the
+core is inside the loop over time.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from ftwax import types
+
+
+class CoreOutput(NamedTuple):
+  """What a core hands on; leaves are [B, ...] or [T, B, ...].
+
+  Attributes:
+    features: float32 [..., num_features], read by the policy, value and
+      auxiliary heads.
+    auxiliary: what losses need of the core, by name.
+  """
+
+  features: types.Array
+  auxiliary: Mapping[str, types.ArrayTree]
+
+
+class RecurrentCore(Protocol):
+  """A Haiku module that carries a state from step to step."""
+
+  def initial_state(self, batch_size: int) -> types.RecurrentState:
+    """Returns the zero state, leaves [batch_size, ...]."""
+
+  def __call__(
+    self,
+    inputs: types.Array,
+    state: types.RecurrentState,
+    hyperparameters: types.Hyperparameters,
+  ) -> tuple[CoreOutput, types.RecurrentState]:
+    """Does one step on inputs [B, num_inputs]."""
+
+  def unroll(
+    self,
+    inputs: types.Array,
+    start: types.Array,
+    state: types.RecurrentState,
+    hyperparameters: types.Hyperparameters,
+  ) -> tuple[CoreOutput, types.RecurrentState]:
+    """Does `T` steps on inputs [T, B, num_inputs].
+
+    Args:
+      inputs: [T, B, num_inputs].
+      start: bool [T, B], true at the first step of an episode: there the
+        state is set to zero before the step.
+      state: leaves [B, ...], the state before the first step.
+      hyperparameters: those that the core reads.
+    """
+
+
+def reset_state(
+  start: types.Array, state: types.RecurrentState
+) -> types.RecurrentState:
+  """Sets `state` [B, ...] to zero in the rows where `start` [B] is true."""
+
+  def reset(leaf):
+    mask = start.reshape(start.shape + (1,) * (leaf.ndim - start.ndim))
+    return jnp.where(mask, jnp.zeros_like(leaf), leaf)
+
+  return jax.tree.map(reset, state)
+
+
+def unroll_step(
+  step: Callable[[Any, types.RecurrentState], tuple[Any, types.RecurrentState]],
+  inputs: Any,
+  start: types.Array,
+  state: types.RecurrentState,
+) -> tuple[Any, types.RecurrentState]:
+  """Scans `step` over time and zeroes the state where an episode starts.
+
+  Args:
+    step: `(inputs, state) -> (output, state)`, leaves [B, ...].
+    inputs: leaves [T, B, ...].
+    start: bool [T, B].
+    state: leaves [B, ...].
+
+  Returns:
+    The outputs, leaves [T, B, ...], and the state after the last step.
+  """
+
+  def scan_step(carry, step_inputs):
+    step_start, step_input = step_inputs
+    output, carry = step(step_input, reset_state(step_start, carry))
+    return carry, output
+
+  state, outputs = hk.scan(scan_step, state, (start, inputs))
+  return outputs, state

@@ -1,0 +1,298 @@
+"""Shapes and protocols that all rooms share.
+
+Axes, in this order: `N` population members (only ever through `vmap`), `T`
+time, `B` sequences or environments. What follows is a single member's: no
+function in the library mentions `N`.
+
+Time index. A `dm_env.TimeStep` at `t` holds the observation at `t` together
+with the reward and discount of the transition that led to it. The action that
+led to it is `previous_action` at `t`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import chex
+import dm_env
+import jax
+import numpy as np
+
+# An array or any nesting of tuples, lists and dicts of arrays.
+ArrayTree = chex.ArrayTree
+Array = chex.Array
+
+# Shapes, dtypes and bounds: an array spec or any nesting of such.
+SpecTree = Any
+
+# A uint32 key of shape [2]; `jax.random.split` gives keys of shape [n, 2].
+Key = chex.PRNGKey
+
+# Learned parameters of a network, as `hk.Params`.
+Params = Any
+
+# State of a recurrent core: a pytree of arrays [B, ...], zero at the start of
+# an episode.
+RecurrentState = Any
+
+# A NamedTuple of scalar arrays; see `ftwax.hyperparameters`.
+Hyperparameters = Any
+
+# Scalars by name, for the log.
+Metrics = Mapping[str, Array]
+
+# Previous action at the first step of an episode; its one-hot code is zero.
+NO_ACTION = -1
+
+# A dict observation may hold this entry, of the action's structure with an
+# axis of actions added to each part: non-zero where an action is allowed.
+ACTION_MASK = 'action_mask'
+
+
+class EnvironmentSpec(NamedTuple):
+  """What an agent must know of an environment before it meets it.
+
+  Attributes:
+    observations: specs of the observation, an array or a nesting of arrays.
+    actions: specs of the action; each leaf is a `dm_env.specs.DiscreteArray`.
+    rewards: spec of the reward.
+    discounts: spec of the discount.
+  """
+
+  observations: SpecTree
+  actions: SpecTree
+  rewards: SpecTree
+  discounts: SpecTree
+
+
+def make_environment_spec(environment: dm_env.Environment) -> EnvironmentSpec:
+  """Returns the specs of `environment`."""
+  return EnvironmentSpec(
+    observations=environment.observation_spec(),
+    actions=environment.action_spec(),
+    rewards=environment.reward_spec(),
+    discounts=environment.discount_spec(),
+  )
+
+
+class NetworkInput(NamedTuple):
+  """What a network sees at a step; leaves are [B, ...] or [T, B, ...].
+
+  Attributes:
+    observation: an array or a nesting of arrays, in the environment's dtypes.
+    previous_action: int32, one array for each part of the action; `NO_ACTION`
+      at the first step of an episode.
+    previous_reward: float32, zero at the first step of an episode.
+  """
+
+  observation: ArrayTree
+  previous_action: ArrayTree
+  previous_reward: Array
+
+
+class NetworkOutput(NamedTuple):
+  """What a network says at a step; leaves are [B, ...] or [T, B, ...].
+
+  Attributes:
+    logits: float32 [..., num_actions], one array for each part of the action,
+      in the action's structure.
+    value: float32 [...].
+    auxiliary: what auxiliary heads and losses need, by name.
+  """
+
+  logits: ArrayTree
+  value: Array
+  auxiliary: Mapping[str, ArrayTree]
+
+
+class NetworkInit(Protocol):
+  """Draws a network's parameters."""
+
+  def __call__(self, key: Key) -> Params: ...
+
+
+class NetworkApply(Protocol):
+  """Applies a network to one step of `B` sequences, leaves [B, ...]."""
+
+  def __call__(
+    self,
+    params: Params,
+    hyperparameters: Hyperparameters,
+    key: Key,
+    inputs: NetworkInput,
+    state: RecurrentState,
+  ) -> tuple[NetworkOutput, RecurrentState]: ...
+
+
+class NetworkUnroll(Protocol):
+  """Applies a network to `T` steps of `B` sequences, leaves [T, B, ...].
+
+  `start` [T, B] is true at the first step of an episode; there the state is
+  set to zero before the step. `state` [B, ...] is that before the first step.
+  """
+
+  def __call__(
+    self,
+    params: Params,
+    hyperparameters: Hyperparameters,
+    key: Key,
+    inputs: NetworkInput,
+    start: Array,
+    state: RecurrentState,
+  ) -> tuple[NetworkOutput, RecurrentState]: ...
+
+
+class InitialState(Protocol):
+  """Makes the zero state [batch_size, ...] of a recurrent core."""
+
+  def __call__(self, batch_size: int) -> RecurrentState: ...
+
+
+class RecurrentNetwork(NamedTuple):
+  """A recurrent network as pure functions.
+
+  `hyperparameters` are an argument because some are read by networks (the
+  period of a slow core, the scale of a gradient) and because a population
+  may change every one of them.
+  """
+
+  init: NetworkInit
+  apply: NetworkApply
+  unroll: NetworkUnroll
+  initial_state: InitialState
+
+
+class Trajectory(NamedTuple):
+  """`T + 1` consecutive timesteps of one environment and what was done there.
+
+  A trajectory runs across the ends of episodes: a timestep that is `LAST` is
+  followed by one that is `FIRST`, and no action leads from one to the other.
+  The last timestep of a trajectory is the first of the next one.
+
+  Attributes:
+    timestep: leaves [T + 1, ...]; at `FIRST` reward is 0 and discount 1.
+    previous_action: int32 [T + 1] for each part of the action; `NO_ACTION` at
+      `FIRST`. The action taken at `t` is `previous_action[t + 1]`.
+    logits: float32 [T, num_actions] for each part of the action, of the
+      behaviour policy at `t`; zero where `timestep` is `LAST`.
+    recurrent_state: state of the behaviour policy's core before the first
+      timestep, without a time axis.
+  """
+
+  timestep: dm_env.TimeStep
+  previous_action: ArrayTree
+  logits: ArrayTree
+  recurrent_state: RecurrentState
+
+
+class ActorVariables(NamedTuple):
+  """What an actor needs from a learner.
+
+  Attributes:
+    params: parameters of the network.
+    hyperparameters: those that the network reads are among them.
+    steps: int32, learner steps that led to `params`.
+  """
+
+  params: Params
+  hyperparameters: Hyperparameters
+  steps: Array
+
+
+class TrainingState(NamedTuple):
+  """All of a learner that changes, and all that a checkpoint of it holds.
+
+  Attributes:
+    params: parameters of the network.
+    opt_state: state of the optimizer.
+    hyperparameters: a NamedTuple of scalar arrays.
+    key: key for what the next update draws.
+    steps: int32, updates done, skipped ones included.
+    skipped: int32, updates skipped since their gradient was not finite.
+    skipped_in_a_row: int32, those skipped since the last good one.
+  """
+
+  params: Params
+  opt_state: Any
+  hyperparameters: Hyperparameters
+  key: Key
+  steps: Array
+  skipped: Array
+  skipped_in_a_row: Array
+
+
+class LearnerInit(Protocol):
+  """Makes the first state of a learner."""
+
+  def __call__(self, key: Key) -> TrainingState: ...
+
+
+class LearnerUpdate(Protocol):
+  """One update from a batch of trajectories, leaves [T + 1 or T, B, ...]."""
+
+  def __call__(
+    self, state: TrainingState, batch: Trajectory
+  ) -> tuple[TrainingState, Metrics]: ...
+
+
+class LearnerCore(NamedTuple):
+  """A learner as pure functions; every runtime is a shell around `update`."""
+
+  init: LearnerInit
+  update: LearnerUpdate
+
+
+class ActorState(NamedTuple):
+  """All of an actor in `B` environments that changes.
+
+  Attributes:
+    key: key for what the next step draws.
+    recurrent_state: state of the network's core, leaves [B, ...].
+    action: int32 [B] for each part, the action chosen last.
+    logits: float32 [B, num_actions] for each part, those of `action`.
+  """
+
+  key: Key
+  recurrent_state: RecurrentState
+  action: ArrayTree
+  logits: ArrayTree
+
+
+class ActorInit(Protocol):
+  """Makes the first state of an actor in `batch_size` environments."""
+
+  def __call__(self, key: Key, batch_size: int) -> ActorState: ...
+
+
+class SelectAction(Protocol):
+  """Chooses actions in `B` environments, given their timesteps [B, ...].
+
+  Rows whose timestep is `FIRST` start from the zero state.
+  """
+
+  def __call__(
+    self,
+    variables: ActorVariables,
+    timestep: dm_env.TimeStep,
+    state: ActorState,
+  ) -> tuple[ArrayTree, ActorState]: ...
+
+
+class GetExtras(Protocol):
+  """Returns what the last choice leaves for the learner, by name."""
+
+  def __call__(self, state: ActorState) -> Mapping[str, ArrayTree]: ...
+
+
+class ActorCore(NamedTuple):
+  """An actor as pure functions, batched over environments."""
+
+  init: ActorInit
+  select_action: SelectAction
+  get_extras: GetExtras
+
+
+def zeros_like_spec(spec: SpecTree, prefix: tuple[int, ...]) -> ArrayTree:
+  """Returns zeros [*prefix, *shape] for each array of `spec`."""
+  return jax.tree.map(
+    lambda leaf: np.zeros((*prefix, *leaf.shape), leaf.dtype), spec
+  )
