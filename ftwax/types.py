@@ -12,20 +12,19 @@ led to it is `previous_action` at `t`.
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-import chex
 import dm_env
 import jax
 import numpy as np
 
 # An array or any nesting of tuples, lists and dicts of arrays.
-ArrayTree = chex.ArrayTree
-Array = chex.Array
+ArrayTree = Any
+Array = jax.Array
 
 # Shapes, dtypes and bounds: an array spec or any nesting of such.
 SpecTree = Any
 
 # A uint32 key of shape [2]; `jax.random.split` gives keys of shape [n, 2].
-Key = chex.PRNGKey
+Key = jax.Array
 
 # Learned parameters of a network, as `hk.Params`.
 Params = Any

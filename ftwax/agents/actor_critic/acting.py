@@ -1,0 +1,111 @@
+"""Acting as pure functions, batched over environments."""
+
+import functools
+from collections.abc import Mapping
+
+import dm_env
+import jax
+import jax.numpy as jnp
+
+from ftwax import distributions, types
+from ftwax.networks import cores
+
+
+def make_actor_core(
+  network: types.RecurrentNetwork,
+  environment_spec: types.EnvironmentSpec,
+  greedy: bool = False,
+) -> types.ActorCore:
+  """Makes the functions of an actor.
+
+  Args:
+    network: chooses by its logits.
+    environment_spec: tells the parts of the action.
+    greedy: takes the most probable action instead of drawing one.
+
+  Returns:
+    The actor's functions.
+  """
+  distributions.check_action_spec(environment_spec.actions)
+  return types.ActorCore(
+    init=functools.partial(_init, network, environment_spec.actions),
+    select_action=functools.partial(_select_action, network, greedy),
+    get_extras=_get_extras,
+  )
+
+
+def make_network_input(
+  timestep: dm_env.TimeStep, previous_action: types.ArrayTree
+) -> types.NetworkInput:
+  """Returns what the network sees, the same to the actor and the learner.
+
+  Args:
+    timestep: leaves [...].
+    previous_action: int32 [...] for each part, `NO_ACTION` at `FIRST`.
+
+  Returns:
+    The network's input, leaves [...].
+  """
+  return types.NetworkInput(
+    observation=timestep.observation,
+    previous_action=previous_action,
+    previous_reward=timestep.reward,
+  )
+
+
+def is_first(timestep: dm_env.TimeStep) -> types.Array:
+  """Returns where an episode starts, bool [...]."""
+  return timestep.step_type == dm_env.StepType.FIRST
+
+
+def previous_action_of(
+  timestep: dm_env.TimeStep, action: types.ArrayTree
+) -> types.ArrayTree:
+  """Returns the action that led to `timestep`: none at `FIRST`."""
+  start = is_first(timestep)
+  return jax.tree.map(lambda x: jnp.where(start, types.NO_ACTION, x), action)
+
+
+def _init(
+  network: types.RecurrentNetwork,
+  action_spec: types.SpecTree,
+  key: types.Key,
+  batch_size: int,
+) -> types.ActorState:
+  return types.ActorState(
+    key=key,
+    recurrent_state=network.initial_state(batch_size),
+    action=jax.tree.map(
+      lambda _: jnp.full((batch_size,), types.NO_ACTION, jnp.int32), action_spec
+    ),
+    logits=jax.tree.map(
+      lambda num_actions: jnp.zeros((batch_size, num_actions)),
+      distributions.num_actions(action_spec),
+    ),
+  )
+
+
+def _select_action(
+  network: types.RecurrentNetwork,
+  greedy: bool,
+  variables: types.ActorVariables,
+  timestep: dm_env.TimeStep,
+  state: types.ActorState,
+) -> tuple[types.ArrayTree, types.ActorState]:
+  key, network_key, sample_key = jax.random.split(state.key, 3)
+  output, recurrent_state = network.apply(
+    variables.params,
+    variables.hyperparameters,
+    network_key,
+    make_network_input(timestep, previous_action_of(timestep, state.action)),
+    cores.reset_state(is_first(timestep), state.recurrent_state),
+  )
+  if greedy:
+    action = distributions.mode(output.logits)
+  else:
+    action = distributions.sample(sample_key, output.logits)
+  return action, types.ActorState(key, recurrent_state, action, output.logits)
+
+
+def _get_extras(state: types.ActorState) -> Mapping[str, types.ArrayTree]:
+  return {'logits': state.logits, 'recurrent_state': state.recurrent_state}

@@ -1,0 +1,130 @@
+"""acme's actor: a shell around an `ActorCore`."""
+
+from typing import Any
+
+import acme
+import dm_env
+import jax
+import numpy as np
+
+from ftwax import compatibility, types
+from ftwax.agents.actor_critic import acting
+from ftwax.agents.actor_critic import variables as variables_lib
+from ftwax.replay.reverb import adders
+
+compatibility.require_python_310(__name__)
+
+
+class Actor(acme.Actor):
+  """Acts in one environment, or in several with one call.
+
+  With `num_environments` unset it is an acme actor for `acme.EnvironmentLoop`.
+  With a number it is the same with a leading axis: timesteps, observations and
+  actions have leaves [num_environments, ...], as those of
+  `environments.vector.VectorEnvironment`.
+  """
+
+  def __init__(
+    self,
+    core: types.ActorCore,
+    key: types.Key,
+    variable_client: variables_lib.VariableClient,
+    adder: adders.TrajectoryAdder | None = None,
+    num_environments: int | None = None,
+  ):
+    """Makes the actor's first state.
+
+    Args:
+      core: the actor's functions.
+      key: for what the actor draws.
+      variable_client: brings parameters.
+      adder: where timesteps go; nowhere if None, as in evaluation.
+      num_environments: see above.
+    """
+    self._client = variable_client
+    self._adder = adder
+    self._single = num_environments is None
+    self._select = jax.jit(core.select_action)
+    self._get_extras = core.get_extras
+    self._state: types.ActorState = jax.device_put(
+      core.init(key, num_environments or 1), variable_client.device
+    )
+    self._timestep: dm_env.TimeStep | None = None
+
+  def select_action(self, observation: types.ArrayTree) -> types.ArrayTree:
+    """Returns actions for the timestep observed last, as NumPy arrays."""
+    del observation  # It is that of the timestep observed last.
+    if self._timestep is None:
+      raise ValueError(
+        'select_action must come after observe_first, and none has come; call'
+        ' observe_first with the first timestep of the episode.'
+      )
+    action, self._state = self._select(
+      self._client.variables, self._timestep, self._state
+    )
+    if self._adder is not None:
+      logits = self._get_extras(self._state)['logits']
+      self._adder.add_choice(logits, self._client.steps)
+    action = jax.tree.map(np.asarray, action)
+    return _first_row(action) if self._single else action
+
+  def observe_first(self, timestep: dm_env.TimeStep) -> None:
+    """Observes the first timestep of an episode, or of each environment."""
+    self._observe(timestep)
+
+  def observe(
+    self, action: types.ArrayTree, next_timestep: dm_env.TimeStep
+  ) -> None:
+    """Observes what `action` led to, and hands it to the adder."""
+    del action  # It is the one selected last.
+    self._observe(next_timestep)
+
+  def update(self, wait: bool = False) -> None:
+    """Fetches variables if a trajectory begins.
+
+    So each trajectory is of one policy, and its age is well defined. Without
+    an adder it fetches at every call.
+
+    Args:
+      wait: not read: fetching always waits.
+    """
+    del wait
+    if self._adder is None or self._adder.at_start:
+      self._client.update()
+
+  def _observe(self, timestep: dm_env.TimeStep) -> None:
+    if self._single:
+      timestep = _with_batch_axis(timestep)
+    self._timestep = timestep
+    if self._adder is not None:
+      self._adder.add_timestep(
+        timestep,
+        _previous_action(timestep, self._state.action),
+        self._get_extras(self._state)['recurrent_state'],
+      )
+
+
+def _with_batch_axis(timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+  """Returns `timestep` with leaves [1, ...] and no field empty."""
+  reward = 0.0 if timestep.reward is None else timestep.reward
+  discount = 1.0 if timestep.discount is None else timestep.discount
+  return dm_env.TimeStep(
+    step_type=np.array([timestep.step_type], np.int32),
+    reward=np.array([reward], np.float32),
+    discount=np.array([discount], np.float32),
+    observation=jax.tree.map(
+      lambda x: np.asarray(x)[None], timestep.observation
+    ),
+  )
+
+
+def _first_row(tree: types.ArrayTree) -> Any:
+  return jax.tree.map(lambda leaf: leaf[0], tree)
+
+
+def _previous_action(timestep, action):
+  """`acting.previous_action_of` on the host."""
+  start = acting.is_first(timestep)
+  return jax.tree.map(
+    lambda leaf: np.where(start, types.NO_ACTION, np.asarray(leaf)), action
+  )

@@ -1,0 +1,134 @@
+"""acme's learner: a shell around a `LearnerCore`."""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import acme
+import jax
+import numpy as np
+
+from ftwax import compatibility, types
+from ftwax.agents.actor_critic import variables as variables_lib
+from ftwax.replay.reverb import datasets
+
+compatibility.require_python_310(__name__)
+
+
+class Logger(Protocol):
+  """What the learner writes its metrics to."""
+
+  def write(self, values: Any) -> None:
+    """Writes one row."""
+
+
+class NonFiniteGradientError(ArithmeticError):
+  """Gradients that were not finite, too many times in a row."""
+
+
+class Learner(acme.Learner):
+  """Takes batches from a dataset, updates, and offers its variables."""
+
+  def __init__(
+    self,
+    core: types.LearnerCore,
+    key: types.Key,
+    dataset: Iterator[datasets.ReplaySample],
+    logger: Logger,
+    max_skipped_updates: int,
+  ):
+    """Makes the learner's first state.
+
+    Args:
+      core: the learner's functions.
+      key: for parameters, hyperparameters and what updates draw.
+      dataset: gives batches on the device.
+      logger: where the metrics of each step go.
+      max_skipped_updates: non-finite gradients in a row that end the learner.
+    """
+    self._dataset = dataset
+    self._logger = logger
+    self._max_skipped_updates = max_skipped_updates
+    self._update = jax.jit(core.update)
+    self._state: types.TrainingState = jax.jit(core.init)(key)
+    self._num_steps = 0
+    self._wait_s = 0.0
+    self._start = time.monotonic()
+
+  @property
+  def state(self) -> types.TrainingState:
+    """All that changes; a checkpoint holds just this."""
+    return self._state
+
+  @property
+  def num_steps(self) -> int:
+    """Updates done."""
+    return self._num_steps
+
+  def step(self) -> None:
+    """Takes one batch and does one update.
+
+    Raises:
+      ReplayTimeoutError: no batch came in time.
+      NonFiniteGradientError: too many updates in a row were skipped.
+    """
+    before = time.monotonic()
+    sample = next(self._dataset)
+    self._wait_s += time.monotonic() - before
+    # Looked at one step late, so that updates need not be waited for.
+    self._check_skipped()
+    self._state, metrics = self._update(self._state, sample.trajectory)
+    self._logger.write(
+      {
+        **metrics,
+        'sample_age_steps': self._num_steps - np.mean(sample.variables_steps),
+        'sample_age_s': time.time() - np.mean(sample.written_at),
+        'wait_fraction': self._wait_s / (time.monotonic() - self._start),
+        'learner_steps': self._num_steps + 1,
+      }
+    )
+    self._num_steps += 1
+
+  def get_variables(self, names: Sequence[str]) -> list[types.ActorVariables]:
+    """Returns what actors need, once for each name; all names are `policy`."""
+    unknown = set(names) - {variables_lib.POLICY}
+    if unknown:
+      raise ValueError(
+        f'names ({sorted(unknown)}) must be {variables_lib.POLICY!r}; ask for'
+        ' that.'
+      )
+    variables = types.ActorVariables(
+      self._state.params, self._state.hyperparameters, self._state.steps
+    )
+    return [variables for _ in names]
+
+  def save(self) -> types.TrainingState:
+    """Returns the state, for a checkpoint."""
+    return self._state
+
+  def restore(self, state: types.TrainingState) -> None:
+    """Goes on from `state`."""
+    self._state = jax.tree.map(
+      lambda new, old: jax.device_put(new, old.sharding), state, self._state
+    )
+    self._num_steps = int(state.steps)
+
+  def set_hyperparameters(self, values: types.Hyperparameters) -> None:
+    """Replaces hyperparameters, from the next step on and without a trace."""
+    self._state = self._state._replace(
+      hyperparameters=jax.tree.map(
+        lambda new, old: jax.numpy.asarray(new, old.dtype),
+        values,
+        self._state.hyperparameters,
+      )
+    )
+
+  def _check_skipped(self):
+    skipped = int(self._state.skipped_in_a_row)
+    if skipped >= self._max_skipped_updates:
+      raise NonFiniteGradientError(
+        f'gradients must be finite and {skipped} updates in a row had some that'
+        f' are not (max_skipped_updates={self._max_skipped_updates}); lower the'
+        ' learning rate or look for observations and rewards out of range. The'
+        ' parameters are those of the last good update.'
+      )

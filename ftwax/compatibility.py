@@ -1,0 +1,24 @@
+"""Which rooms run on which Python."""
+
+import sys
+
+
+def require_python_310(room: str) -> None:
+  """Raises an ImportError on a Python that `room` cannot run on.
+
+  dm-launchpad has no wheel for Python 3.11 and newer, dm-acme requires it and
+  dm-reverb's last wheels that fit are older still.
+
+  Args:
+    room: name of the importing module, for the message.
+
+  Raises:
+    ImportError: on Python 3.11 and newer.
+  """
+  if sys.version_info >= (3, 11):
+    version = '.'.join(map(str, sys.version_info[:2]))
+    raise ImportError(
+      f'{room} needs Python 3.10, on which dm-acme, dm-reverb and dm-launchpad'
+      f' install, and this is Python {version}; use Python 3.10, or the'
+      ' networks, losses and hyperparameters, which run on any newer Python.'
+    )

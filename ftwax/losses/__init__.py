@@ -1,0 +1,1 @@
+"""Losses of one stream of steps; batches and populations come by `vmap`."""

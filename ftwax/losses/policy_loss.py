@@ -1,0 +1,105 @@
+"""What a policy loss is given and what it returns.
+
+A policy loss speaks of one stream: `T` transitions in the order of time, which
+may run across the ends of episodes. Every loss of this kind can stand in for
+any other in the agents.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+import dm_env
+import jax
+import jax.numpy as jnp
+
+from ftwax import distributions, types
+
+
+class Transitions(NamedTuple):
+  """`T` transitions of one stream; leaves are [T, ...].
+
+  Where no action was taken, between the `LAST` timestep of an episode and the
+  `FIRST` of the next, `mask_tm1` is zero and nothing else has a meaning.
+
+  Attributes:
+    logits_tm1: of the policy that learns, [T, num_actions] for each part.
+    behaviour_logits_tm1: of the policy that acted, likewise.
+    a_tm1: int32 [T] for each part, the action taken.
+    v_tm1: [T], value before the action.
+    v_t: [T], value after it; of the last observation of an episode where one
+      ended, so that a truncated episode bootstraps.
+    r_t: [T], reward for the action.
+    discount_t: [T], discount after it, the agent's times the environment's:
+      zero where the episode terminated, not where it was truncated.
+    mask_tm1: [T], 1 where an action was taken and 0 elsewhere.
+  """
+
+  logits_tm1: types.ArrayTree
+  behaviour_logits_tm1: types.ArrayTree
+  a_tm1: types.ArrayTree
+  v_tm1: types.Array
+  v_t: types.Array
+  r_t: types.Array
+  discount_t: types.Array
+  mask_tm1: types.Array
+
+
+class PolicyLossOutput(NamedTuple):
+  """Losses of one stream, each [T] and zero where no action was taken.
+
+  Attributes:
+    policy: its gradient improves the policy.
+    value: half the squared error of the value.
+    entropy: of the policy, in nats.
+    metrics: scalars by name, for the log.
+  """
+
+  policy: types.Array
+  value: types.Array
+  entropy: types.Array
+  metrics: Mapping[str, types.Array]
+
+
+class PolicyLoss(Protocol):
+  """A loss of the policy and the value over one stream."""
+
+  def __call__(
+    self, transitions: Transitions, hyperparameters: types.Hyperparameters
+  ) -> PolicyLossOutput: ...
+
+
+def make_transitions(
+  output: types.NetworkOutput,
+  trajectory: types.Trajectory,
+  hyperparameters: types.Hyperparameters,
+) -> Transitions:
+  """Pairs the `T + 1` steps of one stream into `T` transitions.
+
+  Args:
+    output: what the network that learns says, leaves [T + 1, ...].
+    trajectory: what happened, without a batch axis.
+    hyperparameters: `discount` and `max_abs_reward` are read.
+
+  Returns:
+    The transitions.
+  """
+  tm1, t = slice(None, -1), slice(1, None)
+  timestep = trajectory.timestep
+  limit = hyperparameters.max_abs_reward
+  return Transitions(
+    logits_tm1=jax.tree.map(lambda leaf: leaf[tm1], output.logits),
+    behaviour_logits_tm1=trajectory.logits,
+    a_tm1=jax.tree.map(lambda leaf: leaf[t], trajectory.previous_action),
+    v_tm1=output.value[tm1],
+    v_t=output.value[t],
+    r_t=jnp.clip(timestep.reward[t], -limit, limit),
+    discount_t=hyperparameters.discount * timestep.discount[t],
+    mask_tm1=jnp.where(
+      timestep.step_type[tm1] == dm_env.StepType.LAST, 0.0, 1.0
+    ),
+  )
+
+
+def log_prob_tm1(transitions: Transitions) -> types.Array:
+  """Returns log pi(a) [T] under the policy that learns."""
+  return distributions.log_prob(transitions.logits_tm1, transitions.a_tm1)

@@ -1,0 +1,134 @@
+"""V-trace actor-critic (Espeholt et al., 2018, arXiv:1802.01561).
+
+The actor's policy lags behind the learner's. V-trace weighs what it saw by
+clipped importance ratios, so that values and the policy gradient are those of
+the policy that learns:
+
+  rho_t = min(rho_bar, pi(a_t) / mu(a_t)),  c_t = lambda min(1, pi / mu)
+  delta_t = rho_t (r_{t+1} + gamma_{t+1} V_{t+1} - V_t)
+  v_t - V_t = delta_t + gamma_{t+1} c_t (v_{t+1} - V_{t+1})
+
+A ratio of zero makes both delta and c vanish: that is how a step at which no
+action was taken (between two episodes) cuts the recursion, which leaves
+v = V there and so bootstraps the step before from the value itself.
+"""
+
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from ftwax import distributions, types
+from ftwax.losses import policy_loss
+
+
+class VTraceReturns(NamedTuple):
+  """Targets of one stream, with stopped gradients; each is [T].
+
+  Attributes:
+    errors: v_t - V(x_t), what the value misses.
+    advantages: rho_t (r_{t+1} + gamma_{t+1} v_{t+1} - V(x_t)).
+  """
+
+  errors: types.Array
+  advantages: types.Array
+
+
+def vtrace(
+  v_tm1: types.Array,
+  v_t: types.Array,
+  r_t: types.Array,
+  discount_t: types.Array,
+  rho_tm1: types.Array,
+  lambda_: types.Array | float = 1.0,
+  clip_rho_threshold: types.Array | float = 1.0,
+  clip_pg_rho_threshold: types.Array | float = 1.0,
+) -> VTraceReturns:
+  """Computes V-trace targets and advantages (equation 1 and section 4.2).
+
+  Args:
+    v_tm1: [T], values before each action.
+    v_t: [T], values after it.
+    r_t: [T], rewards.
+    discount_t: [T], discounts.
+    rho_tm1: [T], importance ratios pi(a) / mu(a), not clipped; zero where no
+      action was taken.
+    lambda_: mixes one-step targets (0) and full ones (1).
+    clip_rho_threshold: rho_bar, bound on the ratios in the targets.
+    clip_pg_rho_threshold: bound on the ratios in the advantages.
+
+  Returns:
+    Errors and advantages.
+  """
+  chex.assert_rank([v_tm1, v_t, r_t, discount_t, rho_tm1], 1)
+  chex.assert_equal_shape([v_tm1, v_t, r_t, discount_t, rho_tm1])
+  v_tm1, v_t, rho_tm1 = jax.lax.stop_gradient((v_tm1, v_t, rho_tm1))
+  c_tm1 = lambda_ * jnp.minimum(1.0, rho_tm1)
+  delta_t = jnp.minimum(clip_rho_threshold, rho_tm1) * (
+    r_t + discount_t * v_t - v_tm1
+  )
+
+  def accumulate(error, inputs):
+    delta, discount, c = inputs
+    error = delta + discount * c * error
+    return error, error
+
+  _, errors = jax.lax.scan(
+    accumulate,
+    jnp.zeros_like(v_t[0]),
+    (delta_t, discount_t, c_tm1),
+    reverse=True,
+  )
+  # Of the target at t the part that lambda_ leaves to the value, v_t.
+  next_errors = jnp.concatenate([errors[1:], jnp.zeros_like(errors[:1])])
+  targets_t = v_t + lambda_ * next_errors
+  advantages = jnp.minimum(clip_pg_rho_threshold, rho_tm1) * (
+    r_t + discount_t * targets_t - v_tm1
+  )
+  return VTraceReturns(errors, advantages)
+
+
+def vtrace_loss(
+  transitions: policy_loss.Transitions,
+  hyperparameters: types.Hyperparameters,
+  lambda_: types.Array | float = 1.0,
+  clip_rho_threshold: types.Array | float = 1.0,
+  clip_pg_rho_threshold: types.Array | float = 1.0,
+) -> policy_loss.PolicyLossOutput:
+  """Policy gradient, value error and entropy with V-trace, on one stream.
+
+  Args:
+    transitions: leaves [T, ...].
+    hyperparameters: not read here; the agent weighs the terms.
+    lambda_: see `vtrace`.
+    clip_rho_threshold: see `vtrace`.
+    clip_pg_rho_threshold: see `vtrace`.
+
+  Returns:
+    The losses, each [T].
+  """
+  del hyperparameters
+  log_prob = policy_loss.log_prob_tm1(transitions)
+  behaviour_log_prob = distributions.log_prob(
+    transitions.behaviour_logits_tm1, transitions.a_tm1
+  )
+  rho_tm1 = transitions.mask_tm1 * jnp.exp(log_prob - behaviour_log_prob)
+  returns = vtrace(
+    transitions.v_tm1,
+    transitions.v_t,
+    transitions.r_t,
+    transitions.discount_t,
+    rho_tm1,
+    lambda_,
+    clip_rho_threshold,
+    clip_pg_rho_threshold,
+  )
+  targets = jax.lax.stop_gradient(transitions.v_tm1) + returns.errors
+  return policy_loss.PolicyLossOutput(
+    policy=-returns.advantages * log_prob,
+    value=0.5 * jnp.square(targets - transitions.v_tm1),
+    entropy=transitions.mask_tm1
+    * distributions.entropy(transitions.logits_tm1),
+    metrics={'rho': jnp.mean(rho_tm1)},
+  )

@@ -1,0 +1,172 @@
+"""Writes what actors see into Reverb, a trajectory at a time.
+
+The adder gathers the timesteps of `E` environments in arrays [T + 1, E, ...].
+When they are full it writes one item for each environment, through a writer of
+its own, and goes on from the last timestep, which is the first of the next
+trajectory. Ends of episodes are rows like any other, so nothing is padded and
+nothing is thrown away.
+"""
+
+import operator
+import time
+
+import dm_env
+import jax
+import numpy as np
+import reverb
+
+from ftwax import types
+from ftwax.replay.reverb import tables
+
+
+class TrajectoryAdder:
+  """Gathers timesteps of `num_environments` environments into trajectories.
+
+  Each insert is confirmed by the server before the next, so that items stand
+  in the queue in the order of time and of environments, always the same for
+  the same run, and so that no more than one is ever held in this process.
+  """
+
+  def __init__(
+    self,
+    client: reverb.Client,
+    template: tables.Record,
+    num_environments: int,
+    timeout_s: float,
+    table: str = tables.QUEUE,
+  ):
+    """Opens a writer for each environment.
+
+    Args:
+      client: client of the server that holds `table`.
+      template: a record in the shapes of those to write.
+      num_environments: E.
+      timeout_s: seconds within which an insert must be confirmed.
+      table: name of the table.
+    """
+    self._client = client
+    self._table = table
+    self._timeout_s = timeout_s
+    self._writers = [
+      client.trajectory_writer(num_keep_alive_refs=1)
+      for _ in range(num_environments)
+    ]
+
+    def with_environments(leaf):
+      return np.zeros(
+        (leaf.shape[0], num_environments, *leaf.shape[1:]), leaf.dtype
+      )
+
+    # Leaves [T + 1, E, ...], or [T, E, ...] for the logits.
+    self._rows = jax.tree.map(
+      with_environments, template.trajectory._replace(recurrent_state=())
+    )
+    self._recurrent_state: types.RecurrentState = None
+    self._variables_steps: int | None = None
+    self._sequence_length = len(template.trajectory.timestep.reward) - 1
+    self._length = 0
+    self.num_items = 0
+
+  @property
+  def at_start(self) -> bool:
+    """Whether the next action is the first of a trajectory."""
+    return self._length <= 1
+
+  def add_timestep(
+    self,
+    timestep: dm_env.TimeStep,
+    previous_action: types.ArrayTree,
+    recurrent_state: types.RecurrentState,
+  ) -> None:
+    """Adds a timestep, and writes the trajectories that it completes.
+
+    Args:
+      timestep: leaves [E, ...].
+      previous_action: int32 [E] for each part, `NO_ACTION` at `FIRST`.
+      recurrent_state: leaves [E, ...], before the timestep.
+
+    Raises:
+      ReplayTimeoutError: the table did not take an item in time.
+    """
+    if self._length == 0:
+      self._begin(timestep, previous_action, recurrent_state)
+      return
+    self._append(timestep, previous_action)
+    if self._length == self._sequence_length + 1:
+      self._write()
+      self._begin(timestep, previous_action, recurrent_state)
+
+  def add_choice(self, logits: types.ArrayTree, variables_steps: int) -> None:
+    """Adds what the policy chose from at the timestep added last.
+
+    Args:
+      logits: [E, num_actions] for each part.
+      variables_steps: learner steps of the policy's parameters; that of the
+        first choice goes with the trajectory.
+    """
+    row = self._length - 1
+    if self._variables_steps is None:
+      self._variables_steps = variables_steps
+    _set_row(self._rows.logits, row, logits)
+
+  def reset(self) -> None:
+    """Forgets the trajectory that has begun."""
+    self._length = 0
+
+  def close(self) -> None:
+    """Closes the writers."""
+    for writer in self._writers:
+      writer.close()
+    self._writers = []
+
+  def _begin(self, timestep, previous_action, recurrent_state):
+    """Makes the timestep the first of a trajectory."""
+    # Copied: an array of JAX may give its memory away.
+    self._recurrent_state = jax.tree.map(np.array, recurrent_state)
+    self._variables_steps = None
+    self._length = 0
+    self._append(timestep, previous_action)
+
+  def _append(self, timestep, previous_action):
+    row = self._length
+    _set_row(self._rows.timestep, row, timestep)
+    _set_row(self._rows.previous_action, row, previous_action)
+    if row < self._sequence_length:  # Zero where no choice will be added.
+      jax.tree.map(lambda rows: rows[row].fill(0), self._rows.logits)
+    self._length += 1
+
+  def _write(self):
+    now = np.float64(time.time())
+    for index, writer in enumerate(self._writers):
+      trajectory = jax.tree.map(
+        operator.itemgetter((slice(None), index)), self._rows
+      )
+      state = jax.tree.map(operator.itemgetter(index), self._recurrent_state)
+      record = tables.Record(
+        trajectory=trajectory._replace(recurrent_state=state),
+        variables_steps=np.int64(self._variables_steps or 0),
+        written_at=now,
+      )
+      self._insert(writer, jax.tree.leaves(record))
+
+  def _insert(self, writer, columns):
+    writer.append(tuple(columns))
+    writer.create_item(
+      self._table, 1.0, tuple(column[-1] for column in writer.history)
+    )
+    try:
+      writer.flush(timeout_ms=int(1000 * self._timeout_s))
+    except reverb.DeadlineExceededError as error:
+      raise tables.timeout_error(
+        self._client, self._table, 'insert', self._timeout_s
+      ) from error
+    self.num_items += 1
+
+
+def _set_row(to: types.ArrayTree, row: int, values: types.ArrayTree) -> None:
+  """Writes `values` [E, ...] into row `row` of `to` [T + 1, E, ...]."""
+
+  def set_leaf(rows, leaf):
+    rows[row] = leaf
+
+  jax.tree.map(set_leaf, to, values)

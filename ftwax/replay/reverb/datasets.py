@@ -1,0 +1,159 @@
+"""Samples batches of trajectories from Reverb, ahead of the learner.
+
+A thread samples items, stacks them to time-major batches and puts these on the
+device while the learner works on the one before.
+"""
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import reverb
+
+from ftwax import types
+from ftwax.replay.reverb import tables
+
+# How long the sampling thread waits for an item before it looks whether it
+# should end. Not the user's timeout, which `__next__` keeps.
+_POLL_S = 0.2
+
+
+class ReplaySample(NamedTuple):
+  """A batch and where its trajectories came from.
+
+  Attributes:
+    trajectory: on the device; leaves [T + 1, B, ...] or [T, B, ...], and
+      [B, ...] in the recurrent state.
+    variables_steps: int64 [B], learner steps of the policies that acted.
+    written_at: float64 [B], seconds since the epoch.
+  """
+
+  trajectory: types.Trajectory
+  variables_steps: np.ndarray
+  written_at: np.ndarray
+
+
+class TrajectoryIterator(Iterator[ReplaySample]):
+  """Iterates over batches of a table, prefetched to the device."""
+
+  def __init__(
+    self,
+    client: reverb.Client,
+    template: tables.Record,
+    batch_size: int,
+    timeout_s: float,
+    prefetch_size: int,
+    table: str = tables.QUEUE,
+    device: jax.Device | None = None,
+  ):
+    """Starts to sample.
+
+    Args:
+      client: client of the server that holds `table`.
+      template: a record in the shapes of those to read.
+      batch_size: B, trajectories in a batch.
+      timeout_s: seconds within which a batch must come.
+      prefetch_size: batches that wait for the learner, 1 or more.
+      table: name of the table.
+      device: where batches go; the default device unless given.
+    """
+    self._client = client
+    self._table = table
+    self._timeout_s = timeout_s
+    self._template = template
+    self._batch_size = batch_size
+    self._device = device
+    self._batches: queue.Queue = queue.Queue(maxsize=prefetch_size)
+    self._closed = threading.Event()
+    self._thread = threading.Thread(
+      target=self._run, name=f'sample_{table}', daemon=True
+    )
+    self._thread.start()
+
+  def __next__(self) -> ReplaySample:
+    """Returns the next batch.
+
+    Raises:
+      ReplayTimeoutError: no batch came in time.
+      Exception: whatever ended the sampling thread.
+    """
+    try:
+      sample = self._batches.get(timeout=self._timeout_s)
+    except queue.Empty:
+      raise tables.timeout_error(
+        self._client, self._table, 'sample', self._timeout_s
+      ) from None
+    if isinstance(sample, BaseException):
+      raise sample
+    return sample
+
+  def close(self) -> None:
+    """Ends the sampling thread."""
+    self._closed.set()
+    self._thread.join(timeout=10.0)
+
+  def _run(self):
+    try:
+      items: list = []
+      for item in self._items():
+        items.append(item)
+        if len(items) == self._batch_size:
+          self._put(self._stack(items))
+          items = []
+    except BaseException as error:  # noqa: BLE001 Raised in `__next__`.
+      self._put(error)
+
+  def _put(self, sample):
+    while not self._closed.is_set():
+      try:
+        self._batches.put(sample, timeout=_POLL_S)
+        return
+      except queue.Full:
+        continue
+
+  def _items(self):
+    """Yields items until closed; an idle sampler ends and is made anew."""
+    leaves = jax.tree.leaves(self._template)
+    dataset = reverb.TrajectoryDataset(
+      server_address=self._client.server_address,
+      table=self._table,
+      dtypes=tuple(leaf.dtype for leaf in leaves),
+      shapes=tuple(leaf.shape for leaf in leaves),
+      max_in_flight_samples_per_worker=2 * self._batch_size,
+      num_workers_per_iterator=1,
+      rate_limiter_timeout_ms=int(1000 * _POLL_S),
+    )
+    while not self._closed.is_set():
+      for sample in dataset.as_numpy_iterator():
+        yield sample.data
+        if self._closed.is_set():
+          return
+      time.sleep(0.001)
+
+  def _stack(self, items) -> ReplaySample:
+    structure = jax.tree.structure(self._template)
+    records = [jax.tree.unflatten(structure, item) for item in items]
+    batch = jax.tree.map(
+      _stack_second,
+      *[record.trajectory._replace(recurrent_state=()) for record in records],
+    )
+    recurrent_state = jax.tree.map(
+      lambda *leaves: np.stack(leaves),
+      *[record.trajectory.recurrent_state for record in records],
+    )
+    return ReplaySample(
+      trajectory=jax.device_put(
+        batch._replace(recurrent_state=recurrent_state), self._device
+      ),
+      variables_steps=np.stack([r.variables_steps for r in records]),
+      written_at=np.stack([r.written_at for r in records]),
+    )
+
+
+def _stack_second(*leaves: np.ndarray) -> np.ndarray:
+  """Stacks leaves [T, ...] to [T, B, ...]."""
+  return np.stack(leaves, axis=1)

@@ -1,0 +1,116 @@
+"""Reverb tables of trajectories.
+
+An item is one trajectory, written as one step whose columns are whole arrays
+[T + 1, ...]: the price of a column is paid once a trajectory, not once a step.
+Columns are a flat tuple, the leaves of a `Record` in the order of JAX.
+"""
+
+from typing import Any, NamedTuple
+
+import dm_env
+import jax
+import numpy as np
+import reverb
+import tensorflow as tf
+
+from ftwax import distributions, types
+
+QUEUE = 'queue'
+
+
+class Record(NamedTuple):
+  """What a table holds: a trajectory and where it came from.
+
+  Attributes:
+    trajectory: without a batch axis.
+    variables_steps: int64, learner steps of the policy that acted.
+    written_at: float64, seconds since the epoch.
+  """
+
+  trajectory: types.Trajectory
+  variables_steps: Any
+  written_at: Any
+
+
+def make_template(
+  environment_spec: types.EnvironmentSpec,
+  recurrent_state: types.RecurrentState,
+  sequence_length: int,
+) -> Record:
+  """Returns a record of zeros in the shapes and dtypes of real ones.
+
+  Args:
+    environment_spec: tells observations and actions.
+    recurrent_state: state of the core, leaves [B, ...] of any B.
+    sequence_length: T, transitions in a trajectory.
+
+  Returns:
+    A record of NumPy arrays.
+  """
+  timestep = dm_env.TimeStep(
+    step_type=np.zeros(sequence_length + 1, np.int32),
+    reward=np.zeros(sequence_length + 1, np.float32),
+    discount=np.zeros(sequence_length + 1, np.float32),
+    observation=types.zeros_like_spec(
+      environment_spec.observations, (sequence_length + 1,)
+    ),
+  )
+  trajectory = types.Trajectory(
+    timestep=timestep,
+    previous_action=jax.tree.map(
+      lambda _: np.zeros(sequence_length + 1, np.int32),
+      environment_spec.actions,
+    ),
+    logits=jax.tree.map(
+      lambda num_actions: np.zeros((sequence_length, num_actions), np.float32),
+      distributions.num_actions(environment_spec.actions),
+    ),
+    recurrent_state=jax.tree.map(
+      lambda leaf: np.zeros(leaf.shape[1:], leaf.dtype), recurrent_state
+    ),
+  )
+  return Record(trajectory, np.int64(0), np.float64(0.0))
+
+
+def make_queue(name: str, max_size: int, template: Record) -> reverb.Table:
+  """Makes a first-in first-out table in which each item is used once.
+
+  Args:
+    name: of the table.
+    max_size: items it holds; an insert into a full queue waits.
+    template: a record in the shapes of those to come.
+
+  Returns:
+    The table, to be given to a `reverb.Server`.
+  """
+  signature = tuple(
+    tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(template)
+  )
+  return reverb.Table.queue(name, max_size=max_size, signature=signature)
+
+
+class ReplayTimeoutError(TimeoutError):
+  """An insert or a sample that did not come through in time."""
+
+
+def timeout_error(
+  client: reverb.Client, table: str, action: str, timeout_s: float
+) -> ReplayTimeoutError:
+  """Returns an error that names the table and tells its statistics."""
+  try:
+    info = client.server_info(timeout=5)[table]
+    statistics = (
+      f'it holds {info.current_size} of {info.max_size} items, after'
+      f' {info.rate_limiter_info.insert_stats.completed} inserts and'
+      f' {info.rate_limiter_info.sample_stats.completed} samples'
+    )
+  except Exception as error:  # noqa: BLE001 The server may be gone as well.
+    statistics = f'its server does not answer ({type(error).__name__})'
+  remedy = {
+    'insert': 'see that a learner samples from it, or raise its max_size',
+    'sample': 'see that actors insert into it',
+  }[action]
+  return ReplayTimeoutError(
+    f'table {table!r} must {action} within {timeout_s:g} s and did not:'
+    f' {statistics}; {remedy}.'
+  )
