@@ -33,6 +33,7 @@ class ExperimentConfig:
     evaluation_greedy: whether evaluation takes the most probable action.
     observers: watch the training loop.
     logger_factory: makes the loggers; by default those of the run's directory.
+    replay_port: where the Reverb server listens; any free port if None.
     checkpointing: when to save; None for never.
   """
 
@@ -47,6 +48,7 @@ class ExperimentConfig:
   evaluation_greedy: bool = True
   observers: Sequence[Any] = ()
   logger_factory: LoggerFactory | None = None
+  replay_port: int | None = None
   checkpointing: checkpoints.CheckpointingConfig | None = dataclasses.field(
     default_factory=checkpoints.CheckpointingConfig
   )

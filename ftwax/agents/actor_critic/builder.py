@@ -3,6 +3,7 @@
 The methods are those of the builders of acme's main branch.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,22 +21,17 @@ from ftwax.replay.reverb import adders, datasets, tables
 compatibility.require_python_310(__name__)
 
 
+@dataclasses.dataclass(frozen=True)
 class ActorCriticBuilder:
-  """Makes tables, adders, datasets, actors and learners from a config."""
+  """Makes tables, adders, datasets, actors and learners from a config.
 
-  def __init__(
-    self,
-    config: config_lib.ActorCriticConfig,
-    policy_loss: policy_loss_lib.PolicyLoss,
-  ):
-    """Keeps what the parts are made from.
+  Attributes:
+    config: sizes and priors.
+    policy_loss: see `losses.policy_loss`.
+  """
 
-    Args:
-      config: sizes and priors.
-      policy_loss: see `losses.policy_loss`.
-    """
-    self.config = config
-    self._policy_loss = policy_loss
+  config: config_lib.ActorCriticConfig
+  policy_loss: policy_loss_lib.PolicyLoss
 
   @property
   def items_per_step(self) -> int:
@@ -102,7 +98,7 @@ class ActorCriticBuilder:
   ) -> learner.Learner:
     """Returns a learner that logs under the label `learner`."""
     return learner.Learner(
-      learning.make_learner_core(network, self._policy_loss, self.config),
+      learning.make_learner_core(network, self.policy_loss, self.config),
       key,
       dataset,
       logger_fn('learner', 'learner_steps', 0),

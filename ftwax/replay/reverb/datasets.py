@@ -117,12 +117,12 @@ class TrajectoryIterator(Iterator[ReplaySample]):
 
   def _items(self):
     """Yields items until closed; an idle sampler ends and is made anew."""
-    leaves = jax.tree.leaves(self._template)
+    signature = tables.make_signature(self._template)
     dataset = reverb.TrajectoryDataset(
       server_address=self._client.server_address,
       table=self._table,
-      dtypes=tuple(leaf.dtype for leaf in leaves),
-      shapes=tuple(leaf.shape for leaf in leaves),
+      dtypes=tuple(spec.dtype for spec in signature),
+      shapes=tuple(spec.shape for spec in signature),
       max_in_flight_samples_per_worker=2 * self._batch_size,
       num_workers_per_iterator=1,
       rate_limiter_timeout_ms=int(1000 * _POLL_S),

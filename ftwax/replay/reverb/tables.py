@@ -72,6 +72,13 @@ def make_template(
   return Record(trajectory, np.int64(0), np.float64(0.0))
 
 
+def make_signature(template: Record) -> tuple[tf.TensorSpec, ...]:
+  """Returns the shape and dtype of each column."""
+  return tuple(
+    tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(template)
+  )
+
+
 def make_queue(name: str, max_size: int, template: Record) -> reverb.Table:
   """Makes a first-in first-out table in which each item is used once.
 
@@ -83,10 +90,9 @@ def make_queue(name: str, max_size: int, template: Record) -> reverb.Table:
   Returns:
     The table, to be given to a `reverb.Server`.
   """
-  signature = tuple(
-    tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(template)
+  return reverb.Table.queue(
+    name, max_size=max_size, signature=make_signature(template)
   )
-  return reverb.Table.queue(name, max_size=max_size, signature=signature)
 
 
 class ReplayTimeoutError(TimeoutError):

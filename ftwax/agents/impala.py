@@ -1,0 +1,85 @@
+"""IMPALA (Espeholt et al., 2018, arXiv:1802.01561).
+
+Actors with lagging parameters, a queue of trajectories, and a learner that
+corrects the lag by V-trace. As an agent of the family it is a set of defaults,
+a recurrent network and the V-trace loss.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from ftwax import hyperparameters, types
+from ftwax.agents.actor_critic import config as config_lib
+from ftwax.losses import vtrace
+from ftwax.networks import cores, recurrent, recurrent_cores
+
+# The loss of one stream; `agents.actor_critic` weighs and sums its terms.
+policy_loss = vtrace.vtrace_loss
+
+
+@dataclasses.dataclass(frozen=True)
+class IMPALAConfig(config_lib.ActorCriticConfig):
+  """Options of IMPALA; see `ActorCriticConfig` for the rest.
+
+  The priors are constants: the paper's values for Atari (appendix G), but for
+  rewards, which are not clipped, and RMSProp's epsilon and learning rate,
+  which suit small batches and small tasks as well.
+
+  Attributes:
+    core: `lstm`, `gru` or `feed_forward`.
+    hidden_size: units of the core.
+  """
+
+  priors: Any = config_lib.Hyperparameters(
+    learning_rate=hyperparameters.Constant(1e-3),
+    rms_prop_epsilon=hyperparameters.Constant(1e-3),
+    max_gradient_norm=hyperparameters.Constant(40.0),
+    discount=hyperparameters.Constant(0.99),
+    max_abs_reward=hyperparameters.Constant(float('inf')),
+    baseline_cost=hyperparameters.Constant(0.5),
+    entropy_cost=hyperparameters.Constant(0.01),
+  )
+
+  # Network.
+  core: str = 'lstm'
+  hidden_size: int = 256
+
+  def __post_init__(self):
+    """Checks the core."""
+    super().__post_init__()
+    if self.core not in _CORES:
+      raise ValueError(
+        f'core ({self.core!r}) must be one of {sorted(_CORES)}; choose one or'
+        ' pass a network factory of your own to the experiment.'
+      )
+    if self.hidden_size < 1:
+      raise ValueError(
+        f'hidden_size ({self.hidden_size}) must be at least 1; choose 256.'
+      )
+
+
+_CORES: dict[str, Callable[[int], cores.RecurrentCore]] = {
+  'lstm': recurrent_cores.LSTM,
+  'gru': recurrent_cores.GRU,
+  'feed_forward': lambda size: recurrent_cores.FeedForward((size,)),
+}
+
+
+def make_network(
+  environment_spec: types.EnvironmentSpec, config: IMPALAConfig
+) -> types.RecurrentNetwork:
+  """Makes the agent's network for an environment.
+
+  Args:
+    environment_spec: tells observations and actions.
+    config: tells the core.
+
+  Returns:
+    A network with a torso for each part of the observation, the core, and
+    linear heads.
+  """
+  return recurrent.make_recurrent_network(
+    environment_spec,
+    make_core=lambda: _CORES[config.core](config.hidden_size),
+  )
