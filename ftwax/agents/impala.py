@@ -83,3 +83,10 @@ def make_network(
     environment_spec,
     make_core=lambda: _CORES[config.core](config.hidden_size),
   )
+
+
+def make_builder(config: IMPALAConfig) -> Any:
+  """Makes the agent's builder, of Python 3.10's half of the library."""
+  from ftwax.agents.actor_critic import builder
+
+  return builder.ActorCriticBuilder(config, policy_loss)

@@ -14,7 +14,7 @@ from ftwax import types
 from ftwax.runtime import checkpoints
 
 # (label, steps_key, instance) -> an object with write() and close().
-LoggerFactory = Callable[[str, str, int], Any]
+LoggerFactory = Callable[[str, str | None, int | None], Any]
 
 
 @dataclasses.dataclass(frozen=True)

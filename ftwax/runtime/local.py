@@ -8,6 +8,7 @@ bit for bit.
 
 import contextlib
 import functools
+import math
 import pathlib
 import signal
 import threading
@@ -38,7 +39,7 @@ compatibility.require_python_310(__name__)
 _TRAINING, _EVALUATION = 0, 1
 
 # Episodes that the mean return in the progress bar and the result is over.
-_WINDOW = 100
+WINDOW = 100
 
 # Seconds between two rows in the log of the learner.
 _LEARNER_LOG_PERIOD_S = 1.0
@@ -147,10 +148,11 @@ class _Run:
     server = servers.make_server(
       builder.make_replay_tables(self._spec, policy), experiment.replay_port
     )
-    stack.callback(server.stop)
     client = server.localhost_client()
     dataset = builder.make_dataset_iterator(client, self._spec, policy)
+    # The server goes before the sampling thread, which may wait for it.
     stack.callback(dataset.close)
+    stack.callback(server.stop)
     self.learner = builder.make_learner(
       jax.random.PRNGKey(experiment.seed),
       self._network,
@@ -163,9 +165,10 @@ class _Run:
     stack.callback(self._adder.close)
 
     self.counts = Counts()
-    self._returns: deque[float] = deque(maxlen=_WINDOW)
+    self._returns: deque[float] = deque(maxlen=WINDOW)
     self._num_updates = 0  # In this session.
     self._saved_at = time.monotonic()
+    self._save_period_s = math.inf
     self._checkpointer = self._make_checkpointer(directory)
     if resume:
       self._restore()
@@ -262,10 +265,7 @@ class _Run:
       self._train_logger.write(values)
 
   def _save_if_due(self):
-    if self._checkpointer is None:
-      return
-    period = self._experiment.checkpointing.save_every_seconds
-    if time.monotonic() - self._saved_at >= period:
+    if time.monotonic() - self._saved_at >= self._save_period_s:
       self._save()
 
   def _save(self):
@@ -291,6 +291,7 @@ class _Run:
     config = self._experiment.checkpointing
     if config is None:
       return None
+    self._save_period_s = config.save_every_seconds
     checkpointer = checkpoints.Checkpointer(
       directory / 'checkpoints',
       config.max_to_keep,

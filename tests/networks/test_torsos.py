@@ -89,7 +89,8 @@ def _deep_oracle(convs, linear, x):
   for _ in range(3):
     x = _max_pool(_conv(next(convs), x))
     for _ in range(2):
-      x = x + _conv(next(convs), _relu(_conv(next(convs), _relu(x))))
+      branch = _conv(next(convs), _relu(x))
+      x = x + _conv(next(convs), _relu(branch))
   assert next(convs, None) is None
   return _relu(_linear(linear, _relu(x)))
 
@@ -175,7 +176,7 @@ def test_frames_without_channels_get_one(key, make_torso):
 def test_mlp_torso_flattens_and_applies_relu_after_each_layer(key):
   x = np.random.RandomState(0).randn(3, 2, 2).astype(np.float32)
   torso = _transform(lambda: torsos.MLPTorso((5, 4)))
-  params = torso.init(key, x)
+  params = jax.tree.map(np.asarray, torso.init(key, x))
   hidden = _relu(_linear(params['mlp_torso/linear'], x))
   expected = _relu(_linear(params['mlp_torso/linear_1'], hidden))
   np.testing.assert_allclose(torso.apply(params, x), expected, atol=1e-6)

@@ -6,7 +6,6 @@ device while the learner works on the one before.
 
 import queue
 import threading
-import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -17,9 +16,12 @@ import reverb
 from ftwax import types
 from ftwax.replay.reverb import tables
 
-# How long the sampling thread waits for an item before it looks whether it
-# should end. Not the user's timeout, which `__next__` keeps.
+# How long the sampling thread waits for room before it looks whether it should
+# end.
 _POLL_S = 0.2
+
+# How long `close` waits for the thread.
+_JOIN_S = 5.0
 
 
 class ReplaySample(NamedTuple):
@@ -87,24 +89,30 @@ class TrajectoryIterator(Iterator[ReplaySample]):
       raise tables.timeout_error(
         self._client, self._table, 'sample', self._timeout_s
       ) from None
-    if isinstance(sample, BaseException):
+    if isinstance(sample, Exception):
       raise sample
     return sample
 
   def close(self) -> None:
-    """Ends the sampling thread."""
+    """Ends the sampling thread, which may wait for an item of the server.
+
+    If it does it ends with the next item or with the server: stop that first,
+    if it is yours.
+    """
     self._closed.set()
-    self._thread.join(timeout=10.0)
+    self._thread.join(timeout=_JOIN_S)
 
   def _run(self):
     try:
       items: list = []
       for item in self._items():
+        if self._closed.is_set():
+          return
         items.append(item)
         if len(items) == self._batch_size:
           self._put(self._stack(items))
           items = []
-    except BaseException as error:  # noqa: BLE001 Raised in `__next__`.
+    except Exception as error:  # noqa: BLE001 Raised in `__next__`.
       self._put(error)
 
   def _put(self, sample):
@@ -116,7 +124,11 @@ class TrajectoryIterator(Iterator[ReplaySample]):
         continue
 
   def _items(self):
-    """Yields items until closed; an idle sampler ends and is made anew."""
+    """Yields items for ever.
+
+    Without a timeout of Reverb's own: a sampler that times out drops what it
+    has fetched, which is lost to a queue. `__next__` keeps the time.
+    """
     signature = tables.make_signature(self._template)
     dataset = reverb.TrajectoryDataset(
       server_address=self._client.server_address,
@@ -125,14 +137,9 @@ class TrajectoryIterator(Iterator[ReplaySample]):
       shapes=tuple(spec.shape for spec in signature),
       max_in_flight_samples_per_worker=2 * self._batch_size,
       num_workers_per_iterator=1,
-      rate_limiter_timeout_ms=int(1000 * _POLL_S),
     )
-    while not self._closed.is_set():
-      for sample in dataset.as_numpy_iterator():
-        yield sample.data
-        if self._closed.is_set():
-          return
-      time.sleep(0.001)
+    for sample in dataset.as_numpy_iterator():
+      yield sample.data
 
   def _stack(self, items) -> ReplaySample:
     structure = jax.tree.structure(self._template)

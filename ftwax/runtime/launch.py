@@ -1,0 +1,110 @@
+"""The command line that all experiments share.
+
+An experiment file calls `define_flags` and `run`, beside flags of its own.
+"""
+
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from absl import app, flags, logging
+
+from ftwax import compatibility
+from ftwax.runtime import experiment as experiment_lib
+
+compatibility.require_python_310(__name__)
+
+FLAGS = flags.FLAGS
+
+# What goes wrong because of the user's values, data, disk or ports. Its
+# message tells all; anything else is a fault of the program.
+_EXPECTED = (ValueError, OSError, RuntimeError, ArithmeticError)
+
+_EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it.
+
+
+def define_flags(
+  max_num_actor_steps: int, num_environments: int, eval_every: int
+) -> None:
+  """Defines the flags that all experiments have.
+
+  Args:
+    max_num_actor_steps: default of `--max_num_actor_steps`.
+    num_environments: default of `--num_environments`.
+    eval_every: default of `--eval_every`.
+  """
+  flags.DEFINE_integer(
+    'max_num_actor_steps',
+    max_num_actor_steps,
+    'Actions in all environments together, after which the run ends.',
+  )
+  flags.DEFINE_integer(
+    'num_environments', num_environments, 'Environments acted in at a time.'
+  )
+  flags.DEFINE_integer(
+    'eval_every', eval_every, 'Actor steps between evaluations; 0 for none.'
+  )
+  flags.DEFINE_integer('num_eval_episodes', 20, 'Episodes of an evaluation.')
+  flags.DEFINE_integer('seed', 0, 'Seed of parameters, actors, environments.')
+  flags.DEFINE_integer(
+    'replay_port', None, 'Port of the Reverb server; any free one by default.'
+  )
+  flags.DEFINE_string(
+    'run_dir', None, 'Directory of the run; by default a new one in runs/.'
+  )
+  flags.DEFINE_bool(
+    'resume', False, 'Go on with --run_dir, or the newest run of this name.'
+  )
+
+
+def experiment_options() -> dict[str, Any]:
+  """Returns the fields of an `ExperimentConfig` that flags set."""
+  names = ('max_num_actor_steps', 'num_environments', 'seed', 'replay_port')
+  return {name: FLAGS[name].value for name in names}
+
+
+def run(
+  build_experiment: Callable[[], experiment_lib.ExperimentConfig],
+) -> None:
+  """Parses the command line, runs the experiment and exits.
+
+  The exit status is 0, 1 after an error, whose message is printed, or 130
+  after Ctrl-C or SIGTERM.
+
+  Args:
+    build_experiment: makes the experiment, once flags are parsed.
+  """
+
+  def main(argv):
+    if len(argv) > 1:
+      raise app.UsageError(f'unknown arguments {argv[1:]}; all are flags.')
+    try:
+      _run(build_experiment())
+    except KeyboardInterrupt:
+      raise SystemExit(_EXIT_INTERRUPTED) from None
+    except _EXPECTED as error:
+      logging.vlog(1, traceback.format_exc())
+      raise SystemExit(
+        f'{type(error).__name__}: {error}\n(-v=1 prints where it was raised.)'
+      ) from None
+
+  app.run(main)
+
+
+def _run(experiment: experiment_lib.ExperimentConfig) -> None:
+  from ftwax.runtime import local  # Loads TensorFlow: not before --help.
+
+  result = local.run_experiment(
+    experiment,
+    FLAGS.eval_every or None,
+    FLAGS.num_eval_episodes,
+    run_dir=FLAGS.run_dir,
+    resume=FLAGS.resume,
+  )
+  counts = result.counts
+  print(
+    f'{counts.actor_steps:,} steps and {counts.learner_steps:,} updates in'
+    f' {counts.seconds:.0f} s: mean return {result.mean_return:.3f} over the'
+    f' last {local.WINDOW} of {counts.episodes:,} episodes. See'
+    f' {result.run_dir}'
+  )
