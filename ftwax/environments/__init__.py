@@ -1,0 +1,1 @@
+"""Environments and adapters; each is a `dm_env.Environment`."""

@@ -1,0 +1,257 @@
+"""Atari 2600 games through the Arcade Learning Environment.
+
+The defaults follow Machado et al., 2018, "Revisiting the Arcade Learning
+Environment": sticky actions, episodes that end with the game, half an hour of
+play at most. Frames are 84 x 84 as in Mnih et al., 2015 (`size=42` for a torso
+a quarter as costly); recurrent agents need no stack of them. Rewards are the
+game's own: clipping is the agent's business.
+
+This talks to ALE itself rather than to Gymnasium's environment of it, and asks
+it for grey frames, so that nearly all time is spent in the emulator.
+"""
+
+import dataclasses
+import difflib
+
+import dm_env
+import numpy as np
+from dm_env import specs
+
+from ftwax import types
+from ftwax.environments import extras
+
+with extras.required('ale-py'):
+  import ale_py
+  from ale_py import roms
+
+with extras.required('opencv-python-headless'):
+  import cv2
+
+
+@dataclasses.dataclass(frozen=True)
+class AtariConfig:
+  """How a game is shown and played; frames are counted at 60 a second.
+
+  Attributes:
+    size: height and width of the observation, in pixels.
+    grayscale: one channel rather than three.
+    action_repeat: frames for which an action is held.
+    max_pool: whether a frame is the maximum of the last two of a repeat, since
+      some games draw an object in every second frame only.
+    frame_stack: frames in an observation, along the channels, oldest first;
+      those before the first are copies of it.
+    sticky_actions: probability that the emulator holds the action of the frame
+      before, at each frame.
+    max_episode_frames: frames of a game after which it is truncated.
+    terminal_on_life_loss: whether an episode ends, with discount 0, when a life
+      is lost; the next one goes on from there.
+    full_action_space: all 18 actions rather than those the game uses.
+    noop_max: a game starts with 1 to `noop_max` frames without action, drawn
+      uniformly; 0 for none.
+  """
+
+  size: int = 84
+  grayscale: bool = True
+  action_repeat: int = 4
+  max_pool: bool = True
+  frame_stack: int = 1
+  sticky_actions: float = 0.25
+  max_episode_frames: int = 108_000
+  terminal_on_life_loss: bool = False
+  full_action_space: bool = False
+  noop_max: int = 30
+
+  def __post_init__(self):
+    for name, least in (
+      ('size', 1),
+      ('action_repeat', 1),
+      ('frame_stack', 1),
+      ('max_episode_frames', 1),
+      ('noop_max', 0),
+    ):
+      value = getattr(self, name)
+      if value < least:
+        raise ValueError(
+          f'{name} ({value}) must be at least {least}; the default is'
+          f' {getattr(AtariConfig, name)}.'
+        )
+    if not 0 <= self.sticky_actions < 1:
+      raise ValueError(
+        f'sticky_actions ({self.sticky_actions}) must lie in [0, 1); choose 0'
+        ' for a deterministic game or 0.25 as is usual.'
+      )
+
+
+def list_games() -> list[str]:
+  """Returns the names of all games."""
+  return sorted(roms.get_all_rom_ids())
+
+
+def make(
+  game: str = 'pong', *, seed: int, config: AtariConfig | None = None
+) -> 'AtariEnvironment':
+  """Makes an Atari environment.
+
+  Args:
+    game: one of `list_games()`.
+    seed: of the emulator and of the no-ops, in [0, 2**31).
+    config: how the game is shown and played.
+
+  Raises:
+    ValueError: if there is no such game or the seed is out of range.
+  """
+  return AtariEnvironment(game, seed, config or AtariConfig())
+
+
+class AtariEnvironment(dm_env.Environment):
+  """A game whose observation is uint8 [size, size, channels].
+
+  There are 1 or 3 channels for each frame of the stack. Rewards and discounts
+  are float32, both None at `FIRST`; the discount is 0 where the game (or a
+  life) ends and 1 where `max_episode_frames` cuts it off. Observations are the
+  caller's to keep but, where frames are stacked, not to change. ALE's log, one
+  for the whole process, is set to errors only.
+  """
+
+  def __init__(self, game: str, seed: int, config: AtariConfig):
+    self._config = config
+    self._ale = _load_game(game, seed, config.sticky_actions)
+    self._rng = np.random.default_rng(seed)
+    self._actions = (
+      self._ale.getLegalActionSet()
+      if config.full_action_space
+      else self._ale.getMinimalActionSet()
+    )
+    screen = self._ale.getScreenDims()
+    self._num_channels = 1 if config.grayscale else 3
+    self._get_screen = (
+      self._ale.getScreenGrayscale
+      if config.grayscale
+      else self._ale.getScreenRGB
+    )
+    shape = screen if config.grayscale else (*screen, 3)
+    self._screen = np.empty(shape, np.uint8)
+    self._screen_before = np.empty(shape, np.uint8)
+    self._stack = np.empty(self.observation_spec().shape, np.uint8)
+    self._must_reset = True
+    self._next_life = False
+
+  def observation_spec(self) -> specs.BoundedArray:
+    """Returns the spec of the observation."""
+    num_channels = self._num_channels * self._config.frame_stack
+    shape = (self._config.size, self._config.size, num_channels)
+    return specs.BoundedArray(shape, np.uint8, 0, 255, 'observation')
+
+  def action_spec(self) -> specs.DiscreteArray:
+    """Returns the spec of the action, an index into the game's actions."""
+    return specs.DiscreteArray(len(self._actions), np.int32, 'action')
+
+  def reward_spec(self) -> specs.Array:
+    """Returns the spec of the reward."""
+    return specs.Array((), np.float32, 'reward')
+
+  def discount_spec(self) -> specs.BoundedArray:
+    """Returns the spec of the discount."""
+    return specs.BoundedArray((), np.float32, 0, 1, 'discount')
+
+  def reset(self) -> dm_env.TimeStep:
+    """Returns the first timestep of a new game, or of the next life."""
+    if not self._next_life:
+      self._start_game()
+    self._must_reset = self._next_life = False
+    self._get_screen(self._screen)
+    frame = self._make_frame()
+    self._stack = np.tile(frame, (1, 1, self._config.frame_stack))
+    return dm_env.restart(self._stack)
+
+  def step(self, action: types.Array) -> dm_env.TimeStep:
+    """Returns the next timestep, a `FIRST` one after `LAST` or at the start.
+
+    Raises:
+      ValueError: if `action` is out of range.
+    """
+    if self._must_reset:
+      return self.reset()
+    index = int(action)
+    if not 0 <= index < len(self._actions):
+      raise ValueError(
+        f'action ({index}) must lie in [0, {len(self._actions)}); choose one of'
+        ' the choices of action_spec.'
+      )
+    reward, life_lost = self._act(self._actions[index])
+    game_over = self._ale.game_over()
+    cut_off = (
+      self._ale.getEpisodeFrameNumber() >= self._config.max_episode_frames
+    )
+    terminated = game_over or life_lost
+    self._must_reset = terminated or cut_off
+    self._next_life = life_lost and not (game_over or cut_off)
+    return dm_env.TimeStep(
+      dm_env.StepType.LAST if self._must_reset else dm_env.StepType.MID,
+      np.float32(reward),
+      np.float32(0 if terminated else 1),
+      self._observe(),
+    )
+
+  def _start_game(self) -> None:
+    self._ale.reset_game()
+    if self._config.noop_max:
+      for _ in range(self._rng.integers(1, self._config.noop_max + 1)):
+        self._ale.act(ale_py.Action.NOOP)
+        if self._ale.game_over():
+          self._ale.reset_game()
+
+  def _act(self, action: ale_py.Action) -> tuple[float, bool]:
+    """Holds `action` for its frames; returns reward and whether a life went."""
+    ale, config = self._ale, self._config
+    lives = ale.lives()
+    life_lost = False
+    reward = 0.0
+    for frames_left in reversed(range(config.action_repeat)):
+      reward += ale.act(action)
+      if frames_left == 1 and config.max_pool:
+        self._get_screen(self._screen_before)
+      life_lost = config.terminal_on_life_loss and ale.lives() < lives
+      if life_lost or ale.game_over():
+        break
+    self._get_screen(self._screen)
+    pool = config.max_pool and config.action_repeat > 1 and frames_left == 0
+    if pool:
+      np.maximum(self._screen, self._screen_before, out=self._screen)
+    return reward, life_lost
+
+  def _make_frame(self) -> np.ndarray:
+    size = (self._config.size, self._config.size)
+    frame = cv2.resize(self._screen, size, interpolation=cv2.INTER_AREA)
+    return frame.reshape((*size, self._num_channels))
+
+  def _observe(self) -> np.ndarray:
+    frame = self._make_frame()
+    if self._config.frame_stack == 1:
+      return frame
+    older = self._stack[..., self._num_channels :]
+    self._stack = np.concatenate([older, frame], axis=-1)
+    return self._stack
+
+
+def _load_game(
+  game: str, seed: int, sticky_actions: float
+) -> ale_py.ALEInterface:
+  if game not in roms.get_all_rom_ids():
+    close = difflib.get_close_matches(game.lower(), list_games())
+    raise ValueError(
+      f'game ({game!r}) must be the name of an Atari game; did you mean'
+      f' {" or ".join(map(repr, close)) or "another one"}?'
+      ' ftwax.environments.atari.list_games() lists all.'
+    )
+  if not 0 <= seed < 2**31:
+    raise ValueError(
+      f'seed ({seed}) must lie in [0, 2**31), as the emulator demands; take it'
+      ' modulo 2**31.'
+    )
+  ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+  ale = ale_py.ALEInterface()
+  ale.setInt('random_seed', int(seed))
+  ale.setFloat('repeat_action_probability', sticky_actions)
+  ale.loadROM(str(roms.get_rom_path(game)))
+  return ale

@@ -1,0 +1,189 @@
+"""Gymnasium's spaces as specs, and the functions that carry values across.
+
+Observations keep their structure and dtypes, except that 64 bits become 32,
+the widest that JAX computes with by default. Actions become discrete parts:
+`Discrete` is one part, `MultiDiscrete` and `MultiBinary` are a tuple of parts,
+`Dict` and `Tuple` nest.
+
+The functions work on values of a single environment and, unchanged, on values
+stacked along leading axes, as Gymnasium's vector environments batch them.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from dm_env import specs
+
+from ftwax import types
+from ftwax.environments import extras
+
+with extras.required('gymnasium'):
+  from gymnasium import spaces
+
+_NARROWED = {
+  np.dtype(np.float64): np.dtype(np.float32),
+  np.dtype(np.int64): np.dtype(np.int32),
+  np.dtype(np.uint64): np.dtype(np.uint32),
+}
+
+# From Gymnasium's value to ours, or back.
+Convert = Callable[[Any], Any]
+
+
+def observation_spec(space: spaces.Space, name: str) -> types.SpecTree:
+  """Returns the specs of the observations in `space`.
+
+  Args:
+    space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of
+      such. A `Discrete` that starts at 0 is a `specs.DiscreteArray`, all else
+      a `specs.BoundedArray`.
+    name: of the space, for specs and messages.
+
+  Raises:
+    ValueError: if a space is of another kind, or its bounds do not fit the
+      dtype that its values become.
+  """
+  return _map_space(_observation_leaf, space, name)
+
+
+def make_encoder(space: spaces.Space) -> Convert:
+  """Makes the function that turns Gymnasium's observations into ours.
+
+  What it returns shares no memory with its argument.
+  """
+  return _make_converter(_make_leaf_encoder, space)
+
+
+def action_spec(space: spaces.Space, name: str) -> types.SpecTree:
+  """Returns the specs of the actions in `space`, all parts discrete.
+
+  Args:
+    space: Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of such.
+    name: of the space, for specs and messages.
+
+  Raises:
+    ValueError: if a space is of another kind.
+  """
+  return _map_space(_action_leaf, space, name)
+
+
+def make_decoder(space: spaces.Space) -> Convert:
+  """Makes the function that turns our actions into Gymnasium's."""
+  return _make_converter(_make_leaf_decoder, space)
+
+
+def _map_space(
+  make_spec: Callable[[spaces.Space, str], types.SpecTree],
+  space: spaces.Space,
+  name: str,
+) -> types.SpecTree:
+  if isinstance(space, spaces.Dict):
+    return {
+      key: _map_space(make_spec, part, f'{name}[{key!r}]')
+      for key, part in space.spaces.items()
+    }
+  if isinstance(space, spaces.Tuple):
+    return tuple(
+      _map_space(make_spec, part, f'{name}[{index}]')
+      for index, part in enumerate(space.spaces)
+    )
+  return make_spec(space, name)
+
+
+def _make_converter(
+  make_leaf: Callable[[spaces.Space], Convert], space: spaces.Space
+) -> Convert:
+  if isinstance(space, spaces.Dict):
+    by_key = {
+      key: _make_converter(make_leaf, part)
+      for key, part in space.spaces.items()
+    }
+    return lambda value: {
+      key: convert(value[key]) for key, convert in by_key.items()
+    }
+  if isinstance(space, spaces.Tuple):
+    in_order = [_make_converter(make_leaf, part) for part in space.spaces]
+    return lambda value: tuple(
+      convert(part) for convert, part in zip(in_order, value, strict=True)
+    )
+  return make_leaf(space)
+
+
+def _observation_leaf(space: spaces.Space, name: str) -> types.SpecTree:
+  if isinstance(space, spaces.Discrete):
+    if space.start == 0:
+      return specs.DiscreteArray(int(space.n), np.int32, name)
+    return _bounded(space, space.start, space.start + space.n - 1, name)
+  if isinstance(space, spaces.MultiDiscrete):
+    return _bounded(space, space.start, space.start + space.nvec - 1, name)
+  if isinstance(space, spaces.MultiBinary):
+    return _bounded(space, np.int8(0), np.int8(1), name)
+  if isinstance(space, spaces.Box):
+    return _bounded(space, space.low, space.high, name)
+  raise ValueError(
+    f'{name} ({space}) must be Box, Discrete, MultiDiscrete, MultiBinary, or a'
+    ' Dict or Tuple of such; convert it with a gymnasium.ObservationWrapper.'
+  )
+
+
+def _action_leaf(space: spaces.Space, name: str) -> types.SpecTree:
+  if isinstance(space, spaces.Discrete):
+    return specs.DiscreteArray(int(space.n), np.int32, name)
+  if isinstance(space, spaces.MultiDiscrete):
+    num_choices = space.nvec.ravel()
+  elif isinstance(space, spaces.MultiBinary):
+    num_choices = np.full(np.prod(space.shape, dtype=int), 2)
+  else:
+    raise ValueError(
+      f'{name} ({space}) must be discrete: Discrete, MultiDiscrete,'
+      ' MultiBinary, or a Dict or Tuple of such; discretize it with a'
+      ' gymnasium.ActionWrapper.'
+    )
+  return tuple(
+    specs.DiscreteArray(int(num), np.int32, f'{name}[{index}]')
+    for index, num in enumerate(num_choices)
+  )
+
+
+def _bounded(
+  space: spaces.Space, low: Any, high: Any, name: str
+) -> specs.BoundedArray:
+  dtype = _dtype(space)
+  if dtype.kind in 'iu':
+    info = np.iinfo(dtype)
+    least, most = int(np.min(low, initial=0)), int(np.max(high, initial=0))
+    if least < info.min or most > info.max:
+      raise ValueError(
+        f'{name} ({space}) must have bounds that fit {dtype}; narrow it with a'
+        ' gymnasium.ObservationWrapper.'
+      )
+  # The largest float64 becomes infinite, which is what it stands for.
+  with np.errstate(over='ignore'):
+    return specs.BoundedArray(
+      space.shape, dtype, low.astype(dtype), high.astype(dtype), name
+    )
+
+
+def _dtype(space: spaces.Space) -> np.dtype:
+  dtype = np.dtype(space.dtype)
+  return _NARROWED.get(dtype, dtype)
+
+
+def _make_leaf_encoder(space: spaces.Space) -> Convert:
+  dtype = _dtype(space)
+  return lambda value: np.array(value, dtype)
+
+
+def _make_leaf_decoder(space: spaces.Space) -> Convert:
+  dtype, shape = space.dtype, space.shape or ()
+  if isinstance(space, spaces.Discrete):
+    first = space.start
+    return lambda value: np.asarray(value, dtype) + first
+  start = getattr(space, 'start', 0)
+
+  def decode(parts):
+    stacked = np.stack(parts, axis=-1).astype(dtype)
+    return stacked.reshape((*stacked.shape[:-1], *shape)) + start
+
+  return decode

@@ -1,0 +1,235 @@
+"""An environment whose timesteps are checked against its own specs.
+
+Bad data is cheapest where it comes in: a NaN reward found here names the
+environment and the field, found in the learner it is a lost run. What costs
+little is checked at every step, bounds only where an episode starts.
+"""
+
+import math
+from typing import Any, NamedTuple, NoReturn
+
+import dm_env
+import jax
+import numpy as np
+
+from ftwax import distributions, types
+
+# Looked up once: a step may cost no more than a few microseconds.
+_FIRST, _LAST = dm_env.StepType.FIRST, dm_env.StepType.LAST
+_NUMBERS = (float, int, np.floating, np.integer)
+_ARRAYS = (np.ndarray, np.generic)
+
+
+class _Leaf(NamedTuple):
+  """What each step compares with an array of the observation."""
+
+  name: str
+  shape: tuple[int, ...]
+  dtype: np.dtype
+  is_float: bool
+  spec: Any
+
+
+class InvalidTimestepError(ValueError):
+  """A timestep that is off the specs of its environment."""
+
+
+class ValidatedEnvironment(dm_env.Environment):
+  """Checks every timestep of an environment and hands it on unchanged.
+
+  At every step: the order of step types (`FIRST` at first and after `LAST`,
+  and only there); structure, shapes and dtypes of the observation; that its
+  floats are finite; that the reward is a finite scalar and the discount a
+  scalar in [0, 1], both of them None or not at `FIRST`. At `FIRST` also the
+  bounds of the observation.
+
+  Args:
+    environment: what is checked, and closed by this one.
+    name: of the environment, for messages.
+
+  Raises:
+    ValueError: if an action is not discrete or the reward not a scalar.
+  """
+
+  def __init__(self, environment: dm_env.Environment, name: str):
+    self._environment = environment
+    self._name = name
+    self._spec = types.make_environment_spec(environment)
+    _check_specs(self._spec, name)
+    # Typed Any since jax's own stubs hide the methods of tree structures.
+    self._structure: Any = jax.tree.structure(self._spec.observations)
+    self._is_single_array = jax.tree_util.treedef_is_leaf(self._structure)
+    self._leaves = [
+      _Leaf(
+        name='observation' + jax.tree_util.keystr(path),
+        shape=leaf.shape,
+        dtype=leaf.dtype,
+        is_float=leaf.dtype.kind in 'fc',
+        spec=leaf,
+      )
+      for path, leaf in jax.tree.leaves_with_path(self._spec.observations)
+    ]
+    self._must_be_first = True
+
+  @property
+  def environment(self) -> dm_env.Environment:
+    """The environment that is checked."""
+    return self._environment
+
+  def observation_spec(self) -> types.SpecTree:
+    """Returns the specs of the observation."""
+    return self._spec.observations
+
+  def action_spec(self) -> types.SpecTree:
+    """Returns the specs of the action."""
+    return self._spec.actions
+
+  def reward_spec(self) -> types.SpecTree:
+    """Returns the spec of the reward."""
+    return self._spec.rewards
+
+  def discount_spec(self) -> types.SpecTree:
+    """Returns the spec of the discount."""
+    return self._spec.discounts
+
+  def reset(self) -> dm_env.TimeStep:
+    """Returns the first timestep of a new episode.
+
+    Raises:
+      InvalidTimestepError: if the timestep is off the specs.
+    """
+    self._must_be_first = True
+    return self._check(self._environment.reset())
+
+  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
+    """Returns the next timestep.
+
+    Raises:
+      InvalidTimestepError: if the timestep is off the specs.
+    """
+    return self._check(self._environment.step(action))
+
+  def close(self) -> None:
+    """Closes the environment."""
+    self._environment.close()
+
+  def _fail(self, field: str, value: Any, demand: str, remedy: str) -> NoReturn:
+    raise InvalidTimestepError(
+      f'{field} of environment {self._name!r} ({value}) must {demand};'
+      f' {remedy}.'
+    )
+
+  def _check(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+    step_type, reward, discount, observation = timestep
+    is_first = step_type == _FIRST
+    if is_first != self._must_be_first:
+      self._fail(
+        'step_type',
+        repr(step_type),
+        'be FIRST where an episode starts and only there',
+        'return FIRST from reset and from the step after LAST',
+      )
+    self._must_be_first = step_type == _LAST
+    self._check_reward(is_first, reward)
+    self._check_discount(is_first, discount)
+    for value, leaf in zip(
+      self._flatten(observation), self._leaves, strict=True
+    ):
+      self._check_leaf(value, leaf)
+      if is_first:
+        self._check_bounds(value, leaf)
+    return timestep
+
+  def _check_reward(self, is_first: bool, reward: Any) -> None:
+    if is_first and reward is None:
+      return
+    if not math.isfinite(_as_float(reward)):
+      self._fail(
+        'reward',
+        repr(reward),
+        'be a finite scalar',
+        'return a float32, or None at FIRST',
+      )
+
+  def _check_discount(self, is_first: bool, discount: Any) -> None:
+    if is_first and discount is None:
+      return
+    # In Python's floats: comparing NumPy's scalars takes longer than the rest.
+    if not 0.0 <= _as_float(discount) <= 1.0:
+      self._fail(
+        'discount',
+        repr(discount),
+        'be a scalar in [0, 1]',
+        'return 0 where the episode terminates, else 1, or None at FIRST',
+      )
+
+  def _check_leaf(self, value: Any, leaf: _Leaf) -> None:
+    name, shape, dtype, is_float, spec = leaf
+    if not isinstance(value, _ARRAYS):
+      self._fail(
+        name,
+        f'a {type(value).__name__}',
+        f'be a NumPy array or scalar of its spec, {spec!r}',
+        'convert it with np.asarray(value, spec.dtype)',
+      )
+    if value.shape != shape or value.dtype != dtype:
+      self._fail(
+        name,
+        f'shape {value.shape}, dtype {value.dtype}',
+        f'be of shape {shape} and dtype {dtype} as its spec says',
+        'change what the environment sends or its observation_spec',
+      )
+    # Half the time of `np.isfinite(value).all()`.
+    if is_float and np.count_nonzero(np.isfinite(value)) != value.size:
+      self._fail(
+        name,
+        f'with {np.extract(~np.isfinite(value), value)[0]}',
+        'be finite',
+        'find out why the environment sends NaN or infinity',
+      )
+
+  def _check_bounds(self, value: Any, leaf: _Leaf) -> None:
+    try:
+      leaf.spec.validate(value)
+    except ValueError:
+      self._fail(
+        leaf.name,
+        f'from {np.min(value)} to {np.max(value)}',
+        f'lie within the bounds of its spec, {leaf.spec!r}',
+        'change what the environment sends or its observation_spec',
+      )
+
+  def _flatten(self, observation: Any) -> list[Any]:
+    if self._is_single_array:
+      return [observation]
+    try:
+      return self._structure.flatten_up_to(observation)
+    except (ValueError, TypeError):
+      self._fail(
+        'observation',
+        f'structure {jax.tree.structure(observation)}',
+        f'have the structure of its spec, {self._structure}',
+        'change what the environment sends or its observation_spec',
+      )
+
+
+def _as_float(value: Any) -> float:
+  """Returns `value` as Python's float, NaN if it is not a real scalar."""
+  if isinstance(value, _NUMBERS):
+    return float(value)
+  if isinstance(value, np.ndarray) and value.shape == ():
+    return _as_float(value[()])
+  return math.nan
+
+
+def _check_specs(spec: types.EnvironmentSpec, name: str) -> None:
+  try:
+    distributions.check_action_spec(spec.actions)
+  except ValueError as error:
+    raise ValueError(f'environment {name!r}: {error}') from error
+  for field, leaf in (('reward', spec.rewards), ('discount', spec.discounts)):
+    if getattr(leaf, 'shape', None) != ():
+      raise ValueError(
+        f'{field}_spec of environment {name!r} ({leaf!r}) must be that of a'
+        ' scalar; give each agent an environment of its own, or sum them.'
+      )

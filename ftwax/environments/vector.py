@@ -1,0 +1,191 @@
+"""Several environments stepped together, their timesteps stacked.
+
+An actor chooses for all its environments in one call of the network; what it
+steps is one `VectorEnvironment`. Rows reset by themselves: by dm_env's
+contract an environment whose last timestep was `LAST` ignores the next action
+and returns a `FIRST` timestep, so that each row is an endless stream of
+episodes, `FIRST .. LAST, FIRST .. LAST`, with nothing left out.
+"""
+
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import dm_env
+import jax
+import numpy as np
+
+from ftwax import types
+
+
+class VectorEnvironment(dm_env.Environment):
+  """Steps `E` environments, one after the other, as if they were one.
+
+  A timestep holds, stacked over environments:
+
+  - `step_type` int32 [E];
+  - `reward` float32 [E], 0 at `FIRST`;
+  - `discount` float32 [E], 1 at `FIRST`;
+  - `observation` leaves [E, ...] in the dtypes of the observation spec.
+
+  All arrays are made anew at each step; the caller may keep or change them.
+  Specs are those of a single environment, without the leading axis.
+
+  Args:
+    environments: all of the same specs; stepped and closed by this one.
+
+  Raises:
+    ValueError: if there is none or if their specs differ.
+  """
+
+  def __init__(self, environments: Sequence[dm_env.Environment]):
+    if not environments:
+      raise ValueError(
+        'environments must hold at least one environment, not 0; pass e.g.'
+        ' [make_environment(seed) for seed in range(num_environments)].'
+      )
+    self._environments = tuple(environments)
+    self._spec = _common_spec(self._environments)
+    # Typed Any since jax's own stubs hide the methods of tree structures.
+    self._observation_structure: Any = jax.tree.structure(
+      self._spec.observations
+    )
+    self._action_structure: Any = jax.tree.structure(self._spec.actions)
+    self._is_single_array = jax.tree_util.treedef_is_leaf(
+      self._observation_structure
+    )
+    self._is_single_action = jax.tree_util.treedef_is_leaf(
+      self._action_structure
+    )
+    self._leaf_specs = jax.tree.leaves(self._spec.observations)
+
+  @property
+  def num_environments(self) -> int:
+    """`E`, the number of rows."""
+    return len(self._environments)
+
+  @property
+  def environments(self) -> tuple[dm_env.Environment, ...]:
+    """The environments, in the order of the rows."""
+    return self._environments
+
+  def observation_spec(self) -> types.SpecTree:
+    """Returns the specs of one environment's observation."""
+    return self._spec.observations
+
+  def action_spec(self) -> types.SpecTree:
+    """Returns the specs of one environment's action."""
+    return self._spec.actions
+
+  def reward_spec(self) -> types.SpecTree:
+    """Returns the spec of one environment's reward."""
+    return self._spec.rewards
+
+  def discount_spec(self) -> types.SpecTree:
+    """Returns the spec of one environment's discount."""
+    return self._spec.discounts
+
+  def reset(self) -> dm_env.TimeStep:
+    """Returns the first timesteps of a new episode in every row."""
+    return self._stack([env.reset() for env in self._environments])
+
+  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
+    """Steps each environment with its row of `action`.
+
+    Args:
+      action: leaves [E], in the structure of the action spec. Rows whose last
+        timestep was `LAST` are reset instead and theirs is ignored.
+
+    Returns:
+      The next timesteps, stacked.
+
+    Raises:
+      ValueError: if a leaf of `action` is not [E], or its structure differs.
+    """
+    rows = self._action_rows(action)
+    return self._stack(
+      [env.step(row) for env, row in zip(self._environments, rows, strict=True)]
+    )
+
+  def close(self) -> None:
+    """Closes every environment."""
+    for environment in self._environments:
+      environment.close()
+
+  def _action_rows(self, action: types.ArrayTree) -> Iterable[Any]:
+    leaves = [
+      np.asarray(leaf) for leaf in self._action_structure.flatten_up_to(action)
+    ]
+    for leaf in leaves:
+      if leaf.shape != (self.num_environments,):
+        raise ValueError(
+          f'each part of action (shape {leaf.shape}) must have the shape'
+          f' ({self.num_environments},); send one choice for each environment.'
+        )
+    if self._is_single_action:
+      return leaves[0]
+    return map(self._action_structure.unflatten, zip(*leaves, strict=True))
+
+  def _stack(self, timesteps: Sequence[dm_env.TimeStep]) -> dm_env.TimeStep:
+    num_rows = len(timesteps)
+    step_type = np.empty(num_rows, np.int32)
+    reward = np.zeros(num_rows, np.float32)
+    discount = np.ones(num_rows, np.float32)
+    for row, timestep in enumerate(timesteps):
+      step_type[row] = timestep.step_type
+      if timestep.reward is not None:
+        reward[row] = timestep.reward
+      if timestep.discount is not None:
+        discount[row] = timestep.discount
+    observation = self._stack_observations(
+      [timestep.observation for timestep in timesteps]
+    )
+    return dm_env.TimeStep(step_type, reward, discount, observation)
+
+  def _stack_observations(self, rows: Sequence[Any]) -> types.ArrayTree:
+    if self._is_single_array:
+      return _stack_leaf(rows, self._leaf_specs[0])
+    flatten = self._observation_structure.flatten_up_to
+    columns = zip(*map(flatten, rows), strict=True)
+    return self._observation_structure.unflatten(
+      map(_stack_leaf, columns, self._leaf_specs)
+    )
+
+
+def _stack_leaf(rows: Sequence[Any], spec: Any) -> np.ndarray:
+  """Copies `rows` into one new array in the dtype of `spec`."""
+  shape = spec.shape
+  stacked = np.empty((len(rows), *shape), spec.dtype)
+  for index, row in enumerate(rows):
+    row = np.asarray(row)
+    if row.shape != shape:
+      raise ValueError(
+        f'observation of environment {index} (shape {row.shape}) must have the'
+        f' shape of its spec, {spec!r}; wrap it in ValidatedEnvironment to see'
+        ' where it goes wrong.'
+      )
+    stacked[index] = row
+  return stacked
+
+
+def _common_spec(
+  environments: Sequence[dm_env.Environment],
+) -> types.EnvironmentSpec:
+  common = types.make_environment_spec(environments[0])
+  for index, environment in enumerate(environments):
+    spec = types.make_environment_spec(environment)
+    for field, expected, value in zip(spec._fields, common, spec, strict=True):
+      if not _is_same_spec(expected, value):
+        raise ValueError(
+          f'{field} of environment {index} ({value!r}) must equal those of'
+          f' environment 0 ({expected!r}); vectors hold environments of one'
+          ' kind, so make one for each kind.'
+        )
+  return common
+
+
+def _is_same_spec(a: types.SpecTree, b: types.SpecTree) -> bool:
+  a_leaves, a_structure = jax.tree.flatten(a)
+  b_leaves, b_structure = jax.tree.flatten(b)
+  same_structure = operator.eq(a_structure, b_structure)
+  return same_structure and all(map(operator.eq, a_leaves, b_leaves))

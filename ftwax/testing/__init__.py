@@ -1,0 +1,1 @@
+"""Fakes made from specs, for tests of agents and runtimes."""

@@ -1,0 +1,170 @@
+"""The learner's functions: one update, many members, bad gradients."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from ftwax import hyperparameters
+from ftwax.agents import impala
+from ftwax.agents.actor_critic import acting, learning
+from ftwax.losses import policy_loss, vtrace
+
+
+@pytest.fixture(scope='module')
+def core(network, config):
+  priors = config.priors._replace(
+    learning_rate=hyperparameters.LogUniform(1e-3, 1e-1),
+    entropy_cost=hyperparameters.LogUniform(1e-3, 1e-1),
+  )
+  return learning.make_learner_core(
+    network, impala.policy_loss, config.replace(priors=priors)
+  )
+
+
+@pytest.fixture(scope='module')
+def state(core):
+  return core.init(jax.random.PRNGKey(3))
+
+
+@pytest.fixture(scope='module')
+def update(core):
+  return jax.jit(core.update)
+
+
+def _loss_one_stream_at_a_time(network, params, hypers, batch):
+  """The joint loss by the functions that the learner's is built from."""
+  output, _ = network.unroll(
+    params,
+    hypers,
+    jax.random.PRNGKey(0),
+    acting.make_network_input(batch.timestep, batch.previous_action),
+    acting.is_first(batch.timestep),
+    batch.recurrent_state,
+  )
+  total = 0.0
+  batch = batch._replace(recurrent_state=())
+  for column in range(batch.logits.shape[1]):
+    stream_output, stream = jax.tree.map(
+      lambda x: x[:, column],  # noqa: B023
+      (output, batch),
+    )
+    losses = vtrace.vtrace_loss(
+      policy_loss.make_transitions(stream_output, stream, hypers), hypers
+    )
+    total += jnp.sum(losses.policy)
+    total += hypers.baseline_cost * jnp.sum(losses.value)
+    total -= hypers.entropy_cost * jnp.sum(losses.entropy)
+  return total
+
+
+def test_update_is_a_step_of_rmsprop_on_the_joint_loss(
+  network, state, update, make_batch
+):
+  batch, hypers = make_batch(0), state.hyperparameters
+  loss, gradients = jax.value_and_grad(
+    lambda params: _loss_one_stream_at_a_time(network, params, hypers, batch)
+  )(state.params)
+  norm = optax.tree.norm(gradients)
+  scale = jnp.minimum(1.0, hypers.max_gradient_norm / norm)
+
+  def expected(param, gradient):
+    gradient = scale * gradient
+    mean_square = 0.01 * gradient**2
+    step = gradient / jnp.sqrt(mean_square + hypers.rms_prop_epsilon)
+    return param - hypers.learning_rate * step
+
+  new_state, metrics = update(state, batch)
+  np.testing.assert_allclose(metrics['loss'], loss, rtol=1e-5)
+  np.testing.assert_allclose(metrics['gradient_norm'], norm, rtol=1e-4)
+  jax.tree.map(
+    lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5, rtol=1e-4),
+    new_state.params,
+    jax.tree.map(expected, state.params, gradients),
+  )
+  assert int(new_state.steps) == 1 and int(new_state.skipped) == 0
+
+
+def test_large_gradients_are_scaled_to_the_bound(state, update, make_batch):
+  bound = jnp.float32(1e-3)
+  small = state._replace(
+    hyperparameters=state.hyperparameters._replace(
+      max_gradient_norm=bound, rms_prop_epsilon=jnp.float32(1.0)
+    )
+  )
+  after, metrics = update(small, make_batch(0))
+  assert metrics['gradient_norm'] > bound
+  moved = optax.tree.norm(
+    jax.tree.map(lambda x, y: x - y, after.params, small.params)
+  )
+  expected = bound * small.hyperparameters.learning_rate
+  np.testing.assert_allclose(moved, expected, rtol=1e-2)
+
+
+def test_members_of_a_population_do_not_touch_each_other(
+  core, update, make_batch
+):
+  keys = jax.random.split(jax.random.PRNGKey(5), 4)
+  states = jax.vmap(core.init)(keys)
+  assert len(set(np.asarray(states.hyperparameters.learning_rate))) == 4
+  batches = [make_batch(seed) for seed in range(4)]
+  stacked = jax.tree.map(lambda *x: jnp.stack(x), *batches)
+  together, _ = jax.jit(jax.vmap(core.update))(states, stacked)
+  for member in range(4):
+    alone, _ = update(
+      jax.tree.map(lambda x: x[member], states),  # noqa: B023
+      batches[member],
+    )
+    jax.tree.map(
+      lambda x, y: np.testing.assert_allclose(
+        x[member],  # noqa: B023
+        y,
+        atol=1e-5,
+      ),
+      together,
+      alone,
+    )
+
+
+def test_changing_hyperparameters_makes_no_new_trace(core, state, make_batch):
+  num_traces = 0
+
+  def counted(state, batch):
+    nonlocal num_traces
+    num_traces += 1
+    return core.update(state, batch)
+
+  jitted = jax.jit(counted)
+  batch = make_batch(0)
+  before, _ = jitted(state, batch)
+  doubled = jax.tree.map(lambda x: 2 * x, state.hyperparameters)
+  after, _ = jitted(state._replace(hyperparameters=doubled), batch)
+  assert num_traces == 1
+  leaves = zip(
+    jax.tree.leaves(before.params), jax.tree.leaves(after.params), strict=True
+  )
+  assert any(np.any(x != y) for x, y in leaves)
+
+
+def test_gradients_that_are_not_finite_are_skipped_and_counted(
+  state, update, make_batch
+):
+  good = make_batch(0)
+  timestep = good.timestep
+  bad = good._replace(
+    timestep=timestep._replace(reward=timestep.reward.at[2, 0].set(jnp.nan))
+  )
+  once, _ = update(state, bad)
+  twice, metrics = update(once, bad)
+  assert int(twice.skipped) == int(twice.skipped_in_a_row) == 2
+  assert int(metrics['skipped_updates']) == 2
+  jax.tree.map(
+    np.testing.assert_array_equal,
+    (state.params, state.opt_state),
+    (twice.params, twice.opt_state),
+  )
+  recovered, _ = update(twice, good)
+  assert int(recovered.skipped) == 2 and int(recovered.skipped_in_a_row) == 0
+  assert int(recovered.steps) == 3
+  assert not np.array_equal(recovered.key, state.key)

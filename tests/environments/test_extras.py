@@ -1,0 +1,26 @@
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+  ('package', 'module', 'message'),
+  [
+    ('gymnasium', 'gymnasium_spaces', r'gymnasium must .* "ftwax\[envs\]"`\.'),
+    ('ale_py', 'atari', r'ale-py must .* "ftwax\[envs\]"`\.'),
+    ('cv2', 'atari', r'opencv-python-headless must .* "ftwax\[envs\]"`\.'),
+    (
+      'bsuite',
+      'bsuite_adapter',
+      r'bsuite must .* "ftwax\[envs\]"` on Python 3\.10\.',
+    ),
+  ],
+)
+def test_missing_packages_are_named(monkeypatch, package, module, message):
+  monkeypatch.setitem(sys.modules, package, None)
+  for name in [key for key in sys.modules if key.startswith(f'{package}.')]:
+    monkeypatch.setitem(sys.modules, name, None)
+  module = f'ftwax.environments.{module}'
+  monkeypatch.delitem(sys.modules, module, raising=False)
+  with pytest.raises(ImportError, match=message):
+    __import__(module)

@@ -1,0 +1,254 @@
+import dm_env
+import jax
+import numpy as np
+import pytest
+from dm_env import specs
+
+from ftwax import types
+from ftwax.environments import validation
+from ftwax.testing import fakes
+
+FIRST, MID, LAST = dm_env.StepType
+
+
+class ScriptedEnvironment(dm_env.Environment):
+  """Sends the timesteps of a script, whatever the action."""
+
+  def __init__(self, spec, timesteps=()):
+    self._spec = spec
+    self._timesteps = iter(timesteps)
+    self.is_closed = False
+
+  def reset(self):
+    return next(self._timesteps)
+
+  def step(self, action):
+    del action
+    return next(self._timesteps)
+
+  def observation_spec(self):
+    return self._spec.observations
+
+  def action_spec(self):
+    return self._spec.actions
+
+  def reward_spec(self):
+    return self._spec.rewards
+
+  def discount_spec(self):
+    return self._spec.discounts
+
+  def close(self):
+    self.is_closed = True
+
+
+SPEC = fakes.make_spec(
+  {
+    'vector': specs.BoundedArray((2,), np.float32, 0, 1),
+    'image': specs.BoundedArray((2, 2), np.uint8, 0, 200),
+  }
+)
+OBSERVATION = {
+  'vector': np.full(2, 0.5, np.float32),
+  'image': np.zeros((2, 2), np.uint8),
+}
+
+
+def run(spec, *timesteps):
+  """Resets and steps through the script."""
+  environment = validation.ValidatedEnvironment(
+    ScriptedEnvironment(spec, timesteps), 'maze'
+  )
+  environment.reset()
+  for _ in timesteps[1:]:
+    environment.step(0)
+
+
+def run_transition(spec=SPEC, observation=OBSERVATION, **changes):
+  """Sends a good `FIRST` timestep and a `MID` one with `changes`."""
+  good = dm_env.TimeStep(MID, np.float32(0), np.float32(1), observation)
+  run(spec, dm_env.restart(observation), good._replace(**changes))
+
+
+def check_raises(message, call, *args, **kwargs):
+  with pytest.raises(validation.InvalidTimestepError, match=message):
+    call(*args, **kwargs)
+
+
+@pytest.mark.parametrize(
+  'spec',
+  [
+    fakes.make_vector_spec(),
+    fakes.make_image_spec(),
+    fakes.make_dict_spec(),
+    fakes.add_action_mask(fakes.make_composite_spec(as_tuple=True)),
+    fakes.make_spec((specs.DiscreteArray(4), {'x': specs.Array((), float)})),
+  ],
+)
+def test_good_timesteps_pass_unchanged(spec):
+  checked = validation.ValidatedEnvironment(
+    fakes.FakeEnvironment(spec, 3), 'fake'
+  )
+  alone = fakes.FakeEnvironment(spec, 3)
+  assert types.make_environment_spec(checked) == spec
+  rng = np.random.default_rng(0)
+  got, expected = checked.reset(), alone.reset()
+  for _ in range(12):
+    assert got.step_type == expected.step_type
+    assert jax.tree.structure(got) == jax.tree.structure(expected)
+    jax.tree.map(np.testing.assert_array_equal, got, expected)
+    action = fakes.sample(rng, spec.actions)
+    if isinstance(got.observation, dict):
+      mask = got.observation.get(types.ACTION_MASK)
+      if mask is not None:
+        action = jax.tree.map(np.argmax, mask)
+    got, expected = checked.step(action), alone.step(action)
+
+
+def test_first_step_may_reset():
+  environment = validation.ValidatedEnvironment(
+    fakes.FakeEnvironment(fakes.make_spec()), 'fake'
+  )
+  assert environment.step(0).first()
+  assert environment.reset().first()
+
+
+@pytest.mark.parametrize('reward', [1, 1.0, np.float64(2), np.array(3.0)])
+@pytest.mark.parametrize('discount', [0, 0.5, np.float32(1), np.array(1)])
+def test_scalars_of_any_kind_pass(reward, discount):
+  run_transition(reward=reward, discount=discount)
+
+
+@pytest.mark.parametrize(
+  'reward',
+  [
+    None,
+    np.nan,
+    np.float32(np.inf),
+    np.array(-np.inf),
+    np.zeros(1),
+    'one',
+    np.str_('one'),
+    1 + 2j,
+  ],
+)
+def test_reward_must_be_a_finite_scalar(reward):
+  message = r"reward of environment 'maze' \(.*\) must be a finite scalar; ret"
+  check_raises(message, run_transition, reward=reward)
+
+
+@pytest.mark.parametrize(
+  'discount', [None, np.nan, -0.1, np.float32(1.5), np.zeros(1)]
+)
+def test_discount_must_lie_in_the_unit_interval(discount):
+  message = (
+    r"discount of environment 'maze' \(.*\) must be a scalar in \[0, 1\]"
+  )
+  check_raises(message, run_transition, discount=discount)
+
+
+@pytest.mark.parametrize(
+  ('field', 'value'), [('reward', np.nan), ('discount', 2)]
+)
+def test_scalars_at_first_are_checked_unless_none(field, value):
+  timestep = dm_env.restart(OBSERVATION)._replace(**{field: value})
+  check_raises(f'{field} of environment', run, SPEC, timestep)
+
+
+@pytest.mark.parametrize(
+  ('key', 'value', 'message'),
+  [
+    (
+      'vector',
+      [0.5, 0.5],
+      r"observation\['vector'\].*\(a list\) must be a NumPy array",
+    ),
+    ('vector', np.zeros(3, 'f4'), r"\['vector'\].*shape \(3,\), dtype float32"),
+    ('vector', np.zeros(2), r"\['vector'\].*dtype float64\) must be of shape"),
+    ('image', np.zeros((2, 2), 'i4'), r"\['image'\].*int32\) must .* uint8"),
+    ('vector', np.array([0, np.nan], 'f4'), r"\['vector'\].*nan.*be finite"),
+    ('vector', np.array([np.inf, 0], 'f4'), r"\['vector'\].*inf.*be finite"),
+  ],
+)
+def test_observation_leaves_are_checked_at_every_step(key, value, message):
+  observation = {**OBSERVATION, key: value}
+  check_raises(message, run_transition, observation=observation)
+  check_raises(message, run, SPEC, dm_env.restart(observation))
+  good = dm_env.restart(OBSERVATION)
+  check_raises(message, run, SPEC, good, dm_env.transition(0.0, observation))
+
+
+@pytest.mark.parametrize(
+  'observation',
+  [
+    {'vector': OBSERVATION['vector']},
+    {**OBSERVATION, 'extra': np.zeros(1)},
+    tuple(OBSERVATION.values()),
+    OBSERVATION['vector'],
+    None,
+  ],
+)
+def test_observation_structure_is_checked(observation):
+  message = r"observation of environment 'maze' \(structure .*\) must have the"
+  check_raises(message, run, SPEC, dm_env.restart(observation))
+
+
+def test_single_array_observation_is_checked():
+  spec = fakes.make_vector_spec(2)
+  message = (
+    r"observation of environment 'maze' \(a dict\) must be a NumPy array"
+  )
+  check_raises(message, run, spec, dm_env.restart(OBSERVATION))
+
+
+def test_bounds_are_checked_where_an_episode_starts():
+  bad = {**OBSERVATION, 'image': np.full((2, 2), 201, np.uint8)}
+  message = r"observation\['image'\] .*\(from 201 to 201\) must lie within"
+  check_raises(message, run, SPEC, dm_env.restart(bad))
+  end = dm_env.termination(0.0, OBSERVATION)
+  good = dm_env.restart(OBSERVATION)
+  check_raises(message, run, SPEC, good, end, dm_env.restart(bad))
+
+
+@pytest.mark.parametrize(
+  'step_types',
+  [[MID], [LAST], [FIRST, FIRST], [FIRST, MID, FIRST], [FIRST, LAST, MID]],
+)
+def test_order_of_step_types_is_checked(step_types):
+  timesteps = [
+    dm_env.TimeStep(step_type, 0.0, 1.0, OBSERVATION)
+    for step_type in step_types
+  ]
+  message = "step_type of environment 'maze' .* must be FIRST where"
+  check_raises(message, run, SPEC, *timesteps)
+
+
+def test_reset_within_an_episode_is_allowed():
+  good = [dm_env.restart(OBSERVATION), dm_env.restart(OBSERVATION)]
+  environment = validation.ValidatedEnvironment(
+    ScriptedEnvironment(SPEC, good), 'maze'
+  )
+  assert environment.reset().first() and environment.reset().first()
+
+
+def test_actions_must_be_discrete():
+  spec = fakes.make_spec(actions={'x': specs.BoundedArray((2,), float, -1, 1)})
+  with pytest.raises(
+    ValueError, match=r"environment 'maze': action_spec\['x'\] .* must be a"
+  ):
+    validation.ValidatedEnvironment(ScriptedEnvironment(spec), 'maze')
+
+
+@pytest.mark.parametrize('field', ['reward', 'discount'])
+def test_scalar_specs_are_demanded(field):
+  spec = fakes.make_spec()._replace(**{f'{field}s': specs.Array((2,), 'f4')})
+  with pytest.raises(
+    ValueError, match=f"{field}_spec of environment 'maze' .* must be that of a"
+  ):
+    validation.ValidatedEnvironment(ScriptedEnvironment(spec), 'maze')
+
+
+def test_close_closes():
+  scripted = ScriptedEnvironment(SPEC)
+  validation.ValidatedEnvironment(scripted, 'maze').close()
+  assert scripted.is_closed

@@ -1,0 +1,84 @@
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ftwax import distributions
+from ftwax.networks import heads
+
+
+def _transform(make_head):
+  return hk.without_apply_rng(hk.transform(lambda x: make_head()(x)))
+
+
+@pytest.mark.parametrize(
+  'num_actions', [4, (5, 3), {'move': 3, 'turn': (2, 2)}]
+)
+@pytest.mark.parametrize('hidden_sizes', [(), (7,)])
+def test_logits_have_the_structure_of_the_action(
+  key, num_actions, hidden_sizes
+):
+  head = _transform(lambda: heads.PolicyHead(num_actions, hidden_sizes))
+  features = jnp.ones((3, 2, 6))
+  logits = head.apply(head.init(key, features), features)
+  assert jax.tree.structure(logits) == jax.tree.structure(num_actions)
+  for num, leaf in zip(
+    jax.tree.leaves(num_actions), jax.tree.leaves(logits), strict=True
+  ):
+    assert leaf.shape == (3, 2, num)
+  assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(logits))
+
+
+@pytest.mark.parametrize('hidden_sizes', [(), (256,)])
+def test_first_policy_is_near_uniform(key, hidden_sizes):
+  num_actions = (5, 3)
+  head = _transform(lambda: heads.PolicyHead(num_actions, hidden_sizes))
+  features = jax.random.normal(key, (8, 256))
+  logits = head.apply(head.init(key, features), features)
+  entropy = distributions.entropy(logits)
+  np.testing.assert_allclose(entropy, np.log(15), atol=1e-3)
+  # Near, but not the same for all features.
+  assert np.ptp(logits[0], axis=0).min() > 0
+
+
+def test_each_part_has_its_own_branch(key):
+  head = _transform(lambda: heads.PolicyHead({'b': 2, 'a': 3}, (4,)))
+  features = jnp.ones((1, 6))
+  params = head.init(key, features)
+  assert len(jax.tree.leaves(params)) == 2 * 2 * 2
+  gradient = jax.grad(lambda params: head.apply(params, features)['a'][0, 1])(
+    params
+  )
+  moved = {name for name, layer in gradient.items() if np.any(layer['w'] != 0)}
+  assert len(moved) == 2
+  assert {params[name]['b'].size for name in moved} == {4, 3}
+
+
+def test_policy_head_agrees_with_oracle(key):
+  head = _transform(lambda: heads.PolicyHead(3, (5,)))
+  features = np.random.RandomState(0).randn(2, 6).astype(np.float32)
+  params = jax.tree.map(np.asarray, head.init(key, features))
+  hidden, last = params['policy_head/linear'], params['policy_head/linear_1']
+  x = np.maximum(features @ hidden['w'] + hidden['b'], 0.0)
+  np.testing.assert_allclose(
+    head.apply(params, features), x @ last['w'] + last['b'], atol=1e-6
+  )
+
+
+@pytest.mark.parametrize('hidden_sizes', [(), (5, 4)])
+@pytest.mark.parametrize('prefix', [(3,), (2, 3)])
+def test_value_head_agrees_with_oracle(key, hidden_sizes, prefix):
+  head = _transform(lambda: heads.ValueHead(hidden_sizes))
+  features = np.random.RandomState(0).randn(*prefix, 6).astype(np.float32)
+  params = jax.tree.map(np.asarray, head.init(key, features))
+  *hidden, last = params.values()
+  assert len(hidden) == len(hidden_sizes)
+  x = features
+  for layer in hidden:
+    x = np.maximum(x @ layer['w'] + layer['b'], 0.0)
+  value = head.apply(params, features)
+  assert value.shape == prefix
+  np.testing.assert_allclose(
+    value, (x @ last['w'] + last['b'])[..., 0], atol=1e-6
+  )

@@ -1,0 +1,479 @@
+import functools
+import subprocess
+import sys
+from typing import NamedTuple
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from dm_env import specs
+
+from ftwax import distributions, types
+from ftwax.networks import cores, embeddings, recurrent, recurrent_cores, torsos
+
+T, B, HIDDEN = 6, 3, 4
+
+MAKE_CORE = {
+  'lstm': functools.partial(recurrent_cores.LSTM, HIDDEN),
+  'gru': functools.partial(recurrent_cores.GRU, HIDDEN),
+  'feed_forward': functools.partial(recurrent_cores.FeedForward, (HIDDEN,)),
+}
+VECTOR = specs.Array((5,), np.float32)
+
+
+def _environment_spec(observations=VECTOR, actions=None):
+  return types.EnvironmentSpec(
+    observations=observations,
+    actions=actions or specs.DiscreteArray(3),
+    rewards=specs.Array((), np.float32),
+    discounts=specs.BoundedArray((), np.float32, 0.0, 1.0),
+  )
+
+
+COMPOSITE = _environment_spec(
+  observations={
+    'camera': specs.BoundedArray((16, 16, 3), np.uint8, 0, 255),
+    'compass': specs.DiscreteArray(4),
+    types.ACTION_MASK: {
+      'move': specs.Array((3,), np.uint8),
+      'turn': specs.Array((2,), bool),
+    },
+  },
+  actions={'move': specs.DiscreteArray(3), 'turn': specs.DiscreteArray(2)},
+)
+
+
+def _random_leaf(random, spec, prefix, low=0):
+  shape = (*prefix, *spec.shape)
+  if isinstance(spec, specs.DiscreteArray):
+    return random.randint(low, spec.num_values, shape).astype(np.int32)
+  if spec.dtype == np.uint8:
+    return random.randint(0, 256, shape).astype(np.uint8)
+  return random.randn(*shape).astype(np.float32)
+
+
+def _random_inputs(spec, prefix=(T, B), seed=0):
+  random = np.random.RandomState(seed)
+  observation = jax.tree.map(
+    lambda leaf: _random_leaf(random, leaf, prefix), spec.observations
+  )
+  if isinstance(observation, dict) and types.ACTION_MASK in observation:
+    mask = jax.tree.map(
+      lambda leaf: random.rand(*prefix, *leaf.shape) < 0.5,
+      spec.observations[types.ACTION_MASK],
+    )
+    for part in mask.values():
+      part[..., 0] |= ~part.any(axis=-1)  # Something is always allowed.
+    observation[types.ACTION_MASK] = mask
+  return types.NetworkInput(
+    observation=observation,
+    previous_action=jax.tree.map(
+      lambda leaf: _random_leaf(random, leaf, prefix, types.NO_ACTION),
+      spec.actions,
+    ),
+    previous_reward=random.randn(*prefix).astype(np.float32),
+  )
+
+
+def _start():
+  start = np.zeros((T, B), bool)
+  start[0, 1] = start[3, 1] = start[2, 2] = start[4, 2] = True
+  return start
+
+
+def _random_state(network, batch_size=B):
+  random = np.random.RandomState(2)
+  return jax.tree.map(
+    lambda leaf: random.randn(*leaf.shape).astype(np.float32),
+    network.initial_state(batch_size),
+  )
+
+
+def _assert_close(actual, expected, atol=1e-5):
+  jax.tree.map(
+    functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=atol),
+    actual,
+    expected,
+  )
+
+
+def _step_by_step(network, params, hyperparameters, key, inputs, start, state):
+  apply = jax.jit(network.apply)
+  outputs = []
+  for t in range(T):
+    inputs_t = jax.tree.map(lambda x, t=t: x[t], inputs)
+    state = cores.reset_state(start[t], state)
+    output, state = apply(params, hyperparameters, key, inputs_t, state)
+    outputs.append(output)
+  return jax.tree.map(lambda *x: jnp.stack(x), *outputs), state
+
+
+@pytest.mark.parametrize('core', MAKE_CORE)
+@pytest.mark.parametrize('spec', [_environment_spec(), COMPOSITE])
+def test_unroll_equals_steps(key, core, spec):
+  network = recurrent.make_recurrent_network(spec, make_core=MAKE_CORE[core])
+  params = network.init(key)
+  inputs, state = _random_inputs(spec), _random_state(network)
+  expected = _step_by_step(network, params, None, key, inputs, _start(), state)
+  actual = jax.jit(network.unroll)(params, None, key, inputs, _start(), state)
+  _assert_close(actual, expected)
+
+
+@pytest.mark.parametrize('core', MAKE_CORE)
+def test_shapes_and_dtypes(key, core):
+  network = recurrent.make_recurrent_network(
+    COMPOSITE, make_core=MAKE_CORE[core]
+  )
+  params = network.init(key)
+  inputs, state = _random_inputs(COMPOSITE), network.initial_state(B)
+  output, last_state = jax.eval_shape(
+    network.unroll, params, None, key, inputs, _start(), state
+  )
+  assert output.logits['move'].shape == (T, B, 3)
+  assert output.logits['turn'].shape == (T, B, 2)
+  assert output.value.shape == (T, B)
+  assert output.auxiliary == {}
+  for leaf in jax.tree.leaves(output):
+    assert leaf.dtype == jnp.float32
+  for leaf, last_leaf in zip(
+    jax.tree.leaves(state), jax.tree.leaves(last_state), strict=True
+  ):
+    assert leaf.shape == last_leaf.shape == (B, HIDDEN)
+    assert leaf.dtype == last_leaf.dtype
+
+
+def test_parts_are_put_together_as_told(key):
+  spec = _environment_spec()
+  network = recurrent.make_recurrent_network(
+    spec,
+    make_core=lambda: recurrent_cores.FeedForward(()),
+    make_torso=lambda: torsos.MLPTorso(()),
+  )
+  params = jax.tree.map(np.asarray, network.init(key))
+  inputs = _random_inputs(spec, prefix=(B,))
+  action = np.concatenate([np.eye(3), np.zeros((1, 3))])[inputs.previous_action]
+  reward = np.tanh(inputs.previous_reward)[:, None]
+  x = np.concatenate([inputs.observation, action, reward], axis=-1)
+  output, state = network.apply(params, None, key, inputs, ())
+  policy, value = params['policy_head/linear'], params['value_head/linear']
+  np.testing.assert_allclose(
+    output.logits, x @ policy['w'] + policy['b'], atol=1e-6
+  )
+  np.testing.assert_allclose(
+    output.value, (x @ value['w'] + value['b'])[:, 0], atol=1e-6
+  )
+  assert state == ()
+
+
+def test_hidden_sizes_and_reward_transform(key):
+  spec = _environment_spec()
+  network = recurrent.make_recurrent_network(
+    spec,
+    make_core=lambda: recurrent_cores.FeedForward(()),
+    policy_hidden_sizes=(7,),
+    value_hidden_sizes=(6, 5),
+    reward_transform=jnp.sign,
+  )
+  params = network.init(key)
+  sizes = {
+    name: layer['b'].size for name, layer in params.items() if 'head' in name
+  }
+  assert sizes == {
+    'policy_head/linear': 7,
+    'policy_head/linear_1': 3,
+    'value_head/linear': 6,
+    'value_head/linear_1': 5,
+    'value_head/linear_2': 1,
+  }
+  inputs = _random_inputs(spec, prefix=(B,))
+
+  def value(reward):
+    rewarded = inputs._replace(previous_reward=np.full((B,), reward))
+    return network.apply(params, None, key, rewarded, ())[0].value
+
+  np.testing.assert_array_equal(value(2.0), value(5.0))
+  assert np.all(value(2.0) != value(-2.0))
+
+
+def test_forbidden_actions_have_probability_zero(key):
+  network = recurrent.make_recurrent_network(
+    COMPOSITE, make_core=MAKE_CORE['lstm']
+  )
+  params = network.init(key)
+  inputs, state = _random_inputs(COMPOSITE), network.initial_state(B)
+
+  def logits_of(params):
+    return network.unroll(params, None, key, inputs, _start(), state)[0].logits
+
+  logits = logits_of(params)
+  mask = inputs.observation[types.ACTION_MASK]
+  for part in ('move', 'turn'):
+    probabilities = np.asarray(jax.nn.softmax(logits[part]))
+    assert (~mask[part]).any()
+    assert np.all((probabilities == 0) == ~mask[part])
+  num_allowed = mask['move'].sum(axis=-1) * mask['turn'].sum(axis=-1)
+  entropy = distributions.entropy(logits)
+  np.testing.assert_allclose(entropy, np.log(num_allowed), atol=1e-2)
+  gradient = jax.jit(
+    jax.grad(lambda params: jnp.sum(distributions.entropy(logits_of(params))))
+  )(params)
+  for leaf in jax.tree.leaves(gradient):
+    assert np.all(np.isfinite(leaf))
+
+
+def test_mask_is_no_input_of_the_core(key):
+  network = recurrent.make_recurrent_network(
+    COMPOSITE, make_core=MAKE_CORE['lstm']
+  )
+  params = network.init(key)
+  inputs, state = _random_inputs(COMPOSITE), network.initial_state(B)
+
+  def value(mask):
+    observation = {**inputs.observation, types.ACTION_MASK: mask}
+    output, _ = network.unroll(
+      params,
+      None,
+      key,
+      inputs._replace(observation=observation),
+      _start(),
+      state,
+    )
+    return output.value
+
+  mask = inputs.observation[types.ACTION_MASK]
+  inverted = jax.tree.map(np.logical_not, mask)
+  np.testing.assert_array_equal(value(mask), value(inverted))
+
+
+@pytest.mark.parametrize('core', MAKE_CORE)
+def test_gradient_reaches_every_parameter(key, core):
+  network = recurrent.make_recurrent_network(
+    COMPOSITE, make_core=MAKE_CORE[core]
+  )
+  inputs, state = _random_inputs(COMPOSITE), _random_state(network)
+
+  def objective(params):
+    output, _ = network.unroll(params, None, key, inputs, _start(), state)
+    entropy = distributions.entropy(output.logits)
+    return jnp.sum(output.value) + jnp.sum(entropy)
+
+  gradient = jax.jit(jax.grad(objective))(network.init(key))
+  for name, layer in gradient.items():
+    for leaf in jax.tree.leaves(layer):
+      assert np.any(leaf != 0), name
+
+
+@pytest.mark.parametrize('core', ['lstm', 'gru'])
+def test_a_reset_row_forgets(key, core):
+  network = recurrent.make_recurrent_network(
+    _environment_spec(), make_core=MAKE_CORE[core]
+  )
+  params = network.init(key)
+  inputs, state = _random_inputs(_environment_spec()), _random_state(network)
+
+  def value_at_3(observation, reward, row):
+    changed = inputs._replace(observation=observation, previous_reward=reward)
+    output, _ = network.unroll(params, None, key, changed, _start(), state)
+    return output.value[3, row]
+
+  # The first step that each row remembers at step 3.
+  for row, first in enumerate([0, 3, 2]):
+    by_observation, by_reward = jax.grad(value_at_3, argnums=(0, 1))(
+      inputs.observation, inputs.previous_reward, row
+    )
+    expected = np.zeros((T, B), bool)
+    expected[first : 3 + 1, row] = True
+    np.testing.assert_array_equal(np.any(by_observation != 0, -1), expected)
+    np.testing.assert_array_equal(by_reward != 0, expected)
+
+
+def test_at_a_start_the_state_is_forgotten(key):
+  network = recurrent.make_recurrent_network(
+    COMPOSITE, make_core=MAKE_CORE['lstm']
+  )
+  params, inputs = network.init(key), _random_inputs(COMPOSITE)
+  start = np.zeros((T, B), bool)
+  start[0] = True
+  unroll = functools.partial(network.unroll, params, None, key, inputs, start)
+  _assert_close(
+    unroll(_random_state(network)), unroll(network.initial_state(B)), atol=0
+  )
+
+
+class _Scale(NamedTuple):
+  scale: jax.Array
+
+
+class _ScaledSum(hk.Module):
+  """A core that sums up its inputs, scaled by a hyperparameter, and noise."""
+
+  def initial_state(self, batch_size):
+    return jnp.zeros((batch_size, HIDDEN))
+
+  def __call__(self, inputs, state, hyperparameters):
+    x = hk.Linear(HIDDEN)(inputs)
+    noise = jax.random.normal(hk.next_rng_key(), state.shape)
+    state = state + hyperparameters.scale * x + 0.1 * noise
+    return cores.CoreOutput(state, {'noise': noise}), state
+
+  def unroll(self, inputs, start, state, hyperparameters):
+    def step(inputs, state):
+      return self(inputs, state, hyperparameters)
+
+    return cores.unroll_step(step, inputs, start, state)
+
+
+def _scaled_network():
+  return recurrent.make_recurrent_network(
+    _environment_spec(),
+    make_core=_ScaledSum,
+    example_hyperparameters=_Scale(1.0),
+  )
+
+
+def test_core_reads_hyperparameters_and_draws_by_the_key(key):
+  network = _scaled_network()
+  params = network.init(key)
+  inputs = _random_inputs(_environment_spec())
+  unroll = jax.jit(network.unroll)
+
+  def features(scale, key):
+    output, state = unroll(
+      params, _Scale(scale), key, inputs, _start(), network.initial_state(B)
+    )
+    assert output.auxiliary['noise'].shape == (T, B, HIDDEN)
+    return state, output.auxiliary['noise']
+
+  one, noise = features(1.0, key)
+  two, same_noise = features(2.0, key)
+  _, other_noise = features(1.0, jax.random.PRNGKey(1))
+  np.testing.assert_array_equal(noise, same_noise)
+  assert np.all(noise != other_noise)
+  assert np.all(noise[0] != noise[1])
+  since_start = [noise[:, 0], noise[3:, 1], noise[4:, 2]]
+  last_noise = jnp.stack([row.sum(axis=0) for row in since_start])
+  # What does not come from noise is proportional to the scale.
+  _assert_close(two - 0.1 * last_noise, 2.0 * (one - 0.1 * last_noise))
+
+
+def test_population_of_parameters_and_hyperparameters(key):
+  network = _scaled_network()
+  keys = jax.random.split(key, 3)
+  params = jax.jit(jax.vmap(network.init))(keys)
+  hyperparameters = _Scale(jnp.array([0.5, 1.0, 2.0]))
+  inputs = jax.tree.map(
+    lambda *x: np.stack(x),
+    *[_random_inputs(_environment_spec(), seed=seed) for seed in range(3)],
+  )
+  state = network.initial_state(B)
+  start = _start()
+  outputs = jax.jit(jax.vmap(network.unroll, in_axes=(0, 0, 0, 0, None, None)))(
+    params, hyperparameters, keys, inputs, start, state
+  )
+  for i in range(3):
+    take = functools.partial(jax.tree.map, lambda x, i=i: x[i])
+    expected = jax.jit(network.unroll)(
+      take(params), take(hyperparameters), keys[i], take(inputs), start, state
+    )
+    _assert_close(take(outputs), expected)
+
+
+def test_missing_hyperparameters_are_told(key):
+  network = recurrent.make_recurrent_network(
+    _environment_spec(), make_core=_ScaledSum
+  )
+  with pytest.raises(
+    AttributeError, match=r'hyperparameters\.scale.*pass example_hyperp'
+  ):
+    network.init(key)
+
+
+def test_initialization_is_determined_by_the_key(key):
+  network = recurrent.make_recurrent_network(
+    _environment_spec(), make_core=MAKE_CORE['lstm']
+  )
+  first, second = network.init(key), network.init(key)
+  jax.tree.map(np.testing.assert_array_equal, first, second)
+  other = network.init(jax.random.PRNGKey(1))
+  assert np.all(first['lstm']['w_i'] != other['lstm']['w_i'])
+
+
+def test_torso_may_be_given(key):
+  observations = {'camera': specs.Array((20, 20), np.float32), 'speed': VECTOR}
+  spec = _environment_spec(observations)
+  network = recurrent.make_recurrent_network(
+    spec,
+    make_core=MAKE_CORE['lstm'],
+    make_torso=lambda: embeddings.ObservationEmbedding(
+      observations, make_image_torso=torsos.ShallowTorso
+    ),
+  )
+  params = network.init(key)
+  assert any('shallow_torso' in name for name in params)
+  assert not any('ftw_torso' in name for name in params)
+
+
+def test_action_that_is_not_discrete_is_refused():
+  spec = _environment_spec(
+    actions=specs.BoundedArray((2,), np.float32, -1.0, 1.0)
+  )
+  with pytest.raises(ValueError, match='must be a dm_env.specs.DiscreteArray'):
+    recurrent.make_recurrent_network(spec, make_core=MAKE_CORE['lstm'])
+
+
+@pytest.mark.parametrize(
+  ('mask', 'actions'),
+  [
+    (specs.Array((4,), np.uint8), specs.DiscreteArray(3)),
+    (specs.Array((3, 1), np.uint8), specs.DiscreteArray(3)),
+    (
+      specs.Array((3,), np.uint8),
+      {'move': specs.DiscreteArray(3)},
+    ),
+    (
+      (specs.Array((3,), np.uint8), specs.Array((3,), np.uint8)),
+      (specs.DiscreteArray(3), specs.DiscreteArray(2)),
+    ),
+  ],
+)
+def test_mask_that_does_not_fit_is_refused(mask, actions):
+  spec = _environment_spec({'x': VECTOR, types.ACTION_MASK: mask}, actions)
+  with pytest.raises(
+    ValueError, match=r"'action_mask'\] \(.*\) must be those of the logits"
+  ):
+    recurrent.make_recurrent_network(spec, make_core=MAKE_CORE['lstm'])
+
+
+def test_small_images_are_refused_when_the_network_is_made(key):
+  spec = _environment_spec(specs.BoundedArray((20, 20, 3), np.uint8, 0, 255))
+  network = recurrent.make_recurrent_network(
+    spec, make_core=MAKE_CORE['lstm'], make_torso=torsos.NatureTorso
+  )
+  with pytest.raises(ValueError, match='20x20.* must be at least 36x36'):
+    network.init(key)
+
+
+def test_convolutions_stay_outside_the_loop(key):
+  network = recurrent.make_recurrent_network(
+    COMPOSITE, make_core=MAKE_CORE['lstm']
+  )
+  params, inputs = network.init(key), _random_inputs(COMPOSITE)
+  jaxpr = jax.make_jaxpr(network.unroll)(
+    params, None, key, inputs, _start(), network.initial_state(B)
+  )
+  names = [str(equation.primitive) for equation in jaxpr.jaxpr.eqns]
+  assert names.count('conv_general_dilated') == 4
+
+
+def test_import_is_light():
+  code = (
+    'import sys; import ftwax.networks; from ftwax.networks import recurrent;'
+    ' heavy = {"tensorflow", "reverb", "launchpad", "acme", "rlax"};'
+    ' print(sorted(heavy & set(sys.modules)))'
+  )
+  result = subprocess.run(
+    [sys.executable, '-c', code], capture_output=True, text=True, check=True
+  )
+  assert result.stdout.strip() == '[]'

@@ -1,0 +1,211 @@
+import functools
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ftwax.networks import cores, recurrent_cores
+
+HIDDEN, INPUTS, T, B = 6, 5, 7, 3
+
+CORES = {
+  'lstm': functools.partial(recurrent_cores.LSTM, HIDDEN),
+  'gru': functools.partial(recurrent_cores.GRU, HIDDEN),
+  'feed_forward': functools.partial(recurrent_cores.FeedForward, (HIDDEN,)),
+}
+WITH_MEMORY = ['lstm', 'gru']
+
+
+def _make(name):
+  """Returns init, and apply with the entries step and unroll."""
+
+  def make_functions():
+    core = CORES[name]()
+
+    def step_by_step(inputs, start, state, hyperparameters):
+      features = []
+      for input_t, start_t in zip(inputs, start, strict=True):
+        state = cores.reset_state(start_t, state)
+        output, state = core(input_t, state, hyperparameters)
+        features.append(output.features)
+      return cores.CoreOutput(jnp.stack(features), {}), state
+
+    def init(inputs):
+      core(inputs, core.initial_state(inputs.shape[0]), None)
+
+    return init, (core.initial_state, step_by_step, core.unroll)
+
+  transformed = hk.without_apply_rng(hk.multi_transform(make_functions))
+  return transformed.init, *transformed.apply
+
+
+def _data(seed=0):
+  random = np.random.RandomState(seed)
+  inputs = jnp.float32(random.randn(T, B, INPUTS))
+  # Row 0 never starts, row 1 does at first and later, row 2 in the middle.
+  start = np.zeros((T, B), bool)
+  start[0, 1] = start[4, 1] = start[5, 1] = start[3, 2] = True
+  return inputs, jnp.asarray(start)
+
+
+def _random_state(state, seed=1):
+  random = np.random.RandomState(seed)
+  return jax.tree.map(lambda x: jnp.float32(random.randn(*x.shape)), state)
+
+
+@pytest.mark.parametrize('name', CORES)
+def test_initial_state_is_zero(name):
+  _, initial_state, _, _ = _make(name)
+  state = initial_state({}, 4)
+  shapes = [leaf.shape for leaf in jax.tree.leaves(state)]
+  num_leaves = {'lstm': 2, 'gru': 1, 'feed_forward': 0}[name]
+  assert shapes == [(4, HIDDEN)] * num_leaves
+  assert not any(np.any(leaf) for leaf in jax.tree.leaves(state))
+
+
+@pytest.mark.parametrize('name', CORES)
+def test_unroll_equals_steps(key, name):
+  init, initial_state, step_by_step, unroll = _make(name)
+  inputs, start = _data()
+  params = init(key, inputs[0])
+  state = _random_state(initial_state({}, B))
+  expected, expected_state = step_by_step(params, inputs, start, state, None)
+  output, state = jax.jit(unroll)(params, inputs, start, state, None)
+  assert output.features.shape == (T, B, HIDDEN)
+  assert output.auxiliary == {}
+  np.testing.assert_allclose(output.features, expected.features, atol=1e-6)
+  jax.tree.map(
+    functools.partial(np.testing.assert_allclose, atol=1e-6),
+    state,
+    expected_state,
+  )
+
+
+def _gradients(function, params, inputs, start, state):
+  """Differentiates with respect to parameters, inputs and first state."""
+
+  def objective(params, inputs, state):
+    output, state = function(params, inputs, start, state, None)
+    leaves = [output.features, *jax.tree.leaves(state)]
+    return sum(jnp.sum(jnp.sin((i + 1) * x)) for i, x in enumerate(leaves))
+
+  return jax.grad(objective, argnums=(0, 1, 2))(params, inputs, state)
+
+
+@pytest.mark.parametrize('name', CORES)
+def test_gradient_of_unroll_equals_that_of_steps(key, name):
+  init, initial_state, step_by_step, unroll = _make(name)
+  inputs, start = _data()
+  params = init(key, inputs[0])
+  state = _random_state(initial_state({}, B))
+  expected = _gradients(step_by_step, params, inputs, start, state)
+  # Both ways, since a gradient of its own is traced at different times.
+  inside = _gradients(jax.jit(unroll), params, inputs, start, state)
+  outside = jax.jit(functools.partial(_gradients, unroll))(
+    params, inputs, start, state
+  )
+  for actual in (inside, outside):
+    jax.tree.map(
+      functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5),
+      actual,
+      expected,
+    )
+
+
+@pytest.mark.parametrize('name', WITH_MEMORY)
+def test_gradients_of_a_population(key, name):
+  init, initial_state, _, unroll = _make(name)
+  start = _data()[1]
+  inputs = jnp.stack([_data(seed)[0] for seed in range(2)])
+  params = jax.vmap(init)(jax.random.split(key, 2), inputs[:, 0])
+  state = _random_state(initial_state({}, B))
+  gradients = jax.jit(
+    jax.vmap(functools.partial(_gradients, unroll), in_axes=(0, 0, None, None))
+  )(params, inputs, start, state)
+  for member in range(2):
+    take = functools.partial(jax.tree.map, lambda x, i=member: x[i])
+    expected = _gradients(unroll, take(params), inputs[member], start, state)
+    jax.tree.map(
+      functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5),
+      take(gradients),
+      expected,
+    )
+
+
+@pytest.mark.parametrize('name', WITH_MEMORY)
+def test_a_reset_row_forgets(key, name):
+  init, initial_state, _, unroll = _make(name)
+  inputs, start = _data()
+  params = init(key, inputs[0])
+  state = _random_state(initial_state({}, B))
+
+  def features_at_5(inputs, state, row):
+    output, _ = unroll(params, inputs, start, state, None)
+    return jnp.sum(output.features[5, row])
+
+  gradient = jax.grad(features_at_5, argnums=(0, 1))
+  # The first step that each row remembers at step 5.
+  for row, first in enumerate([0, 5, 3]):
+    inputs_gradient, state_gradient = gradient(inputs, state, row)
+    remembered = np.any(inputs_gradient != 0, axis=-1)
+    expected = np.zeros((T, B), bool)
+    expected[first : 5 + 1, row] = True
+    np.testing.assert_array_equal(remembered, expected)
+    for leaf in jax.tree.leaves(state_gradient):
+      assert np.any(leaf != 0) == (row == 0)
+
+
+def test_feed_forward_remembers_nothing(key):
+  init, _, _, unroll = _make('feed_forward')
+  inputs, start = _data()
+  params = init(key, inputs[0])
+  features = unroll(params, inputs, start, (), None)[0].features
+  backwards = unroll(params, inputs[::-1], start, (), None)[0].features
+  np.testing.assert_allclose(backwards[::-1], features, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+  ('name', 'make_other'), [('lstm', hk.LSTM), ('gru', hk.GRU)]
+)
+def test_core_agrees_with_haiku(key, name, make_other):
+  init, initial_state, _, unroll = _make(name)
+  inputs, _ = _data()
+  start = jnp.zeros((T, B), bool)
+  params = init(key, inputs[0])
+  b = params[name]['b']
+  params[name]['b'] = jnp.cos(jnp.arange(b.size, dtype=b.dtype))
+  weights = params[name]
+  if name == 'lstm':
+    both = jnp.concatenate([weights['w_i'], weights['w_h']])
+    other_params = {'lstm/linear': {'w': both, 'b': weights['b']}}
+  else:
+    other_params = {'gru': weights}
+  state = _random_state(initial_state({}, B))
+  other = hk.transform(
+    lambda inputs, state: hk.dynamic_unroll(make_other(HIDDEN), inputs, state)
+  )
+  other_state = hk.LSTMState(*state) if name == 'lstm' else state
+  expected, expected_state = other.apply(
+    other_params, None, inputs, other_state
+  )
+  output, state = unroll(params, inputs, start, state, None)
+  np.testing.assert_allclose(output.features, expected, atol=1e-6)
+  for leaf, expected_leaf in zip(
+    jax.tree.leaves(state), jax.tree.leaves(expected_state), strict=True
+  ):
+    np.testing.assert_allclose(leaf, expected_leaf, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+  ('name', 'num_parameters'),
+  [
+    ('lstm', (INPUTS + HIDDEN + 1) * 4 * HIDDEN),
+    ('gru', (INPUTS + HIDDEN + 1) * 3 * HIDDEN),
+    ('feed_forward', (INPUTS + 1) * HIDDEN),
+  ],
+)
+def test_number_of_parameters(key, name, num_parameters):
+  params = _make(name)[0](key, jnp.zeros((1, INPUTS)))
+  assert sum(leaf.size for leaf in jax.tree.leaves(params)) == num_parameters

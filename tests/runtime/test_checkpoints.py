@@ -1,0 +1,514 @@
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import threading
+import time
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from ftwax.runtime import checkpoint_files, checkpoints
+
+
+class _State(NamedTuple):
+  params: Any
+  opt_state: Any
+  key: Any
+  steps: Any
+
+
+def _make_state(seed):
+  key = jax.random.PRNGKey(seed)
+  params = {
+    'torso/~/conv': {'w': jax.random.normal(key, (3, 4)), 'b': jnp.zeros((4,))},
+    'head': {'w': jax.random.normal(key, (4,), jnp.bfloat16)},
+  }
+  opt_state = optax.chain(
+    optax.clip_by_global_norm(1.0), optax.adam(1e-3)
+  ).init(params)
+  return _State(params, opt_state, key, jnp.int32(seed))
+
+
+def _assert_same(actual, expected):
+  """Checks structure, kinds, dtypes, shapes and bits."""
+  assert jax.tree.structure(actual) == jax.tree.structure(expected)
+  for a, b in zip(
+    jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
+  ):
+    assert type(a) is type(b)
+    a, b = np.asarray(a), np.asarray(b)
+    assert (a.dtype, a.shape) == (b.dtype, b.shape)
+    assert a.tobytes() == b.tobytes()
+
+
+def _save(directory, steps, **kwargs):
+  with checkpoints.Checkpointer(directory, **kwargs) as checkpointer:
+    for step in steps:
+      checkpointer.save(step, _make_state(step), {'step': step})
+
+
+def _restore(directory):
+  with checkpoints.Checkpointer(directory) as checkpointer:
+    return checkpointer.restore(_make_state(0))
+
+
+def test_restores_the_newest_bit_for_bit(tmp_path):
+  metadata = {'elo': [1000.0, 0.1], 'name': 'ä', 'nested': {'a': None}}
+  with checkpoints.Checkpointer(tmp_path) as checkpointer:
+    checkpointer.save(3, _make_state(3))
+    checkpointer.save(12, _make_state(12), metadata)
+    state, restored_metadata = checkpointer.restore(_make_state(0))
+  _assert_same(state, _make_state(12))
+  assert restored_metadata == metadata
+  _assert_same(_restore(tmp_path)[0], _make_state(12))
+
+
+def test_leaves_come_back_as_the_template_has_them(tmp_path):
+  nan_with_payload = np.array([0x7FC01234, 0xFF800000], np.uint32)
+  state = {
+    'numpy': np.arange(6, dtype=np.int64).reshape((2, 3)),
+    'scalar': np.float64(0.1),
+    'bool': np.array([True, False]),
+    'bits': nan_with_payload.view(np.float32),
+    'empty': np.zeros((0, 3), np.float32),
+    'empty_jax': jnp.zeros((2, 0), jnp.bfloat16),
+    'int': 2**40,
+    'float': 0.1,
+    'flag': True,
+    'jax': jnp.arange(3, dtype=jnp.uint8),
+  }
+  with checkpoints.Checkpointer(
+    tmp_path, must_be_finite=lambda state: state['jax']
+  ) as checkpointer:
+    checkpointer.save(1, state)
+    restored, _ = checkpointer.restore(state)
+  _assert_same(restored, state)
+
+
+def test_shapes_are_template_enough(tmp_path):
+  _save(tmp_path, [1])
+  with checkpoints.Checkpointer(tmp_path) as checkpointer:
+    template = jax.eval_shape(_make_state, 0)
+    state, _ = checkpointer.restore(template)
+  _assert_same(state, _make_state(1))
+
+
+def test_arrays_go_where_the_template_was_put(tmp_path):
+  device = jax.devices()[-1]
+  state = {'a': jax.device_put(jnp.ones((2,)), device), 'b': jnp.ones((2,))}
+  with checkpoints.Checkpointer(tmp_path) as checkpointer:
+    checkpointer.save(1, state)
+    restored, _ = checkpointer.restore(state)
+  assert restored['a'].devices() == {device}
+  assert restored['a'].committed and not restored['b'].committed
+
+
+@pytest.fixture
+def may_write(monkeypatch):
+  """An event that saves in the background wait for."""
+  event = threading.Event()
+  write = checkpoint_files.write
+
+  def wait_and_write(*args):
+    assert event.wait(10.0)
+    write(*args)
+
+  monkeypatch.setattr(checkpoint_files, 'write', wait_and_write)
+  return event
+
+
+def test_save_runs_in_the_background(tmp_path, may_write):
+  with checkpoints.Checkpointer(tmp_path) as checkpointer:
+    checkpointer.save(1, _make_state(1))
+    assert checkpointer.steps() == []
+    may_write.set()
+    checkpointer.wait()
+    assert checkpointer.steps() == [1]
+
+
+def test_save_copies_before_it_returns(tmp_path, may_write):
+  state = {'numpy': np.ones((1000,)), 'jax': jnp.ones((1000,))}
+  double = jax.jit(lambda x: x * 2, donate_argnums=0)
+  with checkpoints.Checkpointer(tmp_path) as checkpointer:
+    checkpointer.save(1, state)
+    state['numpy'][:] = 2.0
+    state['jax'] = double(state['jax']).block_until_ready()
+    may_write.set()
+    restored, _ = checkpointer.restore(state)
+  for array in restored.values():
+    np.testing.assert_array_equal(array, np.ones((1000,)))
+
+
+def test_keeps_the_newest(tmp_path):
+  _save(tmp_path, [1, 2, 3, 4, 10], max_to_keep=2)
+  assert checkpoints.Checkpointer(tmp_path).steps() == [4, 10]
+  names = sorted(path.name for path in tmp_path.iterdir())
+  assert names == ['0000000004', '0000000010']
+
+
+def test_an_equal_step_is_replaced(tmp_path):
+  with checkpoints.Checkpointer(tmp_path, max_to_keep=2) as checkpointer:
+    for seed in (1, 2, 3, 4):
+      checkpointer.save(max(seed, 2), _make_state(seed), {'seed': seed})
+    checkpointer.save(4, _make_state(5), {'seed': 5})
+    state, metadata = checkpointer.restore(_make_state(0))
+    assert checkpointer.steps() == [3, 4]
+  assert metadata == {'seed': 5}
+  _assert_same(state, _make_state(5))
+
+
+def test_refuses_a_step_older_than_the_newest(tmp_path):
+  _save(tmp_path, [5])
+  with pytest.raises(
+    checkpoints.CheckpointError,
+    match=r'step \(4\) must not be older than the newest checkpoint \(5\)',
+  ):
+    _save(tmp_path, [4])
+  assert checkpoints.Checkpointer(tmp_path).steps() == [5]
+
+
+def test_refuses_what_is_not_finite(tmp_path):
+  state = _make_state(0)
+  state.params['head']['w'] = state.params['head']['w'].at[:2].set(jnp.nan)
+  with (
+    checkpoints.Checkpointer(tmp_path) as checkpointer,
+    pytest.raises(
+      checkpoints.NonFiniteError,
+      match=r"state.params\['head'\]\['w'\] must be finite to be saved at step"
+      r' 7, but 2 of its 4 numbers are not',
+    ),
+  ):
+    checkpointer.save(7, state)
+  assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+  ('leaf', 'dtype'), [('a', '<U1'), (object(), 'object')]
+)
+def test_refuses_what_is_no_number(tmp_path, leaf, dtype):
+  with (
+    checkpoints.Checkpointer(tmp_path) as checkpointer,
+    pytest.raises(
+      checkpoints.CheckpointError,
+      match=rf"state\['name'\] \({dtype}\) must be an array of numbers",
+    ),
+  ):
+    checkpointer.save(1, {'a': 1, 'name': leaf})
+
+
+def test_refuses_typed_keys(tmp_path):
+  with (
+    checkpoints.Checkpointer(tmp_path) as checkpointer,
+    pytest.raises(checkpoints.CheckpointError, match='unwrap typed keys with'),
+  ):
+    checkpointer.save(1, {'key': jax.random.key(0)})
+
+
+def test_refuses_a_state_without_arrays(tmp_path):
+  with (
+    checkpoints.Checkpointer(tmp_path) as checkpointer,
+    pytest.raises(checkpoints.CheckpointError, match='must hold an array that'),
+  ):
+    checkpointer.save(1, {'empty': np.zeros((0,))})
+
+
+@pytest.mark.parametrize(
+  ('metadata', 'match'),
+  [
+    ({'a': np.ones((2,))}, 'metadata must be plain JSON, but: Object of type'),
+    ({'a': float('nan')}, 'metadata must be plain JSON, but: Out of range'),
+    ({'a': (1, 2)}, 'must come back from JSON as it is, .* use lists'),
+    ({1: 2}, 'must come back from JSON as it is'),
+  ],
+)
+def test_refuses_metadata_that_is_no_json(tmp_path, metadata, match):
+  with (
+    checkpoints.Checkpointer(tmp_path) as checkpointer,
+    pytest.raises(ValueError, match=match),
+  ):
+    checkpointer.save(1, _make_state(0), metadata)
+  assert not list(tmp_path.iterdir())
+
+
+def _change_params(params):
+  return lambda state: state._replace(params=params(state.params))
+
+
+@pytest.mark.parametrize(
+  ('change', 'match'),
+  [
+    (
+      _change_params(lambda p: p | {'new': jnp.ones((2,))}),
+      r"state.params\['new'\] is not in the checkpoint",
+    ),
+    (
+      _change_params(lambda p: {'head': p['head']}),
+      r"state.params\['torso/~/conv'\]\['b'\] of the checkpoint is not in the",
+    ),
+    (
+      _change_params(lambda p: p | {'head': {'w': jnp.ones((5,))}}),
+      r"state.params\['head'\]\['w'\] is float32\[5\] in the template and"
+      r' bfloat16\[4\] in the checkpoint',
+    ),
+    (
+      lambda state: state._replace(steps=jnp.float32(0)),
+      r'state.steps is float32\[\] in the template and int32\[\] in the',
+    ),
+  ],
+)
+def test_names_the_first_leaf_that_differs(tmp_path, change, match):
+  _save(tmp_path, [1, 2])
+  with (
+    checkpoints.Checkpointer(tmp_path) as checkpointer,
+    pytest.raises(checkpoints.CheckpointError, match=match),
+  ):
+    checkpointer.restore(change(_make_state(0)))
+
+
+def test_fields_may_change_their_order(tmp_path):
+  class Reordered(NamedTuple):
+    steps: Any
+    key: Any
+    opt_state: Any
+    params: Any
+
+  _save(tmp_path, [1])
+  expected = _make_state(1)
+  with checkpoints.Checkpointer(tmp_path) as checkpointer:
+    template = Reordered(*reversed(_make_state(0)))
+    state, _ = checkpointer.restore(template)
+  _assert_same(state, Reordered(*reversed(expected)))
+
+
+def test_nothing_to_restore(tmp_path):
+  for directory in (tmp_path, tmp_path / 'absent'):
+    with pytest.raises(
+      checkpoints.CheckpointError,
+      match=r'must hold a checkpoint, but has none; give the directory of',
+    ):
+      _restore(directory)
+  assert not list(tmp_path.iterdir())
+
+
+def _flip_byte(path, generator):
+  content = bytearray(path.read_bytes())
+  content[generator.randrange(len(content))] ^= 1 << generator.randrange(8)
+  path.write_bytes(content)
+
+
+def _truncate(path, generator):
+  os.truncate(path, generator.randrange(path.stat().st_size))
+
+
+def _remove(path, generator):
+  del generator
+  path.unlink()
+
+
+@pytest.mark.parametrize('damage', [_flip_byte, _truncate, _remove])
+def test_damage_to_any_file_falls_back(tmp_path, damage):
+  _save(tmp_path, [1, 2])
+  generator = random.Random(0)
+  files = [p for p in (tmp_path / '0000000002').rglob('*') if p.is_file()]
+  assert len(files) > 5
+  for path in files:
+    content = path.read_bytes()
+    damage(path, generator)
+    name = '|'.join([path.name, 'manifest.json and manifest.sha256 do not'])
+    with pytest.warns(
+      checkpoints.DamagedCheckpointWarning,
+      match=rf'checkpoint of step 2 in .*0000000002 is damaged: .*({name})',
+    ):
+      state, metadata = _restore(tmp_path)
+    _assert_same(state, _make_state(1))
+    assert metadata == {'step': 1}
+    path.write_bytes(content)
+  assert _restore(tmp_path)[1] == {'step': 2}
+
+
+def test_all_steps_damaged(tmp_path):
+  _save(tmp_path, [1, 2])
+  for path in tmp_path.glob('*/manifest.json'):
+    path.unlink()
+  with (
+    pytest.warns(checkpoints.DamagedCheckpointWarning, match=r'step [12] in'),
+    pytest.raises(
+      checkpoints.CheckpointError,
+      match=r'must hold a whole checkpoint, but all 2 are damaged; restore the',
+    ),
+  ):
+    _restore(tmp_path)
+
+
+def test_what_orbax_cannot_read_is_damaged(tmp_path, monkeypatch):
+  _save(tmp_path, [1])
+
+  def fail():
+    raise ValueError('unknown format')
+
+  monkeypatch.setattr(checkpoint_files, '_orbax', fail)
+  with (
+    pytest.warns(
+      checkpoints.DamagedCheckpointWarning,
+      match=r'Orbax cannot read state \(unknown format\)',
+    ),
+    pytest.raises(checkpoints.CheckpointError, match='all 1 are damaged'),
+  ):
+    _restore(tmp_path)
+
+
+def test_format_of_a_later_version(tmp_path, monkeypatch):
+  with monkeypatch.context() as context:
+    context.setattr(checkpoint_files, '_FORMAT', 2)
+    _save(tmp_path, [1])
+  with pytest.raises(
+    checkpoints.CheckpointError, match=r'format of .* \(2\) must be 1; use the'
+  ):
+    _restore(tmp_path)
+
+
+def test_a_run_goes_on_over_a_damaged_step(tmp_path):
+  _save(tmp_path, [1, 2, 3])
+  next((tmp_path / '0000000003').glob('*.json')).write_text('{}')
+  with checkpoints.Checkpointer(tmp_path, max_to_keep=2) as checkpointer:
+    with pytest.warns(checkpoints.DamagedCheckpointWarning, match='step 3 in'):
+      _, metadata = checkpointer.restore(_make_state(0))
+    assert metadata == {'step': 2}
+    checkpointer.save(2, _make_state(4), {'step': 4})
+    _, metadata = checkpointer.restore(_make_state(0))
+    assert metadata == {'step': 4}
+    checkpointer.save(3, _make_state(5), {'step': 5})
+  assert checkpoints.Checkpointer(tmp_path).steps() == [2, 3]
+  assert _restore(tmp_path)[1] == {'step': 5}
+
+
+def test_a_failed_save_is_raised_later_and_harms_nothing(tmp_path, monkeypatch):
+  _save(tmp_path, [1])
+  with checkpoints.Checkpointer(tmp_path) as checkpointer:
+    with monkeypatch.context() as context:
+
+      def fail(path):
+        del path
+        raise OSError('disk full')
+
+      context.setattr(checkpoint_files, '_digest', fail)
+      checkpointer.save(2, _make_state(2))
+      with pytest.raises(OSError, match='disk full'):
+        checkpointer.wait()
+    assert checkpointer.steps() == [1]
+    checkpointer.save(3, _make_state(3))
+    state, _ = checkpointer.restore(_make_state(0))
+  _assert_same(state, _make_state(3))
+  assert len(list(tmp_path.iterdir())) == 2
+
+
+# Saves 1, 2, 3, ... and says when each is done. Some megabytes that do not
+# compress make a save last long enough to be hit.
+_SAVE_FOR_EVER = """
+import sys
+import numpy as np
+from ftwax.runtime import checkpoints
+
+def make_state(step):
+  generator = np.random.default_rng(step)
+  return {str(i): generator.integers(256, size=(400_000,), dtype=np.uint8)
+          for i in range(10)}
+
+with checkpoints.Checkpointer(sys.argv[1], max_to_keep=2) as checkpointer:
+  step = 0
+  if checkpointer.steps():
+    state, metadata = checkpointer.restore(make_state(0))
+    step = metadata['step']
+    for name, array in make_state(step).items():
+      np.testing.assert_array_equal(state[name], array)
+  print(step, flush=True)
+  while True:
+    step += 1
+    checkpointer.save(step, make_state(step), {'step': step})
+    if step % 2:
+      checkpointer.wait()
+      print(step, flush=True)
+"""
+
+
+def _save_until_killed(directory, seconds):
+  """Returns the step restored and the last one said to be saved."""
+  with subprocess.Popen(
+    [sys.executable, '-W', 'error', '-c', _SAVE_FOR_EVER, str(directory)],
+    stdout=subprocess.PIPE,
+    text=True,
+    env=os.environ | {'OMP_NUM_THREADS': '1'},
+  ) as process:
+    restored = process.stdout.readline()
+    first = process.stdout.readline()
+    time.sleep(seconds)
+    process.kill()
+    rest = process.stdout.read().splitlines()
+  return int(restored), int(rest[-1] if rest else first)
+
+
+def test_kill_in_mid_save_loses_no_whole_step(tmp_path):
+  generator = random.Random(0)
+  last = 0
+  start = time.monotonic()
+  for _ in range(4):
+    seconds = generator.uniform(0.0, 0.4)
+    restored, last_now = _save_until_killed(tmp_path, seconds)
+    # At least what was said to be done; what was not waited for may be newer.
+    assert restored >= last
+    assert last_now > restored
+    last = last_now
+    if time.monotonic() - start > 20.0:
+      break
+  template = {str(i): np.zeros((400_000,), np.uint8) for i in range(10)}
+  with checkpoints.Checkpointer(tmp_path) as checkpointer:
+    _, metadata = checkpointer.restore(template)
+  assert metadata['step'] >= last
+
+
+def test_a_kill_leaves_what_is_deleted_by_the_next_save(tmp_path):
+  _save(tmp_path, [1])
+  leftover = tmp_path / 'tmp-2' / 'state'
+  leftover.mkdir(parents=True)
+  (leftover / 'file').write_text('half')
+  assert _restore(tmp_path)[1] == {'step': 1}
+  assert leftover.exists()  # Who only reads deletes nothing.
+  _save(tmp_path, [2])
+  names = sorted(path.name for path in tmp_path.iterdir())
+  assert names == ['0000000001', '0000000002']
+
+
+def test_relative_directory(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  _save(pathlib.Path('runs'), [1])
+  monkeypatch.chdir('/')
+  assert _restore(tmp_path / 'runs')[1] == {'step': 1}
+
+
+def test_a_moved_directory_can_be_restored(tmp_path):
+  _save(tmp_path / 'a', [1])
+  (tmp_path / 'a').rename(tmp_path / 'b')
+  _assert_same(_restore(tmp_path / 'b')[0], _make_state(1))
+
+
+@pytest.mark.parametrize(
+  ('kwargs', 'match'),
+  [
+    ({'save_every_seconds': 0}, r'save_every_seconds \(0\) must be positive'),
+    ({'max_to_keep': 0}, r'max_to_keep \(0\) must be at least 1'),
+  ],
+)
+def test_config_is_checked(kwargs, match):
+  with pytest.raises(ValueError, match=match):
+    checkpoints.CheckpointingConfig(**kwargs)
+
+
+def test_checkpointer_is_checked(tmp_path):
+  with pytest.raises(ValueError, match=r'max_to_keep \(0\) must be at least 1'):
+    checkpoints.Checkpointer(tmp_path, max_to_keep=0)

@@ -1,0 +1,282 @@
+import csv
+import json
+import struct
+import subprocess
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ftwax.runtime import log_values, loggers
+
+
+class _Recorder:
+  """Remembers what is written to it."""
+
+  def __init__(self):
+    self.written = []
+    self.closed = False
+
+  def write(self, values):
+    self.written.append(dict(values))
+
+  def close(self):
+    self.closed = True
+
+
+def _read_csv(path):
+  with open(path, newline='') as file:
+    return list(csv.DictReader(file))
+
+
+def test_to_plain_gives_python_numbers():
+  plain = log_values.to_plain(
+    {
+      'jax': jnp.float32(0.5),
+      'half': jnp.bfloat16(1.5),
+      'count': np.int64(3),
+      'flag': np.bool_(True),
+      'vector': jnp.arange(3),
+      'one': np.ones((1,)),
+      'text': 'a',
+      'nothing': None,
+    }
+  )
+  assert plain == {
+    'jax': 0.5,
+    'half': 1.5,
+    'count': 3,
+    'flag': True,
+    'vector': [0, 1, 2],
+    'one': [1.0],
+    'text': 'a',
+    'nothing': None,
+  }
+  types = [type(value) for value in plain.values()]
+  assert types == [float, float, int, bool, list, list, str, type(None)]
+
+
+def test_to_plain_names_what_is_no_number():
+  with pytest.raises(TypeError, match=r"logged value 'loss' \(.*\) must be a"):
+    log_values.to_plain({'loss': {'a': 1}})
+
+
+def test_jsonl_appends_on_resume(tmp_path):
+  path = tmp_path / 'logs' / 'train.jsonl'
+  for steps in (1, 2):
+    logger = loggers.JSONLLogger(path)
+    logger.write({'steps': jnp.int32(steps), 'values': np.ones((2,))})
+    logger.close()
+  lines = path.read_text().splitlines()
+  assert [json.loads(line) for line in lines] == [
+    {'steps': 1, 'values': [1.0, 1.0]},
+    {'steps': 2, 'values': [1.0, 1.0]},
+  ]
+
+
+def test_jsonl_writes_null_for_what_is_not_finite(tmp_path):
+  logger = loggers.JSONLLogger(tmp_path / 'a.jsonl')
+  logger.write({'a': np.nan, 'b': -np.inf, 'c': [1.0, jnp.inf], 'd': 2.0})
+  logger.close()
+  text = (tmp_path / 'a.jsonl').read_text()
+  assert text == '{"a": null, "b": null, "c": [1.0, null], "d": 2.0}\n'
+
+
+def test_jsonl_is_on_disk_before_it_is_closed(tmp_path):
+  logger = loggers.JSONLLogger(tmp_path / 'a.jsonl')
+  logger.write({'a': 1})
+  assert loggers.read_jsonl(tmp_path / 'a.jsonl') == [{'a': 1}]
+  logger.close()
+
+
+def test_jsonl_cuts_a_torn_line_off(tmp_path):
+  path = tmp_path / 'a.jsonl'
+  path.write_text('{"a": 1}\n{"a": 2')
+  assert loggers.read_jsonl(path) == [{'a': 1}]
+  logger = loggers.JSONLLogger(path)
+  logger.write({'a': 3})
+  logger.close()
+  assert loggers.read_jsonl(path) == [{'a': 1}, {'a': 3}]
+
+
+def test_read_jsonl_names_the_line_that_is_broken(tmp_path):
+  path = tmp_path / 'a.jsonl'
+  path.write_text('{"a": 1}\nfoo\n{"a": 2}\n')
+  with pytest.raises(ValueError, match=r"line 2 of .*a.jsonl \('foo'\) must be"):
+    loggers.read_jsonl(path)
+
+
+def test_csv_columns_grow(tmp_path):
+  path = tmp_path / 'a.csv'
+  logger = loggers.CSVLogger(path)
+  logger.write({'steps': 1, 'loss': np.float32(0.5)})
+  logger.write({'loss': np.nan})
+  logger.write({'steps': 3, 'name': 'a,"b"\nc', 'vector': np.arange(2)})
+  logger.close()
+  assert path.read_text().splitlines()[0] == 'steps,loss,name,vector'
+  rows = _read_csv(path)
+  assert [row['steps'] for row in rows] == ['1', '', '3']
+  assert [row['loss'] for row in rows] == ['0.5', 'nan', '']
+  assert [row['name'] for row in rows] == ['', '', 'a,"b"\nc']
+  assert [row['vector'] for row in rows] == ['', '', '[0, 1]']
+  assert [p.name for p in tmp_path.iterdir()] == ['a.csv']
+
+
+def test_csv_resumes_behind_a_torn_row(tmp_path):
+  path = tmp_path / 'a.csv'
+  path.write_text('steps,loss\n1,0.5\n2,0.')
+  logger = loggers.CSVLogger(path)
+  logger.write({'loss': 1.5, 'steps': 2})
+  logger.write({'steps': 3, 'value': 7})
+  logger.close()
+  assert path.read_text() == 'steps,loss,value\n1,0.5,\n2,1.5,\n3,,7\n'
+
+
+def _tensorboard_events(directory):
+  """Reads events of all files, by the layout of TFRecord files."""
+  from tensorboardX.proto import event_pb2
+
+  events = []
+  for path in sorted(directory.iterdir()):
+    content = path.read_bytes()
+    while content:
+      (length,) = struct.unpack('Q', content[:8])
+      events.append(event_pb2.Event.FromString(content[12 : 12 + length]))
+      content = content[16 + length :]
+  return [event for event in events if event.HasField('summary')]
+
+
+def test_tensorboard_writes_scalars_and_entries_of_vectors(tmp_path):
+  logger = loggers.TensorBoardLogger(tmp_path, 'train', 'steps')
+  logger.write(
+    {'steps': jnp.int32(7), 'loss': 0.5, 'elo': np.ones((2,)), 'text': 'a'}
+  )
+  # Read before closing: writes are flushed.
+  (event,) = _tensorboard_events(tmp_path)
+  logger.close()
+  values = {value.tag: value.simple_value for value in event.summary.value}
+  assert event.step == 7
+  assert values == {
+    'train/steps': 7,
+    'train/loss': 0.5,
+    'train/elo/0': 1,
+    'train/elo/1': 1,
+  }
+
+
+def test_tensorboard_counts_writes_without_steps(tmp_path):
+  logger = loggers.TensorBoardLogger(tmp_path, 'train', 'steps')
+  for _ in range(2):
+    logger.write({'loss': 0.5})
+  logger.close()
+  assert [event.step for event in _tensorboard_events(tmp_path)] == [0, 1]
+
+
+def test_tensorboard_does_not_overwrite_on_resume(tmp_path):
+  for _ in range(2):
+    logger = loggers.TensorBoardLogger(tmp_path, 'train')
+    logger.write({'loss': 0.5})
+    logger.close()
+  assert len(_tensorboard_events(tmp_path)) == 2
+
+
+def test_terminal_prints_lines():
+  lines = []
+  logger = loggers.TerminalLogger('train', lines.append)
+  logger.write({'steps': 123456, 'loss': np.float32(0.125), 'big': 54321.0})
+  logger.close()
+  assert lines == ['[train] steps 123456 | loss 0.125 | big 54,321']
+
+
+def test_time_filter_drops_but_keeps_the_last():
+  now = [0.0]
+  recorder = _Recorder()
+  logger = loggers.TimeFilter(recorder, 10.0, clock=lambda: now[0])
+  for now[0] in (0.0, 5.0, 10.0, 12.0, 19.0):
+    logger.write({'t': now[0]})
+  assert [values['t'] for values in recorder.written] == [0.0, 10.0]
+  logger.close()
+  assert [values['t'] for values in recorder.written] == [0.0, 10.0, 19.0]
+  assert recorder.closed
+
+
+def test_time_filter_writes_nothing_twice():
+  recorder = _Recorder()
+  logger = loggers.TimeFilter(recorder, 0.0)
+  logger.write({'t': 0})
+  logger.close()
+  assert recorder.written == [{'t': 0}]
+
+
+def test_time_filter_refuses_negative_seconds():
+  with pytest.raises(ValueError, match=r'min_seconds \(-1\) must not be neg'):
+    loggers.TimeFilter(_Recorder(), -1)
+
+
+def test_dispatcher_writes_plain_values_to_all():
+  recorders = [_Recorder(), _Recorder()]
+  logger = loggers.Dispatcher(recorders)
+  logger.write({'a': jnp.float32(2.0)})
+  logger.close()
+  for recorder in recorders:
+    assert recorder.written == [{'a': 2.0}]
+    assert type(recorder.written[0]['a']) is float
+    assert recorder.closed
+
+
+def test_dispatcher_closes_all_when_one_fails():
+  class Failing(_Recorder):
+    def close(self):
+      raise OSError('disk full')
+
+  recorders = [_Recorder(), Failing(), _Recorder()]
+  with pytest.raises(OSError, match='disk full'):
+    loggers.Dispatcher(recorders).close()
+  assert recorders[0].closed and recorders[2].closed
+
+
+def test_factory_gives_each_logger_its_files(tmp_path, capsys):
+  factory = loggers.make_logger_factory(tmp_path, csv_files=True)
+  for instance in (None, 3):
+    logger = factory('train', 'steps', instance)
+    logger.write({'steps': 1})
+    logger.close()
+  files = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob('*.*sv')}
+  assert files == {'logs/train.csv', 'logs/train-3.csv'}
+  for instance in (None, 3):
+    path = loggers.log_path(tmp_path, 'train', instance)
+    assert loggers.read_jsonl(path) == [{'steps': 1}]
+  for name in ('train', 'train-3'):
+    assert len(_tensorboard_events(tmp_path / 'tensorboard' / name)) == 1
+  assert capsys.readouterr().out == '[train] steps 1\n'
+
+
+def test_factory_can_write_jsonl_alone(tmp_path, capsys):
+  factory = loggers.make_logger_factory(
+    tmp_path, terminal=False, tensorboard=False
+  )
+  logger = factory('evaluation')
+  logger.write({'steps': 1})
+  logger.close()
+  files = [p for p in tmp_path.rglob('*') if p.is_file()]
+  assert files == [tmp_path / 'logs' / 'evaluation.jsonl']
+  assert capsys.readouterr().out == ''
+
+
+def test_factory_refuses_labels_that_name_no_file(tmp_path):
+  factory = loggers.make_logger_factory(tmp_path)
+  with pytest.raises(ValueError, match=r"label \('a/b'\) must be of letters"):
+    factory('a/b')
+  assert not list(tmp_path.iterdir())
+
+
+def test_import_loads_no_tensorboard_and_no_tensorflow():
+  heavy = ('tensorboardX', 'tensorflow', 'acme', 'orbax', 'rich', 'matplotlib')
+  code = (
+    'import sys\n'
+    'from ftwax.runtime import checkpoints, loggers, progress, run_directory\n'
+    f'print([name for name in {heavy!r} if name in sys.modules])'
+  )
+  output = subprocess.check_output([sys.executable, '-c', code], text=True)
+  assert output == '[]\n'

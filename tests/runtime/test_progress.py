@@ -1,0 +1,133 @@
+import io
+import re
+
+import pytest
+import rich.console
+
+from ftwax.runtime import progress
+
+
+class _Clock:
+  """Tells the time it is set to."""
+
+  def __init__(self):
+    self.now = 0.0
+
+  def __call__(self):
+    return self.now
+
+
+class _Terminal(io.StringIO):
+  def isatty(self):
+    return True
+
+
+def _run_plain(stream, times_and_steps, **kwargs):
+  clock = _Clock()
+  with progress.Progress(
+    1_000, stream=stream, clock=clock, **kwargs
+  ) as shell:
+    for clock.now, steps in times_and_steps:
+      shell.update(steps, episode_return=steps / 8)
+
+
+def test_plain_lines_on_no_terminal():
+  stream = io.StringIO()
+  _run_plain(stream, [(1.0, 10), (10.0, 100), (15.0, 300), (20.0, 600)])
+  assert stream.getvalue().splitlines() == [
+    'training: 100 of 1,000 steps (10.0%) | 10 steps/s | ETA 0:01:30'
+    ' | episode_return 12.5',
+    'training: 600 of 1,000 steps (60.0%) | 50 steps/s | ETA 0:00:08'
+    ' | episode_return 75',
+    'training: 600 of 1,000 steps (60.0%) | 30 steps/s | took 0:00:20'
+    ' | episode_return 75',
+  ]
+
+
+def test_plain_lines_are_at_most_one_in_min_seconds():
+  stream = io.StringIO()
+  _run_plain(stream, [(t / 10, t) for t in range(1_000)], min_seconds=25.0)
+  # At 25, 50 and 75 seconds, and at the end.
+  assert len(stream.getvalue().splitlines()) == 4
+
+
+def test_no_control_characters_on_no_terminal(capsys, monkeypatch):
+  monkeypatch.setenv('FORCE_COLOR', '1')
+  clock = _Clock()
+  with progress.Progress(100, min_seconds=1.0, clock=clock) as shell:
+    for clock.now in range(10):
+      shell.update(10 * int(clock.now), episode_return=1.0)
+  output = capsys.readouterr()
+  assert output.out.count('\n') == 10
+  assert not re.search(r'[^\x20-\x7e\n]', output.out)
+  assert output.err == ''
+
+
+def test_earlier_sessions_count_as_steps_but_not_as_speed():
+  stream = io.StringIO()
+  _run_plain(stream, [(10.0, 600)], initial_steps=500)
+  assert stream.getvalue().startswith(
+    'training: 600 of 1,000 steps (60.0%) | 10 steps/s | ETA 0:00:40'
+  )
+
+
+def test_no_progress_has_no_eta():
+  stream = io.StringIO()
+  _run_plain(stream, [(10.0, 0)])
+  assert '| 0 steps/s | ETA unknown |' in stream.getvalue()
+
+
+def test_last_line_appears_after_an_error():
+  stream = io.StringIO()
+  with pytest.raises(KeyError), progress.Progress(10, stream=stream) as shell:
+    shell.update(5)
+    raise KeyError('a')
+  assert '5 of 10 steps (50.0%)' in stream.getvalue()
+  assert not stream.getvalue().endswith('| \n')
+
+
+def test_bar_on_a_terminal():
+  file = io.StringIO()
+  console = rich.console.Console(
+    file=file, force_terminal=True, width=160, color_system=None
+  )
+  with progress.Progress(1_000, label='[ctf]', console=console) as shell:
+    for steps in (10, 200, 500):
+      shell.update(steps, episode_return=steps / 200)
+    console.print('a line above the bar')
+  output = file.getvalue()
+  assert '\x1b[' in output
+  assert 'a line above the bar' in output
+  plain = re.sub(r'\x1b\[[0-9;?]*[A-Za-z]', '', output)
+  last = plain.strip().splitlines()[-1]
+  for part in ('[ctf]', '500/1,000', 'steps/s', 'episode_return 2.5'):
+    assert part in last
+
+
+def test_console_that_is_no_terminal_gets_plain_lines():
+  file = io.StringIO()
+  console = rich.console.Console(file=file, force_terminal=False)
+  with progress.Progress(10, console=console) as shell:
+    shell.update(10)
+  assert file.getvalue().startswith('training: 10 of 10 steps (100.0%)')
+  assert '\x1b' not in file.getvalue()
+
+
+@pytest.mark.parametrize(('term', 'escapes'), [('xterm', True), ('dumb', False)])
+def test_stream_decides_unless_the_terminal_is_dumb(monkeypatch, term, escapes):
+  monkeypatch.setenv('TERM', term)
+  stream = _Terminal()
+  with progress.Progress(10, stream=stream) as shell:
+    shell.update(5)
+  assert ('\x1b[' in stream.getvalue()) == escapes
+
+
+def test_update_outside_with_says_what_to_do():
+  shell = progress.Progress(10)
+  with pytest.raises(RuntimeError, match=r"Progress of 'training' must be ent"):
+    shell.update(1)
+
+
+def test_refuses_no_steps():
+  with pytest.raises(ValueError, match=r'total_steps \(0\) must be positive'):
+    progress.Progress(0)

@@ -1,0 +1,317 @@
+import dataclasses
+import enum
+import functools
+import json
+import logging
+import pathlib
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+import dm_env
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ftwax.runtime import configs, run_directory
+
+
+class _Uniform(NamedTuple):
+  low: float
+  high: float
+
+
+class _LogUniform(NamedTuple):
+  low: float
+  high: float
+
+
+class _Core(enum.Enum):
+  LSTM = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class _Config:
+  batch_size: int = 32
+  prior: Any = _Uniform(0.1, 1.0)
+  sizes: tuple[int, ...] = (64, 64)
+  activation: Any = jnp.tanh
+  extra: Any = None
+
+
+def _module_function(x, y):
+  return x, y
+
+
+class _Initializer:
+  def __init__(self, scale):
+    self.scale = scale
+
+
+def _files(path):
+  return {
+    p: p.read_bytes() for p in sorted(path.rglob('*')) if p.is_file()
+  }
+
+
+def test_configs_become_json():
+  config = _Config(
+    extra={
+      'partial': functools.partial(_module_function, 1, y=np.float32(0.5)),
+      'class': _Config,
+      'enum': _Core.LSTM,
+      'path': pathlib.PurePosixPath('a/b'),
+      'dtype': np.dtype('float32'),
+      'array': jnp.arange(2),
+      'infinity': [float('inf'), -float('inf'), float('nan')],
+      'set': {'b', 'a'},
+      'initializer': _Initializer(2),
+      3: True,
+    }
+  )
+  here = __name__
+  plain = configs.to_json(config)
+  assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+  assert plain == {
+    '__type__': f'{here}._Config',
+    'batch_size': 32,
+    'prior': {'__type__': f'{here}._Uniform', 'low': 0.1, 'high': 1.0},
+    'sizes': [64, 64],
+    'activation': f'{jnp.tanh.__module__}.tanh',
+    'extra': {
+      'partial': {
+        '__type__': 'functools.partial',
+        'func': f'{here}._module_function',
+        'args': [1],
+        'keywords': {'y': 0.5},
+      },
+      'class': f'{here}._Config',
+      'enum': f'{here}._Core.LSTM',
+      'path': 'a/b',
+      'dtype': 'float32',
+      'array': {'__type__': 'array[int32]', 'values': [0, 1]},
+      'infinity': ['Infinity', '-Infinity', 'NaN'],
+      'set': ['a', 'b'],
+      'initializer': {'__type__': f'{here}._Initializer', 'scale': 2},
+      '3': True,
+    },
+  }
+
+
+def test_configs_see_the_attributes_of_slots():
+  specs = [dm_env.specs.Array((size,), np.float32) for size in (2, 3)]
+  ((key, then, now),) = configs.differences(*map(configs.to_json, specs))
+  assert (key, then, now) == ('_shape.0', 2, 3)
+
+
+@pytest.mark.parametrize('activation', [jax.nn.relu, jax.nn.elu, np.tanh, jnp.add])
+def test_configs_name_functions_of_libraries(activation):
+  module, _, name = configs.to_json(activation).rpartition('.')
+  assert module.split('.')[0] in ('jax', 'numpy')
+  assert name == activation.__name__
+
+
+def test_configs_name_what_has_no_stable_name():
+  with pytest.raises(
+    TypeError, match=r'config.extra\[1\].a \(<generator .*\) must be a number'
+  ):
+    configs.to_json(_Config(extra=[1, {'a': (i for i in range(3))}]))
+  with pytest.raises(TypeError, match=r'config.extra must have strings as key'):
+    configs.to_json(_Config(extra={(1, 2): 3}))
+
+
+def test_digest_tells_configs_apart():
+  digests = {
+    configs.digest(config)
+    for config in (
+      _Config(),
+      _Config(batch_size=33),
+      _Config(prior=_LogUniform(0.1, 1.0)),
+      _Config(activation=jax.nn.relu),
+    )
+  }
+  assert len(digests) == 4
+  assert configs.digest(_Config()) == configs.digest(_Config())
+  assert {len(digest) for digest in digests} == {64}
+
+
+def test_create_records_config_versions_and_command(tmp_path):
+  path = run_directory.create(tmp_path / 'runs', 'ctf', 7, _Config())
+  assert path.parent == tmp_path / 'runs' / 'ctf'
+  assert path.name.endswith('-seed7')
+  config = json.loads((path / 'config.json').read_text())
+  assert config == configs.to_json(_Config())
+  versions = json.loads((path / 'versions.json').read_text())
+  assert versions['jax'] == jax.__version__
+  assert versions['numpy'] == np.__version__
+  assert versions['python'] == '.'.join(map(str, sys.version_info[:3]))
+  assert 'pytest' in (path / 'command.txt').read_text()
+  assert len(list(path.iterdir())) == 3
+
+
+def test_create_gives_each_run_its_own_directory(tmp_path):
+  paths = [run_directory.create(tmp_path, 'a', 0, {}) for _ in range(4)]
+  assert len(set(paths)) == 4
+  assert set((tmp_path / 'a').iterdir()) == set(paths)
+
+
+@pytest.mark.parametrize('name', ['', '../a', 'a/b', '.a'])
+def test_create_refuses_names_of_no_directory(tmp_path, name):
+  with pytest.raises(ValueError, match=r'name \(.*\) must be of letters'):
+    run_directory.create(tmp_path, name, 0, {})
+  assert not list(tmp_path.iterdir())
+
+
+def test_create_leaves_nothing_when_config_is_refused(tmp_path):
+  with pytest.raises(TypeError, match=r'config \(<object .*\) must be'):
+    run_directory.create(tmp_path / 'runs', 'a', 0, object())
+  assert not list(tmp_path.iterdir())
+
+
+def test_create_at_takes_an_empty_directory(tmp_path):
+  path = tmp_path / 'run'
+  path.mkdir()
+  assert run_directory.create_at(path, _Config()) == path
+  assert (path / 'config.json').exists()
+  assert list(tmp_path.iterdir()) == [path]
+
+
+def test_create_at_refuses_what_is_not_empty(tmp_path):
+  (tmp_path / 'run').mkdir()
+  (tmp_path / 'run' / 'file').write_text('a')
+  before = _files(tmp_path)
+  for path in (tmp_path / 'run', tmp_path / 'run' / 'file'):
+    with pytest.raises(
+      run_directory.RunDirectoryError,
+      match=r'run directory \(.*\) must be new or empty, .*; resume that run',
+    ):
+      run_directory.create_at(path, _Config())
+  assert _files(tmp_path) == before
+
+
+def test_create_at_leaves_nothing_behind_a_failure(tmp_path, monkeypatch):
+  def fail():
+    raise OSError('disk full')
+
+  monkeypatch.setattr(run_directory, '_command_line', fail)
+  with pytest.raises(OSError, match='disk full'):
+    run_directory.create_at(tmp_path / 'run', _Config())
+  assert not list(tmp_path.iterdir())
+
+
+def test_open_existing_adds_the_command(tmp_path):
+  path = run_directory.create(tmp_path, 'a', 0, _Config())
+  before = _files(path)
+  assert run_directory.open_existing(path, _Config()) == path
+  after = _files(path)
+  assert len(after.pop(path / 'command.txt').splitlines()) == 2
+  del before[path / 'command.txt']
+  assert after == before
+
+
+def test_open_existing_names_all_that_differs(tmp_path):
+  path = run_directory.create(tmp_path, 'a', 0, _Config())
+  before = _files(tmp_path)
+  changed = _Config(33, _LogUniform(0.1, 2.0), (64, 64, 8), extra='a')
+  with pytest.raises(run_directory.ConfigMismatchError) as info:
+    run_directory.open_existing(path, changed)
+  lines = str(info.value).splitlines()
+  assert lines[0].startswith(f'config must be that of the run in {path}, but')
+  assert lines[1:-1] == [
+    '  batch_size: 32 in the run directory, 33 now',
+    f"  prior.__type__: '{__name__}._Uniform' in the run directory,"
+    f" '{__name__}._LogUniform' now",
+    '  prior.high: 1.0 in the run directory, 2.0 now',
+    "  extra: None in the run directory, 'a' now",
+    "  sizes.2: '<absent>' in the run directory, 8 now",
+  ]
+  assert lines[-1] == (
+    'Resume with the values of the run, or start a new run.'
+  )
+  assert _files(tmp_path) == before
+
+
+def test_open_existing_lets_chosen_keys_differ(tmp_path):
+  path = run_directory.create(tmp_path, 'a', 0, _Config())
+  run_directory.open_existing(path, _Config(33), may_differ=('batch_size',))
+  with pytest.raises(
+    run_directory.ConfigMismatchError, match='differs in 1 of its keys'
+  ):
+    run_directory.open_existing(path, _Config(33), may_differ=('sizes',))
+
+
+def test_open_existing_refuses_what_is_no_run(tmp_path):
+  for path in (tmp_path, tmp_path / 'absent'):
+    with pytest.raises(
+      run_directory.RunDirectoryError,
+      match=r'run directory \(.*\) must hold a readable config.json',
+    ):
+      run_directory.open_existing(path, _Config())
+  (tmp_path / 'config.json').write_text('{')
+  with pytest.raises(run_directory.RunDirectoryError, match='readable config'):
+    run_directory.open_existing(tmp_path, _Config())
+  assert [p.name for p in tmp_path.iterdir()] == ['config.json']
+
+
+def test_open_existing_logs_new_versions(tmp_path, caplog):
+  path = run_directory.create(tmp_path, 'a', 0, _Config())
+  versions = json.loads((path / 'versions.json').read_text())
+  (path / 'versions.json').write_text(json.dumps(versions | {'jax': '0.0.1'}))
+  with caplog.at_level(logging.WARNING):
+    run_directory.open_existing(path, _Config())
+  (record,) = caplog.records
+  assert record.getMessage().startswith(
+    f'jax is {jax.__version__}, but was 0.0.1 when this run began'
+  )
+
+
+def test_newest_run(tmp_path):
+  assert run_directory.newest(tmp_path, 'a') is None
+  names = [
+    '20260102-030405-seed9',
+    '20260102-030406-seed0',
+    '20260102-030406-seed0-2',
+    '20260102-030406-seed0-10',
+  ]
+  for name in names:
+    path = run_directory.create_at(tmp_path / 'a' / name, {})
+    assert run_directory.newest(tmp_path, 'a') == path
+  run_directory.create_at(tmp_path / 'a' / 'something-else', {})
+  (tmp_path / 'a' / '20270102-030406-seed0').mkdir()
+  assert run_directory.newest(tmp_path, 'a').name == names[-1]
+
+
+def test_newest_finds_what_create_made(tmp_path):
+  path = run_directory.create(tmp_path, 'a', -3, {})
+  assert run_directory.newest(tmp_path, 'a') == path
+
+
+def test_lock_keeps_other_processes_out(tmp_path):
+  path = run_directory.create(tmp_path, 'a', 0, {})
+  code = (
+    'import sys\n'
+    'from ftwax.runtime import run_directory\n'
+    'with run_directory.lock(sys.argv[1]):\n'
+    '  print("locked", flush=True)\n'
+    '  sys.stdin.read()\n'
+  )
+  with subprocess.Popen(
+    [sys.executable, '-c', code, str(path)],
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+  ) as process:
+    assert process.stdout.readline() == b'locked\n'
+    with (
+      pytest.raises(
+        run_directory.RunDirectoryError, match='in use by one process at a'
+      ),
+      run_directory.lock(path),
+    ):
+      pass
+    process.kill()
+    process.wait()
+  with run_directory.lock(path):
+    pass
+  with run_directory.lock(path):
+    pass
