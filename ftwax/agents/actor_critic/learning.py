@@ -89,7 +89,7 @@ def _update(
   updates, opt_state = optimizer.update(gradients, state.opt_state)
   params = optax.apply_updates(state.params, updates)
 
-  gradient_norm = optax.global_norm(gradients)
+  gradient_norm = optax.tree.norm(gradients)
   finite = jnp.isfinite(gradient_norm)
   params, opt_state = jax.tree.map(
     lambda new, old: jnp.where(finite, new, old),

@@ -1,5 +1,6 @@
 """The Reverb server of a process."""
 
+import socket
 from collections.abc import Sequence
 
 import reverb
@@ -22,12 +23,24 @@ def make_server(
   Raises:
     OSError: the port is taken.
   """
-  try:
-    return reverb.Server(list(tables), port=port)
-  except ValueError as error:
-    if port is None:
-      raise
+  if port is not None and not _is_free(port):
     raise OSError(
-      f'port ({port}) of the replay server must be free, and cannot be bound;'
-      ' choose another, or None for any that is free.'
-    ) from error
+      f'port ({port}) of the replay server must be free and is in use; choose'
+      ' another, or None for any that is free.'
+    )
+  return reverb.Server(list(tables), port=port)
+
+
+def _is_free(port: int) -> bool:
+  """Whether nobody listens on `port`.
+
+  Reverb itself would share the port with another Reverb server, and each would
+  get some of the other's connections.
+  """
+  dual = socket.has_dualstack_ipv6()
+  family = socket.AF_INET6 if dual else socket.AF_INET
+  try:
+    socket.create_server(('', port), family=family, dualstack_ipv6=dual).close()
+  except OSError:
+    return False
+  return True
