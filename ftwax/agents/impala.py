@@ -12,7 +12,13 @@ from typing import Any
 from ftwax import hyperparameters, types
 from ftwax.agents.actor_critic import config as config_lib
 from ftwax.losses import vtrace
-from ftwax.networks import cores, recurrent, recurrent_cores
+from ftwax.networks import (
+  cores,
+  embeddings,
+  recurrent,
+  recurrent_cores,
+  torsos,
+)
 
 # The loss of one stream; `agents.actor_critic` weighs and sums its terms.
 policy_loss = vtrace.vtrace_loss
@@ -27,6 +33,8 @@ class IMPALAConfig(config_lib.ActorCriticConfig):
   which suit small batches and small tasks as well.
 
   Attributes:
+    image_torso: `shallow` or `deep`, the paper's two, `ftw`, `nature`, or
+      `a3c` for frames of 42x42; vectors go through a small MLP.
     core: `lstm`, `gru` or `feed_forward`.
     hidden_size: units of the core.
   """
@@ -42,22 +50,33 @@ class IMPALAConfig(config_lib.ActorCriticConfig):
   )
 
   # Network.
+  image_torso: str = 'shallow'
   core: str = 'lstm'
   hidden_size: int = 256
 
   def __post_init__(self):
-    """Checks the core."""
+    """Checks the names of parts."""
     super().__post_init__()
-    if self.core not in _CORES:
-      raise ValueError(
-        f'core ({self.core!r}) must be one of {sorted(_CORES)}; choose one or'
-        ' pass a network factory of your own to the experiment.'
-      )
+    for name, parts in (('image_torso', _IMAGE_TORSOS), ('core', _CORES)):
+      value = getattr(self, name)
+      if value not in parts:
+        raise ValueError(
+          f'{name} ({value!r}) must be one of {sorted(parts)}; choose one or'
+          ' pass a network factory of your own to the experiment.'
+        )
     if self.hidden_size < 1:
       raise ValueError(
         f'hidden_size ({self.hidden_size}) must be at least 1; choose 256.'
       )
 
+
+_IMAGE_TORSOS: dict[str, torsos.MakeTorso] = {
+  'shallow': torsos.ShallowTorso,
+  'deep': torsos.DeepTorso,
+  'ftw': torsos.FTWTorso,
+  'nature': torsos.NatureTorso,
+  'a3c': torsos.A3CTorso,
+}
 
 _CORES: dict[str, Callable[[int], cores.RecurrentCore]] = {
   'lstm': recurrent_cores.LSTM,
@@ -73,7 +92,7 @@ def make_network(
 
   Args:
     environment_spec: tells observations and actions.
-    config: tells the core.
+    config: tells torso and core.
 
   Returns:
     A network with a torso for each part of the observation, the core, and
@@ -81,6 +100,10 @@ def make_network(
   """
   return recurrent.make_recurrent_network(
     environment_spec,
+    make_torso=lambda: embeddings.ObservationEmbedding(
+      environment_spec.observations,
+      make_image_torso=_IMAGE_TORSOS[config.image_torso],
+    ),
     make_core=lambda: _CORES[config.core](config.hidden_size),
   )
 

@@ -78,6 +78,8 @@ def run(
   def main(argv):
     if len(argv) > 1:
       raise app.UsageError(f'unknown arguments {argv[1:]}; all are flags.')
+    if FLAGS['verbosity'].using_default_value:
+      logging.set_verbosity(logging.WARNING)
     try:
       _run(build_experiment())
     except KeyboardInterrupt:
@@ -102,9 +104,10 @@ def _run(experiment: experiment_lib.ExperimentConfig) -> None:
     resume=FLAGS.resume,
   )
   counts = result.counts
+  steps_per_second = counts.actor_steps / max(counts.seconds, 1e-9)
   print(
     f'{counts.actor_steps:,} steps and {counts.learner_steps:,} updates in'
-    f' {counts.seconds:.0f} s: mean return {result.mean_return:.3f} over the'
-    f' last {local.WINDOW} of {counts.episodes:,} episodes. See'
-    f' {result.run_dir}'
+    f' {counts.seconds:.0f} s ({steps_per_second:,.0f} steps/s): mean return'
+    f' {result.mean_return:.3f} over the last {local.WINDOW} of'
+    f' {counts.episodes:,} episodes. See {result.run_dir}'
   )

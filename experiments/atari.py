@@ -1,0 +1,62 @@
+"""IMPALA on an Atari game, Pong by default.
+
+Run as `uv run experiments/atari.py --game=breakout`; Ctrl-C saves, and the
+same command with `--resume` goes on.
+"""
+
+import functools
+
+from absl import flags
+
+from ftwax import hyperparameters
+from ftwax.agents import impala
+from ftwax.environments import atari
+from ftwax.runtime import experiment, launch
+
+launch.define_flags(
+  max_num_actor_steps=10_000_000, num_environments=8, eval_every=0
+)
+_GAME = flags.DEFINE_string('game', 'pong', 'Name of the game.')
+_SIZE = flags.DEFINE_enum(
+  'size',
+  '84',
+  ['84', '42'],
+  'Height and width of the frames: 84 in color for the torso of --torso, or'
+  ' 42 in grey, the form of A3C and UNREAL, four times as fast.',
+)
+_TORSO = flags.DEFINE_enum(
+  'torso', 'shallow', ['shallow', 'deep', 'ftw', 'nature'], 'Torso for 84x84.'
+)
+
+
+def build_experiment() -> experiment.ExperimentConfig:
+  """Returns the experiment that the flags describe."""
+  large = _SIZE.value == '84'
+  config = impala.IMPALAConfig(image_torso=_TORSO.value if large else 'a3c')
+  # As in appendix G of the paper.
+  config = config.replace(
+    priors=config.priors._replace(
+      learning_rate=hyperparameters.Constant(6e-4),
+      rms_prop_epsilon=hyperparameters.Constant(0.01),
+      max_abs_reward=hyperparameters.Constant(1.0),
+    )
+  )
+  return experiment.ExperimentConfig(
+    name=f'atari_{_GAME.value}',
+    builder=impala.make_builder(config),
+    network_factory=functools.partial(impala.make_network, config=config),
+    environment_factory=functools.partial(
+      _make_environment,
+      _GAME.value,
+      atari.AtariConfig(size=int(_SIZE.value), grayscale=not large),
+    ),
+    **launch.experiment_options(),
+  )
+
+
+def _make_environment(game, config, seed):
+  return atari.make(game, seed=seed, config=config)
+
+
+if __name__ == '__main__':
+  launch.run(build_experiment)

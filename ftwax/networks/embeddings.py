@@ -1,0 +1,157 @@
+"""From what a network is given at a step to the vector that its core reads.
+
+An observation may be one array or any nesting of dicts and tuples. Every entry
+passes through a torso of its own; what comes out is put side by side, in the
+order of the sorted names, followed by the previous action and reward: the core
+input of UNREAL (Jaderberg et al., 2016, arXiv:1611.05397) and FTW.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import dm_env
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from ftwax import types
+from ftwax.networks import torsos
+
+# A matrix with shorter sides is rather a table of numbers than an image.
+_MIN_IMAGE_SIDE = 16
+
+
+class ObservationEmbedding(hk.Module):
+  """One torso for each entry of an observation, side by side.
+
+  Entries are named by their path, 'camera/left'; an observation that is an
+  array has the name ''. Entries [H, W] and [H, W, C] with both sides 16 or
+  longer are images, everything else is a vector. What is a
+  `dm_env.specs.DiscreteArray` becomes a one-hot vector first, and the entry
+  `types.ACTION_MASK` is left out.
+  """
+
+  def __init__(
+    self,
+    observation_spec: types.SpecTree,
+    *,
+    make_image_torso: torsos.MakeTorso = torsos.FTWTorso,
+    make_vector_torso: torsos.MakeTorso = torsos.MLPTorso,
+    make_torsos: Mapping[str, torsos.MakeTorso] | None = None,
+    name: str | None = None,
+  ):
+    """Chooses the torsos.
+
+    Args:
+      observation_spec: specs of the observation.
+      make_image_torso: makes the torso of an image.
+      make_vector_torso: makes the torso of a vector.
+      make_torsos: makes the torsos of the entries named here, whatever their
+        shapes.
+      name: name of the module.
+
+    Raises:
+      ValueError: if `make_torsos` names no entry or there is nothing to embed.
+    """
+    super().__init__(name)
+    self._specs = _named_leaves(observation_spec)
+    make_torsos = dict(make_torsos or {})
+    if not self._specs:
+      raise ValueError(
+        f'observation_spec ({observation_spec!r}) must have an entry besides'
+        f' {types.ACTION_MASK!r}; add what the agent is to see.'
+      )
+    unknown = sorted(make_torsos.keys() - self._specs.keys())
+    if unknown:
+      raise ValueError(
+        f'make_torsos {unknown} must name entries of the observation; choose'
+        f' from {list(self._specs)}.'
+      )
+    self._torsos = {}
+    for entry, spec in self._specs.items():
+      default = make_image_torso if _is_image(spec) else make_vector_torso
+      self._torsos[entry] = make_torsos.get(entry, default)()
+
+  def __call__(self, observation: types.ArrayTree) -> types.Array:
+    """Embeds an observation, leaves [B, ...], as float32 [B, num_features]."""
+    leaves = _named_leaves(observation)
+    if leaves.keys() != self._specs.keys():
+      raise ValueError(
+        f'The observation ({list(leaves)}) must have the entries of its spec,'
+        f' {list(self._specs)}; make the environment and its spec agree.'
+      )
+    embeddings = []
+    for entry, torso in self._torsos.items():
+      leaf, spec = leaves[entry], self._specs[entry]
+      if isinstance(spec, dm_env.specs.DiscreteArray):
+        leaf = jax.nn.one_hot(leaf, spec.num_values)
+      embeddings.append(torso(leaf))
+    return jnp.concatenate(embeddings, axis=-1)
+
+
+class InputEmbedding(hk.Module):
+  """Observation, previous action and previous reward as one vector."""
+
+  def __init__(
+    self,
+    embed_observation: Callable[[types.ArrayTree], types.Array],
+    num_actions: Any,
+    *,
+    reward_transform: Callable[[types.Array], types.Array] | None = jnp.tanh,
+    name: str | None = None,
+  ):
+    """Makes an embedding.
+
+    Args:
+      embed_observation: maps leaves [B, ...] to [B, num_features].
+      num_actions: number of choices of each part, in the action's structure.
+      reward_transform: keeps the reward in bounds; None feeds it as it is.
+      name: name of the module.
+    """
+    super().__init__(name)
+    self._embed_observation = embed_observation
+    self._num_actions = num_actions
+    self._reward_transform = reward_transform or (lambda reward: reward)
+
+  def __call__(self, inputs: types.NetworkInput) -> types.Array:
+    """Embeds inputs, leaves [B, ...], as float32 [B, num_features].
+
+    The code of a previous action is one-hot for each part, and zero where it
+    is `types.NO_ACTION`.
+    """
+    actions = jax.tree.map(
+      lambda num_actions, action: jax.nn.one_hot(action, num_actions),
+      self._num_actions,
+      inputs.previous_action,
+    )
+    reward = jnp.asarray(inputs.previous_reward, jnp.float32)
+    return jnp.concatenate(
+      [
+        self._embed_observation(inputs.observation),
+        *jax.tree.leaves(actions),
+        self._reward_transform(reward)[:, None],
+      ],
+      axis=-1,
+    )
+
+
+def _named_leaves(tree: Any) -> dict[str, Any]:
+  """Returns the leaves by path, sorted, without the mask of actions."""
+  if isinstance(tree, Mapping):
+    tree = {key: tree[key] for key in tree if key != types.ACTION_MASK}
+  return dict(_walk(tree, ()))
+
+
+def _walk(tree: Any, path: tuple[str, ...]):
+  if isinstance(tree, Mapping):
+    for key in sorted(tree, key=str):
+      yield from _walk(tree[key], (*path, str(key)))
+  elif isinstance(tree, (tuple, list)):
+    for index, value in enumerate(tree):
+      yield from _walk(value, (*path, str(index)))
+  else:
+    yield '/'.join(path), tree
+
+
+def _is_image(spec: dm_env.specs.Array) -> bool:
+  return len(spec.shape) in (2, 3) and min(spec.shape[:2]) >= _MIN_IMAGE_SIDE

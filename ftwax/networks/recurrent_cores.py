@@ -1,0 +1,248 @@
+"""Cores: LSTM, GRU, and one without memory to compare them with.
+
+LSTM: Hochreiter and Schmidhuber, 1997; GRU: Cho et al., 2014
+(arXiv:1406.1078). What a core reads of its inputs does not depend on its
+state, so that an unroll computes it for all `T * B` steps in one matrix
+product, and only the recurrent product is left inside the loop.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from ftwax import types
+from ftwax.networks import cores
+
+
+class LSTMState(NamedTuple):
+  """State of an LSTM, float32 [B, hidden_size] each."""
+
+  hidden: types.Array
+  cell: types.Array
+
+
+class LSTM(hk.Module):
+  """Long short-term memory; gates in the order input, cell, forget, output.
+
+  One is added to the forget gate's bias, so that memories last at first
+  (Jozefowicz et al., 2015).
+  """
+
+  def __init__(self, hidden_size: int, name: str | None = None):
+    super().__init__(name)
+    self._hidden_size = hidden_size
+
+  def initial_state(self, batch_size: int) -> LSTMState:
+    """Returns zeros."""
+    zeros = jnp.zeros((batch_size, self._hidden_size))
+    return LSTMState(hidden=zeros, cell=zeros)
+
+  def __call__(
+    self,
+    inputs: types.Array,
+    state: LSTMState,
+    hyperparameters: types.Hyperparameters = None,
+  ) -> tuple[cores.CoreOutput, LSTMState]:
+    """Does one step on inputs [B, num_inputs]."""
+    del hyperparameters
+    gates, w_h = _project(inputs, self._hidden_size, num_gates=4)
+    state = _lstm_step(w_h, gates, state)
+    return cores.CoreOutput(features=state.hidden, auxiliary={}), state
+
+  def unroll(
+    self,
+    inputs: types.Array,
+    start: types.Array,
+    state: LSTMState,
+    hyperparameters: types.Hyperparameters = None,
+  ) -> tuple[cores.CoreOutput, LSTMState]:
+    """Does `T` steps on inputs [T, B, num_inputs]."""
+    del hyperparameters
+    gates, w_h = _project(inputs, self._hidden_size, num_gates=4)
+    hidden, state = _unroll_lstm(w_h, gates, start, state)
+    return cores.CoreOutput(features=hidden, auxiliary={}), state
+
+
+class GRU(hk.Module):
+  """Gated recurrent unit; gates in the order update, reset, candidate.
+
+  The reset gate acts on the state before the recurrent product, and the state
+  [B, hidden_size] is a bare array.
+  """
+
+  def __init__(self, hidden_size: int, name: str | None = None):
+    super().__init__(name)
+    self._hidden_size = hidden_size
+
+  def initial_state(self, batch_size: int) -> types.Array:
+    """Returns zeros."""
+    return jnp.zeros((batch_size, self._hidden_size))
+
+  def __call__(
+    self,
+    inputs: types.Array,
+    state: types.Array,
+    hyperparameters: types.Hyperparameters = None,
+  ) -> tuple[cores.CoreOutput, types.Array]:
+    """Does one step on inputs [B, num_inputs]."""
+    del hyperparameters
+    gates, w_h = _project(inputs, self._hidden_size, num_gates=3)
+    state = _gru_step(w_h, gates, state)
+    return cores.CoreOutput(features=state, auxiliary={}), state
+
+  def unroll(
+    self,
+    inputs: types.Array,
+    start: types.Array,
+    state: types.Array,
+    hyperparameters: types.Hyperparameters = None,
+  ) -> tuple[cores.CoreOutput, types.Array]:
+    """Does `T` steps on inputs [T, B, num_inputs]."""
+    del hyperparameters
+    gates, w_h = _project(inputs, self._hidden_size, num_gates=3)
+
+    def step(gates_t, state):
+      state = _gru_step(w_h, gates_t, state)
+      return state, state
+
+    hidden, state = cores.unroll_step(step, gates, start, state)
+    return cores.CoreOutput(features=hidden, auxiliary={}), state
+
+
+class FeedForward(hk.Module):
+  """Linear layers with ReLU and no memory; its state is the empty tuple."""
+
+  def __init__(
+    self, hidden_sizes: Sequence[int] = (256,), name: str | None = None
+  ):
+    super().__init__(name)
+    self._layers = hk.nets.MLP(hidden_sizes, activate_final=True)
+
+  def initial_state(self, batch_size: int) -> tuple[()]:
+    """Returns the empty state."""
+    del batch_size
+    return ()
+
+  def __call__(
+    self,
+    inputs: types.Array,
+    state: tuple[()],
+    hyperparameters: types.Hyperparameters = None,
+  ) -> tuple[cores.CoreOutput, tuple[()]]:
+    """Does one step on inputs [B, num_inputs]."""
+    del hyperparameters
+    return cores.CoreOutput(self._layers(inputs), auxiliary={}), state
+
+  def unroll(
+    self,
+    inputs: types.Array,
+    start: types.Array,
+    state: tuple[()],
+    hyperparameters: types.Hyperparameters = None,
+  ) -> tuple[cores.CoreOutput, tuple[()]]:
+    """Does `T` steps on inputs [T, B, num_inputs], all at once."""
+    del start
+    return self(inputs, state, hyperparameters)
+
+
+def _project(
+  inputs: types.Array, hidden_size: int, num_gates: int
+) -> tuple[types.Array, types.Array]:
+  """Returns the inputs' share of the gates and the recurrent weights.
+
+  Must be called in a method of the module that owns the parameters.
+
+  Args:
+    inputs: [..., num_inputs].
+    hidden_size: number of units.
+    num_gates: number of gates, the candidate among them.
+
+  Returns:
+    Gates [..., num_gates * hidden_size] and the weights
+    [hidden_size, num_gates * hidden_size].
+  """
+  num_inputs, num_outputs = inputs.shape[-1], num_gates * hidden_size
+  w_init = hk.initializers.TruncatedNormal(
+    1.0 / math.sqrt(num_inputs + hidden_size)
+  )
+  w_i = hk.get_parameter('w_i', (num_inputs, num_outputs), init=w_init)
+  w_h = hk.get_parameter('w_h', (hidden_size, num_outputs), init=w_init)
+  b = hk.get_parameter('b', (num_outputs,), init=jnp.zeros)
+  gates = jnp.dot(inputs, w_i)
+  return gates + jnp.broadcast_to(b, gates.shape), w_h
+
+
+def _lstm_step(
+  w_h: types.Array, gates: types.Array, state: LSTMState
+) -> LSTMState:
+  """Does one step, given the inputs' share [B, 4 * hidden_size] of the gates.
+
+  Equations of Jozefowicz et al., 2015, section 2.
+  """
+  gates = gates + jnp.dot(state.hidden, w_h)
+  i, g, f, o = jnp.split(gates, 4, axis=-1)
+  remembered = jax.nn.sigmoid(f + 1.0) * state.cell
+  cell = remembered + jax.nn.sigmoid(i) * jnp.tanh(g)
+  return LSTMState(hidden=jax.nn.sigmoid(o) * jnp.tanh(cell), cell=cell)
+
+
+def _gru_step(
+  w_h: types.Array, gates: types.Array, state: types.Array
+) -> types.Array:
+  """Does one step, given the inputs' share [B, 3 * hidden_size] of the gates.
+
+  Equations of Cho et al., 2014, section 2.3, where the update gate `z` weighs
+  the candidate.
+  """
+  hidden_size = state.shape[-1]
+  w_zr, w_a = jnp.split(w_h, [2 * hidden_size], axis=-1)
+  zr, a = jnp.split(gates, [2 * hidden_size], axis=-1)
+  z, r = jnp.split(jax.nn.sigmoid(zr + jnp.dot(state, w_zr)), 2, axis=-1)
+  a = jnp.tanh(a + jnp.dot(r * state, w_a))
+  return (1.0 - z) * state + z * a
+
+
+def _scan_lstm(
+  w_h: types.Array, gates: types.Array, start: types.Array, state: LSTMState
+) -> tuple[types.Array, LSTMState]:
+  """Returns the outputs [T, B, hidden_size] and the last state."""
+
+  def step(state, step_inputs):
+    gates_t, start_t = step_inputs
+    state = _lstm_step(w_h, gates_t, cores.reset_state(start_t, state))
+    return state, state.hidden
+
+  # Not `hk.scan`: JAX may trace it again when the transform has been left.
+  state, hidden = jax.lax.scan(step, state, (gates, start))
+  return hidden, state
+
+
+# Reverse-mode differentiation alone would add up the gradient of the recurrent
+# weights inside the loop, where the matrix is read and written at every step.
+# It is the product of what went into the loop's products and of the gradient
+# of the gates, so that one product after the loop gives it for all steps.
+_unroll_lstm = jax.custom_vjp(_scan_lstm)
+
+
+def _unroll_lstm_forward(w_h, gates, start, state):
+  (hidden, last_state), backward = jax.vjp(
+    lambda gates, state: _scan_lstm(w_h, gates, start, state), gates, state
+  )
+  first_hidden = state.hidden[None]
+  hidden_tm1 = jnp.concatenate([first_hidden, hidden[:-1]])  # [T, B, hidden]
+  hidden_tm1 = cores.reset_state(start, hidden_tm1)
+  return (hidden, last_state), (hidden_tm1, backward)
+
+
+def _unroll_lstm_backward(residuals, gradient):
+  hidden_tm1, backward = residuals
+  gates_gradient, state_gradient = backward(gradient)
+  w_h_gradient = jnp.einsum('tbh,tbg->hg', hidden_tm1, gates_gradient)
+  return w_h_gradient, gates_gradient, None, state_gradient
+
+
+_unroll_lstm.defvjp(_unroll_lstm_forward, _unroll_lstm_backward)

@@ -1,0 +1,180 @@
+"""Torsos: from one observation array to a vector, frame by frame.
+
+A torso has no state and no time axis: it maps [B, ...] to [B, num_features],
+so that all `T * B` frames of an unroll pass through it at once.
+
+Image torsos take frames [B, H, W, C], or [B, H, W] to which one channel is
+added. Frames stay uint8 until here, where they are divided by 255, once;
+frames of floats are taken as they are.
+"""
+
+from collections.abc import Callable, Sequence
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from ftwax import types
+
+# Maps observations [B, ...] to features, float32 [B, num_features].
+Torso = Callable[[types.Array], types.Array]
+
+# Makes a torso; called inside a Haiku transform. A torso's class is one.
+MakeTorso = Callable[[], Torso]
+
+
+class FTWTorso(hk.Module):
+  """Two strided convolutions and two residual ones, then a linear layer.
+
+  From "Human-level performance in 3D multiplayer games with population-based
+  reinforcement learning" (Jaderberg et al., 2019, supplement, architecture of
+  the agent). The second residual branch starts before the nonlinearity, and
+  the features have none.
+  """
+
+  def __init__(self, num_features: int = 256, name: str | None = None):
+    super().__init__(name)
+    self._num_features = num_features
+
+  def __call__(self, frames: types.Array) -> types.Array:
+    """Embeds frames [B, H, W, C]; 84x84 become 11x11x64, then features."""
+    x = _to_images(frames, self, min_side=8)
+    x = jax.nn.relu(hk.Conv2D(32, 8, stride=4)(x))
+    x = jax.nn.relu(hk.Conv2D(64, 4, stride=2)(x))
+    x = x + hk.Conv2D(64, 3)(x)
+    x = x + hk.Conv2D(64, 3)(jax.nn.relu(x))
+    return hk.Linear(self._num_features)(hk.Flatten()(jax.nn.relu(x)))
+
+
+class NatureTorso(hk.Module):
+  """The three convolutions of DQN (Mnih et al., 2015, Nature 518:529)."""
+
+  def __init__(self, num_features: int = 512, name: str | None = None):
+    super().__init__(name)
+    self._num_features = num_features
+
+  def __call__(self, frames: types.Array) -> types.Array:
+    """Embeds frames [B, H, W, C]; 84x84 become 7x7x64, then features."""
+    x = _to_images(frames, self, min_side=36)
+    x = jax.nn.relu(hk.Conv2D(32, 8, stride=4, padding='VALID')(x))
+    x = jax.nn.relu(hk.Conv2D(64, 4, stride=2, padding='VALID')(x))
+    x = jax.nn.relu(hk.Conv2D(64, 3, padding='VALID')(x))
+    return jax.nn.relu(hk.Linear(self._num_features)(hk.Flatten()(x)))
+
+
+class ShallowTorso(hk.Module):
+  """The small torso of A3C, UNREAL and IMPALA (arXiv:1802.01561, figure 3)."""
+
+  def __init__(self, num_features: int = 256, name: str | None = None):
+    super().__init__(name)
+    self._num_features = num_features
+
+  def __call__(self, frames: types.Array) -> types.Array:
+    """Embeds frames [B, H, W, C]; 84x84 become 9x9x32, then features."""
+    x = _to_images(frames, self, min_side=20)
+    x = jax.nn.relu(hk.Conv2D(16, 8, stride=4, padding='VALID')(x))
+    x = jax.nn.relu(hk.Conv2D(32, 4, stride=2, padding='VALID')(x))
+    return jax.nn.relu(hk.Linear(self._num_features)(hk.Flatten()(x)))
+
+
+class A3CTorso(hk.Module):
+  """Four equal convolutions with ELU, made for frames of 42x42.
+
+  The form in which A3C (Mnih et al., 2016, arXiv:1602.01783) is often run on
+  Atari games at a quarter of the pixels. No linear layer: the 3x3x32 features
+  of a 42x42 frame go to the core as they are.
+  """
+
+  def __call__(self, frames: types.Array) -> types.Array:
+    """Embeds frames [B, H, W, C]; 42x42 become 3x3x32 = 288 features."""
+    x = _to_images(frames, self, min_side=16)
+    for _ in range(4):
+      x = jax.nn.elu(hk.Conv2D(32, 3, stride=2)(x))
+    return hk.Flatten()(x)
+
+
+class DeepTorso(hk.Module):
+  """The residual torso of IMPALA (Espeholt et al., 2018, arXiv:1802.01561).
+
+  Each group is a convolution, a max-pooling that halves the sides, and
+  residual blocks of two convolutions.
+  """
+
+  def __init__(
+    self,
+    num_channels: Sequence[int] = (16, 32, 32),
+    num_blocks: int = 2,
+    num_features: int = 256,
+    name: str | None = None,
+  ):
+    super().__init__(name)
+    self._num_channels = tuple(num_channels)
+    self._num_blocks = num_blocks
+    self._num_features = num_features
+
+  def __call__(self, frames: types.Array) -> types.Array:
+    """Embeds frames [B, H, W, C]; 84x84 become 11x11x32, then features."""
+    x = _to_images(frames, self, min_side=2 ** len(self._num_channels))
+    for num_channels in self._num_channels:
+      x = hk.Conv2D(num_channels, 3)(x)
+      x = hk.max_pool(x, (1, 3, 3, 1), (1, 2, 2, 1), padding='SAME')
+      for _ in range(self._num_blocks):
+        branch = hk.Conv2D(num_channels, 3)(jax.nn.relu(x))
+        x = x + hk.Conv2D(num_channels, 3)(jax.nn.relu(branch))
+    x = hk.Flatten()(jax.nn.relu(x))
+    return jax.nn.relu(hk.Linear(self._num_features)(x))
+
+
+class MLPTorso(hk.Module):
+  """Linear layers with ReLU after each, on whatever is given, flattened."""
+
+  def __init__(
+    self, hidden_sizes: Sequence[int] = (256,), name: str | None = None
+  ):
+    """Makes a torso.
+
+    Args:
+      hidden_sizes: sizes of the layers; with none the torso only flattens.
+      name: name of the module.
+    """
+    super().__init__(name)
+    self._hidden_sizes = tuple(hidden_sizes)
+
+  def __call__(self, observation: types.Array) -> types.Array:
+    """Embeds an observation [B, ...]."""
+    x = _to_float(observation, self)
+    x = x.reshape(x.shape[0], -1)
+    for hidden_size in self._hidden_sizes:
+      x = jax.nn.relu(hk.Linear(hidden_size)(x))
+    return x
+
+
+def _to_float(observation: types.Array, torso: hk.Module) -> types.Array:
+  """Returns float32, uint8 scaled to [0, 1]."""
+  if not hasattr(observation, 'shape'):
+    raise TypeError(
+      f'The observation of {type(torso).__name__} ({type(observation)}) must be'
+      ' one array; join the torsos of several by'
+      ' embeddings.ObservationEmbedding.'
+    )
+  x = jnp.asarray(observation, jnp.float32)
+  return x / 255.0 if observation.dtype == jnp.uint8 else x
+
+
+def _to_images(
+  frames: types.Array, torso: hk.Module, min_side: int
+) -> types.Array:
+  """Returns frames as float32 [B, H, W, C], or says what is wrong with them."""
+  x = _to_float(frames, torso)
+  name, shape = type(torso).__name__, x.shape[1:]
+  if x.ndim not in (3, 4):
+    raise ValueError(
+      f'Frames of {name} {shape} must be [H, W, C] or [H, W]; reshape the'
+      ' observation or use MLPTorso.'
+    )
+  if min(shape[:2]) < min_side:
+    raise ValueError(
+      f'Frames of {name} ({shape[0]}x{shape[1]}) must be at least'
+      f' {min_side}x{min_side}; enlarge the observation or use MLPTorso.'
+    )
+  return x[..., None] if x.ndim == 3 else x

@@ -1,0 +1,130 @@
+"""A core that a user might write, in the place of the library's own."""
+
+import functools
+from typing import NamedTuple
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from dm_env import specs
+
+from ftwax import types
+from ftwax.networks import cores, recurrent
+
+T, B, HIDDEN = 6, 3, 4
+
+_SPEC = types.EnvironmentSpec(
+  observations=specs.Array((5,), np.float32),
+  actions=specs.DiscreteArray(3),
+  rewards=specs.Array((), np.float32),
+  discounts=specs.BoundedArray((), np.float32, 0.0, 1.0),
+)
+
+
+def _random_inputs(seed=0):
+  random = np.random.RandomState(seed)
+  return types.NetworkInput(
+    observation=random.randn(T, B, 5).astype(np.float32),
+    previous_action=random.randint(types.NO_ACTION, 3, (T, B)),
+    previous_reward=random.randn(T, B).astype(np.float32),
+  )
+
+
+def _start():
+  start = np.zeros((T, B), bool)
+  start[0, 1] = start[3, 1] = start[2, 2] = start[4, 2] = True
+  return start
+
+
+_assert_close = functools.partial(
+  jax.tree.map,
+  functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5),
+)
+
+
+class _Scale(NamedTuple):
+  scale: jax.Array
+
+
+class _ScaledSum(hk.Module):
+  """A core that sums up its inputs, scaled by a hyperparameter, and noise."""
+
+  def initial_state(self, batch_size):
+    return jnp.zeros((batch_size, HIDDEN))
+
+  def __call__(self, inputs, state, hyperparameters):
+    x = hk.Linear(HIDDEN)(inputs)
+    noise = jax.random.normal(hk.next_rng_key(), state.shape)
+    state = state + hyperparameters.scale * x + 0.1 * noise
+    return cores.CoreOutput(state, {'noise': noise}), state
+
+  def unroll(self, inputs, start, state, hyperparameters):
+    def step(inputs, state):
+      return self(inputs, state, hyperparameters)
+
+    return cores.unroll_step(step, inputs, start, state)
+
+
+def _scaled_network():
+  return recurrent.make_recurrent_network(
+    _SPEC,
+    make_core=_ScaledSum,
+    example_hyperparameters=_Scale(1.0),
+  )
+
+
+def test_core_reads_hyperparameters_and_draws_by_the_key(key):
+  network = _scaled_network()
+  params = network.init(key)
+  inputs = _random_inputs()
+  unroll = jax.jit(network.unroll)
+
+  def features(scale, key):
+    output, state = unroll(
+      params, _Scale(scale), key, inputs, _start(), network.initial_state(B)
+    )
+    assert output.auxiliary['noise'].shape == (T, B, HIDDEN)
+    return state, output.auxiliary['noise']
+
+  one, noise = features(1.0, key)
+  two, same_noise = features(2.0, key)
+  _, other_noise = features(1.0, jax.random.PRNGKey(1))
+  np.testing.assert_array_equal(noise, same_noise)
+  assert np.all(noise != other_noise)
+  assert np.all(noise[0] != noise[1])
+  since_start = [noise[:, 0], noise[3:, 1], noise[4:, 2]]
+  last_noise = jnp.stack([row.sum(axis=0) for row in since_start])
+  # What does not come from noise is proportional to the scale.
+  _assert_close(two - 0.1 * last_noise, 2.0 * (one - 0.1 * last_noise))
+
+
+def test_population_of_parameters_and_hyperparameters(key):
+  network = _scaled_network()
+  keys = jax.random.split(key, 3)
+  params = jax.jit(jax.vmap(network.init))(keys)
+  hyperparameters = _Scale(jnp.array([0.5, 1.0, 2.0]))
+  inputs = jax.tree.map(
+    lambda *x: np.stack(x),
+    *[_random_inputs(seed) for seed in range(3)],
+  )
+  state = network.initial_state(B)
+  start = _start()
+  outputs = jax.jit(jax.vmap(network.unroll, in_axes=(0, 0, 0, 0, None, None)))(
+    params, hyperparameters, keys, inputs, start, state
+  )
+  for i in range(3):
+    take = functools.partial(jax.tree.map, lambda x, i=i: x[i])
+    expected = jax.jit(network.unroll)(
+      take(params), take(hyperparameters), keys[i], take(inputs), start, state
+    )
+    _assert_close(take(outputs), expected)
+
+
+def test_missing_hyperparameters_are_told(key):
+  network = recurrent.make_recurrent_network(_SPEC, make_core=_ScaledSum)
+  with pytest.raises(
+    AttributeError, match=r'hyperparameters\.scale.*pass example_hyperp'
+  ):
+    network.init(key)
