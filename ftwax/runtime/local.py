@@ -148,11 +148,10 @@ class _Run:
     server = servers.make_server(
       builder.make_replay_tables(self._spec, policy), experiment.replay_port
     )
+    stack.callback(server.stop)
     client = server.localhost_client()
     dataset = builder.make_dataset_iterator(client, self._spec, policy)
-    # The server goes before the sampling thread, which may wait for it.
     stack.callback(dataset.close)
-    stack.callback(server.stop)
     self.learner = builder.make_learner(
       jax.random.PRNGKey(experiment.seed),
       self._network,

@@ -209,3 +209,18 @@ def test_core_agrees_with_haiku(key, name, make_other):
 def test_number_of_parameters(key, name, num_parameters):
   params = _make(name)[0](key, jnp.zeros((1, INPUTS)))
   assert sum(leaf.size for leaf in jax.tree.leaves(params)) == num_parameters
+
+
+@pytest.mark.parametrize('forget_bias', [1.0, 3.0])
+def test_memories_fade_as_the_forget_bias_says(key, forget_bias):
+  def unroll(inputs, start, state):
+    lstm = recurrent_cores.LSTM(2, forget_bias)
+    return lstm.unroll(inputs, start, state)[1]
+
+  transformed = hk.without_apply_rng(hk.transform(unroll))
+  state = recurrent_cores.LSTMState(jnp.zeros((1, 2)), jnp.full((1, 2), 0.7))
+  arguments = jnp.zeros((5, 1, 3)), jnp.zeros((5, 1), bool), state
+  params = jax.tree.map(jnp.zeros_like, transformed.init(key, *arguments))
+  last = transformed.apply(params, *arguments)
+  kept = 1 / (1 + np.exp(-forget_bias))
+  np.testing.assert_allclose(last.cell, 0.7 * kept**5, rtol=1e-5)

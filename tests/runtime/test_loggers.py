@@ -103,7 +103,9 @@ def test_jsonl_cuts_a_torn_line_off(tmp_path):
 def test_read_jsonl_names_the_line_that_is_broken(tmp_path):
   path = tmp_path / 'a.jsonl'
   path.write_text('{"a": 1}\nfoo\n{"a": 2}\n')
-  with pytest.raises(ValueError, match=r"line 2 of .*a.jsonl \('foo'\) must be"):
+  with pytest.raises(
+    ValueError, match=r"line 2 of .*a.jsonl \('foo'\) must be"
+  ):
     loggers.read_jsonl(path)
 
 

@@ -24,9 +24,7 @@ class _Terminal(io.StringIO):
 
 def _run_plain(stream, times_and_steps, **kwargs):
   clock = _Clock()
-  with progress.Progress(
-    1_000, stream=stream, clock=clock, **kwargs
-  ) as shell:
+  with progress.Progress(1_000, stream=stream, clock=clock, **kwargs) as shell:
     for clock.now, steps in times_and_steps:
       shell.update(steps, episode_return=steps / 8)
 
@@ -113,7 +111,9 @@ def test_console_that_is_no_terminal_gets_plain_lines():
   assert '\x1b' not in file.getvalue()
 
 
-@pytest.mark.parametrize(('term', 'escapes'), [('xterm', True), ('dumb', False)])
+@pytest.mark.parametrize(
+  ('term', 'escapes'), [('xterm', True), ('dumb', False)]
+)
 def test_stream_decides_unless_the_terminal_is_dumb(monkeypatch, term, escapes):
   monkeypatch.setenv('TERM', term)
   stream = _Terminal()

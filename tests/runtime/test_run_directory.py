@@ -50,9 +50,7 @@ class _Initializer:
 
 
 def _files(path):
-  return {
-    p: p.read_bytes() for p in sorted(path.rglob('*')) if p.is_file()
-  }
+  return {p: p.read_bytes() for p in sorted(path.rglob('*')) if p.is_file()}
 
 
 def test_configs_become_json():
@@ -105,7 +103,9 @@ def test_configs_see_the_attributes_of_slots():
   assert (key, then, now) == ('_shape.0', 2, 3)
 
 
-@pytest.mark.parametrize('activation', [jax.nn.relu, jax.nn.elu, np.tanh, jnp.add])
+@pytest.mark.parametrize(
+  'activation', [jax.nn.relu, jax.nn.elu, np.tanh, jnp.add]
+)
 def test_configs_name_functions_of_libraries(activation):
   module, _, name = configs.to_json(activation).rpartition('.')
   assert module.split('.')[0] in ('jax', 'numpy')
@@ -226,9 +226,7 @@ def test_open_existing_names_all_that_differs(tmp_path):
     "  extra: None in the run directory, 'a' now",
     "  sizes.2: '<absent>' in the run directory, 8 now",
   ]
-  assert lines[-1] == (
-    'Resume with the values of the run, or start a new run.'
-  )
+  assert lines[-1] == ('Resume with the values of the run, or start a new run.')
   assert _files(tmp_path) == before
 
 

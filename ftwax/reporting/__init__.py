@@ -1,0 +1,1 @@
+"""Pictures and pages made from what a run left in its directory."""

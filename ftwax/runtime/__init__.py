@@ -1,0 +1,1 @@
+"""Runs an experiment and keeps what it leaves: logs, checkpoints, progress."""

@@ -1,0 +1,228 @@
+"""How far a run is: a bar on a terminal, plain lines anywhere else.
+
+    with progress.Progress(total_steps=1_000_000) as shell:
+      ...
+      shell.update(num_steps, episode_return=episode_return)
+
+Into a file or a pipe goes no control character, and at most one line in
+`min_seconds`, so that logs of batch jobs stay readable.
+"""
+
+import datetime
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from ftwax.runtime import log_values
+
+if TYPE_CHECKING:
+  import rich.console
+
+
+class _Display(Protocol):
+  """A way to show progress."""
+
+  def update(self, steps: int, fields: log_values.LoggingData) -> None:
+    """Shows that `steps` are done."""
+
+  def close(self) -> None:
+    """Leaves the last state to be read."""
+
+
+class Progress:
+  """Shows how many steps are done, how fast, how long it will take, and more.
+
+  A context manager; on a terminal what others print meanwhile appears above
+  the bar.
+  """
+
+  def __init__(
+    self,
+    total_steps: int,
+    *,
+    label: str = 'training',
+    initial_steps: int = 0,
+    min_seconds: float = 10.0,
+    stream: TextIO | None = None,
+    console: 'rich.console.Console | None' = None,
+    clock: Callable[[], float] = time.monotonic,
+  ):
+    """Prepares the display, which `with` starts.
+
+    Args:
+      total_steps: of the run; may be exceeded.
+      label: what goes on.
+      initial_steps: done before, by the session that is resumed.
+      min_seconds: between two plain lines; the last one always appears.
+      stream: where to; standard output by default.
+      console: a Rich console to use in place of `stream`.
+      clock: returns seconds; times the plain lines.
+    """
+    if total_steps <= 0:
+      raise ValueError(
+        f'total_steps ({total_steps}) must be positive; give the number of'
+        ' steps after which the run ends.'
+      )
+    self._total_steps = total_steps
+    self._label = label
+    self._initial_steps = initial_steps
+    self._min_seconds = min_seconds
+    self._stream = stream
+    self._console = console
+    self._clock = clock
+    self._display: _Display | None = None
+
+  def __enter__(self) -> 'Progress':
+    self._display = self._make_display()
+    return self
+
+  def __exit__(self, *exception: Any) -> None:
+    del exception
+    if self._display is not None:
+      self._display.close()
+      self._display = None
+
+  def update(self, steps: int, **fields: Any) -> None:
+    """Shows that `steps` are done in all.
+
+    Args:
+      steps: done since the run began, earlier sessions included.
+      **fields: numbers to show, e.g. the return of the last episode.
+
+    Raises:
+      RuntimeError: outside `with`.
+    """
+    if self._display is None:
+      raise RuntimeError(
+        f'Progress of {self._label!r} must be entered before update; write'
+        ' `with Progress(...) as shell: shell.update(...)`.'
+      )
+    self._display.update(int(steps), fields)
+
+  def _make_display(self) -> _Display:
+    stream = self._stream or sys.stdout
+    on_terminal = stream.isatty() and os.environ.get('TERM') != 'dumb'
+    if self._console is not None:
+      stream = self._console.file
+      dumb = self._console.is_dumb_terminal
+      on_terminal = self._console.is_terminal and not dumb
+    if not on_terminal:
+      return _Lines(
+        stream,
+        self._label,
+        (self._initial_steps, self._total_steps),
+        self._min_seconds,
+        self._clock,
+      )
+    console = self._console
+    if console is None:
+      import rich.console  # Not for those who write into files.
+
+      # No file given: standard output is looked up at each write, so that
+      # what is redirected stays redirected.
+      console = rich.console.Console(file=self._stream)
+    return _Bar(console, self._label, (self._initial_steps, self._total_steps))
+
+
+class _Lines:
+  """Plain lines, at most one in `min_seconds` and one at the end."""
+
+  def __init__(
+    self,
+    stream: TextIO,
+    label: str,
+    steps: tuple[int, int],
+    min_seconds: float,
+    clock: Callable[[], float],
+  ):
+    self._stream = stream
+    self._label = label
+    self._initial_steps, self._total_steps = steps
+    self._min_seconds = min_seconds
+    self._clock = clock
+    self._start_time = self._line_time = clock()
+    self._line_steps = self._steps = self._initial_steps
+    self._fields: log_values.LoggingData = {}
+
+  def update(self, steps: int, fields: log_values.LoggingData) -> None:
+    self._steps, self._fields = steps, fields
+    seconds = self._clock() - self._line_time
+    if seconds < self._min_seconds:
+      return
+    rate = (steps - self._line_steps) / max(seconds, 1e-9)
+    remaining = max(self._total_steps - steps, 0)
+    eta = _format_seconds(remaining / rate) if rate > 0 else 'unknown'
+    self._print(f'{rate:,.0f} steps/s', f'ETA {eta}')
+    self._line_time += seconds
+    self._line_steps = steps
+
+  def close(self) -> None:
+    seconds = self._clock() - self._start_time
+    rate = (self._steps - self._initial_steps) / max(seconds, 1e-9)
+    self._print(f'{rate:,.0f} steps/s', f'took {_format_seconds(seconds)}')
+
+  def _print(self, *parts: str) -> None:
+    percentage = 100 * self._steps / self._total_steps
+    line = ' | '.join(
+      [
+        f'{self._label}: {self._steps:,} of {self._total_steps:,} steps'
+        f' ({percentage:.1f}%)',
+        *parts,
+        log_values.format_values(self._fields),
+      ]
+    )
+    print(line.removesuffix(' | '), file=self._stream, flush=True)
+
+
+def _format_seconds(seconds: float) -> str:
+  return str(datetime.timedelta(seconds=round(seconds)))
+
+
+class _Bar:
+  """A Rich progress bar."""
+
+  def __init__(
+    self, console: 'rich.console.Console', label: str, steps: tuple[int, int]
+  ):
+    from rich import progress
+
+    def column(text):
+      return progress.TextColumn(text, markup=False)
+
+    initial_steps, total_steps = steps
+    self._progress = progress.Progress(
+      column('{task.description}'),
+      progress.BarColumn(),
+      column('{task.completed:,.0f}/{task.total:,.0f}'),
+      _make_speed_column(progress),
+      progress.TimeRemainingColumn(),
+      column('{task.fields[live]}'),
+      console=console,
+      refresh_per_second=4,
+    )
+    self._task = self._progress.add_task(
+      label, total=total_steps, completed=initial_steps, live=''
+    )
+    self._progress.start()
+
+  def update(self, steps: int, fields: log_values.LoggingData) -> None:
+    self._progress.update(
+      self._task, completed=steps, live=log_values.format_values(fields)
+    )
+
+  def close(self) -> None:
+    self._progress.stop()
+
+
+def _make_speed_column(progress: Any) -> Any:
+  class SpeedColumn(progress.ProgressColumn):
+    """Steps a second, over the last half minute."""
+
+    def render(self, task):
+      speed = task.finished_speed or task.speed
+      text = '' if speed is None else f'{speed:,.0f} steps/s'
+      return progress.Text(text)
+
+  return SpeedColumn()

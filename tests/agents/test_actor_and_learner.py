@@ -1,0 +1,262 @@
+"""acme's shells around the pair, on a real Reverb server."""
+
+import acme
+import dm_env
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ftwax import types
+from ftwax.agents import impala
+from ftwax.agents.actor_critic import learner as learner_lib
+from ftwax.environments import vector
+from ftwax.replay.reverb import datasets, servers, tables
+from ftwax.runtime import environment_loop
+from ftwax.testing import fakes
+
+EPISODE_LENGTH = 4
+
+
+class _MemoryLogger:
+  """Keeps what is written."""
+
+  def __init__(self):
+    self.rows = []
+
+  def write(self, values):
+    self.rows.append(jax.tree.map(np.asarray, dict(values)))
+
+
+class _Agent:
+  """The parts that a runtime makes with a builder."""
+
+  def __init__(self, spec, network, config, num_environments=None):
+    builder = impala.make_builder(config)
+    policy = builder.make_policy(network, spec)
+    self.server = servers.make_server(builder.make_replay_tables(spec, policy))
+    client = self.server.localhost_client()
+    self.logger = _MemoryLogger()
+    self.dataset = builder.make_dataset_iterator(client, spec, policy)
+    self.learner = builder.make_learner(
+      jax.random.PRNGKey(0),
+      network,
+      self.dataset,
+      lambda label, steps_key, instance: self.logger,
+    )
+    self.adder = builder.make_adder(client, spec, policy, num_environments or 1)
+    self.actor = builder.make_actor(
+      jax.random.PRNGKey(1), policy, self.learner, self.adder, num_environments
+    )
+
+  def close(self):
+    self.adder.close()
+    self.server.stop()
+    self.dataset.close()
+
+
+@pytest.fixture
+def make_agent(spec, network, config):
+  agents = []
+
+  def make(num_environments=None, **options):
+    agents.append(
+      _Agent(spec, network, config.replace(**options), num_environments)
+    )
+    return agents[-1]
+
+  yield make
+  for agent in agents:
+    agent.close()
+
+
+def _fake(spec, seed=0):
+  return fakes.FakeEnvironment(spec, EPISODE_LENGTH, seed=seed)
+
+
+def test_acmes_environment_loop_runs_the_actor(make_agent, spec):
+  agent = make_agent()
+  loop = acme.EnvironmentLoop(_fake(spec), agent.actor, logger=_MemoryLogger())
+  for _ in range(6):
+    result = loop.run_episode()
+    assert result['episode_length'] == EPISODE_LENGTH
+  # 6 episodes are 30 timesteps; 5 trajectories of 5 use 26 of them.
+  assert agent.adder.num_items == 5
+  trajectory = next(agent.dataset).trajectory
+  step_type = np.asarray(trajectory.timestep.step_type)
+  first = step_type == dm_env.StepType.FIRST
+  assert first[0, 0] and step_type[4, 0] == dm_env.StepType.LAST
+  np.testing.assert_array_equal(
+    np.asarray(trajectory.previous_action) == types.NO_ACTION, first
+  )
+  # No choice is asked for at LAST, one is everywhere else.
+  chosen = np.any(np.asarray(trajectory.logits) != 0, axis=-1)
+  np.testing.assert_array_equal(chosen, step_type[:-1] != dm_env.StepType.LAST)
+
+
+def test_trajectories_hold_what_the_environments_showed(make_agent, spec):
+  """Each row of the server's items against the stream of its environment."""
+  num_environments = 3
+  agent = make_agent(num_environments)
+  environment = vector.VectorEnvironment(
+    [_fake(spec, seed) for seed in range(num_environments)]
+  )
+  seen = []
+
+  class Recorder:
+    def observe_first(self, environment, timestep):
+      seen.append(timestep)
+
+    def observe(self, environment, timestep, action):
+      seen.append(timestep)
+
+    def get_metrics(self):
+      return {}
+
+  loop = environment_loop.run_loop(environment, agent.actor, [Recorder()])
+  for _ in range(5):
+    next(loop)
+  stream = jax.tree.map(lambda *x: np.stack(x), *seen)
+  trajectory = next(agent.dataset).trajectory
+  jax.tree.map(np.testing.assert_array_equal, trajectory.timestep, stream)
+
+
+def test_learner_steps_change_what_the_actor_gets(make_agent, spec):
+  agent = make_agent()
+  loop = acme.EnvironmentLoop(_fake(spec), agent.actor, logger=_MemoryLogger())
+  before = agent.learner.get_variables(['policy'])[0]
+  loop.run(num_episodes=4)
+  agent.learner.step()
+  after = agent.learner.get_variables(['policy'])[0]
+  assert (int(before.steps), int(after.steps)) == (0, 1)
+  moved = jax.tree.map(lambda x, y: np.any(x != y), before.params, after.params)
+  assert all(jax.tree.leaves(moved))
+  (row,) = agent.logger.rows
+  assert row['learner_steps'] == 1 and row['sample_age_steps'] == 0
+  assert 0 < row['sample_age_s'] < 60 and 0 <= row['wait_fraction'] <= 1
+  assert np.isfinite(row['loss']) and row['skipped_updates'] == 0
+
+
+def test_sample_age_counts_learner_steps(make_agent, spec):
+  agent = make_agent(max_queue_size=20)
+  loop = acme.EnvironmentLoop(_fake(spec), agent.actor, logger=_MemoryLogger())
+  loop.run(num_episodes=14)
+  for _ in range(3):
+    agent.learner.step()
+  # All was written before the first step, by the first parameters.
+  assert [row['sample_age_steps'] for row in agent.logger.rows] == [0, 1, 2]
+
+
+def test_a_restored_learner_goes_on_bit_for_bit(
+  make_agent, network, config, make_batch
+):
+  batches = [_sample(make_batch(seed)) for seed in range(4)]
+
+  def make_learner(dataset, seed):
+    return impala.make_builder(config).make_learner(
+      jax.random.PRNGKey(seed), network, dataset, lambda *_: _MemoryLogger()
+    )
+
+  straight = make_learner(iter(batches), seed=0)
+  for _ in range(4):
+    straight.step()
+  first = make_learner(iter(batches[:2]), seed=0)
+  for _ in range(2):
+    first.step()
+  second = make_learner(iter(batches[2:]), seed=1)
+  second.restore(jax.tree.map(np.asarray, first.save()))
+  assert second.num_steps == 2
+  for _ in range(2):
+    second.step()
+  assert second.num_steps == straight.num_steps == 4
+  jax.tree.map(np.testing.assert_array_equal, straight.state, second.state)
+
+
+def test_the_learner_gives_up_after_too_many_bad_gradients(
+  network, config, make_batch
+):
+  good = make_batch(0)
+  reward = good.timestep.reward.at[:].set(jnp.nan)
+  bad = good._replace(timestep=good.timestep._replace(reward=reward))
+  builder = impala.make_builder(config.replace(max_skipped_updates=3))
+  learner = builder.make_learner(
+    jax.random.PRNGKey(0),
+    network,
+    iter([_sample(good)] + 10 * [_sample(bad)]),
+    lambda *_: _MemoryLogger(),
+  )
+  learner.step()
+  params = learner.state.params
+  with pytest.raises(
+    learner_lib.NonFiniteGradientError,
+    match=r'3 updates in a row.*max_skipped_updates=3.*lower the learning rate',
+  ):
+    learner.run()
+  assert learner.num_steps == 4
+  jax.tree.map(np.testing.assert_array_equal, params, learner.state.params)
+
+
+def test_hyperparameters_can_be_set_while_running(network, config, make_batch):
+  learner = impala.make_builder(config).make_learner(
+    jax.random.PRNGKey(0),
+    network,
+    iter([_sample(make_batch(0))]),
+    lambda *_: _MemoryLogger(),
+  )
+  frozen = learner.state.hyperparameters._replace(learning_rate=0.0)
+  learner.set_hyperparameters(frozen)
+  before = learner.state.params
+  learner.step()
+  jax.tree.map(np.testing.assert_array_equal, before, learner.state.params)
+
+
+def test_unknown_variables_are_refused(make_agent):
+  with pytest.raises(ValueError, match=r"names \(\['critic'\]\) must be"):
+    make_agent().learner.get_variables(['critic'])
+
+
+def test_an_actor_must_observe_before_it_acts(make_agent):
+  with pytest.raises(ValueError, match='select_action must come after observe'):
+    make_agent().actor.select_action(np.zeros(4, np.float32))
+
+
+def _sample(batch):
+  return datasets.ReplaySample(
+    batch, np.zeros(3, np.int64), np.zeros(3, np.float64)
+  )
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    (
+      {'batch_size': 9},
+      r'batch_size \(9\) must not be above max_queue_size \(8\).*'
+      r'choose max_queue_size=18',
+    ),
+    ({'sequence_length': 0}, r'sequence_length \(0\) must be at least 1'),
+    ({'core': 'rnn'}, r"core \('rnn'\) must be one of \['feed_forward', 'gru"),
+    ({'image_torso': 'x'}, r"image_torso \('x'\) must be one of"),
+    ({'hidden_size': 0}, r'hidden_size \(0\) must be at least 1'),
+    ({'replay_timeout_s': float('inf')}, r'replay_timeout_s \(inf\) must be'),
+  ],
+)
+def test_bad_options_are_refused(config, options, message):
+  with pytest.raises(ValueError, match=message):
+    config.replace(**options)
+
+
+def test_a_number_is_no_prior(config):
+  with pytest.raises(
+    ValueError, match=r'priors.discount \(0.9\) must be a prior.*Constant\(0.9'
+  ):
+    config.replace(priors=config.priors._replace(discount=0.9))
+
+
+def test_tables_have_the_size_of_the_config(spec, network, config):
+  builder = impala.make_builder(config)
+  (table,) = builder.make_replay_tables(
+    spec, builder.make_policy(network, spec)
+  )
+  assert table.info.max_size == config.max_queue_size
+  assert table.info.name == tables.QUEUE

@@ -1,0 +1,193 @@
+import os
+import random
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from ftwax.runtime import checkpoint_files, checkpoints
+
+
+def _make_state(step):
+  generator = np.random.default_rng(step)
+  return {
+    'params': generator.normal(size=(3, 4)).astype(np.float32),
+    'key': generator.integers(2**32, size=(2,), dtype=np.uint32),
+  }
+
+
+def _assert_same(actual, expected):
+  assert actual.keys() == expected.keys()
+  for name, array in expected.items():
+    np.testing.assert_array_equal(actual[name], array)
+
+
+def _save(directory, steps):
+  with checkpoints.Checkpointer(directory) as checkpointer:
+    for step in steps:
+      checkpointer.save(step, _make_state(step), {'step': step})
+
+
+def _restore(directory):
+  with checkpoints.Checkpointer(directory) as checkpointer:
+    return checkpointer.restore(_make_state(0))
+
+
+def _flip_byte(path, generator):
+  content = bytearray(path.read_bytes())
+  content[generator.randrange(len(content))] ^= 1 << generator.randrange(8)
+  path.write_bytes(content)
+
+
+def _truncate(path, generator):
+  os.truncate(path, generator.randrange(path.stat().st_size))
+
+
+def _remove(path, generator):
+  del generator
+  path.unlink()
+
+
+@pytest.mark.parametrize('damage', [_flip_byte, _truncate, _remove])
+def test_damage_to_any_file_falls_back(tmp_path, damage):
+  _save(tmp_path, [1, 2])
+  generator = random.Random(0)
+  files = [p for p in (tmp_path / '0000000002').rglob('*') if p.is_file()]
+  assert len(files) > 5
+  for path in files:
+    content = path.read_bytes()
+    damage(path, generator)
+    name = '|'.join([path.name, 'manifest.json and manifest.sha256 do not'])
+    with pytest.warns(
+      checkpoints.DamagedCheckpointWarning,
+      match=rf'checkpoint of step 2 in .*0000000002 is damaged: .*({name})',
+    ):
+      state, metadata = _restore(tmp_path)
+    _assert_same(state, _make_state(1))
+    assert metadata == {'step': 1}
+    path.write_bytes(content)
+  assert _restore(tmp_path)[1] == {'step': 2}
+
+
+def test_all_steps_damaged(tmp_path):
+  _save(tmp_path, [1, 2])
+  for path in tmp_path.glob('*/manifest.json'):
+    path.unlink()
+  with (
+    pytest.warns(checkpoints.DamagedCheckpointWarning, match=r'step [12] in'),
+    pytest.raises(
+      checkpoints.CheckpointError,
+      match=r'must hold a whole checkpoint, but all 2 are damaged; restore the',
+    ),
+  ):
+    _restore(tmp_path)
+
+
+def test_what_orbax_cannot_read_is_damaged(tmp_path, monkeypatch):
+  _save(tmp_path, [1])
+
+  def fail():
+    raise ValueError('unknown format')
+
+  monkeypatch.setattr(checkpoint_files, '_orbax', fail)
+  with (
+    pytest.warns(
+      checkpoints.DamagedCheckpointWarning,
+      match=r'Orbax cannot read state \(unknown format\)',
+    ),
+    pytest.raises(checkpoints.CheckpointError, match='all 1 are damaged'),
+  ):
+    _restore(tmp_path)
+
+
+def test_a_run_goes_on_over_a_damaged_step(tmp_path):
+  _save(tmp_path, [1, 2, 3])
+  next((tmp_path / '0000000003').glob('*.json')).write_text('{}')
+  with checkpoints.Checkpointer(tmp_path, max_to_keep=2) as checkpointer:
+    with pytest.warns(checkpoints.DamagedCheckpointWarning, match='step 3 in'):
+      _, metadata = checkpointer.restore(_make_state(0))
+    assert metadata == {'step': 2}
+    checkpointer.save(2, _make_state(4), {'step': 4})
+    _, metadata = checkpointer.restore(_make_state(0))
+    assert metadata == {'step': 4}
+    checkpointer.save(3, _make_state(5), {'step': 5})
+  assert checkpoints.Checkpointer(tmp_path).steps() == [2, 3]
+  assert _restore(tmp_path)[1] == {'step': 5}
+
+
+# Saves 1, 2, 3, ... and says when each is done. Some megabytes that do not
+# compress make a save last long enough to be hit.
+_SAVE_FOR_EVER = """
+import sys
+import numpy as np
+from ftwax.runtime import checkpoints
+
+def make_state(step):
+  generator = np.random.default_rng(step)
+  return {str(i): generator.integers(256, size=(400_000,), dtype=np.uint8)
+          for i in range(10)}
+
+with checkpoints.Checkpointer(sys.argv[1], max_to_keep=2) as checkpointer:
+  step = 0
+  if checkpointer.steps():
+    state, metadata = checkpointer.restore(make_state(0))
+    step = metadata['step']
+    for name, array in make_state(step).items():
+      np.testing.assert_array_equal(state[name], array)
+  print(step, flush=True)
+  while True:
+    step += 1
+    checkpointer.save(step, make_state(step), {'step': step})
+    if step % 2:
+      checkpointer.wait()
+      print(step, flush=True)
+"""
+
+
+def _save_until_killed(directory, seconds):
+  """Returns the step restored and the last one said to be saved."""
+  with subprocess.Popen(
+    [sys.executable, '-W', 'error', '-c', _SAVE_FOR_EVER, str(directory)],
+    stdout=subprocess.PIPE,
+    text=True,
+    env=os.environ | {'OMP_NUM_THREADS': '1'},
+  ) as process:
+    restored = process.stdout.readline()
+    first = process.stdout.readline()
+    time.sleep(seconds)
+    process.kill()
+    rest = process.stdout.read().splitlines()
+  return int(restored), int(rest[-1] if rest else first)
+
+
+def test_kill_in_mid_save_loses_no_whole_step(tmp_path):
+  generator = random.Random(0)
+  last = 0
+  start = time.monotonic()
+  for _ in range(4):
+    seconds = generator.uniform(0.0, 0.4)
+    restored, last_now = _save_until_killed(tmp_path, seconds)
+    # At least what was said to be done; what was not waited for may be newer.
+    assert restored >= last
+    assert last_now > restored
+    last = last_now
+    if time.monotonic() - start > 20.0:
+      break
+  template = {str(i): np.zeros((400_000,), np.uint8) for i in range(10)}
+  with checkpoints.Checkpointer(tmp_path) as checkpointer:
+    _, metadata = checkpointer.restore(template)
+  assert metadata['step'] >= last
+
+
+def test_a_kill_leaves_what_is_deleted_by_the_next_save(tmp_path):
+  _save(tmp_path, [1])
+  leftover = tmp_path / 'tmp-2' / 'state'
+  leftover.mkdir(parents=True)
+  (leftover / 'file').write_text('half')
+  assert _restore(tmp_path)[1] == {'step': 1}
+  assert leftover.exists()  # Who only reads deletes nothing.
+  _save(tmp_path, [2])
+  names = sorted(path.name for path in tmp_path.iterdir())
+  assert names == ['0000000001', '0000000002']

@@ -1,0 +1,320 @@
+"""Whole runs in one process, with environments that know the answer."""
+
+import functools
+import os
+import signal
+import sys
+import threading
+
+import dm_env
+import jax
+import numpy as np
+import pytest
+from dm_env import specs
+
+from ftwax import hyperparameters
+from ftwax.agents import impala
+from ftwax.environments import validation
+from ftwax.runtime import (
+  checkpoints,
+  experiment,
+  local,
+  loggers,
+  run_directory,
+)
+from ftwax.testing import fakes
+
+SPEC = fakes.make_vector_spec()
+
+
+class _Matching(dm_env.Environment):
+  """Shows one of two signs each step and pays for naming it."""
+
+  def __init__(self, seed, episode_length=10):
+    self._rng = np.random.default_rng(seed)
+    self._episode_length = episode_length
+    self._step = None
+
+  def observation_spec(self):
+    return specs.Array((2,), np.float32, 'observation')
+
+  def action_spec(self):
+    return specs.DiscreteArray(2, name='action')
+
+  def reset(self):
+    self._step = 0
+    return dm_env.restart(self._observe())
+
+  def step(self, action):
+    if self._step is None:
+      return self.reset()
+    reward = np.float32(action == self._sign)
+    self._step += 1
+    if self._step < self._episode_length:
+      return dm_env.transition(reward, self._observe())
+    self._step = None
+    return dm_env.truncation(reward, self._observe())
+
+  def _observe(self):
+    self._sign = int(self._rng.integers(2))
+    return np.eye(2, dtype=np.float32)[self._sign]
+
+
+def _make_fake(seed):
+  return fakes.FakeEnvironment(SPEC, episode_length=4, seed=seed)
+
+
+@pytest.fixture
+def make_experiment():
+  def make(environment_factory=_make_fake, learning_rate=1e-3, **options):
+    config = impala.IMPALAConfig(
+      hidden_size=8, sequence_length=5, batch_size=4, max_queue_size=8
+    )
+    config = config.replace(
+      priors=config.priors._replace(
+        learning_rate=hyperparameters.Constant(learning_rate)
+      )
+    )
+    options = {
+      'max_num_actor_steps': 200,
+      'num_environments': 2,
+      'checkpointing': checkpoints.CheckpointingConfig(float('inf')),
+      'name': 'test',
+      **options,
+    }
+    return experiment.ExperimentConfig(
+      builder=impala.make_builder(config),
+      network_factory=functools.partial(impala.make_network, config=config),
+      environment_factory=environment_factory,
+      **options,
+    )
+
+  return make
+
+
+@pytest.fixture
+def run(tmp_path):
+  """Runs an experiment in a directory of its own."""
+
+  def run(config, name='run', **options):
+    return local.run_experiment(config, run_dir=tmp_path / name, **options)
+
+  yield run
+  left = [t.name for t in threading.enumerate() if t.name.startswith('sample_')]
+  assert not left, 'a sampling thread outlived its run'
+
+
+def _assert_same(tree, other):
+  jax.tree.map(np.testing.assert_array_equal, tree, other)
+
+
+def _differ(tree, other):
+  leaves = zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True)
+  return any(np.any(np.asarray(x) != np.asarray(y)) for x, y in leaves)
+
+
+def test_the_agent_learns_to_match(run, make_experiment):
+  result = run(
+    make_experiment(
+      _Matching,
+      learning_rate=1e-2,
+      max_num_actor_steps=15_000,
+      num_environments=8,
+    )
+  )
+  assert result.mean_return > 8.5  # Chance is 5 of 10.
+
+
+def test_a_run_leaves_its_records(run, make_experiment):
+  result = run(make_experiment(), eval_every=100, num_eval_episodes=3)
+  train = loggers.read_jsonl(loggers.log_path(result.run_dir, 'train'))
+  assert [row['episodes'] for row in train][-1] == result.counts.episodes == 50
+  assert all(row['episode_length'] == 4 for row in train)
+  assert train[-1]['actor_steps'] == result.counts.actor_steps == 200
+  returns = [row['episode_return'] for row in train]
+  np.testing.assert_allclose(result.mean_return, np.mean(returns), rtol=1e-6)
+  evaluation = loggers.read_jsonl(
+    loggers.log_path(result.run_dir, 'evaluation')
+  )
+  assert [row['actor_steps'] for row in evaluation] == [100, 200]
+  assert all(row['num_episodes'] == 4 for row in evaluation)
+  learner = loggers.read_jsonl(loggers.log_path(result.run_dir, 'learner'))
+  assert learner[-1]['learner_steps'] == result.counts.learner_steps
+  for name in ('config.json', 'versions.json', 'checkpoints', 'tensorboard'):
+    assert (result.run_dir / name).exists()
+  (picture,) = result.run_dir.glob('*.png')
+  assert picture.read_bytes().startswith(b'\x89PNG')
+
+
+def test_learner_steps_follow_from_actor_steps(run, make_experiment):
+  result = run(make_experiment())
+  # 250 timesteps of 2 environments; every 5 ticks 2 items, 4 are a batch.
+  assert result.counts.learner_steps == 12
+  assert int(result.state.steps) == 12
+
+
+def test_the_same_seed_gives_the_same_parameters(run, make_experiment):
+  steps = 3_300  # 206 updates.
+  first, second = (
+    run(make_experiment(max_num_actor_steps=steps), name)
+    for name in ('first', 'second')
+  )
+  assert first.counts.learner_steps >= 200
+  _assert_same(first.state, second.state)
+  other = run(make_experiment(max_num_actor_steps=steps, seed=1), 'other')
+  assert _differ(first.state.params, other.state.params)
+
+
+def test_a_resumed_run_goes_on_where_it_stopped(run, make_experiment):
+  first = run(make_experiment())
+  again = run(make_experiment(max_num_actor_steps=200), resume=True)
+  _assert_same(first.state, again.state)
+  assert again.counts == first.counts
+  longer = run(make_experiment(max_num_actor_steps=400), resume=True)
+  assert longer.counts.actor_steps == 400
+  assert longer.counts.learner_steps == 24
+  assert longer.counts.episodes == 100
+  assert longer.counts.seconds > first.counts.seconds
+  train = loggers.read_jsonl(loggers.log_path(first.run_dir, 'train'))
+  assert [row['actor_steps'] for row in train] == sorted(
+    row['actor_steps'] for row in train
+  )
+  assert len(train) == 100
+
+
+def test_resuming_with_another_config_is_refused(run, make_experiment):
+  result = run(make_experiment())
+  files = {
+    path: path.read_bytes()
+    for path in result.run_dir.rglob('*')
+    if path.is_file()
+  }
+  with pytest.raises(
+    run_directory.ConfigMismatchError, match=r'seed: 0 in the run.*, 1 now'
+  ):
+    run(make_experiment(seed=1), resume=True)
+  for path, content in files.items():
+    assert path.read_bytes() == content
+
+
+def test_a_directory_in_use_is_refused(run, make_experiment):
+  run(make_experiment())
+  with pytest.raises(
+    run_directory.RunDirectoryError, match='must be new or empty'
+  ):
+    run(make_experiment())
+
+
+def test_a_truncated_checkpoint_is_told_and_nothing_is_lost(
+  run, make_experiment
+):
+  result = run(make_experiment())
+  files = [p for p in result.run_dir.rglob('state/**/*') if p.is_file()]
+  largest = max(files, key=lambda path: path.stat().st_size)
+  os.truncate(largest, largest.stat().st_size // 2)
+  with (
+    pytest.warns(checkpoints.DamagedCheckpointWarning, match='is damaged'),
+    pytest.raises(checkpoints.CheckpointError, match='are damaged'),
+  ):
+    run(make_experiment(max_num_actor_steps=400), resume=True)
+  assert largest.exists()
+
+
+@pytest.mark.parametrize('signum', [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_saves_and_can_go_on(
+  run, make_experiment, signum, capsys
+):
+  class Interrupter:
+    def __init__(self):
+      self.ticks = 0
+
+    def observe_first(self, environment, timestep):
+      del environment, timestep
+
+    def observe(self, environment, timestep, action):
+      del environment, timestep, action
+      self.ticks += 1
+      if self.ticks == 60:
+        os.kill(os.getpid(), signum)
+
+    def get_metrics(self):
+      return {}
+
+  config = make_experiment(
+    max_num_actor_steps=10_000, observers=[Interrupter()]
+  )
+  before = signal.getsignal(signal.SIGTERM)
+  with pytest.raises(KeyboardInterrupt):
+    run(config)
+  assert signal.getsignal(signal.SIGTERM) is before
+  assert '--resume --run_dir=' in capsys.readouterr().out
+  config = config.replace(max_num_actor_steps=150)
+  resumed = run(config, resume=True)
+  assert 150 <= resumed.counts.actor_steps < 154
+  assert 5 <= resumed.counts.learner_steps <= 9
+
+
+class _Bad(dm_env.Environment):
+  """Sends a bad value in some step."""
+
+  def __init__(self, seed, reward=0.0, observation=None):
+    del seed
+    self._reward = reward
+    self._observation = observation
+    self._steps = 0
+
+  def observation_spec(self):
+    return specs.Array((2,), np.float32, 'observation')
+
+  def action_spec(self):
+    return specs.DiscreteArray(2, name='action')
+
+  def reset(self):
+    return dm_env.restart(np.zeros(2, np.float32))
+
+  def step(self, action):
+    self._steps += 1
+    observation = np.zeros(2, np.float32)
+    if self._steps < 30:
+      return dm_env.transition(0.0, observation)
+    if self._observation is not None:
+      observation = self._observation
+    return dm_env.transition(self._reward, observation)
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    (
+      {'reward': float('nan')},
+      r"reward of environment 'test\[0\]' \(nan\) must be a finite scalar",
+    ),
+    (
+      {'observation': np.zeros(3, np.float32)},
+      r"observation of environment 'test\[0\]' \(shape \(3,\).*must be of",
+    ),
+    (
+      {'observation': np.zeros(2, np.float64)},
+      r'dtype float64\) must be of shape \(2,\) and dtype float32',
+    ),
+  ],
+)
+def test_bad_data_names_environment_and_field(
+  run, make_experiment, options, message
+):
+  factory = functools.partial(_Bad, **options)
+  with pytest.raises(validation.InvalidTimestepError, match=message):
+    run(make_experiment(factory))
+
+
+@pytest.mark.parametrize('name', ['num_environments', 'max_num_actor_steps'])
+def test_counts_below_one_are_refused(make_experiment, name):
+  with pytest.raises(ValueError, match=rf'{name} \(0\) must be at least 1'):
+    make_experiment(**{name: 0})
+
+
+def test_loading_local_needs_no_rlax():
+  """It would import TensorFlow Probability, for seconds."""
+  assert 'ftwax.runtime.local' in sys.modules
+  loaded = [n for n in sys.modules if n.startswith('tensorflow_probability')]
+  assert 'rlax' in sys.modules or not loaded

@@ -1,0 +1,160 @@
+"""The rules of design: which room may import which, and what imports cost."""
+
+import ast
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+PACKAGE = ROOT / 'ftwax'
+
+HEAVY = {'tensorflow', 'reverb', 'launchpad', 'acme', 'rlax', 'distrax'}
+
+# Rooms in which no file may load the heavy half, at any depth.
+FUNCTIONAL = [
+  'types.py',
+  'hyperparameters.py',
+  'distributions.py',
+  'losses',
+  'networks',
+  'replay/functional',
+  'environments',
+  'testing',
+  'reporting',
+]
+
+# What each room may not import, by the arrows that run down.
+FORBIDDEN = {
+  'types.py': ['ftwax.'],
+  'hyperparameters.py': [
+    'ftwax.agents', 'ftwax.runtime', 'ftwax.networks', 'ftwax.losses',
+  ],
+  'losses': ['ftwax.agents', 'ftwax.runtime', 'ftwax.replay'],
+  'networks': ['ftwax.agents', 'ftwax.runtime', 'ftwax.replay'],
+  'replay': ['ftwax.agents', 'ftwax.runtime'],
+  'agents': ['ftwax.runtime', 'ftwax.environments', 'ftwax.reporting'],
+  'environments': ['ftwax.agents', 'ftwax.runtime', 'ftwax.replay'],
+  '.': ['experiments', 'tests', 'benchmarks'],
+}  # fmt: skip
+
+
+def _imports(path):
+  """Yields every module that a file imports, at any depth of its code."""
+  for node in ast.walk(ast.parse(path.read_text('utf-8'))):
+    if isinstance(node, ast.Import):
+      yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+      assert node.level == 0, f'{path} imports relatively'
+      yield from (f'{node.module}.{alias.name}' for alias in node.names)
+
+
+def _files(room):
+  path = PACKAGE / room
+  return [path] if path.is_file() else sorted(path.rglob('*.py'))
+
+
+def _existing(rooms):
+  return [room for room in rooms if (PACKAGE / room).exists()]
+
+
+@pytest.mark.parametrize('room', _existing(FUNCTIONAL))
+def test_functional_rooms_import_nothing_heavy(room):
+  files = _files(room)
+  assert files
+  for path in files:
+    heavy = {name.split('.')[0] for name in _imports(path)} & HEAVY
+    assert not heavy, f'{path} imports {heavy}'
+
+
+@pytest.mark.parametrize('room', _existing(FORBIDDEN))
+def test_arrows_run_down(room):
+  for path in _files(room):
+    for name in _imports(path):
+      for forbidden in FORBIDDEN[room]:
+        assert not f'{name}.'.startswith(forbidden), f'{path} imports {name}'
+
+
+def test_modules_are_imported_not_names():
+  """`from ftwax.x import y` brings a module y, never a name in a module.
+
+  Only an `__init__.py` re-exports names.
+  """
+  for path in _files('.'):
+    if path.name == '__init__.py':
+      continue
+    for node in ast.walk(ast.parse(path.read_text('utf-8'))):
+      if isinstance(node, ast.ImportFrom) and node.module.startswith('ftwax'):
+        folder = ROOT / node.module.replace('.', '/')
+        for alias in node.names:
+          module = (folder / alias.name).with_suffix('.py')
+          package = folder / alias.name / '__init__.py'
+          assert module.exists() or package.exists(), f'{path}: {alias.name}'
+
+
+def test_the_links_show_the_rooms():
+  for link in ('agents', 'networks'):
+    assert (ROOT / link).is_symlink()
+    assert (ROOT / link).resolve() == PACKAGE / link
+
+
+def _python(code):
+  return subprocess.run(
+    [sys.executable, '-c', code],
+    capture_output=True,
+    text=True,
+    timeout=120,
+    check=False,
+  )
+
+
+LIGHT = [
+  'ftwax',
+  'ftwax.types',
+  'ftwax.hyperparameters',
+  'ftwax.losses.vtrace',
+  'ftwax.networks.recurrent',
+  'ftwax.agents.impala',
+  'ftwax.agents.actor_critic.learning',
+  'ftwax.runtime.experiment',
+]
+
+
+def test_light_rooms_load_nothing_heavy():
+  result = _python(
+    f'import sys, importlib\n'
+    f'for name in {LIGHT}: importlib.import_module(name)\n'
+    f'print(sorted(set(sys.modules) & {HEAVY}))'
+  )
+  assert result.returncode == 0, result.stderr
+  assert result.stdout.strip() == '[]'
+
+
+REVERB_LAST = [
+  'ftwax.agents.impala',
+  'ftwax.agents.actor_critic.builder',
+  'ftwax.runtime.local',
+]
+
+
+@pytest.mark.skipif(
+  sys.version_info >= (3, 11), reason='Reverb installs on Python 3.10'
+)
+@pytest.mark.parametrize('order', ['ftwax first', 'reverb first'])
+def test_both_import_orders_work(order):
+  names = [*LIGHT, *REVERB_LAST]
+  names = [*names, 'reverb'] if order == 'ftwax first' else ['reverb', *names]
+  result = _python(
+    f'import importlib\nfor name in {names}: importlib.import_module(name)'
+  )
+  assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.skipif(
+  sys.version_info < (3, 11), reason='On Python 3.10 these rooms work'
+)
+@pytest.mark.parametrize('name', ['ftwax.replay.reverb', 'ftwax.runtime.local'])
+def test_newer_pythons_are_told_of_python_310(name):
+  with pytest.raises(ImportError, match=rf'{name} needs Python 3.10, on which'):
+    __import__(name)
