@@ -11,12 +11,13 @@ import functools
 
 from absl import flags
 
+from ftwax import hyperparameters
 from ftwax.agents import impala
 from ftwax.environments import bsuite_adapter
 from ftwax.runtime import experiment, launch
 
 launch.define_flags(
-  max_num_actor_steps=1_000_000, num_environments=16, eval_every=100_000
+  max_num_actor_steps=500_000, num_environments=16, eval_every=100_000
 )
 _CORE = flags.DEFINE_enum(
   'core', 'lstm', ['lstm', 'gru', 'feed_forward'], 'The recurrent core.'
@@ -28,9 +29,19 @@ _SETTING = flags.DEFINE_integer(
 
 def build_experiment() -> experiment.ExperimentConfig:
   """Returns the experiment that the flags describe."""
-  # A trajectory is longer than an episode, so that the gradient of most
-  # answers reaches the step at which the bit was shown.
-  config = impala.IMPALAConfig(core=_CORE.value, sequence_length=64)
+  # A trajectory is longer than an episode, and the forget gate starts open, so
+  # that the gradient of most answers reaches the step that showed the bit.
+  config = impala.IMPALAConfig(
+    core=_CORE.value,
+    hidden_size=128,
+    forget_bias=3.0,
+    sequence_length=64,
+  )
+  config = config.replace(
+    priors=config.priors._replace(
+      rms_prop_epsilon=hyperparameters.Constant(1e-5)
+    )
+  )
   return experiment.ExperimentConfig(
     name=f'memory_{_CORE.value}',
     builder=impala.make_builder(config),

@@ -37,6 +37,7 @@ class IMPALAConfig(config_lib.ActorCriticConfig):
       `a3c` for frames of 42x42; vectors go through a small MLP.
     core: `lstm`, `gru` or `feed_forward`.
     hidden_size: units of the core.
+    forget_bias: of the LSTM; see `recurrent_cores.LSTM`.
   """
 
   priors: Any = config_lib.Hyperparameters(
@@ -53,6 +54,7 @@ class IMPALAConfig(config_lib.ActorCriticConfig):
   image_torso: str = 'shallow'
   core: str = 'lstm'
   hidden_size: int = 256
+  forget_bias: float = 1.0
 
   def __post_init__(self):
     """Checks the names of parts."""
@@ -78,10 +80,14 @@ _IMAGE_TORSOS: dict[str, torsos.MakeTorso] = {
   'a3c': torsos.A3CTorso,
 }
 
-_CORES: dict[str, Callable[[int], cores.RecurrentCore]] = {
-  'lstm': recurrent_cores.LSTM,
-  'gru': recurrent_cores.GRU,
-  'feed_forward': lambda size: recurrent_cores.FeedForward((size,)),
+_CORES: dict[str, Callable[[IMPALAConfig], cores.RecurrentCore]] = {
+  'lstm': lambda config: recurrent_cores.LSTM(
+    config.hidden_size, config.forget_bias
+  ),
+  'gru': lambda config: recurrent_cores.GRU(config.hidden_size),
+  'feed_forward': lambda config: recurrent_cores.FeedForward(
+    (config.hidden_size,)
+  ),
 }
 
 
@@ -104,7 +110,7 @@ def make_network(
       environment_spec.observations,
       make_image_torso=_IMAGE_TORSOS[config.image_torso],
     ),
-    make_core=lambda: _CORES[config.core](config.hidden_size),
+    make_core=lambda: _CORES[config.core](config),
   )
 
 

@@ -105,6 +105,7 @@ def run_experiment(
   """
   directory = _open_run_directory(experiment, run_dir, resume)
   with contextlib.ExitStack() as stack:
+    stack.enter_context(run_directory.lock(directory))
     run = _Run(experiment, directory, resume, stack)
     with _sigterm_as_interrupt():
       try:

@@ -72,7 +72,8 @@ def make_experiment():
     )
     config = config.replace(
       priors=config.priors._replace(
-        learning_rate=hyperparameters.Constant(learning_rate)
+        learning_rate=hyperparameters.Constant(learning_rate),
+        discount=hyperparameters.Constant(0.5),
       )
     )
     options = {
@@ -117,8 +118,8 @@ def test_the_agent_learns_to_match(run, make_experiment):
   result = run(
     make_experiment(
       _Matching,
-      learning_rate=1e-2,
-      max_num_actor_steps=15_000,
+      learning_rate=3e-3,
+      max_num_actor_steps=10_000,
       num_environments=8,
     )
   )
@@ -248,7 +249,7 @@ def test_an_interrupted_run_saves_and_can_go_on(
     run(config)
   assert signal.getsignal(signal.SIGTERM) is before
   assert '--resume --run_dir=' in capsys.readouterr().out
-  config = config.replace(max_num_actor_steps=150)
+  config = make_experiment(max_num_actor_steps=150, observers=[Interrupter()])
   resumed = run(config, resume=True)
   assert 150 <= resumed.counts.actor_steps < 154
   assert 5 <= resumed.counts.learner_steps <= 9

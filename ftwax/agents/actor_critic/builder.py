@@ -101,7 +101,7 @@ class ActorCriticBuilder:
       learning.make_learner_core(network, self.policy_loss, self.config),
       key,
       dataset,
-      logger_fn('learner', 'learner_steps', 0),
+      logger_fn('learner', 'learner_steps', None),
       self.config.max_skipped_updates,
     )
 

@@ -16,12 +16,9 @@ import reverb
 from ftwax import types
 from ftwax.replay.reverb import tables
 
-# How long the sampling thread waits for room before it looks whether it should
-# end.
+# How long the sampling thread waits for an item, or for room for a batch,
+# before it looks whether it should end. The user's timeout is `__next__`'s.
 _POLL_S = 0.2
-
-# How long `close` waits for the thread.
-_JOIN_S = 5.0
 
 
 class ReplaySample(NamedTuple):
@@ -94,20 +91,14 @@ class TrajectoryIterator(Iterator[ReplaySample]):
     return sample
 
   def close(self) -> None:
-    """Ends the sampling thread, which may wait for an item of the server.
-
-    If it does it ends with the next item or with the server: stop that first,
-    if it is yours.
-    """
+    """Ends the sampling thread."""
     self._closed.set()
-    self._thread.join(timeout=_JOIN_S)
+    self._thread.join()
 
   def _run(self):
     try:
       items: list = []
       for item in self._items():
-        if self._closed.is_set():
-          return
         items.append(item)
         if len(items) == self._batch_size:
           self._put(self._stack(items))
@@ -124,10 +115,10 @@ class TrajectoryIterator(Iterator[ReplaySample]):
         continue
 
   def _items(self):
-    """Yields items for ever.
+    """Yields items until closed; an idle sampler ends and is made anew.
 
-    Without a timeout of Reverb's own: a sampler that times out drops what it
-    has fetched, which is lost to a queue. `__next__` keeps the time.
+    No more than one item is in flight: a sampler that times out drops what it
+    has fetched ahead, which a queue does not give twice.
     """
     signature = tables.make_signature(self._template)
     dataset = reverb.TrajectoryDataset(
@@ -135,11 +126,15 @@ class TrajectoryIterator(Iterator[ReplaySample]):
       table=self._table,
       dtypes=tuple(spec.dtype for spec in signature),
       shapes=tuple(spec.shape for spec in signature),
-      max_in_flight_samples_per_worker=2 * self._batch_size,
+      max_in_flight_samples_per_worker=1,
       num_workers_per_iterator=1,
+      rate_limiter_timeout_ms=int(1000 * _POLL_S),
     )
-    for sample in dataset.as_numpy_iterator():
-      yield sample.data
+    while not self._closed.is_set():
+      for sample in dataset.as_numpy_iterator():
+        yield sample.data
+        if self._closed.is_set():
+          return
 
   def _stack(self, items) -> ReplaySample:
     structure = jax.tree.structure(self._template)
