@@ -1,25 +1,40 @@
 """Strictness for every test: see also `filterwarnings` in pyproject.toml."""
 
 import os
+import sys
 
 # Set before JAX is imported. Several CPU devices, so that code which assumes
-# one is found out; no preallocation and no compilation cache left behind.
+# that there is one is found out.
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
 os.environ['XLA_FLAGS'] = (
   os.environ.get('XLA_FLAGS', '') + ' --xla_force_host_platform_device_count=4'
 )
 
-import sys
-
-import jax
-import pytest
+import jax  # noqa: E402
+import pytest  # noqa: E402
 
 jax.config.update('jax_numpy_rank_promotion', 'raise')
-jax.config.update('jax_legacy_prng_key', 'allow')
 
-# The half that talks to Reverb, acme and Launchpad installs on Python 3.10.
-REVERB_HALF = ('replay/reverb', 'agents', 'runtime/local', 'experiments')
-HAS_REVERB_HALF = sys.version_info < (3, 11)
+# Tests of the half that talks to Reverb and acme, which need Python 3.10.
+_REVERB_HALF = [
+  'replay/reverb',
+  'agents/test_actor_and_learner.py',
+  'runtime/test_local.py',
+  'experiments',
+]
+_HAS_REVERB_HALF = sys.version_info < (3, 11)
+
+collect_ignore = [] if _HAS_REVERB_HALF else _REVERB_HALF
+
+
+def pytest_report_header(config):
+  del config
+  if _HAS_REVERB_HALF:
+    return f'jax {jax.__version__}: both halves'
+  return (
+    f'jax {jax.__version__}: the functional half alone, since acme, Reverb and'
+    f' Launchpad need Python 3.10; without {", ".join(_REVERB_HALF)}'
+  )
 
 
 @pytest.fixture
