@@ -116,6 +116,6 @@ def make_network(
 
 def make_builder(config: IMPALAConfig) -> Any:
   """Makes the agent's builder, of Python 3.10's half of the library."""
-  from ftwax.agents.actor_critic import builder
+  from ftwax.agents.actor_critic.shells import builder
 
   return builder.ActorCriticBuilder(config, policy_loss)

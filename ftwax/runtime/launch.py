@@ -9,16 +9,21 @@ from typing import Any
 
 from absl import app, flags, logging
 
-from ftwax import compatibility
+from ftwax.runtime import checkpoints, run_directory
 from ftwax.runtime import experiment as experiment_lib
-
-compatibility.require_python_310(__name__)
 
 FLAGS = flags.FLAGS
 
 # What goes wrong because of the user's values, data, disk or ports. Its
 # message tells all; anything else is a fault of the program.
-_EXPECTED = (ValueError, OSError, RuntimeError, ArithmeticError)
+_EXPECTED = (
+  ValueError,
+  OSError,
+  ArithmeticError,
+  ImportError,
+  run_directory.RunDirectoryError,
+  checkpoints.CheckpointError,
+)
 
 _EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it.
 
@@ -49,6 +54,11 @@ def define_flags(
   flags.DEFINE_integer(
     'replay_port', None, 'Port of the Reverb server; any free one by default.'
   )
+  flags.DEFINE_float(
+    'save_every_seconds',
+    checkpoints.CheckpointingConfig.save_every_seconds,
+    'Seconds between checkpoints.',
+  )
   flags.DEFINE_string(
     'run_dir', None, 'Directory of the run; by default a new one in runs/.'
   )
@@ -60,7 +70,9 @@ def define_flags(
 def experiment_options() -> dict[str, Any]:
   """Returns the fields of an `ExperimentConfig` that flags set."""
   names = ('max_num_actor_steps', 'num_environments', 'seed', 'replay_port')
-  return {name: FLAGS[name].value for name in names}
+  options = {name: FLAGS[name].value for name in names}
+  checkpointing = checkpoints.CheckpointingConfig(FLAGS.save_every_seconds)
+  return {**options, 'checkpointing': checkpointing}
 
 
 def run(

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ftwax import compatibility, types
+from ftwax import types
 from ftwax.environments import validation, vector
 from ftwax.replay.reverb import servers
 from ftwax.reporting import curves
@@ -33,13 +33,19 @@ from ftwax.runtime import (
 )
 from ftwax.runtime import experiment as experiment_lib
 
-compatibility.require_python_310(__name__)
-
 # What seeds of environments and keys of actors are told apart by.
 _TRAINING, _EVALUATION = 0, 1
 
 # Episodes that the mean return in the progress bar and the result is over.
 WINDOW = 100
+
+# What a run that is resumed may be told anew, since it changes no result.
+_MAY_DIFFER = (
+  'max_num_actor_steps',
+  'replay_port',
+  'checkpointing.save_every_seconds',
+  'checkpointing.max_to_keep',
+)
 
 # Seconds between two rows in the log of the learner.
 _LEARNER_LOG_PERIOD_S = 1.0
@@ -373,7 +379,7 @@ def _open_run_directory(experiment, run_dir, resume) -> pathlib.Path:
       ' its directory, or start a new run.'
     )
   return run_directory.open_existing(
-    run_dir, experiment, may_differ=('max_num_actor_steps',)
+    run_dir, experiment, may_differ=_MAY_DIFFER
   )
 
 

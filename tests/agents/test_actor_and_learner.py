@@ -9,7 +9,7 @@ import pytest
 
 from ftwax import types
 from ftwax.agents import impala
-from ftwax.agents.actor_critic import learner as learner_lib
+from ftwax.agents.actor_critic.shells import learner as learner_lib
 from ftwax.environments import vector
 from ftwax.replay.reverb import datasets, servers, tables
 from ftwax.runtime import environment_loop

@@ -7,12 +7,10 @@ import dm_env
 import jax
 import numpy as np
 
-from ftwax import compatibility, types
+from ftwax import types
 from ftwax.agents.actor_critic import acting
-from ftwax.agents.actor_critic import variables as variables_lib
+from ftwax.agents.actor_critic.shells import variables as variables_lib
 from ftwax.replay.reverb import adders
-
-compatibility.require_python_310(__name__)
 
 
 class Actor(acme.Actor):

@@ -11,14 +11,13 @@ import acme
 import jax
 import reverb
 
-from ftwax import compatibility, types
-from ftwax.agents.actor_critic import acting, actor, learner, learning
+from ftwax import types
+from ftwax.agents.actor_critic import acting, learning
 from ftwax.agents.actor_critic import config as config_lib
-from ftwax.agents.actor_critic import variables as variables_lib
+from ftwax.agents.actor_critic.shells import actor, learner
+from ftwax.agents.actor_critic.shells import variables as variables_lib
 from ftwax.losses import policy_loss as policy_loss_lib
 from ftwax.replay.reverb import adders, datasets, tables
-
-compatibility.require_python_310(__name__)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,11 +8,9 @@ import acme
 import jax
 import numpy as np
 
-from ftwax import compatibility, types
-from ftwax.agents.actor_critic import variables as variables_lib
+from ftwax import types
+from ftwax.agents.actor_critic.shells import variables as variables_lib
 from ftwax.replay.reverb import datasets
-
-compatibility.require_python_310(__name__)
 
 
 class Logger(Protocol):

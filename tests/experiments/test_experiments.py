@@ -1,0 +1,127 @@
+"""Every experiment by the command that a user types, for a few steps."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ftwax.runtime import loggers
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+COMMANDS = {
+  'catch': ['catch.py', '--eval_every=600'],
+  'memory_lstm': ['memory.py', '--setting=2'],
+  'memory_feed_forward': ['memory.py', '--core=feed_forward', '--setting=2'],
+  'atari_pong': ['atari.py', '--size=42', '--num_environments=2'],
+}
+
+
+def _command(arguments, run_dir):
+  script, *options = arguments
+  return [
+    sys.executable,
+    str(ROOT / 'experiments' / script),
+    f'--run_dir={run_dir}',
+    *options,
+  ]
+
+
+def _run(arguments, run_dir):
+  return subprocess.run(
+    _command(arguments, run_dir),
+    capture_output=True,
+    text=True,
+    timeout=300,
+    check=False,
+  )
+
+
+@pytest.mark.parametrize('name', COMMANDS)
+def test_experiments_run(tmp_path, name):
+  run_dir = tmp_path / 'run'
+  result = _run([*COMMANDS[name], '--max_num_actor_steps=1200'], run_dir)
+  assert result.returncode == 0, result.stderr
+  assert f'{name}: 1,20' in result.stdout  # Plain lines: this is no terminal.
+  assert '\x1b' not in result.stdout
+  assert 'steps/s' in result.stdout.splitlines()[-1]
+  assert (run_dir / 'checkpoints').exists()
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'message'),
+  [
+    (
+      ['atari.py', '--game=pongg', '--size=42'],
+      r'ValueError: game .*pongg.*pong',
+    ),
+    (['catch.py', '--num_environments=0'], r'num_environments \(0\) must be'),
+    (['catch.py', '--resume'], r'RunDirectoryError: .*must hold a readable'),
+    (['memory.py', '--setting=99'], r'memory_len/99'),
+  ],
+)
+def test_a_bad_value_ends_in_one_message(tmp_path, arguments, message):
+  result = _run(arguments, tmp_path / 'run')
+  assert result.returncode == 1
+  assert 'Traceback' not in result.stderr
+  assert re.search(message, result.stderr), result.stderr
+
+
+def _start(arguments, run_dir):
+  return subprocess.Popen(
+    _command(arguments, run_dir),
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+
+
+def _wait_for(condition, process, timeout_s=120.0):
+  deadline = time.monotonic() + timeout_s
+  while not condition():
+    assert process.poll() is None, process.stderr.read()
+    assert time.monotonic() < deadline
+    time.sleep(0.1)
+
+
+def _num_episodes(run_dir):
+  path = loggers.log_path(run_dir, 'train')
+  return len(loggers.read_jsonl(path)) if path.exists() else 0
+
+
+@pytest.mark.parametrize('signum', [signal.SIGINT, signal.SIGKILL])
+def test_a_run_that_was_stopped_goes_on(tmp_path, signum):
+  run_dir = tmp_path / 'run'
+  arguments = ['catch.py', '--save_every_seconds=1']
+  process = _start(arguments, run_dir)
+  try:
+    checkpoints = run_dir / 'checkpoints'
+    _wait_for(
+      lambda: (
+        checkpoints.exists()
+        and any(path.name.isdecimal() for path in checkpoints.iterdir())
+        and _num_episodes(run_dir) > 200
+      ),
+      process,
+    )
+    os.kill(process.pid, signum)
+    process.communicate(timeout=60)
+  finally:
+    process.kill()
+  assert process.returncode == (130 if signum == signal.SIGINT else -9)
+  saved = max(int(p.name) for p in checkpoints.iterdir() if p.name.isdecimal())
+  total = saved + 2000
+  result = _run(
+    [*arguments, '--resume', f'--max_num_actor_steps={total}'], run_dir
+  )
+  assert result.returncode == 0, result.stderr
+  rows = loggers.read_jsonl(loggers.log_path(run_dir, 'train'))
+  assert rows[-1]['actor_steps'] >= total - 100
+  # The learner goes on counting from the checkpoint.
+  learner = loggers.read_jsonl(loggers.log_path(run_dir, 'learner'))
+  assert learner[-1]['learner_steps'] >= rows[-1]['actor_steps'] // 400
