@@ -34,7 +34,8 @@ class IMPALAConfig(config_lib.ActorCriticConfig):
 
   Attributes:
     image_torso: `shallow` or `deep`, the paper's two, `ftw`, `nature`, or
-      `a3c` for frames of 42x42; vectors go through a small MLP.
+      `a3c` for frames of 42x42.
+    vector_hidden_sizes: layers of the MLP for what is no image.
     core: `lstm`, `gru` or `feed_forward`.
     hidden_size: units of the core.
     forget_bias: of the LSTM; see `recurrent_cores.LSTM`.
@@ -52,6 +53,7 @@ class IMPALAConfig(config_lib.ActorCriticConfig):
 
   # Network.
   image_torso: str = 'shallow'
+  vector_hidden_sizes: tuple[int, ...] = (64,)
   core: str = 'lstm'
   hidden_size: int = 256
   forget_bias: float = 1.0
@@ -109,6 +111,7 @@ def make_network(
     make_torso=lambda: embeddings.ObservationEmbedding(
       environment_spec.observations,
       make_image_torso=_IMAGE_TORSOS[config.image_torso],
+      make_vector_torso=lambda: torsos.MLPTorso(config.vector_hidden_sizes),
     ),
     make_core=lambda: _CORES[config.core](config),
   )

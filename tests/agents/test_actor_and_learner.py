@@ -51,8 +51,8 @@ class _Agent:
 
   def close(self):
     self.adder.close()
-    self.server.stop()
     self.dataset.close()
+    self.server.stop()
 
 
 @pytest.fixture

@@ -10,6 +10,9 @@ import jax.numpy as jnp
 from ftwax import distributions, types
 from ftwax.networks import cores
 
+# A plain number, since NumPy compares with an enumeration slowly.
+_FIRST = int(dm_env.StepType.FIRST)
+
 
 def make_actor_core(
   network: types.RecurrentNetwork,
@@ -55,7 +58,7 @@ def make_network_input(
 
 def is_first(timestep: dm_env.TimeStep) -> types.Array:
   """Returns where an episode starts, bool [...]."""
-  return timestep.step_type == dm_env.StepType.FIRST
+  return timestep.step_type == _FIRST
 
 
 def previous_action_of(

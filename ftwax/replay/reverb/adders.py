@@ -1,10 +1,9 @@
 """Writes what actors see into Reverb, a trajectory at a time.
 
 The adder gathers the timesteps of `E` environments in arrays [T + 1, E, ...].
-When they are full it writes one item for each environment, through a writer of
-its own, and goes on from the last timestep, which is the first of the next
-trajectory. Ends of episodes are rows like any other, so nothing is padded and
-nothing is thrown away.
+When they are full it writes one item for each environment and goes on from the
+last timestep, which is the first of the next trajectory. Ends of episodes are
+rows like any other, so nothing is padded and nothing is thrown away.
 """
 
 import operator
@@ -22,9 +21,11 @@ from ftwax.replay.reverb import tables
 class TrajectoryAdder:
   """Gathers timesteps of `num_environments` environments into trajectories.
 
-  Each insert is confirmed by the server before the next, so that items stand
-  in the queue in the order of time and of environments, always the same for
-  the same run, and so that no more than one is ever held in this process.
+  A trajectory is written whole, so environments cannot mix within an item, and
+  one writer serves all of them: its items reach the queue in the order of time
+  and of environments, the same in every run, without a wait for each. Before
+  trajectories are written those written before must have been taken, so that
+  no more than one for each environment is ever held here.
   """
 
   def __init__(
@@ -35,22 +36,20 @@ class TrajectoryAdder:
     timeout_s: float,
     table: str = tables.QUEUE,
   ):
-    """Opens a writer for each environment.
+    """Opens a writer.
 
     Args:
       client: client of the server that holds `table`.
       template: a record in the shapes of those to write.
       num_environments: E.
-      timeout_s: seconds within which an insert must be confirmed.
+      timeout_s: seconds within which the table must take what was written.
       table: name of the table.
     """
     self._client = client
     self._table = table
     self._timeout_s = timeout_s
-    self._writers = [
-      client.trajectory_writer(num_keep_alive_refs=1)
-      for _ in range(num_environments)
-    ]
+    self._writer = client.trajectory_writer(num_keep_alive_refs=1)
+    self._num_environments = num_environments
 
     def with_environments(leaf):
       return np.zeros(
@@ -61,6 +60,12 @@ class TrajectoryAdder:
     self._rows = jax.tree.map(
       with_environments, template.trajectory._replace(recurrent_state=())
     )
+    # Their leaves, in the order of those that come: a tree walked at every
+    # step would cost more than what is copied.
+    self._timestep_rows = jax.tree.leaves(
+      (self._rows.timestep, self._rows.previous_action)
+    )
+    self._logits_rows = jax.tree.leaves(self._rows.logits)
     self._recurrent_state: types.RecurrentState = None
     self._variables_steps: int | None = None
     self._sequence_length = len(template.trajectory.timestep.reward) - 1
@@ -104,20 +109,17 @@ class TrajectoryAdder:
       variables_steps: learner steps of the policy's parameters; that of the
         first choice goes with the trajectory.
     """
-    row = self._length - 1
     if self._variables_steps is None:
       self._variables_steps = variables_steps
-    _set_row(self._rows.logits, row, logits)
+    _set_row(self._logits_rows, self._length - 1, logits)
 
   def reset(self) -> None:
     """Forgets the trajectory that has begun."""
     self._length = 0
 
   def close(self) -> None:
-    """Closes the writers."""
-    for writer in self._writers:
-      writer.close()
-    self._writers = []
+    """Closes the writer."""
+    self._writer.close()
 
   def _begin(self, timestep, previous_action, recurrent_state):
     """Makes the timestep the first of a trajectory."""
@@ -129,15 +131,16 @@ class TrajectoryAdder:
 
   def _append(self, timestep, previous_action):
     row = self._length
-    _set_row(self._rows.timestep, row, timestep)
-    _set_row(self._rows.previous_action, row, previous_action)
-    if row < self._sequence_length:  # Zero where no choice will be added.
-      jax.tree.map(lambda rows: rows[row].fill(0), self._rows.logits)
+    _set_row(self._timestep_rows, row, (timestep, previous_action))
+    if row < self._sequence_length:
+      for rows in self._logits_rows:
+        rows[row] = 0.0  # Until a choice is added there is none.
     self._length += 1
 
   def _write(self):
+    self._confirm()
     now = np.float64(time.time())
-    for index, writer in enumerate(self._writers):
+    for index in range(self._num_environments):
       trajectory = jax.tree.map(
         operator.itemgetter((slice(None), index)), self._rows
       )
@@ -147,26 +150,22 @@ class TrajectoryAdder:
         variables_steps=np.int64(self._variables_steps or 0),
         written_at=now,
       )
-      self._insert(writer, jax.tree.leaves(record))
+      self._writer.append(tuple(jax.tree.leaves(record)))
+      columns = tuple(column[-1] for column in self._writer.history)
+      self._writer.create_item(self._table, 1.0, columns)
+      self.num_items += 1
 
-  def _insert(self, writer, columns):
-    writer.append(tuple(columns))
-    writer.create_item(
-      self._table, 1.0, tuple(column[-1] for column in writer.history)
-    )
+  def _confirm(self):
+    """Waits until the table has taken what was written before."""
     try:
-      writer.flush(timeout_ms=int(1000 * self._timeout_s))
+      self._writer.flush(timeout_ms=int(1000 * self._timeout_s))
     except reverb.DeadlineExceededError as error:
       raise tables.timeout_error(
         self._client, self._table, 'insert', self._timeout_s
       ) from error
-    self.num_items += 1
 
 
-def _set_row(to: types.ArrayTree, row: int, values: types.ArrayTree) -> None:
-  """Writes `values` [E, ...] into row `row` of `to` [T + 1, E, ...]."""
-
-  def set_leaf(rows, leaf):
-    rows[row] = leaf
-
-  jax.tree.map(set_leaf, to, values)
+def _set_row(to: list[np.ndarray], row: int, values: types.ArrayTree) -> None:
+  """Writes `values` [E, ...] into row `row` of the leaves `to` [T + 1, ...]."""
+  for rows, leaf in zip(to, jax.tree.leaves(values), strict=True):
+    rows[row] = np.asarray(leaf)

@@ -20,6 +20,9 @@ from ftwax.replay.reverb import tables
 # before it looks whether it should end. The user's timeout is `__next__`'s.
 _POLL_S = 0.2
 
+# How long `close` waits for the thread.
+_JOIN_S = 5.0
+
 
 class ReplaySample(NamedTuple):
   """A batch and where its trajectories came from.
@@ -91,9 +94,12 @@ class TrajectoryIterator(Iterator[ReplaySample]):
     return sample
 
   def close(self) -> None:
-    """Ends the sampling thread."""
+    """Ends the sampling thread; to be called before the server stops.
+
+    A sampler whose server has gone never returns: its thread is left behind.
+    """
     self._closed.set()
-    self._thread.join()
+    self._thread.join(timeout=_JOIN_S)
 
   def _run(self):
     try:

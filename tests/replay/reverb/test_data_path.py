@@ -205,7 +205,7 @@ def test_an_adder_whose_table_is_full_names_it(client_of):
     match=r"table 'queue' must insert within 0.5 s and did not: it holds 1 of"
     r' 1 items.*raise its max_size',
   ):
-    _add_steps(adder, SEQUENCE_LENGTH + 1)
+    _add_steps(adder, 2 * SEQUENCE_LENGTH + 1)
 
 
 def test_what_ends_the_sampling_thread_is_raised(client_of):

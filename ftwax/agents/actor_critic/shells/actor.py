@@ -60,10 +60,10 @@ class Actor(acme.Actor):
     action, self._state = self._select(
       self._client.variables, self._timestep, self._state
     )
+    action = jax.tree.map(np.asarray, action)
     if self._adder is not None:
       logits = self._get_extras(self._state)['logits']
       self._adder.add_choice(logits, self._client.steps)
-    action = jax.tree.map(np.asarray, action)
     return _first_row(action) if self._single else action
 
   def observe_first(self, timestep: dm_env.TimeStep) -> None:
@@ -123,6 +123,8 @@ def _first_row(tree: types.ArrayTree) -> Any:
 def _previous_action(timestep, action):
   """`acting.previous_action_of` on the host."""
   start = acting.is_first(timestep)
+  if not start.any():
+    return action
   return jax.tree.map(
     lambda leaf: np.where(start, types.NO_ACTION, np.asarray(leaf)), action
   )

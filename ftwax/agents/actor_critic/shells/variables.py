@@ -23,12 +23,20 @@ class VariableClient:
     """
     self._source = source
     self.device = device or jax.local_devices(backend='cpu')[0]
+    self._params: types.Params = None
     self.update()
 
   def update(self) -> None:
     """Fetches the variables anew."""
     (variables,) = self._source.get_variables([POLICY])
+    if variables.params is self._params:
+      return  # A learner in this process has not stepped since.
+    self._params = variables.params
     self.steps = int(variables.steps)
-    self.variables: types.ActorVariables = jax.device_put(
-      variables, self.device
-    )
+    self.variables: types.ActorVariables = jax.tree.map(self._put, variables)
+
+  def _put(self, leaf):
+    # `device_put` takes its time also for what is there already.
+    if isinstance(leaf, jax.Array) and leaf.devices() == {self.device}:
+      return leaf
+    return jax.device_put(leaf, self.device)

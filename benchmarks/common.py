@@ -1,0 +1,89 @@
+"""What benchmarks share: timing a call, printing a table, running a rival."""
+
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+
+_RIVALS = pathlib.Path(__file__).parent / 'rivals'
+
+
+class Measurement(NamedTuple):
+  """Seconds that a call took, over many."""
+
+  median: float
+  minimum: float
+  maximum: float
+
+
+def measure(
+  call: Callable[[], Any], *, seconds: float, warmup: int = 3
+) -> Measurement:
+  """Times `call` again and again for `seconds`, after `warmup` calls."""
+  for _ in range(warmup):
+    call()
+  times = []
+  end = time.perf_counter() + seconds
+  while not times or time.perf_counter() < end:
+    before = time.perf_counter()
+    call()
+    times.append(time.perf_counter() - before)
+  return Measurement(statistics.median(times), min(times), max(times))
+
+
+def machine_line() -> str:
+  """Returns what the figures were measured on."""
+  return (
+    f'{len(os.sched_getaffinity(0))} of {os.cpu_count()} cores,'
+    f' {jax.devices()[0].device_kind}, Python {platform.python_version()},'
+    f' jax {jax.__version__}, load {os.getloadavg()[0]:.1f}'
+  )
+
+
+def print_table(
+  title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]
+) -> None:
+  """Prints aligned columns."""
+  cells = [list(header), *[[str(cell) for cell in row] for row in rows]]
+  widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+  print(f'\n{title}')
+  for row in cells:
+    pairs = zip(row, widths, strict=True)
+    print('  '.join(cell.rjust(width) for cell, width in pairs))
+
+
+def run_rival(
+  script: str, seconds: float, overrides: Sequence[str] = ()
+) -> dict[str, Any]:
+  """Runs `rivals/<script>` in an environment of its own.
+
+  Args:
+    script: name of a file with its dependencies in its head, which prints a
+      line of JSON last.
+    seconds: how long it measures.
+    overrides: requirements that replace the script's, e.g. `jax==0.6.2`.
+
+  Returns:
+    What the line holds.
+  """
+  # Settings of JAX and paths of ours must not reach the rival.
+  prefixes = ('JAX_', 'XLA_', 'PYTHONPATH', 'VIRTUAL_ENV')
+  environment = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith(prefixes)
+  }
+  command = [os.environ.get('UV', 'uv'), 'run', '--script']
+  command += [argument for name in overrides for argument in ('--with', name)]
+  command += [str(_RIVALS / script), f'--seconds={seconds}']
+  result = subprocess.run(
+    command, env=environment, stdout=subprocess.PIPE, text=True, check=True
+  )
+  return json.loads(result.stdout.strip().splitlines()[-1])

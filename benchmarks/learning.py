@@ -1,0 +1,75 @@
+"""How fast the learner learns, and how long it waits for a full queue.
+
+uv run benchmarks/learning.py
+"""
+
+import itertools
+import time
+
+import common
+import jax
+import parts
+
+from ftwax.agents import impala
+
+_NUM_BATCHES = 40
+
+
+def measure_learner(spec, batch_size):
+  """Updates on a queue that was filled before; times updates and waits.
+
+  Returns:
+    Seconds of an update, its wait included, and the share of the wait.
+  """
+  config = impala.IMPALAConfig(
+    batch_size=batch_size, max_queue_size=batch_size * _NUM_BATCHES
+  )
+  agent = parts.Agent(spec, config, batch_size)
+  timesteps = itertools.cycle(parts.random_timesteps(spec, batch_size))
+  agent.actor.observe_first(next(timesteps))
+  action = agent.actor.select_action(None)
+  for _ in range(config.sequence_length * _NUM_BATCHES):
+    agent.actor.observe(action, next(timesteps))
+  for _ in range(5):
+    agent.learner.step()
+  jax.block_until_ready(agent.learner.state)
+  agent.clock.seconds.clear()
+  start = time.perf_counter()
+  num_updates = _NUM_BATCHES - 10
+  for _ in range(num_updates):
+    agent.learner.step()
+    jax.block_until_ready(agent.learner.state)
+  seconds = time.perf_counter() - start
+  agent.close()
+  return seconds / num_updates, agent.clock.seconds['sample'] / seconds
+
+
+def main():
+  """Prints the table."""
+  print(common.machine_line())
+  rows = []
+  for name, spec, batch_size in (
+    ('10x5 floats', parts.catch_spec(), 16),
+    ('10x5 floats', parts.catch_spec(), 32),
+    ('84x84x3', parts.pixel_spec(), 16),
+  ):
+    seconds, waiting = measure_learner(spec, batch_size)
+    frames = impala.IMPALAConfig.sequence_length * batch_size
+    rows.append(
+      [
+        name,
+        batch_size,
+        f'{1e3 * seconds:.1f}',
+        f'{frames / seconds:,.0f}',
+        f'{100 * waiting:.1f}%',
+      ]
+    )
+  common.print_table(
+    'Learning: LSTM 256, T = 20',
+    ['observation', 'batch', 'ms/update', 'frames/s', 'waiting for data'],
+    rows,
+  )
+
+
+if __name__ == '__main__':
+  main()

@@ -1,0 +1,169 @@
+"""The whole agent on bsuite's catch: speed, shares of its parts, and a rival.
+
+    uv run benchmarks/loop.py
+
+The rival is acme 0.4.0's IMPALA of the same sizes in an environment of its
+own (see rivals/); it and ours run in turn. `--no-rival` leaves it out.
+"""
+
+import argparse
+import collections
+import statistics
+import time
+
+import common
+import jax
+import numpy as np
+import parts
+
+from ftwax import types
+from ftwax.agents import impala
+from ftwax.environments import bsuite_adapter, validation, vector
+from ftwax.runtime import environment_loop
+
+_WARM_UP_UPDATES = 5
+_NUM_ENVIRONMENTS = (1, 8, 32)
+
+# The rival with the JAX of its time, and with ours.
+_RIVALS = {
+  'JAX 0.4.13': (),
+  'JAX 0.6.2': (
+    'jax==0.6.2',
+    'jaxlib==0.6.2',
+    'ml-dtypes<0.6',
+    'numpy<2',
+    'dm-haiku==0.0.17',
+    'chex==0.1.90',
+    'distrax==0.1.5',
+    'optax==0.2.8',
+    'rlax==0.1.7',
+    'flax==0.10.7',
+  ),
+}
+_PARTS = ('environment', 'act', 'adder', 'sample', 'update', 'variables')
+
+
+def make_environment(num_environments):
+  """Makes validated catch, as the local runtime has it."""
+  return vector.VectorEnvironment(
+    [
+      validation.ValidatedEnvironment(
+        bsuite_adapter.make('catch/0', seed), 'catch'
+      )
+      for seed in range(num_environments)
+    ]
+  )
+
+
+def time_parts(agent, environment):
+  """Makes the agent's clock count every part of the loop."""
+  wrap = agent.clock.wrap
+  wrap(environment, 'step', 'environment')
+  wrap(agent.actor, 'select_action', 'act_and_add')
+  wrap(agent.actor, 'update', 'variables')
+  wrap(agent.adder, 'add_timestep', 'adder')
+  wrap(agent.adder, 'add_choice', 'add_choice')
+  step = agent.learner.step
+
+  def step_and_wait():  # Or the update would count where it is waited for.
+    step()
+    jax.block_until_ready(agent.learner.state)
+
+  agent.learner.step = step_and_wait
+  wrap(agent.learner, 'step', 'learner')
+
+
+def shares(seconds, total):
+  """Returns the share of each part, by name."""
+  seconds = dict(seconds)
+  seconds['act'] = seconds['act_and_add'] - seconds['add_choice']
+  seconds['adder'] += seconds['add_choice']
+  seconds['update'] = seconds['learner'] - seconds['sample']
+  return {part: seconds[part] / total for part in _PARTS}
+
+
+def run(seconds, num_environments):
+  """Acts and learns for `seconds`; returns steps/s, shares and mean return."""
+  environment = make_environment(num_environments)
+  agent = parts.Agent(
+    types.make_environment_spec(environment),
+    impala.IMPALAConfig(),
+    num_environments,
+  )
+  time_parts(agent, environment)
+  returns = collections.deque(maxlen=100)
+  num_steps = num_updates = 0
+  start = None
+  for tick in environment_loop.run_loop(environment, agent.actor):
+    num_steps += tick.num_steps
+    returns.extend(episode.episode_return for episode in tick.episodes)
+    while num_updates < agent.adder.num_items // impala.IMPALAConfig.batch_size:
+      agent.learner.step()
+      num_updates += 1
+    if start is None:
+      if num_updates >= _WARM_UP_UPDATES:
+        start, num_steps = time.perf_counter(), 0
+        agent.clock.seconds.clear()
+    elif time.perf_counter() - start > seconds:
+      break
+  elapsed = time.perf_counter() - start
+  agent.close()
+  return (
+    num_steps / elapsed,
+    shares(agent.clock.seconds, elapsed),
+    float(np.mean(returns)),
+  )
+
+
+def print_ratios(ours, rivals):
+  """Prints how many times as fast as each rival ours is, by medians."""
+  rows = []
+  for num_environments, speeds in ours.items():
+    speed = statistics.median(speeds)
+    ratios = [speed / statistics.median(theirs) for theirs in rivals.values()]
+    rows.append(
+      [num_environments, f'{speed:,.0f}', *map('{:.1f}'.format, ratios)]
+    )
+  header = [
+    f'x {name} ({statistics.median(theirs):,.0f} steps/s)'
+    for name, theirs in rivals.items()
+  ]
+  common.print_table(
+    "Ratios to acme 0.4.0's IMPALA, one environment, same run",
+    ['environments', 'steps/s', *header],
+    rows,
+  )
+
+
+def main():
+  """Prints ours, and then the ratios to the rival."""
+  parser = argparse.ArgumentParser()
+  parser.add_argument('--seconds', type=float, default=20.0)
+  parser.add_argument('--rounds', type=int, default=3)
+  parser.add_argument('--no-rival', action='store_true')
+  args = parser.parse_args()
+  print(common.machine_line())
+  ours, rivals = collections.defaultdict(list), collections.defaultdict(list)
+  rows = []
+  for _ in range(args.rounds):
+    for num_environments in _NUM_ENVIRONMENTS:
+      speed, share, mean_return = run(args.seconds, num_environments)
+      ours[num_environments].append(speed)
+      percentages = [f'{100 * share[part]:.0f}%' for part in _PARTS]
+      rows.append(
+        [num_environments, f'{speed:,.0f}', *percentages, f'{mean_return:.2f}']
+      )
+    for name, overrides in () if args.no_rival else _RIVALS.items():
+      result = common.run_rival('acme_impala_catch.py', args.seconds, overrides)
+      rivals[name].append(result['env_steps_per_second'])
+  common.print_table(
+    'Acting and learning on catch: MLP 64, LSTM 256, T = 20, B = 16',
+    ['environments', 'steps/s', *_PARTS, 'return'],
+    rows,
+  )
+  if rivals:
+    print_ratios(ours, rivals)
+
+
+if __name__ == '__main__':
+  main()

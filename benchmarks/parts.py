@@ -1,0 +1,116 @@
+"""The parts of IMPALA for an environment, as benchmarks take them apart."""
+
+import collections
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import dm_env
+import jax
+import numpy as np
+
+from ftwax import types
+from ftwax.agents import impala
+from ftwax.environments import bsuite_adapter
+from ftwax.replay.reverb import servers
+from ftwax.testing import fakes
+
+
+class Clock:
+  """Adds up the seconds spent in parts of a program."""
+
+  def __init__(self):
+    self.seconds: collections.Counter = collections.Counter()
+
+  def wrap(self, owner: Any, method: str, part: str) -> None:
+    """Makes the time of each `owner.method` call count as `part`'s."""
+    inner = getattr(owner, method)
+
+    def timed(*args, **kwargs):
+      before = time.perf_counter()
+      result = inner(*args, **kwargs)
+      self.seconds[part] += time.perf_counter() - before
+      return result
+
+    setattr(owner, method, timed)
+
+  def iterate(self, iterator: Iterator[Any], part: str) -> Iterator[Any]:
+    """Yields from `iterator`; the time of waiting for it counts as `part`'s."""
+    while True:
+      before = time.perf_counter()
+      item = next(iterator)
+      self.seconds[part] += time.perf_counter() - before
+      yield item
+
+
+class Agent:
+  """An actor with its adder, a queue, and a learner with its dataset."""
+
+  def __init__(
+    self,
+    spec: types.EnvironmentSpec,
+    config: impala.IMPALAConfig,
+    num_environments: int,
+  ):
+    """Makes the parts; `clock` counts the learner's wait as `sample`."""
+    self.clock = Clock()
+    network = impala.make_network(spec, config)
+    builder = impala.make_builder(config)
+    policy = builder.make_policy(network, spec)
+    self._server = servers.make_server(builder.make_replay_tables(spec, policy))
+    client = self._server.localhost_client()
+    self._dataset = builder.make_dataset_iterator(client, spec, policy)
+    self.learner = builder.make_learner(
+      jax.random.PRNGKey(0),
+      network,
+      self.clock.iterate(self._dataset, 'sample'),
+      lambda *_: _NoLogger(),
+    )
+    self.adder = builder.make_adder(client, spec, policy, num_environments)
+    self.actor = builder.make_actor(
+      jax.random.PRNGKey(1), policy, self.learner, self.adder, num_environments
+    )
+
+  def close(self) -> None:
+    """Stops the threads and the server."""
+    self.adder.close()
+    self._dataset.close()
+    self._server.stop()
+
+
+class _NoLogger:
+  def write(self, values: Any) -> None:
+    del values
+
+
+def catch_spec() -> types.EnvironmentSpec:
+  """Returns the spec of bsuite's catch, 10x5 floats and 3 actions."""
+  return types.make_environment_spec(bsuite_adapter.make('catch/0', seed=0))
+
+
+def pixel_spec() -> types.EnvironmentSpec:
+  """Returns a spec of 84x84x3 uint8 and 5 actions."""
+  return fakes.make_image_spec((84, 84, 3), 5)
+
+
+def random_timesteps(
+  spec: types.EnvironmentSpec, num_environments: int, num_steps: int = 32
+) -> list[dm_env.TimeStep]:
+  """Draws timesteps in the middle of an episode, leaves [E, ...]."""
+  rng = np.random.default_rng(0)
+
+  def observation():
+    rows = [
+      fakes.sample(rng, spec.observations) for _ in range(num_environments)
+    ]
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
+
+  return [
+    dm_env.TimeStep(
+      step_type=np.full(num_environments, dm_env.StepType.MID, np.int32),
+      reward=np.zeros(num_environments, np.float32),
+      discount=np.ones(num_environments, np.float32),
+      observation=observation(),
+    )
+    for _ in range(num_steps)
+  ]
