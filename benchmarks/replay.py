@@ -116,13 +116,16 @@ class Ours:
     self._priorities = jnp.ones([config.batch_size])
 
   def add(self):
+    """Adds a step of each environment."""
     self._state = self._add(self._state, self._step)
     return self._state
 
   def sample(self):
+    """Samples a batch."""
     return self._sample(self._state, self._key)
 
   def update(self):
+    """Sets the priorities of a batch."""
     info = self._info
     self._state = self._update(
       self._state, info.env_id, info.position, self._priorities
@@ -175,13 +178,16 @@ class Flashbax:
       self._indices = self.sample().indices
 
   def add(self):
+    """Adds a step of each environment."""
     self._state = self._add(self._state, self._step)
     return self._state
 
   def sample(self):
+    """Samples a batch."""
     return self._sample(self._state, self._key)
 
   def update(self):
+    """Sets the priorities of a batch."""
     self._state = self._update(self._state, self._indices, self._priorities)
     return self._state
 
@@ -210,6 +216,8 @@ class Reverb:
     steps = random_steps((FILL_LENGTH,))
     for i in range(NUM_STEPS):
       self._append({k: v[i % FILL_LENGTH] for k, v in steps.items()})
+      if i % 50 == 0:
+        self._writer.flush()
     self._writer.flush()
     dataset = reverb.TrajectoryDataset.from_table_signature(
       address, 'replay', max_in_flight_samples_per_worker=2 * BATCH_SIZE
@@ -223,13 +231,16 @@ class Reverb:
     self._writer.create_item('replay', priority=1.0, trajectory=item)
 
   def add(self):
+    """Adds a step, and waits until it is there."""
     self._append({k: v[0] for k, v in self._step.items()})
     self._writer.flush()
 
   def sample(self):
+    """Samples a batch."""
     return next(self._samples).data['image']
 
   def stop(self):
+    """Stops the server."""
     self._writer.close()
     self._server.stop()
 

@@ -90,7 +90,7 @@ def run(
   def main(argv):
     if len(argv) > 1:
       raise app.UsageError(f'unknown arguments {argv[1:]}; all are flags.')
-    if FLAGS['verbosity'].using_default_value:
+    if not FLAGS['verbosity'].present:
       logging.set_verbosity(logging.WARNING)
     try:
       _run(build_experiment())

@@ -50,6 +50,7 @@ def test_experiments_run(tmp_path, name):
   assert f'{name}: 1,20' in result.stdout  # Plain lines: this is no terminal.
   assert '\x1b' not in result.stdout
   assert 'steps/s' in result.stdout.splitlines()[-1]
+  assert 'orbax' not in result.stderr  # Others' chatter is not for users.
   assert (run_dir / 'checkpoints').exists()
 
 
