@@ -47,6 +47,9 @@ _MAY_DIFFER = (
   'checkpointing.max_to_keep',
 )
 
+# Seconds between two updates of the progress bar.
+_DISPLAY_PERIOD_S = 0.25
+
 # Seconds between two rows in the log of the learner.
 _LEARNER_LOG_PERIOD_S = 1.0
 
@@ -201,7 +204,7 @@ class _Run:
     experiment, first = self._experiment, self.counts
     if first.actor_steps >= experiment.max_num_actor_steps:
       return
-    start = time.monotonic()
+    start, next_display = time.monotonic(), 0.0
     with progress.Progress(
       experiment.max_num_actor_steps,
       label=experiment.name,
@@ -220,7 +223,8 @@ class _Run:
         self._log_episodes(tick.episodes)
         self._save_if_due()
         done = self.counts.actor_steps >= experiment.max_num_actor_steps
-        if tick.episodes or done:
+        if done or self.counts.seconds >= next_display:
+          next_display = self.counts.seconds + _DISPLAY_PERIOD_S
           display.update(
             self.counts.actor_steps,
             mean_return=self.mean_return,
