@@ -10,12 +10,10 @@ import contextlib
 import functools
 import math
 import pathlib
-import signal
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -30,6 +28,7 @@ from ftwax.runtime import (
   loggers,
   progress,
   run_directory,
+  signals,
 )
 from ftwax.runtime import experiment as experiment_lib
 
@@ -116,7 +115,7 @@ def run_experiment(
   with contextlib.ExitStack() as stack:
     stack.enter_context(run_directory.lock(directory))
     run = _Run(experiment, directory, resume, stack)
-    with _sigterm_as_interrupt():
+    with signals.sigterm_as_interrupt():
       try:
         next_evaluation = run.counts.actor_steps + (eval_every or 0)
         for _ in run.train():
@@ -129,6 +128,9 @@ def run_experiment(
           f'Interrupted and saved at {run.counts.actor_steps} steps. To go on,'
           f' run the same command with --resume --run_dir={directory}'
         )
+        raise
+      except Exception:
+        run.save()  # A broken environment costs no training.
         raise
     run.save()
   curves.plot_curves(directory)
@@ -393,21 +395,3 @@ def _environment_seeds(
   """Returns a seed below 2**31 for each environment."""
   sequence = np.random.SeedSequence((seed, role, actor_steps))
   return [int(x) >> 1 for x in sequence.generate_state(num_environments)]
-
-
-@contextlib.contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-  """Makes SIGTERM do what Ctrl-C does, if this is the main thread."""
-  if threading.current_thread() is not threading.main_thread():
-    yield
-    return
-
-  def interrupt(signum: int, frame: Any) -> None:
-    del frame
-    raise KeyboardInterrupt(signal.Signals(signum).name)
-
-  before = signal.signal(signal.SIGTERM, interrupt)
-  try:
-    yield
-  finally:
-    signal.signal(signal.SIGTERM, before)
