@@ -26,8 +26,8 @@ def to_plain(values: LoggingData) -> dict[str, Any]:
 
 
 def _plain_value(key: str, value: Any) -> Any:
-  if value is None or isinstance(value, str):
-    return value
+  if value is None or isinstance(value, (str, float, int)):
+    return value if not isinstance(value, np.generic) else value.item()
   array = np.asarray(value)
   if array.dtype.name == 'bfloat16':
     array = array.astype(np.float32)

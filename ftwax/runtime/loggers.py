@@ -325,6 +325,7 @@ def make_logger_factory(
   terminal: bool = True,
   terminal_period: float = 10.0,
   tensorboard: bool = True,
+  tensorboard_period: float = 1.0,
   csv_files: bool = False,
 ) -> LoggerFactory:
   """Makes the `logger_factory` of an experiment; JSONL is always written.
@@ -334,6 +335,8 @@ def make_logger_factory(
     terminal: whether to print, of each label the first instance alone.
     terminal_period: seconds between two lines of a label.
     tensorboard: whether to write TensorBoard events.
+    tensorboard_period: seconds between two events of a label; short episodes
+      would spend a tenth of a run on them.
     csv_files: whether to write CSV files beside the JSONL ones.
 
   Returns:
@@ -352,7 +355,8 @@ def make_logger_factory(
       to.append(CSVLogger(log_path(run_dir, label, instance, '.csv')))
     if tensorboard:
       directory = pathlib.Path(run_dir) / 'tensorboard' / _stem(label, instance)
-      to.append(TensorBoardLogger(directory, label, steps_key))
+      events = TensorBoardLogger(directory, label, steps_key)
+      to.append(TimeFilter(events, tensorboard_period))
     if terminal and not instance:
       to.append(TimeFilter(TerminalLogger(label), terminal_period))
     return Dispatcher(to)
