@@ -10,46 +10,46 @@ _REVERB_HALF = 'python_version < "3.11"'
 
 # The functional half: JAX packages alone, on any Python from 3.10.
 _FUNCTIONAL = [
-    'chex>=0.1.90',
-    'dm-env>=1.6',
-    'dm-haiku>=0.0.17',
-    'jax>=0.6.2',
-    'matplotlib>=3.8',
-    'numpy>=1.23',
-    'optax>=0.2.8',
-    'orbax-checkpoint>=0.11.39',
-    'rich>=13',
-    'tensorboardX>=2.6',
-    'absl-py>=2.1',
+  'chex>=0.1.90',
+  'dm-env>=1.6',
+  'dm-haiku>=0.0.17',
+  'jax>=0.6.2',
+  'matplotlib>=3.8',
+  'numpy>=1.23',
+  'optax>=0.2.8',
+  'orbax-checkpoint>=0.11.39',
+  'rich>=13',
+  'tensorboardX>=2.6',
+  'absl-py>=2.1',
 ]
 
 # The frozen stack around Launchpad: exact, since no newer versions fit.
 _REVERB = [
-    'jax==0.6.2',
-    'jaxlib==0.6.2',
-    'dm-acme==0.4.0',
-    'dm-launchpad==0.5.0',
-    'dm-reverb==0.7.3',
-    'tensorflow-cpu==2.8.4',
-    'numpy<2',
-    'protobuf<3.20',
-    'ml-dtypes<0.6',
+  'jax==0.6.2',
+  'jaxlib==0.6.2',
+  'dm-acme==0.4.0',
+  'dm-launchpad==0.5.0',
+  'dm-reverb==0.7.3',
+  'tensorflow-cpu==2.8.4',
+  'numpy<2',
+  'protobuf<3.20',
+  'ml-dtypes<0.6',
 ]
 
 _ENVS = [
-    'ale-py>=0.12.1',
-    'gymnasium>=1.2',
-    'opencv-python-headless>=4.8',
+  'ale-py>=0.12.1',
+  'gymnasium>=1.2',
+  'opencv-python-headless>=4.8',
 ]
 _ENVS_REVERB = ['bsuite==0.3.6']
 
 _DEV = [
-    'hypothesis>=6.100',
-    'mypy>=1.18',
-    'pytest>=8',
-    'pytest-xdist>=3.6',
-    'rlax>=0.1.7',
-    'ruff>=0.14',
+  'hypothesis>=6.100',
+  'mypy>=1.18',
+  'pytest>=8',
+  'pytest-xdist>=3.6',
+  'rlax>=0.1.7',
+  'ruff>=0.14',
 ]
 
 
@@ -58,25 +58,24 @@ def _on_python_310(requirements):
 
 
 setuptools.setup(
-    name='ftwax',
-    version='0.1.0',
-    description=(
-        'Recurrent, memory-augmented actor-critic agents and populations in'
-        ' JAX.'
-    ),
-    long_description=pathlib.Path('README.md').read_text(encoding='utf-8'),
-    long_description_content_type='text/markdown',
-    license='Apache-2.0',
-    classifiers=[
-        'Intended Audience :: Science/Research',
-        'Programming Language :: Python :: 3.10',
-        'Programming Language :: Python :: 3.12',
-        'Topic :: Scientific/Engineering :: Artificial Intelligence',
-    ],
-    packages=setuptools.find_packages(include=['ftwax', 'ftwax.*']),
-    install_requires=_FUNCTIONAL + _on_python_310(_REVERB),
-    extras_require={
-        'envs': _ENVS + _on_python_310(_ENVS_REVERB),
-        'dev': _DEV,
-    },
+  name='ftwax',
+  version='0.1.0',
+  description=(
+    'Recurrent, memory-augmented actor-critic agents and populations in JAX.'
+  ),
+  long_description=pathlib.Path('README.md').read_text(encoding='utf-8'),
+  long_description_content_type='text/markdown',
+  license='Apache-2.0',
+  classifiers=[
+    'Intended Audience :: Science/Research',
+    'Programming Language :: Python :: 3.10',
+    'Programming Language :: Python :: 3.12',
+    'Topic :: Scientific/Engineering :: Artificial Intelligence',
+  ],
+  packages=setuptools.find_packages(include=['ftwax', 'ftwax.*']),
+  install_requires=_FUNCTIONAL + _on_python_310(_REVERB),
+  extras_require={
+    'envs': _ENVS + _on_python_310(_ENVS_REVERB),
+    'dev': _DEV,
+  },
 )

@@ -147,9 +147,12 @@ def test_both_import_orders_work(order):
   names = [*LIGHT, *REVERB_LAST]
   names = [*names, 'reverb'] if order == 'ftwax first' else ['reverb', *names]
   result = _python(
-    f'import importlib\nfor name in {names}: importlib.import_module(name)'
+    f'import importlib, sys\n'
+    f'for name in {names}: importlib.import_module(name)\n'
+    f'print("tensorflow_probability" in sys.modules)'
   )
   assert result.returncode == 0, result.stderr
+  assert result.stdout.strip() == 'False'  # Which rlax would have loaded.
 
 
 @pytest.mark.skipif(

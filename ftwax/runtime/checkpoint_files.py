@@ -153,8 +153,12 @@ def read(path: pathlib.Path, template: Any) -> tuple[Any, dict[str, Any]]:
   likes, structure = jax.tree.flatten(template)
   restored = []
   for leaf, like in zip(leaves, likes, strict=True):
-    empty = np.zeros(leaf['shape'], np.dtype(leaf['dtype']))
-    array = arrays.get(names[leaf['path']], empty)
+    # The template's own type, not the name's: TensorFlow, where it is loaded,
+    # has made the name bfloat16 another type's.
+    dtype = getattr(like, 'dtype', leaf['dtype'])
+    array = arrays.get(names[leaf['path']], np.zeros(leaf['shape'], dtype))
+    if array.dtype != dtype:
+      array = array.view(dtype)
     restored.append(_make_like(array, like))
   return jax.tree.unflatten(structure, restored), manifest['metadata']
 

@@ -115,7 +115,7 @@ def run_experiment(
   with contextlib.ExitStack() as stack:
     stack.enter_context(run_directory.lock(directory))
     run = _Run(experiment, directory, resume, stack)
-    with signals.sigterm_as_interrupt():
+    with signals.raising_interrupts():
       try:
         next_evaluation = run.counts.actor_steps + (eval_every or 0)
         for _ in run.train():

@@ -8,8 +8,12 @@ from typing import Any
 
 
 @contextlib.contextmanager
-def sigterm_as_interrupt() -> Iterator[None]:
-  """Makes SIGTERM do what Ctrl-C does, if this is the main thread."""
+def raising_interrupts() -> Iterator[None]:
+  """Makes Ctrl-C and SIGTERM raise KeyboardInterrupt, in the main thread.
+
+  Ctrl-C does so by itself, unless somebody has replaced its handler: acme's
+  loops leave Launchpad's behind.
+  """
   if threading.current_thread() is not threading.main_thread():
     yield
     return
@@ -18,8 +22,12 @@ def sigterm_as_interrupt() -> Iterator[None]:
     del frame
     raise KeyboardInterrupt(signal.Signals(signum).name)
 
-  before = signal.signal(signal.SIGTERM, interrupt)
+  before = {
+    signum: signal.signal(signum, interrupt)
+    for signum in (signal.SIGINT, signal.SIGTERM)
+  }
   try:
     yield
   finally:
-    signal.signal(signal.SIGTERM, before)
+    for signum, handler in before.items():
+      signal.signal(signum, handler)

@@ -1,4 +1,6 @@
 import pathlib
+import subprocess
+import sys
 import threading
 from typing import Any, NamedTuple
 
@@ -349,3 +351,27 @@ def test_config_is_checked(kwargs, match):
 def test_checkpointer_is_checked(tmp_path):
   with pytest.raises(ValueError, match=r'max_to_keep \(0\) must be at least 1'):
     checkpoints.Checkpointer(tmp_path, max_to_keep=0)
+
+
+def test_bfloat16_comes_back_also_beside_tensorflow(tmp_path):
+  """TensorFlow gives the name bfloat16 to a type of its own."""
+  code = (
+    'import sys\n'
+    'try:\n'
+    '  import tensorflow\n'
+    'except ImportError:\n'
+    '  pass\n'  # On a Python without it there is nothing to be beside.
+    'import jax.numpy as jnp\n'
+    'from ftwax.runtime import checkpoints\n'
+    'state = {"x": jnp.arange(3, dtype=jnp.bfloat16),'
+    ' "empty": jnp.zeros((0,), jnp.bfloat16)}\n'
+    'with checkpoints.Checkpointer(sys.argv[1]) as checkpointer:\n'
+    '  checkpointer.save(1, state)\n'
+    '  restored, _ = checkpointer.restore(state)\n'
+    'assert restored["x"].dtype == restored["empty"].dtype == jnp.bfloat16\n'
+    'print(restored["x"].tolist())\n'
+  )
+  output = subprocess.check_output(
+    [sys.executable, '-c', code, str(tmp_path / 'checkpoints')], text=True
+  )
+  assert output.strip().endswith('[0.0, 1.0, 2.0]')

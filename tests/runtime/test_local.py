@@ -3,7 +3,6 @@
 import functools
 import os
 import signal
-import sys
 import threading
 
 import dm_env
@@ -244,10 +243,10 @@ def test_an_interrupted_run_saves_and_can_go_on(
   config = make_experiment(
     max_num_actor_steps=10_000, observers=[Interrupter()]
   )
-  before = signal.getsignal(signal.SIGTERM)
+  before = signal.getsignal(signum)
   with pytest.raises(KeyboardInterrupt):
     run(config)
-  assert signal.getsignal(signal.SIGTERM) is before
+  assert signal.getsignal(signum) is before
   assert '--resume --run_dir=' in capsys.readouterr().out
   config = make_experiment(max_num_actor_steps=150, observers=[Interrupter()])
   resumed = run(config, resume=True)
@@ -316,10 +315,3 @@ def test_bad_data_names_environment_and_field(
 def test_counts_below_one_are_refused(make_experiment, name):
   with pytest.raises(ValueError, match=rf'{name} \(0\) must be at least 1'):
     make_experiment(**{name: 0})
-
-
-def test_loading_local_needs_no_rlax():
-  """It would import TensorFlow Probability, for seconds."""
-  assert 'ftwax.runtime.local' in sys.modules
-  loaded = [n for n in sys.modules if n.startswith('tensorflow_probability')]
-  assert 'rlax' in sys.modules or not loaded
