@@ -1,0 +1,1 @@
+"""Replay: Reverb tables for many processes, pure functions for the device."""
