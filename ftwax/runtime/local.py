@@ -115,10 +115,11 @@ def run_experiment(
   with contextlib.ExitStack() as stack:
     stack.enter_context(run_directory.lock(directory))
     run = _Run(experiment, directory, resume, stack)
-    with signals.raising_interrupts():
+    with signals.deferred_interrupts() as check_interrupts:
       try:
         next_evaluation = run.counts.actor_steps + (eval_every or 0)
         for _ in run.train():
+          check_interrupts()
           if eval_every and run.counts.actor_steps >= next_evaluation:
             run.evaluate(num_eval_episodes)
             next_evaluation += eval_every

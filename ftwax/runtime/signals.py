@@ -3,31 +3,43 @@
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
 @contextlib.contextmanager
-def raising_interrupts() -> Iterator[None]:
-  """Makes Ctrl-C and SIGTERM raise KeyboardInterrupt, in the main thread.
+def deferred_interrupts() -> Iterator[Callable[[], None]]:
+  """Holds Ctrl-C and SIGTERM back until the caller asks for them.
 
-  Ctrl-C does so by itself, unless somebody has replaced its handler: acme's
-  loops leave Launchpad's behind.
+  An exception raised wherever a signal happens to come may be lost: Python
+  ignores those in callbacks of extensions and in finalizers. A second signal
+  does not wait.
+
+  Yields:
+    A function that raises KeyboardInterrupt if a signal has come. It never
+    does outside the main thread, where Python delivers no signals.
   """
   if threading.current_thread() is not threading.main_thread():
-    yield
+    yield lambda: None
     return
+  received: list[str] = []
 
-  def interrupt(signum: int, frame: Any) -> None:
+  def handle(signum: int, frame: Any) -> None:
     del frame
-    raise KeyboardInterrupt(signal.Signals(signum).name)
+    received.append(signal.Signals(signum).name)
+    if len(received) > 1:
+      raise KeyboardInterrupt(received[-1])
+
+  def check() -> None:
+    if received:
+      raise KeyboardInterrupt(received[0])
 
   before = {
-    signum: signal.signal(signum, interrupt)
+    signum: signal.signal(signum, handle)
     for signum in (signal.SIGINT, signal.SIGTERM)
   }
   try:
-    yield
+    yield check
   finally:
     for signum, handler in before.items():
       signal.signal(signum, handler)

@@ -1,0 +1,343 @@
+"""A replay that lives on the device: pure functions over a pytree.
+
+    config = ReplayConfig(num_environments=16, max_length=1000,
+                          sequence_length=20, prioritized=True)
+    replay = make_replay(step_spec, config)
+    state = replay.init()
+    state = replay.add(state, step)               # leaves [16, ...]
+    sample = replay.sample(state, key)            # data [20, 32, ...]
+    state = replay.update_priorities(
+        state, sample.info.env_id, sample.info.position, errors)
+
+Every function can be jitted, scanned and `vmap`ped over a population. Jit those
+that return a state with `donate_argnums=0`: then they write in place, where
+otherwise each of them copies all that is stored. The state is a checkpoint as
+it is.
+
+Bad values raise a `ValueError` where they can be read, that is outside `jit`.
+Under `jit` each function says what comes of them, and with `checkify=True` they
+are errors for `jax.experimental.checkify`, too.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ftwax import types
+from ftwax.replay.functional import (
+  checks,
+  contents,
+  prioritized,
+  sampling,
+  segment_tree,
+)
+from ftwax.replay.functional import config as config_lib
+from ftwax.replay.functional import episodes as episodes_lib
+from ftwax.replay.functional import ring as ring_lib
+
+
+class Replay(NamedTuple):
+  """The functions of a replay; those of the same name here tell about them."""
+
+  init: Callable[..., config_lib.ReplayState]
+  add: Callable[..., config_lib.ReplayState]
+  add_sequence: Callable[..., config_lib.ReplayState]
+  sample: Callable[..., config_lib.Sample]
+  sample_weighted: Callable[..., config_lib.Sample]
+  can_sample: Callable[..., types.Array]
+  update_priorities: Callable[..., config_lib.ReplayState]
+  reindex: Callable[..., config_lib.ReplayState]
+  is_stored: Callable[..., types.Array]
+  get_field: Callable[..., Any]
+  gather_all: Callable[..., config_lib.Steps]
+  dequeue: Callable[..., tuple[config_lib.ReplayState, config_lib.Steps]]
+  remove_up_to: Callable[..., config_lib.ReplayState]
+  clear: Callable[..., config_lib.ReplayState]
+  total_size: Callable[..., types.Array]
+  steps_to_episode_end: Callable[..., types.Array]
+  episode_begin_position: Callable[..., types.Array]
+  end_episodes: Callable[..., config_lib.ReplayState]
+
+
+def make_replay(
+  step_spec: types.SpecTree, config: config_lib.ReplayConfig
+) -> Replay:
+  """Makes the functions of a replay.
+
+  Args:
+    step_spec: what one environment adds at one step: arrays, specs, or
+      anything with a shape and a dtype, in any nesting.
+    config: sizes and features.
+
+  Returns:
+    The functions, with `config` bound.
+
+  Raises:
+    ValueError: if `step_spec` has no field that `config` needs.
+  """
+  if not jax.tree.leaves(step_spec):
+    raise ValueError(
+      f'step_spec ({step_spec!r}) must have at least one array; give what is'
+      ' added at one step.'
+    )
+  # Fields that are missing are found here.
+  jax.eval_shape(functools.partial(init, step_spec, config))
+  bound = {
+    name: functools.partial(function, config)
+    for name, function in _FUNCTIONS.items()
+  }
+  return Replay(init=functools.partial(init, step_spec, config), **bound)
+
+
+def init(
+  step_spec: types.SpecTree, config: config_lib.ReplayConfig
+) -> config_lib.ReplayState:
+  """Returns an empty replay."""
+  shape = config.num_environments, config.max_length
+  ring = ring_lib.init(step_spec, *shape)
+  episodes, returns, priorities = None, None, None
+  if config.episodes:
+    episodes_lib.check_transition(_transition(config, ring.data))
+    episodes = episodes_lib.init(*shape)
+  if config.record_returns:
+    reward = ring_lib.select(ring.data, config.reward_field)
+    returns = episodes_lib.init_returns(reward)
+  if config.prioritized:
+    priorities = prioritized.init(*shape)
+  return config_lib.ReplayState(ring, episodes, returns, priorities)
+
+
+def _transition(
+  config: config_lib.ReplayConfig, tree: types.ArrayTree
+) -> episodes_lib.Transition:
+  """Picks what episodes need out of steps."""
+  transition = episodes_lib.Transition(
+    ring_lib.select(tree, config.step_type_field)
+  )
+  if config.record_returns:
+    transition = transition._replace(
+      reward=ring_lib.select(tree, config.reward_field),
+      discount=ring_lib.select(tree, config.discount_field),
+    )
+  return transition
+
+
+def add(
+  config: config_lib.ReplayConfig,
+  state: config_lib.ReplayState,
+  step: types.ArrayTree,
+  env_ids: types.Array | None = None,
+  hyperparameters: config_lib.ReplayHyperparameters = config_lib.DEFAULTS,
+) -> config_lib.ReplayState:
+  """Adds one step of some environments; the oldest make room.
+
+  Args:
+    config: static.
+    state: the state; donate it.
+    step: leaves [K, ...], of the structure, shapes and dtypes of the spec.
+    env_ids: int [K], which environments; None for all, K = E.
+    hyperparameters: the initial priority, and how returns are computed.
+
+  Returns:
+    The new state. Under `jit`, of environments given more than once only the
+    last step is added, and of those out of range none.
+
+  Raises:
+    ValueError: if `step` does not fit; outside `jit`, if `env_ids` are
+      repeated or out of range.
+  """
+  batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], step)
+  return add_sequence(config, state, batch, env_ids, hyperparameters)
+
+
+def add_sequence(
+  config: config_lib.ReplayConfig,
+  state: config_lib.ReplayState,
+  batch: types.ArrayTree,
+  env_ids: types.Array | None = None,
+  hyperparameters: config_lib.ReplayHyperparameters = config_lib.DEFAULTS,
+) -> config_lib.ReplayState:
+  """Adds S consecutive steps of some environments, leaves [S, K, ...].
+
+  It is S times `add`, done at once; S is at most L. See there.
+  """
+  batch = jax.tree.map(jnp.asarray, batch)
+  is_all = env_ids is None
+  env_ids = ring_lib.resolve_env_ids(state.ring, env_ids, config.checkify)
+  checks.check_batch(state.ring.data, batch)
+  num_steps, num_rows = jax.tree.leaves(batch)[0].shape[:2]
+  if num_rows != len(env_ids) or not 1 <= num_steps <= config.max_length:
+    raise ValueError(
+      f'batch must have 1 to {config.max_length} steps (max_length) of'
+      f' {len(env_ids)} environments, got {num_steps} steps of {num_rows};'
+      ' give env_ids for fewer environments, add in parts for more steps.'
+    )
+  ring = ring_lib.write(state.ring, batch, env_ids, is_all)
+  state = state._replace(ring=ring)
+  if state.priorities is not None:
+    lowest = hyperparameters.initial_priority**hyperparameters.priority_exponent
+    priorities = prioritized.add(
+      state.priorities, ring, num_steps, env_ids, config.candidates, lowest
+    )
+    state = state._replace(priorities=priorities)
+  if state.episodes is not None:
+    state = _add_episodes(config, state, batch, env_ids, hyperparameters)
+  return state
+
+
+def _add_episodes(
+  config: config_lib.ReplayConfig,
+  state: config_lib.ReplayState,
+  batch: types.ArrayTree,
+  env_ids: types.Array,
+  hyperparameters: config_lib.ReplayHyperparameters,
+) -> config_lib.ReplayState:
+  """Enters steps that were just written into the index of episodes."""
+  assert state.episodes is not None
+  new = _transition(config, batch)
+  episodes, begins = episodes_lib.add(
+    state.episodes, state.ring, new.step_type, env_ids
+  )
+  state = state._replace(episodes=episodes)
+  if state.returns is None:
+    return state
+  returns = episodes_lib.add_returns(
+    state.returns,
+    state.ring,
+    _transition(config, state.ring.data),
+    begins,
+    episodes_lib.is_end(new, config.return_at_truncation),
+    env_ids,
+    episodes_lib.ReturnParameters(
+      discount=hyperparameters.discount,
+      default_return=hyperparameters.default_return,
+      min_reward=hyperparameters.min_reward,
+      max_reward=hyperparameters.max_reward,
+    ),
+  )
+  return state._replace(returns=returns)
+
+
+def update_priorities(
+  config: config_lib.ReplayConfig,
+  state: config_lib.ReplayState,
+  env_ids: types.Array,
+  positions: types.Array,
+  priorities: types.Array,
+  hyperparameters: config_lib.ReplayHyperparameters = config_lib.DEFAULTS,
+) -> config_lib.ReplayState:
+  """Sets the priorities of sequences that were sampled.
+
+  Sequences that have been overwritten since are passed over; of a sequence
+  given more than once the last priority counts.
+
+  Args:
+    config: static.
+    state: the state; donate it.
+    env_ids: int32 [M].
+    positions: int32 [M], of the sequences' first steps.
+    priorities: float32 [M], not negative; a sequence of priority zero is not
+      drawn any more.
+    hyperparameters: the priority exponent.
+
+  Returns:
+    The new state. Under `jit`, what would raise is passed over.
+
+  Raises:
+    ValueError: if the replay is not prioritized; outside `jit`, if a priority
+      is negative or not finite, an environment out of range, or a position
+      not yet written.
+  """
+  if state.priorities is None:
+    raise ValueError(
+      f'update_priorities needs prioritized ({config.prioritized}); make the'
+      ' replay with prioritized=True.'
+    )
+  ring = state.ring
+  env_ids, positions = jnp.asarray(env_ids), jnp.asarray(positions)
+  priorities = jnp.asarray(priorities)
+  ring_lib.check_env_ids(ring, env_ids, config.checkify)
+  end = ring_lib.take(ring.position, env_ids)
+  is_written = end - positions > 0
+  checks.check(
+    config.checkify,
+    is_written,
+    'positions must have been written, got one {steps} steps past the newest;'
+    ' give those of a sample.',
+    steps=jnp.max(positions - end, initial=-1) + 1,
+  )
+  is_priority = jnp.isfinite(priorities) & (priorities >= 0)
+  checks.check(
+    config.checkify,
+    is_priority,
+    'priorities must be finite and not negative, got {priority}; take the'
+    ' absolute value of errors, and skip what is not finite.',
+    priority=priorities[jnp.argmin(is_priority)] if priorities.size else 0.0,
+  )
+  # NaN for what is no priority, which is passed over.
+  powers = jnp.where(is_priority, priorities, jnp.nan)
+  powers = powers**hyperparameters.priority_exponent
+  new = prioritized.update(
+    state.priorities, ring, env_ids, positions, powers, config.candidates
+  )
+  return state._replace(priorities=new)
+
+
+def reindex(
+  config: config_lib.ReplayConfig,
+  state: config_lib.ReplayState,
+  hyperparameters: config_lib.ReplayHyperparameters = config_lib.DEFAULTS,
+) -> config_lib.ReplayState:
+  """Takes over a state from a replay of another sequence length, in O(E L).
+
+  Sequences that are candidates in both keep their priorities; the others, and
+  those of priority zero, begin anew.
+
+  Args:
+    config: static, that of the new replay.
+    state: of a prioritized replay that differs in sequence length or ignored
+      frames only.
+    hyperparameters: the initial priority.
+
+  Returns:
+    The new state.
+  """
+  if state.priorities is None:
+    return state
+  priorities = prioritized.restrict(
+    state.priorities, state.ring, config.candidates
+  )
+  lowest = hyperparameters.initial_priority**hyperparameters.priority_exponent
+  first = prioritized.initial_priority(priorities, lowest)
+  is_candidate = config.candidates.in_slots(state.ring).reshape(-1)
+  old = segment_tree.get_all(priorities.sampling, is_candidate.size)
+  new = jnp.where(is_candidate & (old == 0), first, old)
+  sampling = segment_tree.build(segment_tree.SUM, new)
+  return state._replace(priorities=priorities._replace(sampling=sampling))
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+  function.__name__: function
+  for function in (
+    add,
+    add_sequence,
+    sampling.sample,
+    sampling.sample_weighted,
+    sampling.can_sample,
+    update_priorities,
+    reindex,
+    contents.is_stored,
+    contents.get_field,
+    contents.gather_all,
+    contents.dequeue,
+    contents.remove_up_to,
+    contents.clear,
+    contents.total_size,
+    contents.steps_to_episode_end,
+    contents.episode_begin_position,
+    contents.end_episodes,
+  )
+}

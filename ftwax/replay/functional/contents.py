@@ -1,0 +1,343 @@
+"""Reading, removing and asking about what a replay holds."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ftwax import types
+from ftwax.replay.functional import checks, prioritized
+from ftwax.replay.functional import config as config_lib
+from ftwax.replay.functional import episodes as episodes_lib
+from ftwax.replay.functional import ring as ring_lib
+
+
+def total_size(
+  config: config_lib.ReplayConfig, state: config_lib.ReplayState
+) -> types.Array:
+  """Returns the number of steps stored of all environments, int32."""
+  del config
+  return jnp.sum(state.ring.size)
+
+
+def is_stored(
+  config: config_lib.ReplayConfig,
+  state: config_lib.ReplayState,
+  env_ids: types.Array,
+  positions: types.Array,
+) -> types.Array:
+  """Returns whether steps [...] are stored; ids and positions broadcast."""
+  del config
+  env_ids, positions = jnp.asarray(env_ids), jnp.asarray(positions)
+  return ring_lib.find(state.ring, env_ids, positions)[1]
+
+
+def get_field(
+  config: config_lib.ReplayConfig,
+  state: config_lib.ReplayState,
+  name: Any,
+  env_ids: types.Array,
+  positions: types.Array,
+) -> types.ArrayTree:
+  """Returns a part of stored steps.
+
+  Args:
+    config: static.
+    state: the state.
+    name: of the part: attributes, keys or indices with dots between, such as
+      'observation.image', '' for the whole step; or a nesting of such names.
+    env_ids: int32, broadcast against `positions`.
+    positions: int32.
+
+  Returns:
+    Leaves [..., *shape]. Under `jit`, zero for steps that are not stored.
+
+  Raises:
+    ValueError: if there is no such part; outside `jit`, if a step is not
+      stored.
+  """
+  field = ring_lib.select(state.ring.data, name)
+  env_ids, positions = jnp.broadcast_arrays(env_ids, positions)
+  ring_lib.check_stored(state.ring, env_ids, positions, config.checkify)
+  slot, stored = ring_lib.find(state.ring, env_ids, positions)
+  env_ids = jnp.where(stored, env_ids, 0)
+  return ring_lib.mask(stored, ring_lib.read(field, env_ids, slot))
+
+
+def _oldest(
+  ring: ring_lib.Ring,
+  env_ids: types.Array,
+  num_steps: int,
+  num_skipped: int,
+) -> config_lib.Steps:
+  """Returns the oldest `num_steps` of each environment but the very oldest."""
+  _, max_length = ring_lib.dimensions(ring)
+  size = ring_lib.take(ring.size, env_ids)
+  steps = jnp.arange(num_skipped, num_skipped + num_steps, dtype=jnp.int32)
+  age = size[None] - steps[:, None]  # [num_steps, K]
+  is_valid = age >= 1
+  rows = jnp.broadcast_to(env_ids, age.shape)
+  rows = jnp.minimum(rows, ring.size.shape[0] - 1)
+  slot = ring_lib.slot_of_age(ring, rows, jnp.clip(age, 1, max_length))
+  return config_lib.Steps(
+    data=ring_lib.mask(is_valid, ring_lib.read(ring.data, rows, slot)),
+    position=ring.position[rows] - age,
+    is_valid=is_valid,
+  )
+
+
+def gather_all(
+  config: config_lib.ReplayConfig,
+  state: config_lib.ReplayState,
+  ignore_earliest_frames: bool = False,
+) -> config_lib.Steps:
+  """Returns all that is stored, oldest first.
+
+  Args:
+    config: static.
+    state: the state.
+    ignore_earliest_frames: whether to leave `num_earliest_frames_ignored`
+      steps of each environment out; static.
+
+  Returns:
+    Steps [num_steps, E, ...], where `num_steps` is `max_length`, less the
+    frames ignored. Environments may hold less: their rows come first, and what
+    is past them is not valid.
+  """
+  num_skipped = 0
+  if ignore_earliest_frames:
+    num_skipped = config.num_earliest_frames_ignored
+  env_ids = jnp.arange(config.num_environments, dtype=jnp.int32)
+  return _oldest(
+    state.ring, env_ids, config.max_length - num_skipped, num_skipped
+  )
+
+
+def dequeue(
+  config: config_lib.ReplayConfig,
+  state: config_lib.ReplayState,
+  num_steps: int = 1,
+  env_ids: types.Array | None = None,
+) -> tuple[config_lib.ReplayState, config_lib.Steps]:
+  """Takes the oldest steps out.
+
+  Args:
+    config: static.
+    state: the state; donate it.
+    num_steps: how many of each environment; static.
+    env_ids: int [K], unique; None for all environments.
+
+  Returns:
+    The new state, and steps [num_steps, K, ...]. Under `jit`, an environment
+    that holds less gives and loses nothing: its steps are not valid.
+
+  Raises:
+    ValueError: if `num_steps` is not in [1, L]; outside `jit`, if an
+      environment holds less, or `env_ids` are repeated or out of range.
+  """
+  if not 1 <= num_steps <= config.max_length:
+    raise ValueError(
+      f'num_steps ({num_steps}) must lie in [1, {config.max_length}]; dequeue'
+      ' in parts.'
+    )
+  ring = state.ring
+  env_ids = ring_lib.resolve_env_ids(ring, env_ids, config.checkify)
+  size = ring.size.at[env_ids].get(mode='fill', fill_value=0)
+  checks.check(
+    config.checkify,
+    size >= num_steps,
+    f'each environment must hold num_steps ({num_steps}) steps, one holds'
+    ' {size}; add more first.',
+    size=jnp.min(size, initial=config.max_length),
+  )
+  has_steps = size >= num_steps
+  steps = _oldest(ring, env_ids, num_steps, 0)
+  steps = config_lib.Steps(
+    data=ring_lib.mask(
+      jnp.broadcast_to(has_steps, steps.is_valid.shape), steps.data
+    ),
+    position=steps.position,
+    is_valid=steps.is_valid & has_steps[None],
+  )
+  removed = jnp.where(has_steps, num_steps, 0)
+  return _remove(config, state, removed, env_ids), steps
+
+
+def remove_up_to(
+  config: config_lib.ReplayConfig,
+  state: config_lib.ReplayState,
+  num_steps: types.Array | int,
+  env_ids: types.Array | None = None,
+) -> config_lib.ReplayState:
+  """Forgets the oldest steps, or all where there are fewer.
+
+  Args:
+    config: static.
+    state: the state; donate it.
+    num_steps: int32, or int32 [K]; taken for 0 where negative.
+    env_ids: int [K], unique; None for all environments.
+
+  Returns:
+    The new state.
+  """
+  env_ids = ring_lib.resolve_env_ids(state.ring, env_ids, config.checkify)
+  size = ring_lib.take(state.ring.size, env_ids)
+  return _remove(config, state, jnp.clip(num_steps, 0, size), env_ids)
+
+
+def _remove(
+  config: config_lib.ReplayConfig,
+  state: config_lib.ReplayState,
+  num_steps: types.Array,
+  env_ids: types.Array,
+) -> config_lib.ReplayState:
+  size = state.ring.size.at[env_ids].add(-num_steps, mode='drop')
+  state = state._replace(ring=state.ring._replace(size=size))
+  if state.priorities is None:
+    return state
+  return state._replace(
+    priorities=prioritized.restrict(
+      state.priorities, state.ring, config.candidates
+    )
+  )
+
+
+def clear(
+  config: config_lib.ReplayConfig,
+  state: config_lib.ReplayState,
+  env_ids: types.Array | None = None,
+) -> config_lib.ReplayState:
+  """Forgets all steps; positions go on from where they are.
+
+  The next step of an environment that was cleared begins an episode.
+
+  Args:
+    config: static.
+    state: the state; donate it.
+    env_ids: int [K], unique; None for all environments.
+
+  Returns:
+    The new state.
+  """
+  state = remove_up_to(config, state, config.max_length, env_ids)
+  return _begin_anew(config, state, env_ids)
+
+
+def _begin_anew(
+  config: config_lib.ReplayConfig,
+  state: config_lib.ReplayState,
+  env_ids: types.Array | None,
+) -> config_lib.ReplayState:
+  """Lets the next step begin an episode, whatever it is."""
+  if state.episodes is None:
+    return state
+  env_ids = ring_lib.resolve_env_ids(state.ring, env_ids, config.checkify)
+  is_fresh = state.episodes.is_fresh.at[env_ids].set(True, mode='drop')
+  return state._replace(episodes=state.episodes._replace(is_fresh=is_fresh))
+
+
+def steps_to_episode_end(
+  config: config_lib.ReplayConfig,
+  state: config_lib.ReplayState,
+  env_ids: types.Array,
+  positions: types.Array,
+) -> types.Array:
+  """Returns how many steps of its episode are stored after each step.
+
+  Args:
+    config: static.
+    state: the state.
+    env_ids: int32, broadcast against `positions`.
+    positions: int32.
+
+  Returns:
+    int32 [...], 0 for the newest step of an episode. Under `jit`, -1 for steps
+    that are not stored.
+
+  Raises:
+    ValueError: if the replay does not know of episodes; outside `jit`, if a
+      step is not stored.
+  """
+  ids, positions, number, stored = _find_episode(
+    config, state, env_ids, positions
+  )
+  assert state.episodes is not None
+  end = state.episodes.end[ids, number]
+  return jnp.where(stored, end - positions, -1)
+
+
+def episode_begin_position(
+  config: config_lib.ReplayConfig,
+  state: config_lib.ReplayState,
+  env_ids: types.Array,
+  positions: types.Array,
+) -> types.Array:
+  """Returns the position int32 [...] at which each step's episode began.
+
+  The first step may have been overwritten. Arguments and errors are those of
+  `steps_to_episode_end`. Under `jit`, steps that are not stored give their own
+  position.
+  """
+  ids, positions, number, stored = _find_episode(
+    config, state, env_ids, positions
+  )
+  assert state.episodes is not None
+  return jnp.where(stored, state.episodes.begin[ids, number], positions)
+
+
+def _find_episode(
+  config: config_lib.ReplayConfig,
+  state: config_lib.ReplayState,
+  env_ids: types.Array,
+  positions: types.Array,
+) -> tuple[types.Array, types.Array, types.Array, types.Array]:
+  """Returns valid ids, positions, numbers of episodes, and what is stored."""
+  _check_episodes(config, state)
+  env_ids, positions = jnp.broadcast_arrays(env_ids, positions)
+  ring_lib.check_stored(state.ring, env_ids, positions, config.checkify)
+  slot, stored = ring_lib.find(state.ring, env_ids, positions)
+  env_ids = jnp.where(stored, env_ids, 0)
+  assert state.episodes is not None
+  return env_ids, positions, state.episodes.number[env_ids, slot], stored
+
+
+def _check_episodes(
+  config: config_lib.ReplayConfig, state: config_lib.ReplayState
+) -> None:
+  if state.episodes is None:
+    raise ValueError(
+      f'this replay does not know of episodes (episodes={config.episodes});'
+      ' make it with episodes=True.'
+    )
+
+
+def end_episodes(
+  config: config_lib.ReplayConfig,
+  state: config_lib.ReplayState,
+  env_ids: types.Array | None = None,
+) -> config_lib.ReplayState:
+  """Makes the newest steps `LAST`, their discounts left as they are.
+
+  For when environments begin anew though their episodes have not ended, as
+  after a checkpoint was restored. The next steps begin episodes.
+
+  Args:
+    config: static.
+    state: the state; donate it.
+    env_ids: int [K], unique; None for all environments.
+
+  Returns:
+    The new state.
+
+  Raises:
+    ValueError: if the replay does not know of episodes.
+  """
+  _check_episodes(config, state)
+  ring = state.ring
+  ids = ring_lib.resolve_env_ids(ring, env_ids, config.checkify)
+  leaves, structure = jax.tree.flatten(ring.data)
+  numbers = jax.tree.unflatten(structure, range(len(leaves)))
+  number = ring_lib.select(numbers, config.step_type_field)
+  leaves[number] = episodes_lib.end_episodes(leaves[number], ring, ids)
+  ring = ring._replace(data=jax.tree.unflatten(structure, leaves))
+  return _begin_anew(config, state._replace(ring=ring), env_ids)

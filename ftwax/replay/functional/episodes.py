@@ -1,0 +1,295 @@
+"""Where the episodes of stored steps begin and end, and what they returned.
+
+Episodes of an environment are numbered in turn, modulo L. A ring of L steps
+never holds parts of more than L episodes, so that a table of L beginnings and
+L ends serves all of them, and the end of an episode is found even when its
+first step has been overwritten.
+
+The return of a step is what its action and those after it earned,
+
+    G_t = r_tp1 + discount * d_tp1 * G_tp1,
+
+where `r` and `d` are the environment's reward and discount as they came with
+step t + 1. It is known when a step arrives whose discount is zero, and is then
+filled in backwards, which cannot overflow. Until then, and for ever in an
+episode that was cut short by a limit of time, a step has a default return.
+Bounds from below on values are made of it (He et al., 2017, arXiv:1611.01606).
+"""
+
+from typing import Any, NamedTuple
+
+import dm_env
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ftwax import types
+from ftwax.replay.functional import ring as ring_lib
+
+_FIRST = int(dm_env.StepType.FIRST)
+_LAST = int(dm_env.StepType.LAST)
+
+
+class Episodes(NamedTuple):
+  """The index of episodes of E environments.
+
+  Attributes:
+    current: int32 [E], the number of the episode that runs.
+    number: int32 [E, L], the number of the episode of each slot's step.
+    begin: int32 [E, L], by number, the position of the first step.
+    end: int32 [E, L], by number, the position of the last step so far.
+    is_fresh: bool [E], whether the next step begins an episode whatever it is:
+      so it is at the very beginning and after clearing.
+  """
+
+  current: types.Array
+  number: types.Array
+  begin: types.Array
+  end: types.Array
+  is_fresh: types.Array
+
+
+class Returns(NamedTuple):
+  """Episodic returns of E environments.
+
+  Attributes:
+    value: float32 [E, L, ...], the return of each slot's step; of the shape of
+      a reward.
+    first_open: int32 [E], the position from which on returns of the running
+      episode are to be filled in.
+  """
+
+  value: types.Array
+  first_open: types.Array
+
+
+class ReturnParameters(NamedTuple):
+  """What says how returns are computed; all of it data.
+
+  Attributes:
+    discount: float, of the agent; it multiplies that of the environment.
+    default_return: float, of steps whose return is not known.
+    min_reward: float, to which rewards are clipped from below.
+    max_reward: float, from above.
+  """
+
+  discount: types.Array | float
+  default_return: types.Array | float
+  min_reward: types.Array | float
+  max_reward: types.Array | float
+
+
+class Transition(NamedTuple):
+  """What of a step the episodes need, leaves [E, L, ...] or [S, K, ...].
+
+  Attributes:
+    step_type: integers, as in `dm_env.StepType`.
+    reward: float, None where returns are not recorded.
+    discount: float, None where returns are not recorded.
+  """
+
+  step_type: types.Array
+  reward: Any = None
+  discount: Any = None
+
+
+def init(num_environments: int, max_length: int) -> Episodes:
+  """Returns the index of an empty ring."""
+
+  def table():
+    return jnp.zeros([num_environments, max_length], jnp.int32)
+
+  return Episodes(
+    current=jnp.zeros([num_environments], jnp.int32),
+    number=table(),
+    begin=table(),
+    end=table(),
+    is_fresh=jnp.ones([num_environments], bool),
+  )
+
+
+def init_returns(reward: types.Array) -> Returns:
+  """Returns those of an empty ring, given its `reward` [E, L, ...]."""
+  return Returns(
+    value=jnp.zeros(reward.shape, jnp.float32),
+    first_open=jnp.zeros(reward.shape[:1], jnp.int32),
+  )
+
+
+@jax.jit
+def add(
+  episodes: Episodes,
+  ring: ring_lib.Ring,
+  step_type: types.Array,
+  env_ids: types.Array,
+) -> tuple[Episodes, types.Array]:
+  """Enters S steps that were just written.
+
+  Args:
+    episodes: the index before.
+    ring: the ring after the steps were written.
+    step_type: [S, K].
+    env_ids: int32 [K], unique; E where one is to be left out.
+
+  Returns:
+    The new index, and bool [S, K] that tells which steps begin an episode.
+  """
+  num_steps = step_type.shape[0]
+
+  def enter(episodes, inputs):
+    age, step_type = inputs
+    slot = ring_lib.slot_of_age(ring, env_ids, age)
+    position = ring_lib.take(ring.position, env_ids) - age
+    begins = step_type == _FIRST
+    begins |= episodes.is_fresh.at[env_ids].get(mode='clip')
+    current = episodes.current.at[env_ids].get(mode='clip')
+    current = (current + begins) % episodes.begin.shape[1]
+    # A row number of E leaves an entry out.
+    begin_ids = jnp.where(begins, env_ids, episodes.begin.shape[0])
+    episodes = Episodes(
+      current=episodes.current.at[env_ids].set(current, mode='drop'),
+      number=episodes.number.at[env_ids, slot].set(current, mode='drop'),
+      begin=episodes.begin.at[begin_ids, current].set(position, mode='drop'),
+      end=episodes.end.at[env_ids, current].set(position, mode='drop'),
+      is_fresh=episodes.is_fresh.at[env_ids].set(False, mode='drop'),
+    )
+    return episodes, begins
+
+  return lax.scan(enter, episodes, (_new_ages(num_steps), step_type))
+
+
+def _new_ages(num_steps: int) -> types.Array:
+  """Returns the ages [S] of the steps written last, in time's order."""
+  return num_steps - jnp.arange(num_steps, dtype=jnp.int32)
+
+
+@jax.jit
+def add_returns(
+  returns: Returns,
+  ring: ring_lib.Ring,
+  transition: Transition,
+  begins: types.Array,
+  ends: types.Array,
+  env_ids: types.Array,
+  parameters: ReturnParameters,
+) -> Returns:
+  """Fills in what S steps that were just written tell of returns.
+
+  Args:
+    returns: those before.
+    ring: the ring after the steps were written.
+    transition: the ring's, leaves [E, L, ...].
+    begins: bool [S, K], which of the steps begin an episode.
+    ends: bool [S, K], from which of the steps on nothing more is earned.
+    env_ids: int32 [K], unique; E where one is to be left out.
+    parameters: how returns are computed.
+
+  Returns:
+    The new returns.
+  """
+
+  def enter(returns, inputs):
+    age, begins, ends = inputs
+    slot = ring_lib.slot_of_age(ring, env_ids, age)
+    position = ring_lib.take(ring.position, env_ids) - age
+    value = returns.value.at[env_ids, slot].set(
+      parameters.default_return, mode='drop'
+    )
+    first_open = returns.first_open.at[env_ids].get(mode='clip')
+    # Steps that have been overwritten, by later ones of this batch, too, are
+    # not filled.
+    num_open = jnp.minimum(
+      position - first_open, ring_lib.take(ring.size, env_ids) - age
+    )
+    num_open = jnp.where(ends & ~begins, num_open, 0)
+    value = _fill(value, ring, transition, env_ids, age, num_open, parameters)
+    first_open = jnp.where(begins | ends, position, first_open)
+    new_first_open = returns.first_open.at[env_ids].set(first_open, mode='drop')
+    return Returns(value, new_first_open), None
+
+  ages = _new_ages(begins.shape[0])
+  return lax.scan(enter, returns, (ages, begins, ends))[0]
+
+
+def _fill(
+  value: types.Array,
+  ring: ring_lib.Ring,
+  transition: Transition,
+  env_ids: types.Array,
+  age: types.Array,
+  num_open: types.Array,
+  parameters: ReturnParameters,
+) -> types.Array:
+  """Fills in the returns of `num_open` [K] steps before those of age `age`."""
+  env_ids = jnp.where(num_open > 0, env_ids, value.shape[0])
+  zero = jnp.zeros((*env_ids.shape, *value.shape[2:]), value.dtype)
+
+  def fill_step(carry):
+    step, value, return_tp1 = carry
+    slot_tp1 = ring_lib.slot_of_age(ring, env_ids, age + step)
+    slot_t = ring_lib.slot_of_age(ring, env_ids, age + step + 1)
+    reward_tp1 = transition.reward.at[env_ids, slot_tp1].get(mode='clip')
+    reward_tp1 = jnp.clip(
+      reward_tp1.astype(value.dtype),
+      parameters.min_reward,
+      parameters.max_reward,
+    )
+    discount_tp1 = transition.discount.at[env_ids, slot_tp1].get(mode='clip')
+    discount_tp1 = (parameters.discount * discount_tp1).astype(value.dtype)
+    discount_tp1 = discount_tp1.reshape(
+      discount_tp1.shape + (1,) * (return_tp1.ndim - discount_tp1.ndim)
+    )
+    return_t = reward_tp1 + discount_tp1 * return_tp1
+    rows = jnp.where(step < num_open, env_ids, value.shape[0])
+    value = value.at[rows, slot_t].set(return_t, mode='drop')
+    return step + 1, value, return_t
+
+  start = jnp.int32(0), value, zero
+  last = jnp.max(num_open, initial=0)
+  return lax.while_loop(lambda carry: carry[0] < last, fill_step, start)[1]
+
+
+def end_episodes(
+  step_type: types.Array, ring: ring_lib.Ring, env_ids: types.Array
+) -> types.Array:
+  """Returns `step_type` [E, L] in which the newest steps are `LAST`.
+
+  Args:
+    step_type: [E, L].
+    ring: the ring.
+    env_ids: int32 [K], unique; E where one is to be left out.
+  """
+  slot = ring_lib.slot_of_age(ring, env_ids, jnp.int32(1))
+  has_steps = ring_lib.take(ring.size, env_ids) > 0
+  rows = jnp.where(has_steps, env_ids, step_type.shape[0])
+  return step_type.at[rows, slot].set(_LAST, mode='drop')
+
+
+def is_end(transition: Transition, at_truncation: bool) -> types.Array:
+  """Returns the steps [...] from which on nothing more is earned.
+
+  Args:
+    transition: leaves [...].
+    at_truncation: whether a `LAST` step counts whatever its discount.
+  """
+  ends = jnp.asarray(transition.discount) == 0
+  if at_truncation:
+    ends |= jnp.asarray(transition.step_type) == _LAST
+  return ends
+
+
+def check_transition(transition: Transition) -> None:
+  """Refuses a stored step, leaves [E, L, ...], that has no use for episodes."""
+  if not jnp.issubdtype(transition.step_type.dtype, jnp.integer) or (
+    transition.step_type.ndim != 2
+  ):
+    raise ValueError(
+      f'step_type ({transition.step_type.dtype} of shape'
+      f' {transition.step_type.shape[2:]}) must be an integer scalar, as in'
+      ' dm_env.StepType; name the right field in step_type_field.'
+    )
+  if transition.discount is not None and transition.discount.ndim != 2:
+    raise ValueError(
+      f'discount (of shape {transition.discount.shape[2:]}) must be a scalar;'
+      ' name the right field in discount_field.'
+    )

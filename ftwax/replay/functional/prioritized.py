@@ -1,0 +1,230 @@
+"""Priorities of sequences, by the step that each of them begins with.
+
+The probability of a sequence is in proportion to its priority (Schaul et al.,
+2016, arXiv:1511.05952, section 3.3). Two segment trees hold the priorities of
+all slots, leaf `env * L + slot`:
+
+  * `sampling`, a sum: what a sequence is drawn with; zero in slots that hold
+    nothing, or in which no sequence that is whole and allowed begins.
+  * `learned`, a maximum: what was learned by updates only. New sequences begin
+    with its maximum, so that each is soon seen once. Since they do not enter
+    it themselves, one huge priority is not handed down for ever: it is
+    forgotten when it is updated or overwritten.
+
+A sequence of T steps is a candidate if it begins with a step whose age is at
+least T and at most size - num_ignored.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from ftwax import types
+from ftwax.replay.functional import ring as ring_lib
+from ftwax.replay.functional import segment_tree
+
+# Below it products of a priority and a probability might be zero in float32.
+_SMALLEST = 2.0**-60
+
+
+class Priorities(NamedTuple):
+  """Priorities of E L sequences.
+
+  Attributes:
+    sampling: a tree of sums.
+    learned: a tree of maxima.
+  """
+
+  sampling: segment_tree.SegmentTree
+  learned: segment_tree.SegmentTree
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidates:
+  """What says where sequences may begin.
+
+  Attributes:
+    sequence_length: T, the number of steps of a sequence.
+    num_ignored: how many of the oldest steps no sequence begins with.
+  """
+
+  sequence_length: int
+  num_ignored: int
+
+  def count(self, ring: ring_lib.Ring) -> types.Array:
+    """Returns the number of candidates of each environment, int32 [E]."""
+    num_starts = ring.size - self.num_ignored - self.sequence_length + 1
+    return jnp.maximum(num_starts, 0)
+
+  def contain(self, age: types.Array, size: types.Array) -> types.Array:
+    """Returns whether steps of age `age` [...] begin a candidate.
+
+    Args:
+      age: int32 [...].
+      size: int32 [...], the steps stored of the environment.
+    """
+    return (age >= self.sequence_length) & (age <= size - self.num_ignored)
+
+  def in_slots(self, ring: ring_lib.Ring) -> types.Array:
+    """Returns whether each slot's step begins a candidate, bool [E, L]."""
+    return self.contain(ring_lib.slot_ages(ring), ring.size[:, None])
+
+
+def init(num_environments: int, max_length: int) -> Priorities:
+  """Returns the priorities of an empty ring."""
+  capacity = num_environments * max_length
+  return Priorities(
+    sampling=segment_tree.init(segment_tree.SUM, capacity),
+    learned=segment_tree.init(segment_tree.MAX, capacity),
+  )
+
+
+def initial_priority(
+  priorities: Priorities, lowest: types.Array | float
+) -> types.Array:
+  """Returns the priority of new sequences: the largest learned, or `lowest`."""
+  return jnp.maximum(segment_tree.summary(priorities.learned), lowest)
+
+
+def add(
+  priorities: Priorities,
+  ring: ring_lib.Ring,
+  num_steps: int,
+  env_ids: types.Array,
+  candidates: Candidates,
+  lowest: types.Array | float,
+) -> Priorities:
+  """Enters sequences that a write of `num_steps` steps made whole.
+
+  Args:
+    priorities: those before.
+    ring: the ring after the write.
+    num_steps: S.
+    env_ids: int32 [K], unique; E where one is to be left out.
+    candidates: where sequences may begin.
+    lowest: float32, the least priority of new sequences.
+
+  Returns:
+    The new priorities.
+  """
+  _, max_length = ring_lib.dimensions(ring)
+  length = candidates.sequence_length
+  size = ring_lib.take(ring.size, env_ids)[None]  # [1, K]
+  # What changes are the sequences that the new steps made whole, the slots of
+  # the new steps that begin none yet, and the oldest that may begin none now.
+  steps = jnp.arange(num_steps, dtype=jnp.int32)[:, None]  # [S, 1]
+  ages = [
+    length + steps,
+    1 + steps[: min(num_steps, length - 1)],
+  ]
+  if candidates.num_ignored:
+    ages.append(size - candidates.num_ignored + 1 + steps)
+  age = jnp.concatenate(
+    [jnp.broadcast_to(part, (len(part), len(env_ids))) for part in ages]
+  )  # [A, K]
+  is_slot = (age >= 1) & (age <= max_length)
+  slot = ring_lib.slot_of_age(ring, env_ids, age)
+  is_slot &= env_ids[None] < ring.size.shape[0]
+  leaf = jnp.where(is_slot, env_ids[None] * max_length + slot, -1).reshape(-1)
+  learned = segment_tree.update(
+    segment_tree.MAX,
+    priorities.learned,
+    leaf,
+    jnp.full(leaf.shape, segment_tree.MAX.identity, jnp.float32),
+  )
+  priorities = priorities._replace(learned=learned)
+  first = initial_priority(priorities, lowest).astype(jnp.float32)
+  value = jnp.where(candidates.contain(age, size), first, 0.0)
+  sampling = segment_tree.update(
+    segment_tree.SUM, priorities.sampling, leaf, value.reshape(-1)
+  )
+  return priorities._replace(sampling=sampling)
+
+
+def update(
+  priorities: Priorities,
+  ring: ring_lib.Ring,
+  env_ids: types.Array,
+  positions: types.Array,
+  new_priorities: types.Array,
+  candidates: Candidates,
+) -> Priorities:
+  """Sets priorities of sequences; of equal ones the last one counts.
+
+  Left out are sequences that are no candidates (any more) and priorities that
+  are negative or not finite.
+
+  Args:
+    priorities: those before.
+    ring: the ring.
+    env_ids: int32 [M].
+    positions: int32 [M], of the sequences' first steps.
+    new_priorities: float32 [M].
+    candidates: where sequences may begin.
+
+  Returns:
+    The new priorities.
+  """
+  _, max_length = ring_lib.dimensions(ring)
+  slot, is_stored = ring_lib.find(ring, env_ids, positions)
+  age = ring_lib.age_of_slot(ring, env_ids, slot)
+  size = ring_lib.take(ring.size, env_ids)
+  is_set = is_stored & candidates.contain(age, size)
+  is_set &= jnp.isfinite(new_priorities) & (new_priorities >= 0)
+  leaf = jnp.where(is_set, env_ids * max_length + slot, -1)
+  value = jnp.where(
+    new_priorities > 0, jnp.maximum(new_priorities, _SMALLEST), 0.0
+  )
+  return Priorities(
+    sampling=segment_tree.update(
+      segment_tree.SUM, priorities.sampling, leaf, value
+    ),
+    learned=segment_tree.update(
+      segment_tree.MAX, priorities.learned, leaf, value
+    ),
+  )
+
+
+def restrict(
+  priorities: Priorities, ring: ring_lib.Ring, candidates: Candidates
+) -> Priorities:
+  """Drops what is no candidate any more, in O(E L); for after a removal."""
+  is_kept = candidates.in_slots(ring).reshape(-1)
+  sampling = segment_tree.get_all(priorities.sampling, is_kept.size)
+  learned = segment_tree.get_all(priorities.learned, is_kept.size)
+  return Priorities(
+    sampling=segment_tree.build(
+      segment_tree.SUM, jnp.where(is_kept, sampling, 0.0)
+    ),
+    learned=segment_tree.build(
+      segment_tree.MAX,
+      jnp.where(is_kept, learned, segment_tree.MAX.identity),
+    ),
+  )
+
+
+def importance_weights(
+  probability: types.Array,
+  importance_exponent: types.Array | float,
+  is_valid: types.Array,
+) -> types.Array:
+  """Returns what a loss is weighted with to make up for the probabilities.
+
+  The weights of Schaul et al. (2016), section 3.4, (N P(i))^-beta, divided by
+  the largest of the batch, which is that of the least probable row.
+
+  Args:
+    probability: float32 [B], P(i), positive where valid; [1] if all are alike.
+    importance_exponent: float, beta, not negative.
+    is_valid: bool [B]; other rows have the weight zero.
+
+  Returns:
+    float32 [B].
+  """
+  if probability.shape[0] == 1:
+    return is_valid.astype(jnp.float32)
+  least = jnp.min(jnp.where(is_valid, probability, jnp.inf))
+  # Not `**`, which costs XLA on a CPU several times as much.
+  weights = jnp.exp(importance_exponent * jnp.log(least / probability))
+  return jnp.where(is_valid, weights, 0.0)

@@ -1,0 +1,287 @@
+"""A ring of steps for each of several environments, as pure functions.
+
+Each environment writes at its own pace. A step is known by its environment and
+its position, which counts the steps that the environment ever added; clearing
+and removing do not turn it back, so that what was learned about a position can
+never be taken for news of a later step. Positions are int32 and wrap around
+after 2^31 steps. Only their differences are ever used here, and these stay
+right. Where a step lies is told by its age, the newest one having age 1:
+
+    age = position[env] - step's position,  slot = (head[env] - age) mod L.
+
+Shapes: `E` environments, `L` steps kept of each, `K` environments at hand.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ftwax import types
+from ftwax.replay.functional import checks
+
+
+class Ring(NamedTuple):
+  """Steps of E environments.
+
+  Attributes:
+    data: leaves [E, L, ...]; the step of age `a` is in slot (head - a) mod L.
+    position: int32 [E], that of the next step.
+    head: int32 [E], the slot of the next step.
+    size: int32 [E], steps stored; these have the ages 1 to size.
+  """
+
+  data: types.ArrayTree
+  position: types.Array
+  head: types.Array
+  size: types.Array
+
+
+def init(spec: types.SpecTree, num_environments: int, max_length: int) -> Ring:
+  """Returns an empty ring; leaves of `spec` have the shape of one step."""
+  shape = (num_environments, max_length)
+
+  # No array may stand in a state twice: it could not be donated.
+  def zeros():
+    return jnp.zeros([num_environments], jnp.int32)
+
+  return Ring(
+    data=jax.tree.map(
+      lambda leaf: jnp.zeros((*shape, *leaf.shape), leaf.dtype), spec
+    ),
+    position=zeros(),
+    head=zeros(),
+    size=zeros(),
+  )
+
+
+def dimensions(ring: Ring) -> tuple[int, int]:
+  """Returns the number of environments E and the steps kept of each, L."""
+  num_environments, max_length = jax.tree.leaves(ring.data)[0].shape[:2]
+  return num_environments, max_length
+
+
+def resolve_env_ids(
+  ring: Ring, env_ids: types.Array | None, emit: bool
+) -> types.Array:
+  """Returns int32 [K] that are unique, and E where one is to be left out.
+
+  Ids out of range are left out, and of equal ids all but the last.
+
+  Args:
+    ring: the ring.
+    env_ids: int [K], or None for all environments.
+    emit: whether to emit checks under `jit`.
+
+  Raises:
+    ValueError: outside `jit`, if ids are repeated or out of range.
+  """
+  num_environments, _ = dimensions(ring)
+  if env_ids is None:
+    return jnp.arange(num_environments, dtype=jnp.int32)
+  env_ids = jnp.asarray(env_ids)
+  if env_ids.ndim != 1 or not jnp.issubdtype(env_ids.dtype, jnp.integer):
+    raise ValueError(
+      f'env_ids must be integers [K], got {env_ids.dtype} of shape'
+      f' {env_ids.shape}; give one id for each row of the batch.'
+    )
+  env_ids = env_ids.astype(jnp.int32)
+  in_range = (env_ids >= 0) & (env_ids < num_environments)
+  check_env_ids(ring, env_ids, emit)
+  equal = env_ids[:, None] == env_ids[None, :]
+  is_repeated = jnp.any(jnp.triu(equal, k=1), axis=1)
+  checks.check(
+    emit,
+    ~is_repeated,
+    'env_ids must be unique, but {env_id} is repeated; add its steps one'
+    ' after another.',
+    env_id=env_ids[jnp.argmax(is_repeated)] if env_ids.size else 0,
+  )
+  return jnp.where(in_range & ~is_repeated, env_ids, num_environments)
+
+
+def check_env_ids(ring: Ring, env_ids: types.Array, emit: bool) -> None:
+  """Refuses ids [...] outside 0 ... E - 1."""
+  num_environments, _ = dimensions(ring)
+  out_of_range = (env_ids < 0) | (env_ids >= num_environments)
+  checks.check(
+    emit,
+    ~out_of_range,
+    f'env_ids must lie in [0, {num_environments}), got {{env_id}}; make the'
+    ' replay for more environments.',
+    env_id=env_ids.reshape(-1)[jnp.argmax(out_of_range)] if env_ids.size else 0,
+  )
+
+
+def write(
+  ring: Ring,
+  batch: types.ArrayTree,
+  env_ids: types.Array,
+  is_all: bool,
+) -> Ring:
+  """Adds steps; the oldest ones make room.
+
+  Args:
+    ring: the ring.
+    batch: leaves [S, K, ...], S steps of each of K environments.
+    env_ids: int32 [K], unique; E where one is to be left out.
+    is_all: whether `env_ids` are 0 ... E - 1, which saves time.
+
+  Returns:
+    The new ring.
+  """
+  num_steps = jax.tree.leaves(batch)[0].shape[0]
+  _, max_length = dimensions(ring)
+  steps = jnp.arange(num_steps, dtype=jnp.int32)[:, None]  # [S, 1]
+  # Ids that are left out read any head here, and are dropped below.
+  head = ring.head if is_all else take(ring.head, env_ids)
+  slots = (head[None] + steps) % max_length
+  rows = jnp.broadcast_to(env_ids, slots.shape)  # [S, K]
+  data = jax.tree.map(
+    lambda leaf, new: leaf.at[rows, slots].set(new, mode='drop'),
+    ring.data,
+    batch,
+  )
+  num_new = jnp.full_like(ring.size, num_steps)  # [E]
+  if not is_all:
+    num_new = jnp.zeros_like(ring.size).at[env_ids].set(num_steps, mode='drop')
+  return Ring(
+    data=data,
+    position=ring.position + num_new,
+    head=(ring.head + num_new) % max_length,
+    size=jnp.minimum(ring.size + num_new, max_length),
+  )
+
+
+def take(array: types.Array, env_ids: types.Array) -> types.Array:
+  """Returns [..., ...] the entries of `array` [E, ...]; any for ids of E."""
+  if array.shape[0] == 1:
+    return jnp.broadcast_to(array[0], (*env_ids.shape, *array.shape[1:]))
+  return array.at[env_ids].get(mode='clip')
+
+
+def slot_of_age(
+  ring: Ring, env_ids: types.Array, age: types.Array
+) -> types.Array:
+  """Returns the slot in which a step of age 1 to L lies; any shapes."""
+  _, max_length = dimensions(ring)
+  shape = jnp.broadcast_shapes(env_ids.shape, age.shape)
+  slot = jnp.broadcast_to(take(ring.head, env_ids), shape) - age
+  return jnp.where(slot < 0, slot + max_length, slot)
+
+
+def age_of_slot(
+  ring: Ring, env_ids: types.Array, slot: types.Array
+) -> types.Array:
+  """Returns the age, 1 to L, that a step in `slot` has; any shapes."""
+  _, max_length = dimensions(ring)
+  shape = jnp.broadcast_shapes(env_ids.shape, slot.shape)
+  age = jnp.broadcast_to(take(ring.head, env_ids), shape) - slot
+  return jnp.where(age <= 0, age + max_length, age)
+
+
+def slot_ages(ring: Ring) -> types.Array:
+  """Returns the age of each slot, int32 [E, L]; it is empty if above size."""
+  num_environments, max_length = dimensions(ring)
+  env_ids = jnp.arange(num_environments)[:, None]
+  return age_of_slot(ring, env_ids, jnp.arange(max_length)[None, :])
+
+
+def find(
+  ring: Ring, env_ids: types.Array, positions: types.Array
+) -> tuple[types.Array, types.Array]:
+  """Returns the slot int32 [...] of steps, and whether they are stored.
+
+  Slots of steps that are not stored are in range and mean nothing.
+  """
+  num_environments, max_length = dimensions(ring)
+  env_ids, positions = jnp.broadcast_arrays(env_ids, positions)
+  in_range = (env_ids >= 0) & (env_ids < num_environments)
+  age = take(ring.position, env_ids) - positions
+  is_stored = (age >= 1) & (age <= take(ring.size, env_ids))
+  is_stored &= in_range
+  slot = slot_of_age(ring, env_ids, jnp.clip(age, 1, max_length))
+  return slot, is_stored
+
+
+def check_stored(
+  ring: Ring,
+  env_ids: types.Array,
+  positions: types.Array,
+  emit: bool,
+) -> None:
+  """Refuses positions that were overwritten, removed or never written."""
+  check_env_ids(ring, jnp.asarray(env_ids), emit)
+  env_ids, positions = jnp.broadcast_arrays(env_ids, positions)
+  _, is_stored = find(ring, env_ids, positions)
+  first = jnp.argmin(is_stored) if is_stored.size else 0
+  env_id = env_ids.reshape(-1)[first] if is_stored.size else 0
+  checks.check(
+    emit,
+    is_stored,
+    'positions must be stored; {position} of environment {env_id} is not,'
+    ' which holds {size} steps before {end}; ask is_stored() first.',
+    position=positions.reshape(-1)[first] if is_stored.size else 0,
+    env_id=env_id,
+    size=ring.size.at[env_id].get(mode='clip'),
+    end=ring.position.at[env_id].get(mode='clip'),
+  )
+
+
+def read(
+  data: types.ArrayTree, env_ids: types.Array, slot: types.Array
+) -> types.ArrayTree:
+  """Returns leaves [*shape, ...] of `data` at ids and slots that are valid."""
+  return jax.tree.map(
+    lambda leaf: leaf.at[env_ids, slot].get(mode='promise_in_bounds'), data
+  )
+
+
+def mask(is_kept: types.Array, tree: types.ArrayTree) -> types.ArrayTree:
+  """Sets rows of leaves [*shape, ...] to zero where `is_kept` is false."""
+
+  def mask_leaf(leaf):
+    shape = is_kept.shape + (1,) * (leaf.ndim - is_kept.ndim)
+    return jnp.where(is_kept.reshape(shape), leaf, jnp.zeros_like(leaf))
+
+  return jax.tree.map(mask_leaf, tree)
+
+
+def select(tree: Any, name: Any) -> Any:
+  """Returns the part of `tree` that a path names, or a nesting of such parts.
+
+  Args:
+    tree: any nesting of NamedTuples, dicts, tuples and lists.
+    name: names of attributes, keys or indices with dots between, such as
+      'observation.image'; or a nesting of such strings.
+
+  Raises:
+    ValueError: if there is no such part.
+  """
+  return jax.tree.map(lambda path: _select_one(tree, path), name)
+
+
+def _select_one(tree: Any, path: str) -> Any:
+  for part in path.split('.') if path else []:
+    if isinstance(tree, dict) and part in tree:
+      tree = tree[part]
+    elif not isinstance(tree, dict) and part in _names(tree):
+      tree = getattr(tree, part) if hasattr(tree, part) else tree[int(part)]
+    else:
+      raise ValueError(
+        f'field {path!r} must name a part of the stored step; there is no'
+        f' {part!r} among {_names(tree)}.'
+      )
+  return tree
+
+
+def _names(tree: Any) -> list[str]:
+  """Returns the names of the parts of a nesting; none if it is an array."""
+  if isinstance(tree, dict):
+    return sorted(map(str, tree))
+  if dataclasses.is_dataclass(tree):
+    return [field.name for field in dataclasses.fields(tree)]
+  if isinstance(tree, tuple | list):
+    return list(getattr(tree, '_fields', map(str, range(len(tree)))))
+  return []
