@@ -10,7 +10,7 @@ from ftwax.environments import bsuite_adapter
 from ftwax.runtime import experiment, launch
 
 launch.define_flags(
-  max_num_actor_steps=200_000, num_environments=8, eval_every=50_000
+  max_num_actor_steps=400_000, num_environments=32, eval_every=50_000
 )
 
 
