@@ -1,0 +1,1 @@
+"""The differentiable neural computer: addressing, access, linkage, core."""

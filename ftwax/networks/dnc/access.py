@@ -1,0 +1,286 @@
+"""Access to the memory of a differentiable neural computer.
+
+From what a controller says, an access frees, writes, follows the order of
+writing and reads, in this order (Graves et al., 2016, Methods). Several
+controllers may share one access and one memory. How reads follow the order of
+writing is a choice, `MemoryConfig.linkage`:
+
+  exact   the N x N link matrix, with a gradient that recomputes it
+  sparse  K links a slot, the paper's own cheaper scheme
+  none    no links: reads by content only, writes to the least recently used
+          slot (Santoro et al., 2016, arXiv:1605.06065, section 3.2), which is
+          what Jaderberg et al., 2019, call a "DNC memory (LRU)"
+  plain   the exact matrix by plain autodiff, to compare with
+
+Options, off by default: key masking, de-allocation and link sharpness (Csordás
+and Schmidhuber, 2019, arXiv:1904.10278) and layer norm of the interface (Franke
+et al., 2018, arXiv:1807.02658).
+"""
+
+from typing import Any, Protocol
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from ftwax import types
+from ftwax.networks.dnc import (
+  addressing,
+  deferred,
+  interfaces,
+  lazy_link,
+  link_update,
+  linkage,
+  memory_state,
+  sparse_linkage,
+)
+
+# How fast an access is forgotten in the order of use (Santoro et al., 2016).
+_USAGE_DECAY = 0.99
+
+
+def access(
+  config: interfaces.MemoryConfig,
+  interface: interfaces.Interface,
+  state: memory_state.MemoryState,
+  is_ahead: bool = False,
+) -> memory_state.MemoryState:
+  """Writes, then reads.
+
+  Args:
+    config: the memory's.
+    interface: what the controller says, leaves [B, ...].
+    state: before the access, with an open link if the linkage is exact.
+    is_ahead: whether another access follows before the step ends; see
+      `lazy_link`.
+
+  Returns:
+    The state after it, which holds the words read.
+  """
+  usage, allocation, memory = _allocate(config, interface, state)
+  content = addressing.content_weights(
+    state.memory,
+    interface.write_keys,
+    interface.write_strengths,
+    interface.write_masks,
+  )
+  write_weights = addressing.write_weights(
+    interface.write_gates, interface.allocation_gates, allocation, content
+  )
+  memory = addressing.write(
+    memory, write_weights, interface.erase, interface.write_vectors
+  )
+  reads, links = _follow_links(
+    config,
+    interface,
+    state.links,
+    write_weights,
+    state.read_weights,
+    is_ahead,
+  )
+  content = addressing.content_weights(
+    memory,
+    interface.read_keys,
+    interface.read_strengths,
+    interface.read_masks,
+  )
+  read_weights = jnp.zeros_like(content)
+  for mode, weights in enumerate([*reads, content]):
+    read_weights += interface.read_modes[..., mode, None] * weights
+  if not config.has_links:
+    usage = usage + jnp.sum(write_weights, 1) + jnp.sum(read_weights, 1)
+  return memory_state.MemoryState(
+    memory=memory,
+    read_weights=read_weights,
+    write_weights=write_weights,
+    usage=usage,
+    words=addressing.read(memory, read_weights),
+    links=links,
+  )
+
+
+def masked_access(
+  config: interfaces.MemoryConfig,
+  interface: interfaces.Interface,
+  state: memory_state.MemoryState,
+  mask: types.Array,
+) -> memory_state.MemoryState:
+  """Does an access ahead of another one, in the rows where `mask` [B] is true.
+
+  In the others the gates are closed: that leaves memory and links as they are,
+  to the bit, without a pass over them to choose between old and new.
+
+  Args:
+    config: the memory's.
+    interface: what the controller says, leaves [B, ...].
+    state: before the access.
+    mask: bool [B].
+
+  Returns:
+    The state after it.
+  """
+  gates = {'write_gates': interface.write_gates}
+  if interface.free_gates is not None:
+    gates['free_gates'] = interface.free_gates
+  closed = {
+    name: jnp.where(mask[:, None], gate, 0.0) for name, gate in gates.items()
+  }
+  interface = interface._replace(**closed)
+  new_state = access(config, interface, state, is_ahead=True)
+
+  def choose(new, old):
+    shape = mask.shape + (1,) * (new.ndim - 1)
+    return jnp.where(mask.reshape(shape), new, old)
+
+  kept = {
+    name: choose(getattr(new_state, name), getattr(state, name))
+    for name in ('read_weights', 'write_weights', 'usage', 'words')
+  }
+  return new_state._replace(**kept)
+
+
+def _allocate(
+  config: interfaces.MemoryConfig,
+  interface: interfaces.Interface,
+  state: memory_state.MemoryState,
+) -> tuple[types.Array, types.Array, types.Array]:
+  """Finds where to write.
+
+  Returns:
+    Usage [B, N], allocation weights [B, H, N] and the memory [B, N, W], from
+    which what was freed is erased if de-allocation is on.
+  """
+  if not config.has_links:
+    usage = jax.lax.stop_gradient(_USAGE_DECAY * state.usage)
+    least_used = _least_used(usage, config.num_writes)
+    return usage, least_used, state.memory
+  retention = addressing.retention(interface.free_gates, state.read_weights)
+  write_weights = state.write_weights
+  if not config.usage_gradient:
+    write_weights = jax.lax.stop_gradient(write_weights)
+  usage = addressing.usage(state.usage, write_weights, retention)
+  allocation = addressing.write_allocation(
+    usage, interface.allocation_gates * interface.write_gates
+  )
+  memory = state.memory
+  if config.deallocation:
+    memory = memory * retention[..., None]
+  return usage, allocation, memory
+
+
+def _least_used(usage: types.Array, num_writes: int) -> types.Array:
+  """Returns one-hot weights [B, H, N] of the least used slots, H different."""
+  weights = []
+  for _ in range(num_writes):
+    slot = jnp.argmin(usage, axis=-1)
+    weights.append(jax.nn.one_hot(slot, usage.shape[-1]))
+    usage = jnp.where(weights[-1] > 0.0, jnp.inf, usage)
+  return jnp.stack(weights, axis=-2)
+
+
+def _follow_links(
+  config: interfaces.MemoryConfig,
+  interface: interfaces.Interface,
+  links: Any,
+  write_weights: types.Array,
+  read_weights_tm1: types.Array,
+  is_ahead: bool,
+) -> tuple[list[types.Array], Any]:
+  """Updates the links and reads along them.
+
+  Returns:
+    Backward and forward read weights [B, R, N] of each write head, none
+    without linkage; and the links after the write.
+  """
+  if not config.has_links:
+    return [], ()
+  num_writes = config.num_writes
+  # [B, H, R, N]: the same reads follow the links of each write head.
+  read_weights = jnp.repeat(read_weights_tm1[:, None], num_writes, axis=1)
+  if config.linkage == 'sparse':
+    link: Any = sparse_linkage.update_sparse_link(
+      links.link,
+      sparse_linkage.keep_largest(write_weights, config.num_links),
+      sparse_linkage.keep_largest(links.precedence, config.num_links),
+    )
+    directional = sparse_linkage.sparse_directional_reads(link, read_weights)
+  elif config.linkage == 'exact':
+    write = link_update.Write(write_weights, links.precedence)
+    read = lazy_link.read_ahead if is_ahead else lazy_link.update_and_read
+    link, directional = read(links.link, write, read_weights)
+  else:
+    link = linkage.update_link(links.link, write_weights, links.precedence)
+    directional = linkage.directional_reads(link, read_weights)
+  precedence = linkage.update_precedence(links.precedence, write_weights)
+  # In the order of the read modes, [B, 2 H, R, N].
+  reads = jnp.concatenate([directional.backward, directional.forward], axis=1)
+  if config.link_sharpness:
+    reads = addressing.sharpen(reads, interface.sharpness)
+  return [reads[:, i] for i in range(2 * num_writes)], memory_state.LinkState(
+    link, precedence
+  )
+
+
+class AccessStep(Protocol):
+  """One access, leaves [B, ...]."""
+
+  def __call__(
+    self,
+    hidden: types.Array,
+    slot: deferred.Slot,
+    state: memory_state.MemoryState,
+    mask: types.Array | None = None,
+  ) -> memory_state.MemoryState:
+    """Does the access.
+
+    Args:
+      hidden: [B, num_hidden], the controller's output.
+      slot: of this step, made by `MemoryAccess.prepare`.
+      state: before the access.
+      mask: bool [B], which rows do it; by default all.
+
+    Returns:
+      The state after it.
+    """
+
+
+class MemoryAccess(hk.Module):
+  """Reads and writes a memory, as told by the output of a controller."""
+
+  def __init__(self, config: interfaces.MemoryConfig, name: str | None = None):
+    super().__init__(name)
+    self._config = config
+    self._interface = deferred.Linear(
+      interfaces.interface_size(config), name='interface'
+    )
+    self._layer_norm = hk.LayerNorm(-1, create_scale=True, create_offset=True)
+
+  def initial_state(self, batch_size: int) -> memory_state.MemoryState:
+    """Returns an empty memory."""
+    return memory_state.initial_state(self._config, batch_size)
+
+  def prepare(
+    self, num_hidden: int, leading_shape: tuple[int, ...]
+  ) -> tuple[AccessStep, deferred.Slot]:
+    """Does what needs no state.
+
+    Args:
+      num_hidden: size of the controller's output.
+      leading_shape: [B], or [T, B] for all steps of a loop.
+
+    Returns:
+      The step, and what it is given beside its inputs, leaves [B, ...] or
+      [T, B, ...].
+    """
+    layer, slots = self._interface(num_hidden, leading_shape)
+
+    def step(hidden, slot, state, mask=None):
+      numbers = layer(hidden, slot)
+      if self._config.layer_norm:
+        numbers = self._layer_norm(numbers)
+      interface = interfaces.parse_interface(self._config, numbers)
+      if mask is None:
+        return access(self._config, interface, state)
+      return masked_access(self._config, interface, state, mask)
+
+    return step, slots

@@ -1,0 +1,220 @@
+"""Addressing of a differentiable neural computer (DNC).
+
+Graves et al., "Hybrid computing using a neural network with dynamic external
+memory", Nature 538:471, 2016, Methods. Where weights go is decided by content
+(a key is compared with every slot), by allocation (the least used slot is
+written first) and by the order of writing (see `linkage`).
+
+Every function takes any number of leading batch axes, written `...`; `N` slots
+of `W` numbers, `R` read heads, `H` write heads. Weights over slots are at
+least zero and sum to at most one.
+
+Options after Csordás and Schmidhuber, "Improving Differentiable Neural
+Computers Through Memory Masking, De-allocation, and Link Distribution
+Sharpness Control", 2019 (arXiv:1904.10278) are `masks` of `content_weights`
+and `sharpen`.
+"""
+
+import functools
+import operator
+
+import jax
+import jax.numpy as jnp
+
+from ftwax import types
+
+# Keeps norms and products of usages away from zero, where their gradients are
+# not finite; that of the code released with the paper.
+EPSILON = 1e-6
+
+
+def batch_dot(equation: str, *operands: types.Array) -> types.Array:
+  """Contracts in full float32 on every platform."""
+  return jnp.einsum(equation, *operands, precision=jax.lax.Precision.HIGHEST)
+
+
+def _product_over_heads(factors: types.Array) -> types.Array:
+  """Multiplies [heads, ...]; plainer, and in the gradient, than `jnp.prod`."""
+  return functools.reduce(operator.mul, list(factors))
+
+
+def content_weights(
+  memory: types.Array,
+  keys: types.Array,
+  strengths: types.Array,
+  masks: types.Array | None = None,
+) -> types.Array:
+  """Weighs slots by the cosine between them and a key.
+
+  C(M, k, beta)[i] = softmax_i(beta cos(k, M[i])); with a mask, key and slots
+  are multiplied by it before the cosine (Csordás and Schmidhuber, equation 4).
+
+  Args:
+    memory: [..., N, W].
+    keys: [..., R, W], one for each head.
+    strengths: [..., R], beta, at least zero.
+    masks: [..., R, W], in (0, 1), or None.
+
+  Returns:
+    Weights [..., R, N] that sum to one.
+  """
+  if masks is None:
+    masked_keys = keys
+    squares = jnp.ones_like(keys[..., :1, :])
+  else:
+    # The mask multiplies both sides of the dot product.
+    keys = keys * masks
+    masked_keys = keys * masks
+    squares = jnp.square(masks)
+  dot = batch_dot('...nw,...rw->...rn', memory, masked_keys)
+  memory_norm = jnp.sqrt(
+    batch_dot('...nw,...rw->...rn', jnp.square(memory), squares) + EPSILON
+  )
+  key_norm = jnp.sqrt(jnp.sum(jnp.square(keys), -1, keepdims=True) + EPSILON)
+  similarity = dot / (key_norm * memory_norm + EPSILON)
+  return jax.nn.softmax(strengths[..., None] * similarity, axis=-1)
+
+
+def retention(
+  free_gates: types.Array, read_weights_tm1: types.Array
+) -> types.Array:
+  """Returns psi [..., N], how much of each slot is not freed by the reads.
+
+  psi_t = prod_r (1 - f_r w^r_{t-1}).
+
+  Args:
+    free_gates: [..., R], in [0, 1].
+    read_weights_tm1: [..., R, N].
+  """
+  kept = 1.0 - free_gates[..., None] * read_weights_tm1
+  return _product_over_heads(jnp.moveaxis(kept, -2, 0))
+
+
+def usage(
+  usage_tm1: types.Array,
+  write_weights_tm1: types.Array,
+  retention_t: types.Array,
+) -> types.Array:
+  """Returns u_t [..., N], how much each slot is in use, in [0, 1].
+
+  u_t = (u_{t-1} + w_{t-1} - u_{t-1} w_{t-1}) psi_t, where of several write
+  heads w = 1 - prod_h (1 - w_h).
+
+  Args:
+    usage_tm1: [..., N].
+    write_weights_tm1: [..., H, N].
+    retention_t: [..., N], psi_t.
+  """
+  unwritten = _product_over_heads(jnp.moveaxis(1.0 - write_weights_tm1, -2, 0))
+  return (1.0 - (1.0 - usage_tm1) * unwritten) * retention_t
+
+
+def allocation(usage_t: types.Array) -> types.Array:
+  """Returns weights a_t [..., N] that point to the least used slots.
+
+  With phi the slots in the order of usage, equals in the order of the index:
+  a[phi_j] = (1 - u[phi_j]) prod_{k<j} u[phi_k]. The order has no gradient.
+
+  Args:
+    usage_t: [..., N], in [0, 1].
+  """
+  u = EPSILON + (1.0 - EPSILON) * usage_t
+  slots = jax.lax.broadcasted_iota(jnp.int32, u.shape, u.ndim - 1)
+  u, order = jax.lax.sort_key_val(u, slots)
+  products = jnp.cumprod(u, axis=-1)
+  before = jnp.concatenate(
+    [jnp.ones_like(u[..., :1]), products[..., :-1]], axis=-1
+  )
+  return jnp.put_along_axis(
+    jnp.zeros_like(u), order, (1.0 - u) * before, axis=-1, inplace=False
+  )
+
+
+def write_allocation(
+  usage_t: types.Array, write_gates: types.Array
+) -> types.Array:
+  """Returns allocation weights [..., H, N], one for each write head.
+
+  What a head is about to write counts as used for the heads after it.
+
+  Args:
+    usage_t: [..., N].
+    write_gates: [..., H], how much of its allocation a head takes: the product
+      of its write and allocation gates.
+  """
+  weights = []
+  for head in range(write_gates.shape[-1]):
+    weights.append(allocation(usage_t))
+    gate = write_gates[..., head, None]
+    usage_t = usage_t + (1.0 - usage_t) * gate * weights[-1]
+  return jnp.stack(weights, axis=-2)
+
+
+def write_weights(
+  write_gates: types.Array,
+  allocation_gates: types.Array,
+  allocation_t: types.Array,
+  content_t: types.Array,
+) -> types.Array:
+  """Returns w^w [..., H, N] = g_w (g_a a + (1 - g_a) c).
+
+  Args:
+    write_gates: [..., H], in [0, 1].
+    allocation_gates: [..., H], in [0, 1].
+    allocation_t: [..., H, N].
+    content_t: [..., H, N].
+  """
+  gates = jnp.stack([allocation_gates, 1.0 - allocation_gates], axis=-1)
+  sources = jnp.stack([allocation_t, content_t], axis=-2)  # [..., H, 2, N]
+  # A contraction is computed once; a sum of products could be computed again
+  # for each element of what is N x N.
+  return batch_dot(
+    '...hs,...hsn->...hn', write_gates[..., None] * gates, sources
+  )
+
+
+def write(
+  memory_tm1: types.Array,
+  write_weights_t: types.Array,
+  erase: types.Array,
+  vectors: types.Array,
+) -> types.Array:
+  """Returns the memory [..., N, W] after erasing and adding.
+
+  M_t = M_{t-1} prod_h (1 - w_h e_h^T) + sum_h w_h v_h^T.
+
+  Args:
+    memory_tm1: [..., N, W].
+    write_weights_t: [..., H, N].
+    erase: [..., H, W], in [0, 1].
+    vectors: [..., H, W].
+  """
+  kept = 1.0 - write_weights_t[..., None] * erase[..., None, :]
+  kept = _product_over_heads(jnp.moveaxis(kept, -3, 0))
+  return memory_tm1 * kept + batch_dot(
+    '...hn,...hw->...nw', write_weights_t, vectors
+  )
+
+
+def read(memory_t: types.Array, read_weights_t: types.Array) -> types.Array:
+  """Returns the words read, M^T w, [..., R, W].
+
+  Args:
+    memory_t: [..., N, W].
+    read_weights_t: [..., R, N].
+  """
+  return batch_dot('...nw,...rn->...rw', memory_t, read_weights_t)
+
+
+def sharpen(weights: types.Array, sharpness: types.Array) -> types.Array:
+  """Returns weights [..., N] raised to a power and renormalised to sum to one.
+
+  S(d, s)[i] = (d[i] / max d)^s / sum_j (d[j] / max d)^s (Csordás and
+  Schmidhuber, equation 10), with an epsilon added to d.
+
+  Args:
+    weights: [..., N], at least zero.
+    sharpness: [...], s, at least one.
+  """
+  logs = jnp.log(weights + EPSILON)
+  return jax.nn.softmax(sharpness[..., None] * logs, axis=-1)

@@ -1,0 +1,147 @@
+"""Controllers: what stands between the inputs and the memory.
+
+A controller is a recurrent core whose inputs come in two parts: those known
+for all steps beforehand, and those that are fed back from the step before (the
+words read). What it makes of the first part it does for all steps at once.
+"""
+
+import math
+from typing import Any, NamedTuple, Protocol
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from ftwax import types
+from ftwax.networks import cores, recurrent_cores
+from ftwax.networks.dnc import deferred
+
+
+class ControllerStep(Protocol):
+  """One step of a controller, leaves [B, ...]."""
+
+  def __call__(
+    self,
+    prepared: Any,
+    fed_back: types.Array,
+    state: Any,
+    hyperparameters: types.Hyperparameters,
+  ) -> tuple[types.Array, Any]:
+    """Does the step.
+
+    Args:
+      prepared: of this step, made by `Controller.prepare`.
+      fed_back: [B, num_fed_back].
+      state: before the step.
+      hyperparameters: those that the controller reads.
+
+    Returns:
+      The output [B, num_hidden] and the state after the step.
+    """
+
+
+class Controller(Protocol):
+  """A Haiku module with inputs known beforehand and inputs fed back."""
+
+  def initial_state(self, batch_size: int) -> Any:
+    """Returns the zero state, leaves [batch_size, ...]."""
+
+  def prepare(
+    self, inputs: types.Array, num_fed_back: int
+  ) -> tuple[ControllerStep, Any]:
+    """Does what needs no state.
+
+    Args:
+      inputs: [B, num_inputs], or [T, B, num_inputs] for all steps of a loop.
+      num_fed_back: how many numbers a step is fed back.
+
+    Returns:
+      The step, and what it needs of the inputs, leaves [B, ...] or
+      [T, B, ...].
+    """
+
+
+class PreparedGates(NamedTuple):
+  """What a step of an LSTM needs of the inputs.
+
+  Attributes:
+    gates: the inputs' share of the gates, [..., 4 * hidden_size].
+    slot: of the recurrent weights.
+  """
+
+  gates: types.Array
+  slot: deferred.Slot
+
+
+class LSTMController(hk.Module):
+  """An LSTM; gates in the order input, cell, forget (plus one), output."""
+
+  def __init__(self, hidden_size: int, name: str | None = None):
+    super().__init__(name)
+    self._hidden_size = hidden_size
+
+  def initial_state(self, batch_size: int) -> recurrent_cores.LSTMState:
+    """Returns zeros."""
+    zeros = jnp.zeros((batch_size, self._hidden_size))
+    return recurrent_cores.LSTMState(hidden=zeros, cell=zeros)
+
+  def prepare(
+    self, inputs: types.Array, num_fed_back: int
+  ) -> tuple[ControllerStep, PreparedGates]:
+    """Does the inputs' share of the gates; inputs may have no columns."""
+    *leading_shape, num_inputs = inputs.shape
+    num_recurrent = num_fed_back + self._hidden_size
+    w_init = hk.initializers.TruncatedNormal(
+      1.0 / math.sqrt(num_inputs + num_recurrent)
+    )
+    num_gates = 4 * self._hidden_size
+    w_h = hk.get_parameter('w_h', (num_recurrent, num_gates), init=w_init)
+    b = hk.get_parameter('b', (num_gates,), init=jnp.zeros)
+    gates = jnp.broadcast_to(b, (*leading_shape, num_gates))
+    if num_inputs:
+      w_i = hk.get_parameter('w_i', (num_inputs, num_gates), init=w_init)
+      gates = gates + jnp.dot(inputs, w_i)
+    weights, slots = deferred.prepare(w_h, tuple(leading_shape))
+
+    def step(prepared, fed_back, state, hyperparameters):
+      del hyperparameters
+      recurrent = jnp.concatenate([fed_back, state.hidden], axis=-1)
+      gates = prepared.gates + deferred.dot(recurrent, weights, prepared.slot)
+      state = _lstm_step(gates, state.cell)
+      return state.hidden, state
+
+    return step, PreparedGates(gates, slots)
+
+
+def _lstm_step(
+  gates: types.Array, cell: types.Array
+) -> recurrent_cores.LSTMState:
+  i, g, f, o = jnp.split(gates, 4, axis=-1)
+  cell = jax.nn.sigmoid(f + 1.0) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
+  return recurrent_cores.LSTMState(
+    hidden=jax.nn.sigmoid(o) * jnp.tanh(cell), cell=cell
+  )
+
+
+class CoreController:
+  """Makes any recurrent core a controller."""
+
+  def __init__(self, core: cores.RecurrentCore):
+    self._core = core
+
+  def initial_state(self, batch_size: int) -> types.RecurrentState:
+    """Returns the core's zero state."""
+    return self._core.initial_state(batch_size)
+
+  def prepare(
+    self, inputs: types.Array, num_fed_back: int
+  ) -> tuple[ControllerStep, types.Array]:
+    """Returns the inputs as they are: a core takes them all at once."""
+    del num_fed_back
+
+    def step(prepared, fed_back, state, hyperparameters):
+      inputs = jnp.concatenate([prepared, fed_back], axis=-1)
+      output, state = self._core(inputs, state, hyperparameters)
+      return output.features, state
+
+    return step, inputs

@@ -1,0 +1,214 @@
+"""Differentiable neural computer: a controller with an external memory.
+
+Graves et al., "Hybrid computing using a neural network with dynamic external
+memory", Nature 538:471, 2016. At every step the controller sees the input and
+the words read last; its output tells the memory what to write and to read, and
+is mixed with the words read into the output of the core.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import haiku as hk
+import jax.numpy as jnp
+
+from ftwax import types
+from ftwax.networks import cores
+from ftwax.networks.dnc import (
+  access,
+  controllers,
+  interfaces,
+  memory_state,
+  recompute,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class DNCConfig:
+  """Sizes and options of a differentiable neural computer.
+
+  Attributes:
+    memory: sizes and options of the memory.
+    hidden_size: units of the controller, an LSTM unless another is given.
+    output_size: features that come out, a projection of the controller's
+      output and the words read; None hands on both as they are.
+    clip_value: bound on the controller's output and on the features; None for
+      no bound.
+    bypass_dropout: probability with which an output of the controller is kept
+      from the features, so that they rely on the memory earlier (Franke et al.,
+      2018, arXiv:1807.02658); in unrolls only, acting never drops.
+  """
+
+  memory: interfaces.MemoryConfig = interfaces.MemoryConfig()
+  hidden_size: int = 256
+  output_size: int | None = 256
+  clip_value: float | None = None
+  bypass_dropout: float = 0.0
+
+  def __post_init__(self):
+    if self.hidden_size < 1:
+      raise ValueError(
+        f'hidden_size ({self.hidden_size}) of a DNC must be at least one;'
+        ' choose hidden_size=64 or more.'
+      )
+    if self.output_size is not None and self.output_size < 1:
+      raise ValueError(
+        f'output_size ({self.output_size}) of a DNC must be at least one;'
+        ' choose one, or None for no projection.'
+      )
+    if self.clip_value is not None and not self.clip_value > 0.0:
+      raise ValueError(
+        f'clip_value ({self.clip_value}) of a DNC must be above zero; choose'
+        ' clip_value=20.0, or None for no clipping.'
+      )
+    if not 0.0 <= self.bypass_dropout < 1.0:
+      raise ValueError(
+        f'bypass_dropout ({self.bypass_dropout}) must be at least zero and'
+        ' below one; choose bypass_dropout=0.1, or 0.0 for none.'
+      )
+
+
+class DNCState(NamedTuple):
+  """State of a differentiable neural computer.
+
+  Attributes:
+    controller: the controller's state.
+    memory: the memory's.
+  """
+
+  controller: Any
+  memory: memory_state.MemoryState
+
+
+class DNC(hk.Module):
+  """A controller with an external memory, as a recurrent core."""
+
+  def __init__(
+    self,
+    config: DNCConfig,
+    make_controller: Callable[[], controllers.Controller] | None = None,
+    name: str | None = None,
+  ):
+    """Makes the core.
+
+    Args:
+      config: sizes and options.
+      make_controller: makes the controller; an LSTM by default. Any recurrent
+        core is made one by `controllers.CoreController`.
+      name: name of the module.
+    """
+    super().__init__(name)
+    self._config = config
+    if make_controller is None:
+      self._controller: controllers.Controller = controllers.LSTMController(
+        config.hidden_size
+      )
+    else:
+      self._controller = make_controller()
+    self._access = access.MemoryAccess(config.memory)
+    if config.output_size is not None:
+      self._output = hk.Linear(config.output_size, name='output')
+
+  def initial_state(self, batch_size: int) -> DNCState:
+    """Returns the zero state."""
+    return DNCState(
+      controller=self._controller.initial_state(batch_size),
+      memory=self._access.initial_state(batch_size),
+    )
+
+  def __call__(
+    self,
+    inputs: types.Array,
+    state: DNCState,
+    hyperparameters: types.Hyperparameters = None,
+  ) -> tuple[cores.CoreOutput, DNCState]:
+    """Does one step on inputs [B, num_inputs]."""
+    step, prepared = self._prepare(inputs, hyperparameters)
+    memory_config = self._config.memory
+    outputs, state = step(
+      prepared, memory_state.open_links(memory_config, state)
+    )
+    state = memory_state.close_links(memory_config, state)
+    return self._read_out(outputs, dropout=0.0), state
+
+  def unroll(
+    self,
+    inputs: types.Array,
+    start: types.Array,
+    state: DNCState,
+    hyperparameters: types.Hyperparameters = None,
+  ) -> tuple[cores.CoreOutput, DNCState]:
+    """Does `T` steps on inputs [T, B, num_inputs]."""
+    step, prepared = self._prepare(inputs, hyperparameters)
+    memory_config = self._config.memory
+    state = memory_state.open_links(memory_config, state)
+    outputs, state = recompute.unroll_step(
+      step, prepared, start, state, memory_config
+    )
+    state = memory_state.close_links(memory_config, state)
+    return self._read_out(outputs, self._config.bypass_dropout), state
+
+  def _prepare(
+    self, inputs: types.Array, hyperparameters: types.Hyperparameters
+  ) -> tuple[Callable[[Any, DNCState], tuple['_StepOutput', DNCState]], Any]:
+    """Returns one step and what it needs of inputs [..., num_inputs]."""
+    memory_config = self._config.memory
+    num_words = memory_config.num_reads * memory_config.word_size
+    control, prepared = self._controller.prepare(inputs, num_words)
+    access_memory, slots = self._access.prepare(
+      self._config.hidden_size, inputs.shape[:-1]
+    )
+
+    def step(prepared, state):
+      prepared, slot = prepared
+      words = _flatten_words(state.memory.words)
+      hidden, controller = control(
+        prepared, words, state.controller, hyperparameters
+      )
+      hidden = clip(hidden, self._config.clip_value)
+      memory = access_memory(hidden, slot, state.memory)
+      output = _StepOutput(
+        hidden, memory.words, memory.read_weights, memory.write_weights
+      )
+      return output, DNCState(controller, memory)
+
+    return step, (prepared, slots)
+
+  def _read_out(
+    self, outputs: '_StepOutput', dropout: float
+  ) -> cores.CoreOutput:
+    """Makes features of all steps at once, leaves [..., B, ...]."""
+    hidden = outputs.hidden
+    if dropout:
+      hidden = hk.dropout(hk.next_rng_key(), dropout, hidden)
+    words = _flatten_words(outputs.words)
+    features = jnp.concatenate([hidden, words], axis=-1)
+    if self._config.output_size is not None:
+      features = self._output(features)
+    return cores.CoreOutput(
+      features=clip(features, self._config.clip_value),
+      auxiliary={
+        'read_weights': outputs.read_weights,
+        'write_weights': outputs.write_weights,
+      },
+    )
+
+
+class _StepOutput(NamedTuple):
+  """What a step leaves for the features; leaves [..., B, ...]."""
+
+  hidden: types.Array
+  words: types.Array
+  read_weights: types.Array
+  write_weights: types.Array
+
+
+def _flatten_words(words: types.Array) -> types.Array:
+  """Joins words [..., R, W] of all heads."""
+  return words.reshape(*words.shape[:-2], -1)
+
+
+def clip(x: types.Array, bound: float | None) -> types.Array:
+  """Returns `x` in [-bound, bound], or as it is if there is no bound."""
+  return x if bound is None else jnp.clip(x, -bound, bound)

@@ -1,0 +1,186 @@
+"""What a controller says to the memory of a differentiable neural computer.
+
+One vector of numbers is cut into keys, strengths, gates and so on, and each
+part is brought into its range (Graves et al., 2016, Methods, "Interface
+parameters"). Which parts there are follows from the memory's options.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+
+from ftwax import types
+
+LINKAGES = ('exact', 'sparse', 'none', 'plain')
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryConfig:
+  """Sizes and options of a memory.
+
+  Attributes:
+    num_slots: number of slots, N.
+    word_size: numbers in a slot, W.
+    num_reads: number of read heads, R.
+    num_writes: number of write heads, H.
+    linkage: one of `LINKAGES`.
+    num_links: links a slot may have if the linkage is sparse, K.
+    key_masking: mask keys and slots when they are compared.
+    deallocation: erase what is freed.
+    link_sharpness: sharpen the reads that follow links.
+    layer_norm: normalise the interface, all that a controller says.
+    usage_gradient: let the gradient of usage reach what was written; the code
+      released with the paper stops it there.
+  """
+
+  num_slots: int = 450
+  word_size: int = 32
+  num_reads: int = 4
+  num_writes: int = 1
+  linkage: str = 'exact'
+  num_links: int = 8
+  key_masking: bool = False
+  deallocation: bool = False
+  link_sharpness: bool = False
+  layer_norm: bool = False
+  usage_gradient: bool = False
+
+  def __post_init__(self):
+    for name in (
+      'num_slots',
+      'word_size',
+      'num_reads',
+      'num_writes',
+      'num_links',
+    ):
+      value = getattr(self, name)
+      if not isinstance(value, int) or value < 1:
+        raise ValueError(
+          f'{name} ({value!r}) of a memory must be an integer of at least one;'
+          f' choose {name}=1 or more.'
+        )
+    if self.linkage not in LINKAGES:
+      raise ValueError(
+        f'linkage ({self.linkage!r}) must be one of {", ".join(LINKAGES)};'
+        " choose linkage='exact', or 'sparse' for large memories."
+      )
+    if self.linkage == 'sparse' and self.num_links > self.num_slots:
+      raise ValueError(
+        f'num_links ({self.num_links}) must be at most num_slots'
+        f' ({self.num_slots}); choose num_links={self.num_slots} or less.'
+      )
+    for name in ('deallocation', 'link_sharpness'):
+      if self.linkage == 'none' and getattr(self, name):
+        raise ValueError(
+          f"{name} (True) must be off where linkage is 'none', which has"
+          f' neither free gates nor links; pass {name}=False or'
+          " linkage='exact'."
+        )
+
+  @property
+  def has_links(self) -> bool:
+    """Whether reads follow the order of writing."""
+    return self.linkage != 'none'
+
+  @property
+  def num_read_modes(self) -> int:
+    """Ways to read: content, and forward and backward for each write head."""
+    return 1 + 2 * self.num_writes if self.has_links else 1
+
+
+class Interface(NamedTuple):
+  """What a controller says to a memory, leaves [B, ...].
+
+  Attributes:
+    read_keys: [B, R, W].
+    read_strengths: [B, R], at least one.
+    read_modes: [B, R, num_read_modes], which sum to one: backward and forward
+      for each write head, then content.
+    write_keys: [B, H, W].
+    write_strengths: [B, H], at least one.
+    write_vectors: [B, H, W].
+    erase: [B, H, W], in (0, 1).
+    allocation_gates: [B, H], in (0, 1).
+    write_gates: [B, H], in (0, 1).
+    free_gates: [B, R], in (0, 1), or None without linkage.
+    read_masks: [B, R, W], in (0, 1), or None.
+    write_masks: [B, H, W], in (0, 1), or None.
+    sharpness: [B, 2 H, R], at least one, or None: of backward and forward
+      reads.
+  """
+
+  read_keys: types.Array
+  read_strengths: types.Array
+  read_modes: types.Array
+  write_keys: types.Array
+  write_strengths: types.Array
+  write_vectors: types.Array
+  erase: types.Array
+  allocation_gates: types.Array
+  write_gates: types.Array
+  free_gates: Any
+  read_masks: Any
+  write_masks: Any
+  sharpness: Any
+
+
+def _identity(x: types.Array) -> types.Array:
+  return x
+
+
+def _oneplus(x: types.Array) -> types.Array:
+  return 1.0 + jax.nn.softplus(x)
+
+
+class _Part(NamedTuple):
+  shape: tuple[int, ...]
+  activation: Callable[[types.Array], types.Array]
+
+
+def _make_layout(config: MemoryConfig) -> Mapping[str, _Part]:
+  """Returns the shape and activation of each field of `Interface`, by name."""
+  words_read = (config.num_reads, config.word_size)
+  words_written = (config.num_writes, config.word_size)
+  reads, writes = (config.num_reads,), (config.num_writes,)
+  modes = (config.num_reads, config.num_read_modes)
+  layout = {
+    'read_keys': _Part(words_read, _identity),
+    'read_strengths': _Part(reads, _oneplus),
+    'read_modes': _Part(modes, jax.nn.softmax),
+    'write_keys': _Part(words_written, _identity),
+    'write_strengths': _Part(writes, _oneplus),
+    'write_vectors': _Part(words_written, _identity),
+    'erase': _Part(words_written, jax.nn.sigmoid),
+    'allocation_gates': _Part(writes, jax.nn.sigmoid),
+    'write_gates': _Part(writes, jax.nn.sigmoid),
+  }
+  if config.has_links:
+    layout['free_gates'] = _Part(reads, jax.nn.sigmoid)
+  if config.key_masking:
+    layout['read_masks'] = _Part(words_read, jax.nn.sigmoid)
+    layout['write_masks'] = _Part(words_written, jax.nn.sigmoid)
+  if config.link_sharpness:
+    directions = (2 * config.num_writes, config.num_reads)
+    layout['sharpness'] = _Part(directions, _oneplus)
+  return layout
+
+
+def interface_size(config: MemoryConfig) -> int:
+  """Returns how many numbers a controller says to a memory at each step."""
+  return sum(math.prod(shape) for shape, _ in _make_layout(config).values())
+
+
+def parse_interface(config: MemoryConfig, numbers: types.Array) -> Interface:
+  """Splits [B, interface_size] into the parts of an `Interface`."""
+  layout = _make_layout(config)
+  fields: dict[str, Any] = dict.fromkeys(Interface._fields)
+  start = 0
+  for name, (shape, activation) in layout.items():
+    stop = start + math.prod(shape)
+    part = numbers[..., start:stop].reshape(*numbers.shape[:-1], *shape)
+    fields[name] = activation(part)
+    start = stop
+  return Interface(**fields)

@@ -1,0 +1,186 @@
+"""The exact link matrix in few passes over memory.
+
+The matrix is nearly all of the cost of a DNC: N^2 numbers a sequence, which no
+cache holds for a batch. What counts is how often they are read and written at
+each step; autodiff of the plain form does it some twenty times, and keeps
+several matrices for every step. Here
+
+- the gradient is written by hand, and needs one matrix a step: the link before
+  it, which the unroll recomputes (see `recompute`);
+- of the accesses to one memory within a step only the last one changes the
+  matrix. Earlier ones, of the slow cores of a temporal hierarchy, read ahead:
+  products with the link after a write follow from products with the link before
+  it, and the write stays pending until the last access takes it along;
+- what reading ahead sends back to the link is a product of few vectors. It is
+  not formed, but handed to the last step's update as it is, through a tap:
+  zeros beside the matrix, whose gradient those vectors are;
+- forgetting the link at the start of an episode is a factor in the next update.
+
+With w and p the write weights and precedence of a write, a = 1 - w_i - w_j,
+
+  L' = a L + w p^T,  L' x = (1 - w) (L x) - L (w x) + w (p . x) - w p x
+
+off the diagonal, which is zero. Shapes as in `linkage`.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ftwax import types
+from ftwax.networks.dnc import link_update, linkage
+
+# A read head needs two products in each direction to read ahead.
+TAPS_PER_READ = 4
+
+
+class LazyLink(NamedTuple):
+  """A link matrix, and what it does not show yet.
+
+  Attributes:
+    matrix: [..., N, N], with zeros on the diagonal.
+    keep: [...], one, or zero where the matrix counts as zero.
+    pending: a write that the matrix does not show, or None.
+    tap: K is 4 R where there are reads ahead, else 0.
+  """
+
+  matrix: types.Array
+  keep: types.Array
+  pending: link_update.Write | None
+  tap: link_update.Tap
+
+
+def make_lazy(matrix: types.Array, num_taps: int) -> LazyLink:
+  """Returns a lazy link.
+
+  Args:
+    matrix: [..., N, N], with zeros on the diagonal.
+    num_taps: `TAPS_PER_READ` times R where a read ahead is to come, else 0.
+  """
+  shape = (*matrix.shape[:-2], num_taps, matrix.shape[-1])
+
+  @jax.custom_vjp
+  def open_tap(matrix):
+    return matrix, link_update.Tap(jnp.zeros(shape), jnp.zeros(shape))
+
+  def backward(_, cotangents):
+    cotangent, tap = cotangents
+    return (cotangent + link_update.outer_product(tap.u, tap.v),)
+
+  open_tap.defvjp(lambda matrix: (open_tap(matrix), ()), backward)
+  matrix, tap = open_tap(matrix)
+  return LazyLink(matrix, jnp.ones(shape[:-2]), None, tap)
+
+
+def reset(start: types.Array, link: LazyLink) -> LazyLink:
+  """Forgets the link where `start`, of the leading shape [...], is true."""
+  mask = start[..., None, None]
+  return link._replace(
+    keep=jnp.where(start, 0.0, link.keep),
+    tap=jax.tree.map(lambda leaf: jnp.where(mask, 0.0, leaf), link.tap),
+  )
+
+
+def read_ahead(
+  link: LazyLink, write: link_update.Write, read_weights: types.Array
+) -> tuple[LazyLink, linkage.DirectionalReads]:
+  """Reads along the link after a write, which stays pending.
+
+  Args:
+    link: the link before the write, with nothing pending and a tap.
+    write: the write.
+    read_weights: [..., R, N], w^r_{t-1}; zero where `link.keep` is.
+
+  Returns:
+    The link after the write, and the reads along it.
+  """
+  rows, columns = (
+    link_update.Tap(*parts)
+    for parts in zip(
+      *(jnp.split(leaf, 2, axis=-2) for leaf in link.tap), strict=True
+    )
+  )
+  reads = linkage.DirectionalReads(
+    forward=link_update.through(
+      lambda x: _tapped_times(link.matrix, x, rows),
+      [write],
+      read_weights,
+      False,
+    ),
+    backward=link_update.through(
+      lambda x: _tapped_transposed_times(link.matrix, x, columns),
+      [write],
+      read_weights,
+      True,
+    ),
+  )
+  return link._replace(pending=write), reads
+
+
+def update_and_read(
+  link: LazyLink, write: link_update.Write, read_weights: types.Array
+) -> tuple[LazyLink, linkage.DirectionalReads]:
+  """Brings the matrix up to date and reads along it.
+
+  Args:
+    link: the link before the write; another write may be pending.
+    write: the write.
+    read_weights: [..., R, N], w^r_{t-1}.
+
+  Returns:
+    The link after all writes, and the reads along it.
+  """
+  matrix, tap, reads = link_update.update_and_read(
+    link.matrix, link.keep, link.pending, write, read_weights, link.tap
+  )
+  return LazyLink(matrix, jnp.ones_like(link.keep), None, tap), reads
+
+
+def flush(link: LazyLink) -> LazyLink:
+  """Brings the matrix up to date."""
+  if link.pending is None:
+    return link
+  no_reads = jnp.zeros_like(link.pending.weights[..., None, :])[..., :0, :]
+  return update_and_read(link._replace(pending=None), link.pending, no_reads)[0]
+
+
+@jax.custom_vjp
+def _tapped_times(
+  matrix: types.Array, x: types.Array, tap: link_update.Tap
+) -> types.Array:
+  """Returns M x [..., K, N]; the gradient of M goes into the tap."""
+  del tap
+  return linkage.times(matrix, x)
+
+
+_tapped_times.defvjp(
+  lambda matrix, x, tap: (_tapped_times(matrix, x, tap), (matrix, x)),
+  lambda residuals, cotangent: (
+    None,
+    linkage.transposed_times(residuals[0], cotangent),
+    link_update.Tap(u=cotangent, v=residuals[1]),
+  ),
+)
+
+
+@jax.custom_vjp
+def _tapped_transposed_times(
+  matrix: types.Array, x: types.Array, tap: link_update.Tap
+) -> types.Array:
+  """Returns M^T x [..., K, N]; the gradient of M goes into the tap."""
+  del tap
+  return linkage.transposed_times(matrix, x)
+
+
+_tapped_transposed_times.defvjp(
+  lambda matrix, x, tap: (
+    _tapped_transposed_times(matrix, x, tap),
+    (matrix, x),
+  ),
+  lambda residuals, cotangent: (
+    None,
+    linkage.times(residuals[0], cotangent),
+    link_update.Tap(u=residuals[1], v=cotangent),
+  ),
+)

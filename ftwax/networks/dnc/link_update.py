@@ -1,0 +1,266 @@
+"""The update of an exact link matrix, and its gradient by hand.
+
+One pass over the matrix takes along one or two writes; see `lazy_link` for why
+there may be two. With w and p the weights and precedence of a write, and
+a = 1 - w_i - w_j,
+
+  L' = a L + w p^T,  L' x = (1 - w) (L x) - L (w x) + w (p . x) - w p x
+
+off the diagonal, which is zero. Shapes as in `linkage`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ftwax import types
+from ftwax.networks.dnc import addressing, linkage
+
+
+class Write(NamedTuple):
+  """What changes a link.
+
+  Attributes:
+    weights: [..., N], w_t.
+    precedence: [..., N], p_{t-1}, before the write.
+  """
+
+  weights: types.Array
+  precedence: types.Array
+
+
+class Tap(NamedTuple):
+  """Zeros whose gradient u, v means a gradient u^T v of the link beside them.
+
+  Attributes:
+    u: [..., K, N].
+    v: [..., K, N].
+  """
+
+  u: types.Array
+  v: types.Array
+
+
+@jax.custom_vjp
+def update_and_read(
+  matrix: types.Array,
+  keep: types.Array,
+  pending: Write | None,
+  write: Write,
+  read_weights: types.Array,
+  tap: Tap,
+) -> tuple[types.Array, Tap, linkage.DirectionalReads]:
+  """Updates a matrix and reads along it.
+
+  Args:
+    matrix: [..., N, N], L, with zeros on the diagonal.
+    keep: [...], one, or zero where the matrix counts as zero.
+    pending: the first write, or None.
+    write: the last write.
+    read_weights: [..., R, N], v.
+    tap: for its shape.
+
+  Returns:
+    The matrix after the writes, a tap of zeros for it, and reads along it.
+  """
+  held = _hold(_in_order(pending, write), keep)
+  matrix = held.keep[..., :, None] * matrix
+  for w, p in held.writes:
+    matrix = _decay(Write(w, p), matrix) + w[..., :, None] * p[..., None, :]
+  matrix = _clear_diagonal(matrix, held)
+  reads = linkage.directional_reads(matrix, read_weights)
+  return matrix, jax.tree.map(jnp.zeros_like, tap), reads
+
+
+def _forward(matrix, keep, pending, write, read_weights, tap):
+  inputs = matrix, keep, pending, write, read_weights
+  return update_and_read(*inputs, tap), inputs
+
+
+def _backward(residuals, cotangents):
+  """The gradient.
+
+  With G the cotangent of the new matrix, all that reaches it is
+
+    H = G + sum_r (df_r v_r^T + v_r db_r^T) + u^T v of the tap
+
+  off the diagonal, v_r being the read weights. With one write, for example,
+
+    dL = a H,  dw = H p - rows(H L) - columns(H L),  dp = H^T w
+
+  where H L is a product by elements, of which rows and columns are summed.
+  """
+  matrix, keep, pending, write, v = residuals
+  cotangent, tap, (df, db) = cotangents
+  held = _hold(_in_order(pending, write), keep)
+  keep = held.keep[..., None, :]
+  dv = through(
+    lambda x: keep * linkage.transposed_times(matrix, x), held.writes, df, True
+  ) + through(lambda x: keep * linkage.times(matrix, x), held.writes, db, False)
+  outer = outer_product(
+    jnp.concatenate([df, v, tap.u], axis=-2),
+    jnp.concatenate([v, db, tap.v], axis=-2),
+  )
+  h = _clear_diagonal(cotangent + outer, held)
+  hl = held.keep[..., :, None] * h * matrix
+  dmatrix = held.keep[..., :, None] * h
+  for each in held.writes:
+    dmatrix = _decay(each, dmatrix)
+  dpending: Write | None
+  if pending is None:
+    dpending, dwrite = None, _one_write_backward(held.writes[0], h, hl)
+  else:
+    dpending, dwrite = _two_writes_backward(held.writes, h, hl)
+  return dmatrix, None, dpending, dwrite, dv, None
+
+
+def _in_order(pending: Write | None, write: Write) -> list[Write]:
+  return [write] if pending is None else [pending, write]
+
+
+def _products(
+  matrix: types.Array, row_vectors: Any, column_vectors: Any
+) -> tuple[list[types.Array], list[types.Array]]:
+  """Returns M x of each of some vectors [..., N], and M^T x of others."""
+  rows = [linkage.times(matrix, x[..., None, :]) for x in row_vectors]
+  columns = linkage.transposed_times(matrix, jnp.stack(column_vectors, axis=-2))
+  return [x[..., 0, :] for x in rows], [
+    columns[..., k, :] for k in range(len(column_vectors))
+  ]
+
+
+def _one_write_backward(write: Write, h: types.Array, hl: types.Array) -> Write:
+  """Returns the gradient of the only write."""
+  w, p = write
+  ones = jnp.ones_like(w)
+  (h_p,), (h_w,) = _products(h, [p], [w])
+  (rows,), (columns,) = _products(hl, [ones], [ones])
+  return Write(weights=h_p - (rows + columns), precedence=h_w)
+
+
+def _two_writes_backward(
+  writes: Sequence[Write],
+  h: types.Array,
+  hl: types.Array,
+) -> tuple[Write, Write]:
+  """Returns the gradients of a pending write and of the write after it.
+
+  As with one write, where the second meets L' = a L + w p^T of the first in
+  place of L, and the first a' H of the second in place of H. Products with
+  these follow from products with L and H.
+  """
+  (w1, p1), (w2, p2) = writes
+  ones = jnp.ones_like(w1)
+  (h_p2, h_p1, h_w2p1), (h_w2, h_w1, h_w2w1) = _products(
+    h, [p2, p1, w2 * p1], [w2, w1, w2 * w1]
+  )
+  rows, columns = _products(hl, [ones, w1, w2], [ones, w1, w2])
+  sums, sums_w1, sums_w2 = (
+    row + column for row, column in zip(rows, columns, strict=True)
+  )
+  sums_second = (1.0 - w1) * sums - sums_w1 + w1 * h_p1 + p1 * h_w1
+  sums_first = (1.0 - w2) * sums - sums_w2
+  return (
+    Write((1.0 - w2) * h_p1 - h_w2p1 - sums_first, (1.0 - w2) * h_w1 - h_w2w1),
+    Write(h_p2 - sums_second, h_w2),
+  )
+
+
+update_and_read.defvjp(_forward, _backward)
+
+
+class _Held(NamedTuple):
+  """What passes over the matrix need of the writes; see `_hold`.
+
+  Attributes:
+    writes: in the order of time.
+    keep: [..., N], the same number for all slots.
+    slots: [..., N], 0 to N - 1.
+  """
+
+  writes: list[Write]
+  keep: types.Array
+  slots: types.Array
+
+
+def _hold(writes: Sequence[Write], keep: types.Array) -> _Held:
+  """Returns the writes as they are, but computed.
+
+  A compiler that fuses takes the computation of a vector into the loops over
+  the matrix that read it, and does it again for each of the N^2 elements. What
+  comes out of a matrix product is not taken in; so let it be multiplied by the
+  identity. (On the CPU a pass over the matrix was up to four times as slow
+  without. An optimization barrier is dropped before the fusion there.)
+
+  The numbers of the slots come along for another reason: a mask made of
+  constants alone is taken out of the loop over time, and read from memory at
+  each step.
+  """
+  shape = writes[0].weights.shape
+  slots = jnp.arange(shape[-1], dtype=jnp.float32)
+  slots = slots.reshape((1,) * (len(shape) - 1) + slots.shape)
+  vectors = [
+    *(vector for write in writes for vector in write),
+    jnp.broadcast_to(keep[..., None], shape),
+    jnp.broadcast_to(slots, shape),
+  ]
+  *vectors, keep, slots = addressing.batch_dot(
+    'kl,l...->k...', jnp.eye(len(vectors)), jnp.stack(vectors)
+  )
+  pairs = zip(vectors[::2], vectors[1::2], strict=True)
+  return _Held([Write(*pair) for pair in pairs], keep, slots)
+
+
+def _clear_diagonal(matrix: types.Array, held: _Held) -> types.Array:
+  """Returns `matrix` [..., N, N] with a diagonal of zeros."""
+  rows = jax.lax.broadcasted_iota(
+    held.slots.dtype, (*held.slots.shape, 1), held.slots.ndim - 1
+  )
+  is_off_diagonal = rows != held.slots[..., None, :]
+  return is_off_diagonal.astype(matrix.dtype) * matrix
+
+
+def outer_product(u: types.Array, v: types.Array) -> types.Array:
+  """Returns u^T v [..., N, N] of vectors [..., K, N]."""
+  return addressing.batch_dot('...ki,...kj->...ij', u, v)
+
+
+def _decay(write: Write, matrix: types.Array) -> types.Array:
+  """Returns (1 - w_i - w_j) times `matrix` [..., N, N]."""
+  w = write.weights
+  return (1.0 - (w[..., :, None] + w[..., None, :])) * matrix
+
+
+def through(
+  apply: Callable[[types.Array], types.Array],
+  writes: Sequence[Write],
+  x: types.Array,
+  is_transposed: bool,
+) -> types.Array:
+  """Returns products with a link after some writes.
+
+  Args:
+    apply: the product with the link before them, or with its transpose.
+    writes: in the order of time.
+    x: [..., K, N].
+    is_transposed: whether it is the transpose that `apply` multiplies by.
+
+  Returns:
+    The products [..., K, N], all from one call of `apply`.
+  """
+  if not writes:
+    return apply(x)
+  *earlier, write = writes
+  w, p = (leaf[..., None, :] for leaf in write)
+  both = through(
+    apply, earlier, jnp.concatenate([x, w * x], axis=-2), is_transposed
+  )
+  plain, weighted = jnp.split(both, 2, axis=-2)
+  row, column = (p, w) if is_transposed else (w, p)
+  return (1.0 - w) * plain - weighted + row * _dot(column, x) - w * p * x
+
+
+def _dot(x: types.Array, y: types.Array) -> types.Array:
+  return jnp.sum(x * y, axis=-1, keepdims=True)

@@ -1,0 +1,248 @@
+"""Temporal linkage of a differentiable neural computer, sparse.
+
+Graves et al., 2016, Methods, "Sparse link matrix": only the K largest write
+weights and the K largest precedences enter the link, rescaled to what all of
+them summed to (the paper: to one, which is the same where the write gate is
+open; where it is not, weights must not grow), and links below 1 / K are
+dropped. Rows and columns of a link matrix sum to at most one, so that none has
+more than K links: they fit lists of K, one for each row and, the same links
+again, one for each column. With both, every product with the matrix and every
+gradient gathers from a list; nothing is ever scattered over the slots.
+
+Shapes: any leading axes `...`; `N` slots, `K` links, `R` read heads.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ftwax import types
+from ftwax.networks.dnc import linkage
+
+
+class LinkLists(NamedTuple):
+  """The links of each slot; a list is not sorted, and no slot occurs twice.
+
+  Attributes:
+    values: float32 [..., K, N], zero where there is no link.
+    slots: int32 [..., K, N], the slot at the other end.
+  """
+
+  values: types.Array
+  slots: Any
+
+
+class SparseLink(NamedTuple):
+  """A link matrix twice.
+
+  Attributes:
+    rows: for each i the j with L[i, j] > 0.
+    columns: for each j the i with L[i, j] > 0.
+  """
+
+  rows: LinkLists
+  columns: LinkLists
+
+
+class SparseWeights(NamedTuple):
+  """The largest of some weights over slots.
+
+  Attributes:
+    values: float32 [..., K].
+    slots: int32 [..., K], all different.
+  """
+
+  values: types.Array
+  slots: types.Array
+
+
+def keep_largest(weights: types.Array, num_links: int) -> SparseWeights:
+  """Returns the `num_links` largest of weights [..., N], with the same sum."""
+  slots = _top_slots(jax.lax.stop_gradient(weights), num_links)
+  values = jnp.take_along_axis(weights, slots, axis=-1)
+  kept = jnp.sum(values, axis=-1, keepdims=True)
+  total = jnp.sum(weights, axis=-1, keepdims=True)
+  # No weight at all: nothing to rescale.
+  scale = jnp.where(kept > 0.0, total / jnp.where(kept > 0.0, kept, 1.0), 0.0)
+  return SparseWeights(values * scale, slots)
+
+
+def _top_slots(weights: types.Array, num_links: int) -> types.Array:
+  """Returns int32 indices [..., K] of the largest, without sorting them all."""
+  axis = weights.ndim - 1
+  iota = jax.lax.broadcasted_iota(jnp.int32, weights.shape, axis)
+
+  def take_largest(weights, _):
+    slot = jnp.argmax(weights, axis=-1, keepdims=True).astype(jnp.int32)
+    return jnp.where(iota == slot, -1.0, weights), slot[..., 0]
+
+  _, slots = jax.lax.scan(take_largest, weights, None, length=num_links)
+  return jnp.moveaxis(slots, 0, -1)
+
+
+def update_sparse_link(
+  link_tm1: SparseLink, write: SparseWeights, precedence_tm1: SparseWeights
+) -> SparseLink:
+  """Returns L_t, the link after a write.
+
+  Args:
+    link_tm1: L_{t-1}.
+    write: the largest weights of w_t.
+    precedence_tm1: the largest precedences of p_{t-1}.
+  """
+  return SparseLink(
+    rows=_update_lists(link_tm1.rows, write, write, precedence_tm1),
+    columns=_update_lists(link_tm1.columns, write, precedence_tm1, write),
+  )
+
+
+def _update_lists(
+  lists: LinkLists,
+  write: SparseWeights,
+  owners: SparseWeights,
+  others: SparseWeights,
+) -> LinkLists:
+  """Decays all links by what is written, adds new ones to the owners' lists.
+
+  Args:
+    lists: of N slots.
+    write: the write weights that links decay by.
+    owners: whose lists get new links.
+    others: the slots at the other end of the new links, and their weights.
+  """
+  num_slots = lists.values.shape[-1]
+  decay = 1.0 - (_at_own_slot(write, num_slots) + _at(write, lists.slots))
+  values = decay * lists.values
+  # The owners' lists: [..., K links, K owners].
+  own_values = jnp.take_along_axis(values, owners.slots[..., None, :], axis=-1)
+  own_slots = jnp.take_along_axis(
+    lists.slots, owners.slots[..., None, :], axis=-1
+  )
+  new_values, new_slots = _merge(own_values, own_slots, owners, others)
+  values = _put(values, owners.slots, new_values)
+  threshold = 1.0 / values.shape[-2]
+  return LinkLists(
+    values=jnp.where(values < threshold, 0.0, values),
+    slots=_put(lists.slots, owners.slots, new_slots),
+  )
+
+
+def _at_own_slot(weights: SparseWeights, num_slots: int) -> types.Array:
+  """Returns the weights [..., 1, N] of all slots."""
+  shape = (*weights.slots.shape[:-1], 1, num_slots)
+  iota = jax.lax.broadcasted_iota(jnp.int32, shape, len(shape) - 1)
+  return _at(weights, iota)
+
+
+def _at(weights: SparseWeights, slots: types.Array) -> types.Array:
+  """Returns the weights of `slots` [..., M, N], zero for those left out."""
+  # [..., K, M, N]
+  is_same = slots[..., None, :, :] == weights.slots[..., :, None, None]
+  values = jnp.where(is_same, weights.values[..., :, None, None], 0.0)
+  return jnp.sum(values, axis=-3)
+
+
+def _merge(
+  values: types.Array,
+  slots: types.Array,
+  owners: SparseWeights,
+  others: SparseWeights,
+) -> tuple[types.Array, types.Array]:
+  """Adds links from each of `owners` to each of `others` to the owners' lists.
+
+  Args:
+    values: [..., K, M], the links of M owners.
+    slots: [..., K, M].
+    owners: [..., M].
+    others: [..., O].
+
+  Returns:
+    Values and slots [..., K, M] of the K largest links.
+  """
+  num_links = values.shape[-2]
+  # [..., O, M]
+  added = others.values[..., :, None] * owners.values[..., None, :]
+  is_self = others.slots[..., :, None] == owners.slots[..., None, :]
+  added = jnp.where(is_self, 0.0, added)
+  other_slots = jnp.broadcast_to(others.slots[..., :, None], added.shape)
+  # [..., K, O, M]: where a link to the other slot is there already.
+  matches = (slots[..., :, None, :] == other_slots[..., None, :, :]) & (
+    values[..., :, None, :] > 0.0
+  )
+  values = values + jnp.sum(
+    jnp.where(matches, added[..., None, :, :], 0.0), axis=-2
+  )
+  added = jnp.where(jnp.any(matches, axis=-3), 0.0, added)
+  values = jnp.concatenate([values, added], axis=-2)
+  slots = jnp.concatenate([slots, other_slots], axis=-2)
+  keys = jax.lax.stop_gradient(jnp.swapaxes(values, -1, -2))
+  _, order = jax.lax.top_k(keys, num_links)
+  order = jnp.swapaxes(order, -1, -2)
+  return (
+    jnp.take_along_axis(values, order, axis=-2),
+    jnp.take_along_axis(slots, order, axis=-2),
+  )
+
+
+def _put(
+  lists: types.Array, owners: types.Array, new: types.Array
+) -> types.Array:
+  """Replaces the columns `owners` [..., M] of [..., K, N] by [..., K, M]."""
+  owners = jnp.broadcast_to(owners[..., None, :], new.shape)
+  return jnp.put_along_axis(lists, owners, new, axis=-1, inplace=False)
+
+
+def _gather(vectors: types.Array, slots: types.Array) -> types.Array:
+  """Returns [..., K, R, N], `vectors` [..., R, N] at `slots` [..., K, N]."""
+  return jnp.take_along_axis(
+    vectors[..., None, :, :], slots[..., :, None, :], axis=-1
+  )
+
+
+@jax.custom_vjp
+def _times(
+  lists: LinkLists, transposed: LinkLists, vectors: types.Array
+) -> types.Array:
+  """Returns the products [..., R, N] of a matrix with vectors [..., R, N].
+
+  Args:
+    lists: the matrix by rows.
+    transposed: the same by columns, for the gradient of `vectors`.
+    vectors: [..., R, N].
+  """
+  del transposed
+  return _plain_times(lists, vectors)
+
+
+def _plain_times(lists: LinkLists, vectors: types.Array) -> types.Array:
+  gathered = _gather(vectors, lists.slots)
+  return jnp.sum(lists.values[..., :, None, :] * gathered, axis=-3)
+
+
+def _times_forward(lists, transposed, vectors):
+  return _times(lists, transposed, vectors), (lists, transposed, vectors)
+
+
+def _times_backward(residuals, cotangent):
+  lists, transposed, vectors = residuals
+  gathered = _gather(vectors, lists.slots)
+  values = jnp.sum(gathered * cotangent[..., None, :, :], axis=-2)
+  return (
+    LinkLists(values, None),
+    LinkLists(jnp.zeros_like(transposed.values), None),
+    _plain_times(transposed, cotangent),
+  )
+
+
+_times.defvjp(_times_forward, _times_backward)
+
+
+def sparse_directional_reads(
+  link_t: SparseLink, read_weights_tm1: types.Array
+) -> linkage.DirectionalReads:
+  """Returns f_t = L_t w^r_{t-1} and b_t = L_t^T w^r_{t-1}, each [..., R, N]."""
+  return linkage.DirectionalReads(
+    forward=_times(link_t.rows, link_t.columns, read_weights_tm1),
+    backward=_times(link_t.columns, link_t.rows, read_weights_tm1),
+  )
