@@ -65,6 +65,7 @@ class Agent:
       network,
       self.clock.iterate(self._dataset, 'sample'),
       lambda *_: _NoLogger(),
+      spec,
     )
     self.adder = builder.make_adder(client, spec, policy, num_environments)
     self.actor = builder.make_actor(

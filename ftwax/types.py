@@ -36,6 +36,9 @@ RecurrentState = Any
 # A NamedTuple of scalar arrays; see `ftwax.hyperparameters`.
 Hyperparameters = Any
 
+# Weights of events, float32 [num_events]; see `ftwax.internal_rewards`.
+InternalRewards = Array
+
 # Scalars by name, for the log.
 Metrics = Mapping[str, Array]
 
@@ -53,7 +56,8 @@ class EnvironmentSpec(NamedTuple):
   Attributes:
     observations: specs of the observation, an array or a nesting of arrays.
     actions: specs of the action; each leaf is a `dm_env.specs.DiscreteArray`.
-    rewards: spec of the reward.
+    rewards: spec of the reward: of a scalar, or of [num_events], what happened
+      in the step, which an agent's internal rewards weigh.
     discounts: spec of the discount.
   """
 
@@ -80,7 +84,8 @@ class NetworkInput(NamedTuple):
     observation: an array or a nesting of arrays, in the environment's dtypes.
     previous_action: int32, one array for each part of the action; `NO_ACTION`
       at the first step of an episode.
-    previous_reward: float32, zero at the first step of an episode.
+    previous_reward: float32, the agent's own (events weighed by its internal
+      rewards); zero at the first step of an episode.
   """
 
   observation: ArrayTree
@@ -95,11 +100,13 @@ class NetworkOutput(NamedTuple):
     logits: float32 [..., num_actions], one array for each part of the action,
       in the action's structure.
     value: float32 [...].
-    auxiliary: what auxiliary heads and losses need, by name.
+    features: float32 [..., num_features], what all heads read.
+    auxiliary: what losses need of the core, by name.
   """
 
   logits: ArrayTree
   value: Array
+  features: Array
   auxiliary: Mapping[str, ArrayTree]
 
 
@@ -146,18 +153,32 @@ class InitialState(Protocol):
   def __call__(self, batch_size: int) -> RecurrentState: ...
 
 
+class NetworkHead(Protocol):
+  """An auxiliary head: reads features or observations, leaves [T, B, ...]."""
+
+  def __call__(self, params: Params, inputs: ArrayTree) -> ArrayTree: ...
+
+
 class RecurrentNetwork(NamedTuple):
   """A recurrent network as pure functions.
 
   `hyperparameters` are an argument because some are read by networks (the
   period of a slow core, the scale of a gradient) and because a population
   may change every one of them.
+
+  Attributes:
+    init: draws parameters, those of the heads included.
+    apply: one step, for acting.
+    unroll: many steps, for learning.
+    initial_state: the zero state.
+    heads: auxiliary heads, by name; only losses apply them.
   """
 
   init: NetworkInit
   apply: NetworkApply
   unroll: NetworkUnroll
   initial_state: InitialState
+  heads: Mapping[str, NetworkHead] = {}
 
 
 class Trajectory(NamedTuple):
@@ -168,7 +189,8 @@ class Trajectory(NamedTuple):
   The last timestep of a trajectory is the first of the next one.
 
   Attributes:
-    timestep: leaves [T + 1, ...]; at `FIRST` reward is 0 and discount 1.
+    timestep: leaves [T + 1, ...]; at `FIRST` reward is 0 and discount 1. The
+      reward is a scalar or a vector of events [T + 1, num_events].
     previous_action: int32 [T + 1] for each part of the action; `NO_ACTION` at
       `FIRST`. The action taken at `t` is `previous_action[t + 1]`.
     logits: float32 [T, num_actions] for each part of the action, of the
@@ -183,17 +205,61 @@ class Trajectory(NamedTuple):
   recurrent_state: RecurrentState
 
 
+class ReplayBatch(NamedTuple):
+  """Trajectories from a replay of past ones.
+
+  Attributes:
+    trajectory: leaves [T + 1 or T, B, ...].
+    is_live: bool [], false while the replay holds nothing and these are zeros.
+  """
+
+  trajectory: Trajectory
+  is_live: ArrayTree
+
+
+class RewardPredictionBatch(NamedTuple):
+  """Short sequences of observations and the reward that came next.
+
+  One half ends in a reward that is not zero, the other in one that is.
+
+  Attributes:
+    observation: leaves [num_frames, B, ...].
+    reward: float32 [B] or [B, num_events], for the action after the last frame.
+    is_live: bool [], false while there is nothing and these are zeros.
+  """
+
+  observation: ArrayTree
+  reward: ArrayTree
+  is_live: ArrayTree
+
+
+class LearnerBatch(NamedTuple):
+  """What one update learns from; what no auxiliary task asks for is None.
+
+  Attributes:
+    trajectory: fresh ones, each used once, leaves [T + 1 or T, B, ...].
+    replay: past ones.
+    reward_prediction: frames before a reward.
+  """
+
+  trajectory: Trajectory
+  replay: ReplayBatch | None = None
+  reward_prediction: RewardPredictionBatch | None = None
+
+
 class ActorVariables(NamedTuple):
   """What an actor needs from a learner.
 
   Attributes:
     params: parameters of the network.
     hyperparameters: those that the network reads are among them.
+    internal_rewards: float32 [num_events], since the network sees its reward.
     steps: int32, learner steps that led to `params`.
   """
 
   params: Params
   hyperparameters: Hyperparameters
+  internal_rewards: InternalRewards
   steps: Array
 
 
@@ -204,6 +270,7 @@ class TrainingState(NamedTuple):
     params: parameters of the network.
     opt_state: state of the optimizer.
     hyperparameters: a NamedTuple of scalar arrays.
+    internal_rewards: float32 [num_events], what each event is worth.
     key: key for what the next update draws.
     steps: int32, updates done, skipped ones included.
     skipped: int32, updates skipped since their gradient was not finite.
@@ -213,6 +280,7 @@ class TrainingState(NamedTuple):
   params: Params
   opt_state: Any
   hyperparameters: Hyperparameters
+  internal_rewards: InternalRewards
   key: Key
   steps: Array
   skipped: Array
@@ -226,10 +294,10 @@ class LearnerInit(Protocol):
 
 
 class LearnerUpdate(Protocol):
-  """One update from a batch of trajectories, leaves [T + 1 or T, B, ...]."""
+  """One update from a batch."""
 
   def __call__(
-    self, state: TrainingState, batch: Trajectory
+    self, state: TrainingState, batch: LearnerBatch
   ) -> tuple[TrainingState, Metrics]: ...
 
 
@@ -288,6 +356,16 @@ class ActorCore(NamedTuple):
   init: ActorInit
   select_action: SelectAction
   get_extras: GetExtras
+
+
+def actor_variables(state: TrainingState) -> ActorVariables:
+  """Returns the part of a learner's state that actors need."""
+  return ActorVariables(
+    params=state.params,
+    hyperparameters=state.hyperparameters,
+    internal_rewards=state.internal_rewards,
+    steps=state.steps,
+  )
 
 
 def zeros_like_spec(spec: SpecTree, prefix: tuple[int, ...]) -> ArrayTree:

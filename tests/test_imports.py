@@ -134,7 +134,7 @@ def test_light_rooms_load_nothing_heavy():
 
 REVERB_LAST = [
   'ftwax.agents.impala',
-  'ftwax.agents.actor_critic.shells.builder',
+  'ftwax.agents.actor_critic.shells.actor',
   'ftwax.runtime.local',
 ]
 

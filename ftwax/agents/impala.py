@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ftwax import hyperparameters, types
+from ftwax.agents.actor_critic import builder
 from ftwax.agents.actor_critic import config as config_lib
 from ftwax.losses import vtrace
 from ftwax.networks import (
@@ -43,6 +44,7 @@ class IMPALAConfig(config_lib.ActorCriticConfig):
 
   priors: Any = config_lib.Hyperparameters(
     learning_rate=hyperparameters.Constant(1e-3),
+    learning_rate_decay_steps=hyperparameters.Constant(float('inf')),
     rms_prop_epsilon=hyperparameters.Constant(1e-3),
     max_gradient_norm=hyperparameters.Constant(40.0),
     discount=hyperparameters.Constant(0.99),
@@ -117,8 +119,6 @@ def make_network(
   )
 
 
-def make_builder(config: IMPALAConfig) -> Any:
-  """Makes the agent's builder, of Python 3.10's half of the library."""
-  from ftwax.agents.actor_critic.shells import builder
-
+def make_builder(config: IMPALAConfig) -> builder.ActorCriticBuilder:
+  """Makes the agent's builder."""
   return builder.ActorCriticBuilder(config, policy_loss)

@@ -12,7 +12,7 @@ import dm_env
 import jax
 import numpy as np
 
-from ftwax import distributions, types
+from ftwax import distributions, internal_rewards, types
 
 # Looked up once: a step may cost no more than a few microseconds.
 _FIRST, _LAST = dm_env.StepType.FIRST, dm_env.StepType.LAST
@@ -39,8 +39,9 @@ class ValidatedEnvironment(dm_env.Environment):
 
   At every step: the order of step types (`FIRST` at first and after `LAST`,
   and only there); structure, shapes and dtypes of the observation; that its
-  floats are finite; that the reward is a finite scalar and the discount a
-  scalar in [0, 1], both of them None or not at `FIRST`. At `FIRST` also the
+  floats are finite; that the reward is finite and a scalar, or a vector if its
+  spec is, and the discount a scalar in [0, 1], both of them None or not at
+  `FIRST`. At `FIRST` also the
   bounds of the observation.
 
   Args:
@@ -48,7 +49,8 @@ class ValidatedEnvironment(dm_env.Environment):
     name: of the environment, for messages.
 
   Raises:
-    ValueError: if an action is not discrete or the reward not a scalar.
+    ValueError: if an action is not discrete or the reward has more than one
+      axis.
   """
 
   def __init__(self, environment: dm_env.Environment, name: str):
@@ -69,6 +71,7 @@ class ValidatedEnvironment(dm_env.Environment):
       )
       for path, leaf in jax.tree.leaves_with_path(self._spec.observations)
     ]
+    self._reward_shape = self._spec.rewards.shape
     self._must_be_first = True
 
   @property
@@ -143,12 +146,24 @@ class ValidatedEnvironment(dm_env.Environment):
   def _check_reward(self, is_first: bool, reward: Any) -> None:
     if is_first and reward is None:
       return
-    if not math.isfinite(_as_float(reward)):
+    if self._reward_shape:
+      self._check_events(reward)
+    elif not math.isfinite(_as_float(reward)):
       self._fail(
         'reward',
         repr(reward),
         'be a finite scalar',
         'return a float32, or None at FIRST',
+      )
+
+  def _check_events(self, events: Any) -> None:
+    shape = self._reward_shape
+    if np.shape(events) != shape or not np.all(np.isfinite(events)):
+      self._fail(
+        'reward',
+        repr(events),
+        f'hold a finite number for each of the {shape[0]} events of its spec',
+        'return float32 counts of events, or None at FIRST',
       )
 
   def _check_discount(self, is_first: bool, discount: Any) -> None:
@@ -227,9 +242,12 @@ def _check_specs(spec: types.EnvironmentSpec, name: str) -> None:
     distributions.check_action_spec(spec.actions)
   except ValueError as error:
     raise ValueError(f'environment {name!r}: {error}') from error
-  for field, leaf in (('reward', spec.rewards), ('discount', spec.discounts)):
-    if getattr(leaf, 'shape', None) != ():
-      raise ValueError(
-        f'{field}_spec of environment {name!r} ({leaf!r}) must be that of a'
-        ' scalar; give each agent an environment of its own, or sum them.'
-      )
+  try:
+    internal_rewards.num_events(spec.rewards)
+  except (AttributeError, ValueError) as error:
+    raise ValueError(f'environment {name!r}: {error}') from error
+  if getattr(spec.discounts, 'shape', None) != ():
+    raise ValueError(
+      f'discount_spec of environment {name!r} ({spec.discounts!r}) must be that'
+      ' of a scalar; give each agent an environment of its own.'
+    )

@@ -24,7 +24,7 @@ class VectorEnvironment(dm_env.Environment):
   A timestep holds, stacked over environments:
 
   - `step_type` int32 [E];
-  - `reward` float32 [E], 0 at `FIRST`;
+  - `reward` float32 [E], or [E, num_events] for a vector, 0 at `FIRST`;
   - `discount` float32 [E], 1 at `FIRST`;
   - `observation` leaves [E, ...] in the dtypes of the observation spec.
 
@@ -57,6 +57,7 @@ class VectorEnvironment(dm_env.Environment):
     self._is_single_action = jax.tree_util.treedef_is_leaf(
       self._action_structure
     )
+    self._reward_shape = self._spec.rewards.shape
     self._leaf_specs = jax.tree.leaves(self._spec.observations)
 
   @property
@@ -129,7 +130,7 @@ class VectorEnvironment(dm_env.Environment):
   def _stack(self, timesteps: Sequence[dm_env.TimeStep]) -> dm_env.TimeStep:
     num_rows = len(timesteps)
     step_type = np.empty(num_rows, np.int32)
-    reward = np.zeros(num_rows, np.float32)
+    reward = np.zeros((num_rows, *self._reward_shape), np.float32)
     discount = np.ones(num_rows, np.float32)
     for row, timestep in enumerate(timesteps):
       step_type[row] = timestep.step_type

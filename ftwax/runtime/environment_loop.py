@@ -20,7 +20,8 @@ class Episode(NamedTuple):
 
   Attributes:
     environment: index of the environment.
-    episode_return: sum of its rewards, not discounted.
+    episode_return: sum of its rewards, not discounted; of a vector of events
+      the sum of their numbers.
     episode_length: number of its actions.
   """
 
@@ -113,7 +114,8 @@ def run_loop(
       observer.observe(environment, timestep, action)
 
     moved = timestep.step_type != dm_env.StepType.FIRST
-    returns += np.where(moved, timestep.reward, 0.0)
+    rewards = timestep.reward.reshape(num_environments, -1).sum(axis=-1)
+    returns += np.where(moved, rewards, 0.0)
     lengths += moved
     episodes = []
     for index in np.flatnonzero(timestep.step_type == dm_env.StepType.LAST):

@@ -52,12 +52,12 @@ def make_batch(network):
       observation=rng.normal(size=(*rows, 4)).astype(np.float32),
     )
     action = rng.integers(0, 3, rows)
-    batch = types.Trajectory(
+    trajectory = types.Trajectory(
       timestep=timestep,
       previous_action=np.where(first, types.NO_ACTION, action).astype(np.int32),
       logits=rng.normal(size=(SEQUENCE_LENGTH, BATCH_SIZE, 3)).astype('f'),
       recurrent_state=network.initial_state(BATCH_SIZE),
     )
-    return jax.tree.map(jnp.asarray, batch)
+    return types.LearnerBatch(jax.tree.map(jnp.asarray, trajectory))
 
   return make

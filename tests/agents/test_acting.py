@@ -21,7 +21,10 @@ def core(network, spec):
 def variables(network, config):
   key = jax.random.PRNGKey(1)
   return types.ActorVariables(
-    network.init(key), config.sample_hyperparameters(key), jnp.int32(0)
+    network.init(key),
+    config.sample_hyperparameters(key),
+    jnp.ones((1,)),
+    jnp.int32(0),
   )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from ftwax import types
 from ftwax.agents import impala
-from ftwax.agents.actor_critic.shells import learner as learner_lib
+from ftwax.agents.actor_critic import faults
 from ftwax.environments import vector
 from ftwax.replay.reverb import datasets, servers, tables
 from ftwax.runtime import environment_loop
@@ -28,6 +28,11 @@ class _MemoryLogger:
     self.rows.append(jax.tree.map(np.asarray, dict(values)))
 
 
+def _make_logger(label, steps_key, instance):
+  del label, steps_key, instance
+  return _MemoryLogger()
+
+
 class _Agent:
   """The parts that a runtime makes with a builder."""
 
@@ -43,6 +48,7 @@ class _Agent:
       network,
       self.dataset,
       lambda label, steps_key, instance: self.logger,
+      spec,
     )
     self.adder = builder.make_adder(client, spec, policy, num_environments or 1)
     self.actor = builder.make_actor(
@@ -82,7 +88,7 @@ def test_acmes_environment_loop_runs_the_actor(make_agent, spec):
     assert result['episode_length'] == EPISODE_LENGTH
   # 6 episodes are 30 timesteps; 5 trajectories of 5 use 26 of them.
   assert agent.adder.num_items == 5
-  trajectory = next(agent.dataset).trajectory
+  trajectory = next(agent.dataset).batch.trajectory
   step_type = np.asarray(trajectory.timestep.step_type)
   first = step_type == dm_env.StepType.FIRST
   assert first[0, 0] and step_type[4, 0] == dm_env.StepType.LAST
@@ -117,7 +123,7 @@ def test_trajectories_hold_what_the_environments_showed(make_agent, spec):
   for _ in range(5):
     next(loop)
   stream = jax.tree.map(lambda *x: np.stack(x), *seen)
-  trajectory = next(agent.dataset).trajectory
+  trajectory = next(agent.dataset).batch.trajectory
   jax.tree.map(np.testing.assert_array_equal, trajectory.timestep, stream)
 
 
@@ -148,13 +154,13 @@ def test_sample_age_counts_learner_steps(make_agent, spec):
 
 
 def test_a_restored_learner_goes_on_bit_for_bit(
-  make_agent, network, config, make_batch
+  make_agent, network, config, make_batch, spec
 ):
   batches = [_sample(make_batch(seed)) for seed in range(4)]
 
   def make_learner(dataset, seed):
     return impala.make_builder(config).make_learner(
-      jax.random.PRNGKey(seed), network, dataset, lambda *_: _MemoryLogger()
+      jax.random.PRNGKey(seed), network, dataset, _make_logger, spec
     )
 
   straight = make_learner(iter(batches), seed=0)
@@ -173,22 +179,26 @@ def test_a_restored_learner_goes_on_bit_for_bit(
 
 
 def test_the_learner_gives_up_after_too_many_bad_gradients(
-  network, config, make_batch
+  network, config, make_batch, spec
 ):
   good = make_batch(0)
-  reward = good.timestep.reward.at[:].set(jnp.nan)
-  bad = good._replace(timestep=good.timestep._replace(reward=reward))
+  timestep = good.trajectory.timestep
+  bad_timestep = timestep._replace(reward=timestep.reward.at[:].set(jnp.nan))
+  bad = good._replace(
+    trajectory=good.trajectory._replace(timestep=bad_timestep)
+  )
   builder = impala.make_builder(config.replace(max_skipped_updates=3))
   learner = builder.make_learner(
     jax.random.PRNGKey(0),
     network,
     iter([_sample(good)] + 10 * [_sample(bad)]),
-    lambda *_: _MemoryLogger(),
+    _make_logger,
+    spec,
   )
   learner.step()
   params = learner.state.params
   with pytest.raises(
-    learner_lib.NonFiniteGradientError,
+    faults.NonFiniteGradientError,
     match=r'3 updates in a row.*max_skipped_updates=3.*lower the learning rate',
   ):
     learner.run()
@@ -196,12 +206,15 @@ def test_the_learner_gives_up_after_too_many_bad_gradients(
   jax.tree.map(np.testing.assert_array_equal, params, learner.state.params)
 
 
-def test_hyperparameters_can_be_set_while_running(network, config, make_batch):
+def test_hyperparameters_can_be_set_while_running(
+  network, config, make_batch, spec
+):
   learner = impala.make_builder(config).make_learner(
     jax.random.PRNGKey(0),
     network,
     iter([_sample(make_batch(0))]),
-    lambda *_: _MemoryLogger(),
+    _make_logger,
+    spec,
   )
   frozen = learner.state.hyperparameters._replace(learning_rate=0.0)
   learner.set_hyperparameters(frozen)

@@ -35,6 +35,7 @@ def update(core):
 
 def _loss_one_stream_at_a_time(network, params, hypers, batch):
   """The joint loss by the functions that the learner's is built from."""
+  batch = batch.trajectory
   output, _ = network.unroll(
     params,
     hypers,
@@ -151,9 +152,11 @@ def test_gradients_that_are_not_finite_are_skipped_and_counted(
   state, update, make_batch
 ):
   good = make_batch(0)
-  timestep = good.timestep
+  timestep = good.trajectory.timestep
   bad = good._replace(
-    timestep=timestep._replace(reward=timestep.reward.at[2, 0].set(jnp.nan))
+    trajectory=good.trajectory._replace(
+      timestep=timestep._replace(reward=timestep.reward.at[2, 0].set(jnp.nan))
+    )
   )
   once, _ = update(state, bad)
   twice, metrics = update(once, bad)

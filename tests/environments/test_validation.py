@@ -239,13 +239,37 @@ def test_actions_must_be_discrete():
     validation.ValidatedEnvironment(ScriptedEnvironment(spec), 'maze')
 
 
-@pytest.mark.parametrize('field', ['reward', 'discount'])
-def test_scalar_specs_are_demanded(field):
-  spec = fakes.make_spec()._replace(**{f'{field}s': specs.Array((2,), 'f4')})
-  with pytest.raises(
-    ValueError, match=f"{field}_spec of environment 'maze' .* must be that of a"
-  ):
+@pytest.mark.parametrize(
+  ('field', 'shape', 'message'),
+  [
+    ('reward', (2, 3), "'maze': reward_spec .* must be of a scalar or of a"),
+    (
+      'discount',
+      (2,),
+      "discount_spec of environment 'maze' .* must be that",
+    ),
+  ],
+)
+def test_shapes_of_reward_and_discount_are_demanded(field, shape, message):
+  spec = fakes.make_spec()._replace(**{f'{field}s': specs.Array(shape, 'f4')})
+  with pytest.raises(ValueError, match=message):
     validation.ValidatedEnvironment(ScriptedEnvironment(spec), 'maze')
+
+
+@pytest.mark.parametrize(
+  'events', [np.zeros(2), np.array([0, 1, np.inf]), 1.0, None]
+)
+def test_events_must_be_finite_and_of_their_spec(events):
+  spec = SPEC._replace(rewards=specs.Array((3,), np.float32))
+  first = dm_env.restart(OBSERVATION)
+  run(spec, first, dm_env.transition(np.ones(3), OBSERVATION))
+  check_raises(
+    'reward of environment .* must hold a finite number for each of the 3',
+    run,
+    spec,
+    first,
+    dm_env.transition(events, OBSERVATION),
+  )
 
 
 def test_close_closes():

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import distributions, types
+from ftwax import internal_rewards as internal_rewards_lib
 from ftwax.networks import cores
 
 # A plain number, since NumPy compares with an enumeration slowly.
@@ -43,7 +44,7 @@ def make_network_input(
   """Returns what the network sees, the same to the actor and the learner.
 
   Args:
-    timestep: leaves [...].
+    timestep: leaves [...]; its reward is the agent's own, a scalar.
     previous_action: int32 [...] for each part, `NO_ACTION` at `FIRST`.
 
   Returns:
@@ -53,6 +54,15 @@ def make_network_input(
     observation=timestep.observation,
     previous_action=previous_action,
     previous_reward=timestep.reward,
+  )
+
+
+def with_own_reward(
+  internal_rewards: types.InternalRewards, timestep: dm_env.TimeStep
+) -> dm_env.TimeStep:
+  """Puts the agent's own reward, [...], in place of the environment's."""
+  return timestep._replace(
+    reward=internal_rewards_lib.reward(internal_rewards, timestep)
   )
 
 
@@ -96,6 +106,7 @@ def _select_action(
   state: types.ActorState,
 ) -> tuple[types.ArrayTree, types.ActorState]:
   key, network_key, sample_key = jax.random.split(state.key, 3)
+  timestep = with_own_reward(variables.internal_rewards, timestep)
   output, recurrent_state = network.apply(
     variables.params,
     variables.hyperparameters,

@@ -16,7 +16,9 @@ class Hyperparameters(NamedTuple):
   """Scalars that every agent of the family has, or their priors.
 
   Attributes:
-    learning_rate: of RMSProp.
+    learning_rate: of the optimizer, at the first update.
+    learning_rate_decay_steps: updates in which it falls to zero, linearly, and
+      with it the others of `ActorCriticConfig.decayed_hyperparameters`.
     rms_prop_epsilon: added to the mean square under the root.
     max_gradient_norm: gradients with a larger global norm are scaled to it.
     discount: multiplies the environment's.
@@ -26,6 +28,7 @@ class Hyperparameters(NamedTuple):
   """
 
   learning_rate: Any
+  learning_rate_decay_steps: Any
   rms_prop_epsilon: Any
   max_gradient_norm: Any
   discount: Any
@@ -40,28 +43,58 @@ class ActorCriticConfig:
 
   Attributes:
     priors: a prior for each hyperparameter.
+    internal_rewards_prior: of what each event is worth to the agent; a scalar
+      reward is one event.
     sequence_length: T, transitions in a trajectory.
     batch_size: B, trajectories in a learner step.
+    optimizer: `rms_prop` or `adam`.
     rms_prop_decay: of the mean square of gradients.
+    decayed_hyperparameters: those that fall to zero, linearly, in
+      `learning_rate_decay_steps` updates.
+    loss_reduction: `sum` or `mean` over the transitions of a step, which the
+      bound on the gradient's norm has to fit.
+    num_epochs: how often an update goes through its batch.
+    num_minibatches: parts of whole sequences that each epoch cuts the batch
+      into, with an optimizer step on each.
+    unroll_steps: compiles these steps one after another rather than as a loop,
+      in which gradients of convolutions are slow on CPUs.
     max_skipped_updates: updates in a row whose gradient is not finite, after
       which the learner gives up.
     max_queue_size: trajectories that wait in the queue.
+    replay_capacity: past trajectories kept for auxiliary tasks.
+    reward_prediction_capacity: sequences kept for reward prediction, of those
+      before a reward of zero and of the others, at the least.
+    reward_prediction_length: observations in such a sequence.
+    reward_prediction_period: timesteps between the ends of two of them.
+    delta_encode: stores frames as differences, which compress better.
     prefetch_size: batches that wait on the device.
     replay_timeout_s: seconds within which the queue must take or give an item.
   """
 
   priors: Any
+  internal_rewards_prior: Any = hyperparameters_lib.Constant(1.0)
 
   # Trajectories.
   sequence_length: int = 20
   batch_size: int = 16
 
   # Optimizer.
+  optimizer: str = 'rms_prop'
   rms_prop_decay: float = 0.99
+  decayed_hyperparameters: tuple[str, ...] = ('learning_rate',)
+  loss_reduction: str = 'sum'
+  num_epochs: int = 1
+  num_minibatches: int = 1
+  unroll_steps: bool = False
   max_skipped_updates: int = 25
 
   # Replay.
   max_queue_size: int = 32
+  replay_capacity: int = 100
+  reward_prediction_capacity: int = 800
+  reward_prediction_length: int = 3
+  reward_prediction_period: int = 1
+  delta_encode: bool = False
   prefetch_size: int = 1
   replay_timeout_s: float = 60.0
 
@@ -70,28 +103,71 @@ class ActorCriticConfig:
     for name in (
       'sequence_length',
       'batch_size',
+      'num_epochs',
+      'num_minibatches',
       'max_skipped_updates',
       'prefetch_size',
+      'replay_capacity',
+      'reward_prediction_capacity',
+      'reward_prediction_length',
+      'reward_prediction_period',
     ):
       value = getattr(self, name)
       if value < 1:
         raise ValueError(f'{name} ({value}) must be at least 1; choose 1.')
+    self._check_optimization()
     if self.max_queue_size < self.batch_size:
       raise ValueError(
         f'batch_size ({self.batch_size}) must not be above max_queue_size'
         f' ({self.max_queue_size}), or the queue could never fill a batch;'
         f' choose max_queue_size={2 * self.batch_size}.'
       )
+    if self.reward_prediction_length > self.sequence_length:
+      raise ValueError(
+        f'reward_prediction_length ({self.reward_prediction_length}) must not'
+        f' be above sequence_length ({self.sequence_length}), in which its'
+        ' frames lie; choose a shorter one.'
+      )
     if not self.replay_timeout_s > 0.0 or math.isinf(self.replay_timeout_s):
       raise ValueError(
         f'replay_timeout_s ({self.replay_timeout_s}) must be positive and'
         ' finite, since a full queue blocks for ever; choose 60.'
       )
-    for name, prior in self.priors._asdict().items():
+    priors = {f'priors.{k}': v for k, v in self.priors._asdict().items()}
+    priors['internal_rewards_prior'] = self.internal_rewards_prior
+    for name, prior in priors.items():
       if not hasattr(prior, 'sample'):
         raise ValueError(
-          f'priors.{name} ({prior!r}) must be a prior; choose'
+          f'{name} ({prior!r}) must be a prior; choose'
           f' hyperparameters.Constant({prior!r}).'
+        )
+
+  @property
+  def steps_per_update(self) -> int:
+    """Optimizer steps of an update."""
+    return self.num_epochs * self.num_minibatches
+
+  def _check_optimization(self):
+    for name, choices in (
+      ('optimizer', ('rms_prop', 'adam')),
+      ('loss_reduction', ('sum', 'mean')),
+    ):
+      value = getattr(self, name)
+      if value not in choices:
+        raise ValueError(
+          f'{name} ({value!r}) must be one of {choices}; choose one.'
+        )
+    if self.batch_size % self.num_minibatches:
+      raise ValueError(
+        f'num_minibatches ({self.num_minibatches}) must divide batch_size'
+        f' ({self.batch_size}), since minibatches are whole sequences; choose'
+        f' num_minibatches={math.gcd(self.num_minibatches, self.batch_size)}.'
+      )
+    for name in self.decayed_hyperparameters:
+      if not hasattr(self.priors, name):
+        raise ValueError(
+          f'decayed_hyperparameters ({name!r}) must be among the'
+          f' hyperparameters; choose from {list(self.priors._fields)}.'
         )
 
   def replace(self, **changes: Any) -> 'ActorCriticConfig':

@@ -1,4 +1,7 @@
-"""Learning as pure functions: one joint loss, one optimizer step an update.
+"""Learning as pure functions: one joint loss, some optimizer steps an update.
+
+An update takes one step on the whole batch, or, as PPO does, several epochs of
+steps on minibatches, which are whole sequences with their stored states.
 
 Nothing here closes over a hyperparameter: the optimizer is made anew inside
 the traced update from those in the state, so changing one makes no new trace
@@ -12,22 +15,42 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from ftwax import internal_rewards as internal_rewards_lib
 from ftwax import types
-from ftwax.agents.actor_critic import acting
+from ftwax.agents.actor_critic import (
+  auxiliary,
+  batches,
+  joint_loss,
+  optimization,
+)
 from ftwax.agents.actor_critic import config as config_lib
 from ftwax.losses import policy_loss as policy_loss_lib
 
 
 class _Static(NamedTuple):
-  network: types.RecurrentNetwork
-  policy_loss: policy_loss_lib.PolicyLoss
+  objective: joint_loss.Objective
   config: config_lib.ActorCriticConfig
+  num_events: int
+
+
+class _Learned(NamedTuple):
+  params: types.Params
+  opt_state: Any
+
+
+class _StepInputs(NamedTuple):
+  key: types.Key
+  batch: types.LearnerBatch
+  targets: types.ArrayTree
 
 
 def make_learner_core(
   network: types.RecurrentNetwork,
   policy_loss: policy_loss_lib.PolicyLoss,
   config: config_lib.ActorCriticConfig,
+  auxiliary_tasks: tuple[auxiliary.AuxiliaryTask, ...] = (),
+  num_events: int = 1,
+  make_targets: policy_loss_lib.MakeTargets | None = None,
 ) -> types.LearnerCore:
   """Makes the functions of a learner.
 
@@ -35,40 +58,45 @@ def make_learner_core(
     network: what learns.
     policy_loss: loss of one stream; see `losses.policy_loss`.
     config: sizes and priors.
+    auxiliary_tasks: what is learned beside the policy.
+    num_events: entries of the environment's reward, 1 for a scalar.
+    make_targets: for losses that need something of the whole batch before its
+      first step, such as PPO's.
 
   Returns:
     `init(key) -> state` and `update(state, batch) -> (state, metrics)`.
+
+  Raises:
+    ValueError: if the tasks share a name or one has no known source.
   """
-  static = _Static(network, policy_loss, config)
+  auxiliary.check_tasks(auxiliary_tasks)
+  objective = joint_loss.Objective(
+    network,
+    policy_loss,
+    auxiliary_tasks,
+    make_targets,
+    averages=config.loss_reduction == 'mean',
+  )
+  static = _Static(objective, config, num_events)
   return types.LearnerCore(
     init=functools.partial(_init, static),
     update=functools.partial(_update, static),
   )
 
 
-def make_optimizer(
-  hyperparameters: types.Hyperparameters, decay: float
-) -> optax.GradientTransformation:
-  """Returns RMSProp without momentum, with the given values, traced or not."""
-  return optax.chain(
-    optax.clip_by_global_norm(hyperparameters.max_gradient_norm),
-    optax.scale_by_rms(
-      decay=decay, eps=hyperparameters.rms_prop_epsilon, eps_in_sqrt=True
-    ),
-    optax.scale_by_learning_rate(hyperparameters.learning_rate),
-  )
-
-
 def _init(static: _Static, key: types.Key) -> types.TrainingState:
-  key, params_key, hyperparameters_key = jax.random.split(key, 3)
-  params = static.network.init(params_key)
+  key, params_key, hyperparameters_key, rewards_key = jax.random.split(key, 4)
+  params = static.objective.network.init(params_key)
   hyperparameters = static.config.sample_hyperparameters(hyperparameters_key)
-  optimizer = make_optimizer(hyperparameters, static.config.rms_prop_decay)
+  optimizer = optimization.make_optimizer(static.config, hyperparameters)
   zero = jnp.zeros((), jnp.int32)
   return types.TrainingState(
     params=params,
     opt_state=optimizer.init(params),
     hyperparameters=hyperparameters,
+    internal_rewards=internal_rewards_lib.sample(
+      rewards_key, static.config.internal_rewards_prior, static.num_events
+    ),
     key=key,
     steps=zero,
     skipped=zero,
@@ -77,79 +105,104 @@ def _init(static: _Static, key: types.Key) -> types.TrainingState:
 
 
 def _update(
-  static: _Static, state: types.TrainingState, batch: types.Trajectory
+  static: _Static, state: types.TrainingState, batch: types.LearnerBatch
 ) -> tuple[types.TrainingState, types.Metrics]:
   key, loss_key = jax.random.split(state.key)
-  gradients, metrics = jax.grad(functools.partial(_loss, static), has_aux=True)(
-    state.params, state.hyperparameters, loss_key, batch
+  hyperparameters = optimization.decay(
+    static.config, state.hyperparameters, state.steps
   )
-  optimizer = make_optimizer(
-    state.hyperparameters, static.config.rms_prop_decay
+  take_steps = (
+    _one_step if static.config.steps_per_update == 1 else _several_steps
   )
-  updates, opt_state = optimizer.update(gradients, state.opt_state)
-  params = optax.apply_updates(state.params, updates)
-
-  gradient_norm = optax.tree.norm(gradients)
-  finite = jnp.isfinite(gradient_norm)
-  params, opt_state = jax.tree.map(
-    lambda new, old: jnp.where(finite, new, old),
-    (params, opt_state),
-    (state.params, state.opt_state),
+  learned, metrics, finite = take_steps(
+    static,
+    hyperparameters,
+    _Learned(state.params, state.opt_state),
+    loss_key,
+    batches.with_own_rewards(state.internal_rewards, batch),
   )
   skipped = jnp.where(finite, 0, 1)
   new_state = state._replace(
-    params=params,
-    opt_state=opt_state,
+    params=learned.params,
+    opt_state=learned.opt_state,
     key=key,
     steps=state.steps + 1,
     skipped=state.skipped + skipped,
     skipped_in_a_row=skipped * (state.skipped_in_a_row + 1),
   )
-  metrics |= {
-    'gradient_norm': gradient_norm,
-    'skipped_updates': new_state.skipped,
-  }
-  return new_state, metrics
+  return new_state, {**metrics, 'skipped_updates': new_state.skipped}
 
 
-def _loss(
-  static: _Static,
-  params: types.Params,
-  hyperparameters: types.Hyperparameters,
-  key: types.Key,
-  batch: types.Trajectory,
-) -> tuple[types.Array, dict[str, Any]]:
-  """Sums the losses over time and batch, as IMPALA and FTW do."""
-  output, _ = static.network.unroll(
-    params,
+def _one_step(static, hyperparameters, learned, key, batch):
+  """Takes one step on the whole batch."""
+  targets = joint_loss.make_targets(
+    static.objective, learned.params, hyperparameters, key, batch.trajectory
+  )
+  inputs = _StepInputs(key, batch, targets)
+  return _gradient_step(static, hyperparameters, learned, inputs)
+
+
+def _several_steps(static, hyperparameters, learned, key, batch):
+  """Takes some epochs of steps on minibatches, in an order drawn anew."""
+  config = static.config
+  targets_key, order_key, key = jax.random.split(key, 3)
+  targets = joint_loss.make_targets(
+    static.objective,
+    learned.params,
     hyperparameters,
-    key,
-    acting.make_network_input(batch.timestep, batch.previous_action),
-    acting.is_first(batch.timestep),
-    batch.recurrent_state,
+    targets_key,
+    batch.trajectory,
   )
-  time_axis = types.Trajectory(1, 1, 1, 0)  # Of the batch, for `vmap`.
-  transitions = jax.vmap(
-    policy_loss_lib.make_transitions, in_axes=(1, time_axis, None), out_axes=1
-  )(output, batch, hyperparameters)
-  losses = jax.vmap(static.policy_loss, in_axes=(1, None))(
-    transitions, hyperparameters
+
+  def step(learned, inputs):
+    key, columns = inputs
+    inputs = _StepInputs(
+      key,
+      batches.take_columns(batch, columns),
+      jax.tree.map(lambda x: jnp.take(x, columns, axis=1), targets),
+    )
+    learned, *outputs = _gradient_step(static, hyperparameters, learned, inputs)
+    return learned, outputs
+
+  num_sequences = batch.trajectory.timestep.reward.shape[1]
+  order = jax.vmap(jax.random.permutation, in_axes=(0, None))(
+    jax.random.split(order_key, config.num_epochs), num_sequences
   )
-  policy, value, entropy = map(
-    jnp.sum, (losses.policy, losses.value, losses.entropy)
+  num_steps = config.steps_per_update
+  learned, (metrics, finite) = jax.lax.scan(
+    step,
+    learned,
+    (jax.random.split(key, num_steps), order.reshape(num_steps, -1)),
+    unroll=num_steps if config.unroll_steps else 1,
   )
-  loss = (
-    policy
-    + hyperparameters.baseline_cost * value
-    - hyperparameters.entropy_cost * entropy
+  return learned, jax.tree.map(jnp.mean, metrics), jnp.all(finite)
+
+
+def _gradient_step(
+  static: _Static,
+  hyperparameters: types.Hyperparameters,
+  learned: _Learned,
+  inputs: _StepInputs,
+) -> tuple[_Learned, dict[str, Any], types.Array]:
+  """Takes one step, unless its gradient is not finite.
+
+  Returns:
+    What is learned, metrics, and whether the gradient was finite.
+  """
+  gradients, metrics = jax.grad(joint_loss.joint_loss, 1, has_aux=True)(
+    static.objective, learned.params, hyperparameters, *inputs
   )
-  num_transitions = jnp.maximum(1.0, jnp.sum(transitions.mask_tm1))
-  metrics = {
-    'loss': loss,
-    'policy_loss': policy / num_transitions,
-    'value_loss': value / num_transitions,
-    'entropy': entropy / num_transitions,
-    'value': jnp.mean(output.value),
-    **jax.tree.map(jnp.mean, dict(losses.metrics)),
-  }
-  return loss, metrics
+  optimizer = optimization.make_optimizer(static.config, hyperparameters)
+  updates, opt_state = optimizer.update(gradients, learned.opt_state)
+  rate = hyperparameters.learning_rate
+  updates = jax.tree.map(lambda leaf: rate * leaf, updates)
+  params = optax.apply_updates(learned.params, updates)
+
+  gradient_norm = optax.tree.norm(gradients)
+  finite = jnp.isfinite(gradient_norm)
+  learned = jax.tree.map(
+    lambda new, old: jnp.where(finite, new, old),
+    _Learned(params, opt_state),
+    learned,
+  )
+  return learned, {**metrics, 'gradient_norm': gradient_norm}, finite

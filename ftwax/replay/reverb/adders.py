@@ -8,6 +8,7 @@ rows like any other, so nothing is padded and nothing is thrown away.
 
 import operator
 import time
+from typing import Any
 
 import dm_env
 import jax
@@ -15,7 +16,7 @@ import numpy as np
 import reverb
 
 from ftwax import types
-from ftwax.replay.reverb import tables
+from ftwax.replay.reverb import frames, reward_sequences, tables
 
 
 class TrajectoryAdder:
@@ -34,19 +35,20 @@ class TrajectoryAdder:
     template: tables.Record,
     num_environments: int,
     timeout_s: float,
-    table: str = tables.QUEUE,
+    options: tables.ReplayOptions = tables.QUEUE_ALONE,
   ):
     """Opens a writer.
 
     Args:
-      client: client of the server that holds `table`.
+      client: client of the server that holds the tables.
       template: a record in the shapes of those to write.
       num_environments: E.
-      timeout_s: seconds within which the table must take what was written.
-      table: name of the table.
+      timeout_s: seconds within which the queue must take what was written.
+      options: which tables are beside the queue.
     """
     self._client = client
-    self._table = table
+    self._options = options
+    self._structure: Any = jax.tree.structure(template)
     self._timeout_s = timeout_s
     self._writer = client.trajectory_writer(num_keep_alive_refs=1)
     self._num_environments = num_environments
@@ -68,6 +70,7 @@ class TrajectoryAdder:
     self._logits_rows = jax.tree.leaves(self._rows.logits)
     self._recurrent_state: types.RecurrentState = None
     self._variables_steps: int | None = None
+    self._internal_rewards: np.ndarray | None = None
     self._sequence_length = len(template.trajectory.timestep.reward) - 1
     self._length = 0
     self.num_items = 0
@@ -101,16 +104,24 @@ class TrajectoryAdder:
       self._write()
       self._begin(timestep, previous_action, recurrent_state)
 
-  def add_choice(self, logits: types.ArrayTree, variables_steps: int) -> None:
+  def add_choice(
+    self,
+    logits: types.ArrayTree,
+    variables_steps: int,
+    internal_rewards: np.ndarray,
+  ) -> None:
     """Adds what the policy chose from at the timestep added last.
 
     Args:
       logits: [E, num_actions] for each part.
       variables_steps: learner steps of the policy's parameters; that of the
         first choice goes with the trajectory.
+      internal_rewards: float32 [num_events], of the same choice; tells rewards
+        that are zero from others.
     """
     if self._variables_steps is None:
       self._variables_steps = variables_steps
+      self._internal_rewards = internal_rewards
     _set_row(self._logits_rows, self._length - 1, logits)
 
   def reset(self) -> None:
@@ -140,20 +151,51 @@ class TrajectoryAdder:
   def _write(self):
     self._confirm()
     now = np.float64(time.time())
+    reward_class = self._classify()
     for index in range(self._num_environments):
       trajectory = jax.tree.map(
         operator.itemgetter((slice(None), index)), self._rows
       )
+      if self._options.delta_encodes:
+        trajectory = _delta_encode(trajectory)
       state = jax.tree.map(operator.itemgetter(index), self._recurrent_state)
       record = tables.Record(
         trajectory=trajectory._replace(recurrent_state=state),
+        reward_class=reward_class[:, index],
         variables_steps=np.int64(self._variables_steps or 0),
         written_at=now,
       )
       self._writer.append(tuple(jax.tree.leaves(record)))
       columns = tuple(column[-1] for column in self._writer.history)
-      self._writer.create_item(self._table, 1.0, columns)
+      self._writer.create_item(tables.QUEUE, 1.0, columns)
+      self._create_auxiliary_items(columns, reward_class[:, index])
       self.num_items += 1
+
+  def _classify(self) -> np.ndarray:
+    """Returns the class of each timestep, int8 [T, E]."""
+    shape = (self._sequence_length, self._num_environments)
+    if not self._options.reward_prediction_capacity:
+      return np.zeros(shape, np.int8)
+    timestep = self._rows.timestep
+    reward = timestep.reward.reshape(*timestep.step_type.shape, -1)
+    if self._internal_rewards is not None:
+      reward = reward * self._internal_rewards
+    return reward_sequences.classify(
+      timestep.step_type, reward.sum(axis=-1), self._options.sequences
+    )
+
+  def _create_auxiliary_items(self, columns, reward_class):
+    """Lets the other tables refer to the columns written last."""
+    if self._options.replay_capacity:
+      self._writer.create_item(tables.REPLAY, 1.0, columns)
+    if not self._options.reward_prediction_capacity:
+      return
+    record = self._structure.unflatten(columns)
+    columns = tuple(jax.tree.leaves(tables.reward_prediction_columns(record)))
+    for name, wanted in tables.REWARD_PREDICTION.items():
+      num_sequences = np.count_nonzero(reward_class == wanted)
+      if num_sequences:
+        self._writer.create_item(name, float(num_sequences), columns)
 
   def _confirm(self):
     """Waits until the table has taken what was written before."""
@@ -161,8 +203,16 @@ class TrajectoryAdder:
       self._writer.flush(timeout_ms=int(1000 * self._timeout_s))
     except reverb.DeadlineExceededError as error:
       raise tables.timeout_error(
-        self._client, self._table, 'insert', self._timeout_s
+        self._client, tables.QUEUE, 'insert', self._timeout_s
       ) from error
+
+
+def _delta_encode(trajectory: types.Trajectory) -> types.Trajectory:
+  timestep = trajectory.timestep
+  observation = frames.encode(timestep.observation)
+  return trajectory._replace(
+    timestep=timestep._replace(observation=observation)
+  )
 
 
 def _set_row(to: list[np.ndarray], row: int, values: types.ArrayTree) -> None:

@@ -1,20 +1,21 @@
-"""Samples batches of trajectories from Reverb, ahead of the learner.
+"""Samples batches from Reverb, ahead of the learner.
 
-A thread samples items, stacks them to time-major batches and puts these on the
-device while the learner works on the one before.
+A thread samples trajectories, stacks them to time-major batches, adds what the
+auxiliary tables hold, and puts all on the device while the learner works on the
+batch before.
 """
 
 import queue
 import threading
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import reverb
 
 from ftwax import types
-from ftwax.replay.reverb import tables
+from ftwax.replay.reverb import auxiliary_samplers, frames, tables
 
 # How long the sampling thread waits for an item, or for room for a batch,
 # before it looks whether it should end. The user's timeout is `__next__`'s.
@@ -25,22 +26,22 @@ _JOIN_S = 5.0
 
 
 class ReplaySample(NamedTuple):
-  """A batch and where its trajectories came from.
+  """A batch and where its fresh trajectories came from.
 
   Attributes:
-    trajectory: on the device; leaves [T + 1, B, ...] or [T, B, ...], and
-      [B, ...] in the recurrent state.
+    batch: on the device; leaves [T + 1, B, ...] or [T, B, ...], and [B, ...] in
+      the recurrent state.
     variables_steps: int64 [B], learner steps of the policies that acted.
     written_at: float64 [B], seconds since the epoch.
   """
 
-  trajectory: types.Trajectory
+  batch: types.LearnerBatch
   variables_steps: np.ndarray
   written_at: np.ndarray
 
 
 class TrajectoryIterator(Iterator[ReplaySample]):
-  """Iterates over batches of a table, prefetched to the device."""
+  """Iterates over batches, prefetched to the device."""
 
   def __init__(
     self,
@@ -49,30 +50,44 @@ class TrajectoryIterator(Iterator[ReplaySample]):
     batch_size: int,
     timeout_s: float,
     prefetch_size: int,
-    table: str = tables.QUEUE,
+    options: tables.ReplayOptions = tables.QUEUE_ALONE,
     device: jax.Device | None = None,
   ):
     """Starts to sample.
 
     Args:
-      client: client of the server that holds `table`.
+      client: client of the server that holds the tables.
       template: a record in the shapes of those to read.
       batch_size: B, trajectories in a batch.
       timeout_s: seconds within which a batch must come.
       prefetch_size: batches that wait for the learner, 1 or more.
-      table: name of the table.
+      options: which tables are beside the queue.
       device: where batches go; the default device unless given.
     """
     self._client = client
-    self._table = table
     self._timeout_s = timeout_s
     self._template = template
     self._batch_size = batch_size
     self._device = device
+    self._options = options
+    self._replay = None
+    if options.replay_capacity:
+      self._replay = auxiliary_samplers.TableSampler(
+        client, tables.REPLAY, template
+      )
+    self._reward_prediction = None
+    if options.reward_prediction_capacity:
+      self._reward_prediction = auxiliary_samplers.RewardPredictionSampler(
+        client,
+        template,
+        batch_size,
+        options.sequences.num_frames,
+        options.delta_encodes,
+      )
     self._batches: queue.Queue = queue.Queue(maxsize=prefetch_size)
     self._closed = threading.Event()
     self._thread = threading.Thread(
-      target=self._run, name=f'sample_{table}', daemon=True
+      target=self._run, name='sample_batches', daemon=True
     )
     self._thread.start()
 
@@ -87,7 +102,7 @@ class TrajectoryIterator(Iterator[ReplaySample]):
       sample = self._batches.get(timeout=self._timeout_s)
     except queue.Empty:
       raise tables.timeout_error(
-        self._client, self._table, 'sample', self._timeout_s
+        self._client, tables.QUEUE, 'sample', self._timeout_s
       ) from None
     if isinstance(sample, Exception):
       raise sample
@@ -100,15 +115,19 @@ class TrajectoryIterator(Iterator[ReplaySample]):
     """
     self._closed.set()
     self._thread.join(timeout=_JOIN_S)
+    for sampler in (self._replay, self._reward_prediction):
+      if sampler is not None:
+        sampler.close()
 
   def _run(self):
     try:
-      items: list = []
+      structure: Any = jax.tree.structure(self._template)
+      records: list[tables.Record] = []
       for item in self._items():
-        items.append(item)
-        if len(items) == self._batch_size:
-          self._put(self._stack(items))
-          items = []
+        records.append(structure.unflatten(item))
+        if len(records) == self._batch_size:
+          self._put(self._make_sample(records))
+          records = []
     except Exception as error:  # noqa: BLE001 Raised in `__next__`.
       self._put(error)
 
@@ -129,7 +148,7 @@ class TrajectoryIterator(Iterator[ReplaySample]):
     signature = tables.make_signature(self._template)
     dataset = reverb.TrajectoryDataset(
       server_address=self._client.server_address,
-      table=self._table,
+      table=tables.QUEUE,
       dtypes=tuple(spec.dtype for spec in signature),
       shapes=tuple(spec.shape for spec in signature),
       max_in_flight_samples_per_worker=1,
@@ -142,24 +161,51 @@ class TrajectoryIterator(Iterator[ReplaySample]):
         if self._closed.is_set():
           return
 
-  def _stack(self, items) -> ReplaySample:
-    structure = jax.tree.structure(self._template)
-    records = [jax.tree.unflatten(structure, item) for item in items]
-    batch = jax.tree.map(
-      _stack_second,
-      *[record.trajectory._replace(recurrent_state=()) for record in records],
-    )
-    recurrent_state = jax.tree.map(
-      lambda *leaves: np.stack(leaves),
-      *[record.trajectory.recurrent_state for record in records],
+  def _make_sample(self, records: list[tables.Record]) -> ReplaySample:
+    batch = types.LearnerBatch(
+      trajectory=self._stack(records),
+      replay=self._sample_replay(),
+      reward_prediction=(
+        self._reward_prediction.sample() if self._reward_prediction else None
+      ),
     )
     return ReplaySample(
-      trajectory=jax.device_put(
-        batch._replace(recurrent_state=recurrent_state), self._device
-      ),
+      batch=jax.device_put(batch, self._device),
       variables_steps=np.stack([r.variables_steps for r in records]),
       written_at=np.stack([r.written_at for r in records]),
     )
+
+  def _sample_replay(self) -> types.ReplayBatch | None:
+    if self._replay is None:
+      return None
+    records = self._replay.sample(self._batch_size)
+    is_live = records is not None
+    if records is None:
+      records = [self._template] * self._batch_size
+    return types.ReplayBatch(self._stack(records), np.bool_(is_live))
+
+  def _stack(self, records: list[tables.Record]) -> types.Trajectory:
+    """Returns trajectories, leaves [T + 1, B, ...]; the state's [B, ...]."""
+    trajectories = [record.trajectory for record in records]
+    if self._options.delta_encodes:
+      trajectories = list(map(_delta_decode, trajectories))
+    batch = jax.tree.map(
+      _stack_second,
+      *[leaf._replace(recurrent_state=()) for leaf in trajectories],
+    )
+    recurrent_state = jax.tree.map(
+      lambda *leaves: np.stack(leaves),
+      *[trajectory.recurrent_state for trajectory in trajectories],
+    )
+    return batch._replace(recurrent_state=recurrent_state)
+
+
+def _delta_decode(trajectory: types.Trajectory) -> types.Trajectory:
+  timestep = trajectory.timestep
+  observation = frames.decode(timestep.observation)
+  return trajectory._replace(
+    timestep=timestep._replace(observation=observation)
+  )
 
 
 def _stack_second(*leaves: np.ndarray) -> np.ndarray:

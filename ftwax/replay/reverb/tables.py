@@ -2,7 +2,8 @@
 
 An item is one trajectory, written as one step whose columns are whole arrays
 [T + 1, ...]: the price of a column is paid once a trajectory, not once a step.
-Columns are a flat tuple, the leaves of a `Record` in the order of JAX.
+Columns are a flat tuple, the leaves of a `Record` in the order of JAX. Items of
+the other tables refer to the same columns, so frames are stored once.
 """
 
 from typing import Any, NamedTuple
@@ -14,8 +15,18 @@ import reverb
 import tensorflow as tf
 
 from ftwax import distributions, types
+from ftwax.replay.reverb import reward_sequences
 
 QUEUE = 'queue'
+REPLAY = 'replay'
+REWARD_PREDICTION_ZERO = 'reward_prediction_zero'
+REWARD_PREDICTION_NONZERO = 'reward_prediction_nonzero'
+
+# Class of `reward_sequences` that each table is for.
+REWARD_PREDICTION = {
+  REWARD_PREDICTION_NONZERO: reward_sequences.NONZERO,
+  REWARD_PREDICTION_ZERO: reward_sequences.ZERO,
+}
 
 
 class Record(NamedTuple):
@@ -23,13 +34,36 @@ class Record(NamedTuple):
 
   Attributes:
     trajectory: without a batch axis.
+    reward_class: int8 [T], see `reward_sequences.classify`.
     variables_steps: int64, learner steps of the policy that acted.
     written_at: float64, seconds since the epoch.
   """
 
   trajectory: types.Trajectory
+  reward_class: Any
   variables_steps: Any
   written_at: Any
+
+
+class ReplayOptions(NamedTuple):
+  """How trajectories are kept, in the queue and beside it.
+
+  Attributes:
+    replay_capacity: trajectories in the table that is sampled uniformly; 0 for
+      no such table.
+    reward_prediction_capacity: sequences in each of the two tables for reward
+      prediction, at the least; 0 for no such tables.
+    sequences: which sequences there are.
+    delta_encodes: whether frames are stored as differences; see `frames`.
+  """
+
+  replay_capacity: int = 0
+  reward_prediction_capacity: int = 0
+  sequences: reward_sequences.Sequences = reward_sequences.Sequences(3, 1)
+  delta_encodes: bool = False
+
+
+QUEUE_ALONE = ReplayOptions()
 
 
 def make_template(
@@ -49,7 +83,9 @@ def make_template(
   """
   timestep = dm_env.TimeStep(
     step_type=np.zeros(sequence_length + 1, np.int32),
-    reward=np.zeros(sequence_length + 1, np.float32),
+    reward=np.zeros(
+      (sequence_length + 1, *environment_spec.rewards.shape), np.float32
+    ),
     discount=np.zeros(sequence_length + 1, np.float32),
     observation=types.zeros_like_spec(
       environment_spec.observations, (sequence_length + 1,)
@@ -69,10 +105,15 @@ def make_template(
       lambda leaf: np.zeros(leaf.shape[1:], leaf.dtype), recurrent_state
     ),
   )
-  return Record(trajectory, np.int64(0), np.float64(0.0))
+  return Record(
+    trajectory=trajectory,
+    reward_class=np.zeros(sequence_length, np.int8),
+    variables_steps=np.int64(0),
+    written_at=np.float64(0.0),
+  )
 
 
-def make_signature(template: Record) -> tuple[tf.TensorSpec, ...]:
+def make_signature(template: Any) -> tuple[tf.TensorSpec, ...]:
   """Returns the shape and dtype of each column."""
   return tuple(
     tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(template)
@@ -93,6 +134,53 @@ def make_queue(name: str, max_size: int, template: Record) -> reverb.Table:
   return reverb.Table.queue(
     name, max_size=max_size, signature=make_signature(template)
   )
+
+
+def make_auxiliary_tables(
+  options: ReplayOptions, template: Record
+) -> list[reverb.Table]:
+  """Makes the tables beside the queue; none of them ever blocks a writer.
+
+  Args:
+    options: which there are.
+    template: a record in the shapes of those to come.
+
+  Returns:
+    The tables, in which the oldest items make room for new ones.
+  """
+
+  def make(name, sampler, capacity, record):
+    return reverb.Table(
+      name,
+      sampler=sampler,
+      remover=reverb.selectors.Fifo(),
+      max_size=capacity,
+      rate_limiter=reverb.rate_limiters.MinSize(1),
+      signature=make_signature(record),
+    )
+
+  made = []
+  if options.replay_capacity:
+    uniform = reverb.selectors.Uniform()
+    made.append(make(REPLAY, uniform, options.replay_capacity, template))
+  if options.reward_prediction_capacity:
+    # A trajectory is kept for at least one sequence.
+    made.extend(
+      make(
+        name,
+        reverb.selectors.Prioritized(priority_exponent=1.0),
+        options.reward_prediction_capacity,
+        reward_prediction_columns(template),
+      )
+      for name in REWARD_PREDICTION
+    )
+  return made
+
+
+def reward_prediction_columns(record: Record) -> tuple[Any, ...]:
+  """Returns what reward prediction reads of a record: references, in order."""
+  timestep = record.trajectory.timestep
+  return timestep.observation, timestep.reward, record.reward_class
 
 
 class ReplayTimeoutError(TimeoutError):

@@ -73,7 +73,7 @@ def _add_steps(adder, num_steps, last_steps=()):
       _timestep(step, step_type), _action(step), _recurrent_state(step)
     )
     if step not in last_steps:
-      adder.add_choice(_logits(step), variables_steps=7 * step)
+      adder.add_choice(_logits(step), 7 * step, np.ones(1, np.float32))
 
 
 def _make_adder(client, timeout_s=20.0):
@@ -94,7 +94,7 @@ def test_trajectories_come_back_as_they_were_added(client_of):
   _add_steps(adder, 2 * SEQUENCE_LENGTH + 1)
   assert adder.num_items == 4
   sample = next(iterator)
-  trajectory = sample.trajectory
+  trajectory = sample.batch.trajectory
   # In the order of time, then of environments; neighbours share a timestep.
   for column, (first, row) in enumerate([(0, 0), (0, 1), (4, 0), (4, 1)]):
     steps = np.arange(first, first + SEQUENCE_LENGTH + 1)
@@ -129,7 +129,7 @@ def test_a_step_without_a_choice_has_zero_logits(client_of):
   # The second trajectory overwrites rows of the first.
   _add_steps(adder, 2 * SEQUENCE_LENGTH + 1, last_steps=(6,))
   next(iterator)
-  logits = np.asarray(next(iterator).trajectory.logits['move'])
+  logits = np.asarray(next(iterator).batch.trajectory.logits['move'])
   assert np.all(logits[2] == 0.0)
   assert np.all(logits[[0, 1, 3]] != 0.0)
   adder.close()
@@ -142,9 +142,11 @@ def test_an_episode_that_ends_on_the_seam_loses_nothing(client_of):
   adder = _make_adder(client)
   iterator = _make_iterator(client, batch_size=2)
   _add_steps(adder, 2 * SEQUENCE_LENGTH + 1, last_steps=(4,))
-  assert next(iterator).trajectory.timestep.step_type[-1, 0] == 2
+  assert next(iterator).batch.trajectory.timestep.step_type[-1, 0] == 2
   sample = next(iterator)
-  assert sample.trajectory.timestep.step_type[0, 0] == dm_env.StepType.LAST
+  assert (
+    sample.batch.trajectory.timestep.step_type[0, 0] == dm_env.StepType.LAST
+  )
   np.testing.assert_array_equal(sample.variables_steps, [35, 35])
   adder.close()
   iterator.close()
@@ -156,7 +158,8 @@ def test_each_item_is_used_once(client_of):
   iterator = _make_iterator(client, batch_size=2, timeout_s=2.0)
   _add_steps(adder, 6 * SEQUENCE_LENGTH + 1)
   rewards = [
-    float(next(iterator).trajectory.timestep.reward[0, 0]) for _ in range(6)
+    float(next(iterator).batch.trajectory.timestep.reward[0, 0])
+    for _ in range(6)
   ]
   assert rewards == [0, 4, 8, 12, 16, 20]
   with pytest.raises(tables.ReplayTimeoutError):
@@ -189,7 +192,7 @@ def test_idle_samplers_lose_nothing(client_of, monkeypatch):
     if step % SEQUENCE_LENGTH == 0:
       time.sleep(rng.uniform(0.004, 0.006))
   for index in range(300):
-    reward = next(iterator).trajectory.timestep.reward[0]
+    reward = next(iterator).batch.trajectory.timestep.reward[0]
     np.testing.assert_array_equal(
       reward, [index * SEQUENCE_LENGTH, 100 + index * SEQUENCE_LENGTH]
     )
@@ -208,14 +211,13 @@ def test_an_adder_whose_table_is_full_names_it(client_of):
     _add_steps(adder, 2 * SEQUENCE_LENGTH + 1)
 
 
-def test_what_ends_the_sampling_thread_is_raised(client_of):
-  client = client_of()
-  iterator = datasets.TrajectoryIterator(
-    client, TEMPLATE, 2, 20.0, prefetch_size=1, table='no_such_table'
-  )
-  with pytest.raises(Exception, match='no_such_table'):
+def test_what_ends_the_sampling_thread_is_raised():
+  server = servers.make_server([tables.make_queue('other', 1, TEMPLATE)])
+  iterator = _make_iterator(server.localhost_client(), batch_size=2)
+  with pytest.raises(Exception, match='queue'):
     next(iterator)
   iterator.close()
+  server.stop()
 
 
 def test_a_busy_port_is_refused(client_of):

@@ -63,7 +63,9 @@ class Actor(acme.Actor):
     action = jax.tree.map(np.asarray, action)
     if self._adder is not None:
       logits = self._get_extras(self._state)['logits']
-      self._adder.add_choice(logits, self._client.steps)
+      self._adder.add_choice(
+        logits, self._client.steps, self._client.internal_rewards
+      )
     return _first_row(action) if self._single else action
 
   def observe_first(self, timestep: dm_env.TimeStep) -> None:
@@ -92,7 +94,8 @@ class Actor(acme.Actor):
 
   def _observe(self, timestep: dm_env.TimeStep) -> None:
     if self._single:
-      timestep = _with_batch_axis(timestep)
+      num_events = len(self._client.internal_rewards)
+      timestep = _with_batch_axis(timestep, num_events)
     self._timestep = timestep
     if self._adder is not None:
       self._adder.add_timestep(
@@ -102,9 +105,13 @@ class Actor(acme.Actor):
       )
 
 
-def _with_batch_axis(timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+def _with_batch_axis(
+  timestep: dm_env.TimeStep, num_events: int
+) -> dm_env.TimeStep:
   """Returns `timestep` with leaves [1, ...] and no field empty."""
-  reward = 0.0 if timestep.reward is None else timestep.reward
+  reward = timestep.reward
+  if reward is None:
+    reward = 0.0 if num_events == 1 else np.zeros(num_events)
   discount = 1.0 if timestep.discount is None else timestep.discount
   return dm_env.TimeStep(
     step_type=np.array([timestep.step_type], np.int32),

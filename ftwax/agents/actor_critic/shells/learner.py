@@ -1,5 +1,6 @@
 """acme's learner: a shell around a `LearnerCore`."""
 
+import functools
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
@@ -9,6 +10,7 @@ import jax
 import numpy as np
 
 from ftwax import types
+from ftwax.agents.actor_critic import faults
 from ftwax.agents.actor_critic.shells import variables as variables_lib
 from ftwax.replay.reverb import datasets
 
@@ -18,10 +20,6 @@ class Logger(Protocol):
 
   def write(self, values: Any) -> None:
     """Writes one row."""
-
-
-class NonFiniteGradientError(ArithmeticError):
-  """Gradients that were not finite, too many times in a row."""
 
 
 class Learner(acme.Learner):
@@ -74,8 +72,10 @@ class Learner(acme.Learner):
     sample = next(self._dataset)
     self._wait_s += time.monotonic() - before
     # Looked at one step late, so that updates need not be waited for.
-    self._check_skipped()
-    self._state, metrics = self._update(self._state, sample.trajectory)
+    faults.check_skipped(
+      int(self._state.skipped_in_a_row), self._max_skipped_updates
+    )
+    self._state, metrics = self._update(self._state, sample.batch)
     self._logger.write(
       {
         **metrics,
@@ -95,10 +95,7 @@ class Learner(acme.Learner):
         f'names ({sorted(unknown)}) must be {variables_lib.POLICY!r}; ask for'
         ' that.'
       )
-    variables = types.ActorVariables(
-      self._state.params, self._state.hyperparameters, self._state.steps
-    )
-    return [variables for _ in names]
+    return [types.actor_variables(self._state) for _ in names]
 
   def save(self) -> types.TrainingState:
     """Returns the state, for a checkpoint."""
@@ -113,20 +110,35 @@ class Learner(acme.Learner):
 
   def set_hyperparameters(self, values: types.Hyperparameters) -> None:
     """Replaces hyperparameters, from the next step on and without a trace."""
-    self._state = self._state._replace(
-      hyperparameters=jax.tree.map(
-        lambda new, old: jax.numpy.asarray(new, old.dtype),
-        values,
-        self._state.hyperparameters,
-      )
-    )
+    self._replace(hyperparameters=values)
 
-  def _check_skipped(self):
-    skipped = int(self._state.skipped_in_a_row)
-    if skipped >= self._max_skipped_updates:
-      raise NonFiniteGradientError(
-        f'gradients must be finite and {skipped} updates in a row had some that'
-        f' are not (max_skipped_updates={self._max_skipped_updates}); lower the'
-        ' learning rate or look for observations and rewards out of range. The'
-        ' parameters are those of the last good update.'
+  def set_internal_rewards(self, values: types.InternalRewards) -> None:
+    """Replaces internal rewards [num_events], from the next step on."""
+    self._replace(internal_rewards=values)
+
+  def set_params(self, values: types.Params) -> None:
+    """Replaces the network's parameters, from the next step on."""
+    self._replace(params=values)
+
+  def set_steps(self, value: int) -> None:
+    """Replaces the number of updates done."""
+    self._replace(steps=value)
+    self._num_steps = value
+
+  def _replace(self, **changes: Any):
+    for name, new in changes.items():
+      old = getattr(self._state, name)
+      self._state = self._state._replace(
+        **{name: jax.tree.map(functools.partial(_convert, name), new, old)}
       )
+
+
+def _convert(name: str, new: Any, old: jax.Array) -> jax.Array:
+  """Returns `new` as an array like `old`, whose shape it must have."""
+  new = jax.numpy.asarray(new, old.dtype)
+  if new.shape != old.shape:
+    raise ValueError(
+      f'{name} (shape {new.shape}) must have the shape of those that it'
+      f' replaces, {old.shape}; give values of the same agent.'
+    )
+  return jax.device_put(new, old.sharding)

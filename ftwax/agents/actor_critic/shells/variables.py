@@ -1,7 +1,10 @@
 """Brings a learner's variables to an actor's device."""
 
+import operator
+
 import acme
 import jax
+import numpy as np
 
 from ftwax import types
 
@@ -23,16 +26,19 @@ class VariableClient:
     """
     self._source = source
     self.device = device or jax.local_devices(backend='cpu')[0]
-    self._params: types.Params = None
+    self._fetched: types.ActorVariables | None = None
     self.update()
 
   def update(self) -> None:
     """Fetches the variables anew."""
     (variables,) = self._source.get_variables([POLICY])
-    if variables.params is self._params:
-      return  # A learner in this process has not stepped since.
-    self._params = variables.params
+    if self._fetched is not None and all(
+      map(operator.is_, variables, self._fetched)
+    ):
+      return  # A learner in this process has changed nothing since.
+    self._fetched = variables
     self.steps = int(variables.steps)
+    self.internal_rewards = np.asarray(variables.internal_rewards)
     self.variables: types.ActorVariables = jax.tree.map(self._put, variables)
 
   def _put(self, leaf):

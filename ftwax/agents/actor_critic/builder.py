@@ -1,23 +1,29 @@
 """Puts the parts of an agent of the family together for a runtime.
 
-The methods are those of the builders of acme's main branch.
+The methods are those of the builders of acme's main branch. Those of policy and
+learner core run anywhere; the others need acme and Reverb, which they import,
+since a runtime on the device does without.
 """
+
+from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import acme
 import jax
-import reverb
 
-from ftwax import types
-from ftwax.agents.actor_critic import acting, learning
+from ftwax import internal_rewards, types
+from ftwax.agents.actor_critic import acting, auxiliary, learning
 from ftwax.agents.actor_critic import config as config_lib
-from ftwax.agents.actor_critic.shells import actor, learner
-from ftwax.agents.actor_critic.shells import variables as variables_lib
 from ftwax.losses import policy_loss as policy_loss_lib
-from ftwax.replay.reverb import adders, datasets, tables
+
+if TYPE_CHECKING:
+  import acme
+  import reverb
+
+  from ftwax.agents.actor_critic.shells import actor, learner
+  from ftwax.replay.reverb import adders, datasets, tables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,10 +33,14 @@ class ActorCriticBuilder:
   Attributes:
     config: sizes and priors.
     policy_loss: see `losses.policy_loss`.
+    auxiliary_tasks: what is learned beside the policy; see `auxiliary`.
+    make_targets: what the loss needs of a whole batch; see `losses.ppo`.
   """
 
   config: config_lib.ActorCriticConfig
   policy_loss: policy_loss_lib.PolicyLoss
+  auxiliary_tasks: tuple[auxiliary.AuxiliaryTask, ...] = ()
+  make_targets: policy_loss_lib.MakeTargets | None = None
 
   @property
   def items_per_step(self) -> int:
@@ -50,12 +60,12 @@ class ActorCriticBuilder:
     self, environment_spec: types.EnvironmentSpec, policy: types.ActorCore
   ) -> list[reverb.Table]:
     """Returns the tables of the server."""
+    from ftwax.replay.reverb import tables
+
+    template = self._template(environment_spec, policy)
     return [
-      tables.make_queue(
-        tables.QUEUE,
-        self.config.max_queue_size,
-        self._template(environment_spec, policy),
-      )
+      tables.make_queue(tables.QUEUE, self.config.max_queue_size, template),
+      *tables.make_auxiliary_tables(self._replay_options, template),
     ]
 
   def make_adder(
@@ -66,11 +76,14 @@ class ActorCriticBuilder:
     num_environments: int = 1,
   ) -> adders.TrajectoryAdder:
     """Returns an adder for an actor in `num_environments` environments."""
+    from ftwax.replay.reverb import adders
+
     return adders.TrajectoryAdder(
       replay_client,
       self._template(environment_spec, policy),
       num_environments,
       self.config.replay_timeout_s,
+      self._replay_options,
     )
 
   def make_dataset_iterator(
@@ -80,12 +93,30 @@ class ActorCriticBuilder:
     policy: types.ActorCore,
   ) -> datasets.TrajectoryIterator:
     """Returns an iterator over batches, which the caller closes."""
+    from ftwax.replay.reverb import datasets
+
     return datasets.TrajectoryIterator(
       replay_client,
       self._template(environment_spec, policy),
       self.config.batch_size,
       self.config.replay_timeout_s,
       self.config.prefetch_size,
+      self._replay_options,
+    )
+
+  def make_learner_core(
+    self,
+    network: types.RecurrentNetwork,
+    environment_spec: types.EnvironmentSpec,
+  ) -> types.LearnerCore:
+    """Returns the functions of a learner."""
+    return learning.make_learner_core(
+      network,
+      self.policy_loss,
+      self.config,
+      self.auxiliary_tasks,
+      internal_rewards.num_events(environment_spec.rewards),
+      self.make_targets,
     )
 
   def make_learner(
@@ -94,10 +125,13 @@ class ActorCriticBuilder:
     network: types.RecurrentNetwork,
     dataset: Iterator[datasets.ReplaySample],
     logger_fn: Callable[..., Any],
+    environment_spec: types.EnvironmentSpec,
   ) -> learner.Learner:
     """Returns a learner that logs under the label `learner`."""
+    from ftwax.agents.actor_critic.shells import learner
+
     return learner.Learner(
-      learning.make_learner_core(network, self.policy_loss, self.config),
+      self.make_learner_core(network, environment_spec),
       key,
       dataset,
       logger_fn('learner', 'learner_steps', None),
@@ -113,10 +147,34 @@ class ActorCriticBuilder:
     num_environments: int | None = None,
   ) -> actor.Actor:
     """Returns an actor; see `actor.Actor` for `num_environments`."""
-    client = variables_lib.VariableClient(variable_source)
+    from ftwax.agents.actor_critic.shells import actor, variables
+
+    client = variables.VariableClient(variable_source)
     return actor.Actor(policy, key, client, adder, num_environments)
 
+  @property
+  def _replay_options(self) -> tables.ReplayOptions:
+    """Tables for what the auxiliary tasks learn from."""
+    from ftwax.replay.reverb import reward_sequences, tables
+
+    config = self.config
+    sources = auxiliary.sources(self.auxiliary_tasks)
+    replays = auxiliary.REPLAY in sources
+    predicts = auxiliary.REWARD_PREDICTION in sources
+    return tables.ReplayOptions(
+      replay_capacity=config.replay_capacity if replays else 0,
+      reward_prediction_capacity=(
+        config.reward_prediction_capacity if predicts else 0
+      ),
+      sequences=reward_sequences.Sequences(
+        config.reward_prediction_length, config.reward_prediction_period
+      ),
+      delta_encodes=config.delta_encode,
+    )
+
   def _template(self, environment_spec, policy) -> tables.Record:
+    from ftwax.replay.reverb import tables
+
     state = jax.eval_shape(lambda: policy.init(jax.random.PRNGKey(0), 1))
     return tables.make_template(
       environment_spec, state.recurrent_state, self.config.sequence_length

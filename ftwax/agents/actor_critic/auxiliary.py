@@ -1,0 +1,125 @@
+"""Auxiliary tasks: what is learned beside the policy and the value.
+
+A task is a name, the source that it learns from, and a loss that is already
+weighed by its cost, a hyperparameter. The learner adds the losses of all tasks
+to that of the policy and takes one step on the sum. The replayed trajectories
+go through the network together with the fresh ones, once for all tasks.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+import jax.numpy as jnp
+
+from ftwax import types
+
+# What a task may learn from: fields of `types.LearnerBatch`.
+TRAJECTORY = 'trajectory'
+REPLAY = 'replay'
+REWARD_PREDICTION = 'reward_prediction'
+
+
+class Unrolled(NamedTuple):
+  """Trajectories and what the network that learns says of them.
+
+  Attributes:
+    trajectory: leaves [T + 1 or T, B, ...], its rewards the agent's own.
+    output: leaves [T + 1, B, ...].
+  """
+
+  trajectory: types.Trajectory
+  output: types.NetworkOutput
+
+
+class TaskInputs(NamedTuple):
+  """What the loss of a task may read.
+
+  Attributes:
+    params: parameters of the network.
+    heads: the network's auxiliary heads, by name.
+    hyperparameters: those of the agent.
+    fresh: trajectories of the queue.
+    replay: past ones; None unless a task of the agent learns from them.
+    reward_prediction: its rewards, [B], are the agent's own; None unless a
+      task of the agent learns from it.
+  """
+
+  params: types.Params
+  heads: Mapping[str, types.NetworkHead]
+  hyperparameters: types.Hyperparameters
+  fresh: Unrolled
+  replay: Unrolled | None
+  reward_prediction: types.RewardPredictionBatch | None
+
+
+class TaskLoss(Protocol):
+  """The loss of a task, a scalar, weighed, and metrics by name."""
+
+  def __call__(
+    self, inputs: TaskInputs
+  ) -> tuple[types.Array, dict[str, types.Array]]:
+    """Returns both."""
+
+
+class AuxiliaryTask(NamedTuple):
+  """A task.
+
+  Attributes:
+    name: unique among those of an agent.
+    source: `TRAJECTORY`, `REPLAY` or `REWARD_PREDICTION`.
+    loss: see `TaskLoss`.
+  """
+
+  name: str
+  source: str
+  loss: TaskLoss
+
+
+def sum_losses(
+  tasks: tuple[AuxiliaryTask, ...],
+  inputs: TaskInputs,
+  is_live: Mapping[str, types.Array],
+) -> tuple[types.Array, dict[str, types.Array]]:
+  """Returns the sum of the losses, without those whose source is empty.
+
+  Args:
+    tasks: whose losses to add up.
+    inputs: what they read.
+    is_live: bool for each source but `TRAJECTORY`.
+
+  Returns:
+    The sum, and metrics: each task's loss, its own, and `<task>_live`.
+  """
+  total = jnp.zeros(())
+  metrics: dict[str, types.Array] = {}
+  for task in tasks:
+    loss, task_metrics = task.loss(inputs)
+    if task.source != TRAJECTORY:
+      live = is_live[task.source]
+      loss = jnp.where(live, loss, 0.0)
+      task_metrics = {**task_metrics, 'live': live.astype(jnp.float32)}
+    total += loss
+    metrics |= {f'{task.name}_{k}': v for k, v in task_metrics.items()}
+    metrics[f'{task.name}_loss'] = loss
+  return total, metrics
+
+
+def check_tasks(tasks: tuple[AuxiliaryTask, ...]) -> None:
+  """Raises a ValueError if tasks share a name or have an unknown source."""
+  names = [task.name for task in tasks]
+  if len(set(names)) < len(names):
+    raise ValueError(
+      f'the names of auxiliary_tasks ({names}) must be unique; rename one.'
+    )
+  known = (TRAJECTORY, REPLAY, REWARD_PREDICTION)
+  for task in tasks:
+    if task.source not in known:
+      raise ValueError(
+        f'source ({task.source!r}) of the auxiliary task {task.name!r} must be'
+        f' one of {known}; choose one.'
+      )
+
+
+def sources(tasks: tuple[AuxiliaryTask, ...]) -> frozenset[str]:
+  """Returns the sources that the tasks learn from."""
+  return frozenset(task.source for task in tasks)

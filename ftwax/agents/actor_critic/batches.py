@@ -1,0 +1,67 @@
+"""What a learner does to a batch before it looks at it."""
+
+import jax
+import jax.numpy as jnp
+
+from ftwax import internal_rewards as internal_rewards_lib
+from ftwax import types
+from ftwax.agents.actor_critic import acting
+
+# Axis of the batch: behind time, but for the state, which has no time.
+TRAJECTORY_AXIS = types.Trajectory(1, 1, 1, 0)
+
+# Axis of what does not have one.
+_NO_AXIS = -1
+
+
+def with_own_rewards(
+  internal_rewards: types.InternalRewards, batch: types.LearnerBatch
+) -> types.LearnerBatch:
+  """Puts the agent's own rewards, scalars, in place of the environment's."""
+
+  def weigh_trajectory(trajectory):
+    return trajectory._replace(
+      timestep=acting.with_own_reward(internal_rewards, trajectory.timestep)
+    )
+
+  replay, prediction = batch.replay, batch.reward_prediction
+  if replay is not None:
+    replay = replay._replace(trajectory=weigh_trajectory(replay.trajectory))
+  if prediction is not None:
+    events = prediction.reward
+    events = events[:, None] if events.ndim == 1 else events
+    prediction = prediction._replace(
+      reward=internal_rewards_lib.weigh(internal_rewards, events)
+    )
+  return types.LearnerBatch(
+    weigh_trajectory(batch.trajectory), replay, prediction
+  )
+
+
+def take_columns(
+  batch: types.LearnerBatch, columns: types.Array
+) -> types.LearnerBatch:
+  """Returns some sequences of each source of a batch.
+
+  Args:
+    batch: with B sequences of each source.
+    columns: int32 [n], which of them.
+
+  Returns:
+    The batch, with n sequences of each source.
+  """
+  replay, prediction = batch.replay, batch.reward_prediction
+  axes = types.LearnerBatch(
+    trajectory=TRAJECTORY_AXIS,
+    replay=replay and types.ReplayBatch(TRAJECTORY_AXIS, _NO_AXIS),
+    reward_prediction=(
+      prediction and types.RewardPredictionBatch(1, 0, _NO_AXIS)
+    ),
+  )
+
+  def take(axis, tree):
+    if axis == _NO_AXIS:
+      return tree
+    return jax.tree.map(lambda x: jnp.take(x, columns, axis), tree)
+
+  return jax.tree.map(take, axes, batch)

@@ -1,0 +1,185 @@
+"""The loss of an agent: policy, value, entropy and auxiliary tasks, as one."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ftwax import types
+from ftwax.agents.actor_critic import acting, auxiliary, batches
+from ftwax.losses import policy_loss as policy_loss_lib
+
+
+class Objective(NamedTuple):
+  """What is to be minimized.
+
+  Attributes:
+    network: what learns.
+    policy_loss: loss of one stream; see `losses.policy_loss`.
+    auxiliary_tasks: what is learned beside the policy.
+    make_targets: see `policy_loss.MakeTargets`; None for losses without.
+    averages: whether the loss is the mean over the fresh transitions, as in
+      A2C and PPO, or their sum, as in IMPALA and FTW.
+  """
+
+  network: types.RecurrentNetwork
+  policy_loss: policy_loss_lib.PolicyLoss
+  auxiliary_tasks: tuple[auxiliary.AuxiliaryTask, ...] = ()
+  make_targets: policy_loss_lib.MakeTargets | None = None
+  averages: bool = False
+
+
+def joint_loss(
+  objective: Objective,
+  params: types.Params,
+  hyperparameters: types.Hyperparameters,
+  key: types.Key,
+  batch: types.LearnerBatch,
+  targets: types.ArrayTree = None,
+) -> tuple[types.Array, dict[str, Any]]:
+  """Returns the loss, a scalar, and metrics.
+
+  Args:
+    objective: static.
+    params: parameters of the network.
+    hyperparameters: those of the agent.
+    key: for what the network draws.
+    batch: its rewards are the agent's own.
+    targets: leaves [T, B, ...], of `make_targets`.
+
+  Returns:
+    The loss and metrics.
+  """
+  trajectories = [batch.trajectory]
+  is_live = {}
+  if batch.replay is not None:
+    trajectories.append(batch.replay.trajectory)
+    is_live[auxiliary.REPLAY] = batch.replay.is_live
+  if batch.reward_prediction is not None:
+    is_live[auxiliary.REWARD_PREDICTION] = batch.reward_prediction.is_live
+  unrolled = _unroll(
+    objective.network, params, hyperparameters, key, trajectories
+  )
+  transitions = _make_transitions(unrolled[0], hyperparameters)
+  transitions = transitions._replace(targets=targets)
+  loss, metrics = _policy_loss(objective, hyperparameters, transitions)
+  inputs = auxiliary.TaskInputs(
+    params=params,
+    heads=objective.network.heads,
+    hyperparameters=hyperparameters,
+    fresh=unrolled[0],
+    replay=unrolled[1] if batch.replay is not None else None,
+    reward_prediction=batch.reward_prediction,
+  )
+  auxiliary_loss, auxiliary_metrics = auxiliary.sum_losses(
+    objective.auxiliary_tasks, inputs, is_live
+  )
+  loss += auxiliary_loss
+  if objective.averages:
+    loss /= _count(transitions)
+  value = jnp.mean(unrolled[0].output.value)
+  return loss, {'loss': loss, 'value': value, **metrics, **auxiliary_metrics}
+
+
+def make_targets(
+  objective: Objective,
+  params: types.Params,
+  hyperparameters: types.Hyperparameters,
+  key: types.Key,
+  trajectory: types.Trajectory,
+) -> types.ArrayTree:
+  """Makes the targets of a batch, leaves [T, B, ...]; None if there are none.
+
+  Args:
+    objective: static.
+    params: parameters before the first step on the batch.
+    hyperparameters: those of the agent.
+    key: for what the network draws.
+    trajectory: its rewards are the agent's own.
+
+  Returns:
+    The targets, without a gradient.
+  """
+  if objective.make_targets is None:
+    return None
+  unrolled = _unroll(
+    objective.network, params, hyperparameters, key, [trajectory]
+  )
+  transitions = _make_transitions(unrolled[0], hyperparameters)
+  targets = objective.make_targets(transitions, hyperparameters)
+  return jax.lax.stop_gradient(targets)
+
+
+def _unroll(
+  network: types.RecurrentNetwork,
+  params: types.Params,
+  hyperparameters: types.Hyperparameters,
+  key: types.Key,
+  trajectories: list[types.Trajectory],
+) -> list[auxiliary.Unrolled]:
+  """Unrolls the network over all trajectories at once, [T + 1, sum of B]."""
+  joined = types.Trajectory(
+    *(
+      jax.tree.map(lambda *x, axis=axis: jnp.concatenate(x, axis), *leaves)
+      for axis, *leaves in zip(
+        batches.TRAJECTORY_AXIS, *trajectories, strict=True
+      )
+    )
+  )
+  output, _ = network.unroll(
+    params,
+    hyperparameters,
+    key,
+    acting.make_network_input(joined.timestep, joined.previous_action),
+    acting.is_first(joined.timestep),
+    joined.recurrent_state,
+  )
+  unrolled, begin = [], 0
+  for trajectory in trajectories:
+    end = begin + trajectory.timestep.reward.shape[1]
+    part = jax.tree.map(lambda x, b=begin, e=end: x[:, b:e], output)
+    unrolled.append(auxiliary.Unrolled(trajectory, part))
+    begin = end
+  return unrolled
+
+
+def _make_transitions(
+  unrolled: auxiliary.Unrolled, hyperparameters: types.Hyperparameters
+) -> policy_loss_lib.Transitions:
+  """Pairs the steps of all streams, leaves [T, B, ...]."""
+  return jax.vmap(
+    policy_loss_lib.make_transitions,
+    in_axes=(1, batches.TRAJECTORY_AXIS, None),
+    out_axes=1,
+  )(unrolled.output, unrolled.trajectory, hyperparameters)
+
+
+def _policy_loss(
+  objective: Objective,
+  hyperparameters: types.Hyperparameters,
+  transitions: policy_loss_lib.Transitions,
+) -> tuple[types.Array, dict[str, Any]]:
+  """Returns the loss of policy and value, summed, and metrics."""
+  losses = jax.vmap(objective.policy_loss, in_axes=(1, None))(
+    transitions, hyperparameters
+  )
+  policy, value, entropy = map(
+    jnp.sum, (losses.policy, losses.value, losses.entropy)
+  )
+  loss = (
+    policy
+    + hyperparameters.baseline_cost * value
+    - hyperparameters.entropy_cost * entropy
+  )
+  num_transitions = _count(transitions)
+  metrics = {
+    'policy_loss': policy / num_transitions,
+    'value_loss': value / num_transitions,
+    'entropy': entropy / num_transitions,
+    **jax.tree.map(jnp.mean, dict(losses.metrics)),
+  }
+  return loss, metrics
+
+
+def _count(transitions: policy_loss_lib.Transitions) -> types.Array:
+  return jnp.maximum(1.0, jnp.sum(transitions.mask_tm1))

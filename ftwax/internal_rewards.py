@@ -1,0 +1,87 @@
+"""Internal rewards: what each event is worth to one agent.
+
+Jaderberg et al., 2019 (arXiv:1807.01281), section "Internal rewards". The
+environment says which events happened in a step, a vector of counts; an agent
+maximizes their inner product with weights of its own, which no gradient
+changes: only a population evolves them. A scalar reward is one event.
+"""
+
+from typing import Any
+
+import dm_env
+import jax
+import jax.numpy as jnp
+
+from ftwax import hyperparameters, types
+
+
+def num_events(reward_spec: dm_env.specs.Array) -> int:
+  """Returns the number of events that a reward of this spec tells of.
+
+  Raises:
+    ValueError: if the reward is neither a scalar nor a vector.
+  """
+  if len(reward_spec.shape) > 1 or 0 in reward_spec.shape:
+    raise ValueError(
+      f'reward_spec ({reward_spec!r}) must be of a scalar or of a vector with'
+      ' an entry for each event; flatten it.'
+    )
+  return reward_spec.shape[0] if reward_spec.shape else 1
+
+
+def sample(
+  key: types.Key, prior: Any, num_events: int
+) -> types.InternalRewards:
+  """Draws the weight of each event from `prior`, float32 [num_events]."""
+  keys = jax.random.split(key, num_events)
+  return jnp.asarray(jax.vmap(prior.sample)(keys), jnp.float32)
+
+
+def perturb(
+  key: types.Key,
+  internal_rewards: types.InternalRewards,
+  prior: Any,
+  probability: types.Array | float = 0.05,
+  factors: tuple[float, float] = (0.8, 1.2),
+) -> types.InternalRewards:
+  """Perturbs each weight alone; see `hyperparameters.perturb`."""
+
+  def perturb_weight(key, weight):
+    return hyperparameters.perturb(key, weight, prior, probability, factors)
+
+  keys = jax.random.split(key, internal_rewards.shape[0])
+  return jax.vmap(perturb_weight)(keys, internal_rewards)
+
+
+def reward(
+  internal_rewards: types.InternalRewards, timestep: dm_env.TimeStep
+) -> types.Array:
+  """Returns the agent's own reward at each step, without a gradient.
+
+  Args:
+    internal_rewards: float32 [num_events].
+    timestep: leaves [...]; its reward is [...] or [..., num_events].
+
+  Returns:
+    float32 [...].
+  """
+  events = jnp.asarray(timestep.reward, jnp.float32)
+  if events.ndim == jnp.ndim(timestep.step_type):
+    events = events[..., None]
+  return weigh(internal_rewards, events)
+
+
+def weigh(
+  internal_rewards: types.InternalRewards, events: types.Array
+) -> types.Array:
+  """Returns the inner products [...] of weights [E] and events [..., E]."""
+  if events.shape[-1] != internal_rewards.shape[-1]:
+    raise ValueError(
+      f'internal_rewards (shape {internal_rewards.shape}) must have a weight'
+      f' for each of the {events.shape[-1]} events of a step; make the learner'
+      ' with the spec of this environment.'
+    )
+  own = jnp.einsum(
+    '...e,e->...', events, internal_rewards, precision=jax.lax.Precision.HIGHEST
+  )
+  return jax.lax.stop_gradient(own)

@@ -1,0 +1,151 @@
+"""Samples what auxiliary tasks learn from, if there is any.
+
+The tables beside the queue may be empty, at the start and, for rare rewards,
+for long. Then a sampler gives zeros, marked as not live, and never waits.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import reverb
+
+from ftwax import types
+from ftwax.replay.reverb import frames, tables
+
+
+def can_sample(client: reverb.Client, table: str) -> bool:
+  """Returns whether the table holds an item."""
+  return client.server_info(timeout=10)[table].current_size > 0
+
+
+class TableSampler:
+  """Samples items, with replacement, from a table that may be empty."""
+
+  def __init__(self, client: reverb.Client, table: str, template: Any):
+    """Makes a sampler.
+
+    Args:
+      client: client of the server that holds the table.
+      table: its name.
+      template: an item in the shapes of those to read.
+    """
+    self._client = client
+    self._table = table
+    self._structure: Any = jax.tree.structure(template)
+    self._signature = tables.make_signature(template)
+    self._items: Iterator[Any] | None = None
+
+  def sample(self, num_items: int) -> list[Any] | None:
+    """Returns items in the structure of the template; None if there is none."""
+    if self._items is None:
+      # What was put into these tables is only ever replaced.
+      if not can_sample(self._client, self._table):
+        return None
+      self._items = self._open(num_items)
+    return [
+      self._structure.unflatten(next(self._items).data)
+      for _ in range(num_items)
+    ]
+
+  def close(self) -> None:
+    """Ends the sampling; to be called before the server stops."""
+    self._items = None
+
+  def _open(self, num_items: int) -> Iterator[Any]:
+    dataset = reverb.TrajectoryDataset(
+      server_address=self._client.server_address,
+      table=self._table,
+      dtypes=tuple(spec.dtype for spec in self._signature),
+      shapes=tuple(spec.shape for spec in self._signature),
+      max_in_flight_samples_per_worker=num_items,
+      num_workers_per_iterator=1,
+    )
+    return iter(dataset.as_numpy_iterator())
+
+
+class RewardPredictionSampler:
+  """Samples short sequences, half of them before a reward that is not zero."""
+
+  def __init__(
+    self,
+    client: reverb.Client,
+    template: tables.Record,
+    batch_size: int,
+    num_frames: int,
+    is_delta_encoded: bool,
+    seed: int = 0,
+  ):
+    """Makes a sampler.
+
+    Args:
+      client: client of the server that holds the two tables.
+      template: a record in the shapes of those to read.
+      batch_size: B, sequences in a batch.
+      num_frames: observations in a sequence.
+      is_delta_encoded: whether frames are; see `frames`.
+      seed: of the choice of a sequence in a trajectory.
+    """
+    columns = tables.reward_prediction_columns(template)
+    self._samplers = {
+      name: TableSampler(client, name, columns)
+      for name in tables.REWARD_PREDICTION
+    }
+    self._num_frames = num_frames
+    self._is_delta_encoded = is_delta_encoded
+    self._rng = np.random.default_rng(seed)
+    num_nonzero = -(-batch_size // 2)
+    self._num_items = {
+      tables.REWARD_PREDICTION_NONZERO: num_nonzero,
+      tables.REWARD_PREDICTION_ZERO: batch_size - num_nonzero,
+    }
+    observation, reward, _ = columns
+    self._zeros = types.RewardPredictionBatch(
+      observation=jax.tree.map(
+        lambda leaf: np.zeros(
+          (num_frames, batch_size, *leaf.shape[1:]), leaf.dtype
+        ),
+        observation,
+      ),
+      reward=np.zeros((batch_size, *reward.shape[1:]), np.float32),
+      is_live=np.bool_(False),
+    )
+
+  def sample(self) -> types.RewardPredictionBatch:
+    """Returns a batch, which is live if both tables hold something."""
+    sequences: list[Any] = []
+    for name, wanted in tables.REWARD_PREDICTION.items():
+      num_items = self._num_items[name]
+      items = self._samplers[name].sample(num_items) if num_items else []
+      if items is None:
+        return self._zeros
+      sequences += [self._choose(item, wanted) for item in items]
+    observations, rewards = zip(*sequences, strict=True)
+    return types.RewardPredictionBatch(
+      observation=jax.tree.map(_stack_second, *observations),
+      reward=np.stack(rewards),
+      is_live=np.bool_(True),
+    )
+
+  def close(self) -> None:
+    """Ends the sampling; to be called before the server stops."""
+    for sampler in self._samplers.values():
+      sampler.close()
+
+  def _choose(self, item: Sequence[Any], wanted: int) -> tuple[Any, np.ndarray]:
+    """Returns the frames of one of an item's sequences, and the reward."""
+    observation, reward, reward_class = item
+    if self._is_delta_encoded:
+      observation = frames.decode(observation)
+    end = self._rng.choice(np.flatnonzero(reward_class == wanted))
+    begin = end + 1 - self._num_frames
+    return (
+      jax.tree.map(lambda leaf: leaf[begin : end + 1], observation),
+      reward[end + 1],
+    )
+
+
+def _stack_second(*leaves: np.ndarray) -> np.ndarray:
+  """Stacks leaves [num_frames, ...] to [num_frames, B, ...]."""
+  return np.stack(leaves, axis=1)

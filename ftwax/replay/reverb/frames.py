@@ -1,0 +1,33 @@
+"""Delta encoding of frames in a trajectory.
+
+Reverb compresses what it stores, byte by byte. Where little moves from frame to
+frame, differences compress better than frames: zeros all over. Only unsigned
+8-bit arrays are encoded, whose differences wrap around without loss.
+"""
+
+import jax
+import numpy as np
+
+from ftwax import types
+
+
+def encode(observation: types.ArrayTree) -> types.ArrayTree:
+  """Replaces all frames but the first by differences, leaves [T, ...]."""
+
+  def encode_leaf(leaf):
+    if leaf.dtype != np.uint8:
+      return leaf
+    return np.concatenate([leaf[:1], leaf[1:] - leaf[:-1]])
+
+  return jax.tree.map(encode_leaf, observation)
+
+
+def decode(observation: types.ArrayTree) -> types.ArrayTree:
+  """Undoes `encode`."""
+
+  def decode_leaf(leaf):
+    if leaf.dtype != np.uint8:
+      return leaf
+    return np.cumsum(leaf, axis=0, dtype=np.uint8)
+
+  return jax.tree.map(decode_leaf, observation)
