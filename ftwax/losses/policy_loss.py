@@ -32,6 +32,8 @@ class Transitions(NamedTuple):
     discount_t: [T], discount after it, the agent's times the environment's:
       zero where the episode terminated, not where it was truncated.
     mask_tm1: [T], 1 where an action was taken and 0 elsewhere.
+    targets: what a loss made of the whole batch before it took several steps
+      on it, leaves [T, ...]; None for losses that make no such thing.
   """
 
   logits_tm1: types.ArrayTree
@@ -42,6 +44,7 @@ class Transitions(NamedTuple):
   r_t: types.Array
   discount_t: types.Array
   mask_tm1: types.Array
+  targets: types.ArrayTree = None
 
 
 class PolicyLossOutput(NamedTuple):
@@ -66,6 +69,18 @@ class PolicyLoss(Protocol):
   def __call__(
     self, transitions: Transitions, hyperparameters: types.Hyperparameters
   ) -> PolicyLossOutput: ...
+
+
+class MakeTargets(Protocol):
+  """Makes `Transitions.targets` of a whole batch, leaves [T, B, ...].
+
+  A loss that takes several steps on a batch needs it once, with the parameters
+  before the first of them.
+  """
+
+  def __call__(
+    self, transitions: Transitions, hyperparameters: types.Hyperparameters
+  ) -> types.ArrayTree: ...
 
 
 def make_transitions(
@@ -94,10 +109,18 @@ def make_transitions(
     v_t=output.value[t],
     r_t=jnp.clip(timestep.reward[t], -limit, limit),
     discount_t=hyperparameters.discount * timestep.discount[t],
-    mask_tm1=jnp.where(
-      timestep.step_type[tm1] == dm_env.StepType.LAST, 0.0, 1.0
-    ),
+    mask_tm1=make_mask(timestep),
   )
+
+
+def make_mask(timestep: dm_env.TimeStep) -> types.Array:
+  """Returns 1 where an action was taken and 0 elsewhere, float32 [T].
+
+  Args:
+    timestep: of `T + 1` steps of one stream.
+  """
+  is_last = timestep.step_type[:-1] == dm_env.StepType.LAST
+  return jnp.where(is_last, 0.0, 1.0)
 
 
 def log_prob_tm1(transitions: Transitions) -> types.Array:

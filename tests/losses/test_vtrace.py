@@ -151,6 +151,7 @@ def _trajectory(step_types, discounts):
   output = types.NetworkOutput(
     logits=jnp.asarray(logits),
     value=jnp.asarray(rng.normal(size=T + 1), jnp.float32),
+    features=jnp.zeros((T + 1, 0)),
     auxiliary={},
   )
   return output, trajectory

@@ -1,0 +1,83 @@
+"""Divergences of the latents of a temporal hierarchy.
+
+Jaderberg et al., 2019 (arXiv:1807.01281), section 5.4 of the supplement: the
+posterior of the fast core is drawn to the prior that the slow core gives, at
+every step; the prior to a fixed normal N(0, 0.1^2), on the slow core's ticks,
+where it changes. All are diagonal normals.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import chex
+import jax.numpy as jnp
+
+from ftwax import types
+
+FIXED_SCALE = 0.1
+
+
+class LatentKL(NamedTuple):
+  """Divergences in nats, each [...].
+
+  Attributes:
+    posterior_prior: KL(posterior || prior).
+    prior_fixed: KL(prior || N(0, 0.1^2)), zero where the slow core holds.
+  """
+
+  posterior_prior: types.Array
+  prior_fixed: types.Array
+
+
+def normal_kl(
+  loc_p: types.Array,
+  scale_p: types.Array,
+  loc_q: types.Array | float,
+  scale_q: types.Array | float,
+) -> types.Array:
+  """Returns KL(p || q) [...] of diagonal normals.
+
+  sum_k log(s_q / s_p) + (s_p^2 + (m_p - m_q)^2) / (2 s_q^2) - 1/2.
+
+  Args:
+    loc_p: [..., num_latents], means m_p.
+    scale_p: [..., num_latents], standard deviations s_p, above zero.
+    loc_q: means m_q.
+    scale_q: standard deviations s_q, above zero.
+  """
+  ratio = scale_p / scale_q
+  difference = (loc_p - loc_q) / scale_q
+  terms = jnp.square(ratio) + jnp.square(difference) - 1.0
+  return jnp.sum(0.5 * terms - jnp.log(ratio), axis=-1)
+
+
+def latent_kl(
+  locs: Sequence[types.Array],
+  scales: Sequence[types.Array],
+  ticks: Sequence[types.Array],
+) -> LatentKL:
+  """Returns the divergences at each step.
+
+  Args:
+    locs: means [..., num_latents] of each level's latent, the fastest first:
+      the posterior's, then the prior's. With more levels than two each is the
+      prior of the one before it.
+    scales: standard deviations, likewise.
+    ticks: bool [...] of each level, whether it ticks; the divergence of a level
+      counts on its ticks, so that nothing held counts twice.
+
+  Returns:
+    The divergences, of all but the slowest level added up in the first one.
+  """
+  chex.assert_equal_shape([*locs, *scales])
+  posterior_prior = jnp.zeros(locs[0].shape[:-1])
+  for level in range(len(locs) - 1):
+    divergence = normal_kl(
+      locs[level], scales[level], locs[level + 1], scales[level + 1]
+    )
+    posterior_prior += jnp.where(ticks[level], divergence, 0.0)
+  prior_fixed = normal_kl(locs[-1], scales[-1], 0.0, FIXED_SCALE)
+  return LatentKL(
+    posterior_prior=posterior_prior,
+    prior_fixed=jnp.where(ticks[-1], prior_fixed, 0.0),
+  )

@@ -1,0 +1,161 @@
+"""Pixel control (Jaderberg et al., 2017, arXiv:1611.05397, section 3.1).
+
+An auxiliary task: learn to change what is seen. The frame is cut into cells,
+and the mean absolute change of a cell's pixels is a pseudo-reward of its own.
+Action values of all cells are learned off the policy by n-step Q-learning:
+
+  G_{t-1} = r_t + discount_t G_t,  at the end of the stream  max_a Q(s_t, a)
+  loss_{t-1} = sum over cells of 0.5 (G_{t-1} - Q(s_{t-1}, a_{t-1}))^2
+
+Where an action has several parts each has values of its own, of the same
+pseudo-rewards (Jaderberg et al., 2019, arXiv:1807.01281), and losses add up.
+"""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from ftwax import types
+from ftwax.losses import policy_loss, returns
+
+
+def grid_shape(
+  frame_shape: Sequence[int],
+  cell_size: int = 4,
+  crop_size: tuple[int, int] | None = None,
+) -> tuple[int, int]:
+  """Returns rows and columns of the cells of a frame.
+
+  Args:
+    frame_shape: (H, W) or (H, W, C).
+    cell_size: pixels on each side of a cell.
+    crop_size: (height, width) of the part in the middle that is used; None for
+      the largest that cells fill, 84 x 84 for 84 x 84 pixels in cells of 4.
+      UNREAL and FTW take (80, 80) of these.
+
+  Returns:
+    Rows and columns.
+
+  Raises:
+    ValueError: if the frame is smaller than the crop or than a cell, or cells
+      do not fill the crop.
+  """
+  height, width = _crop_size(frame_shape, cell_size, crop_size)
+  return height // cell_size, width // cell_size
+
+
+def pseudo_rewards(
+  frames: types.Array,
+  cell_size: int = 4,
+  crop_size: tuple[int, int] | None = None,
+) -> types.Array:
+  """Returns the mean absolute change of the pixels of each cell.
+
+  Args:
+    frames: [T + 1, H, W] or [T + 1, H, W, C], uint8, or floats in [0, 1].
+    cell_size: see `grid_shape`.
+    crop_size: see `grid_shape`.
+
+  Returns:
+    float32 [T, rows, columns], in [0, 1].
+  """
+  size = _crop_size(frames.shape[1:], cell_size, crop_size)
+  rows, columns = (side // cell_size for side in size)
+  top, left = (
+    (side - part) // 2
+    for side, part in zip(frames.shape[1:3], size, strict=True)
+  )
+  frames = frames[:, top : top + size[0], left : left + size[1]]
+  tm1, t = frames[:-1], frames[1:]
+  # Differences of bytes are bytes: frames need not become floats.
+  change = jnp.maximum(t, tm1) - jnp.minimum(t, tm1)
+  change = change.reshape(-1, rows, cell_size, columns, cell_size, *_rest(t))
+  axes = (2, 4, *range(5, change.ndim))
+  mean = jnp.mean(change, axis=axes, dtype=jnp.float32)
+  return mean / 255.0 if frames.dtype == jnp.uint8 else mean
+
+
+def pixel_control_loss(
+  action_values: types.ArrayTree,
+  frames: types.Array,
+  trajectory: types.Trajectory,
+  discount: types.Array | float = 0.9,
+  cell_size: int = 4,
+  crop_size: tuple[int, int] | None = None,
+) -> types.Array:
+  """Returns the loss of the action values of all cells over one stream.
+
+  Nothing is learned from the change between two episodes. An episode that
+  terminated has no value at its end, one that was truncated has.
+
+  Args:
+    action_values: [T + 1, rows, columns, num_actions] for each part of the
+      action, in its structure.
+    frames: [T + 1, H, W] or [T + 1, H, W, C], the observation or its entry that
+      is to be controlled; uint8, or floats in [0, 1].
+    trajectory: what happened, without a batch axis; its rewards are not read.
+    discount: of pseudo-rewards; multiplies the environment's.
+    cell_size: see `grid_shape`.
+    crop_size: see `grid_shape`.
+
+  Returns:
+    float32 [T], zero where no action was taken.
+
+  Raises:
+    ValueError: if the action values are not those of the frames' cells.
+  """
+  r_t = pseudo_rewards(frames, cell_size, crop_size)
+  _check_action_values(action_values, frames, r_t)
+  timestep = trajectory.timestep
+  discount_t = discount * timestep.discount[1:]
+  mask_tm1 = policy_loss.make_mask(timestep)
+
+  def part_loss(values, previous_action):
+    v_t = jax.lax.stop_gradient(jnp.max(values[1:], axis=-1))
+    targets = returns.lambda_returns(r_t, discount_t, v_t, mask_tm1)
+    # Not a gather, whose gradient is slow: there are few actions.
+    chosen = jax.nn.one_hot(previous_action[1:], values.shape[-1])
+    taken = jnp.sum(values[:-1] * chosen[:, None, None], axis=-1)
+    return 0.5 * jnp.sum(jnp.square(targets - taken), axis=(1, 2))
+
+  losses = jax.tree.map(part_loss, action_values, trajectory.previous_action)
+  return jnp.where(mask_tm1 != 0, sum(jax.tree.leaves(losses)), 0.0)
+
+
+def _rest(frames):
+  """Returns the shape behind height and width."""
+  return frames.shape[3:]
+
+
+def _crop_size(frame_shape, cell_size, crop_size):
+  if len(frame_shape) not in (2, 3) or cell_size < 1:
+    raise ValueError(
+      f'frame_shape {tuple(frame_shape)} must be (height, width) or (height,'
+      f' width, channels), and cell_size ({cell_size}) at least 1; name the'
+      ' entry of the observation that is an image.'
+    )
+  size = tuple(frame_shape[:2])
+  crop = crop_size or tuple(side // cell_size * cell_size for side in size)
+  if any(side < part for side, part in zip(size, crop, strict=True)):
+    raise ValueError(
+      f'crop_size {tuple(crop)} must not be larger than the frame {size};'
+      ' choose a smaller one, or None for all of the frame.'
+    )
+  if min(crop) < cell_size or any(side % cell_size for side in crop):
+    raise ValueError(
+      f'crop_size {tuple(crop)} must be a positive multiple of cell_size'
+      f' ({cell_size}) on both sides; choose another of the two.'
+    )
+  return crop
+
+
+def _check_action_values(action_values, frames, r_t):
+  for path, leaf in jax.tree.leaves_with_path(action_values):
+    if leaf.shape[:-1] != (frames.shape[0], *r_t.shape[1:]):
+      raise ValueError(
+        f'action_values{jax.tree_util.keystr(path)} {leaf.shape} must be'
+        f' [{frames.shape[0]}, {r_t.shape[1]}, {r_t.shape[2]}, num_actions]'
+        f' for frames {frames.shape}; choose the grid of the head, cell_size'
+        ' and crop_size to fit.'
+      )

@@ -1,0 +1,50 @@
+"""Reward prediction (Jaderberg et al., 2017, arXiv:1611.05397, section 3.2).
+
+An auxiliary task: tell from some consecutive frames whether the next reward is
+zero, negative or positive. It shapes the torso, and as its frames are sampled
+half before rewards and half not, rare rewards count as much as common ones.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from ftwax import types
+
+ZERO, NEGATIVE, POSITIVE = range(3)
+
+
+def reward_class(
+  reward: types.Array, threshold: types.Array | float = 0.0
+) -> types.Array:
+  """Returns `ZERO`, `NEGATIVE` or `POSITIVE`, int32 [...].
+
+  Args:
+    reward: [...].
+    threshold: not negative; a reward whose size is not above it is zero.
+  """
+  signed = jnp.where(reward < -threshold, NEGATIVE, ZERO)
+  return jnp.where(reward > threshold, POSITIVE, signed).astype(jnp.int32)
+
+
+def reward_prediction_loss(
+  logits: types.Array,
+  reward: types.Array,
+  threshold: types.Array | float = 0.0,
+) -> types.Array:
+  """Returns the cross-entropy in nats of each prediction, float32 [B].
+
+  Args:
+    logits: [B, 3], of `ZERO`, `NEGATIVE` and `POSITIVE`.
+    reward: [B], the reward that came.
+    threshold: see `reward_class`.
+
+  Raises:
+    ValueError: if there are not three logits for each reward.
+  """
+  if logits.shape != (*reward.shape, 3):
+    raise ValueError(
+      f'logits {logits.shape} must be {(*reward.shape, 3)}, those of three'
+      ' classes for each reward; give the head three outputs.'
+    )
+  labels = jax.nn.one_hot(reward_class(reward, threshold), 3)
+  return -jnp.sum(labels * jax.nn.log_softmax(logits), axis=-1)

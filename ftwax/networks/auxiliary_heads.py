@@ -1,0 +1,108 @@
+"""Heads of auxiliary tasks: pixel control and reward prediction.
+
+Jaderberg et al., "Reinforcement learning with unsupervised auxiliary tasks",
+2017 (arXiv:1611.05397), sections 3.1 and 3.2; sizes of the FTW agent (Jaderberg
+et al., 2019, arXiv:1807.01281, supplement, architecture).
+"""
+
+from typing import Any
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from ftwax import types
+
+# Cells on each side of the FTW agent's frames of 80x80 in cells of 4x4.
+GRID_SIZE = 20
+
+NUM_REWARD_CLASSES = 3
+
+
+class PixelControlHead(hk.Module):
+  """Action values of changing each cell of the image, one map for each action.
+
+  Two branches tell the value of a cell and the advantages of the actions
+  (Wang et al., 2016, arXiv:1511.06581): Q = V + A - mean_a A. Each part of an
+  action has advantages of its own.
+  """
+
+  def __init__(
+    self,
+    num_actions: Any,
+    grid_size: int = GRID_SIZE,
+    num_channels: int = 32,
+    name: str | None = None,
+  ):
+    """Makes a head.
+
+    Args:
+      num_actions: number of choices of each part of the action, in the
+        action's structure; see `distributions.num_actions`.
+      grid_size: cells on each side.
+      num_channels: of the maps inside.
+      name: name of the module.
+
+    Raises:
+      ValueError: if there is no cell or no channel.
+    """
+    super().__init__(name)
+    if grid_size < 3 or num_channels < 1:
+      raise ValueError(
+        f'grid_size ({grid_size}) and num_channels ({num_channels}) of a pixel'
+        ' control head must be at least 3 and 1; the FTW agent has'
+        f' grid_size={GRID_SIZE} and num_channels=32.'
+      )
+    self._num_actions = num_actions
+    self._grid_size = grid_size
+    self._num_channels = num_channels
+
+  def __call__(self, features: types.Array) -> types.ArrayTree:
+    """Maps features [B, num_features] to action values.
+
+    Args:
+      features: [B, num_features]; merge time into the batch before.
+
+    Returns:
+      [B, grid_size, grid_size, num_actions] for each part of the action.
+    """
+    # A third as many cells, rounded up: 7x7 before a stride of 3 to 20x20.
+    size = -(-self._grid_size // 3)
+    channels = self._num_channels
+    x = jax.nn.relu(hk.Linear(size * size * channels)(features))
+    x = x.reshape(-1, size, size, channels)
+    grid = (self._grid_size, self._grid_size)
+    x = jax.nn.relu(
+      hk.Conv2DTranspose(channels, 9, stride=3, output_shape=grid)(x)
+    )
+    value = hk.Conv2DTranspose(1, 4, name='value')(x)
+
+    def branch(num_actions):
+      advantages = hk.Conv2DTranspose(num_actions, 4, name='advantages')(x)
+      mean = jnp.mean(advantages, axis=-1, keepdims=True)
+      return value + advantages - mean
+
+    return jax.tree.map(branch, self._num_actions)
+
+
+class RewardPredictionHead(hk.Module):
+  """Tells the sign of the next reward from some consecutive frames."""
+
+  def __init__(self, hidden_size: int = 128, name: str | None = None):
+    super().__init__(name)
+    self._hidden_size = hidden_size
+
+  def __call__(self, embeddings: types.Array) -> types.Array:
+    """Maps embeddings [num_frames, B, num_features] to logits [B, 3].
+
+    Args:
+      embeddings: of each frame by the torso alone, in the order of time.
+
+    Returns:
+      Logits of zero, negative and positive reward.
+    """
+    num_frames, batch_size, num_features = embeddings.shape
+    x = jnp.moveaxis(embeddings, 0, 1)
+    x = x.reshape(batch_size, num_frames * num_features)
+    x = jax.nn.relu(hk.Linear(self._hidden_size)(x))
+    return hk.Linear(NUM_REWARD_CLASSES)(x)

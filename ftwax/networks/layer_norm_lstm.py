@@ -1,0 +1,141 @@
+"""LSTM with layer normalisation and dropout.
+
+Ba, Kiros and Hinton, "Layer normalization", 2016 (arXiv:1607.06450), equations
+20 to 22: the inputs' and the recurrent share of the gates are normalised each
+on its own, and the cell where the output reads it. Dropout acts on the
+candidate, so that no memory is lost (Semeniuta, Severyn and Barth, 2016,
+arXiv:1603.05118).
+"""
+
+import dataclasses
+import math
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+
+from ftwax import types
+from ftwax.networks import cores, recurrent_cores
+
+_EPSILON = 1e-5
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerNormLSTMConfig:
+  """Size and dropout of a layer-normalised LSTM.
+
+  Attributes:
+    hidden_size: number of units.
+    dropout: probability with which a unit's candidate is dropped; in unrolls
+      only, acting never drops.
+  """
+
+  hidden_size: int = 256
+  dropout: float = 0.0
+
+  def __post_init__(self):
+    if self.hidden_size < 1:
+      raise ValueError(
+        f'hidden_size ({self.hidden_size}) of a layer-normalised LSTM must be'
+        ' at least one; choose hidden_size=256.'
+      )
+    if not 0.0 <= self.dropout < 1.0:
+      raise ValueError(
+        f'dropout ({self.dropout}) must be at least zero and below one; choose'
+        ' dropout=0.1, or 0.0 for none.'
+      )
+
+
+class LayerNormLSTM(hk.Module):
+  """Gates in the order input, cell, forget (plus one), output."""
+
+  def __init__(self, config: LayerNormLSTMConfig, name: str | None = None):
+    super().__init__(name)
+    self._config = config
+
+  def initial_state(self, batch_size: int) -> recurrent_cores.LSTMState:
+    """Returns zeros."""
+    zeros = jnp.zeros((batch_size, self._config.hidden_size))
+    return recurrent_cores.LSTMState(hidden=zeros, cell=zeros)
+
+  def __call__(
+    self,
+    inputs: types.Array,
+    state: recurrent_cores.LSTMState,
+    hyperparameters: types.Hyperparameters = None,
+  ) -> tuple[cores.CoreOutput, recurrent_cores.LSTMState]:
+    """Does one step on inputs [B, num_inputs]."""
+    del hyperparameters
+    gates = self._project(inputs)
+    state = self._step(gates, jnp.ones_like(state.cell), state)
+    return cores.CoreOutput(features=state.hidden, auxiliary={}), state
+
+  def unroll(
+    self,
+    inputs: types.Array,
+    start: types.Array,
+    state: recurrent_cores.LSTMState,
+    hyperparameters: types.Hyperparameters = None,
+  ) -> tuple[cores.CoreOutput, recurrent_cores.LSTMState]:
+    """Does `T` steps on inputs [T, B, num_inputs]."""
+    del hyperparameters
+    keep_rate = 1.0 - self._config.dropout
+    shape = (*inputs.shape[:2], self._config.hidden_size)
+    masks = jnp.ones(shape)
+    if self._config.dropout:
+      kept = jax.random.bernoulli(hk.next_rng_key(), keep_rate, shape)
+      masks = kept / keep_rate
+
+    def step(inputs, state):
+      gates, mask = inputs
+      state = self._step(gates, mask, state)
+      return state.hidden, state
+
+    hidden, state = cores.unroll_step(
+      step, (self._project(inputs), masks), start, state
+    )
+    return cores.CoreOutput(features=hidden, auxiliary={}), state
+
+  def _project(self, inputs: types.Array) -> types.Array:
+    """Returns the inputs' share of the gates, normalised, for all steps."""
+    num_gates = 4 * self._config.hidden_size
+    w_i = hk.get_parameter(
+      'w_i', (inputs.shape[-1], num_gates), init=self._w_init(inputs.shape[-1])
+    )
+    b = hk.get_parameter('b', (num_gates,), init=jnp.zeros)
+    gates = self._normalise(jnp.dot(inputs, w_i), 'input_scale')
+    return gates + jnp.broadcast_to(b, gates.shape)
+
+  def _step(
+    self,
+    gates: types.Array,
+    mask: types.Array,
+    state: recurrent_cores.LSTMState,
+  ) -> recurrent_cores.LSTMState:
+    """Does one step, given the inputs' share [B, 4 * hidden_size]."""
+    hidden_size = self._config.hidden_size
+    w_h = hk.get_parameter(
+      'w_h', (hidden_size, 4 * hidden_size), init=self._w_init(hidden_size)
+    )
+    recurrent = self._normalise(jnp.dot(state.hidden, w_h), 'recurrent_scale')
+    i, g, f, o = jnp.split(gates + recurrent, 4, axis=-1)
+    remembered = jax.nn.sigmoid(f + 1.0) * state.cell
+    cell = remembered + jax.nn.sigmoid(i) * jnp.tanh(g) * mask
+    normalised = self._normalise(cell, 'cell_scale')
+    offset = hk.get_parameter('cell_offset', (hidden_size,), init=jnp.zeros)
+    normalised += jnp.broadcast_to(offset, normalised.shape)
+    return recurrent_cores.LSTMState(
+      hidden=jax.nn.sigmoid(o) * jnp.tanh(normalised), cell=cell
+    )
+
+  def _w_init(self, num_inputs: int) -> hk.initializers.Initializer:
+    return hk.initializers.TruncatedNormal(1.0 / math.sqrt(num_inputs))
+
+  def _normalise(self, x: types.Array, scale_name: str) -> types.Array:
+    """Brings the last axis to mean zero and a learned deviation."""
+    scale = hk.get_parameter(scale_name, (x.shape[-1],), init=jnp.ones)
+    x = x - jnp.mean(x, axis=-1, keepdims=True)
+    variance = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
+    return (
+      x * jax.lax.rsqrt(variance + _EPSILON) * jnp.broadcast_to(scale, x.shape)
+    )

@@ -1,0 +1,164 @@
+"""Stacked LSTM with skip wiring, as in the NAV A3C agent.
+
+Mirowski et al., "Learning to navigate in complex environments", 2017
+(arXiv:1611.03673), figure 2: the first LSTM sees the visual features and the
+previous reward; the second sees the first one's output, again the visual
+features (the skip), the velocity and the previous action. Policy and value read
+the second one.
+
+A core's inputs come as one vector, whose parts stand in the order that
+`embeddings.InputEmbedding` gives them: observation, previous action, previous
+reward. `StackedLSTM` is told which of them each layer sees.
+"""
+
+import dataclasses
+
+import haiku as hk
+import jax.numpy as jnp
+
+from ftwax import types
+from ftwax.networks import cores, recurrent_cores
+
+
+@dataclasses.dataclass(frozen=True)
+class StackedLSTMConfig:
+  """Sizes and wiring of stacked LSTMs.
+
+  Attributes:
+    hidden_sizes: units of each layer.
+    input_sizes: lengths of the parts of the inputs; they add up to all of it.
+    wiring: for each layer the indices of the parts that it sees, beside the
+      layer before it; by default all parts, in every layer.
+  """
+
+  hidden_sizes: tuple[int, ...] = (64, 256)
+  input_sizes: tuple[int, ...] = ()
+  wiring: tuple[tuple[int, ...], ...] = ()
+
+  def __post_init__(self):
+    if not self.hidden_sizes or min(self.hidden_sizes) < 1:
+      raise ValueError(
+        f'hidden_sizes ({self.hidden_sizes}) of stacked LSTMs must have at'
+        ' least one layer of at least one unit; choose hidden_sizes=(64, 256).'
+      )
+    if not self.wiring:
+      return
+    if len(self.wiring) != len(self.hidden_sizes):
+      raise ValueError(
+        f'wiring ({self.wiring}) must have one entry for each of the'
+        f' {len(self.hidden_sizes)} layers; give each the parts that it sees.'
+      )
+    for parts in self.wiring:
+      if not all(0 <= part < len(self.input_sizes) for part in parts):
+        raise ValueError(
+          f'wiring ({self.wiring}) must name parts from 0 to'
+          f' {len(self.input_sizes) - 1}, those of input_sizes'
+          f' ({self.input_sizes}); leave the others out.'
+        )
+
+
+def make_nav_a3c_config(
+  visual_size: int,
+  velocity_size: int,
+  num_actions: int,
+  hidden_sizes: tuple[int, int] = (64, 256),
+) -> StackedLSTMConfig:
+  """Returns the wiring of NAV A3C.
+
+  The parts of the inputs are visual features, velocity, previous action and
+  previous reward, in this order.
+
+  Args:
+    visual_size: number of visual features.
+    velocity_size: number of numbers that tell the velocity, or 0.
+    num_actions: length of the code of the previous action.
+    hidden_sizes: units of the two layers.
+  """
+  return StackedLSTMConfig(
+    hidden_sizes=hidden_sizes,
+    input_sizes=(visual_size, velocity_size, num_actions, 1),
+    wiring=((0, 3), (0, 1, 2)),
+  )
+
+
+class StackedLSTM(hk.Module):
+  """LSTMs one above the other; the state is a tuple of theirs.
+
+  Features are the last one's outputs. Auxiliary outputs: `layers`, the outputs
+  of all, for agents that read their policy from another layer.
+  """
+
+  def __init__(self, config: StackedLSTMConfig, name: str | None = None):
+    super().__init__(name)
+    self._config = config
+    self._layers = [
+      recurrent_cores.LSTM(hidden_size, name=f'layer_{index}')
+      for index, hidden_size in enumerate(config.hidden_sizes)
+    ]
+
+  def initial_state(
+    self, batch_size: int
+  ) -> tuple[recurrent_cores.LSTMState, ...]:
+    """Returns zeros."""
+    return tuple(layer.initial_state(batch_size) for layer in self._layers)
+
+  def __call__(
+    self,
+    inputs: types.Array,
+    state: tuple[recurrent_cores.LSTMState, ...],
+    hyperparameters: types.Hyperparameters = None,
+  ) -> tuple[cores.CoreOutput, tuple[recurrent_cores.LSTMState, ...]]:
+    """Does one step on inputs [B, num_inputs]."""
+
+    def apply(layer, inputs, state):
+      return layer(inputs, state, hyperparameters)
+
+    return self._apply_layers(apply, inputs, state)
+
+  def unroll(
+    self,
+    inputs: types.Array,
+    start: types.Array,
+    state: tuple[recurrent_cores.LSTMState, ...],
+    hyperparameters: types.Hyperparameters = None,
+  ) -> tuple[cores.CoreOutput, tuple[recurrent_cores.LSTMState, ...]]:
+    """Does `T` steps on inputs [T, B, num_inputs], layer by layer."""
+
+    def apply(layer, inputs, state):
+      return layer.unroll(inputs, start, state, hyperparameters)
+
+    return self._apply_layers(apply, inputs, state)
+
+  def _apply_layers(self, apply, inputs, state):
+    """Applies each layer to what it sees, leaves [..., B, ...]."""
+    below: list[types.Array] = []
+    outputs, new_state = [], []
+    for index, layer in enumerate(self._layers):
+      seen = self._parts(inputs, index) + below
+      output, layer_state = apply(
+        layer, jnp.concatenate(seen, axis=-1), state[index]
+      )
+      below = [output.features]
+      outputs.append(output.features)
+      new_state.append(layer_state)
+    return (
+      cores.CoreOutput(outputs[-1], {'layers': tuple(outputs)}),
+      tuple(new_state),
+    )
+
+  def _parts(self, inputs: types.Array, index: int) -> list[types.Array]:
+    """Returns the parts of the inputs that a layer sees."""
+    config = self._config
+    if not config.wiring:
+      return [inputs]
+    if sum(config.input_sizes) != inputs.shape[-1]:
+      raise ValueError(
+        f'input_sizes ({config.input_sizes}) of stacked LSTMs must add up to'
+        f' the number of inputs ({inputs.shape[-1]}); give the sizes of'
+        ' observation features, previous action and previous reward.'
+      )
+    stops = [
+      sum(config.input_sizes[: i + 1]) for i in range(len(config.input_sizes))
+    ]
+    parts = jnp.split(inputs, stops[:-1], axis=-1)
+    return [parts[part] for part in config.wiring[index]]

@@ -1,0 +1,175 @@
+"""Pixel control against loops over cells and steps."""
+
+import jax
+import jax.numpy as jnp
+import loss_streams
+import numpy as np
+import pytest
+
+from ftwax.losses import pixel_control
+
+T, ROWS, COLUMNS = 6, 2, 3
+
+
+def _frames(seed, shape=(9, 13, 2), dtype=np.uint8):
+  frames = np.random.default_rng(seed).integers(0, 256, (T + 1, *shape))
+  return frames.astype(np.uint8) if dtype == np.uint8 else frames / dtype(255)
+
+
+def _values(seed, num_actions):
+  rng = np.random.default_rng(seed)
+  shape = (T + 1, ROWS, COLUMNS, num_actions)
+  return jnp.asarray(rng.normal(size=shape), jnp.float32)
+
+
+def _rewards_by_definition(frames):
+  """Cells of 4x4 pixels in the middle of frames of 9x13."""
+  pixels = frames.astype(np.float64) / (255 if frames.dtype == np.uint8 else 1)
+  rewards = np.zeros((T, ROWS, COLUMNS))
+  for t, row, column in np.ndindex(*rewards.shape):
+    at = slice(4 * row, 4 * row + 4), slice(4 * column, 4 * column + 4)
+    cells = [frame[: 9 - 1, : 13 - 1][at] for frame in pixels[t : t + 2]]
+    rewards[t, row, column] = np.mean(np.abs(cells[1] - cells[0]))
+  return rewards
+
+
+def _loss_by_definition(values, frames, trajectory, discount):
+  rewards = _rewards_by_definition(frames)
+  values = np.asarray(values, np.float64)
+  timestep = trajectory.timestep
+  mask = np.asarray(timestep.step_type)[:-1] != loss_streams.LAST
+  best = values[1:].max(-1)
+  loss = np.zeros(T)
+  for row, column in np.ndindex(ROWS, COLUMNS):
+    targets = loss_streams.returns_by_definition(
+      rewards[:, row, column],
+      discount * np.asarray(timestep.discount)[1:],
+      best[:, row, column],
+      mask,
+      T,
+    )
+    for t in np.flatnonzero(mask):
+      taken = values[t, row, column, int(trajectory.previous_action[t + 1])]
+      loss[t] += 0.5 * (targets[t] - taken) ** 2
+  return loss
+
+
+@pytest.mark.parametrize('shape', [(9, 13), (9, 13, 1), (9, 13, 5)])
+@pytest.mark.parametrize('dtype', [np.uint8, np.float32])
+def test_pseudo_rewards_equal_their_definition(shape, dtype):
+  frames = _frames(0, shape, dtype)
+  found = pixel_control.pseudo_rewards(frames)
+  assert found.shape == (T, *pixel_control.grid_shape(shape))
+  np.testing.assert_allclose(found, _rewards_by_definition(frames), atol=1e-6)
+
+
+def test_crop_is_in_the_middle():
+  """Rows and columns 2 to 82 of 84, as UNREAL and FTW have it."""
+  frames = np.zeros((2, 84, 84, 3), np.uint8)
+  frames[1, 2:6, 78:82] = 255
+  frames[1, :2], frames[1, 82:] = 255, 255
+  found = pixel_control.pseudo_rewards(frames, 4, (80, 80))
+  expected = np.zeros((1, 20, 20))
+  expected[0, 0, 19] = 1.0
+  np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize('dtype', [np.uint8, np.float32])
+def test_loss_equals_its_definition(dtype):
+  loss = jax.jit(pixel_control.pixel_control_loss)
+  num_ends = 0
+  for seed in range(8):
+    frames, values = _frames(seed, dtype=dtype), _values(seed, 3)
+    trajectory = loss_streams.random_trajectory(seed, T)
+    expected = _loss_by_definition(values, frames, trajectory, 0.9)
+    np.testing.assert_allclose(
+      loss(values, frames, trajectory), expected, rtol=1e-5, atol=1e-5
+    )
+    num_ends += np.sum(expected == 0.0)
+  assert num_ends > 3
+
+
+def test_each_part_of_an_action_has_values_of_its_own():
+  frames, trajectory = _frames(0), loss_streams.random_trajectory(0, T, 2)
+  values = {'move': _values(0, 2), 'fire': _values(1, 4)}
+  parts = dict.fromkeys(values, trajectory.previous_action)
+  found = pixel_control.pixel_control_loss(
+    values, frames, trajectory._replace(previous_action=parts), 0.8
+  )
+  expected = sum(
+    _loss_by_definition(x, frames, trajectory, 0.8) for x in values.values()
+  )
+  np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_gradient_is_the_error_of_the_action_taken():
+  """Targets have none, though they are made of values."""
+  frames, values = _frames(2), _values(2, 3)
+  trajectory = loss_streams.random_trajectory(2, T)
+
+  def loss(values):
+    return jnp.sum(pixel_control.pixel_control_loss(values, frames, trajectory))
+
+  gradient = np.asarray(jax.grad(loss)(values))
+  step_type = np.asarray(trajectory.timestep.step_type)
+  actions = np.asarray(trajectory.previous_action)[1:]
+  expected = np.zeros(values.shape)
+  for cell in np.ndindex(ROWS, COLUMNS):
+    at = (slice(None), *cell)
+    targets = loss_streams.returns_by_definition(
+      _rewards_by_definition(frames)[at],
+      0.9 * np.asarray(trajectory.timestep.discount)[1:],
+      np.asarray(values)[1:].max(-1)[at],
+      step_type[:-1] != loss_streams.LAST,
+      T,
+    )
+    for t in np.flatnonzero(step_type[:-1] != loss_streams.LAST):
+      taken = (t, *cell, actions[t])
+      expected[taken] = values[taken] - targets[t]
+  np.testing.assert_allclose(gradient, expected, atol=1e-5)
+
+
+def test_change_between_episodes_is_not_counted():
+  trajectory = loss_streams.random_trajectory(0, T, end=0.0)
+  step_type = trajectory.timestep.step_type.at[2].set(loss_streams.LAST)
+  step_type = step_type.at[3].set(loss_streams.FIRST)
+  trajectory = trajectory._replace(
+    timestep=trajectory.timestep._replace(step_type=step_type)
+  )
+  frames, values = _frames(0), _values(0, 3)
+  moved = frames.copy()
+  moved[3:] = 255 - moved[3:]  # Changes only what lies between 2 and 3.
+  np.testing.assert_allclose(
+    *(
+      pixel_control.pixel_control_loss(values, x, trajectory)
+      for x in (frames, moved)
+    ),
+    rtol=1e-5,
+  )
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'message'),
+  [
+    (((84, 84, 3), 4, (88, 80)), r'crop_size \(88, 80\) must not be larger'),
+    (((84, 84, 3), 4, (78, 80)), r'crop_size \(78, 80\) must be a positive mu'),
+    (((3, 84), 4, None), r'crop_size \(0, 84\) must be a positive multiple of'),
+    (((84,), 4, None), r'frame_shape \(84,\) must be \(height, width\)'),
+    (((84, 84), 0, None), r'cell_size \(0\) at least 1'),
+  ],
+)
+def test_crops_that_do_not_fit_are_refused(arguments, message):
+  with pytest.raises(ValueError, match=message):
+    pixel_control.grid_shape(*arguments)
+
+
+def test_values_of_another_grid_are_refused():
+  message = r"action_values\['a'\] \(7, 2, 3, 4\) must be \[7, 9, 13, num_act"
+  with pytest.raises(ValueError, match=message):
+    pixel_control.pixel_control_loss(
+      {'a': _values(0, 4)},
+      _frames(0),
+      loss_streams.random_trajectory(0, T),
+      0.9,
+      1,
+    )

@@ -1,0 +1,101 @@
+"""Returns and advantages against sums term by term."""
+
+import jax
+import jax.numpy as jnp
+import loss_streams
+import numpy as np
+import pytest
+
+from ftwax.losses import returns
+
+T = 13
+
+
+def _arguments(seed, shape=()):
+  """Rewards, discounts, values and mask of a random, padded stream."""
+  t = loss_streams.random_transitions(seed, T)
+  rng = np.random.default_rng(seed)
+  r, v = (rng.normal(size=(T, *shape)).astype(np.float32) for _ in range(2))
+  mask = np.asarray(t.mask_tm1) * (np.arange(T) < T - 2 * (seed % 3))
+  return r, np.asarray(t.discount_t), v, mask
+
+
+def _lambda_returns_by_definition(r, discount, v, mask, lambda_):
+  """The mixture of all n-step returns of each step."""
+  n_step = [
+    loss_streams.returns_by_definition(r, discount, v, mask, n)
+    for n in range(1, T + 1)
+  ]
+  mixed = sum((1 - lambda_) * lambda_**n * x for n, x in enumerate(n_step[:-1]))
+  return mixed + lambda_ ** (T - 1) * n_step[-1]
+
+
+@pytest.mark.parametrize('shape', [(), (2, 3)])
+def test_n_step_returns_equal_their_definition(shape):
+  n_step = jax.jit(returns.n_step_returns)
+  for seed in range(6):
+    arguments = _arguments(seed, shape)
+    for n in (1, 2, 5, T):
+      expected = loss_streams.returns_by_definition(*arguments, n)
+      np.testing.assert_allclose(n_step(*arguments, n), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize('shape', [(), (2, 3)])
+def test_lambda_returns_equal_their_definition(shape):
+  lambda_returns = jax.jit(returns.lambda_returns)
+  for seed in range(6):
+    arguments = _arguments(seed, shape)
+    for lambda_ in (0.0, 0.7, 1.0):
+      expected = _lambda_returns_by_definition(*arguments, lambda_)
+      np.testing.assert_allclose(
+        lambda_returns(*arguments, lambda_), expected, atol=1e-5
+      )
+
+
+@pytest.mark.parametrize('lambda_', [0.0, 0.95, 1.0])
+def test_advantages_are_returns_less_values(lambda_):
+  for seed in range(6):
+    r, discount, v_t, mask = _arguments(seed)
+    v_tm1 = np.append(np.float32(0.3), v_t[:-1])
+    expected = mask * (
+      _lambda_returns_by_definition(r, discount, v_t, mask, lambda_) - v_tm1
+    )
+    found = returns.generalized_advantages(
+      v_tm1, v_t, r, discount, mask, lambda_
+    )
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_streams_of_the_tests_hold_every_kind_of_end():
+  """Otherwise the comparisons above would not tell much."""
+  kinds = set()
+  for seed in range(6):
+    _, discount, _, mask = _arguments(seed)
+    ends = np.flatnonzero((mask[:-1] == 1) & (mask[1:] == 0))
+    kinds |= {('padding' if seed % 3 else '', discount[t] > 0) for t in ends}
+  assert {('', False), ('', True), ('padding', True)} <= kinds
+
+
+def test_what_is_masked_counts_for_nothing_even_if_it_is_not_finite():
+  r, discount, v, mask = _arguments(1)
+  assert np.any(mask == 0)
+  bad = np.where(mask == 0, np.nan, 0.0).astype(np.float32)
+  for function in (
+    returns.lambda_returns,
+    lambda *args: returns.n_step_returns(*args, 3),
+  ):
+    clean = function(r, discount, v, mask)
+    found = function(r + bad, discount, v + bad, mask)
+    np.testing.assert_array_equal(clean, found)
+    assert np.all(found[mask == 0] == 0.0)
+
+
+def test_number_of_steps_may_be_traced_under_a_gradient():
+  arguments = _arguments(0)
+
+  def loss(v_tm1, n):
+    return jnp.sum((returns.n_step_returns(*arguments, n) - v_tm1) ** 2)
+
+  gradient = jax.jit(jax.grad(loss))(jnp.zeros(T), 2)
+  expected = loss_streams.returns_by_definition(*arguments, 2)
+  np.testing.assert_allclose(gradient, -2 * expected, atol=1e-5)

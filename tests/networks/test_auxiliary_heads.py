@@ -1,0 +1,71 @@
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ftwax.networks import auxiliary_heads
+
+NUM_ACTIONS = {'move': 3, 'turn': 5}
+
+
+def make_pixel_control(num_actions, **kwargs):
+  return hk.without_apply_rng(
+    hk.transform(
+      lambda x: auxiliary_heads.PixelControlHead(num_actions, **kwargs)(x)
+    )
+  )
+
+
+def test_pixel_control_has_a_map_for_each_action_of_each_part(key):
+  head = make_pixel_control(NUM_ACTIONS)
+  features = jax.random.normal(key, (2, 16))
+  params = head.init(key, features)
+  q = head.apply(params, features)
+  assert {k: v.shape for k, v in q.items()} == {
+    'move': (2, 20, 20, 3),
+    'turn': (2, 20, 20, 5),
+  }
+  # The FTW agent's first layer is 7x7x32.
+  assert params['pixel_control_head/linear']['w'].shape == (16, 7 * 7 * 32)
+  # The mean over actions is the value, which all parts share.
+  np.testing.assert_allclose(
+    np.mean(q['move'], -1), np.mean(q['turn'], -1), atol=1e-5
+  )
+  assert np.std(np.mean(q['move'], -1)) > 1e-3
+  assert np.max(np.std(q['turn'], -1)) > 1e-3
+
+
+@pytest.mark.parametrize('grid_size', [5, 9, 21])
+def test_pixel_control_has_any_grid(grid_size, key):
+  head = make_pixel_control(4, grid_size=grid_size, num_channels=2)
+  features = jnp.ones((1, 8))
+  q = head.apply(head.init(key, features), features)
+  assert q.shape == (1, grid_size, grid_size, 4)
+
+
+def test_bad_pixel_control(key):
+  head = make_pixel_control(4, grid_size=2)
+  with pytest.raises(
+    ValueError, match=r'grid_size \(2\) and num_channels \(32'
+  ):
+    head.init(key, jnp.ones((1, 8)))
+
+
+def test_reward_prediction_reads_frames_in_their_order(key):
+  head = hk.without_apply_rng(
+    hk.transform(lambda x: auxiliary_heads.RewardPredictionHead(8)(x))
+  )
+  embeddings = jax.random.normal(key, (3, 2, 5))
+  params = head.init(key, embeddings)
+  logits = head.apply(params, embeddings)
+  assert logits.shape == (2, 3)
+  hidden, last = (
+    params['reward_prediction_head/linear'],
+    params['reward_prediction_head/linear_1'],
+  )
+  for row in range(2):
+    x = np.concatenate([embeddings[frame, row] for frame in range(3)])
+    x = np.maximum(x @ np.array(hidden['w']) + np.array(hidden['b']), 0)
+    expected = x @ np.array(last['w']) + np.array(last['b'])
+    np.testing.assert_allclose(logits[row], expected, atol=1e-5)

@@ -1,0 +1,190 @@
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ftwax.networks import cores, layer_norm_lstm, recurrent_cores, stacked_lstm
+
+BATCH, NUM_INPUTS = 3, 6
+NAV = stacked_lstm.make_nav_a3c_config(2, 1, 2, hidden_sizes=(4, 5))
+CORES = {
+  'stacked': lambda: stacked_lstm.StackedLSTM(
+    stacked_lstm.StackedLSTMConfig(hidden_sizes=(4, 5, 3))
+  ),
+  'nav a3c': lambda: stacked_lstm.StackedLSTM(NAV),
+  'layer norm': lambda: layer_norm_lstm.LayerNormLSTM(
+    layer_norm_lstm.LayerNormLSTMConfig(hidden_size=5)
+  ),
+}
+
+
+def make_functions(make_core):
+  def make():
+    core = make_core()
+
+    def init(inputs):
+      return core(inputs, core.initial_state(inputs.shape[0]))
+
+    return init, (core.__call__, core.unroll, core.initial_state)
+
+  return hk.multi_transform(make)
+
+
+def make_sequence(num_steps=6):
+  rng = np.random.default_rng(1)
+  inputs = rng.normal(size=(num_steps, BATCH, NUM_INPUTS)).astype(np.float32)
+  start = np.zeros((num_steps, BATCH), bool)
+  start[num_steps // 3, 1] = start[-1, 2] = start[0, 0] = True
+  return inputs, jnp.array(start)
+
+
+@pytest.mark.parametrize('name', CORES)
+def test_unroll_equals_steps_with_resets(name, key):
+  transformed = make_functions(CORES[name])
+  inputs, start = make_sequence()
+  params = transformed.init(key, inputs[0])
+  apply, unroll, initial_state = transformed.apply
+  apply = jax.jit(apply)
+  state = apply(params, None, inputs[3], initial_state({}, None, BATCH))[1]
+  outputs, last = unroll(params, None, inputs, start, state)
+  for t in range(len(inputs)):
+    state = cores.reset_state(start[t], state)
+    output, state = apply(params, None, inputs[t], state)
+    np.testing.assert_allclose(output.features, outputs.features[t], atol=1e-5)
+  jax.tree.map(
+    lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), state, last
+  )
+
+
+def test_each_layer_sees_its_parts(key):
+  transformed = make_functions(CORES['nav a3c'])
+  inputs, start = make_sequence(1)
+  params = transformed.init(key, inputs[0])
+  _, unroll, initial_state = transformed.apply
+  state = initial_state({}, None, BATCH)
+
+  def layer_sum(inputs, layer):
+    outputs, _ = unroll(params, None, inputs, start, state)
+    return jnp.sum(outputs.auxiliary['layers'][layer])
+
+  first = np.abs(jax.grad(layer_sum)(inputs, 0)).max((0, 1)) > 0
+  second = np.abs(jax.grad(layer_sum)(inputs, 1)).max((0, 1)) > 0
+  # Two visual features, velocity, two actions, reward.
+  np.testing.assert_array_equal(first, [1, 1, 0, 0, 0, 1])
+  np.testing.assert_array_equal(second, [1, 1, 1, 1, 1, 1])
+  weights = params['stacked_lstm/~/layer_1']['w_i']
+  assert weights.shape == (2 + 1 + 2 + 4, 20)
+
+
+def test_stacked_layers_are_lstms_on_what_is_below(key):
+  transformed = make_functions(CORES['nav a3c'])
+  inputs, start = make_sequence()
+  params = transformed.init(key, inputs[0])
+  _, unroll, initial_state = transformed.apply
+  state = initial_state({}, None, BATCH)
+  outputs, _ = unroll(params, None, inputs, start, state)
+
+  def lstm(layer, hidden_size, inputs):
+    def apply(inputs):
+      core = recurrent_cores.LSTM(hidden_size, name='lstm')
+      return core.unroll(inputs, start, core.initial_state(BATCH))[0].features
+
+    own = {'lstm': params[f'stacked_lstm/~/layer_{layer}']}
+    return hk.transform(apply).apply(own, None, inputs)
+
+  visual, velocity, action, reward = np.split(inputs, [2, 3, 5], axis=-1)
+  below = lstm(0, 4, np.concatenate([visual, reward], -1))
+  above = lstm(1, 5, np.concatenate([visual, velocity, action, below], -1))
+  np.testing.assert_allclose(outputs.auxiliary['layers'][0], below, atol=1e-6)
+  np.testing.assert_allclose(outputs.features, above, atol=1e-6)
+
+
+def sigmoid(x):
+  return 1 / (1 + np.exp(-x))
+
+
+def test_layer_norm_lstm_is_that_of_the_paper(key):
+  transformed = make_functions(CORES['layer norm'])
+  inputs, _ = make_sequence()
+  params = transformed.init(key, inputs[0])
+  rng = np.random.default_rng(0)
+  params = jax.tree.map(
+    lambda leaf: rng.normal(size=leaf.shape).astype(np.float32), params
+  )
+  apply, _, initial_state = transformed.apply
+  p = {k: np.float64(v) for k, v in params['layer_norm_lstm'].items()}
+
+  def normalise(x, scale):
+    x = x - x.mean(-1, keepdims=True)
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * scale
+
+  state = initial_state({}, None, BATCH)
+  hidden = cell = np.zeros((BATCH, 5))
+  for step_inputs in inputs:
+    gates = normalise(step_inputs @ p['w_i'], p['input_scale']) + p['b']
+    gates += normalise(hidden @ p['w_h'], p['recurrent_scale'])
+    i, g, f, o = np.split(gates, 4, -1)
+    cell = sigmoid(f + 1) * cell + sigmoid(i) * np.tanh(g)
+    output = normalise(cell, p['cell_scale']) + p['cell_offset']
+    hidden = sigmoid(o) * np.tanh(output)
+    found, state = apply(params, None, step_inputs, state)
+    np.testing.assert_allclose(found.features, hidden, atol=1e-5)
+
+
+def test_dropout_acts_in_unrolls_only(key):
+  config = layer_norm_lstm.LayerNormLSTMConfig(hidden_size=64, dropout=0.5)
+  transformed = make_functions(lambda: layer_norm_lstm.LayerNormLSTM(config))
+  inputs, start = make_sequence(1)
+  params = transformed.init(key, inputs[0])
+  apply, unroll, initial_state = transformed.apply
+  state = initial_state({}, None, BATCH)
+  _, dropped = unroll(params, key, inputs, start, state)
+  _, kept = apply(params, None, inputs[0], state)
+  is_dropped = dropped.cell == 0.0
+  assert 0.3 < np.mean(is_dropped) < 0.7
+  np.testing.assert_allclose(
+    dropped.cell, np.where(is_dropped, 0.0, 2.0 * kept.cell), atol=1e-5
+  )
+
+
+@pytest.mark.parametrize(
+  ('make', 'kwargs', 'message'),
+  [
+    (
+      stacked_lstm.StackedLSTMConfig,
+      {'hidden_sizes': ()},
+      r'hidden_sizes \(\(\)\) of stacked LSTMs must have at least one layer',
+    ),
+    (
+      stacked_lstm.StackedLSTMConfig,
+      {'input_sizes': (3,), 'wiring': ((0,),)},
+      r'wiring \(\(\(0,\),\)\) must have one entry for each of the 2 layers',
+    ),
+    (
+      stacked_lstm.StackedLSTMConfig,
+      {'input_sizes': (3,), 'wiring': ((0,), (1,))},
+      r'must name parts from 0 to 0, those of input_sizes \(\(3,\)\)',
+    ),
+    (
+      layer_norm_lstm.LayerNormLSTMConfig,
+      {'hidden_size': 0},
+      r'hidden_size \(0\) of a layer-normalised LSTM must be at least one',
+    ),
+    (
+      layer_norm_lstm.LayerNormLSTMConfig,
+      {'dropout': 1.0},
+      r'dropout \(1.0\) must be at least zero and below one',
+    ),
+  ],
+)
+def test_bad_configs(make, kwargs, message):
+  with pytest.raises(ValueError, match=message):
+    make(**kwargs)
+
+
+def test_input_sizes_that_do_not_fit(key):
+  transformed = make_functions(CORES['nav a3c'])
+  message = r'input_sizes \(\(2, 1, 2, 1\)\) .* number of inputs \(7\)'
+  with pytest.raises(ValueError, match=message):
+    transformed.init(key, jnp.zeros((BATCH, 7)))
