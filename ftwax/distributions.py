@@ -1,10 +1,14 @@
-"""The policy's distribution over actions, discrete or of discrete parts.
+"""The policy's distribution over actions of one or of several parts.
 
-An action is an int32 array [...] or a tuple or dict of such; its logits have
-the same structure with an axis of choices added, [..., num_actions]. Parts are
-independent given the logits (Jaderberg et al., 2019, supplement: the joint
-policy is the outer product of its parts), so that log-probabilities, entropies
-and divergences add up over them.
+A discrete part is an int32 array [...], and what the network says of it an
+array of logits [..., num_actions]. A continuous part is a float32 array
+[..., n], and what the network says of it a `continuous.Normal` or a
+`continuous.Dirichlet`. An action is a part or a tuple or dict of parts, and
+its logits, as they are called throughout, have the same structure.
+
+Parts are independent given the logits (Jaderberg et al., 2019, supplement: the
+joint policy is the outer product of its parts), so that log-probabilities,
+entropies and divergences add up over them.
 """
 
 import functools
@@ -14,8 +18,9 @@ from typing import Any
 import dm_env
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from ftwax import types
+from ftwax import continuous, types
 
 # Added to the logit of a forbidden action: its probability is exactly zero in
 # float32, while entropies and gradients stay finite.
@@ -23,25 +28,105 @@ _FORBIDDEN = -1e9
 
 
 def check_action_spec(action_spec: types.SpecTree) -> None:
-  """Raises a ValueError unless each part of the action is a discrete scalar."""
+  """Raises a ValueError unless all parts are discrete scalars or vectors."""
   leaves = jax.tree.leaves_with_path(action_spec)
   if not leaves:
     raise ValueError(
       f'action_spec ({action_spec!r}) must have at least one part; give the'
-      ' environment a discrete action.'
+      ' environment an action.'
     )
   for path, leaf in leaves:
-    if not isinstance(leaf, dm_env.specs.DiscreteArray):
+    if num_choices(leaf) is None and not continuous.is_spec(leaf):
       raise ValueError(
         f'action_spec{jax.tree_util.keystr(path)} ({leaf!r}) must be a'
-        ' dm_env.specs.DiscreteArray, or a tuple or dict of such; wrap the'
-        ' environment so that its actions are discrete.'
+        ' dm_env.specs.DiscreteArray, or an array of floats with one axis;'
+        ' wrap the environment so that its actions are such.'
       )
 
 
+def num_choices(part: Any) -> int | None:
+  """Returns the number of choices of a part; None of a continuous one.
+
+  Args:
+    part: its spec, or that number itself.
+  """
+  if isinstance(part, dm_env.specs.DiscreteArray):
+    return int(part.num_values)
+  return part if isinstance(part, int) else None
+
+
 def num_actions(action_spec: types.SpecTree) -> Any:
-  """Returns the number of choices of each part, in the action's structure."""
-  return jax.tree.map(lambda leaf: int(leaf.num_values), action_spec)
+  """Returns the number of choices of each part, in the action's structure.
+
+  Raises:
+    ValueError: if a part is continuous.
+  """
+
+  def of_part(path, leaf):
+    choices = num_choices(leaf)
+    if choices is None:
+      raise ValueError(
+        f'action_spec{jax.tree_util.keystr(path)} ({leaf!r}) must be discrete'
+        ' here: action masks and values of actions need choices to count; do'
+        ' without them or wrap the environment.'
+      )
+    return choices
+
+  return jax.tree_util.tree_map_with_path(of_part, action_spec)
+
+
+def zero_logits(
+  action_spec: types.SpecTree, prefix: tuple[int, ...]
+) -> types.ArrayTree:
+  """Returns logits of zero, NumPy arrays [*prefix, ...]."""
+
+  def of_part(leaf):
+    choices = num_choices(leaf)
+    if choices is None:
+      return continuous.make_zero(leaf, prefix)
+    return np.zeros((*prefix, choices), np.float32)
+
+  return jax.tree.map(of_part, action_spec)
+
+
+def no_action(
+  action_spec: types.SpecTree, prefix: tuple[int, ...]
+) -> types.ArrayTree:
+  """Returns what stands for no action, NumPy arrays [*prefix, ...]."""
+
+  def of_part(leaf):
+    if num_choices(leaf) is None:
+      return np.zeros((*prefix, *leaf.shape), np.float32)
+    return np.full(prefix, types.NO_ACTION, np.int32)
+
+  return jax.tree.map(of_part, action_spec)
+
+
+def none_of(part: Any) -> int | float:
+  """Returns what entries of `part` of an action are where there is none."""
+  return types.NO_ACTION if np.issubdtype(part.dtype, np.integer) else 0.0
+
+
+def to_environment(
+  action_spec: types.SpecTree, action: types.ArrayTree
+) -> types.ArrayTree:
+  """Returns the action that an environment is sent for what was drawn.
+
+  Args:
+    action_spec: of the environment.
+    action: as drawn, [...] or [..., n] for each part.
+
+  Returns:
+    Discrete parts and points of a simplex as they are, other vectors in the
+    bounds of their spec; see `continuous.to_environment`.
+  """
+
+  def of_part(leaf, part):
+    if num_choices(leaf) is None:
+      return continuous.to_environment(leaf, part)
+    return part
+
+  return jax.tree.map(of_part, action_spec, action)
 
 
 def mask_logits(
@@ -50,7 +135,7 @@ def mask_logits(
   """Forbids the actions whose entry in `action_mask` is zero.
 
   Args:
-    logits: [..., num_actions] for each part.
+    logits: [..., num_actions] for each part, all of them discrete.
     action_mask: any dtype, same structure and shapes, non-zero where allowed.
 
   Returns:
@@ -63,22 +148,36 @@ def mask_logits(
   )
 
 
+# Over the parts of logits, whatever they are.
+_map_parts = functools.partial(jax.tree.map, is_leaf=continuous.is_part)
+
+
 def sample(key: types.Key, logits: types.ArrayTree) -> types.ArrayTree:
-  """Draws an int32 action [...] for each part."""
-  leaves, structure = jax.tree.flatten(logits)
+  """Draws an action: int32 [...] or float32 [..., n] for each part."""
+  leaves, structure = jax.tree.flatten(logits, is_leaf=continuous.is_part)
   keys = jax.random.split(key, len(leaves))
+
+  def sample_part(part_key, part):
+    if continuous.is_part(part):
+      return part.sample(part_key)
+    return jax.random.categorical(part_key, part).astype(jnp.int32)
+
   actions = [
-    jax.random.categorical(part_key, leaf).astype(jnp.int32)
+    sample_part(part_key, leaf)
     for part_key, leaf in zip(keys, leaves, strict=True)
   ]
   return jax.tree.unflatten(structure, actions)
 
 
 def mode(logits: types.ArrayTree) -> types.ArrayTree:
-  """Returns the most probable int32 action [...] of each part."""
-  return jax.tree.map(
-    lambda leaf: jnp.argmax(leaf, axis=-1).astype(jnp.int32), logits
-  )
+  """Returns the most probable int32 [...] or float32 [..., n] of each part."""
+
+  def part_mode(part):
+    if continuous.is_part(part):
+      return part.mode()
+    return jnp.argmax(part, axis=-1).astype(jnp.int32)
+
+  return _map_parts(part_mode, logits)
 
 
 def _sum_over_parts(parts: Any) -> types.Array:
@@ -88,25 +187,33 @@ def _sum_over_parts(parts: Any) -> types.Array:
 def log_prob(logits: types.ArrayTree, action: types.ArrayTree) -> types.Array:
   """Returns the log-probability [...] of `action`, summed over its parts.
 
-  `types.NO_ACTION` gets that of the first choice; mask such steps out.
+  Of continuous parts it is the log-density. `types.NO_ACTION` gets that of the
+  first choice; mask such steps out.
   """
 
-  def part_log_prob(part_logits, part_action):
-    log_probs = jax.nn.log_softmax(part_logits)
+  def part_log_prob(part, part_action):
+    if continuous.is_part(part):
+      return part.log_prob(part_action)
+    log_probs = jax.nn.log_softmax(part)
     index = jnp.maximum(part_action, 0)[..., None]
     return jnp.take_along_axis(log_probs, index, axis=-1)[..., 0]
 
-  return _sum_over_parts(jax.tree.map(part_log_prob, logits, action))
+  return _sum_over_parts(_map_parts(part_log_prob, logits, action))
 
 
 def entropy(logits: types.ArrayTree) -> types.Array:
-  """Returns the entropy [...] in nats, summed over parts."""
+  """Returns the entropy [...] in nats, summed over parts.
 
-  def part_entropy(part_logits):
-    log_probs = jax.nn.log_softmax(part_logits)
+  Of continuous parts it is the differential entropy, which may be negative.
+  """
+
+  def part_entropy(part):
+    if continuous.is_part(part):
+      return part.entropy()
+    log_probs = jax.nn.log_softmax(part)
     return -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)
 
-  return _sum_over_parts(jax.tree.map(part_entropy, logits))
+  return _sum_over_parts(_map_parts(part_entropy, logits))
 
 
 def kl_divergence(
@@ -115,8 +222,10 @@ def kl_divergence(
   """Returns KL(p || q) [...] in nats, summed over parts."""
 
   def part_kl(part_p, part_q):
+    if continuous.is_part(part_p):
+      return part_p.kl_divergence(part_q)
     log_p = jax.nn.log_softmax(part_p)
     log_q = jax.nn.log_softmax(part_q)
     return jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
 
-  return _sum_over_parts(jax.tree.map(part_kl, logits_p, logits_q))
+  return _sum_over_parts(_map_parts(part_kl, logits_p, logits_q))

@@ -111,12 +111,22 @@ def test_num_actions_keeps_the_structure():
   ('spec', 'message'),
   [
     (
-      {'turn': dm_env.specs.BoundedArray((2,), np.float32, -1, 1)},
+      {'turn': dm_env.specs.BoundedArray((2, 2), np.float32, -1, 1)},
       r"action_spec\['turn'\] \(BoundedArray.*must be a dm_env.specs.Discrete",
+    ),
+    (
+      dm_env.specs.BoundedArray((2,), np.int32, -1, 1),
+      r'action_spec \(BoundedArray.*or an array of floats with one axis',
     ),
     ((), r'action_spec \(\(\)\) must have at least one part'),
   ],
 )
-def test_actions_that_are_not_discrete_are_refused(spec, message):
+def test_what_is_neither_a_choice_nor_a_vector_is_refused(spec, message):
   with pytest.raises(ValueError, match=message):
     distributions.check_action_spec(spec)
+
+
+def test_choices_of_a_vector_cannot_be_counted():
+  spec = {'turn': dm_env.specs.Array((2,), np.float32)}
+  with pytest.raises(ValueError, match=r"action_spec\['turn'\] .* discrete he"):
+    distributions.num_actions(spec)

@@ -51,11 +51,18 @@ def make_targets(
   Returns:
     Targets [T, B], without a gradient.
   """
-  targets = jax.vmap(_stream_targets, in_axes=(1, None), out_axes=1)(
-    transitions, hyperparameters
-  )
+  targets = make_plain_targets(transitions, hyperparameters)
   return targets._replace(
     advantages=normalize(targets.advantages, transitions.mask_tm1)
+  )
+
+
+def make_plain_targets(
+  transitions: policy_loss.Transitions, hyperparameters: types.Hyperparameters
+) -> PPOTargets:
+  """Makes the targets of a batch with advantages as they are."""
+  return jax.vmap(_stream_targets, in_axes=(1, None), out_axes=1)(
+    transitions, hyperparameters
   )
 
 

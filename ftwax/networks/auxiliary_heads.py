@@ -13,8 +13,8 @@ import jax.numpy as jnp
 
 from ftwax import types
 
-# Cells on each side of the FTW agent's frames of 80x80 in cells of 4x4.
-GRID_SIZE = 20
+# Rows and columns of the FTW agent's frames of 80x80 in cells of 4x4.
+GRID_SHAPE = (20, 20)
 
 NUM_REWARD_CLASSES = 3
 
@@ -30,7 +30,7 @@ class PixelControlHead(hk.Module):
   def __init__(
     self,
     num_actions: Any,
-    grid_size: int = GRID_SIZE,
+    grid_shape: tuple[int, int] = GRID_SHAPE,
     num_channels: int = 32,
     name: str | None = None,
   ):
@@ -39,7 +39,7 @@ class PixelControlHead(hk.Module):
     Args:
       num_actions: number of choices of each part of the action, in the
         action's structure; see `distributions.num_actions`.
-      grid_size: cells on each side.
+      grid_shape: rows and columns of cells.
       num_channels: of the maps inside.
       name: name of the module.
 
@@ -47,14 +47,14 @@ class PixelControlHead(hk.Module):
       ValueError: if there is no cell or no channel.
     """
     super().__init__(name)
-    if grid_size < 3 or num_channels < 1:
+    if min(grid_shape) < 1 or num_channels < 1:
       raise ValueError(
-        f'grid_size ({grid_size}) and num_channels ({num_channels}) of a pixel'
-        ' control head must be at least 3 and 1; the FTW agent has'
-        f' grid_size={GRID_SIZE} and num_channels=32.'
+        f'grid_shape ({grid_shape}) and num_channels ({num_channels}) of a'
+        ' pixel control head must be at least 1; the FTW agent has'
+        f' grid_shape={GRID_SHAPE} and num_channels=32.'
       )
     self._num_actions = num_actions
-    self._grid_size = grid_size
+    self._grid_shape = tuple(grid_shape)
     self._num_channels = num_channels
 
   def __call__(self, features: types.Array) -> types.ArrayTree:
@@ -64,16 +64,17 @@ class PixelControlHead(hk.Module):
       features: [B, num_features]; merge time into the batch before.
 
     Returns:
-      [B, grid_size, grid_size, num_actions] for each part of the action.
+      [B, rows, columns, num_actions] for each part of the action.
     """
     # A third as many cells, rounded up: 7x7 before a stride of 3 to 20x20.
-    size = -(-self._grid_size // 3)
+    rows, columns = (-(-side // 3) for side in self._grid_shape)
     channels = self._num_channels
-    x = jax.nn.relu(hk.Linear(size * size * channels)(features))
-    x = x.reshape(-1, size, size, channels)
-    grid = (self._grid_size, self._grid_size)
+    x = jax.nn.relu(hk.Linear(rows * columns * channels)(features))
+    x = x.reshape(-1, rows, columns, channels)
     x = jax.nn.relu(
-      hk.Conv2DTranspose(channels, 9, stride=3, output_shape=grid)(x)
+      hk.Conv2DTranspose(channels, 9, stride=3, output_shape=self._grid_shape)(
+        x
+      )
     )
     value = hk.Conv2DTranspose(1, 4, name='value')(x)
 

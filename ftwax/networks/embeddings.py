@@ -14,7 +14,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import distributions, types
 from ftwax.networks import torsos
 
 # A matrix with shorter sides is rather a table of numbers than an image.
@@ -95,7 +95,7 @@ class InputEmbedding(hk.Module):
   def __init__(
     self,
     embed_observation: Callable[[types.ArrayTree], types.Array],
-    num_actions: Any,
+    parts: Any,
     *,
     reward_transform: Callable[[types.Array], types.Array] | None = jnp.tanh,
     name: str | None = None,
@@ -104,26 +104,36 @@ class InputEmbedding(hk.Module):
 
     Args:
       embed_observation: maps leaves [B, ...] to [B, num_features].
-      num_actions: number of choices of each part, in the action's structure.
+      parts: spec of each part of the action, or its number of choices, in the
+        action's structure.
       reward_transform: keeps the reward in bounds; None feeds it as it is.
       name: name of the module.
     """
     super().__init__(name)
+    if isinstance(embed_observation, InputEmbedding):
+      raise ValueError(
+        f'embed_observation ({embed_observation.name!r}) must embed the'
+        ' observation alone and adds the previous action and reward, which'
+        ' the network does itself; pass the torso inside it.'
+      )
     self._embed_observation = embed_observation
-    self._num_actions = num_actions
+    self._parts = parts
     self._reward_transform = reward_transform or (lambda reward: reward)
 
   def __call__(self, inputs: types.NetworkInput) -> types.Array:
     """Embeds inputs, leaves [B, ...], as float32 [B, num_features].
 
-    The code of a previous action is one-hot for each part, and zero where it
-    is `types.NO_ACTION`.
+    The code of a previous action is one-hot for a discrete part, and zero
+    where it is `types.NO_ACTION`; of a vector it is the vector.
     """
-    actions = jax.tree.map(
-      lambda num_actions, action: jax.nn.one_hot(action, num_actions),
-      self._num_actions,
-      inputs.previous_action,
-    )
+
+    def encode(part, action):
+      num_choices = distributions.num_choices(part)
+      if num_choices is None:
+        return action
+      return jax.nn.one_hot(action, num_choices)
+
+    actions = jax.tree.map(encode, self._parts, inputs.previous_action)
     reward = jnp.asarray(inputs.previous_reward, jnp.float32)
     return jnp.concatenate(
       [

@@ -55,8 +55,8 @@ class LayerNormLSTM(hk.Module):
 
   def initial_state(self, batch_size: int) -> recurrent_cores.LSTMState:
     """Returns zeros."""
-    zeros = jnp.zeros((batch_size, self._config.hidden_size))
-    return recurrent_cores.LSTMState(hidden=zeros, cell=zeros)
+    shape = (batch_size, self._config.hidden_size)
+    return recurrent_cores.LSTMState(jnp.zeros(shape), jnp.zeros(shape))
 
   def __call__(
     self,

@@ -75,7 +75,8 @@ def make_recurrent_network(
     features, or observations, with leaves [T, B, ...].
 
   Raises:
-    ValueError: if an action is not discrete or a mask does not fit it.
+    ValueError: if an action is neither discrete nor a vector, or a mask does
+      not fit it.
   """
   distributions.check_action_spec(environment_spec.actions)
   _check_action_mask(environment_spec)
@@ -83,7 +84,6 @@ def make_recurrent_network(
   observation_heads = dict(observation_heads or {})
   if example_hyperparameters is None:
     example_hyperparameters = _NoHyperparameters()
-  num_actions = distributions.num_actions(environment_spec.actions)
 
   def make_default_torso():
     return embeddings.ObservationEmbedding(environment_spec.observations)
@@ -93,10 +93,12 @@ def make_recurrent_network(
     actor_critic = _ActorCritic(
       torso=torso,
       embed=embeddings.InputEmbedding(
-        torso, num_actions, reward_transform=reward_transform
+        torso, environment_spec.actions, reward_transform=reward_transform
       ),
       core=make_core(),
-      policy_head=heads.PolicyHead(num_actions, policy_hidden_sizes),
+      policy_head=heads.PolicyHead(
+        environment_spec.actions, policy_hidden_sizes
+      ),
       value_head=heads.ValueHead(value_hidden_sizes),
       has_action_mask=_has_action_mask(environment_spec.observations),
     )

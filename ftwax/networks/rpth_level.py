@@ -97,55 +97,55 @@ class Level(hk.Module):
 
   def initial_state(self, batch_size: int) -> LevelState:
     """Returns the zero state."""
-    latent = jnp.zeros((batch_size, self._config.latent_size))
+    latent = (batch_size, self._config.latent_size)
     return LevelState(
       controller=self._controller.initial_state(batch_size),
       output=jnp.zeros((batch_size, self._config.hidden_size)),
       words=jnp.zeros((batch_size, self._config.num_words)),
-      loc=latent,
-      scale=latent,
+      loc=jnp.zeros(latent),
+      scale=jnp.zeros(latent),
     )
 
   def prepare(self, inputs: types.Array) -> tuple[LevelStep, Any]:
     """Returns one step and what it needs of inputs [..., num_inputs]."""
     config, leading_shape = self._config, inputs.shape[:-1]
     control, gates = self._controller.prepare(inputs, config.num_seen)
-    read_out, read_out_slots = self._prepare_read_out(leading_shape)
-    latent, latent_slots = self._latent(config.hidden_size, leading_shape)
+    read_out, read_out_taps = self._prepare_read_out(leading_shape)
+    latent, latent_taps = self._latent(config.hidden_size, leading_shape)
 
     def step(inputs, state):
-      (gates, read_out_slot, latent_slot), seen, mask = inputs
+      (gates, read_out_tap, latent_tap), seen, mask = inputs
       level, memory = state
       hidden, controller = control(gates, seen, level.controller, None)
       hidden = _clip(hidden, config.clip_value)
       output, words, memory = read_out(
-        hidden, read_out_slot, level.words, memory, mask
+        hidden, read_out_tap, level.words, memory, mask
       )
-      loc, scale = self._parse_latent(latent(output, latent_slot))
+      loc, scale = self._parse_latent(latent(output, latent_tap))
       new_level = LevelState(controller, output, words, loc, scale)
       return _choose(mask, new_level, level), memory
 
-    return step, (gates, read_out_slots, latent_slots)
+    return step, (gates, read_out_taps, latent_taps)
 
   def _prepare_read_out(self, leading_shape):
     """Returns what makes a controller's output that of the core."""
     if self._access is None:
       return lambda hidden, _, words, memory, mask: (hidden, words, memory), ()
-    access_memory, access_slots = self._access.prepare(
+    access_memory, access_taps = self._access.prepare(
       self._config.hidden_size, leading_shape
     )
-    project, output_slots = self._output(
+    project, output_taps = self._output(
       self._config.hidden_size + self._config.num_words, leading_shape
     )
 
-    def read_out(hidden, slots, words, memory, mask):
-      access_slot, output_slot = slots
-      memory = access_memory(hidden, access_slot, memory, mask)
+    def read_out(hidden, taps, words, memory, mask):
+      access_tap, output_tap = taps
+      memory = access_memory(hidden, access_tap, memory, mask)
       words = memory.words.reshape(words.shape)
-      output = project(jnp.concatenate([hidden, words], -1), output_slot)
+      output = project(jnp.concatenate([hidden, words], -1), output_tap)
       return _clip(output, self._config.clip_value), words, memory
 
-    return read_out, (access_slots, output_slots)
+    return read_out, (access_taps, output_taps)
 
   def _parse_latent(
     self, numbers: types.Array

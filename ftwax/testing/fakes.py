@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from dm_env import specs
 
-from ftwax import types
+from ftwax import continuous, distributions, types
 
 
 class FakeEnvironment(dm_env.Environment):
@@ -115,15 +115,16 @@ def check_action(
   """Raises a ValueError if `action` is off its spec or forbidden by `mask`.
 
   Args:
-    action_spec: `specs.DiscreteArray`, or a tuple or dict of such.
-    action: integer scalars of any width, in the structure of the spec.
+    action_spec: see `distributions.check_action_spec`.
+    action: integer scalars of any width, or vectors of floats, in the structure
+      of the spec.
     mask: [num_actions] for each part, non-zero where allowed; None allows all.
   """
   structure: Any = jax.tree.structure(action_spec)
   if structure != jax.tree.structure(action):
     raise ValueError(
       f'action ({action!r}) must have the structure of its spec ({structure});'
-      ' send one integer for each part.'
+      ' send one value for each part.'
     )
   masks = (
     [None] * structure.num_leaves if mask is None else jax.tree.leaves(mask)
@@ -135,6 +136,9 @@ def check_action(
   ):
     name = 'action' + jax.tree_util.keystr(path)
     value = np.asarray(value)
+    if distributions.num_choices(part) is None:
+      _check_vector(part, name, value)
+      continue
     is_integer = value.shape == () and np.issubdtype(value.dtype, np.integer)
     if not is_integer or not 0 <= value < part.num_values:
       raise ValueError(
@@ -146,6 +150,16 @@ def check_action(
         f'{name} ({value}) must be allowed by the action mask ({allowed});'
         ' apply the mask to the logits before choosing.'
       )
+
+
+def _check_vector(part: specs.Array, name: str, value: np.ndarray) -> None:
+  try:
+    part.validate(value)
+  except ValueError as error:
+    raise ValueError(
+      f'{name} ({value}) must be a vector of its spec ({part!r}); send what'
+      ' distributions.to_environment makes of it.'
+    ) from error
 
 
 def sample(rng: np.random.Generator, spec: types.SpecTree) -> Any:
@@ -166,6 +180,8 @@ def _sample_leaf(rng: np.random.Generator, spec: specs.Array) -> Any:
     high = getattr(spec, 'maximum', info.max)
     draw = rng.integers(low, high, shape, dtype, endpoint=True)
     return np.asarray(draw, dtype)[()]
+  if isinstance(spec, continuous.SimplexArray):
+    return rng.dirichlet(np.ones(shape)).astype(dtype)
   low = np.asarray(getattr(spec, 'minimum', -np.inf), np.float64)
   high = np.asarray(getattr(spec, 'maximum', np.inf), np.float64)
   bounded = np.isfinite(low) & np.isfinite(high)
@@ -230,6 +246,20 @@ def make_composite_spec(as_tuple: bool = False) -> types.EnvironmentSpec:
   fire = specs.DiscreteArray(2, name='fire')
   return make_spec(
     actions=(move, fire) if as_tuple else {'move': move, 'fire': fire}
+  )
+
+
+def make_continuous_spec() -> types.EnvironmentSpec:
+  """Makes a spec whose action has a part of each kind, nested."""
+  return make_spec(
+    actions={
+      'mode': specs.DiscreteArray(3, name='mode'),
+      'arm': {
+        'torque': specs.BoundedArray((2,), np.float32, [-2, 0], 2, 'torque'),
+        'force': specs.Array((1,), np.float32, 'force'),
+      },
+      'shares': continuous.SimplexArray(3, 'shares'),
+    }
   )
 
 

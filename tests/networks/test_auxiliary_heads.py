@@ -36,18 +36,18 @@ def test_pixel_control_has_a_map_for_each_action_of_each_part(key):
   assert np.max(np.std(q['turn'], -1)) > 1e-3
 
 
-@pytest.mark.parametrize('grid_size', [5, 9, 21])
-def test_pixel_control_has_any_grid(grid_size, key):
-  head = make_pixel_control(4, grid_size=grid_size, num_channels=2)
+@pytest.mark.parametrize('grid_shape', [(5, 9), (1, 2), (21, 21)])
+def test_pixel_control_has_any_grid(grid_shape, key):
+  head = make_pixel_control(4, grid_shape=grid_shape, num_channels=2)
   features = jnp.ones((1, 8))
   q = head.apply(head.init(key, features), features)
-  assert q.shape == (1, grid_size, grid_size, 4)
+  assert q.shape == (1, *grid_shape, 4)
 
 
 def test_bad_pixel_control(key):
-  head = make_pixel_control(4, grid_size=2)
+  head = make_pixel_control(4, grid_shape=(0, 2))
   with pytest.raises(
-    ValueError, match=r'grid_size \(2\) and num_channels \(32'
+    ValueError, match=r'grid_shape \(\(0, 2\)\) and num_channels \(32'
   ):
     head.init(key, jnp.ones((1, 8)))
 

@@ -297,6 +297,25 @@ def test_any_core_may_be_the_controller(key):
   assert last.controller.shape == (BATCH, 8)
 
 
+def test_controller_that_does_not_fit_the_memory(key):
+  transformed = make_functions(
+    core.DNCConfig(make_config('none'), hidden_size=8),
+    lambda: controllers.CoreController(recurrent_cores.GRU(9)),
+  )
+  with pytest.raises(ValueError, match=r'hidden_size \(8\) .* output \(9\)'):
+    transformed.init(key, make_sequence()[0][0])
+
+
+@pytest.mark.parametrize('name', ['exact', 'sparse'])
+def test_zero_state_can_be_donated(name):
+  """No two of its leaves share their memory."""
+  transformed = make_functions(core.DNCConfig(make_config(name), hidden_size=8))
+  initial_state = transformed.apply[2]
+  state = initial_state({}, None, BATCH)
+  pointers = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(state)]
+  assert len(set(pointers)) == len(pointers)
+
+
 def test_clipping_bounds_features(key):
   config = core.DNCConfig(
     make_config('none'), hidden_size=8, output_size=7, clip_value=0.1

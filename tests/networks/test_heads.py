@@ -1,3 +1,4 @@
+import chex
 import haiku as hk
 import jax
 import jax.numpy as jnp
@@ -6,6 +7,7 @@ import pytest
 
 from ftwax import distributions
 from ftwax.networks import heads
+from ftwax.testing import fakes
 
 
 def _transform(make_head):
@@ -82,3 +84,20 @@ def test_value_head_agrees_with_oracle(key, hidden_sizes, prefix):
   np.testing.assert_allclose(
     value, (x @ last['w'] + last['b'])[..., 0], atol=1e-6
   )
+
+
+def test_parts_of_all_kinds_begin_near_what_is_uniform(key):
+  spec = fakes.make_continuous_spec().actions
+  head = _transform(lambda: heads.PolicyHead(spec, (4,)))
+  features = jax.random.normal(key, (8, 16))
+  params = head.init(key, features)
+  logits = head.apply(params, features)
+  chex.assert_trees_all_equal_shapes_and_dtypes(
+    logits, distributions.zero_logits(spec, (8,))
+  )
+  np.testing.assert_allclose(logits['arm']['torque'].loc, 0.0, atol=0.1)
+  scale = np.exp(logits['arm']['torque'].log_scale)
+  np.testing.assert_allclose(scale, np.std(np.linspace(-1, 1, 9999)), rtol=1e-3)
+  # Each vector has deviations of its own.
+  scales = [x for x in params.values() if 'log_scale' in x]
+  assert sorted(x['log_scale'].shape for x in scales) == [(1,), (2,)]

@@ -33,7 +33,9 @@ def make_actor_core(
   distributions.check_action_spec(environment_spec.actions)
   return types.ActorCore(
     init=functools.partial(_init, network, environment_spec.actions),
-    select_action=functools.partial(_select_action, network, greedy),
+    select_action=functools.partial(
+      _select_action, network, environment_spec.actions, greedy
+    ),
     get_extras=_get_extras,
   )
 
@@ -45,7 +47,7 @@ def make_network_input(
 
   Args:
     timestep: leaves [...]; its reward is the agent's own, a scalar.
-    previous_action: int32 [...] for each part, `NO_ACTION` at `FIRST`.
+    previous_action: [...] for each part, that of no action at `FIRST`.
 
   Returns:
     The network's input, leaves [...].
@@ -76,7 +78,12 @@ def previous_action_of(
 ) -> types.ArrayTree:
   """Returns the action that led to `timestep`: none at `FIRST`."""
   start = is_first(timestep)
-  return jax.tree.map(lambda x: jnp.where(start, types.NO_ACTION, x), action)
+
+  def of_part(part):
+    mask = start.reshape(start.shape + (1,) * (part.ndim - start.ndim))
+    return jnp.where(mask, distributions.none_of(part), part)
+
+  return jax.tree.map(of_part, action)
 
 
 def _init(
@@ -89,17 +96,17 @@ def _init(
     key=key,
     recurrent_state=network.initial_state(batch_size),
     action=jax.tree.map(
-      lambda _: jnp.full((batch_size,), types.NO_ACTION, jnp.int32), action_spec
+      jnp.asarray, distributions.no_action(action_spec, (batch_size,))
     ),
     logits=jax.tree.map(
-      lambda num_actions: jnp.zeros((batch_size, num_actions)),
-      distributions.num_actions(action_spec),
+      jnp.asarray, distributions.zero_logits(action_spec, (batch_size,))
     ),
   )
 
 
 def _select_action(
   network: types.RecurrentNetwork,
+  action_spec: types.SpecTree,
   greedy: bool,
   variables: types.ActorVariables,
   timestep: dm_env.TimeStep,
@@ -118,7 +125,8 @@ def _select_action(
     action = distributions.mode(output.logits)
   else:
     action = distributions.sample(sample_key, output.logits)
-  return action, types.ActorState(key, recurrent_state, action, output.logits)
+  state = types.ActorState(key, recurrent_state, action, output.logits)
+  return distributions.to_environment(action_spec, action), state
 
 
 def _get_extras(state: types.ActorState) -> Mapping[str, types.ArrayTree]:

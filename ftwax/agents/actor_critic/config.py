@@ -134,7 +134,8 @@ class ActorCriticConfig:
         ' finite, since a full queue blocks for ever; choose 60.'
       )
     priors = {f'priors.{k}': v for k, v in self.priors._asdict().items()}
-    priors['internal_rewards_prior'] = self.internal_rewards_prior
+    if self.internal_rewards_prior is not None:
+      priors['internal_rewards_prior'] = self.internal_rewards_prior
     for name, prior in priors.items():
       if not hasattr(prior, 'sample'):
         raise ValueError(
@@ -170,10 +171,29 @@ class ActorCriticConfig:
           f' hyperparameters; choose from {list(self.priors._fields)}.'
         )
 
-  def replace(self, **changes: Any) -> 'ActorCriticConfig':
+  def replace(self, **changes: Any) -> Any:
     """Returns a copy with some options changed."""
     return dataclasses.replace(self, **changes)
+
+  def fix(self, **values: float) -> Any:
+    """Returns a copy in which some hyperparameters have one value each.
+
+    Args:
+      **values: by name; an int stays an integer, such as a period.
+    """
+    priors = {
+      name: hyperparameters_lib.UniformInteger(value, value)
+      if isinstance(value, int)
+      else hyperparameters_lib.Constant(value)
+      for name, value in values.items()
+    }
+    return self.replace(priors=self.priors._replace(**priors))
 
   def sample_hyperparameters(self, key: types.Key) -> types.Hyperparameters:
     """Draws hyperparameters from the priors."""
     return hyperparameters_lib.sample(key, self.priors)
+
+  def make_internal_rewards_prior(self, num_events: int) -> Any:
+    """Returns the prior of what each of `num_events` events is worth."""
+    del num_events
+    return self.internal_rewards_prior

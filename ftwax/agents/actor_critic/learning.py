@@ -31,6 +31,7 @@ class _Static(NamedTuple):
   objective: joint_loss.Objective
   config: config_lib.ActorCriticConfig
   num_events: int
+  internal_rewards_prior: Any
 
 
 class _Learned(NamedTuple):
@@ -67,7 +68,8 @@ def make_learner_core(
     `init(key) -> state` and `update(state, batch) -> (state, metrics)`.
 
   Raises:
-    ValueError: if the tasks share a name or one has no known source.
+    ValueError: if the tasks share a name, one has no known source, or the
+      config does not allow the number of events.
   """
   auxiliary.check_tasks(auxiliary_tasks)
   objective = joint_loss.Objective(
@@ -77,7 +79,8 @@ def make_learner_core(
     make_targets,
     averages=config.loss_reduction == 'mean',
   )
-  static = _Static(objective, config, num_events)
+  prior = config.make_internal_rewards_prior(num_events)
+  static = _Static(objective, config, num_events, prior)
   return types.LearnerCore(
     init=functools.partial(_init, static),
     update=functools.partial(_update, static),
@@ -95,7 +98,7 @@ def _init(static: _Static, key: types.Key) -> types.TrainingState:
     opt_state=optimizer.init(params),
     hyperparameters=hyperparameters,
     internal_rewards=internal_rewards_lib.sample(
-      rewards_key, static.config.internal_rewards_prior, static.num_events
+      rewards_key, static.internal_rewards_prior, static.num_events
     ),
     key=key,
     steps=zero,

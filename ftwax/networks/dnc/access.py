@@ -84,9 +84,10 @@ def access(
     interface.read_strengths,
     interface.read_masks,
   )
-  read_weights = jnp.zeros_like(content)
-  for mode, weights in enumerate([*reads, content]):
-    read_weights += interface.read_modes[..., mode, None] * weights
+  # A contraction for the reason given in `addressing.write_weights`.
+  read_weights = addressing.batch_dot(
+    'brm,mbrn->brn', interface.read_modes, jnp.stack([*reads, content])
+  )
   if not config.has_links:
     usage = usage + jnp.sum(write_weights, 1) + jnp.sum(read_weights, 1)
   return memory_state.MemoryState(
@@ -227,7 +228,7 @@ class AccessStep(Protocol):
   def __call__(
     self,
     hidden: types.Array,
-    slot: deferred.Slot,
+    tap: deferred.Tap,
     state: memory_state.MemoryState,
     mask: types.Array | None = None,
   ) -> memory_state.MemoryState:
@@ -235,7 +236,7 @@ class AccessStep(Protocol):
 
     Args:
       hidden: [B, num_hidden], the controller's output.
-      slot: of this step, made by `MemoryAccess.prepare`.
+      tap: of this step, made by `MemoryAccess.prepare`.
       state: before the access.
       mask: bool [B], which rows do it; by default all.
 
@@ -261,7 +262,7 @@ class MemoryAccess(hk.Module):
 
   def prepare(
     self, num_hidden: int, leading_shape: tuple[int, ...]
-  ) -> tuple[AccessStep, deferred.Slot]:
+  ) -> tuple[AccessStep, deferred.Tap]:
     """Does what needs no state.
 
     Args:
@@ -272,10 +273,10 @@ class MemoryAccess(hk.Module):
       The step, and what it is given beside its inputs, leaves [B, ...] or
       [T, B, ...].
     """
-    layer, slots = self._interface(num_hidden, leading_shape)
+    layer, taps = self._interface(num_hidden, leading_shape)
 
-    def step(hidden, slot, state, mask=None):
-      numbers = layer(hidden, slot)
+    def step(hidden, tap, state, mask=None):
+      numbers = layer(hidden, tap)
       if self._config.layer_norm:
         numbers = self._layer_norm(numbers)
       interface = interfaces.parse_interface(self._config, numbers)
@@ -283,4 +284,4 @@ class MemoryAccess(hk.Module):
         return access(self._config, interface, state)
       return masked_access(self._config, interface, state, mask)
 
-    return step, slots
+    return step, taps

@@ -17,6 +17,8 @@ and `sharpen`.
 
 import functools
 import operator
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +28,21 @@ from ftwax import types
 # Keeps norms and products of usages away from zero, where their gradients are
 # not finite; that of the code released with the paper.
 EPSILON = 1e-6
+
+
+def keep_inputs_only(function: Callable[..., Any]) -> Callable[..., Any]:
+  """Makes the gradient of a function recompute what it needs from the inputs.
+
+  For what is cheap to compute and large to keep: in an unroll all that a
+  gradient reads is written to fresh memory at each step, which costs more.
+  """
+  with_gradient = jax.custom_vjp(function)
+
+  def backward(inputs, cotangents):
+    return jax.vjp(function, *inputs)[1](cotangents)
+
+  with_gradient.defvjp(lambda *inputs: (function(*inputs), inputs), backward)
+  return with_gradient
 
 
 def batch_dot(equation: str, *operands: types.Array) -> types.Array:
@@ -38,6 +55,7 @@ def _product_over_heads(factors: types.Array) -> types.Array:
   return functools.reduce(operator.mul, list(factors))
 
 
+@keep_inputs_only
 def content_weights(
   memory: types.Array,
   keys: types.Array,
@@ -173,6 +191,7 @@ def write_weights(
   )
 
 
+@keep_inputs_only
 def write(
   memory_tm1: types.Array,
   write_weights_t: types.Array,

@@ -66,11 +66,11 @@ class PreparedGates(NamedTuple):
 
   Attributes:
     gates: the inputs' share of the gates, [..., 4 * hidden_size].
-    slot: of the recurrent weights.
+    tap: of the recurrent weights.
   """
 
   gates: types.Array
-  slot: deferred.Slot
+  tap: deferred.Tap
 
 
 class LSTMController(hk.Module):
@@ -82,8 +82,8 @@ class LSTMController(hk.Module):
 
   def initial_state(self, batch_size: int) -> recurrent_cores.LSTMState:
     """Returns zeros."""
-    zeros = jnp.zeros((batch_size, self._hidden_size))
-    return recurrent_cores.LSTMState(hidden=zeros, cell=zeros)
+    shape = (batch_size, self._hidden_size)
+    return recurrent_cores.LSTMState(jnp.zeros(shape), jnp.zeros(shape))
 
   def prepare(
     self, inputs: types.Array, num_fed_back: int
@@ -101,16 +101,16 @@ class LSTMController(hk.Module):
     if num_inputs:
       w_i = hk.get_parameter('w_i', (num_inputs, num_gates), init=w_init)
       gates = gates + jnp.dot(inputs, w_i)
-    weights, slots = deferred.prepare(w_h, tuple(leading_shape))
+    weights, taps = deferred.prepare(w_h, tuple(leading_shape))
 
     def step(prepared, fed_back, state, hyperparameters):
       del hyperparameters
       recurrent = jnp.concatenate([fed_back, state.hidden], axis=-1)
-      gates = prepared.gates + deferred.dot(recurrent, weights, prepared.slot)
+      gates = prepared.gates + deferred.dot(recurrent, weights, prepared.tap)
       state = _lstm_step(gates, state.cell)
       return state.hidden, state
 
-    return step, PreparedGates(gates, slots)
+    return step, PreparedGates(gates, taps)
 
 
 def _lstm_step(

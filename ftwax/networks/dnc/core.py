@@ -156,24 +156,25 @@ class DNC(hk.Module):
     memory_config = self._config.memory
     num_words = memory_config.num_reads * memory_config.word_size
     control, prepared = self._controller.prepare(inputs, num_words)
-    access_memory, slots = self._access.prepare(
+    access_memory, taps = self._access.prepare(
       self._config.hidden_size, inputs.shape[:-1]
     )
 
     def step(prepared, state):
-      prepared, slot = prepared
+      prepared, tap = prepared
       words = _flatten_words(state.memory.words)
       hidden, controller = control(
         prepared, words, state.controller, hyperparameters
       )
+      _check_hidden_size(hidden, self._config.hidden_size)
       hidden = clip(hidden, self._config.clip_value)
-      memory = access_memory(hidden, slot, state.memory)
+      memory = access_memory(hidden, tap, state.memory)
       output = _StepOutput(
         hidden, memory.words, memory.read_weights, memory.write_weights
       )
       return output, DNCState(controller, memory)
 
-    return step, (prepared, slots)
+    return step, (prepared, taps)
 
   def _read_out(
     self, outputs: '_StepOutput', dropout: float
@@ -202,6 +203,15 @@ class _StepOutput(NamedTuple):
   words: types.Array
   read_weights: types.Array
   write_weights: types.Array
+
+
+def _check_hidden_size(hidden: types.Array, hidden_size: int) -> None:
+  if hidden.shape[-1] != hidden_size:
+    raise ValueError(
+      f'hidden_size ({hidden_size}) of a DNC must be the size of its'
+      f" controller's output ({hidden.shape[-1]}); choose"
+      f' hidden_size={hidden.shape[-1]}.'
+    )
 
 
 def _flatten_words(words: types.Array) -> types.Array:

@@ -5,8 +5,8 @@ by step: the whole matrix is read and written each time, for a product over no
 more than B rows. All steps' rows together make one matrix product instead. So
 the weights are kept out of the loop's differentiation, and each step leaves
 what their gradient needs, its inputs and the gradient of its outputs, in a
-slot: zeros that the loop is given for each step, of which the step's backward
-pass returns that pair as if it were their gradient. A slot must be used exactly
+tap: zeros that the loop is given for each step, of which the step's backward
+pass returns that pair as if it were their gradient. A tap must be used exactly
 once.
 
 The weights are also transposed before the loop, since XLA's product with a
@@ -34,21 +34,21 @@ class Weights(NamedTuple):
   transposed: types.Array
 
 
-class Slot(NamedTuple):
-  """Where a step leaves what the gradient of the weights needs.
+class Tap(NamedTuple):
+  """Zeros beside a matrix; their gradient u, v means its gradient u^T v.
 
   Attributes:
-    inputs: zeros [..., num_inputs].
-    outputs: zeros [..., num_outputs].
+    u: [..., num_rows], of the same vectors as `v`.
+    v: [..., num_columns].
   """
 
-  inputs: types.Array
-  outputs: types.Array
+  u: types.Array
+  v: types.Array
 
 
 def prepare(
   matrix: types.Array, leading_shape: tuple[int, ...]
-) -> tuple[Weights, Slot]:
+) -> tuple[Weights, Tap]:
   """Makes of learned weights what `dot` needs.
 
   Args:
@@ -56,42 +56,42 @@ def prepare(
     leading_shape: [B], or [T, B] for the steps of a loop.
 
   Returns:
-    The weights, for all steps, and slots [*leading_shape, ...], one for each.
+    The weights, for all steps, and taps [*leading_shape, ...], one for each.
   """
 
   @jax.custom_vjp
-  def open_slots(matrix):
-    return Slot(*(jnp.zeros((*leading_shape, size)) for size in matrix.shape))
+  def open_taps(matrix):
+    return Tap(*(jnp.zeros((*leading_shape, size)) for size in matrix.shape))
 
-  def backward(_, slot):
-    return (jnp.einsum('...i,...o->io', slot.inputs, slot.outputs),)
+  def backward(_, tap):
+    return (jnp.einsum('...i,...o->io', tap.u, tap.v),)
 
-  open_slots.defvjp(lambda matrix: (open_slots(matrix), ()), backward)
-  slots = open_slots(matrix)
+  open_taps.defvjp(lambda matrix: (open_taps(matrix), ()), backward)
+  taps = open_taps(matrix)
   matrix = jax.lax.stop_gradient(matrix)
-  return Weights(matrix, jax.lax.optimization_barrier(matrix.T)), slots
+  return Weights(matrix, jax.lax.optimization_barrier(matrix.T)), taps
 
 
 @jax.custom_vjp
-def dot(inputs: types.Array, weights: Weights, slot: Slot) -> types.Array:
-  """Returns `inputs @ weights`, where the weights learn through `slot`.
+def dot(inputs: types.Array, weights: Weights, tap: Tap) -> types.Array:
+  """Returns `inputs @ weights`, where the weights learn through `tap`.
 
   Args:
     inputs: [B, num_inputs].
     weights: made by `prepare`.
-    slot: made by `prepare`, of this step.
+    tap: made by `prepare`, of this step.
   """
-  del slot
+  del tap
   return jnp.dot(inputs, weights.matrix)
 
 
-def _dot_forward(inputs, weights, slot):
-  return dot(inputs, weights, slot), (inputs, weights.transposed)
+def _dot_forward(inputs, weights, tap):
+  return dot(inputs, weights, tap), (inputs, weights.transposed)
 
 
 def _dot_backward(residuals, gradient):
   inputs, transposed = residuals
-  return jnp.dot(gradient, transposed), None, Slot(inputs, gradient)
+  return jnp.dot(gradient, transposed), None, Tap(inputs, gradient)
 
 
 dot.defvjp(_dot_forward, _dot_backward)
@@ -101,16 +101,16 @@ class PreparedLinear(NamedTuple):
   """A linear layer for all steps.
 
   Attributes:
-    weights: its weights, which learn through slots.
+    weights: its weights, which learn through taps.
     bias: [num_outputs].
   """
 
   weights: Weights
   bias: types.Array
 
-  def __call__(self, inputs: types.Array, slot: Slot) -> types.Array:
+  def __call__(self, inputs: types.Array, tap: Tap) -> types.Array:
     """Maps [B, num_inputs] to [B, num_outputs]."""
-    outputs = dot(inputs, self.weights, slot)
+    outputs = dot(inputs, self.weights, tap)
     return outputs + jnp.broadcast_to(self.bias, outputs.shape)
 
 
@@ -123,11 +123,11 @@ class Linear(hk.Module):
 
   def __call__(
     self, num_inputs: int, leading_shape: tuple[int, ...]
-  ) -> tuple[PreparedLinear, Slot]:
-    """Returns the layer for all steps, and slots, one for each call."""
+  ) -> tuple[PreparedLinear, Tap]:
+    """Returns the layer for all steps, and taps, one for each call."""
     shape = (num_inputs, self._num_outputs)
     w_init = hk.initializers.VarianceScaling(1.0, 'fan_in', 'truncated_normal')
     w = hk.get_parameter('w', shape, init=w_init)
     b = hk.get_parameter('b', shape[1:], init=jnp.zeros)
-    weights, slots = prepare(w, leading_shape)
-    return PreparedLinear(weights, b), slots
+    weights, taps = prepare(w, leading_shape)
+    return PreparedLinear(weights, b), taps

@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.networks.dnc import link_update, linkage
+from ftwax.networks.dnc import deferred, link_update, linkage
 
 # A read head needs two products in each direction to read ahead.
 TAPS_PER_READ = 4
@@ -48,7 +48,7 @@ class LazyLink(NamedTuple):
   matrix: types.Array
   keep: types.Array
   pending: link_update.Write | None
-  tap: link_update.Tap
+  tap: deferred.Tap
 
 
 def make_lazy(matrix: types.Array, num_taps: int) -> LazyLink:
@@ -62,7 +62,7 @@ def make_lazy(matrix: types.Array, num_taps: int) -> LazyLink:
 
   @jax.custom_vjp
   def open_tap(matrix):
-    return matrix, link_update.Tap(jnp.zeros(shape), jnp.zeros(shape))
+    return matrix, deferred.Tap(jnp.zeros(shape), jnp.zeros(shape))
 
   def backward(_, cotangents):
     cotangent, tap = cotangents
@@ -96,7 +96,7 @@ def read_ahead(
     The link after the write, and the reads along it.
   """
   rows, columns = (
-    link_update.Tap(*parts)
+    deferred.Tap(*parts)
     for parts in zip(
       *(jnp.split(leaf, 2, axis=-2) for leaf in link.tap), strict=True
     )
@@ -147,7 +147,7 @@ def flush(link: LazyLink) -> LazyLink:
 
 @jax.custom_vjp
 def _tapped_times(
-  matrix: types.Array, x: types.Array, tap: link_update.Tap
+  matrix: types.Array, x: types.Array, tap: deferred.Tap
 ) -> types.Array:
   """Returns M x [..., K, N]; the gradient of M goes into the tap."""
   del tap
@@ -159,14 +159,14 @@ _tapped_times.defvjp(
   lambda residuals, cotangent: (
     None,
     linkage.transposed_times(residuals[0], cotangent),
-    link_update.Tap(u=cotangent, v=residuals[1]),
+    deferred.Tap(u=cotangent, v=residuals[1]),
   ),
 )
 
 
 @jax.custom_vjp
 def _tapped_transposed_times(
-  matrix: types.Array, x: types.Array, tap: link_update.Tap
+  matrix: types.Array, x: types.Array, tap: deferred.Tap
 ) -> types.Array:
   """Returns M^T x [..., K, N]; the gradient of M goes into the tap."""
   del tap
@@ -181,6 +181,6 @@ _tapped_transposed_times.defvjp(
   lambda residuals, cotangent: (
     None,
     linkage.times(residuals[0], cotangent),
-    link_update.Tap(u=residuals[1], v=cotangent),
+    deferred.Tap(u=residuals[1], v=cotangent),
   ),
 )

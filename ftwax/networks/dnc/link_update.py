@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.networks.dnc import addressing, linkage
+from ftwax.networks.dnc import addressing, deferred, linkage
 
 
 class Write(NamedTuple):
@@ -31,18 +31,6 @@ class Write(NamedTuple):
   precedence: types.Array
 
 
-class Tap(NamedTuple):
-  """Zeros whose gradient u, v means a gradient u^T v of the link beside them.
-
-  Attributes:
-    u: [..., K, N].
-    v: [..., K, N].
-  """
-
-  u: types.Array
-  v: types.Array
-
-
 @jax.custom_vjp
 def update_and_read(
   matrix: types.Array,
@@ -50,8 +38,8 @@ def update_and_read(
   pending: Write | None,
   write: Write,
   read_weights: types.Array,
-  tap: Tap,
-) -> tuple[types.Array, Tap, linkage.DirectionalReads]:
+  tap: deferred.Tap,
+) -> tuple[types.Array, deferred.Tap, linkage.DirectionalReads]:
   """Updates a matrix and reads along it.
 
   Args:

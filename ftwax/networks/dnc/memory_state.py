@@ -79,10 +79,14 @@ def _initial_links(config: interfaces.MemoryConfig, batch_size: int) -> Any:
       jnp.zeros((*leading, config.num_slots, config.num_slots)), precedence
     )
   shape = (*leading, config.num_links, config.num_slots)
-  lists = sparse_linkage.LinkLists(
-    jnp.zeros(shape), jnp.zeros(shape, jnp.int32)
-  )
-  return LinkState(sparse_linkage.SparseLink(lists, lists), precedence)
+
+  def empty_lists():
+    return sparse_linkage.LinkLists(
+      jnp.zeros(shape), jnp.zeros(shape, jnp.int32)
+    )
+
+  link = sparse_linkage.SparseLink(empty_lists(), empty_lists())
+  return LinkState(link, precedence)
 
 
 def open_links(

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.networks.dnc import linkage
+from ftwax.networks.dnc import addressing, linkage
 
 
 class LinkLists(NamedTuple):
@@ -59,26 +59,13 @@ class SparseWeights(NamedTuple):
 
 def keep_largest(weights: types.Array, num_links: int) -> SparseWeights:
   """Returns the `num_links` largest of weights [..., N], with the same sum."""
-  slots = _top_slots(jax.lax.stop_gradient(weights), num_links)
+  _, slots = jax.lax.top_k(jax.lax.stop_gradient(weights), num_links)
   values = jnp.take_along_axis(weights, slots, axis=-1)
   kept = jnp.sum(values, axis=-1, keepdims=True)
   total = jnp.sum(weights, axis=-1, keepdims=True)
   # No weight at all: nothing to rescale.
   scale = jnp.where(kept > 0.0, total / jnp.where(kept > 0.0, kept, 1.0), 0.0)
   return SparseWeights(values * scale, slots)
-
-
-def _top_slots(weights: types.Array, num_links: int) -> types.Array:
-  """Returns int32 indices [..., K] of the largest, without sorting them all."""
-  axis = weights.ndim - 1
-  iota = jax.lax.broadcasted_iota(jnp.int32, weights.shape, axis)
-
-  def take_largest(weights, _):
-    slot = jnp.argmax(weights, axis=-1, keepdims=True).astype(jnp.int32)
-    return jnp.where(iota == slot, -1.0, weights), slot[..., 0]
-
-  _, slots = jax.lax.scan(take_largest, weights, None, length=num_links)
-  return jnp.moveaxis(slots, 0, -1)
 
 
 def update_sparse_link(
@@ -97,6 +84,7 @@ def update_sparse_link(
   )
 
 
+@addressing.keep_inputs_only
 def _update_lists(
   lists: LinkLists,
   write: SparseWeights,
@@ -196,7 +184,10 @@ def _put(
 def _gather(vectors: types.Array, slots: types.Array) -> types.Array:
   """Returns [..., K, R, N], `vectors` [..., R, N] at `slots` [..., K, N]."""
   return jnp.take_along_axis(
-    vectors[..., None, :, :], slots[..., :, None, :], axis=-1
+    vectors[..., None, :, :],
+    slots[..., :, None, :],
+    axis=-1,
+    mode='promise_in_bounds',
   )
 
 

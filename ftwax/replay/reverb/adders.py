@@ -6,6 +6,7 @@ last timestep, which is the first of the next trajectory. Ends of episodes are
 rows like any other, so nothing is padded and nothing is thrown away.
 """
 
+import contextlib
 import operator
 import time
 from typing import Any
@@ -17,6 +18,10 @@ import reverb
 
 from ftwax import types
 from ftwax.replay.reverb import frames, reward_sequences, tables
+
+# Items that wait to be sent or confirmed, over which Reverb complains.
+_MAX_PENDING = 32
+_EASE_TIMEOUT_MS = 100
 
 
 class TrajectoryAdder:
@@ -73,6 +78,7 @@ class TrajectoryAdder:
     self._internal_rewards: np.ndarray | None = None
     self._sequence_length = len(template.trajectory.timestep.reward) - 1
     self._length = 0
+    self._num_pending = 0
     self.num_items = 0
 
   @property
@@ -128,6 +134,20 @@ class TrajectoryAdder:
     """Forgets the trajectory that has begun."""
     self._length = 0
 
+  def flush(self) -> None:
+    """Waits until the tables have taken all that was written.
+
+    Raises:
+      ReplayTimeoutError: the queue did not take an item in time.
+    """
+    try:
+      self._writer.flush(timeout_ms=int(1000 * self._timeout_s))
+    except reverb.DeadlineExceededError as error:
+      raise tables.timeout_error(
+        self._client, tables.QUEUE, 'insert', self._timeout_s
+      ) from error
+    self._num_pending = 0
+
   def close(self) -> None:
     """Closes the writer."""
     self._writer.close()
@@ -149,7 +169,7 @@ class TrajectoryAdder:
     self._length += 1
 
   def _write(self):
-    self._confirm()
+    self.flush()
     now = np.float64(time.time())
     reward_class = self._classify()
     for index in range(self._num_environments):
@@ -167,9 +187,10 @@ class TrajectoryAdder:
       )
       self._writer.append(tuple(jax.tree.leaves(record)))
       columns = tuple(column[-1] for column in self._writer.history)
-      self._writer.create_item(tables.QUEUE, 1.0, columns)
+      self._create_item(tables.QUEUE, 1.0, columns)
       self._create_auxiliary_items(columns, reward_class[:, index])
       self.num_items += 1
+      self._ease()
 
   def _classify(self) -> np.ndarray:
     """Returns the class of each timestep, int8 [T, E]."""
@@ -184,10 +205,27 @@ class TrajectoryAdder:
       timestep.step_type, reward.sum(axis=-1), self._options.sequences
     )
 
+  def _create_item(self, table, priority, columns):
+    self._writer.create_item(table, priority, columns)
+    self._num_pending += 1
+
+  def _ease(self):
+    """Lets the server take some of what is pending, if it can.
+
+    A full queue is not waited for: its learner may run in this thread.
+    """
+    if self._num_pending < _MAX_PENDING:
+      return
+    with contextlib.suppress(reverb.DeadlineExceededError):
+      self._writer.flush(
+        block_until_num_items=_MAX_PENDING // 2, timeout_ms=_EASE_TIMEOUT_MS
+      )
+    self._num_pending = 0
+
   def _create_auxiliary_items(self, columns, reward_class):
     """Lets the other tables refer to the columns written last."""
     if self._options.replay_capacity:
-      self._writer.create_item(tables.REPLAY, 1.0, columns)
+      self._create_item(tables.REPLAY, 1.0, columns)
     if not self._options.reward_prediction_capacity:
       return
     record = self._structure.unflatten(columns)
@@ -195,16 +233,7 @@ class TrajectoryAdder:
     for name, wanted in tables.REWARD_PREDICTION.items():
       num_sequences = np.count_nonzero(reward_class == wanted)
       if num_sequences:
-        self._writer.create_item(name, float(num_sequences), columns)
-
-  def _confirm(self):
-    """Waits until the table has taken what was written before."""
-    try:
-      self._writer.flush(timeout_ms=int(1000 * self._timeout_s))
-    except reverb.DeadlineExceededError as error:
-      raise tables.timeout_error(
-        self._client, tables.QUEUE, 'insert', self._timeout_s
-      ) from error
+        self._create_item(name, float(num_sequences), columns)
 
 
 def _delta_encode(trajectory: types.Trajectory) -> types.Trajectory:

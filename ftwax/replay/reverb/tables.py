@@ -93,13 +93,11 @@ def make_template(
   )
   trajectory = types.Trajectory(
     timestep=timestep,
-    previous_action=jax.tree.map(
-      lambda _: np.zeros(sequence_length + 1, np.int32),
-      environment_spec.actions,
+    previous_action=distributions.no_action(
+      environment_spec.actions, (sequence_length + 1,)
     ),
-    logits=jax.tree.map(
-      lambda num_actions: np.zeros((sequence_length, num_actions), np.float32),
-      distributions.num_actions(environment_spec.actions),
+    logits=distributions.zero_logits(
+      environment_spec.actions, (sequence_length,)
     ),
     recurrent_state=jax.tree.map(
       lambda leaf: np.zeros(leaf.shape[1:], leaf.dtype), recurrent_state

@@ -7,7 +7,7 @@ import dm_env
 import jax
 import numpy as np
 
-from ftwax import types
+from ftwax import distributions, types
 from ftwax.agents.actor_critic import acting
 from ftwax.agents.actor_critic.shells import variables as variables_lib
 from ftwax.replay.reverb import adders
@@ -132,6 +132,10 @@ def _previous_action(timestep, action):
   start = acting.is_first(timestep)
   if not start.any():
     return action
-  return jax.tree.map(
-    lambda leaf: np.where(start, types.NO_ACTION, np.asarray(leaf)), action
-  )
+
+  def of_part(part):
+    part = np.array(part)
+    part[start] = distributions.none_of(part)
+    return part
+
+  return jax.tree.map(of_part, action)

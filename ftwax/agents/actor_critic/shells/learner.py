@@ -128,12 +128,13 @@ class Learner(acme.Learner):
   def _replace(self, **changes: Any):
     for name, new in changes.items():
       old = getattr(self._state, name)
+      convert = functools.partial(_convert, name)
       self._state = self._state._replace(
-        **{name: jax.tree.map(functools.partial(_convert, name), new, old)}
+        **{name: jax.tree.map(convert, old, new)}
       )
 
 
-def _convert(name: str, new: Any, old: jax.Array) -> jax.Array:
+def _convert(name: str, old: jax.Array, new: Any) -> jax.Array:
   """Returns `new` as an array like `old`, whose shape it must have."""
   new = jax.numpy.asarray(new, old.dtype)
   if new.shape != old.shape:

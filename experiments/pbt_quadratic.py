@@ -1,0 +1,177 @@
+"""Population based training in its shortest form: the paper's quadratic.
+
+Two members climb surrogates of 1.2 - x^2 - y^2 that see one coordinate each:
+1.2 - h_x x^2 - h_y y^2 with h = (1, 0) and (0, 1) (Jaderberg et al., 2017,
+arXiv:1711.09846, figure 2). With these hyperparameters fixed neither gets
+above 0.39. As a population the worse copies the better and draws new ones,
+and both reach the top.
+
+Run as `uv run experiments/pbt_quadratic.py`: it prints the table, and writes
+the lineage and a picture into `runs/pbt_quadratic`.
+"""
+
+import functools
+import pathlib
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import matplotlib.figure
+import numpy as np
+from absl import app, flags, logging
+
+from ftwax import hyperparameters, types
+from ftwax.population import config as config_lib
+from ftwax.population import evolution, lineage, selection
+from ftwax.population import state as state_lib
+
+_SEED = flags.DEFINE_integer('seed', 0, 'Seed of the run.')
+_NUM_STEPS = flags.DEFINE_integer(
+  'num_steps', 200, 'Steps of gradient ascent.', lower_bound=1
+)
+_DIRECTORY = flags.DEFINE_string(
+  'directory', 'runs/pbt_quadratic', 'Where to write to.'
+)
+
+
+class Surrogate(NamedTuple):
+  """How much each coordinate counts, or the priors of that."""
+
+  h_x: Any
+  h_y: Any
+
+
+TOP = 1.2
+LEARNING_RATE = 0.02
+PRIORS = evolution.Traits(
+  Surrogate(*[hyperparameters.Uniform(0.0, 1.0)] * 2),
+  hyperparameters.Constant(1.0),
+)
+CONFIG = config_lib.PopulationConfig(
+  num_members=2,
+  num_players=1,
+  num_returns=1,
+  burn_in_games=4,
+  truncation_fraction=0.5,
+  resample_probability=1.0,
+)
+
+
+def objective(theta: jax.Array) -> jax.Array:
+  """Returns what members are ranked by, for theta [..., 2]."""
+  return TOP - jnp.sum(jnp.square(theta), axis=-1)
+
+
+def surrogate(theta: jax.Array, weights: Surrogate) -> jax.Array:
+  """Returns what a member climbs, for theta [2]."""
+  return TOP - jnp.sum(jnp.stack(weights) * jnp.square(theta))
+
+
+def make_population(
+  key: types.Key, config: config_lib.PopulationConfig
+) -> state_lib.PopulationState:
+  """Returns both members at (0.9, 0.9)."""
+  zeros = jnp.zeros((2,), jnp.int32)
+  members = types.TrainingState(
+    params=jnp.full((2, 2), 0.9),
+    opt_state=(),
+    hyperparameters=Surrogate(jnp.array([1.0, 0.0]), jnp.array([0.0, 1.0])),
+    internal_rewards=jnp.ones((2, 1)),
+    key=jax.random.split(key),
+    steps=zeros,
+    skipped=zeros,
+    skipped_in_a_row=zeros,
+  )
+  return state_lib.from_members(members, key, config)
+
+
+def step(
+  population: state_lib.PopulationState,
+  key: types.Key,
+  config: config_lib.PopulationConfig,
+) -> tuple[state_lib.PopulationState, Any]:
+  """Learns for one step, then evolves."""
+  members = population.members
+  gradient = jax.vmap(jax.grad(surrogate))(
+    members.params, members.hyperparameters
+  )
+  theta = members.params + LEARNING_RATE * gradient
+  population = state_lib.record_returns(
+    population._replace(members=members._replace(params=theta)),
+    objective(theta)[:, None],
+    jnp.ones((2, 1), bool),
+  )
+  population, generation = evolution.evolve(
+    key, population, PRIORS, config, selection.truncation, evolution.resample
+  )
+  return population, (population.members.params, generation)
+
+
+def run(config: config_lib.PopulationConfig, key: types.Key) -> Any:
+  """Returns the first population, theta [K, 2, 2] and the generations."""
+  population = make_population(key, config)
+  keys = jax.random.split(key, _NUM_STEPS.value)
+  steps = functools.partial(step, config=config)
+  theta, generations = jax.jit(
+    lambda population: jax.lax.scan(steps, population, keys)[1]
+  )(population)
+  theta = jnp.concatenate([population.members.params[None], theta])
+  return population, np.asarray(theta), generations
+
+
+def write_lineage(
+  path: pathlib.Path, population: state_lib.PopulationState, generations: Any
+) -> int:
+  """Writes the lineage anew; returns how often a member copied another."""
+  rows = [lineage.birth_row(population)]
+  for number in range(_NUM_STEPS.value):
+    one = jax.tree.map(lambda leaf, n=number: leaf[n], generations)
+    rows += lineage.rows(one, selection.truncation.__name__)
+  path.unlink(missing_ok=True)
+  lineage.append(path, rows)
+  return len(rows) - 1
+
+
+def plot(paths: dict[str, np.ndarray], picture: pathlib.Path) -> None:
+  """Draws the way of each member, and its height over time."""
+  figure = matplotlib.figure.Figure((8, 6.5), dpi=150, layout='constrained')
+  axes = figure.subplots(2, 2, sharex='row', sharey='row')
+  grid = np.linspace(-0.1, 1.0, 50)
+  heights = TOP - grid**2 - grid[:, None] ** 2
+  for column, (name, theta) in enumerate(paths.items()):
+    plane, curve = axes[:, column]
+    plane.contour(grid, grid, heights, 12, cmap='Greys', linewidths=0.7)
+    curve.axhline(TOP, color='gray', linewidth=0.8, linestyle='--')
+    for member in range(2):
+      x, y = theta[:, member].T
+      plane.plot(x, y, '.', markersize=3, label=f'member {member}')
+      curve.plot(TOP - x**2 - y**2)
+    plane.set(title=name, xlabel='x', ylabel='y', aspect='equal')
+    plane.legend(frameon=False)
+    curve.set(xlabel='step', ylabel='height')
+  figure.savefig(picture)
+
+
+def main(arguments):
+  """Runs the population, and beside it the same members alone."""
+  del arguments
+  logging.set_verbosity(logging.WARNING)  # JAX tells which devices it lacks.
+  directory = pathlib.Path(_DIRECTORY.value)
+  directory.mkdir(parents=True, exist_ok=True)
+  key = jax.random.PRNGKey(_SEED.value)
+  paths = {}
+  for name, exploits in (('population', True), ('fixed', False)):
+    config = CONFIG.replace(exploits=exploits)
+    population, paths[name], generations = run(config, key)
+    best = objective(paths[name][-1]).max()
+    print(f'{name:10s}  best height {best:.4f} of {TOP}')
+    if exploits:
+      path = directory / 'lineage.jsonl'
+      num_copies = write_lineage(path, population, generations)
+      print(f'{"":10s}  members copied each other {num_copies} times')
+  plot(paths, directory / 'pbt_quadratic.png')
+  print(f'picture and lineage are in {directory}')
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,175 @@
+"""An agent in one object: acts, writes to its own Reverb server, and learns.
+
+For those who have a loop of their own; `runtime` runs experiments.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import acme
+import dm_env
+import jax
+
+from ftwax import types
+from ftwax.agents.actor_critic import builder as builder_lib
+from ftwax.agents.actor_critic.shells import actor, learner
+from ftwax.replay.reverb import servers
+
+
+class LearningAgent(acme.VariableSource, acme.Saveable):
+  """A learner with its replay server, for when acting happens elsewhere.
+
+  Others write trajectories into `client`'s tables with `make_adder` and fetch
+  variables; `step` learns from them.
+  """
+
+  def __init__(
+    self,
+    environment_spec: types.EnvironmentSpec,
+    network: types.RecurrentNetwork,
+    builder: builder_lib.ActorCriticBuilder,
+    seed: int = 0,
+    logger: learner.Logger | None = None,
+    replay_port: int | None = None,
+  ):
+    """Starts a server and makes a learner.
+
+    Args:
+      environment_spec: of the environments that the agent is for.
+      network: what learns.
+      builder: makes the parts.
+      seed: of parameters, hyperparameters and internal rewards.
+      logger: where the metrics of each update go; nowhere if None.
+      replay_port: where the server listens; any free port if None.
+    """
+    self._builder = builder
+    self._spec = environment_spec
+    self._network = network
+    self._policy = builder.make_policy(network, environment_spec)
+    self._server = servers.make_server(
+      builder.make_replay_tables(environment_spec, self._policy), replay_port
+    )
+    self.client = self._server.localhost_client()
+    self._dataset = builder.make_dataset_iterator(
+      self.client, environment_spec, self._policy
+    )
+    self.learner = builder.make_learner(
+      jax.random.PRNGKey(seed),
+      network,
+      self._dataset,
+      lambda *_: logger or _NoLogger(),
+      environment_spec,
+    )
+
+  def make_adder(self, num_environments: int = 1) -> Any:
+    """Returns an adder to this agent's tables, which the caller closes."""
+    return self._builder.make_adder(
+      self.client, self._spec, self._policy, num_environments
+    )
+
+  def make_actor(
+    self,
+    seed: int,
+    adder: Any = None,
+    num_environments: int | None = None,
+    evaluation: bool = False,
+  ) -> actor.Actor:
+    """Returns an actor with this agent's variables; see `actor.Actor`."""
+    policy = self._builder.make_policy(self._network, self._spec, evaluation)
+    return self._builder.make_actor(
+      jax.random.PRNGKey(seed), policy, self, adder, num_environments
+    )
+
+  def step(self) -> None:
+    """Waits for a batch and does one update."""
+    self.learner.step()
+
+  def run(self, num_steps: int | None = None) -> None:
+    """Does `num_steps` updates; for ever if None."""
+    self.learner.run(num_steps)
+
+  def get_variables(self, names: Sequence[str]) -> list[types.ActorVariables]:
+    """Returns what actors need, once for each name."""
+    return self.learner.get_variables(names)
+
+  def save(self) -> types.TrainingState:
+    """Returns all that changes but what is in the tables."""
+    return self.learner.save()
+
+  def restore(self, state: types.TrainingState) -> None:
+    """Goes on from `state`."""
+    self.learner.restore(state)
+
+  def close(self) -> None:
+    """Stops the threads and the server."""
+    self._dataset.close()
+    self._server.stop()
+
+
+class Agent(acme.Actor):
+  """Acts, and learns in `update`, for any loop that runs an acme actor."""
+
+  def __init__(
+    self,
+    environment_spec: types.EnvironmentSpec,
+    network: types.RecurrentNetwork,
+    builder: builder_lib.ActorCriticBuilder,
+    seed: int = 0,
+    num_environments: int | None = None,
+    logger: learner.Logger | None = None,
+  ):
+    """Makes the parts; see `LearningAgent` and `actor.Actor`."""
+    self._items_per_step = builder.items_per_step
+    self._num_updates = 0
+    self.learning = LearningAgent(
+      environment_spec, network, builder, seed, logger
+    )
+    self._adder = self.learning.make_adder(num_environments or 1)
+    self._actor = self.learning.make_actor(
+      seed + 1, self._adder, num_environments
+    )
+
+  @property
+  def learner(self) -> learner.Learner:
+    """The learner: state, hyperparameters, internal rewards, variables."""
+    return self.learning.learner
+
+  def select_action(self, observation: types.ArrayTree) -> types.ArrayTree:
+    """Returns actions for the timestep observed last."""
+    return self._actor.select_action(observation)
+
+  def observe_first(self, timestep: dm_env.TimeStep) -> None:
+    """Observes the first timestep of an episode."""
+    self._actor.observe_first(timestep)
+
+  def observe(
+    self, action: types.ArrayTree, next_timestep: dm_env.TimeStep
+  ) -> None:
+    """Observes what `action` led to."""
+    self._actor.observe(action, next_timestep)
+
+  def update(self, wait: bool = False) -> None:
+    """Does the updates that the trajectories written allow."""
+    due = self._adder.num_items // self._items_per_step
+    while self._num_updates < due:
+      self.learning.step()
+      self._num_updates += 1
+    self._actor.update(wait)
+
+  def save(self) -> types.TrainingState:
+    """Returns all that changes but what is in the tables."""
+    return self.learning.save()
+
+  def restore(self, state: types.TrainingState) -> None:
+    """Goes on from `state`."""
+    self.learning.restore(state)
+
+  def close(self) -> None:
+    """Stops the threads and the server."""
+    self._adder.close()
+    self.learning.close()
+
+
+class _NoLogger:
+  def write(self, values: Any) -> None:
+    del values

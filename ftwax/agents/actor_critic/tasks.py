@@ -1,0 +1,174 @@
+"""The auxiliary tasks that agents of the family choose from.
+
+Each weighs its loss, summed over time and batch, by a cost that it reads from
+the hyperparameters under its own name, `<task>_cost`.
+"""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ftwax.agents.actor_critic import auxiliary, batches
+from ftwax.losses import (
+  latent_kl,
+  pixel_control,
+  policy_loss,
+  reward_prediction,
+  value_replay,
+  vtrace,
+)
+
+# Names of tasks, and of the network's heads that they read.
+PIXEL_CONTROL = 'pixel_control'
+REWARD_PREDICTION = 'reward_prediction'
+VALUE_REPLAY = 'value_replay'
+OFF_POLICY = 'off_policy'
+LATENT_KL = 'latent_kl'
+
+
+def pixel_control_task(
+  cell_size: int,
+  crop_size: tuple[int, int] | None,
+  frame_entry: str | None,
+) -> auxiliary.AuxiliaryTask:
+  """Makes pixel control on replayed trajectories; see `losses.pixel_control`.
+
+  It reads the head `pixel_control` of features, and the hyperparameters
+  `pixel_control_cost` and `pixel_control_discount`.
+
+  Args:
+    cell_size: pixels on each side of a cell.
+    crop_size: (height, width) of the part in the middle that is used.
+    frame_entry: the image in an observation that is a dict; None if the
+      observation is the image.
+  """
+
+  def loss(inputs):
+    replay, hyperparameters = inputs.replay, inputs.hyperparameters
+    action_values = inputs.heads[PIXEL_CONTROL](
+      inputs.params, replay.output.features
+    )
+    observation = replay.trajectory.timestep.observation
+    frames = observation if frame_entry is None else observation[frame_entry]
+    losses = jax.vmap(
+      functools.partial(
+        pixel_control.pixel_control_loss,
+        cell_size=cell_size,
+        crop_size=crop_size,
+      ),
+      in_axes=(1, 1, batches.TRAJECTORY_AXIS, None),
+    )(
+      action_values,
+      frames,
+      replay.trajectory,
+      hyperparameters.pixel_control_discount,
+    )
+    return hyperparameters.pixel_control_cost * jnp.sum(losses), {
+      'error': jnp.mean(losses)
+    }
+
+  return auxiliary.AuxiliaryTask(PIXEL_CONTROL, auxiliary.REPLAY, loss)
+
+
+def reward_prediction_task() -> auxiliary.AuxiliaryTask:
+  """Makes reward prediction; see `losses.reward_prediction`.
+
+  It reads the head `reward_prediction` of observations, and the hyperparameter
+  `reward_prediction_cost`.
+  """
+
+  def loss(inputs):
+    batch = inputs.reward_prediction
+    logits = inputs.heads[REWARD_PREDICTION](inputs.params, batch.observation)
+    losses = reward_prediction.reward_prediction_loss(logits, batch.reward)
+    label = reward_prediction.reward_class(batch.reward)
+    return inputs.hyperparameters.reward_prediction_cost * jnp.sum(losses), {
+      'accuracy': jnp.mean(jnp.argmax(logits, axis=-1) == label),
+    }
+
+  return auxiliary.AuxiliaryTask(
+    REWARD_PREDICTION, auxiliary.REWARD_PREDICTION, loss
+  )
+
+
+def value_replay_task() -> auxiliary.AuxiliaryTask:
+  """Makes value replay; see `losses.value_replay`.
+
+  It reads the hyperparameter `value_replay_cost`.
+  """
+
+  def loss(inputs):
+    hyperparameters = inputs.hyperparameters
+    transitions = _replayed_transitions(inputs)
+    losses = jax.vmap(value_replay.value_replay_loss, in_axes=1)(transitions)
+    return hyperparameters.value_replay_cost * jnp.sum(losses), {
+      'error': jnp.mean(losses)
+    }
+
+  return auxiliary.AuxiliaryTask(VALUE_REPLAY, auxiliary.REPLAY, loss)
+
+
+def off_policy_task() -> auxiliary.AuxiliaryTask:
+  """Makes an actor-critic on replayed trajectories.
+
+  V-trace corrects for the policies that acted, and bootstraps from the values
+  of now. It reads the hyperparameters `off_policy_cost`, `baseline_cost` and
+  `entropy_cost`.
+  """
+
+  def loss(inputs):
+    hyperparameters = inputs.hyperparameters
+    losses = jax.vmap(vtrace.vtrace_loss, in_axes=(1, None))(
+      _replayed_transitions(inputs), hyperparameters
+    )
+    total = (
+      jnp.sum(losses.policy)
+      + hyperparameters.baseline_cost * jnp.sum(losses.value)
+      - hyperparameters.entropy_cost * jnp.sum(losses.entropy)
+    )
+    return hyperparameters.off_policy_cost * total, {
+      'rho': jnp.mean(losses.metrics['rho'])
+    }
+
+  return auxiliary.AuxiliaryTask(OFF_POLICY, auxiliary.REPLAY, loss)
+
+
+def _replayed_transitions(
+  inputs: auxiliary.TaskInputs,
+) -> policy_loss.Transitions:
+  """Pairs the steps of the replayed trajectories, leaves [T, B, ...]."""
+  assert inputs.replay is not None
+  return jax.vmap(
+    policy_loss.make_transitions,
+    in_axes=(1, batches.TRAJECTORY_AXIS, None),
+    out_axes=1,
+  )(inputs.replay.output, inputs.replay.trajectory, inputs.hyperparameters)
+
+
+def latent_kl_task() -> auxiliary.AuxiliaryTask:
+  """Makes the divergences of a temporal hierarchy; see `losses.latent_kl`.
+
+  They are those of all timesteps but the last of a trajectory, which is the
+  first of the next. It reads the hyperparameters `kl_posterior_prior_cost` and
+  `kl_prior_fixed_cost`.
+  """
+
+  def loss(inputs):
+    hyperparameters = inputs.hyperparameters
+    latents: Mapping[str, Any] = jax.tree.map(
+      lambda leaf: leaf[:-1], inputs.fresh.output.auxiliary
+    )
+    kl = latent_kl.latent_kl(latents['loc'], latents['scale'], latents['tick'])
+    total = hyperparameters.kl_posterior_prior_cost * jnp.sum(
+      kl.posterior_prior
+    ) + hyperparameters.kl_prior_fixed_cost * jnp.sum(kl.prior_fixed)
+    return total, {
+      'posterior_prior': jnp.mean(kl.posterior_prior),
+      'prior_fixed': jnp.mean(kl.prior_fixed),
+      'tick_fraction': jnp.mean(latents['tick'][-1].astype(jnp.float32)),
+    }
+
+  return auxiliary.AuxiliaryTask(LATENT_KL, auxiliary.TRAJECTORY, loss)

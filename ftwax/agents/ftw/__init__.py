@@ -1,0 +1,12 @@
+"""For The Win (Jaderberg et al., 2019, arXiv:1807.01281).
+
+`config` says what can be chosen, `agent` how the parts hang together, `shells`
+holds acme's interfaces (Python 3.10).
+"""
+
+from ftwax.agents.ftw.agent import FTWBuilder as FTWBuilder
+from ftwax.agents.ftw.agent import make_auxiliary_tasks as make_auxiliary_tasks
+from ftwax.agents.ftw.agent import make_network as make_network
+from ftwax.agents.ftw.config import CORES as CORES
+from ftwax.agents.ftw.config import FTWConfig as FTWConfig
+from ftwax.agents.ftw.config import Hyperparameters as Hyperparameters

@@ -1,0 +1,160 @@
+"""The For-The-Win agent, whole: its network, its losses, its builder.
+
+    observation -> torso -> core -> z -> policy, value, pixel control
+                     |
+                     `-> reward prediction
+
+The core is a temporal hierarchy, with or without a shared memory, or a plain
+LSTM; see `networks.rpth`. What the agent maximizes is
+
+  L = L_V-trace policy + baseline_cost L_V-trace value - entropy_cost entropy
+    + pixel_control_cost L_pixel control + reward_prediction_cost L_prediction
+    + kl_posterior_prior_cost KL(Q || P) + kl_prior_fixed_cost KL(P || N(0, s))
+
+(supplement, section "Agent objective"), summed over time and batch, one step of
+RMSProp an update. Rewards are the agent's own: its internal rewards weigh the
+events that the environment tells of. Every cost, the slow core's period and the
+internal rewards are data that a population evolves.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from ftwax import distributions, types
+from ftwax.agents.actor_critic import auxiliary, builder, tasks
+from ftwax.agents.ftw import config as config_lib
+from ftwax.losses import pixel_control, vtrace
+from ftwax.networks import (
+  auxiliary_heads,
+  cores,
+  embeddings,
+  recurrent,
+  recurrent_cores,
+  rpth,
+  torsos,
+)
+
+
+class FTWBuilder(builder.ActorCriticBuilder):
+  """The builder of the pair with the agent's losses."""
+
+  def __init__(self, config: config_lib.FTWConfig):
+    super().__init__(config, vtrace.vtrace_loss, make_auxiliary_tasks(config))
+
+
+def make_auxiliary_tasks(
+  config: config_lib.FTWConfig,
+) -> tuple[auxiliary.AuxiliaryTask, ...]:
+  """Makes what is learned beside policy and value."""
+  made = []
+  if config.core != 'lstm':
+    made.append(tasks.latent_kl_task())
+  if config.use_pixel_control:
+    made.append(
+      tasks.pixel_control_task(
+        config.cell_size, config.crop_size, config.frame_entry
+      )
+    )
+  if config.use_reward_prediction:
+    made.append(tasks.reward_prediction_task())
+  if config.use_value_replay:
+    made.append(tasks.value_replay_task())
+  return tuple(made)
+
+
+def make_network(
+  environment_spec: types.EnvironmentSpec,
+  config: config_lib.FTWConfig,
+  *,
+  make_torso: Callable[[], Callable[[Any], types.Array]] | None = None,
+  make_core: Callable[[], cores.RecurrentCore] | None = None,
+) -> types.RecurrentNetwork:
+  """Makes the agent's network for an environment.
+
+  Args:
+    environment_spec: tells observations and actions.
+    config: tells the parts and their sizes.
+    make_torso: in place of the agent's torso; maps an observation, leaves
+      [B, ...], to features [B, num_features]. Previous action and reward are
+      put beside these by the network.
+    make_core: in place of the core that the config names.
+
+  Returns:
+    The network.
+
+  Raises:
+    ValueError: if the frame does not suit pixel control, or the torso adds the
+      previous action and reward itself.
+  """
+  feature_heads, observation_heads = {}, {}
+  if config.use_pixel_control:
+    feature_heads[tasks.PIXEL_CONTROL] = _pixel_control_head(
+      environment_spec, config
+    )
+  if config.use_reward_prediction:
+    observation_heads[tasks.REWARD_PREDICTION] = recurrent.ObservationHead(
+      auxiliary_heads.RewardPredictionHead, config.reward_prediction_length
+    )
+  network = recurrent.make_recurrent_network(
+    environment_spec,
+    make_torso=make_torso or (lambda: _torso(environment_spec, config)),
+    make_core=make_core or (lambda: _core(config)),
+    policy_hidden_sizes=(config.head_hidden_size,),
+    value_hidden_sizes=(config.head_hidden_size,),
+    make_feature_heads=feature_heads,
+    observation_heads=observation_heads,
+    example_hyperparameters=config.sample_hyperparameters(
+      jax.random.PRNGKey(0)
+    ),
+  )
+  if make_torso is not None or make_core is not None:
+    # Parts of the user's own: whether they fit is seen now.
+    jax.eval_shape(network.init, jax.random.PRNGKey(0))
+  return network
+
+
+def _torso(environment_spec, config):
+  return embeddings.ObservationEmbedding(
+    environment_spec.observations,
+    make_image_torso=lambda: torsos.FTWTorso(config.embedding_size),
+    make_vector_torso=lambda: torsos.MLPTorso(config.vector_hidden_sizes),
+  )
+
+
+def _core(config: config_lib.FTWConfig) -> cores.RecurrentCore:
+  if config.core == 'lstm':
+    return recurrent_cores.LSTM(config.hidden_size)
+  return rpth.RPTH(
+    rpth.RPTHConfig(
+      hidden_sizes=(config.hidden_size,) * config.num_levels,
+      latent_size=config.latent_size,
+      memory=config.memory if config.core == 'rpth_dnc' else None,
+      init_scale=config.latent_init_scale,
+      min_scale=config.latent_min_scale,
+      tanh_loc=config.latent_tanh_loc,
+      clip_value=config.clip_value,
+    )
+  )
+
+
+def _pixel_control_head(
+  environment_spec: types.EnvironmentSpec, config: config_lib.FTWConfig
+) -> recurrent.MakeHead:
+  """Returns what makes a head with a value for each cell of the frame."""
+  frame_spec = environment_spec.observations
+  if config.frame_entry is not None:
+    frame_spec = frame_spec[config.frame_entry]
+  shape = getattr(frame_spec, 'shape', None)
+  if shape is None or len(shape) not in (2, 3):
+    raise ValueError(
+      f'frame_entry ({config.frame_entry!r}) must name the image in the'
+      f' observation ({environment_spec.observations!r}) that pixel control is'
+      ' of; choose an entry, or use_pixel_control=False where there is none.'
+    )
+  grid_shape = pixel_control.grid_shape(
+    shape, config.cell_size, config.crop_size
+  )
+  num_actions = distributions.num_actions(environment_spec.actions)
+  return lambda: auxiliary_heads.PixelControlHead(num_actions, grid_shape)

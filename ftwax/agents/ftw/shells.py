@@ -1,0 +1,55 @@
+"""acme's interfaces of the For-The-Win agent (Python 3.10)."""
+
+from typing import Any
+
+from ftwax import types
+from ftwax.agents.actor_critic.shells import actor, agent, learner
+from ftwax.agents.ftw import agent as ftw
+from ftwax.agents.ftw import config as config_lib
+
+# The pair is the family's: the agent is its network and its losses.
+FTWActor = actor.Actor
+FTWLearner = learner.Learner
+
+
+class FTW(agent.Agent):
+  """The agent in one object, an acme actor that also learns."""
+
+  def __init__(
+    self,
+    environment_spec: types.EnvironmentSpec,
+    config: config_lib.FTWConfig | None = None,
+    network: types.RecurrentNetwork | None = None,
+    **options: Any,
+  ):
+    """Makes the agent.
+
+    Args:
+      environment_spec: of the environments that it is for.
+      config: by default that of the paper.
+      network: in place of the agent's own.
+      **options: see `agent.Agent`: seed, num_environments, logger.
+    """
+    config = config or config_lib.FTWConfig()
+    network = network or ftw.make_network(environment_spec, config)
+    super().__init__(
+      environment_spec, network, ftw.FTWBuilder(config), **options
+    )
+
+
+class LearningFTW(agent.LearningAgent):
+  """The agent without an actor, for when acting happens elsewhere."""
+
+  def __init__(
+    self,
+    environment_spec: types.EnvironmentSpec,
+    config: config_lib.FTWConfig | None = None,
+    network: types.RecurrentNetwork | None = None,
+    **options: Any,
+  ):
+    """Makes the agent; see `FTW` and `agent.LearningAgent`."""
+    config = config or config_lib.FTWConfig()
+    network = network or ftw.make_network(environment_spec, config)
+    super().__init__(
+      environment_spec, network, ftw.FTWBuilder(config), **options
+    )

@@ -1,0 +1,95 @@
+"""Proximal policy optimization (Schulman et al., 2017, arXiv:1707.06347).
+
+As an agent of the family it is a set of defaults, the standard network, and the
+clipped loss, with several epochs of minibatches in each update. Minibatches are
+whole sequences with the state that the actor's core was in, so that it learns
+with any memory. The old policy is the one that acted.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+from ftwax import hyperparameters
+from ftwax.agents.actor_critic import builder, standard
+from ftwax.losses import ppo
+
+# The loss of one stream; `agents.actor_critic` weighs and sums its terms.
+policy_loss = ppo.ppo_loss
+
+# `make_network(environment_spec, config)`.
+make_network = standard.make_network
+
+
+class Hyperparameters(NamedTuple):
+  """Scalars of the agent, or their priors.
+
+  Attributes:
+    learning_rate: see `actor_critic.config`, as for all up to `entropy_cost`.
+    learning_rate_decay_steps: see there.
+    rms_prop_epsilon: see there; not read by Adam.
+    max_gradient_norm: see there.
+    discount: see there.
+    max_abs_reward: see there.
+    baseline_cost: see there.
+    entropy_cost: see there.
+    gae_lambda: of generalized advantages; trades bias (0) for variance (1).
+    clip_epsilon: how far the ratio of probabilities counts.
+    value_clip: how far the value moves in an update before it stops to count;
+      infinity for no bound.
+  """
+
+  learning_rate: Any
+  learning_rate_decay_steps: Any
+  rms_prop_epsilon: Any
+  max_gradient_norm: Any
+  discount: Any
+  max_abs_reward: Any
+  baseline_cost: Any
+  entropy_cost: Any
+  gae_lambda: Any
+  clip_epsilon: Any
+  value_clip: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class PPOConfig(standard.StandardConfig):
+  """Defaults of PPO; see `StandardConfig` for the options.
+
+  They are those of the paper's Atari experiments (table 5), but for rewards,
+  which are not clipped, and for the number of epochs, which is four.
+
+  Attributes:
+    normalize_advantages: whether advantages are brought to mean 0 and variance
+      1 over each batch.
+  """
+
+  priors: Any = Hyperparameters(
+    learning_rate=hyperparameters.Constant(2.5e-4),
+    learning_rate_decay_steps=hyperparameters.Constant(float('inf')),
+    rms_prop_epsilon=hyperparameters.Constant(1e-5),
+    max_gradient_norm=hyperparameters.Constant(0.5),
+    discount=hyperparameters.Constant(0.99),
+    max_abs_reward=hyperparameters.Constant(float('inf')),
+    baseline_cost=hyperparameters.Constant(0.5),
+    entropy_cost=hyperparameters.Constant(0.01),
+    gae_lambda=hyperparameters.Constant(0.95),
+    clip_epsilon=hyperparameters.Constant(0.1),
+    value_clip=hyperparameters.Constant(float('inf')),
+  )
+  sequence_length: int = 128
+  batch_size: int = 8
+  optimizer: str = 'adam'
+  loss_reduction: str = 'mean'
+  num_epochs: int = 4
+  num_minibatches: int = 4
+  normalize_advantages: bool = True
+
+
+def make_builder(config: PPOConfig) -> builder.ActorCriticBuilder:
+  """Makes the agent's builder."""
+  make_targets = (
+    ppo.make_targets if config.normalize_advantages else ppo.make_plain_targets
+  )
+  return builder.ActorCriticBuilder(
+    config, policy_loss, make_targets=make_targets
+  )

@@ -1,0 +1,219 @@
+"""Continuous parts of an action: vectors of numbers, and points of a simplex.
+
+What a network says of such a part is a distribution with its parameters, a
+pytree node, where it says an array of logits of a discrete part. Trees of
+actions and of logits so tell by themselves what each part is.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import dm_env
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ftwax import types
+
+_LOG_TWO_PI = math.log(2.0 * math.pi)
+
+
+class SimplexArray(dm_env.specs.BoundedArray):
+  """Spec of shares: a vector of numbers that are not negative and add to one.
+
+  Such as a portfolio; BTGym has it as the continuous actions of its agents.
+  """
+
+  def __init__(self, num_shares: int, name: str | None = None):
+    """Makes the spec of float32 [num_shares].
+
+    Raises:
+      ValueError: if there are fewer than two shares.
+    """
+    if num_shares < 2:
+      raise ValueError(
+        f'num_shares ({num_shares}) must be at least 2, since they add up to'
+        ' one; choose 2.'
+      )
+    super().__init__((num_shares,), np.float32, 0.0, 1.0, name)
+
+  def validate(self, value: np.ndarray) -> np.ndarray:
+    """Raises a ValueError unless `value` is on the simplex, up to rounding."""
+    value = super().validate(value)
+    total = float(np.sum(value, dtype=np.float64))
+    if abs(total - 1.0) > 1e-4:
+      raise ValueError(
+        f'{self.name or "action"} ({value}) must add up to 1, not {total}; '
+        'divide it by its sum.'
+      )
+    return value
+
+  def replace(self, **kwargs: Any) -> 'SimplexArray':
+    """Returns a copy with another `num_shares` or `name`."""
+    return SimplexArray(
+      **{'num_shares': self.shape[0], 'name': self.name, **kwargs}
+    )
+
+  def __reduce__(self):
+    return SimplexArray, (self.shape[0], self.name)
+
+
+class Normal(NamedTuple):
+  """A vector of independent normal variables; see `Dirichlet` for methods.
+
+  Attributes:
+    loc: float32 [..., n], means.
+    log_scale: float32 [..., n], logarithms of standard deviations.
+  """
+
+  loc: types.Array
+  log_scale: types.Array
+
+  def sample(self, key: types.Key) -> types.Array:
+    """Draws float32 [..., n]."""
+    noise = jax.random.normal(key, self.loc.shape, self.loc.dtype)
+    return self.loc + jnp.exp(self.log_scale) * noise
+
+  def mode(self) -> types.Array:
+    """Returns the mean."""
+    return self.loc
+
+  def log_prob(self, value: types.Array) -> types.Array:
+    """Returns the log-density [...] of `value` [..., n]."""
+    z = (value - self.loc) * jnp.exp(-self.log_scale)
+    log_densities = -0.5 * (jnp.square(z) + _LOG_TWO_PI) - self.log_scale
+    return jnp.sum(log_densities, axis=-1)
+
+  def entropy(self) -> types.Array:
+    """Returns the differential entropy [...]."""
+    return jnp.sum(self.log_scale + 0.5 * (1.0 + _LOG_TWO_PI), axis=-1)
+
+  def kl_divergence(self, other: 'Normal') -> types.Array:
+    """Returns KL(self || other) [...]."""
+    log_ratio = self.log_scale - other.log_scale
+    distance = (self.loc - other.loc) * jnp.exp(-other.log_scale)
+    squares = jnp.exp(2.0 * log_ratio) + jnp.square(distance)
+    return jnp.sum(0.5 * (squares - 1.0) - log_ratio, axis=-1)
+
+
+class Dirichlet(NamedTuple):
+  """A point of a simplex, of concentrations 1 + softplus(logits).
+
+  Concentrations above one leave the density bounded and its mode inside, so
+  that no share is drawn as zero for good. (BTGym draws the softmax of normal
+  variables and then takes the point for the labels of a categorical policy,
+  which is no density of what was done; this one is.)
+
+  Attributes:
+    logits: float32 [..., n].
+  """
+
+  logits: types.Array
+
+  @property
+  def concentration(self) -> types.Array:
+    """Float32 [..., n], above one."""
+    return 1.0 + jax.nn.softplus(self.logits)
+
+  def sample(self, key: types.Key) -> types.Array:
+    """Draws float32 [..., n], which adds up to one."""
+    return jax.random.dirichlet(key, self.concentration)
+
+  def mode(self) -> types.Array:
+    """Returns the most probable point [..., n]."""
+    excess = jax.nn.softplus(self.logits)
+    return excess / jnp.sum(excess, axis=-1, keepdims=True)
+
+  def log_prob(self, value: types.Array) -> types.Array:
+    """Returns the log-density [...] of `value` [..., n].
+
+    It is that over all shares but one, which the others tell.
+    """
+    smallest = jnp.finfo(value.dtype).tiny
+    log_value = jnp.log(jnp.maximum(value, smallest))
+    excess = jax.nn.softplus(self.logits)
+    return jnp.sum(excess * log_value, axis=-1) - self._log_normalizer()
+
+  def entropy(self) -> types.Array:
+    """Returns the differential entropy [...]."""
+    concentration = self.concentration
+    log_means = _mean_log(concentration)
+    excess = concentration - 1.0
+    return self._log_normalizer() - jnp.sum(excess * log_means, axis=-1)
+
+  def kl_divergence(self, other: 'Dirichlet') -> types.Array:
+    """Returns KL(self || other) [...]."""
+    change = self.concentration - other.concentration
+    log_means = _mean_log(self.concentration)
+    return (
+      other._log_normalizer()
+      - self._log_normalizer()
+      + jnp.sum(change * log_means, axis=-1)
+    )
+
+  def _log_normalizer(self) -> types.Array:
+    concentration = self.concentration
+    total = jnp.sum(concentration, axis=-1)
+    log_gammas = jax.lax.lgamma(concentration)
+    return jnp.sum(log_gammas, axis=-1) - jax.lax.lgamma(total)
+
+
+def _mean_log(concentration: types.Array) -> types.Array:
+  """Returns the means of the logarithms of a Dirichlet's shares, [..., n]."""
+  total = jnp.sum(concentration, axis=-1, keepdims=True)
+  return jax.lax.digamma(concentration) - jax.lax.digamma(total)
+
+
+# What stands in a tree of logits for a continuous part.
+PARTS = (Normal, Dirichlet)
+
+
+def is_part(node: object) -> bool:
+  """Returns whether `node` of a tree of logits is a continuous part."""
+  return isinstance(node, PARTS)
+
+
+def is_spec(spec: object) -> bool:
+  """Returns whether `spec` is that of a continuous part: floats [n]."""
+  return (
+    isinstance(spec, dm_env.specs.Array)
+    and np.issubdtype(spec.dtype, np.floating)
+    and len(spec.shape) == 1
+    and spec.shape[0] > 0
+  )
+
+
+def make_zero(
+  spec: dm_env.specs.Array, prefix: tuple[int, ...]
+) -> Normal | Dirichlet:
+  """Returns the part of `spec` with parameters [*prefix, n] of zero."""
+  zeros: Any = np.zeros((*prefix, *spec.shape), np.float32)
+  if isinstance(spec, SimplexArray):
+    return Dirichlet(zeros)
+  return Normal(zeros, zeros.copy())
+
+
+def to_environment(
+  spec: dm_env.specs.Array, action: types.Array
+) -> types.Array:
+  """Brings a vector as it was drawn into the bounds of `spec`.
+
+  Where an entry is bounded on both sides, -1 and 1 mean its bounds, and what
+  is drawn beyond is cut off; elsewhere it is what it is, within the bound that
+  there is. Probabilities are always those of what was drawn.
+  """
+  if isinstance(spec, SimplexArray) or not hasattr(spec, 'minimum'):
+    return action.astype(spec.dtype)
+  minimum, maximum = (
+    np.broadcast_to(np.float64(x), spec.shape)
+    for x in (spec.minimum, spec.maximum)
+  )
+  bounded = np.isfinite(minimum) & np.isfinite(maximum)
+  begin, end = np.where(bounded, (minimum, maximum), [[-1.0], [1.0]])
+  middle, half = 0.5 * begin + 0.5 * end, 0.5 * end - 0.5 * begin
+  # As many axes as the action, since ranks are not promoted.
+  last = (1,) * (action.ndim - 1) + spec.shape
+  middle, half, low, high = (
+    x.astype(np.float32).reshape(last) for x in (middle, half, minimum, maximum)
+  )
+  return jnp.clip(middle + half * action, low, high).astype(spec.dtype)

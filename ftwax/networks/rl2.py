@@ -1,0 +1,165 @@
+"""Memory that outlives episodes: two levels of state (RL2, learning to learn).
+
+Duan et al., 2016 (arXiv:1611.02779) and Wang et al., 2016 (arXiv:1611.05763):
+an agent meets one task for several episodes, a trial, and its memory is
+cleared only when a new trial begins, so that it learns within the trial.
+
+To everything else in the library a trial is the episode: it begins with
+`FIRST`, and the discount is not cut inside it (see `environments.trials`). The
+observation is a dict whose entry `EPISODE_START` tells where the episodes in
+it begin. An inner core forgets there; an outer one, which sees the inner one's
+features, remembers until the trial is over.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import haiku as hk
+import jax.numpy as jnp
+
+from ftwax import types
+from ftwax.networks import cores
+
+# Entry of an observation: non-zero at the first step of an episode in a trial.
+EPISODE_START = 'episode_start'
+
+
+class RL2State(NamedTuple):
+  """States of the two cores, leaves [B, ...].
+
+  Attributes:
+    inner: cleared at every episode.
+    outer: cleared at every trial.
+  """
+
+  inner: types.RecurrentState
+  outer: types.RecurrentState
+
+
+class RL2Core(hk.Module):
+  """An inner core that forgets at every episode below an outer one.
+
+  The first of the inputs tells where episodes start: the torso must come from
+  `make_torso`. Features are those of both cores, the inner ones first.
+  """
+
+  def __init__(
+    self,
+    inner: cores.RecurrentCore,
+    outer: cores.RecurrentCore,
+    name: str | None = None,
+  ):
+    """Makes a core.
+
+    Args:
+      inner: reads the inputs.
+      outer: reads the inputs and the inner core's features.
+      name: name of the module.
+    """
+    super().__init__(name)
+    self._inner = inner
+    self._outer = outer
+
+  def initial_state(self, batch_size: int) -> RL2State:
+    """Returns the zero state, leaves [batch_size, ...]."""
+    return RL2State(
+      self._inner.initial_state(batch_size),
+      self._outer.initial_state(batch_size),
+    )
+
+  def __call__(
+    self,
+    inputs: types.Array,
+    state: RL2State,
+    hyperparameters: types.Hyperparameters = None,
+  ) -> tuple[cores.CoreOutput, RL2State]:
+    """Does one step on inputs [B, num_inputs]."""
+    inner_state = cores.reset_state(_episode_start(inputs), state.inner)
+    inner, inner_state = self._inner(inputs, inner_state, hyperparameters)
+    outer, outer_state = self._outer(
+      jnp.concatenate([inputs, inner.features], -1),
+      state.outer,
+      hyperparameters,
+    )
+    return _join(inner, outer), RL2State(inner_state, outer_state)
+
+  def unroll(
+    self,
+    inputs: types.Array,
+    start: types.Array,
+    state: RL2State,
+    hyperparameters: types.Hyperparameters = None,
+  ) -> tuple[cores.CoreOutput, RL2State]:
+    """Does `T` steps on inputs [T, B, num_inputs]; trials begin at `start`."""
+    inner, inner_state = self._inner.unroll(
+      inputs,
+      jnp.logical_or(start, _episode_start(inputs)),
+      state.inner,
+      hyperparameters,
+    )
+    outer, outer_state = self._outer.unroll(
+      jnp.concatenate([inputs, inner.features], -1),
+      start,
+      state.outer,
+      hyperparameters,
+    )
+    return _join(inner, outer), RL2State(inner_state, outer_state)
+
+
+def check_observation_spec(observation_spec: types.SpecTree) -> None:
+  """Raises a ValueError unless observations tell where episodes start."""
+  is_dict = isinstance(observation_spec, Mapping)
+  if not is_dict or EPISODE_START not in observation_spec:
+    entries = list(observation_spec) if is_dict else observation_spec
+    raise ValueError(
+      f'observation_spec ({entries}) must have the entry {EPISODE_START!r} for'
+      ' a memory of two levels; wrap the environment in'
+      ' environments.trials.TrialEnvironment.'
+    )
+
+
+def make_torso(
+  observation_spec: types.SpecTree,
+  make_embedding: Callable[[types.SpecTree], Callable[[Any], types.Array]],
+) -> Callable[[Any], types.Array]:
+  """Makes a torso whose first feature is the entry `EPISODE_START`.
+
+  Args:
+    observation_spec: a dict with that entry.
+    make_embedding: given the specs of the other entries, makes what maps them,
+      leaves [B, ...], to features [B, num_features]; not called if there are
+      none. It is called inside a Haiku transform, as this function must be.
+
+  Returns:
+    What maps observations, leaves [B, ...], to [B, 1 + num_features].
+
+  Raises:
+    ValueError: if there is no such entry.
+  """
+  check_observation_spec(observation_spec)
+  others = _without_start(observation_spec)
+  embed = make_embedding(others) if others else None
+
+  def torso(observation):
+    start = jnp.asarray(observation[EPISODE_START] != 0, jnp.float32)
+    features = [start.reshape(-1, 1)]
+    if embed is not None:
+      features.append(embed(_without_start(observation)))
+    return jnp.concatenate(features, axis=-1)
+
+  return torso
+
+
+def _episode_start(inputs: types.Array) -> types.Array:
+  return inputs[..., 0] != 0
+
+
+def _without_start(tree: Mapping[str, Any]) -> dict[str, Any]:
+  return {key: tree[key] for key in tree if key != EPISODE_START}
+
+
+def _join(inner: cores.CoreOutput, outer: cores.CoreOutput) -> cores.CoreOutput:
+  return cores.CoreOutput(
+    features=jnp.concatenate([inner.features, outer.features], axis=-1),
+    auxiliary={'inner': inner.auxiliary, 'outer': outer.auxiliary},
+  )

@@ -1,0 +1,127 @@
+"""What a population can be told; each default stands here and nowhere else."""
+
+import dataclasses
+import math
+
+
+@dataclasses.dataclass(frozen=True)
+class PopulationConfig:
+  """Options of a population.
+
+  The numbers of the game half are those of Jaderberg et al., 2019
+  (arXiv:1807.01281); the step of online ratings is not told there. Those of
+  truncation and of the t-test are of Jaderberg et al., 2017
+  (arXiv:1711.09846), section 4.1.1.
+
+  Attributes:
+    num_members: N, agents that learn.
+    num_players: seats of a game, half of them in each of two teams; 1 in a
+      single-agent task.
+    exploits: whether members copy each other.
+    burn_in_games: games, or episodes of a single-agent task, that a member
+      plays before it may copy, and again after each time that it did.
+    win_probability_threshold: a member copies another whose team of copies is
+      estimated to beat a team of its own with a probability above this.
+    truncation_fraction: share of the population that counts as the top, and
+      as the bottom, in truncation selection.
+    t_test_level: probability below which a difference of returns counts as
+      more than chance.
+    num_returns: the last returns of each member that its fitness is taken of.
+    perturb_probability: of exploring each value, alone of the others.
+    perturb_factors: one of the two scales a value that is explored.
+    resample_probability: of drawing each value anew, where that rule is used.
+    initial_rating: in Elo points, of every member at first.
+    k_factor: Elo points that a sure win that was lost costs each player.
+    matchmaking_deviation: standard deviation, as a win probability, of the
+      normal density that other players are drawn with.
+  """
+
+  num_members: int
+  num_players: int = 4
+
+  # Who copies whom.
+  exploits: bool = True
+  burn_in_games: int = 1000
+  win_probability_threshold: float = 0.7
+  truncation_fraction: float = 0.2
+  t_test_level: float = 0.05
+  num_returns: int = 10
+
+  # What a copy tries.
+  perturb_probability: float = 0.05
+  perturb_factors: tuple[float, float] = (0.8, 1.2)
+  resample_probability: float = 0.25
+
+  # Who plays whom.
+  initial_rating: float = 1000.0
+  k_factor: float = 4.0
+  matchmaking_deviation: float = 1.0 / 6.0
+
+  def __post_init__(self):
+    """Checks values, alone and against each other."""
+    for name, low in (
+      ('num_members', 1),
+      ('num_players', 1),
+      ('burn_in_games', 0),
+      ('num_returns', 1),
+    ):
+      value = getattr(self, name)
+      if value < low:
+        raise ValueError(
+          f'{name} ({value}) must be at least {low}; choose {low}.'
+        )
+    self._check_numbers()
+    if self.num_players > 1 and self.num_players % 2:
+      raise ValueError(
+        f'num_players ({self.num_players}) must be even, since two teams of'
+        f' the same size play, or 1; choose {self.num_players + 1}.'
+      )
+    if self.exploits and self.num_members == 1:
+      raise ValueError(
+        'num_members (1) must be at least 2, since nobody copies itself;'
+        ' choose 2 or pass exploits=False.'
+      )
+
+  def _check_numbers(self) -> None:
+    for name, low, high, remedy in (
+      ('win_probability_threshold', 0.5, 1.0, 0.7),
+      ('t_test_level', 0.0, 1.0, 0.05),
+      ('k_factor', 0.0, math.inf, 4.0),
+      ('matchmaking_deviation', 0.0, math.inf, 0.17),
+    ):
+      value = getattr(self, name)
+      if not low < value < high:
+        raise ValueError(
+          f'{name} ({value}) must be above {low:g} and below {high:g}; choose'
+          f' {remedy}.'
+        )
+    for name in ('perturb_probability', 'resample_probability'):
+      value = getattr(self, name)
+      if not 0.0 <= value <= 1.0:
+        raise ValueError(f'{name} ({value}) must be in [0, 1]; choose 0.05.')
+    if not 0.0 < self.truncation_fraction <= 0.5:
+      raise ValueError(
+        f'truncation_fraction ({self.truncation_fraction}) must be above 0 and'
+        ' at most 0.5, so that nobody is both at the top and at the bottom;'
+        ' choose 0.2.'
+      )
+    if len(self.perturb_factors) != 2 or not all(
+      0.0 < factor < math.inf for factor in self.perturb_factors
+    ):
+      raise ValueError(
+        f'perturb_factors ({self.perturb_factors}) must be two positive'
+        ' numbers; choose (0.8, 1.2).'
+      )
+    if not math.isfinite(self.initial_rating):
+      raise ValueError(
+        f'initial_rating ({self.initial_rating}) must be finite; choose 1000.'
+      )
+
+  @property
+  def team_size(self) -> int:
+    """Players of each team; 1 in a single-agent task."""
+    return max(self.num_players // 2, 1)
+
+  def replace(self, **changes) -> 'PopulationConfig':
+    """Returns a copy with some options changed."""
+    return dataclasses.replace(self, **changes)

@@ -1,0 +1,256 @@
+"""Population based training: copy who is better, then explore from there.
+
+Jaderberg et al., 2017 (arXiv:1711.09846) and, for games, 2019
+(arXiv:1807.01281). One call of `evolve` is one generation, a pure function of
+key and population that compiles and batches; it reads all rows before it
+writes any, so the order of members does not matter. Who copies whom is a
+`selection.SelectionRule`, what a copy tries is an `ExploreRule`.
+"""
+
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ftwax import hyperparameters as hyperparameters_lib
+from ftwax import internal_rewards as internal_rewards_lib
+from ftwax import types
+from ftwax.population import config as config_lib
+from ftwax.population import payoff as payoff_lib
+from ftwax.population import selection as selection_lib
+from ftwax.population import state as state_lib
+
+
+class Traits(NamedTuple):
+  """What evolution may change of a member, or the priors of that.
+
+  Attributes:
+    hyperparameters: scalars [N], or a prior for each.
+    internal_rewards: float32 [N, num_events], or one prior for all weights.
+  """
+
+  hyperparameters: Any
+  internal_rewards: Any
+
+
+class Generation(NamedTuple):
+  """What one generation did; the lineage keeps it.
+
+  Attributes:
+    number: int32, of the generation, from 1.
+    games: int32 [N], games that each member has played.
+    donor: int32 [N], whom a member copied; itself if nobody.
+    evidence: float32 [N], the number that the selection rule decided by.
+    inherited: traits as they were copied.
+    explored: traits as the members go on with them.
+  """
+
+  number: types.Array
+  games: types.Array
+  donor: types.Array
+  evidence: types.Array
+  inherited: Traits
+  explored: Traits
+
+
+class ExploreRule(Protocol):
+  """Changes traits that were inherited.
+
+  A rule gets those of all members, and those that copied nobody keep theirs
+  whatever it says. It sees the population as it was before anybody copied,
+  and may keep what it learns in `explore_state`: a rule that fits a model of
+  returns, such as PB2's (Parker-Holder et al., 2020, arXiv:2002.02518), keeps
+  its data there. Values are moved inside their bounds afterwards.
+  """
+
+  def __call__(
+    self,
+    key: types.Key,
+    inherited: Traits,
+    selection: selection_lib.Selection,
+    population: state_lib.PopulationState,
+    priors: Traits,
+    config: config_lib.PopulationConfig,
+  ) -> tuple[Traits, Any]:
+    """Explores from what was inherited.
+
+    Args:
+      key: key for the draws.
+      inherited: traits [N, ...].
+      selection: who copied whom.
+      population: before the generation.
+      priors: traits whose leaves are priors.
+      config: that of the population.
+
+    Returns:
+      The traits explored, and the new `explore_state`.
+    """
+
+
+def perturb(
+  key: types.Key,
+  inherited: Traits,
+  selection: selection_lib.Selection,
+  population: state_lib.PopulationState,
+  priors: Traits,
+  config: config_lib.PopulationConfig,
+) -> tuple[Traits, Any]:
+  """Scales each value with a small probability; draws integers anew."""
+  del selection
+  probability, factors = config.perturb_probability, config.perturb_factors
+
+  def perturb_member(key, traits):
+    keys = jax.random.split(key)
+    return Traits(
+      hyperparameters_lib.perturb(
+        keys[0], traits.hyperparameters, priors.hyperparameters, probability,
+        factors,
+      ),
+      internal_rewards_lib.perturb(
+        keys[1], traits.internal_rewards, priors.internal_rewards, probability,
+        factors,
+      ),
+    )  # fmt: skip
+
+  keys = jax.random.split(key, config.num_members)
+  return jax.vmap(perturb_member)(keys, inherited), population.explore_state
+
+
+def resample(
+  key: types.Key,
+  inherited: Traits,
+  selection: selection_lib.Selection,
+  population: state_lib.PopulationState,
+  priors: Traits,
+  config: config_lib.PopulationConfig,
+) -> tuple[Traits, Any]:
+  """Draws each value anew from its prior with some probability."""
+  del selection
+  probability = config.resample_probability
+
+  def resample_weight(key, weight):
+    return hyperparameters_lib.resample(
+      key, weight, priors.internal_rewards, probability
+    )
+
+  def resample_member(key, traits):
+    keys = jax.random.split(key)
+    weights = traits.internal_rewards
+    return Traits(
+      hyperparameters_lib.resample(
+        keys[0], traits.hyperparameters, priors.hyperparameters, probability
+      ),
+      jax.vmap(resample_weight)(
+        jax.random.split(keys[1], weights.shape[0]), weights
+      ),
+    )
+
+  keys = jax.random.split(key, config.num_members)
+  return jax.vmap(resample_member)(keys, inherited), population.explore_state
+
+
+def evolve(
+  key: types.Key,
+  population: state_lib.PopulationState,
+  priors: Traits,
+  config: config_lib.PopulationConfig,
+  select: selection_lib.SelectionRule = selection_lib.win_probability,
+  explore: ExploreRule = perturb,
+) -> tuple[state_lib.PopulationState, Generation]:
+  """Does one generation.
+
+  A member that copies another takes its parameters, optimizer state,
+  hyperparameters, internal rewards, rating and returns, explores from there,
+  and begins its burn-in anew; its past results against others are forgotten.
+  Its own key and step count go on. Ratings of copies are not balanced by
+  losses elsewhere: the population did become better.
+
+  Args:
+    key: key for the draws.
+    population: before the generation.
+    priors: traits whose leaves are priors; static.
+    config: that of the population; static.
+    select: who copies whom.
+    explore: what a copy tries.
+
+  Returns:
+    The population after the generation, and what it did.
+  """
+  select_key, explore_key = jax.random.split(key)
+  selection = select(select_key, population, config)
+  itself = jnp.arange(config.num_members, dtype=jnp.int32)
+  if not config.exploits:
+    selection = selection._replace(donor=itself)
+  has_copied = selection.donor != itself
+  inherited = inherit(traits(population.members), selection.donor)
+  explored, explore_state = explore(
+    explore_key, inherited, selection, population, priors, config
+  )
+  explored = jax.tree.map(
+    lambda new, old: jnp.where(_rows(has_copied, old), new, old),
+    clip(explored, priors),
+    inherited,
+  )
+  population = copy_rows(population, selection.donor)._replace(
+    explore_state=explore_state, generation=population.generation + 1
+  )
+  generation = Generation(
+    number=population.generation,
+    games=population.games,
+    donor=selection.donor,
+    evidence=selection.evidence,
+    inherited=inherited,
+    explored=explored,
+  )
+  members = population.members._replace(**explored._asdict())
+  return population._replace(members=members), generation
+
+
+def traits(members: types.TrainingState) -> Traits:
+  """Returns what evolution may change of `members`."""
+  return Traits(members.hyperparameters, members.internal_rewards)
+
+
+def inherit(tree: Any, donor: types.Array | np.ndarray) -> Any:
+  """Returns the rows of their donors [N] for leaves [N, ...]."""
+  return jax.tree.map(lambda leaf: leaf[donor], tree)
+
+
+def clip(explored: Traits, priors: Traits) -> Traits:
+  """Moves each value inside the bounds of its prior."""
+  return Traits(
+    hyperparameters_lib.clip(explored.hyperparameters, priors.hyperparameters),
+    priors.internal_rewards.clip(explored.internal_rewards),
+  )
+
+
+def copy_rows(
+  population: state_lib.PopulationState, donor: types.Array | np.ndarray
+) -> state_lib.PopulationState:
+  """Gives each member what it takes from its donor [N], before it explores."""
+  has_copied = donor != jnp.arange(donor.shape[0])
+  members = population.members
+  copied = inherit(
+    {
+      'params': members.params,
+      'opt_state': members.opt_state,
+      **traits(members)._asdict(),
+    },
+    donor,
+  )
+  return population._replace(
+    members=members._replace(**copied),
+    ratings=population.ratings[donor],
+    payoff=payoff_lib.forget(population.payoff, has_copied),
+    returns=population.returns[donor],
+    num_returns=population.num_returns[donor],
+    games_since_exploitation=jnp.where(
+      has_copied, 0, population.games_since_exploitation
+    ),
+  )
+
+
+def _rows(mask: types.Array, leaf: types.Array) -> types.Array:
+  """Returns `mask` [N] with axes of size one, to meet `leaf` [N, ...]."""
+  return mask.reshape(mask.shape + (1,) * (leaf.ndim - 1))

@@ -1,0 +1,226 @@
+"""The lineage of a population: who copied whom, why, and what changed.
+
+A JSONL file. Its first row tells the traits that members were born with; then
+comes a row for each time that a member copied another. Between these, nothing
+changes hyperparameters or internal rewards, so that the file tells both at any
+time, and `replay` repeats an evolution from it to the last bit.
+
+Floats are written with all their digits, and those that are not finite as
+strings, since JSON has none.
+"""
+
+import json
+import math
+import os
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ftwax.population import evolution
+from ftwax.population import state as state_lib
+
+Row = Mapping[str, Any]
+
+
+def birth_row(population: state_lib.PopulationState) -> dict[str, Any]:
+  """Returns the first row: traits of all members, lists of [N]."""
+  return {
+    'generation': int(population.generation),
+    'num_members': population.ratings.shape[0],
+    **_named(evolution.traits(population.members)),
+  }
+
+
+def rows(generation: evolution.Generation, reason: str) -> list[dict[str, Any]]:
+  """Returns a row for each member that copied another in a generation.
+
+  Args:
+    generation: what `evolution.evolve` did.
+    reason: name of the rule that chose.
+  """
+  donors = np.asarray(generation.donor)
+  (copied,) = np.nonzero(donors != np.arange(len(donors)))
+  if not len(copied):
+    return []
+  inherited = _named(generation.inherited)
+  explored = _named(generation.explored)
+  evidence = np.asarray(generation.evidence)
+  games = np.asarray(generation.games)
+
+  def row(member):
+    values = {
+      part: {name: column[member] for name, column in columns.items()}
+      for part, columns in explored.items()
+    }
+    return {
+      'generation': int(generation.number),
+      'member': member,
+      'donor': int(donors[member]),
+      'games': int(games[member]),
+      'reason': reason,
+      'evidence': _plain(evidence[member]),
+      'changed': {
+        f'{part}/{name}': [inherited[part][name][member], value]
+        for part, named in values.items()
+        for name, value in named.items()
+        if inherited[part][name][member] != value
+      },
+      **values,
+    }
+
+  return [row(int(member)) for member in copied]
+
+
+def append(path: str | os.PathLike, new_rows: Iterable[Row]) -> None:
+  """Appends rows in one write, behind the last complete line.
+
+  A write that a kill tore is cut off first, so that lines are never joined.
+  """
+  text = ''.join(json.dumps(row, allow_nan=False) + '\n' for row in new_rows)
+  if not text:
+    return
+  path = pathlib.Path(path)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  with open(path, 'ab+') as file:
+    file.seek(0)
+    file.truncate(file.read().rfind(b'\n') + 1)
+    file.write(text.encode('utf-8'))
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def read(path: str | os.PathLike) -> list[dict[str, Any]]:
+  """Reads a lineage, also while it is written: a torn last line is left out.
+
+  Raises:
+    ValueError: names the line that is no JSON.
+  """
+  lines = pathlib.Path(path).read_text('utf-8').split('\n')[:-1]
+  found = []
+  for number, line in enumerate(lines, start=1):
+    try:
+      found.append(json.loads(line))
+    except ValueError as error:
+      raise ValueError(
+        f'line {number} of {path} ({line[:40]!r}) must be JSON: {error}; take'
+        ' the file from a copy of the run.'
+      ) from error
+  return found
+
+
+def drop_after(path: str | os.PathLike, generation: int) -> None:
+  """Drops rows younger than `generation`, that of a checkpoint resumed from.
+
+  The file is replaced at once: a kill leaves the old one or the new.
+  """
+  path = pathlib.Path(path)
+  kept = [row for row in read(path) if row['generation'] <= generation]
+  temporary = path.with_name(f'.{path.name}.tmp')
+  temporary.unlink(missing_ok=True)
+  append(temporary, kept)
+  # Without rows nothing was written.
+  temporary.touch()
+  temporary.replace(path)
+
+
+def replay(
+  population: state_lib.PopulationState, lineage: Sequence[Row]
+) -> state_lib.PopulationState:
+  """Repeats all generations of `lineage` on a population.
+
+  Members are what they were at the end when nothing trained in between.
+  Where something did, call it with the rows of one generation, at the moment
+  at which that one was evolved.
+
+  Args:
+    population: before the first of the generations.
+    lineage: rows, as `read` gives them, in their order.
+
+  Returns:
+    The population after the last one.
+
+  Raises:
+    ValueError: when the lineage is of another population.
+  """
+  num_members = population.ratings.shape[0]
+  generations: dict[int, list[Row]] = {}
+  for row in lineage:
+    if row.get('num_members', num_members) != num_members:
+      raise ValueError(
+        f'population (of {num_members} members) must be of the size of the'
+        f' lineage ({row["num_members"]} members); give the one that it was'
+        ' written for.'
+      )
+    if 'donor' in row:
+      generations.setdefault(row['generation'], []).append(row)
+  # In NumPy: thousands of small steps, each of them on its own.
+  population = jax.tree.map(np.asarray, population)
+  for number, group in generations.items():
+    population = _replay_generation(population, group)._replace(
+      generation=jnp.int32(number)
+    )
+  return jax.tree.map(jnp.asarray, population)
+
+
+def _replay_generation(
+  population: state_lib.PopulationState, group: Sequence[Row]
+) -> state_lib.PopulationState:
+  """Copies rows at once, as `evolve` does, then writes what was explored."""
+  donor = np.arange(population.ratings.shape[0])
+  for row in group:
+    donor[row['member']] = row['donor']
+  population = evolution.copy_rows(population, donor)
+  traits = evolution.traits(population.members)
+  named = {part: dict(_leaves(tree)) for part, tree in _parts(traits)}
+  for part, columns in named.items():
+    for name, column in columns.items():
+      values = np.array(column)
+      for row in group:
+        values[row['member']] = _number(row[part][name])
+      columns[name] = values
+  new_traits = {
+    part: jax.tree.unflatten(jax.tree.structure(tree), named[part].values())
+    for part, tree in _parts(traits)
+  }
+  return population._replace(members=population.members._replace(**new_traits))
+
+
+def _parts(traits: evolution.Traits) -> Iterable[tuple[str, Any]]:
+  return traits._asdict().items()
+
+
+def _leaves(tree: Any) -> list[tuple[str, Any]]:
+  """Returns the leaves of `tree` with their names; one alone is `weights`."""
+  return [
+    (jax.tree_util.keystr(path, simple=True, separator='.') or 'weights', leaf)
+    for path, leaf in jax.tree.leaves_with_path(tree)
+  ]
+
+
+def _named(traits: evolution.Traits) -> dict[str, dict[str, Any]]:
+  """Returns plain values of traits, a list of [N] for each name."""
+  return {
+    part: {name: _plain(leaf) for name, leaf in _leaves(tree)}
+    for part, tree in _parts(traits)
+  }
+
+
+def _plain(value: Any) -> Any:
+  """Returns numbers and lists of such for arrays."""
+  plain = np.asarray(value).tolist()
+  if isinstance(plain, list):
+    return [_plain(entry) for entry in plain]
+  if isinstance(plain, float) and not math.isfinite(plain):
+    return str(plain)
+  return plain
+
+
+def _number(value: Any) -> Any:
+  """Returns what `_plain` was given, for numbers and lists of such."""
+  if isinstance(value, list):
+    return [_number(entry) for entry in value]
+  return float(value) if isinstance(value, str) else value

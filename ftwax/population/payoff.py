@@ -1,0 +1,80 @@
+"""Who won how often against whom."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ftwax import types
+
+_HIGHEST = jax.lax.Precision.HIGHEST
+
+
+class Payoff(NamedTuple):
+  """Counts over pairs of opposing seats; a player's own are left out.
+
+  Attributes:
+    scores: float32 [N, N], wins and half the draws of `i` against `j`.
+    games: float32 [N, N], meetings of `i` and `j`, exact up to 2^24.
+  """
+
+  scores: types.Array
+  games: types.Array
+
+
+def init(num_players: int) -> Payoff:
+  """Returns the payoff before any game."""
+  zeros = jnp.zeros((num_players, num_players))
+  return Payoff(zeros, zeros)
+
+
+def update(
+  payoff: Payoff,
+  teams: types.Array,
+  outcomes: types.Array,
+  is_played: types.Array,
+) -> Payoff:
+  """Counts the results of `G` games.
+
+  Args:
+    payoff: counts so far.
+    teams: int32 [G, 2, team_size], blue first.
+    outcomes: float32 [G], those of blue.
+    is_played: bool [G], false where there was no game.
+
+  Returns:
+    The new counts.
+  """
+  num_players = payoff.games.shape[0]
+  seats = jnp.sum(jax.nn.one_hot(teams, num_players), axis=-2)
+  blue, red = seats[:, 0], seats[:, 1]
+  won = jnp.where(is_played, outcomes, 0.0)
+  lost = jnp.where(is_played, 1.0 - outcomes, 0.0)
+
+  def meetings(weight, first, second):
+    weighted = first * jnp.expand_dims(weight, -1)
+    return jnp.dot(weighted.T, second, precision=_HIGHEST)
+
+  scores = meetings(won, blue, red) + meetings(lost, red, blue)
+  played = is_played.astype(jnp.float32)
+  games = meetings(played, blue, red) + meetings(played, red, blue)
+  is_other = ~jnp.eye(num_players, dtype=bool)
+  return Payoff(
+    payoff.scores + jnp.where(is_other, scores, 0.0),
+    payoff.games + jnp.where(is_other, games, 0.0),
+  )
+
+
+def forget(payoff: Payoff, is_forgotten: types.Array) -> Payoff:
+  """Drops the games of players [N] that are no longer who they were."""
+  drop = jnp.expand_dims(is_forgotten, -1) | jnp.expand_dims(is_forgotten, -2)
+  return jax.tree.map(lambda leaf: jnp.where(drop, 0.0, leaf), payoff)
+
+
+def win_rates(payoff: Payoff) -> types.Array:
+  """Returns the mean score [N, N] of `i` against `j`; NaN without a game."""
+  return jnp.where(
+    payoff.games > 0.0,
+    payoff.scores / jnp.maximum(payoff.games, 1.0),
+    jnp.nan,
+  )

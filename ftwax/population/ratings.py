@@ -1,0 +1,218 @@
+"""Elo ratings of players that meet in teams.
+
+Jaderberg et al., 2019 (arXiv:1807.01281), section "Tournaments and ratings": a
+game has a vector of multiplicities `m`, how often each player sits in the blue
+team less how often in the red one, and blue wins with probability
+
+    P = 1 / (1 + 10^(-(m . ratings) / 400)).
+
+`update` climbs the gradient of a game's log-likelihood as games come in, `fit`
+maximizes that of many games. Ratings are in Elo points; only differences
+count. A draw is half a win.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ftwax import types
+
+WIN = 1.0
+DRAW = 0.5
+LOSS = 0.0
+
+# An Elo point in the unit of the logistic function.
+_SCALE = math.log(10.0) / 400.0
+
+# Online ratings are multiples of 1 / _GRID, which float32 adds without error
+# up to 16,384 points: what one player gains the others lose, to the last bit.
+_GRID = 1024.0
+
+# A step of Newton's method moves a rating by at most one unit: from far away
+# full steps may overshoot.
+_NUM_NEWTON_STEPS = 100
+
+_HIGHEST = jax.lax.Precision.HIGHEST
+
+
+class Fit(NamedTuple):
+  """Ratings that explain games best.
+
+  Attributes:
+    ratings: float32 [N], in Elo points.
+    standard_errors: float32 [N], of the difference to the anchor, zero there.
+  """
+
+  ratings: types.Array
+  standard_errors: types.Array
+
+
+def check_games(teams: Any, outcomes: Any, num_players: int) -> None:
+  """Raises a ValueError unless these are results of games between two teams.
+
+  Values are looked at, so call it outside of compiled functions.
+
+  Args:
+    teams: integers [G, 2, team_size], who sat where; blue first.
+    outcomes: [G], `WIN`, `DRAW` or `LOSS` of blue.
+    num_players: N.
+  """
+  teams, outcomes = np.asarray(teams), np.asarray(outcomes)
+  if teams.ndim != 3 or teams.shape[1] != 2:
+    raise ValueError(
+      f'teams (shape {teams.shape}) must be of shape [games, 2, team_size], two'
+      ' teams of one size; seat the players so.'
+    )
+  if outcomes.shape != teams.shape[:1]:
+    raise ValueError(
+      f'outcomes (shape {outcomes.shape}) must have one entry for each of the'
+      f' {teams.shape[0]} games; give one outcome a game.'
+    )
+  outside = (teams < 0) | (teams >= num_players)
+  if outside.any():
+    raise ValueError(
+      f'teams (player {teams[outside][0]}) must name players 0 to'
+      f' {num_players - 1}; leave out who is not rated.'
+    )
+  is_odd = ~np.isin(outcomes, (WIN, DRAW, LOSS))
+  if is_odd.any():
+    raise ValueError(
+      f'outcome ({outcomes[is_odd][0]}) of game {int(np.argmax(is_odd))} must'
+      f' be {WIN} for a win, {DRAW} for a draw or {LOSS} for a loss of the blue'
+      ' team; see outcome_of_scores.'
+    )
+
+
+def outcome_of_scores(blue: types.Array, red: types.Array) -> types.Array:
+  """Returns blue's outcome [...] of games with these scores [...]."""
+  return 0.5 * (1.0 + jnp.sign(blue - red).astype(jnp.float32))
+
+
+def multiplicities(teams: types.Array, num_players: int) -> types.Array:
+  """Returns how often each player is blue less how often it is red.
+
+  Args:
+    teams: int32 [..., 2, team_size], blue first.
+    num_players: N.
+
+  Returns:
+    float32 [..., N].
+  """
+  counts = jnp.sum(jax.nn.one_hot(teams, num_players), axis=-2)
+  return counts[..., 0, :] - counts[..., 1, :]
+
+
+def win_probability(
+  ratings: types.Array, multiplicities: types.Array
+) -> types.Array:
+  """Returns the probability [...] that blue wins.
+
+  Args:
+    ratings: float32 [N].
+    multiplicities: float32 [..., N].
+  """
+  ratings = jnp.broadcast_to(ratings, multiplicities.shape)
+  advantage = jnp.sum(multiplicities * ratings, axis=-1)
+  return jax.nn.sigmoid(_SCALE * advantage)
+
+
+def pairwise_win_probability(
+  ratings: types.Array, team_size: int = 1
+) -> types.Array:
+  """Returns [N, N]: that a team of copies of `i` beats one of copies of `j`."""
+  difference = jnp.expand_dims(ratings, -1) - jnp.expand_dims(ratings, -2)
+  return jax.nn.sigmoid(_SCALE * team_size * difference)
+
+
+def update(
+  ratings: types.Array,
+  multiplicities: types.Array,
+  outcome: types.Array,
+  k_factor: types.Array | float,
+) -> types.Array:
+  """Updates ratings after one game.
+
+  The sum of ratings stays what it was, without any error, when the teams are
+  of one size and ratings started as whole numbers below 16,384.
+
+  Args:
+    ratings: float32 [N].
+    multiplicities: float32 [N].
+    outcome: that of blue.
+    k_factor: step size in Elo points; zero where there was no game.
+
+  Returns:
+    The new ratings, float32 [N].
+  """
+  surprise = outcome - win_probability(ratings, multiplicities)
+  step = jnp.round(_GRID * k_factor * surprise) / _GRID
+  return ratings + step * multiplicities
+
+
+def update_in_turn(
+  ratings: types.Array,
+  multiplicities: types.Array,
+  outcomes: types.Array,
+  k_factors: types.Array,
+) -> types.Array:
+  """Updates ratings [N] after `G` games in turn; leaves [G, ...]."""
+
+  def step(ratings, game):
+    return update(ratings, *game), None
+
+  games = (multiplicities, outcomes, k_factors)
+  return jax.lax.scan(step, ratings, games)[0]
+
+
+def fit(
+  multiplicities: types.Array,
+  outcomes: types.Array,
+  anchor: int = 0,
+  anchor_rating: float = 1000.0,
+  prior_deviation: float = 2000.0,
+) -> Fit:
+  """Fits ratings to the results of games by maximum likelihood.
+
+  A wide normal prior around the anchor keeps the rating of a player finite
+  that won, or lost, every game; on others its influence is far below their
+  standard error. `math.inf` turns it off.
+
+  Args:
+    multiplicities: float32 [G, N].
+    outcomes: [G], those of blue.
+    anchor: player whose rating is given.
+    anchor_rating: its rating.
+    prior_deviation: that of the prior, in Elo points.
+
+  Returns:
+    Ratings and their standard errors, from the curvature at the maximum.
+  """
+  is_free = jnp.arange(multiplicities.shape[-1]) != anchor
+  # The anchor's strength is zero, and nothing pulls at it.
+  design = jnp.where(is_free, multiplicities, 0.0)
+  precision = 1.0 / (_SCALE * prior_deviation) ** 2
+  diagonal = jnp.diag(jnp.where(is_free, precision, 1.0))
+
+  def curvature(strengths):
+    p = jax.nn.sigmoid(jnp.dot(design, strengths, precision=_HIGHEST))
+    weighted = design * jnp.expand_dims(p * (1.0 - p), -1)
+    return p, jnp.dot(design.T, weighted, precision=_HIGHEST) + diagonal
+
+  def newton_step(_, strengths):
+    p, hessian = curvature(strengths)
+    gradient = jnp.dot(outcomes - p, design, precision=_HIGHEST)
+    gradient = gradient - precision * strengths
+    step = jnp.linalg.solve(hessian, gradient)
+    return strengths + jnp.clip(step, -1.0, 1.0)
+
+  strengths = jax.lax.fori_loop(
+    0, _NUM_NEWTON_STEPS, newton_step, jnp.zeros(is_free.shape)
+  )
+  variances = jnp.diag(jnp.linalg.inv(curvature(strengths)[1]))
+  return Fit(
+    ratings=anchor_rating + strengths / _SCALE,
+    standard_errors=jnp.where(is_free, jnp.sqrt(variances) / _SCALE, 0.0),
+  )

@@ -1,0 +1,200 @@
+"""All of a population that changes, and what games and episodes do to it."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ftwax import types
+from ftwax.population import config as config_lib
+from ftwax.population import payoff as payoff_lib
+from ftwax.population import ratings as ratings_lib
+
+
+class PopulationState(NamedTuple):
+  """A population of `N` members, all that a checkpoint of it holds.
+
+  Attributes:
+    members: leaves [N, ...].
+    ratings: float32 [N], Elo points.
+    payoff: results of members against each other.
+    returns: float32 [N, num_returns], of the last episodes in a single-agent
+      task, in no order.
+    num_returns: int32 [N], episodes whose returns were written there.
+    games: int32 [N], games or episodes that a member played.
+    games_since_exploitation: int32 [N], those since it copied another.
+    explore_state: what the explore rule learned so far; of most, nothing.
+    key: key for what the population draws next.
+    generation: int32, calls of `evolution.evolve` so far.
+  """
+
+  members: types.TrainingState
+  ratings: types.Array
+  payoff: payoff_lib.Payoff
+  returns: types.Array
+  num_returns: types.Array
+  games: types.Array
+  games_since_exploitation: types.Array
+  explore_state: Any
+  key: types.Key
+  generation: types.Array
+
+
+def init(
+  key: types.Key,
+  learner_init: types.LearnerInit,
+  config: config_lib.PopulationConfig,
+) -> PopulationState:
+  """Returns a population of members that each drew their own beginning."""
+  key, members_key = jax.random.split(key)
+  keys = jax.random.split(members_key, config.num_members)
+  return from_members(jax.vmap(learner_init)(keys), key, config)
+
+
+def from_members(
+  members: types.TrainingState,
+  key: types.Key,
+  config: config_lib.PopulationConfig,
+  explore_state: Any = (),
+) -> PopulationState:
+  """Returns a population of these members, leaves [N, ...], before any game."""
+  num_members = config.num_members
+  zeros = jnp.zeros((num_members,), jnp.int32)
+  population = PopulationState(
+    members=members,
+    ratings=jnp.full((num_members,), config.initial_rating, jnp.float32),
+    payoff=payoff_lib.init(num_members),
+    returns=jnp.zeros((num_members, config.num_returns)),
+    num_returns=zeros,
+    games=zeros,
+    games_since_exploitation=zeros,
+    explore_state=explore_state,
+    key=key,
+    generation=jnp.int32(0),
+  )
+  check_size(population, config)
+  return population
+
+
+def check_size(
+  population: PopulationState, config: config_lib.PopulationConfig
+) -> None:
+  """Raises a ValueError unless `population` fits `config`, as on a resume."""
+  sizes = {leaf.shape[:1] for leaf in jax.tree.leaves(population.members)}
+  sizes |= {population.ratings.shape}
+  if sizes != {(config.num_members,)}:
+    found = sorted(size[0] if size else 1 for size in sizes)
+    raise ValueError(
+      f'population (of {", ".join(map(str, found))} members) must have'
+      f' num_members ({config.num_members}); resume with the num_members that'
+      ' the run began with, or begin a new run.'
+    )
+  if population.returns.shape[1] != config.num_returns:
+    raise ValueError(
+      f'population (with {population.returns.shape[1]} returns a member) must'
+      f' have num_returns ({config.num_returns}); resume with the num_returns'
+      ' that the run began with.'
+    )
+
+
+def record_games(
+  population: PopulationState,
+  teams: types.Array,
+  outcomes: types.Array,
+  is_played: types.Array,
+  config: config_lib.PopulationConfig,
+) -> PopulationState:
+  """Counts and rates `G` games between members, in turn.
+
+  Args:
+    population: before the games.
+    teams: int32 [G, 2, team_size], blue first.
+    outcomes: float32 [G], those of blue; see `ratings.check_games`.
+    is_played: bool [G], false where there was no game.
+    config: that of the population.
+
+  Returns:
+    The population after them.
+  """
+  num_members = config.num_members
+  outcomes = jnp.where(is_played, outcomes, ratings_lib.DRAW)
+  has_seat = jnp.any(jax.nn.one_hot(teams, num_members) > 0.0, axis=(1, 2))
+  num_games = jnp.sum(has_seat & is_played[:, None], axis=0, dtype=jnp.int32)
+  ratings = ratings_lib.update_in_turn(
+    population.ratings,
+    ratings_lib.multiplicities(teams, num_members),
+    outcomes,
+    jnp.where(is_played, config.k_factor, 0.0),
+  )
+  return population._replace(
+    ratings=ratings,
+    payoff=payoff_lib.update(population.payoff, teams, outcomes, is_played),
+    games=population.games + num_games,
+    games_since_exploitation=population.games_since_exploitation + num_games,
+  )
+
+
+def record_returns(
+  population: PopulationState, returns: types.Array, is_done: types.Array
+) -> PopulationState:
+  """Counts episodes of a single-agent task and keeps their last returns.
+
+  Args:
+    population: before the episodes.
+    returns: float32 [N, K], of episodes in the order in which they ended.
+    is_done: bool [N, K], false where no episode ended.
+
+  Returns:
+    The population after them.
+  """
+  window = population.returns.shape[1]
+  num_done = jnp.sum(is_done, axis=1, dtype=jnp.int32)
+
+  def write(kept, count, num_done, returns, is_done):
+    index = count + jnp.cumsum(is_done) - 1
+    # Of more episodes than are kept, the first are left out; so no two write
+    # to one slot.
+    is_kept = is_done & (index >= count + num_done - window)
+    slot = jnp.where(is_kept, index % window, window)
+    return kept.at[slot].set(returns, mode='drop')
+
+  return population._replace(
+    returns=jax.vmap(write)(
+      population.returns, population.num_returns, num_done, returns, is_done
+    ),
+    num_returns=population.num_returns + num_done,
+    games=population.games + num_done,
+    games_since_exploitation=population.games_since_exploitation + num_done,
+  )
+
+
+def mean_returns(population: PopulationState) -> types.Array:
+  """Returns the mean [N] of the returns kept; minus infinity without any."""
+  is_kept = kept_returns(population)
+  total = jnp.sum(jnp.where(is_kept, population.returns, 0.0), axis=1)
+  count = jnp.sum(is_kept, axis=1)
+  return jnp.where(count > 0, total / jnp.maximum(count, 1), -jnp.inf)
+
+
+def kept_returns(population: PopulationState) -> types.Array:
+  """Returns where in `returns` [N, num_returns] there is one yet."""
+  slots = jnp.arange(population.returns.shape[1])
+  return jnp.expand_dims(slots, 0) < jnp.expand_dims(population.num_returns, 1)
+
+
+def log_values(population: PopulationState) -> dict[str, Any]:
+  """Returns what a row of the population's log holds: arrays [N, ...]."""
+  members = population.members
+  return {
+    'generation': population.generation,
+    'games': population.games,
+    'ratings': population.ratings,
+    'mean_returns': mean_returns(population),
+    'internal_rewards': members.internal_rewards,
+    'payoff_scores': population.payoff.scores,
+    'payoff_games': population.payoff.games,
+    **{
+      f'hyperparameters/{jax.tree_util.keystr(path, simple=True)}': value
+      for path, value in jax.tree.leaves_with_path(members.hyperparameters)
+    },
+  }

@@ -1,0 +1,94 @@
+"""Weights of sequences by what they hold: whole episodes, balanced rewards.
+
+They are for `sampling.sample_weighted`, and are computed anew from what is
+stored, in O(E L): rewards are weighed by what they mean to the agent now.
+"""
+
+import dm_env
+import jax.numpy as jnp
+
+from ftwax import types
+from ftwax.replay.functional import checks
+from ftwax.replay.functional import config as config_lib
+from ftwax.replay.functional import ring as ring_lib
+
+
+def within_episodes(
+  config: config_lib.ReplayConfig, state: config_lib.ReplayState
+) -> types.Array:
+  """Returns where sequences begin that no second episode begins in.
+
+  As weights these draw uniformly from sequences inside one episode.
+
+  Args:
+    config: static; `step_type_field` and `sequence_length` are read.
+    state: the state.
+
+  Returns:
+    float32 [E, L], 1 where such a sequence begins and 0 elsewhere.
+  """
+  step_type = ring_lib.select(state.ring.data, config.step_type_field)
+  is_first = (step_type == dm_env.StepType.FIRST).astype(jnp.int32)
+  # Slots are consecutive modulo L: the count goes on into the first of them.
+  length = config.sequence_length - 1
+  count = jnp.cumsum(jnp.concatenate([is_first, is_first[:, :length]], 1), 1)
+  inside = count[:, length:] == count[:, : is_first.shape[1]]
+  inside &= config.candidates.in_slots(state.ring)
+  return inside.astype(jnp.float32)
+
+
+def reward_balanced(
+  config: config_lib.ReplayConfig,
+  state: config_lib.ReplayState,
+  skew: types.Array | float = 2.0,
+  threshold: types.Array | float = 0.0,
+  reward: types.Array | None = None,
+) -> types.Array:
+  """Weighs sequences by whether their last reward is zero.
+
+  With probability 1 / skew a sequence is drawn that ends in a reward which is
+  not zero, else one that does; among either kind all have the same chance, and
+  if there are none of one kind all are drawn from the other. That is what
+  reward prediction learns from (Jaderberg et al., 2017, arXiv:1611.05397,
+  section 3.2), whose sequences are frames and, last, the step with the reward.
+
+  Args:
+    config: static; see `within_episodes`.
+    state: the state.
+    skew: at least 1; 2 balances the kinds, 1 draws only rewards not zero.
+    threshold: not negative; a reward whose size is not above it is zero.
+    reward: float32 [E, L], of the step in each slot; None for those stored in
+      `config.reward_field`, which must be scalars.
+
+  Returns:
+    float32 [E, L], which adds up to one unless there is nothing to draw.
+
+  Raises:
+    ValueError: outside `jit`, if `skew` is below 1 or `threshold` negative.
+  """
+  checks.check(
+    config.checkify,
+    jnp.asarray(skew) >= 1,
+    'skew ({skew}) must be at least 1, since 1 / skew is a probability; choose'
+    ' 2 to balance rewards of zero and others.',
+    skew=skew,
+  )
+  checks.check(
+    config.checkify,
+    jnp.asarray(threshold) >= 0,
+    'threshold ({threshold}) must not be negative, since sizes of rewards are'
+    ' not; choose 0.',
+    threshold=threshold,
+  )
+  if reward is None:
+    reward = ring_lib.select(state.ring.data, config.reward_field)
+  last_reward = jnp.roll(reward, 1 - config.sequence_length, axis=1)
+  is_zero = (jnp.abs(last_reward) <= threshold).astype(jnp.float32)
+  inside = within_episodes(config, state)
+  zero, nonzero = inside * is_zero, inside * (1.0 - is_zero)
+  num_zero, num_nonzero = jnp.sum(zero), jnp.sum(nonzero)
+  share = jnp.where(num_zero == 0, 1.0, 1.0 / skew)
+  share = jnp.where(num_nonzero == 0, 0.0, share)
+  return nonzero * share / jnp.maximum(1.0, num_nonzero) + zero * (
+    1.0 - share
+  ) / jnp.maximum(1.0, num_zero)

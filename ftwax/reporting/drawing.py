@@ -1,0 +1,111 @@
+"""What the pictures of a population share: colours, axes, bytes."""
+
+import io
+from typing import Any
+
+import matplotlib
+import matplotlib.figure
+import matplotlib.ticker
+import numpy as np
+
+INK = '#24292f'
+FAINT = '#8c959f'
+ACCENT = '#0969da'
+
+# More panels than this in a row get too small to read.
+NUM_COLUMNS = 3
+
+
+def member_color(member: int) -> Any:
+  """Returns the colour of a member, the same in all pictures."""
+  palette = matplotlib.colormaps['tab20']
+  # Strong colours first, then their pale ones.
+  index = 2 * member % 20 + (member // 10) % 2
+  return palette(index)
+
+
+def make_figure(width: float, height: float) -> matplotlib.figure.Figure:
+  """Returns a figure of its own: pyplot and its backend are the user's."""
+  return matplotlib.figure.Figure(
+    figsize=(width, height), dpi=110, layout='constrained'
+  )
+
+
+def make_panels(num_panels: int) -> tuple[matplotlib.figure.Figure, list[Any]]:
+  """Returns a figure and its panels [num_panels], in rows."""
+  num_columns = min(num_panels, NUM_COLUMNS)
+  num_rows = -(-num_panels // num_columns)
+  figure = make_figure(9.0, 2.2 * num_rows + 0.3)
+  grid = figure.subplots(num_rows, num_columns, sharex=True, squeeze=False)
+  panels = list(grid.ravel())
+  for panel in panels[num_panels:]:
+    panel.set_visible(False)
+  # Shared axes are labelled below, wherever a column ends.
+  for index, panel in enumerate(panels[:num_panels]):
+    is_lowest = index + num_columns >= num_panels
+    panel.tick_params(labelbottom=is_lowest)
+    if is_lowest:
+      panel.set_xlabel('games per member', fontsize=8)
+  return figure, panels[:num_panels]
+
+
+def style(axes: Any) -> None:
+  """Sets a light grid and no frame."""
+  axes.grid(alpha=0.25)
+  axes.set_axisbelow(True)
+  axes.spines[['top', 'right']].set_visible(False)
+  axes.tick_params(labelsize=8)
+  axes.margins(x=0.02)
+
+
+def style_games(axes: Any) -> None:
+  """Sets the style of axes over games."""
+  style(axes)
+  axes.xaxis.set_major_formatter(matplotlib.ticker.EngFormatter(sep=''))
+  axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(5))
+
+
+def plot_mean_and_spread(
+  axes: Any, games: np.ndarray, values: np.ndarray, log: bool = False
+) -> None:
+  """Draws the mean of members, one standard deviation, and the extremes.
+
+  Args:
+    axes: to draw on.
+    games: [K].
+    values: [K, N], finite.
+    log: whether mean and deviation are those of logarithms.
+  """
+  scaled = np.log(values) if log else values
+  mean, deviation = scaled.mean(axis=1), scaled.std(axis=1)
+  lowest, highest = scaled.min(axis=1), scaled.max(axis=1)
+  # The band of a deviation is cut where nobody is.
+  low = np.maximum(mean - deviation, lowest)
+  high = np.minimum(mean + deviation, highest)
+  curves = [mean, low, high, lowest, highest]
+  if log:
+    curves = [np.exp(curve) for curve in curves]
+    _set_log_scale(axes)
+  mean, low, high, lowest, highest = curves
+  axes.fill_between(
+    games, lowest, highest, color=ACCENT, alpha=0.10, linewidth=0
+  )
+  axes.fill_between(games, low, high, color=ACCENT, alpha=0.22, linewidth=0)
+  axes.plot(games, mean, color=ACCENT, linewidth=1.6)
+
+
+def _set_log_scale(axes: Any) -> None:
+  """Sets a logarithmic axis with numbers between the powers of ten."""
+  axes.set_yscale('log')
+  axes.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
+  axes.yaxis.set_minor_locator(matplotlib.ticker.NullLocator())
+  axes.yaxis.set_major_formatter(
+    matplotlib.ticker.FuncFormatter(lambda value, _: f'{value:.0e}')
+  )
+
+
+def to_png(figure: matplotlib.figure.Figure) -> bytes:
+  """Returns the picture as a PNG file."""
+  buffer = io.BytesIO()
+  figure.savefig(buffer, format='png')
+  return buffer.getvalue()

@@ -1,0 +1,24 @@
+"""How often each event happens in a game, over games."""
+
+from collections.abc import Sequence
+
+import matplotlib.figure
+
+from ftwax.reporting import drawing
+from ftwax.reporting import history as history_lib
+
+
+def plot_event_rates(
+  history: history_lib.History, event_names: Sequence[str]
+) -> matplotlib.figure.Figure | None:
+  """Draws the mean and spread of each event's rate; None without any log."""
+  if history.event_rates is None:
+    return None
+  figure, panels = drawing.make_panels(history.event_rates.shape[-1])
+  for event, axes in enumerate(panels):
+    rates = history.event_rates[:, :, event]
+    drawing.plot_mean_and_spread(axes, history.games, rates)
+    drawing.style_games(axes)
+    axes.set_ylim(bottom=0.0)
+    axes.set_title(event_names[event], loc='left', fontsize=9)
+  return figure

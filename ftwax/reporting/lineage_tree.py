@@ -1,0 +1,97 @@
+"""The tree of descent: who copied whom, and whose line lives on.
+
+Each member has a lane. A lane changes its colour where the member copied
+another one, to that of the founder whose line the other was of.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib.collections
+import matplotlib.figure
+import numpy as np
+
+from ftwax.reporting import drawing
+
+
+def founders(rows: Sequence[Mapping[str, Any]], num_members: int) -> np.ndarray:
+  """Returns of which founder each member's line is in the end, int [N]."""
+  return _walk(rows, num_members)[0]
+
+
+def plot_lineage(
+  rows: Sequence[Mapping[str, Any]], num_members: int, last_game: float
+) -> matplotlib.figure.Figure:
+  """Draws the tree of descent.
+
+  Args:
+    rows: of a lineage file; see `ftwax.population.lineage`.
+    num_members: N, lanes.
+    last_game: where the lanes end.
+  """
+  _, lanes, arrows = _walk(rows, num_members, last_game)
+  figure = drawing.make_figure(9.0, 1.2 + 0.28 * num_members)
+  axes = figure.subplots()
+  axes.add_collection(
+    matplotlib.collections.LineCollection(
+      [[(begin, member), (end, member)] for member, _, begin, end in lanes],
+      colors=[drawing.member_color(founder) for _, founder, _, _ in lanes],
+      linewidths=4.0,
+      capstyle='butt',
+    )
+  )
+  axes.add_collection(
+    matplotlib.collections.LineCollection(
+      [[(game, donor), (game, member)] for member, donor, _, game in arrows],
+      colors=[drawing.member_color(founder) for _, _, founder, _ in arrows],
+      linewidths=1.0,
+      alpha=0.7,
+    )
+  )
+  axes.scatter(
+    [game for *_, game in arrows],
+    [member for member, *_ in arrows],
+    s=22,
+    color=[drawing.member_color(founder) for _, _, founder, _ in arrows],
+    edgecolor='white',
+    linewidth=0.8,
+    zorder=3,
+  )
+  drawing.style_games(axes)
+  axes.grid(axis='y', visible=False)
+  axes.set_yticks(
+    range(num_members), [f'member {i}' for i in range(num_members)]
+  )
+  axes.set_ylim(num_members - 0.5, -0.5)
+  axes.set_xlim(0.0, last_game)
+  axes.set_xlabel('games per member', fontsize=9)
+  return figure
+
+
+def _walk(
+  rows: Sequence[Mapping[str, Any]], num_members: int, last_game: float = 0.0
+) -> tuple[np.ndarray, list[Any], list[Any]]:
+  """Follows the lines of descent.
+
+  Returns:
+    Founders [N] in the end; lanes as (member, founder, begin, end), and copies
+    as (member, donor, founder, game).
+  """
+  founder = np.arange(num_members)
+  since = np.zeros((num_members,))
+  lanes, arrows = [], []
+  generations: dict[int, list[Mapping[str, Any]]] = {}
+  for row in rows:
+    if 'donor' in row:
+      generations.setdefault(row['generation'], []).append(row)
+  for group in generations.values():
+    # Within a generation all members copy what the others were before it.
+    before = founder.copy()
+    for row in group:
+      member, donor, game = row['member'], row['donor'], row['games']
+      lanes.append((member, before[member], since[member], game))
+      founder[member], since[member] = before[donor], game
+      arrows.append((member, donor, before[donor], game))
+  for member in range(num_members):
+    lanes.append((member, founder[member], since[member], last_game))
+  return founder, lanes, arrows

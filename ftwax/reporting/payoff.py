@@ -1,0 +1,58 @@
+"""Heat map of who wins how often against whom."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib.figure
+import numpy as np
+
+from ftwax.reporting import drawing
+
+# More rows than this leave no room for numbers.
+_MAX_NUMBERS = 16
+
+
+def plot_payoff(
+  win_rates: np.ndarray,
+  names: Sequence[str] | None = None,
+  games: np.ndarray | None = None,
+  half_widths: np.ndarray | None = None,
+) -> matplotlib.figure.Figure:
+  """Draws win rates of rows against columns; gray where nobody played.
+
+  Args:
+    win_rates: [N, N] in [0, 1] or NaN.
+    names: [N]; by default members' numbers.
+    games: [N, N], numbers of games to write beneath.
+    half_widths: [N, N] of confidence intervals, to write beneath instead.
+  """
+  num_players = len(win_rates)
+  size = min(max(0.62 * num_players, 3.2), 9.0)
+  figure = drawing.make_figure(size + 1.6, size)
+  axes: Any = figure.subplots()
+  axes.set_facecolor('#eaeef2')
+  image = axes.imshow(
+    np.ma.masked_invalid(win_rates), cmap='RdBu', vmin=0.0, vmax=1.0
+  )
+  bar = figure.colorbar(image, ax=axes, shrink=0.85)
+  bar.set_label('win rate of the row, a draw is half a win', fontsize=8)
+  bar.ax.tick_params(labelsize=8)
+  bar.ax.spines[:].set_visible(False)
+  ticks = range(num_players)
+  labels = [str(i) for i in ticks] if names is None else list(names)
+  is_long = max(map(len, labels)) > 3
+  axes.set_xticks(ticks, labels, rotation=45 if is_long else 0,
+                  ha='right' if is_long else 'center')  # fmt: skip
+  axes.set_yticks(ticks, labels)
+  axes.tick_params(labelsize=8, length=0)
+  axes.spines[:].set_visible(False)
+  if num_players <= _MAX_NUMBERS:
+    for i, j in zip(*np.nonzero(np.isfinite(win_rates)), strict=True):
+      text = f'{100 * win_rates[i, j]:.0f}%'
+      if half_widths is not None:
+        text += f'\n±{100 * half_widths[i, j]:.0f}'
+      elif games is not None:
+        text += f'\n{games[i, j]:,.0f}'
+      color = 'white' if abs(win_rates[i, j] - 0.5) > 0.3 else drawing.INK
+      axes.text(j, i, text, ha='center', va='center', fontsize=7, color=color)
+  return figure

@@ -1,0 +1,373 @@
+"""The For-The-Win agent's functions: its losses, its data, its errors."""
+
+import ftw_batches
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ftwax import hyperparameters, types
+from ftwax.agents import ftw
+from ftwax.agents.actor_critic import batches, joint_loss
+from ftwax.losses import (
+  latent_kl,
+  pixel_control,
+  policy_loss,
+  reward_prediction,
+  value_replay,
+  vtrace,
+)
+from ftwax.networks import embeddings, torsos
+from ftwax.testing import fakes
+
+COSTS = (
+  'pixel_control_cost',
+  'reward_prediction_cost',
+  'value_replay_cost',
+  'kl_posterior_prior_cost',
+  'kl_prior_fixed_cost',
+)
+
+
+@pytest.fixture(scope='module')
+def config():
+  return ftw_batches.make_config(core='rpth_dnc', use_value_replay=True)
+
+
+@pytest.fixture(scope='module')
+def network(config):
+  return ftw.make_network(ftw_batches.SPEC, config)
+
+
+@pytest.fixture(scope='module')
+def core(network, config):
+  return ftw.FTWBuilder(config).make_learner_core(network, ftw_batches.SPEC)
+
+
+@pytest.fixture(scope='module')
+def state(core):
+  return core.init(jax.random.PRNGKey(1))
+
+
+@pytest.fixture(scope='module')
+def batch(network):
+  return ftw_batches.make_batch(0, network)
+
+
+@pytest.fixture(scope='module')
+def loss_and_gradient(network, config):
+  """The joint loss with its gradient, jitted: every cost is an argument."""
+  objective = joint_loss.Objective(
+    network, vtrace.vtrace_loss, ftw.make_auxiliary_tasks(config)
+  )
+
+  def loss_fn(params, hypers, internal_rewards, batch):
+    batch = batches.with_own_rewards(internal_rewards, batch)
+    key = jax.random.PRNGKey(0)
+    return joint_loss.joint_loss(objective, params, hypers, key, batch)
+
+  return jax.jit(jax.value_and_grad(loss_fn, has_aux=True))
+
+
+def _terms(network, params, hypers, internal_rewards, batch):
+  """Each term of the loss, a stream at a time, from the losses themselves."""
+  batch = batches.with_own_rewards(internal_rewards, batch)
+  joined = jax.tree.map(
+    lambda axis, *trees: jax.tree.map(
+      lambda *x: jnp.concatenate(x, axis), *trees
+    ),
+    batches.TRAJECTORY_AXIS,
+    batch.trajectory,
+    batch.replay.trajectory,
+    is_leaf=lambda x: isinstance(x, int),
+  )
+  timestep = joined.timestep
+  output, _ = network.unroll(
+    params,
+    hypers,
+    jax.random.PRNGKey(0),
+    _network_input(timestep, joined.previous_action),
+    timestep.step_type == 0,
+    joined.recurrent_state,
+  )
+  terms = dict.fromkeys(['policy', 'value', 'entropy', *COSTS], 0.0)
+  action_values = network.heads['pixel_control'](params, output.features)
+  num_fresh = ftw_batches.B
+  for column in range(2 * num_fresh):
+    stream, out, values = jax.tree.map(
+      lambda x: x[:, column],  # noqa: B023
+      (joined._replace(recurrent_state=()), output, action_values),
+    )
+    transitions = policy_loss.make_transitions(out, stream, hypers)
+    if column < num_fresh:
+      losses = vtrace.vtrace_loss(transitions, hypers)
+      kl = latent_kl.latent_kl(
+        **{
+          f'{k}s': [x[:-1] for x in out.auxiliary[k]]
+          for k in ('loc', 'scale', 'tick')
+        }
+      )
+      terms['policy'] += jnp.sum(losses.policy)
+      terms['value'] += jnp.sum(losses.value)
+      terms['entropy'] += jnp.sum(losses.entropy)
+      terms['kl_posterior_prior_cost'] += jnp.sum(kl.posterior_prior)
+      terms['kl_prior_fixed_cost'] += jnp.sum(kl.prior_fixed)
+    else:
+      terms['pixel_control_cost'] += jnp.sum(
+        pixel_control.pixel_control_loss(
+          values,
+          stream.timestep.observation,
+          stream,
+          hypers.pixel_control_discount,
+        )
+      )
+      terms['value_replay_cost'] += jnp.sum(
+        value_replay.value_replay_loss(transitions)
+      )
+  prediction = batch.reward_prediction
+  logits = network.heads['reward_prediction'](params, prediction.observation)
+  terms['reward_prediction_cost'] = jnp.sum(
+    reward_prediction.reward_prediction_loss(logits, prediction.reward)
+  )
+  return terms
+
+
+def _network_input(timestep, previous_action):
+  return types.NetworkInput(
+    timestep.observation, previous_action, timestep.reward
+  )
+
+
+def _sum_terms(hypers, terms):
+  total = terms['policy'] + hypers.baseline_cost * terms['value']
+  total -= hypers.entropy_cost * terms['entropy']
+  return total + sum(getattr(hypers, name) * terms[name] for name in COSTS)
+
+
+def _only(hypers, *names):
+  """Sets all costs to zero but those named, which are one."""
+  return hypers._replace(
+    **{name: jnp.float32(name in names) for name in (*COSTS, 'baseline_cost')},
+    entropy_cost=jnp.float32(0.0),
+  )
+
+
+def test_the_loss_and_its_gradient_are_those_of_the_terms(
+  network, state, batch, loss_and_gradient
+):
+  hypers, rewards = state.hyperparameters, state.internal_rewards
+
+  def expected_fn(params, hypers):
+    terms = _terms(network, params, hypers, rewards, batch)
+    return _sum_terms(hypers, terms)
+
+  expected_and_gradient = jax.jit(jax.value_and_grad(expected_fn))
+  choices = [hypers, *(_only(hypers, name) for name in COSTS)]
+  for choice in choices:
+    (loss, _), gradient = loss_and_gradient(
+      state.params, choice, rewards, batch
+    )
+    expected, expected_gradient = expected_and_gradient(state.params, choice)
+    np.testing.assert_allclose(loss, expected, rtol=2e-5)
+    jax.tree.map(
+      lambda x, y: np.testing.assert_allclose(x, y, atol=1e-4, rtol=1e-4),
+      gradient,
+      expected_gradient,
+    )
+
+
+def test_each_cost_moves_the_loss(state, batch, loss_and_gradient):
+  # A tick in mid-sequence: at the first one the prior is still the fixed one.
+  hypers = state.hyperparameters._replace(slow_period=jnp.int32(2))
+  rewards = state.internal_rewards
+  none = _only(hypers)
+  base, _ = loss_and_gradient(state.params, none, rewards, batch)
+  for name in (*COSTS, 'baseline_cost'):
+    (loss, _), _ = loss_and_gradient(
+      state.params, _only(hypers, name), rewards, batch
+    )
+    assert loss != base[0], name
+
+
+def test_an_empty_replay_changes_nothing_of_the_policy(
+  network, state, loss_and_gradient
+):
+  rewards = state.internal_rewards
+  dead = ftw_batches.make_batch(0, network, is_live=False)
+  other = ftw_batches.make_batch(3, network, is_live=False)
+  other = other._replace(trajectory=dead.trajectory)
+  hypers = state.hyperparameters
+  (loss, metrics), gradient = loss_and_gradient(
+    state.params, hypers, rewards, dead
+  )
+  off = hypers._replace(
+    pixel_control_cost=0.0, reward_prediction_cost=0.0, value_replay_cost=0.0
+  )
+  live = ftw_batches.make_batch(0, network)
+  (expected, _), expected_gradient = loss_and_gradient(
+    state.params, off, rewards, live
+  )
+  np.testing.assert_allclose(loss, expected, rtol=1e-6)
+  jax.tree.map(
+    lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5),
+    gradient,
+    expected_gradient,
+  )
+  assert metrics['pixel_control_live'] == 0.0
+  assert metrics['reward_prediction_live'] == 0.0
+  (same, _), _ = loss_and_gradient(state.params, hypers, rewards, other)
+  np.testing.assert_allclose(loss, same, rtol=1e-6)
+
+
+def test_rewards_are_the_inner_product_of_events_and_weights(
+  network, state, batch, loss_and_gradient
+):
+  """Events with other weights are as another reward; no gradient reaches it."""
+  weights = jnp.array([0.5, -1.0, 0.25])
+  own = batches.with_own_rewards(weights, batch)
+  events = np.asarray(batch.trajectory.timestep.reward)
+  np.testing.assert_allclose(
+    own.trajectory.timestep.reward, events @ np.asarray(weights), rtol=1e-6
+  )
+  np.testing.assert_allclose(
+    own.reward_prediction.reward,
+    np.asarray(batch.reward_prediction.reward) @ np.asarray(weights),
+    rtol=1e-6,
+  )
+  loss, _ = loss_and_gradient(
+    state.params, state.hyperparameters, weights, batch
+  )
+  other, _ = loss_and_gradient(
+    state.params, state.hyperparameters, 2.0 * weights, batch
+  )
+  assert loss[0] != other[0]
+
+
+def test_four_members_by_vmap_are_four_members_alone(core, network):
+  states = jax.vmap(core.init)(jax.random.split(jax.random.PRNGKey(2), 4))
+  assert len(set(np.asarray(states.hyperparameters.slow_period))) > 1
+  assert len(set(np.asarray(states.internal_rewards[:, 0]))) == 4
+  members = [ftw_batches.make_batch(seed, network) for seed in range(4)]
+  stacked = jax.tree.map(lambda *x: jnp.stack(x), *members)
+  update = jax.jit(core.update)
+  together, _ = jax.jit(jax.vmap(core.update))(states, stacked)
+  for index, member in enumerate(members):
+    alone, _ = update(
+      jax.tree.map(lambda x: x[index], states),  # noqa: B023
+      member,
+    )
+    jax.tree.map(
+      lambda x, y: np.testing.assert_allclose(
+        x[index],  # noqa: B023
+        y,
+        atol=2e-5,
+      ),
+      together.params,
+      alone.params,
+    )
+
+
+def test_what_evolves_makes_no_new_trace(core, state, batch):
+  num_traces = 0
+
+  def counted(state, batch):
+    nonlocal num_traces
+    num_traces += 1
+    return core.update(state, batch)
+
+  update = jax.jit(counted)
+  before, _ = update(state, batch)
+  changed = state._replace(
+    hyperparameters=state.hyperparameters._replace(
+      slow_period=jnp.int32(2), learning_rate=jnp.float32(1e-3)
+    ),
+    internal_rewards=-state.internal_rewards,
+  )
+  after, _ = update(changed, batch)
+  assert num_traces == 1
+  assert any(
+    np.any(x != y)
+    for x, y in zip(
+      jax.tree.leaves(before.params), jax.tree.leaves(after.params), strict=True
+    )
+  )
+
+
+def test_internal_rewards_start_from_the_papers_prior():
+  config = ftw_batches.make_config(core='lstm')
+  network = ftw.make_network(ftw_batches.SPEC, config)
+  core = ftw.FTWBuilder(config).make_learner_core(network, ftw_batches.SPEC)
+  drawn = core.init(jax.random.PRNGKey(0)).internal_rewards
+  assert drawn.shape == (ftw_batches.NUM_EVENTS,)
+  assert np.all(np.abs(drawn) <= 1.0) and len(set(np.asarray(drawn))) == 3
+  # Nobody could tell the sign of a scalar reward.
+  scalar = fakes.make_image_spec((16, 16, 3))
+  core = ftw.FTWBuilder(config).make_learner_core(
+    ftw.make_network(scalar, config), scalar
+  )
+  assert core.init(jax.random.PRNGKey(0)).internal_rewards.tolist() == [1.0]
+
+
+PRIORS = ftw.FTWConfig().priors
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    ({'core': 'gru'}, r"core \('gru'\) must be one of .*rpth_dnc"),
+    ({'latent_size': 0}, r'latent_size \(0\) must be at least 1'),
+    (
+      {'reward_prediction_length': 30},
+      r'reward_prediction_length \(30\) must not be above sequence_length',
+    ),
+    (
+      {'priors': PRIORS._replace(discount=hyperparameters.Constant(1.5))},
+      r'priors.discount .* must lie in \[0, 1\]',
+    ),
+    (
+      {'priors': PRIORS._replace(slow_period=hyperparameters.Constant(5))},
+      r'priors.slow_period .* must be of integers',
+    ),
+    (
+      {
+        'priors': PRIORS._replace(
+          slow_period=hyperparameters.UniformInteger(0, 5)
+        )
+      },
+      r'priors.slow_period .* must lie in \[1, inf\]',
+    ),
+  ],
+)
+def test_bad_options_are_told_at_once(options, message):
+  with pytest.raises(ValueError, match=message):
+    ftw_batches.make_config(**options)
+
+
+def test_a_period_range_upside_down_is_told_at_once():
+  with pytest.raises(ValueError, match=r'low \(20\) must not be above high'):
+    hyperparameters.UniformInteger(20, 5)
+
+
+def test_frames_must_suit_pixel_control():
+  with pytest.raises(ValueError, match=r'crop_size \(80, 80\) must not be'):
+    ftw.make_network(
+      ftw_batches.SPEC, ftw_batches.make_config(crop_size=(80, 80))
+    )
+  with pytest.raises(ValueError, match=r'frame_entry \(None\) must name the'):
+    ftw.make_network(fakes.make_vector_spec(), ftw_batches.make_config())
+
+
+def test_a_torso_that_adds_action_and_reward_is_refused():
+  def make_torso():
+    return embeddings.InputEmbedding(torsos.FTWTorso(8), 3)
+
+  spec = fakes.make_image_spec((16, 16, 3))
+  with pytest.raises(ValueError, match=r'must embed the observation alone'):
+    ftw.make_network(spec, ftw_batches.make_config(), make_torso=make_torso)
+
+
+def test_the_number_of_events_is_checked():
+  config = ftw_batches.make_config(core='lstm', num_events=13)
+  network = ftw.make_network(ftw_batches.SPEC, config)
+  with pytest.raises(ValueError, match=r'num_events \(13\) must be the number'):
+    ftw.FTWBuilder(config).make_learner_core(network, ftw_batches.SPEC)

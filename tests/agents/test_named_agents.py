@@ -1,0 +1,178 @@
+"""What every named agent promises, in every kind of space."""
+
+import functools
+
+import dm_env
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import random_batches
+
+from ftwax import distributions, types
+from ftwax.agents import a2c, impala, ppo, unreal
+from ftwax.testing import fakes
+
+NUM_EVENTS = 2
+SIZES = {
+  'sequence_length': 4,
+  'batch_size': 2,
+  'hidden_size': 4,
+  'vector_hidden_sizes': (4,),
+  'image_torso': 'a3c',
+}
+ALL_TASKS = {'cell_size': 8, 'frame_entry': 'image'}
+AGENTS = {
+  'impala': (impala, impala.IMPALAConfig(**SIZES)),
+  'a2c': (a2c, a2c.A2CConfig(**SIZES)),
+  'ppo': (
+    ppo,
+    ppo.PPOConfig(**SIZES | {'num_minibatches': 2, 'num_epochs': 2}),
+  ),
+  'unreal': (unreal, unreal.UNREALConfig(**SIZES, **ALL_TASKS)),
+  'unreal_off_policy': (
+    unreal,
+    unreal.UNREALConfig(
+      **SIZES,
+      use_pixel_control=False,
+      use_value_replay=False,
+      use_off_policy=True,
+    ),
+  ),
+}
+
+
+def _everything_spec():
+  """Images, vectors and integers; nested choices; a vector of events."""
+  image = dm_env.specs.BoundedArray((24, 24, 3), np.uint8, 0, 255, 'image')
+  spec = fakes.make_dict_spec()
+  return spec._replace(
+    observations=spec.observations | {'image': image},
+    actions={
+      'move': dm_env.specs.DiscreteArray(3, name='move'),
+      'hands': (
+        dm_env.specs.DiscreteArray(2, name='left'),
+        dm_env.specs.DiscreteArray(2, name='right'),
+      ),
+    },
+    rewards=dm_env.specs.Array((NUM_EVENTS,), np.float32, 'events'),
+  )
+
+
+SPACES = {
+  'everything': _everything_spec(),
+  'vector': fakes.make_vector_spec(),
+  'masked': fakes.add_action_mask(fakes.make_composite_spec()),
+  'continuous': fakes.make_continuous_spec(),
+}
+
+
+@functools.cache
+def _make(name, space):
+  """Returns actor, jitted update, first state and a batch."""
+  (agent, config), spec = AGENTS[name], SPACES[space]
+  network = agent.make_network(spec, config)
+  builder = agent.make_builder(config)
+  learner = builder.make_learner_core(network, spec)
+  return (
+    builder.make_policy(network, spec),
+    jax.jit(learner.update),
+    learner.init(jax.random.PRNGKey(0)),
+    random_batches.make_batch(0, spec, network, config),
+  )
+
+
+# Each agent in what has nearly everything, and every loss of the policy in each
+# kind of space that matters to it.
+@pytest.mark.parametrize(
+  ('name', 'space'),
+  [
+    *((name, 'everything') for name in AGENTS if name != 'impala'),
+    ('impala', 'masked'),
+    ('impala', 'continuous'),
+    ('a2c', 'continuous'),
+    ('ppo', 'continuous'),
+    ('ppo', 'vector'),
+  ],
+)
+def test_agents_act_and_learn(name, space):
+  """All that is learned must move in one update."""
+  actor, update, state, batch = _make(name, space)
+  _check_acting(actor, SPACES[space], types.actor_variables(state))
+  after, metrics = update(state, batch)
+  assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(metrics))
+  assert int(after.steps) == 1 and int(after.skipped) == 0
+  still = [
+    jax.tree_util.keystr(path)
+    for (path, new), old in zip(
+      jax.tree.leaves_with_path(after.params),
+      jax.tree.leaves(state.params),
+      strict=True,
+    )
+    if np.all(new == old)
+  ]
+  assert not still, f'{still} never learn'
+
+
+def _check_acting(actor, spec, variables):
+  """Actions, in the middle of an episode and at its start, fit their spec."""
+  timestep = random_batches.make_timesteps(0, spec, (2,))
+  timestep.step_type[0] = dm_env.StepType.FIRST
+  actor_state = actor.init(jax.random.PRNGKey(1), 2)
+  action, actor_state = jax.jit(actor.select_action)(
+    variables, timestep, actor_state
+  )
+  masks = spec.observations
+  for row in range(2):
+    mask = None
+    if isinstance(masks, dict) and types.ACTION_MASK in masks:
+      mask = jax.tree.map(
+        lambda x: x[row],  # noqa: B023
+        timestep.observation[types.ACTION_MASK],
+      )
+    fakes.check_action(
+      spec.actions,
+      jax.tree.map(lambda x: np.asarray(x[row]), action),  # noqa: B023
+      mask,
+    )
+  extras = actor.get_extras(actor_state)
+  structures = [
+    jax.tree.structure(x)
+    for x in (extras['logits'], distributions.zero_logits(spec.actions, (2,)))
+  ]
+  assert structures[0] == structures[1]
+
+
+def test_pixel_control_needs_an_image():
+  config = AGENTS['unreal'][1].replace(frame_entry='vector')
+  with pytest.raises(ValueError, match=r"frame_entry \('vector'\) must name"):
+    unreal.make_network(SPACES['everything'], config)
+
+
+def test_pixel_control_needs_choices():
+  spec = SPACES['everything']._replace(
+    actions=fakes.make_continuous_spec().actions
+  )
+  with pytest.raises(ValueError, match='must be discrete here'):
+    unreal.make_network(spec, AGENTS['unreal'][1])
+
+
+def test_two_tasks_on_the_same_value_are_refused():
+  with pytest.raises(ValueError, match=r'use_value_replay \(True\) must be'):
+    unreal.UNREALConfig(use_off_policy=True)
+
+
+def test_a_cost_of_zero_takes_its_task_out_of_the_loss():
+  _, update, state, batch = _make('unreal', 'everything')
+  _, metrics = update(state, batch)
+  for name in ('pixel_control', 'reward_prediction', 'value_replay'):
+    costs = {f'{name}_cost': jnp.zeros(())}
+    without = state.hyperparameters._replace(**costs)
+    _, found = update(state._replace(hyperparameters=without), batch)
+    assert found[f'{name}_loss'] == 0.0
+    np.testing.assert_allclose(
+      metrics['loss'] - found['loss'],
+      metrics[f'{name}_loss'],
+      rtol=1e-3,
+      atol=1e-3,
+    )

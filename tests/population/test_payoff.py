@@ -1,0 +1,121 @@
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from ftwax.population import payoff as payoff_lib
+from ftwax.population import tournament
+
+
+def test_counts_against_a_loop():
+  rng = np.random.default_rng(0)
+  teams = rng.integers(0, 5, size=(60, 2, 2))
+  outcomes = rng.choice([0.0, 0.5, 1.0], size=(60,))
+  is_played = rng.random(60) < 0.7
+  scores, games = np.zeros((5, 5)), np.zeros((5, 5))
+  for (blue, red), outcome, played in zip(
+    teams, outcomes, is_played, strict=True
+  ):
+    for i in blue:
+      for j in red:
+        if i != j and played:
+          scores[i, j] += outcome
+          scores[j, i] += 1 - outcome
+          games[i, j] += 1
+          games[j, i] += 1
+  payoff = payoff_lib.init(5)
+  for half in (slice(0, 30), slice(30, 60)):
+    payoff = payoff_lib.update(
+      payoff,
+      jnp.asarray(teams[half]),
+      jnp.float32(outcomes[half]),
+      jnp.asarray(is_played[half]),
+    )
+  np.testing.assert_array_equal(payoff.scores, scores)
+  np.testing.assert_array_equal(payoff.games, games)
+  rates = payoff_lib.win_rates(payoff)
+  np.testing.assert_allclose(rates + rates.T, np.where(games, 1.0, np.nan))
+
+
+def test_what_is_not_played_may_be_nan():
+  payoff = payoff_lib.update(
+    payoff_lib.init(2),
+    jnp.array([[[0], [1]]]),
+    jnp.array([jnp.nan]),
+    jnp.array([False]),
+  )
+  assert not np.any(payoff.scores)
+  assert np.isnan(payoff_lib.win_rates(payoff)).all()
+
+
+def test_forget_drops_rows_and_columns():
+  payoff = payoff_lib.Payoff(jnp.ones((3, 3)), 2 * jnp.ones((3, 3)))
+  payoff = payoff_lib.forget(payoff, jnp.array([False, True, False]))
+  expected = np.array([[1, 0, 1], [0, 0, 0], [1, 0, 1]])
+  np.testing.assert_array_equal(payoff.scores, expected)
+  np.testing.assert_array_equal(payoff.games, 2 * expected)
+
+
+def test_round_robin_seats_every_pair_on_both_sides():
+  teams = tournament.round_robin(4, games_per_pair=6, team_size=2)
+  assert teams.shape == (36, 2, 2)
+  assert (teams[:, :, 0] == teams[:, :, 1]).all()
+  counts = np.zeros((4, 4))
+  np.add.at(counts, (teams[:, 0, 0], teams[:, 1, 0]), 1)
+  np.testing.assert_array_equal(counts, 3 * (1 - np.eye(4)))
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'message'),
+  [
+    ((1, 2), r'num_players \(1\) must be at least 2'),
+    ((2, 3), r'games_per_pair \(3\) must be even.*choose 4'),
+    ((2, 0), r'games_per_pair \(0\) must be even.*choose 2'),
+  ],
+)
+def test_no_tournament(arguments, message):
+  with pytest.raises(ValueError, match=message):
+    tournament.round_robin(*arguments)
+
+
+def test_intervals_are_scipys():
+  for wins, games in [(0, 10), (7, 10), (100, 100), (430, 1000)]:
+    expected = scipy.stats.binomtest(wins, games).proportion_ci(method='wilson')
+    low, high = tournament.wilson_interval(
+      np.float64(wins), np.float64(games), 1.959964
+    )
+    np.testing.assert_allclose([low, high], expected, atol=1e-6)
+
+
+def test_summary_of_a_tournament():
+  teams = tournament.round_robin(3, games_per_pair=100, team_size=2)
+  rng = np.random.default_rng(0)
+  strengths = np.array([0.0, 60.0, 120.0])
+  gap = 2 * (strengths[teams[:, 0, 0]] - strengths[teams[:, 1, 0]])
+  outcomes = (rng.random(300) < 1 / (1 + 10 ** (-gap / 400))).astype(float)
+  summary = tournament.summarize(teams, outcomes, 3, anchor_rating=500.0)
+  is_other = ~np.eye(3, dtype=bool)
+  assert (summary.games[is_other] == 100).all()
+  rates = summary.win_rates
+  np.testing.assert_allclose((rates + rates.T)[is_other], 1.0)
+  assert np.isnan(np.diag(rates)).all()
+  assert (summary.lows < rates)[is_other].all()
+  assert (rates < summary.highs)[is_other].all()
+  np.testing.assert_allclose(
+    summary.highs[is_other], 1 - summary.lows.T[is_other]
+  )
+  assert summary.ratings[0] == 500.0
+  error = np.abs(summary.ratings - 500.0 - strengths)
+  assert (error <= 1.5 * summary.rating_errors).all()
+  assert (summary.rating_errors[1:] < 60.0).all()
+
+
+def test_pairs_without_a_game_may_win_anything():
+  summary = tournament.summarize(np.array([[[0], [1]]]), np.array([0.5]), 3)
+  assert (summary.lows[0, 2], summary.highs[0, 2]) == (0.0, 1.0)
+  assert np.isnan(summary.win_rates[0, 2])
+
+
+def test_teams_of_several_players_are_no_round_robin():
+  with pytest.raises(ValueError, match='teams must be copies of one player'):
+    tournament.summarize(np.array([[[0, 1], [2, 2]]]), np.array([1.0]), 3)

@@ -1,0 +1,332 @@
+import html.parser
+import io
+import json
+from typing import Any, NamedTuple
+
+import matplotlib
+import numpy as np
+import pytest
+from PIL import Image
+
+from ftwax import hyperparameters as hyperparameters_lib
+from ftwax.reporting import (
+  drawing,
+  event_rates,
+  lineage_tree,
+  page,
+  payoff,
+  population_curves,
+  report,
+  videos,
+)
+from ftwax.reporting import history as history_lib
+from ftwax.runtime import loggers
+
+NUM_MEMBERS = 3
+EVENT_NAMES = ('captured', 'was <tagged>')
+
+
+def _row(games, **changes):
+  """Returns a row of the log at which members have played so many games."""
+  rng = np.random.default_rng(games)
+  return {
+    'generation': games,
+    'games': [games - 1, games, games + 1],
+    'ratings': rng.normal(1000.0, 50.0, NUM_MEMBERS),
+    'mean_returns': np.full((NUM_MEMBERS,), -np.inf),
+    'internal_rewards': rng.uniform(-1.0, 1.0, (NUM_MEMBERS, 2)),
+    'payoff_scores': [[0.0, 3.0, 1.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]],
+    'payoff_games': [[0.0, 4.0, 2.0], [4.0, 0.0, 0.0], [2.0, 0.0, 0.0]],
+    'hyperparameters/learning_rate': rng.uniform(1e-4, 1e-3, NUM_MEMBERS),
+    'hyperparameters/discount': np.full((NUM_MEMBERS,), 0.99),
+    'hyperparameters/max_gradient_norm': np.full((NUM_MEMBERS,), np.inf),
+    **changes,
+  }
+
+
+def _log(run_dir, rows):
+  logger = loggers.JSONLLogger(loggers.log_path(run_dir, history_lib.LABEL))
+  for row in rows:
+    logger.write(row)
+  logger.close()
+
+
+def _copy(generation, member, donor, games):
+  return {
+    'generation': generation, 'member': member, 'donor': donor, 'games': games,
+  }  # fmt: skip
+
+
+LINEAGE = [
+  {'generation': 0, 'num_members': NUM_MEMBERS},
+  _copy(1, 0, 1, 10),
+  # At once: each takes what the other one was before.
+  _copy(2, 1, 2, 20),
+  _copy(2, 2, 0, 21),
+]
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+  _log(tmp_path, [_row(games) for games in (10, 20, 30)])
+  text = ''.join(json.dumps(row) + '\n' for row in LINEAGE)
+  (tmp_path / 'lineage.jsonl').write_text(text)
+  return tmp_path
+
+
+class _Page(html.parser.HTMLParser):
+  """What a page holds: headings, cells of tables, and pictures."""
+
+  def __init__(self, text):
+    super().__init__()
+    self.texts, self.images, self.tags = [], [], set()
+    self.feed(text)
+
+  def handle_starttag(self, tag, attributes):
+    self.tags.add(tag)
+    if tag == 'img':
+      self.images.append(dict(attributes)['src'])
+
+  def handle_data(self, data):
+    if data.strip():
+      self.texts.append(data)
+
+
+def _results(texts):
+  """Returns the first table: what stands behind each name."""
+  texts = texts[: texts.index('Members')]
+  return dict(zip(texts, texts[1:], strict=False))
+
+
+def _read(path):
+  return _Page(path.read_text('utf-8'))
+
+
+def test_the_report_of_a_run_in_full(run_dir):
+  frames = np.zeros((3, 4, 5, 3), np.uint8)
+  videos.write_gif(run_dir / 'videos' / 'game_000010.gif', frames)
+  (run_dir / 'curves.png').write_bytes(b'png')
+  loggers.log_path(run_dir, 'population').unlink()
+  rates = np.ones((NUM_MEMBERS, 2))
+  _log(run_dir, [_row(games, event_rates=rates) for games in (10, 20)])
+  options = report.ReportOptions(
+    title='A & B',
+    results={'wins': '<3 of 4>'},
+    event_names=EVENT_NAMES,
+    log_scaled=('learning_rate',),
+    anchors={'random player': 900.0},
+    player_names=('a', 'b'),
+    win_rates=np.array([[np.nan, 0.2], [0.8, np.nan]]),
+    half_widths=np.full((2, 2), 0.1),
+  )
+  path = report.make_report(run_dir, options)
+  assert path == run_dir / 'report.html'
+  found = _read(path)
+  for text in (
+    'A & B', '<3 of 4>', 'Members', 'Games', 'game 000010', 'Ratings',
+    'Tournament', 'Who beats whom', 'Descent', 'Hyperparameters',
+    'Internal rewards', 'Events in a game', 'Learning curve',
+  ):  # fmt: skip
+    assert text in found.texts, text
+  assert 'Returns' not in found.texts
+  # One page that needs no other file.
+  assert len(found.images) == 9
+  assert all(source.startswith('data:image/') for source in found.images)
+  assert not found.tags & {'script', 'link', 'iframe'}
+  assert 'http' not in path.read_text('utf-8')
+
+
+def test_results_and_members_in_numbers(run_dir):
+  texts = _read(report.make_report(run_dir)).texts
+  table = _results(texts)
+  ratings = np.asarray(_row(30)['ratings'])
+  best = int(ratings.argmax())
+  assert table['games per member'] == '30'
+  assert table['best member'] == f'member {best}, rated {ratings[best]:.0f}'
+  assert table['copies'] == '3'
+  assert table['lines that live on'] == '2 of 3'
+  # Constants would only fill the page.
+  assert not {'discount', 'max gradient norm'} & set(texts)
+  first = texts.index('learning rate') + 1
+  assert texts[first] == str(best)
+  assert texts[first + 1] == f'{ratings[best]:,.0f}'
+
+
+def test_a_single_agent_population_has_returns_and_no_ratings(tmp_path):
+  _log(
+    tmp_path,
+    [
+      _row(
+        games,
+        ratings=np.full((NUM_MEMBERS,), 1000.0),
+        mean_returns=np.array([1.0, 3.0, np.nan]) * games,
+        payoff_scores=np.zeros((3, 3)),
+        payoff_games=np.zeros((3, 3)),
+        internal_rewards=np.ones((NUM_MEMBERS, 1)),
+      )
+      for games in (1, 2)
+    ],
+  )
+  texts = _read(report.make_report(tmp_path)).texts
+  assert 'Returns' in texts
+  assert not {'Ratings', 'Descent', 'Internal rewards', 'copies'} & set(texts)
+  table = _results(texts)
+  assert table['mean return'] == '4'
+  assert table['best return'] == '6'
+
+
+def test_no_run_of_a_population(tmp_path):
+  with pytest.raises(
+    FileNotFoundError, match=r'population log \(.*population.jsonl\) must be'
+  ):
+    report.make_report(tmp_path)
+  _log(tmp_path, [])
+  with pytest.raises(ValueError, match=r'population log .* must have a row'):
+    report.make_report(tmp_path)
+  assert not (tmp_path / 'report.html').exists()
+
+
+def test_names_that_do_not_fit_the_events(run_dir):
+  with pytest.raises(
+    ValueError, match=r'event_names \(1 names\) must be one for each of the 2'
+  ):
+    report.make_report(run_dir, report.ReportOptions(event_names=('one',)))
+
+
+def test_what_a_resumed_run_does_again_replaces_the_rest():
+  rows = [_row(10), _row(20), _row(30), _row(20, ratings=[1.0, 2.0, 3.0])]
+  history = history_lib.from_rows(rows)
+  np.testing.assert_array_equal(history.games, [10.0, 20.0])
+  np.testing.assert_array_equal(history.ratings[-1], [1.0, 2.0, 3.0])
+  assert history.event_rates is None
+
+
+def test_the_lines_of_the_last_are_those_of_their_donors():
+  founders = lineage_tree.founders(LINEAGE, NUM_MEMBERS)
+  # 0 copied 1; then 1 copied 2, and 2 copied 0, whose line was 1's by then.
+  np.testing.assert_array_equal(founders, [1, 2, 1])
+
+
+def test_lanes_and_arrows_of_the_tree():
+  figure = lineage_tree.plot_lineage(LINEAGE, NUM_MEMBERS, 30.0)
+  lanes, arrows, _ = figure.axes[0].collections
+  lengths = [segment[1, 0] - segment[0, 0] for segment in lanes.get_segments()]
+  assert sum(lengths) == pytest.approx(30.0 * NUM_MEMBERS)
+  colors = [drawing.member_color(founder) for founder in (0, 1, 2, 1, 2, 1)]
+  np.testing.assert_allclose(lanes.get_colors(), colors)
+  np.testing.assert_array_equal(
+    [segment[:, 1] for segment in arrows.get_segments()],
+    [[1, 0], [2, 1], [0, 2]],
+  )
+
+
+def test_mean_and_spread():
+  values = np.array([[1.0, 4.0, 16.0], [2.0, 2.0, 2.0]])
+  for log, middle in ((False, [7.0, 2.0]), (True, [4.0, 2.0])):
+    axes = drawing.make_figure(2, 2).subplots()
+    drawing.plot_mean_and_spread(axes, np.array([0.0, 1.0]), values, log)
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), middle)
+    assert axes.get_yscale() == ('log' if log else 'linear')
+    extremes = axes.collections[0].get_paths()[0].get_extents()
+    assert (extremes.y0, extremes.y1) == pytest.approx((1.0, 16.0))
+    deviation = axes.collections[1].get_paths()[0].get_extents()
+    assert 1.0 <= deviation.y0 < deviation.y1 < 16.0
+
+
+def test_schedules_show_what_changes():
+  history = history_lib.from_rows([_row(10), _row(20)])
+  figure = population_curves.plot_hyperparameters(history, ('learning_rate',))
+  (axes,) = figure.axes
+  assert axes.get_title(loc='left') == 'learning rate (log)'
+  assert axes.get_yscale() == 'log'
+  constant = history._replace(hyperparameters={'a': np.ones((2, 3))})
+  assert population_curves.plot_hyperparameters(constant) is None
+  rewards = population_curves.plot_internal_rewards(history, EVENT_NAMES)
+  assert [a.get_title(loc='left') for a in rewards.axes] == list(EVENT_NAMES)
+  assert event_rates.plot_event_rates(history, EVENT_NAMES) is None
+
+
+def test_a_legend_only_where_it_helps():
+  for num_members, has_legend in ((4, True), (30, False)):
+    row = _row(10, ratings=np.zeros((num_members,)))
+    history = history_lib.from_rows([row])
+    figure = population_curves.plot_ratings(history, {'random': 900.0})
+    (axes,) = figure.axes
+    assert (axes.get_legend() is not None) == has_legend
+    # Members, their mean, and the level of the anchor.
+    assert len(axes.lines) == num_members + 2
+
+
+class _Priors(NamedTuple):
+  learning_rate: Any = hyperparameters_lib.LogUniform(1e-5, 1e-2)
+  discount: Any = hyperparameters_lib.Uniform(0.9, 1.0)
+
+
+def test_log_uniform_names():
+  names = population_curves.log_uniform_names(_Priors())
+  assert names == ('learning_rate',)
+
+
+def test_members_have_colors_of_their_own():
+  colors = [drawing.member_color(member) for member in range(20)]
+  assert len(set(colors)) == 20
+  assert drawing.member_color(20) == colors[0]
+
+
+def test_payoff_tells_numbers_where_there_is_room():
+  rates = np.array([[np.nan, 0.25], [0.75, np.nan]])
+  figure = payoff.plot_payoff(rates, games=np.full((2, 2), 1234))
+  texts = [text.get_text() for text in figure.axes[0].texts]
+  assert texts == ['25%\n1,234', '75%\n1,234']
+  figure = payoff.plot_payoff(rates, half_widths=np.full((2, 2), 0.05))
+  assert figure.axes[0].texts[0].get_text() == '25%\n±5'
+  figure = payoff.plot_payoff(np.full((20, 20), 0.5))
+  assert not figure.axes[0].texts
+
+
+def test_pages_escape_what_they_are_given():
+  text = page.table({'<a>': '"&"'}) + page.columns(['<b>'], [['<i>']])
+  text += page.heading('<u>') + page.png(b'', '<s>')
+  assert not {'a', 'b', 'i', 'u', 's'} & _Page(text).tags
+
+
+def test_the_backend_is_left_alone(run_dir):
+  before = matplotlib.get_backend(auto_select=False)
+  report.make_report(run_dir)
+  assert matplotlib.get_backend(auto_select=False) == before
+
+
+def test_gifs_hold_all_frames(tmp_path):
+  frames = np.zeros((5, 4, 6, 3), np.uint8)
+  for t in range(5):
+    frames[t, :, t] = (255, 0, 0)
+  path = videos.write_gif(tmp_path / 'deep' / 'game.gif', frames, 10.0, 3)
+  assert [p.name for p in path.parent.iterdir()] == ['game.gif']
+  with Image.open(io.BytesIO(path.read_bytes())) as image:
+    assert (image.n_frames, image.size) == (5, (18, 12))
+    assert image.info['loop'] == 0
+    for t in range(5):
+      image.seek(t)
+      assert image.info['duration'] == 100
+      shown = np.asarray(image.convert('RGB'))[::3, ::3]
+      np.testing.assert_array_equal(shown, frames[t])
+
+
+@pytest.mark.parametrize(
+  ('frames', 'options', 'message'),
+  [
+    (np.zeros((2, 4, 4, 3)), {}, r'frames \(float64 of shape .* must be uint8'),
+    (np.zeros((4, 4, 3), np.uint8), {}, r'frames \(uint8 of shape \(4, 4, 3\)'),
+    (np.zeros((0, 4, 4, 3), np.uint8), {}, r'must have at least one frame'),
+    (
+      np.zeros((1, 4, 4, 3), np.uint8),
+      {'frames_per_second': 0.0},
+      r'frames_per_second \(0.0\) must be above 0',
+    ),
+    (np.zeros((1, 4, 4, 3), np.uint8), {'scale': 0}, r'scale \(0\) must be'),
+  ],
+)
+def test_what_is_no_video(tmp_path, frames, options, message):
+  with pytest.raises(ValueError, match=message):
+    videos.write_gif(tmp_path / 'game.gif', frames, **options)
+  assert not list(tmp_path.iterdir())
