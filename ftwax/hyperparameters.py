@@ -196,14 +196,18 @@ def resample(
   probability: types.Array | float,
 ) -> types.Hyperparameters:
   """Draws each value anew from its prior with `probability`."""
-  keys = _keys(key, priors)
+  choice_key, sample_key = jax.random.split(key)
 
-  def resample_leaf(prior, value, leaf_key):
-    choice_key, sample_key = jax.random.split(leaf_key)
-    chosen = jax.random.bernoulli(choice_key, probability)
-    return jnp.where(chosen, prior.sample(sample_key), value)
+  def resample_leaf(prior, value, is_chosen, leaf_key):
+    return jnp.where(is_chosen, prior.sample(leaf_key), value)
 
-  return jax.tree.map(resample_leaf, priors, hyperparameters, keys)
+  return jax.tree.map(
+    resample_leaf,
+    priors,
+    hyperparameters,
+    _draw(choice_key, priors, probability),
+    _keys(sample_key, priors),
+  )
 
 
 def perturb(
@@ -228,16 +232,20 @@ def perturb(
   Returns:
     The perturbed values.
   """
-  keys = _keys(key, priors)
+  choice_key, factor_key, prior_key = jax.random.split(key, 3)
 
-  def perturb_leaf(prior, value, leaf_key):
-    choice_key, factor_key, prior_key = jax.random.split(leaf_key, 3)
-    chosen = jax.random.bernoulli(choice_key, probability)
-    up = jax.random.bernoulli(factor_key)
-    factor = jnp.where(up, factors[1], factors[0])
-    return jnp.where(chosen, prior.perturb(prior_key, value, factor), value)
+  def perturb_leaf(prior, value, is_chosen, is_up, leaf_key):
+    factor = jnp.where(is_up, factors[1], factors[0])
+    return jnp.where(is_chosen, prior.perturb(leaf_key, value, factor), value)
 
-  return jax.tree.map(perturb_leaf, priors, hyperparameters, keys)
+  return jax.tree.map(
+    perturb_leaf,
+    priors,
+    hyperparameters,
+    _draw(choice_key, priors, probability),
+    _draw(factor_key, priors, 0.5),
+    _keys(prior_key, priors),
+  )
 
 
 def clip(
@@ -253,3 +261,13 @@ def _keys(key: types.Key, priors: Any) -> Any:
   """Returns a key for each leaf, in the structure of `priors`."""
   leaves, structure = jax.tree.flatten(priors)
   return jax.tree.unflatten(structure, list(jax.random.split(key, len(leaves))))
+
+
+def _draw(key: types.Key, priors: Any, probability: types.Array | float) -> Any:
+  """Returns true with `probability` for each leaf, alone of the others.
+
+  One draw for all of them: many small ones take long to compile.
+  """
+  leaves, structure = jax.tree.flatten(priors)
+  chosen = jax.random.bernoulli(key, probability, (len(leaves),))
+  return jax.tree.unflatten(structure, list(chosen))

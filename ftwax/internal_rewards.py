@@ -30,27 +30,70 @@ def num_events(reward_spec: dm_env.specs.Array) -> int:
 
 
 def sample(
-  key: types.Key, prior: Any, num_events: int
+  key: types.Key, priors: Any, num_events: int
 ) -> types.InternalRewards:
-  """Draws the weight of each event from `prior`, float32 [num_events]."""
-  keys = jax.random.split(key, num_events)
-  return jnp.asarray(jax.vmap(prior.sample)(keys), jnp.float32)
+  """Draws the weight of each event, float32 [num_events].
+
+  Args:
+    key: key for the draws.
+    priors: one prior for all events, or a tuple with one for each.
+    num_events: number of events.
+
+  Raises:
+    ValueError: if there is a tuple of another length.
+  """
+  priors = _one_for_each(priors, num_events)
+  return _stack(hyperparameters.sample(key, priors))
 
 
 def perturb(
   key: types.Key,
   internal_rewards: types.InternalRewards,
-  prior: Any,
+  priors: Any,
   probability: types.Array | float = 0.05,
   factors: tuple[float, float] = (0.8, 1.2),
 ) -> types.InternalRewards:
   """Perturbs each weight alone; see `hyperparameters.perturb`."""
+  priors = _one_for_each(priors, len(internal_rewards))
+  weights = tuple(internal_rewards)
+  return _stack(
+    hyperparameters.perturb(key, weights, priors, probability, factors)
+  )
 
-  def perturb_weight(key, weight):
-    return hyperparameters.perturb(key, weight, prior, probability, factors)
 
-  keys = jax.random.split(key, internal_rewards.shape[0])
-  return jax.vmap(perturb_weight)(keys, internal_rewards)
+def resample(
+  key: types.Key,
+  internal_rewards: types.InternalRewards,
+  priors: Any,
+  probability: types.Array | float,
+) -> types.InternalRewards:
+  """Draws each weight anew with `probability`."""
+  priors = _one_for_each(priors, len(internal_rewards))
+  weights = tuple(internal_rewards)
+  return _stack(hyperparameters.resample(key, weights, priors, probability))
+
+
+def clip(
+  internal_rewards: types.InternalRewards, priors: Any
+) -> types.InternalRewards:
+  """Moves each weight inside the bounds of its prior."""
+  priors = _one_for_each(priors, len(internal_rewards))
+  return _stack(hyperparameters.clip(tuple(internal_rewards), priors))
+
+
+def _one_for_each(priors: Any, num_events: int) -> tuple[Any, ...]:
+  if not isinstance(priors, tuple):
+    return (priors,) * num_events
+  if len(priors) != num_events:
+    raise ValueError(
+      f'internal_rewards_prior ({len(priors)} priors) must be one prior for all'
+      f' events or one for each of the {num_events}; give as many.'
+    )
+  return priors
+
+
+def _stack(weights: tuple[types.Array, ...]) -> types.InternalRewards:
+  return jnp.stack([jnp.asarray(weight, jnp.float32) for weight in weights])
 
 
 def reward(

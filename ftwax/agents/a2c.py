@@ -52,22 +52,20 @@ class Hyperparameters(NamedTuple):
 class A2CConfig(standard.StandardConfig):
   """Defaults of A2C; see `StandardConfig` for the options.
 
-  Losses are means, and the learning rate and the bound on gradients are for
-  such, as is usual for A2C.
+  But for `gae_lambda` they are those of IMPALA, to compare the two by.
   """
 
   priors: Any = Hyperparameters(
-    learning_rate=hyperparameters.Constant(7e-4),
+    learning_rate=hyperparameters.Constant(1e-3),
     learning_rate_decay_steps=hyperparameters.Constant(float('inf')),
-    rms_prop_epsilon=hyperparameters.Constant(1e-5),
-    max_gradient_norm=hyperparameters.Constant(0.5),
+    rms_prop_epsilon=hyperparameters.Constant(1e-3),
+    max_gradient_norm=hyperparameters.Constant(40.0),
     discount=hyperparameters.Constant(0.99),
     max_abs_reward=hyperparameters.Constant(float('inf')),
     baseline_cost=hyperparameters.Constant(0.5),
     entropy_cost=hyperparameters.Constant(0.01),
     gae_lambda=hyperparameters.Constant(1.0),
   )
-  loss_reduction: str = 'mean'
 
 
 def make_builder(config: A2CConfig) -> builder.ActorCriticBuilder:

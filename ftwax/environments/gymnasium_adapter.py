@@ -37,8 +37,8 @@ class GymnasiumEnvironment(dm_env.Environment):
   Rewards and discounts are float32; both are None at `FIRST`.
 
   Args:
-    env: a Gymnasium environment whose actions are discrete or composed of
-      discrete parts; see `ftwax.environments.gymnasium_spaces`.
+    env: a Gymnasium environment whose actions are choices, vectors, or composed
+      of such; see `ftwax.environments.gymnasium_spaces`.
     seed: passed to the first reset only; later episodes go on from there.
       None leaves it to the environment.
 

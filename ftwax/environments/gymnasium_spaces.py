@@ -1,16 +1,16 @@
 """Gymnasium's spaces as specs, and the functions that carry values across.
 
 Observations keep their structure and dtypes, except that 64 bits become 32,
-the widest that JAX computes with by default. Actions become discrete parts:
-`Discrete` is one part, `MultiDiscrete` and `MultiBinary` are a tuple of parts,
-`Dict` and `Tuple` nest.
+the widest that JAX computes with by default. Actions become parts: `Discrete`
+is one discrete part, `MultiDiscrete` and `MultiBinary` are a tuple of such, a
+`Box` of floats is one vector, `Dict` and `Tuple` nest.
 
 The functions work on values of a single environment and, unchanged, on values
 stacked along leading axes, as Gymnasium's vector environments batch them.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from dm_env import specs
@@ -56,10 +56,11 @@ def make_encoder(space: spaces.Space) -> Convert:
 
 
 def action_spec(space: spaces.Space, name: str) -> types.SpecTree:
-  """Returns the specs of the actions in `space`, all parts discrete.
+  """Returns the specs of the actions in `space`.
 
   Args:
-    space: Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of such.
+    space: Discrete, MultiDiscrete, MultiBinary, a Box of floats, whose values
+      become float32 vectors, or a Dict or Tuple of such.
     name: of the space, for specs and messages.
 
   Raises:
@@ -130,20 +131,32 @@ def _observation_leaf(space: spaces.Space, name: str) -> types.SpecTree:
 def _action_leaf(space: spaces.Space, name: str) -> types.SpecTree:
   if isinstance(space, spaces.Discrete):
     return specs.DiscreteArray(int(space.n), np.int32, name)
+  if _is_continuous(space):
+    return specs.BoundedArray(
+      space.low.ravel().shape,
+      np.float32,
+      space.low.ravel().astype(np.float32),
+      space.high.ravel().astype(np.float32),
+      name,
+    )
   if isinstance(space, spaces.MultiDiscrete):
     num_choices = space.nvec.ravel()
   elif isinstance(space, spaces.MultiBinary):
     num_choices = np.full(np.prod(space.shape, dtype=int), 2)
   else:
     raise ValueError(
-      f'{name} ({space}) must be discrete: Discrete, MultiDiscrete,'
-      ' MultiBinary, or a Dict or Tuple of such; discretize it with a'
+      f'{name} ({space}) must be Discrete, MultiDiscrete, MultiBinary, a Box'
+      ' of floats, or a Dict or Tuple of such; convert it with a'
       ' gymnasium.ActionWrapper.'
     )
   return tuple(
     specs.DiscreteArray(int(num), np.int32, f'{name}[{index}]')
     for index, num in enumerate(num_choices)
   )
+
+
+def _is_continuous(space: spaces.Space) -> TypeGuard[spaces.Box]:
+  return isinstance(space, spaces.Box) and np.dtype(space.dtype).kind == 'f'
 
 
 def _bounded(
@@ -180,6 +193,15 @@ def _make_leaf_decoder(space: spaces.Space) -> Convert:
   if isinstance(space, spaces.Discrete):
     first = space.start
     return lambda value: np.asarray(value, dtype) + first
+  if _is_continuous(space):
+
+    def decode_vector(value):
+      value = np.asarray(value, dtype)
+      value = value.reshape((*value.shape[:-1], *shape))
+      # Bounds of float64 are not those that float32 rounds them to.
+      return np.clip(value, space.low, space.high)
+
+    return decode_vector
   start = getattr(space, 'start', 0)
 
   def decode(parts):

@@ -57,6 +57,10 @@ class VectorEnvironment(dm_env.Environment):
     self._is_single_action = jax.tree_util.treedef_is_leaf(
       self._action_structure
     )
+    self._action_shapes = [
+      (len(self._environments), *leaf.shape)
+      for leaf in jax.tree.leaves(self._spec.actions)
+    ]
     self._reward_shape = self._spec.rewards.shape
     self._leaf_specs = jax.tree.leaves(self._spec.observations)
 
@@ -94,14 +98,15 @@ class VectorEnvironment(dm_env.Environment):
     """Steps each environment with its row of `action`.
 
     Args:
-      action: leaves [E], in the structure of the action spec. Rows whose last
-        timestep was `LAST` are reset instead and theirs is ignored.
+      action: leaves [E, ...], in the structure of the action spec. Rows whose
+        last timestep was `LAST` are reset instead and theirs is ignored.
 
     Returns:
       The next timesteps, stacked.
 
     Raises:
-      ValueError: if a leaf of `action` is not [E], or its structure differs.
+      ValueError: if a leaf of `action` has another shape, or its structure
+        differs.
     """
     rows = self._action_rows(action)
     return self._stack(
@@ -117,11 +122,11 @@ class VectorEnvironment(dm_env.Environment):
     leaves = [
       np.asarray(leaf) for leaf in self._action_structure.flatten_up_to(action)
     ]
-    for leaf in leaves:
-      if leaf.shape != (self.num_environments,):
+    for leaf, shape in zip(leaves, self._action_shapes, strict=True):
+      if leaf.shape != shape:
         raise ValueError(
           f'each part of action (shape {leaf.shape}) must have the shape'
-          f' ({self.num_environments},); send one choice for each environment.'
+          f' {shape}; send one action for each environment.'
         )
     if self._is_single_action:
       return leaves[0]

@@ -10,7 +10,13 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.networks.dnc import access, controllers, deferred, memory_state
+from ftwax.networks.dnc import (
+  access,
+  controllers,
+  core,
+  deferred,
+  memory_state,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +123,7 @@ class Level(hk.Module):
       (gates, read_out_tap, latent_tap), seen, mask = inputs
       level, memory = state
       hidden, controller = control(gates, seen, level.controller, None)
-      hidden = _clip(hidden, config.clip_value)
+      hidden = core.clip(hidden, config.clip_value)
       output, words, memory = read_out(
         hidden, read_out_tap, level.words, memory, mask
       )
@@ -143,7 +149,7 @@ class Level(hk.Module):
       memory = access_memory(hidden, access_tap, memory, mask)
       words = memory.words.reshape(words.shape)
       output = project(jnp.concatenate([hidden, words], -1), output_tap)
-      return _clip(output, self._config.clip_value), words, memory
+      return core.clip(output, self._config.clip_value), words, memory
 
     return read_out, (access_taps, output_taps)
 
@@ -198,7 +204,3 @@ def _choose(mask: types.Array | None, new: Any, old: Any) -> Any:
   return jax.tree.map(
     lambda new, old: jnp.where(mask[:, None], new, old), new, old
   )
-
-
-def _clip(x: types.Array, bound: float | None) -> types.Array:
-  return x if bound is None else jnp.clip(x, -bound, bound)

@@ -27,7 +27,8 @@ class Traits(NamedTuple):
 
   Attributes:
     hyperparameters: scalars [N], or a prior for each.
-    internal_rewards: float32 [N, num_events], or one prior for all weights.
+    internal_rewards: float32 [N, num_events], or their prior or priors; see
+      `internal_rewards.sample`.
   """
 
   hyperparameters: Any
@@ -129,20 +130,14 @@ def resample(
   del selection
   probability = config.resample_probability
 
-  def resample_weight(key, weight):
-    return hyperparameters_lib.resample(
-      key, weight, priors.internal_rewards, probability
-    )
-
   def resample_member(key, traits):
     keys = jax.random.split(key)
-    weights = traits.internal_rewards
     return Traits(
       hyperparameters_lib.resample(
         keys[0], traits.hyperparameters, priors.hyperparameters, probability
       ),
-      jax.vmap(resample_weight)(
-        jax.random.split(keys[1], weights.shape[0]), weights
+      internal_rewards_lib.resample(
+        keys[1], traits.internal_rewards, priors.internal_rewards, probability
       ),
     )
 
@@ -221,7 +216,11 @@ def clip(explored: Traits, priors: Traits) -> Traits:
   """Moves each value inside the bounds of its prior."""
   return Traits(
     hyperparameters_lib.clip(explored.hyperparameters, priors.hyperparameters),
-    priors.internal_rewards.clip(explored.internal_rewards),
+    jax.vmap(
+      lambda weights: internal_rewards_lib.clip(
+        weights, priors.internal_rewards
+      )
+    )(explored.internal_rewards),
   )
 
 

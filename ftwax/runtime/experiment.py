@@ -11,6 +11,8 @@ from typing import Any
 import dm_env
 
 from ftwax import types
+from ftwax.population import config as population_config
+from ftwax.population import evolution, selection
 from ftwax.runtime import checkpoints
 
 # (label, steps_key, instance) -> an object with write() and close().
@@ -63,3 +65,40 @@ class ExperimentConfig:
   def replace(self, **changes: Any) -> 'ExperimentConfig':
     """Returns a copy with some fields changed."""
     return dataclasses.replace(self, **changes)
+
+
+@dataclasses.dataclass(frozen=True)
+class PopulationExperimentConfig(ExperimentConfig):
+  """An experiment with a population.
+
+  Its factory makes a `functional.FunctionalGame`, or a `FunctionalEnvironment`
+  for a single-agent task; `num_environments` are the games side by side, and
+  `max_num_actor_steps` the actions of all players together.
+
+  Attributes:
+    population: of the population; must be given.
+    steps_per_round: steps of each game in a round, rounded up to whole
+      iterations; of a game of teams not less than its length, or no game
+      would end.
+    select: who copies whom.
+    explore: what a copy tries.
+  """
+
+  population: population_config.PopulationConfig | None = None
+  steps_per_round: int = 1000
+  select: selection.SelectionRule = selection.win_probability
+  explore: evolution.ExploreRule = evolution.perturb
+
+  def __post_init__(self):
+    """Checks the options of the population."""
+    super().__post_init__()
+    if self.population is None:
+      raise ValueError(
+        'population (None) must be a PopulationConfig; choose'
+        ' PopulationConfig(num_members=4).'
+      )
+    if self.steps_per_round < 1:
+      raise ValueError(
+        f'steps_per_round ({self.steps_per_round}) must be at least 1; choose'
+        ' the length of a game.'
+      )

@@ -3,13 +3,15 @@
 An experiment file calls `define_flags` and `run`, beside flags of its own.
 """
 
+import os
+import pathlib
 import traceback
 from collections.abc import Callable
 from typing import Any
 
 from absl import app, flags, logging
 
-from ftwax.runtime import checkpoints, run_directory
+from ftwax.runtime import checkpoints, run_directory, runs
 from ftwax.runtime import experiment as experiment_lib
 
 FLAGS = flags.FLAGS
@@ -29,7 +31,10 @@ _EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it.
 
 
 def define_flags(
-  max_num_actor_steps: int, num_environments: int, eval_every: int
+  max_num_actor_steps: int,
+  num_environments: int,
+  eval_every: int,
+  runtime: str = 'local',
 ) -> None:
   """Defines the flags that all experiments have.
 
@@ -37,6 +42,7 @@ def define_flags(
     max_num_actor_steps: default of `--max_num_actor_steps`.
     num_environments: default of `--num_environments`.
     eval_every: default of `--eval_every`.
+    runtime: default of `--runtime`.
   """
   flags.DEFINE_integer(
     'max_num_actor_steps',
@@ -48,6 +54,12 @@ def define_flags(
   )
   flags.DEFINE_integer(
     'eval_every', eval_every, 'Actor steps between evaluations; 0 for none.'
+  )
+  flags.DEFINE_enum(
+    'runtime',
+    runtime,
+    runs.RUNTIMES,
+    'Where to run: in one process with a replay server, or all of it compiled.',
   )
   flags.DEFINE_integer('num_eval_episodes', 20, 'Episodes of an evaluation.')
   flags.DEFINE_integer('seed', 0, 'Seed of parameters, actors, environments.')
@@ -77,6 +89,7 @@ def experiment_options() -> dict[str, Any]:
 
 def run(
   build_experiment: Callable[[], experiment_lib.ExperimentConfig],
+  finish: Callable[[Any, runs.RunResult], None] | None = None,
 ) -> None:
   """Parses the command line, runs the experiment and exits.
 
@@ -85,6 +98,7 @@ def run(
 
   Args:
     build_experiment: makes the experiment, once flags are parsed.
+    finish: does what is left, given the experiment and what its run came to.
   """
 
   def main(argv):
@@ -93,7 +107,10 @@ def run(
     if not FLAGS['verbosity'].present:
       logging.set_verbosity(logging.WARNING)
     try:
-      _run(build_experiment())
+      experiment = build_experiment()
+      result = _run(experiment)
+      if finish is not None:
+        finish(experiment, result)
     except KeyboardInterrupt:
       raise SystemExit(_EXIT_INTERRUPTED) from None
     except _EXPECTED as error:
@@ -105,13 +122,14 @@ def run(
   app.run(main)
 
 
-def _run(experiment: experiment_lib.ExperimentConfig) -> None:
-  from ftwax.runtime import local  # Loads TensorFlow: not before --help.
-
-  result = local.run_experiment(
+def _run(experiment: experiment_lib.ExperimentConfig) -> runs.RunResult:
+  if FLAGS.runtime == 'device':
+    _keep_compiled_functions()
+  result = runs.run_experiment(
     experiment,
     FLAGS.eval_every or None,
     FLAGS.num_eval_episodes,
+    runtime=FLAGS.runtime,
     run_dir=FLAGS.run_dir,
     resume=FLAGS.resume,
   )
@@ -120,6 +138,22 @@ def _run(experiment: experiment_lib.ExperimentConfig) -> None:
   print(
     f'{counts.actor_steps:,} steps and {counts.learner_steps:,} updates in'
     f' {counts.seconds:.0f} s ({steps_per_second:,.0f} steps/s): mean return'
-    f' {result.mean_return:.3f} over the last {local.WINDOW} of'
+    f' {result.mean_return:.3f} over the last {runs.WINDOW} of'
     f' {counts.episodes:,} episodes. See {result.run_dir}'
   )
+  return result
+
+
+def _keep_compiled_functions() -> None:
+  """Makes JAX keep what it compiles in the user's cache, if it is not told to.
+
+  The second start is quicker then. `JAX_COMPILATION_CACHE_DIR` says where
+  else, and `JAX_ENABLE_COMPILATION_CACHE=false` not to.
+  """
+  if 'JAX_COMPILATION_CACHE_DIR' in os.environ:
+    return
+  import jax
+
+  cache = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
+  path = pathlib.Path(cache) / 'ftwax' / 'jax'
+  jax.config.update('jax_compilation_cache_dir', str(path))

@@ -8,81 +8,20 @@ bit for bit.
 
 import contextlib
 import functools
-import math
 import pathlib
-import time
-from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import validation, vector
+from ftwax.environments import functional, validation, vector
 from ftwax.replay.reverb import servers
-from ftwax.reporting import curves
-from ftwax.runtime import (
-  checkpoints,
-  environment_loop,
-  loggers,
-  progress,
-  run_directory,
-  signals,
-)
+from ftwax.runtime import environment_loop, runs
 from ftwax.runtime import experiment as experiment_lib
 
 # What seeds of environments and keys of actors are told apart by.
 _TRAINING, _EVALUATION = 0, 1
-
-# Episodes that the mean return in the progress bar and the result is over.
-WINDOW = 100
-
-# What a run that is resumed may be told anew, since it changes no result.
-_MAY_DIFFER = (
-  'max_num_actor_steps',
-  'replay_port',
-  'checkpointing.save_every_seconds',
-  'checkpointing.max_to_keep',
-)
-
-# Seconds between two updates of the progress bar.
-_DISPLAY_PERIOD_S = 0.25
-
-# Seconds between two rows in the log of the learner.
-_LEARNER_LOG_PERIOD_S = 1.0
-
-
-class Counts(NamedTuple):
-  """How far a run is; part of its checkpoints.
-
-  Attributes:
-    actor_steps: actions in all training environments together.
-    episodes: training episodes that ended.
-    learner_steps: updates.
-    seconds: of training, earlier sessions included.
-  """
-
-  actor_steps: int = 0
-  episodes: int = 0
-  learner_steps: int = 0
-  seconds: float = 0.0
-
-
-class RunResult(NamedTuple):
-  """What a run came to.
-
-  Attributes:
-    run_dir: the run's directory.
-    counts: how far it went.
-    mean_return: over the last 100 training episodes; NaN before the first.
-    state: the learner's.
-  """
-
-  run_dir: pathlib.Path
-  counts: Counts
-  mean_return: float
-  state: types.TrainingState
 
 
 def run_experiment(
@@ -92,16 +31,15 @@ def run_experiment(
   *,
   run_dir: str | pathlib.Path | None = None,
   resume: bool = False,
-) -> RunResult:
-  """Trains for `experiment.max_num_actor_steps`; evaluates, logs and saves.
+) -> runs.RunResult:
+  """Trains in this process; see `runs.run_experiment`.
 
   Args:
-    experiment: what to run.
+    experiment: what to run; an environment written in JAX will do, too.
     eval_every: actor steps between evaluations; None for none.
     num_eval_episodes: episodes of an evaluation, at the least.
     run_dir: directory of the run; by default a new one in `runs/<name>`.
-    resume: goes on from the newest checkpoint in `run_dir`, by default that
-      of the newest run of this name.
+    resume: goes on from the newest checkpoint.
 
   Returns:
     What the run came to.
@@ -109,51 +47,33 @@ def run_experiment(
   Raises:
     KeyboardInterrupt: on Ctrl-C or SIGTERM, after a checkpoint is saved.
     RunDirectoryError: the directory is in use, or of another config.
+    ValueError: the experiment has a population.
     ReplayTimeoutError: the queue stalled.
   """
-  directory = _open_run_directory(experiment, run_dir, resume)
-  with contextlib.ExitStack() as stack:
-    stack.enter_context(run_directory.lock(directory))
-    run = _Run(experiment, directory, resume, stack)
-    with signals.deferred_interrupts() as check_interrupts:
-      try:
-        next_evaluation = run.counts.actor_steps + (eval_every or 0)
-        for _ in run.train():
-          check_interrupts()
-          if eval_every and run.counts.actor_steps >= next_evaluation:
-            run.evaluate(num_eval_episodes)
-            next_evaluation += eval_every
-      except KeyboardInterrupt:
-        run.save()
-        print(
-          f'Interrupted and saved at {run.counts.actor_steps} steps. To go on,'
-          f' run the same command with --resume --run_dir={directory}'
-        )
-        raise
-      except Exception:
-        run.save()  # A broken environment costs no training.
-        raise
-    run.save()
-  curves.plot_curves(directory)
-  return RunResult(directory, run.counts, run.mean_return, run.learner.state)
+  if isinstance(experiment, experiment_lib.PopulationExperimentConfig):
+    raise ValueError(
+      f'the population of experiment {experiment.name!r} must be run on the'
+      " device, where all members are one program; choose runtime='device'."
+    )
+  return runs.execute(
+    _Run, experiment, eval_every, num_eval_episodes, run_dir, resume
+  )
 
 
 class _Run:
-  """The parts of a run and how far it is."""
+  """The parts of a run."""
 
   def __init__(
     self,
     experiment: experiment_lib.ExperimentConfig,
-    directory: pathlib.Path,
+    records: runs.Records,
     resume: bool,
     stack: contextlib.ExitStack,
   ):
     """Makes the parts; `stack` closes them, the last one first."""
     self._experiment = experiment
+    self._records = records
     self._stack = stack
-    self._make_logger = experiment.logger_factory or (
-      loggers.make_logger_factory(directory, terminal=False)
-    )
     self._spec = experiment.environment_spec or self._read_spec()
     self._network = experiment.network_factory(self._spec)
     builder = experiment.builder
@@ -165,25 +85,20 @@ class _Run:
     client = server.localhost_client()
     dataset = builder.make_dataset_iterator(client, self._spec, policy)
     stack.callback(dataset.close)
-    self.learner = builder.make_learner(
+    self._learner = builder.make_learner(
       jax.random.PRNGKey(experiment.seed),
       self._network,
       dataset,
-      self._make_learner_logger,
+      records.open_learner_logger,
+      self._spec,
     )
     self._adder = builder.make_adder(
       client, self._spec, policy, experiment.num_environments
     )
     stack.callback(self._adder.close)
-
-    self.counts = Counts()
-    self._returns: deque[float] = deque(maxlen=WINDOW)
     self._num_updates = 0  # In this session.
-    self._saved_at = time.monotonic()
-    self._save_period_s = math.inf
-    self._checkpointer = self._make_checkpointer(directory)
     if resume:
-      self._restore()
+      self._learner.restore(records.restore(self._learner.save()))
     # Made last: what they draw depends on how far the run is.
     self._environment = self._make_environments(
       experiment.num_environments, _TRAINING
@@ -191,143 +106,94 @@ class _Run:
     self._actor = builder.make_actor(
       self._role_key(_TRAINING),
       policy,
-      self.learner,
+      self._learner,
       self._adder,
       experiment.num_environments,
     )
-    self._train_logger = self._open_logger('train')
+    self._train_logger = records.open_logger('train')
 
   @property
-  def mean_return(self) -> float:
-    """Mean return of the last training episodes."""
-    return float(np.mean(self._returns)) if self._returns else float('nan')
+  def training_state(self) -> types.TrainingState:
+    """The learner's state."""
+    return self._learner.state
+
+  def snapshot(self) -> types.TrainingState:
+    """Returns the learner's state; environments begin anew."""
+    return self._learner.save()
 
   def train(self) -> Iterator[environment_loop.Tick]:
     """Acts and learns in turn; yields after each step of the environments."""
-    experiment, first = self._experiment, self.counts
-    if first.actor_steps >= experiment.max_num_actor_steps:
+    records = self._records
+    if records.done:
       return
-    start, next_display = time.monotonic(), 0.0
-    with progress.Progress(
-      experiment.max_num_actor_steps,
-      label=experiment.name,
-      initial_steps=first.actor_steps,
-    ) as display:
+    with records.training() as show:
       for tick in environment_loop.run_loop(
-        self._environment, self._actor, experiment.observers
+        self._environment, self._actor, self._experiment.observers
       ):
         self._learn()
-        self.counts = Counts(
-          actor_steps=self.counts.actor_steps + tick.num_steps,
-          episodes=self.counts.episodes + len(tick.episodes),
-          learner_steps=self.learner.num_steps,
-          seconds=first.seconds + time.monotonic() - start,
+        records.advance(
+          tick.num_steps,
+          [episode.episode_return for episode in tick.episodes],
+          self._learner.num_steps,
         )
         self._log_episodes(tick.episodes)
-        self._save_if_due()
-        done = self.counts.actor_steps >= experiment.max_num_actor_steps
-        if done or self.counts.seconds >= next_display:
-          next_display = self.counts.seconds + _DISPLAY_PERIOD_S
-          display.update(
-            self.counts.actor_steps,
-            mean_return=self.mean_return,
-            learner_steps=self.counts.learner_steps,
-          )
+        records.save_if_due(self.snapshot)
+        show()
         yield tick
-        if done:
+        if records.done:
           return
 
   def evaluate(self, num_episodes: int) -> None:
     """Runs and logs at least `num_episodes` episodes of the newest policy."""
     environment, actor, logger = self._make_evaluation(num_episodes)
     episodes = environment_loop.run_episodes(environment, actor, num_episodes)
-    returns = [episode.episode_return for episode in episodes]
     logger.write(
-      {
-        'episode_return': np.mean(returns),
-        'episode_return_std': np.std(returns),
-        'episode_length': np.mean([e.episode_length for e in episodes]),
-        'num_episodes': len(episodes),
-        **self.counts._asdict(),
-      }
+      self._records.evaluation_row(
+        [episode.episode_return for episode in episodes],
+        [episode.episode_length for episode in episodes],
+      )
     )
-
-  def save(self) -> None:
-    """Saves a checkpoint and waits until it is on the disk."""
-    if self._checkpointer is not None:
-      self._save()
-      self._checkpointer.wait()
 
   def _learn(self):
     """Does the updates that the trajectories written allow."""
     due = self._adder.num_items // self._experiment.builder.items_per_step
     while self._num_updates < due:
-      self.learner.step()
+      self._learner.step()
       self._num_updates += 1
 
   def _log_episodes(self, episodes):
     for episode in episodes:
-      self._returns.append(episode.episode_return)
       values = {
         'episode_return': episode.episode_return,
         'episode_length': episode.episode_length,
-        **self.counts._asdict(),
+        **self._records.counts._asdict(),
       }
       for observer in self._experiment.observers:
         values.update(observer.get_metrics())
       self._train_logger.write(values)
 
-  def _save_if_due(self):
-    if time.monotonic() - self._saved_at >= self._save_period_s:
-      self._save()
-
-  def _save(self):
-    self._checkpointer.save(
-      self.counts.actor_steps,
-      self.learner.save(),
-      {'counts': self.counts._asdict(), 'returns': list(self._returns)},
-    )
-    self._saved_at = time.monotonic()
-
-  def _restore(self):
-    if self._checkpointer is None:
-      raise ValueError(
-        'checkpointing (None) must be set to resume a run; use the'
-        ' configuration that the run was started with.'
-      )
-    state, metadata = self._checkpointer.restore(self.learner.save())
-    self.learner.restore(state)
-    self.counts = Counts(**metadata['counts'])
-    self._returns.extend(metadata['returns'])
-
-  def _make_checkpointer(self, directory):
-    config = self._experiment.checkpointing
-    if config is None:
-      return None
-    self._save_period_s = config.save_every_seconds
-    checkpointer = checkpoints.Checkpointer(
-      directory / 'checkpoints',
-      config.max_to_keep,
-      must_be_finite=lambda state: state.params,
-    )
-    self._stack.callback(checkpointer.close)
-    return checkpointer
+  def _make_environment(self, seed):
+    """Makes an environment of Python, around one of JAX if need be."""
+    made = self._experiment.environment_factory(seed)
+    if isinstance(made, functional.FunctionalEnvironment):
+      return functional.DmEnv(made, seed)
+    return made
 
   def _read_spec(self):
     """Reads the spec off an environment that is made for it alone."""
-    with contextlib.closing(self._experiment.environment_factory(0)) as made:
+    with contextlib.closing(self._make_environment(0)) as made:
       validated = validation.ValidatedEnvironment(made, self._experiment.name)
       return types.make_environment_spec(validated)
 
   def _make_environments(self, num_environments, role):
+    actor_steps = self._records.counts.actor_steps
     seeds = _environment_seeds(
-      self._experiment.seed, role, self.counts.actor_steps, num_environments
+      self._experiment.seed, role, actor_steps, num_environments
     )
     environment = vector.VectorEnvironment(
       [
         validation.ValidatedEnvironment(
-          self._experiment.environment_factory(seed),
-          f'{self._experiment.name}[{index}]',
+          self._make_environment(seed), f'{self._experiment.name}[{index}]'
         )
         for index, seed in enumerate(seeds)
       ]
@@ -346,48 +212,17 @@ class _Run:
     actor = builder.make_actor(
       self._role_key(_EVALUATION),
       policy,
-      self.learner,
+      self._learner,
       num_environments=num_environments,
     )
     environment = self._make_environments(num_environments, _EVALUATION)
-    return environment, actor, self._open_logger('evaluation')
+    return environment, actor, self._records.open_logger('evaluation')
 
   def _role_key(self, role):
     """Returns the key of an actor; a resumed run does not draw the same."""
     key = jax.random.PRNGKey(self._experiment.seed)
-    key = jax.random.fold_in(key, self.counts.actor_steps)
+    key = jax.random.fold_in(key, self._records.counts.actor_steps)
     return jax.random.fold_in(key, 1 + role)
-
-  def _open_logger(self, label):
-    logger = self._make_logger(label, 'actor_steps', None)
-    self._stack.callback(logger.close)
-    return logger
-
-  def _make_learner_logger(self, label, steps_key, instance):
-    """Makes a logger that is seldom written to, since values are waited for."""
-    logger = loggers.TimeFilter(
-      self._make_logger(label, steps_key, instance), _LEARNER_LOG_PERIOD_S
-    )
-    self._stack.callback(logger.close)
-    return logger
-
-
-def _open_run_directory(experiment, run_dir, resume) -> pathlib.Path:
-  if not resume:
-    if run_dir is None:
-      return run_directory.create(
-        'runs', experiment.name, experiment.seed, experiment
-      )
-    return run_directory.create_at(run_dir, experiment)
-  run_dir = run_dir or run_directory.newest('runs', experiment.name)
-  if run_dir is None:
-    raise run_directory.RunDirectoryError(
-      f'runs/{experiment.name} must hold a run to resume, and holds none; give'
-      ' its directory, or start a new run.'
-    )
-  return run_directory.open_existing(
-    run_dir, experiment, may_differ=_MAY_DIFFER
-  )
 
 
 def _environment_seeds(

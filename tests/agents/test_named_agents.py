@@ -10,7 +10,7 @@ import pytest
 import random_batches
 
 from ftwax import distributions, types
-from ftwax.agents import a2c, impala, ppo, unreal
+from ftwax.agents import a2c, impala, ppo, rl2, unreal
 from ftwax.testing import fakes
 
 NUM_EVENTS = 2
@@ -29,6 +29,7 @@ AGENTS = {
     ppo,
     ppo.PPOConfig(**SIZES | {'num_minibatches': 2, 'num_epochs': 2}),
   ),
+  'rl2': (rl2, rl2.RL2Config(**SIZES)),
   'unreal': (unreal, unreal.UNREALConfig(**SIZES, **ALL_TASKS)),
   'unreal_off_policy': (
     unreal,
@@ -64,6 +65,12 @@ SPACES = {
   'vector': fakes.make_vector_spec(),
   'masked': fakes.add_action_mask(fakes.make_composite_spec()),
   'continuous': fakes.make_continuous_spec(),
+  'trials': fakes.make_spec(
+    {
+      'episode_start': dm_env.specs.BoundedArray((), np.int8, 0, 1),
+      'vector': dm_env.specs.Array((4,), np.float32, 'vector'),
+    }
+  ),
 }
 
 
@@ -87,7 +94,8 @@ def _make(name, space):
 @pytest.mark.parametrize(
   ('name', 'space'),
   [
-    *((name, 'everything') for name in AGENTS if name != 'impala'),
+    *((name, 'everything') for name in AGENTS if name not in ('impala', 'rl2')),
+    ('rl2', 'trials'),
     ('impala', 'masked'),
     ('impala', 'continuous'),
     ('a2c', 'continuous'),
@@ -155,6 +163,11 @@ def test_pixel_control_needs_choices():
   )
   with pytest.raises(ValueError, match='must be discrete here'):
     unreal.make_network(spec, AGENTS['unreal'][1])
+
+
+def test_two_levels_of_memory_need_trials():
+  with pytest.raises(ValueError, match="must have the entry 'episode_start'"):
+    rl2.make_network(SPACES['vector'], AGENTS['rl2'][1])
 
 
 def test_two_tasks_on_the_same_value_are_refused():

@@ -268,10 +268,10 @@ def test_autoreset_mode_must_be_told():
 
 def test_spaces_that_do_not_fit_are_refused():
   with pytest.raises(
-    ValueError, match=r'action_space \(Box.*\) must be discrete'
+    ValueError, match=r'action_space \(Box.*\) must be Discrete'
   ):
     gymnasium_adapter.GymnasiumEnvironment(
-      ScriptedEnv(action_space=spaces.Box(-1, 1, (2,)))
+      ScriptedEnv(action_space=spaces.Box(-1, 1, (2,), np.int32))
     )
   with pytest.raises(
     ValueError, match=r'observation_space \(Text.*\) must be Box'

@@ -137,15 +137,18 @@ def test_bounds_beyond_float32_are_infinite():
 @pytest.mark.parametrize(
   ('space', 'message'),
   [
-    (spaces.Box(-1, 1, (2,)), r'action_space \(Box.*\) must be discrete'),
     (
-      spaces.Dict(a=spaces.Tuple([spaces.Box(-1, 1)])),
-      r"action_space\['a'\]\[0\] \(Box.*\) must be discrete",
+      spaces.Box(-1, 1, (2,), np.int32),
+      r'action_space \(Box.*\) must be Discrete',
     ),
-    (spaces.Text(4), r'action_space \(Text.*\) must be discrete'),
+    (
+      spaces.Dict(a=spaces.Tuple([spaces.Sequence(spaces.Discrete(2))])),
+      r"action_space\['a'\]\[0\] \(Sequence.*\) must be Discrete",
+    ),
+    (spaces.Text(4), r'action_space \(Text.*\) must be .* a Box of floats'),
   ],
 )
-def test_actions_must_be_discrete(space, message):
+def test_actions_must_be_choices_or_vectors(space, message):
   with pytest.raises(ValueError, match=message):
     gymnasium_spaces.action_spec(space, 'action_space')
 
@@ -171,3 +174,17 @@ def test_actions_must_be_discrete(space, message):
 def test_observation_spaces_that_do_not_fit(space, message):
   with pytest.raises(ValueError, match=message):
     gymnasium_spaces.observation_spec(space, 'observation_space')
+
+
+@pytest.mark.parametrize('dtype', [np.float32, np.float64])
+def test_boxes_of_floats_are_vectors(dtype):
+  low, high = dtype([[-0.1, 0, 0]]), dtype([[0.1, 1, np.inf]])
+  space = spaces.Box(low, high, dtype=dtype)
+  spec = gymnasium_spaces.action_spec(space, 'action_space')
+  assert spec.shape == (3,) and spec.dtype == np.float32
+  decode = gymnasium_spaces.make_decoder(space)
+  for value in (spec.minimum, np.minimum(spec.maximum, 5.0)):
+    decoded = decode(value)
+    assert space.contains(decoded) and decoded.shape == (1, 3)
+    np.testing.assert_allclose(decoded.ravel(), value)
+  assert decode(np.zeros((4, 3), np.float32)).shape == (4, 1, 3)

@@ -19,6 +19,9 @@ COMMANDS = {
   'memory_lstm': ['memory.py', '--setting=2'],
   'memory_feed_forward': ['memory.py', '--core=feed_forward', '--setting=2'],
   'atari_pong': ['atari.py', '--size=42', '--num_environments=2'],
+  'ppo_cartpole': ['ppo_cartpole.py'],
+  'rl2_bandits': ['rl2_bandits.py', '--runtime=local', '--num_environments=2'],
+  'unreal_pong': ['unreal_atari.py', '--num_environments=2'],
 }
 
 

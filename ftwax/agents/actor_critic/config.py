@@ -43,8 +43,8 @@ class ActorCriticConfig:
 
   Attributes:
     priors: a prior for each hyperparameter.
-    internal_rewards_prior: of what each event is worth to the agent; a scalar
-      reward is one event.
+    internal_rewards_prior: of what each event is worth to the agent, or a
+      tuple of priors, one for each event; a scalar reward is one event.
     sequence_length: T, transitions in a trajectory.
     batch_size: B, trajectories in a learner step.
     optimizer: `rms_prop` or `adam`.
@@ -134,7 +134,10 @@ class ActorCriticConfig:
         ' finite, since a full queue blocks for ever; choose 60.'
       )
     priors = {f'priors.{k}': v for k, v in self.priors._asdict().items()}
-    if self.internal_rewards_prior is not None:
+    if isinstance(self.internal_rewards_prior, tuple):
+      for index, prior in enumerate(self.internal_rewards_prior):
+        priors[f'internal_rewards_prior[{index}]'] = prior
+    elif self.internal_rewards_prior is not None:
       priors['internal_rewards_prior'] = self.internal_rewards_prior
     for name, prior in priors.items():
       if not hasattr(prior, 'sample'):

@@ -87,9 +87,10 @@ class FTWConfig(config_lib.ActorCriticConfig):
   `UniformInteger(n, n)` for the period.
 
   Attributes:
-    internal_rewards_prior: of what each event is worth. None: uniform in
-      [-1, 1] for a vector of events, as in the paper, and 1 for a scalar
-      reward, which nobody but a population could find the sign of.
+    internal_rewards_prior: of what each event is worth, one for all or a tuple
+      with one for each. None: uniform in [-1, 1] for a vector of events, as in
+      the paper, and 1 for a scalar reward, which nobody but a population could
+      find the sign of.
     num_events: entries that the environment's reward must have; None for any.
     core: `lstm`, `rpth` or `rpth_dnc`.
     hidden_size: units of each core.

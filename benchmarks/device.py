@@ -1,0 +1,287 @@
+"""The device runtime: speed, where its time goes, and what else there is.
+
+    uv run benchmarks/device.py
+
+Everything runs in turn in one process: ours (rollouts, V-trace, extras, episode
+statistics), A2C written by hand for the same environment and network
+(`handwritten.py`), and, on Python 3.10, the local runtime on the same
+environment. Then a population by `vmap` against one member with as many games.
+"""
+
+import argparse
+import collections
+import functools
+import statistics
+import sys
+import tempfile
+
+import common
+import handwritten
+import jax
+
+from ftwax import types
+from ftwax.agents import impala
+from ftwax.environments import capture_the_flag, catch, functional
+from ftwax.population import config as population_config
+from ftwax.runtime import experiment
+from ftwax.runtime.device import loop, population, rollout
+
+_NUM_ENVIRONMENTS = 32
+
+
+def make_config(core):
+  """Returns IMPALA with one update of all environments an iteration."""
+  return impala.IMPALAConfig(
+    core=core,
+    hidden_size=256 if core == 'lstm' else 64,
+    batch_size=_NUM_ENVIRONMENTS,
+  )
+
+
+class Agent:
+  """The compiled loop of an agent on catch, and its two halves alone."""
+
+  def __init__(self, config):
+    """Compiles."""
+    environment = catch.make()
+    vector = functional.vectorize(environment, _NUM_ENVIRONMENTS)
+    builder = impala.make_builder(config)
+    network = impala.make_network(environment.spec, config)
+    actor = builder.make_policy(network, environment.spec)
+    learner = builder.make_learner_core(network, environment.spec)
+    sizes = loop.make_sizes(
+      environment.spec,
+      config.sequence_length,
+      _NUM_ENVIRONMENTS,
+      config.batch_size,
+    )
+    self.num_iterations = sizes.num_iterations(10**9)
+    self.num_steps = self.num_iterations * sizes.steps_per_iteration
+    learn = loop.make_learn(learner, None, sizes)
+    init = loop.make_init(vector, actor, learner, None, _NUM_ENVIRONMENTS)
+    self.state = jax.jit(init)(jax.random.PRNGKey(0))
+    call = loop.make_call(vector, actor, learn, sizes, self.num_iterations)
+    self._call = jax.jit(call, donate_argnums=0)
+    self._act = jax.jit(
+      lambda state: rollout.rollout(
+        vector.step,
+        actor.select_action,
+        types.actor_variables(state.training),
+        state.rollout,
+        config.sequence_length,
+      )
+    )
+    _, trajectory, _ = self._act(self.state)
+    self._trajectories = jax.tree.map(lambda leaf: leaf[None], trajectory)
+    self._learn = jax.jit(learn)
+
+  def run(self):
+    """Does one call, and takes its report to the host."""
+    self.state, report = self._call(self.state)
+    jax.device_get(report)
+
+  def act(self):
+    """Does the rollout of one iteration."""
+    jax.block_until_ready(self._act(self.state))
+
+  def learn(self):
+    """Does the update of one iteration."""
+    jax.block_until_ready(
+      self._learn(self.state.training, (), self._trajectories)
+    )
+
+
+def make_rival(config, num_iterations):
+  """Returns a call of A2C written by hand, with the agent's sizes."""
+  init, call = handwritten.make(
+    catch.make(),
+    (*config.vector_hidden_sizes, config.hidden_size),
+    _NUM_ENVIRONMENTS,
+    config.sequence_length,
+    num_iterations,
+  )
+  state = jax.jit(init)(jax.random.PRNGKey(0))
+  call = jax.jit(call, donate_argnums=0)
+
+  def run():
+    nonlocal state
+    state, mean_return = call(state)
+    jax.device_get(mean_return)
+
+  return run
+
+
+def measure_in_turn(calls, num_steps, seconds, rounds):
+  """Returns the median of steps/s of each call, by name, timed in turn."""
+  speeds = collections.defaultdict(list)
+  for _ in range(rounds):
+    for name, call in calls.items():
+      time_s = common.measure(call, seconds=seconds).median
+      speeds[name].append(num_steps / time_s)
+  return {name: statistics.median(each) for name, each in speeds.items()}
+
+
+def compare_to_rival(seconds, rounds):
+  """Prints the agent beside A2C by hand, both without a recurrent core."""
+  config = make_config('feed_forward')
+  agent = Agent(config)
+  calls = {
+    'device runtime': agent.run,
+    'by hand': make_rival(config, agent.num_iterations),
+  }
+  speeds = measure_in_turn(calls, agent.num_steps, seconds, rounds)
+  rows = [
+    [name, f'{speed:,.0f}', f'{speed / speeds["by hand"]:.2f}']
+    for name, speed in speeds.items()
+  ]
+  common.print_table(
+    'Catch, 32 environments, T = 20, MLP 64 and 64, learning included',
+    ['', 'steps/s', 'ratio'],
+    rows,
+  )
+
+
+def print_shares(seconds):
+  """Prints where the time of an iteration goes."""
+  rows = []
+  for core in ('feed_forward', 'lstm'):
+    agent = Agent(make_config(core))
+    whole = common.measure(agent.run, seconds=seconds).median
+    iteration = whole / agent.num_iterations
+    acting = common.measure(agent.act, seconds=seconds).median
+    learning = common.measure(agent.learn, seconds=seconds).median
+    rows.append(
+      [
+        core,
+        f'{agent.num_steps / whole:,.0f}',
+        f'{1e3 * iteration:.2f} ms',
+        f'{100 * acting / iteration:.0f}%',
+        f'{100 * learning / iteration:.0f}%',
+      ]
+    )
+  common.print_table(
+    'One iteration on catch; the halves, timed alone, need not add up to it',
+    ['core', 'steps/s', 'iteration', 'acting', 'learning'],
+    rows,
+  )
+
+
+def make_catch(seed):
+  """Makes catch, whose keys come from elsewhere."""
+  del seed
+  return catch.make()
+
+
+def compare_runtimes(num_steps):
+  """Prints whole runs of both runtimes, start and compilation left out."""
+  from ftwax.runtime import runs
+
+  config = impala.IMPALAConfig()
+  rows = []
+  for runtime in ('local', 'device'):
+    with tempfile.TemporaryDirectory() as directory:
+      result = runs.run_experiment(
+        experiment.ExperimentConfig(
+          name='catch',
+          builder=impala.make_builder(config),
+          network_factory=functools.partial(impala.make_network, config=config),
+          environment_factory=make_catch,
+          max_num_actor_steps=num_steps,
+          num_environments=_NUM_ENVIRONMENTS,
+        ),
+        runtime=runtime,
+        run_dir=f'{directory}/run',
+      )
+    counts = result.counts
+    rows.append(
+      [
+        runtime,
+        f'{counts.actor_steps / counts.seconds:,.0f}',
+        f'{result.mean_return:.2f}',
+      ]
+    )
+  common.print_table(
+    'The same experiment (IMPALA, LSTM 256) in both runtimes',
+    ['runtime', 'steps/s', 'return'],
+    rows,
+  )
+
+
+def make_round(num_members, num_games):
+  """Returns a round of capture the flag, and the actions that it takes."""
+  game = capture_the_flag.make(capture_the_flag.CaptureTheFlagConfig())
+  batch_size = 4 * num_games // num_members
+  config = impala.IMPALAConfig(
+    core='gru',
+    hidden_size=64,
+    batch_size=batch_size,
+    max_queue_size=batch_size,
+  )
+  builder = impala.make_builder(config)
+  network = impala.make_network(game.spec, config)
+  made = population.make_population_loop(
+    game,
+    builder.make_policy(network, game.spec),
+    builder.make_learner_core(network, game.spec),
+    population_config.PopulationConfig(
+      num_members, num_players=len(game.teams), exploits=num_members > 1
+    ),
+    config,
+    num_games=num_games,
+    num_iterations=5,
+  )
+  state = jax.jit(made.init)(jax.random.PRNGKey(0))
+  call = jax.jit(made.round, donate_argnums=0)
+
+  def run():
+    nonlocal state
+    state, report = call(state)
+    return jax.device_get(report)
+
+  return run, int(run().num_steps.sum())
+
+
+def compare_populations(seconds, rounds, sizes):
+  """Prints populations beside one member with as many games."""
+  rows = []
+  for num_members in sizes:
+    num_games = 4 * num_members
+    many, num_steps = make_round(num_members, num_games)
+    one, _ = make_round(1, num_games)
+    speeds = measure_in_turn(
+      {'many': many, 'one': one}, num_steps, seconds, rounds
+    )
+    rows.append(
+      [
+        num_members,
+        num_games,
+        f'{speeds["many"]:,.0f}',
+        f'{speeds["one"]:,.0f}',
+        f'{speeds["many"] / speeds["one"]:.2f}',
+      ]
+    )
+  common.print_table(
+    'Capture the flag, 2 against 2, features, GRU 64, T = 20: player steps/s',
+    ['members', 'games', 'population', 'one member', 'ratio'],
+    rows,
+  )
+
+
+def main():
+  """Prints all tables."""
+  parser = argparse.ArgumentParser()
+  parser.add_argument('--seconds', type=float, default=5.0)
+  parser.add_argument('--rounds', type=int, default=5)
+  parser.add_argument('--num_steps', type=int, default=100_000)
+  parser.add_argument('--members', type=int, nargs='*', default=[2, 8])
+  args = parser.parse_args()
+  print(common.machine_line())
+  compare_to_rival(args.seconds, args.rounds)
+  print_shares(args.seconds)
+  if sys.version_info < (3, 11):
+    compare_runtimes(args.num_steps)
+  compare_populations(args.seconds, args.rounds, args.members)
+
+
+if __name__ == '__main__':
+  main()

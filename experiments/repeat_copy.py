@@ -1,0 +1,293 @@
+"""Repeat-copy: what a differentiable neural computer is for.
+
+A few random bit patterns are shown, then how often to repeat them; then they
+have to be said that often, followed by an end marker (Graves et al., 2016,
+"Hybrid computing using a neural network with dynamic external memory"). The
+loss is the sigmoid cross-entropy of all answers, in bits per sequence.
+
+Run as `uv run experiments/repeat_copy.py`. It trains a DNC on some seeds and an
+LSTM of the same size beside it, and writes into `runs/repeat_copy`: the losses,
+and a picture of inputs, targets, outputs, and where was written and read.
+`--compare` trains every kind of linkage instead and prints a table.
+"""
+
+import json
+import pathlib
+import time
+from typing import Any, NamedTuple
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import matplotlib
+
+matplotlib.use('Agg')
+
+import matplotlib.pyplot as plt
+import optax
+from absl import app, flags, logging
+
+from ftwax.networks import recurrent_cores
+from ftwax.networks.dnc import core, interfaces
+
+_CORES = ('exact', 'sparse', 'none', 'lstm')
+
+_CORE = flags.DEFINE_enum('core', 'exact', _CORES, 'Linkage, or an LSTM alone.')
+_COMPARE = flags.DEFINE_bool(
+  'compare', False, 'Train all cores; print a table.'
+)
+_SEEDS = flags.DEFINE_integer('seeds', 3, 'Number of seeds.', lower_bound=1)
+_UPDATES = flags.DEFINE_integer(
+  'updates', 20_000, 'Number of updates.', lower_bound=1
+)
+_REPORT_EVERY = flags.DEFINE_integer(
+  'report_every', 500, 'Updates between two reports.', lower_bound=1
+)
+_LEARNING_RATE = flags.DEFINE_float('learning_rate', 1e-3, 'Of Adam.')
+_NUM_SLOTS = flags.DEFINE_integer('num_slots', 16, 'Slots of the memory.')
+_WORD_SIZE = flags.DEFINE_integer('word_size', 16, 'Numbers in a slot.')
+_HIDDEN_SIZE = flags.DEFINE_integer('hidden_size', 64, 'Units of the LSTM.')
+_RUN_DIR = flags.DEFINE_string(
+  'run_dir', 'runs/repeat_copy', 'Where to write to.'
+)
+
+NUM_BITS, MAX_LENGTH, MAX_REPEATS, BATCH_SIZE = 4, 2, 2, 16
+NUM_STEPS = MAX_LENGTH * (MAX_REPEATS + 1) + 3
+
+
+class Batch(NamedTuple):
+  """Sequences, padded with zeros to `NUM_STEPS`.
+
+  Attributes:
+    inputs: [T, B, NUM_BITS + 2]: the bits, start marker, number of repeats.
+    targets: [T, B, NUM_BITS + 1]: the bits, end marker.
+    mask: [T, B], one where something has to be said.
+  """
+
+  inputs: jax.Array
+  targets: jax.Array
+  mask: jax.Array
+
+
+def make_batch(key: jax.Array) -> Batch:
+  """Draws a batch."""
+  key_length, key_repeats, key_bits = jax.random.split(key, 3)
+  shape = (1, BATCH_SIZE)
+  length = jax.random.randint(key_length, shape, 1, MAX_LENGTH + 1)
+  repeats = jax.random.randint(key_repeats, shape, 1, MAX_REPEATS + 1)
+  bits = jax.random.bernoulli(key_bits, 0.5, (MAX_LENGTH, BATCH_SIZE, NUM_BITS))
+  t = jnp.arange(NUM_STEPS)[:, None]
+
+  def bits_at(index, is_shown):
+    index = jnp.clip(index, 0, MAX_LENGTH - 1)
+    chosen = jnp.take_along_axis(bits, index[..., None], axis=0)
+    return jnp.where(is_shown[..., None], chosen, 0.0)
+
+  # Start marker, `length` patterns, number of repeats.
+  is_start = jnp.broadcast_to(t == 0, (NUM_STEPS, BATCH_SIZE))
+  shown = bits_at(t - 1, (t >= 1) & (t <= length))
+  told = jnp.where(t == length + 1, repeats / 10, 0.0)
+  # Then `length * repeats` patterns and the end marker.
+  said = t - (length + 2)
+  num_said = length * repeats
+  answer = bits_at(said % length, (said >= 0) & (said < num_said))
+  return Batch(
+    inputs=jnp.concatenate(
+      [shown, is_start[..., None].astype(float), told[..., None]], axis=-1
+    ),
+    targets=jnp.concatenate(
+      [answer, (said == num_said)[..., None].astype(float)], axis=-1
+    ),
+    mask=((said >= 0) & (said <= num_said)).astype(float),
+  )
+
+
+def make_network(name: str) -> hk.Transformed:
+  """Makes a network that maps inputs [T, B, ...] to logits and weights."""
+
+  def unroll(inputs):
+    start = jnp.zeros(inputs.shape[:2], bool)
+    if name == 'lstm':
+      module: Any = recurrent_cores.LSTM(_HIDDEN_SIZE.value)
+    else:
+      memory = interfaces.MemoryConfig(
+        num_slots=_NUM_SLOTS.value, word_size=_WORD_SIZE.value, linkage=name
+      )
+      module = core.DNC(
+        core.DNCConfig(
+          memory=memory,
+          hidden_size=_HIDDEN_SIZE.value,
+          output_size=None,
+          clip_value=20.0,
+        )
+      )
+    state = module.initial_state(inputs.shape[1])
+    if hk.running_init():
+      module(inputs[0], state)
+    output, _ = module.unroll(inputs, start, state)
+    logits = hk.Linear(NUM_BITS + 1)(output.features)
+    return jnp.clip(logits, -20.0, 20.0), output.auxiliary
+
+  return hk.without_apply_rng(hk.transform(unroll))
+
+
+def loss_in_bits(logits: jax.Array, batch: Batch) -> jax.Array:
+  """Returns the mean over sequences of all answers' cross-entropy, in bits."""
+  errors = optax.sigmoid_binary_cross_entropy(logits, batch.targets)
+  errors = jnp.sum(errors, axis=-1) * batch.mask
+  return jnp.mean(jnp.sum(errors, axis=0)) / jnp.log(2.0)
+
+
+class Result(NamedTuple):
+  """What training leaves.
+
+  Attributes:
+    name: of the core.
+    params: leaves [num_seeds, ...].
+    losses: bits of each report, and in it of each seed.
+    seconds_per_update: of all seeds together.
+    megabytes: scratch memory of an update of one seed.
+  """
+
+  name: str
+  params: hk.Params
+  losses: list[list[float]]
+  seconds_per_update: float
+  megabytes: float
+
+
+def make_update(name: str) -> tuple[Any, Any]:
+  """Returns the functions that start and that go on with training one seed."""
+  network = make_network(name)
+  optimizer = optax.chain(
+    optax.clip_by_global_norm(50.0), optax.adam(_LEARNING_RATE.value)
+  )
+
+  def init(key):
+    params = network.init(key, make_batch(key).inputs)
+    return params, optimizer.init(params)
+
+  def update(carry, key):
+    params, opt_state = carry
+    batch = make_batch(key)
+
+    def loss(params):
+      return loss_in_bits(network.apply(params, batch.inputs)[0], batch)
+
+    value, gradient = jax.value_and_grad(loss)(params)
+    updates, opt_state = optimizer.update(gradient, opt_state)
+    return (optax.apply_updates(params, updates), opt_state), value
+
+  return init, update
+
+
+def train(name: str) -> Result:
+  """Trains all seeds at once, on batches that are never seen twice."""
+  init, update = make_update(name)
+  keys = jax.vmap(jax.random.PRNGKey)(jnp.arange(_SEEDS.value))
+  carry = jax.jit(jax.vmap(init))(keys)
+  one_seed = jax.tree.map(lambda leaf: leaf[0], carry), keys[0]
+  analysis = jax.jit(update).lower(*one_seed).compile().memory_analysis()
+
+  @jax.jit
+  def run(carry, report):
+    def draw(key):
+      key = jax.random.fold_in(key, 1 + report)
+      return jax.random.split(key, _REPORT_EVERY.value)
+
+    step_keys = jnp.swapaxes(jax.vmap(draw)(keys), 0, 1)
+    carry, values = jax.lax.scan(jax.vmap(update), carry, step_keys)
+    return carry, jnp.mean(values, axis=0)
+
+  run = run.lower(carry, 0).compile()
+  losses, start, updates = [], time.perf_counter(), 0
+  for report in range(-(-_UPDATES.value // _REPORT_EVERY.value)):
+    carry, values = run(carry, report)
+    losses.append(values.tolist())
+    updates += _REPORT_EVERY.value
+    bits = '  '.join(f'{value:.3f}' for value in losses[-1])
+    print(f'{name} update {updates}: {bits} bits', flush=True)
+  seconds = (time.perf_counter() - start) / updates
+  megabytes = analysis.temp_size_in_bytes / 1e6
+  return Result(name, carry[0], losses, seconds, megabytes)
+
+
+def draw_picture(result: Result, seed: int, path: pathlib.Path) -> None:
+  """Draws one sequence: what came in and out, where was written and read."""
+  batch = make_batch(jax.random.PRNGKey(1_000))
+  params = jax.tree.map(lambda leaf: leaf[seed], result.params)
+  logits, auxiliary = make_network(result.name).apply(params, batch.inputs)
+  # The longest sequence of the batch.
+  row = int(jnp.argmax(jnp.sum(batch.mask, axis=0)))
+  outputs = jax.nn.sigmoid(logits) * batch.mask[..., None]
+  panels = {
+    'inputs': batch.inputs[:, row],
+    'targets': batch.targets[:, row],
+    'outputs': outputs[:, row],
+  }
+  if auxiliary:
+    panels['write weights'] = jnp.sum(auxiliary['write_weights'][:, row], 1)
+    reads = auxiliary['read_weights'][:, row]
+    for head in range(reads.shape[1]):
+      panels[f'read weights {head}'] = reads[:, head]
+  figure, axes = plt.subplots(
+    1, len(panels), figsize=(2.2 * len(panels), 4), layout='constrained'
+  )
+  for axis, (title, values) in zip(axes, panels.items(), strict=True):
+    axis.imshow(values, cmap='gray_r', vmin=0.0, vmax=1.0, aspect='auto')
+    axis.set_title(title, fontsize=9)
+    axis.set_ylabel('step')
+  figure.suptitle(f'{result.name}, seed {seed}')
+  figure.savefig(path, dpi=120)
+  plt.close(figure)
+
+
+def draw_losses(results: list[Result], path: pathlib.Path) -> None:
+  """Draws the losses of all seeds."""
+  figure, axis = plt.subplots(figsize=(6, 4), layout='constrained')
+  for index, result in enumerate(results):
+    updates = [(i + 1) * _REPORT_EVERY.value for i in range(len(result.losses))]
+    lines = axis.semilogy(updates, result.losses, color=f'C{index}')
+    lines[0].set_label(result.name)
+  axis.set_xlabel('updates')
+  axis.set_ylabel('bits per sequence')
+  axis.axhline(0.1, color='gray', linewidth=0.5)
+  axis.legend()
+  figure.savefig(path, dpi=120)
+  plt.close(figure)
+
+
+def print_table(results: list[Result]) -> None:
+  """Prints the last losses, seconds and memory of each core."""
+  print('\ncore    ms/update   scratch MB   bits at the end, each seed')
+  for result in results:
+    losses = '  '.join(f'{loss:7.4f}' for loss in result.losses[-1])
+    milliseconds = 1e3 * result.seconds_per_update
+    print(
+      f'{result.name:7} {milliseconds:9.2f} {result.megabytes:12.2f}   {losses}'
+    )
+
+
+def main(_: Any) -> None:
+  """Trains, draws and prints."""
+  logging.set_verbosity(logging.WARNING)  # JAX tells which devices it lacks.
+  directory = pathlib.Path(_RUN_DIR.value)
+  directory.mkdir(parents=True, exist_ok=True)
+  names = _CORES if _COMPARE.value else dict.fromkeys([_CORE.value, 'lstm'])
+  results = []
+  for name in names:
+    results.append(train(name))
+    for seed in range(_SEEDS.value):
+      draw_picture(results[-1], seed, directory / f'{name}_{seed}.png')
+  draw_losses(results, directory / 'losses.png')
+  summary = [
+    {key: x for key, x in result._asdict().items() if key != 'params'}
+    for result in results
+  ]
+  (directory / 'losses.json').write_text(json.dumps(summary, indent=2))
+  print_table(results)
+  print(f'\nPictures and losses are in {directory}.')
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,58 @@
+"""UNREAL on an Atari game, Pong by default, or A2C without its tasks.
+
+Run as `uv run experiments/unreal_atari.py --game=breakout`; `--notasks` leaves
+the auxiliary tasks out, which shows what they are worth.
+"""
+
+import functools
+
+from absl import flags
+
+from ftwax import hyperparameters
+from ftwax.agents import unreal
+from ftwax.environments import atari
+from ftwax.runtime import experiment, launch
+
+launch.define_flags(
+  max_num_actor_steps=10_000_000, num_environments=8, eval_every=0
+)
+_GAME = flags.DEFINE_string('game', 'pong', 'Name of the game.')
+_TASKS = flags.DEFINE_bool('tasks', True, 'Whether to learn auxiliary tasks.')
+
+
+def build_experiment() -> experiment.ExperimentConfig:
+  """Returns the experiment that the flags describe."""
+  config = unreal.UNREALConfig(
+    image_torso='a3c',
+    cell_size=2,
+    crop_size=(40, 40),
+    use_pixel_control=_TASKS.value,
+    use_reward_prediction=_TASKS.value,
+    use_value_replay=_TASKS.value,
+  )
+  config = config.replace(
+    priors=config.priors._replace(
+      max_abs_reward=hyperparameters.Constant(1.0),
+      # The paper's range on Atari is 1e-4 to 1e-2.
+      pixel_control_cost=hyperparameters.Constant(1e-3),
+    )
+  )
+  return experiment.ExperimentConfig(
+    name=f'unreal_{_GAME.value}',
+    builder=unreal.make_builder(config),
+    network_factory=functools.partial(unreal.make_network, config=config),
+    environment_factory=functools.partial(
+      _make_environment,
+      _GAME.value,
+      atari.AtariConfig(size=42, grayscale=True),
+    ),
+    **launch.experiment_options(),
+  )
+
+
+def _make_environment(game, config, seed):
+  return atari.make(game, seed=seed, config=config)
+
+
+if __name__ == '__main__':
+  launch.run(build_experiment)

@@ -1,0 +1,65 @@
+"""RL2: an agent that learns within a trial, by memory alone.
+
+Duan et al., 2016 (arXiv:1611.02779) and Wang et al., 2016 (arXiv:1611.05763).
+As an agent of the family it is A2C with generalized advantages and a memory of
+two levels: one is cleared at every episode, the other when a new trial begins.
+The environment must tell of both; see `environments.trials`.
+"""
+
+import dataclasses
+from typing import Any
+
+from ftwax import hyperparameters, types
+from ftwax.agents import a2c
+from ftwax.agents.actor_critic import standard
+from ftwax.networks import recurrent, rl2
+
+# The loss of one stream; `agents.actor_critic` weighs and sums its terms.
+policy_loss = a2c.policy_loss
+
+make_builder = a2c.make_builder
+
+
+@dataclasses.dataclass(frozen=True)
+class RL2Config(a2c.A2CConfig):
+  """Defaults of RL2; see `StandardConfig` for the options.
+
+  The core is that of both levels, each of `hidden_size` units.
+  """
+
+  priors: Any = a2c.A2CConfig.priors._replace(
+    max_gradient_norm=hyperparameters.Constant(0.5),
+    entropy_cost=hyperparameters.Constant(0.05),
+    gae_lambda=hyperparameters.Constant(0.95),
+  )
+  optimizer: str = 'adam'
+  loss_reduction: str = 'mean'
+  hidden_size: int = 64
+
+
+def make_network(
+  environment_spec: types.EnvironmentSpec, config: RL2Config
+) -> types.RecurrentNetwork:
+  """Makes the agent's network for an environment.
+
+  Args:
+    environment_spec: its observations are dicts that tell where episodes start.
+    config: tells torso and cores.
+
+  Returns:
+    The network.
+
+  Raises:
+    ValueError: if observations do not tell where episodes start.
+  """
+  rl2.check_observation_spec(environment_spec.observations)
+  return recurrent.make_recurrent_network(
+    environment_spec,
+    make_torso=lambda: rl2.make_torso(
+      environment_spec.observations,
+      lambda others: standard.make_embedding(others, config),
+    ),
+    make_core=lambda: rl2.RL2Core(
+      standard.make_core(config), standard.make_core(config)
+    ),
+  )

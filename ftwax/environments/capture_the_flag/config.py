@@ -1,0 +1,105 @@
+"""Sizes and rules of a game of capture the flag."""
+
+import dataclasses
+
+# Rows and columns that two bases and one free column between them take.
+_MIN_HEIGHT = 7
+_MIN_WIDTH = 11
+_MAX_TEAM_SIZE = 4
+
+OBSERVATIONS = ('features', 'rgb')
+ACTIONS = ('composite', 'flat')
+
+
+@dataclasses.dataclass(frozen=True)
+class CaptureTheFlagConfig:
+  """What is the same in every game; a step is one action of every player.
+
+  Attributes:
+    team_size: players in each of the two teams, 1 to 4.
+    height: rows of the map, its border included; odd, at least 7.
+    width: columns of the map, its border included; odd, at least 11.
+    wall_density: share of the lattice of possible walls that stands, in [0, 1].
+    num_steps: length of a game.
+    tag_range: how many cells ahead a tag reaches.
+    tag_cooldown: steps after a tag in which a player cannot tag again.
+    respawn_period: steps that a tagged player misses.
+    flag_return_period: steps after which a dropped flag goes home by itself.
+    observation: 'features', a float32 vector, or 'rgb', a uint8 image.
+    view_size: side of the square of cells that a player sees; odd.
+    view_behind: how many rows of that square lie behind the player.
+    tile_size: side of a cell in pixels, in the 'rgb' observation.
+    action: 'composite', a dict of move, turn and tag, or 'flat', one number.
+
+  Raises:
+    ValueError: if a value is out of its range.
+  """
+
+  team_size: int = 2
+  height: int = 11
+  width: int = 13
+  wall_density: float = 0.6
+  num_steps: int = 300
+  tag_range: int = 4
+  tag_cooldown: int = 3
+  respawn_period: int = 10
+  flag_return_period: int = 40
+  observation: str = 'features'
+  view_size: int = 7
+  view_behind: int = 2
+  tile_size: int = 6
+  action: str = 'composite'
+
+  @property
+  def num_players(self) -> int:
+    """`P`, the players of both teams."""
+    return 2 * self.team_size
+
+  @property
+  def teams(self) -> tuple[int, ...]:
+    """The team of each player: the first half is team 0."""
+    return (0,) * self.team_size + (1,) * self.team_size
+
+  def __post_init__(self):
+    self._check_range('team_size', 1, _MAX_TEAM_SIZE)
+    self._check_odd('height', _MIN_HEIGHT)
+    self._check_odd('width', _MIN_WIDTH)
+    self._check_range('wall_density', 0, 1)
+    for name in (
+      'num_steps',
+      'tag_range',
+      'respawn_period',
+      'flag_return_period',
+      'tile_size',
+    ):
+      self._check_range(name, 1)
+    self._check_range('tag_cooldown', 0)
+    self._check_odd('view_size', 3)
+    self._check_range('view_behind', 0, self.view_size - 1)
+    self._check_choice('observation', OBSERVATIONS)
+    self._check_choice('action', ACTIONS)
+
+  def _check_range(self, name, low, high=None):
+    value = getattr(self, name)
+    if value < low or (high is not None and value > high):
+      demand = f'at least {low}' if high is None else f'from {low} to {high}'
+      raise ValueError(
+        f'{name} ({value}) of capture the flag must be {demand}; choose'
+        f' e.g. {low}.'
+      )
+
+  def _check_odd(self, name, low):
+    value = getattr(self, name)
+    if value < low or value % 2 == 0:
+      raise ValueError(
+        f'{name} ({value}) of capture the flag must be odd and at least {low};'
+        f' choose e.g. {max(low, value + 1)}.'
+      )
+
+  def _check_choice(self, name, choices):
+    value = getattr(self, name)
+    if value not in choices:
+      raise ValueError(
+        f'{name} ({value!r}) of capture the flag must be one of {choices};'
+        f' choose e.g. {choices[0]!r}.'
+      )

@@ -1,0 +1,315 @@
+"""The rules: what a step of all players does to the game.
+
+Everything happens at once, so that neither team nor seat has an advantage. In
+a step, in this order:
+
+1. Players turn, then move. A cell admits one player: whoever moves into a wall,
+   a pad, a cell that was taken before the step, or a cell that another one
+   moves into as well, stays.
+2. Those who tag and are not cooling down hit the nearest opponent straight
+   ahead, if it is in range and no wall stands between. Who is hit drops the
+   flag, and appears on its pad `respawn_period` steps later.
+3. Who stands on the opponents' flag picks it up. Who stands on its own flag,
+   where it was dropped, sends it home. Who carries the flag onto its own stand
+   while its own flag is home captures it: the score goes up by one and the flag
+   goes home. A flag that lies too long goes home by itself.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from ftwax import types
+from ftwax.environments.capture_the_flag import config as config_lib
+from ftwax.environments.capture_the_flag import maps
+
+NOBODY = -1
+
+# Parts of an action.
+MOVES = ('stay', 'forward', 'back', 'left', 'right')
+TURNS = ('none', 'left', 'right')
+
+# Quarter turns to the right, by choice.
+_MOVE_QUARTERS = np.array([0, 0, 2, 3, 1], np.int32)
+TURN_QUARTERS = np.array([0, 3, 1], np.int32)
+
+
+class Action(NamedTuple):
+  """What every player does, int32 [P] each.
+
+  Attributes:
+    move: index into `MOVES`, relative to the direction after the turn.
+    turn: index into `TURNS`.
+    tag: 0 or 1.
+  """
+
+  move: types.Array
+  turn: types.Array
+  tag: types.Array
+
+
+class State(NamedTuple):
+  """A game under way.
+
+  Attributes:
+    map: where walls, stands and pads are.
+    cell: int32 [P], where each player is; its pad while it waits.
+    direction: int32 [P], where it looks; see `maps.STEPS`.
+    waiting: int32 [P], steps that it misses yet; 0 while it plays.
+    cooldown: int32 [P], steps in which it cannot tag.
+    carrier: int32 [2], who carries each team's flag, or `NOBODY`.
+    flag_cell: int32 [2], where each team's flag is.
+    flag_timer: int32 [2], steps after which the flag goes home, if it lies.
+    score: int32 [2], captures by each team.
+    num_steps: int32, steps played.
+  """
+
+  map: maps.Map
+  cell: types.Array
+  direction: types.Array
+  waiting: types.Array
+  cooldown: types.Array
+  carrier: types.Array
+  flag_cell: types.Array
+  flag_timer: types.Array
+  score: types.Array
+  num_steps: types.Array
+
+
+class Deeds(NamedTuple):
+  """What happened in a step; the events of all players follow from it.
+
+  Attributes:
+    tagged: bool [P, P], whether the first player tagged the second.
+    had_flag: bool [P], whether a player carried the flag before the tags.
+    picked_up: bool [P], whether it picked up the opponents' flag.
+    returned: bool [P], whether it sent its own flag home.
+    captured: bool [P], whether it captured the opponents' flag.
+  """
+
+  tagged: types.Array
+  had_flag: types.Array
+  picked_up: types.Array
+  returned: types.Array
+  captured: types.Array
+
+
+def team_of_players(config: config_lib.CaptureTheFlagConfig) -> np.ndarray:
+  """Returns the team of each player, int32 [P]."""
+  return np.asarray(config.teams, np.int32)
+
+
+def start(key: types.Key, config: config_lib.CaptureTheFlagConfig) -> State:
+  """Draws a map and puts everything in its place."""
+  game_map = maps.make_map(key, config)
+  num_players = config.num_players
+  return State(
+    map=game_map,
+    cell=game_map.pads,
+    direction=jnp.asarray(start_direction(config)),
+    waiting=jnp.zeros(num_players, jnp.int32),
+    cooldown=jnp.zeros(num_players, jnp.int32),
+    carrier=jnp.full(2, NOBODY, jnp.int32),
+    flag_cell=game_map.stands,
+    flag_timer=jnp.zeros(2, jnp.int32),
+    score=jnp.zeros(2, jnp.int32),
+    num_steps=jnp.int32(0),
+  )
+
+
+def start_direction(config: config_lib.CaptureTheFlagConfig) -> np.ndarray:
+  """Returns where each player looks on its pad, int32 [P]: to the middle."""
+  return np.where(team_of_players(config) == 0, maps.EAST, maps.WEST).astype(
+    np.int32
+  )
+
+
+def step(
+  state: State, action: Action, config: config_lib.CaptureTheFlagConfig
+) -> tuple[State, Deeds]:
+  """Plays one step."""
+  is_active = state.waiting == 0
+  had_flag = carries_flag(state, config)
+  state = _move(state, action, is_active, config)
+  state, tagged = _tag(state, action, is_active, config)
+  is_hit = jnp.any(tagged, axis=0)
+  state = _drop_flags(state, is_hit, config)
+  state = _send_to_pads(state, is_hit, config)
+  state, picked_up, returned, captured = _touch_flags(
+    state, is_active & ~is_hit, config
+  )
+  state = state._replace(num_steps=state.num_steps + 1)
+  return state, Deeds(tagged, had_flag, picked_up, returned, captured)
+
+
+def is_over(
+  state: State, config: config_lib.CaptureTheFlagConfig
+) -> types.Array:
+  """Returns whether the time is up."""
+  return state.num_steps >= config.num_steps
+
+
+def outcome(state: State) -> types.Array:
+  """Returns float32 [2]: 1 for the team that is ahead, -1 for the other."""
+  lead = jnp.sign(state.score[0] - state.score[1])
+  return jnp.stack([lead, -lead]).astype(jnp.float32)
+
+
+def carries_flag(
+  state: State, config: config_lib.CaptureTheFlagConfig
+) -> types.Array:
+  """Returns bool [P], whether each player carries the opponents' flag."""
+  opponents = 1 - team_of_players(config)
+  return state.carrier[opponents] == np.arange(config.num_players)
+
+
+def is_home(state: State) -> types.Array:
+  """Returns bool [2], whether each flag is on its stand."""
+  return (state.carrier == NOBODY) & (state.flag_cell == state.map.stands)
+
+
+def _all_pairs(are_true: types.Array) -> types.Array:
+  """Returns bool [P, P], the outer product of two equal vectors."""
+  return are_true[:, None] & are_true[None, :]
+
+
+def steps_in_cells(config: config_lib.CaptureTheFlagConfig) -> np.ndarray:
+  """Returns int32 [4], what a step in each direction adds to a cell."""
+  return maps.STEPS @ np.array([config.width, 1], np.int32)
+
+
+def _move(state, action, is_active, config):
+  steps = jnp.asarray(steps_in_cells(config))
+  turn = jnp.asarray(TURN_QUARTERS)[action.turn]
+  direction = (state.direction + jnp.where(is_active, turn, 0)) % 4
+  heading = (direction + jnp.asarray(_MOVE_QUARTERS)[action.move]) % 4
+  wants = is_active & (action.move > 0)
+  target = jnp.where(wants, state.cell + steps[heading], state.cell)
+  wants &= maps.is_walkable(state.map.tiles.reshape(-1)[target])
+  same_target = target[:, None] == target[None, :]
+  others = ~np.eye(config.num_players, dtype=bool)
+  contested = jnp.any(same_target & _all_pairs(wants) & others, axis=1)
+  on_target = target[:, None] == state.cell[None, :]
+  taken = jnp.any(on_target & is_active[None, :] & others, axis=1)
+  moves = wants & ~contested & ~taken
+  return state._replace(
+    cell=jnp.where(moves, target, state.cell), direction=direction
+  )
+
+
+def aim(
+  state: State,
+  direction: types.Array,
+  config: config_lib.CaptureTheFlagConfig,
+) -> types.Array:
+  """Returns whom each player would hit, were it to look in `direction`.
+
+  Args:
+    state: positions and walls.
+    direction: int32 [P].
+    config: sizes.
+
+  Returns:
+    bool [P, P], whether the first player would tag the second.
+  """
+  teams = team_of_players(config)
+  reach = np.arange(1, config.tag_range + 1)
+  steps = jnp.asarray(steps_in_cells(config))[direction]
+  ahead = state.cell[:, None] + steps[:, None] * reach[None]  # [P, range]
+  tiles = state.map.tiles.reshape(-1)
+  is_clear = jnp.cumprod(
+    (jnp.take(tiles, ahead, mode='clip') != maps.WALL).astype(jnp.int32), axis=1
+  )
+  can_be_hit = (state.waiting == 0)[None, :] & (teams[:, None] != teams[None])
+  stands_there = (
+    (ahead[:, :, None] == state.cell[None, None, :])
+    & can_be_hit[:, None, :]
+    & (is_clear > 0)[:, :, None]
+  )  # [P, range, P]
+  # Whoever stands nearer shields the others: only the first distance counts.
+  num_until = jnp.cumsum(jnp.any(stands_there, axis=2), axis=1)
+  return jnp.any(stands_there & (num_until == 1)[:, :, None], axis=1)
+
+
+def _tag(state, action, is_active, config):
+  fires = is_active & (action.tag > 0) & (state.cooldown == 0)
+  tagged = aim(state, state.direction, config) & fires[:, None]
+  cooldown = jnp.where(
+    fires, config.tag_cooldown, jnp.maximum(state.cooldown - 1, 0)
+  )
+  return state._replace(cooldown=cooldown), tagged
+
+
+def _drop_flags(state, is_hit, config):
+  """Leaves the flags of those who were hit where they are."""
+  is_carried = state.carrier != NOBODY
+  carrier = jnp.maximum(state.carrier, 0)
+  flag_cell = jnp.where(is_carried, state.cell[carrier], state.flag_cell)
+  is_dropped = is_carried & is_hit[carrier]
+  return state._replace(
+    carrier=jnp.where(is_dropped, NOBODY, state.carrier),
+    flag_cell=flag_cell,
+    flag_timer=jnp.where(
+      is_dropped,
+      config.flag_return_period,
+      jnp.maximum(state.flag_timer - 1, 0),
+    ),
+  )
+
+
+def _send_to_pads(state, is_hit, config):
+  """Takes those who were hit out and counts down for those who wait."""
+  return state._replace(
+    cell=jnp.where(is_hit, state.map.pads, state.cell),
+    direction=jnp.where(is_hit, start_direction(config), state.direction),
+    cooldown=jnp.where(is_hit, 0, state.cooldown),
+    waiting=jnp.where(
+      is_hit, config.respawn_period, jnp.maximum(state.waiting - 1, 0)
+    ),
+  )
+
+
+def _touch_flags(state, can_touch, config):
+  """Lets players pick up, return and capture, and old flags go home."""
+  players = np.arange(config.num_players)
+  teams = team_of_players(config)
+  stands = state.map.stands
+  is_free = state.carrier == NOBODY
+  on_enemy_flag = state.cell == state.flag_cell[1 - teams]
+  picked_up = can_touch & on_enemy_flag & is_free[1 - teams]
+  on_own_flag = state.cell == state.flag_cell[teams]
+  returned = can_touch & on_own_flag & is_free[teams] & ~is_home(state)[teams]
+  carrier = jnp.maximum(state.carrier, _who(picked_up, players, 1 - teams))
+  goes_home = _any_by_team(returned, teams) | (
+    is_free & (carrier == NOBODY) & (state.flag_timer == 0)
+  )
+  flag_cell = jnp.where(goes_home, stands, state.flag_cell)
+  own_is_home = (carrier == NOBODY) & (flag_cell == stands)
+  captured = (
+    (carrier[1 - teams] == players)
+    & (state.cell == stands[teams])
+    & own_is_home[teams]
+  )
+  is_lost = _any_by_team(captured, 1 - teams)
+  state = state._replace(
+    carrier=jnp.where(is_lost, NOBODY, carrier),
+    flag_cell=jnp.where(is_lost, stands, flag_cell),
+    score=state.score + _any_by_team(captured, teams).astype(jnp.int32),
+  )
+  return state, picked_up, returned, captured
+
+
+def _any_by_team(is_true: types.Array, teams: np.ndarray) -> types.Array:
+  """Returns bool [2], whether it is true of any of each team's players."""
+  by_team = teams[None, :] == np.arange(2)[:, None]
+  return jnp.any(is_true[None, :] & by_team, axis=1)
+
+
+def _who(
+  is_true: types.Array, players: np.ndarray, teams: np.ndarray
+) -> types.Array:
+  """Returns int32 [2], the player of each team of whom it is true."""
+  by_team = teams[None, :] == np.arange(2)[:, None]
+  ids = jnp.where(is_true[None, :] & by_team, players[None, :], NOBODY)
+  return jnp.max(ids, axis=1).astype(jnp.int32)

@@ -1,0 +1,345 @@
+"""Environments and team games as pure JAX functions.
+
+An environment is two functions, `reset(key) -> (state, timestep)` and
+`step(state, action) -> (state, timestep)`, so that it can live inside a
+compiled loop beside the agent (Hessel et al., 2021, "Podracer architectures",
+call this Anakin). Both describe one environment, without a batch axis; what
+runs is `vectorize(environment, num_environments)`.
+
+Timesteps are `dm_env.TimeStep`s of arrays under the conventions of
+`types.Trajectory`: `step_type` int32, `reward` float32 [] or [num_events],
+`discount` float32; reward 0 and discount 1 at `FIRST`; an episode that is
+cut off rather than over is `LAST` with discount 1.
+
+A game has `P` players: all leaves of its timesteps and actions get a leading
+axis [P], and the step type is the same for all of them.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import dm_env
+import jax
+import jax.numpy as jnp
+import numpy as np
+from dm_env import specs
+
+from ftwax import types
+
+# A pytree of arrays that only the environment reads.
+State = Any
+
+Reset = Callable[[types.Key], tuple[State, dm_env.TimeStep]]
+Step = Callable[[State, types.ArrayTree], tuple[State, dm_env.TimeStep]]
+
+
+class FunctionalEnvironment(NamedTuple):
+  """An environment of a single agent.
+
+  Attributes:
+    spec: shapes and dtypes, without a batch axis.
+    reset: starts an episode.
+    step: goes on with one; the state must not be one at `LAST`, unless the
+      environment comes from `vectorize`.
+  """
+
+  spec: types.EnvironmentSpec
+  reset: Reset
+  step: Step
+
+
+class FunctionalGame(NamedTuple):
+  """A game of teams.
+
+  Attributes:
+    spec: shapes and dtypes of one player, without batch and player axes.
+    reset: starts a game; leaves of the timestep are [P, ...].
+    step: goes on with one, given actions [P]; as in `FunctionalEnvironment`.
+    teams: the team of each player, length P; teams count from zero.
+    event_names: what the entries of a vector reward count, or ('reward',).
+    outcome: float32 [num_teams], 1 where the team has won, 0 for a draw and
+      -1 where it has lost; means something only where the timestep is `LAST`.
+  """
+
+  spec: types.EnvironmentSpec
+  reset: Reset
+  step: Step
+  teams: tuple[int, ...]
+  event_names: tuple[str, ...]
+  outcome: Callable[[State], types.Array]
+
+
+AnyEnvironment = TypeVar(
+  'AnyEnvironment', FunctionalEnvironment, FunctionalGame
+)
+
+
+class VectorState(NamedTuple):
+  """State of `B` environments that reset by themselves; leaves are [B, ...].
+
+  Attributes:
+    state: of each environment.
+    is_last: bool, whether its last timestep was `LAST`.
+    key: each environment's own, for its next episodes.
+  """
+
+  state: State
+  is_last: types.Array
+  key: types.Key
+
+
+def restart(
+  observation: types.ArrayTree, num_events: int | None = None
+) -> dm_env.TimeStep:
+  """Returns the `FIRST` timestep of one environment.
+
+  Args:
+    observation: what is seen first.
+    num_events: length of a vector reward, None for a scalar one.
+  """
+  shape = () if num_events is None else (num_events,)
+  return dm_env.TimeStep(
+    jnp.asarray(dm_env.StepType.FIRST, jnp.int32),
+    jnp.zeros(shape, jnp.float32),
+    jnp.ones((), jnp.float32),
+    observation,
+  )
+
+
+def transition(
+  reward: types.Array,
+  observation: types.ArrayTree,
+  is_terminal: types.Array,
+  is_truncated: types.Array | bool = False,
+) -> dm_env.TimeStep:
+  """Returns a `MID` or `LAST` timestep of one environment.
+
+  Args:
+    reward: of the action taken, [] or [num_events].
+    observation: what is seen after it.
+    is_terminal: whether the episode is over: `LAST` with discount 0.
+    is_truncated: whether it is cut off here: `LAST`, with discount 1 unless it
+      is over too.
+  """
+  is_last = jnp.logical_or(is_terminal, is_truncated)
+  return dm_env.TimeStep(
+    jnp.where(is_last, dm_env.StepType.LAST, dm_env.StepType.MID).astype(
+      jnp.int32
+    ),
+    jnp.asarray(reward, jnp.float32),
+    1.0 - jnp.asarray(is_terminal, jnp.float32),
+    observation,
+  )
+
+
+def vectorize(
+  environment: AnyEnvironment, num_environments: int
+) -> AnyEnvironment:
+  """Returns `B` environments side by side, which reset by themselves.
+
+  `reset(key)` starts all of them; `step(state, action)` takes leaves [B, ...]
+  and gives the `FIRST` timestep of a new episode, its action ignored, wherever
+  the timestep before was `LAST`. Each row's stream depends on the key and on
+  its own actions only.
+
+  New episodes are drawn under a `lax.cond`, all `B` of them or none, so that
+  they cost nothing in steps where no episode has ended. An outer `vmap`, of a
+  population, turns the condition into a selection that pays for `B` resets at
+  every step: where resets are dear, make one vector of all members'
+  environments instead and give each member its rows.
+
+  Args:
+    environment: one environment or game.
+    num_environments: `B`.
+
+  Returns:
+    The same kind of thing; leaves of its states, timesteps and actions are
+    [B, ...], and its `spec` is still that of a single environment.
+
+  Raises:
+    ValueError: if `num_environments` is not positive.
+  """
+  if num_environments < 1:
+    raise ValueError(
+      f'num_environments ({num_environments}) must be at least 1; choose how'
+      ' many environments run side by side.'
+    )
+
+  def reset(key):
+    keys = jax.random.split(key, num_environments)
+    return _start(environment, keys)
+
+  def step(vector_state, action):
+    state, timestep = jax.vmap(environment.step)(vector_state.state, action)
+    stepped = VectorState(state, _is_last(timestep), vector_state.key), timestep
+
+    def with_new_episodes():
+      return jax.tree.map(
+        lambda new, old: _select_rows(vector_state.is_last, new, old),
+        _start(environment, vector_state.key),
+        stepped,
+      )
+
+    return jax.lax.cond(
+      jnp.any(vector_state.is_last), with_new_episodes, lambda: stepped
+    )
+
+  vector = environment._replace(reset=reset, step=step)
+  if isinstance(vector, FunctionalGame):
+    outcome = jax.vmap(vector.outcome)
+    vector = vector._replace(outcome=lambda state: outcome(state.state))
+  return vector
+
+
+def _start(environment, keys):
+  """Starts an episode for each of the keys [B, 2]."""
+  split = jax.vmap(jax.random.split)(keys)
+  next_keys, reset_keys = split[:, 0], split[:, 1]
+  state, timestep = jax.vmap(environment.reset)(reset_keys)
+  return VectorState(state, _is_last(timestep), next_keys), timestep
+
+
+def _is_last(timestep):
+  """Returns bool [B]; the step type is [B], or [B, P] with P equal columns."""
+  num_rows = timestep.step_type.shape[0]
+  return timestep.step_type.reshape(num_rows, -1)[:, 0] == dm_env.StepType.LAST
+
+
+def _select_rows(condition, new, old):
+  shape = condition.shape + (1,) * (new.ndim - 1)
+  return jnp.where(condition.reshape(shape), new, old)
+
+
+def as_game(environment: FunctionalEnvironment) -> FunctionalGame:
+  """Returns the game of one player that `environment` is; always a draw."""
+
+  def add_player(timestep):
+    return jax.tree.map(lambda leaf: leaf[None], timestep)
+
+  def reset(key):
+    state, timestep = environment.reset(key)
+    return state, add_player(timestep)
+
+  def step(state, action):
+    action = jax.tree.map(lambda leaf: leaf[0], action)
+    state, timestep = environment.step(state, action)
+    return state, add_player(timestep)
+
+  def outcome(state):
+    del state
+    return jnp.zeros((1,), jnp.float32)
+
+  return FunctionalGame(
+    spec=environment.spec,
+    reset=reset,
+    step=step,
+    teams=(0,),
+    event_names=event_names_of(environment.spec),
+    outcome=outcome,
+  )
+
+
+def cast_like(tree: types.ArrayTree, like: types.ArrayTree) -> types.ArrayTree:
+  """Casts leaves to the dtypes of `like`, which loops over steps demand."""
+  return jax.tree.map(
+    lambda leaf, other: jnp.asarray(leaf, other.dtype), tree, like
+  )
+
+
+def array_specs(tree: types.ArrayTree) -> types.SpecTree:
+  """Returns the specs of arrays or of what `jax.eval_shape` gives for them."""
+  return jax.tree.map(lambda leaf: specs.Array(leaf.shape, leaf.dtype), tree)
+
+
+def event_names_of(spec: types.EnvironmentSpec) -> tuple[str, ...]:
+  """Returns ('reward',), or a numbered name for each entry of the reward."""
+  if not spec.rewards.shape:
+    return ('reward',)
+  return tuple(f'event_{i}' for i in range(spec.rewards.shape[0]))
+
+
+class DmEnv(dm_env.Environment):
+  """A functional environment as a `dm_env.Environment`.
+
+  Timesteps hold NumPy arrays; reward and discount are None at `FIRST`.
+
+  Args:
+    environment: a single one, not a vector.
+    seed: of all its episodes.
+  """
+
+  def __init__(self, environment: FunctionalEnvironment, seed: int):
+    self._spec = environment.spec
+    self._loop = HostLoop(environment.reset, environment.step, seed)
+
+  def observation_spec(self) -> types.SpecTree:
+    """Returns the specs of the observation."""
+    return self._spec.observations
+
+  def action_spec(self) -> types.SpecTree:
+    """Returns the specs of the action."""
+    return self._spec.actions
+
+  def reward_spec(self) -> types.SpecTree:
+    """Returns the spec of the reward."""
+    return self._spec.rewards
+
+  def discount_spec(self) -> types.SpecTree:
+    """Returns the spec of the discount."""
+    return self._spec.discounts
+
+  def reset(self) -> dm_env.TimeStep:
+    """Returns the first timestep of a new episode."""
+    return _as_host_timestep(self._loop.reset())
+
+  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
+    """Returns the next timestep, a `FIRST` one after `LAST` or at the start."""
+    return _as_host_timestep(self._loop.step(action))
+
+
+class HostLoop:
+  """Holds the state of compiled reset and step functions between calls.
+
+  A step before the first reset or after `LAST` resets. Timesteps hold NumPy
+  arrays.
+
+  Args:
+    reset: as of `FunctionalEnvironment` or `FunctionalGame`.
+    step: likewise.
+    seed: of all episodes.
+  """
+
+  def __init__(self, reset: Reset, step: Step, seed: int):
+    self._reset = jax.jit(reset)
+    self._step = jax.jit(step)
+    self._key = jax.random.PRNGKey(seed)
+    self._state: State = None
+    self._must_reset = True
+
+  @property
+  def state(self) -> State:
+    """The state of the episode, None before the first."""
+    return self._state
+
+  def reset(self) -> dm_env.TimeStep:
+    """Starts an episode."""
+    self._key, key = jax.random.split(self._key)
+    self._state, timestep = self._reset(key)
+    self._must_reset = False
+    return jax.device_get(timestep)
+
+  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
+    """Goes on with the episode or starts one."""
+    if self._must_reset:
+      return self.reset()
+    action = jax.tree.map(lambda leaf: np.asarray(leaf, np.int32), action)
+    self._state, timestep = self._step(self._state, action)
+    timestep = jax.device_get(timestep)
+    self._must_reset = bool(np.all(timestep.step_type == dm_env.StepType.LAST))
+    return timestep
+
+
+def _as_host_timestep(timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+  if timestep.step_type == dm_env.StepType.FIRST:
+    return dm_env.restart(timestep.observation)
+  return timestep._replace(step_type=dm_env.StepType(int(timestep.step_type)))

@@ -1,0 +1,185 @@
+"""Games of teams as the host sees them, in the manner of dm_env.
+
+A game has `P` players, each in one of the teams. What the players see and do
+is stacked: leaves of a timestep and of an action are [P, ...], and the step
+type is the same for all of them, so that a game ends for everyone at once. A
+player who is out before that gets rewards of 0 and a discount of 0.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import dm_env
+import jax
+import numpy as np
+
+from ftwax import distributions, types
+from ftwax.environments import functional
+
+
+class GameEnvironment(Protocol):
+  """A game of teams; see the module's docstring."""
+
+  @property
+  def teams(self) -> tuple[int, ...]:
+    """The team of each player, length P; teams count from zero."""
+
+  @property
+  def event_names(self) -> tuple[str, ...]:
+    """What the entries of a vector reward count, or ('reward',)."""
+
+  def observation_spec(self) -> types.SpecTree:
+    """Returns the specs of one player's observation."""
+
+  def action_spec(self) -> types.SpecTree:
+    """Returns the specs of one player's action."""
+
+  def reward_spec(self) -> types.SpecTree:
+    """Returns the spec of one player's reward, [] or [num_events]."""
+
+  def discount_spec(self) -> types.SpecTree:
+    """Returns the spec of one player's discount."""
+
+  def reset(self) -> dm_env.TimeStep:
+    """Starts a game.
+
+    Returns:
+      A timestep of `step_type` int32 [P], `reward` float32 [P] or
+      [P, num_events] and 0 at `FIRST`, `discount` float32 [P] and 1 at
+      `FIRST`, and an observation of leaves [P, ...].
+    """
+
+  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
+    """Plays one step, or starts a game after `LAST` and before the first.
+
+    Args:
+      action: int32 [P] for each part.
+    """
+
+  def outcome(self) -> np.ndarray:
+    """Returns how the game that has just ended went, float32 [num_teams].
+
+    1 is for a team that has won, 0 for a draw, -1 for one that has lost.
+    """
+
+  def close(self) -> None:
+    """Releases what the game holds."""
+
+
+class DmGame:
+  """A functional game as a `GameEnvironment`, compiled.
+
+  Args:
+    game: a single game, not a vector of them.
+    seed: of all games played.
+
+  Raises:
+    ValueError: if teams, events and actions do not fit together.
+  """
+
+  def __init__(self, game: functional.FunctionalGame, seed: int):
+    check_game(game.spec, game.teams, game.event_names)
+    self._game = game
+    self._loop = functional.HostLoop(game.reset, game.step, seed)
+    self._outcome = jax.jit(game.outcome)
+
+  @property
+  def teams(self) -> tuple[int, ...]:
+    """The team of each player."""
+    return self._game.teams
+
+  @property
+  def event_names(self) -> tuple[str, ...]:
+    """What the entries of the reward count."""
+    return self._game.event_names
+
+  @property
+  def state(self) -> functional.State:
+    """The functional game's state, e.g. to render it; None before the first."""
+    return self._loop.state
+
+  def observation_spec(self) -> types.SpecTree:
+    """Returns the specs of one player's observation."""
+    return self._game.spec.observations
+
+  def action_spec(self) -> types.SpecTree:
+    """Returns the specs of one player's action."""
+    return self._game.spec.actions
+
+  def reward_spec(self) -> types.SpecTree:
+    """Returns the spec of one player's reward."""
+    return self._game.spec.rewards
+
+  def discount_spec(self) -> types.SpecTree:
+    """Returns the spec of one player's discount."""
+    return self._game.spec.discounts
+
+  def reset(self) -> dm_env.TimeStep:
+    """Starts a game."""
+    return self._loop.reset()
+
+  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
+    """Plays one step, or starts a game after `LAST` and before the first."""
+    return self._loop.step(action)
+
+  def outcome(self) -> np.ndarray:
+    """Returns how the game that has just ended went, float32 [num_teams]."""
+    return np.asarray(self._outcome(self._loop.state))
+
+  def close(self) -> None:
+    """Does nothing: a functional game holds nothing but memory."""
+
+
+def check_game(
+  spec: types.EnvironmentSpec, teams: Sequence[int], event_names: Sequence[str]
+) -> None:
+  """Raises a ValueError unless actions, teams and events fit together."""
+  distributions.check_action_spec(spec.actions)
+  check_teams(teams)
+  num_events = spec.rewards.shape[0] if spec.rewards.shape else 1
+  if len(event_names) != num_events:
+    raise ValueError(
+      f'event_names {tuple(event_names)} must name the {num_events} entries of'
+      ' the reward; give one name for each.'
+    )
+
+
+def check_teams(teams: Sequence[int], num_players: int | None = None) -> None:
+  """Raises a ValueError unless `teams` names a team for each player.
+
+  Args:
+    teams: the team of each player.
+    num_players: how many there are, None if `teams` says it.
+  """
+  if num_players is not None and len(teams) != num_players:
+    raise ValueError(
+      f'teams {tuple(teams)} must name a team for each of the {num_players}'
+      ' players; give one number for each.'
+    )
+  if set(teams) != set(range(len(set(teams)))) or not teams:
+    raise ValueError(
+      f'teams {tuple(teams)} must be numbered from zero without gaps, each with'
+      ' at least one player; choose e.g. (0, 0, 1, 1).'
+    )
+
+
+def check_outcome(outcome: np.ndarray, num_teams: int) -> None:
+  """Raises a ValueError unless every team has won, drawn or lost."""
+  value = np.asarray(outcome)
+  if value.shape != (num_teams,) or not np.all(np.isin(value, (-1, 0, 1))):
+    raise ValueError(
+      f'outcome ({value.tolist()}) must be 1, 0 or -1 for each of the'
+      f' {num_teams} teams: won, drawn or lost; compare scores with'
+      ' games.outcome_of_scores.'
+    )
+
+
+def outcome_of_scores(scores: Sequence[float]) -> np.ndarray:
+  """Returns float32 [num_teams]: 1 for a sole best, 0 for a shared, -1 below.
+
+  A single team always draws.
+  """
+  value = np.asarray(scores, np.float64)
+  is_best = value == value.max()
+  best = 1.0 if is_best.sum() == 1 and len(value) > 1 else 0.0
+  return np.where(is_best, best, -1.0).astype(np.float32)

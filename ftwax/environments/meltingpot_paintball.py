@@ -1,0 +1,155 @@
+"""Melting Pot's `paintball__capture_the_flag` with the events of its game.
+
+Its reward is the thirteen events of the built-in capture the flag, so that the
+same internal rewards weigh both, and its maps may be drawn by the same hand.
+Players see RGB images from above, black for 81 steps after they were tagged.
+"""
+
+import importlib
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ftwax.environments import capture_the_flag, meltingpot_adapter
+from ftwax.environments.capture_the_flag import events as flag_events
+from ftwax.environments.capture_the_flag import maps, rules
+
+_PAINTBALL = 'paintball__capture_the_flag'
+_TILES = {maps.FLOOR: ',', maps.WALL: 'W'}
+_PADS = 'PQ'  # Where the red and the blue team appear.
+_FLAGS = 'FG'
+
+
+def paintball_events(teams: Sequence[int]) -> meltingpot_adapter.Events:
+  """Returns the thirteen events of `paintball__capture_the_flag`.
+
+  Args:
+    teams: the team of each player; it seats the red team on even seats and
+      the blue team on odd ones.
+  """
+  num_players = len(teams)
+
+  def count(happened):
+    if not happened:
+      return np.zeros((num_players, len(flag_events.EVENT_NAMES)), np.float32)
+    deeds = _paintball_deeds(happened, num_players)
+    return np.asarray(flag_events.count(deeds, teams))
+
+  return meltingpot_adapter.Events(
+    flag_events.EVENT_NAMES, count, 'i_captured_the_flag'
+  )
+
+
+def make_paintball(
+  seed: int,
+  team_size: int = 2,
+  num_steps: int = 1000,
+  ascii_map: str | None = None,
+) -> meltingpot_adapter.MeltingPotGame:
+  """Makes `paintball__capture_the_flag` with its thirteen events.
+
+  Args:
+    seed: handed to Melting Pot, whose games differ a little all the same: two
+      runs of 2.2 under one seed put players in different places.
+    team_size: players in each of the two teams.
+    num_steps: length of a game.
+    ascii_map: in the substrate's own letters, see `draw_map`; by default its
+      own map, for four against four.
+
+  Raises:
+    ImportError: if Melting Pot is not installed.
+    ValueError: if `team_size` is not positive.
+  """
+  if team_size < 1:
+    raise ValueError(
+      f'team_size ({team_size}) of paintball must be at least 1; choose e.g. 2.'
+    )
+  substrate_lib = _import_substrate()
+  config = substrate_lib.get_config(_PAINTBALL)
+  build = config.lab2d_settings_builder
+
+  def build_with_changes(*, config, roles):
+    settings = dict(build(config=config, roles=roles))
+    settings['maxEpisodeLengthFrames'] = num_steps
+    if ascii_map is not None:
+      settings['simulation'] = {**settings['simulation'], 'map': ascii_map}
+    return settings
+
+  with config.unlocked():
+    config.lab2d_settings_builder = build_with_changes
+  # Melting Pot draws its seed from Python's own generator.
+  generator_state = random.getstate()
+  random.seed(seed)
+  try:
+    substrate = substrate_lib.build_from_config(
+      config, roles=['default'] * (2 * team_size)
+    )
+  finally:
+    random.setstate(generator_state)
+  teams = (0, 1) * team_size
+  return meltingpot_adapter.MeltingPotGame(
+    substrate, teams, paintball_events(teams), ('RGB', 'READY_TO_SHOOT')
+  )
+
+
+def draw_map(seed: int, height: int = 9, width: int = 13) -> str:
+  """Draws a map of the built-in capture the flag in paintball's letters.
+
+  Args:
+    seed: of the map.
+    height: rows, without the frame that tells who holds the flags; odd, >= 7.
+    width: columns, likewise; odd, >= 11.
+
+  Returns:
+    Lines of letters, with four places for each team to appear in.
+  """
+  config = capture_the_flag.CaptureTheFlagConfig(
+    team_size=4, height=height, width=width
+  )
+  make_map = jax.jit(maps.make_map, static_argnums=1)
+  drawn = jax.device_get(make_map(jax.random.PRNGKey(seed), config))
+  letters = np.vectorize(lambda tile: _TILES.get(tile, ','))(drawn.tiles)
+  for team in range(2):
+    pads = drawn.pads[np.array(config.teams) == team]
+    letters.flat[pads] = _PADS[team]
+    letters.flat[drawn.stands[team]] = _FLAGS[team]
+  framed = np.pad(letters, 1, constant_values='I')
+  return '\n' + '\n'.join(''.join(row) for row in framed) + '\n'
+
+
+def _import_substrate() -> Any:
+  try:
+    return importlib.import_module('meltingpot.substrate')
+  except ImportError as error:
+    raise ImportError(
+      f'Melting Pot must be importable for this environment ({error}); install'
+      ' it by the recipe in the docstring of'
+      ' ftwax.environments.meltingpot_adapter.'
+    ) from error
+
+
+def _paintball_deeds(
+  happened: Sequence[meltingpot_adapter.Event], num_players: int
+) -> rules.Deeds:
+  """Returns what the events of a step say; players count from one there."""
+  tagged = np.zeros((num_players, num_players), bool)
+  flags = {
+    name: np.zeros(num_players, bool)
+    for name in ('flag_picked_up', 'flag_returned', 'flag_captured')
+  }
+  had_flag = np.zeros(num_players, bool)
+  target = None
+  for name, items in happened:
+    if name == 'zap':
+      target = int(items['target']) - 1
+      tagged[int(items['source']) - 1, target] = True
+    elif name == 'zapped_flag_carrier' and target is not None:
+      had_flag[target] = True  # It follows the zap that it speaks of.
+    elif name in flags:
+      flags[name][int(items['player_index']) - 1] = True
+  deeds = (tagged, had_flag, *flags.values())
+  return rules.Deeds(*map(jnp.asarray, deeds))

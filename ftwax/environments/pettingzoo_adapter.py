@@ -1,0 +1,198 @@
+"""PettingZoo's parallel environments as games of teams.
+
+Agents of a parallel environment come and go, while the players of a game stay
+until its end: who is not there yet or any more sees zeros, gets no reward and
+need not be told what to do. Its discount is 0 from its own end on, unless it
+was cut off.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import dm_env
+import jax
+import numpy as np
+from dm_env import specs
+
+from ftwax import types
+from ftwax.environments import games, gymnasium_spaces
+
+# (the parallel environment, each player's return [P]) -> float32 [num_teams].
+OutcomeFn = Callable[[Any, np.ndarray], np.ndarray]
+
+
+class PettingZooGame:
+  """A PettingZoo parallel environment as a `games.GameEnvironment`.
+
+  Args:
+    env: a parallel environment whose agents all have the same spaces, their
+      actions discrete or composed of discrete parts. Agents become players in
+      the order of `env.possible_agents`.
+    teams: the team of each player; by default everyone plays alone.
+    seed: passed to the first reset only; None leaves it to the environment.
+    outcome_fn: tells wins from losses at the end of a game; by default the
+      teams' mean returns are compared.
+
+  Raises:
+    ValueError: if teams do not match agents, or if spaces differ or cannot be
+      expressed as specs.
+  """
+
+  def __init__(
+    self,
+    env: Any,
+    teams: Sequence[int] | None = None,
+    seed: int | None = None,
+    outcome_fn: OutcomeFn | None = None,
+  ):
+    self._env = env
+    self._agents = tuple(env.possible_agents)
+    num_players = len(self._agents)
+    self._teams = tuple(range(num_players) if teams is None else teams)
+    games.check_teams(self._teams, num_players)
+    observation_space, action_space = _common_spaces(env, self._agents)
+    self._spec = _make_spec(observation_space, action_space)
+    self._encode = gymnasium_spaces.make_encoder(observation_space)
+    self._decode = gymnasium_spaces.make_decoder(action_space)
+    self._nothing = types.zeros_like_spec(self._spec.observations, ())
+    self._seed = seed
+    self._outcome_fn = outcome_fn or self._compare_returns
+    self._returns = np.zeros(num_players)
+    self._discounts: dict[str, float] = {}
+    self._must_reset = True
+
+  @property
+  def env(self) -> Any:
+    """The parallel environment."""
+    return self._env
+
+  @property
+  def teams(self) -> tuple[int, ...]:
+    """The team of each player."""
+    return self._teams
+
+  @property
+  def event_names(self) -> tuple[str, ...]:
+    """Always ('reward',)."""
+    return ('reward',)
+
+  def observation_spec(self) -> types.SpecTree:
+    """Returns the specs of one player's observation."""
+    return self._spec.observations
+
+  def action_spec(self) -> types.SpecTree:
+    """Returns the specs of one player's action."""
+    return self._spec.actions
+
+  def reward_spec(self) -> types.SpecTree:
+    """Returns the spec of one player's reward."""
+    return self._spec.rewards
+
+  def discount_spec(self) -> types.SpecTree:
+    """Returns the spec of one player's discount."""
+    return self._spec.discounts
+
+  def reset(self) -> dm_env.TimeStep:
+    """Starts a game."""
+    observations, _ = self._env.reset(seed=self._seed)
+    self._seed = None
+    self._returns[:] = 0
+    self._discounts = dict.fromkeys(self._agents, 1.0)
+    self._must_reset = False
+    return self._timestep(dm_env.StepType.FIRST, {}, observations)
+
+  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
+    """Plays one step, or starts a game after `LAST` and before the first.
+
+    Args:
+      action: int32 [P] for each part; that of an absent agent is ignored.
+    """
+    if self._must_reset:
+      return self.reset()
+    present = set(self._env.agents)
+    actions = {
+      agent: self._decode(jax.tree.map(lambda leaf, i=i: leaf[i], action))
+      for i, agent in enumerate(self._agents)
+      if agent in present
+    }
+    observations, rewards, terminations, _, _ = self._env.step(actions)
+    for agent, is_terminal in terminations.items():
+      if is_terminal:
+        self._discounts[agent] = 0.0
+    self._must_reset = not self._env.agents
+    step_type = (
+      dm_env.StepType.LAST if self._must_reset else dm_env.StepType.MID
+    )
+    timestep = self._timestep(step_type, rewards, observations)
+    self._returns += timestep.reward
+    return timestep
+
+  def outcome(self) -> np.ndarray:
+    """Returns how the game that has just ended went, float32 [num_teams].
+
+    Raises:
+      ValueError: if `outcome_fn` returns anything but wins, draws and losses.
+    """
+    outcome = self._outcome_fn(self._env, self._returns.copy())
+    games.check_outcome(outcome, len(set(self._teams)))
+    return np.asarray(outcome, np.float32)
+
+  def close(self) -> None:
+    """Closes the parallel environment."""
+    self._env.close()
+
+  def _timestep(
+    self,
+    step_type: dm_env.StepType,
+    rewards: Mapping[str, float],
+    observations: Mapping[str, Any],
+  ) -> dm_env.TimeStep:
+    seen = [
+      self._encode(observations[agent])
+      if agent in observations
+      else self._nothing
+      for agent in self._agents
+    ]
+    return dm_env.TimeStep(
+      np.full(len(self._agents), step_type, np.int32),
+      np.array([rewards.get(agent, 0) for agent in self._agents], np.float32),
+      np.array([self._discounts[agent] for agent in self._agents], np.float32),
+      jax.tree.map(lambda *leaves: np.stack(leaves), *seen),
+    )
+
+  def _compare_returns(self, env: Any, returns: np.ndarray) -> np.ndarray:
+    del env
+    teams = np.array(self._teams)
+    return games.outcome_of_scores(
+      [returns[teams == team].mean() for team in range(teams.max() + 1)]
+    )
+
+
+def _common_spaces(env: Any, agents: Sequence[str]) -> tuple[Any, Any]:
+  """Returns the observation and the action space that all agents share."""
+  spaces = []
+  for kind in ('observation_space', 'action_space'):
+    space_of = getattr(env, kind)
+    first = space_of(agents[0])
+    for agent in agents[1:]:
+      if space_of(agent) != first:
+        raise ValueError(
+          f'{kind} of agent {agent!r} ({space_of(agent)}) must be that of agent'
+          f' {agents[0]!r} ({first}), since one network plays every seat; pad'
+          ' them to the same space with a wrapper.'
+        )
+    spaces.append(first)
+  return spaces[0], spaces[1]
+
+
+def _make_spec(
+  observation_space: Any, action_space: Any
+) -> types.EnvironmentSpec:
+  return types.EnvironmentSpec(
+    observations=gymnasium_spaces.observation_spec(
+      observation_space, 'observation_space'
+    ),
+    actions=gymnasium_spaces.action_spec(action_space, 'action_space'),
+    rewards=specs.Array((), np.float32, 'reward'),
+    discounts=specs.BoundedArray((), np.float32, 0, 1, 'discount'),
+  )

@@ -1,0 +1,1 @@
+"""Environment, actor and learner in one compiled function."""

@@ -1,0 +1,195 @@
+"""An actor's environments: made from a seed, watched, stopped at a budget."""
+
+import dataclasses
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+import dm_env
+import numpy as np
+
+from ftwax import types
+from ftwax.environments import functional, validation, vector
+from ftwax.runtime import experiment as experiment_lib
+
+TRAINING, EVALUATION = 0, 1
+
+_WATCH_S = 1.0
+
+
+class EnvironmentFailure(RuntimeError):
+  """What an environment raised."""
+
+
+class BudgetMet(Exception):  # noqa: N818 It is no error.
+  """The last steps were taken, in some of the environments."""
+
+
+def make_environment(
+  experiment: experiment_lib.ExperimentConfig, seed: int
+) -> dm_env.Environment:
+  """Makes an environment of Python, around one of JAX if need be."""
+  made = experiment.environment_factory(seed)
+  if isinstance(made, functional.FunctionalEnvironment):
+    return functional.DmEnv(made, seed)
+  return made
+
+
+def read_spec(
+  experiment: experiment_lib.ExperimentConfig,
+) -> types.EnvironmentSpec:
+  """Returns the spec, read off an environment if it is not given."""
+  if experiment.environment_spec is not None:
+    return experiment.environment_spec
+  made = make_environment(experiment, 0)
+  try:
+    return types.make_environment_spec(
+      validation.ValidatedEnvironment(made, experiment.name)
+    )
+  finally:
+    made.close()
+
+
+def make_environments(
+  experiment: experiment_lib.ExperimentConfig,
+  num_environments: int,
+  entropy: tuple[int, ...],
+  label: str,
+) -> 'GuardedEnvironment':
+  """Makes environments with seeds of their own.
+
+  Args:
+    experiment: tells the factory.
+    num_environments: E.
+    entropy: what the seeds are made of; other numbers give other seeds.
+    label: names the environments in errors.
+
+  Returns:
+    A vector of E environments.
+  """
+  sequence = np.random.SeedSequence((experiment.seed, *entropy))
+  seeds = [int(x) >> 1 for x in sequence.generate_state(num_environments)]
+  made: list[dm_env.Environment] = []
+  try:
+    for index, seed in enumerate(seeds):
+      environment = make_environment(experiment, seed)
+      made.append(
+        validation.ValidatedEnvironment(environment, f'{label}[{index}]')
+      )
+    return GuardedEnvironment(vector.VectorEnvironment(made))
+  except Exception as error:
+    raise EnvironmentFailure(f'{type(error).__name__}: {error}') from error
+
+
+class GuardedEnvironment(dm_env.Environment):
+  """A vector of environments whose errors are told apart from all others.
+
+  Attributes:
+    entered_at: when the call under way began; None between calls.
+    limit: steps that may still be taken; None for any number.
+  """
+
+  def __init__(self, environment: vector.VectorEnvironment):
+    """Wraps `environment`."""
+    self._environment = environment
+    self._moving = np.zeros(environment.num_environments, bool)
+    self.num_environments = environment.num_environments
+    self.entered_at: float | None = None
+    self.limit: int | None = None
+
+  def reset(self) -> dm_env.TimeStep:
+    """Returns the first timesteps of all."""
+    return self._call(self._environment.reset)
+
+  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
+    """Steps all environments, or the last few that `limit` allows.
+
+    Raises:
+      BudgetMet: after the last steps.
+      EnvironmentFailure: whatever an environment raised.
+    """
+    if self.limit is not None and self._moving.sum() > self.limit:
+      rows = np.flatnonzero(self._moving)[: self.limit]
+      self._call(self._step_rows, action, rows)
+      raise BudgetMet
+    return self._call(self._environment.step, action)
+
+  def observation_spec(self) -> types.SpecTree:
+    """Returns that of one environment."""
+    return self._environment.observation_spec()
+
+  def action_spec(self) -> types.SpecTree:
+    """Returns that of one environment."""
+    return self._environment.action_spec()
+
+  def reward_spec(self) -> types.SpecTree:
+    """Returns that of one environment."""
+    return self._environment.reward_spec()
+
+  def discount_spec(self) -> types.SpecTree:
+    """Returns that of one environment."""
+    return self._environment.discount_spec()
+
+  def close(self) -> None:
+    """Closes all, whatever state they are in."""
+    for environment in self._environment.environments:
+      try:
+        environment.close()
+      except Exception as error:  # noqa: BLE001 It may be what failed before.
+        print(f'closing an environment failed: {error}', file=sys.stderr)
+
+  def _call(self, method, *args):
+    self.entered_at = time.monotonic()
+    try:
+      timestep = method(*args)
+    except Exception as error:
+      raise EnvironmentFailure(f'{type(error).__name__}: {error}') from error
+    finally:
+      self.entered_at = None
+    if timestep is not None:
+      self._moving = timestep.step_type != dm_env.StepType.LAST
+    return timestep
+
+  def _step_rows(self, action, rows):
+    import jax
+
+    for row in rows:
+      row_action = jax.tree.map(lambda leaf, row=row: leaf[row], action)
+      self._environment.environments[row].step(row_action)
+
+
+@dataclasses.dataclass
+class Watchdog:
+  """Ends a process whose environment hangs, for nobody can end the call.
+
+  Attributes:
+    name: of the actor.
+    timeout_s: seconds that one step of all environments may take.
+    environment: watched.
+  """
+
+  name: str
+  timeout_s: float
+  environment: GuardedEnvironment | None = None
+
+  def start(self) -> None:
+    """Watches from now on, from a thread."""
+    threading.Thread(target=self._run, name='watchdog', daemon=True).start()
+
+  def _run(self) -> None:
+    while True:
+      time.sleep(_WATCH_S)
+      entered_at: Any = getattr(self.environment, 'entered_at', None)
+      if entered_at is None:
+        continue
+      seconds = time.monotonic() - entered_at
+      if seconds > self.timeout_s:
+        print(
+          f'environments of {self.name} must step within {self.timeout_s:g} s'
+          f' and have not for {seconds:.0f} s; the actor is started anew.',
+          file=sys.stderr,
+          flush=True,
+        )
+        os._exit(1)

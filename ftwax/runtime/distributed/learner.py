@@ -1,0 +1,254 @@
+"""The learner's node: updates, offers variables, saves checkpoints."""
+
+import contextlib
+import pathlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from ftwax import types
+from ftwax.runtime import checkpoints, log_values, loggers, runs
+from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime.distributed import acting, counter, environments, processes
+from ftwax.runtime.distributed import settings as settings_lib
+
+# Seconds between two reports to the counter, and the time to notice that the
+# run is to end while no batch comes.
+_REPORT_S = 0.5
+_POLL_S = 0.5
+_SERVER_START_S = 120
+_LOG_PERIOD_S = 1.0
+
+
+class _Ended(Exception):  # noqa: N818 It is no error.
+  """No batch will come."""
+
+
+class Learner:
+  """Learns until all steps are taken; `variables` is called by courier."""
+
+  def __init__(
+    self,
+    experiment: experiment_lib.ExperimentConfig,
+    directory: str,
+    settings: settings_lib.Settings,
+    replay_address: str,
+    counter_client: Any,
+  ):
+    """Prepares a learner, which `run` makes.
+
+    Args:
+      experiment: what runs.
+      directory: of the run; the newest checkpoint in it is gone on from.
+      settings: of the run.
+      replay_address: of the replay server.
+      counter_client: of the counter.
+    """
+    self._experiment = experiment
+    self._directory = pathlib.Path(directory)
+    self._settings = settings
+    self._replay_address = replay_address
+    self._counter = processes.Remote(counter_client, 'counter')
+    self._learner: Any = None
+    self._offered: tuple[int, list[np.ndarray]] | None = None
+    self._rows: list[tuple[str, dict[str, Any]]] = []
+    self._loggers: list[loggers.TimeFilter] = []
+    self._status: dict[str, Any] = {
+      'counts': runs.Counts()._asdict(),
+      'returns': [],
+      'done': False,
+      'leave': False,
+    }
+    self._report_time = 0.0
+    self._stop = threading.Event()
+
+  def variables(self, known_steps: int) -> list[np.ndarray] | None:
+    """Returns the leaves of the actors' variables.
+
+    Args:
+      known_steps: learner steps of those that the caller has.
+
+    Returns:
+      The leaves, none if the caller has them; None if there is no learner yet.
+    """
+    learner = self._learner
+    if learner is None:
+      return None
+    state = learner.state
+    steps = int(state.steps)
+    if steps == known_steps:
+      return []
+    if self._offered is None or self._offered[0] != steps:
+      leaves = jax.tree.leaves(types.actor_variables(state))
+      self._offered = steps, [np.asarray(leaf) for leaf in leaves]
+    return self._offered[1]
+
+  def run(self) -> None:
+    """Learns, saves, and ends when nobody needs the learner."""
+    with (
+      processes.node(counter.LEARNER) as self._stop,
+      contextlib.ExitStack() as stack,
+    ):
+      checkpointer = self._make(stack)
+      self._report()
+      self._learn(checkpointer)
+      self._close_loggers()
+      self._report()
+      self._save(checkpointer)
+      checkpointer.wait()
+      self._counter.try_call('finish', 'learning')
+      while not (self._stop.is_set() or self._status['leave']):
+        self._stop.wait(_POLL_S)
+        self._report()
+      self._counter.try_call('finish', counter.LEARNER)
+
+  def _make(self, stack) -> checkpoints.Checkpointer:
+    """Makes the learner, restored if there is something to restore."""
+    import reverb
+
+    experiment = self._experiment
+    config = experiment.checkpointing or checkpoints.CheckpointingConfig()
+    spec = environments.read_spec(experiment)
+    network = experiment.network_factory(spec)
+    builder = acting.with_timeout(experiment.builder, _POLL_S)
+    client = reverb.Client(self._replay_address)
+    client.server_info(timeout=_SERVER_START_S)
+    dataset = builder.make_dataset_iterator(
+      client, spec, builder.make_policy(network, spec)
+    )
+    stack.callback(dataset.close)
+    learner = builder.make_learner(
+      jax.random.PRNGKey(experiment.seed),
+      network,
+      PatientIterator(dataset, self._settings.stall_timeout_s, self._on_idle),
+      self._make_logger,
+      spec,
+    )
+    checkpointer = stack.enter_context(
+      checkpoints.Checkpointer(
+        self._directory / 'checkpoints',
+        config.max_to_keep,
+        must_be_finite=lambda state: state.params,
+      )
+    )
+    if checkpointer.steps():
+      state, metadata = checkpointer.restore(learner.save())
+      learner.restore(state)
+      self._status.update(metadata)
+    self._learner = learner
+    return checkpointer
+
+  def _learn(self, checkpointer):
+    from ftwax.agents.actor_critic import faults
+    from ftwax.replay.reverb import tables
+
+    config = self._experiment.checkpointing
+    saved_at = time.monotonic()
+    try:
+      while not self._stop.is_set():
+        self._learner.step()
+        now = time.monotonic()
+        if now - self._report_time >= _REPORT_S:
+          self._report()
+        if config and now - saved_at >= config.save_every_seconds:
+          self._save(checkpointer)
+          saved_at = now
+    except _Ended:
+      pass
+    except (tables.ReplayTimeoutError, faults.NonFiniteGradientError) as error:
+      raise processes.FatalError(f'{type(error).__name__}: {error}') from error
+
+  def _on_idle(self):
+    """Called while no batch comes."""
+    done = self._status['done']
+    self._report()
+    if done or self._stop.is_set():
+      raise _Ended
+
+  def _report(self):
+    """Tells the counter how far learning is, if it can be reached."""
+    rows = list(self._rows)
+    base = {name: self._status[name] for name in ('counts', 'returns')}
+    status = self._counter.try_call(
+      'report_learner', self._learner.num_steps, base, rows
+    )
+    self._report_time = time.monotonic()
+    if status is not None:
+      self._status = status
+      del self._rows[: len(rows)]
+
+  def _save(self, checkpointer):
+    counts = {
+      **self._status['counts'],
+      'learner_steps': self._learner.num_steps,
+    }
+    checkpointer.save(
+      counts['actor_steps'],
+      self._learner.save(),
+      {'counts': counts, 'returns': list(self._status['returns'])},
+    )
+
+  def _make_logger(self, label, steps_key=None, instance=None):
+    del steps_key, instance
+    logger = loggers.TimeFilter(_Rows(label, self._rows.append), _LOG_PERIOD_S)
+    self._loggers.append(logger)
+    return logger
+
+  def _close_loggers(self):
+    for logger in self._loggers:
+      logger.close()  # It writes the last row.
+
+
+class PatientIterator(Iterator[Any]):
+  """Waits for a batch in short spells, between which others have their turn."""
+
+  def __init__(
+    self,
+    dataset: Iterator[Any],
+    timeout_s: float,
+    on_idle: Callable[[], None],
+  ):
+    """Wraps a dataset.
+
+    Args:
+      dataset: raises ReplayTimeoutError after a spell, and may be asked again.
+      timeout_s: after which that error is let through.
+      on_idle: called after each spell.
+    """
+    self._dataset = dataset
+    self._timeout_s = timeout_s
+    self._on_idle = on_idle
+
+  def __next__(self) -> Any:
+    """Returns the next batch."""
+    from ftwax.replay.reverb import tables
+
+    start = time.monotonic()
+    while True:
+      try:
+        return next(self._dataset)
+      except tables.ReplayTimeoutError as error:
+        if time.monotonic() - start > self._timeout_s:
+          raise tables.ReplayTimeoutError(
+            f'{error} (No batch came for {self._timeout_s:g} s.)'
+          ) from error
+        self._on_idle()
+
+
+class _Rows:
+  """Keeps rows until they are reported."""
+
+  def __init__(self, label: str, append: Callable[[Any], None]):
+    self._label = label
+    self._append = append
+
+  def write(self, values: log_values.LoggingData) -> None:
+    """Keeps a row of plain numbers."""
+    self._append((self._label, log_values.to_plain(values)))
+
+  def close(self) -> None:
+    """Does nothing."""

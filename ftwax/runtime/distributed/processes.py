@@ -1,0 +1,184 @@
+"""What every node does around its work, and how it reaches the others.
+
+A node that `runner.run_distributed` started ends its process by itself, with
+an exit status that tells what to do next. A node that Launchpad started, as a
+thread or as a process, returns or raises.
+"""
+
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+from launchpad.launch import worker_manager
+
+# Set in the environment of nodes that `run_distributed` starts: its process id.
+RUNNER_VARIABLE = 'FTWAX_RUNNER'
+
+# Set for a process in waiting; see `take_place`.
+STANDBY_VARIABLE = 'FTWAX_STANDBY'
+
+# Exit status of a node that would fail in the same way if it was started anew.
+FATAL = 70
+
+_PARENT_POLL_S = 1.0
+_RETRY_S = 0.2
+
+
+def is_process() -> bool:
+  """Whether this node has a process of its own that `run_distributed` made."""
+  return RUNNER_VARIABLE in os.environ
+
+
+class UnreachableError(ConnectionError):
+  """A node that did not answer in time."""
+
+
+class FatalError(RuntimeError):
+  """What a new start would not cure."""
+
+
+@contextlib.contextmanager
+def node(name: str) -> Iterator[threading.Event]:
+  """Surrounds the work of a node.
+
+  A context manager.
+
+  Args:
+    name: of the node.
+
+  Yields:
+    An event that is set when the node is to end.
+  """
+  stop = worker_manager.stop_event()
+  runner = os.environ.get(RUNNER_VARIABLE)
+  if runner is None:
+    yield stop
+    return
+  threading.Thread(
+    target=_follow, args=(int(runner), stop), daemon=True
+  ).start()
+  status = 0
+  try:
+    yield stop
+  except FatalError as error:
+    traceback.print_exc()
+    print(f'{name} failed: {error}', file=sys.stderr)
+    status = FATAL
+  except BaseException:
+    traceback.print_exc()
+    status = 1
+  # Threads of Reverb and gRPC may keep an interpreter from ending.
+  sys.stdout.flush()
+  sys.stderr.flush()
+  os._exit(status)
+
+
+def keep_to_cpu(number: int) -> None:
+  """Keeps this process, if it is a node's alone, to one of its CPUs.
+
+  Args:
+    number: of the CPU, modulo the number of those that it may use.
+  """
+  if not is_process():
+    return
+  cpus = sorted(os.sched_getaffinity(0))
+  for thread in os.listdir('/proc/self/task'):
+    with contextlib.suppress(ProcessLookupError):
+      os.sched_setaffinity(int(thread), {cpus[number % len(cpus)]})
+
+
+def is_standby() -> bool:
+  """Whether this process waits for one to die whose place it takes."""
+  return STANDBY_VARIABLE in os.environ
+
+
+def take_place() -> int:
+  """Waits until this process has a place to take.
+
+  It is told on its standard input, in a line of JSON, and ends if there is no
+  such line. What it prints goes from then on where its predecessor's went.
+
+  Returns:
+    The index of the place.
+  """
+  line = sys.stdin.readline()
+  if not line:
+    os._exit(0)
+  place = json.loads(line)
+  with open(place['output'], 'ab') as output:
+    os.dup2(output.fileno(), 1)
+    os.dup2(output.fileno(), 2)
+  return place['index']
+
+
+def _follow(runner: int, stop: threading.Event) -> None:
+  """Ends this process some time after the runner is gone."""
+  while os.getppid() == runner:
+    time.sleep(_PARENT_POLL_S)
+  stop.set()
+  time.sleep(30.0)  # A learner saves meanwhile.
+  os._exit(1)
+
+
+class Remote:
+  """Calls a node that may be away for a while, since it is started anew."""
+
+  def __init__(
+    self,
+    client: Any,
+    name: str,
+    patience_s: float = 120.0,
+    stop: threading.Event | None = None,
+  ):
+    """Wraps a courier client.
+
+    Args:
+      client: whose calls fail when they take too long.
+      name: of the node, for errors.
+      patience_s: seconds after which a call gives up.
+      stop: ends the waiting, too.
+    """
+    self._client = client
+    self._name = name
+    self._patience_s = patience_s
+    self._stop = stop or threading.Event()
+
+  def call(self, method: str, *args: Any) -> Any:
+    """Calls `method` until it answers; it may be carried out twice.
+
+    Raises:
+      UnreachableError: it did not answer in time.
+    """
+    deadline = time.monotonic() + self._patience_s
+    while True:
+      try:
+        return getattr(self._client, method)(*args)
+      except Exception as error:
+        if _is_raised_by_server(error):
+          raise FatalError(f'{self._name}.{method} failed: {error}') from error
+        if self._stop.is_set() or time.monotonic() > deadline:
+          raise UnreachableError(
+            f'{self._name} must answer {method} within {self._patience_s:g} s,'
+            f' and did not ({error}); see what its output says.'
+          ) from error
+      time.sleep(_RETRY_S)
+
+  def try_call(self, method: str, *args: Any) -> Any:
+    """Calls `method` once; returns None if it does not answer."""
+    try:
+      return getattr(self._client, method)(*args)
+    except Exception as error:
+      if _is_raised_by_server(error):
+        raise FatalError(f'{self._name}.{method} failed: {error}') from error
+      return None
+
+
+def _is_raised_by_server(error: Exception) -> bool:
+  """Whether the method itself raised, rather than the way there and back."""
+  return 'Python exception was raised' in str(error)

@@ -1,0 +1,189 @@
+"""Runs a distributed experiment to its end and leaves nothing behind."""
+
+import contextlib
+import pathlib
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import launchpad as lp
+from absl import logging
+
+from ftwax.runtime import checkpoints, run_directory, runs, signals
+from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime.distributed import (
+  environments,
+  processes,
+  program,
+  supervision,
+  table,
+)
+from ftwax.runtime.distributed import settings as settings_lib
+
+_POLL_S = 0.2
+_STATUS_TIMEOUT_S = 2.0
+
+# Seconds between two tables: on a terminal, and in a file.
+_TABLE_PERIODS_S = (1.0, 10.0)
+
+
+def run_distributed(
+  experiment: experiment_lib.ExperimentConfig,
+  num_actors: int = 2,
+  eval_every: int | None = None,
+  num_eval_episodes: int = 10,
+  *,
+  run_dir: str | pathlib.Path | None = None,
+  resume: bool = False,
+  settings: settings_lib.Settings | None = None,
+) -> runs.RunResult:
+  """Trains in processes of their own; see `runs.run_experiment`.
+
+  Args:
+    experiment: what to run.
+    num_actors: processes that act, each in `experiment.num_environments`.
+    eval_every: actor steps between evaluations; None for none.
+    num_eval_episodes: episodes of an evaluation, at the least.
+    run_dir: directory of the run; by default a new one in `runs/<name>`.
+    resume: goes on from the newest checkpoint.
+    settings: limits of restarts, timeouts and periods.
+
+  Returns:
+    What the run came to.
+
+  Raises:
+    KeyboardInterrupt: on Ctrl-C or SIGTERM, after a checkpoint is saved.
+    NodeFailedError: a node failed for good, or died too often.
+    RunDirectoryError: the directory is in use, or of another config.
+    ValueError: see `program.make_distributed_experiment`.
+  """
+  settings = settings or settings_lib.Settings()
+  prepared = program.prepare(experiment, num_actors, eval_every)
+  directory = runs._open_run_directory(experiment, run_dir, resume)
+  with contextlib.ExitStack() as stack:
+    stack.enter_context(run_directory.lock(directory))
+    commands = supervision.make_commands(
+      program.make_distributed_experiment(
+        prepared,
+        num_actors,
+        eval_every,
+        num_eval_episodes,
+        run_dir=directory,
+        settings=settings,
+      )
+    )
+    stack.callback(supervision.remove_files, commands.list)
+    ports = sorted(a.rpartition(':')[2] for a in commands.addresses.values())
+    logging.warning(
+      'Reverb and Courier listen on ports %s of all interfaces, without'
+      ' authentication; docs/distributed.md tells how to close them to others.',
+      ', '.join(ports),
+    )
+    supervisor = stack.enter_context(
+      supervision.Supervisor(commands.list, directory / 'output', settings)
+    )
+    _supervise(
+      supervisor,
+      _Display(experiment, commands.addresses['counter'], supervisor),
+      directory,
+    )
+  from ftwax.reporting import curves  # Matplotlib: not before --help.
+
+  curves.plot_curves(directory)
+  return _read_result(prepared, directory)
+
+
+def _supervise(
+  supervisor: supervision.Supervisor, display: '_Display', directory: Any
+) -> None:
+  """Waits until all nodes have ended; stops them if anything goes wrong."""
+  with signals.deferred_interrupts() as check_interrupts:
+    try:
+      while not supervisor.poll():
+        check_interrupts()
+        display.show()
+        time.sleep(_POLL_S)
+    except KeyboardInterrupt:
+      supervisor.stop()
+      print(
+        'Interrupted and saved. To go on, run the same command with --resume'
+        f' --run_dir={directory}'
+      )
+      raise
+    except Exception:
+      supervisor.stop()
+      raise
+
+
+def _read_result(
+  experiment: experiment_lib.ExperimentConfig, directory: pathlib.Path
+) -> runs.RunResult:
+  """Returns what the last checkpoint tells."""
+  spec = environments.read_spec(experiment)
+  core = experiment.builder.make_learner_core(
+    experiment.network_factory(spec), spec
+  )
+  template = jax.eval_shape(core.init, jax.random.PRNGKey(0))
+  with checkpoints.Checkpointer(directory / 'checkpoints') as checkpointer:
+    state, metadata = checkpointer.restore(template)
+  returns: Sequence[float] = metadata['returns']
+  mean_return = sum(returns) / len(returns) if returns else float('nan')
+  return runs.RunResult(
+    directory, runs.Counts(**metadata['counts']), mean_return, state
+  )
+
+
+class _Display:
+  """Prints the state of the run now and then."""
+
+  def __init__(
+    self,
+    experiment: experiment_lib.ExperimentConfig,
+    counter_address: str,
+    supervisor: supervision.Supervisor,
+  ):
+    self._max_steps = experiment.max_num_actor_steps
+    self._supervisor = supervisor
+    self._counter = processes.Remote(
+      lp.CourierClient(
+        counter_address,
+        call_timeout=_STATUS_TIMEOUT_S,
+        wait_for_ready=False,
+      ),
+      'counter',
+    )
+    self._on_terminal = sys.stdout.isatty()
+    self._period_s = _TABLE_PERIODS_S[0 if self._on_terminal else 1]
+    self._next_time = 0.0
+    self._last: tuple[float, int, int] | None = None
+    self._num_lines = 0
+
+  def show(self) -> None:
+    """Prints a table if it is time to."""
+    now = time.monotonic()
+    if now < self._next_time:
+      return
+    self._next_time = now + self._period_s
+    status = self._counter.try_call('status')
+    if status is None:
+      return
+    counts = status['counts']
+    steps, updates = counts['actor_steps'], counts['learner_steps']
+    speeds = (0.0, 0.0)
+    if self._last is not None:
+      seconds = now - self._last[0]
+      speeds = (
+        (steps - self._last[1]) / seconds,
+        (updates - self._last[2]) / seconds,
+      )
+    self._last = now, steps, updates
+    text = table.format_status(
+      status, self._max_steps, speeds, self._supervisor.restarts
+    )
+    if self._on_terminal and self._num_lines:
+      # Up to the first line of the last table; what is below is erased.
+      print(f'\033[{self._num_lines}F\033[J', end='')
+    print(text, flush=True)
+    self._num_lines = text.count('\n') + 1

@@ -1,0 +1,94 @@
+"""Games on the host, and what is refused of them."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from ftwax import types
+from ftwax.environments import capture_the_flag, functional, games
+
+CONFIG = capture_the_flag.CaptureTheFlagConfig(
+  team_size=1, height=7, width=11, num_steps=4, action='flat'
+)
+
+
+def test_a_functional_game_is_played_on_the_host():
+  game: games.GameEnvironment = games.DmGame(
+    capture_the_flag.make(CONFIG), seed=1
+  )
+  assert game.teams == (0, 1) and len(game.event_names) == 13
+  spec = types.make_environment_spec(game)
+  assert spec == capture_the_flag.make(CONFIG).spec
+  timestep = game.step(np.zeros(2))
+  for expected in (0, 1, 1, 1, 2, 0):
+    np.testing.assert_array_equal(timestep.step_type, [expected, expected])
+    assert isinstance(timestep.observation, np.ndarray)
+    assert timestep.reward.shape == (2, 13)
+    np.testing.assert_array_equal(timestep.discount, [float(expected != 2)] * 2)
+    if expected == 2:
+      np.testing.assert_array_equal(game.outcome(), [0, 0])
+      games.check_outcome(game.outcome(), 2)
+    timestep = game.step(np.array([1, 2]))
+  game.close()
+
+
+def test_equal_configs_share_their_compiled_game():
+  assert capture_the_flag.make(CONFIG) is capture_the_flag.make(
+    dataclasses.replace(CONFIG)
+  )
+
+
+def test_seeds_choose_the_games():
+  first, same, other = (
+    games.DmGame(capture_the_flag.make(CONFIG), seed).reset().observation
+    for seed in (1, 1, 2)
+  )
+  np.testing.assert_array_equal(first, same)
+  assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize(
+  ('teams', 'num_players', 'message'),
+  [
+    ((0, 1), 4, r'teams \(0, 1\) must name a team for each of the 4 players'),
+    ((0, 2), None, r'teams \(0, 2\) must be numbered from zero without gaps'),
+    ((), None, r'teams \(\) must be numbered from zero'),
+  ],
+)
+def test_bad_teams_are_refused(teams, num_players, message):
+  with pytest.raises(ValueError, match=message):
+    games.check_teams(teams, num_players)
+
+
+def test_events_must_be_named():
+  game = capture_the_flag.make(CONFIG)._replace(event_names=('tag', 'flag'))
+  with pytest.raises(
+    ValueError, match=r"event_names \('tag', 'flag'\) must na"
+  ):
+    games.DmGame(game, seed=0)
+  game = capture_the_flag.make(CONFIG)._replace(teams=(1, 1))
+  with pytest.raises(ValueError, match=r'teams \(1, 1\) must be numbered'):
+    games.DmGame(game, seed=0)
+  assert isinstance(game, functional.FunctionalGame)
+
+
+def test_outcomes_compare_scores():
+  for scores, outcome in [
+    ((3, 1), (1, -1)),
+    ((2, 2), (0, 0)),
+    ((1, 5, 5), (-1, 0, 0)),
+    ((-1, -3, -2), (1, -1, -1)),
+    ((7,), (0,)),
+  ]:
+    result = games.outcome_of_scores(scores)
+    np.testing.assert_array_equal(result, outcome)
+    games.check_outcome(result, len(scores))
+
+
+@pytest.mark.parametrize('outcome', [(0.5, -0.5), (1,), (np.nan, 0)])
+def test_other_outcomes_are_refused(outcome):
+  with pytest.raises(
+    ValueError, match=r'outcome \(.*\) must be 1, 0 or -1 for'
+  ):
+    games.check_outcome(np.array(outcome), 2)

@@ -1,0 +1,155 @@
+"""PettingZoo's interface, by a fake of it that keeps its rules."""
+
+import gymnasium
+import numpy as np
+import pytest
+
+from ftwax import types
+from ftwax.environments import games, pettingzoo_adapter
+
+
+class FakeParallel:
+  """Three agents; `c` dies at step 2, the game is over at step 4.
+
+  An agent sees its number, the step and the action it took last.
+  """
+
+  def __init__(self, truncates=False):
+    self.possible_agents = ['a', 'b', 'c']
+    self.agents = []
+    self.truncates = truncates
+    self.seeds = []
+    self.actions = []
+    self.is_closed = False
+
+  def observation_space(self, agent):
+    del agent
+    return gymnasium.spaces.Box(0, 9, (3,), np.float64)
+
+  def action_space(self, agent):
+    del agent
+    return gymnasium.spaces.Discrete(5)
+
+  def _see(self, agents, actions):
+    return {
+      agent: np.array([
+        self.possible_agents.index(agent) + 1, self.time, actions.get(agent, 0)
+      ], np.float64)
+      for agent in agents
+    }  # fmt: skip
+
+  def reset(self, seed=None, options=None):
+    del options
+    self.seeds.append(seed)
+    self.agents = list(self.possible_agents)
+    self.time = 0
+    return self._see(self.agents, {}), {agent: {} for agent in self.agents}
+
+  def step(self, actions):
+    assert set(actions) == set(self.agents)
+    self.actions.append(actions)
+    self.time += 1
+    agents, over = self.agents, self.time >= 4
+    dead = {agent: agent == 'c' and self.time == 2 for agent in agents}
+    ends = {agent: over or dead[agent] for agent in agents}
+    self.agents = [agent for agent in agents if not ends[agent]]
+    nothing = dict.fromkeys(agents, False)
+    terminations, truncations = ends, nothing
+    if self.truncates:
+      terminations, truncations = dead, dict.fromkeys(agents, over)
+    rewards = {agent: float(actions[agent]) for agent in agents}
+    infos = {agent: {} for agent in agents}
+    seen = self._see(agents, actions)
+    return seen, rewards, terminations, truncations, infos
+
+  def close(self):
+    self.is_closed = True
+
+
+def play(game, action=(1, 2, 3)):
+  """Returns the timesteps of one game."""
+  timesteps = [game.reset()]
+  while not np.all(timesteps[-1].step_type == 2):
+    timesteps.append(game.step(np.array(action, np.int32)))
+  return timesteps
+
+
+@pytest.mark.parametrize('truncates', [False, True])
+def test_players_stay_until_the_end_of_the_game(truncates):
+  game: games.GameEnvironment = pettingzoo_adapter.PettingZooGame(
+    FakeParallel(truncates), teams=(0, 0, 1)
+  )
+  timesteps = play(game)
+  assert [int(t.step_type[0]) for t in timesteps] == [0, 1, 1, 1, 2]
+  assert all(len(set(t.step_type)) == 1 for t in timesteps)
+  rewards = np.stack([t.reward for t in timesteps])
+  np.testing.assert_array_equal(rewards[:, 0], [0, 1, 1, 1, 1])
+  np.testing.assert_array_equal(rewards[:, 2], [0, 3, 3, 0, 0])
+  discounts = np.stack([t.discount for t in timesteps])
+  last = float(truncates)
+  np.testing.assert_array_equal(discounts[:, 0], [1, 1, 1, 1, last])
+  np.testing.assert_array_equal(discounts[:, 2], [1, 1, 0, 0, 0])
+  seen = np.stack([t.observation for t in timesteps])
+  assert seen.dtype == np.float32 and rewards.dtype == np.float32
+  np.testing.assert_array_equal(
+    seen[:, 2], [[3, 0, 0], [3, 1, 3], [3, 2, 3], [0, 0, 0], [0, 0, 0]]
+  )
+  spec = types.make_environment_spec(game)
+  spec.observations.validate(seen[0, 0])
+  assert spec.actions.num_values == 5
+  assert game.event_names == ('reward',)
+
+
+def test_teams_are_compared_by_their_mean_return():
+  game = pettingzoo_adapter.PettingZooGame(FakeParallel(), teams=(0, 0, 1))
+  play(game, (1, 2, 3))  # Means of 6 and 6.
+  np.testing.assert_array_equal(game.outcome(), [0, 0])
+  play(game, (1, 2, 4))
+  np.testing.assert_array_equal(game.outcome(), [-1, 1])
+  alone = pettingzoo_adapter.PettingZooGame(FakeParallel())
+  play(alone)
+  assert alone.teams == (0, 1, 2)
+  np.testing.assert_array_equal(alone.outcome(), [-1, 1, -1])
+
+
+def test_outcomes_may_come_from_the_user():
+  env = FakeParallel()
+  given = []
+
+  def outcome_fn(env, returns):
+    given.append((env, returns.tolist()))
+    return np.array([1, -1]) if len(given) == 1 else np.array([2, 0])
+
+  game = pettingzoo_adapter.PettingZooGame(
+    env, (0, 1, 1), outcome_fn=outcome_fn
+  )
+  play(game)
+  assert game.outcome().dtype == np.float32
+  assert given == [(env, [4, 8, 6])]
+  with pytest.raises(ValueError, match=r'outcome \(\[2, 0\]\) must be 1, 0 or'):
+    game.outcome()
+
+
+def test_the_first_reset_gets_the_seed_and_steps_after_the_end_reset():
+  env = FakeParallel()
+  game = pettingzoo_adapter.PettingZooGame(env, seed=7)
+  assert np.all(game.step(np.zeros(3, int)).step_type == 0)
+  play(game)
+  assert np.all(game.step(np.zeros(3, int)).step_type == 0)
+  assert env.seeds == [7, None, None]
+  game.close()
+  assert env.is_closed
+
+
+def test_teams_must_match_the_agents():
+  with pytest.raises(ValueError, match=r'teams \(0, 1\) must name a team for'):
+    pettingzoo_adapter.PettingZooGame(FakeParallel(), teams=(0, 1))
+
+
+def test_agents_must_share_their_spaces():
+  class Uneven(FakeParallel):
+    def action_space(self, agent):
+      return gymnasium.spaces.Discrete(5 if agent != 'b' else 6)
+
+  with pytest.raises(ValueError, match=r"action_space of agent 'b' \(Discrete"):
+    pettingzoo_adapter.PettingZooGame(Uneven())

@@ -1,0 +1,169 @@
+"""What auxiliary tasks learn from on the device."""
+
+import functools
+
+import dm_env
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ftwax import types
+from ftwax.agents import impala
+from ftwax.agents.actor_critic import acting, auxiliary
+from ftwax.runtime.device import auxiliary_replay
+from ftwax.testing import functional_fakes
+
+LENGTH = 6
+NUM_ENVIRONMENTS = 2
+CONFIG = impala.IMPALAConfig(
+  hidden_size=4,
+  vector_hidden_sizes=(4,),
+  sequence_length=LENGTH,
+  batch_size=8,
+  replay_capacity=6,
+  reward_prediction_capacity=1,
+  reward_prediction_length=3,
+)
+SPEC = functional_fakes.make_matching().spec
+BOTH = frozenset({auxiliary.REPLAY, auxiliary.REWARD_PREDICTION})
+
+
+@functools.cache
+def _make(sources):
+  network = impala.make_network(SPEC, CONFIG)
+  actor = acting.make_actor_core(network, SPEC)
+  made = auxiliary_replay.make_auxiliary_replay(
+    sources, CONFIG, SPEC, actor, NUM_ENVIRONMENTS
+  )
+  return actor, made
+
+
+def _make_trajectory(start, reward=0.0):
+  """Makes a rollout whose observations count the steps from `start`."""
+  actor, _ = _make(BOTH)
+  steps = start + np.arange((LENGTH + 1) * NUM_ENVIRONMENTS, dtype=np.float32)
+  steps = steps.reshape(LENGTH + 1, NUM_ENVIRONMENTS)
+  step_type = np.full(steps.shape, dm_env.StepType.MID, np.int32)
+  rewards = np.zeros(steps.shape, np.float32)
+  rewards[4] = reward
+  state = actor.init(jax.random.PRNGKey(0), NUM_ENVIRONMENTS)
+  return types.Trajectory(
+    timestep=dm_env.TimeStep(
+      step_type=jnp.asarray(step_type),
+      reward=jnp.asarray(rewards),
+      discount=jnp.ones(steps.shape),
+      observation=jnp.stack([steps, -steps], axis=-1),
+    ),
+    previous_action=jnp.zeros(steps.shape, jnp.int32),
+    logits=jnp.zeros((LENGTH, NUM_ENVIRONMENTS, 2)),
+    recurrent_state=jax.tree.map(
+      lambda leaf: jnp.full_like(leaf, start), state.recurrent_state
+    ),
+  )
+
+
+def _functions(made):
+  return jax.jit(made.init), jax.jit(made.add), jax.jit(made.sample)
+
+
+WEIGHTS = jnp.ones((1,))
+
+
+def _classify_oracle(step_type, reward, num_frames, period):
+  length = len(step_type) - 1
+  classes = np.zeros(length, int)
+  for end in range(length):
+    begin = end - num_frames + 1
+    if begin < 0 or end % period or step_type[end] == dm_env.StepType.LAST:
+      continue
+    if (step_type[begin + 1 : end + 1] == dm_env.StepType.FIRST).any():
+      continue
+    classes[end] = 1 if reward[end + 1] == 0.0 else 2
+  return classes
+
+
+@pytest.mark.parametrize(('num_frames', 'period'), [(1, 1), (3, 1), (4, 2)])
+def test_classes_are_those_of_an_oracle(num_frames, period):
+  rng = np.random.default_rng(0)
+  step_type = np.ones((41, 3), np.int32)
+  for column in range(3):
+    for last in np.flatnonzero(rng.random(40) < 0.2):
+      if step_type[last, column] != 0:
+        step_type[last, column], step_type[last + 1, column] = 2, 0
+  reward = rng.integers(0, 2, step_type.shape).astype(np.float32)
+  classes = auxiliary_replay.classify(
+    jnp.asarray(step_type), jnp.asarray(reward), num_frames, period
+  )
+  for column in range(3):
+    np.testing.assert_array_equal(
+      classes[:, column],
+      _classify_oracle(
+        step_type[:, column], reward[:, column], num_frames, period
+      ),
+    )
+  assert set(np.asarray(classes).ravel()) == {0, 1, 2}
+
+
+def test_whole_trajectories_are_replayed(key):
+  _, made = _make(frozenset({auxiliary.REPLAY}))
+  init, add, sample = _functions(made)
+  state = init(key)
+  for start in (0, 100, 200, 300):  # Six of eight are kept.
+    state = add(state, _make_trajectory(start), WEIGHTS)
+  seen = set()
+  for _ in range(10):
+    state, replay, prediction = sample(state)
+    assert prediction is None
+    assert replay.is_live
+    observation = np.asarray(replay.trajectory.timestep.observation)
+    assert observation.shape == (LENGTH + 1, 8, 2)
+    first = observation[0, :, 0]
+    np.testing.assert_array_equal(
+      observation[:, :, 0],
+      first + NUM_ENVIRONMENTS * np.arange(LENGTH + 1)[:, None],
+    )
+    for leaf in jax.tree.leaves(replay.trajectory.recurrent_state):
+      np.testing.assert_array_equal(leaf[:, 0], first - first % 100)
+    seen |= set(first.tolist())
+  assert seen == {100.0, 101.0, 200.0, 201.0, 300.0, 301.0}
+
+
+def test_one_half_of_the_sequences_ends_in_a_reward(key):
+  _, made = _make(BOTH)
+  init, add, sample = _functions(made)
+  state = init(key)
+  state = add(state, _make_trajectory(0), WEIGHTS)
+  state, _, prediction = sample(state)
+  assert not prediction.is_live  # No reward was seen yet.
+  state = add(state, _make_trajectory(100, reward=2.0), WEIGHTS)
+  ends = set()
+  for _ in range(10):
+    state, _, prediction = sample(state)
+    assert prediction.is_live
+    np.testing.assert_array_equal(prediction.reward, [2.0] * 4 + [0.0] * 4)
+    frames = np.asarray(prediction.observation)[..., 0]  # [3, B]
+    np.testing.assert_array_equal(np.diff(frames, axis=0), NUM_ENVIRONMENTS)
+    # The reward of step 4 comes after the frames of steps 1 to 3.
+    assert set(frames[-1, :4].tolist()) <= {106.0, 107.0}
+    ends |= set(frames[-1, 4:].tolist())
+  every = {start + 2 * step + row for start in (0, 100) for step in range(2, 6)
+           for row in range(2)}  # fmt: skip
+  assert ends <= every - {106.0, 107.0}
+  assert len(ends) > 10  # Of 14.
+
+
+def test_rewards_that_an_agent_does_not_count_are_zero(key):
+  _, made = _make(BOTH)
+  init, add, sample = _functions(made)
+  state = add(init(key), _make_trajectory(0, reward=2.0), jnp.zeros((1,)))
+  _, _, prediction = sample(state)
+  assert not prediction.is_live
+
+
+def test_no_replay_where_no_task_needs_one():
+  actor, _ = _make(BOTH)
+  made = auxiliary_replay.make_auxiliary_replay(
+    frozenset({auxiliary.TRAJECTORY}), CONFIG, SPEC, actor, NUM_ENVIRONMENTS
+  )
+  assert made is None

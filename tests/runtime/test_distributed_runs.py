@@ -1,0 +1,206 @@
+"""Whole distributed runs: all nodes as threads, and as processes."""
+
+import functools
+import os
+import pathlib
+import signal
+import sys
+import tempfile
+import threading
+import time
+
+import cloudpickle
+import launchpad as lp
+import psutil
+import pytest
+from absl import flags
+from absl.testing import absltest
+
+from ftwax.agents import impala
+from ftwax.runtime import (
+  checkpoints,
+  distributed,
+  experiment,
+  local,
+  loggers,
+  run_directory,
+)
+from ftwax.runtime.distributed import settings
+from ftwax.testing import fakes
+
+# What nodes of processes import, they find in the package alone.
+_MAKE_FAKE = functools.partial(
+  fakes.FakeEnvironment, fakes.make_vector_spec(), 4, False
+)
+
+
+@pytest.fixture
+def make_experiment():
+  config = impala.IMPALAConfig(
+    hidden_size=8, sequence_length=5, batch_size=4, max_queue_size=8
+  )
+
+  def make(**options):
+    return experiment.ExperimentConfig(
+      **{
+        'builder': impala.make_builder(config),
+        'network_factory': functools.partial(
+          impala.make_network, config=config
+        ),
+        'environment_factory': _MAKE_FAKE,
+        'num_environments': 2,
+        'name': 'test',
+        **options,
+      }
+    )
+
+  return make
+
+
+@pytest.fixture
+def launch():
+  """Launches a program as threads; signal handlers are put back."""
+  signals = (signal.SIGTERM, signal.SIGQUIT, signal.SIGINT, signal.SIGALRM)
+  before = {signum: signal.getsignal(signum) for signum in signals}
+  test_case = absltest.TestCase()
+  if not flags.FLAGS.is_parsed():
+    flags.FLAGS(['test'])  # Or Launchpad parses those of pytest.
+  yield functools.partial(lp.launch, launch_type='test_mt', test_case=test_case)
+  test_case.doCleanups()
+  for signum, handler in before.items():
+    signal.signal(signum, handler)
+
+
+def _read_rows(directory, label):
+  return loggers.read_jsonl(loggers.log_path(directory, label))
+
+
+@pytest.mark.filterwarnings('ignore:setDaemon:DeprecationWarning')
+def test_a_program_of_threads_ends_at_its_last_step(
+  launch, make_experiment, tmp_path
+):
+  # 403 is no multiple of 2 environments, nor of what an actor asks for.
+  config = make_experiment(max_num_actor_steps=403)
+  directory = run_directory.create_at(tmp_path / 'run', config)
+  program = distributed.make_distributed_experiment(
+    config, 2, eval_every=200, num_eval_episodes=2, run_dir=directory
+  )
+  launch(program).wait()
+  train = _read_rows(directory, 'train')
+  assert {row['actor'] for row in train} <= {0, 1}
+  assert all(row['episode_length'] == 4 for row in train)
+  assert train[-1]['actor_steps'] <= 403
+  evaluation = _read_rows(directory, 'evaluation')
+  assert len(evaluation) == 2
+  assert all(row['num_episodes'] == 2 for row in evaluation)
+  learner = _read_rows(directory, 'learner')
+  assert learner[-1]['learner_steps'] >= 10
+  with checkpoints.Checkpointer(directory / 'checkpoints') as saved:
+    assert saved.steps() == [403]
+
+
+def _children():
+  return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+def _node_files():
+  return set(pathlib.Path(tempfile.gettempdir()).glob('tmp*/job.pkl'))
+
+
+def test_a_run_of_processes_ends_and_leaves_nothing(
+  make_experiment, tmp_path, capfd
+):
+  children, files = _children(), _node_files()
+  result = distributed.run_distributed(
+    make_experiment(max_num_actor_steps=403), 2, run_dir=tmp_path / 'run'
+  )
+  assert result.counts.actor_steps == 403
+  assert result.counts.learner_steps == int(result.state.steps) >= 10
+  assert result.counts.episodes == len(_read_rows(result.run_dir, 'train'))
+  assert {path.name for path in result.run_dir.iterdir()} >= {
+    'checkpoints',
+    'config.json',
+    'logs',
+    'output',
+    'replay',
+  }
+  assert _children() <= children
+  assert _node_files() <= files
+  assert ' of 403 steps' in capfd.readouterr().out
+
+
+@pytest.fixture
+def pickled_by_value():
+  """Lets nodes have functions of this module, which they cannot import."""
+  module = sys.modules[__name__]
+  cloudpickle.register_pickle_by_value(module)
+  yield
+  cloudpickle.unregister_pickle_by_value(module)
+
+
+@pytest.mark.usefixtures('pickled_by_value')
+def test_a_bad_environment_ends_the_run_and_is_told(make_experiment, tmp_path):
+  children = _children()
+  config = make_experiment(
+    max_num_actor_steps=10**9,
+    environment_factory=functools.partial(_fail_in_nodes, os.getpid()),
+  )
+  with pytest.raises(
+    distributed.NodeFailedError, match=r'(?s)actor/0 failed.*no such game'
+  ):
+    distributed.run_distributed(
+      config,
+      1,
+      run_dir=tmp_path / 'run',
+      settings=settings.Settings(max_restarts=0, stop_timeout_s=5.0),
+    )
+  assert _children() <= children
+
+
+def _fail_in_nodes(pid, seed):
+  if os.getpid() != pid:
+    raise ValueError('no such game')
+  return _MAKE_FAKE(seed)
+
+
+def _interrupt_when_it_acts(directory):
+  """Sends SIGTERM to this process once some episodes are logged."""
+  path = loggers.log_path(directory, 'train')
+
+  def run():
+    deadline = time.monotonic() + 80.0
+    while time.monotonic() < deadline:
+      if path.exists() and len(loggers.read_jsonl(path)) >= 50:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return
+      time.sleep(0.1)
+
+  thread = threading.Thread(target=run)
+  thread.start()
+  return thread
+
+
+def test_a_run_that_is_told_to_end_saves_and_can_go_on(
+  make_experiment, tmp_path, capsys
+):
+  children = _children()
+  directory = tmp_path / 'run'
+  thread = _interrupt_when_it_acts(directory)
+  with pytest.raises(KeyboardInterrupt):
+    distributed.run_distributed(
+      make_experiment(max_num_actor_steps=10**9), 1, run_dir=directory
+    )
+  thread.join()
+  assert _children() <= children
+  assert '--resume --run_dir=' in capsys.readouterr().out
+  with checkpoints.Checkpointer(directory / 'checkpoints') as saved:
+    steps = saved.steps()[-1]
+  assert steps >= 200
+  # The local runtime, too, goes on from what this one saved.
+  result = local.run_experiment(
+    make_experiment(max_num_actor_steps=steps + 40),
+    run_dir=directory,
+    resume=True,
+  )
+  assert steps + 40 <= result.counts.actor_steps < steps + 42
+  assert result.counts.learner_steps == int(result.state.steps) > 0
