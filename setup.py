@@ -20,6 +20,7 @@ _FUNCTIONAL = [
   'orbax-checkpoint>=0.11.39',
   'rich>=13',
   'tensorboardX>=2.6',
+  'pillow>=10',
   'absl-py>=2.1',
 ]
 
@@ -33,6 +34,8 @@ _REVERB = [
   'tensorflow-cpu==2.8.4',
   'numpy<2',
   'protobuf<3.20',
+  'cloudpickle>=2.2',
+  'psutil>=5.9',
   'ml-dtypes<0.6',
 ]
 

@@ -1,7 +1,8 @@
 """What the cores of FTW remember: pairs shown once and asked for later.
 
-Run as `uv run experiments/ftw_memory.py --core=rpth_dnc`, and with `--core=lstm`
-and `--core=rpth` for the comparison; all have cores of the same size.
+Run as `uv run experiments/ftw_memory.py --core=rpth_dnc`, and with
+`--core=lstm` and `--core=rpth` for the comparison; all have cores of the same
+size.
 """
 
 import functools

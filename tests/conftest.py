@@ -19,6 +19,9 @@ jax.config.update('jax_numpy_rank_promotion', 'raise')
 _REVERB_HALF = [
   'replay/reverb',
   'agents/test_actor_and_learner.py',
+  'agents/test_ftw_shells.py',
+  'runtime/test_distributed_parts.py',
+  'runtime/test_distributed_runs.py',
   'runtime/test_local.py',
   'experiments',
 ]

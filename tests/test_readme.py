@@ -58,7 +58,9 @@ def test_the_population_learns_as_shown(blocks):
     'impala': impala,
     'config': config,
     'environment_spec': spec,
-    'batches': jax.tree.map(lambda x: jnp.stack([x] * 8), batch),
+    'batches': jax.tree.map(
+      lambda x: jnp.stack([x] * 8), types.LearnerBatch(batch)
+    ),
   }
   exec(compile(blocks[1], 'README', 'exec'), names)
   assert names['metrics']['loss'].shape == (8,)

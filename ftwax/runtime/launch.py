@@ -61,6 +61,14 @@ def define_flags(
     runs.RUNTIMES,
     'Where to run: in one process with a replay server, or all of it compiled.',
   )
+  flags.DEFINE_bool(
+    'distributed', False, 'Run in many processes; see docs/distributed.md.'
+  )
+  flags.DEFINE_integer(
+    'num_actors',
+    2,
+    'Processes that act, each in --num_environments, with --distributed.',
+  )
   flags.DEFINE_integer('num_eval_episodes', 20, 'Episodes of an evaluation.')
   flags.DEFINE_integer('seed', 0, 'Seed of parameters, actors, environments.')
   flags.DEFINE_integer(
@@ -125,14 +133,14 @@ def run(
 def _run(experiment: experiment_lib.ExperimentConfig) -> runs.RunResult:
   if FLAGS.runtime == 'device':
     _keep_compiled_functions()
-  result = runs.run_experiment(
-    experiment,
-    FLAGS.eval_every or None,
-    FLAGS.num_eval_episodes,
-    runtime=FLAGS.runtime,
-    run_dir=FLAGS.run_dir,
-    resume=FLAGS.resume,
-  )
+  evaluation = (FLAGS.eval_every or None, FLAGS.num_eval_episodes)
+  place = {'run_dir': FLAGS.run_dir, 'resume': FLAGS.resume}
+  if FLAGS.distributed:
+    result = _run_distributed(experiment, *evaluation, **place)
+  else:
+    result = runs.run_experiment(
+      experiment, *evaluation, runtime=FLAGS.runtime, **place
+    )
   counts = result.counts
   steps_per_second = counts.actor_steps / max(counts.seconds, 1e-9)
   print(
@@ -142,6 +150,19 @@ def _run(experiment: experiment_lib.ExperimentConfig) -> runs.RunResult:
     f' {counts.episodes:,} episodes. See {result.run_dir}'
   )
   return result
+
+
+def _run_distributed(experiment, *arguments, **options) -> runs.RunResult:
+  if FLAGS.runtime == 'device':
+    raise ValueError(
+      "runtime ('device') must be 'local' with --distributed, whose processes"
+      ' talk to a replay server; leave one of the two flags out.'
+    )
+  from ftwax.runtime import distributed  # Launchpad: not before --help.
+
+  return distributed.run_distributed(
+    experiment, FLAGS.num_actors, *arguments, **options
+  )
 
 
 def _keep_compiled_functions() -> None:

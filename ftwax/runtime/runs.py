@@ -161,7 +161,7 @@ def execute(
   resume: bool,
 ) -> RunResult:
   """Does what `run_experiment` tells, with the run that a runtime makes."""
-  directory = _open_run_directory(experiment, run_dir, resume)
+  directory = open_run_directory(experiment, run_dir, resume)
   with contextlib.ExitStack() as stack:
     stack.enter_context(run_directory.lock(directory))
     records = Records(experiment, directory, stack)
@@ -367,7 +367,7 @@ def _training_state(snapshot: Any) -> types.TrainingState:
   return getattr(snapshot, 'training', snapshot)
 
 
-def _open_run_directory(
+def open_run_directory(
   experiment: experiment_lib.ExperimentConfig,
   run_dir: str | pathlib.Path | None,
   resume: bool,

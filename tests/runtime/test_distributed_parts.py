@@ -15,6 +15,7 @@ import pytest
 from ftwax.agents import impala
 from ftwax.runtime import experiment, loggers
 from ftwax.runtime.distributed import (
+  acting,
   counter,
   environments,
   grants,
@@ -458,3 +459,135 @@ class TestEnvironments:
     assert seeds[:2] == seeds[4:]
     assert not set(seeds[:2]) & set(seeds[2:4])
     assert all(0 <= seed < 2**31 for seed in seeds)
+
+
+class _StillActor:
+  """Chooses the first action everywhere."""
+
+  def __init__(self, num_environments):
+    self._action = np.zeros(num_environments, np.int32)
+    self.num_steps = 0
+
+  def update(self):
+    pass
+
+  def observe_first(self, timestep):
+    del timestep
+
+  def select_action(self, observation):
+    del observation
+    return self._action
+
+  def observe(self, action, timestep):
+    del action
+    self.num_steps += int((timestep.step_type != 0).sum())
+
+
+class _NoAdder:
+  def reset(self):
+    pass
+
+
+class _Failing(fakes.FakeEnvironment):
+  """Raises in its 30th step."""
+
+  num_steps = 0
+
+  def step(self, action):
+    self.num_steps += 1
+    if self.num_steps == 30:
+      raise OSError('the game crashed')
+    return super().step(action)
+
+
+class TestActorLoop:
+  @pytest.fixture
+  def make_loop(self, make_experiment, tmp_path):
+    nodes = []
+
+    def make(max_restarts=1000, **options):
+      config = make_experiment(num_environments=3, **options)
+      node = counter.Counter(config, str(tmp_path), 1, None)
+      nodes.append(node)
+      base = {'actor_steps': 0, 'episodes': 0, 'learner_steps': 0}
+      node.report_learner(
+        0, {'counts': {**base, 'seconds': 0.0}, 'returns': []}, []
+      )
+      loop = acting.ActorLoop(
+        config,
+        0,
+        settings.Settings(max_restarts=max_restarts, restart_period_s=0.0),
+        processes.Remote(node, 'counter'),
+        threading.Event(),
+      )
+      assert loop.register() == 0
+      return loop, node
+
+    yield make
+    for node in nodes:
+      node._close_loggers()
+
+  @pytest.mark.parametrize('max_steps', [1, 100, 403])
+  def test_the_budget_is_met_exactly(self, make_loop, max_steps):
+    loop, node = make_loop(max_num_actor_steps=max_steps)
+    actor = _StillActor(3)
+    loop.run(actor, _NoAdder())
+    assert node.status()['counts']['actor_steps'] == max_steps
+    # But for the last few, which are taken and not learned from.
+    assert max_steps - 3 < actor.num_steps <= max_steps
+
+  def test_environments_that_raise_are_made_anew(self, make_loop, capsys):
+    loop, node = make_loop(
+      max_num_actor_steps=403,
+      environment_factory=functools.partial(_Failing, SPEC, 4, False),
+    )
+    loop.run(_StillActor(3), _NoAdder())
+    status = node.status()
+    assert status['counts']['actor_steps'] == 403
+    assert status['failures']['actor/0'] >= 4
+    assert 'OSError: the game crashed' in capsys.readouterr().out
+
+  def test_environments_that_raise_too_often_end_the_run(self, make_loop):
+    loop, _ = make_loop(
+      max_restarts=2,
+      max_num_actor_steps=403,
+      environment_factory=functools.partial(_Failing, SPEC, 4, False),
+    )
+    with pytest.raises(
+      processes.FatalError,
+      match=r'environments of actor/0 must fail no more than 2 times.*crashed',
+    ):
+      loop.run(_StillActor(3), _NoAdder())
+
+
+def test_an_environment_that_hangs_ends_its_process(
+  make_experiment, monkeypatch, capfd
+):
+
+  ended = threading.Event()
+
+  def end(status):
+    assert status == 1
+    ended.set()
+
+  class Hanging(fakes.FakeEnvironment):
+    def step(self, action):
+      assert ended.wait(30.0)
+      return super().step(action)
+
+  monkeypatch.setattr(environments.os, '_exit', end)
+  monkeypatch.setattr(environments, '_WATCH_S', 0.01)
+  made = environments.make_environments(
+    make_experiment(
+      environment_factory=functools.partial(Hanging, SPEC, 4, False)
+    ),
+    1,
+    (0,),
+    'x',
+  )
+  environments.Watchdog('actor/3', 0.1, made).start()
+  made.reset()
+  made.step(np.zeros(1, np.int32))
+  assert (
+    'environments of actor/3 must step within 0.1 s' in capfd.readouterr().err
+  )

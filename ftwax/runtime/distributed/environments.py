@@ -179,17 +179,17 @@ class Watchdog:
     threading.Thread(target=self._run, name='watchdog', daemon=True).start()
 
   def _run(self) -> None:
-    while True:
+    while (seconds := self._seconds()) <= self.timeout_s:
       time.sleep(_WATCH_S)
-      entered_at: Any = getattr(self.environment, 'entered_at', None)
-      if entered_at is None:
-        continue
-      seconds = time.monotonic() - entered_at
-      if seconds > self.timeout_s:
-        print(
-          f'environments of {self.name} must step within {self.timeout_s:g} s'
-          f' and have not for {seconds:.0f} s; the actor is started anew.',
-          file=sys.stderr,
-          flush=True,
-        )
-        os._exit(1)
+    print(
+      f'environments of {self.name} must step within {self.timeout_s:g} s and'
+      f' have not for {seconds:.0f} s; the actor is started anew.',
+      file=sys.stderr,
+      flush=True,
+    )
+    os._exit(1)
+
+  def _seconds(self) -> float:
+    """Returns how long the call under way has taken; 0 if there is none."""
+    entered_at: Any = getattr(self.environment, 'entered_at', None)
+    return 0.0 if entered_at is None else time.monotonic() - entered_at

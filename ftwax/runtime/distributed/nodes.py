@@ -151,6 +151,7 @@ def run_actor(
       adder,
       experiment.num_environments,
     )
+    processes.yield_to_others()
     loop.run(actor, adder)
     remote.try_call('finish', counter.actor_name(index))
 

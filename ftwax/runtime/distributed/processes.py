@@ -26,6 +26,7 @@ STANDBY_VARIABLE = 'FTWAX_STANDBY'
 # Exit status of a node that would fail in the same way if it was started anew.
 FATAL = 70
 
+_ACTOR_NICENESS = 5
 _PARENT_POLL_S = 1.0
 _RETRY_S = 0.2
 
@@ -91,6 +92,16 @@ def keep_to_cpu(number: int) -> None:
   for thread in os.listdir('/proc/self/task'):
     with contextlib.suppress(ProcessLookupError):
       os.sched_setaffinity(int(thread), {cpus[number % len(cpus)]})
+
+
+def yield_to_others() -> None:
+  """Lowers the priority of this process, if it is a node's alone.
+
+  Actors are many and never done: a learner, and an actor that is just started,
+  come before them.
+  """
+  if is_process():
+    os.nice(_ACTOR_NICENESS)
 
 
 def is_standby() -> bool:

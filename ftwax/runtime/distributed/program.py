@@ -5,9 +5,9 @@ import pathlib
 import socket
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 import launchpad as lp
-import psutil  # type: ignore[import-untyped]
+import psutil
 from launchpad.nodes import base
 
 from ftwax.runtime import experiment as experiment_lib

@@ -61,7 +61,7 @@ def run_distributed(
   """
   settings = settings or settings_lib.Settings()
   prepared = program.prepare(experiment, num_actors, eval_every)
-  directory = runs._open_run_directory(experiment, run_dir, resume)
+  directory = runs.open_run_directory(experiment, run_dir, resume)
   with contextlib.ExitStack() as stack:
     stack.enter_context(run_directory.lock(directory))
     commands = supervision.make_commands(

@@ -1,0 +1,277 @@
+"""How fast the whole For-The-Win agent acts and learns, and what it takes.
+
+    uv run benchmarks/ftw.py
+
+84x84x3 uint8, 5 actions, hidden and latent 256, batch 16. Each line is
+a process of its own, so that its peak memory and the seconds from its start to
+the first finished step are its own. Beside stand the figures of the TensorFlow
+agent, recorded on another two cores without GPU: it runs on Python 3.8 alone.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+
+import common
+
+# Seconds a step, peak GB, seconds to the first step.
+_TENSORFLOW = {
+  ('rpth', 20, False): (0.43, 1.13, 12),
+  ('rpth', 20, True): (1.09, 1.44, 20),
+  ('rpth_dnc', 20, False): (2.2, 3.5, 110),
+  ('rpth_dnc', 20, True): (5.0, 5.1, 152),
+  ('rpth', 100, False): (6.2, 3.1, 125),
+}
+# Environment steps a second of acting with adders, and of the whole agent.
+_TENSORFLOW_ACTING = {'rpth': 380, 'rpth_dnc': 137}
+_TENSORFLOW_AGENT = {('rpth', True): 94, ('rpth_dnc', False): 50}
+
+_LEARNER_LINES = [
+  ('rpth', 'exact', 20, False),
+  ('rpth', 'exact', 20, True),
+  ('rpth_dnc', 'exact', 20, False),
+  ('rpth_dnc', 'exact', 20, True),
+  ('rpth_dnc', 'sparse', 20, False),
+  ('rpth_dnc', 'sparse', 20, True),
+  ('rpth_dnc', 'none', 20, False),
+  ('rpth', 'exact', 100, False),
+  ('rpth_dnc', 'exact', 100, False),
+]
+_ACTING_LINES = [('rpth', 'exact'), ('rpth_dnc', 'exact')]
+_AGENT_LINES = [('rpth', 'exact', True), ('rpth_dnc', 'exact', False)]
+
+
+def _make_config(core, linkage, sequence_length, auxiliary):
+  from ftwax.agents import ftw
+  from ftwax.networks.dnc import interfaces
+
+  return ftw.FTWConfig(
+    core=core,
+    memory=interfaces.MemoryConfig(linkage=linkage),
+    sequence_length=sequence_length,
+    use_pixel_control=auxiliary,
+    use_reward_prediction=auxiliary,
+    crop_size=(80, 80),
+  )
+
+
+def _make_batch(config, spec, network):
+  """Returns a random batch for all tasks that the config asks for."""
+  import dm_env
+  import jax
+  import numpy as np
+
+  from ftwax import types
+
+  rng = np.random.default_rng(0)
+  num_rows, size = config.sequence_length + 1, config.batch_size
+  shape = spec.observations.shape
+
+  def trajectory():
+    rows = (num_rows, size)
+    return types.Trajectory(
+      timestep=dm_env.TimeStep(
+        step_type=np.full(rows, dm_env.StepType.MID, np.int32),
+        reward=rng.normal(size=rows).astype(np.float32),
+        discount=np.ones(rows, np.float32),
+        observation=rng.integers(0, 256, (*rows, *shape), np.uint8),
+      ),
+      previous_action=rng.integers(0, 5, rows).astype(np.int32),
+      logits=np.zeros((num_rows - 1, size, 5), np.float32),
+      recurrent_state=network.initial_state(size),
+    )
+
+  batch = types.LearnerBatch(trajectory())
+  if config.use_pixel_control:
+    batch = types.LearnerBatch(
+      batch.trajectory,
+      types.ReplayBatch(trajectory(), np.bool_(True)),
+      types.RewardPredictionBatch(
+        rng.integers(0, 256, (3, size, *shape), np.uint8),
+        rng.normal(size=size).astype(np.float32),
+        np.bool_(True),
+      ),
+    )
+  return jax.device_put(batch)
+
+
+def _learner_line(start, seconds, *line):
+  import jax
+  import parts
+
+  from ftwax.agents import ftw
+
+  config, spec = _make_config(*line), parts.pixel_spec()
+  network = ftw.make_network(spec, config)
+  core = ftw.FTWBuilder(config).make_learner_core(network, spec)
+  state = jax.jit(core.init)(jax.random.PRNGKey(0))
+  batch = _make_batch(config, spec, network)
+  update = jax.jit(core.update, donate_argnums=0)
+
+  def call():
+    nonlocal state
+    state, _ = jax.block_until_ready(update(state, batch))
+
+  call()
+  first = time.time() - start
+  measured = common.measure(call, seconds=seconds, warmup=1)
+  frames = config.sequence_length * config.batch_size
+  return {
+    'seconds': measured.median,
+    'frames_per_second': frames / measured.median,
+    'first_step': first,
+  }
+
+
+def _acting_line(start, seconds, *line):
+  """Acts in one environment and writes to Reverb, without learning."""
+  import itertools
+
+  import parts
+
+  del start
+  config = _make_config(*line, 20, True).replace(max_queue_size=4000)
+  spec = parts.pixel_spec()
+  agent = _make_agent(spec, config, 1)
+  timesteps = itertools.cycle(parts.random_timesteps(spec, 1))
+
+  def call():
+    action = agent.select_action(None)
+    agent.observe(action, next(timesteps))
+
+  agent.observe_first(next(timesteps))
+  measured = common.measure(call, seconds=seconds, warmup=50)
+  agent.close()
+  return {'steps_per_second': 1.0 / measured.median}
+
+
+def _agent_line(start, seconds, core, linkage, auxiliary):
+  """Acts, writes and learns in one process, in 8 environments."""
+  import itertools
+
+  import parts
+
+  del start
+  config = _make_config(core, linkage, 20, auxiliary)
+  spec, num_environments = parts.pixel_spec(), 8
+  agent = _make_agent(spec, config, num_environments)
+  timesteps = itertools.cycle(parts.random_timesteps(spec, num_environments))
+
+  def call():  # As many steps as two updates take.
+    for _ in range(80):
+      action = agent.select_action(None)
+      agent.observe(action, next(timesteps))
+      agent.update()
+
+  agent.observe_first(next(timesteps))
+  measured = common.measure(call, seconds=seconds, warmup=2)
+  agent.close()
+  return {'steps_per_second': 80 * num_environments / measured.median}
+
+
+def _make_agent(spec, config, num_environments):
+  from ftwax.agents.ftw import shells
+
+  return shells.FTW(spec, config, num_environments=num_environments)
+
+
+_KINDS = {
+  'learner': _learner_line,
+  'acting': _acting_line,
+  'agent': _agent_line,
+}
+
+
+def _run_line(kind, line, seconds):
+  """Measures a line in a process of its own."""
+  result = subprocess.run(
+    [
+      sys.executable,
+      __file__,
+      f'--line={json.dumps([kind, *line])}',
+      f'--seconds={seconds}',
+    ],
+    stdout=subprocess.PIPE,
+    stderr=subprocess.DEVNULL,
+    text=True,
+    check=True,
+  )
+  return json.loads(result.stdout.strip().splitlines()[-1])
+
+
+def _print_learner(seconds):
+  rows = []
+  for line in _LEARNER_LINES:
+    core, linkage, length, auxiliary = line
+    row = _run_line('learner', line, seconds)
+    peer = _TENSORFLOW.get((core, length, auxiliary))
+    rows.append(
+      [
+        core if core == 'rpth' else f'{core} {linkage}',
+        length,
+        'both' if auxiliary else 'none',
+        f'{row["seconds"]:.2f}',
+        f'{row["frames_per_second"]:.0f}',
+        f'{row["peak_gb"]:.2f}',
+        f'{row["first_step"]:.0f}',
+        f'{peer[0] / row["seconds"]:.1f}' if peer else '-',
+        f'{row["peak_gb"] / peer[1]:.2f}' if peer else '-',
+      ]
+    )
+  common.print_table(
+    'Learner (batch 16)',
+    ['core', 'T', 'tasks', 's/step', 'frames/s', 'peak GB', 'first step s']
+    + ['times TF', 'memory/TF'],
+    rows,
+  )
+
+
+def _print_steps(title, kind, lines, peers, seconds):
+  rows = []
+  for line in lines:
+    key = line[0] if kind == 'acting' else (line[0], line[2])
+    row = _run_line(kind, line, seconds)
+    speed = row['steps_per_second']
+    rows.append(
+      [line[0], f'{speed:.0f}', f'{row["peak_gb"]:.2f}']
+      + [f'{speed / peers[key]:.1f}']
+    )
+  common.print_table(title, ['core', 'steps/s', 'peak GB', 'times TF'], rows)
+
+
+def main():
+  """Prints all tables, or measures one line."""
+  start = time.time()
+  parser = argparse.ArgumentParser(description=__doc__)
+  parser.add_argument('--seconds', type=float, default=8.0)
+  parser.add_argument('--line', default='')
+  arguments = parser.parse_args()
+  if arguments.line:
+    kind, *line = json.loads(arguments.line)
+    row = _KINDS[kind](start, arguments.seconds, *line)
+    peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({**row, 'peak_gb': peak_kb / 1e6}))
+    return
+  print(common.machine_line())
+  _print_learner(arguments.seconds)
+  _print_steps(
+    'Acting in one environment, with Reverb',
+    'acting',
+    _ACTING_LINES,
+    _TENSORFLOW_ACTING,
+    arguments.seconds,
+  )
+  _print_steps(
+    'The whole agent in one process, 8 environments',
+    'agent',
+    _AGENT_LINES,
+    _TENSORFLOW_AGENT,
+    arguments.seconds,
+  )
+
+
+if __name__ == '__main__':
+  main()
