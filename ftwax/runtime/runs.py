@@ -372,6 +372,19 @@ def open_run_directory(
   run_dir: str | pathlib.Path | None,
   resume: bool,
 ) -> pathlib.Path:
+  """Makes the directory of a run, or opens that of one to be resumed.
+
+  Args:
+    experiment: what is run.
+    run_dir: directory of the run; by default one in `runs/<name>`.
+    resume: opens an existing one, by default the newest of this name.
+
+  Returns:
+    The directory.
+
+  Raises:
+    RunDirectoryError: there is none to resume, or it is of another config.
+  """
   if not resume:
     if run_dir is None:
       return run_directory.create(
