@@ -5,6 +5,7 @@ Run as `python benchmarks/chaos.py actors`, or with another scenario:
     actors   a random one of 4 is killed every 10 s for 2 minutes
     learner  the learner is killed once, while actors act
     replay   the replay server is killed once
+    counter  the counter is killed once
     pause    the learner is stopped for a minute: actors wait, none grows
     soak     nothing is killed: memory and file descriptors of each node
 
@@ -33,13 +34,15 @@ from ftwax.environments import bsuite_adapter
 from ftwax.runtime import checkpoints, distributed, experiment, loggers
 from ftwax.runtime.distributed import processes
 
-SCENARIOS = ('actors', 'learner', 'replay', 'pause', 'soak')
+SCENARIOS = ('actors', 'learner', 'replay', 'counter', 'pause', 'soak')
 
 # What is promised.
 _MAX_STALL_S = 15.0
 _MAX_RETURN_S = 10.0
 _MAX_GROWTH_MB = 50.0
 _MAX_SLOPE_MB = 1.0
+
+_GIVE_UP_S = 120.0
 
 
 class Sample(NamedTuple):
@@ -206,10 +209,13 @@ def kill_actors(run: Run, seconds: float) -> bool:
     name, actor = rng.choice(
       [(n, p) for n, p in run.nodes().items() if n.startswith('actor')]
     )
-    killed_at = time.monotonic()
+    killed_at = replaced_at = time.monotonic()
     actor.kill()
-    while watch.last_time(name) < killed_at + 0.5:
-      if time.monotonic() > killed_at + 120.0:
+    while watch.last_time(name) <= replaced_at:
+      now = time.monotonic()
+      if run.nodes().get(name) in (None, actor):
+        replaced_at = now  # What is still logged, the dead one did.
+      if now > killed_at + _GIVE_UP_S:
         break
       time.sleep(0.1)
     absences.append(time.monotonic() - killed_at)

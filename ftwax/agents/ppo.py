@@ -55,8 +55,9 @@ class Hyperparameters(NamedTuple):
 class PPOConfig(standard.StandardConfig):
   """Defaults of PPO; see `StandardConfig` for the options.
 
-  They are those of the paper's Atari experiments (table 5), but for rewards,
-  which are not clipped, and for the number of epochs, which is four.
+  They are near those of the paper's Atari experiments (table 5). Rewards are
+  not clipped, there are four epochs rather than three, and the value weighs
+  less, as is usual since.
 
   Attributes:
     normalize_advantages: whether advantages are brought to mean 0 and variance

@@ -379,9 +379,6 @@ def open_run_directory(
     run_dir: directory of the run; by default one in `runs/<name>`.
     resume: opens an existing one, by default the newest of this name.
 
-  Returns:
-    The directory.
-
   Raises:
     RunDirectoryError: there is none to resume, or it is of another config.
   """

@@ -198,6 +198,8 @@ class TestCounter:
     assert not node.report_replay({'queue': [1, 8]})
     node.finish('actor/1')
     assert node.report_replay({'queue': [1, 8]})
+    node.report_learner(0, self._base(), [])  # It was started anew.
+    assert not node.report_replay({'queue': [1, 8]})
 
   def test_the_table_tells_of_each_node(self, node):
     node.report_learner(7, self._base(actor_steps=40), [])

@@ -164,16 +164,16 @@ def _fail_in_nodes(pid, seed):
 
 
 def _interrupt_when_it_acts(directory):
-  """Sends SIGTERM to this process once some episodes are logged."""
+  """Sends SIGTERM to this process once episodes are logged, or after 80 s."""
   path = loggers.log_path(directory, 'train')
 
   def run():
     deadline = time.monotonic() + 80.0
     while time.monotonic() < deadline:
       if path.exists() and len(loggers.read_jsonl(path)) >= 50:
-        os.kill(os.getpid(), signal.SIGTERM)
-        return
+        break
       time.sleep(0.1)
+    os.kill(os.getpid(), signal.SIGTERM)
 
   thread = threading.Thread(target=run)
   thread.start()

@@ -283,7 +283,7 @@ def _summarize(
     count = jnp.maximum(num_episodes, 1)
     return total / count.reshape(count.shape + (1,) * (total.ndim - 1))
 
-  updates = jax.tree.leaves(report.skipped_in_a_row)[0]  # [K, U, N]
+  updates = report.skipped_in_a_row  # [K, U, N]
   return RoundReport(
     metrics=jax.tree.map(lambda x: jnp.mean(x, (0, 1)), dict(report.metrics)),
     num_episodes=num_episodes,
@@ -296,11 +296,3 @@ def _summarize(
     outcome=arena_state.outcome,
     is_played=arena_state.is_played,
   )
-
-
-def take_member(
-  members: types.TrainingState, index: int
-) -> types.TrainingState:
-  """Returns the state of one member of `members` [N, ...]."""
-  leaves: Any = jax.tree.map(lambda leaf: leaf[index], members)
-  return leaves

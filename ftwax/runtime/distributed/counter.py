@@ -89,6 +89,7 @@ class Counter:
     """
     with self._lock:
       self._seen[actor_name(index)] = time.monotonic()
+      self._finished.discard(actor_name(index))
       if self._budget is None:
         return None
       self._budget.release(index)
@@ -151,6 +152,7 @@ class Counter:
     """
     with self._lock:
       self._seen[LEARNER] = time.monotonic()
+      self._finished.discard(LEARNER)  # One that was started anew.
       if self._budget is None:
         self._go_on_from(base)
       self._counts = self._counts._replace(learner_steps=learner_steps)

@@ -100,7 +100,6 @@ class Learner:
       self._report()
       self._save(checkpointer)
       checkpointer.wait()
-      self._counter.try_call('finish', 'learning')
       while not (self._stop.is_set() or self._status['leave']):
         self._stop.wait(_POLL_S)
         self._report()
@@ -146,6 +145,7 @@ class Learner:
     from ftwax.agents.actor_critic import faults
     from ftwax.replay.reverb import tables
 
+    fatal = (tables.ReplayTimeoutError, faults.NonFiniteGradientError)
     config = self._experiment.checkpointing
     saved_at = time.monotonic()
     try:
@@ -159,8 +159,13 @@ class Learner:
           saved_at = now
     except _Ended:
       pass
-    except (tables.ReplayTimeoutError, faults.NonFiniteGradientError) as error:
-      raise processes.FatalError(f'{type(error).__name__}: {error}') from error
+    except Exception as error:
+      self._save(checkpointer)  # What was learned is not lost.
+      checkpointer.wait()
+      if isinstance(error, fatal):
+        told = f'{type(error).__name__}: {error}'
+        raise processes.FatalError(told) from error
+      raise
 
   def _on_idle(self):
     """Called while no batch comes."""

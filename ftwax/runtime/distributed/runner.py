@@ -99,7 +99,7 @@ def _supervise(
   supervisor: supervision.Supervisor, display: '_Display', directory: Any
 ) -> None:
   """Waits until all nodes have ended; stops them if anything goes wrong."""
-  with signals.deferred_interrupts() as check_interrupts:
+  with display, signals.deferred_interrupts() as check_interrupts:
     try:
       while not supervisor.poll():
         check_interrupts()
@@ -136,7 +136,7 @@ def _read_result(
 
 
 class _Display:
-  """Prints the state of the run now and then."""
+  """Shows the state of the run now and then. A context manager."""
 
   def __init__(
     self,
@@ -154,14 +154,27 @@ class _Display:
       ),
       'counter',
     )
-    self._on_terminal = sys.stdout.isatty()
-    self._period_s = _TABLE_PERIODS_S[0 if self._on_terminal else 1]
+    self._live: Any = None
+    if sys.stdout.isatty():
+      from rich import live  # Not for those who write into files.
+
+      self._live = live.Live(auto_refresh=False)
+    self._period_s = _TABLE_PERIODS_S[0 if self._live else 1]
     self._next_time = 0.0
     self._last: tuple[float, int, int] | None = None
-    self._num_lines = 0
+
+  def __enter__(self) -> '_Display':
+    if self._live:
+      self._live.start()
+    return self
+
+  def __exit__(self, *exception: Any) -> None:
+    del exception
+    if self._live:
+      self._live.stop()
 
   def show(self) -> None:
-    """Prints a table if it is time to."""
+    """Shows a table if it is time to."""
     now = time.monotonic()
     if now < self._next_time:
       return
@@ -182,8 +195,9 @@ class _Display:
     text = table.format_status(
       status, self._max_steps, speeds, self._supervisor.restarts
     )
-    if self._on_terminal and self._num_lines:
-      # Up to the first line of the last table; what is below is erased.
-      print(f'\033[{self._num_lines}F\033[J', end='')
-    print(text, flush=True)
-    self._num_lines = text.count('\n') + 1
+    if self._live:
+      from rich import text as rich_text
+
+      self._live.update(rich_text.Text(text), refresh=True)
+    else:
+      print(text, flush=True)
