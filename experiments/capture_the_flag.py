@@ -25,7 +25,7 @@ from ftwax.runtime import experiment, launch, runs
 from ftwax.runtime.device import tournament
 
 launch.define_flags(
-  max_num_actor_steps=12_000_000,
+  max_num_actor_steps=10_000_000,
   num_environments=32,
   eval_every=0,
   runtime='device',
@@ -77,7 +77,7 @@ def make_config() -> ftw.FTWConfig:
       kl_posterior_prior_cost=hyperparameters.LogUniform(1e-6, 1e-4),
       kl_prior_fixed_cost=hyperparameters.LogUniform(1e-7, 1e-5),
     )
-  )
+  ).fix(pixel_control_cost=0.0, reward_prediction_cost=0.0)
 
 
 def build_experiment() -> experiment.PopulationExperimentConfig:
@@ -163,7 +163,7 @@ def finish(
     game,
     policy,
     variables,
-    functools.partial(capture_the_flag.render, config=_GAME),
+    functools.partial(capture_the_flag.render, config=_GAME, tile_size=32),
     np.argsort(-summary.ratings[:num_members])[:2],
     _GAME.num_steps,
   )

@@ -332,11 +332,16 @@ class HostLoop:
     """Goes on with the episode or starts one."""
     if self._must_reset:
       return self.reset()
-    action = jax.tree.map(lambda leaf: np.asarray(leaf, np.int32), action)
+    action = jax.tree.map(_as_32_bits, action)
     self._state, timestep = self._step(self._state, action)
     timestep = jax.device_get(timestep)
     self._must_reset = bool(np.all(timestep.step_type == dm_env.StepType.LAST))
     return timestep
+
+
+def _as_32_bits(leaf: types.ArrayTree) -> np.ndarray:
+  leaf = np.asarray(leaf)
+  return leaf.astype(np.float32 if leaf.dtype.kind == 'f' else np.int32)
 
 
 def _as_host_timestep(timestep: dm_env.TimeStep) -> dm_env.TimeStep:

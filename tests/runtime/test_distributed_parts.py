@@ -1,6 +1,7 @@
 """What a distributed run is made of, each part alone and in one process."""
 
 import contextlib
+import dataclasses
 import functools
 import socket
 import subprocess
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from ftwax.agents import impala
+from ftwax.population import config as population_config
 from ftwax.runtime import experiment, loggers
 from ftwax.runtime.distributed import (
   acting,
@@ -309,6 +311,15 @@ class TestProgram:
       program.make_distributed_experiment(
         make_experiment(**options), num_actors, run_dir=tmp_path
       )
+
+  def test_a_population_is_refused(self, make_experiment):
+    alone = make_experiment()
+    of_four = experiment.PopulationExperimentConfig(
+      **{f.name: getattr(alone, f.name) for f in dataclasses.fields(alone)},
+      population=population_config.PopulationConfig(num_members=4),
+    )
+    with pytest.raises(ValueError, match='of a population.* must be of one'):
+      program.prepare(of_four, 1, None)
 
   def test_a_port_in_use_is_refused(self, make_experiment, tmp_path):
     with contextlib.closing(socket.create_server(('', 0))) as server:

@@ -5,7 +5,7 @@ the hyperparameters under its own name, `<task>_cost`.
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -71,6 +71,13 @@ def pixel_control_task(
     }
 
   return auxiliary.AuxiliaryTask(PIXEL_CONTROL, auxiliary.REPLAY, loss)
+
+
+def has_convolutions(
+  auxiliary_tasks: Sequence[auxiliary.AuxiliaryTask],
+) -> bool:
+  """Returns whether a task's head convolves, whatever the observation is."""
+  return any(task.name == PIXEL_CONTROL for task in auxiliary_tasks)
 
 
 def reward_prediction_task() -> auxiliary.AuxiliaryTask:

@@ -104,8 +104,19 @@ def make_sizes(
   sequence_length: int,
   num_environments: int,
   batch_size: int,
+  has_convolutions: bool = False,
 ) -> Sizes:
   """Checks that rollouts and batches fit each other.
+
+  Args:
+    environment_spec: tells whether there are images.
+    sequence_length: T.
+    num_environments: E.
+    batch_size: B.
+    has_convolutions: whether there are some where no image is.
+
+  Returns:
+    The sizes of an iteration.
 
   Raises:
     ValueError: if neither of `num_environments` and `batch_size` divides the
@@ -119,7 +130,7 @@ def make_sizes(
       f' once; choose num_environments={batch_size}.'
     )
   # Height, width and channels.
-  unroll = any(
+  unroll = has_convolutions or any(
     len(leaf.shape) > 2
     for leaf in jax.tree.leaves(environment_spec.observations)
   )

@@ -113,6 +113,7 @@ def make_population_loop(
   agent_config: Any,
   *,
   sources: frozenset[str] = frozenset(),
+  has_convolutions: bool = False,
   num_games: int,
   num_iterations: int,
 ) -> PopulationLoop:
@@ -125,6 +126,7 @@ def make_population_loop(
     config: of the population.
     agent_config: an `ActorCriticConfig`, which tells sizes.
     sources: what auxiliary tasks learn from.
+    has_convolutions: see `loop.make_sizes`.
     num_games: G, games side by side.
     num_iterations: K, so that a game of teams ends within a round: at least
       its length divided by the steps of an iteration.
@@ -149,7 +151,11 @@ def make_population_loop(
     config.num_members, num_games, num_players
   )
   sizes = loop.make_sizes(
-    game.spec, agent_config.sequence_length, num_seats, agent_config.batch_size
+    game.spec,
+    agent_config.sequence_length,
+    num_seats,
+    agent_config.batch_size,
+    has_convolutions,
   )
   arena = arena_lib.Arena(
     functional.vectorize(game, num_games), num_games, config.num_members

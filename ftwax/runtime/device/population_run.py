@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from ftwax import internal_rewards, types
-from ftwax.agents.actor_critic import auxiliary, faults
+from ftwax.agents.actor_critic import auxiliary, faults, tasks
 from ftwax.environments import functional
 from ftwax.population import evolution, lineage
 from ftwax.population import state as state_lib
@@ -84,6 +84,7 @@ class _Parts:
       self.config,
       builder.config,
       sources=auxiliary.sources(builder.auxiliary_tasks),
+      has_convolutions=tasks.has_convolutions(builder.auxiliary_tasks),
       num_games=experiment.num_environments,
       num_iterations=-(-experiment.steps_per_round // steps_per_iteration),
     )

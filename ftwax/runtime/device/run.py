@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.agents.actor_critic import auxiliary, faults
+from ftwax.agents.actor_critic import auxiliary, faults, tasks
 from ftwax.environments import functional, validation
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import runs
@@ -113,6 +113,7 @@ class _Parts:
       builder.config.sequence_length,
       experiment.num_environments,
       builder.config.batch_size,
+      tasks.has_convolutions(builder.auxiliary_tasks),
     )
     self.replay = auxiliary_replay.make_auxiliary_replay(
       auxiliary.sources(builder.auxiliary_tasks),

@@ -219,6 +219,11 @@ def _client_of(node: lp.CourierNode, timeout_s: float) -> lp.CourierHandle:
 
 
 def _check(experiment, num_actors, eval_every):
+  if isinstance(experiment, experiment_lib.PopulationExperimentConfig):
+    raise ValueError(
+      f'experiment ({experiment.name!r}, of a population) must be of one agent'
+      " for a distributed run; train populations with runtime='device'."
+    )
   if num_actors < 1:
     raise ValueError(f'num_actors ({num_actors}) must be at least 1; choose 2.')
   if experiment.checkpointing is None:
