@@ -44,6 +44,12 @@ _MAX_SLOPE_MB = 1.0
 
 _GIVE_UP_S = 120.0
 
+# Processes in waiting are up before the first kill.
+_STANDBYS_START_S = 30.0
+
+# What was reported is read from the log so long after, at the most.
+_LOG_DELAY_S = 0.5
+
 
 class Sample(NamedTuple):
   """A node at a time."""
@@ -99,7 +105,9 @@ class Log:
 class Run:
   """A run in a process of its own, seen from outside."""
 
-  def __init__(self, num_actors: int, directory: pathlib.Path):
+  def __init__(
+    self, num_actors: int, num_standbys: int, directory: pathlib.Path
+  ):
     """Starts it."""
     self.directory = directory
     self._logs: dict[str, Log] = {}
@@ -110,6 +118,7 @@ class Run:
         __file__,
         'run',
         f'--num_actors={num_actors}',
+        f'--num_standbys={num_standbys}',
         f'--run_dir={directory}',
       ],
       os.environ,
@@ -209,14 +218,15 @@ def kill_actors(run: Run, seconds: float) -> bool:
     name, actor = rng.choice(
       [(n, p) for n, p in run.nodes().items() if n.startswith('actor')]
     )
-    killed_at = replaced_at = time.monotonic()
+    killed_at = time.monotonic()
     actor.kill()
-    while watch.last_time(name) <= replaced_at:
+    replaced_at = None  # What was logged before, the dead one did.
+    while replaced_at is None or watch.last_time(name) <= replaced_at:
       now = time.monotonic()
-      if run.nodes().get(name) in (None, actor):
-        replaced_at = now  # What is still logged, the dead one did.
       if now > killed_at + _GIVE_UP_S:
         break
+      if replaced_at is None and run.nodes().get(name, actor) != actor:
+        replaced_at = now + _LOG_DELAY_S
       time.sleep(0.1)
     absences.append(time.monotonic() - killed_at)
     print(f'{name} acts again after {absences[-1]:.1f} s', flush=True)
@@ -304,14 +314,16 @@ def _sample(process: psutil.Process) -> Sample:
 
 
 def _run_scenario(arguments: argparse.Namespace) -> bool:
-  num_actors = 4 if arguments.scenario == 'actors' else 2
+  kills_actors = arguments.scenario == 'actors'
+  num_actors, num_standbys = (4, 3) if kills_actors else (2, 1)
   with tempfile.TemporaryDirectory() as directory:
-    run = Run(num_actors, pathlib.Path(directory) / 'run')
+    run = Run(num_actors, num_standbys, pathlib.Path(directory) / 'run')
     try:
       start = time.monotonic()
       run.wait_for_rows('learner', 5)
       print(f'learning after {time.monotonic() - start:.1f} s', flush=True)
-      if arguments.scenario == 'actors':
+      if kills_actors:
+        time.sleep(_STANDBYS_START_S)
         good = kill_actors(run, arguments.seconds or 120.0)
       elif arguments.scenario == 'pause':
         good = pause_learner(run, arguments.seconds or 60.0)
@@ -334,6 +346,7 @@ def main() -> None:
   parser.add_argument('scenario', choices=[*SCENARIOS, 'run'])
   parser.add_argument('--seconds', type=float, default=None)
   parser.add_argument('--num_actors', type=int, default=2)
+  parser.add_argument('--num_standbys', type=int, default=1)
   parser.add_argument('--num_environments', type=int, default=16)
   parser.add_argument('--run_dir', default=None)
   arguments = parser.parse_args()
@@ -344,7 +357,12 @@ def main() -> None:
       build_experiment(arguments.num_environments),
       arguments.num_actors,
       run_dir=arguments.run_dir,
-      settings=distributed.Settings(max_restarts=1000, restart_period_s=0.0),
+      settings=distributed.Settings(
+        max_restarts=1000,
+        restart_period_s=0.0,
+        num_standbys=arguments.num_standbys,
+        standby_after_s=0.0,
+      ),
     )
   except KeyboardInterrupt:
     raise SystemExit(128 + signal.SIGINT) from None

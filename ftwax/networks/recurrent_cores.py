@@ -46,8 +46,11 @@ class LSTM(hk.Module):
 
   def initial_state(self, batch_size: int) -> LSTMState:
     """Returns zeros."""
-    zeros = jnp.zeros((batch_size, self._hidden_size))
-    return LSTMState(hidden=zeros, cell=zeros)
+    # Two arrays, so that both may be donated.
+    return LSTMState(
+      hidden=jnp.zeros((batch_size, self._hidden_size)),
+      cell=jnp.zeros((batch_size, self._hidden_size)),
+    )
 
   def __call__(
     self,

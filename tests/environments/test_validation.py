@@ -231,8 +231,9 @@ def test_reset_within_an_episode_is_allowed():
   assert environment.reset().first() and environment.reset().first()
 
 
-def test_actions_must_be_discrete():
-  spec = fakes.make_spec(actions={'x': specs.BoundedArray((2,), float, -1, 1)})
+def test_actions_must_be_discrete_or_vectors():
+  part = specs.BoundedArray((2, 2), float, -1, 1)
+  spec = fakes.make_spec(actions={'x': part})
   with pytest.raises(
     ValueError, match=r"environment 'maze': action_spec\['x'\] .* must be a"
   ):

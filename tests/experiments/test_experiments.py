@@ -22,6 +22,14 @@ COMMANDS = {
   'ppo_cartpole': ['ppo_cartpole.py'],
   'rl2_bandits': ['rl2_bandits.py', '--runtime=local', '--num_environments=2'],
   'unreal_pong': ['unreal_atari.py', '--num_environments=2'],
+  'ftw_catch_lstm': ['ftw_catch.py', '--num_environments=4'],
+  'ftw_rpth_pong': ['ftw_atari.py', '--core=rpth', '--num_environments=2'],
+}
+
+# These run on the device, where a run ends with a whole call.
+DEVICE_COMMANDS = {
+  'catch': ['catch.py', '--runtime=device'],
+  'ftw_memory_lstm': ['ftw_memory.py', '--core=lstm'],
 }
 
 
@@ -56,6 +64,47 @@ def test_experiments_run(tmp_path, name):
   assert 'steps/s' in result.stdout.splitlines()[-1]
   assert 'orbax' not in result.stderr  # Others' chatter is not for users.
   assert (run_dir / 'checkpoints').exists()
+
+
+@pytest.mark.parametrize('name', DEVICE_COMMANDS)
+def test_experiments_run_on_the_device(tmp_path, name):
+  run_dir = tmp_path / 'run'
+  result = _run([*DEVICE_COMMANDS[name], '--max_num_actor_steps=1200'], run_dir)
+  assert result.returncode == 0, result.stderr
+  assert re.search(rf'{name}: \d,\d\d\d of 1,200 steps', result.stdout)
+  assert (run_dir / 'curves.png').exists()
+
+
+def test_repeat_copy_runs(tmp_path):
+  arguments = ['repeat_copy.py', '--updates=20', '--report_every=10']
+  result = _run([*arguments, '--seeds=1'], tmp_path)
+  assert result.returncode == 0, result.stderr
+  assert re.search(r'exact +\d', result.stdout)
+  names = {path.name for path in tmp_path.iterdir()}
+  assert {'exact_0.png', 'losses.json'} <= names
+
+
+def test_the_main_job_ends_with_its_report(tmp_path):
+  run_dir = tmp_path / 'run'
+  arguments = [
+    'capture_the_flag.py',
+    '--core=lstm',
+    '--num_members=2',
+    '--num_environments=4',
+    '--games_per_pair=2',
+    '--max_num_actor_steps=3000',
+  ]
+  result = _run(arguments, run_dir)
+  assert result.returncode == 0, result.stderr
+  assert f'Report: {run_dir}/report.html' in result.stdout
+  assert 'members win against wanderer: ' in result.stdout
+  page = (run_dir / 'report.html').read_text('utf-8')
+  assert 'Capture the flag' in page and 'data:image/gif' in page
+  resumed = [*arguments[:-1], '--max_num_actor_steps=6000', '--resume']
+  result = _run(resumed, run_dir)
+  assert result.returncode == 0, result.stderr
+  generations = loggers.read_jsonl(loggers.log_path(run_dir, 'population'))
+  assert generations[-1]['actor_steps'] >= 6000
 
 
 @pytest.mark.parametrize(

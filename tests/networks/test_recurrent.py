@@ -325,9 +325,9 @@ def test_torso_may_be_given(key):
   assert not any('ftw_torso' in name for name in params)
 
 
-def test_action_that_is_not_discrete_is_refused():
+def test_action_that_is_neither_discrete_nor_a_vector_is_refused():
   spec = _environment_spec(
-    actions=specs.BoundedArray((2,), np.float32, -1.0, 1.0)
+    actions=specs.BoundedArray((2, 2), np.float32, -1.0, 1.0)
   )
   with pytest.raises(ValueError, match='must be a dm_env.specs.DiscreteArray'):
     recurrent.make_recurrent_network(spec, make_core=MAKE_CORE['lstm'])

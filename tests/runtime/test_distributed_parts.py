@@ -419,6 +419,28 @@ class TestSupervisor:
       supervisor.stop()
       assert supervisor.pids == {}
 
+  def test_a_process_in_waiting_takes_the_place_of_an_actor(self, tmp_path):
+    code = (
+      'import time\n'
+      'from ftwax.runtime.distributed import processes\n'
+      'if processes.is_standby():\n'
+      '  print("I am", processes.take_place(), flush=True)\n'
+      'time.sleep(100)'
+    )
+    with supervision.Supervisor(
+      [_command('actor/0', code), _command('actor/1', code)],
+      tmp_path,
+      settings.Settings(standby_after_s=0.0),
+    ) as supervisor:
+      supervisor.poll()
+      subprocess.run(
+        ['kill', '-9', str(supervisor.pids['actor/1'])], check=True
+      )
+      output = tmp_path / 'actor-1.txt'
+      self._poll(supervisor, lambda _: 'I am 1' in output.read_text())
+      assert supervisor.restarts == {'actor/0': 0, 'actor/1': 1}
+      assert (tmp_path / 'standby-0.txt').read_text() == ''
+
   def test_the_death_of_the_replay_server_starts_its_clients_anew(
     self, tmp_path
   ):

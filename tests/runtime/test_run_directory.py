@@ -136,7 +136,8 @@ def test_digest_tells_configs_apart():
   assert {len(digest) for digest in digests} == {64}
 
 
-def test_create_records_config_versions_and_command(tmp_path):
+def test_create_records_config_versions_and_command(tmp_path, monkeypatch):
+  monkeypatch.setattr(sys, 'orig_argv', ['python', 'train.py', '--seed=7'])
   path = run_directory.create(tmp_path / 'runs', 'ctf', 7, _Config())
   assert path.parent == tmp_path / 'runs' / 'ctf'
   assert path.name.endswith('-seed7')
@@ -146,7 +147,8 @@ def test_create_records_config_versions_and_command(tmp_path):
   assert versions['jax'] == jax.__version__
   assert versions['numpy'] == np.__version__
   assert versions['python'] == '.'.join(map(str, sys.version_info[:3]))
-  assert 'pytest' in (path / 'command.txt').read_text()
+  command = (path / 'command.txt').read_text()
+  assert command.endswith(' python train.py --seed=7\n')
   assert len(list(path.iterdir())) == 3
 
 

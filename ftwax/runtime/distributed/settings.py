@@ -10,8 +10,9 @@ class Settings:
   Attributes:
     max_restarts: of one node in its life, after which the run fails.
     restart_period_s: within which one restart of a node is allowed.
-    standby_after_s: after which a process is kept in waiting, to take the place
-      of an actor that dies; `float('inf')` for none.
+    num_standbys: processes kept in waiting, to take the places of actors that
+      die; an actor needs some ten seconds to start.
+    standby_after_s: after which they are started.
     environment_timeout_s: that a step of an actor's environments may take.
     stall_timeout_s: that the queue may take to give the learner a batch, or to
       take an actor's trajectories.
@@ -22,6 +23,7 @@ class Settings:
 
   max_restarts: int = 10
   restart_period_s: float = 60.0
+  num_standbys: int = 1
   standby_after_s: float = 30.0
   environment_timeout_s: float = 60.0
   stall_timeout_s: float = 300.0

@@ -140,9 +140,11 @@ class _Node:
     self.output = output
     self.limiter = limiter
     self.process: subprocess.Popen | None = None
+    self.started_at = 0.0
 
   def start(self, standby: bool = False) -> None:
     """Starts the process, or one in waiting."""
+    self.started_at = time.monotonic()
     extra = {processes.STANDBY_VARIABLE: '1'} if standby else {}
     with open(self.output, 'ab') as output:
       # A session of its own, so that Ctrl-C reaches the runner alone.
@@ -163,14 +165,17 @@ class _Node:
   def take_from(self, standby: '_Node') -> bool:
     """Takes over a process in waiting, if it lives; it waits no longer."""
     process, standby.process = standby.process, None
-    if process is None or process.stdin is None or process.poll() is not None:
+    if process is None or process.stdin is None:
       return False
+    lives = process.poll() is None
     index = int(self.command.name.rpartition('/')[2])
     place = {'index': index, 'output': str(self.output)}
     with contextlib.suppress(BrokenPipeError), process.stdin:
-      process.stdin.write(json.dumps(place).encode() + b'\n')
-    self.process = process  # Even if it has just died: that is seen.
-    return True
+      if lives:
+        process.stdin.write(json.dumps(place).encode() + b'\n')
+    if lives:  # Or did just now: that is seen as any other death.
+      self.process = process
+    return lives
 
   def is_alive(self) -> bool:
     return self.process is not None and self.process.poll() is None
@@ -236,7 +241,10 @@ class Supervisor:
     }
     actors = [c for c in commands if c.name.startswith('actor/')]
     # Any actor's command will do: who it is it learns later.
-    self._standby = make(actors[0], 'standby') if actors else None
+    self._standbys = [
+      make(actors[0], f'standby/{index}')
+      for index in range(settings.num_standbys if actors else 0)
+    ]
     self._standby_time = math.inf
 
   def __enter__(self) -> 'Supervisor':
@@ -286,14 +294,14 @@ class Supervisor:
       if node.process.returncode == 0:
         continue
       self._replace(node)
-    self._keep_standby()
+    self._keep_standbys()
     return not any(node.is_alive() for node in nodes)
 
   def stop(self) -> None:
     """Asks nodes to save and end, in turns, and kills those that do not."""
     deadline = time.monotonic() + self._settings.stop_timeout_s
-    if self._standby is not None:
-      self._standby.send(signal.SIGKILL)
+    for node in self._standbys:
+      node.send(signal.SIGKILL)
     for labels in _STOP_ORDER:
       nodes = [n for n in self._nodes.values() if n.label in labels]
       for node in nodes:
@@ -308,7 +316,7 @@ class Supervisor:
 
   def kill(self) -> None:
     """Kills what runs, and what nodes that ended left behind."""
-    nodes = [*self._nodes.values(), *filter(None, [self._standby])]
+    nodes = [*self._nodes.values(), *self._standbys]
     for node in nodes:
       node.send(signal.SIGKILL)
     for node in nodes:
@@ -327,18 +335,20 @@ class Supervisor:
     node.send(signal.SIGKILL)  # What it may have started.
     if node.label == 'replay':
       self._restart_clients()
-    standby = self._standby if node.label == 'actor' else None
-    if standby is None or not node.take_from(standby):
-      node.start()
+    if node.label == 'actor':
+      # The one that has waited longest is the likeliest to be ready.
+      for standby in sorted(self._standbys, key=lambda n: n.started_at):
+        if node.take_from(standby):
+          return
+    node.start()
 
-  def _keep_standby(self) -> None:
-    """Starts a process in waiting, if it is time to and none waits."""
-    standby, now = self._standby, time.monotonic()
-    if standby is None or now < self._standby_time or standby.is_alive():
-      return
-    # One that dies, which its own limits do not matter for, has a pause.
-    self._standby_time = now + _STANDBY_PERIOD_S
-    standby.start(standby=True)
+  def _keep_standbys(self) -> None:
+    """Starts a process in waiting, if it is time to and one is missing."""
+    now = time.monotonic()
+    for standby in self._standbys:
+      if now >= self._standby_time and not standby.is_alive():
+        standby.start(standby=True)
+        self._standby_time = now + _STANDBY_PERIOD_S
 
   def _restart_clients(self) -> None:
     """Starts anew who is connected to the replay server; the learner saves.
