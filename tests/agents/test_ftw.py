@@ -18,6 +18,7 @@ from ftwax.losses import (
   vtrace,
 )
 from ftwax.networks import embeddings, torsos
+from ftwax.networks.dnc import interfaces
 from ftwax.testing import fakes
 
 COSTS = (
@@ -31,7 +32,7 @@ COSTS = (
 
 @pytest.fixture(scope='module')
 def config():
-  return ftw_batches.make_config(core='rpth_dnc', use_value_replay=True)
+  return ftw_batches.make_config(core='rpth', use_value_replay=True)
 
 
 @pytest.fixture(scope='module')
@@ -291,6 +292,21 @@ def test_what_evolves_makes_no_new_trace(core, state, batch):
       jax.tree.leaves(before.params), jax.tree.leaves(after.params), strict=True
     )
   )
+
+
+@pytest.mark.parametrize('linkage', ['exact', 'sparse', 'none'])
+def test_the_agent_with_a_memory_learns(linkage):
+  memory = interfaces.MemoryConfig(4, 3, 2, linkage=linkage, num_links=2)
+  config = ftw_batches.make_config(core='rpth_dnc', memory=memory)
+  network = ftw.make_network(ftw_batches.SPEC, config)
+  core = ftw.FTWBuilder(config).make_learner_core(network, ftw_batches.SPEC)
+  state = core.init(jax.random.PRNGKey(0))
+  batch = ftw_batches.make_batch(0, network)
+  after, metrics = jax.jit(core.update)(state, batch)
+  assert np.isfinite(metrics['loss']) and int(after.skipped) == 0
+  moved = jax.tree.map(lambda x, y: np.any(x != y), state.params, after.params)
+  memory_moved = [v for k, v in moved.items() if 'access' in k]
+  assert memory_moved and any(jax.tree.leaves(memory_moved)), list(moved)
 
 
 def test_internal_rewards_start_from_the_papers_prior():

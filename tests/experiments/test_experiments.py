@@ -1,18 +1,15 @@
 """Every experiment by the command that a user types, for a few steps."""
 
 import os
-import pathlib
 import re
 import signal
 import subprocess
-import sys
 import time
 
+import experiment_commands as commands
 import pytest
 
 from ftwax.runtime import loggers
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 COMMANDS = {
   'catch': ['catch.py', '--eval_every=600'],
@@ -22,41 +19,16 @@ COMMANDS = {
   'ppo_cartpole': ['ppo_cartpole.py'],
   'rl2_bandits': ['rl2_bandits.py', '--runtime=local', '--num_environments=2'],
   'unreal_pong': ['unreal_atari.py', '--num_environments=2'],
-  'ftw_catch_lstm': ['ftw_catch.py', '--num_environments=4'],
   'ftw_rpth_pong': ['ftw_atari.py', '--core=rpth', '--num_environments=2'],
 }
-
-# These run on the device, where a run ends with a whole call.
-DEVICE_COMMANDS = {
-  'catch': ['catch.py', '--runtime=device'],
-  'ftw_memory_lstm': ['ftw_memory.py', '--core=lstm'],
-}
-
-
-def _command(arguments, run_dir):
-  script, *options = arguments
-  return [
-    sys.executable,
-    str(ROOT / 'experiments' / script),
-    f'--run_dir={run_dir}',
-    *options,
-  ]
-
-
-def _run(arguments, run_dir):
-  return subprocess.run(
-    _command(arguments, run_dir),
-    capture_output=True,
-    text=True,
-    timeout=300,
-    check=False,
-  )
 
 
 @pytest.mark.parametrize('name', COMMANDS)
 def test_experiments_run(tmp_path, name):
   run_dir = tmp_path / 'run'
-  result = _run([*COMMANDS[name], '--max_num_actor_steps=1200'], run_dir)
+  result = commands.run(
+    [*COMMANDS[name], '--max_num_actor_steps=1200'], run_dir
+  )
   assert result.returncode == 0, result.stderr
   # Plain lines: this is no terminal. All environments take the last step.
   assert re.search(rf'{name}: 1,2\d\d of 1,200 steps', result.stdout)
@@ -64,47 +36,6 @@ def test_experiments_run(tmp_path, name):
   assert 'steps/s' in result.stdout.splitlines()[-1]
   assert 'orbax' not in result.stderr  # Others' chatter is not for users.
   assert (run_dir / 'checkpoints').exists()
-
-
-@pytest.mark.parametrize('name', DEVICE_COMMANDS)
-def test_experiments_run_on_the_device(tmp_path, name):
-  run_dir = tmp_path / 'run'
-  result = _run([*DEVICE_COMMANDS[name], '--max_num_actor_steps=1200'], run_dir)
-  assert result.returncode == 0, result.stderr
-  assert re.search(rf'{name}: \d,\d\d\d of 1,200 steps', result.stdout)
-  assert (run_dir / 'curves.png').exists()
-
-
-def test_repeat_copy_runs(tmp_path):
-  arguments = ['repeat_copy.py', '--updates=20', '--report_every=10']
-  result = _run([*arguments, '--seeds=1'], tmp_path)
-  assert result.returncode == 0, result.stderr
-  assert re.search(r'exact +\d', result.stdout)
-  names = {path.name for path in tmp_path.iterdir()}
-  assert {'exact_0.png', 'losses.json'} <= names
-
-
-def test_the_main_job_ends_with_its_report(tmp_path):
-  run_dir = tmp_path / 'run'
-  arguments = [
-    'capture_the_flag.py',
-    '--core=lstm',
-    '--num_members=2',
-    '--num_environments=4',
-    '--games_per_pair=2',
-    '--max_num_actor_steps=3000',
-  ]
-  result = _run(arguments, run_dir)
-  assert result.returncode == 0, result.stderr
-  assert f'Report: {run_dir}/report.html' in result.stdout
-  assert 'members win against wanderer: ' in result.stdout
-  page = (run_dir / 'report.html').read_text('utf-8')
-  assert 'Capture the flag' in page and 'data:image/gif' in page
-  resumed = [*arguments[:-1], '--max_num_actor_steps=6000', '--resume']
-  result = _run(resumed, run_dir)
-  assert result.returncode == 0, result.stderr
-  generations = loggers.read_jsonl(loggers.log_path(run_dir, 'population'))
-  assert generations[-1]['actor_steps'] >= 6000
 
 
 @pytest.mark.parametrize(
@@ -120,7 +51,7 @@ def test_the_main_job_ends_with_its_report(tmp_path):
   ],
 )
 def test_a_bad_value_ends_in_one_message(tmp_path, arguments, message):
-  result = _run(arguments, tmp_path / 'run')
+  result = commands.run(arguments, tmp_path / 'run')
   assert result.returncode == 1
   assert 'Traceback' not in result.stderr
   assert re.search(message, result.stderr), result.stderr
@@ -128,7 +59,7 @@ def test_a_bad_value_ends_in_one_message(tmp_path, arguments, message):
 
 def _start(arguments, run_dir):
   return subprocess.Popen(
-    _command(arguments, run_dir),
+    commands.command(arguments, run_dir),
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,
@@ -170,7 +101,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, signum):
   assert process.returncode == (130 if signum == signal.SIGINT else -9)
   saved = max(int(p.name) for p in checkpoints.iterdir() if p.name.isdecimal())
   total = saved + 2000
-  result = _run(
+  result = commands.run(
     [*arguments, '--resume', f'--max_num_actor_steps={total}'], run_dir
   )
   assert result.returncode == 0, result.stderr

@@ -1,0 +1,27 @@
+"""How tests run an experiment: by the command that a user types."""
+
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def command(arguments, run_dir):
+  script, *options = arguments
+  return [
+    sys.executable,
+    str(ROOT / 'experiments' / script),
+    f'--run_dir={run_dir}',
+    *options,
+  ]
+
+
+def run(arguments, run_dir):
+  return subprocess.run(
+    command(arguments, run_dir),
+    capture_output=True,
+    text=True,
+    timeout=300,
+    check=False,
+  )

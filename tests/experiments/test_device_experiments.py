@@ -1,0 +1,50 @@
+"""Experiments that are no acting loop with a replay server."""
+
+import re
+
+import experiment_commands as commands
+import pytest
+
+# On the device a run ends with a whole call.
+DEVICE_COMMANDS = {
+  'catch': ['catch.py', '--runtime=device'],
+  'ftw_memory_lstm': ['ftw_memory.py', '--core=lstm'],
+}
+
+
+@pytest.mark.parametrize('name', DEVICE_COMMANDS)
+def test_experiments_run_on_the_device(tmp_path, name):
+  run_dir = tmp_path / 'run'
+  result = commands.run(
+    [*DEVICE_COMMANDS[name], '--max_num_actor_steps=1200'], run_dir
+  )
+  assert result.returncode == 0, result.stderr
+  assert re.search(rf'{name}: \d,\d\d\d of 1,200 steps', result.stdout)
+  assert (run_dir / 'curves.png').exists()
+
+
+def test_repeat_copy_runs(tmp_path):
+  arguments = ['repeat_copy.py', '--updates=20', '--report_every=10']
+  result = commands.run([*arguments, '--seeds=1'], tmp_path)
+  assert result.returncode == 0, result.stderr
+  assert re.search(r'exact +\d', result.stdout)
+  names = {path.name for path in tmp_path.iterdir()}
+  assert {'exact_0.png', 'losses.json'} <= names
+
+
+def test_the_main_job_ends_with_its_report(tmp_path):
+  run_dir = tmp_path / 'run'
+  arguments = [
+    'capture_the_flag.py',
+    '--core=lstm',
+    '--num_members=2',
+    '--num_environments=4',
+    '--games_per_pair=2',
+    '--max_num_actor_steps=3000',
+  ]
+  result = commands.run(arguments, run_dir)
+  assert result.returncode == 0, result.stderr
+  assert f'Report: {run_dir}/report.html' in result.stdout
+  assert 'members win against wanderer: ' in result.stdout
+  page = (run_dir / 'report.html').read_text('utf-8')
+  assert 'Capture the flag' in page and 'data:image/gif' in page
