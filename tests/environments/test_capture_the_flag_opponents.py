@@ -15,6 +15,8 @@ from ftwax.environments.capture_the_flag import (
   rules,
 )
 
+pytestmark = pytest.mark.slow
+
 NUM_GAMES = 16
 CONFIG = capture_the_flag.CaptureTheFlagConfig(num_steps=150)
 

@@ -16,6 +16,8 @@ from ftwax.environments.capture_the_flag import (
   rules,
 )
 
+pytestmark = pytest.mark.slow
+
 NUM_GAMES = 3
 start_game = jax.jit(rules.start, static_argnums=1)
 play_step = jax.jit(rules.step, static_argnums=2)

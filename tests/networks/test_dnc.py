@@ -17,6 +17,8 @@ from ftwax.networks.dnc import (
   memory_state,
 )
 
+pytestmark = pytest.mark.slow
+
 BATCH, NUM_INPUTS = 3, 4
 OPTIONS = {
   'exact': {},

@@ -10,6 +10,8 @@ import pytest
 from ftwax.networks import cores, rpth
 from ftwax.networks.dnc import interfaces
 
+pytestmark = pytest.mark.slow
+
 BATCH, NUM_INPUTS = 3, 4
 MEMORIES = {
   'lstm': None,

@@ -12,6 +12,8 @@ from ftwax.population import lineage as lineage_lib
 from ftwax.population import selection as selection_lib
 from ftwax.population import state as state_lib
 
+pytestmark = pytest.mark.slow
+
 PRIORS = population_fakes.PRIORS
 BOUNDS = {
   'learning_rate': (1e-5, 5e-3),

@@ -24,6 +24,8 @@ from ftwax.runtime.device import arena as arena_lib
 from ftwax.runtime.device import population, seating
 from ftwax.testing import functional_fakes
 
+pytestmark = pytest.mark.slow
+
 CONFIG = impala.IMPALAConfig(
   core='feed_forward',
   hidden_size=8,

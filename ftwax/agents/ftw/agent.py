@@ -22,10 +22,10 @@ from typing import Any
 
 import jax
 
-from ftwax import distributions, types
-from ftwax.agents.actor_critic import auxiliary, builder, tasks
+from ftwax import types
+from ftwax.agents.actor_critic import auxiliary, builder, standard, tasks
 from ftwax.agents.ftw import config as config_lib
-from ftwax.losses import pixel_control, vtrace
+from ftwax.losses import vtrace
 from ftwax.networks import (
   auxiliary_heads,
   cores,
@@ -90,8 +90,8 @@ def make_network(
   """
   feature_heads, observation_heads = {}, {}
   if config.use_pixel_control:
-    feature_heads[tasks.PIXEL_CONTROL] = _pixel_control_head(
-      environment_spec, config
+    feature_heads[tasks.PIXEL_CONTROL] = standard.pixel_control_head(
+      environment_spec, config.frame_entry, config.cell_size, config.crop_size
     )
   if config.use_reward_prediction:
     observation_heads[tasks.REWARD_PREDICTION] = recurrent.ObservationHead(
@@ -137,24 +137,3 @@ def _core(config: config_lib.FTWConfig) -> cores.RecurrentCore:
       clip_value=config.clip_value,
     )
   )
-
-
-def _pixel_control_head(
-  environment_spec: types.EnvironmentSpec, config: config_lib.FTWConfig
-) -> recurrent.MakeHead:
-  """Returns what makes a head with a value for each cell of the frame."""
-  frame_spec = environment_spec.observations
-  if config.frame_entry is not None:
-    frame_spec = frame_spec[config.frame_entry]
-  shape = getattr(frame_spec, 'shape', None)
-  if shape is None or len(shape) not in (2, 3):
-    raise ValueError(
-      f'frame_entry ({config.frame_entry!r}) must name the image in the'
-      f' observation ({environment_spec.observations!r}) that pixel control is'
-      ' of; choose an entry, or use_pixel_control=False where there is none.'
-    )
-  grid_shape = pixel_control.grid_shape(
-    shape, config.cell_size, config.crop_size
-  )
-  num_actions = distributions.num_actions(environment_spec.actions)
-  return lambda: auxiliary_heads.PixelControlHead(num_actions, grid_shape)

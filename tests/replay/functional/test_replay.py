@@ -11,6 +11,8 @@ import replay_steps
 
 from ftwax.replay import functional
 
+pytestmark = pytest.mark.slow
+
 CONFIG = functional.ReplayConfig(
   num_environments=2,
   max_length=6,

@@ -14,6 +14,8 @@ from jax import lax
 
 from ftwax.replay import functional
 
+pytestmark = pytest.mark.slow
+
 NUM_OPERATIONS = 24
 STEP_SPEC = {
   'observation': {
