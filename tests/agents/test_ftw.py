@@ -21,6 +21,8 @@ from ftwax.networks import embeddings, torsos
 from ftwax.networks.dnc import interfaces
 from ftwax.testing import fakes
 
+pytestmark = pytest.mark.slow
+
 COSTS = (
   'pixel_control_cost',
   'reward_prediction_cost',

@@ -13,6 +13,8 @@ from ftwax import distributions, types
 from ftwax.agents import a2c, impala, ppo, rl2, unreal
 from ftwax.testing import fakes
 
+pytestmark = pytest.mark.slow
+
 NUM_EVENTS = 2
 SIZES = {
   'sequence_length': 4,

@@ -10,6 +10,8 @@ import pytest
 from ftwax.environments import capture_the_flag
 from ftwax.environments.capture_the_flag import maps
 
+pytestmark = pytest.mark.slow
+
 CONFIGS = [
   capture_the_flag.CaptureTheFlagConfig(
     team_size=4, height=7, width=11, wall_density=1.0

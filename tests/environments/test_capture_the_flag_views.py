@@ -16,6 +16,8 @@ from ftwax.environments.capture_the_flag import (
   rules,
 )
 
+pytestmark = pytest.mark.slow
+
 CONFIG = capture_the_flag.CaptureTheFlagConfig(
   height=7, width=11, wall_density=0.0, view_size=5, view_behind=1, tile_size=3
 )

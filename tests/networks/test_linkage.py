@@ -12,6 +12,8 @@ from ftwax.networks.dnc import (
   sparse_linkage,
 )
 
+pytestmark = pytest.mark.slow
+
 NUM_SLOTS, NUM_READS, NUM_LINKS = 7, 3, 4
 
 

@@ -8,9 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+import pytest
 import replay_steps
 
 from ftwax.replay import functional
+
+pytestmark = pytest.mark.slow
 
 CONFIG = functional.ReplayConfig(
   num_environments=2,

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from ftwax.replay.functional import segment_tree
 
+pytestmark = pytest.mark.slow
+
 OPERATIONS = {
   'sum': (segment_tree.SUM, np.add),
   'min': (segment_tree.MIN, np.minimum),
