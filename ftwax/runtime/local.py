@@ -12,12 +12,11 @@ import pathlib
 from collections.abc import Iterator
 
 import jax
-import numpy as np
 
 from ftwax import types
-from ftwax.environments import functional, validation, vector
+from ftwax.environments import validation, vector
 from ftwax.replay.reverb import servers
-from ftwax.runtime import environment_loop, runs
+from ftwax.runtime import environment_loop, experiment_environments, runs
 from ftwax.runtime import experiment as experiment_lib
 
 # What seeds of environments and keys of actors are told apart by.
@@ -74,7 +73,7 @@ class _Run:
     self._experiment = experiment
     self._records = records
     self._stack = stack
-    self._spec = experiment.environment_spec or self._read_spec()
+    self._spec = experiment_environments.read_spec(experiment)
     self._network = experiment.network_factory(self._spec)
     builder = experiment.builder
     policy = builder.make_policy(self._network, self._spec)
@@ -172,28 +171,16 @@ class _Run:
         values.update(observer.get_metrics())
       self._train_logger.write(values)
 
-  def _make_environment(self, seed):
-    """Makes an environment of Python, around one of JAX if need be."""
-    made = self._experiment.environment_factory(seed)
-    if isinstance(made, functional.FunctionalEnvironment):
-      return functional.DmEnv(made, seed)
-    return made
-
-  def _read_spec(self):
-    """Reads the spec off an environment that is made for it alone."""
-    with contextlib.closing(self._make_environment(0)) as made:
-      validated = validation.ValidatedEnvironment(made, self._experiment.name)
-      return types.make_environment_spec(validated)
-
   def _make_environments(self, num_environments, role):
     actor_steps = self._records.counts.actor_steps
-    seeds = _environment_seeds(
-      self._experiment.seed, role, actor_steps, num_environments
+    seeds = experiment_environments.make_seeds(
+      (self._experiment.seed, role, actor_steps), num_environments
     )
     environment = vector.VectorEnvironment(
       [
         validation.ValidatedEnvironment(
-          self._make_environment(seed), f'{self._experiment.name}[{index}]'
+          experiment_environments.make(self._experiment, seed),
+          f'{self._experiment.name}[{index}]',
         )
         for index, seed in enumerate(seeds)
       ]
@@ -223,11 +210,3 @@ class _Run:
     key = jax.random.PRNGKey(self._experiment.seed)
     key = jax.random.fold_in(key, self._records.counts.actor_steps)
     return jax.random.fold_in(key, 1 + role)
-
-
-def _environment_seeds(
-  seed: int, role: int, actor_steps: int, num_environments: int
-) -> list[int]:
-  """Returns a seed below 2**31 for each environment."""
-  sequence = np.random.SeedSequence((seed, role, actor_steps))
-  return [int(x) >> 1 for x in sequence.generate_state(num_environments)]

@@ -11,8 +11,9 @@ import dm_env
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import functional, validation, vector
+from ftwax.environments import validation, vector
 from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import experiment_environments
 
 TRAINING, EVALUATION = 0, 1
 
@@ -25,31 +26,6 @@ class EnvironmentFailure(RuntimeError):
 
 class BudgetMet(Exception):  # noqa: N818 It is no error.
   """The last steps were taken, in some of the environments."""
-
-
-def make_environment(
-  experiment: experiment_lib.ExperimentConfig, seed: int
-) -> dm_env.Environment:
-  """Makes an environment of Python, around one of JAX if need be."""
-  made = experiment.environment_factory(seed)
-  if isinstance(made, functional.FunctionalEnvironment):
-    return functional.DmEnv(made, seed)
-  return made
-
-
-def read_spec(
-  experiment: experiment_lib.ExperimentConfig,
-) -> types.EnvironmentSpec:
-  """Returns the spec, read off an environment if it is not given."""
-  if experiment.environment_spec is not None:
-    return experiment.environment_spec
-  made = make_environment(experiment, 0)
-  try:
-    return types.make_environment_spec(
-      validation.ValidatedEnvironment(made, experiment.name)
-    )
-  finally:
-    made.close()
 
 
 def make_environments(
@@ -69,12 +45,13 @@ def make_environments(
   Returns:
     A vector of E environments.
   """
-  sequence = np.random.SeedSequence((experiment.seed, *entropy))
-  seeds = [int(x) >> 1 for x in sequence.generate_state(num_environments)]
+  seeds = experiment_environments.make_seeds(
+    (experiment.seed, *entropy), num_environments
+  )
   made: list[dm_env.Environment] = []
   try:
     for index, seed in enumerate(seeds):
-      environment = make_environment(experiment, seed)
+      environment = experiment_environments.make(experiment, seed)
       made.append(
         validation.ValidatedEnvironment(environment, f'{label}[{index}]')
       )

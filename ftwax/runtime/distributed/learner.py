@@ -11,9 +11,15 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.runtime import checkpoints, log_values, loggers, runs
+from ftwax.runtime import (
+  checkpoints,
+  experiment_environments,
+  log_values,
+  loggers,
+  runs,
+)
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime.distributed import acting, counter, environments, processes
+from ftwax.runtime.distributed import acting, counter, processes
 from ftwax.runtime.distributed import settings as settings_lib
 
 # Seconds between two reports to the counter, and the time to notice that the
@@ -111,7 +117,7 @@ class Learner:
 
     experiment = self._experiment
     config = experiment.checkpointing or checkpoints.CheckpointingConfig()
-    spec = environments.read_spec(experiment)
+    spec = experiment_environments.read_spec(experiment)
     network = experiment.network_factory(spec)
     builder = acting.with_timeout(experiment.builder, _POLL_S)
     client = reverb.Client(self._replay_address)

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from ftwax.runtime import environment_loop
+from ftwax.runtime import environment_loop, experiment_environments
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import (
   acting,
@@ -52,7 +52,7 @@ def run_replay(
     import reverb
 
     checkpoints_dir = pathlib.Path(directory) / 'replay'
-    spec = environments.read_spec(experiment)
+    spec = experiment_environments.read_spec(experiment)
     policy = experiment.builder.make_policy(
       experiment.network_factory(spec), spec
     )
@@ -118,7 +118,7 @@ def run_actor(
   ):
     import reverb
 
-    spec = environments.read_spec(experiment)
+    spec = experiment_environments.read_spec(experiment)
     network = experiment.network_factory(spec)
     builder = acting.with_timeout(experiment.builder, settings.stall_timeout_s)
     policy = builder.make_policy(network, spec)
@@ -177,7 +177,7 @@ def run_evaluator(
     contextlib.ExitStack() as stack,
   ):
     processes.keep_to_cpu(0)
-    spec = environments.read_spec(experiment)
+    spec = experiment_environments.read_spec(experiment)
     builder = experiment.builder
     network = experiment.network_factory(spec)
     num_environments = min(num_episodes, experiment.num_environments)

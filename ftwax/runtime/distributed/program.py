@@ -11,10 +11,9 @@ import psutil
 from launchpad.nodes import base
 
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import run_directory
+from ftwax.runtime import experiment_environments, run_directory
 from ftwax.runtime.distributed import (
   counter,
-  environments,
   learner,
   nodes,
 )
@@ -150,7 +149,9 @@ def prepare(
   """
   _check(experiment, num_actors, eval_every)
   _check_picklable(experiment)
-  return experiment.replace(environment_spec=environments.read_spec(experiment))
+  return experiment.replace(
+    environment_spec=experiment_environments.read_spec(experiment)
+  )
 
 
 class ReplayNode(lp.PyNode):

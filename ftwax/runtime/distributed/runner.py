@@ -11,10 +11,15 @@ import jax
 import launchpad as lp
 from absl import logging
 
-from ftwax.runtime import checkpoints, run_directory, runs, signals
+from ftwax.runtime import (
+  checkpoints,
+  experiment_environments,
+  run_directory,
+  runs,
+  signals,
+)
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import (
-  environments,
   processes,
   program,
   supervision,
@@ -121,7 +126,7 @@ def _read_result(
   experiment: experiment_lib.ExperimentConfig, directory: pathlib.Path
 ) -> runs.RunResult:
   """Returns what the last checkpoint tells."""
-  spec = environments.read_spec(experiment)
+  spec = experiment_environments.read_spec(experiment)
   core = experiment.builder.make_learner_core(
     experiment.network_factory(spec), spec
   )
