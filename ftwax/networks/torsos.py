@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
+from ftwax.networks import convolutions
 
 # Maps observations [B, ...] to features, float32 [B, num_features].
 Torso = Callable[[types.Array], types.Array]
@@ -39,10 +40,10 @@ class FTWTorso(hk.Module):
   def __call__(self, frames: types.Array) -> types.Array:
     """Embeds frames [B, H, W, C]; 84x84 become 11x11x64, then features."""
     x = _to_images(frames, self, min_side=8)
-    x = jax.nn.relu(hk.Conv2D(32, 8, stride=4)(x))
-    x = jax.nn.relu(hk.Conv2D(64, 4, stride=2)(x))
-    x = x + hk.Conv2D(64, 3)(x)
-    x = x + hk.Conv2D(64, 3)(jax.nn.relu(x))
+    x = jax.nn.relu(convolutions.Conv2D(32, 8, 4)(x))
+    x = jax.nn.relu(convolutions.Conv2D(64, 4, 2)(x))
+    x = x + convolutions.Conv2D(64, 3)(x)
+    x = x + convolutions.Conv2D(64, 3)(jax.nn.relu(x))
     return hk.Linear(self._num_features)(hk.Flatten()(jax.nn.relu(x)))
 
 
@@ -56,9 +57,9 @@ class NatureTorso(hk.Module):
   def __call__(self, frames: types.Array) -> types.Array:
     """Embeds frames [B, H, W, C]; 84x84 become 7x7x64, then features."""
     x = _to_images(frames, self, min_side=36)
-    x = jax.nn.relu(hk.Conv2D(32, 8, stride=4, padding='VALID')(x))
-    x = jax.nn.relu(hk.Conv2D(64, 4, stride=2, padding='VALID')(x))
-    x = jax.nn.relu(hk.Conv2D(64, 3, padding='VALID')(x))
+    x = jax.nn.relu(convolutions.Conv2D(32, 8, 4, padding='VALID')(x))
+    x = jax.nn.relu(convolutions.Conv2D(64, 4, 2, padding='VALID')(x))
+    x = jax.nn.relu(convolutions.Conv2D(64, 3, padding='VALID')(x))
     return jax.nn.relu(hk.Linear(self._num_features)(hk.Flatten()(x)))
 
 
@@ -72,8 +73,8 @@ class ShallowTorso(hk.Module):
   def __call__(self, frames: types.Array) -> types.Array:
     """Embeds frames [B, H, W, C]; 84x84 become 9x9x32, then features."""
     x = _to_images(frames, self, min_side=20)
-    x = jax.nn.relu(hk.Conv2D(16, 8, stride=4, padding='VALID')(x))
-    x = jax.nn.relu(hk.Conv2D(32, 4, stride=2, padding='VALID')(x))
+    x = jax.nn.relu(convolutions.Conv2D(16, 8, 4, padding='VALID')(x))
+    x = jax.nn.relu(convolutions.Conv2D(32, 4, 2, padding='VALID')(x))
     return jax.nn.relu(hk.Linear(self._num_features)(hk.Flatten()(x)))
 
 
@@ -89,7 +90,7 @@ class A3CTorso(hk.Module):
     """Embeds frames [B, H, W, C]; 42x42 become 3x3x32 = 288 features."""
     x = _to_images(frames, self, min_side=16)
     for _ in range(4):
-      x = jax.nn.elu(hk.Conv2D(32, 3, stride=2)(x))
+      x = jax.nn.elu(convolutions.Conv2D(32, 3, 2)(x))
     return hk.Flatten()(x)
 
 
@@ -116,11 +117,11 @@ class DeepTorso(hk.Module):
     """Embeds frames [B, H, W, C]; 84x84 become 11x11x32, then features."""
     x = _to_images(frames, self, min_side=2 ** len(self._num_channels))
     for num_channels in self._num_channels:
-      x = hk.Conv2D(num_channels, 3)(x)
+      x = convolutions.Conv2D(num_channels, 3)(x)
       x = hk.max_pool(x, (1, 3, 3, 1), (1, 2, 2, 1), padding='SAME')
       for _ in range(self._num_blocks):
-        branch = hk.Conv2D(num_channels, 3)(jax.nn.relu(x))
-        x = x + hk.Conv2D(num_channels, 3)(jax.nn.relu(branch))
+        branch = convolutions.Conv2D(num_channels, 3)(jax.nn.relu(x))
+        x = x + convolutions.Conv2D(num_channels, 3)(jax.nn.relu(branch))
     x = hk.Flatten()(jax.nn.relu(x))
     return jax.nn.relu(hk.Linear(self._num_features)(x))
 

@@ -9,6 +9,7 @@ a = 1 - w_i - w_j,
 off the diagonal, which is zero. Shapes as in `linkage`.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +18,10 @@ import jax.numpy as jnp
 
 from ftwax import types
 from ftwax.networks.dnc import addressing, deferred, linkage
+
+# How many numbers of link matrices the gradient takes at a time on a CPU. With
+# what else is as large, they are to stay in a cache of a few megabytes.
+_PART_SIZE = 2**19
 
 
 class Write(NamedTuple):
@@ -80,6 +85,60 @@ def _backward(residuals, cotangents):
 
   where H L is a product by elements, of which rows and columns are summed.
   """
+  return jax.lax.platform_dependent(
+    residuals, cotangents, cpu=_backward_in_parts, default=_backward_at_once
+  )
+
+
+def _backward_in_parts(residuals, cotangents):
+  """Takes so few sequences at a time that their matrices stay in the cache.
+
+  A batch's matrices do not, and the gradient passes over them some ten times.
+  """
+  leading_shape = residuals[0].shape[:-2]
+  num_matrices = math.prod(leading_shape)
+  (matrix, *vectors), (cotangent, *other_cotangents) = jax.tree.map(
+    lambda leaf: leaf.reshape(num_matrices, *leaf.shape[len(leading_shape) :]),
+    (residuals, cotangents),
+  )
+  length = _part_length(matrix)
+
+  def take_part(dmatrix, inputs):
+    row, vectors, other_cotangents = inputs
+    matrix_part, cotangent_part = (
+      jax.lax.dynamic_slice_in_dim(leaf, row, length)
+      for leaf in (matrix, dmatrix)
+    )
+    new, *gradients = _backward_at_once(
+      (matrix_part, *vectors), (cotangent_part, *other_cotangents)
+    )
+    # In place of the cotangent, so that nothing as large is allocated.
+    return jax.lax.dynamic_update_slice_in_dim(dmatrix, new, row, 0), gradients
+
+  rows = jnp.arange(0, num_matrices, length)
+  parts = jax.tree.map(
+    lambda leaf: leaf.reshape(len(rows), length, *leaf.shape[1:]),
+    (vectors, other_cotangents),
+  )
+  dmatrix, gradients = jax.lax.scan(take_part, cotangent, (rows, *parts))
+  gradients = jax.tree.map(
+    lambda leaf: leaf.reshape(*leading_shape, *leaf.shape[2:]), gradients
+  )
+  return dmatrix.reshape(*leading_shape, *dmatrix.shape[1:]), *gradients
+
+
+def _part_length(matrix: types.Array) -> int:
+  """Returns how many of [B, N, N] matrices are taken at a time, some of B."""
+  num_matrices, *shape = matrix.shape
+  num_fitting = max(_PART_SIZE // math.prod(shape), 1)
+  return max(
+    length
+    for length in range(1, min(num_fitting, num_matrices) + 1)
+    if num_matrices % length == 0
+  )
+
+
+def _backward_at_once(residuals, cotangents):
   matrix, keep, pending, write, v = residuals
   cotangent, tap, (df, db) = cotangents
   held = _hold(_in_order(pending, write), keep)

@@ -177,7 +177,7 @@ class TrajectoryAdder:
         operator.itemgetter((slice(None), index)), self._rows
       )
       if self._options.delta_encodes:
-        trajectory = _delta_encode(trajectory)
+        trajectory = frames.encode_trajectory(trajectory)
       state = jax.tree.map(operator.itemgetter(index), self._recurrent_state)
       record = tables.Record(
         trajectory=trajectory._replace(recurrent_state=state),
@@ -234,14 +234,6 @@ class TrajectoryAdder:
       num_sequences = np.count_nonzero(reward_class == wanted)
       if num_sequences:
         self._create_item(name, float(num_sequences), columns)
-
-
-def _delta_encode(trajectory: types.Trajectory) -> types.Trajectory:
-  timestep = trajectory.timestep
-  observation = frames.encode(timestep.observation)
-  return trajectory._replace(
-    timestep=timestep._replace(observation=observation)
-  )
 
 
 def _set_row(to: list[np.ndarray], row: int, values: types.ArrayTree) -> None:

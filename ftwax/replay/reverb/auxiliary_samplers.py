@@ -65,6 +65,11 @@ class TableSampler:
     return iter(dataset.as_numpy_iterator())
 
 
+def stack_sequences(sequences: Sequence[types.ArrayTree]) -> types.ArrayTree:
+  """Stacks B trees with leaves [T, ...] to one with leaves [T, B, ...]."""
+  return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *sequences)
+
+
 class RewardPredictionSampler:
   """Samples short sequences, half of them before a reward that is not zero."""
 
@@ -123,7 +128,7 @@ class RewardPredictionSampler:
       sequences += [self._choose(item, wanted) for item in items]
     observations, rewards = zip(*sequences, strict=True)
     return types.RewardPredictionBatch(
-      observation=jax.tree.map(_stack_second, *observations),
+      observation=stack_sequences(observations),
       reward=np.stack(rewards),
       is_live=np.bool_(True),
     )
@@ -144,8 +149,3 @@ class RewardPredictionSampler:
       jax.tree.map(lambda leaf: leaf[begin : end + 1], observation),
       reward[end + 1],
     )
-
-
-def _stack_second(*leaves: np.ndarray) -> np.ndarray:
-  """Stacks leaves [num_frames, ...] to [num_frames, B, ...]."""
-  return np.stack(leaves, axis=1)

@@ -188,26 +188,12 @@ class TrajectoryIterator(Iterator[ReplaySample]):
     """Returns trajectories, leaves [T + 1, B, ...]; the state's [B, ...]."""
     trajectories = [record.trajectory for record in records]
     if self._options.delta_encodes:
-      trajectories = list(map(_delta_decode, trajectories))
-    batch = jax.tree.map(
-      _stack_second,
-      *[leaf._replace(recurrent_state=()) for leaf in trajectories],
+      trajectories = list(map(frames.decode_trajectory, trajectories))
+    batch = auxiliary_samplers.stack_sequences(
+      [trajectory._replace(recurrent_state=()) for trajectory in trajectories]
     )
     recurrent_state = jax.tree.map(
       lambda *leaves: np.stack(leaves),
       *[trajectory.recurrent_state for trajectory in trajectories],
     )
     return batch._replace(recurrent_state=recurrent_state)
-
-
-def _delta_decode(trajectory: types.Trajectory) -> types.Trajectory:
-  timestep = trajectory.timestep
-  observation = frames.decode(timestep.observation)
-  return trajectory._replace(
-    timestep=timestep._replace(observation=observation)
-  )
-
-
-def _stack_second(*leaves: np.ndarray) -> np.ndarray:
-  """Stacks leaves [T, ...] to [T, B, ...]."""
-  return np.stack(leaves, axis=1)

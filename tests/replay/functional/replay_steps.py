@@ -1,6 +1,8 @@
-"""Steps to fill replays with in tests."""
+"""Replays, and steps to fill them with, in tests."""
 
 import numpy as np
+
+from ftwax.replay import functional
 
 SPEC = {
   'image': np.zeros((2,), np.uint8),
@@ -8,6 +10,24 @@ SPEC = {
   'reward': np.zeros((), np.float32),
   'discount': np.zeros((), np.float32),
 }
+CONFIG = functional.ReplayConfig(
+  num_environments=2,
+  max_length=6,
+  sequence_length=2,
+  batch_size=4,
+  prioritized=True,
+  recent_data=True,
+  episodes=True,
+  record_returns=True,
+)
+HYPERPARAMETERS = functional.ReplayHyperparameters(
+  recent_data_ratio=0.5, priority_exponent=1.0, importance_exponent=1.0
+)
+
+
+def make(config=CONFIG, **changes):
+  """Makes a replay of `SPEC`."""
+  return functional.make_replay(SPEC, config.replace(**changes))
 
 
 def make_sequence(first, num_steps, num_environments=1, length=4):

@@ -13,28 +13,11 @@ from ftwax.replay import functional
 
 pytestmark = pytest.mark.slow
 
-CONFIG = functional.ReplayConfig(
-  num_environments=2,
-  max_length=6,
-  sequence_length=2,
-  batch_size=4,
-  prioritized=True,
-  recent_data=True,
-  episodes=True,
-  record_returns=True,
-)
-HYPERPARAMETERS = functional.ReplayHyperparameters(
-  recent_data_ratio=0.5, priority_exponent=1.0, importance_exponent=1.0
-)
 KEY = jax.random.PRNGKey(1)
 
 
-def make(config=CONFIG, **changes):
-  return functional.make_replay(replay_steps.SPEC, config.replace(**changes))
-
-
 def make_plain(**changes):
-  return make(
+  return replay_steps.make(
     functional.ReplayConfig(
       **{'num_environments': 1, 'max_length': 8, **changes}
     )
@@ -45,7 +28,9 @@ def equal(got, want):
   jax.tree.map(np.testing.assert_array_equal, got, want)
 
 
-def frequencies(replay, state, hyperparameters=HYPERPARAMETERS, num_keys=3000):
+def frequencies(
+  replay, state, hyperparameters=replay_steps.HYPERPARAMETERS, num_keys=3000
+):
   """Returns how often each sequence was drawn, [E, positions]."""
   keys = jax.random.split(KEY, num_keys)
   sample = functools.partial(replay.sample, hyperparameters=hyperparameters)
@@ -70,7 +55,7 @@ def assert_frequencies(counts, probabilities):
 @pytest.mark.parametrize('num_steps', [1, 2, 5, 6])
 @pytest.mark.parametrize('num_before', [0, 4, 9])
 def test_adding_a_sequence_is_adding_its_steps(num_before, num_steps):
-  replay = make(num_earliest_frames_ignored=1)
+  replay = replay_steps.make(num_earliest_frames_ignored=1)
   before = replay_steps.fill(replay, num_before, 2)
   batch = replay_steps.make_sequence(num_before, num_steps, 2)
   want = replay_steps.fill(replay, num_steps, 2, num_before, before)
@@ -127,27 +112,33 @@ def test_environments_have_the_share_of_what_they_hold():
 
 @pytest.mark.parametrize('draw', ['independent', 'stratified'])
 def test_priorities_are_frequencies(draw):
-  replay = make(draw=draw, recent_data=False)
+  replay = replay_steps.make(draw=draw, recent_data=False)
   state = replay_steps.fill(replay, 8, 2)
   ids, positions = jnp.array([0, 1, 1]), jnp.array([3, 2, 5])
   state = replay.update_priorities(
-    state, ids, positions, jnp.array([4.0, 9.0, 0.0]), HYPERPARAMETERS
+    state,
+    ids,
+    positions,
+    jnp.array([4.0, 9.0, 0.0]),
+    replay_steps.HYPERPARAMETERS,
   )
   want = np.zeros((2, 7))
   want[:, 2:] = 1
   want[ids, positions] = [4, 9, 0]
   # Those drawn on their own; rows of a stratified batch are more even.
-  plain = HYPERPARAMETERS._replace(recent_data_ratio=0.0)
+  plain = replay_steps.HYPERPARAMETERS._replace(recent_data_ratio=0.0)
   assert_frequencies(frequencies(replay, state, plain), want)
 
 
 def test_importance_weights_make_up_for_priorities():
-  replay = make(recent_data=True, batch_size=8)
+  replay = replay_steps.make(recent_data=True, batch_size=8)
   state = replay_steps.fill(replay, 8, 2)
   state = replay.update_priorities(
     state, jnp.array([0, 1]), jnp.array([3, 2]), jnp.array([4.0, 9.0])
   )
-  hp = HYPERPARAMETERS._replace(recent_data_ratio=0.4, recent_data_steps=1)
+  hp = replay_steps.HYPERPARAMETERS._replace(
+    recent_data_ratio=0.4, recent_data_steps=1
+  )
   keys = jax.random.split(KEY, 4000)
   sample = functools.partial(replay.sample, hyperparameters=hp)
   info = jax.jit(jax.vmap(sample, in_axes=(None, 0)))(state, keys).info
@@ -172,7 +163,7 @@ def test_share_of_recent_data():
   )
 
   def count(ratio, steps):
-    hp = HYPERPARAMETERS._replace(
+    hp = replay_steps.HYPERPARAMETERS._replace(
       recent_data_ratio=ratio, recent_data_steps=steps
     )
     info = jax.jit(replay.sample)(state, KEY, hp).info
@@ -249,7 +240,7 @@ def test_new_sequences_begin_with_the_largest_priority_learned():
 
 
 def test_outdated_and_empty_updates_change_nothing():
-  replay = make()
+  replay = replay_steps.make()
   state = replay_steps.fill(replay, 12, 2)
   # Overwritten; and the newest, with which no whole sequence begins.
   for positions in ([0, 5], [11, 11]):
@@ -262,7 +253,7 @@ def test_outdated_and_empty_updates_change_nothing():
 
 
 def test_of_repeated_updates_the_last_one_counts():
-  replay = make()
+  replay = replay_steps.make()
   state = replay_steps.fill(replay, 8, 2)
   ids, positions = jnp.zeros([40], jnp.int32), jnp.full([40], 3)
   got = replay.update_priorities(state, ids, positions, jnp.arange(40.0))
@@ -273,7 +264,7 @@ def test_of_repeated_updates_the_last_one_counts():
 
 
 def test_cleared_replays_hold_nothing():
-  replay = make()
+  replay = replay_steps.make()
   state = replay_steps.fill(replay, 8, 2)
   sample = replay.sample(state, KEY)
   state = replay.clear(state)
@@ -295,12 +286,16 @@ def test_cleared_replays_hold_nothing():
 
 def test_longer_and_shorter_sequences():
   short, long = (
-    make(recent_data=False),
-    make(sequence_length=4, recent_data=False),
+    replay_steps.make(recent_data=False),
+    replay_steps.make(sequence_length=4, recent_data=False),
   )
   state = replay_steps.fill(short, 8, 2)
   state = short.update_priorities(
-    state, jnp.array([0]), jnp.array([3]), jnp.array([5.0]), HYPERPARAMETERS
+    state,
+    jnp.array([0]),
+    jnp.array([3]),
+    jnp.array([5.0]),
+    replay_steps.HYPERPARAMETERS,
   )
   longer = long.reindex(state)
   # Sequences 2, 3 and 4 are whole; the priority of 3 is kept.
@@ -313,5 +308,5 @@ def test_longer_and_shorter_sequences():
   shorter = short.reindex(longer)
   np.testing.assert_allclose(shorter.priorities.sampling[1], 10 + 4 * 5)
   equal(shorter.ring, state.ring)
-  plain = make(prioritized=False)
+  plain = replay_steps.make(prioritized=False)
   equal(plain.reindex(plain.init()), plain.init())

@@ -15,24 +15,7 @@ from ftwax.replay import functional
 
 pytestmark = pytest.mark.slow
 
-CONFIG = functional.ReplayConfig(
-  num_environments=2,
-  max_length=6,
-  sequence_length=2,
-  batch_size=4,
-  prioritized=True,
-  recent_data=True,
-  episodes=True,
-  record_returns=True,
-)
-HYPERPARAMETERS = functional.ReplayHyperparameters(
-  recent_data_ratio=0.5, priority_exponent=1.0, importance_exponent=1.0
-)
 KEY = jax.random.PRNGKey(1)
-
-
-def make(config=CONFIG, **changes):
-  return functional.make_replay(replay_steps.SPEC, config.replace(**changes))
 
 
 def equal(got, want):
@@ -41,13 +24,13 @@ def equal(got, want):
 
 def use(replay, state, key):
   """Samples, learns, adds: a little of everything."""
-  sample = replay.sample(state, key, HYPERPARAMETERS)
+  sample = replay.sample(state, key, replay_steps.HYPERPARAMETERS)
   state = replay.update_priorities(
     state,
     sample.info.env_id,
     sample.info.position,
     1.0 + sample.data['reward'][0],
-    HYPERPARAMETERS,
+    replay_steps.HYPERPARAMETERS,
   )
   state = replay.add(
     state,
@@ -58,7 +41,7 @@ def use(replay, state, key):
 
 
 def test_jit_scan_and_eager_agree():
-  replay = make()
+  replay = replay_steps.make()
   state = replay_steps.fill(replay, 5, 2)
   keys = jax.random.split(KEY, 3)
   eager, samples = state, []
@@ -79,7 +62,7 @@ def test_jit_scan_and_eager_agree():
 
 
 def test_vmap_over_four_replays():
-  replay = make()
+  replay = replay_steps.make()
   states = jax.vmap(replay.init, axis_size=4)()
   batch = replay_steps.make_sequence(0, 12, 8)
   batch = jax.tree.map(
@@ -120,7 +103,9 @@ def test_vmap_over_four_replays():
 
 def test_donated_states_are_written_in_place():
   spec = {**replay_steps.SPEC, 'image': np.zeros((64, 64, 3), np.uint8)}
-  config = CONFIG.replace(max_length=400, num_earliest_frames_ignored=3)
+  config = replay_steps.CONFIG.replace(
+    max_length=400, num_earliest_frames_ignored=3
+  )
   replay = functional.make_replay(spec, config)
   step = jax.tree.map(
     lambda leaf: jnp.zeros((2, *leaf.shape), leaf.dtype), spec
@@ -150,7 +135,7 @@ def test_donated_states_are_written_in_place():
 
 
 def test_saved_and_restored_on_bits(tmp_path):
-  replay = make()
+  replay = replay_steps.make()
   state, _ = use(replay, replay_steps.fill(replay, 9, 2), KEY)
   with ocp.StandardCheckpointer() as checkpointer:
     checkpointer.save(tmp_path / 'replay', state)
@@ -169,7 +154,7 @@ def test_saved_and_restored_on_bits(tmp_path):
 
 
 def test_changing_hyperparameters_compiles_nothing():
-  replay = make()
+  replay = replay_steps.make()
   state = replay_steps.fill(replay, 5, 2)
 
   @jax.jit
@@ -179,7 +164,9 @@ def test_changing_hyperparameters_compiles_nothing():
 
   weights = [
     sample(
-      state, KEY, HYPERPARAMETERS._replace(importance_exponent=beta)
+      state,
+      KEY,
+      replay_steps.HYPERPARAMETERS._replace(importance_exponent=beta),
     ).info.importance_weight
     for beta in (0.0, 0.5, 1.0)
   ]
