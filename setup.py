@@ -43,6 +43,8 @@ _ENVS = [
   'ale-py>=0.12.1',
   'gymnasium>=1.2',
   'opencv-python-headless>=4.8',
+  'pettingzoo>=1.25',
+  'pygame-ce>=2.5',
 ]
 _ENVS_REVERB = ['bsuite==0.3.6']
 

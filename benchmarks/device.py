@@ -2,10 +2,12 @@
 
     uv run benchmarks/device.py
 
-Everything runs in turn in one process: ours (rollouts, V-trace, extras, episode
-statistics), A2C written by hand for the same environment and network
-(`handwritten.py`), and, on Python 3.10, the local runtime on the same
-environment. Then a population by `vmap` against one member with as many games.
+Everything runs in turn in one process: our PPO (with extras and statistics of
+episodes) and one written by hand for the same environment and network
+(`handwritten.py`); the shares of an iteration of IMPALA; on Python 3.10, whole
+runs in the local runtime and in ours, with three seeds; and a population of
+small FTW agents by `vmap` against one member with as many games. `--tables`
+chooses.
 """
 
 import argparse
@@ -20,7 +22,7 @@ import handwritten
 import jax
 
 from ftwax import types
-from ftwax.agents import impala
+from ftwax.agents import ftw, impala, ppo
 from ftwax.environments import capture_the_flag, catch, functional
 from ftwax.population import config as population_config
 from ftwax.runtime import experiment
@@ -41,12 +43,12 @@ def make_config(core):
 class Agent:
   """The compiled loop of an agent on catch, and its two halves alone."""
 
-  def __init__(self, config):
-    """Compiles."""
+  def __init__(self, agent, config):
+    """Compiles an agent of the family."""
     environment = catch.make()
     vector = functional.vectorize(environment, _NUM_ENVIRONMENTS)
-    builder = impala.make_builder(config)
-    network = impala.make_network(environment.spec, config)
+    builder = agent.make_builder(config)
+    network = agent.make_network(environment.spec, config)
     actor = builder.make_policy(network, environment.spec)
     learner = builder.make_learner_core(network, environment.spec)
     sizes = loop.make_sizes(
@@ -78,7 +80,7 @@ class Agent:
   def run(self):
     """Does one call, and takes its report to the host."""
     self.state, report = self._call(self.state)
-    jax.device_get(report)
+    return jax.device_get(report)
 
   def act(self):
     """Does the rollout of one iteration."""
@@ -92,12 +94,16 @@ class Agent:
 
 
 def make_rival(config, num_iterations):
-  """Returns a call of A2C written by hand, with the agent's sizes."""
+  """Returns a call of PPO written by hand, with the agent's sizes."""
   init, call = handwritten.make(
     catch.make(),
     (*config.vector_hidden_sizes, config.hidden_size),
-    _NUM_ENVIRONMENTS,
-    config.sequence_length,
+    handwritten.Sizes(
+      _NUM_ENVIRONMENTS,
+      config.sequence_length,
+      config.num_epochs,
+      config.num_minibatches,
+    ),
     num_iterations,
   )
   state = jax.jit(init)(jax.random.PRNGKey(0))
@@ -112,30 +118,48 @@ def make_rival(config, num_iterations):
 
 
 def measure_in_turn(calls, num_steps, seconds, rounds):
-  """Returns the median of steps/s of each call, by name, timed in turn."""
+  """Returns the median of steps/s of each call, by name, timed in turn.
+
+  Args:
+    calls: by name.
+    num_steps: of a call, by name.
+    seconds: for which each is timed in a round.
+    rounds: how often.
+  """
   speeds = collections.defaultdict(list)
   for _ in range(rounds):
     for name, call in calls.items():
       time_s = common.measure(call, seconds=seconds).median
-      speeds[name].append(num_steps / time_s)
+      speeds[name].append(num_steps[name] / time_s)
   return {name: statistics.median(each) for name, each in speeds.items()}
 
 
 def compare_to_rival(seconds, rounds):
-  """Prints the agent beside A2C by hand, both without a recurrent core."""
-  config = make_config('feed_forward')
-  agent = Agent(config)
+  """Prints PPO beside PPO by hand, both without a recurrent core."""
+  config = ppo.PPOConfig(
+    core='feed_forward',
+    hidden_size=64,
+    vector_hidden_sizes=(64,),
+    sequence_length=32,
+    batch_size=_NUM_ENVIRONMENTS,
+    max_queue_size=_NUM_ENVIRONMENTS,
+  )
+  agent = Agent(ppo, config)
   calls = {
     'device runtime': agent.run,
     'by hand': make_rival(config, agent.num_iterations),
   }
-  speeds = measure_in_turn(calls, agent.num_steps, seconds, rounds)
+  # By hand a reset is part of a step; ours takes a step of its own.
+  num_actions = int(agent.run().episodes.moved.sum())
+  num_steps = {'device runtime': num_actions, 'by hand': agent.num_steps}
+  speeds = measure_in_turn(calls, num_steps, seconds, rounds)
   rows = [
     [name, f'{speed:,.0f}', f'{speed / speeds["by hand"]:.2f}']
     for name, speed in speeds.items()
   ]
   common.print_table(
-    'Catch, 32 environments, T = 20, MLP 64 and 64, learning included',
+    'PPO on catch, 32 environments, T = 32, MLP 64 and 64, 4 epochs of 4'
+    ' minibatches, learning included',
     ['', 'steps/s', 'ratio'],
     rows,
   )
@@ -145,7 +169,7 @@ def print_shares(seconds):
   """Prints where the time of an iteration goes."""
   rows = []
   for core in ('feed_forward', 'lstm'):
-    agent = Agent(make_config(core))
+    agent = Agent(impala, make_config(core))
     whole = common.measure(agent.run, seconds=seconds).median
     iteration = whole / agent.num_iterations
     acting = common.measure(agent.act, seconds=seconds).median
@@ -172,37 +196,44 @@ def make_catch(seed):
   return catch.make()
 
 
-def compare_runtimes(num_steps):
-  """Prints whole runs of both runtimes, start and compilation left out."""
+def run_catch(runtime, seed, num_steps):
+  """Runs IMPALA on catch in JAX; start and compilation are not counted."""
   from ftwax.runtime import runs
 
   config = impala.IMPALAConfig()
+  with tempfile.TemporaryDirectory() as directory:
+    return runs.run_experiment(
+      experiment.ExperimentConfig(
+        name='catch',
+        builder=impala.make_builder(config),
+        network_factory=functools.partial(impala.make_network, config=config),
+        environment_factory=make_catch,
+        max_num_actor_steps=num_steps,
+        num_environments=_NUM_ENVIRONMENTS,
+        seed=seed,
+      ),
+      runtime=runtime,
+      run_dir=f'{directory}/run',
+    )
+
+
+def compare_runtimes(num_steps, seeds):
+  """Prints speed and score of whole runs of both runtimes."""
   rows = []
   for runtime in ('local', 'device'):
-    with tempfile.TemporaryDirectory() as directory:
-      result = runs.run_experiment(
-        experiment.ExperimentConfig(
-          name='catch',
-          builder=impala.make_builder(config),
-          network_factory=functools.partial(impala.make_network, config=config),
-          environment_factory=make_catch,
-          max_num_actor_steps=num_steps,
-          num_environments=_NUM_ENVIRONMENTS,
-        ),
-        runtime=runtime,
-        run_dir=f'{directory}/run',
-      )
-    counts = result.counts
+    results = [run_catch(runtime, seed, num_steps) for seed in range(seeds)]
+    speeds = [x.counts.actor_steps / x.counts.seconds for x in results]
     rows.append(
       [
         runtime,
-        f'{counts.actor_steps / counts.seconds:,.0f}',
-        f'{result.mean_return:.2f}',
+        f'{statistics.median(speeds):,.0f}',
+        *(f'{result.mean_return:.3f}' for result in results),
       ]
     )
   common.print_table(
-    'The same experiment (IMPALA, LSTM 256) in both runtimes',
-    ['runtime', 'steps/s', 'return'],
+    f'The same experiment (IMPALA, LSTM 256) in both runtimes: {num_steps:,}'
+    ' steps, mean return of the last 100 episodes (best: 1)',
+    ['runtime', 'steps/s', *(f'seed {seed}' for seed in range(seeds))],
     rows,
   )
 
@@ -211,14 +242,19 @@ def make_round(num_members, num_games):
   """Returns a round of capture the flag, and the actions that it takes."""
   game = capture_the_flag.make(capture_the_flag.CaptureTheFlagConfig())
   batch_size = 4 * num_games // num_members
-  config = impala.IMPALAConfig(
-    core='gru',
+  config = ftw.FTWConfig(
     hidden_size=64,
+    latent_size=64,
+    vector_hidden_sizes=(64,),
+    head_hidden_size=64,
+    use_pixel_control=False,
+    use_reward_prediction=False,
+    sequence_length=20,
     batch_size=batch_size,
     max_queue_size=batch_size,
   )
-  builder = impala.make_builder(config)
-  network = impala.make_network(game.spec, config)
+  builder = ftw.FTWBuilder(config)
+  network = ftw.make_network(game.spec, config)
   made = population.make_population_loop(
     game,
     builder.make_policy(network, game.spec),
@@ -249,7 +285,10 @@ def compare_populations(seconds, rounds, sizes):
     many, num_steps = make_round(num_members, num_games)
     one, _ = make_round(1, num_games)
     speeds = measure_in_turn(
-      {'many': many, 'one': one}, num_steps, seconds, rounds
+      {'many': many, 'one': one},
+      {'many': num_steps, 'one': num_steps},
+      seconds,
+      rounds,
     )
     rows.append(
       [
@@ -261,7 +300,7 @@ def compare_populations(seconds, rounds, sizes):
       ]
     )
   common.print_table(
-    'Capture the flag, 2 against 2, features, GRU 64, T = 20: player steps/s',
+    'Capture the flag, 2 against 2, features, RPTH 64, T = 20: player steps/s',
     ['members', 'games', 'population', 'one member', 'ratio'],
     rows,
   )
@@ -272,15 +311,21 @@ def main():
   parser = argparse.ArgumentParser()
   parser.add_argument('--seconds', type=float, default=5.0)
   parser.add_argument('--rounds', type=int, default=5)
-  parser.add_argument('--num_steps', type=int, default=100_000)
+  parser.add_argument('--num_steps', type=int, default=400_000)
+  parser.add_argument('--seeds', type=int, default=3)
   parser.add_argument('--members', type=int, nargs='*', default=[2, 8])
+  tables = ('rival', 'shares', 'runtimes', 'populations')
+  parser.add_argument('--tables', nargs='*', choices=tables, default=tables)
   args = parser.parse_args()
   print(common.machine_line())
-  compare_to_rival(args.seconds, args.rounds)
-  print_shares(args.seconds)
-  if sys.version_info < (3, 11):
-    compare_runtimes(args.num_steps)
-  compare_populations(args.seconds, args.rounds, args.members)
+  if 'rival' in args.tables:
+    compare_to_rival(args.seconds, args.rounds)
+  if 'shares' in args.tables:
+    print_shares(args.seconds)
+  if 'runtimes' in args.tables and sys.version_info < (3, 11):
+    compare_runtimes(args.num_steps, args.seeds)
+  if 'populations' in args.tables:
+    compare_populations(args.seconds, args.rounds, args.members)
 
 
 if __name__ == '__main__':

@@ -1,6 +1,6 @@
 """How fast the whole For-The-Win agent acts and learns, and what it takes.
 
-    uv run benchmarks/ftw.py
+    uv run benchmarks/ftw.py [--tables=learner,long,acting,agent]
 
 84x84x3 uint8, 5 actions, hidden and latent 256, batch 16. Each line is
 a process of its own, so that its peak memory and the seconds from its start to
@@ -9,6 +9,7 @@ agent, recorded on another two cores without GPU: it runs on Python 3.8 alone.
 """
 
 import argparse
+import functools
 import json
 import resource
 import subprocess
@@ -37,6 +38,8 @@ _LEARNER_LINES = [
   ('rpth_dnc', 'sparse', 20, False),
   ('rpth_dnc', 'sparse', 20, True),
   ('rpth_dnc', 'none', 20, False),
+]
+_LONG_LINES = [
   ('rpth', 'exact', 100, False),
   ('rpth_dnc', 'exact', 100, False),
 ]
@@ -99,12 +102,13 @@ def _make_batch(config, spec, network):
 
 
 def _learner_line(start, seconds, *line):
+  """Updates alone, from a batch on the device: no replay server is loaded."""
   import jax
-  import parts
 
   from ftwax.agents import ftw
+  from ftwax.testing import fakes
 
-  config, spec = _make_config(*line), parts.pixel_spec()
+  config, spec = _make_config(*line), fakes.make_image_spec((84, 84, 3), 5)
   network = ftw.make_network(spec, config)
   core = ftw.FTWBuilder(config).make_learner_core(network, spec)
   state = jax.jit(core.init)(jax.random.PRNGKey(0))
@@ -202,9 +206,9 @@ def _run_line(kind, line, seconds):
   return json.loads(result.stdout.strip().splitlines()[-1])
 
 
-def _print_learner(seconds):
+def _print_learner(lines, seconds):
   rows = []
-  for line in _LEARNER_LINES:
+  for line in lines:
     core, linkage, length, auxiliary = line
     row = _run_line('learner', line, seconds)
     peer = _TENSORFLOW.get((core, length, auxiliary))
@@ -242,11 +246,40 @@ def _print_steps(title, kind, lines, peers, seconds):
   common.print_table(title, ['core', 'steps/s', 'peak GB', 'times TF'], rows)
 
 
+def _print_acting(seconds):
+  _print_steps(
+    'Acting in one environment, with Reverb',
+    'acting',
+    _ACTING_LINES,
+    _TENSORFLOW_ACTING,
+    seconds,
+  )
+
+
+def _print_agent(seconds):
+  _print_steps(
+    'The whole agent in one process, 8 environments',
+    'agent',
+    _AGENT_LINES,
+    _TENSORFLOW_AGENT,
+    seconds,
+  )
+
+
+_TABLES = {
+  'learner': functools.partial(_print_learner, _LEARNER_LINES),
+  'long': functools.partial(_print_learner, _LONG_LINES),
+  'acting': _print_acting,
+  'agent': _print_agent,
+}
+
+
 def main():
-  """Prints all tables, or measures one line."""
+  """Prints tables, or measures one line."""
   start = time.time()
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument('--seconds', type=float, default=8.0)
+  parser.add_argument('--tables', default=','.join(_TABLES))
   parser.add_argument('--line', default='')
   arguments = parser.parse_args()
   if arguments.line:
@@ -256,21 +289,8 @@ def main():
     print(json.dumps({**row, 'peak_gb': peak_kb / 1e6}))
     return
   print(common.machine_line())
-  _print_learner(arguments.seconds)
-  _print_steps(
-    'Acting in one environment, with Reverb',
-    'acting',
-    _ACTING_LINES,
-    _TENSORFLOW_ACTING,
-    arguments.seconds,
-  )
-  _print_steps(
-    'The whole agent in one process, 8 environments',
-    'agent',
-    _AGENT_LINES,
-    _TENSORFLOW_AGENT,
-    arguments.seconds,
-  )
+  for name in arguments.tables.split(','):
+    _TABLES[name](arguments.seconds)
 
 
 if __name__ == '__main__':

@@ -1,4 +1,4 @@
-"""A2C as one writes it by hand for one task, in the style of PureJaxRL.
+"""PPO as one writes it by hand for one task, in the style of PureJaxRL.
 
 One file, one network, plain dicts of weights: no core, no extras, no episode
 statistics but the mean return, resets by `where` at every step. It is what
@@ -6,7 +6,9 @@ statistics but the mean return, resets by `where` at every step. It is what
 are those that the agent has there.
 """
 
+import functools
 import itertools
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -14,14 +16,25 @@ import jax.numpy as jnp
 import optax
 
 _DISCOUNT = 0.99
+_LAMBDA = 0.95
+_CLIP_EPSILON = 0.1
 _ENTROPY_COST = 0.01
 _BASELINE_COST = 0.5
 
 _OPTIMIZER = optax.chain(
-  optax.clip_by_global_norm(40.0),
-  optax.scale_by_rms(decay=0.99, eps=1e-3, eps_in_sqrt=True),
-  optax.scale(-1e-3),
+  optax.clip_by_global_norm(0.5),
+  optax.scale_by_adam(eps=1e-5),
+  optax.scale(-2.5e-4),
 )
+
+
+class Sizes(NamedTuple):
+  """What an iteration is made of."""
+
+  num_environments: int
+  num_steps: int
+  num_epochs: int
+  num_minibatches: int
 
 
 class State(NamedTuple):
@@ -66,14 +79,64 @@ def _init_params(key, sizes, num_actions):
   }
 
 
-def make(
-  environment, hidden_sizes, num_environments, num_steps, num_iterations
-):
-  """Returns `init(key)` and `call(state) -> (state, mean return)`."""
-  num_actions = environment.spec.actions.num_values
-  num_inputs = 1
-  for size in environment.spec.observations.shape:
-    num_inputs *= size
+def _taken(logits, action):
+  """Returns log-probabilities of actions, and entropies."""
+  log_probs = jax.nn.log_softmax(logits)
+  taken = jnp.take_along_axis(log_probs, action[..., None], axis=-1)[..., 0]
+  return taken, -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)
+
+
+def _loss(params, batch):
+  observation, action, old_log_prob, advantage, target = batch
+  logits, value = _network(params, observation)
+  log_prob, entropy = _taken(logits, action)
+  ratio = jnp.exp(log_prob - old_log_prob)
+  clipped = jnp.clip(ratio, 1.0 - _CLIP_EPSILON, 1.0 + _CLIP_EPSILON)
+  return jnp.mean(
+    -jnp.minimum(ratio * advantage, clipped * advantage)
+    + _BASELINE_COST * 0.5 * jnp.square(target - value)
+    - _ENTROPY_COST * entropy
+  )
+
+
+def _advantages(reward, discount, value, bootstrap):
+  """Returns generalized advantages [T, E]."""
+
+  def accumulate(carry, inputs):
+    advantage, next_value = carry
+    reward, discount, value = inputs
+    delta = reward + _DISCOUNT * discount * next_value - value
+    advantage = delta + _DISCOUNT * _LAMBDA * discount * advantage
+    return (advantage, value), advantage
+
+  carry = jnp.zeros_like(bootstrap), bootstrap
+  _, advantages = jax.lax.scan(
+    accumulate, carry, (reward, discount, value), reverse=True
+  )
+  return advantages
+
+
+def _learn(sizes, learned, key, batch):
+  """Takes all steps on a batch, leaves [T * E, ...]."""
+
+  def step(learned, minibatch):
+    params, opt_state = learned
+    gradients = jax.grad(_loss)(params, minibatch)
+    updates, opt_state = _OPTIMIZER.update(gradients, opt_state)
+    return (optax.apply_updates(params, updates), opt_state), None
+
+  def epoch(learned, key):
+    order = jax.random.permutation(key, batch[0].shape[0])
+    order = order.reshape(sizes.num_minibatches, -1)
+    minibatches = jax.tree.map(lambda leaf: leaf[order], batch)
+    return jax.lax.scan(step, learned, minibatches)
+
+  keys = jax.random.split(key, sizes.num_epochs)
+  return jax.lax.scan(epoch, learned, keys)[0]
+
+
+def _make_functions(environment):
+  """Returns `reset(key)` and `step(key, state, action)` of one."""
 
   def reset(key):
     state, timestep = environment.reset(key)
@@ -83,74 +146,67 @@ def make(
     """Takes a step, and starts anew where it ended the episode."""
     state, timestep = environment.step(state, action)
     done = timestep.step_type == 2
-    new_state, new_observation = reset(key)
     state, observation = jax.tree.map(
       lambda new, old: jnp.where(done, new, old),
-      (new_state, new_observation),
+      reset(key),
       (state, timestep.observation),
     )
     return state, observation, timestep.reward, timestep.discount, done
+
+  return reset, step
+
+
+def make(environment, hidden_sizes, sizes, num_iterations):
+  """Returns `init(key)` and `call(state) -> (state, mean return)`."""
+  num_actions = environment.spec.actions.num_values
+  num_inputs = math.prod(environment.spec.observations.shape)
+  reset, step = _make_functions(environment)
 
   def init(key):
     params_key, reset_key, key = jax.random.split(key, 3)
     params = _init_params(params_key, (num_inputs, *hidden_sizes), num_actions)
     environment_state, observation = jax.vmap(reset)(
-      jax.random.split(reset_key, num_environments)
+      jax.random.split(reset_key, sizes.num_environments)
     )
-    return State(
-      params, _OPTIMIZER.init(params), environment_state, observation, key
-    )
+    opt_state = _OPTIMIZER.init(params)
+    return State(params, opt_state, environment_state, observation, key)
 
-  def act(carry, _):
-    params, environment_state, observation, key = carry
+  def act(params, carry, _):
+    state, observation, key = carry
     key, action_key, reset_key = jax.random.split(key, 3)
-    logits, _ = _network(params, observation)
-    action = jax.random.categorical(action_key, logits)
-    environment_state, next_observation, reward, discount, done = jax.vmap(
-      step
-    )(jax.random.split(reset_key, num_environments), environment_state, action)
-    row = observation, action, reward, discount, done
-    return (params, environment_state, next_observation, key), row
-
-  def loss_fn(params, rows, last_observation):
-    observation, action, reward, discount, _ = rows
     logits, value = _network(params, observation)
-    _, bootstrap = _network(params, last_observation)
-
-    def accumulate(target, inputs):
-      reward, discount = inputs
-      target = reward + _DISCOUNT * discount * target
-      return target, target
-
-    _, target = jax.lax.scan(
-      accumulate, bootstrap, (reward, discount), reverse=True
+    action = jax.random.categorical(action_key, logits)
+    log_prob, _ = _taken(logits, action)
+    reset_keys = jax.random.split(reset_key, sizes.num_environments)
+    state, next_observation, *outcome = jax.vmap(step)(
+      reset_keys, state, action
     )
-    advantage = jax.lax.stop_gradient(target) - value
-    log_probs = jax.nn.log_softmax(logits)
-    taken = jnp.take_along_axis(log_probs, action[..., None], axis=-1)[..., 0]
-    entropy = -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)
-    return jnp.sum(
-      -jax.lax.stop_gradient(advantage) * taken
-      + _BASELINE_COST * 0.5 * jnp.square(advantage)
-      - _ENTROPY_COST * entropy
-    )
+    row = (observation, action, log_prob, value), outcome
+    return (state, next_observation, key), row
 
   def iterate(state, _):
-    carry = state.params, state.environment, state.observation, state.key
-    (_, environment_state, observation, key), rows = jax.lax.scan(
-      act, carry, length=num_steps
+    carry = state.environment, state.observation, state.key
+    (environment_state, last_observation, key), rows = jax.lax.scan(
+      functools.partial(act, state.params), carry, length=sizes.num_steps
     )
-    gradients = jax.grad(loss_fn)(state.params, rows, observation)
-    updates, opt_state = _OPTIMIZER.update(gradients, state.opt_state)
-    params = optax.apply_updates(state.params, updates)
+    (observation, action, log_prob, value), (reward, discount, done) = rows
+    _, bootstrap = _network(state.params, last_observation)
+    advantage = _advantages(reward, discount, value, bootstrap)
+    target = advantage + value
+    advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+    batch = jax.tree.map(
+      lambda leaf: leaf.reshape(-1, *leaf.shape[2:]),
+      (observation, action, log_prob, advantage, target),
+    )
+    key, learn_key = jax.random.split(key)
+    learned = _learn(sizes, (state.params, state.opt_state), learn_key, batch)
     # Catch pays in an episode's last step alone.
-    mean_return = jnp.sum(rows[2]) / jnp.maximum(1, jnp.sum(rows[4]))
-    return State(params, opt_state, environment_state, observation, key), (
-      mean_return
-    )
+    mean_return = jnp.sum(reward) / jnp.maximum(1, jnp.sum(done))
+    state = State(*learned, environment_state, last_observation, key)
+    return state, mean_return
 
   def call(state):
     state, returns = jax.lax.scan(iterate, state, length=num_iterations)
-    return state, jnp.mean(returns)
+    return state, returns[-1]
 
   return init, call

@@ -1,7 +1,8 @@
-"""IMPALA on an Atari game, Pong by default.
+"""IMPALA on an Atari game, Pong by default, or A2C or A3C.
 
 Run as `uv run experiments/atari.py --game=breakout`; Ctrl-C saves, and the
-same command with `--resume` goes on.
+same command with `--resume` goes on. `--agent=a3c --distributed` is A3C with
+actors that wait for nobody.
 """
 
 import functools
@@ -9,7 +10,7 @@ import functools
 from absl import flags
 
 from ftwax import hyperparameters
-from ftwax.agents import impala
+from ftwax.agents import a2c, a3c, impala
 from ftwax.environments import atari
 from ftwax.runtime import experiment, launch
 
@@ -17,6 +18,12 @@ launch.define_flags(
   max_num_actor_steps=10_000_000, num_environments=8, eval_every=0
 )
 _GAME = flags.DEFINE_string('game', 'pong', 'Name of the game.')
+_CONFIGS = {
+  'impala': (impala, impala.IMPALAConfig),
+  'a2c': (a2c, a2c.A2CConfig),
+  'a3c': (a3c, a3c.A3CConfig),
+}
+_AGENT = flags.DEFINE_enum('agent', 'impala', list(_CONFIGS), 'What learns.')
 _SIZE = flags.DEFINE_enum(
   'size',
   '84',
@@ -32,8 +39,9 @@ _TORSO = flags.DEFINE_enum(
 def build_experiment() -> experiment.ExperimentConfig:
   """Returns the experiment that the flags describe."""
   large = _SIZE.value == '84'
-  config = impala.IMPALAConfig(image_torso=_TORSO.value if large else 'a3c')
-  # As in appendix G of the paper.
+  agent, make_config = _CONFIGS[_AGENT.value]
+  config = make_config(image_torso=_TORSO.value if large else 'a3c')
+  # As in appendix G of IMPALA's paper.
   config = config.replace(
     priors=config.priors._replace(
       learning_rate=hyperparameters.Constant(6e-4),
@@ -42,9 +50,9 @@ def build_experiment() -> experiment.ExperimentConfig:
     )
   )
   return experiment.ExperimentConfig(
-    name=f'atari_{_GAME.value}',
-    builder=impala.make_builder(config),
-    network_factory=functools.partial(impala.make_network, config=config),
+    name=f'{_AGENT.value}_{_GAME.value}',
+    builder=agent.make_builder(config),
+    network_factory=functools.partial(agent.make_network, config=config),
     environment_factory=functools.partial(
       _make_environment,
       _GAME.value,

@@ -2,7 +2,11 @@
 
 Run as `uv run experiments/ftw_memory.py --core=rpth_dnc`, and with
 `--core=lstm` and `--core=rpth` for the comparison; all have cores of the same
-size.
+size. `--compare=3` runs the three with three seeds each and prints a table.
+
+Keys are random vectors, new in every episode, so that none can have a unit of
+its own. Who forgets which key had which value, but not the values, earns 0.45
+or so of six pairs: to earn more, values have to be looked up by their keys.
 """
 
 import functools
@@ -15,57 +19,76 @@ from ftwax.networks.dnc import interfaces
 from ftwax.runtime import experiment, launch
 
 launch.define_flags(
-  max_num_actor_steps=3_000_000,
+  max_num_actor_steps=4_000_000,
   num_environments=32,
   eval_every=0,
   runtime='device',
 )
 _CORE = flags.DEFINE_enum('core', 'rpth_dnc', ftw.CORES, 'The recurrent core.')
 _NUM_PAIRS = flags.DEFINE_integer('num_pairs', 6, 'Pairs to remember.')
-_HIDDEN_SIZE = flags.DEFINE_integer('hidden_size', 64, 'Units of each core.')
+_MIN_PAIRS = flags.DEFINE_integer(
+  'min_pairs', None, 'The least in an episode; by default all have --num_pairs.'
+)
+_KEY_SIZE = flags.DEFINE_integer('key_size', 12, 'Numbers in a key.')
+_HIDDEN_SIZE = flags.DEFINE_integer('hidden_size', 32, 'Units of each core.')
 
 
 def make_environment(seed: int) -> functional.FunctionalEnvironment:
-  """Returns the task, whose keys come from the run's seed."""
+  """Returns the task, whose episodes come from the run's seed."""
   del seed
-  return recall.make(_NUM_PAIRS.value)
+  return recall.make(
+    _NUM_PAIRS.value, min_pairs=_MIN_PAIRS.value, key_size=_KEY_SIZE.value
+  )
 
 
-def build_experiment() -> experiment.ExperimentConfig:
-  """Returns the experiment that the flags describe."""
-  size = _HIDDEN_SIZE.value
+def build_experiment(
+  core: str | None = None, seed: int | None = None
+) -> experiment.ExperimentConfig:
+  """Returns the experiment that the flags describe, but for what is given."""
+  core, size = core or _CORE.value, _HIDDEN_SIZE.value
   config = ftw.FTWConfig(
-    core=_CORE.value,
+    core=core,
     hidden_size=size,
     latent_size=size,
     embedding_size=size,
     vector_hidden_sizes=(size,),
     head_hidden_size=size,
     memory=interfaces.MemoryConfig(
-      num_slots=16, word_size=16, num_reads=1, linkage='none'
+      num_slots=16, word_size=24, num_reads=4, linkage='none'
     ),
     use_pixel_control=False,
     use_reward_prediction=False,
-    sequence_length=24,
+    optimizer='adam',
+    # An episode and the step that starts the next one: gradients reach from
+    # each answer to where it was shown.
+    sequence_length=2 * _NUM_PAIRS.value + 1,
     batch_size=32,
   ).fix(
-    learning_rate=1e-3,
-    rms_prop_epsilon=1e-4,
-    max_gradient_norm=40.0,
-    entropy_cost=5e-3,
-    kl_posterior_prior_cost=1e-4,
-    kl_prior_fixed_cost=1e-5,
+    learning_rate=2e-3,
+    entropy_cost=0.015,
+    # No action changes what comes after it.
+    discount=0.0,
+    kl_posterior_prior_cost=0.0,
+    kl_prior_fixed_cost=0.0,
     slow_period=4,
     fast_to_slow_gradient_scale=1.0,
   )
+  options = launch.experiment_options()
+  if seed is not None:
+    options['seed'] = seed
   return experiment.ExperimentConfig(
-    name=f'ftw_memory_{_CORE.value}',
+    name=f'ftw_memory_{core}',
     builder=ftw.FTWBuilder(config),
     network_factory=functools.partial(ftw.make_network, config=config),
     environment_factory=make_environment,
-    **launch.experiment_options(),
+    **options,
   )
 
 
+def make_variants():
+  """Returns what `--compare` compares: each core."""
+  return {core: functools.partial(build_experiment, core) for core in ftw.CORES}
+
+
 if __name__ == '__main__':
-  launch.run(build_experiment)
+  launch.run(build_experiment, make_variants=make_variants)

@@ -1,57 +1,140 @@
-"""What memory is for: bsuite's memory_len, with an LSTM and without.
+"""What memory is for: a bit is shown first and asked for many steps later.
 
-A bit is shown at the first step and asked for after `memory_length` steps.
-An LSTM learns to keep it; without memory the return stays that of chance, 0.
+The task is bsuite's memory_len: in the local runtime bsuite's own, in the
+device runtime that of `environments.memory_chain`, which has its rules. With
+an LSTM, a GRU or no memory the agent is IMPALA; with a hierarchy (`rpth`),
+a differentiable neural computer (`dnc`) or both (`rpth_dnc`) it is FTW without
+auxiliary tasks. Without memory the return stays that of chance, 0.
 
 Run as `uv run experiments/memory.py --core=lstm`, and with
-`--core=feed_forward` for the comparison.
+`--core=feed_forward` for the comparison. All that remember, three seeds each:
+`uv run experiments/memory.py --runtime=device --compare=3`.
 """
 
 import functools
 
 from absl import flags
 
-from ftwax import hyperparameters
-from ftwax.agents import impala
-from ftwax.environments import bsuite_adapter
+from ftwax.agents import ftw, impala
+from ftwax.environments import functional, memory_chain
+from ftwax.networks.dnc import core as dnc_core
+from ftwax.networks.dnc import interfaces
 from ftwax.runtime import experiment, launch
 
 launch.define_flags(
   max_num_actor_steps=500_000, num_environments=16, eval_every=100_000
 )
+_IMPALA_CORES = ('lstm', 'gru', 'feed_forward')
+_FTW_CORES = ('rpth', 'dnc', 'rpth_dnc')
 _CORE = flags.DEFINE_enum(
-  'core', 'lstm', ['lstm', 'gru', 'feed_forward'], 'The recurrent core.'
+  'core', 'lstm', [*_IMPALA_CORES, *_FTW_CORES], 'The recurrent core.'
 )
 _SETTING = flags.DEFINE_integer(
   'setting', 15, "Number of the task in bsuite's sweep, memory_len/0 to 22."
 )
 
+# Steps from the bit to the question, for each number of bsuite's sweep.
+_LENGTHS = (*range(1, 11), 12, 14, 17, 20, 25, *range(30, 101, 10))
 
-def build_experiment() -> experiment.ExperimentConfig:
-  """Returns the experiment that the flags describe."""
-  # A trajectory is longer than an episode, and the forget gate starts open, so
-  # that the gradient of most answers reaches the step that showed the bit.
+_MEMORY = interfaces.MemoryConfig(
+  num_slots=16, word_size=16, num_reads=1, linkage='none'
+)
+
+# A trajectory is longer than an episode, so that the gradient of most answers
+# reaches the step that showed the bit.
+_SEQUENCE_LENGTH = 64
+
+
+def make_functional(seed: int) -> functional.FunctionalEnvironment:
+  """Returns the task in JAX, whose keys come from the run's seed."""
+  del seed
+  if not 0 <= _SETTING.value < len(_LENGTHS):
+    raise ValueError(
+      f'setting ({_SETTING.value}) must be from 0 to {len(_LENGTHS) - 1}, of'
+      ' memory_len/0 to memory_len/22; choose 15.'
+    )
+  return memory_chain.make(_LENGTHS[_SETTING.value])
+
+
+def make_environment_factory():
+  """Returns the task for the runtime that is asked for."""
+  if launch.FLAGS.runtime == 'device':
+    return make_functional
+  from ftwax.environments import bsuite_adapter  # Installs on Python 3.10.
+
+  return functools.partial(bsuite_adapter.make, f'memory_len/{_SETTING.value}')
+
+
+def make_impala(core: str):
+  """Returns IMPALA's builder and what makes its network."""
+  # The forget gate starts open, so that the bit is kept at first.
   config = impala.IMPALAConfig(
-    core=_CORE.value,
+    core=core,
     hidden_size=128,
     forget_bias=3.0,
-    sequence_length=64,
+    sequence_length=_SEQUENCE_LENGTH,
+  ).fix(rms_prop_epsilon=1e-5)
+  make_network = functools.partial(impala.make_network, config=config)
+  return impala.make_builder(config), make_network
+
+
+def make_ftw(core: str):
+  """Returns FTW's builder and what makes its network."""
+  size = 64
+  config = ftw.FTWConfig(
+    core='lstm' if core == 'dnc' else core,
+    hidden_size=size,
+    latent_size=size,
+    vector_hidden_sizes=(size,),
+    head_hidden_size=size,
+    memory=_MEMORY,
+    use_pixel_control=False,
+    use_reward_prediction=False,
+    sequence_length=_SEQUENCE_LENGTH,
+  ).fix(
+    learning_rate=1e-3,
+    max_gradient_norm=40.0,
+    entropy_cost=0.01,
+    kl_posterior_prior_cost=1e-4,
+    kl_prior_fixed_cost=1e-5,
+    slow_period=8,
+    fast_to_slow_gradient_scale=1.0,
   )
-  config = config.replace(
-    priors=config.priors._replace(
-      rms_prop_epsilon=hyperparameters.Constant(1e-5)
+  options = {}
+  if core == 'dnc':
+    options['make_core'] = lambda: dnc_core.DNC(
+      dnc_core.DNCConfig(_MEMORY, hidden_size=size, output_size=size)
     )
-  )
+  make_network = functools.partial(ftw.make_network, config=config, **options)
+  return ftw.FTWBuilder(config), make_network
+
+
+def build_experiment(
+  core: str | None = None, seed: int | None = None
+) -> experiment.ExperimentConfig:
+  """Returns the experiment that the flags describe, but for what is given."""
+  core = core or _CORE.value
+  options = launch.experiment_options()
+  if seed is not None:
+    options['seed'] = seed
+  make = make_impala if core in _IMPALA_CORES else make_ftw
+  builder, make_network = make(core)
   return experiment.ExperimentConfig(
-    name=f'memory_{_CORE.value}',
-    builder=impala.make_builder(config),
-    network_factory=functools.partial(impala.make_network, config=config),
-    environment_factory=functools.partial(
-      bsuite_adapter.make, f'memory_len/{_SETTING.value}'
-    ),
-    **launch.experiment_options(),
+    name=f'memory_{core}',
+    builder=builder,
+    network_factory=make_network,
+    environment_factory=make_environment_factory(),
+    **options,
   )
+
+
+def make_variants():
+  """Returns what `--compare` compares: each core that remembers."""
+  return {
+    core: functools.partial(build_experiment, core)
+    for core in ('lstm', *_FTW_CORES)
+  }
 
 
 if __name__ == '__main__':
-  launch.run(build_experiment)
+  launch.run(build_experiment, make_variants=make_variants)

@@ -1,15 +1,17 @@
-"""PPO balances a pole (Gymnasium's CartPole-v1); 475 of 500 is solved.
+"""PPO balances a pole (CartPole-v1); 475 of 500 is solved.
 
-Run as `uv run experiments/ppo_cartpole.py`; `--help` tells the flags.
+Run as `uv run experiments/ppo_cartpole.py`; `--help` tells the flags. The pole
+is Gymnasium's. That of gymnax, in JAX, is compiled together with the agent by
+`uv run --with gymnax experiments/ppo_cartpole.py --runtime=device`.
 """
 
 import functools
 
-import gymnasium
+import dm_env
 
 from ftwax import hyperparameters
 from ftwax.agents import ppo
-from ftwax.environments import gymnasium_adapter
+from ftwax.environments import functional, gymnax_adapter
 from ftwax.runtime import experiment, launch
 
 launch.define_flags(
@@ -17,11 +19,23 @@ launch.define_flags(
 )
 
 
-def make_environment(seed: int) -> gymnasium_adapter.GymnasiumEnvironment:
-  """Returns CartPole, whose episodes are cut off after 500 steps."""
-  return gymnasium_adapter.GymnasiumEnvironment(
-    gymnasium.make('CartPole-v1'), seed
-  )
+# Both kinds cut episodes off after 500 steps.
+_NAME = 'CartPole-v1'
+
+
+def make_environment(seed: int) -> dm_env.Environment:
+  """Returns the pole of Gymnasium."""
+  import gymnasium  # The device runtime does without.
+
+  from ftwax.environments import gymnasium_adapter
+
+  return gymnasium_adapter.GymnasiumEnvironment(gymnasium.make(_NAME), seed)
+
+
+def make_functional(seed: int) -> functional.FunctionalEnvironment:
+  """Returns the pole of gymnax, whose keys come from the run's seed."""
+  del seed
+  return gymnax_adapter.make(_NAME)
 
 
 def build_experiment() -> experiment.ExperimentConfig:
@@ -51,7 +65,9 @@ def build_experiment() -> experiment.ExperimentConfig:
     name='ppo_cartpole',
     builder=ppo.make_builder(config),
     network_factory=functools.partial(ppo.make_network, config=config),
-    environment_factory=make_environment,
+    environment_factory=(
+      make_functional if launch.FLAGS.runtime == 'device' else make_environment
+    ),
     **options,
   )
 

@@ -3,11 +3,17 @@
 import os
 import sys
 
-# Set before JAX is imported. Several CPU devices, so that code which assumes
-# that there is one is found out.
+# Set before JAX is imported, and inherited by what tests start. Several CPU
+# devices, so that code which assumes that there is one is found out. Most of a
+# test's time is compilation; without optimizing machine code it takes half.
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
-os.environ['XLA_FLAGS'] = (
-  os.environ.get('XLA_FLAGS', '') + ' --xla_force_host_platform_device_count=4'
+os.environ['XLA_FLAGS'] = ' '.join(
+  [
+    os.environ.get('XLA_FLAGS', ''),
+    '--xla_force_host_platform_device_count=4',
+    '--xla_backend_optimization_level=0',
+    '--xla_llvm_disable_expensive_passes=true',
+  ]
 )
 
 import jax  # noqa: E402
@@ -20,9 +26,13 @@ _REVERB_HALF = [
   'replay/reverb',
   'agents/test_actor_and_learner.py',
   'agents/test_ftw_shells.py',
+  'runtime/test_distributed_inference.py',
   'runtime/test_distributed_parts.py',
+  'runtime/test_distributed_population.py',
   'runtime/test_distributed_runs.py',
+  'runtime/test_distributed_supervision.py',
   'runtime/test_local.py',
+  'runtime/test_local_population.py',
   'experiments',
 ]
 _HAS_REVERB_HALF = sys.version_info < (3, 11)

@@ -9,10 +9,10 @@ for the lag: choose `impala`, which is the same agent with V-trace.
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 from ftwax import hyperparameters
-from ftwax.agents.actor_critic import builder, standard
+from ftwax.agents.actor_critic import builder, scalars, standard
 from ftwax.losses import advantage_actor_critic
 
 # The loss of one stream; `agents.actor_critic` weighs and sums its terms.
@@ -22,30 +22,11 @@ policy_loss = advantage_actor_critic.advantage_actor_critic_loss
 make_network = standard.make_network
 
 
-class Hyperparameters(NamedTuple):
-  """Scalars of the agent, or their priors.
-
-  Attributes:
-    learning_rate: see `actor_critic.config`, as for all up to `entropy_cost`.
-    learning_rate_decay_steps: see there.
-    rms_prop_epsilon: see there.
-    max_gradient_norm: see there.
-    discount: see there.
-    max_abs_reward: see there.
-    baseline_cost: see there.
-    entropy_cost: see there.
-    gae_lambda: 1 for n-step returns, which reach to the end of the trajectory.
-  """
-
-  learning_rate: Any
-  learning_rate_decay_steps: Any
-  rms_prop_epsilon: Any
-  max_gradient_norm: Any
-  discount: Any
-  max_abs_reward: Any
-  baseline_cost: Any
-  entropy_cost: Any
-  gae_lambda: Any
+Hyperparameters = scalars.extend(
+  __name__,
+  scalars.Hyperparameters,
+  gae_lambda='1 for n-step returns, which reach to the end of the trajectory.',
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,14 +37,7 @@ class A2CConfig(standard.StandardConfig):
   """
 
   priors: Any = Hyperparameters(
-    learning_rate=hyperparameters.Constant(1e-3),
-    learning_rate_decay_steps=hyperparameters.Constant(float('inf')),
-    rms_prop_epsilon=hyperparameters.Constant(1e-3),
-    max_gradient_norm=hyperparameters.Constant(40.0),
-    discount=hyperparameters.Constant(0.99),
-    max_abs_reward=hyperparameters.Constant(float('inf')),
-    baseline_cost=hyperparameters.Constant(0.5),
-    entropy_cost=hyperparameters.Constant(0.01),
+    *standard.StandardConfig.priors,
     gae_lambda=hyperparameters.Constant(1.0),
   )
 

@@ -7,10 +7,11 @@ with any memory. The old policy is the one that acted.
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 from ftwax import hyperparameters
-from ftwax.agents.actor_critic import builder, standard
+from ftwax.agents import a2c
+from ftwax.agents.actor_critic import builder, scalars, standard
 from ftwax.losses import ppo
 
 # The loss of one stream; `agents.actor_critic` weighs and sums its terms.
@@ -20,35 +21,13 @@ policy_loss = ppo.ppo_loss
 make_network = standard.make_network
 
 
-class Hyperparameters(NamedTuple):
-  """Scalars of the agent, or their priors.
-
-  Attributes:
-    learning_rate: see `actor_critic.config`, as for all up to `entropy_cost`.
-    learning_rate_decay_steps: see there.
-    rms_prop_epsilon: see there; not read by Adam.
-    max_gradient_norm: see there.
-    discount: see there.
-    max_abs_reward: see there.
-    baseline_cost: see there.
-    entropy_cost: see there.
-    gae_lambda: of generalized advantages; trades bias (0) for variance (1).
-    clip_epsilon: how far the ratio of probabilities counts.
-    value_clip: how far the value moves in an update before it stops to count;
-      infinity for no bound.
-  """
-
-  learning_rate: Any
-  learning_rate_decay_steps: Any
-  rms_prop_epsilon: Any
-  max_gradient_norm: Any
-  discount: Any
-  max_abs_reward: Any
-  baseline_cost: Any
-  entropy_cost: Any
-  gae_lambda: Any
-  clip_epsilon: Any
-  value_clip: Any
+Hyperparameters = scalars.extend(
+  __name__,
+  a2c.Hyperparameters,
+  clip_epsilon='how far the ratio of probabilities counts.',
+  value_clip='how far the value moves in an update before it stops to count;'
+  ' infinity for no bound.',
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,15 +44,11 @@ class PPOConfig(standard.StandardConfig):
   """
 
   priors: Any = Hyperparameters(
-    learning_rate=hyperparameters.Constant(2.5e-4),
-    learning_rate_decay_steps=hyperparameters.Constant(float('inf')),
-    rms_prop_epsilon=hyperparameters.Constant(1e-5),
-    max_gradient_norm=hyperparameters.Constant(0.5),
-    discount=hyperparameters.Constant(0.99),
-    max_abs_reward=hyperparameters.Constant(float('inf')),
-    baseline_cost=hyperparameters.Constant(0.5),
-    entropy_cost=hyperparameters.Constant(0.01),
-    gae_lambda=hyperparameters.Constant(0.95),
+    *a2c.A2CConfig.priors._replace(
+      learning_rate=hyperparameters.Constant(2.5e-4),
+      max_gradient_norm=hyperparameters.Constant(0.5),
+      gae_lambda=hyperparameters.Constant(0.95),
+    ),
     clip_epsilon=hyperparameters.Constant(0.1),
     value_clip=hyperparameters.Constant(float('inf')),
   )

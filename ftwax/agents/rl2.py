@@ -36,6 +36,15 @@ class RL2Config(a2c.A2CConfig):
   loss_reduction: str = 'mean'
   hidden_size: int = 64
 
+  def __post_init__(self):
+    """Checks that the cores see all of the input."""
+    super().__post_init__()
+    if self.wiring:
+      raise ValueError(
+        f'wiring ({self.wiring}) must be empty for a memory of two levels, both'
+        ' of which see all of the input; choose ().'
+      )
+
 
 def make_network(
   environment_spec: types.EnvironmentSpec, config: RL2Config
@@ -62,4 +71,6 @@ def make_network(
     make_core=lambda: rl2.RL2Core(
       standard.make_core(config), standard.make_core(config)
     ),
+    head_options=standard.head_options(config),
+    separate_value=config.separate_value,
   )

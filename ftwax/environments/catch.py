@@ -3,6 +3,7 @@
 The rules are those of bsuite's catch (Osband et al., 2020, arXiv:1908.03568).
 """
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -30,28 +31,37 @@ class CatchState(NamedTuple):
   paddle_x: types.Array
 
 
-def make(rows: int = 10, columns: int = 5) -> functional.FunctionalEnvironment:
+def make(
+  rows: int = 10, columns: int = 5, miss_reward: float = -1.0
+) -> functional.FunctionalEnvironment:
   """Makes catch on a board of `rows` by `columns`.
 
   The ball falls by a row at each step. In the last row the reward is 1 if the
-  paddle is there and -1 if not, and the episode terminates.
+  paddle is there and `miss_reward` if not, and the episode terminates.
 
   Args:
     rows: of the board, at least 2; an episode has `rows - 1` transitions.
     columns: of the board.
+    miss_reward: at most 1. With 0 rewards are rare at first, the rarer the more
+      columns there are.
 
   Returns:
     The environment; its observation is float32 [rows, columns], 1 where the
     ball or the paddle is.
 
   Raises:
-    ValueError: if the board is too small.
+    ValueError: if the board is too small, or misses pay more than catches.
   """
   for name, value, least in (('rows', rows, 2), ('columns', columns, 1)):
     if value < least:
       raise ValueError(
         f'{name} ({value}) must be at least {least}; choose {least}.'
       )
+  if not -math.inf < miss_reward <= 1.0:
+    raise ValueError(
+      f'miss_reward ({miss_reward}) must be finite and at most 1, the reward of'
+      ' a catch; choose -1 or 0.'
+    )
 
   def observe(state):
     board = jnp.zeros((rows, columns), jnp.float32)
@@ -74,22 +84,26 @@ def make(rows: int = 10, columns: int = 5) -> functional.FunctionalEnvironment:
       paddle_x=jnp.clip(moved, 0, columns - 1),
     )
     last = state.ball_y == rows - 1
-    reward = jnp.where(state.paddle_x == state.ball_x, 1.0, -1.0)
+    reward = jnp.where(state.paddle_x == state.ball_x, 1.0, miss_reward)
     return state, functional.transition(
       jnp.where(last, reward, 0.0), observe(state), is_terminal=last
     )
 
   return functional.FunctionalEnvironment(
-    _make_spec(rows, columns), reset, step
+    _make_spec(rows, columns, miss_reward), reset, step
   )
 
 
-def _make_spec(rows: int, columns: int) -> types.EnvironmentSpec:
+def _make_spec(
+  rows: int, columns: int, miss_reward: float
+) -> types.EnvironmentSpec:
   return types.EnvironmentSpec(
     observations=specs.BoundedArray(
       (rows, columns), np.float32, 0, 1, 'observation'
     ),
     actions=specs.DiscreteArray(_NUM_ACTIONS, np.int32, 'action'),
-    rewards=specs.BoundedArray((), np.float32, -1, 1, 'reward'),
+    rewards=specs.BoundedArray(
+      (), np.float32, min(miss_reward, 0.0), 1, 'reward'
+    ),
     discounts=specs.BoundedArray((), np.float32, 0, 1, 'discount'),
   )

@@ -66,7 +66,57 @@ class GameEnvironment(Protocol):
     """Releases what the game holds."""
 
 
-class DmGame:
+class SpecifiedGame:
+  """The part of a `GameEnvironment` that never changes: specs and teams."""
+
+  def __init__(
+    self,
+    spec: types.EnvironmentSpec,
+    teams: Sequence[int],
+    event_names: Sequence[str] = ('reward',),
+  ):
+    """Takes the specs of one player.
+
+    Args:
+      spec: of one player.
+      teams: the team of each player.
+      event_names: what the entries of a vector reward count.
+
+    Raises:
+      ValueError: if teams, events and actions do not fit together.
+    """
+    self._teams, self._event_names = tuple(teams), tuple(event_names)
+    check_game(spec, self._teams, self._event_names)
+    self._spec = spec
+
+  @property
+  def teams(self) -> tuple[int, ...]:
+    """The team of each player."""
+    return self._teams
+
+  @property
+  def event_names(self) -> tuple[str, ...]:
+    """What the entries of a vector reward count, or ('reward',)."""
+    return self._event_names
+
+  def observation_spec(self) -> types.SpecTree:
+    """Returns the specs of one player's observation."""
+    return self._spec.observations
+
+  def action_spec(self) -> types.SpecTree:
+    """Returns the specs of one player's action."""
+    return self._spec.actions
+
+  def reward_spec(self) -> types.SpecTree:
+    """Returns the spec of one player's reward."""
+    return self._spec.rewards
+
+  def discount_spec(self) -> types.SpecTree:
+    """Returns the spec of one player's discount."""
+    return self._spec.discounts
+
+
+class DmGame(SpecifiedGame):
   """A functional game as a `GameEnvironment`, compiled.
 
   Args:
@@ -78,41 +128,14 @@ class DmGame:
   """
 
   def __init__(self, game: functional.FunctionalGame, seed: int):
-    check_game(game.spec, game.teams, game.event_names)
-    self._game = game
+    super().__init__(game.spec, game.teams, game.event_names)
     self._loop = functional.HostLoop(game.reset, game.step, seed)
     self._outcome = jax.jit(game.outcome)
-
-  @property
-  def teams(self) -> tuple[int, ...]:
-    """The team of each player."""
-    return self._game.teams
-
-  @property
-  def event_names(self) -> tuple[str, ...]:
-    """What the entries of the reward count."""
-    return self._game.event_names
 
   @property
   def state(self) -> functional.State:
     """The functional game's state, e.g. to render it; None before the first."""
     return self._loop.state
-
-  def observation_spec(self) -> types.SpecTree:
-    """Returns the specs of one player's observation."""
-    return self._game.spec.observations
-
-  def action_spec(self) -> types.SpecTree:
-    """Returns the specs of one player's action."""
-    return self._game.spec.actions
-
-  def reward_spec(self) -> types.SpecTree:
-    """Returns the spec of one player's reward."""
-    return self._game.spec.rewards
-
-  def discount_spec(self) -> types.SpecTree:
-    """Returns the spec of one player's discount."""
-    return self._game.spec.discounts
 
   def reset(self) -> dm_env.TimeStep:
     """Starts a game."""
@@ -128,6 +151,48 @@ class DmGame:
 
   def close(self) -> None:
     """Does nothing: a functional game holds nothing but memory."""
+
+
+class SoloGame(SpecifiedGame):
+  """An environment of one agent as a game of one player, always a draw."""
+
+  def __init__(self, environment: dm_env.Environment):
+    """Takes the environment over, to close it in the end."""
+    spec = types.make_environment_spec(environment)
+    super().__init__(spec, (0,), functional.event_names_of(spec))
+    self._environment = environment
+
+  def reset(self) -> dm_env.TimeStep:
+    """Starts an episode."""
+    return self._add_player(self._environment.reset())
+
+  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
+    """Goes on with the episode, or starts one; leaves are [1]."""
+    action = jax.tree.map(lambda leaf: leaf[0], action)
+    return self._add_player(self._environment.step(action))
+
+  def outcome(self) -> np.ndarray:
+    """Returns a draw."""
+    return np.zeros(1, np.float32)
+
+  def close(self) -> None:
+    """Closes the environment."""
+    self._environment.close()
+
+  def _add_player(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+    reward, discount = timestep.reward, timestep.discount
+    if reward is None:
+      reward = np.zeros(self._spec.rewards.shape)
+    return dm_env.TimeStep(
+      step_type=np.array([timestep.step_type], np.int32),
+      reward=np.asarray(reward, np.float32)[None],
+      discount=np.array([1.0 if discount is None else discount], np.float32),
+      observation=jax.tree.map(
+        lambda leaf, spec: np.asarray(leaf, spec.dtype)[None],
+        timestep.observation,
+        self._spec.observations,
+      ),
+    )
 
 
 def check_game(

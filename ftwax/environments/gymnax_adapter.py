@@ -2,9 +2,11 @@
 
 Made for gymnax 1.0, whose time limits are told apart from ends: an episode that
 runs into one is `LAST` with discount 1. Older versions (0.0.x) work too, but
-count the time limit as an end. Nothing of gymnax is imported here.
+count the time limit as an end. Only `make` imports gymnax, which no extra of
+ftwax installs, since it bounds JAX from above.
 """
 
+import importlib
 from typing import Any, NamedTuple
 
 import jax
@@ -25,6 +27,28 @@ class GymnaxState(NamedTuple):
 
   state: Any
   key: types.Key
+
+
+def make(name: str) -> functional.FunctionalEnvironment:
+  """Makes the environment that gymnax has under `name`, e.g. CartPole-v1.
+
+  Raises:
+    ImportError: if gymnax is not installed.
+    ValueError: if there is no such environment.
+  """
+  try:
+    gymnax = importlib.import_module('gymnax')
+  except ImportError as error:
+    raise ImportError(
+      f'gymnax must be importable for {name} ({error}); run the command with'
+      ' `uv run --with gymnax ...`, or `pip install gymnax`.'
+    ) from error
+  if name not in gymnax.registered_envs:
+    raise ValueError(
+      f'name ({name!r}) must be that of an environment of gymnax; choose from'
+      f' {sorted(gymnax.registered_envs)}.'
+    )
+  return from_gymnax(*gymnax.make(name))
 
 
 def from_gymnax(

@@ -45,7 +45,7 @@ class Events(NamedTuple):
   score: str
 
 
-class MeltingPotGame:
+class MeltingPotGame(games.SpecifiedGame):
   """A Melting Pot substrate as a `games.GameEnvironment`.
 
   Args:
@@ -69,10 +69,14 @@ class MeltingPotGame:
   ):
     self._substrate = substrate
     num_players = len(substrate.action_spec())
-    self._teams = tuple(range(num_players) if teams is None else teams)
-    games.check_teams(self._teams, num_players)
+    teams = tuple(range(num_players) if teams is None else teams)
+    games.check_teams(teams, num_players)
+    super().__init__(
+      _make_spec(substrate, events, observation_names),
+      teams,
+      ('reward',) if events is None else events.names,
+    )
     self._counter = events
-    self._spec = _make_spec(substrate, events, observation_names)
     self._totals = np.zeros((num_players, *self._spec.rewards.shape))
     self._inbox: list[tuple[str, Any]] = []
     substrate.observables().events.subscribe(self._inbox.append)
@@ -82,32 +86,6 @@ class MeltingPotGame:
   def substrate(self) -> Any:
     """The substrate."""
     return self._substrate
-
-  @property
-  def teams(self) -> tuple[int, ...]:
-    """The team of each player."""
-    return self._teams
-
-  @property
-  def event_names(self) -> tuple[str, ...]:
-    """What the entries of a vector reward count, or ('reward',)."""
-    return ('reward',) if self._counter is None else self._counter.names
-
-  def observation_spec(self) -> types.SpecTree:
-    """Returns the specs of one player's observation."""
-    return self._spec.observations
-
-  def action_spec(self) -> types.SpecTree:
-    """Returns the specs of one player's action."""
-    return self._spec.actions
-
-  def reward_spec(self) -> types.SpecTree:
-    """Returns the spec of one player's reward."""
-    return self._spec.rewards
-
-  def discount_spec(self) -> types.SpecTree:
-    """Returns the spec of one player's discount."""
-    return self._spec.discounts
 
   def reset(self) -> dm_env.TimeStep:
     """Starts a game."""

@@ -21,7 +21,7 @@ from ftwax.environments import games, gymnasium_spaces
 OutcomeFn = Callable[[Any, np.ndarray], np.ndarray]
 
 
-class PettingZooGame:
+class PettingZooGame(games.SpecifiedGame):
   """A PettingZoo parallel environment as a `games.GameEnvironment`.
 
   Args:
@@ -48,10 +48,10 @@ class PettingZooGame:
     self._env = env
     self._agents = tuple(env.possible_agents)
     num_players = len(self._agents)
-    self._teams = tuple(range(num_players) if teams is None else teams)
-    games.check_teams(self._teams, num_players)
+    teams = tuple(range(num_players) if teams is None else teams)
+    games.check_teams(teams, num_players)
     observation_space, action_space = _common_spaces(env, self._agents)
-    self._spec = _make_spec(observation_space, action_space)
+    super().__init__(_make_spec(observation_space, action_space), teams)
     self._encode = gymnasium_spaces.make_encoder(observation_space)
     self._decode = gymnasium_spaces.make_decoder(action_space)
     self._nothing = types.zeros_like_spec(self._spec.observations, ())
@@ -65,32 +65,6 @@ class PettingZooGame:
   def env(self) -> Any:
     """The parallel environment."""
     return self._env
-
-  @property
-  def teams(self) -> tuple[int, ...]:
-    """The team of each player."""
-    return self._teams
-
-  @property
-  def event_names(self) -> tuple[str, ...]:
-    """Always ('reward',)."""
-    return ('reward',)
-
-  def observation_spec(self) -> types.SpecTree:
-    """Returns the specs of one player's observation."""
-    return self._spec.observations
-
-  def action_spec(self) -> types.SpecTree:
-    """Returns the specs of one player's action."""
-    return self._spec.actions
-
-  def reward_spec(self) -> types.SpecTree:
-    """Returns the spec of one player's reward."""
-    return self._spec.rewards
-
-  def discount_spec(self) -> types.SpecTree:
-    """Returns the spec of one player's discount."""
-    return self._spec.discounts
 
   def reset(self) -> dm_env.TimeStep:
     """Starts a game."""

@@ -27,15 +27,8 @@ def advantage_actor_critic_loss(
   Returns:
     The losses, each [T].
   """
-  v_tm1, v_t = jax.lax.stop_gradient((transitions.v_tm1, transitions.v_t))
-  advantages = returns.generalized_advantages(
-    v_tm1,
-    v_t,
-    transitions.r_t,
-    transitions.discount_t,
-    transitions.mask_tm1,
-    hyperparameters.gae_lambda,
-  )
+  advantages = generalized_advantages(transitions, hyperparameters)
+  v_tm1 = jax.lax.stop_gradient(transitions.v_tm1)
   errors = advantages + v_tm1 - transitions.v_tm1
   mask = transitions.mask_tm1 != 0
   entropy = distributions.entropy(transitions.logits_tm1)
@@ -44,4 +37,24 @@ def advantage_actor_critic_loss(
     value=jnp.where(mask, 0.5 * jnp.square(errors), 0.0),
     entropy=jnp.where(mask, entropy, 0.0),
     metrics={},
+  )
+
+
+def generalized_advantages(
+  transitions: policy_loss.Transitions, hyperparameters: types.Hyperparameters
+) -> types.Array:
+  """Returns the advantages [T] of one stream, without a gradient.
+
+  Args:
+    transitions: leaves [T, ...].
+    hyperparameters: `gae_lambda` is read.
+  """
+  v_tm1, v_t = jax.lax.stop_gradient((transitions.v_tm1, transitions.v_t))
+  return returns.generalized_advantages(
+    v_tm1,
+    v_t,
+    transitions.r_t,
+    transitions.discount_t,
+    transitions.mask_tm1,
+    hyperparameters.gae_lambda,
   )

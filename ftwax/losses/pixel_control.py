@@ -9,9 +9,10 @@ Action values of all cells are learned off the policy by n-step Q-learning:
 
 Where an action has several parts each has values of its own, of the same
 pseudo-rewards (Jaderberg et al., 2019, arXiv:1807.01281), and losses add up.
+Where the environment forbids actions, the maximum is that of the others.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -94,7 +95,8 @@ def pixel_control_loss(
       action, in its structure.
     frames: [T + 1, H, W] or [T + 1, H, W, C], the observation or its entry that
       is to be controlled; uint8, or floats in [0, 1].
-    trajectory: what happened, without a batch axis; its rewards are not read.
+    trajectory: what happened, without a batch axis; its rewards are not read,
+      of its observations only the entry `types.ACTION_MASK`, if there is one.
     discount: of pseudo-rewards; multiplies the environment's.
     cell_size: see `grid_shape`.
     crop_size: see `grid_shape`.
@@ -111,16 +113,39 @@ def pixel_control_loss(
   discount_t = discount * timestep.discount[1:]
   mask_tm1 = policy_loss.make_mask(timestep)
 
-  def part_loss(values, previous_action):
-    v_t = jax.lax.stop_gradient(jnp.max(values[1:], axis=-1))
+  def part_loss(values, allowed, previous_action):
+    best = jnp.max(jnp.where(allowed, values, -jnp.inf), axis=-1)
+    v_t = jax.lax.stop_gradient(best[1:])
     targets = returns.lambda_returns(r_t, discount_t, v_t, mask_tm1)
     # Not a gather, whose gradient is slow: there are few actions.
     chosen = jax.nn.one_hot(previous_action[1:], values.shape[-1])
     taken = jnp.sum(values[:-1] * chosen[:, None, None], axis=-1)
     return 0.5 * jnp.sum(jnp.square(targets - taken), axis=(1, 2))
 
-  losses = jax.tree.map(part_loss, action_values, trajectory.previous_action)
+  losses = jax.tree.map(
+    part_loss,
+    action_values,
+    _allowed(action_values, timestep.observation),
+    trajectory.previous_action,
+  )
   return jnp.where(mask_tm1 != 0, sum(jax.tree.leaves(losses)), 0.0)
+
+
+def _allowed(action_values, observation):
+  """Returns where actions are allowed, broadcasting to their values.
+
+  All are where all are forbidden, as they may be when an episode is over.
+  """
+  if not (
+    isinstance(observation, Mapping) and types.ACTION_MASK in observation
+  ):
+    return jax.tree.map(lambda _: True, action_values)
+
+  def of_part(mask):
+    allowed = (mask != 0) | jnp.all(mask == 0, axis=-1, keepdims=True)
+    return allowed[:, None, None]
+
+  return jax.tree.map(of_part, observation[types.ACTION_MASK])
 
 
 def _rest(frames):

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import distributions, types
-from ftwax.losses import policy_loss, returns
+from ftwax.losses import advantage_actor_critic, policy_loss
 
 # Of the standard deviation of advantages, so that equal ones become zero.
 _EPSILON = 1e-8
@@ -137,15 +137,10 @@ def ppo_loss(
 
 def _stream_targets(transitions, hyperparameters) -> PPOTargets:
   """Makes the targets of one stream, leaves [T, ...]."""
-  v_tm1, v_t = jax.lax.stop_gradient((transitions.v_tm1, transitions.v_t))
-  advantages = returns.generalized_advantages(
-    v_tm1,
-    v_t,
-    transitions.r_t,
-    transitions.discount_t,
-    transitions.mask_tm1,
-    hyperparameters.gae_lambda,
+  advantages = advantage_actor_critic.generalized_advantages(
+    transitions, hyperparameters
   )
+  v_tm1 = jax.lax.stop_gradient(transitions.v_tm1)
   return PPOTargets(advantages, advantages + v_tm1, v_tm1)
 
 

@@ -66,16 +66,13 @@ class PixelControlHead(hk.Module):
     Returns:
       [B, rows, columns, num_actions] for each part of the action.
     """
-    # A third as many cells, rounded up: 7x7 before a stride of 3 to 20x20.
+    # A third as many cells, rounded up: 7x7 for 20x20.
     rows, columns = (-(-side // 3) for side in self._grid_shape)
     channels = self._num_channels
     x = jax.nn.relu(hk.Linear(rows * columns * channels)(features))
     x = x.reshape(-1, rows, columns, channels)
-    x = jax.nn.relu(
-      hk.Conv2DTranspose(channels, 9, stride=3, output_shape=self._grid_shape)(
-        x
-      )
-    )
+    height, width = self._grid_shape
+    x = jax.nn.relu(_enlarge(x)[:, :height, :width])
     value = hk.Conv2DTranspose(1, 4, name='value')(x)
 
     def branch(num_actions):
@@ -107,3 +104,17 @@ class RewardPredictionHead(hk.Module):
     x = x.reshape(batch_size, num_frames * num_features)
     x = jax.nn.relu(hk.Linear(self._hidden_size)(x))
     return hk.Linear(NUM_REWARD_CLASSES)(x)
+
+
+def _enlarge(maps: types.Array) -> types.Array:
+  """Makes 3x3 cells of each, [B, rows, columns, channels].
+
+  This is the transposed convolution of 9x9 with a stride of 3 that the agent
+  has, as one of 3x3 on the small maps (Shi et al., 2016, arXiv:1609.05158):
+  it multiplies no zeros, of which there are eight to each number.
+  """
+  batch_size, rows, columns, channels = maps.shape
+  x = hk.Conv2D(9 * channels, 3, name='enlarge')(maps)
+  x = x.reshape(batch_size, rows, columns, 3, 3, channels)
+  x = jnp.swapaxes(x, 2, 3)
+  return x.reshape(batch_size, 3 * rows, 3 * columns, channels)

@@ -20,6 +20,10 @@ from ftwax.networks import torsos
 # A matrix with shorter sides is rather a table of numbers than an image.
 _MIN_IMAGE_SIDE = 16
 
+# Names of what stands behind the entries of an observation.
+PREVIOUS_ACTION = 'previous_action'
+PREVIOUS_REWARD = 'previous_reward'
+
 
 class ObservationEmbedding(hk.Module):
   """One torso for each entry of an observation, side by side.
@@ -74,19 +78,23 @@ class ObservationEmbedding(hk.Module):
 
   def __call__(self, observation: types.ArrayTree) -> types.Array:
     """Embeds an observation, leaves [B, ...], as float32 [B, num_features]."""
+    return jnp.concatenate(list(self.embed(observation).values()), axis=-1)
+
+  def embed(self, observation: types.ArrayTree) -> dict[str, types.Array]:
+    """Embeds each entry, by name, in the order in which they are joined."""
     leaves = _named_leaves(observation)
     if leaves.keys() != self._specs.keys():
       raise ValueError(
         f'The observation ({list(leaves)}) must have the entries of its spec,'
         f' {list(self._specs)}; make the environment and its spec agree.'
       )
-    embeddings = []
+    embeddings = {}
     for entry, torso in self._torsos.items():
       leaf, spec = leaves[entry], self._specs[entry]
       if isinstance(spec, dm_env.specs.DiscreteArray):
         leaf = jax.nn.one_hot(leaf, spec.num_values)
-      embeddings.append(torso(leaf))
-    return jnp.concatenate(embeddings, axis=-1)
+      embeddings[entry] = torso(leaf)
+    return embeddings
 
 
 class InputEmbedding(hk.Module):
@@ -143,6 +151,40 @@ class InputEmbedding(hk.Module):
       ],
       axis=-1,
     )
+
+
+def part_sizes(
+  environment_spec: types.EnvironmentSpec,
+  make_embedding: Callable[[], ObservationEmbedding],
+) -> dict[str, int]:
+  """Returns the lengths of the parts of an `InputEmbedding`'s vector, in order.
+
+  Args:
+    environment_spec: tells observations and actions.
+    make_embedding: makes what embeds the observation, in a Haiku transform.
+
+  Returns:
+    By name: the entries of the observation, `PREVIOUS_ACTION` for all of its
+    parts together, and `PREVIOUS_REWARD`.
+  """
+
+  def embed():
+    observation = types.zeros_like_spec(environment_spec.observations, (1,))
+    return make_embedding().embed(observation)
+
+  transformed = hk.transform(embed)
+  key = jax.random.PRNGKey(0)
+  entries = jax.eval_shape(
+    lambda: transformed.apply(transformed.init(key), key)
+  )
+  actions = jax.tree.leaves(environment_spec.actions)
+  return {
+    **{name: entry.shape[-1] for name, entry in entries.items()},
+    PREVIOUS_ACTION: sum(
+      distributions.num_choices(part) or part.shape[0] for part in actions
+    ),
+    PREVIOUS_REWARD: 1,
+  }
 
 
 def _named_leaves(tree: Any) -> dict[str, Any]:

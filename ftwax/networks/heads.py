@@ -8,14 +8,15 @@ vector do not depend on the features, as in Schulman et al., 2015
 """
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
 
 from ftwax import continuous, distributions, types
+from ftwax.networks import noisy
 
 # Variance of the last layer relative to the usual: the first policy is near
 # uniform, whatever the features.
@@ -26,6 +27,21 @@ _LAST_LAYER_SCALE = 1e-4
 _LOG_SCALE = -0.5 * math.log(3.0)
 
 
+class HeadOptions(NamedTuple):
+  """Options of the two heads.
+
+  Attributes:
+    policy_hidden_sizes: layers of each branch of the policy head.
+    value_hidden_sizes: layers of the value head.
+    noise: kind of noise on the weights of all their layers, one of
+      `noisy.KINDS`, drawn anew at each call; None for plain ones.
+  """
+
+  policy_hidden_sizes: tuple[int, ...] = ()
+  value_hidden_sizes: tuple[int, ...] = ()
+  noise: str | None = None
+
+
 class PolicyHead(hk.Module):
   """What the policy says of each part of an action; see `distributions`."""
 
@@ -33,6 +49,7 @@ class PolicyHead(hk.Module):
     self,
     parts: Any,
     hidden_sizes: Sequence[int] = (),
+    noise: str | None = None,
     name: str | None = None,
   ):
     """Makes a head.
@@ -42,11 +59,13 @@ class PolicyHead(hk.Module):
         structure.
       hidden_sizes: sizes of the layers with ReLU before the last; each part
         has its own.
+      noise: see `HeadOptions`.
       name: name of the module.
     """
     super().__init__(name)
     self._parts = parts
     self._hidden_sizes = tuple(hidden_sizes)
+    self._noise = noise
 
   def __call__(self, features: types.Array) -> types.ArrayTree:
     """Maps features [..., num_features] to logits, leaves [..., size]."""
@@ -55,8 +74,8 @@ class PolicyHead(hk.Module):
     def branch(part):
       num_choices = distributions.num_choices(part)
       size = part.shape[0] if num_choices is None else num_choices
-      x = _hidden_layers(features, self._hidden_sizes)
-      x = hk.Linear(size, w_init=w_init)(x)
+      x = _hidden_layers(features, self._hidden_sizes, self._noise)
+      x = _make_linear(size, self._noise, w_init)(x)
       if num_choices is not None:
         return x
       if isinstance(part, continuous.SimplexArray):
@@ -80,17 +99,35 @@ class _LogScale(hk.Module):
 class ValueHead(hk.Module):
   """One number: the expected return."""
 
-  def __init__(self, hidden_sizes: Sequence[int] = (), name: str | None = None):
+  def __init__(
+    self,
+    hidden_sizes: Sequence[int] = (),
+    noise: str | None = None,
+    name: str | None = None,
+  ):
     super().__init__(name)
     self._hidden_sizes = tuple(hidden_sizes)
+    self._noise = noise
 
   def __call__(self, features: types.Array) -> types.Array:
     """Maps features [..., num_features] to values [...]."""
-    x = _hidden_layers(features, self._hidden_sizes)
-    return jnp.squeeze(hk.Linear(1)(x), axis=-1)
+    x = _hidden_layers(features, self._hidden_sizes, self._noise)
+    return jnp.squeeze(_make_linear(1, self._noise)(x), axis=-1)
 
 
-def _hidden_layers(x: types.Array, hidden_sizes: Sequence[int]) -> types.Array:
+def _hidden_layers(
+  x: types.Array, hidden_sizes: Sequence[int], noise: str | None
+) -> types.Array:
   for hidden_size in hidden_sizes:
-    x = jax.nn.relu(hk.Linear(hidden_size)(x))
+    x = jax.nn.relu(_make_linear(hidden_size, noise)(x))
   return x
+
+
+def _make_linear(
+  size: int, noise: str | None, w_init: Any = None
+) -> Callable[[types.Array], types.Array]:
+  """Makes a layer, whose noise, if it has any, knows no other start."""
+  if noise is None:
+    return hk.Linear(size, w_init=w_init)
+  layer, key = noisy.NoisyLinear(size, noise), hk.next_rng_key()
+  return lambda x: layer(x, key)

@@ -12,7 +12,7 @@ The core is exchangeable: any Haiku module that satisfies
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import haiku as hk
@@ -39,16 +39,28 @@ class ObservationHead(NamedTuple):
   num_frames: int
 
 
+class AuxiliaryHeads(NamedTuple):
+  """Heads beside those of policy and value, by name.
+
+  Attributes:
+    of_features: map the core's features [B, num_features] to anything with
+      leaves [B, ...].
+    of_observations: read consecutive observations.
+  """
+
+  of_features: Mapping[str, MakeHead]
+  of_observations: Mapping[str, ObservationHead]
+
+
 def make_recurrent_network(
   environment_spec: types.EnvironmentSpec,
   *,
   make_core: Callable[[], cores.RecurrentCore],
   make_torso: Callable[[], Callable[[Any], types.Array]] | None = None,
-  policy_hidden_sizes: Sequence[int] = (),
-  value_hidden_sizes: Sequence[int] = (),
+  head_options: heads.HeadOptions | None = None,
+  separate_value: bool = False,
   reward_transform: Callable[[types.Array], types.Array] | None = jnp.tanh,
-  make_feature_heads: Mapping[str, MakeHead] | None = None,
-  observation_heads: Mapping[str, ObservationHead] | None = None,
+  auxiliary_heads: AuxiliaryHeads | None = None,
   example_hyperparameters: types.Hyperparameters = None,
 ) -> types.RecurrentNetwork:
   """Makes a network for the observations and actions of an environment.
@@ -60,13 +72,11 @@ def make_recurrent_network(
     make_core: makes the core, called inside a Haiku transform.
     make_torso: makes what maps an observation, leaves [B, ...], to features
       [B, num_features]; by default `embeddings.ObservationEmbedding`.
-    policy_hidden_sizes: layers of each branch of the policy head.
-    value_hidden_sizes: layers of the value head.
+    head_options: of the heads of policy and value.
+    separate_value: whether the value has a torso and a core of its own. The
+      network's features and auxiliary outputs are then those of the policy.
     reward_transform: applied to the previous reward; None feeds it as it is.
-    make_feature_heads: by name, auxiliary heads that map the core's features
-      [B, num_features] to anything with leaves [B, ...].
-    observation_heads: by name, auxiliary heads that read consecutive
-      observations.
+    auxiliary_heads: of auxiliary tasks.
     example_hyperparameters: what the core is given while parameters are made.
       Parameters do not depend on it; only a core that reads some needs it.
 
@@ -80,26 +90,31 @@ def make_recurrent_network(
   """
   distributions.check_action_spec(environment_spec.actions)
   _check_action_mask(environment_spec)
-  make_feature_heads = dict(make_feature_heads or {})
-  observation_heads = dict(observation_heads or {})
+  make_feature_heads, observation_heads = auxiliary_heads or AuxiliaryHeads(
+    {}, {}
+  )
   if example_hyperparameters is None:
     example_hyperparameters = _NoHyperparameters()
 
   def make_default_torso():
     return embeddings.ObservationEmbedding(environment_spec.observations)
 
-  def make_functions():
+  def make_path():
     torso = (make_torso or make_default_torso)()
+    embed = embeddings.InputEmbedding(
+      torso, environment_spec.actions, reward_transform=reward_transform
+    )
+    return _Path(torso, embed, make_core())
+
+  def make_functions():
+    policy_sizes, value_sizes, noise = head_options or heads.HeadOptions()
     actor_critic = _ActorCritic(
-      torso=torso,
-      embed=embeddings.InputEmbedding(
-        torso, environment_spec.actions, reward_transform=reward_transform
-      ),
-      core=make_core(),
+      policy_path=make_path(),
+      value_path=make_path() if separate_value else None,
       policy_head=heads.PolicyHead(
-        environment_spec.actions, policy_hidden_sizes
+        environment_spec.actions, policy_sizes, noise
       ),
-      value_head=heads.ValueHead(value_hidden_sizes),
+      value_head=heads.ValueHead(value_sizes, noise),
       has_action_mask=_has_action_mask(environment_spec.observations),
     )
     feature_heads = {
@@ -109,7 +124,7 @@ def make_recurrent_network(
       name: actor_critic.make_frame_head(head.make())
       for name, head in observation_heads.items()
     }
-    initial_state = actor_critic.core.initial_state
+    initial_state = actor_critic.initial_state
 
     def init():
       inputs = _zero_input(environment_spec)
@@ -135,39 +150,96 @@ def make_recurrent_network(
   return _make_pure(hk.multi_transform(make_functions))
 
 
-@dataclasses.dataclass(frozen=True)
-class _ActorCritic:
-  """How the parts hang together; lives inside a Haiku transform."""
+def has_convolutions(network: types.RecurrentNetwork) -> bool:
+  """Returns whether a part of the network convolves, heads included.
+
+  XLA on the CPU makes gradients of convolutions inside rolled loops very slow.
+  """
+  jaxpr = jax.make_jaxpr(network.init)(jax.random.PRNGKey(0))
+  return 'conv_general_dilated' in str(jaxpr)
+
+
+class SeparateState(NamedTuple):
+  """State of a network whose value has a core of its own, leaves [B, ...]."""
+
+  policy: types.RecurrentState
+  value: types.RecurrentState
+
+
+class _Path(NamedTuple):
+  """From the inputs to the features that a head reads."""
 
   torso: Callable[[Any], types.Array]
   embed: embeddings.InputEmbedding
   core: cores.RecurrentCore
-  policy_head: heads.PolicyHead
-  value_head: heads.ValueHead
-  has_action_mask: bool
 
   def step(self, inputs, state, hyperparameters):
     """Does one step, leaves [B, ...]."""
-    output, state = self.core(self.embed(inputs), state, hyperparameters)
-    return self._read(inputs, output), state
+    return self.core(self.embed(inputs), state, hyperparameters)
 
   def unroll(self, inputs, start, state, hyperparameters):
     """Does `T` steps, leaves [T, B, ...]."""
     embedding = hk.BatchApply(self.embed)(inputs)  # [T, B, num_features]
-    output, state = self.core.unroll(embedding, start, state, hyperparameters)
-    return self._read(inputs, output), state
+    return self.core.unroll(embedding, start, state, hyperparameters)
 
-  def _read(self, inputs, output):
+
+@dataclasses.dataclass(frozen=True)
+class _ActorCritic:
+  """How the parts hang together; lives inside a Haiku transform."""
+
+  policy_path: _Path
+  value_path: _Path | None
+  policy_head: heads.PolicyHead
+  value_head: heads.ValueHead
+  has_action_mask: bool
+
+  def initial_state(self, batch_size):
+    """Returns the zero state."""
+    state = self.policy_path.core.initial_state(batch_size)
+    if self.value_path is None:
+      return state
+    return SeparateState(state, self.value_path.core.initial_state(batch_size))
+
+  def step(self, inputs, state, hyperparameters):
+    """Does one step, leaves [B, ...]."""
+    return self._follow(
+      lambda path, state: path.step(inputs, state, hyperparameters),
+      inputs,
+      state,
+    )
+
+  def unroll(self, inputs, start, state, hyperparameters):
+    """Does `T` steps, leaves [T, B, ...]."""
+    return self._follow(
+      lambda path, state: path.unroll(inputs, start, state, hyperparameters),
+      inputs,
+      state,
+    )
+
+  def _follow(self, apply, inputs, state):
+    """Applies the paths, then the heads."""
+    if self.value_path is None:
+      output, state = apply(self.policy_path, state)
+      return self._read(inputs, output, output.features), state
+    output, policy_state = apply(self.policy_path, state.policy)
+    value_output, value_state = apply(self.value_path, state.value)
+    return (
+      self._read(inputs, output, value_output.features),
+      SeparateState(policy_state, value_state),
+    )
+
+  def _read(self, inputs, output, value_features):
     logits = self.policy_head(output.features)
     if self.has_action_mask:
       action_mask = inputs.observation[types.ACTION_MASK]
       logits = distributions.mask_logits(logits, action_mask)
-    value = self.value_head(output.features)
+    value = self.value_head(value_features)
     return types.NetworkOutput(logits, value, output.features, output.auxiliary)
 
   def make_frame_head(self, head):
     """Returns a head of observations, leaves [num_frames, B, ...]."""
-    return lambda observation: head(hk.BatchApply(self.torso)(observation))
+    torso = hk.BatchApply(self.policy_path.torso)
+    return lambda observation: head(torso(observation))
 
 
 class _Functions(NamedTuple):

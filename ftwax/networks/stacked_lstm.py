@@ -12,6 +12,8 @@ reward. `StackedLSTM` is told which of them each layer sees.
 """
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import haiku as hk
 import jax.numpy as jnp
@@ -57,30 +59,6 @@ class StackedLSTMConfig:
         )
 
 
-def make_nav_a3c_config(
-  visual_size: int,
-  velocity_size: int,
-  num_actions: int,
-  hidden_sizes: tuple[int, int] = (64, 256),
-) -> StackedLSTMConfig:
-  """Returns the wiring of NAV A3C.
-
-  The parts of the inputs are visual features, velocity, previous action and
-  previous reward, in this order.
-
-  Args:
-    visual_size: number of visual features.
-    velocity_size: number of numbers that tell the velocity, or 0.
-    num_actions: length of the code of the previous action.
-    hidden_sizes: units of the two layers.
-  """
-  return StackedLSTMConfig(
-    hidden_sizes=hidden_sizes,
-    input_sizes=(visual_size, velocity_size, num_actions, 1),
-    wiring=((0, 3), (0, 1, 2)),
-  )
-
-
 class StackedLSTM(hk.Module):
   """LSTMs one above the other; the state is a tuple of theirs.
 
@@ -88,26 +66,36 @@ class StackedLSTM(hk.Module):
   of all, for agents that read their policy from another layer.
   """
 
-  def __init__(self, config: StackedLSTMConfig, name: str | None = None):
+  def __init__(
+    self,
+    config: StackedLSTMConfig,
+    make_layer: Callable[..., Any] = recurrent_cores.LSTM,
+    name: str | None = None,
+  ):
+    """Makes the layers.
+
+    Args:
+      config: sizes and wiring.
+      make_layer: `(hidden_size, name=...) -> core`.
+      name: name of the module.
+    """
     super().__init__(name)
     self._config = config
     self._layers = [
-      recurrent_cores.LSTM(hidden_size, name=f'layer_{index}')
+      make_layer(hidden_size, name=f'layer_{index}')
       for index, hidden_size in enumerate(config.hidden_sizes)
     ]
 
-  def initial_state(
-    self, batch_size: int
-  ) -> tuple[recurrent_cores.LSTMState, ...]:
+  def initial_state(self, batch_size: int) -> tuple[types.RecurrentState, ...]:
     """Returns zeros."""
     return tuple(layer.initial_state(batch_size) for layer in self._layers)
 
   def __call__(
     self,
     inputs: types.Array,
-    state: tuple[recurrent_cores.LSTMState, ...],
+    state: tuple[types.RecurrentState, ...],
     hyperparameters: types.Hyperparameters = None,
-  ) -> tuple[cores.CoreOutput, tuple[recurrent_cores.LSTMState, ...]]:
+  ) -> tuple[cores.CoreOutput, tuple[types.RecurrentState, ...]]:
     """Does one step on inputs [B, num_inputs]."""
 
     def apply(layer, inputs, state):
@@ -119,9 +107,9 @@ class StackedLSTM(hk.Module):
     self,
     inputs: types.Array,
     start: types.Array,
-    state: tuple[recurrent_cores.LSTMState, ...],
+    state: tuple[types.RecurrentState, ...],
     hyperparameters: types.Hyperparameters = None,
-  ) -> tuple[cores.CoreOutput, tuple[recurrent_cores.LSTMState, ...]]:
+  ) -> tuple[cores.CoreOutput, tuple[types.RecurrentState, ...]]:
     """Does `T` steps on inputs [T, B, num_inputs], layer by layer."""
 
     def apply(layer, inputs, state):

@@ -39,6 +39,11 @@ class PopulationState(NamedTuple):
   key: types.Key
   generation: types.Array
 
+  @property
+  def training(self) -> types.TrainingState:
+    """The members, by the name that checkpoints have for what learns."""
+    return self.members
+
 
 def init(
   key: types.Key,

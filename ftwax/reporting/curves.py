@@ -21,6 +21,11 @@ WINDOW = 100
 _MAX_POINTS = 20_000
 
 
+def can_plot(run_dir: str | os.PathLike) -> bool:
+  """Returns whether there is a training log: an episode must have ended."""
+  return bool(_log_paths(pathlib.Path(run_dir), 'train'))
+
+
 def plot_curves(run_dir: str | os.PathLike) -> pathlib.Path:
   """Draws the returns of training and, if there are any, of evaluation.
 
@@ -38,7 +43,7 @@ def plot_curves(run_dir: str | os.PathLike) -> pathlib.Path:
     FileNotFoundError: if the run has no training log.
   """
   run_dir = pathlib.Path(run_dir)
-  if not _log_paths(run_dir, 'train'):
+  if not can_plot(run_dir):
     path = loggers.log_path(run_dir, 'train')
     raise FileNotFoundError(
       f'training log ({path}) must be there to draw curves of; give the'

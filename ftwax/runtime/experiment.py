@@ -72,8 +72,11 @@ class PopulationExperimentConfig(ExperimentConfig):
   """An experiment with a population.
 
   Its factory makes a `functional.FunctionalGame`, or a `FunctionalEnvironment`
-  for a single-agent task; `num_environments` are the games side by side, and
-  `max_num_actor_steps` the actions of all players together.
+  for a single-agent task; in runtimes with replay servers also a
+  `games.GameEnvironment` or a `dm_env.Environment`. `num_environments` are the
+  games side by side, and `max_num_actor_steps` the actions of all players
+  together. With `replay_port` the server of the first member listens there, and
+  those of the others on the ports that follow.
 
   Attributes:
     population: of the population; must be given.

@@ -6,12 +6,12 @@ An experiment file calls `define_flags` and `run`, beside flags of its own.
 import os
 import pathlib
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from absl import app, flags, logging
 
-from ftwax.runtime import checkpoints, run_directory, runs
+from ftwax.runtime import checkpoints, comparison, run_directory, runs
 from ftwax.runtime import experiment as experiment_lib
 
 FLAGS = flags.FLAGS
@@ -69,6 +69,14 @@ def define_flags(
     2,
     'Processes that act, each in --num_environments, with --distributed.',
   )
+  flags.DEFINE_integer(
+    'num_devices', 1, 'Devices of JAX over which the work is spread.'
+  )
+  flags.DEFINE_bool(
+    'inference_server',
+    False,
+    'One process applies the network for all actors, with --distributed.',
+  )
   flags.DEFINE_integer('num_eval_episodes', 20, 'Episodes of an evaluation.')
   flags.DEFINE_integer('seed', 0, 'Seed of parameters, actors, environments.')
   flags.DEFINE_integer(
@@ -98,6 +106,7 @@ def experiment_options() -> dict[str, Any]:
 def run(
   build_experiment: Callable[[], experiment_lib.ExperimentConfig],
   finish: Callable[[Any, runs.RunResult], None] | None = None,
+  make_variants: Callable[[], comparison.Variants] | None = None,
 ) -> None:
   """Parses the command line, runs the experiment and exits.
 
@@ -107,14 +116,29 @@ def run(
   Args:
     build_experiment: makes the experiment, once flags are parsed.
     finish: does what is left, given the experiment and what its run came to.
+    make_variants: makes what `--compare` compares, once flags are parsed;
+      without it there is no such flag.
   """
+  if make_variants is not None:
+    flags.DEFINE_integer(
+      'compare',
+      0,
+      'Runs each variant with so many seeds and prints a table, in place of one'
+      ' run.',
+    )
 
   def main(argv):
     if len(argv) > 1:
       raise app.UsageError(f'unknown arguments {argv[1:]}; all are flags.')
     if not FLAGS['verbosity'].present:
       logging.set_verbosity(logging.WARNING)
+    if FLAGS.runtime == 'device':
+      _keep_compiled_functions()
     try:
+      if make_variants is not None and FLAGS.compare:
+        seeds = range(FLAGS.seed, FLAGS.seed + FLAGS.compare)
+        comparison.compare(make_variants(), seeds, FLAGS.runtime)
+        return
       experiment = build_experiment()
       result = _run(experiment)
       if finish is not None:
@@ -131,15 +155,17 @@ def run(
 
 
 def _run(experiment: experiment_lib.ExperimentConfig) -> runs.RunResult:
-  if FLAGS.runtime == 'device':
-    _keep_compiled_functions()
   evaluation = (FLAGS.eval_every or None, FLAGS.num_eval_episodes)
   place = {'run_dir': FLAGS.run_dir, 'resume': FLAGS.resume}
   if FLAGS.distributed:
     result = _run_distributed(experiment, *evaluation, **place)
   else:
     result = runs.run_experiment(
-      experiment, *evaluation, runtime=FLAGS.runtime, **place
+      experiment,
+      *evaluation,
+      runtime=FLAGS.runtime,
+      devices=_devices(),
+      **place,
     )
   counts = result.counts
   steps_per_second = counts.actor_steps / max(counts.seconds, 1e-9)
@@ -152,16 +178,35 @@ def _run(experiment: experiment_lib.ExperimentConfig) -> runs.RunResult:
   return result
 
 
+def _devices() -> Sequence[Any] | None:
+  """Returns the devices of `--num_devices`; None for one."""
+  if FLAGS.num_devices == 1:
+    return None
+  import jax
+
+  devices = jax.devices()
+  if not 1 <= FLAGS.num_devices <= len(devices):
+    raise ValueError(
+      f'num_devices ({FLAGS.num_devices}) must be from 1 to {len(devices)}, the'
+      f' devices that JAX sees; choose {len(devices)}, or on a CPU set'
+      ' XLA_FLAGS=--xla_force_host_platform_device_count.'
+    )
+  return devices[: FLAGS.num_devices]
+
+
 def _run_distributed(experiment, *arguments, **options) -> runs.RunResult:
-  if FLAGS.runtime == 'device':
+  if FLAGS.runtime == 'device' and FLAGS['runtime'].present:
     raise ValueError(
       "runtime ('device') must be 'local' with --distributed, whose processes"
       ' talk to a replay server; leave one of the two flags out.'
     )
   from ftwax.runtime import distributed  # Launchpad: not before --help.
 
+  settings = distributed.Settings(
+    num_devices=FLAGS.num_devices, inference_server=FLAGS.inference_server
+  )
   return distributed.run_distributed(
-    experiment, FLAGS.num_actors, *arguments, **options
+    experiment, FLAGS.num_actors, *arguments, **options, settings=settings
   )
 
 

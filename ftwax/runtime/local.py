@@ -9,15 +9,22 @@ bit for bit.
 import contextlib
 import functools
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import jax
 
 from ftwax import types
 from ftwax.environments import validation, vector
 from ftwax.replay.reverb import servers
-from ftwax.runtime import environment_loop, experiment_environments, runs
+from ftwax.runtime import (
+  environment_loop,
+  experiment_environments,
+  runs,
+  sharding,
+)
 from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime.population import records as population_records
+from ftwax.runtime.population import run as population_run
 
 # What seeds of environments and keys of actors are told apart by.
 _TRAINING, _EVALUATION = 0, 1
@@ -30,15 +37,18 @@ def run_experiment(
   *,
   run_dir: str | pathlib.Path | None = None,
   resume: bool = False,
+  devices: Sequence[jax.Device] | None = None,
 ) -> runs.RunResult:
   """Trains in this process; see `runs.run_experiment`.
 
   Args:
-    experiment: what to run; an environment written in JAX will do, too.
+    experiment: what to run; an environment written in JAX will do, too. One
+      with a population is that of `population.run`.
     eval_every: actor steps between evaluations; None for none.
     num_eval_episodes: episodes of an evaluation, at the least.
     run_dir: directory of the run; by default a new one in `runs/<name>`.
     resume: goes on from the newest checkpoint.
+    devices: over which batches are spread; JAX's first one by default.
 
   Returns:
     What the run came to.
@@ -46,16 +56,29 @@ def run_experiment(
   Raises:
     KeyboardInterrupt: on Ctrl-C or SIGTERM, after a checkpoint is saved.
     RunDirectoryError: the directory is in use, or of another config.
-    ValueError: the experiment has a population.
+    ValueError: batches cannot be spread over the devices.
     ReplayTimeoutError: the queue stalled.
+    ValueError: a population is to be evaluated.
   """
   if isinstance(experiment, experiment_lib.PopulationExperimentConfig):
-    raise ValueError(
-      f'the population of experiment {experiment.name!r} must be run on the'
-      " device, where all members are one program; choose runtime='device'."
+    if devices is not None:
+      raise ValueError(
+        f'devices ({list(devices)}) must be None for a population in this'
+        " runtime; choose runtime='device'."
+      )
+    population_records.check_no_evaluation(eval_every)
+    return population_run.run_population(
+      experiment, run_dir=run_dir, resume=resume
     )
+  mesh = sharding.make_mesh(devices)
+  sharding.check_divides(mesh, batch_size=experiment.builder.config.batch_size)
   return runs.execute(
-    _Run, experiment, eval_every, num_eval_episodes, run_dir, resume
+    functools.partial(_Run, mesh),
+    experiment,
+    eval_every,
+    num_eval_episodes,
+    run_dir,
+    resume,
   )
 
 
@@ -64,6 +87,7 @@ class _Run:
 
   def __init__(
     self,
+    mesh: jax.sharding.Mesh,
     experiment: experiment_lib.ExperimentConfig,
     records: runs.Records,
     resume: bool,
@@ -90,6 +114,7 @@ class _Run:
       dataset,
       records.open_learner_logger,
       self._spec,
+      functools.partial(sharding.place_learner_core, mesh),
     )
     self._adder = builder.make_adder(
       client, self._spec, policy, experiment.num_environments

@@ -6,8 +6,24 @@ from typing import Any
 
 import numpy as np
 
-# Numbers and arrays (of JAX, NumPy or plain Python) by name; strings pass too.
+# Numbers and arrays (of JAX, NumPy or plain Python) by name; strings pass too,
+# and pictures: NumPy arrays uint8 [height, width, 3].
 LoggingData = Mapping[str, Any]
+
+
+def is_picture(value: Any) -> bool:
+  """Returns whether a value is a picture."""
+  return (
+    isinstance(value, np.ndarray)
+    and value.dtype == np.uint8
+    and value.ndim == 3
+    and value.shape[-1] == 3
+  )
+
+
+def without_pictures(values: LoggingData) -> dict[str, Any]:
+  """Returns the values that are no pictures."""
+  return {k: v for k, v in values.items() if not is_picture(v)}
 
 
 def to_plain(values: LoggingData) -> dict[str, Any]:
@@ -17,7 +33,8 @@ def to_plain(values: LoggingData) -> dict[str, Any]:
     values: numbers, arrays, strings or None by name.
 
   Returns:
-    A dict in the same order. Arrays without axes are numbers, others lists.
+    A dict in the same order. Arrays without axes are numbers, others lists;
+    pictures stay arrays.
 
   Raises:
     TypeError: names the first value that is none of these.
@@ -26,6 +43,8 @@ def to_plain(values: LoggingData) -> dict[str, Any]:
 
 
 def _plain_value(key: str, value: Any) -> Any:
+  if is_picture(value):
+    return value
   if value is None or isinstance(value, (str, float, int)):
     return value if not isinstance(value, np.generic) else value.item()
   array = np.asarray(value)
@@ -47,8 +66,8 @@ def format_value(value: Any) -> str:
 
 
 def format_values(values: LoggingData) -> str:
-  """Formats `values` for people, on one line."""
-  plain = to_plain(values)
+  """Formats `values` for people, on one line, without pictures."""
+  plain = to_plain(without_pictures(values))
   return ' | '.join(f'{key} {format_value(plain[key])}' for key in plain)
 
 

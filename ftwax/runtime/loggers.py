@@ -64,10 +64,11 @@ class JSONLLogger:
     self._file = files.open_to_append(pathlib.Path(path))
 
   def write(self, values: log_values.LoggingData) -> None:
-    """Appends one line."""
+    """Appends one line, without pictures."""
+    numbers = log_values.without_pictures(values)
     plain = {
       key: log_values.null_non_finite(value)
-      for key, value in log_values.to_plain(values).items()
+      for key, value in log_values.to_plain(numbers).items()
     }
     self._file.write(json.dumps(plain, allow_nan=False) + '\n')
     self._file.flush()
@@ -116,8 +117,8 @@ class CSVLogger:
     self._columns = header[0] if header else []
 
   def write(self, values: log_values.LoggingData) -> None:
-    """Appends one row."""
-    plain = log_values.to_plain(values)
+    """Appends one row, without pictures."""
+    plain = log_values.to_plain(log_values.without_pictures(values))
     new = [key for key in plain if key not in self._columns]
     if new:
       self._add_columns(new)
@@ -150,7 +151,7 @@ def _cell(value: Any) -> Any:
 
 
 class TensorBoardLogger:
-  """Writes scalars, and vectors entry by entry, as TensorBoard events.
+  """Writes scalars, vectors entry by entry, and pictures to TensorBoard.
 
   Names are `label/key`, or `label/key/i` for the entries of a vector; strings
   and arrays of more axes are left out. Events are on disk when `write` returns.
@@ -194,9 +195,9 @@ class TensorBoardLogger:
     self._num_writes += 1
     summary = self._make_summary(
       value=[
-        self._make_summary.Value(tag=f'{self._label}/{tag}', simple_value=value)
+        self._make_summary.Value(tag=f'{self._label}/{tag}', **content)
         for key in plain
-        for tag, value in _scalars(key, plain[key])
+        for tag, content in self._contents(key, plain[key])
       ]
     )
     event = self._make_event(wall_time=time.time(), step=step, summary=summary)
@@ -206,6 +207,27 @@ class TensorBoardLogger:
   def close(self) -> None:
     """Closes the event file."""
     self._writer.close()
+
+  def _contents(self, key: str, value: Any) -> list[tuple[str, dict[str, Any]]]:
+    """Returns what stands for a value, by tag."""
+    if log_values.is_picture(value):
+      height, width, _ = value.shape
+      picture = self._make_summary.Image(
+        height=height,
+        width=width,
+        colorspace=3,
+        encoded_image_string=_encode_png(value),
+      )
+      return [(key, {'image': picture})]
+    return [(tag, {'simple_value': x}) for tag, x in _scalars(key, value)]
+
+
+def _encode_png(picture: Any) -> bytes:
+  from PIL import Image  # Slow to import, and seldom needed.
+
+  buffer = io.BytesIO()
+  Image.fromarray(picture).save(buffer, 'png')
+  return buffer.getvalue()
 
 
 def _scalars(key: str, value: Any) -> list[tuple[str, float]]:

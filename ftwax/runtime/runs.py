@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import jax
 import numpy as np
 
 from ftwax import types
@@ -121,6 +122,7 @@ def run_experiment(
   runtime: str = 'local',
   run_dir: str | pathlib.Path | None = None,
   resume: bool = False,
+  devices: Sequence[jax.Device] | None = None,
 ) -> RunResult:
   """Trains for `experiment.max_num_actor_steps`; evaluates, logs and saves.
 
@@ -133,6 +135,8 @@ def run_experiment(
     run_dir: directory of the run; by default a new one in `runs/<name>`.
     resume: goes on from the newest checkpoint in `run_dir`, by default that
       of the newest run of this name.
+    devices: over which the work is spread; see the runtime's own. JAX's first
+      one by default.
 
   Returns:
     What the run came to.
@@ -148,7 +152,12 @@ def run_experiment(
     )
   module = importlib.import_module(_RUNTIMES[runtime])
   return module.run_experiment(
-    experiment, eval_every, num_eval_episodes, run_dir=run_dir, resume=resume
+    experiment,
+    eval_every,
+    num_eval_episodes,
+    run_dir=run_dir,
+    resume=resume,
+    devices=devices,
   )
 
 
@@ -187,7 +196,8 @@ def execute(
     records.save(run.snapshot())
   from ftwax.reporting import curves  # Matplotlib: not before --help.
 
-  curves.plot_curves(directory)
+  if curves.can_plot(directory):
+    curves.plot_curves(directory)
   return RunResult(
     directory, records.counts, records.mean_return, run.training_state
   )
@@ -219,7 +229,7 @@ class Records:
       self._checkpointer = checkpoints.Checkpointer(
         directory / 'checkpoints',
         config.max_to_keep,
-        must_be_finite=lambda state: _training_state(state).params,
+        must_be_finite=lambda state: training_state(state).params,
       )
       stack.callback(self._checkpointer.close)
 
@@ -362,7 +372,7 @@ class Records:
     self._saved_at = time.monotonic()
 
 
-def _training_state(snapshot: Any) -> types.TrainingState:
+def training_state(snapshot: Any) -> types.TrainingState:
   """Returns the learner's part of a snapshot, which may be all of it."""
   return getattr(snapshot, 'training', snapshot)
 

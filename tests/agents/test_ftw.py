@@ -1,5 +1,8 @@
 """The For-The-Win agent's functions: its losses, its data, its errors."""
 
+import math
+
+import dm_env
 import ftw_batches
 import jax
 import jax.numpy as jnp
@@ -309,6 +312,32 @@ def test_the_agent_with_a_memory_learns(linkage):
   moved = jax.tree.map(lambda x, y: np.any(x != y), state.params, after.params)
   memory_moved = [v for k, v in moved.items() if 'access' in k]
   assert memory_moved and any(jax.tree.leaves(memory_moved)), list(moved)
+
+
+def test_each_of_the_papers_six_action_parts_is_learned():
+  sizes = {'yaw': 5, 'pitch': 3, 'strafe': 3, 'move': 3, 'tag': 2, 'jump': 2}
+  assert math.prod(sizes.values()) == 540
+  spec = ftw_batches.SPEC._replace(
+    actions={
+      name: dm_env.specs.DiscreteArray(size, name=name)
+      for name, size in sizes.items()
+    }
+  )
+  config = ftw_batches.make_config(core='lstm', use_reward_prediction=False)
+  network = ftw.make_network(spec, config)
+  core = ftw.FTWBuilder(config).make_learner_core(network, spec)
+  state = core.init(jax.random.PRNGKey(0))
+  fresh, past = (
+    ftw_batches.make_trajectory(seed, network, spec) for seed in (0, 1)
+  )
+  batch = types.LearnerBatch(fresh, types.ReplayBatch(past, jnp.bool_(True)))
+  after, metrics = jax.jit(core.update)(state, batch)
+  assert np.isfinite(metrics['loss']) and int(after.skipped) == 0
+  moved = jax.tree.map(lambda x, y: np.any(x != y), state.params, after.params)
+  branches = [value['w'] for key, value in moved.items() if 'policy' in key]
+  assert branches == [True] * 2 * len(sizes)  # A hidden layer in each.
+  maps = [value['w'] for key, value in moved.items() if 'advantages' in key]
+  assert maps == [True] * len(sizes)
 
 
 def test_internal_rewards_start_from_the_papers_prior():

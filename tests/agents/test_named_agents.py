@@ -10,7 +10,7 @@ import pytest
 import random_batches
 
 from ftwax import distributions, types
-from ftwax.agents import a2c, impala, ppo, rl2, unreal
+from ftwax.agents import a2c, a3c, impala, ppo, rl2, unreal
 from ftwax.testing import fakes
 
 pytestmark = pytest.mark.slow
@@ -27,6 +27,7 @@ ALL_TASKS = {'cell_size': 8, 'frame_entry': 'image'}
 AGENTS = {
   'impala': (impala, impala.IMPALAConfig(**SIZES)),
   'a2c': (a2c, a2c.A2CConfig(**SIZES)),
+  'a3c': (a3c, a3c.A3CConfig(**SIZES | {'batch_size': 1})),
   'ppo': (
     ppo,
     ppo.PPOConfig(**SIZES | {'num_minibatches': 2, 'num_epochs': 2}),
@@ -91,13 +92,18 @@ def _make(name, space):
   )
 
 
+# Agents that learn as another one does, or need an environment of their own.
+SPECIAL = ('impala', 'a3c', 'rl2')
+
+
 # Each agent in what has nearly everything, and every loss of the policy in each
 # kind of space that matters to it.
 @pytest.mark.parametrize(
   ('name', 'space'),
   [
-    *((name, 'everything') for name in AGENTS if name not in ('impala', 'rl2')),
+    *((name, 'everything') for name in AGENTS if name not in SPECIAL),
     ('rl2', 'trials'),
+    ('a3c', 'vector'),
     ('impala', 'masked'),
     ('impala', 'continuous'),
     ('a2c', 'continuous'),

@@ -41,6 +41,25 @@ def test_catch_is_that_of_bsuite(rows, columns):
       _assert_same(timestep, theirs.step(action))
 
 
+def test_a_miss_pays_what_it_is_told_to():
+  made = catch.make(4, 3, miss_reward=-0.25)
+  loop = functional.HostLoop(made.reset, made.step, seed=0)
+  paid = set()
+  for _ in range(20):
+    timestep = loop.reset()
+    while timestep.step_type != dm_env.StepType.LAST:
+      timestep = loop.step(1)
+      made.spec.rewards.validate(timestep.reward)
+    paid.add((float(timestep.reward), int(loop.state.ball_x) == 1))
+  assert paid == {(1.0, True), (-0.25, False)}
+
+
+@pytest.mark.parametrize('miss_reward', [1.5, float('-inf'), float('nan')])
+def test_a_miss_must_not_pay_more_than_a_catch(miss_reward):
+  with pytest.raises(ValueError, match=r'miss_reward .* must be finite and at'):
+    catch.make(miss_reward=miss_reward)
+
+
 @pytest.mark.parametrize(
   ('memory_length', 'num_bits'), [(1, 1), (2, 3), (5, 1)]
 )

@@ -1,5 +1,6 @@
 """Gymnax's and jumanji's interfaces, by fakes of them."""
 
+import sys
 import types as python_types
 from typing import NamedTuple
 
@@ -100,6 +101,26 @@ def test_gymnax_s_continuous_actions_are_refused():
     ValueError, match=r"action_space \('Box\(2,\)'\) of a gymn"
   ):
     gymnax_adapter.from_gymnax(Continuous())
+
+
+def test_gymnax_s_environments_are_made_by_name(monkeypatch):
+  module = python_types.SimpleNamespace(
+    registered_envs=['Fake-v0'],
+    make=lambda name: (FakeGymnax(), python_types.SimpleNamespace(limit=3)),
+  )
+  monkeypatch.setitem(sys.modules, 'gymnax', module)
+  environment = gymnax_adapter.make('Fake-v0')
+  state, _ = environment.reset(jax.random.PRNGKey(0))
+  step_types = []
+  for _ in range(3):
+    state, timestep = environment.step(state, jnp.int32(0))
+    step_types.append(int(timestep.step_type))
+  assert step_types == [1, 1, 2]  # The parameters are those of `make`.
+  with pytest.raises(ValueError, match=r"name \('Fake-v1'\) .*\['Fake-v0'\]"):
+    gymnax_adapter.make('Fake-v1')
+  monkeypatch.setitem(sys.modules, 'gymnax', None)
+  with pytest.raises(ImportError, match=r'gymnax must be .*--with gymnax'):
+    gymnax_adapter.make('Fake-v0')
 
 
 class Position(NamedTuple):

@@ -7,13 +7,17 @@ import pytest
 
 # On the device a run ends with a whole call.
 DEVICE_COMMANDS = {
-  'catch': ['catch.py', '--runtime=device'],
+  'catch': ['catch.py', '--runtime=device', '--num_devices=2'],
   'ftw_memory_lstm': ['ftw_memory.py', '--core=lstm'],
+  'unreal_catch': ['unreal_catch.py', '--game=dense'],
+  'memory_dnc': ['memory.py', '--core=dnc', '--runtime=device', '--setting=2'],
 }
 
 
 @pytest.mark.parametrize('name', DEVICE_COMMANDS)
-def test_experiments_run_on_the_device(tmp_path, name):
+def test_experiments_run_on_the_device(tmp_path, monkeypatch, name):
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+  monkeypatch.setenv('JAX_ENABLE_COMPILATION_CACHE', 'true')
   run_dir = tmp_path / 'run'
   result = commands.run(
     [*DEVICE_COMMANDS[name], '--max_num_actor_steps=1200'], run_dir
@@ -21,6 +25,8 @@ def test_experiments_run_on_the_device(tmp_path, name):
   assert result.returncode == 0, result.stderr
   assert re.search(rf'{name}: \d,\d\d\d of 1,200 steps', result.stdout)
   assert (run_dir / 'curves.png').exists()
+  # What was compiled is kept for the next start.
+  assert list((tmp_path / 'ftwax' / 'jax').glob('jit_repeat-*'))
 
 
 def test_repeat_copy_runs(tmp_path):

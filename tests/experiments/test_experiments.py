@@ -15,7 +15,7 @@ COMMANDS = {
   'catch': ['catch.py', '--eval_every=600'],
   'memory_lstm': ['memory.py', '--setting=2'],
   'memory_feed_forward': ['memory.py', '--core=feed_forward', '--setting=2'],
-  'atari_pong': ['atari.py', '--size=42', '--num_environments=2'],
+  'impala_pong': ['atari.py', '--size=42', '--num_environments=2'],
   'ppo_cartpole': ['ppo_cartpole.py'],
   'rl2_bandits': ['rl2_bandits.py', '--runtime=local', '--num_environments=2'],
   'unreal_pong': ['unreal_atari.py', '--num_environments=2'],
@@ -48,6 +48,14 @@ def test_experiments_run(tmp_path, name):
     (['catch.py', '--num_environments=0'], r'num_environments \(0\) must be'),
     (['catch.py', '--resume'], r'RunDirectoryError: .*must hold a readable'),
     (['memory.py', '--setting=99'], r'memory_len/99'),
+    (
+      ['memory.py', '--setting=99', '--runtime=device'],
+      r'setting \(99\) must be from 0 to 22',
+    ),
+    (
+      ['catch.py', '--runtime=device', '--num_devices=9'],
+      r'num_devices \(9\) must be from 1 to 4',
+    ),
   ],
 )
 def test_a_bad_value_ends_in_one_message(tmp_path, arguments, message):

@@ -6,6 +6,7 @@ import loss_streams
 import numpy as np
 import pytest
 
+from ftwax import types
 from ftwax.losses import pixel_control
 
 T, ROWS, COLUMNS = 6, 2, 3
@@ -146,6 +147,32 @@ def test_change_between_episodes_is_not_counted():
     ),
     rtol=1e-5,
   )
+
+
+def test_the_maximum_is_of_allowed_actions():
+  """As if forbidden ones had the lowest value; of all where none is allowed."""
+  frames, values = _frames(0), {'a': _values(0, 3), 'b': _values(1, 2)}
+  trajectory = loss_streams.random_trajectory(0, T, end=0.0)
+  actions = trajectory.previous_action
+  trajectory = trajectory._replace(
+    previous_action={'a': jnp.where(actions == 1, 0, actions), 'b': 0 * actions}
+  )
+
+  def loss(values, observation):
+    timestep = trajectory.timestep._replace(observation=observation)
+    return pixel_control.pixel_control_loss(
+      values, frames, trajectory._replace(timestep=timestep)
+    )
+
+  allowed = jnp.tile(jnp.array([1, 0, 1], jnp.int8), (T + 1, 1))
+  masks = {'a': allowed, 'b': jnp.ones((T + 1, 2), jnp.int8)}
+  found = loss(values, {types.ACTION_MASK: masks})
+  lowest = {**values, 'a': values['a'].at[..., 1].set(-100.0)}
+  np.testing.assert_allclose(found, loss(lowest, {}), rtol=1e-5)
+  unmasked = loss(values, {})
+  assert np.any(np.abs(found - unmasked) > 1e-3)
+  none = {**masks, 'a': allowed.at[-1].set(0)}
+  np.testing.assert_allclose(loss(values, {types.ACTION_MASK: none}), unmasked)
 
 
 @pytest.mark.parametrize(

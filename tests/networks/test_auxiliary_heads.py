@@ -36,6 +36,37 @@ def test_pixel_control_has_a_map_for_each_action_of_each_part(key):
   assert np.max(np.std(q['turn'], -1)) > 1e-3
 
 
+def test_pixel_control_enlarges_by_a_transposed_convolution(key):
+  """The maps before the last layers, by 9x9 with a stride of 3 in NumPy."""
+  grid_shape, channels = (5, 7), 2
+  head = make_pixel_control(3, grid_shape=grid_shape, num_channels=channels)
+  features = jax.random.normal(key, (1, 4))
+  params = head.init(key, features)
+  name = 'pixel_control_head'
+  small = features @ params[f'{name}/linear']['w']
+  small = np.maximum(small, 0.0).reshape(2, 3, channels)
+  weights = np.asarray(params[f'{name}/enlarge']['w'])
+  weights = weights.reshape(3, 3, channels, 3, 3, channels)
+  large = np.zeros((6 + 6, 9 + 6, channels))
+  for row, column in np.ndindex(2, 3):
+    for i, j in np.ndindex(9, 9):
+      kernel = weights[2 - i // 3, 2 - j // 3, :, i % 3, j % 3]
+      large[3 * row + i, 3 * column + j] += small[row, column] @ kernel
+  large = np.maximum(large[3 : 3 + 5, 3 : 3 + 7], 0.0)
+
+  def last_layers(x):
+    value = hk.Conv2DTranspose(1, 4, name='value')(x)
+    advantages = hk.Conv2DTranspose(3, 4, name='advantages')(x)
+    return value + advantages - advantages.mean(-1, keepdims=True)
+
+  last = hk.without_apply_rng(hk.transform(last_layers))
+  expected = last.apply(
+    {x: params[f'{name}/{x}'] for x in ('value', 'advantages')},
+    jnp.asarray(large, jnp.float32)[None],
+  )
+  np.testing.assert_allclose(head.apply(params, features), expected, atol=1e-5)
+
+
 @pytest.mark.parametrize('grid_shape', [(5, 9), (1, 2), (21, 21)])
 def test_pixel_control_has_any_grid(grid_shape, key):
   head = make_pixel_control(4, grid_shape=grid_shape, num_channels=2)

@@ -7,7 +7,10 @@ import pytest
 from ftwax.networks import cores, layer_norm_lstm, recurrent_cores, stacked_lstm
 
 BATCH, NUM_INPUTS = 3, 6
-NAV = stacked_lstm.make_nav_a3c_config(2, 1, 2, hidden_sizes=(4, 5))
+# Of visual features, velocity, previous action and previous reward.
+NAV = stacked_lstm.StackedLSTMConfig(
+  hidden_sizes=(4, 5), input_sizes=(2, 1, 2, 1), wiring=((0, 3), (0, 1, 2))
+)
 CORES = {
   'stacked': lambda: stacked_lstm.StackedLSTM(
     stacked_lstm.StackedLSTMConfig(hidden_sizes=(4, 5, 3))

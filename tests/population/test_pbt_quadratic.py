@@ -42,7 +42,7 @@ def _heights(birth, rows):
   """Climbs both surrogates in NumPy, with the copies that `rows` tell of."""
   names = ('h_x', 'h_y')
   weights = np.array([birth['hyperparameters'][name] for name in names]).T
-  theta = np.full((2, 2), 0.9)
+  theta = np.array([[0.9, 0.9], [0.9, 0.90001]])
   heights = []
   for step in range(1, NUM_STEPS + 1):
     theta = theta * (1.0 - 2.0 * LEARNING_RATE * weights)

@@ -1,6 +1,5 @@
-"""Populations in one compiled function: seats, arenas, rounds."""
+"""Populations in one compiled function: arenas, rounds."""
 
-import collections
 import functools
 import shutil
 
@@ -8,7 +7,9 @@ import dm_env
 import jax
 import jax.numpy as jnp
 import numpy as np
+import population_helpers
 import pytest
+import run_helpers
 from dm_env import specs
 
 from ftwax import hyperparameters
@@ -16,75 +17,16 @@ from ftwax.agents import impala
 from ftwax.agents.actor_critic import acting, learning
 from ftwax.environments import functional
 from ftwax.population import config as config_lib
-from ftwax.population import evolution, matchmaking
+from ftwax.population import evolution
 from ftwax.reporting import history
-from ftwax.runtime import checkpoints, loggers, run_directory, runs
-from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import checkpoints, loggers, run_directory
 from ftwax.runtime.device import arena as arena_lib
-from ftwax.runtime.device import population, seating
+from ftwax.runtime.device import population
 from ftwax.testing import functional_fakes
 
 pytestmark = pytest.mark.slow
 
-CONFIG = impala.IMPALAConfig(
-  core='feed_forward',
-  hidden_size=8,
-  vector_hidden_sizes=(8,),
-  sequence_length=3,
-  batch_size=4,
-)
-
-
-# Seats.
-
-
-def _draw(key, log_density, num_games, num_players):
-  seats = jax.jit(seating.draw_seats, static_argnums=(2, 3))(
-    key, log_density, num_games, num_players
-  )
-  return np.asarray(seats)
-
-
-@pytest.mark.parametrize(
-  ('num_members', 'num_games', 'num_players'),
-  [(4, 6, 4), (8, 4, 4), (3, 3, 2), (2, 5, 4), (1, 2, 2), (5, 5, 1)],
-)
-def test_everybody_has_the_same_number_of_seats(
-  key, num_members, num_games, num_players
-):
-  density = matchmaking.log_density(jnp.linspace(0, 3e3, num_members), 1 / 6)
-  for seed_key in jax.random.split(key, 5):
-    seats = _draw(seed_key, density, num_games, num_players)
-    assert seats.shape == (num_games, num_players)
-    counts = np.bincount(seats.ravel(), minlength=num_members)
-    assert set(counts) == {num_games * num_players // num_members}
-
-
-def test_nobody_sits_twice_while_others_have_seats_left(key):
-  seats = _draw(key, matchmaking.log_density(jnp.zeros(16), 1 / 6), 4, 4)
-  assert len(set(seats[0])) == 4
-  # The first of many games are drawn while all have seats left.
-  seats = _draw(key, matchmaking.log_density(jnp.zeros(8), 1 / 6), 40, 4)
-  assert all(len(set(game)) == 4 for game in seats[:20])
-
-
-def test_equals_meet_more_often(key):
-  ratings = jnp.array([0.0, 0.0, 800.0, 800.0])
-  density = matchmaking.log_density(ratings, 1 / 6)
-  meetings = collections.Counter()
-  for seed_key in jax.random.split(key, 100):
-    for game in _draw(seed_key, density, 20, 2)[:5]:
-      meetings[tuple(sorted(game.tolist()))] += 1
-  equal = meetings[0, 1] + meetings[2, 3]
-  # exp(0) to exp(-0.5 (0.49 / (1 / 6))^2) = 0.013, for each of two others.
-  assert equal > 0.9 * sum(meetings.values())
-
-
-def test_seats_that_cannot_be_shared_out_are_refused():
-  with pytest.raises(
-    ValueError, match=r'num_environments \(3 games of 4 .*a multiple of 2 game'
-  ):
-    seating.seats_per_member(8, 3, 4)
+CONFIG = population_helpers.CONFIG
 
 
 # Arenas.
@@ -191,10 +133,6 @@ def _make_loop(num_members, team_size=2, num_games=4, learning_rate=1e-3):
   return made, population_config, jax.jit(made.init), jax.jit(made.round)
 
 
-def _assert_same(tree, other):
-  jax.tree.map(np.testing.assert_array_equal, tree, other)
-
-
 def test_a_round_of_games_is_recorded(key):
   made, config, init, play = _make_loop(num_members=4)
   assert made.sizes.num_environments == 4  # Seats of each member.
@@ -223,7 +161,7 @@ def test_a_round_of_games_is_recorded(key):
     expected += config.k_factor * (0.5 * (1 + outcome[game]) - p) * counts
   np.testing.assert_allclose(ratings, expected, atol=0.01)
   again, _ = play(init(key))
-  _assert_same(state, again)
+  run_helpers.assert_same(state, again)
   later, report_later = play(state)
   assert (np.asarray(later.training.steps) == 4).all()
   assert np.any(np.asarray(report.seats) != np.asarray(report_later.seats))
@@ -327,58 +265,13 @@ def test_what_does_not_fit_is_refused(options, message):
 # Runs.
 
 
-def _make_game(seed):
-  del seed
-  return functional_fakes.make_team_matching(episode_length=5)
-
-
-@pytest.fixture
-def make_experiment():
-  def make(environment_factory=_make_game, **options):
-    config = CONFIG.replace(
-      priors=CONFIG.priors._replace(
-        learning_rate=hyperparameters.LogUniform(1e-4, 1e-2)
-      )
-    )
-    options = {
-      'max_num_actor_steps': 400,
-      'num_environments': 4,
-      'steps_per_round': 5,
-      'checkpointing': checkpoints.CheckpointingConfig(float('inf')),
-      'name': 'test',
-      'population': config_lib.PopulationConfig(
-        4,
-        num_players=4,
-        burn_in_games=0,
-        win_probability_threshold=0.5001,
-        perturb_probability=0.5,
-      ),
-      **options,
-    }
-    return experiment_lib.PopulationExperimentConfig(
-      builder=impala.make_builder(config),
-      network_factory=functools.partial(impala.make_network, config=config),
-      environment_factory=environment_factory,
-      **options,
-    )
-
-  return make
-
-
 @pytest.fixture
 def run(tmp_path):
-  """Runs a population in a directory of its own."""
-
-  def run(config, name='run', **options):
-    return runs.run_experiment(
-      config, runtime='device', run_dir=tmp_path / name, **options
-    )
-
-  return run
+  return run_helpers.make_run('device', tmp_path)
 
 
-def test_a_run_of_a_population_leaves_its_records(run, make_experiment):
-  result = run(make_experiment())
+def test_a_run_of_a_population_leaves_its_records(run):
+  result = run(population_helpers.make_experiment())
   # 16 seats, 5 actions a round.
   assert result.counts.actor_steps == 400
   assert result.counts.episodes == 5 * 16
@@ -398,7 +291,7 @@ def test_a_run_of_a_population_leaves_its_records(run, make_experiment):
     run_directory.ConfigMismatchError, match='population.num_members: 4 in'
   ):
     run(
-      make_experiment(
+      population_helpers.make_experiment(
         population=config_lib.PopulationConfig(8, num_players=4),
         num_environments=8,
       ),
@@ -406,8 +299,8 @@ def test_a_run_of_a_population_leaves_its_records(run, make_experiment):
     )
 
 
-def test_a_resumed_population_goes_on_bit_for_bit(run, make_experiment):
-  config = make_experiment(
+def test_a_resumed_population_goes_on_bit_for_bit(run):
+  config = population_helpers.make_experiment(
     checkpointing=checkpoints.CheckpointingConfig(1e-9, max_to_keep=10)
   )
   whole = run(config)
@@ -418,21 +311,21 @@ def test_a_resumed_population_goes_on_bit_for_bit(run, make_experiment):
   for later in rounds[2:]:
     shutil.rmtree(later)
   resumed = run(config, resume=True)
-  _assert_same(whole.state, resumed.state)
+  run_helpers.assert_same(whole.state, resumed.state)
   assert whole.counts[:3] == resumed.counts[:3]
   assert path.read_text() == text
 
 
-def test_a_population_must_be_given(make_experiment):
+def test_a_population_must_be_given():
   with pytest.raises(ValueError, match=r'population \(None\) must be a Pop'):
-    make_experiment(population=None)
+    population_helpers.make_experiment(population=None)
   with pytest.raises(ValueError, match=r'steps_per_round \(0\) must be at'):
-    make_experiment(steps_per_round=0)
+    population_helpers.make_experiment(steps_per_round=0)
 
 
-def test_a_game_off_its_spec_is_refused(run, make_experiment):
+def test_a_game_off_its_spec_is_refused(run):
   def make_bad(seed):
-    game = _make_game(seed)
+    game = population_helpers.make_game(seed)
 
     def reset(key):
       state, timestep = game.reset(key)
@@ -441,11 +334,11 @@ def test_a_game_off_its_spec_is_refused(run, make_experiment):
     return game._replace(reset=reset)
 
   with pytest.raises(ValueError, match=r'reward of the environment \(shape'):
-    run(make_experiment(make_bad))
+    run(population_helpers.make_experiment(make_bad))
   with pytest.raises(TypeError, match=r'made a NoneType'):
-    run(make_experiment(lambda seed: None))
+    run(population_helpers.make_experiment(lambda seed: None))
 
 
-def test_evaluations_of_a_population_are_refused(run, make_experiment):
+def test_evaluations_of_a_population_are_refused(run):
   with pytest.raises(ValueError, match=r'eval_every \(10\) must be None'):
-    run(make_experiment(), eval_every=10)
+    run(population_helpers.make_experiment(), eval_every=10)

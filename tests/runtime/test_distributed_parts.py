@@ -1,26 +1,22 @@
 """What a distributed run is made of, each part alone and in one process."""
 
 import contextlib
-import dataclasses
 import functools
 import socket
-import subprocess
-import sys
 import threading
-import time
 
 import launchpad as lp
 import numpy as np
 import pytest
 
 from ftwax.agents import impala
-from ftwax.population import config as population_config
 from ftwax.runtime import experiment, loggers
 from ftwax.runtime.distributed import (
   acting,
   counter,
   environments,
   grants,
+  learner,
   limits,
   processes,
   program,
@@ -126,6 +122,28 @@ class TestLimits:
       ValueError, match=r'max_restarts \(-1\) must not be negative; choose 10'
     ):
       settings.Settings(max_restarts=-1)
+    with pytest.raises(ValueError, match=r'num_devices \(0\) must be at least'):
+      settings.Settings(num_devices=0)
+
+
+class TestLearner:
+  @pytest.mark.parametrize(
+    ('num_devices', 'message'),
+    [
+      (5, r'num_devices \(5\) must not be more than .* 4 \(cpu\); choose 4'),
+      (3, r'batch_size \(4\) must divide by the number of devices \(3\)'),
+    ],
+  )
+  def test_devices_are_checked(self, make_experiment, num_devices, message):
+    made = learner.Learner(
+      make_experiment(),
+      'unused',
+      settings.Settings(num_devices=num_devices),
+      'localhost:1',
+      None,
+    )
+    with pytest.raises(processes.FatalError, match=message):
+      made._make_mesh()
 
 
 class TestCounter:
@@ -251,6 +269,14 @@ class TestRemote:
     assert flaky.left == 8
 
 
+def test_a_replay_server_that_is_not_there_is_told():
+  with pytest.raises(
+    processes.UnreachableError,
+    match=r'replay \(localhost:1\) must answer within 1 s, and did not.*raise',
+  ):
+    processes.connect_to_replay('localhost:1', 1.0)
+
+
 class TestProgram:
   def test_labels(self, make_experiment, tmp_path):
     made = program.make_distributed_experiment(
@@ -312,15 +338,6 @@ class TestProgram:
         make_experiment(**options), num_actors, run_dir=tmp_path
       )
 
-  def test_a_population_is_refused(self, make_experiment):
-    alone = make_experiment()
-    of_four = experiment.PopulationExperimentConfig(
-      **{f.name: getattr(alone, f.name) for f in dataclasses.fields(alone)},
-      population=population_config.PopulationConfig(num_members=4),
-    )
-    with pytest.raises(ValueError, match='of a population.* must be of one'):
-      program.prepare(of_four, 1, None)
-
   def test_a_port_in_use_is_refused(self, make_experiment, tmp_path):
     with contextlib.closing(socket.create_server(('', 0))) as server:
       port = server.getsockname()[1]
@@ -331,131 +348,39 @@ class TestProgram:
           make_experiment(replay_port=port), 1, run_dir=tmp_path
         )
 
-  def test_all_but_learners_keep_to_the_cpu_and_a_thread(
+  def test_who_needs_no_accelerator_keeps_to_the_cpu_and_a_thread(
     self, make_experiment, tmp_path
   ):
     made = program.make_distributed_experiment(
-      make_experiment(replay_port=12345), 2, run_dir=tmp_path
+      make_experiment(replay_port=12345),
+      2,
+      run_dir=tmp_path,
+      settings=settings.Settings(inference_server=True),
     )
     commands = supervision.make_commands(made)
     try:
       names = [command.name for command in commands.list]
-      assert names == ['counter', 'replay', 'learner', 'actor/0', 'actor/1']
+      assert names == [
+        'counter', 'replay', 'learner', 'inference', 'actor/0', 'actor/1',
+      ]  # fmt: skip
       assert commands.addresses['replay'] == 'localhost:12345'
-      assert set(commands.addresses) == {'counter', 'replay', 'learner'}
+      assert set(commands.addresses) == set(names[:4])
       for command in commands.list:
-        on_cpu = command.environment.get('JAX_PLATFORMS') == 'cpu'
-        assert on_cpu == (command.name != 'learner')
+        environment = command.environment
+        accelerated = command.name in ('learner', 'inference')
+        assert (environment.get('JAX_PLATFORMS') == 'cpu') != accelerated
+        assert ('CUDA_VISIBLE_DEVICES' in environment) != accelerated
+        fraction = environment.get('XLA_PYTHON_CLIENT_MEM_FRACTION')
+        assert fraction == ('0.450' if accelerated else None)
     finally:
       supervision.remove_files(commands.list)
 
-
-def _command(name, code):
-  return supervision.Command(name, [sys.executable, '-c', code], {})
-
-
-class TestSupervisor:
-  def _poll(self, supervisor, condition, timeout_s=30.0):
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-      ended = supervisor.poll()
-      if condition(ended):
-        return
-      time.sleep(0.02)
-    pytest.fail('it did not come so far in time')
-
-  def test_nodes_that_end_are_left_alone(self, tmp_path):
-    commands = [_command('actor/0', 'print("ok")')]
-    with supervision.Supervisor(
-      commands, tmp_path, settings.Settings()
-    ) as supervisor:
-      self._poll(supervisor, lambda ended: ended)
-      assert supervisor.restarts == {'actor/0': 0}
-    assert (tmp_path / 'actor-0.txt').read_text() == 'ok\n'
-
-  def test_a_node_that_is_killed_is_replaced(self, tmp_path):
-    commands = [_command('actor/0', 'import time; time.sleep(100)')]
-    with supervision.Supervisor(
-      commands, tmp_path, settings.Settings()
-    ) as supervisor:
-      first = supervisor.pids['actor/0']
-      subprocess.run(['kill', '-9', str(first)], check=True)
-      self._poll(supervisor, lambda _: supervisor.restarts['actor/0'] == 1)
-      second = supervisor.pids['actor/0']
-      assert second != first
-      subprocess.run(['kill', '-9', str(second)], check=True)
-      with pytest.raises(
-        supervision.NodeFailedError,
-        match=r'actor/0 must not fail twice within 60 s.*killed by SIGKILL',
-      ):
-        self._poll(supervisor, lambda _: False)
-    assert supervisor.pids == {}
-
-  def test_a_fatal_error_ends_the_run_with_its_last_words(self, tmp_path):
-    code = f'print("too bad"); raise SystemExit({processes.FATAL})'
-    with (
-      supervision.Supervisor(
-        [_command('learner', code)], tmp_path, settings.Settings()
-      ) as supervisor,
-      pytest.raises(
-        supervision.NodeFailedError,
-        match=r'(?s)learner failed for good: exit status 70.*too bad',
-      ),
-    ):
-      self._poll(supervisor, lambda _: False)
-
-  def test_who_does_not_end_in_time_is_killed(self, tmp_path):
-    stubborn = (
-      'import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);'
-      ' print("up", flush=True); time.sleep(100)'
-    )
-    with supervision.Supervisor(
-      [_command('learner', stubborn)],
-      tmp_path,
-      settings.Settings(stop_timeout_s=0.2),
-    ) as supervisor:
-      output = tmp_path / 'learner.txt'
-      self._poll(supervisor, lambda _: 'up' in output.read_text())
-      supervisor.stop()
-      assert supervisor.pids == {}
-
-  def test_a_process_in_waiting_takes_the_place_of_an_actor(self, tmp_path):
-    code = (
-      'import time\n'
-      'from ftwax.runtime.distributed import processes\n'
-      'if processes.is_standby():\n'
-      '  print("I am", processes.take_place(), flush=True)\n'
-      'time.sleep(100)'
-    )
-    with supervision.Supervisor(
-      [_command('actor/0', code), _command('actor/1', code)],
-      tmp_path,
-      settings.Settings(standby_after_s=0.0),
-    ) as supervisor:
-      supervisor.poll()
-      subprocess.run(
-        ['kill', '-9', str(supervisor.pids['actor/1'])], check=True
-      )
-      output = tmp_path / 'actor-1.txt'
-      self._poll(supervisor, lambda _: 'I am 1' in output.read_text())
-      assert supervisor.restarts == {'actor/0': 0, 'actor/1': 1}
-      assert (tmp_path / 'standby-0.txt').read_text() == ''
-
-  def test_the_death_of_the_replay_server_starts_its_clients_anew(
-    self, tmp_path
-  ):
-    sleep = 'import time; time.sleep(100)'
-    names = ('counter', 'replay', 'learner', 'actor/0')
-    with supervision.Supervisor(
-      [_command(name, sleep) for name in names], tmp_path, settings.Settings()
-    ) as supervisor:
-      before = supervisor.pids
-      subprocess.run(['kill', '-9', str(before['replay'])], check=True)
-      self._poll(supervisor, lambda _: supervisor.restarts['replay'] == 1)
-      after = supervisor.pids
-      changed = {name for name in names if before[name] != after[name]}
-      assert changed == {'replay', 'learner', 'actor/0'}
-      assert supervisor.restarts['actor/0'] == 0
+  def test_how_much_of_an_accelerator_is_taken_may_be_told(self, monkeypatch):
+    labels = ['learner', 'actor']
+    name = 'XLA_PYTHON_CLIENT_MEM_FRACTION'
+    assert supervision.make_environments(labels)['learner'][name] == '0.900'
+    monkeypatch.setenv(name, '0.2')
+    assert supervision.make_environments(labels)['learner'][name] == '0.2'
 
 
 class TestEnvironments:

@@ -2,7 +2,6 @@
 
 import functools
 import os
-import pathlib
 import signal
 import sys
 import tempfile
@@ -10,7 +9,9 @@ import threading
 import time
 
 import cloudpickle
+import jax
 import launchpad as lp
+import numpy as np
 import psutil
 import pytest
 from absl import flags
@@ -103,14 +104,14 @@ def _children():
   return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
-def _node_files():
-  return set(pathlib.Path(tempfile.gettempdir()).glob('tmp*/job.pkl'))
-
-
 def test_a_run_of_processes_ends_and_leaves_nothing(
-  make_experiment, tmp_path, capfd
+  make_experiment, tmp_path, capfd, monkeypatch
 ):
-  children, files = _children(), _node_files()
+  # Launchpad writes there, and so do runs of other tests meanwhile.
+  temporary = tmp_path / 'temporary'
+  temporary.mkdir()
+  monkeypatch.setattr(tempfile, 'tempdir', str(temporary))
+  children = _children()
   result = distributed.run_distributed(
     make_experiment(max_num_actor_steps=403), 2, run_dir=tmp_path / 'run'
   )
@@ -125,7 +126,7 @@ def test_a_run_of_processes_ends_and_leaves_nothing(
     'replay',
   }
   assert _children() <= children
-  assert _node_files() <= files
+  assert not list(temporary.iterdir())
   assert ' of 403 steps' in capfd.readouterr().out
 
 
@@ -204,3 +205,43 @@ def test_a_run_that_is_told_to_end_saves_and_can_go_on(
   )
   assert steps + 40 <= result.counts.actor_steps < steps + 42
   assert result.counts.learner_steps == int(result.state.steps) > 0
+
+
+def test_actors_without_parameters_and_a_learner_on_two_devices(
+  make_experiment, tmp_path
+):
+  result = distributed.run_distributed(
+    make_experiment(max_num_actor_steps=403),
+    2,
+    eval_every=200,
+    num_eval_episodes=2,
+    run_dir=tmp_path / 'run',
+    settings=settings.Settings(inference_server=True, num_devices=2),
+  )
+  assert result.counts.actor_steps == 403
+  assert result.counts.learner_steps >= 10
+  train = _read_rows(result.run_dir, 'train')
+  assert {row['actor'] for row in train} == {0, 1}
+  assert len(_read_rows(result.run_dir, 'evaluation')) == 2
+  assert (result.run_dir / 'output' / 'inference.txt').exists()
+
+
+def test_local_batches_are_spread_over_devices(make_experiment, tmp_path):
+  config = make_experiment(max_num_actor_steps=400)
+
+  def run(name, devices):
+    return local.run_experiment(
+      config, run_dir=tmp_path / name, devices=devices
+    ).state
+
+  one, four = run('one', None), run('four', jax.devices()[:4])
+  assert len(four.steps.sharding.device_set) == 4
+  jax.tree.map(
+    functools.partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-5),
+    four,
+    one,
+  )
+  with pytest.raises(
+    ValueError, match=r'batch_size \(4\) must divide by .*\(3\).*choose 6'
+  ):
+    run('three', jax.devices()[:3])

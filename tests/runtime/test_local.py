@@ -6,9 +6,9 @@ import signal
 import threading
 
 import dm_env
-import jax
 import numpy as np
 import pytest
+import run_helpers
 from dm_env import specs
 
 from ftwax import hyperparameters
@@ -16,8 +16,6 @@ from ftwax.agents import impala
 from ftwax.environments import validation
 from ftwax.runtime import (
   checkpoints,
-  experiment,
-  local,
   loggers,
   run_directory,
 )
@@ -75,18 +73,10 @@ def make_experiment():
         discount=hyperparameters.Constant(0.5),
       )
     )
-    options = {
-      'max_num_actor_steps': 200,
-      'num_environments': 2,
-      'checkpointing': checkpoints.CheckpointingConfig(float('inf')),
-      'name': 'test',
-      **options,
-    }
-    return experiment.ExperimentConfig(
-      builder=impala.make_builder(config),
-      network_factory=functools.partial(impala.make_network, config=config),
-      environment_factory=environment_factory,
-      **options,
+    return run_helpers.make_experiment(
+      config,
+      environment_factory,
+      **{'num_environments': 2, **options},
     )
 
   return make
@@ -94,23 +84,9 @@ def make_experiment():
 
 @pytest.fixture
 def run(tmp_path):
-  """Runs an experiment in a directory of its own."""
-
-  def run(config, name='run', **options):
-    return local.run_experiment(config, run_dir=tmp_path / name, **options)
-
-  yield run
+  yield run_helpers.make_run('local', tmp_path)
   left = [t.name for t in threading.enumerate() if t.name.startswith('sample_')]
   assert not left, 'a sampling thread outlived its run'
-
-
-def _assert_same(tree, other):
-  jax.tree.map(np.testing.assert_array_equal, tree, other)
-
-
-def _differ(tree, other):
-  leaves = zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True)
-  return any(np.any(np.asarray(x) != np.asarray(y)) for x, y in leaves)
 
 
 def test_the_agent_learns_to_match(run, make_experiment):
@@ -160,15 +136,15 @@ def test_the_same_seed_gives_the_same_parameters(run, make_experiment):
     for name in ('first', 'second')
   )
   assert first.counts.learner_steps >= 200
-  _assert_same(first.state, second.state)
+  run_helpers.assert_same(first.state, second.state)
   other = run(make_experiment(max_num_actor_steps=steps, seed=1), 'other')
-  assert _differ(first.state.params, other.state.params)
+  assert run_helpers.differ(first.state.params, other.state.params)
 
 
 def test_a_resumed_run_goes_on_where_it_stopped(run, make_experiment):
   first = run(make_experiment())
   again = run(make_experiment(max_num_actor_steps=200), resume=True)
-  _assert_same(first.state, again.state)
+  run_helpers.assert_same(first.state, again.state)
   assert again.counts == first.counts
   longer = run(make_experiment(max_num_actor_steps=400), resume=True)
   assert longer.counts.actor_steps == 400

@@ -1,4 +1,5 @@
 import csv
+import io
 import json
 import struct
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image
 
 from ftwax.runtime import log_values, loggers
 
@@ -165,6 +167,25 @@ def test_tensorboard_writes_scalars_and_entries_of_vectors(tmp_path):
     'train/elo/0': 1,
     'train/elo/1': 1,
   }
+
+
+def test_pictures_go_to_tensorboard_alone(tmp_path, capsys):
+  factory = loggers.make_logger_factory(tmp_path, csv_files=True)
+  logger = factory('pictures')
+  picture = np.arange(30, dtype=np.uint8).reshape(5, 2, 3)
+  logger.write({'frame': picture, 'steps': 3})
+  logger.close()
+  (event,) = _tensorboard_events(tmp_path / 'tensorboard' / 'pictures')
+  found, steps = event.summary.value
+  assert (found.tag, steps.tag) == ('pictures/frame', 'pictures/steps')
+  assert (found.image.height, found.image.width) == (5, 2)
+  decoded = Image.open(io.BytesIO(found.image.encoded_image_string))
+  np.testing.assert_array_equal(np.asarray(decoded), picture)
+  rows = loggers.read_jsonl(loggers.log_path(tmp_path, 'pictures'))
+  assert rows == [{'steps': 3}]
+  path = loggers.log_path(tmp_path, 'pictures', suffix='.csv')
+  assert _read_csv(path) == [{'steps': '3'}]
+  assert capsys.readouterr().out == '[pictures] steps 3\n'
 
 
 def test_tensorboard_counts_writes_without_steps(tmp_path):

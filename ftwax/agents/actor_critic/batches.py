@@ -11,7 +11,19 @@ from ftwax.agents.actor_critic import acting
 TRAJECTORY_AXIS = types.Trajectory(1, 1, 1, 0)
 
 # Axis of what does not have one.
-_NO_AXIS = -1
+NO_AXIS = -1
+
+
+def batch_axes(batch: types.LearnerBatch) -> types.LearnerBatch:
+  """Returns the axis of sequences for each leaf, a prefix of the batch."""
+  replay, prediction = batch.replay, batch.reward_prediction
+  return types.LearnerBatch(
+    trajectory=TRAJECTORY_AXIS,
+    replay=replay and types.ReplayBatch(TRAJECTORY_AXIS, NO_AXIS),
+    reward_prediction=(
+      prediction and types.RewardPredictionBatch(1, 0, NO_AXIS)
+    ),
+  )
 
 
 def with_own_rewards(
@@ -50,18 +62,10 @@ def take_columns(
   Returns:
     The batch, with n sequences of each source.
   """
-  replay, prediction = batch.replay, batch.reward_prediction
-  axes = types.LearnerBatch(
-    trajectory=TRAJECTORY_AXIS,
-    replay=replay and types.ReplayBatch(TRAJECTORY_AXIS, _NO_AXIS),
-    reward_prediction=(
-      prediction and types.RewardPredictionBatch(1, 0, _NO_AXIS)
-    ),
-  )
 
   def take(axis, tree):
-    if axis == _NO_AXIS:
+    if axis == NO_AXIS:
       return tree
     return jax.tree.map(lambda x: jnp.take(x, columns, axis), tree)
 
-  return jax.tree.map(take, axes, batch)
+  return jax.tree.map(take, batch_axes(batch), batch)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from ftwax import internal_rewards, types
-from ftwax.agents.actor_critic import acting, auxiliary, learning
+from ftwax.agents.actor_critic import acting, auxiliary, learning, pictures
 from ftwax.agents.actor_critic import config as config_lib
 from ftwax.losses import policy_loss as policy_loss_lib
 
@@ -126,16 +126,34 @@ class ActorCriticBuilder:
     dataset: Iterator[datasets.ReplaySample],
     logger_fn: Callable[..., Any],
     environment_spec: types.EnvironmentSpec,
+    place_core: Callable[[types.LearnerCore], types.LearnerCore] | None = None,
   ) -> learner.Learner:
-    """Returns a learner that logs under the label `learner`."""
+    """Returns a learner that logs under the labels `learner` and `pictures`.
+
+    Args:
+      key: for parameters, hyperparameters and what updates draw.
+      network: what learns.
+      dataset: gives batches.
+      logger_fn: makes the logger of a label.
+      environment_spec: of the environments.
+      place_core: says on which devices the functions of the learner compute;
+        on that of their arguments by default.
+    """
     from ftwax.agents.actor_critic.shells import learner
 
+    painter = None
+    if self.config.picture_period:
+      painter = pictures.Painter(
+        network, self.config, logger_fn('pictures', 'learner_steps', None)
+      )
+    core = self.make_learner_core(network, environment_spec)
     return learner.Learner(
-      self.make_learner_core(network, environment_spec),
+      place_core(core) if place_core else core,
       key,
       dataset,
       logger_fn('learner', 'learner_steps', None),
       self.config.max_skipped_updates,
+      painter,
     )
 
   def make_actor(

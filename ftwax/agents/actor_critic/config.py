@@ -6,35 +6,12 @@ the training state, drawn from the prior that the config holds for it.
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from ftwax import hyperparameters as hyperparameters_lib
 from ftwax import types
-
-
-class Hyperparameters(NamedTuple):
-  """Scalars that every agent of the family has, or their priors.
-
-  Attributes:
-    learning_rate: of the optimizer, at the first update.
-    learning_rate_decay_steps: updates in which it falls to zero, linearly, and
-      with it the others of `ActorCriticConfig.decayed_hyperparameters`.
-    rms_prop_epsilon: added to the mean square under the root.
-    max_gradient_norm: gradients with a larger global norm are scaled to it.
-    discount: multiplies the environment's.
-    max_abs_reward: rewards are clipped to it in the loss.
-    baseline_cost: weight of the value loss.
-    entropy_cost: weight of the policy's entropy, which is maximized.
-  """
-
-  learning_rate: Any
-  learning_rate_decay_steps: Any
-  rms_prop_epsilon: Any
-  max_gradient_norm: Any
-  discount: Any
-  max_abs_reward: Any
-  baseline_cost: Any
-  entropy_cost: Any
+from ftwax.agents.actor_critic import scalars
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +19,7 @@ class ActorCriticConfig:
   """Options of the family; an agent's config sets its own defaults.
 
   Attributes:
-    priors: a prior for each hyperparameter.
+    priors: a prior for each hyperparameter; see `scalars.Hyperparameters`.
     internal_rewards_prior: of what each event is worth to the agent, or a
       tuple of priors, one for each event; a scalar reward is one event.
     sequence_length: T, transitions in a trajectory.
@@ -69,10 +46,24 @@ class ActorCriticConfig:
     delta_encode: stores frames as differences, which compress better.
     prefetch_size: batches that wait on the device.
     replay_timeout_s: seconds within which the queue must take or give an item.
+    picture_period: updates between two writings of what is seen and predicted,
+      see `pictures`; 0 for none. A learner on the device writes none.
   """
 
-  priors: Any
+  priors: Any = scalars.Hyperparameters(
+    learning_rate=hyperparameters_lib.Constant(1e-3),
+    learning_rate_decay_steps=hyperparameters_lib.Constant(math.inf),
+    rms_prop_epsilon=hyperparameters_lib.Constant(1e-3),
+    max_gradient_norm=hyperparameters_lib.Constant(40.0),
+    discount=hyperparameters_lib.Constant(0.99),
+    max_abs_reward=hyperparameters_lib.Constant(math.inf),
+    baseline_cost=hyperparameters_lib.Constant(0.5),
+    entropy_cost=hyperparameters_lib.Constant(0.01),
+  )
   internal_rewards_prior: Any = hyperparameters_lib.Constant(1.0)
+
+  # What a hyperparameter may be, where not any number from zero on.
+  bounds: ClassVar[Mapping[str, tuple[float, float]]] = scalars.BOUNDS
 
   # Trajectories.
   sequence_length: int = 20
@@ -98,6 +89,8 @@ class ActorCriticConfig:
   prefetch_size: int = 1
   replay_timeout_s: float = 60.0
 
+  picture_period: int = 0
+
   def __post_init__(self):
     """Checks values, alone and against each other."""
     for name in (
@@ -115,6 +108,11 @@ class ActorCriticConfig:
       value = getattr(self, name)
       if value < 1:
         raise ValueError(f'{name} ({value}) must be at least 1; choose 1.')
+    if self.picture_period < 0:
+      raise ValueError(
+        f'picture_period ({self.picture_period}) must not be negative; choose 0'
+        ' for no pictures.'
+      )
     self._check_optimization()
     if self.max_queue_size < self.batch_size:
       raise ValueError(
@@ -145,6 +143,7 @@ class ActorCriticConfig:
           f'{name} ({prior!r}) must be a prior; choose'
           f' hyperparameters.Constant({prior!r}).'
         )
+    scalars.check_bounds(self.priors, self.bounds)
 
   @property
   def steps_per_update(self) -> int:

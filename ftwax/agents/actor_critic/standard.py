@@ -4,17 +4,24 @@ observation -> a torso for each entry -> core -> policy, value
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Collection, Mapping
 
 from ftwax import distributions, types
 from ftwax.agents.actor_critic import config as config_lib
+from ftwax.agents.actor_critic import tasks
 from ftwax.losses import pixel_control
 from ftwax.networks import (
   auxiliary_heads,
   cores,
   embeddings,
+  heads,
+  layer_norm_lstm,
+  noisy,
   recurrent,
   recurrent_cores,
+  signal,
+  stacked_lstm,
   torsos,
 )
 
@@ -27,31 +34,72 @@ class StandardConfig(config_lib.ActorCriticConfig):
     image_torso: `shallow` or `deep`, the two of IMPALA, `ftw`, `nature`, or
       `a3c` for frames of 42x42.
     vector_hidden_sizes: layers of the MLP for what is no image.
-    core: `lstm`, `gru` or `feed_forward`.
+    entry_torsos: torsos of single entries of the observation, by path: one of
+      those of images, `signal` for signals [length, channels], or `mlp`. An
+      observation that is an array has the path ''.
+    core: `lstm`, `stacked_lstm`, `gru` or `feed_forward`.
     hidden_size: units of the core.
-    forget_bias: of the LSTM; see `recurrent_cores.LSTM`.
+    forget_bias: of LSTMs; see `recurrent_cores.LSTM`.
+    layer_norm: whether LSTMs are those of `networks.layer_norm_lstm`, whose
+      forget bias is one.
+    dropout: of these; zero for none.
+    stacked_sizes: units of each layer of `stacked_lstm`.
+    wiring: for each of these layers the parts of the input that it sees beside
+      the layer below: paths of the observation's entries, `previous_action` and
+      `previous_reward`. Every layer sees all if empty.
+    separate_value: whether the value has torsos and a core of its own.
+    noise: of the weights of both heads, `factorised` or `independent`, drawn
+      anew for each step of acting and each update; see `networks.noisy`.
   """
 
   image_torso: str = 'shallow'
   vector_hidden_sizes: tuple[int, ...] = (64,)
+  entry_torsos: Mapping[str, str] = dataclasses.field(default_factory=dict)
   core: str = 'lstm'
   hidden_size: int = 256
   forget_bias: float = 1.0
+  layer_norm: bool = False
+  dropout: float = 0.0
+  stacked_sizes: tuple[int, ...] = (64, 256)
+  wiring: tuple[tuple[str, ...], ...] = ()
+  separate_value: bool = False
+  noise: str | None = None
 
   def __post_init__(self):
-    """Checks the names of parts."""
+    """Checks the names of parts, and whether they go together."""
     super().__post_init__()
-    for name, parts in (('image_torso', _IMAGE_TORSOS), ('core', _CORES)):
-      value = getattr(self, name)
+    chosen: list[tuple[str, str | None, Collection[str | None]]] = [
+      ('image_torso', self.image_torso, _IMAGE_TORSOS),
+      ('core', self.core, _CORES),
+      ('noise', self.noise, (None, *noisy.KINDS)),
+    ]
+    for entry, torso in self.entry_torsos.items():
+      chosen.append((f'entry_torsos[{entry!r}]', torso, _ENTRY_TORSOS))
+    for name, value, parts in chosen:
       if value not in parts:
         raise ValueError(
-          f'{name} ({value!r}) must be one of {sorted(parts)}; choose one or'
-          ' pass a network factory of your own to the experiment.'
+          f'{name} ({value!r}) must be one of {list(parts)}; choose one or pass'
+          ' a network factory of your own to the experiment.'
         )
     if self.hidden_size < 1:
       raise ValueError(
         f'hidden_size ({self.hidden_size}) must be at least 1; choose 256.'
       )
+    if self.dropout and not self.layer_norm:
+      raise ValueError(
+        f'dropout ({self.dropout}) must be 0 without layer_norm; choose'
+        ' layer_norm=True.'
+      )
+    for name, cores_with in (
+      ('layer_norm', ('lstm', 'stacked_lstm')),
+      ('wiring', ('stacked_lstm',)),
+    ):
+      value = getattr(self, name)
+      if value and self.core not in cores_with:
+        raise ValueError(
+          f'core ({self.core!r}) must be one of {cores_with} with {name}'
+          f' ({value!r}); choose one.'
+        )
 
 
 _IMAGE_TORSOS: dict[str, torsos.MakeTorso] = {
@@ -62,12 +110,37 @@ _IMAGE_TORSOS: dict[str, torsos.MakeTorso] = {
   'a3c': torsos.A3CTorso,
 }
 
-_CORES: dict[str, Callable[[StandardConfig], cores.RecurrentCore]] = {
-  'lstm': lambda config: recurrent_cores.LSTM(
-    config.hidden_size, config.forget_bias
-  ),
-  'gru': lambda config: recurrent_cores.GRU(config.hidden_size),
-  'feed_forward': lambda config: recurrent_cores.FeedForward(
+_ENTRY_TORSOS = (*_IMAGE_TORSOS, 'signal', 'mlp')
+
+
+def _make_lstm(config, hidden_size, name=None):
+  if config.layer_norm:
+    return layer_norm_lstm.LayerNormLSTM(
+      layer_norm_lstm.LayerNormLSTMConfig(hidden_size, config.dropout), name
+    )
+  return recurrent_cores.LSTM(hidden_size, config.forget_bias, name)
+
+
+def _make_stacked_lstm(config, sizes):
+  names = list(sizes)
+  return stacked_lstm.StackedLSTM(
+    stacked_lstm.StackedLSTMConfig(
+      config.stacked_sizes,
+      tuple(sizes.values()),
+      tuple(tuple(map(names.index, parts)) for parts in config.wiring),
+    ),
+    functools.partial(_make_lstm, config),
+  )
+
+
+# Of a config and the lengths of the parts of the input, by name.
+_MakeCore = Callable[[StandardConfig, Mapping[str, int]], cores.RecurrentCore]
+
+_CORES: dict[str, _MakeCore] = {
+  'lstm': lambda config, _: _make_lstm(config, config.hidden_size),
+  'stacked_lstm': _make_stacked_lstm,
+  'gru': lambda config, _: recurrent_cores.GRU(config.hidden_size),
+  'feed_forward': lambda config, _: recurrent_cores.FeedForward(
     (config.hidden_size,)
   ),
 }
@@ -77,73 +150,123 @@ def make_embedding(
   observation_spec: types.SpecTree, config: StandardConfig
 ) -> embeddings.ObservationEmbedding:
   """Makes a torso for each part of the observation, in a Haiku transform."""
+
+  def make_mlp():
+    return torsos.MLPTorso(config.vector_hidden_sizes)
+
+  known = {**_IMAGE_TORSOS, 'signal': signal.SignalTorso, 'mlp': make_mlp}
   return embeddings.ObservationEmbedding(
     observation_spec,
     make_image_torso=_IMAGE_TORSOS[config.image_torso],
-    make_vector_torso=lambda: torsos.MLPTorso(config.vector_hidden_sizes),
+    make_vector_torso=make_mlp,
+    make_torsos={
+      entry: known[name] for entry, name in config.entry_torsos.items()
+    },
   )
 
 
-def make_core(config: StandardConfig) -> cores.RecurrentCore:
-  """Makes the core that the config names, in a Haiku transform."""
-  return _CORES[config.core](config)
+def make_core(
+  config: StandardConfig, input_sizes: Mapping[str, int] | None = None
+) -> cores.RecurrentCore:
+  """Makes the core that the config names, in a Haiku transform.
+
+  Args:
+    config: tells the core.
+    input_sizes: see `embeddings.part_sizes`; needed for `wiring` alone.
+  """
+  return _CORES[config.core](config, input_sizes or {})
+
+
+def head_options(config: StandardConfig) -> heads.HeadOptions:
+  """Returns those that the config tells."""
+  return heads.HeadOptions(noise=config.noise)
 
 
 def make_network(
   environment_spec: types.EnvironmentSpec,
   config: StandardConfig,
-  make_feature_heads: Mapping[str, recurrent.MakeHead] | None = None,
-  observation_heads: Mapping[str, recurrent.ObservationHead] | None = None,
+  task_heads: recurrent.AuxiliaryHeads | None = None,
 ) -> types.RecurrentNetwork:
   """Makes a network for an environment.
 
   Args:
     environment_spec: tells observations and actions.
     config: tells torso and core.
-    make_feature_heads: see `recurrent.make_recurrent_network`.
-    observation_heads: see there.
+    task_heads: those of auxiliary tasks; see `make_heads`.
 
   Returns:
     A network with a torso for each part of the observation, the core, and
     linear heads.
+
+  Raises:
+    ValueError: if the config names entries that the observation does not have.
   """
+
+  def make_torso():
+    return make_embedding(environment_spec.observations, config)
+
+  input_sizes = {}
+  if config.wiring:
+    input_sizes = embeddings.part_sizes(environment_spec, make_torso)
+    _check_wiring(config.wiring, list(input_sizes))
   return recurrent.make_recurrent_network(
     environment_spec,
-    make_torso=lambda: make_embedding(environment_spec.observations, config),
-    make_core=lambda: make_core(config),
-    make_feature_heads=make_feature_heads,
-    observation_heads=observation_heads,
+    make_torso=make_torso,
+    make_core=lambda: make_core(config, input_sizes),
+    head_options=head_options(config),
+    separate_value=config.separate_value,
+    auxiliary_heads=task_heads,
   )
 
 
-def pixel_control_head(
-  environment_spec: types.EnvironmentSpec,
-  frame_entry: str | None,
-  cell_size: int,
-  crop_size: tuple[int, int] | None,
-) -> recurrent.MakeHead:
-  """Returns what makes a head with values for each cell of the frame.
+def _check_wiring(
+  wiring: tuple[tuple[str, ...], ...], known: list[str]
+) -> None:
+  """Raises a ValueError if the wiring names what the input does not have."""
+  unknown = {part for parts in wiring for part in parts} - set(known)
+  if unknown:
+    raise ValueError(
+      f'wiring ({wiring}) must name parts of the input, and {sorted(unknown)}'
+      f' are none; choose from {known}.'
+    )
 
-  Args:
-    environment_spec: tells the frame and the actions.
-    frame_entry: the image in an observation that is a dict; None where the
-      observation is the image.
-    cell_size: see `pixel_control.grid_shape`.
-    crop_size: see there.
+
+def make_heads(
+  environment_spec: types.EnvironmentSpec, config: tasks.TaskOptions
+) -> recurrent.AuxiliaryHeads:
+  """Makes a head for each task of the config that needs one.
 
   Raises:
-    ValueError: if there is no such image, or it does not suit the cells.
+    ValueError: if the frame does not suit pixel control.
   """
-  frame_spec = environment_spec.observations
-  if frame_entry is not None and isinstance(frame_spec, Mapping):
-    frame_spec = frame_spec.get(frame_entry)
+  of_features, of_observations = {}, {}
+  if config.use_pixel_control:
+    of_features[tasks.PIXEL_CONTROL] = _pixel_control_head(
+      environment_spec, config
+    )
+  if config.use_reward_prediction:
+    of_observations[tasks.REWARD_PREDICTION] = recurrent.ObservationHead(
+      auxiliary_heads.RewardPredictionHead, config.reward_prediction_length
+    )
+  return recurrent.AuxiliaryHeads(of_features, of_observations)
+
+
+def _pixel_control_head(
+  environment_spec: types.EnvironmentSpec, config: tasks.TaskOptions
+) -> recurrent.MakeHead:
+  """Returns what makes a head with values for each cell of the frame."""
+  frame_spec, entry = environment_spec.observations, config.frame_entry
+  if entry is not None and isinstance(frame_spec, Mapping):
+    frame_spec = frame_spec.get(entry)
   shape = getattr(frame_spec, 'shape', ())
   if len(shape) not in (2, 3):
     raise ValueError(
-      f'frame_entry ({frame_entry!r}) must name the image in the observation'
+      f'frame_entry ({entry!r}) must name the image in the observation'
       f' ({environment_spec.observations!r}) that pixel control is of; choose'
       ' an entry, or use_pixel_control=False where there is none.'
     )
-  grid_shape = pixel_control.grid_shape(shape, cell_size, crop_size)
+  grid_shape = pixel_control.grid_shape(
+    shape, config.cell_size, config.crop_size
+  )
   num_actions = distributions.num_actions(environment_spec.actions)
   return lambda: auxiliary_heads.PixelControlHead(num_actions, grid_shape)

@@ -4,14 +4,16 @@ Each weighs its loss, summed over time and batch, by a cost that it reads from
 the hyperparameters under its own name, `<task>_cost`.
 """
 
+import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from ftwax.agents.actor_critic import auxiliary, batches
+from ftwax.agents.actor_critic import config as config_lib
 from ftwax.losses import (
   latent_kl,
   pixel_control,
@@ -27,6 +29,51 @@ REWARD_PREDICTION = 'reward_prediction'
 VALUE_REPLAY = 'value_replay'
 OFF_POLICY = 'off_policy'
 LATENT_KL = 'latent_kl'
+
+# What `make_tasks` reads of the hyperparameters; see `scalars.extend`.
+HYPERPARAMETERS = {
+  'pixel_control_cost': 'weight of pixel control.',
+  'pixel_control_discount': 'of its pseudo-rewards.',
+  'reward_prediction_cost': 'weight of reward prediction.',
+  'value_replay_cost': 'weight of value replay.',
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskOptions(config_lib.ActorCriticConfig):
+  """Options of agents that learn the tasks of UNREAL.
+
+  Attributes:
+    use_pixel_control: learns to change what is seen.
+    use_reward_prediction: learns to tell the next reward's sign.
+    use_value_replay: regresses the value on replayed trajectories too.
+    frame_entry: the image that pixel control is of, in an observation that is
+      a dict; None where the observation is the image.
+    cell_size: pixels on each side of a cell of pixel control.
+    crop_size: (height, width) in the middle of the frame that cells cover; None
+      for as much as they can.
+  """
+
+  use_pixel_control: bool = True
+  use_reward_prediction: bool = True
+  use_value_replay: bool = True
+  frame_entry: str | None = None
+  cell_size: int = 4
+  crop_size: tuple[int, int] | None = None
+
+
+def make_tasks(config: TaskOptions) -> tuple[auxiliary.AuxiliaryTask, ...]:
+  """Makes the tasks that the config asks for."""
+  made = []
+  if config.use_pixel_control:
+    made.append(
+      pixel_control_task(config.cell_size, config.crop_size, config.frame_entry)
+    )
+  if config.use_reward_prediction:
+    made.append(reward_prediction_task())
+  if config.use_value_replay:
+    made.append(value_replay_task())
+  return tuple(made)
 
 
 def pixel_control_task(
@@ -71,13 +118,6 @@ def pixel_control_task(
     }
 
   return auxiliary.AuxiliaryTask(PIXEL_CONTROL, auxiliary.REPLAY, loss)
-
-
-def has_convolutions(
-  auxiliary_tasks: Sequence[auxiliary.AuxiliaryTask],
-) -> bool:
-  """Returns whether a task's head convolves, whatever the observation is."""
-  return any(task.name == PIXEL_CONTROL for task in auxiliary_tasks)
 
 
 def reward_prediction_task() -> auxiliary.AuxiliaryTask:

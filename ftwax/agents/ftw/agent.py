@@ -27,9 +27,9 @@ from ftwax.agents.actor_critic import auxiliary, builder, standard, tasks
 from ftwax.agents.ftw import config as config_lib
 from ftwax.losses import vtrace
 from ftwax.networks import (
-  auxiliary_heads,
   cores,
   embeddings,
+  heads,
   recurrent,
   recurrent_cores,
   rpth,
@@ -48,20 +48,8 @@ def make_auxiliary_tasks(
   config: config_lib.FTWConfig,
 ) -> tuple[auxiliary.AuxiliaryTask, ...]:
   """Makes what is learned beside policy and value."""
-  made = []
-  if config.core != 'lstm':
-    made.append(tasks.latent_kl_task())
-  if config.use_pixel_control:
-    made.append(
-      tasks.pixel_control_task(
-        config.cell_size, config.crop_size, config.frame_entry
-      )
-    )
-  if config.use_reward_prediction:
-    made.append(tasks.reward_prediction_task())
-  if config.use_value_replay:
-    made.append(tasks.value_replay_task())
-  return tuple(made)
+  made = tasks.make_tasks(config)
+  return made if config.core == 'lstm' else (tasks.latent_kl_task(), *made)
 
 
 def make_network(
@@ -88,23 +76,15 @@ def make_network(
     ValueError: if the frame does not suit pixel control, or the torso adds the
       previous action and reward itself.
   """
-  feature_heads, observation_heads = {}, {}
-  if config.use_pixel_control:
-    feature_heads[tasks.PIXEL_CONTROL] = standard.pixel_control_head(
-      environment_spec, config.frame_entry, config.cell_size, config.crop_size
-    )
-  if config.use_reward_prediction:
-    observation_heads[tasks.REWARD_PREDICTION] = recurrent.ObservationHead(
-      auxiliary_heads.RewardPredictionHead, config.reward_prediction_length
-    )
   network = recurrent.make_recurrent_network(
     environment_spec,
     make_torso=make_torso or (lambda: _torso(environment_spec, config)),
     make_core=make_core or (lambda: _core(config)),
-    policy_hidden_sizes=(config.head_hidden_size,),
-    value_hidden_sizes=(config.head_hidden_size,),
-    make_feature_heads=feature_heads,
-    observation_heads=observation_heads,
+    head_options=heads.HeadOptions(
+      policy_hidden_sizes=(config.head_hidden_size,),
+      value_hidden_sizes=(config.head_hidden_size,),
+    ),
+    auxiliary_heads=standard.make_heads(environment_spec, config),
     example_hyperparameters=config.sample_hyperparameters(
       jax.random.PRNGKey(0)
     ),

@@ -2,10 +2,11 @@
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from ftwax import hyperparameters
-from ftwax.agents.actor_critic import config as config_lib
+from ftwax.agents.actor_critic import scalars, tasks
 from ftwax.networks.dnc import interfaces
 
 Constant = hyperparameters.Constant
@@ -16,74 +17,25 @@ UniformInteger = hyperparameters.UniformInteger
 CORES = ('lstm', 'rpth', 'rpth_dnc')
 
 
-class Hyperparameters(NamedTuple):
-  """Scalars of the agent, or their priors.
-
-  Attributes:
-    learning_rate: see `actor_critic.config`, as for all up to `entropy_cost`.
-    learning_rate_decay_steps: see there.
-    rms_prop_epsilon: see there.
-    max_gradient_norm: see there.
-    discount: see there.
-    max_abs_reward: see there.
-    baseline_cost: see there.
-    entropy_cost: see there.
-    pixel_control_cost: weight of pixel control.
-    pixel_control_discount: of its pseudo-rewards.
-    reward_prediction_cost: weight of reward prediction.
-    value_replay_cost: weight of value replay.
-    kl_posterior_prior_cost: weight of KL(posterior || prior).
-    kl_prior_fixed_cost: weight of KL(prior || N(0, 0.1^2)).
-    slow_period: steps from tick to tick of the slow core, an integer.
-    fast_to_slow_gradient_scale: of the gradient into what the fast core sees
-      of the slow one.
-  """
-
-  learning_rate: Any
-  learning_rate_decay_steps: Any
-  rms_prop_epsilon: Any
-  max_gradient_norm: Any
-  discount: Any
-  max_abs_reward: Any
-  baseline_cost: Any
-  entropy_cost: Any
-  pixel_control_cost: Any
-  pixel_control_discount: Any
-  reward_prediction_cost: Any
-  value_replay_cost: Any
-  kl_posterior_prior_cost: Any
-  kl_prior_fixed_cost: Any
-  slow_period: Any
-  fast_to_slow_gradient_scale: Any
-
-
-# What each may be, both ends included.
-_BOUNDS = Hyperparameters(
-  learning_rate=(0.0, math.inf),
-  learning_rate_decay_steps=(1.0, math.inf),
-  rms_prop_epsilon=(0.0, math.inf),
-  max_gradient_norm=(0.0, math.inf),
-  discount=(0.0, 1.0),
-  max_abs_reward=(0.0, math.inf),
-  baseline_cost=(0.0, math.inf),
-  entropy_cost=(0.0, math.inf),
-  pixel_control_cost=(0.0, math.inf),
-  pixel_control_discount=(0.0, 1.0),
-  reward_prediction_cost=(0.0, math.inf),
-  value_replay_cost=(0.0, math.inf),
-  kl_posterior_prior_cost=(0.0, math.inf),
-  kl_prior_fixed_cost=(0.0, math.inf),
-  slow_period=(1, math.inf),
-  fast_to_slow_gradient_scale=(0.0, 1.0),
+Hyperparameters = scalars.extend(
+  __name__,
+  scalars.Hyperparameters,
+  **tasks.HYPERPARAMETERS,
+  kl_posterior_prior_cost='weight of KL(posterior || prior).',
+  kl_prior_fixed_cost='weight of KL(prior || N(0, 0.1^2)).',
+  slow_period='steps from tick to tick of the slow core, an integer.',
+  fast_to_slow_gradient_scale='of the gradient into what the fast core sees of'
+  ' the slow one.',
 )
 
 
 @dataclasses.dataclass(frozen=True)
-class FTWConfig(config_lib.ActorCriticConfig):
-  """Options of the agent; see `ActorCriticConfig` for the rest.
+class FTWConfig(tasks.TaskOptions):
+  """Options of the agent; see `TaskOptions` for the rest.
 
   The priors are those of the paper's population (supplement, table of
-  hyperparameters). A value that is not to evolve is a `Constant`, or a
+  hyperparameters), and value replay, which the paper does not have, is off. A
+  value that is not to evolve is a `Constant`, or a
   `UniformInteger(n, n)` for the period.
 
   Attributes:
@@ -106,15 +58,6 @@ class FTWConfig(config_lib.ActorCriticConfig):
     vector_hidden_sizes: layers of the MLP for what is no image.
     head_hidden_size: units of the hidden layer of each policy branch and of
       the value head.
-    use_pixel_control: learns to change what is seen.
-    use_reward_prediction: learns to tell the next reward's sign.
-    use_value_replay: regresses the value on replayed trajectories too, as
-      UNREAL does and the paper does not.
-    frame_entry: the image that pixel control is of, in an observation that is
-      a dict; None where the observation is the image.
-    cell_size: pixels on each side of a cell of pixel control.
-    crop_size: (height, width) in the middle of the frame that cells cover; None
-      for as much as they can.
   """
 
   priors: Any = Hyperparameters(
@@ -153,12 +96,13 @@ class FTWConfig(config_lib.ActorCriticConfig):
   head_hidden_size: int = 256
 
   # Auxiliary tasks.
-  use_pixel_control: bool = True
-  use_reward_prediction: bool = True
   use_value_replay: bool = False
-  frame_entry: str | None = None
-  cell_size: int = 4
-  crop_size: tuple[int, int] | None = None
+
+  bounds: ClassVar[Mapping[str, tuple[float, float]]] = {
+    **scalars.BOUNDS,
+    'slow_period': (1, math.inf),
+    'fast_to_slow_gradient_scale': (0.0, 1.0),
+  }
 
   def __post_init__(self):
     """Checks names, sizes and bounds."""
@@ -178,8 +122,6 @@ class FTWConfig(config_lib.ActorCriticConfig):
         raise ValueError(
           f'{name} ({getattr(self, name)}) must be at least 1; choose 256.'
         )
-    for name, prior in self.priors._asdict().items():
-      _check_bounds(name, prior, getattr(_BOUNDS, name))
     if not isinstance(self.priors.slow_period, UniformInteger):
       raise ValueError(
         f'priors.slow_period ({self.priors.slow_period!r}) must be of integers;'
@@ -202,18 +144,3 @@ class FTWConfig(config_lib.ActorCriticConfig):
     if self.internal_rewards_prior is not None:
       return self.internal_rewards_prior
     return Constant(1.0) if num_events == 1 else Uniform(-1.0, 1.0)
-
-
-def _check_bounds(name: str, prior: Any, bounds: tuple[float, float]) -> None:
-  """Raises a ValueError if the prior gives values out of bounds."""
-  if isinstance(prior, Constant):
-    low = high = prior.value
-  elif hasattr(prior, 'low') and hasattr(prior, 'high'):
-    low, high = prior.low, prior.high
-  else:
-    return  # Of a prior of the user's own, only he knows the range.
-  if low < bounds[0] or high > bounds[1]:
-    raise ValueError(
-      f'priors.{name} ({prior!r}) must lie in [{bounds[0]:g}, {bounds[1]:g}];'
-      ' choose a value or bounds inside.'
-    )

@@ -30,11 +30,7 @@ class FTW(agent.Agent):
       network: in place of the agent's own.
       **options: see `agent.Agent`: seed, num_environments, logger.
     """
-    config = config or config_lib.FTWConfig()
-    network = network or ftw.make_network(environment_spec, config)
-    super().__init__(
-      environment_spec, network, ftw.FTWBuilder(config), **options
-    )
+    super().__init__(*_make_parts(environment_spec, config, network), **options)
 
 
 class LearningFTW(agent.LearningAgent):
@@ -48,8 +44,11 @@ class LearningFTW(agent.LearningAgent):
     **options: Any,
   ):
     """Makes the agent; see `FTW` and `agent.LearningAgent`."""
-    config = config or config_lib.FTWConfig()
-    network = network or ftw.make_network(environment_spec, config)
-    super().__init__(
-      environment_spec, network, ftw.FTWBuilder(config), **options
-    )
+    super().__init__(*_make_parts(environment_spec, config, network), **options)
+
+
+def _make_parts(environment_spec, config, network):
+  """Returns what either is made of, the agent's own where None is given."""
+  config = config or config_lib.FTWConfig()
+  network = network or ftw.make_network(environment_spec, config)
+  return environment_spec, network, ftw.FTWBuilder(config)

@@ -16,15 +16,20 @@ def compile_call(
   """Compiles `function(state)`; the compiled one takes the state over.
 
   Args:
-    function: pure.
-    state: its argument or one of the same shapes; not taken over here.
+    function: pure; returns a state like its argument and something else.
+    state: its argument or one like it; not taken over here.
     label: what is compiled, for who waits.
 
   Returns:
-    The compiled function, whose argument may not be used again.
+    The compiled function, whose argument may not be used again. Its state lies
+    on the devices on which `state` lies.
   """
+  shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
+  compiled = jax.jit(
+    function, donate_argnums=0, out_shardings=(shardings, None)
+  )
   with _told(f'{label}: compiling'):
-    return jax.jit(function, donate_argnums=0).lower(state).compile()
+    return compiled.lower(state).compile()
 
 
 @contextlib.contextmanager

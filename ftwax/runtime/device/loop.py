@@ -291,7 +291,7 @@ def learn(
     step,
     (state, replay_state),
     _make_batches(trajectories, num_updates),
-    unroll=unroll or 1,
+    unroll=_scan_unroll(num_updates, unroll),
   )
   return state, replay_state, rows
 
@@ -327,5 +327,12 @@ def _repeat(
     lambda carry, _: function(carry),
     state,
     length=num_times,
-    unroll=unroll or 1,
+    unroll=_scan_unroll(num_times, unroll),
   )
+
+
+def _scan_unroll(length: int, unroll: bool) -> int:
+  """Returns `unroll` of a `lax.scan` that shall be no loop, or a loop."""
+  # More than the length: `True`, or the length itself, leave a scan of one
+  # step a loop of one trip, in which gradients of convolutions are slow, too.
+  return length + 1 if unroll else 1

@@ -16,15 +16,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from ftwax import types
 from ftwax.environments import functional
 from ftwax.population import config as config_lib
-from ftwax.population import matchmaking
+from ftwax.population import matchmaking, seating
 from ftwax.population import state as state_lib
 from ftwax.runtime.device import arena as arena_lib
-from ftwax.runtime.device import auxiliary_replay, loop, rollout, seating
+from ftwax.runtime.device import auxiliary_replay, loop, rollout
 
 
 class PopulationLoopState(NamedTuple):
@@ -139,14 +138,7 @@ def make_population_loop(
       members and batches do not fit.
   """
   num_players = len(game.teams)
-  if num_players != config.num_players or sorted(set(game.teams)) != list(
-    range(min(2, num_players))
-  ):
-    raise ValueError(
-      f'the game (teams {game.teams}) must be of num_players'
-      f' ({config.num_players}), alone or in two teams; choose'
-      f' num_players={num_players} or another game.'
-    )
+  seating.check_teams(game.teams, config)
   num_seats = seating.seats_per_member(
     config.num_members, num_games, num_players
   )
@@ -250,8 +242,7 @@ def _record(
   """Records what evolution decides by."""
   if static.arena.num_players == 1:
     return _record_returns(population, episodes)
-  order = np.argsort(static.arena.games.teams, kind='stable')
-  teams = seats[:, order].reshape(-1, 2, static.config.team_size)
+  teams = seating.as_teams(seats, static.arena.games.teams)
   # Outcomes are from -1 to 1 for each team, ratings count wins of the first.
   outcomes = 0.5 * (1.0 + arena_state.outcome[:, 0])
   return state_lib.record_games(

@@ -8,21 +8,20 @@ a resumed run goes on bit for bit.
 import contextlib
 import functools
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
 
-from ftwax import internal_rewards, types
-from ftwax.agents.actor_critic import auxiliary, faults, tasks
+from ftwax import types
+from ftwax.agents.actor_critic import auxiliary, faults
 from ftwax.environments import functional
-from ftwax.population import evolution, lineage
-from ftwax.population import state as state_lib
-from ftwax.reporting import history
+from ftwax.networks import recurrent
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import runs
-from ftwax.runtime.device import checks, compilation
+from ftwax.runtime import runs, sharding
+from ftwax.runtime.device import checks, compilation, placement
 from ftwax.runtime.device import population as population_lib
+from ftwax.runtime.population import records as population_records
 
 
 def run_population(
@@ -30,13 +29,16 @@ def run_population(
   *,
   run_dir: str | pathlib.Path | None = None,
   resume: bool = False,
+  devices: Sequence[jax.Device] | None = None,
 ) -> runs.RunResult:
   """Trains a population until all steps are taken, in whole rounds.
 
   Args:
     experiment: what to run.
     run_dir: directory of the run; by default a new one in `runs/<name>`.
-    resume: goes on from the newest checkpoint.
+    resume: goes on from the newest checkpoint, on any number of devices.
+    devices: over which members and games are spread; JAX's first one by
+      default.
 
   Returns:
     What the run came to; its state is that of all members [N, ...].
@@ -49,17 +51,12 @@ def run_population(
     ValueError: sizes do not fit.
   """
   checks.check_not_traced()
-  parts = _Parts(experiment)
+  parts = _Parts(experiment, sharding.make_mesh(devices))
   result = runs.execute(
     functools.partial(_Run, parts), experiment, None, 0, run_dir, resume
   )
-  from ftwax.reporting import report  # Matplotlib: not before --help.
-
-  report.make_report(
-    result.run_dir,
-    report.ReportOptions(
-      title=experiment.name, event_names=parts.game.event_names
-    ),
+  population_records.write_report(
+    experiment, result.run_dir, parts.game.event_names
   )
   return result
 
@@ -67,11 +64,21 @@ def run_population(
 class _Parts:
   """What an experiment is made of; nothing here changes."""
 
-  def __init__(self, experiment: experiment_lib.PopulationExperimentConfig):
+  def __init__(
+    self,
+    experiment: experiment_lib.PopulationExperimentConfig,
+    mesh: jax.sharding.Mesh,
+  ):
     """Makes and checks the parts."""
     builder = experiment.builder
     assert experiment.population is not None  # Checked by the experiment.
     self.config = experiment.population
+    sharding.check_divides(
+      mesh,
+      num_members=self.config.num_members,
+      num_environments=experiment.num_environments,
+    )
+    self.shardings = placement.of_population(mesh)
     self.game: functional.FunctionalGame = checks.check_game(
       experiment.environment_factory(experiment.seed)
     )
@@ -84,15 +91,9 @@ class _Parts:
       self.config,
       builder.config,
       sources=auxiliary.sources(builder.auxiliary_tasks),
-      has_convolutions=tasks.has_convolutions(builder.auxiliary_tasks),
+      has_convolutions=recurrent.has_convolutions(network),
       num_games=experiment.num_environments,
       num_iterations=-(-experiment.steps_per_round // steps_per_iteration),
-    )
-    self.priors = evolution.Traits(
-      builder.config.priors,
-      builder.config.make_internal_rewards_prior(
-        internal_rewards.num_events(self.game.spec.rewards)
-      ),
     )
     self.max_skipped_updates = builder.config.max_skipped_updates
 
@@ -113,27 +114,19 @@ class _Run:
     self._parts = parts
     self._experiment = experiment
     self._records = records
-    self._lineage = records.directory / history.LINEAGE_FILE
+    self._evolution = population_records.Evolution(
+      experiment, parts.game.spec, records.directory
+    )
     key = jax.random.PRNGKey(experiment.seed)
     if resume:
-      self._state = records.restore(jax.eval_shape(parts.loop.init, key))
-      population = self._state.population
-      if self._lineage.exists():
-        lineage.drop_after(self._lineage, int(population.generation))
+      state = records.restore(jax.eval_shape(parts.loop.init, key))
+      self._evolution.resume(state.population)
     else:
-      self._state = jax.jit(parts.loop.init)(key)
-      lineage.append(self._lineage, [lineage.birth_row(self._state.population)])
-    self._evolve = jax.jit(
-      functools.partial(
-        evolution.evolve,
-        priors=parts.priors,
-        config=parts.config,
-        select=experiment.select,
-        explore=experiment.explore,
-      )
-    )
+      state = jax.jit(parts.loop.init)(key)
+      self._evolution.begin(state.population)
+    self._state = jax.device_put(state, parts.shardings)
     self._loggers = {
-      label: records.open_logger(label) for label in ('train', history.LABEL)
+      label: records.open_logger(label) for label in population_records.LABELS
     }
     self._learner_logger = records.open_learner_logger()
 
@@ -171,50 +164,31 @@ class _Run:
     """Counts and logs what came of a round, and looks for bad gradients."""
     records = self._records
     returns = np.asarray(report.returns)  # [N] or [N, num_events]
-    events = returns.reshape(len(returns), -1)
-    num_episodes = np.asarray(report.num_episodes)
-    total = int(num_episodes.sum())
-    mean = float(events.sum(axis=1) @ num_episodes / max(total, 1))
+    played = population_records.Round(
+      np.asarray(report.num_episodes),
+      returns.reshape(len(returns), -1),
+      np.asarray(report.lengths),
+    )
+    mean = played.mean_return
     records.advance(
       int(np.sum(report.num_steps)),
-      [mean] * total if np.isfinite(mean) else [],
+      [mean] * played.total if np.isfinite(mean) else [],
       records.counts.learner_steps + int(np.sum(report.num_updates)),
     )
-    counts = records.counts._asdict()
-    if total:
-      self._loggers['train'].write(
-        {
-          'episode_return': mean,
-          'episode_length': np.mean(report.lengths),
-          'num_episodes': total,
-          **counts,
-        }
-      )
-    weights = np.asarray(self._state.training.internal_rewards)
-    self._loggers[history.LABEL].write(
-      {
-        **state_lib.log_values(self._state.population),
-        'own_returns': (events * weights).sum(axis=1),
-        'event_rates': events,
-        **counts,
-      }
-    )
+    for label, row in population_records.log_rows(
+      self._state.population, played, records.counts
+    ):
+      self._loggers[label].write(row)
     self._learner_logger.write(
-      {**report.metrics, 'learner_steps': counts['learner_steps']}
+      {**report.metrics, 'learner_steps': records.counts.learner_steps}
     )
     faults.check_skipped(
       int(np.max(report.skipped_in_a_row)), self._parts.max_skipped_updates
     )
 
   def _next_generation(self) -> None:
-    """Evolves the population and writes down who copied whom."""
-    population = self._state.population
-    key, evolve_key = jax.random.split(population.key)
-    population, generation = self._evolve(
-      evolve_key, population._replace(key=key)
-    )
-    self._state = self._state._replace(population=population)
-    reason = getattr(self._experiment.select, '__name__', 'selection')
-    lineage.append(
-      self._lineage, lineage.rows(jax.device_get(generation), reason)
+    """Evolves the population, whose members stay where they lie."""
+    population = self._evolution.evolve(self._state.population)
+    self._state = self._state._replace(
+      population=jax.device_put(population, self._parts.shardings.population)
     )

@@ -8,25 +8,28 @@ the middle of its episodes.
 import contextlib
 import functools
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.agents.actor_critic import auxiliary, faults, tasks
+from ftwax.agents.actor_critic import auxiliary, faults
 from ftwax.environments import functional, validation
+from ftwax.networks import recurrent
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import runs
+from ftwax.runtime import runs, sharding
 from ftwax.runtime.device import (
   auxiliary_replay,
   checks,
   compilation,
   loop,
+  placement,
   population_run,
   rollout,
 )
+from ftwax.runtime.population import records as population_records
 
 # What the keys of evaluations are told apart by from those of training.
 _EVALUATION = 1
@@ -39,6 +42,7 @@ def run_experiment(
   *,
   run_dir: str | pathlib.Path | None = None,
   resume: bool = False,
+  devices: Sequence[jax.Device] | None = None,
 ) -> runs.RunResult:
   """Trains on the device; see `runs.run_experiment`.
 
@@ -51,7 +55,9 @@ def run_experiment(
     eval_every: actor steps between evaluations; None for none.
     num_eval_episodes: episodes of an evaluation, at the least.
     run_dir: directory of the run; by default a new one in `runs/<name>`.
-    resume: goes on from the newest checkpoint.
+    resume: goes on from the newest checkpoint, on any number of devices.
+    devices: over which environments, or members of a population, are spread;
+      JAX's first one by default.
 
   Returns:
     What the run came to.
@@ -66,13 +72,9 @@ def run_experiment(
   """
   checks.check_not_traced()
   if isinstance(experiment, experiment_lib.PopulationExperimentConfig):
-    if eval_every is not None:
-      raise ValueError(
-        f'eval_every ({eval_every}) must be None for a population, whose games'
-        ' rate its members; choose None.'
-      )
+    population_records.check_no_evaluation(eval_every)
     return population_run.run_population(
-      experiment, run_dir=run_dir, resume=resume
+      experiment, run_dir=run_dir, resume=resume, devices=devices
     )
   if experiment.observers:
     raise ValueError(
@@ -80,7 +82,7 @@ def run_experiment(
       " runtime='device', where nobody sees single steps; choose"
       " runtime='local'."
     )
-  parts = _Parts(experiment)
+  parts = _Parts(experiment, sharding.make_mesh(devices))
   return runs.execute(
     functools.partial(_Run, parts),
     experiment,
@@ -94,9 +96,19 @@ def run_experiment(
 class _Parts:
   """What an experiment is made of; nothing here changes."""
 
-  def __init__(self, experiment: experiment_lib.ExperimentConfig):
+  def __init__(
+    self,
+    experiment: experiment_lib.ExperimentConfig,
+    mesh: jax.sharding.Mesh,
+  ):
     """Makes and checks the parts."""
     builder = experiment.builder
+    self.mesh = mesh
+    sharding.check_divides(
+      mesh,
+      num_environments=experiment.num_environments,
+      batch_size=builder.config.batch_size,
+    )
     self.environment = checks.check_environment(
       experiment.environment_factory(experiment.seed)
     )
@@ -106,14 +118,16 @@ class _Parts:
     self.evaluation_actor = builder.make_policy(
       self.network, self.spec, evaluation=experiment.evaluation_greedy
     )
-    self.learner = builder.make_learner_core(self.network, self.spec)
+    self.learner = sharding.place_learner_core(
+      mesh, builder.make_learner_core(self.network, self.spec)
+    )
     self.max_skipped_updates = builder.config.max_skipped_updates
     self.sizes = loop.make_sizes(
       self.spec,
       builder.config.sequence_length,
       experiment.num_environments,
       builder.config.batch_size,
-      tasks.has_convolutions(builder.auxiliary_tasks),
+      recurrent.has_convolutions(self.network),
     )
     self.replay = auxiliary_replay.make_auxiliary_replay(
       auxiliary.sources(builder.auxiliary_tasks),
@@ -152,9 +166,10 @@ class _Run:
       experiment.num_environments,
     )
     if resume:
-      self._state = records.restore(jax.eval_shape(init, self._key))
+      state = records.restore(jax.eval_shape(init, self._key))
     else:
-      self._state = jax.jit(init)(self._key)
+      state = jax.jit(init)(self._key)
+    self._state = jax.device_put(state, placement.of_loop(parts.mesh))
     self._call = loop.make_call(
       environment,
       parts.actor,

@@ -1,13 +1,12 @@
 """The loop of an actor: asks for steps, takes them, tells what it did."""
 
+import copy
 import dataclasses
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
-import jax
-
-from ftwax import types
 from ftwax.runtime import environment_loop
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import environments, grants, limits, processes
@@ -19,35 +18,10 @@ _REGISTER_S = 0.2
 
 def with_timeout(builder: Any, timeout_s: float) -> Any:
   """Returns the builder with another time for the queue to take or give."""
+  changed = copy.copy(builder)  # Its constructor may take other arguments.
   config = dataclasses.replace(builder.config, replay_timeout_s=timeout_s)
-  return dataclasses.replace(builder, config=config)
-
-
-def compile_policy(
-  experiment: experiment_lib.ExperimentConfig,
-  policy: types.ActorCore,
-  source: Any,
-) -> None:
-  """Has the policy compiled, so that an actor can act at once.
-
-  Args:
-    experiment: tells the environments.
-    policy: compiled in this process.
-    source: of variables.
-  """
-  environment = environments.make_environments(
-    experiment, experiment.num_environments, (environments.TRAINING,), 'standby'
-  )
-  actor = experiment.builder.make_actor(
-    jax.random.PRNGKey(0),
-    policy,
-    source,
-    num_environments=experiment.num_environments,
-  )
-  timestep = environment.reset()
-  actor.observe_first(timestep)
-  actor.select_action(timestep.observation)
-  environment.close()
+  object.__setattr__(changed, 'config', config)
+  return changed
 
 
 class ActorLoop:
@@ -126,19 +100,13 @@ class ActorLoop:
   def _run_environments(self, actor, adder):
     """Acts in new environments, until one of them fails or all is done."""
     adder.reset()
-    environment = environments.make_environments(
-      self._experiment,
-      self._experiment.num_environments,
-      (*self._entropy, self._limiter.num_restarts),
-      f'{self._experiment.name}/{self._index}',
-    )
+    environment = self._make_environment()
     self._watchdog.environment = environment
     try:
       self._ask(environment)
       if self._spent or self._stop.is_set():
         return
-      observers = self._experiment.observers
-      for tick in environment_loop.run_loop(environment, actor, observers):
+      for tick in self._ticks(environment, actor):
         self._count(tick)
         if self._grant.num_steps < environment.num_environments:
           self._ask(environment)
@@ -151,6 +119,20 @@ class ActorLoop:
     finally:
       self._watchdog.environment = None
       environment.close()
+
+  def _make_environment(self) -> environments.GuardedEnvironment:
+    return environments.make_environments(
+      self._experiment,
+      self._experiment.num_environments,
+      (*self._entropy, self._limiter.num_restarts),
+      f'{self._experiment.name}/{self._index}',
+    )
+
+  def _ticks(self, environment: Any, actor: Any) -> Iterator[Any]:
+    """Yields what `environment_loop.Tick` tells, for each step."""
+    return environment_loop.run_loop(
+      environment, actor, self._experiment.observers
+    )
 
   def _count(self, tick):
     self._num_steps += tick.num_steps

@@ -21,6 +21,7 @@ from ftwax.runtime import loggers, runs
 from ftwax.runtime.distributed import grants, processes
 
 LEARNER, EVALUATOR, REPLAY = 'learner', 'evaluator', 'replay'
+INFERENCE = 'inference'
 
 # What an evaluator is told to do.
 WAIT, EVALUATE, LEAVE = 'wait', 'evaluate', 'leave'
@@ -73,6 +74,7 @@ class Counter:
   def run(self) -> None:
     """Serves until all others have ended, or until told to end."""
     with processes.node('counter') as stop, contextlib.ExitStack() as stack:
+      processes.keep_to_cpu(0)
       stack.callback(self._close_loggers)
       while not stop.wait(_POLL_S) and REPLAY not in self._finished:
         pass
@@ -195,6 +197,12 @@ class Counter:
       self._seen[REPLAY] = time.monotonic()
       self._replay = dict(statistics)
       return self._finished.issuperset([LEARNER, *self._actors])
+
+  def report_inference(self) -> bool:
+    """Takes a sign of life; returns whether nobody acts any more."""
+    with self._lock:
+      self._seen[INFERENCE] = time.monotonic()
+      return self._finished.issuperset(self._actors)
 
   def finish(self, name: str) -> None:
     """Notes that a node has done all that it had to."""

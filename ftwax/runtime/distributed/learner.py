@@ -1,10 +1,11 @@
 """The learner's node: updates, offers variables, saves checkpoints."""
 
 import contextlib
+import functools
 import pathlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ from ftwax.runtime import (
   log_values,
   loggers,
   runs,
+  sharding,
 )
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import acting, counter, processes
@@ -25,8 +27,7 @@ from ftwax.runtime.distributed import settings as settings_lib
 # Seconds between two reports to the counter, and the time to notice that the
 # run is to end while no batch comes.
 _REPORT_S = 0.5
-_POLL_S = 0.5
-_SERVER_START_S = 120
+POLL_S = 0.5
 _LOG_PERIOD_S = 1.0
 
 
@@ -42,7 +43,7 @@ class Learner:
     experiment: experiment_lib.ExperimentConfig,
     directory: str,
     settings: settings_lib.Settings,
-    replay_address: str,
+    replay_addresses: Sequence[str],
     counter_client: Any,
   ):
     """Prepares a learner, which `run` makes.
@@ -51,13 +52,13 @@ class Learner:
       experiment: what runs.
       directory: of the run; the newest checkpoint in it is gone on from.
       settings: of the run.
-      replay_address: of the replay server.
+      replay_addresses: of the replay servers, one but for a population.
       counter_client: of the counter.
     """
     self._experiment = experiment
     self._directory = pathlib.Path(directory)
     self._settings = settings
-    self._replay_address = replay_address
+    self._replay_addresses = replay_addresses
     self._counter = processes.Remote(counter_client, 'counter')
     self._learner: Any = None
     self._offered: tuple[int, list[np.ndarray]] | None = None
@@ -85,7 +86,7 @@ class Learner:
     if learner is None:
       return None
     state = learner.state
-    steps = int(state.steps)
+    steps = int(np.max(state.steps))  # Of members, the same.
     if steps == known_steps:
       return []
     if self._offered is None or self._offered[0] != steps:
@@ -107,37 +108,19 @@ class Learner:
       self._save(checkpointer)
       checkpointer.wait()
       while not (self._stop.is_set() or self._status['leave']):
-        self._stop.wait(_POLL_S)
+        self._stop.wait(POLL_S)
         self._report()
       self._counter.try_call('finish', counter.LEARNER)
 
   def _make(self, stack) -> checkpoints.Checkpointer:
     """Makes the learner, restored if there is something to restore."""
-    import reverb
-
-    experiment = self._experiment
-    config = experiment.checkpointing or checkpoints.CheckpointingConfig()
-    spec = experiment_environments.read_spec(experiment)
-    network = experiment.network_factory(spec)
-    builder = acting.with_timeout(experiment.builder, _POLL_S)
-    client = reverb.Client(self._replay_address)
-    client.server_info(timeout=_SERVER_START_S)
-    dataset = builder.make_dataset_iterator(
-      client, spec, builder.make_policy(network, spec)
-    )
-    stack.callback(dataset.close)
-    learner = builder.make_learner(
-      jax.random.PRNGKey(experiment.seed),
-      network,
-      PatientIterator(dataset, self._settings.stall_timeout_s, self._on_idle),
-      self._make_logger,
-      spec,
-    )
+    learner = self._make_learner(stack)
+    config = self._experiment.checkpointing or checkpoints.CheckpointingConfig()
     checkpointer = stack.enter_context(
       checkpoints.Checkpointer(
         self._directory / 'checkpoints',
         config.max_to_keep,
-        must_be_finite=lambda state: state.params,
+        must_be_finite=lambda state: runs.training_state(state).params,
       )
     )
     if checkpointer.steps():
@@ -146,6 +129,43 @@ class Learner:
       self._status.update(metadata)
     self._learner = learner
     return checkpointer
+
+  def _make_learner(self, stack) -> Any:
+    """Makes the learner; `stack` closes what it learns from."""
+    experiment = self._experiment
+    spec = experiment_environments.read_spec(experiment)
+    network = experiment.network_factory(spec)
+    builder = acting.with_timeout(experiment.builder, POLL_S)
+    client = processes.connect_to_replay(
+      self._replay_addresses[0], self._settings.replay_start_s
+    )
+    dataset = builder.make_dataset_iterator(
+      client, spec, builder.make_policy(network, spec)
+    )
+    stack.callback(dataset.close)
+    return builder.make_learner(
+      jax.random.PRNGKey(experiment.seed),
+      network,
+      PatientIterator(dataset, self._settings.stall_timeout_s, self._on_idle),
+      self._make_logger,
+      spec,
+      functools.partial(sharding.place_learner_core, self._make_mesh()),
+    )
+
+  def _make_mesh(self):
+    wanted, devices = self._settings.num_devices, jax.devices()
+    try:
+      if wanted > len(devices):
+        raise ValueError(
+          f'num_devices ({wanted}) must not be more than the learner has,'
+          f' {len(devices)} ({devices[0].platform}); choose {len(devices)}.'
+        )
+      mesh = sharding.make_mesh(devices[:wanted])
+      batch_size = self._experiment.builder.config.batch_size
+      sharding.check_divides(mesh, batch_size=batch_size)
+    except ValueError as error:
+      raise processes.FatalError(str(error)) from error
+    return mesh
 
   def _learn(self, checkpointer):
     from ftwax.agents.actor_critic import faults

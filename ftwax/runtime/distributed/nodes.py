@@ -8,6 +8,7 @@ import contextlib
 import pathlib
 import shutil
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ from ftwax.runtime.distributed import (
   acting,
   counter,
   environments,
+  inference,
   processes,
   variables,
 )
@@ -26,28 +28,31 @@ from ftwax.runtime.distributed import (
 )
 
 _POLL_S = 1.0
-_SERVER_START_S = 120
 
 
 def run_replay(
   experiment: experiment_lib.ExperimentConfig,
   directory: str,
   settings: settings_lib.Settings,
-  address: str,
+  addresses: Sequence[str],
   counter_client: Any,
 ) -> None:
   """Serves the tables until actors and learner have ended.
 
-  A server goes on from the newest checkpoint in the run's directory.
+  Servers go on from their newest checkpoints in the run's directory.
 
   Args:
     experiment: tells the tables.
     directory: of the run.
     settings: of the run.
-    address: where to listen.
+    addresses: where servers listen, each with all tables; there is one, but for
+      a population one for each member.
     counter_client: of the counter.
   """
-  with processes.node(counter.REPLAY) as stop:
+  with (
+    processes.node(counter.REPLAY) as stop,
+    contextlib.ExitStack() as stack,
+  ):
     processes.keep_to_cpu(0)
     import reverb
 
@@ -56,50 +61,54 @@ def run_replay(
     policy = experiment.builder.make_policy(
       experiment.network_factory(spec), spec
     )
-    server = reverb.Server(
-      experiment.builder.make_replay_tables(spec, policy),
-      port=int(address.rpartition(':')[2]),
-      checkpointer=reverb.checkpointers.DefaultCheckpointer(
-        str(checkpoints_dir)
-      ),
-    )
-    client = server.localhost_client()
+    servers = []
+    for index, address in enumerate(addresses):
+      path = checkpoints_dir / str(index)
+      server = reverb.Server(
+        experiment.builder.make_replay_tables(spec, policy),
+        port=int(address.rpartition(':')[2]),
+        checkpointer=reverb.checkpointers.DefaultCheckpointer(str(path)),
+      )
+      stack.callback(server.stop)
+      servers.append((server.localhost_client(), path))
     remote = processes.Remote(counter_client, 'counter')
     saved_at = time.monotonic()
-    try:
-      while not stop.wait(_POLL_S):
-        if remote.try_call('report_replay', _statistics(client)):
-          break
-        if time.monotonic() - saved_at >= settings.replay_save_s:
-          _save(client, checkpoints_dir)
-          saved_at = time.monotonic()
-      _save(client, checkpoints_dir)
-    finally:
-      server.stop()
+    while not stop.wait(_POLL_S):
+      if remote.try_call('report_replay', _statistics(servers)):
+        break
+      if time.monotonic() - saved_at >= settings.replay_save_s:
+        _save(servers)
+        saved_at = time.monotonic()
+    _save(servers)
+    stack.close()
     remote.try_call('finish', counter.REPLAY)
 
 
-def _statistics(client) -> dict[str, Any]:
-  return {
-    name: [info.current_size, info.max_size]
-    for name, info in client.server_info(timeout=10).items()
-  }
+def _statistics(servers) -> dict[str, Any]:
+  """Returns the size of each table and its limit, of all servers together."""
+  sizes: dict[str, Any] = {}
+  for client, _ in servers:
+    for name, info in client.server_info(timeout=10).items():
+      size, limit = sizes.get(name, (0, 0))
+      sizes[name] = [size + info.current_size, limit + info.max_size]
+  return sizes
 
 
-def _save(client, directory: pathlib.Path) -> None:
+def _save(servers) -> None:
   """Saves the tables and deletes what was saved before."""
-  earlier = [path for path in directory.glob('*') if path.is_dir()]
-  client.checkpoint()
-  for path in earlier:
-    shutil.rmtree(path, ignore_errors=True)
+  for client, directory in servers:
+    earlier = [path for path in directory.glob('*') if path.is_dir()]
+    client.checkpoint()
+    for path in earlier:
+      shutil.rmtree(path, ignore_errors=True)
 
 
 def run_actor(
   experiment: experiment_lib.ExperimentConfig,
   index: int,
   settings: settings_lib.Settings,
-  replay_address: str,
-  learner_client: Any,
+  replay_addresses: Sequence[str],
+  policy_client: Any,
   counter_client: Any,
 ) -> None:
   """Acts in several environments until no steps are left.
@@ -108,32 +117,22 @@ def run_actor(
     experiment: what runs.
     index: of the actor.
     settings: of the run.
-    replay_address: of the replay server.
-    learner_client: of the learner, from which variables come.
+    replay_addresses: of the replay server.
+    policy_client: of the learner, from which variables come, or of the
+      inference server.
     counter_client: of the counter, which grants steps.
   """
   with (
-    processes.node(f'actor, started as {index}') as stop,
+    processes.node(counter.actor_name(index)) as stop,
     contextlib.ExitStack() as stack,
   ):
-    import reverb
-
-    spec = experiment_environments.read_spec(experiment)
-    network = experiment.network_factory(spec)
-    builder = acting.with_timeout(experiment.builder, settings.stall_timeout_s)
-    policy = builder.make_policy(network, spec)
-    source = variables.RemoteVariables(
-      processes.Remote(learner_client, 'learner'),
-      variables.make_structure(builder, network, spec),
-      settings.variables_period_s,
-      stop,
-    )
-    if processes.is_standby():
-      acting.compile_policy(experiment, policy, source)
-      index = processes.take_place()
     processes.keep_to_cpu(index)
-    client = reverb.Client(replay_address)
-    client.server_info(timeout=_SERVER_START_S)
+    spec = experiment_environments.read_spec(experiment)
+    builder = acting.with_timeout(experiment.builder, settings.stall_timeout_s)
+    policy = builder.make_policy(experiment.network_factory(spec), spec)
+    client = processes.connect_to_replay(
+      replay_addresses[0], settings.replay_start_s
+    )
     adder = builder.make_adder(
       client, spec, policy, experiment.num_environments
     )
@@ -144,13 +143,16 @@ def run_actor(
     if steps is None:
       return
     key = jax.random.fold_in(jax.random.PRNGKey(experiment.seed), steps)
-    actor = builder.make_actor(
-      jax.random.fold_in(key, 1 + index),
-      policy,
-      source,
-      adder,
-      experiment.num_environments,
-    )
+    key = jax.random.fold_in(key, 1 + index)
+    rows = (adder, experiment.num_environments)
+    if settings.inference_server:
+      server = processes.Remote(policy_client, counter.INFERENCE, stop=stop)
+      remote_policy = inference.RemotePolicy(server, index, policy, spec, stop)
+      actor = inference.make_actor(remote_policy, key, *rows)
+    else:
+      learner = processes.Remote(policy_client, counter.LEARNER)
+      source = variables.make_source(experiment, settings, learner, stop)
+      actor = builder.make_actor(key, policy, source, *rows)
     processes.yield_to_others()
     loop.run(actor, adder)
     remote.try_call('finish', counter.actor_name(index))
@@ -185,12 +187,8 @@ def run_evaluator(
       experiment, num_environments, (environments.EVALUATION,), experiment.name
     )
     stack.callback(environment.close)
-    source = variables.RemoteVariables(
-      processes.Remote(learner_client, 'learner'),
-      variables.make_structure(builder, network, spec),
-      settings.variables_period_s,
-      stop,
-    )
+    learner = processes.Remote(learner_client, counter.LEARNER)
+    source = variables.make_source(experiment, settings, learner, stop)
     actor = builder.make_actor(
       jax.random.PRNGKey(experiment.seed + 1),
       builder.make_policy(

@@ -6,7 +6,7 @@ thread or as a process, returns or raises.
 """
 
 import contextlib
-import json
+import math
 import os
 import sys
 import threading
@@ -19,9 +19,6 @@ from launchpad.launch import worker_manager
 
 # Set in the environment of nodes that `run_distributed` starts: its process id.
 RUNNER_VARIABLE = 'FTWAX_RUNNER'
-
-# Set for a process in waiting; see `take_place`.
-STANDBY_VARIABLE = 'FTWAX_STANDBY'
 
 # Exit status of a node that would fail in the same way if it was started anew.
 FATAL = 70
@@ -80,6 +77,26 @@ def node(name: str) -> Iterator[threading.Event]:
   os._exit(status)
 
 
+def connect_to_replay(address: str, timeout_s: float) -> Any:
+  """Returns a client of the replay server, once that answers.
+
+  Raises:
+    UnreachableError: it did not answer in time.
+  """
+  import reverb
+
+  client = reverb.Client(address)
+  try:
+    client.server_info(timeout=math.ceil(timeout_s))
+  except (reverb.ReverbError, RuntimeError) as error:
+    raise UnreachableError(
+      f'replay ({address}) must answer within {timeout_s:g} s, and did not'
+      f' ({error}); see what its output says, or raise replay_start_s if it has'
+      ' much to restore.'
+    ) from error
+  return client
+
+
 def keep_to_cpu(number: int) -> None:
   """Keeps this process, if it is a node's alone, to one of its CPUs.
 
@@ -102,30 +119,6 @@ def yield_to_others() -> None:
   """
   if is_process():
     os.nice(_ACTOR_NICENESS)
-
-
-def is_standby() -> bool:
-  """Whether this process waits for one to die whose place it takes."""
-  return STANDBY_VARIABLE in os.environ
-
-
-def take_place() -> int:
-  """Waits until this process has a place to take.
-
-  It is told on its standard input, in a line of JSON, and ends if there is no
-  such line. What it prints goes from then on where its predecessor's went.
-
-  Returns:
-    The index of the place.
-  """
-  line = sys.stdin.readline()
-  if not line:
-    os._exit(0)
-  place = json.loads(line)
-  with open(place['output'], 'ab') as output:
-    os.dup2(output.fileno(), 1)
-    os.dup2(output.fileno(), 2)
-  return place['index']
 
 
 def _follow(runner: int, stop: threading.Event) -> None:

@@ -1,8 +1,10 @@
 """Makes the Launchpad program of an experiment."""
 
 import dataclasses
+import math
 import pathlib
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 import cloudpickle
@@ -13,20 +15,30 @@ from launchpad.nodes import base
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import experiment_environments, run_directory
 from ftwax.runtime.distributed import (
+  arenas,
   counter,
+  inference,
   learner,
   nodes,
+  population,
 )
 from ftwax.runtime.distributed import settings as settings_lib
+from ftwax.runtime.population import arena
 
-LABELS = ('counter', 'replay', 'learner', 'actor', 'evaluator')
+LABELS = ('counter', 'replay', 'learner', 'inference', 'actor', 'evaluator')
 
-# Resident memory of a node, most of it code: TensorFlow, JAX and Reverb.
-_NODE_BYTES = 600 * 2**20
+# Memory of the code that nodes share, TensorFlow, JAX and Reverb, and of a
+# small node beside that.
+_SHARED_BYTES = 450 * 2**20
+_NODE_BYTES = 100 * 2**20
 
 # A call that takes longer has failed.
 _CALL_TIMEOUT_S = 20.0
 _VARIABLES_TIMEOUT_S = 10.0
+
+# Each actor's request holds a thread of the inference server until it has a
+# reply; requests of actors that died may hold some for a while.
+_SPARE_THREADS = 16
 
 
 def make_distributed_experiment(
@@ -41,6 +53,8 @@ def make_distributed_experiment(
   program: lp.Program | None = None,
 ) -> lp.Program:
   """Makes the program: counter, replay, learner, actors, evaluator.
+
+  With `settings.inference_server` there is that, too.
 
   It ends by itself when all steps are taken. Launched by `launchpad.launch`
   nothing restarts a node that dies; `runner.run_distributed` does.
@@ -65,13 +79,13 @@ def make_distributed_experiment(
       the experiment keeps no checkpoints.
     OSError: the replay server's port is taken.
   """
+  settings = settings or settings_lib.Settings()
+  prepared = prepare(experiment, num_actors, eval_every, settings)
   if run_dir is None:
-    prepare(experiment, num_actors, eval_every)
     run_dir = run_directory.create(
       'runs', experiment.name, experiment.seed, experiment
     )
-  experiment = prepare(experiment, num_actors, eval_every)
-  settings = settings or settings_lib.Settings()
+  experiment = prepared
   program = program or lp.Program(name)
   in_use = sorted(set(LABELS) & set(program.groups))
   if in_use:
@@ -90,26 +104,41 @@ def make_distributed_experiment(
     return _client_of(counter_node, _CALL_TIMEOUT_S)
 
   replay_node = ReplayNode(experiment, directory, settings, counter_handle())
-  replay_address = program.add_node(replay_node, label='replay')
+  replay_addresses = program.add_node(replay_node, label='replay')
+  is_population = isinstance(
+    experiment, experiment_lib.PopulationExperimentConfig
+  )
   learner_node = lp.CourierNode(
-    learner.Learner,
+    population.PopulationLearner if is_population else learner.Learner,
     experiment,
     directory,
     settings,
-    replay_address,
+    replay_addresses,
     counter_handle(),
   )
   program.add_node(learner_node, label='learner')
+  policy_node = learner_node
+  if settings.inference_server:
+    policy_node = lp.CourierNode(
+      inference.InferenceServer,
+      experiment,
+      settings,
+      num_actors,
+      _client_of(learner_node, _VARIABLES_TIMEOUT_S),
+      counter_handle(),
+      courier_kwargs={'thread_pool_size': num_actors + _SPARE_THREADS},
+    )
+    program.add_node(policy_node, label='inference')
   with program.group('actor'):
     for index in range(num_actors):
       program.add_node(
         lp.PyNode(
-          nodes.run_actor,
+          arenas.run_arena if is_population else nodes.run_actor,
           experiment,
           index,
           settings,
-          replay_address,
-          _client_of(learner_node, _VARIABLES_TIMEOUT_S),
+          replay_addresses,
+          _client_of(policy_node, _CALL_TIMEOUT_S),
           counter_handle(),
         )
       )
@@ -132,6 +161,7 @@ def prepare(
   experiment: experiment_lib.ExperimentConfig,
   num_actors: int,
   eval_every: int | None,
+  settings: settings_lib.Settings,
 ) -> experiment_lib.ExperimentConfig:
   """Checks what can be checked before anything is started.
 
@@ -139,6 +169,7 @@ def prepare(
     experiment: what to run.
     num_actors: processes that act.
     eval_every: actor steps between evaluations; None for no evaluator.
+    settings: of the run.
 
   Returns:
     The experiment, with the environment's spec.
@@ -147,15 +178,19 @@ def prepare(
     ValueError: see `make_distributed_experiment`.
     OSError: the replay server's port is taken.
   """
-  _check(experiment, num_actors, eval_every)
+  num_nodes = 3 + num_actors + bool(eval_every) + settings.inference_server
+  _check(experiment, num_actors, num_nodes)
   _check_picklable(experiment)
-  return experiment.replace(
-    environment_spec=experiment_environments.read_spec(experiment)
-  )
+  if isinstance(experiment, experiment_lib.PopulationExperimentConfig):
+    population.check(experiment, eval_every, settings)
+    spec = arena.read_spec(experiment).environment
+  else:
+    spec = experiment_environments.read_spec(experiment)
+  return experiment.replace(environment_spec=spec)
 
 
 class ReplayNode(lp.PyNode):
-  """The replay server; its handle is an address rather than a client.
+  """The replay servers; its handle is addresses rather than clients.
 
   Launchpad's own node loads TensorFlow already where the program is made, and
   cannot be told when to end.
@@ -169,39 +204,45 @@ class ReplayNode(lp.PyNode):
     counter_handle: Any,
   ):
     """Makes the node; see `nodes.run_replay`."""
-    self._address = lp.Address('reverb')
+    config = getattr(experiment, 'population', None)
+    self._addresses = [
+      lp.Address(f'reverb{index}')
+      for index in range(config.num_members if config else 1)
+    ]
     self._port = experiment.replay_port
     super().__init__(
       nodes.run_replay,
       experiment,
       directory,
       settings,
-      AddressHandle(self._address),
+      AddressesHandle(self._addresses),
       counter_handle,
     )
-    self.allocate_address(self._address)
+    for address in self._addresses:
+      self.allocate_address(address)
 
-  def create_handle(self) -> 'AddressHandle':
-    """Returns what becomes the server's address where it is used."""
-    return self._track_handle(AddressHandle(self._address))
+  def create_handle(self) -> 'AddressesHandle':
+    """Returns what becomes the servers' addresses where they are used."""
+    return self._track_handle(AddressesHandle(self._addresses))
 
   def bind_addresses(self, **kwargs: Any) -> None:
-    """Binds the address to the experiment's port, or to a free one."""
+    """Binds addresses to the experiment's port and those after, or to any."""
     if self._port is None:
       super().bind_addresses(**kwargs)
-    else:
-      self._address.bind(_FixedPort(self._port))
+      return
+    for index, address in enumerate(self._addresses):
+      address.bind(_FixedPort(self._port + index))
 
 
-class AddressHandle(base.Handle):
-  """Becomes an address, `host:port`."""
+class AddressesHandle(base.Handle):
+  """Becomes addresses, `host:port` each."""
 
-  def __init__(self, address: lp.Address):
-    self._address = address
+  def __init__(self, addresses: Sequence[lp.Address]):
+    self._addresses = addresses
 
-  def dereference(self) -> str:
-    """Returns the address."""
-    return self._address.resolve()
+  def dereference(self) -> list[str]:
+    """Returns the addresses."""
+    return [address.resolve() for address in self._addresses]
 
 
 class _FixedPort(lp.AbstractAddressBuilder):
@@ -219,12 +260,7 @@ def _client_of(node: lp.CourierNode, timeout_s: float) -> lp.CourierHandle:
   return handle
 
 
-def _check(experiment, num_actors, eval_every):
-  if isinstance(experiment, experiment_lib.PopulationExperimentConfig):
-    raise ValueError(
-      f'experiment ({experiment.name!r}, of a population) must be of one agent'
-      " for a distributed run; train populations with runtime='device'."
-    )
+def _check(experiment, num_actors, num_nodes):
   if num_actors < 1:
     raise ValueError(f'num_actors ({num_actors}) must be at least 1; choose 2.')
   if experiment.checkpointing is None:
@@ -233,13 +269,13 @@ def _check(experiment, num_actors, eval_every):
       ' learner that dies goes on from its checkpoint; choose'
       ' CheckpointingConfig().'
     )
-  num_nodes = 3 + num_actors + bool(eval_every)
   available = psutil.virtual_memory().available
-  if num_nodes * _NODE_BYTES > available:
-    fitting = available // _NODE_BYTES - 3 - bool(eval_every)
+  needed = _SHARED_BYTES + num_nodes * _NODE_BYTES
+  if needed > available:
+    fitting = num_actors - math.ceil((needed - available) / _NODE_BYTES)
     raise ValueError(
       f'num_actors ({num_actors}) must fit into memory, where {num_nodes} nodes'
-      f' take {num_nodes * _NODE_BYTES / 2**30:.1f} GiB and'
+      f' take {needed / 2**30:.1f} GiB or more and'
       f' {available / 2**30:.1f} GiB are available; choose'
       f' {max(fitting, 1)} or fewer, with more environments each.'
     )

@@ -4,7 +4,7 @@ import contextlib
 import pathlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -20,6 +20,8 @@ from ftwax.runtime import (
 )
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import (
+  forkserver,
+  population,
   processes,
   program,
   supervision,
@@ -65,46 +67,71 @@ def run_distributed(
     ValueError: see `program.make_distributed_experiment`.
   """
   settings = settings or settings_lib.Settings()
-  prepared = program.prepare(experiment, num_actors, eval_every)
+  prepared = program.prepare(experiment, num_actors, eval_every, settings)
   directory = runs.open_run_directory(experiment, run_dir, resume)
   with contextlib.ExitStack() as stack:
+    check_interrupts = stack.enter_context(signals.deferred_interrupts())
     stack.enter_context(run_directory.lock(directory))
-    commands = supervision.make_commands(
-      program.make_distributed_experiment(
-        prepared,
-        num_actors,
-        eval_every,
-        num_eval_episodes,
-        run_dir=directory,
-        settings=settings,
-      )
+    made = program.make_distributed_experiment(
+      prepared,
+      num_actors,
+      eval_every,
+      num_eval_episodes,
+      run_dir=directory,
+      settings=settings,
     )
-    stack.callback(supervision.remove_files, commands.list)
-    ports = sorted(a.rpartition(':')[2] for a in commands.addresses.values())
-    logging.warning(
-      'Reverb and Courier listen on ports %s of all interfaces, without'
-      ' authentication; docs/distributed.md tells how to close them to others.',
-      ', '.join(ports),
-    )
-    supervisor = stack.enter_context(
-      supervision.Supervisor(commands.list, directory / 'output', settings)
-    )
-    _supervise(
-      supervisor,
-      _Display(experiment, commands.addresses['counter'], supervisor),
-      directory,
-    )
+    supervisor, counter_address = _start(stack, made, directory, settings)
+    display = _Display(experiment, counter_address, supervisor)
+    _supervise(supervisor, display, directory, check_interrupts)
   from ftwax.reporting import curves  # Matplotlib: not before --help.
 
-  curves.plot_curves(directory)
+  if curves.can_plot(directory):
+    curves.plot_curves(directory)
+  if isinstance(experiment, experiment_lib.PopulationExperimentConfig):
+    population.write_report(experiment, directory)
   return _read_result(prepared, directory)
 
 
+def _start(
+  stack: contextlib.ExitStack,
+  made: lp.Program,
+  directory: pathlib.Path,
+  settings: settings_lib.Settings,
+) -> tuple[supervision.Supervisor, str]:
+  """Starts a program's nodes, which `stack` ends, with all that they left.
+
+  Returns:
+    The supervisor and the counter's address.
+  """
+  output_dir = directory / 'output'
+  output_dir.mkdir(exist_ok=True)
+  server = stack.enter_context(
+    forkserver.Forkserver(
+      output_dir / 'forkserver.txt', supervision.IMPORT_ENVIRONMENT
+    )
+  )
+  commands = supervision.make_commands(made)
+  stack.callback(supervision.remove_files, commands.list)
+  ports = sorted(a.rpartition(':')[2] for a in commands.addresses.values())
+  logging.warning(
+    'Reverb and Courier listen on ports %s of all interfaces, without'
+    ' authentication; docs/distributed.md tells how to close them to others.',
+    ', '.join(ports),
+  )
+  supervisor = stack.enter_context(
+    supervision.Supervisor(commands.list, output_dir, settings, server)
+  )
+  return supervisor, commands.addresses['counter']
+
+
 def _supervise(
-  supervisor: supervision.Supervisor, display: '_Display', directory: Any
+  supervisor: supervision.Supervisor,
+  display: '_Display',
+  directory: pathlib.Path,
+  check_interrupts: Callable[[], None],
 ) -> None:
   """Waits until all nodes have ended; stops them if anything goes wrong."""
-  with display, signals.deferred_interrupts() as check_interrupts:
+  with display:
     try:
       while not supervisor.poll():
         check_interrupts()
@@ -126,17 +153,23 @@ def _read_result(
   experiment: experiment_lib.ExperimentConfig, directory: pathlib.Path
 ) -> runs.RunResult:
   """Returns what the last checkpoint tells."""
-  spec = experiment_environments.read_spec(experiment)
-  core = experiment.builder.make_learner_core(
-    experiment.network_factory(spec), spec
-  )
-  template = jax.eval_shape(core.init, jax.random.PRNGKey(0))
+  if isinstance(experiment, experiment_lib.PopulationExperimentConfig):
+    template: Any = population.make_template(experiment)
+  else:
+    spec = experiment_environments.read_spec(experiment)
+    core = experiment.builder.make_learner_core(
+      experiment.network_factory(spec), spec
+    )
+    template = jax.eval_shape(core.init, jax.random.PRNGKey(0))
   with checkpoints.Checkpointer(directory / 'checkpoints') as checkpointer:
     state, metadata = checkpointer.restore(template)
   returns: Sequence[float] = metadata['returns']
   mean_return = sum(returns) / len(returns) if returns else float('nan')
   return runs.RunResult(
-    directory, runs.Counts(**metadata['counts']), mean_return, state
+    directory,
+    runs.Counts(**metadata['counts']),
+    mean_return,
+    runs.training_state(state),
   )
 
 

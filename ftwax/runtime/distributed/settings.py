@@ -8,26 +8,32 @@ class Settings:
   """Periods and limits; none of them changes what is learned from what.
 
   Attributes:
+    num_devices: over which the learner spreads its batches, the first ones
+      that JAX sees in its process.
+    inference_server: whether one process applies the network for all actors,
+      which then hold no parameters.
+    inference_wait_s: that the inference server waits for more actors once one
+      has asked, so as to serve them together.
     max_restarts: of one node in its life, after which the run fails.
     restart_period_s: within which one restart of a node is allowed.
-    num_standbys: processes kept in waiting, to take the places of actors that
-      die; an actor needs some ten seconds to start.
-    standby_after_s: after which they are started.
     environment_timeout_s: that a step of an actor's environments may take.
     stall_timeout_s: that the queue may take to give the learner a batch, or to
       take an actor's trajectories.
     variables_period_s: between two requests of an actor for variables.
+    replay_start_s: that the replay server may take to answer at first.
     replay_save_s: between two checkpoints of the replay server.
     stop_timeout_s: that nodes have to save and end before they are killed.
   """
 
+  num_devices: int = 1
+  inference_server: bool = False
+  inference_wait_s: float = 0.005
   max_restarts: int = 10
   restart_period_s: float = 60.0
-  num_standbys: int = 1
-  standby_after_s: float = 30.0
   environment_timeout_s: float = 60.0
   stall_timeout_s: float = 300.0
   variables_period_s: float = 0.05
+  replay_start_s: float = 20.0
   replay_save_s: float = 60.0
   stop_timeout_s: float = 60.0
 
@@ -40,3 +46,7 @@ class Settings:
           f'{field.name} ({value}) must not be negative; choose'
           f' {field.default}.'
         )
+    if self.num_devices < 1:
+      raise ValueError(
+        f'num_devices ({self.num_devices}) must be at least 1; choose 1.'
+      )

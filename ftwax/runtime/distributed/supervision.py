@@ -6,14 +6,10 @@ takes over the address, the seeds and the work of the one before, since all of
 these stand in the command.
 """
 
-import contextlib
-import json
-import math
 import os
 import pathlib
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -22,19 +18,41 @@ import launchpad as lp
 from launchpad import context
 from launchpad.nodes.python import local_multi_processing
 
-from ftwax.runtime.distributed import limits, processes
+from ftwax.runtime.distributed import forkserver, limits, processes
 from ftwax.runtime.distributed import settings as settings_lib
 
 # Nodes that end in turns: those that others still talk to come later.
-_STOP_ORDER = (('actor', 'evaluator', 'learner'), ('replay',), ('counter',))
+_STOP_ORDER = (
+  ('actor', 'evaluator', 'inference', 'learner'),
+  ('replay',),
+  ('counter',),
+)
 
 # Who kills nodes that do not end in time is the supervisor.
 _NO_NOTICE = '--lp_termination_notice_secs=-1'
 
 _LINES_TOLD = 4
 
-# Between two starts of a process in waiting.
-_STANDBY_PERIOD_S = 2.0
+# Small nodes are many, so each keeps to one thread. These are read when
+# modules are imported, which is before it is known what a node is.
+IMPORT_ENVIRONMENT = {
+  'OMP_NUM_THREADS': '1',
+  'OPENBLAS_NUM_THREADS': '1',
+  'MKL_NUM_THREADS': '1',
+  'TF_CPP_MIN_LOG_LEVEL': '2',
+}
+_CPU_ENVIRONMENT = {
+  'JAX_PLATFORMS': 'cpu',
+  'CUDA_VISIBLE_DEVICES': '',
+  'TF_NUM_INTRAOP_THREADS': '1',
+  'TF_NUM_INTEROP_THREADS': '1',
+  'XLA_FLAGS': '--xla_cpu_multi_thread_eigen=false',
+}
+
+# Who computes on an accelerator if there is one, and the part of its memory
+# that JAX takes at the start.
+_ACCELERATED = ('learner', 'inference')
+_FRACTION = 'XLA_PYTHON_CLIENT_MEM_FRACTION'
 
 
 class NodeFailedError(ChildProcessError):
@@ -56,24 +74,17 @@ class Command(NamedTuple):
 
 
 def make_environments(labels: Sequence[str]) -> dict[str, dict[str, str]]:
-  """Returns the variables of each group of nodes: all but learners use a CPU.
+  """Returns each group's variables: who needs no accelerator sees none.
 
-  These are small and many, so each keeps to one thread.
+  Those that do share its memory evenly, unless the user says how much each
+  may take.
   """
-  one_thread = {
-    'JAX_PLATFORMS': 'cpu',
-    'CUDA_VISIBLE_DEVICES': '',
-    'OMP_NUM_THREADS': '1',
-    'OPENBLAS_NUM_THREADS': '1',
-    'MKL_NUM_THREADS': '1',
-    'TF_NUM_INTRAOP_THREADS': '1',
-    'TF_NUM_INTEROP_THREADS': '1',
-    'XLA_FLAGS': '--xla_cpu_multi_thread_eigen=false',
-  }
-  quiet = {'TF_CPP_MIN_LOG_LEVEL': '2'}
+  sharing = [label for label in labels if label in _ACCELERATED]
+  fraction = os.environ.get(_FRACTION, f'{0.9 / max(len(sharing), 1):.3f}')
+  accelerated = {**IMPORT_ENVIRONMENT, _FRACTION: fraction}
+  on_cpu = {**IMPORT_ENVIRONMENT, **_CPU_ENVIRONMENT}
   return {
-    label: quiet if label == 'learner' else {**quiet, **one_thread}
-    for label in labels
+    label: accelerated if label in sharing else on_cpu for label in labels
   }
 
 
@@ -139,65 +150,30 @@ class _Node:
     self.label = command.name.partition('/')[0]
     self.output = output
     self.limiter = limiter
-    self.process: subprocess.Popen | None = None
-    self.started_at = 0.0
+    self.process: forkserver.Process | None = None
 
-  def start(self, standby: bool = False) -> None:
-    """Starts the process, or one in waiting."""
-    self.started_at = time.monotonic()
-    extra = {processes.STANDBY_VARIABLE: '1'} if standby else {}
-    with open(self.output, 'ab') as output:
-      # A session of its own, so that Ctrl-C reaches the runner alone.
-      self.process = subprocess.Popen(
-        self.command.arguments,
-        env={
-          **os.environ,
-          **self.command.environment,
-          processes.RUNNER_VARIABLE: str(os.getpid()),
-          **extra,
-        },
-        stdin=subprocess.PIPE if standby else subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-      )
-
-  def take_from(self, standby: '_Node') -> bool:
-    """Takes over a process in waiting, if it lives; it waits no longer."""
-    process, standby.process = standby.process, None
-    if process is None or process.stdin is None:
-      return False
-    lives = process.poll() is None
-    index = int(self.command.name.rpartition('/')[2])
-    place = {'index': index, 'output': str(self.output)}
-    with contextlib.suppress(BrokenPipeError), process.stdin:
-      if lives:
-        process.stdin.write(json.dumps(place).encode() + b'\n')
-    if lives:  # Or did just now: that is seen as any other death.
-      self.process = process
-    return lives
+  def start(self, server: forkserver.Forkserver) -> None:
+    """Starts the process."""
+    environment = {
+      **os.environ,
+      **self.command.environment,
+      processes.RUNNER_VARIABLE: str(os.getpid()),
+    }
+    self.process = server.start(
+      self.command.arguments, environment, self.output
+    )
 
   def is_alive(self) -> bool:
     return self.process is not None and self.process.poll() is None
 
   def send(self, signum: int) -> None:
     """Signals the node and the processes that it started itself."""
-    if self.process is None:
-      return
-    try:
-      os.killpg(self.process.pid, signum)
-    except ProcessLookupError:
-      pass
+    if self.process is not None:
+      self.process.send(signum)
 
   def wait(self, timeout_s: float) -> bool:
     """Returns whether the process has ended in time."""
-    if self.process is None:
-      return True
-    try:
-      self.process.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-      return False
-    return True
+    return self.process is None or self.process.wait(timeout_s)
 
   def reason(self) -> str:
     """Returns how the process ended and the last lines that it wrote."""
@@ -218,6 +194,7 @@ class Supervisor:
     commands: Sequence[Command],
     output_dir: pathlib.Path,
     settings: settings_lib.Settings,
+    server: forkserver.Forkserver,
   ):
     """Starts nothing yet.
 
@@ -225,36 +202,26 @@ class Supervisor:
       commands: one for each node.
       output_dir: where what nodes print goes, a file for each.
       settings: limits of restarts, and the time that nodes have to end.
+      server: starts processes.
     """
-    output_dir.mkdir(parents=True, exist_ok=True)
     self._settings = settings
-
-    def make(command, name):
-      return _Node(
+    self._server = server
+    self._nodes = {
+      command.name: _Node(
         command,
-        output_dir / f'{name.replace("/", "-")}.txt',
+        output_dir / f'{command.name.replace("/", "-")}.txt',
         limits.RestartLimiter(settings.max_restarts, settings.restart_period_s),
       )
-
-    self._nodes = {
-      command.name: make(command, command.name) for command in commands
+      for command in commands
     }
-    actors = [c for c in commands if c.name.startswith('actor/')]
-    # Any actor's command will do: who it is it learns later.
-    self._standbys = [
-      make(actors[0], f'standby/{index}')
-      for index in range(settings.num_standbys if actors else 0)
-    ]
-    self._standby_time = math.inf
 
   def __enter__(self) -> 'Supervisor':
     try:
       for node in self._nodes.values():
-        node.start()
+        node.start(self._server)
     except BaseException:
       self.kill()
       raise
-    self._standby_time = time.monotonic() + self._settings.standby_after_s
     return self
 
   def __exit__(self, *exception: Any) -> None:
@@ -266,15 +233,6 @@ class Supervisor:
     """Restarts of each node."""
     return {
       name: node.limiter.num_restarts for name, node in self._nodes.items()
-    }
-
-  @property
-  def pids(self) -> dict[str, int]:
-    """Process ids of the nodes that run."""
-    return {
-      name: node.process.pid
-      for name, node in self._nodes.items()
-      if node.process is not None and node.is_alive()
     }
 
   def poll(self) -> bool:
@@ -294,14 +252,11 @@ class Supervisor:
       if node.process.returncode == 0:
         continue
       self._replace(node)
-    self._keep_standbys()
     return not any(node.is_alive() for node in nodes)
 
   def stop(self) -> None:
     """Asks nodes to save and end, in turns, and kills those that do not."""
     deadline = time.monotonic() + self._settings.stop_timeout_s
-    for node in self._standbys:
-      node.send(signal.SIGKILL)
     for labels in _STOP_ORDER:
       nodes = [n for n in self._nodes.values() if n.label in labels]
       for node in nodes:
@@ -316,13 +271,10 @@ class Supervisor:
 
   def kill(self) -> None:
     """Kills what runs, and what nodes that ended left behind."""
-    nodes = [*self._nodes.values(), *self._standbys]
-    for node in nodes:
+    for node in self._nodes.values():
       node.send(signal.SIGKILL)
-    for node in nodes:
+    for node in self._nodes.values():
       node.wait(10.0)
-      if node.process is not None and node.process.stdin is not None:
-        node.process.stdin.close()
 
   def _replace(self, node: _Node) -> None:
     reason = node.reason()
@@ -335,20 +287,7 @@ class Supervisor:
     node.send(signal.SIGKILL)  # What it may have started.
     if node.label == 'replay':
       self._restart_clients()
-    if node.label == 'actor':
-      # The one that has waited longest is the likeliest to be ready.
-      for standby in sorted(self._standbys, key=lambda n: n.started_at):
-        if node.take_from(standby):
-          return
-    node.start()
-
-  def _keep_standbys(self) -> None:
-    """Starts a process in waiting, if it is time to and one is missing."""
-    now = time.monotonic()
-    for standby in self._standbys:
-      if now >= self._standby_time and not standby.is_alive():
-        standby.start(standby=True)
-        self._standby_time = now + _STANDBY_PERIOD_S
+    node.start(self._server)
 
   def _restart_clients(self) -> None:
     """Starts anew who is connected to the replay server; the learner saves.
@@ -367,4 +306,4 @@ class Supervisor:
       if not node.wait(self._settings.stop_timeout_s):
         node.send(signal.SIGKILL)
         node.wait(10.0)
-      node.start()
+      node.start(self._server)

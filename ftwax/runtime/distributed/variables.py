@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from ftwax import types
+from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import experiment_environments
 from ftwax.runtime.distributed import processes
+from ftwax.runtime.distributed import settings as settings_lib
 
 _FIRST_POLL_S = 0.1
 _ABSENT_S = 1.0
@@ -26,6 +30,23 @@ def make_structure(
     return types.actor_variables(core.init(key))
 
   return jax.tree.structure(jax.eval_shape(make, jax.random.PRNGKey(0)))
+
+
+def make_source(
+  experiment: experiment_lib.ExperimentConfig,
+  settings: settings_lib.Settings,
+  learner: processes.Remote,
+  stop: threading.Event,
+) -> 'RemoteVariables':
+  """Returns the variables of an experiment's learner; see `RemoteVariables`."""
+  spec = experiment_environments.read_spec(experiment)
+  network = experiment.network_factory(spec)
+  return RemoteVariables(
+    learner,
+    make_structure(experiment.builder, network, spec),
+    settings.variables_period_s,
+    stop,
+  )
 
 
 class RemoteVariables:
@@ -66,7 +87,7 @@ class RemoteVariables:
     if self._current is None:
       self._current = self._wait()
     elif time.monotonic() >= self._next_time:
-      steps = int(self._current.steps)
+      steps = int(np.max(self._current.steps))  # Of members, the same.
       reply = self._learner.try_call('variables', steps)
       absent = reply is None
       self._next_time = time.monotonic() + (

@@ -29,6 +29,7 @@ class Actor(acme.Actor):
     variable_client: variables_lib.VariableClient,
     adder: adders.TrajectoryAdder | None = None,
     num_environments: int | None = None,
+    compiles: bool = True,
   ):
     """Makes the actor's first state.
 
@@ -38,11 +39,13 @@ class Actor(acme.Actor):
       variable_client: brings parameters.
       adder: where timesteps go; nowhere if None, as in evaluation.
       num_environments: see above.
+      compiles: whether choosing is compiled; not if another process does it.
     """
     self._client = variable_client
     self._adder = adder
     self._single = num_environments is None
-    self._select = jax.jit(core.select_action)
+    select = core.select_action
+    self._select = jax.jit(select) if compiles else select
     self._get_extras = core.get_extras
     self._state: types.ActorState = jax.device_put(
       core.init(key, num_environments or 1), variable_client.device

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.agents.actor_critic import faults
+from ftwax.agents.actor_critic import faults, pictures
 from ftwax.agents.actor_critic.shells import variables as variables_lib
 from ftwax.replay.reverb import datasets
 
@@ -32,6 +32,7 @@ class Learner(acme.Learner):
     dataset: Iterator[datasets.ReplaySample],
     logger: Logger,
     max_skipped_updates: int,
+    painter: pictures.Painter | None = None,
   ):
     """Makes the learner's first state.
 
@@ -41,10 +42,12 @@ class Learner(acme.Learner):
       dataset: gives batches on the device.
       logger: where the metrics of each step go.
       max_skipped_updates: non-finite gradients in a row that end the learner.
+      painter: writes pictures of what is learned from; None for none.
     """
     self._dataset = dataset
     self._logger = logger
     self._max_skipped_updates = max_skipped_updates
+    self._painter = painter
     self._update = jax.jit(core.update)
     self._state: types.TrainingState = jax.jit(core.init)(key)
     self._num_steps = 0
@@ -73,7 +76,7 @@ class Learner(acme.Learner):
     self._wait_s += time.monotonic() - before
     # Looked at one step late, so that updates need not be waited for.
     faults.check_skipped(
-      int(self._state.skipped_in_a_row), self._max_skipped_updates
+      int(np.max(self._state.skipped_in_a_row)), self._max_skipped_updates
     )
     self._state, metrics = self._update(self._state, sample.batch)
     self._logger.write(
@@ -86,6 +89,8 @@ class Learner(acme.Learner):
       }
     )
     self._num_steps += 1
+    if self._painter is not None:
+      self._painter.write_if_due(self._num_steps, self._state, sample.batch)
 
   def get_variables(self, names: Sequence[str]) -> list[types.ActorVariables]:
     """Returns what actors need, once for each name; all names are `policy`."""
@@ -106,7 +111,7 @@ class Learner(acme.Learner):
     self._state = jax.tree.map(
       lambda new, old: jax.device_put(new, old.sharding), state, self._state
     )
-    self._num_steps = int(state.steps)
+    self._num_steps = int(np.max(state.steps))  # Of members, the same.
 
   def set_hyperparameters(self, values: types.Hyperparameters) -> None:
     """Replaces hyperparameters, from the next step on and without a trace."""

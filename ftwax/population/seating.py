@@ -1,17 +1,55 @@
 """Who sits where, so that each member has as many seats as any other.
 
 Matchmaking draws players of a game by a density (see `population.matchmaking`).
-Compiled acting needs static shapes on top: with `G` games of `P` players each
-of `N` members gets exactly `G * P / N` seats, in a random order of games.
+Acting in batches needs the same shapes always: with `G` games of `P` players
+each of `N` members gets exactly `G * P / N` seats, in a random order of games.
 """
+
+import math
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ftwax import types
+from ftwax.population import config as config_lib
 
 # Added to the logarithm of a density: taken only if nobody else is left.
 _LAST_CHOICE = -1e6
+
+
+def check_teams(
+  teams: Sequence[int], config: config_lib.PopulationConfig
+) -> None:
+  """Raises a ValueError unless the players of a game are those of `config`.
+
+  Args:
+    teams: the team of each player.
+    config: of the population.
+  """
+  num_players = len(teams)
+  sizes = np.bincount(teams)
+  if num_players != config.num_players or not (
+    num_players == 1 or (len(sizes) == 2 and sizes[0] == sizes[1])
+  ):
+    raise ValueError(
+      f'the game (teams {tuple(teams)}) must be of num_players'
+      f' ({config.num_players}), alone or in two teams of the same size; choose'
+      f' num_players={num_players} or another game.'
+    )
+
+
+def as_teams(seats: Any, teams: Sequence[int]) -> Any:
+  """Returns seats [..., P] by team, [..., 2, P / 2].
+
+  Args:
+    seats: the member on each seat.
+    teams: the team of each player.
+  """
+  order = np.argsort(teams, kind='stable')
+  return seats[..., order].reshape(*seats.shape[:-1], 2, -1)
 
 
 def seats_per_member(num_members: int, num_games: int, num_players: int) -> int:
@@ -22,19 +60,13 @@ def seats_per_member(num_members: int, num_games: int, num_players: int) -> int:
   """
   num_seats = num_games * num_players
   if num_seats % num_members:
-    step = num_members // _greatest_common_divisor(num_members, num_players)
+    step = num_members // math.gcd(num_members, num_players)
     raise ValueError(
       f'num_environments ({num_games} games of {num_players} players, so'
       f' {num_seats} seats) must give each of num_members ({num_members}) the'
       f' same number of seats; choose a multiple of {step} games.'
     )
   return num_seats // num_members
-
-
-def _greatest_common_divisor(a: int, b: int) -> int:
-  while b:
-    a, b = b, a % b
-  return a
 
 
 def draw_seats(

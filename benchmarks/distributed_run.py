@@ -1,0 +1,153 @@
+"""A distributed run of catch without an end, for `chaos.py` and `soak.py`.
+
+As a script it is the run; imported it offers the run to those who watch it.
+"""
+
+import argparse
+import collections
+import functools
+import json
+import os
+import pathlib
+import signal
+import sys
+import time
+
+import psutil
+
+from ftwax.agents import impala
+from ftwax.environments import bsuite_adapter
+from ftwax.runtime import checkpoints, distributed, experiment, loggers
+
+
+def build_experiment(
+  num_environments: int, save_every_seconds: float
+) -> experiment.ExperimentConfig:
+  """Returns catch without an end."""
+  config = impala.IMPALAConfig()
+  return experiment.ExperimentConfig(
+    name='chaos',
+    builder=impala.make_builder(config),
+    network_factory=functools.partial(impala.make_network, config=config),
+    environment_factory=functools.partial(bsuite_adapter.make, 'catch/0'),
+    max_num_actor_steps=10**9,
+    num_environments=num_environments,
+    checkpointing=checkpoints.CheckpointingConfig(save_every_seconds),
+  )
+
+
+class Log:
+  """A log that grows, of which only what is new is read."""
+
+  def __init__(self, path: pathlib.Path):
+    """Reads nothing yet."""
+    self._path = path
+    self._offset = 0
+    self.num_rows = 0
+    self.last: dict = {}
+    self.by_actor: collections.Counter = collections.Counter()
+
+  def read(self) -> 'Log':
+    """Reads what is new."""
+    if not self._path.exists():
+      return self
+    with open(self._path, 'rb') as file:
+      file.seek(self._offset)
+      text = file.read()
+    lines = text[: text.rfind(b'\n') + 1].splitlines()
+    self._offset += sum(len(line) + 1 for line in lines)
+    for line in lines:
+      self.last = json.loads(line)
+      self.num_rows += 1
+      self.by_actor[self.last.get('actor')] += 1
+    return self
+
+
+class Run:
+  """A run in a process of its own, seen from outside."""
+
+  def __init__(self, directory: pathlib.Path, **options: float):
+    """Starts it; `options` are flags of this script."""
+    self.directory = directory
+    self._logs: dict[str, Log] = {}
+    self.pid = os.posix_spawn(
+      sys.executable,
+      [
+        sys.executable,
+        __file__,
+        f'--run_dir={directory}',
+        *(f'--{name}={value}' for name, value in options.items()),
+      ],
+      os.environ,
+    )
+
+  def nodes(self) -> dict[str, psutil.Process]:
+    """Returns the nodes that run, by what they write to."""
+    found = {}
+    for child in psutil.Process(self.pid).children():
+      try:
+        path = pathlib.Path(os.readlink(f'/proc/{child.pid}/fd/1'))
+        if path.parent.name == 'output' and path.stem != 'forkserver':
+          found[path.stem] = child
+      except (psutil.Error, OSError):
+        continue
+    return found
+
+  def log(self, label: str) -> 'Log':
+    """Returns what is logged so far."""
+    return self._logs.setdefault(
+      label, Log(loggers.log_path(self.directory, label))
+    ).read()
+
+  def wait_for_rows(self, label: str, num_rows: int, timeout_s=300.0) -> None:
+    """Waits until so many rows are logged."""
+    deadline = time.monotonic() + timeout_s
+    while self.log(label).num_rows < num_rows:
+      if time.monotonic() > deadline:
+        raise TimeoutError(f'{label} has no {num_rows} rows')
+      time.sleep(0.2)
+
+  def stop(self) -> int:
+    """Stops the run; returns its exit status."""
+    os.kill(self.pid, signal.SIGTERM)
+    _, status = os.waitpid(self.pid, 0)
+    return os.waitstatus_to_exitcode(status)
+
+  def stop_and_report(self) -> bool:
+    """Stops the run; tells whether it ended as it should and left no node."""
+    nodes = self.nodes()
+    start = time.monotonic()
+    status = self.stop()
+    left = [n for n, p in nodes.items() if psutil.pid_exists(p.pid)]
+    print(f'stopped in {time.monotonic() - start:.1f} s: {status}; {left}')
+    return status == 128 + signal.SIGINT and not left
+
+
+def main() -> None:
+  """Runs until it is told to end; limits of restarts are lifted."""
+  parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
+  parser.add_argument('--num_actors', type=int, default=2)
+  parser.add_argument('--num_environments', type=int, default=16)
+  parser.add_argument('--save_every_seconds', type=float, default=5.0)
+  parser.add_argument('--inference_server', type=int, default=0)
+  parser.add_argument('--run_dir', required=True)
+  arguments = parser.parse_args()
+  try:
+    distributed.run_distributed(
+      build_experiment(
+        arguments.num_environments, arguments.save_every_seconds
+      ),
+      arguments.num_actors,
+      run_dir=arguments.run_dir,
+      settings=distributed.Settings(
+        inference_server=bool(arguments.inference_server),
+        max_restarts=1000,
+        restart_period_s=0.0,
+      ),
+    )
+  except KeyboardInterrupt:
+    raise SystemExit(128 + signal.SIGINT) from None
+
+
+if __name__ == '__main__':
+  main()

@@ -1,0 +1,207 @@
+"""Updates of each agent of the family beside the same by hand with rlax.
+
+    uv run benchmarks/family.py
+
+Both learn from one batch, which the agent's own rollout gathered; they take
+turns in one process. Networks are small, so that what an agent adds to the
+arithmetic would be seen. Parameters of both are counted, and must agree.
+"""
+
+import argparse
+import statistics
+
+import common
+import jax
+import optax
+import rlax_updates
+
+from ftwax import types
+from ftwax.agents import a2c, a3c, impala, ppo, unreal
+from ftwax.environments import catch, functional
+from ftwax.runtime.device import rollout
+
+_HIDDEN_SIZE = 64
+_PIXELS = 24
+
+
+def make_batch(agent, config, environment, network):
+  """Returns a batch that the agent gathers before it has learned anything."""
+  builder = agent.make_builder(config)
+  actor = builder.make_policy(network, environment.spec)
+  core = builder.make_learner_core(network, environment.spec)
+  vector = functional.vectorize(environment, config.batch_size)
+  state = jax.jit(core.init)(jax.random.PRNGKey(0))
+  start = rollout.start(
+    *vector.reset(jax.random.PRNGKey(1)),
+    actor.init(jax.random.PRNGKey(2), config.batch_size),
+  )
+  _, trajectory, _ = rollout.rollout(
+    vector.step,
+    actor.select_action,
+    types.actor_variables(state),
+    start,
+    config.sequence_length,
+  )
+  if agent is not unreal:
+    return core, state, types.LearnerBatch(trajectory)
+  timestep = trajectory.timestep
+  return (
+    core,
+    state,
+    types.LearnerBatch(
+      trajectory,
+      types.ReplayBatch(trajectory, jax.numpy.bool_(True)),
+      types.RewardPredictionBatch(
+        timestep.observation[: config.reward_prediction_length],
+        timestep.reward[config.reward_prediction_length],
+        jax.numpy.bool_(True),
+      ),
+    ),
+  )
+
+
+def make_optimizer(config):
+  """Returns the agent's optimizer, with the means of its priors."""
+  values = config.sample_hyperparameters(jax.random.PRNGKey(0))
+  if config.optimizer == 'adam':
+    scale = optax.scale_by_adam(eps=1e-5)
+  else:
+    scale = optax.scale_by_rms(
+      decay=0.99, eps=float(values.rms_prop_epsilon), eps_in_sqrt=True
+    )
+  return optax.chain(
+    optax.clip_by_global_norm(float(values.max_gradient_norm)),
+    scale,
+    optax.scale(-float(values.learning_rate)),
+  )
+
+
+def make_rival(agent, config, environment, batch):
+  """Returns parameters and a call of the update by hand."""
+  spec = environment.spec
+  sizes = rlax_updates.Sizes(
+    num_actions=spec.actions.num_values,
+    hidden_size=config.hidden_size,
+    is_recurrent=config.core == 'lstm',
+    is_image=agent is unreal,
+  )
+  network = rlax_updates.make_network(sizes, spec.observations.shape)
+  optimizer = make_optimizer(config)
+  entropy_cost = config.priors.entropy_cost.value
+  if agent is ppo:
+    update = rlax_updates.make_ppo_update(
+      network, optimizer, config, entropy_cost
+    )
+  else:
+    loss = {
+      a2c: lambda: rlax_updates.a2c_loss(entropy_cost),
+      a3c: lambda: rlax_updates.a2c_loss(entropy_cost),
+      impala: lambda: rlax_updates.impala_loss(entropy_cost),
+      unreal: lambda: rlax_updates.unreal_loss(entropy_cost, 0.05),
+    }[agent]()
+    plain = rlax_updates.make_update(network, loss, optimizer)
+
+    def update(params, opt_state, batch, key):
+      del key
+      return plain(params, opt_state, batch)
+
+  params = network.init(jax.random.PRNGKey(0), batch)
+  state = params, optimizer.init(params)
+  update = jax.jit(update, donate_argnums=(0, 1))
+  key = jax.random.PRNGKey(0)
+
+  def call():
+    nonlocal state, key
+    key, step_key = jax.random.split(key)
+    *state, _ = jax.block_until_ready(update(*state, batch, step_key))
+
+  return count(params), call
+
+
+def make_ours(core, state, batch):
+  """Returns parameters and a call of the agent's update."""
+  update = jax.jit(core.update, donate_argnums=0)
+  num_params = count(state.params)
+
+  def call():
+    nonlocal state
+    state, _ = jax.block_until_ready(update(state, batch))
+
+  return num_params, call
+
+
+def count(params):
+  """Returns the number of parameters."""
+  return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+def measure_pair(ours, rival, seconds, rounds):
+  """Returns seconds of each, the least, and the median of ratios of rounds."""
+  times = [
+    [common.measure(call, seconds=seconds).median for call in (ours, rival)]
+    for _ in range(rounds)
+  ]
+  ratios = [by_hand / mine for mine, by_hand in times]
+  return *map(min, zip(*times, strict=True)), statistics.median(ratios)
+
+
+def make_lines():
+  """Returns the lines of the table: name, agent, config, environment."""
+  small = {'hidden_size': _HIDDEN_SIZE, 'batch_size': 32}
+  lines = []
+  for core in ('feed_forward', 'lstm'):
+    for name, agent, config in (
+      ('a2c', a2c, a2c.A2CConfig(core=core, **small)),
+      ('a3c', a3c, a3c.A3CConfig(core=core, hidden_size=_HIDDEN_SIZE)),
+      ('impala', impala, impala.IMPALAConfig(core=core, **small)),
+      ('ppo', ppo, ppo.PPOConfig(core=core, sequence_length=20, **small)),
+    ):
+      lines.append((name, agent, config, catch.make()))
+  config = unreal.UNREALConfig(**small)
+  lines.append(('unreal', unreal, config, catch.make(_PIXELS, _PIXELS)))
+  return lines
+
+
+def main():
+  """Prints the table."""
+  parser = argparse.ArgumentParser()
+  parser.add_argument('--seconds', type=float, default=1.0)
+  parser.add_argument('--rounds', type=int, default=7)
+  parser.add_argument('--agents', nargs='*')
+  args = parser.parse_args()
+  print(common.machine_line())
+  rows = []
+  for name, agent, config, environment in make_lines():
+    if args.agents and name not in args.agents:
+      continue
+    network = agent.make_network(environment.spec, config)
+    core, state, batch = make_batch(agent, config, environment, network)
+    num_params, ours = make_ours(core, state, batch)
+    num_by_hand, rival = make_rival(agent, config, environment, batch)
+    if num_params != num_by_hand:
+      raise ValueError(
+        f'{name} has {num_params} parameters, by hand {num_by_hand}: must be'
+        ' the same; make the networks agree.'
+      )
+    mine, by_hand, ratio = measure_pair(ours, rival, args.seconds, args.rounds)
+    steps = config.batch_size * config.sequence_length
+    rows.append(
+      [
+        name,
+        config.core,
+        f'{num_params:,}',
+        f'{1e3 * mine:.2f}',
+        f'{steps / mine:,.0f}',
+        f'{steps / by_hand:,.0f}',
+        f'{ratio:.2f}',
+      ]
+    )
+  common.print_table(
+    'Updates on catch, T = 20, core of 64; unreal on 24x24 pixels',
+    ['agent', 'core', 'parameters', 'ms/update', 'steps/s', 'by hand', 'ratio'],
+    rows,
+  )
+
+
+if __name__ == '__main__':
+  main()

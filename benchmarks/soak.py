@@ -1,0 +1,99 @@
+"""Memory and file descriptors of a distributed run that nothing disturbs.
+
+Run as `python benchmarks/soak.py --seconds=1800`. It prints a row for each
+process, and ends with status 1 if the memory of one grows by 1 MB a minute or
+more, or if it opens files and does not close them.
+"""
+
+import argparse
+import os
+import pathlib
+import tempfile
+import time
+from typing import NamedTuple
+
+import common
+import distributed_run
+import numpy as np
+import psutil
+
+_MAX_SLOPE_MB = 1.0
+
+
+class Sample(NamedTuple):
+  """A node at a time."""
+
+  time: float
+  pid: int
+  megabytes: float
+  num_files: int
+  num_threads: int
+
+
+def soak(run: distributed_run.Run, seconds: float) -> bool:
+  """Samples each process; what is told is of the last two thirds."""
+  samples: dict[str, list[Sample]] = {}
+  start = time.monotonic()
+  while time.monotonic() < start + seconds:
+    watched = {'runner': psutil.Process(run.pid), **run.nodes()}
+    for name, process in watched.items():
+      samples.setdefault(name, []).append(_sample(process))
+    time.sleep(min(seconds / 100, 5.0))
+  rows, good = [], True
+  for name, taken in sorted(samples.items()):
+    late = taken[len(taken) // 3 :]
+    minutes = np.array([sample.time for sample in late]) / 60
+    slope = np.polyfit(minutes, [sample.megabytes for sample in late], 1)[0]
+    files = [sample.num_files for sample in late]
+    half = len(files) // 2
+    good &= slope < _MAX_SLOPE_MB
+    good &= max(files[half:]) <= max(files[:half])
+    good &= len({sample.pid for sample in late}) == 1
+    rows.append(
+      (
+        name,
+        f'{late[-1].megabytes:.0f}',
+        f'{slope:+.2f}',
+        f'{min(files)}..{max(files)}',
+        late[-1].num_threads,
+      )
+    )
+  common.print_table(
+    f'{seconds:.0f} s with catch, of which the last two thirds count',
+    ('process', 'MB', 'MB/min', 'files', 'threads'),
+    rows,
+  )
+  print(f'load {os.getloadavg()[0]:.1f}')
+  return bool(good)
+
+
+def _sample(process: psutil.Process) -> Sample:
+  return Sample(
+    time.monotonic(),
+    process.pid,
+    process.memory_full_info().uss / 2**20,
+    process.num_fds(),
+    process.num_threads(),
+  )
+
+
+def main() -> None:
+  """Runs it."""
+  parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
+  parser.add_argument('--seconds', type=float, default=1800.0)
+  parser.add_argument('--num_actors', type=int, default=2)
+  arguments = parser.parse_args()
+  with tempfile.TemporaryDirectory() as directory:
+    run = distributed_run.Run(
+      pathlib.Path(directory) / 'run', num_actors=arguments.num_actors
+    )
+    try:
+      run.wait_for_rows('learner', 5)
+      good = soak(run, arguments.seconds)
+    finally:
+      ended_well = run.stop_and_report()
+  raise SystemExit(0 if good and ended_well else 1)
+
+
+if __name__ == '__main__':
+  main()

@@ -1,0 +1,114 @@
+"""Population based training against random search, on catch.
+
+Eight IMPALA agents learn catch, with learning rates and entropy costs drawn
+over decades. As a population the worst copy the best and go on from scaled
+values of theirs (truncation selection: Jaderberg et al., 2017,
+arXiv:1711.09846); in random search the same eight go on alone, with the same
+number of steps. A table tells the mean return of the best member, of the median
+one and of all, over the last episodes of each.
+
+Run as `uv run experiments/pbt_catch.py`: all seeds, one after the other, each
+in a directory of its own in `runs/pbt_catch`.
+"""
+
+import functools
+import pathlib
+
+import numpy as np
+from absl import app, flags, logging
+
+from ftwax import hyperparameters
+from ftwax.agents import impala
+from ftwax.environments import catch
+from ftwax.population import config as population_config
+from ftwax.population import selection
+from ftwax.reporting import history
+from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import runs
+
+_SEEDS = flags.DEFINE_multi_integer('seed', [0, 1, 2], 'Seeds, one run each.')
+_MAX_STEPS = flags.DEFINE_integer(
+  'max_num_actor_steps', 1_000_000, 'Of all members together.', lower_bound=1
+)
+_NUM_MEMBERS = flags.DEFINE_integer('num_members', 8, 'Agents that learn.')
+_RUN_DIR = flags.DEFINE_string(
+  'run_dir', 'runs/pbt_catch', 'Where the directories of all runs are made.'
+)
+
+_GAMES_PER_MEMBER = 8
+_NUM_RETURNS = 200  # A member's fitness is the mean of these.
+
+
+def make_environment(seed: int):
+  """Returns catch on a wide board, which chance seldom solves."""
+  del seed
+  return catch.make(rows=10, columns=9)
+
+
+def build_experiment(
+  seed: int, exploits: bool
+) -> experiment_lib.PopulationExperimentConfig:
+  """Returns the run of a population, or of random search."""
+  config = impala.IMPALAConfig(
+    core='feed_forward',
+    hidden_size=64,
+    vector_hidden_sizes=(64,),
+    sequence_length=9,
+    batch_size=8,
+  )
+  config = config.replace(
+    priors=config.priors._replace(
+      learning_rate=hyperparameters.LogUniform(1e-6, 1e-1),
+      entropy_cost=hyperparameters.LogUniform(1e-4, 1.0),
+    )
+  )
+  return experiment_lib.PopulationExperimentConfig(
+    name='pbt_catch' if exploits else 'random_search_catch',
+    builder=impala.make_builder(config),
+    network_factory=functools.partial(impala.make_network, config=config),
+    environment_factory=make_environment,
+    max_num_actor_steps=_MAX_STEPS.value,
+    num_environments=_GAMES_PER_MEMBER * _NUM_MEMBERS.value,
+    seed=seed,
+    steps_per_round=450,
+    population=population_config.PopulationConfig(
+      num_members=_NUM_MEMBERS.value,
+      num_players=1,
+      exploits=exploits,
+      burn_in_games=2 * _NUM_RETURNS,
+      num_returns=_NUM_RETURNS,
+      truncation_fraction=0.25,
+      perturb_probability=1.0,
+    ),
+    select=selection.truncation,
+  )
+
+
+def run(seed: int, exploits: bool) -> tuple[np.ndarray, runs.Counts]:
+  """Returns the mean return of each member at the end, and the counts."""
+  name = 'population' if exploits else 'random_search'
+  directory = pathlib.Path(_RUN_DIR.value) / f'{name}_{seed}'
+  directory.parent.mkdir(parents=True, exist_ok=True)
+  result = runs.run_experiment(
+    build_experiment(seed, exploits), runtime='device', run_dir=directory
+  )
+  return history.read(result.run_dir).mean_returns[-1], result.counts
+
+
+def main(arguments):
+  """Runs both with each seed and prints the table."""
+  del arguments
+  logging.set_verbosity(logging.WARNING)  # JAX tells which devices it lacks.
+  rows = []
+  for seed in _SEEDS.value:
+    for name, exploits in (('random search', False), ('population', True)):
+      returns, counts = run(seed, exploits)
+      numbers = returns.max(), np.median(returns), returns.mean()
+      told = '  '.join(f'{number:6.3f}' for number in numbers)
+      rows.append(f'{name:14}  {seed:4}  {told}  {counts.seconds:7.1f}')
+  print(f'{"":14}  seed    best  median    mean  seconds')
+  print('\n'.join(rows))
+
+
+if __name__ == '__main__':
+  app.run(main)

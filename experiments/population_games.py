@@ -1,0 +1,127 @@
+"""A population of FTW agents on games in Python: PettingZoo's, Melting Pot's.
+
+Run as
+
+    uv run --with pettingzoo --with pygame-ce experiments/population_games.py
+
+for PettingZoo's knights against archers, who compete for zombies, or with
+`--game=rock_paper_scissors`. `--game=paintball` is Melting Pot's
+`paintball__capture_the_flag`, two against two on a small map that is drawn from
+the seed, with its events as the agents' events; the docstring of
+`ftwax.environments.meltingpot_adapter` tells how to install it.
+"""
+
+import functools
+
+from absl import flags
+
+from ftwax.agents import ftw
+from ftwax.environments import games
+from ftwax.population import config as population_config
+from ftwax.runtime import experiment, launch
+
+launch.define_flags(
+  max_num_actor_steps=100_000, num_environments=4, eval_every=0
+)
+_NUM_MEMBERS = flags.DEFINE_integer('num_members', 2, 'Agents that evolve.')
+_CORE = flags.DEFINE_enum('core', 'rpth', ftw.CORES, 'The recurrent core.')
+_SEQUENCE_LENGTH = flags.DEFINE_integer(
+  'sequence_length', 20, 'Steps of a trajectory.'
+)
+_GAME_LENGTH = flags.DEFINE_integer(
+  'game_length',
+  100,
+  'Steps of a game, at most.',
+)
+_BURN_IN = flags.DEFINE_integer(
+  'burn_in_games', 50, 'Games of a member between two chances to copy.'
+)
+
+
+def make_zombies(seed: int, game_length: int) -> games.GameEnvironment:
+  """Returns archers against knights: more zombies win."""
+  from pettingzoo.butterfly import knights_archers_zombies_v11
+
+  from ftwax.environments import pettingzoo_adapter
+
+  return pettingzoo_adapter.PettingZooGame(
+    knights_archers_zombies_v11.parallel_env(max_cycles=game_length),
+    (0, 0, 1, 1),
+    seed,
+  )
+
+
+def make_rock_paper_scissors(
+  seed: int, game_length: int
+) -> games.GameEnvironment:
+  """Returns so many rounds of rock, paper, scissors."""
+  from pettingzoo.classic import rps_v2
+
+  from ftwax.environments import pettingzoo_adapter
+
+  return pettingzoo_adapter.PettingZooGame(
+    rps_v2.parallel_env(max_cycles=game_length), seed=seed
+  )
+
+
+def make_paintball(seed: int, game_length: int) -> games.GameEnvironment:
+  """Returns capture the flag on a map that the seed draws."""
+  from ftwax.environments import meltingpot_paintball
+
+  return meltingpot_paintball.make_paintball(
+    seed,
+    num_steps=game_length,
+    ascii_map=meltingpot_paintball.draw_map(seed),
+  )
+
+
+# What makes each game, and its players.
+_GAMES = {
+  'knights_archers_zombies': (make_zombies, 4),
+  'rock_paper_scissors': (make_rock_paper_scissors, 2),
+  'paintball': (make_paintball, 4),
+}
+_GAME = flags.DEFINE_enum(
+  'game', 'knights_archers_zombies', list(_GAMES), 'What is played.'
+)
+
+
+def make_config() -> ftw.FTWConfig:
+  """Returns the agent, small enough for two of them on two cores."""
+  return ftw.FTWConfig(
+    core=_CORE.value,
+    hidden_size=64,
+    latent_size=64,
+    embedding_size=64,
+    vector_hidden_sizes=(64,),
+    head_hidden_size=64,
+    use_pixel_control=False,
+    use_reward_prediction=False,
+    sequence_length=_SEQUENCE_LENGTH.value,
+    batch_size=8,
+  ).fix(pixel_control_cost=0.0, reward_prediction_cost=0.0)
+
+
+def build_experiment() -> experiment.PopulationExperimentConfig:
+  """Returns the experiment that the flags describe."""
+  make_game, num_players = _GAMES[_GAME.value]
+  config = make_config()
+  return experiment.PopulationExperimentConfig(
+    name=_GAME.value,
+    builder=ftw.FTWBuilder(config),
+    network_factory=functools.partial(ftw.make_network, config=config),
+    environment_factory=functools.partial(
+      make_game, game_length=_GAME_LENGTH.value
+    ),
+    population=population_config.PopulationConfig(
+      num_members=_NUM_MEMBERS.value,
+      num_players=num_players,
+      burn_in_games=_BURN_IN.value,
+    ),
+    steps_per_round=_GAME_LENGTH.value,
+    **launch.experiment_options(),
+  )
+
+
+if __name__ == '__main__':
+  launch.run(build_experiment)

@@ -1,0 +1,155 @@
+"""Pictures of what an agent sees and of what its auxiliary tasks predict.
+
+They are of the first trajectory of a batch, of the first member of a
+population, for people to look at now and then: the last frame; for pixel
+control the greatest action value of each cell there, and how much the cells
+have just changed; for reward prediction the frames and the probabilities of the
+sign of the reward that follows them.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ftwax import types
+from ftwax.agents.actor_critic import acting, batches, tasks
+from ftwax.agents.actor_critic import config as config_lib
+from ftwax.losses import pixel_control
+
+# In the order of `reward_prediction.reward_class`.
+_CLASSES = ('zero', 'negative', 'positive')
+
+
+class Logger(Protocol):
+  """Takes numbers, and pictures, which are uint8 [height, width, 3]."""
+
+  def write(self, values: Any) -> None:
+    """Writes one row."""
+
+
+class Painter:
+  """Writes pictures every so many updates."""
+
+  def __init__(
+    self,
+    network: types.RecurrentNetwork,
+    config: config_lib.ActorCriticConfig,
+    logger: Logger,
+  ):
+    """Makes a painter.
+
+    Args:
+      network: what learns.
+      config: its `picture_period` is that of writing.
+      logger: where pictures go.
+    """
+    self._look = jax.jit(_make_look(network, config))
+    self._period = config.picture_period
+    self._logger = logger
+
+  def write_if_due(
+    self, num_steps: int, state: types.TrainingState, batch: types.LearnerBatch
+  ) -> None:
+    """Writes if `num_steps` updates are a multiple of the period."""
+    if num_steps % self._period:
+      return
+    seen = jax.device_get(self._look(state, batch))
+    self._logger.write({**_paint(seen), 'learner_steps': num_steps})
+
+
+def _make_look(
+  network: types.RecurrentNetwork, config: config_lib.ActorCriticConfig
+) -> Callable[[types.TrainingState, types.LearnerBatch], dict[str, Any]]:
+  """Returns what computes, from a batch, the arrays that are to be painted."""
+
+  def look(state, batch):
+    if state.steps.ndim:  # Of a population.
+      state, batch = jax.tree.map(lambda leaf: leaf[0], (state, batch))
+    batch = batches.take_columns(batch, jnp.zeros(1, jnp.int32))
+    batch = batches.with_own_rewards(state.internal_rewards, batch)
+    frames = _frames(config, batch.trajectory.timestep.observation)
+    seen = {}
+    if frames is not None:
+      seen['frame'] = frames[-1, 0]
+      if tasks.PIXEL_CONTROL in network.heads:
+        seen |= _look_at_cells(
+          network, config, state, batch.trajectory, frames[-2:, 0]
+        )
+    prediction = batch.reward_prediction
+    if prediction is not None:
+      logits = network.heads[tasks.REWARD_PREDICTION](
+        state.params, prediction.observation
+      )
+      seen['probabilities'] = jax.nn.softmax(logits[0])
+      frames = _frames(config, prediction.observation)
+      if frames is not None:
+        seen['reward_prediction'] = jnp.concatenate(list(frames[:, 0]), axis=1)
+    return seen
+
+  return look
+
+
+def _look_at_cells(network, config, state, trajectory, frames):
+  """Returns values and changes of cells at the last of two frames."""
+  timestep = trajectory.timestep
+  output, _ = network.unroll(
+    state.params,
+    state.hyperparameters,
+    state.key,
+    acting.make_network_input(timestep, trajectory.previous_action),
+    acting.is_first(timestep),
+    trajectory.recurrent_state,
+  )
+  values = network.heads[tasks.PIXEL_CONTROL](
+    state.params, output.features[-1:]
+  )
+  best = [jnp.max(part[0, 0], axis=-1) for part in jax.tree.leaves(values)]
+  changes = pixel_control.pseudo_rewards(
+    frames, config.cell_size, config.crop_size
+  )
+  cell = np.ones((config.cell_size, config.cell_size), np.float32)
+  return {
+    'pixel_control': jnp.kron(sum(best) / len(best), cell),
+    'pixel_change': jnp.kron(changes[0], cell),
+  }
+
+
+def _frames(
+  config: config_lib.ActorCriticConfig, observation: Any
+) -> types.Array | None:
+  """Returns the images [..., height, width, 1 or 3], if there are any."""
+  entry = getattr(config, 'frame_entry', None)
+  if entry is not None and isinstance(observation, Mapping):
+    observation = observation[entry]
+  if not hasattr(observation, 'ndim') or observation.ndim not in (4, 5):
+    return None
+  frames = observation[..., None] if observation.ndim == 4 else observation
+  if frames.shape[-1] in (1, 3):
+    return frames
+  return jnp.mean(frames.astype(jnp.float32), axis=-1, keepdims=True)
+
+
+def _paint(seen: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns pictures, and the probabilities as numbers."""
+  painted: dict[str, Any] = {}
+  for name, leaf in seen.items():
+    if name == 'probabilities':
+      painted |= {
+        f'probability_{kind}': leaf[i] for i, kind in enumerate(_CLASSES)
+      }
+    else:
+      painted[name] = _to_pixels(leaf)
+  return painted
+
+
+def _to_pixels(image: np.ndarray) -> np.ndarray:
+  """Returns bytes [height, width, 3], other numbers scaled to their range."""
+  image = image[..., None] if image.ndim == 2 else image
+  if image.dtype != np.uint8:
+    low, high = image.min(), image.max()
+    scaled = (image - low) / max(high - low, 1e-9)
+    image = np.rint(255 * scaled).astype(np.uint8)
+  return np.ascontiguousarray(np.broadcast_to(image, (*image.shape[:2], 3)))

@@ -1,0 +1,80 @@
+"""Runs variants of an experiment with several seeds and prints a table."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import loggers, runs
+
+# `(seed) -> experiment`, for each variant by name.
+Variants = Mapping[str, Callable[[int], experiment_lib.ExperimentConfig]]
+
+
+class Score(NamedTuple):
+  """What a run came to.
+
+  Attributes:
+    last: mean return over the last episodes; see `runs.RunResult`.
+    whole: mean return over all of the run's training episodes, which tells how
+      soon it learned.
+    seconds: of training.
+  """
+
+  last: float
+  whole: float
+  seconds: float
+
+
+def compare(
+  variants: Variants, seeds: Sequence[int], runtime: str
+) -> dict[str, list[Score]]:
+  """Runs each variant with each seed, in turn, and prints what came of it.
+
+  Args:
+    variants: what to run; experiments of the same name are told apart by their
+      directories.
+    seeds: with which.
+    runtime: see `runs.run_experiment`.
+
+  Returns:
+    Scores by variant, one for each seed.
+  """
+  scores: dict[str, list[Score]] = {name: [] for name in variants}
+  for seed in seeds:
+    for name, make_experiment in variants.items():
+      result = runs.run_experiment(make_experiment(seed), runtime=runtime)
+      scores[name].append(_score(result))
+  for title, field in (
+    (f'Mean return of the last {runs.WINDOW} episodes', 'last'),
+    ('Mean return of all episodes of the run', 'whole'),
+    ('Seconds', 'seconds'),
+  ):
+    print(f'\n{title}\n{_table(scores, seeds, field)}')
+  return scores
+
+
+def _score(result: runs.RunResult) -> Score:
+  rows = loggers.read_jsonl(loggers.log_path(result.run_dir, 'train'))
+  counts = [row.get('num_episodes', 1) for row in rows]
+  total = sum(
+    count * row['episode_return']
+    for count, row in zip(counts, rows, strict=True)
+  )
+  return Score(
+    result.mean_return, total / max(1, sum(counts)), result.counts.seconds
+  )
+
+
+def _table(
+  scores: Mapping[str, Sequence[Score]], seeds: Sequence[int], field: str
+) -> str:
+  width = max(map(len, scores))
+  lines = [
+    ' '.join([' ' * width, *(f'{f"seed {s}":>9}' for s in seeds), '     mean'])
+  ]
+  for name, row in scores.items():
+    values = [getattr(score, field) for score in row]
+    cells = [*values, statistics.mean(values)]
+    lines.append(' '.join([f'{name:{width}}', *(f'{x:9.3f}' for x in cells)]))
+  return '\n'.join(lines)

@@ -1,0 +1,259 @@
+"""Starts nodes by forking a process that has imported what they need.
+
+Imports are most of what a node does before it works: TensorFlow alone takes
+seconds of a core. A server imports them once. It has one thread and has not
+touched a device, so that its forks are as good as new processes.
+
+A node is forked twice and its first parent ends, so that it becomes a child of
+the runner, which waits for it as for any other and may lose the server.
+
+This file is a script, too: the server's, which imports what it is told to.
+"""
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import pathlib
+import runpy
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# What nodes import.
+MODULES = (
+  'ftwax.agents.actor_critic.shells.actor',
+  'ftwax.agents.actor_critic.shells.learner',
+  'ftwax.replay.reverb.adders',
+  'ftwax.replay.reverb.datasets',
+  'ftwax.runtime.distributed',
+  'haiku',
+  'launchpad',
+  'optax',
+  'orbax.checkpoint',
+)
+
+_SET_SUBREAPER, _GET_SUBREAPER = 36, 37  # Of prctl(2).
+_POLL_S = 0.01
+
+
+class ForkserverError(ChildProcessError):
+  """The server ended, for instance since an import failed."""
+
+
+class Process:
+  """A child of this process that another one started."""
+
+  def __init__(self, pid: int):
+    """Takes over the child `pid`, the leader of a process group."""
+    self.pid = pid
+    self.returncode: int | None = None
+
+  def poll(self) -> int | None:
+    """Returns the exit status, negative for a signal; None if it runs."""
+    if self.returncode is None:
+      pid, status = os.waitpid(self.pid, os.WNOHANG)
+      if pid:
+        self.returncode = os.waitstatus_to_exitcode(status)
+    return self.returncode
+
+  def wait(self, timeout_s: float) -> bool:
+    """Returns whether it has ended in time."""
+    deadline = time.monotonic() + timeout_s
+    while self.poll() is None and time.monotonic() < deadline:
+      time.sleep(_POLL_S)
+    return self.returncode is not None
+
+  def send(self, signum: int) -> None:
+    """Signals it and the processes that it started itself."""
+    with contextlib.suppress(ProcessLookupError):
+      os.killpg(self.pid, signum)
+
+
+class Forkserver:
+  """The server, as its client sees it. A context manager."""
+
+  def __init__(
+    self,
+    output: pathlib.Path,
+    environment: Mapping[str, str],
+    modules: Sequence[str] = MODULES,
+  ):
+    """Starts the server, which imports meanwhile.
+
+    Args:
+      output: the file to which it writes.
+      environment: variables that have to be set before modules are imported.
+      modules: to be imported by their names.
+    """
+    self._output = output
+    self._environment = environment
+    self._modules = list(modules)
+    self._was_subreaper = _set_subreaper(True)
+    self._start()
+
+  def __enter__(self) -> 'Forkserver':
+    return self
+
+  def __exit__(self, *exception: Any) -> None:
+    del exception
+    self._disconnect()
+    self._server.kill()
+    self._server.wait()
+    _set_subreaper(self._was_subreaper)
+
+  def start(
+    self,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    output: pathlib.Path,
+  ) -> Process:
+    """Starts a process; a server that was killed is started anew before.
+
+    Args:
+      arguments: an interpreter, which is not read, a script and its arguments.
+      environment: all variables.
+      output: the file to which it writes.
+
+    Raises:
+      ForkserverError: the server ended for another reason.
+    """
+    output.touch()
+    request = {
+      'arguments': list(arguments[1:]),
+      'environment': dict(environment),
+      'output': str(output.absolute()),
+    }
+    reply = self._ask(request)
+    if not reply and self._server.wait() < 0:
+      self._disconnect()
+      self._start()
+      reply = self._ask(request)
+    if not reply:
+      raise ForkserverError(
+        'the server from which nodes are forked has ended with status'
+        f' {self._server.wait()}; see {self._output}.'
+      )
+    return Process(int(reply))
+
+  def _start(self):
+    self._socket, theirs = socket.socketpair()
+    self._replies = self._socket.makefile('rb')
+    with theirs, open(self._output, 'ab') as output:
+      self._server = subprocess.Popen(
+        [sys.executable, __file__, str(theirs.fileno())],
+        env={**os.environ, **self._environment},
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        pass_fds=[theirs.fileno()],
+        start_new_session=True,
+      )
+    self._send({'path': sys.path, 'modules': self._modules})
+
+  def _send(self, message):
+    with contextlib.suppress(ConnectionError):  # The reply will be missed.
+      self._socket.sendall(json.dumps(message).encode() + b'\n')
+
+  def _ask(self, request) -> bytes:
+    """Returns the reply, empty if the server is gone."""
+    self._send(request)
+    with contextlib.suppress(ConnectionError):
+      return self._replies.readline()
+    return b''
+
+  def _disconnect(self):
+    self._replies.close()
+    self._socket.close()
+
+
+def _set_subreaper(value: bool) -> bool:
+  """Has orphans of this process's children become its own, or not.
+
+  Returns:
+    Whether they did before.
+  """
+  prctl = ctypes.CDLL(None, use_errno=True).prctl
+  before = ctypes.c_int()
+  prctl(_GET_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+  prctl(_SET_SUBREAPER, int(value), 0, 0, 0)
+  return bool(before.value)
+
+
+def _serve(connection: socket.socket) -> list[str]:
+  """Forks for each request; returns its arguments in the forked process."""
+  with connection, connection.makefile('rwb') as stream:
+    first = json.loads(stream.readline())
+    sys.path[:] = first['path']
+    for module in first['modules']:
+      importlib.import_module(module)
+    num_threads = len(os.listdir('/proc/self/task'))
+    if num_threads > 1:
+      raise RuntimeError(
+        f'imports started threads (there are {num_threads}), which a fork'
+        ' would lose.'
+      )
+    gc.collect()
+    gc.freeze()  # Or a collection would copy the pages that forks share.
+    for line in stream:
+      request = json.loads(line)
+      pid = _fork_twice()
+      if pid is None:
+        break
+      stream.write(b'%d\n' % pid)
+      stream.flush()
+    else:
+      raise SystemExit(0)
+  _become_node(request)
+  return request['arguments']
+
+
+def _fork_twice() -> int | None:
+  """Returns the pid of a grandchild, and None in there."""
+  read_end, write_end = os.pipe()
+  child = os.fork()
+  if child:
+    os.close(write_end)
+    os.waitpid(child, 0)
+    with open(read_end, 'rb') as pipe:
+      return int(pipe.read())
+  child = os.getpid()
+  pid = os.fork()
+  if pid:
+    os.write(write_end, b'%d' % pid)
+    os._exit(0)
+  os.close(read_end)
+  os.close(write_end)
+  while os.getppid() == child:
+    time.sleep(0.001)
+  return None
+
+
+def _become_node(request: Mapping[str, Any]) -> None:
+  """Does what a new process would have done in the beginning."""
+  os.setsid()
+  with open(request['output'], 'ab') as output:
+    os.dup2(output.fileno(), 1)
+    os.dup2(output.fileno(), 2)
+  os.environ.clear()
+  os.environ.update(request['environment'])
+  if 'numpy' in sys.modules:
+    sys.modules['numpy'].random.seed()  # Or all would draw the same.
+  if 'jax' in sys.modules:
+    platforms = os.environ.get('JAX_PLATFORMS')
+    sys.modules['jax'].config.update('jax_platforms', platforms)
+
+
+def main() -> None:
+  """Serves, and in each forked process runs a script."""
+  sys.argv = _serve(socket.socket(fileno=int(sys.argv[1])))
+  runpy.run_path(sys.argv[0], run_name='__main__')
+
+
+if __name__ == '__main__':
+  main()

@@ -1,0 +1,367 @@
+"""One process applies the network for all actors, which hold no parameters.
+
+As in SEED RL (Espeholt et al., 2020, arXiv:1910.06591): actors send timesteps
+and get actions; states stay with the server, for they may be large. Where all
+actors' rows are one batch, more of them cost little, and parameters travel to
+one place only. Unlike with actors of their own parameters, a trajectory may see
+several sets of parameters; the logits that go with it are those that acted.
+
+The server's rows are those of actor 0, then 1 and so on. It computes all rows
+at a time, so as to be compiled once, and keeps those whose actors asked.
+"""
+
+import concurrent.futures
+import functools
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import dm_env
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ftwax import types
+from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import experiment_environments
+from ftwax.runtime.distributed import (
+  counter,
+  environments,
+  processes,
+  variables,
+)
+from ftwax.runtime.distributed import settings as settings_lib
+
+_POLL_S = 0.5
+_ASK_AGAIN_S = 0.1
+
+# Less than the time after which a client's call has failed.
+_REPLY_TIMEOUT_S = 15.0
+
+
+class StatesLostError(environments.EnvironmentFailure):
+  """The server was started anew: episodes under way cannot go on."""
+
+
+class _Request(NamedTuple):
+  actor: int
+  timestep: list[np.ndarray]
+  reply: concurrent.futures.Future
+
+
+class InferenceServer:
+  """Chooses actions; the public methods are called by courier."""
+
+  def __init__(
+    self,
+    experiment: experiment_lib.ExperimentConfig,
+    settings: settings_lib.Settings,
+    num_actors: int,
+    learner_client: Any,
+    counter_client: Any,
+  ):
+    """Prepares a server, which `run` makes.
+
+    Args:
+      experiment: what runs.
+      settings: of the run.
+      num_actors: of the program, N; each acts in E environments.
+      learner_client: of the learner, from which variables come.
+      counter_client: of the counter, which tells when nobody acts any more.
+    """
+    self._experiment = experiment
+    self._settings = settings
+    self._num_actors = num_actors
+    self._learner = processes.Remote(learner_client, 'learner')
+    self._counter = processes.Remote(counter_client, 'counter')
+    self._requests: queue.Queue[_Request] = queue.Queue()
+    # Of each actor, the number of its last request and what it gets.
+    self._replies: dict[int, tuple[int, concurrent.futures.Future]] = {}
+    self._lock = threading.Lock()
+    # No other server of the run has the same.
+    self._epoch = time.time_ns() % 2**31
+    self._batch: _Batch | None = None
+
+  def describe(self) -> list[Any] | None:
+    """Returns learner steps and internal rewards; None if not ready."""
+    return None if self._batch is None else self._batch.describe()
+
+  def select_action(
+    self, index: int, number: int, timestep: Sequence[np.ndarray]
+  ) -> list[Any] | None:
+    """Chooses actions for an actor.
+
+    Args:
+      index: of the actor.
+      number: of its request; what has the same number as the one before is
+        answered by the same actions, for it is that one sent twice.
+      timestep: leaves [E, ...].
+
+    Returns:
+      The server's epoch, and leaves [E, ...] of the actions as environments
+      take them, of the actions, and of their logits. None to ask once more.
+    """
+    with self._lock:
+      last_number, reply = self._replies.get(index, (None, None))
+      if reply is None or last_number != number:
+        reply = concurrent.futures.Future()
+        self._replies[index] = number, reply
+        self._requests.put(_Request(index, list(timestep), reply))
+    try:
+      return [self._epoch, *reply.result(_REPLY_TIMEOUT_S)]
+    except concurrent.futures.TimeoutError:
+      return None
+
+  def recurrent_state(self, index: int) -> list[np.ndarray] | None:
+    """Returns the state that an actor's next timestep meets; None if not ready.
+
+    Args:
+      index: of an actor no request of which is under way.
+
+    Returns:
+      Leaves [E, ...].
+    """
+    return None if self._batch is None else self._batch.read_state(index)
+
+  def run(self) -> None:
+    """Serves until all actors have ended."""
+    with processes.node(counter.INFERENCE) as stop:
+      batch = self._batch = _Batch(
+        self._experiment,
+        self._num_actors,
+        variables.make_source(
+          self._experiment, self._settings, self._learner, stop
+        ),
+        self._epoch,
+      )
+      next_time = 0.0
+      while not stop.is_set():
+        requests = self._gather()
+        if requests:
+          _serve(batch, requests)
+        if time.monotonic() >= next_time:
+          if self._counter.try_call('report_inference'):
+            break
+          next_time = time.monotonic() + _POLL_S
+      self._counter.try_call('finish', counter.INFERENCE)
+
+  def _gather(self) -> list[_Request]:
+    """Returns requests of all actors, or of those that asked in time."""
+    try:
+      requests = [self._requests.get(timeout=_POLL_S)]
+    except queue.Empty:
+      return []
+    deadline = time.monotonic() + self._settings.inference_wait_s
+    while len(requests) < self._num_actors:
+      try:
+        seconds = max(deadline - time.monotonic(), 0.0)
+        requests.append(self._requests.get(timeout=seconds))
+      except queue.Empty:
+        break
+    return requests
+
+
+def _serve(batch: '_Batch', requests: Sequence[_Request]) -> None:
+  newest = {request.actor: request.timestep for request in requests}
+  chosen = batch.select_actions(newest)
+  for request in requests:  # One that died may have been replaced meanwhile.
+    request.reply.set_result(chosen[request.actor])
+
+
+class _Batch:
+  """The rows of all actors."""
+
+  def __init__(
+    self,
+    experiment: experiment_lib.ExperimentConfig,
+    num_actors: int,
+    source: Any,
+    epoch: int,
+  ):
+    from ftwax.agents.actor_critic.shells import variables as client_lib
+
+    spec = experiment_environments.read_spec(experiment)
+    core = experiment.builder.make_policy(
+      experiment.network_factory(spec), spec
+    )
+    self._num_rows = experiment.num_environments
+    num_rows = num_actors * self._num_rows
+    self._timestep = dm_env.TimeStep(
+      step_type=np.zeros(num_rows, np.int32),
+      reward=types.zeros_like_spec(spec.rewards, (num_rows,)),
+      discount=np.zeros(num_rows, np.float32),
+      observation=types.zeros_like_spec(spec.observations, (num_rows,)),
+    )
+    key = jax.random.PRNGKey(experiment.seed)
+    self._state = core.init(jax.random.fold_in(key, epoch), num_rows)
+    self._step = jax.jit(
+      functools.partial(_step, core.select_action), donate_argnums=2
+    )
+    self._client = client_lib.VariableClient(source, jax.devices()[0])
+    self._lock = threading.Lock()
+
+  def describe(self) -> list[Any]:
+    return [self._client.steps, self._client.internal_rewards]
+
+  def read_state(self, index: int) -> list[np.ndarray]:
+    with self._lock:
+      leaves = jax.tree.leaves(self._state.recurrent_state)
+      return [np.array(leaf[self._rows(index)]) for leaf in leaves]
+
+  def select_actions(
+    self, timesteps: Mapping[int, Sequence[np.ndarray]]
+  ) -> dict[int, list[list[np.ndarray]]]:
+    """Returns what actors get, given their timesteps."""
+    self._client.update()
+    asked = np.zeros(len(self._timestep.reward), bool)
+    for index, timestep in timesteps.items():
+      rows = self._rows(index)
+      asked[rows] = True
+      for to, leaf in zip(
+        jax.tree.leaves(self._timestep), timestep, strict=True
+      ):
+        to[rows] = leaf
+    with self._lock:
+      action, self._state = self._step(
+        self._client.variables, self._timestep, self._state, asked
+      )
+      chosen = [  # Copies: the state's memory is used again.
+        [np.array(leaf) for leaf in jax.tree.leaves(tree)]
+        for tree in (action, self._state.action, self._state.logits)
+      ]
+    return {
+      index: [[leaf[self._rows(index)] for leaf in leaves] for leaves in chosen]
+      for index in timesteps
+    }
+
+  def _rows(self, index):
+    return slice(index * self._num_rows, (index + 1) * self._num_rows)
+
+
+def _step(select_action, variables_, timestep, state, asked):
+  """Chooses for all rows; the states of those not asked for stay."""
+  action, new_state = select_action(variables_, timestep, state)
+
+  def keep(new, old):
+    mask = asked.reshape(asked.shape + (1,) * (new.ndim - 1))
+    return jnp.where(mask, new, old)
+
+  rows = new_state._replace(key=()), state._replace(key=())
+  return action, jax.tree.map(keep, *rows)._replace(key=new_state.key)
+
+
+class RemotePolicy:
+  """An actor's functions and source of variables, without parameters."""
+
+  def __init__(
+    self,
+    server: processes.Remote,
+    index: int,
+    core: types.ActorCore,
+    environment_spec: types.EnvironmentSpec,
+    stop: threading.Event,
+  ):
+    """Asks for nothing yet.
+
+    Args:
+      server: an `InferenceServer`.
+      index: of the actor.
+      core: what the server computes.
+      environment_spec: tells the structure of actions.
+      stop: ends the waiting for the server.
+    """
+    self._server = server
+    self._index = index
+    self._stop = stop
+    self._number = time.time_ns()  # Not one of an actor that was here before.
+    self._epoch: int | None = None
+    state = jax.eval_shape(lambda: core.init(jax.random.PRNGKey(0), 1))
+    self._state_structure: Any = jax.tree.structure(state.recurrent_state)
+    self._structures: Any = [
+      jax.tree.structure(tree)
+      for tree in (environment_spec.actions, state.action, state.logits)
+    ]
+    self.core = core._replace(
+      select_action=self._select_action, get_extras=self._get_extras
+    )
+
+  def get_variables(self, names: Sequence[str]) -> list[types.ActorVariables]:
+    """Returns what the server has but for the parameters, for each name."""
+    steps, internal_rewards = self._ask('describe')
+    variables_ = types.ActorVariables(
+      (), (), internal_rewards, jnp.int32(steps)
+    )
+    return [variables_ for _ in names]
+
+  def _select_action(self, variables_, timestep, state):
+    del variables_
+    self._number += 1
+    epoch, *trees = self._ask(
+      'select_action',
+      self._index,
+      self._number,
+      [np.asarray(leaf) for leaf in jax.tree.leaves(timestep)],
+    )
+    is_other = self._epoch not in (None, epoch)
+    self._epoch = epoch
+    if is_other and any(timestep.step_type != dm_env.StepType.FIRST):
+      raise StatesLostError(
+        'the inference server was started anew, and states are lost.'
+      )
+    action, raw_action, logits = (
+      structure.unflatten(leaves)
+      for structure, leaves in zip(self._structures, trees, strict=True)
+    )
+    return action, types.ActorState(state.key, (), raw_action, logits)
+
+  def _get_extras(self, state):
+    fetch = functools.cache(lambda: self._ask('recurrent_state', self._index))
+    leaves = map(
+      functools.partial(_FetchedLeaf, fetch),
+      range(self._state_structure.num_leaves),
+    )
+    return {
+      'logits': state.logits,
+      'recurrent_state': self._state_structure.unflatten(leaves),
+    }
+
+  def _ask(self, method, *args):
+    """Calls a method until it has an answer."""
+    while (reply := self._server.call(method, *args)) is None:
+      if self._stop.wait(_ASK_AGAIN_S):
+        raise processes.UnreachableError(
+          f'inference must answer {method}, and did not before the run was'
+          ' ended.'
+        )
+    return reply
+
+
+def make_actor(
+  policy: RemotePolicy, key: types.Key, adder: Any, num_environments: int
+) -> Any:
+  """Returns an actor with a policy elsewhere; see `actor.Actor`."""
+  from ftwax.agents.actor_critic.shells import actor
+  from ftwax.agents.actor_critic.shells import variables as client_lib
+
+  return actor.Actor(
+    policy.core,
+    key,
+    client_lib.VariableClient(policy),
+    adder,
+    num_environments,
+    compiles=False,
+  )
+
+
+class _FetchedLeaf:
+  """An array that is fetched when it is read: few of the states are."""
+
+  def __init__(self, fetch: Callable[[], Sequence[np.ndarray]], index: int):
+    self._fetch = fetch
+    self._index = index
+
+  def __array__(self, dtype=None, copy=None):
+    del copy  # It comes from another process.
+    return np.asarray(self._fetch()[self._index], dtype)

@@ -1,0 +1,1 @@
+"""Runs of populations: what all runtimes share, and those of host games."""

@@ -1,0 +1,234 @@
+"""What of the standard network a config chooses, in a line each."""
+
+import functools
+
+import dm_env
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import random_batches
+
+from ftwax.agents import a2c, rl2
+from ftwax.agents.actor_critic import acting, standard
+from ftwax.environments import catch
+from ftwax.networks import embeddings, recurrent
+from ftwax.runtime import experiment, runs
+from ftwax.testing import fakes
+
+SPEC = fakes.make_spec(
+  {
+    'prices': dm_env.specs.Array((30, 3), np.float32, 'prices'),
+    'velocity': dm_env.specs.Array((2,), np.float32, 'velocity'),
+  },
+  actions=dm_env.specs.DiscreteArray(4, name='action'),
+)
+SMALL = a2c.A2CConfig(
+  hidden_size=8,
+  stacked_sizes=(5, 6),
+  vector_hidden_sizes=(7,),
+  sequence_length=4,
+  batch_size=2,
+)
+# As in the NAV A3C agent.
+WIRING = (
+  ('prices', 'previous_reward'),
+  ('prices', 'velocity', 'previous_action'),
+)
+CONFIGS = {
+  'signal': SMALL.replace(entry_torsos={'prices': 'signal'}),
+  'layer_norm': SMALL.replace(layer_norm=True, dropout=0.3),
+  'stacked': SMALL.replace(core='stacked_lstm'),
+  'wired': SMALL.replace(core='stacked_lstm', wiring=WIRING, layer_norm=True),
+  'separate': SMALL.replace(separate_value=True),
+  'noisy': SMALL.replace(noise='factorised'),
+  'all': SMALL.replace(
+    entry_torsos={'prices': 'signal'},
+    core='stacked_lstm',
+    wiring=WIRING,
+    separate_value=True,
+    noise='independent',
+  ),
+}
+
+
+def _make_inputs(network, seed=0):
+  trajectory = random_batches.make_trajectory(seed, SPEC, network, 4, 2)
+  timestep = trajectory.timestep
+  return (
+    acting.make_network_input(timestep, trajectory.previous_action),
+    acting.is_first(timestep),
+    trajectory.recurrent_state,
+  )
+
+
+def _unroll(network, params, key, inputs):
+  return network.unroll(params, SMALL.priors, key, *inputs)[0]
+
+
+@pytest.mark.parametrize('name', CONFIGS)
+def test_every_parameter_learns(name, key):
+  config = CONFIGS[name]
+  network = a2c.make_network(SPEC, config)
+  core = a2c.make_builder(config).make_learner_core(network, SPEC)
+  state = core.init(key)
+  batch = random_batches.make_batch(0, SPEC, network, config)
+  after, metrics = jax.jit(core.update)(state, batch)
+  assert np.isfinite(metrics['loss'])
+  moved = jax.tree.map(lambda x, y: np.any(x != y), after.params, state.params)
+  still = [
+    jax.tree_util.keystr(path)
+    for path, leaf in jax.tree.leaves_with_path(moved)
+    if not leaf
+  ]
+  assert not still, f'{still} never learn'
+
+
+def test_parts_of_the_input_have_names_and_lengths():
+  sizes = embeddings.part_sizes(
+    SPEC, lambda: standard.make_embedding(SPEC.observations, SMALL)
+  )
+  expected = {
+    'prices': 7,
+    'velocity': 7,
+    'previous_action': 4,
+    'previous_reward': 1,
+  }
+  assert list(sizes.items()) == list(expected.items())
+
+
+def test_layers_see_what_the_wiring_names(key):
+  config = SMALL.replace(core='stacked_lstm', wiring=WIRING)
+  params = a2c.make_network(SPEC, config).init(key)
+  found = {
+    name.rsplit('/', 1)[-1]: module['w_i'].shape
+    for name, module in params.items()
+    if '/layer_' in name
+  }
+  assert found == {'layer_0': (7 + 1, 20), 'layer_1': (7 + 7 + 4 + 5, 24)}
+
+
+def test_a_separate_value_shares_nothing_with_the_policy(key):
+  network = a2c.make_network(SPEC, CONFIGS['separate'])
+  params, inputs = network.init(key), _make_inputs(network)
+
+  def read(params, field):
+    return jnp.sum(
+      jnp.sin(getattr(_unroll(network, params, key, inputs), field))
+    )
+
+  touched = [
+    {
+      jax.tree_util.keystr(path)
+      for path, leaf in jax.tree.leaves_with_path(jax.grad(read)(params, field))
+      if np.any(leaf != 0.0)
+    }
+    for field in ('logits', 'value')
+  ]
+  assert len(touched[0]) == len(touched[1]) > 4
+  assert not touched[0] & touched[1]
+
+
+def test_noise_is_that_of_the_key(key):
+  network = a2c.make_network(SPEC, CONFIGS['noisy'])
+  params, inputs = network.init(key), _make_inputs(network)
+  first, again, other = (
+    _unroll(network, params, jax.random.PRNGKey(seed), inputs)
+    for seed in (1, 1, 2)
+  )
+  np.testing.assert_array_equal(first.logits, again.logits)
+  assert np.all(np.abs(first.logits - other.logits).max((0, 1)) > 1e-3)
+  assert np.all(np.abs(first.value - other.value) > 1e-4)
+  np.testing.assert_array_equal(first.features, other.features)
+
+
+@pytest.mark.parametrize('name', ['wired', 'all'])
+def test_steps_and_unrolls_agree(name, key):
+  """Where nothing is drawn anew: of one step, whose noise has one key."""
+  network = a2c.make_network(SPEC, CONFIGS[name])
+  params, (inputs, start, state) = network.init(key), _make_inputs(network)
+  one = jax.tree.map(lambda leaf: leaf[:1], (inputs, start))
+  unrolled, last = network.unroll(params, SMALL.priors, key, *one, state)
+  step, after = network.apply(
+    params, SMALL.priors, key, jax.tree.map(lambda leaf: leaf[0], inputs), state
+  )
+  np.testing.assert_allclose(unrolled.logits[0], step.logits, atol=1e-5)
+  np.testing.assert_allclose(unrolled.value[0], step.value, atol=1e-5)
+  jax.tree.map(
+    lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), last, after
+  )
+
+
+@pytest.mark.parametrize(
+  ('name', 'expected'), [('stacked', False), ('signal', True)]
+)
+def test_convolutions_are_found_whatever_the_shape(name, expected):
+  network = a2c.make_network(SPEC, CONFIGS[name])
+  assert recurrent.has_convolutions(network) == expected
+
+
+@pytest.mark.slow
+def test_all_choices_together_learn_catch(tmp_path):
+  """The board is a signal of five moments; chance has -0.33."""
+  config = a2c.A2CConfig(
+    entry_torsos={'': 'signal'},
+    core='stacked_lstm',
+    stacked_sizes=(32, 32),
+    wiring=(('', 'previous_reward'), ('', 'previous_action')),
+    layer_norm=True,
+    dropout=0.1,
+    separate_value=True,
+    noise='factorised',
+    optimizer='adam',
+    sequence_length=8,
+  )
+  result = runs.run_experiment(
+    experiment.ExperimentConfig(
+      builder=a2c.make_builder(config),
+      network_factory=functools.partial(a2c.make_network, config=config),
+      environment_factory=lambda seed: catch.make(5, 3),
+      max_num_actor_steps=40_000,
+      num_environments=16,
+      checkpointing=None,
+    ),
+    runtime='device',
+    run_dir=tmp_path / 'run',
+  )
+  assert result.mean_return > 0.7
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    ({'core': 'rnn'}, r"core \('rnn'\) must be one of .*'stacked_lstm'"),
+    ({'noise': 'white'}, r"noise \('white'\) must be one of .*'factorised'"),
+    (
+      {'entry_torsos': {'prices': 'fourier'}},
+      r"entry_torsos\['prices'\] \('fourier'\) must be one of .*'signal'",
+    ),
+    ({'dropout': 0.1}, r'dropout \(0.1\) must be 0 without layer_norm'),
+    (
+      {'core': 'gru', 'layer_norm': True},
+      r"core \('gru'\) must be one of .* with layer_norm",
+    ),
+    ({'wiring': WIRING}, r"core \('lstm'\) must be one of .* with wiring"),
+  ],
+)
+def test_bad_options_are_refused(options, message):
+  with pytest.raises(ValueError, match=message):
+    SMALL.replace(**options)
+
+
+def test_a_wiring_of_unknown_parts_is_refused():
+  config = SMALL.replace(
+    core='stacked_lstm', wiring=(('price',), ('velocity',))
+  )
+  with pytest.raises(
+    ValueError, match=r"\['price'\] are none; choose .*prices"
+  ):
+    a2c.make_network(SPEC, config)
+
+
+def test_two_levels_of_memory_see_all_of_the_input():
+  with pytest.raises(ValueError, match=r'wiring .* must be empty for a memory'):
+    rl2.RL2Config(core='stacked_lstm', wiring=WIRING)

@@ -1,0 +1,67 @@
+"""Experiments with populations, by the command that a user types."""
+
+import importlib.util
+import re
+
+import experiment_commands as commands
+import pytest
+
+from ftwax.reporting import history
+
+# Of two members, who play 2,000 steps. The package that each needs.
+GAMES = {
+  'rock_paper_scissors': 'pettingzoo',
+  'knights_archers_zombies': 'pettingzoo',
+  'paintball': 'meltingpot',
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', GAMES)
+def test_a_population_plays_a_game_in_python(tmp_path, name):
+  if importlib.util.find_spec(GAMES[name]) is None:
+    pytest.skip(f'{GAMES[name]} is not installed')
+  run_dir = tmp_path / 'run'
+  result = commands.run(
+    ['population_games.py', f'--game={name}', '--max_num_actor_steps=2000'],
+    run_dir,
+  )
+  assert result.returncode == 0, result.stderr
+  assert re.search(rf'{name}: 2,0\d\d of 2,000 steps', result.stdout)
+  past = history.read(run_dir)
+  assert past.ratings.shape[1] == 2
+  assert past.games[-1] > 0
+  assert (run_dir / 'report.html').exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('kind', ['local', 'distributed'])
+def test_the_main_job_runs_with_replay_servers(tmp_path, kind):
+  run_dir = tmp_path / 'run'
+  arguments = [
+    'capture_the_flag.py',
+    '--runtime=local',
+    '--core=lstm',
+    '--num_members=2',
+    '--num_environments=4',
+    '--games_per_pair=2',
+    '--max_num_actor_steps=4000',
+  ]
+  if kind == 'distributed':
+    arguments += ['--distributed', '--num_actors=1']
+  result = commands.run(arguments, run_dir)
+  assert result.returncode == 0, result.stderr
+  assert f'Report: {run_dir}/report.html' in result.stdout
+  assert history.read(run_dir).games[-1] > 0
+
+
+def test_population_based_training_is_compared_with_random_search(tmp_path):
+  result = commands.run(
+    ['pbt_catch.py', '--seed=3', '--max_num_actor_steps=40000'], tmp_path
+  )
+  assert result.returncode == 0, result.stderr
+  rows = result.stdout.splitlines()[-3:]
+  assert rows[0].split() == ['seed', 'best', 'median', 'mean', 'seconds']
+  assert re.match(r'random search +3 +-?\d\.\d{3} ', rows[1])
+  assert re.match(r'population +3 +-?\d\.\d{3} ', rows[2])
+  assert (tmp_path / 'population_3' / 'report.html').exists()

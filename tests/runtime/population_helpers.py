@@ -1,0 +1,51 @@
+"""A small population, for tests of all runtimes that run one."""
+
+import run_helpers
+
+from ftwax import hyperparameters
+from ftwax.agents import impala
+from ftwax.environments import functional
+from ftwax.population import config as config_lib
+from ftwax.runtime import experiment as experiment_lib
+from ftwax.testing import functional_fakes
+
+CONFIG = impala.IMPALAConfig(
+  core='feed_forward',
+  hidden_size=8,
+  vector_hidden_sizes=(8,),
+  sequence_length=3,
+  batch_size=4,
+)
+
+
+def make_game(seed: int) -> functional.FunctionalGame:
+  """Returns a game of two against two that takes five steps."""
+  del seed
+  return functional_fakes.make_team_matching(episode_length=5)
+
+
+def make_experiment(environment_factory=make_game, config=CONFIG, **options):
+  """Makes an experiment of four members, who copy each other readily."""
+  config = config.replace(
+    priors=config.priors._replace(
+      learning_rate=hyperparameters.LogUniform(1e-4, 1e-2)
+    )
+  )
+  options = {
+    'max_num_actor_steps': 400,
+    'steps_per_round': 5,
+    'population': config_lib.PopulationConfig(
+      4,
+      num_players=4,
+      burn_in_games=0,
+      win_probability_threshold=0.5001,
+      perturb_probability=0.5,
+    ),
+    **options,
+  }
+  return run_helpers.make_experiment(
+    config,
+    environment_factory,
+    kind=experiment_lib.PopulationExperimentConfig,
+    **options,
+  )

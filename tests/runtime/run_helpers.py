@@ -1,0 +1,52 @@
+"""How tests of runtimes make experiments, run them and compare the states."""
+
+import functools
+
+import jax
+import numpy as np
+
+from ftwax.agents import impala
+from ftwax.runtime import checkpoints, experiment, runs
+
+
+def make_experiment(
+  config,
+  environment_factory,
+  agent=impala,
+  kind=experiment.ExperimentConfig,
+  **options,
+):
+  """Makes a small experiment, which saves at its end alone."""
+  options = {
+    'max_num_actor_steps': 200,
+    'num_environments': 4,
+    'checkpointing': checkpoints.CheckpointingConfig(float('inf')),
+    'name': 'test',
+    **options,
+  }
+  return kind(
+    builder=agent.make_builder(config),
+    network_factory=functools.partial(agent.make_network, config=config),
+    environment_factory=environment_factory,
+    **options,
+  )
+
+
+def make_run(runtime, directory):
+  """Returns what runs an experiment in a directory in this one."""
+
+  def run(config, name='run', **options):
+    return runs.run_experiment(
+      config, runtime=runtime, run_dir=directory / name, **options
+    )
+
+  return run
+
+
+def assert_same(tree, other):
+  jax.tree.map(np.testing.assert_array_equal, tree, other)
+
+
+def differ(tree, other):
+  leaves = zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True)
+  return any(np.any(np.asarray(x) != np.asarray(y)) for x, y in leaves)

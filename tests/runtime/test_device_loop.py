@@ -1,0 +1,180 @@
+"""The functions that runs on the device are compiled of: acting, iterations."""
+
+import functools
+
+import dm_env
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import run_helpers
+from dm_env import specs
+
+from ftwax import types
+from ftwax.agents import impala
+from ftwax.agents.actor_critic import acting, learning
+from ftwax.environments import catch, functional
+from ftwax.runtime.device import loop, rollout
+from ftwax.testing import functional_fakes
+
+CONFIG = impala.IMPALAConfig(
+  hidden_size=8, vector_hidden_sizes=(8,), sequence_length=5, batch_size=4
+)
+
+
+# Rollouts.
+
+
+def _start(environment, num_environments, key):
+  """Returns environments, actor, variables and the state of a rollout."""
+  network = impala.make_network(environment.spec, CONFIG)
+  actor = acting.make_actor_core(network, environment.spec)
+  learner = learning.make_learner_core(network, impala.policy_loss, CONFIG)
+  vector = functional.vectorize(environment, num_environments)
+  variables = types.actor_variables(learner.init(key))
+  state = rollout.start(*vector.reset(key), actor.init(key, num_environments))
+  return vector, actor, variables, state
+
+
+def test_a_rollout_is_what_steps_one_by_one_give(key):
+  environment = functional_fakes.make_matching(episode_length=3)
+  vector, actor, variables, state = _start(environment, 2, key)
+  num_steps = 7
+  _, trajectory, episodes = jax.jit(
+    functools.partial(rollout.rollout, vector.step, actor.select_action),
+    static_argnums=2,
+  )(variables, state, num_steps)
+
+  env_state, timestep, actor_state = state[:3]
+  select, step = jax.jit(actor.select_action), jax.jit(vector.step)
+  returns, lengths = np.zeros(2, np.float32), np.zeros(2, np.int32)
+  for t in range(num_steps):
+    first = np.asarray(timestep.step_type) == dm_env.StepType.FIRST
+    last = np.asarray(timestep.step_type) == dm_env.StepType.LAST
+    row = jax.tree.map(lambda leaf, t=t: leaf[t], trajectory.timestep)
+    run_helpers.assert_same(row, timestep)
+    np.testing.assert_array_equal(
+      trajectory.previous_action[t], np.where(first, -1, actor_state.action)
+    )
+    action, actor_state = select(variables, timestep, actor_state)
+    np.testing.assert_allclose(
+      trajectory.logits[t],
+      np.where(last[:, None], 0.0, actor_state.logits),
+      atol=1e-6,
+    )
+    env_state, timestep = step(env_state, action)
+    np.testing.assert_array_equal(episodes.moved[t], ~last)
+    ended = np.asarray(timestep.step_type) == dm_env.StepType.LAST
+    np.testing.assert_array_equal(episodes.ended[t], ended)
+    returns = np.where(last, 0.0, returns) + np.asarray(timestep.reward)
+    lengths = np.where(last, 0, lengths + 1)
+    np.testing.assert_array_equal(episodes.returns[t], returns)
+    np.testing.assert_array_equal(episodes.lengths[t], lengths)
+  assert np.asarray(episodes.ended).sum() == 4  # Steps 3 and 7, both rows.
+
+
+def test_a_rollout_goes_on_where_the_last_one_stopped(key):
+  environment = functional_fakes.make_matching(episode_length=3)
+  vector, actor, variables, state = _start(environment, 2, key)
+  roll = jax.jit(
+    functools.partial(rollout.rollout, vector.step, actor.select_action),
+    static_argnums=2,
+  )
+  middle, first, _ = roll(variables, state, 5)
+  _, second, _ = roll(variables, middle, 5)
+  _, whole, _ = roll(variables, state, 10)
+  ends = jax.tree.map(lambda leaf: leaf[-1], first.timestep)
+  starts = jax.tree.map(lambda leaf: leaf[0], second.timestep)
+  run_helpers.assert_same(ends, starts)
+  run_helpers.assert_same(
+    jax.tree.map(lambda leaf: leaf[5:], whole.timestep), second.timestep
+  )
+  run_helpers.assert_same(first.recurrent_state, state.actor.recurrent_state)
+  run_helpers.assert_same(second.recurrent_state, middle.actor.recurrent_state)
+  assert run_helpers.differ(first.recurrent_state, second.recurrent_state)
+
+
+def test_statistics_of_catch(key):
+  vector, actor, variables, state = _start(catch.make(rows=4), 3, key)
+  _, _, episodes = rollout.rollout(
+    vector.step, actor.select_action, variables, state, 12
+  )
+  # Three transitions and a reset are an episode.
+  np.testing.assert_array_equal(
+    np.flatnonzero(np.asarray(episodes.ended)[:, 0]), [2, 6, 10]
+  )
+  ended = np.asarray(episodes.ended)
+  assert set(np.asarray(episodes.returns)[ended]) <= {-1.0, 1.0}
+  assert set(np.asarray(episodes.lengths)[ended]) == {3}
+  assert np.asarray(episodes.moved).sum() == 3 * 9
+
+
+# Iterations.
+
+
+def _make_echo():
+  """Makes a learner whose metrics are the rewards that it was given."""
+
+  def update(state, batch):
+    rewards = batch.trajectory.timestep.reward  # [T + 1, B]
+    carried = batch.trajectory.recurrent_state  # [B]
+    return state._replace(skipped_in_a_row=state.skipped_in_a_row + 1), {
+      'rewards': rewards,
+      'carried': carried,
+    }
+
+  return types.LearnerCore(init=None, update=update)
+
+
+@pytest.mark.parametrize('unroll', [False, True])
+@pytest.mark.parametrize(('num_rollouts', 'num_updates'), [(1, 2), (3, 1)])
+def test_each_trajectory_is_learned_from_once(
+  num_rollouts, num_updates, unroll
+):
+  num_steps, num_rows = 3, 4
+  shape = (num_rollouts, num_steps + 1, num_rows)
+  stream = np.arange(num_rollouts * num_rows).reshape(num_rollouts, num_rows)
+  rewards = np.arange(num_steps + 1)[:, None] + 10.0 * stream[:, None]
+  assert rewards.shape == shape
+  state = types.TrainingState(*[jnp.zeros((), jnp.int32)] * 8)
+  trajectories = types.Trajectory(
+    timestep=dm_env.TimeStep(None, jnp.asarray(rewards), None, None),
+    previous_action=None,
+    logits=None,
+    recurrent_state=jnp.asarray(stream),
+  )
+  _, _, (metrics, skipped) = jax.jit(
+    functools.partial(loop.learn, _make_echo(), None, num_updates, unroll)
+  )(state, (), trajectories)
+  np.testing.assert_array_equal(skipped, np.arange(num_updates) + 1)
+  metrics = jax.tree.map(np.asarray, metrics)
+  size = num_rollouts * num_rows // num_updates
+  assert metrics['rewards'].shape == (num_updates, num_steps + 1, size)
+  np.testing.assert_array_equal(
+    metrics['carried'].reshape(-1), stream.reshape(-1)
+  )
+  np.testing.assert_array_equal(
+    metrics['rewards'],
+    np.arange(num_steps + 1)[:, None] + 10.0 * metrics['carried'][:, None],
+  )
+
+
+def test_sizes_of_an_iteration():
+  spec = catch.make().spec
+  few = loop.make_sizes(spec, 5, num_environments=4, batch_size=8)
+  assert (few.num_rollouts, few.num_updates) == (2, 1)
+  many = loop.make_sizes(spec, 5, num_environments=8, batch_size=4)
+  assert (many.num_rollouts, many.num_updates) == (1, 2)
+  assert few.steps_per_iteration == many.steps_per_iteration == 40
+  assert many.num_iterations(10**9) == 8192 // 40
+  assert many.num_iterations(100) == 2
+  assert not many.unroll
+  image = specs.BoundedArray((8, 8, 3), np.uint8, 0, 255)
+  images = loop.make_sizes(spec._replace(observations=image), 5, 8, 4)
+  assert images.unroll
+  assert images.num_iterations(10**9) == 1
+
+
+def test_environments_and_batches_must_fit():
+  with pytest.raises(ValueError, match=r'num_environments \(6\) must divide'):
+    loop.make_sizes(catch.make().spec, 5, num_environments=6, batch_size=4)

@@ -1,0 +1,159 @@
+"""Runs over several devices give the numbers of one, and say what fits."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+import run_helpers
+
+from ftwax.agents import impala
+from ftwax.environments import functional
+from ftwax.population import config as population_config
+from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import sharding
+from ftwax.runtime.device import loop, placement
+from ftwax.testing import functional_fakes
+
+pytestmark = pytest.mark.slow
+
+SIZES = {
+  'core': 'lstm',
+  'hidden_size': 8,
+  'vector_hidden_sizes': (8,),
+  'sequence_length': 5,
+  'batch_size': 8,
+  'max_queue_size': 16,
+}
+DEVICES = jax.devices()[:4]
+
+
+def _make_matching(seed):
+  del seed
+  return functional_fakes.make_matching()
+
+
+def _make_game(seed):
+  del seed
+  return functional_fakes.make_team_matching(episode_length=5)
+
+
+@pytest.fixture
+def run(tmp_path):
+  return run_helpers.make_run('device', tmp_path)
+
+
+def _assert_near(tree, other):
+  jax.tree.map(
+    functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5),
+    tree,
+    other,
+  )
+
+
+def _make_single(batch_size=8, **options):
+  config = impala.IMPALAConfig(**{**SIZES, 'batch_size': batch_size})
+  return run_helpers.make_experiment(
+    config, _make_matching, **{'num_environments': 8, **options}
+  )
+
+
+def test_environments_are_spread(run):
+  one = run(_make_single(batch_size=16), 'one')
+  four = run(_make_single(batch_size=16), 'four', devices=DEVICES)
+  assert len(four.state.steps.sharding.device_set) == 4
+  assert four.counts[:3] == one.counts[:3]
+  assert four.mean_return == one.mean_return
+  _assert_near(four.state, one.state)
+
+
+def test_a_run_goes_on_on_another_number_of_devices(run):
+  longer = _make_single(batch_size=4, max_num_actor_steps=400)
+  one = run(longer, 'one', eval_every=200)
+  run(_make_single(batch_size=4), devices=DEVICES)
+  resumed = run(longer, resume=True, devices=DEVICES[:2], eval_every=200)
+  assert resumed.counts[:3] == one.counts[:3]
+  assert resumed.counts.learner_steps > 8
+  _assert_near(resumed.state, one.state)
+
+
+def test_members_are_spread(run):
+  config = run_helpers.make_experiment(
+    impala.IMPALAConfig(**{**SIZES, 'batch_size': 4}),
+    _make_game,
+    kind=experiment_lib.PopulationExperimentConfig,
+    population=population_config.PopulationConfig(
+      4,
+      num_players=4,
+      burn_in_games=0,
+      win_probability_threshold=0.5001,
+    ),
+    steps_per_round=5,
+    max_num_actor_steps=400,
+  )
+  one = run(config, 'one')
+  four = run(config, 'four', devices=DEVICES)
+  params = jax.tree.leaves(four.state.params)
+  assert {leaf.sharding.shard_shape(leaf.shape)[0] for leaf in params} == {1}
+  assert four.counts[:3] == one.counts[:3]
+  _assert_near(four.state, one.state)
+
+
+def _count_operations(devices):
+  """Returns floating-point operations of a call on each device."""
+  mesh = sharding.make_mesh(devices)
+  config = impala.IMPALAConfig(**SIZES)
+  environment = functional.vectorize(functional_fakes.make_matching(), 8)
+  network = impala.make_network(environment.spec, config)
+  builder = impala.make_builder(config)
+  actor = builder.make_policy(network, environment.spec)
+  learner = sharding.place_learner_core(
+    mesh, builder.make_learner_core(network, environment.spec)
+  )
+  sizes = loop.make_sizes(environment.spec, 5, 8, config.batch_size)
+  init = loop.make_init(environment, actor, learner, None, 8)
+  learn = loop.make_learn(learner, None, sizes)
+  call = loop.make_call(environment, actor, learn, sizes, 1)
+  state = jax.device_put(
+    jax.jit(init)(jax.random.PRNGKey(0)), placement.of_loop(mesh)
+  )
+  compiled = jax.jit(call).lower(state).compile()
+  return compiled.cost_analysis()['flops']
+
+
+def test_each_device_does_its_share():
+  share = _count_operations(DEVICES) / _count_operations(DEVICES[:1])
+  # Adding up what each has learned, and the optimizer, are done by all.
+  assert 0.25 < share < 0.6
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    (
+      {'num_environments': 6, 'batch_size': 6},
+      r'num_environments \(6\) must divide by the .* \(4\).*; choose 8 or',
+    ),
+    ({'batch_size': 2}, r'batch_size \(2\) must divide by .*; choose 4 or'),
+  ],
+)
+def test_what_cannot_be_shared_out_is_refused(run, options, message):
+  with pytest.raises(ValueError, match=message):
+    run(_make_single(**options), devices=DEVICES)
+
+
+def test_members_that_cannot_be_shared_out_are_refused(run):
+  config = run_helpers.make_experiment(
+    impala.IMPALAConfig(**SIZES),
+    _make_game,
+    kind=experiment_lib.PopulationExperimentConfig,
+    population=population_config.PopulationConfig(6, num_players=4),
+  )
+  with pytest.raises(ValueError, match=r'num_members \(6\) must divide .*8'):
+    run(config, devices=DEVICES)
+
+
+@pytest.mark.parametrize('devices', [(), (DEVICES[0], DEVICES[0])])
+def test_a_device_stands_there_once(devices):
+  with pytest.raises(ValueError, match=r'devices .* each once; choose'):
+    sharding.make_mesh(devices)

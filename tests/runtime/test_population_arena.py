@@ -1,0 +1,273 @@
+"""Games in Python between members, and what becomes of their results."""
+
+import dm_env
+import numpy as np
+import pytest
+from dm_env import specs
+
+from ftwax import types
+from ftwax.environments import games, validation
+from ftwax.population import config as config_lib
+from ftwax.population import seating
+from ftwax.population import state as state_lib
+from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime.population import arena as arena_lib
+from ftwax.runtime.population import coordinator as coordinator_lib
+from ftwax.testing import fakes, functional_fakes
+
+_SPEC = types.EnvironmentSpec(
+  observations=specs.Array((3,), np.float32),
+  actions=specs.DiscreteArray(9),
+  rewards=specs.Array((2,), np.float32),
+  discounts=specs.BoundedArray((), np.float32, 0, 1),
+)
+
+
+class TellingGame(games.SpecifiedGame):
+  """Shows game, player and last action; a player is paid its action, twice."""
+
+  def __init__(self, number, length=3, teams=(0, 1), outcome=(1, -1)):
+    super().__init__(_SPEC, teams, ('paid', 'paid twice'))
+    self._number, self._length, self._outcome = number, length, outcome
+    self._num_steps = length
+    self.is_closed = False
+
+  def reset(self):
+    self._num_steps = 0
+    return self._timestep(dm_env.StepType.FIRST, np.zeros(len(self.teams)))
+
+  def step(self, action):
+    if self._num_steps == self._length:
+      return self.reset()
+    self._num_steps += 1
+    is_last = self._num_steps == self._length
+    step_type = dm_env.StepType.LAST if is_last else dm_env.StepType.MID
+    return self._timestep(step_type, action)
+
+  def outcome(self):
+    return np.array(self._outcome, np.float32)
+
+  def close(self):
+    self.is_closed = True
+
+  def _timestep(self, step_type, action):
+    num_players = len(self.teams)
+    return dm_env.TimeStep(
+      np.full(num_players, step_type, np.int32),
+      np.stack([action, 2 * action], axis=1).astype(np.float32),
+      np.ones(num_players, np.float32),
+      np.stack(
+        [np.full(num_players, self._number), np.arange(num_players), action],
+        axis=1,
+      ).astype(np.float32),
+    )
+
+
+def make_experiment(environment_factory=TellingGame, **options):
+  options = {
+    'num_environments': 3,
+    'population': config_lib.PopulationConfig(2, num_players=2),
+    'name': 'test',
+    **options,
+  }
+  return experiment_lib.PopulationExperimentConfig(
+    builder=None,
+    network_factory=lambda spec: None,
+    environment_factory=environment_factory,
+    max_num_actor_steps=1,
+    **options,
+  )
+
+
+SEATS = np.array([[1, 0], [0, 1], [0, 1]])
+
+
+def make_arena(**options):
+  made = [TellingGame(number, **options) for number in range(3)]
+  arena = arena_lib.Arena(made, make_experiment())
+  arena.seat(SEATS)
+  return arena, made
+
+
+def test_members_see_and_act_on_their_own_seats():
+  arena, made = make_arena()
+  assert arena.seats_per_member == 3
+  timestep = arena.reset()
+  # Rows of member 0: game 0 as player 1, games 1 and 2 as player 0.
+  where = [[0, 1], [1, 0], [2, 0], [0, 0], [1, 1], [2, 1]]
+  np.testing.assert_array_equal(timestep.observation[:, :2], where)
+  timestep = arena.step(np.arange(6))
+  np.testing.assert_array_equal(timestep.observation[:, :2], where)
+  np.testing.assert_array_equal(timestep.observation[:, 2], np.arange(6))
+  np.testing.assert_array_equal(timestep.reward[:, 1], 2 * np.arange(6))
+  arena.close()
+  assert all(game.is_closed for game in made)
+
+
+def test_each_game_that_ends_leaves_a_result():
+  arena, _ = make_arena()
+  arena.reset()
+  for step in range(3):
+    assert not arena.all_played
+    assert arena.take_results() == []
+    timestep = arena.step(np.arange(6) + step)
+  assert arena.all_played
+  first, second, third = arena.take_results()
+  assert [r.place for r in (first, second, third)] == [0, 1, 2]
+  np.testing.assert_array_equal(second.seats, [0, 1])
+  np.testing.assert_array_equal(second.outcome, [1, -1])
+  # Player 0 of game 0 is row 3, which did 3, 4 and 5; player 1 is row 0.
+  np.testing.assert_array_equal(first.returns, [[12, 24], [3, 6]])
+  assert first.length == 3
+  assert (timestep.step_type == dm_env.StepType.LAST).all()
+  timestep = arena.step(np.arange(6))
+  assert (timestep.step_type == dm_env.StepType.FIRST).all()
+  for _ in range(3):
+    arena.step(np.ones(6))
+  again = arena.take_results()[0]
+  np.testing.assert_array_equal(again.returns, [[3, 6], [3, 6]])
+  arena.seat(SEATS)
+  assert not arena.all_played
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    ({'outcome': (1, 0.5)}, r'outcome \(\[1.0, 0.5\]\) must be 1, 0 or -1'),
+    ({'teams': (0, 0)}, r'game \(teams \(0, 0\)\) must be of num_players \(2'),
+    ({'teams': (0, 0, 1, 1)}, r'game \(teams .*choose num_players=4 or'),
+    ({'teams': (0, 1, 1, 1)}, r'alone or in two teams of the same size'),
+  ],
+)
+def test_games_that_make_no_match_are_refused(options, message):
+  with pytest.raises(ValueError, match=message):
+    arena, _ = make_arena(**options)
+    arena.reset()
+    for _ in range(3):
+      arena.step(np.zeros(6))
+
+
+def test_bad_rewards_are_refused():
+  arena, _ = make_arena()
+  arena.reset()
+  with pytest.raises(
+    validation.InvalidTimestepError, match=r'reward of game test\[1\] .*finite'
+  ):
+    arena.step(np.array([0, np.nan, 0, 0, 0, 0]))
+
+
+def test_games_of_another_kind_are_refused():
+  made = [TellingGame(0), TellingGame(1, teams=(1, 0))]
+  with pytest.raises(ValueError, match=r'game 1 \(.*must be like game 0'):
+    arena_lib.Arena(made, make_experiment(num_environments=2))
+
+
+def test_games_are_made_of_all_that_can_be_played():
+  team_game = functional_fakes.make_team_matching()
+  made, _ = arena_lib.make_games(
+    make_experiment(lambda seed: team_game), [3, 4]
+  )
+  assert made.teams == (0, 0, 1, 1)
+  solo = functional_fakes.make_matching()
+  fake = fakes.FakeEnvironment(fakes.make_spec())
+  for factory in (lambda seed: solo, lambda seed: fake):
+    (made,) = arena_lib.make_games(make_experiment(factory), [3])
+    assert made.teams == (0,)
+    timestep = made.reset()
+    assert timestep.reward.shape == timestep.discount.shape == (1,)
+    np.testing.assert_array_equal(timestep.discount, 1)
+    timestep = made.step(np.zeros(1, np.int32))
+    assert timestep.observation.shape == (1, *made.observation_spec().shape)
+    np.testing.assert_array_equal(made.outcome(), [0])
+    made.close()
+  with pytest.raises(TypeError, match=r'must make a game .*made a int'):
+    arena_lib.make_games(make_experiment(lambda seed: seed), [3])
+  spec = arena_lib.read_spec(make_experiment())
+  assert spec.num_events == 2 and spec.event_names == ('paid', 'paid twice')
+
+
+# The coordinator.
+
+
+def _members(internal_rewards):
+  return types.TrainingState(
+    *[np.zeros(2)] * 3,
+    np.array(internal_rewards, np.float32),
+    *[np.zeros(2)] * 4,
+  )
+
+
+def _make_coordinator(key, **options):
+  experiment = make_experiment(**options)
+  population = state_lib.from_members(
+    _members([[1, 0], [0, 1]]), key, experiment.population
+  )
+  return coordinator_lib.Coordinator(
+    population, experiment, arena_lib.read_spec(experiment)
+  ), population
+
+
+def _result(seats, outcome, returns, length=3):
+  return arena_lib.Result(
+    0,
+    np.array(seats, np.int32),
+    np.array(outcome, np.float32),
+    np.array(returns, np.float32),
+    length,
+  )
+
+
+def test_results_are_rated_as_by_the_pure_functions(key):
+  coordinator, population = _make_coordinator(key)
+  members = population.members
+  results = [
+    _result([0, 1], [1, -1], [[1, 2], [3, 4]]),
+    _result([1, 0], [1, -1], [[5, 6], [7, 8]]),
+    _result([1, 0], [0, 0], [[1, 1], [1, 1]], length=6),
+    _result([0, 0], [1, -1], [[0, 0], [3, 3]]),
+  ]
+  coordinator.record(results, members.internal_rewards)
+  expected = state_lib.record_games(
+    population,
+    seating.as_teams(np.stack([r.seats for r in results]), (0, 1)),
+    np.array([1, 1, 0.5, 1], np.float32),
+    np.ones(4, bool),
+    make_experiment().population,
+  )
+  rated = coordinator.population(members)
+  np.testing.assert_array_equal(rated.ratings, expected.ratings)
+  np.testing.assert_array_equal(rated.payoff.scores, expected.payoff.scores)
+  np.testing.assert_array_equal(rated.games, [4, 3])
+  played = coordinator.take_round()
+  np.testing.assert_array_equal(played.num_episodes, [5, 3])
+  np.testing.assert_allclose(played.returns, [[12 / 5, 14 / 5], [3, 11 / 3]])
+  np.testing.assert_allclose(played.lengths, [3.6, 4.0])
+  assert played.total == 8
+  np.testing.assert_allclose(played.mean_return, (12 + 14 + 9 + 11) / 8)
+  empty = coordinator.take_round()
+  assert empty.total == 0 and empty.returns.shape == (2, 2)
+
+
+def test_single_agents_are_ranked_by_their_own_reward(key):
+  coordinator, population = _make_coordinator(
+    key,
+    environment_factory=lambda seed: TellingGame(seed, teams=(0,)),
+    population=config_lib.PopulationConfig(2, num_players=1),
+  )
+  members = population.members
+  coordinator.record(
+    [_result([0], [0], [[3, 4]]), _result([1], [0], [[3, 4]]),
+     _result([1], [0], [[3, 6]])], members.internal_rewards,
+  )  # fmt: skip
+  np.testing.assert_array_equal(
+    state_lib.mean_returns(coordinator.population(members)), [3, 5]
+  )
+
+
+def test_seats_are_drawn_anew(key):
+  coordinator, _ = _make_coordinator(key, num_environments=8)
+  drawn = [coordinator.draw_seats() for _ in range(3)]
+  assert not np.array_equal(drawn[0], drawn[1])
+  for seats in drawn:
+    assert seats.shape == (8, 2)
+    np.testing.assert_array_equal(np.sort(seats, axis=1), [[0, 1]] * 8)
