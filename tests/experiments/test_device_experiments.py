@@ -18,6 +18,7 @@ DEVICE_COMMANDS = {
 def test_experiments_run_on_the_device(tmp_path, monkeypatch, name):
   monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
   monkeypatch.setenv('JAX_ENABLE_COMPILATION_CACHE', 'true')
+  monkeypatch.setenv('JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS', '0')
   run_dir = tmp_path / 'run'
   result = commands.run(
     [*DEVICE_COMMANDS[name], '--max_num_actor_steps=1200'], run_dir
