@@ -8,7 +8,6 @@ dense, and the same numbers.
 """
 
 import functools
-from collections.abc import Sequence
 
 import haiku as hk
 import jax
@@ -103,7 +102,7 @@ def _backward(stride, padding, residuals, cotangent):
 strided_conv.defvjp(_forward, _backward)
 
 
-def _conv(x, w, stride: int, padding: str | Sequence[tuple[int, int]]):
+def _conv(x, w, stride: int, padding: str):
   return jax.lax.conv_general_dilated(
     x,
     w,

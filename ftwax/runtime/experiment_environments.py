@@ -10,7 +10,7 @@ import dm_env
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import functional, validation
+from ftwax.environments import functional, validation, vector
 from ftwax.runtime import experiment as experiment_lib
 
 
@@ -33,6 +33,31 @@ def read_spec(
   with contextlib.closing(make(experiment, 0)) as made:
     validated = validation.ValidatedEnvironment(made, experiment.name)
     return types.make_environment_spec(validated)
+
+
+def make_vector(
+  experiment: experiment_lib.ExperimentConfig,
+  num_environments: int,
+  entropy: tuple[int, ...],
+  label: str,
+) -> vector.VectorEnvironment:
+  """Makes environments with seeds of their own, side by side.
+
+  Args:
+    experiment: tells the factory and a part of the seeds.
+    num_environments: E.
+    entropy: the other part of the seeds; other numbers give other seeds.
+    label: names the environments in errors.
+  """
+  seeds = make_seeds((experiment.seed, *entropy), num_environments)
+  return vector.VectorEnvironment(
+    [
+      validation.ValidatedEnvironment(
+        make(experiment, seed), f'{label}[{index}]'
+      )
+      for index, seed in enumerate(seeds)
+    ]
+  )
 
 
 def make_seeds(entropy: tuple[int, ...], num_environments: int) -> list[int]:

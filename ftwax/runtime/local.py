@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 import jax
 
 from ftwax import types
-from ftwax.environments import validation, vector
 from ftwax.replay.reverb import servers
 from ftwax.runtime import (
   environment_loop,
@@ -197,18 +196,11 @@ class _Run:
       self._train_logger.write(values)
 
   def _make_environments(self, num_environments, role):
-    actor_steps = self._records.counts.actor_steps
-    seeds = experiment_environments.make_seeds(
-      (self._experiment.seed, role, actor_steps), num_environments
-    )
-    environment = vector.VectorEnvironment(
-      [
-        validation.ValidatedEnvironment(
-          experiment_environments.make(self._experiment, seed),
-          f'{self._experiment.name}[{index}]',
-        )
-        for index, seed in enumerate(seeds)
-      ]
+    environment = experiment_environments.make_vector(
+      self._experiment,
+      num_environments,
+      (role, self._records.counts.actor_steps),
+      self._experiment.name,
     )
     self._stack.callback(environment.close)
     return environment

@@ -10,6 +10,8 @@ import pytest
 import run_helpers
 
 from ftwax import types
+from ftwax.agents import impala
+from ftwax.networks import recurrent
 from ftwax.population import config as config_lib
 from ftwax.population import selection
 from ftwax.replay.reverb import tables
@@ -233,5 +235,9 @@ def test_members_are_updated_each_by_its_own_batch(key, at_once, unroll):
 
 
 def test_images_are_told_from_vectors():
-  assert members.sees_images(fakes.make_dict_spec())
-  assert not members.sees_images(fakes.make_vector_spec())
+  for spec, has_images in (
+    (fakes.make_image_spec((42, 42, 3), 2), True),
+    (fakes.make_vector_spec(), False),
+  ):
+    network = impala.make_network(spec, impala.IMPALAConfig())
+    assert recurrent.has_convolutions(network) == has_images

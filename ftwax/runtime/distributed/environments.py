@@ -11,7 +11,7 @@ import dm_env
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import validation, vector
+from ftwax.environments import vector
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import experiment_environments
 
@@ -34,28 +34,13 @@ def make_environments(
   entropy: tuple[int, ...],
   label: str,
 ) -> 'GuardedEnvironment':
-  """Makes environments with seeds of their own.
-
-  Args:
-    experiment: tells the factory.
-    num_environments: E.
-    entropy: what the seeds are made of; other numbers give other seeds.
-    label: names the environments in errors.
-
-  Returns:
-    A vector of E environments.
-  """
-  seeds = experiment_environments.make_seeds(
-    (experiment.seed, *entropy), num_environments
-  )
-  made: list[dm_env.Environment] = []
+  """Makes E environments; see `experiment_environments.make_vector`."""
   try:
-    for index, seed in enumerate(seeds):
-      environment = experiment_environments.make(experiment, seed)
-      made.append(
-        validation.ValidatedEnvironment(environment, f'{label}[{index}]')
+    return GuardedEnvironment(
+      experiment_environments.make_vector(
+        experiment, num_environments, entropy, label
       )
-    return GuardedEnvironment(vector.VectorEnvironment(made))
+    )
   except Exception as error:
     raise EnvironmentFailure(f'{type(error).__name__}: {error}') from error
 

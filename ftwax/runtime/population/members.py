@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from ftwax import types
+from ftwax.networks import recurrent
 from ftwax.replay.reverb import datasets as datasets_lib
 
 
@@ -192,7 +193,7 @@ def make_learner(
     make_core,
     num_members=num_members,
     at_once=jax.default_backend() != 'cpu',
-    unroll=sees_images(environment_spec),
+    unroll=recurrent.has_convolutions(network),
   )
   learner = builder.make_learner(
     key, network, batches, logger_fn, environment_spec, place_core
@@ -234,9 +235,3 @@ def make_core(
     )[1]
 
   return types.LearnerCore(init, update)
-
-
-def sees_images(environment_spec: types.EnvironmentSpec) -> bool:
-  """Whether an observation holds images, for which there are convolutions."""
-  leaves = jax.tree.leaves(environment_spec.observations)
-  return any(len(leaf.shape) == 3 for leaf in leaves)

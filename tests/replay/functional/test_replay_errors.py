@@ -9,20 +9,12 @@ from jax.experimental import checkify
 
 from ftwax.replay import functional
 
-CONFIG = functional.ReplayConfig(
-  num_environments=2,
-  max_length=6,
-  sequence_length=2,
-  batch_size=4,
-  prioritized=True,
-  episodes=True,
-  record_returns=True,
-)
+CONFIG = replay_steps.CONFIG.replace(recent_data=False)
 KEY = jax.random.PRNGKey(0)
 
 
 def make(**changes):
-  return functional.make_replay(replay_steps.SPEC, CONFIG.replace(**changes))
+  return replay_steps.make(CONFIG, **changes)
 
 
 @pytest.mark.parametrize(
