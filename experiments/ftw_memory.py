@@ -1,12 +1,15 @@
-"""What the cores of FTW remember: pairs shown once and asked for later.
+"""What the cores of FTW remember: copying, and recall by random keys.
 
 Run as `uv run experiments/ftw_memory.py --core=rpth_dnc`, and with
 `--core=lstm` and `--core=rpth` for the comparison; all have cores of the same
 size. `--compare=3` runs the three with three seeds each and prints a table.
 
-Keys are random vectors, new in every episode, so that none can have a unit of
-its own. Who forgets which key had which value, but not the values, earns 0.45
-or so of six pairs: to earn more, values have to be looked up by their keys.
+Symbols are shown, then they are to be repeated in their order, which a memory
+that follows the order of its writing is made for. `--task=recall` asks for the
+values of keys instead. Keys are random vectors, new in every episode, so that
+none can have a unit of its own. Who forgets which key had which value, but not
+the values, earns 0.45 or so of six pairs: to earn more, values have to be
+looked up by their keys.
 """
 
 import functools
@@ -14,30 +17,49 @@ import functools
 from absl import flags
 
 from ftwax.agents import ftw
-from ftwax.environments import functional, recall
+from ftwax.environments import copying, functional, recall
 from ftwax.networks.dnc import interfaces
 from ftwax.runtime import experiment, launch
 
 launch.define_flags(
-  max_num_actor_steps=4_000_000,
+  max_num_actor_steps=2_500_000,
   num_environments=32,
   eval_every=0,
   runtime='device',
 )
 _CORE = flags.DEFINE_enum('core', 'rpth_dnc', ftw.CORES, 'The recurrent core.')
-_NUM_PAIRS = flags.DEFINE_integer('num_pairs', 6, 'Pairs to remember.')
-_MIN_PAIRS = flags.DEFINE_integer(
-  'min_pairs', None, 'The least in an episode; by default all have --num_pairs.'
+_TASK = flags.DEFINE_enum(
+  'task', 'copying', ['copying', 'recall'], 'What is to be remembered.'
+)
+_LENGTH = flags.DEFINE_integer(
+  'length', None, 'Symbols (10) or pairs (6) to remember.'
+)
+_MIN_LENGTH = flags.DEFINE_integer(
+  'min_length', None, 'The least in an episode; by default all have --length.'
 )
 _KEY_SIZE = flags.DEFINE_integer('key_size', 12, 'Numbers in a key.')
 _HIDDEN_SIZE = flags.DEFINE_integer('hidden_size', 32, 'Units of each core.')
+
+_LENGTHS = {'copying': 10, 'recall': 6}
+_MEMORIES = {
+  'copying': interfaces.MemoryConfig(num_slots=16, word_size=16, num_reads=1),
+  'recall': interfaces.MemoryConfig(
+    num_slots=16, word_size=24, num_reads=4, linkage='none'
+  ),
+}
+
+
+def _length() -> int:
+  return _LENGTHS[_TASK.value] if _LENGTH.value is None else _LENGTH.value
 
 
 def make_environment(seed: int) -> functional.FunctionalEnvironment:
   """Returns the task, whose episodes come from the run's seed."""
   del seed
+  if _TASK.value == 'copying':
+    return copying.make(_length(), min_length=_MIN_LENGTH.value)
   return recall.make(
-    _NUM_PAIRS.value, min_pairs=_MIN_PAIRS.value, key_size=_KEY_SIZE.value
+    _length(), min_pairs=_MIN_LENGTH.value, key_size=_KEY_SIZE.value
   )
 
 
@@ -53,15 +75,13 @@ def build_experiment(
     embedding_size=size,
     vector_hidden_sizes=(size,),
     head_hidden_size=size,
-    memory=interfaces.MemoryConfig(
-      num_slots=16, word_size=24, num_reads=4, linkage='none'
-    ),
+    memory=_MEMORIES[_TASK.value],
     use_pixel_control=False,
     use_reward_prediction=False,
     optimizer='adam',
     # An episode and the step that starts the next one: gradients reach from
     # each answer to where it was shown.
-    sequence_length=2 * _NUM_PAIRS.value + 1,
+    sequence_length=2 * _length() + 1,
     batch_size=32,
   ).fix(
     learning_rate=2e-3,

@@ -1,0 +1,75 @@
+"""Copying: what is shown, what is asked for, what is paid."""
+
+import dm_env
+import numpy as np
+import pytest
+
+from ftwax.environments import copying, functional
+
+_LENGTH, _NUM_SYMBOLS = 5, 3
+
+
+def _play(loop, choose):
+  """Plays an episode: observations seen at each action, rewards."""
+  timestep, seen, rewards = loop.reset(), [], []
+  while timestep.step_type != dm_env.StepType.LAST:
+    seen.append(timestep.observation)
+    timestep = loop.step(choose(seen))
+    rewards.append(float(timestep.reward))
+  assert timestep.discount == 0.0
+  return np.array(seen), np.array(rewards)
+
+
+def _remember(seen):
+  """The symbol that came as many steps after the first as this question."""
+  shown = [int(np.argmax(x[:-1])) for x in seen if not x[-1]]
+  return shown[len(seen) - len(shown) - 1] if seen[-1][-1] else 0
+
+
+def _make_loop(min_length=None):
+  made = copying.make(_LENGTH, _NUM_SYMBOLS, min_length)
+  return functional.HostLoop(made.reset, made.step, seed=0)
+
+
+@pytest.mark.parametrize('min_length', [None, 1])
+def test_who_remembers_earns_one(min_length):
+  loop = _make_loop(min_length)
+  lengths, first = set(), set()
+  for _ in range(30):
+    seen, rewards = _play(loop, _remember)
+    length = len(seen) // 2
+    lengths.add(length)
+    first.add(int(np.argmax(seen[0][:-1])))
+    np.testing.assert_array_equal(rewards[:length], 0.0)
+    np.testing.assert_allclose(rewards[length:], 1.0 / length)
+    np.testing.assert_array_equal(seen[:length, -1], 0.0)
+    np.testing.assert_array_equal(seen[:length, :-1].sum(-1), 1.0)
+    # A question says nothing of the answer.
+    np.testing.assert_array_equal(seen[length:, :-1], 0.0)
+    np.testing.assert_array_equal(seen[length:, -1], 1.0)
+  assert lengths == set(range(min_length or _LENGTH, _LENGTH + 1))
+  assert first == set(range(_NUM_SYMBOLS))
+
+
+def test_who_guesses_earns_a_share():
+  loop, rng = _make_loop(), np.random.default_rng(0)
+  returns = [
+    _play(loop, lambda _: rng.integers(_NUM_SYMBOLS))[1].sum()
+    for _ in range(200)
+  ]
+  # The standard error is 0.015.
+  np.testing.assert_allclose(np.mean(returns), 1 / _NUM_SYMBOLS, atol=0.06)
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    ({'num_symbols': 1}, r'num_symbols \(1\) must be at least 2'),
+    ({'min_length': 0}, r'min_length \(0\) must be from 1 to length \(10\)'),
+    ({'min_length': 11}, r'min_length \(11\) must be from 1 to length \(10\)'),
+    ({'length': 0}, r'min_length \(0\) must be from 1 to length \(0\)'),
+  ],
+)
+def test_bad_numbers_are_told_at_once(options, message):
+  with pytest.raises(ValueError, match=message):
+    copying.make(**options)
