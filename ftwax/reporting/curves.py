@@ -4,7 +4,7 @@ import os
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib.figure
 import matplotlib.ticker
@@ -19,6 +19,22 @@ WINDOW = 100
 
 # More points than this only blacken the paper.
 _MAX_POINTS = 20_000
+
+
+class Returns(NamedTuple):
+  """What a log tells of episodes.
+
+  Attributes:
+    steps: float64 [n], of the environment, in rising order.
+    returns: float64 [n], finite.
+    num_episodes: float64 [n], of which each return is the mean.
+    num_left_out: rows whose return is not finite.
+  """
+
+  steps: np.ndarray
+  returns: np.ndarray
+  num_episodes: np.ndarray
+  num_left_out: int
 
 
 def can_plot(run_dir: str | os.PathLike) -> bool:
@@ -54,8 +70,8 @@ def plot_curves(run_dir: str | os.PathLike) -> pathlib.Path:
     figsize=(8, 4.8), dpi=150, layout='constrained'
   )
   axes = figure.subplots()
-  _plot_training(axes, *_read_returns(run_dir, 'train'))
-  _plot_evaluation(axes, *_read_returns(run_dir, 'evaluation')[:2])
+  _plot_training(axes, read_returns(run_dir, 'train'))
+  _plot_evaluation(axes, read_returns(run_dir, 'evaluation'))
   resolved = run_dir.resolve()
   _decorate(figure, axes, f'{resolved.parent.name} / {resolved.name}')
   path = run_dir / CURVES_FILE
@@ -102,12 +118,10 @@ def _drop_replaced(
   return kept
 
 
-def _read_returns(
-  run_dir: pathlib.Path, label: str
-) -> tuple[np.ndarray, np.ndarray, int]:
-  """Returns steps [n], finite returns [n] and how many were not finite."""
+def read_returns(run_dir: str | os.PathLike, label: str) -> Returns:
+  """Returns what the logs of all instances of `label` tell of episodes."""
   rows: list[Mapping[str, Any]] = []
-  for path in _log_paths(run_dir, label):
+  for path in _log_paths(pathlib.Path(run_dir), label):
     episodes = [
       row
       for row in loggers.read_jsonl(path)
@@ -119,14 +133,22 @@ def _read_returns(
   finite = [
     row for row in rows if isinstance(row['episode_return'], int | float)
   ]
-  steps = np.array([row['actor_steps'] for row in finite], np.float64)
-  returns = np.array([row['episode_return'] for row in finite], np.float64)
-  return steps, returns, len(rows) - len(finite)
+  steps, returns, num_episodes = (
+    np.array(
+      [
+        (row['actor_steps'], row['episode_return'], row.get('num_episodes', 1))
+        for row in finite
+      ],
+      np.float64,
+    )
+    .reshape(-1, 3)
+    .T
+  )
+  return Returns(steps, returns, num_episodes, len(rows) - len(finite))
 
 
-def _plot_training(
-  axes: Any, steps: np.ndarray, returns: np.ndarray, num_left_out: int
-) -> None:
+def _plot_training(axes: Any, episodes: Returns) -> None:
+  steps, returns, _, num_left_out = episodes
   if not len(steps):
     axes.text(
       0.5,
@@ -159,10 +181,11 @@ def _plot_training(
   )
 
 
-def _plot_evaluation(axes: Any, steps: np.ndarray, returns: np.ndarray) -> None:
-  if not len(steps):
+def _plot_evaluation(axes: Any, episodes: Returns) -> None:
+  if not len(episodes.steps):
     return
-  unique_steps, index = np.unique(steps, return_inverse=True)
+  returns = episodes.returns
+  unique_steps, index = np.unique(episodes.steps, return_inverse=True)
   means = np.bincount(index, weights=returns) / np.bincount(index)
   axes.plot(
     unique_steps,

@@ -1,11 +1,15 @@
-"""Runs variants of an experiment with several seeds and prints a table."""
+"""Runs variants of an experiment with several seeds: a table and curves."""
 
+import pathlib
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from ftwax.reporting import comparison_curves, drawing
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import loggers, runs
+
+CURVES_FILE = 'comparison.png'
 
 # `(seed) -> experiment`, for each variant by name.
 Variants = Mapping[str, Callable[[int], experiment_lib.ExperimentConfig]]
@@ -31,6 +35,9 @@ def compare(
 ) -> dict[str, list[Score]]:
   """Runs each variant with each seed, in turn, and prints what came of it.
 
+  Learning curves of all are drawn into `comparison.png`, in the directory of
+  the first run.
+
   Args:
     variants: what to run; experiments of the same name are told apart by their
       directories.
@@ -41,17 +48,29 @@ def compare(
     Scores by variant, one for each seed.
   """
   scores: dict[str, list[Score]] = {name: [] for name in variants}
+  run_dirs: dict[str, list[pathlib.Path]] = {name: [] for name in variants}
   for seed in seeds:
     for name, make_experiment in variants.items():
       result = runs.run_experiment(make_experiment(seed), runtime=runtime)
       scores[name].append(_score(result))
+      run_dirs[name].append(result.run_dir)
   for title, field in (
     (f'Mean return of the last {runs.WINDOW} episodes', 'last'),
     ('Mean return of all episodes of the run', 'whole'),
     ('Seconds', 'seconds'),
   ):
     print(f'\n{title}\n{_table(scores, seeds, field)}')
+  print(f'\nCurves: {_plot(run_dirs)}')
   return scores
+
+
+def _plot(run_dirs: Mapping[str, Sequence[pathlib.Path]]) -> pathlib.Path:
+  first = next(iter(run_dirs.values()))[0]
+  title = f'{first.resolve().parent.name}: training, and means over seeds'
+  figure = comparison_curves.plot_comparison(run_dirs, title)
+  path = first / CURVES_FILE
+  path.write_bytes(drawing.to_png(figure))
+  return path
 
 
 def _score(result: runs.RunResult) -> Score:

@@ -1,4 +1,5 @@
 import json
+import pathlib
 
 import pytest
 
@@ -15,8 +16,12 @@ def asked(monkeypatch, tmp_path):
     directory = tmp_path / f'{len(asked)}'
     (directory / 'logs').mkdir(parents=True)
     rows = [
-      {'episode_return': 1.0 + config.seed},
-      {'episode_return': 4.0 + config.seed, 'num_episodes': 3},
+      {'episode_return': 1.0 + config.seed, 'actor_steps': 10},
+      {
+        'episode_return': 4.0 + config.seed,
+        'num_episodes': 3,
+        'actor_steps': 20,
+      },
     ]
     (directory / 'logs' / 'train.jsonl').write_text(
       ''.join(json.dumps(row) + '\n' for row in rows)
@@ -53,6 +58,9 @@ def test_each_variant_runs_with_each_seed(asked):
 def test_tables_have_a_row_for_each_variant(asked, capsys):
   comparison.compare(_make_variants(), [3, 4], 'local')
   lines = capsys.readouterr().out.splitlines()
+  (curves,) = [line for line in lines if line.startswith('Curves: ')]
+  content = pathlib.Path(curves.removeprefix('Curves: ')).read_bytes()
+  assert content.startswith(b'\x89PNG')
   begin = lines.index('Mean return of all episodes of the run')
   assert [line.split() for line in lines[begin + 1 : begin + 4]] == [
     ['seed', '3', 'seed', '4', 'mean'],
