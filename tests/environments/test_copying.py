@@ -1,23 +1,12 @@
 """Copying: what is shown, what is asked for, what is paid."""
 
-import dm_env
+import episodes
 import numpy as np
 import pytest
 
 from ftwax.environments import copying, functional
 
 _LENGTH, _NUM_SYMBOLS = 5, 3
-
-
-def _play(loop, choose):
-  """Plays an episode: observations seen at each action, rewards."""
-  timestep, seen, rewards = loop.reset(), [], []
-  while timestep.step_type != dm_env.StepType.LAST:
-    seen.append(timestep.observation)
-    timestep = loop.step(choose(seen))
-    rewards.append(float(timestep.reward))
-  assert timestep.discount == 0.0
-  return np.array(seen), np.array(rewards)
 
 
 def _remember(seen):
@@ -36,7 +25,7 @@ def test_who_remembers_earns_one(min_length):
   loop = _make_loop(min_length)
   lengths, first = set(), set()
   for _ in range(30):
-    seen, rewards = _play(loop, _remember)
+    seen, rewards = episodes.play(loop, _remember)
     length = len(seen) // 2
     lengths.add(length)
     first.add(int(np.argmax(seen[0][:-1])))
@@ -54,7 +43,7 @@ def test_who_remembers_earns_one(min_length):
 def test_who_guesses_earns_a_share():
   loop, rng = _make_loop(), np.random.default_rng(0)
   returns = [
-    _play(loop, lambda _: rng.integers(_NUM_SYMBOLS))[1].sum()
+    episodes.play(loop, lambda _: rng.integers(_NUM_SYMBOLS))[1].sum()
     for _ in range(200)
   ]
   # The standard error is 0.015.

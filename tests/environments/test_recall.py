@@ -1,23 +1,12 @@
 """Recall: what is shown, what is asked for, what is paid."""
 
-import dm_env
+import episodes
 import numpy as np
 import pytest
 
 from ftwax.environments import functional, recall
 
 _NUM_PAIRS, _NUM_VALUES = 5, 3
-
-
-def _play(loop, choose):
-  """Plays an episode: observations seen at each action, rewards."""
-  timestep, seen, rewards = loop.reset(), [], []
-  while timestep.step_type != dm_env.StepType.LAST:
-    seen.append(timestep.observation)
-    timestep = loop.step(choose(seen))
-    rewards.append(float(timestep.reward))
-  assert timestep.discount == 0.0
-  return np.array(seen), np.array(rewards)
 
 
 def _split(observation):
@@ -44,7 +33,7 @@ def test_who_remembers_earns_one(min_pairs):
   loop = _make_loop(min_pairs)
   lengths = []
   for _ in range(30):
-    seen, rewards = _play(loop, _remember)
+    seen, rewards = episodes.play(loop, _remember)
     num_shown = len(seen) // 2
     lengths.append(len(seen))
     np.testing.assert_array_equal(rewards[:num_shown], 0.0)
@@ -63,7 +52,7 @@ def test_who_remembers_earns_one(min_pairs):
 def test_who_guesses_earns_a_share():
   loop, rng = _make_loop(), np.random.default_rng(0)
   returns = [
-    _play(loop, lambda _: rng.integers(_NUM_VALUES))[1].sum()
+    episodes.play(loop, lambda _: rng.integers(_NUM_VALUES))[1].sum()
     for _ in range(200)
   ]
   # The standard error is 0.015.
@@ -74,7 +63,7 @@ def test_keys_are_asked_for_in_another_order():
   loop = _make_loop()
   orders = set()
   for _ in range(20):
-    seen, _ = _play(loop, _remember)
+    seen, _ = episodes.play(loop, _remember)
     keys = [_split(x)[0] for x in seen]
     shown, asked = keys[:_NUM_PAIRS], keys[_NUM_PAIRS:]
     orders.add(tuple(shown.index(key) for key in asked))
@@ -84,7 +73,7 @@ def test_keys_are_asked_for_in_another_order():
 def test_random_keys_are_new_in_every_episode():
   made = recall.make(_NUM_PAIRS, _NUM_VALUES, key_size=7)
   loop = functional.HostLoop(made.reset, made.step, seed=0)
-  seen = [_play(loop, lambda _: 0)[0][:, :7] for _ in range(2)]
+  seen = [episodes.play(loop, lambda _: 0)[0][:, :7] for _ in range(2)]
   for keys in seen:
     np.testing.assert_allclose(np.linalg.norm(keys, axis=-1), 1.0, rtol=1e-5)
     # Each is asked for as it was shown.
