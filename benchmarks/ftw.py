@@ -4,13 +4,16 @@
 
 84x84x3 uint8, 5 actions, hidden and latent 256, batch 16. Each line is
 a process of its own, so that its peak memory and the seconds from its start to
-the first finished step are its own. Beside stand the figures of the TensorFlow
-agent, recorded on another two cores without GPU: it runs on Python 3.8 alone.
+the first finished step are its own; it has one heap, like the learner's process
+of a distributed run (`processes.keep_to_one_heap`). Beside stand the figures of
+the TensorFlow agent, recorded on another two cores without GPU: it runs on
+Python 3.8 alone.
 """
 
 import argparse
 import functools
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -202,6 +205,7 @@ def _run_line(kind, line, seconds):
     stderr=subprocess.DEVNULL,
     text=True,
     check=True,
+    env={**os.environ, 'MALLOC_ARENA_MAX': '1'},
   )
   return json.loads(result.stdout.strip().splitlines()[-1])
 

@@ -10,8 +10,10 @@ from typing import Any
 import haiku as hk
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ftwax import types
+from ftwax.networks import convolutions
 
 # Rows and columns of the FTW agent's frames of 80x80 in cells of 4x4.
 GRID_SHAPE = (20, 20)
@@ -73,14 +75,13 @@ class PixelControlHead(hk.Module):
     x = x.reshape(-1, rows, columns, channels)
     height, width = self._grid_shape
     x = jax.nn.relu(_enlarge(x)[:, :height, :width])
-    value = hk.Conv2DTranspose(1, 4, name='value')(x)
-
-    def branch(num_actions):
-      advantages = hk.Conv2DTranspose(num_actions, 4, name='advantages')(x)
-      mean = jnp.mean(advantages, axis=-1, keepdims=True)
-      return value + advantages - mean
-
-    return jax.tree.map(branch, self._num_actions)
+    sizes, structure = jax.tree.flatten(self._num_actions)
+    # Both branches at once.
+    x = convolutions.Conv2D(1 + sum(sizes), 4, name='values')(x)
+    value, *parts = jnp.split(x, np.cumsum([1, *sizes[:-1]]), axis=-1)
+    return structure.unflatten(
+      value + part - jnp.mean(part, axis=-1, keepdims=True) for part in parts
+    )
 
 
 class RewardPredictionHead(hk.Module):
@@ -114,7 +115,7 @@ def _enlarge(maps: types.Array) -> types.Array:
   it multiplies no zeros, of which there are eight to each number.
   """
   batch_size, rows, columns, channels = maps.shape
-  x = hk.Conv2D(9 * channels, 3, name='enlarge')(maps)
+  x = convolutions.Conv2D(9 * channels, 3, name='enlarge')(maps)
   x = x.reshape(batch_size, rows, columns, 3, 3, channels)
   x = jnp.swapaxes(x, 2, 3)
   return x.reshape(batch_size, 3 * rows, 3 * columns, channels)

@@ -338,8 +338,12 @@ def test_each_of_the_papers_six_action_parts_is_learned():
   moved = jax.tree.map(lambda x, y: np.any(x != y), state.params, after.params)
   branches = [value['w'] for key, value in moved.items() if 'policy' in key]
   assert branches == [True] * 2 * len(sizes)  # A hidden layer in each.
-  maps = [value['w'] for key, value in moved.items() if 'advantages' in key]
-  assert maps == [True] * len(sizes)
+  (maps,) = (key for key in moved if key.endswith('pixel_control_head/values'))
+  has_moved = state.params[maps]['w'] != after.params[maps]['w']
+  # Of the value and of the advantages of each choice of each part.
+  assert has_moved.any(axis=(0, 1, 2)).tolist() == [True] * (
+    1 + sum(sizes.values())
+  )
 
 
 def test_internal_rewards_start_from_the_papers_prior():

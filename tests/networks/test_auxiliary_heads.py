@@ -54,15 +54,15 @@ def test_pixel_control_enlarges_by_a_transposed_convolution(key):
       large[3 * row + i, 3 * column + j] += small[row, column] @ kernel
   large = np.maximum(large[3 : 3 + 5, 3 : 3 + 7], 0.0)
 
-  def last_layers(x):
-    value = hk.Conv2DTranspose(1, 4, name='value')(x)
-    advantages = hk.Conv2DTranspose(3, 4, name='advantages')(x)
-    return value + advantages - advantages.mean(-1, keepdims=True)
-
-  last = hk.without_apply_rng(hk.transform(last_layers))
-  expected = last.apply(
-    {x: params[f'{name}/{x}'] for x in ('value', 'advantages')},
-    jnp.asarray(large, jnp.float32)[None],
+  last = hk.without_apply_rng(
+    hk.transform(lambda x: hk.Conv2D(1 + 3, 4, name='values')(x))
+  )
+  values = last.apply(
+    {'values': params[f'{name}/values']}, jnp.asarray(large, jnp.float32)[None]
+  )
+  advantages = values[..., 1:]
+  expected = (
+    values[..., :1] + advantages - advantages.mean(axis=-1, keepdims=True)
   )
   np.testing.assert_allclose(head.apply(params, features), expected, atol=1e-5)
 

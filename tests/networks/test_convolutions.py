@@ -66,7 +66,7 @@ def test_members_with_weights_of_their_own_by_vmap():
 
   def gradient(x, w):
     return jax.grad(
-      lambda w: jnp.sum(jnp.sin(convolutions.strided_conv(x, w, 2, 'SAME')))
+      lambda w: jnp.sum(jnp.sin(convolutions.conv(x, w, 2, 'SAME')))
     )(w)
 
   got = jax.vmap(gradient)(x, w)
