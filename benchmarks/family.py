@@ -99,28 +99,23 @@ def make_rival(agent, config, environment, batch):
       impala: lambda: rlax_updates.impala_loss(entropy_cost),
       unreal: lambda: rlax_updates.unreal_loss(entropy_cost, 0.05),
     }[agent]()
-    plain = rlax_updates.make_update(network, loss, optimizer)
-
-    def update(params, opt_state, batch, key):
-      del key
-      return plain(params, opt_state, batch)
-
-  params = network.init(jax.random.PRNGKey(0), batch)
-  state = params, optimizer.init(params)
-  update = jax.jit(update, donate_argnums=(0, 1))
+    update = rlax_updates.make_update(network, loss, optimizer)
   key = jax.random.PRNGKey(0)
+  params = network.init(key, batch)
+  num_params = count(params)
+  state = params, optimizer.init(params), key
+  update = jax.jit(update, donate_argnums=(0, 1, 2))
 
   def call():
-    nonlocal state, key
-    key, step_key = jax.random.split(key)
-    *state, _ = jax.block_until_ready(update(*state, batch, step_key))
+    nonlocal state
+    *state, _ = jax.block_until_ready(update(*state, batch))
 
-  return count(params), call
+  return num_params, call
 
 
 def make_ours(core, state, batch):
-  """Returns parameters and a call of the agent's update."""
-  update = jax.jit(core.update, donate_argnums=0)
+  """Returns parameters and a call of the agent's update, as learners do it."""
+  update = jax.jit(core.update)
   num_params = count(state.params)
 
   def call():

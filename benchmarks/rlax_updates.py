@@ -212,21 +212,24 @@ def unreal_loss(entropy_cost, pixel_control_cost):
 
 
 def make_update(network, loss, optimizer):
-  """Returns `update(params, opt_state, batch)` of one optimizer step."""
+  """Returns `update(params, opt_state, key, batch)` of one optimizer step.
 
-  def update(params, opt_state, batch):
+  The key is for updates that draw something.
+  """
+
+  def update(params, opt_state, key, batch):
     def of_params(params):
       return loss(network.apply(params, batch), batch)
 
     value, gradients = jax.value_and_grad(of_params)(params)
     updates, opt_state = optimizer.update(gradients, opt_state)
-    return optax.apply_updates(params, updates), opt_state, value
+    return optax.apply_updates(params, updates), opt_state, key, value
 
   return update
 
 
 def make_ppo_update(network, optimizer, config, entropy_cost):
-  """Returns `update(params, opt_state, batch, key)` of several epochs."""
+  """Returns `update(params, opt_state, key, batch)` of several epochs."""
 
   def targets_of(stream):
     advantages = rlax.truncated_generalized_advantage_estimation(
@@ -250,7 +253,8 @@ def make_ppo_update(network, optimizer, config, entropy_cost):
     total = _over_batch(stream_loss, streams, advantages, returns)
     return total / jnp.sum(streams.mask_tm1)
 
-  def update(params, opt_state, batch, key):
+  def update(params, opt_state, key, batch):
+    key, order_key = jax.random.split(key)
     (output,) = network.apply(params, batch)
     streams = _make_streams(output, batch.trajectory)
     advantages, returns = jax.vmap(targets_of, 1, 1)(streams)
@@ -258,7 +262,7 @@ def make_ppo_update(network, optimizer, config, entropy_cost):
     mean = jnp.sum(mask * advantages) / jnp.sum(mask)
     advantages = mask * (advantages - mean)
     advantages /= jnp.sqrt(jnp.sum(advantages**2) / jnp.sum(mask)) + 1e-8
-    keys = jax.random.split(key, config.num_epochs)
+    keys = jax.random.split(order_key, config.num_epochs)
     order = jax.vmap(jax.random.permutation, (0, None))(keys, mask.shape[1])
 
     def step(carry, columns):
@@ -281,6 +285,6 @@ def make_ppo_update(network, optimizer, config, entropy_cost):
     (params, opt_state), values = jax.lax.scan(
       step, (params, opt_state), order.reshape(num_steps, -1)
     )
-    return params, opt_state, jnp.mean(values)
+    return params, opt_state, key, jnp.mean(values)
 
   return update

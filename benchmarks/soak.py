@@ -2,7 +2,8 @@
 
 Run as `python benchmarks/soak.py --seconds=1800`. It prints a row for each
 process, and ends with status 1 if the memory of one grows by 1 MB a minute or
-more, or if it opens files and does not close them.
+more, or if it opens files and does not close them. A checkpoint's save opens
+some for a while, so it is the median that may not become more.
 """
 
 import argparse
@@ -47,14 +48,14 @@ def soak(run: distributed_run.Run, seconds: float) -> bool:
     files = [sample.num_files for sample in late]
     half = len(files) // 2
     good &= slope < _MAX_SLOPE_MB
-    good &= max(files[half:]) <= max(files[:half])
+    good &= np.median(files[half:]) <= np.median(files[:half])
     good &= len({sample.pid for sample in late}) == 1
     rows.append(
       (
         name,
         f'{late[-1].megabytes:.0f}',
         f'{slope:+.2f}',
-        f'{min(files)}..{max(files)}',
+        f'{np.median(files):.0f} ({min(files)}..{max(files)})',
         late[-1].num_threads,
       )
     )

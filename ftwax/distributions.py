@@ -195,8 +195,11 @@ def log_prob(logits: types.ArrayTree, action: types.ArrayTree) -> types.Array:
     if continuous.is_part(part):
       return part.log_prob(part_action)
     log_probs = jax.nn.log_softmax(part)
-    index = jnp.maximum(part_action, 0)[..., None]
-    return jnp.take_along_axis(log_probs, index, axis=-1)[..., 0]
+    # Not a gather, whose gradient is slow: there are few actions.
+    is_taken = jax.nn.one_hot(
+      jnp.maximum(part_action, 0), part.shape[-1], dtype=bool
+    )
+    return jnp.sum(jnp.where(is_taken, log_probs, 0.0), axis=-1)
 
   return _sum_over_parts(_map_parts(part_log_prob, logits, action))
 

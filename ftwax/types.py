@@ -271,7 +271,7 @@ class TrainingState(NamedTuple):
     opt_state: state of the optimizer.
     hyperparameters: a NamedTuple of scalar arrays.
     internal_rewards: float32 [num_events], what each event is worth.
-    key: key for what the next update draws.
+    key: of what updates draw, each with its number in `steps` folded in.
     steps: int32, updates done, skipped ones included.
     skipped: int32, updates skipped since their gradient was not finite.
     skipped_in_a_row: int32, those skipped since the last good one.

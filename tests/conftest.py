@@ -26,18 +26,14 @@ _REVERB_HALF = [
   'replay/reverb',
   'agents/test_actor_and_learner.py',
   'agents/test_ftw_shells.py',
-  'runtime/test_distributed_inference.py',
-  'runtime/test_distributed_parts.py',
-  'runtime/test_distributed_population.py',
-  'runtime/test_distributed_runs.py',
-  'runtime/test_distributed_supervision.py',
+  'runtime/test_distributed_*.py',
   'runtime/test_local.py',
   'runtime/test_local_population.py',
   'experiments',
 ]
 _HAS_REVERB_HALF = sys.version_info < (3, 11)
 
-collect_ignore = [] if _HAS_REVERB_HALF else _REVERB_HALF
+collect_ignore_glob = [] if _HAS_REVERB_HALF else _REVERB_HALF
 
 
 def pytest_report_header(config):

@@ -79,8 +79,9 @@ class PixelControlHead(hk.Module):
     # Both branches at once.
     x = convolutions.Conv2D(1 + sum(sizes), 4, name='values')(x)
     value, *parts = jnp.split(x, np.cumsum([1, *sizes[:-1]]), axis=-1)
-    return structure.unflatten(
-      value + part - jnp.mean(part, axis=-1, keepdims=True) for part in parts
+    return jax.tree.unflatten(
+      structure,
+      [value + part - jnp.mean(part, -1, keepdims=True) for part in parts],
     )
 
 

@@ -170,4 +170,21 @@ def test_gradients_that_are_not_finite_are_skipped_and_counted(
   recovered, _ = update(twice, good)
   assert int(recovered.skipped) == 2 and int(recovered.skipped_in_a_row) == 0
   assert int(recovered.steps) == 3
-  assert not np.array_equal(recovered.key, state.key)
+
+
+def test_each_update_draws_anew(network, config, make_batch):
+  def unroll(params, hypers, key, *inputs):
+    output, state = network.unroll(params, hypers, key, *inputs)
+    return output._replace(value=output.value + jax.random.normal(key)), state
+
+  core = learning.make_learner_core(
+    network._replace(unroll=unroll),
+    impala.policy_loss,
+    config.fix(learning_rate=0.0),
+  )
+  update, batch = jax.jit(core.update), make_batch(0)
+  state, values = core.init(jax.random.PRNGKey(0)), []
+  for _ in range(3):
+    state, metrics = update(state, batch)
+    values.append(float(metrics['value']))
+  assert len(set(values)) == 3

@@ -1,5 +1,7 @@
 """Distributed runs of populations: a learner of all members, and arenas."""
 
+import threading
+
 import cloudpickle
 import numpy as np
 import population_helpers
@@ -12,9 +14,11 @@ from ftwax.runtime.distributed import (
   arenas,
   environments,
   population,
+  processes,
   program,
 )
 from ftwax.runtime.population import arena as arena_lib
+from ftwax.runtime.population import rounds
 from ftwax.testing import functional_fakes
 
 
@@ -120,6 +124,63 @@ def test_results_go_through_a_courier():
   np.testing.assert_array_equal(made.returns, result.returns)
   np.testing.assert_array_equal(made.seats, result.seats)
   assert made.place == 1 and made.length == 7
+
+
+class _Records:
+  """A population to which results are told."""
+
+  def __init__(self):
+    self.places = []
+    self.num_rounds = 0
+
+  def record(self, results, ends_round):
+    self.places += [result.place for result in results]
+    self.num_rounds += ends_round
+
+
+class _LosesReplies:
+  """Carries calls out, but every second reply does not come."""
+
+  def __init__(self, node):
+    self._node = node
+    self._num_calls = 0
+
+  def report_results(self, *args):
+    self._num_calls += 1
+    recorded = self._node.report_results(*args)
+    if self._num_calls % 2:
+      raise RuntimeError('deadline exceeded')
+    return recorded
+
+
+def test_results_are_recorded_once(tmp_path):
+  settings = distributed.Settings()
+  experiment = _make_experiment()
+  node = population.PopulationLearner(
+    experiment, str(tmp_path), settings, [], None
+  )
+  loop = arenas.ArenaLoop(
+    experiment,
+    0,
+    settings,
+    processes.Remote(None, 'counter'),
+    threading.Event(),
+    processes.Remote(_LosesReplies(node), 'learner'),
+  )
+  results = [
+    arena_lib.Result(
+      place, np.array([0, 1]), np.ones(2), np.ones((2, 3)), length=7
+    )
+    for place in range(6)
+  ]
+  loop._tell(rounds.Tick(8, [], results[:1], False))  # No learner is there yet.
+  records = node._learner = _Records()
+  for index in range(1, 6):
+    loop._tell(rounds.Tick(8, [], results[index : index + 1], index == 3))
+  for _ in range(4):
+    loop._tell(rounds.Tick(8, [], [], False))
+  assert records.places == list(range(6))
+  assert records.num_rounds == 1
 
 
 def test_the_last_steps_are_of_whole_games():

@@ -1,5 +1,6 @@
 """Whole distributed runs: all nodes as threads, and as processes."""
 
+import contextlib
 import functools
 import os
 import signal
@@ -9,6 +10,7 @@ import threading
 import time
 
 import cloudpickle
+import distributed_helpers
 import jax
 import launchpad as lp
 import numpy as np
@@ -17,45 +19,14 @@ import pytest
 from absl import flags
 from absl.testing import absltest
 
-from ftwax.agents import impala
 from ftwax.runtime import (
   checkpoints,
   distributed,
-  experiment,
   local,
   loggers,
   run_directory,
 )
 from ftwax.runtime.distributed import settings
-from ftwax.testing import fakes
-
-# What nodes of processes import, they find in the package alone.
-_MAKE_FAKE = functools.partial(
-  fakes.FakeEnvironment, fakes.make_vector_spec(), 4, False
-)
-
-
-@pytest.fixture
-def make_experiment():
-  config = impala.IMPALAConfig(
-    hidden_size=8, sequence_length=5, batch_size=4, max_queue_size=8
-  )
-
-  def make(**options):
-    return experiment.ExperimentConfig(
-      **{
-        'builder': impala.make_builder(config),
-        'network_factory': functools.partial(
-          impala.make_network, config=config
-        ),
-        'environment_factory': _MAKE_FAKE,
-        'num_environments': 2,
-        'name': 'test',
-        **options,
-      }
-    )
-
-  return make
 
 
 @pytest.fixture
@@ -77,11 +48,9 @@ def _read_rows(directory, label):
 
 
 @pytest.mark.filterwarnings('ignore:setDaemon:DeprecationWarning')
-def test_a_program_of_threads_ends_at_its_last_step(
-  launch, make_experiment, tmp_path
-):
+def test_a_program_of_threads_ends_at_its_last_step(launch, tmp_path):
   # 403 is no multiple of 2 environments, nor of what an actor asks for.
-  config = make_experiment(max_num_actor_steps=403)
+  config = distributed_helpers.make_experiment(max_num_actor_steps=403)
   directory = run_directory.create_at(tmp_path / 'run', config)
   program = distributed.make_distributed_experiment(
     config, 2, eval_every=200, num_eval_episodes=2, run_dir=directory
@@ -104,17 +73,34 @@ def _children():
   return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
-def test_a_run_of_processes_ends_and_leaves_nothing(
-  make_experiment, tmp_path, capfd, monkeypatch
-):
-  # Launchpad writes there, and so do runs of other tests meanwhile.
+@pytest.fixture
+def leaving_nothing(tmp_path, monkeypatch):
+  """A context that checks for processes, thus ports, and temporary files."""
   temporary = tmp_path / 'temporary'
   temporary.mkdir()
-  monkeypatch.setattr(tempfile, 'tempdir', str(temporary))
-  children = _children()
-  result = distributed.run_distributed(
-    make_experiment(max_num_actor_steps=403), 2, run_dir=tmp_path / 'run'
-  )
+
+  @contextlib.contextmanager
+  def check():
+    children = _children()
+    with monkeypatch.context() as patch:
+      # Launchpad writes there, and so do runs of other tests meanwhile.
+      patch.setattr(tempfile, 'tempdir', str(temporary))
+      yield
+    assert _children() <= children
+    assert not list(temporary.iterdir())
+
+  return check
+
+
+def test_a_run_of_processes_ends_and_leaves_its_records(
+  leaving_nothing, tmp_path, capfd
+):
+  with leaving_nothing():
+    result = distributed.run_distributed(
+      distributed_helpers.make_experiment(max_num_actor_steps=403),
+      2,
+      run_dir=tmp_path / 'run',
+    )
   assert result.counts.actor_steps == 403
   assert result.counts.learner_steps == int(result.state.steps) >= 10
   assert result.counts.episodes == len(_read_rows(result.run_dir, 'train'))
@@ -125,29 +111,31 @@ def test_a_run_of_processes_ends_and_leaves_nothing(
     'output',
     'replay',
   }
-  assert _children() <= children
-  assert not list(temporary.iterdir())
   assert ' of 403 steps' in capfd.readouterr().out
 
 
 @pytest.fixture
 def pickled_by_value():
-  """Lets nodes have functions of this module, which they cannot import."""
-  module = sys.modules[__name__]
-  cloudpickle.register_pickle_by_value(module)
+  """Lets nodes have functions of modules that they cannot import."""
+  modules = (sys.modules[__name__], distributed_helpers)
+  for module in modules:
+    cloudpickle.register_pickle_by_value(module)
   yield
-  cloudpickle.unregister_pickle_by_value(module)
+  for module in modules:
+    cloudpickle.unregister_pickle_by_value(module)
 
 
 @pytest.mark.usefixtures('pickled_by_value')
-def test_a_bad_environment_ends_the_run_and_is_told(make_experiment, tmp_path):
-  children = _children()
-  config = make_experiment(
+def test_a_bad_environment_ends_the_run_and_is_told(leaving_nothing, tmp_path):
+  config = distributed_helpers.make_experiment(
     max_num_actor_steps=10**9,
     environment_factory=functools.partial(_fail_in_nodes, os.getpid()),
   )
-  with pytest.raises(
-    distributed.NodeFailedError, match=r'(?s)actor/0 failed.*no such game'
+  with (
+    leaving_nothing(),
+    pytest.raises(
+      distributed.NodeFailedError, match=r'(?s)actor/0 failed.*no such game'
+    ),
   ):
     distributed.run_distributed(
       config,
@@ -155,13 +143,12 @@ def test_a_bad_environment_ends_the_run_and_is_told(make_experiment, tmp_path):
       run_dir=tmp_path / 'run',
       settings=settings.Settings(max_restarts=0, stop_timeout_s=5.0),
     )
-  assert _children() <= children
 
 
 def _fail_in_nodes(pid, seed):
   if os.getpid() != pid:
     raise ValueError('no such game')
-  return _MAKE_FAKE(seed)
+  return distributed_helpers.make_fake(seed)
 
 
 def _interrupt_when_it_acts(directory):
@@ -182,24 +169,24 @@ def _interrupt_when_it_acts(directory):
 
 
 def test_a_run_that_is_told_to_end_saves_and_can_go_on(
-  make_experiment, tmp_path, capsys
+  leaving_nothing, tmp_path, capsys
 ):
-  children = _children()
   directory = tmp_path / 'run'
   thread = _interrupt_when_it_acts(directory)
-  with pytest.raises(KeyboardInterrupt):
+  with leaving_nothing(), pytest.raises(KeyboardInterrupt):
     distributed.run_distributed(
-      make_experiment(max_num_actor_steps=10**9), 1, run_dir=directory
+      distributed_helpers.make_experiment(max_num_actor_steps=10**9),
+      1,
+      run_dir=directory,
     )
   thread.join()
-  assert _children() <= children
   assert '--resume --run_dir=' in capsys.readouterr().out
   with checkpoints.Checkpointer(directory / 'checkpoints') as saved:
     steps = saved.steps()[-1]
   assert steps >= 200
   # The local runtime, too, goes on from what this one saved.
   result = local.run_experiment(
-    make_experiment(max_num_actor_steps=steps + 40),
+    distributed_helpers.make_experiment(max_num_actor_steps=steps + 40),
     run_dir=directory,
     resume=True,
   )
@@ -207,11 +194,9 @@ def test_a_run_that_is_told_to_end_saves_and_can_go_on(
   assert result.counts.learner_steps == int(result.state.steps) > 0
 
 
-def test_actors_without_parameters_and_a_learner_on_two_devices(
-  make_experiment, tmp_path
-):
+def test_actors_without_parameters_and_a_learner_on_two_devices(tmp_path):
   result = distributed.run_distributed(
-    make_experiment(max_num_actor_steps=403),
+    distributed_helpers.make_experiment(max_num_actor_steps=403),
     2,
     eval_every=200,
     num_eval_episodes=2,
@@ -226,8 +211,8 @@ def test_actors_without_parameters_and_a_learner_on_two_devices(
   assert (result.run_dir / 'output' / 'inference.txt').exists()
 
 
-def test_local_batches_are_spread_over_devices(make_experiment, tmp_path):
-  config = make_experiment(max_num_actor_steps=400)
+def test_local_batches_are_spread_over_devices(tmp_path):
+  config = distributed_helpers.make_experiment(max_num_actor_steps=400)
 
   def run(name, devices):
     return local.run_experiment(

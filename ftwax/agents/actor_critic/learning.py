@@ -110,7 +110,8 @@ def _init(static: _Static, key: types.Key) -> types.TrainingState:
 def _update(
   static: _Static, state: types.TrainingState, batch: types.LearnerBatch
 ) -> tuple[types.TrainingState, types.Metrics]:
-  key, loss_key = jax.random.split(state.key)
+  # Unlike a new key in the state, it costs nothing where nothing is drawn.
+  key = jax.random.fold_in(state.key, state.steps)
   hyperparameters = optimization.decay(
     static.config, state.hyperparameters, state.steps
   )
@@ -121,14 +122,13 @@ def _update(
     static,
     hyperparameters,
     _Learned(state.params, state.opt_state),
-    loss_key,
+    key,
     batches.with_own_rewards(state.internal_rewards, batch),
   )
   skipped = jnp.where(finite, 0, 1)
   new_state = state._replace(
     params=learned.params,
     opt_state=learned.opt_state,
-    key=key,
     steps=state.steps + 1,
     skipped=state.skipped + skipped,
     skipped_in_a_row=skipped * (state.skipped_in_a_row + 1),

@@ -220,28 +220,36 @@ def update_together(
   return flat.reshape(trees.shape)
 
 
-def _descend(flat, num_nodes, member, threshold, remainder):
-  """Walks from a root to the leaf where threshold + remainder falls."""
+def _step_down(flat, base, walker):
+  """Goes from a node to the child in which threshold + remainder falls."""
+  node, _, threshold, remainder = walker
+  left, right = flat[base + 2 * node], flat[base + 2 * node + 1]
+  go_right = (right > 0) & ~(threshold < left)
+  rest = threshold - left
+  # What rounding takes from the sum goes on as the remainder.
+  total = rest + remainder
+  error = remainder - (total - rest)
+  threshold = jnp.where(go_right, jnp.maximum(total, 0.0), threshold)
+  remainder = jnp.where(go_right, error, remainder)
+  value = jnp.where(go_right, right, left)
+  return 2 * node + go_right, value, threshold, remainder
 
-  def step(_, carry):
-    node, _, threshold, remainder = carry
-    left = flat[member * num_nodes + 2 * node]
-    right = flat[member * num_nodes + 2 * node + 1]
-    go_right = (right > 0) & ~(threshold < left)
-    rest = threshold - left
-    # What rounding takes from the sum goes on as the remainder.
-    total = rest + remainder
-    error = remainder - (total - rest)
-    threshold = jnp.where(go_right, jnp.maximum(total, 0.0), threshold)
-    remainder = jnp.where(go_right, error, remainder)
-    value = jnp.where(go_right, right, left)
-    return 2 * node + go_right, value, threshold, remainder
 
+def _descend(flat, num_nodes, *entries):
+  """Walks from roots to leaves, side by side; returns a leaf per entry."""
+  bases = [member * num_nodes for member, *_ in entries]
+
+  def step(_, walkers):
+    pairs = zip(bases, walkers, strict=True)
+    return [_step_down(flat, base, walker) for base, walker in pairs]
+
+  start = [
+    (jnp.int32(1), flat[base + 1], jnp.maximum(threshold, 0.0), remainder)
+    for base, (_, threshold, remainder) in zip(bases, entries, strict=True)
+  ]
   depth = (num_nodes // 2).bit_length() - 1
-  root = flat[member * num_nodes + 1]
-  start = jnp.int32(1), root, jnp.maximum(threshold, 0.0), remainder
-  node, value, *_ = lax.fori_loop(0, depth, step, start)
-  return node - num_nodes // 2, value
+  walkers = lax.fori_loop(0, depth, step, start)
+  return [(node - num_nodes // 2, value) for node, value, *_ in walkers]
 
 
 def find_in_sequence(
@@ -250,9 +258,25 @@ def find_in_sequence(
   threshold: types.Array,
   remainder: types.Array,
 ) -> tuple[types.Array, types.Array]:
-  """Descends for one threshold after another, as a CPU likes it."""
-  descend = functools.partial(_descend, trees.reshape(-1), trees.shape[1])
-  return lax.map(lambda entry: descend(*entry), (member, threshold, remainder))
+  """Descends for two thresholds after another two, as a CPU likes it.
+
+  Two walks go side by side: what one reads comes while the other computes.
+  XLA would not compile a loop of three to scalar code.
+  """
+  flat, num_nodes = trees.reshape(-1), trees.shape[1]
+  num_entries = threshold.shape[0]
+
+  def find_two(columns):
+    rows = [tuple(column[i] for column in columns) for i in range(2)]
+    found = _descend(flat, num_nodes, *rows)
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
+
+  columns = [
+    jnp.pad(column, (0, num_entries % 2)).reshape(-1, 2)
+    for column in (member, threshold, remainder)
+  ]
+  found, value = lax.map(find_two, columns)
+  return found.reshape(-1)[:num_entries], value.reshape(-1)[:num_entries]
 
 
 def find_together(
@@ -262,8 +286,10 @@ def find_together(
   remainder: types.Array,
 ) -> tuple[types.Array, types.Array]:
   """Descends for all thresholds at once, as accelerators like it."""
-  descend = functools.partial(_descend, trees.reshape(-1), trees.shape[1])
-  return jax.vmap(descend)(member, threshold, remainder)
+  flat, num_nodes = trees.reshape(-1), trees.shape[1]
+  return jax.vmap(lambda *entry: _descend(flat, num_nodes, entry)[0])(
+    member, threshold, remainder
+  )
 
 
 def _lay_side_by_side(

@@ -80,6 +80,7 @@ class TrajectoryAdder:
     self._length = 0
     self._num_pending = 0
     self.num_items = 0
+    self.written_at = 0.0  # As the trajectories written last tell.
 
   @property
   def at_start(self) -> bool:
@@ -170,7 +171,7 @@ class TrajectoryAdder:
 
   def _write(self):
     self.flush()
-    now = np.float64(time.time())
+    self.written_at = time.time()
     reward_class = self._classify()
     for index in range(self._num_environments):
       trajectory = jax.tree.map(
@@ -183,7 +184,7 @@ class TrajectoryAdder:
         trajectory=trajectory._replace(recurrent_state=state),
         reward_class=reward_class[:, index],
         variables_steps=np.int64(self._variables_steps or 0),
-        written_at=now,
+        written_at=np.float64(self.written_at),
       )
       self._writer.append(tuple(jax.tree.leaves(record)))
       columns = tuple(column[-1] for column in self._writer.history)

@@ -158,6 +158,7 @@ class ActorLoop:
     while True:
       reply = self._counter.call(
         'report_actor',
+        self._counter.make_ticket(),
         self._index,
         self._num_steps,
         self._episodes,

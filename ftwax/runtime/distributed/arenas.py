@@ -73,7 +73,7 @@ def run_arena(
       builder,
       jax.random.fold_in(key, 1 + index),
       policy,
-      variables.make_source(experiment, settings, coordinator, stop),
+      variables.make_source(experiment, settings, coordinator, stop, adders),
       adders,
       num_rows,
     )
@@ -100,8 +100,9 @@ class ArenaLoop(acting.ActorLoop):
     self._experiment: Any = experiment
     self._coordinator = coordinator
     # Not yet reported:
-    self._results: list[arena_lib.Result] = []
+    self._results: list[tuple[Any, ...]] = []
     self._is_round_over = False
+    self._report: tuple[Any, ...] = ()  # Until it is sure that it came.
 
   def _make_environment(self) -> Any:
     seeds = experiment_environments.make_seeds(
@@ -125,20 +126,21 @@ class ArenaLoop(acting.ActorLoop):
         self._experiment,
         environment,
       ):
-        self._report(tick)
+        self._tell(tick)
         yield tick
 
-  def _report(self, tick: rounds.Tick) -> None:
+  def _tell(self, tick: rounds.Tick) -> None:
     """Tells how games ended; what a learner missed it is told once more."""
-    self._results += tick.results
+    self._results += map(tuple, tick.results)
     self._is_round_over |= tick.ends_round
-    if not (self._results or self._is_round_over):
-      return
-    fields = [tuple(result) for result in self._results]
-    if self._coordinator.try_call(
-      'report_results', fields, self._is_round_over
-    ):
+    if not self._report and (self._results or self._is_round_over):
+      ticket = self._coordinator.make_ticket()
+      self._report = ticket, self._results, self._is_round_over
       self._results, self._is_round_over = [], False
+    if self._report and self._coordinator.try_call(
+      'report_results', *self._report
+    ):
+      self._report = ()
 
   def _draw_seats(self) -> np.ndarray:
     while not self._stop.is_set():

@@ -7,6 +7,7 @@ a counter that has just been started.
 """
 
 import contextlib
+import functools
 import pathlib
 import threading
 import time
@@ -70,6 +71,7 @@ class Counter:
     self._finished: set[str] = set()
     self._failures: dict[str, int] = {}
     self._replay: dict[str, Any] = {}
+    self._replies = processes.Replies()
 
   def run(self) -> None:
     """Serves until all others have ended, or until told to end."""
@@ -99,6 +101,7 @@ class Counter:
 
   def report_actor(
     self,
+    ticket: Sequence[Any],
     index: int,
     num_steps: int,
     episodes: Sequence[Mapping[str, Any]],
@@ -108,6 +111,7 @@ class Counter:
     """Counts what an actor did and grants it steps.
 
     Args:
+      ticket: of the call; see `processes.Replies`.
       index: of the actor.
       num_steps: taken since the last report.
       episodes: rows of the training log, one for each episode that ended.
@@ -123,21 +127,23 @@ class Counter:
       self._failures[name] = num_failures
       if self._budget is None:
         return grants.Grant(0)
-      self._budget.take(index, num_steps)
-      self._returns.extend(row['episode_return'] for row in episodes)
-      self._counts = self._counts._replace(
-        actor_steps=self._budget.steps,
-        episodes=self._counts.episodes + len(episodes),
-        seconds=self._seconds(),
+      return self._replies.answer(
+        ticket,
+        functools.partial(
+          self._count,
+          self._budget,
+          index,
+          num_steps,
+          episodes,
+          needed_and_wanted,
+        ),
       )
-      for row in episodes:
-        self._log('train', {**row, **self._counts._asdict()})
-      return self._budget.ask(index, *needed_and_wanted)
 
   def report_learner(
     self,
     learner_steps: int,
     base: Mapping[str, Any],
+    ticket: Sequence[Any],
     rows: Sequence[tuple[str, Mapping[str, Any]]],
   ) -> dict[str, Any]:
     """Counts and logs what the learner did.
@@ -146,6 +152,7 @@ class Counter:
       learner_steps: updates of the whole run.
       base: `counts` and `returns` as the learner last knew them, from which a
         counter that has just been started goes on.
+      ticket: of the rows; see `processes.Replies`.
       rows: label and values of rows to log.
 
     Returns:
@@ -158,8 +165,7 @@ class Counter:
       if self._budget is None:
         self._go_on_from(base)
       self._counts = self._counts._replace(learner_steps=learner_steps)
-      for label, values in rows:
-        self._log(label, values)
+      self._replies.answer(ticket, functools.partial(self._log_rows, rows))
       return {
         'counts': self._counts._asdict(),
         'returns': list(self._returns),
@@ -178,18 +184,16 @@ class Counter:
       return LEAVE if self._done else WAIT
 
   def report_evaluation(
-    self, returns: Sequence[float], lengths: Sequence[int]
+    self,
+    ticket: Sequence[Any],
+    returns: Sequence[float],
+    lengths: Sequence[int],
   ) -> None:
-    """Logs an evaluation's episodes."""
+    """Logs an evaluation's episodes; see `processes.Replies` for `ticket`."""
     with self._lock:
-      values = {
-        'episode_return': np.mean(returns),
-        'episode_return_std': np.std(returns),
-        'episode_length': np.mean(lengths),
-        'num_episodes': len(returns),
-      }
-      self._log('evaluation', {**values, **self._counts._asdict()})
-      self._next_evaluation += self._eval_every or 0
+      self._replies.answer(
+        ticket, functools.partial(self._log_evaluation, returns, lengths)
+      )
 
   def report_replay(self, statistics: Mapping[str, Any]) -> bool:
     """Takes a sign of life; returns whether nobody needs the server now."""
@@ -236,6 +240,18 @@ class Counter:
     if self._eval_every:
       self._next_evaluation = self._counts.actor_steps + self._eval_every
 
+  def _count(self, budget, index, num_steps, episodes, needed_and_wanted):
+    budget.take(index, num_steps)
+    self._returns.extend(row['episode_return'] for row in episodes)
+    self._counts = self._counts._replace(
+      actor_steps=budget.steps,
+      episodes=self._counts.episodes + len(episodes),
+      seconds=self._seconds(),
+    )
+    for row in episodes:
+      self._log('train', {**row, **self._counts._asdict()})
+    return budget.ask(index, *needed_and_wanted)
+
   def _seconds(self):
     return self._seconds_before + time.monotonic() - self._started_at
 
@@ -244,6 +260,20 @@ class Counter:
       steps_key = 'learner_steps' if label == LEARNER else 'actor_steps'
       self._loggers[label] = self._make_logger(label, steps_key, None)
     self._loggers[label].write(values)
+
+  def _log_rows(self, rows):
+    for label, values in rows:
+      self._log(label, values)
+
+  def _log_evaluation(self, returns, lengths):
+    values = {
+      'episode_return': np.mean(returns),
+      'episode_return_std': np.std(returns),
+      'episode_length': np.mean(lengths),
+      'num_episodes': len(returns),
+    }
+    self._log('evaluation', {**values, **self._counts._asdict()})
+    self._next_evaluation += self._eval_every or 0
 
   def _close_loggers(self):
     with self._lock, contextlib.ExitStack() as stack:

@@ -30,6 +30,11 @@ _REPORT_S = 0.5
 POLL_S = 0.5
 _LOG_PERIOD_S = 1.0
 
+# Seconds without a batch after which it is plain that none is on its way, and
+# those that an actor waits for the learner at the most.
+_IDLE_S = 0.05
+_MAX_WAIT_S = 5.0
+
 
 class _Ended(Exception):  # noqa: N818 It is no error.
   """No batch will come."""
@@ -61,8 +66,11 @@ class Learner:
     self._replay_addresses = replay_addresses
     self._counter = processes.Remote(counter_client, 'counter')
     self._learner: Any = None
+    self._batches: PatientIterator | None = None
     self._offered: tuple[int, list[np.ndarray]] | None = None
     self._rows: list[tuple[str, dict[str, Any]]] = []
+    # A ticket and rows that were reported, until it is sure that they came.
+    self._told_rows: tuple[Any, ...] = ()
     self._loggers: list[loggers.TimeFilter] = []
     self._status: dict[str, Any] = {
       'counts': runs.Counts()._asdict(),
@@ -73,18 +81,23 @@ class Learner:
     self._report_time = 0.0
     self._stop = threading.Event()
 
-  def variables(self, known_steps: int) -> list[np.ndarray] | None:
+  def variables(
+    self, known_steps: int, written_at: float = 0.0
+  ) -> list[np.ndarray] | None:
     """Returns the leaves of the actors' variables.
 
     Args:
       known_steps: learner steps of those that the caller has.
+      written_at: when the trajectories were written that are to be learned from
+        before; see `PatientIterator.wait_until_learned`.
 
     Returns:
       The leaves, none if the caller has them; None if there is no learner yet.
     """
     learner = self._learner
-    if learner is None:
+    if learner is None or self._batches is None:
       return None
+    self._batches.wait_until_learned(written_at)
     state = learner.state
     steps = int(np.max(state.steps))  # Of members, the same.
     if steps == known_steps:
@@ -146,11 +159,18 @@ class Learner:
     return builder.make_learner(
       jax.random.PRNGKey(experiment.seed),
       network,
-      PatientIterator(dataset, self._settings.stall_timeout_s, self._on_idle),
+      self._take_over(dataset),
       self._make_logger,
       spec,
       functools.partial(sharding.place_learner_core, self._make_mesh()),
     )
+
+  def _take_over(self, dataset) -> 'PatientIterator':
+    """Returns the batches of a dataset, from which the learner is to learn."""
+    self._batches = PatientIterator(
+      dataset, self._settings.stall_timeout_s, self._on_idle
+    )
+    return self._batches
 
   def _make_mesh(self):
     wanted, devices = self._settings.num_devices, jax.devices()
@@ -202,15 +222,17 @@ class Learner:
 
   def _report(self):
     """Tells the counter how far learning is, if it can be reached."""
-    rows = list(self._rows)
+    if not self._told_rows:
+      self._told_rows = self._counter.make_ticket(), list(self._rows)
+      self._rows.clear()
     base = {name: self._status[name] for name in ('counts', 'returns')}
     status = self._counter.try_call(
-      'report_learner', self._learner.num_steps, base, rows
+      'report_learner', self._learner.num_steps, base, *self._told_rows
     )
     self._report_time = time.monotonic()
     if status is not None:
       self._status = status
-      del self._rows[: len(rows)]
+      self._told_rows = ()
 
   def _save(self, checkpointer):
     counts = {
@@ -235,7 +257,10 @@ class Learner:
 
 
 class PatientIterator(Iterator[Any]):
-  """Waits for a batch in short spells, between which others have their turn."""
+  """Waits for a batch in short spells, between which others have their turn.
+
+  It knows how far learning is: who asks for a batch has learned from the last.
+  """
 
   def __init__(
     self,
@@ -253,9 +278,42 @@ class PatientIterator(Iterator[Any]):
     self._dataset = dataset
     self._timeout_s = timeout_s
     self._on_idle = on_idle
+    # When the newest trajectories of the batch given last were written, and of
+    # the last one that was learned from.
+    self._given = self._learned = 0.0
+    self._idle_since: float | None = None
+    self._changed = threading.Condition()
+
+  def wait_until_learned(self, written_at: float) -> None:
+    """Waits until trajectories have been learned from, or can not be now.
+
+    Which is so while they are too few for a batch.
+
+    Args:
+      written_at: when they were written, as they themselves tell.
+    """
+    start = time.monotonic()
+    with self._changed:
+      while self._learned < written_at:
+        now = time.monotonic()
+        idle_s = now - max(start, self._idle_since or now)
+        if idle_s >= _IDLE_S or now - start >= _MAX_WAIT_S:
+          break
+        self._changed.wait(_IDLE_S)
 
   def __next__(self) -> Any:
     """Returns the next batch."""
+    with self._changed:
+      self._learned, self._idle_since = self._given, time.monotonic()
+      self._changed.notify_all()
+    sample = self._wait()
+    with self._changed:
+      # The newest of a batch, and of members the one that is behind.
+      self._given = float(np.min(np.max(sample.written_at, axis=-1)))
+      self._idle_since = None
+    return sample
+
+  def _wait(self):
     from ftwax.replay.reverb import tables
 
     start = time.monotonic()

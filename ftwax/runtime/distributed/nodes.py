@@ -151,7 +151,9 @@ def run_actor(
       actor = inference.make_actor(remote_policy, key, *rows)
     else:
       learner = processes.Remote(policy_client, counter.LEARNER)
-      source = variables.make_source(experiment, settings, learner, stop)
+      source = variables.make_source(
+        experiment, settings, learner, stop, [adder]
+      )
       actor = builder.make_actor(key, policy, source, *rows)
     processes.yield_to_others()
     loop.run(actor, adder)
@@ -208,6 +210,7 @@ def run_evaluator(
       episodes = environment_loop.run_episodes(environment, actor, num_episodes)
       remote.call(
         'report_evaluation',
+        remote.make_ticket(),
         [episode.episode_return for episode in episodes],
         [episode.episode_length for episode in episodes],
       )

@@ -5,6 +5,7 @@ between updates, so that one checkpoint tells it all.
 """
 
 import contextlib
+import functools
 import pathlib
 import threading
 from collections.abc import Sequence
@@ -37,17 +38,26 @@ from ftwax.runtime.population import records as records_lib
 class PopulationLearner(learner.Learner):
   """Learns for all members; arenas call it by courier."""
 
+  def __init__(self, *args: Any):
+    """Prepares a population, which `run` makes; see `learner.Learner`."""
+    super().__init__(*args)
+    self._replies = processes.Replies()
+
   def draw_seats(self) -> list[list[int]] | None:
     """Returns the member on each seat of an arena; None if not ready yet."""
     population = self._learner
     return None if population is None else population.draw_seats().tolist()
 
   def report_results(
-    self, results: Sequence[Sequence[Any]], ends_round: bool
+    self,
+    ticket: Sequence[Any],
+    results: Sequence[Sequence[Any]],
+    ends_round: bool,
   ) -> bool:
     """Records how games ended.
 
     Args:
+      ticket: of the call; see `processes.Replies`.
       results: fields of `arena.Result`.
       ends_round: whether a round of the arena is over.
 
@@ -57,7 +67,10 @@ class PopulationLearner(learner.Learner):
     population = self._learner
     if population is None:
       return False
-    population.record([make_result(fields) for fields in results], ends_round)
+    made = [make_result(fields) for fields in results]
+    self._replies.answer(
+      ticket, functools.partial(population.record, made, ends_round)
+    )
     return True
 
   def _make(self, stack: contextlib.ExitStack) -> checkpoints.Checkpointer:
@@ -97,9 +110,7 @@ class PopulationLearner(learner.Learner):
       network,
       spec,
       experiment.population.num_members,
-      learner.PatientIterator(
-        batches, self._settings.stall_timeout_s, self._on_idle
-      ),
+      self._take_over(batches),
       self._make_logger,
     )
     return _Population(

@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from launchpad.launch import worker_manager
@@ -152,9 +153,22 @@ class Remote:
     self._name = name
     self._patience_s = patience_s
     self._stop = stop or threading.Event()
+    self._caller = uuid.uuid4().hex
+    self._num_tickets = 0
+
+  def make_ticket(self) -> tuple[str, int]:
+    """Returns what marks a call, so that `Replies` knows it if it is repeated.
+
+    Returns:
+      This caller's name, which no other has, and the number of the call.
+    """
+    self._num_tickets += 1
+    return self._caller, self._num_tickets
 
   def call(self, method: str, *args: Any) -> Any:
     """Calls `method` until it answers; it may be carried out twice.
+
+    What must not be carried out twice takes a ticket; see `Replies`.
 
     Raises:
       UnreachableError: it did not answer in time.
@@ -181,6 +195,33 @@ class Remote:
       if _is_raised_by_server(error):
         raise FatalError(f'{self._name}.{method} failed: {error}') from error
       return None
+
+
+class Replies:
+  """Carries out what comes twice only once.
+
+  A call that is late is made again, though only its reply may have been lost.
+  """
+
+  def __init__(self):
+    """Knows of no call yet."""
+    self._last: dict[str, tuple[int, Any]] = {}
+    self._lock = threading.Lock()
+
+  def answer(self, ticket: Sequence[Any], make: Callable[[], Any]) -> Any:
+    """Returns what `make` does, or what the last call of the caller got.
+
+    Args:
+      ticket: of `Remote.make_ticket`.
+      make: carries the call out; not called if it was before.
+    """
+    caller, number = ticket
+    with self._lock:
+      last, reply = self._last.get(caller, (0, None))
+      if number > last:
+        reply = make()
+        self._last[caller] = number, reply
+      return reply
 
 
 def _is_raised_by_server(error: Exception) -> bool:

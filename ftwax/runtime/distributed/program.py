@@ -36,8 +36,8 @@ _NODE_BYTES = 100 * 2**20
 _CALL_TIMEOUT_S = 20.0
 _VARIABLES_TIMEOUT_S = 10.0
 
-# Each actor's request holds a thread of the inference server until it has a
-# reply; requests of actors that died may hold some for a while.
+# Each actor's request holds a thread of the learner or the inference server
+# until it has a reply; requests of actors that died may hold some for a while.
 _SPARE_THREADS = 16
 
 
@@ -86,6 +86,7 @@ def make_distributed_experiment(
       'runs', experiment.name, experiment.seed, experiment
     )
   experiment = prepared
+  settings = _settle_waiting(settings, experiment, num_actors)
   program = program or lp.Program(name)
   in_use = sorted(set(LABELS) & set(program.groups))
   if in_use:
@@ -115,6 +116,7 @@ def make_distributed_experiment(
     settings,
     replay_addresses,
     counter_handle(),
+    courier_kwargs={'thread_pool_size': num_actors + _SPARE_THREADS},
   )
   program.add_node(learner_node, label='learner')
   policy_node = learner_node
@@ -155,6 +157,21 @@ def make_distributed_experiment(
       label='evaluator',
     )
   return program
+
+
+def _settle_waiting(settings, experiment, num_actors):
+  """Returns settings by which actors do not wait in vain, for others to write.
+
+  All of them together must have written what a batch takes.
+  """
+  if isinstance(experiment, experiment_lib.PopulationExperimentConfig):
+    num_rows = arena.count_seats(experiment)  # Of each member.
+  else:
+    num_rows = experiment.num_environments
+  fills = num_actors * num_rows >= experiment.builder.config.batch_size
+  return dataclasses.replace(
+    settings, actors_wait=settings.actors_wait and fills
+  )
 
 
 def prepare(

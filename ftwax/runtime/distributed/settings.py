@@ -5,13 +5,17 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-  """Periods and limits; none of them changes what is learned from what.
+  """Periods and limits.
 
   Attributes:
     num_devices: over which the learner spreads its batches, the first ones
       that JAX sees in its process.
     inference_server: whether one process applies the network for all actors,
       which then hold no parameters.
+    actors_wait: whether an actor begins a trajectory only when the learner has
+      learned from its last one. Its parameters lag less behind, so that as many
+      steps teach more; where there are more CPUs than nodes it acts less.
+      Not read with an inference server.
     inference_wait_s: that the inference server waits for more actors once one
       has asked, so as to serve them together.
     max_restarts: of one node in its life, after which the run fails.
@@ -19,7 +23,8 @@ class Settings:
     environment_timeout_s: that a step of an actor's environments may take.
     stall_timeout_s: that the queue may take to give the learner a batch, or to
       take an actor's trajectories.
-    variables_period_s: between two requests of an actor for variables.
+    variables_period_s: between two requests for variables of those that do not
+      wait for the learner.
     replay_start_s: that the replay server may take to answer at first.
     replay_save_s: between two checkpoints of the replay server.
     stop_timeout_s: that nodes have to save and end before they are killed.
@@ -27,6 +32,7 @@ class Settings:
 
   num_devices: int = 1
   inference_server: bool = False
+  actors_wait: bool = True
   inference_wait_s: float = 0.005
   max_restarts: int = 10
   restart_period_s: float = 60.0

@@ -33,9 +33,12 @@ _NO_NOTICE = '--lp_termination_notice_secs=-1'
 
 _LINES_TOLD = 4
 
-# Small nodes are many, so each keeps to one thread. These are read when
-# modules are imported, which is before it is known what a node is.
+# Small nodes are many, so each keeps to one thread; and to one heap, since
+# threads that come and go, as with every save, leave theirs behind half empty.
+# These are read when a process starts or imports modules, which is before it is
+# known what a node is.
 IMPORT_ENVIRONMENT = {
+  'MALLOC_ARENA_MAX': '1',
   'OMP_NUM_THREADS': '1',
   'OPENBLAS_NUM_THREADS': '1',
   'MKL_NUM_THREADS': '1',
@@ -46,8 +49,8 @@ _CPU_ENVIRONMENT = {
   'CUDA_VISIBLE_DEVICES': '',
   'TF_NUM_INTRAOP_THREADS': '1',
   'TF_NUM_INTEROP_THREADS': '1',
-  'XLA_FLAGS': '--xla_cpu_multi_thread_eigen=false',
 }
+_CPU_XLA_FLAG = '--xla_cpu_multi_thread_eigen=false'
 
 # Who computes on an accelerator if there is one, and the part of its memory
 # that JAX takes at the start.
@@ -82,7 +85,12 @@ def make_environments(labels: Sequence[str]) -> dict[str, dict[str, str]]:
   sharing = [label for label in labels if label in _ACCELERATED]
   fraction = os.environ.get(_FRACTION, f'{0.9 / max(len(sharing), 1):.3f}')
   accelerated = {**IMPORT_ENVIRONMENT, _FRACTION: fraction}
-  on_cpu = {**IMPORT_ENVIRONMENT, **_CPU_ENVIRONMENT}
+  flags = os.environ.get('XLA_FLAGS', '')  # The last of a kind counts.
+  on_cpu = {
+    **IMPORT_ENVIRONMENT,
+    **_CPU_ENVIRONMENT,
+    'XLA_FLAGS': f'{flags} {_CPU_XLA_FLAG}'.strip(),
+  }
   return {
     label: accelerated if label in sharing else on_cpu for label in labels
   }

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -37,8 +37,22 @@ def make_source(
   settings: settings_lib.Settings,
   learner: processes.Remote,
   stop: threading.Event,
+  adders: Sequence[Any] = (),
 ) -> 'RemoteVariables':
-  """Returns the variables of an experiment's learner; see `RemoteVariables`."""
+  """Returns the variables of an experiment's learner.
+
+  Args:
+    experiment: what runs.
+    settings: of the run.
+    learner: offers `variables`.
+    stop: see `RemoteVariables`.
+    adders: whose last trajectories must have been learned from, if actors wait.
+  """
+
+  def written_at():
+    return max(adder.written_at for adder in adders)
+
+  waits = settings.actors_wait and adders
   spec = experiment_environments.read_spec(experiment)
   network = experiment.network_factory(spec)
   return RemoteVariables(
@@ -46,14 +60,16 @@ def make_source(
     make_structure(experiment.builder, network, spec),
     settings.variables_period_s,
     stop,
+    written_at if waits else None,
   )
 
 
 class RemoteVariables:
   """The variable source of an actor whose learner is another process.
 
-  It asks no more often than it is told, and keeps the variables that it has
-  while the learner is away.
+  It asks no more often than it is told; or each time that something was
+  written, from which the learner is to learn before it answers. While the
+  learner is away it keeps the variables that it has.
   """
 
   def __init__(
@@ -62,21 +78,26 @@ class RemoteVariables:
     structure: Any,
     period_s: float,
     stop: threading.Event,
+    written_at: Callable[[], float] | None = None,
   ):
     """Asks for nothing yet.
 
     Args:
       learner: offers `variables`.
       structure: see `make_structure`.
-      period_s: seconds between two requests.
+      period_s: seconds between two requests, where nothing is waited for.
       stop: ends the waiting for the first variables.
+      written_at: returns when the trajectories to wait for were written, as
+        they themselves tell.
     """
     self._learner = learner
     self._structure = structure
     self._period_s = period_s
     self._stop = stop
+    self._written_at = written_at
     self._current: types.ActorVariables | None = None
     self._next_time = 0.0
+    self._waited_for = 0.0
 
   def get_variables(self, names: Sequence[str]) -> list[types.ActorVariables]:
     """Returns the newest variables, once for each name.
@@ -87,15 +108,23 @@ class RemoteVariables:
     if self._current is None:
       self._current = self._wait()
     elif time.monotonic() >= self._next_time:
-      steps = int(np.max(self._current.steps))  # Of members, the same.
-      reply = self._learner.try_call('variables', steps)
-      absent = reply is None
-      self._next_time = time.monotonic() + (
-        _ABSENT_S if absent else self._period_s
-      )
-      if reply:
-        self._current = self._structure.unflatten(reply)
+      self._current = self._ask(self._current)
     return [self._current for _ in names]
+
+  def _ask(self, current: types.ActorVariables) -> types.ActorVariables:
+    """Returns the newest variables, if there are others than the current."""
+    written_at, period_s = 0.0, self._period_s
+    if self._written_at is not None:
+      written_at, period_s = self._written_at(), 0.0
+      if written_at == self._waited_for:
+        return current  # Nothing was written since.
+      self._waited_for = written_at
+    steps = int(np.max(current.steps))  # Of members, the same.
+    reply = self._learner.try_call('variables', steps, written_at)
+    self._next_time = time.monotonic() + (
+      _ABSENT_S if reply is None else period_s
+    )
+    return self._structure.unflatten(reply) if reply else current
 
   def _wait(self) -> types.ActorVariables:
     """Returns the first variables; a learner may compile for long."""

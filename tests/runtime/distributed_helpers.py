@@ -1,0 +1,30 @@
+"""An experiment of a few steps for tests of distributed runs."""
+
+import functools
+
+from ftwax.agents import impala
+from ftwax.runtime import experiment
+from ftwax.testing import fakes
+
+# What nodes of processes import, they find in the package alone.
+make_fake = functools.partial(
+  fakes.FakeEnvironment, fakes.make_vector_spec(), 4, False
+)
+
+
+def make_experiment(**options):
+  """Returns an experiment with `options`; its episodes take 4 steps."""
+  config = impala.IMPALAConfig(
+    hidden_size=8, sequence_length=5, batch_size=4, max_queue_size=8
+  )
+  return experiment.ExperimentConfig(
+    **{
+      'builder': impala.make_builder(config),
+      'network_factory': functools.partial(impala.make_network, config=config),
+      'environment_factory': make_fake,
+      'max_num_actor_steps': 100,
+      'num_environments': 2,
+      'name': 'test',
+      **options,
+    }
+  )

@@ -1,0 +1,169 @@
+"""The program of an experiment, and what it refuses."""
+
+import contextlib
+import socket
+import threading
+
+import distributed_helpers
+import launchpad as lp
+import pytest
+
+from ftwax.runtime.distributed import (
+  learner,
+  processes,
+  program,
+  settings,
+  supervision,
+)
+
+
+class TestProgram:
+  def test_labels(self, tmp_path):
+    made = program.make_distributed_experiment(
+      distributed_helpers.make_experiment(), 3, 50, run_dir=tmp_path
+    )
+    assert {label: len(nodes) for label, nodes in made.groups.items()} == {
+      'counter': 1,
+      'replay': 1,
+      'learner': 1,
+      'actor': 3,
+      'evaluator': 1,
+    }
+    made = program.make_distributed_experiment(
+      distributed_helpers.make_experiment(), 3, run_dir=tmp_path
+    )
+    assert 'evaluator' not in made.groups
+
+  @pytest.mark.parametrize(('num_actors', 'waits'), [(1, False), (2, True)])
+  def test_actors_wait_if_they_fill_a_batch(self, tmp_path, num_actors, waits):
+    # Of 4 trajectories; an actor writes 2 at a time.
+    made = program.make_distributed_experiment(
+      distributed_helpers.make_experiment(), num_actors, run_dir=tmp_path
+    )
+    (settled,) = {
+      argument
+      for node in made.groups['actor']
+      for argument in node._func_args
+      if isinstance(argument, settings.Settings)
+    }
+    assert settled == settings.Settings(actors_wait=waits)
+
+  def test_a_label_used_twice_is_refused(self, tmp_path):
+    mine = lp.Program('mine')
+    mine.add_node(lp.PyNode(print), label='learner')
+    with pytest.raises(
+      ValueError, match=r"labels \['learner'\] must not be used twice"
+    ):
+      program.make_distributed_experiment(
+        distributed_helpers.make_experiment(), 1, run_dir=tmp_path, program=mine
+      )
+
+  def test_what_cannot_be_pickled_is_named(self, tmp_path):
+    lock = threading.Lock()
+    with pytest.raises(
+      ValueError, match=r'environment_factory .* must be picklable'
+    ):
+      program.make_distributed_experiment(
+        distributed_helpers.make_experiment(
+          environment_factory=lambda seed: (lock, seed)
+        ),
+        1,
+        run_dir=tmp_path,
+      )
+
+  def test_more_actors_than_fit_are_refused(self, tmp_path):
+    with pytest.raises(
+      ValueError, match=r'num_actors \(100000\) must fit into memory.*choose \d'
+    ):
+      program.make_distributed_experiment(
+        distributed_helpers.make_experiment(), 100_000, run_dir=tmp_path
+      )
+
+  @pytest.mark.parametrize(
+    ('options', 'num_actors', 'message'),
+    [
+      ({}, 0, r'num_actors \(0\) must be at least 1'),
+      ({'checkpointing': None}, 1, r'checkpointing \(None\) must be set'),
+    ],
+  )
+  def test_other_bad_input(self, tmp_path, options, num_actors, message):
+    with pytest.raises(ValueError, match=message):
+      program.make_distributed_experiment(
+        distributed_helpers.make_experiment(**options),
+        num_actors,
+        run_dir=tmp_path,
+      )
+
+  def test_a_port_in_use_is_refused(self, tmp_path):
+    with contextlib.closing(socket.create_server(('', 0))) as server:
+      port = server.getsockname()[1]
+      with pytest.raises(
+        OSError, match=rf'replay_port \({port}\) must be free'
+      ):
+        program.make_distributed_experiment(
+          distributed_helpers.make_experiment(replay_port=port),
+          1,
+          run_dir=tmp_path,
+        )
+
+  def test_who_needs_no_accelerator_keeps_to_the_cpu_and_a_thread(
+    self, tmp_path
+  ):
+    made = program.make_distributed_experiment(
+      distributed_helpers.make_experiment(replay_port=12345),
+      2,
+      run_dir=tmp_path,
+      settings=settings.Settings(inference_server=True),
+    )
+    commands = supervision.make_commands(made)
+    try:
+      names = [command.name for command in commands.list]
+      assert names == [
+        'counter', 'replay', 'learner', 'inference', 'actor/0', 'actor/1',
+      ]  # fmt: skip
+      assert commands.addresses['replay'] == 'localhost:12345'
+      assert set(commands.addresses) == set(names[:4])
+      for command in commands.list:
+        environment = command.environment
+        accelerated = command.name in ('learner', 'inference')
+        assert (environment.get('JAX_PLATFORMS') == 'cpu') != accelerated
+        assert ('CUDA_VISIBLE_DEVICES' in environment) != accelerated
+        fraction = environment.get('XLA_PYTHON_CLIENT_MEM_FRACTION')
+        assert fraction == ('0.450' if accelerated else None)
+    finally:
+      supervision.remove_files(commands.list)
+
+  def test_flags_of_the_user_are_kept(self, monkeypatch):
+    monkeypatch.setenv('XLA_FLAGS', '--mine=1')
+    made = supervision.make_environments(['learner', 'actor'])
+    assert 'XLA_FLAGS' not in made['learner']  # It inherits them.
+    assert made['actor']['XLA_FLAGS'] == (
+      '--mine=1 --xla_cpu_multi_thread_eigen=false'
+    )
+
+  def test_how_much_of_an_accelerator_is_taken_may_be_told(self, monkeypatch):
+    labels = ['learner', 'actor']
+    name = 'XLA_PYTHON_CLIENT_MEM_FRACTION'
+    assert supervision.make_environments(labels)['learner'][name] == '0.900'
+    monkeypatch.setenv(name, '0.2')
+    assert supervision.make_environments(labels)['learner'][name] == '0.2'
+
+
+class TestLearner:
+  @pytest.mark.parametrize(
+    ('num_devices', 'message'),
+    [
+      (5, r'num_devices \(5\) must not be more than .* 4 \(cpu\); choose 4'),
+      (3, r'batch_size \(4\) must divide by the number of devices \(3\)'),
+    ],
+  )
+  def test_devices_are_checked(self, num_devices, message):
+    made = learner.Learner(
+      distributed_helpers.make_experiment(),
+      'unused',
+      settings.Settings(num_devices=num_devices),
+      'localhost:1',
+      None,
+    )
+    with pytest.raises(processes.FatalError, match=message):
+      made._make_mesh()
