@@ -2,8 +2,9 @@
 
 Run as `uv run experiments/catch.py`; `--help` tells the flags. With
 `--runtime=device` the game is that of `environments.catch`, compiled together
-with the agent. `--agent=a2c` and `--agent=a3c` learn it too, the latter as it
-is meant with `--distributed`.
+with the agent. `--agent=a2c` and `--agent=a3c` learn it too, the latter with
+few environments, since each update is of one: `--distributed
+--num_environments=2`.
 """
 
 import functools

@@ -176,13 +176,9 @@ def update(
   value = jnp.where(
     new_priorities > 0, jnp.maximum(new_priorities, _SMALLEST), 0.0
   )
+  operations = segment_tree.SUM, segment_tree.MAX
   return Priorities(
-    sampling=segment_tree.update(
-      segment_tree.SUM, priorities.sampling, leaf, value
-    ),
-    learned=segment_tree.update(
-      segment_tree.MAX, priorities.learned, leaf, value
-    ),
+    *segment_tree.update_all(operations, tuple(priorities), leaf, value)
   )
 
 

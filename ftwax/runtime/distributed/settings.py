@@ -25,7 +25,9 @@ class Settings:
       take an actor's trajectories.
     variables_period_s: between two requests for variables of those that do not
       wait for the learner.
-    replay_start_s: that the replay server may take to answer at first.
+    replay_start_s: that the replay server may take to answer at first. A node
+      that waited so long in vain is restarted once, so that the run fails
+      after twice this time.
     replay_save_s: between two checkpoints of the replay server.
     stop_timeout_s: that nodes have to save and end before they are killed.
   """
@@ -39,7 +41,7 @@ class Settings:
   environment_timeout_s: float = 60.0
   stall_timeout_s: float = 300.0
   variables_period_s: float = 0.05
-  replay_start_s: float = 20.0
+  replay_start_s: float = 9.0
   replay_save_s: float = 60.0
   stop_timeout_s: float = 60.0
 

@@ -73,16 +73,27 @@ def test_both_ways_give_the_same_tree(capacity):
   member = rng.integers(0, num_trees, num_updates).astype(np.int32)
   index = rng.integers(-2, capacity + 3, num_updates).astype(np.int32)
   value = rng.random(num_updates).astype(np.float32)
-  args = segment_tree.SUM, trees, member, index, value
-  one_by_one = segment_tree.update_in_sequence(*args)
-  together = segment_tree.update_together(*args)
+  operations = segment_tree.SUM, segment_tree.MAX
+  maxima = jnp.stack(
+    [
+      segment_tree.build(
+        segment_tree.MAX, segment_tree.get_all(tree, trees.shape[1] // 2)
+      )
+      for tree in trees
+    ]
+  )
+  args = operations, (trees, maxima), member, index, value
+  one_by_one, one_by_one_max = segment_tree.update_in_sequence(*args)
+  together, together_max = segment_tree.update_together(*args)
   np.testing.assert_array_equal(one_by_one, together)
+  np.testing.assert_array_equal(one_by_one_max, together_max)
   # Something was set, and what lies out of range was left out.
   assert not np.array_equal(one_by_one, trees)
   inside = (index >= 0) & (index < trees.shape[1] // 2)
   kept = (arg[inside] for arg in (member, index, value))
   np.testing.assert_array_equal(
-    segment_tree.update_in_sequence(segment_tree.SUM, trees, *kept), together
+    segment_tree.update_in_sequence(operations[:1], (trees,), *kept)[0],
+    together,
   )
   threshold = rng.random(num_updates).astype(np.float32) * trees[member, 1]
   args = trees, member, threshold, np.zeros_like(threshold)
