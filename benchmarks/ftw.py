@@ -4,10 +4,10 @@
 
 84x84x3 uint8, 5 actions, hidden and latent 256, batch 16. Each line is
 a process of its own, so that its peak memory and the seconds from its start to
-the first finished step are its own; it has one heap, like the learner's process
-of a distributed run (`processes.keep_to_one_heap`). Beside stand the figures of
-the TensorFlow agent, recorded on another two cores without GPU: it runs on
-Python 3.8 alone.
+the first finished step are its own. As in a distributed run it has one heap,
+and one thread where it only acts (`runtime.distributed.supervision`). Beside
+stand the figures of the TensorFlow agent, recorded on another two cores without
+GPU: it runs on Python 3.8 alone.
 """
 
 import argparse
@@ -192,6 +192,15 @@ _KINDS = {
 }
 
 
+# As a distributed run has it for its actors (`supervision`): one thread each.
+_ENVIRONMENTS = {
+  'acting': {
+    'XLA_FLAGS': '--xla_cpu_multi_thread_eigen=false',
+    'OMP_NUM_THREADS': '1',
+  }
+}
+
+
 def _run_line(kind, line, seconds):
   """Measures a line in a process of its own."""
   result = subprocess.run(
@@ -205,7 +214,7 @@ def _run_line(kind, line, seconds):
     stderr=subprocess.DEVNULL,
     text=True,
     check=True,
-    env={**os.environ, 'MALLOC_ARENA_MAX': '1'},
+    env={**os.environ, **_ENVIRONMENTS.get(kind, {}), 'MALLOC_ARENA_MAX': '1'},
   )
   return json.loads(result.stdout.strip().splitlines()[-1])
 
