@@ -41,7 +41,7 @@ class Settings:
   environment_timeout_s: float = 60.0
   stall_timeout_s: float = 300.0
   variables_period_s: float = 0.05
-  replay_start_s: float = 9.0
+  replay_start_s: float = 8.0
   replay_save_s: float = 60.0
   stop_timeout_s: float = 60.0
 
