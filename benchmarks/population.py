@@ -23,16 +23,11 @@ _NUM_MEMBERS = (1, 2, 4, 8)
 def _make_config(core):
   return ftw.FTWConfig(
     core=core,
-    hidden_size=64,
-    latent_size=64,
-    embedding_size=64,
-    vector_hidden_sizes=(64,),
-    head_hidden_size=64,
     use_pixel_control=False,
     use_reward_prediction=False,
     sequence_length=20,
     batch_size=32,
-  )
+  ).with_size(64)
 
 
 def _make_batch(rng, spec, config, network):

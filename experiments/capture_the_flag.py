@@ -55,18 +55,13 @@ def make_config() -> ftw.FTWConfig:
   """Returns the agent, small enough for four of them on two cores."""
   config = ftw.FTWConfig(
     core=_CORE.value,
-    hidden_size=64,
-    latent_size=64,
-    embedding_size=64,
-    vector_hidden_sizes=(64,),
-    head_hidden_size=64,
     use_pixel_control=False,
     use_reward_prediction=False,
     sequence_length=20,
     batch_size=32,
     num_events=len(capture_the_flag.EVENT_NAMES),
     internal_rewards_prior=_event_priors(),
-  )
+  ).with_size(64)
   # The paper's ranges are for 2e9 steps. With a thousandth of these, to learn
   # fast counts for more than to hold the latents near their prior.
   return config.replace(

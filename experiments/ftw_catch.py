@@ -43,14 +43,11 @@ def make_experiment(
   """Returns the experiment with the auxiliary tasks or without."""
   config = ftw.FTWConfig(
     core=_CORE.value,
-    hidden_size=_HIDDEN_SIZE,
-    latent_size=_HIDDEN_SIZE,
-    embedding_size=_HIDDEN_SIZE,
-    head_hidden_size=_HIDDEN_SIZE,
     use_pixel_control=use_auxiliary,
     use_reward_prediction=use_auxiliary,
     crop_size=(80, 80),
-  ).fix(
+  ).with_size(_HIDDEN_SIZE)
+  config = config.fix(
     learning_rate=3e-4,
     entropy_cost=1e-2,
     pixel_control_cost=2e-3,
@@ -60,9 +57,6 @@ def make_experiment(
     slow_period=5,
     fast_to_slow_gradient_scale=0.5,
   )
-  options = launch.experiment_options()
-  if seed is not None:
-    options['seed'] = seed
   suffix = '' if use_auxiliary else '_no_auxiliary'
   return experiment.ExperimentConfig(
     name=f'ftw_catch_{_CORE.value}{suffix}',
@@ -73,7 +67,7 @@ def make_experiment(
       make_torso=functools.partial(torsos.ShallowTorso, _HIDDEN_SIZE),
     ),
     environment_factory=make_environment,
-    **options,
+    **launch.experiment_options(seed),
   )
 
 

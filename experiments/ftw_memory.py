@@ -67,14 +67,9 @@ def build_experiment(
   core: str | None = None, seed: int | None = None
 ) -> experiment.ExperimentConfig:
   """Returns the experiment that the flags describe, but for what is given."""
-  core, size = core or _CORE.value, _HIDDEN_SIZE.value
+  core = core or _CORE.value
   config = ftw.FTWConfig(
     core=core,
-    hidden_size=size,
-    latent_size=size,
-    embedding_size=size,
-    vector_hidden_sizes=(size,),
-    head_hidden_size=size,
     memory=_MEMORIES[_TASK.value],
     use_pixel_control=False,
     use_reward_prediction=False,
@@ -83,7 +78,8 @@ def build_experiment(
     # each answer to where it was shown.
     sequence_length=2 * _length() + 1,
     batch_size=32,
-  ).fix(
+  ).with_size(_HIDDEN_SIZE.value)
+  config = config.fix(
     learning_rate=2e-3,
     entropy_cost=0.015,
     # No action changes what comes after it.
@@ -93,15 +89,12 @@ def build_experiment(
     slow_period=4,
     fast_to_slow_gradient_scale=1.0,
   )
-  options = launch.experiment_options()
-  if seed is not None:
-    options['seed'] = seed
   return experiment.ExperimentConfig(
     name=f'ftw_memory_{core}',
     builder=ftw.FTWBuilder(config),
     network_factory=functools.partial(ftw.make_network, config=config),
     environment_factory=make_environment,
-    **options,
+    **launch.experiment_options(seed),
   )
 
 

@@ -114,9 +114,6 @@ def build_experiment(
 ) -> experiment.ExperimentConfig:
   """Returns the experiment that the flags describe, but for what is given."""
   core = core or _CORE.value
-  options = launch.experiment_options()
-  if seed is not None:
-    options['seed'] = seed
   make = make_impala if core in _IMPALA_CORES else make_ftw
   builder, make_network = make(core)
   return experiment.ExperimentConfig(
@@ -124,7 +121,7 @@ def build_experiment(
     builder=builder,
     network_factory=make_network,
     environment_factory=make_environment_factory(),
-    **options,
+    **launch.experiment_options(seed),
   )
 
 

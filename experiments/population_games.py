@@ -88,18 +88,14 @@ _GAME = flags.DEFINE_enum(
 
 def make_config() -> ftw.FTWConfig:
   """Returns the agent, small enough for two of them on two cores."""
-  return ftw.FTWConfig(
+  config = ftw.FTWConfig(
     core=_CORE.value,
-    hidden_size=64,
-    latent_size=64,
-    embedding_size=64,
-    vector_hidden_sizes=(64,),
-    head_hidden_size=64,
     use_pixel_control=False,
     use_reward_prediction=False,
     sequence_length=_SEQUENCE_LENGTH.value,
     batch_size=8,
-  ).fix(pixel_control_cost=0.0, reward_prediction_cost=0.0)
+  ).with_size(64)
+  return config.fix(pixel_control_cost=0.0, reward_prediction_cost=0.0)
 
 
 def build_experiment() -> experiment.PopulationExperimentConfig:

@@ -47,9 +47,7 @@ def make_experiment(
   use_tasks: bool, seed: int | None = None
 ) -> experiment.ExperimentConfig:
   """Returns UNREAL, or A2C, which is what it is without its tasks."""
-  options = launch.experiment_options()
-  if seed is not None:
-    options['seed'] = seed
+  options = launch.experiment_options(seed)
   num_environments = options['num_environments']
   config = unreal.UNREALConfig(
     batch_size=num_environments,

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.figure
-import matplotlib.ticker
 import numpy as np
 
 from ftwax.reporting import curves, drawing
@@ -30,7 +29,12 @@ def plot_comparison(
     for name, row in run_dirs.items()
   }
   last_step = max(
-    (run.steps[-1] for row in episodes.values() for run in row if len(run[0])),
+    (
+      run.steps[-1]
+      for row in episodes.values()
+      for run in row
+      if len(run.steps)
+    ),
     default=1.0,
   )
   for index, (name, row) in enumerate(episodes.items()):

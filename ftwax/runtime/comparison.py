@@ -5,9 +5,9 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from ftwax.reporting import comparison_curves, drawing
+from ftwax.reporting import comparison_curves, curves, drawing
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import loggers, runs
+from ftwax.runtime import runs
 
 CURVES_FILE = 'comparison.png'
 
@@ -74,15 +74,10 @@ def _plot(run_dirs: Mapping[str, Sequence[pathlib.Path]]) -> pathlib.Path:
 
 
 def _score(result: runs.RunResult) -> Score:
-  rows = loggers.read_jsonl(loggers.log_path(result.run_dir, 'train'))
-  counts = [row.get('num_episodes', 1) for row in rows]
-  total = sum(
-    count * row['episode_return']
-    for count, row in zip(counts, rows, strict=True)
-  )
-  return Score(
-    result.mean_return, total / max(1, sum(counts)), result.counts.seconds
-  )
+  episodes = curves.read_returns(result.run_dir, 'train')
+  total = float(episodes.returns @ episodes.num_episodes)
+  whole = total / max(1.0, float(episodes.num_episodes.sum()))
+  return Score(result.mean_return, whole, result.counts.seconds)
 
 
 def _table(

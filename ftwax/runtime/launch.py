@@ -95,10 +95,16 @@ def define_flags(
   )
 
 
-def experiment_options() -> dict[str, Any]:
-  """Returns the fields of an `ExperimentConfig` that flags set."""
+def experiment_options(seed: int | None = None) -> dict[str, Any]:
+  """Returns the fields of an `ExperimentConfig` that flags set.
+
+  Args:
+    seed: in place of the flag's, as variants need it; None for the flag's.
+  """
   names = ('max_num_actor_steps', 'num_environments', 'seed', 'replay_port')
   options = {name: FLAGS[name].value for name in names}
+  if seed is not None:
+    options['seed'] = seed
   checkpointing = checkpoints.CheckpointingConfig(FLAGS.save_every_seconds)
   return {**options, 'checkpointing': checkpointing}
 

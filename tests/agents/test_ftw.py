@@ -346,6 +346,18 @@ def test_each_of_the_papers_six_action_parts_is_learned():
   )
 
 
+def test_one_number_sets_all_sizes():
+  config = ftw.FTWConfig(core='lstm', vector_hidden_sizes=(3, 4)).with_size(6)
+  assert config == ftw.FTWConfig(
+    core='lstm',
+    hidden_size=6,
+    latent_size=6,
+    embedding_size=6,
+    vector_hidden_sizes=(6,),
+    head_hidden_size=6,
+  )
+
+
 def test_internal_rewards_start_from_the_papers_prior():
   config = ftw_batches.make_config(core='lstm')
   network = ftw.make_network(ftw_batches.SPEC, config)

@@ -16,6 +16,8 @@ UniformInteger = hyperparameters.UniformInteger
 
 CORES = ('lstm', 'rpth', 'rpth_dnc')
 
+_SIZES = ('hidden_size', 'latent_size', 'embedding_size', 'head_hidden_size')
+
 
 Hyperparameters = scalars.extend(
   __name__,
@@ -112,12 +114,7 @@ class FTWConfig(tasks.TaskOptions):
         f'core ({self.core!r}) must be one of {CORES}; choose one, or pass'
         ' make_core=... to make_network.'
       )
-    for name in (
-      'hidden_size',
-      'latent_size',
-      'embedding_size',
-      'head_hidden_size',
-    ):
+    for name in _SIZES:
       if getattr(self, name) < 1:
         raise ValueError(
           f'{name} ({getattr(self, name)}) must be at least 1; choose 256.'
@@ -128,6 +125,11 @@ class FTWConfig(tasks.TaskOptions):
         ' choose hyperparameters.UniformInteger(5, 20), or (10, 10) for a'
         ' period that does not change.'
       )
+
+  def with_size(self, size: int) -> 'FTWConfig':
+    """Returns a copy with `size` units in each core, layer and latent."""
+    sizes = dict.fromkeys(_SIZES, size)
+    return self.replace(**sizes, vector_hidden_sizes=(size,))
 
   def make_internal_rewards_prior(self, num_events: int) -> Any:
     """Returns the prior of each event's worth.
