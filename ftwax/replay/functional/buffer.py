@@ -277,11 +277,14 @@ def update_priorities(
     ' absolute value of errors, and skip what is not finite.',
     priority=priorities[jnp.argmin(is_priority)] if priorities.size else 0.0,
   )
-  # NaN for what is no priority, which is passed over.
-  powers = jnp.where(is_priority, priorities, jnp.nan)
-  powers = powers**hyperparameters.priority_exponent
   new = prioritized.update(
-    state.priorities, ring, env_ids, positions, powers, config.candidates
+    state.priorities,
+    ring,
+    env_ids,
+    positions,
+    priorities,
+    config.candidates,
+    hyperparameters.priority_exponent,
   )
   return state._replace(priorities=new)
 

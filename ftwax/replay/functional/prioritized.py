@@ -19,6 +19,7 @@ import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
+from jax import lax
 
 from ftwax import types
 from ftwax.replay.functional import ring as ring_lib
@@ -149,6 +150,7 @@ def update(
   positions: types.Array,
   new_priorities: types.Array,
   candidates: Candidates,
+  exponent: types.Array | float,
 ) -> Priorities:
   """Sets priorities of sequences; of equal ones the last one counts.
 
@@ -162,19 +164,31 @@ def update(
     positions: int32 [M], of the sequences' first steps.
     new_priorities: float32 [M].
     candidates: where sequences may begin.
+    exponent: float, what new priorities are raised to.
 
   Returns:
     The new priorities.
   """
-  _, max_length = ring_lib.dimensions(ring)
-  slot, is_stored = ring_lib.find(ring, env_ids, positions)
-  age = ring_lib.age_of_slot(ring, env_ids, slot)
-  size = ring_lib.take(ring.size, env_ids)
-  is_set = is_stored & candidates.contain(age, size)
-  is_set &= jnp.isfinite(new_priorities) & (new_priorities >= 0)
-  leaf = jnp.where(is_set, env_ids * max_length + slot, -1)
-  value = jnp.where(
-    new_priorities > 0, jnp.maximum(new_priorities, _SMALLEST), 0.0
+
+  def enter(env_id, position, priority):
+    """Returns a sequence's leaf, or -1 to leave it out, and its value."""
+    _, max_length = ring_lib.dimensions(ring)
+    slot, is_stored = ring_lib.find(ring, env_id, position)
+    age = ring_lib.age_of_slot(ring, env_id, slot)
+    size = ring_lib.take(ring.size, env_id)
+    power = priority**exponent
+    is_set = is_stored & candidates.contain(age, size)
+    is_set &= (priority >= 0) & jnp.isfinite(priority) & jnp.isfinite(power)
+    leaf = jnp.where(is_set, env_id * max_length + slot, -1)
+    return leaf, jnp.where(power > 0, jnp.maximum(power, _SMALLEST), 0.0)
+
+  # XLA on a CPU calls another thread for what is not a loop of scalars.
+  leaf, value = lax.platform_dependent(
+    env_ids,
+    positions,
+    new_priorities,
+    cpu=lambda *columns: lax.map(lambda entry: enter(*entry), columns),
+    default=enter,
   )
   operations = segment_tree.SUM, segment_tree.MAX
   return Priorities(

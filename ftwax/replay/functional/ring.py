@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from ftwax import types
 from ftwax.replay.functional import checks
@@ -138,11 +139,16 @@ def write(
   head = ring.head if is_all else take(ring.head, env_ids)
   slots = (head[None] + steps) % max_length
   rows = jnp.broadcast_to(env_ids, slots.shape)  # [S, K]
-  data = jax.tree.map(
-    lambda leaf, new: leaf.at[rows, slots].set(new, mode='drop'),
-    ring.data,
-    batch,
-  )
+
+  def write_leaf(leaf, new):
+    if is_all and slots.size == 1:
+      # XLA would read what a single scatter overwrites.
+      return lax.dynamic_update_slice(
+        leaf, new, (0, slots[0, 0], *[0] * (leaf.ndim - 2))
+      )
+    return leaf.at[rows, slots].set(new, mode='drop')
+
+  data = jax.tree.map(write_leaf, ring.data, batch)
   num_new = jnp.full_like(ring.size, num_steps)  # [E]
   if not is_all:
     num_new = jnp.zeros_like(ring.size).at[env_ids].set(num_steps, mode='drop')

@@ -247,7 +247,7 @@ def _choose_proportional(
       config.draw,
     )
     env_id, slot = jnp.divmod(leaf, max_length)
-    is_valid = jnp.broadcast_to(segment_tree.summary(tree) > 0, leaf.shape)
+    is_valid = value > 0
   if config.recent_data and config.draw != draws.DISTINCT:
     recent = _choose_uniform(config, ring, recent_key, population)
     env_id = jnp.where(is_recent, recent.env_id, env_id)
@@ -308,7 +308,9 @@ def _make_sample(
   # Or XLA would fuse the random draw into each of the reads, and repeat it.
   chosen = lax.optimization_barrier(chosen)
   env_id, slot, is_valid = chosen.env_id, chosen.slot, chosen.is_valid
-  num_candidates = jnp.sum(population.counts)
+  # Slots are not negative. A number that waits for the draw takes less time
+  # than one that XLA on a CPU could compute beside it, on another thread.
+  num_candidates = jnp.sum(population.counts) - jnp.minimum(slot[0], 0)
   _check_valid(config, num_candidates, is_valid)
   steps = jnp.arange(config.sequence_length, dtype=jnp.int32)[:, None]
   slots = slot[None] + steps  # [T, B]

@@ -15,10 +15,11 @@ difference, so that rounding does not build up: after any number of updates
 the root is the pairwise sum of the leaves as they are.
 
 On a CPU leaves are set one after another, in a loop that XLA compiles to
-scalar code. Elsewhere all leaves of a batch climb together, level by level.
-Both give the same tree. Under `vmap` the trees of a population are laid side
-by side in one array, since the loop of scalars would be some hundred times
-slower if each of its steps were batched.
+scalar code, up to a level with about as many nodes as leaves were set; what
+stands above it is computed anew once for all. Elsewhere all leaves of a batch
+climb together, level by level. Both give the same tree. Under `vmap` the trees
+of a population are laid side by side in one array, since the loop of scalars
+would be some hundred times slower if each of its steps were batched.
 """
 
 import functools
@@ -47,9 +48,10 @@ class Operation(NamedTuple):
   identity: float
 
 
+# Not jnp.minimum and jnp.maximum, which take twice as long to hand on NaN.
 SUM = Operation(jnp.add, 0.0)
-MIN = Operation(jnp.minimum, float('inf'))
-MAX = Operation(jnp.maximum, -float('inf'))
+MIN = Operation(lambda a, b: jnp.where(a < b, a, b), float('inf'))
+MAX = Operation(lambda a, b: jnp.where(a > b, a, b), -float('inf'))
 
 
 def init(operation: Operation, capacity: int) -> SegmentTree:
@@ -183,12 +185,12 @@ def update_in_sequence(
   value: types.Array,
 ) -> tuple[types.Array, ...]:
   """Sets leaves one after another: what `update` does on a CPU."""
-  num_nodes = trees[0].shape[1]
+  num_trees, num_nodes = trees[0].shape
   num_leaves = num_nodes // 2
-
-  def write(flats, place, values):
-    pairs = zip(flats, values, strict=True)
-    return [flat.at[place].set(value) for flat, value in pairs]
+  # Leaves climb to the last level that has at most one node for each of them.
+  num_entries = max(1, index.shape[0] // num_trees)
+  num_tops = 1 << min(num_leaves, num_entries).bit_length() - 1
+  height = (num_leaves // num_tops).bit_length() - 1
 
   def climb(_, carry):
     flats, base, node, values = carry
@@ -199,7 +201,7 @@ def update_in_sequence(
       for operation, flat, value in zip(operations, flats, values, strict=True)
     ]
     node >>= 1
-    return write(flats, base + node, values), base, node, values
+    return _write(flats, base + node, values), base, node, values
 
   def set_leaf(flats, entry):
     member, index, value = entry
@@ -207,14 +209,37 @@ def update_in_sequence(
     base = member * num_nodes
     node = num_leaves + jnp.where(in_range, index, 0)
     values = [jnp.where(in_range, value, flat[base + node]) for flat in flats]
-    depth = num_leaves.bit_length() - 1
-    carry = write(flats, base + node, values), base, node, values
-    return lax.fori_loop(0, depth, climb, carry)[0], None
+    carry = _write(flats, base + node, values), base, node, values
+    return lax.fori_loop(0, height, climb, carry)[0], None
 
   flats = [tree.reshape(-1) for tree in trees]
   flats, _ = lax.scan(set_leaf, flats, (member, index, value))
+  flats = _renew(operations, flats, num_nodes, num_tops - 1)
   pairs = zip(flats, trees, strict=True)
   return tuple(flat.reshape(tree.shape) for flat, tree in pairs)
+
+
+def _renew(operations, flats, num_nodes, num_renewed):
+  """Computes the uppermost nodes of each tree from their children."""
+
+  def renew_one(i, flats):
+    base = i // num_renewed * num_nodes
+    node = num_renewed - i % num_renewed  # Down to the root.
+    values = [
+      operation.combine(flat[base + 2 * node], flat[base + 2 * node + 1])
+      for operation, flat in zip(operations, flats, strict=True)
+    ]
+    return _write(flats, base + node, values)
+
+  num_trees = flats[0].shape[0] // num_nodes
+  if num_renewed == 0:
+    return flats
+  return lax.fori_loop(0, num_trees * num_renewed, renew_one, flats)
+
+
+def _write(flats, place, values):
+  pairs = zip(flats, values, strict=True)
+  return [flat.at[place].set(value) for flat, value in pairs]
 
 
 def update_together(
