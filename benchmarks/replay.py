@@ -70,6 +70,8 @@ def compare(
   seconds: float,
 ) -> tuple[str, ...]:
   """Times two calls in turn, in blocks; returns a row of the table."""
+  for call in (ours, rival):
+    microseconds(call, 1)  # Compiles.
   num_calls = [
     max(1, int(seconds * 1e6 / 30 / microseconds(call, 3)))
     for call in (ours, rival)

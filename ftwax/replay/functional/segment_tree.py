@@ -206,7 +206,7 @@ def update_in_sequence(
   def set_leaf(flats, entry):
     member, index, value = entry
     in_range = (index >= 0) & (index < num_leaves)
-    base = member * num_nodes
+    base = member * num_nodes if num_trees > 1 else 0
     node = num_leaves + jnp.where(in_range, index, 0)
     values = [jnp.where(in_range, value, flat[base + node]) for flat in flats]
     carry = _write(flats, base + node, values), base, node, values
