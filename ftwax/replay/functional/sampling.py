@@ -203,22 +203,25 @@ def _choose_uniform(
   population: _Population,
 ) -> _Chosen:
   """Draws from all candidates alike."""
-  num_candidates = jnp.sum(population.counts)
-  probability = 1.0 / jnp.maximum(num_candidates, 1)[None]
   if config.draw == draws.DISTINCT:
     weights = config.candidates.in_slots(ring).astype(jnp.float32)
     env_id, slot, is_valid = _choose_distinct(
       config, ring, key, population, weights.reshape(-1)
     )
-    return _Chosen(env_id, slot, is_valid, probability)
-  groups = population.groups
-  num_of_group = jnp.where(
-    groups.is_recent, jnp.sum(population.recent_counts), num_candidates
-  )
-  bits = jax.random.bits(key, (2, config.batch_size + 2))
-  number = draws.draw_uniform(bits, groups, num_of_group, config.draw)
-  env_id, slot = _locate(config, ring, population, number)
-  return _Chosen(env_id, slot, num_of_group > 0, probability)
+  else:
+    groups = population.groups
+    # The last of the sums that locating needs.
+    num_all = jnp.cumsum(population.counts)[-1]
+    num_of_group = jnp.where(
+      groups.is_recent, jnp.sum(population.recent_counts), num_all
+    )
+    bits = jax.random.bits(key, (2, config.batch_size + 2))
+    number = draws.draw_uniform(bits, groups, num_of_group, config.draw)
+    env_id, slot = _locate(config, ring, population, number)
+    is_valid = _after(slot, num_of_group) > 0
+  num_candidates = jnp.sum(_after(slot, population.counts))
+  probability = 1.0 / jnp.maximum(num_candidates, 1)[None]
+  return _Chosen(env_id, slot, is_valid, probability)
 
 
 def _choose_proportional(
@@ -308,9 +311,7 @@ def _make_sample(
   # Or XLA would fuse the random draw into each of the reads, and repeat it.
   chosen = lax.optimization_barrier(chosen)
   env_id, slot, is_valid = chosen.env_id, chosen.slot, chosen.is_valid
-  # Slots are not negative. A number that waits for the draw takes less time
-  # than one that XLA on a CPU could compute beside it, on another thread.
-  num_candidates = jnp.sum(population.counts) - jnp.minimum(slot[0], 0)
+  num_candidates = jnp.sum(_after(slot, population.counts))
   _check_valid(config, num_candidates, is_valid)
   steps = jnp.arange(config.sequence_length, dtype=jnp.int32)[:, None]
   slots = slot[None] + steps  # [T, B]
@@ -335,6 +336,15 @@ def _make_sample(
   )
   rows = jnp.broadcast_to(env_id, slots.shape)
   return config_lib.Sample(ring_lib.read(ring.data, rows, slots), info)
+
+
+def _after(slot: types.Array, number: types.Array) -> types.Array:
+  """Returns `number`, to be computed after the draw of `slot` [B].
+
+  XLA on a CPU calls another thread where more than a few things could be
+  computed at once, which takes longer than these. Slots are not negative.
+  """
+  return number - jnp.minimum(slot[0], 0)
 
 
 def _check_valid(
