@@ -71,7 +71,7 @@ def compare(
 ) -> tuple[str, ...]:
   """Times two calls in turn, in blocks; returns a row of the table."""
   for call in (ours, rival):
-    microseconds(call, 1)  # Compiles.
+    microseconds(call, 3)  # Compiles; flashbax twice, as its types change.
   num_calls = [
     max(1, int(seconds * 1e6 / 30 / microseconds(call, 3)))
     for call in (ours, rival)
