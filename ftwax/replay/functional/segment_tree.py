@@ -35,6 +35,9 @@ from ftwax import types
 # float32 [2 P], see above.
 SegmentTree = types.Array
 
+# More than these are found together on a CPU, too.
+_MANY_THRESHOLDS = 1024
+
 
 class Operation(NamedTuple):
   """What a tree sums up with.
@@ -390,9 +393,15 @@ def _make_update(operations: tuple[Operation, ...]):
 
 
 @custom_batching.custom_vmap
-def _find_sum_bounds(*args):
+def _find_sum_bounds(trees, member, threshold, remainder):
+  is_many = threshold.shape[0] > _MANY_THRESHOLDS
   return lax.platform_dependent(
-    *args, cpu=find_in_sequence, default=find_together
+    trees,
+    member,
+    threshold,
+    remainder,
+    cpu=find_together if is_many else find_in_sequence,
+    default=find_together,
   )
 
 
