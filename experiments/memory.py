@@ -65,13 +65,17 @@ def make_environment_factory():
   return functools.partial(bsuite_adapter.make, f'memory_len/{_SETTING.value}')
 
 
+# Forget gates start open, so that the bit is kept at first. With a bias of one
+# an LSTM learned it on two of three seeds, a hierarchy without memory on none.
+_FORGET_BIAS = 3.0
+
+
 def make_impala(core: str):
   """Returns IMPALA's builder and what makes its network."""
-  # The forget gate starts open, so that the bit is kept at first.
   config = impala.IMPALAConfig(
     core=core,
     hidden_size=128,
-    forget_bias=3.0,
+    forget_bias=_FORGET_BIAS,
     sequence_length=_SEQUENCE_LENGTH,
   ).fix(rms_prop_epsilon=1e-5)
   make_network = functools.partial(impala.make_network, config=config)
@@ -85,6 +89,7 @@ def make_ftw(core: str):
     core='lstm' if core == 'dnc' else core,
     hidden_size=size,
     latent_size=size,
+    forget_bias=_FORGET_BIAS,
     vector_hidden_sizes=(size,),
     head_hidden_size=size,
     memory=_MEMORY,

@@ -49,6 +49,7 @@ class RPTHConfig:
     min_scale: added to standard deviations.
     tanh_loc: bound means to (-1, 1).
     clip_value: bound on the cores' outputs, None for none.
+    forget_bias: of the levels' LSTMs; see `recurrent_cores.LSTM`.
   """
 
   hidden_sizes: tuple[int, ...] = (256, 256)
@@ -58,6 +59,7 @@ class RPTHConfig:
   min_scale: float = 1e-6
   tanh_loc: bool = False
   clip_value: float | None = None
+  forget_bias: float = 1.0
 
   def __post_init__(self):
     if len(self.hidden_sizes) < 2 or min(self.hidden_sizes) < 1:
@@ -134,6 +136,7 @@ class RPTH(hk.Module):
           min_scale=config.min_scale,
           tanh_loc=config.tanh_loc,
           clip_value=config.clip_value,
+          forget_bias=config.forget_bias,
         ),
         self._access,
         name=f'level_{index}',

@@ -32,6 +32,7 @@ class LevelConfig:
     min_scale: added to standard deviations.
     tanh_loc: bound means to (-1, 1).
     clip_value: bound on the core's outputs, None for none.
+    forget_bias: of the core.
   """
 
   hidden_size: int
@@ -42,6 +43,7 @@ class LevelConfig:
   min_scale: float
   tanh_loc: bool
   clip_value: float | None
+  forget_bias: float
 
 
 class LevelState(NamedTuple):
@@ -96,7 +98,9 @@ class Level(hk.Module):
     super().__init__(name)
     self._config = config
     self._access = memory_access
-    self._controller = controllers.LSTMController(config.hidden_size)
+    self._controller = controllers.LSTMController(
+      config.hidden_size, config.forget_bias
+    )
     self._latent = deferred.Linear(2 * config.latent_size, name='latent')
     if memory_access is not None:
       self._output = deferred.Linear(config.hidden_size, name='output')

@@ -96,6 +96,31 @@ def test_unroll_equals_steps_with_resets(name, num_levels, key, no_noise):
   assert_close(state, last)
 
 
+@pytest.mark.parametrize('forget_bias', [1.0, 3.0])
+def test_memories_fade_as_the_forget_bias_says(forget_bias, key):
+  transformed = make_functions(make_config('lstm', forget_bias=forget_bias))
+  inputs = jnp.zeros((BATCH, NUM_INPUTS))
+  params = jax.tree.map(jnp.zeros_like, transformed.init(key, inputs))
+  apply, _, initial_state = transformed.apply
+  state = initial_state({}, None, BATCH)
+  levels = tuple(
+    level._replace(
+      controller=level.controller._replace(
+        cell=jnp.full_like(level.controller.cell, 0.7)
+      )
+    )
+    for level in state.levels
+  )
+  state = state._replace(levels=levels)
+  for _ in range(4):  # The slow level ticks at steps 0 and 3.
+    _, state = apply(params, key, inputs, state, hyperparameters(period=3))
+  kept = 1 / (1 + np.exp(-forget_bias))
+  for level, num_ticks in zip(state.levels, (4, 2), strict=True):
+    np.testing.assert_allclose(
+      level.controller.cell, 0.7 * kept**num_ticks, rtol=1e-5
+    )
+
+
 @pytest.mark.parametrize('name', ['lstm', 'exact'])
 def test_slow_core_ticks_at_multiples_of_its_period(name, key):
   """Also after a reset, and with another period for each population member."""

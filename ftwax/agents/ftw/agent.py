@@ -105,7 +105,7 @@ def _torso(environment_spec, config):
 
 def _core(config: config_lib.FTWConfig) -> cores.RecurrentCore:
   if config.core == 'lstm':
-    return recurrent_cores.LSTM(config.hidden_size)
+    return recurrent_cores.LSTM(config.hidden_size, config.forget_bias)
   return rpth.RPTH(
     rpth.RPTHConfig(
       hidden_sizes=(config.hidden_size,) * config.num_levels,
@@ -115,5 +115,6 @@ def _core(config: config_lib.FTWConfig) -> cores.RecurrentCore:
       min_scale=config.latent_min_scale,
       tanh_loc=config.latent_tanh_loc,
       clip_value=config.clip_value,
+      forget_bias=config.forget_bias,
     )
   )

@@ -56,6 +56,7 @@ class FTWConfig(tasks.TaskOptions):
     latent_min_scale: added to standard deviations.
     latent_tanh_loc: bounds the means of the latents to (-1, 1).
     clip_value: bound on what the cores of a hierarchy hand on; None for none.
+    forget_bias: of LSTMs, in a hierarchy too; see `recurrent_cores.LSTM`.
     embedding_size: features of an observation.
     vector_hidden_sizes: layers of the MLP for what is no image.
     head_hidden_size: units of the hidden layer of each policy branch and of
@@ -93,6 +94,7 @@ class FTWConfig(tasks.TaskOptions):
   latent_min_scale: float = 1e-6
   latent_tanh_loc: bool = False
   clip_value: float | None = None
+  forget_bias: float = 1.0
   embedding_size: int = 256
   vector_hidden_sizes: tuple[int, ...] = (256,)
   head_hidden_size: int = 256

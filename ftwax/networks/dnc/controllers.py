@@ -74,11 +74,17 @@ class PreparedGates(NamedTuple):
 
 
 class LSTMController(hk.Module):
-  """An LSTM; gates in the order input, cell, forget (plus one), output."""
+  """An LSTM; see `recurrent_cores.LSTM`, whose order of gates it has."""
 
-  def __init__(self, hidden_size: int, name: str | None = None):
+  def __init__(
+    self,
+    hidden_size: int,
+    forget_bias: float = 1.0,
+    name: str | None = None,
+  ):
     super().__init__(name)
     self._hidden_size = hidden_size
+    self._forget_bias = forget_bias
 
   def initial_state(self, batch_size: int) -> recurrent_cores.LSTMState:
     """Returns zeros."""
@@ -107,17 +113,18 @@ class LSTMController(hk.Module):
       del hyperparameters
       recurrent = jnp.concatenate([fed_back, state.hidden], axis=-1)
       gates = prepared.gates + deferred.dot(recurrent, weights, prepared.tap)
-      state = _lstm_step(gates, state.cell)
+      state = _lstm_step(gates, state.cell, self._forget_bias)
       return state.hidden, state
 
     return step, PreparedGates(gates, taps)
 
 
 def _lstm_step(
-  gates: types.Array, cell: types.Array
+  gates: types.Array, cell: types.Array, forget_bias: float
 ) -> recurrent_cores.LSTMState:
   i, g, f, o = jnp.split(gates, 4, axis=-1)
-  cell = jax.nn.sigmoid(f + 1.0) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
+  kept = jax.nn.sigmoid(f + forget_bias) * cell
+  cell = kept + jax.nn.sigmoid(i) * jnp.tanh(g)
   return recurrent_cores.LSTMState(
     hidden=jax.nn.sigmoid(o) * jnp.tanh(cell), cell=cell
   )
