@@ -197,13 +197,24 @@ def _project(
 def _lstm_step(
   w_h: types.Array, gates: types.Array, state: LSTMState
 ) -> LSTMState:
-  """Does one step, given the inputs' share [B, 4 * hidden_size] of the gates.
+  """Does one step, given the inputs' share [B, 4 * hidden_size] of gates."""
+  return lstm_cell(gates + jnp.dot(state.hidden, w_h), state.cell)
+
+
+def lstm_cell(
+  gates: types.Array, cell: types.Array, forget_bias: float = 0.0
+) -> LSTMState:
+  """Returns the state of an LSTM after its gates were computed.
 
   Equations of Jozefowicz et al., 2015, section 2.
+
+  Args:
+    gates: float32 [B, 4 * hidden_size], before their nonlinearities.
+    cell: float32 [B, hidden_size], before the step.
+    forget_bias: added to the forget gate, where `gates` are without it.
   """
-  gates = gates + jnp.dot(state.hidden, w_h)
   i, g, f, o = jnp.split(gates, 4, axis=-1)
-  remembered = jax.nn.sigmoid(f) * state.cell
+  remembered = jax.nn.sigmoid(f + forget_bias) * cell
   cell = remembered + jax.nn.sigmoid(i) * jnp.tanh(g)
   return LSTMState(hidden=jax.nn.sigmoid(o) * jnp.tanh(cell), cell=cell)
 

@@ -9,7 +9,6 @@ import math
 from typing import Any, NamedTuple, Protocol
 
 import haiku as hk
-import jax
 import jax.numpy as jnp
 
 from ftwax import types
@@ -113,21 +112,10 @@ class LSTMController(hk.Module):
       del hyperparameters
       recurrent = jnp.concatenate([fed_back, state.hidden], axis=-1)
       gates = prepared.gates + deferred.dot(recurrent, weights, prepared.tap)
-      state = _lstm_step(gates, state.cell, self._forget_bias)
+      state = recurrent_cores.lstm_cell(gates, state.cell, self._forget_bias)
       return state.hidden, state
 
     return step, PreparedGates(gates, taps)
-
-
-def _lstm_step(
-  gates: types.Array, cell: types.Array, forget_bias: float
-) -> recurrent_cores.LSTMState:
-  i, g, f, o = jnp.split(gates, 4, axis=-1)
-  kept = jax.nn.sigmoid(f + forget_bias) * cell
-  cell = kept + jax.nn.sigmoid(i) * jnp.tanh(g)
-  return recurrent_cores.LSTMState(
-    hidden=jax.nn.sigmoid(o) * jnp.tanh(cell), cell=cell
-  )
 
 
 class CoreController:

@@ -34,12 +34,14 @@ class _Chosen(NamedTuple):
     slot: int32.
     is_valid: bool.
     probability: float32, or [1] for all, without regard to recent rows.
+    num_candidates: int32, the number of all sequences.
   """
 
   env_id: types.Array
   slot: types.Array
   is_valid: types.Array
   probability: types.Array
+  num_candidates: types.Array
 
 
 def sample(
@@ -221,7 +223,7 @@ def _choose_uniform(
     is_valid = _after(slot, num_of_group) > 0
   num_candidates = jnp.sum(_after(slot, population.counts))
   probability = 1.0 / jnp.maximum(num_candidates, 1)[None]
-  return _Chosen(env_id, slot, is_valid, probability)
+  return _Chosen(env_id, slot, is_valid, probability, num_candidates)
 
 
 def _choose_proportional(
@@ -259,7 +261,8 @@ def _choose_proportional(
     value = segment_tree.get(tree, env_id * max_length + slot)
   total = segment_tree.summary(tree)
   probability = jnp.where(total > 0, value / total, 0.0)
-  return _Chosen(env_id, slot, is_valid, probability)
+  num_candidates = jnp.sum(_after(slot, population.counts))
+  return _Chosen(env_id, slot, is_valid, probability, num_candidates)
 
 
 def _choose_distinct(
@@ -311,8 +314,7 @@ def _make_sample(
   # Or XLA would fuse the random draw into each of the reads, and repeat it.
   chosen = lax.optimization_barrier(chosen)
   env_id, slot, is_valid = chosen.env_id, chosen.slot, chosen.is_valid
-  num_candidates = jnp.sum(_after(slot, population.counts))
-  _check_valid(config, num_candidates, is_valid)
+  _check_valid(config, chosen.num_candidates, is_valid)
   steps = jnp.arange(config.sequence_length, dtype=jnp.int32)[:, None]
   slots = slot[None] + steps  # [T, B]
   slots = jnp.where(slots < max_length, slots, slots - max_length)
@@ -325,7 +327,7 @@ def _make_sample(
     env_id=env_id,
     position=ring_lib.take(ring.position, env_id) - age,
     probability=jnp.where(is_valid, probability, 0.0),
-    num_candidates=num_candidates,
+    num_candidates=chosen.num_candidates,
     importance_weight=prioritized.importance_weights(
       probability,
       hyperparameters.importance_exponent,

@@ -51,7 +51,8 @@ class Operation(NamedTuple):
   identity: float
 
 
-# Not jnp.minimum and jnp.maximum, which take twice as long to hand on NaN.
+# Not jnp.minimum and jnp.maximum, which take twice as long to hand on NaN, and
+# no leaf may be that.
 SUM = Operation(jnp.add, 0.0)
 MIN = Operation(lambda a, b: jnp.where(a < b, a, b), float('inf'))
 MAX = Operation(lambda a, b: jnp.where(a > b, a, b), -float('inf'))
@@ -234,9 +235,9 @@ def _renew(operations, flats, num_nodes, num_renewed):
     ]
     return _write(flats, base + node, values)
 
-  num_trees = flats[0].shape[0] // num_nodes
   if num_renewed == 0:
     return flats
+  num_trees = flats[0].shape[0] // num_nodes
   return lax.fori_loop(0, num_trees * num_renewed, renew_one, flats)
 
 
