@@ -1,5 +1,6 @@
 """What is logged: from arrays to plain numbers, and to text for people."""
 
+import datetime
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -69,6 +70,11 @@ def format_values(values: LoggingData) -> str:
   """Formats `values` for people, on one line, without pictures."""
   plain = to_plain(without_pictures(values))
   return ' | '.join(f'{key} {format_value(plain[key])}' for key in plain)
+
+
+def format_seconds(seconds: float) -> str:
+  """Formats a span of time for people: hours:minutes:seconds."""
+  return str(datetime.timedelta(seconds=round(seconds)))
 
 
 def null_non_finite(value: Any) -> Any:

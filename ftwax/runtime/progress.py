@@ -8,7 +8,6 @@ Into a file or a pipe goes no control character, and at most one line in
 `min_seconds`, so that logs of batch jobs stay readable.
 """
 
-import datetime
 import os
 import sys
 import time
@@ -153,7 +152,7 @@ class _Lines:
       return
     rate = (steps - self._line_steps) / max(seconds, 1e-9)
     remaining = max(self._total_steps - steps, 0)
-    eta = _format_seconds(remaining / rate) if rate > 0 else 'unknown'
+    eta = log_values.format_seconds(remaining / rate) if rate > 0 else 'unknown'
     self._print(f'{rate:,.0f} steps/s', f'ETA {eta}')
     self._line_time += seconds
     self._line_steps = steps
@@ -161,7 +160,9 @@ class _Lines:
   def close(self) -> None:
     seconds = self._clock() - self._start_time
     rate = (self._steps - self._initial_steps) / max(seconds, 1e-9)
-    self._print(f'{rate:,.0f} steps/s', f'took {_format_seconds(seconds)}')
+    self._print(
+      f'{rate:,.0f} steps/s', f'took {log_values.format_seconds(seconds)}'
+    )
 
   def _print(self, *parts: str) -> None:
     percentage = 100 * self._steps / self._total_steps
@@ -174,10 +175,6 @@ class _Lines:
       ]
     )
     print(line.removesuffix(' | '), file=self._stream, flush=True)
-
-
-def _format_seconds(seconds: float) -> str:
-  return str(datetime.timedelta(seconds=round(seconds)))
 
 
 class _Bar:

@@ -111,7 +111,9 @@ def test_a_run_of_processes_ends_and_leaves_its_records(
     'output',
     'replay',
   }
-  assert ' of 403 steps' in capfd.readouterr().out
+  last_line = capfd.readouterr().out.splitlines()[-1]
+  assert last_line.startswith('403 of 403 steps | took 0:')
+  assert f'{result.counts.episodes:,} episodes' in last_line
 
 
 @pytest.fixture

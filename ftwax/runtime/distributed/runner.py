@@ -35,6 +35,10 @@ _STATUS_TIMEOUT_S = 2.0
 # Seconds between two tables: on a terminal, and in a file.
 _TABLE_PERIODS_S = (1.0, 10.0)
 
+# Seconds until a counter that did not answer, e.g. since it is not up yet, is
+# asked again.
+_RETRY_S = 1.0
+
 
 def run_distributed(
   experiment: experiment_lib.ExperimentConfig,
@@ -89,7 +93,9 @@ def run_distributed(
     curves.plot_curves(directory)
   if isinstance(experiment, experiment_lib.PopulationExperimentConfig):
     population.write_report(experiment, directory)
-  return _read_result(prepared, directory)
+  result = _read_result(prepared, directory)
+  display.show_end(result)
+  return result
 
 
 def _start(
@@ -198,6 +204,7 @@ class _Display:
 
       self._live = live.Live(auto_refresh=False)
     self._period_s = _TABLE_PERIODS_S[0 if self._live else 1]
+    self._start_time = time.monotonic()
     self._next_time = 0.0
     self._last: tuple[float, int, int] | None = None
 
@@ -216,10 +223,11 @@ class _Display:
     now = time.monotonic()
     if now < self._next_time:
       return
-    self._next_time = now + self._period_s
     status = self._counter.try_call('status')
     if status is None:
+      self._next_time = now + _RETRY_S
       return
+    self._next_time = now + self._period_s
     counts = status['counts']
     steps, updates = counts['actor_steps'], counts['learner_steps']
     speeds = (0.0, 0.0)
@@ -239,3 +247,8 @@ class _Display:
       self._live.update(rich_text.Text(text), refresh=True)
     else:
       print(text, flush=True)
+
+  def show_end(self, result: runs.RunResult) -> None:
+    """Shows what the run came to, however short it was."""
+    seconds = time.monotonic() - self._start_time
+    print(table.format_end(result, self._max_steps, seconds), flush=True)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ftwax.runtime import log_values
+from ftwax.runtime import log_values, runs
 
 
 def format_status(
@@ -21,17 +21,14 @@ def format_status(
     speeds: actor steps and learner steps a second.
     restarts: of each node.
   """
-  counts = status['counts']
-  mean_return = status['mean_return']
-  head = [
-    f'{counts["actor_steps"]:,} of {max_steps:,} steps',
-    f'{speeds[0]:,.0f} steps/s',
-    f'{speeds[1]:,.1f} updates/s',
-    f'{counts["learner_steps"]:,} updates',
-    f'{counts["episodes"]:,} episodes',
-  ]
-  if not math.isnan(mean_return):
-    head.append(f'return {log_values.format_value(mean_return)}')
+  steps_per_second, updates_per_second = speeds
+  head = _format_counts(
+    runs.Counts(**status['counts']),
+    status['mean_return'],
+    max_steps,
+    f'{steps_per_second:,.0f} steps/s',
+    f'{updates_per_second:,.1f} updates/s',
+  )
   head += [
     f'{name} {size}/{limit}' for name, (size, limit) in status['replay'].items()
   ]
@@ -49,3 +46,30 @@ def format_status(
     if told:
       rows.append(f'  {name:<12} {told}')
   return '\n'.join([' | '.join(head), *rows])
+
+
+def format_end(result: runs.RunResult, max_steps: int, seconds: float) -> str:
+  """Returns a line: what a run came to.
+
+  Args:
+    result: of the run.
+    max_steps: actor steps of the whole run.
+    seconds: that it took, since it was started or resumed.
+  """
+  took = f'took {log_values.format_seconds(seconds)}'
+  parts = _format_counts(result.counts, result.mean_return, max_steps, took)
+  return ' | '.join(parts)
+
+
+def _format_counts(
+  counts: runs.Counts, mean_return: float, max_steps: int, *pace: str
+) -> list[str]:
+  parts = [
+    f'{counts.actor_steps:,} of {max_steps:,} steps',
+    *pace,
+    f'{counts.learner_steps:,} updates',
+    f'{counts.episodes:,} episodes',
+  ]
+  if not math.isnan(mean_return):
+    parts.append(f'return {log_values.format_value(mean_return)}')
+  return parts
