@@ -22,12 +22,12 @@ flags.FLAGS.set_default('num_eval_episodes', 10_000)
 _NUM_PULLS = flags.DEFINE_integer('num_pulls', 10, 'Pulls of a trial.')
 
 
-def make_environment(num_pulls: int, seed: int) -> functional.AnyEnvironment:
-  """Returns the bandits, for the runtime that is asked for."""
-  environment = bandits.make(num_pulls)
-  if launch.FLAGS.runtime == 'device':
-    return environment
-  return functional.DmEnv(environment, seed)
+def make_environment(
+  num_pulls: int, seed: int
+) -> functional.FunctionalEnvironment:
+  """Returns the bandits, whose keys come from the run's seed."""
+  del seed
+  return bandits.make(num_pulls)
 
 
 def build_experiment() -> experiment.ExperimentConfig:

@@ -15,7 +15,7 @@ A game has `P` players: all leaves of its timesteps and actions get a leading
 axis [P], and the step type is the same for all of them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import dm_env
@@ -25,6 +25,7 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import types
+from ftwax.environments import specified
 
 # A pytree of arrays that only the environment reads.
 State = Any
@@ -258,7 +259,7 @@ def event_names_of(spec: types.EnvironmentSpec) -> tuple[str, ...]:
   return tuple(f'event_{i}' for i in range(spec.rewards.shape[0]))
 
 
-class DmEnv(dm_env.Environment):
+class DmEnv(specified.Specified, dm_env.Environment):
   """A functional environment as a `dm_env.Environment`.
 
   Timesteps hold NumPy arrays; reward and discount are None at `FIRST`.
@@ -269,24 +270,8 @@ class DmEnv(dm_env.Environment):
   """
 
   def __init__(self, environment: FunctionalEnvironment, seed: int):
-    self._spec = environment.spec
+    super().__init__(environment.spec)
     self._loop = HostLoop(environment.reset, environment.step, seed)
-
-  def observation_spec(self) -> types.SpecTree:
-    """Returns the specs of the observation."""
-    return self._spec.observations
-
-  def action_spec(self) -> types.SpecTree:
-    """Returns the specs of the action."""
-    return self._spec.actions
-
-  def reward_spec(self) -> types.SpecTree:
-    """Returns the spec of the reward."""
-    return self._spec.rewards
-
-  def discount_spec(self) -> types.SpecTree:
-    """Returns the spec of the discount."""
-    return self._spec.discounts
 
   def reset(self) -> dm_env.TimeStep:
     """Returns the first timestep of a new episode."""
@@ -337,6 +322,14 @@ class HostLoop:
     timestep = jax.device_get(timestep)
     self._must_reset = bool(np.all(timestep.step_type == dm_env.StepType.LAST))
     return timestep
+
+  def step_rows(self, action: types.ArrayTree, rows: Sequence[int]) -> None:
+    """Goes on in some rows of a vector alone, and returns nothing."""
+    before, places = self._state, np.asarray(rows, np.int32)
+    self.step(action)
+    self._state = jax.tree.map(
+      lambda old, new: old.at[places].set(new[places]), before, self._state
+    )
 
 
 def _as_32_bits(leaf: types.ArrayTree) -> np.ndarray:

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from ftwax import distributions, types
-from ftwax.environments import functional
+from ftwax.environments import functional, specified
 
 
 class GameEnvironment(Protocol):
@@ -66,7 +66,7 @@ class GameEnvironment(Protocol):
     """Releases what the game holds."""
 
 
-class SpecifiedGame:
+class SpecifiedGame(specified.Specified):
   """The part of a `GameEnvironment` that never changes: specs and teams."""
 
   def __init__(
@@ -85,9 +85,9 @@ class SpecifiedGame:
     Raises:
       ValueError: if teams, events and actions do not fit together.
     """
+    super().__init__(spec)
     self._teams, self._event_names = tuple(teams), tuple(event_names)
     check_game(spec, self._teams, self._event_names)
-    self._spec = spec
 
   @property
   def teams(self) -> tuple[int, ...]:
@@ -98,22 +98,6 @@ class SpecifiedGame:
   def event_names(self) -> tuple[str, ...]:
     """What the entries of a vector reward count, or ('reward',)."""
     return self._event_names
-
-  def observation_spec(self) -> types.SpecTree:
-    """Returns the specs of one player's observation."""
-    return self._spec.observations
-
-  def action_spec(self) -> types.SpecTree:
-    """Returns the specs of one player's action."""
-    return self._spec.actions
-
-  def reward_spec(self) -> types.SpecTree:
-    """Returns the spec of one player's reward."""
-    return self._spec.rewards
-
-  def discount_spec(self) -> types.SpecTree:
-    """Returns the spec of one player's discount."""
-    return self._spec.discounts
 
 
 class DmGame(SpecifiedGame):

@@ -22,7 +22,7 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import extras, gymnasium_spaces
+from ftwax.environments import extras, gymnasium_spaces, specified
 from ftwax.environments import vector as vector_lib
 
 with extras.required('gymnasium'):
@@ -30,7 +30,7 @@ with extras.required('gymnasium'):
   from gymnasium import vector as gymnasium_vector
 
 
-class GymnasiumEnvironment(dm_env.Environment):
+class GymnasiumEnvironment(specified.Specified, dm_env.Environment):
   """A Gymnasium environment as a dm_env one.
 
   Observations are copied, in the dtypes of the spec (64 bits become 32).
@@ -49,7 +49,7 @@ class GymnasiumEnvironment(dm_env.Environment):
   def __init__(self, env: gymnasium.Env, seed: int | None = None):
     self._env = env
     self._seed = seed
-    self._specs = _make_specs(env.observation_space, env.action_space)
+    super().__init__(_make_specs(env.observation_space, env.action_space))
     self._encode = gymnasium_spaces.make_encoder(env.observation_space)
     self._decode = gymnasium_spaces.make_decoder(env.action_space)
     self._must_reset = True
@@ -58,22 +58,6 @@ class GymnasiumEnvironment(dm_env.Environment):
   def env(self) -> gymnasium.Env:
     """The Gymnasium environment."""
     return self._env
-
-  def observation_spec(self) -> types.SpecTree:
-    """Returns the specs of the observation."""
-    return self._specs.observations
-
-  def action_spec(self) -> types.SpecTree:
-    """Returns the specs of the action."""
-    return self._specs.actions
-
-  def reward_spec(self) -> types.SpecTree:
-    """Returns the spec of the reward."""
-    return self._specs.rewards
-
-  def discount_spec(self) -> types.SpecTree:
-    """Returns the spec of the discount."""
-    return self._specs.discounts
 
   def reset(self) -> dm_env.TimeStep:
     """Returns the first timestep of a new episode."""
@@ -102,7 +86,7 @@ class GymnasiumEnvironment(dm_env.Environment):
     self._env.close()
 
 
-class GymnasiumVectorEnvironment(dm_env.Environment):
+class GymnasiumVectorEnvironment(specified.Specified, dm_env.Environment):
   """A Gymnasium vector environment with the timesteps of a `VectorEnvironment`.
 
   Given the same seeds and actions its rows are the streams that
@@ -124,8 +108,10 @@ class GymnasiumVectorEnvironment(dm_env.Environment):
   ):
     self._vector_env = vector_env
     self._seed = seed
-    self._specs = _make_specs(
-      vector_env.single_observation_space, vector_env.single_action_space
+    super().__init__(
+      _make_specs(
+        vector_env.single_observation_space, vector_env.single_action_space
+      )
     )
     self._encode = gymnasium_spaces.make_encoder(
       vector_env.single_observation_space
@@ -138,22 +124,6 @@ class GymnasiumVectorEnvironment(dm_env.Environment):
   def num_environments(self) -> int:
     """`E`, the number of rows."""
     return self._vector_env.num_envs
-
-  def observation_spec(self) -> types.SpecTree:
-    """Returns the specs of one environment's observation."""
-    return self._specs.observations
-
-  def action_spec(self) -> types.SpecTree:
-    """Returns the specs of one environment's action."""
-    return self._specs.actions
-
-  def reward_spec(self) -> types.SpecTree:
-    """Returns the spec of one environment's reward."""
-    return self._specs.rewards
-
-  def discount_spec(self) -> types.SpecTree:
-    """Returns the spec of one environment's discount."""
-    return self._specs.discounts
 
   def reset(self) -> dm_env.TimeStep:
     """Returns the first timesteps of a new episode in every row."""

@@ -11,13 +11,30 @@ from typing import Any, NamedTuple, NoReturn
 import dm_env
 import jax
 import numpy as np
+from dm_env import specs
 
 from ftwax import distributions, internal_rewards, types
+from ftwax.environments import specified
 
 # Looked up once: a step may cost no more than a few microseconds.
 _FIRST, _LAST = dm_env.StepType.FIRST, dm_env.StepType.LAST
 _NUMBERS = (float, int, np.floating, np.integer)
 _ARRAYS = (np.ndarray, np.generic)
+
+# What is demanded, and what helps.
+_ORDER = (
+  'be FIRST where an episode starts and only there',
+  'return FIRST from reset and from the step after LAST',
+)
+_IS_DISCOUNT = (
+  'be a scalar in [0, 1]',
+  'return 0 where the episode terminates, else 1, or None at FIRST',
+)
+_IS_FINITE = (
+  'be finite',
+  'find out why the environment sends NaN or infinity',
+)
+_CHANGE_SPEC = 'change what the environment sends or its observation_spec'
 
 
 class _Leaf(NamedTuple):
@@ -34,7 +51,7 @@ class InvalidTimestepError(ValueError):
   """A timestep that is off the specs of its environment."""
 
 
-class ValidatedEnvironment(dm_env.Environment):
+class ValidatedEnvironment(specified.Specified, dm_env.Environment):
   """Checks every timestep of an environment and hands it on unchanged.
 
   At every step: the order of step types (`FIRST` at first and after `LAST`,
@@ -56,7 +73,7 @@ class ValidatedEnvironment(dm_env.Environment):
   def __init__(self, environment: dm_env.Environment, name: str):
     self._environment = environment
     self._name = name
-    self._spec = types.make_environment_spec(environment)
+    super().__init__(types.make_environment_spec(environment))
     _check_specs(self._spec, name)
     # Typed Any since jax's own stubs hide the methods of tree structures.
     self._structure: Any = jax.tree.structure(self._spec.observations)
@@ -79,22 +96,6 @@ class ValidatedEnvironment(dm_env.Environment):
     """The environment that is checked."""
     return self._environment
 
-  def observation_spec(self) -> types.SpecTree:
-    """Returns the specs of the observation."""
-    return self._spec.observations
-
-  def action_spec(self) -> types.SpecTree:
-    """Returns the specs of the action."""
-    return self._spec.actions
-
-  def reward_spec(self) -> types.SpecTree:
-    """Returns the spec of the reward."""
-    return self._spec.rewards
-
-  def discount_spec(self) -> types.SpecTree:
-    """Returns the spec of the discount."""
-    return self._spec.discounts
-
   def reset(self) -> dm_env.TimeStep:
     """Returns the first timestep of a new episode.
 
@@ -116,21 +117,15 @@ class ValidatedEnvironment(dm_env.Environment):
     """Closes the environment."""
     self._environment.close()
 
-  def _fail(self, field: str, value: Any, demand: str, remedy: str) -> NoReturn:
-    raise InvalidTimestepError(
-      f'{field} of environment {self._name!r} ({value}) must {demand};'
-      f' {remedy}.'
-    )
-
   def _check(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
     step_type, reward, discount, observation = timestep
     is_first = step_type == _FIRST
     if is_first != self._must_be_first:
-      self._fail(
+      _fail(
+        self._name,
         'step_type',
         repr(step_type),
-        'be FIRST where an episode starts and only there',
-        'return FIRST from reset and from the step after LAST',
+        *_ORDER,
       )
     self._must_be_first = step_type == _LAST
     self._check_reward(is_first, reward)
@@ -149,7 +144,8 @@ class ValidatedEnvironment(dm_env.Environment):
     if self._reward_shape:
       self._check_events(reward)
     elif not math.isfinite(_as_float(reward)):
-      self._fail(
+      _fail(
+        self._name,
         'reward',
         repr(reward),
         'be a finite scalar',
@@ -159,7 +155,8 @@ class ValidatedEnvironment(dm_env.Environment):
   def _check_events(self, events: Any) -> None:
     shape = self._reward_shape
     if np.shape(events) != shape or not np.all(np.isfinite(events)):
-      self._fail(
+      _fail(
+        self._name,
         'reward',
         repr(events),
         f'hold a finite number for each of the {shape[0]} events of its spec',
@@ -171,47 +168,45 @@ class ValidatedEnvironment(dm_env.Environment):
       return
     # In Python's floats: comparing NumPy's scalars takes longer than the rest.
     if not 0.0 <= _as_float(discount) <= 1.0:
-      self._fail(
-        'discount',
-        repr(discount),
-        'be a scalar in [0, 1]',
-        'return 0 where the episode terminates, else 1, or None at FIRST',
-      )
+      _fail(self._name, 'discount', repr(discount), *_IS_DISCOUNT)
 
   def _check_leaf(self, value: Any, leaf: _Leaf) -> None:
     name, shape, dtype, is_float, spec = leaf
     if not isinstance(value, _ARRAYS):
-      self._fail(
+      _fail(
+        self._name,
         name,
         f'a {type(value).__name__}',
         f'be a NumPy array or scalar of its spec, {spec!r}',
         'convert it with np.asarray(value, spec.dtype)',
       )
     if value.shape != shape or value.dtype != dtype:
-      self._fail(
+      _fail(
+        self._name,
         name,
         f'shape {value.shape}, dtype {value.dtype}',
         f'be of shape {shape} and dtype {dtype} as its spec says',
-        'change what the environment sends or its observation_spec',
+        _CHANGE_SPEC,
       )
     # Half the time of `np.isfinite(value).all()`.
     if is_float and np.count_nonzero(np.isfinite(value)) != value.size:
-      self._fail(
+      _fail(
+        self._name,
         name,
         f'with {np.extract(~np.isfinite(value), value)[0]}',
-        'be finite',
-        'find out why the environment sends NaN or infinity',
+        *_IS_FINITE,
       )
 
   def _check_bounds(self, value: Any, leaf: _Leaf) -> None:
     try:
       leaf.spec.validate(value)
     except ValueError:
-      self._fail(
+      _fail(
+        self._name,
         leaf.name,
         f'from {np.min(value)} to {np.max(value)}',
         f'lie within the bounds of its spec, {leaf.spec!r}',
-        'change what the environment sends or its observation_spec',
+        _CHANGE_SPEC,
       )
 
   def _flatten(self, observation: Any) -> list[Any]:
@@ -220,12 +215,76 @@ class ValidatedEnvironment(dm_env.Environment):
     try:
       return self._structure.flatten_up_to(observation)
     except (ValueError, TypeError):
-      self._fail(
+      _fail(
+        self._name,
         'observation',
         f'structure {jax.tree.structure(observation)}',
         f'have the structure of its spec, {self._structure}',
-        'change what the environment sends or its observation_spec',
+        _CHANGE_SPEC,
       )
+
+
+def check_rows(
+  timestep: dm_env.TimeStep,
+  must_be_first: np.ndarray,
+  spec: types.EnvironmentSpec,
+  name: str,
+) -> None:
+  """Checks a timestep of functional environments, which stand side by side.
+
+  Their shapes and dtypes never change (see `functional_checks`), so what is
+  checked is the rest of what `ValidatedEnvironment` checks.
+
+  Args:
+    timestep: leaves [E, ...].
+    must_be_first: bool [E], where an episode has to start.
+    spec: of one environment.
+    name: of all of them, for messages, which add the row.
+
+  Raises:
+    InvalidTimestepError: names a row that is off the specs.
+  """
+  step_type, reward, discount, observation = timestep
+  is_first = step_type == _FIRST
+  _check_rows(name, 'step_type', step_type, is_first == must_be_first, *_ORDER)
+  _check_rows(name, 'reward', reward, np.isfinite(reward), *_IS_FINITE)
+  in_range = (discount >= 0.0) & (discount <= 1.0)
+  _check_rows(name, 'discount', discount, in_range, *_IS_DISCOUNT)
+  for (path, leaf), rows in zip(
+    jax.tree.leaves_with_path(spec.observations),
+    jax.tree.leaves(observation),
+    strict=True,
+  ):
+    field = 'observation' + jax.tree_util.keystr(path)
+    if leaf.dtype.kind in 'fc':
+      _check_rows(name, field, rows, np.isfinite(rows), *_IS_FINITE)
+    if isinstance(leaf, specs.BoundedArray) and is_first.any():
+      inside = (rows >= leaf.minimum) & (rows <= leaf.maximum)
+      inside[~is_first] = True
+      demand = f'lie within the bounds of its spec, {leaf!r}'
+      _check_rows(name, field, rows, inside, demand, _CHANGE_SPEC)
+
+
+def _check_rows(
+  name: str,
+  field: str,
+  rows: np.ndarray,
+  is_good: np.ndarray,
+  demand: str,
+  remedy: str,
+) -> None:
+  if is_good.all():
+    return
+  place = np.unravel_index(np.argmin(is_good), is_good.shape)
+  _fail(f'{name}[{place[0]}]', field, rows[place], demand, remedy)
+
+
+def _fail(
+  name: str, field: str, value: Any, demand: str, remedy: str
+) -> NoReturn:
+  raise InvalidTimestepError(
+    f'{field} of environment {name!r} ({value}) must {demand}; {remedy}.'
+  )
 
 
 def _as_float(value: Any) -> float:

@@ -5,8 +5,12 @@ steps is one `VectorEnvironment`. Rows reset by themselves: by dm_env's
 contract an environment whose last timestep was `LAST` ignores the next action
 and returns a `FIRST` timestep, so that each row is an endless stream of
 episodes, `FIRST .. LAST, FIRST .. LAST`, with nothing left out.
+
+Environments of Python are stepped one after the other, functional ones by one
+compiled call.
 """
 
+import contextlib
 import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -16,9 +20,15 @@ import jax
 import numpy as np
 
 from ftwax import types
+from ftwax.environments import (
+  functional,
+  functional_checks,
+  specified,
+  validation,
+)
 
 
-class VectorEnvironment(dm_env.Environment):
+class VectorEnvironment(specified.Specified, dm_env.Environment):
   """Steps `E` environments, one after the other, as if they were one.
 
   A timestep holds, stacked over environments:
@@ -45,7 +55,7 @@ class VectorEnvironment(dm_env.Environment):
         ' [make_environment(seed) for seed in range(num_environments)].'
       )
     self._environments = tuple(environments)
-    self._spec = _common_spec(self._environments)
+    super().__init__(_common_spec(self._environments))
     # Typed Any since jax's own stubs hide the methods of tree structures.
     self._observation_structure: Any = jax.tree.structure(
       self._spec.observations
@@ -57,10 +67,6 @@ class VectorEnvironment(dm_env.Environment):
     self._is_single_action = jax.tree_util.treedef_is_leaf(
       self._action_structure
     )
-    self._action_shapes = [
-      (len(self._environments), *leaf.shape)
-      for leaf in jax.tree.leaves(self._spec.actions)
-    ]
     self._reward_shape = self._spec.rewards.shape
     self._leaf_specs = jax.tree.leaves(self._spec.observations)
 
@@ -68,27 +74,6 @@ class VectorEnvironment(dm_env.Environment):
   def num_environments(self) -> int:
     """`E`, the number of rows."""
     return len(self._environments)
-
-  @property
-  def environments(self) -> tuple[dm_env.Environment, ...]:
-    """The environments, in the order of the rows."""
-    return self._environments
-
-  def observation_spec(self) -> types.SpecTree:
-    """Returns the specs of one environment's observation."""
-    return self._spec.observations
-
-  def action_spec(self) -> types.SpecTree:
-    """Returns the specs of one environment's action."""
-    return self._spec.actions
-
-  def reward_spec(self) -> types.SpecTree:
-    """Returns the spec of one environment's reward."""
-    return self._spec.rewards
-
-  def discount_spec(self) -> types.SpecTree:
-    """Returns the spec of one environment's discount."""
-    return self._spec.discounts
 
   def reset(self) -> dm_env.TimeStep:
     """Returns the first timesteps of a new episode in every row."""
@@ -113,21 +98,25 @@ class VectorEnvironment(dm_env.Environment):
       [env.step(row) for env, row in zip(self._environments, rows, strict=True)]
     )
 
+  def step_rows(self, action: types.ArrayTree, rows: Sequence[int]) -> None:
+    """Steps the environments of some rows alone; nobody sees what comes of it.
+
+    Args:
+      action: leaves [E, ...].
+      rows: whose last timestep was not `LAST`.
+    """
+    actions = list(self._action_rows(action))
+    for row in rows:
+      self._environments[row].step(actions[row])
+
   def close(self) -> None:
-    """Closes every environment."""
-    for environment in self._environments:
-      environment.close()
+    """Closes every environment, also those behind one that cannot be."""
+    with contextlib.ExitStack() as stack:
+      for environment in self._environments:
+        stack.callback(environment.close)
 
   def _action_rows(self, action: types.ArrayTree) -> Iterable[Any]:
-    leaves = [
-      np.asarray(leaf) for leaf in self._action_structure.flatten_up_to(action)
-    ]
-    for leaf, shape in zip(leaves, self._action_shapes, strict=True):
-      if leaf.shape != shape:
-        raise ValueError(
-          f'each part of action (shape {leaf.shape}) must have the shape'
-          f' {shape}; send one action for each environment.'
-        )
+    leaves = _action_leaves(self._spec, action, self.num_environments)
     if self._is_single_action:
       return leaves[0]
     return map(self._action_structure.unflatten, zip(*leaves, strict=True))
@@ -156,6 +145,91 @@ class VectorEnvironment(dm_env.Environment):
     return self._observation_structure.unflatten(
       map(_stack_leaf, columns, self._leaf_specs)
     )
+
+
+class CompiledVectorEnvironment(specified.Specified, dm_env.Environment):
+  """Steps `E` functional environments as if they were one.
+
+  Timesteps are those of a `VectorEnvironment`.
+
+  Args:
+    environment: a single one, not a vector.
+    num_environments: `E`.
+    seed: of all episodes.
+    name: of the environments, for messages.
+
+  Raises:
+    ValueError: if the environment is off its spec.
+  """
+
+  def __init__(
+    self,
+    environment: functional.FunctionalEnvironment,
+    num_environments: int,
+    seed: int,
+    name: str,
+  ):
+    super().__init__(environment.spec)
+    functional_checks.check_shapes(environment)
+    made = functional.vectorize(environment, num_environments)
+    self._loop = functional.HostLoop(made.reset, made.step, seed)
+    self._name = name
+    self._must_be_first = np.ones(num_environments, bool)
+
+  @property
+  def num_environments(self) -> int:
+    """`E`, the number of rows."""
+    return len(self._must_be_first)
+
+  def reset(self) -> dm_env.TimeStep:
+    """Returns the first timesteps of a new episode in every row.
+
+    Raises:
+      InvalidTimestepError: if a row is off the specs.
+    """
+    self._must_be_first[:] = True
+    return self._check(self._loop.reset())
+
+  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
+    """Steps each environment with its row of `action`, leaves [E, ...].
+
+    Rows whose last timestep was `LAST` are reset and their action is ignored.
+
+    Raises:
+      InvalidTimestepError: if a row is off the specs.
+      ValueError: as of `VectorEnvironment`.
+    """
+    _action_leaves(self._spec, action, self.num_environments)
+    return self._check(self._loop.step(action))
+
+  def step_rows(self, action: types.ArrayTree, rows: Sequence[int]) -> None:
+    """Steps the environments of some rows alone; nobody sees what comes of it.
+
+    Args:
+      action: leaves [E, ...].
+      rows: whose last timestep was not `LAST`.
+    """
+    self._loop.step_rows(action, rows)
+
+  def _check(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+    validation.check_rows(timestep, self._must_be_first, self._spec, self._name)
+    self._must_be_first = timestep.step_type == dm_env.StepType.LAST
+    return jax.tree.map(np.array, timestep)  # The caller may write into it.
+
+
+def _action_leaves(
+  spec: types.EnvironmentSpec, action: types.ArrayTree, num_rows: int
+) -> list[np.ndarray]:
+  """Returns the leaves of `action`, if they are [E, ...] as the spec says."""
+  structure: Any = jax.tree.structure(spec.actions)
+  leaves = [np.asarray(leaf) for leaf in structure.flatten_up_to(action)]
+  for leaf, one in zip(leaves, jax.tree.leaves(spec.actions), strict=True):
+    if leaf.shape != (num_rows, *one.shape):
+      raise ValueError(
+        f'each part of action (shape {leaf.shape}) must have the shape'
+        f' {(num_rows, *one.shape)}; send one action for each environment.'
+      )
+  return leaves
 
 
 def _stack_leaf(rows: Sequence[Any], spec: Any) -> np.ndarray:

@@ -1,27 +1,17 @@
 """The environments of an experiment, as runtimes with a replay server use them.
 
-Each comes from a seed below 2**31; environments in JAX get the face of one in
-Python.
+Those of Python come from a seed each, below 2**31; one in JAX is made once, and
+compiled for all rows together.
 """
 
 import contextlib
+from typing import Any
 
-import dm_env
 import numpy as np
 
 from ftwax import types
 from ftwax.environments import functional, validation, vector
 from ftwax.runtime import experiment as experiment_lib
-
-
-def make(
-  experiment: experiment_lib.ExperimentConfig, seed: int
-) -> dm_env.Environment:
-  """Makes an environment of Python, around one of JAX if need be."""
-  made = experiment.environment_factory(seed)
-  if isinstance(made, functional.FunctionalEnvironment):
-    return functional.DmEnv(made, seed)
-  return made
 
 
 def read_spec(
@@ -30,7 +20,10 @@ def read_spec(
   """Returns the spec, read off an environment of its own if not given."""
   if experiment.environment_spec is not None:
     return experiment.environment_spec
-  with contextlib.closing(make(experiment, 0)) as made:
+  made: Any = experiment.environment_factory(0)
+  if isinstance(made, functional.FunctionalEnvironment):
+    return made.spec
+  with contextlib.closing(made):
     validated = validation.ValidatedEnvironment(made, experiment.name)
     return types.make_environment_spec(validated)
 
@@ -40,22 +33,27 @@ def make_vector(
   num_environments: int,
   entropy: tuple[int, ...],
   label: str,
-) -> vector.VectorEnvironment:
+) -> vector.VectorEnvironment | vector.CompiledVectorEnvironment:
   """Makes environments with seeds of their own, side by side.
 
   Args:
-    experiment: tells the factory and a part of the seeds.
+    experiment: tells the factory, which makes one functional environment for
+      all rows, and a part of the seeds.
     num_environments: E.
     entropy: the other part of the seeds; other numbers give other seeds.
     label: names the environments in errors.
   """
   seeds = make_seeds((experiment.seed, *entropy), num_environments)
+  made: Any = experiment.environment_factory(seeds[0])
+  if isinstance(made, functional.FunctionalEnvironment):
+    return vector.CompiledVectorEnvironment(
+      made, num_environments, seeds[0], label
+    )
+  rest = [experiment.environment_factory(seed) for seed in seeds[1:]]
   return vector.VectorEnvironment(
     [
-      validation.ValidatedEnvironment(
-        make(experiment, seed), f'{label}[{index}]'
-      )
-      for index, seed in enumerate(seeds)
+      validation.ValidatedEnvironment(environment, f'{label}[{index}]')
+      for index, environment in enumerate([made, *rest])
     ]
   )
 

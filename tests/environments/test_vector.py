@@ -6,8 +6,8 @@ import pytest
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import vector
-from ftwax.testing import fakes
+from ftwax.environments import validation, vector
+from ftwax.testing import fakes, functional_fakes
 
 FIRST, MID, LAST = dm_env.StepType
 
@@ -155,10 +155,15 @@ def test_timesteps_are_the_callers_to_keep(spec):
   jax.tree.map(np.testing.assert_array_equal, kept, copied)
 
 
-def test_close_closes_every_row():
+def test_close_closes_every_row(monkeypatch):
   rows = make_rows(fakes.make_spec())
   vector.VectorEnvironment(rows).close()
   assert all(env.is_closed for env in rows)
+  rows = make_rows(fakes.make_spec())
+  monkeypatch.setattr(rows[1], 'close', lambda: 1 / 0)
+  with pytest.raises(ZeroDivisionError):
+    vector.VectorEnvironment(rows).close()
+  assert rows[0].is_closed and rows[2].is_closed
 
 
 def test_no_environments_is_an_error():
@@ -213,3 +218,121 @@ def test_observations_that_would_broadcast_are_refused():
     ValueError, match=r'observation of environment 1 \(shape \(1,\)\) must'
   ):
     vector.VectorEnvironment(rows).reset()
+
+
+def test_some_rows_can_be_stepped_alone():
+  rows = make_rows(fakes.make_spec())
+  environment = vector.VectorEnvironment(rows)
+  environment.reset()
+  environment.step_rows(np.array([2, 0, 1]), [0, 2])
+  assert [env.actions for env in rows] == [[2], [], [1]]
+
+
+# Functional environments.
+
+
+def _make_compiled(made=None, num_rows=3, seed=0):
+  made = made or functional_fakes.make_matching(episode_length=2)
+  return vector.CompiledVectorEnvironment(made, num_rows, seed, 'signs')
+
+
+def test_compiled_rows_reset_by_themselves():
+  environment = _make_compiled()
+  assert environment.num_environments == 3
+  timestep = environment.step(np.zeros(3, np.int32))  # Begins, like a reset.
+  for _ in range(2):
+    np.testing.assert_array_equal(timestep.step_type, [FIRST] * 3)
+    np.testing.assert_array_equal(timestep.reward, np.zeros(3))
+    np.testing.assert_array_equal(timestep.discount, np.ones(3))
+    for expected in (MID, LAST):
+      sign = timestep.observation.argmax(axis=1)
+      action = np.where([True, False, True], sign, 1 - sign)
+      timestep = environment.step(action)  # int64, as NumPy's argmax is.
+      np.testing.assert_array_equal(timestep.step_type, [expected] * 3)
+      np.testing.assert_array_equal(timestep.reward, [1, 0, 1])
+    timestep = environment.step(action)
+  first = environment.reset()
+  assert first.observation.dtype == np.float32
+  for leaf in first:
+    leaf[...] = 1
+
+
+def test_compiled_rows_are_drawn_from_the_seed():
+  def play(seed):
+    environment = _make_compiled(num_rows=8, seed=seed)
+    timesteps = [environment.step(np.zeros(8, np.int32)) for _ in range(7)]
+    return np.stack([timestep.observation for timestep in timesteps])
+
+  signs = play(0)
+  np.testing.assert_array_equal(signs, play(0))
+  assert (signs != play(1)).any()
+  assert (signs != signs[:, :1]).any()  # Rows differ.
+  assert (signs[:3] != signs[3:6]).any()  # Episodes do.
+
+
+def test_some_compiled_rows_can_be_stepped_alone():
+  environment = _make_compiled()
+  environment.reset()
+  environment.step_rows(np.zeros(3, np.int32), [0, 2])
+  timestep = environment.step(np.zeros(3, np.int32))
+  np.testing.assert_array_equal(timestep.step_type, [LAST, MID, LAST])
+
+
+@pytest.mark.parametrize(
+  ('field', 'value'),
+  [
+    ('reward', np.nan),
+    ('discount', 1.5),
+    ('step_type', int(FIRST)),
+    ('observation', np.inf),
+  ],
+)
+def test_a_compiled_row_that_goes_wrong_is_named(field, value):
+  made = functional_fakes.make_matching()
+
+  def change(timestep):
+    is_bad = (timestep.step_type == MID) & (timestep.observation[1] > 0)
+    old = getattr(timestep, field)
+    return timestep._replace(**{field: jnp.where(is_bad, value, old)})
+
+  action = np.zeros(8, np.int32)
+  good = _make_compiled(made, num_rows=8)
+  good.reset()
+  is_bad = good.step(action).observation[:, 1] > 0
+  assert is_bad.any()
+  bad = _make_compiled(functional_fakes.map_timesteps(made, change), 8)
+  bad.reset()
+  told = (
+    rf"{field} of environment 'signs\[{is_bad.argmax()}\]' \({value}\) must"
+  )
+  with pytest.raises(validation.InvalidTimestepError, match=told):
+    bad.step(action)
+
+
+def test_compiled_rows_are_within_bounds_at_first():
+  made = functional_fakes.map_timesteps(
+    functional_fakes.make_matching(),
+    lambda timestep: timestep._replace(observation=timestep.observation + 1),
+  )
+  with pytest.raises(
+    validation.InvalidTimestepError,
+    match=r"'signs\[0\]' \(2.0\) must lie within",
+  ):
+    _make_compiled(made).reset()
+
+
+def test_a_functional_environment_that_is_off_its_spec_is_refused():
+  made = functional_fakes.map_timesteps(
+    functional_fakes.make_matching(),
+    lambda timestep: timestep._replace(observation=timestep.observation[:1]),
+  )
+  with pytest.raises(ValueError, match=r'observation .*must be as its spec'):
+    _make_compiled(made)
+
+
+@pytest.mark.parametrize('shape', [(), (2,), (3, 1)])
+def test_compiled_actions_must_be_one_a_row(shape):
+  environment = _make_compiled()
+  environment.reset()
+  with pytest.raises(ValueError, match=r'action .* must have the shape \(3,\)'):
+    environment.step(np.zeros(shape, np.int32))

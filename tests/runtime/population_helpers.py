@@ -28,7 +28,7 @@ def make_experiment(environment_factory=make_game, config=CONFIG, **options):
   """Makes an experiment of four members, who copy each other readily."""
   config = config.replace(
     priors=config.priors._replace(
-      learning_rate=hyperparameters.LogUniform(1e-4, 1e-2)
+      learning_rate=hyperparameters.LogUniform(5e-3, 2e-2)
     )
   )
   options = {

@@ -186,12 +186,12 @@ def test_results_are_recorded_once(tmp_path):
 def test_the_last_steps_are_of_whole_games():
   experiment = _make_experiment()
   made = arena_lib.make_games(experiment, range(2))
-  guarded = arenas.GuardedArena(arena_lib.Arena(made, experiment))
+  guarded = environments.GuardedEnvironment(arena_lib.Arena(made, experiment))
   assert guarded.num_environments == 8
   guarded.reset()
   guarded.step(np.zeros(8, np.int32))
   guarded.limit = 5  # Of four players each: one game.
   with pytest.raises(environments.BudgetMet):
     guarded.step(np.zeros(8, np.int32))
-  steps = [int(game.state.players.num_steps[0]) for game in made]
-  assert steps == [2, 1]
+  steps = made.state.state.players.num_steps
+  np.testing.assert_array_equal(steps[:, 0], [2, 1])

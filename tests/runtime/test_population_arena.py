@@ -6,7 +6,7 @@ import pytest
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import games, validation
+from ftwax.environments import game_vectors, games, validation
 from ftwax.population import config as config_lib
 from ftwax.population import seating
 from ftwax.population import state as state_lib
@@ -84,7 +84,7 @@ SEATS = np.array([[1, 0], [0, 1], [0, 1]])
 
 def make_arena(**options):
   made = [TellingGame(number, **options) for number in range(3)]
-  arena = arena_lib.Arena(made, make_experiment())
+  arena = arena_lib.Arena(game_vectors.HostGameVector(made), make_experiment())
   arena.seat(SEATS)
   return arena, made
 
@@ -159,26 +159,26 @@ def test_bad_rewards_are_refused():
 def test_games_of_another_kind_are_refused():
   made = [TellingGame(0), TellingGame(1, teams=(1, 0))]
   with pytest.raises(ValueError, match=r'game 1 \(.*must be like game 0'):
-    arena_lib.Arena(made, make_experiment(num_environments=2))
+    game_vectors.HostGameVector(made)
 
 
 def test_games_are_made_of_all_that_can_be_played():
   team_game = functional_fakes.make_team_matching()
-  made, _ = arena_lib.make_games(
-    make_experiment(lambda seed: team_game), [3, 4]
-  )
-  assert made.teams == (0, 0, 1, 1)
+  made = arena_lib.make_games(make_experiment(lambda seed: team_game), [3, 4])
+  assert made.num_games == 2
+  assert made.spec.teams == (0, 0, 1, 1)
   solo = functional_fakes.make_matching()
   fake = fakes.FakeEnvironment(fakes.make_spec())
   for factory in (lambda seed: solo, lambda seed: fake):
-    (made,) = arena_lib.make_games(make_experiment(factory), [3])
-    assert made.teams == (0,)
+    made = arena_lib.make_games(make_experiment(factory), [3, 4])
+    assert made.spec.teams == (0,)
     timestep = made.reset()
-    assert timestep.reward.shape == timestep.discount.shape == (1,)
+    assert timestep.reward.shape == timestep.discount.shape == (2, 1)
     np.testing.assert_array_equal(timestep.discount, 1)
-    timestep = made.step(np.zeros(1, np.int32))
-    assert timestep.observation.shape == (1, *made.observation_spec().shape)
-    np.testing.assert_array_equal(made.outcome(), [0])
+    timestep = made.step(np.zeros((2, 1), np.int32))
+    shape = made.spec.environment.observations.shape
+    assert timestep.observation.shape == (2, 1, *shape)
+    np.testing.assert_array_equal(made.outcomes([1]), [[0]])
     made.close()
   with pytest.raises(TypeError, match=r'must make a game .*made a int'):
     arena_lib.make_games(make_experiment(lambda seed: seed), [3])

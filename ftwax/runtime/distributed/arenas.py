@@ -111,7 +111,9 @@ class ArenaLoop(acting.ActorLoop):
     )
     try:
       made = arena_lib.make_games(self._experiment, seeds)
-      return GuardedArena(arena_lib.Arena(made, self._experiment))
+      return environments.GuardedEnvironment(
+        arena_lib.Arena(made, self._experiment)
+      )
     except Exception as error:
       raise environments.EnvironmentFailure(
         f'{type(error).__name__}: {error}'
@@ -120,7 +122,7 @@ class ArenaLoop(acting.ActorLoop):
   def _ticks(self, environment: Any, actor: Any) -> Iterator[rounds.Tick]:
     with contextlib.suppress(_Stopped):
       for tick in rounds.play(
-        environment.arena,
+        environment.guarded,
         actor,
         self._draw_seats,
         self._experiment,
@@ -153,16 +155,3 @@ class ArenaLoop(acting.ActorLoop):
 
 class _Stopped(Exception):  # noqa: N818 It is no error.
   """The run is to end."""
-
-
-class GuardedArena(environments.GuardedEnvironment):
-  """An arena whose games' errors are told apart from all others."""
-
-  def __init__(self, arena: arena_lib.Arena):
-    """Wraps `arena`."""
-    super().__init__(arena)
-    self.arena = arena
-
-  def _step_rows(self, action, rows):
-    """Plays a step of as many games as there are players for."""
-    self.arena.step_games(action, len(rows) // len(self.arena.spec.teams))

@@ -49,13 +49,14 @@ class GuardedEnvironment(dm_env.Environment):
   """A vector of environments whose errors are told apart from all others.
 
   Attributes:
+    guarded: the environments, or an arena.
     entered_at: when the call under way began; None between calls.
     limit: steps that may still be taken; None for any number.
   """
 
   def __init__(self, environment: vector.VectorEnvironment):
     """Wraps `environment`."""
-    self._environment = environment
+    self.guarded = environment
     self._moving = np.zeros(environment.num_environments, bool)
     self.num_environments = environment.num_environments
     self.entered_at: float | None = None
@@ -63,7 +64,7 @@ class GuardedEnvironment(dm_env.Environment):
 
   def reset(self) -> dm_env.TimeStep:
     """Returns the first timesteps of all."""
-    return self._call(self._environment.reset)
+    return self._call(self.guarded.reset)
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
     """Steps all environments, or the last few that `limit` allows.
@@ -74,33 +75,32 @@ class GuardedEnvironment(dm_env.Environment):
     """
     if self.limit is not None and self._moving.sum() > self.limit:
       rows = np.flatnonzero(self._moving)[: self.limit]
-      self._call(self._step_rows, action, rows)
+      self._call(self.guarded.step_rows, action, rows)
       raise BudgetMet
-    return self._call(self._environment.step, action)
+    return self._call(self.guarded.step, action)
 
   def observation_spec(self) -> types.SpecTree:
     """Returns that of one environment."""
-    return self._environment.observation_spec()
+    return self.guarded.observation_spec()
 
   def action_spec(self) -> types.SpecTree:
     """Returns that of one environment."""
-    return self._environment.action_spec()
+    return self.guarded.action_spec()
 
   def reward_spec(self) -> types.SpecTree:
     """Returns that of one environment."""
-    return self._environment.reward_spec()
+    return self.guarded.reward_spec()
 
   def discount_spec(self) -> types.SpecTree:
     """Returns that of one environment."""
-    return self._environment.discount_spec()
+    return self.guarded.discount_spec()
 
   def close(self) -> None:
     """Closes all, whatever state they are in."""
-    for environment in self._environment.environments:
-      try:
-        environment.close()
-      except Exception as error:  # noqa: BLE001 It may be what failed before.
-        print(f'closing an environment failed: {error}', file=sys.stderr)
+    try:
+      self.guarded.close()
+    except Exception as error:  # noqa: BLE001 It may be what failed before.
+      print(f'closing environments failed: {error}', file=sys.stderr)
 
   def _call(self, method, *args):
     self.entered_at = time.monotonic()
@@ -113,13 +113,6 @@ class GuardedEnvironment(dm_env.Environment):
     if timestep is not None:
       self._moving = timestep.step_type != dm_env.StepType.LAST
     return timestep
-
-  def _step_rows(self, action, rows):
-    import jax
-
-    for row in rows:
-      row_action = jax.tree.map(lambda leaf, row=row: leaf[row], action)
-      self._environment.environments[row].step(row_action)
 
 
 @dataclasses.dataclass

@@ -14,31 +14,17 @@ import dm_env
 import jax
 import numpy as np
 
-from ftwax import internal_rewards, types
-from ftwax.environments import functional, games, validation
+from ftwax import types
+from ftwax.environments import (
+  functional,
+  game_vectors,
+  games,
+  validation,
+)
 from ftwax.population import seating
 from ftwax.runtime import experiment as experiment_lib
 
 _FIRST, _LAST = int(dm_env.StepType.FIRST), int(dm_env.StepType.LAST)
-
-
-class GameSpec(NamedTuple):
-  """What is played.
-
-  Attributes:
-    environment: specs of one player.
-    teams: the team of each player.
-    event_names: what the entries of the reward count.
-  """
-
-  environment: types.EnvironmentSpec
-  teams: tuple[int, ...]
-  event_names: tuple[str, ...]
-
-  @property
-  def num_events(self) -> int:
-    """Entries of the reward, 1 for a scalar."""
-    return internal_rewards.num_events(self.environment.rewards)
 
 
 class Result(NamedTuple):
@@ -65,31 +51,31 @@ class Arena(dm_env.Environment):
 
   def __init__(
     self,
-    made: Sequence[games.GameEnvironment],
+    made: game_vectors.GameVector,
     experiment: experiment_lib.PopulationExperimentConfig,
   ):
     """Takes over games, to close them in the end.
 
     Args:
-      made: the games, at least one.
+      made: the games.
       experiment: tells the members.
 
     Raises:
-      ValueError: if games differ, their players are not those of the config,
-        or their seats cannot be shared out evenly.
+      ValueError: if their players are not those of the config, or their seats
+        cannot be shared out evenly.
     """
     config: Any = experiment.population
-    self._games = tuple(made)
+    self._games = made
     self._name = experiment.name
-    self.spec = _common_spec(made)
+    self.spec = made.spec
     seating.check_teams(self.spec.teams, config)
-    self._shape = len(made), len(self.spec.teams)
+    self._shape = made.num_games, len(self.spec.teams)
     self.seats_per_member = seating.seats_per_member(
       config.num_members, *self._shape
     )
     self._returns = np.zeros((*self._shape, self.spec.num_events), np.float32)
-    self._lengths = np.zeros(len(made), np.int64)
-    self._num_played = np.zeros(len(made), np.int64)
+    self._lengths = np.zeros(made.num_games, np.int64)
+    self._num_played = np.zeros(made.num_games, np.int64)
     self._results: list[Result] = []
     self.seat(np.resize(np.arange(config.num_members), self._shape))
 
@@ -97,11 +83,6 @@ class Arena(dm_env.Environment):
   def num_environments(self) -> int:
     """Rows: seats of all members."""
     return len(self._order)
-
-  @property
-  def environments(self) -> tuple[games.GameEnvironment, ...]:
-    """The games."""
-    return self._games
 
   @property
   def all_played(self) -> bool:
@@ -140,7 +121,7 @@ class Arena(dm_env.Environment):
     """Starts all games; leaves of the timestep are [N * M, ...]."""
     self._returns[:] = 0
     self._lengths[:] = 0
-    return self._to_rows([game.reset() for game in self._games])
+    return self._to_rows(self._games.reset())
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
     """Plays a step of each game, or starts a new one after `LAST`.
@@ -152,29 +133,21 @@ class Arena(dm_env.Environment):
       InvalidTimestepError: if a reward is not finite.
       ValueError: if an outcome is neither win nor draw nor loss.
     """
-    timesteps = self.step_games(action, len(self._games))
-    for place, timestep in enumerate(timesteps):
-      if timestep.step_type[0] != _FIRST:
-        self._count(place, timestep)
-    return self._to_rows(timesteps)
+    timestep = self._games.step(jax.tree.map(self._to_seats, action))
+    self._count(timestep)
+    return self._to_rows(timestep)
 
-  def step_games(
-    self, action: types.ArrayTree, num_games: int
-  ) -> list[dm_env.TimeStep]:
-    """Plays a step of the first games alone, and counts nothing.
+  def step_rows(self, action: types.ArrayTree, rows: Sequence[int]) -> None:
+    """Plays a step of as many games as there are players for.
 
     Args:
       action: leaves [N * M].
-      num_games: how many.
-
-    Returns:
-      Their timesteps, leaves [P, ...].
+      rows: of players who may act; how many they are is all that counts.
     """
-    action = jax.tree.map(self._to_seats, action)
-    return [
-      game.step(jax.tree.map(lambda leaf, i=place: leaf[i], action))
-      for place, game in enumerate(self._games[:num_games])
-    ]
+    num_games = len(rows) // self._shape[1]
+    self._games.step_games(
+      jax.tree.map(self._to_seats, action), range(num_games)
+    )
 
   def take_results(self) -> list[Result]:
     """Returns the games that have ended since the last call."""
@@ -183,52 +156,61 @@ class Arena(dm_env.Environment):
 
   def close(self) -> None:
     """Closes the games."""
-    for game in self._games:
-      game.close()
+    self._games.close()
 
-  def _to_rows(self, timesteps: Sequence[dm_env.TimeStep]) -> dm_env.TimeStep:
+  def _to_rows(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
     return jax.tree.map(
-      lambda *leaves: np.concatenate(leaves)[self._order], *timesteps
+      lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[self._order], timestep
     )
 
   def _to_seats(self, leaf: np.ndarray) -> np.ndarray:
     return np.asarray(leaf)[self._rows].reshape(*self._shape, *leaf.shape[1:])
 
-  def _count(self, place: int, timestep: dm_env.TimeStep) -> None:
-    if not np.isfinite(timestep.reward).all():
+  def _count(self, timestep: dm_env.TimeStep) -> None:
+    """Adds a step up, leaves [G, P, ...], and notes the games that ended."""
+    is_finite = np.isfinite(timestep.reward).reshape(self._shape[0], -1)
+    if not is_finite.all():
+      place = int(np.argmin(is_finite.all(axis=1)))
       raise validation.InvalidTimestepError(
-        f'reward of game {self._name}[{place}] ({timestep.reward.tolist()})'
-        ' must be finite; mend the game, or leave out what it divides by zero.'
+        f'reward of game {self._name}[{place}]'
+        f' ({timestep.reward[place].tolist()}) must be finite; mend the game,'
+        ' or leave out what it divides by zero.'
       )
-    self._returns[place] += timestep.reward.reshape(self._shape[1], -1)
-    self._lengths[place] += 1
-    if timestep.step_type[0] != _LAST:
-      return
-    outcome = self._games[place].outcome()
-    games.check_outcome(outcome, max(self.spec.teams) + 1)
-    self._results.append(
-      Result(
-        place,
-        self._seats[place].copy(),
-        np.asarray(outcome, np.float32),
-        self._returns[place].copy(),
-        int(self._lengths[place]),
+    step_type = timestep.step_type[:, 0]
+    moved = step_type != _FIRST
+    rewards = timestep.reward.reshape(*self._shape, -1)
+    self._returns += np.where(moved[:, None, None], rewards, 0.0)
+    self._lengths += moved
+    ended = np.flatnonzero(step_type == _LAST)
+    if ended.size:
+      self._note_results(ended)
+
+  def _note_results(self, ended: np.ndarray) -> None:
+    outcomes = self._games.outcomes(ended.tolist())
+    for place, outcome in zip(ended, outcomes, strict=True):
+      games.check_outcome(outcome, max(self.spec.teams) + 1)
+      self._results.append(
+        Result(
+          int(place),
+          self._seats[place].copy(),
+          np.asarray(outcome, np.float32),
+          self._returns[place].copy(),
+          int(self._lengths[place]),
+        )
       )
-    )
-    self._returns[place] = 0
-    self._lengths[place] = 0
-    self._num_played[place] += 1
+    self._returns[ended] = 0
+    self._lengths[ended] = 0
+    self._num_played[ended] += 1
 
 
 def make_games(
   experiment: experiment_lib.PopulationExperimentConfig, seeds: Sequence[int]
-) -> list[games.GameEnvironment]:
-  """Makes games in Python: of one in JAX, or of environments of one agent.
+) -> game_vectors.GameVector:
+  """Makes games: of Python or in JAX, also of environments of one agent.
 
   Args:
-    experiment: tells the factory; what it makes in JAX it makes once, so that
-      it is compiled once.
-    seeds: of the games.
+    experiment: tells the factory; what it makes in JAX it makes once.
+    seeds: of the games, in JAX the first one of all.
 
   Raises:
     TypeError: if the factory makes none of these.
@@ -237,9 +219,11 @@ def make_games(
   if isinstance(made, functional.FunctionalEnvironment):
     made = functional.as_game(made)
   if isinstance(made, functional.FunctionalGame):
-    return [games.DmGame(made, seed) for seed in seeds]
+    return game_vectors.CompiledGameVector(made, len(seeds), seeds[0])
   rest = [experiment.environment_factory(seed) for seed in seeds[1:]]
-  return [_as_game(one, experiment.name) for one in (made, *rest)]
+  return game_vectors.HostGameVector(
+    [_as_game(one, experiment.name) for one in (made, *rest)]
+  )
 
 
 def _as_game(made: Any, name: str) -> games.GameEnvironment:
@@ -270,25 +254,7 @@ def count_seats(
 
 def read_spec(
   experiment: experiment_lib.PopulationExperimentConfig,
-) -> GameSpec:
+) -> game_vectors.GameSpec:
   """Returns what the experiment plays, read off a game of its own."""
-  (made,) = make_games(experiment, [0])
-  with contextlib.closing(made):
-    return _spec_of(made)
-
-
-def _spec_of(game: games.GameEnvironment) -> GameSpec:
-  return GameSpec(
-    types.make_environment_spec(game), tuple(game.teams), game.event_names
-  )
-
-
-def _common_spec(made: Sequence[games.GameEnvironment]) -> GameSpec:
-  first = _spec_of(made[0])
-  for index, game in enumerate(made[1:], start=1):
-    if _spec_of(game) != first:
-      raise ValueError(
-        f'game {index} ({_spec_of(game)}) must be like game 0 ({first}); make'
-        ' games of one kind in environment_factory.'
-      )
-  return first
+  with contextlib.closing(make_games(experiment, [0])) as made:
+    return made.spec

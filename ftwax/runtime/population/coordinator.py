@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from ftwax import types
+from ftwax.environments import game_vectors
 from ftwax.population import matchmaking, seating
 from ftwax.population import state as state_lib
 from ftwax.runtime import experiment as experiment_lib
@@ -25,7 +26,7 @@ class Coordinator:
     self,
     population: state_lib.PopulationState,
     experiment: experiment_lib.PopulationExperimentConfig,
-    game: arena_lib.GameSpec,
+    game: game_vectors.GameSpec,
   ):
     """Goes on from a population.
 

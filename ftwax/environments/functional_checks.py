@@ -1,0 +1,68 @@
+"""What can be told of functional environments before anything is compiled."""
+
+from typing import Any
+
+import dm_env
+import jax
+import numpy as np
+
+from ftwax.environments import functional
+
+
+def check_shapes(
+  made: functional.FunctionalEnvironment | functional.FunctionalGame,
+) -> None:
+  """Compares what reset and step return with the spec, and with each other.
+
+  Nothing is run: shapes and dtypes are read off the functions.
+
+  Args:
+    made: a single environment or game, not a vector.
+
+  Raises:
+    ValueError: if timesteps are off the spec, or if the state or the timestep
+      changes its structure, shape or dtype from step to step.
+  """
+  axes: tuple[int, ...] = ()
+  if isinstance(made, functional.FunctionalGame):
+    axes = (len(made.teams),)
+  key = jax.ShapeDtypeStruct((2,), np.uint32)
+  state, timestep = jax.eval_shape(made.reset, key)
+
+  def expect(leaf, dtype=None):
+    return jax.ShapeDtypeStruct((*axes, *leaf.shape), dtype or leaf.dtype)
+
+  spec = made.spec
+  scalar = jax.ShapeDtypeStruct((), np.float32)
+  expected = dm_env.TimeStep(
+    step_type=expect(scalar, np.int32),
+    reward=expect(spec.rewards, np.float32),
+    discount=expect(scalar),
+    observation=jax.tree.map(expect, spec.observations),
+  )
+  _check_like(timestep, expected, 'its spec')
+  action = jax.tree.map(lambda leaf: expect(leaf, np.int32), spec.actions)
+  after = jax.eval_shape(made.step, state, action)
+  _check_like(after, (state, timestep), 'reset')
+
+
+def _check_like(tree: Any, expected: Any, source: str) -> None:
+  """Raises a ValueError that names the first leaf that differs."""
+  structure: Any = jax.tree.structure(expected)
+  if jax.tree.structure(tree) != structure:
+    raise ValueError(
+      f'what the environment returns ({jax.tree.structure(tree)}) must have the'
+      f' structure that {source} tells, {structure}; return the same at every'
+      ' step.'
+    )
+  pairs = zip(
+    jax.tree.leaves_with_path(tree), jax.tree.leaves(expected), strict=True
+  )
+  for (path, leaf), demanded in pairs:
+    if leaf.shape != demanded.shape or leaf.dtype != demanded.dtype:
+      raise ValueError(
+        f'{jax.tree_util.keystr(path)} of the environment (shape {leaf.shape},'
+        f' dtype {leaf.dtype}) must be as {source} tells, of shape'
+        f' {demanded.shape} and dtype {demanded.dtype}; shapes and dtypes must'
+        ' not change in an episode.'
+      )
