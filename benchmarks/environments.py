@@ -3,8 +3,10 @@
     uv run benchmarks/environments.py
 
 The built-in capture the flag, 64 games of two against two in one `lax.scan`,
-under random actions and under scripted ones; and one game on the host. Games
-of Melting Pot and PettingZoo are measured where they are installed.
+under random actions and under scripted ones; and on the host, as runtimes with
+a replay server play it: one game, 32 of them one after the other, and 32 with
+one compiled call. Games of Melting Pot and PettingZoo are measured where they
+are installed.
 """
 
 import functools
@@ -16,6 +18,7 @@ import numpy as np
 from ftwax.environments import (
   capture_the_flag,
   functional,
+  game_vectors,
   games,
   meltingpot_paintball,
   pettingzoo_adapter,
@@ -24,6 +27,7 @@ from ftwax.environments.capture_the_flag import opponents
 
 _SECONDS = 5.0
 _NUM_GAMES = 64
+_NUM_HOST_GAMES = 32
 _NUM_STEPS = 100
 
 
@@ -90,28 +94,50 @@ def measure_scripted(strength):
   return measure_vector(capture_the_flag.make(config), choose)
 
 
-def measure_host(make_game):
-  """Measures player steps a second of one game, None if it is not installed."""
+def measure_host(make_vector):
+  """Measures player steps a second of a vector of games, None if it cannot."""
   try:
-    game = make_game()
+    vector = make_vector()
   except ImportError as error:
     print(f'left out: {error}')
     return None
   generator = np.random.default_rng(0)
-  num_players = len(game.teams)
-  num_choices = jax.tree.map(lambda leaf: leaf.num_values, game.action_spec())
+  shape = vector.num_games, len(vector.spec.teams)
+  num_choices = jax.tree.map(
+    lambda leaf: leaf.num_values, vector.spec.environment.actions
+  )
 
   def call():
     for _ in range(_NUM_STEPS):
-      game.step(
+      vector.step(
         jax.tree.map(
-          lambda num: generator.integers(num, size=num_players), num_choices
+          lambda num: generator.integers(num, size=shape), num_choices
         )
       )
 
   seconds = common.measure(call, seconds=_SECONDS, warmup=1).median
-  game.close()
-  return _NUM_STEPS * num_players / seconds
+  vector.close()
+  return _NUM_STEPS * shape[0] * shape[1] / seconds
+
+
+def make_one(make_game):
+  """Returns a vector of one game of Python."""
+  return game_vectors.HostGameVector([make_game()])
+
+
+def make_one_by_one():
+  """Returns capture the flag in JAX, games stepped one after the other."""
+  game = capture_the_flag.make()
+  return game_vectors.HostGameVector(
+    [games.DmGame(game, seed) for seed in range(_NUM_HOST_GAMES)]
+  )
+
+
+def make_compiled():
+  """Returns the same games, stepped by one compiled call."""
+  return game_vectors.CompiledGameVector(
+    capture_the_flag.make(), _NUM_HOST_GAMES, seed=0
+  )
 
 
 def make_spread():
@@ -137,13 +163,19 @@ def main():
       for strength in opponents.STRENGTHS
     },
     'features, one on the host': lambda: measure_host(
-      lambda: games.DmGame(capture_the_flag.make(), seed=0)
+      lambda: make_one(lambda: games.DmGame(capture_the_flag.make(), seed=0))
     ),
-    'Melting Pot, own map': lambda: measure_host(small),
+    'features, 32 one by one': lambda: measure_host(make_one_by_one),
+    'features, 32 by one call': lambda: measure_host(make_compiled),
+    'Melting Pot, own map': lambda: measure_host(lambda: make_one(small)),
     'Melting Pot, drawn map': lambda: measure_host(
-      functools.partial(small, ascii_map=meltingpot_paintball.draw_map(0))
+      lambda: make_one(
+        functools.partial(small, ascii_map=meltingpot_paintball.draw_map(0))
+      )
     ),
-    'PettingZoo, simple_spread': lambda: measure_host(make_spread),
+    'PettingZoo, simple_spread': lambda: measure_host(
+      lambda: make_one(make_spread)
+    ),
   }
   measured = {name: call() for name, call in calls.items()}
   rows = [(name, f'{value:,.0f}') for name, value in measured.items() if value]

@@ -15,6 +15,7 @@ A game has `P` players: all leaves of its timesteps and actions get a leading
 axis [P], and the step type is the same for all of them.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -295,7 +296,7 @@ class HostLoop:
   """
 
   def __init__(self, reset: Reset, step: Step, seed: int):
-    self._reset = jax.jit(reset)
+    self._reset = reset
     self._step = jax.jit(step)
     self._key = jax.random.PRNGKey(seed)
     self._state: State = None
@@ -308,8 +309,7 @@ class HostLoop:
 
   def reset(self) -> dm_env.TimeStep:
     """Starts an episode."""
-    self._key, key = jax.random.split(self._key)
-    self._state, timestep = self._reset(key)
+    self._key, self._state, timestep = _begin(self._reset, self._key)
     self._must_reset = False
     return jax.device_get(timestep)
 
@@ -330,6 +330,13 @@ class HostLoop:
     self._state = jax.tree.map(
       lambda old, new: old.at[places].set(new[places]), before, self._state
     )
+
+
+@functools.partial(jax.jit, static_argnums=0)  # Compiled once for each reset.
+def _begin(reset: Reset, key: types.Key) -> Any:
+  """Returns the next key, the first state and its timestep."""
+  key, reset_key = jax.random.split(key)
+  return key, *reset(reset_key)
 
 
 def _as_32_bits(leaf: types.ArrayTree) -> np.ndarray:

@@ -74,7 +74,7 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
     self._environment = environment
     self._name = name
     super().__init__(types.make_environment_spec(environment))
-    _check_specs(self._spec, name)
+    check_spec(self._spec, name)
     # Typed Any since jax's own stubs hide the methods of tree structures.
     self._structure: Any = jax.tree.structure(self._spec.observations)
     self._is_single_array = jax.tree_util.treedef_is_leaf(self._structure)
@@ -121,12 +121,7 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
     step_type, reward, discount, observation = timestep
     is_first = step_type == _FIRST
     if is_first != self._must_be_first:
-      _fail(
-        self._name,
-        'step_type',
-        repr(step_type),
-        *_ORDER,
-      )
+      _fail(self._name, 'step_type', repr(step_type), *_ORDER)
     self._must_be_first = step_type == _LAST
     self._check_reward(is_first, reward)
     self._check_discount(is_first, discount)
@@ -296,7 +291,13 @@ def _as_float(value: Any) -> float:
   return math.nan
 
 
-def _check_specs(spec: types.EnvironmentSpec, name: str) -> None:
+def check_spec(spec: types.EnvironmentSpec, name: str) -> None:
+  """Raises a ValueError unless agents can act on it and be paid by it.
+
+  Args:
+    spec: of one environment.
+    name: of the environment, for messages.
+  """
   try:
     distributions.check_action_spec(spec.actions)
   except ValueError as error:

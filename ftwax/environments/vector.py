@@ -170,6 +170,7 @@ class CompiledVectorEnvironment(specified.Specified, dm_env.Environment):
     name: str,
   ):
     super().__init__(environment.spec)
+    validation.check_spec(environment.spec, name)
     functional_checks.check_shapes(environment)
     made = functional.vectorize(environment, num_environments)
     self._loop = functional.HostLoop(made.reset, made.step, seed)

@@ -11,12 +11,21 @@ from typing import Any
 import dm_env
 
 from ftwax import types
+from ftwax.environments import functional, games
 from ftwax.population import config as population_config
 from ftwax.population import evolution, selection
 from ftwax.runtime import checkpoints
 
 # (label, steps_key, instance) -> an object with write() and close().
 LoggerFactory = Callable[[str, str | None, int | None], Any]
+
+EnvironmentFactory = Callable[
+  [int],
+  dm_env.Environment
+  | games.GameEnvironment
+  | functional.FunctionalEnvironment
+  | functional.FunctionalGame,
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +35,8 @@ class ExperimentConfig:
   Attributes:
     builder: makes the parts of the agent.
     network_factory: makes the network for an environment's spec.
-    environment_factory: makes an environment, given a seed.
+    environment_factory: makes an environment, given a seed. A functional one,
+      which the device runtime needs, it makes once for all rows.
     max_num_actor_steps: actions in all environments together.
     seed: of parameters, actors and environments.
     name: names the run's directory and its plots.
@@ -41,7 +51,7 @@ class ExperimentConfig:
 
   builder: Any
   network_factory: Callable[[types.EnvironmentSpec], types.RecurrentNetwork]
-  environment_factory: Callable[[int], dm_env.Environment]
+  environment_factory: EnvironmentFactory
   max_num_actor_steps: int
   seed: int = 0
   name: str = 'experiment'

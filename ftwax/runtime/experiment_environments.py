@@ -22,6 +22,7 @@ def read_spec(
     return experiment.environment_spec
   made: Any = experiment.environment_factory(0)
   if isinstance(made, functional.FunctionalEnvironment):
+    validation.check_spec(made.spec, experiment.name)
     return made.spec
   with contextlib.closing(made):
     validated = validation.ValidatedEnvironment(made, experiment.name)

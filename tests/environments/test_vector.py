@@ -330,6 +330,13 @@ def test_a_functional_environment_that_is_off_its_spec_is_refused():
     _make_compiled(made)
 
 
+def test_a_functional_environment_for_no_agent_is_refused():
+  made = functional_fakes.make_matching()
+  spec = made.spec._replace(rewards=specs.Array((2, 2), np.float32))
+  with pytest.raises(ValueError, match=r"environment 'signs': .*reward"):
+    _make_compiled(made._replace(spec=spec))
+
+
 @pytest.mark.parametrize('shape', [(), (2,), (3, 1)])
 def test_compiled_actions_must_be_one_a_row(shape):
   environment = _make_compiled()

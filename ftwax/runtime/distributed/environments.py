@@ -11,7 +11,6 @@ import dm_env
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import vector
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import experiment_environments
 
@@ -54,8 +53,8 @@ class GuardedEnvironment(dm_env.Environment):
     limit: steps that may still be taken; None for any number.
   """
 
-  def __init__(self, environment: vector.VectorEnvironment):
-    """Wraps `environment`."""
+  def __init__(self, environment: Any):
+    """Wraps `environment`, which has the face of a `VectorEnvironment`."""
     self.guarded = environment
     self._moving = np.zeros(environment.num_environments, bool)
     self.num_environments = environment.num_environments
