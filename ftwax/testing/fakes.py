@@ -13,9 +13,10 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import continuous, distributions, types
+from ftwax.environments import specified
 
 
-class FakeEnvironment(dm_env.Environment):
+class FakeEnvironment(specified.Specified, dm_env.Environment):
   """Plays random episodes of a fixed length.
 
   Same specs, arguments and calls give the same timesteps, bit for bit. The
@@ -47,28 +48,12 @@ class FakeEnvironment(dm_env.Environment):
         f'episode_length ({episode_length}) must be at least 1; an episode'
         ' has at least one transition.'
       )
-    self._spec = spec
+    super().__init__(spec)
     self._episode_length = episode_length
     self._last_discount = 1 if truncate else 0
     self._rng = np.random.default_rng(seed)
     self._step = episode_length
     self._mask: types.ArrayTree | None = None
-
-  def observation_spec(self) -> types.SpecTree:
-    """Returns the specs of the observation."""
-    return self._spec.observations
-
-  def action_spec(self) -> types.SpecTree:
-    """Returns the specs of the action."""
-    return self._spec.actions
-
-  def reward_spec(self) -> types.SpecTree:
-    """Returns the spec of the reward."""
-    return self._spec.rewards
-
-  def discount_spec(self) -> types.SpecTree:
-    """Returns the spec of the discount."""
-    return self._spec.discounts
 
   def reset(self) -> dm_env.TimeStep:
     """Returns the first timestep of a new episode."""

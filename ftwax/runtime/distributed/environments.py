@@ -11,6 +11,7 @@ import dm_env
 import numpy as np
 
 from ftwax import types
+from ftwax.environments import specified
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import experiment_environments
 
@@ -44,7 +45,7 @@ def make_environments(
     raise EnvironmentFailure(f'{type(error).__name__}: {error}') from error
 
 
-class GuardedEnvironment(dm_env.Environment):
+class GuardedEnvironment(specified.Specified, dm_env.Environment):
   """A vector of environments whose errors are told apart from all others.
 
   Attributes:
@@ -55,6 +56,7 @@ class GuardedEnvironment(dm_env.Environment):
 
   def __init__(self, environment: Any):
     """Wraps `environment`, which has the face of a `VectorEnvironment`."""
+    super().__init__(types.make_environment_spec(environment))
     self.guarded = environment
     self._moving = np.zeros(environment.num_environments, bool)
     self.num_environments = environment.num_environments
@@ -77,22 +79,6 @@ class GuardedEnvironment(dm_env.Environment):
       self._call(self.guarded.step_rows, action, rows)
       raise BudgetMet
     return self._call(self.guarded.step, action)
-
-  def observation_spec(self) -> types.SpecTree:
-    """Returns that of one environment."""
-    return self.guarded.observation_spec()
-
-  def action_spec(self) -> types.SpecTree:
-    """Returns that of one environment."""
-    return self.guarded.action_spec()
-
-  def reward_spec(self) -> types.SpecTree:
-    """Returns that of one environment."""
-    return self.guarded.reward_spec()
-
-  def discount_spec(self) -> types.SpecTree:
-    """Returns that of one environment."""
-    return self.guarded.discount_spec()
 
   def close(self) -> None:
     """Closes all, whatever state they are in."""

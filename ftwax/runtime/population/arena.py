@@ -19,6 +19,7 @@ from ftwax.environments import (
   functional,
   game_vectors,
   games,
+  specified,
   validation,
 )
 from ftwax.population import seating
@@ -46,7 +47,7 @@ class Result(NamedTuple):
   length: int
 
 
-class Arena(dm_env.Environment):
+class Arena(specified.Specified, dm_env.Environment):
   """`G` games side by side, which begin anew by themselves."""
 
   def __init__(
@@ -68,6 +69,7 @@ class Arena(dm_env.Environment):
     self._games = made
     self._name = experiment.name
     self.spec = made.spec
+    super().__init__(made.spec.environment)
     seating.check_teams(self.spec.teams, config)
     self._shape = made.num_games, len(self.spec.teams)
     self.seats_per_member = seating.seats_per_member(
@@ -88,22 +90,6 @@ class Arena(dm_env.Environment):
   def all_played(self) -> bool:
     """Whether a game has ended on each place since members were seated."""
     return bool(self._num_played.all())
-
-  def observation_spec(self) -> types.SpecTree:
-    """Returns the specs of one player's observation."""
-    return self.spec.environment.observations
-
-  def action_spec(self) -> types.SpecTree:
-    """Returns the specs of one player's action."""
-    return self.spec.environment.actions
-
-  def reward_spec(self) -> types.SpecTree:
-    """Returns the spec of one player's reward."""
-    return self.spec.environment.rewards
-
-  def discount_spec(self) -> types.SpecTree:
-    """Returns the spec of one player's discount."""
-    return self.spec.environment.discounts
 
   def seat(self, seats: np.ndarray) -> None:
     """Seats members, int32 [G, P], all equally often; to be followed by reset.
