@@ -218,7 +218,7 @@ class Reverb:
     steps = random_steps((FILL_LENGTH,))
     for i in range(NUM_STEPS):
       self._append({k: v[i % FILL_LENGTH] for k, v in steps.items()})
-      if i % 50 == 0:
+      if i % 25 == 0:  # From 50 items on it warns.
         self._writer.flush()
     self._writer.flush()
     dataset = reverb.TrajectoryDataset.from_table_signature(

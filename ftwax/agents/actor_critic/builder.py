@@ -23,7 +23,7 @@ if TYPE_CHECKING:
   import reverb
 
   from ftwax.agents.actor_critic.shells import actor, learner
-  from ftwax.replay.reverb import adders, datasets, tables
+  from ftwax.replay.reverb import adders, datasets, records, tables
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,10 +190,10 @@ class ActorCriticBuilder:
       delta_encodes=config.delta_encode,
     )
 
-  def _template(self, environment_spec, policy) -> tables.Record:
-    from ftwax.replay.reverb import tables
+  def _template(self, environment_spec, policy) -> records.Record:
+    from ftwax.replay.reverb import records
 
     state = jax.eval_shape(lambda: policy.init(jax.random.PRNGKey(0), 1))
-    return tables.make_template(
+    return records.make_template(
       environment_spec, state.recurrent_state, self.config.sequence_length
     )

@@ -7,7 +7,6 @@ rows like any other, so nothing is padded and nothing is thrown away.
 """
 
 import contextlib
-import operator
 import time
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 import reverb
 
 from ftwax import types
-from ftwax.replay.reverb import frames, reward_sequences, tables
+from ftwax.replay.reverb import frames, records, reward_sequences, tables
 
 # Items that wait to be sent or confirmed, over which Reverb complains.
 _MAX_PENDING = 32
@@ -37,7 +36,7 @@ class TrajectoryAdder:
   def __init__(
     self,
     client: reverb.Client,
-    template: tables.Record,
+    template: records.Record,
     num_environments: int,
     timeout_s: float,
     options: tables.ReplayOptions = tables.QUEUE_ALONE,
@@ -53,7 +52,9 @@ class TrajectoryAdder:
     """
     self._client = client
     self._options = options
-    self._structure: Any = jax.tree.structure(template)
+    self._structure: Any = jax.tree.structure(
+      records.make_columns_template(template)
+    )
     self._timeout_s = timeout_s
     self._writer = client.trajectory_writer(num_keep_alive_refs=1)
     self._num_environments = num_environments
@@ -173,25 +174,33 @@ class TrajectoryAdder:
     self.flush()
     self.written_at = time.time()
     reward_class = self._classify()
+    leaves = jax.tree.leaves(self._pack(reward_class))
     for index in range(self._num_environments):
-      trajectory = jax.tree.map(
-        operator.itemgetter((slice(None), index)), self._rows
-      )
-      if self._options.delta_encodes:
-        trajectory = frames.encode_trajectory(trajectory)
-      state = jax.tree.map(operator.itemgetter(index), self._recurrent_state)
-      record = tables.Record(
-        trajectory=trajectory._replace(recurrent_state=state),
-        reward_class=reward_class[:, index],
-        variables_steps=np.int64(self._variables_steps or 0),
-        written_at=np.float64(self.written_at),
-      )
-      self._writer.append(tuple(jax.tree.leaves(record)))
+      self._writer.append(tuple(leaf[index] for leaf in leaves))
       columns = tuple(column[-1] for column in self._writer.history)
       self._create_item(tables.QUEUE, 1.0, columns)
       self._create_auxiliary_items(columns, reward_class[:, index])
       self.num_items += 1
       self._ease()
+
+  def _pack(self, reward_class: np.ndarray) -> records.Columns:
+    """Returns what is to be written, leaves [E, ...]."""
+    rows = self._rows
+    if self._options.delta_encodes:
+      observation = frames.encode(rows.timestep.observation)
+      rows = rows._replace(
+        timestep=rows.timestep._replace(observation=observation)
+      )
+    trajectory = jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), rows)
+    size = self._num_environments
+    return records.pack(
+      records.Record(
+        trajectory._replace(recurrent_state=self._recurrent_state),
+        reward_class.swapaxes(0, 1),
+        np.full(size, self._variables_steps or 0, np.int64),
+        np.full(size, self.written_at, np.float64),
+      )
+    )
 
   def _classify(self) -> np.ndarray:
     """Returns the class of each timestep, int8 [T, E]."""
@@ -229,8 +238,11 @@ class TrajectoryAdder:
       self._create_item(tables.REPLAY, 1.0, columns)
     if not self._options.reward_prediction_capacity:
       return
-    record = self._structure.unflatten(columns)
-    columns = tuple(jax.tree.leaves(tables.reward_prediction_columns(record)))
+    columns = tuple(
+      jax.tree.leaves(
+        tables.reward_prediction_columns(self._structure.unflatten(columns))
+      )
+    )
     for name, wanted in tables.REWARD_PREDICTION.items():
       num_sequences = np.count_nonzero(reward_class == wanted)
       if num_sequences:

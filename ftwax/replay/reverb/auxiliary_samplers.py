@@ -12,7 +12,7 @@ import numpy as np
 import reverb
 
 from ftwax import types
-from ftwax.replay.reverb import frames, tables
+from ftwax.replay.reverb import frames, records, tables
 
 
 def can_sample(client: reverb.Client, table: str) -> bool:
@@ -65,18 +65,13 @@ class TableSampler:
     return iter(dataset.as_numpy_iterator())
 
 
-def stack_sequences(sequences: Sequence[types.ArrayTree]) -> types.ArrayTree:
-  """Stacks B trees with leaves [T, ...] to one with leaves [T, B, ...]."""
-  return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *sequences)
-
-
 class RewardPredictionSampler:
   """Samples short sequences, half of them before a reward that is not zero."""
 
   def __init__(
     self,
     client: reverb.Client,
-    template: tables.Record,
+    template: records.Record,
     batch_size: int,
     num_frames: int,
     is_delta_encoded: bool,
@@ -92,7 +87,9 @@ class RewardPredictionSampler:
       is_delta_encoded: whether frames are; see `frames`.
       seed: of the choice of a sequence in a trajectory.
     """
-    columns = tables.reward_prediction_columns(template)
+    columns = tables.reward_prediction_columns(
+      records.make_columns_template(template)
+    )
     self._samplers = {
       name: TableSampler(client, name, columns)
       for name in tables.REWARD_PREDICTION
@@ -128,7 +125,7 @@ class RewardPredictionSampler:
       sequences += [self._choose(item, wanted) for item in items]
     observations, rewards = zip(*sequences, strict=True)
     return types.RewardPredictionBatch(
-      observation=stack_sequences(observations),
+      observation=records.stack_sequences(observations),
       reward=np.stack(rewards),
       is_live=np.bool_(True),
     )

@@ -15,7 +15,7 @@ import numpy as np
 import reverb
 
 from ftwax import types
-from ftwax.replay.reverb import auxiliary_samplers, frames, tables
+from ftwax.replay.reverb import auxiliary_samplers, frames, records, tables
 
 # How long the sampling thread waits for an item, or for room for a batch,
 # before it looks whether it should end. The user's timeout is `__next__`'s.
@@ -46,7 +46,7 @@ class TrajectoryIterator(Iterator[ReplaySample]):
   def __init__(
     self,
     client: reverb.Client,
-    template: tables.Record,
+    template: records.Record,
     batch_size: int,
     timeout_s: float,
     prefetch_size: int,
@@ -67,13 +67,14 @@ class TrajectoryIterator(Iterator[ReplaySample]):
     self._client = client
     self._timeout_s = timeout_s
     self._template = template
+    self._columns = records.make_columns_template(template)
     self._batch_size = batch_size
     self._device = device
     self._options = options
     self._replay = None
     if options.replay_capacity:
       self._replay = auxiliary_samplers.TableSampler(
-        client, tables.REPLAY, template
+        client, tables.REPLAY, self._columns
       )
     self._reward_prediction = None
     if options.reward_prediction_capacity:
@@ -121,13 +122,13 @@ class TrajectoryIterator(Iterator[ReplaySample]):
 
   def _run(self):
     try:
-      structure: Any = jax.tree.structure(self._template)
-      records: list[tables.Record] = []
+      structure: Any = jax.tree.structure(self._columns)
+      items: list[records.Columns] = []
       for item in self._items():
-        records.append(structure.unflatten(item))
-        if len(records) == self._batch_size:
-          self._put(self._make_sample(records))
-          records = []
+        items.append(structure.unflatten(item))
+        if len(items) == self._batch_size:
+          self._put(self._make_sample(items))
+          items = []
     except Exception as error:  # noqa: BLE001 Raised in `__next__`.
       self._put(error)
 
@@ -145,7 +146,7 @@ class TrajectoryIterator(Iterator[ReplaySample]):
     No more than one item is in flight: a sampler that times out drops what it
     has fetched ahead, which a queue does not give twice.
     """
-    signature = tables.make_signature(self._template)
+    signature = tables.make_signature(self._columns)
     dataset = reverb.TrajectoryDataset(
       server_address=self._client.server_address,
       table=tables.QUEUE,
@@ -161,9 +162,10 @@ class TrajectoryIterator(Iterator[ReplaySample]):
         if self._closed.is_set():
           return
 
-  def _make_sample(self, records: list[tables.Record]) -> ReplaySample:
+  def _make_sample(self, items: list[records.Columns]) -> ReplaySample:
+    fresh = self._unpack(items)
     batch = types.LearnerBatch(
-      trajectory=self._stack(records),
+      trajectory=fresh.trajectory,
       replay=self._sample_replay(),
       reward_prediction=(
         self._reward_prediction.sample() if self._reward_prediction else None
@@ -171,29 +173,23 @@ class TrajectoryIterator(Iterator[ReplaySample]):
     )
     return ReplaySample(
       batch=jax.device_put(batch, self._device),
-      variables_steps=np.stack([r.variables_steps for r in records]),
-      written_at=np.stack([r.written_at for r in records]),
+      variables_steps=fresh.variables_steps,
+      written_at=fresh.written_at,
     )
 
   def _sample_replay(self) -> types.ReplayBatch | None:
     if self._replay is None:
       return None
-    records = self._replay.sample(self._batch_size)
-    is_live = records is not None
-    if records is None:
-      records = [self._template] * self._batch_size
-    return types.ReplayBatch(self._stack(records), np.bool_(is_live))
+    items = self._replay.sample(self._batch_size)
+    is_live = items is not None
+    if items is None:
+      items = [self._columns] * self._batch_size
+    return types.ReplayBatch(self._unpack(items).trajectory, np.bool_(is_live))
 
-  def _stack(self, records: list[tables.Record]) -> types.Trajectory:
-    """Returns trajectories, leaves [T + 1, B, ...]; the state's [B, ...]."""
-    trajectories = [record.trajectory for record in records]
+  def _unpack(self, items: list[records.Columns]) -> records.Record:
     if self._options.delta_encodes:
-      trajectories = list(map(frames.decode_trajectory, trajectories))
-    batch = auxiliary_samplers.stack_sequences(
-      [trajectory._replace(recurrent_state=()) for trajectory in trajectories]
-    )
-    recurrent_state = jax.tree.map(
-      lambda *leaves: np.stack(leaves),
-      *[trajectory.recurrent_state for trajectory in trajectories],
-    )
-    return batch._replace(recurrent_state=recurrent_state)
+      items = [
+        item._replace(observation=frames.decode(item.observation))
+        for item in items
+      ]
+    return records.unpack(items, self._template)

@@ -5,8 +5,6 @@ frame, differences compress better than frames: zeros all over. Only unsigned
 8-bit arrays are encoded, whose differences wrap around without loss.
 """
 
-from collections.abc import Callable
-
 import jax
 import numpy as np
 
@@ -33,24 +31,3 @@ def decode(observation: types.ArrayTree) -> types.ArrayTree:
     return np.cumsum(leaf, axis=0, dtype=np.uint8)
 
   return jax.tree.map(decode_leaf, observation)
-
-
-def encode_trajectory(trajectory: types.Trajectory) -> types.Trajectory:
-  """Encodes the observations of a trajectory, leaves [T + 1, ...]."""
-  return _map_observation(encode, trajectory)
-
-
-def decode_trajectory(trajectory: types.Trajectory) -> types.Trajectory:
-  """Undoes `encode_trajectory`."""
-  return _map_observation(decode, trajectory)
-
-
-def _map_observation(
-  function: Callable[[types.ArrayTree], types.ArrayTree],
-  trajectory: types.Trajectory,
-) -> types.Trajectory:
-  timestep = trajectory.timestep
-  observation = function(timestep.observation)
-  return trajectory._replace(
-    timestep=timestep._replace(observation=observation)
-  )

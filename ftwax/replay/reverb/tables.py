@@ -1,21 +1,17 @@
 """Reverb tables of trajectories.
 
-An item is one trajectory, written as one step whose columns are whole arrays
-[T + 1, ...]: the price of a column is paid once a trajectory, not once a step.
-Columns are a flat tuple, the leaves of a `Record` in the order of JAX. Items of
-the other tables refer to the same columns, so frames are stored once.
+An item is a flat tuple of columns, the leaves of `records.Columns` in the order
+of JAX. Items of the other tables refer to those of the queue, so frames are
+stored once.
 """
 
 from typing import Any, NamedTuple
 
-import dm_env
 import jax
-import numpy as np
 import reverb
 import tensorflow as tf
 
-from ftwax import distributions, types
-from ftwax.replay.reverb import reward_sequences
+from ftwax.replay.reverb import records, reward_sequences
 
 QUEUE = 'queue'
 REPLAY = 'replay'
@@ -27,22 +23,6 @@ REWARD_PREDICTION = {
   REWARD_PREDICTION_NONZERO: reward_sequences.NONZERO,
   REWARD_PREDICTION_ZERO: reward_sequences.ZERO,
 }
-
-
-class Record(NamedTuple):
-  """What a table holds: a trajectory and where it came from.
-
-  Attributes:
-    trajectory: without a batch axis.
-    reward_class: int8 [T], see `reward_sequences.classify`.
-    variables_steps: int64, learner steps of the policy that acted.
-    written_at: float64, seconds since the epoch.
-  """
-
-  trajectory: types.Trajectory
-  reward_class: Any
-  variables_steps: Any
-  written_at: Any
 
 
 class ReplayOptions(NamedTuple):
@@ -66,51 +46,6 @@ class ReplayOptions(NamedTuple):
 QUEUE_ALONE = ReplayOptions()
 
 
-def make_template(
-  environment_spec: types.EnvironmentSpec,
-  recurrent_state: types.RecurrentState,
-  sequence_length: int,
-) -> Record:
-  """Returns a record of zeros in the shapes and dtypes of real ones.
-
-  Args:
-    environment_spec: tells observations and actions.
-    recurrent_state: state of the core, leaves [B, ...] of any B.
-    sequence_length: T, transitions in a trajectory.
-
-  Returns:
-    A record of NumPy arrays.
-  """
-  timestep = dm_env.TimeStep(
-    step_type=np.zeros(sequence_length + 1, np.int32),
-    reward=np.zeros(
-      (sequence_length + 1, *environment_spec.rewards.shape), np.float32
-    ),
-    discount=np.zeros(sequence_length + 1, np.float32),
-    observation=types.zeros_like_spec(
-      environment_spec.observations, (sequence_length + 1,)
-    ),
-  )
-  trajectory = types.Trajectory(
-    timestep=timestep,
-    previous_action=distributions.no_action(
-      environment_spec.actions, (sequence_length + 1,)
-    ),
-    logits=distributions.zero_logits(
-      environment_spec.actions, (sequence_length,)
-    ),
-    recurrent_state=jax.tree.map(
-      lambda leaf: np.zeros(leaf.shape[1:], leaf.dtype), recurrent_state
-    ),
-  )
-  return Record(
-    trajectory=trajectory,
-    reward_class=np.zeros(sequence_length, np.int8),
-    variables_steps=np.int64(0),
-    written_at=np.float64(0.0),
-  )
-
-
 def make_signature(template: Any) -> tuple[tf.TensorSpec, ...]:
   """Returns the shape and dtype of each column."""
   return tuple(
@@ -118,7 +53,9 @@ def make_signature(template: Any) -> tuple[tf.TensorSpec, ...]:
   )
 
 
-def make_queue(name: str, max_size: int, template: Record) -> reverb.Table:
+def make_queue(
+  name: str, max_size: int, template: records.Record
+) -> reverb.Table:
   """Makes a first-in first-out table in which each item is used once.
 
   Args:
@@ -130,12 +67,14 @@ def make_queue(name: str, max_size: int, template: Record) -> reverb.Table:
     The table, to be given to a `reverb.Server`.
   """
   return reverb.Table.queue(
-    name, max_size=max_size, signature=make_signature(template)
+    name,
+    max_size=max_size,
+    signature=make_signature(records.make_columns_template(template)),
   )
 
 
 def make_auxiliary_tables(
-  options: ReplayOptions, template: Record
+  options: ReplayOptions, template: records.Record
 ) -> list[reverb.Table]:
   """Makes the tables beside the queue; none of them ever blocks a writer.
 
@@ -146,21 +85,22 @@ def make_auxiliary_tables(
   Returns:
     The tables, in which the oldest items make room for new ones.
   """
+  columns = records.make_columns_template(template)
 
-  def make(name, sampler, capacity, record):
+  def make(name, sampler, capacity, template):
     return reverb.Table(
       name,
       sampler=sampler,
       remover=reverb.selectors.Fifo(),
       max_size=capacity,
       rate_limiter=reverb.rate_limiters.MinSize(1),
-      signature=make_signature(record),
+      signature=make_signature(template),
     )
 
   made = []
   if options.replay_capacity:
     uniform = reverb.selectors.Uniform()
-    made.append(make(REPLAY, uniform, options.replay_capacity, template))
+    made.append(make(REPLAY, uniform, options.replay_capacity, columns))
   if options.reward_prediction_capacity:
     # A trajectory is kept for at least one sequence.
     made.extend(
@@ -168,17 +108,16 @@ def make_auxiliary_tables(
         name,
         reverb.selectors.Prioritized(priority_exponent=1.0),
         options.reward_prediction_capacity,
-        reward_prediction_columns(template),
+        reward_prediction_columns(columns),
       )
       for name in REWARD_PREDICTION
     )
   return made
 
 
-def reward_prediction_columns(record: Record) -> tuple[Any, ...]:
-  """Returns what reward prediction reads of a record: references, in order."""
-  timestep = record.trajectory.timestep
-  return timestep.observation, timestep.reward, record.reward_class
+def reward_prediction_columns(columns: records.Columns) -> tuple[Any, ...]:
+  """Returns what reward prediction reads: observation, reward, reward class."""
+  return columns[:3]
 
 
 class ReplayTimeoutError(TimeoutError):

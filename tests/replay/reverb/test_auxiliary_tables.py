@@ -12,6 +12,7 @@ from ftwax.replay.reverb import (
   auxiliary_samplers,
   datasets,
   frames,
+  records,
   reward_sequences,
   servers,
   tables,
@@ -26,7 +27,7 @@ def _make_template(frame):
   spec = fakes.make_image_spec(frame)._replace(
     rewards=dm_env.specs.Array((2,), np.float32)
   )
-  return tables.make_template(spec, STATE, T)
+  return records.make_template(spec, STATE, T)
 
 
 TEMPLATE = _make_template((4, 4, 1))
