@@ -6,6 +6,7 @@ little is checked at every step, bounds only where an episode starts.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import dm_env
@@ -37,7 +38,7 @@ _IS_FINITE = (
 _CHANGE_SPEC = 'change what the environment sends or its observation_spec'
 
 
-class _Leaf(NamedTuple):
+class Leaf(NamedTuple):
   """What each step compares with an array of the observation."""
 
   name: str
@@ -78,16 +79,7 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
     # Typed Any since jax's own stubs hide the methods of tree structures.
     self._structure: Any = jax.tree.structure(self._spec.observations)
     self._is_single_array = jax.tree_util.treedef_is_leaf(self._structure)
-    self._leaves = [
-      _Leaf(
-        name='observation' + jax.tree_util.keystr(path),
-        shape=leaf.shape,
-        dtype=leaf.dtype,
-        is_float=leaf.dtype.kind in 'fc',
-        spec=leaf,
-      )
-      for path, leaf in jax.tree.leaves_with_path(self._spec.observations)
-    ]
+    self._leaves = observation_leaves(self._spec)
     self._reward_shape = self._spec.rewards.shape
     self._must_be_first = True
 
@@ -165,7 +157,7 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
     if not 0.0 <= _as_float(discount) <= 1.0:
       _fail(self._name, 'discount', repr(discount), *_IS_DISCOUNT)
 
-  def _check_leaf(self, value: Any, leaf: _Leaf) -> None:
+  def _check_leaf(self, value: Any, leaf: Leaf) -> None:
     name, shape, dtype, is_float, spec = leaf
     if not isinstance(value, _ARRAYS):
       _fail(
@@ -192,7 +184,7 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
         *_IS_FINITE,
       )
 
-  def _check_bounds(self, value: Any, leaf: _Leaf) -> None:
+  def _check_bounds(self, value: Any, leaf: Leaf) -> None:
     try:
       leaf.spec.validate(value)
     except ValueError:
@@ -200,7 +192,7 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
         self._name,
         leaf.name,
         f'from {np.min(value)} to {np.max(value)}',
-        f'lie within the bounds of its spec, {leaf.spec!r}',
+        _in_bounds(leaf),
         _CHANGE_SPEC,
       )
 
@@ -219,10 +211,24 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
       )
 
 
+def observation_leaves(spec: types.EnvironmentSpec) -> list[Leaf]:
+  """Returns what steps compare with, made once: names take long to make."""
+  return [
+    Leaf(
+      name='observation' + jax.tree_util.keystr(path),
+      shape=leaf.shape,
+      dtype=leaf.dtype,
+      is_float=leaf.dtype.kind in 'fc',
+      spec=leaf,
+    )
+    for path, leaf in jax.tree.leaves_with_path(spec.observations)
+  ]
+
+
 def check_rows(
   timestep: dm_env.TimeStep,
   must_be_first: np.ndarray,
-  spec: types.EnvironmentSpec,
+  leaves: Sequence[Leaf],
   name: str,
 ) -> None:
   """Checks a timestep of functional environments, which stand side by side.
@@ -233,7 +239,7 @@ def check_rows(
   Args:
     timestep: leaves [E, ...].
     must_be_first: bool [E], where an episode has to start.
-    spec: of one environment.
+    leaves: of one environment; see `observation_leaves`.
     name: of all of them, for messages, which add the row.
 
   Raises:
@@ -245,19 +251,17 @@ def check_rows(
   _check_rows(name, 'reward', reward, np.isfinite(reward), *_IS_FINITE)
   in_range = (discount >= 0.0) & (discount <= 1.0)
   _check_rows(name, 'discount', discount, in_range, *_IS_DISCOUNT)
-  for (path, leaf), rows in zip(
-    jax.tree.leaves_with_path(spec.observations),
-    jax.tree.leaves(observation),
-    strict=True,
-  ):
-    field = 'observation' + jax.tree_util.keystr(path)
-    if leaf.dtype.kind in 'fc':
-      _check_rows(name, field, rows, np.isfinite(rows), *_IS_FINITE)
-    if isinstance(leaf, specs.BoundedArray) and is_first.any():
-      inside = (rows >= leaf.minimum) & (rows <= leaf.maximum)
+  for leaf, rows in zip(leaves, jax.tree.leaves(observation), strict=True):
+    if leaf.is_float:
+      _check_rows(name, leaf.name, rows, np.isfinite(rows), *_IS_FINITE)
+    if isinstance(leaf.spec, specs.BoundedArray) and is_first.any():
+      inside = (rows >= leaf.spec.minimum) & (rows <= leaf.spec.maximum)
       inside[~is_first] = True
-      demand = f'lie within the bounds of its spec, {leaf!r}'
-      _check_rows(name, field, rows, inside, demand, _CHANGE_SPEC)
+      _check_rows(name, leaf.name, rows, inside, _in_bounds(leaf), _CHANGE_SPEC)
+
+
+def _in_bounds(leaf: Leaf) -> str:
+  return f'lie within the bounds of its spec, {leaf.spec!r}'
 
 
 def _check_rows(

@@ -175,6 +175,7 @@ class CompiledVectorEnvironment(specified.Specified, dm_env.Environment):
     made = functional.vectorize(environment, num_environments)
     self._loop = functional.HostLoop(made.reset, made.step, seed)
     self._name = name
+    self._leaves = validation.observation_leaves(environment.spec)
     self._must_be_first = np.ones(num_environments, bool)
 
   @property
@@ -213,7 +214,9 @@ class CompiledVectorEnvironment(specified.Specified, dm_env.Environment):
     self._loop.step_rows(action, rows)
 
   def _check(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-    validation.check_rows(timestep, self._must_be_first, self._spec, self._name)
+    validation.check_rows(
+      timestep, self._must_be_first, self._leaves, self._name
+    )
     self._must_be_first = timestep.step_type == dm_env.StepType.LAST
     return jax.tree.map(np.array, timestep)  # The caller may write into it.
 
