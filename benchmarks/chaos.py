@@ -24,7 +24,7 @@ import time
 import distributed_run
 import numpy as np
 
-from ftwax.runtime import checkpoints, loggers
+from ftwax.records import checkpoints, loggers
 
 SCENARIOS = (
   'actors', 'learner', 'replay', 'counter', 'inference', 'saves', 'pause',

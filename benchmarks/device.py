@@ -29,7 +29,7 @@ from ftwax.environments import (
   functional,
   memory_chain,
 )
-from ftwax.population import config as population_config
+from ftwax.population import population_config as population_config
 from ftwax.runtime import experiment
 from ftwax.runtime.device import loop, population, rollout
 

@@ -17,7 +17,8 @@ import psutil
 
 from ftwax.agents import impala
 from ftwax.environments import bsuite_adapter
-from ftwax.runtime import checkpoints, distributed, experiment, loggers
+from ftwax.records import checkpoints, loggers
+from ftwax.runtime import distributed, experiment
 
 
 def build_experiment(

@@ -19,7 +19,7 @@ import parts
 from ftwax import types
 from ftwax.agents import impala
 from ftwax.environments import bsuite_adapter, validation, vector
-from ftwax.runtime import environment_loop
+from ftwax.runtime.host import environment_loop
 
 _WARM_UP_UPDATES = 5
 _NUM_ENVIRONMENTS = (1, 8, 32)

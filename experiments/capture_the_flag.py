@@ -18,7 +18,7 @@ from ftwax import hyperparameters, types
 from ftwax.agents import ftw
 from ftwax.environments import capture_the_flag
 from ftwax.environments.capture_the_flag import opponents
-from ftwax.population import config as population_config
+from ftwax.population import population_config as population_config
 from ftwax.population import tournament as tournament_lib
 from ftwax.reporting import population_curves, report, videos
 from ftwax.runtime import experiment, launch, runs

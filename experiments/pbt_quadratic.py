@@ -21,8 +21,8 @@ import numpy as np
 from absl import app, flags, logging
 
 from ftwax import hyperparameters, types
-from ftwax.population import config as config_lib
 from ftwax.population import evolution, lineage, selection
+from ftwax.population import population_config as config_lib
 from ftwax.population import state as state_lib
 
 _SEED = flags.DEFINE_integer('seed', 0, 'Seed of the run.')

@@ -25,10 +25,10 @@ FUNCTIONAL = [
   'population',
   'replay/functional',
   'runtime/device',
-  'runtime/population/arena.py',
-  'runtime/population/coordinator.py',
-  'runtime/population/records.py',
-  'runtime/population/rounds.py',
+  'runtime/host/arena.py',
+  'runtime/host/coordinator.py',
+  'runtime/host/generations.py',
+  'runtime/host/rounds.py',
   'environments',
   'testing',
   'reporting',
@@ -46,6 +46,8 @@ FORBIDDEN = {
   'population': ['ftwax.agents', 'ftwax.runtime', 'ftwax.networks'],
   'agents': ['ftwax.runtime', 'ftwax.environments', 'ftwax.reporting'],
   'environments': ['ftwax.agents', 'ftwax.runtime', 'ftwax.replay'],
+  'records': ['ftwax.agents', 'ftwax.runtime', 'ftwax.reporting'],
+  'reporting': ['ftwax.agents', 'ftwax.runtime'],
   '.': ['experiments', 'tests', 'benchmarks'],
 }  # fmt: skip
 
@@ -144,7 +146,7 @@ def test_light_rooms_load_nothing_heavy():
 REVERB_LAST = [
   'ftwax.agents.impala',
   'ftwax.agents.actor_critic.shells.actor',
-  'ftwax.runtime.local',
+  'ftwax.runtime.host.local',
 ]
 
 

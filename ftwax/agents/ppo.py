@@ -12,10 +12,10 @@ from typing import Any
 from ftwax import hyperparameters
 from ftwax.agents import a2c
 from ftwax.agents.actor_critic import builder, scalars, standard
-from ftwax.losses import ppo
+from ftwax.losses import clipped_surrogate
 
 # The loss of one stream; `agents.actor_critic` weighs and sums its terms.
-policy_loss = ppo.ppo_loss
+policy_loss = clipped_surrogate.ppo_loss
 
 # `make_network(environment_spec, config)`.
 make_network = standard.make_network
@@ -64,7 +64,9 @@ class PPOConfig(standard.StandardConfig):
 def make_builder(config: PPOConfig) -> builder.ActorCriticBuilder:
   """Makes the agent's builder."""
   make_targets = (
-    ppo.make_targets if config.normalize_advantages else ppo.make_plain_targets
+    clipped_surrogate.make_targets
+    if config.normalize_advantages
+    else clipped_surrogate.make_plain_targets
   )
   return builder.ActorCriticBuilder(
     config, policy_loss, make_targets=make_targets

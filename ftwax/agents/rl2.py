@@ -12,7 +12,7 @@ from typing import Any
 from ftwax import hyperparameters, types
 from ftwax.agents import a2c
 from ftwax.agents.actor_critic import standard
-from ftwax.networks import recurrent, rl2
+from ftwax.networks import recurrent, rl2_core
 
 # The loss of one stream; `agents.actor_critic` weighs and sums its terms.
 policy_loss = a2c.policy_loss
@@ -61,14 +61,14 @@ def make_network(
   Raises:
     ValueError: if observations do not tell where episodes start.
   """
-  rl2.check_observation_spec(environment_spec.observations)
+  rl2_core.check_observation_spec(environment_spec.observations)
   return recurrent.make_recurrent_network(
     environment_spec,
-    make_torso=lambda: rl2.make_torso(
+    make_torso=lambda: rl2_core.make_torso(
       environment_spec.observations,
       lambda others: standard.make_embedding(others, config),
     ),
-    make_core=lambda: rl2.RL2Core(
+    make_core=lambda: rl2_core.RL2Core(
       standard.make_core(config), standard.make_core(config)
     ),
     head_options=standard.head_options(config),

@@ -1,4 +1,4 @@
-"""Bandits in JAX, for agents that learn within a trial (see `networks.rl2`).
+"""Bandits in JAX, for agents that learn within a trial.
 
 The task of Duan et al., 2016 (arXiv:1611.02779, section 4.1): arms that pay one
 or nothing, with probabilities drawn anew for each trial. A pull is an episode.

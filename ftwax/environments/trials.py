@@ -1,6 +1,6 @@
 """Trials: several episodes of one task as one episode, for memories of RL2.
 
-See `networks.rl2`, which says what such a memory does with them.
+See `networks.rl2_core`, which says what such a memory does with them.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ import numpy as np
 
 from ftwax import types
 
-# The name that `networks.rl2` knows, spelt out: environments import no network.
+# As in `networks.rl2_core`, spelt out: environments import no network.
 EPISODE_START = 'episode_start'
 
 

@@ -16,8 +16,8 @@ import numpy as np
 from ftwax import hyperparameters as hyperparameters_lib
 from ftwax import internal_rewards as internal_rewards_lib
 from ftwax import types
-from ftwax.population import config as config_lib
 from ftwax.population import payoff as payoff_lib
+from ftwax.population import population_config as config_lib
 from ftwax.population import selection as selection_lib
 from ftwax.population import state as state_lib
 

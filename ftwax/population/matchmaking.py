@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.population import config as config_lib
+from ftwax.population import population_config as config_lib
 from ftwax.population import ratings as ratings_lib
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
-from ftwax.population import config as config_lib
+from ftwax.population import population_config as config_lib
 
 # Added to the logarithm of a density: taken only if nobody else is left.
 _LAST_CHOICE = -1e6

@@ -10,7 +10,7 @@ import matplotlib.figure
 import matplotlib.ticker
 import numpy as np
 
-from ftwax.runtime import loggers
+from ftwax.records import loggers
 
 CURVES_FILE = 'curves.png'
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ftwax.runtime import loggers
+from ftwax.records import loggers
 
 # Label of the log, of which each row holds what
 # `ftwax.population.state.log_values` returns and may hold `event_rates`.

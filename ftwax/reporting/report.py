@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ftwax.records import files
 from ftwax.reporting import (
   curves,
   event_rates,
   lineage_tree,
   page,
-  payoff,
+  payoff_table,
   population_curves,
 )
 from ftwax.reporting import history as history_lib
-from ftwax.runtime import files
 
 REPORT_FILE = 'report.html'
 
@@ -203,7 +203,7 @@ def _games(history: history_lib.History, options: ReportOptions) -> list[str]:
       'Tournament',
       'Every player met every other one. Beneath each win rate stands the half'
       ' width of its 95% confidence interval, in percent points.',
-      payoff.plot_payoff(
+      payoff_table.plot_payoff(
         options.win_rates, options.player_names, None, options.half_widths
       ),
     )
@@ -216,7 +216,7 @@ def _games(history: history_lib.History, options: ReportOptions) -> list[str]:
       'Who beats whom',
       'Win rates in training, since a member last copied another; beneath'
       ' stands how often the two met. Gray: not yet.',
-      payoff.plot_payoff(rates, games=games),
+      payoff_table.plot_payoff(rates, games=games),
     )
   return body
 

@@ -12,9 +12,9 @@ import dm_env
 
 from ftwax import types
 from ftwax.environments import functional, games
-from ftwax.population import config as population_config
 from ftwax.population import evolution, selection
-from ftwax.runtime import checkpoints
+from ftwax.population import population_config as population_config
+from ftwax.records import checkpoints
 
 # (label, steps_key, instance) -> an object with write() and close().
 LoggerFactory = Callable[[str, str | None, int | None], Any]

@@ -11,7 +11,8 @@ from typing import Any
 
 from absl import app, flags, logging
 
-from ftwax.runtime import checkpoints, comparison, run_directory, runs
+from ftwax.records import checkpoints, run_directory
+from ftwax.runtime import comparison, runs
 from ftwax.runtime import experiment as experiment_lib
 
 FLAGS = flags.FLAGS

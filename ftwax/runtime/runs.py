@@ -17,14 +17,9 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.runtime import (
-  checkpoints,
-  loggers,
-  progress,
-  run_directory,
-  signals,
-)
+from ftwax.records import checkpoints, loggers, progress, run_directory
 from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import signals
 
 # Episodes that the mean return in the progress bar and the result is over.
 WINDOW = 100
@@ -46,7 +41,7 @@ _LEARNER_LOG_PERIOD_S = 1.0
 # Modules with a `run_experiment`, imported only when they are asked for: the
 # local one loads TensorFlow.
 _RUNTIMES = {
-  'local': 'ftwax.runtime.local',
+  'local': 'ftwax.runtime.host.local',
   'device': 'ftwax.runtime.device.run',
 }
 RUNTIMES = tuple(_RUNTIMES)

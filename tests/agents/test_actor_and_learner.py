@@ -12,7 +12,7 @@ from ftwax.agents import impala
 from ftwax.agents.actor_critic import faults
 from ftwax.environments import vector
 from ftwax.replay.reverb import datasets, servers, tables
-from ftwax.runtime import environment_loop
+from ftwax.runtime.host import environment_loop
 from ftwax.testing import fakes
 
 EPISODE_LENGTH = 4

@@ -9,7 +9,7 @@ import time
 import experiment_commands as commands
 import pytest
 
-from ftwax.runtime import loggers
+from ftwax.records import loggers
 
 COMMANDS = {
   'catch': ['catch.py', '--eval_every=600'],

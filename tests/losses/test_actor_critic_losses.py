@@ -9,7 +9,13 @@ import loss_streams
 import numpy as np
 import pytest
 
-from ftwax.losses import advantage_actor_critic, ppo, returns, rollouts, vtrace
+from ftwax.losses import (
+  advantage_actor_critic,
+  clipped_surrogate,
+  returns,
+  rollouts,
+  vtrace,
+)
 
 T, NUM_ACTIONS = 11, 3
 
@@ -61,14 +67,14 @@ def test_advantage_actor_critic_equals_the_oracle(lambda_):
 @pytest.mark.parametrize('value_clip', [np.inf, 0.1])
 def test_ppo_equals_the_oracle(value_clip):
   hyperparameters = _Hyperparameters(value_clip=value_clip)
-  loss = jax.jit(ppo.ppo_loss)
+  loss = jax.jit(clipped_surrogate.ppo_loss)
   num_clipped = 0
   for seed in range(4):
     before = loss_streams.random_transitions(seed, T)
     advantages, _, ratio, entropy, mask = _parts(before, 0.9)
     after = before._replace(
       v_tm1=before.v_tm1 + 0.3 * np.sin(np.arange(T, dtype=np.float32)),
-      targets=ppo.PPOTargets(
+      targets=clipped_surrogate.PPOTargets(
         jnp.float32(advantages),
         jnp.float32(advantages + before.v_tm1),
         before.v_tm1,
@@ -102,7 +108,7 @@ def test_ppo_equals_the_oracle(value_clip):
 def test_ppo_without_targets_makes_them_of_the_values_given():
   transitions = loss_streams.random_transitions(0, T)
   advantages, _, ratio, _, _ = _parts(transitions, 0.9)
-  found = ppo.ppo_loss(transitions, _Hyperparameters())
+  found = clipped_surrogate.ppo_loss(transitions, _Hyperparameters())
   clipped = np.clip(ratio, 0.8, 1.2)
   expected = -np.minimum(ratio * advantages, clipped * advantages)
   np.testing.assert_allclose(found.policy, expected, atol=1e-5)
@@ -125,7 +131,7 @@ def test_first_step_of_ppo_has_the_gradient_of_the_policy():
     return jax.grad(total, (0, 1))(transitions.behaviour_logits_tm1, values)
 
   chex.assert_trees_all_close(
-    gradient(ppo.ppo_loss),
+    gradient(clipped_surrogate.ppo_loss),
     gradient(advantage_actor_critic.advantage_actor_critic_loss),
     atol=1e-5,
   )
@@ -135,13 +141,13 @@ def test_gradients_equal_finite_differences():
   """Of the oracle in float64, advantages fixed."""
   transitions = loss_streams.random_transitions(2, T)
   hyperparameters = _Hyperparameters()
-  targets = ppo.PPOTargets(
+  targets = clipped_surrogate.PPOTargets(
     *(jnp.float32(x) for x in (*[_parts(transitions, 0.9)[0]] * 2, np.ones(T)))
   )
 
   def loss(logits):
     replaced = transitions._replace(logits_tm1=logits, targets=targets)
-    return jnp.sum(ppo.ppo_loss(replaced, hyperparameters).policy)
+    return jnp.sum(clipped_surrogate.ppo_loss(replaced, hyperparameters).policy)
 
   def oracle(logits):
     advantages = np.float64(targets.advantages)
@@ -167,7 +173,7 @@ def test_advantages_are_normalized_over_the_whole_batch():
   streams = [loss_streams.random_transitions(seed, T) for seed in range(3)]
   streams[0] = streams[0]._replace(mask_tm1=jnp.zeros(T))
   batch = jax.tree.map(lambda *x: jnp.stack(x, 1), *streams)
-  targets = ppo.make_targets(batch, _Hyperparameters())
+  targets = clipped_surrogate.make_targets(batch, _Hyperparameters())
   mask = np.asarray(batch.mask_tm1) != 0
   raw = np.stack([_parts(x, 0.9)[0] for x in streams], 1)
   live = raw[mask]
@@ -179,7 +185,7 @@ def test_advantages_are_normalized_over_the_whole_batch():
 
 def test_equal_advantages_and_no_advantages_become_zero():
   for mask in (np.ones(3), np.zeros(3)):
-    found = ppo.normalize(jnp.full(3, 7.0), jnp.asarray(mask))
+    found = clipped_surrogate.normalize(jnp.full(3, 7.0), jnp.asarray(mask))
     np.testing.assert_array_equal(found, np.zeros(3))
 
 
@@ -187,7 +193,7 @@ def test_padding_changes_no_loss_and_has_none():
   hyperparameters = _Hyperparameters()
   for loss in (
     advantage_actor_critic.advantage_actor_critic_loss,
-    ppo.ppo_loss,
+    clipped_surrogate.ppo_loss,
     vtrace.vtrace_loss,
   ):
     transitions = loss_streams.random_transitions(1, T)
@@ -209,12 +215,14 @@ def test_loss_of_steps_is_that_of_their_streams():
   """With targets nothing looks ahead: steps can be shuffled."""
   streams = [loss_streams.random_transitions(seed, T) for seed in range(2)]
   batch = jax.tree.map(lambda *x: jnp.stack(x, 1), *streams)
-  targets = ppo.make_targets(batch, _Hyperparameters())
+  targets = clipped_surrogate.make_targets(batch, _Hyperparameters())
   batch = batch._replace(targets=targets)
-  losses = jax.vmap(ppo.ppo_loss, (1, None))(batch, _Hyperparameters())
+  losses = jax.vmap(clipped_surrogate.ppo_loss, (1, None))(
+    batch, _Hyperparameters()
+  )
   order = np.random.default_rng(0).permutation(2 * T)
   steps = jax.tree.map(lambda x: x[order], rollouts.flatten(batch))
-  found = ppo.ppo_loss(steps, _Hyperparameters())
+  found = clipped_surrogate.ppo_loss(steps, _Hyperparameters())
   np.testing.assert_allclose(
     found.policy, losses.policy.T.reshape(-1)[order], rtol=1e-6
   )

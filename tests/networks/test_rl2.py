@@ -10,13 +10,19 @@ import pytest
 
 from ftwax import types
 from ftwax.environments import trials
-from ftwax.networks import embeddings, recurrent, recurrent_cores, rl2, torsos
+from ftwax.networks import (
+  embeddings,
+  recurrent,
+  recurrent_cores,
+  rl2_core,
+  torsos,
+)
 from ftwax.testing import fakes
 
 T, B = 7, 2
 SPEC = fakes.make_spec(
   {
-    rl2.EPISODE_START: dm_env.specs.BoundedArray((), np.float32, 0, 1),
+    rl2_core.EPISODE_START: dm_env.specs.BoundedArray((), np.float32, 0, 1),
     'x': dm_env.specs.Array((3,), np.float32),
   }
 )
@@ -26,11 +32,11 @@ SPEC = fakes.make_spec(
 def network():
   return recurrent.make_recurrent_network(
     SPEC,
-    make_core=lambda: rl2.RL2Core(
+    make_core=lambda: rl2_core.RL2Core(
       recurrent_cores.LSTM(4, name='inner'),
       recurrent_cores.GRU(5, name='outer'),
     ),
-    make_torso=lambda: rl2.make_torso(
+    make_torso=lambda: rl2_core.make_torso(
       SPEC.observations,
       lambda spec: embeddings.ObservationEmbedding(
         spec, make_vector_torso=lambda: torsos.MLPTorso((4,))
@@ -48,7 +54,7 @@ def _inputs(seed, episode_start):
   rng = np.random.default_rng(seed)
   return types.NetworkInput(
     observation={
-      rl2.EPISODE_START: jnp.asarray(episode_start, jnp.float32),
+      rl2_core.EPISODE_START: jnp.asarray(episode_start, jnp.float32),
       'x': jnp.asarray(rng.normal(size=(T, B, 3)), jnp.float32),
     },
     previous_action=jnp.asarray(rng.integers(3, size=(T, B)), jnp.int32),
@@ -106,9 +112,9 @@ def _two_pasts(episode_start):
 
 
 def test_marker_may_be_all_there_is_to_see(key):
-  spec = {rl2.EPISODE_START: SPEC.observations[rl2.EPISODE_START]}
-  torso = hk.transform(lambda x: rl2.make_torso(spec, lambda _: None)(x))
-  found = torso.apply({}, key, {rl2.EPISODE_START: jnp.array([0.0, 3.0])})
+  spec = {rl2_core.EPISODE_START: SPEC.observations[rl2_core.EPISODE_START]}
+  torso = hk.transform(lambda x: rl2_core.make_torso(spec, lambda _: None)(x))
+  found = torso.apply({}, key, {rl2_core.EPISODE_START: jnp.array([0.0, 3.0])})
   np.testing.assert_array_equal(found, [[0.0], [1.0]])
 
 
@@ -119,8 +125,8 @@ def test_environments_without_trials_are_refused(spec):
   with pytest.raises(
     ValueError, match=r"must have the entry 'episode_start' .*TrialEnvironment"
   ):
-    rl2.check_observation_spec(spec)
+    rl2_core.check_observation_spec(spec)
 
 
 def test_environments_and_networks_agree_on_the_name():
-  assert trials.EPISODE_START == rl2.EPISODE_START
+  assert trials.EPISODE_START == rl2_core.EPISODE_START

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from ftwax import hyperparameters as hyperparameters_lib
 from ftwax import internal_rewards as internal_rewards_lib
 from ftwax import types
-from ftwax.population import config as config_lib
 from ftwax.population import evolution
+from ftwax.population import population_config as config_lib
 from ftwax.population import state as state_lib
 
 NUM_EVENTS = 3

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from ftwax.population import config as config_lib
 from ftwax.population import matchmaking
+from ftwax.population import population_config as config_lib
 
 RATINGS = jnp.array([1000.0, 1100.0, 900.0, 1300.0, 1050.0])
 

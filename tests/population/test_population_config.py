@@ -1,6 +1,6 @@
 import pytest
 
-from ftwax.population import config as config_lib
+from ftwax.population import population_config as config_lib
 
 
 def test_defaults_are_those_of_the_paper():

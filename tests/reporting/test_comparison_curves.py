@@ -1,7 +1,7 @@
 import numpy as np
 
+from ftwax.records import loggers
 from ftwax.reporting import comparison_curves, curves
-from ftwax.runtime import loggers
 
 
 def _log(run_dir, rows):

@@ -3,8 +3,8 @@ import matplotlib.axes
 import numpy as np
 import pytest
 
+from ftwax.records import loggers
 from ftwax.reporting import curves
-from ftwax.runtime import loggers
 
 
 @pytest.fixture

@@ -9,18 +9,18 @@ import pytest
 from PIL import Image
 
 from ftwax import hyperparameters as hyperparameters_lib
+from ftwax.records import loggers
 from ftwax.reporting import (
   drawing,
   event_rates,
   lineage_tree,
   page,
-  payoff,
+  payoff_table,
   population_curves,
   report,
   videos,
 )
 from ftwax.reporting import history as history_lib
-from ftwax.runtime import loggers
 
 NUM_MEMBERS = 3
 EVENT_NAMES = ('captured', 'was <tagged>')
@@ -275,12 +275,12 @@ def test_members_have_colors_of_their_own():
 
 def test_payoff_tells_numbers_where_there_is_room():
   rates = np.array([[np.nan, 0.25], [0.75, np.nan]])
-  figure = payoff.plot_payoff(rates, games=np.full((2, 2), 1234))
+  figure = payoff_table.plot_payoff(rates, games=np.full((2, 2), 1234))
   texts = [text.get_text() for text in figure.axes[0].texts]
   assert texts == ['25%\n1,234', '75%\n1,234']
-  figure = payoff.plot_payoff(rates, half_widths=np.full((2, 2), 0.05))
+  figure = payoff_table.plot_payoff(rates, half_widths=np.full((2, 2), 0.05))
   assert figure.axes[0].texts[0].get_text() == '25%\n±5'
-  figure = payoff.plot_payoff(np.full((20, 20), 0.5))
+  figure = payoff_table.plot_payoff(np.full((20, 20), 0.5))
   assert not figure.axes[0].texts
 
 

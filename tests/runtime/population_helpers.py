@@ -5,7 +5,7 @@ import run_helpers
 from ftwax import hyperparameters
 from ftwax.agents import impala
 from ftwax.environments import functional
-from ftwax.population import config as config_lib
+from ftwax.population import population_config as config_lib
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.testing import functional_fakes
 

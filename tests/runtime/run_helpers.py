@@ -6,7 +6,8 @@ import jax
 import numpy as np
 
 from ftwax.agents import impala
-from ftwax.runtime import checkpoints, experiment, runs
+from ftwax.records import checkpoints
+from ftwax.runtime import experiment, runs
 
 
 def make_experiment(

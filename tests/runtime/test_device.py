@@ -16,7 +16,8 @@ from ftwax import hyperparameters
 from ftwax.agents import impala
 from ftwax.agents.actor_critic import faults
 from ftwax.environments import functional, validation
-from ftwax.runtime import checkpoints, loggers, run_directory, runs
+from ftwax.records import checkpoints, loggers, run_directory
+from ftwax.runtime import runs
 from ftwax.runtime.device import loop
 from ftwax.testing import functional_fakes
 

@@ -16,10 +16,10 @@ from ftwax import hyperparameters
 from ftwax.agents import impala
 from ftwax.agents.actor_critic import acting, learning
 from ftwax.environments import functional
-from ftwax.population import config as config_lib
 from ftwax.population import evolution
+from ftwax.population import population_config as config_lib
+from ftwax.records import checkpoints, loggers, run_directory
 from ftwax.reporting import history
-from ftwax.runtime import checkpoints, loggers, run_directory
 from ftwax.runtime.device import arena as arena_lib
 from ftwax.runtime.device import population
 from ftwax.testing import functional_fakes

@@ -9,7 +9,7 @@ import run_helpers
 
 from ftwax.agents import impala
 from ftwax.environments import functional
-from ftwax.population import config as population_config
+from ftwax.population import population_config as population_config
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import sharding
 from ftwax.runtime.device import loop, placement

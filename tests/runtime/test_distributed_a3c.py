@@ -5,7 +5,8 @@ import functools
 import numpy as np
 
 from ftwax.agents import a3c
-from ftwax.runtime import distributed, experiment, loggers
+from ftwax.records import loggers
+from ftwax.runtime import distributed, experiment
 from ftwax.testing import fakes
 
 _NUM_STEPS = 403

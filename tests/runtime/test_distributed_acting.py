@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ftwax.runtime.distributed import (
-  acting,
+  actor_loop,
   counter,
   environments,
   processes,
@@ -135,7 +135,7 @@ class TestActorLoop:
         ('caller', 1),
         [],
       )
-      loop = acting.ActorLoop(
+      loop = actor_loop.ActorLoop(
         config,
         0,
         settings.Settings(max_restarts=max_restarts, restart_period_s=0.0),

@@ -6,7 +6,7 @@ import distributed_helpers
 import numpy as np
 import pytest
 
-from ftwax.runtime import loggers
+from ftwax.records import loggers
 from ftwax.runtime.distributed import counter, grants, table
 
 

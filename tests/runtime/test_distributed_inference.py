@@ -15,13 +15,14 @@ from ftwax.agents import impala
 from ftwax.agents.actor_critic import acting
 from ftwax.environments import vector
 from ftwax.replay.reverb import servers
-from ftwax.runtime import environment_loop, experiment
+from ftwax.runtime import experiment
 from ftwax.runtime.distributed import (
   environments,
   inference,
   processes,
   settings,
 )
+from ftwax.runtime.host import environment_loop
 from ftwax.testing import fakes
 
 SPEC = fakes.make_vector_spec()

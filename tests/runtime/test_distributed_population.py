@@ -7,9 +7,10 @@ import numpy as np
 import population_helpers
 import pytest
 
-from ftwax.population import config as population_config
+from ftwax.population import population_config as population_config
+from ftwax.records import loggers
 from ftwax.reporting import history
-from ftwax.runtime import distributed, loggers
+from ftwax.runtime import distributed
 from ftwax.runtime.distributed import (
   arenas,
   environments,
@@ -17,8 +18,8 @@ from ftwax.runtime.distributed import (
   processes,
   program,
 )
-from ftwax.runtime.population import arena as arena_lib
-from ftwax.runtime.population import rounds
+from ftwax.runtime.host import arena as arena_lib
+from ftwax.runtime.host import rounds
 from ftwax.testing import functional_fakes
 
 

@@ -9,7 +9,7 @@ import launchpad as lp
 import pytest
 
 from ftwax.runtime.distributed import (
-  learner,
+  learner_node,
   processes,
   program,
   settings,
@@ -158,7 +158,7 @@ class TestLearner:
     ],
   )
   def test_devices_are_checked(self, num_devices, message):
-    made = learner.Learner(
+    made = learner_node.Learner(
       distributed_helpers.make_experiment(),
       'unused',
       settings.Settings(num_devices=num_devices),

@@ -19,14 +19,10 @@ import pytest
 from absl import flags
 from absl.testing import absltest
 
-from ftwax.runtime import (
-  checkpoints,
-  distributed,
-  local,
-  loggers,
-  run_directory,
-)
+from ftwax.records import checkpoints, loggers, run_directory
+from ftwax.runtime import distributed
 from ftwax.runtime.distributed import settings
+from ftwax.runtime.host import local
 
 
 @pytest.fixture

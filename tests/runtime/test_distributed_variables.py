@@ -10,7 +10,7 @@ import pytest
 
 from ftwax import types
 from ftwax.replay.reverb import datasets, tables
-from ftwax.runtime.distributed import learner, processes, variables
+from ftwax.runtime.distributed import learner_node, processes, remote_variables
 
 
 class _Dataset:
@@ -40,7 +40,7 @@ class _Waiting:
     self._thread.start()
 
   def _run(self, *args):
-    learner.PatientIterator.wait_until_learned(*args)
+    learner_node.PatientIterator.wait_until_learned(*args)
     self._ended.set()
 
   def has_ended(self, timeout_s):
@@ -59,7 +59,7 @@ class TestWaiting:
         raise StopIteration
 
     def make(dataset):
-      return learner.PatientIterator(dataset, 100.0, on_idle)
+      return learner_node.PatientIterator(dataset, 100.0, on_idle)
 
     return make
 
@@ -111,7 +111,7 @@ def test_who_waits_asks_after_each_writing(waits):
   server = _Learner()
   structure = jax.tree.structure(types.ActorVariables((), (), (), steps=0))
   times = iter([5.0, 5.0, 7.0])
-  source = variables.RemoteVariables(
+  source = remote_variables.RemoteVariables(
     processes.Remote(server, 'learner'),
     structure,
     1000.0,

@@ -14,11 +14,7 @@ from dm_env import specs
 from ftwax import hyperparameters
 from ftwax.agents import impala
 from ftwax.environments import validation
-from ftwax.runtime import (
-  checkpoints,
-  loggers,
-  run_directory,
-)
+from ftwax.records import checkpoints, loggers, run_directory
 from ftwax.testing import fakes
 
 SPEC = fakes.make_vector_spec()

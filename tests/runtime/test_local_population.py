@@ -12,12 +12,13 @@ import run_helpers
 from ftwax import types
 from ftwax.agents import impala
 from ftwax.networks import recurrent
-from ftwax.population import config as config_lib
+from ftwax.population import population_config as config_lib
 from ftwax.population import selection
+from ftwax.records import checkpoints, loggers, run_directory
 from ftwax.replay.reverb import tables
 from ftwax.reporting import history
-from ftwax.runtime import checkpoints, loggers, run_directory, runs
-from ftwax.runtime.population import members
+from ftwax.runtime import runs
+from ftwax.runtime.host import members
 from ftwax.testing import fakes
 
 pytestmark = pytest.mark.slow

@@ -7,12 +7,12 @@ from dm_env import specs
 
 from ftwax import types
 from ftwax.environments import game_vectors, games, validation
-from ftwax.population import config as config_lib
+from ftwax.population import population_config as config_lib
 from ftwax.population import seating
 from ftwax.population import state as state_lib
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime.population import arena as arena_lib
-from ftwax.runtime.population import coordinator as coordinator_lib
+from ftwax.runtime.host import arena as arena_lib
+from ftwax.runtime.host import coordinator as coordinator_lib
 from ftwax.testing import fakes, functional_fakes
 
 _SPEC = types.EnvironmentSpec(

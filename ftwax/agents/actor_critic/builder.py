@@ -15,7 +15,7 @@ import jax
 
 from ftwax import internal_rewards, types
 from ftwax.agents.actor_critic import acting, auxiliary, learning, pictures
-from ftwax.agents.actor_critic import config as config_lib
+from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.losses import policy_loss as policy_loss_lib
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
   import reverb
 
   from ftwax.agents.actor_critic.shells import actor, learner
-  from ftwax.replay.reverb import adders, datasets, records, tables
+  from ftwax.replay.reverb import adders, datasets, tables, trajectory_columns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,8 @@ class ActorCriticBuilder:
     config: sizes and priors.
     policy_loss: see `losses.policy_loss`.
     auxiliary_tasks: what is learned beside the policy; see `auxiliary`.
-    make_targets: what the loss needs of a whole batch; see `losses.ppo`.
+    make_targets: what the loss needs of a whole batch; see
+      `losses.clipped_surrogate`.
   """
 
   config: config_lib.ActorCriticConfig
@@ -190,10 +191,10 @@ class ActorCriticBuilder:
       delta_encodes=config.delta_encode,
     )
 
-  def _template(self, environment_spec, policy) -> records.Record:
-    from ftwax.replay.reverb import records
+  def _template(self, environment_spec, policy) -> trajectory_columns.Record:
+    from ftwax.replay.reverb import trajectory_columns
 
     state = jax.eval_shape(lambda: policy.init(jax.random.PRNGKey(0), 1))
-    return records.make_template(
+    return trajectory_columns.make_template(
       environment_spec, state.recurrent_state, self.config.sequence_length
     )

@@ -17,13 +17,13 @@ import optax
 
 from ftwax import internal_rewards as internal_rewards_lib
 from ftwax import types
+from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import (
   auxiliary,
   batches,
   joint_loss,
   optimization,
 )
-from ftwax.agents.actor_critic import config as config_lib
 from ftwax.losses import policy_loss as policy_loss_lib
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from ftwax import types
-from ftwax.agents.actor_critic import config as config_lib
+from ftwax.agents.actor_critic import actor_critic_config as config_lib
 
 # Adam's, as implementations of A2C and PPO have it.
 _ADAM_EPSILON = 1e-5

@@ -16,7 +16,7 @@ import numpy as np
 
 from ftwax import types
 from ftwax.agents.actor_critic import acting, batches, tasks
-from ftwax.agents.actor_critic import config as config_lib
+from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.losses import pixel_control
 
 # In the order of `reward_prediction.reward_class`.

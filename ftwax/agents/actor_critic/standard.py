@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable, Collection, Mapping
 
 from ftwax import distributions, types
-from ftwax.agents.actor_critic import config as config_lib
+from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import tasks
 from ftwax.losses import pixel_control
 from ftwax.networks import (

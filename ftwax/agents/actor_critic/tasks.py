@@ -12,8 +12,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import auxiliary, batches
-from ftwax.agents.actor_critic import config as config_lib
 from ftwax.losses import (
   latent_kl,
   pixel_control,

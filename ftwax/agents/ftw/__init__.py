@@ -7,6 +7,6 @@ holds acme's interfaces (Python 3.10).
 from ftwax.agents.ftw.agent import FTWBuilder as FTWBuilder
 from ftwax.agents.ftw.agent import make_auxiliary_tasks as make_auxiliary_tasks
 from ftwax.agents.ftw.agent import make_network as make_network
-from ftwax.agents.ftw.config import CORES as CORES
-from ftwax.agents.ftw.config import FTWConfig as FTWConfig
-from ftwax.agents.ftw.config import Hyperparameters as Hyperparameters
+from ftwax.agents.ftw.ftw_config import CORES as CORES
+from ftwax.agents.ftw.ftw_config import FTWConfig as FTWConfig
+from ftwax.agents.ftw.ftw_config import Hyperparameters as Hyperparameters

@@ -24,7 +24,7 @@ import jax
 
 from ftwax import types
 from ftwax.agents.actor_critic import auxiliary, builder, standard, tasks
-from ftwax.agents.ftw import config as config_lib
+from ftwax.agents.ftw import ftw_config as config_lib
 from ftwax.losses import vtrace
 from ftwax.networks import (
   cores,

@@ -3,16 +3,16 @@
 from typing import Any
 
 from ftwax import types
-from ftwax.agents.actor_critic.shells import actor, agent, learner
+from ftwax.agents.actor_critic.shells import actor, learner, learning_agent
 from ftwax.agents.ftw import agent as ftw
-from ftwax.agents.ftw import config as config_lib
+from ftwax.agents.ftw import ftw_config as config_lib
 
 # The pair is the family's: the agent is its network and its losses.
 FTWActor = actor.Actor
 FTWLearner = learner.Learner
 
 
-class FTW(agent.Agent):
+class FTW(learning_agent.Agent):
   """The agent in one object, an acme actor that also learns."""
 
   def __init__(
@@ -33,7 +33,7 @@ class FTW(agent.Agent):
     super().__init__(*_make_parts(environment_spec, config, network), **options)
 
 
-class LearningFTW(agent.LearningAgent):
+class LearningFTW(learning_agent.LearningAgent):
   """The agent without an actor, for when acting happens elsewhere."""
 
   def __init__(

@@ -9,13 +9,13 @@ from dm_env import specs
 
 from ftwax import types
 from ftwax.environments import functional
-from ftwax.environments.capture_the_flag import config as config_lib
 from ftwax.environments.capture_the_flag import (
   events,
   features,
   rendering,
   rules,
 )
+from ftwax.environments.capture_the_flag import game_config as config_lib
 
 # Choices of each part of an action, in the order in which 'flat' counts them.
 _NUM_CHOICES = {'move': len(rules.MOVES), 'turn': len(rules.TURNS), 'tag': 2}

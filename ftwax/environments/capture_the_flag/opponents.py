@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
-from ftwax.environments.capture_the_flag import config as config_lib
 from ftwax.environments.capture_the_flag import game, maps, rules
+from ftwax.environments.capture_the_flag import game_config as config_lib
 
 STRENGTHS = ('wanderer', 'attacker', 'tactician')
 

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
-from ftwax.environments.capture_the_flag import config as config_lib
+from ftwax.environments.capture_the_flag import game_config as config_lib
 from ftwax.environments.capture_the_flag import maps
 
 NOBODY = -1

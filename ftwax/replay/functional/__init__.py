@@ -1,7 +1,7 @@
 """Replay as pure functions: everything is an array in one pytree."""
 
 from ftwax.replay.functional.buffer import Replay, make_replay
-from ftwax.replay.functional.config import (
+from ftwax.replay.functional.replay_config import (
   ReplayConfig,
   ReplayHyperparameters,
   ReplayState,

@@ -28,14 +28,14 @@ import jax.numpy as jnp
 
 from ftwax import types
 from ftwax.replay.functional import (
-  checks,
   contents,
   prioritized,
+  replay_checks,
   sampling,
   segment_tree,
 )
-from ftwax.replay.functional import config as config_lib
 from ftwax.replay.functional import episodes as episodes_lib
+from ftwax.replay.functional import replay_config as config_lib
 from ftwax.replay.functional import ring as ring_lib
 
 
@@ -167,7 +167,7 @@ def add_sequence(
   batch = jax.tree.map(jnp.asarray, batch)
   is_all = env_ids is None
   env_ids = ring_lib.resolve_env_ids(state.ring, env_ids, config.checkify)
-  checks.check_batch(state.ring.data, batch)
+  replay_checks.check_batch(state.ring.data, batch)
   num_steps, num_rows = jax.tree.leaves(batch)[0].shape[:2]
   if num_rows != len(env_ids) or not 1 <= num_steps <= config.max_length:
     raise ValueError(
@@ -262,7 +262,7 @@ def update_priorities(
   ring_lib.check_env_ids(ring, env_ids, config.checkify)
   end = ring_lib.take(ring.position, env_ids)
   is_written = end - positions > 0
-  checks.check(
+  replay_checks.check(
     config.checkify,
     is_written,
     'positions must have been written, got one {steps} steps past the newest;'
@@ -270,7 +270,7 @@ def update_priorities(
     steps=jnp.max(positions - end, initial=-1) + 1,
   )
   is_priority = jnp.isfinite(priorities) & (priorities >= 0)
-  checks.check(
+  replay_checks.check(
     config.checkify,
     is_priority,
     'priorities must be finite and not negative, got {priority}; take the'

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.replay.functional import checks, prioritized
-from ftwax.replay.functional import config as config_lib
 from ftwax.replay.functional import episodes as episodes_lib
+from ftwax.replay.functional import prioritized, replay_checks
+from ftwax.replay.functional import replay_config as config_lib
 from ftwax.replay.functional import ring as ring_lib
 
 
@@ -143,7 +143,7 @@ def dequeue(
   ring = state.ring
   env_ids = ring_lib.resolve_env_ids(ring, env_ids, config.checkify)
   size = ring.size.at[env_ids].get(mode='fill', fill_value=0)
-  checks.check(
+  replay_checks.check(
     config.checkify,
     size >= num_steps,
     f'each environment must hold num_steps ({num_steps}) steps, one holds'

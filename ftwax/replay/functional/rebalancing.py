@@ -8,8 +8,8 @@ import dm_env
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.replay.functional import checks
-from ftwax.replay.functional import config as config_lib
+from ftwax.replay.functional import replay_checks
+from ftwax.replay.functional import replay_config as config_lib
 from ftwax.replay.functional import ring as ring_lib
 
 
@@ -66,14 +66,14 @@ def reward_balanced(
   Raises:
     ValueError: outside `jit`, if `skew` is below 1 or `threshold` negative.
   """
-  checks.check(
+  replay_checks.check(
     config.checkify,
     jnp.asarray(skew) >= 1,
     'skew ({skew}) must be at least 1, since 1 / skew is a probability; choose'
     ' 2 to balance rewards of zero and others.',
     skew=skew,
   )
-  checks.check(
+  replay_checks.check(
     config.checkify,
     jnp.asarray(threshold) >= 0,
     'threshold ({threshold}) must not be negative, since sizes of rewards are'

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ftwax import types
-from ftwax.replay.functional import checks
+from ftwax.replay.functional import replay_checks
 
 
 class Ring(NamedTuple):
@@ -92,7 +92,7 @@ def resolve_env_ids(
   check_env_ids(ring, env_ids, emit)
   equal = env_ids[:, None] == env_ids[None, :]
   is_repeated = jnp.any(jnp.triu(equal, k=1), axis=1)
-  checks.check(
+  replay_checks.check(
     emit,
     ~is_repeated,
     'env_ids must be unique, but {env_id} is repeated; add its steps one'
@@ -106,7 +106,7 @@ def check_env_ids(ring: Ring, env_ids: types.Array, emit: bool) -> None:
   """Refuses ids [...] outside 0 ... E - 1."""
   num_environments, _ = dimensions(ring)
   out_of_range = (env_ids < 0) | (env_ids >= num_environments)
-  checks.check(
+  replay_checks.check(
     emit,
     ~out_of_range,
     f'env_ids must lie in [0, {num_environments}), got {{env_id}}; make the'
@@ -223,7 +223,7 @@ def check_stored(
   _, is_stored = find(ring, env_ids, positions)
   first = jnp.argmin(is_stored) if is_stored.size else 0
   env_id = env_ids.reshape(-1)[first] if is_stored.size else 0
-  checks.check(
+  replay_checks.check(
     emit,
     is_stored,
     'positions must be stored; {position} of environment {env_id} is not,'

@@ -7,8 +7,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from ftwax import types
-from ftwax.replay.functional import checks, draws, prioritized, segment_tree
-from ftwax.replay.functional import config as config_lib
+from ftwax.replay.functional import (
+  draws,
+  prioritized,
+  replay_checks,
+  segment_tree,
+)
+from ftwax.replay.functional import replay_config as config_lib
 from ftwax.replay.functional import ring as ring_lib
 
 
@@ -119,7 +124,7 @@ def sample_weighted(
       f' {ring_lib.dimensions(state.ring)}, one for each slot.'
     )
   is_weight = jnp.isfinite(weights) & (weights >= 0)
-  checks.check(
+  replay_checks.check(
     config.checkify,
     is_weight,
     'weights must be finite and not negative, got {weight}; clip them.',
@@ -157,7 +162,7 @@ def _make_population(
 ) -> _Population:
   """Counts the candidates and shares out the rows of the batch."""
   ratio = jnp.asarray(hyperparameters.recent_data_ratio, jnp.float32)
-  checks.check(
+  replay_checks.check(
     config.checkify,
     (ratio >= 0) & (ratio <= float(config.recent_data)),
     'recent_data_ratio must lie in [0, 1], and be 0 unless the replay was made'
@@ -355,7 +360,7 @@ def _check_valid(
   is_valid: types.Array,
 ) -> None:
   needed = config.batch_size if config.draw == draws.DISTINCT else 1
-  checks.check(
+  replay_checks.check(
     config.checkify,
     is_valid,
     f'a sample needs at least {needed} sequences of {config.sequence_length}'

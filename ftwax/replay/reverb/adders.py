@@ -16,7 +16,12 @@ import numpy as np
 import reverb
 
 from ftwax import types
-from ftwax.replay.reverb import frames, records, reward_sequences, tables
+from ftwax.replay.reverb import (
+  frames,
+  reward_sequences,
+  tables,
+  trajectory_columns,
+)
 
 # Items that wait to be sent or confirmed, over which Reverb complains.
 _MAX_PENDING = 32
@@ -36,7 +41,7 @@ class TrajectoryAdder:
   def __init__(
     self,
     client: reverb.Client,
-    template: records.Record,
+    template: trajectory_columns.Record,
     num_environments: int,
     timeout_s: float,
     options: tables.ReplayOptions = tables.QUEUE_ALONE,
@@ -53,7 +58,7 @@ class TrajectoryAdder:
     self._client = client
     self._options = options
     self._structure: Any = jax.tree.structure(
-      records.make_columns_template(template)
+      trajectory_columns.make_columns_template(template)
     )
     self._timeout_s = timeout_s
     self._writer = client.trajectory_writer(num_keep_alive_refs=1)
@@ -183,7 +188,7 @@ class TrajectoryAdder:
       self.num_items += 1
       self._ease()
 
-  def _pack(self, reward_class: np.ndarray) -> records.Columns:
+  def _pack(self, reward_class: np.ndarray) -> trajectory_columns.Columns:
     """Returns what is to be written, leaves [E, ...]."""
     rows = self._rows
     if self._options.delta_encodes:
@@ -193,8 +198,8 @@ class TrajectoryAdder:
       )
     trajectory = jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), rows)
     size = self._num_environments
-    return records.pack(
-      records.Record(
+    return trajectory_columns.pack(
+      trajectory_columns.Record(
         trajectory._replace(recurrent_state=self._recurrent_state),
         reward_class.swapaxes(0, 1),
         np.full(size, self._variables_steps or 0, np.int64),

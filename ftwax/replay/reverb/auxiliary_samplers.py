@@ -12,7 +12,7 @@ import numpy as np
 import reverb
 
 from ftwax import types
-from ftwax.replay.reverb import frames, records, tables
+from ftwax.replay.reverb import frames, tables, trajectory_columns
 
 
 def can_sample(client: reverb.Client, table: str) -> bool:
@@ -71,7 +71,7 @@ class RewardPredictionSampler:
   def __init__(
     self,
     client: reverb.Client,
-    template: records.Record,
+    template: trajectory_columns.Record,
     batch_size: int,
     num_frames: int,
     is_delta_encoded: bool,
@@ -88,7 +88,7 @@ class RewardPredictionSampler:
       seed: of the choice of a sequence in a trajectory.
     """
     columns = tables.reward_prediction_columns(
-      records.make_columns_template(template)
+      trajectory_columns.make_columns_template(template)
     )
     self._samplers = {
       name: TableSampler(client, name, columns)
@@ -125,7 +125,7 @@ class RewardPredictionSampler:
       sequences += [self._choose(item, wanted) for item in items]
     observations, rewards = zip(*sequences, strict=True)
     return types.RewardPredictionBatch(
-      observation=records.stack_sequences(observations),
+      observation=trajectory_columns.stack_sequences(observations),
       reward=np.stack(rewards),
       is_live=np.bool_(True),
     )

@@ -15,7 +15,12 @@ import numpy as np
 import reverb
 
 from ftwax import types
-from ftwax.replay.reverb import auxiliary_samplers, frames, records, tables
+from ftwax.replay.reverb import (
+  auxiliary_samplers,
+  frames,
+  tables,
+  trajectory_columns,
+)
 
 # How long the sampling thread waits for an item, or for room for a batch,
 # before it looks whether it should end. The user's timeout is `__next__`'s.
@@ -46,7 +51,7 @@ class TrajectoryIterator(Iterator[ReplaySample]):
   def __init__(
     self,
     client: reverb.Client,
-    template: records.Record,
+    template: trajectory_columns.Record,
     batch_size: int,
     timeout_s: float,
     prefetch_size: int,
@@ -67,7 +72,7 @@ class TrajectoryIterator(Iterator[ReplaySample]):
     self._client = client
     self._timeout_s = timeout_s
     self._template = template
-    self._columns = records.make_columns_template(template)
+    self._columns = trajectory_columns.make_columns_template(template)
     self._batch_size = batch_size
     self._device = device
     self._options = options
@@ -123,7 +128,7 @@ class TrajectoryIterator(Iterator[ReplaySample]):
   def _run(self):
     try:
       structure: Any = jax.tree.structure(self._columns)
-      items: list[records.Columns] = []
+      items: list[trajectory_columns.Columns] = []
       for item in self._items():
         items.append(structure.unflatten(item))
         if len(items) == self._batch_size:
@@ -162,7 +167,9 @@ class TrajectoryIterator(Iterator[ReplaySample]):
         if self._closed.is_set():
           return
 
-  def _make_sample(self, items: list[records.Columns]) -> ReplaySample:
+  def _make_sample(
+    self, items: list[trajectory_columns.Columns]
+  ) -> ReplaySample:
     fresh = self._unpack(items)
     batch = types.LearnerBatch(
       trajectory=fresh.trajectory,
@@ -186,10 +193,12 @@ class TrajectoryIterator(Iterator[ReplaySample]):
       items = [self._columns] * self._batch_size
     return types.ReplayBatch(self._unpack(items).trajectory, np.bool_(is_live))
 
-  def _unpack(self, items: list[records.Columns]) -> records.Record:
+  def _unpack(
+    self, items: list[trajectory_columns.Columns]
+  ) -> trajectory_columns.Record:
     if self._options.delta_encodes:
       items = [
         item._replace(observation=frames.decode(item.observation))
         for item in items
       ]
-    return records.unpack(items, self._template)
+    return trajectory_columns.unpack(items, self._template)

@@ -1,6 +1,7 @@
 """Reverb tables of trajectories.
 
-An item is a flat tuple of columns, the leaves of `records.Columns` in the order
+An item is a flat tuple of columns, the leaves of
+`trajectory_columns.Columns` in the order
 of JAX. Items of the other tables refer to those of the queue, so frames are
 stored once.
 """
@@ -11,7 +12,7 @@ import jax
 import reverb
 import tensorflow as tf
 
-from ftwax.replay.reverb import records, reward_sequences
+from ftwax.replay.reverb import reward_sequences, trajectory_columns
 
 QUEUE = 'queue'
 REPLAY = 'replay'
@@ -54,7 +55,7 @@ def make_signature(template: Any) -> tuple[tf.TensorSpec, ...]:
 
 
 def make_queue(
-  name: str, max_size: int, template: records.Record
+  name: str, max_size: int, template: trajectory_columns.Record
 ) -> reverb.Table:
   """Makes a first-in first-out table in which each item is used once.
 
@@ -69,12 +70,14 @@ def make_queue(
   return reverb.Table.queue(
     name,
     max_size=max_size,
-    signature=make_signature(records.make_columns_template(template)),
+    signature=make_signature(
+      trajectory_columns.make_columns_template(template)
+    ),
   )
 
 
 def make_auxiliary_tables(
-  options: ReplayOptions, template: records.Record
+  options: ReplayOptions, template: trajectory_columns.Record
 ) -> list[reverb.Table]:
   """Makes the tables beside the queue; none of them ever blocks a writer.
 
@@ -85,7 +88,7 @@ def make_auxiliary_tables(
   Returns:
     The tables, in which the oldest items make room for new ones.
   """
-  columns = records.make_columns_template(template)
+  columns = trajectory_columns.make_columns_template(template)
 
   def make(name, sampler, capacity, template):
     return reverb.Table(
@@ -115,7 +118,9 @@ def make_auxiliary_tables(
   return made
 
 
-def reward_prediction_columns(columns: records.Columns) -> tuple[Any, ...]:
+def reward_prediction_columns(
+  columns: trajectory_columns.Columns,
+) -> tuple[Any, ...]:
   """Returns what reward prediction reads: observation, reward, reward class."""
   return columns[:3]
 

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 
 from ftwax import types
 from ftwax.environments import functional
-from ftwax.population import config as config_lib
 from ftwax.population import matchmaking, seating
+from ftwax.population import population_config as config_lib
 from ftwax.population import state as state_lib
 from ftwax.runtime.device import arena as arena_lib
 from ftwax.runtime.device import auxiliary_replay, loop, rollout

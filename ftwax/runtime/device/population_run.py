@@ -19,9 +19,9 @@ from ftwax.environments import functional
 from ftwax.networks import recurrent
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import runs, sharding
-from ftwax.runtime.device import checks, compilation, placement
+from ftwax.runtime.device import compilation, experiment_checks, placement
 from ftwax.runtime.device import population as population_lib
-from ftwax.runtime.population import records as population_records
+from ftwax.runtime.host import generations as population_records
 
 
 def run_population(
@@ -50,7 +50,7 @@ def run_population(
     TypeError: the game is none that can be compiled.
     ValueError: sizes do not fit.
   """
-  checks.check_not_traced()
+  experiment_checks.check_not_traced()
   parts = _Parts(experiment, sharding.make_mesh(devices))
   result = runs.execute(
     functools.partial(_Run, parts), experiment, None, 0, run_dir, resume
@@ -79,7 +79,7 @@ class _Parts:
       num_environments=experiment.num_environments,
     )
     self.shardings = placement.of_population(mesh)
-    self.game: functional.FunctionalGame = checks.check_game(
+    self.game: functional.FunctionalGame = experiment_checks.check_game(
       experiment.environment_factory(experiment.seed)
     )
     network = experiment.network_factory(self.game.spec)

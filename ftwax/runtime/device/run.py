@@ -22,14 +22,14 @@ from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import runs, sharding
 from ftwax.runtime.device import (
   auxiliary_replay,
-  checks,
   compilation,
+  experiment_checks,
   loop,
   placement,
   population_run,
   rollout,
 )
-from ftwax.runtime.population import records as population_records
+from ftwax.runtime.host import generations as population_records
 
 # What the keys of evaluations are told apart by from those of training.
 _EVALUATION = 1
@@ -70,7 +70,7 @@ def run_experiment(
     TypeError: the environment is none that can be compiled.
     ValueError: sizes or options do not fit.
   """
-  checks.check_not_traced()
+  experiment_checks.check_not_traced()
   if isinstance(experiment, experiment_lib.PopulationExperimentConfig):
     population_records.check_no_evaluation(eval_every)
     return population_run.run_population(
@@ -109,7 +109,7 @@ class _Parts:
       num_environments=experiment.num_environments,
       batch_size=builder.config.batch_size,
     )
-    self.environment = checks.check_environment(
+    self.environment = experiment_checks.check_environment(
       experiment.environment_factory(experiment.seed)
     )
     self.spec = experiment.environment_spec or self.environment.spec

@@ -13,17 +13,16 @@ import jax
 import numpy as np
 
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import experiment_environments
 from ftwax.runtime.distributed import (
-  acting,
+  actor_loop,
   counter,
   environments,
   processes,
-  variables,
+  remote_variables,
 )
 from ftwax.runtime.distributed import settings as settings_lib
-from ftwax.runtime.population import arena as arena_lib
-from ftwax.runtime.population import rounds
+from ftwax.runtime.host import arena as arena_lib
+from ftwax.runtime.host import experiment_environments, rounds
 
 _ASK_AGAIN_S = 0.2
 
@@ -51,10 +50,12 @@ def run_arena(
     contextlib.ExitStack() as stack,
   ):
     processes.keep_to_cpu(index)
-    from ftwax.runtime.population import members
+    from ftwax.runtime.host import members
 
     spec: Any = experiment.environment_spec
-    builder = acting.with_timeout(experiment.builder, settings.stall_timeout_s)
+    builder = actor_loop.with_timeout(
+      experiment.builder, settings.stall_timeout_s
+    )
     policy = builder.make_policy(experiment.network_factory(spec), spec)
     num_rows = arena_lib.count_seats(experiment)
     adders = []
@@ -73,7 +74,9 @@ def run_arena(
       builder,
       jax.random.fold_in(key, 1 + index),
       policy,
-      variables.make_source(experiment, settings, coordinator, stop, adders),
+      remote_variables.make_source(
+        experiment, settings, coordinator, stop, adders
+      ),
       adders,
       num_rows,
     )
@@ -82,7 +85,7 @@ def run_arena(
     remote.try_call('finish', counter.actor_name(index))
 
 
-class ArenaLoop(acting.ActorLoop):
+class ArenaLoop(actor_loop.ActorLoop):
   """Runs an arena within the steps that the counter grants."""
 
   def __init__(self, experiment, index, settings, remote, stop, coordinator):

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from ftwax.records import loggers
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import loggers, runs
+from ftwax.runtime import runs
 from ftwax.runtime.distributed import grants, processes
 
 LEARNER, EVALUATOR, REPLAY = 'learner', 'evaluator', 'replay'

@@ -13,7 +13,7 @@ import numpy as np
 from ftwax import types
 from ftwax.environments import specified
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import experiment_environments
+from ftwax.runtime.host import experiment_environments
 
 TRAINING, EVALUATION = 0, 1
 

@@ -25,14 +25,14 @@ import numpy as np
 
 from ftwax import types
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import experiment_environments
 from ftwax.runtime.distributed import (
   counter,
   environments,
   processes,
-  variables,
+  remote_variables,
 )
 from ftwax.runtime.distributed import settings as settings_lib
+from ftwax.runtime.host import experiment_environments
 
 _POLL_S = 0.5
 _ASK_AGAIN_S = 0.1
@@ -131,7 +131,7 @@ class InferenceServer:
       batch = self._batch = _Batch(
         self._experiment,
         self._num_actors,
-        variables.make_source(
+        remote_variables.make_source(
           self._experiment, self._settings, self._learner, stop
         ),
         self._epoch,

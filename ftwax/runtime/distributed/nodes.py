@@ -13,19 +13,19 @@ from typing import Any
 
 import jax
 
-from ftwax.runtime import environment_loop, experiment_environments
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import (
-  acting,
+  actor_loop,
   counter,
   environments,
   inference,
   processes,
-  variables,
+  remote_variables,
 )
 from ftwax.runtime.distributed import (
   settings as settings_lib,
 )
+from ftwax.runtime.host import environment_loop, experiment_environments
 
 _POLL_S = 1.0
 
@@ -128,7 +128,9 @@ def run_actor(
   ):
     processes.keep_to_cpu(index)
     spec = experiment_environments.read_spec(experiment)
-    builder = acting.with_timeout(experiment.builder, settings.stall_timeout_s)
+    builder = actor_loop.with_timeout(
+      experiment.builder, settings.stall_timeout_s
+    )
     policy = builder.make_policy(experiment.network_factory(spec), spec)
     client = processes.connect_to_replay(
       replay_addresses[0], settings.replay_start_s
@@ -138,7 +140,7 @@ def run_actor(
     )
     stack.callback(adder.close)
     remote = processes.Remote(counter_client, 'counter', stop=stop)
-    loop = acting.ActorLoop(experiment, index, settings, remote, stop)
+    loop = actor_loop.ActorLoop(experiment, index, settings, remote, stop)
     steps = loop.register()
     if steps is None:
       return
@@ -151,7 +153,7 @@ def run_actor(
       actor = inference.make_actor(remote_policy, key, *rows)
     else:
       learner = processes.Remote(policy_client, counter.LEARNER)
-      source = variables.make_source(
+      source = remote_variables.make_source(
         experiment, settings, learner, stop, [adder]
       )
       actor = builder.make_actor(key, policy, source, *rows)
@@ -190,7 +192,7 @@ def run_evaluator(
     )
     stack.callback(environment.close)
     learner = processes.Remote(learner_client, counter.LEARNER)
-    source = variables.make_source(experiment, settings, learner, stop)
+    source = remote_variables.make_source(experiment, settings, learner, stop)
     actor = builder.make_actor(
       jax.random.PRNGKey(experiment.seed + 1),
       builder.make_policy(

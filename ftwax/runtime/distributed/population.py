@@ -17,25 +17,18 @@ import numpy as np
 from ftwax import types
 from ftwax.population import seating
 from ftwax.population import state as state_lib
+from ftwax.records import checkpoints, log_values
 from ftwax.reporting import history
-from ftwax.runtime import (
-  checkpoints,
-  log_values,
-  runs,
-)
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime.distributed import (
-  acting,
-  learner,
-  processes,
-)
+from ftwax.runtime import runs
+from ftwax.runtime.distributed import actor_loop, learner_node, processes
 from ftwax.runtime.distributed import settings as settings_lib
-from ftwax.runtime.population import arena as arena_lib
-from ftwax.runtime.population import coordinator as coordinator_lib
-from ftwax.runtime.population import records as records_lib
+from ftwax.runtime.host import arena as arena_lib
+from ftwax.runtime.host import coordinator as coordinator_lib
+from ftwax.runtime.host import generations as records_lib
 
 
-class PopulationLearner(learner.Learner):
+class PopulationLearner(learner_node.Learner):
   """Learns for all members; arenas call it by courier."""
 
   def __init__(self, *args: Any):
@@ -85,12 +78,12 @@ class PopulationLearner(learner.Learner):
 
   def _make_learner(self, stack: contextlib.ExitStack) -> Any:
     """Makes the population, in the place of one agent's learner."""
-    from ftwax.runtime.population import members
+    from ftwax.runtime.host import members
 
     experiment: Any = self._experiment
     spec = experiment.environment_spec
     network = experiment.network_factory(spec)
-    builder = acting.with_timeout(experiment.builder, learner.POLL_S)
+    builder = actor_loop.with_timeout(experiment.builder, learner_node.POLL_S)
     policy = builder.make_policy(network, spec)
     batches = members.Batches(
       [

@@ -12,18 +12,18 @@ import launchpad as lp
 import psutil
 from launchpad.nodes import base
 
+from ftwax.records import run_directory
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import experiment_environments, run_directory
 from ftwax.runtime.distributed import (
   arenas,
   counter,
   inference,
-  learner,
+  learner_node,
   nodes,
   population,
 )
 from ftwax.runtime.distributed import settings as settings_lib
-from ftwax.runtime.population import arena
+from ftwax.runtime.host import arena, experiment_environments
 
 LABELS = ('counter', 'replay', 'learner', 'inference', 'actor', 'evaluator')
 
@@ -109,8 +109,8 @@ def make_distributed_experiment(
   is_population = isinstance(
     experiment, experiment_lib.PopulationExperimentConfig
   )
-  learner_node = lp.CourierNode(
-    population.PopulationLearner if is_population else learner.Learner,
+  learner = lp.CourierNode(
+    population.PopulationLearner if is_population else learner_node.Learner,
     experiment,
     directory,
     settings,
@@ -118,15 +118,15 @@ def make_distributed_experiment(
     counter_handle(),
     courier_kwargs={'thread_pool_size': num_actors + _SPARE_THREADS},
   )
-  program.add_node(learner_node, label='learner')
-  policy_node = learner_node
+  program.add_node(learner, label='learner')
+  policy_node = learner
   if settings.inference_server:
     policy_node = lp.CourierNode(
       inference.InferenceServer,
       experiment,
       settings,
       num_actors,
-      _client_of(learner_node, _VARIABLES_TIMEOUT_S),
+      _client_of(learner, _VARIABLES_TIMEOUT_S),
       counter_handle(),
       courier_kwargs={'thread_pool_size': num_actors + _SPARE_THREADS},
     )
@@ -151,7 +151,7 @@ def make_distributed_experiment(
         experiment,
         num_eval_episodes,
         settings,
-        _client_of(learner_node, _VARIABLES_TIMEOUT_S),
+        _client_of(learner, _VARIABLES_TIMEOUT_S),
         counter_handle(),
       ),
       label='evaluator',

@@ -11,14 +11,9 @@ import jax
 import launchpad as lp
 from absl import logging
 
-from ftwax.runtime import (
-  checkpoints,
-  experiment_environments,
-  run_directory,
-  runs,
-  signals,
-)
+from ftwax.records import checkpoints, run_directory
 from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import runs, signals
 from ftwax.runtime.distributed import (
   forkserver,
   population,
@@ -28,6 +23,7 @@ from ftwax.runtime.distributed import (
   table,
 )
 from ftwax.runtime.distributed import settings as settings_lib
+from ftwax.runtime.host import experiment_environments
 
 _POLL_S = 0.2
 _STATUS_TIMEOUT_S = 2.0

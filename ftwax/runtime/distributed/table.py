@@ -4,7 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ftwax.runtime import log_values, runs
+from ftwax.records import log_values
+from ftwax.runtime import runs
 
 
 def format_status(

@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 from ftwax.replay.functional import buffer, rebalancing
-from ftwax.replay.functional import config as config_lib
+from ftwax.replay.functional import replay_config as config_lib
 
 E, L, T = 3, 12, 4
 FIRST, MID, LAST = 0, 1, 2

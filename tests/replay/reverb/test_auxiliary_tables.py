@@ -12,10 +12,10 @@ from ftwax.replay.reverb import (
   auxiliary_samplers,
   datasets,
   frames,
-  records,
   reward_sequences,
   servers,
   tables,
+  trajectory_columns,
 )
 from ftwax.testing import fakes
 
@@ -27,7 +27,7 @@ def _make_template(frame):
   spec = fakes.make_image_spec(frame)._replace(
     rewards=dm_env.specs.Array((2,), np.float32)
   )
-  return records.make_template(spec, STATE, T)
+  return trajectory_columns.make_template(spec, STATE, T)
 
 
 TEMPLATE = _make_template((4, 4, 1))

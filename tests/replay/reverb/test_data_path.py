@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from ftwax import types
-from ftwax.replay.reverb import adders, datasets, records, servers, tables
+from ftwax.replay.reverb import (
+  adders,
+  datasets,
+  servers,
+  tables,
+  trajectory_columns,
+)
 from ftwax.testing import fakes
 
 SEQUENCE_LENGTH = 4
@@ -20,7 +26,9 @@ def _recurrent_state(value):
   return {'hidden': np.full((NUM_ENVIRONMENTS, 3), value, np.float32)}
 
 
-TEMPLATE = records.make_template(SPEC, _recurrent_state(0.0), SEQUENCE_LENGTH)
+TEMPLATE = trajectory_columns.make_template(
+  SPEC, _recurrent_state(0.0), SEQUENCE_LENGTH
+)
 
 
 @pytest.fixture
@@ -230,7 +238,7 @@ def test_a_busy_port_is_refused(client_of):
 
 
 def test_the_template_has_the_shapes_of_the_environment():
-  image = records.make_template(
+  image = trajectory_columns.make_template(
     fakes.make_image_spec(), _recurrent_state(0.0), SEQUENCE_LENGTH
   )
   assert image.trajectory.timestep.observation.shape == (5, 8, 8, 3)

@@ -27,7 +27,7 @@ from typing import Any
 from absl import logging
 
 import ftwax
-from ftwax.runtime import configs, files
+from ftwax.records import config_files, files
 
 CONFIG_FILE = 'config.json'
 VERSIONS_FILE = 'versions.json'
@@ -82,7 +82,7 @@ def create(
     ValueError: if `name` cannot be the name of a directory.
   """
   _check_name(name)
-  text = _dump(configs.to_json(config))
+  text = _dump(config_files.to_json(config))
   stem = f'{time.strftime(_TIMESTAMP, time.gmtime())}-seed{seed}'
   copy = 1
   while True:
@@ -108,7 +108,7 @@ def create_at(path: str | os.PathLike, config: Any) -> pathlib.Path:
     TypeError: if `config` holds what has no stable name.
   """
   path = pathlib.Path(path)
-  text = _dump(configs.to_json(config))
+  text = _dump(config_files.to_json(config))
   if not (_is_free(path) and _populate(path, text)):
     raise RunDirectoryError(
       f'run directory ({path}) must be new or empty, but something is there;'
@@ -138,7 +138,7 @@ def open_existing(
   """
   path = pathlib.Path(path)
   recorded = _read_json(path / CONFIG_FILE)
-  current = json.loads(_dump(configs.to_json(config)))
+  current = json.loads(_dump(config_files.to_json(config)))
   _check_same(path, recorded, current, may_differ)
   _log_new_versions(_read_json(path / VERSIONS_FILE))
   command_path = path / COMMAND_FILE
@@ -238,7 +238,7 @@ def _versions() -> dict[str, str]:
 
 
 def _log_new_versions(recorded: Mapping[str, str]) -> None:
-  for key, then, now in configs.differences(recorded, _versions()):
+  for key, then, now in config_files.differences(recorded, _versions()):
     logging.warning(
       '%s is %s, but was %s when this run began; results may differ.',
       key,
@@ -267,7 +267,7 @@ def _check_same(
 ) -> None:
   different = [
     f'  {key}: {then!r} in the run directory, {now!r} now'
-    for key, then, now in configs.differences(recorded, current)
+    for key, then, now in config_files.differences(recorded, current)
     if key not in may_differ
   ]
   if different:

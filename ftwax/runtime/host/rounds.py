@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ftwax.runtime import environment_loop
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime.population import arena as arena_lib
+from ftwax.runtime.host import arena as arena_lib
+from ftwax.runtime.host import environment_loop
 
 
 class Tick(NamedTuple):

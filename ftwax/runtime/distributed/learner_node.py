@@ -12,17 +12,12 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.runtime import (
-  checkpoints,
-  experiment_environments,
-  log_values,
-  loggers,
-  runs,
-  sharding,
-)
+from ftwax.records import checkpoints, log_values, loggers
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime.distributed import acting, counter, processes
+from ftwax.runtime import runs, sharding
+from ftwax.runtime.distributed import actor_loop, counter, processes
 from ftwax.runtime.distributed import settings as settings_lib
+from ftwax.runtime.host import experiment_environments
 
 # Seconds between two reports to the counter, and the time to notice that the
 # run is to end while no batch comes.
@@ -148,7 +143,7 @@ class Learner:
     experiment = self._experiment
     spec = experiment_environments.read_spec(experiment)
     network = experiment.network_factory(spec)
-    builder = acting.with_timeout(experiment.builder, POLL_S)
+    builder = actor_loop.with_timeout(experiment.builder, POLL_S)
     client = processes.connect_to_replay(
       self._replay_addresses[0], self._settings.replay_start_s
     )

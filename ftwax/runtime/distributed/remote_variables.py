@@ -10,9 +10,9 @@ import numpy as np
 
 from ftwax import types
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import experiment_environments
 from ftwax.runtime.distributed import processes
 from ftwax.runtime.distributed import settings as settings_lib
+from ftwax.runtime.host import experiment_environments
 
 _FIRST_POLL_S = 0.1
 _ABSENT_S = 1.0

@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 
-from ftwax.runtime import checkpoint_files, checkpoints
+from ftwax.records import checkpoint_files, checkpoints
 
 
 class _State(NamedTuple):
@@ -362,7 +362,7 @@ def test_bfloat16_comes_back_also_beside_tensorflow(tmp_path):
     'except ImportError:\n'
     '  pass\n'  # On a Python without it there is nothing to be beside.
     'import jax.numpy as jnp\n'
-    'from ftwax.runtime import checkpoints\n'
+    'from ftwax.records import checkpoints\n'
     'state = {"x": jnp.arange(3, dtype=jnp.bfloat16),'
     ' "empty": jnp.zeros((0,), jnp.bfloat16)}\n'
     'with checkpoints.Checkpointer(sys.argv[1]) as checkpointer:\n'

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ftwax.runtime import log_values, loggers
+from ftwax.records import log_values, loggers
 
 
 class _Recorder:
@@ -298,7 +298,7 @@ def test_import_loads_no_tensorboard_and_no_tensorflow():
   heavy = ('tensorboardX', 'tensorflow', 'acme', 'orbax', 'rich', 'matplotlib')
   code = (
     'import sys\n'
-    'from ftwax.runtime import checkpoints, loggers, progress, run_directory\n'
+    'from ftwax.records import checkpoints, loggers, progress, run_directory\n'
     f'print([name for name in {heavy!r} if name in sys.modules])'
   )
   output = subprocess.check_output([sys.executable, '-c', code], text=True)

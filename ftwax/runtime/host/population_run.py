@@ -1,6 +1,6 @@
 """Runs a population in one process: games in Python, replay servers, learner.
 
-As in a run of one agent (`runtime.local`) acting and learning take turns, and
+As in a run of one agent (`host.local`) acting and learning take turns, and
 nothing depends on the clock. After each round (see `rounds`) members evolve.
 """
 
@@ -15,10 +15,15 @@ from ftwax import types
 from ftwax.population import state as state_lib
 from ftwax.replay.reverb import servers
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import experiment_environments, runs
-from ftwax.runtime.population import arena as arena_lib
-from ftwax.runtime.population import coordinator, members, rounds
-from ftwax.runtime.population import records as records_lib
+from ftwax.runtime import runs
+from ftwax.runtime.host import arena as arena_lib
+from ftwax.runtime.host import (
+  coordinator,
+  experiment_environments,
+  members,
+  rounds,
+)
+from ftwax.runtime.host import generations as records_lib
 
 
 def run_population(

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from ftwax.runtime import log_values
+from ftwax.records import log_values
 
 if TYPE_CHECKING:
   import rich.console

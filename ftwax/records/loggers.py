@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ftwax.runtime import files, log_values
+from ftwax.records import files, log_values
 
 
 class Logger(Protocol):

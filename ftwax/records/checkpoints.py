@@ -3,7 +3,7 @@
 A directory holds one directory for each step, named by its number. A step is
 written under another name and renamed when it is whole, so a kill in mid-save
 leaves the step before; a step that is not as it was saved is passed over with
-a warning. `ftwax.runtime.checkpoint_files` tells what is in a step.
+a warning. `ftwax.records.checkpoint_files` tells what is in a step.
 """
 
 import concurrent.futures
@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
-from ftwax.runtime import checkpoint_files
+from ftwax.records import checkpoint_files
 
 CheckpointError = checkpoint_files.CheckpointError
 

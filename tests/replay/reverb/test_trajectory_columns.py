@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ftwax.replay.reverb import records
+from ftwax.replay.reverb import trajectory_columns
 from ftwax.testing import fakes
 
 T, E = 4, 3
@@ -32,11 +32,11 @@ def _draw(rng, leaf):
   'spec', [fakes.make_dict_spec(), fakes.make_composite_spec()]
 )
 def test_what_is_packed_comes_back(spec, state):
-  template = records.make_template(spec, state, T)
+  template = trajectory_columns.make_template(spec, state, T)
   rng = np.random.default_rng(0)
   written = jax.tree.map(lambda leaf: _draw(rng, leaf), template)
-  columns = records.pack(written)
-  like = records.make_columns_template(template)
+  columns = trajectory_columns.pack(written)
+  like = trajectory_columns.make_columns_template(template)
   for leaf, one in zip(
     jax.tree.leaves(columns), jax.tree.leaves(like), strict=True
   ):
@@ -44,7 +44,7 @@ def test_what_is_packed_comes_back(spec, state):
   items = [
     jax.tree.map(lambda leaf, i=index: leaf[i], columns) for index in (2, 0)
   ]
-  read = records.unpack(items, template)
+  read = trajectory_columns.unpack(items, template)
 
   def time_major(leaf):
     return leaf[[2, 0]].swapaxes(0, 1)
@@ -72,8 +72,12 @@ def test_what_is_packed_comes_back(spec, state):
 
 def test_the_parts_of_a_state_are_one_column():
   spec = fakes.make_vector_spec()
-  small = records.make_columns_template(records.make_template(spec, (), T))
-  large = records.make_columns_template(records.make_template(spec, STATE, T))
+  small = trajectory_columns.make_columns_template(
+    trajectory_columns.make_template(spec, (), T)
+  )
+  large = trajectory_columns.make_columns_template(
+    trajectory_columns.make_template(spec, STATE, T)
+  )
   assert jax.tree.structure(small) == jax.tree.structure(large)
   assert len(jax.tree.leaves(large)) == 4
   assert len(large.rest) - len(small.rest) == 3 * 2 + 1 + 40 + 4 + 8

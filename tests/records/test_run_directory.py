@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ftwax.runtime import configs, run_directory
+from ftwax.records import config_files, run_directory
 
 
 class _Uniform(NamedTuple):
@@ -69,7 +69,7 @@ def test_configs_become_json():
     }
   )
   here = __name__
-  plain = configs.to_json(config)
+  plain = config_files.to_json(config)
   assert json.loads(json.dumps(plain, allow_nan=False)) == plain
   assert plain == {
     '__type__': f'{here}._Config',
@@ -99,7 +99,9 @@ def test_configs_become_json():
 
 def test_configs_see_the_attributes_of_slots():
   specs = [dm_env.specs.Array((size,), np.float32) for size in (2, 3)]
-  ((key, then, now),) = configs.differences(*map(configs.to_json, specs))
+  ((key, then, now),) = config_files.differences(
+    *map(config_files.to_json, specs)
+  )
   assert (key, then, now) == ('_shape.0', 2, 3)
 
 
@@ -107,7 +109,7 @@ def test_configs_see_the_attributes_of_slots():
   'activation', [jax.nn.relu, jax.nn.elu, np.tanh, jnp.add]
 )
 def test_configs_name_functions_of_libraries(activation):
-  module, _, name = configs.to_json(activation).rpartition('.')
+  module, _, name = config_files.to_json(activation).rpartition('.')
   assert module.split('.')[0] in ('jax', 'numpy')
   assert name == activation.__name__
 
@@ -116,14 +118,14 @@ def test_configs_name_what_has_no_stable_name():
   with pytest.raises(
     TypeError, match=r'config.extra\[1\].a \(<generator .*\) must be a number'
   ):
-    configs.to_json(_Config(extra=[1, {'a': (i for i in range(3))}]))
+    config_files.to_json(_Config(extra=[1, {'a': (i for i in range(3))}]))
   with pytest.raises(TypeError, match=r'config.extra must have strings as key'):
-    configs.to_json(_Config(extra={(1, 2): 3}))
+    config_files.to_json(_Config(extra={(1, 2): 3}))
 
 
 def test_digest_tells_configs_apart():
   digests = {
-    configs.digest(config)
+    config_files.digest(config)
     for config in (
       _Config(),
       _Config(batch_size=33),
@@ -132,7 +134,7 @@ def test_digest_tells_configs_apart():
     )
   }
   assert len(digests) == 4
-  assert configs.digest(_Config()) == configs.digest(_Config())
+  assert config_files.digest(_Config()) == config_files.digest(_Config())
   assert {len(digest) for digest in digests} == {64}
 
 
@@ -142,7 +144,7 @@ def test_create_records_config_versions_and_command(tmp_path, monkeypatch):
   assert path.parent == tmp_path / 'runs' / 'ctf'
   assert path.name.endswith('-seed7')
   config = json.loads((path / 'config.json').read_text())
-  assert config == configs.to_json(_Config())
+  assert config == config_files.to_json(_Config())
   versions = json.loads((path / 'versions.json').read_text())
   assert versions['jax'] == jax.__version__
   assert versions['numpy'] == np.__version__
@@ -291,7 +293,7 @@ def test_lock_keeps_other_processes_out(tmp_path):
   path = run_directory.create(tmp_path, 'a', 0, {})
   code = (
     'import sys\n'
-    'from ftwax.runtime import run_directory\n'
+    'from ftwax.records import run_directory\n'
     'with run_directory.lock(sys.argv[1]):\n'
     '  print("locked", flush=True)\n'
     '  sys.stdin.read()\n'

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from ftwax.runtime import checkpoint_files, checkpoints
+from ftwax.records import checkpoint_files, checkpoints
 
 
 def _make_state(step):
@@ -122,7 +122,7 @@ def test_a_run_goes_on_over_a_damaged_step(tmp_path):
 _SAVE_FOR_EVER = """
 import sys
 import numpy as np
-from ftwax.runtime import checkpoints
+from ftwax.records import checkpoints
 
 def make_state(step):
   generator = np.random.default_rng(step)

@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from ftwax.runtime import environment_loop
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import environments, grants, limits, processes
 from ftwax.runtime.distributed import settings as settings_lib
+from ftwax.runtime.host import environment_loop
 
 _ASK_AGAIN_S = 0.1
 _REGISTER_S = 0.2

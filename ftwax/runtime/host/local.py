@@ -15,15 +15,11 @@ import jax
 
 from ftwax import types
 from ftwax.replay.reverb import servers
-from ftwax.runtime import (
-  environment_loop,
-  experiment_environments,
-  runs,
-  sharding,
-)
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime.population import records as population_records
-from ftwax.runtime.population import run as population_run
+from ftwax.runtime import runs, sharding
+from ftwax.runtime.host import environment_loop, experiment_environments
+from ftwax.runtime.host import generations as population_records
+from ftwax.runtime.host import population_run as population_run
 
 # What seeds of environments and keys of actors are told apart by.
 _TRAINING, _EVALUATION = 0, 1

@@ -4,7 +4,7 @@ import re
 import pytest
 import rich.console
 
-from ftwax.runtime import progress
+from ftwax.records import progress
 
 
 class _Clock:

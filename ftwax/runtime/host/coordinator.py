@@ -15,8 +15,8 @@ from ftwax.population import matchmaking, seating
 from ftwax.population import state as state_lib
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import runs
-from ftwax.runtime.population import arena as arena_lib
-from ftwax.runtime.population import records as records_lib
+from ftwax.runtime.host import arena as arena_lib
+from ftwax.runtime.host import generations as records_lib
 
 
 class Coordinator:

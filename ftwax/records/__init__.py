@@ -1,0 +1,1 @@
+"""The records of a run: its directory, logs, checkpoints and progress."""
