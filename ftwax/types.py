@@ -42,6 +42,12 @@ InternalRewards = Array
 # Scalars by name, for the log.
 Metrics = Mapping[str, Array]
 
+# Step types of dm_env as plain numbers: comparing NumPy arrays with an
+# enumeration is slow.
+FIRST = int(dm_env.StepType.FIRST)
+MID = int(dm_env.StepType.MID)
+LAST = int(dm_env.StepType.LAST)
+
 # Previous action at the first step of an episode; its one-hot code is zero.
 NO_ACTION = -1
 
