@@ -84,7 +84,7 @@ def build_experiment(
   )
 
 
-def run(seed: int, exploits: bool) -> tuple[np.ndarray, runs.Counts]:
+def run(seed: int, exploits: bool) -> tuple[np.ndarray, run_records.Counts]:
   """Returns the mean return of each member at the end, and the counts."""
   name = 'population' if exploits else 'random_search'
   directory = pathlib.Path(_RUN_DIR.value) / f'{name}_{seed}'

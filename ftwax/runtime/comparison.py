@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ftwax.reporting import comparison_curves, curves, drawing
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import runs
+from ftwax.runtime import run_records, runs
 
 CURVES_FILE = 'comparison.png'
 
@@ -55,7 +55,7 @@ def compare(
       scores[name].append(_score(result))
       run_dirs[name].append(result.run_dir)
   for title, field in (
-    (f'Mean return of the last {runs.WINDOW} episodes', 'last'),
+    (f'Mean return of the last {run_records.WINDOW} episodes', 'last'),
     ('Mean return of all episodes of the run', 'whole'),
     ('Seconds', 'seconds'),
   ):

@@ -179,7 +179,7 @@ def _run(experiment: experiment_lib.ExperimentConfig) -> runs.RunResult:
   print(
     f'{counts.actor_steps:,} steps and {counts.learner_steps:,} updates in'
     f' {counts.seconds:.0f} s ({steps_per_second:,.0f} steps/s): mean return'
-    f' {result.mean_return:.3f} over the last {runs.WINDOW} of'
+    f' {result.mean_return:.3f} over the last {run_records.WINDOW} of'
     f' {counts.episodes:,} episodes. See {result.run_dir}'
   )
   return result

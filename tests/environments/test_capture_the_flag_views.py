@@ -9,8 +9,8 @@ import pytest
 
 from ftwax.environments import capture_the_flag, functional
 from ftwax.environments.capture_the_flag import (
+  actions,
   features,
-  game,
   maps,
   rendering,
   rules,
@@ -214,11 +214,11 @@ def test_games_keep_their_spec(key, observation, action):
 
 def test_flat_actions_count_all_composite_ones():
   config = dataclasses.replace(CONFIG, action='flat')
-  actions = game.decode_action(jnp.arange(30), config)
-  assert len(np.unique(np.stack(actions), axis=1).T) == 30
+  composite = actions.decode_action(jnp.arange(30), config)
+  assert len(np.unique(np.stack(composite), axis=1).T) == 30
   for part, num_choices in COMMANDS.items():
-    values = getattr(actions, part)
+    values = getattr(composite, part)
     assert int(values.min()) == 0 and int(values.max()) == num_choices - 1
   np.testing.assert_array_equal(
-    game.encode_action(actions, config), np.arange(30)
+    actions.encode_action(composite, config), np.arange(30)
   )

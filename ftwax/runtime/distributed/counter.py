@@ -19,7 +19,6 @@ import numpy as np
 
 from ftwax.records import loggers
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import runs
 from ftwax.runtime.distributed import grants, processes
 
 LEARNER, EVALUATOR, REPLAY = 'learner', 'evaluator', 'replay'
@@ -63,8 +62,8 @@ class Counter:
     self._loggers: dict[str, Any] = {}
     self._lock = threading.Lock()
     self._budget: grants.Budget | None = None
-    self._counts = runs.Counts()
-    self._returns: deque[float] = deque(maxlen=runs.WINDOW)
+    self._counts = run_records.Counts()
+    self._returns: deque[float] = deque(maxlen=run_records.WINDOW)
     self._started_at = time.monotonic()
     self._seconds_before = 0.0
     self._next_evaluation = 0
@@ -233,7 +232,7 @@ class Counter:
     return self._budget is not None and self._budget.done
 
   def _go_on_from(self, base):
-    self._counts = runs.Counts(**base['counts'])
+    self._counts = run_records.Counts(**base['counts'])
     self._returns.extend(base['returns'])
     self._started_at = time.monotonic()
     self._seconds_before = self._counts.seconds

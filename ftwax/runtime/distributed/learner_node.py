@@ -14,7 +14,7 @@ import numpy as np
 from ftwax import types
 from ftwax.records import checkpoints, log_values, loggers
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import runs, sharding
+from ftwax.runtime import sharding
 from ftwax.runtime.distributed import actor_loop, counter, processes
 from ftwax.runtime.distributed import settings as settings_lib
 from ftwax.runtime.host import experiment_environments
@@ -68,7 +68,7 @@ class Learner:
     self._told_rows: tuple[Any, ...] = ()
     self._loggers: list[loggers.TimeFilter] = []
     self._status: dict[str, Any] = {
-      'counts': runs.Counts()._asdict(),
+      'counts': run_records.Counts()._asdict(),
       'returns': [],
       'done': False,
       'leave': False,
@@ -128,7 +128,7 @@ class Learner:
       checkpoints.Checkpointer(
         self._directory / 'checkpoints',
         config.max_to_keep,
-        must_be_finite=lambda state: runs.training_state(state).params,
+        must_be_finite=lambda state: run_records.training_state(state).params,
       )
     )
     if checkpointer.steps():

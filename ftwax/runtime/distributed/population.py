@@ -20,7 +20,6 @@ from ftwax.population import state as state_lib
 from ftwax.records import checkpoints, log_values
 from ftwax.reporting import history
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import runs
 from ftwax.runtime.distributed import actor_loop, learner_node, processes
 from ftwax.runtime.distributed import settings as settings_lib
 from ftwax.runtime.host import arena as arena_lib
@@ -116,7 +115,7 @@ class PopulationLearner(learner_node.Learner):
 
   def _end_round(self) -> None:
     """Has members evolve; rows of episodes are the arenas'."""
-    counts = runs.Counts(**self._status['counts'])
+    counts = run_records.Counts(**self._status['counts'])
     for label, row in self._learner.end_round(counts):
       if label == history.LABEL:
         self._rows.append((label, log_values.to_plain(row)))
@@ -171,7 +170,9 @@ class _Population:
     if self._is_round_over:
       self._end_round()
 
-  def end_round(self, counts: runs.Counts) -> list[tuple[str, dict[str, Any]]]:
+  def end_round(
+    self, counts: run_records.Counts
+  ) -> list[tuple[str, dict[str, Any]]]:
     """Has members evolve; see `Coordinator.end_round`."""
     with self._lock:
       self._is_round_over = False

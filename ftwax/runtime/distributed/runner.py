@@ -169,9 +169,9 @@ def _read_result(
   mean_return = sum(returns) / len(returns) if returns else float('nan')
   return runs.RunResult(
     directory,
-    runs.Counts(**metadata['counts']),
+    run_records.Counts(**metadata['counts']),
     mean_return,
-    runs.training_state(state),
+    run_records.training_state(state),
   )
 
 

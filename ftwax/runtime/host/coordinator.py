@@ -14,7 +14,6 @@ from ftwax.environments import game_vectors
 from ftwax.population import matchmaking, seating
 from ftwax.population import state as state_lib
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import runs
 from ftwax.runtime.host import arena as arena_lib
 from ftwax.runtime.host import generations as records_lib
 
@@ -90,7 +89,7 @@ class Coordinator:
     self,
     evolution: records_lib.Evolution,
     learner: Any,
-    counts: runs.Counts,
+    counts: run_records.Counts,
   ) -> list[tuple[str, dict[str, Any]]]:
     """Has the members of a learner evolve by what was recorded in a round.
 

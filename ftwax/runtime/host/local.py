@@ -84,7 +84,7 @@ class _Run:
     self,
     mesh: jax.sharding.Mesh,
     experiment: experiment_lib.ExperimentConfig,
-    records: runs.Records,
+    records: run_records.RunRecords,
     resume: bool,
     stack: contextlib.ExitStack,
   ):

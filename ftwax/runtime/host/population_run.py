@@ -64,7 +64,7 @@ class _Run:
   def __init__(
     self,
     experiment: experiment_lib.PopulationExperimentConfig,
-    records: runs.Records,
+    records: run_records.RunRecords,
     resume: bool,
     stack: contextlib.ExitStack,
   ):
