@@ -38,6 +38,11 @@ class GameSpec(NamedTuple):
     return len(self.teams)
 
   @property
+  def team_size(self) -> int:
+    """Players of a team; 1 in a single-agent task."""
+    return max(len(self.teams) // 2, 1)
+
+  @property
   def num_events(self) -> int:
     """Entries of the reward, 1 for a scalar."""
     return internal_rewards.num_events(self.environment.rewards)

@@ -20,7 +20,8 @@ class GameResult(NamedTuple):
 
   Attributes:
     place: of the game among those played side by side.
-    seats: int32 [P], the player on each seat: members from zero, then opponents.
+    seats: int32 [P], the player on each seat: members from zero, opponents
+      from N on.
     outcome: float32 [num_teams], 1 for a team that has won, 0 for a draw, -1
       for one that has lost.
     returns: float32 [P, num_events], sums of the rewards of each player.

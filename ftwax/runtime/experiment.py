@@ -68,9 +68,9 @@ class ExperimentConfig:
       whole trajectories and, in a game of teams, to whole games.
     select: chooses the parents that members copy.
     explore: changes the values that a copy inherits.
-    opponents: players by name that do not learn: scripts, or frozen agents. They
-      play in a share of the training games, and in evaluations beside the
-      scripts that the game has.
+    opponents: players by name that do not learn, scripts or frozen agents.
+      They play in a share of the training games, and in evaluations beside
+      the scripts that the game has.
     opponent_share: fraction of the training games in which an opponent takes
       one team.
     evaluation_greedy: whether evaluation takes the most probable action.

@@ -13,6 +13,7 @@ import numpy as np
 
 from ftwax import internal_rewards, types
 from ftwax.agents.actor_critic import builder as builder_lib
+from ftwax.environments import games
 from ftwax.population import evolution, lineage
 from ftwax.population import state as state_lib
 from ftwax.reporting import history
@@ -131,6 +132,41 @@ class Evolution:
       self._path, lineage.rows(jax.device_get(generation), self._reason)
     )
     return population
+
+
+def make_population(
+  experiment: experiment_lib.ExperimentConfig,
+  spec: games.GameSpec,
+  members: types.TrainingState,
+  key: types.Key,
+) -> state_lib.PopulationState:
+  """Returns the population of an experiment before any game.
+
+  Args:
+    experiment: has its options and opponents.
+    spec: of the game.
+    members: leaves [N, ...].
+    key: of what the population draws.
+  """
+  return state_lib.from_members(
+    members,
+    key,
+    experiment.population,
+    num_opponents=len(experiment.opponents),
+    team_size=spec.team_size,
+  )
+
+
+def member_episodes(
+  results: Sequence[evaluation.GameResult], num_members: int
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns returns [K, num_events] and lengths [K] of members' episodes."""
+  if not results:
+    return np.zeros((0, 1), np.float32), np.zeros(0, np.int64)
+  is_member = np.stack([result.seats for result in results]) < num_members
+  returns = np.stack([result.returns for result in results])[is_member]
+  lengths = np.array([result.length for result in results])
+  return returns, np.repeat(lengths, is_member.sum(axis=1))
 
 
 def population_row(
