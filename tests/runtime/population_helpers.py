@@ -1,5 +1,6 @@
 """A small population, for tests of all runtimes that run one."""
 
+import functional_fakes
 import run_helpers
 
 from ftwax import hyperparameters
@@ -7,7 +8,6 @@ from ftwax.agents import impala
 from ftwax.environments import functional
 from ftwax.population import population_config as config_lib
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.testing import functional_fakes
 
 CONFIG = impala.IMPALAConfig(
   core='feed_forward',

@@ -2,12 +2,12 @@
 
 import functools
 
+import fakes
 import numpy as np
 
 from ftwax.agents import a3c
 from ftwax.records import loggers
 from ftwax.runtime import distributed, experiment
-from ftwax.testing import fakes
 
 _NUM_STEPS = 403
 _NUM_ACTORS = 2

@@ -4,6 +4,7 @@ import functools
 import threading
 
 import distributed_helpers
+import fakes
 import numpy as np
 import pytest
 
@@ -14,7 +15,6 @@ from ftwax.runtime.distributed import (
   processes,
   settings,
 )
-from ftwax.testing import fakes
 
 SPEC = fakes.make_vector_spec()
 

@@ -6,6 +6,7 @@ import threading
 import time
 
 import dm_env
+import fakes
 import jax
 import numpy as np
 import pytest
@@ -23,7 +24,6 @@ from ftwax.runtime.distributed import (
   settings,
 )
 from ftwax.runtime.host import environment_loop
-from ftwax.testing import fakes
 
 SPEC = fakes.make_vector_spec()
 CONFIG = impala.IMPALAConfig(

@@ -3,6 +3,7 @@
 import threading
 
 import cloudpickle
+import functional_fakes
 import numpy as np
 import population_helpers
 import pytest
@@ -20,7 +21,6 @@ from ftwax.runtime.distributed import (
 )
 from ftwax.runtime.host import arena as arena_lib
 from ftwax.runtime.host import rounds
-from ftwax.testing import functional_fakes
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import signal
 import threading
 
 import dm_env
+import fakes
 import numpy as np
 import pytest
 import run_helpers
@@ -15,7 +16,6 @@ from ftwax import hyperparameters
 from ftwax.agents import impala
 from ftwax.environments import validation
 from ftwax.records import checkpoints, loggers, run_directory
-from ftwax.testing import fakes
 
 SPEC = fakes.make_vector_spec()
 

@@ -3,6 +3,7 @@
 import shutil
 
 import dm_env
+import fakes
 import jax
 import numpy as np
 import population_helpers
@@ -19,7 +20,6 @@ from ftwax.replay.reverb import tables
 from ftwax.reporting import history
 from ftwax.runtime import runs
 from ftwax.runtime.host import members
-from ftwax.testing import fakes
 
 pytestmark = pytest.mark.slow
 

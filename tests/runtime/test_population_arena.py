@@ -1,6 +1,8 @@
 """Games in Python between members, and what becomes of their results."""
 
 import dm_env
+import fakes
+import functional_fakes
 import numpy as np
 import pytest
 from dm_env import specs
@@ -13,7 +15,6 @@ from ftwax.population import state as state_lib
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.host import arena as arena_lib
 from ftwax.runtime.host import coordinator as coordinator_lib
-from ftwax.testing import fakes, functional_fakes
 
 _SPEC = types.EnvironmentSpec(
   observations=specs.Array((3,), np.float32),
