@@ -60,8 +60,8 @@ def define_flags(
     'runtime',
     runtime,
     runs.RUNTIMES,
-    'local: one process with a replay server. device: compiled together with an'
-    ' environment in JAX. distributed: many processes; see docs/distributed.md.',
+    'local: one process with replay servers. device: compiled together with an'
+    ' environment in JAX. distributed: many processes (docs/distributed.md).',
   )
   flags.DEFINE_integer(
     'num_actors',
