@@ -7,7 +7,7 @@ starts a new one and ignores the action.
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import dm_env
@@ -45,10 +45,6 @@ class GameVector(Protocol):
     """`G`."""
 
   @property
-  def scripts(self) -> dict[str, functional.Script]:
-    """Scripted players by name, for games in JAX."""
-
-  @property
   def state(self) -> functional.State | None:
     """States of games in JAX, leaves [G, ...]; None for games in Python."""
 
@@ -83,7 +79,6 @@ class GameVector(Protocol):
 class SoloGames:
   """Environments of one agent as games of one seat, which always end drawn."""
 
-  scripts: dict[str, functional.Script] = {}
   state = None
 
   def __init__(self, environments: vector.VectorEnvironment):
@@ -121,7 +116,6 @@ class SoloGames:
 class PythonGames:
   """Games in Python, stepped one after the other; see `GameVector`."""
 
-  scripts: dict[str, functional.Script] = {}
   state = None
 
   def __init__(self, made: Sequence[games.GameEnvironment], name: str):
@@ -208,7 +202,6 @@ class CompiledGames:
     games.check_game(game.spec, game.teams, game.event_names)
     functional_checks.check_shapes(game)
     self.spec = games.GameSpec(game.spec, tuple(game.teams), game.event_names)
-    self.scripts = dict(game.scripts)
     self.num_games = num_games
     num_rows = num_games * self.spec.num_players
     self._checker = validation.RowChecker(
@@ -330,6 +323,18 @@ def read_spec(
   """Returns the spec of what a factory makes, read off a game of its own."""
   with contextlib.closing(make_games(environment_factory, [0], name)) as made:
     return made.spec
+
+
+def read_scripts(
+  environment_factory: EnvironmentFactory,
+) -> Mapping[str, functional.Script]:
+  """Returns the scripted players of a game in JAX, by name."""
+  made: Any = environment_factory(0)
+  if isinstance(made, functional.FunctionalGame):
+    return made.scripts
+  if hasattr(made, 'close'):
+    made.close()
+  return {}
 
 
 def _as_32_bits(leaf: types.ArrayTree) -> np.ndarray:

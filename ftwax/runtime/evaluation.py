@@ -145,14 +145,14 @@ def make_row(outcome: Outcome) -> dict[str, Any]:
   returns = np.stack([result.returns.sum(axis=1) for result in results])
   lengths = np.array([result.length for result in results])
   row: dict[str, Any] = {
-    'episode_return': np.mean(returns[is_member]),
-    'episode_return_std': np.std(returns[is_member]),
-    'episode_length': np.mean(lengths),
+    'episode_return': float(np.mean(returns[is_member])),
+    'episode_return_std': float(np.std(returns[is_member])),
+    'episode_length': float(np.mean(lengths)),
     'num_episodes': int(is_member.sum()),
   }
   if num_members > 1:
     row['member_returns'] = [
-      np.mean(returns[seats == member]) for member in range(num_members)
+      float(np.mean(returns[seats == member])) for member in range(num_members)
     ]
   if plan.opponents:
     row.update(_rate(outcome, seats))
@@ -173,10 +173,10 @@ def _rate(outcome: Outcome, seats: np.ndarray) -> dict[str, Any]:
   elo = summary.ratings[:num_members] - summary.ratings[num_members]
   return {
     **{
-      f'scores/{name}': np.mean(scores[:, index])
+      f'scores/{name}': float(np.mean(scores[:, index]))
       for index, name in enumerate(plan.opponents)
     },
     'member_scores': scores.tolist(),
-    'elo': np.mean(elo),
+    'elo': float(np.mean(elo)),
     'member_elo': elo.tolist(),
   }

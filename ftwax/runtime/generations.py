@@ -190,24 +190,26 @@ def population_row(
   }
 
 
-def train_row(
-  returns: np.ndarray, lengths: np.ndarray, counts: run_records.Counts
-) -> dict[str, Any]:
+def train_row(returns: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
   """Returns a row of the training log.
 
   Args:
     returns: float [K, num_events] or [K], of episodes that ended.
     lengths: [K], their actions.
-    counts: progress of the run.
+
+  Returns:
+    Means over the episodes; the counts of the run are to be added.
   """
   row: dict[str, Any] = {
-    'episode_return': np.mean(returns.reshape(len(returns), -1).sum(axis=1)),
-    'episode_length': np.mean(lengths),
+    'episode_return': float(
+      np.mean(returns.reshape(len(returns), -1).sum(axis=1))
+    ),
+    'episode_length': float(np.mean(lengths)),
     'num_episodes': len(returns),
   }
   if returns.ndim > 1 and returns.shape[1] > 1:
-    row['event_returns'] = np.mean(returns, axis=0)
-  return {**row, **counts._asdict()}
+    row['event_returns'] = np.mean(returns, axis=0).tolist()
+  return row
 
 
 def write_report(

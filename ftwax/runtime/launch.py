@@ -184,7 +184,7 @@ def _run(experiment: experiment_lib.ExperimentConfig) -> runs.RunResult:
 
 def _runtime_options() -> dict[str, Any]:
   """Returns what one runtime alone is given by flags."""
-  own = {
+  own: dict[str, Any] = {
     name: FLAGS[name].value
     for name in ('num_actors', 'inference_server')
     if FLAGS[name].value is not None

@@ -58,8 +58,8 @@ class RunRecords:
     self._experiment = experiment
     self._stack = stack
     self._returns: deque[float] = deque(maxlen=WINDOW)
-    self._started_at = self._saved_at = time.monotonic()
-    self._seconds_before = 0.0
+    self._saved_at = time.monotonic()
+    self.start_clock()
     self._checkpointer: checkpoints.Checkpointer | None = None
     config = experiment.checkpointing
     if config is not None:
@@ -107,6 +107,22 @@ class RunRecords:
     self._stack.callback(logger.close)
     return logger
 
+  @property
+  def returns(self) -> list[float]:
+    """Returns of the last training episodes."""
+    return list(self._returns)
+
+  def start_clock(self) -> None:
+    """Adds the seconds from now on to those of `counts`."""
+    self._started_at = time.monotonic()
+    self._seconds_before = self.counts.seconds
+
+  def continue_from(self, counts: Counts, returns: Sequence[float]) -> None:
+    """Continues counting where a checkpoint was."""
+    self.counts = counts
+    self._returns.extend(returns)
+    self.start_clock()
+
   @contextlib.contextmanager
   def training(self) -> Iterator[Callable[[], None]]:
     """Runs the clock of `counts` and shows progress.
@@ -116,8 +132,7 @@ class RunRecords:
     Yields:
       A function that shows how far the run is.
     """
-    self._started_at = time.monotonic()
-    self._seconds_before = self.counts.seconds
+    self.start_clock()
     next_time = 0.0
     with progress.Progress(
       self._experiment.max_num_actor_steps,
@@ -187,15 +202,14 @@ class RunRecords:
         ' configuration that the run was started with.'
       )
     state, metadata = self._checkpointer.restore(template)
-    self.counts = Counts(**metadata['counts'])
-    self._returns.extend(metadata['returns'])
+    self.continue_from(Counts(**metadata['counts']), metadata['returns'])
     return state
 
   def _start_to_save(self, checkpointer, state):
     checkpointer.save(
       self.counts.actor_steps,
       state,
-      {'counts': self.counts._asdict(), 'returns': list(self._returns)},
+      {'counts': self.counts._asdict(), 'returns': self.returns},
     )
     self._saved_at = time.monotonic()
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ftwax.records import log_values
-from ftwax.runtime import runs
+from ftwax.runtime import run_records, runs
 
 
 def format_status(

@@ -5,7 +5,7 @@ of the second, so that an arena has the interface of a vector of environments.
 Seats of opponents, which do not learn, are played by the arena itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import dm_env
@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import functional, game_vectors, specified
+from ftwax.environments import game_vectors, specified
 from ftwax.population import players
 from ftwax.population import seating as seating_lib
 from ftwax.runtime import evaluation
@@ -67,11 +67,6 @@ class Arena(specified.Specified, dm_env.Environment):
   def all_played(self) -> bool:
     """Whether a game has ended on each place since members were seated."""
     return bool(self._num_played.all())
-
-  @property
-  def scripts(self) -> Mapping[str, functional.Script]:
-    """Scripted players that the game has."""
-    return self._games.scripts
 
   @property
   def state(self) -> Any:

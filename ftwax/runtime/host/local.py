@@ -27,15 +27,11 @@ from ftwax.runtime import (
   sharding,
 )
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime.host import (
-  arena as arena_lib,
-)
-from ftwax.runtime.host import (
-  coordinator as coordinator_lib,
-)
-from ftwax.runtime.host import game_loop, members, seeds
+from ftwax.runtime.host import arena as arena_lib
+from ftwax.runtime.host import coordinator as coordinator_lib
+from ftwax.runtime.host import evaluations, game_loop, members, seeds
 
-# Seeds of environments and keys of actors differ by these.
+# Seeds of environments differ by these.
 _TRAINING, _EVALUATION = 0, 1
 
 
@@ -126,7 +122,6 @@ class _Run:
       records.open_learner_logger,
       mesh,
     )
-    self._sources = members.member_sources(self._learner, len(clients))
     self._coordinator = self._make_coordinator(spec, population_key, resume)
     # Made last: their draws depend on the progress of the run.
     self._arena = self._make_arena()
@@ -143,9 +138,9 @@ class _Run:
       stack.callback(adder.close)
     self._actors = members.make_actors(
       builder,
-      self._role_key(_TRAINING),
+      self._actor_key(),
       policy,
-      self._sources,
+      members.member_sources(self._learner, len(clients)),
       self._coordinator.seating.seats_per_member,
       adders,
     )
@@ -183,8 +178,7 @@ class _Run:
 
   def evaluate(self, num_episodes: int) -> evaluation.Outcome:
     """Plays at least `num_episodes` episodes with each member."""
-    arena, actors, plan = self._make_evaluation(num_episodes)
-    return game_loop.play_plan(arena, actors, plan)
+    return self._make_evaluator(num_episodes).run()
 
   def _draw_seats(self) -> np.ndarray:
     return self._coordinator.draw_seats(self._learner.state.internal_rewards)
@@ -206,7 +200,8 @@ class _Run:
     )
     self._coordinator.record(tick.results)
     if len(returns):
-      row = generations.train_row(returns, lengths, self._records.counts)
+      row = generations.train_row(returns, lengths)
+      row.update(self._records.counts._asdict())
       for observer in self._experiment.observers:
         row.update(observer.get_metrics())
       self._train_logger.write(row)
@@ -251,53 +246,37 @@ class _Run:
       self._evolution.begin(population)
     return coordinator_lib.Coordinator(population, experiment, spec)
 
-  def _make_games(self, num_games: int, role: int) -> game_vectors.GameVector:
-    experiment = self._experiment
+  def _make_arena(self) -> arena_lib.Arena:
+    experiment, seating = self._experiment, self._coordinator.seating
     made = game_vectors.make_games(
       experiment.environment_factory,
       seeds.make_seeds(
-        (experiment.seed, role, self._records.counts.actor_steps), num_games
+        (experiment.seed, _TRAINING, self._records.counts.actor_steps),
+        seating.num_games,
       ),
       experiment.name,
     )
     self._stack.callback(made.close)
-    return made
-
-  def _make_arena(self) -> arena_lib.Arena:
-    seating = self._coordinator.seating
     return arena_lib.Arena(
-      self._make_games(seating.num_games, _TRAINING),
+      made,
       seating,
-      list(self._experiment.opponents.values()),
-      jax.random.fold_in(self._role_key(_TRAINING), _TRAINING),
+      list(experiment.opponents.values()),
+      jax.random.fold_in(self._actor_key(), 0),
     )
 
   @functools.cache  # noqa: B019 It lives as long as the run.
-  def _make_evaluation(
-    self, num_episodes: int
-  ) -> tuple[arena_lib.Arena, members.Actors, evaluation.Plan]:
-    """Returns arena, actors and plan of evaluations, made once."""
-    experiment, builder = self._experiment, self._experiment.builder
-    scripts = self._arena.scripts
-    plan = evaluation.make_plan(experiment, self._spec, scripts, num_episodes)
-    policy = builder.make_policy(
-      self._network,
-      self._spec.environment,
-      evaluation=experiment.evaluation_greedy,
+  def _make_evaluator(self, num_episodes: int) -> evaluations.Evaluator:
+    """Returns what plays the games of all evaluations."""
+    evaluator = evaluations.Evaluator(
+      self._experiment,
+      self._learner,
+      num_episodes,
+      (_EVALUATION, self._records.counts.actor_steps),
     )
-    key = self._role_key(_EVALUATION)
-    arena = arena_lib.Arena(
-      self._make_games(plan.seating.num_games, _EVALUATION),
-      plan.seating,
-      list(plan.opponents.values()),
-      key,
-    )
-    actors = members.make_actors(
-      builder, key, policy, self._sources, plan.seating.seats_per_member
-    )
-    return arena, actors, plan
+    self._stack.callback(evaluator.close)
+    return evaluator
 
-  def _role_key(self, role: int) -> types.Key:
+  def _actor_key(self) -> types.Key:
     """Returns the key of actors; a resumed run does not draw the same."""
     key = jax.random.fold_in(self._key, self._records.counts.actor_steps)
-    return jax.random.fold_in(key, 1 + role)
+    return jax.random.fold_in(key, 1)

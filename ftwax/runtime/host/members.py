@@ -7,6 +7,7 @@ of a population of one is squeezed here: its learner's core and batches have
 none.
 """
 
+import concurrent.futures
 import functools
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -39,9 +40,20 @@ class Actors:
     self,
     actors: Sequence[actor_lib.Actor],
     adders: Sequence[adders_lib.TrajectoryAdder] = (),
+    at_once: bool = False,
   ):
-    """Takes an actor for each member, and its adder if there are some."""
+    """Takes over the actors.
+
+    Args:
+      actors: one for each member.
+      adders: one for each member; none in evaluation.
+      at_once: whether members choose at once, in threads: where their policies
+        are in another process.
+    """
     self._actors = tuple(actors)
+    self._threads: concurrent.futures.Executor | None = None
+    if at_once and len(actors) > 1:
+      self._threads = concurrent.futures.ThreadPoolExecutor(len(actors))
     self._adders = tuple(adders)
     self._chosen: tuple[types.ArrayTree, ...] = ()  # Of each member.
     self._action: types.ArrayTree = None  # Of all, as returned.
@@ -59,7 +71,10 @@ class Actors:
   def select_action(self, observation: types.ArrayTree) -> types.ArrayTree:
     """Returns actions for the timesteps observed last, leaves [N * M, ...]."""
     del observation  # It is that of the timesteps observed last.
-    self._chosen = tuple(actor.select_action(None) for actor in self._actors)
+    each = self._threads.map if self._threads else map
+    self._chosen = tuple(
+      each(lambda actor: actor.select_action(None), self._actors)
+    )
     self._action = self._chosen[0]
     if len(self._chosen) > 1:
       self._action = jax.tree.map(
@@ -86,6 +101,11 @@ class Actors:
     """Fetches variables where it is time to."""
     for actor in self._actors:
       actor.update(wait)
+
+  def close(self) -> None:
+    """Ends the threads."""
+    if self._threads is not None:
+      self._threads.shutdown(wait=False, cancel_futures=True)
 
   def _split(self, tree: Any) -> Sequence[Any]:
     """Returns the rows of each member, leaves [M, ...]."""
