@@ -171,9 +171,10 @@ def check_outcomes(outcomes: np.ndarray, num_teams: int) -> None:
     outcomes: [num_games, num_teams].
     num_teams: of a game.
   """
-  if outcomes.shape[1:] != (num_teams,) or not np.isin(outcomes, _SCORES).all():
+  good = np.isin(outcomes, _SCORES).all(axis=1)
+  if outcomes.shape[1:] != (num_teams,) or not good.all():
     raise ValueError(
-      f'outcome ({outcomes.tolist()}) must be 1, 0 or -1 for each of the'
+      f'outcome ({outcomes[np.argmin(good)].tolist()}) of a game must be 1, 0 or -1 for each of the'
       f' {num_teams} teams: won, drawn or lost; compare scores with'
       ' games.outcome_of_scores.'
     )

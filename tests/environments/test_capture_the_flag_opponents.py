@@ -9,6 +9,7 @@ import pytest
 
 from ftwax.environments import capture_the_flag
 from ftwax.environments.capture_the_flag import (
+  actions,
   maps,
   opponents,
   rules,

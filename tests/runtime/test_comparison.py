@@ -3,7 +3,7 @@ import pathlib
 
 import pytest
 
-from ftwax.runtime import comparison, experiment, runs
+from ftwax.runtime import comparison, experiment, run_records, runs
 
 
 @pytest.fixture

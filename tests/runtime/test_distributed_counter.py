@@ -47,6 +47,11 @@ class TestBudget:
     assert budget.ask(1, 4, 4) == grants.Grant(0, is_last=True)
 
 
+def _make_episodes(actor, returns):
+  row = {'episode_return': np.mean(returns), 'actor': actor} if returns else {}
+  return {'returns': returns, 'row': row}
+
+
 class TestCounter:
   @pytest.fixture
   def node(self, tmp_path):
@@ -54,7 +59,7 @@ class TestCounter:
       distributed_helpers.make_experiment(), str(tmp_path), 2, 50
     )
     yield made
-    made._close_loggers()
+    made._close()
 
   @pytest.fixture(autouse=True)
   def _count_numbers(self):
@@ -63,8 +68,9 @@ class TestCounter:
   def _number(self):
     return 'caller', next(self._numbers)
 
-  def _report_actor(self, node, *args):
-    return node.report_actor(self._number(), *args)
+  def _report_actor(self, node, index, num_steps, returns, *args):
+    episodes = _make_episodes(index, returns)
+    return node.report_actor(self._number(), index, num_steps, episodes, *args)
 
   def _base(self, **counts):
     counts = {
@@ -105,13 +111,12 @@ class TestCounter:
     node.report_learner(
       0, self._base(), self._number(), [('learner', {'loss': 2.0})]
     )
-    rows = [{'episode_return': 5.0, 'episode_length': 4, 'actor': 1}] * 2
-    self._report_actor(node, 1, 8, rows, (2, 10))
+    self._report_actor(node, 1, 8, [5.0, 5.0], (2, 10))
     logged = loggers.read_jsonl(loggers.log_path(tmp_path, 'train'))
-    assert [row['episodes'] for row in logged] == [2, 2]
+    assert [row['episodes'] for row in logged] == [2]
     assert logged[0]['actor'] == 1
     learner = loggers.read_jsonl(loggers.log_path(tmp_path, 'learner'))
-    assert learner == [{'loss': 2.0}]
+    assert [row['loss'] for row in learner] == [2.0]
     np.testing.assert_allclose(node.status()['mean_return'], 14 / 4)
 
   def test_what_is_reported_twice_counts_once(self, node, tmp_path):
@@ -121,13 +126,15 @@ class TestCounter:
         1, self._base(), number, [('learner', {'loss': 2.0})]
       )
     assert status['counts']['learner_steps'] == 1
-    rows = [{'episode_return': 5.0, 'episode_length': 4, 'actor': 1}]
     number = self._number()
-    replies = [node.report_actor(number, 1, 8, rows, (2, 10)) for _ in range(2)]
+    replies = [
+      node.report_actor(number, 1, 8, _make_episodes(1, [5.0]), (2, 10))
+      for _ in range(2)
+    ]
     assert replies == [(10, False)] * 2
     number = self._number()
     for _ in range(2):
-      node.report_evaluation(number, [1.0], [4])
+      node.report_evaluation(number, {'episode_return': 1.0})
     for label in ('learner', 'train', 'evaluation'):
       assert len(loggers.read_jsonl(loggers.log_path(tmp_path, label))) == 1
     counts = node.status()['counts']
@@ -138,11 +145,11 @@ class TestCounter:
     assert node.poll_evaluator() == counter.WAIT
     self._report_actor(node, 0, 50, [], (2, 10))
     assert node.poll_evaluator() == counter.EVALUATE
-    node.report_evaluation(self._number(), [1.0, 2.0], [4, 4])
+    node.report_evaluation(self._number(), {'episode_return': 1.0})
     assert node.poll_evaluator() == counter.WAIT
     self._report_actor(node, 0, 50, [], (2, 10))
     assert node.poll_evaluator() == counter.EVALUATE
-    node.report_evaluation(self._number(), [1.0, 2.0], [4, 4])
+    node.report_evaluation(self._number(), {'episode_return': 1.0})
     assert node.poll_evaluator() == counter.LEAVE
 
   def test_nodes_leave_in_turns(self, node):
