@@ -24,7 +24,7 @@ from ftwax.population import population_config as population_config
 from ftwax.population import selection
 from ftwax.reporting import history
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import runs
+from ftwax.runtime import run_records, runs
 
 _SEEDS = flags.DEFINE_multi_integer('seed', [0, 1, 2], 'Seeds, one run each.')
 _MAX_STEPS = flags.DEFINE_integer(

@@ -174,9 +174,9 @@ def check_outcomes(outcomes: np.ndarray, num_teams: int) -> None:
   good = np.isin(outcomes, _SCORES).all(axis=1)
   if outcomes.shape[1:] != (num_teams,) or not good.all():
     raise ValueError(
-      f'outcome ({outcomes[np.argmin(good)].tolist()}) of a game must be 1, 0 or -1 for each of the'
-      f' {num_teams} teams: won, drawn or lost; compare scores with'
-      ' games.outcome_of_scores.'
+      f'outcome ({outcomes[np.argmin(good)].tolist()}) of a game must be 1, 0'
+      f' or -1 for each of the {num_teams} teams: won, drawn or lost; compare'
+      ' scores with games.outcome_of_scores.'
     )
 
 
