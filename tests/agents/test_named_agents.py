@@ -43,6 +43,20 @@ AGENTS = {
       use_off_policy=True,
     ),
   ),
+  'ppo_with_tasks': (
+    ppo,
+    ppo.PPOConfig(
+      **SIZES | {'num_minibatches': 2, 'num_epochs': 2},
+      **ALL_TASKS,
+      use_pixel_control=True,
+      use_reward_prediction=True,
+      use_value_replay=True,
+    ),
+  ),
+  'rl2_with_tasks': (
+    rl2,
+    rl2.RL2Config(**SIZES, use_reward_prediction=True, use_value_replay=True),
+  ),
 }
 
 
@@ -93,7 +107,7 @@ def _make(name, space):
 
 
 # Agents that learn as another one does, or need an environment of their own.
-SPECIAL = ('impala', 'a3c', 'rl2')
+SPECIAL = ('impala', 'a3c', 'rl2', 'rl2_with_tasks')
 
 
 # Each agent in what has nearly everything, and every loss of the policy in each
@@ -103,6 +117,7 @@ SPECIAL = ('impala', 'a3c', 'rl2')
   [
     *((name, 'everything') for name in AGENTS if name not in SPECIAL),
     ('rl2', 'trials'),
+    ('rl2_with_tasks', 'trials'),
     ('a3c', 'vector'),
     ('impala', 'masked'),
     ('impala', 'continuous'),
@@ -176,6 +191,14 @@ def test_pixel_control_needs_choices():
 def test_two_levels_of_memory_need_trials():
   with pytest.raises(ValueError, match="must have the entry 'episode_start'"):
     rl2.make_network(SPACES['vector'], AGENTS['rl2'][1])
+
+
+def test_tasks_leave_the_optimization_of_an_agent_as_it_is():
+  without, having = ppo.PPOConfig(), ppo.PPOConfig(use_pixel_control=True)
+  assert having.replace(use_pixel_control=False) == without
+  (task,) = ppo.make_builder(having).auxiliary_tasks
+  assert task.name == 'pixel_control'
+  assert not ppo.make_builder(without).auxiliary_tasks
 
 
 def test_two_tasks_on_the_same_value_are_refused():
