@@ -10,7 +10,7 @@ import pytest
 import random_batches
 
 from ftwax import distributions, types
-from ftwax.agents import a2c, a3c, impala, ppo, rl2, unreal
+from ftwax.agents import a2c, a3c, ftw, impala, ppo, rl2, unreal
 from ftwax.testing import fakes
 
 pytestmark = pytest.mark.slow
@@ -199,6 +199,15 @@ def test_tasks_leave_the_optimization_of_an_agent_as_it_is():
   (task,) = ppo.make_builder(having).auxiliary_tasks
   assert task.name == 'pixel_control'
   assert not ppo.make_builder(without).auxiliary_tasks
+
+
+def test_a_builder_with_another_config_keeps_losses_and_tasks():
+  for agent, config in (*AGENTS.values(), (ftw, ftw.FTWConfig())):
+    builder = agent.make_builder(config)
+    changed = builder.replace(config=config.replace(replay_timeout_s=1.0))
+    assert changed.config.replay_timeout_s == 1.0
+    assert changed.auxiliary_tasks is builder.auxiliary_tasks
+    assert changed.replace(config=config) == builder
 
 
 def test_two_tasks_on_the_same_value_are_refused():
