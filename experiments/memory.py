@@ -111,7 +111,7 @@ def make_ftw(core: str):
       dnc_core.DNCConfig(_MEMORY, hidden_size=size, output_size=size)
     )
   make_network = functools.partial(ftw.make_network, config=config, **options)
-  return ftw.FTWBuilder(config), make_network
+  return ftw.make_builder(config), make_network
 
 
 def build_experiment(

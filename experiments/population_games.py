@@ -104,7 +104,7 @@ def build_experiment() -> experiment.PopulationExperimentConfig:
   config = make_config()
   return experiment.PopulationExperimentConfig(
     name=_GAME.value,
-    builder=ftw.FTWBuilder(config),
+    builder=ftw.make_builder(config),
     network_factory=functools.partial(ftw.make_network, config=config),
     environment_factory=functools.partial(
       make_game, game_length=_GAME_LENGTH.value

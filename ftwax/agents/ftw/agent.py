@@ -37,17 +37,17 @@ from ftwax.networks import (
 )
 
 
-class FTWBuilder(builder.ActorCriticBuilder):
-  """The builder of the pair with the agent's losses."""
-
-  def __init__(self, config: config_lib.FTWConfig):
-    super().__init__(config, vtrace.vtrace_loss, make_auxiliary_tasks(config))
+def make_builder(config: config_lib.FTWConfig) -> builder.ActorCriticBuilder:
+  """Makes the agent's builder."""
+  return builder.ActorCriticBuilder(
+    config, vtrace.vtrace_loss, make_auxiliary_tasks(config)
+  )
 
 
 def make_auxiliary_tasks(
   config: config_lib.FTWConfig,
 ) -> tuple[auxiliary.AuxiliaryTask, ...]:
-  """Makes what is learned beside policy and value."""
+  """Makes the tasks of the config and, of a hierarchy, its divergences."""
   made = tasks.make_tasks(config)
   return made if config.core == 'lstm' else (tasks.latent_kl_task(), *made)
 
