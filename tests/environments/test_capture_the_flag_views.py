@@ -93,6 +93,32 @@ def test_walls_pads_flags_and_stands_are_where_they_are(field):
   assert scalars['enemy_flag_ahead'] == 0
 
 
+def test_without_a_compass_only_what_is_in_view_has_a_way(field):
+  config = dataclasses.replace(CONFIG, compass=False)
+  # The first player looks west at its own stand, the second has all behind it.
+  state = put(field, [(3, 4), (1, 1), (3, 6), (5, 9)], [maps.WEST, 0, 0, 0])
+  channels, scalars = see(state, 0, config)
+  assert places(channels['own_flag']) == [(2, 2)]
+  for thing in ('own_flag', 'own_stand'):
+    assert scalars[f'{thing}_ahead'] == pytest.approx(1 / 11)
+    assert scalars[f'{thing}_right'] == 0
+  ways = ('flag_ahead', 'flag_right', 'stand_ahead', 'stand_right')
+  assert not any(scalars[f'enemy_{way}'] for way in ways)
+  _, scalars = see(state, 1, config)
+  assert not any(
+    scalars[f'{who}_{way}'] for who in ('own', 'enemy') for way in ways
+  )
+  assert scalars['own_flag_is_home'] == 1
+  _, with_compass = see(state, 1)
+  assert with_compass['enemy_stand_right'] > 0 > with_compass['own_flag_ahead']
+  # Who waits has no view, not even of what lies at its feet.
+  state = put(field, [(3, 3), (1, 1), (3, 6), (5, 9)], [maps.WEST, 0, 0, 0])
+  _, scalars = see(state._replace(waiting=jnp.array([5, 0, 0, 0])), 0, config)
+  assert not any(
+    scalars[f'{who}_{way}'] for who in ('own', 'enemy') for way in ways
+  )
+
+
 def test_what_lies_beyond_the_border_is_wall(field):
   state = put(field, [(1, 9), (2, 8), (3, 9), (5, 9)], [maps.NORTH, 0, 0, 0])
   channels, _ = see(state, 0)
