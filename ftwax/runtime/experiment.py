@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import dm_env
 
 from ftwax import types
-from ftwax.agents.actor_critic import builder as builder_lib
+from ftwax.agents import builders
 from ftwax.environments import game_vectors, games
 from ftwax.population import (
   evolution,
@@ -81,7 +81,7 @@ class ExperimentConfig:
     checkpointing: when to save; None for never.
   """
 
-  builder: builder_lib.ActorCriticBuilder
+  builder: builders.Builder
   network_factory: NetworkFactory
   environment_factory: game_vectors.EnvironmentFactory
   max_num_actor_steps: int

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from ftwax import internal_rewards, types
-from ftwax.agents.actor_critic import builder as builder_lib
+from ftwax.agents import builders
 from ftwax.environments import games
 from ftwax.population import evolution, lineage
 from ftwax.population import state as state_lib
@@ -67,7 +67,7 @@ def make_round(
 
 
 def make_priors(
-  builder: builder_lib.ActorCriticBuilder,
+  builder: builders.Builder,
   environment_spec: types.EnvironmentSpec,
 ) -> evolution.Traits:
   """Returns the priors of all that evolution may change."""

@@ -73,7 +73,7 @@ def test_a_run_of_processes_leaves_its_records(tmp_path):
     loggers.log_path(result.run_dir, 'evaluation')
   )
   assert len(evaluation) == 2
-  assert len(evaluation[-1]['member_elo']) == 2
+  assert len(evaluation[-1]['member_returns']) == 2
   resumed = distributed.run_experiment(
     _make_experiment(max_num_actor_steps=600),
     run_dir=tmp_path / 'run',

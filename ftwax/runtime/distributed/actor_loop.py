@@ -1,8 +1,6 @@
 """The loop of an actor: asks for steps, takes them, reports what it did."""
 
 import contextlib
-import copy
-import dataclasses
 import threading
 import time
 from collections.abc import Iterator
@@ -28,14 +26,6 @@ _REGISTER_S = 0.2
 
 # Steps of the games between two reports of results, at the most.
 _REPORT_STEPS = 20
-
-
-def with_timeout(builder: Any, timeout_s: float) -> Any:
-  """Returns the builder with another time for the queue to take or give."""
-  changed = copy.copy(builder)  # Its constructor may take other arguments.
-  config = dataclasses.replace(builder.config, replay_timeout_s=timeout_s)
-  object.__setattr__(changed, 'config', config)
-  return changed
 
 
 class ActorLoop:

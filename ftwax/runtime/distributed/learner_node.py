@@ -20,7 +20,6 @@ from ftwax.records import checkpoints, log_values, loggers
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import generations, run_records, sharding
 from ftwax.runtime.distributed import (
-  actor_loop,
   counter,
   processes,
   results_format,
@@ -203,7 +202,10 @@ class Learner:
     experiment = self._experiment
     spec = experiment.read_game_spec().environment
     network = experiment.network_factory(spec)
-    builder = actor_loop.with_timeout(experiment.builder, _POLL_S)
+    builder = experiment.builder
+    builder = builder.replace(
+      config=builder.config.replace(replay_timeout_s=_POLL_S)
+    )
     policy = builder.make_policy(network, spec)
     mesh = self._make_mesh()
     batches = members.Batches(

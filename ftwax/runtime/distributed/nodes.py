@@ -134,8 +134,9 @@ def run_actor(
     spec = experiment.read_game_spec()
     seating = make_seating(experiment)
     num_rows = seating.seats_per_member
-    builder = actor_loop.with_timeout(
-      experiment.builder, settings.stall_timeout_s
+    builder = experiment.builder
+    builder = builder.replace(
+      config=builder.config.replace(replay_timeout_s=settings.stall_timeout_s)
     )
     policy = builder.make_policy(
       experiment.network_factory(spec.environment), spec.environment

@@ -46,8 +46,9 @@ class Coordinator:
       spec: of the game.
     """
     # Put where evolution leaves it, or JAX would compile everything twice.
+    self._device = jax.local_devices()[0]
     self._population = jax.device_put(
-      _without_members(population), jax.local_devices()[0]
+      _without_members(population), self._device
     )
     self._spec = spec
     self._config = experiment.population
@@ -115,7 +116,8 @@ class Coordinator:
     if not self._results and self._has_ended:
       return []
     self._has_ended = True
-    population = self.population(learner.state)
+    # Members may be spread over devices; the learner puts them back.
+    population = self.population(jax.device_put(learner.state, self._device))
     results, self._results = self._results, []
     played = generations.make_round(
       results, self._config.num_members, self._spec.num_events
