@@ -13,14 +13,26 @@ sample z of the posterior.
   fast core   h^q_t = g_q(x_t, h^p_t, mu^p_t, sigma^p_t, z_{t-1}, h^q_{t-1})
   latent      z_t ~ N(mu^q_t, sigma^q_t)
 
-With a memory, cores are differentiable neural computers that share one memory
-and what they say to it means the same; the slow core's access comes first. The
-gradient that the fast core sends into what it sees of the slow one is scaled
-by `fast_to_slow_gradient_scale`. Both numbers are hyperparameters: data, which
-may differ between the members of a population and change in training.
+With a memory the cores are differentiable neural computers that share one
+memory and the weights by which they access it. The slow core's access comes
+first. Each core also sees the words that it read last itself, and wherever it
+sees h of the other core, it sees that core's words r beside it:
+
+  slow core   h^p_t = g_p(h^q_{t-1}, r^q_{t-1}, r^p_{t-1}, h^p_{t-1}) on ticks
+  fast core   h^q_t = g_q(x_t, h^p_t, r^p_t, mu^p_t, sigma^p_t, z_{t-1},
+                          r^q_{t-1}, h^q_{t-1})
+
+The latents are then read from a projection of h_t and r_t; h itself is always
+the output of the LSTM.
+
+The gradient that the fast core sends into what it sees of the slow core is
+scaled by `fast_to_slow_gradient_scale`; that through the shared memory is not.
+Period and scale are hyperparameters: data, which may differ between the members
+of a population and change in training.
 
 There may be more than two levels: level l ticks every `slow_period ** l` steps,
-sees level l - 1's last output, and is the prior of it.
+sees h and words of level l - 1 as they were in the last step, and its latent is
+the prior of that level's.
 """
 
 import dataclasses
@@ -97,7 +109,7 @@ class RPTHState(NamedTuple):
 class RPTH(hk.Module):
   """A temporal hierarchy as a recurrent core.
 
-  Features are the samples z. Auxiliary outputs, for `losses.latent_kl`, are
+  Features are the samples z, or without a random key their means. Auxiliary outputs, for `losses.latent_kl`, are
   `loc`, `scale` and `tick`: of each level, the fastest first, leaves
   [..., latent_size] and bool [...]; with a memory also the `read_weights` and
   `write_weights` of the fastest level's access.
@@ -180,9 +192,7 @@ class RPTH(hk.Module):
         level_step = rpth_level.skip_if_idle(level_step, self._memory)
       level_steps.append(level_step)
       all_prepared.append(prepared)
-    noise = jax.random.normal(
-      hk.next_rng_key(), (*leading_shape, self._config.latent_size)
-    )
+    noise = _draw_noise((*leading_shape, self._config.latent_size))
     period = check_period(hyperparameters.slow_period)
     gradient_scale = hyperparameters.fast_to_slow_gradient_scale
 
@@ -203,13 +213,21 @@ class RPTH(hk.Module):
     return step, (all_prepared, noise)
 
 
+def _draw_noise(shape: tuple[int, ...]) -> types.Array:
+  """Draws the noise of samples; zeros without a key, so that z is its mean."""
+  key = hk.maybe_next_rng_key()
+  return jnp.zeros(shape) if key is None else jax.random.normal(key, shape)
+
+
 def _count_seen(config: RPTHConfig, num_words: int, index: int) -> int:
   """Returns how many numbers `_see` returns."""
-  below = config.hidden_sizes[index - 1] if index else config.latent_size
-  above = 0
+  num_seen = config.latent_size + num_words
+  if index:
+    num_seen = config.hidden_sizes[index - 1] + 2 * num_words
   if index + 1 < len(config.hidden_sizes):
-    above = config.hidden_sizes[index + 1] + num_words + 2 * config.latent_size
-  return above + below + num_words
+    num_seen += config.hidden_sizes[index + 1] + num_words
+    num_seen += 2 * config.latent_size
+  return num_seen
 
 
 def _see(
@@ -218,11 +236,13 @@ def _see(
   sample: types.Array,
   gradient_scale: types.Array,
 ) -> types.Array:
-  """Returns what a level sees, [B, num_seen].
+  """Returns what a level sees beside the network's inputs, [B, num_seen].
 
-  From above the next slower level as it is now, from below the next faster one
-  as it was in the last step; from below the fastest the last sample. And the
-  words that it, or if it is slow the level below, read last.
+  - Of the next slower level, as it is now: the LSTM's output, the words read,
+    and the latent. This gradient is scaled.
+  - Of the next faster level, as it was in the last step: the LSTM's output and
+    the words read. The fastest level sees the last sample instead.
+  - The words that the level itself read last.
   """
   seen = []
   if index + 1 < len(levels):
@@ -231,9 +251,12 @@ def _see(
       scale_gradient(leaf, gradient_scale)
       for leaf in (above.output, above.words, above.loc, above.scale)
     ]
-  below = levels[max(index - 1, 0)]
-  seen += [below.output if index else sample, below.words]
-  return jnp.concatenate(seen, axis=-1)
+  if index:
+    below = levels[index - 1]
+    seen += [below.output, below.words]
+  else:
+    seen.append(sample)
+  return jnp.concatenate([*seen, levels[index].words], axis=-1)
 
 
 def _make_output(

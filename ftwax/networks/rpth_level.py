@@ -53,8 +53,8 @@ class LevelState(NamedTuple):
 
   Attributes:
     controller: the LSTM's state.
-    output: [B, hidden_size], output of the last step.
-    words: [B, num_words], words read in the last step.
+    output: [B, hidden_size], the LSTM's output in the last step, clipped.
+    words: [B, num_words], the words read in the last step.
     loc: [B, latent_size], mean of the level's latent.
     scale: [B, latent_size], standard deviation of the level's latent.
   """
@@ -146,9 +146,9 @@ class Level(hk.Module):
       hidden, controller = control(gates, inputs.seen, level.controller, None)
       hidden = core.clip(hidden, self._options.clip_value)
       words, memory = access(hidden, access_tap, memory, inputs.mask)
-      output = mix(hidden, words, mix_tap)
-      loc, scale = self._parse_latent(latent(output, latent_tap))
-      new_level = LevelState(controller, output, words, loc, scale)
+      mixed = mix(hidden, words, mix_tap)
+      loc, scale = self._parse_latent(latent(mixed, latent_tap))
+      new_level = LevelState(controller, hidden, words, loc, scale)
       if inputs.mask is not None:
         new_level = trees.where_rows(inputs.mask, new_level, level)
       return new_level, memory
