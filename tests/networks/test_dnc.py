@@ -347,6 +347,9 @@ def test_bypass_dropout_acts_in_unrolls_only(key):
   assert 0.3 < np.mean(hidden == 0.0) < 0.7
   output, _ = jax.jit(apply)(params, None, inputs[0], state)
   assert np.all(output.features[..., :8] != 0.0)
+  # Without a key nothing is dropped in unrolls either.
+  outputs, _ = jax.jit(unroll)(params, None, inputs, start, state)
+  assert np.all(outputs.features[..., :8] != 0.0)
 
 
 def test_usage_gradient_is_a_switch(key):

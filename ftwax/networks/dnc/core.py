@@ -169,8 +169,9 @@ class DNC(hk.Module):
   ) -> cores.CoreOutput:
     """Makes features of all steps at once, leaves [..., B, ...]."""
     hidden = outputs.hidden
-    if dropout:
-      hidden = hk.dropout(hk.next_rng_key(), dropout, hidden)
+    key = hk.maybe_next_rng_key() if dropout else None
+    if key is not None:
+      hidden = hk.dropout(key, dropout, hidden)
     features = jnp.concatenate([hidden, outputs.words], axis=-1)
     if self._config.output_size is not None:
       features = self._output(features)
