@@ -325,9 +325,10 @@ def _check_layout(path: pathlib.Path, manifest: Any) -> None:
     raise CheckpointError(f'checkpoint {path} {layout_message(layout)}')
 
 
-def layout_message(layout: int) -> str:
-  """Returns what is wrong with a layout that is not this version's."""
-  age = 'an older' if layout < LAYOUT else 'a newer'
+def layout_message(layout: Any) -> str:
+  """Returns an error's words on a layout that is not `LAYOUT`."""
+  is_newer = isinstance(layout, int) and layout > LAYOUT
+  age = 'a newer' if is_newer else 'an older'
   return (
     f'has layout {layout}, that of {age} version of ftwax, but must have'
     f' layout {LAYOUT}; start a new run, or resume this one with the version'
