@@ -111,8 +111,8 @@ class RPTH(hk.Module):
 
   Features are the samples z, or without a random key their means. Auxiliary
   outputs, for `losses.latent_kl`, are `loc`, `scale` and `tick`: of each level,
-  the fastest first, leaves [..., latent_size] and bool [...]; with a memory also the `read_weights` and
-  `write_weights` of the fastest level's access.
+  the fastest first, leaves [..., latent_size] and bool [...]; with a
+  memory also the `read_weights` and `write_weights` of the fastest level.
 
   Hyperparameters read: `slow_period`, an integer of at least one, and
   `fast_to_slow_gradient_scale`.
