@@ -76,7 +76,7 @@ def test_documents_use_public_names_alone(path):
       module = importlib.import_module(node.module)
       for alias in node.names:
         public = getattr(module, '__all__', ())
-        is_module = (ROOT / node.module.replace('.', '/') / alias.name).exists()
+        path = ROOT / node.module.replace('.', '/') / f'{alias.name}.py'
         assert alias.name in public or (
-          is_module and node.module.count('.') > 1
+          path.exists() and node.module.count('.') > 1
         ), f'{node.module}.{alias.name}'
