@@ -264,7 +264,7 @@ def make_round(num_members, num_games):
     batch_size=batch_size,
     max_queue_size=batch_size,
   )
-  builder = ftw.FTWBuilder(config)
+  builder = ftw.make_builder(config)
   network = ftw.make_network(game.spec, config)
   made = population.make_population_loop(
     game,

@@ -80,7 +80,7 @@ def build_experiment() -> experiment.PopulationExperimentConfig:
   config = make_config()
   return experiment.PopulationExperimentConfig(
     name='capture_the_flag',
-    builder=ftw.FTWBuilder(config),
+    builder=ftw.make_builder(config),
     network_factory=functools.partial(ftw.make_network, config=config),
     environment_factory=make_game,
     population=population_config.PopulationConfig(

@@ -60,7 +60,7 @@ def make_experiment(
   suffix = '' if use_auxiliary else '_no_auxiliary'
   return experiment.ExperimentConfig(
     name=f'ftw_catch_{_CORE.value}{suffix}',
-    builder=ftw.FTWBuilder(config),
+    builder=ftw.make_builder(config),
     network_factory=functools.partial(
       ftw.make_network,
       config=config,

@@ -30,7 +30,6 @@ FUNCTIONAL = [
   'runtime/host/generations.py',
   'runtime/host/rounds.py',
   'environments',
-  'testing',
   'reporting',
 ]
 

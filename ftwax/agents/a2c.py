@@ -1,47 +1,96 @@
 """Advantage actor-critic (Mnih et al., 2016, arXiv:1602.01783).
 
-A2C: acting and learning take turns, so that what is learned from is the
-policy's own. As an agent of the family it is a set of defaults, the standard
-network and the loss with n-step returns, or generalized advantages.
+A2C: acting and learning take turns, so that the trajectories learned from are
+those of the current policy. As an agent of the family it is a set of defaults,
+the standard network and the loss with n-step returns, or with generalized
+advantages.
 
-Where actors run ahead of the learner, as A3C's do, its loss does not correct
-for the lag: choose `impala`, which is the same agent with V-trace.
+Its loss does not correct for the lag where actors run ahead of the learner, as
+A3C's do: choose `impala`, which is the same agent with V-trace.
 """
 
 import dataclasses
-from typing import Any
+from typing import NamedTuple
 
 from ftwax import hyperparameters
-from ftwax.agents.actor_critic import builder, scalars, standard
+from ftwax.agents.actor_critic import actor_critic_config as config_lib
+from ftwax.agents.actor_critic import builder, standard, tasks
 from ftwax.losses import advantage_actor_critic
 
-# The loss of one stream; `agents.actor_critic` weighs and sums its terms.
+# Loss of one stream of transitions, whose terms `actor_critic` weighs and sums.
 policy_loss = advantage_actor_critic.advantage_actor_critic_loss
 
 # `make_network(environment_spec, config)`.
 make_network = standard.make_network
 
 
-Hyperparameters = scalars.extend(
-  __name__,
-  scalars.Hyperparameters,
-  gae_lambda='1 for n-step returns, which reach to the end of the trajectory.',
-)
+class Hyperparameters(NamedTuple):
+  """Hyperparameters of A2C, A3C, RL2 and UNREAL, or their priors.
+
+  Attributes:
+    learning_rate: step size of the optimizer at the first update.
+    learning_rate_decay_steps: updates in which it falls linearly to zero;
+      infinity for never.
+    rms_prop_epsilon: added to RMSProp's mean square, under the root.
+    max_gradient_norm: gradients of a larger global norm are scaled down to it.
+    discount: multiplies the environment's discount.
+    max_abs_reward: rewards are clipped to this magnitude in the loss.
+    baseline_cost: weight of the value loss.
+    entropy_cost: weight of the policy's entropy, which is maximized.
+    gae_lambda: lambda of generalized advantages; 1 for n-step returns, which
+      reach to the end of the trajectory.
+    pixel_control_cost: weight of pixel control, if it is used.
+    pixel_control_discount: discount of its pseudo-rewards.
+    reward_prediction_cost: weight of reward prediction, if it is used.
+    value_replay_cost: weight of value replay, if it is used.
+    off_policy_cost: weight of the loss on replayed trajectories, if it is used.
+  """
+
+  learning_rate: config_lib.Scalar
+  learning_rate_decay_steps: config_lib.Scalar
+  rms_prop_epsilon: config_lib.Scalar
+  max_gradient_norm: config_lib.Scalar
+  discount: config_lib.Scalar
+  max_abs_reward: config_lib.Scalar
+  baseline_cost: config_lib.Scalar
+  entropy_cost: config_lib.Scalar
+  gae_lambda: config_lib.Scalar
+  pixel_control_cost: config_lib.Scalar
+  pixel_control_discount: config_lib.Scalar
+  reward_prediction_cost: config_lib.Scalar
+  value_replay_cost: config_lib.Scalar
+  off_policy_cost: config_lib.Scalar
 
 
 @dataclasses.dataclass(frozen=True)
 class A2CConfig(standard.StandardConfig):
   """Defaults of A2C; see `StandardConfig` for the options.
 
-  But for `gae_lambda` they are those of IMPALA, to compare the two by.
+  Apart from `gae_lambda` they equal IMPALA's, so that the two can be compared.
   """
 
-  priors: Any = Hyperparameters(
-    *standard.StandardConfig.priors,
+  priors: Hyperparameters = Hyperparameters(
+    learning_rate=hyperparameters.Constant(1e-3),
+    learning_rate_decay_steps=hyperparameters.Constant(float('inf')),
+    rms_prop_epsilon=hyperparameters.Constant(1e-3),
+    max_gradient_norm=hyperparameters.Constant(40.0),
+    discount=hyperparameters.Constant(0.99),
+    max_abs_reward=hyperparameters.Constant(float('inf')),
+    baseline_cost=hyperparameters.Constant(0.5),
+    entropy_cost=hyperparameters.Constant(0.01),
     gae_lambda=hyperparameters.Constant(1.0),
+    pixel_control_cost=hyperparameters.Constant(0.05),
+    pixel_control_discount=hyperparameters.Constant(0.9),
+    reward_prediction_cost=hyperparameters.Constant(1.0),
+    value_replay_cost=hyperparameters.Constant(1.0),
+    off_policy_cost=hyperparameters.Constant(1.0),
   )
 
 
-def make_builder(config: A2CConfig) -> builder.ActorCriticBuilder:
+def make_builder(
+  config: standard.StandardConfig,
+) -> builder.ActorCriticBuilder:
   """Makes the agent's builder."""
-  return builder.ActorCriticBuilder(config, policy_loss)
+  return builder.ActorCriticBuilder(
+    config, policy_loss, tasks.make_tasks(config)
+  )

@@ -1,33 +1,41 @@
 """IMPALA (Espeholt et al., 2018, arXiv:1802.01561).
 
 Actors with lagging parameters, a queue of trajectories, and a learner that
-corrects the lag by V-trace. As an agent of the family it is a set of defaults,
-a recurrent network and the V-trace loss.
+corrects for the lag by V-trace. As an agent of the family it is a set of
+defaults, the standard recurrent network and the V-trace loss.
 """
 
 import dataclasses
 
-from ftwax.agents.actor_critic import builder, standard
+from ftwax.agents.actor_critic import actor_critic_config as config_lib
+from ftwax.agents.actor_critic import builder, standard, tasks
 from ftwax.losses import vtrace
 
-# The loss of one stream; `agents.actor_critic` weighs and sums its terms.
+# Loss of one stream of transitions, whose terms `actor_critic` weighs and sums.
 policy_loss = vtrace.vtrace_loss
 
 # `make_network(environment_spec, config)`.
 make_network = standard.make_network
+
+Hyperparameters = config_lib.Hyperparameters
 
 
 @dataclasses.dataclass(frozen=True)
 class IMPALAConfig(standard.StandardConfig):
   """Defaults of IMPALA; see `StandardConfig` for the options.
 
-  The priors, which the whole family has unless an agent says otherwise, are
-  constants: the paper's values for Atari (appendix G), but for rewards, which
-  are not clipped, and RMSProp's epsilon and learning rate, which suit small
-  batches and small tasks as well.
+  The priors are constants, the paper's values for Atari (appendix G), except
+  that rewards are not clipped, and that RMSProp's epsilon and the learning rate
+  suit small batches and small tasks as well.
   """
 
+  priors: Hyperparameters = config_lib.DEFAULT_PRIORS
 
-def make_builder(config: IMPALAConfig) -> builder.ActorCriticBuilder:
+
+def make_builder(
+  config: standard.StandardConfig,
+) -> builder.ActorCriticBuilder:
   """Makes the agent's builder."""
-  return builder.ActorCriticBuilder(config, policy_loss)
+  return builder.ActorCriticBuilder(
+    config, policy_loss, tasks.make_tasks(config)
+  )

@@ -2,32 +2,66 @@
 
 As an agent of the family it is a set of defaults, the standard network, and the
 clipped loss, with several epochs of minibatches in each update. Minibatches are
-whole sequences with the state that the actor's core was in, so that it learns
-with any memory. The old policy is the one that acted.
+whole sequences, each with the state that the actor's core had at its start, so
+that PPO trains any memory. The old policy is the one that acted.
 """
 
 import dataclasses
-from typing import Any
+from typing import NamedTuple
 
 from ftwax import hyperparameters
-from ftwax.agents import a2c
-from ftwax.agents.actor_critic import builder, scalars, standard
+from ftwax.agents.actor_critic import actor_critic_config as config_lib
+from ftwax.agents.actor_critic import builder, standard, tasks
 from ftwax.losses import clipped_surrogate
 
-# The loss of one stream; `agents.actor_critic` weighs and sums its terms.
+# Loss of one stream of transitions, whose terms `actor_critic` weighs and sums.
 policy_loss = clipped_surrogate.ppo_loss
 
 # `make_network(environment_spec, config)`.
 make_network = standard.make_network
 
 
-Hyperparameters = scalars.extend(
-  __name__,
-  a2c.Hyperparameters,
-  clip_epsilon='how far the ratio of probabilities counts.',
-  value_clip='how far the value moves in an update before it stops to count;'
-  ' infinity for no bound.',
-)
+class Hyperparameters(NamedTuple):
+  """Hyperparameters of PPO, or their priors.
+
+  Attributes:
+    learning_rate: step size of the optimizer at the first update.
+    learning_rate_decay_steps: updates in which it falls linearly to zero;
+      infinity for never.
+    rms_prop_epsilon: added to the mean square if RMSProp is the optimizer.
+    max_gradient_norm: gradients of a larger global norm are scaled down to it.
+    discount: multiplies the environment's discount.
+    max_abs_reward: rewards are clipped to this magnitude in the loss.
+    baseline_cost: weight of the value loss.
+    entropy_cost: weight of the policy's entropy, which is maximized.
+    gae_lambda: lambda of generalized advantages.
+    clip_epsilon: distance from 1 at which the ratio of the new to the old
+      probability is clipped.
+    value_clip: change of the value in an update beyond which its loss has no
+      gradient; infinity for no bound.
+    pixel_control_cost: weight of pixel control, if it is used.
+    pixel_control_discount: discount of its pseudo-rewards.
+    reward_prediction_cost: weight of reward prediction, if it is used.
+    value_replay_cost: weight of value replay, if it is used.
+    off_policy_cost: weight of the loss on replayed trajectories, if it is used.
+  """
+
+  learning_rate: config_lib.Scalar
+  learning_rate_decay_steps: config_lib.Scalar
+  rms_prop_epsilon: config_lib.Scalar
+  max_gradient_norm: config_lib.Scalar
+  discount: config_lib.Scalar
+  max_abs_reward: config_lib.Scalar
+  baseline_cost: config_lib.Scalar
+  entropy_cost: config_lib.Scalar
+  gae_lambda: config_lib.Scalar
+  clip_epsilon: config_lib.Scalar
+  value_clip: config_lib.Scalar
+  pixel_control_cost: config_lib.Scalar
+  pixel_control_discount: config_lib.Scalar
+  reward_prediction_cost: config_lib.Scalar
+  value_replay_cost: config_lib.Scalar
+  off_policy_cost: config_lib.Scalar
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,22 +69,31 @@ class PPOConfig(standard.StandardConfig):
   """Defaults of PPO; see `StandardConfig` for the options.
 
   They are near those of the paper's Atari experiments (table 5). Rewards are
-  not clipped, there are four epochs rather than three, and the value weighs
-  less, as is usual since.
+  not clipped, there are four epochs instead of three, and the value weighs
+  less, as has become usual.
 
   Attributes:
-    normalize_advantages: whether advantages are brought to mean 0 and variance
-      1 over each batch.
+    normalize_advantages: whether advantages are normalised to mean 0 and
+      variance 1 over each batch.
   """
 
-  priors: Any = Hyperparameters(
-    *a2c.A2CConfig.priors._replace(
-      learning_rate=hyperparameters.Constant(2.5e-4),
-      max_gradient_norm=hyperparameters.Constant(0.5),
-      gae_lambda=hyperparameters.Constant(0.95),
-    ),
+  priors: Hyperparameters = Hyperparameters(
+    learning_rate=hyperparameters.Constant(2.5e-4),
+    learning_rate_decay_steps=hyperparameters.Constant(float('inf')),
+    rms_prop_epsilon=hyperparameters.Constant(1e-3),
+    max_gradient_norm=hyperparameters.Constant(0.5),
+    discount=hyperparameters.Constant(0.99),
+    max_abs_reward=hyperparameters.Constant(float('inf')),
+    baseline_cost=hyperparameters.Constant(0.5),
+    entropy_cost=hyperparameters.Constant(0.01),
+    gae_lambda=hyperparameters.Constant(0.95),
     clip_epsilon=hyperparameters.Constant(0.1),
     value_clip=hyperparameters.Constant(float('inf')),
+    pixel_control_cost=hyperparameters.Constant(0.05),
+    pixel_control_discount=hyperparameters.Constant(0.9),
+    reward_prediction_cost=hyperparameters.Constant(1.0),
+    value_replay_cost=hyperparameters.Constant(1.0),
+    off_policy_cost=hyperparameters.Constant(1.0),
   )
   sequence_length: int = 128
   batch_size: int = 8
@@ -69,5 +112,5 @@ def make_builder(config: PPOConfig) -> builder.ActorCriticBuilder:
     else clipped_surrogate.make_plain_targets
   )
   return builder.ActorCriticBuilder(
-    config, policy_loss, make_targets=make_targets
+    config, policy_loss, tasks.make_tasks(config), make_targets
   )

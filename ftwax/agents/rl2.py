@@ -3,20 +3,22 @@
 Duan et al., 2016 (arXiv:1611.02779) and Wang et al., 2016 (arXiv:1611.05763).
 As an agent of the family it is A2C with generalized advantages and a memory of
 two levels: one is cleared at every episode, the other when a new trial begins.
-The environment must tell of both; see `environments.trials`.
+The environment must mark both; see `environments.trials`.
 """
 
 import dataclasses
-from typing import Any
 
 from ftwax import hyperparameters, types
 from ftwax.agents import a2c
 from ftwax.agents.actor_critic import standard
 from ftwax.networks import recurrent, rl2_core
 
-# The loss of one stream; `agents.actor_critic` weighs and sums its terms.
+# Loss of one stream of transitions, whose terms `actor_critic` weighs and sums.
 policy_loss = a2c.policy_loss
 
+Hyperparameters = a2c.Hyperparameters
+
+# `make_builder(config)`.
 make_builder = a2c.make_builder
 
 
@@ -24,10 +26,10 @@ make_builder = a2c.make_builder
 class RL2Config(a2c.A2CConfig):
   """Defaults of RL2; see `StandardConfig` for the options.
 
-  The core is that of both levels, each of `hidden_size` units.
+  `core` and `hidden_size` are those of each of the two levels.
   """
 
-  priors: Any = a2c.A2CConfig.priors._replace(
+  priors: Hyperparameters = a2c.A2CConfig.priors._replace(
     max_gradient_norm=hyperparameters.Constant(0.5),
     entropy_cost=hyperparameters.Constant(0.05),
     gae_lambda=hyperparameters.Constant(0.95),
@@ -37,7 +39,7 @@ class RL2Config(a2c.A2CConfig):
   hidden_size: int = 64
 
   def __post_init__(self):
-    """Checks that the cores see all of the input."""
+    """Checks that no wiring is given, since both cores see all of the input."""
     super().__post_init__()
     if self.wiring:
       raise ValueError(
@@ -52,14 +54,15 @@ def make_network(
   """Makes the agent's network for an environment.
 
   Args:
-    environment_spec: its observations are dicts that tell where episodes start.
-    config: tells torso and cores.
+    environment_spec: its observations are dicts that mark where episodes start.
+    config: chooses torsos, cores and auxiliary tasks.
 
   Returns:
     The network.
 
   Raises:
-    ValueError: if observations do not tell where episodes start.
+    ValueError: if observations do not mark where episodes start, or the frame
+      does not suit pixel control.
   """
   rl2_core.check_observation_spec(environment_spec.observations)
   return recurrent.make_recurrent_network(
@@ -73,4 +76,5 @@ def make_network(
     ),
     head_options=standard.head_options(config),
     separate_value=config.separate_value,
+    auxiliary_heads=standard.make_heads(environment_spec, config),
   )

@@ -3,6 +3,7 @@
 import functools
 
 import dm_env
+import fakes
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,8 +11,7 @@ import pytest
 import random_batches
 
 from ftwax import distributions, types
-from ftwax.agents import a2c, a3c, impala, ppo, rl2, unreal
-from ftwax.testing import fakes
+from ftwax.agents import a2c, a3c, ftw, impala, ppo, rl2, unreal
 
 pytestmark = pytest.mark.slow
 
@@ -42,6 +42,20 @@ AGENTS = {
       use_value_replay=False,
       use_off_policy=True,
     ),
+  ),
+  'ppo_with_tasks': (
+    ppo,
+    ppo.PPOConfig(
+      **SIZES | {'num_minibatches': 2, 'num_epochs': 2},
+      **ALL_TASKS,
+      use_pixel_control=True,
+      use_reward_prediction=True,
+      use_value_replay=True,
+    ),
+  ),
+  'rl2_with_tasks': (
+    rl2,
+    rl2.RL2Config(**SIZES, use_reward_prediction=True, use_value_replay=True),
   ),
 }
 
@@ -93,7 +107,7 @@ def _make(name, space):
 
 
 # Agents that learn as another one does, or need an environment of their own.
-SPECIAL = ('impala', 'a3c', 'rl2')
+SPECIAL = ('impala', 'a3c', 'rl2', 'rl2_with_tasks')
 
 
 # Each agent in what has nearly everything, and every loss of the policy in each
@@ -103,6 +117,7 @@ SPECIAL = ('impala', 'a3c', 'rl2')
   [
     *((name, 'everything') for name in AGENTS if name not in SPECIAL),
     ('rl2', 'trials'),
+    ('rl2_with_tasks', 'trials'),
     ('a3c', 'vector'),
     ('impala', 'masked'),
     ('impala', 'continuous'),
@@ -176,6 +191,23 @@ def test_pixel_control_needs_choices():
 def test_two_levels_of_memory_need_trials():
   with pytest.raises(ValueError, match="must have the entry 'episode_start'"):
     rl2.make_network(SPACES['vector'], AGENTS['rl2'][1])
+
+
+def test_tasks_leave_the_optimization_of_an_agent_as_it_is():
+  without, having = ppo.PPOConfig(), ppo.PPOConfig(use_pixel_control=True)
+  assert having.replace(use_pixel_control=False) == without
+  (task,) = ppo.make_builder(having).auxiliary_tasks
+  assert task.name == 'pixel_control'
+  assert not ppo.make_builder(without).auxiliary_tasks
+
+
+def test_a_builder_with_another_config_keeps_losses_and_tasks():
+  for agent, config in (*AGENTS.values(), (ftw, ftw.FTWConfig())):
+    builder = agent.make_builder(config)
+    changed = builder.replace(config=config.replace(replay_timeout_s=1.0))
+    assert changed.config.replay_timeout_s == 1.0
+    assert changed.auxiliary_tasks is builder.auxiliary_tasks
+    assert changed.replace(config=config) == builder
 
 
 def test_two_tasks_on_the_same_value_are_refused():

@@ -1,5 +1,6 @@
 """Pictures of what is seen and predicted, drawn from random batches."""
 
+import fakes
 import jax
 import numpy as np
 import pytest
@@ -7,7 +8,6 @@ import random_batches
 
 from ftwax.agents import a2c, unreal
 from ftwax.agents.actor_critic import pictures
-from ftwax.testing import fakes
 
 SIDE, CELL = 24, 8
 SPEC = fakes.make_image_spec((SIDE, SIDE, 3))

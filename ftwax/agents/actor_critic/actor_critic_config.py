@@ -1,17 +1,88 @@
-"""What all agents of the actor-critic family can be told.
+"""Options and hyperparameters that all agents of the family share.
 
-Sizes are static. What a population may change is a hyperparameter: data in
-the training state, drawn from the prior that the config holds for it.
+Options, such as sizes, are static. Hyperparameters are data in the training
+state, so that a population may change them: the config holds a prior for each,
+and the learner draws their first values from it.
 """
 
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from ftwax import hyperparameters as hyperparameters_lib
 from ftwax import types
-from ftwax.agents.actor_critic import scalars
+from ftwax.agents.actor_critic import bounds as bounds_lib
+
+# A hyperparameter, float32 or int32 [], or its prior.
+Scalar = types.Array | hyperparameters_lib.Prior
+
+
+class Hyperparameters(NamedTuple):
+  """Hyperparameters that every agent of the family has, or their priors.
+
+  An agent that reads more has a class of its own, which repeats these fields.
+
+  Attributes:
+    learning_rate: step size of the optimizer at the first update.
+    learning_rate_decay_steps: updates in which the learning rate, and with it
+      the others of `ActorCriticConfig.decayed_hyperparameters`, fall linearly
+      to zero; infinity for never.
+    rms_prop_epsilon: added to RMSProp's mean square, under the root. Adam does
+      not read it.
+    max_gradient_norm: gradients of a larger global norm are scaled down to it.
+    discount: multiplies the environment's discount.
+    max_abs_reward: rewards are clipped to this magnitude in the loss.
+    baseline_cost: weight of the value loss.
+    entropy_cost: weight of the policy's entropy, which is maximized.
+    pixel_control_cost: weight of pixel control, if it is used.
+    pixel_control_discount: discount of its pseudo-rewards.
+    reward_prediction_cost: weight of reward prediction, if it is used.
+    value_replay_cost: weight of value replay, if it is used.
+    off_policy_cost: weight of the loss on replayed trajectories, if it is used.
+  """
+
+  learning_rate: Scalar
+  learning_rate_decay_steps: Scalar
+  rms_prop_epsilon: Scalar
+  max_gradient_norm: Scalar
+  discount: Scalar
+  max_abs_reward: Scalar
+  baseline_cost: Scalar
+  entropy_cost: Scalar
+  pixel_control_cost: Scalar
+  pixel_control_discount: Scalar
+  reward_prediction_cost: Scalar
+  value_replay_cost: Scalar
+  off_policy_cost: Scalar
+
+
+DEFAULT_PRIORS = Hyperparameters(
+  learning_rate=hyperparameters_lib.Constant(1e-3),
+  learning_rate_decay_steps=hyperparameters_lib.Constant(math.inf),
+  rms_prop_epsilon=hyperparameters_lib.Constant(1e-3),
+  max_gradient_norm=hyperparameters_lib.Constant(40.0),
+  discount=hyperparameters_lib.Constant(0.99),
+  max_abs_reward=hyperparameters_lib.Constant(math.inf),
+  baseline_cost=hyperparameters_lib.Constant(0.5),
+  entropy_cost=hyperparameters_lib.Constant(0.01),
+  pixel_control_cost=hyperparameters_lib.Constant(0.05),
+  pixel_control_discount=hyperparameters_lib.Constant(0.9),
+  reward_prediction_cost=hyperparameters_lib.Constant(1.0),
+  value_replay_cost=hyperparameters_lib.Constant(1.0),
+  off_policy_cost=hyperparameters_lib.Constant(1.0),
+)
+
+
+class Priors(Protocol):
+  """The priors of an agent: a NamedTuple with the fields above and its own."""
+
+  @property
+  def _fields(self) -> tuple[str, ...]: ...
+
+  def _asdict(self) -> dict[str, Any]: ...
+
+  def _replace(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,9 +90,22 @@ class ActorCriticConfig:
   """Options of the family; an agent's config sets its own defaults.
 
   Attributes:
-    priors: a prior for each hyperparameter; see `scalars.Hyperparameters`.
-    internal_rewards_prior: of what each event is worth to the agent, or a
-      tuple of priors, one for each event; a scalar reward is one event.
+    priors: a prior for each hyperparameter; see `Hyperparameters`.
+    internal_rewards_prior: prior of what each event is worth to the agent, or
+      a tuple with one prior for each event; a scalar reward is one event.
+    use_pixel_control: learns to change what is seen; see
+      `losses.pixel_control`.
+    use_reward_prediction: learns to predict the sign of the next reward; see
+      `losses.reward_prediction`.
+    use_value_replay: learns the value from replayed trajectories too; see
+      `losses.value_replay`.
+    use_off_policy: learns policy and value from replayed trajectories too, with
+      V-trace.
+    frame_entry: path of the entry of the observation that pixel control is of,
+      such as 'camera/left'; None where the observation is one array.
+    cell_size: pixels on each side of a cell of pixel control.
+    crop_size: (height, width) in the middle of the frame that cells cover; None
+      for as much as they can.
     sequence_length: T, transitions in a trajectory.
     batch_size: B, trajectories in a learner step.
     optimizer: `rms_prop` or `adam`.
@@ -50,20 +134,21 @@ class ActorCriticConfig:
       see `pictures`; 0 for none. A learner on the device writes none.
   """
 
-  priors: Any = scalars.Hyperparameters(
-    learning_rate=hyperparameters_lib.Constant(1e-3),
-    learning_rate_decay_steps=hyperparameters_lib.Constant(math.inf),
-    rms_prop_epsilon=hyperparameters_lib.Constant(1e-3),
-    max_gradient_norm=hyperparameters_lib.Constant(40.0),
-    discount=hyperparameters_lib.Constant(0.99),
-    max_abs_reward=hyperparameters_lib.Constant(math.inf),
-    baseline_cost=hyperparameters_lib.Constant(0.5),
-    entropy_cost=hyperparameters_lib.Constant(0.01),
-  )
+  priors: Priors = DEFAULT_PRIORS
   internal_rewards_prior: Any = hyperparameters_lib.Constant(1.0)
 
-  # What a hyperparameter may be, where not any number from zero on.
-  bounds: ClassVar[Mapping[str, tuple[float, float]]] = scalars.BOUNDS
+  # Least and greatest value of each hyperparameter; zero and infinity for those
+  # that are not named.
+  bounds: ClassVar[Mapping[str, tuple[float, float]]] = bounds_lib.BOUNDS
+
+  # Auxiliary tasks.
+  use_pixel_control: bool = False
+  use_reward_prediction: bool = False
+  use_value_replay: bool = False
+  use_off_policy: bool = False
+  frame_entry: str | None = None
+  cell_size: int = 4
+  crop_size: tuple[int, int] | None = None
 
   # Trajectories.
   sequence_length: int = 20
@@ -143,7 +228,13 @@ class ActorCriticConfig:
           f'{name} ({prior!r}) must be a prior; choose'
           f' hyperparameters.Constant({prior!r}).'
         )
-    scalars.check_bounds(self.priors, self.bounds)
+    bounds_lib.check_priors(self.priors._asdict(), self.bounds)
+    if self.use_off_policy and self.use_value_replay:
+      raise ValueError(
+        f'use_value_replay ({self.use_value_replay}) must be off where'
+        ' use_off_policy is on, which learns the value from the same'
+        ' trajectories; choose one of the two.'
+      )
 
   @property
   def steps_per_update(self) -> int:

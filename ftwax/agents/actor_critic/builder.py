@@ -1,15 +1,14 @@
-"""Puts the parts of an agent of the family together for a runtime.
+"""The builder of the family: an `agents.builders.Builder`.
 
-The methods are those of the builders of acme's main branch. Those of policy and
-learner core run anywhere; the others need acme and Reverb, which they import,
-since a runtime on the device does without.
+Policy and learner core need JAX alone. The other methods need acme and Reverb,
+and import them when they are called, since the device runtime does without.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 
@@ -17,6 +16,7 @@ from ftwax import internal_rewards, types
 from ftwax.agents.actor_critic import acting, auxiliary, learning, pictures
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.losses import policy_loss as policy_loss_lib
+from ftwax.records import loggers
 
 if TYPE_CHECKING:
   import acme
@@ -31,11 +31,11 @@ class ActorCriticBuilder:
   """Makes tables, adders, datasets, actors and learners from a config.
 
   Attributes:
-    config: sizes and priors.
-    policy_loss: see `losses.policy_loss`.
-    auxiliary_tasks: what is learned beside the policy; see `auxiliary`.
-    make_targets: what the loss needs of a whole batch; see
-      `losses.clipped_surrogate`.
+    config: options and priors.
+    policy_loss: loss of one stream of transitions; see `losses.policy_loss`.
+    auxiliary_tasks: learned beside the policy; see `tasks.make_tasks`.
+    make_targets: makes what the loss needs of a whole batch before the first
+      step on it; see `losses.clipped_surrogate`.
   """
 
   config: config_lib.ActorCriticConfig
@@ -45,8 +45,14 @@ class ActorCriticBuilder:
 
   @property
   def items_per_step(self) -> int:
-    """Items of the queue that one learner step takes."""
+    """Trajectories of the queue that one update takes."""
     return self.config.batch_size
+
+  def replace(
+    self, *, config: config_lib.ActorCriticConfig
+  ) -> ActorCriticBuilder:
+    """Returns a builder that differs in its config alone."""
+    return dataclasses.replace(self, config=config)
 
   def make_policy(
     self,
@@ -60,7 +66,7 @@ class ActorCriticBuilder:
   def make_replay_tables(
     self, environment_spec: types.EnvironmentSpec, policy: types.ActorCore
   ) -> list[reverb.Table]:
-    """Returns the tables of the server."""
+    """Returns the tables of the replay server."""
     from ftwax.replay.reverb import tables
 
     template = self._template(environment_spec, policy)
@@ -125,21 +131,11 @@ class ActorCriticBuilder:
     key: types.Key,
     network: types.RecurrentNetwork,
     dataset: Iterator[datasets.ReplaySample],
-    logger_fn: Callable[..., Any],
+    logger_fn: loggers.LoggerFactory,
     environment_spec: types.EnvironmentSpec,
     place_core: Callable[[types.LearnerCore], types.LearnerCore] | None = None,
   ) -> learner.Learner:
-    """Returns a learner that logs under the labels `learner` and `pictures`.
-
-    Args:
-      key: for parameters, hyperparameters and what updates draw.
-      network: what learns.
-      dataset: gives batches.
-      logger_fn: makes the logger of a label.
-      environment_spec: of the environments.
-      place_core: says on which devices the functions of the learner compute;
-        on that of their arguments by default.
-    """
+    """Returns a learner; see `builders.Builder.make_learner`."""
     from ftwax.agents.actor_critic.shells import learner
 
     painter = None
@@ -173,7 +169,7 @@ class ActorCriticBuilder:
 
   @property
   def _replay_options(self) -> tables.ReplayOptions:
-    """Tables for what the auxiliary tasks learn from."""
+    """Options of the tables that the auxiliary tasks learn from."""
     from ftwax.replay.reverb import reward_sequences, tables
 
     config = self.config
@@ -191,7 +187,10 @@ class ActorCriticBuilder:
       delta_encodes=config.delta_encode,
     )
 
-  def _template(self, environment_spec, policy) -> trajectory_columns.Record:
+  def _template(
+    self, environment_spec: types.EnvironmentSpec, policy: types.ActorCore
+  ) -> trajectory_columns.Record:
+    """Returns the arrays of one trajectory as the replay stores it."""
     from ftwax.replay.reverb import trajectory_columns
 
     state = jax.eval_shape(lambda: policy.init(jax.random.PRNGKey(0), 1))

@@ -183,23 +183,21 @@ def head_options(config: StandardConfig) -> heads.HeadOptions:
 
 
 def make_network(
-  environment_spec: types.EnvironmentSpec,
-  config: StandardConfig,
-  task_heads: recurrent.AuxiliaryHeads | None = None,
+  environment_spec: types.EnvironmentSpec, config: StandardConfig
 ) -> types.RecurrentNetwork:
   """Makes a network for an environment.
 
   Args:
-    environment_spec: tells observations and actions.
-    config: tells torso and core.
-    task_heads: those of auxiliary tasks; see `make_heads`.
+    environment_spec: gives observations and actions.
+    config: chooses torsos, core and auxiliary tasks.
 
   Returns:
-    A network with a torso for each part of the observation, the core, and
-    linear heads.
+    A network with a torso for each entry of the observation, the core, linear
+    heads of policy and value, and a head for each task that needs one.
 
   Raises:
-    ValueError: if the config names entries that the observation does not have.
+    ValueError: if the config names entries that the observation does not have,
+      or the frame does not suit pixel control.
   """
 
   def make_torso():
@@ -215,7 +213,7 @@ def make_network(
     make_core=lambda: make_core(config, input_sizes),
     head_options=head_options(config),
     separate_value=config.separate_value,
-    auxiliary_heads=task_heads,
+    auxiliary_heads=make_heads(environment_spec, config),
   )
 
 
@@ -232,7 +230,8 @@ def _check_wiring(
 
 
 def make_heads(
-  environment_spec: types.EnvironmentSpec, config: tasks.TaskOptions
+  environment_spec: types.EnvironmentSpec,
+  config: config_lib.ActorCriticConfig,
 ) -> recurrent.AuxiliaryHeads:
   """Makes a head for each task of the config that needs one.
 
@@ -252,7 +251,8 @@ def make_heads(
 
 
 def _pixel_control_head(
-  environment_spec: types.EnvironmentSpec, config: tasks.TaskOptions
+  environment_spec: types.EnvironmentSpec,
+  config: config_lib.ActorCriticConfig,
 ) -> recurrent.MakeHead:
   """Returns what makes a head with values for each cell of the frame."""
   frame_spec, entry = environment_spec.observations, config.frame_entry

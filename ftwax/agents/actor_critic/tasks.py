@@ -4,7 +4,6 @@ Each weighs its loss, summed over time and batch, by a cost that it reads from
 the hyperparameters under its own name, `<task>_cost`.
 """
 
-import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import Any
@@ -30,41 +29,12 @@ VALUE_REPLAY = 'value_replay'
 OFF_POLICY = 'off_policy'
 LATENT_KL = 'latent_kl'
 
-# What `make_tasks` reads of the hyperparameters; see `scalars.extend`.
-HYPERPARAMETERS = {
-  'pixel_control_cost': 'weight of pixel control.',
-  'pixel_control_discount': 'of its pseudo-rewards.',
-  'reward_prediction_cost': 'weight of reward prediction.',
-  'value_replay_cost': 'weight of value replay.',
-}
 
-
-@dataclasses.dataclass(frozen=True)
-class TaskOptions(config_lib.ActorCriticConfig):
-  """Options of agents that learn the tasks of UNREAL.
-
-  Attributes:
-    use_pixel_control: learns to change what is seen.
-    use_reward_prediction: learns to tell the next reward's sign.
-    use_value_replay: regresses the value on replayed trajectories too.
-    frame_entry: the image that pixel control is of, in an observation that is
-      a dict; None where the observation is the image.
-    cell_size: pixels on each side of a cell of pixel control.
-    crop_size: (height, width) in the middle of the frame that cells cover; None
-      for as much as they can.
-  """
-
-  use_pixel_control: bool = True
-  use_reward_prediction: bool = True
-  use_value_replay: bool = True
-  frame_entry: str | None = None
-  cell_size: int = 4
-  crop_size: tuple[int, int] | None = None
-
-
-def make_tasks(config: TaskOptions) -> tuple[auxiliary.AuxiliaryTask, ...]:
+def make_tasks(
+  config: config_lib.ActorCriticConfig,
+) -> tuple[auxiliary.AuxiliaryTask, ...]:
   """Makes the tasks that the config asks for."""
-  made = []
+  made: list[auxiliary.AuxiliaryTask] = []
   if config.use_pixel_control:
     made.append(
       pixel_control_task(config.cell_size, config.crop_size, config.frame_entry)
@@ -73,6 +43,8 @@ def make_tasks(config: TaskOptions) -> tuple[auxiliary.AuxiliaryTask, ...]:
     made.append(reward_prediction_task())
   if config.use_value_replay:
     made.append(value_replay_task())
+  if config.use_off_policy:
+    made.append(off_policy_task())
   return tuple(made)
 
 

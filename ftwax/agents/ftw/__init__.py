@@ -1,11 +1,11 @@
 """For The Win (Jaderberg et al., 2019, arXiv:1807.01281).
 
-`config` says what can be chosen, `agent` how the parts hang together, `shells`
-holds acme's interfaces (Python 3.10).
+`ftw_config` has the options, `agent` puts the parts together, and `shells` has
+acme's interfaces (Python 3.10).
 """
 
-from ftwax.agents.ftw.agent import FTWBuilder as FTWBuilder
 from ftwax.agents.ftw.agent import make_auxiliary_tasks as make_auxiliary_tasks
+from ftwax.agents.ftw.agent import make_builder as make_builder
 from ftwax.agents.ftw.agent import make_network as make_network
 from ftwax.agents.ftw.ftw_config import CORES as CORES
 from ftwax.agents.ftw.ftw_config import FTWConfig as FTWConfig

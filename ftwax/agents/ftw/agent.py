@@ -37,17 +37,17 @@ from ftwax.networks import (
 )
 
 
-class FTWBuilder(builder.ActorCriticBuilder):
-  """The builder of the pair with the agent's losses."""
-
-  def __init__(self, config: config_lib.FTWConfig):
-    super().__init__(config, vtrace.vtrace_loss, make_auxiliary_tasks(config))
+def make_builder(config: config_lib.FTWConfig) -> builder.ActorCriticBuilder:
+  """Makes the agent's builder."""
+  return builder.ActorCriticBuilder(
+    config, vtrace.vtrace_loss, make_auxiliary_tasks(config)
+  )
 
 
 def make_auxiliary_tasks(
   config: config_lib.FTWConfig,
 ) -> tuple[auxiliary.AuxiliaryTask, ...]:
-  """Makes what is learned beside policy and value."""
+  """Makes the tasks of the config and, of a hierarchy, its divergences."""
   made = tasks.make_tasks(config)
   return made if config.core == 'lstm' else (tasks.latent_kl_task(), *made)
 
@@ -105,16 +105,14 @@ def _torso(environment_spec, config):
 
 def _core(config: config_lib.FTWConfig) -> cores.RecurrentCore:
   if config.core == 'lstm':
-    return recurrent_cores.LSTM(config.hidden_size, config.forget_bias)
+    return recurrent_cores.LSTM(
+      config.hidden_size, config.level_options.forget_bias
+    )
   return rpth.RPTH(
     rpth.RPTHConfig(
       hidden_sizes=(config.hidden_size,) * config.num_levels,
       latent_size=config.latent_size,
       memory=config.memory if config.core == 'rpth_dnc' else None,
-      init_scale=config.latent_init_scale,
-      min_scale=config.latent_min_scale,
-      tanh_loc=config.latent_tanh_loc,
-      clip_value=config.clip_value,
-      forget_bias=config.forget_bias,
+      level_options=config.level_options,
     )
   )

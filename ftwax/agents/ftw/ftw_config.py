@@ -3,10 +3,12 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from ftwax import hyperparameters
-from ftwax.agents.actor_critic import scalars, tasks
+from ftwax.agents.actor_critic import actor_critic_config as config_lib
+from ftwax.agents.actor_critic import bounds as bounds_lib
+from ftwax.networks import rpth_level
 from ftwax.networks.dnc import interfaces
 
 Constant = hyperparameters.Constant
@@ -19,21 +21,53 @@ CORES = ('lstm', 'rpth', 'rpth_dnc')
 _SIZES = ('hidden_size', 'latent_size', 'embedding_size', 'head_hidden_size')
 
 
-Hyperparameters = scalars.extend(
-  __name__,
-  scalars.Hyperparameters,
-  **tasks.HYPERPARAMETERS,
-  kl_posterior_prior_cost='weight of KL(posterior || prior).',
-  kl_prior_fixed_cost='weight of KL(prior || N(0, 0.1^2)).',
-  slow_period='steps from tick to tick of the slow core, an integer.',
-  fast_to_slow_gradient_scale='of the gradient into what the fast core sees of'
-  ' the slow one.',
-)
+class Hyperparameters(NamedTuple):
+  """Hyperparameters of the agent, or their priors.
+
+  Attributes:
+    learning_rate: step size of the optimizer at the first update.
+    learning_rate_decay_steps: updates in which it falls linearly to zero;
+      infinity for never.
+    rms_prop_epsilon: added to RMSProp's mean square, under the root.
+    max_gradient_norm: gradients of a larger global norm are scaled down to it.
+    discount: multiplies the environment's discount.
+    max_abs_reward: rewards are clipped to this magnitude in the loss.
+    baseline_cost: weight of the value loss.
+    entropy_cost: weight of the policy's entropy, which is maximized.
+    pixel_control_cost: weight of pixel control.
+    pixel_control_discount: discount of its pseudo-rewards.
+    reward_prediction_cost: weight of reward prediction.
+    value_replay_cost: weight of value replay, if it is used.
+    kl_posterior_prior_cost: weight of KL(posterior || prior).
+    kl_prior_fixed_cost: weight of KL(prior || N(0, 0.1^2)).
+    slow_period: steps between two ticks of the slow core, an integer.
+    fast_to_slow_gradient_scale: scale of the gradient into what the fast core
+      sees of the slow one.
+    off_policy_cost: weight of the loss on replayed trajectories, if it is used.
+  """
+
+  learning_rate: config_lib.Scalar
+  learning_rate_decay_steps: config_lib.Scalar
+  rms_prop_epsilon: config_lib.Scalar
+  max_gradient_norm: config_lib.Scalar
+  discount: config_lib.Scalar
+  max_abs_reward: config_lib.Scalar
+  baseline_cost: config_lib.Scalar
+  entropy_cost: config_lib.Scalar
+  pixel_control_cost: config_lib.Scalar
+  pixel_control_discount: config_lib.Scalar
+  reward_prediction_cost: config_lib.Scalar
+  value_replay_cost: config_lib.Scalar
+  kl_posterior_prior_cost: config_lib.Scalar
+  kl_prior_fixed_cost: config_lib.Scalar
+  slow_period: config_lib.Scalar
+  fast_to_slow_gradient_scale: config_lib.Scalar
+  off_policy_cost: config_lib.Scalar
 
 
 @dataclasses.dataclass(frozen=True)
-class FTWConfig(tasks.TaskOptions):
-  """Options of the agent; see `TaskOptions` for the rest.
+class FTWConfig(config_lib.ActorCriticConfig):
+  """Options of the agent; see `ActorCriticConfig` for the rest.
 
   The priors are those of the paper's population (supplement, table of
   hyperparameters), and value replay, which the paper does not have, is off. A
@@ -52,18 +86,15 @@ class FTWConfig(tasks.TaskOptions):
     num_levels: cores of the hierarchy.
     memory: of `rpth_dnc`; its `linkage` is the choice between exactness and
       speed.
-    latent_init_scale: standard deviation of the latents at first.
-    latent_min_scale: added to standard deviations.
-    latent_tanh_loc: bounds the means of the latents to (-1, 1).
-    clip_value: bound on what the cores of a hierarchy hand on; None for none.
-    forget_bias: of LSTMs, in a hierarchy too; see `recurrent_cores.LSTM`.
+    level_options: latents, clipping and forget bias of the cores; the core
+      `lstm` reads the forget bias alone.
     embedding_size: features of an observation.
     vector_hidden_sizes: layers of the MLP for what is no image.
     head_hidden_size: units of the hidden layer of each policy branch and of
       the value head.
   """
 
-  priors: Any = Hyperparameters(
+  priors: Hyperparameters = Hyperparameters(
     learning_rate=LogUniform(1e-5, 5e-3),
     learning_rate_decay_steps=Constant(math.inf),
     rms_prop_epsilon=Constant(1e-5),
@@ -80,6 +111,7 @@ class FTWConfig(tasks.TaskOptions):
     kl_prior_fixed_cost=LogUniform(1e-4, 0.1),
     slow_period=UniformInteger(5, 20),
     fast_to_slow_gradient_scale=LogUniform(0.1, 1.0),
+    off_policy_cost=Constant(1.0),
   )
   internal_rewards_prior: Any = None
   num_events: int | None = None
@@ -90,20 +122,17 @@ class FTWConfig(tasks.TaskOptions):
   latent_size: int = 256
   num_levels: int = 2
   memory: interfaces.MemoryConfig = interfaces.MemoryConfig()  # noqa: RUF009
-  latent_init_scale: float = 0.1
-  latent_min_scale: float = 1e-6
-  latent_tanh_loc: bool = False
-  clip_value: float | None = None
-  forget_bias: float = 1.0
+  level_options: rpth_level.LevelOptions = rpth_level.LevelOptions()
   embedding_size: int = 256
   vector_hidden_sizes: tuple[int, ...] = (256,)
   head_hidden_size: int = 256
 
   # Auxiliary tasks.
-  use_value_replay: bool = False
+  use_pixel_control: bool = True
+  use_reward_prediction: bool = True
 
   bounds: ClassVar[Mapping[str, tuple[float, float]]] = {
-    **scalars.BOUNDS,
+    **bounds_lib.BOUNDS,
     'slow_period': (1, math.inf),
     'fast_to_slow_gradient_scale': (0.0, 1.0),
   }

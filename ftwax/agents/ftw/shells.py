@@ -51,4 +51,4 @@ def _make_parts(environment_spec, config, network):
   """Returns what either is made of, the agent's own where None is given."""
   config = config or config_lib.FTWConfig()
   network = network or ftw.make_network(environment_spec, config)
-  return environment_spec, network, ftw.FTWBuilder(config)
+  return environment_spec, network, ftw.make_builder(config)

@@ -1,46 +1,46 @@
-"""An agent in one object: acts, writes to its own Reverb server, and learns.
+"""An agent in one object: it acts, fills its own Reverb server, and learns.
 
-For those who have a loop of their own; `runtime` runs experiments.
+For loops of one's own; `runtime` runs experiments.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import acme
 import dm_env
 import jax
 
 from ftwax import types
-from ftwax.agents.actor_critic import builder as builder_lib
+from ftwax.agents import builders
 from ftwax.agents.actor_critic.shells import actor, learner
-from ftwax.replay.reverb import servers
+from ftwax.records import log_values, loggers
+from ftwax.replay.reverb import adders, servers
 
 
 class LearningAgent(acme.VariableSource, acme.Saveable):
-  """A learner with its replay server, for when acting happens elsewhere.
+  """A learner with its replay server, for acting elsewhere.
 
-  Others write trajectories into `client`'s tables with `make_adder` and fetch
-  variables; `step` learns from them.
+  Actors write trajectories into the tables of `client` with `make_adder` and
+  fetch variables; `step` learns from the trajectories.
   """
 
   def __init__(
     self,
     environment_spec: types.EnvironmentSpec,
     network: types.RecurrentNetwork,
-    builder: builder_lib.ActorCriticBuilder,
+    builder: builders.Builder,
     seed: int = 0,
-    logger: learner.Logger | None = None,
+    logger: loggers.Logger | None = None,
     replay_port: int | None = None,
   ):
     """Starts a server and makes a learner.
 
     Args:
-      environment_spec: of the environments that the agent is for.
-      network: what learns.
+      environment_spec: specs of the environments that the agent is for.
+      network: the network that learns.
       builder: makes the parts.
-      seed: of parameters, hyperparameters and internal rewards.
-      logger: where the metrics of each update go; nowhere if None.
-      replay_port: where the server listens; any free port if None.
+      seed: seed of parameters, hyperparameters and internal rewards.
+      logger: takes the metrics of each update; None drops them.
+      replay_port: port on which the server listens; any free one if None.
     """
     self._builder = builder
     self._spec = environment_spec
@@ -61,8 +61,8 @@ class LearningAgent(acme.VariableSource, acme.Saveable):
       environment_spec,
     )
 
-  def make_adder(self, num_environments: int = 1) -> Any:
-    """Returns an adder to this agent's tables, which the caller closes."""
+  def make_adder(self, num_environments: int = 1) -> adders.TrajectoryAdder:
+    """Returns an adder to this agent's tables; the caller closes it."""
     return self._builder.make_adder(
       self.client, self._spec, self._policy, num_environments
     )
@@ -70,7 +70,7 @@ class LearningAgent(acme.VariableSource, acme.Saveable):
   def make_actor(
     self,
     seed: int,
-    adder: Any = None,
+    adder: adders.TrajectoryAdder | None = None,
     num_environments: int | None = None,
     evaluation: bool = False,
   ) -> actor.Actor:
@@ -85,7 +85,7 @@ class LearningAgent(acme.VariableSource, acme.Saveable):
     self.learner.step()
 
   def run(self, num_steps: int | None = None) -> None:
-    """Does `num_steps` updates; for ever if None."""
+    """Does `num_steps` updates, or updates without end if None."""
     self.learner.run(num_steps)
 
   def get_variables(self, names: Sequence[str]) -> list[types.ActorVariables]:
@@ -93,11 +93,11 @@ class LearningAgent(acme.VariableSource, acme.Saveable):
     return self.learner.get_variables(names)
 
   def save(self) -> types.TrainingState:
-    """Returns all that changes but what is in the tables."""
+    """Returns the state of the learner; the tables are not part of it."""
     return self.learner.save()
 
   def restore(self, state: types.TrainingState) -> None:
-    """Goes on from `state`."""
+    """Continues from `state`."""
     self.learner.restore(state)
 
   def close(self) -> None:
@@ -113,10 +113,10 @@ class Agent(acme.Actor):
     self,
     environment_spec: types.EnvironmentSpec,
     network: types.RecurrentNetwork,
-    builder: builder_lib.ActorCriticBuilder,
+    builder: builders.Builder,
     seed: int = 0,
     num_environments: int | None = None,
-    logger: learner.Logger | None = None,
+    logger: loggers.Logger | None = None,
   ):
     """Makes the parts; see `LearningAgent` and `actor.Actor`."""
     self._items_per_step = builder.items_per_step
@@ -149,7 +149,7 @@ class Agent(acme.Actor):
     self._actor.observe(action, next_timestep)
 
   def update(self, wait: bool = False) -> None:
-    """Does the updates that the trajectories written allow."""
+    """Does an update for each batch of trajectories that has been written."""
     due = self._adder.num_items // self._items_per_step
     while self._num_updates < due:
       self.learning.step()
@@ -157,11 +157,11 @@ class Agent(acme.Actor):
     self._actor.update(wait)
 
   def save(self) -> types.TrainingState:
-    """Returns all that changes but what is in the tables."""
+    """Returns the state of the learner; the tables are not part of it."""
     return self.learning.save()
 
   def restore(self, state: types.TrainingState) -> None:
-    """Goes on from `state`."""
+    """Continues from `state`."""
     self.learning.restore(state)
 
   def close(self) -> None:
@@ -171,5 +171,10 @@ class Agent(acme.Actor):
 
 
 class _NoLogger:
-  def write(self, values: Any) -> None:
+  """Drops what it is given."""
+
+  def write(self, values: log_values.LoggingData) -> None:
     del values
+
+  def close(self) -> None:
+    pass

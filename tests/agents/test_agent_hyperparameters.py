@@ -3,32 +3,31 @@ import pickle
 import pytest
 
 from ftwax import hyperparameters
-from ftwax.agents import a2c, ftw, ppo, unreal
-from ftwax.agents.actor_critic import scalars
+from ftwax.agents import a2c, ftw, impala, ppo
+from ftwax.agents.actor_critic import actor_critic_config
 
-EXTENDED = {
-  'a2c': (a2c.Hyperparameters, scalars.Hyperparameters),
-  'ppo': (ppo.Hyperparameters, a2c.Hyperparameters),
-  'unreal': (unreal.Hyperparameters, a2c.Hyperparameters),
-  'ftw': (ftw.Hyperparameters, scalars.Hyperparameters),
+CONFIGS = {
+  'impala': impala.IMPALAConfig(),
+  'a2c': a2c.A2CConfig(),
+  'ppo': ppo.PPOConfig(),
+  'ftw': ftw.FTWConfig(),
 }
 
 
-@pytest.mark.parametrize('name', EXTENDED)
-def test_an_extension_begins_with_its_base_and_tells_all(name):
-  extended, base = EXTENDED[name]
-  assert extended._fields[: len(base._fields)] == base._fields
-  assert len(extended._fields) > len(base._fields)
-  for field in extended._fields:
-    assert f'  {field}: ' in extended.__doc__
+@pytest.mark.parametrize('name', CONFIGS)
+def test_every_agent_has_those_of_the_family_and_documents_all(name):
+  fields = type(CONFIGS[name].priors)._fields
+  assert set(actor_critic_config.Hyperparameters._fields) <= set(fields)
+  for field in fields:
+    assert f'\n    {field}: ' in type(CONFIGS[name].priors).__doc__
 
 
-@pytest.mark.parametrize('name', EXTENDED)
+@pytest.mark.parametrize('name', CONFIGS)
 def test_values_travel_between_processes(name):
-  extended, _ = EXTENDED[name]
-  values = extended(*range(len(extended._fields)))
+  made = type(CONFIGS[name].priors)
+  values = made(*range(len(made._fields)))
   again = pickle.loads(pickle.dumps(values))
-  assert again == values and type(again) is extended
+  assert again == values and type(again) is made
 
 
 @pytest.mark.parametrize(
