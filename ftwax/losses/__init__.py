@@ -8,7 +8,6 @@ from ftwax.losses.policy_loss import PolicyLoss, PolicyLossOutput, Transitions
 from ftwax.losses.returns import (
   generalized_advantages,
   lambda_returns,
-  n_step_returns,
 )
 from ftwax.losses.reward_prediction import reward_prediction_loss
 from ftwax.losses.value_replay import value_replay_loss
@@ -21,7 +20,6 @@ __all__ = (
   'advantage_actor_critic_loss',
   'generalized_advantages',
   'lambda_returns',
-  'n_step_returns',
   'normal_kl',
   'pixel_control_loss',
   'ppo_loss',
