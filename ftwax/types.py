@@ -19,6 +19,7 @@ import numpy as np
 # An array or any nesting of tuples, lists and dicts of arrays.
 ArrayTree = Any
 Array = jax.Array
+NumpyArray = np.ndarray[Any, Any]
 
 # Shapes, dtypes and bounds: an array spec or any nesting of such.
 SpecTree = Any

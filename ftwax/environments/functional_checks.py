@@ -29,7 +29,7 @@ def check_shapes(
   key = jax.ShapeDtypeStruct((2,), np.uint32)
   state, timestep = jax.eval_shape(made.reset, key)
 
-  def expect(leaf, dtype=None):
+  def expect(leaf: Any, dtype: Any = None) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((*axes, *leaf.shape), dtype or leaf.dtype)
 
   spec = made.spec

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from ftwax import hyperparameters as hyperparameters_lib
 from ftwax import internal_rewards as internal_rewards_lib
@@ -101,7 +100,7 @@ def perturb(
   del selection
   probability, factors = config.perturb_probability, config.perturb_factors
 
-  def perturb_member(key, traits):
+  def perturb_member(key: types.Key, traits: Traits) -> Traits:
     keys = jax.random.split(key)
     return Traits(
       hyperparameters_lib.perturb(
@@ -130,7 +129,7 @@ def resample(
   del selection
   probability = config.resample_probability
 
-  def resample_member(key, traits):
+  def resample_member(key: types.Key, traits: Traits) -> Traits:
     keys = jax.random.split(key)
     return Traits(
       hyperparameters_lib.resample(
@@ -207,7 +206,7 @@ def traits(members: types.TrainingState) -> Traits:
   return Traits(members.hyperparameters, members.internal_rewards)
 
 
-def inherit(tree: Any, donor: types.Array | np.ndarray) -> Any:
+def inherit(tree: Any, donor: types.Array | types.NumpyArray) -> Any:
   """Returns the rows of their donors [N] for leaves [N, ...]."""
   return jax.tree.map(lambda leaf: leaf[donor], tree)
 
@@ -225,7 +224,7 @@ def clip(explored: Traits, priors: Traits) -> Traits:
 
 
 def copy_rows(
-  population: state_lib.PopulationState, donor: types.Array | np.ndarray
+  population: state_lib.PopulationState, donor: types.Array | types.NumpyArray
 ) -> state_lib.PopulationState:
   """Gives each member what it takes from its donor [N], before it explores."""
   has_copied = donor != jnp.arange(donor.shape[0])

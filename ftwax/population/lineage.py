@@ -51,7 +51,7 @@ def rows(generation: evolution.Generation, reason: str) -> list[dict[str, Any]]:
   evidence = np.asarray(generation.evidence)
   games = np.asarray(generation.games)
 
-  def row(member):
+  def row(member: int) -> dict[str, Any]:
     values = {
       part: {name: column[member] for name, column in columns.items()}
       for part, columns in explored.items()
@@ -75,7 +75,7 @@ def rows(generation: evolution.Generation, reason: str) -> list[dict[str, Any]]:
   return [row(int(member)) for member in copied]
 
 
-def append(path: str | os.PathLike, new_rows: Iterable[Row]) -> None:
+def append(path: str | os.PathLike[str], new_rows: Iterable[Row]) -> None:
   """Appends rows in one write, behind the last complete line.
 
   A write that a kill tore is cut off first, so that lines are never joined.
@@ -93,7 +93,7 @@ def append(path: str | os.PathLike, new_rows: Iterable[Row]) -> None:
     os.fsync(file.fileno())
 
 
-def read(path: str | os.PathLike) -> list[dict[str, Any]]:
+def read(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
   """Reads a lineage, also while it is written: a torn last line is left out.
 
   Raises:
@@ -112,7 +112,7 @@ def read(path: str | os.PathLike) -> list[dict[str, Any]]:
   return found
 
 
-def drop_after(path: str | os.PathLike, generation: int) -> None:
+def drop_after(path: str | os.PathLike[str], generation: int) -> None:
   """Drops rows younger than `generation`, that of a checkpoint resumed from.
 
   The file is replaced at once: a kill leaves the old one or the new.

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +55,7 @@ class PopulationConfig:
   k_factor: float = 4.0
   matchmaking_deviation: float = 1.0 / 6.0
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     """Checks values, alone and against each other."""
     for name, low in (
       ('num_members', 1),
@@ -108,6 +109,6 @@ class PopulationConfig:
         f'initial_rating ({self.initial_rating}) must be finite; choose 1000.'
       )
 
-  def replace(self, **changes) -> 'PopulationConfig':
+  def replace(self, **changes: Any) -> 'PopulationConfig':
     """Returns a copy with some options changed."""
     return dataclasses.replace(self, **changes)

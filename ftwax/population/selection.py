@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ftwax import types
 from ftwax.population import population_config as config_lib
@@ -125,7 +126,7 @@ def welch_p_value(
   mean_low, square_low, dof_low = _mean_and_square_error(low, is_low)
   square = square_high + square_low
   # Of equal samples on each side, any lead is beyond chance.
-  tiny = jnp.finfo(jnp.float32).tiny
+  tiny = np.finfo(np.float32).tiny
   t = (mean_high - mean_low) / jnp.sqrt(jnp.maximum(square, tiny))
   share = square_high / jnp.maximum(square, tiny)
   dof = 1.0 / jnp.maximum(

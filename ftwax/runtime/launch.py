@@ -132,7 +132,7 @@ def run(
       ' run.',
     )
 
-  def main(argv):
+  def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
       raise app.UsageError(f'unknown arguments {argv[1:]}; all are flags.')
     if not FLAGS['verbosity'].present:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ftwax import types
 from ftwax.population import seating as seating_lib
 from ftwax.runtime import evaluation, generations
 from ftwax.runtime import experiment as experiment_lib
@@ -178,7 +179,7 @@ class ActorLoop:
     if self._report and self._learner.try_call('report_results', *self._report):
       self._report = ()
 
-  def _draw_seats(self) -> np.ndarray:
+  def _draw_seats(self) -> types.NumpyArray:
     while not self._stop.is_set():
       seats = self._learner.try_call('draw_seats')
       if seats is not None:

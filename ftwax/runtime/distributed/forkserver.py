@@ -141,7 +141,7 @@ class Forkserver:
       )
     return Process(int(reply))
 
-  def _start(self):
+  def _start(self) -> None:
     self._socket, theirs = socket.socketpair()
     self._replies = self._socket.makefile('rb')
     with theirs, open(self._output, 'ab') as output:
@@ -156,18 +156,18 @@ class Forkserver:
       )
     self._send({'path': sys.path, 'modules': self._modules})
 
-  def _send(self, message):
+  def _send(self, message: Mapping[str, Any]) -> None:
     with contextlib.suppress(ConnectionError):  # The reply will be missed.
       self._socket.sendall(json.dumps(message).encode() + b'\n')
 
-  def _ask(self, request) -> bytes:
+  def _ask(self, request: Mapping[str, Any]) -> bytes:
     """Returns the reply, empty if the server is gone."""
     self._send(request)
     with contextlib.suppress(ConnectionError):
       return self._replies.readline()
     return b''
 
-  def _disconnect(self):
+  def _disconnect(self) -> None:
     self._replies.close()
     self._socket.close()
 

@@ -48,8 +48,8 @@ class StatesLostError(environments.EnvironmentFailure):
 class _Request(NamedTuple):
   actor: int
   member: int
-  timestep: list[np.ndarray]
-  reply: concurrent.futures.Future
+  timestep: list[types.NumpyArray]
+  reply: concurrent.futures.Future[Any]
 
 
 class InferenceServer:
@@ -77,7 +77,7 @@ class InferenceServer:
     self._requests: queue.Queue[_Request] = queue.Queue()
     # Of each actor and member, the number of the last request and its reply.
     self._replies: dict[
-      tuple[int, int], tuple[int, concurrent.futures.Future]
+      tuple[int, int], tuple[int, concurrent.futures.Future[Any]]
     ] = {}
     self._lock = threading.Lock()
     # No other server of the run has the same.
@@ -93,7 +93,7 @@ class InferenceServer:
     actor: int,
     member: int,
     number: int,
-    timestep: Sequence[np.ndarray],
+    timestep: Sequence[types.NumpyArray],
   ) -> list[Any] | None:
     """Chooses actions for a member on the seats of an actor.
 
@@ -119,7 +119,9 @@ class InferenceServer:
     except concurrent.futures.TimeoutError:
       return None
 
-  def recurrent_state(self, actor: int, member: int) -> list[np.ndarray] | None:
+  def recurrent_state(
+    self, actor: int, member: int
+  ) -> list[types.NumpyArray] | None:
     """Returns the state before the next timestep; None if not ready.
 
     Args:
@@ -252,14 +254,14 @@ class _Batch:
   def describe(self) -> list[Any]:
     return [self._client.steps, self._client.internal_rewards]
 
-  def read_state(self, index: int) -> list[np.ndarray]:
+  def read_state(self, index: int) -> list[types.NumpyArray]:
     with self._lock:
       leaves = jax.tree.leaves(self._state.recurrent_state)
       return [np.array(leaf[self._rows(index)]) for leaf in leaves]
 
   def select_actions(
-    self, timesteps: Mapping[int, Sequence[np.ndarray]]
-  ) -> dict[int, list[list[np.ndarray]]]:
+    self, timesteps: Mapping[int, Sequence[types.NumpyArray]]
+  ) -> dict[int, list[list[types.NumpyArray]]]:
     """Returns what actors get, given their timesteps."""
     self._client.update()
     asked = np.zeros(len(self._timestep.reward), bool)
@@ -283,17 +285,26 @@ class _Batch:
       for index in timesteps
     }
 
-  def _rows(self, index):
+  def _rows(self, index: int) -> slice:
     return slice(index * self._num_rows, (index + 1) * self._num_rows)
 
 
-def _step(select_action, variables_, timestep, state, asked):
+def _step(
+  select_action: types.SelectAction,
+  variables_: types.ActorVariables,
+  timestep: dm_env.TimeStep,
+  state: types.ActorState,
+  asked: types.Array,
+) -> tuple[types.ArrayTree, types.ActorState]:
   """Chooses for all rows; the states of those not asked for stay."""
   action, new_state = select_action(variables_, timestep, state)
 
-  rows = new_state._replace(key=()), state._replace(key=())
-  kept = trees.where_rows(asked, *rows)
-  return action, kept._replace(key=new_state.key)
+  parts = [
+    (new.recurrent_state, new.action, new.logits) for new in (new_state, state)
+  ]
+  return action, types.ActorState(
+    new_state.key, *trees.where_rows(asked, *parts)
+  )
 
 
 class RemotePolicy:
@@ -339,8 +350,13 @@ class RemotePolicy:
     )
     return [variables_ for _ in names]
 
-  def _select_action(self, variables_, timestep, state):
-    del variables_
+  def _select_action(
+    self,
+    variables: types.ActorVariables,
+    timestep: dm_env.TimeStep,
+    state: types.ActorState,
+  ) -> tuple[types.ArrayTree, types.ActorState]:
+    del variables
     self._number += 1
     epoch, *trees = self._ask(
       'select_action',
@@ -360,7 +376,7 @@ class RemotePolicy:
     )
     return action, types.ActorState(state.key, (), raw_action, logits)
 
-  def _get_extras(self, state):
+  def _get_extras(self, state: types.ActorState) -> dict[str, Any]:
     fetch = functools.cache(lambda: self._ask('recurrent_state', *self._index))
     leaves = map(
       functools.partial(_FetchedLeaf, fetch),
@@ -371,7 +387,7 @@ class RemotePolicy:
       'recurrent_state': self._state_structure.unflatten(leaves),
     }
 
-  def _ask(self, method, *args):
+  def _ask(self, method: str, *args: Any) -> Any:
     """Calls a method until it has an answer."""
     while (reply := self._server.call(method, *args)) is None:
       if self._stop.wait(_ASK_AGAIN_S):
@@ -427,10 +443,14 @@ def make_actors(
 class _FetchedLeaf:
   """An array that is fetched when it is read: few of the states are."""
 
-  def __init__(self, fetch: Callable[[], Sequence[np.ndarray]], index: int):
+  def __init__(
+    self, fetch: Callable[[], Sequence[types.NumpyArray]], index: int
+  ):
     self._fetch = fetch
     self._index = index
 
-  def __array__(self, dtype=None, copy=None):
+  def __array__(
+    self, dtype: Any = None, copy: bool | None = None
+  ) -> types.NumpyArray:
     del copy  # It comes from another process.
     return np.asarray(self._fetch()[self._index], dtype)

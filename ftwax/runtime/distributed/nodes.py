@@ -84,7 +84,7 @@ def run_replay(
     remote.try_call('finish', counter.REPLAY)
 
 
-def _statistics(servers) -> dict[str, Any]:
+def _statistics(servers: Sequence[Any]) -> dict[str, Any]:
   """Returns the size of each table and its limit, of all servers together."""
   sizes: dict[str, Any] = {}
   for client, _ in servers:
@@ -94,7 +94,7 @@ def _statistics(servers) -> dict[str, Any]:
   return sizes
 
 
-def _save(servers) -> None:
+def _save(servers: Sequence[Any]) -> None:
   """Saves the tables and deletes what was saved before."""
   for client, directory in servers:
     earlier = [path for path in directory.glob('*') if path.is_dir()]

@@ -203,7 +203,7 @@ class Replies:
   A call that is late is made again, though only its reply may have been lost.
   """
 
-  def __init__(self):
+  def __init__(self) -> None:
     """Knows of no call yet."""
     self._last: dict[str, tuple[int, Any]] = {}
     self._lock = threading.Lock()

@@ -99,7 +99,7 @@ def make_distributed_experiment(
   )
   program.add_node(counter_node, label='counter')
 
-  def counter_handle():
+  def counter_handle() -> lp.CourierHandle:
     return _client_of(counter_node, _CALL_TIMEOUT_S)
 
   replay_node = ReplayNode(experiment, directory, settings, counter_handle())
@@ -270,7 +270,9 @@ def _client_of(node: lp.CourierNode, timeout_s: float) -> lp.CourierHandle:
   return handle
 
 
-def _check(experiment, num_actors, num_nodes):
+def _check(
+  experiment: experiment_lib.ExperimentConfig, num_actors: int, num_nodes: int
+) -> None:
   if experiment.checkpointing is None:
     raise ValueError(
       'checkpointing (None) must be set for a distributed run, in which a'
@@ -298,7 +300,7 @@ def _check(experiment, num_actors, num_nodes):
       ) from error
 
 
-def _check_picklable(experiment):
+def _check_picklable(experiment: experiment_lib.ExperimentConfig) -> None:
   for field in dataclasses.fields(experiment):
     value = getattr(experiment, field.name)
     try:

@@ -79,7 +79,9 @@ class Coordinator:
     self._rate(members.internal_rewards)
     return self._population._replace(members=members)
 
-  def draw_seats(self, internal_rewards: types.InternalRewards) -> np.ndarray:
+  def draw_seats(
+    self, internal_rewards: types.InternalRewards
+  ) -> types.NumpyArray:
     """Returns the player on each seat of an arena, int32 [G, P].
 
     Args:
@@ -158,7 +160,7 @@ class Coordinator:
   def _rate_episodes(
     self,
     results: Sequence[evaluation.GameResult],
-    internal_rewards: np.ndarray,
+    internal_rewards: types.NumpyArray,
   ) -> None:
     """Records returns of single agents, each by its own internal rewards."""
     num_members = self._config.num_members

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
 from ftwax import types
 from ftwax.environments import game_vectors, games
@@ -180,7 +179,7 @@ class _Run:
     """Plays at least `num_episodes` episodes with each member."""
     return self._make_evaluator(num_episodes).run()
 
-  def _draw_seats(self) -> np.ndarray:
+  def _draw_seats(self) -> types.NumpyArray:
     return self._coordinator.draw_seats(self._learner.state.internal_rewards)
 
   def _learn(self) -> None:

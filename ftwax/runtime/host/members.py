@@ -114,7 +114,7 @@ class Actors:
       return [tree]
 
     def rows(member: int) -> Any:
-      def cut(leaf: np.ndarray) -> np.ndarray:
+      def cut(leaf: types.NumpyArray) -> types.NumpyArray:
         share = len(leaf) // num_members
         return leaf[member * share : (member + 1) * share]
 
