@@ -27,6 +27,7 @@ FUNCTIONAL = [
   'networks',
   'population',
   'replay/functional',
+  'replay/trajectories.py',
   'runtime/device',
   'runtime/host/arena.py',
   'runtime/host/coordinator.py',

@@ -127,6 +127,7 @@ class ActorCriticConfig:
       before a reward of zero and of the others, at the least.
     reward_prediction_length: observations in such a sequence.
     reward_prediction_period: timesteps between the ends of two of them.
+    reward_prediction_threshold: size up to which a reward counts as zero.
     delta_encode: stores frames as differences, which compress better.
     prefetch_size: batches that wait on the device.
     replay_timeout_s: seconds within which the queue must take or give an item.
@@ -170,6 +171,7 @@ class ActorCriticConfig:
   reward_prediction_capacity: int = 800
   reward_prediction_length: int = 3
   reward_prediction_period: int = 1
+  reward_prediction_threshold: float = 0.0
   delta_encode: bool = False
   prefetch_size: int = 1
   replay_timeout_s: float = 60.0
@@ -193,6 +195,11 @@ class ActorCriticConfig:
       value = getattr(self, name)
       if value < 1:
         raise ValueError(f'{name} ({value}) must be at least 1; choose 1.')
+    if not 0.0 <= self.reward_prediction_threshold < math.inf:
+      raise ValueError(
+        f'reward_prediction_threshold ({self.reward_prediction_threshold}) must'
+        ' be finite and not negative, since sizes of rewards are; choose 0.'
+      )
     if self.picture_period < 0:
       raise ValueError(
         f'picture_period ({self.picture_period}) must not be negative; choose 0'

@@ -170,7 +170,8 @@ class ActorCriticBuilder:
   @property
   def _replay_options(self) -> tables.ReplayOptions:
     """Options of the tables that the auxiliary tasks learn from."""
-    from ftwax.replay.reverb import reward_sequences, tables
+    from ftwax.replay import trajectories
+    from ftwax.replay.reverb import tables
 
     config = self.config
     sources = auxiliary.sources(self.auxiliary_tasks)
@@ -181,8 +182,10 @@ class ActorCriticBuilder:
       reward_prediction_capacity=(
         config.reward_prediction_capacity if predicts else 0
       ),
-      sequences=reward_sequences.Sequences(
-        config.reward_prediction_length, config.reward_prediction_period
+      sequences=trajectories.Sequences(
+        config.reward_prediction_length,
+        config.reward_prediction_period,
+        config.reward_prediction_threshold,
       ),
       delta_encodes=config.delta_encode,
     )
