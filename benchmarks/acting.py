@@ -63,7 +63,7 @@ def measure_select_and_observe(spec):
 def main():
   """Prints both tables."""
   print(common.machine_line())
-  specs = {'10x5 floats': parts.catch_spec(), '84x84x3': parts.pixel_spec()}
+  specs = {'10x5 floats': parts.catch_spec(), '84x84x3': common.pixel_spec()}
   rows = []
   for name, spec in specs.items():
     for batch_size in (1, 8, 64):

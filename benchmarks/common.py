@@ -11,6 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
+from dm_env import specs
+
+from ftwax import types
 
 _RIVALS = pathlib.Path(__file__).parent / 'rivals'
 
@@ -44,6 +48,16 @@ def machine_line() -> str:
     f'{len(os.sched_getaffinity(0))} of {os.cpu_count()} cores,'
     f' {jax.devices()[0].device_kind}, Python {platform.python_version()},'
     f' jax {jax.__version__}, load {os.getloadavg()[0]:.1f}'
+  )
+
+
+def pixel_spec() -> types.EnvironmentSpec:
+  """Returns a spec of 84x84x3 uint8 images and 5 actions."""
+  return types.EnvironmentSpec(
+    observations=specs.BoundedArray((84, 84, 3), np.uint8, 0, 255),
+    actions=specs.DiscreteArray(5, name='action'),
+    rewards=specs.BoundedArray((), np.float32, -1, 1, 'reward'),
+    discounts=specs.BoundedArray((), np.float32, 0, 1, 'discount'),
   )
 
 

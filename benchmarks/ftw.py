@@ -109,9 +109,8 @@ def _learner_line(start, seconds, *line):
   import jax
 
   from ftwax.agents import ftw
-  from ftwax.testing import fakes
 
-  config, spec = _make_config(*line), fakes.make_image_spec((84, 84, 3), 5)
+  config, spec = _make_config(*line), common.pixel_spec()
   network = ftw.make_network(spec, config)
   core = ftw.make_builder(config).make_learner_core(network, spec)
   state = jax.jit(core.init)(jax.random.PRNGKey(0))
@@ -141,7 +140,7 @@ def _acting_line(start, seconds, *line):
 
   del start
   config = _make_config(*line, 20, True).replace(max_queue_size=4000)
-  spec = parts.pixel_spec()
+  spec = common.pixel_spec()
   agent = _make_agent(spec, config, 1)
   timesteps = itertools.cycle(parts.random_timesteps(spec, 1))
 
@@ -163,7 +162,7 @@ def _agent_line(start, seconds, core, linkage, auxiliary):
 
   del start
   config = _make_config(core, linkage, 20, auxiliary)
-  spec, num_environments = parts.pixel_spec(), 8
+  spec, num_environments = common.pixel_spec(), 8
   agent = _make_agent(spec, config, num_environments)
   timesteps = itertools.cycle(parts.random_timesteps(spec, num_environments))
 

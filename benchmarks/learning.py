@@ -51,7 +51,7 @@ def main():
   for name, spec, batch_size in (
     ('10x5 floats', parts.catch_spec(), 16),
     ('10x5 floats', parts.catch_spec(), 32),
-    ('84x84x3', parts.pixel_spec(), 16),
+    ('84x84x3', common.pixel_spec(), 16),
   ):
     seconds, waiting = measure_learner(spec, batch_size)
     frames = impala.IMPALAConfig.sequence_length * batch_size

@@ -21,9 +21,8 @@ import jax.numpy as jnp
 from ftwax import types
 from ftwax.networks import recurrent, rpth, torsos
 from ftwax.networks.dnc import interfaces, lazy_link, link_update
-from ftwax.testing import fakes
 
-_NUM_STEPS, _BATCH_SIZE, _NUM_INPUTS, _NUM_ACTIONS = 20, 16, 262, 5
+_NUM_STEPS, _BATCH_SIZE, _NUM_INPUTS = 20, 16, 262
 _CORES = ('lstm', 'none', 'sparse', 'exact', 'plain')
 _KEY = jax.random.PRNGKey(0)
 
@@ -311,7 +310,7 @@ def main():
   arguments = parser.parse_args()
   seconds = arguments.seconds
   print(common.machine_line())
-  spec = fakes.make_image_spec((84, 84, 3), _NUM_ACTIONS)
+  spec = common.pixel_spec()
   rival = {}
   if not arguments.no_rival:
     rival = common.run_rival('tensorflow_networks.py', seconds)

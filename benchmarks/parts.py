@@ -13,7 +13,6 @@ from ftwax import types
 from ftwax.agents import impala
 from ftwax.environments import bsuite_adapter
 from ftwax.replay.reverb import servers
-from ftwax.testing import fakes
 
 
 class Clock:
@@ -89,11 +88,6 @@ def catch_spec() -> types.EnvironmentSpec:
   return types.make_environment_spec(bsuite_adapter.make('catch/0', seed=0))
 
 
-def pixel_spec() -> types.EnvironmentSpec:
-  """Returns a spec of 84x84x3 uint8 and 5 actions."""
-  return fakes.make_image_spec((84, 84, 3), 5)
-
-
 def random_timesteps(
   spec: types.EnvironmentSpec, num_environments: int, num_steps: int = 32
 ) -> list[dm_env.TimeStep]:
@@ -101,10 +95,12 @@ def random_timesteps(
   rng = np.random.default_rng(0)
 
   def observation():
-    rows = [
-      fakes.sample(rng, spec.observations) for _ in range(num_environments)
-    ]
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
+    return jax.tree.map(
+      lambda leaf: rng.integers(
+        leaf.minimum, leaf.maximum + 1, (num_environments, *leaf.shape)
+      ).astype(leaf.dtype),
+      spec.observations,
+    )
 
   return [
     dm_env.TimeStep(

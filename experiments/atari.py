@@ -1,8 +1,8 @@
 """IMPALA on an Atari game, Pong by default, or A2C or A3C.
 
 Run as `uv run experiments/atari.py --game=breakout`; Ctrl-C saves, and the
-same command with `--resume` goes on. `--agent=a3c --distributed` is A3C with
-actors that wait for nobody.
+same command with `--resume` goes on. `--agent=a3c --runtime=distributed` is A3C
+with actors that wait for nobody.
 """
 
 import functools

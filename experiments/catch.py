@@ -3,7 +3,7 @@
 Run as `uv run experiments/catch.py`; `--help` tells the flags. With
 `--runtime=device` the game is that of `environments.catch`, compiled together
 with the agent. `--agent=a2c` and `--agent=a3c` learn it too, the latter with
-few environments, since each update is of one: `--distributed
+few environments, since each update is of one: `--runtime=distributed
 --num_environments=2`.
 """
 

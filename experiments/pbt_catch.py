@@ -24,7 +24,7 @@ from ftwax.population import population_config as population_config
 from ftwax.population import selection
 from ftwax.reporting import history
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import runs
+from ftwax.runtime import run_records, runs
 
 _SEEDS = flags.DEFINE_multi_integer('seed', [0, 1, 2], 'Seeds, one run each.')
 _MAX_STEPS = flags.DEFINE_integer(
@@ -84,7 +84,7 @@ def build_experiment(
   )
 
 
-def run(seed: int, exploits: bool) -> tuple[np.ndarray, runs.Counts]:
+def run(seed: int, exploits: bool) -> tuple[np.ndarray, run_records.Counts]:
   """Returns the mean return of each member at the end, and the counts."""
   name = 'population' if exploits else 'random_search'
   directory = pathlib.Path(_RUN_DIR.value) / f'{name}_{seed}'

@@ -75,11 +75,11 @@ def make_paintball(seed: int, game_length: int) -> games.GameEnvironment:
   )
 
 
-# What makes each game, and its players.
+# Makes each game.
 _GAMES = {
-  'knights_archers_zombies': (make_zombies, 4),
-  'rock_paper_scissors': (make_rock_paper_scissors, 2),
-  'paintball': (make_paintball, 4),
+  'knights_archers_zombies': make_zombies,
+  'rock_paper_scissors': make_rock_paper_scissors,
+  'paintball': make_paintball,
 }
 _GAME = flags.DEFINE_enum(
   'game', 'knights_archers_zombies', list(_GAMES), 'What is played.'
@@ -98,11 +98,11 @@ def make_config() -> ftw.FTWConfig:
   return config.fix(pixel_control_cost=0.0, reward_prediction_cost=0.0)
 
 
-def build_experiment() -> experiment.PopulationExperimentConfig:
+def build_experiment() -> experiment.ExperimentConfig:
   """Returns the experiment that the flags describe."""
-  make_game, num_players = _GAMES[_GAME.value]
+  make_game = _GAMES[_GAME.value]
   config = make_config()
-  return experiment.PopulationExperimentConfig(
+  return experiment.ExperimentConfig(
     name=_GAME.value,
     builder=ftw.make_builder(config),
     network_factory=functools.partial(ftw.make_network, config=config),
@@ -111,7 +111,6 @@ def build_experiment() -> experiment.PopulationExperimentConfig:
     ),
     population=population_config.PopulationConfig(
       num_members=_NUM_MEMBERS.value,
-      num_players=num_players,
       burn_in_games=_BURN_IN.value,
     ),
     steps_per_round=_GAME_LENGTH.value,

@@ -123,13 +123,17 @@ class NetworkInit(Protocol):
 
 
 class NetworkApply(Protocol):
-  """Applies a network to one step of `B` sequences, leaves [B, ...]."""
+  """Applies a network to one step of `B` sequences, leaves [B, ...].
+
+  `key` draws all noise of the network. With None there is none: weights have
+  no noise, nothing is dropped, and latents are their means.
+  """
 
   def __call__(
     self,
     params: Params,
     hyperparameters: Hyperparameters,
-    key: Key,
+    key: Key | None,
     inputs: NetworkInput,
     state: RecurrentState,
   ) -> tuple[NetworkOutput, RecurrentState]: ...
@@ -140,13 +144,14 @@ class NetworkUnroll(Protocol):
 
   `start` [T, B] is true at the first step of an episode; there the state is
   set to zero before the step. `state` [B, ...] is that before the first step.
+  `key` is as in `NetworkApply`.
   """
 
   def __call__(
     self,
     params: Params,
     hyperparameters: Hyperparameters,
-    key: Key,
+    key: Key | None,
     inputs: NetworkInput,
     start: Array,
     state: RecurrentState,

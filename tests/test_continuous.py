@@ -5,6 +5,7 @@ import pickle
 
 import chex
 import dm_env
+import fakes
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +13,6 @@ import pytest
 import scipy.stats
 
 from ftwax import continuous, distributions, types
-from ftwax.testing import fakes
 
 SPEC = fakes.make_continuous_spec().actions
 

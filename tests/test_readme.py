@@ -5,12 +5,12 @@ import re
 import sys
 
 import dm_env
+import fakes
 import jax
 import jax.numpy as jnp
 import pytest
 
 from ftwax import types
-from ftwax.testing import fakes
 
 README = pathlib.Path(__file__).parents[1] / 'README.md'
 

@@ -1,28 +1,30 @@
 """Bandits in JAX, for agents that learn within a trial.
 
-The task of Duan et al., 2016 (arXiv:1611.02779, section 4.1): arms that pay one
-or nothing, with probabilities drawn anew for each trial. A pull is an episode.
+The task of Duan et al., 2016 (arXiv:1611.02779, section 4.1): each arm pays 1
+or 0 with a probability that is drawn anew for every trial. One pull is one
+episode of the trial; see `trials`.
 """
 
 import functools
 from typing import NamedTuple
 
+import dm_env
 import jax
 import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import functional, trials
+from ftwax.environments import functional, task_specs, trials
 
 
 class BanditState(NamedTuple):
   """State of a trial.
 
   Attributes:
-    probability: float32 [num_arms], that an arm pays.
-    num_pulls: int32 [], pulls done.
-    key: for the pulls to come.
+    probability: float32 [num_arms], the probability that each arm pays.
+    num_pulls: int32 [], pulls so far.
+    key: uint32 [2], random key of the remaining pulls.
   """
 
   probability: types.Array
@@ -36,27 +38,23 @@ def make(
   """Makes trials of `num_pulls` pulls.
 
   Args:
-    num_pulls: of a trial, after which it terminates.
-    num_arms: their probabilities are uniform in [0, 1] and independent.
+    num_pulls: pulls in a trial, at least 1.
+    num_arms: number of arms, at least 2; the probabilities that they pay are
+      independent and uniform in [0, 1].
 
   Returns:
-    The environment; all that is seen is the entry `trials.EPISODE_START`,
-    which is always 1, besides what agents see of their own.
+    The environment. Its observation is a dict whose one entry,
+    `trials.EPISODE_START`, is always 1: agents learn from their previous
+    action and reward, which every network receives.
 
   Raises:
-    ValueError: if there is no pull or no choice.
+    ValueError: if there is no pull, or fewer than two arms.
   """
-  for name, value, least in (
-    ('num_pulls', num_pulls, 1),
-    ('num_arms', num_arms, 2),
-  ):
-    if value < least:
-      raise ValueError(
-        f'{name} ({value}) must be at least {least}; choose {least}.'
-      )
+  task_specs.check_at_least(1, num_pulls=num_pulls)
+  task_specs.check_at_least(2, num_arms=num_arms)
   observation = {trials.EPISODE_START: jnp.ones((), jnp.float32)}
 
-  def reset(key):
+  def reset(key: types.Key) -> tuple[BanditState, dm_env.TimeStep]:
     key, arms_key = jax.random.split(key)
     state = BanditState(
       probability=jax.random.uniform(arms_key, (num_arms,)),
@@ -65,7 +63,9 @@ def make(
     )
     return state, functional.restart(observation)
 
-  def step(state, action):
+  def step(
+    state: BanditState, action: types.Array
+  ) -> tuple[BanditState, dm_env.TimeStep]:
     key, pull_key = jax.random.split(state.key)
     pays = jax.random.bernoulli(pull_key, state.probability[action])
     state = BanditState(state.probability, state.num_pulls + 1, key)
@@ -75,58 +75,56 @@ def make(
       is_terminal=state.num_pulls == num_pulls,
     )
 
-  return functional.FunctionalEnvironment(_make_spec(num_arms), reset, step)
+  start = specs.BoundedArray((), np.float32, 0, 1, trials.EPISODE_START)
+  spec = task_specs.make_spec(
+    {trials.EPISODE_START: start}, num_arms, reward_range=(0, 1)
+  )
+  return functional.FunctionalEnvironment(spec, reset, step)
 
 
 def best_return(num_pulls: int) -> float:
-  """Returns the mean return of the best player of two-armed trials.
+  """Returns the mean return of an optimal player of two-armed trials.
 
-  It knows how trials are drawn, and is found by dynamic programming over what
-  may have been seen (Bellman, 1956). It is what Gittins indices are for trials
-  that never end.
+  The player knows the prior over arms but not the arms of the trial. The value
+  comes from dynamic programming over all records of wins and losses (Bellman,
+  1956); Gittins indices are its counterpart for trials that never end.
   """
 
   @functools.cache
-  def value(wins, losses, other_wins, other_losses):
-    pulls = wins + losses + other_wins + other_losses
-    if pulls == num_pulls:
+  def value(arm: tuple[int, int], other: tuple[int, int]) -> float:
+    """Returns the best return to come, given (wins, losses) of both arms."""
+    if sum(arm) + sum(other) == num_pulls:
       return 0.0
-    # What a uniform prior and Bayes' rule expect of each arm.
-    chance = (wins + 1) / (wins + losses + 2)
-    other_chance = (other_wins + 1) / (other_wins + other_losses + 2)
-    other = other_wins, other_losses
-    pull = chance * (1 + value(wins + 1, losses, *other)) + (
-      1 - chance
-    ) * value(wins, losses + 1, *other)
-    pull_other = other_chance * (
-      1 + value(wins, losses, other_wins + 1, other_losses)
-    ) + (1 - other_chance) * value(wins, losses, other_wins, other_losses + 1)
-    return max(pull, pull_other)
+    return max(pull(arm, other), pull(other, arm))
 
-  return value(0, 0, 0, 0)
+  def pull(arm: tuple[int, int], other: tuple[int, int]) -> float:
+    wins, losses = arm
+    chance = (wins + 1) / (wins + losses + 2)  # Posterior mean, uniform prior.
+    return chance * (1 + value((wins + 1, losses), other)) + (
+      1 - chance
+    ) * value((wins, losses + 1), other)
+
+  return value((0, 0), (0, 0))
 
 
 def thompson_return(num_pulls: int, num_trials: int, seed: int) -> float:
   """Returns the mean return of Thompson sampling in two-armed trials.
 
-  It pulls the arm that is best in a draw from what is known of the arms.
+  Thompson sampling draws a probability for each arm from its posterior and
+  pulls the arm with the larger one.
+
+  Args:
+    num_pulls: pulls in a trial.
+    num_trials: trials that the mean is taken over.
+    seed: seed of arms, draws and pulls.
   """
   rng = np.random.default_rng(seed)
   rows = np.arange(num_trials)
   probability = rng.uniform(size=(num_trials, 2))
-  counts = np.ones((2, num_trials, 2))  # Wins and losses, with the prior's.
+  # Parameters of beta posteriors, wins and losses; the prior is uniform.
+  counts = np.ones((2, num_trials, 2))
   for _ in range(num_pulls):
     arm = np.argmax(rng.beta(*counts), axis=-1)
     loses = rng.uniform(size=num_trials) >= probability[rows, arm]
     counts[loses.astype(int), rows, arm] += 1
   return float(np.mean(np.sum(counts[0] - 1, axis=-1)))
-
-
-def _make_spec(num_arms: int) -> types.EnvironmentSpec:
-  start = specs.BoundedArray((), np.float32, 0, 1, trials.EPISODE_START)
-  return types.EnvironmentSpec(
-    observations={trials.EPISODE_START: start},
-    actions=specs.DiscreteArray(num_arms, np.int32, 'action'),
-    rewards=specs.BoundedArray((), np.float32, 0, 1, 'reward'),
-    discounts=specs.BoundedArray((), np.float32, 0, 1, 'discount'),
-  )

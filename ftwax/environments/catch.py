@@ -1,29 +1,30 @@
-"""Catch in JAX: a paddle at the bottom catches one ball an episode.
+"""Catch in JAX: move a paddle to catch one falling ball per episode.
 
-The rules are those of bsuite's catch (Osband et al., 2020, arXiv:1908.03568).
+Follows the rules of bsuite's catch (Osband et al., 2020, arXiv:1908.03568).
 """
 
 import math
 from typing import NamedTuple
 
+import dm_env
 import jax
 import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import functional
+from ftwax.environments import functional, task_specs
 
 _NUM_ACTIONS = 3  # Left, stay, right.
 
 
 class CatchState(NamedTuple):
-  """Where things are, each int32 [].
+  """Positions on the board.
 
   Attributes:
-    ball_x: column of the ball.
-    ball_y: row of the ball, from the top.
-    paddle_x: column of the paddle, which is in the last row.
+    ball_x: int32 [], column of the ball.
+    ball_y: int32 [], row of the ball, counted from the top.
+    paddle_x: int32 [], column of the paddle, which stays in the last row.
   """
 
   ball_x: types.Array
@@ -36,39 +37,37 @@ def make(
 ) -> functional.FunctionalEnvironment:
   """Makes catch on a board of `rows` by `columns`.
 
-  The ball falls by a row at each step. In the last row the reward is 1 if the
-  paddle is there and `miss_reward` if not, and the episode terminates.
+  The ball falls one row per step. When it reaches the last row, the reward is 1
+  if the paddle is below it and `miss_reward` otherwise, and the episode
+  terminates. All other rewards are 0.
 
   Args:
-    rows: of the board, at least 2; an episode has `rows - 1` transitions.
-    columns: of the board.
-    miss_reward: at most 1. With 0 rewards are rare at first, the rarer the more
-      columns there are.
+    rows: rows of the board, at least 2; an episode has `rows - 1` transitions.
+    columns: columns of the board, at least 1.
+    miss_reward: reward of a miss, at most 1. With 0, a random policy is
+      rewarded in one episode out of `columns` only.
 
   Returns:
-    The environment; its observation is float32 [rows, columns], 1 where the
-    ball or the paddle is.
+    The environment. Its observation is float32 [rows, columns], 1 at the ball
+    and the paddle; its actions are left, stay and right.
 
   Raises:
-    ValueError: if the board is too small, or misses pay more than catches.
+    ValueError: if the board is too small or a miss pays more than a catch.
   """
-  for name, value, least in (('rows', rows, 2), ('columns', columns, 1)):
-    if value < least:
-      raise ValueError(
-        f'{name} ({value}) must be at least {least}; choose {least}.'
-      )
+  task_specs.check_at_least(2, rows=rows)
+  task_specs.check_at_least(1, columns=columns)
   if not -math.inf < miss_reward <= 1.0:
     raise ValueError(
       f'miss_reward ({miss_reward}) must be finite and at most 1, the reward of'
       ' a catch; choose -1 or 0.'
     )
 
-  def observe(state):
+  def observe(state: CatchState) -> types.Array:
     board = jnp.zeros((rows, columns), jnp.float32)
     board = board.at[state.ball_y, state.ball_x].set(1.0)
     return board.at[rows - 1, state.paddle_x].set(1.0)
 
-  def reset(key):
+  def reset(key: types.Key) -> tuple[CatchState, dm_env.TimeStep]:
     state = CatchState(
       ball_x=jax.random.randint(key, (), 0, columns, jnp.int32),
       ball_y=jnp.zeros((), jnp.int32),
@@ -76,7 +75,9 @@ def make(
     )
     return state, functional.restart(observe(state))
 
-  def step(state, action):
+  def step(
+    state: CatchState, action: types.Array
+  ) -> tuple[CatchState, dm_env.TimeStep]:
     moved = state.paddle_x + action.astype(jnp.int32) - 1
     state = CatchState(
       ball_x=state.ball_x,
@@ -89,21 +90,9 @@ def make(
       jnp.where(last, reward, 0.0), observe(state), is_terminal=last
     )
 
-  return functional.FunctionalEnvironment(
-    _make_spec(rows, columns, miss_reward), reset, step
+  spec = task_specs.make_spec(
+    specs.BoundedArray((rows, columns), np.float32, 0, 1, 'observation'),
+    _NUM_ACTIONS,
+    reward_range=(min(miss_reward, 0.0), 1.0),
   )
-
-
-def _make_spec(
-  rows: int, columns: int, miss_reward: float
-) -> types.EnvironmentSpec:
-  return types.EnvironmentSpec(
-    observations=specs.BoundedArray(
-      (rows, columns), np.float32, 0, 1, 'observation'
-    ),
-    actions=specs.DiscreteArray(_NUM_ACTIONS, np.int32, 'action'),
-    rewards=specs.BoundedArray(
-      (), np.float32, min(miss_reward, 0.0), 1, 'reward'
-    ),
-    discounts=specs.BoundedArray((), np.float32, 0, 1, 'discount'),
-  )
+  return functional.FunctionalEnvironment(spec, reset, step)

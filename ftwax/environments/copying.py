@@ -1,10 +1,10 @@
-"""Copying in JAX: symbols are shown once, then to be repeated in their order.
+"""Copying in JAX: symbols are shown once, then to be repeated in order.
 
-The first task of Graves et al., 2014 (arXiv:1410.5401, section 4.1), asked of
-an agent instead of a classifier. Nothing says which symbol is asked for but the
-order in which they came, so that a state has to keep them and where it stands:
-what an LSTM needs units for, and what a memory that follows the order of its
-writing (Graves et al., 2016) does by going forward from slot to slot.
+The first task of Graves et al., 2014 (arXiv:1410.5401, section 4.1), for agents
+rather than classifiers. Only the order of the symbols tells which one is asked
+for, so an agent must remember all of them and its place among them. An LSTM
+needs units for that; a DNC (Graves et al., 2016) reads its slots in the order
+in which it wrote them.
 """
 
 import functools
@@ -17,16 +17,16 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import functional
+from ftwax.environments import functional, task_specs
 
 
 class CopyingState(NamedTuple):
-  """An episode.
+  """State of an episode.
 
   Attributes:
-    symbols: int32 [max_length], of which the first `length` count.
-    length: int32 [], symbols of this episode.
-    step: int32 [], actions taken.
+    symbols: int32 [max_length], of which the first `length` are used.
+    length: int32 [], number of symbols of this episode.
+    step: int32 [], actions taken so far.
   """
 
   symbols: types.Array
@@ -37,32 +37,30 @@ class CopyingState(NamedTuple):
 def make(
   length: int = 10, num_symbols: int = 4, min_length: int | None = None
 ) -> functional.FunctionalEnvironment:
-  """Makes the task.
+  """Makes the copying task.
 
-  Actions name a symbol. An episode of `n` symbols has `2 n` transitions: in the
-  first `n` actions mean nothing; in the others the reward is `1 / n` for the
-  right symbol, so that the best return is 1 and that of guessing
-  `1 / num_symbols`.
+  An action names a symbol. An episode of `n` symbols has `2 * n` transitions.
+  The first `n` actions have no effect. Each of the others is rewarded with
+  `1 / n` if it names the right symbol, so that a perfect return is 1 and the
+  return of guessing `1 / num_symbols`.
 
   Args:
-    length: symbols of an episode, or the most.
-    num_symbols: symbols there are.
-    min_length: the least in an episode; how many is drawn uniformly. None for
-      `length` in every episode.
+    length: largest number of symbols in an episode.
+    num_symbols: number of different symbols, at least 2.
+    min_length: smallest number of symbols in an episode, at least 1; the number
+      is drawn uniformly. None for `length` in every episode.
 
   Returns:
-    The environment; its observation is float32 [num_symbols + 1], the symbol
-    while it is shown, and whether one is asked for.
+    The environment. Its observation is float32 [num_symbols + 1]: the one-hot
+    code of the symbol while symbols are shown, then zeros, and last a flag
+    that is 1 when a symbol is asked for.
 
   Raises:
-    ValueError: if there are less than two symbols, or `min_length` is not from
-      1 to `length`.
+    ValueError: if `num_symbols` is below 2 or `min_length` is not from 1 to
+      `length`.
   """
+  task_specs.check_at_least(2, num_symbols=num_symbols)
   least = length if min_length is None else min_length
-  if num_symbols < 2:
-    raise ValueError(
-      f'num_symbols ({num_symbols}) must be at least 2; choose 4.'
-    )
   if not 1 <= least <= length:
     raise ValueError(
       f'min_length ({least}) must be from 1 to length ({length}); choose'
@@ -70,11 +68,8 @@ def make(
       ' episode.'
     )
   return functional.FunctionalEnvironment(
-    types.EnvironmentSpec(
-      observations=specs.Array((num_symbols + 1,), np.float32, 'observation'),
-      actions=specs.DiscreteArray(num_symbols, np.int32, 'action'),
-      rewards=specs.Array((), np.float32, 'reward'),
-      discounts=specs.BoundedArray((), np.float32, 0.0, 1.0, 'discount'),
+    task_specs.make_spec(
+      specs.Array((num_symbols + 1,), np.float32, 'observation'), num_symbols
     ),
     functools.partial(_reset, least, length, num_symbols),
     functools.partial(_step, num_symbols),

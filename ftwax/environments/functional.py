@@ -15,21 +15,22 @@ A game has `P` players: all leaves of its timesteps and actions get a leading
 axis [P], and the step type is the same for all of them.
 """
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import dm_env
 import jax
 import jax.numpy as jnp
-import numpy as np
 from dm_env import specs
 
-from ftwax import types
-from ftwax.environments import specified
+from ftwax import trees, types
 
 # A pytree of arrays that only the environment reads.
 State = Any
+
+# `(key, state, player) -> action` of one player, an integer, who may see all of
+# the state of a game.
+Script = Callable[[types.Key, State, types.Array], types.ArrayTree]
 
 Reset = Callable[[types.Key], tuple[State, dm_env.TimeStep]]
 Step = Callable[[State, types.ArrayTree], tuple[State, dm_env.TimeStep]]
@@ -60,7 +61,9 @@ class FunctionalGame(NamedTuple):
     teams: the team of each player, length P; teams count from zero.
     event_names: what the entries of a vector reward count, or ('reward',).
     outcome: float32 [num_teams], 1 where the team has won, 0 for a draw and
-      -1 where it has lost; means something only where the timestep is `LAST`.
+      -1 where it has lost; valid only where the timestep is `LAST`.
+    scripts: scripted players of the game by name, which evaluations play
+      against; the first one anchors ratings.
   """
 
   spec: types.EnvironmentSpec
@@ -69,6 +72,7 @@ class FunctionalGame(NamedTuple):
   teams: tuple[int, ...]
   event_names: tuple[str, ...]
   outcome: Callable[[State], types.Array]
+  scripts: Mapping[str, Script] = {}
 
 
 AnyEnvironment = TypeVar(
@@ -176,11 +180,8 @@ def vectorize(
     stepped = VectorState(state, _is_last(timestep), vector_state.key), timestep
 
     def with_new_episodes():
-      return jax.tree.map(
-        lambda new, old: _select_rows(vector_state.is_last, new, old),
-        _start(environment, vector_state.key),
-        stepped,
-      )
+      started = _start(environment, vector_state.key)
+      return trees.where_rows(vector_state.is_last, started, stepped)
 
     return jax.lax.cond(
       jnp.any(vector_state.is_last), with_new_episodes, lambda: stepped
@@ -204,12 +205,7 @@ def _start(environment, keys):
 def _is_last(timestep):
   """Returns bool [B]; the step type is [B], or [B, P] with P equal columns."""
   num_rows = timestep.step_type.shape[0]
-  return timestep.step_type.reshape(num_rows, -1)[:, 0] == dm_env.StepType.LAST
-
-
-def _select_rows(condition, new, old):
-  shape = condition.shape + (1,) * (new.ndim - 1)
-  return jnp.where(condition.reshape(shape), new, old)
+  return timestep.step_type.reshape(num_rows, -1)[:, 0] == types.LAST
 
 
 def as_game(environment: FunctionalEnvironment) -> FunctionalGame:
@@ -258,93 +254,3 @@ def event_names_of(spec: types.EnvironmentSpec) -> tuple[str, ...]:
   if not spec.rewards.shape:
     return ('reward',)
   return tuple(f'event_{i}' for i in range(spec.rewards.shape[0]))
-
-
-class DmEnv(specified.Specified, dm_env.Environment):
-  """A functional environment as a `dm_env.Environment`.
-
-  Timesteps hold NumPy arrays; reward and discount are None at `FIRST`.
-
-  Args:
-    environment: a single one, not a vector.
-    seed: of all its episodes.
-  """
-
-  def __init__(self, environment: FunctionalEnvironment, seed: int):
-    super().__init__(environment.spec)
-    self._loop = HostLoop(environment.reset, environment.step, seed)
-
-  def reset(self) -> dm_env.TimeStep:
-    """Returns the first timestep of a new episode."""
-    return _as_host_timestep(self._loop.reset())
-
-  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
-    """Returns the next timestep, a `FIRST` one after `LAST` or at the start."""
-    return _as_host_timestep(self._loop.step(action))
-
-
-class HostLoop:
-  """Holds the state of compiled reset and step functions between calls.
-
-  A step before the first reset or after `LAST` resets. Timesteps hold NumPy
-  arrays.
-
-  Args:
-    reset: as of `FunctionalEnvironment` or `FunctionalGame`.
-    step: likewise.
-    seed: of all episodes.
-  """
-
-  def __init__(self, reset: Reset, step: Step, seed: int):
-    self._reset = reset
-    self._step = jax.jit(step)
-    self._key = jax.random.PRNGKey(seed)
-    self._state: State = None
-    self._must_reset = True
-
-  @property
-  def state(self) -> State:
-    """The state of the episode, None before the first."""
-    return self._state
-
-  def reset(self) -> dm_env.TimeStep:
-    """Starts an episode."""
-    self._key, self._state, timestep = _begin(self._reset, self._key)
-    self._must_reset = False
-    return jax.device_get(timestep)
-
-  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
-    """Goes on with the episode or starts one."""
-    if self._must_reset:
-      return self.reset()
-    action = jax.tree.map(_as_32_bits, action)
-    self._state, timestep = self._step(self._state, action)
-    timestep = jax.device_get(timestep)
-    self._must_reset = bool(np.all(timestep.step_type == dm_env.StepType.LAST))
-    return timestep
-
-  def step_rows(self, action: types.ArrayTree, rows: Sequence[int]) -> None:
-    """Goes on in some rows of a vector alone, and returns nothing."""
-    before, places = self._state, np.asarray(rows, np.int32)
-    self.step(action)
-    self._state = jax.tree.map(
-      lambda old, new: old.at[places].set(new[places]), before, self._state
-    )
-
-
-@functools.partial(jax.jit, static_argnums=0)  # Compiled once for each reset.
-def _begin(reset: Reset, key: types.Key) -> Any:
-  """Returns the next key, the first state and its timestep."""
-  key, reset_key = jax.random.split(key)
-  return key, *reset(reset_key)
-
-
-def _as_32_bits(leaf: types.ArrayTree) -> np.ndarray:
-  leaf = np.asarray(leaf)
-  return leaf.astype(np.float32 if leaf.dtype.kind == 'f' else np.int32)
-
-
-def _as_host_timestep(timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-  if timestep.step_type == dm_env.StepType.FIRST:
-    return dm_env.restart(timestep.observation)
-  return timestep._replace(step_type=dm_env.StepType(int(timestep.step_type)))

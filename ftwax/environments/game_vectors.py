@@ -1,53 +1,52 @@
-"""Several games of one kind played side by side, as arenas play them.
+"""Several games of one kind played side by side, a row for each seat.
 
-Games of Python are stepped one after the other, functional ones by one compiled
-call. They begin anew by themselves: the step after `LAST` starts a game.
+Every task is a game: an environment of one agent is a game of one seat. Leaves
+of timesteps and actions are [G * P, ...], the P seats of the first of G games
+before those of the second. Games restart by themselves: the step after `LAST`
+starts a new one and ignores the action.
 """
 
 import contextlib
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import dm_env
 import jax
 import numpy as np
 
-from ftwax import internal_rewards, types
-from ftwax.environments import functional, functional_checks, games
+from ftwax import types
+from ftwax.environments import (
+  functional,
+  functional_checks,
+  games,
+  validation,
+  vector,
+)
 
-
-class GameSpec(NamedTuple):
-  """What is played.
-
-  Attributes:
-    environment: specs of one player.
-    teams: the team of each player.
-    event_names: what the entries of the reward count.
-  """
-
-  environment: types.EnvironmentSpec
-  teams: tuple[int, ...]
-  event_names: tuple[str, ...]
-
-  @property
-  def num_events(self) -> int:
-    """Entries of the reward, 1 for a scalar."""
-    return internal_rewards.num_events(self.environment.rewards)
+# Makes an environment or a game, given a seed.
+EnvironmentFactory = Callable[
+  [int],
+  dm_env.Environment
+  | games.GameEnvironment
+  | functional.FunctionalEnvironment
+  | functional.FunctionalGame,
+]
 
 
 class GameVector(Protocol):
-  """`G` games of one kind, which begin anew by themselves.
-
-  Leaves of timesteps and actions are [G, P, ...].
-  """
+  """`G` games of one kind; see the module's docstring."""
 
   @property
-  def spec(self) -> GameSpec:
-    """What is played in each."""
+  def spec(self) -> games.GameSpec:
+    """Specs of each game."""
 
   @property
   def num_games(self) -> int:
     """`G`."""
+
+  @property
+  def state(self) -> functional.State | None:
+    """States of games in JAX, leaves [G, ...]; None for games in Python."""
 
   def reset(self) -> dm_env.TimeStep:
     """Starts all games."""
@@ -56,18 +55,18 @@ class GameVector(Protocol):
     """Plays a step of each game, or starts a new one after `LAST`."""
 
   def step_games(self, action: types.ArrayTree, places: Sequence[int]) -> None:
-    """Plays a step of some games alone; nobody sees what comes of it.
+    """Plays a step of some games and drops their timesteps.
 
     Args:
-      action: leaves [G, P, ...].
-      places: numbers of games; none of them has just ended.
+      action: leaves [G * P, ...].
+      places: indices of games, none of which has just ended.
     """
 
   def outcomes(self, places: Sequence[int]) -> np.ndarray:
-    """Returns how games that have just ended went.
+    """Returns the outcomes of games that have just ended.
 
     Args:
-      places: numbers of games.
+      places: indices of games.
 
     Returns:
       float32 [len(places), num_teams]; see `games.GameEnvironment.outcome`.
@@ -77,63 +76,124 @@ class GameVector(Protocol):
     """Releases what the games hold."""
 
 
-class HostGameVector:
-  """Games of Python, stepped one after the other; see `GameVector`."""
+class SoloGames:
+  """Environments of one agent as games of one seat, which always end drawn."""
 
-  def __init__(self, made: Sequence[games.GameEnvironment]):
-    """Takes games over, to close them in the end.
+  state = None
+
+  def __init__(self, environments: vector.VectorEnvironment):
+    """Takes over environments, to close them in the end.
+
+    Args:
+      environments: G environments that are stepped together.
+    """
+    self._environments = environments
+    self.num_games = environments.num_environments
+    spec = types.make_environment_spec(environments)
+    self.spec = games.GameSpec(spec, (0,), functional.event_names_of(spec))
+
+  def reset(self) -> dm_env.TimeStep:
+    """Starts an episode in every environment."""
+    return self._environments.reset()
+
+  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
+    """Steps each environment, or resets it after `LAST`."""
+    return self._environments.step(action)
+
+  def step_games(self, action: types.ArrayTree, places: Sequence[int]) -> None:
+    """Steps some environments and drops their timesteps."""
+    self._environments.step_rows(action, places)
+
+  def outcomes(self, places: Sequence[int]) -> np.ndarray:
+    """Returns draws, [len(places), 1]."""
+    return np.zeros((len(places), 1), np.float32)
+
+  def close(self) -> None:
+    """Closes the environments."""
+    self._environments.close()
+
+
+class PythonGames:
+  """Games in Python, stepped one after the other; see `GameVector`."""
+
+  state = None
+
+  def __init__(self, made: Sequence[games.GameEnvironment], name: str):
+    """Takes over games, to close them in the end.
 
     Args:
       made: at least one.
+      name: of the games, for messages.
 
     Raises:
-      ValueError: if they differ in what is played.
+      ValueError: if their specs differ.
     """
     self._games = tuple(made)
     self.spec = _common_spec(made)
     self.num_games = len(self._games)
+    num_players = self.spec.num_players
+    self._checker = validation.RowChecker(
+      self.spec.environment, self.num_games * num_players, num_players, name
+    )
 
   def reset(self) -> dm_env.TimeStep:
     """Starts all games."""
-    return _stack([game.reset() for game in self._games])
+    self._checker.restart()
+    return self._stack([game.reset() for game in self._games])
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
     """Plays a step of each game, or starts a new one after `LAST`."""
-    return _stack(self._step(action, range(self.num_games)))
+    return self._stack(self._step(action, range(self.num_games)))
 
   def step_games(self, action: types.ArrayTree, places: Sequence[int]) -> None:
-    """Plays a step of some games alone; nobody sees what comes of it."""
+    """Plays a step of some games and drops their timesteps."""
     self._step(action, places)
 
   def outcomes(self, places: Sequence[int]) -> np.ndarray:
-    """Returns how games that have just ended went."""
-    return np.stack([self._games[place].outcome() for place in places])
+    """Returns the outcomes of games that have just ended."""
+    outcomes = np.stack([self._games[place].outcome() for place in places])
+    games.check_outcomes(outcomes, max(self.spec.teams) + 1)
+    return outcomes.astype(np.float32)
 
   def close(self) -> None:
-    """Closes every game, also those behind one that cannot be."""
+    """Closes every game, also those behind one that cannot be closed."""
     with contextlib.ExitStack() as stack:
       for game in self._games:
         stack.callback(game.close)
 
-  def _step(self, action, places):
-    def of(place):
-      return jax.tree.map(lambda leaf: leaf[place], action)
+  def _step(
+    self, action: types.ArrayTree, places: Sequence[int]
+  ) -> list[dm_env.TimeStep]:
+    num_players = self.spec.num_players
 
-    return [self._games[place].step(of(place)) for place in places]
+    def seats(place: int) -> types.ArrayTree:
+      rows = slice(place * num_players, (place + 1) * num_players)
+      return jax.tree.map(lambda leaf: leaf[rows], action)
+
+    return [self._games[place].step(seats(place)) for place in places]
+
+  def _stack(self, timesteps: Sequence[dm_env.TimeStep]) -> dm_env.TimeStep:
+    stacked = jax.tree.map(lambda *leaves: np.concatenate(leaves), *timesteps)
+    return self._checker.check(stacked)
 
 
-class CompiledGameVector:
-  """Functional games, stepped by one compiled call; see `GameVector`."""
+class CompiledGames:
+  """Games in JAX, stepped by one compiled call; see `GameVector`."""
 
   def __init__(
-    self, game: functional.FunctionalGame, num_games: int, seed: int
+    self,
+    game: functional.FunctionalGame,
+    num_games: int,
+    seed: int,
+    name: str,
   ):
     """Prepares games.
 
     Args:
       game: a single game, not a vector of them.
       num_games: `G`.
-      seed: of all games played.
+      seed: of all games.
+      name: of the games, for messages.
 
     Raises:
       ValueError: if the game is off its spec, or teams, events and actions do
@@ -141,49 +201,158 @@ class CompiledGameVector:
     """
     games.check_game(game.spec, game.teams, game.event_names)
     functional_checks.check_shapes(game)
-    self.spec = GameSpec(game.spec, tuple(game.teams), game.event_names)
+    self.spec = games.GameSpec(game.spec, tuple(game.teams), game.event_names)
     self.num_games = num_games
-    made = functional.vectorize(game, num_games)
-    self._loop = functional.HostLoop(made.reset, made.step, seed)
-    self._outcome = jax.jit(made.outcome)
+    num_rows = num_games * self.spec.num_players
+    self._checker = validation.RowChecker(
+      game.spec, num_rows, self.spec.num_players, name
+    )
+    self._num_rows = num_rows
+    self._made = functional.vectorize(game, num_games)
+    self._reset = jax.jit(self._reset_rows)
+    self._step = jax.jit(self._step_rows)
+    self._outcome = jax.jit(self._made.outcome)
+    self._key = jax.random.PRNGKey(seed)
+    self._state: Any = None
 
   @property
-  def state(self) -> functional.VectorState:
-    """The games' states, e.g. to render one; None before the first."""
-    return self._loop.state
+  def state(self) -> functional.State | None:
+    """States of the games, leaves [G, ...]; None before the first."""
+    return None if self._state is None else self._state.state
 
   def reset(self) -> dm_env.TimeStep:
     """Starts all games."""
-    return self._loop.reset()
+    self._checker.restart()
+    self._key, self._state, timestep = self._reset(self._key)
+    return self._check(timestep)
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
     """Plays a step of each game, or starts a new one after `LAST`."""
-    return self._loop.step(action)
+    if self._state is None:
+      return self.reset()
+    self._state, timestep = self._step(self._state, self._convert(action))
+    return self._check(timestep)
 
   def step_games(self, action: types.ArrayTree, places: Sequence[int]) -> None:
-    """Plays a step of some games alone; nobody sees what comes of it."""
-    self._loop.step_rows(action, places)
+    """Plays a step of some games and drops their timesteps."""
+    before, chosen = self._state, np.asarray(places, np.int32)
+    after, _ = self._step(before, self._convert(action))
+    self._state = jax.tree.map(
+      lambda old, new: old.at[chosen].set(new[chosen]), before, after
+    )
 
   def outcomes(self, places: Sequence[int]) -> np.ndarray:
-    """Returns how games that have just ended went."""
-    return np.asarray(self._outcome(self._loop.state))[np.asarray(places)]
+    """Returns the outcomes of games that have just ended."""
+    outcomes = np.asarray(self._outcome(self._state))[np.asarray(places)]
+    games.check_outcomes(outcomes, max(self.spec.teams) + 1)
+    return outcomes
 
   def close(self) -> None:
-    """Does nothing: functional games hold nothing but memory."""
+    """Does nothing: games in JAX hold nothing but memory."""
+
+  def _reset_rows(self, key: types.Key) -> tuple[types.Key, Any, Any]:
+    key, reset_key = jax.random.split(key)
+    state, timestep = self._made.reset(reset_key)
+    return key, state, self._to_rows(timestep)
+
+  def _step_rows(self, state: Any, action: types.ArrayTree) -> tuple[Any, Any]:
+    seats = jax.tree.map(
+      lambda leaf: leaf.reshape(self.num_games, -1, *leaf.shape[1:]), action
+    )
+    state, timestep = self._made.step(state, seats)
+    return state, self._to_rows(timestep)
+
+  def _to_rows(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+    return jax.tree.map(
+      lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), timestep
+    )
+
+  def _convert(self, action: types.ArrayTree) -> types.ArrayTree:
+    vector.action_leaves(self.spec.environment, action, self._num_rows)
+    return jax.tree.map(_as_32_bits, action)
+
+  def _check(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+    # Copies: the caller may write into them.
+    return self._checker.check(jax.tree.map(np.array, timestep))
 
 
-def _stack(timesteps: Sequence[dm_env.TimeStep]) -> dm_env.TimeStep:
-  return jax.tree.map(lambda *leaves: np.stack(leaves), *timesteps)
+def make_games(
+  environment_factory: EnvironmentFactory,
+  seeds: Sequence[int],
+  name: str,
+) -> GameVector:
+  """Makes games side by side from what a factory makes.
+
+  Args:
+    environment_factory: makes an environment or a game, given a seed. One in
+      JAX is made once for all rows, from the first seed.
+    seeds: one for each game.
+    name: of the games, for messages.
+
+  Returns:
+    A game for each seed.
+
+  Raises:
+    TypeError: if the factory makes none of these.
+    ValueError: if what it makes is off its specs.
+  """
+  made: Any = environment_factory(seeds[0])
+  if isinstance(made, functional.FunctionalEnvironment):
+    made = functional.as_game(made)
+  if isinstance(made, functional.FunctionalGame):
+    return CompiledGames(made, len(seeds), seeds[0], name)
+  all_made = [made, *(environment_factory(seed) for seed in seeds[1:])]
+  if hasattr(made, 'outcome'):
+    return PythonGames(all_made, name)
+  if not isinstance(made, dm_env.Environment):
+    raise TypeError(
+      f'environment_factory must make an environment or a game, and made a'
+      f' {type(made).__name__}; give a dm_env.Environment, a'
+      ' games.GameEnvironment, or a functional environment or game.'
+    )
+  validated = [
+    validation.ValidatedEnvironment(environment, f'{name}[{index}]')
+    for index, environment in enumerate(all_made)
+  ]
+  return SoloGames(vector.VectorEnvironment(validated))
 
 
-def _spec_of(game: games.GameEnvironment) -> GameSpec:
-  return GameSpec(
-    types.make_environment_spec(game), tuple(game.teams), game.event_names
+def read_spec(
+  environment_factory: EnvironmentFactory, name: str
+) -> games.GameSpec:
+  """Returns the spec of what a factory makes, read off a game of its own."""
+  with contextlib.closing(make_games(environment_factory, [0], name)) as made:
+    return made.spec
+
+
+def read_scripts(
+  environment_factory: EnvironmentFactory,
+) -> Mapping[str, functional.Script]:
+  """Returns the scripted players of a game in JAX, by name."""
+  made: Any = environment_factory(0)
+  if isinstance(made, functional.FunctionalGame):
+    return made.scripts
+  if hasattr(made, 'close'):
+    made.close()
+  return {}
+
+
+def _as_32_bits(leaf: types.ArrayTree) -> np.ndarray:
+  leaf = np.asarray(leaf)
+  return leaf.astype(np.float32 if leaf.dtype.kind == 'f' else np.int32)
+
+
+def _spec_of(game: games.GameEnvironment) -> games.GameSpec:
+  return games.GameSpec(
+    types.make_environment_spec(game),
+    tuple(game.teams),
+    tuple(game.event_names),
   )
 
 
-def _common_spec(made: Sequence[games.GameEnvironment]) -> GameSpec:
+def _common_spec(made: Sequence[games.GameEnvironment]) -> games.GameSpec:
   first = _spec_of(made[0])
+  games.check_game(first.environment, first.teams, first.event_names)
   for index, game in enumerate(made[1:], start=1):
     if _spec_of(game) != first:
       raise ValueError(

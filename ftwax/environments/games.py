@@ -7,14 +7,45 @@ player who is out before that gets rewards of 0 and a discount of 0.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import dm_env
-import jax
 import numpy as np
 
-from ftwax import distributions, types
-from ftwax.environments import functional, specified
+from ftwax import distributions, internal_rewards, types
+from ftwax.environments import specified
+
+# Entries of an outcome: lost, drawn, won.
+_SCORES = (-1, 0, 1)
+
+
+class GameSpec(NamedTuple):
+  """The static description of a game.
+
+  Attributes:
+    environment: specs of one player.
+    teams: the team of each player, length P.
+    event_names: names of the entries of the reward.
+  """
+
+  environment: types.EnvironmentSpec
+  teams: tuple[int, ...]
+  event_names: tuple[str, ...]
+
+  @property
+  def num_players(self) -> int:
+    """P, the seats of a game."""
+    return len(self.teams)
+
+  @property
+  def team_size(self) -> int:
+    """Players of a team; 1 in a single-agent task."""
+    return max(len(self.teams) // 2, 1)
+
+  @property
+  def num_events(self) -> int:
+    """Entries of the reward, 1 for a scalar."""
+    return internal_rewards.num_events(self.environment.rewards)
 
 
 class GameEnvironment(Protocol):
@@ -100,85 +131,6 @@ class SpecifiedGame(specified.Specified):
     return self._event_names
 
 
-class DmGame(SpecifiedGame):
-  """A functional game as a `GameEnvironment`, compiled.
-
-  Args:
-    game: a single game, not a vector of them.
-    seed: of all games played.
-
-  Raises:
-    ValueError: if teams, events and actions do not fit together.
-  """
-
-  def __init__(self, game: functional.FunctionalGame, seed: int):
-    super().__init__(game.spec, game.teams, game.event_names)
-    self._loop = functional.HostLoop(game.reset, game.step, seed)
-    self._outcome = jax.jit(game.outcome)
-
-  @property
-  def state(self) -> functional.State:
-    """The functional game's state, e.g. to render it; None before the first."""
-    return self._loop.state
-
-  def reset(self) -> dm_env.TimeStep:
-    """Starts a game."""
-    return self._loop.reset()
-
-  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
-    """Plays one step, or starts a game after `LAST` and before the first."""
-    return self._loop.step(action)
-
-  def outcome(self) -> np.ndarray:
-    """Returns how the game that has just ended went, float32 [num_teams]."""
-    return np.asarray(self._outcome(self._loop.state))
-
-  def close(self) -> None:
-    """Does nothing: a functional game holds nothing but memory."""
-
-
-class SoloGame(SpecifiedGame):
-  """An environment of one agent as a game of one player, always a draw."""
-
-  def __init__(self, environment: dm_env.Environment):
-    """Takes the environment over, to close it in the end."""
-    spec = types.make_environment_spec(environment)
-    super().__init__(spec, (0,), functional.event_names_of(spec))
-    self._environment = environment
-
-  def reset(self) -> dm_env.TimeStep:
-    """Starts an episode."""
-    return self._add_player(self._environment.reset())
-
-  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
-    """Goes on with the episode, or starts one; leaves are [1]."""
-    action = jax.tree.map(lambda leaf: leaf[0], action)
-    return self._add_player(self._environment.step(action))
-
-  def outcome(self) -> np.ndarray:
-    """Returns a draw."""
-    return np.zeros(1, np.float32)
-
-  def close(self) -> None:
-    """Closes the environment."""
-    self._environment.close()
-
-  def _add_player(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-    reward, discount = timestep.reward, timestep.discount
-    if reward is None:
-      reward = np.zeros(self._spec.rewards.shape)
-    return dm_env.TimeStep(
-      step_type=np.array([timestep.step_type], np.int32),
-      reward=np.asarray(reward, np.float32)[None],
-      discount=np.array([1.0 if discount is None else discount], np.float32),
-      observation=jax.tree.map(
-        lambda leaf, spec: np.asarray(leaf, spec.dtype)[None],
-        timestep.observation,
-        self._spec.observations,
-      ),
-    )
-
-
 def check_game(
   spec: types.EnvironmentSpec, teams: Sequence[int], event_names: Sequence[str]
 ) -> None:
@@ -212,14 +164,19 @@ def check_teams(teams: Sequence[int], num_players: int | None = None) -> None:
     )
 
 
-def check_outcome(outcome: np.ndarray, num_teams: int) -> None:
-  """Raises a ValueError unless every team has won, drawn or lost."""
-  value = np.asarray(outcome)
-  if value.shape != (num_teams,) or not np.all(np.isin(value, (-1, 0, 1))):
+def check_outcomes(outcomes: np.ndarray, num_teams: int) -> None:
+  """Raises a ValueError unless every team has won, drawn or lost.
+
+  Args:
+    outcomes: [num_games, num_teams].
+    num_teams: of a game.
+  """
+  good = np.isin(outcomes, _SCORES).all(axis=1)
+  if outcomes.shape[1:] != (num_teams,) or not good.all():
     raise ValueError(
-      f'outcome ({value.tolist()}) must be 1, 0 or -1 for each of the'
-      f' {num_teams} teams: won, drawn or lost; compare scores with'
-      ' games.outcome_of_scores.'
+      f'outcome ({outcomes[np.argmin(good)].tolist()}) of a game must be 1, 0'
+      f' or -1 for each of the {num_teams} teams: won, drawn or lost; compare'
+      ' scores with games.outcome_of_scores.'
     )
 
 

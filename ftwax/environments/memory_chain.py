@@ -1,27 +1,28 @@
-"""A chain that asks at its end for a bit that it showed at its start, in JAX.
+"""Memory chain in JAX: a bit shown at the start is asked for at the end.
 
-The rules are those of bsuite's memory_len (Osband et al., 2020,
+Follows the rules of bsuite's memory_len (Osband et al., 2020,
 arXiv:1908.03568).
 """
 
 from typing import NamedTuple
 
+import dm_env
 import jax
 import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import functional
+from ftwax.environments import functional, task_specs
 
 
 class MemoryChainState(NamedTuple):
-  """How far an episode is and what it asks.
+  """State of an episode.
 
   Attributes:
-    num_steps: int32 [], transitions done.
+    num_steps: int32 [], transitions so far.
     context: int32 [num_bits], the bits to remember.
-    query: int32 [], index of the bit that is asked for.
+    query: int32 [], index of the bit asked for.
   """
 
   num_steps: types.Array
@@ -34,27 +35,25 @@ def make(
 ) -> functional.FunctionalEnvironment:
   """Makes a chain of `memory_length + 1` transitions.
 
-  The context is seen before the first action and after it, the query after
-  the action number `memory_length`. The next action is the answer, whose
-  reward is 1 if it is the bit asked for and -1 if not. All others have none.
+  The context is seen before and after the first action, the query after action
+  number `memory_length`. The action after that is the answer, rewarded with 1
+  if it equals the bit asked for and with -1 if not. All other rewards are 0.
 
   Args:
-    memory_length: steps between the context and the answer.
-    num_bits: of the context.
+    memory_length: steps between the context and the answer, at least 1.
+    num_bits: number of bits in the context, at least 1.
 
   Returns:
-    The environment; its observation is float32 [1, 2 + num_bits]: the time
-    left, from 1 to 0, the query, and the bits as -1 and 1.
+    The environment. Its observation is float32 [1, 2 + num_bits]: the share of
+    time left, the query, and the bits as -1 and 1 (0 while they are hidden).
 
   Raises:
-    ValueError: if either is below 1.
+    ValueError: if either argument is below 1.
   """
-  for name, value in (('memory_length', memory_length), ('num_bits', num_bits)):
-    if value < 1:
-      raise ValueError(f'{name} ({value}) must be at least 1; choose 1.')
+  task_specs.check_at_least(1, memory_length=memory_length, num_bits=num_bits)
 
-  def observe(state):
-    # The observation after an action is of the time before it, as in bsuite.
+  def observe(state: MemoryChainState) -> types.Array:
+    # As in bsuite, the observation after an action has the time before it.
     time = jnp.maximum(state.num_steps - 1, 0)
     query = jnp.where(time == memory_length - 1, state.query, 0)
     bits = jnp.where(time == 0, 2 * state.context - 1, 0)
@@ -64,7 +63,7 @@ def make(
     )
     return observation[None]
 
-  def reset(key):
+  def reset(key: types.Key) -> tuple[MemoryChainState, dm_env.TimeStep]:
     context_key, query_key = jax.random.split(key)
     state = MemoryChainState(
       num_steps=jnp.zeros((), jnp.int32),
@@ -73,7 +72,9 @@ def make(
     )
     return state, functional.restart(observe(state))
 
-  def step(state, action):
+  def step(
+    state: MemoryChainState, action: types.Array
+  ) -> tuple[MemoryChainState, dm_env.TimeStep]:
     state = state._replace(num_steps=state.num_steps + 1)
     last = state.num_steps == memory_length + 1
     right = action.astype(jnp.int32) == state.context[state.query]
@@ -82,13 +83,9 @@ def make(
       jnp.where(last, reward, 0.0), observe(state), is_terminal=last
     )
 
-  return functional.FunctionalEnvironment(_make_spec(num_bits), reset, step)
-
-
-def _make_spec(num_bits: int) -> types.EnvironmentSpec:
-  return types.EnvironmentSpec(
-    observations=specs.Array((1, 2 + num_bits), np.float32, 'observation'),
-    actions=specs.DiscreteArray(2, np.int32, 'action'),
-    rewards=specs.BoundedArray((), np.float32, -1, 1, 'reward'),
-    discounts=specs.BoundedArray((), np.float32, 0, 1, 'discount'),
+  spec = task_specs.make_spec(
+    specs.Array((1, 2 + num_bits), np.float32, 'observation'),
+    2,
+    reward_range=(-1, 1),
   )
+  return functional.FunctionalEnvironment(spec, reset, step)

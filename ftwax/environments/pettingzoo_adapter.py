@@ -107,9 +107,9 @@ class PettingZooGame(games.SpecifiedGame):
     Raises:
       ValueError: if `outcome_fn` returns anything but wins, draws and losses.
     """
-    outcome = self._outcome_fn(self._env, self._returns.copy())
-    games.check_outcome(outcome, len(set(self._teams)))
-    return np.asarray(outcome, np.float32)
+    outcome = np.asarray(self._outcome_fn(self._env, self._returns.copy()))
+    games.check_outcomes(outcome[None], len(set(self._teams)))
+    return outcome.astype(np.float32)
 
   def close(self) -> None:
     """Closes the parallel environment."""

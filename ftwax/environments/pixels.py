@@ -1,9 +1,11 @@
-"""Boards shown as frames in JAX, for agents that look."""
+"""Board environments rendered as images, in JAX."""
 
+import dm_env
 import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
 
+from ftwax import types
 from ftwax.environments import functional
 
 _NUM_CHANNELS = 3
@@ -12,20 +14,22 @@ _NUM_CHANNELS = 3
 def make(
   environment: functional.FunctionalEnvironment, size: int = 84
 ) -> functional.FunctionalEnvironment:
-  """Shows an environment's board [rows, columns] as a frame of pixels.
+  """Renders the observation of an environment, a board, as an image.
 
-  Each square becomes a block of pixels, as large as the frame allows, in the
-  middle of the frame: white where the board is 1, black where it is 0.
+  Each square of the board becomes a block of gray pixels, white where the board
+  is 1 and black where it is 0. Blocks are as large as fits the image, and the
+  board is centered in it.
 
   Args:
-    environment: its observation is one board, between 0 and 1.
-    size: height and width of the frame.
+    environment: its observation is [rows, columns], values in [0, 1].
+    size: height and width of the image, in pixels.
 
   Returns:
-    The same environment; its observation is uint8 [size, size, 3].
+    The same environment with observations uint8 [size, size, 3].
 
   Raises:
-    ValueError: if the observation is no board or does not fit the frame.
+    ValueError: if the observation is no board or has more squares than the
+      image has pixels on a side.
   """
   shape = environment.spec.observations.shape
   if len(shape) != 2 or max(shape) > size:
@@ -39,7 +43,7 @@ def make(
   ]
   padding = [(margin // 2, margin - margin // 2) for margin in margins]
 
-  def show(timestep):
+  def render(timestep: dm_env.TimeStep) -> dm_env.TimeStep:
     frame = (255 * timestep.observation).astype(jnp.uint8)
     for axis, length in enumerate(block):
       frame = jnp.repeat(frame, length, axis)
@@ -48,13 +52,15 @@ def make(
       observation=jnp.broadcast_to(frame, (size, size, _NUM_CHANNELS))
     )
 
-  def reset(key):
+  def reset(key: types.Key) -> tuple[functional.State, dm_env.TimeStep]:
     state, timestep = environment.reset(key)
-    return state, show(timestep)
+    return state, render(timestep)
 
-  def step(state, action):
+  def step(
+    state: functional.State, action: types.ArrayTree
+  ) -> tuple[functional.State, dm_env.TimeStep]:
     state, timestep = environment.step(state, action)
-    return state, show(timestep)
+    return state, render(timestep)
 
   frames = specs.BoundedArray(
     (size, size, _NUM_CHANNELS), np.uint8, 0, 255, 'frame'

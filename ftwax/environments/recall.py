@@ -1,10 +1,10 @@
 """Associative recall in JAX: pairs are shown once, then asked for.
 
-An episode shows some keys, each once and in a random order, together with a
-value that is drawn anew for every key and episode. Then it asks for the values
-of these keys in another order. The pairs change from episode to episode, so
-that they must be kept in the state of the agent: the task of Graves et al.,
-2014 (arXiv:1410.5401, section 4.3), asked of an agent instead of a classifier.
+An episode shows several keys once each, in random order, and with each key a
+value that is drawn anew for every episode. Then it shows the keys alone, in
+another order, and asks for their values. As pairs differ between episodes, an
+agent must keep them in its recurrent state. The task is that of Graves et al.,
+2014 (arXiv:1410.5401, section 4.3), for agents rather than classifiers.
 """
 
 import functools
@@ -17,20 +17,20 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import functional
+from ftwax.environments import functional, task_specs
 
 
 class RecallState(NamedTuple):
-  """An episode.
+  """State of an episode.
 
   Attributes:
-    shown: int32 [num_pairs], keys in the order in which they are shown.
-    asked: int32 [num_pairs], in that in which they are asked for.
-    codes: float32 [num_pairs, key_size], how each key looks.
+    shown: int32 [num_pairs], indices of keys in the order of showing, of which
+      the first `num_shown` are used.
+    asked: int32 [num_pairs], likewise in the order of asking.
+    codes: float32 [num_pairs, key_size], the vector that represents each key.
     values: int32 [num_pairs], the value of each key.
-    num_shown: int32 [], keys of this episode; of `shown` and `asked` the others
-      are not used.
-    step: int32 [], actions taken.
+    num_shown: int32 [], number of keys of this episode.
+    step: int32 [], actions taken so far.
   """
 
   shown: types.Array
@@ -47,29 +47,31 @@ def make(
   min_pairs: int | None = None,
   key_size: int | None = None,
 ) -> functional.FunctionalEnvironment:
-  """Makes the task.
+  """Makes the recall task.
 
-  Actions name a value. An episode of `n` pairs has `2 n` transitions: in the
-  first `n` actions mean nothing; in the others the reward is `1 / n` for the
-  value asked for, so that the best return is 1 and that of guessing
-  `1 / num_values`.
+  An action names a value. An episode of `n` pairs has `2 * n` transitions. The
+  first `n` actions have no effect. Each of the others is rewarded with `1 / n`
+  if it names the value asked for, so that a perfect return is 1 and the return
+  of guessing `1 / num_values`.
 
   Args:
-    num_pairs: keys there are, and the most that an episode shows.
-    num_values: what each may be paired with.
-    min_pairs: the least that an episode shows; how many is drawn uniformly. A
-      few pairs are learned sooner and are a lesson for more. None for
-      `num_pairs` in every episode.
-    key_size: numbers in a key, each a random vector of length one, drawn anew
-      in every episode, so that keys cannot be learned. None for one-hot codes
-      of `num_pairs`, which are the same in all.
+    num_pairs: number of keys, and the largest number that an episode shows.
+    num_values: number of different values.
+    min_pairs: smallest number of pairs that an episode shows; the number is
+      drawn uniformly. Episodes of few pairs are learned first and prepare for
+      longer ones. None for `num_pairs` in every episode.
+    key_size: length of the vector that represents a key. Vectors are random
+      and of norm 1, drawn anew in every episode, so that they cannot be
+      learned by heart. None for one-hot codes of length `num_pairs`, the same
+      in every episode.
 
   Returns:
-    The environment; its observation is float32 [key_size + num_values + 1],
-    the key, the value while it is shown, and whether it is asked for.
+    The environment. Its observation is float32 [key_size + num_values + 1]:
+    the key, the one-hot code of its value while pairs are shown, and a flag
+    that is 1 when a value is asked for.
 
   Raises:
-    ValueError: if there are less than two keys, values or numbers in a key, or
+    ValueError: if `num_pairs`, `num_values` or `key_size` is below 2, or
       `min_pairs` is not from 1 to `num_pairs`.
   """
   options = _Options(
@@ -94,10 +96,11 @@ class _Options(NamedTuple):
 
 
 def _check(options: _Options) -> None:
-  for name in ('num_pairs', 'num_values', 'key_size'):
-    value = getattr(options, name)
-    if value is not None and value < 2:
-      raise ValueError(f'{name} ({value}) must be at least 2; choose 4.')
+  task_specs.check_at_least(
+    2, num_pairs=options.num_pairs, num_values=options.num_values
+  )
+  if options.key_size is not None:
+    task_specs.check_at_least(2, key_size=options.key_size)
   if not 1 <= options.min_pairs <= options.num_pairs:
     raise ValueError(
       f'min_pairs ({options.min_pairs}) must be from 1 to num_pairs'
@@ -107,13 +110,9 @@ def _check(options: _Options) -> None:
 
 
 def _make_spec(key_size: int, num_values: int) -> types.EnvironmentSpec:
-  return types.EnvironmentSpec(
-    observations=specs.Array(
-      (key_size + num_values + 1,), np.float32, 'observation'
-    ),
-    actions=specs.DiscreteArray(num_values, np.int32, 'action'),
-    rewards=specs.Array((), np.float32, 'reward'),
-    discounts=specs.BoundedArray((), np.float32, 0.0, 1.0, 'discount'),
+  size = key_size + num_values + 1
+  return task_specs.make_spec(
+    specs.Array((size,), np.float32, 'observation'), num_values
   )
 
 
@@ -128,7 +127,7 @@ def _reset(
     number_key, (), options.min_pairs, num_pairs + 1, jnp.int32
   )
   shown = jax.random.permutation(shown_key, num_pairs).astype(jnp.int32)
-  # Those that are shown in a random order, before the others.
+  # Adding one to keys that are not shown sorts them behind all others.
   order = jax.random.uniform(asked_key, (num_pairs,))
   order += jnp.arange(num_pairs) >= num_shown
   state = RecallState(
@@ -145,11 +144,12 @@ def _reset(
 
 
 def _draw_codes(options: _Options, key: types.Key) -> types.Array:
-  """Returns how each key looks, [num_pairs, key_size]."""
+  """Returns the vectors that represent keys, [num_pairs, key_size]."""
   if options.key_size is None:
     return jnp.eye(options.num_pairs)
   codes = jax.random.normal(key, (options.num_pairs, options.key_size))
-  return codes / jnp.linalg.norm(codes, axis=-1, keepdims=True)
+  norms: types.Array = jnp.linalg.norm(codes, axis=-1, keepdims=True)
+  return codes / norms
 
 
 def _step(
@@ -178,7 +178,8 @@ def _observe(num_values: int, state: RecallState) -> types.Array:
 
 
 def _key_now(state: RecallState) -> tuple[types.Array, types.Array]:
-  """Returns the key of this step, and whether it is asked for."""
+  """Returns the index of the key at this step and whether it is asked for."""
+  # After the last action the last key stays.
   index = jnp.minimum(state.step, 2 * state.num_shown - 1)
   is_asked = index >= state.num_shown
   index -= jnp.where(is_asked, state.num_shown, 0)

@@ -1,34 +1,36 @@
-"""Four rooms in JAX: a walk to a goal in the room across, the only reward.
+"""Four rooms in JAX: walk to a goal in the opposite room.
 
 The rooms are those of Sutton et al. (1999, "Between MDPs and semi-MDPs"), but
-doors, start and goal are others in each episode, and all of the board is seen.
+doors, start and goal are drawn anew in every episode, and the whole board is
+seen.
 """
 
 from typing import NamedTuple
 
+import dm_env
 import jax
 import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import functional
+from ftwax.environments import functional, task_specs
 
-# Up, down, left, right, as (rows, columns).
+# Up, down, left, right, as [rows, columns] to add.
 _MOVES = np.array([[-1, 0], [1, 0], [0, -1], [0, 1]], np.int32)
 
-# What squares look like; an empty one is 0.
+# Values of squares in the observation; an empty square is 0.
 _WALL, _GOAL, _AGENT = 0.25, 0.5, 1.0
 
 
 class RoomsState(NamedTuple):
-  """Where things are.
+  """State of an episode.
 
   Attributes:
-    is_wall: bool [side, side].
+    is_wall: bool [side, side], true where a wall is.
     position: int32 [2], row and column of the agent.
-    goal: int32 [2].
-    num_steps: int32 [], transitions done.
+    goal: int32 [2], row and column of the goal.
+    num_steps: int32 [], transitions so far.
   """
 
   is_wall: types.Array
@@ -42,40 +44,41 @@ def make(
 ) -> functional.FunctionalEnvironment:
   """Makes four rooms on a board of `side` by `side`.
 
-  A wall across the middle and one down it have a door on each side of where
-  they meet. The agent moves by a square up, down, left or right, and not
-  through walls. It starts anywhere in one of the rooms; the goal is anywhere in
-  the one diagonally across. There the reward is 1 and the episode terminates;
-  all other rewards are 0. After `max_steps` transitions it is truncated.
+  A horizontal and a vertical wall cross in the middle of the board; each of
+  their four arms has one door. The agent moves one square up, down, left or
+  right, and not through walls. It starts in a random square of a random room,
+  and the goal is in a random square of the room diagonally opposite. Reaching
+  the goal is rewarded with 1 and terminates the episode; all other rewards are
+  0. After `max_steps` transitions the episode is truncated.
 
   Args:
-    side: of the board, odd, at least 3.
-    max_steps: of an episode, at least 1.
+    side: rows and columns of the board; odd, at least 3.
+    max_steps: largest number of transitions in an episode, at least 1.
 
   Returns:
-    The environment; its observation is float32 [side, side]: 0.25 where a wall
-    is, 0.5 at the goal, 1 where the agent is.
+    The environment. Its observation is float32 [side, side]: 0.25 at walls, 0.5
+    at the goal, 1 at the agent and 0 elsewhere.
 
   Raises:
-    ValueError: if the board is even or too small, or there is no step.
+    ValueError: if `side` is even or below 3, or `max_steps` is below 1.
   """
   if side < 3 or side % 2 == 0:
     raise ValueError(
-      f'side ({side}) must be odd and at least 3, a wall in the middle and'
-      f' rooms around; choose {max(3, side + 1 - side % 2)}.'
+      f'side ({side}) must be odd and at least 3, for walls in the middle and'
+      f' rooms around them; choose {max(3, side + 1 - side % 2)}.'
     )
   if max_steps < 1:
     raise ValueError(f'max_steps ({max_steps}) must be at least 1; choose 60.')
   room_side = side // 2
 
-  def observe(state):
+  def observe(state: RoomsState) -> types.Array:
     board = jnp.where(state.is_wall, _WALL, 0.0)
     board = board.at[tuple(state.goal)].set(_GOAL)
     return board.at[tuple(state.position)].set(_AGENT)
 
-  def reset(key):
+  def reset(key: types.Key) -> tuple[RoomsState, dm_env.TimeStep]:
     door_key, room_key, position_key, goal_key = jax.random.split(key, 4)
-    # The corner of a room, [2].
+    # Upper left squares of the agent's room and of the opposite one, [2].
     room = (room_side + 1) * jax.random.bernoulli(room_key, shape=(2,))
     across = room_side + 1 - room
     state = RoomsState(
@@ -86,7 +89,9 @@ def make(
     )
     return state, functional.restart(observe(state))
 
-  def step(state, action):
+  def step(
+    state: RoomsState, action: types.Array
+  ) -> tuple[RoomsState, dm_env.TimeStep]:
     moved = state.position + jnp.asarray(_MOVES)[action.astype(jnp.int32)]
     moved = jnp.clip(moved, 0, side - 1)
     position = jnp.where(state.is_wall[tuple(moved)], state.position, moved)
@@ -99,11 +104,16 @@ def make(
       is_truncated=state.num_steps >= max_steps,
     )
 
-  return functional.FunctionalEnvironment(_make_spec(side), reset, step)
+  spec = task_specs.make_spec(
+    specs.BoundedArray((side, side), np.float32, 0, 1, 'observation'),
+    len(_MOVES),
+    reward_range=(0, 1),
+  )
+  return functional.FunctionalEnvironment(spec, reset, step)
 
 
 def _make_walls(key: types.Key, side: int) -> types.Array:
-  """Returns where walls are, but for a door in each of their four arms."""
+  """Returns walls with a door in each of their four arms, bool [side, side]."""
   middle = side // 2
   top, bottom, left, right = jax.random.randint(key, (4,), 0, middle, jnp.int32)
   is_wall = jnp.zeros((side, side), bool)
@@ -115,16 +125,5 @@ def _make_walls(key: types.Key, side: int) -> types.Array:
 
 
 def _draw(key: types.Key, room_side: int) -> types.Array:
-  """Returns row and column of a square of a room, int32 [2]."""
+  """Draws a square of a room, int32 [2] from its upper left corner."""
   return jax.random.randint(key, (2,), 0, room_side, jnp.int32)
-
-
-def _make_spec(side: int) -> types.EnvironmentSpec:
-  return types.EnvironmentSpec(
-    observations=specs.BoundedArray(
-      (side, side), np.float32, 0, 1, 'observation'
-    ),
-    actions=specs.DiscreteArray(len(_MOVES), np.int32, 'action'),
-    rewards=specs.BoundedArray((), np.float32, 0, 1, 'reward'),
-    discounts=specs.BoundedArray((), np.float32, 0, 1, 'discount'),
-  )

@@ -6,7 +6,6 @@ little is checked at every step, bounds only where an episode starts.
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import dm_env
@@ -225,57 +224,79 @@ def observation_leaves(spec: types.EnvironmentSpec) -> list[Leaf]:
   ]
 
 
-def check_rows(
-  timestep: dm_env.TimeStep,
-  must_be_first: np.ndarray,
-  leaves: Sequence[Leaf],
-  name: str,
-) -> None:
-  """Checks a timestep of functional environments, which stand side by side.
+class RowChecker:
+  """Checks the values of timesteps of environments or games side by side.
 
-  Their shapes and dtypes never change (see `functional_checks`), so what is
-  checked is the rest of what `ValidatedEnvironment` checks.
-
-  Args:
-    timestep: leaves [E, ...].
-    must_be_first: bool [E], where an episode has to start.
-    leaves: of one environment; see `observation_leaves`.
-    name: of all of them, for messages, which add the row.
-
-  Raises:
-    InvalidTimestepError: names a row that is off the specs.
+  Shapes and dtypes are checked where rows are made or stacked; the rest of what
+  `ValidatedEnvironment` checks is checked here, for all rows at once.
   """
-  step_type, reward, discount, observation = timestep
-  is_first = step_type == _FIRST
-  _check_rows(name, 'step_type', step_type, is_first == must_be_first, *_ORDER)
-  _check_rows(name, 'reward', reward, np.isfinite(reward), *_IS_FINITE)
-  in_range = (discount >= 0.0) & (discount <= 1.0)
-  _check_rows(name, 'discount', discount, in_range, *_IS_DISCOUNT)
-  for leaf, rows in zip(leaves, jax.tree.leaves(observation), strict=True):
-    if leaf.is_float:
-      _check_rows(name, leaf.name, rows, np.isfinite(rows), *_IS_FINITE)
-    if isinstance(leaf.spec, specs.BoundedArray) and is_first.any():
-      inside = (rows >= leaf.spec.minimum) & (rows <= leaf.spec.maximum)
-      inside[~is_first] = True
-      _check_rows(name, leaf.name, rows, inside, _in_bounds(leaf), _CHANGE_SPEC)
+
+  def __init__(
+    self,
+    spec: types.EnvironmentSpec,
+    num_rows: int,
+    num_players: int,
+    name: str,
+  ):
+    """Prepares the checks.
+
+    Args:
+      spec: of one environment, or of one player.
+      num_rows: rows of a timestep.
+      num_players: rows that belong to one game.
+      name: of the environment, for messages, which add the number of the game.
+
+    Raises:
+      ValueError: if agents cannot act on the spec; see `check_spec`.
+    """
+    check_spec(spec, name)
+    self._leaves = observation_leaves(spec)
+    self._num_players = num_players
+    self._name = name
+    self._must_be_first = np.ones(num_rows, bool)
+
+  def restart(self) -> None:
+    """Expects the first step of an episode in every row."""
+    self._must_be_first[:] = True
+
+  def check(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+    """Returns `timestep`, leaves [num_rows, ...], unchanged.
+
+    Raises:
+      InvalidTimestepError: names a game whose row is off the specs.
+    """
+    step_type, reward, discount, observation = timestep
+    is_first = step_type == types.FIRST
+    self._check(
+      'step_type', step_type, is_first == self._must_be_first, *_ORDER
+    )
+    self._must_be_first = step_type == types.LAST
+    self._check('reward', reward, np.isfinite(reward), *_IS_FINITE)
+    in_range = (discount >= 0.0) & (discount <= 1.0)
+    self._check('discount', discount, in_range, *_IS_DISCOUNT)
+    for leaf, rows in zip(
+      self._leaves, jax.tree.leaves(observation), strict=True
+    ):
+      if leaf.is_float:
+        self._check(leaf.name, rows, np.isfinite(rows), *_IS_FINITE)
+      if isinstance(leaf.spec, specs.BoundedArray) and is_first.any():
+        inside = (rows >= leaf.spec.minimum) & (rows <= leaf.spec.maximum)
+        inside[~is_first] = True
+        self._check(leaf.name, rows, inside, _in_bounds(leaf), _CHANGE_SPEC)
+    return timestep
+
+  def _check(
+    self, field: str, rows: np.ndarray, is_good: np.ndarray, *demand: str
+  ) -> None:
+    if is_good.all():
+      return
+    place = np.unravel_index(np.argmin(is_good), is_good.shape)
+    game = place[0] // self._num_players
+    _fail(f'{self._name}[{game}]', field, rows[place], *demand)
 
 
 def _in_bounds(leaf: Leaf) -> str:
   return f'lie within the bounds of its spec, {leaf.spec!r}'
-
-
-def _check_rows(
-  name: str,
-  field: str,
-  rows: np.ndarray,
-  is_good: np.ndarray,
-  demand: str,
-  remedy: str,
-) -> None:
-  if is_good.all():
-    return
-  place = np.unravel_index(np.argmin(is_good), is_good.shape)
-  _fail(f'{name}[{place[0]}]', field, rows[place], demand, remedy)
 
 
 def _fail(

@@ -5,9 +5,6 @@ steps is one `VectorEnvironment`. Rows reset by themselves: by dm_env's
 contract an environment whose last timestep was `LAST` ignores the next action
 and returns a `FIRST` timestep, so that each row is an endless stream of
 episodes, `FIRST .. LAST, FIRST .. LAST`, with nothing left out.
-
-Environments of Python are stepped one after the other, functional ones by one
-compiled call.
 """
 
 import contextlib
@@ -20,12 +17,7 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import (
-  functional,
-  functional_checks,
-  specified,
-  validation,
-)
+from ftwax.environments import specified
 
 
 class VectorEnvironment(specified.Specified, dm_env.Environment):
@@ -99,7 +91,7 @@ class VectorEnvironment(specified.Specified, dm_env.Environment):
     )
 
   def step_rows(self, action: types.ArrayTree, rows: Sequence[int]) -> None:
-    """Steps the environments of some rows alone; nobody sees what comes of it.
+    """Steps the environments of some rows and drops their timesteps.
 
     Args:
       action: leaves [E, ...].
@@ -116,7 +108,7 @@ class VectorEnvironment(specified.Specified, dm_env.Environment):
         stack.callback(environment.close)
 
   def _action_rows(self, action: types.ArrayTree) -> Iterable[Any]:
-    leaves = _action_leaves(self._spec, action, self.num_environments)
+    leaves = action_leaves(self._spec, action, self.num_environments)
     if self._is_single_action:
       return leaves[0]
     return map(self._action_structure.unflatten, zip(*leaves, strict=True))
@@ -147,81 +139,7 @@ class VectorEnvironment(specified.Specified, dm_env.Environment):
     )
 
 
-class CompiledVectorEnvironment(specified.Specified, dm_env.Environment):
-  """Steps `E` functional environments as if they were one.
-
-  Timesteps are those of a `VectorEnvironment`.
-
-  Args:
-    environment: a single one, not a vector.
-    num_environments: `E`.
-    seed: of all episodes.
-    name: of the environments, for messages.
-
-  Raises:
-    ValueError: if the environment is off its spec.
-  """
-
-  def __init__(
-    self,
-    environment: functional.FunctionalEnvironment,
-    num_environments: int,
-    seed: int,
-    name: str,
-  ):
-    super().__init__(environment.spec)
-    validation.check_spec(environment.spec, name)
-    functional_checks.check_shapes(environment)
-    made = functional.vectorize(environment, num_environments)
-    self._loop = functional.HostLoop(made.reset, made.step, seed)
-    self._name = name
-    self._leaves = validation.observation_leaves(environment.spec)
-    self._must_be_first = np.ones(num_environments, bool)
-
-  @property
-  def num_environments(self) -> int:
-    """`E`, the number of rows."""
-    return len(self._must_be_first)
-
-  def reset(self) -> dm_env.TimeStep:
-    """Returns the first timesteps of a new episode in every row.
-
-    Raises:
-      InvalidTimestepError: if a row is off the specs.
-    """
-    self._must_be_first[:] = True
-    return self._check(self._loop.reset())
-
-  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
-    """Steps each environment with its row of `action`, leaves [E, ...].
-
-    Rows whose last timestep was `LAST` are reset and their action is ignored.
-
-    Raises:
-      InvalidTimestepError: if a row is off the specs.
-      ValueError: as of `VectorEnvironment`.
-    """
-    _action_leaves(self._spec, action, self.num_environments)
-    return self._check(self._loop.step(action))
-
-  def step_rows(self, action: types.ArrayTree, rows: Sequence[int]) -> None:
-    """Steps the environments of some rows alone; nobody sees what comes of it.
-
-    Args:
-      action: leaves [E, ...].
-      rows: whose last timestep was not `LAST`.
-    """
-    self._loop.step_rows(action, rows)
-
-  def _check(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-    validation.check_rows(
-      timestep, self._must_be_first, self._leaves, self._name
-    )
-    self._must_be_first = timestep.step_type == dm_env.StepType.LAST
-    return jax.tree.map(np.array, timestep)  # The caller may write into it.
-
-
-def _action_leaves(
+def action_leaves(
   spec: types.EnvironmentSpec, action: types.ArrayTree, num_rows: int
 ) -> list[np.ndarray]:
   """Returns the leaves of `action`, if they are [E, ...] as the spec says."""

@@ -15,8 +15,6 @@ class PopulationConfig:
 
   Attributes:
     num_members: N, agents that learn.
-    num_players: seats of a game, half of them in each of two teams; 1 in a
-      single-agent task.
     exploits: whether members copy each other.
     burn_in_games: games, or episodes of a single-agent task, that a member
       plays before it may copy, and again after each time that it did.
@@ -37,7 +35,6 @@ class PopulationConfig:
   """
 
   num_members: int
-  num_players: int = 4
 
   # Who copies whom.
   exploits: bool = True
@@ -61,7 +58,6 @@ class PopulationConfig:
     """Checks values, alone and against each other."""
     for name, low in (
       ('num_members', 1),
-      ('num_players', 1),
       ('burn_in_games', 0),
       ('num_returns', 1),
     ):
@@ -71,11 +67,6 @@ class PopulationConfig:
           f'{name} ({value}) must be at least {low}; choose {low}.'
         )
     self._check_numbers()
-    if self.num_players > 1 and self.num_players % 2:
-      raise ValueError(
-        f'num_players ({self.num_players}) must be even, since two teams of'
-        f' the same size play, or 1; choose {self.num_players + 1}.'
-      )
     if self.exploits and self.num_members == 1:
       raise ValueError(
         'num_members (1) must be at least 2, since nobody copies itself;'
@@ -116,11 +107,6 @@ class PopulationConfig:
       raise ValueError(
         f'initial_rating ({self.initial_rating}) must be finite; choose 1000.'
       )
-
-  @property
-  def team_size(self) -> int:
-    """Players of each team; 1 in a single-agent task."""
-    return max(self.num_players // 2, 1)
 
   def replace(self, **changes) -> 'PopulationConfig':
     """Returns a copy with some options changed."""

@@ -120,7 +120,7 @@ def win_probability(
 
 
 def pairwise_win_probability(
-  ratings: types.Array, team_size: int = 1
+  ratings: types.Array, team_size: types.Array | int = 1
 ) -> types.Array:
   """Returns [N, N]: that a team of copies of `i` beats one of copies of `j`."""
   difference = jnp.expand_dims(ratings, -1) - jnp.expand_dims(ratings, -2)

@@ -1,64 +1,228 @@
-"""Who sits where, so that each member has as many seats as any other.
+"""Seats at games, so that each member has as many as any other.
 
-Matchmaking draws players of a game by a density (see `population.matchmaking`).
-Acting in batches needs the same shapes always: with `G` games of `P` players
-each of `N` members gets exactly `G * P / N` seats, in a random order of games.
+Matchmaking draws the players of a game by a density (see
+`population.matchmaking`). Acting in batches needs the same shapes in every
+round: each of `N` members gets exactly the same number of seats, in a random
+order of games. Seats of opponents, which do not learn, are fixed.
 """
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
-from ftwax.population import population_config as config_lib
 
 # Added to the logarithm of a density: taken only if nobody else is left.
 _LAST_CHOICE = -1e6
 
+# Marks the seats that members take, among those of opponents.
+MEMBER = -1
 
-def check_teams(
-  teams: Sequence[int], config: config_lib.PopulationConfig
-) -> None:
-  """Raises a ValueError unless the players of a game are those of `config`.
+_Seats = TypeVar('_Seats', np.ndarray, jax.Array)
+
+
+class Seating(NamedTuple):
+  """The seats of `G` games of `P` players; static.
+
+  Attributes:
+    num_members: N.
+    teams: the team of each player, length P.
+    opponents: int32 [G, P], the opponent on each seat, or `MEMBER`.
+  """
+
+  num_members: int
+  teams: tuple[int, ...]
+  opponents: np.ndarray
+
+  @property
+  def num_games(self) -> int:
+    """G."""
+    return self.opponents.shape[0]
+
+  @property
+  def num_players(self) -> int:
+    """P."""
+    return self.opponents.shape[1]
+
+  @property
+  def is_solo(self) -> bool:
+    """Whether games have one seat, so that members keep theirs."""
+    return self.num_players == 1
+
+  @property
+  def is_member(self) -> np.ndarray:
+    """Whether a member takes the seat, bool [G, P]."""
+    return self.opponents == MEMBER
+
+  @property
+  def seats_per_member(self) -> int:
+    """M."""
+    return int(self.is_member.sum()) // self.num_members
+
+
+def make_seating(
+  teams: Sequence[int],
+  num_members: int,
+  num_games: int,
+  num_opponents: int = 0,
+  opponent_share: float = 0.5,
+) -> Seating:
+  """Shares the seats of games out among members and opponents.
+
+  In a share of the games one team is copies of an opponent: the opponents take
+  turns, and each takes either side in turn.
+
+  Args:
+    teams: the team of each player: a single player, or two teams of one size.
+    num_members: N.
+    num_games: G.
+    num_opponents: players that do not learn.
+    opponent_share: fraction of the games in which one of them plays.
+
+  Raises:
+    ValueError: if the teams are others, there are opponents but no second team,
+      or seats cannot be shared out evenly.
+  """
+  sizes = np.bincount(teams)
+  if len(teams) > 1 and (len(sizes) != 2 or sizes[0] != sizes[1]):
+    raise ValueError(
+      f'teams {tuple(teams)} of the game must be those of a single player or'
+      ' two teams of the same size; choose e.g. (0, 0, 1, 1).'
+    )
+  opponents = np.full((num_games, len(teams)), MEMBER, np.int32)
+  if num_opponents:
+    if len(teams) == 1:
+      raise ValueError(
+        f'opponents ({num_opponents}) must be none in a game of one seat; leave'
+        ' them out, or choose a game of two teams.'
+      )
+    for game in range(round(opponent_share * num_games)):
+      opponent, turn = game % num_opponents, game // num_opponents
+      opponents[game, np.equal(teams, 1 - turn % 2)] = opponent
+  _check_shares(opponents, num_members)
+  return Seating(num_members, tuple(teams), opponents)
+
+
+def make_evaluation_seating(
+  teams: Sequence[int],
+  num_members: int,
+  num_opponents: int,
+  num_games: int,
+) -> tuple[Seating, np.ndarray]:
+  """Seats members for an evaluation.
+
+  Each member plays alone in a game of one seat, against each opponent in teams
+  of copies on either side, or beside copies of itself where there are no
+  opponents.
 
   Args:
     teams: the team of each player.
-    config: of the population.
+    num_members: N.
+    num_opponents: K.
+    num_games: games of each member, or of each pair, at the least.
+
+  Returns:
+    The seating, and the players on its seats, int32 [G, P]: members from zero,
+    opponents from N on.
   """
-  num_players = len(teams)
-  sizes = np.bincount(teams)
-  if num_players != config.num_players or not (
-    num_players == 1 or (len(sizes) == 2 and sizes[0] == sizes[1])
-  ):
-    raise ValueError(
-      f'the game (teams {tuple(teams)}) must be of num_players'
-      f' ({config.num_players}), alone or in two teams of the same size; choose'
-      f' num_players={num_players} or another game.'
-    )
+  rows, num_sides = [], 2 if num_opponents else 1
+  for _ in range(-(-num_games // num_sides)):
+    for member in range(num_members):
+      for opponent in range(num_opponents):
+        for side in range(2):
+          is_member = np.equal(teams, side)
+          rows.append(np.where(is_member, member, num_members + opponent))
+      if not num_opponents:
+        rows.append(np.full(len(teams), member))
+  seats = np.stack(rows).astype(np.int32)
+  opponents = np.where(seats < num_members, MEMBER, seats - num_members)
+  return Seating(num_members, tuple(teams), opponents.astype(np.int32)), seats
 
 
-def as_teams(seats: Any, teams: Sequence[int]) -> Any:
+def as_teams(seats: _Seats, teams: Sequence[int]) -> _Seats:
   """Returns seats [..., P] by team, [..., 2, P / 2].
 
   Args:
-    seats: the member on each seat.
+    seats: the player on each seat.
     teams: the team of each player.
   """
   order = np.argsort(teams, kind='stable')
   return seats[..., order].reshape(*seats.shape[:-1], 2, -1)
 
 
-def seats_per_member(num_members: int, num_games: int, num_players: int) -> int:
-  """Returns M, how many seats each member gets.
+def draw_seats(
+  key: types.Key, log_density: types.Array, seating: Seating
+) -> types.Array:
+  """Seats members at `G` games.
 
-  Raises:
-    ValueError: if seats cannot be shared out evenly.
+  The first member of a game is drawn from the seats that are left, the others
+  in proportion to their density given the first; nobody sits twice in a game
+  while there are others with seats left, so the last games take the members
+  that remain. In games of one seat each member takes the next `M` games.
+
+  Args:
+    key: key for the draws.
+    log_density: [N, N], of member `j` to meet member `i`, up to a constant.
+    seating: the seats that members take.
+
+  Returns:
+    int32 [G, P], the player on each seat: members from zero, opponents from N.
   """
-  num_seats = num_games * num_players
+  num_members, num_players = seating.num_members, seating.num_players
+  share = seating.seats_per_member
+  if seating.is_solo:
+    return jnp.repeat(jnp.arange(num_members, dtype=jnp.int32), share)[:, None]
+
+  def draw_player(log_weights, carry, inputs):
+    player_key, is_open = inputs
+    left, is_seated = carry
+    log_weights = jnp.where(is_seated, _LAST_CHOICE, log_weights)
+    member = jax.random.categorical(
+      player_key, jnp.where(left > 0, log_weights, -jnp.inf)
+    )
+    chosen = (jnp.arange(num_members) == member) & is_open
+    return (left - chosen, is_seated | chosen), member
+
+  def draw_game(left, inputs):
+    game_key, is_open = inputs
+    keys = jax.random.split(game_key, num_players + 1)
+    # Seats in a random order, those of members first.
+    order = jnp.argsort(
+      jax.random.permutation(keys[-1], jnp.arange(num_players))
+    )
+    order = order[jnp.argsort(~is_open[order], stable=True)]
+    nobody = jnp.zeros((num_members,), bool)
+    carry, first = draw_player(
+      jnp.log(left.astype(jnp.float32)), (left, nobody), (keys[0], True)
+    )
+    log_weights = jnp.maximum(log_density[first], _LAST_CHOICE)
+    (left, _), others = jax.lax.scan(
+      lambda carry, inputs: draw_player(log_weights, carry, inputs),
+      carry,
+      (keys[1:num_players], is_open[order[1:]]),
+    )
+    members = jnp.concatenate([first[None], others]).astype(jnp.int32)
+    return left, jnp.zeros_like(members).at[order].set(members)
+
+  left = jnp.full((num_members,), share, jnp.int32)
+  _, seats = jax.lax.scan(
+    draw_game,
+    left,
+    (jax.random.split(key, seating.num_games), jnp.asarray(seating.is_member)),
+  )
+  return jnp.where(
+    jnp.asarray(seating.is_member), seats, num_members + seating.opponents
+  ).astype(jnp.int32)
+
+
+def _check_shares(opponents: np.ndarray, num_members: int) -> None:
+  """Raises a ValueError unless each member gets the same number of seats."""
+  num_games, num_players = opponents.shape
+  num_seats = int((opponents == MEMBER).sum())
   if num_seats % num_members:
     step = num_members // math.gcd(num_members, num_players)
     raise ValueError(
@@ -66,58 +230,3 @@ def seats_per_member(num_members: int, num_games: int, num_players: int) -> int:
       f' {num_seats} seats) must give each of num_members ({num_members}) the'
       f' same number of seats; choose a multiple of {step} games.'
     )
-  return num_seats // num_members
-
-
-def draw_seats(
-  key: types.Key,
-  log_density: types.Array,
-  num_games: int,
-  num_players: int,
-) -> types.Array:
-  """Seats members at `G` games.
-
-  The first player of a game is drawn from the seats that are left, the others
-  in proportion to their density given the first; nobody sits twice in a game
-  while there are others with seats left. So the last games are filled with who
-  is left over.
-
-  Args:
-    key: key for the draws.
-    log_density: [N, N], of member `j` to meet member `i`, up to a constant.
-    num_games: G.
-    num_players: P; `G * P` is a multiple of N.
-
-  Returns:
-    int32 [G, P], the member on each seat.
-  """
-  num_members = log_density.shape[0]
-  share = seats_per_member(num_members, num_games, num_players)
-
-  def draw_player(log_weights, carry, player_key):
-    left, is_seated = carry
-    log_weights = jnp.where(is_seated, _LAST_CHOICE, log_weights)
-    member = jax.random.categorical(
-      player_key, jnp.where(left > 0, log_weights, -jnp.inf)
-    )
-    chosen = jnp.arange(num_members) == member
-    return (left - chosen, is_seated | chosen), member
-
-  def draw_game(left, game_key):
-    keys = jax.random.split(game_key, num_players + 1)
-    nobody = jnp.zeros((num_members,), bool)
-    carry, first = draw_player(
-      jnp.log(left.astype(jnp.float32)), (left, nobody), keys[0]
-    )
-    log_weights = jnp.maximum(log_density[first], _LAST_CHOICE)
-    (left, _), others = jax.lax.scan(
-      lambda carry, key: draw_player(log_weights, carry, key),
-      carry,
-      keys[1:num_players],
-    )
-    members = jnp.concatenate([first[None], others])
-    return left, jax.random.permutation(keys[-1], members)
-
-  left = jnp.full((num_members,), share, jnp.int32)
-  _, seats = jax.lax.scan(draw_game, left, jax.random.split(key, num_games))
-  return seats.astype(jnp.int32)

@@ -53,7 +53,7 @@ def win_probability(
   """
   candidate = _other_members(key, config.num_members)
   loses = 1.0 - ratings_lib.pairwise_win_probability(
-    population.ratings, config.team_size
+    population.ratings, population.team_size
   )
   evidence = jnp.take_along_axis(loses, candidate[:, None], axis=1)[:, 0]
   copies = evidence > config.win_probability_threshold

@@ -17,6 +17,8 @@ class PopulationState(NamedTuple):
   Attributes:
     members: leaves [N, ...].
     ratings: float32 [N], Elo points.
+    opponent_ratings: float32 [K], those of players that do not learn.
+    team_size: int32, players of a team; 1 in a single-agent task.
     payoff: results of members against each other.
     returns: float32 [N, num_returns], of the last episodes in a single-agent
       task, in no order.
@@ -30,6 +32,8 @@ class PopulationState(NamedTuple):
 
   members: types.TrainingState
   ratings: types.Array
+  opponent_ratings: types.Array
+  team_size: types.Array
   payoff: payoff_lib.Payoff
   returns: types.Array
   num_returns: types.Array
@@ -49,11 +53,16 @@ def init(
   key: types.Key,
   learner_init: types.LearnerInit,
   config: config_lib.PopulationConfig,
+  num_opponents: int = 0,
+  team_size: int = 1,
 ) -> PopulationState:
-  """Returns a population of members that each drew their own beginning."""
+  """Returns a population of members that are initialized each by itself."""
   key, members_key = jax.random.split(key)
   keys = jax.random.split(members_key, config.num_members)
-  return from_members(jax.vmap(learner_init)(keys), key, config)
+  members = jax.vmap(learner_init)(keys)
+  return from_members(
+    members, key, config, num_opponents=num_opponents, team_size=team_size
+  )
 
 
 def from_members(
@@ -61,13 +70,19 @@ def from_members(
   key: types.Key,
   config: config_lib.PopulationConfig,
   explore_state: Any = (),
+  num_opponents: int = 0,
+  team_size: int = 1,
 ) -> PopulationState:
-  """Returns a population of these members, leaves [N, ...], before any game."""
+  """Returns a population of members, leaves [N, ...], before any game."""
   num_members = config.num_members
   zeros = jnp.zeros((num_members,), jnp.int32)
   population = PopulationState(
     members=members,
     ratings=jnp.full((num_members,), config.initial_rating, jnp.float32),
+    opponent_ratings=jnp.full(
+      (num_opponents,), config.initial_rating, jnp.float32
+    ),
+    team_size=jnp.int32(team_size),
     payoff=payoff_lib.init(num_members),
     returns=jnp.zeros((num_members, config.num_returns)),
     num_returns=zeros,
@@ -109,11 +124,12 @@ def record_games(
   is_played: types.Array,
   config: config_lib.PopulationConfig,
 ) -> PopulationState:
-  """Counts and rates `G` games between members, in turn.
+  """Counts and rates `G` games, in turn.
 
   Args:
     population: before the games.
-    teams: int32 [G, 2, team_size], blue first.
+    teams: int32 [G, 2, team_size], blue first: members from zero, opponents
+      from N on.
     outcomes: float32 [G], those of blue; see `ratings.check_games`.
     is_played: bool [G], false where there was no game.
     config: that of the population.
@@ -125,14 +141,16 @@ def record_games(
   outcomes = jnp.where(is_played, outcomes, ratings_lib.DRAW)
   has_seat = jnp.any(jax.nn.one_hot(teams, num_members) > 0.0, axis=(1, 2))
   num_games = jnp.sum(has_seat & is_played[:, None], axis=0, dtype=jnp.int32)
+  ratings = jnp.concatenate([population.ratings, population.opponent_ratings])
   ratings = ratings_lib.update_in_turn(
-    population.ratings,
-    ratings_lib.multiplicities(teams, num_members),
+    ratings,
+    ratings_lib.multiplicities(teams, len(ratings)),
     outcomes,
     jnp.where(is_played, config.k_factor, 0.0),
   )
   return population._replace(
-    ratings=ratings,
+    ratings=ratings[:num_members],
+    opponent_ratings=ratings[num_members:],
     payoff=payoff_lib.update(population.payoff, teams, outcomes, is_played),
     games=population.games + num_games,
     games_since_exploitation=population.games_since_exploitation + num_games,
@@ -194,6 +212,7 @@ def log_values(population: PopulationState) -> dict[str, Any]:
     'generation': population.generation,
     'games': population.games,
     'ratings': population.ratings,
+    'opponent_ratings': population.opponent_ratings,
     'mean_returns': mean_returns(population),
     'internal_rewards': members.internal_rewards,
     'payoff_scores': population.payoff.scores,

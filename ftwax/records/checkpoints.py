@@ -1,9 +1,9 @@
-"""Checkpoints that a kill, a full disk or a flipped bit cannot turn into a lie.
+"""Checkpoints that survive kills, full disks and flipped bits.
 
-A directory holds one directory for each step, named by its number. A step is
-written under another name and renamed when it is whole, so a kill in mid-save
-leaves the step before; a step that is not as it was saved is passed over with
-a warning. `ftwax.records.checkpoint_files` tells what is in a step.
+A directory holds one directory for each checkpoint, named by its step. It is
+written under another name and renamed once it is on the disk, so a kill during
+a save leaves the checkpoint before. A damaged checkpoint is passed over with a
+warning. `ftwax.records.checkpoint_files` describes the files of a checkpoint.
 """
 
 import concurrent.futures
@@ -22,41 +22,42 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
-from ftwax.records import checkpoint_files
+from ftwax import types
+from ftwax.records import checkpoint_files, files, manifests
 
-CheckpointError = checkpoint_files.CheckpointError
+CheckpointError = manifests.CheckpointError
 
-# A step that is saved once more is another attempt at it.
+# A step that is saved again is another attempt at it.
 _STEP_NAME = re.compile(r'(?P<step>\d+)(-(?P<attempt>\d+))?')
 _TEMPORARY = 'tmp-'
 
 
 class NonFiniteError(CheckpointError):
-  """What was to be saved holds a NaN or an infinity."""
+  """A state that must be finite holds a NaN or an infinity."""
 
 
 class DamagedCheckpointWarning(RuntimeWarning):
-  """A step is damaged and the one before it is restored in its place."""
+  """A checkpoint is damaged, and the one before it is restored instead."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointingConfig:
-  """When checkpoints are saved and how many are kept.
+  """Sets when checkpoints are saved and how many are kept.
 
   Attributes:
-    save_every_seconds: between two saves.
-    max_to_keep: newest steps that are not deleted.
+    save_every_seconds: seconds between two saves, above 0.
+    max_to_keep: number of the newest checkpoints that are kept, at least 1.
   """
 
   save_every_seconds: float = 300.0
   max_to_keep: int = 3
 
-  def __post_init__(self):
-    """Checks both."""
+  def __post_init__(self) -> None:
+    """Raises a ValueError if a field is out of its range."""
     if not self.save_every_seconds > 0:
       raise ValueError(
         f'save_every_seconds ({self.save_every_seconds}) must be positive;'
-        ' choose float("inf") to save at the end alone.'
+        ' choose float("inf") to save only at the end.'
       )
     _check_max_to_keep(self.max_to_keep)
 
@@ -70,37 +71,43 @@ def _check_max_to_keep(max_to_keep: int) -> None:
 
 
 class Checkpointer:
-  """Saves a pytree of arrays in the background and restores it bit for bit.
+  """Saves pytrees of arrays in the background and restores them bit for bit.
 
   One process at a time may save into a directory; others may restore from it
-  meanwhile. A context manager: close it, or a save still under way when Python
-  exits may be lost.
+  at the same time. A context manager: unless it is closed, the last save may
+  be lost when Python exits.
   """
 
   def __init__(
     self,
-    directory: str | os.PathLike,
+    directory: str | os.PathLike[str],
     max_to_keep: int = 3,
-    must_be_finite: Callable[[Any], Any] = lambda state: state,
+    must_be_finite: Callable[[Any], types.ArrayTree] = lambda state: state,
   ):
     """Opens a directory; nothing is written before the first save.
 
     Args:
-      directory: of all steps of a run.
-      max_to_keep: newest steps that are not deleted.
-      must_be_finite: returns the part of a state that is refused when it holds
-        a NaN or an infinity; by default all of it.
+      directory: holds the checkpoints of one run.
+      max_to_keep: number of the newest checkpoints that are kept.
+      must_be_finite: returns the part of a state that must be finite to be
+        saved; by default all of it.
+
+    Raises:
+      CheckpointError: if `directory` is a file, or a link out of the directory
+        that it is in.
+      ValueError: if `max_to_keep` is less than 1.
     """
     _check_max_to_keep(max_to_keep)
     # Orbax takes absolute paths only.
     self._directory = pathlib.Path(directory).absolute()
+    _check_directory(self._directory)
     self._max_to_keep = max_to_keep
     self._must_be_finite = must_be_finite
     self._damaged: set[pathlib.Path] = set()
     self._executor = concurrent.futures.ThreadPoolExecutor(
       max_workers=1, thread_name_prefix='checkpointer'
     )
-    self._saving: concurrent.futures.Future | None = None
+    self._saving: concurrent.futures.Future[None] | None = None
 
   def __enter__(self) -> 'Checkpointer':
     return self
@@ -110,35 +117,38 @@ class Checkpointer:
     self.close()
 
   def steps(self) -> list[int]:
-    """Returns the steps that were saved completely, oldest first."""
+    """Returns the steps of all checkpoints, oldest first."""
     return sorted({step for step, _, _ in self._saved()})
 
   def save(
-    self, step: int, state: Any, metadata: Mapping[str, Any] | None = None
+    self,
+    step: int,
+    state: types.ArrayTree,
+    metadata: Mapping[str, Any] | None = None,
   ) -> None:
     """Copies `state` to the host, then saves it in the background.
 
-    Waits for the save before, if that is still under way. When this returns,
-    the caller may change or donate the arrays.
+    Waits for the save before if that has not ended. The caller may change or
+    donate the arrays once this returns.
 
     Args:
-      step: not older than the newest one saved; an equal one is replaced.
+      step: at least that of the newest checkpoint; an equal one is replaced.
       state: a pytree of arrays and numbers.
-      metadata: plain JSON: dicts with strings as keys, lists, strings, finite
-        numbers, booleans, None.
+      metadata: plain JSON: dicts with strings as keys, lists, strings, numbers
+        (finite or not), booleans, None.
 
     Raises:
-      NonFiniteError: names the first leaf that is not finite.
-      CheckpointError: if `step` is older than the newest one, or a leaf is not
-        numeric.
+      NonFiniteError: if a leaf that must be finite is not.
+      CheckpointError: if `step` is less than that of the newest checkpoint, or
+        a leaf is not numeric.
       ValueError: if `metadata` is not plain JSON.
       Exception: if the save before failed, e.g. an OSError for want of space.
     """
     self.wait()
     step = operator.index(step)
     self._check_step(step)
-    leaves = checkpoint_files.describe(state)
-    metadata = checkpoint_files.check_metadata(dict(metadata or {}))
+    leaves = manifests.describe(state)
+    metadata = manifests.encode_metadata(dict(metadata or {}))
     # Copies, since on the CPU the host's view may be the device's memory.
     state = jax.tree.map(np.array, jax.device_get(state))
     _check_finite(step, self._must_be_finite(state))
@@ -147,42 +157,52 @@ class Checkpointer:
     )
 
   def wait(self) -> None:
-    """Waits for the save under way and raises what went wrong in it."""
+    """Waits for the last save and raises the error that ended it, if any."""
     if self._saving is not None:
       concurrent.futures.wait([self._saving])
       saving, self._saving = self._saving, None
       saving.result()
 
   def close(self) -> None:
-    """Waits for the save under way; no other may follow."""
+    """Waits for the last save; no other may follow."""
     try:
       self.wait()
     finally:
       self._executor.shutdown()
 
-  def restore(self, template: Any) -> tuple[Any, dict[str, Any]]:
-    """Restores the newest step that is not damaged.
+  def restore(
+    self,
+    template: types.ArrayTree,
+    check_metadata: Callable[[dict[str, Any]], object] = lambda metadata: None,
+    part: str | None = None,
+  ) -> tuple[Any, dict[str, Any]]:
+    """Restores the newest checkpoint that is not damaged.
 
     Args:
-      template: a state of the structure, shapes and dtypes of the one saved;
-        `jax.ShapeDtypeStruct` leaves will do. Its leaves say what comes back:
-        JAX arrays (where the template's were put, if they were put somewhere;
-        never weakly typed),
-        NumPy arrays or Python numbers.
+      template: a state of the structure, shapes and dtypes that were saved, of
+        arrays or `jax.ShapeDtypeStruct`. Each leaf comes back as the kind of
+        the template's: a JAX array (on the template's devices if that was put
+        on some; never weakly typed), a NumPy array or a Python number.
+      check_metadata: raises a KeyError, TypeError or ValueError if metadata are
+        not what the caller saves; that checkpoint counts as damaged.
+      part: end of the path of the subtree that the template is of, such as
+        `.members`; the whole state by default.
 
     Returns:
       The state and its metadata.
 
     Raises:
-      CheckpointError: if there is no step, if all are damaged, or if the newest
-        whole one differs from `template`; names the first leaf that differs.
+      CheckpointError: if there is no checkpoint, if all are damaged, or if the
+        newest one that is not is of another structure or layout.
     """
     self.wait()
-    saved = self._saved()
-    for step, _, path in reversed(saved):
+    entries = self._entries()
+    for step, _, path in reversed(entries):
       try:
-        return checkpoint_files.read(path, template)
-      except checkpoint_files.DamagedError as error:
+        state, metadata = checkpoint_files.read(path, template, part)
+        _check(metadata, check_metadata)
+        return state, metadata
+      except manifests.DamagedError as error:
         self._damaged.add(path)
         warnings.warn(
           f'checkpoint of step {step} in {path} is damaged: {error}. Falling'
@@ -190,10 +210,10 @@ class Checkpointer:
           DamagedCheckpointWarning,
           stacklevel=2,
         )
-    if saved:
+    if entries:
       raise CheckpointError(
         f'{self._directory} must hold a whole checkpoint, but all'
-        f' {len(saved)} are damaged; restore the directory from a copy, or'
+        f' {len(entries)} are damaged; restore the directory from a copy, or'
         ' start a new run.'
       )
     raise CheckpointError(
@@ -201,14 +221,22 @@ class Checkpointer:
       ' directory of a run that has saved one, or start a new run.'
     )
 
-  def _saved(self) -> list[tuple[int, int, pathlib.Path]]:
-    """Returns (step, attempt, path) of all that is whole, oldest first."""
-    saved = []
+  def _entries(self) -> list[tuple[int, int, pathlib.Path]]:
+    """Returns (step, attempt, path) of all with a step's name, oldest first."""
+    entries = []
     for path in self._directory.glob('*'):
       match = _STEP_NAME.fullmatch(path.name)
       if match:
-        saved.append((int(match['step']), int(match['attempt'] or 0), path))
-    return sorted(saved)
+        entries.append((int(match['step']), int(match['attempt'] or 0), path))
+    return sorted(entries)
+
+  def _saved(self) -> list[tuple[int, int, pathlib.Path]]:
+    """Returns the entries that a save may have made: no files, no links."""
+    return [
+      entry
+      for entry in self._entries()
+      if entry[-1].is_dir() and not entry[-1].is_symlink()
+    ]
 
   def _check_step(self, step: int) -> None:
     whole = [s for s, _, path in self._saved() if path not in self._damaged]
@@ -221,13 +249,14 @@ class Checkpointer:
       )
 
   def _write(self, step: int, *content: Any) -> None:
-    """Writes a step; runs in the background."""
+    """Writes a checkpoint; runs in the background."""
     try:
       _delete(self._directory.glob(f'{_TEMPORARY}*'))  # Left by a kill.
       temporary = self._directory / f'{_TEMPORARY}{step}'
       checkpoint_files.write(temporary, step, *content)
-      earlier = [path for s, _, path in self._saved() if s == step]
+      earlier = [path for s, _, path in self._entries() if s == step]
       temporary.rename(self._new_path(step))
+      files.sync(self._directory)
       self._discard([*earlier, *self._damaged])
       self._damaged.clear()
       old = self._saved()[: -self._max_to_keep]
@@ -238,24 +267,52 @@ class Checkpointer:
       raise
 
   def _new_path(self, step: int) -> pathlib.Path:
-    attempts = [attempt for s, attempt, _ in self._saved() if s == step]
+    attempts = [attempt for s, attempt, _ in self._entries() if s == step]
     suffix = f'-{max(attempts) + 1}' if attempts else ''
     return self._directory / f'{step:010d}{suffix}'
 
   def _discard(self, paths: Iterable[pathlib.Path]) -> None:
-    """Deletes steps so that none is ever seen half deleted."""
-    for path in {path for path in paths if path.exists()}:
+    """Deletes checkpoints so that none is ever seen half deleted."""
+    for path in {path for path in paths if os.path.lexists(path)}:
       discarded = path.with_name(f'{_TEMPORARY}{path.name}-discarded')
       path.rename(discarded)
       _delete([discarded])
 
 
+def _check_directory(directory: pathlib.Path) -> None:
+  if directory.exists() and not directory.is_dir():
+    raise CheckpointError(
+      f'{directory} must be a directory of checkpoints, but is a file; remove'
+      ' it, or choose another directory.'
+    )
+  home = directory.parent.resolve()
+  if directory.is_symlink() and not directory.resolve().is_relative_to(home):
+    raise CheckpointError(
+      f'{directory} must not be a link out of {home}, where saves would delete'
+      ' the checkpoints of others; put the whole run where the link leads.'
+    )
+
+
+def _check(
+  metadata: dict[str, Any], check: Callable[[dict[str, Any]], object]
+) -> None:
+  try:
+    check(metadata)
+  except (KeyError, TypeError, ValueError) as error:
+    raise manifests.DamagedError(
+      f'its metadata are not those of a run ({error!r})'
+    ) from error
+
+
 def _delete(paths: Iterable[pathlib.Path]) -> None:
   for path in paths:
-    shutil.rmtree(path)
+    if path.is_dir() and not path.is_symlink():
+      shutil.rmtree(path)
+    else:
+      path.unlink()  # Whatever it is, it is no leftover of a save.
 
 
-def _check_finite(step: int, tree: Any) -> None:
+def _check_finite(step: int, tree: types.ArrayTree) -> None:
   for path, leaf in jax.tree.leaves_with_path(tree):
     if not jnp.issubdtype(leaf.dtype, np.inexact):
       continue

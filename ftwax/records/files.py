@@ -1,4 +1,4 @@
-"""Files that a kill leaves whole: replaced at once, or cut at a line's end."""
+"""Text files that survive a kill or a power failure whole."""
 
 import io
 import os
@@ -6,19 +6,51 @@ import pathlib
 
 
 def write_atomically(path: pathlib.Path, text: str) -> None:
-  """Writes `text` so that a reader sees the old file or the new, never half."""
+  """Replaces a file so that readers see the old text or the new, never half.
+
+  The text and the name are on the disk when this returns. Surrogates, which
+  stand for bytes of a path that are no UTF-8, are written as these bytes.
+
+  Args:
+    path: of the file; its directory must exist.
+    text: written as UTF-8.
+  """
   temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
   try:
-    # Not translated: what was read with newline='' comes back as it was.
-    with open(temporary, 'w', encoding='utf-8', newline='') as file:
-      file.write(text)
+    write_synced(temporary, text)
     os.replace(temporary, path)
   finally:
     temporary.unlink(missing_ok=True)
+  sync(path.parent)
+
+
+def write_synced(path: pathlib.Path, text: str) -> None:
+  """Writes a file and waits until its content is on the disk."""
+  # Not translated: what was read with newline='' comes back as it was.
+  with open(
+    path, 'w', encoding='utf-8', errors='surrogateescape', newline=''
+  ) as file:
+    file.write(text)
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def read(path: pathlib.Path) -> str:
+  """Reads what `write_atomically` wrote, surrogates included."""
+  return path.read_text('utf-8', errors='surrogateescape')
+
+
+def sync(path: pathlib.Path) -> None:
+  """Waits until a file or the names in a directory are on the disk."""
+  descriptor = os.open(path, os.O_RDONLY)
+  try:
+    os.fsync(descriptor)
+  finally:
+    os.close(descriptor)
 
 
 def open_to_append(path: pathlib.Path) -> io.TextIOWrapper:
-  """Opens `path` behind its last complete line; what follows it is cut off."""
+  """Opens a file behind its last complete line and cuts off what follows."""
   path.parent.mkdir(parents=True, exist_ok=True)
   if path.exists():
     content = path.read_bytes()

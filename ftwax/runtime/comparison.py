@@ -3,11 +3,11 @@
 import pathlib
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ftwax.reporting import comparison_curves, curves, drawing
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import runs
+from ftwax.runtime import run_records, runs
 
 CURVES_FILE = 'comparison.png'
 
@@ -31,7 +31,7 @@ class Score(NamedTuple):
 
 
 def compare(
-  variants: Variants, seeds: Sequence[int], runtime: str
+  variants: Variants, seeds: Sequence[int], runtime: str, **options: Any
 ) -> dict[str, list[Score]]:
   """Runs each variant with each seed, in turn, and prints what came of it.
 
@@ -43,6 +43,7 @@ def compare(
       directories.
     seeds: with which.
     runtime: see `runs.run_experiment`.
+    **options: of the runtime; see there.
 
   Returns:
     Scores by variant, one for each seed.
@@ -51,11 +52,13 @@ def compare(
   run_dirs: dict[str, list[pathlib.Path]] = {name: [] for name in variants}
   for seed in seeds:
     for name, make_experiment in variants.items():
-      result = runs.run_experiment(make_experiment(seed), runtime=runtime)
+      result = runs.run_experiment(
+        make_experiment(seed), runtime=runtime, **options
+      )
       scores[name].append(_score(result))
       run_dirs[name].append(result.run_dir)
   for title, field in (
-    (f'Mean return of the last {runs.WINDOW} episodes', 'last'),
+    (f'Mean return of the last {run_records.WINDOW} episodes', 'last'),
     ('Mean return of all episodes of the run', 'whole'),
     ('Seconds', 'seconds'),
   ):

@@ -5,113 +5,128 @@ branch.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import dm_env
 
 from ftwax import types
-from ftwax.environments import functional, games
-from ftwax.population import evolution, selection
-from ftwax.population import population_config as population_config
-from ftwax.records import checkpoints
+from ftwax.agents import builders
+from ftwax.environments import game_vectors, games
+from ftwax.population import (
+  evolution,
+  players,
+  population_config,
+  selection,
+)
+from ftwax.records import checkpoints, loggers
 
-# (label, steps_key, instance) -> an object with write() and close().
-LoggerFactory = Callable[[str, str | None, int | None], Any]
 
-EnvironmentFactory = Callable[
-  [int],
-  dm_env.Environment
-  | games.GameEnvironment
-  | functional.FunctionalEnvironment
-  | functional.FunctionalGame,
-]
+class Observer(Protocol):
+  """Watches training; timesteps and actions have a row for each seat."""
+
+  def observe_first(
+    self, environment: dm_env.Environment, timestep: dm_env.TimeStep
+  ) -> None:
+    """Sees the first timesteps of a round."""
+
+  def observe(
+    self,
+    environment: dm_env.Environment,
+    timestep: dm_env.TimeStep,
+    action: types.ArrayTree,
+  ) -> None:
+    """Sees the timesteps that followed `action`."""
+
+  def get_metrics(self) -> Mapping[str, float]:
+    """Returns values for the rows of the training log."""
+
+
+NetworkFactory = Callable[[types.EnvironmentSpec], types.RecurrentNetwork]
 
 
 @dataclasses.dataclass(frozen=True)
 class ExperimentConfig:
-  """What to train, where, and for how long.
+  """An agent or a population, its task, and the length of its training.
+
+  Every task is a game: an environment of one agent is a game of one seat. Every
+  experiment has a population: one agent is a population of one that does not
+  evolve.
 
   Attributes:
     builder: makes the parts of the agent.
     network_factory: makes the network for an environment's spec.
-    environment_factory: makes an environment, given a seed. A functional one,
-      which the device runtime needs, it makes once for all rows.
-    max_num_actor_steps: actions in all environments together.
+    environment_factory: makes an environment or a game, given a seed. One in
+      JAX, which the device runtime needs, is made once for all rows.
+    max_num_actor_steps: actions of all members in all environments together.
     seed: of parameters, actors and environments.
     name: names the run's directory and its plots.
-    num_environments: environments that one actor acts in at a time.
-    environment_spec: read off an environment if None.
+    num_environments: G, environments or games that one actor steps at a time.
+    game_spec: specs of the game; read off a game if None.
+    population: size and evolution of the population.
+    steps_per_round: steps of each game between two generations, rounded up to
+      whole trajectories and, in a game of teams, to whole games.
+    select: chooses the parents that members copy.
+    explore: changes the values that a copy inherits.
+    opponents: players by name that do not learn, scripts or frozen agents.
+      They play in a share of the training games, and in evaluations beside
+      the scripts that the game has.
+    opponent_share: fraction of the training games in which an opponent takes
+      one team.
     evaluation_greedy: whether evaluation takes the most probable action.
-    observers: watch the training loop.
+    observers: watch the training loop of runtimes that act in Python.
     logger_factory: makes the loggers; by default those of the run's directory.
-    replay_port: where the Reverb server listens; any free port if None.
+    replay_port: port of the Reverb server of the first member, those of the
+      others follow; any free ports if None.
     checkpointing: when to save; None for never.
   """
 
-  builder: Any
-  network_factory: Callable[[types.EnvironmentSpec], types.RecurrentNetwork]
-  environment_factory: EnvironmentFactory
+  builder: builders.Builder
+  network_factory: NetworkFactory
+  environment_factory: game_vectors.EnvironmentFactory
   max_num_actor_steps: int
   seed: int = 0
   name: str = 'experiment'
   num_environments: int = 8
-  environment_spec: types.EnvironmentSpec | None = None
+  game_spec: games.GameSpec | None = None
+
+  # The population.
+  population: population_config.PopulationConfig = (
+    population_config.PopulationConfig(num_members=1, exploits=False)
+  )
+  steps_per_round: int = 1000
+  select: selection.SelectionRule = selection.win_probability
+  explore: evolution.ExploreRule = evolution.perturb
+  opponents: Mapping[str, players.Player] = dataclasses.field(
+    default_factory=dict
+  )
+  opponent_share: float = 0.5
+
   evaluation_greedy: bool = True
-  observers: Sequence[Any] = ()
-  logger_factory: LoggerFactory | None = None
+  observers: Sequence[Observer] = ()
+  logger_factory: loggers.LoggerFactory | None = None
   replay_port: int | None = None
   checkpointing: checkpoints.CheckpointingConfig | None = dataclasses.field(
     default_factory=checkpoints.CheckpointingConfig
   )
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     """Checks counts."""
-    for name in ('num_environments', 'max_num_actor_steps'):
+    for name in ('num_environments', 'max_num_actor_steps', 'steps_per_round'):
       value = getattr(self, name)
       if value < 1:
         raise ValueError(f'{name} ({value}) must be at least 1; choose 1.')
+    if not 0.0 <= self.opponent_share <= 1.0:
+      raise ValueError(
+        f'opponent_share ({self.opponent_share}) must be in [0, 1]; choose 0.5.'
+      )
 
   def replace(self, **changes: Any) -> 'ExperimentConfig':
     """Returns a copy with some fields changed."""
     return dataclasses.replace(self, **changes)
 
-
-@dataclasses.dataclass(frozen=True)
-class PopulationExperimentConfig(ExperimentConfig):
-  """An experiment with a population.
-
-  Its factory makes a `functional.FunctionalGame`, or a `FunctionalEnvironment`
-  for a single-agent task; in runtimes with replay servers also a
-  `games.GameEnvironment` or a `dm_env.Environment`. `num_environments` are the
-  games side by side, and `max_num_actor_steps` the actions of all players
-  together. With `replay_port` the server of the first member listens there, and
-  those of the others on the ports that follow.
-
-  Attributes:
-    population: of the population; must be given.
-    steps_per_round: steps of each game in a round, rounded up to whole
-      iterations; of a game of teams not less than its length, or no game
-      would end.
-    select: who copies whom.
-    explore: what a copy tries.
-  """
-
-  population: population_config.PopulationConfig | None = None
-  steps_per_round: int = 1000
-  select: selection.SelectionRule = selection.win_probability
-  explore: evolution.ExploreRule = evolution.perturb
-
-  def __post_init__(self):
-    """Checks the options of the population."""
-    super().__post_init__()
-    if self.population is None:
-      raise ValueError(
-        'population (None) must be a PopulationConfig; choose'
-        ' PopulationConfig(num_members=4).'
-      )
-    if self.steps_per_round < 1:
-      raise ValueError(
-        f'steps_per_round ({self.steps_per_round}) must be at least 1; choose'
-        ' the length of a game.'
-      )
+  def read_game_spec(self) -> games.GameSpec:
+    """Returns `game_spec`, read off a game of its own if it is None."""
+    if self.game_spec is not None:
+      return self.game_spec
+    return game_vectors.read_spec(self.environment_factory, self.name)

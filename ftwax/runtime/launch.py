@@ -12,7 +12,7 @@ from typing import Any
 from absl import app, flags, logging
 
 from ftwax.records import checkpoints, run_directory
-from ftwax.runtime import comparison, runs
+from ftwax.runtime import comparison, run_records, runs
 from ftwax.runtime import experiment as experiment_lib
 
 FLAGS = flags.FLAGS
@@ -60,23 +60,21 @@ def define_flags(
     'runtime',
     runtime,
     runs.RUNTIMES,
-    'Where to run: in one process with a replay server, or all of it compiled.',
-  )
-  flags.DEFINE_bool(
-    'distributed', False, 'Run in many processes; see docs/distributed.md.'
+    'local: one process with replay servers. device: compiled together with an'
+    ' environment in JAX. distributed: many processes (docs/distributed.md).',
   )
   flags.DEFINE_integer(
     'num_actors',
-    2,
-    'Processes that act, each in --num_environments, with --distributed.',
+    None,
+    'Processes that act, each in --num_environments; of --runtime=distributed.',
   )
   flags.DEFINE_integer(
     'num_devices', 1, 'Devices of JAX over which the work is spread.'
   )
   flags.DEFINE_bool(
     'inference_server',
-    False,
-    'One process applies the network for all actors, with --distributed.',
+    None,
+    'One process applies the network for all actors; of --runtime=distributed.',
   )
   flags.DEFINE_integer('num_eval_episodes', 20, 'Episodes of an evaluation.')
   flags.DEFINE_integer('seed', 0, 'Seed of parameters, actors, environments.')
@@ -144,7 +142,9 @@ def run(
     try:
       if make_variants is not None and FLAGS.compare:
         seeds = range(FLAGS.seed, FLAGS.seed + FLAGS.compare)
-        comparison.compare(make_variants(), seeds, FLAGS.runtime)
+        comparison.compare(
+          make_variants(), seeds, FLAGS.runtime, **_runtime_options()
+        )
         return
       experiment = build_experiment()
       result = _run(experiment)
@@ -162,27 +162,43 @@ def run(
 
 
 def _run(experiment: experiment_lib.ExperimentConfig) -> runs.RunResult:
-  evaluation = (FLAGS.eval_every or None, FLAGS.num_eval_episodes)
-  place = {'run_dir': FLAGS.run_dir, 'resume': FLAGS.resume}
-  if FLAGS.distributed:
-    result = _run_distributed(experiment, *evaluation, **place)
-  else:
-    result = runs.run_experiment(
-      experiment,
-      *evaluation,
-      runtime=FLAGS.runtime,
-      devices=_devices(),
-      **place,
-    )
+  result = runs.run_experiment(
+    experiment,
+    FLAGS.eval_every or None,
+    FLAGS.num_eval_episodes,
+    runtime=FLAGS.runtime,
+    run_dir=FLAGS.run_dir,
+    resume=FLAGS.resume,
+    **_runtime_options(),
+  )
   counts = result.counts
   steps_per_second = counts.actor_steps / max(counts.seconds, 1e-9)
   print(
     f'{counts.actor_steps:,} steps and {counts.learner_steps:,} updates in'
     f' {counts.seconds:.0f} s ({steps_per_second:,.0f} steps/s): mean return'
-    f' {result.mean_return:.3f} over the last {runs.WINDOW} of'
+    f' {result.mean_return:.3f} over the last {run_records.WINDOW} of'
     f' {counts.episodes:,} episodes. See {result.run_dir}'
   )
   return result
+
+
+def _runtime_options() -> dict[str, Any]:
+  """Returns what one runtime alone is given by flags."""
+  own: dict[str, Any] = {
+    name: FLAGS[name].value
+    for name in ('num_actors', 'inference_server')
+    if FLAGS[name].value is not None
+  }
+  if FLAGS.runtime != 'distributed':
+    for name, value in own.items():
+      raise ValueError(
+        f'--{name} ({value}) must go with --runtime=distributed, and the'
+        f' runtime is {FLAGS.runtime}; leave it out, or choose that runtime.'
+      )
+    return {'devices': _devices()}
+  from ftwax.runtime.distributed import settings  # Not before --help.
+
+  return {'settings': settings.Settings(num_devices=FLAGS.num_devices, **own)}
 
 
 def _devices() -> Sequence[Any] | None:
@@ -199,22 +215,6 @@ def _devices() -> Sequence[Any] | None:
       ' XLA_FLAGS=--xla_force_host_platform_device_count.'
     )
   return devices[: FLAGS.num_devices]
-
-
-def _run_distributed(experiment, *arguments, **options) -> runs.RunResult:
-  if FLAGS.runtime == 'device' and FLAGS['runtime'].present:
-    raise ValueError(
-      "runtime ('device') must be 'local' with --distributed, whose processes"
-      ' talk to a replay server; leave one of the two flags out.'
-    )
-  from ftwax.runtime import distributed  # Launchpad: not before --help.
-
-  settings = distributed.Settings(
-    num_devices=FLAGS.num_devices, inference_server=FLAGS.inference_server
-  )
-  return distributed.run_distributed(
-    experiment, FLAGS.num_actors, *arguments, **options, settings=settings
-  )
 
 
 def _keep_compiled_functions() -> None:

@@ -1,30 +1,29 @@
-"""What every runtime does around acting and learning.
+"""Runs of experiments: the part that is the same in every runtime.
 
-A runtime makes a `Run`: it trains, evaluates and says what is to be saved. The
-rest stands here once: the run's directory, counts, logs, checkpoints, progress,
-interrupts, and the choice of the runtime.
+A runtime makes a `Run`, which trains, evaluates and returns what is to be
+saved. The rest is here: the choice of the runtime, the run's directory,
+evaluations, interrupts and reports.
 """
 
 import contextlib
 import importlib
 import pathlib
-import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
-import numpy as np
 
 from ftwax import types
-from ftwax.records import checkpoints, loggers, progress, run_directory
+from ftwax.records import run_directory
+from ftwax.runtime import (
+  evaluation,
+  generations,
+  run_records,
+  signals,
+)
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import signals
 
-# Episodes that the mean return in the progress bar and the result is over.
-WINDOW = 100
-
-# What a run that is resumed may be told anew, since it changes no result.
+# Fields that may change when a run is resumed, since they change no result.
 _MAY_DIFFER = (
   'max_num_actor_steps',
   'replay_port',
@@ -32,65 +31,44 @@ _MAY_DIFFER = (
   'checkpointing.max_to_keep',
 )
 
-# Seconds between two updates of the progress bar.
-_DISPLAY_PERIOD_S = 0.25
-
-# Seconds between two rows in the log of the learner.
-_LEARNER_LOG_PERIOD_S = 1.0
-
-# Modules with a `run_experiment`, imported only when they are asked for: the
-# local one loads TensorFlow.
+# Modules with a `run_experiment`, imported only when they are asked for: two of
+# them load TensorFlow.
 _RUNTIMES = {
   'local': 'ftwax.runtime.host.local',
   'device': 'ftwax.runtime.device.run',
+  'distributed': 'ftwax.runtime.distributed.runner',
 }
 RUNTIMES = tuple(_RUNTIMES)
 
 
-class Counts(NamedTuple):
-  """How far a run is; part of its checkpoints.
-
-  Attributes:
-    actor_steps: actions in all training environments together.
-    episodes: training episodes that ended.
-    learner_steps: updates.
-    seconds: of training, earlier sessions included.
-  """
-
-  actor_steps: int = 0
-  episodes: int = 0
-  learner_steps: int = 0
-  seconds: float = 0.0
-
-
 class RunResult(NamedTuple):
-  """What a run came to.
+  """The end of a run.
 
   Attributes:
     run_dir: the run's directory.
-    counts: how far it went.
+    counts: progress at the end.
     mean_return: over the last 100 training episodes; NaN before the first.
-    state: the learner's.
+    state: of the learner, leaves [N, ...] for N members.
   """
 
   run_dir: pathlib.Path
-  counts: Counts
+  counts: run_records.Counts
   mean_return: float
   state: types.TrainingState
 
 
 class Run(Protocol):
-  """What a runtime makes of an experiment."""
+  """An experiment in one process."""
 
   @property
   def training_state(self) -> types.TrainingState:
-    """The learner's state."""
+    """The learner's state, leaves [N, ...]."""
 
   def train(self) -> Iterator[Any]:
     """Trains to the end; yields wherever it may be interrupted."""
 
-  def evaluate(self, num_episodes: int) -> None:
-    """Runs and logs at least `num_episodes` episodes of the newest policy."""
+  def evaluate(self, num_episodes: int) -> evaluation.Outcome:
+    """Plays at least `num_episodes` episodes with each member."""
 
   def snapshot(self) -> Any:
     """Returns the pytree that a checkpoint holds."""
@@ -102,7 +80,7 @@ class MakeRun(Protocol):
   def __call__(
     self,
     experiment: experiment_lib.ExperimentConfig,
-    records: 'Records',
+    records: run_records.RunRecords,
     resume: bool,
     stack: contextlib.ExitStack,
   ) -> Run:
@@ -118,23 +96,27 @@ def run_experiment(
   run_dir: str | pathlib.Path | None = None,
   resume: bool = False,
   devices: Sequence[jax.Device] | None = None,
+  **options: Any,
 ) -> RunResult:
   """Trains for `experiment.max_num_actor_steps`; evaluates, logs and saves.
 
   Args:
-    experiment: what to run.
+    experiment: an agent or a population and its task.
     eval_every: actor steps between evaluations; None for none.
-    num_eval_episodes: episodes of an evaluation, at the least.
-    runtime: 'local' for environments in Python and a Reverb server, 'device'
-      for environments in JAX, compiled together with the agent.
+    num_eval_episodes: episodes of each member in an evaluation, at the least.
+    runtime: `local` for environments in Python or JAX and a Reverb server in
+      this process, `device` for environments in JAX, compiled together with the
+      agent, `distributed` for many processes.
     run_dir: directory of the run; by default a new one in `runs/<name>`.
-    resume: goes on from the newest checkpoint in `run_dir`, by default that
+    resume: continues from the newest checkpoint in `run_dir`, by default that
       of the newest run of this name.
-    devices: over which the work is spread; see the runtime's own. JAX's first
-      one by default.
+    devices: devices that share the work: members, or rows of batches and
+      environments. JAX's first one by default.
+    **options: of one runtime alone; `distributed` takes `settings`, a
+      `distributed.Settings`.
 
   Returns:
-    What the run came to.
+    The end of the run.
 
   Raises:
     KeyboardInterrupt: on Ctrl-C or SIGTERM, after a checkpoint is saved.
@@ -146,14 +128,16 @@ def run_experiment(
       f'runtime ({runtime!r}) must be one of {RUNTIMES}; choose one.'
     )
   module = importlib.import_module(_RUNTIMES[runtime])
-  return module.run_experiment(
+  result: RunResult = module.run_experiment(
     experiment,
     eval_every,
     num_eval_episodes,
     run_dir=run_dir,
     resume=resume,
     devices=devices,
+    **options,
   )
+  return result
 
 
 def execute(
@@ -164,11 +148,11 @@ def execute(
   run_dir: str | pathlib.Path | None,
   resume: bool,
 ) -> RunResult:
-  """Does what `run_experiment` tells, with the run that a runtime makes."""
+  """Runs an experiment in this process; see `run_experiment`."""
   directory = open_run_directory(experiment, run_dir, resume)
   with contextlib.ExitStack() as stack:
     stack.enter_context(run_directory.lock(directory))
-    records = Records(experiment, directory, stack)
+    records = run_records.RunRecords(experiment, directory, stack)
     run = make_run(experiment, records, resume, stack)
     with signals.deferred_interrupts() as check_interrupts:
       try:
@@ -176,7 +160,8 @@ def execute(
         for _ in run.train():
           check_interrupts()
           if eval_every and records.counts.actor_steps >= next_evaluation:
-            run.evaluate(num_eval_episodes)
+            row = evaluation.make_row(run.evaluate(num_eval_episodes))
+            records.evaluation_logger.write({**row, **records.counts._asdict()})
             next_evaluation += eval_every
       except KeyboardInterrupt:
         records.save(run.snapshot())
@@ -189,187 +174,10 @@ def execute(
         records.save(run.snapshot())  # A broken environment costs no training.
         raise
     records.save(run.snapshot())
-  from ftwax.reporting import curves  # Matplotlib: not before --help.
-
-  if curves.can_plot(directory):
-    curves.plot_curves(directory)
+  generations.write_report(experiment, directory)
   return RunResult(
     directory, records.counts, records.mean_return, run.training_state
   )
-
-
-class Records:
-  """How far a run is, and all that it writes into its directory."""
-
-  def __init__(
-    self,
-    experiment: experiment_lib.ExperimentConfig,
-    directory: pathlib.Path,
-    stack: contextlib.ExitStack,
-  ):
-    """Opens the records; `stack` closes them."""
-    self.counts = Counts()
-    self.directory = directory
-    self._make_logger = experiment.logger_factory or (
-      loggers.make_logger_factory(directory, terminal=False)
-    )
-    self._experiment = experiment
-    self._stack = stack
-    self._returns: deque[float] = deque(maxlen=WINDOW)
-    self._started_at = self._saved_at = time.monotonic()
-    self._seconds_before = 0.0
-    self._checkpointer: checkpoints.Checkpointer | None = None
-    config = experiment.checkpointing
-    if config is not None:
-      self._checkpointer = checkpoints.Checkpointer(
-        directory / 'checkpoints',
-        config.max_to_keep,
-        must_be_finite=lambda state: training_state(state).params,
-      )
-      stack.callback(self._checkpointer.close)
-
-  @property
-  def mean_return(self) -> float:
-    """Mean return of the last training episodes."""
-    return float(np.mean(self._returns)) if self._returns else float('nan')
-
-  @property
-  def done(self) -> bool:
-    """Whether all steps are taken."""
-    return self.counts.actor_steps >= self._experiment.max_num_actor_steps
-
-  def open_logger(self, label: str) -> Any:
-    """Returns the logger of a part of the run."""
-    logger = self._make_logger(label, 'actor_steps', None)
-    self._stack.callback(logger.close)
-    return logger
-
-  def open_learner_logger(
-    self,
-    label: str = 'learner',
-    steps_key: str | None = 'learner_steps',
-    instance: int | None = None,
-  ) -> Any:
-    """Returns a logger that is seldom written to.
-
-    The values of an update are waited for when they are written.
-    """
-    logger = loggers.TimeFilter(
-      self._make_logger(label, steps_key, instance), _LEARNER_LOG_PERIOD_S
-    )
-    self._stack.callback(logger.close)
-    return logger
-
-  @contextlib.contextmanager
-  def training(self) -> Iterator[Callable[[], None]]:
-    """Runs the clock of `counts` and shows progress.
-
-    A context manager.
-
-    Yields:
-      A function that shows how far the run is.
-    """
-    self._started_at = time.monotonic()
-    self._seconds_before = self.counts.seconds
-    next_time = 0.0
-    with progress.Progress(
-      self._experiment.max_num_actor_steps,
-      label=self._experiment.name,
-      initial_steps=self.counts.actor_steps,
-    ) as display:
-
-      def show():
-        nonlocal next_time
-        if self.done or self.counts.seconds >= next_time:
-          next_time = self.counts.seconds + _DISPLAY_PERIOD_S
-          display.update(
-            self.counts.actor_steps,
-            mean_return=self.mean_return,
-            learner_steps=self.counts.learner_steps,
-          )
-
-      yield show
-
-  def advance(
-    self, num_steps: int, returns: Sequence[float], learner_steps: int
-  ) -> None:
-    """Counts what was done since the last call.
-
-    Args:
-      num_steps: actions taken.
-      returns: of the training episodes that ended.
-      learner_steps: updates of the whole run.
-    """
-    self._returns.extend(returns)
-    self.counts = Counts(
-      actor_steps=self.counts.actor_steps + num_steps,
-      episodes=self.counts.episodes + len(returns),
-      learner_steps=learner_steps,
-      seconds=self._seconds_before + time.monotonic() - self._started_at,
-    )
-
-  def evaluation_row(
-    self,
-    returns: np.ndarray | Sequence[float],
-    lengths: np.ndarray | Sequence[int],
-  ) -> dict[str, Any]:
-    """Returns what the log of evaluations gets of an evaluation's episodes."""
-    return {
-      'episode_return': np.mean(returns),
-      'episode_return_std': np.std(returns),
-      'episode_length': np.mean(lengths),
-      'num_episodes': len(returns),
-      **self.counts._asdict(),
-    }
-
-  def save_if_due(self, snapshot: Callable[[], Any]) -> None:
-    """Starts to save a checkpoint if the last one is old enough."""
-    config = self._experiment.checkpointing
-    if config is None or self._checkpointer is None:
-      return
-    if time.monotonic() - self._saved_at >= config.save_every_seconds:
-      self._start_to_save(self._checkpointer, snapshot())
-
-  def save(self, state: Any) -> None:
-    """Saves a checkpoint and waits until it is on the disk."""
-    if self._checkpointer is not None:
-      self._start_to_save(self._checkpointer, state)
-      self._checkpointer.wait()
-
-  def restore(self, template: Any) -> Any:
-    """Goes on from the newest checkpoint.
-
-    Args:
-      template: see `checkpoints.Checkpointer.restore`.
-
-    Returns:
-      What the snapshot was.
-
-    Raises:
-      ValueError: the run keeps no checkpoints.
-    """
-    if self._checkpointer is None:
-      raise ValueError(
-        'checkpointing (None) must be set to resume a run; use the'
-        ' configuration that the run was started with.'
-      )
-    state, metadata = self._checkpointer.restore(template)
-    self.counts = Counts(**metadata['counts'])
-    self._returns.extend(metadata['returns'])
-    return state
-
-  def _start_to_save(self, checkpointer, state):
-    checkpointer.save(
-      self.counts.actor_steps,
-      state,
-      {'counts': self.counts._asdict(), 'returns': list(self._returns)},
-    )
-    self._saved_at = time.monotonic()
-
-
-def training_state(snapshot: Any) -> types.TrainingState:
-  """Returns the learner's part of a snapshot, which may be all of it."""
-  return getattr(snapshot, 'training', snapshot)
 
 
 def open_run_directory(

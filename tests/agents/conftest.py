@@ -1,6 +1,7 @@
 """What the tests of agents share: a small network and batches for it."""
 
 import dm_env
+import fakes
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +9,6 @@ import pytest
 
 from ftwax import types
 from ftwax.agents import impala
-from ftwax.testing import fakes
 
 SEQUENCE_LENGTH = 5
 BATCH_SIZE = 3

@@ -1,6 +1,7 @@
 """Configs and random batches for the tests of the For-The-Win agent."""
 
 import dm_env
+import fakes
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +9,6 @@ import numpy as np
 from ftwax import types
 from ftwax.agents import ftw
 from ftwax.networks.dnc import interfaces
-from ftwax.testing import fakes
 
 T, B, NUM_EVENTS = 6, 4, 3
 FRAME = (12, 20, 3)

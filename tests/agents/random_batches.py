@@ -1,12 +1,12 @@
 """Random batches for any agent in any environment, made from specs."""
 
 import dm_env
+import fakes
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ftwax import distributions, types
-from ftwax.testing import fakes
 
 
 def make_timesteps(seed, spec, shape):

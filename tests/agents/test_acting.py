@@ -1,6 +1,7 @@
 """The actor's functions."""
 
 import dm_env
+import fakes
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +9,6 @@ import pytest
 
 from ftwax import distributions, types
 from ftwax.agents.actor_critic import acting
-from ftwax.testing import fakes
 
 NUM_ENVIRONMENTS = 3
 

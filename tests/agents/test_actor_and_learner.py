@@ -2,6 +2,7 @@
 
 import acme
 import dm_env
+import fakes
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +14,6 @@ from ftwax.agents.actor_critic import faults
 from ftwax.environments import vector
 from ftwax.replay.reverb import datasets, servers, tables
 from ftwax.runtime.host import environment_loop
-from ftwax.testing import fakes
 
 EPISODE_LENGTH = 4
 

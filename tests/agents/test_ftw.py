@@ -3,6 +3,7 @@
 import math
 
 import dm_env
+import fakes
 import ftw_batches
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,6 @@ from ftwax.losses import (
 )
 from ftwax.networks import embeddings, torsos
 from ftwax.networks.dnc import interfaces
-from ftwax.testing import fakes
 
 pytestmark = pytest.mark.slow
 

@@ -1,6 +1,7 @@
 """The For-The-Win agent behind acme's interfaces, on a real Reverb server."""
 
 import acme
+import fakes
 import ftw_batches
 import jax
 import numpy as np
@@ -8,7 +9,6 @@ import pytest
 
 from ftwax.agents.ftw import shells
 from ftwax.replay.reverb import tables
-from ftwax.testing import fakes
 
 SPEC = ftw_batches.SPEC
 

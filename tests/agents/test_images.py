@@ -1,5 +1,6 @@
 """Images of what is seen and predicted, drawn from random batches."""
 
+import fakes
 import jax
 import numpy as np
 import pytest
@@ -7,7 +8,6 @@ import random_batches
 
 from ftwax.agents import a2c, unreal
 from ftwax.agents.actor_critic import images
-from ftwax.testing import fakes
 
 SIDE, CELL = 24, 8
 SPEC = fakes.make_image_spec((SIDE, SIDE, 3))

@@ -3,6 +3,7 @@
 import functools
 
 import dm_env
+import fakes
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +12,6 @@ import random_batches
 
 from ftwax import distributions, types
 from ftwax.agents import a2c, a3c, ftw, impala, ppo, rl2, unreal
-from ftwax.testing import fakes
 
 pytestmark = pytest.mark.slow
 

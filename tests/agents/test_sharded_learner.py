@@ -2,6 +2,7 @@
 
 import functools
 
+import fakes
 import jax
 import numpy as np
 import pytest
@@ -9,7 +10,6 @@ import random_batches
 
 from ftwax.agents import impala, ppo, unreal
 from ftwax.runtime import sharding
-from ftwax.testing import fakes
 
 SIZES = {
   'sequence_length': 4,

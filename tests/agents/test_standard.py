@@ -3,6 +3,7 @@
 import functools
 
 import dm_env
+import fakes
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +15,6 @@ from ftwax.agents.actor_critic import acting, standard
 from ftwax.environments import catch
 from ftwax.networks import embeddings, recurrent
 from ftwax.runtime import experiment, runs
-from ftwax.testing import fakes
 
 SPEC = fakes.make_spec(
   {

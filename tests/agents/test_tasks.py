@@ -1,6 +1,7 @@
 """What pixel control is of: images in any range, nested entries, signals."""
 
 import dm_env
+import fakes
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +12,6 @@ from ftwax.agents import a2c
 from ftwax.agents.actor_critic import tasks
 from ftwax.losses import pixel_control
 from ftwax.networks import embeddings
-from ftwax.testing import fakes
 
 SIZES = {'sequence_length': 4, 'batch_size': 2, 'hidden_size': 4}
 LENGTH, CHANNELS, CELL = 11, 3, 4

@@ -9,7 +9,7 @@ import pytest
 
 from ftwax.environments import capture_the_flag
 from ftwax.environments.capture_the_flag import (
-  game,
+  actions,
   maps,
   opponents,
   rules,
@@ -32,9 +32,9 @@ def scores(first, second):
 
   def step(state, key):
     keys = jax.random.split(key)
-    actions = [play(k, state) for play, k in zip(plays, keys, strict=True)]
-    action = jax.tree.map(lambda a, b: jnp.where(is_first, a, b), *actions)
-    action = game.decode_action(action, CONFIG)
+    played = [play(k, state) for play, k in zip(plays, keys, strict=True)]
+    action = jax.tree.map(lambda a, b: jnp.where(is_first, a, b), *played)
+    action = actions.decode_action(action, CONFIG)
     return rules.step(state, action, CONFIG)[0], None
 
   def run(key):

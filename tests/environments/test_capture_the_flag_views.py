@@ -9,8 +9,8 @@ import pytest
 
 from ftwax.environments import capture_the_flag, functional
 from ftwax.environments.capture_the_flag import (
+  actions,
   features,
-  game,
   maps,
   rendering,
   rules,
@@ -91,6 +91,32 @@ def test_walls_pads_flags_and_stands_are_where_they_are(field):
   assert scalars['own_flag_right'] == pytest.approx(-2 / 11)
   assert scalars['enemy_flag_right'] == pytest.approx(-6 / 11)
   assert scalars['enemy_flag_ahead'] == 0
+
+
+def test_without_a_compass_only_what_is_in_view_has_a_way(field):
+  config = dataclasses.replace(CONFIG, compass=False)
+  # The first player looks west at its own stand, the second has all behind it.
+  state = put(field, [(3, 4), (1, 1), (3, 6), (5, 9)], [maps.WEST, 0, 0, 0])
+  channels, scalars = see(state, 0, config)
+  assert places(channels['own_flag']) == [(2, 2)]
+  for thing in ('own_flag', 'own_stand'):
+    assert scalars[f'{thing}_ahead'] == pytest.approx(1 / 11)
+    assert scalars[f'{thing}_right'] == 0
+  ways = ('flag_ahead', 'flag_right', 'stand_ahead', 'stand_right')
+  assert not any(scalars[f'enemy_{way}'] for way in ways)
+  _, scalars = see(state, 1, config)
+  assert not any(
+    scalars[f'{who}_{way}'] for who in ('own', 'enemy') for way in ways
+  )
+  assert scalars['own_flag_is_home'] == 1
+  _, with_compass = see(state, 1)
+  assert with_compass['enemy_stand_right'] > 0 > with_compass['own_flag_ahead']
+  # Who waits has no view, not even of what lies at its feet.
+  state = put(field, [(3, 3), (1, 1), (3, 6), (5, 9)], [maps.WEST, 0, 0, 0])
+  _, scalars = see(state._replace(waiting=jnp.array([5, 0, 0, 0])), 0, config)
+  assert not any(
+    scalars[f'{who}_{way}'] for who in ('own', 'enemy') for way in ways
+  )
 
 
 def test_what_lies_beyond_the_border_is_wall(field):
@@ -214,11 +240,11 @@ def test_games_keep_their_spec(key, observation, action):
 
 def test_flat_actions_count_all_composite_ones():
   config = dataclasses.replace(CONFIG, action='flat')
-  actions = game.decode_action(jnp.arange(30), config)
-  assert len(np.unique(np.stack(actions), axis=1).T) == 30
+  composite = actions.decode_action(jnp.arange(30), config)
+  assert len(np.unique(np.stack(composite), axis=1).T) == 30
   for part, num_choices in COMMANDS.items():
-    values = getattr(actions, part)
+    values = getattr(composite, part)
     assert int(values.min()) == 0 and int(values.max()) == num_choices - 1
   np.testing.assert_array_equal(
-    game.encode_action(actions, config), np.arange(30)
+    actions.encode_action(composite, config), np.arange(30)
   )

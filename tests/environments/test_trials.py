@@ -1,11 +1,11 @@
 """Trials against the episodes that they are made of."""
 
 import dm_env
+import fakes
 import numpy as np
 import pytest
 
 from ftwax.environments import trials, validation
-from ftwax.testing import fakes
 
 
 def _make(num_episodes=3, calls=None, **kwargs):

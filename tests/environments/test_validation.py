@@ -1,4 +1,5 @@
 import dm_env
+import fakes
 import jax
 import numpy as np
 import pytest
@@ -6,7 +7,6 @@ from dm_env import specs
 
 from ftwax import types
 from ftwax.environments import validation
-from ftwax.testing import fakes
 
 FIRST, MID, LAST = dm_env.StepType
 

@@ -1,4 +1,6 @@
 import dm_env
+import fakes
+import functional_fakes
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,6 @@ from dm_env import specs
 
 from ftwax import types
 from ftwax.environments import validation, vector
-from ftwax.testing import fakes, functional_fakes
 
 FIRST, MID, LAST = dm_env.StepType
 

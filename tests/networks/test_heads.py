@@ -1,4 +1,5 @@
 import chex
+import fakes
 import haiku as hk
 import jax
 import jax.numpy as jnp
@@ -7,7 +8,6 @@ import pytest
 
 from ftwax import distributions
 from ftwax.networks import heads
-from ftwax.testing import fakes
 
 
 def _transform(make_head):

@@ -2,6 +2,7 @@
 
 import chex
 import dm_env
+import fakes
 import haiku as hk
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,6 @@ from ftwax.networks import (
   rl2_core,
   torsos,
 )
-from ftwax.testing import fakes
 
 T, B = 7, 2
 SPEC = fakes.make_spec(

@@ -1,4 +1,7 @@
+import hashlib
+import json
 import os
+import pathlib
 import random
 import subprocess
 import sys
@@ -100,6 +103,163 @@ def test_what_orbax_cannot_read_is_damaged(tmp_path, monkeypatch):
     pytest.raises(checkpoints.CheckpointError, match='all 1 are damaged'),
   ):
     _restore(tmp_path)
+
+
+def _rewrite_manifest(change):
+  """Returns a function that changes a manifest and its digest with it."""
+
+  def rewrite(path):
+    manifest = path / 'manifest.json'
+    text = change(json.loads(manifest.read_text()))
+    text = text if isinstance(text, str) else json.dumps(text)
+    manifest.write_text(text)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    (path / 'manifest.sha256').write_text(f'{digest}  manifest.json\n')
+
+  return rewrite
+
+
+def _without(key):
+  return _rewrite_manifest(
+    lambda manifest: {k: v for k, v in manifest.items() if k != key}
+  )
+
+
+def _with(**changes):
+  return _rewrite_manifest(lambda manifest: manifest | changes)
+
+
+def _replace_by_file(path):
+  path.rename(path.with_name('elsewhere'))
+  path.write_text('no directory')
+
+
+def _replace_by_link(path):
+  elsewhere = path.with_name('elsewhere')
+  path.rename(elsewhere)
+  path.symlink_to(elsewhere)
+
+
+def _link_a_file(path):
+  file = next(p for p in (path / 'state').rglob('*') if p.is_file())
+  file.rename(path.parent / 'elsewhere')
+  file.symlink_to(path.parent / 'elsewhere')
+
+
+def _put_a_pipe(path):
+  (path / 'manifest.json').unlink()
+  os.mkfifo(path / 'manifest.json')
+
+
+_CRAFTED = {
+  'no leaves': (_without('leaves'), "KeyError.'leaves'"),
+  'no metadata': (_without('metadata'), "KeyError.'metadata'"),
+  'no files': (_without('files'), "KeyError.'files'"),
+  'no layout': (_without('format'), 'manifest.json names no layout'),
+  'no JSON': (_rewrite_manifest(lambda _: '{'), 'manifest.json is no JSON'),
+  'too deep': (_rewrite_manifest(lambda _: '[' * 10**5), 'is no JSON'),
+  'a list': (_rewrite_manifest(lambda _: []), 'names no layout'),
+  'leaves of numbers': (_with(leaves=[1]), 'not as ftwax writes it'),
+  'odd shapes': (
+    _with(leaves=[{'path': 'a', 'shape': 'x', 'dtype': 'int'}]),
+    'not as ftwax writes it',
+  ),
+  'metadata of a number': (_with(metadata=3), 'not as ftwax writes it'),
+  'a file outside': (_with(files={'../a': ''}), 'a file outside of it'),
+  'an absolute file': (_with(files={'/etc/passwd': ''}), 'outside of it'),
+  'no file': (_with(files={'a': ''}), 'a cannot be read'),
+  'an impossible name': (_with(files={'\0': ''}), 'cannot be read'),
+  'a file for a step': (_replace_by_file, 'it is not a directory'),
+  'a link for a step': (_replace_by_link, 'it is a link'),
+  'a link for a file': (_link_a_file, 'state/.* is a link'),
+  'a pipe': (_put_a_pipe, 'manifest.json is no file'),
+}
+
+
+@pytest.mark.parametrize('damage', _CRAFTED)
+def test_what_is_no_checkpoint_is_passed_over(tmp_path, damage):
+  _save(tmp_path, [1, 2])
+  craft, message = _CRAFTED[damage]
+  craft(tmp_path / '0000000002')
+  with pytest.warns(
+    checkpoints.DamagedCheckpointWarning,
+    match=rf'checkpoint of step 2 in .*0000000002 is damaged: .*{message}',
+  ):
+    state, metadata = _restore(tmp_path)
+  _assert_same(state, _make_state(1))
+  assert metadata == {'step': 1}
+  _save(tmp_path, [2, 3])  # Nor does it stop the run.
+  assert _restore(tmp_path)[1] == {'step': 3}
+
+
+def test_arrays_that_are_not_as_the_manifest_says(tmp_path):
+  _save(tmp_path, [1])
+  template = {'params': np.zeros((4,), np.float32), 'key': np.zeros((2,))}
+  leaves = [
+    {'path': f"state['{name}']", 'shape': list(x.shape), 'dtype': x.dtype.name}
+    for name, x in sorted(template.items())
+  ]
+  _with(leaves=leaves)(tmp_path / '0000000001')
+  with (
+    checkpoints.Checkpointer(tmp_path) as checkpointer,
+    pytest.warns(
+      checkpoints.DamagedCheckpointWarning, match='is not as the manifest says'
+    ),
+    pytest.raises(checkpoints.CheckpointError, match='all 1 are damaged'),
+  ):
+    checkpointer.restore(template)
+
+
+@pytest.mark.parametrize('metadata', [{}, {'counts': 3}, {'counts': {'b': 1}}])
+def test_metadata_of_another_kind_are_damage(tmp_path, metadata):
+  with checkpoints.Checkpointer(tmp_path) as checkpointer:
+    checkpointer.save(1, _make_state(1), {'counts': {'a': 1}})
+    checkpointer.save(2, _make_state(2), metadata)
+    with pytest.warns(
+      checkpoints.DamagedCheckpointWarning, match='are not those of a run'
+    ):
+      state, restored = checkpointer.restore(
+        _make_state(0), lambda metadata: dict(**metadata['counts'])['a']
+      )
+  _assert_same(state, _make_state(1))
+  assert restored == {'counts': {'a': 1}}
+
+
+def test_files_in_the_place_of_what_a_kill_leaves(tmp_path):
+  outside = tmp_path / 'outside'
+  outside.mkdir()
+  (outside / 'file').write_text('kept')
+  directory = tmp_path / 'checkpoints'
+  _save(directory, [1])
+  (directory / 'tmp-2').write_text('no directory')
+  (directory / 'tmp-3').symlink_to(outside)
+  (directory / '0000000009').write_text('no directory')
+  (directory / '0000000008').symlink_to(outside)
+  assert checkpoints.Checkpointer(directory).steps() == [1]
+  _save(directory, [2])
+  assert checkpoints.Checkpointer(directory).steps() == [1, 2]
+  assert not list(directory.glob('tmp-*'))
+  assert (outside / 'file').read_text() == 'kept'
+
+
+def test_a_directory_of_checkpoints_must_be_the_run_s_own(tmp_path):
+  (tmp_path / 'file').write_text('')
+  with pytest.raises(checkpoints.CheckpointError, match=r'but is a file; rem'):
+    checkpoints.Checkpointer(tmp_path / 'file')
+  for name in ('mine', 'other'):
+    _save(tmp_path / name / 'checkpoints', [1])
+  link = tmp_path / 'run' / 'checkpoints'
+  link.parent.mkdir()
+  link.symlink_to(pathlib.Path('..') / 'other' / 'checkpoints')
+  with pytest.raises(
+    checkpoints.CheckpointError, match=r'must not be a link out of .*run, where'
+  ):
+    checkpoints.Checkpointer(link)
+  # A run as a whole may stand behind a link, and a link may stay inside.
+  (tmp_path / 'linked').symlink_to(tmp_path / 'mine')
+  assert checkpoints.Checkpointer(tmp_path / 'linked/checkpoints').steps()
+  (tmp_path / 'mine' / 'again').symlink_to('checkpoints')
+  assert checkpoints.Checkpointer(tmp_path / 'mine' / 'again').steps()
 
 
 def test_a_run_goes_on_over_a_damaged_step(tmp_path):

@@ -1,3 +1,5 @@
+import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -10,7 +12,7 @@ import numpy as np
 import optax
 import pytest
 
-from ftwax.records import checkpoint_files, checkpoints
+from ftwax.records import checkpoint_files, checkpoints, manifests
 
 
 class _State(NamedTuple):
@@ -219,7 +221,8 @@ def test_refuses_a_state_without_arrays(tmp_path):
   ('metadata', 'match'),
   [
     ({'a': np.ones((2,))}, 'metadata must be plain JSON, but: Object of type'),
-    ({'a': float('nan')}, 'metadata must be plain JSON, but: Out of range'),
+    ({'a': (float('nan'),)}, 'metadata must be plain JSON, but: Out of range'),
+    ({'a': 'NaN'}, "metadata must not hold the string 'NaN', which stands"),
     ({'a': (1, 2)}, 'must come back from JSON as it is, .* use lists'),
     ({1: 2}, 'must come back from JSON as it is'),
   ],
@@ -293,14 +296,87 @@ def test_nothing_to_restore(tmp_path):
   assert not list(tmp_path.iterdir())
 
 
-def test_format_of_a_later_version(tmp_path, monkeypatch):
+@pytest.mark.parametrize(('layout', 'age'), [(1, 'older'), (3, 'newer')])
+def test_another_layout_ends_in_one_message(tmp_path, monkeypatch, layout, age):
   with monkeypatch.context() as context:
-    context.setattr(checkpoint_files, '_FORMAT', 2)
-    _save(tmp_path, [1])
+    context.setattr(manifests, 'LAYOUT', layout)
+    _save(tmp_path, [1, 2])
   with pytest.raises(
-    checkpoints.CheckpointError, match=r'format of .* \(2\) must be 1; use the'
+    checkpoints.CheckpointError,
+    match=rf'0000000002 has layout {layout}, that of an? {age} version of ftwax'
+    r', but must have layout 2; start a new run, or resume this one with the',
   ):
     _restore(tmp_path)
+
+
+def test_metadata_may_hold_numbers_that_are_not_finite(tmp_path):
+  metadata = {'returns': [np.inf, -np.inf, 1e300], 'nested': {'a': np.inf}}
+  with checkpoints.Checkpointer(tmp_path) as checkpointer:
+    checkpointer.save(1, _make_state(1), {**metadata, 'nan': np.nan})
+    _, restored = checkpointer.restore(_make_state(0))
+  assert np.isnan(restored.pop('nan'))
+  assert restored == metadata
+  text = next(tmp_path.glob('*/manifest.json')).read_text()
+  saved = json.loads(text, parse_constant=pytest.fail)['metadata']
+  assert saved['returns'] == ['Infinity', '-Infinity', 1e300]
+  assert saved['nan'] == 'NaN'
+
+
+def test_orbax_alone_reads_the_arrays_by_their_path(tmp_path):
+  import orbax.checkpoint
+
+  _save(tmp_path, [1])
+  state = tmp_path / '0000000001' / 'state'
+  arrays = orbax.checkpoint.PyTreeCheckpointer().restore(state)
+  expected = _make_state(1)
+  assert arrays.keys() == {
+    f'state{jax.tree_util.keystr(path)}'
+    for path, _ in jax.tree.leaves_with_path(expected)
+  }
+  np.testing.assert_array_equal(
+    arrays["state.params['torso/~/conv']['w']"],
+    expected.params['torso/~/conv']['w'],
+  )
+
+
+def test_a_save_is_on_the_disk_before_and_after_it_is_renamed(
+  tmp_path, monkeypatch
+):
+  events = []
+  fsync, rename = os.fsync, pathlib.Path.rename
+
+  def record_fsync(descriptor):
+    events.append(pathlib.Path(os.readlink(f'/proc/self/fd/{descriptor}')))
+    fsync(descriptor)
+
+  def record_rename(self, target):
+    events.append('rename')
+    return rename(self, target)
+
+  with checkpoints.Checkpointer(tmp_path) as checkpointer:
+    checkpointer.save(1, _make_state(1))
+    checkpointer.wait()
+    monkeypatch.setattr(os, 'fsync', record_fsync)
+    monkeypatch.setattr(pathlib.Path, 'rename', record_rename)
+    checkpointer.save(2, _make_state(2))
+  written = tmp_path / 'tmp-2'
+  state = written / 'state'
+  # TensorStore writes the arrays, and waits for the disk itself.
+  assert {
+    written,
+    written / 'manifest.json',
+    written / 'manifest.sha256',
+    state,
+    state / '_METADATA',
+    state / '_CHECKPOINT_METADATA',
+  } <= set(events[: events.index('rename')])
+  assert events[events.index('rename') + 1] == tmp_path
+
+
+def test_paths_that_are_no_utf8(tmp_path):
+  directory = tmp_path / os.fsdecode(b'\xfc')
+  _save(directory, [1])
+  _assert_same(_restore(directory)[0], _make_state(1))
 
 
 def test_a_failed_save_is_raised_later_and_harms_nothing(tmp_path, monkeypatch):
@@ -312,7 +388,7 @@ def test_a_failed_save_is_raised_later_and_harms_nothing(tmp_path, monkeypatch):
         del path
         raise OSError('disk full')
 
-      context.setattr(checkpoint_files, '_digest', fail)
+      context.setattr(manifests, 'digest', fail)
       checkpointer.save(2, _make_state(2))
       with pytest.raises(OSError, match='disk full'):
         checkpointer.wait()
@@ -375,3 +451,16 @@ def test_bfloat16_comes_back_also_beside_tensorflow(tmp_path):
     [sys.executable, '-c', code, str(tmp_path / 'checkpoints')], text=True
   )
   assert output.strip().endswith('[0.0, 1.0, 2.0]')
+
+
+def test_compresses_frames_alone(tmp_path):
+  def size_of(array):
+    with checkpoints.Checkpointer(tmp_path / array.dtype.name) as checkpointer:
+      checkpointer.save(1, {'a': array})
+      restored, _ = checkpointer.restore({'a': array})
+    np.testing.assert_array_equal(restored['a'], array)
+    files = (tmp_path / array.dtype.name).rglob('*')
+    return sum(path.stat().st_size for path in files if path.is_file())
+
+  assert size_of(np.zeros((1_000_000,), np.uint8)) < 100_000
+  assert size_of(np.zeros((250_000,), np.float32)) > 1_000_000

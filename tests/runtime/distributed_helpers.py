@@ -2,11 +2,12 @@
 
 import functools
 
+import fakes
+
 from ftwax.agents import impala
 from ftwax.runtime import experiment
-from ftwax.testing import fakes
 
-# What nodes of processes import, they find in the package alone.
+# Pickled by reference: processes of nodes import `fakes` from this one's path.
 make_fake = functools.partial(
   fakes.FakeEnvironment, fakes.make_vector_spec(), 4, False
 )

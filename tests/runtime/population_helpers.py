@@ -1,13 +1,12 @@
 """A small population, for tests of all runtimes that run one."""
 
+import functional_fakes
 import run_helpers
 
 from ftwax import hyperparameters
 from ftwax.agents import impala
 from ftwax.environments import functional
 from ftwax.population import population_config as config_lib
-from ftwax.runtime import experiment as experiment_lib
-from ftwax.testing import functional_fakes
 
 CONFIG = impala.IMPALAConfig(
   core='feed_forward',
@@ -36,16 +35,10 @@ def make_experiment(environment_factory=make_game, config=CONFIG, **options):
     'steps_per_round': 5,
     'population': config_lib.PopulationConfig(
       4,
-      num_players=4,
       burn_in_games=0,
       win_probability_threshold=0.5001,
       perturb_probability=0.5,
     ),
     **options,
   }
-  return run_helpers.make_experiment(
-    config,
-    environment_factory,
-    kind=experiment_lib.PopulationExperimentConfig,
-    **options,
-  )
+  return run_helpers.make_experiment(config, environment_factory, **options)

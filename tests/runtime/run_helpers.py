@@ -14,7 +14,6 @@ def make_experiment(
   config,
   environment_factory,
   agent=impala,
-  kind=experiment.ExperimentConfig,
   **options,
 ):
   """Makes a small experiment, which saves at its end alone."""
@@ -25,7 +24,7 @@ def make_experiment(
     'name': 'test',
     **options,
   }
-  return kind(
+  return experiment.ExperimentConfig(
     builder=agent.make_builder(config),
     network_factory=functools.partial(agent.make_network, config=config),
     environment_factory=environment_factory,

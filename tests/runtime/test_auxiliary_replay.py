@@ -3,6 +3,7 @@
 import functools
 
 import dm_env
+import functional_fakes
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +13,6 @@ from ftwax import types
 from ftwax.agents import impala
 from ftwax.agents.actor_critic import acting, auxiliary
 from ftwax.runtime.device import auxiliary_replay
-from ftwax.testing import functional_fakes
 
 LENGTH = 6
 NUM_ENVIRONMENTS = 2

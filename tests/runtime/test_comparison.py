@@ -3,7 +3,7 @@ import pathlib
 
 import pytest
 
-from ftwax.runtime import comparison, experiment, runs
+from ftwax.runtime import comparison, experiment, run_records, runs
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def asked(monkeypatch, tmp_path):
     (directory / 'logs' / 'train.jsonl').write_text(
       ''.join(json.dumps(row) + '\n' for row in rows)
     )
-    counts = runs.Counts(episodes=4, seconds=2.0 * len(asked))
+    counts = run_records.Counts(episodes=4, seconds=2.0 * len(asked))
     return runs.RunResult(directory, counts, 5.0 + config.seed, None)
 
   monkeypatch.setattr(runs, 'run_experiment', run_experiment)

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 
+import functional_fakes
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +20,6 @@ from ftwax.environments import functional, validation
 from ftwax.records import checkpoints, loggers, run_directory
 from ftwax.runtime import runs
 from ftwax.runtime.device import loop
-from ftwax.testing import functional_fakes
 
 CONFIG = impala.IMPALAConfig(
   core='feed_forward',

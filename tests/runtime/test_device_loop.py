@@ -3,6 +3,7 @@
 import functools
 
 import dm_env
+import functional_fakes
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +16,6 @@ from ftwax.agents import impala
 from ftwax.agents.actor_critic import acting, learning
 from ftwax.environments import catch, functional
 from ftwax.runtime.device import loop, rollout
-from ftwax.testing import functional_fakes
 
 CONFIG = impala.IMPALAConfig(
   hidden_size=8, vector_hidden_sizes=(8,), sequence_length=5, batch_size=4

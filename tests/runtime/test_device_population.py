@@ -4,6 +4,7 @@ import functools
 import shutil
 
 import dm_env
+import functional_fakes
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,7 +23,6 @@ from ftwax.records import checkpoints, loggers, run_directory
 from ftwax.reporting import history
 from ftwax.runtime.device import arena as arena_lib
 from ftwax.runtime.device import population
-from ftwax.testing import functional_fakes
 
 pytestmark = pytest.mark.slow
 

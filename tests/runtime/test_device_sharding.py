@@ -2,6 +2,7 @@
 
 import functools
 
+import functional_fakes
 import jax
 import numpy as np
 import pytest
@@ -13,7 +14,6 @@ from ftwax.population import population_config as population_config
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import sharding
 from ftwax.runtime.device import loop, placement
-from ftwax.testing import functional_fakes
 
 pytestmark = pytest.mark.slow
 

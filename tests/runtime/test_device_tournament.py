@@ -2,6 +2,7 @@
 
 import functools
 
+import functional_fakes
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +12,6 @@ from ftwax import types
 from ftwax.agents import impala
 from ftwax.agents.actor_critic import acting
 from ftwax.runtime.device import tournament
-from ftwax.testing import functional_fakes
 
 EPISODE_LENGTH = 5
 NUM_MEMBERS = 2

@@ -2,12 +2,12 @@
 
 import functools
 
+import fakes
 import numpy as np
 
 from ftwax.agents import a3c
 from ftwax.records import loggers
 from ftwax.runtime import distributed, experiment
-from ftwax.testing import fakes
 
 _NUM_STEPS = 403
 _NUM_ACTORS = 2
@@ -19,7 +19,7 @@ def test_each_trajectory_makes_an_update_whoever_wrote_it(tmp_path):
   config = a3c.A3CConfig(
     hidden_size=8, sequence_length=_SEQUENCE_LENGTH, max_queue_size=4
   )
-  result = distributed.run_distributed(
+  result = distributed.run_experiment(
     experiment.ExperimentConfig(
       builder=a3c.make_builder(config),
       network_factory=functools.partial(a3c.make_network, config=config),
@@ -30,7 +30,7 @@ def test_each_trajectory_makes_an_update_whoever_wrote_it(tmp_path):
       num_environments=_NUM_ENVIRONMENTS,
       name='a3c',
     ),
-    _NUM_ACTORS,
+    settings=distributed.Settings(num_actors=_NUM_ACTORS),
     run_dir=tmp_path / 'run',
   )
   counts = result.counts
@@ -42,7 +42,7 @@ def test_each_trajectory_makes_an_update_whoever_wrote_it(tmp_path):
   assert written - waiting <= counts.learner_steps <= written
   rows = loggers.read_jsonl(loggers.log_path(result.run_dir, 'train'))
   assert {row['actor'] for row in rows} == set(range(_NUM_ACTORS))
-  assert int(result.state.steps) == counts.learner_steps
-  assert int(result.state.skipped) == 0
+  assert int(result.state.steps[0]) == counts.learner_steps
+  assert int(result.state.skipped[0]) == 0
   learner = loggers.read_jsonl(loggers.log_path(result.run_dir, 'learner'))
   assert np.isfinite([row['loss'] for row in learner]).all()

@@ -4,9 +4,11 @@ import functools
 import threading
 
 import distributed_helpers
+import fakes
 import numpy as np
 import pytest
 
+from ftwax.population import seating as seating_lib
 from ftwax.runtime.distributed import (
   actor_loop,
   counter,
@@ -14,16 +16,23 @@ from ftwax.runtime.distributed import (
   processes,
   settings,
 )
-from ftwax.testing import fakes
 
 SPEC = fakes.make_vector_spec()
 
 
+def _make_environment(entropy=(0, 1), num_environments=2, **options):
+  experiment = distributed_helpers.make_experiment(
+    num_environments=num_environments, **options
+  )
+  seating = seating_lib.make_seating((0,), 1, num_environments)
+  made = environments.make_environment(experiment, seating, entropy, 'x')
+  made.arena.seat(np.zeros((num_environments, 1)))
+  return made
+
+
 class TestEnvironments:
   def test_the_last_steps_are_taken_in_some_of_the_environments(self):
-    made = environments.make_environments(
-      distributed_helpers.make_experiment(), 3, (0, 1), 'x'
-    )
+    made = _make_environment(num_environments=3)
     made.reset()
     action = np.zeros(3, np.int32)
     made.limit = 3
@@ -37,12 +46,7 @@ class TestEnvironments:
       raise KeyError(seed)
 
     with pytest.raises(environments.EnvironmentFailure, match='KeyError'):
-      environments.make_environments(
-        distributed_helpers.make_experiment(environment_factory=fail),
-        1,
-        (0,),
-        'x',
-      )
+      _make_environment(environment_factory=fail)
 
   def test_seeds_follow_from_the_entropy(self):
     seeds = []
@@ -52,12 +56,7 @@ class TestEnvironments:
       return distributed_helpers.make_fake(seed)
 
     for entropy in [(0, 1), (0, 2), (0, 1)]:
-      environments.make_environments(
-        distributed_helpers.make_experiment(environment_factory=make),
-        2,
-        entropy,
-        'x',
-      )
+      _make_environment(entropy, environment_factory=make)
     assert seeds[:2] == seeds[4:]
     assert not set(seeds[:2]) & set(seeds[2:4])
     assert all(0 <= seed < 2**31 for seed in seeds)
@@ -65,6 +64,9 @@ class TestEnvironments:
 
 class _StillActor:
   """Chooses the first action everywhere."""
+
+  def reset(self):
+    pass
 
   def __init__(self, num_environments):
     self._action = np.zeros(num_environments, np.int32)
@@ -100,9 +102,15 @@ class _LosesReplies:
     return reply
 
 
-class _NoAdder:
-  def reset(self):
-    pass
+class _Learner:
+  """Seats one member and takes results."""
+
+  def draw_seats(self):
+    return np.zeros((3, 1), np.int32)
+
+  def report_results(self, number, results, ends_round):
+    del number, results, ends_round
+    return True
 
 
 class _Failing(fakes.FakeEnvironment):
@@ -140,6 +148,8 @@ class TestActorLoop:
         0,
         settings.Settings(max_restarts=max_restarts, restart_period_s=0.0),
         processes.Remote(node, 'counter'),
+        processes.Remote(_Learner(), 'learner'),
+        seating_lib.make_seating((0,), 1, 3),
         threading.Event(),
       )
       assert loop.register() == 0
@@ -147,13 +157,13 @@ class TestActorLoop:
 
     yield make
     for node in nodes:
-      node._close_loggers()
+      node._close()
 
   @pytest.mark.parametrize('max_steps', [1, 100, 403])
   def test_the_budget_is_met_exactly(self, make_loop, max_steps):
     loop, node = make_loop(max_num_actor_steps=max_steps)
     actor = _StillActor(3)
-    loop.run(actor, _NoAdder())
+    loop.run(actor)
     assert node.status()['counts']['actor_steps'] == max_steps
     # But for the last few, which are taken and not learned from.
     assert max_steps - 3 < actor.num_steps <= max_steps
@@ -161,7 +171,7 @@ class TestActorLoop:
   def test_a_reply_that_is_lost_costs_no_step(self, make_loop):
     loop, node = make_loop(max_num_actor_steps=403)
     loop._counter = processes.Remote(_LosesReplies(node), 'counter')
-    loop.run(_StillActor(3), _NoAdder())
+    loop.run(_StillActor(3))
     counts = node.status()['counts']
     assert counts['actor_steps'] == 403
     assert counts['episodes'] == 3 * 33  # Of 4 steps each.
@@ -171,7 +181,7 @@ class TestActorLoop:
       max_num_actor_steps=403,
       environment_factory=functools.partial(_Failing, SPEC, 4, False),
     )
-    loop.run(_StillActor(3), _NoAdder())
+    loop.run(_StillActor(3))
     status = node.status()
     assert status['counts']['actor_steps'] == 403
     assert status['failures']['actor/0'] >= 4
@@ -187,7 +197,7 @@ class TestActorLoop:
       processes.FatalError,
       match=r'environments of actor/0 must fail no more than 2 times.*crashed',
     ):
-      loop.run(_StillActor(3), _NoAdder())
+      loop.run(_StillActor(3))
 
 
 def test_an_environment_that_hangs_ends_its_process(monkeypatch, capfd):
@@ -205,13 +215,9 @@ def test_an_environment_that_hangs_ends_its_process(monkeypatch, capfd):
 
   monkeypatch.setattr(environments.os, '_exit', end)
   monkeypatch.setattr(environments, '_WATCH_S', 0.01)
-  made = environments.make_environments(
-    distributed_helpers.make_experiment(
-      environment_factory=functools.partial(Hanging, SPEC, 4, False)
-    ),
-    1,
-    (0,),
-    'x',
+  made = _make_environment(
+    num_environments=1,
+    environment_factory=functools.partial(Hanging, SPEC, 4, False),
   )
   environments.Watchdog('actor/3', 0.1, made).start()
   made.reset()

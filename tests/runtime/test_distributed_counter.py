@@ -47,6 +47,11 @@ class TestBudget:
     assert budget.ask(1, 4, 4) == grants.Grant(0, is_last=True)
 
 
+def _make_episodes(actor, returns):
+  row = {'episode_return': np.mean(returns), 'actor': actor} if returns else {}
+  return {'returns': returns, 'row': row}
+
+
 class TestCounter:
   @pytest.fixture
   def node(self, tmp_path):
@@ -54,17 +59,18 @@ class TestCounter:
       distributed_helpers.make_experiment(), str(tmp_path), 2, 50
     )
     yield made
-    made._close_loggers()
+    made._close()
 
   @pytest.fixture(autouse=True)
-  def _count_tickets(self):
+  def _count_numbers(self):
     self._numbers = itertools.count(1)
 
-  def _ticket(self):
+  def _number(self):
     return 'caller', next(self._numbers)
 
-  def _report_actor(self, node, *args):
-    return node.report_actor(self._ticket(), *args)
+  def _report_actor(self, node, index, num_steps, returns, *args):
+    episodes = _make_episodes(index, returns)
+    return node.report_actor(self._number(), index, num_steps, episodes, *args)
 
   def _base(self, **counts):
     counts = {
@@ -82,7 +88,7 @@ class TestCounter:
     assert node.register_actor(0) is None
     assert self._report_actor(node, 0, 0, [], (2, 10)) == (0, False)
     node.report_learner(
-      4, self._base(actor_steps=40, episodes=5), self._ticket(), []
+      4, self._base(actor_steps=40, episodes=5), self._number(), []
     )
     assert node.register_actor(0) == 40
     assert self._report_actor(node, 0, 0, [], (2, 10)) == (10, False)
@@ -93,76 +99,77 @@ class TestCounter:
   def test_a_learner_that_was_restored_does_not_put_the_counter_back(
     self, node
   ):
-    node.report_learner(0, self._base(), self._ticket(), [])
+    node.report_learner(0, self._base(), self._number(), [])
     self._report_actor(node, 0, 30, [], (2, 10))
     status = node.report_learner(
-      1, self._base(actor_steps=10), self._ticket(), []
+      1, self._base(actor_steps=10), self._number(), []
     )
     assert status['counts']['actor_steps'] == 30
     assert status['counts']['learner_steps'] == 1
 
   def test_episodes_are_counted_and_logged(self, node, tmp_path):
     node.report_learner(
-      0, self._base(), self._ticket(), [('learner', {'loss': 2.0})]
+      0, self._base(), self._number(), [('learner', {'loss': 2.0})]
     )
-    rows = [{'episode_return': 5.0, 'episode_length': 4, 'actor': 1}] * 2
-    self._report_actor(node, 1, 8, rows, (2, 10))
+    self._report_actor(node, 1, 8, [5.0, 5.0], (2, 10))
     logged = loggers.read_jsonl(loggers.log_path(tmp_path, 'train'))
-    assert [row['episodes'] for row in logged] == [2, 2]
+    assert [row['episodes'] for row in logged] == [2]
     assert logged[0]['actor'] == 1
     learner = loggers.read_jsonl(loggers.log_path(tmp_path, 'learner'))
-    assert learner == [{'loss': 2.0}]
+    assert [row['loss'] for row in learner] == [2.0]
     np.testing.assert_allclose(node.status()['mean_return'], 14 / 4)
 
   def test_what_is_reported_twice_counts_once(self, node, tmp_path):
-    ticket = self._ticket()
+    number = self._number()
     for _ in range(2):
       status = node.report_learner(
-        1, self._base(), ticket, [('learner', {'loss': 2.0})]
+        1, self._base(), number, [('learner', {'loss': 2.0})]
       )
     assert status['counts']['learner_steps'] == 1
-    rows = [{'episode_return': 5.0, 'episode_length': 4, 'actor': 1}]
-    ticket = self._ticket()
-    replies = [node.report_actor(ticket, 1, 8, rows, (2, 10)) for _ in range(2)]
+    number = self._number()
+    replies = [
+      node.report_actor(number, 1, 8, _make_episodes(1, [5.0]), (2, 10))
+      for _ in range(2)
+    ]
     assert replies == [(10, False)] * 2
-    ticket = self._ticket()
+    number = self._number()
     for _ in range(2):
-      node.report_evaluation(ticket, [1.0], [4])
+      node.report_evaluation(number, {'episode_return': 1.0})
     for label in ('learner', 'train', 'evaluation'):
       assert len(loggers.read_jsonl(loggers.log_path(tmp_path, label))) == 1
     counts = node.status()['counts']
     assert (counts['actor_steps'], counts['episodes']) == (8, 1)
 
   def test_evaluations_are_due_at_their_steps_and_at_the_end(self, node):
-    node.report_learner(0, self._base(), self._ticket(), [])
+    node.report_learner(0, self._base(), self._number(), [])
     assert node.poll_evaluator() == counter.WAIT
     self._report_actor(node, 0, 50, [], (2, 10))
     assert node.poll_evaluator() == counter.EVALUATE
-    node.report_evaluation(self._ticket(), [1.0, 2.0], [4, 4])
+    node.report_evaluation(self._number(), {'episode_return': 1.0})
     assert node.poll_evaluator() == counter.WAIT
     self._report_actor(node, 0, 50, [], (2, 10))
     assert node.poll_evaluator() == counter.EVALUATE
-    node.report_evaluation(self._ticket(), [1.0, 2.0], [4, 4])
+    node.report_evaluation(self._number(), {'episode_return': 1.0})
     assert node.poll_evaluator() == counter.LEAVE
 
   def test_nodes_leave_in_turns(self, node):
-    node.report_learner(0, self._base(), self._ticket(), [])
+    node.report_learner(0, self._base(), self._number(), [])
     assert not node.report_replay({'queue': [1, 8]})
-    assert not node.report_learner(0, self._base(), self._ticket(), [])['leave']
+    assert not node.report_learner(0, self._base(), self._number(), [])['leave']
     node.finish('evaluator')
-    assert node.report_learner(0, self._base(), self._ticket(), [])['leave']
+    assert node.report_learner(0, self._base(), self._number(), [])['leave']
     for name in ('learner', 'actor/0'):
       node.finish(name)
     assert not node.report_replay({'queue': [1, 8]})
     node.finish('actor/1')
     assert node.report_replay({'queue': [1, 8]})
     node.report_learner(
-      0, self._base(), self._ticket(), []
+      0, self._base(), self._number(), []
     )  # It was started anew.
     assert not node.report_replay({'queue': [1, 8]})
 
   def test_the_table_tells_of_each_node(self, node):
-    node.report_learner(7, self._base(actor_steps=40), self._ticket(), [])
+    node.report_learner(7, self._base(actor_steps=40), self._number(), [])
     self._report_actor(node, 1, 10, [], (2, 10), 3)
     node.report_replay({'queue': [5, 8]})
     text = table.format_status(

@@ -6,6 +6,7 @@ import threading
 import time
 
 import dm_env
+import fakes
 import jax
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ import pytest
 from ftwax import types
 from ftwax.agents import impala
 from ftwax.agents.actor_critic import acting
-from ftwax.environments import vector
+from ftwax.environments import games
+from ftwax.population import seating as seating_lib
 from ftwax.replay.reverb import servers
 from ftwax.runtime import experiment
 from ftwax.runtime.distributed import (
@@ -22,8 +24,7 @@ from ftwax.runtime.distributed import (
   processes,
   settings,
 )
-from ftwax.runtime.host import environment_loop
-from ftwax.testing import fakes
+from ftwax.runtime.host import game_loop
 
 SPEC = fakes.make_vector_spec()
 CONFIG = impala.IMPALAConfig(
@@ -35,7 +36,7 @@ EXPERIMENT = experiment.ExperimentConfig(
   environment_factory=functools.partial(fakes.FakeEnvironment, SPEC, 4, False),
   max_num_actor_steps=100,
   num_environments=2,
-  environment_spec=SPEC,
+  game_spec=games.GameSpec(SPEC, (0,), ('reward',)),
 )
 NETWORK = EXPERIMENT.network_factory(SPEC)
 POLICY = EXPERIMENT.builder.make_policy(NETWORK, SPEC)
@@ -49,7 +50,8 @@ class _Learner:
     self.variables_ = types.actor_variables(core.init(jax.random.PRNGKey(1)))
 
   def variables(self, known_steps):
-    return [] if known_steps == 0 else jax.tree.leaves(self.variables_)
+    leaves = [leaf[None] for leaf in jax.tree.leaves(self.variables_)]
+    return [] if known_steps == 0 else leaves
 
 
 class _Counter:
@@ -73,11 +75,11 @@ def make_server(monkeypatch):
 
   def make(**options):
     server = inference.InferenceServer(
-      EXPERIMENT, settings.Settings(**options), 2, _Learner(), _Counter()
+      EXPERIMENT, settings.Settings(**options), _Learner(), _Counter()
     )
     threads.append(threading.Thread(target=server.run))
     threads[-1].start()
-    while server.describe() is None:
+    while server.describe(0) is None:
       time.sleep(0.01)
     return server
 
@@ -90,7 +92,7 @@ def make_server(monkeypatch):
 def _make_policy(server, index, stop=None):
   return inference.RemotePolicy(
     processes.Remote(server, 'inference'),
-    index,
+    (index, 0),
     POLICY,
     SPEC,
     stop or threading.Event(),
@@ -128,13 +130,21 @@ def replay():
 def _act(server, index, client, num_steps):
   """Acts in two environments; the policy is elsewhere."""
   adder = EXPERIMENT.builder.make_adder(client, SPEC, POLICY, 2)
-  actor = inference.make_actor(
-    _make_policy(server, index), jax.random.PRNGKey(index), adder, 2
+  actors = inference.make_actors(
+    processes.Remote(server, 'inference'),
+    index,
+    POLICY,
+    SPEC,
+    jax.random.PRNGKey(index),
+    [adder],
+    2,
+    threading.Event(),
   )
-  environment = vector.VectorEnvironment(
-    [EXPERIMENT.environment_factory(10 * index + seed) for seed in range(2)]
+  seating = seating_lib.make_seating((0,), 1, 2)
+  made = environments.make_environment(EXPERIMENT, seating, (index,), 'test')
+  loop = game_loop.play_rounds(
+    made.arena, actors, lambda: np.zeros((2, 1)), EXPERIMENT
   )
-  loop = environment_loop.run_loop(environment, actor, ())
   for _ in range(num_steps):
     next(loop)
   adder.close()
@@ -186,7 +196,9 @@ def test_a_state_is_zero_at_first_and_then_moves(make_server):
   state = POLICY.init(jax.random.PRNGKey(0), 2)
 
   def read_states():
-    return [np.concatenate(server.recurrent_state(i), axis=-1) for i in (0, 1)]
+    return [
+      np.concatenate(server.recurrent_state(i, 0), axis=-1) for i in (0, 1)
+    ]
 
   assert not np.any(read_states())
   policy.core.select_action((), FIRST, state)
@@ -203,29 +215,31 @@ def test_a_state_is_zero_at_first_and_then_moves(make_server):
 def test_a_request_that_is_sent_twice_is_answered_once(make_server):
   server = make_server()
   leaves = jax.tree.leaves(FIRST)
-  first = server.select_action(0, 7, leaves)
-  state = server.recurrent_state(0)
+  first = server.select_action(0, 0, 7, leaves)
+  state = server.recurrent_state(0, 0)
   jax.tree.map(
-    np.testing.assert_array_equal, server.select_action(0, 7, leaves), first
+    np.testing.assert_array_equal, server.select_action(0, 0, 7, leaves), first
   )
-  jax.tree.map(np.testing.assert_array_equal, server.recurrent_state(0), state)
-  server.select_action(0, 8, jax.tree.leaves(MID))
-  assert np.any(server.recurrent_state(0)[0] != state[0])
+  jax.tree.map(
+    np.testing.assert_array_equal, server.recurrent_state(0, 0), state
+  )
+  server.select_action(0, 0, 8, jax.tree.leaves(MID))
+  assert np.any(server.recurrent_state(0, 0)[0] != state[0])
 
 
 def test_actors_that_ask_together_are_served_together(make_server):
   server = make_server(inference_wait_s=20.0)
   served = []
-  select_actions = server._batch.select_actions
+  select_actions = server._batches[0].select_actions
 
   def select_and_note(timesteps):
     served.append(sorted(timesteps))
     return select_actions(timesteps)
 
-  server._batch.select_actions = select_and_note
+  server._batches[0].select_actions = select_and_note
   leaves = jax.tree.leaves(FIRST)
   threads = [
-    threading.Thread(target=server.select_action, args=(index, 1, leaves))
+    threading.Thread(target=server.select_action, args=(index, 0, 1, leaves))
     for index in range(2)
   ]
   for thread in threads:
@@ -253,7 +267,7 @@ def test_an_actor_that_is_told_to_end_waits_no_longer():
   stop = threading.Event()
   stop.set()
   server = inference.InferenceServer(
-    EXPERIMENT, settings.Settings(), 2, _Learner(), _Counter()
+    EXPERIMENT, settings.Settings(), _Learner(), _Counter()
   )
   with pytest.raises(
     processes.UnreachableError, match='inference must answer describe'

@@ -1,8 +1,9 @@
-"""Distributed runs of populations: a learner of all members, and arenas."""
+"""Distributed runs of populations."""
 
 import threading
 
 import cloudpickle
+import jax
 import numpy as np
 import population_helpers
 import pytest
@@ -10,17 +11,17 @@ import pytest
 from ftwax.population import population_config as population_config
 from ftwax.records import loggers
 from ftwax.reporting import history
-from ftwax.runtime import distributed
+from ftwax.runtime import distributed, evaluation
 from ftwax.runtime.distributed import (
-  arenas,
+  actor_loop,
   environments,
-  population,
+  learner_node,
+  nodes,
   processes,
   program,
+  results_format,
 )
-from ftwax.runtime.host import arena as arena_lib
-from ftwax.runtime.host import rounds
-from ftwax.testing import functional_fakes
+from ftwax.runtime.host import game_loop
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def _make_experiment(**options):
   options = {
     'num_environments': 2,
     'population': population_config.PopulationConfig(
-      2, num_players=4, burn_in_games=0, win_probability_threshold=0.5001
+      2, burn_in_games=0, win_probability_threshold=0.5001
     ),
     'steps_per_round': 6,
     'max_num_actor_steps': 403,
@@ -44,16 +45,14 @@ def _make_experiment(**options):
   return population_helpers.make_experiment(**options)
 
 
-def _make_duel(seed):
-  del seed
-  return functional_fakes.make_team_matching(team_size=1)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures('helpers_by_value')
 def test_a_run_of_processes_leaves_its_records(tmp_path):
-  result = distributed.run_distributed(
-    _make_experiment(), 2, run_dir=tmp_path / 'run'
+  result = distributed.run_experiment(
+    _make_experiment(),
+    eval_every=200,
+    num_eval_episodes=8,
+    run_dir=tmp_path / 'run',
   )
   assert result.counts.actor_steps == 403
   # An arena has 8 seats, 4 of each member. After 5 actions each game begins
@@ -70,73 +69,89 @@ def test_a_run_of_processes_leaves_its_records(tmp_path):
   assert {row['actor'] for row in train} <= {0, 1}
   assert (result.run_dir / 'report.html').exists()
   games = past.games[-1]
-  resumed = distributed.run_distributed(
+  evaluation = loggers.read_jsonl(
+    loggers.log_path(result.run_dir, 'evaluation')
+  )
+  assert len(evaluation) == 2
+  assert len(evaluation[-1]['member_returns']) == 2
+  resumed = distributed.run_experiment(
     _make_experiment(max_num_actor_steps=600),
-    1,
     run_dir=tmp_path / 'run',
     resume=True,
+    settings=distributed.Settings(num_actors=1),
   )
   assert resumed.counts.actor_steps == 600
   assert history.read(resumed.run_dir).games[-1] > games
 
 
-@pytest.mark.parametrize(
-  ('options', 'settings', 'message'),
-  [
-    ({'num_environments': 3, 'population': None}, {}, r'population \(None\)'),
-    ({'environment_factory': _make_duel}, {},
-     r'game \(teams \(0, 1\)\) .*num_players=2 or another game'),
-    ({}, {'inference_server': True}, r'inference_server \(True\) must be Fa'),
-    ({}, {'num_devices': 2}, r'num_devices \(2\) must be 1 for a population'),
-  ],
-)  # fmt: skip
-def test_what_a_population_cannot_do_is_refused(options, settings, message):
-  with pytest.raises(ValueError, match=message):
-    program.prepare(
-      _make_experiment(**options), 1, None, distributed.Settings(**settings)
-    )
+@pytest.mark.slow
+@pytest.mark.usefixtures('helpers_by_value')
+def test_members_act_by_a_server_and_learn_on_two_devices(tmp_path):
+  result = distributed.run_experiment(
+    _make_experiment(
+      num_environments=4,
+      population=population_config.PopulationConfig(4, burn_in_games=0),
+    ),
+    run_dir=tmp_path / 'run',
+    settings=distributed.Settings(inference_server=True, num_devices=2),
+  )
+  assert result.counts.actor_steps == 403
+  assert result.counts.learner_steps >= 2
+  assert (result.run_dir / 'output' / 'inference.txt').exists()
+  assert len(history.read(result.run_dir).ratings[-1]) == 4
 
 
-def test_a_population_is_not_evaluated():
-  with pytest.raises(ValueError, match=r'eval_every \(10\) must be None'):
-    program.prepare(_make_experiment(), 1, 10, distributed.Settings())
+def test_games_that_cannot_be_shared_out_are_refused():
+  experiment = _make_experiment(
+    num_environments=1,
+    population=population_config.PopulationConfig(8),
+  )
+  with pytest.raises(ValueError, match=r'num_environments \(1 games of 4'):
+    program.prepare(experiment, None, distributed.Settings())
 
 
 def test_there_is_a_replay_server_for_each_member(tmp_path):
   prepared = program.prepare(
-    _make_experiment(replay_port=None), 1, None, distributed.Settings()
+    _make_experiment(replay_port=None), None, distributed.Settings()
   )
-  assert prepared.environment_spec.observations.shape == (2,)
-  made = program.make_distributed_experiment(prepared, 3, run_dir=tmp_path)
+  assert prepared.game_spec.environment.observations.shape == (2,)
+  made = program.make_distributed_experiment(prepared, run_dir=tmp_path)
   assert {label: len(group) for label, group in made.groups.items()} == {
-    'counter': 1, 'replay': 1, 'learner': 1, 'actor': 3,
+    'counter': 1, 'replay': 1, 'learner': 1, 'actor': 2,
   }  # fmt: skip
   assert len(made.groups['replay'][0].addresses) == 2
 
 
-def test_results_go_through_a_courier():
-  result = arena_lib.Result(
-    1, np.array([0, 1]), np.array([1.0, -1.0]), np.ones((2, 3)), 7
-  )
-  place, *rest = result
-  made = population.make_result(
-    [place, *[np.asarray(x).tolist() for x in rest]]
-  )
-  np.testing.assert_array_equal(made.returns, result.returns)
-  np.testing.assert_array_equal(made.seats, result.seats)
-  assert made.place == 1 and made.length == 7
+def _make_results(num_results):
+  return [
+    evaluation.GameResult(
+      place,
+      np.array([0, 1, 0, 1], np.int32),
+      np.array([1.0, -1.0], np.float32),
+      np.ones((4, 3), np.float32),
+      length=7,
+    )
+    for place in range(num_results)
+  ]
+
+
+def test_results_are_packed_into_arrays():
+  results = _make_results(3)
+  for made, result in zip(
+    results_format.unpack(results_format.pack(results)), results, strict=True
+  ):
+    jax.tree.map(np.testing.assert_array_equal, made, result)
+  assert results_format.unpack(results_format.pack([])) == []
 
 
 class _Records:
-  """A population to which results are told."""
+  """Records results in the place of a coordinator."""
 
   def __init__(self):
     self.places = []
-    self.num_rounds = 0
 
-  def record(self, results, ends_round):
+  def record(self, results):
     self.places += [result.place for result in results]
-    self.num_rounds += ends_round
 
 
 class _LosesReplies:
@@ -154,45 +169,48 @@ class _LosesReplies:
     return recorded
 
 
-def test_results_are_recorded_once(tmp_path):
+def test_results_are_recorded_once(tmp_path, monkeypatch):
+  monkeypatch.setattr(actor_loop, '_REPORT_STEPS', 1)
   settings = distributed.Settings()
   experiment = _make_experiment()
-  node = population.PopulationLearner(
-    experiment, str(tmp_path), settings, [], None
-  )
-  loop = arenas.ArenaLoop(
+  node = learner_node.Learner(experiment, str(tmp_path), settings, [], None)
+  loop = actor_loop.ActorLoop(
     experiment,
     0,
     settings,
     processes.Remote(None, 'counter'),
-    threading.Event(),
     processes.Remote(_LosesReplies(node), 'learner'),
+    nodes.make_seating(experiment),
+    threading.Event(),
   )
-  results = [
-    arena_lib.Result(
-      place, np.array([0, 1]), np.ones(2), np.ones((2, 3)), length=7
-    )
-    for place in range(6)
-  ]
-  loop._tell(rounds.Tick(8, [], results[:1], False))  # No learner is there yet.
-  records = node._learner = _Records()
+  results = _make_results(6)
+
+  def report(some, ends_round=False):
+    loop._report_results(game_loop.Tick(8, some, ends_round))
+
+  report(results[:1])  # No learner is there yet.
+  records = node._coordinator = _Records()
   for index in range(1, 6):
-    loop._tell(rounds.Tick(8, [], results[index : index + 1], index == 3))
+    report(results[index : index + 1], index == 3)
+  assert node._is_round_over
+  node._is_round_over = False
   for _ in range(4):
-    loop._tell(rounds.Tick(8, [], [], False))
+    report([])
   assert records.places == list(range(6))
-  assert records.num_rounds == 1
+  assert not node._is_round_over
 
 
 def test_the_last_steps_are_of_whole_games():
   experiment = _make_experiment()
-  made = arena_lib.make_games(experiment, range(2))
-  guarded = environments.GuardedEnvironment(arena_lib.Arena(made, experiment))
+  guarded = environments.make_environment(
+    experiment, nodes.make_seating(experiment), (0,), 'test'
+  )
   assert guarded.num_environments == 8
+  guarded.arena.seat(np.tile([0, 1], (2, 2)))
   guarded.reset()
   guarded.step(np.zeros(8, np.int32))
   guarded.limit = 5  # Of four players each: one game.
   with pytest.raises(environments.BudgetMet):
     guarded.step(np.zeros(8, np.int32))
-  steps = made.state.state.players.num_steps
+  steps = guarded.arena.state.players.num_steps
   np.testing.assert_array_equal(steps[:, 0], [2, 1])

@@ -85,11 +85,11 @@ class TestReplies:
     remotes = [processes.Remote(None, 'counter') for _ in range(2)]
     replies, made = processes.Replies(), []
 
-    def answer(ticket):
-      return replies.answer(ticket, lambda: made.append(ticket) or len(made))
+    def answer(number):
+      return replies.answer(number, lambda: made.append(number) or len(made))
 
-    first, other = (remote.make_ticket() for remote in remotes)
-    second = remotes[0].make_ticket()
-    assert [answer(ticket) for ticket in (first, first, other)] == [1, 1, 2]
-    assert [answer(ticket) for ticket in (second, other, first)] == [3, 2, 3]
+    first, other = (remote.make_number() for remote in remotes)
+    second = remotes[0].make_number()
+    assert [answer(number) for number in (first, first, other)] == [1, 1, 2]
+    assert [answer(number) for number in (second, other, first)] == [3, 2, 3]
     assert made == [first, other, second]

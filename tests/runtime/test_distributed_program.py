@@ -20,7 +20,10 @@ from ftwax.runtime.distributed import (
 class TestProgram:
   def test_labels(self, tmp_path):
     made = program.make_distributed_experiment(
-      distributed_helpers.make_experiment(), 3, 50, run_dir=tmp_path
+      distributed_helpers.make_experiment(),
+      50,
+      run_dir=tmp_path,
+      settings=settings.Settings(num_actors=3),
     )
     assert {label: len(nodes) for label, nodes in made.groups.items()} == {
       'counter': 1,
@@ -30,7 +33,7 @@ class TestProgram:
       'evaluator': 1,
     }
     made = program.make_distributed_experiment(
-      distributed_helpers.make_experiment(), 3, run_dir=tmp_path
+      distributed_helpers.make_experiment(), run_dir=tmp_path
     )
     assert 'evaluator' not in made.groups
 
@@ -38,7 +41,9 @@ class TestProgram:
   def test_actors_wait_if_they_fill_a_batch(self, tmp_path, num_actors, waits):
     # Of 4 trajectories; an actor writes 2 at a time.
     made = program.make_distributed_experiment(
-      distributed_helpers.make_experiment(), num_actors, run_dir=tmp_path
+      distributed_helpers.make_experiment(),
+      run_dir=tmp_path,
+      settings=settings.Settings(num_actors=num_actors),
     )
     (settled,) = {
       argument
@@ -46,7 +51,9 @@ class TestProgram:
       for argument in node._func_args
       if isinstance(argument, settings.Settings)
     }
-    assert settled == settings.Settings(actors_wait=waits)
+    assert settled == settings.Settings(
+      num_actors=num_actors, actors_wait=waits
+    )
 
   def test_a_label_used_twice_is_refused(self, tmp_path):
     mine = lp.Program('mine')
@@ -55,7 +62,7 @@ class TestProgram:
       ValueError, match=r"labels \['learner'\] must not be used twice"
     ):
       program.make_distributed_experiment(
-        distributed_helpers.make_experiment(), 1, run_dir=tmp_path, program=mine
+        distributed_helpers.make_experiment(), run_dir=tmp_path, program=mine
       )
 
   def test_what_cannot_be_pickled_is_named(self, tmp_path):
@@ -67,7 +74,6 @@ class TestProgram:
         distributed_helpers.make_experiment(
           environment_factory=lambda seed: (lock, seed)
         ),
-        1,
         run_dir=tmp_path,
       )
 
@@ -76,21 +82,15 @@ class TestProgram:
       ValueError, match=r'num_actors \(100000\) must fit into memory.*choose \d'
     ):
       program.make_distributed_experiment(
-        distributed_helpers.make_experiment(), 100_000, run_dir=tmp_path
+        distributed_helpers.make_experiment(),
+        run_dir=tmp_path,
+        settings=settings.Settings(num_actors=100_000),
       )
 
-  @pytest.mark.parametrize(
-    ('options', 'num_actors', 'message'),
-    [
-      ({}, 0, r'num_actors \(0\) must be at least 1'),
-      ({'checkpointing': None}, 1, r'checkpointing \(None\) must be set'),
-    ],
-  )
-  def test_other_bad_input(self, tmp_path, options, num_actors, message):
-    with pytest.raises(ValueError, match=message):
+  def test_a_run_without_checkpoints_is_refused(self, tmp_path):
+    with pytest.raises(ValueError, match=r'checkpointing \(None\) must be set'):
       program.make_distributed_experiment(
-        distributed_helpers.make_experiment(**options),
-        num_actors,
+        distributed_helpers.make_experiment(checkpointing=None),
         run_dir=tmp_path,
       )
 
@@ -102,7 +102,6 @@ class TestProgram:
       ):
         program.make_distributed_experiment(
           distributed_helpers.make_experiment(replay_port=port),
-          1,
           run_dir=tmp_path,
         )
 
@@ -111,7 +110,6 @@ class TestProgram:
   ):
     made = program.make_distributed_experiment(
       distributed_helpers.make_experiment(replay_port=12345),
-      2,
       run_dir=tmp_path,
       settings=settings.Settings(inference_server=True),
     )
@@ -162,7 +160,7 @@ class TestLearner:
       distributed_helpers.make_experiment(),
       'unused',
       settings.Settings(num_devices=num_devices),
-      'localhost:1',
+      ['localhost:1'],
       None,
     )
     with pytest.raises(processes.FatalError, match=message):

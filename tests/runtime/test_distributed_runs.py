@@ -49,7 +49,7 @@ def test_a_program_of_threads_ends_at_its_last_step(launch, tmp_path):
   config = distributed_helpers.make_experiment(max_num_actor_steps=403)
   directory = run_directory.create_at(tmp_path / 'run', config)
   program = distributed.make_distributed_experiment(
-    config, 2, eval_every=200, num_eval_episodes=2, run_dir=directory
+    config, eval_every=200, num_eval_episodes=2, run_dir=directory
   )
   launch(program).wait()
   train = _read_rows(directory, 'train')
@@ -92,14 +92,15 @@ def test_a_run_of_processes_ends_and_leaves_its_records(
   leaving_nothing, tmp_path, capfd
 ):
   with leaving_nothing():
-    result = distributed.run_distributed(
+    result = distributed.run_experiment(
       distributed_helpers.make_experiment(max_num_actor_steps=403),
-      2,
       run_dir=tmp_path / 'run',
     )
   assert result.counts.actor_steps == 403
-  assert result.counts.learner_steps == int(result.state.steps) >= 10
-  assert result.counts.episodes == len(_read_rows(result.run_dir, 'train'))
+  assert result.counts.learner_steps == int(result.state.steps[0]) >= 10
+  assert result.counts.episodes == sum(
+    row['num_episodes'] for row in _read_rows(result.run_dir, 'train')
+  )
   assert {path.name for path in result.run_dir.iterdir()} >= {
     'checkpoints',
     'config.json',
@@ -135,11 +136,12 @@ def test_a_bad_environment_ends_the_run_and_is_told(leaving_nothing, tmp_path):
       distributed.NodeFailedError, match=r'(?s)actor/0 failed.*no such game'
     ),
   ):
-    distributed.run_distributed(
+    distributed.run_experiment(
       config,
-      1,
       run_dir=tmp_path / 'run',
-      settings=settings.Settings(max_restarts=0, stop_timeout_s=5.0),
+      settings=settings.Settings(
+        num_actors=1, max_restarts=0, stop_timeout_s=5.0
+      ),
     )
 
 
@@ -156,7 +158,8 @@ def _interrupt_when_it_acts(directory):
   def run():
     deadline = time.monotonic() + 80.0
     while time.monotonic() < deadline:
-      if path.exists() and len(loggers.read_jsonl(path)) >= 50:
+      rows = loggers.read_jsonl(path) if path.exists() else []
+      if rows and rows[-1]['actor_steps'] >= 200:
         break
       time.sleep(0.1)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -172,10 +175,10 @@ def test_a_run_that_is_told_to_end_saves_and_can_go_on(
   directory = tmp_path / 'run'
   thread = _interrupt_when_it_acts(directory)
   with leaving_nothing(), pytest.raises(KeyboardInterrupt):
-    distributed.run_distributed(
+    distributed.run_experiment(
       distributed_helpers.make_experiment(max_num_actor_steps=10**9),
-      1,
       run_dir=directory,
+      settings=settings.Settings(num_actors=1),
     )
   thread.join()
   assert '--resume --run_dir=' in capsys.readouterr().out
@@ -189,13 +192,12 @@ def test_a_run_that_is_told_to_end_saves_and_can_go_on(
     resume=True,
   )
   assert steps + 40 <= result.counts.actor_steps < steps + 42
-  assert result.counts.learner_steps == int(result.state.steps) > 0
+  assert result.counts.learner_steps == int(result.state.steps[0]) > 0
 
 
 def test_actors_without_parameters_and_a_learner_on_two_devices(tmp_path):
-  result = distributed.run_distributed(
+  result = distributed.run_experiment(
     distributed_helpers.make_experiment(max_num_actor_steps=403),
-    2,
     eval_every=200,
     num_eval_episodes=2,
     run_dir=tmp_path / 'run',

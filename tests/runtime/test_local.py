@@ -6,6 +6,7 @@ import signal
 import threading
 
 import dm_env
+import fakes
 import numpy as np
 import pytest
 import run_helpers
@@ -15,7 +16,6 @@ from ftwax import hyperparameters
 from ftwax.agents import impala
 from ftwax.environments import validation
 from ftwax.records import checkpoints, loggers, run_directory
-from ftwax.testing import fakes
 
 SPEC = fakes.make_vector_spec()
 
@@ -102,6 +102,7 @@ def test_a_run_leaves_its_records(run, make_experiment):
   train = loggers.read_jsonl(loggers.log_path(result.run_dir, 'train'))
   assert [row['episodes'] for row in train][-1] == result.counts.episodes == 50
   assert all(row['episode_length'] == 4 for row in train)
+  assert sum(row['num_episodes'] for row in train) == 50
   assert train[-1]['actor_steps'] == result.counts.actor_steps == 200
   returns = [row['episode_return'] for row in train]
   np.testing.assert_allclose(result.mean_return, np.mean(returns), rtol=1e-6)
@@ -122,7 +123,7 @@ def test_learner_steps_follow_from_actor_steps(run, make_experiment):
   result = run(make_experiment())
   # 250 timesteps of 2 environments; every 5 ticks 2 items, 4 are a batch.
   assert result.counts.learner_steps == 12
-  assert int(result.state.steps) == 12
+  np.testing.assert_array_equal(result.state.steps, [12])
 
 
 def test_the_same_seed_gives_the_same_parameters(run, make_experiment):
@@ -151,7 +152,7 @@ def test_a_resumed_run_goes_on_where_it_stopped(run, make_experiment):
   assert [row['actor_steps'] for row in train] == sorted(
     row['actor_steps'] for row in train
   )
-  assert len(train) == 100
+  assert sum(row['num_episodes'] for row in train) == 100
 
 
 def test_resuming_with_another_config_is_refused(run, make_experiment):

@@ -3,6 +3,7 @@
 import shutil
 
 import dm_env
+import fakes
 import jax
 import numpy as np
 import population_helpers
@@ -17,9 +18,8 @@ from ftwax.population import selection
 from ftwax.records import checkpoints, loggers, run_directory
 from ftwax.replay.reverb import tables
 from ftwax.reporting import history
-from ftwax.runtime import runs
+from ftwax.runtime import runs, sharding
 from ftwax.runtime.host import members
-from ftwax.testing import fakes
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +61,7 @@ def test_a_run_leaves_its_records(whole):
   learner = loggers.read_jsonl(loggers.log_path(whole.run_dir, 'learner'))
   assert len(learner[-1]['loss']) == 4
   config = _make_experiment().replace(
-    population=config_lib.PopulationConfig(8, num_players=4),
+    population=config_lib.PopulationConfig(8),
     num_environments=8,
   )
   with pytest.raises(
@@ -118,9 +118,7 @@ def test_a_single_agent_task_is_a_game_of_one(run):
     population_helpers.make_experiment(
       _make_fake,
       num_environments=8,
-      population=config_lib.PopulationConfig(
-        4, num_players=1, burn_in_games=2, num_returns=2
-      ),
+      population=config_lib.PopulationConfig(4, burn_in_games=2, num_returns=2),
       select=selection.truncation,
       max_num_actor_steps=800,
       steps_per_round=30,
@@ -133,11 +131,6 @@ def test_a_single_agent_task_is_a_game_of_one(run):
   assert np.isfinite(past.mean_returns[-1]).all()
   reasons = {row['reason'] for row in history.read_lineage(result.run_dir)[1:]}
   assert reasons == {'truncation'}
-
-
-def test_a_population_is_not_evaluated(run):
-  with pytest.raises(ValueError, match=r'eval_every \(10\) must be None'):
-    run(population_helpers.make_experiment(), eval_every=10)
 
 
 def _make_fake(seed):
@@ -163,7 +156,7 @@ class _Recorder:
     self.seen.append(timestep.observation)
 
   def observe(self, action, timestep):
-    assert action is None
+    np.testing.assert_array_equal(action['move'], [self._action] * 2)
     self.seen.append(timestep.observation)
 
   def select_action(self, observation):
@@ -216,9 +209,9 @@ def test_batches_of_members_are_stacked_and_none_is_lost():
 
 
 @pytest.mark.parametrize(
-  ('at_once', 'unroll'), [(True, False), (False, False), (False, True)]
+  ('num_devices', 'unroll'), [(3, False), (1, False), (1, True)]
 )
-def test_members_are_updated_each_by_its_own_batch(key, at_once, unroll):
+def test_members_are_updated_each_by_its_own_batch(key, num_devices, unroll):
   core = types.LearnerCore(
     init=lambda key: {'key': key, 'sum': np.zeros(())},
     update=lambda state, batch: (
@@ -226,7 +219,8 @@ def test_members_are_updated_each_by_its_own_batch(key, at_once, unroll):
       {'mean': batch.mean()},
     ),
   )
-  core = members.make_core(core, 3, at_once, unroll)
+  mesh = sharding.make_mesh(jax.devices()[:num_devices])
+  core = members.make_core(core, mesh, 3, unroll)
   state = jax.jit(core.init)(key)
   assert len(np.unique(state['key'], axis=0)) == 3
   batch = np.arange(6.0, dtype=np.float32).reshape(3, 2)

@@ -1,19 +1,24 @@
 """Games in Python between members, and what becomes of their results."""
 
 import dm_env
+import fakes
+import functional_fakes
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from dm_env import specs
 
 from ftwax import types
 from ftwax.environments import game_vectors, games, validation
+from ftwax.population import players
 from ftwax.population import population_config as config_lib
-from ftwax.population import seating
+from ftwax.population import seating as seating_lib
 from ftwax.population import state as state_lib
+from ftwax.runtime import evaluation, generations
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.host import arena as arena_lib
 from ftwax.runtime.host import coordinator as coordinator_lib
-from ftwax.testing import fakes, functional_fakes
 
 _SPEC = types.EnvironmentSpec(
   observations=specs.Array((3,), np.float32),
@@ -66,11 +71,11 @@ class TellingGame(games.SpecifiedGame):
 def make_experiment(environment_factory=TellingGame, **options):
   options = {
     'num_environments': 3,
-    'population': config_lib.PopulationConfig(2, num_players=2),
+    'population': config_lib.PopulationConfig(2),
     'name': 'test',
     **options,
   }
-  return experiment_lib.PopulationExperimentConfig(
+  return experiment_lib.ExperimentConfig(
     builder=None,
     network_factory=lambda spec: None,
     environment_factory=environment_factory,
@@ -84,14 +89,16 @@ SEATS = np.array([[1, 0], [0, 1], [0, 1]])
 
 def make_arena(**options):
   made = [TellingGame(number, **options) for number in range(3)]
-  arena = arena_lib.Arena(game_vectors.HostGameVector(made), make_experiment())
+  games_ = game_vectors.PythonGames(made, 'test')
+  seating = seating_lib.make_seating(games_.spec.teams, 2, 3)
+  arena = arena_lib.Arena(games_, seating, (), jax.random.PRNGKey(0))
   arena.seat(SEATS)
   return arena, made
 
 
 def test_members_see_and_act_on_their_own_seats():
   arena, made = make_arena()
-  assert arena.seats_per_member == 3
+  assert arena.num_environments == 6
   timestep = arena.reset()
   # Rows of member 0: game 0 as player 1, games 1 and 2 as player 0.
   where = [[0, 1], [1, 0], [2, 0], [0, 0], [1, 1], [2, 1]]
@@ -133,10 +140,9 @@ def test_each_game_that_ends_leaves_a_result():
 @pytest.mark.parametrize(
   ('options', 'message'),
   [
-    ({'outcome': (1, 0.5)}, r'outcome \(\[1.0, 0.5\]\) must be 1, 0 or -1'),
-    ({'teams': (0, 0)}, r'game \(teams \(0, 0\)\) must be of num_players \(2'),
-    ({'teams': (0, 0, 1, 1)}, r'game \(teams .*choose num_players=4 or'),
-    ({'teams': (0, 1, 1, 1)}, r'alone or in two teams of the same size'),
+    ({'outcome': (1, 0.5)}, r'outcome \(\[1.0, 0.5\]\) of a game must be 1, 0'),
+    ({'teams': (0, 0)}, r'teams \(0, 0\) of the game must be .* two teams of'),
+    ({'teams': (0, 1, 1, 1)}, r'single player or two teams of the same size'),
   ],
 )
 def test_games_that_make_no_match_are_refused(options, message):
@@ -151,7 +157,7 @@ def test_bad_rewards_are_refused():
   arena, _ = make_arena()
   arena.reset()
   with pytest.raises(
-    validation.InvalidTimestepError, match=r'reward of game test\[1\] .*finite'
+    validation.InvalidTimestepError, match=r'environment .test\[1\].*finite'
   ):
     arena.step(np.array([0, np.nan, 0, 0, 0, 0]))
 
@@ -159,31 +165,83 @@ def test_bad_rewards_are_refused():
 def test_games_of_another_kind_are_refused():
   made = [TellingGame(0), TellingGame(1, teams=(1, 0))]
   with pytest.raises(ValueError, match=r'game 1 \(.*must be like game 0'):
-    game_vectors.HostGameVector(made)
+    game_vectors.PythonGames(made, 'test')
 
 
 def test_games_are_made_of_all_that_can_be_played():
   team_game = functional_fakes.make_team_matching()
-  made = arena_lib.make_games(make_experiment(lambda seed: team_game), [3, 4])
+  made = game_vectors.make_games(lambda seed: team_game, [3, 4], 'test')
   assert made.num_games == 2
-  assert made.spec.teams == (0, 0, 1, 1)
+  assert made.spec.teams == (0, 0, 1, 1) and made.spec.team_size == 2
   solo = functional_fakes.make_matching()
   fake = fakes.FakeEnvironment(fakes.make_spec())
   for factory in (lambda seed: solo, lambda seed: fake):
-    made = arena_lib.make_games(make_experiment(factory), [3, 4])
-    assert made.spec.teams == (0,)
+    made = game_vectors.make_games(factory, [3, 4], 'test')
+    assert made.spec.teams == (0,) and made.spec.team_size == 1
     timestep = made.reset()
-    assert timestep.reward.shape == timestep.discount.shape == (2, 1)
+    assert timestep.reward.shape == timestep.discount.shape == (2,)
     np.testing.assert_array_equal(timestep.discount, 1)
-    timestep = made.step(np.zeros((2, 1), np.int32))
+    timestep = made.step(np.zeros(2, np.int32))
     shape = made.spec.environment.observations.shape
-    assert timestep.observation.shape == (2, 1, *shape)
+    assert timestep.observation.shape == (2, *shape)
     np.testing.assert_array_equal(made.outcomes([1]), [[0]])
     made.close()
-  with pytest.raises(TypeError, match=r'must make a game .*made a int'):
-    arena_lib.make_games(make_experiment(lambda seed: seed), [3])
-  spec = arena_lib.read_spec(make_experiment())
+  with pytest.raises(TypeError, match=r'must make an environment .*made a int'):
+    game_vectors.make_games(lambda seed: seed, [3], 'test')
+  spec = make_experiment().read_game_spec()
   assert spec.num_events == 2 and spec.event_names == ('paid', 'paid twice')
+
+
+# Opponents.
+
+
+def _constant(action):
+  """A player that always takes one action."""
+
+  def act(made, seats, timestep, state):
+    del made, timestep
+    return jnp.full(seats.shape, action), state + 1
+
+  return players.Player(lambda key, batch_size: jnp.zeros(batch_size), act)
+
+
+def test_opponents_take_their_seats_and_members_see_theirs_alone():
+  made = [TellingGame(number, length=2) for number in range(4)]
+  games_ = game_vectors.PythonGames(made, 'test')
+  seating = seating_lib.make_seating((0, 1), 1, 4, 2, opponent_share=1.0)
+  # The opponents take turns, and sides.
+  np.testing.assert_array_equal(
+    seating.opponents, [[-1, 0], [-1, 1], [0, -1], [1, -1]]
+  )
+  arena = arena_lib.Arena(
+    games_, seating, [_constant(7), _constant(8)], jax.random.PRNGKey(0)
+  )
+  arena.seat(np.where(seating.opponents < 0, 0, 1 + seating.opponents))
+  assert arena.num_environments == 4
+  timestep = arena.reset()
+  where = [[0, 0], [1, 0], [2, 1], [3, 1]]
+  np.testing.assert_array_equal(timestep.observation[:, :2], where)
+  arena.step(np.arange(4))
+  timestep = arena.step(np.arange(4))
+  np.testing.assert_array_equal(timestep.observation[:, 2], np.arange(4))
+  results = arena.take_results()
+  np.testing.assert_array_equal(
+    [result.returns[:, 0] for result in results],
+    [[0, 14], [2, 16], [14, 4], [16, 6]],
+  )
+  np.testing.assert_array_equal(results[3].seats, [2, 0])
+
+
+def test_a_script_cannot_play_games_in_python():
+  games_ = game_vectors.PythonGames([TellingGame(0), TellingGame(1)], 'test')
+  script = players.scripted(lambda key, state, seat: jnp.int32(0))
+  with pytest.raises(TypeError, match='opponent 0 must play by what it obs'):
+    arena_lib.Arena(
+      games_,
+      seating_lib.make_seating((0, 1), 1, 2, 1, 1.0),
+      [script],
+      jax.random.PRNGKey(0),
+    )
 
 
 # The coordinator.
@@ -203,12 +261,12 @@ def _make_coordinator(key, **options):
     _members([[1, 0], [0, 1]]), key, experiment.population
   )
   return coordinator_lib.Coordinator(
-    population, experiment, arena_lib.read_spec(experiment)
+    population, experiment, experiment.read_game_spec()
   ), population
 
 
 def _result(seats, outcome, returns, length=3):
-  return arena_lib.Result(
+  return evaluation.GameResult(
     0,
     np.array(seats, np.int32),
     np.array(outcome, np.float32),
@@ -226,10 +284,10 @@ def test_results_are_rated_as_by_the_pure_functions(key):
     _result([1, 0], [0, 0], [[1, 1], [1, 1]], length=6),
     _result([0, 0], [1, -1], [[0, 0], [3, 3]]),
   ]
-  coordinator.record(results, members.internal_rewards)
+  coordinator.record(results)
   expected = state_lib.record_games(
     population,
-    seating.as_teams(np.stack([r.seats for r in results]), (0, 1)),
+    seating_lib.as_teams(np.stack([r.seats for r in results]), (0, 1)),
     np.array([1, 1, 0.5, 1], np.float32),
     np.ones(4, bool),
     make_experiment().population,
@@ -238,13 +296,13 @@ def test_results_are_rated_as_by_the_pure_functions(key):
   np.testing.assert_array_equal(rated.ratings, expected.ratings)
   np.testing.assert_array_equal(rated.payoff.scores, expected.payoff.scores)
   np.testing.assert_array_equal(rated.games, [4, 3])
-  played = coordinator.take_round()
+  played = generations.make_round(results, 2, 2)
   np.testing.assert_array_equal(played.num_episodes, [5, 3])
   np.testing.assert_allclose(played.returns, [[12 / 5, 14 / 5], [3, 11 / 3]])
   np.testing.assert_allclose(played.lengths, [3.6, 4.0])
   assert played.total == 8
   np.testing.assert_allclose(played.mean_return, (12 + 14 + 9 + 11) / 8)
-  empty = coordinator.take_round()
+  empty = generations.make_round([], 2, 2)
   assert empty.total == 0 and empty.returns.shape == (2, 2)
 
 
@@ -252,12 +310,12 @@ def test_single_agents_are_ranked_by_their_own_reward(key):
   coordinator, population = _make_coordinator(
     key,
     environment_factory=lambda seed: TellingGame(seed, teams=(0,)),
-    population=config_lib.PopulationConfig(2, num_players=1),
+    num_environments=4,
   )
   members = population.members
   coordinator.record(
     [_result([0], [0], [[3, 4]]), _result([1], [0], [[3, 4]]),
-     _result([1], [0], [[3, 6]])], members.internal_rewards,
+     _result([1], [0], [[3, 6]])],
   )  # fmt: skip
   np.testing.assert_array_equal(
     state_lib.mean_returns(coordinator.population(members)), [3, 5]
@@ -266,7 +324,7 @@ def test_single_agents_are_ranked_by_their_own_reward(key):
 
 def test_seats_are_drawn_anew(key):
   coordinator, _ = _make_coordinator(key, num_environments=8)
-  drawn = [coordinator.draw_seats() for _ in range(3)]
+  drawn = [coordinator.draw_seats(np.zeros((2, 2))) for _ in range(3)]
   assert not np.array_equal(drawn[0], drawn[1])
   for seats in drawn:
     assert seats.shape == (8, 2)

@@ -22,7 +22,8 @@ def make_actor_core(
   Args:
     network: gives the logits of the policy.
     environment_spec: gives the parts of the action.
-    greedy: takes the most probable action instead of drawing one.
+    greedy: takes the most probable action instead of drawing one, and
+      applies the network without a key, so without noise.
 
   Returns:
     The actor's functions.
@@ -111,7 +112,7 @@ def _select_action(
   output, recurrent_state = network.apply(
     variables.params,
     variables.hyperparameters,
-    network_key,
+    None if greedy else network_key,
     make_network_input(timestep, previous_action_of(timestep, state.action)),
     cores.reset_state(is_first(timestep), state.recurrent_state),
   )

@@ -107,16 +107,14 @@ def _torso(
 
 def _core(config: config_lib.FTWConfig) -> cores.RecurrentCore:
   if config.core == 'lstm':
-    return recurrent_cores.LSTM(config.hidden_size, config.forget_bias)
+    return recurrent_cores.LSTM(
+      config.hidden_size, config.level_options.forget_bias
+    )
   return rpth.RPTH(
     rpth.RPTHConfig(
       hidden_sizes=(config.hidden_size,) * config.num_levels,
       latent_size=config.latent_size,
       memory=config.memory if config.core == 'rpth_dnc' else None,
-      init_scale=config.latent_init_scale,
-      min_scale=config.latent_min_scale,
-      tanh_loc=config.latent_tanh_loc,
-      clip_value=config.clip_value,
-      forget_bias=config.forget_bias,
+      level_options=config.level_options,
     )
   )

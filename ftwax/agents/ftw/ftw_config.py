@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple
 from ftwax import hyperparameters
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import bounds as bounds_lib
+from ftwax.networks import rpth_level
 from ftwax.networks.dnc import interfaces
 
 Constant = hyperparameters.Constant
@@ -85,11 +86,8 @@ class FTWConfig(config_lib.ActorCriticConfig):
     num_levels: cores of the hierarchy.
     memory: of `rpth_dnc`; its `linkage` is the choice between exactness and
       speed.
-    latent_init_scale: standard deviation of the latents at first.
-    latent_min_scale: added to standard deviations.
-    latent_tanh_loc: bounds the means of the latents to (-1, 1).
-    clip_value: bound on what the cores of a hierarchy hand on; None for none.
-    forget_bias: of LSTMs, in a hierarchy too; see `recurrent_cores.LSTM`.
+    level_options: latents, clipping and forget bias of the cores; the core
+      `lstm` reads the forget bias alone.
     embedding_size: features of an observation.
     vector_hidden_sizes: layers of the MLP for entries that are no images.
     head_hidden_size: units of the hidden layer of each policy branch and of
@@ -124,11 +122,7 @@ class FTWConfig(config_lib.ActorCriticConfig):
   latent_size: int = 256
   num_levels: int = 2
   memory: interfaces.MemoryConfig = interfaces.MemoryConfig()  # noqa: RUF009
-  latent_init_scale: float = 0.1
-  latent_min_scale: float = 1e-6
-  latent_tanh_loc: bool = False
-  clip_value: float | None = None
-  forget_bias: float = 1.0
+  level_options: rpth_level.LevelOptions = rpth_level.LevelOptions()
   embedding_size: int = 256
   vector_hidden_sizes: tuple[int, ...] = (256,)
   head_hidden_size: int = 256

@@ -4,8 +4,9 @@ First come the channels of the view, one entry for each of its cells, 1 where
 there is a wall (or a pad), a teammate, an opponent, the own flag, the
 opponents' flag, the own stand and the opponents' stand. Then follow the way to
 both flags and both stands (cells ahead and to the right, as shares of the
-map's longer side), the state of both flags and of the player itself. A player
-that waits on its pad sees an empty view.
+map's longer side), the state of both flags and of the player itself. Without
+`compass` the way to what is out of view is zero. A player that waits on its pad
+sees an empty view.
 """
 
 import jax.numpy as jnp
@@ -94,9 +95,14 @@ def _scalars(state, things, config):
   time_left = 1 - state.num_steps.astype(jnp.float32) / config.num_steps
   # Flags and stands are the last four things.
   side = max(config.height, config.width)
+  ahead, right = things.ahead[:, -4:] / side, things.right[:, -4:] / side
+  if not config.compass:
+    # Like the view itself, empty for a player that waits.
+    in_view = (things.view_cell[:, -4:] >= 0) & (state.waiting == 0)[:, None]
+    ahead, right = jnp.where(in_view, ahead, 0), jnp.where(in_view, right, 0)
   parts = [
-    things.ahead[:, -4:] / side,
-    things.right[:, -4:] / side,
+    ahead,
+    right,
     rules.is_home(state)[both],
     (state.carrier != rules.NOBODY)[both],
   ]

@@ -10,15 +10,14 @@ from dm_env import specs
 from ftwax import types
 from ftwax.environments import functional
 from ftwax.environments.capture_the_flag import (
+  actions,
   events,
   features,
+  opponents,
   rendering,
   rules,
 )
 from ftwax.environments.capture_the_flag import game_config as config_lib
-
-# Choices of each part of an action, in the order in which 'flat' counts them.
-_NUM_CHOICES = {'move': len(rules.MOVES), 'turn': len(rules.TURNS), 'tag': 2}
 
 
 def make(
@@ -52,7 +51,9 @@ def _make(
     return state, _timestep(state, deeds, config)
 
   def step(state, action):
-    state, deeds = rules.step(state, decode_action(action, config), config)
+    state, deeds = rules.step(
+      state, actions.decode_action(action, config), config
+    )
     return state, _timestep(state, deeds, config)
 
   return functional.FunctionalGame(
@@ -62,28 +63,10 @@ def _make(
     teams=config.teams,
     event_names=events.EVENT_NAMES,
     outcome=rules.outcome,
+    scripts={
+      name: opponents.make_script(name, config) for name in opponents.STRENGTHS
+    },
   )
-
-
-def decode_action(
-  action: types.ArrayTree, config: config_lib.CaptureTheFlagConfig
-) -> rules.Action:
-  """Returns the action of the rules; a flat one counts tags fastest."""
-  if config.action == 'composite':
-    return rules.Action(action['move'], action['turn'], action['tag'])
-  rest, tag = jnp.divmod(action, _NUM_CHOICES['tag'])
-  move, turn = jnp.divmod(rest, _NUM_CHOICES['turn'])
-  return rules.Action(move, turn, tag)
-
-
-def encode_action(
-  action: rules.Action, config: config_lib.CaptureTheFlagConfig
-) -> types.ArrayTree:
-  """Returns the action as the game takes it; undoes `decode_action`."""
-  if config.action == 'composite':
-    return action._asdict()
-  rest = action.move * _NUM_CHOICES['turn'] + action.turn
-  return rest * _NUM_CHOICES['tag'] + action.tag
 
 
 def _make_spec(config):
@@ -95,16 +78,16 @@ def _make_spec(config):
     side = config.view_size * config.tile_size
     observations = specs.BoundedArray((side, side, 3), np.uint8, 0, 255, 'rgb')
   if config.action == 'composite':
-    actions = {
+    action = {
       name: specs.DiscreteArray(num_values, np.int32, name)
-      for name, num_values in _NUM_CHOICES.items()
+      for name, num_values in actions.NUM_CHOICES.items()
     }
   else:
-    num_values = int(np.prod(list(_NUM_CHOICES.values())))
-    actions = specs.DiscreteArray(num_values, np.int32, 'action')
+    num_values = int(np.prod(list(actions.NUM_CHOICES.values())))
+    action = specs.DiscreteArray(num_values, np.int32, 'action')
   return types.EnvironmentSpec(
     observations=observations,
-    actions=actions,
+    actions=action,
     rewards=specs.Array((len(events.EVENT_NAMES),), np.float32, 'events'),
     discounts=specs.BoundedArray((), np.float32, 0.0, 1.0, 'discount'),
   )

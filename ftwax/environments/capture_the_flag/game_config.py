@@ -28,6 +28,9 @@ class CaptureTheFlagConfig:
     observation: 'features', a float32 vector, or 'rgb', a uint8 image.
     view_size: side of the square of cells that a player sees; odd.
     view_behind: how many rows of that square lie behind the player.
+    compass: whether the 'features' observation gives the way to flags and
+      stands that are out of the player's view; without it they have to be
+      found and remembered, as in the 'rgb' observation.
     tile_size: side of a cell in pixels, in the 'rgb' observation.
     action: 'composite', a dict of move, turn and tag, or 'flat', one number.
 
@@ -47,6 +50,7 @@ class CaptureTheFlagConfig:
   observation: str = 'features'
   view_size: int = 7
   view_behind: int = 2
+  compass: bool = True
   tile_size: int = 6
   action: str = 'composite'
 

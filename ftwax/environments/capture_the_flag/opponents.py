@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
-from ftwax.environments.capture_the_flag import game, maps, rules
+from ftwax.environments.capture_the_flag import actions, maps, rules
 from ftwax.environments.capture_the_flag import game_config as config_lib
 
 STRENGTHS = ('wanderer', 'attacker', 'tactician')
@@ -69,7 +69,7 @@ def make_script(
   def script(key, state, player):
     action = scripts[strength](key, state, player, config)
     action = jax.tree.map(lambda part: jnp.asarray(part, jnp.int32), action)
-    return game.encode_action(action, config)
+    return actions.encode_action(action, config)
 
   return script
 

@@ -105,7 +105,7 @@ class _Run:
     self,
     parts: _Parts,
     experiment: experiment_lib.PopulationExperimentConfig,
-    records: runs.Records,
+    records: run_records.RunRecords,
     resume: bool,
     stack: contextlib.ExitStack,
   ):

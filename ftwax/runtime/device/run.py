@@ -145,7 +145,7 @@ class _Run:
     self,
     parts: _Parts,
     experiment: experiment_lib.ExperimentConfig,
-    records: runs.Records,
+    records: run_records.RunRecords,
     resume: bool,
     stack: contextlib.ExitStack,
   ):

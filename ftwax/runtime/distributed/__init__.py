@@ -1,6 +1,6 @@
 """Runs an experiment in many processes, as a Launchpad program.
 
-`make_distributed_experiment` makes the program and `run_distributed` runs it:
+`make_distributed_experiment` makes the program and `run_experiment` runs it:
 it replaces nodes that die, saves when it is told to end and leaves no process.
 """
 
@@ -12,7 +12,7 @@ from ftwax.runtime.distributed.program import (  # noqa: E402
   make_distributed_experiment as make_distributed_experiment,
 )
 from ftwax.runtime.distributed.runner import (  # noqa: E402
-  run_distributed as run_distributed,
+  run_experiment as run_experiment,
 )
 from ftwax.runtime.distributed.settings import (  # noqa: E402
   Settings as Settings,

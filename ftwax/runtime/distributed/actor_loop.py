@@ -1,34 +1,38 @@
-"""The loop of an actor: asks for steps, takes them, tells what it did."""
+"""The loop of an actor: asks for steps, takes them, reports what it did."""
 
-import copy
-import dataclasses
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
+from ftwax.population import seating as seating_lib
+from ftwax.runtime import evaluation, generations
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime.distributed import environments, grants, limits, processes
+from ftwax.runtime.distributed import (
+  environments,
+  grants,
+  limits,
+  processes,
+  results_format,
+)
 from ftwax.runtime.distributed import settings as settings_lib
-from ftwax.runtime.host import environment_loop
+from ftwax.runtime.host import game_loop
 
 _ASK_AGAIN_S = 0.1
 _REGISTER_S = 0.2
 
-
-def with_timeout(builder: Any, timeout_s: float) -> Any:
-  """Returns the builder with another time for the queue to take or give."""
-  changed = copy.copy(builder)  # Its constructor may take other arguments.
-  config = dataclasses.replace(builder.config, replay_timeout_s=timeout_s)
-  object.__setattr__(changed, 'config', config)
-  return changed
+# Steps of the games between two reports of results, at the most.
+_REPORT_STEPS = 20
 
 
 class ActorLoop:
   """Runs an actor within the steps that the counter grants.
 
-  Environments that raise are made anew, within limits; their unfinished
-  trajectories are dropped.
+  It plays its own games for all members. Games that raise are made anew, within
+  limits; their unfinished trajectories are dropped.
   """
 
   def __init__(
@@ -37,12 +41,26 @@ class ActorLoop:
     index: int,
     settings: settings_lib.Settings,
     counter: processes.Remote,
+    learner: processes.Remote,
+    seating: seating_lib.Seating,
     stop: threading.Event,
   ):
-    """Prepares the loop of actor `index`."""
+    """Prepares the loop.
+
+    Args:
+      experiment: an agent or a population and its task.
+      index: of the actor.
+      settings: of the run.
+      counter: grants steps.
+      learner: seats members and takes the results of games.
+      seating: seats of members and opponents.
+      stop: is set when the run is to end.
+    """
     self._experiment = experiment
     self._index = index
     self._counter = counter
+    self._learner = learner
+    self._seating = seating
     self._stop = stop
     self._watchdog = environments.Watchdog(
       f'actor/{index}', settings.environment_timeout_s
@@ -51,30 +69,34 @@ class ActorLoop:
       settings.max_restarts, settings.restart_period_s
     )
     self._grant = grants.Grant(0)
-    self._num_steps = 0  # Not yet reported.
-    self._episodes: list[dict[str, Any]] = []  # Not yet reported.
+    self._num_steps = 0  # Not yet reported to the counter.
+    self._episodes: list[evaluation.GameResult] = []  # Likewise.
+    # Not yet reported to the learner.
+    self._results: list[evaluation.GameResult] = []
+    self._is_round_over = False
+    self._num_ticks = 0  # Since results were reported.
+    self._report: tuple[Any, ...] = ()  # Until it is sure that it came.
     self._entropy: tuple[int, ...] = ()
 
   def register(self) -> int | None:
-    """Tells the counter of the actor.
+    """Registers the actor with the counter.
 
     Returns:
       Actor steps of the run so far; None if it is ended meanwhile.
     """
     while not self._stop.is_set():
-      steps = self._counter.call('register_actor', self._index)
+      steps: int | None = self._counter.call('register_actor', self._index)
       if steps is not None:
         self._entropy = (environments.TRAINING, steps, self._index)
         return steps
       time.sleep(_REGISTER_S)
     return None
 
-  def run(self, actor: Any, adder: Any) -> None:
-    """Acts until no step is left, or until told to end.
+  def run(self, actors: Any) -> None:
+    """Acts until no step is left, or until the run is to end.
 
     Args:
-      actor: acts in `experiment.num_environments` environments.
-      adder: its adder.
+      actors: of all members; see `host.members.Actors`.
 
     Raises:
       FatalError: the queue stalled, or environments failed too often.
@@ -86,7 +108,7 @@ class ActorLoop:
     try:
       while not self._stop.is_set() and not self._spent:
         try:
-          self._run_environments(actor, adder)
+          self._run_environments(actors)
         except environments.EnvironmentFailure as error:
           print(f'environments are made anew after: {error}', flush=True)
           self._limiter.count(f'environments of actor/{self._index}', error)
@@ -97,16 +119,16 @@ class ActorLoop:
   def _spent(self) -> bool:
     return self._grant.is_last and self._grant.num_steps == 0
 
-  def _run_environments(self, actor, adder):
+  def _run_environments(self, actors: Any) -> None:
     """Acts in new environments, until one of them fails or all is done."""
-    adder.reset()
+    actors.reset()
     environment = self._make_environment()
     self._watchdog.environment = environment
     try:
       self._ask(environment)
       if self._spent or self._stop.is_set():
         return
-      for tick in self._ticks(environment, actor):
+      for tick in self._ticks(environment, actors):
         self._count(tick)
         if self._grant.num_steps < environment.num_environments:
           self._ask(environment)
@@ -121,35 +143,71 @@ class ActorLoop:
       environment.close()
 
   def _make_environment(self) -> environments.GuardedEnvironment:
-    return environments.make_environments(
+    return environments.make_environment(
       self._experiment,
-      self._experiment.num_environments,
+      self._seating,
       (*self._entropy, self._limiter.num_restarts),
       f'{self._experiment.name}/{self._index}',
     )
 
-  def _ticks(self, environment: Any, actor: Any) -> Iterator[Any]:
-    """Yields what `environment_loop.Tick` tells, for each step."""
-    return environment_loop.run_loop(
-      environment, actor, self._experiment.observers
-    )
+  def _ticks(
+    self, environment: environments.GuardedEnvironment, actors: Any
+  ) -> Iterator[game_loop.Tick]:
+    with contextlib.suppress(_Stopped):
+      for tick in game_loop.play_rounds(
+        environment.arena,
+        actors,
+        self._draw_seats,
+        self._experiment,
+        environment,
+      ):
+        self._report_results(tick)
+        yield tick
 
-  def _count(self, tick):
+  def _report_results(self, tick: game_loop.Tick) -> None:
+    """Reports results to the learner; those that it missed, once more."""
+    self._results += tick.results
+    self._is_round_over |= tick.ends_round
+    self._num_ticks += 1
+    is_due = self._is_round_over or self._num_ticks >= _REPORT_STEPS
+    if not self._report and is_due and (self._results or self._is_round_over):
+      packed = results_format.pack(self._results)
+      number = self._learner.make_number()
+      self._report = number, packed, self._is_round_over
+      self._results, self._is_round_over, self._num_ticks = [], False, 0
+    if self._report and self._learner.try_call('report_results', *self._report):
+      self._report = ()
+
+  def _draw_seats(self) -> np.ndarray:
+    while not self._stop.is_set():
+      seats = self._learner.try_call('draw_seats')
+      if seats is not None:
+        return np.asarray(seats, np.int32)
+      time.sleep(_ASK_AGAIN_S)
+    raise _Stopped
+
+  def _count(self, tick: game_loop.Tick) -> None:
     self._num_steps += tick.num_steps
     self._grant = self._grant._replace(
       num_steps=self._grant.num_steps - tick.num_steps
     )
-    for episode in tick.episodes:
-      row = {
-        'episode_return': episode.episode_return,
-        'episode_length': episode.episode_length,
-        'actor': self._index,
-      }
+    self._episodes += tick.results
+
+  def _take_episodes(self) -> dict[str, Any]:
+    """Returns what the counter is told of the episodes that ended."""
+    returns, lengths = generations.member_episodes(
+      self._episodes, self._seating.num_members
+    )
+    self._episodes = []
+    row: dict[str, Any] = {}
+    if len(returns):
+      row = generations.train_row(returns, lengths)
+      row['actor'] = self._index
       for observer in self._experiment.observers:
         row.update(observer.get_metrics())
-      self._episodes.append(row)
+    return {'returns': returns.sum(axis=1).tolist(), 'row': row}
 
-  def _ask(self, environment):
+  def _ask(self, environment: environments.GuardedEnvironment) -> None:
     """Reports, and waits until there are steps to take or none is left."""
     num_needed = environment.num_environments
     num_wanted = num_needed * max(
@@ -158,16 +216,20 @@ class ActorLoop:
     while True:
       reply = self._counter.call(
         'report_actor',
-        self._counter.make_ticket(),
+        self._counter.make_number(),
         self._index,
         self._num_steps,
-        self._episodes,
+        self._take_episodes(),
         (num_needed, num_wanted),
         self._limiter.num_restarts,
       )
-      self._num_steps, self._episodes = 0, []
+      self._num_steps = 0
       self._grant = grants.Grant(*reply)
       if self._grant.num_steps or self._grant.is_last or self._stop.is_set():
         break
       time.sleep(_ASK_AGAIN_S)
     environment.limit = self._grant.num_steps if self._grant.is_last else None
+
+
+class _Stopped(Exception):  # noqa: N818 It is no error.
+  """The run is to end."""

@@ -11,15 +11,12 @@ import functools
 import pathlib
 import threading
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from ftwax.records import loggers
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import runs
+from ftwax.runtime import run_records
 from ftwax.runtime.distributed import grants, processes
 
 LEARNER, EVALUATOR, REPLAY = 'learner', 'evaluator', 'replay'
@@ -57,20 +54,21 @@ class Counter:
     self._max_steps = experiment.max_num_actor_steps
     self._eval_every = eval_every
     self._actors = [actor_name(index) for index in range(num_actors)]
-    self._make_logger = experiment.logger_factory or (
-      loggers.make_logger_factory(pathlib.Path(directory), terminal=False)
+    self._stack = contextlib.ExitStack()  # Closes the logs.
+    # The learner's node saves the checkpoints.
+    self._records = run_records.RunRecords(
+      experiment.replace(checkpointing=None),
+      pathlib.Path(directory),
+      self._stack,
     )
-    self._loggers: dict[str, Any] = {}
     self._lock = threading.Lock()
     self._budget: grants.Budget | None = None
-    self._counts = runs.Counts()
-    self._returns: deque[float] = deque(maxlen=runs.WINDOW)
-    self._started_at = time.monotonic()
-    self._seconds_before = 0.0
+    self._learner_steps = 0
     self._next_evaluation = 0
     self._seen: dict[str, float] = {}
     self._finished: set[str] = set()
     self._failures: dict[str, int] = {}
+    self._loggers: dict[str, loggers.Logger] = {}
     self._replay: dict[str, Any] = {}
     self._replies = processes.Replies()
 
@@ -78,7 +76,7 @@ class Counter:
     """Serves until all others have ended, or until told to end."""
     with processes.node('counter') as stop, contextlib.ExitStack() as stack:
       processes.keep_to_cpu(0)
-      stack.callback(self._close_loggers)
+      stack.callback(self._close)
       while not stop.wait(_POLL_S) and REPLAY not in self._finished:
         pass
 
@@ -98,24 +96,25 @@ class Counter:
       if self._budget is None:
         return None
       self._budget.release(index)
-      return self._counts.actor_steps
+      return self._records.counts.actor_steps
 
   def report_actor(
     self,
-    ticket: Sequence[Any],
+    number: Sequence[Any],
     index: int,
     num_steps: int,
-    episodes: Sequence[Mapping[str, Any]],
+    episodes: Mapping[str, Any],
     needed_and_wanted: Sequence[int],
     num_failures: int = 0,
   ) -> grants.Grant:
     """Counts what an actor did and grants it steps.
 
     Args:
-      ticket: of the call; see `processes.Replies`.
+      number: of the call; see `processes.Replies`.
       index: of the actor.
       num_steps: taken since the last report.
-      episodes: rows of the training log, one for each episode that ended.
+      episodes: `returns` of the episodes that ended since the last report, and
+        the `row` of the training log for them, empty if there were none.
       needed_and_wanted: see `grants.Budget.ask`.
       num_failures: environments made anew in the actor's life.
 
@@ -129,7 +128,7 @@ class Counter:
       if self._budget is None:
         return grants.Grant(0)
       return self._replies.answer(
-        ticket,
+        number,
         functools.partial(
           self._count,
           self._budget,
@@ -144,7 +143,7 @@ class Counter:
     self,
     learner_steps: int,
     base: Mapping[str, Any],
-    ticket: Sequence[Any],
+    number: Sequence[Any],
     rows: Sequence[tuple[str, Mapping[str, Any]]],
   ) -> dict[str, Any]:
     """Counts and logs what the learner did.
@@ -153,7 +152,7 @@ class Counter:
       learner_steps: updates of the whole run.
       base: `counts` and `returns` as the learner last knew them, from which a
         counter that has just been started goes on.
-      ticket: of the rows; see `processes.Replies`.
+      number: of the rows; see `processes.Replies`.
       rows: label and values of rows to log.
 
     Returns:
@@ -164,12 +163,13 @@ class Counter:
       self._seen[LEARNER] = time.monotonic()
       self._finished.discard(LEARNER)  # One that was started anew.
       if self._budget is None:
-        self._go_on_from(base)
-      self._counts = self._counts._replace(learner_steps=learner_steps)
-      self._replies.answer(ticket, functools.partial(self._log_rows, rows))
+        self._continue_from(base)
+      self._learner_steps = learner_steps
+      self._records.advance(0, (), learner_steps)
+      self._replies.answer(number, functools.partial(self._log_rows, rows))
       return {
-        'counts': self._counts._asdict(),
-        'returns': list(self._returns),
+        'counts': self._records.counts._asdict(),
+        'returns': self._records.returns,
         'done': self._done,
         'leave': not self._eval_every or EVALUATOR in self._finished,
       }
@@ -180,21 +180,16 @@ class Counter:
       self._seen[EVALUATOR] = time.monotonic()
       if self._budget is None or not self._eval_every:
         return WAIT
-      if self._counts.actor_steps >= self._next_evaluation:
+      if self._records.counts.actor_steps >= self._next_evaluation:
         return EVALUATE
       return LEAVE if self._done else WAIT
 
   def report_evaluation(
-    self,
-    ticket: Sequence[Any],
-    returns: Sequence[float],
-    lengths: Sequence[int],
+    self, number: Sequence[Any], row: Mapping[str, Any]
   ) -> None:
-    """Logs an evaluation's episodes; see `processes.Replies` for `ticket`."""
+    """Logs the row of an evaluation; see `processes.Replies` for `number`."""
     with self._lock:
-      self._replies.answer(
-        ticket, functools.partial(self._log_evaluation, returns, lengths)
-      )
+      self._replies.answer(number, functools.partial(self._log_evaluation, row))
 
   def report_replay(self, statistics: Mapping[str, Any]) -> bool:
     """Takes a sign of life; returns whether nobody needs the server now."""
@@ -218,10 +213,9 @@ class Counter:
     """Returns what a table of the run shows."""
     with self._lock:
       now = time.monotonic()
-      returns = list(self._returns)
       return {
-        'counts': self._counts._asdict(),
-        'mean_return': float(np.mean(returns)) if returns else float('nan'),
+        'counts': self._records.counts._asdict(),
+        'mean_return': self._records.mean_return,
         'ages': {name: now - seen for name, seen in self._seen.items()},
         'failures': dict(self._failures),
         'finished': sorted(self._finished),
@@ -232,52 +226,41 @@ class Counter:
   def _done(self) -> bool:
     return self._budget is not None and self._budget.done
 
-  def _go_on_from(self, base):
-    self._counts = runs.Counts(**base['counts'])
-    self._returns.extend(base['returns'])
-    self._started_at = time.monotonic()
-    self._seconds_before = self._counts.seconds
-    self._budget = grants.Budget(self._max_steps, self._counts.actor_steps)
+  def _continue_from(self, base: Mapping[str, Any]) -> None:
+    counts = run_records.Counts(**base['counts'])
+    self._records.continue_from(counts, base['returns'])
+    self._budget = grants.Budget(self._max_steps, counts.actor_steps)
     if self._eval_every:
-      self._next_evaluation = self._counts.actor_steps + self._eval_every
+      self._next_evaluation = counts.actor_steps + self._eval_every
 
-  def _count(self, budget, index, num_steps, episodes, needed_and_wanted):
+  def _count(
+    self,
+    budget: grants.Budget,
+    index: int,
+    num_steps: int,
+    episodes: Mapping[str, Any],
+    needed_and_wanted: Sequence[int],
+  ) -> grants.Grant:
     budget.take(index, num_steps)
-    self._returns.extend(row['episode_return'] for row in episodes)
-    self._counts = self._counts._replace(
-      actor_steps=budget.steps,
-      episodes=self._counts.episodes + len(episodes),
-      seconds=self._seconds(),
-    )
-    for row in episodes:
-      self._log('train', {**row, **self._counts._asdict()})
+    self._records.advance(num_steps, episodes['returns'], self._learner_steps)
+    if episodes['row']:
+      self._log('train', episodes['row'])
     return budget.ask(index, *needed_and_wanted)
 
-  def _seconds(self):
-    return self._seconds_before + time.monotonic() - self._started_at
-
-  def _log(self, label, values):
+  def _log(self, label: str, values: Mapping[str, Any]) -> None:
     if label not in self._loggers:
-      steps_key = 'learner_steps' if label == LEARNER else 'actor_steps'
-      self._loggers[label] = self._make_logger(label, steps_key, None)
-    self._loggers[label].write(values)
+      self._loggers[label] = self._records.open_logger(label)
+    self._loggers[label].write({**values, **self._records.counts._asdict()})
 
-  def _log_rows(self, rows):
+  def _log_rows(self, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
     for label, values in rows:
       self._log(label, values)
 
-  def _log_evaluation(self, returns, lengths):
-    values = {
-      'episode_return': np.mean(returns),
-      'episode_return_std': np.std(returns),
-      'episode_length': np.mean(lengths),
-      'num_episodes': len(returns),
-    }
-    self._log('evaluation', {**values, **self._counts._asdict()})
+  def _log_evaluation(self, row: Mapping[str, Any]) -> None:
+    self._log('evaluation', row)
     self._next_evaluation += self._eval_every or 0
 
-  def _close_loggers(self):
-    with self._lock, contextlib.ExitStack() as stack:
-      for logger in self._loggers.values():
-        stack.callback(logger.close)
+  def _close(self) -> None:
+    with self._lock:
       self._loggers.clear()
+      self._stack.close()

@@ -5,15 +5,19 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import dm_env
+import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import specified
+from ftwax.environments import game_vectors, specified
+from ftwax.population import seating as seating_lib
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime.host import experiment_environments
+from ftwax.runtime.host import arena as arena_lib
+from ftwax.runtime.host import seeds
 
 TRAINING, EVALUATION = 0, 1
 
@@ -28,66 +32,77 @@ class BudgetMet(Exception):  # noqa: N818 It is no error.
   """The last steps were taken, in some of the environments."""
 
 
-def make_environments(
+def make_environment(
   experiment: experiment_lib.ExperimentConfig,
-  num_environments: int,
+  seating: seating_lib.Seating,
   entropy: tuple[int, ...],
   label: str,
 ) -> 'GuardedEnvironment':
-  """Makes E environments; see `experiment_environments.make_vector`."""
+  """Makes an arena with games of its own.
+
+  Args:
+    experiment: has the environments and opponents.
+    seating: seats of members and opponents.
+    entropy: seeds the games, beside the experiment's seed.
+    label: of the games, for messages.
+
+  Raises:
+    EnvironmentFailure: the factory failed.
+  """
+  own_seeds = seeds.make_seeds((experiment.seed, *entropy), seating.num_games)
   try:
-    return GuardedEnvironment(
-      experiment_environments.make_vector(
-        experiment, num_environments, entropy, label
-      )
+    made = game_vectors.make_games(
+      experiment.environment_factory, own_seeds, label
     )
   except Exception as error:
     raise EnvironmentFailure(f'{type(error).__name__}: {error}') from error
+  opponents = list(experiment.opponents.values())
+  key = jax.random.PRNGKey(own_seeds[0])
+  return GuardedEnvironment(arena_lib.Arena(made, seating, opponents, key))
 
 
 class GuardedEnvironment(specified.Specified, dm_env.Environment):
-  """A vector of environments whose errors are told apart from all others.
+  """An arena whose errors are told apart from all others.
 
   Attributes:
-    guarded: the environments, or an arena.
+    arena: the games.
     entered_at: when the call under way began; None between calls.
     limit: steps that may still be taken; None for any number.
   """
 
-  def __init__(self, environment: Any):
-    """Wraps `environment`, which has the face of a `VectorEnvironment`."""
-    super().__init__(types.make_environment_spec(environment))
-    self.guarded = environment
-    self._moving = np.zeros(environment.num_environments, bool)
-    self.num_environments = environment.num_environments
+  def __init__(self, arena: arena_lib.Arena):
+    """Wraps an arena."""
+    super().__init__(types.make_environment_spec(arena))
+    self.arena = arena
+    self._num_moving = 0
+    self.num_environments = arena.num_environments
     self.entered_at: float | None = None
     self.limit: int | None = None
 
   def reset(self) -> dm_env.TimeStep:
     """Returns the first timesteps of all."""
-    return self._call(self.guarded.reset)
+    return self._call(self.arena.reset)
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
-    """Steps all environments, or the last few that `limit` allows.
+    """Steps all games, or the few that `limit` allows at the end.
 
     Raises:
       BudgetMet: after the last steps.
       EnvironmentFailure: whatever an environment raised.
     """
-    if self.limit is not None and self._moving.sum() > self.limit:
-      rows = np.flatnonzero(self._moving)[: self.limit]
-      self._call(self.guarded.step_rows, action, rows)
+    if self.limit is not None and self._num_moving > self.limit:
+      self._call(self.arena.step_some, action, self.limit)
       raise BudgetMet
-    return self._call(self.guarded.step, action)
+    return self._call(self.arena.step, action)
 
   def close(self) -> None:
     """Closes all, whatever state they are in."""
     try:
-      self.guarded.close()
+      self.arena.close()
     except Exception as error:  # noqa: BLE001 It may be what failed before.
       print(f'closing environments failed: {error}', file=sys.stderr)
 
-  def _call(self, method, *args):
+  def _call(self, method: Callable[..., Any], *args: Any) -> Any:
     self.entered_at = time.monotonic()
     try:
       timestep = method(*args)
@@ -96,7 +111,7 @@ class GuardedEnvironment(specified.Specified, dm_env.Environment):
     finally:
       self.entered_at = None
     if timestep is not None:
-      self._moving = timestep.step_type != dm_env.StepType.LAST
+      self._num_moving = np.count_nonzero(timestep.step_type != types.LAST)
     return timestep
 
 

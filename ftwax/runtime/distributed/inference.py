@@ -23,7 +23,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import types
+from ftwax import trees, types
+from ftwax.population import seating as seating_lib
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import (
   counter,
@@ -32,7 +33,6 @@ from ftwax.runtime.distributed import (
   remote_variables,
 )
 from ftwax.runtime.distributed import settings as settings_lib
-from ftwax.runtime.host import experiment_environments
 
 _POLL_S = 0.5
 _ASK_AGAIN_S = 0.1
@@ -47,6 +47,7 @@ class StatesLostError(environments.EnvironmentFailure):
 
 class _Request(NamedTuple):
   actor: int
+  member: int
   timestep: list[np.ndarray]
   reply: concurrent.futures.Future
 
@@ -58,103 +59,118 @@ class InferenceServer:
     self,
     experiment: experiment_lib.ExperimentConfig,
     settings: settings_lib.Settings,
-    num_actors: int,
     learner_client: Any,
     counter_client: Any,
   ):
     """Prepares a server, which `run` makes.
 
     Args:
-      experiment: what runs.
-      settings: of the run.
-      num_actors: of the program, N; each acts in E environments.
+      experiment: an agent or a population of N members and its task.
+      settings: of the run; each of its actors acts on M seats of each member.
       learner_client: of the learner, from which variables come.
-      counter_client: of the counter, which tells when nobody acts any more.
+      counter_client: of the counter, which knows when all actors have ended.
     """
     self._experiment = experiment
     self._settings = settings
-    self._num_actors = num_actors
     self._learner = processes.Remote(learner_client, 'learner')
     self._counter = processes.Remote(counter_client, 'counter')
     self._requests: queue.Queue[_Request] = queue.Queue()
-    # Of each actor, the number of its last request and what it gets.
-    self._replies: dict[int, tuple[int, concurrent.futures.Future]] = {}
+    # Of each actor and member, the number of the last request and its reply.
+    self._replies: dict[
+      tuple[int, int], tuple[int, concurrent.futures.Future]
+    ] = {}
     self._lock = threading.Lock()
     # No other server of the run has the same.
     self._epoch = time.time_ns() % 2**31
-    self._batch: _Batch | None = None
+    self._batches: list[_Batch] = []  # One for each member.
 
-  def describe(self) -> list[Any] | None:
+  def describe(self, member: int) -> list[Any] | None:
     """Returns learner steps and internal rewards; None if not ready."""
-    return None if self._batch is None else self._batch.describe()
+    return self._batches[member].describe() if self._batches else None
 
   def select_action(
-    self, index: int, number: int, timestep: Sequence[np.ndarray]
+    self,
+    actor: int,
+    member: int,
+    number: int,
+    timestep: Sequence[np.ndarray],
   ) -> list[Any] | None:
-    """Chooses actions for an actor.
+    """Chooses actions for a member on the seats of an actor.
 
     Args:
-      index: of the actor.
-      number: of its request; what has the same number as the one before is
-        answered by the same actions, for it is that one sent twice.
-      timestep: leaves [E, ...].
+      actor: index of the actor.
+      member: index of the member.
+      number: of the request. A request with the number of the last one gets its
+        reply, since it is that one sent twice.
+      timestep: leaves [M, ...].
 
     Returns:
-      The server's epoch, and leaves [E, ...] of the actions as environments
+      The server's epoch, and leaves [M, ...] of the actions as environments
       take them, of the actions, and of their logits. None to ask once more.
     """
     with self._lock:
-      last_number, reply = self._replies.get(index, (None, None))
+      last_number, reply = self._replies.get((actor, member), (None, None))
       if reply is None or last_number != number:
         reply = concurrent.futures.Future()
-        self._replies[index] = number, reply
-        self._requests.put(_Request(index, list(timestep), reply))
+        self._replies[actor, member] = number, reply
+        self._requests.put(_Request(actor, member, list(timestep), reply))
     try:
       return [self._epoch, *reply.result(_REPLY_TIMEOUT_S)]
     except concurrent.futures.TimeoutError:
       return None
 
-  def recurrent_state(self, index: int) -> list[np.ndarray] | None:
-    """Returns the state that an actor's next timestep meets; None if not ready.
+  def recurrent_state(self, actor: int, member: int) -> list[np.ndarray] | None:
+    """Returns the state before the next timestep; None if not ready.
 
     Args:
-      index: of an actor no request of which is under way.
+      actor: index of an actor that waits for no action of the member.
+      member: index of the member.
 
     Returns:
-      Leaves [E, ...].
+      Leaves [M, ...].
     """
-    return None if self._batch is None else self._batch.read_state(index)
+    return self._batches[member].read_state(actor) if self._batches else None
 
   def run(self) -> None:
     """Serves until all actors have ended."""
+    from ftwax.runtime.host import members
+
     with processes.node(counter.INFERENCE) as stop:
-      batch = self._batch = _Batch(
-        self._experiment,
-        self._num_actors,
-        remote_variables.make_source(
-          self._experiment, self._settings, self._learner, stop
-        ),
-        self._epoch,
+      source = remote_variables.make_source(
+        self._experiment, self._settings, self._learner, stop
       )
+      num_members = self._experiment.population.num_members
+      key = jax.random.PRNGKey(self._experiment.seed)
+      key = jax.random.fold_in(key, self._epoch)
+      made = _make_functions(self._experiment)
+      self._batches = [
+        _Batch(
+          made,
+          own_source,
+          self._settings.num_actors,
+          jax.random.fold_in(key, member),
+        )
+        for member, own_source in enumerate(
+          members.member_sources(source, num_members)
+        )
+      ]
       next_time = 0.0
       while not stop.is_set():
-        requests = self._gather()
-        if requests:
-          _serve(batch, requests)
+        self._serve(self._gather(self._settings.num_actors * num_members))
         if time.monotonic() >= next_time:
           if self._counter.try_call('report_inference'):
             break
           next_time = time.monotonic() + _POLL_S
       self._counter.try_call('finish', counter.INFERENCE)
 
-  def _gather(self) -> list[_Request]:
+  def _gather(self, max_requests: int) -> list[_Request]:
     """Returns requests of all actors, or of those that asked in time."""
     try:
       requests = [self._requests.get(timeout=_POLL_S)]
     except queue.Empty:
       return []
     deadline = time.monotonic() + self._settings.inference_wait_s
-    while len(requests) < self._num_actors:
+    while len(requests) < max_requests:
       try:
         seconds = max(deadline - time.monotonic(), 0.0)
         requests.append(self._requests.get(timeout=seconds))
@@ -162,31 +178,65 @@ class InferenceServer:
         break
     return requests
 
+  def _serve(self, requests: Sequence[_Request]) -> None:
+    for member, batch in enumerate(self._batches):
+      own = [request for request in requests if request.member == member]
+      if not own:
+        continue
+      chosen = batch.select_actions(
+        {request.actor: request.timestep for request in own}
+      )
+      for request in own:  # One that died may have been replaced meanwhile.
+        request.reply.set_result(chosen[request.actor])
 
-def _serve(batch: '_Batch', requests: Sequence[_Request]) -> None:
-  newest = {request.actor: request.timestep for request in requests}
-  chosen = batch.select_actions(newest)
-  for request in requests:  # One that died may have been replaced meanwhile.
-    request.reply.set_result(chosen[request.actor])
+
+class _Functions(NamedTuple):
+  """What the batches of all members share.
+
+  Attributes:
+    spec: of one player.
+    core: functions of an actor.
+    step: see `_step`; compiled.
+    num_rows: M, seats of a member in an actor.
+  """
+
+  spec: types.EnvironmentSpec
+  core: types.ActorCore
+  step: Callable[..., Any]
+  num_rows: int
+
+
+def _make_functions(
+  experiment: experiment_lib.ExperimentConfig,
+) -> _Functions:
+  spec = experiment.read_game_spec()
+  core = experiment.builder.make_policy(
+    experiment.network_factory(spec.environment), spec.environment
+  )
+  seating = seating_lib.make_seating(
+    spec.teams,
+    experiment.population.num_members,
+    experiment.num_environments,
+    len(experiment.opponents),
+    experiment.opponent_share,
+  )
+  step = jax.jit(functools.partial(_step, core.select_action), donate_argnums=2)
+  return _Functions(spec.environment, core, step, seating.seats_per_member)
 
 
 class _Batch:
-  """The rows of all actors."""
+  """The rows of one member in all actors."""
 
   def __init__(
     self,
-    experiment: experiment_lib.ExperimentConfig,
-    num_actors: int,
+    functions: _Functions,
     source: Any,
-    epoch: int,
+    num_actors: int,
+    key: types.Key,
   ):
     from ftwax.agents.actor_critic.shells import variables as client_lib
 
-    spec = experiment_environments.read_spec(experiment)
-    core = experiment.builder.make_policy(
-      experiment.network_factory(spec), spec
-    )
-    self._num_rows = experiment.num_environments
+    spec, self._num_rows = functions.spec, functions.num_rows
     num_rows = num_actors * self._num_rows
     self._timestep = dm_env.TimeStep(
       step_type=np.zeros(num_rows, np.int32),
@@ -194,11 +244,8 @@ class _Batch:
       discount=np.zeros(num_rows, np.float32),
       observation=types.zeros_like_spec(spec.observations, (num_rows,)),
     )
-    key = jax.random.PRNGKey(experiment.seed)
-    self._state = core.init(jax.random.fold_in(key, epoch), num_rows)
-    self._step = jax.jit(
-      functools.partial(_step, core.select_action), donate_argnums=2
-    )
+    self._state = functions.core.init(key, num_rows)
+    self._step = functions.step
     self._client = client_lib.VariableClient(source, jax.devices()[0])
     self._lock = threading.Lock()
 
@@ -244,12 +291,9 @@ def _step(select_action, variables_, timestep, state, asked):
   """Chooses for all rows; the states of those not asked for stay."""
   action, new_state = select_action(variables_, timestep, state)
 
-  def keep(new, old):
-    mask = asked.reshape(asked.shape + (1,) * (new.ndim - 1))
-    return jnp.where(mask, new, old)
-
   rows = new_state._replace(key=()), state._replace(key=())
-  return action, jax.tree.map(keep, *rows)._replace(key=new_state.key)
+  kept = trees.where_rows(asked, *rows)
+  return action, kept._replace(key=new_state.key)
 
 
 class RemotePolicy:
@@ -258,7 +302,7 @@ class RemotePolicy:
   def __init__(
     self,
     server: processes.Remote,
-    index: int,
+    index: tuple[int, int],
     core: types.ActorCore,
     environment_spec: types.EnvironmentSpec,
     stop: threading.Event,
@@ -267,8 +311,8 @@ class RemotePolicy:
 
     Args:
       server: an `InferenceServer`.
-      index: of the actor.
-      core: what the server computes.
+      index: of the actor, and of the member.
+      core: functions that the server computes.
       environment_spec: tells the structure of actions.
       stop: ends the waiting for the server.
     """
@@ -289,7 +333,7 @@ class RemotePolicy:
 
   def get_variables(self, names: Sequence[str]) -> list[types.ActorVariables]:
     """Returns what the server has but for the parameters, for each name."""
-    steps, internal_rewards = self._ask('describe')
+    steps, internal_rewards = self._ask('describe', self._index[1])
     variables_ = types.ActorVariables(
       (), (), internal_rewards, jnp.int32(steps)
     )
@@ -300,7 +344,7 @@ class RemotePolicy:
     self._number += 1
     epoch, *trees = self._ask(
       'select_action',
-      self._index,
+      *self._index,
       self._number,
       [np.asarray(leaf) for leaf in jax.tree.leaves(timestep)],
     )
@@ -317,7 +361,7 @@ class RemotePolicy:
     return action, types.ActorState(state.key, (), raw_action, logits)
 
   def _get_extras(self, state):
-    fetch = functools.cache(lambda: self._ask('recurrent_state', self._index))
+    fetch = functools.cache(lambda: self._ask('recurrent_state', *self._index))
     leaves = map(
       functools.partial(_FetchedLeaf, fetch),
       range(self._state_structure.num_leaves),
@@ -338,21 +382,46 @@ class RemotePolicy:
     return reply
 
 
-def make_actor(
-  policy: RemotePolicy, key: types.Key, adder: Any, num_environments: int
+def make_actors(
+  server: processes.Remote,
+  index: int,
+  core: types.ActorCore,
+  environment_spec: types.EnvironmentSpec,
+  key: types.Key,
+  adders: Sequence[Any],
+  num_rows: int,
+  stop: threading.Event,
 ) -> Any:
-  """Returns an actor with a policy elsewhere; see `actor.Actor`."""
+  """Makes the actors of all members, with policies in another process.
+
+  Args:
+    server: an `InferenceServer`.
+    index: of the actor.
+    core: functions that the server computes.
+    environment_spec: of one player.
+    key: for the first states.
+    adders: one for each member.
+    num_rows: M, seats of each member.
+    stop: ends the waiting for the server.
+  """
   from ftwax.agents.actor_critic.shells import actor
   from ftwax.agents.actor_critic.shells import variables as client_lib
+  from ftwax.runtime.host import members
 
-  return actor.Actor(
-    policy.core,
-    key,
-    client_lib.VariableClient(policy),
-    adder,
-    num_environments,
-    compiles=False,
-  )
+  made = []
+  for member, adder in enumerate(adders):
+    policy = RemotePolicy(server, (index, member), core, environment_spec, stop)
+    made.append(
+      actor.Actor(
+        policy.core,
+        jax.random.fold_in(key, member),
+        client_lib.VariableClient(policy),
+        adder,
+        num_rows,
+        compiles=False,
+      )
+    )
+  return members.Actors(made, adders, at_once=True)
 
 
 class _FetchedLeaf:

@@ -13,6 +13,8 @@ from typing import Any
 
 import jax
 
+from ftwax.population import seating as seating_lib
+from ftwax.runtime import evaluation
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import (
   actor_loop,
@@ -25,7 +27,6 @@ from ftwax.runtime.distributed import (
 from ftwax.runtime.distributed import (
   settings as settings_lib,
 )
-from ftwax.runtime.host import environment_loop, experiment_environments
 
 _POLL_S = 1.0
 
@@ -45,8 +46,7 @@ def run_replay(
     experiment: tells the tables.
     directory: of the run.
     settings: of the run.
-    addresses: where servers listen, each with all tables; there is one, but for
-      a population one for each member.
+    addresses: where servers listen, one for each member with all tables.
     counter_client: of the counter.
   """
   with (
@@ -57,7 +57,7 @@ def run_replay(
     import reverb
 
     checkpoints_dir = pathlib.Path(directory) / 'replay'
-    spec = experiment_environments.read_spec(experiment)
+    spec = experiment.read_game_spec().environment
     policy = experiment.builder.make_policy(
       experiment.network_factory(spec), spec
     )
@@ -108,16 +108,18 @@ def run_actor(
   index: int,
   settings: settings_lib.Settings,
   replay_addresses: Sequence[str],
+  learner_client: Any,
   policy_client: Any,
   counter_client: Any,
 ) -> None:
-  """Acts in several environments until no steps are left.
+  """Plays games for all members until no steps are left.
 
   Args:
-    experiment: what runs.
+    experiment: an agent or a population and its task.
     index: of the actor.
     settings: of the run.
-    replay_addresses: of the replay server.
+    replay_addresses: of the members' replay servers.
+    learner_client: of the learner, which seats members.
     policy_client: of the learner, from which variables come, or of the
       inference server.
     counter_client: of the counter, which grants steps.
@@ -127,39 +129,69 @@ def run_actor(
     contextlib.ExitStack() as stack,
   ):
     processes.keep_to_cpu(index)
-    spec = experiment_environments.read_spec(experiment)
-    builder = actor_loop.with_timeout(
-      experiment.builder, settings.stall_timeout_s
+    from ftwax.runtime.host import members
+
+    spec = experiment.read_game_spec()
+    seating = make_seating(experiment)
+    num_rows = seating.seats_per_member
+    builder = experiment.builder
+    builder = builder.replace(
+      config=builder.config.replace(replay_timeout_s=settings.stall_timeout_s)
     )
-    policy = builder.make_policy(experiment.network_factory(spec), spec)
-    client = processes.connect_to_replay(
-      replay_addresses[0], settings.replay_start_s
+    policy = builder.make_policy(
+      experiment.network_factory(spec.environment), spec.environment
     )
-    adder = builder.make_adder(
-      client, spec, policy, experiment.num_environments
-    )
-    stack.callback(adder.close)
+    adders = []
+    for address in replay_addresses:
+      client = processes.connect_to_replay(address, settings.replay_start_s)
+      adders.append(
+        builder.make_adder(client, spec.environment, policy, num_rows)
+      )
+      stack.callback(adders[-1].close)
     remote = processes.Remote(counter_client, 'counter', stop=stop)
-    loop = actor_loop.ActorLoop(experiment, index, settings, remote, stop)
+    learner = processes.Remote(learner_client, counter.LEARNER, stop=stop)
+    loop = actor_loop.ActorLoop(
+      experiment, index, settings, remote, learner, seating, stop
+    )
     steps = loop.register()
     if steps is None:
       return
     key = jax.random.fold_in(jax.random.PRNGKey(experiment.seed), steps)
     key = jax.random.fold_in(key, 1 + index)
-    rows = (adder, experiment.num_environments)
     if settings.inference_server:
       server = processes.Remote(policy_client, counter.INFERENCE, stop=stop)
-      remote_policy = inference.RemotePolicy(server, index, policy, spec, stop)
-      actor = inference.make_actor(remote_policy, key, *rows)
-    else:
-      learner = processes.Remote(policy_client, counter.LEARNER)
-      source = remote_variables.make_source(
-        experiment, settings, learner, stop, [adder]
+      actors = inference.make_actors(
+        server, index, policy, spec.environment, key, adders, num_rows, stop
       )
-      actor = builder.make_actor(key, policy, source, *rows)
+      stack.callback(actors.close)
+    else:
+      source = remote_variables.make_source(
+        experiment, settings, learner, stop, adders
+      )
+      sources = members.member_sources(source, len(adders))
+      actors = members.make_actors(
+        builder, key, policy, sources, num_rows, adders
+      )
     processes.yield_to_others()
-    loop.run(actor, adder)
+    loop.run(actors)
     remote.try_call('finish', counter.actor_name(index))
+
+
+def make_seating(
+  experiment: experiment_lib.ExperimentConfig,
+) -> seating_lib.Seating:
+  """Returns the seats of the games of an actor.
+
+  Raises:
+    ValueError: teams, games and members do not fit.
+  """
+  return seating_lib.make_seating(
+    experiment.read_game_spec().teams,
+    experiment.population.num_members,
+    experiment.num_environments,
+    len(experiment.opponents),
+    experiment.opponent_share,
+  )
 
 
 def run_evaluator(
@@ -169,11 +201,11 @@ def run_evaluator(
   learner_client: Any,
   counter_client: Any,
 ) -> None:
-  """Evaluates the newest policy whenever the counter says so.
+  """Evaluates the newest policies whenever the counter says so.
 
   Args:
-    experiment: what runs.
-    num_episodes: of an evaluation, at the least.
+    experiment: an agent or a population and its task.
+    num_episodes: of each member in an evaluation, at the least.
     settings: of the run.
     learner_client: of the learner, from which variables come.
     counter_client: of the counter.
@@ -183,24 +215,16 @@ def run_evaluator(
     contextlib.ExitStack() as stack,
   ):
     processes.keep_to_cpu(0)
-    spec = experiment_environments.read_spec(experiment)
-    builder = experiment.builder
-    network = experiment.network_factory(spec)
-    num_environments = min(num_episodes, experiment.num_environments)
-    environment = environments.make_environments(
-      experiment, num_environments, (environments.EVALUATION,), experiment.name
-    )
-    stack.callback(environment.close)
+    from ftwax.runtime.host import evaluations
+
     learner = processes.Remote(learner_client, counter.LEARNER)
-    source = remote_variables.make_source(experiment, settings, learner, stop)
-    actor = builder.make_actor(
-      jax.random.PRNGKey(experiment.seed + 1),
-      builder.make_policy(
-        network, spec, evaluation=experiment.evaluation_greedy
-      ),
-      source,
-      num_environments=num_environments,
+    evaluator = evaluations.Evaluator(
+      experiment,
+      remote_variables.make_source(experiment, settings, learner, stop),
+      num_episodes,
+      (environments.EVALUATION,),
     )
+    stack.callback(evaluator.close)
     remote = processes.Remote(counter_client, 'counter', stop=stop)
     while not stop.is_set():
       order = remote.call('poll_evaluator')
@@ -209,11 +233,6 @@ def run_evaluator(
       if order == counter.WAIT:
         stop.wait(_POLL_S)
         continue
-      episodes = environment_loop.run_episodes(environment, actor, num_episodes)
-      remote.call(
-        'report_evaluation',
-        remote.make_ticket(),
-        [episode.episode_return for episode in episodes],
-        [episode.episode_length for episode in episodes],
-      )
+      row = evaluation.make_row(evaluator.run())
+      remote.call('report_evaluation', remote.make_number(), row)
     remote.try_call('finish', counter.EVALUATOR)

@@ -154,21 +154,21 @@ class Remote:
     self._patience_s = patience_s
     self._stop = stop or threading.Event()
     self._caller = uuid.uuid4().hex
-    self._num_tickets = 0
+    self._num_calls = 0
 
-  def make_ticket(self) -> tuple[str, int]:
+  def make_number(self) -> tuple[str, int]:
     """Returns what marks a call, so that `Replies` knows it if it is repeated.
 
     Returns:
       This caller's name, which no other has, and the number of the call.
     """
-    self._num_tickets += 1
-    return self._caller, self._num_tickets
+    self._num_calls += 1
+    return self._caller, self._num_calls
 
   def call(self, method: str, *args: Any) -> Any:
     """Calls `method` until it answers; it may be carried out twice.
 
-    What must not be carried out twice takes a ticket; see `Replies`.
+    What must not be carried out twice takes a number; see `Replies`.
 
     Raises:
       UnreachableError: it did not answer in time.
@@ -198,7 +198,7 @@ class Remote:
 
 
 class Replies:
-  """Carries out what comes twice only once.
+  """Carries out a call that comes twice only once.
 
   A call that is late is made again, though only its reply may have been lost.
   """
@@ -208,14 +208,14 @@ class Replies:
     self._last: dict[str, tuple[int, Any]] = {}
     self._lock = threading.Lock()
 
-  def answer(self, ticket: Sequence[Any], make: Callable[[], Any]) -> Any:
-    """Returns what `make` does, or what the last call of the caller got.
+  def answer(self, call: Sequence[Any], make: Callable[[], Any]) -> Any:
+    """Returns the result of `make`, or the reply that the call got before.
 
     Args:
-      ticket: of `Remote.make_ticket`.
+      call: what `Remote.make_number` returned.
       make: carries the call out; not called if it was before.
     """
-    caller, number = ticket
+    caller, number = call
     with self._lock:
       last, reply = self._last.get(caller, (0, None))
       if number > last:

@@ -15,15 +15,12 @@ from launchpad.nodes import base
 from ftwax.records import run_directory
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import (
-  arenas,
   counter,
   inference,
   learner_node,
   nodes,
-  population,
 )
 from ftwax.runtime.distributed import settings as settings_lib
-from ftwax.runtime.host import arena, experiment_environments
 
 LABELS = ('counter', 'replay', 'learner', 'inference', 'actor', 'evaluator')
 
@@ -36,14 +33,12 @@ _NODE_BYTES = 100 * 2**20
 _CALL_TIMEOUT_S = 20.0
 _VARIABLES_TIMEOUT_S = 10.0
 
-# Each actor's request holds a thread of the learner or the inference server
-# until it has a reply; requests of actors that died may hold some for a while.
+# Requests of actors that died may hold a thread of a server for a while.
 _SPARE_THREADS = 16
 
 
 def make_distributed_experiment(
   experiment: experiment_lib.ExperimentConfig,
-  num_actors: int,
   eval_every: int | None = None,
   num_eval_episodes: int = 10,
   *,
@@ -60,8 +55,7 @@ def make_distributed_experiment(
   nothing restarts a node that dies; `runner.run_distributed` does.
 
   Args:
-    experiment: what to run.
-    num_actors: processes that act, each in `experiment.num_environments`.
+    experiment: an agent or a population and its task.
     eval_every: actor steps between evaluations; None for no evaluator.
     num_eval_episodes: episodes of an evaluation, at the least.
     run_dir: directory of the run, made by `run_directory`; the learner goes on
@@ -80,13 +74,13 @@ def make_distributed_experiment(
     OSError: the replay server's port is taken.
   """
   settings = settings or settings_lib.Settings()
-  prepared = prepare(experiment, num_actors, eval_every, settings)
+  prepared = prepare(experiment, eval_every, settings)
   if run_dir is None:
     run_dir = run_directory.create(
       'runs', experiment.name, experiment.seed, experiment
     )
   experiment = prepared
-  settings = _settle_waiting(settings, experiment, num_actors)
+  settings = _settle_waiting(settings, experiment)
   program = program or lp.Program(name)
   in_use = sorted(set(LABELS) & set(program.groups))
   if in_use:
@@ -97,7 +91,11 @@ def make_distributed_experiment(
   directory = str(pathlib.Path(run_dir).absolute())
 
   counter_node = lp.CourierNode(
-    counter.Counter, experiment, directory, num_actors, eval_every
+    counter.Counter,
+    experiment,
+    directory,
+    settings.num_actors,
+    eval_every,
   )
   program.add_node(counter_node, label='counter')
 
@@ -106,17 +104,17 @@ def make_distributed_experiment(
 
   replay_node = ReplayNode(experiment, directory, settings, counter_handle())
   replay_addresses = program.add_node(replay_node, label='replay')
-  is_population = isinstance(
-    experiment, experiment_lib.PopulationExperimentConfig
-  )
+  # Each request of an actor holds a thread until it has a reply.
+  num_members = experiment.population.num_members
+  num_threads = settings.num_actors * num_members + _SPARE_THREADS
   learner = lp.CourierNode(
-    population.PopulationLearner if is_population else learner_node.Learner,
+    learner_node.Learner,
     experiment,
     directory,
     settings,
     replay_addresses,
     counter_handle(),
-    courier_kwargs={'thread_pool_size': num_actors + _SPARE_THREADS},
+    courier_kwargs={'thread_pool_size': num_threads},
   )
   program.add_node(learner, label='learner')
   policy_node = learner
@@ -125,21 +123,21 @@ def make_distributed_experiment(
       inference.InferenceServer,
       experiment,
       settings,
-      num_actors,
       _client_of(learner, _VARIABLES_TIMEOUT_S),
       counter_handle(),
-      courier_kwargs={'thread_pool_size': num_actors + _SPARE_THREADS},
+      courier_kwargs={'thread_pool_size': num_threads},
     )
     program.add_node(policy_node, label='inference')
   with program.group('actor'):
-    for index in range(num_actors):
+    for index in range(settings.num_actors):
       program.add_node(
         lp.PyNode(
-          arenas.run_arena if is_population else nodes.run_actor,
+          nodes.run_actor,
           experiment,
           index,
           settings,
           replay_addresses,
+          _client_of(learner, _CALL_TIMEOUT_S),
           _client_of(policy_node, _CALL_TIMEOUT_S),
           counter_handle(),
         )
@@ -159,16 +157,16 @@ def make_distributed_experiment(
   return program
 
 
-def _settle_waiting(settings, experiment, num_actors):
-  """Returns settings by which actors do not wait in vain, for others to write.
+def _settle_waiting(
+  settings: settings_lib.Settings, experiment: experiment_lib.ExperimentConfig
+) -> settings_lib.Settings:
+  """Returns settings in which actors wait for the learner only if they can.
 
-  All of them together must have written what a batch takes.
+  All of them together must have written the trajectories of a batch.
   """
-  if isinstance(experiment, experiment_lib.PopulationExperimentConfig):
-    num_rows = arena.count_seats(experiment)  # Of each member.
-  else:
-    num_rows = experiment.num_environments
-  fills = num_actors * num_rows >= experiment.builder.config.batch_size
+  num_rows = nodes.make_seating(experiment).seats_per_member
+  num_written = settings.num_actors * num_rows
+  fills = num_written >= experiment.builder.config.batch_size
   return dataclasses.replace(
     settings, actors_wait=settings.actors_wait and fills
   )
@@ -176,34 +174,30 @@ def _settle_waiting(settings, experiment, num_actors):
 
 def prepare(
   experiment: experiment_lib.ExperimentConfig,
-  num_actors: int,
   eval_every: int | None,
   settings: settings_lib.Settings,
 ) -> experiment_lib.ExperimentConfig:
-  """Checks what can be checked before anything is started.
+  """Checks an experiment before anything is started.
 
   Args:
-    experiment: what to run.
-    num_actors: processes that act.
+    experiment: an agent or a population and its task.
     eval_every: actor steps between evaluations; None for no evaluator.
     settings: of the run.
 
   Returns:
-    The experiment, with the environment's spec.
+    The experiment, with the spec of its game.
 
   Raises:
     ValueError: see `make_distributed_experiment`.
     OSError: the replay server's port is taken.
   """
-  num_nodes = 3 + num_actors + bool(eval_every) + settings.inference_server
-  _check(experiment, num_actors, num_nodes)
+  num_nodes = 3 + settings.num_actors + bool(eval_every)
+  num_nodes += settings.inference_server
+  _check(experiment, settings.num_actors, num_nodes)
   _check_picklable(experiment)
-  if isinstance(experiment, experiment_lib.PopulationExperimentConfig):
-    population.check(experiment, eval_every, settings)
-    spec = arena.read_spec(experiment).environment
-  else:
-    spec = experiment_environments.read_spec(experiment)
-  return experiment.replace(environment_spec=spec)
+  prepared = experiment.replace(game_spec=experiment.read_game_spec())
+  nodes.make_seating(prepared)
+  return prepared
 
 
 class ReplayNode(lp.PyNode):
@@ -221,10 +215,9 @@ class ReplayNode(lp.PyNode):
     counter_handle: Any,
   ):
     """Makes the node; see `nodes.run_replay`."""
-    config = getattr(experiment, 'population', None)
     self._addresses = [
       lp.Address(f'reverb{index}')
-      for index in range(config.num_members if config else 1)
+      for index in range(experiment.population.num_members)
     ]
     self._port = experiment.replay_port
     super().__init__(
@@ -278,8 +271,6 @@ def _client_of(node: lp.CourierNode, timeout_s: float) -> lp.CourierHandle:
 
 
 def _check(experiment, num_actors, num_nodes):
-  if num_actors < 1:
-    raise ValueError(f'num_actors ({num_actors}) must be at least 1; choose 2.')
   if experiment.checkpointing is None:
     raise ValueError(
       'checkpointing (None) must be set for a distributed run, in which a'

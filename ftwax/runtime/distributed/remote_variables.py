@@ -12,7 +12,6 @@ from ftwax import types
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import processes
 from ftwax.runtime.distributed import settings as settings_lib
-from ftwax.runtime.host import experiment_environments
 
 _FIRST_POLL_S = 0.1
 _ABSENT_S = 1.0
@@ -53,7 +52,7 @@ def make_source(
     return max(adder.written_at for adder in adders)
 
   waits = settings.actors_wait and adders
-  spec = experiment_environments.read_spec(experiment)
+  spec = experiment.read_game_spec().environment
   network = experiment.network_factory(spec)
   return RemoteVariables(
     learner,

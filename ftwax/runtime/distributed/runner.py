@@ -11,19 +11,19 @@ import jax
 import launchpad as lp
 from absl import logging
 
+from ftwax import types
+from ftwax.population import state as state_lib
 from ftwax.records import checkpoints, run_directory
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import runs, signals
+from ftwax.runtime import generations, run_records, runs, signals
 from ftwax.runtime.distributed import (
   forkserver,
-  population,
   processes,
   program,
   supervision,
   table,
 )
 from ftwax.runtime.distributed import settings as settings_lib
-from ftwax.runtime.host import experiment_environments
 
 _POLL_S = 0.2
 _STATUS_TIMEOUT_S = 2.0
@@ -36,29 +36,30 @@ _TABLE_PERIODS_S = (1.0, 10.0)
 _RETRY_S = 1.0
 
 
-def run_distributed(
+def run_experiment(
   experiment: experiment_lib.ExperimentConfig,
-  num_actors: int = 2,
   eval_every: int | None = None,
   num_eval_episodes: int = 10,
   *,
   run_dir: str | pathlib.Path | None = None,
   resume: bool = False,
+  devices: Sequence[jax.Device] | None = None,
   settings: settings_lib.Settings | None = None,
 ) -> runs.RunResult:
   """Trains in processes of their own; see `runs.run_experiment`.
 
   Args:
-    experiment: what to run.
-    num_actors: processes that act, each in `experiment.num_environments`.
+    experiment: an agent or a population and its task.
     eval_every: actor steps between evaluations; None for none.
-    num_eval_episodes: episodes of an evaluation, at the least.
+    num_eval_episodes: episodes of each member in an evaluation, at the least.
     run_dir: directory of the run; by default a new one in `runs/<name>`.
-    resume: goes on from the newest checkpoint.
-    settings: limits of restarts, timeouts and periods.
+    resume: continues from the newest checkpoint.
+    devices: must be None, since devices are the learner's process's own; see
+      `settings.num_devices`.
+    settings: processes, limits of restarts, timeouts and periods.
 
   Returns:
-    What the run came to.
+    The end of the run.
 
   Raises:
     KeyboardInterrupt: on Ctrl-C or SIGTERM, after a checkpoint is saved.
@@ -66,15 +67,19 @@ def run_distributed(
     RunDirectoryError: the directory is in use, or of another config.
     ValueError: see `program.make_distributed_experiment`.
   """
+  if devices is not None:
+    raise ValueError(
+      f"devices ({list(devices)}) must be None with runtime='distributed';"
+      ' choose settings=Settings(num_devices=...).'
+    )
   settings = settings or settings_lib.Settings()
-  prepared = program.prepare(experiment, num_actors, eval_every, settings)
+  prepared = program.prepare(experiment, eval_every, settings)
   directory = runs.open_run_directory(experiment, run_dir, resume)
   with contextlib.ExitStack() as stack:
     check_interrupts = stack.enter_context(signals.deferred_interrupts())
     stack.enter_context(run_directory.lock(directory))
     made = program.make_distributed_experiment(
       prepared,
-      num_actors,
       eval_every,
       num_eval_episodes,
       run_dir=directory,
@@ -83,12 +88,7 @@ def run_distributed(
     supervisor, counter_address = _start(stack, made, directory, settings)
     display = _Display(experiment, counter_address, supervisor)
     _supervise(supervisor, display, directory, check_interrupts)
-  from ftwax.reporting import curves  # Matplotlib: not before --help.
-
-  if curves.can_plot(directory):
-    curves.plot_curves(directory)
-  if isinstance(experiment, experiment_lib.PopulationExperimentConfig):
-    population.write_report(experiment, directory)
+  generations.write_report(prepared, directory)
   result = _read_result(prepared, directory)
   display.show_end(result)
   return result
@@ -154,24 +154,27 @@ def _supervise(
 def _read_result(
   experiment: experiment_lib.ExperimentConfig, directory: pathlib.Path
 ) -> runs.RunResult:
-  """Returns what the last checkpoint tells."""
-  if isinstance(experiment, experiment_lib.PopulationExperimentConfig):
-    template: Any = population.make_template(experiment)
-  else:
-    spec = experiment_environments.read_spec(experiment)
-    core = experiment.builder.make_learner_core(
-      experiment.network_factory(spec), spec
-    )
-    template = jax.eval_shape(core.init, jax.random.PRNGKey(0))
+  """Returns the end of a run, read from its last checkpoint."""
+  spec = experiment.read_game_spec()
+  core = experiment.builder.make_learner_core(
+    experiment.network_factory(spec.environment), spec.environment
+  )
+
+  def make(key: types.Key) -> state_lib.PopulationState:
+    keys = jax.random.split(key, experiment.population.num_members)
+    members = jax.vmap(core.init)(keys)
+    return generations.make_population(experiment, spec, members, key)
+
+  template = jax.eval_shape(make, jax.random.PRNGKey(0))
   with checkpoints.Checkpointer(directory / 'checkpoints') as checkpointer:
     state, metadata = checkpointer.restore(template)
   returns: Sequence[float] = metadata['returns']
   mean_return = sum(returns) / len(returns) if returns else float('nan')
   return runs.RunResult(
     directory,
-    runs.Counts(**metadata['counts']),
+    run_records.Counts(**metadata['counts']),
     mean_return,
-    runs.training_state(state),
+    run_records.training_state(state),
   )
 
 

@@ -8,8 +8,9 @@ class Settings:
   """Periods and limits.
 
   Attributes:
-    num_devices: over which the learner spreads its batches, the first ones
-      that JAX sees in its process.
+    num_actors: processes that act, each in `experiment.num_environments`.
+    num_devices: devices over which the learner spreads members or, of one
+      member, its batches: the first ones that JAX sees in its process.
     inference_server: whether one process applies the network for all actors,
       which then hold no parameters.
     actors_wait: whether an actor begins a trajectory only when the learner has
@@ -32,6 +33,7 @@ class Settings:
     stop_timeout_s: that nodes have to save and end before they are killed.
   """
 
+  num_actors: int = 2
   num_devices: int = 1
   inference_server: bool = False
   actors_wait: bool = True
@@ -54,7 +56,9 @@ class Settings:
           f'{field.name} ({value}) must not be negative; choose'
           f' {field.default}.'
         )
-    if self.num_devices < 1:
-      raise ValueError(
-        f'num_devices ({self.num_devices}) must be at least 1; choose 1.'
-      )
+    for name, default in (('num_actors', 2), ('num_devices', 1)):
+      value = getattr(self, name)
+      if value < 1:
+        raise ValueError(
+          f'{name} ({value}) must be at least 1; choose {default}.'
+        )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ftwax.records import log_values
-from ftwax.runtime import runs
+from ftwax.runtime import run_records, runs
 
 
 def format_status(
@@ -24,7 +24,7 @@ def format_status(
   """
   steps_per_second, updates_per_second = speeds
   head = _format_counts(
-    runs.Counts(**status['counts']),
+    run_records.Counts(**status['counts']),
     status['mean_return'],
     max_steps,
     f'{steps_per_second:,.0f} steps/s',
@@ -63,7 +63,7 @@ def format_end(result: runs.RunResult, max_steps: int, seconds: float) -> str:
 
 
 def _format_counts(
-  counts: runs.Counts, mean_return: float, max_steps: int, *pace: str
+  counts: run_records.Counts, mean_return: float, max_steps: int, *pace: str
 ) -> list[str]:
   parts = [
     f'{counts.actor_steps:,} of {max_steps:,} steps',

@@ -1,141 +1,131 @@
-"""Games in Python whose players are members of a population.
+"""Games that members of a population play, as runtimes that act in Python do.
 
-The counterpart of `runtime.device.arena`: games have leaves [G, P, ...], and
-what members see and do are rows [N * M, ...], the M seats of the first member
-before those of the second. So it has the face of a vector of environments, for
-the same loop.
+The members' rows are [N * M, ...], the M seats of the first member before those
+of the second, so that an arena has the interface of a vector of environments.
+Seats of opponents, which do not learn, are played by the arena itself.
 """
 
-import contextlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import dm_env
 import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import (
-  functional,
-  game_vectors,
-  games,
-  specified,
-  validation,
-)
-from ftwax.population import seating
-from ftwax.runtime import experiment as experiment_lib
-
-_FIRST, _LAST = int(dm_env.StepType.FIRST), int(dm_env.StepType.LAST)
-
-
-class Result(NamedTuple):
-  """A game, or an episode of a single-agent task, that has ended.
-
-  Attributes:
-    place: of the arena on which it was played.
-    seats: int32 [P], the member on each seat.
-    outcome: float32 [num_teams], 1 for a team that has won, 0 for a draw, -1
-      for one that has lost.
-    returns: float32 [P, num_events], sums of the rewards of each player.
-    length: steps.
-  """
-
-  place: int
-  seats: np.ndarray
-  outcome: np.ndarray
-  returns: np.ndarray
-  length: int
+from ftwax.environments import game_vectors, specified
+from ftwax.population import players
+from ftwax.population import seating as seating_lib
+from ftwax.runtime import evaluation
 
 
 class Arena(specified.Specified, dm_env.Environment):
-  """`G` games side by side, which begin anew by themselves."""
+  """`G` games side by side, which restart by themselves."""
 
   def __init__(
     self,
     made: game_vectors.GameVector,
-    experiment: experiment_lib.PopulationExperimentConfig,
+    seating: seating_lib.Seating,
+    opponents: Sequence[players.Player],
+    key: types.Key,
   ):
     """Takes over games, to close them in the end.
 
     Args:
       made: the games.
-      experiment: tells the members.
+      seating: seats of members and opponents.
+      opponents: players that do not learn.
+      key: for the draws of opponents.
 
     Raises:
-      ValueError: if their players are not those of the config, or their seats
-        cannot be shared out evenly.
+      TypeError: if an opponent needs games in JAX and these are in Python.
     """
-    config: Any = experiment.population
-    self._games = made
-    self._name = experiment.name
-    self.spec = made.spec
     super().__init__(made.spec.environment)
-    seating.check_teams(self.spec.teams, config)
-    self._shape = made.num_games, len(self.spec.teams)
-    self.seats_per_member = seating.seats_per_member(
-      config.num_members, *self._shape
-    )
+    self.spec = made.spec
+    self._games = made
+    self._seating = seating
+    self._shape = seating.opponents.shape
+    self._opponents = []
+    for index, player in enumerate(opponents):
+      own_key = jax.random.fold_in(key, index)
+      self._opponents.append(
+        _SeatedPlayer(player, index, made, seating, own_key)
+      )
+    self._order: np.ndarray | None = None  # Seats of the members' rows.
+    self._timestep: dm_env.TimeStep | None = None  # Of all seats, [G * P, ...].
     self._returns = np.zeros((*self._shape, self.spec.num_events), np.float32)
     self._lengths = np.zeros(made.num_games, np.int64)
     self._num_played = np.zeros(made.num_games, np.int64)
-    self._results: list[Result] = []
-    self.seat(np.resize(np.arange(config.num_members), self._shape))
+    self._results: list[evaluation.GameResult] = []
 
   @property
   def num_environments(self) -> int:
-    """Rows: seats of all members."""
-    return len(self._order)
+    """Rows: the seats of all members."""
+    return self._seating.num_members * self._seating.seats_per_member
 
   @property
   def all_played(self) -> bool:
     """Whether a game has ended on each place since members were seated."""
     return bool(self._num_played.all())
 
+  @property
+  def state(self) -> Any:
+    """States of games in JAX, leaves [G, ...]; None for games in Python."""
+    return self._games.state
+
   def seat(self, seats: np.ndarray) -> None:
-    """Seats members, int32 [G, P], all equally often; to be followed by reset.
+    """Seats players, which a reset has to follow.
 
     Args:
-      seats: the member on each seat.
+      seats: int32 [G, P], the player on each seat: members from zero, all
+        equally often, opponents from N on.
     """
     self._seats = np.array(seats, np.int32)
-    # The seat, of all seats in a row, behind each row of the members.
-    self._order = np.argsort(self._seats.reshape(-1), kind='stable')
-    self._rows = np.argsort(self._order)
+    order = np.argsort(self._seats.reshape(-1), kind='stable')
+    in_order = len(order) == self.num_environments and (
+      order == np.arange(len(order))
+    )
+    self._order = None if np.all(in_order) else order[: self.num_environments]
     self._num_played[:] = 0
 
   def reset(self) -> dm_env.TimeStep:
     """Starts all games; leaves of the timestep are [N * M, ...]."""
-    self._returns[:] = 0
+    self._returns[:] = 0.0
     self._lengths[:] = 0
-    return self._to_rows(self._games.reset())
+    for opponent in self._opponents:
+      opponent.reset()
+    return self._to_members(self._games.reset())
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
     """Plays a step of each game, or starts a new one after `LAST`.
 
     Args:
-      action: leaves [N * M].
+      action: leaves [N * M, ...], in the order of the members.
 
     Raises:
-      InvalidTimestepError: if a reward is not finite.
+      InvalidTimestepError: if a timestep is off the specs.
       ValueError: if an outcome is neither win nor draw nor loss.
     """
-    timestep = self._games.step(jax.tree.map(self._to_seats, action))
+    timestep = self._games.step(self._to_seats(action))
+    rows = self._to_members(timestep)
     self._count(timestep)
-    return self._to_rows(timestep)
+    return rows
 
-  def step_rows(self, action: types.ArrayTree, rows: Sequence[int]) -> None:
-    """Plays a step of as many games as there are players for.
+  def step_some(self, action: types.ArrayTree, max_steps: int) -> None:
+    """Plays a step of the first games, as many as `max_steps` actions allow.
 
     Args:
-      action: leaves [N * M].
-      rows: of players who may act; how many they are is all that counts.
+      action: leaves [N * M, ...].
+      max_steps: actions of members that may be taken.
     """
-    num_games = len(rows) // self._shape[1]
-    self._games.step_games(
-      jax.tree.map(self._to_seats, action), range(num_games)
-    )
+    if self._timestep is None:
+      return
+    moves = self._first_column(self._timestep.step_type) != types.LAST
+    num_steps = np.where(moves, self._seating.is_member.sum(axis=1), 0)
+    places = np.flatnonzero(moves & (np.cumsum(num_steps) <= max_steps))
+    self._games.step_games(self._to_seats(action), places.tolist())
 
-  def take_results(self) -> list[Result]:
+  def take_results(self) -> list[evaluation.GameResult]:
     """Returns the games that have ended since the last call."""
     results, self._results = self._results, []
     return results
@@ -144,103 +134,104 @@ class Arena(specified.Specified, dm_env.Environment):
     """Closes the games."""
     self._games.close()
 
-  def _to_rows(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-    return jax.tree.map(
-      lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[self._order], timestep
-    )
+  def _first_column(self, rows: np.ndarray) -> np.ndarray:
+    """Returns the entry of the first player of each game, [G]."""
+    return rows.reshape(self._shape)[:, 0]
 
-  def _to_seats(self, leaf: np.ndarray) -> np.ndarray:
-    return np.asarray(leaf)[self._rows].reshape(*self._shape, *leaf.shape[1:])
+  def _to_members(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+    self._timestep = timestep
+    if self._order is None:
+      return timestep
+    order = self._order
+    return jax.tree.map(lambda leaf: leaf[order], timestep)
+
+  def _to_seats(self, action: types.ArrayTree) -> types.ArrayTree:
+    if self._order is None:
+      return action
+    played = [
+      (opponent.seats, opponent.act(self._games.state, self._timestep))
+      for opponent in self._opponents
+    ]
+    num_seats = self._seats.size
+
+    def scatter(own: Any, *others: Any) -> np.ndarray:
+      own = np.asarray(own)
+      all_seats = np.empty((num_seats, *own.shape[1:]), own.dtype)
+      all_seats[self._order] = own
+      for (seats, _), rows in zip(played, others, strict=True):
+        all_seats[seats] = rows
+      return all_seats
+
+    return jax.tree.map(scatter, action, *(rows for _, rows in played))
 
   def _count(self, timestep: dm_env.TimeStep) -> None:
-    """Adds a step up, leaves [G, P, ...], and notes the games that ended."""
-    is_finite = np.isfinite(timestep.reward).reshape(self._shape[0], -1)
-    if not is_finite.all():
-      place = int(np.argmin(is_finite.all(axis=1)))
-      raise validation.InvalidTimestepError(
-        f'reward of game {self._name}[{place}]'
-        f' ({timestep.reward[place].tolist()}) must be finite; mend the game,'
-        ' or leave out what it divides by zero.'
-      )
-    step_type = timestep.step_type[:, 0]
-    moved = step_type != _FIRST
-    rewards = timestep.reward.reshape(*self._shape, -1)
-    self._returns += np.where(moved[:, None, None], rewards, 0.0)
+    """Adds a step up, leaves [G * P, ...], and notes the games that ended."""
+    step_type = self._first_column(timestep.step_type)
+    moved = step_type != types.FIRST
+    self._returns += timestep.reward.reshape(self._returns.shape)
     self._lengths += moved
-    ended = np.flatnonzero(step_type == _LAST)
+    if not moved.all():
+      self._returns[~moved] = 0.0
+    ended = np.flatnonzero(step_type == types.LAST)
     if ended.size:
       self._note_results(ended)
 
   def _note_results(self, ended: np.ndarray) -> None:
     outcomes = self._games.outcomes(ended.tolist())
-    for place, outcome in zip(ended, outcomes, strict=True):
-      games.check_outcome(outcome, max(self.spec.teams) + 1)
+    returns, lengths = self._returns[ended], self._lengths[ended]
+    for index, place in enumerate(ended.tolist()):
       self._results.append(
-        Result(
-          int(place),
-          self._seats[place].copy(),
-          np.asarray(outcome, np.float32),
-          self._returns[place].copy(),
-          int(self._lengths[place]),
+        evaluation.GameResult(
+          place,
+          self._seats[place],
+          outcomes[index],
+          returns[index],
+          int(lengths[index]),
         )
       )
-    self._returns[ended] = 0
+    self._returns[ended] = 0.0
     self._lengths[ended] = 0
     self._num_played[ended] += 1
 
 
-def make_games(
-  experiment: experiment_lib.PopulationExperimentConfig, seeds: Sequence[int]
-) -> game_vectors.GameVector:
-  """Makes games: of Python or in JAX, also of environments of one agent.
+class _SeatedPlayer:
+  """An opponent on its seats."""
 
-  Args:
-    experiment: tells the factory; what it makes in JAX it makes once.
-    seeds: of the games, in JAX the first one of all.
+  def __init__(
+    self,
+    player: players.Player,
+    index: int,
+    made: game_vectors.GameVector,
+    seating: seating_lib.Seating,
+    key: types.Key,
+  ):
+    if player.reads_games and not isinstance(made, game_vectors.CompiledGames):
+      raise TypeError(
+        f'opponent {index} must play by what it observes in games in Python,'
+        ' and it reads the states of games; give players.frozen, or games in'
+        ' JAX.'
+      )
+    self.seats = np.flatnonzero(seating.opponents.reshape(-1) == index)
+    self._player = player
+    self._key = key
+    self._state: Any = None
+    num_players = seating.num_players
 
-  Raises:
-    TypeError: if the factory makes none of these.
-  """
-  made: Any = experiment.environment_factory(seeds[0])
-  if isinstance(made, functional.FunctionalEnvironment):
-    made = functional.as_game(made)
-  if isinstance(made, functional.FunctionalGame):
-    return game_vectors.CompiledGameVector(made, len(seeds), seeds[0])
-  rest = [experiment.environment_factory(seed) for seed in seeds[1:]]
-  return game_vectors.HostGameVector(
-    [_as_game(one, experiment.name) for one in (made, *rest)]
-  )
+    def act(games: Any, timestep: dm_env.TimeStep, state: Any) -> Any:
+      rows = jax.tree.map(lambda leaf: leaf[self.seats // num_players], games)
+      numbers = jax.numpy.asarray(self.seats % num_players, np.int32)
+      return player.act(rows, numbers, timestep, state)
 
+    self._act = jax.jit(act)
 
-def _as_game(made: Any, name: str) -> games.GameEnvironment:
-  if isinstance(made, dm_env.Environment):
-    return games.SoloGame(validation.ValidatedEnvironment(made, name))
-  if not hasattr(made, 'outcome'):
-    raise TypeError(
-      f'environment_factory must make a game for a population, and made a'
-      f' {type(made).__name__}; give a games.GameEnvironment, a functional game'
-      ' or, for a single-agent task, a dm_env.Environment.'
+  def reset(self) -> None:
+    self._key, key = jax.random.split(self._key)
+    self._state = self._player.init(key, len(self.seats))
+
+  def act(self, games: Any, timestep: dm_env.TimeStep | None) -> Any:
+    """Returns actions, leaves [M_k, ...], given timesteps of all seats."""
+    rows = jax.tree.map(lambda leaf: leaf[self.seats], timestep)
+    action, self._state = self._act(
+      games if self._player.reads_games else None, rows, self._state
     )
-  return made
-
-
-def count_seats(
-  experiment: experiment_lib.PopulationExperimentConfig,
-) -> int:
-  """Returns the seats of each member in an arena.
-
-  Raises:
-    ValueError: if seats cannot be shared out evenly.
-  """
-  config: Any = experiment.population
-  return seating.seats_per_member(
-    config.num_members, experiment.num_environments, config.num_players
-  )
-
-
-def read_spec(
-  experiment: experiment_lib.PopulationExperimentConfig,
-) -> game_vectors.GameSpec:
-  """Returns what the experiment plays, read off a game of its own."""
-  with contextlib.closing(make_games(experiment, [0])) as made:
-    return made.spec
+    return jax.tree.map(np.asarray, action)

@@ -1,22 +1,32 @@
-"""Seats members at games, rates them by the results, and has them evolve.
+"""Seats members at games, rates them by the results, and evolves them.
 
-It holds all of a population but the members, which a learner has.
+It holds all of a population but the members, which a learner holds.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import game_vectors
-from ftwax.population import matchmaking, seating
+from ftwax.environments import games
+from ftwax.population import matchmaking
+from ftwax.population import seating as seating_lib
 from ftwax.population import state as state_lib
+from ftwax.runtime import evaluation, generations, run_records
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import runs
-from ftwax.runtime.host import arena as arena_lib
-from ftwax.runtime.host import generations as records_lib
+
+
+class MembersLearner(Protocol):
+  """The part of acme's learner that evolution needs."""
+
+  @property
+  def state(self) -> types.TrainingState:
+    """The learners' states [N, ...]."""
+
+  def restore(self, state: types.TrainingState) -> None:
+    """Replaces the states."""
 
 
 class Coordinator:
@@ -25,129 +35,152 @@ class Coordinator:
   def __init__(
     self,
     population: state_lib.PopulationState,
-    experiment: experiment_lib.PopulationExperimentConfig,
-    game: game_vectors.GameSpec,
+    experiment: experiment_lib.ExperimentConfig,
+    spec: games.GameSpec,
   ):
-    """Goes on from a population.
+    """Continues with a population.
 
     Args:
       population: its members are dropped.
-      experiment: tells its options and the places of an arena.
-      game: what is played.
+      experiment: has its options and the games of an arena.
+      spec: of the game.
     """
     # Put where evolution leaves it, or JAX would compile everything twice.
+    self._device = jax.local_devices()[0]
     self._population = jax.device_put(
-      _without_members(population), jax.local_devices()[0]
+      _without_members(population), self._device
     )
-    self._num_members = population.ratings.shape[0]
-    self._game = game
-    self._results: list[arena_lib.Result] = []
+    self._spec = spec
+    self._config = experiment.population
+    self._pending: list[evaluation.GameResult] = []  # Not yet rated.
+    self._results: list[evaluation.GameResult] = []  # Of the round.
     self._has_ended = False  # A round, in this session.
-    config: Any = experiment.population
-    self._config = config
+    self.seating = seating_lib.make_seating(
+      spec.teams,
+      experiment.population.num_members,
+      experiment.num_environments,
+      len(experiment.opponents),
+      experiment.opponent_share,
+    )
 
-    def draw(key, ratings):
-      return seating.draw_seats(
-        key,
-        matchmaking.log_density(ratings, config.matchmaking_deviation),
-        experiment.num_environments,
-        len(game.teams),
-      )
+    def draw(key: types.Key, ratings: types.Array) -> types.Array:
+      deviation = experiment.population.matchmaking_deviation
+      density = matchmaking.log_density(ratings, deviation)
+      return seating_lib.draw_seats(key, density, self.seating)
 
     self._draw = jax.jit(draw)
     self._record_games = jax.jit(state_lib.record_games, static_argnums=4)
     self._record_returns = jax.jit(state_lib.record_returns)
 
-  def population(self, members: types.TrainingState) -> Any:
+  def population(
+    self, members: types.TrainingState
+  ) -> state_lib.PopulationState:
     """Returns the whole population, with these members [N, ...]."""
+    self._rate(members.internal_rewards)
     return self._population._replace(members=members)
 
-  def draw_seats(self) -> np.ndarray:
-    """Returns the member on each seat of an arena, int32 [G, P]."""
+  def draw_seats(self, internal_rewards: types.InternalRewards) -> np.ndarray:
+    """Returns the player on each seat of an arena, int32 [G, P].
+
+    Args:
+      internal_rewards: [N, num_events], of the members.
+    """
+    self._rate(internal_rewards)
     key, seats_key = jax.random.split(self._population.key)
     self._population = self._population._replace(key=key)
     return np.asarray(self._draw(seats_key, self._population.ratings))
 
-  def record(
-    self,
-    results: Sequence[arena_lib.Result],
-    internal_rewards: types.InternalRewards,
-  ) -> None:
-    """Records results, in the order in which games ended.
-
-    Args:
-      results: of games that ended.
-      internal_rewards: [N, num_events], which weigh a single agent's returns.
-    """
+  def record(self, results: Sequence[evaluation.GameResult]) -> None:
+    """Records results, in the order in which games ended."""
+    self._pending += results
     self._results += results
-    for result in results:
-      if len(self._game.teams) == 1:
-        self._record_episode(result, np.asarray(internal_rewards))
-      else:
-        self._record_game(result)
 
   def end_round(
     self,
-    evolution: records_lib.Evolution,
-    learner: Any,
-    counts: runs.Counts,
-  ) -> list[tuple[str, dict[str, Any]]]:
-    """Has the members of a learner evolve by what was recorded in a round.
+    evolution: generations.Evolution,
+    learner: MembersLearner,
+    counts: run_records.Counts,
+  ) -> list[dict[str, Any]]:
+    """Evolves the members of a learner by the results of a round.
 
     Args:
       evolution: of the run.
-      learner: has the members.
-      counts: how far the run is.
+      learner: holds the members.
+      counts: progress of the run.
 
     Returns:
-      What the round leaves in the logs: labels and their rows. None, and nobody
-      evolves, if no game has ended, but for the first time: so that every run
-      has something to report.
+      Rows for the log of the population. If no game has ended, nothing evolves
+      and there is none but for the first time, so that every run has something
+      to report.
     """
     if not self._results and self._has_ended:
       return []
     self._has_ended = True
-    population = self.population(learner.state)
-    rows = records_lib.log_rows(population, self.take_round(), counts)
-    population = evolution.evolve(population)
-    self._population = _without_members(population)
-    learner.restore(population.members)
-    return rows
-
-  def take_round(self) -> records_lib.Round:
-    """Returns what was recorded since the last call."""
+    # Members may be spread over devices; the learner puts them back.
+    population = self.population(jax.device_put(learner.state, self._device))
     results, self._results = self._results, []
-    num_episodes = np.zeros(self._num_members, np.int64)
-    lengths = np.zeros(self._num_members)
-    returns = np.zeros((self._num_members, self._game.num_events))
-    for result in results:
-      np.add.at(num_episodes, result.seats, 1)
-      np.add.at(lengths, result.seats, result.length)
-      np.add.at(returns, result.seats, result.returns)
-    counts = np.maximum(num_episodes, 1)
-    return records_lib.Round(
-      num_episodes, returns / counts[:, None], lengths / counts
+    played = generations.make_round(
+      results, self._config.num_members, self._spec.num_events
     )
+    row = generations.population_row(population, played, counts)
+    if self._config.exploits:
+      population = evolution.evolve(population)
+      self._population = _without_members(population)
+      learner.restore(population.members)
+    return [row]
 
-  def _record_game(self, result: arena_lib.Result) -> None:
-    # Outcomes are from -1 to 1 for each team, ratings count the first's wins.
+  def _rate(self, internal_rewards: types.InternalRewards) -> None:
+    """Rates the members by the results that are pending."""
+    results, self._pending = self._pending, []
+    if not results:
+      return
+    if self._spec.num_players == 1:
+      self._rate_episodes(results, np.asarray(internal_rewards))
+    else:
+      self._rate_games(results)
+
+  def _rate_games(self, results: Sequence[evaluation.GameResult]) -> None:
+    size = _padded(len(results))
+    seats = np.zeros((size, self._spec.num_players), np.int32)
+    outcomes = np.zeros(size, np.float32)
+    for index, result in enumerate(results):
+      seats[index] = result.seats
+      # From -1 to 1 for each team; ratings count the first one's wins.
+      outcomes[index] = 0.5 * (1.0 + result.outcome[0])
     self._population = self._record_games(
       self._population,
-      seating.as_teams(result.seats[None], self._game.teams),
-      0.5 * (1.0 + result.outcome[:1]),
-      np.ones(1, bool),
+      seating_lib.as_teams(seats, self._spec.teams),
+      outcomes,
+      np.arange(size) < len(results),
       self._config,
     )
 
-  def _record_episode(self, result, internal_rewards) -> None:
-    """Records the return of a single agent, events weighed as by itself."""
-    member = result.seats[0]
-    is_done = np.arange(self._num_members)[:, None] == member
-    own = np.float32(result.returns[0] @ internal_rewards[member])
-    self._population = self._record_returns(
-      self._population, np.where(is_done, own, np.float32(0.0)), is_done
-    )
+  def _rate_episodes(
+    self,
+    results: Sequence[evaluation.GameResult],
+    internal_rewards: np.ndarray,
+  ) -> None:
+    """Records returns of single agents, each by its own internal rewards."""
+    num_members = self._config.num_members
+    own = np.zeros((num_members, _padded(len(results))), np.float32)
+    num_episodes = np.zeros(num_members, np.int64)
+    for result in results:
+      member = result.seats[0]
+      own[member, num_episodes[member]] = (
+        result.returns[0] @ internal_rewards[member]
+      )
+      num_episodes[member] += 1
+    is_done = np.arange(own.shape[1]) < num_episodes[:, None]
+    self._population = self._record_returns(self._population, own, is_done)
 
 
-def _without_members(population: Any) -> Any:
-  return population._replace(members=())
+def _without_members(
+  population: state_lib.PopulationState,
+) -> state_lib.PopulationState:
+  nobody: Any = ()
+  return population._replace(members=nobody)
+
+
+def _padded(size: int) -> int:
+  """Returns the next power of two, so that few sizes are compiled."""
+  return 1 << (size - 1).bit_length()

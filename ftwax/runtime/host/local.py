@@ -1,27 +1,37 @@
-"""Runs an experiment in one process: environments, Reverb server, learner.
+"""Runs an experiment in one process: games, Reverb servers, actors, learner.
 
-Acting and learning take turns: whenever the actor has written as many
+Acting and learning take turns: whenever the actors have written as many
 trajectories as a learner step takes, the learner takes a step. Nothing depends
 on the clock, so the same seed on the same machine gives the same parameters,
-bit for bit.
+bit for bit. After each round members evolve.
 """
 
 import contextlib
 import functools
 import pathlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import jax
+import numpy as np
 
 from ftwax import types
+from ftwax.environments import game_vectors, games
+from ftwax.population import state as state_lib
 from ftwax.replay.reverb import servers
+from ftwax.runtime import (
+  evaluation,
+  generations,
+  run_records,
+  runs,
+  sharding,
+)
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import runs, sharding
-from ftwax.runtime.host import environment_loop, experiment_environments
-from ftwax.runtime.host import generations as population_records
-from ftwax.runtime.host import population_run as population_run
+from ftwax.runtime.host import arena as arena_lib
+from ftwax.runtime.host import coordinator as coordinator_lib
+from ftwax.runtime.host import evaluations, game_loop, members, seeds
 
-# What seeds of environments and keys of actors are told apart by.
+# Seeds of environments differ by these.
 _TRAINING, _EVALUATION = 0, 1
 
 
@@ -37,36 +47,31 @@ def run_experiment(
   """Trains in this process; see `runs.run_experiment`.
 
   Args:
-    experiment: what to run; an environment written in JAX will do, too. One
-      with a population is that of `population.run`.
+    experiment: an agent or a population, in Python or JAX environments.
     eval_every: actor steps between evaluations; None for none.
-    num_eval_episodes: episodes of an evaluation, at the least.
+    num_eval_episodes: episodes of each member in an evaluation, at the least.
     run_dir: directory of the run; by default a new one in `runs/<name>`.
-    resume: goes on from the newest checkpoint.
-    devices: over which batches are spread; JAX's first one by default.
+    resume: continues from the newest checkpoint; games start anew.
+    devices: devices that share members or, of one member, its batches; JAX's
+      first one by default.
 
   Returns:
-    What the run came to.
+    The end of the run.
 
   Raises:
     KeyboardInterrupt: on Ctrl-C or SIGTERM, after a checkpoint is saved.
+    NonFiniteGradientError: a member skipped too many updates in a row.
+    ReplayTimeoutError: a queue stalled.
     RunDirectoryError: the directory is in use, or of another config.
-    ValueError: batches cannot be spread over the devices.
-    ReplayTimeoutError: the queue stalled.
-    ValueError: a population is to be evaluated.
+    TypeError: the factory makes no environment.
+    ValueError: games, members, seats and devices do not fit.
   """
-  if isinstance(experiment, experiment_lib.PopulationExperimentConfig):
-    if devices is not None:
-      raise ValueError(
-        f'devices ({list(devices)}) must be None for a population in this'
-        " runtime; choose runtime='device'."
-      )
-    population_records.check_no_evaluation(eval_every)
-    return population_run.run_population(
-      experiment, run_dir=run_dir, resume=resume
-    )
   mesh = sharding.make_mesh(devices)
-  sharding.check_divides(mesh, batch_size=experiment.builder.config.batch_size)
+  members.check_devices(
+    mesh,
+    experiment.population.num_members,
+    experiment.builder.config.batch_size,
+  )
   return runs.execute(
     functools.partial(_Run, mesh),
     experiment,
@@ -78,13 +83,13 @@ def run_experiment(
 
 
 class _Run:
-  """The parts of a run."""
+  """A run under way."""
 
   def __init__(
     self,
     mesh: jax.sharding.Mesh,
     experiment: experiment_lib.ExperimentConfig,
-    records: runs.Records,
+    records: run_records.RunRecords,
     resume: bool,
     stack: contextlib.ExitStack,
   ):
@@ -92,134 +97,186 @@ class _Run:
     self._experiment = experiment
     self._records = records
     self._stack = stack
-    self._spec = experiment_environments.read_spec(experiment)
-    self._network = experiment.network_factory(self._spec)
+    self._key, population_key = jax.random.split(
+      jax.random.PRNGKey(experiment.seed)
+    )
+    self._spec = spec = experiment.read_game_spec()
     builder = experiment.builder
-    policy = builder.make_policy(self._network, self._spec)
-    server = servers.make_server(
-      builder.make_replay_tables(self._spec, policy), experiment.replay_port
+    self._network = experiment.network_factory(spec.environment)
+    policy = builder.make_policy(self._network, spec.environment)
+    clients = self._start_servers(policy)
+    batches = members.Batches(
+      [
+        builder.make_dataset_iterator(client, spec.environment, policy)
+        for client in clients
+      ]
     )
-    stack.callback(server.stop)
-    client = server.localhost_client()
-    dataset = builder.make_dataset_iterator(client, self._spec, policy)
-    stack.callback(dataset.close)
-    self._learner = builder.make_learner(
-      jax.random.PRNGKey(experiment.seed),
+    stack.callback(batches.close)
+    self._learner = members.make_learner(
+      builder,
+      self._key,
       self._network,
-      dataset,
+      spec.environment,
+      len(clients),
+      batches,
       records.open_learner_logger,
-      self._spec,
-      functools.partial(sharding.place_learner_core, mesh),
+      mesh,
     )
-    self._adder = builder.make_adder(
-      client, self._spec, policy, experiment.num_environments
-    )
-    stack.callback(self._adder.close)
-    self._num_updates = 0  # In this session.
-    if resume:
-      self._learner.restore(records.restore(self._learner.save()))
-    # Made last: what they draw depends on how far the run is.
-    self._environment = self._make_environments(
-      experiment.num_environments, _TRAINING
-    )
-    self._actor = builder.make_actor(
-      self._role_key(_TRAINING),
+    self._coordinator = self._make_coordinator(spec, population_key, resume)
+    # Made last: their draws depend on the progress of the run.
+    self._arena = self._make_arena()
+    adders = [
+      builder.make_adder(
+        client,
+        spec.environment,
+        policy,
+        self._coordinator.seating.seats_per_member,
+      )
+      for client in clients
+    ]
+    for adder in adders:
+      stack.callback(adder.close)
+    self._actors = members.make_actors(
+      builder,
+      self._actor_key(),
       policy,
-      self._learner,
-      self._adder,
-      experiment.num_environments,
+      members.member_sources(self._learner, len(clients)),
+      self._coordinator.seating.seats_per_member,
+      adders,
     )
+    self._num_updates = 0  # In this session.
     self._train_logger = records.open_logger('train')
+    self._population_logger = records.open_logger(generations.LABEL)
 
   @property
   def training_state(self) -> types.TrainingState:
-    """The learner's state."""
+    """The learner's state, leaves [N, ...]."""
     return self._learner.state
 
-  def snapshot(self) -> types.TrainingState:
-    """Returns the learner's state; environments begin anew."""
-    return self._learner.save()
+  def snapshot(self) -> state_lib.PopulationState:
+    """Returns the population; games start anew."""
+    return self._coordinator.population(self._learner.save())
 
-  def train(self) -> Iterator[environment_loop.Tick]:
-    """Acts and learns in turn; yields after each step of the environments."""
+  def train(self) -> Iterator[game_loop.Tick]:
+    """Plays rounds until all steps are taken, and evolves after each."""
     records = self._records
     if records.done:
       return
     with records.training() as show:
-      for tick in environment_loop.run_loop(
-        self._environment, self._actor, self._experiment.observers
+      for tick in game_loop.play_rounds(
+        self._arena, self._actors, self._draw_seats, self._experiment
       ):
         self._learn()
-        records.advance(
-          tick.num_steps,
-          [episode.episode_return for episode in tick.episodes],
-          self._learner.num_steps,
-        )
-        self._log_episodes(tick.episodes)
+        self._record(tick)
+        if tick.ends_round or records.done:
+          self._end_round()
         records.save_if_due(self.snapshot)
         show()
         yield tick
         if records.done:
           return
 
-  def evaluate(self, num_episodes: int) -> None:
-    """Runs and logs at least `num_episodes` episodes of the newest policy."""
-    environment, actor, logger = self._make_evaluation(num_episodes)
-    episodes = environment_loop.run_episodes(environment, actor, num_episodes)
-    logger.write(
-      self._records.evaluation_row(
-        [episode.episode_return for episode in episodes],
-        [episode.episode_length for episode in episodes],
-      )
-    )
+  def evaluate(self, num_episodes: int) -> evaluation.Outcome:
+    """Plays at least `num_episodes` episodes with each member."""
+    return self._make_evaluator(num_episodes).run()
 
-  def _learn(self):
+  def _draw_seats(self) -> np.ndarray:
+    return self._coordinator.draw_seats(self._learner.state.internal_rewards)
+
+  def _learn(self) -> None:
     """Does the updates that the trajectories written allow."""
-    due = self._adder.num_items // self._experiment.builder.items_per_step
+    due = self._actors.num_items // self._experiment.builder.items_per_step
     while self._num_updates < due:
       self._learner.step()
       self._num_updates += 1
 
-  def _log_episodes(self, episodes):
-    for episode in episodes:
-      values = {
-        'episode_return': episode.episode_return,
-        'episode_length': episode.episode_length,
-        **self._records.counts._asdict(),
-      }
-      for observer in self._experiment.observers:
-        values.update(observer.get_metrics())
-      self._train_logger.write(values)
-
-  def _make_environments(self, num_environments, role):
-    environment = experiment_environments.make_vector(
-      self._experiment,
-      num_environments,
-      (role, self._records.counts.actor_steps),
-      self._experiment.name,
+  def _record(self, tick: game_loop.Tick) -> None:
+    """Counts a step of all games and logs the games that ended."""
+    returns, lengths = generations.member_episodes(
+      tick.results, self._experiment.population.num_members
     )
-    self._stack.callback(environment.close)
-    return environment
+    self._records.advance(
+      tick.num_steps, returns.sum(axis=1).tolist(), self._learner.num_steps
+    )
+    self._coordinator.record(tick.results)
+    if len(returns):
+      row = generations.train_row(returns, lengths)
+      row.update(self._records.counts._asdict())
+      for observer in self._experiment.observers:
+        row.update(observer.get_metrics())
+      self._train_logger.write(row)
+
+  def _end_round(self) -> None:
+    """Logs the round and evolves the population."""
+    for row in self._coordinator.end_round(
+      self._evolution, self._learner, self._records.counts
+    ):
+      self._population_logger.write(row)
+
+  def _start_servers(self, policy: types.ActorCore) -> list[Any]:
+    """Starts a server for each member; returns their clients."""
+    experiment = self._experiment
+    clients = []
+    for member in range(experiment.population.num_members):
+      port = experiment.replay_port
+      server = servers.make_server(
+        experiment.builder.make_replay_tables(self._spec.environment, policy),
+        None if port is None else port + member,
+      )
+      self._stack.callback(server.stop)
+      clients.append(server.localhost_client())
+    return clients
+
+  def _make_coordinator(
+    self, spec: games.GameSpec, key: types.Key, resume: bool
+  ) -> coordinator_lib.Coordinator:
+    """Begins or resumes the population, the learner's members included."""
+    experiment = self._experiment
+    self._evolution = generations.Evolution(
+      experiment, spec.environment, self._records.directory
+    )
+    population = generations.make_population(
+      experiment, spec, self._learner.state, key
+    )
+    if resume:
+      population = self._records.restore(population)
+      self._learner.restore(population.members)
+      self._evolution.resume(population)
+    else:
+      self._evolution.begin(population)
+    return coordinator_lib.Coordinator(population, experiment, spec)
+
+  def _make_arena(self) -> arena_lib.Arena:
+    experiment, seating = self._experiment, self._coordinator.seating
+    made = game_vectors.make_games(
+      experiment.environment_factory,
+      seeds.make_seeds(
+        (experiment.seed, _TRAINING, self._records.counts.actor_steps),
+        seating.num_games,
+      ),
+      experiment.name,
+    )
+    self._stack.callback(made.close)
+    return arena_lib.Arena(
+      made,
+      seating,
+      list(experiment.opponents.values()),
+      jax.random.fold_in(self._actor_key(), 0),
+    )
 
   @functools.cache  # noqa: B019 It lives as long as the run.
-  def _make_evaluation(self, num_episodes):
-    """Returns environment, actor and logger of evaluations, made once."""
-    experiment, builder = self._experiment, self._experiment.builder
-    num_environments = min(num_episodes, experiment.num_environments)
-    policy = builder.make_policy(
-      self._network, self._spec, evaluation=experiment.evaluation_greedy
-    )
-    actor = builder.make_actor(
-      self._role_key(_EVALUATION),
-      policy,
+  def _make_evaluator(self, num_episodes: int) -> evaluations.Evaluator:
+    """Returns what plays the games of all evaluations."""
+    evaluator = evaluations.Evaluator(
+      self._experiment,
       self._learner,
-      num_environments=num_environments,
+      num_episodes,
+      (_EVALUATION, self._records.counts.actor_steps),
     )
-    environment = self._make_environments(num_environments, _EVALUATION)
-    return environment, actor, self._records.open_logger('evaluation')
+    self._stack.callback(evaluator.close)
+    return evaluator
 
-  def _role_key(self, role):
-    """Returns the key of an actor; a resumed run does not draw the same."""
-    key = jax.random.PRNGKey(self._experiment.seed)
-    key = jax.random.fold_in(key, self._records.counts.actor_steps)
-    return jax.random.fold_in(key, 1 + role)
+  def _actor_key(self) -> types.Key:
+    """Returns the key of actors; a resumed run does not draw the same."""
+    key = jax.random.fold_in(self._key, self._records.counts.actor_steps)
+    return jax.random.fold_in(key, 1)

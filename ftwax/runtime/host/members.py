@@ -1,33 +1,62 @@
-"""acme's actors and learner of a population, each in the place of one agent's.
+"""Actors, batches and learners of all members, each used as those of one agent.
 
 Members share what is compiled. They have a replay server each, since items of
 one must not reach another, and the same number of seats, so that trajectories
-of all of them are complete at once and batches have one shape.
+of all of them are complete at once and batches have one shape. The member axis
+of a population of one is squeezed here: its learner's core and batches have
+none.
 """
 
+import concurrent.futures
 import functools
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import acme
 import dm_env
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
+from ftwax.agents import builders
+from ftwax.agents.actor_critic.shells import actor as actor_lib
+from ftwax.agents.actor_critic.shells import learner as learner_lib
 from ftwax.networks import recurrent
+from ftwax.records import loggers
+from ftwax.replay.reverb import adders as adders_lib
 from ftwax.replay.reverb import datasets as datasets_lib
+from ftwax.runtime import sharding
 
 
 class Actors:
   """Actors of all members as one, on rows in the order of the members.
 
-  It is an `environment_loop.Actor`.
+  It is a `game_loop.LoopActor`.
   """
 
-  def __init__(self, actors: Sequence[Any], adders: Sequence[Any]):
-    """Takes one actor and its adder for each member, for M rows each."""
+  def __init__(
+    self,
+    actors: Sequence[actor_lib.Actor],
+    adders: Sequence[adders_lib.TrajectoryAdder] = (),
+    at_once: bool = False,
+  ):
+    """Takes over the actors.
+
+    Args:
+      actors: one for each member.
+      adders: one for each member; none in evaluation.
+      at_once: whether members choose at once, in threads: where their policies
+        are in another process.
+    """
     self._actors = tuple(actors)
+    self._threads: concurrent.futures.Executor | None = None
+    if at_once and len(actors) > 1:
+      self._threads = concurrent.futures.ThreadPoolExecutor(len(actors))
     self._adders = tuple(adders)
+    self._chosen: tuple[types.ArrayTree, ...] = ()  # Of each member.
+    self._action: types.ArrayTree = None  # Of all, as returned.
 
   @property
   def num_items(self) -> int:
@@ -35,18 +64,26 @@ class Actors:
     return min(adder.num_items for adder in self._adders)
 
   def reset(self) -> None:
-    """Drops the trajectories that have begun."""
+    """Drops unfinished trajectories."""
     for adder in self._adders:
       adder.reset()
 
   def select_action(self, observation: types.ArrayTree) -> types.ArrayTree:
-    """Returns actions for the timesteps observed last, leaves [N * M]."""
+    """Returns actions for the timesteps observed last, leaves [N * M, ...]."""
     del observation  # It is that of the timesteps observed last.
-    actions = [actor.select_action(None) for actor in self._actors]
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *actions)
+    each = self._threads.map if self._threads else map
+    self._chosen = tuple(
+      each(lambda actor: actor.select_action(None), self._actors)
+    )
+    self._action = self._chosen[0]
+    if len(self._chosen) > 1:
+      self._action = jax.tree.map(
+        lambda *leaves: np.concatenate(leaves), *self._chosen
+      )
+    return self._action
 
   def observe_first(self, timestep: dm_env.TimeStep) -> None:
-    """Observes where games start; trajectories begun before are dropped."""
+    """Observes where games start; unfinished trajectories are dropped."""
     self.reset()
     for actor, rows in zip(self._actors, self._split(timestep), strict=True):
       actor.observe_first(rows)
@@ -55,57 +92,81 @@ class Actors:
     self, action: types.ArrayTree, next_timestep: dm_env.TimeStep
   ) -> None:
     """Observes what `action` led to, leaves [N * M, ...]."""
-    del action  # It is the one selected last.
+    chosen = self._chosen if action is self._action else self._split(action)
     rows = self._split(next_timestep)
-    for actor, timestep in zip(self._actors, rows, strict=True):
-      actor.observe(None, timestep)
+    for actor, own, timestep in zip(self._actors, chosen, rows, strict=True):
+      actor.observe(own, timestep)
 
   def update(self, wait: bool = False) -> None:
     """Fetches variables where it is time to."""
     for actor in self._actors:
       actor.update(wait)
 
-  def _split(self, timestep: dm_env.TimeStep) -> list[dm_env.TimeStep]:
+  def close(self) -> None:
+    """Ends the threads."""
+    if self._threads is not None:
+      self._threads.shutdown(wait=False, cancel_futures=True)
+
+  def _split(self, tree: Any) -> Sequence[Any]:
     """Returns the rows of each member, leaves [M, ...]."""
-    share = len(timestep.step_type) // len(self._actors)
-    return [
-      jax.tree.map(
-        lambda leaf, i=i: leaf[i * share : (i + 1) * share], timestep
-      )
-      for i in range(len(self._actors))
-    ]
+    num_members = len(self._actors)
+    if num_members == 1:
+      return [tree]
+
+    def rows(member: int) -> Any:
+      def cut(leaf: np.ndarray) -> np.ndarray:
+        share = len(leaf) // num_members
+        return leaf[member * share : (member + 1) * share]
+
+      return jax.tree.map(cut, tree)
+
+    return [rows(member) for member in range(num_members)]
 
 
 def make_actors(
-  builder: Any,
+  builder: builders.Builder,
   key: types.Key,
   policy: types.ActorCore,
-  source: Any,
-  adders: Sequence[Any],
+  sources: Sequence[acme.VariableSource],
   num_rows: int,
+  adders: Sequence[adders_lib.TrajectoryAdder] = (),
 ) -> Actors:
   """Makes the actors of a population.
 
   Args:
     builder: of the agent.
-    key: for what they draw.
-    policy: the functions that they share.
-    source: of the variables of all members, leaves [N, ...].
-    adders: one for each member.
+    key: for the draws of the actors.
+    policy: functions that they share.
+    sources: variables of each member; see `member_sources`.
     num_rows: M.
+    adders: one for each member; none in evaluation.
   """
-  take = jax.jit(row)
   actors = [
     builder.make_actor(
       jax.random.fold_in(key, member),
       policy,
-      _MemberVariables(source, take, member),
-      adder,
+      source,
+      adders[member] if adders else None,
       num_rows,
     )
-    for member, adder in enumerate(adders)
+    for member, source in enumerate(sources)
   ]
   return Actors(actors, adders)
+
+
+def member_sources(
+  source: acme.VariableSource, num_members: int
+) -> list[acme.VariableSource]:
+  """Returns the variables of each member, taken from those of all.
+
+  Args:
+    source: of the variables of all members, leaves [N, ...].
+    num_members: N.
+  """
+  take = jax.jit(_squeeze) if num_members == 1 else jax.jit(row)
+  return [
+    _MemberVariables(source, take, member) for member in range(num_members)
+  ]
 
 
 def row(tree: Any, index: types.Array | int) -> Any:
@@ -113,10 +174,17 @@ def row(tree: Any, index: types.Array | int) -> Any:
   return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
-class _MemberVariables:
+def _squeeze(tree: Any, index: int) -> Any:
+  del index  # There is one.
+  return jax.tree.map(lambda leaf: jnp.squeeze(leaf, 0), tree)
+
+
+class _MemberVariables(acme.VariableSource):
   """The variables of one member, taken from those of all."""
 
-  def __init__(self, source: Any, take: Callable[..., Any], member: int):
+  def __init__(
+    self, source: acme.VariableSource, take: Callable[..., Any], member: int
+  ):
     self._source = source
     self._take = take
     self._member = member
@@ -126,24 +194,20 @@ class _MemberVariables:
   def get_variables(self, names: Sequence[str]) -> list[types.ActorVariables]:
     """Returns the member's variables, once for each name."""
     found = self._source.get_variables(names)
-    if self._all is None or not _is_same(found[0], self._all):
+    if self._all is None or not all(map(operator.is_, found[0], self._all)):
       self._all = found[0]
       self._own = self._take(found[0], self._member)
     return [self._own for _ in names]
 
 
-def _is_same(new: types.ActorVariables, old: types.ActorVariables) -> bool:
-  return all(a is b for a, b in zip(new, old, strict=True))
-
-
 class Batches(Iterator[datasets_lib.ReplaySample]):
-  """The batches of all members, stacked: leaves [N, ...]."""
+  """The batches of all members: leaves [N, ...], without N for one member."""
 
-  def __init__(self, datasets: Sequence[Any]):
+  def __init__(self, datasets: Sequence[datasets_lib.TrajectoryIterator]):
     """Takes over one dataset for each member, to close them in the end."""
     self._datasets = tuple(datasets)
     self._stack = jax.jit(
-      lambda *trees: jax.tree.map(lambda *x: jax.numpy.stack(x), *trees)
+      lambda *trees: jax.tree.map(lambda *x: jnp.stack(x), *trees)
     )
     self._taken: list[datasets_lib.ReplaySample] = []
 
@@ -152,11 +216,13 @@ class Batches(Iterator[datasets_lib.ReplaySample]):
 
     Raises:
       ReplayTimeoutError: that of a member did not come in time; those that did
-        come are kept for the next call.
+        are kept for the next call.
     """
     for dataset in self._datasets[len(self._taken) :]:
       self._taken.append(next(dataset))
     samples, self._taken = self._taken, []
+    if len(samples) == 1:
+      return samples[0]
     return datasets_lib.ReplaySample(
       batch=self._stack(*[sample.batch for sample in samples]),
       variables_steps=np.stack([sample.variables_steps for sample in samples]),
@@ -170,33 +236,35 @@ class Batches(Iterator[datasets_lib.ReplaySample]):
 
 
 def make_learner(
-  builder: Any,
+  builder: builders.Builder,
   key: types.Key,
   network: types.RecurrentNetwork,
-  environment_spec: types.EnvironmentSpec,
+  spec: types.EnvironmentSpec,
   num_members: int,
   batches: Iterator[datasets_lib.ReplaySample],
-  logger_fn: Callable[..., Any],
-) -> Any:
+  logger_fn: Callable[..., loggers.Logger],
+  mesh: jax.sharding.Mesh,
+) -> learner_lib.Learner:
   """Makes a learner whose state is that of all members, leaves [N, ...].
 
   Args:
     builder: of the agent; see its `make_learner`.
     key: for the first members.
     network: that they share.
-    environment_spec: tells the events.
+    spec: of one player.
     num_members: N.
     batches: see `Batches`.
     logger_fn: makes the logger of a label.
+    mesh: devices over which members or, of one member, batches are spread.
   """
   place_core = functools.partial(
     make_core,
+    mesh=mesh,
     num_members=num_members,
-    at_once=jax.default_backend() != 'cpu',
     unroll=recurrent.has_convolutions(network),
   )
   learner = builder.make_learner(
-    key, network, batches, logger_fn, environment_spec, place_core
+    key, network, batches, logger_fn, spec, place_core
   )
   # Evolved members are put on their device; so are the first ones, or JAX would
   # compile for both.
@@ -205,7 +273,10 @@ def make_learner(
 
 
 def make_core(
-  core: types.LearnerCore, num_members: int, at_once: bool, unroll: bool
+  core: types.LearnerCore,
+  mesh: jax.sharding.Mesh,
+  num_members: int,
+  unroll: bool,
 ) -> types.LearnerCore:
   """Returns the functions of a learner of N members, leaves [N, ...].
 
@@ -215,23 +286,62 @@ def make_core(
 
   Args:
     core: of one member.
+    mesh: devices over which members or, of one member, batches are spread.
     num_members: N.
-    at_once: updates all members by `vmap`, or else one after another.
     unroll: compiles the update once for each member, where they take turns:
       gradients of convolutions are slow inside a loop of XLA's on a CPU.
   """
+  if num_members == 1:
+    return _squeeze_core(sharding.place_learner_core(mesh, core))
+  takes_turns = mesh.size == 1 and jax.default_backend() == 'cpu'
+  members = sharding.spread(mesh)
 
-  def init(key):
-    return jax.vmap(core.init)(jax.random.split(key, num_members))
+  def init(key: types.Key) -> types.TrainingState:
+    state = jax.vmap(core.init)(jax.random.split(key, num_members))
+    return jax.lax.with_sharding_constraint(state, members)
 
-  def update(state, batch):
-    if at_once:
-      return jax.vmap(core.update)(state, batch)
-    return jax.lax.scan(
-      lambda carry, row: (carry, core.update(*row)),
-      None,
-      (state, batch),
-      unroll=num_members if unroll else 1,
-    )[1]
+  def update(
+    state: types.TrainingState, batch: types.LearnerBatch
+  ) -> tuple[types.TrainingState, types.Metrics]:
+    if takes_turns:
+      updated: tuple[types.TrainingState, types.Metrics] = jax.lax.scan(
+        lambda carry, row: (carry, core.update(*row)),
+        None,
+        (state, batch),
+        unroll=num_members if unroll else 1,
+      )[1]
+      return updated
+    batch = jax.lax.with_sharding_constraint(batch, members)
+    state, metrics = jax.vmap(core.update)(state, batch)
+    return jax.lax.with_sharding_constraint(state, members), metrics
 
   return types.LearnerCore(init, update)
+
+
+def _squeeze_core(core: types.LearnerCore) -> types.LearnerCore:
+  """Returns functions of one member whose state has leaves [1, ...]."""
+
+  def expand(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 0), tree)
+
+  def init(key: types.Key) -> types.TrainingState:
+    state: types.TrainingState = expand(core.init(key))
+    return state
+
+  def update(
+    state: types.TrainingState, batch: types.LearnerBatch
+  ) -> tuple[types.TrainingState, types.Metrics]:
+    updated, metrics = core.update(_squeeze(state, 0), batch)
+    return expand(updated), metrics
+
+  return types.LearnerCore(init, update)
+
+
+def check_devices(
+  mesh: jax.sharding.Mesh, num_members: int, batch_size: int
+) -> None:
+  """Raises a ValueError unless members or rows of batches can be spread."""
+  if num_members > 1:
+    sharding.check_divides(mesh, num_members=num_members)
+  else:
+    sharding.check_divides(mesh, batch_size=batch_size)

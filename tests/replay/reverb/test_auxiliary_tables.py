@@ -3,6 +3,7 @@
 import pathlib
 
 import dm_env
+import fakes
 import jax
 import numpy as np
 import pytest
@@ -17,7 +18,6 @@ from ftwax.replay.reverb import (
   tables,
   trajectory_columns,
 )
-from ftwax.testing import fakes
 
 T, E = 8, 2
 STATE = {'hidden': np.zeros((E, 3), np.float32)}

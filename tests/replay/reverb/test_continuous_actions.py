@@ -1,6 +1,7 @@
 """Actions with continuous parts, all the way through one process."""
 
 import dm_env
+import fakes
 import jax
 import numpy as np
 
@@ -8,7 +9,6 @@ from ftwax import distributions
 from ftwax.agents import impala
 from ftwax.environments import vector
 from ftwax.replay.reverb import servers
-from ftwax.testing import fakes
 
 SPEC = fakes.make_continuous_spec()
 T, B = 4, 2

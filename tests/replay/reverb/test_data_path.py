@@ -3,6 +3,7 @@
 import time
 
 import dm_env
+import fakes
 import jax
 import numpy as np
 import pytest
@@ -15,7 +16,6 @@ from ftwax.replay.reverb import (
   tables,
   trajectory_columns,
 )
-from ftwax.testing import fakes
 
 SEQUENCE_LENGTH = 4
 NUM_ENVIRONMENTS = 2

@@ -1,12 +1,12 @@
 """Records, and the columns that they are stored in."""
 
+import fakes
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from ftwax.replay.reverb import trajectory_columns
-from ftwax.testing import fakes
 
 T, E = 4, 3
 

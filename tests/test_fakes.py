@@ -1,11 +1,11 @@
 import dm_env
+import fakes
 import jax
 import numpy as np
 import pytest
 from dm_env import specs
 
 from ftwax import types
-from ftwax.testing import fakes
 
 SPECS = {
   'default': fakes.make_spec(),

@@ -1,0 +1,22 @@
+"""Results of games as few arrays, to be sent to another process."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ftwax.runtime import evaluation
+
+
+def pack(results: Sequence[evaluation.GameResult]) -> list[np.ndarray]:
+  """Returns an array for each field of the results, [K, ...]."""
+  return [np.stack(column) for column in zip(*results, strict=True)]
+
+
+def unpack(columns: Sequence[np.ndarray]) -> list[evaluation.GameResult]:
+  """Returns the results that `pack` was given."""
+  return [
+    evaluation.GameResult(
+      int(place), np.asarray(seats), outcome, returns, int(length)
+    )
+    for place, seats, outcome, returns, length in zip(*columns, strict=True)
+  ]

@@ -1,0 +1,230 @@
+"""Generations of a population: evolution, logs and reports, in every runtime.
+
+A round is the time between two generations.
+"""
+
+import functools
+import pathlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from ftwax import internal_rewards, types
+from ftwax.agents import builders
+from ftwax.environments import games
+from ftwax.population import evolution, lineage
+from ftwax.population import state as state_lib
+from ftwax.reporting import history
+from ftwax.runtime import evaluation, run_records
+from ftwax.runtime import experiment as experiment_lib
+
+# Label of the log that `population_row` is for.
+LABEL = history.LABEL
+
+
+class Round(NamedTuple):
+  """Games, or episodes of a single-agent task, that ended in a round.
+
+  Attributes:
+    num_episodes: int [N], seats on which a member's games ended.
+    returns: float [N, num_events], sums over a game, mean over those seats.
+    lengths: float [N], likewise.
+  """
+
+  num_episodes: np.ndarray
+  returns: np.ndarray
+  lengths: np.ndarray
+
+  @property
+  def total(self) -> int:
+    """Episodes of all members."""
+    return int(np.sum(self.num_episodes))
+
+  @property
+  def mean_return(self) -> float:
+    """Mean over episodes of the sum of events."""
+    sums = self.returns.sum(axis=1) @ self.num_episodes
+    return float(sums / max(self.total, 1))
+
+
+def make_round(
+  results: Sequence[evaluation.GameResult], num_members: int, num_events: int
+) -> Round:
+  """Returns the round in which these games ended."""
+  num_episodes = np.zeros(num_members, np.int64)
+  lengths = np.zeros(num_members)
+  returns = np.zeros((num_members, num_events))
+  for result in results:
+    is_member = result.seats < num_members
+    members = result.seats[is_member]
+    np.add.at(num_episodes, members, 1)
+    np.add.at(lengths, members, result.length)
+    np.add.at(returns, members, result.returns[is_member])
+  counts = np.maximum(num_episodes, 1)
+  return Round(num_episodes, returns / counts[:, None], lengths / counts)
+
+
+def make_priors(
+  builder: builders.Builder,
+  environment_spec: types.EnvironmentSpec,
+) -> evolution.Traits:
+  """Returns the priors of all that evolution may change."""
+  num_events = internal_rewards.num_events(environment_spec.rewards)
+  return evolution.Traits(
+    builder.config.priors,
+    builder.config.make_internal_rewards_prior(num_events),
+  )
+
+
+class Evolution:
+  """Evolves a population, a generation a round, and writes its lineage."""
+
+  def __init__(
+    self,
+    experiment: experiment_lib.ExperimentConfig,
+    environment_spec: types.EnvironmentSpec,
+    directory: pathlib.Path,
+  ):
+    """Prepares evolution; `begin` or `resume` comes next.
+
+    Args:
+      experiment: has the rules of selection and exploration.
+      environment_spec: has the events.
+      directory: of the run.
+    """
+    config = experiment.population
+    self._exploits = config.exploits
+    self._reason = getattr(experiment.select, '__name__', 'selection')
+    self._path = directory / history.LINEAGE_FILE
+    self._evolve = jax.jit(
+      functools.partial(
+        evolution.evolve,
+        priors=make_priors(experiment.builder, environment_spec),
+        config=config,
+        select=experiment.select,
+        explore=experiment.explore,
+      )
+    )
+
+  def begin(self, population: state_lib.PopulationState) -> None:
+    """Starts a new lineage with the members' first values."""
+    self._path.unlink(missing_ok=True)
+    lineage.append(self._path, [lineage.birth_row(population)])
+
+  def resume(self, population: state_lib.PopulationState) -> None:
+    """Drops the rows that are younger than the checkpoint."""
+    if self._path.exists():
+      lineage.drop_after(self._path, int(population.generation))
+
+  def evolve(
+    self, population: state_lib.PopulationState
+  ) -> state_lib.PopulationState:
+    """Evolves the population if it exploits, and logs every copy."""
+    if not self._exploits:
+      return population
+    key, evolve_key = jax.random.split(population.key)
+    population, generation = self._evolve(
+      evolve_key, population._replace(key=key)
+    )
+    lineage.append(
+      self._path, lineage.rows(jax.device_get(generation), self._reason)
+    )
+    return population
+
+
+def make_population(
+  experiment: experiment_lib.ExperimentConfig,
+  spec: games.GameSpec,
+  members: types.TrainingState,
+  key: types.Key,
+) -> state_lib.PopulationState:
+  """Returns the population of an experiment before any game.
+
+  Args:
+    experiment: has its options and opponents.
+    spec: of the game.
+    members: leaves [N, ...].
+    key: of what the population draws.
+  """
+  return state_lib.from_members(
+    members,
+    key,
+    experiment.population,
+    num_opponents=len(experiment.opponents),
+    team_size=spec.team_size,
+  )
+
+
+def member_episodes(
+  results: Sequence[evaluation.GameResult], num_members: int
+) -> tuple[np.ndarray, np.ndarray]:
+  """Returns returns [K, num_events] and lengths [K] of members' episodes."""
+  if not results:
+    return np.zeros((0, 1), np.float32), np.zeros(0, np.int64)
+  is_member = np.stack([result.seats for result in results]) < num_members
+  returns = np.stack([result.returns for result in results])[is_member]
+  lengths = np.array([result.length for result in results])
+  return returns, np.repeat(lengths, is_member.sum(axis=1))
+
+
+def population_row(
+  population: state_lib.PopulationState,
+  played: Round,
+  counts: run_records.Counts,
+) -> dict[str, Any]:
+  """Returns the row of a round in the log of the population.
+
+  Args:
+    population: before it evolves.
+    played: the games of the round.
+    counts: progress of the run.
+  """
+  weights = np.asarray(population.members.internal_rewards)
+  return {
+    **state_lib.log_values(population),
+    'own_returns': (played.returns * weights).sum(axis=1),
+    'event_rates': played.returns,
+    **counts._asdict(),
+  }
+
+
+def train_row(returns: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
+  """Returns a row of the training log.
+
+  Args:
+    returns: float [K, num_events] or [K], of episodes that ended.
+    lengths: [K], their actions.
+
+  Returns:
+    Means over the episodes; the counts of the run are to be added.
+  """
+  row: dict[str, Any] = {
+    'episode_return': float(
+      np.mean(returns.reshape(len(returns), -1).sum(axis=1))
+    ),
+    'episode_length': float(np.mean(lengths)),
+    'num_episodes': len(returns),
+  }
+  if returns.ndim > 1 and returns.shape[1] > 1:
+    row['event_returns'] = np.mean(returns, axis=0).tolist()
+  return row
+
+
+def write_report(
+  experiment: experiment_lib.ExperimentConfig, directory: pathlib.Path
+) -> None:
+  """Draws the curves of a run, and the report of several members."""
+  from ftwax.reporting import curves, report  # Matplotlib: not before --help.
+
+  if curves.can_plot(directory):
+    curves.plot_curves(directory)
+  if experiment.population.num_members > 1:
+    report.make_report(
+      directory,
+      report.ReportOptions(
+        title=experiment.name,
+        event_names=experiment.read_game_spec().event_names,
+      ),
+    )

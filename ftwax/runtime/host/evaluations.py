@@ -1,0 +1,68 @@
+"""Evaluations in runtimes that act in Python."""
+
+import acme
+import jax
+
+from ftwax.environments import game_vectors
+from ftwax.runtime import evaluation
+from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime.host import arena as arena_lib
+from ftwax.runtime.host import game_loop, members, seeds
+
+
+class Evaluator:
+  """Plays the games of evaluations with the newest variables of all members."""
+
+  def __init__(
+    self,
+    experiment: experiment_lib.ExperimentConfig,
+    source: acme.VariableSource,
+    num_episodes: int,
+    entropy: tuple[int, ...],
+  ):
+    """Makes games and actors, for all evaluations of a run.
+
+    Args:
+      experiment: an agent or a population and its task.
+      source: of the variables of all members, leaves [N, ...].
+      num_episodes: of each member in an evaluation, at the least.
+      entropy: seeds games and actors, beside the experiment's seed.
+    """
+    builder = experiment.builder
+    spec = experiment.read_game_spec()
+    scripts = game_vectors.read_scripts(experiment.environment_factory)
+    self._plan = plan = evaluation.make_plan(
+      experiment, spec, scripts, num_episodes
+    )
+    own_seeds = seeds.make_seeds(
+      (experiment.seed, *entropy), plan.seating.num_games
+    )
+    key = jax.random.PRNGKey(own_seeds[0])
+    self._arena = arena_lib.Arena(
+      game_vectors.make_games(
+        experiment.environment_factory, own_seeds, experiment.name
+      ),
+      plan.seating,
+      list(plan.opponents.values()),
+      key,
+    )
+    policy = builder.make_policy(
+      experiment.network_factory(spec.environment),
+      spec.environment,
+      evaluation=experiment.evaluation_greedy,
+    )
+    self._actors = members.make_actors(
+      builder,
+      key,
+      policy,
+      members.member_sources(source, experiment.population.num_members),
+      plan.seating.seats_per_member,
+    )
+
+  def run(self) -> evaluation.Outcome:
+    """Plays the games of one evaluation."""
+    return game_loop.play_plan(self._arena, self._actors, self._plan)
+
+  def close(self) -> None:
+    """Closes the games."""
+    self._arena.close()

@@ -1,0 +1,128 @@
+"""The loop of actors and an arena, as generators.
+
+One call acts on all seats of the members. Statistics are what the caller makes
+of the ticks.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import dm_env
+import jax
+import numpy as np
+
+from ftwax import types
+from ftwax.runtime import evaluation
+from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime.host import arena as arena_lib
+
+
+class Tick(NamedTuple):
+  """One step of all games.
+
+  Attributes:
+    num_steps: actions of members; a game that restarted took none.
+    results: of games that ended.
+    ends_round: whether members are seated anew after it.
+  """
+
+  num_steps: int
+  results: list[evaluation.GameResult]
+  ends_round: bool = False
+
+
+class LoopActor(Protocol):
+  """The part of acme's actor that the loop calls, on rows of members."""
+
+  def select_action(self, observation: types.ArrayTree) -> types.ArrayTree:
+    """Returns actions, leaves [N * M, ...]."""
+
+  def observe_first(self, timestep: dm_env.TimeStep) -> None:
+    """Observes the first timesteps, leaves [N * M, ...]."""
+
+  def observe(
+    self, action: types.ArrayTree, next_timestep: dm_env.TimeStep
+  ) -> None:
+    """Observes the timesteps that followed, leaves [N * M, ...]."""
+
+  def update(self, wait: bool = False) -> None:
+    """Fetches variables where it is time to."""
+
+
+def play_rounds(
+  arena: arena_lib.Arena,
+  actor: LoopActor,
+  draw_seats: Callable[[], np.ndarray],
+  experiment: experiment_lib.ExperimentConfig,
+  environment: Any = None,
+) -> Iterator[Tick]:
+  """Plays for as long as ticks are asked for.
+
+  A round takes at least `steps_per_round` steps, ends with whole trajectories,
+  so that nothing is thrown away, and not before a game has ended on each place.
+  In a game of one seat members keep their seats and episodes continue.
+
+  Args:
+    arena: the games.
+    actor: acts for all members.
+    draw_seats: returns the player on each seat, int32 [G, P].
+    experiment: has the length of a round and observers.
+    environment: what is stepped, by default the arena itself.
+
+  Yields:
+    A tick for each step of the games.
+  """
+  is_solo = arena.spec.num_players == 1
+  sequence_length = experiment.builder.config.sequence_length
+  loop: Iterator[Tick] | None = None
+  while True:
+    if loop is None or not is_solo:
+      arena.seat(draw_seats())
+      loop = _play(arena, actor, experiment.observers, environment or arena)
+    for num_steps, tick in enumerate(loop, start=1):
+      ends_round = (
+        num_steps >= experiment.steps_per_round
+        and num_steps % sequence_length == 0
+        and (is_solo or arena.all_played)
+      )
+      yield tick._replace(ends_round=ends_round)
+      if ends_round:
+        break
+
+
+def play_plan(
+  arena: arena_lib.Arena, actor: LoopActor, plan: evaluation.Plan
+) -> evaluation.Outcome:
+  """Plays the games of an evaluation."""
+  arena.seat(plan.seats)
+  arena.take_results()
+  results: list[evaluation.GameResult] = []
+  for tick in _play(arena, actor, (), arena):
+    results += tick.results
+    if tick.results and evaluation.is_complete(results, plan):
+      break
+  return evaluation.Outcome(plan, evaluation.count_results(results, plan))
+
+
+def _play(
+  arena: arena_lib.Arena, actor: LoopActor, observers: Any, environment: Any
+) -> Iterator[Tick]:
+  """Yields a tick for each step of the games, from their start."""
+  timestep = environment.reset()
+  actor.observe_first(timestep)
+  for observer in observers:
+    observer.observe_first(environment, timestep)
+  action = jax.tree.map(
+    lambda spec: np.zeros((arena.num_environments, *spec.shape), spec.dtype),
+    arena.action_spec(),
+  )
+  while True:
+    actor.update()
+    if not (timestep.step_type == types.LAST).all():
+      action = actor.select_action(timestep.observation)
+    timestep = environment.step(action)
+    actor.observe(action, timestep)
+    for observer in observers:
+      observer.observe(environment, timestep, action)
+    num_steps = int(np.count_nonzero(timestep.step_type != types.FIRST))
+    yield Tick(num_steps, arena.take_results())

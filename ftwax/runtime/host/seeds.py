@@ -1,0 +1,9 @@
+"""Seeds of environments."""
+
+import numpy as np
+
+
+def make_seeds(entropy: tuple[int, ...], num_seeds: int) -> list[int]:
+  """Returns seeds below 2**31; other entropy gives other seeds."""
+  sequence = np.random.SeedSequence(entropy)
+  return [int(x) >> 1 for x in sequence.generate_state(num_seeds)]

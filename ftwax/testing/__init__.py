@@ -1,1 +1,0 @@
-"""Fakes made from specs, for tests of agents and runtimes."""
