@@ -133,6 +133,27 @@ def to_environment(
   return jax.tree.map(of_part, action_spec, action)
 
 
+def from_environment(
+  action_spec: types.SpecTree, action: types.ArrayTree
+) -> types.ArrayTree:
+  """Returns what `to_environment` maps to `action`.
+
+  Args:
+    action_spec: of the environment.
+    action: of the environment, [...] or [..., n] for each part.
+
+  Returns:
+    int32 [...] or float32 [..., n] for each part.
+  """
+
+  def of_part(leaf, part):
+    if num_choices(leaf) is None:
+      return continuous.from_environment(leaf, part)
+    return part.astype(jnp.int32)
+
+  return jax.tree.map(of_part, action_spec, action)
+
+
 def mask_logits(
   logits: types.ArrayTree, action_mask: types.ArrayTree
 ) -> types.ArrayTree:

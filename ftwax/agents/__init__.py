@@ -3,7 +3,7 @@
 Each agent is a module with a config, `make_network` and `make_builder`.
 """
 
-from ftwax.agents import a2c, a3c, ftw, impala, ppo, rl2, unreal
+from ftwax.agents import a2c, a3c, ftw, impala, named, ppo, rl2, unreal
 from ftwax.agents.a2c import A2CConfig
 from ftwax.agents.a3c import A3CConfig
 from ftwax.agents.actor_critic.actor_critic_config import ActorCriticConfig
@@ -28,6 +28,7 @@ __all__ = (
   'a3c',
   'ftw',
   'impala',
+  'named',
   'ppo',
   'rl2',
   'unreal',

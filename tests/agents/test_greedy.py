@@ -1,11 +1,11 @@
 """A greedy policy is deterministic, whatever noise the network learns with."""
 
+import fakes
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from dm_env import restart
-from ftwax.testing import fakes
 
 from ftwax import types
 from ftwax.agents import ftw, impala
