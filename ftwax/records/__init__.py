@@ -1,1 +1,1 @@
-"""The records of a run: its directory, logs, checkpoints and progress."""
+"""Run directories, configurations, checkpoints, logs and progress."""

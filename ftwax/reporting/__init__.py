@@ -1,1 +1,1 @@
-"""Pictures and pages made from what a run left in its directory."""
+"""Figures and reports made from the directory of a run."""
