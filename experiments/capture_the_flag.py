@@ -175,6 +175,7 @@ def finish(
       anchors=dict(
         zip(scripts, summary.ratings[num_members:].tolist(), strict=True)
       ),
+      member_ratings=summary.ratings[:num_members],
       player_names=names,
       win_rates=summary.win_rates,
       half_widths=0.5 * (summary.highs - summary.lows),

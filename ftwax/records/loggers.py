@@ -69,7 +69,7 @@ class JSONLLogger:
 
   def write(self, values: log_values.LoggingData) -> None:
     """Appends one line, without images."""
-    numbers = log_values.without_pictures(values)
+    numbers = log_values.without_images(values)
     plain = {
       key: log_values.null_non_finite(value)
       for key, value in log_values.to_plain(numbers).items()
@@ -122,7 +122,7 @@ class CSVLogger:
 
   def write(self, values: log_values.LoggingData) -> None:
     """Appends one row, without images."""
-    plain = log_values.to_plain(log_values.without_pictures(values))
+    plain = log_values.to_plain(log_values.without_images(values))
     new = [key for key in plain if key not in self._columns]
     if new:
       self._add_columns(new)

@@ -2,7 +2,7 @@
 
     runs/<name>/<timestamp>-seed<seed>/
       config.json     the whole configuration, every default resolved
-      versions.json   Python, platform, packages and layout at the first start
+      versions.json   layout, commit, Python and packages at the first start
       command.txt     one line for each start: time and command line
       number.txt      position among the runs of this name, counted from 1
 
@@ -21,6 +21,7 @@ import platform
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterator
@@ -294,7 +295,26 @@ def _versions() -> dict[str, Any]:
       versions[package] = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
       continue
+  commit = _commit()
+  if commit:
+    versions['commit'] = commit
   return versions
+
+
+def _commit() -> str:
+  """Returns the commit of a checkout of ftwax; '' if it is installed."""
+  root = pathlib.Path(ftwax.__file__).parent.parent
+  if not (root / '.git').exists():
+    return ''
+  try:
+    return subprocess.check_output(
+      ['git', '-C', str(root), 'rev-parse', 'HEAD'],
+      stderr=subprocess.DEVNULL,
+      text=True,
+      timeout=5.0,
+    ).strip()
+  except (OSError, subprocess.SubprocessError):
+    return ''
 
 
 def _log_new_versions(recorded: Any) -> None:

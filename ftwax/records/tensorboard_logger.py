@@ -69,23 +69,23 @@ class TensorBoardLogger:
 
   def _contents(self, key: str, value: Any) -> list[tuple[str, dict[str, Any]]]:
     """Returns the tags of a value and the fields of each tag's summary."""
-    if log_values.is_picture(value):
+    if log_values.is_image(value):
       height, width, _ = value.shape
-      picture = self._make_summary.Image(
+      image = self._make_summary.Image(
         height=height,
         width=width,
         colorspace=3,
         encoded_image_string=_encode_png(value),
       )
-      return [(key, {'image': picture})]
+      return [(key, {'image': image})]
     return [(tag, {'simple_value': x}) for tag, x in _scalars(key, value)]
 
 
-def _encode_png(picture: Any) -> bytes:
+def _encode_png(image: Any) -> bytes:
   from PIL import Image  # Slow to import, and seldom needed.
 
   buffer = io.BytesIO()
-  Image.fromarray(picture).save(buffer, 'png')
+  Image.fromarray(image).save(buffer, 'png')
   return buffer.getvalue()
 
 
