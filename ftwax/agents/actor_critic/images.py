@@ -63,8 +63,11 @@ def _make_look(
   def look(
     state: types.TrainingState, batch: types.LearnerBatch
   ) -> dict[str, Any]:
-    if state.steps.ndim:  # Of a population.
-      state, batch = jax.tree.map(lambda leaf: leaf[0], (state, batch))
+    if state.steps.ndim:  # Of a population: the first member is shown.
+      state = jax.tree.map(lambda leaf: leaf[0], state)
+      # Batches of a population of one have no member axis.
+      if batch.trajectory.timestep.step_type.ndim > 2:
+        batch = jax.tree.map(lambda leaf: leaf[0], batch)
     batch = batches.take_columns(batch, jnp.zeros(1, jnp.int32))
     batch = batches.with_own_rewards(state.internal_rewards, batch)
     observation = batch.trajectory.timestep.observation
