@@ -17,6 +17,7 @@ from ftwax.population import (
   evolution,
   players,
   population_config,
+  seating,
   selection,
 )
 from ftwax.records import checkpoints, loggers
@@ -130,3 +131,17 @@ class ExperimentConfig:
     if self.game_spec is not None:
       return self.game_spec
     return game_vectors.read_spec(self.environment_factory, self.name)
+
+  def make_seating(self) -> seating.Seating:
+    """Returns the seats of members and opponents in the games of one actor.
+
+    Raises:
+      ValueError: teams, games, members and opponents do not fit.
+    """
+    return seating.make_seating(
+      self.read_game_spec().teams,
+      self.population.num_members,
+      self.num_environments,
+      len(self.opponents),
+      self.opponent_share,
+    )

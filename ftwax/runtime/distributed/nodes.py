@@ -13,15 +13,14 @@ from typing import Any
 
 import jax
 
-from ftwax.population import seating as seating_lib
 from ftwax.runtime import evaluation
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import (
   actor_loop,
   counter,
   environments,
-  inference,
   processes,
+  remote_policy,
   remote_variables,
 )
 from ftwax.runtime.distributed import (
@@ -132,7 +131,7 @@ def run_actor(
     from ftwax.runtime.host import members
 
     spec = experiment.read_game_spec()
-    seating = make_seating(experiment)
+    seating = experiment.make_seating()
     num_rows = seating.seats_per_member
     builder = experiment.builder
     builder = builder.replace(
@@ -160,7 +159,7 @@ def run_actor(
     key = jax.random.fold_in(key, 1 + index)
     if settings.inference_server:
       server = processes.Remote(policy_client, counter.INFERENCE, stop=stop)
-      actors = inference.make_actors(
+      actors = remote_policy.make_actors(
         server, index, policy, spec.environment, key, adders, num_rows, stop
       )
       stack.callback(actors.close)
@@ -175,23 +174,6 @@ def run_actor(
     processes.yield_to_others()
     loop.run(actors)
     remote.try_call('finish', counter.actor_name(index))
-
-
-def make_seating(
-  experiment: experiment_lib.ExperimentConfig,
-) -> seating_lib.Seating:
-  """Returns the seats of the games of an actor.
-
-  Raises:
-    ValueError: teams, games and members do not fit.
-  """
-  return seating_lib.make_seating(
-    experiment.read_game_spec().teams,
-    experiment.population.num_members,
-    experiment.num_environments,
-    len(experiment.opponents),
-    experiment.opponent_share,
-  )
 
 
 def run_evaluator(

@@ -55,13 +55,7 @@ class Coordinator:
     self._pending: list[evaluation.GameResult] = []  # Not yet rated.
     self._results: list[evaluation.GameResult] = []  # Of the round.
     self._has_ended = False  # A round, in this session.
-    self.seating = seating_lib.make_seating(
-      spec.teams,
-      experiment.population.num_members,
-      experiment.num_environments,
-      len(experiment.opponents),
-      experiment.opponent_share,
-    )
+    self.seating = experiment.make_seating()
 
     def draw(key: types.Key, ratings: types.Array) -> types.Array:
       deviation = experiment.population.matchmaking_deviation
