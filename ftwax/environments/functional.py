@@ -42,7 +42,7 @@ class FunctionalEnvironment(NamedTuple):
   Attributes:
     spec: shapes and dtypes, without a batch axis.
     reset: starts an episode.
-    step: goes on with one; the state must not be one at `LAST`, unless the
+    step: continues one; the state must not be one at `LAST`, unless the
       environment comes from `vectorize`.
   """
 
@@ -57,7 +57,7 @@ class FunctionalGame(NamedTuple):
   Attributes:
     spec: shapes and dtypes of one player, without batch and player axes.
     reset: starts a game; leaves of the timestep are [P, ...].
-    step: goes on with one, given actions [P]; as in `FunctionalEnvironment`.
+    step: continues one, given actions [P]; as in `FunctionalEnvironment`.
     teams: the team of each player, length P; teams count from zero.
     event_names: what the entries of a vector reward count, or ('reward',).
     outcome: float32 [num_teams], 1 where the team has won, 0 for a draw and

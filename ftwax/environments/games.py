@@ -57,7 +57,7 @@ class GameEnvironment(Protocol):
 
   @property
   def event_names(self) -> tuple[str, ...]:
-    """What the entries of a vector reward count, or ('reward',)."""
+    """Names of the events that a vector reward counts, or ('reward',)."""
 
   def observation_spec(self) -> types.SpecTree:
     """Returns the specs of one player's observation."""
@@ -127,7 +127,7 @@ class SpecifiedGame(specified.Specified):
 
   @property
   def event_names(self) -> tuple[str, ...]:
-    """What the entries of a vector reward count, or ('reward',)."""
+    """Names of the events that a vector reward counts, or ('reward',)."""
     return self._event_names
 
 

@@ -38,7 +38,7 @@ _CHANGE_SPEC = 'change what the environment sends or its observation_spec'
 
 
 class Leaf(NamedTuple):
-  """What each step compares with an array of the observation."""
+  """Demands on an array of the observation, checked at each step."""
 
   name: str
   shape: tuple[int, ...]

@@ -30,7 +30,7 @@ class VectorEnvironment(specified.Specified, dm_env.Environment):
   - `discount` float32 [E], 1 at `FIRST`;
   - `observation` leaves [E, ...] in the dtypes of the observation spec.
 
-  All arrays are made anew at each step; the caller may keep or change them.
+  All arrays are new at each step; the caller may keep or change them.
   Specs are those of a single environment, without the leading axis.
 
   Args:

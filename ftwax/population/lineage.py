@@ -1,8 +1,8 @@
 """The lineage of a population: who copied whom, why, and what changed.
 
-A JSONL file. Its first row tells the traits that members were born with; then
+A JSONL file. Its first row holds the first traits of the members; then
 comes a row for each time that a member copied another. Between these, nothing
-changes hyperparameters or internal rewards, so that the file tells both at any
+changes hyperparameters or internal rewards, so that the file gives both at any
 time, and `replay` repeats an evolution from it to the last bit.
 
 Floats are written with all their digits, and those that are not finite as
@@ -42,8 +42,8 @@ def rows(generation: evolution.Generation, reason: str) -> list[dict[str, Any]]:
     generation: what `evolution.evolve` did.
     reason: name of the rule that chose.
   """
-  donors = np.asarray(generation.donor)
-  (copied,) = np.nonzero(donors != np.arange(len(donors)))
+  parents = np.asarray(generation.parent)
+  (copied,) = np.nonzero(parents != np.arange(len(parents)))
   if not len(copied):
     return []
   inherited = _named(generation.inherited)
@@ -59,7 +59,7 @@ def rows(generation: evolution.Generation, reason: str) -> list[dict[str, Any]]:
     return {
       'generation': int(generation.number),
       'member': member,
-      'donor': int(donors[member]),
+      'parent': int(parents[member]),
       'games': int(games[member]),
       'reason': reason,
       'evidence': _plain(evidence[member]),
@@ -155,7 +155,7 @@ def replay(
         f' lineage ({row["num_members"]} members); give the one that it was'
         ' written for.'
       )
-    if 'donor' in row:
+    if 'parent' in row:
       generations.setdefault(row['generation'], []).append(row)
   # In NumPy: thousands of small steps, each of them on its own.
   population = jax.tree.map(np.asarray, population)
@@ -170,10 +170,10 @@ def _replay_generation(
   population: state_lib.PopulationState, group: Sequence[Row]
 ) -> state_lib.PopulationState:
   """Copies rows at once, as `evolve` does, then writes what was explored."""
-  donor = np.arange(population.ratings.shape[0])
+  parent = np.arange(population.ratings.shape[0])
   for row in group:
-    donor[row['member']] = row['donor']
-  population = evolution.copy_rows(population, donor)
+    parent[row['member']] = row['parent']
+  population = evolution.copy_rows(population, parent)
   traits = evolution.traits(population.members)
   named = {part: dict(_leaves(tree)) for part, tree in _parts(traits)}
   for part, columns in named.items():

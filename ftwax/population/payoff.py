@@ -1,4 +1,4 @@
-"""Who won how often against whom."""
+"""The payoff matrix: scores of members against each other."""
 
 from typing import NamedTuple
 

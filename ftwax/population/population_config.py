@@ -1,4 +1,4 @@
-"""What a population can be told; each default stands here and nowhere else."""
+"""Options of a population and their defaults."""
 
 import dataclasses
 import math
@@ -10,7 +10,7 @@ class PopulationConfig:
   """Options of a population.
 
   The numbers of the game half are those of Jaderberg et al., 2019
-  (arXiv:1807.01281); the step of online ratings is not told there. Those of
+  (arXiv:1807.01281); the step of online ratings is not given there. Those of
   truncation and of the t-test are of Jaderberg et al., 2017
   (arXiv:1711.09846), section 4.1.1.
 
@@ -28,7 +28,7 @@ class PopulationConfig:
     num_returns: the last returns of each member that its fitness is taken of.
     perturb_probability: of exploring each value, alone of the others.
     perturb_factors: one of the two scales a value that is explored.
-    resample_probability: of drawing each value anew, where that rule is used.
+    resample_probability: of redrawing each value, where that rule is used.
     initial_rating: in Elo points, of every member at first.
     k_factor: Elo points that a sure win that was lost costs each player.
     matchmaking_deviation: standard deviation, as a win probability, of the

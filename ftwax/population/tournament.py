@@ -10,7 +10,7 @@ from ftwax.population import ratings as ratings_lib
 
 
 class Tournament(NamedTuple):
-  """What the games of a tournament tell.
+  """Statistics of the games of a tournament.
 
   Attributes:
     games: int [N, N], of a team with `i` against one with `j`.

@@ -85,13 +85,13 @@ def _walk(
   lanes, arrows = [], []
   generations: dict[int, list[Mapping[str, Any]]] = {}
   for row in rows:
-    if 'donor' in row:
+    if 'parent' in row:
       generations.setdefault(row['generation'], []).append(row)
   for group in generations.values():
     # Members of a generation copy what others were before that generation.
     before = founder.copy()
     for row in group:
-      member, parent, game = row['member'], row['donor'], row['games']
+      member, parent, game = row['member'], row['parent'], row['games']
       lanes.append((member, before[member], since[member], game))
       founder[member], since[member] = before[parent], game
       arrows.append((member, parent, before[parent], game))

@@ -137,7 +137,7 @@ def _results(
     results['mean return'] = f'{np.nanmean(returns):.4g}'
     results['best return'] = f'{np.nanmax(returns):.4g}'
   if lineage:
-    num_copies = sum('donor' in row for row in lineage)
+    num_copies = sum('parent' in row for row in lineage)
     lines = set(lineage_tree.founders(lineage, num_members))
     results['copies'] = f'{num_copies:,}'
     results['surviving founders'] = f'{len(lines)} of {num_members}'
@@ -297,7 +297,7 @@ def _evolution(
   names = options.event_names or ()
   num_members = history.ratings.shape[1]
   body = []
-  num_copies = sum('donor' in row for row in lineage)
+  num_copies = sum('parent' in row for row in lineage)
   if num_copies:
     body += page.section(
       'Descent',

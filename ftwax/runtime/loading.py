@@ -36,7 +36,7 @@ class LoadedAgent:
   def act(self, timestep: dm_env.TimeStep) -> types.ArrayTree:
     """Returns the action for a timestep of one environment.
 
-    The memory starts anew where the timestep is `FIRST`.
+    The memory is reset where the timestep is `FIRST`.
 
     Args:
       timestep: without a batch axis; reward and discount may be None at

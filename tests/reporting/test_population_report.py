@@ -53,9 +53,10 @@ def _log(run_dir, rows):
   logger.close()
 
 
-def _copy(generation, member, donor, games):
+def _copy(generation, member, parent, games):
   return {
-    'generation': generation, 'member': member, 'donor': donor, 'games': games,
+    'generation': generation, 'member': member, 'parent': parent,
+    'games': games,
   }  # fmt: skip
 
 

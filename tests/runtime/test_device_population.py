@@ -229,7 +229,7 @@ def test_a_population_learns_a_single_agent_task_and_evolves(key):
   evolved, generation = evolution.evolve(
     key, state.population._replace(ratings=ratings), priors, config
   )
-  np.testing.assert_array_equal(generation.donor, [best, best])
+  np.testing.assert_array_equal(generation.parent, [best, best])
   state = state._replace(population=evolved)
   for leaf in jax.tree.leaves(state.training.params):
     np.testing.assert_array_equal(leaf[0], leaf[1])

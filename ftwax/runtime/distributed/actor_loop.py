@@ -32,7 +32,7 @@ _REPORT_STEPS = 20
 class ActorLoop:
   """Runs an actor within the steps that the counter grants.
 
-  It plays its own games for all members. Games that raise are made anew, within
+  It plays its own games for all members. Games that raise are replaced, within
   limits; their unfinished trajectories are dropped.
   """
 
@@ -111,7 +111,7 @@ class ActorLoop:
         try:
           self._run_environments(actors)
         except environments.EnvironmentFailure as error:
-          print(f'environments are made anew after: {error}', flush=True)
+          print(f'environments are replaced after: {error}', flush=True)
           self._limiter.count(f'environments of actor/{self._index}', error)
     except (tables.ReplayTimeoutError, limits.RestartsExceededError) as error:
       raise processes.FatalError(str(error)) from error
@@ -195,7 +195,7 @@ class ActorLoop:
     self._episodes += tick.results
 
   def _take_episodes(self) -> dict[str, Any]:
-    """Returns what the counter is told of the episodes that ended."""
+    """Returns the report of the episodes that ended."""
     returns, lengths = generations.member_episodes(
       self._episodes, self._seating.num_members
     )

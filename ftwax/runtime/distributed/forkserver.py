@@ -7,7 +7,8 @@ touched a device, so that its forks are as good as new processes.
 A node is forked twice and its first parent ends, so that it becomes a child of
 the runner, which waits for it as for any other and may lose the server.
 
-This file is a script, too: the server's, which imports what it is told to.
+This file is also the server's script, which imports the modules that it is
+sent.
 """
 
 import contextlib
@@ -113,7 +114,7 @@ class Forkserver:
     environment: Mapping[str, str],
     output: pathlib.Path,
   ) -> Process:
-    """Starts a process; a server that was killed is started anew before.
+    """Starts a process; a server that was killed is restarted before.
 
     Args:
       arguments: an interpreter, which is not read, a script and its arguments.

@@ -185,7 +185,7 @@ class InferenceServer:
 
 
 class _Functions(NamedTuple):
-  """What the batches of all members share.
+  """Functions and sizes that the batches of all members share.
 
   Attributes:
     spec: of one player.

@@ -39,10 +39,10 @@ def run_replay(
 ) -> None:
   """Serves the tables until actors and learner have ended.
 
-  Servers go on from their newest checkpoints in the run's directory.
+  Servers continue from their newest checkpoints in the run's directory.
 
   Args:
-    experiment: tells the tables.
+    experiment: has the tables.
     directory: of the run.
     settings: of the run.
     addresses: where servers listen, one for each member with all tables.

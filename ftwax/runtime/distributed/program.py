@@ -59,8 +59,9 @@ def make_distributed_experiment(
     experiment: an agent or a population and its task.
     eval_every: actor steps between evaluations; None for no evaluator.
     num_eval_episodes: episodes of an evaluation, at the least.
-    run_dir: directory of the run, made by `run_directory`; the learner goes on
-      from the newest checkpoint in it. By default a new one in `runs/<name>`.
+    run_dir: directory of the run, made by `run_directory`; the learner
+      continues from the newest checkpoint in it. By default a new one in
+      `runs/<name>`.
     settings: periods and limits.
     name: of the program.
     program: to which the nodes are added; a new one if None.
@@ -232,7 +233,7 @@ class ReplayNode(lp.PyNode):
   """The replay servers; its handle is addresses rather than clients.
 
   Launchpad's own node loads TensorFlow already where the program is made, and
-  cannot be told when to end.
+  does not end with the run.
   """
 
   def __init__(
@@ -304,7 +305,7 @@ def _check(
   if experiment.checkpointing is None:
     raise ValueError(
       'checkpointing (None) must be set for a distributed run, in which a'
-      ' learner that dies goes on from its checkpoint; choose'
+      ' learner that dies continues from its checkpoint; choose'
       ' CheckpointingConfig().'
     )
   available = psutil.virtual_memory().available

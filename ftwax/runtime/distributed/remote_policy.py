@@ -21,7 +21,7 @@ _ASK_AGAIN_S = 0.1
 
 
 class StatesLostError(environments.EnvironmentFailure):
-  """The server was started anew: episodes under way cannot go on."""
+  """The server was restarted: episodes under way cannot continue."""
 
 
 class RemotePolicy:
@@ -41,7 +41,7 @@ class RemotePolicy:
       server: an `InferenceServer`.
       index: of the actor, and of the member.
       core: functions that the server computes.
-      environment_spec: tells the structure of actions.
+      environment_spec: has the structure of actions.
       stop: ends the waiting for the server.
     """
     self._server = server
@@ -85,7 +85,7 @@ class RemotePolicy:
     self._epoch = epoch
     if is_other and any(timestep.step_type != dm_env.StepType.FIRST):
       raise StatesLostError(
-        'the inference server was started anew, and states are lost.'
+        'the inference server was restarted, and states are lost.'
       )
     action, raw_action, logits = (
       structure.unflatten(leaves)

@@ -66,7 +66,7 @@ def make_source(
 class RemoteVariables:
   """The variable source of an actor whose learner is another process.
 
-  It asks no more often than it is told; or each time that something was
+  It asks at most once a period; or each time that something was
   written, from which the learner is to learn before it answers. While the
   learner is away it keeps the variables that it has.
   """

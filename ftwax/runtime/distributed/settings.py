@@ -1,4 +1,4 @@
-"""How a distributed run is run, beside what its experiment tells."""
+"""Settings of a distributed run."""
 
 import dataclasses
 

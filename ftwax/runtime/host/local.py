@@ -50,7 +50,7 @@ def run_experiment(
     eval_every: actor steps between evaluations; None for none.
     num_eval_episodes: episodes of each member in an evaluation, at the least.
     run_dir: directory of the run; by default a new one in `runs/<name>`.
-    resume: continues from the newest checkpoint; games start anew.
+    resume: continues from the newest checkpoint; games restart.
     devices: devices that share members or, of one member, its batches; JAX's
       first one by default.
 
@@ -153,7 +153,7 @@ class _Run:
     return self._learner.state
 
   def snapshot(self) -> state_lib.PopulationState:
-    """Returns the population; games start anew."""
+    """Returns the population; games restart."""
     return self._coordinator.population(self._learner.save())
 
   def train(self) -> Iterator[game_loop.Tick]:
