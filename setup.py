@@ -19,6 +19,7 @@ _FUNCTIONAL = [
   'optax>=0.2.8',
   'orbax-checkpoint>=0.11.39',
   'rich>=13',
+  'rlax>=0.1.7',
   'tensorboardX>=2.6',
   'pillow>=10',
   'absl-py>=2.1',
@@ -53,7 +54,6 @@ _DEV = [
   'mypy>=1.18',
   'pytest>=8',
   'pytest-xdist>=3.6',
-  'rlax>=0.1.7',
   'ruff>=0.14',
 ]
 

@@ -134,13 +134,13 @@ def main() -> None:
   parser.add_argument('--run_dir', required=True)
   arguments = parser.parse_args()
   try:
-    distributed.run_distributed(
+    distributed.run_experiment(
       build_experiment(
         arguments.num_environments, arguments.save_every_seconds
       ),
-      arguments.num_actors,
       run_dir=arguments.run_dir,
       settings=distributed.Settings(
+        num_actors=arguments.num_actors,
         inference_server=bool(arguments.inference_server),
         max_restarts=1000,
         restart_period_s=0.0,

@@ -8,6 +8,7 @@ own (see rivals/); it and ours run in turn. `--no-rival` leaves it out.
 
 import argparse
 import collections
+import functools
 import statistics
 import time
 
@@ -16,10 +17,11 @@ import jax
 import numpy as np
 import parts
 
-from ftwax import types
 from ftwax.agents import impala
-from ftwax.environments import bsuite_adapter, validation, vector
-from ftwax.runtime.host import environment_loop
+from ftwax.environments import bsuite_adapter, game_vectors
+from ftwax.population import seating
+from ftwax.runtime import experiment
+from ftwax.runtime.host import arena, game_loop, members
 
 _WARM_UP_UPDATES = 5
 _NUM_ENVIRONMENTS = (1, 8, 32)
@@ -43,16 +45,15 @@ _RIVALS = {
 _PARTS = ('environment', 'act', 'adder', 'sample', 'update', 'variables')
 
 
-def make_environment(num_environments):
+def make_arena(num_environments):
   """Makes validated catch, as the local runtime has it."""
-  return vector.VectorEnvironment(
-    [
-      validation.ValidatedEnvironment(
-        bsuite_adapter.make('catch/0', seed), 'catch'
-      )
-      for seed in range(num_environments)
-    ]
+  made = game_vectors.make_games(
+    functools.partial(bsuite_adapter.make, 'catch/0'),
+    range(num_environments),
+    'catch',
   )
+  made_seating = seating.make_seating(made.spec.teams, 1, num_environments)
+  return arena.Arena(made, made_seating, (), jax.random.PRNGKey(0))
 
 
 def time_parts(agent, environment):
@@ -84,20 +85,30 @@ def shares(seconds, total):
 
 def run(seconds, num_environments):
   """Acts and learns for `seconds`; returns steps/s, shares and mean return."""
-  environment = make_environment(num_environments)
-  agent = parts.Agent(
-    types.make_environment_spec(environment),
-    impala.IMPALAConfig(),
-    num_environments,
-  )
+  environment = make_arena(num_environments)
+  config = impala.IMPALAConfig()
+  agent = parts.Agent(environment.spec.environment, config, num_environments)
   time_parts(agent, environment)
+  made = experiment.ExperimentConfig(
+    builder=impala.make_builder(config),
+    network_factory=functools.partial(impala.make_network, config=config),
+    environment_factory=functools.partial(bsuite_adapter.make, 'catch/0'),
+    max_num_actor_steps=10**9,
+  )
+  seats = np.zeros((num_environments, 1), np.int32)
+  loop = game_loop.play_rounds(
+    environment,
+    members.Actors([agent.actor], [agent.adder]),
+    lambda: seats,
+    made,
+  )
   returns = collections.deque(maxlen=100)
   num_steps = num_updates = 0
   start = None
-  for tick in environment_loop.run_loop(environment, agent.actor):
+  for tick in loop:
     num_steps += tick.num_steps
-    returns.extend(episode.episode_return for episode in tick.episodes)
-    while num_updates < agent.adder.num_items // impala.IMPALAConfig.batch_size:
+    returns.extend(result.returns.sum() for result in tick.results)
+    while num_updates < agent.adder.num_items // config.batch_size:
       agent.learner.step()
       num_updates += 1
     if start is None:

@@ -1,8 +1,8 @@
 """IMPALA on an Atari game, Pong by default, or A2C or A3C.
 
 Run as `uv run experiments/atari.py --game=breakout`; Ctrl-C saves, and the
-same command with `--resume` goes on. `--agent=a3c --distributed` is A3C with
-actors that wait for nobody.
+same command with `--resume` goes on. `--agent=a3c --runtime=distributed` is A3C
+with actors that wait for nobody.
 """
 
 import functools
@@ -10,7 +10,7 @@ import functools
 from absl import flags
 
 from ftwax import hyperparameters
-from ftwax.agents import a2c, a3c, impala
+from ftwax.agents import named
 from ftwax.environments import atari
 from ftwax.runtime import experiment, launch
 
@@ -18,12 +18,7 @@ launch.define_flags(
   max_num_actor_steps=10_000_000, num_environments=8, eval_every=0
 )
 _GAME = flags.DEFINE_string('game', 'pong', 'Name of the game.')
-_CONFIGS = {
-  'impala': (impala, impala.IMPALAConfig),
-  'a2c': (a2c, a2c.A2CConfig),
-  'a3c': (a3c, a3c.A3CConfig),
-}
-_AGENT = flags.DEFINE_enum('agent', 'impala', list(_CONFIGS), 'What learns.')
+_AGENT = flags.DEFINE_enum('agent', 'impala', named.STANDARD, 'What learns.')
 _SIZE = flags.DEFINE_enum(
   'size',
   '84',
@@ -39,8 +34,8 @@ _TORSO = flags.DEFINE_enum(
 def build_experiment() -> experiment.ExperimentConfig:
   """Returns the experiment that the flags describe."""
   large = _SIZE.value == '84'
-  agent, make_config = _CONFIGS[_AGENT.value]
-  config = make_config(image_torso=_TORSO.value if large else 'a3c')
+  agent = named.AGENTS[_AGENT.value]
+  config = agent.make_config(image_torso=_TORSO.value if large else 'a3c')
   # As in appendix G of IMPALA's paper.
   config = config.replace(
     priors=config.priors._replace(

@@ -160,6 +160,7 @@ def finish(made: experiment.ExperimentConfig, result: runs.RunResult) -> None:
       anchors=dict(
         zip(opponents, summary.ratings[num_members:].tolist(), strict=True)
       ),
+      member_ratings=summary.ratings[:num_members],
       player_names=names,
       win_rates=summary.win_rates,
       half_widths=0.5 * (summary.highs - summary.lows),

@@ -3,7 +3,7 @@
 Run as `uv run experiments/catch.py`; `--help` tells the flags. With
 `--runtime=device` the game is that of `environments.catch`, compiled together
 with the agent. `--agent=a2c` and `--agent=a3c` learn it too, the latter with
-few environments, since each update is of one: `--distributed
+few environments, since each update is of one: `--runtime=distributed
 --num_environments=2`.
 """
 
@@ -11,19 +11,14 @@ import functools
 
 from absl import flags
 
-from ftwax.agents import a2c, a3c, impala
+from ftwax.agents import named
 from ftwax.environments import catch, functional
 from ftwax.runtime import experiment, launch
 
 launch.define_flags(
   max_num_actor_steps=400_000, num_environments=32, eval_every=50_000
 )
-_CONFIGS = {
-  'impala': (impala, impala.IMPALAConfig),
-  'a2c': (a2c, a2c.A2CConfig),
-  'a3c': (a3c, a3c.A3CConfig),
-}
-_AGENT = flags.DEFINE_enum('agent', 'impala', list(_CONFIGS), 'What learns.')
+_AGENT = flags.DEFINE_enum('agent', 'impala', named.STANDARD, 'What learns.')
 
 
 def make_functional(seed: int) -> functional.FunctionalEnvironment:
@@ -43,10 +38,10 @@ def make_environment_factory():
 
 def build_experiment() -> experiment.ExperimentConfig:
   """Returns the experiment that the flags describe."""
-  agent, make_config = _CONFIGS[_AGENT.value]
-  config = make_config()
+  agent = named.AGENTS[_AGENT.value]
+  config = agent.make_config()
   return experiment.ExperimentConfig(
-    name='catch' if agent is impala else f'catch_{_AGENT.value}',
+    name='catch' if _AGENT.value == 'impala' else f'catch_{_AGENT.value}',
     builder=agent.make_builder(config),
     network_factory=functools.partial(agent.make_network, config=config),
     environment_factory=make_environment_factory(),

@@ -17,6 +17,7 @@ from absl import flags
 
 from ftwax.agents import ftw, impala
 from ftwax.environments import functional, memory_chain
+from ftwax.networks import rpth_level
 from ftwax.networks.dnc import core as dnc_core
 from ftwax.networks.dnc import interfaces
 from ftwax.runtime import experiment, launch
@@ -89,7 +90,7 @@ def make_ftw(core: str):
     core='lstm' if core == 'dnc' else core,
     hidden_size=size,
     latent_size=size,
-    forget_bias=_FORGET_BIAS,
+    level_options=rpth_level.LevelOptions(forget_bias=_FORGET_BIAS),
     vector_hidden_sizes=(size,),
     head_hidden_size=size,
     memory=_MEMORY,

@@ -75,6 +75,7 @@ def make_paintball(seed: int, game_length: int) -> games.GameEnvironment:
   )
 
 
+# Makes each game.
 _GAMES = {
   'knights_archers_zombies': make_zombies,
   'rock_paper_scissors': make_rock_paper_scissors,
@@ -99,13 +100,14 @@ def make_config() -> ftw.FTWConfig:
 
 def build_experiment() -> experiment.ExperimentConfig:
   """Returns the experiment that the flags describe."""
+  make_game = _GAMES[_GAME.value]
   config = make_config()
   return experiment.ExperimentConfig(
     name=_GAME.value,
     builder=ftw.make_builder(config),
     network_factory=functools.partial(ftw.make_network, config=config),
     environment_factory=functools.partial(
-      _GAMES[_GAME.value], game_length=_GAME_LENGTH.value
+      make_game, game_length=_GAME_LENGTH.value
     ),
     population=population_config.PopulationConfig(
       num_members=_NUM_MEMBERS.value,

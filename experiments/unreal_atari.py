@@ -29,7 +29,7 @@ def build_experiment() -> experiment.ExperimentConfig:
     use_pixel_control=_TASKS.value,
     use_reward_prediction=_TASKS.value,
     use_value_replay=_TASKS.value,
-    picture_period=500,
+    image_period=500,
   )
   config = config.replace(
     priors=config.priors._replace(

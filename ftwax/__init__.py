@@ -1,3 +1,78 @@
-"""Recurrent, memory-augmented actor-critic agents and populations in JAX."""
+"""Recurrent, memory-augmented actor-critic agents and populations in JAX.
+
+Each room is a module: `ftwax.agents`, `ftwax.environments`, `ftwax.networks`,
+`ftwax.losses`, `ftwax.population`, `ftwax.replay`, `ftwax.records`,
+`ftwax.reporting`, `ftwax.runtime`. `ftwax.run` runs an experiment, and
+`ftwax.load` loads an agent of an earlier run. Rooms are imported when they are
+first used, so that `import ftwax` is quick.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+  from ftwax import agents as agents
+  from ftwax import environments as environments
+  from ftwax import hyperparameters as hyperparameters
+  from ftwax import internal_rewards as internal_rewards
+  from ftwax import losses as losses
+  from ftwax import networks as networks
+  from ftwax import population as population
+  from ftwax import records as records
+  from ftwax import replay as replay
+  from ftwax import reporting as reporting
+  from ftwax import runtime as runtime
+  from ftwax import types as types
+  from ftwax.runtime.loading import load as load
+  from ftwax.runtime.runs import run_experiment as run  # noqa: F401
 
 __version__ = '0.1.0'
+
+_MODULES = (
+  'agents',
+  'environments',
+  'hyperparameters',
+  'internal_rewards',
+  'losses',
+  'networks',
+  'population',
+  'records',
+  'replay',
+  'reporting',
+  'runtime',
+  'types',
+)
+_FUNCTIONS = {
+  'load': ('ftwax.runtime.loading', 'load'),
+  'run': ('ftwax.runtime.runs', 'run_experiment'),
+}
+
+__all__ = (
+  'agents',
+  'environments',
+  'hyperparameters',
+  'internal_rewards',
+  'load',
+  'losses',
+  'networks',
+  'population',
+  'records',
+  'replay',
+  'reporting',
+  'run',
+  'runtime',
+  'types',
+)
+
+
+def __getattr__(name: str) -> Any:
+  if name in _MODULES:
+    return importlib.import_module(f'ftwax.{name}')
+  if name in _FUNCTIONS:
+    module, function = _FUNCTIONS[name]
+    return getattr(importlib.import_module(module), function)
+  raise AttributeError(f"module 'ftwax' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+  return [*globals(), *__all__]

@@ -1,13 +1,13 @@
-"""Which rooms run on which Python."""
+"""A clear error on Pythons that a room does not support."""
 
 import sys
 
 
 def require_python_310(room: str) -> None:
-  """Raises an ImportError on a Python that `room` cannot run on.
+  """Raises an ImportError on Python 3.11 and newer.
 
-  dm-launchpad has no wheel for Python 3.11 and newer, dm-acme requires it and
-  dm-reverb's last wheels that fit are older still.
+  dm-acme requires dm-launchpad, which has no wheel for Python 3.11, and the
+  releases of dm-reverb that fit them are older still.
 
   Args:
     room: name of the importing module, for the message.

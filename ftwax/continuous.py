@@ -204,6 +204,37 @@ def to_environment(
   """
   if isinstance(spec, SimplexArray) or not hasattr(spec, 'minimum'):
     return action.astype(spec.dtype)
+  middle, half, low, high = _scale(spec, action.ndim)
+  return jnp.clip(middle + half * action, low, high).astype(spec.dtype)
+
+
+def from_environment(
+  spec: dm_env.specs.Array, action: types.Array
+) -> types.Array:
+  """Returns a vector that `to_environment` maps to `action`, float32 [..., n].
+
+  Args:
+    spec: of the action.
+    action: [..., n], within the bounds of `spec`.
+
+  Returns:
+    The vector; where the bounds of an entry coincide, zero.
+  """
+  action = action.astype(jnp.float32)
+  if isinstance(spec, SimplexArray) or not hasattr(spec, 'minimum'):
+    return action
+  middle, half, _, _ = _scale(spec, action.ndim)
+  return (action - middle) / np.where(half == 0.0, 1.0, half)
+
+
+def _scale(spec: Any, rank: int) -> list[np.ndarray]:
+  """Returns middle, half the width, least and greatest value of each entry.
+
+  Args:
+    spec: of a vector with bounds.
+    rank: number of axes of the action; the arrays are [1, ..., n] with as many,
+      since ranks are not promoted.
+  """
   minimum, maximum = (
     np.broadcast_to(np.float64(x), spec.shape)
     for x in (spec.minimum, spec.maximum)
@@ -211,9 +242,8 @@ def to_environment(
   bounded = np.isfinite(minimum) & np.isfinite(maximum)
   begin, end = np.where(bounded, (minimum, maximum), [[-1.0], [1.0]])
   middle, half = 0.5 * begin + 0.5 * end, 0.5 * end - 0.5 * begin
-  # As many axes as the action, since ranks are not promoted.
-  last = (1,) * (action.ndim - 1) + spec.shape
-  middle, half, low, high = (
-    x.astype(np.float32).reshape(last) for x in (middle, half, minimum, maximum)
-  )
-  return jnp.clip(middle + half * action, low, high).astype(spec.dtype)
+  shape = (1,) * (rank - 1) + spec.shape
+  return [
+    x.astype(np.float32).reshape(shape)
+    for x in (middle, half, minimum, maximum)
+  ]

@@ -9,6 +9,10 @@ its logits, as they are called throughout, have the same structure.
 Parts are independent given the logits (Jaderberg et al., 2019, supplement: the
 joint policy is the outer product of its parts), so that log-probabilities,
 entropies and divergences add up over them.
+
+Those of discrete parts are not rlax's, which it is to deprecate: with them,
+value and gradient of A2C's loss take 1.1 to 1.2 times as long by the entropy
+and as long by the log-probability; those of the divergence 1.4 to 1.6 times.
 """
 
 import functools
@@ -125,6 +129,27 @@ def to_environment(
     if num_choices(leaf) is None:
       return continuous.to_environment(leaf, part)
     return part
+
+  return jax.tree.map(of_part, action_spec, action)
+
+
+def from_environment(
+  action_spec: types.SpecTree, action: types.ArrayTree
+) -> types.ArrayTree:
+  """Returns what `to_environment` maps to `action`.
+
+  Args:
+    action_spec: of the environment.
+    action: of the environment, [...] or [..., n] for each part.
+
+  Returns:
+    int32 [...] or float32 [..., n] for each part.
+  """
+
+  def of_part(leaf, part):
+    if num_choices(leaf) is None:
+      return continuous.from_environment(leaf, part)
+    return part.astype(jnp.int32)
 
   return jax.tree.map(of_part, action_spec, action)
 

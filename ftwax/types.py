@@ -1,8 +1,8 @@
 """Shapes and protocols that all rooms share.
 
-Axes, in this order: `N` population members (only ever through `vmap`), `T`
-time, `B` sequences or environments. What follows is a single member's: no
-function in the library mentions `N`.
+Axes, in this order: `N` population members, `T` time, `B` sequences or
+environments. The shapes below are those of a single member: a population is
+`vmap` over them.
 
 Time index. A `dm_env.TimeStep` at `t` holds the observation at `t` together
 with the reward and discount of the transition that led to it. The action that
@@ -19,6 +19,7 @@ import numpy as np
 # An array or any nesting of tuples, lists and dicts of arrays.
 ArrayTree = Any
 Array = jax.Array
+NumpyArray = np.ndarray[Any, Any]
 
 # Shapes, dtypes and bounds: an array spec or any nesting of such.
 SpecTree = Any
@@ -57,13 +58,13 @@ ACTION_MASK = 'action_mask'
 
 
 class EnvironmentSpec(NamedTuple):
-  """What an agent must know of an environment before it meets it.
+  """Specs of an environment, from which agents and networks are made.
 
   Attributes:
     observations: specs of the observation, an array or a nesting of arrays.
     actions: specs of the action; each leaf is a `dm_env.specs.DiscreteArray`.
-    rewards: spec of the reward: of a scalar, or of [num_events], what happened
-      in the step, which an agent's internal rewards weigh.
+    rewards: spec of the reward: a scalar, or a vector [num_events] of the
+      events of a step, which an agent's internal rewards weigh.
     discounts: spec of the discount.
   """
 
@@ -84,7 +85,7 @@ def make_environment_spec(environment: dm_env.Environment) -> EnvironmentSpec:
 
 
 class NetworkInput(NamedTuple):
-  """What a network sees at a step; leaves are [B, ...] or [T, B, ...].
+  """Inputs of a network at a step; leaves are [B, ...] or [T, B, ...].
 
   Attributes:
     observation: an array or a nesting of arrays, in the environment's dtypes.
@@ -100,14 +101,14 @@ class NetworkInput(NamedTuple):
 
 
 class NetworkOutput(NamedTuple):
-  """What a network says at a step; leaves are [B, ...] or [T, B, ...].
+  """Outputs of a network at a step; leaves are [B, ...] or [T, B, ...].
 
   Attributes:
     logits: float32 [..., num_actions], one array for each part of the action,
       in the action's structure.
     value: float32 [...].
-    features: float32 [..., num_features], what all heads read.
-    auxiliary: what losses need of the core, by name.
+    features: float32 [..., num_features], the input of all heads.
+    auxiliary: arrays of the core that losses read, by name.
   """
 
   logits: ArrayTree
@@ -123,13 +124,17 @@ class NetworkInit(Protocol):
 
 
 class NetworkApply(Protocol):
-  """Applies a network to one step of `B` sequences, leaves [B, ...]."""
+  """Applies a network to one step of `B` sequences, leaves [B, ...].
+
+  `key` draws all noise of the network. With None there is none: weights have
+  no noise, nothing is dropped, and latents are their means.
+  """
 
   def __call__(
     self,
     params: Params,
     hyperparameters: Hyperparameters,
-    key: Key,
+    key: Key | None,
     inputs: NetworkInput,
     state: RecurrentState,
   ) -> tuple[NetworkOutput, RecurrentState]: ...
@@ -140,13 +145,14 @@ class NetworkUnroll(Protocol):
 
   `start` [T, B] is true at the first step of an episode; there the state is
   set to zero before the step. `state` [B, ...] is that before the first step.
+  `key` is as in `NetworkApply`.
   """
 
   def __call__(
     self,
     params: Params,
     hyperparameters: Hyperparameters,
-    key: Key,
+    key: Key | None,
     inputs: NetworkInput,
     start: Array,
     state: RecurrentState,
@@ -188,7 +194,7 @@ class RecurrentNetwork(NamedTuple):
 
 
 class Trajectory(NamedTuple):
-  """`T + 1` consecutive timesteps of one environment and what was done there.
+  """`T + 1` consecutive timesteps of one environment and the actions taken.
 
   A trajectory runs across the ends of episodes: a timestep that is `LAST` is
   followed by one that is `FIRST`, and no action leads from one to the other.
@@ -212,11 +218,11 @@ class Trajectory(NamedTuple):
 
 
 class ReplayBatch(NamedTuple):
-  """Trajectories from a replay of past ones.
+  """Past trajectories, drawn from a replay.
 
   Attributes:
     trajectory: leaves [T + 1 or T, B, ...].
-    is_live: bool [], false while the replay holds nothing and these are zeros.
+    is_live: bool [], false while the replay is empty and these are zeros.
   """
 
   trajectory: Trajectory
@@ -224,14 +230,14 @@ class ReplayBatch(NamedTuple):
 
 
 class RewardPredictionBatch(NamedTuple):
-  """Short sequences of observations and the reward that came next.
+  """Short sequences of observations and the reward that followed each.
 
-  One half ends in a reward that is not zero, the other in one that is.
+  One half precedes rewards that are not zero, the other half rewards of zero.
 
   Attributes:
     observation: leaves [num_frames, B, ...].
     reward: float32 [B] or [B, num_events], for the action after the last frame.
-    is_live: bool [], false while there is nothing and these are zeros.
+    is_live: bool [], false while there is no sequence and these are zeros.
   """
 
   observation: ArrayTree
@@ -240,12 +246,12 @@ class RewardPredictionBatch(NamedTuple):
 
 
 class LearnerBatch(NamedTuple):
-  """What one update learns from; what no auxiliary task asks for is None.
+  """Data of one update.
 
   Attributes:
-    trajectory: fresh ones, each used once, leaves [T + 1 or T, B, ...].
-    replay: past ones.
-    reward_prediction: frames before a reward.
+    trajectory: fresh trajectories, each used once, leaves [T + 1 or T, B, ...].
+    replay: past trajectories; None if no auxiliary task reads them.
+    reward_prediction: frames before a reward; None if no task reads them.
   """
 
   trajectory: Trajectory
@@ -254,13 +260,14 @@ class LearnerBatch(NamedTuple):
 
 
 class ActorVariables(NamedTuple):
-  """What an actor needs from a learner.
+  """The part of a learner's state that actors read.
 
   Attributes:
     params: parameters of the network.
-    hyperparameters: those that the network reads are among them.
-    internal_rewards: float32 [num_events], since the network sees its reward.
-    steps: int32, learner steps that led to `params`.
+    hyperparameters: the agent's, since the network reads some of them.
+    internal_rewards: float32 [num_events], since the network's input has the
+      agent's own reward.
+    steps: int32, updates that led to `params`.
   """
 
   params: Params
@@ -270,17 +277,17 @@ class ActorVariables(NamedTuple):
 
 
 class TrainingState(NamedTuple):
-  """All of a learner that changes, and all that a checkpoint of it holds.
+  """State of a learner: all that changes, and all that a checkpoint holds.
 
   Attributes:
     params: parameters of the network.
     opt_state: state of the optimizer.
     hyperparameters: a NamedTuple of scalar arrays.
-    internal_rewards: float32 [num_events], what each event is worth.
-    key: of what updates draw, each with its number in `steps` folded in.
+    internal_rewards: float32 [num_events], worth of each event.
+    key: for what updates draw; each folds its number in `steps` into it.
     steps: int32, updates done, skipped ones included.
-    skipped: int32, updates skipped since their gradient was not finite.
-    skipped_in_a_row: int32, those skipped since the last good one.
+    skipped: int32, updates skipped because their gradient was not finite.
+    skipped_in_a_row: int32, updates skipped since the last good one.
   """
 
   params: Params
@@ -308,20 +315,20 @@ class LearnerUpdate(Protocol):
 
 
 class LearnerCore(NamedTuple):
-  """A learner as pure functions; every runtime is a shell around `update`."""
+  """A learner as pure functions, which every runtime calls."""
 
   init: LearnerInit
   update: LearnerUpdate
 
 
 class ActorState(NamedTuple):
-  """All of an actor in `B` environments that changes.
+  """State of an actor in `B` environments.
 
   Attributes:
     key: key for what the next step draws.
     recurrent_state: state of the network's core, leaves [B, ...].
     action: int32 [B] for each part, the action chosen last.
-    logits: float32 [B, num_actions] for each part, those of `action`.
+    logits: float32 [B, num_actions] for each part, of the policy that chose it.
   """
 
   key: Key
@@ -351,9 +358,19 @@ class SelectAction(Protocol):
 
 
 class GetExtras(Protocol):
-  """Returns what the last choice leaves for the learner, by name."""
+  """Returns the arrays that the learner needs of the last choice, by name."""
 
   def __call__(self, state: ActorState) -> Mapping[str, ArrayTree]: ...
+
+
+class ReplaceAction(Protocol):
+  """Puts another action [B, ...] in place of the one chosen last.
+
+  From then on the network sees it as the previous action, and trajectories
+  hold it.
+  """
+
+  def __call__(self, state: ActorState, action: ArrayTree) -> ActorState: ...
 
 
 class ActorCore(NamedTuple):
@@ -362,6 +379,7 @@ class ActorCore(NamedTuple):
   init: ActorInit
   select_action: SelectAction
   get_extras: GetExtras
+  replace_action: ReplaceAction
 
 
 def actor_variables(state: TrainingState) -> ActorVariables:

@@ -1,1 +1,35 @@
-"""Actor-critic agents: one pair, named by its configs."""
+"""Actor-critic agents: one pair of actor and learner, and its named agents.
+
+Each agent is a module with a config, `make_network` and `make_builder`.
+"""
+
+from ftwax.agents import a2c, a3c, ftw, impala, named, ppo, rl2, unreal
+from ftwax.agents.a2c import A2CConfig
+from ftwax.agents.a3c import A3CConfig
+from ftwax.agents.actor_critic.actor_critic_config import ActorCriticConfig
+from ftwax.agents.builders import Builder
+from ftwax.agents.ftw import FTWConfig
+from ftwax.agents.impala import IMPALAConfig
+from ftwax.agents.ppo import PPOConfig
+from ftwax.agents.rl2 import RL2Config
+from ftwax.agents.unreal import UNREALConfig
+
+__all__ = (
+  'A2CConfig',
+  'A3CConfig',
+  'ActorCriticConfig',
+  'Builder',
+  'FTWConfig',
+  'IMPALAConfig',
+  'PPOConfig',
+  'RL2Config',
+  'UNREALConfig',
+  'a2c',
+  'a3c',
+  'ftw',
+  'impala',
+  'named',
+  'ppo',
+  'rl2',
+  'unreal',
+)

@@ -40,7 +40,7 @@ class Builder(Protocol):
 
   @property
   def auxiliary_tasks(self) -> tuple[auxiliary.AuxiliaryTask, ...]:
-    """What is learned beside policy and value."""
+    """Tasks that are learned beside policy and value."""
 
   def replace(self, *, config: config_lib.ActorCriticConfig) -> Builder:
     """Returns a builder that differs in its config alone.

@@ -38,7 +38,7 @@ class RL2Config(a2c.A2CConfig):
   loss_reduction: str = 'mean'
   hidden_size: int = 64
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     """Checks that no wiring is given, since both cores see all of the input."""
     super().__post_init__()
     if self.wiring:

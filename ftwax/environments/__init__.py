@@ -1,1 +1,44 @@
-"""Environments and adapters; each is a `dm_env.Environment`."""
+"""Environments and games in JAX, and adapters of other libraries.
+
+Adapters import their library only when they are used:
+`ftwax.environments.gymnasium_adapter` and others.
+"""
+
+from ftwax.environments import (
+  bandits,
+  capture_the_flag,
+  catch,
+  copying,
+  functional,
+  games,
+  memory_chain,
+  recall,
+  rooms,
+)
+from ftwax.environments.functional import (
+  FunctionalEnvironment,
+  FunctionalGame,
+)
+from ftwax.environments.games import GameEnvironment
+
+__all__ = (
+  'FunctionalEnvironment',
+  'FunctionalGame',
+  'GameEnvironment',
+  'atari',
+  'bandits',
+  'bsuite_adapter',
+  'capture_the_flag',
+  'catch',
+  'copying',
+  'functional',
+  'games',
+  'gymnasium_adapter',
+  'gymnax_adapter',
+  'jumanji_adapter',
+  'meltingpot_adapter',
+  'memory_chain',
+  'pettingzoo_adapter',
+  'recall',
+  'rooms',
+)

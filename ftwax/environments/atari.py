@@ -1,24 +1,26 @@
-"""Atari 2600 games through the Arcade Learning Environment.
+"""Atari 2600 games through the Arcade Learning Environment (ALE).
 
-The defaults follow Machado et al., 2018, "Revisiting the Arcade Learning
-Environment": sticky actions, episodes that end with the game, half an hour of
-play at most. Frames are 84 x 84 as in Mnih et al., 2015 (`size=42` for a torso
-a quarter as costly); recurrent agents need no stack of them. Rewards are the
-game's own: clipping is the agent's business.
+Defaults follow Machado et al., 2018, "Revisiting the Arcade Learning
+Environment": sticky actions, episodes that end with the game, at most half an
+hour of play. Frames are 84 x 84 as in Mnih et al., 2015; with `size=42` a torso
+costs a quarter. There is no frame stack, as recurrent agents need none. Rewards
+are those of the game; agents clip them where they want to.
 
-This talks to ALE itself rather than to Gymnasium's environment of it, and asks
-it for grey frames, so that nearly all time is spent in the emulator.
+Frames come in gray from ALE itself, without Gymnasium in between, so that
+nearly all time is spent in the emulator.
 """
 
 import dataclasses
 import difflib
+from typing import Any
 
 import dm_env
 import numpy as np
 from dm_env import specs
+from numpy import typing as npt
 
 from ftwax import types
-from ftwax.environments import extras
+from ftwax.environments import extras, specified, task_specs
 
 with extras.required('ale-py'):
   import ale_py
@@ -30,24 +32,28 @@ with extras.required('opencv-python-headless'):
 
 @dataclasses.dataclass(frozen=True)
 class AtariConfig:
-  """How a game is shown and played; frames are counted at 60 a second.
+  """Observations and rules of a game, which runs at 60 frames per second.
 
   Attributes:
     size: height and width of the observation, in pixels.
-    grayscale: one channel rather than three.
-    action_repeat: frames for which an action is held.
-    max_pool: whether a frame is the maximum of the last two of a repeat, since
+    grayscale: whether frames have one channel rather than three.
+    action_repeat: frames for which each action is held.
+    max_pool: whether a frame is the maximum over the last two of a repeat, as
       some games draw an object in every second frame only.
-    frame_stack: frames in an observation, along the channels, oldest first;
-      those before the first are copies of it.
-    sticky_actions: probability that the emulator holds the action of the frame
-      before, at each frame.
-    max_episode_frames: frames of a game after which it is truncated.
-    terminal_on_life_loss: whether an episode ends, with discount 0, when a life
-      is lost; the next one goes on from there.
-    full_action_space: all 18 actions rather than those the game uses.
+    frame_stack: frames in an observation, concatenated along channels, oldest
+      first. At the start of an episode all are the first frame.
+    sticky_actions: probability, per frame, that the emulator repeats the
+      previous action instead.
+    max_episode_frames: frames after which a game is truncated.
+    terminal_on_life_loss: whether the loss of a life ends the episode, with
+      discount 0; the next episode continues the game.
+    full_action_space: whether there are all 18 actions rather than only those
+      that the game uses.
     noop_max: a game starts with 1 to `noop_max` frames without action, drawn
       uniformly; 0 for none.
+
+  Raises:
+    ValueError: if a value is out of its range.
   """
 
   size: int = 84
@@ -61,7 +67,7 @@ class AtariConfig:
   full_action_space: bool = False
   noop_max: int = 30
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     for name, least in (
       ('size', 1),
       ('action_repeat', 1),
@@ -94,8 +100,8 @@ def make(
 
   Args:
     game: one of `list_games()`.
-    seed: of the emulator and of the no-ops, in [0, 2**31).
-    config: how the game is shown and played.
+    seed: seed of the emulator and of the no-ops, in [0, 2**31).
+    config: observations and rules; defaults to `AtariConfig()`.
 
   Raises:
     ValueError: if there is no such game or the seed is out of range.
@@ -103,14 +109,15 @@ def make(
   return AtariEnvironment(game, seed, config or AtariConfig())
 
 
-class AtariEnvironment(dm_env.Environment):
-  """A game whose observation is uint8 [size, size, channels].
+class AtariEnvironment(specified.Specified, dm_env.Environment):
+  """An Atari game as a dm_env environment.
 
-  There are 1 or 3 channels for each frame of the stack. Rewards and discounts
-  are float32, both None at `FIRST`; the discount is 0 where the game (or a
-  life) ends and 1 where `max_episode_frames` cuts it off. Observations are the
-  caller's to keep but, where frames are stacked, not to change. ALE's log, one
-  for the whole process, is set to errors only.
+  The observation is uint8 [size, size, channels], with 1 or 3 channels for each
+  frame of the stack. Rewards and discounts are float32, both None at `FIRST`.
+  The discount is 0 where the game or, if so configured, a life ends, and 1
+  where `max_episode_frames` truncates the game. Callers may keep observations;
+  stacked ones they must not change. ALE logs errors only from here on, in the
+  whole process.
   """
 
   def __init__(self, game: str, seed: int, config: AtariConfig):
@@ -124,6 +131,11 @@ class AtariEnvironment(dm_env.Environment):
     )
     screen = self._ale.getScreenDims()
     self._num_channels = 1 if config.grayscale else 3
+    num_channels = self._num_channels * config.frame_stack
+    frames = specs.BoundedArray(
+      (config.size, config.size, num_channels), np.uint8, 0, 255, 'observation'
+    )
+    super().__init__(task_specs.make_spec(frames, len(self._actions)))
     self._get_screen = (
       self._ale.getScreenGrayscale
       if config.grayscale
@@ -132,27 +144,9 @@ class AtariEnvironment(dm_env.Environment):
     shape = screen if config.grayscale else (*screen, 3)
     self._screen = np.empty(shape, np.uint8)
     self._screen_before = np.empty(shape, np.uint8)
-    self._stack = np.empty(self.observation_spec().shape, np.uint8)
+    self._stack = np.empty(frames.shape, np.uint8)
     self._must_reset = True
     self._next_life = False
-
-  def observation_spec(self) -> specs.BoundedArray:
-    """Returns the spec of the observation."""
-    num_channels = self._num_channels * self._config.frame_stack
-    shape = (self._config.size, self._config.size, num_channels)
-    return specs.BoundedArray(shape, np.uint8, 0, 255, 'observation')
-
-  def action_spec(self) -> specs.DiscreteArray:
-    """Returns the spec of the action, an index into the game's actions."""
-    return specs.DiscreteArray(len(self._actions), np.int32, 'action')
-
-  def reward_spec(self) -> specs.Array:
-    """Returns the spec of the reward."""
-    return specs.Array((), np.float32, 'reward')
-
-  def discount_spec(self) -> specs.BoundedArray:
-    """Returns the spec of the discount."""
-    return specs.BoundedArray((), np.float32, 0, 1, 'discount')
 
   def reset(self) -> dm_env.TimeStep:
     """Returns the first timestep of a new game, or of the next life."""
@@ -166,6 +160,9 @@ class AtariEnvironment(dm_env.Environment):
 
   def step(self, action: types.Array) -> dm_env.TimeStep:
     """Returns the next timestep, a `FIRST` one after `LAST` or at the start.
+
+    Args:
+      action: [], an index into the actions of the game.
 
     Raises:
       ValueError: if `action` is out of range.
@@ -202,7 +199,7 @@ class AtariEnvironment(dm_env.Environment):
           self._ale.reset_game()
 
   def _act(self, action: ale_py.Action) -> tuple[float, bool]:
-    """Holds `action` for its frames; returns reward and whether a life went."""
+    """Holds `action`; returns the reward and whether it ended a life."""
     ale, config = self._ale, self._config
     lives = ale.lives()
     life_lost = False
@@ -215,17 +212,19 @@ class AtariEnvironment(dm_env.Environment):
       if life_lost or ale.game_over():
         break
     self._get_screen(self._screen)
+    # A repeat that ended early has no frame before its last one to pool with.
     pool = config.max_pool and config.action_repeat > 1 and frames_left == 0
     if pool:
       np.maximum(self._screen, self._screen_before, out=self._screen)
     return reward, life_lost
 
-  def _make_frame(self) -> np.ndarray:
+  def _make_frame(self) -> npt.NDArray[Any]:
+    """Returns uint8 [size, size, 1 or 3]."""
     size = (self._config.size, self._config.size)
     frame = cv2.resize(self._screen, size, interpolation=cv2.INTER_AREA)
     return frame.reshape((*size, self._num_channels))
 
-  def _observe(self) -> np.ndarray:
+  def _observe(self) -> npt.NDArray[Any]:
     frame = self._make_frame()
     if self._config.frame_stack == 1:
       return frame

@@ -1,21 +1,20 @@
 """The Behaviour Suite's experiments (Osband et al., 2020), seeded and typed.
 
-Its environments are dm_env's already, but their specs promise other dtypes
-than their timesteps hold, some loaders fall back on a fixed seed and one takes
-none. Here rewards and discounts are float32 as the specs say, actions int32,
-and the seed is always the caller's.
+bsuite's environments are dm_env environments, but the dtypes of their timesteps
+differ from those of their specs, some loaders use a fixed seed and one takes no
+seed. Here rewards and discounts are float32 as in the specs, actions are int32,
+and the caller chooses the seed.
 """
 
 import difflib
 import inspect
-from typing import Any
+from typing import Any, cast
 
 import dm_env
 import numpy as np
-from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import extras
+from ftwax.environments import extras, specified, task_specs
 
 with extras.required('bsuite', ' on Python 3.10'):
   import bsuite.bsuite
@@ -24,7 +23,7 @@ with extras.required('bsuite', ' on Python 3.10'):
   from bsuite.experiments.deep_sea_stochastic import sweep as stochastic_sweep
 
 
-class BSuiteEnvironment(dm_env.Environment):
+class BSuiteEnvironment(specified.Specified, dm_env.Environment):
   """A bsuite environment whose timesteps conform to its specs.
 
   Rewards and discounts are float32, both None at `FIRST`.
@@ -34,33 +33,22 @@ class BSuiteEnvironment(dm_env.Environment):
   """
 
   def __init__(self, environment: Any):
+    super().__init__(
+      task_specs.make_spec(
+        environment.observation_spec(),
+        int(environment.action_spec().num_values),
+      )
+    )
     self._environment = environment
 
   @property
   def bsuite_num_episodes(self) -> int:
-    """Number of episodes that the experiment is meant to last."""
-    return self._environment.bsuite_num_episodes
+    """Episodes after which bsuite ends the experiment."""
+    return cast(int, self._environment.bsuite_num_episodes)
 
   def bsuite_info(self) -> dict[str, Any]:
-    """Returns what bsuite's analysis scores, e.g. the total regret."""
-    return self._environment.bsuite_info()
-
-  def observation_spec(self) -> specs.Array:
-    """Returns the spec of the observation."""
-    return self._environment.observation_spec()
-
-  def action_spec(self) -> specs.DiscreteArray:
-    """Returns the spec of the action."""
-    num_values = self._environment.action_spec().num_values
-    return specs.DiscreteArray(num_values, np.int32, 'action')
-
-  def reward_spec(self) -> specs.Array:
-    """Returns the spec of the reward."""
-    return specs.Array((), np.float32, 'reward')
-
-  def discount_spec(self) -> specs.BoundedArray:
-    """Returns the spec of the discount."""
-    return specs.BoundedArray((), np.float32, 0, 1, 'discount')
+    """Returns the numbers that bsuite scores, e.g. the total regret."""
+    return cast(dict[str, Any], self._environment.bsuite_info())
 
   def reset(self) -> dm_env.TimeStep:
     """Returns the first timestep of a new episode."""
@@ -71,7 +59,7 @@ class BSuiteEnvironment(dm_env.Environment):
     return self._conform(self._environment.step(int(action)))
 
   def _conform(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-    if timestep.step_type == dm_env.StepType.FIRST:
+    if timestep.first():
       return dm_env.restart(timestep.observation)
     return timestep._replace(
       reward=np.float32(timestep.reward),
@@ -90,11 +78,11 @@ def make(
   """Makes the environment of an experiment.
 
   Args:
-    bsuite_id: name of an experiment and index of its setting, as
-      'memory_len/15'; a name alone means index 0. The experiments on MNIST
-      download their data when they are made.
-    seed: of all that is random in an episode. What tells one setting from
-      another (`mapping_seed`) stays as bsuite has it. None draws a seed.
+    bsuite_id: name of an experiment and index of its setting, e.g.
+      'memory_len/15'; a name alone means index 0. Experiments on MNIST download
+      their data here.
+    seed: seed of the episodes; None draws one. The `mapping_seed` of a setting
+      is bsuite's own.
 
   Raises:
     ValueError: if there is no such experiment or setting.
@@ -105,7 +93,7 @@ def make(
   if name == 'deep_sea_stochastic':
     return BSuiteEnvironment(_make_stochastic_deep_sea(seed, **settings))
   load = bsuite.bsuite.EXPERIMENT_NAME_TO_ENVIRONMENT[name]
-  # Those that take no seed draw nothing once they are made.
+  # Loaders without a seed make environments that draw no random numbers.
   if 'seed' in inspect.signature(load).parameters:
     settings['seed'] = seed
   return BSuiteEnvironment(load(**settings))
@@ -114,7 +102,7 @@ def make(
 def _make_stochastic_deep_sea(
   seed: int | None, size: int, mapping_seed: int
 ) -> deep_sea.DeepSea:
-  """Does what bsuite's own loader does, which cannot be given a seed."""
+  """Makes stochastic deep sea as bsuite's loader does, but with a seed."""
   environment = deep_sea.DeepSea(
     size=size, deterministic=False, mapping_seed=mapping_seed, seed=seed
   )

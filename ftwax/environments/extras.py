@@ -1,4 +1,4 @@
-"""One clear error for packages that only some environments need."""
+"""A clear error for packages that only some environments need."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def required(package: str, remark: str = '') -> Iterator[None]:
-  """Turns a failing import inside the block into an error with a remedy.
+  """Turns an ImportError inside the block into one that names a remedy.
 
   Args:
     package: name under which the package is installed.
-    remark: what else the user must know, a clause.
+    remark: what the user must know besides, appended to the remedy.
 
   Raises:
-    ImportError: names the package and the extra that brings it.
+    ImportError: if an import fails; names the package and how to install it.
   """
   try:
     yield

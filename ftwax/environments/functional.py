@@ -42,7 +42,7 @@ class FunctionalEnvironment(NamedTuple):
   Attributes:
     spec: shapes and dtypes, without a batch axis.
     reset: starts an episode.
-    step: goes on with one; the state must not be one at `LAST`, unless the
+    step: continues one; the state must not be one at `LAST`, unless the
       environment comes from `vectorize`.
   """
 
@@ -57,7 +57,7 @@ class FunctionalGame(NamedTuple):
   Attributes:
     spec: shapes and dtypes of one player, without batch and player axes.
     reset: starts a game; leaves of the timestep are [P, ...].
-    step: goes on with one, given actions [P]; as in `FunctionalEnvironment`.
+    step: continues one, given actions [P]; as in `FunctionalEnvironment`.
     teams: the team of each player, length P; teams count from zero.
     event_names: what the entries of a vector reward count, or ('reward',).
     outcome: float32 [num_teams], 1 where the team has won, 0 for a draw and
@@ -171,15 +171,15 @@ def vectorize(
       ' many environments run side by side.'
     )
 
-  def reset(key):
+  def reset(key: types.Key) -> Any:
     keys = jax.random.split(key, num_environments)
     return _start(environment, keys)
 
-  def step(vector_state, action):
+  def step(vector_state: VectorState, action: types.ArrayTree) -> Any:
     state, timestep = jax.vmap(environment.step)(vector_state.state, action)
     stepped = VectorState(state, _is_last(timestep), vector_state.key), timestep
 
-    def with_new_episodes():
+    def with_new_episodes() -> Any:
       started = _start(environment, vector_state.key)
       return trees.where_rows(vector_state.is_last, started, stepped)
 
@@ -194,7 +194,9 @@ def vectorize(
   return vector
 
 
-def _start(environment, keys):
+def _start(
+  environment: FunctionalEnvironment | FunctionalGame, keys: types.Array
+) -> tuple[VectorState, dm_env.TimeStep]:
   """Starts an episode for each of the keys [B, 2]."""
   split = jax.vmap(jax.random.split)(keys)
   next_keys, reset_keys = split[:, 0], split[:, 1]
@@ -202,7 +204,7 @@ def _start(environment, keys):
   return VectorState(state, _is_last(timestep), next_keys), timestep
 
 
-def _is_last(timestep):
+def _is_last(timestep: dm_env.TimeStep) -> types.Array:
   """Returns bool [B]; the step type is [B], or [B, P] with P equal columns."""
   num_rows = timestep.step_type.shape[0]
   return timestep.step_type.reshape(num_rows, -1)[:, 0] == types.LAST
@@ -211,19 +213,19 @@ def _is_last(timestep):
 def as_game(environment: FunctionalEnvironment) -> FunctionalGame:
   """Returns the game of one player that `environment` is; always a draw."""
 
-  def add_player(timestep):
+  def add_player(timestep: dm_env.TimeStep) -> dm_env.TimeStep:
     return jax.tree.map(lambda leaf: leaf[None], timestep)
 
-  def reset(key):
+  def reset(key: types.Key) -> Any:
     state, timestep = environment.reset(key)
     return state, add_player(timestep)
 
-  def step(state, action):
+  def step(state: State, action: types.ArrayTree) -> Any:
     action = jax.tree.map(lambda leaf: leaf[0], action)
     state, timestep = environment.step(state, action)
     return state, add_player(timestep)
 
-  def outcome(state):
+  def outcome(state: State) -> types.Array:
     del state
     return jnp.zeros((1,), jnp.float32)
 

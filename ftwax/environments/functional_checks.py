@@ -1,4 +1,4 @@
-"""What can be told of functional environments before anything is compiled."""
+"""Checks of environments in JAX before anything is compiled."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def check_shapes(
   key = jax.ShapeDtypeStruct((2,), np.uint32)
   state, timestep = jax.eval_shape(made.reset, key)
 
-  def expect(leaf, dtype=None):
+  def expect(leaf: Any, dtype: Any = None) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((*axes, *leaf.shape), dtype or leaf.dtype)
 
   spec = made.spec
@@ -52,7 +52,7 @@ def _check_like(tree: Any, expected: Any, source: str) -> None:
   if jax.tree.structure(tree) != structure:
     raise ValueError(
       f'what the environment returns ({jax.tree.structure(tree)}) must have the'
-      f' structure that {source} tells, {structure}; return the same at every'
+      f' structure of {source}, {structure}; return the same at every'
       ' step.'
     )
   pairs = zip(
@@ -62,7 +62,7 @@ def _check_like(tree: Any, expected: Any, source: str) -> None:
     if leaf.shape != demanded.shape or leaf.dtype != demanded.dtype:
       raise ValueError(
         f'{jax.tree_util.keystr(path)} of the environment (shape {leaf.shape},'
-        f' dtype {leaf.dtype}) must be as {source} tells, of shape'
+        f' dtype {leaf.dtype}) must be as in {source}, of shape'
         f' {demanded.shape} and dtype {demanded.dtype}; shapes and dtypes must'
         ' not change in an episode.'
       )

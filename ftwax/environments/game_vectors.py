@@ -62,7 +62,7 @@ class GameVector(Protocol):
       places: indices of games, none of which has just ended.
     """
 
-  def outcomes(self, places: Sequence[int]) -> np.ndarray:
+  def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
     """Returns the outcomes of games that have just ended.
 
     Args:
@@ -104,7 +104,7 @@ class SoloGames:
     """Steps some environments and drops their timesteps."""
     self._environments.step_rows(action, places)
 
-  def outcomes(self, places: Sequence[int]) -> np.ndarray:
+  def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
     """Returns draws, [len(places), 1]."""
     return np.zeros((len(places), 1), np.float32)
 
@@ -149,7 +149,7 @@ class PythonGames:
     """Plays a step of some games and drops their timesteps."""
     self._step(action, places)
 
-  def outcomes(self, places: Sequence[int]) -> np.ndarray:
+  def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
     """Returns the outcomes of games that have just ended."""
     outcomes = np.stack([self._games[place].outcome() for place in places])
     games.check_outcomes(outcomes, max(self.spec.teams) + 1)
@@ -241,7 +241,7 @@ class CompiledGames:
       lambda old, new: old.at[chosen].set(new[chosen]), before, after
     )
 
-  def outcomes(self, places: Sequence[int]) -> np.ndarray:
+  def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
     """Returns the outcomes of games that have just ended."""
     outcomes = np.asarray(self._outcome(self._state))[np.asarray(places)]
     games.check_outcomes(outcomes, max(self.spec.teams) + 1)
@@ -337,7 +337,7 @@ def read_scripts(
   return {}
 
 
-def _as_32_bits(leaf: types.ArrayTree) -> np.ndarray:
+def _as_32_bits(leaf: types.ArrayTree) -> types.NumpyArray:
   leaf = np.asarray(leaf)
   return leaf.astype(np.float32 if leaf.dtype.kind == 'f' else np.int32)
 

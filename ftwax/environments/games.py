@@ -57,7 +57,7 @@ class GameEnvironment(Protocol):
 
   @property
   def event_names(self) -> tuple[str, ...]:
-    """What the entries of a vector reward count, or ('reward',)."""
+    """Names of the events that a vector reward counts, or ('reward',)."""
 
   def observation_spec(self) -> types.SpecTree:
     """Returns the specs of one player's observation."""
@@ -87,7 +87,7 @@ class GameEnvironment(Protocol):
       action: int32 [P] for each part.
     """
 
-  def outcome(self) -> np.ndarray:
+  def outcome(self) -> types.NumpyArray:
     """Returns how the game that has just ended went, float32 [num_teams].
 
     1 is for a team that has won, 0 for a draw, -1 for one that has lost.
@@ -127,7 +127,7 @@ class SpecifiedGame(specified.Specified):
 
   @property
   def event_names(self) -> tuple[str, ...]:
-    """What the entries of a vector reward count, or ('reward',)."""
+    """Names of the events that a vector reward counts, or ('reward',)."""
     return self._event_names
 
 
@@ -164,7 +164,7 @@ def check_teams(teams: Sequence[int], num_players: int | None = None) -> None:
     )
 
 
-def check_outcomes(outcomes: np.ndarray, num_teams: int) -> None:
+def check_outcomes(outcomes: types.NumpyArray, num_teams: int) -> None:
   """Raises a ValueError unless every team has won, drawn or lost.
 
   Args:
@@ -180,7 +180,7 @@ def check_outcomes(outcomes: np.ndarray, num_teams: int) -> None:
     )
 
 
-def outcome_of_scores(scores: Sequence[float]) -> np.ndarray:
+def outcome_of_scores(scores: Sequence[float]) -> types.NumpyArray:
   """Returns float32 [num_teams]: 1 for a sole best, 0 for a shared, -1 below.
 
   A single team always draws.

@@ -1,25 +1,24 @@
-"""Gymnasium's environments as dm_env's, alone and in vectors.
+"""Gymnasium's environments as dm_env environments, alone and in vectors.
 
-A terminated episode ends with discount 0; a truncated one with discount 1, so
-that its value goes on; one that is both is terminated.
+A terminated episode ends with discount 0, a truncated one with discount 1, so
+that its value is bootstrapped; one that is both counts as terminated.
 
-On vectors. Gymnasium's vector environments step all rows at once, in one of
-three autoreset modes, while a stream of timesteps has one `LAST` and then one
-`FIRST` timestep for each end of an episode. `NEXT_STEP` is just that. With
-`SAME_STEP` a row has already been reset when its `LAST` timestep comes out; to
-hand out its `FIRST` at the next step the row would have to stand still while
-the others go on, which `step` cannot do: it would take an action that nobody
-chose and lose the transition. `DISABLED` has the same fault, since there too a
-row cannot be reset in the same call that steps the others. Where such a vector
-shows its environments (`SyncVectorEnv`), they are stepped one by one instead,
-which gives the same streams; where it does not, it is refused.
+Gymnasium's vector environments step all rows at once, in one of three autoreset
+modes. A stream of timesteps needs two steps at each end of an episode, `LAST`
+and `FIRST`, and `NEXT_STEP` gives these. With `SAME_STEP` a row has been reset
+by the time its `LAST` timestep comes out; with `DISABLED` it cannot be reset in
+the call that steps the others. In both, emitting `FIRST` one step later would
+need a row that pauses while the others go on, which `step` does not offer: it
+would take an action that no agent chose, and lose the transition. Vectors of
+these modes are therefore refused, except a `SyncVectorEnv`: its environments
+are stepped one by one, which gives the right streams.
 """
 
-from typing import Any
+from collections.abc import Sequence
 
 import dm_env
 import numpy as np
-from dm_env import specs
+from numpy import typing as npt
 
 from ftwax import types
 from ftwax.environments import extras, gymnasium_spaces, specified
@@ -31,16 +30,16 @@ with extras.required('gymnasium'):
 
 
 class GymnasiumEnvironment(specified.Specified, dm_env.Environment):
-  """A Gymnasium environment as a dm_env one.
+  """A Gymnasium environment as a dm_env environment.
 
-  Observations are copied, in the dtypes of the spec (64 bits become 32).
-  Rewards and discounts are float32; both are None at `FIRST`.
+  Observations are copies in the dtypes of the spec (64 bits become 32). Rewards
+  and discounts are float32, both None at `FIRST`.
 
   Args:
-    env: a Gymnasium environment whose actions are choices, vectors, or composed
-      of such; see `ftwax.environments.gymnasium_spaces`.
-    seed: passed to the first reset only; later episodes go on from there.
-      None leaves it to the environment.
+    env: a Gymnasium environment; see `ftwax.environments.gymnasium_spaces` for
+      the spaces that it may have.
+    seed: seed of the first reset; later episodes continue its random stream.
+      None leaves the choice to the environment.
 
   Raises:
     ValueError: if a space cannot be expressed as a spec.
@@ -49,14 +48,16 @@ class GymnasiumEnvironment(specified.Specified, dm_env.Environment):
   def __init__(self, env: gymnasium.Env, seed: int | None = None):
     self._env = env
     self._seed = seed
-    super().__init__(_make_specs(env.observation_space, env.action_space))
+    super().__init__(
+      gymnasium_spaces.make_spec(env.observation_space, env.action_space)
+    )
     self._encode = gymnasium_spaces.make_encoder(env.observation_space)
     self._decode = gymnasium_spaces.make_decoder(env.action_space)
     self._must_reset = True
 
   @property
   def env(self) -> gymnasium.Env:
-    """The Gymnasium environment."""
+    """The wrapped environment."""
     return self._env
 
   def reset(self) -> dm_env.TimeStep:
@@ -87,19 +88,18 @@ class GymnasiumEnvironment(specified.Specified, dm_env.Environment):
 
 
 class GymnasiumVectorEnvironment(specified.Specified, dm_env.Environment):
-  """A Gymnasium vector environment with the timesteps of a `VectorEnvironment`.
+  """A Gymnasium vector environment as a `vector.VectorEnvironment`.
 
-  Given the same seeds and actions its rows are the streams that
-  `GymnasiumEnvironment(env, seed + row)` gives, in every autoreset mode that
-  it takes: `NEXT_STEP` with any vector environment, `SAME_STEP` and `DISABLED`
-  with a `SyncVectorEnv`, whose environments it then steps one by one.
+  Given the same seeds and actions, row `i` is the stream of timesteps of
+  `GymnasiumEnvironment(env, seed + i)`, whatever the autoreset mode.
 
   Args:
-    vector_env: its metadata must tell its `autoreset_mode`.
+    vector_env: its metadata must hold an `autoreset_mode`: `NEXT_STEP`, or any
+      mode for a `SyncVectorEnv`.
     seed: row `i` gets `seed + i` at the first reset; None gives no seeds.
 
   Raises:
-    ValueError: if the autoreset mode is not told or cannot be served (see the
+    ValueError: if the autoreset mode is missing or not supported (see the
       module's docstring), or if a space cannot be expressed as a spec.
   """
 
@@ -109,7 +109,7 @@ class GymnasiumVectorEnvironment(specified.Specified, dm_env.Environment):
     self._vector_env = vector_env
     self._seed = seed
     super().__init__(
-      _make_specs(
+      gymnasium_spaces.make_spec(
         vector_env.single_observation_space, vector_env.single_action_space
       )
     )
@@ -118,7 +118,7 @@ class GymnasiumVectorEnvironment(specified.Specified, dm_env.Environment):
     )
     self._decode = gymnasium_spaces.make_decoder(vector_env.single_action_space)
     self._one_by_one = _make_one_by_one(vector_env, seed)
-    self._ended: np.ndarray | None = None
+    self._ended: npt.NDArray[np.bool_] | None = None
 
   @property
   def num_environments(self) -> int:
@@ -134,14 +134,14 @@ class GymnasiumVectorEnvironment(specified.Specified, dm_env.Environment):
     num_rows = self.num_environments
     self._ended = np.zeros(num_rows, bool)
     return dm_env.TimeStep(
-      np.full(num_rows, dm_env.StepType.FIRST, np.int32),
+      np.full(num_rows, types.FIRST, np.int32),
       np.zeros(num_rows, np.float32),
       np.ones(num_rows, np.float32),
       self._encode(observation),
     )
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
-    """Steps each row with its row of `action`, leaves [E].
+    """Steps each environment with its row of `action`, leaves [E, ...].
 
     Rows whose last timestep was `LAST` are reset and their action is ignored.
     """
@@ -155,9 +155,9 @@ class GymnasiumVectorEnvironment(specified.Specified, dm_env.Environment):
     )
     terminated = np.asarray(terminated) & ~is_first
     ended = terminated | (np.asarray(truncated) & ~is_first)
-    step_type = np.full(len(ended), dm_env.StepType.MID, np.int32)
-    step_type[is_first] = dm_env.StepType.FIRST
-    step_type[ended] = dm_env.StepType.LAST
+    step_type = np.full(len(ended), types.MID, np.int32)
+    step_type[is_first] = types.FIRST
+    step_type[ended] = types.LAST
     self._ended = ended
     return dm_env.TimeStep(
       step_type,
@@ -166,38 +166,41 @@ class GymnasiumVectorEnvironment(specified.Specified, dm_env.Environment):
       self._encode(observation),
     )
 
+  def step_rows(self, action: types.ArrayTree, rows: Sequence[int]) -> None:
+    """Steps the environments of some rows and drops their timesteps.
+
+    A vector that steps all rows at once steps the other rows too, so that this
+    is for the last steps of a run only.
+
+    Args:
+      action: leaves [E, ...].
+      rows: rows whose last timestep was not `LAST`.
+    """
+    if self._one_by_one is not None:
+      self._one_by_one.step_rows(action, rows)
+    else:
+      self.step(action)
+
   def close(self) -> None:
     """Closes the vector environment."""
     self._vector_env.close()
 
 
-def _make_specs(
-  observation_space: gymnasium.Space, action_space: gymnasium.Space
-) -> types.EnvironmentSpec:
-  return types.EnvironmentSpec(
-    observations=gymnasium_spaces.observation_spec(
-      observation_space, 'observation_space'
-    ),
-    actions=gymnasium_spaces.action_spec(action_space, 'action_space'),
-    rewards=specs.Array((), np.float32, 'reward'),
-    discounts=specs.BoundedArray((), np.float32, 0, 1, 'discount'),
-  )
-
-
 def _make_one_by_one(
-  vector_env: Any, seed: int | None
+  vector_env: gymnasium_vector.VectorEnv, seed: int | None
 ) -> vector_lib.VectorEnvironment | None:
-  """Returns what steps the rows one by one, None if `vector_env` can."""
+  """Returns a vector that steps rows singly, None for mode `NEXT_STEP`."""
   mode = vector_env.metadata.get('autoreset_mode')
   modes = gymnasium_vector.AutoresetMode
   if mode is None:
     raise ValueError(
-      f'the metadata of {vector_env} ({vector_env.metadata}) must tell its'
+      f'the metadata of {vector_env} ({vector_env.metadata}) must hold its'
       " autoreset_mode; set metadata['autoreset_mode'] to what it does."
     )
   if modes(mode) == modes.NEXT_STEP:
     return None
-  # Not a wrapper around one: what it does to the timesteps would be skipped.
+  # A wrapper around a `SyncVectorEnv` is refused: stepping the environments
+  # themselves would bypass what it does to timesteps.
   if not isinstance(vector_env, gymnasium_vector.SyncVectorEnv):
     raise ValueError(
       f'the autoreset mode of {vector_env} ({mode}) must be NEXT_STEP, since'

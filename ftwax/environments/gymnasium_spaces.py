@@ -1,22 +1,22 @@
-"""Gymnasium's spaces as specs, and the functions that carry values across.
+"""Gymnasium's spaces as specs, and functions that convert their values.
 
-Observations keep their structure and dtypes, except that 64 bits become 32,
-the widest that JAX computes with by default. Actions become parts: `Discrete`
-is one discrete part, `MultiDiscrete` and `MultiBinary` are a tuple of such, a
-`Box` of floats is one vector, `Dict` and `Tuple` nest.
+Observations keep their structure and dtypes, except that 64 bits become 32, the
+widest that JAX computes with by default. Actions become parts: `Discrete` is
+one discrete part, `MultiDiscrete` and `MultiBinary` are tuples of them, a `Box`
+of floats is one vector, `Dict` and `Tuple` nest.
 
-The functions work on values of a single environment and, unchanged, on values
-stacked along leading axes, as Gymnasium's vector environments batch them.
+Converters accept values of a single environment and values with leading axes,
+as Gymnasium's vector environments stack them.
 """
 
 from collections.abc import Callable
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import extras
+from ftwax.environments import extras, task_specs
 
 with extras.required('gymnasium'):
   from gymnasium import spaces
@@ -27,41 +27,57 @@ _NARROWED = {
   np.dtype(np.uint64): np.dtype(np.uint32),
 }
 
-# From Gymnasium's value to ours, or back.
+Space: TypeAlias = spaces.Space[Any]
+
+# Turns a value of a space into one of a spec, or back.
 Convert = Callable[[Any], Any]
 
 
-def observation_spec(space: spaces.Space, name: str) -> types.SpecTree:
+def make_spec(
+  observation_space: Space, action_space: Space
+) -> types.EnvironmentSpec:
+  """Returns the spec of an environment with these spaces and scalar rewards.
+
+  Raises:
+    ValueError: if a space cannot be expressed as a spec.
+  """
+  return task_specs.make_spec(
+    observation_spec(observation_space, 'observation_space'),
+    action_spec(action_space, 'action_space'),
+  )
+
+
+def observation_spec(space: Space, name: str) -> types.SpecTree:
   """Returns the specs of the observations in `space`.
 
   Args:
     space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of
-      such. A `Discrete` that starts at 0 is a `specs.DiscreteArray`, all else
-      a `specs.BoundedArray`.
-    name: of the space, for specs and messages.
+      these. A `Discrete` that starts at 0 becomes a `specs.DiscreteArray`, any
+      other a `specs.BoundedArray`.
+    name: name of the space, for specs and messages.
 
   Raises:
     ValueError: if a space is of another kind, or its bounds do not fit the
-      dtype that its values become.
+      dtype of the spec.
   """
   return _map_space(_observation_leaf, space, name)
 
 
-def make_encoder(space: spaces.Space) -> Convert:
-  """Makes the function that turns Gymnasium's observations into ours.
+def make_encoder(space: Space) -> Convert:
+  """Makes a function from Gymnasium's observations to those of the spec.
 
-  What it returns shares no memory with its argument.
+  Its result shares no memory with its argument.
   """
   return _make_converter(_make_leaf_encoder, space)
 
 
-def action_spec(space: spaces.Space, name: str) -> types.SpecTree:
+def action_spec(space: Space, name: str) -> types.SpecTree:
   """Returns the specs of the actions in `space`.
 
   Args:
     space: Discrete, MultiDiscrete, MultiBinary, a Box of floats, whose values
-      become float32 vectors, or a Dict or Tuple of such.
-    name: of the space, for specs and messages.
+      become float32 vectors, or a Dict or Tuple of these.
+    name: name of the space, for specs and messages.
 
   Raises:
     ValueError: if a space is of another kind.
@@ -69,14 +85,14 @@ def action_spec(space: spaces.Space, name: str) -> types.SpecTree:
   return _map_space(_action_leaf, space, name)
 
 
-def make_decoder(space: spaces.Space) -> Convert:
-  """Makes the function that turns our actions into Gymnasium's."""
+def make_decoder(space: Space) -> Convert:
+  """Makes a function from actions of the spec to Gymnasium's."""
   return _make_converter(_make_leaf_decoder, space)
 
 
 def _map_space(
-  make_spec: Callable[[spaces.Space, str], types.SpecTree],
-  space: spaces.Space,
+  make_spec: Callable[[Space, str], types.SpecTree],
+  space: Space,
   name: str,
 ) -> types.SpecTree:
   if isinstance(space, spaces.Dict):
@@ -93,7 +109,7 @@ def _map_space(
 
 
 def _make_converter(
-  make_leaf: Callable[[spaces.Space], Convert], space: spaces.Space
+  make_leaf: Callable[[Space], Convert], space: Space
 ) -> Convert:
   if isinstance(space, spaces.Dict):
     by_key = {
@@ -111,7 +127,7 @@ def _make_converter(
   return make_leaf(space)
 
 
-def _observation_leaf(space: spaces.Space, name: str) -> types.SpecTree:
+def _observation_leaf(space: Space, name: str) -> types.SpecTree:
   if isinstance(space, spaces.Discrete):
     if space.start == 0:
       return specs.DiscreteArray(int(space.n), np.int32, name)
@@ -128,7 +144,7 @@ def _observation_leaf(space: spaces.Space, name: str) -> types.SpecTree:
   )
 
 
-def _action_leaf(space: spaces.Space, name: str) -> types.SpecTree:
+def _action_leaf(space: Space, name: str) -> types.SpecTree:
   if isinstance(space, spaces.Discrete):
     return specs.DiscreteArray(int(space.n), np.int32, name)
   if _is_continuous(space):
@@ -155,12 +171,12 @@ def _action_leaf(space: spaces.Space, name: str) -> types.SpecTree:
   )
 
 
-def _is_continuous(space: spaces.Space) -> TypeGuard[spaces.Box]:
+def _is_continuous(space: Space) -> TypeGuard[spaces.Box]:
   return isinstance(space, spaces.Box) and np.dtype(space.dtype).kind == 'f'
 
 
 def _bounded(
-  space: spaces.Space, low: Any, high: Any, name: str
+  space: Space, low: Any, high: Any, name: str
 ) -> specs.BoundedArray:
   dtype = _dtype(space)
   if dtype.kind in 'iu':
@@ -171,40 +187,40 @@ def _bounded(
         f'{name} ({space}) must have bounds that fit {dtype}; narrow it with a'
         ' gymnasium.ObservationWrapper.'
       )
-  # The largest float64 becomes infinite, which is what it stands for.
+  # The largest float64 stands for no bound and becomes infinite in float32.
   with np.errstate(over='ignore'):
     return specs.BoundedArray(
       space.shape, dtype, low.astype(dtype), high.astype(dtype), name
     )
 
 
-def _dtype(space: spaces.Space) -> np.dtype:
+def _dtype(space: Space) -> np.dtype[Any]:
   dtype = np.dtype(space.dtype)
   return _NARROWED.get(dtype, dtype)
 
 
-def _make_leaf_encoder(space: spaces.Space) -> Convert:
+def _make_leaf_encoder(space: Space) -> Convert:
   dtype = _dtype(space)
   return lambda value: np.array(value, dtype)
 
 
-def _make_leaf_decoder(space: spaces.Space) -> Convert:
+def _make_leaf_decoder(space: Space) -> Convert:
   dtype, shape = space.dtype, space.shape or ()
   if isinstance(space, spaces.Discrete):
     first = space.start
     return lambda value: np.asarray(value, dtype) + first
   if _is_continuous(space):
 
-    def decode_vector(value):
+    def decode_vector(value: Any) -> Any:
       value = np.asarray(value, dtype)
       value = value.reshape((*value.shape[:-1], *shape))
-      # Bounds of float64 are not those that float32 rounds them to.
+      # Rounding to float32 may have moved a value past a float64 bound.
       return np.clip(value, space.low, space.high)
 
     return decode_vector
   start = getattr(space, 'start', 0)
 
-  def decode(parts):
+  def decode(parts: Any) -> Any:
     stacked = np.stack(parts, axis=-1).astype(dtype)
     return stacked.reshape((*stacked.shape[:-1], *shape)) + start
 

@@ -1,10 +1,10 @@
 """Melting Pot's substrates (Leibo et al., 2021) as games of teams.
 
-What a substrate tells through its stream of events can be counted as a vector
-reward; see `meltingpot_paintball` for one that does.
+The events that a substrate emits can be counted as a vector reward; see
+`meltingpot_paintball` for an example.
 
-Melting Pot 2.2 on Python 3.10 must be installed from its source distribution,
-since its set-up would download assets that only its bots need:
+On Python 3.10, install Melting Pot 2.2 from its source distribution with empty
+assets, as its set-up would download assets that only its bots need:
 
     pip install dmlab2d==1.0.0 immutabledict ml-collections networkx reactivex
     pip download --no-deps dm-meltingpot==2.2.0
@@ -14,7 +14,7 @@ since its set-up would download assets that only its bots need:
     mv meltingpot-assets-2.1.0.tar.gz dm-meltingpot-2.2.0/assets
     pip install --no-deps ./dm-meltingpot-2.2.0
 
-Importing it loads TensorFlow; this module does not import it.
+Importing Melting Pot loads TensorFlow; this module does not import it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,25 +23,27 @@ from typing import Any, NamedTuple
 import dm_env
 import numpy as np
 from dm_env import specs
+from numpy import typing as npt
 
 from ftwax import types
-from ftwax.environments import games
+from ftwax.environments import games, task_specs
 
-# An event of a substrate: its name and what it holds.
+# Name and content of an event that a substrate emits.
 Event = tuple[str, Mapping[str, Any]]
 
 
 class Events(NamedTuple):
-  """How a substrate's events become a vector reward.
+  """Rules by which a substrate's events become a vector reward.
 
   Attributes:
-    names: of the entries of the reward.
+    names: names of the entries of the reward, length num_events.
     count_events: turns the events of a step into float32 [P, num_events].
-    score: name of the entry whose sum over a team is the team's score.
+    score: name of the entry by which teams win: the team whose players have
+      the larger mean of it over the game.
   """
 
   names: tuple[str, ...]
-  count_events: Callable[[Sequence[Event]], np.ndarray]
+  count_events: Callable[[Sequence[Event]], npt.NDArray[np.float32]]
   score: str
 
 
@@ -49,12 +51,12 @@ class MeltingPotGame(games.SpecifiedGame):
   """A Melting Pot substrate as a `games.GameEnvironment`.
 
   Args:
-    substrate: as `meltingpot.substrate.build` returns it.
-    teams: the team of each player; by default everyone plays alone.
-    events: counts what happens; by default the reward is the substrate's, and
-      the teams' mean returns tell who has won.
-    observation_names: what a player sees of its observation; by default all
-      but what no player should see, the whole world and the others' reward.
+    substrate: a substrate that `meltingpot.substrate.build` returned.
+    teams: the team of each player; by default each player is a team.
+    events: rules of a vector reward; by default the reward is the substrate's
+      and the team with the highest mean return wins.
+    observation_names: entries of the observation that players see; by default
+      all but 'WORLD.RGB' and 'COLLECTIVE_REWARD', which are hidden information.
 
   Raises:
     ValueError: if teams do not match players or an observation is unknown.
@@ -84,7 +86,7 @@ class MeltingPotGame(games.SpecifiedGame):
 
   @property
   def substrate(self) -> Any:
-    """The substrate."""
+    """The wrapped substrate."""
     return self._substrate
 
   def reset(self) -> dm_env.TimeStep:
@@ -113,8 +115,8 @@ class MeltingPotGame(games.SpecifiedGame):
     self._must_reset = timestep.last()
     return self._stack(timestep, reward, timestep.discount)
 
-  def outcome(self) -> np.ndarray:
-    """Returns how the game that has just ended went, float32 [num_teams]."""
+  def outcome(self) -> npt.NDArray[np.float32]:
+    """Returns the outcome of the game that has just ended, [num_teams]."""
     teams = np.array(self._teams)
     if self._counter is None:
       points = self._totals
@@ -128,7 +130,13 @@ class MeltingPotGame(games.SpecifiedGame):
     """Closes the substrate."""
     self._substrate.close()
 
-  def _stack(self, timestep, reward, discount):
+  def _stack(
+    self,
+    timestep: dm_env.TimeStep,
+    reward: npt.NDArray[np.float32],
+    discount: float,
+  ) -> dm_env.TimeStep:
+    """Returns `timestep`, a list of observations, with leaves [P, ...]."""
     num_players = len(self._teams)
     observation = {
       name: np.stack([one[name] for one in timestep.observation]).astype(
@@ -145,7 +153,7 @@ class MeltingPotGame(games.SpecifiedGame):
 
 
 def _decode_event(event: tuple[str, Any]) -> Event:
-  """Decodes a flat list of alternating keys and values into a mapping."""
+  """Decodes `b'dict', key, value, key, value ...` into a mapping."""
   name, items = event
   if not items or items[0] != b'dict':
     return name, {}
@@ -168,21 +176,18 @@ def _make_spec(
         f'observation_names ({name!r}) must be among those of the substrate;'
         f' choose from {sorted(seen)}.'
       )
-  action = substrate.action_spec()[0]
-  reward_shape = () if events is None else (len(events.names),)
-  return types.EnvironmentSpec(
-    observations={
+  return task_specs.make_spec(
+    {
       name: specs.Array(seen[name].shape, _dtype(seen[name].dtype), name)
       for name in names
     },
-    actions=specs.DiscreteArray(action.num_values, np.int32, 'action'),
-    rewards=specs.Array(reward_shape, np.float32, 'reward'),
-    discounts=specs.BoundedArray((), np.float32, 0.0, 1.0, 'discount'),
+    int(substrate.action_spec()[0].num_values),
+    num_events=None if events is None else len(events.names),
   )
 
 
-def _dtype(dtype: np.dtype) -> np.dtype:
-  """Returns the dtype that JAX has for it: 64 bits become 32."""
+def _dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+  """Returns `dtype` with 32 bits in place of 64, as JAX has it by default."""
   return np.dtype(
     {'float64': np.float32, 'int64': np.int32}.get(dtype.name, dtype)
   )

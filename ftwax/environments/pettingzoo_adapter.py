@@ -1,9 +1,9 @@
 """PettingZoo's parallel environments as games of teams.
 
-Agents of a parallel environment come and go, while the players of a game stay
-until its end: who is not there yet or any more sees zeros, gets no reward and
-need not be told what to do. Its discount is 0 from its own end on, unless it
-was cut off.
+Agents of a parallel environment come and go, but players stay until the end of
+a game. A player whose agent is absent observes zeros, gets rewards of 0 and its
+actions are ignored. Its discount is 0 from the termination of its agent on; an
+agent that was truncated keeps discount 1.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,26 +12,27 @@ from typing import Any
 import dm_env
 import jax
 import numpy as np
-from dm_env import specs
+from numpy import typing as npt
 
 from ftwax import types
 from ftwax.environments import games, gymnasium_spaces
 
-# (the parallel environment, each player's return [P]) -> float32 [num_teams].
-OutcomeFn = Callable[[Any, np.ndarray], np.ndarray]
+# (parallel environment, returns of players [P]) -> outcomes of teams
+# [num_teams]; see `games.GameEnvironment.outcome`.
+OutcomeFn = Callable[[Any, npt.NDArray[np.float64]], npt.NDArray[Any]]
 
 
 class PettingZooGame(games.SpecifiedGame):
   """A PettingZoo parallel environment as a `games.GameEnvironment`.
 
   Args:
-    env: a parallel environment whose agents all have the same spaces, their
-      actions discrete or composed of discrete parts. Agents become players in
-      the order of `env.possible_agents`.
-    teams: the team of each player; by default everyone plays alone.
-    seed: passed to the first reset only; None leaves it to the environment.
-    outcome_fn: tells wins from losses at the end of a game; by default the
-      teams' mean returns are compared.
+    env: a parallel environment whose agents all have the same spaces; see
+      `ftwax.environments.gymnasium_spaces`. Agents become players in the order
+      of `env.possible_agents`.
+    teams: the team of each player; by default each player is a team.
+    seed: seed of the first reset; None leaves the choice to the environment.
+    outcome_fn: computes the outcome at the end of a game; by default the team
+      with the highest mean return wins.
 
   Raises:
     ValueError: if teams do not match agents, or if spaces differ or cannot be
@@ -51,7 +52,9 @@ class PettingZooGame(games.SpecifiedGame):
     teams = tuple(range(num_players) if teams is None else teams)
     games.check_teams(teams, num_players)
     observation_space, action_space = _common_spaces(env, self._agents)
-    super().__init__(_make_spec(observation_space, action_space), teams)
+    super().__init__(
+      gymnasium_spaces.make_spec(observation_space, action_space), teams
+    )
     self._encode = gymnasium_spaces.make_encoder(observation_space)
     self._decode = gymnasium_spaces.make_decoder(action_space)
     self._nothing = types.zeros_like_spec(self._spec.observations, ())
@@ -63,7 +66,7 @@ class PettingZooGame(games.SpecifiedGame):
 
   @property
   def env(self) -> Any:
-    """The parallel environment."""
+    """The wrapped environment."""
     return self._env
 
   def reset(self) -> dm_env.TimeStep:
@@ -73,13 +76,13 @@ class PettingZooGame(games.SpecifiedGame):
     self._returns[:] = 0
     self._discounts = dict.fromkeys(self._agents, 1.0)
     self._must_reset = False
-    return self._timestep(dm_env.StepType.FIRST, {}, observations)
+    return self._timestep(types.FIRST, {}, observations)
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
     """Plays one step, or starts a game after `LAST` and before the first.
 
     Args:
-      action: int32 [P] for each part; that of an absent agent is ignored.
+      action: leaves [P, ...]; those of absent agents are ignored.
     """
     if self._must_reset:
       return self.reset()
@@ -94,15 +97,13 @@ class PettingZooGame(games.SpecifiedGame):
       if is_terminal:
         self._discounts[agent] = 0.0
     self._must_reset = not self._env.agents
-    step_type = (
-      dm_env.StepType.LAST if self._must_reset else dm_env.StepType.MID
-    )
+    step_type = types.LAST if self._must_reset else types.MID
     timestep = self._timestep(step_type, rewards, observations)
     self._returns += timestep.reward
     return timestep
 
-  def outcome(self) -> np.ndarray:
-    """Returns how the game that has just ended went, float32 [num_teams].
+  def outcome(self) -> npt.NDArray[np.float32]:
+    """Returns the outcome of the game that has just ended, [num_teams].
 
     Raises:
       ValueError: if `outcome_fn` returns anything but wins, draws and losses.
@@ -117,7 +118,7 @@ class PettingZooGame(games.SpecifiedGame):
 
   def _timestep(
     self,
-    step_type: dm_env.StepType,
+    step_type: int,
     rewards: Mapping[str, float],
     observations: Mapping[str, Any],
   ) -> dm_env.TimeStep:
@@ -134,7 +135,9 @@ class PettingZooGame(games.SpecifiedGame):
       jax.tree.map(lambda *leaves: np.stack(leaves), *seen),
     )
 
-  def _compare_returns(self, env: Any, returns: np.ndarray) -> np.ndarray:
+  def _compare_returns(
+    self, env: Any, returns: npt.NDArray[np.float64]
+  ) -> npt.NDArray[Any]:
     del env
     teams = np.array(self._teams)
     return games.outcome_of_scores(
@@ -157,16 +160,3 @@ def _common_spaces(env: Any, agents: Sequence[str]) -> tuple[Any, Any]:
         )
     spaces.append(first)
   return spaces[0], spaces[1]
-
-
-def _make_spec(
-  observation_space: Any, action_space: Any
-) -> types.EnvironmentSpec:
-  return types.EnvironmentSpec(
-    observations=gymnasium_spaces.observation_spec(
-      observation_space, 'observation_space'
-    ),
-    actions=gymnasium_spaces.action_spec(action_space, 'action_space'),
-    rewards=specs.Array((), np.float32, 'reward'),
-    discounts=specs.BoundedArray((), np.float32, 0, 1, 'discount'),
-  )

@@ -1,30 +1,32 @@
-"""Trials: several episodes of one task as one episode, for memories of RL2.
+"""Trials: several episodes of one task as one episode, for RL2 agents.
 
-See `networks.rl2_core`, which says what such a memory does with them.
+See `networks.rl2_core` for the memory that outlives the episodes of a trial.
 """
 
 from collections.abc import Callable, Mapping
 
 import dm_env
 import numpy as np
+from dm_env import specs
 
 from ftwax import types
+from ftwax.environments import specified
 
-# As in `networks.rl2_core`, spelt out: environments import no network.
+# Equals `networks.rl2_core.EPISODE_START`: environments import no network.
 EPISODE_START = 'episode_start'
 
 
-class TrialEnvironment(dm_env.Environment):
-  """Makes an episode, the trial, out of several of another environment.
+class TrialEnvironment(specified.Specified, dm_env.Environment):
+  """Plays several episodes of an environment as one long episode, the trial.
 
-  Where one of them ends inside the trial, the timestep holds its last reward
-  and the first observation of the next, and the discount is 1, since what is
-  learned there is of use later; its last observation is not shown. The trial
-  terminates with the last of them.
+  Where an episode ends inside the trial, the timestep has its last reward and
+  the first observation of the next episode; its last observation is dropped.
+  The discount is 1 there, as what was learned in one episode is of use in the
+  next. The trial terminates with its last episode.
 
-  Observations are dicts with the entry `EPISODE_START`, float32, 1 where an
-  episode begins and 0 elsewhere. One that is not a dict becomes the entry
-  `observation`.
+  Observations are dicts with the entry `EPISODE_START`, float32 [], 1 at the
+  first step of each episode and 0 elsewhere. An observation that is no dict
+  becomes the entry 'observation'.
   """
 
   def __init__(
@@ -36,49 +38,35 @@ class TrialEnvironment(dm_env.Environment):
     """Wraps `environment`.
 
     Args:
-      environment: what is done for several episodes.
-      num_episodes: of a trial.
-      start_trial: called before each, to choose a task, which the environment
-        must then keep until the next call.
+      environment: the environment whose episodes are joined; closed with this.
+      num_episodes: episodes in a trial, at least 1.
+      start_trial: called at the start of each trial, to choose a task that
+        the environment keeps until the next call.
 
     Raises:
-      ValueError: if a trial has no episode, or the observation already has the
-        entry `EPISODE_START`.
+      ValueError: if `num_episodes` is below 1 or the observation already has
+        the entry `EPISODE_START`.
     """
     if num_episodes < 1:
       raise ValueError(
         f'num_episodes ({num_episodes}) of a trial must be at least 1; choose'
         ' how long a task is kept.'
       )
-    spec = environment.observation_spec()
-    if isinstance(spec, Mapping) and EPISODE_START in spec:
+    spec = types.make_environment_spec(environment)
+    entries = _entries(spec.observations)
+    if EPISODE_START in entries:
       raise ValueError(
-        f'observation_spec ({list(spec)}) must not have the entry'
+        f'observation_spec ({list(entries)}) must not have the entry'
         f' {EPISODE_START!r} before it is wrapped; wrap it once.'
       )
+    start = specs.BoundedArray((), np.float32, 0, 1, EPISODE_START)
+    super().__init__(
+      spec._replace(observations=entries | {EPISODE_START: start})
+    )
     self._environment = environment
     self._num_episodes = num_episodes
     self._start_trial = start_trial
     self._episodes_left = 0
-
-  def observation_spec(self) -> types.SpecTree:
-    """Returns the specs of the observation, a dict."""
-    start = dm_env.specs.BoundedArray((), np.float32, 0, 1, EPISODE_START)
-    return _entries(self._environment.observation_spec()) | {
-      EPISODE_START: start
-    }
-
-  def action_spec(self) -> types.SpecTree:
-    """Returns the specs of the action."""
-    return self._environment.action_spec()
-
-  def reward_spec(self) -> types.SpecTree:
-    """Returns the spec of the reward."""
-    return self._environment.reward_spec()
-
-  def discount_spec(self) -> types.SpecTree:
-    """Returns the spec of the discount."""
-    return self._environment.discount_spec()
 
   def reset(self) -> dm_env.TimeStep:
     """Starts a trial."""
@@ -87,7 +75,7 @@ class TrialEnvironment(dm_env.Environment):
     return _with_start(self._environment.reset(), 1.0)
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
-    """Goes on with the trial, or starts one after its end."""
+    """Returns the next timestep, a `FIRST` one after `LAST` or at the start."""
     if not self._episodes_left:
       return self.reset()
     timestep = self._environment.step(action)
@@ -112,7 +100,7 @@ class TrialEnvironment(dm_env.Environment):
     self._environment.close()
 
 
-def _entries(observation: types.ArrayTree) -> dict:
+def _entries(observation: types.ArrayTree) -> dict[str, types.ArrayTree]:
   if isinstance(observation, Mapping):
     return dict(observation)
   return {'observation': observation}

@@ -38,11 +38,11 @@ _CHANGE_SPEC = 'change what the environment sends or its observation_spec'
 
 
 class Leaf(NamedTuple):
-  """What each step compares with an array of the observation."""
+  """Demands on an array of the observation, checked at each step."""
 
   name: str
   shape: tuple[int, ...]
-  dtype: np.dtype
+  dtype: np.dtype[Any]
   is_float: bool
   spec: Any
 
@@ -286,7 +286,11 @@ class RowChecker:
     return timestep
 
   def _check(
-    self, field: str, rows: np.ndarray, is_good: np.ndarray, *demand: str
+    self,
+    field: str,
+    rows: types.NumpyArray,
+    is_good: types.NumpyArray,
+    *demand: str,
   ) -> None:
     if is_good.all():
       return

@@ -30,7 +30,7 @@ class VectorEnvironment(specified.Specified, dm_env.Environment):
   - `discount` float32 [E], 1 at `FIRST`;
   - `observation` leaves [E, ...] in the dtypes of the observation spec.
 
-  All arrays are made anew at each step; the caller may keep or change them.
+  All arrays are new at each step; the caller may keep or change them.
   Specs are those of a single environment, without the leading axis.
 
   Args:
@@ -141,7 +141,7 @@ class VectorEnvironment(specified.Specified, dm_env.Environment):
 
 def action_leaves(
   spec: types.EnvironmentSpec, action: types.ArrayTree, num_rows: int
-) -> list[np.ndarray]:
+) -> list[types.NumpyArray]:
   """Returns the leaves of `action`, if they are [E, ...] as the spec says."""
   structure: Any = jax.tree.structure(spec.actions)
   leaves = [np.asarray(leaf) for leaf in structure.flatten_up_to(action)]
@@ -154,7 +154,7 @@ def action_leaves(
   return leaves
 
 
-def _stack_leaf(rows: Sequence[Any], spec: Any) -> np.ndarray:
+def _stack_leaf(rows: Sequence[Any], spec: Any) -> types.NumpyArray:
   """Copies `rows` into one new array in the dtype of `spec`."""
   shape = spec.shape
   stacked = np.empty((len(rows), *shape), spec.dtype)

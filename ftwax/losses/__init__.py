@@ -1,1 +1,29 @@
 """Losses of one stream of steps; batches and populations come by `vmap`."""
+
+from ftwax.losses.advantage_actor_critic import advantage_actor_critic_loss
+from ftwax.losses.clipped_surrogate import ppo_loss
+from ftwax.losses.latent_kl import normal_kl
+from ftwax.losses.pixel_control import pixel_control_loss
+from ftwax.losses.policy_loss import PolicyLoss, PolicyLossOutput, Transitions
+from ftwax.losses.returns import (
+  generalized_advantages,
+  lambda_returns,
+)
+from ftwax.losses.reward_prediction import reward_prediction_loss
+from ftwax.losses.value_replay import value_replay_loss
+from ftwax.losses.vtrace import vtrace_loss
+
+__all__ = (
+  'PolicyLoss',
+  'PolicyLossOutput',
+  'Transitions',
+  'advantage_actor_critic_loss',
+  'generalized_advantages',
+  'lambda_returns',
+  'normal_kl',
+  'pixel_control_loss',
+  'ppo_loss',
+  'reward_prediction_loss',
+  'value_replay_loss',
+  'vtrace_loss',
+)

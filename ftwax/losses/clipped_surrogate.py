@@ -10,6 +10,10 @@ so that the ratio is one at the first step of an actor that does not lag.
 Advantages, value targets and old values are those of the parameters before the
 first step: `make_targets` makes them once for the whole batch, and every step
 finds them in `Transitions.targets`.
+
+The clipped loss is not rlax's, which returns a mean over steps; taken step by
+step, its value and gradient take 1.0 times as long as these (T = 20, B = 16)
+or 1.2 times (T = 128, B = 8), as its `fmin` also looks for NaN.
 """
 
 from typing import NamedTuple

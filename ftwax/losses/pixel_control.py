@@ -10,6 +10,11 @@ Action values of all cells are learned off the policy by n-step Q-learning:
 Where an action has several parts each has values of its own, of the same
 pseudo-rewards (Jaderberg et al., 2019, arXiv:1807.01281), and losses add up.
 Where the environment forbids actions, the maximum is that of the others.
+
+Pseudo-rewards and returns are rlax's, the loss is not:
+`rlax.pixel_control_loss` knows neither parts nor forbidden actions nor ends of
+episodes, and as its Q-learning gathers the values of actions, value and
+gradient take 1.2 to 1.4 times as long.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +23,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.losses import policy_loss, returns
+from ftwax.losses import lazy_rlax, policy_loss, returns
 
 
 def grid_shape(
@@ -62,19 +67,15 @@ def pseudo_rewards(
     float32 [T, rows, columns], in [0, 1].
   """
   size = _crop_size(frames.shape[1:], cell_size, crop_size)
-  rows, columns = (side // cell_size for side in size)
   top, left = (
     (side - part) // 2
     for side, part in zip(frames.shape[1:3], size, strict=True)
   )
   frames = frames[:, top : top + size[0], left : left + size[1]]
-  tm1, t = frames[:-1], frames[1:]
-  # Differences of bytes are bytes: frames need not become floats.
-  change = jnp.maximum(t, tm1) - jnp.minimum(t, tm1)
-  change = change.reshape(-1, rows, cell_size, columns, cell_size, *_rest(t))
-  axes = (2, 4, *range(5, change.ndim))
-  mean = jnp.mean(change, axis=axes, dtype=jnp.float32)
-  return mean / 255.0 if frames.dtype == jnp.uint8 else mean
+  if frames.dtype == jnp.uint8:
+    frames = frames.astype(jnp.float32) / 255.0
+  frames = frames.reshape(*frames.shape[:3], -1)  # With an axis of channels.
+  return lazy_rlax.load().pixel_control_rewards(frames, cell_size)
 
 
 def pixel_control_loss(
@@ -117,7 +118,7 @@ def pixel_control_loss(
     best = jnp.max(jnp.where(allowed, values, -jnp.inf), axis=-1)
     v_t = jax.lax.stop_gradient(best[1:])
     targets = returns.lambda_returns(r_t, discount_t, v_t, mask_tm1)
-    # Not a gather, whose gradient is slow: there are few actions.
+    # Not a gather, whose gradient is slow; there are few actions.
     chosen = jax.nn.one_hot(previous_action[1:], values.shape[-1])
     taken = jnp.sum(values[:-1] * chosen[:, None, None], axis=-1)
     return 0.5 * jnp.sum(jnp.square(targets - taken), axis=(1, 2))
@@ -146,11 +147,6 @@ def _allowed(action_values, observation):
     return allowed[:, None, None]
 
   return jax.tree.map(of_part, observation[types.ACTION_MASK])
-
-
-def _rest(frames):
-  """Returns the shape behind height and width."""
-  return frames.shape[3:]
 
 
 def _crop_size(frame_shape, cell_size, crop_size):

@@ -19,7 +19,8 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import trees, types
+from ftwax.losses import lazy_rlax
 
 
 def lambda_returns(
@@ -44,56 +45,18 @@ def lambda_returns(
   Returns:
     [T, ...], targets of the values before each action.
   """
-  _check(r_t, discount_t, v_t, mask_tm1)
+  chex.assert_equal_shape([r_t, v_t])
+  chex.assert_shape([discount_t, mask_tm1], r_t.shape[:1])
+  lambda_t = jnp.where(_goes_on(mask_tm1), lambda_, 0.0)
+  # What is masked may not be finite, and zero times that is not zero.
+  r_t, v_t = (_masked(mask_tm1, x) for x in (r_t, v_t))
 
-  def accumulate(return_t, inputs):
-    r, discount, v, goes_on = inputs
-    return_t = jnp.where(goes_on, return_t, v)
-    return_tm1 = r + discount * ((1.0 - lambda_) * v + lambda_ * return_t)
-    return return_tm1, return_tm1
+  def stream_returns(r_t, v_t):
+    return lazy_rlax.load().lambda_returns(r_t, discount_t, v_t, lambda_t)
 
-  _, returns = jax.lax.scan(
-    accumulate,
-    v_t[-1],
-    (r_t, discount_t, v_t, _goes_on(mask_tm1)),
-    reverse=True,
-  )
-  return _masked(mask_tm1, returns)
-
-
-def n_step_returns(
-  r_t: types.Array,
-  discount_t: types.Array,
-  v_t: types.Array,
-  mask_tm1: types.Array,
-  n: types.Array | int,
-) -> types.Array:
-  """Sums `n` rewards and the value after them, fewer where a stream ends.
-
-  Args:
-    r_t: [T, ...], rewards.
-    discount_t: [T], zero where an episode terminated.
-    v_t: [T, ...], values after each action.
-    mask_tm1: [T], 1 where an action was taken and 0 elsewhere.
-    n: at least 1; it may be traced.
-
-  Returns:
-    [T, ...], targets of the values before each action, without a gradient.
-  """
-  _check(r_t, discount_t, v_t, mask_tm1)
-  r_t, v_t = jax.lax.stop_gradient((r_t, v_t))
-  discount_t, goes_on = (
-    _append_axes(x, r_t) for x in (discount_t, _goes_on(mask_tm1))
-  )
-
-  def lengthen(_, returns):
-    following = jnp.concatenate([returns[1:], v_t[-1:]])
-    return r_t + discount_t * jnp.where(goes_on, following, v_t)
-
-  # The return of no step is the value; that before the first is not read.
-  values_tm1 = jnp.concatenate([v_t[:1], v_t[:-1]])
-  returns = jax.lax.fori_loop(0, n, lengthen, values_tm1)
-  return _masked(mask_tm1, returns)
+  for axis in range(1, r_t.ndim):
+    stream_returns = jax.vmap(stream_returns, axis, axis)
+  return _masked(mask_tm1, stream_returns(r_t, v_t))
 
 
 def generalized_advantages(
@@ -122,27 +85,11 @@ def generalized_advantages(
   Returns:
     [T, ...], advantages of the actions, zero where none was taken.
   """
-  _check(r_t, discount_t, v_t, mask_tm1)
   chex.assert_equal_shape([v_tm1, v_t])
-  delta_t = r_t + _append_axes(discount_t, r_t) * v_t - v_tm1
-
-  def accumulate(advantage, inputs):
-    delta, decay, mask = inputs
-    advantage = jnp.where(mask, delta + decay * advantage, 0.0)
-    return advantage, advantage
-
-  _, advantages = jax.lax.scan(
-    accumulate,
-    jnp.zeros_like(v_t[0]),
-    (delta_t, lambda_ * discount_t, mask_tm1 != 0),
-    reverse=True,
-  )
-  return advantages
-
-
-def _check(r_t, discount_t, v_t, mask_tm1):
-  chex.assert_equal_shape([r_t, v_t])
-  chex.assert_shape([discount_t, mask_tm1], r_t.shape[:1])
+  # A sum of errors is a return less the value. rlax also has the sum itself,
+  # with which A2C's loss takes 1.3 to 1.5 times as long (T = 128, B = 8).
+  returns = lambda_returns(r_t, discount_t, v_t, mask_tm1, lambda_)
+  return _masked(mask_tm1, returns - v_tm1)
 
 
 def _goes_on(mask_tm1: types.Array) -> types.Array:
@@ -150,9 +97,5 @@ def _goes_on(mask_tm1: types.Array) -> types.Array:
   return jnp.concatenate([mask_tm1[1:] != 0, jnp.zeros((1,), bool)])
 
 
-def _append_axes(x: types.Array, like: types.Array) -> types.Array:
-  return x.reshape(x.shape + (1,) * (like.ndim - x.ndim))
-
-
 def _masked(mask_tm1: types.Array, x: types.Array) -> types.Array:
-  return jnp.where(_append_axes(mask_tm1, x) != 0, x, 0.0)
+  return trees.where_rows(mask_tm1 != 0, x, jnp.zeros_like(x))

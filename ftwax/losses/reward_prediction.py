@@ -3,6 +3,9 @@
 An auxiliary task: tell from some consecutive frames whether the next reward is
 zero, negative or positive. It shapes the torso, and as its frames are sampled
 half before rewards and half not, rare rewards count as much as common ones.
+
+The cross-entropy is not `rlax.categorical_cross_entropy`, with which value and
+gradient take 1.1 to 1.4 times as long and which rlax is to deprecate.
 """
 
 import jax

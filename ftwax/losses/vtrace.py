@@ -15,12 +15,11 @@ v = V there and so bootstraps the step before from the value itself.
 
 from typing import NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 
 from ftwax import distributions, types
-from ftwax.losses import policy_loss
+from ftwax.losses import lazy_rlax, policy_loss
 
 
 class VTraceReturns(NamedTuple):
@@ -61,26 +60,12 @@ def vtrace(
   Returns:
     Errors and advantages.
   """
-  chex.assert_rank([v_tm1, v_t, r_t, discount_t, rho_tm1], 1)
-  chex.assert_equal_shape([v_tm1, v_t, r_t, discount_t, rho_tm1])
   v_tm1, v_t, rho_tm1 = jax.lax.stop_gradient((v_tm1, v_t, rho_tm1))
-  c_tm1 = lambda_ * jnp.minimum(1.0, rho_tm1)
-  delta_t = jnp.minimum(clip_rho_threshold, rho_tm1) * (
-    r_t + discount_t * v_t - v_tm1
+  errors = lazy_rlax.load().vtrace(
+    v_tm1, v_t, r_t, discount_t, rho_tm1, lambda_, clip_rho_threshold
   )
-
-  def accumulate(error, inputs):
-    delta, discount, c = inputs
-    error = delta + discount * c * error
-    return error, error
-
-  _, errors = jax.lax.scan(
-    accumulate,
-    jnp.zeros_like(v_t[0]),
-    (delta_t, discount_t, c_tm1),
-    reverse=True,
-  )
-  # Of the target at t the part that lambda_ leaves to the value, v_t.
+  # Not rlax's advantages, which read the value after a step from the v_tm1 of
+  # the next step: padding has none. They take the same time.
   next_errors = jnp.concatenate([errors[1:], jnp.zeros_like(errors[:1])])
   targets_t = v_t + lambda_ * next_errors
   advantages = jnp.minimum(clip_pg_rho_threshold, rho_tm1) * (

@@ -6,13 +6,17 @@ core is inside the loop over time.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import trees, types
+
+_Inputs = TypeVar('_Inputs')
+_Output = TypeVar('_Output')
+_State = TypeVar('_State')
 
 
 class CoreOutput(NamedTuple):
@@ -60,24 +64,19 @@ class RecurrentCore(Protocol):
     """
 
 
-def reset_state(
-  start: types.Array, state: types.RecurrentState
-) -> types.RecurrentState:
+def reset_state(start: types.Array, state: _State) -> _State:
   """Sets `state` [B, ...] to zero in the rows where `start` [B] is true."""
-
-  def reset(leaf):
-    mask = start.reshape(start.shape + (1,) * (leaf.ndim - start.ndim))
-    return jnp.where(mask, jnp.zeros_like(leaf), leaf)
-
-  return jax.tree.map(reset, state)
+  zeros = jax.tree.map(jnp.zeros_like, state)
+  reset: _State = trees.where_rows(start, zeros, state)
+  return reset
 
 
 def unroll_step(
-  step: Callable[[Any, types.RecurrentState], tuple[Any, types.RecurrentState]],
-  inputs: Any,
+  step: Callable[[_Inputs, _State], tuple[_Output, _State]],
+  inputs: _Inputs,
   start: types.Array,
-  state: types.RecurrentState,
-) -> tuple[Any, types.RecurrentState]:
+  state: _State,
+) -> tuple[_Output, _State]:
   """Scans `step` over time and zeroes the state where an episode starts.
 
   Args:
@@ -90,7 +89,9 @@ def unroll_step(
     The outputs, leaves [T, B, ...], and the state after the last step.
   """
 
-  def scan_step(carry, step_inputs):
+  def scan_step(
+    carry: _State, step_inputs: tuple[types.Array, _Inputs]
+  ) -> tuple[_State, _Output]:
     step_start, step_input = step_inputs
     output, carry = step(step_input, reset_state(step_start, carry))
     return carry, output

@@ -13,6 +13,7 @@ import dm_env
 import haiku as hk
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ftwax import distributions, types
 from ftwax.networks import torsos
@@ -30,7 +31,8 @@ class ObservationEmbedding(hk.Module):
 
   Entries are named by their path, 'camera/left'; an observation that is an
   array has the name ''. Entries [H, W] and [H, W, C] with both sides 16 or
-  longer are images, everything else is a vector. What is a
+  longer are images, in the range that `scale_image` gives; everything else is a
+  vector. What is a
   `dm_env.specs.DiscreteArray` becomes a one-hot vector first, and the entry
   `types.ACTION_MASK` is left out.
   """
@@ -58,7 +60,7 @@ class ObservationEmbedding(hk.Module):
       ValueError: if `make_torsos` names no entry or there is nothing to embed.
     """
     super().__init__(name)
-    self._specs = _named_leaves(observation_spec)
+    self._specs = named_leaves(observation_spec)
     make_torsos = dict(make_torsos or {})
     if not self._specs:
       raise ValueError(
@@ -73,7 +75,7 @@ class ObservationEmbedding(hk.Module):
       )
     self._torsos = {}
     for entry, spec in self._specs.items():
-      default = make_image_torso if _is_image(spec) else make_vector_torso
+      default = make_image_torso if is_image(spec) else make_vector_torso
       self._torsos[entry] = make_torsos.get(entry, default)()
 
   def __call__(self, observation: types.ArrayTree) -> types.Array:
@@ -82,7 +84,7 @@ class ObservationEmbedding(hk.Module):
 
   def embed(self, observation: types.ArrayTree) -> dict[str, types.Array]:
     """Embeds each entry, by name, in the order in which they are joined."""
-    leaves = _named_leaves(observation)
+    leaves = named_leaves(observation)
     if leaves.keys() != self._specs.keys():
       raise ValueError(
         f'The observation ({list(leaves)}) must have the entries of its spec,'
@@ -93,6 +95,8 @@ class ObservationEmbedding(hk.Module):
       leaf, spec = leaves[entry], self._specs[entry]
       if isinstance(spec, dm_env.specs.DiscreteArray):
         leaf = jax.nn.one_hot(leaf, spec.num_values)
+      elif is_image(spec):
+        leaf = scale_image(leaf, spec)
       embeddings[entry] = torso(leaf)
     return embeddings
 
@@ -187,11 +191,33 @@ def part_sizes(
   }
 
 
-def _named_leaves(tree: Any) -> dict[str, Any]:
-  """Returns the leaves by path, sorted, without the mask of actions."""
+def named_leaves(tree: types.ArrayTree | types.SpecTree) -> dict[str, Any]:
+  """Returns the entries of an observation by path, sorted.
+
+  Args:
+    tree: the observation or its specs; the mask of actions is left out.
+
+  Returns:
+    Arrays or specs by names such as 'camera/left'; '' of a single array.
+  """
   if isinstance(tree, Mapping):
     tree = {key: tree[key] for key in tree if key != types.ACTION_MASK}
   return dict(_walk(tree, ()))
+
+
+def scale_image(image: types.Array, spec: dm_env.specs.Array) -> types.Array:
+  """Brings an image to [0, 1] by its bounds, float32 [..., *spec.shape].
+
+  Bytes stay as they are, since torsos and losses divide them by 255, and so do
+  images without finite bounds.
+  """
+  if spec.dtype == np.uint8 or not isinstance(spec, dm_env.specs.BoundedArray):
+    return image
+  low, high = float(np.min(spec.minimum)), float(np.max(spec.maximum))
+  if (low, high) == (0.0, 1.0) or not 0.0 < high - low < np.inf:
+    return image
+  # In float64 the width may be finite where it is not in float32.
+  return (image.astype(jnp.float32) / (high - low)) - low / (high - low)
 
 
 def _walk(tree: Any, path: tuple[str, ...]):
@@ -205,5 +231,6 @@ def _walk(tree: Any, path: tuple[str, ...]):
     yield '/'.join(path), tree
 
 
-def _is_image(spec: dm_env.specs.Array) -> bool:
+def is_image(spec: dm_env.specs.Array) -> bool:
+  """Returns whether an entry without a torso of its own is an image."""
   return len(spec.shape) in (2, 3) and min(spec.shape[:2]) >= _MIN_IMAGE_SIDE

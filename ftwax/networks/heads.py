@@ -34,7 +34,7 @@ class HeadOptions(NamedTuple):
     policy_hidden_sizes: layers of each branch of the policy head.
     value_hidden_sizes: layers of the value head.
     noise: kind of noise on the weights of all their layers, one of
-      `noisy.KINDS`, drawn anew at each call; None for plain ones.
+      `noisy.KINDS`, drawn anew at each call with a key; None for plain layers.
   """
 
   policy_hidden_sizes: tuple[int, ...] = ()
@@ -124,10 +124,13 @@ def _hidden_layers(
 
 
 def _make_linear(
-  size: int, noise: str | None, w_init: Any = None
+  size: int,
+  noise: str | None,
+  w_init: hk.initializers.Initializer | None = None,
 ) -> Callable[[types.Array], types.Array]:
-  """Makes a layer, whose noise, if it has any, knows no other start."""
+  """Makes a layer; one with noise has an initialisation of its own."""
   if noise is None:
     return hk.Linear(size, w_init=w_init)
-  layer, key = noisy.NoisyLinear(size, noise), hk.next_rng_key()
+  # No key, no noise: a greedy policy is deterministic.
+  layer, key = noisy.NoisyLinear(size, noise), hk.maybe_next_rng_key()
   return lambda x: layer(x, key)

@@ -79,12 +79,12 @@ class LayerNormLSTM(hk.Module):
   ) -> tuple[cores.CoreOutput, recurrent_cores.LSTMState]:
     """Does `T` steps on inputs [T, B, num_inputs]."""
     del hyperparameters
-    keep_rate = 1.0 - self._config.dropout
     shape = (*inputs.shape[:2], self._config.hidden_size)
     masks = jnp.ones(shape)
-    if self._config.dropout:
-      kept = jax.random.bernoulli(hk.next_rng_key(), keep_rate, shape)
-      masks = kept / keep_rate
+    key = hk.maybe_next_rng_key() if self._config.dropout else None
+    if key is not None:
+      keep_rate = 1.0 - self._config.dropout
+      masks = jax.random.bernoulli(key, keep_rate, shape) / keep_rate
 
     def step(inputs, state):
       gates, mask = inputs

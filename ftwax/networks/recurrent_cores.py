@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.networks import cores
+from ftwax.networks import cores, deferred
 
 
 class LSTMState(NamedTuple):
@@ -61,7 +61,7 @@ class LSTM(hk.Module):
     """Does one step on inputs [B, num_inputs]."""
     del hyperparameters
     gates, w_h = self._project(inputs)
-    state = _lstm_step(w_h, gates, state)
+    state = lstm_cell(gates + jnp.dot(state.hidden, w_h), state.cell)
     return cores.CoreOutput(features=state.hidden, auxiliary={}), state
 
   def unroll(
@@ -74,10 +74,23 @@ class LSTM(hk.Module):
     """Does `T` steps on inputs [T, B, num_inputs]."""
     del hyperparameters
     gates, w_h = self._project(inputs)
-    hidden, state = _unroll_lstm(w_h, gates, start, state)
+    # The rows of the gradient are summed sequence by sequence.
+    weights, taps = deferred.prepare(w_h, start.shape[::-1])
+    taps = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), taps)
+
+    def step(
+      inputs: tuple[types.Array, deferred.Tap], state: LSTMState
+    ) -> tuple[types.Array, LSTMState]:
+      gates_t, tap = inputs
+      recurrent = deferred.dot(state.hidden, weights, tap)
+      state = lstm_cell(gates_t + recurrent, state.cell)
+      return state.hidden, state
+
+    hidden, state = cores.unroll_step(step, (gates, taps), start, state)
     return cores.CoreOutput(features=hidden, auxiliary={}), state
 
-  def _project(self, inputs):
+  def _project(self, inputs: types.Array) -> tuple[types.Array, types.Array]:
+    """Returns the inputs' share of the gates, with the forget bias, and w_h."""
     gates, w_h = _project(inputs, self._hidden_size, num_gates=4)
     biases = jnp.repeat(
       jnp.array([0.0, 0.0, self._forget_bias, 0.0]), self._hidden_size
@@ -123,7 +136,9 @@ class GRU(hk.Module):
     del hyperparameters
     gates, w_h = _project(inputs, self._hidden_size, num_gates=3)
 
-    def step(gates_t, state):
+    def step(
+      gates_t: types.Array, state: types.Array
+    ) -> tuple[types.Array, types.Array]:
       state = _gru_step(w_h, gates_t, state)
       return state, state
 
@@ -194,13 +209,6 @@ def _project(
   return gates + jnp.broadcast_to(b, gates.shape), w_h
 
 
-def _lstm_step(
-  w_h: types.Array, gates: types.Array, state: LSTMState
-) -> LSTMState:
-  """Does one step, given the inputs' share [B, 4 * hidden_size] of gates."""
-  return lstm_cell(gates + jnp.dot(state.hidden, w_h), state.cell)
-
-
 def lstm_cell(
   gates: types.Array, cell: types.Array, forget_bias: float = 0.0
 ) -> LSTMState:
@@ -233,45 +241,3 @@ def _gru_step(
   z, r = jnp.split(jax.nn.sigmoid(zr + jnp.dot(state, w_zr)), 2, axis=-1)
   a = jnp.tanh(a + jnp.dot(r * state, w_a))
   return (1.0 - z) * state + z * a
-
-
-def _scan_lstm(
-  w_h: types.Array, gates: types.Array, start: types.Array, state: LSTMState
-) -> tuple[types.Array, LSTMState]:
-  """Returns the outputs [T, B, hidden_size] and the last state."""
-
-  def step(state, step_inputs):
-    gates_t, start_t = step_inputs
-    state = _lstm_step(w_h, gates_t, cores.reset_state(start_t, state))
-    return state, state.hidden
-
-  # Not `hk.scan`: JAX may trace it again when the transform has been left.
-  state, hidden = jax.lax.scan(step, state, (gates, start))
-  return hidden, state
-
-
-# Reverse-mode differentiation alone would add up the gradient of the recurrent
-# weights inside the loop, where the matrix is read and written at every step.
-# It is the product of what went into the loop's products and of the gradient
-# of the gates, so that one product after the loop gives it for all steps.
-_unroll_lstm = jax.custom_vjp(_scan_lstm)
-
-
-def _unroll_lstm_forward(w_h, gates, start, state):
-  (hidden, last_state), backward = jax.vjp(
-    lambda gates, state: _scan_lstm(w_h, gates, start, state), gates, state
-  )
-  first_hidden = state.hidden[None]
-  hidden_tm1 = jnp.concatenate([first_hidden, hidden[:-1]])  # [T, B, hidden]
-  hidden_tm1 = cores.reset_state(start, hidden_tm1)
-  return (hidden, last_state), (hidden_tm1, backward)
-
-
-def _unroll_lstm_backward(residuals, gradient):
-  hidden_tm1, backward = residuals
-  gates_gradient, state_gradient = backward(gradient)
-  w_h_gradient = jnp.einsum('tbh,tbg->hg', hidden_tm1, gates_gradient)
-  return w_h_gradient, gates_gradient, None, state_gradient
-
-
-_unroll_lstm.defvjp(_unroll_lstm_forward, _unroll_lstm_backward)

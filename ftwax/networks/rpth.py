@@ -13,18 +13,30 @@ sample z of the posterior.
   fast core   h^q_t = g_q(x_t, h^p_t, mu^p_t, sigma^p_t, z_{t-1}, h^q_{t-1})
   latent      z_t ~ N(mu^q_t, sigma^q_t)
 
-With a memory, cores are differentiable neural computers that share one memory
-and what they say to it means the same; the slow core's access comes first. The
-gradient that the fast core sends into what it sees of the slow one is scaled
-by `fast_to_slow_gradient_scale`. Both numbers are hyperparameters: data, which
-may differ between the members of a population and change in training.
+With a memory the cores are differentiable neural computers that share one
+memory and the weights by which they access it. The slow core's access comes
+first. Each core also sees the words that it read last itself, and wherever it
+sees h of the other core, it sees that core's words r beside it:
+
+  slow core   h^p_t = g_p(h^q_{t-1}, r^q_{t-1}, r^p_{t-1}, h^p_{t-1}) on ticks
+  fast core   h^q_t = g_q(x_t, h^p_t, r^p_t, mu^p_t, sigma^p_t, z_{t-1},
+                          r^q_{t-1}, h^q_{t-1})
+
+The latents are then read from a projection of h_t and r_t; h itself is always
+the output of the LSTM.
+
+The gradient that the fast core sends into what it sees of the slow core is
+scaled by `fast_to_slow_gradient_scale`; that through the shared memory is not.
+Period and scale are hyperparameters: data, which may differ between the members
+of a population and change in training.
 
 There may be more than two levels: level l ticks every `slow_period ** l` steps,
-sees level l - 1's last output, and is the prior of it.
+sees h and words of level l - 1 as they were in the last step, and its latent is
+the prior of that level's.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import haiku as hk
@@ -34,7 +46,7 @@ import numpy as np
 
 from ftwax import types
 from ftwax.networks import cores, rpth_level
-from ftwax.networks.dnc import access, interfaces, memory_state, recompute
+from ftwax.networks.dnc import interfaces, memory_access
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,24 +56,17 @@ class RPTHConfig:
   Attributes:
     hidden_sizes: units of each level's core, the fastest first.
     latent_size: numbers in the latent variable.
-    memory: of the memory that all levels share, or None for none.
-    init_scale: standard deviation of the latents that an output of zero means.
-    min_scale: added to standard deviations.
-    tanh_loc: bound means to (-1, 1).
-    clip_value: bound on the cores' outputs, None for none.
-    forget_bias: of the levels' LSTMs; see `recurrent_cores.LSTM`.
+    memory: the memory that all levels share; None for none.
+    level_options: options that all levels share.
   """
 
   hidden_sizes: tuple[int, ...] = (256, 256)
   latent_size: int = 256
   memory: interfaces.MemoryConfig | None = None
-  init_scale: float = 0.1
-  min_scale: float = 1e-6
-  tanh_loc: bool = False
-  clip_value: float | None = None
-  forget_bias: float = 1.0
+  level_options: rpth_level.LevelOptions = rpth_level.LevelOptions()
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
+    """Checks the sizes."""
     if len(self.hidden_sizes) < 2 or min(self.hidden_sizes) < 1:
       raise ValueError(
         f'hidden_sizes ({self.hidden_sizes}) of a temporal hierarchy must have'
@@ -74,16 +79,10 @@ class RPTHConfig:
         ' a memory and its access; choose hidden_sizes='
         f'{(self.hidden_sizes[0],) * len(self.hidden_sizes)} or memory=None.'
       )
-    for name in ('latent_size', 'init_scale', 'min_scale'):
-      if not getattr(self, name) > 0:
-        raise ValueError(
-          f'{name} ({getattr(self, name)}) of a temporal hierarchy must be'
-          f' above zero; the default is {getattr(RPTHConfig, name)}.'
-        )
-    if self.clip_value is not None and not self.clip_value > 0.0:
+    if self.latent_size < 1:
       raise ValueError(
-        f'clip_value ({self.clip_value}) of a temporal hierarchy must be above'
-        ' zero; choose clip_value=20.0, or None for no clipping.'
+        f'latent_size ({self.latent_size}) of a temporal hierarchy must be at'
+        f' least one; the default is {RPTHConfig.latent_size}.'
       )
 
 
@@ -110,10 +109,10 @@ class RPTHState(NamedTuple):
 class RPTH(hk.Module):
   """A temporal hierarchy as a recurrent core.
 
-  Features are the samples z. Auxiliary outputs, for `losses.latent_kl`, are
-  `loc`, `scale` and `tick`: of each level, the fastest first, leaves
-  [..., latent_size] and bool [...]; with a memory also the `read_weights` and
-  `write_weights` of the fastest level's access.
+  Features are the samples z, or without a random key their means. Auxiliary
+  outputs, for `losses.latent_kl`, are `loc`, `scale` and `tick`: of each level,
+  the fastest first, leaves [..., latent_size] and bool [...]; with a
+  memory also the `read_weights` and `write_weights` of the fastest level.
 
   Hyperparameters read: `slow_period`, an integer of at least one, and
   `fast_to_slow_gradient_scale`.
@@ -122,23 +121,18 @@ class RPTH(hk.Module):
   def __init__(self, config: RPTHConfig, name: str | None = None):
     super().__init__(name)
     self._config = config
-    self._access = None
+    self._memory: memory_access.Memory = memory_access.NoMemory()
     if config.memory is not None:
-      self._access = access.MemoryAccess(config.memory)
+      self._memory = memory_access.MemoryAccess(
+        config.memory, accesses_per_step=len(config.hidden_sizes)
+      )
     self._levels = [
       rpth_level.Level(
-        rpth_level.LevelConfig(
-          hidden_size=hidden_size,
-          num_seen=_count_seen(config, index),
-          num_words=_count_words(config),
-          latent_size=config.latent_size,
-          init_scale=config.init_scale,
-          min_scale=config.min_scale,
-          tanh_loc=config.tanh_loc,
-          clip_value=config.clip_value,
-          forget_bias=config.forget_bias,
-        ),
-        self._access,
+        hidden_size,
+        config.latent_size,
+        _count_seen(config, self._memory.num_words, index),
+        config.level_options,
+        self._memory,
         name=f'level_{index}',
       )
       for index, hidden_size in enumerate(config.hidden_sizes)
@@ -148,7 +142,7 @@ class RPTH(hk.Module):
     """Returns the zero state."""
     return RPTHState(
       levels=tuple(level.initial_state(batch_size) for level in self._levels),
-      memory=self._access.initial_state(batch_size) if self._access else (),
+      memory=self._memory.initial_state(batch_size),
       sample=jnp.zeros((batch_size, self._config.latent_size)),
       step=jnp.zeros((batch_size,), jnp.int32),
     )
@@ -164,8 +158,7 @@ class RPTH(hk.Module):
     Slow levels of which no row ticks are not computed (except under `vmap`).
     """
     step, prepared = self._prepare(inputs, hyperparameters, skips_idle=True)
-    output, state = step(prepared, self._open_links(state))
-    return output, self._close_links(state)
+    return self._memory.step(step, prepared, state)
 
   def unroll(
     self,
@@ -181,24 +174,7 @@ class RPTH(hk.Module):
     of a branch that may not be taken, all that its gradient reads is kept.
     """
     step, prepared = self._prepare(inputs, hyperparameters, skips_idle=False)
-    if self._config.memory is None:
-      return cores.unroll_step(step, prepared, start, state)
-    output, state = recompute.unroll_step(
-      step, prepared, start, self._open_links(state), self._config.memory
-    )
-    return output, self._close_links(state)
-
-  def _open_links(self, state: RPTHState) -> RPTHState:
-    if self._config.memory is None:
-      return state
-    return memory_state.open_links(
-      self._config.memory, state, has_reads_ahead=True
-    )
-
-  def _close_links(self, state: RPTHState) -> RPTHState:
-    if self._config.memory is None:
-      return state
-    return memory_state.close_links(self._config.memory, state)
+    return self._memory.unroll(step, prepared, start, state)
 
   def _prepare(
     self,
@@ -213,12 +189,10 @@ class RPTH(hk.Module):
     for level in self._levels[1:]:
       level_step, prepared = level.prepare(jnp.zeros((*leading_shape, 0)))
       if skips_idle and not hk.running_init():
-        level_step = rpth_level.skip_if_idle(level_step)
+        level_step = rpth_level.skip_if_idle(level_step, self._memory)
       level_steps.append(level_step)
       all_prepared.append(prepared)
-    noise = jax.random.normal(
-      hk.next_rng_key(), (*leading_shape, self._config.latent_size)
-    )
+    noise = _draw_noise((*leading_shape, self._config.latent_size))
     period = check_period(hyperparameters.slow_period)
     gradient_scale = hyperparameters.fast_to_slow_gradient_scale
 
@@ -229,31 +203,31 @@ class RPTH(hk.Module):
       for i in reversed(range(len(levels))):
         seen = _see(i, levels, state.sample, gradient_scale)
         mask = ticks[i] if i else None
-        levels[i], memory = level_steps[i](
-          rpth_level.LevelInputs(prepared[i], seen, mask),
-          (levels[i], memory_state.flush_link(memory) if i else memory),
-        )
+        level_inputs = rpth_level.LevelInputs(prepared[i], seen, mask)
+        levels[i], memory = level_steps[i](level_inputs, levels[i], memory)
       sample = levels[0].loc + levels[0].scale * noise
       state = RPTHState(tuple(levels), memory, sample, state.step + 1)
-      return _make_output(state, ticks), state
+      auxiliary = self._memory.auxiliary(memory)
+      return _make_output(state, ticks, auxiliary), state
 
     return step, (all_prepared, noise)
 
 
-def _count_seen(config: RPTHConfig, index: int) -> int:
+def _draw_noise(shape: tuple[int, ...]) -> types.Array:
+  """Draws the noise of samples; zeros without a key, so that z is its mean."""
+  key = hk.maybe_next_rng_key()
+  return jnp.zeros(shape) if key is None else jax.random.normal(key, shape)
+
+
+def _count_seen(config: RPTHConfig, num_words: int, index: int) -> int:
   """Returns how many numbers `_see` returns."""
-  num_words = _count_words(config)
-  below = config.hidden_sizes[index - 1] if index else config.latent_size
-  above = 0
+  num_seen = config.latent_size + num_words
+  if index:
+    num_seen = config.hidden_sizes[index - 1] + 2 * num_words
   if index + 1 < len(config.hidden_sizes):
-    above = config.hidden_sizes[index + 1] + num_words + 2 * config.latent_size
-  return above + below + num_words
-
-
-def _count_words(config: RPTHConfig) -> int:
-  if config.memory is None:
-    return 0
-  return config.memory.num_reads * config.memory.word_size
+    num_seen += config.hidden_sizes[index + 1] + num_words
+    num_seen += 2 * config.latent_size
+  return num_seen
 
 
 def _see(
@@ -262,11 +236,13 @@ def _see(
   sample: types.Array,
   gradient_scale: types.Array,
 ) -> types.Array:
-  """Returns what a level sees, [B, num_seen].
+  """Returns what a level sees beside the network's inputs, [B, num_seen].
 
-  From above the next slower level as it is now, from below the next faster one
-  as it was in the last step; from below the fastest the last sample. And the
-  words that it, or if it is slow the level below, read last.
+  - Of the next slower level, as it is now: the LSTM's output, the words read,
+    and the latent. This gradient is scaled.
+  - Of the next faster level, as it was in the last step: the LSTM's output and
+    the words read. The fastest level sees the last sample instead.
+  - The words that the level itself read last.
   """
   seen = []
   if index + 1 < len(levels):
@@ -275,22 +251,25 @@ def _see(
       scale_gradient(leaf, gradient_scale)
       for leaf in (above.output, above.words, above.loc, above.scale)
     ]
-  below = levels[max(index - 1, 0)]
-  seen += [below.output if index else sample, below.words]
-  return jnp.concatenate(seen, axis=-1)
+  if index:
+    below = levels[index - 1]
+    seen += [below.output, below.words]
+  else:
+    seen.append(sample)
+  return jnp.concatenate([*seen, levels[index].words], axis=-1)
 
 
 def _make_output(
-  state: RPTHState, ticks: list[types.Array]
+  state: RPTHState,
+  ticks: list[types.Array],
+  memory_auxiliary: Mapping[str, types.Array],
 ) -> cores.CoreOutput:
   auxiliary = {
     'loc': tuple(level.loc for level in state.levels),
     'scale': tuple(level.scale for level in state.levels),
     'tick': tuple(ticks),
+    **memory_auxiliary,
   }
-  if state.memory:
-    auxiliary['read_weights'] = state.memory.read_weights
-    auxiliary['write_weights'] = state.memory.write_weights
   return cores.CoreOutput(features=state.sample, auxiliary=auxiliary)
 
 

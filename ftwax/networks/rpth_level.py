@@ -1,4 +1,4 @@
-"""One level of a temporal hierarchy: a core, and the latent it describes."""
+"""One level of a temporal hierarchy: an LSTM, and the latent it describes."""
 
 import dataclasses
 import math
@@ -9,41 +9,43 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
-from ftwax.networks.dnc import (
-  access,
-  controllers,
-  core,
-  deferred,
-  memory_state,
-)
+from ftwax import trees, types
+from ftwax.networks import deferred, recurrent_cores
+from ftwax.networks.dnc import controllers, core, memory_access
 
 
 @dataclasses.dataclass(frozen=True)
-class LevelConfig:
-  """Sizes and options of a level; see `rpth.RPTHConfig`.
+class LevelOptions:
+  """Options that all levels of a hierarchy share.
 
   Attributes:
-    hidden_size: units of the core.
-    num_seen: how many numbers a step sees beside the network's inputs.
-    num_words: how many numbers it reads from a memory, or 0 without one.
-    latent_size: numbers in the latent variable.
-    init_scale: standard deviation that an output of zero means.
+    init_scale: standard deviation of the latents that an output of zero means.
     min_scale: added to standard deviations.
-    tanh_loc: bound means to (-1, 1).
-    clip_value: bound on the core's outputs, None for none.
-    forget_bias: of the core.
+    tanh_loc: whether to bound means to (-1, 1).
+    clip_value: bound on the outputs of the LSTMs and, with a memory, of what
+      the latents are read from; None for none.
+    forget_bias: of the LSTMs; see `recurrent_cores.LSTM`.
   """
 
-  hidden_size: int
-  num_seen: int
-  num_words: int
-  latent_size: int
-  init_scale: float
-  min_scale: float
-  tanh_loc: bool
-  clip_value: float | None
-  forget_bias: float
+  init_scale: float = 0.1
+  min_scale: float = 1e-6
+  tanh_loc: bool = False
+  clip_value: float | None = None
+  forget_bias: float = 1.0
+
+  def __post_init__(self) -> None:
+    """Checks the numbers."""
+    for name in ('init_scale', 'min_scale'):
+      if not getattr(self, name) > 0:
+        raise ValueError(
+          f'{name} ({getattr(self, name)}) of a temporal hierarchy must be'
+          f' above zero; the default is {getattr(LevelOptions, name)}.'
+        )
+    if self.clip_value is not None and not self.clip_value > 0.0:
+      raise ValueError(
+        f'clip_value ({self.clip_value}) of a temporal hierarchy must be above'
+        ' zero; choose clip_value=20.0, or None for no clipping.'
+      )
 
 
 class LevelState(NamedTuple):
@@ -51,14 +53,13 @@ class LevelState(NamedTuple):
 
   Attributes:
     controller: the LSTM's state.
-    output: [B, hidden_size], what the level's core said last.
-    words: [B, num_reads * word_size], what it read last; without a memory
-      [B, 0].
-    loc: [B, latent_size], mean of its latent.
-    scale: [B, latent_size], standard deviation of its latent.
+    output: [B, hidden_size], the LSTM's output in the last step, clipped.
+    words: [B, num_words], the words read in the last step.
+    loc: [B, latent_size], mean of the level's latent.
+    scale: [B, latent_size], standard deviation of the level's latent.
   """
 
-  controller: Any
+  controller: recurrent_cores.LSTMState
   output: types.Array
   words: types.Array
   loc: types.Array
@@ -66,12 +67,13 @@ class LevelState(NamedTuple):
 
 
 class LevelInputs(NamedTuple):
-  """What a step is given.
+  """Inputs of one step of a level.
 
   Attributes:
     prepared: of this step, made by `Level.prepare`.
-    seen: [B, num_seen].
-    mask: bool [B], the rows which do the step; None for all.
+    seen: float32 [B, num_seen], what the level sees beside the network's
+      inputs.
+    mask: bool [B], the rows that do the step; None for all.
   """
 
   prepared: Any
@@ -79,132 +81,134 @@ class LevelInputs(NamedTuple):
   mask: types.Array | None
 
 
-# `(inputs, (state, memory)) -> (state, memory)`, leaves [B, ...]; without a
-# memory that is `()`.
-LevelStep = Callable[
-  [LevelInputs, tuple[LevelState, Any]], tuple[LevelState, Any]
-]
+# `(inputs, state, memory) -> (state, memory)`, leaves [B, ...].
+LevelStep = Callable[[LevelInputs, LevelState, Any], tuple[LevelState, Any]]
 
 
 class Level(hk.Module):
-  """One level: a core, with a memory or without, and its latent."""
+  """One level: an LSTM that may read and write a memory, and its latent."""
 
   def __init__(
     self,
-    config: LevelConfig,
-    memory_access: access.MemoryAccess | None,
-    name: str,
+    hidden_size: int,
+    latent_size: int,
+    num_seen: int,
+    options: LevelOptions,
+    memory: memory_access.Memory,
+    name: str | None = None,
   ):
+    """Makes a level.
+
+    Args:
+      hidden_size: units of the LSTM.
+      latent_size: numbers in the latent variable.
+      num_seen: how many numbers a step sees beside the network's inputs.
+      options: those that all levels share.
+      memory: the memory that all levels share.
+      name: name of the module.
+    """
     super().__init__(name)
-    self._config = config
-    self._access = memory_access
+    self._hidden_size = hidden_size
+    self._latent_size = latent_size
+    self._num_seen = num_seen
+    self._options = options
+    self._memory = memory
     self._controller = controllers.LSTMController(
-      config.hidden_size, config.forget_bias
+      hidden_size, options.forget_bias
     )
-    self._latent = deferred.Linear(2 * config.latent_size, name='latent')
-    if memory_access is not None:
-      self._output = deferred.Linear(config.hidden_size, name='output')
+    self._latent = deferred.Linear(2 * latent_size, name='latent')
+    if memory.num_words:
+      self._output = deferred.Linear(hidden_size, name='output')
 
   def initial_state(self, batch_size: int) -> LevelState:
     """Returns the zero state."""
-    latent = (batch_size, self._config.latent_size)
+    latent = (batch_size, self._latent_size)
     return LevelState(
       controller=self._controller.initial_state(batch_size),
-      output=jnp.zeros((batch_size, self._config.hidden_size)),
-      words=jnp.zeros((batch_size, self._config.num_words)),
+      output=jnp.zeros((batch_size, self._hidden_size)),
+      words=jnp.zeros((batch_size, self._memory.num_words)),
       loc=jnp.zeros(latent),
       scale=jnp.zeros(latent),
     )
 
   def prepare(self, inputs: types.Array) -> tuple[LevelStep, Any]:
     """Returns one step and what it needs of inputs [..., num_inputs]."""
-    config, leading_shape = self._config, inputs.shape[:-1]
-    control, gates = self._controller.prepare(inputs, config.num_seen)
-    read_out, read_out_taps = self._prepare_read_out(leading_shape)
-    latent, latent_taps = self._latent(config.hidden_size, leading_shape)
+    leading_shape = inputs.shape[:-1]
+    control, gates = self._controller.prepare(inputs, self._num_seen)
+    access, access_taps = self._memory.prepare(self._hidden_size, leading_shape)
+    mix, mix_taps = self._prepare_mix(leading_shape)
+    latent, latent_taps = self._latent(self._hidden_size, leading_shape)
 
-    def step(inputs, state):
-      (gates, read_out_tap, latent_tap), seen, mask = inputs
-      level, memory = state
-      hidden, controller = control(gates, seen, level.controller, None)
-      hidden = core.clip(hidden, config.clip_value)
-      output, words, memory = read_out(
-        hidden, read_out_tap, level.words, memory, mask
-      )
-      loc, scale = self._parse_latent(latent(output, latent_tap))
-      new_level = LevelState(controller, output, words, loc, scale)
-      return _choose(mask, new_level, level), memory
+    def step(
+      inputs: LevelInputs, level: LevelState, memory: Any
+    ) -> tuple[LevelState, Any]:
+      gates, access_tap, mix_tap, latent_tap = inputs.prepared
+      hidden, controller = control(gates, inputs.seen, level.controller, None)
+      hidden = core.clip(hidden, self._options.clip_value)
+      words, memory = access(hidden, access_tap, memory, inputs.mask)
+      mixed = mix(hidden, words, mix_tap)
+      loc, scale = self._parse_latent(latent(mixed, latent_tap))
+      new_level = LevelState(controller, hidden, words, loc, scale)
+      if inputs.mask is not None:
+        new_level = trees.where_rows(inputs.mask, new_level, level)
+      return new_level, memory
 
-    return step, (gates, read_out_taps, latent_taps)
+    return step, (gates, access_taps, mix_taps, latent_taps)
 
-  def _prepare_read_out(self, leading_shape):
-    """Returns what makes a controller's output that of the core."""
-    if self._access is None:
-      return lambda hidden, _, words, memory, mask: (hidden, words, memory), ()
-    access_memory, access_taps = self._access.prepare(
-      self._config.hidden_size, leading_shape
+  def _prepare_mix(
+    self, leading_shape: tuple[int, ...]
+  ) -> tuple[Callable[[types.Array, types.Array, Any], types.Array], Any]:
+    """Returns what mixes the LSTM's output with the words read, and its taps.
+
+    Without a memory that is the LSTM's output as it is.
+    """
+    if not self._memory.num_words:
+      return lambda hidden, words, tap: hidden, ()
+    project, taps = self._output(
+      self._hidden_size + self._memory.num_words, leading_shape
     )
-    project, output_taps = self._output(
-      self._config.hidden_size + self._config.num_words, leading_shape
-    )
 
-    def read_out(hidden, taps, words, memory, mask):
-      access_tap, output_tap = taps
-      memory = access_memory(hidden, access_tap, memory, mask)
-      words = memory.words.reshape(words.shape)
-      output = project(jnp.concatenate([hidden, words], -1), output_tap)
-      return core.clip(output, self._config.clip_value), words, memory
+    def mix(
+      hidden: types.Array, words: types.Array, tap: deferred.Tap
+    ) -> types.Array:
+      mixed = project(jnp.concatenate([hidden, words], -1), tap)
+      return core.clip(mixed, self._options.clip_value)
 
-    return read_out, (access_taps, output_taps)
+    return mix, taps
 
   def _parse_latent(
     self, numbers: types.Array
   ) -> tuple[types.Array, types.Array]:
     """Returns mean and standard deviation [B, latent_size]."""
+    options = self._options
     loc, scale = jnp.split(numbers, 2, axis=-1)
-    # The scale is `init_scale` where the layer says zero.
-    scale = jax.nn.softplus(scale) * (self._config.init_scale / math.log(2.0))
-    loc = jnp.tanh(loc) if self._config.tanh_loc else loc
-    return loc, scale + self._config.min_scale
+    # softplus(0) = log 2: the scale is `init_scale` where the layer gives zero.
+    scale = jax.nn.softplus(scale) * (options.init_scale / math.log(2.0))
+    loc = jnp.tanh(loc) if options.tanh_loc else loc
+    return loc, scale + options.min_scale
 
 
-def skip_if_idle(step: LevelStep) -> LevelStep:
-  """Makes a step compute nothing where no row does it (but under `vmap`).
-
-  An exact link matrix is only read by such a step: it stays outside.
+def skip_if_idle(step: LevelStep, memory: memory_access.Memory) -> LevelStep:
+  """Makes a step compute nothing if no row does it (except under `vmap`).
 
   Args:
     step: of any level but the fastest.
+    memory: the memory that it reads and writes.
+
+  Returns:
+    The same step, with the same results.
   """
 
-  def step_or_hold(inputs, state):
-    level, memory = state
-    memory, matrix = memory_state.detach_link(memory)
-
-    def do_step(inputs, state):
-      level, memory = state
-      level, memory = step(
-        inputs, (level, memory_state.attach_link(memory, matrix))
-      )
-      return level, memory_state.detach_link(memory)[0]
-
-    def hold(inputs, state):
-      del inputs
-      level, memory = state
-      return level, memory_state.write_nothing(memory)
-
-    level, memory = hk.cond(
-      jnp.any(inputs.mask), do_step, hold, inputs, (level, memory)
+  def step_or_hold(
+    inputs: LevelInputs, level: LevelState, state: Any
+  ) -> tuple[LevelState, Any]:
+    if inputs.mask is None:
+      return step(inputs, level, state)
+    return memory.access_if(
+      jnp.any(inputs.mask),
+      lambda level, state: step(inputs, level, state),
+      level,
+      state,
     )
-    return level, memory_state.attach_link(memory, matrix)
 
   return step_or_hold
-
-
-def _choose(mask: types.Array | None, new: Any, old: Any) -> Any:
-  """Returns `new` [B, n] in the rows of `mask`, else `old`."""
-  if mask is None:
-    return new
-  return jax.tree.map(
-    lambda new, old: jnp.where(mask[:, None], new, old), new, old
-  )

@@ -1,1 +1,30 @@
-"""Populations of agents: who plays whom, who is how strong, who copies whom."""
+"""Populations: matchmaking, ratings, selection and evolution of members."""
+
+from ftwax.population.evolution import evolve
+from ftwax.population.evolution import perturb as perturb
+from ftwax.population.evolution import resample as resample
+from ftwax.population.players import Player
+from ftwax.population.players import frozen as frozen_player
+from ftwax.population.players import scripted as scripted_player
+from ftwax.population.players import uniform as uniform_player
+from ftwax.population.population_config import PopulationConfig
+from ftwax.population.selection import t_test, truncation, win_probability
+from ftwax.population.state import PopulationState
+from ftwax.population.tournament import round_robin, summarize
+
+__all__ = (
+  'Player',
+  'PopulationConfig',
+  'PopulationState',
+  'evolve',
+  'frozen_player',
+  'perturb',
+  'resample',
+  'round_robin',
+  'scripted_player',
+  'summarize',
+  't_test',
+  'truncation',
+  'uniform_player',
+  'win_probability',
+)

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from ftwax import hyperparameters as hyperparameters_lib
 from ftwax import internal_rewards as internal_rewards_lib
@@ -23,7 +22,7 @@ from ftwax.population import state as state_lib
 
 
 class Traits(NamedTuple):
-  """What evolution may change of a member, or the priors of that.
+  """Values of a member that evolution may change, or their priors.
 
   Attributes:
     hyperparameters: scalars [N], or a prior for each.
@@ -36,20 +35,20 @@ class Traits(NamedTuple):
 
 
 class Generation(NamedTuple):
-  """What one generation did; the lineage keeps it.
+  """The record of one generation, which the lineage keeps.
 
   Attributes:
     number: int32, of the generation, from 1.
     games: int32 [N], games that each member has played.
-    donor: int32 [N], whom a member copied; itself if nobody.
+    parent: int32 [N], the member that each one copied; itself for no copy.
     evidence: float32 [N], the number that the selection rule decided by.
     inherited: traits as they were copied.
-    explored: traits as the members go on with them.
+    explored: traits that the members continue with.
   """
 
   number: types.Array
   games: types.Array
-  donor: types.Array
+  parent: types.Array
   evidence: types.Array
   inherited: Traits
   explored: Traits
@@ -97,11 +96,11 @@ def perturb(
   priors: Traits,
   config: config_lib.PopulationConfig,
 ) -> tuple[Traits, Any]:
-  """Scales each value with a small probability; draws integers anew."""
+  """Scales each value with a small probability; redraws integers."""
   del selection
   probability, factors = config.perturb_probability, config.perturb_factors
 
-  def perturb_member(key, traits):
+  def perturb_member(key: types.Key, traits: Traits) -> Traits:
     keys = jax.random.split(key)
     return Traits(
       hyperparameters_lib.perturb(
@@ -126,11 +125,11 @@ def resample(
   priors: Traits,
   config: config_lib.PopulationConfig,
 ) -> tuple[Traits, Any]:
-  """Draws each value anew from its prior with some probability."""
+  """Redraws each value from its prior with some probability."""
   del selection
   probability = config.resample_probability
 
-  def resample_member(key, traits):
+  def resample_member(key: types.Key, traits: Traits) -> Traits:
     keys = jax.random.split(key)
     return Traits(
       hyperparameters_lib.resample(
@@ -157,8 +156,8 @@ def evolve(
 
   A member that copies another takes its parameters, optimizer state,
   hyperparameters, internal rewards, rating and returns, explores from there,
-  and begins its burn-in anew; its past results against others are forgotten.
-  Its own key and step count go on. Ratings of copies are not balanced by
+  and restarts its burn-in; its past results against others are forgotten.
+  Its own key and step count stay. Ratings of copies are not balanced by
   losses elsewhere: the population did become better.
 
   Args:
@@ -176,9 +175,9 @@ def evolve(
   selection = select(select_key, population, config)
   itself = jnp.arange(config.num_members, dtype=jnp.int32)
   if not config.exploits:
-    selection = selection._replace(donor=itself)
-  has_copied = selection.donor != itself
-  inherited = inherit(traits(population.members), selection.donor)
+    selection = selection._replace(parent=itself)
+  has_copied = selection.parent != itself
+  inherited = inherit(traits(population.members), selection.parent)
   explored, explore_state = explore(
     explore_key, inherited, selection, population, priors, config
   )
@@ -187,13 +186,13 @@ def evolve(
     clip(explored, priors),
     inherited,
   )
-  population = copy_rows(population, selection.donor)._replace(
+  population = copy_rows(population, selection.parent)._replace(
     explore_state=explore_state, generation=population.generation + 1
   )
   generation = Generation(
     number=population.generation,
     games=population.games,
-    donor=selection.donor,
+    parent=selection.parent,
     evidence=selection.evidence,
     inherited=inherited,
     explored=explored,
@@ -207,9 +206,9 @@ def traits(members: types.TrainingState) -> Traits:
   return Traits(members.hyperparameters, members.internal_rewards)
 
 
-def inherit(tree: Any, donor: types.Array | np.ndarray) -> Any:
-  """Returns the rows of their donors [N] for leaves [N, ...]."""
-  return jax.tree.map(lambda leaf: leaf[donor], tree)
+def inherit(tree: Any, parent: types.Array | types.NumpyArray) -> Any:
+  """Returns the rows of their parents [N] for leaves [N, ...]."""
+  return jax.tree.map(lambda leaf: leaf[parent], tree)
 
 
 def clip(explored: Traits, priors: Traits) -> Traits:
@@ -225,10 +224,10 @@ def clip(explored: Traits, priors: Traits) -> Traits:
 
 
 def copy_rows(
-  population: state_lib.PopulationState, donor: types.Array | np.ndarray
+  population: state_lib.PopulationState, parent: types.Array | types.NumpyArray
 ) -> state_lib.PopulationState:
-  """Gives each member what it takes from its donor [N], before it explores."""
-  has_copied = donor != jnp.arange(donor.shape[0])
+  """Gives each member the rows of its parent [N], before it explores."""
+  has_copied = parent != jnp.arange(parent.shape[0])
   members = population.members
   copied = inherit(
     {
@@ -236,14 +235,14 @@ def copy_rows(
       'opt_state': members.opt_state,
       **traits(members)._asdict(),
     },
-    donor,
+    parent,
   )
   return population._replace(
     members=members._replace(**copied),
-    ratings=population.ratings[donor],
+    ratings=population.ratings[parent],
     payoff=payoff_lib.forget(population.payoff, has_copied),
-    returns=population.returns[donor],
-    num_returns=population.num_returns[donor],
+    returns=population.returns[parent],
+    num_returns=population.num_returns[parent],
     games_since_exploitation=jnp.where(
       has_copied, 0, population.games_since_exploitation
     ),

@@ -1,8 +1,8 @@
 """The lineage of a population: who copied whom, why, and what changed.
 
-A JSONL file. Its first row tells the traits that members were born with; then
+A JSONL file. Its first row holds the first traits of the members; then
 comes a row for each time that a member copied another. Between these, nothing
-changes hyperparameters or internal rewards, so that the file tells both at any
+changes hyperparameters or internal rewards, so that the file gives both at any
 time, and `replay` repeats an evolution from it to the last bit.
 
 Floats are written with all their digits, and those that are not finite as
@@ -42,8 +42,8 @@ def rows(generation: evolution.Generation, reason: str) -> list[dict[str, Any]]:
     generation: what `evolution.evolve` did.
     reason: name of the rule that chose.
   """
-  donors = np.asarray(generation.donor)
-  (copied,) = np.nonzero(donors != np.arange(len(donors)))
+  parents = np.asarray(generation.parent)
+  (copied,) = np.nonzero(parents != np.arange(len(parents)))
   if not len(copied):
     return []
   inherited = _named(generation.inherited)
@@ -51,7 +51,7 @@ def rows(generation: evolution.Generation, reason: str) -> list[dict[str, Any]]:
   evidence = np.asarray(generation.evidence)
   games = np.asarray(generation.games)
 
-  def row(member):
+  def row(member: int) -> dict[str, Any]:
     values = {
       part: {name: column[member] for name, column in columns.items()}
       for part, columns in explored.items()
@@ -59,7 +59,7 @@ def rows(generation: evolution.Generation, reason: str) -> list[dict[str, Any]]:
     return {
       'generation': int(generation.number),
       'member': member,
-      'donor': int(donors[member]),
+      'parent': int(parents[member]),
       'games': int(games[member]),
       'reason': reason,
       'evidence': _plain(evidence[member]),
@@ -75,7 +75,7 @@ def rows(generation: evolution.Generation, reason: str) -> list[dict[str, Any]]:
   return [row(int(member)) for member in copied]
 
 
-def append(path: str | os.PathLike, new_rows: Iterable[Row]) -> None:
+def append(path: str | os.PathLike[str], new_rows: Iterable[Row]) -> None:
   """Appends rows in one write, behind the last complete line.
 
   A write that a kill tore is cut off first, so that lines are never joined.
@@ -93,7 +93,7 @@ def append(path: str | os.PathLike, new_rows: Iterable[Row]) -> None:
     os.fsync(file.fileno())
 
 
-def read(path: str | os.PathLike) -> list[dict[str, Any]]:
+def read(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
   """Reads a lineage, also while it is written: a torn last line is left out.
 
   Raises:
@@ -112,7 +112,7 @@ def read(path: str | os.PathLike) -> list[dict[str, Any]]:
   return found
 
 
-def drop_after(path: str | os.PathLike, generation: int) -> None:
+def drop_after(path: str | os.PathLike[str], generation: int) -> None:
   """Drops rows younger than `generation`, that of a checkpoint resumed from.
 
   The file is replaced at once: a kill leaves the old one or the new.
@@ -155,7 +155,7 @@ def replay(
         f' lineage ({row["num_members"]} members); give the one that it was'
         ' written for.'
       )
-    if 'donor' in row:
+    if 'parent' in row:
       generations.setdefault(row['generation'], []).append(row)
   # In NumPy: thousands of small steps, each of them on its own.
   population = jax.tree.map(np.asarray, population)
@@ -170,10 +170,10 @@ def _replay_generation(
   population: state_lib.PopulationState, group: Sequence[Row]
 ) -> state_lib.PopulationState:
   """Copies rows at once, as `evolve` does, then writes what was explored."""
-  donor = np.arange(population.ratings.shape[0])
+  parent = np.arange(population.ratings.shape[0])
   for row in group:
-    donor[row['member']] = row['donor']
-  population = evolution.copy_rows(population, donor)
+    parent[row['member']] = row['parent']
+  population = evolution.copy_rows(population, parent)
   traits = evolution.traits(population.members)
   named = {part: dict(_leaves(tree)) for part, tree in _parts(traits)}
   for part, columns in named.items():

@@ -1,4 +1,4 @@
-"""Who plays with and against whom.
+"""Matchmaking: the density that players of a game are drawn from.
 
 Jaderberg et al., 2019 (arXiv:1807.01281), section "Matchmaking": one player is
 drawn uniformly, the others in proportion to a normal density, with mean one

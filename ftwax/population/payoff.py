@@ -1,4 +1,4 @@
-"""Who won how often against whom."""
+"""The payoff matrix: scores of members against each other."""
 
 from typing import NamedTuple
 
@@ -51,7 +51,9 @@ def update(
   won = jnp.where(is_played, outcomes, 0.0)
   lost = jnp.where(is_played, 1.0 - outcomes, 0.0)
 
-  def meetings(weight, first, second):
+  def meetings(
+    weight: types.Array, first: types.Array, second: types.Array
+  ) -> types.Array:
     weighted = first * jnp.expand_dims(weight, -1)
     return jnp.dot(weighted.T, second, precision=_HIGHEST)
 

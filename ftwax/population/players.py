@@ -62,11 +62,16 @@ def scripted(
     script: `(key, state, seat) -> action`, of one seat.
   """
 
-  def init(key, batch_size):
+  def init(key: types.Key, batch_size: int) -> types.Key:
     del batch_size
     return key
 
-  def act(games, seats, timestep, state):
+  def act(
+    games: Any,
+    seats: types.Array,
+    timestep: dm_env.TimeStep,
+    state: Any,
+  ) -> tuple[types.ArrayTree, Any]:
     del timestep
     key, next_key = jax.random.split(state)
     keys = jax.random.split(key, seats.shape[0])
@@ -83,11 +88,16 @@ def uniform(action_spec: types.SpecTree) -> Player:
   """
   num_actions = distributions.num_actions(action_spec)
 
-  def init(key, batch_size):
+  def init(key: types.Key, batch_size: int) -> types.Key:
     del batch_size
     return key
 
-  def act(games, seats, timestep, state):
+  def act(
+    games: Any,
+    seats: types.Array,
+    timestep: dm_env.TimeStep,
+    state: Any,
+  ) -> tuple[types.ArrayTree, Any]:
     del games, timestep
     key, next_key = jax.random.split(state)
     logits = jax.tree.map(lambda n: jnp.zeros((seats.shape[0], n)), num_actions)
@@ -105,7 +115,12 @@ def frozen(actor: types.ActorCore, variables: types.ActorVariables) -> Player:
     variables: of the agent, without a member axis.
   """
 
-  def act(games, seats, timestep, state):
+  def act(
+    games: Any,
+    seats: types.Array,
+    timestep: dm_env.TimeStep,
+    state: Any,
+  ) -> tuple[types.ArrayTree, Any]:
     del games, seats
     return actor.select_action(variables, timestep, state)
 

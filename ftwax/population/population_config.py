@@ -1,7 +1,8 @@
-"""What a population can be told; each default stands here and nowhere else."""
+"""Options of a population and their defaults."""
 
 import dataclasses
 import math
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -9,7 +10,7 @@ class PopulationConfig:
   """Options of a population.
 
   The numbers of the game half are those of Jaderberg et al., 2019
-  (arXiv:1807.01281); the step of online ratings is not told there. Those of
+  (arXiv:1807.01281); the step of online ratings is not given there. Those of
   truncation and of the t-test are of Jaderberg et al., 2017
   (arXiv:1711.09846), section 4.1.1.
 
@@ -27,7 +28,7 @@ class PopulationConfig:
     num_returns: the last returns of each member that its fitness is taken of.
     perturb_probability: of exploring each value, alone of the others.
     perturb_factors: one of the two scales a value that is explored.
-    resample_probability: of drawing each value anew, where that rule is used.
+    resample_probability: of redrawing each value, where that rule is used.
     initial_rating: in Elo points, of every member at first.
     k_factor: Elo points that a sure win that was lost costs each player.
     matchmaking_deviation: standard deviation, as a win probability, of the
@@ -54,7 +55,7 @@ class PopulationConfig:
   k_factor: float = 4.0
   matchmaking_deviation: float = 1.0 / 6.0
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     """Checks values, alone and against each other."""
     for name, low in (
       ('num_members', 1),
@@ -108,6 +109,6 @@ class PopulationConfig:
         f'initial_rating ({self.initial_rating}) must be finite; choose 1000.'
       )
 
-  def replace(self, **changes) -> 'PopulationConfig':
+  def replace(self, **changes: Any) -> 'PopulationConfig':
     """Returns a copy with some options changed."""
     return dataclasses.replace(self, **changes)

@@ -160,7 +160,7 @@ def update_in_turn(
 ) -> types.Array:
   """Updates ratings [N] after `G` games in turn; leaves [G, ...]."""
 
-  def step(ratings, game):
+  def step(ratings: types.Array, game: Any) -> tuple[types.Array, None]:
     return update(ratings, *game), None
 
   games = (multiplicities, outcomes, k_factors)
@@ -196,12 +196,12 @@ def fit(
   precision = 1.0 / (_SCALE * prior_deviation) ** 2
   diagonal = jnp.diag(jnp.where(is_free, precision, 1.0))
 
-  def curvature(strengths):
+  def curvature(strengths: types.Array) -> tuple[types.Array, types.Array]:
     p = jax.nn.sigmoid(jnp.dot(design, strengths, precision=_HIGHEST))
     weighted = design * jnp.expand_dims(p * (1.0 - p), -1)
     return p, jnp.dot(design.T, weighted, precision=_HIGHEST) + diagonal
 
-  def newton_step(_, strengths):
+  def newton_step(_: int, strengths: types.Array) -> types.Array:
     p, hessian = curvature(strengths)
     gradient = jnp.dot(outcomes - p, design, precision=_HIGHEST)
     gradient = gradient - precision * strengths

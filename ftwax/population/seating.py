@@ -8,7 +8,7 @@ order of games. Seats of opponents, which do not learn, are fixed.
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ _LAST_CHOICE = -1e6
 # Marks the seats that members take, among those of opponents.
 MEMBER = -1
 
-_Seats = TypeVar('_Seats', np.ndarray, jax.Array)
+_Seats = TypeVar('_Seats', types.NumpyArray, jax.Array)
 
 
 class Seating(NamedTuple):
@@ -36,7 +36,7 @@ class Seating(NamedTuple):
 
   num_members: int
   teams: tuple[int, ...]
-  opponents: np.ndarray
+  opponents: types.NumpyArray
 
   @property
   def num_games(self) -> int:
@@ -54,7 +54,7 @@ class Seating(NamedTuple):
     return self.num_players == 1
 
   @property
-  def is_member(self) -> np.ndarray:
+  def is_member(self) -> types.NumpyArray:
     """Whether a member takes the seat, bool [G, P]."""
     return self.opponents == MEMBER
 
@@ -112,7 +112,7 @@ def make_evaluation_seating(
   num_members: int,
   num_opponents: int,
   num_games: int,
-) -> tuple[Seating, np.ndarray]:
+) -> tuple[Seating, types.NumpyArray]:
   """Seats members for an evaluation.
 
   Each member plays alone in a game of one seat, against each opponent in teams
@@ -200,7 +200,7 @@ def draw_seats(
   if seating.is_solo:
     return jnp.repeat(jnp.arange(num_members, dtype=jnp.int32), share)[:, None]
 
-  def draw_player(log_weights, carry, inputs):
+  def draw_player(log_weights: Any, carry: Any, inputs: Any) -> Any:
     player_key, is_open = inputs
     left, is_seated = carry
     log_weights = jnp.where(is_seated, _LAST_CHOICE, log_weights)
@@ -210,7 +210,7 @@ def draw_seats(
     chosen = (jnp.arange(num_members) == member) & is_open
     return (left - chosen, is_seated | chosen), member
 
-  def draw_game(left, inputs):
+  def draw_game(left: Any, inputs: Any) -> Any:
     game_key, is_open = inputs
     keys = jax.random.split(game_key, num_players + 1)
     # Seats in a random order, those of members first.
@@ -242,7 +242,7 @@ def draw_seats(
   ).astype(jnp.int32)
 
 
-def _check_shares(opponents: np.ndarray, num_members: int) -> None:
+def _check_shares(opponents: types.NumpyArray, num_members: int) -> None:
   """Raises a ValueError unless each member gets the same number of seats."""
   num_games, num_players = opponents.shape
   num_seats = int((opponents == MEMBER).sum())

@@ -1,13 +1,14 @@
-"""Who copies whom: the exploit half of population based training.
+"""Selection of parents: the exploit half of population based training.
 
-A selection rule looks at all members at once and names a donor for each; who
-copies nobody is its own donor, so that copying oneself means nothing.
+A selection rule sees all members at once and returns a parent for each. A
+member that copies nobody is its own parent.
 """
 
 from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ftwax import types
 from ftwax.population import population_config as config_lib
@@ -16,19 +17,19 @@ from ftwax.population import state as state_lib
 
 
 class Selection(NamedTuple):
-  """Who copies whom.
+  """Parents of all members.
 
   Attributes:
-    donor: int32 [N], whom a member copies; itself if nobody.
+    parent: int32 [N], the member that each one copies; itself for no copy.
     evidence: float32 [N], the number that the rule decided by.
   """
 
-  donor: types.Array
+  parent: types.Array
   evidence: types.Array
 
 
 class SelectionRule(Protocol):
-  """Names donors, given all that is known of the members."""
+  """Chooses parents from the records of all members."""
 
   def __call__(
     self,
@@ -36,7 +37,7 @@ class SelectionRule(Protocol):
     population: state_lib.PopulationState,
     config: config_lib.PopulationConfig,
   ) -> Selection:
-    """Returns a donor for each member."""
+    """Returns a parent for each member."""
 
 
 def win_probability(
@@ -125,7 +126,7 @@ def welch_p_value(
   mean_low, square_low, dof_low = _mean_and_square_error(low, is_low)
   square = square_high + square_low
   # Of equal samples on each side, any lead is beyond chance.
-  tiny = jnp.finfo(jnp.float32).tiny
+  tiny = np.finfo(np.float32).tiny
   t = (mean_high - mean_low) / jnp.sqrt(jnp.maximum(square, tiny))
   share = square_high / jnp.maximum(square, tiny)
   dof = 1.0 / jnp.maximum(
@@ -166,5 +167,5 @@ def _select(
   """Returns the candidates of those that copy and are past their burn-in."""
   is_ready = population.games_since_exploitation >= config.burn_in_games
   itself = jnp.arange(config.num_members)
-  donor = jnp.where(copies & is_ready, candidate, itself)
-  return Selection(donor.astype(jnp.int32), evidence)
+  parent = jnp.where(copies & is_ready, candidate, itself)
+  return Selection(parent.astype(jnp.int32), evidence)

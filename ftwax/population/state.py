@@ -173,7 +173,13 @@ def record_returns(
   window = population.returns.shape[1]
   num_done = jnp.sum(is_done, axis=1, dtype=jnp.int32)
 
-  def write(kept, count, num_done, returns, is_done):
+  def write(
+    kept: types.Array,
+    count: types.Array,
+    num_done: types.Array,
+    returns: types.Array,
+    is_done: types.Array,
+  ) -> types.Array:
     index = count + jnp.cumsum(is_done) - 1
     # Of more episodes than are kept, the first are left out; so no two write
     # to one slot.

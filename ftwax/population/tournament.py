@@ -5,11 +5,12 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from ftwax import types
 from ftwax.population import ratings as ratings_lib
 
 
 class Tournament(NamedTuple):
-  """What the games of a tournament tell.
+  """Statistics of the games of a tournament.
 
   Attributes:
     games: int [N, N], of a team with `i` against one with `j`.
@@ -20,17 +21,17 @@ class Tournament(NamedTuple):
     rating_errors: [N], half widths of their confidence intervals.
   """
 
-  games: np.ndarray
-  win_rates: np.ndarray
-  lows: np.ndarray
-  highs: np.ndarray
-  ratings: np.ndarray
-  rating_errors: np.ndarray
+  games: types.NumpyArray
+  win_rates: types.NumpyArray
+  lows: types.NumpyArray
+  highs: types.NumpyArray
+  ratings: types.NumpyArray
+  rating_errors: types.NumpyArray
 
 
 def round_robin(
   num_players: int, games_per_pair: int, team_size: int = 1
-) -> np.ndarray:
+) -> types.NumpyArray:
   """Seats every pair of players equally often on either side.
 
   Args:
@@ -62,8 +63,8 @@ def round_robin(
 
 
 def summarize(
-  teams: np.ndarray,
-  outcomes: np.ndarray,
+  teams: types.NumpyArray,
+  outcomes: types.NumpyArray,
   num_players: int,
   anchor: int = 0,
   anchor_rating: float = 1000.0,
@@ -118,8 +119,8 @@ def summarize(
 
 
 def wilson_interval(
-  scores: np.ndarray, games: np.ndarray, deviations: float = 1.96
-) -> tuple[np.ndarray, np.ndarray]:
+  scores: types.NumpyArray, games: types.NumpyArray, deviations: float = 1.96
+) -> tuple[types.NumpyArray, types.NumpyArray]:
   """Returns Wilson's interval for win rates; all of [0, 1] without a game."""
   games = np.asarray(games, np.float64)
   square = deviations**2

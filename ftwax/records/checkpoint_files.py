@@ -64,13 +64,15 @@ def write(
 
 
 def read(
-  path: pathlib.Path, template: types.ArrayTree
+  path: pathlib.Path, template: types.ArrayTree, part: str | None = None
 ) -> tuple[Any, dict[str, Any]]:
   """Reads a checkpoint.
 
   Args:
     path: absolute.
     template: of the structure, shapes and dtypes that were saved.
+    part: end of the path of the subtree that the template is of, which may lack
+      fields; the whole state by default.
 
   Returns:
     The state, each leaf of the kind of the template's, and the metadata.
@@ -81,7 +83,10 @@ def read(
   """
   expected = manifests.describe(template)
   manifest = manifests.read(path)
-  manifests.check_leaves(path, manifest.leaves, expected)
+  if part is None:
+    manifests.check_leaves(path, manifest.leaves, expected)
+  else:
+    expected = manifests.find_leaves(path, manifest.leaves, expected, part)
   try:
     with _utf8_path(path) as utf8_path:
       arrays = dict(_orbax().PyTreeCheckpointer().restore(utf8_path / _STATE))

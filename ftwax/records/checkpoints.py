@@ -174,6 +174,7 @@ class Checkpointer:
     self,
     template: types.ArrayTree,
     check_metadata: Callable[[dict[str, Any]], object] = lambda metadata: None,
+    part: str | None = None,
   ) -> tuple[Any, dict[str, Any]]:
     """Restores the newest checkpoint that is not damaged.
 
@@ -184,6 +185,8 @@ class Checkpointer:
         on some; never weakly typed), a NumPy array or a Python number.
       check_metadata: raises a KeyError, TypeError or ValueError if metadata are
         not what the caller saves; that checkpoint counts as damaged.
+      part: end of the path of the subtree that the template is of, such as
+        `.members`; the whole state by default.
 
     Returns:
       The state and its metadata.
@@ -196,7 +199,7 @@ class Checkpointer:
     entries = self._entries()
     for step, _, path in reversed(entries):
       try:
-        state, metadata = checkpoint_files.read(path, template)
+        state, metadata = checkpoint_files.read(path, template, part)
         _check(metadata, check_metadata)
         return state, metadata
       except manifests.DamagedError as error:

@@ -1,4 +1,4 @@
-"""Configurations as JSON, so that two of them can be compared."""
+"""Configurations as JSON, which is recorded and compared."""
 
 import dataclasses
 import enum
@@ -13,26 +13,26 @@ from typing import Any
 
 import numpy as np
 
-# Stands for the value of a key that only the other configuration has.
+# Value of a key that only the other configuration has.
 ABSENT = '<absent>'
 
 
 def to_json(config: Any, path: str = 'config') -> Any:
-  """Turns a configuration into what JSON can hold, the same in every process.
+  """Turns a configuration into JSON that is the same in every process.
 
   Dataclasses, NamedTuples and objects with attributes become dicts with their
-  type under `__type__`; functions and classes become their qualified name, so
-  that values in a closure are not seen; NaN and infinities become strings.
+  type under `__type__`. Functions and classes become their qualified name;
+  values in a closure are left out. NaN and infinities become strings.
 
   Args:
-    config: a configuration, nested at will.
+    config: a configuration, nested to any depth.
     path: its name in errors.
 
   Returns:
     Dicts, lists, strings, numbers, booleans and None.
 
   Raises:
-    TypeError: names the first entry whose kind is not among these.
+    TypeError: if an entry is of another kind; names the first one.
   """
   if hasattr(config, '__array__') and not isinstance(config, type):
     return _array_to_json(np.asarray(config), path)
@@ -67,18 +67,18 @@ def to_json(config: Any, path: str = 'config') -> Any:
 
 
 def _qualified_name(value: Any) -> str:
-  # Universal functions have neither before NumPy 2.
+  # Before NumPy 2 universal functions have no module and no qualified name.
   module = getattr(value, '__module__', None) or type(value).__module__
   return f'{module}.{getattr(value, "__qualname__", value.__name__)}'
 
 
 def _fields(config: Any) -> Mapping[str, Any] | None:
-  """Returns the fields of what has fields by name, else None."""
+  """Returns the fields of an object by name; None if it has none."""
   names: Iterable[str]
   if dataclasses.is_dataclass(config):
     names = [field.name for field in dataclasses.fields(config)]
   elif isinstance(config, tuple) and hasattr(config, '_asdict'):
-    return config._asdict()
+    return dict(config._asdict())
   elif isinstance(config, functools.partial):
     names = ('func', 'args', 'keywords')
   elif isinstance(config, list | tuple | set | frozenset | Mapping):
@@ -104,7 +104,7 @@ def _mapping_to_json(mapping: Mapping[Any, Any], path: str) -> dict[str, Any]:
   }
 
 
-def _array_to_json(array: np.ndarray, path: str) -> Any:
+def _array_to_json(array: np.ndarray[Any, Any], path: str) -> Any:
   values = to_json(array.tolist(), path)
   if array.ndim == 0:
     return values
@@ -136,7 +136,7 @@ def _flatten(plain: Any, path: str = '') -> dict[str, Any]:
 
 
 def differences(then: Any, now: Any) -> list[tuple[str, Any, Any]]:
-  """Returns (key, then, now) for each leaf that is not the same."""
+  """Returns (key, then, now) for each leaf that differs."""
   then, now = _flatten(then), _flatten(now)
   pairs = [
     (key, then.get(key, ABSENT), now.get(key, ABSENT))

@@ -1,4 +1,4 @@
-"""What is logged: from arrays to plain numbers, and to text for people."""
+"""Logged values as plain numbers and as text."""
 
 import datetime
 import math
@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-# Numbers and arrays (of JAX, NumPy or plain Python) by name; strings pass too,
-# and pictures: NumPy arrays uint8 [height, width, 3].
+# Numbers and arrays of JAX, NumPy or plain Python by name, strings, and images:
+# NumPy arrays uint8 [height, width, 3].
 LoggingData = Mapping[str, Any]
 
 
-def is_picture(value: Any) -> bool:
-  """Returns whether a value is a picture."""
+def is_image(value: Any) -> bool:
+  """Returns whether a value is an image."""
   return (
     isinstance(value, np.ndarray)
     and value.dtype == np.uint8
@@ -22,9 +22,9 @@ def is_picture(value: Any) -> bool:
   )
 
 
-def without_pictures(values: LoggingData) -> dict[str, Any]:
-  """Returns the values that are no pictures."""
-  return {k: v for k, v in values.items() if not is_picture(v)}
+def without_images(values: LoggingData) -> dict[str, Any]:
+  """Returns the values without images."""
+  return {k: v for k, v in values.items() if not is_image(v)}
 
 
 def to_plain(values: LoggingData) -> dict[str, Any]:
@@ -34,17 +34,17 @@ def to_plain(values: LoggingData) -> dict[str, Any]:
     values: numbers, arrays, strings or None by name.
 
   Returns:
-    A dict in the same order. Arrays without axes are numbers, others lists;
-    pictures stay arrays.
+    A dict in the same order. Arrays without axes become numbers, others lists;
+    images stay arrays.
 
   Raises:
-    TypeError: names the first value that is none of these.
+    TypeError: if a value is none of these; names the first one.
   """
   return {key: _plain_value(key, value) for key, value in values.items()}
 
 
 def _plain_value(key: str, value: Any) -> Any:
-  if is_picture(value):
+  if is_image(value):
     return value
   if value is None or isinstance(value, (str, float, int)):
     return value if not isinstance(value, np.generic) else value.item()
@@ -60,25 +60,25 @@ def _plain_value(key: str, value: Any) -> Any:
 
 
 def format_value(value: Any) -> str:
-  """Formats a plain value for people."""
+  """Formats a plain value with four significant digits."""
   if not isinstance(value, float):
     return str(value)
   return f'{value:,.0f}' if abs(value) >= 1e4 else f'{value:.4g}'
 
 
 def format_values(values: LoggingData) -> str:
-  """Formats `values` for people, on one line, without pictures."""
-  plain = to_plain(without_pictures(values))
+  """Formats values on one line, without images."""
+  plain = to_plain(without_images(values))
   return ' | '.join(f'{key} {format_value(plain[key])}' for key in plain)
 
 
 def format_seconds(seconds: float) -> str:
-  """Formats a span of time for people: hours:minutes:seconds."""
+  """Formats seconds as hours:minutes:seconds."""
   return str(datetime.timedelta(seconds=round(seconds)))
 
 
 def null_non_finite(value: Any) -> Any:
-  """Replaces floats that are not finite, at any depth of lists, by None."""
+  """Replaces floats that are not finite by None, in nested lists too."""
   if isinstance(value, list):
     return [null_non_finite(entry) for entry in value]
   if isinstance(value, float) and not math.isfinite(value):

@@ -1,14 +1,13 @@
-"""Loggers: where the numbers of a run go.
+"""Loggers, which write the numbers of a run to files, TensorBoard and terminal.
 
 The interface is acme's: `write` a mapping of names to numbers, then `close`.
-In a run's directory each label has a file of its own, so that no two writers
-share one:
+In a run's directory each label has a file of its own:
 
     logs/<label>.jsonl  logs/<label>.csv  tensorboard/<label>/
 
-with `<label>-<instance>` where there are several of a kind, e.g. actors. Lines
-are flushed as they are written; what a kill leaves of a half-written line is
-cut off when the file is opened again.
+The name is `<label>-<instance>` where there are several of a kind, e.g. actors.
+Every line is flushed. A line cut short by a kill is removed when the file is
+opened again.
 """
 
 import contextlib
@@ -23,21 +22,26 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ftwax.records import files, log_values
+from ftwax.records import (
+  episode_filter,
+  files,
+  log_values,
+  tensorboard_logger,
+)
 
 
 class Logger(Protocol):
-  """Takes numbers to a file, a terminal, a server or another logger."""
+  """Writes numbers to a file, a terminal, a server or another logger."""
 
   def write(self, values: log_values.LoggingData) -> None:
     """Writes `values` to the destination."""
 
   def close(self) -> None:
-    """Closes the destination; no write follows."""
+    """Closes the destination; no other write may follow."""
 
 
 class LoggerFactory(Protocol):
-  """Makes the logger of one part of a run."""
+  """Makes loggers, one for each label and instance."""
 
   def __call__(
     self,
@@ -48,24 +52,24 @@ class LoggerFactory(Protocol):
     """Makes a logger.
 
     Args:
-      label: what is logged, e.g. 'train', 'learner' or 'evaluation'.
+      label: name of the log, e.g. 'train', 'learner' or 'evaluation'.
       steps_key: name of the value that counts steps.
-      instance: number of this task among those of its kind.
+      instance: index among several loggers of this label.
     """
 
 
 class JSONLLogger:
-  """Appends an object a line to a JSONL file.
+  """Appends rows to a JSONL file, one object a line.
 
   JSON has no NaN and no infinities; they are written as null.
   """
 
-  def __init__(self, path: str | os.PathLike):
+  def __init__(self, path: str | os.PathLike[str]):
     self._file = files.open_to_append(pathlib.Path(path))
 
   def write(self, values: log_values.LoggingData) -> None:
-    """Appends one line, without pictures."""
-    numbers = log_values.without_pictures(values)
+    """Appends one line, without images."""
+    numbers = log_values.without_images(values)
     plain = {
       key: log_values.null_non_finite(value)
       for key, value in log_values.to_plain(numbers).items()
@@ -78,17 +82,17 @@ class JSONLLogger:
     self._file.close()
 
 
-def read_jsonl(path: str | os.PathLike) -> list[dict[str, Any]]:
-  """Reads what a `JSONLLogger` wrote, also while it goes on writing.
+def read_jsonl(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+  """Reads the rows of a `JSONLLogger`, which may still be writing.
 
   Args:
     path: of the file.
 
   Returns:
-    The rows; a last line that is not yet complete is left out.
+    The rows, without a last line that is not complete.
 
   Raises:
-    ValueError: names the line that is no JSON.
+    ValueError: if a complete line is not JSON.
   """
   text = pathlib.Path(path).read_text('utf-8')
   rows = []
@@ -104,21 +108,21 @@ def read_jsonl(path: str | os.PathLike) -> list[dict[str, Any]]:
 
 
 class CSVLogger:
-  """Appends rows to a CSV file whose columns grow as new names come.
+  """Appends rows to a CSV file, whose columns are the names seen so far.
 
   A new name rewrites the file with a longer header; rows without a value have
   an empty cell there. Lists are written as JSON.
   """
 
-  def __init__(self, path: str | os.PathLike):
+  def __init__(self, path: str | os.PathLike[str]):
     self._path = pathlib.Path(path)
     self._file = files.open_to_append(self._path)
     header = _read_csv(self._path)[:1]
     self._columns = header[0] if header else []
 
   def write(self, values: log_values.LoggingData) -> None:
-    """Appends one row, without pictures."""
-    plain = log_values.to_plain(log_values.without_pictures(values))
+    """Appends one row, without images."""
+    plain = log_values.to_plain(log_values.without_images(values))
     new = [key for key in plain if key not in self._columns]
     if new:
       self._add_columns(new)
@@ -150,98 +154,8 @@ def _cell(value: Any) -> Any:
   return json.dumps(value) if isinstance(value, list) else value
 
 
-class TensorBoardLogger:
-  """Writes scalars, vectors entry by entry, and pictures to TensorBoard.
-
-  Names are `label/key`, or `label/key/i` for the entries of a vector; strings
-  and arrays of more axes are left out. Events are on disk when `write` returns.
-  """
-
-  def __init__(
-    self,
-    directory: str | os.PathLike,
-    label: str,
-    steps_key: str | None = None,
-  ):
-    """Opens a new event file.
-
-    Args:
-      directory: of this logger alone.
-      label: put before every name.
-      steps_key: name of the value on the time axis; without it, and where it
-        is missing, writes are counted.
-    """
-    # Slow to import, and unknown to who logs elsewhere.
-    from tensorboardX import event_file_writer
-    from tensorboardX.proto import event_pb2, summary_pb2
-
-    self._make_event = event_pb2.Event
-    self._make_summary = summary_pb2.Summary
-    self._label = label
-    self._steps_key = steps_key
-    self._num_writes = 0
-    pathlib.Path(directory).mkdir(parents=True, exist_ok=True)
-    # This writer has no thread, and the suffix keeps two that open within a
-    # second from sharing a file.
-    self._writer = event_file_writer.EventsWriter(
-      os.path.join(directory, 'events'), f'.{time.time_ns()}'
-    )
-
-  def write(self, values: log_values.LoggingData) -> None:
-    """Writes one event."""
-    plain = log_values.to_plain(values)
-    steps = plain.get(self._steps_key) if self._steps_key else None
-    step = self._num_writes if steps is None else int(steps)
-    self._num_writes += 1
-    summary = self._make_summary(
-      value=[
-        self._make_summary.Value(tag=f'{self._label}/{tag}', **content)
-        for key in plain
-        for tag, content in self._contents(key, plain[key])
-      ]
-    )
-    event = self._make_event(wall_time=time.time(), step=step, summary=summary)
-    self._writer.write_event(event)
-    self._writer.flush()
-
-  def close(self) -> None:
-    """Closes the event file."""
-    self._writer.close()
-
-  def _contents(self, key: str, value: Any) -> list[tuple[str, dict[str, Any]]]:
-    """Returns what stands for a value, by tag."""
-    if log_values.is_picture(value):
-      height, width, _ = value.shape
-      picture = self._make_summary.Image(
-        height=height,
-        width=width,
-        colorspace=3,
-        encoded_image_string=_encode_png(value),
-      )
-      return [(key, {'image': picture})]
-    return [(tag, {'simple_value': x}) for tag, x in _scalars(key, value)]
-
-
-def _encode_png(picture: Any) -> bytes:
-  from PIL import Image  # Slow to import, and seldom needed.
-
-  buffer = io.BytesIO()
-  Image.fromarray(picture).save(buffer, 'png')
-  return buffer.getvalue()
-
-
-def _scalars(key: str, value: Any) -> list[tuple[str, float]]:
-  if isinstance(value, list):
-    return [
-      (f'{key}/{index}', entry)
-      for index, entry in enumerate(value)
-      if not isinstance(entry, list)
-    ]
-  return [] if value is None or isinstance(value, str) else [(key, value)]
-
-
 class TerminalLogger:
-  """Prints a line for each write; behind a `TimeFilter` where these are many.
+  """Prints a line for each write; wrap it in a `TimeFilter` if these are many.
 
   Args:
     label: put before every line.
@@ -273,7 +187,7 @@ class Dispatcher:
       logger.write(plain)
 
   def close(self) -> None:
-    """Closes each, also when closing one of them fails."""
+    """Closes each, even if closing another one fails."""
     with contextlib.ExitStack() as stack:
       for logger in reversed(self._to):
         stack.callback(logger.close)
@@ -283,7 +197,7 @@ class TimeFilter:
   """Drops writes that follow the last one too soon.
 
   The last values dropped are written when the filter is closed, so that the
-  end of a run is always seen.
+  end of a run is always logged.
   """
 
   def __init__(
@@ -311,7 +225,7 @@ class TimeFilter:
     self._dropped: log_values.LoggingData | None = None
 
   def write(self, values: log_values.LoggingData) -> None:
-    """Writes `values`, or keeps them for the end."""
+    """Writes `values`, or keeps them for `close`."""
     now = self._clock()
     if now < self._next_time:
       self._dropped = values
@@ -321,19 +235,19 @@ class TimeFilter:
     self._to.write(values)
 
   def close(self) -> None:
-    """Writes what was dropped last and closes the logger."""
+    """Writes the values dropped last and closes the logger."""
     if self._dropped is not None:
       self._to.write(self._dropped)
     self._to.close()
 
 
 def log_path(
-  run_dir: str | os.PathLike,
+  run_dir: str | os.PathLike[str],
   label: str,
   instance: int | None = None,
   suffix: str = '.jsonl',
 ) -> pathlib.Path:
-  """Returns where the log of a part of a run is."""
+  """Returns the path of a label's log in the directory of a run."""
   return pathlib.Path(run_dir) / 'logs' / f'{_stem(label, instance)}{suffix}'
 
 
@@ -342,42 +256,50 @@ def _stem(label: str, instance: int | None) -> str:
 
 
 def make_logger_factory(
-  run_dir: str | os.PathLike,
+  run_dir: str | os.PathLike[str],
   *,
   terminal: bool = True,
   terminal_period: float = 10.0,
   tensorboard: bool = True,
   tensorboard_period: float = 1.0,
   csv_files: bool = False,
+  train_period: float = 1.0,
 ) -> LoggerFactory:
   """Makes the `logger_factory` of an experiment; JSONL is always written.
 
   Args:
     run_dir: directory of the run.
-    terminal: whether to print, of each label the first instance alone.
+    terminal: whether to print the first instance of each label.
     terminal_period: seconds between two lines of a label.
     tensorboard: whether to write TensorBoard events.
     tensorboard_period: seconds between two events of a label; short episodes
       would spend a tenth of a run on them.
     csv_files: whether to write CSV files beside the JSONL ones.
+    train_period: seconds between two rows of label 'train', after the first
+      ones; see `episode_filter.EpisodeFilter`. 0 writes every episode.
 
   Returns:
     A function `(label, steps_key, instance) -> Logger`. It raises a ValueError
     when `label` cannot be the name of a file.
   """
 
-  def make_logger(label, steps_key=None, instance=None):
+  def make_logger(
+    label: str, steps_key: str | None = None, instance: int | None = None
+  ) -> Logger:
     if not re.fullmatch(r'[A-Za-z0-9_]+', label):
       raise ValueError(
         f'label ({label!r}) must be of letters, digits and "_", to name a file;'
         ' choose another.'
       )
-    to: list[Logger] = [JSONLLogger(log_path(run_dir, label, instance))]
+    rows: list[Logger] = [JSONLLogger(log_path(run_dir, label, instance))]
     if csv_files:
-      to.append(CSVLogger(log_path(run_dir, label, instance, '.csv')))
+      rows.append(CSVLogger(log_path(run_dir, label, instance, '.csv')))
+    if label == 'train' and train_period:
+      rows = [episode_filter.EpisodeFilter(to, train_period) for to in rows]
+    to = rows
     if tensorboard:
       directory = pathlib.Path(run_dir) / 'tensorboard' / _stem(label, instance)
-      events = TensorBoardLogger(directory, label, steps_key)
+      events = tensorboard_logger.TensorBoardLogger(directory, label, steps_key)
       to.append(TimeFilter(events, tensorboard_period))
     if terminal and not instance:
       to.append(TimeFilter(TerminalLogger(label), terminal_period))

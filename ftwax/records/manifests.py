@@ -34,6 +34,10 @@ _DIGEST = 'manifest.sha256'
 _NON_FINITE = {'NaN': math.nan, 'Infinity': math.inf, '-Infinity': -math.inf}
 
 
+# Path of the whole state.
+_ROOT = 'state'
+
+
 class CheckpointError(RuntimeError):
   """A checkpoint cannot be saved or restored."""
 
@@ -81,7 +85,7 @@ def describe(state: types.ArrayTree) -> tuple[Leaf, ...]:
   """
   leaves = []
   for key_path, leaf in jax.tree.leaves_with_path(state):
-    path = f'state{jax.tree_util.keystr(key_path)}'
+    path = _ROOT + jax.tree_util.keystr(key_path)
     dtype = leaf.dtype if hasattr(leaf, 'dtype') else np.asarray(leaf).dtype
     if not (jnp.issubdtype(dtype, np.number) or dtype == np.bool_):
       raise CheckpointError(
@@ -111,6 +115,40 @@ def check_leaves(
       f'template must be of the structure saved in {path}, but {difference};'
       ' restore with the configuration that the run was started with.'
     )
+
+
+def find_leaves(
+  path: pathlib.Path,
+  saved: Sequence[Leaf],
+  expected: Sequence[Leaf],
+  part: str,
+) -> tuple[Leaf, ...]:
+  """Finds the leaves of a template in a part of what was saved.
+
+  Args:
+    path: of the checkpoint, for messages.
+    saved: all leaves that were saved.
+    expected: leaves of the template, with paths inside the part.
+    part: end of the part's own path.
+
+  Returns:
+    The leaves as they were saved, in the order of `expected`.
+
+  Raises:
+    CheckpointError: if one is missing, or of another shape or dtype.
+  """
+  found = []
+  for leaf in expected:
+    ends = part + leaf.path.removeprefix(_ROOT)
+    matches = [one for one in saved if one.path.endswith(ends)]
+    if not matches or matches[0][1:] != leaf[1:]:
+      raise CheckpointError(
+        f'checkpoint in {path} must hold {ends} of shape {leaf.shape} and dtype'
+        f' {leaf.dtype}, and has {matches[:1] or "none"}; give the experiment'
+        ' that the run was started with.'
+      )
+    found.append(matches[0])
+  return tuple(found)
 
 
 def encode_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -287,9 +325,10 @@ def _check_layout(path: pathlib.Path, manifest: Any) -> None:
     raise CheckpointError(f'checkpoint {path} {layout_message(layout)}')
 
 
-def layout_message(layout: int) -> str:
-  """Returns what is wrong with a layout that is not this version's."""
-  age = 'an older' if layout < LAYOUT else 'a newer'
+def layout_message(layout: Any) -> str:
+  """Returns an error's words on a layout that is not `LAYOUT`."""
+  is_newer = isinstance(layout, int) and layout > LAYOUT
+  age = 'a newer' if is_newer else 'an older'
   return (
     f'has layout {layout}, that of {age} version of ftwax, but must have'
     f' layout {LAYOUT}; start a new run, or resume this one with the version'

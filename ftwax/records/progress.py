@@ -1,10 +1,10 @@
-"""How far a run is: a bar on a terminal, plain lines anywhere else.
+"""Progress of a run: a bar on a terminal, plain lines in a file or a pipe.
 
-    with progress.Progress(total_steps=1_000_000) as shell:
+    with progress.Progress(total_steps=1_000_000) as display:
       ...
-      shell.update(num_steps, episode_return=episode_return)
+      display.update(num_steps, episode_return=episode_return)
 
-Into a file or a pipe goes no control character, and at most one line in
+A file or a pipe gets no control characters, and at most one line in
 `min_seconds`, so that logs of batch jobs stay readable.
 """
 
@@ -18,23 +18,24 @@ from ftwax.records import log_values
 
 if TYPE_CHECKING:
   import rich.console
+  import rich.progress
 
 
 class _Display(Protocol):
-  """A way to show progress."""
+  """Shows progress."""
 
   def update(self, steps: int, fields: log_values.LoggingData) -> None:
     """Shows that `steps` are done."""
 
   def close(self) -> None:
-    """Leaves the last state to be read."""
+    """Shows the last state and ends the display."""
 
 
 class Progress:
-  """Shows how many steps are done, how fast, how long it will take, and more.
+  """Shows the steps done, the speed, the time left, and other numbers.
 
-  A context manager; on a terminal what others print meanwhile appears above
-  the bar.
+  A context manager. On a terminal, lines printed by others appear above the
+  bar.
   """
 
   def __init__(
@@ -51,13 +52,16 @@ class Progress:
     """Prepares the display, which `with` starts.
 
     Args:
-      total_steps: of the run; may be exceeded.
-      label: what goes on.
-      initial_steps: done before, by the session that is resumed.
-      min_seconds: between two plain lines; the last one always appears.
-      stream: where to; standard output by default.
-      console: a Rich console to use in place of `stream`.
-      clock: returns seconds; times the plain lines.
+      total_steps: of the run; more may be done.
+      label: stands before the numbers.
+      initial_steps: done before a run was resumed.
+      min_seconds: between two plain lines; the last one is always printed.
+      stream: written to; standard output by default.
+      console: a Rich console, used in place of `stream`.
+      clock: returns seconds, for the plain lines.
+
+    Raises:
+      ValueError: if `total_steps` is not positive.
     """
     if total_steps <= 0:
       raise ValueError(
@@ -84,14 +88,14 @@ class Progress:
       self._display = None
 
   def update(self, steps: int, **fields: Any) -> None:
-    """Shows that `steps` are done in all.
+    """Shows that `steps` are done.
 
     Args:
-      steps: done since the run began, earlier sessions included.
+      steps: done since the run was first started.
       **fields: numbers to show, e.g. the return of the last episode.
 
     Raises:
-      RuntimeError: outside `with`.
+      RuntimeError: outside of `with`.
     """
     if self._display is None:
       raise RuntimeError(
@@ -117,10 +121,10 @@ class Progress:
       )
     console = self._console
     if console is None:
-      import rich.console  # Not for those who write into files.
+      import rich.console  # Slow, and not needed by plain lines.
 
-      # No file given: standard output is looked up at each write, so that
-      # what is redirected stays redirected.
+      # Without a file Rich looks up standard output at each write, so that a
+      # redirection holds.
       console = rich.console.Console(file=self._stream)
     return _Bar(console, self._label, (self._initial_steps, self._total_steps))
 
@@ -185,7 +189,7 @@ class _Bar:
   ):
     from rich import progress
 
-    def column(text):
+    def column(text: str) -> progress.TextColumn:
       return progress.TextColumn(text, markup=False)
 
     initial_steps, total_steps = steps
@@ -193,7 +197,7 @@ class _Bar:
       column('{task.description}'),
       progress.BarColumn(),
       column('{task.completed:,.0f}/{task.total:,.0f}'),
-      _make_speed_column(progress),
+      _make_speed_column(),
       progress.TimeRemainingColumn(),
       column('{task.fields[live]}'),
       console=console,
@@ -213,13 +217,14 @@ class _Bar:
     self._progress.stop()
 
 
-def _make_speed_column(progress: Any) -> Any:
+def _make_speed_column() -> 'rich.progress.ProgressColumn':
+  from rich import progress, text
+
   class SpeedColumn(progress.ProgressColumn):
     """Steps a second, over the last half minute."""
 
-    def render(self, task):
+    def render(self, task: progress.Task) -> text.Text:
       speed = task.finished_speed or task.speed
-      text = '' if speed is None else f'{speed:,.0f} steps/s'
-      return progress.Text(text)
+      return text.Text('' if speed is None else f'{speed:,.0f} steps/s')
 
   return SpeedColumn()

@@ -1,12 +1,14 @@
-"""The directory of a run: what ran, with which versions, and how to go on.
+"""The directory of a run: its configuration, versions and commands.
 
     runs/<name>/<timestamp>-seed<seed>/
       config.json     the whole configuration, every default resolved
-      versions.json   Python, platform and packages at the first start
+      versions.json   layout, commit, Python and packages at the first start
       command.txt     one line for each start: time and command line
+      number.txt      position among the runs of this name, counted from 1
 
-A new directory appears at once and complete, and whoever resumes it must bring
-the same configuration. Nothing on disk changes when a function here raises.
+A new directory appears at once and complete. A run is resumed with the
+configuration that it was started with. Nothing on disk changes when a function
+here raises an error.
 """
 
 import contextlib
@@ -19,22 +21,24 @@ import platform
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from absl import logging
 
 import ftwax
-from ftwax.records import config_files, files
+from ftwax.records import config_files, files, manifests
 
 CONFIG_FILE = 'config.json'
 VERSIONS_FILE = 'versions.json'
 COMMAND_FILE = 'command.txt'
+NUMBER_FILE = 'number.txt'
 LOCK_FILE = 'lock'
 
-# Asked for by their metadata: some of these take seconds to import.
+# Their metadata are read, since some of these take seconds to import.
 _PACKAGES = (
   'jax',
   'jaxlib',
@@ -63,22 +67,23 @@ class ConfigMismatchError(RunDirectoryError):
 
 
 def create(
-  root: str | os.PathLike, name: str, seed: int, config: Any
+  root: str | os.PathLike[str], name: str, seed: int, config: Any
 ) -> pathlib.Path:
   """Makes `root/name/<timestamp>-seed<seed>` and returns its path.
 
   Args:
-    root: where all runs are; made if it is not there.
+    root: directory of all runs; made if it does not exist.
     name: of the experiment; letters, digits, `.`, `_` and `-`.
     seed: of the run.
-    config: anything that `configs.to_json` takes.
+    config: anything that `config_files.to_json` takes.
 
   Returns:
-    The path of the directory. The timestamp is UTC; a second run in the same
-    second gets `-2` appended.
+    The path of the directory. The timestamp is in UTC; a second run in the same
+    second has `-2` appended.
 
   Raises:
-    TypeError: if `config` holds what has no stable name.
+    RunDirectoryError: if nothing can be written there.
+    TypeError: if `config` holds a value without a stable name.
     ValueError: if `name` cannot be the name of a directory.
   """
   _check_name(name)
@@ -88,79 +93,100 @@ def create(
   while True:
     suffix = '' if copy == 1 else f'-{copy}'
     path = pathlib.Path(root) / name / f'{stem}{suffix}'
-    if not path.exists() and _populate(path, text):
-      return path
+    with _reported(path):
+      if not path.exists() and _populate(path, text):
+        return path
     copy += 1
 
 
-def create_at(path: str | os.PathLike, config: Any) -> pathlib.Path:
-  """Makes a run directory at `path`, which must be empty or not there.
+def create_at(path: str | os.PathLike[str], config: Any) -> pathlib.Path:
+  """Makes a run directory at `path`, which must be new or empty.
 
   Args:
     path: of the directory.
-    config: anything that `configs.to_json` takes.
+    config: anything that `config_files.to_json` takes.
 
   Returns:
     The path.
 
   Raises:
-    RunDirectoryError: if there is something at `path` already.
-    TypeError: if `config` holds what has no stable name.
+    RunDirectoryError: if there is something at `path`, or nothing can be
+      written there.
+    TypeError: if `config` holds a value without a stable name.
   """
-  path = pathlib.Path(path)
+  directory = _check_path(path)
   text = _dump(config_files.to_json(config))
-  if not (_is_free(path) and _populate(path, text)):
+  with _reported(path):
+    is_made = _is_free(directory) and _populate(directory, text)
+  if not is_made:
     raise RunDirectoryError(
-      f'run directory ({path}) must be new or empty, but something is there;'
-      ' resume that run with open_existing, or choose another directory.'
+      f'run directory ({os.fspath(path)}) must be new or empty, but something'
+      ' is there; resume that run with --resume (resume=True in Python), or'
+      ' choose another directory.'
     )
-  return path
+  return directory
 
 
 def open_existing(
-  path: str | os.PathLike, config: Any, may_differ: Collection[str] = ()
+  path: str | os.PathLike[str], config: Any, may_differ: Collection[str] = ()
 ) -> pathlib.Path:
   """Opens the directory of a run to resume it.
 
+  Appends the command line of this process to `command.txt`, and logs versions
+  that differ from those of the first start.
+
   Args:
     path: of a directory that `create` or `create_at` made.
-    config: of this session; must be that of the run.
+    config: of this process; must equal that of the run.
     may_differ: dotted keys that are not compared, e.g. the number of steps of
-      a run that shall go on for longer. `config.json` keeps the first values.
+      a run that is prolonged. `config.json` keeps the first values.
 
   Returns:
-    The path. The command line of this session is added to `command.txt`, and
-    versions that differ from those of the first start are logged.
+    The path.
 
   Raises:
     ConfigMismatchError: names every key that differs and both its values.
-    RunDirectoryError: if there is no readable run at `path`.
+    RunDirectoryError: if there is no readable run at `path`, or it is of
+      another layout.
   """
-  path = pathlib.Path(path)
-  recorded = _read_json(path / CONFIG_FILE)
+  directory = _check_path(path)
+  typed = os.fspath(path)
+  recorded = _read_json(typed, CONFIG_FILE)
+  versions = _read_json(typed, VERSIONS_FILE)
+  _check_layout(typed, versions)
   current = json.loads(_dump(config_files.to_json(config)))
-  _check_same(path, recorded, current, may_differ)
-  _log_new_versions(_read_json(path / VERSIONS_FILE))
-  command_path = path / COMMAND_FILE
-  commands = command_path.read_text('utf-8') if command_path.exists() else ''
-  files.write_atomically(command_path, commands + _command_line())
-  return path
+  _check_same(typed, recorded, current, may_differ)
+  _log_new_versions(versions)
+  command_path = directory / COMMAND_FILE
+  with _reported(path):
+    commands = files.read(command_path) if command_path.exists() else ''
+    files.write_atomically(command_path, commands + _command_line())
+  return directory
 
 
-def newest(root: str | os.PathLike, name: str) -> pathlib.Path | None:
-  """Returns the newest run directory of experiment `name`, or None."""
+def newest(root: str | os.PathLike[str], name: str) -> pathlib.Path | None:
+  """Returns the run of an experiment that was created last, or None.
+
+  The order is that of `number.txt`, which a clock that is set back does not
+  change; timestamps decide between runs of the same number.
+
+  Args:
+    root: directory of all runs.
+    name: of the experiment.
+  """
   _check_name(name)
   found = []
   for config_path in (pathlib.Path(root) / name).glob(f'*/{CONFIG_FILE}'):
     path = config_path.parent
     match = _RUN_NAME.fullmatch(path.name)
     if match:
-      found.append((match['time'], int(match['copy'] or 1), path))
+      copy = int(match['copy'] or 1)
+      found.append((_number(path), match['time'], copy, path))
   return max(found)[-1] if found else None
 
 
 @contextlib.contextmanager
-def lock(path: str | os.PathLike) -> Iterator[None]:
+def lock(path: str | os.PathLike[str]) -> Iterator[None]:
   """Keeps other processes of this machine out of a run directory.
 
   A context manager; a kill releases the lock too.
@@ -176,15 +202,39 @@ def lock(path: str | os.PathLike) -> Iterator[None]:
   """
   import fcntl  # Only on Unix.
 
-  with open(pathlib.Path(path) / LOCK_FILE, 'a') as file:
+  with contextlib.ExitStack() as stack:
+    with _reported(path):
+      file = stack.enter_context(open(pathlib.Path(path) / LOCK_FILE, 'a'))
     try:
       fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
       raise RunDirectoryError(
-        f'run directory ({path}) must be in use by one process at a time, but'
-        ' another one is in it; wait for that run to end, or start a new run.'
+        f'run directory ({os.fspath(path)}) must be in use by one process at a'
+        ' time, but another one is in it; wait for that run to end, or start a'
+        ' new run.'
       ) from error
     yield
+
+
+@contextlib.contextmanager
+def _reported(path: str | os.PathLike[str]) -> Iterator[None]:
+  """Turns an error of the file system into one that names the path typed."""
+  try:
+    yield
+  except (OSError, ValueError) as error:  # ValueError: a name with '\0'.
+    raise RunDirectoryError(
+      f'run directory ({os.fspath(path)}) must be in a place that can be'
+      f' written, but: {error}; choose another directory.'
+    ) from error
+
+
+def _check_path(path: str | os.PathLike[str]) -> pathlib.Path:
+  if not os.fspath(path):
+    raise RunDirectoryError(
+      "run directory ('') must be a path, but is empty; write . for the current"
+      ' directory, or leave it out for a new one in runs/.'
+    )
+  return pathlib.Path(path)
 
 
 def _dump(plain: Any) -> str:
@@ -204,7 +254,7 @@ def _is_free(path: pathlib.Path) -> bool:
 
 
 def _populate(path: pathlib.Path, config_text: str) -> bool:
-  """Makes a run directory at `path`; False if something came in between."""
+  """Makes a run directory; returns False if another process was faster."""
   path.parent.mkdir(parents=True, exist_ok=True)
   temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
   try:
@@ -212,6 +262,8 @@ def _populate(path: pathlib.Path, config_text: str) -> bool:
     files.write_atomically(temporary / CONFIG_FILE, config_text)
     files.write_atomically(temporary / VERSIONS_FILE, _dump(_versions()))
     files.write_atomically(temporary / COMMAND_FILE, _command_line())
+    number = 1 + max(map(_number, path.parent.iterdir()), default=0)
+    files.write_atomically(temporary / NUMBER_FILE, f'{number}\n')
     # Fails unless there is nothing at `path`, or an empty directory.
     temporary.rename(path)
   except OSError:
@@ -223,8 +275,17 @@ def _populate(path: pathlib.Path, config_text: str) -> bool:
   return True
 
 
-def _versions() -> dict[str, str]:
-  versions = {
+def _number(path: pathlib.Path) -> int:
+  """Returns the number of a run; 0 if it has none, or is no run at all."""
+  try:
+    return int((path / NUMBER_FILE).read_text('utf-8'))
+  except (OSError, ValueError):
+    return 0
+
+
+def _versions() -> dict[str, Any]:
+  versions: dict[str, Any] = {
+    'layout': manifests.LAYOUT,
     'ftwax': ftwax.__version__,
     'python': platform.python_version(),
     'platform': platform.platform(),
@@ -234,10 +295,29 @@ def _versions() -> dict[str, str]:
       versions[package] = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
       continue
+  commit = _commit()
+  if commit:
+    versions['commit'] = commit
   return versions
 
 
-def _log_new_versions(recorded: Mapping[str, str]) -> None:
+def _commit() -> str:
+  """Returns the commit of a checkout of ftwax; '' if it is installed."""
+  root = pathlib.Path(ftwax.__file__).parent.parent
+  if not (root / '.git').exists():
+    return ''
+  try:
+    return subprocess.check_output(
+      ['git', '-C', str(root), 'rev-parse', 'HEAD'],
+      stderr=subprocess.DEVNULL,
+      text=True,
+      timeout=5.0,
+    ).strip()
+  except (OSError, subprocess.SubprocessError):
+    return ''
+
+
+def _log_new_versions(recorded: Any) -> None:
   for key, then, now in config_files.differences(recorded, _versions()):
     logging.warning(
       '%s is %s, but was %s when this run began; results may differ.',
@@ -252,18 +332,27 @@ def _command_line() -> str:
   return f'{now.isoformat(timespec="seconds")} {shlex.join(sys.orig_argv)}\n'
 
 
-def _read_json(path: pathlib.Path) -> Any:
+def _read_json(typed: str, name: str) -> Any:
   try:
-    return json.loads(path.read_text('utf-8'))
-  except (OSError, ValueError) as error:
+    return json.loads(files.read(pathlib.Path(typed) / name))
+  except (OSError, ValueError, RecursionError) as error:
     raise RunDirectoryError(
-      f'run directory ({path.parent}) must hold a readable {path.name}, but:'
-      f' {error}; give the directory of an earlier run, or start a new run.'
+      f'run directory ({typed}) must hold a readable {name}, but: {error};'
+      ' give the directory of an earlier run, or start a new run.'
     ) from error
 
 
+def _check_layout(typed: str, versions: Any) -> None:
+  # Versions of ftwax that wrote layout 1 did not record it.
+  layout = versions.get('layout', 1) if isinstance(versions, dict) else 1
+  if layout != manifests.LAYOUT:
+    raise RunDirectoryError(
+      f'run directory ({typed}) {manifests.layout_message(layout)}'
+    )
+
+
 def _check_same(
-  path: pathlib.Path, recorded: Any, current: Any, may_differ: Collection[str]
+  typed: str, recorded: Any, current: Any, may_differ: Collection[str]
 ) -> None:
   different = [
     f'  {key}: {then!r} in the run directory, {now!r} now'
@@ -272,7 +361,7 @@ def _check_same(
   ]
   if different:
     raise ConfigMismatchError(
-      f'config must be that of the run in {path}, but differs in'
+      f'config must be that of the run in {typed}, but differs in'
       f' {len(different)} of its keys:\n'
       + '\n'.join(different)
       + '\nResume with the values of the run, or start a new run.'

@@ -1,1 +1,7 @@
-"""Pictures and pages made from what a run left in its directory."""
+"""Plots and pages made from the records of a run.
+
+They need Matplotlib, so import the modules where they are used:
+`ftwax.reporting.report`, `ftwax.reporting.curves`.
+"""
+
+__all__ = ('comparison_curves', 'curves', 'history', 'report', 'videos')

@@ -9,18 +9,18 @@ import numpy as np
 
 from ftwax.reporting import curves, drawing
 
-# Means that a curve joins.
+# Number of points on a curve, each the mean over an interval of steps.
 _NUM_POINTS = 40
 
 
 def plot_comparison(
-  run_dirs: Mapping[str, Sequence[str | os.PathLike]], title: str
+  run_dirs: Mapping[str, Sequence[str | os.PathLike[str]]], title: str
 ) -> matplotlib.figure.Figure:
   """Draws the return in training of each run, and the mean of each variant.
 
   Args:
-    run_dirs: by variant, the directory of one run for each seed.
-    title: what stands above.
+    run_dirs: by variant, the directories of its runs, one for each seed.
+    title: of the figure.
   """
   figure = drawing.make_figure(6.4, 3.4)
   axes = figure.subplots()
@@ -47,12 +47,14 @@ def plot_comparison(
   return figure
 
 
-def mean_by_step(episodes: curves.Returns, edges: np.ndarray) -> np.ndarray:
-  """Returns the mean return of the episodes between edges [n + 1].
+def mean_by_step(
+  episodes: curves.Returns, edges: drawing.Floats
+) -> drawing.Floats:
+  """Returns the mean return of the episodes that ended in each interval.
 
   Args:
     episodes: of one run.
-    edges: steps, in rising order; the last one belongs to the last interval.
+    edges: [n + 1], steps in rising order; the last interval includes its end.
 
   Returns:
     [n], NaN where no episode ended.
@@ -61,9 +63,9 @@ def mean_by_step(episodes: curves.Returns, edges: np.ndarray) -> np.ndarray:
     episodes.steps, edges, weights=episodes.returns * episodes.num_episodes
   )
   counts, _ = np.histogram(episodes.steps, edges, weights=episodes.num_episodes)
-  return np.divide(
-    sums, counts, out=np.full(len(sums), np.nan), where=counts > 0
-  )
+  means = np.full(len(sums), np.nan)
+  np.divide(sums, counts, out=means, where=counts > 0)
+  return means
 
 
 def _plot_variant(
@@ -81,7 +83,7 @@ def _plot_variant(
     axes.plot(
       steps[is_known], mean[is_known], color=color, linewidth=0.8, alpha=0.4
     )
-  # Of all seeds or of none: a mean of others would jump.
+  # Where a seed is missing there is no mean: it would jump.
   is_known = np.all(np.isfinite(means), axis=0)
   axes.plot(
     steps[is_known],

@@ -1,4 +1,4 @@
-"""Learning curves: the return of episodes against the environment's steps."""
+"""Learning curves: the return of episodes over the environment's steps."""
 
 import os
 import pathlib
@@ -11,49 +11,51 @@ import matplotlib.ticker
 import numpy as np
 
 from ftwax.records import loggers
+from ftwax.reporting import drawing
 
 CURVES_FILE = 'curves.png'
 
-# Episodes that the line of a learning curve is the mean of.
+# Number of episodes in the moving mean of a learning curve.
 WINDOW = 100
 
-# More points than this only blacken the paper.
+# More points than this cover each other.
 _MAX_POINTS = 20_000
 
 
 class Returns(NamedTuple):
-  """What a log tells of episodes.
+  """The returns in a log, of `n` rows.
 
   Attributes:
-    steps: float64 [n], of the environment, in rising order.
-    returns: float64 [n], finite.
-    num_episodes: float64 [n], of which each return is the mean.
-    num_left_out: rows whose return is not finite.
+    steps: float64 [n], steps of the environment, in rising order.
+    returns: float64 [n], finite; the mean over the episodes of a row.
+    num_episodes: float64 [n], number of these episodes.
+    num_left_out: number of further rows, whose return is not finite.
   """
 
-  steps: np.ndarray
-  returns: np.ndarray
-  num_episodes: np.ndarray
+  steps: drawing.Floats
+  returns: drawing.Floats
+  num_episodes: drawing.Floats
   num_left_out: int
 
 
-def can_plot(run_dir: str | os.PathLike) -> bool:
-  """Returns whether there is a training log: an episode must have ended."""
+def can_plot(run_dir: str | os.PathLike[str]) -> bool:
+  """Returns whether a run has a training log, as after its first episode."""
   return bool(_log_paths(pathlib.Path(run_dir), 'train'))
 
 
-def plot_curves(run_dir: str | os.PathLike) -> pathlib.Path:
+def plot_curves(run_dir: str | os.PathLike[str]) -> pathlib.Path:
   """Draws the returns of training and, if there are any, of evaluation.
 
-  Reads the logs with labels `train` and `evaluation`, of which each row holds
-  `episode_return` and `actor_steps`. Rows whose return is not a finite number
-  are counted in the legend and left out.
+  Reads the logs with labels `train` and `evaluation`. A row that is drawn holds
+  `episode_return` and `actor_steps`, and `num_episodes` if it is the mean over
+  several. Rows whose return is not finite are left out, and counted in the
+  legend.
 
   Args:
     run_dir: directory of a run, finished or not.
 
   Returns:
-    The path of the picture, `curves.png` in `run_dir`.
+    The path of the figure, `curves.png` in `run_dir`.
 
   Raises:
     FileNotFoundError: if the run has no training log.
@@ -65,7 +67,7 @@ def plot_curves(run_dir: str | os.PathLike) -> pathlib.Path:
       f'training log ({path}) must be there to draw curves of; give the'
       ' directory of a run whose loggers came from make_logger_factory.'
     )
-  # A figure of its own: pyplot and its backend belong to the user.
+  # Outside of pyplot, whose backend is the user's.
   figure = matplotlib.figure.Figure(
     figsize=(8, 4.8), dpi=150, layout='constrained'
   )
@@ -73,27 +75,33 @@ def plot_curves(run_dir: str | os.PathLike) -> pathlib.Path:
   _plot_training(axes, read_returns(run_dir, 'train'))
   _plot_evaluation(axes, read_returns(run_dir, 'evaluation'))
   resolved = run_dir.resolve()
-  _decorate(figure, axes, f'{resolved.parent.name} / {resolved.name}')
+  title = f'{resolved.parent.name} / {resolved.name}'
+  _decorate(figure, axes, drawing.readable(title))
   path = run_dir / CURVES_FILE
-  temporary = path.with_suffix('.tmp')
-  figure.savefig(temporary, format='png')
-  temporary.replace(path)
+  drawing.write_png(path, figure)
   return path
 
 
-def rolling_mean(values: np.ndarray, window: int) -> np.ndarray:
-  """Returns at `t` [n] the mean of the last `window` values up to `t`.
+def rolling_mean(
+  returns: drawing.Floats, num_episodes: drawing.Floats, window: int
+) -> drawing.Floats:
+  """Returns the mean of the last `window` episodes up to each row, [n].
 
-  Where fewer have been, it is the mean of those.
+  A row at which the window begins counts with as many of its episodes as the
+  window holds. The first rows have means over fewer episodes.
 
   Args:
-    values: finite [n].
-    window: at least 1.
+    returns: [n], finite; the mean over the episodes of a row.
+    num_episodes: [n], number of these episodes, at least 1.
+    window: number of episodes, at least 1.
   """
-  sums = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
-  ends = np.arange(1, len(values) + 1)
-  starts = np.maximum(ends - window, 0)
-  return (sums[ends] - sums[starts]) / (ends - starts)
+  zero = np.zeros((1,))
+  ends = np.cumsum(num_episodes)
+  counts = np.concatenate([zero, ends])
+  sums = np.concatenate([zero, np.cumsum(returns * num_episodes)])
+  starts = np.maximum(ends - window, 0.0)
+  sums_in_window = sums[1:] - np.interp(starts, counts, sums)
+  return np.asarray(sums_in_window / (ends - starts), np.float64)
 
 
 def _log_paths(run_dir: pathlib.Path, label: str) -> list[pathlib.Path]:
@@ -106,9 +114,9 @@ def _log_paths(run_dir: pathlib.Path, label: str) -> list[pathlib.Path]:
 def _drop_replaced(
   rows: Sequence[Mapping[str, Any]],
 ) -> list[Mapping[str, Any]]:
-  """Drops what came after the checkpoint that a run was resumed from.
+  """Drops rows written after the checkpoint that a run was resumed from.
 
-  There the steps fall back, and the rows that follow replace the rest.
+  There the steps fall back, and the rows that follow replace the others.
   """
   kept: list[Mapping[str, Any]] = []
   for row in rows:
@@ -118,8 +126,13 @@ def _drop_replaced(
   return kept
 
 
-def read_returns(run_dir: str | os.PathLike, label: str) -> Returns:
-  """Returns what the logs of all instances of `label` tell of episodes."""
+def read_returns(run_dir: str | os.PathLike[str], label: str) -> Returns:
+  """Reads the returns in the logs of all instances of a label.
+
+  Args:
+    run_dir: directory of a run.
+    label: e.g. 'train' or 'evaluation'.
+  """
   rows: list[Mapping[str, Any]] = []
   for path in _log_paths(pathlib.Path(run_dir), label):
     episodes = [
@@ -148,7 +161,7 @@ def read_returns(run_dir: str | os.PathLike, label: str) -> Returns:
 
 
 def _plot_training(axes: Any, episodes: Returns) -> None:
-  steps, returns, _, num_left_out = episodes
+  steps, returns, num_episodes, num_left_out = episodes
   if not len(steps):
     axes.text(
       0.5,
@@ -159,6 +172,10 @@ def _plot_training(axes: Any, episodes: Returns) -> None:
       color='gray',
     )
     return
+  most = int(num_episodes.max())
+  label = 'episode' if most == 1 else f'mean of up to {most:,} episodes'
+  if num_left_out:
+    label += f' ({num_left_out:,} not finite, left out)'
   stride = -(-len(steps) // _MAX_POINTS)
   axes.plot(
     steps[::stride],
@@ -169,12 +186,11 @@ def _plot_training(axes: Any, episodes: Returns) -> None:
     markeredgewidth=0,
     color='tab:blue',
     alpha=0.3,
-    label='episode'
-    + (f' ({num_left_out:,} not finite, left out)' if num_left_out else ''),
+    label=label,
   )
   axes.plot(
     steps,
-    rolling_mean(returns, WINDOW),
+    rolling_mean(returns, num_episodes, WINDOW),
     color='tab:blue',
     linewidth=1.8,
     label=f'mean of the last {WINDOW} episodes',
@@ -184,12 +200,12 @@ def _plot_training(axes: Any, episodes: Returns) -> None:
 def _plot_evaluation(axes: Any, episodes: Returns) -> None:
   if not len(episodes.steps):
     return
-  returns = episodes.returns
+  weights = episodes.num_episodes
   unique_steps, index = np.unique(episodes.steps, return_inverse=True)
-  means = np.bincount(index, weights=returns) / np.bincount(index)
+  sums = np.bincount(index, weights=episodes.returns * weights)
   axes.plot(
     unique_steps,
-    means,
+    sums / np.bincount(index, weights=weights),
     color='tab:orange',
     linewidth=1.5,
     marker='o',

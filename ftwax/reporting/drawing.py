@@ -1,23 +1,29 @@
-"""What the pictures of a population share: colours, axes, bytes."""
+"""Colours, axes and files that the figures of a population share."""
 
 import io
+import os
+import pathlib
 from typing import Any
 
 import matplotlib
 import matplotlib.figure
 import matplotlib.ticker
 import numpy as np
+import numpy.typing as npt
+
+# Float64 array.
+Floats = npt.NDArray[np.float64]
 
 INK = '#24292f'
 FAINT = '#8c959f'
 ACCENT = '#0969da'
 
-# More panels than this in a row get too small to read.
+# More panels than this in a row are too small to read.
 NUM_COLUMNS = 3
 
 
 def member_color(member: int) -> Any:
-  """Returns the colour of a member, the same in all pictures."""
+  """Returns the colour of a member, the same in all figures."""
   palette = matplotlib.colormaps['tab20']
   # Strong colours first, then their pale ones.
   index = 2 * member % 20 + (member // 10) % 2
@@ -25,14 +31,14 @@ def member_color(member: int) -> Any:
 
 
 def make_figure(width: float, height: float) -> matplotlib.figure.Figure:
-  """Returns a figure of its own: pyplot and its backend are the user's."""
+  """Returns a new figure of this size in inches, outside of pyplot."""
   return matplotlib.figure.Figure(
     figsize=(width, height), dpi=110, layout='constrained'
   )
 
 
 def make_panels(num_panels: int) -> tuple[matplotlib.figure.Figure, list[Any]]:
-  """Returns a figure and its panels [num_panels], in rows."""
+  """Returns a figure and its panels, row by row, of which there are N."""
   num_columns = min(num_panels, NUM_COLUMNS)
   num_rows = -(-num_panels // num_columns)
   figure = make_figure(9.0, 2.2 * num_rows + 0.3)
@@ -40,7 +46,7 @@ def make_panels(num_panels: int) -> tuple[matplotlib.figure.Figure, list[Any]]:
   panels = list(grid.ravel())
   for panel in panels[num_panels:]:
     panel.set_visible(False)
-  # Shared axes are labelled below, wherever a column ends.
+  # Only the lowest panel of a column labels the axis that all share.
   for index, panel in enumerate(panels[:num_panels]):
     is_lowest = index + num_columns >= num_panels
     panel.tick_params(labelbottom=is_lowest)
@@ -66,20 +72,20 @@ def style_games(axes: Any) -> None:
 
 
 def plot_mean_and_spread(
-  axes: Any, games: np.ndarray, values: np.ndarray, log: bool = False
+  axes: Any, games: Floats, values: Floats, log: bool = False
 ) -> None:
   """Draws the mean of members, one standard deviation, and the extremes.
 
   Args:
     axes: to draw on.
-    games: [K].
+    games: [K], games per member.
     values: [K, N], finite.
-    log: whether mean and deviation are those of logarithms.
+    log: whether mean and deviation are taken of logarithms.
   """
   scaled = np.log(values) if log else values
   mean, deviation = scaled.mean(axis=1), scaled.std(axis=1)
   lowest, highest = scaled.min(axis=1), scaled.max(axis=1)
-  # The band of a deviation is cut where nobody is.
+  # The band of a deviation ends at the extremes.
   low = np.maximum(mean - deviation, lowest)
   high = np.minimum(mean + deviation, highest)
   curves = [mean, low, high, lowest, highest]
@@ -104,8 +110,23 @@ def _set_log_scale(axes: Any) -> None:
   )
 
 
+def readable(name: str) -> str:
+  """Returns a name of the code as words, e.g. `i_was_tagged` as `i was tagged`.
+
+  Bytes of a path that are no UTF-8 become question marks, which fonts have.
+  """
+  return os.fsencode(name).decode('utf-8', 'replace').replace('_', ' ')
+
+
+def write_png(path: pathlib.Path, figure: matplotlib.figure.Figure) -> None:
+  """Writes a PNG file, which readers see whole or not at all."""
+  temporary = path.with_suffix('.tmp')
+  temporary.write_bytes(to_png(figure))
+  temporary.replace(path)
+
+
 def to_png(figure: matplotlib.figure.Figure) -> bytes:
-  """Returns the picture as a PNG file."""
+  """Returns a figure as a PNG file."""
   buffer = io.BytesIO()
   figure.savefig(buffer, format='png')
   return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""How often each event happens in a game, over games."""
+"""Rates of events in a game, over the games of a run."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from ftwax.reporting import history as history_lib
 def plot_event_rates(
   history: history_lib.History, event_names: Sequence[str]
 ) -> matplotlib.figure.Figure | None:
-  """Draws the mean and spread of each event's rate; None without any log."""
+  """Draws mean and spread of each event's rate; None if none are logged."""
   if history.event_rates is None:
     return None
   figure, panels = drawing.make_panels(history.event_rates.shape[-1])
@@ -20,5 +20,5 @@ def plot_event_rates(
     drawing.plot_mean_and_spread(axes, history.games, rates)
     drawing.style_games(axes)
     axes.set_ylim(bottom=0.0)
-    axes.set_title(event_names[event], loc='left', fontsize=9)
+    axes.set_title(drawing.readable(event_names[event]), loc='left', fontsize=9)
   return figure

@@ -1,4 +1,4 @@
-"""What the log of a population tells, row by row as arrays."""
+"""The log of a population as arrays over time."""
 
 import os
 import pathlib
@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ftwax.records import loggers
+from ftwax.reporting import drawing
 
-# Label of the log, of which each row holds what
-# `ftwax.population.state.log_values` returns and may hold `event_rates`.
+# Label of the log. Each row holds what `ftwax.population.state.log_values`
+# returns, and may hold `event_rates` and the counts of the run.
 LABEL = 'population'
 
 # Lineage of a population, in the directory of its run.
@@ -23,27 +24,31 @@ class History(NamedTuple):
   """A population over time, at `K` moments.
 
   Attributes:
-    games: [K], games or episodes that a member has played, the mean of all.
+    games: [K], games or episodes per member, the mean over members.
     ratings: [K, N], Elo points.
-    mean_returns: [K, N], of the last episodes; NaN where there are none.
+    mean_returns: [K, N], over the last episodes; NaN before the first.
     hyperparameters: [K, N] by name.
     internal_rewards: [K, N, num_events].
-    event_rates: [K, N, num_events], events a game; None if none were logged.
+    event_rates: [K, N, num_events], events in a game; None if not logged.
     payoff_scores: [N, N], wins and half the draws at the last moment.
     payoff_games: [N, N], meetings.
+    num_steps: of all environments at the last moment; 0 if not logged.
+    seconds: of training up to the last moment; 0 if not logged.
   """
 
-  games: np.ndarray
-  ratings: np.ndarray
-  mean_returns: np.ndarray
-  hyperparameters: Mapping[str, np.ndarray]
-  internal_rewards: np.ndarray
-  event_rates: np.ndarray | None
-  payoff_scores: np.ndarray
-  payoff_games: np.ndarray
+  games: drawing.Floats
+  ratings: drawing.Floats
+  mean_returns: drawing.Floats
+  hyperparameters: Mapping[str, drawing.Floats]
+  internal_rewards: drawing.Floats
+  event_rates: drawing.Floats | None
+  payoff_scores: drawing.Floats
+  payoff_games: drawing.Floats
+  num_steps: int = 0
+  seconds: float = 0.0
 
 
-def read(run_dir: str | os.PathLike) -> History:
+def read(run_dir: str | os.PathLike[str]) -> History:
   """Reads the log of the population in `run_dir`.
 
   Raises:
@@ -53,24 +58,24 @@ def read(run_dir: str | os.PathLike) -> History:
   path = loggers.log_path(run_dir, LABEL)
   if not path.exists():
     raise FileNotFoundError(
-      f'population log ({path}) must be there to draw pictures of; give the'
+      f'population log ({path}) must be there to make a report of; give the'
       ' directory of a run of a population.'
     )
   rows = loggers.read_jsonl(path)
   if not rows:
     raise ValueError(
-      f'population log ({path}) must have a row to draw pictures of; wait for'
+      f'population log ({path}) must have a row to make a report of; wait for'
       ' the run to write one.'
     )
   return from_rows(rows)
 
 
 def from_rows(rows: Sequence[Mapping[str, Any]]) -> History:
-  """Returns the history that these rows of a log tell, at least one."""
+  """Returns the history in the rows of a log, which must not be empty."""
   rows = _drop_replaced(rows)
 
-  def column(name):
-    # What was not finite was written as null, which becomes NaN.
+  def column(name: str) -> drawing.Floats:
+    # Loggers write null for what is not finite; here it becomes NaN.
     return np.array([row[name] for row in rows], np.float64)
 
   names = [name for name in rows[-1] if name.startswith(_PREFIX)]
@@ -85,10 +90,12 @@ def from_rows(rows: Sequence[Mapping[str, Any]]) -> History:
     event_rates=(column('event_rates') if 'event_rates' in rows[-1] else None),
     payoff_scores=np.array(rows[-1]['payoff_scores'], np.float64),
     payoff_games=np.array(rows[-1]['payoff_games'], np.float64),
+    num_steps=int(rows[-1].get('actor_steps', 0)),
+    seconds=float(rows[-1].get('seconds', 0.0)),
   )
 
 
-def read_lineage(run_dir: str | os.PathLike) -> list[dict[str, Any]]:
+def read_lineage(run_dir: str | os.PathLike[str]) -> list[dict[str, Any]]:
   """Returns the rows of the lineage; none if there is no such file."""
   path = pathlib.Path(run_dir) / LINEAGE_FILE
   return loggers.read_jsonl(path) if path.exists() else []
@@ -97,9 +104,9 @@ def read_lineage(run_dir: str | os.PathLike) -> list[dict[str, Any]]:
 def _drop_replaced(
   rows: Sequence[Mapping[str, Any]],
 ) -> list[Mapping[str, Any]]:
-  """Drops what came after the checkpoint that a run was resumed from.
+  """Drops rows written after the checkpoint that a run was resumed from.
 
-  There the games fall back, and the rows that follow replace the rest.
+  There the games fall back, and the rows that follow replace the others.
   """
   kept: list[Mapping[str, Any]] = []
   for row in rows:

@@ -1,7 +1,7 @@
-"""The tree of descent: who copied whom, and whose line lives on.
+"""The tree of descent: the copies of members, and the founders that survive.
 
-Each member has a lane. A lane changes its colour where the member copied
-another one, to that of the founder whose line the other was of.
+Each member has a lane. Where the member copied a parent, the lane takes the
+colour of the founder from whom the parent descends.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,15 @@ from typing import Any
 import matplotlib.collections
 import matplotlib.figure
 import numpy as np
+import numpy.typing as npt
 
 from ftwax.reporting import drawing
 
+Founders = npt.NDArray[np.int64]
 
-def founders(rows: Sequence[Mapping[str, Any]], num_members: int) -> np.ndarray:
-  """Returns of which founder each member's line is in the end, int [N]."""
+
+def founders(rows: Sequence[Mapping[str, Any]], num_members: int) -> Founders:
+  """Returns the founder from whom each member descends in the end, int [N]."""
   return _walk(rows, num_members)[0]
 
 
@@ -26,8 +29,8 @@ def plot_lineage(
 
   Args:
     rows: of a lineage file; see `ftwax.population.lineage`.
-    num_members: N, lanes.
-    last_game: where the lanes end.
+    num_members: N, the number of lanes.
+    last_game: games per member at which the lanes end.
   """
   _, lanes, arrows = _walk(rows, num_members, last_game)
   figure = drawing.make_figure(9.0, 1.2 + 0.28 * num_members)
@@ -42,7 +45,7 @@ def plot_lineage(
   )
   axes.add_collection(
     matplotlib.collections.LineCollection(
-      [[(game, donor), (game, member)] for member, donor, _, game in arrows],
+      [[(game, parent), (game, member)] for member, parent, _, game in arrows],
       colors=[drawing.member_color(founder) for _, _, founder, _ in arrows],
       linewidths=1.0,
       alpha=0.7,
@@ -70,28 +73,28 @@ def plot_lineage(
 
 def _walk(
   rows: Sequence[Mapping[str, Any]], num_members: int, last_game: float = 0.0
-) -> tuple[np.ndarray, list[Any], list[Any]]:
-  """Follows the lines of descent.
+) -> tuple[Founders, list[Any], list[Any]]:
+  """Follows the copies in a lineage.
 
   Returns:
     Founders [N] in the end; lanes as (member, founder, begin, end), and copies
-    as (member, donor, founder, game).
+    as (member, parent, founder, game).
   """
   founder = np.arange(num_members)
   since = np.zeros((num_members,))
   lanes, arrows = [], []
   generations: dict[int, list[Mapping[str, Any]]] = {}
   for row in rows:
-    if 'donor' in row:
+    if 'parent' in row:
       generations.setdefault(row['generation'], []).append(row)
   for group in generations.values():
-    # Within a generation all members copy what the others were before it.
+    # Members of a generation copy what others were before that generation.
     before = founder.copy()
     for row in group:
-      member, donor, game = row['member'], row['donor'], row['games']
+      member, parent, game = row['member'], row['parent'], row['games']
       lanes.append((member, before[member], since[member], game))
-      founder[member], since[member] = before[donor], game
-      arrows.append((member, donor, before[donor], game))
+      founder[member], since[member] = before[parent], game
+      arrows.append((member, parent, before[parent], game))
   for member in range(num_members):
     lanes.append((member, founder[member], since[member], last_game))
   return founder, lanes, arrows

@@ -1,4 +1,4 @@
-"""Pieces of an HTML page that needs no other file and runs no script."""
+"""Parts of an HTML page that needs no other file and runs no script."""
 
 import base64
 import html
@@ -9,30 +9,45 @@ import matplotlib.figure
 
 from ftwax.reporting import drawing
 
+# A figure is as wide as 990 pixels of text of 11. A narrow screen scrolls it
+# and wide tables, whose first column stays, in place of shrinking them.
 _STYLE = """
-:root { color-scheme: light; }
+:root { color-scheme: light dark; --ink: #24292f; --faint: #57606a;
+  --line: #eaeef2; --paper: #fff; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6edf3; --faint: #9198a1; --line: #3d444d;
+    --paper: #0d1117; }
+  img { background: #fff; border-radius: 6px; }
+}
 body { max-width: 62rem; margin: 2.5rem auto 5rem; padding: 0 1.25rem;
-  background: #fff; color: #24292f;
+  background: var(--paper); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; }
 h1 { font-size: 1.7rem; margin: 0 0 1.2rem; }
 h2 { font-size: 1.15rem; margin: 2.6rem 0 .3rem; }
-p { margin: 0 0 .8rem; color: #57606a; max-width: 46rem; }
+p { margin: 0 0 .8rem; color: var(--faint); max-width: 46rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .9rem .3rem 0; text-align: left;
-  border-bottom: 1px solid #eaeef2; }
-th { font-weight: 600; color: #57606a; }
+  vertical-align: top; border-bottom: 1px solid var(--line); }
+th { font-weight: 600; color: var(--faint); }
+td.text { overflow-wrap: anywhere; }
 td.number, th.number { text-align: right; padding-left: .9rem; }
-.wide { overflow-x: auto; }
+.wide { overflow-x: auto; max-width: 100%; }
+.wide th:first-child, .wide td:first-child { position: sticky; left: 0;
+  background: var(--paper); }
 figure { margin: 0 0 1.2rem; display: inline-block; vertical-align: top;
-  margin-right: 1.2rem; }
+  margin-right: 1.2rem; max-width: 100%; }
 img { max-width: 100%; height: auto; }
-img.pixels { image-rendering: pixelated; border: 1px solid #eaeef2; }
-figcaption { color: #57606a; font-size: .85rem; }
+img.pixels { image-rendering: pixelated; border: 1px solid var(--line); }
+figcaption { color: var(--faint); font-size: .85rem; }
+@media (max-width: 56rem) {
+  body { margin-top: 1.2rem; padding: 0 .8rem; }
+  .wide img { max-width: none; }
+}
 """
 
 
 def render(title: str, body: Sequence[str]) -> str:
-  """Returns the page with this title and these pieces."""
+  """Returns the page of a title and parts."""
   name = html.escape(title)
   content = '\n'.join(body)
   return (
@@ -49,17 +64,29 @@ def heading(text: str) -> str:
 
 
 def section(
-  title: str, caption: str, figure: matplotlib.figure.Figure
+  title: str, caption: str, figure: matplotlib.figure.Figure, alt: str
 ) -> list[str]:
-  """Returns a heading, how to read the picture, and the picture."""
-  image = _image(drawing.to_png(figure), 'png', title)
-  return [heading(title), f'<p>{html.escape(caption)}</p>', image]
+  """Returns the parts of a section with a figure.
+
+  Args:
+    title: of the section.
+    caption: says how to read the figure.
+    figure: drawn as a PNG.
+    alt: describes the figure to those who cannot see it.
+  """
+  image = _image(drawing.to_png(figure), 'png', alt)
+  return [
+    heading(title),
+    f'<p>{html.escape(caption)}</p>',
+    f'<div class="wide">{image}</div>',
+  ]
 
 
 def table(values: Mapping[str, Any]) -> str:
   """Returns a table of a name and a value in each row."""
   rows = ''.join(
-    f'<tr><th>{html.escape(name)}</th><td>{html.escape(str(value))}</td></tr>\n'
+    f'<tr><th>{html.escape(name)}</th>'
+    f'<td class="text">{html.escape(str(value))}</td></tr>\n'
     for name, value in values.items()
   )
   return f'<table>\n{rows}</table>'
@@ -67,29 +94,30 @@ def table(values: Mapping[str, Any]) -> str:
 
 def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
   """Returns a table with a head, of numbers beside the first column."""
+  body = ''.join(_line(cells, 'td') for cells in rows)
+  return f'<div class="wide"><table>\n{_line(head, "th")}{body}</table></div>'
 
-  def line(cells, tag):
-    first, *rest = [html.escape(cell) for cell in cells]
-    numbers = ''.join(f'<{tag} class="number">{c}</{tag}>' for c in rest)
-    return f'<tr><{tag}>{first}</{tag}>{numbers}</tr>\n'
 
-  body = ''.join(line(cells, 'td') for cells in rows)
-  return f'<div class="wide"><table>\n{line(head, "th")}{body}</table></div>'
+def _line(cells: Sequence[str], tag: str) -> str:
+  first, *rest = [html.escape(cell) for cell in cells]
+  numbers = ''.join(f'<{tag} class="number">{cell}</{tag}>' for cell in rest)
+  return f'<tr><{tag}>{first}</{tag}>{numbers}</tr>\n'
 
 
 def number(value: float, digits: int | None = None) -> str:
-  """Returns a number as text, by default with three digits that count."""
+  """Returns a number as text, by default with three significant digits."""
   return f'{value:.3g}' if digits is None else f'{value:,.{digits}f}'
 
 
-def png(content: bytes, caption: str) -> str:
-  """Returns a PNG with a caption."""
-  return _figure(_image(content, 'png', caption), caption)
+def png(content: bytes, caption: str, alt: str) -> str:
+  """Returns a PNG with a caption and a description."""
+  image = f'<div class="wide">{_image(content, "png", alt)}</div>'
+  return _figure(image, caption)
 
 
-def gif(content: bytes, caption: str) -> str:
-  """Returns an animated GIF with a caption, its pixels kept sharp."""
-  image = _image(content, 'gif', caption, ' class="pixels"')
+def gif(content: bytes, caption: str, alt: str) -> str:
+  """Returns an animated GIF with a caption and a description."""
+  image = _image(content, 'gif', alt, ' class="pixels"')
   return _figure(image, caption)
 
 

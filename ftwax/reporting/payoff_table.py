@@ -1,4 +1,4 @@
-"""Heat map of who wins how often against whom."""
+"""Heat map of the win rates between players."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,16 +13,16 @@ _MAX_NUMBERS = 16
 
 
 def plot_payoff(
-  win_rates: np.ndarray,
+  win_rates: drawing.Floats,
   names: Sequence[str] | None = None,
-  games: np.ndarray | None = None,
-  half_widths: np.ndarray | None = None,
+  games: drawing.Floats | None = None,
+  half_widths: drawing.Floats | None = None,
 ) -> matplotlib.figure.Figure:
-  """Draws win rates of rows against columns; gray where nobody played.
+  """Draws the win rates of rows against columns; gray where there is none.
 
   Args:
     win_rates: [N, N] in [0, 1] or NaN.
-    names: [N]; by default members' numbers.
+    names: [N]; by default the numbers of members.
     games: [N, N], numbers of games to write beneath.
     half_widths: [N, N] of confidence intervals, to write beneath instead.
   """
@@ -31,15 +31,13 @@ def plot_payoff(
   figure = drawing.make_figure(size + 1.6, size)
   axes: Any = figure.subplots()
   axes.set_facecolor('#eaeef2')
-  image = axes.imshow(
-    np.ma.masked_invalid(win_rates), cmap='RdBu', vmin=0.0, vmax=1.0
-  )
+  image = axes.imshow(win_rates, cmap='RdBu', vmin=0.0, vmax=1.0)
   bar = figure.colorbar(image, ax=axes, shrink=0.85)
   bar.set_label('win rate of the row, a draw is half a win', fontsize=8)
   bar.ax.tick_params(labelsize=8)
   bar.ax.spines[:].set_visible(False)
   ticks = range(num_players)
-  labels = [str(i) for i in ticks] if names is None else list(names)
+  labels = [drawing.readable(name) for name in names or map(str, ticks)]
   is_long = max(map(len, labels)) > 3
   axes.set_xticks(ticks, labels, rotation=45 if is_long else 0,
                   ha='right' if is_long else 'center')  # fmt: skip

@@ -1,7 +1,7 @@
-"""Ratings of members, and what evolution made of their traits, over games.
+"""Ratings, returns, hyperparameters and internal rewards of members over games.
 
-After figure 4 of Jaderberg et al., 2019 (arXiv:1807.01281): the rating of each
-member, and of hyperparameters and internal rewards the mean and spread.
+After figure 4 of Jaderberg et al., 2019 (arXiv:1807.01281), which draws the
+rating of each member, and mean and spread of the rest.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -14,12 +14,12 @@ from ftwax import hyperparameters as hyperparameters_lib
 from ftwax.reporting import drawing
 from ftwax.reporting import history as history_lib
 
-# With more members a legend says less than it takes.
+# With more members a legend takes too much room.
 _MAX_LEGEND = 12
 
 
 def log_uniform_names(priors: Any) -> tuple[str, ...]:
-  """Returns the names, in a NamedTuple of priors, of those log-uniform."""
+  """Returns the names of the log-uniform priors in a NamedTuple of priors."""
   return tuple(
     name
     for name, prior in priors._asdict().items()
@@ -34,7 +34,8 @@ def plot_ratings(
 
   Args:
     history: of the population.
-    anchors: ratings of other players by name, drawn as levels.
+    anchors: ratings of other players by name, drawn as horizontal lines; on
+      the scale of `history.ratings`.
   """
   axes, figure = _axes()
   for member, ratings in enumerate(history.ratings.T):
@@ -44,7 +45,7 @@ def plot_ratings(
   for name, rating in (anchors or {}).items():
     axes.axhline(rating, color=drawing.FAINT, linewidth=1, linestyle='--')
     axes.annotate(
-      name, (1.0, rating), xycoords=('axes fraction', 'data'),
+      drawing.readable(name), (1.0, rating), xycoords=('axes fraction', 'data'),
       xytext=(-2, 3), textcoords='offset points', ha='right', fontsize=8,
       color=drawing.FAINT,
     )  # fmt: skip
@@ -64,11 +65,11 @@ def plot_returns(history: history_lib.History) -> matplotlib.figure.Figure:
 def plot_hyperparameters(
   history: history_lib.History, log_scaled: Collection[str] = ()
 ) -> matplotlib.figure.Figure | None:
-  """Draws the schedule of each hyperparameter that is not constant.
+  """Draws each hyperparameter that is not constant.
 
   Args:
     history: of the population.
-    log_scaled: names of those whose prior is log-uniform.
+    log_scaled: names of hyperparameters with a log-uniform prior.
 
   Returns:
     The figure, or None when all are constant.
@@ -84,14 +85,14 @@ def plot_hyperparameters(
   for axes, (name, values) in zip(panels, changing.items(), strict=True):
     log = name in log_scaled
     drawing.plot_mean_and_spread(axes, history.games, values, log)
-    _title(axes, name.replace('_', ' ') + (' (log)' if log else ''))
+    _title(axes, drawing.readable(name) + (' (log)' if log else ''))
   return figure
 
 
 def plot_internal_rewards(
   history: history_lib.History, event_names: Sequence[str]
 ) -> matplotlib.figure.Figure | None:
-  """Draws what each event is worth; None when that never changes."""
+  """Draws the weight of each event; returns None if no weight changes."""
   if np.ptp(history.internal_rewards) == 0.0:
     return None
   figure, panels = drawing.make_panels(history.internal_rewards.shape[-1])
@@ -99,7 +100,7 @@ def plot_internal_rewards(
     weights = history.internal_rewards[:, :, event]
     drawing.plot_mean_and_spread(axes, history.games, weights)
     axes.axhline(0.0, color=drawing.FAINT, linewidth=0.8)
-    _title(axes, event_names[event])
+    _title(axes, drawing.readable(event_names[event]))
   # One scale for all, so that events can be compared.
   limits = np.ptp(history.internal_rewards) * np.array([-0.05, 0.05])
   limits += history.internal_rewards.min(), history.internal_rewards.max()
@@ -119,7 +120,7 @@ def _title(axes: Any, title: str) -> None:
 
 
 def _plot_member(
-  axes: Any, history: history_lib.History, values: np.ndarray, member: int
+  axes: Any, history: history_lib.History, values: drawing.Floats, member: int
 ) -> None:
   axes.plot(
     history.games,

@@ -1,7 +1,7 @@
-"""The report of a population: one HTML page that needs nothing else.
+"""The report of a population: one HTML page without scripts or other files.
 
-Results stand in tables at the top, pictures below, each with a line that tells
-how to read it. Pictures are inside the page, and there are no scripts.
+Tables of results stand at the top, then figures, each with a line on how to
+read it.
 """
 
 import os
@@ -14,32 +14,37 @@ import numpy as np
 from ftwax.records import files
 from ftwax.reporting import (
   curves,
+  drawing,
+  evaluation_curves,
   event_rates,
   lineage_tree,
   page,
   payoff_table,
   population_curves,
+  run_facts,
 )
 from ftwax.reporting import history as history_lib
 
 REPORT_FILE = 'report.html'
 
-# Where a run leaves the GIFs of its games; the last ones are shown.
+# Holds the GIFs of a run, of which the last ones are shown.
 VIDEOS_DIRECTORY = 'videos'
 _MAX_VIDEOS = 2
 
 
 class ReportOptions(NamedTuple):
-  """What a report tells beside the logs of a run.
+  """Additions to what a report reads from the directory of a run.
 
   Attributes:
     title: of the page.
     results: values by name, at the top of the first table.
     event_names: [num_events]; by default numbers.
-    log_scaled: names of hyperparameters whose prior is log-uniform; see
+    log_scaled: names of hyperparameters with a log-uniform prior; see
       `population_curves.log_uniform_names`.
     anchors: ratings of other players by name.
-    player_names: [P], those of a tournament.
+    member_ratings: [N], ratings of the members on the scale of `anchors`, e.g.
+      in a tournament. None if that is the scale of the ratings in training.
+    player_names: [P], the players of a tournament.
     win_rates: [P, P], of a tournament.
     half_widths: [P, P], of the confidence intervals of `win_rates`.
   """
@@ -49,29 +54,30 @@ class ReportOptions(NamedTuple):
   event_names: Sequence[str] | None = None
   log_scaled: Collection[str] = ()
   anchors: Mapping[str, float] = {}
+  member_ratings: drawing.Floats | None = None
   player_names: Sequence[str] | None = None
-  win_rates: np.ndarray | None = None
-  half_widths: np.ndarray | None = None
+  win_rates: drawing.Floats | None = None
+  half_widths: drawing.Floats | None = None
 
 
 def make_report(
-  run_dir: str | os.PathLike, options: ReportOptions | None = None
+  run_dir: str | os.PathLike[str], options: ReportOptions | None = None
 ) -> pathlib.Path:
   """Writes the report of a run, finished or not.
 
-  It reads the log with label `population`, and where they are `lineage.jsonl`,
-  `curves.png` and the GIFs in `videos`.
+  Reads the log with label `population` and, if they exist, that of evaluations,
+  `lineage.jsonl`, `curves.png`, the GIFs in `videos` and the facts of the run.
 
   Args:
     run_dir: directory of the run.
-    options: what the report tells beside these.
+    options: additions to these.
 
   Returns:
     The path of the page, `report.html` in `run_dir`.
 
   Raises:
     FileNotFoundError: if the run has no log of a population.
-    ValueError: if that has no row, or names do not fit the events.
+    ValueError: if that log has no row, or there is not one name an event.
   """
   run_dir = pathlib.Path(run_dir)
   options = ReportOptions() if options is None else options
@@ -85,8 +91,11 @@ def make_report(
     page.columns(*_members(history)),
     *_videos(run_dir),
     *_games(history, options),
+    *_evaluations(run_dir),
     *_evolution(history, lineage, options),
     *_curves(run_dir),
+    page.heading('Run'),
+    page.table(run_facts.read(run_dir, history)),
   ]
   files.write_atomically(path, page.render(options.title, body))
   return path
@@ -103,7 +112,7 @@ def _event_names(
       f'event_names ({len(options.event_names)} names) must be one for each of'
       f' the {num_events} events; give those of the environment.'
     )
-  return options.event_names
+  return [drawing.readable(name) for name in options.event_names]
 
 
 def _results(
@@ -111,7 +120,7 @@ def _results(
   lineage: Sequence[Mapping[str, Any]],
   options: ReportOptions,
 ) -> dict[str, Any]:
-  """Returns the first table, values by name."""
+  """Returns the values of the first table by name."""
   results = dict(options.results)
   num_members = history.ratings.shape[1]
   results['members'] = num_members
@@ -119,34 +128,36 @@ def _results(
   if _has_games(history):
     first, last = history.ratings[0], history.ratings[-1]
     best = int(last.argmax())
-    results['mean rating'] = f'{last.mean():.0f} (at first {first.mean():.0f})'
+    results['mean rating in training'] = (
+      f'{last.mean():.0f} (at first {first.mean():.0f})'
+    )
     results['best member'] = f'member {best}, rated {last[best]:.0f}'
   if _has_returns(history):
     returns = history.mean_returns[-1]
     results['mean return'] = f'{np.nanmean(returns):.4g}'
     results['best return'] = f'{np.nanmax(returns):.4g}'
   if lineage:
-    num_copies = sum('donor' in row for row in lineage)
+    num_copies = sum('parent' in row for row in lineage)
     lines = set(lineage_tree.founders(lineage, num_members))
     results['copies'] = f'{num_copies:,}'
-    results['lines that live on'] = f'{len(lines)} of {num_members}'
+    results['surviving founders'] = f'{len(lines)} of {num_members}'
   return results
 
 
 def _members(
   history: history_lib.History,
 ) -> tuple[list[str], list[list[str]]]:
-  """Returns head and rows of a table of members, the strongest first."""
+  """Returns head and rows of the table of members, the strongest first."""
   has_games, has_returns = _has_games(history), _has_returns(history)
-  columns: dict[str, np.ndarray] = {}
+  columns: dict[str, drawing.Floats] = {}
   if has_games:
     columns['rating'] = history.ratings[-1]
   if has_returns:
     columns['mean return'] = history.mean_returns[-1]
   for name, values in history.hyperparameters.items():
-    # Constants would only fill the page.
+    # Constants are in the configuration.
     if np.isfinite(values).all() and np.ptp(values) > 0.0:
-      columns[name.replace('_', ' ')] = values[-1]
+      columns[drawing.readable(name)] = values[-1]
   strength = (history.ratings if has_games else history.mean_returns)[-1]
   head = ['member', *columns]
   rows = [
@@ -174,38 +185,39 @@ def _videos(run_dir: pathlib.Path) -> list[str]:
   gifs = sorted((run_dir / VIDEOS_DIRECTORY).glob('*.gif'))[-_MAX_VIDEOS:]
   if not gifs:
     return []
+  names = [drawing.readable(gif.stem) for gif in gifs]
   return [
     page.heading('Games'),
-    *(page.gif(gif.read_bytes(), gif.stem.replace('_', ' ')) for gif in gifs),
+    *(
+      page.gif(gif.read_bytes(), name, f'Film of a game of members: {name}.')
+      for gif, name in zip(gifs, names, strict=True)
+    ),
   ]
 
 
 def _games(history: history_lib.History, options: ReportOptions) -> list[str]:
-  """Returns the sections on strength: ratings, returns, who beats whom."""
+  """Returns the sections on ratings, returns and win rates."""
   body = []
   if _has_games(history):
-    body += page.section(
-      'Ratings',
-      'Elo rating of each member as games came in, and the mean of all. Only'
-      ' differences count: 100 points more win 64% of games one against one.'
-      ' Members exchange points among themselves, so the mean moves only where'
-      ' one copied another.',
-      population_curves.plot_ratings(history, options.anchors),
-    )
+    body += _ratings(history, options)
   if _has_returns(history):
+    first, last = history.mean_returns[0], history.mean_returns[-1]
     body += page.section(
       'Returns',
       "Mean return of each member's last episodes.",
       population_curves.plot_returns(history),
+      f'Line chart of the return of {last.size} members over games: at first'
+      f' {_mean(first)} in the mean, {_mean(last)} at the end.',
     )
   if options.win_rates is not None:
     body += page.section(
       'Tournament',
-      'Every player met every other one. Beneath each win rate stands the half'
-      ' width of its 95% confidence interval, in percent points.',
+      'Every player met every other one. The second number of a cell is half'
+      ' the width of the 95% confidence interval of its win rate, in percent.',
       payoff_table.plot_payoff(
         options.win_rates, options.player_names, None, options.half_widths
       ),
+      f'Heat map of the win rates between {len(options.win_rates)} players.',
     )
   if history.payoff_games.any():
     games = history.payoff_games
@@ -213,12 +225,67 @@ def _games(history: history_lib.History, options: ReportOptions) -> list[str]:
       games > 0, history.payoff_scores / np.maximum(games, 1), np.nan
     )
     body += page.section(
-      'Who beats whom',
-      'Win rates in training, since a member last copied another; beneath'
-      ' stands how often the two met. Gray: not yet.',
+      'Win rates in training',
+      'Counted since a member last copied another one. The second number of a'
+      ' cell is the number of games. Gray: no game yet.',
       payoff_table.plot_payoff(rates, games=games),
+      f'Heat map of the win rates between {len(games)} members, from'
+      f' {100 * np.nanmin(rates):.0f}% to {100 * np.nanmax(rates):.0f}%.',
     )
   return body
+
+
+def _ratings(history: history_lib.History, options: ReportOptions) -> list[str]:
+  first, last = history.ratings[0], history.ratings[-1]
+  caption = (
+    'Elo rating of each member in the games of training, and the mean. Only'
+    ' differences count: a player rated 100 points more wins 64% of games.'
+  )
+  anchors = dict(options.anchors)
+  if anchors and options.member_ratings is not None:
+    # Scales of Elo differ by a constant, here that of the members' mean.
+    shift = last.mean() - np.mean(options.member_ratings)
+    anchors = {name: rating + shift for name, rating in anchors.items()}
+    caption += (
+      ' Dashed lines are players rated after training, at their distance to the'
+      " members' mean at the end."
+    )
+  return page.section(
+    'Ratings',
+    caption,
+    population_curves.plot_ratings(history, anchors),
+    f'Line chart of the Elo of {last.size} members over games: at first'
+    f' {first.mean():.0f} in the mean; at the end from {last.min():.0f} to'
+    f' {last.max():.0f}, {last.mean():.0f} in the mean.',
+  )
+
+
+def _mean(values: drawing.Floats) -> str:
+  """Returns the mean of what is known as text."""
+  known = values[np.isfinite(values)]
+  return f'{known.mean():.4g}' if known.size else 'unknown'
+
+
+def _evaluations(run_dir: pathlib.Path) -> list[str]:
+  evaluations = evaluation_curves.read(run_dir)
+  if evaluations is None:
+    return []
+  scores = ', '.join(
+    f'{100 * score:.0f}% against {drawing.readable(name)}'
+    for name, score in zip(
+      evaluations.opponents, evaluations.scores[-1], strict=True
+    )
+  )
+  return page.section(
+    'Evaluation',
+    'Games against fixed opponents, from which nobody learns. Left, the Elo of'
+    ' each member and the mean; right, the mean score of members: 1 for a win,'
+    ' 0.5 for a draw.',
+    evaluation_curves.plot_evaluations(evaluations),
+    f'Line charts of Elo and scores over steps. At the end the mean Elo is'
+    f' {evaluations.elo[-1].mean():.0f} above the first opponent, and scores'
+    f' are {scores}.',
+  )
 
 
 def _evolution(
@@ -226,33 +293,36 @@ def _evolution(
   lineage: Sequence[Mapping[str, Any]],
   options: ReportOptions,
 ) -> list[str]:
-  """Returns the sections on what changed, from whom."""
-  spread = (
-    'The line is the mean of members, the dark band one standard deviation,'
-    ' the light band the lowest and highest.'
-  )
+  """Returns the sections on copies and on what evolution changes."""
   names = options.event_names or ()
+  num_members = history.ratings.shape[1]
   body = []
-  if any('donor' in row for row in lineage):
-    figure = lineage_tree.plot_lineage(
-      lineage, history.ratings.shape[1], history.games[-1]
-    )
+  num_copies = sum('parent' in row for row in lineage)
+  if num_copies:
     body += page.section(
       'Descent',
-      'A lane for each member. At a dot it copied the member where the thin'
-      " line comes from; the colour tells the founder of a lane's line.",
-      figure,
+      'A lane for each member. At a dot it copied the parent at the other end'
+      ' of the thin line. Colours are those of the founders.',
+      lineage_tree.plot_lineage(lineage, num_members, history.games[-1]),
+      f'Tree of the {num_copies} copies among {num_members} members.',
     )
-  pictures = {
+  figures = {
     'Hyperparameters': population_curves.plot_hyperparameters(
       history, options.log_scaled
     ),
     'Internal rewards': population_curves.plot_internal_rewards(history, names),
     'Events in a game': event_rates.plot_event_rates(history, names),
   }
-  for title, picture in pictures.items():
-    if picture is not None:
-      body += page.section(title, spread, picture)
+  for title, figure in figures.items():
+    if figure is not None:
+      panels = [axes.get_title(loc='left') for axes in figure.axes]
+      body += page.section(
+        title,
+        'The line is the mean of members, the dark band one standard deviation,'
+        ' the light band the range.',
+        figure,
+        'Line charts over games of ' + ', '.join(filter(None, panels)) + '.',
+      )
   return body
 
 
@@ -260,7 +330,9 @@ def _curves(run_dir: pathlib.Path) -> list[str]:
   path = run_dir / curves.CURVES_FILE
   if not path.exists():
     return []
+  caption = 'Returns of episodes over steps of the environment.'
+  alt = 'Learning curve: the return of episodes and its moving mean.'
   return [
     page.heading('Learning curve'),
-    page.png(path.read_bytes(), 'Returns of episodes over steps.'),
+    page.png(path.read_bytes(), caption, alt),
   ]

@@ -1,33 +1,35 @@
-"""Games as animated GIFs."""
+"""Animated GIFs of games."""
 
 import os
 import pathlib
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image
 
 
 def write_gif(
-  path: str | os.PathLike,
-  frames: np.ndarray,
+  path: str | os.PathLike[str],
+  frames: npt.NDArray[np.uint8],
   frames_per_second: float = 15.0,
   scale: int = 1,
 ) -> pathlib.Path:
-  """Writes frames as a GIF that plays for ever.
+  """Writes frames as a GIF that repeats for ever.
 
-  The file is replaced at once: a reader sees the old one or the new.
+  Readers see the old file or the new one, never half of it.
 
   Args:
     path: of the file.
     frames: uint8 [T, H, W, 3].
     frames_per_second: at most 50, above which viewers fall back to 10.
-    scale: how often to repeat each pixel in both directions.
+    scale: number of times that each pixel is repeated in both directions.
 
   Returns:
     The path.
 
   Raises:
-    ValueError: when these are no frames, or a number is out of its range.
+    ValueError: if `frames` is of another shape or dtype, or a number is out of
+      its range.
   """
   frames = np.asarray(frames)
   if frames.ndim != 4 or frames.shape[-1] != 3 or frames.dtype != np.uint8:

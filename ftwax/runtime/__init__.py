@@ -1,1 +1,16 @@
-"""Runs an experiment and keeps what it leaves: logs, checkpoints, progress."""
+"""Runs of experiments: local, on the device, and distributed."""
+
+from ftwax.runtime.experiment import ExperimentConfig
+from ftwax.runtime.loading import LoadedAgent, load
+from ftwax.runtime.runs import RunResult, run_experiment
+
+__all__ = (
+  'ExperimentConfig',
+  'LoadedAgent',
+  'RunResult',
+  'comparison',
+  'distributed',
+  'launch',
+  'load',
+  'run_experiment',
+)

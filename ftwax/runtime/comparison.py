@@ -16,11 +16,11 @@ Variants = Mapping[str, Callable[[int], experiment_lib.ExperimentConfig]]
 
 
 class Score(NamedTuple):
-  """What a run came to.
+  """The score of a run.
 
   Attributes:
     last: mean return over the last episodes; see `runs.RunResult`.
-    whole: mean return over all of the run's training episodes, which tells how
+    whole: mean return over all of the run's training episodes, which shows how
       soon it learned.
     seconds: of training.
   """
@@ -39,7 +39,7 @@ def compare(
   the first run.
 
   Args:
-    variants: what to run; experiments of the same name are told apart by their
+    variants: experiments by name; those with the same name have different
       directories.
     seeds: with which.
     runtime: see `runs.run_experiment`.

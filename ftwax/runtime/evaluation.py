@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ftwax import types
 from ftwax.environments import functional, games
 from ftwax.population import players, seating, tournament
 from ftwax.runtime import experiment as experiment_lib
@@ -29,9 +30,9 @@ class GameResult(NamedTuple):
   """
 
   place: int
-  seats: np.ndarray
-  outcome: np.ndarray
-  returns: np.ndarray
+  seats: types.NumpyArray
+  outcome: types.NumpyArray
+  returns: types.NumpyArray
   length: int
 
 
@@ -47,7 +48,7 @@ class Plan(NamedTuple):
   """
 
   seating: seating.Seating
-  seats: np.ndarray
+  seats: types.NumpyArray
   games_per_place: int
   opponents: Mapping[str, players.Player]
 

@@ -11,12 +11,13 @@ from typing import Any, Protocol
 import dm_env
 
 from ftwax import types
-from ftwax.agents.actor_critic import builder as builder_lib
+from ftwax.agents import builders
 from ftwax.environments import game_vectors, games
 from ftwax.population import (
   evolution,
   players,
   population_config,
+  seating,
   selection,
 )
 from ftwax.records import checkpoints, loggers
@@ -81,7 +82,7 @@ class ExperimentConfig:
     checkpointing: when to save; None for never.
   """
 
-  builder: builder_lib.ActorCriticBuilder
+  builder: builders.Builder
   network_factory: NetworkFactory
   environment_factory: game_vectors.EnvironmentFactory
   max_num_actor_steps: int
@@ -130,3 +131,17 @@ class ExperimentConfig:
     if self.game_spec is not None:
       return self.game_spec
     return game_vectors.read_spec(self.environment_factory, self.name)
+
+  def make_seating(self) -> seating.Seating:
+    """Returns the seats of members and opponents in the games of one actor.
+
+    Raises:
+      ValueError: teams, games, members and opponents do not fit.
+    """
+    return seating.make_seating(
+      self.read_game_spec().teams,
+      self.population.num_members,
+      self.num_environments,
+      len(self.opponents),
+      self.opponent_share,
+    )

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from ftwax import internal_rewards, types
-from ftwax.agents.actor_critic import builder as builder_lib
+from ftwax.agents import builders
 from ftwax.environments import games
 from ftwax.population import evolution, lineage
 from ftwax.population import state as state_lib
@@ -33,9 +33,9 @@ class Round(NamedTuple):
     lengths: float [N], likewise.
   """
 
-  num_episodes: np.ndarray
-  returns: np.ndarray
-  lengths: np.ndarray
+  num_episodes: types.NumpyArray
+  returns: types.NumpyArray
+  lengths: types.NumpyArray
 
   @property
   def total(self) -> int:
@@ -67,7 +67,7 @@ def make_round(
 
 
 def make_priors(
-  builder: builder_lib.ActorCriticBuilder,
+  builder: builders.Builder,
   environment_spec: types.EnvironmentSpec,
 ) -> evolution.Traits:
   """Returns the priors of all that evolution may change."""
@@ -159,7 +159,7 @@ def make_population(
 
 def member_episodes(
   results: Sequence[evaluation.GameResult], num_members: int
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[types.NumpyArray, types.NumpyArray]:
   """Returns returns [K, num_events] and lengths [K] of members' episodes."""
   if not results:
     return np.zeros((0, 1), np.float32), np.zeros(0, np.int64)
@@ -190,7 +190,9 @@ def population_row(
   }
 
 
-def train_row(returns: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
+def train_row(
+  returns: types.NumpyArray, lengths: types.NumpyArray
+) -> dict[str, Any]:
   """Returns a row of the training log.
 
   Args:

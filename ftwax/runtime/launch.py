@@ -18,7 +18,7 @@ from ftwax.runtime import experiment as experiment_lib
 FLAGS = flags.FLAGS
 
 # What goes wrong because of the user's values, data, disk or ports. Its
-# message tells all; anything else is a fault of the program.
+# message says it all; anything else is a fault of the program.
 _EXPECTED = (
   ValueError,
   OSError,
@@ -132,7 +132,7 @@ def run(
       ' run.',
     )
 
-  def main(argv):
+  def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
       raise app.UsageError(f'unknown arguments {argv[1:]}; all are flags.')
     if not FLAGS['verbosity'].present:
@@ -218,7 +218,7 @@ def _devices() -> Sequence[Any] | None:
 
 
 def _keep_compiled_functions() -> None:
-  """Makes JAX keep what it compiles in the user's cache, if it is not told to.
+  """Keeps compiled functions in the user's cache, unless JAX has another.
 
   The second start is quicker then. `JAX_COMPILATION_CACHE_DIR` says where
   else, and `JAX_ENABLE_COMPILATION_CACHE=false` not to.

@@ -140,7 +140,7 @@ class RunRecords:
       initial_steps=self.counts.actor_steps,
     ) as display:
 
-      def show():
+      def show() -> None:
         nonlocal next_time
         if self.done or self.counts.seconds >= next_time:
           next_time = self.counts.seconds + _DISPLAY_PERIOD_S
@@ -205,7 +205,9 @@ class RunRecords:
     self.continue_from(Counts(**metadata['counts']), metadata['returns'])
     return state
 
-  def _start_to_save(self, checkpointer, state):
+  def _start_to_save(
+    self, checkpointer: checkpoints.Checkpointer, state: Any
+  ) -> None:
     checkpointer.save(
       self.counts.actor_steps,
       state,

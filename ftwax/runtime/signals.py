@@ -1,4 +1,4 @@
-"""What a run does when it is asked to end."""
+"""Interrupts that wait until a run can save."""
 
 import contextlib
 import signal

@@ -1,12 +1,13 @@
 """The actor's functions."""
 
 import dm_env
+import fakes
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ftwax import types
+from ftwax import distributions, types
 from ftwax.agents.actor_critic import acting
 
 NUM_ENVIRONMENTS = 3
@@ -120,3 +121,40 @@ def test_previous_action_is_none_at_the_first_step():
   previous = acting.previous_action_of(_timestep([0, 1, 2]), action)
   np.testing.assert_array_equal(previous['a'], [types.NO_ACTION, 2, 2])
   np.testing.assert_array_equal(previous['b'], [types.NO_ACTION, 1, 1])
+
+
+def test_an_action_that_was_not_chosen_can_be_taken(key):
+  """Sent actions keep the draw behind them; others are sent as they are."""
+  spec = fakes.make_continuous_spec().actions
+  rng = np.random.default_rng(0)
+  drawn = distributions.sample(key, distributions.zero_logits(spec, (2,)))
+  drawn['arm']['torque'] = jnp.array([[3.0, -0.5], [0.1, 0.2]])  # 3 is cut off.
+  state = types.ActorState(key, (), drawn, ())
+  sent = distributions.to_environment(spec, drawn)
+  same = acting._replace_action(spec, state, jax.tree.map(np.asarray, sent))
+  jax.tree.map(np.testing.assert_array_equal, same.action, drawn)
+
+  given = {
+    'mode': np.array([2, 0]),
+    'arm': {
+      'torque': rng.uniform([-2, 0], 2, (2, 2)).astype(np.float32),
+      'force': rng.normal(size=(2, 1)).astype(np.float32),
+    },
+    'shares': rng.dirichlet(np.ones(3), 2).astype(np.float32),
+  }
+  other = acting._replace_action(spec, state, given)
+  jax.tree.map(
+    lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6),
+    distributions.to_environment(spec, other.action),
+    given,
+  )
+  dtypes = [
+    jax.tree.map(lambda x: x.dtype, tree) for tree in (other.action, drawn)
+  ]
+  assert dtypes[0] == dtypes[1]
+
+
+def test_an_action_of_other_shapes_is_refused(core, key):
+  state = core.init(key, NUM_ENVIRONMENTS)
+  with pytest.raises(ValueError, match=r'action \(shapes \(\)\) must have'):
+    core.replace_action(state, 1)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ftwax import types
+from ftwax import hyperparameters, types
 from ftwax.agents import impala
 from ftwax.agents.actor_critic import faults
 from ftwax.environments import vector
@@ -206,21 +206,83 @@ def test_the_learner_gives_up_after_too_many_bad_gradients(
   jax.tree.map(np.testing.assert_array_equal, params, learner.state.params)
 
 
-def test_hyperparameters_can_be_set_while_running(
-  network, config, make_batch, spec
-):
-  learner = impala.make_builder(config).make_learner(
-    jax.random.PRNGKey(0),
-    network,
-    iter([_sample(make_batch(0))]),
-    _make_logger,
-    spec,
-  )
+@pytest.fixture
+def make_learner(network, config, make_batch, spec):
+  def make(**priors):
+    changed = config.replace(priors=config.priors._replace(**priors))
+    return impala.make_builder(changed).make_learner(
+      jax.random.PRNGKey(0),
+      network,
+      iter([_sample(make_batch(0))]),
+      _make_logger,
+      spec,
+    )
+
+  return make
+
+
+def test_hyperparameters_can_be_set_while_running(make_learner):
+  learner = make_learner()
   frozen = learner.state.hyperparameters._replace(learning_rate=0.0)
   learner.set_hyperparameters(frozen)
   before = learner.state.params
   learner.step()
   jax.tree.map(np.testing.assert_array_equal, before, learner.state.params)
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    ({'learning_rate': -1.0}, r'learning_rate \(-1.0\) must lie in \[0, inf\]'),
+    ({'entropy_cost': np.nan}, r'entropy_cost \(nan\) must lie in \[0, inf\]'),
+    ({'discount': 1.5}, r'discount \(1.5\) must lie in \[0, 1\]'),
+    ({'baseline_cost': 0.5}, r'hyperparameters \(0.5\) must be integers'),
+  ],
+)
+def test_hyperparameters_that_would_not_hold_are_refused(
+  make_learner, changes, message
+):
+  learner = make_learner(baseline_cost=hyperparameters.UniformInteger(1, 1))
+  before = learner.state.hyperparameters
+  with pytest.raises(ValueError, match=message):
+    learner.set_hyperparameters(before._replace(**changes))
+  assert learner.state.hyperparameters is before
+  learner.set_hyperparameters(before._replace(baseline_cost=2.0))
+  assert learner.state.hyperparameters.baseline_cost == 2
+
+
+def test_internal_rewards_must_be_finite(make_learner):
+  with pytest.raises(ValueError, match=r'internal_rewards \(\[nan\]\) must be'):
+    make_learner().set_internal_rewards([np.nan])
+
+
+@pytest.mark.parametrize('num_environments', [None, 2])
+def test_the_action_that_was_taken_is_recorded(
+  make_agent, spec, num_environments
+):
+  agent = make_agent(num_environments, batch_size=1)
+  environment = vector.VectorEnvironment(
+    [_fake(spec, seed) for seed in range(num_environments or 1)]
+  )
+
+  def strip(tree):
+    single = num_environments is None
+    return jax.tree.map(lambda x: x[0], tree) if single else tree
+
+  timestep = environment.reset()
+  agent.actor.observe_first(strip(timestep))
+  taken = []
+  for _ in range(EPISODE_LENGTH + 1):
+    selected = agent.actor.select_action(None)
+    taken.append((np.atleast_1d(selected) + 1) % 3)
+    timestep = environment.step(taken[-1])
+    agent.actor.observe(strip(taken[-1]), strip(timestep))
+  trajectory = next(agent.dataset).batch.trajectory
+  first = np.asarray(trajectory.timestep.step_type)[1:, 0] == types.FIRST
+  np.testing.assert_array_equal(
+    np.asarray(trajectory.previous_action)[1:, 0],
+    np.where(first, types.NO_ACTION, np.stack(taken)[:, 0]),
+  )
 
 
 def test_unknown_variables_are_refused(make_agent):

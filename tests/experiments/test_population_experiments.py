@@ -48,7 +48,7 @@ def test_the_main_job_runs_with_replay_servers(tmp_path, kind):
     '--max_num_actor_steps=4000',
   ]
   if kind == 'distributed':
-    arguments += ['--distributed', '--num_actors=1']
+    arguments += ['--runtime=distributed', '--num_actors=1']
   result = commands.run(arguments, run_dir)
   assert result.returncode == 0, result.stderr
   assert f'Report: {run_dir}/report.html' in result.stdout

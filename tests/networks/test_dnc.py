@@ -15,6 +15,7 @@ from ftwax.networks.dnc import (
   core,
   interfaces,
   memory_state,
+  open_links,
 )
 
 pytestmark = pytest.mark.slow
@@ -69,13 +70,13 @@ def oracle_state(state, b):
 
 def access_once(config, interface, state, mask=None):
   """Does one access between opening and closing the links."""
-  state = memory_state.open_links(config, state, has_reads_ahead=True)
+  state = open_links.open_links(config, state, has_reads_ahead=True)
   if mask is None:
     state = access.access(config, interface, state)
   else:
     state = access.masked_access(config, interface, state, mask)
-    state = memory_state.flush_link(state)
-  return memory_state.close_links(config, state)
+    state = open_links.flush(state)
+  return open_links.close_links(config, state)
 
 
 @pytest.mark.parametrize('name', OPTIONS)
@@ -346,6 +347,9 @@ def test_bypass_dropout_acts_in_unrolls_only(key):
   assert 0.3 < np.mean(hidden == 0.0) < 0.7
   output, _ = jax.jit(apply)(params, None, inputs[0], state)
   assert np.all(output.features[..., :8] != 0.0)
+  # Without a key nothing is dropped in unrolls either.
+  outputs, _ = jax.jit(unroll)(params, None, inputs, start, state)
+  assert np.all(outputs.features[..., :8] != 0.0)
 
 
 def test_usage_gradient_is_a_switch(key):

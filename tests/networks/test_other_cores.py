@@ -149,6 +149,8 @@ def test_dropout_acts_in_unrolls_only(key):
   np.testing.assert_allclose(
     dropped.cell, np.where(is_dropped, 0.0, 2.0 * kept.cell), atol=1e-5
   )
+  _, without_key = unroll(params, None, inputs, start, state)
+  np.testing.assert_allclose(without_key.cell, kept.cell, atol=1e-5)
 
 
 @pytest.mark.parametrize(

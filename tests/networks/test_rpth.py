@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ftwax.networks import cores, rpth
+from ftwax.networks import cores, rpth, rpth_level
 from ftwax.networks.dnc import interfaces
 
 pytestmark = pytest.mark.slow
@@ -98,7 +98,11 @@ def test_unroll_equals_steps_with_resets(name, num_levels, key, no_noise):
 
 @pytest.mark.parametrize('forget_bias', [1.0, 3.0])
 def test_memories_fade_as_the_forget_bias_says(forget_bias, key):
-  transformed = make_functions(make_config('lstm', forget_bias=forget_bias))
+  transformed = make_functions(
+    make_config(
+      'lstm', level_options=rpth_level.LevelOptions(forget_bias=forget_bias)
+    )
+  )
   inputs = jnp.zeros((BATCH, NUM_INPUTS))
   params = jax.tree.map(jnp.zeros_like, transformed.init(key, inputs))
   apply, _, initial_state = transformed.apply
@@ -296,13 +300,24 @@ def test_a_reset_row_forgets(key):
       r'hidden_sizes \(\(8, 9\)\) must be equal where levels share a memory',
     ),
     ({'latent_size': 0}, r'latent_size \(0\) of a temporal hierarchy must be'),
-    ({'min_scale': 0.0}, r'min_scale \(0.0\) .* the default is 1e-06'),
-    ({'clip_value': -1.0}, r'clip_value \(-1.0\) .* must be above zero'),
   ],
 )
 def test_bad_configs(kwargs, message):
   with pytest.raises(ValueError, match=message):
     rpth.RPTHConfig(**kwargs)
+
+
+@pytest.mark.parametrize(
+  ('kwargs', 'message'),
+  [
+    ({'init_scale': -1.0}, r'init_scale \(-1.0\) .* the default is 0.1'),
+    ({'min_scale': 0.0}, r'min_scale \(0.0\) .* the default is 1e-06'),
+    ({'clip_value': -1.0}, r'clip_value \(-1.0\) .* must be above zero'),
+  ],
+)
+def test_bad_level_options(kwargs, message):
+  with pytest.raises(ValueError, match=message):
+    rpth_level.LevelOptions(**kwargs)
 
 
 @pytest.mark.parametrize(

@@ -58,22 +58,24 @@ def test_copies_take_everything_but_key_and_steps(key):
     num_returns=jnp.arange(4),
   )
   after, generation = _evolve(key, population, config)
-  donor = np.asarray(generation.donor)
-  copied = donor != np.arange(4)
+  parent = np.asarray(generation.parent)
+  copied = parent != np.arange(4)
   assert copied[0]
   assert not copied[3]
-  assert (donor >= np.arange(4)).all()
+  assert (parent >= np.arange(4)).all()
   for part in ('params', 'opt_state', 'hyperparameters', 'internal_rewards'):
     _assert_trees_equal(
       getattr(after.members, part),
-      jax.tree.map(lambda leaf: leaf[donor], getattr(population.members, part)),
+      jax.tree.map(
+        lambda leaf: leaf[parent], getattr(population.members, part)
+      ),
     )
   for part in ('key', 'steps', 'skipped'):
     _assert_trees_equal(
       getattr(after.members, part), getattr(population.members, part)
     )
   for part in ('ratings', 'returns', 'num_returns'):
-    _assert_trees_equal(getattr(after, part), getattr(population, part)[donor])
+    _assert_trees_equal(getattr(after, part), getattr(population, part)[parent])
   np.testing.assert_array_equal(
     after.games_since_exploitation, np.where(copied, 0, [5, 6, 7, 8])
   )
@@ -101,19 +103,19 @@ def test_rows_are_read_before_any_is_written():
 def test_only_copies_explore(key):
   population, config = _in_order(perturb_probability=1.0)
   after, generation = _evolve(key, population, config)
-  copied = np.asarray(generation.donor) != np.arange(4)
+  copied = np.asarray(generation.parent) != np.arange(4)
   before = population.members.hyperparameters.learning_rate
   rate = np.asarray(after.members.hyperparameters.learning_rate)
   np.testing.assert_array_equal(rate[~copied], before[~copied])
-  donor = np.asarray(generation.donor)[copied]
-  ratio = rate[copied] / np.asarray(before)[donor]
+  parent = np.asarray(generation.parent)[copied]
+  ratio = rate[copied] / np.asarray(before)[parent]
   at_bound = np.isin(rate[copied], np.float32([1e-5, 5e-3]))
   assert (at_bound | np.isclose(ratio, 0.8) | np.isclose(ratio, 1.2)).all()
   period = np.asarray(after.members.hyperparameters.slow_period)
   assert period.dtype == np.int32
   weights = np.asarray(after.members.internal_rewards)
   ratio = (
-    weights[copied] / np.asarray(population.members.internal_rewards)[donor]
+    weights[copied] / np.asarray(population.members.internal_rewards)[parent]
   )
   at_bound = np.abs(weights[copied]) == 1.0
   assert (at_bound | np.isclose(ratio, 0.8) | np.isclose(ratio, 1.2)).all()
@@ -161,7 +163,7 @@ def test_an_explore_rule_of_ones_own_is_clipped_and_keeps_its_state(key):
     return doubled, population.explore_state + 1
 
   after, generation = _evolve(key, population, config, explore=double)
-  copied = np.asarray(generation.donor) != np.arange(4)
+  copied = np.asarray(generation.parent) != np.arange(4)
   traits = evolution.traits(after.members)
   for name, (_, high) in BOUNDS.items():
     value = np.asarray(getattr(traits.hyperparameters, name))
@@ -237,22 +239,22 @@ def test_bounds_are_never_left(random_evolution):
 
 def test_nobody_copies_itself_or_during_its_burn_in(random_evolution):
   _, _, generations, ready = random_evolution
-  copied = generations.donor != np.arange(5)
+  copied = generations.parent != np.arange(5)
   assert copied.sum() > 1000
   assert not (copied & ~np.asarray(ready)).any()
   assert (generations.evidence[copied] > 0.7).all()
-  # Whoever copied is told by the lineage, and never as its own donor.
+  # Whoever copied is told by the lineage, and never as its own parent.
   for number in np.flatnonzero(copied.any(axis=1))[:200]:
     generation = jax.tree.map(lambda leaf, n=number: leaf[n], generations)
     for row in lineage_lib.rows(generation, 'win_probability'):
-      assert row['member'] != row['donor']
+      assert row['member'] != row['parent']
 
 
 def test_the_lineage_replays_the_evolution_on_bits(tmp_path, random_evolution):
   population, final, generations, _ = random_evolution
   path = tmp_path / 'lineage.jsonl'
   rows = [lineage_lib.birth_row(population)]
-  copied = (generations.donor != np.arange(5)).any(axis=1)
+  copied = (generations.parent != np.arange(5)).any(axis=1)
   for number in np.flatnonzero(copied):
     generation = jax.tree.map(lambda leaf, n=number: leaf[n], generations)
     rows += lineage_lib.rows(generation, 'win_probability')
@@ -289,13 +291,13 @@ def test_rows_tell_who_from_whom_why_and_what():
   rows = lineage_lib.rows(generation, 'win_probability')
   assert rows
   for row in json.loads(json.dumps(rows)):
-    member, donor = row['member'], row['donor']
+    member, parent = row['member'], row['parent']
     assert row['generation'] == 1
     assert row['reason'] == 'win_probability'
     assert row['evidence'] > 0.7
     old, new = row['changed']['hyperparameters/gradient_scale']
     values = before.members.hyperparameters.gradient_scale
-    assert np.float32(old) == values[donor]
+    assert np.float32(old) == values[parent]
     values = after.members.hyperparameters.gradient_scale
     assert np.float32(new) == values[member]
     assert row['hyperparameters']['gradient_scale'] == new

@@ -49,7 +49,7 @@ def _heights(birth, rows):
     before = theta.copy()
     for row in rows:
       if row['generation'] == step:
-        theta[row['member']] = before[row['donor']]
+        theta[row['member']] = before[row['parent']]
         traits = row['hyperparameters']
         weights[row['member']] = [traits[name] for name in names]
     heights.append(1.2 - np.square(theta).sum(axis=1))
@@ -78,7 +78,9 @@ def test_the_lineage_tells_the_whole_run(run):
     before = _heights(
       birth, [r for r in rows if r['generation'] < row['generation']]
     )
-    lower, higher = before[row['generation'] - 1][[row['member'], row['donor']]]
+    lower, higher = before[row['generation'] - 1][
+      [row['member'], row['parent']]
+    ]
     assert 0.0 < row['evidence']
     assert abs(higher - lower - row['evidence']) < 1e-5
   # Without the first copy both would have stopped half way up.

@@ -12,7 +12,7 @@ from ftwax.population import state as state_lib
 
 
 def _select_often(rule, population, config, num_keys=2000):
-  """Returns donors and evidence [num_keys, N] for many keys."""
+  """Returns parents and evidence [num_keys, N] for many keys."""
   select = functools.partial(rule, population=population, config=config)
   keys = jax.random.split(jax.random.PRNGKey(0), num_keys)
   return jax.tree.map(np.asarray, jax.jit(jax.vmap(select))(keys))
@@ -43,41 +43,43 @@ def _with_returns(returns, **options):
 def test_who_would_lose_by_a_margin_copies():
   # 73.6 points make 70% between teams of two.
   population, config = _with_ratings([1000, 1073, 1074, 900], [1000] * 4)
-  donors, evidence = _select_often(
+  parents, evidence = _select_often(
     selection_lib.win_probability, population, config
   )
-  assert set(donors[:, 0]) == {0, 2}
-  assert set(donors[:, 1]) == {1}
-  assert set(donors[:, 2]) == {2}
-  assert set(donors[:, 3]) == {0, 1, 2}
+  assert set(parents[:, 0]) == {0, 2}
+  assert set(parents[:, 1]) == {1}
+  assert set(parents[:, 2]) == {2}
+  assert set(parents[:, 3]) == {0, 1, 2}
   # Another one is drawn uniformly, and the evidence is its win probability.
-  counts = [(donors[:, 3] == donor).sum() for donor in range(3)]
+  counts = [(parents[:, 3] == parent).sum() for parent in range(3)]
   assert scipy.stats.chisquare(counts).pvalue > 1e-3
   expected = 1 / (1 + 10 ** (-2 * (1074 - 900) / 400))
-  np.testing.assert_allclose(evidence[donors[:, 3] == 2, 3], expected, 1e-5)
+  np.testing.assert_allclose(evidence[parents[:, 3] == 2, 3], expected, 1e-5)
 
 
 def test_nobody_copies_during_its_burn_in():
   population, config = _with_ratings([0, 0, 1000], [999, 1000, 1000])
-  donors, _ = _select_often(selection_lib.win_probability, population, config)
-  assert set(donors[:, 0]) == {0}
-  assert set(donors[:, 1]) == {1, 2}
+  parents, _ = _select_often(selection_lib.win_probability, population, config)
+  assert set(parents[:, 0]) == {0}
+  assert set(parents[:, 1]) == {1, 2}
 
 
 def test_truncation_copies_the_top_to_the_bottom():
   returns = np.arange(10.0)[:, None] + np.zeros((10, 2))
   population, config = _with_returns(returns[::-1])
-  donors, evidence = _select_often(selection_lib.truncation, population, config)
-  assert (donors[:, :8] == np.arange(8)).all()
+  parents, evidence = _select_often(
+    selection_lib.truncation, population, config
+  )
+  assert (parents[:, :8] == np.arange(8)).all()
   for member in (8, 9):
     assert (
       scipy.stats.chisquare(
-        [(donors[:, member] == 0).sum(), (donors[:, member] == 1).sum()]
+        [(parents[:, member] == 0).sum(), (parents[:, member] == 1).sum()]
       ).pvalue
       > 1e-3
     )
   np.testing.assert_array_equal(
-    evidence[:, 9], np.where(donors[:, 9] == 0, 9.0, 8.0)
+    evidence[:, 9], np.where(parents[:, 9] == 0, 9.0, 8.0)
   )
 
 
@@ -85,18 +87,18 @@ def test_truncation_copies_the_top_to_the_bottom():
 def test_truncation_of_a_few_has_a_top_and_a_bottom(num_members):
   returns = np.arange(float(num_members))[:, None] + np.zeros((1, 3))
   population, config = _with_returns(returns)
-  donors, _ = _select_often(selection_lib.truncation, population, config, 20)
+  parents, _ = _select_often(selection_lib.truncation, population, config, 20)
   expected = np.arange(num_members)
   expected[0] = num_members - 1
-  assert (donors == expected).all()
+  assert (parents == expected).all()
 
 
 def test_equals_do_not_copy_each_other():
   population, config = _with_returns(np.ones((4, 3)))
-  donors, _ = _select_often(selection_lib.truncation, population, config, 20)
-  assert (donors == np.arange(4)).all()
-  donors, _ = _select_often(selection_lib.t_test, population, config, 20)
-  assert (donors == np.arange(4)).all()
+  parents, _ = _select_often(selection_lib.truncation, population, config, 20)
+  assert (parents == np.arange(4)).all()
+  parents, _ = _select_often(selection_lib.t_test, population, config, 20)
+  assert (parents == np.arange(4)).all()
 
 
 def test_who_has_no_returns_is_nobodys_donor():
@@ -104,12 +106,12 @@ def test_who_has_no_returns_is_nobodys_donor():
     3, num_players=1, burn_in_games=0
   )
   for rule in (selection_lib.truncation, selection_lib.t_test):
-    donors, _ = _select_often(rule, population, config, 20)
-    assert (donors == np.arange(3)).all()
+    parents, _ = _select_often(rule, population, config, 20)
+    assert (parents == np.arange(3)).all()
   done = jnp.array([[True], [False], [False]])
   population = state_lib.record_returns(population, jnp.zeros((3, 1)), done)
-  donors, _ = _select_often(selection_lib.truncation, population, config, 20)
-  assert (donors == [0, 0, 2]).all()
+  parents, _ = _select_often(selection_lib.truncation, population, config, 20)
+  assert (parents == [0, 0, 2]).all()
 
 
 def test_p_values_are_scipys():
@@ -159,11 +161,11 @@ def test_t_test_copies_beyond_chance():
   rng = np.random.default_rng(0)
   noise = rng.normal(size=(3, 10))
   population, config = _with_returns(noise + np.array([[0.0], [0.1], [9.0]]))
-  donors, p_values = _select_often(selection_lib.t_test, population, config)
-  assert set(donors[:, 0]) == {0, 2}
-  assert set(donors[:, 1]) == {1, 2}
-  assert set(donors[:, 2]) == {2}
-  assert (p_values[donors != np.arange(3)] < 0.05).all()
+  parents, p_values = _select_often(selection_lib.t_test, population, config)
+  assert set(parents[:, 0]) == {0, 2}
+  assert set(parents[:, 1]) == {1, 2}
+  assert set(parents[:, 2]) == {2}
+  assert (p_values[parents != np.arange(3)] < 0.05).all()
 
 
 def test_one_return_is_no_sample():

@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ftwax.records import log_values, loggers
+from ftwax.records import (
+  episode_filter,
+  log_values,
+  loggers,
+  tensorboard_logger,
+)
 
 
 class _Recorder:
@@ -152,7 +157,7 @@ def _tensorboard_events(directory):
 
 
 def test_tensorboard_writes_scalars_and_entries_of_vectors(tmp_path):
-  logger = loggers.TensorBoardLogger(tmp_path, 'train', 'steps')
+  logger = tensorboard_logger.TensorBoardLogger(tmp_path, 'train', 'steps')
   logger.write(
     {'steps': jnp.int32(7), 'loss': 0.5, 'elo': np.ones((2,)), 'text': 'a'}
   )
@@ -189,7 +194,7 @@ def test_pictures_go_to_tensorboard_alone(tmp_path, capsys):
 
 
 def test_tensorboard_counts_writes_without_steps(tmp_path):
-  logger = loggers.TensorBoardLogger(tmp_path, 'train', 'steps')
+  logger = tensorboard_logger.TensorBoardLogger(tmp_path, 'train', 'steps')
   for _ in range(2):
     logger.write({'loss': 0.5})
   logger.close()
@@ -198,7 +203,7 @@ def test_tensorboard_counts_writes_without_steps(tmp_path):
 
 def test_tensorboard_does_not_overwrite_on_resume(tmp_path):
   for _ in range(2):
-    logger = loggers.TensorBoardLogger(tmp_path, 'train')
+    logger = tensorboard_logger.TensorBoardLogger(tmp_path, 'train')
     logger.write({'loss': 0.5})
     logger.close()
   assert len(_tensorboard_events(tmp_path)) == 2
@@ -235,6 +240,87 @@ def test_time_filter_writes_nothing_twice():
 def test_time_filter_refuses_negative_seconds():
   with pytest.raises(ValueError, match=r'min_seconds \(-1\) must not be neg'):
     loggers.TimeFilter(_Recorder(), -1)
+
+
+def _episodes(num_episodes):
+  generator = np.random.default_rng(0)
+  return [
+    {
+      'episode_return': float(generator.normal()),
+      'event_returns': generator.normal(size=(3,)).tolist(),
+      'num_episodes': int(generator.integers(1, 5)),
+      'actor_steps': 10 * index,
+      'seconds': 0.01 * index,
+      'name': f'episode {index}',
+    }
+    for index in range(num_episodes)
+  ]
+
+
+def _weighted_mean(rows, name):
+  weights = [row.get('num_episodes', 1) for row in rows]
+  return np.average([row[name] for row in rows], axis=0, weights=weights)
+
+
+def test_episode_filter_merges_but_loses_no_episode():
+  now = [0.0]
+  recorder = _Recorder()
+  logger = episode_filter.EpisodeFilter(
+    recorder, 1.0, num_unmerged=5, clock=lambda: now[0]
+  )
+  rows = _episodes(1000)
+  for row in rows:
+    now[0] = row['seconds']
+    logger.write(row)
+  logger.close()
+  assert recorder.closed
+  assert recorder.written[:5] == rows[:5]
+  assert len(recorder.written) == 5 + 10 + 1
+  for written in (recorder.written, recorder.written[:9]):
+    episodes = [r for r in rows if r['seconds'] <= written[-1]['seconds']]
+    total = sum(row['num_episodes'] for row in episodes)
+    assert sum(row['num_episodes'] for row in written) == total
+    for name in ('episode_return', 'event_returns'):
+      np.testing.assert_allclose(
+        _weighted_mean(written, name), _weighted_mean(episodes, name)
+      )
+    for name in ('actor_steps', 'seconds', 'name'):
+      assert written[-1][name] == episodes[-1][name]
+
+
+def test_episode_filter_counts_rows_without_a_number_of_episodes():
+  recorder = _Recorder()
+  logger = episode_filter.EpisodeFilter(recorder, 10.0, 0, clock=lambda: 0.0)
+  for value in (1.0, 2.0, 3.0):
+    logger.write({'episode_return': value, 'episode_length': 4, 'actor': 1})
+  logger.close()
+  assert recorder.written == [
+    {'episode_return': 1.0, 'episode_length': 4, 'actor': 1},
+    {'episode_return': 2.5, 'episode_length': 4.0, 'actor': 1,
+     'num_episodes': 2},
+  ]  # fmt: skip
+
+
+def test_training_logs_stay_small(tmp_path):
+  factory = loggers.make_logger_factory(
+    tmp_path, terminal=False, tensorboard=False, csv_files=True
+  )
+  loggers_by_label = {
+    label: factory(label) for label in ('train', 'evaluation')
+  }
+  for row in _episodes(5000):
+    for logger in loggers_by_label.values():
+      logger.write(row)
+  for logger in loggers_by_label.values():
+    logger.close()
+  num_rows = {
+    label: len(loggers.read_jsonl(loggers.log_path(tmp_path, label)))
+    for label in loggers_by_label
+  }
+  assert num_rows['evaluation'] == 5000
+  assert 1000 < num_rows['train'] < 1100
+  rows = _read_csv(loggers.log_path(tmp_path, 'train', suffix='.csv'))
+  assert 1000 < len(rows) < 1100
 
 
 def test_dispatcher_writes_plain_values_to_all():

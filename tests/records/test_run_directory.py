@@ -3,9 +3,12 @@ import enum
 import functools
 import json
 import logging
+import os
 import pathlib
+import re
 import subprocess
 import sys
+import time
 from typing import Any, NamedTuple
 
 import dm_env
@@ -151,7 +154,8 @@ def test_create_records_config_versions_and_command(tmp_path, monkeypatch):
   assert versions['python'] == '.'.join(map(str, sys.version_info[:3]))
   command = (path / 'command.txt').read_text()
   assert command.endswith(' python train.py --seed=7\n')
-  assert len(list(path.iterdir())) == 3
+  assert (path / 'number.txt').read_text() == '1\n'
+  assert len(list(path.iterdir())) == 4
 
 
 def test_create_gives_each_run_its_own_directory(tmp_path):
@@ -188,7 +192,8 @@ def test_create_at_refuses_what_is_not_empty(tmp_path):
   for path in (tmp_path / 'run', tmp_path / 'run' / 'file'):
     with pytest.raises(
       run_directory.RunDirectoryError,
-      match=r'run directory \(.*\) must be new or empty, .*; resume that run',
+      match=r'run directory \(.*\) must be new or empty, .*; resume that run'
+      r' with --resume',
     ):
       run_directory.create_at(path, _Config())
   assert _files(tmp_path) == before
@@ -199,9 +204,87 @@ def test_create_at_leaves_nothing_behind_a_failure(tmp_path, monkeypatch):
     raise OSError('disk full')
 
   monkeypatch.setattr(run_directory, '_command_line', fail)
-  with pytest.raises(OSError, match='disk full'):
+  with pytest.raises(
+    run_directory.RunDirectoryError,
+    match=r'run\) must be .*: disk full; choose',
+  ):
     run_directory.create_at(tmp_path / 'run', _Config())
   assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize('name', ['file/run', 'x' * 300, '\0', 'file/a/b'])
+def test_places_that_cannot_be_written(tmp_path, monkeypatch, name):
+  monkeypatch.chdir(tmp_path)
+  pathlib.Path('file').write_text('')
+  match = r'run directory \(.*\) must be in a place that can be written, but: '
+  with pytest.raises(run_directory.RunDirectoryError, match=match):
+    run_directory.create_at(name, _Config())
+  with pytest.raises(run_directory.RunDirectoryError, match=match):
+    run_directory.create('file', 'a', 0, _Config())
+  with (
+    pytest.raises(run_directory.RunDirectoryError, match=match),
+    run_directory.lock(name),
+  ):
+    pass
+
+
+@pytest.mark.parametrize('typed', ['./run/', '../here/run', 'run'])
+def test_errors_name_the_path_as_it_was_typed(tmp_path, monkeypatch, typed):
+  (tmp_path / 'here').mkdir()
+  monkeypatch.chdir(tmp_path / 'here')
+  with pytest.raises(
+    run_directory.RunDirectoryError, match=re.escape(f'({typed})')
+  ):
+    run_directory.open_existing(typed, _Config())
+  run_directory.create_at(typed, _Config())
+  with pytest.raises(
+    run_directory.RunDirectoryError, match=re.escape(f'({typed})')
+  ):
+    run_directory.create_at(typed, _Config())
+  with pytest.raises(
+    run_directory.RunDirectoryError, match=re.escape(f'run in {typed}, but')
+  ):
+    run_directory.open_existing(typed, _Config(33))
+  assert run_directory.open_existing(typed, _Config()).samefile('run')
+
+
+def test_an_empty_path_is_not_the_current_directory(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  for function in (run_directory.create_at, run_directory.open_existing):
+    with pytest.raises(
+      run_directory.RunDirectoryError,
+      match=r"run directory \(''\) must be a path, but is empty; write . for",
+    ):
+      function('', _Config())
+  assert not list(tmp_path.iterdir())
+
+
+# The locale of a machine may be ASCII, and a path need not be UTF-8.
+@pytest.mark.parametrize(
+  ('name', 'utf8_mode'), [('umlaut-ü'.encode(), '0'), (b'latin-\xfc', '1')]
+)
+def test_paths_in_any_locale(tmp_path, name, utf8_mode):
+  code = (
+    'import sys\n'
+    'import numpy as np\n'
+    'from ftwax.records import checkpoints, loggers, run_directory\n'
+    'path = run_directory.create_at(sys.argv[1], {"name": sys.argv[1]})\n'
+    'run_directory.open_existing(path, {"name": sys.argv[1]})\n'
+    'logger = loggers.make_logger_factory(path, csv_files=True)("train")\n'
+    'logger.write({"loss": 1.0})\n'
+    'logger.close()\n'
+    'with checkpoints.Checkpointer(path / "checkpoints") as checkpointer:\n'
+    '  checkpointer.save(1, {"a": np.ones((3,))})\n'
+    '  print(checkpointer.restore({"a": np.ones((3,))})[0]["a"].sum())\n'
+  )
+  path = os.fsencode(tmp_path) + b'/' + name
+  output = subprocess.check_output(
+    [sys.executable, '-c', code, path],
+    env=os.environ | {'LC_ALL': 'C', 'PYTHONUTF8': utf8_mode},
+  )
+  assert output == b'[train] loss 1\n3.0\n'
+  commands = pathlib.Path(os.fsdecode(path), 'command.txt').read_bytes()
+  assert commands.count(name) == 2
 
 
 def test_open_existing_adds_the_command(tmp_path):
@@ -282,6 +365,33 @@ def test_newest_run(tmp_path):
   run_directory.create_at(tmp_path / 'a' / 'something-else', {})
   (tmp_path / 'a' / '20270102-030406-seed0').mkdir()
   assert run_directory.newest(tmp_path, 'a').name == names[-1]
+
+
+def test_newest_run_after_the_clock_was_set_back(tmp_path, monkeypatch):
+  for year in (2026, 2025, 2027, 2024):
+    then = time.struct_time((year, 1, 2, 3, 4, 5, 0, 2, 0))
+    monkeypatch.setattr(time, 'gmtime', lambda then=then: then)
+    path = run_directory.create(tmp_path, 'a', 0, {})
+    assert path.name.startswith(str(year))
+    assert run_directory.newest(tmp_path, 'a') == path
+  # Runs of before there were numbers are older than those that have one.
+  (tmp_path / 'a' / '20270102-030405-seed0' / 'number.txt').unlink()
+  assert run_directory.newest(tmp_path, 'a') == path
+
+
+def test_open_existing_refuses_another_layout(tmp_path):
+  path = run_directory.create(tmp_path, 'a', 0, _Config())
+  versions = json.loads((path / 'versions.json').read_text())
+  del versions['layout']  # As the first layout had it.
+  (path / 'versions.json').write_text(json.dumps(versions))
+  before = _files(tmp_path)
+  with pytest.raises(
+    run_directory.RunDirectoryError,
+    match=r'run directory \(.*\) has layout 1, that of an older version of'
+    r' ftwax, but must have layout 2; start a new run, or resume this one with',
+  ):
+    run_directory.open_existing(path, _Config(33))
+  assert _files(tmp_path) == before
 
 
 def test_newest_finds_what_create_made(tmp_path):

@@ -1,3 +1,5 @@
+import os
+
 import matplotlib
 import matplotlib.axes
 import numpy as np
@@ -23,14 +25,15 @@ def lines(monkeypatch):
 
 def _log(run_dir, label, rows, instance=None):
   logger = loggers.JSONLLogger(loggers.log_path(run_dir, label, instance))
-  for steps, episode_return in rows:
-    logger.write(
-      {
-        'episode_return': episode_return,
-        'episode_length': 10,
-        'actor_steps': steps,
-      }
-    )
+  for steps, episode_return, *num_episodes in rows:
+    row = {
+      'episode_return': episode_return,
+      'episode_length': 10,
+      'actor_steps': steps,
+    }
+    if num_episodes:
+      (row['num_episodes'],) = num_episodes
+    logger.write(row)
   logger.close()
 
 
@@ -40,13 +43,30 @@ def _assert_line(line, steps, values):
 
 
 def test_rolling_mean_against_a_loop():
-  values = np.random.default_rng(0).normal(size=(17,))
-  expected = [values[max(t - 4, 0) : t + 1].mean() for t in range(17)]
-  np.testing.assert_allclose(curves.rolling_mean(values, 5), expected)
+  generator = np.random.default_rng(0)
+  returns = generator.normal(size=(17,))
+  num_episodes = generator.integers(1, 9, size=(17,))
+  episodes = np.repeat(returns, num_episodes)
+  ends = np.cumsum(num_episodes)
+  for window in (1, 5, 12, 1000):
+    expected = [episodes[max(end - window, 0) : end].mean() for end in ends]
+    means = curves.rolling_mean(returns, num_episodes, window)
+    np.testing.assert_allclose(means, expected)
 
 
 def test_rolling_mean_of_nothing():
-  assert curves.rolling_mean(np.zeros((0,)), 5).shape == (0,)
+  assert curves.rolling_mean(np.zeros((0,)), np.zeros((0,)), 5).shape == (0,)
+
+
+def test_the_mean_is_over_episodes_and_not_over_rows(tmp_path, lines):
+  rows = [(step, float(step > 10), 128) for step in range(1, 16)]
+  _log(tmp_path, 'train', rows)
+  _log(tmp_path, 'evaluation', [(5, 1.0, 1), (5, 2.0, 3)])
+  curves.plot_curves(tmp_path)
+  steps, means = lines['mean of the last 100 episodes']
+  np.testing.assert_array_equal(means, steps > 10)
+  assert 'mean of up to 128 episodes' in lines
+  _assert_line(lines['evaluation, mean'], [5], [1.75])
 
 
 def test_draws_episodes_their_mean_and_evaluation(tmp_path, lines):
@@ -60,7 +80,7 @@ def test_draws_episodes_their_mean_and_evaluation(tmp_path, lines):
   assert sorted(p.name for p in tmp_path.iterdir()) == ['curves.png', 'logs']
   _assert_line(lines.pop('episode'), steps, returns)
   mean = lines.pop('mean of the last 100 episodes')
-  _assert_line(mean, steps, curves.rolling_mean(returns, 100))
+  _assert_line(mean, steps, curves.rolling_mean(returns, np.ones((150,)), 100))
   _assert_line(lines.pop('evaluation, mean'), [500, 1000], [1.5, 4.0])
   assert not lines
 
@@ -119,6 +139,12 @@ def test_a_run_without_a_log_has_none(tmp_path):
   ):
     curves.plot_curves(tmp_path)
   assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_of_any_name_has_a_picture(tmp_path):
+  run_dir = tmp_path / os.fsdecode(b'run-\xfc')
+  _log(run_dir, 'train', [(1, 1.0)])
+  assert curves.plot_curves(run_dir).exists()
 
 
 def test_the_backend_is_left_alone(tmp_path):

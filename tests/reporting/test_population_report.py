@@ -1,6 +1,7 @@
 import html.parser
 import io
 import json
+import sys
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -9,9 +10,10 @@ import pytest
 from PIL import Image
 
 from ftwax import hyperparameters as hyperparameters_lib
-from ftwax.records import loggers
+from ftwax.records import loggers, run_directory
 from ftwax.reporting import (
   drawing,
+  evaluation_curves,
   event_rates,
   lineage_tree,
   page,
@@ -51,9 +53,10 @@ def _log(run_dir, rows):
   logger.close()
 
 
-def _copy(generation, member, donor, games):
+def _copy(generation, member, parent, games):
   return {
-    'generation': generation, 'member': member, 'donor': donor, 'games': games,
+    'generation': generation, 'member': member, 'parent': parent,
+    'games': games,
   }  # fmt: skip
 
 
@@ -79,13 +82,14 @@ class _Page(html.parser.HTMLParser):
 
   def __init__(self, text):
     super().__init__()
-    self.texts, self.images, self.tags = [], [], set()
+    self.texts, self.images, self.tags, self.alts = [], [], set(), []
     self.feed(text)
 
   def handle_starttag(self, tag, attributes):
     self.tags.add(tag)
     if tag == 'img':
       self.images.append(dict(attributes)['src'])
+      self.alts.append(dict(attributes)['alt'])
 
   def handle_data(self, data):
     if data.strip():
@@ -124,8 +128,8 @@ def test_the_report_of_a_run_in_full(run_dir):
   found = _read(path)
   for text in (
     'A & B', '<3 of 4>', 'Members', 'Games', 'game 000010', 'Ratings',
-    'Tournament', 'Who beats whom', 'Descent', 'Hyperparameters',
-    'Internal rewards', 'Events in a game', 'Learning curve',
+    'Tournament', 'Win rates in training', 'Descent', 'Hyperparameters',
+    'Internal rewards', 'Events in a game', 'Learning curve', 'Run',
   ):  # fmt: skip
     assert text in found.texts, text
   assert 'Returns' not in found.texts
@@ -136,6 +140,102 @@ def test_the_report_of_a_run_in_full(run_dir):
   assert 'http' not in path.read_text('utf-8')
 
 
+def test_alt_texts_say_what_is_drawn(run_dir):
+  found = _read(report.make_report(run_dir))
+  assert found.alts
+  assert not set(found.alts) & set(found.texts)
+  assert all(len(alt.split()) > 5 for alt in found.alts)
+  ratings = np.asarray(_row(30)['ratings'])
+  assert (
+    f'{ratings.max():.0f}, {ratings.mean():.0f} in the mean' in found.alts[0]
+  )
+
+
+def test_names_of_events_are_words(run_dir):
+  names = ('captured', 'i_was_tagged_with_flag')
+  options = report.ReportOptions(event_names=names)
+  text = report.make_report(run_dir, options).read_text()
+  assert 'i was tagged with flag' in text
+  assert 'i_was' not in text
+
+
+def _anchor_levels(run_dir, monkeypatch, **options):
+  drawn = {}
+  plot_ratings = population_curves.plot_ratings
+
+  def record(history, anchors):
+    drawn.update(anchors)
+    return plot_ratings(history, anchors)
+
+  monkeypatch.setattr(population_curves, 'plot_ratings', record)
+  report.make_report(run_dir, report.ReportOptions(**options))
+  return drawn
+
+
+def test_anchors_stand_at_their_distance_to_the_members(run_dir, monkeypatch):
+  """Members of 1730 in a tournament are 730 above the random player's 1000."""
+  last = np.mean(_row(30)['ratings'])
+  drawn = _anchor_levels(
+    run_dir,
+    monkeypatch,
+    anchors={'random': 1000.0},
+    member_ratings=np.array([1720.0, 1730.0, 1740.0]),
+  )
+  assert drawn['random'] == pytest.approx(last - 730.0)
+
+
+def test_anchors_of_the_same_scale_stay(run_dir, monkeypatch):
+  assert _anchor_levels(run_dir, monkeypatch, anchors={'a': 1000.0}) == {
+    'a': 1000.0
+  }
+
+
+def test_facts_of_the_run(tmp_path, monkeypatch):
+  monkeypatch.setattr(sys, 'orig_argv', ['python', 'pbt.py', '--seed=7'])
+  run_dir = run_directory.create(tmp_path, 'a', 7, {'seed': 7})
+  run_directory.open_existing(run_dir, {'seed': 7})
+  _log(run_dir, [_row(10, actor_steps=123456, seconds=3723.4)])
+  texts = _read(report.make_report(run_dir)).texts
+  facts = texts[texts.index('Run') + 1 :]
+  facts = dict(zip(facts[::2], facts[1::2], strict=True))
+  assert facts['command'] == 'python pbt.py --seed=7'
+  assert facts['started'][:2] == '20' and facts['started'].endswith('+00:00')
+  assert facts['resumed'].startswith('1 times, at last 20')
+  assert facts['seed'] == '7'
+  assert facts['environment steps'] == '123,456'
+  assert facts['duration'] == '1:02:03'
+  assert facts['versions'].startswith('ftwax ')
+  versions = json.loads((run_dir / 'versions.json').read_text())
+  assert facts.get('commit') == versions.get('commit')
+
+
+def test_evaluations_against_opponents(run_dir):
+  logger = loggers.JSONLLogger(loggers.log_path(run_dir, 'evaluation'))
+  for steps, elo in ((10, 0.0), (30, 5.0), (20, 100.0), (40, 200.0)):
+    logger.write(
+      {
+        'actor_steps': steps,
+        'episode_return': 1.0,
+        'scores/random': 0.9,
+        'scores/very_strong': 0.25,
+        'member_elo': [elo - 10.0, elo, elo + 10.0],
+      }
+    )
+  logger.close()
+  evaluations = evaluation_curves.read(run_dir)
+  # The run was resumed at 10 steps.
+  np.testing.assert_array_equal(evaluations.steps, [10, 20, 40])
+  assert evaluations.opponents == ('random', 'very_strong')
+  assert evaluations.scores.shape == (3, 2)
+  np.testing.assert_array_equal(evaluations.elo[-1], [190.0, 200.0, 210.0])
+  found = _read(report.make_report(run_dir))
+  assert 'Evaluation' in found.texts
+  assert any(
+    'mean Elo is 200' in alt and '25% against very strong' in alt
+    for alt in found.alts
+  )
+
+
 def test_results_and_members_in_numbers(run_dir):
   texts = _read(report.make_report(run_dir)).texts
   table = _results(texts)
@@ -144,7 +244,7 @@ def test_results_and_members_in_numbers(run_dir):
   assert table['games per member'] == '30'
   assert table['best member'] == f'member {best}, rated {ratings[best]:.0f}'
   assert table['copies'] == '3'
-  assert table['lines that live on'] == '2 of 3'
+  assert table['surviving founders'] == '2 of 3'
   # Constants would only fill the page.
   assert not {'discount', 'max gradient norm'} & set(texts)
   first = texts.index('learning rate') + 1
@@ -286,8 +386,8 @@ def test_payoff_tells_numbers_where_there_is_room():
 
 def test_pages_escape_what_they_are_given():
   text = page.table({'<a>': '"&"'}) + page.columns(['<b>'], [['<i>']])
-  text += page.heading('<u>') + page.png(b'', '<s>')
-  assert not {'a', 'b', 'i', 'u', 's'} & _Page(text).tags
+  text += page.heading('<u>') + page.png(b'', '<s>', '"><em>')
+  assert not {'a', 'b', 'i', 'u', 's', 'em'} & _Page(text).tags
 
 
 def test_the_backend_is_left_alone(run_dir):

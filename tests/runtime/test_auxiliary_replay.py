@@ -12,6 +12,7 @@ import pytest
 from ftwax import types
 from ftwax.agents import impala
 from ftwax.agents.actor_critic import acting, auxiliary
+from ftwax.replay import trajectories
 from ftwax.runtime.device import auxiliary_replay
 
 LENGTH = 6
@@ -30,11 +31,15 @@ BOTH = frozenset({auxiliary.REPLAY, auxiliary.REWARD_PREDICTION})
 
 
 @functools.cache
-def _make(sources):
+def _make(sources, threshold=0.0):
   network = impala.make_network(SPEC, CONFIG)
   actor = acting.make_actor_core(network, SPEC)
   made = auxiliary_replay.make_auxiliary_replay(
-    sources, CONFIG, SPEC, actor, NUM_ENVIRONMENTS
+    sources,
+    CONFIG.replace(reward_prediction_threshold=threshold),
+    SPEC,
+    actor,
+    NUM_ENVIRONMENTS,
   )
   return actor, made
 
@@ -92,9 +97,14 @@ def test_classes_are_those_of_an_oracle(num_frames, period):
       if step_type[last, column] != 0:
         step_type[last, column], step_type[last + 1, column] = 2, 0
   reward = rng.integers(0, 2, step_type.shape).astype(np.float32)
-  classes = auxiliary_replay.classify(
-    jnp.asarray(step_type), jnp.asarray(reward), num_frames, period
+  sequences = trajectories.Sequences(num_frames, period)
+  classes = jax.jit(lambda *args: trajectories.classify(*args, sequences))(
+    step_type, reward
   )
+  assert isinstance(classes, jax.Array) and classes.dtype == np.int8
+  in_numpy = trajectories.classify(step_type, reward, sequences)
+  assert isinstance(in_numpy, np.ndarray) and in_numpy.dtype == np.int8
+  np.testing.assert_array_equal(in_numpy, classes)
   for column in range(3):
     np.testing.assert_array_equal(
       classes[:, column],
@@ -133,9 +143,9 @@ def test_one_half_of_the_sequences_ends_in_a_reward(key):
   _, made = _make(BOTH)
   init, add, sample = _functions(made)
   state = init(key)
-  state = add(state, _make_trajectory(0), WEIGHTS)
   state, _, prediction = sample(state)
-  assert not prediction.is_live  # No reward was seen yet.
+  assert not prediction.is_live  # Nothing is stored yet.
+  state = add(state, _make_trajectory(0), WEIGHTS)
   state = add(state, _make_trajectory(100, reward=2.0), WEIGHTS)
   ends = set()
   for _ in range(10):
@@ -155,10 +165,38 @@ def test_one_half_of_the_sequences_ends_in_a_reward(key):
 
 def test_rewards_that_an_agent_does_not_count_are_zero(key):
   _, made = _make(BOTH)
+  init, add, _ = _functions(made)
+  trajectory = _make_trajectory(0, reward=2.0)
+  for weight, classes in ((0.0, {0, 1}), (1.0, {0, 1, 2})):
+    state = add(init(key), trajectory, jnp.full((1,), weight))
+    stored = state.replay.ring.data.reward_class
+    assert set(np.asarray(stored).ravel().tolist()) == classes
+
+
+@pytest.mark.parametrize('reward', [0.0, 0.5, -2.0])
+@pytest.mark.parametrize('threshold', [0.0, 1.0])
+def test_rewards_of_one_kind_are_all_that_is_sampled(key, reward, threshold):
+  _, made = _make(BOTH, threshold)
   init, add, sample = _functions(made)
-  state = add(init(key), _make_trajectory(0, reward=2.0), jnp.zeros((1,)))
+  trajectory = _make_trajectory(0)
+  timestep = trajectory.timestep
+  rewards = jnp.full_like(timestep.reward, reward)
+  trajectory = trajectory._replace(timestep=timestep._replace(reward=rewards))
+  state = add(init(key), trajectory, WEIGHTS)
+  kinds = set(np.asarray(state.replay.ring.data.reward_class).ravel().tolist())
+  assert kinds == {0, 1 if abs(reward) <= threshold else 2}
   _, _, prediction = sample(state)
-  assert not prediction.is_live
+  assert prediction.is_live
+  np.testing.assert_array_equal(prediction.reward, [reward] * 8)
+  frames = np.asarray(prediction.observation)[..., 0]
+  np.testing.assert_array_equal(np.diff(frames, axis=0), NUM_ENVIRONMENTS)
+  assert len(set(frames[-1].tolist())) > 1
+
+
+def test_bad_threshold():
+  for threshold in (-1.0, float('nan'), float('inf')):
+    with pytest.raises(ValueError, match=r'reward_prediction_threshold \('):
+      CONFIG.replace(reward_prediction_threshold=threshold)
 
 
 def test_no_replay_where_no_task_needs_one():

@@ -309,12 +309,13 @@ def test_a_population_learns_a_single_agent_task_and_evolves(key):
   )
   best = int(np.argmax(returns[-1]))
   ratings = jnp.full((2,), 1000.0).at[best].set(2000.0)
-  evolved, _ = evolution.evolve(
+  evolved, generation = evolution.evolve(
     key,
     state.population._replace(ratings=ratings),
     priors,
     rounds.loop.config,
   )
+  np.testing.assert_array_equal(generation.parent, [best, best])
   state = state._replace(population=evolved)
   for leaf in jax.tree.leaves(state.training.params):
     np.testing.assert_array_equal(leaf[0], leaf[1])

@@ -22,6 +22,7 @@ from ftwax.runtime.distributed import (
   environments,
   inference,
   processes,
+  remote_policy,
   settings,
 )
 from ftwax.runtime.host import game_loop
@@ -90,7 +91,7 @@ def make_server(monkeypatch):
 
 
 def _make_policy(server, index, stop=None):
-  return inference.RemotePolicy(
+  return remote_policy.RemotePolicy(
     processes.Remote(server, 'inference'),
     (index, 0),
     POLICY,
@@ -130,7 +131,7 @@ def replay():
 def _act(server, index, client, num_steps):
   """Acts in two environments; the policy is elsewhere."""
   adder = EXPERIMENT.builder.make_adder(client, SPEC, POLICY, 2)
-  actors = inference.make_actors(
+  actors = remote_policy.make_actors(
     processes.Remote(server, 'inference'),
     index,
     POLICY,
@@ -256,7 +257,7 @@ def test_episodes_do_not_go_on_with_another_server(make_server):
   policy.core.select_action((), FIRST, state)
   policy._server = processes.Remote(other, 'inference')
   with pytest.raises(
-    environments.EnvironmentFailure, match='started anew, and states are lost'
+    environments.EnvironmentFailure, match='was restarted, and states are lost'
   ):
     policy.core.select_action((), MID, state)
   policy.core.select_action((), FIRST, state)

@@ -16,7 +16,6 @@ from ftwax.runtime.distributed import (
   actor_loop,
   environments,
   learner_node,
-  nodes,
   processes,
   program,
   results_format,
@@ -73,7 +72,7 @@ def test_a_run_of_processes_leaves_its_records(tmp_path):
     loggers.log_path(result.run_dir, 'evaluation')
   )
   assert len(evaluation) == 2
-  assert len(evaluation[-1]['member_elo']) == 2
+  assert len(evaluation[-1]['member_returns']) == 2
   resumed = distributed.run_experiment(
     _make_experiment(max_num_actor_steps=600),
     run_dir=tmp_path / 'run',
@@ -180,7 +179,7 @@ def test_results_are_recorded_once(tmp_path, monkeypatch):
     settings,
     processes.Remote(None, 'counter'),
     processes.Remote(_LosesReplies(node), 'learner'),
-    nodes.make_seating(experiment),
+    experiment.make_seating(),
     threading.Event(),
   )
   results = _make_results(6)
@@ -203,7 +202,7 @@ def test_results_are_recorded_once(tmp_path, monkeypatch):
 def test_the_last_steps_are_of_whole_games():
   experiment = _make_experiment()
   guarded = environments.make_environment(
-    experiment, nodes.make_seating(experiment), (0,), 'test'
+    experiment, experiment.make_seating(), (0,), 'test'
   )
   assert guarded.num_environments == 8
   guarded.arena.seat(np.tile([0, 1], (2, 2)))

@@ -158,7 +158,8 @@ def _interrupt_when_it_acts(directory):
   def run():
     deadline = time.monotonic() + 80.0
     while time.monotonic() < deadline:
-      if path.exists() and len(loggers.read_jsonl(path)) >= 10:
+      rows = loggers.read_jsonl(path) if path.exists() else []
+      if rows and rows[-1]['actor_steps'] >= 200:
         break
       time.sleep(0.1)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,5 +1,5 @@
-"""The one actor-critic pair that every named agent is made from.
+"""The one pair of actor and learner that every named agent is made from.
 
-`config`, `acting` and `learning` are pure functions over JAX arrays and run
-anywhere; `shells` are acme's interfaces around them.
+`acting` and `learning` are pure functions over JAX arrays; `shells` has acme's
+interfaces around them.
 """

@@ -7,12 +7,9 @@ import dm_env
 import jax
 import jax.numpy as jnp
 
-from ftwax import distributions, types
+from ftwax import distributions, trees, types
 from ftwax import internal_rewards as internal_rewards_lib
 from ftwax.networks import cores
-
-# A plain number, since NumPy compares with an enumeration slowly.
-_FIRST = int(dm_env.StepType.FIRST)
 
 
 def make_actor_core(
@@ -23,9 +20,10 @@ def make_actor_core(
   """Makes the functions of an actor.
 
   Args:
-    network: chooses by its logits.
-    environment_spec: tells the parts of the action.
-    greedy: takes the most probable action instead of drawing one.
+    network: gives the logits of the policy.
+    environment_spec: gives the parts of the action.
+    greedy: takes the most probable action instead of drawing one, and
+      applies the network without a key, so without noise.
 
   Returns:
     The actor's functions.
@@ -37,17 +35,18 @@ def make_actor_core(
       _select_action, network, environment_spec.actions, greedy
     ),
     get_extras=_get_extras,
+    replace_action=functools.partial(_replace_action, environment_spec.actions),
   )
 
 
 def make_network_input(
   timestep: dm_env.TimeStep, previous_action: types.ArrayTree
 ) -> types.NetworkInput:
-  """Returns what the network sees, the same to the actor and the learner.
+  """Makes the network's input, in the same way for actor and learner.
 
   Args:
     timestep: leaves [...]; its reward is the agent's own, a scalar.
-    previous_action: [...] for each part, that of no action at `FIRST`.
+    previous_action: [...] for each part; at `FIRST` the code of no action.
 
   Returns:
     The network's input, leaves [...].
@@ -70,20 +69,16 @@ def with_own_reward(
 
 def is_first(timestep: dm_env.TimeStep) -> types.Array:
   """Returns where an episode starts, bool [...]."""
-  return timestep.step_type == _FIRST
+  first: types.Array = timestep.step_type == types.FIRST
+  return first
 
 
 def previous_action_of(
   timestep: dm_env.TimeStep, action: types.ArrayTree
 ) -> types.ArrayTree:
   """Returns the action that led to `timestep`: none at `FIRST`."""
-  start = is_first(timestep)
-
-  def of_part(part):
-    mask = start.reshape(start.shape + (1,) * (part.ndim - start.ndim))
-    return jnp.where(mask, distributions.none_of(part), part)
-
-  return jax.tree.map(of_part, action)
+  none = jax.tree.map(distributions.none_of, action)
+  return trees.where_rows(is_first(timestep), none, action)
 
 
 def _init(
@@ -117,7 +112,7 @@ def _select_action(
   output, recurrent_state = network.apply(
     variables.params,
     variables.hyperparameters,
-    network_key,
+    None if greedy else network_key,
     make_network_input(timestep, previous_action_of(timestep, state.action)),
     cores.reset_state(is_first(timestep), state.recurrent_state),
   )
@@ -127,6 +122,33 @@ def _select_action(
     action = distributions.sample(sample_key, output.logits)
   state = types.ActorState(key, recurrent_state, action, output.logits)
   return distributions.to_environment(action_spec, action), state
+
+
+def _replace_action(
+  action_spec: types.SpecTree, state: types.ActorState, action: types.ArrayTree
+) -> types.ActorState:
+  """Puts the action that was taken in place of the one that was chosen.
+
+  Parts that the environment would be sent for the choice stay as they were
+  drawn, which may be beyond their bounds.
+  """
+  taken = jax.tree.map(jnp.asarray, action)
+  shapes = [jax.tree.map(jnp.shape, tree) for tree in (taken, state.action)]
+  if shapes[0] != shapes[1]:
+    raise ValueError(
+      f'action (shapes {shapes[0]}) must have the structure and shapes of those'
+      f' that the actor selects, {shapes[1]}; give one of action_spec for each'
+      ' environment.'
+    )
+  return state._replace(
+    action=jax.tree.map(
+      lambda drawn, sent, new, raw: jnp.where(sent == new, drawn, raw),
+      state.action,
+      distributions.to_environment(action_spec, state.action),
+      taken,
+      distributions.from_environment(action_spec, taken),
+    )
+  )
 
 
 def _get_extras(state: types.ActorState) -> Mapping[str, types.ArrayTree]:

@@ -8,7 +8,7 @@ and the learner draws their first values from it.
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from ftwax import hyperparameters as hyperparameters_lib
 from ftwax import types
@@ -16,6 +16,13 @@ from ftwax.agents.actor_critic import bounds as bounds_lib
 
 # A hyperparameter, float32 or int32 [], or its prior.
 Scalar = types.Array | hyperparameters_lib.Prior
+
+# A prior for all events, or one for each.
+InternalRewardsPrior = (
+  hyperparameters_lib.Prior | tuple[hyperparameters_lib.Prior, ...]
+)
+
+_Config = TypeVar('_Config', bound='ActorCriticConfig')
 
 
 class Hyperparameters(NamedTuple):
@@ -92,7 +99,8 @@ class ActorCriticConfig:
   Attributes:
     priors: a prior for each hyperparameter; see `Hyperparameters`.
     internal_rewards_prior: prior of what each event is worth to the agent, or
-      a tuple with one prior for each event; a scalar reward is one event.
+      a tuple with one prior for each event; a scalar reward is one event. None
+      leaves the choice to `make_internal_rewards_prior`.
     use_pixel_control: learns to change what is seen; see
       `losses.pixel_control`.
     use_reward_prediction: learns to predict the sign of the next reward; see
@@ -103,39 +111,44 @@ class ActorCriticConfig:
       V-trace.
     frame_entry: path of the entry of the observation that pixel control is of,
       such as 'camera/left'; None where the observation is one array.
-    cell_size: pixels on each side of a cell of pixel control.
+    cell_size: pixels on each side of a cell of pixel control; of a signal,
+      consecutive moments of one channel.
     crop_size: (height, width) in the middle of the frame that cells cover; None
-      for as much as they can.
+      for as much as they can. A signal is not cropped.
     sequence_length: T, transitions in a trajectory.
     batch_size: B, trajectories in a learner step.
     optimizer: `rms_prop` or `adam`.
     rms_prop_decay: of the mean square of gradients.
-    decayed_hyperparameters: those that fall to zero, linearly, in
-      `learning_rate_decay_steps` updates.
-    loss_reduction: `sum` or `mean` over the transitions of a step, which the
-      bound on the gradient's norm has to fit.
-    num_epochs: how often an update goes through its batch.
-    num_minibatches: parts of whole sequences that each epoch cuts the batch
-      into, with an optimizer step on each.
-    unroll_steps: compiles these steps one after another rather than as a loop,
-      in which gradients of convolutions are slow on CPUs.
-    max_skipped_updates: updates in a row whose gradient is not finite, after
-      which the learner gives up.
-    max_queue_size: trajectories that wait in the queue.
+    decayed_hyperparameters: names of the hyperparameters that fall linearly to
+      zero within `learning_rate_decay_steps` updates.
+    loss_reduction: `sum` or `mean` over the transitions of a step; choose
+      `max_gradient_norm` to fit.
+    num_epochs: passes of an update over its batch.
+    num_minibatches: optimizer steps of an epoch, each on an equal share of the
+      batch's sequences.
+    unroll_steps: unrolls the loop over these steps, in which gradients of
+      convolutions are slow on CPUs.
+    max_skipped_updates: number of updates in a row whose gradient is not
+      finite, after which the learner raises.
+    max_queue_size: trajectories that the queue holds at most.
     replay_capacity: past trajectories kept for auxiliary tasks.
-    reward_prediction_capacity: sequences kept for reward prediction, of those
-      before a reward of zero and of the others, at the least.
+    reward_prediction_capacity: sequences kept for reward prediction, at least,
+      before rewards of zero and before other rewards each.
     reward_prediction_length: observations in such a sequence.
-    reward_prediction_period: timesteps between the ends of two of them.
+    reward_prediction_period: timesteps between the ends of two sequences.
+    reward_prediction_threshold: size up to which a reward counts as zero.
     delta_encode: stores frames as differences, which compress better.
-    prefetch_size: batches that wait on the device.
-    replay_timeout_s: seconds within which the queue must take or give an item.
-    picture_period: updates between two writings of what is seen and predicted,
-      see `pictures`; 0 for none. A learner on the device writes none.
+    prefetch_size: batches held ready on the device.
+    replay_timeout_s: seconds within which the queue must accept or yield an
+      item.
+    image_period: updates between two writings of the images of `images`; 0 for
+      none. The device runtime writes none.
   """
 
   priors: Priors = DEFAULT_PRIORS
-  internal_rewards_prior: Any = hyperparameters_lib.Constant(1.0)
+  internal_rewards_prior: InternalRewardsPrior | None = (
+    hyperparameters_lib.Constant(1.0)
+  )
 
   # Least and greatest value of each hyperparameter; zero and infinity for those
   # that are not named.
@@ -170,13 +183,14 @@ class ActorCriticConfig:
   reward_prediction_capacity: int = 800
   reward_prediction_length: int = 3
   reward_prediction_period: int = 1
+  reward_prediction_threshold: float = 0.0
   delta_encode: bool = False
   prefetch_size: int = 1
   replay_timeout_s: float = 60.0
 
-  picture_period: int = 0
+  image_period: int = 0
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     """Checks values, alone and against each other."""
     for name in (
       'sequence_length',
@@ -193,10 +207,15 @@ class ActorCriticConfig:
       value = getattr(self, name)
       if value < 1:
         raise ValueError(f'{name} ({value}) must be at least 1; choose 1.')
-    if self.picture_period < 0:
+    if not 0.0 <= self.reward_prediction_threshold < math.inf:
       raise ValueError(
-        f'picture_period ({self.picture_period}) must not be negative; choose 0'
-        ' for no pictures.'
+        f'reward_prediction_threshold ({self.reward_prediction_threshold}) must'
+        ' be finite and not negative, since sizes of rewards are; choose 0.'
+      )
+    if self.image_period < 0:
+      raise ValueError(
+        f'image_period ({self.image_period}) must not be negative; choose 0 for'
+        ' no images.'
       )
     self._check_optimization()
     if self.max_queue_size < self.batch_size:
@@ -237,11 +256,16 @@ class ActorCriticConfig:
       )
 
   @property
+  def controls_signal(self) -> bool:
+    """Whether pixel control is of a signal [length, channels]."""
+    return False
+
+  @property
   def steps_per_update(self) -> int:
     """Optimizer steps of an update."""
     return self.num_epochs * self.num_minibatches
 
-  def _check_optimization(self):
+  def _check_optimization(self) -> None:
     for name, choices in (
       ('optimizer', ('rms_prop', 'adam')),
       ('loss_reduction', ('sum', 'mean')),
@@ -264,7 +288,7 @@ class ActorCriticConfig:
           f' hyperparameters; choose from {list(self.priors._fields)}.'
         )
 
-  def replace(self, **changes: Any) -> Any:
+  def replace(self: _Config, **changes: Any) -> _Config:
     """Returns a copy with some options changed."""
     return dataclasses.replace(self, **changes)
 
@@ -286,7 +310,11 @@ class ActorCriticConfig:
     """Draws hyperparameters from the priors."""
     return hyperparameters_lib.sample(key, self.priors)
 
-  def make_internal_rewards_prior(self, num_events: int) -> Any:
+  def make_internal_rewards_prior(
+    self, num_events: int
+  ) -> InternalRewardsPrior:
     """Returns the prior of what each of `num_events` events is worth."""
     del num_events
+    if self.internal_rewards_prior is None:
+      return hyperparameters_lib.Constant(1.0)
     return self.internal_rewards_prior

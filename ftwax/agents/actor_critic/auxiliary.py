@@ -1,9 +1,9 @@
-"""Auxiliary tasks: what is learned beside the policy and the value.
+"""Auxiliary tasks: losses beside those of the policy and the value.
 
-A task is a name, the source that it learns from, and a loss that is already
-weighed by its cost, a hyperparameter. The learner adds the losses of all tasks
-to that of the policy and takes one step on the sum. The replayed trajectories
-go through the network together with the fresh ones, once for all tasks.
+A task has a name, a source of data, and a loss that is weighed by its cost, a
+hyperparameter. The learner adds the losses of all tasks to that of the policy
+and takes one step on the sum. Replayed trajectories go through the network
+together with the fresh ones, once for all tasks.
 """
 
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ import jax.numpy as jnp
 
 from ftwax import types
 
-# What a task may learn from: fields of `types.LearnerBatch`.
+# Sources of tasks: fields of `types.LearnerBatch`.
 TRAJECTORY = 'trajectory'
 REPLAY = 'replay'
 REWARD_PREDICTION = 'reward_prediction'
 
 
 class Unrolled(NamedTuple):
-  """Trajectories and what the network that learns says of them.
+  """Trajectories and the outputs of the network that learns.
 
   Attributes:
     trajectory: leaves [T + 1 or T, B, ...], its rewards the agent's own.
@@ -32,16 +32,18 @@ class Unrolled(NamedTuple):
 
 
 class TaskInputs(NamedTuple):
-  """What the loss of a task may read.
+  """Arguments of the loss of a task.
 
   Attributes:
     params: parameters of the network.
     heads: the network's auxiliary heads, by name.
-    hyperparameters: those of the agent.
+    hyperparameters: the agent's.
     fresh: trajectories of the queue.
-    replay: past ones; None unless a task of the agent learns from them.
+    replay: past trajectories; None unless a task of the agent learns from them.
     reward_prediction: its rewards, [B], are the agent's own; None unless a
       task of the agent learns from it.
+    observation_spec: specs of the environment's observations, static; None if
+      the learner was made without them.
   """
 
   params: types.Params
@@ -50,6 +52,7 @@ class TaskInputs(NamedTuple):
   fresh: Unrolled
   replay: Unrolled | None
   reward_prediction: types.RewardPredictionBatch | None
+  observation_spec: types.SpecTree = None
 
 
 class TaskLoss(Protocol):

@@ -1,4 +1,4 @@
-"""What a learner does to a batch before it looks at it."""
+"""Batches of learners: axes, internal rewards, minibatches."""
 
 import jax
 import jax.numpy as jnp
@@ -7,10 +7,10 @@ from ftwax import internal_rewards as internal_rewards_lib
 from ftwax import types
 from ftwax.agents.actor_critic import acting
 
-# Axis of the batch: behind time, but for the state, which has no time.
+# Axis of the batch: behind time; the state has no time.
 TRAJECTORY_AXIS = types.Trajectory(1, 1, 1, 0)
 
-# Axis of what does not have one.
+# Stands for leaves without an axis of the batch.
 NO_AXIS = -1
 
 
@@ -31,7 +31,7 @@ def with_own_rewards(
 ) -> types.LearnerBatch:
   """Puts the agent's own rewards, scalars, in place of the environment's."""
 
-  def weigh_trajectory(trajectory):
+  def weigh_trajectory(trajectory: types.Trajectory) -> types.Trajectory:
     return trajectory._replace(
       timestep=acting.with_own_reward(internal_rewards, trajectory.timestep)
     )
@@ -57,15 +57,16 @@ def take_columns(
 
   Args:
     batch: with B sequences of each source.
-    columns: int32 [n], which of them.
+    columns: int32 [n], indices of sequences.
 
   Returns:
     The batch, with n sequences of each source.
   """
 
-  def take(axis, tree):
+  def take(axis: int, tree: types.ArrayTree) -> types.ArrayTree:
     if axis == NO_AXIS:
       return tree
     return jax.tree.map(lambda x: jnp.take(x, columns, axis), tree)
 
-  return jax.tree.map(take, batch_axes(batch), batch)
+  taken: types.LearnerBatch = jax.tree.map(take, batch_axes(batch), batch)
+  return taken

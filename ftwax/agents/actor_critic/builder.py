@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import jax
 
 from ftwax import internal_rewards, types
-from ftwax.agents.actor_critic import acting, auxiliary, learning, pictures
+from ftwax.agents.actor_critic import acting, auxiliary, images, learning
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.losses import policy_loss as policy_loss_lib
 from ftwax.records import loggers
@@ -124,6 +124,7 @@ class ActorCriticBuilder:
       self.auxiliary_tasks,
       internal_rewards.num_events(environment_spec.rewards),
       self.make_targets,
+      environment_spec.observations,
     )
 
   def make_learner(
@@ -138,10 +139,10 @@ class ActorCriticBuilder:
     """Returns a learner; see `builders.Builder.make_learner`."""
     from ftwax.agents.actor_critic.shells import learner
 
-    painter = None
-    if self.config.picture_period:
-      painter = pictures.Painter(
-        network, self.config, logger_fn('pictures', 'learner_steps', None)
+    image_writer = None
+    if self.config.image_period:
+      image_writer = images.ImageWriter(
+        network, self.config, logger_fn('images', 'learner_steps', None)
       )
     core = self.make_learner_core(network, environment_spec)
     return learner.Learner(
@@ -150,7 +151,8 @@ class ActorCriticBuilder:
       dataset,
       logger_fn('learner', 'learner_steps', None),
       self.config.max_skipped_updates,
-      painter,
+      image_writer,
+      self.config.bounds,
     )
 
   def make_actor(
@@ -170,7 +172,8 @@ class ActorCriticBuilder:
   @property
   def _replay_options(self) -> tables.ReplayOptions:
     """Options of the tables that the auxiliary tasks learn from."""
-    from ftwax.replay.reverb import reward_sequences, tables
+    from ftwax.replay import trajectories
+    from ftwax.replay.reverb import tables
 
     config = self.config
     sources = auxiliary.sources(self.auxiliary_tasks)
@@ -181,8 +184,10 @@ class ActorCriticBuilder:
       reward_prediction_capacity=(
         config.reward_prediction_capacity if predicts else 0
       ),
-      sequences=reward_sequences.Sequences(
-        config.reward_prediction_length, config.reward_prediction_period
+      sequences=trajectories.Sequences(
+        config.reward_prediction_length,
+        config.reward_prediction_period,
+        config.reward_prediction_threshold,
       ),
       delta_encodes=config.delta_encode,
     )

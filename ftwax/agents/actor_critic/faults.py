@@ -1,4 +1,4 @@
-"""What ends a learner: gradients that are not finite, again and again."""
+"""The error that ends a learner whose gradients stay non-finite."""
 
 
 class NonFiniteGradientError(ArithmeticError):
@@ -9,8 +9,9 @@ def check_skipped(skipped_in_a_row: int, max_skipped_updates: int) -> None:
   """Raises a NonFiniteGradientError if too many updates were skipped.
 
   Args:
-    skipped_in_a_row: updates whose gradient was not finite, up to now.
-    max_skipped_updates: so many end the learner.
+    skipped_in_a_row: number of the latest updates, without a gap, whose
+      gradient was not finite.
+    max_skipped_updates: number from which on the error is raised.
   """
   if skipped_in_a_row >= max_skipped_updates:
     raise NonFiniteGradientError(

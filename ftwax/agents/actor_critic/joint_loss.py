@@ -1,4 +1,4 @@
-"""The loss of an agent: policy, value, entropy and auxiliary tasks, as one."""
+"""The loss of an agent: policy, value, entropy and auxiliary tasks, summed."""
 
 from typing import Any, NamedTuple
 
@@ -11,15 +11,16 @@ from ftwax.losses import policy_loss as policy_loss_lib
 
 
 class Objective(NamedTuple):
-  """What is to be minimized.
+  """The parts of the loss; all of them static.
 
   Attributes:
-    network: what learns.
+    network: the network that learns.
     policy_loss: loss of one stream; see `losses.policy_loss`.
-    auxiliary_tasks: what is learned beside the policy.
+    auxiliary_tasks: learned beside the policy.
     make_targets: see `policy_loss.MakeTargets`; None for losses without.
     averages: whether the loss is the mean over the fresh transitions, as in
       A2C and PPO, or their sum, as in IMPALA and FTW.
+    observation_spec: read by auxiliary tasks.
   """
 
   network: types.RecurrentNetwork
@@ -27,6 +28,7 @@ class Objective(NamedTuple):
   auxiliary_tasks: tuple[auxiliary.AuxiliaryTask, ...] = ()
   make_targets: policy_loss_lib.MakeTargets | None = None
   averages: bool = False
+  observation_spec: types.SpecTree = None
 
 
 def joint_loss(
@@ -70,6 +72,7 @@ def joint_loss(
     fresh=unrolled[0],
     replay=unrolled[1] if batch.replay is not None else None,
     reward_prediction=batch.reward_prediction,
+    observation_spec=objective.observation_spec,
   )
   auxiliary_loss, auxiliary_metrics = auxiliary.sum_losses(
     objective.auxiliary_tasks, inputs, is_live

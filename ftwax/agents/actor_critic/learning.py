@@ -1,11 +1,11 @@
-"""Learning as pure functions: one joint loss, some optimizer steps an update.
+"""Learning as pure functions: a joint loss and some optimizer steps an update.
 
-An update takes one step on the whole batch, or, as PPO does, several epochs of
+An update takes one step on the whole batch or, as in PPO, several epochs of
 steps on minibatches, which are whole sequences with their stored states.
 
-Nothing here closes over a hyperparameter: the optimizer is made anew inside
-the traced update from those in the state, so changing one makes no new trace
-and a population is `jax.vmap` of `init` and `update`.
+No function closes over a hyperparameter: the traced update makes its optimizer
+from those in the state. So a change of one does not compile again, and a
+population is `jax.vmap` of `init` and `update`.
 """
 
 import functools
@@ -31,7 +31,7 @@ class _Static(NamedTuple):
   objective: joint_loss.Objective
   config: config_lib.ActorCriticConfig
   num_events: int
-  internal_rewards_prior: Any
+  internal_rewards_prior: config_lib.InternalRewardsPrior
 
 
 class _Learned(NamedTuple):
@@ -52,17 +52,19 @@ def make_learner_core(
   auxiliary_tasks: tuple[auxiliary.AuxiliaryTask, ...] = (),
   num_events: int = 1,
   make_targets: policy_loss_lib.MakeTargets | None = None,
+  observation_spec: types.SpecTree = None,
 ) -> types.LearnerCore:
   """Makes the functions of a learner.
 
   Args:
-    network: what learns.
+    network: the network that learns.
     policy_loss: loss of one stream; see `losses.policy_loss`.
-    config: sizes and priors.
-    auxiliary_tasks: what is learned beside the policy.
+    config: options and priors.
+    auxiliary_tasks: learned beside the policy.
     num_events: entries of the environment's reward, 1 for a scalar.
     make_targets: for losses that need something of the whole batch before its
       first step, such as PPO's.
+    observation_spec: gives auxiliary tasks the bounds of frames.
 
   Returns:
     `init(key) -> state` and `update(state, batch) -> (state, metrics)`.
@@ -77,7 +79,8 @@ def make_learner_core(
     policy_loss,
     auxiliary_tasks,
     make_targets,
-    averages=config.loss_reduction == 'mean',
+    config.loss_reduction == 'mean',
+    observation_spec,
   )
   prior = config.make_internal_rewards_prior(num_events)
   static = _Static(objective, config, num_events, prior)
@@ -110,7 +113,7 @@ def _init(static: _Static, key: types.Key) -> types.TrainingState:
 def _update(
   static: _Static, state: types.TrainingState, batch: types.LearnerBatch
 ) -> tuple[types.TrainingState, types.Metrics]:
-  # Unlike a new key in the state, it costs nothing where nothing is drawn.
+  # Folding in costs nothing where nothing is drawn, unlike splitting the key.
   key = jax.random.fold_in(state.key, state.steps)
   hyperparameters = optimization.decay(
     static.config, state.hyperparameters, state.steps
@@ -136,7 +139,13 @@ def _update(
   return new_state, {**metrics, 'skipped_updates': new_state.skipped}
 
 
-def _one_step(static, hyperparameters, learned, key, batch):
+def _one_step(
+  static: _Static,
+  hyperparameters: types.Hyperparameters,
+  learned: _Learned,
+  key: types.Key,
+  batch: types.LearnerBatch,
+) -> tuple[_Learned, dict[str, types.Array], types.Array]:
   """Takes one step on the whole batch."""
   targets = joint_loss.make_targets(
     static.objective, learned.params, hyperparameters, key, batch.trajectory
@@ -145,8 +154,14 @@ def _one_step(static, hyperparameters, learned, key, batch):
   return _gradient_step(static, hyperparameters, learned, inputs)
 
 
-def _several_steps(static, hyperparameters, learned, key, batch):
-  """Takes some epochs of steps on minibatches, in an order drawn anew."""
+def _several_steps(
+  static: _Static,
+  hyperparameters: types.Hyperparameters,
+  learned: _Learned,
+  key: types.Key,
+  batch: types.LearnerBatch,
+) -> tuple[_Learned, dict[str, types.Array], types.Array]:
+  """Takes epochs of steps on minibatches, in a new order in each epoch."""
   config = static.config
   targets_key, order_key, key = jax.random.split(key, 3)
   targets = joint_loss.make_targets(
@@ -157,15 +172,19 @@ def _several_steps(static, hyperparameters, learned, key, batch):
     batch.trajectory,
   )
 
-  def step(learned, inputs):
+  def step(
+    learned: _Learned, inputs: tuple[types.Key, types.Array]
+  ) -> tuple[_Learned, tuple[dict[str, types.Array], types.Array]]:
     key, columns = inputs
-    inputs = _StepInputs(
+    step_inputs = _StepInputs(
       key,
       batches.take_columns(batch, columns),
       jax.tree.map(lambda x: jnp.take(x, columns, axis=1), targets),
     )
-    learned, *outputs = _gradient_step(static, hyperparameters, learned, inputs)
-    return learned, outputs
+    learned, metrics, finite = _gradient_step(
+      static, hyperparameters, learned, step_inputs
+    )
+    return learned, (metrics, finite)
 
   num_sequences = batch.trajectory.timestep.reward.shape[1]
   order = jax.vmap(jax.random.permutation, in_axes=(0, None))(
@@ -186,11 +205,12 @@ def _gradient_step(
   hyperparameters: types.Hyperparameters,
   learned: _Learned,
   inputs: _StepInputs,
-) -> tuple[_Learned, dict[str, Any], types.Array]:
+) -> tuple[_Learned, dict[str, types.Array], types.Array]:
   """Takes one step, unless its gradient is not finite.
 
   Returns:
-    What is learned, metrics, and whether the gradient was finite.
+    Parameters and optimizer state, metrics, and whether the gradient was
+    finite.
   """
   gradients, metrics = jax.grad(joint_loss.joint_loss, 1, has_aux=True)(
     static.objective, learned.params, hyperparameters, *inputs

@@ -1,7 +1,7 @@
 """Optimizers and schedules whose numbers are data.
 
-They are made anew inside the traced update from the hyperparameters in the
-state, so that changing one makes no new trace.
+Each traced update makes its optimizer from the hyperparameters in the state, so
+that a change of one does not compile again.
 """
 
 import jax.numpy as jnp
@@ -10,16 +10,20 @@ import optax
 from ftwax import types
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 
-# Adam's, as implementations of A2C and PPO have it.
+# The value of Adam's that implementations of A2C and PPO use.
 _ADAM_EPSILON = 1e-5
 
 
 def make_optimizer(
   config: config_lib.ActorCriticConfig, hyperparameters: types.Hyperparameters
 ) -> optax.GradientTransformation:
-  """Returns the config's optimizer, with the given values, traced or not.
+  """Returns the optimizer that the config names, with a learning rate of one.
 
-  Its learning rate is one: the caller scales what it returns.
+  The caller scales the updates by the learning rate.
+
+  Args:
+    config: names the optimizer.
+    hyperparameters: its numbers, traced or not.
   """
   if config.optimizer == 'adam':
     scale = optax.scale_by_adam(eps=_ADAM_EPSILON)
@@ -43,8 +47,13 @@ def decay(
 ) -> types.Hyperparameters:
   """Returns the hyperparameters after `steps` updates.
 
-  Those of `config.decayed_hyperparameters` fall to zero, linearly, in
+  Those named in `config.decayed_hyperparameters` fall linearly to zero within
   `learning_rate_decay_steps` updates; the others stay.
+
+  Args:
+    config: names the ones that fall.
+    hyperparameters: values at the first update.
+    steps: int32 [], updates done.
   """
   fraction = steps / hyperparameters.learning_rate_decay_steps
   rest = jnp.maximum(0.0, 1.0 - fraction)

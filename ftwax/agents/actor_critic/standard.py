@@ -1,4 +1,4 @@
-"""The network that agents of the family have unless they need another.
+"""The standard network of the family.
 
 observation -> a torso for each entry -> core -> policy, value
 """
@@ -21,6 +21,7 @@ from ftwax.networks import (
   recurrent,
   recurrent_cores,
   signal,
+  signal_control,
   stacked_lstm,
   torsos,
 )
@@ -31,25 +32,25 @@ class StandardConfig(config_lib.ActorCriticConfig):
   """Options of the network; see `ActorCriticConfig` for the rest.
 
   Attributes:
-    image_torso: `shallow` or `deep`, the two of IMPALA, `ftw`, `nature`, or
-      `a3c` for frames of 42x42.
-    vector_hidden_sizes: layers of the MLP for what is no image.
-    entry_torsos: torsos of single entries of the observation, by path: one of
-      those of images, `signal` for signals [length, channels], or `mlp`. An
+    image_torso: `shallow` or `deep`, both of IMPALA, `ftw`, `nature`, or `a3c`
+      for frames of 42x42.
+    vector_hidden_sizes: layers of the MLP for entries that are no images.
+    entry_torsos: torsos of single entries of the observation, by path: a torso
+      of images, `signal` for signals [length, channels], or `mlp`. An
       observation that is an array has the path ''.
     core: `lstm`, `stacked_lstm`, `gru` or `feed_forward`.
     hidden_size: units of the core.
     forget_bias: of LSTMs; see `recurrent_cores.LSTM`.
-    layer_norm: whether LSTMs are those of `networks.layer_norm_lstm`, whose
-      forget bias is one.
-    dropout: of these; zero for none.
+    layer_norm: uses the LSTMs of `networks.layer_norm_lstm`, whose forget bias
+      is one.
+    dropout: rate at which they drop candidates; zero for none.
     stacked_sizes: units of each layer of `stacked_lstm`.
-    wiring: for each of these layers the parts of the input that it sees beside
-      the layer below: paths of the observation's entries, `previous_action` and
-      `previous_reward`. Every layer sees all if empty.
-    separate_value: whether the value has torsos and a core of its own.
-    noise: of the weights of both heads, `factorised` or `independent`, drawn
-      anew for each step of acting and each update; see `networks.noisy`.
+    wiring: for each layer of `stacked_lstm` the parts of the input that it
+      reads beside the layer below: paths of the observation's entries,
+      `previous_action` and `previous_reward`. If empty, all layers read all.
+    separate_value: gives the value torsos and a core of its own.
+    noise: noise of the weights of both heads, `factorised` or `independent`,
+      drawn for each step of acting and each update; see `networks.noisy`.
   """
 
   image_torso: str = 'shallow'
@@ -65,7 +66,7 @@ class StandardConfig(config_lib.ActorCriticConfig):
   separate_value: bool = False
   noise: str | None = None
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     """Checks the names of parts, and whether they go together."""
     super().__post_init__()
     chosen: list[tuple[str, str | None, Collection[str | None]]] = [
@@ -101,6 +102,11 @@ class StandardConfig(config_lib.ActorCriticConfig):
           f' ({value!r}); choose one.'
         )
 
+  @property
+  def controls_signal(self) -> bool:
+    """Whether the entry of pixel control has the torso of signals."""
+    return self.entry_torsos.get(self.frame_entry or '') == 'signal'
+
 
 _IMAGE_TORSOS: dict[str, torsos.MakeTorso] = {
   'shallow': torsos.ShallowTorso,
@@ -113,7 +119,9 @@ _IMAGE_TORSOS: dict[str, torsos.MakeTorso] = {
 _ENTRY_TORSOS = (*_IMAGE_TORSOS, 'signal', 'mlp')
 
 
-def _make_lstm(config, hidden_size, name=None):
+def _make_lstm(
+  config: StandardConfig, hidden_size: int, name: str | None = None
+) -> cores.RecurrentCore:
   if config.layer_norm:
     return layer_norm_lstm.LayerNormLSTM(
       layer_norm_lstm.LayerNormLSTMConfig(hidden_size, config.dropout), name
@@ -121,7 +129,9 @@ def _make_lstm(config, hidden_size, name=None):
   return recurrent_cores.LSTM(hidden_size, config.forget_bias, name)
 
 
-def _make_stacked_lstm(config, sizes):
+def _make_stacked_lstm(
+  config: StandardConfig, sizes: Mapping[str, int]
+) -> cores.RecurrentCore:
   names = list(sizes)
   return stacked_lstm.StackedLSTM(
     stacked_lstm.StackedLSTMConfig(
@@ -133,7 +143,7 @@ def _make_stacked_lstm(config, sizes):
   )
 
 
-# Of a config and the lengths of the parts of the input, by name.
+# Makes a core from a config and the lengths of the input's parts by name.
 _MakeCore = Callable[[StandardConfig, Mapping[str, int]], cores.RecurrentCore]
 
 _CORES: dict[str, _MakeCore] = {
@@ -151,10 +161,14 @@ def make_embedding(
 ) -> embeddings.ObservationEmbedding:
   """Makes a torso for each part of the observation, in a Haiku transform."""
 
-  def make_mlp():
+  def make_mlp() -> torsos.MLPTorso:
     return torsos.MLPTorso(config.vector_hidden_sizes)
 
-  known = {**_IMAGE_TORSOS, 'signal': signal.SignalTorso, 'mlp': make_mlp}
+  known: dict[str, torsos.MakeTorso] = {
+    **_IMAGE_TORSOS,
+    'signal': signal.SignalTorso,
+    'mlp': make_mlp,
+  }
   return embeddings.ObservationEmbedding(
     observation_spec,
     make_image_torso=_IMAGE_TORSOS[config.image_torso],
@@ -171,14 +185,14 @@ def make_core(
   """Makes the core that the config names, in a Haiku transform.
 
   Args:
-    config: tells the core.
+    config: names the core.
     input_sizes: see `embeddings.part_sizes`; needed for `wiring` alone.
   """
   return _CORES[config.core](config, input_sizes or {})
 
 
 def head_options(config: StandardConfig) -> heads.HeadOptions:
-  """Returns those that the config tells."""
+  """Returns the options of the heads of policy and value."""
   return heads.HeadOptions(noise=config.noise)
 
 
@@ -200,10 +214,10 @@ def make_network(
       or the frame does not suit pixel control.
   """
 
-  def make_torso():
+  def make_torso() -> embeddings.ObservationEmbedding:
     return make_embedding(environment_spec.observations, config)
 
-  input_sizes = {}
+  input_sizes: dict[str, int] = {}
   if config.wiring:
     input_sizes = embeddings.part_sizes(environment_spec, make_torso)
     _check_wiring(config.wiring, list(input_sizes))
@@ -220,7 +234,7 @@ def make_network(
 def _check_wiring(
   wiring: tuple[tuple[str, ...], ...], known: list[str]
 ) -> None:
-  """Raises a ValueError if the wiring names what the input does not have."""
+  """Raises a ValueError if the wiring names parts that the input lacks."""
   unknown = {part for parts in wiring for part in parts} - set(known)
   if unknown:
     raise ValueError(
@@ -238,7 +252,8 @@ def make_heads(
   Raises:
     ValueError: if the frame does not suit pixel control.
   """
-  of_features, of_observations = {}, {}
+  of_features: dict[str, recurrent.MakeHead] = {}
+  of_observations: dict[str, recurrent.ObservationHead] = {}
   if config.use_pixel_control:
     of_features[tasks.PIXEL_CONTROL] = _pixel_control_head(
       environment_spec, config
@@ -255,18 +270,18 @@ def _pixel_control_head(
   config: config_lib.ActorCriticConfig,
 ) -> recurrent.MakeHead:
   """Returns what makes a head with values for each cell of the frame."""
-  frame_spec, entry = environment_spec.observations, config.frame_entry
-  if entry is not None and isinstance(frame_spec, Mapping):
-    frame_spec = frame_spec.get(entry)
+  entry, observations = config.frame_entry, environment_spec.observations
+  frame_spec = embeddings.named_leaves(observations).get(entry or '')
   shape = getattr(frame_spec, 'shape', ())
   if len(shape) not in (2, 3):
     raise ValueError(
-      f'frame_entry ({entry!r}) must name the image in the observation'
-      f' ({environment_spec.observations!r}) that pixel control is of; choose'
-      ' an entry, or use_pixel_control=False where there is none.'
+      f'frame_entry ({entry!r}) must name the image or signal in the'
+      f' observation ({observations!r}) that pixel control is of; choose an'
+      ' entry, or use_pixel_control=False where there is none.'
     )
-  grid_shape = pixel_control.grid_shape(
-    shape, config.cell_size, config.crop_size
-  )
   num_actions = distributions.num_actions(environment_spec.actions)
-  return lambda: auxiliary_heads.PixelControlHead(num_actions, grid_shape)
+  if config.controls_signal:
+    grid = tasks.signal_grid_shape(shape, config.cell_size, config.crop_size)
+    return lambda: signal_control.SignalControlHead(num_actions, grid)
+  grid = pixel_control.grid_shape(shape, config.cell_size, config.crop_size)
+  return lambda: auxiliary_heads.PixelControlHead(num_actions, grid)

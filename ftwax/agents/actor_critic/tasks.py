@@ -1,7 +1,7 @@
-"""The auxiliary tasks that agents of the family choose from.
+"""The auxiliary tasks of the family.
 
-Each weighs its loss, summed over time and batch, by a cost that it reads from
-the hyperparameters under its own name, `<task>_cost`.
+Each weighs its loss, summed over time and batch, by the hyperparameter
+`<task>_cost`.
 """
 
 import functools
@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ftwax import types
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import auxiliary, batches
 from ftwax.losses import (
@@ -21,8 +22,9 @@ from ftwax.losses import (
   value_replay,
   vtrace,
 )
+from ftwax.networks import embeddings
 
-# Names of tasks, and of the network's heads that they read.
+# Names of the tasks and of the heads that they read.
 PIXEL_CONTROL = 'pixel_control'
 REWARD_PREDICTION = 'reward_prediction'
 VALUE_REPLAY = 'value_replay'
@@ -36,9 +38,7 @@ def make_tasks(
   """Makes the tasks that the config asks for."""
   made: list[auxiliary.AuxiliaryTask] = []
   if config.use_pixel_control:
-    made.append(
-      pixel_control_task(config.cell_size, config.crop_size, config.frame_entry)
-    )
+    made.append(pixel_control_task(config))
   if config.use_reward_prediction:
     made.append(reward_prediction_task())
   if config.use_value_replay:
@@ -49,9 +49,7 @@ def make_tasks(
 
 
 def pixel_control_task(
-  cell_size: int,
-  crop_size: tuple[int, int] | None,
-  frame_entry: str | None,
+  config: config_lib.ActorCriticConfig,
 ) -> auxiliary.AuxiliaryTask:
   """Makes pixel control on replayed trajectories; see `losses.pixel_control`.
 
@@ -59,24 +57,27 @@ def pixel_control_task(
   `pixel_control_cost` and `pixel_control_discount`.
 
   Args:
-    cell_size: pixels on each side of a cell.
-    crop_size: (height, width) of the part in the middle that is used.
-    frame_entry: the image in an observation that is a dict; None if the
-      observation is the image.
+    config: its `frame_entry` is controlled, in cells of `cell_size`.
   """
 
-  def loss(inputs):
+  def loss(
+    inputs: auxiliary.TaskInputs,
+  ) -> tuple[types.Array, dict[str, types.Array]]:
+    assert inputs.replay is not None
     replay, hyperparameters = inputs.replay, inputs.hyperparameters
     action_values = inputs.heads[PIXEL_CONTROL](
       inputs.params, replay.output.features
     )
-    observation = replay.trajectory.timestep.observation
-    frames = observation if frame_entry is None else observation[frame_entry]
+    frames = controlled_frames(
+      config,
+      replay.trajectory.timestep.observation,
+      inputs.observation_spec,
+    )
     losses = jax.vmap(
       functools.partial(
         pixel_control.pixel_control_loss,
-        cell_size=cell_size,
-        crop_size=crop_size,
+        cell_size=config.cell_size,
+        crop_size=config.crop_size,
       ),
       in_axes=(1, 1, batches.TRAJECTORY_AXIS, None),
     )(
@@ -92,6 +93,55 @@ def pixel_control_task(
   return auxiliary.AuxiliaryTask(PIXEL_CONTROL, auxiliary.REPLAY, loss)
 
 
+def controlled_frames(
+  config: config_lib.ActorCriticConfig,
+  observation: types.ArrayTree,
+  observation_spec: types.SpecTree = None,
+) -> types.Array:
+  """Returns the frames that pixel control is of.
+
+  Args:
+    config: names the entry of the observation.
+    observation: leaves [T + 1, B, ...].
+    observation_spec: gives the bounds of frames that are no bytes; None for
+      frames that are in [0, 1] already.
+
+  Returns:
+    [T + 1, B, height, width] or [T + 1, B, height, width, channels], bytes or
+    in [0, 1]. A signal [length, channels] becomes an image whose square cells
+    are `cell_size` moments of one channel each.
+  """
+  entry, size = config.frame_entry or '', config.cell_size
+  frames: types.Array = embeddings.named_leaves(observation)[entry]
+  if observation_spec is not None:
+    frame_spec = embeddings.named_leaves(observation_spec)[entry]
+    frames = embeddings.scale_image(frames, frame_spec)
+  if config.controls_signal:
+    # As wide as long: a cell's mean change is that of its one channel.
+    frames = jnp.repeat(frames, size, axis=3)
+    # The moments that fill no cell are the oldest ones.
+    frames = frames[:, :, frames.shape[2] % size :]
+  return frames
+
+
+def signal_grid_shape(
+  shape: tuple[int, ...], cell_size: int, crop_size: tuple[int, int] | None
+) -> tuple[int, int]:
+  """Returns the cells along time, and the channels, of a signal.
+
+  Raises:
+    ValueError: if it is not [length, channels] with a cell or more, or a crop
+      is asked for.
+  """
+  if len(shape) != 2 or shape[0] < cell_size or crop_size is not None:
+    raise ValueError(
+      f'The signal of pixel control (shape {shape}) must be [length, channels]'
+      f' and no shorter than cell_size ({cell_size}), and crop_size'
+      f' ({crop_size}) None; choose another frame_entry or cell_size.'
+    )
+  return shape[0] // cell_size, shape[1]
+
+
 def reward_prediction_task() -> auxiliary.AuxiliaryTask:
   """Makes reward prediction; see `losses.reward_prediction`.
 
@@ -99,8 +149,11 @@ def reward_prediction_task() -> auxiliary.AuxiliaryTask:
   `reward_prediction_cost`.
   """
 
-  def loss(inputs):
+  def loss(
+    inputs: auxiliary.TaskInputs,
+  ) -> tuple[types.Array, dict[str, types.Array]]:
     batch = inputs.reward_prediction
+    assert batch is not None
     logits = inputs.heads[REWARD_PREDICTION](inputs.params, batch.observation)
     losses = reward_prediction.reward_prediction_loss(logits, batch.reward)
     label = reward_prediction.reward_class(batch.reward)
@@ -119,7 +172,9 @@ def value_replay_task() -> auxiliary.AuxiliaryTask:
   It reads the hyperparameter `value_replay_cost`.
   """
 
-  def loss(inputs):
+  def loss(
+    inputs: auxiliary.TaskInputs,
+  ) -> tuple[types.Array, dict[str, types.Array]]:
     hyperparameters = inputs.hyperparameters
     transitions = _replayed_transitions(inputs)
     losses = jax.vmap(value_replay.value_replay_loss, in_axes=1)(transitions)
@@ -133,12 +188,14 @@ def value_replay_task() -> auxiliary.AuxiliaryTask:
 def off_policy_task() -> auxiliary.AuxiliaryTask:
   """Makes an actor-critic on replayed trajectories.
 
-  V-trace corrects for the policies that acted, and bootstraps from the values
-  of now. It reads the hyperparameters `off_policy_cost`, `baseline_cost` and
+  V-trace corrects for the policies that acted and bootstraps from the current
+  values. It reads the hyperparameters `off_policy_cost`, `baseline_cost` and
   `entropy_cost`.
   """
 
-  def loss(inputs):
+  def loss(
+    inputs: auxiliary.TaskInputs,
+  ) -> tuple[types.Array, dict[str, types.Array]]:
     hyperparameters = inputs.hyperparameters
     losses = jax.vmap(vtrace.vtrace_loss, in_axes=(1, None))(
       _replayed_transitions(inputs), hyperparameters
@@ -170,12 +227,14 @@ def _replayed_transitions(
 def latent_kl_task() -> auxiliary.AuxiliaryTask:
   """Makes the divergences of a temporal hierarchy; see `losses.latent_kl`.
 
-  They are those of all timesteps but the last of a trajectory, which is the
-  first of the next. It reads the hyperparameters `kl_posterior_prior_cost` and
+  The last timestep of a trajectory is left out, since it is the first of the
+  next. The task reads the hyperparameters `kl_posterior_prior_cost` and
   `kl_prior_fixed_cost`.
   """
 
-  def loss(inputs):
+  def loss(
+    inputs: auxiliary.TaskInputs,
+  ) -> tuple[types.Array, dict[str, types.Array]]:
     hyperparameters = inputs.hyperparameters
     latents: Mapping[str, Any] = jax.tree.map(
       lambda leaf: leaf[:-1], inputs.fresh.output.auxiliary

@@ -5,7 +5,7 @@
                      `-> reward prediction
 
 The core is a temporal hierarchy, with or without a shared memory, or a plain
-LSTM; see `networks.rpth`. What the agent maximizes is
+LSTM; see `networks.rpth`. The agent minimizes
 
   L = L_V-trace policy + baseline_cost L_V-trace value - entropy_cost entropy
     + pixel_control_cost L_pixel control + reward_prediction_cost L_prediction
@@ -13,7 +13,7 @@ LSTM; see `networks.rpth`. What the agent maximizes is
 
 (supplement, section "Agent objective"), summed over time and batch, one step of
 RMSProp an update. Rewards are the agent's own: its internal rewards weigh the
-events that the environment tells of. Every cost, the slow core's period and the
+events of the environment. Every cost, the slow core's period and the
 internal rewards are data that a population evolves.
 """
 
@@ -62,8 +62,8 @@ def make_network(
   """Makes the agent's network for an environment.
 
   Args:
-    environment_spec: tells observations and actions.
-    config: tells the parts and their sizes.
+    environment_spec: gives observations and actions.
+    config: chooses the parts and their sizes.
     make_torso: in place of the agent's torso; maps an observation, leaves
       [B, ...], to features [B, num_features]. Previous action and reward are
       put beside these by the network.
@@ -95,7 +95,9 @@ def make_network(
   return network
 
 
-def _torso(environment_spec, config):
+def _torso(
+  environment_spec: types.EnvironmentSpec, config: config_lib.FTWConfig
+) -> embeddings.ObservationEmbedding:
   return embeddings.ObservationEmbedding(
     environment_spec.observations,
     make_image_torso=lambda: torsos.FTWTorso(config.embedding_size),
@@ -105,16 +107,14 @@ def _torso(environment_spec, config):
 
 def _core(config: config_lib.FTWConfig) -> cores.RecurrentCore:
   if config.core == 'lstm':
-    return recurrent_cores.LSTM(config.hidden_size, config.forget_bias)
+    return recurrent_cores.LSTM(
+      config.hidden_size, config.level_options.forget_bias
+    )
   return rpth.RPTH(
     rpth.RPTHConfig(
       hidden_sizes=(config.hidden_size,) * config.num_levels,
       latent_size=config.latent_size,
       memory=config.memory if config.core == 'rpth_dnc' else None,
-      init_scale=config.latent_init_scale,
-      min_scale=config.latent_min_scale,
-      tanh_loc=config.latent_tanh_loc,
-      clip_value=config.clip_value,
-      forget_bias=config.forget_bias,
+      level_options=config.level_options,
     )
   )

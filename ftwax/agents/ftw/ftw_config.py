@@ -1,13 +1,14 @@
-"""What can be chosen of the For-The-Win agent, and what evolves."""
+"""Options of the For-The-Win agent, and the priors of what evolves."""
 
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from ftwax import hyperparameters
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import bounds as bounds_lib
+from ftwax.networks import rpth_level
 from ftwax.networks.dnc import interfaces
 
 Constant = hyperparameters.Constant
@@ -74,10 +75,10 @@ class FTWConfig(config_lib.ActorCriticConfig):
   `UniformInteger(n, n)` for the period.
 
   Attributes:
-    internal_rewards_prior: of what each event is worth, one for all or a tuple
-      with one for each. None: uniform in [-1, 1] for a vector of events, as in
-      the paper, and 1 for a scalar reward, which nobody but a population could
-      find the sign of.
+    internal_rewards_prior: prior of what each event is worth, or a tuple with
+      one prior for each event. None: uniform in [-1, 1] for a vector of events,
+      as in the paper, and 1 for a scalar reward, whose sign a single agent
+      could not learn.
     num_events: entries that the environment's reward must have; None for any.
     core: `lstm`, `rpth` or `rpth_dnc`.
     hidden_size: units of each core.
@@ -85,13 +86,10 @@ class FTWConfig(config_lib.ActorCriticConfig):
     num_levels: cores of the hierarchy.
     memory: of `rpth_dnc`; its `linkage` is the choice between exactness and
       speed.
-    latent_init_scale: standard deviation of the latents at first.
-    latent_min_scale: added to standard deviations.
-    latent_tanh_loc: bounds the means of the latents to (-1, 1).
-    clip_value: bound on what the cores of a hierarchy hand on; None for none.
-    forget_bias: of LSTMs, in a hierarchy too; see `recurrent_cores.LSTM`.
+    level_options: latents, clipping and forget bias of the cores; the core
+      `lstm` reads the forget bias alone.
     embedding_size: features of an observation.
-    vector_hidden_sizes: layers of the MLP for what is no image.
+    vector_hidden_sizes: layers of the MLP for entries that are no images.
     head_hidden_size: units of the hidden layer of each policy branch and of
       the value head.
   """
@@ -115,7 +113,7 @@ class FTWConfig(config_lib.ActorCriticConfig):
     fast_to_slow_gradient_scale=LogUniform(0.1, 1.0),
     off_policy_cost=Constant(1.0),
   )
-  internal_rewards_prior: Any = None
+  internal_rewards_prior: config_lib.InternalRewardsPrior | None = None
   num_events: int | None = None
 
   # Network.
@@ -124,11 +122,7 @@ class FTWConfig(config_lib.ActorCriticConfig):
   latent_size: int = 256
   num_levels: int = 2
   memory: interfaces.MemoryConfig = interfaces.MemoryConfig()  # noqa: RUF009
-  latent_init_scale: float = 0.1
-  latent_min_scale: float = 1e-6
-  latent_tanh_loc: bool = False
-  clip_value: float | None = None
-  forget_bias: float = 1.0
+  level_options: rpth_level.LevelOptions = rpth_level.LevelOptions()
   embedding_size: int = 256
   vector_hidden_sizes: tuple[int, ...] = (256,)
   head_hidden_size: int = 256
@@ -143,7 +137,7 @@ class FTWConfig(config_lib.ActorCriticConfig):
     'fast_to_slow_gradient_scale': (0.0, 1.0),
   }
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     """Checks names, sizes and bounds."""
     super().__post_init__()
     if self.core not in CORES:
@@ -168,7 +162,9 @@ class FTWConfig(config_lib.ActorCriticConfig):
     sizes = dict.fromkeys(_SIZES, size)
     return self.replace(**sizes, vector_hidden_sizes=(size,))
 
-  def make_internal_rewards_prior(self, num_events: int) -> Any:
+  def make_internal_rewards_prior(
+    self, num_events: int
+  ) -> config_lib.InternalRewardsPrior:
     """Returns the prior of each event's worth.
 
     Raises:
@@ -178,7 +174,7 @@ class FTWConfig(config_lib.ActorCriticConfig):
       raise ValueError(
         f'num_events ({self.num_events}) must be the number of entries of the'
         f" environment's reward, {num_events}; choose num_events={num_events}"
-        ' or None, or make the environment tell of the others.'
+        ' or None, or an environment with as many events.'
       )
     if self.internal_rewards_prior is not None:
       return self.internal_rewards_prior

@@ -1,54 +1,66 @@
 """acme's interfaces of the For-The-Win agent (Python 3.10)."""
 
-from typing import Any
-
 from ftwax import types
+from ftwax.agents import builders
 from ftwax.agents.actor_critic.shells import actor, learner, learning_agent
 from ftwax.agents.ftw import agent as ftw
 from ftwax.agents.ftw import ftw_config as config_lib
+from ftwax.records import loggers
 
-# The pair is the family's: the agent is its network and its losses.
+# Actor and learner are the family's; network and losses make the agent.
 FTWActor = actor.Actor
 FTWLearner = learner.Learner
 
 
 class FTW(learning_agent.Agent):
-  """The agent in one object, an acme actor that also learns."""
+  """The agent in one object: an acme actor that also learns."""
 
   def __init__(
     self,
     environment_spec: types.EnvironmentSpec,
     config: config_lib.FTWConfig | None = None,
     network: types.RecurrentNetwork | None = None,
-    **options: Any,
+    seed: int = 0,
+    num_environments: int | None = None,
+    logger: loggers.Logger | None = None,
   ):
     """Makes the agent.
 
     Args:
-      environment_spec: of the environments that it is for.
-      config: by default that of the paper.
-      network: in place of the agent's own.
-      **options: see `agent.Agent`: seed, num_environments, logger.
+      environment_spec: specs of the environments.
+      config: options of the agent; `FTWConfig()` if None.
+      network: replaces the agent's own network.
+      seed: see `learning_agent.LearningAgent`.
+      num_environments: see `actor.Actor`.
+      logger: takes the metrics of each update; None drops them.
     """
-    super().__init__(*_make_parts(environment_spec, config, network), **options)
+    parts = _make_parts(environment_spec, config, network)
+    super().__init__(*parts, seed, num_environments, logger)
 
 
 class LearningFTW(learning_agent.LearningAgent):
-  """The agent without an actor, for when acting happens elsewhere."""
+  """The agent without an actor, for acting elsewhere."""
 
   def __init__(
     self,
     environment_spec: types.EnvironmentSpec,
     config: config_lib.FTWConfig | None = None,
     network: types.RecurrentNetwork | None = None,
-    **options: Any,
+    seed: int = 0,
+    logger: loggers.Logger | None = None,
+    replay_port: int | None = None,
   ):
-    """Makes the agent; see `FTW` and `agent.LearningAgent`."""
-    super().__init__(*_make_parts(environment_spec, config, network), **options)
+    """Makes the agent; see `FTW` and `learning_agent.LearningAgent`."""
+    parts = _make_parts(environment_spec, config, network)
+    super().__init__(*parts, seed, logger, replay_port)
 
 
-def _make_parts(environment_spec, config, network):
-  """Returns what either is made of, the agent's own where None is given."""
+def _make_parts(
+  environment_spec: types.EnvironmentSpec,
+  config: config_lib.FTWConfig | None,
+  network: types.RecurrentNetwork | None,
+) -> tuple[types.EnvironmentSpec, types.RecurrentNetwork, builders.Builder]:
+  """Returns the parts of either class, the agent's own where None is given."""
   config = config or config_lib.FTWConfig()
   network = network or ftw.make_network(environment_spec, config)
   return environment_spec, network, ftw.make_builder(config)

@@ -17,21 +17,20 @@ and Schmidhuber, 2019, arXiv:1904.10278) and layer norm of the interface (Franke
 et al., 2018, arXiv:1807.02658).
 """
 
-from typing import Any, Protocol
+from typing import Any
 
-import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import trees, types
 from ftwax.networks.dnc import (
   addressing,
-  deferred,
   interfaces,
   lazy_link,
   link_update,
   linkage,
   memory_state,
+  open_links,
   sparse_linkage,
 )
 
@@ -127,15 +126,12 @@ def masked_access(
     name: jnp.where(mask[:, None], gate, 0.0) for name, gate in gates.items()
   }
   interface = interface._replace(**closed)
+  state = open_links.flush(state)
   new_state = access(config, interface, state, is_ahead=True)
-
-  def choose(new, old):
-    shape = mask.shape + (1,) * (new.ndim - 1)
-    return jnp.where(mask.reshape(shape), new, old)
-
+  small = ('read_weights', 'write_weights', 'usage', 'words')
   kept = {
-    name: choose(getattr(new_state, name), getattr(state, name))
-    for name in ('read_weights', 'write_weights', 'usage', 'words')
+    name: trees.where_rows(mask, getattr(new_state, name), getattr(state, name))
+    for name in small
   }
   return new_state._replace(**kept)
 
@@ -220,68 +216,3 @@ def _follow_links(
   return [reads[:, i] for i in range(2 * num_writes)], memory_state.LinkState(
     link, precedence
   )
-
-
-class AccessStep(Protocol):
-  """One access, leaves [B, ...]."""
-
-  def __call__(
-    self,
-    hidden: types.Array,
-    tap: deferred.Tap,
-    state: memory_state.MemoryState,
-    mask: types.Array | None = None,
-  ) -> memory_state.MemoryState:
-    """Does the access.
-
-    Args:
-      hidden: [B, num_hidden], the controller's output.
-      tap: of this step, made by `MemoryAccess.prepare`.
-      state: before the access.
-      mask: bool [B], which rows do it; by default all.
-
-    Returns:
-      The state after it.
-    """
-
-
-class MemoryAccess(hk.Module):
-  """Reads and writes a memory, as told by the output of a controller."""
-
-  def __init__(self, config: interfaces.MemoryConfig, name: str | None = None):
-    super().__init__(name)
-    self._config = config
-    self._interface = deferred.Linear(
-      interfaces.interface_size(config), name='interface'
-    )
-    self._layer_norm = hk.LayerNorm(-1, create_scale=True, create_offset=True)
-
-  def initial_state(self, batch_size: int) -> memory_state.MemoryState:
-    """Returns an empty memory."""
-    return memory_state.initial_state(self._config, batch_size)
-
-  def prepare(
-    self, num_hidden: int, leading_shape: tuple[int, ...]
-  ) -> tuple[AccessStep, deferred.Tap]:
-    """Does what needs no state.
-
-    Args:
-      num_hidden: size of the controller's output.
-      leading_shape: [B], or [T, B] for all steps of a loop.
-
-    Returns:
-      The step, and what it is given beside its inputs, leaves [B, ...] or
-      [T, B, ...].
-    """
-    layer, taps = self._interface(num_hidden, leading_shape)
-
-    def step(hidden, tap, state, mask=None):
-      numbers = layer(hidden, tap)
-      if self._config.layer_norm:
-        numbers = self._layer_norm(numbers)
-      interface = interfaces.parse_interface(self._config, numbers)
-      if mask is None:
-        return access(self._config, interface, state)
-      return masked_access(self._config, interface, state, mask)
-
-    return step, taps

@@ -12,8 +12,7 @@ import haiku as hk
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.networks import cores, recurrent_cores
-from ftwax.networks.dnc import deferred
+from ftwax.networks import cores, deferred, recurrent_cores
 
 
 class ControllerStep(Protocol):

@@ -7,7 +7,7 @@ is mixed with the words read into the output of the core.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import haiku as hk
@@ -16,11 +16,10 @@ import jax.numpy as jnp
 from ftwax import types
 from ftwax.networks import cores
 from ftwax.networks.dnc import (
-  access,
   controllers,
   interfaces,
+  memory_access,
   memory_state,
-  recompute,
 )
 
 
@@ -46,7 +45,7 @@ class DNCConfig:
   clip_value: float | None = None
   bypass_dropout: float = 0.0
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     if self.hidden_size < 1:
       raise ValueError(
         f'hidden_size ({self.hidden_size}) of a DNC must be at least one;'
@@ -106,7 +105,7 @@ class DNC(hk.Module):
       )
     else:
       self._controller = make_controller()
-    self._access = access.MemoryAccess(config.memory)
+    self._memory = memory_access.MemoryAccess(config.memory)
     if config.output_size is not None:
       self._output = hk.Linear(config.output_size, name='output')
 
@@ -114,7 +113,7 @@ class DNC(hk.Module):
     """Returns the zero state."""
     return DNCState(
       controller=self._controller.initial_state(batch_size),
-      memory=self._access.initial_state(batch_size),
+      memory=self._memory.initial_state(batch_size),
     )
 
   def __call__(
@@ -125,11 +124,7 @@ class DNC(hk.Module):
   ) -> tuple[cores.CoreOutput, DNCState]:
     """Does one step on inputs [B, num_inputs]."""
     step, prepared = self._prepare(inputs, hyperparameters)
-    memory_config = self._config.memory
-    outputs, state = step(
-      prepared, memory_state.open_links(memory_config, state)
-    )
-    state = memory_state.close_links(memory_config, state)
+    outputs, state = self._memory.step(step, prepared, state)
     return self._read_out(outputs, dropout=0.0), state
 
   def unroll(
@@ -141,37 +136,30 @@ class DNC(hk.Module):
   ) -> tuple[cores.CoreOutput, DNCState]:
     """Does `T` steps on inputs [T, B, num_inputs]."""
     step, prepared = self._prepare(inputs, hyperparameters)
-    memory_config = self._config.memory
-    state = memory_state.open_links(memory_config, state)
-    outputs, state = recompute.unroll_step(
-      step, prepared, start, state, memory_config
-    )
-    state = memory_state.close_links(memory_config, state)
+    outputs, state = self._memory.unroll(step, prepared, start, state)
     return self._read_out(outputs, self._config.bypass_dropout), state
 
   def _prepare(
     self, inputs: types.Array, hyperparameters: types.Hyperparameters
   ) -> tuple[Callable[[Any, DNCState], tuple['_StepOutput', DNCState]], Any]:
     """Returns one step and what it needs of inputs [..., num_inputs]."""
-    memory_config = self._config.memory
-    num_words = memory_config.num_reads * memory_config.word_size
-    control, prepared = self._controller.prepare(inputs, num_words)
-    access_memory, taps = self._access.prepare(
+    control, prepared = self._controller.prepare(inputs, self._memory.num_words)
+    access, taps = self._memory.prepare(
       self._config.hidden_size, inputs.shape[:-1]
     )
 
-    def step(prepared, state):
+    def step(
+      prepared: tuple[Any, Any], state: DNCState
+    ) -> tuple[_StepOutput, DNCState]:
       prepared, tap = prepared
-      words = _flatten_words(state.memory.words)
+      words = memory_state.join_words(state.memory)
       hidden, controller = control(
         prepared, words, state.controller, hyperparameters
       )
       _check_hidden_size(hidden, self._config.hidden_size)
       hidden = clip(hidden, self._config.clip_value)
-      memory = access_memory(hidden, tap, state.memory)
-      output = _StepOutput(
-        hidden, memory.words, memory.read_weights, memory.write_weights
-      )
+      words, memory = access(hidden, tap, state.memory)
+      output = _StepOutput(hidden, words, self._memory.auxiliary(memory))
       return output, DNCState(controller, memory)
 
     return step, (prepared, taps)
@@ -181,28 +169,30 @@ class DNC(hk.Module):
   ) -> cores.CoreOutput:
     """Makes features of all steps at once, leaves [..., B, ...]."""
     hidden = outputs.hidden
-    if dropout:
-      hidden = hk.dropout(hk.next_rng_key(), dropout, hidden)
-    words = _flatten_words(outputs.words)
-    features = jnp.concatenate([hidden, words], axis=-1)
+    key = hk.maybe_next_rng_key() if dropout else None
+    if key is not None:
+      hidden = hk.dropout(key, dropout, hidden)
+    features = jnp.concatenate([hidden, outputs.words], axis=-1)
     if self._config.output_size is not None:
       features = self._output(features)
     return cores.CoreOutput(
       features=clip(features, self._config.clip_value),
-      auxiliary={
-        'read_weights': outputs.read_weights,
-        'write_weights': outputs.write_weights,
-      },
+      auxiliary=outputs.auxiliary,
     )
 
 
 class _StepOutput(NamedTuple):
-  """What a step leaves for the features; leaves [..., B, ...]."""
+  """What a step leaves for the features.
+
+  Attributes:
+    hidden: float32 [..., B, hidden_size], the controller's output.
+    words: float32 [..., B, num_reads * word_size].
+    auxiliary: the memory's auxiliary outputs, leaves [..., B, ...].
+  """
 
   hidden: types.Array
   words: types.Array
-  read_weights: types.Array
-  write_weights: types.Array
+  auxiliary: Mapping[str, types.Array]
 
 
 def _check_hidden_size(hidden: types.Array, hidden_size: int) -> None:
@@ -212,11 +202,6 @@ def _check_hidden_size(hidden: types.Array, hidden_size: int) -> None:
       f" controller's output ({hidden.shape[-1]}); choose"
       f' hidden_size={hidden.shape[-1]}.'
     )
-
-
-def _flatten_words(words: types.Array) -> types.Array:
-  """Joins words [..., R, W] of all heads."""
-  return words.reshape(*words.shape[:-2], -1)
 
 
 def clip(x: types.Array, bound: float | None) -> types.Array:

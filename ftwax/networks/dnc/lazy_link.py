@@ -29,7 +29,8 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.networks.dnc import deferred, link_update, linkage
+from ftwax.networks import deferred
+from ftwax.networks.dnc import link_update, linkage
 
 # A read head needs two products in each direction to read ahead.
 TAPS_PER_READ = 4

@@ -17,7 +17,8 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.networks.dnc import addressing, deferred, linkage
+from ftwax.networks import deferred
+from ftwax.networks.dnc import addressing, linkage
 
 # How many numbers of link matrices the gradient takes at a time on a CPU. With
 # what else is as large, they are to stay in a cache of a few megabytes.

@@ -1,34 +1,38 @@
 """An unroll whose gradient recomputes the link matrices.
 
 Reverse-mode differentiation of a loop keeps, for every step, what the gradient
-of the step reads. Of a memory access that is little but for the link matrix,
-which is N x N. This unroll keeps it only at the first step of each of some
-sqrt(T) stretches. The backward pass takes the stretches from the last to the
-first, and recomputes the link matrices of one stretch at a time from the write
-weights and precedences, which are kept: nothing but the links is computed
-twice, and at most some 2 sqrt(T) of them exist at a time.
+of the step reads. For a memory access that is little except the link matrix,
+which is N x N. This unroll keeps the matrix only at the first step of each
+segment of about sqrt(T) steps. The backward pass takes the segments from the
+last to the first, and recomputes the link matrices of one segment at a time
+from the write weights and precedences, which are kept. Nothing but the links is
+computed twice, and no more than about 2 sqrt(T) of them exist at a time.
 """
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.networks.dnc import interfaces, lazy_link, memory_state
+from ftwax.networks.dnc import interfaces, open_links
+
+_Inputs = TypeVar('_Inputs')
+_Output = TypeVar('_Output')
+_State = TypeVar('_State')
 
 
 def unroll_step(
-  step: Callable[[Any, types.RecurrentState], tuple[Any, types.RecurrentState]],
-  inputs: Any,
+  step: Callable[[_Inputs, _State], tuple[_Output, _State]],
+  inputs: _Inputs,
   start: types.Array,
-  state: types.RecurrentState,
+  state: _State,
   config: interfaces.MemoryConfig,
-) -> tuple[Any, types.RecurrentState]:
-  """Does what `cores.unroll_step` does, and keeps fewer link matrices.
+) -> tuple[_Output, _State]:
+  """Does the same as `cores.unroll_step`, and keeps fewer link matrices.
 
   Args:
     step: `(inputs, state) -> (output, state)`, leaves [B, ...].
@@ -41,91 +45,62 @@ def unroll_step(
     The outputs, leaves [T, B, ...], and the state after the last step.
   """
 
-  def scan_step(state, inputs):
+  def scan_step(
+    state: _State, inputs: tuple[_Inputs, types.Array]
+  ) -> tuple[_State, _Output]:
     step_inputs, step_start = inputs
-    outputs, state = step(step_inputs, _reset_state(step_start, state))
+    outputs, state = step(step_inputs, open_links.reset(step_start, state))
     return state, outputs
 
-  def unroll_stretch(state, stretch):
-    return hk.scan(scan_step, state, stretch)
+  def unroll_segment(
+    state: _State, segment: tuple[_Inputs, types.Array]
+  ) -> tuple[_State, _Output]:
+    state, outputs = hk.scan(scan_step, state, segment)
+    return state, outputs
 
   num_steps = start.shape[0]
-  length = stretch_length(num_steps)
+  length = segment_length(num_steps)
   if config.linkage == 'plain' or hk.running_init() or length < 2:
-    state, outputs = unroll_stretch(state, (inputs, start))
+    state, outputs = unroll_segment(state, (inputs, start))
     return outputs, state
-  return _unroll_stretches(
-    hk.remat(unroll_stretch, policy=_make_policy(config), prevent_cse=False),
+  return _unroll_segments(
+    hk.remat(unroll_segment, policy=_make_policy(config), prevent_cse=False),
     (inputs, start),
     state,
     length,
   )
 
 
-def _unroll_stretches(
-  unroll_stretch: Callable[[Any, Any], tuple[Any, Any]],
-  sequence: Any,
-  state: types.RecurrentState,
+def _unroll_segments(
+  unroll_segment: Callable[[_State, _Inputs], tuple[_State, _Output]],
+  sequence: _Inputs,
+  state: _State,
   length: int,
-) -> tuple[Any, types.RecurrentState]:
-  """Unrolls one stretch after another, and what rests."""
+) -> tuple[_Output, _State]:
+  """Unrolls one segment after another, and then the steps that are left."""
   num_steps = jax.tree.leaves(sequence)[0].shape[0]
   num_whole = num_steps // length * length
-  stretches = jax.tree.map(
+  segments = jax.tree.map(
     lambda leaf: leaf[:num_whole].reshape(-1, length, *leaf.shape[1:]), sequence
   )
-  state, outputs = hk.scan(unroll_stretch, state, stretches)
+  state, outputs = hk.scan(unroll_segment, state, segments)
   outputs = jax.tree.map(
     lambda leaf: leaf.reshape(num_whole, *leaf.shape[2:]), outputs
   )
   if num_whole < num_steps:
     rest = jax.tree.map(lambda leaf: leaf[num_whole:], sequence)
-    state, rest_outputs = unroll_stretch(state, rest)
+    state, rest_outputs = unroll_segment(state, rest)
     outputs = jax.tree.map(
       lambda x, y: jnp.concatenate([x, y]), outputs, rest_outputs
     )
   return outputs, state
 
 
-def _reset_state(
-  start: types.Array, state: types.RecurrentState
-) -> types.RecurrentState:
-  """Does what `cores.reset_state` does, on open links as well."""
+def segment_length(num_steps: int) -> int:
+  """Returns how many steps a segment has.
 
-  def reset_links(links):
-    if not isinstance(links.link, lazy_link.LazyLink):
-      return jax.tree.map(lambda leaf: _reset(start, leaf), links)
-    heads = jnp.repeat(start[:, None], links.precedence.shape[1], axis=1)
-    return memory_state.LinkState(
-      lazy_link.reset(heads, links.link), _reset(start, links.precedence)
-    )
-
-  return memory_state.map_links(
-    reset_links, state, lambda leaf: _reset(start, leaf)
-  )
-
-
-@jax.custom_vjp
-def _reset(start: types.Array, leaf: types.Array) -> types.Array:
-  """Sets `leaf` to zero where `start` is true; keeps only `start` for it."""
-  mask = start.reshape(start.shape + (1,) * (leaf.ndim - 1))
-  # Zeros that depend on the step: constants of the state's size would be taken
-  # out of the loop, and read from memory at each step.
-  zero = jnp.logical_and(mask, ~mask).astype(leaf.dtype)
-  return jnp.where(mask, zero, leaf)
-
-
-_reset.defvjp(
-  lambda start, leaf: (_reset(start, leaf), start),
-  lambda start, cotangent: (None, _reset(start, cotangent)),
-)
-
-
-def stretch_length(num_steps: int) -> int:
-  """Returns how many steps a stretch has.
-
-  Near the root of `num_steps`, and a divisor of it if one is near enough:
-  a rest is compiled once more.
+  Near the root of `num_steps`, and a divisor of it if one is near enough: a
+  shorter segment at the end would be compiled on its own.
   """
   root = math.isqrt(num_steps)
   candidates = range(max(1, root // 2), 2 * root + 1)
@@ -134,17 +109,20 @@ def stretch_length(num_steps: int) -> int:
 
 
 def _make_policy(config: interfaces.MemoryConfig) -> Callable[..., bool]:
-  """Returns which results are kept: all but links and memories."""
+  """Returns which results are kept for the backward pass.
+
+  All but links and memories, which are told by their last two axes.
+  """
   recomputed = (
     (config.num_slots, config.num_slots),
     (config.num_slots, config.word_size),
   )
 
-  def policy(primitive, *avals, **params):
+  def policy(primitive: Any, *avals: Any, **params: Any) -> bool:
     try:
       results, _ = primitive.abstract_eval(*avals, **params)
     except NotImplementedError:
-      return False  # A call, made of primitives that are asked about as well.
+      return False  # A call; the primitives in it are asked about on their own.
     if not primitive.multiple_results:
       results = [results]
     return not any(tuple(x.shape[-2:]) in recomputed for x in results)

@@ -1,4 +1,4 @@
-"""Writes what actors see into Reverb, a trajectory at a time.
+"""Writes the timesteps of actors into Reverb, a trajectory at a time.
 
 The adder gathers the timesteps of `E` environments in arrays [T + 1, E, ...].
 When they are full it writes one item for each environment and goes on from the
@@ -13,15 +13,12 @@ from typing import Any
 import dm_env
 import jax
 import numpy as np
+import numpy.typing as npt
 import reverb
 
 from ftwax import types
-from ftwax.replay.reverb import (
-  frames,
-  reward_sequences,
-  tables,
-  trajectory_columns,
-)
+from ftwax.replay import trajectories
+from ftwax.replay.reverb import frames, tables, trajectory_columns
 
 # Items that wait to be sent or confirmed, over which Reverb complains.
 _MAX_PENDING = 32
@@ -64,7 +61,7 @@ class TrajectoryAdder:
     self._writer = client.trajectory_writer(num_keep_alive_refs=1)
     self._num_environments = num_environments
 
-    def with_environments(leaf):
+    def with_environments(leaf: Any) -> Any:
       return np.zeros(
         (leaf.shape[0], num_environments, *leaf.shape[1:]), leaf.dtype
       )
@@ -81,7 +78,7 @@ class TrajectoryAdder:
     self._logits_rows = jax.tree.leaves(self._rows.logits)
     self._recurrent_state: types.RecurrentState = None
     self._variables_steps: int | None = None
-    self._internal_rewards: np.ndarray | None = None
+    self._internal_rewards: npt.NDArray[Any] | None = None
     self._sequence_length = len(template.trajectory.timestep.reward) - 1
     self._length = 0
     self._num_pending = 0
@@ -121,7 +118,7 @@ class TrajectoryAdder:
     self,
     logits: types.ArrayTree,
     variables_steps: int,
-    internal_rewards: np.ndarray,
+    internal_rewards: npt.NDArray[Any],
   ) -> None:
     """Adds what the policy chose from at the timestep added last.
 
@@ -159,7 +156,12 @@ class TrajectoryAdder:
     """Closes the writer."""
     self._writer.close()
 
-  def _begin(self, timestep, previous_action, recurrent_state):
+  def _begin(
+    self,
+    timestep: dm_env.TimeStep,
+    previous_action: types.ArrayTree,
+    recurrent_state: types.RecurrentState,
+  ) -> None:
     """Makes the timestep the first of a trajectory."""
     # Copied: an array of JAX may give its memory away.
     self._recurrent_state = jax.tree.map(np.array, recurrent_state)
@@ -167,7 +169,9 @@ class TrajectoryAdder:
     self._length = 0
     self._append(timestep, previous_action)
 
-  def _append(self, timestep, previous_action):
+  def _append(
+    self, timestep: dm_env.TimeStep, previous_action: types.ArrayTree
+  ) -> None:
     row = self._length
     _set_row(self._timestep_rows, row, (timestep, previous_action))
     if row < self._sequence_length:
@@ -175,7 +179,7 @@ class TrajectoryAdder:
         rows[row] = 0.0  # Until a choice is added there is none.
     self._length += 1
 
-  def _write(self):
+  def _write(self) -> None:
     self.flush()
     self.written_at = time.time()
     reward_class = self._classify()
@@ -188,7 +192,7 @@ class TrajectoryAdder:
       self.num_items += 1
       self._ease()
 
-  def _pack(self, reward_class: np.ndarray) -> trajectory_columns.Columns:
+  def _pack(self, reward_class: npt.NDArray[Any]) -> trajectory_columns.Columns:
     """Returns what is to be written, leaves [E, ...]."""
     rows = self._rows
     if self._options.delta_encodes:
@@ -207,7 +211,7 @@ class TrajectoryAdder:
       )
     )
 
-  def _classify(self) -> np.ndarray:
+  def _classify(self) -> npt.NDArray[Any]:
     """Returns the class of each timestep, int8 [T, E]."""
     shape = (self._sequence_length, self._num_environments)
     if not self._options.reward_prediction_capacity:
@@ -216,15 +220,16 @@ class TrajectoryAdder:
     reward = timestep.reward.reshape(*timestep.step_type.shape, -1)
     if self._internal_rewards is not None:
       reward = reward * self._internal_rewards
-    return reward_sequences.classify(
+    classes: npt.NDArray[Any] = trajectories.classify(
       timestep.step_type, reward.sum(axis=-1), self._options.sequences
     )
+    return classes
 
-  def _create_item(self, table, priority, columns):
+  def _create_item(self, table: str, priority: float, columns: Any) -> None:
     self._writer.create_item(table, priority, columns)
     self._num_pending += 1
 
-  def _ease(self):
+  def _ease(self) -> None:
     """Lets the server take some of what is pending, if it can.
 
     A full queue is not waited for: its learner may run in this thread.
@@ -237,7 +242,9 @@ class TrajectoryAdder:
       )
     self._num_pending = 0
 
-  def _create_auxiliary_items(self, columns, reward_class):
+  def _create_auxiliary_items(
+    self, columns: Any, reward_class: npt.NDArray[Any]
+  ) -> None:
     """Lets the other tables refer to the columns written last."""
     if self._options.replay_capacity:
       self._create_item(tables.REPLAY, 1.0, columns)
@@ -254,7 +261,9 @@ class TrajectoryAdder:
         self._create_item(name, float(num_sequences), columns)
 
 
-def _set_row(to: list[np.ndarray], row: int, values: types.ArrayTree) -> None:
+def _set_row(
+  to: list[npt.NDArray[Any]], row: int, values: types.ArrayTree
+) -> None:
   """Writes `values` [E, ...] into row `row` of the leaves `to` [T + 1, ...]."""
   for rows, leaf in zip(to, jax.tree.leaves(values), strict=True):
     rows[row] = np.asarray(leaf)

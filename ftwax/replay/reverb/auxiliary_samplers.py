@@ -1,4 +1,4 @@
-"""Samples what auxiliary tasks learn from, if there is any.
+"""Samples the data of auxiliary tasks, if there are any.
 
 The tables beside the queue may be empty, at the start and, for rare rewards,
 for long. Then a sampler gives zeros, marked as not live, and never waits.
@@ -17,7 +17,8 @@ from ftwax.replay.reverb import frames, tables, trajectory_columns
 
 def can_sample(client: reverb.Client, table: str) -> bool:
   """Returns whether the table holds an item."""
-  return client.server_info(timeout=10)[table].current_size > 0
+  info = client.server_info(timeout=10)[table]
+  return bool(info.current_size > 0)
 
 
 class TableSampler:
@@ -66,7 +67,10 @@ class TableSampler:
 
 
 class RewardPredictionSampler:
-  """Samples short sequences, half of them before a reward that is not zero."""
+  """Samples short sequences, half of them before a reward that is not zero.
+
+  Where all rewards are of one kind, all sequences are of that kind.
+  """
 
   def __init__(
     self,
@@ -115,14 +119,14 @@ class RewardPredictionSampler:
     )
 
   def sample(self) -> types.RewardPredictionBatch:
-    """Returns a batch, which is live if both tables hold something."""
+    """Returns a batch, which is live if one of the tables holds something."""
     sequences: list[Any] = []
-    for name, wanted in tables.REWARD_PREDICTION.items():
-      num_items = self._num_items[name]
-      items = self._samplers[name].sample(num_items) if num_items else []
-      if items is None:
-        return self._zeros
-      sequences += [self._choose(item, wanted) for item in items]
+    for name, num_items in self._num_items.items():
+      if num_items:
+        sampled = self._sample_kind(name, num_items)
+        if sampled is None:
+          return self._zeros
+        sequences += sampled
     observations, rewards = zip(*sequences, strict=True)
     return types.RewardPredictionBatch(
       observation=trajectory_columns.stack_sequences(observations),
@@ -130,12 +134,22 @@ class RewardPredictionSampler:
       is_live=np.bool_(True),
     )
 
+  def _sample_kind(self, name: str, num_items: int) -> list[Any] | None:
+    """Returns sequences of the table's kind, or else of the other."""
+    others = [other for other in tables.REWARD_PREDICTION if other != name]
+    for table in (name, *others):
+      items = self._samplers[table].sample(num_items)
+      if items is not None:
+        wanted = tables.REWARD_PREDICTION[table]
+        return [self._choose(item, wanted) for item in items]
+    return None
+
   def close(self) -> None:
     """Ends the sampling; to be called before the server stops."""
     for sampler in self._samplers.values():
       sampler.close()
 
-  def _choose(self, item: Sequence[Any], wanted: int) -> tuple[Any, np.ndarray]:
+  def _choose(self, item: Sequence[Any], wanted: int) -> tuple[Any, Any]:
     """Returns the frames of one of an item's sequences, and the reward."""
     observation, reward, reward_class = item
     if self._is_delta_encoded:

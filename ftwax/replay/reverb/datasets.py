@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import numpy.typing as npt
 import reverb
 
 from ftwax import types
@@ -41,8 +42,8 @@ class ReplaySample(NamedTuple):
   """
 
   batch: types.LearnerBatch
-  variables_steps: np.ndarray
-  written_at: np.ndarray
+  variables_steps: npt.NDArray[Any]
+  written_at: npt.NDArray[Any]
 
 
 class TrajectoryIterator(Iterator[ReplaySample]):
@@ -90,7 +91,9 @@ class TrajectoryIterator(Iterator[ReplaySample]):
         options.sequences.num_frames,
         options.delta_encodes,
       )
-    self._batches: queue.Queue = queue.Queue(maxsize=prefetch_size)
+    self._batches: queue.Queue[ReplaySample | Exception] = queue.Queue(
+      maxsize=prefetch_size
+    )
     self._closed = threading.Event()
     self._thread = threading.Thread(
       target=self._run, name='sample_batches', daemon=True
@@ -125,7 +128,7 @@ class TrajectoryIterator(Iterator[ReplaySample]):
       if sampler is not None:
         sampler.close()
 
-  def _run(self):
+  def _run(self) -> None:
     try:
       structure: Any = jax.tree.structure(self._columns)
       items: list[trajectory_columns.Columns] = []
@@ -137,7 +140,7 @@ class TrajectoryIterator(Iterator[ReplaySample]):
     except Exception as error:  # noqa: BLE001 Raised in `__next__`.
       self._put(error)
 
-  def _put(self, sample):
+  def _put(self, sample: ReplaySample | Exception) -> None:
     while not self._closed.is_set():
       try:
         self._batches.put(sample, timeout=_POLL_S)
@@ -145,7 +148,7 @@ class TrajectoryIterator(Iterator[ReplaySample]):
       except queue.Full:
         continue
 
-  def _items(self):
+  def _items(self) -> Iterator[Any]:
     """Yields items until closed; an idle sampler ends and is made anew.
 
     No more than one item is in flight: a sampler that times out drops what it

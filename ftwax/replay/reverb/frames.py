@@ -5,6 +5,8 @@ frame, differences compress better than frames: zeros all over. Only unsigned
 8-bit arrays are encoded, whose differences wrap around without loss.
 """
 
+from typing import Any
+
 import jax
 import numpy as np
 
@@ -14,7 +16,7 @@ from ftwax import types
 def encode(observation: types.ArrayTree) -> types.ArrayTree:
   """Replaces all frames but the first by differences, leaves [T, ...]."""
 
-  def encode_leaf(leaf):
+  def encode_leaf(leaf: Any) -> Any:
     if leaf.dtype != np.uint8:
       return leaf
     return np.concatenate([leaf[:1], leaf[1:] - leaf[:-1]])
@@ -25,7 +27,7 @@ def encode(observation: types.ArrayTree) -> types.ArrayTree:
 def decode(observation: types.ArrayTree) -> types.ArrayTree:
   """Undoes `encode`."""
 
-  def decode_leaf(leaf):
+  def decode_leaf(leaf: Any) -> Any:
     if leaf.dtype != np.uint8:
       return leaf
     return np.cumsum(leaf, axis=0, dtype=np.uint8)

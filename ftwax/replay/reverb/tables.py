@@ -4,6 +4,11 @@ An item is a flat tuple of columns, the leaves of
 `trajectory_columns.Columns` in the order
 of JAX. Items of the other tables refer to those of the queue, so frames are
 stored once.
+
+A table for reward prediction holds whole trajectories, each with as much
+priority as it has sequences of the table's class, and one of these is chosen
+when a trajectory has been sampled: so all sequences are sampled alike and none
+is stored twice.
 """
 
 from typing import Any, NamedTuple
@@ -12,35 +17,36 @@ import jax
 import reverb
 import tensorflow as tf
 
-from ftwax.replay.reverb import reward_sequences, trajectory_columns
+from ftwax.replay import trajectories
+from ftwax.replay.reverb import trajectory_columns
 
 QUEUE = 'queue'
 REPLAY = 'replay'
 REWARD_PREDICTION_ZERO = 'reward_prediction_zero'
 REWARD_PREDICTION_NONZERO = 'reward_prediction_nonzero'
 
-# Class of `reward_sequences` that each table is for.
+# Class of `trajectories` that each table is for.
 REWARD_PREDICTION = {
-  REWARD_PREDICTION_NONZERO: reward_sequences.NONZERO,
-  REWARD_PREDICTION_ZERO: reward_sequences.ZERO,
+  REWARD_PREDICTION_NONZERO: trajectories.NONZERO,
+  REWARD_PREDICTION_ZERO: trajectories.ZERO,
 }
 
 
 class ReplayOptions(NamedTuple):
-  """How trajectories are kept, in the queue and beside it.
+  """Options of the tables, the queue and those beside it.
 
   Attributes:
     replay_capacity: trajectories in the table that is sampled uniformly; 0 for
       no such table.
     reward_prediction_capacity: sequences in each of the two tables for reward
       prediction, at the least; 0 for no such tables.
-    sequences: which sequences there are.
+    sequences: those for reward prediction.
     delta_encodes: whether frames are stored as differences; see `frames`.
   """
 
   replay_capacity: int = 0
   reward_prediction_capacity: int = 0
-  sequences: reward_sequences.Sequences = reward_sequences.Sequences(3, 1)
+  sequences: trajectories.Sequences = trajectories.Sequences(3, 1)
   delta_encodes: bool = False
 
 
@@ -90,7 +96,7 @@ def make_auxiliary_tables(
   """
   columns = trajectory_columns.make_columns_template(template)
 
-  def make(name, sampler, capacity, template):
+  def make(name: str, sampler: Any, capacity: int, template: Any) -> Any:
     return reverb.Table(
       name,
       sampler=sampler,
@@ -132,7 +138,7 @@ class ReplayTimeoutError(TimeoutError):
 def timeout_error(
   client: reverb.Client, table: str, action: str, timeout_s: float
 ) -> ReplayTimeoutError:
-  """Returns an error that names the table and tells its statistics."""
+  """Returns an error with the name and the statistics of the table."""
   try:
     info = client.server_info(timeout=5)[table]
     statistics = (

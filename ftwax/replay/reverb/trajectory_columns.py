@@ -1,4 +1,4 @@
-"""What tables hold, and how it lies in the columns of an item.
+"""The records of tables, and their layout in the columns of an item.
 
 An item is one trajectory, written as one step whose columns are whole arrays:
 the price of a column, which is high however little it holds, is paid once a
@@ -10,19 +10,20 @@ recurrent state, is one column of bytes.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import dm_env
 import jax
 import numpy as np
+import numpy.typing as npt
 
-from ftwax import distributions, types
+from ftwax import types
+from ftwax.replay import trajectories
 
 
 class Record(NamedTuple):
-  """What a table holds: a trajectory and where it came from.
+  """An item of a table: a trajectory and its origin.
 
   Attributes:
     trajectory: without a batch axis.
-    reward_class: int8 [T], see `reward_sequences.classify`.
+    reward_class: int8 [T], see `trajectories.classify`.
     variables_steps: int64, learner steps of the policy that acted.
     written_at: float64, seconds since the epoch.
   """
@@ -34,7 +35,7 @@ class Record(NamedTuple):
 
 
 class Columns(NamedTuple):
-  """How a record is stored.
+  """The columns that a record is stored in.
 
   Attributes:
     observation: of the trajectory, leaves [T + 1, ...].
@@ -57,37 +58,17 @@ def make_template(
   """Returns a record of zeros in the shapes and dtypes of real ones.
 
   Args:
-    environment_spec: tells observations and actions.
+    environment_spec: specs of observations, actions and rewards.
     recurrent_state: state of the core, leaves [B, ...] of any B.
     sequence_length: T, transitions in a trajectory.
 
   Returns:
     A record of NumPy arrays.
   """
-  timestep = dm_env.TimeStep(
-    step_type=np.zeros(sequence_length + 1, np.int32),
-    reward=np.zeros(
-      (sequence_length + 1, *environment_spec.rewards.shape), np.float32
-    ),
-    discount=np.zeros(sequence_length + 1, np.float32),
-    observation=types.zeros_like_spec(
-      environment_spec.observations, (sequence_length + 1,)
-    ),
-  )
-  trajectory = types.Trajectory(
-    timestep=timestep,
-    previous_action=distributions.no_action(
-      environment_spec.actions, (sequence_length + 1,)
-    ),
-    logits=distributions.zero_logits(
-      environment_spec.actions, (sequence_length,)
-    ),
-    recurrent_state=jax.tree.map(
-      lambda leaf: np.zeros(leaf.shape[1:], leaf.dtype), recurrent_state
-    ),
-  )
   return Record(
-    trajectory=trajectory,
+    trajectory=trajectories.make_template(
+      environment_spec, recurrent_state, sequence_length
+    ),
     reward_class=np.zeros(sequence_length, np.int8),
     variables_steps=np.int64(0),
     written_at=np.float64(0.0),
@@ -148,7 +129,8 @@ def unpack(items: Sequence[Columns], template: Record) -> Record:
 def make_columns_template(template: Record) -> Columns:
   """Returns the columns of one record."""
   one = pack(jax.tree.map(lambda leaf: np.asarray(leaf)[None], template))
-  return jax.tree.map(lambda leaf: leaf[0], one)
+  columns: Columns = jax.tree.map(lambda leaf: leaf[0], one)
+  return columns
 
 
 def stack_sequences(sequences: Sequence[types.ArrayTree]) -> types.ArrayTree:
@@ -165,7 +147,7 @@ def _rest(record: Record) -> Record:
   )
 
 
-def _unpack_rest(rest: np.ndarray, template: Record) -> Record:
+def _unpack_rest(rest: npt.NDArray[Any], template: Record) -> Record:
   """Returns what lies in bytes [B, num_bytes], leaves [B, ...]."""
   leaves, structure = jax.tree.flatten(_rest(template))
   ends = np.cumsum([leaf.nbytes for leaf in leaves]).tolist()
@@ -175,4 +157,5 @@ def _unpack_rest(rest: np.ndarray, template: Record) -> Record:
     .reshape(len(rest), *leaf.shape)
     for leaf, end in zip(leaves, ends, strict=True)
   ]
-  return jax.tree.unflatten(structure, unpacked)
+  record: Record = jax.tree.unflatten(structure, unpacked)
+  return record

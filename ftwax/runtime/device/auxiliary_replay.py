@@ -11,7 +11,6 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import dm_env
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,13 +18,7 @@ import numpy as np
 from ftwax import internal_rewards as internal_rewards_lib
 from ftwax import types
 from ftwax.agents.actor_critic import auxiliary
-from ftwax.replay import functional
-
-# Classes of a timestep: no sequence ends there, or one does, and the reward
-# that comes next is zero or not. An empty slot is of the first.
-NONE, ZERO, NONZERO = 0, 1, 2
-
-_LAST = int(dm_env.StepType.LAST)
+from ftwax.replay import functional, trajectories
 
 
 class Stored(NamedTuple):
@@ -33,7 +26,7 @@ class Stored(NamedTuple):
 
   Attributes:
     trajectory: leaves [T + 1 or T, ...].
-    reward_class: int8 [T]; see `classify`.
+    reward_class: int8 [T]; see `trajectories.classify`.
   """
 
   trajectory: types.Trajectory
@@ -106,9 +99,10 @@ def make_auxiliary_replay(
     max_length=-(-capacity // num_environments),
     batch_size=config.batch_size,
   )
-  reward_class: Any = jax.ShapeDtypeStruct((length,), np.int8)
+  reward_class: Any = np.zeros(length, np.int8)
+  state = jax.eval_shape(lambda: actor.init(jax.random.PRNGKey(0), 1))
   stored = Stored(
-    _trajectory_spec(environment_spec, actor, length),
+    trajectories.make_template(environment_spec, state.recurrent_state, length),
     reward_class,
   )
   replay = functional.make_replay(stored, replay_config)
@@ -116,7 +110,13 @@ def make_auxiliary_replay(
   return AuxiliaryReplay(
     init=lambda key: AuxiliaryState(replay.init(), key),
     add=functools.partial(
-      _add, replay, num_frames, config.reward_prediction_period
+      _add,
+      replay,
+      trajectories.Sequences(
+        num_frames,
+        config.reward_prediction_period,
+        config.reward_prediction_threshold,
+      ),
     ),
     sample=functools.partial(
       _sample,
@@ -127,69 +127,6 @@ def make_auxiliary_replay(
       if predicts
       else None,
     ),
-  )
-
-
-def classify(
-  step_type: types.Array, reward: types.Array, num_frames: int, period: int
-) -> types.Array:
-  """Tells where sequences for reward prediction end.
-
-  Args:
-    step_type: int32 [T + 1, ...].
-    reward: float32 [T + 1, ...], the agent's own.
-    num_frames: consecutive observations of one episode in a sequence.
-    period: timesteps between the ends of two sequences.
-
-  Returns:
-    int8 [T, ...], the class of each timestep.
-  """
-  length = step_type.shape[0] - 1
-  steps = jnp.arange(length).reshape(-1, *(1,) * (step_type.ndim - 1))
-  is_first = step_type == int(dm_env.StepType.FIRST)
-  # The last step up to here at which a sequence may begin: an episode's first
-  # one, or the first of the trajectory.
-  begins = jax.lax.cummax(
-    jnp.where(is_first[:-1], steps, jnp.zeros_like(steps)), axis=0
-  )
-  has_sequence = (
-    (steps - begins >= num_frames - 1)
-    & (steps % period == 0)
-    & (step_type[:-1] != _LAST)
-  )
-  follows = jnp.where(reward[1:] == 0.0, ZERO, NONZERO)
-  return jnp.where(has_sequence, follows, NONE).astype(jnp.int8)
-
-
-def _trajectory_spec(
-  environment_spec: types.EnvironmentSpec, actor: types.ActorCore, length: int
-) -> types.Trajectory:
-  """Returns shapes and dtypes of one trajectory."""
-
-  def make_state():
-    state = actor.init(jax.random.PRNGKey(0), 1)
-    parts = state.recurrent_state, state.action, state.logits
-    return jax.tree.map(lambda leaf: leaf[0], parts)
-
-  def repeat(num_steps, tree):
-    return jax.tree.map(
-      lambda leaf: jax.ShapeDtypeStruct((num_steps, *leaf.shape), leaf.dtype),
-      tree,
-    )
-
-  recurrent_state, action, logits = jax.eval_shape(make_state)
-  reward_shape = environment_spec.rewards.shape
-  timestep = dm_env.TimeStep(
-    step_type=jax.ShapeDtypeStruct((length + 1,), np.int32),
-    reward=jax.ShapeDtypeStruct((length + 1, *reward_shape), np.float32),
-    discount=jax.ShapeDtypeStruct((length + 1,), np.float32),
-    observation=repeat(length + 1, environment_spec.observations),
-  )
-  return types.Trajectory(
-    timestep=timestep,
-    previous_action=repeat(length + 1, action),
-    logits=repeat(length, logits),
-    recurrent_state=recurrent_state,
   )
 
 
@@ -204,18 +141,16 @@ def _rows(trajectory: types.Trajectory) -> types.Trajectory:
 
 def _add(
   replay: functional.Replay,
-  num_frames: int,
-  period: int,
+  sequences: trajectories.Sequences,
   state: AuxiliaryState,
   trajectory: types.Trajectory,
   internal_rewards: types.InternalRewards,
 ) -> AuxiliaryState:
   timestep = trajectory.timestep
-  reward_class = classify(
+  reward_class = trajectories.classify(
     timestep.step_type,
     internal_rewards_lib.reward(internal_rewards, timestep),
-    num_frames,
-    period,
+    sequences,
   )
   rows = Stored(_rows(trajectory), jnp.swapaxes(reward_class, 0, 1))
   return state._replace(replay=replay.add(state.replay, rows))
@@ -245,23 +180,28 @@ def _sample(
 def _sample_reward_prediction(
   batch_size: int, num_frames: int, key: types.Key, stored: Stored
 ) -> types.RewardPredictionBatch:
-  """Draws sequences, each one alike, from stored leaves [E, L, ...]."""
+  """Draws sequences, each one alike, from stored leaves [E, L, ...].
+
+  Where there are none of one class, its half is drawn from the other.
+  """
   num_nonzero = -(-batch_size // 2)
-  draws, is_live = [], []
-  for wanted, num_draws, class_key in zip(
-    (NONZERO, ZERO),
+  nonzero, zero = (
+    jnp.cumsum((stored.reward_class == wanted).reshape(-1))
+    for wanted in (trajectories.NONZERO, trajectories.ZERO)
+  )
+  draws = []
+  for (own, other), num_draws, class_key in zip(
+    ((nonzero, zero), (zero, nonzero)),
     (num_nonzero, batch_size - num_nonzero),
     jax.random.split(key),
     strict=True,
   ):
-    is_wanted = stored.reward_class == wanted
-    total = jnp.cumsum(is_wanted.reshape(-1))
+    total = jnp.where(own[-1] > 0, own, other)
     rank = jax.random.randint(
       class_key, (num_draws,), 0, jnp.maximum(total[-1], 1)
     )
     index = jnp.searchsorted(total, rank, side='right')
     draws.append(jnp.minimum(index, total.size - 1))
-    is_live.append((total[-1] > 0) | (num_draws == 0))
   environment, slot, end = jnp.unravel_index(
     jnp.concatenate(draws), stored.reward_class.shape
   )
@@ -273,5 +213,5 @@ def _sample_reward_prediction(
       lambda leaf: leaf[environment, slot, steps], timestep.observation
     ),
     reward=timestep.reward[environment, slot, end + 1][0],
-    is_live=is_live[0] & is_live[1],
+    is_live=(nonzero[-1] > 0) | (zero[-1] > 0),
   )

@@ -64,7 +64,7 @@ class Matches:
     self,
     key: types.Key,
     variables: types.ActorVariables,
-    seats: np.ndarray[Any, Any],
+    seats: types.NumpyArray,
     games_per_place: int = 1,
   ) -> list[evaluation.GameResult]:
     """Plays until enough games have ended on each place.
@@ -151,7 +151,7 @@ def play(
   actor: types.ActorCore,
   variables: types.ActorVariables,
   opponents: Mapping[str, players.Player],
-  seats: np.ndarray[Any, Any],
+  seats: types.NumpyArray,
 ) -> list[evaluation.GameResult]:
   """Plays a game on each place.
 
@@ -217,9 +217,9 @@ def film(
   actor: types.ActorCore,
   variables: types.ActorVariables,
   render: Callable[[Any], types.Array],
-  members: np.ndarray[Any, Any],
+  members: types.NumpyArray,
   num_steps: int,
-) -> np.ndarray[Any, Any]:
+) -> types.NumpyArray:
   """Films a game between teams of copies of two members.
 
   Args:

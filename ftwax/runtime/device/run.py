@@ -9,7 +9,6 @@ import contextlib
 import functools
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -311,7 +310,7 @@ class _Run:
     )
     faults.check_skipped(int(skipped.max()), self._parts.max_skipped_updates)
 
-  def _check_rewards(self, returns: np.ndarray[Any, Any]) -> None:
+  def _check_rewards(self, returns: types.NumpyArray) -> None:
     """Raises an InvalidTimestepError if a reward was not finite."""
     bad = returns[~np.isfinite(returns)]
     if bad.size:

@@ -1,7 +1,7 @@
 """Runs an experiment in many processes, as a Launchpad program.
 
 `make_distributed_experiment` makes the program and `run_experiment` runs it:
-it replaces nodes that die, saves when it is told to end and leaves no process.
+it replaces nodes that die, saves when it is interrupted and leaves no process.
 """
 
 from ftwax import compatibility

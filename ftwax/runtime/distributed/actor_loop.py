@@ -1,8 +1,6 @@
 """The loop of an actor: asks for steps, takes them, reports what it did."""
 
 import contextlib
-import copy
-import dataclasses
 import threading
 import time
 from collections.abc import Iterator
@@ -10,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ftwax import types
 from ftwax.population import seating as seating_lib
 from ftwax.runtime import evaluation, generations
 from ftwax.runtime import experiment as experiment_lib
@@ -30,18 +29,10 @@ _REGISTER_S = 0.2
 _REPORT_STEPS = 20
 
 
-def with_timeout(builder: Any, timeout_s: float) -> Any:
-  """Returns the builder with another time for the queue to take or give."""
-  changed = copy.copy(builder)  # Its constructor may take other arguments.
-  config = dataclasses.replace(builder.config, replay_timeout_s=timeout_s)
-  object.__setattr__(changed, 'config', config)
-  return changed
-
-
 class ActorLoop:
   """Runs an actor within the steps that the counter grants.
 
-  It plays its own games for all members. Games that raise are made anew, within
+  It plays its own games for all members. Games that raise are replaced, within
   limits; their unfinished trajectories are dropped.
   """
 
@@ -120,7 +111,7 @@ class ActorLoop:
         try:
           self._run_environments(actors)
         except environments.EnvironmentFailure as error:
-          print(f'environments are made anew after: {error}', flush=True)
+          print(f'environments are replaced after: {error}', flush=True)
           self._limiter.count(f'environments of actor/{self._index}', error)
     except (tables.ReplayTimeoutError, limits.RestartsExceededError) as error:
       raise processes.FatalError(str(error)) from error
@@ -188,7 +179,7 @@ class ActorLoop:
     if self._report and self._learner.try_call('report_results', *self._report):
       self._report = ()
 
-  def _draw_seats(self) -> np.ndarray:
+  def _draw_seats(self) -> types.NumpyArray:
     while not self._stop.is_set():
       seats = self._learner.try_call('draw_seats')
       if seats is not None:
@@ -204,7 +195,7 @@ class ActorLoop:
     self._episodes += tick.results
 
   def _take_episodes(self) -> dict[str, Any]:
-    """Returns what the counter is told of the episodes that ended."""
+    """Returns the report of the episodes that ended."""
     returns, lengths = generations.member_episodes(
       self._episodes, self._seating.num_members
     )

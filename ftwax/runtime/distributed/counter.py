@@ -2,8 +2,8 @@
 
 It is the one process that writes the run's logs. Others reach it by courier;
 what they send are plain numbers, lists and dicts. It keeps no file of its own:
-counts stand in the checkpoints, and a learner, which holds those, tells them to
-a counter that has just been started.
+counts are in the checkpoints, and the learner, which holds those, reports them
+to a counter that has just been started.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from ftwax.runtime.distributed import grants, processes
 LEARNER, EVALUATOR, REPLAY = 'learner', 'evaluator', 'replay'
 INFERENCE = 'inference'
 
-# What an evaluator is told to do.
+# Orders to an evaluator.
 WAIT, EVALUATE, LEAVE = 'wait', 'evaluate', 'leave'
 
 _POLL_S = 0.2
@@ -73,7 +73,7 @@ class Counter:
     self._replies = processes.Replies()
 
   def run(self) -> None:
-    """Serves until all others have ended, or until told to end."""
+    """Serves until all other nodes have ended, or the run is to end."""
     with processes.node('counter') as stop, contextlib.ExitStack() as stack:
       processes.keep_to_cpu(0)
       stack.callback(self._close)
@@ -88,7 +88,7 @@ class Counter:
 
     Returns:
       Actor steps of the run, for the actor's seeds; None if no learner has
-      told yet how far the run is, to be asked again.
+      reported the progress of the run yet; ask again.
     """
     with self._lock:
       self._seen[actor_name(index)] = time.monotonic()
@@ -116,7 +116,7 @@ class Counter:
       episodes: `returns` of the episodes that ended since the last report, and
         the `row` of the training log for them, empty if there were none.
       needed_and_wanted: see `grants.Budget.ask`.
-      num_failures: environments made anew in the actor's life.
+      num_failures: times that the actor has replaced its environments.
 
     Returns:
       A grant; over courier, a tuple of its fields.
@@ -151,7 +151,7 @@ class Counter:
     Args:
       learner_steps: updates of the whole run.
       base: `counts` and `returns` as the learner last knew them, from which a
-        counter that has just been started goes on.
+        counter that has just been started continues.
       number: of the rows; see `processes.Replies`.
       rows: label and values of rows to log.
 
@@ -161,7 +161,7 @@ class Counter:
     """
     with self._lock:
       self._seen[LEARNER] = time.monotonic()
-      self._finished.discard(LEARNER)  # One that was started anew.
+      self._finished.discard(LEARNER)  # One that was restarted.
       if self._budget is None:
         self._continue_from(base)
       self._learner_steps = learner_steps

@@ -25,7 +25,7 @@ _WATCH_S = 1.0
 
 
 class EnvironmentFailure(RuntimeError):
-  """What an environment raised."""
+  """An environment raised an error."""
 
 
 class BudgetMet(Exception):  # noqa: N818 It is no error.
@@ -62,7 +62,7 @@ def make_environment(
 
 
 class GuardedEnvironment(specified.Specified, dm_env.Environment):
-  """An arena whose errors are told apart from all others.
+  """An arena whose errors differ from all others in their type.
 
   Attributes:
     arena: the games.
@@ -138,7 +138,7 @@ class Watchdog:
       time.sleep(_WATCH_S)
     print(
       f'environments of {self.name} must step within {self.timeout_s:g} s and'
-      f' have not for {seconds:.0f} s; the actor is started anew.',
+      f' have not for {seconds:.0f} s; the actor is restarted.',
       file=sys.stderr,
       flush=True,
     )

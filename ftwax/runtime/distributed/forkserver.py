@@ -7,7 +7,8 @@ touched a device, so that its forks are as good as new processes.
 A node is forked twice and its first parent ends, so that it becomes a child of
 the runner, which waits for it as for any other and may lose the server.
 
-This file is a script, too: the server's, which imports what it is told to.
+This file is also the server's script, which imports the modules that it is
+sent.
 """
 
 import contextlib
@@ -113,7 +114,7 @@ class Forkserver:
     environment: Mapping[str, str],
     output: pathlib.Path,
   ) -> Process:
-    """Starts a process; a server that was killed is started anew before.
+    """Starts a process; a server that was killed is restarted before.
 
     Args:
       arguments: an interpreter, which is not read, a script and its arguments.
@@ -141,7 +142,7 @@ class Forkserver:
       )
     return Process(int(reply))
 
-  def _start(self):
+  def _start(self) -> None:
     self._socket, theirs = socket.socketpair()
     self._replies = self._socket.makefile('rb')
     with theirs, open(self._output, 'ab') as output:
@@ -156,18 +157,18 @@ class Forkserver:
       )
     self._send({'path': sys.path, 'modules': self._modules})
 
-  def _send(self, message):
+  def _send(self, message: Mapping[str, Any]) -> None:
     with contextlib.suppress(ConnectionError):  # The reply will be missed.
       self._socket.sendall(json.dumps(message).encode() + b'\n')
 
-  def _ask(self, request) -> bytes:
+  def _ask(self, request: Mapping[str, Any]) -> bytes:
     """Returns the reply, empty if the server is gone."""
     self._send(request)
     with contextlib.suppress(ConnectionError):
       return self._replies.readline()
     return b''
 
-  def _disconnect(self):
+  def _disconnect(self) -> None:
     self._replies.close()
     self._socket.close()
 

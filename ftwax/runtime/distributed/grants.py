@@ -1,6 +1,6 @@
 """Shares a budget of steps among actors, so that it is met exactly.
 
-An actor asks for steps before it takes them and tells how many it took. Near
+An actor asks for steps before it takes them and reports how many it took. Near
 the end the steps left may be too few for all of an actor's environments: they
 go to the last actor that asks, which takes them in some of its environments.
 """
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Grant(NamedTuple):
-  """What an actor may do.
+  """Steps that an actor may take.
 
   Attributes:
     num_steps: that it holds: granted and not yet taken.

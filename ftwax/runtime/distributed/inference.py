@@ -1,4 +1,4 @@
-"""One process applies the network for all actors, which hold no parameters.
+"""A process that applies the networks for all actors; see `remote_policy`.
 
 As in SEED RL (Espeholt et al., 2020, arXiv:1910.06591): actors send timesteps
 and get actions; states stay with the server, for they may be large. Where all
@@ -20,36 +20,28 @@ from typing import Any, NamedTuple
 
 import dm_env
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ftwax import trees, types
-from ftwax.population import seating as seating_lib
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import (
   counter,
-  environments,
   processes,
   remote_variables,
 )
 from ftwax.runtime.distributed import settings as settings_lib
 
 _POLL_S = 0.5
-_ASK_AGAIN_S = 0.1
 
 # Less than the time after which a client's call has failed.
 _REPLY_TIMEOUT_S = 15.0
 
 
-class StatesLostError(environments.EnvironmentFailure):
-  """The server was started anew: episodes under way cannot go on."""
-
-
 class _Request(NamedTuple):
   actor: int
   member: int
-  timestep: list[np.ndarray]
-  reply: concurrent.futures.Future
+  timestep: list[types.NumpyArray]
+  reply: concurrent.futures.Future[Any]
 
 
 class InferenceServer:
@@ -77,7 +69,7 @@ class InferenceServer:
     self._requests: queue.Queue[_Request] = queue.Queue()
     # Of each actor and member, the number of the last request and its reply.
     self._replies: dict[
-      tuple[int, int], tuple[int, concurrent.futures.Future]
+      tuple[int, int], tuple[int, concurrent.futures.Future[Any]]
     ] = {}
     self._lock = threading.Lock()
     # No other server of the run has the same.
@@ -93,7 +85,7 @@ class InferenceServer:
     actor: int,
     member: int,
     number: int,
-    timestep: Sequence[np.ndarray],
+    timestep: Sequence[types.NumpyArray],
   ) -> list[Any] | None:
     """Chooses actions for a member on the seats of an actor.
 
@@ -119,7 +111,9 @@ class InferenceServer:
     except concurrent.futures.TimeoutError:
       return None
 
-  def recurrent_state(self, actor: int, member: int) -> list[np.ndarray] | None:
+  def recurrent_state(
+    self, actor: int, member: int
+  ) -> list[types.NumpyArray] | None:
     """Returns the state before the next timestep; None if not ready.
 
     Args:
@@ -191,7 +185,7 @@ class InferenceServer:
 
 
 class _Functions(NamedTuple):
-  """What the batches of all members share.
+  """Functions and sizes that the batches of all members share.
 
   Attributes:
     spec: of one player.
@@ -213,13 +207,7 @@ def _make_functions(
   core = experiment.builder.make_policy(
     experiment.network_factory(spec.environment), spec.environment
   )
-  seating = seating_lib.make_seating(
-    spec.teams,
-    experiment.population.num_members,
-    experiment.num_environments,
-    len(experiment.opponents),
-    experiment.opponent_share,
-  )
+  seating = experiment.make_seating()
   step = jax.jit(functools.partial(_step, core.select_action), donate_argnums=2)
   return _Functions(spec.environment, core, step, seating.seats_per_member)
 
@@ -252,14 +240,14 @@ class _Batch:
   def describe(self) -> list[Any]:
     return [self._client.steps, self._client.internal_rewards]
 
-  def read_state(self, index: int) -> list[np.ndarray]:
+  def read_state(self, index: int) -> list[types.NumpyArray]:
     with self._lock:
       leaves = jax.tree.leaves(self._state.recurrent_state)
       return [np.array(leaf[self._rows(index)]) for leaf in leaves]
 
   def select_actions(
-    self, timesteps: Mapping[int, Sequence[np.ndarray]]
-  ) -> dict[int, list[list[np.ndarray]]]:
+    self, timesteps: Mapping[int, Sequence[types.NumpyArray]]
+  ) -> dict[int, list[list[types.NumpyArray]]]:
     """Returns what actors get, given their timesteps."""
     self._client.update()
     asked = np.zeros(len(self._timestep.reward), bool)
@@ -283,154 +271,23 @@ class _Batch:
       for index in timesteps
     }
 
-  def _rows(self, index):
+  def _rows(self, index: int) -> slice:
     return slice(index * self._num_rows, (index + 1) * self._num_rows)
 
 
-def _step(select_action, variables_, timestep, state, asked):
+def _step(
+  select_action: types.SelectAction,
+  variables_: types.ActorVariables,
+  timestep: dm_env.TimeStep,
+  state: types.ActorState,
+  asked: types.Array,
+) -> tuple[types.ArrayTree, types.ActorState]:
   """Chooses for all rows; the states of those not asked for stay."""
   action, new_state = select_action(variables_, timestep, state)
 
-  rows = new_state._replace(key=()), state._replace(key=())
-  kept = trees.where_rows(asked, *rows)
-  return action, kept._replace(key=new_state.key)
-
-
-class RemotePolicy:
-  """An actor's functions and source of variables, without parameters."""
-
-  def __init__(
-    self,
-    server: processes.Remote,
-    index: tuple[int, int],
-    core: types.ActorCore,
-    environment_spec: types.EnvironmentSpec,
-    stop: threading.Event,
-  ):
-    """Asks for nothing yet.
-
-    Args:
-      server: an `InferenceServer`.
-      index: of the actor, and of the member.
-      core: functions that the server computes.
-      environment_spec: tells the structure of actions.
-      stop: ends the waiting for the server.
-    """
-    self._server = server
-    self._index = index
-    self._stop = stop
-    self._number = time.time_ns()  # Not one of an actor that was here before.
-    self._epoch: int | None = None
-    state = jax.eval_shape(lambda: core.init(jax.random.PRNGKey(0), 1))
-    self._state_structure: Any = jax.tree.structure(state.recurrent_state)
-    self._structures: Any = [
-      jax.tree.structure(tree)
-      for tree in (environment_spec.actions, state.action, state.logits)
-    ]
-    self.core = core._replace(
-      select_action=self._select_action, get_extras=self._get_extras
-    )
-
-  def get_variables(self, names: Sequence[str]) -> list[types.ActorVariables]:
-    """Returns what the server has but for the parameters, for each name."""
-    steps, internal_rewards = self._ask('describe', self._index[1])
-    variables_ = types.ActorVariables(
-      (), (), internal_rewards, jnp.int32(steps)
-    )
-    return [variables_ for _ in names]
-
-  def _select_action(self, variables_, timestep, state):
-    del variables_
-    self._number += 1
-    epoch, *trees = self._ask(
-      'select_action',
-      *self._index,
-      self._number,
-      [np.asarray(leaf) for leaf in jax.tree.leaves(timestep)],
-    )
-    is_other = self._epoch not in (None, epoch)
-    self._epoch = epoch
-    if is_other and any(timestep.step_type != dm_env.StepType.FIRST):
-      raise StatesLostError(
-        'the inference server was started anew, and states are lost.'
-      )
-    action, raw_action, logits = (
-      structure.unflatten(leaves)
-      for structure, leaves in zip(self._structures, trees, strict=True)
-    )
-    return action, types.ActorState(state.key, (), raw_action, logits)
-
-  def _get_extras(self, state):
-    fetch = functools.cache(lambda: self._ask('recurrent_state', *self._index))
-    leaves = map(
-      functools.partial(_FetchedLeaf, fetch),
-      range(self._state_structure.num_leaves),
-    )
-    return {
-      'logits': state.logits,
-      'recurrent_state': self._state_structure.unflatten(leaves),
-    }
-
-  def _ask(self, method, *args):
-    """Calls a method until it has an answer."""
-    while (reply := self._server.call(method, *args)) is None:
-      if self._stop.wait(_ASK_AGAIN_S):
-        raise processes.UnreachableError(
-          f'inference must answer {method}, and did not before the run was'
-          ' ended.'
-        )
-    return reply
-
-
-def make_actors(
-  server: processes.Remote,
-  index: int,
-  core: types.ActorCore,
-  environment_spec: types.EnvironmentSpec,
-  key: types.Key,
-  adders: Sequence[Any],
-  num_rows: int,
-  stop: threading.Event,
-) -> Any:
-  """Makes the actors of all members, with policies in another process.
-
-  Args:
-    server: an `InferenceServer`.
-    index: of the actor.
-    core: functions that the server computes.
-    environment_spec: of one player.
-    key: for the first states.
-    adders: one for each member.
-    num_rows: M, seats of each member.
-    stop: ends the waiting for the server.
-  """
-  from ftwax.agents.actor_critic.shells import actor
-  from ftwax.agents.actor_critic.shells import variables as client_lib
-  from ftwax.runtime.host import members
-
-  made = []
-  for member, adder in enumerate(adders):
-    policy = RemotePolicy(server, (index, member), core, environment_spec, stop)
-    made.append(
-      actor.Actor(
-        policy.core,
-        jax.random.fold_in(key, member),
-        client_lib.VariableClient(policy),
-        adder,
-        num_rows,
-        compiles=False,
-      )
-    )
-  return members.Actors(made, adders, at_once=True)
-
-
-class _FetchedLeaf:
-  """An array that is fetched when it is read: few of the states are."""
-
-  def __init__(self, fetch: Callable[[], Sequence[np.ndarray]], index: int):
-    self._fetch = fetch
-    self._index = index
-
-  def __array__(self, dtype=None, copy=None):
-    del copy  # It comes from another process.
-    return np.asarray(self._fetch()[self._index], dtype)
+  parts = [
+    (new.recurrent_state, new.action, new.logits) for new in (new_state, state)
+  ]
+  return action, types.ActorState(
+    new_state.key, *trees.where_rows(asked, *parts)
+  )

@@ -20,7 +20,6 @@ from ftwax.records import checkpoints, log_values, loggers
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import generations, run_records, sharding
 from ftwax.runtime.distributed import (
-  actor_loop,
   counter,
   processes,
   results_format,
@@ -69,7 +68,7 @@ class Learner:
     self._is_round_over = False
     self._batches: Any = None
     self._replies = processes.Replies()
-    self._offered: tuple[int, list[np.ndarray]] | None = None
+    self._offered: tuple[int, list[types.NumpyArray]] | None = None
     self._rows: list[tuple[str, dict[str, Any]]] = []
     # The number of a report and its rows, until it is sure that they came.
     self._reported_rows: tuple[Any, ...] = ()
@@ -85,7 +84,7 @@ class Learner:
 
   def variables(
     self, known_steps: int, written_at: float = 0.0
-  ) -> list[np.ndarray] | None:
+  ) -> list[types.NumpyArray] | None:
     """Returns the leaves of the actors' variables, [N, ...].
 
     Args:
@@ -108,12 +107,12 @@ class Learner:
       self._offered = steps, [np.asarray(leaf) for leaf in leaves]
     return self._offered[1]
 
-  def draw_seats(self) -> np.ndarray | None:
+  def draw_seats(self) -> types.NumpyArray | None:
     """Returns the player on each seat of an arena; None if not ready yet."""
     if self._coordinator is None:
       return None
     with self._lock:
-      seats: np.ndarray = self._coordinator.draw_seats(
+      seats: types.NumpyArray = self._coordinator.draw_seats(
         self._learner.state.internal_rewards
       )
     return seats
@@ -121,7 +120,7 @@ class Learner:
   def report_results(
     self,
     number: Sequence[Any],
-    results: Sequence[np.ndarray],
+    results: Sequence[types.NumpyArray],
     ends_round: bool,
   ) -> bool:
     """Records the results of games.
@@ -203,7 +202,10 @@ class Learner:
     experiment = self._experiment
     spec = experiment.read_game_spec().environment
     network = experiment.network_factory(spec)
-    builder = actor_loop.with_timeout(experiment.builder, _POLL_S)
+    builder = experiment.builder
+    builder = builder.replace(
+      config=builder.config.replace(replay_timeout_s=_POLL_S)
+    )
     policy = builder.make_policy(network, spec)
     mesh = self._make_mesh()
     batches = members.Batches(
@@ -286,7 +288,9 @@ class Learner:
     if done or self._stop.is_set():
       raise _Ended
 
-  def _record(self, results: Sequence[np.ndarray], ends_round: bool) -> None:
+  def _record(
+    self, results: Sequence[types.NumpyArray], ends_round: bool
+  ) -> None:
     with self._lock:
       self._coordinator.record(results_format.unpack(results))
       self._is_round_over |= ends_round

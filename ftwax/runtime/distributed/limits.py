@@ -1,4 +1,4 @@
-"""How often something may fail before it is not started anew any more.
+"""Limits on the number of restarts of what fails.
 
 The limits are those of ML-Agents' environments: ten in a life, one a minute.
 """

@@ -13,15 +13,14 @@ from typing import Any
 
 import jax
 
-from ftwax.population import seating as seating_lib
 from ftwax.runtime import evaluation
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import (
   actor_loop,
   counter,
   environments,
-  inference,
   processes,
+  remote_policy,
   remote_variables,
 )
 from ftwax.runtime.distributed import (
@@ -40,10 +39,10 @@ def run_replay(
 ) -> None:
   """Serves the tables until actors and learner have ended.
 
-  Servers go on from their newest checkpoints in the run's directory.
+  Servers continue from their newest checkpoints in the run's directory.
 
   Args:
-    experiment: tells the tables.
+    experiment: has the tables.
     directory: of the run.
     settings: of the run.
     addresses: where servers listen, one for each member with all tables.
@@ -84,7 +83,7 @@ def run_replay(
     remote.try_call('finish', counter.REPLAY)
 
 
-def _statistics(servers) -> dict[str, Any]:
+def _statistics(servers: Sequence[Any]) -> dict[str, Any]:
   """Returns the size of each table and its limit, of all servers together."""
   sizes: dict[str, Any] = {}
   for client, _ in servers:
@@ -94,7 +93,7 @@ def _statistics(servers) -> dict[str, Any]:
   return sizes
 
 
-def _save(servers) -> None:
+def _save(servers: Sequence[Any]) -> None:
   """Saves the tables and deletes what was saved before."""
   for client, directory in servers:
     earlier = [path for path in directory.glob('*') if path.is_dir()]
@@ -132,10 +131,11 @@ def run_actor(
     from ftwax.runtime.host import members
 
     spec = experiment.read_game_spec()
-    seating = make_seating(experiment)
+    seating = experiment.make_seating()
     num_rows = seating.seats_per_member
-    builder = actor_loop.with_timeout(
-      experiment.builder, settings.stall_timeout_s
+    builder = experiment.builder
+    builder = builder.replace(
+      config=builder.config.replace(replay_timeout_s=settings.stall_timeout_s)
     )
     policy = builder.make_policy(
       experiment.network_factory(spec.environment), spec.environment
@@ -159,7 +159,7 @@ def run_actor(
     key = jax.random.fold_in(key, 1 + index)
     if settings.inference_server:
       server = processes.Remote(policy_client, counter.INFERENCE, stop=stop)
-      actors = inference.make_actors(
+      actors = remote_policy.make_actors(
         server, index, policy, spec.environment, key, adders, num_rows, stop
       )
       stack.callback(actors.close)
@@ -174,23 +174,6 @@ def run_actor(
     processes.yield_to_others()
     loop.run(actors)
     remote.try_call('finish', counter.actor_name(index))
-
-
-def make_seating(
-  experiment: experiment_lib.ExperimentConfig,
-) -> seating_lib.Seating:
-  """Returns the seats of the games of an actor.
-
-  Raises:
-    ValueError: teams, games and members do not fit.
-  """
-  return seating_lib.make_seating(
-    experiment.read_game_spec().teams,
-    experiment.population.num_members,
-    experiment.num_environments,
-    len(experiment.opponents),
-    experiment.opponent_share,
-  )
 
 
 def run_evaluator(

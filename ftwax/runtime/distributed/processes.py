@@ -1,7 +1,7 @@
-"""What every node does around its work, and how it reaches the others.
+"""The frame around the work of every node, and calls of other nodes.
 
 A node that `runner.run_distributed` started ends its process by itself, with
-an exit status that tells what to do next. A node that Launchpad started, as a
+an exit status for the supervisor. A node that Launchpad started, as a
 thread or as a process, returns or raises.
 """
 
@@ -21,7 +21,7 @@ from launchpad.launch import worker_manager
 # Set in the environment of nodes that `run_distributed` starts: its process id.
 RUNNER_VARIABLE = 'FTWAX_RUNNER'
 
-# Exit status of a node that would fail in the same way if it was started anew.
+# Exit status of a node that would fail in the same way if it was restarted.
 FATAL = 70
 
 _ACTOR_NICENESS = 5
@@ -39,7 +39,7 @@ class UnreachableError(ConnectionError):
 
 
 class FatalError(RuntimeError):
-  """What a new start would not cure."""
+  """A restart would not cure this."""
 
 
 @contextlib.contextmanager
@@ -132,7 +132,7 @@ def _follow(runner: int, stop: threading.Event) -> None:
 
 
 class Remote:
-  """Calls a node that may be away for a while, since it is started anew."""
+  """Calls a node that may be away for a while, since it is restarted."""
 
   def __init__(
     self,
@@ -203,7 +203,7 @@ class Replies:
   A call that is late is made again, though only its reply may have been lost.
   """
 
-  def __init__(self):
+  def __init__(self) -> None:
     """Knows of no call yet."""
     self._last: dict[str, tuple[int, Any]] = {}
     self._lock = threading.Lock()

@@ -1,11 +1,12 @@
 """Makes the Launchpad program of an experiment."""
 
 import dataclasses
+import functools
 import math
 import pathlib
 import socket
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import cloudpickle
 import launchpad as lp
@@ -58,8 +59,9 @@ def make_distributed_experiment(
     experiment: an agent or a population and its task.
     eval_every: actor steps between evaluations; None for no evaluator.
     num_eval_episodes: episodes of an evaluation, at the least.
-    run_dir: directory of the run, made by `run_directory`; the learner goes on
-      from the newest checkpoint in it. By default a new one in `runs/<name>`.
+    run_dir: directory of the run, made by `run_directory`; the learner
+      continues from the newest checkpoint in it. By default a new one in
+      `runs/<name>`.
     settings: periods and limits.
     name: of the program.
     program: to which the nodes are added; a new one if None.
@@ -89,45 +91,7 @@ def make_distributed_experiment(
       f' labels than {LABELS} for your own nodes.'
     )
   directory = str(pathlib.Path(run_dir).absolute())
-
-  counter_node = lp.CourierNode(
-    counter.Counter,
-    experiment,
-    directory,
-    settings.num_actors,
-    eval_every,
-  )
-  program.add_node(counter_node, label='counter')
-
-  def counter_handle():
-    return _client_of(counter_node, _CALL_TIMEOUT_S)
-
-  replay_node = ReplayNode(experiment, directory, settings, counter_handle())
-  replay_addresses = program.add_node(replay_node, label='replay')
-  # Each request of an actor holds a thread until it has a reply.
-  num_members = experiment.population.num_members
-  num_threads = settings.num_actors * num_members + _SPARE_THREADS
-  learner = lp.CourierNode(
-    learner_node.Learner,
-    experiment,
-    directory,
-    settings,
-    replay_addresses,
-    counter_handle(),
-    courier_kwargs={'thread_pool_size': num_threads},
-  )
-  program.add_node(learner, label='learner')
-  policy_node = learner
-  if settings.inference_server:
-    policy_node = lp.CourierNode(
-      inference.InferenceServer,
-      experiment,
-      settings,
-      _client_of(learner, _VARIABLES_TIMEOUT_S),
-      counter_handle(),
-      courier_kwargs={'thread_pool_size': num_threads},
-    )
-    program.add_node(policy_node, label='inference')
+  handles = _add_servers(program, experiment, settings, directory, eval_every)
   with program.group('actor'):
     for index in range(settings.num_actors):
       program.add_node(
@@ -136,10 +100,10 @@ def make_distributed_experiment(
           experiment,
           index,
           settings,
-          replay_addresses,
-          _client_of(learner, _CALL_TIMEOUT_S),
-          _client_of(policy_node, _CALL_TIMEOUT_S),
-          counter_handle(),
+          handles.replay,
+          handles.learner(_CALL_TIMEOUT_S),
+          handles.policy(_CALL_TIMEOUT_S),
+          handles.counter(_CALL_TIMEOUT_S),
         )
       )
   if eval_every:
@@ -149,12 +113,77 @@ def make_distributed_experiment(
         experiment,
         num_eval_episodes,
         settings,
-        _client_of(learner, _VARIABLES_TIMEOUT_S),
-        counter_handle(),
+        handles.learner(_VARIABLES_TIMEOUT_S),
+        handles.counter(_CALL_TIMEOUT_S),
       ),
       label='evaluator',
     )
   return program
+
+
+class _Handles(NamedTuple):
+  """Handles of the servers of a program.
+
+  Attributes:
+    replay: becomes the addresses of the replay servers.
+    counter: returns a handle of the counter, whose calls fail after a time.
+    learner: likewise of the learner.
+    policy: likewise of the inference server, or of the learner without one.
+  """
+
+  replay: base.Handle
+  counter: Callable[[float], lp.CourierHandle]
+  learner: Callable[[float], lp.CourierHandle]
+  policy: Callable[[float], lp.CourierHandle]
+
+
+def _add_servers(
+  program: lp.Program,
+  experiment: experiment_lib.ExperimentConfig,
+  settings: settings_lib.Settings,
+  directory: str,
+  eval_every: int | None,
+) -> _Handles:
+  """Adds counter, replay, learner and, if asked for, inference server."""
+  counter_node = lp.CourierNode(
+    counter.Counter, experiment, directory, settings.num_actors, eval_every
+  )
+  program.add_node(counter_node, label='counter')
+  counter_handle = functools.partial(_client_of, counter_node)
+  replay_node = ReplayNode(
+    experiment, directory, settings, counter_handle(_CALL_TIMEOUT_S)
+  )
+  replay = program.add_node(replay_node, label='replay')
+  # Each request of an actor holds a thread until it has a reply.
+  num_members = experiment.population.num_members
+  num_threads = settings.num_actors * num_members + _SPARE_THREADS
+  learner = lp.CourierNode(
+    learner_node.Learner,
+    experiment,
+    directory,
+    settings,
+    replay,
+    counter_handle(_CALL_TIMEOUT_S),
+    courier_kwargs={'thread_pool_size': num_threads},
+  )
+  program.add_node(learner, label='learner')
+  policy = learner
+  if settings.inference_server:
+    policy = lp.CourierNode(
+      inference.InferenceServer,
+      experiment,
+      settings,
+      _client_of(learner, _VARIABLES_TIMEOUT_S),
+      counter_handle(_CALL_TIMEOUT_S),
+      courier_kwargs={'thread_pool_size': num_threads},
+    )
+    program.add_node(policy, label='inference')
+  return _Handles(
+    replay,
+    counter_handle,
+    functools.partial(_client_of, learner),
+    functools.partial(_client_of, policy),
+  )
 
 
 def _settle_waiting(
@@ -164,7 +193,7 @@ def _settle_waiting(
 
   All of them together must have written the trajectories of a batch.
   """
-  num_rows = nodes.make_seating(experiment).seats_per_member
+  num_rows = experiment.make_seating().seats_per_member
   num_written = settings.num_actors * num_rows
   fills = num_written >= experiment.builder.config.batch_size
   return dataclasses.replace(
@@ -196,7 +225,7 @@ def prepare(
   _check(experiment, settings.num_actors, num_nodes)
   _check_picklable(experiment)
   prepared = experiment.replace(game_spec=experiment.read_game_spec())
-  nodes.make_seating(prepared)
+  prepared.make_seating()
   return prepared
 
 
@@ -204,7 +233,7 @@ class ReplayNode(lp.PyNode):
   """The replay servers; its handle is addresses rather than clients.
 
   Launchpad's own node loads TensorFlow already where the program is made, and
-  cannot be told when to end.
+  does not end with the run.
   """
 
   def __init__(
@@ -270,11 +299,13 @@ def _client_of(node: lp.CourierNode, timeout_s: float) -> lp.CourierHandle:
   return handle
 
 
-def _check(experiment, num_actors, num_nodes):
+def _check(
+  experiment: experiment_lib.ExperimentConfig, num_actors: int, num_nodes: int
+) -> None:
   if experiment.checkpointing is None:
     raise ValueError(
       'checkpointing (None) must be set for a distributed run, in which a'
-      ' learner that dies goes on from its checkpoint; choose'
+      ' learner that dies continues from its checkpoint; choose'
       ' CheckpointingConfig().'
     )
   available = psutil.virtual_memory().available
@@ -298,7 +329,7 @@ def _check(experiment, num_actors, num_nodes):
       ) from error
 
 
-def _check_picklable(experiment):
+def _check_picklable(experiment: experiment_lib.ExperimentConfig) -> None:
   for field in dataclasses.fields(experiment):
     value = getattr(experiment, field.name)
     try:

@@ -25,7 +25,7 @@ def make_structure(
   """Returns the tree structure of the variables that a learner offers."""
   core = builder.make_learner_core(network, environment_spec)
 
-  def make(key):
+  def make(key: types.Key) -> types.ActorVariables:
     return types.actor_variables(core.init(key))
 
   return jax.tree.structure(jax.eval_shape(make, jax.random.PRNGKey(0)))
@@ -48,7 +48,7 @@ def make_source(
     adders: whose last trajectories must have been learned from, if actors wait.
   """
 
-  def written_at():
+  def written_at() -> float:
     return max(adder.written_at for adder in adders)
 
   waits = settings.actors_wait and adders
@@ -66,7 +66,7 @@ def make_source(
 class RemoteVariables:
   """The variable source of an actor whose learner is another process.
 
-  It asks no more often than it is told; or each time that something was
+  It asks at most once a period; or each time that something was
   written, from which the learner is to learn before it answers. While the
   learner is away it keeps the variables that it has.
   """

@@ -4,15 +4,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ftwax import types
 from ftwax.runtime import evaluation
 
 
-def pack(results: Sequence[evaluation.GameResult]) -> list[np.ndarray]:
+def pack(results: Sequence[evaluation.GameResult]) -> list[types.NumpyArray]:
   """Returns an array for each field of the results, [K, ...]."""
   return [np.stack(column) for column in zip(*results, strict=True)]
 
 
-def unpack(columns: Sequence[np.ndarray]) -> list[evaluation.GameResult]:
+def unpack(columns: Sequence[types.NumpyArray]) -> list[evaluation.GameResult]:
   """Returns the results that `pack` was given."""
   return [
     evaluation.GameResult(

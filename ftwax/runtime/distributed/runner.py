@@ -117,7 +117,7 @@ def _start(
   ports = sorted(a.rpartition(':')[2] for a in commands.addresses.values())
   logging.warning(
     'Reverb and Courier listen on ports %s of all interfaces, without'
-    ' authentication; docs/distributed.md tells how to close them to others.',
+    ' authentication; see docs/distributed.md to close them to others.',
     ', '.join(ports),
   )
   supervisor = stack.enter_context(

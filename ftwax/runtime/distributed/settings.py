@@ -1,4 +1,4 @@
-"""How a distributed run is run, beside what its experiment tells."""
+"""Settings of a distributed run."""
 
 import dataclasses
 
@@ -47,7 +47,7 @@ class Settings:
   replay_save_s: float = 60.0
   stop_timeout_s: float = 60.0
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     """Checks signs."""
     for field in dataclasses.fields(self):
       value = getattr(self, field.name)

@@ -63,7 +63,7 @@ class NodeFailedError(ChildProcessError):
 
 
 class Command(NamedTuple):
-  """How a node is started.
+  """The command that starts a node.
 
   Attributes:
     name: `label`, or `label/index` where there may be several.
@@ -190,8 +190,8 @@ class _Node:
     if code is not None and code < 0:
       how = f'killed by {signal.Signals(-code).name}'
     lines = self.output.read_text('utf-8', 'replace').splitlines()
-    told = '\n  '.join(['', *lines[-_LINES_TOLD:]])
-    return f'{how}; the end of {self.output}:{told}'
+    tail = '\n  '.join(['', *lines[-_LINES_TOLD:]])
+    return f'{how}; the end of {self.output}:{tail}'
 
 
 class Supervisor:
@@ -298,7 +298,7 @@ class Supervisor:
     node.start(self._server)
 
   def _restart_clients(self) -> None:
-    """Starts anew who is connected to the replay server; the learner saves.
+    """Restarts the nodes that talk to the replay server; the learner saves.
 
     Their streams end with the server, and a sampler whose server is gone does
     not return.

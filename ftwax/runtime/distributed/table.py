@@ -43,9 +43,9 @@ def format_status(
       parts.append(f'failed environments {status["failures"][name]}')
     if name in status['finished']:
       parts.append('ended')
-    told = ', '.join(filter(None, parts))
-    if told:
-      rows.append(f'  {name:<12} {told}')
+    text = ', '.join(filter(None, parts))
+    if text:
+      rows.append(f'  {name:<12} {text}')
   return '\n'.join([' | '.join(head), *rows])
 
 

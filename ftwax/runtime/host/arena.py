@@ -51,7 +51,7 @@ class Arena(specified.Specified, dm_env.Environment):
       self._opponents.append(
         _SeatedPlayer(player, index, made, seating, own_key)
       )
-    self._order: np.ndarray | None = None  # Seats of the members' rows.
+    self._order: types.NumpyArray | None = None  # Seats of the members' rows.
     self._timestep: dm_env.TimeStep | None = None  # Of all seats, [G * P, ...].
     self._returns = np.zeros((*self._shape, self.spec.num_events), np.float32)
     self._lengths = np.zeros(made.num_games, np.int64)
@@ -73,7 +73,7 @@ class Arena(specified.Specified, dm_env.Environment):
     """States of games in JAX, leaves [G, ...]; None for games in Python."""
     return self._games.state
 
-  def seat(self, seats: np.ndarray) -> None:
+  def seat(self, seats: types.NumpyArray) -> None:
     """Seats players, which a reset has to follow.
 
     Args:
@@ -134,7 +134,7 @@ class Arena(specified.Specified, dm_env.Environment):
     """Closes the games."""
     self._games.close()
 
-  def _first_column(self, rows: np.ndarray) -> np.ndarray:
+  def _first_column(self, rows: types.NumpyArray) -> types.NumpyArray:
     """Returns the entry of the first player of each game, [G]."""
     return rows.reshape(self._shape)[:, 0]
 
@@ -154,7 +154,7 @@ class Arena(specified.Specified, dm_env.Environment):
     ]
     num_seats = self._seats.size
 
-    def scatter(own: Any, *others: Any) -> np.ndarray:
+    def scatter(own: Any, *others: Any) -> types.NumpyArray:
       own = np.asarray(own)
       all_seats = np.empty((num_seats, *own.shape[1:]), own.dtype)
       all_seats[self._order] = own
@@ -176,7 +176,7 @@ class Arena(specified.Specified, dm_env.Environment):
     if ended.size:
       self._note_results(ended)
 
-  def _note_results(self, ended: np.ndarray) -> None:
+  def _note_results(self, ended: types.NumpyArray) -> None:
     outcomes = self._games.outcomes(ended.tolist())
     returns, lengths = self._returns[ended], self._lengths[ended]
     for index, place in enumerate(ended.tolist()):

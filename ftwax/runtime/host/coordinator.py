@@ -46,21 +46,16 @@ class Coordinator:
       spec: of the game.
     """
     # Put where evolution leaves it, or JAX would compile everything twice.
+    self._device = jax.local_devices()[0]
     self._population = jax.device_put(
-      _without_members(population), jax.local_devices()[0]
+      _without_members(population), self._device
     )
     self._spec = spec
     self._config = experiment.population
     self._pending: list[evaluation.GameResult] = []  # Not yet rated.
     self._results: list[evaluation.GameResult] = []  # Of the round.
     self._has_ended = False  # A round, in this session.
-    self.seating = seating_lib.make_seating(
-      spec.teams,
-      experiment.population.num_members,
-      experiment.num_environments,
-      len(experiment.opponents),
-      experiment.opponent_share,
-    )
+    self.seating = experiment.make_seating()
 
     def draw(key: types.Key, ratings: types.Array) -> types.Array:
       deviation = experiment.population.matchmaking_deviation
@@ -78,7 +73,9 @@ class Coordinator:
     self._rate(members.internal_rewards)
     return self._population._replace(members=members)
 
-  def draw_seats(self, internal_rewards: types.InternalRewards) -> np.ndarray:
+  def draw_seats(
+    self, internal_rewards: types.InternalRewards
+  ) -> types.NumpyArray:
     """Returns the player on each seat of an arena, int32 [G, P].
 
     Args:
@@ -115,7 +112,8 @@ class Coordinator:
     if not self._results and self._has_ended:
       return []
     self._has_ended = True
-    population = self.population(learner.state)
+    # Members may be spread over devices; the learner puts them back.
+    population = self.population(jax.device_put(learner.state, self._device))
     results, self._results = self._results, []
     played = generations.make_round(
       results, self._config.num_members, self._spec.num_events
@@ -156,7 +154,7 @@ class Coordinator:
   def _rate_episodes(
     self,
     results: Sequence[evaluation.GameResult],
-    internal_rewards: np.ndarray,
+    internal_rewards: types.NumpyArray,
   ) -> None:
     """Records returns of single agents, each by its own internal rewards."""
     num_members = self._config.num_members

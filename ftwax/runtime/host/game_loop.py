@@ -52,7 +52,7 @@ class LoopActor(Protocol):
 def play_rounds(
   arena: arena_lib.Arena,
   actor: LoopActor,
-  draw_seats: Callable[[], np.ndarray],
+  draw_seats: Callable[[], types.NumpyArray],
   experiment: experiment_lib.ExperimentConfig,
   environment: Any = None,
 ) -> Iterator[Tick]:

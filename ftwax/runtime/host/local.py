@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
 from ftwax import types
 from ftwax.environments import game_vectors, games
@@ -51,7 +50,7 @@ def run_experiment(
     eval_every: actor steps between evaluations; None for none.
     num_eval_episodes: episodes of each member in an evaluation, at the least.
     run_dir: directory of the run; by default a new one in `runs/<name>`.
-    resume: continues from the newest checkpoint; games start anew.
+    resume: continues from the newest checkpoint; games restart.
     devices: devices that share members or, of one member, its batches; JAX's
       first one by default.
 
@@ -154,7 +153,7 @@ class _Run:
     return self._learner.state
 
   def snapshot(self) -> state_lib.PopulationState:
-    """Returns the population; games start anew."""
+    """Returns the population; games restart."""
     return self._coordinator.population(self._learner.save())
 
   def train(self) -> Iterator[game_loop.Tick]:
@@ -180,7 +179,7 @@ class _Run:
     """Plays at least `num_episodes` episodes with each member."""
     return self._make_evaluator(num_episodes).run()
 
-  def _draw_seats(self) -> np.ndarray:
+  def _draw_seats(self) -> types.NumpyArray:
     return self._coordinator.draw_seats(self._learner.state.internal_rewards)
 
   def _learn(self) -> None:

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
-from ftwax.agents.actor_critic import builder as builder_lib
+from ftwax.agents import builders
 from ftwax.agents.actor_critic.shells import actor as actor_lib
 from ftwax.agents.actor_critic.shells import learner as learner_lib
 from ftwax.networks import recurrent
@@ -114,7 +114,7 @@ class Actors:
       return [tree]
 
     def rows(member: int) -> Any:
-      def cut(leaf: np.ndarray) -> np.ndarray:
+      def cut(leaf: types.NumpyArray) -> types.NumpyArray:
         share = len(leaf) // num_members
         return leaf[member * share : (member + 1) * share]
 
@@ -124,7 +124,7 @@ class Actors:
 
 
 def make_actors(
-  builder: builder_lib.ActorCriticBuilder,
+  builder: builders.Builder,
   key: types.Key,
   policy: types.ActorCore,
   sources: Sequence[acme.VariableSource],
@@ -236,7 +236,7 @@ class Batches(Iterator[datasets_lib.ReplaySample]):
 
 
 def make_learner(
-  builder: builder_lib.ActorCriticBuilder,
+  builder: builders.Builder,
   key: types.Key,
   network: types.RecurrentNetwork,
   spec: types.EnvironmentSpec,

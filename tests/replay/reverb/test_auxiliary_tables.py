@@ -8,12 +8,12 @@ import jax
 import numpy as np
 import pytest
 
+from ftwax.replay import trajectories
 from ftwax.replay.reverb import (
   adders,
   auxiliary_samplers,
   datasets,
   frames,
-  reward_sequences,
   servers,
   tables,
   trajectory_columns,
@@ -38,7 +38,7 @@ def _options(**changes):
   options = tables.ReplayOptions(
     replay_capacity=10,
     reward_prediction_capacity=20,
-    sequences=reward_sequences.Sequences(3, 1),
+    sequences=trajectories.Sequences(3, 1),
   )
   return options._replace(**changes)
 
@@ -97,14 +97,15 @@ def _never(step):
 
 
 def test_empty_tables_give_zeros_that_are_not_live(make_parts):
-  client, adder, iterator = make_parts(_options())
+  # No trajectory holds a sequence as long as itself.
+  options = _options(sequences=trajectories.Sequences(T + 1, 1))
+  client, adder, iterator = make_parts(options)
   assert not auxiliary_samplers.can_sample(client, tables.REPLAY)
   _add(adder, 1, _never)
   batch = next(iterator).batch
-  # Zero rewards alone: no sequence before another.
   assert not batch.reward_prediction.is_live
   assert not np.any(batch.reward_prediction.observation)
-  assert batch.reward_prediction.observation.shape == (3, 2, 4, 4, 1)
+  assert batch.reward_prediction.observation.shape == (T + 1, 2, 4, 4, 1)
   assert batch.trajectory.timestep.observation.shape == (T + 1, 2, 4, 4, 1)
 
 
@@ -152,6 +153,28 @@ def test_half_of_the_sequences_come_before_a_reward(make_parts, delta_encodes):
     assert any(events(step + 1)[1] == batch.reward[column, 1] for step in steps)
 
 
+@pytest.mark.parametrize('value', [0.0, 0.5])
+@pytest.mark.parametrize('threshold', [0.0, 0.5])
+def test_rewards_of_one_kind_are_all_that_is_sampled(
+  make_parts, value, threshold
+):
+  options = _options(sequences=trajectories.Sequences(3, 1, threshold))
+  client, adder, iterator = make_parts(options, batch_size=4)
+  _add(adder, 4, lambda step: [0.0, value])
+  batch = [next(iterator).batch for _ in range(2)][-1].reward_prediction
+  assert batch.is_live
+  np.testing.assert_array_equal(batch.reward[:, 1], [value] * 4)
+  shown = np.asarray(batch.observation[..., 0, 0, 0], np.int64)
+  assert np.all(np.diff(shown, axis=0) % 256 == 7)
+  info = client.server_info()
+  is_zero = value <= threshold
+  for name, size in (
+    (tables.REWARD_PREDICTION_ZERO, 4 * E * is_zero),
+    (tables.REWARD_PREDICTION_NONZERO, 4 * E * (not is_zero)),
+  ):
+    assert info[name].current_size == size
+
+
 def test_events_without_worth_are_no_rewards(make_parts):
   client, adder, _ = make_parts(_options())
   _add(adder, 2, lambda step: [1.0, 0.0], weights=(0.0, 1.0))
@@ -163,24 +186,24 @@ def test_events_without_worth_are_no_rewards(make_parts):
 def test_classes_respect_episodes_and_the_period():
   step_type = np.array([MID, MID, MID, LAST, FIRST, MID, MID, MID, MID])
   reward = np.array([0, 0, 0, 5, 0, 0, 0, -1, 0], np.float32)
-  classes = reward_sequences.classify(
-    step_type, reward, reward_sequences.Sequences(3, 1)
+  classes = trajectories.classify(
+    step_type, reward, trajectories.Sequences(3, 1)
   )
   # Ends at 2 (reward 5 follows), 6 (-1 follows) and 7 (0 follows).
   np.testing.assert_array_equal(classes, [0, 0, 2, 0, 0, 0, 2, 1])
-  every_other = reward_sequences.classify(
-    step_type, reward, reward_sequences.Sequences(3, 2)
+  every_other = trajectories.classify(
+    step_type, reward, trajectories.Sequences(3, 2)
   )
   np.testing.assert_array_equal(every_other, [0, 0, 2, 0, 0, 0, 2, 0])
-  single = reward_sequences.classify(
-    step_type, reward, reward_sequences.Sequences(1, 1)
+  single = trajectories.classify(
+    step_type, reward, trajectories.Sequences(1, 1)
   )
   np.testing.assert_array_equal(single, [1, 1, 2, 0, 1, 1, 2, 1])
 
 
 def test_sequences_are_drawn_alike_whatever_their_trajectory(make_parts):
   """A trajectory with four rewards is drawn four times as often as with one."""
-  options = _options(sequences=reward_sequences.Sequences(1, 1))
+  options = _options(sequences=trajectories.Sequences(1, 1))
   client, adder, iterator = make_parts(options)
   iterator.close()
 

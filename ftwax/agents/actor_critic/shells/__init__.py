@@ -1,4 +1,4 @@
-"""acme's interfaces around the functions of the pair: they move and count."""
+"""acme's actor and learner, and whole agents, around the pure functions."""
 
 from ftwax import compatibility
 

@@ -1,4 +1,4 @@
-"""acme's actor: a shell around an `ActorCore`."""
+"""acme's actor: runs the functions of an `ActorCore`."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import acme
 import dm_env
 import jax
 import numpy as np
+import numpy.typing as npt
 
 from ftwax import distributions, types
 from ftwax.agents.actor_critic import acting
@@ -36,10 +37,10 @@ class Actor(acme.Actor):
     Args:
       core: the actor's functions.
       key: for what the actor draws.
-      variable_client: brings parameters.
-      adder: where timesteps go; nowhere if None, as in evaluation.
-      num_environments: see above.
-      compiles: whether choosing is compiled; not if another process does it.
+      variable_client: fetches parameters.
+      adder: takes timesteps and choices; None drops them, as in evaluation.
+      num_environments: number of environments; None for one without the axis.
+      compiles: whether to compile `core`; not if another process computes it.
     """
     self._client = variable_client
     self._adder = adder
@@ -47,6 +48,9 @@ class Actor(acme.Actor):
     select = core.select_action
     self._select = jax.jit(select) if compiles else select
     self._get_extras = core.get_extras
+    replace = core.replace_action
+    self._replace_action = jax.jit(replace) if compiles else replace
+    self._selected: types.ArrayTree = None
     self._state: types.ActorState = jax.device_put(
       core.init(key, num_environments or 1), variable_client.device
     )
@@ -54,7 +58,7 @@ class Actor(acme.Actor):
 
   def select_action(self, observation: types.ArrayTree) -> types.ArrayTree:
     """Returns actions for the timestep observed last, as NumPy arrays."""
-    del observation  # It is that of the timestep observed last.
+    del observation  # The same as in the timestep observed last.
     if self._timestep is None:
       raise ValueError(
         'select_action must come after observe_first, and none has come; call'
@@ -69,7 +73,8 @@ class Actor(acme.Actor):
       self._adder.add_choice(
         logits, self._client.steps, self._client.internal_rewards
       )
-    return _first_row(action) if self._single else action
+    self._selected = _first_row(action) if self._single else action
+    return self._selected
 
   def observe_first(self, timestep: dm_env.TimeStep) -> None:
     """Observes the first timestep of an episode, or of each environment."""
@@ -78,18 +83,29 @@ class Actor(acme.Actor):
   def observe(
     self, action: types.ArrayTree, next_timestep: dm_env.TimeStep
   ) -> None:
-    """Observes what `action` led to, and hands it to the adder."""
-    del action  # It is the one selected last.
+    """Observes `action` and what it led to, and hands both to the adder.
+
+    Args:
+      action: the action that was taken, usually the one selected last, which
+        None stands for. The learner takes any other one for a draw of the
+        policy: off-policy corrections use the policy's probability of it.
+      next_timestep: the timestep after it.
+    """
+    # Comparing objects keeps the usual case free of charge.
+    if action is not None and action is not self._selected:
+      if self._single:
+        action = jax.tree.map(lambda part: np.asarray(part)[None], action)
+      self._state = self._replace_action(self._state, action)
     self._observe(next_timestep)
 
   def update(self, wait: bool = False) -> None:
     """Fetches variables if a trajectory begins.
 
-    So each trajectory is of one policy, and its age is well defined. Without
-    an adder it fetches at every call.
+    Each trajectory is thus of one policy, and its age is well defined. Without
+    an adder every call fetches.
 
     Args:
-      wait: not read: fetching always waits.
+      wait: ignored, since fetching always waits.
     """
     del wait
     if self._adder is None or self._adder.at_start:
@@ -126,17 +142,19 @@ def _with_batch_axis(
   )
 
 
-def _first_row(tree: types.ArrayTree) -> Any:
+def _first_row(tree: types.ArrayTree) -> types.ArrayTree:
   return jax.tree.map(lambda leaf: leaf[0], tree)
 
 
-def _previous_action(timestep, action):
-  """`acting.previous_action_of` on the host."""
+def _previous_action(
+  timestep: dm_env.TimeStep, action: types.ArrayTree
+) -> types.ArrayTree:
+  """Does on the host what `acting.previous_action_of` does."""
   start = acting.is_first(timestep)
   if not start.any():
     return action
 
-  def of_part(part):
+  def of_part(part: npt.NDArray[Any]) -> npt.NDArray[Any]:
     part = np.array(part)
     part[start] = distributions.none_of(part)
     return part

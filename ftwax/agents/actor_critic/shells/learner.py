@@ -1,25 +1,21 @@
-"""acme's learner: a shell around a `LearnerCore`."""
+"""acme's learner: runs the functions of a `LearnerCore`."""
 
 import functools
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import acme
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
-from ftwax.agents.actor_critic import faults, pictures
+from ftwax.agents.actor_critic import bounds as bounds_lib
+from ftwax.agents.actor_critic import faults, images
 from ftwax.agents.actor_critic.shells import variables as variables_lib
+from ftwax.records import loggers
 from ftwax.replay.reverb import datasets
-
-
-class Logger(Protocol):
-  """What the learner writes its metrics to."""
-
-  def write(self, values: Any) -> None:
-    """Writes one row."""
 
 
 class Learner(acme.Learner):
@@ -30,24 +26,28 @@ class Learner(acme.Learner):
     core: types.LearnerCore,
     key: types.Key,
     dataset: Iterator[datasets.ReplaySample],
-    logger: Logger,
+    logger: loggers.Logger,
     max_skipped_updates: int,
-    painter: pictures.Painter | None = None,
+    image_writer: images.ImageWriter | None = None,
+    bounds: bounds_lib.Bounds = bounds_lib.BOUNDS,
   ):
     """Makes the learner's first state.
 
     Args:
       core: the learner's functions.
       key: for parameters, hyperparameters and what updates draw.
-      dataset: gives batches on the device.
-      logger: where the metrics of each step go.
-      max_skipped_updates: non-finite gradients in a row that end the learner.
-      painter: writes pictures of what is learned from; None for none.
+      dataset: yields batches on the device.
+      logger: takes the metrics of each update.
+      max_skipped_updates: number of updates in a row whose gradients are not
+        finite, after which the learner raises.
+      image_writer: writes images of the batches; None for none.
+      bounds: of the hyperparameters that may be set; see `bounds.check_values`.
     """
     self._dataset = dataset
     self._logger = logger
     self._max_skipped_updates = max_skipped_updates
-    self._painter = painter
+    self._image_writer = image_writer
+    self._bounds = bounds
     self._update = jax.jit(core.update)
     self._state: types.TrainingState = jax.jit(core.init)(key)
     self._num_steps = 0
@@ -56,7 +56,7 @@ class Learner(acme.Learner):
 
   @property
   def state(self) -> types.TrainingState:
-    """All that changes; a checkpoint holds just this."""
+    """State of the learner; a checkpoint holds just this."""
     return self._state
 
   @property
@@ -74,7 +74,7 @@ class Learner(acme.Learner):
     before = time.monotonic()
     sample = next(self._dataset)
     self._wait_s += time.monotonic() - before
-    # Looked at one step late, so that updates need not be waited for.
+    # Checked one update late: reading the count waits for the update.
     faults.check_skipped(
       int(np.max(self._state.skipped_in_a_row)), self._max_skipped_updates
     )
@@ -89,11 +89,13 @@ class Learner(acme.Learner):
       }
     )
     self._num_steps += 1
-    if self._painter is not None:
-      self._painter.write_if_due(self._num_steps, self._state, sample.batch)
+    if self._image_writer is not None:
+      self._image_writer.write_if_due(
+        self._num_steps, self._state, sample.batch
+      )
 
   def get_variables(self, names: Sequence[str]) -> list[types.ActorVariables]:
-    """Returns what actors need, once for each name; all names are `policy`."""
+    """Returns what actors need for each name; the one name is `policy`."""
     unknown = set(names) - {variables_lib.POLICY}
     if unknown:
       raise ValueError(
@@ -107,18 +109,39 @@ class Learner(acme.Learner):
     return self._state
 
   def restore(self, state: types.TrainingState) -> None:
-    """Goes on from `state`."""
+    """Continues from `state`."""
     self._state = jax.tree.map(
       lambda new, old: jax.device_put(new, old.sharding), state, self._state
     )
-    self._num_steps = int(np.max(state.steps))  # Of members, the same.
+    self._num_steps = int(np.max(state.steps))  # The same for all members.
 
   def set_hyperparameters(self, values: types.Hyperparameters) -> None:
-    """Replaces hyperparameters, from the next step on and without a trace."""
+    """Replaces hyperparameters, from the next step on and without a trace.
+
+    Args:
+      values: numbers or arrays, [] or [N] of a population.
+
+    Raises:
+      ValueError: if a value is out of the config's bounds, is not a number, or
+        would be rounded.
+    """
+    bounds_lib.check_values(values._asdict(), self._bounds)
     self._replace(hyperparameters=values)
 
   def set_internal_rewards(self, values: types.InternalRewards) -> None:
-    """Replaces internal rewards [num_events], from the next step on."""
+    """Replaces internal rewards, from the next step on.
+
+    Args:
+      values: [num_events] or [N, num_events] of a population.
+
+    Raises:
+      ValueError: if one is not finite, or there is another number of them.
+    """
+    if not np.all(np.isfinite(values)):
+      raise ValueError(
+        f'internal_rewards ({values}) must be finite; give a number for each'
+        ' event.'
+      )
     self._replace(internal_rewards=values)
 
   def set_params(self, values: types.Params) -> None:
@@ -130,7 +153,7 @@ class Learner(acme.Learner):
     self._replace(steps=value)
     self._num_steps = value
 
-  def _replace(self, **changes: Any):
+  def _replace(self, **changes: Any) -> None:
     for name, new in changes.items():
       old = getattr(self._state, name)
       convert = functools.partial(_convert, name)
@@ -141,10 +164,18 @@ class Learner(acme.Learner):
 
 def _convert(name: str, old: jax.Array, new: Any) -> jax.Array:
   """Returns `new` as an array like `old`, whose shape it must have."""
-  new = jax.numpy.asarray(new, old.dtype)
+  given, new = new, jnp.asarray(new, old.dtype)
+  if jnp.issubdtype(old.dtype, jnp.integer) and np.any(
+    np.asarray(given) != np.asarray(new)
+  ):
+    raise ValueError(
+      f'{name} ({given}) must be integers where those that they replace are'
+      f' ({old.dtype}); round them, or let their prior be of floats.'
+    )
   if new.shape != old.shape:
     raise ValueError(
       f'{name} (shape {new.shape}) must have the shape of those that it'
       f' replaces, {old.shape}; give values of the same agent.'
     )
-  return jax.device_put(new, old.sharding)
+  put: jax.Array = jax.device_put(new, old.sharding)
+  return put

@@ -1,4 +1,4 @@
-"""Brings a learner's variables to an actor's device."""
+"""Fetches a learner's variables to an actor's device."""
 
 import operator
 
@@ -13,7 +13,7 @@ POLICY = 'policy'
 
 
 class VariableClient:
-  """Holds the newest variables of a source."""
+  """Holds the variables that it fetched last from a source."""
 
   def __init__(
     self, source: acme.VariableSource, device: jax.Device | None = None
@@ -22,7 +22,7 @@ class VariableClient:
 
     Args:
       source: usually a learner.
-      device: where the variables are used; the first CPU unless given.
+      device: device that the variables are put on; the first CPU if None.
     """
     self._source = source
     self.device = device or jax.local_devices(backend='cpu')[0]
@@ -30,7 +30,7 @@ class VariableClient:
     self.update()
 
   def update(self) -> None:
-    """Fetches the variables anew."""
+    """Fetches the newest variables."""
     (variables,) = self._source.get_variables([POLICY])
     if self._fetched is not None and all(
       map(operator.is_, variables, self._fetched)
@@ -41,8 +41,9 @@ class VariableClient:
     self.internal_rewards = np.asarray(variables.internal_rewards)
     self.variables: types.ActorVariables = jax.tree.map(self._put, variables)
 
-  def _put(self, leaf):
-    # `device_put` takes its time also for what is there already.
+  def _put(self, leaf: types.Array) -> types.Array:
+    # `device_put` takes time even for an array that is there already.
     if isinstance(leaf, jax.Array) and leaf.devices() == {self.device}:
       return leaf
-    return jax.device_put(leaf, self.device)
+    put: types.Array = jax.device_put(leaf, self.device)
+    return put

@@ -1,4 +1,4 @@
-"""Pictures of what is seen and predicted, drawn from random batches."""
+"""Images of what is seen and predicted, drawn from random batches."""
 
 import fakes
 import jax
@@ -7,7 +7,7 @@ import pytest
 import random_batches
 
 from ftwax.agents import a2c, unreal
-from ftwax.agents.actor_critic import pictures
+from ftwax.agents.actor_critic import images
 
 SIDE, CELL = 24, 8
 SPEC = fakes.make_image_spec((SIDE, SIDE, 3))
@@ -18,7 +18,7 @@ CONFIG = unreal.UNREALConfig(
   image_torso='a3c',
   cell_size=CELL,
   use_value_replay=False,
-  picture_period=3,
+  image_period=3,
 )
 
 
@@ -30,7 +30,7 @@ class _Recorder:
     self.rows.append(values)
 
 
-def _paint(agent, config, spec):
+def _write(agent, config, spec):
   """Returns rows written in six updates, the state, and the batch."""
   network = agent.make_network(spec, config)
   core = agent.make_builder(config).make_learner_core(network, spec)
@@ -39,31 +39,31 @@ def _paint(agent, config, spec):
   if agent is a2c:
     batch = batch._replace(replay=None, reward_prediction=None)
   recorder = _Recorder()
-  painter = pictures.Painter(network, config, recorder)
+  writer = images.ImageWriter(network, config, recorder)
   for num_steps in range(1, 7):
-    painter.write_if_due(num_steps, state, batch)
+    writer.write_if_due(num_steps, state, batch)
   return recorder.rows, network, state, batch
 
 
 @pytest.fixture(scope='module')
-def painted():
-  return _paint(unreal, CONFIG, SPEC)
+def written():
+  return _write(unreal, CONFIG, SPEC)
 
 
-def test_pictures_come_once_a_period(painted):
-  rows, *_ = painted
+def test_images_come_once_a_period(written):
+  rows, *_ = written
   assert [row['learner_steps'] for row in rows] == [3, 6]
 
 
-def test_the_last_frame_is_shown_as_it_is(painted):
-  (row, _), _, _, batch = painted
+def test_the_last_frame_is_shown_as_it_is(written):
+  (row, _), _, _, batch = written
   frames = batch.trajectory.timestep.observation
   np.testing.assert_array_equal(row['frame'], frames[-1, 0])
   assert row['frame'].dtype == np.uint8
 
 
-def test_cells_have_the_size_of_the_frame(painted):
-  (row, _), _, _, batch = painted
+def test_cells_have_the_size_of_the_frame(written):
+  (row, _), _, _, batch = written
   frames = np.asarray(batch.trajectory.timestep.observation[-2:, 0], float)
   cells = np.abs(frames[1] - frames[0]).reshape(3, CELL, 3, CELL, 3)
   cells = cells.mean((1, 3, 4))
@@ -77,8 +77,8 @@ def test_cells_have_the_size_of_the_frame(painted):
   )
 
 
-def test_probabilities_are_those_of_the_head(painted):
-  (row, _), network, state, batch = painted
+def test_probabilities_are_those_of_the_head(written):
+  (row, _), network, state, batch = written
   observation = batch.reward_prediction.observation
   logits = network.heads['reward_prediction'](state.params, observation)
   names = ('zero', 'negative', 'positive')
@@ -93,16 +93,16 @@ def test_probabilities_are_those_of_the_head(painted):
   )
 
 
-def test_a_population_shows_its_first_member(painted):
-  (expected, _), network, state, batch = painted
+def test_a_population_shows_its_first_member(written):
+  (expected, _), network, state, batch = written
   recorder = _Recorder()
-  painter = pictures.Painter(network, CONFIG, recorder)
+  writer = images.ImageWriter(network, CONFIG, recorder)
   members = jax.tree.map(
     lambda x, y: np.stack([x, y]),
     (state, batch),
     jax.tree.map(np.zeros_like, (state, batch)),
   )
-  painter.write_if_due(3, *members)
+  writer.write_if_due(3, *members)
   (row,) = recorder.rows
   jax.tree.map(
     lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1.01),
@@ -113,12 +113,12 @@ def test_a_population_shows_its_first_member(painted):
 
 def test_an_agent_without_images_or_tasks_has_nothing_to_show():
   config = a2c.A2CConfig(
-    sequence_length=4, batch_size=2, hidden_size=4, picture_period=6
+    sequence_length=4, batch_size=2, hidden_size=4, image_period=6
   )
-  rows, *_ = _paint(a2c, config, fakes.make_vector_spec())
+  rows, *_ = _write(a2c, config, fakes.make_vector_spec())
   assert rows == [{'learner_steps': 6}]
 
 
 def test_a_period_below_zero_is_refused():
-  with pytest.raises(ValueError, match=r'picture_period \(-1\) must not be ne'):
-    CONFIG.replace(picture_period=-1)
+  with pytest.raises(ValueError, match=r'image_period \(-1\) must not be ne'):
+    CONFIG.replace(image_period=-1)

@@ -1,16 +1,16 @@
-"""Linear layers inside a loop over time, whose weights learn outside of it.
+"""Linear layers inside a loop over time, with gradients taken outside of it.
 
 Reverse-mode differentiation of a loop adds up the gradient of the weights step
-by step: the whole matrix is read and written each time, for a product over no
-more than B rows. All steps' rows together make one matrix product instead. So
-the weights are kept out of the loop's differentiation, and each step leaves
-what their gradient needs, its inputs and the gradient of its outputs, in a
-tap: zeros that the loop is given for each step, of which the step's backward
-pass returns that pair as if it were their gradient. A tap must be used exactly
-once.
+by step: it reads and writes the whole matrix each time, for a product over no
+more than B rows. The rows of all steps together make one matrix product
+instead. So the weights are kept out of the loop's differentiation. Each step
+leaves what the gradient of the weights needs, its inputs and the gradient of
+its outputs, in a tap: zeros that the loop is given for each step. The backward
+pass of the step returns that pair as if it were the gradient of the zeros. A
+tap must be used exactly once.
 
-The weights are also transposed before the loop, since XLA's product with a
-transposed matrix on the CPU was measured to be ten times as slow.
+The weights are also transposed before the loop, since on the CPU XLA's product
+with a transposed matrix was measured to be ten times as slow.
 """
 
 from typing import NamedTuple
@@ -26,8 +26,8 @@ class Weights(NamedTuple):
   """A matrix for all steps, without gradient.
 
   Attributes:
-    matrix: [num_inputs, num_outputs].
-    transposed: [num_outputs, num_inputs].
+    matrix: float32 [num_inputs, num_outputs].
+    transposed: float32 [num_outputs, num_inputs].
   """
 
   matrix: types.Array
@@ -35,11 +35,11 @@ class Weights(NamedTuple):
 
 
 class Tap(NamedTuple):
-  """Zeros beside a matrix; their gradient u, v means its gradient u^T v.
+  """Zeros beside a matrix; their gradient (u, v) means its gradient u^T v.
 
   Attributes:
-    u: [..., num_rows], of the same vectors as `v`.
-    v: [..., num_columns].
+    u: float32 [..., num_rows], of the same vectors as `v`.
+    v: float32 [..., num_columns].
   """
 
   u: types.Array
@@ -49,26 +49,33 @@ class Tap(NamedTuple):
 def prepare(
   matrix: types.Array, leading_shape: tuple[int, ...]
 ) -> tuple[Weights, Tap]:
-  """Makes of learned weights what `dot` needs.
+  """Splits learned weights into what `dot` multiplies by and what learns.
 
   Args:
-    matrix: [num_inputs, num_outputs].
+    matrix: float32 [num_inputs, num_outputs].
     leading_shape: [B], or [T, B] for the steps of a loop.
 
   Returns:
-    The weights, for all steps, and taps [*leading_shape, ...], one for each.
+    The weights, for all steps, and taps [*leading_shape, ...], one for each
+    step.
   """
 
+  # The forward pass makes zeros and forgets the matrix. The backward pass
+  # finds in their gradients what the steps left, and makes the matrix's of it.
   @jax.custom_vjp
-  def open_taps(matrix):
+  def open_taps(matrix: types.Array) -> Tap:
     return Tap(*(jnp.zeros((*leading_shape, size)) for size in matrix.shape))
 
-  def backward(_, tap):
+  def forward(matrix: types.Array) -> tuple[Tap, tuple[()]]:
+    return open_taps(matrix), ()
+
+  def backward(_: tuple[()], tap: Tap) -> tuple[types.Array]:
     return (jnp.einsum('...i,...o->io', tap.u, tap.v),)
 
-  open_taps.defvjp(lambda matrix: (open_taps(matrix), ()), backward)
+  open_taps.defvjp(forward, backward)
   taps = open_taps(matrix)
   matrix = jax.lax.stop_gradient(matrix)
+  # Without the barrier XLA would take the transposition into the loop.
   return Weights(matrix, jax.lax.optimization_barrier(matrix.T)), taps
 
 
@@ -77,19 +84,26 @@ def dot(inputs: types.Array, weights: Weights, tap: Tap) -> types.Array:
   """Returns `inputs @ weights`, where the weights learn through `tap`.
 
   Args:
-    inputs: [B, num_inputs].
+    inputs: float32 [B, num_inputs].
     weights: made by `prepare`.
     tap: made by `prepare`, of this step.
+
+  Returns:
+    float32 [B, num_outputs].
   """
   del tap
   return jnp.dot(inputs, weights.matrix)
 
 
-def _dot_forward(inputs, weights, tap):
+def _dot_forward(
+  inputs: types.Array, weights: Weights, tap: Tap
+) -> tuple[types.Array, tuple[types.Array, types.Array]]:
   return dot(inputs, weights, tap), (inputs, weights.transposed)
 
 
-def _dot_backward(residuals, gradient):
+def _dot_backward(
+  residuals: tuple[types.Array, types.Array], gradient: types.Array
+) -> tuple[types.Array, None, Tap]:
   inputs, transposed = residuals
   return jnp.dot(gradient, transposed), None, Tap(inputs, gradient)
 
@@ -102,7 +116,7 @@ class PreparedLinear(NamedTuple):
 
   Attributes:
     weights: its weights, which learn through taps.
-    bias: [num_outputs].
+    bias: float32 [num_outputs].
   """
 
   weights: Weights
@@ -115,7 +129,7 @@ class PreparedLinear(NamedTuple):
 
 
 class Linear(hk.Module):
-  """A linear layer to be used inside a loop, otherwise like `hk.Linear`."""
+  """A linear layer for use inside a loop, otherwise like `hk.Linear`."""
 
   def __init__(self, num_outputs: int, name: str | None = None):
     super().__init__(name)
@@ -124,7 +138,7 @@ class Linear(hk.Module):
   def __call__(
     self, num_inputs: int, leading_shape: tuple[int, ...]
   ) -> tuple[PreparedLinear, Tap]:
-    """Returns the layer for all steps, and taps, one for each call."""
+    """Returns the layer for all steps, and taps, one for each step."""
     shape = (num_inputs, self._num_outputs)
     w_init = hk.initializers.VarianceScaling(1.0, 'fan_in', 'truncated_normal')
     w = hk.get_parameter('w', shape, init=w_init)

@@ -1,53 +1,48 @@
-"""Pictures of what an agent sees and of what its auxiliary tasks predict.
+"""Images of what an agent sees and of what its auxiliary tasks predict.
 
-They are of the first trajectory of a batch, of the first member of a
-population, for people to look at now and then: the last frame; for pixel
-control the greatest action value of each cell there, and how much the cells
-have just changed; for reward prediction the frames and the probabilities of the
-sign of the reward that follows them.
+They show the first trajectory of a batch, of the first member of a population:
+its last frame; of pixel control the greatest action value of each cell there,
+and the last change of each cell; of reward prediction the frames and the
+probabilities of the sign of the reward that follows them.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
 from ftwax import types
 from ftwax.agents.actor_critic import acting, batches, tasks
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.losses import pixel_control
+from ftwax.networks import embeddings
+from ftwax.records import loggers
 
 # In the order of `reward_prediction.reward_class`.
 _CLASSES = ('zero', 'negative', 'positive')
 
 
-class Logger(Protocol):
-  """Takes numbers, and pictures, which are uint8 [height, width, 3]."""
-
-  def write(self, values: Any) -> None:
-    """Writes one row."""
-
-
-class Painter:
-  """Writes pictures every so many updates."""
+class ImageWriter:
+  """Writes images once in `image_period` updates."""
 
   def __init__(
     self,
     network: types.RecurrentNetwork,
     config: config_lib.ActorCriticConfig,
-    logger: Logger,
+    logger: loggers.Logger,
   ):
-    """Makes a painter.
+    """Makes a writer.
 
     Args:
-      network: what learns.
-      config: its `picture_period` is that of writing.
-      logger: where pictures go.
+      network: the network that learns.
+      config: gives the period, and the frames of pixel control.
+      logger: takes the images, uint8 [height, width, 3].
     """
     self._look = jax.jit(_make_look(network, config))
-    self._period = config.picture_period
+    self._period = config.image_period
     self._logger = logger
 
   def write_if_due(
@@ -57,26 +52,33 @@ class Painter:
     if num_steps % self._period:
       return
     seen = jax.device_get(self._look(state, batch))
-    self._logger.write({**_paint(seen), 'learner_steps': num_steps})
+    self._logger.write({**_to_images(seen), 'learner_steps': num_steps})
 
 
 def _make_look(
   network: types.RecurrentNetwork, config: config_lib.ActorCriticConfig
 ) -> Callable[[types.TrainingState, types.LearnerBatch], dict[str, Any]]:
-  """Returns what computes, from a batch, the arrays that are to be painted."""
+  """Returns a function of a state and a batch that gives the arrays to show."""
 
-  def look(state, batch):
-    if state.steps.ndim:  # Of a population.
-      state, batch = jax.tree.map(lambda leaf: leaf[0], (state, batch))
+  def look(
+    state: types.TrainingState, batch: types.LearnerBatch
+  ) -> dict[str, Any]:
+    if state.steps.ndim:  # Of a population: the first member is shown.
+      state = jax.tree.map(lambda leaf: leaf[0], state)
+      # Batches of a population of one have no member axis.
+      if batch.trajectory.timestep.step_type.ndim > 2:
+        batch = jax.tree.map(lambda leaf: leaf[0], batch)
     batch = batches.take_columns(batch, jnp.zeros(1, jnp.int32))
     batch = batches.with_own_rewards(state.internal_rewards, batch)
-    frames = _frames(config, batch.trajectory.timestep.observation)
-    seen = {}
+    observation = batch.trajectory.timestep.observation
+    frames = _frames(config, observation)
+    seen: dict[str, types.Array] = {}
     if frames is not None:
       seen['frame'] = frames[-1, 0]
       if tasks.PIXEL_CONTROL in network.heads:
+        controlled = tasks.controlled_frames(config, observation)
         seen |= _look_at_cells(
-          network, config, state, batch.trajectory, frames[-2:, 0]
+          network, config, state, batch.trajectory, controlled[-2:, 0]
         )
     prediction = batch.reward_prediction
     if prediction is not None:
@@ -92,7 +94,13 @@ def _make_look(
   return look
 
 
-def _look_at_cells(network, config, state, trajectory, frames):
+def _look_at_cells(
+  network: types.RecurrentNetwork,
+  config: config_lib.ActorCriticConfig,
+  state: types.TrainingState,
+  trajectory: types.Trajectory,
+  frames: types.Array,
+) -> dict[str, types.Array]:
   """Returns values and changes of cells at the last of two frames."""
   timestep = trajectory.timestep
   output, _ = network.unroll(
@@ -120,32 +128,31 @@ def _look_at_cells(network, config, state, trajectory, frames):
 def _frames(
   config: config_lib.ActorCriticConfig, observation: Any
 ) -> types.Array | None:
-  """Returns the images [..., height, width, 1 or 3], if there are any."""
-  entry = getattr(config, 'frame_entry', None)
-  if entry is not None and isinstance(observation, Mapping):
-    observation = observation[entry]
-  if not hasattr(observation, 'ndim') or observation.ndim not in (4, 5):
+  """Returns the images [..., height, width, 1 or 3]; None if there are none."""
+  leaves = embeddings.named_leaves(observation)
+  frames: types.Array | None = leaves.get(config.frame_entry or '')
+  if frames is None or frames.ndim not in (4, 5):
     return None
-  frames = observation[..., None] if observation.ndim == 4 else observation
+  frames = frames[..., None] if frames.ndim == 4 else frames
   if frames.shape[-1] in (1, 3):
     return frames
   return jnp.mean(frames.astype(jnp.float32), axis=-1, keepdims=True)
 
 
-def _paint(seen: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns pictures, and the probabilities as numbers."""
-  painted: dict[str, Any] = {}
+def _to_images(seen: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns images, and the probabilities as numbers."""
+  images: dict[str, Any] = {}
   for name, leaf in seen.items():
     if name == 'probabilities':
-      painted |= {
+      images |= {
         f'probability_{kind}': leaf[i] for i, kind in enumerate(_CLASSES)
       }
     else:
-      painted[name] = _to_pixels(leaf)
-  return painted
+      images[name] = _to_pixels(leaf)
+  return images
 
 
-def _to_pixels(image: np.ndarray) -> np.ndarray:
+def _to_pixels(image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
   """Returns bytes [height, width, 3], other numbers scaled to their range."""
   image = image[..., None] if image.ndim == 2 else image
   if image.dtype != np.uint8:

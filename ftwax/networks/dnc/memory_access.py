@@ -1,0 +1,321 @@
+"""A memory as a part of a recurrent core.
+
+A core holds a memory's state in its own, and its step hands that state from
+access to access. How the links are kept within a step and over an unroll (see
+`lazy_link` and `recompute`) is hidden here. `NoMemory` takes the memory's place
+in a core that has none.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
+
+import haiku as hk
+import jax.numpy as jnp
+
+from ftwax import types
+from ftwax.networks import cores, deferred
+from ftwax.networks.dnc import (
+  access,
+  interfaces,
+  memory_state,
+  open_links,
+  recompute,
+)
+
+_Inputs = TypeVar('_Inputs')
+_Output = TypeVar('_Output')
+_State = TypeVar('_State')
+_Other = TypeVar('_Other')
+
+# A step of a core, leaves [B, ...].
+CoreStep = Callable[[_Inputs, _State], tuple[_Output, _State]]
+
+
+class AccessStep(Protocol):
+  """One access: writes, then reads; leaves [B, ...]."""
+
+  def __call__(
+    self,
+    hidden: types.Array,
+    tap: Any,
+    state: Any,
+    mask: types.Array | None = None,
+  ) -> tuple[types.Array, Any]:
+    """Does the access.
+
+    Args:
+      hidden: float32 [B, num_hidden], the controller's output.
+      tap: of this step, made by `Memory.prepare`.
+      state: the memory's, before the access.
+      mask: bool [B], the rows that do the access; None for all. Of the accesses
+        in a step the last one has none, and all others have one.
+
+    Returns:
+      The words read, float32 [B, num_words], and the memory's state after the
+      access.
+    """
+
+
+class Memory(Protocol):
+  """A memory that the controllers of a core read and write."""
+
+  @property
+  def num_words(self) -> int:
+    """How many numbers an access reads, over all heads."""
+
+  def initial_state(self, batch_size: int) -> Any:
+    """Returns the state of an empty memory, leaves [batch_size, ...]."""
+
+  def prepare(
+    self, num_hidden: int, leading_shape: tuple[int, ...]
+  ) -> tuple[AccessStep, Any]:
+    """Makes the access, as far as it needs no state.
+
+    Args:
+      num_hidden: size of the controller's output.
+      leading_shape: [B], or [T, B] for all steps of a loop.
+
+    Returns:
+      The access, and its taps, leaves [*leading_shape, ...].
+    """
+
+  def access_if(
+    self,
+    condition: types.Array,
+    do_access: Callable[[_Other, Any], tuple[_Other, Any]],
+    other: _Other,
+    state: Any,
+  ) -> tuple[_Other, Any]:
+    """Computes a masked access only if any row does it (except under `vmap`).
+
+    Args:
+      condition: bool [], whether any row does the access.
+      do_access: `(other, state) -> (other, state)`, which does the access.
+      other: what changes with the access beside the memory's state.
+      state: the memory's.
+
+    Returns:
+      `do_access(other, state)`, or what it was given if the condition is false.
+    """
+
+  def step(
+    self,
+    core_step: CoreStep[_Inputs, _State, _Output],
+    inputs: _Inputs,
+    state: _State,
+  ) -> tuple[_Output, _State]:
+    """Does one step of a core.
+
+    Args:
+      core_step: does the accesses.
+      inputs: of the step, leaves [B, ...].
+      state: the core's, of which the memory's is a part, leaves [B, ...].
+
+    Returns:
+      The output and the state after the step.
+    """
+
+  def unroll(
+    self,
+    core_step: CoreStep[_Inputs, _State, _Output],
+    inputs: _Inputs,
+    start: types.Array,
+    state: _State,
+  ) -> tuple[_Output, _State]:
+    """Does `T` steps of a core; see `cores.unroll_step`.
+
+    Args:
+      core_step: does the accesses.
+      inputs: leaves [T, B, ...].
+      start: bool [T, B], true where the state is set to zero before the step.
+      state: the core's, of which the memory's is a part, leaves [B, ...].
+
+    Returns:
+      The outputs, leaves [T, B, ...], and the state after the last step.
+    """
+
+  def auxiliary(self, state: Any) -> Mapping[str, types.Array]:
+    """Returns what losses and figures may need of the last access, by name."""
+
+
+class MemoryAccess(hk.Module):
+  """The memory of a differentiable neural computer.
+
+  Auxiliary outputs: `read_weights` [B, R, N] and `write_weights` [B, H, N].
+  """
+
+  def __init__(
+    self,
+    config: interfaces.MemoryConfig,
+    accesses_per_step: int = 1,
+    name: str | None = None,
+  ):
+    super().__init__(name)
+    self._config = config
+    self._has_reads_ahead = accesses_per_step > 1
+    self._interface = deferred.Linear(
+      interfaces.interface_size(config), name='interface'
+    )
+    self._layer_norm = hk.LayerNorm(-1, create_scale=True, create_offset=True)
+
+  @property
+  def num_words(self) -> int:
+    """How many numbers an access reads, over all heads."""
+    return self._config.num_reads * self._config.word_size
+
+  def initial_state(self, batch_size: int) -> memory_state.MemoryState:
+    """Returns the state of an empty memory."""
+    return memory_state.initial_state(self._config, batch_size)
+
+  def prepare(
+    self, num_hidden: int, leading_shape: tuple[int, ...]
+  ) -> tuple[AccessStep, deferred.Tap]:
+    """Makes the access, as far as it needs no state; see `Memory`."""
+    layer, taps = self._interface(num_hidden, leading_shape)
+
+    def step(
+      hidden: types.Array,
+      tap: deferred.Tap,
+      state: memory_state.MemoryState,
+      mask: types.Array | None = None,
+    ) -> tuple[types.Array, memory_state.MemoryState]:
+      numbers = layer(hidden, tap)
+      if self._config.layer_norm:
+        numbers = self._layer_norm(numbers)
+      interface = interfaces.parse_interface(self._config, numbers)
+      if mask is None:
+        state = access.access(self._config, interface, state)
+      else:
+        state = access.masked_access(self._config, interface, state, mask)
+      return memory_state.join_words(state), state
+
+    return step, taps
+
+  def access_if(
+    self,
+    condition: types.Array,
+    do_access: Callable[[_Other, Any], tuple[_Other, Any]],
+    other: _Other,
+    state: memory_state.MemoryState,
+  ) -> tuple[_Other, memory_state.MemoryState]:
+    """Computes a masked access only if any row does it; see `Memory`."""
+    # Matrices stay outside of the branch, since `hk.cond` would copy them.
+    # For that none may change in it, so that nothing may be pending before.
+    state, matrix = open_links.detach(open_links.flush(state))
+
+    def do(
+      other: _Other, state: memory_state.MemoryState
+    ) -> tuple[_Other, memory_state.MemoryState]:
+      other, state = do_access(other, open_links.attach(state, matrix))
+      return other, open_links.detach(state)[0]
+
+    def hold(
+      other: _Other, state: memory_state.MemoryState
+    ) -> tuple[_Other, memory_state.MemoryState]:
+      return other, open_links.write_nothing(state)
+
+    other, state = hk.cond(condition, do, hold, other, state)
+    return other, open_links.attach(state, matrix)
+
+  def step(
+    self,
+    core_step: CoreStep[_Inputs, _State, _Output],
+    inputs: _Inputs,
+    state: _State,
+  ) -> tuple[_Output, _State]:
+    """Does one step of a core; see `Memory`."""
+    output, state = core_step(inputs, self._open(state))
+    return output, open_links.close_links(self._config, state)
+
+  def unroll(
+    self,
+    core_step: CoreStep[_Inputs, _State, _Output],
+    inputs: _Inputs,
+    start: types.Array,
+    state: _State,
+  ) -> tuple[_Output, _State]:
+    """Does `T` steps of a core; see `Memory`."""
+    output, state = recompute.unroll_step(
+      core_step, inputs, start, self._open(state), self._config
+    )
+    return output, open_links.close_links(self._config, state)
+
+  def auxiliary(
+    self, state: memory_state.MemoryState
+  ) -> Mapping[str, types.Array]:
+    """Returns the weights of the last access."""
+    return {
+      'read_weights': state.read_weights,
+      'write_weights': state.write_weights,
+    }
+
+  def _open(self, state: _State) -> _State:
+    return open_links.open_links(self._config, state, self._has_reads_ahead)
+
+
+class NoMemory:
+  """Takes the memory's place in a core without one: reads no words.
+
+  Its state is the empty tuple.
+  """
+
+  num_words = 0
+
+  def initial_state(self, batch_size: int) -> tuple[()]:
+    """Returns the empty tuple."""
+    del batch_size
+    return ()
+
+  def prepare(
+    self, num_hidden: int, leading_shape: tuple[int, ...]
+  ) -> tuple[AccessStep, tuple[()]]:
+    """Makes an access that reads words [B, 0]."""
+    del num_hidden, leading_shape
+
+    def step(
+      hidden: types.Array,
+      tap: tuple[()],
+      state: tuple[()],
+      mask: types.Array | None = None,
+    ) -> tuple[types.Array, tuple[()]]:
+      del tap, mask
+      return jnp.zeros((*hidden.shape[:-1], 0)), state
+
+    return step, ()
+
+  def access_if(
+    self,
+    condition: types.Array,
+    do_access: Callable[[_Other, Any], tuple[_Other, Any]],
+    other: _Other,
+    state: tuple[()],
+  ) -> tuple[_Other, tuple[()]]:
+    """Does `do_access` if the condition is true; see `Memory`."""
+    other, state = hk.cond(
+      condition, do_access, lambda other, state: (other, state), other, state
+    )
+    return other, state
+
+  def step(
+    self,
+    core_step: CoreStep[_Inputs, _State, _Output],
+    inputs: _Inputs,
+    state: _State,
+  ) -> tuple[_Output, _State]:
+    """Does one step of a core."""
+    return core_step(inputs, state)
+
+  def unroll(
+    self,
+    core_step: CoreStep[_Inputs, _State, _Output],
+    inputs: _Inputs,
+    start: types.Array,
+    state: _State,
+  ) -> tuple[_Output, _State]:
+    """Does `T` steps of a core."""
+    return cores.unroll_step(core_step, inputs, start, state)
+
+  def auxiliary(self, state: tuple[()]) -> Mapping[str, types.Array]:
+    """Returns nothing."""
+    del state
+    return {}

@@ -1,0 +1,172 @@
+"""Exact links of a memory's state within a step, where they are lazy.
+
+Links are opened before a step or an unroll, and closed after it. A link that is
+not exact stays as it is: every function here then returns its argument.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeGuard, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from ftwax import trees, types
+from ftwax.networks.dnc import interfaces, lazy_link, link_update, memory_state
+
+# Any state of which a `MemoryState` may be a part.
+_State = TypeVar('_State')
+
+
+def open_links(
+  config: interfaces.MemoryConfig, state: _State, has_reads_ahead: bool = False
+) -> _State:
+  """Makes exact links lazy, so that accesses can be done on them.
+
+  Args:
+    config: of the memory.
+    state: any state of which a `MemoryState` may be a part.
+    has_reads_ahead: whether there is more than one access in a step.
+
+  Returns:
+    The state with open links.
+  """
+  if config.linkage != 'exact':
+    return state
+  num_taps = lazy_link.TAPS_PER_READ * config.num_reads * has_reads_ahead
+
+  def make_lazy(links: memory_state.LinkState) -> memory_state.LinkState:
+    return links._replace(link=lazy_link.make_lazy(links.link, num_taps))
+
+  opened: _State = _map_links(make_lazy, state)
+  return opened
+
+
+def close_links(config: interfaces.MemoryConfig, state: _State) -> _State:
+  """Undoes `open_links`."""
+  if config.linkage != 'exact':
+    return state
+  closed: _State = _map_links(
+    lambda links: links._replace(link=links.link.matrix), state
+  )
+  return closed
+
+
+def reset(start: types.Array, state: _State) -> _State:
+  """Sets `state` [B, ...] to zero in the rows where `start` [B] is true.
+
+  As `cores.reset_state`, but open links are not passed over: their matrices
+  count as zero from here on.
+  """
+
+  def reset_links(links: memory_state.LinkState) -> memory_state.LinkState:
+    precedence = _reset(start, links.precedence)
+    if not isinstance(links.link, lazy_link.LazyLink):
+      link = jax.tree.map(lambda leaf: _reset(start, leaf), links.link)
+      return memory_state.LinkState(link, precedence)
+    heads = jnp.repeat(start[:, None], links.precedence.shape[1], axis=1)
+    return memory_state.LinkState(
+      lazy_link.reset(heads, links.link), precedence
+    )
+
+  zeroed: _State = _map_links(
+    reset_links, state, lambda leaf: _reset(start, leaf)
+  )
+  return zeroed
+
+
+@jax.custom_vjp
+def _reset(start: types.Array, leaf: types.Array) -> types.Array:
+  """Sets `leaf` to zero where `start` is true; keeps only `start` for it."""
+  mask = trees.align(start, leaf)
+  # Zeros that depend on the step: constants of the state's size would be taken
+  # out of the loop, and read from memory at each step.
+  zero = jnp.logical_and(mask, ~mask).astype(leaf.dtype)
+  return jnp.where(mask, zero, leaf)
+
+
+def _reset_forward(
+  start: types.Array, leaf: types.Array
+) -> tuple[types.Array, types.Array]:
+  return _reset(start, leaf), start
+
+
+def _reset_backward(
+  start: types.Array, cotangent: types.Array
+) -> tuple[None, types.Array]:
+  return None, _reset(start, cotangent)
+
+
+_reset.defvjp(_reset_forward, _reset_backward)
+
+
+def flush(state: memory_state.MemoryState) -> memory_state.MemoryState:
+  """Brings an open link up to date with the write that is pending."""
+  if not _has_open_link(state):
+    return state
+  return _replace_link(state, lazy_link.flush(state.links.link))
+
+
+def detach(
+  state: memory_state.MemoryState,
+) -> tuple[memory_state.MemoryState, types.Array | None]:
+  """Takes the matrix out of an open link; the rest is small.
+
+  An access ahead reads the matrix but does not change it, so that a branch
+  which does one has to return the rest alone.
+
+  Returns:
+    The state without the matrix, and the matrix, or None if there is none.
+  """
+  if not _has_open_link(state):
+    return state, None
+  link = state.links.link
+  return _replace_link(state, link._replace(matrix=None)), link.matrix
+
+
+def attach(
+  state: memory_state.MemoryState, matrix: types.Array | None
+) -> memory_state.MemoryState:
+  """Puts back what `detach` took out."""
+  if not _has_open_link(state):
+    return state
+  return _replace_link(state, state.links.link._replace(matrix=matrix))
+
+
+def write_nothing(
+  state: memory_state.MemoryState,
+) -> memory_state.MemoryState:
+  """Returns the state after an access ahead that no row does."""
+  if not _has_open_link(state):
+    return state
+  nothing = jnp.zeros_like(state.links.precedence)
+  pending = link_update.Write(nothing, nothing)
+  return _replace_link(state, state.links.link._replace(pending=pending))
+
+
+def _map_links(
+  function: Callable[[memory_state.LinkState], memory_state.LinkState],
+  state: Any,
+  other: Callable[[types.Array], types.Array] = lambda leaf: leaf,
+) -> Any:
+  """Applies one function to link states and another to all other leaves."""
+
+  def is_links(node: Any) -> TypeGuard[memory_state.LinkState]:
+    return isinstance(node, memory_state.LinkState)
+
+  return jax.tree.map(
+    lambda node: function(node) if is_links(node) else other(node),
+    state,
+    is_leaf=is_links,
+  )
+
+
+def _has_open_link(state: memory_state.MemoryState) -> bool:
+  return isinstance(state.links, memory_state.LinkState) and isinstance(
+    state.links.link, lazy_link.LazyLink
+  )
+
+
+def _replace_link(
+  state: memory_state.MemoryState, link: lazy_link.LazyLink
+) -> memory_state.MemoryState:
+  return state._replace(links=state.links._replace(link=link))

@@ -1,0 +1,99 @@
+"""Logs as TensorBoard events."""
+
+import io
+import os
+import pathlib
+import time
+from typing import Any
+
+from ftwax.records import log_values
+
+
+class TensorBoardLogger:
+  """Writes scalars, vectors entry by entry, and images to TensorBoard.
+
+  Names are `label/key`, or `label/key/i` for the entries of a vector; strings
+  and arrays of more axes are left out. Events are on disk when `write` returns.
+  """
+
+  def __init__(
+    self,
+    directory: str | os.PathLike[str],
+    label: str,
+    steps_key: str | None = None,
+  ):
+    """Opens a new event file.
+
+    Args:
+      directory: of this logger alone.
+      label: put before every name.
+      steps_key: name of the value on the time axis; writes are counted if it
+        is None, or missing in a row.
+    """
+    # Slow to import, and not needed by runs that log elsewhere.
+    from tensorboardX import event_file_writer
+    from tensorboardX.proto import event_pb2, summary_pb2
+
+    self._make_event = event_pb2.Event
+    self._make_summary = summary_pb2.Summary
+    self._label = label
+    self._steps_key = steps_key
+    self._num_writes = 0
+    pathlib.Path(directory).mkdir(parents=True, exist_ok=True)
+    # This writer starts no thread. The suffix keeps two writers opened in the
+    # same second from sharing a file.
+    self._writer = event_file_writer.EventsWriter(
+      os.path.join(directory, 'events'), f'.{time.time_ns()}'
+    )
+
+  def write(self, values: log_values.LoggingData) -> None:
+    """Writes one event."""
+    plain = log_values.to_plain(values)
+    steps = plain.get(self._steps_key) if self._steps_key else None
+    step = self._num_writes if steps is None else int(steps)
+    self._num_writes += 1
+    summary = self._make_summary(
+      value=[
+        self._make_summary.Value(tag=f'{self._label}/{tag}', **content)
+        for key in plain
+        for tag, content in self._contents(key, plain[key])
+      ]
+    )
+    event = self._make_event(wall_time=time.time(), step=step, summary=summary)
+    self._writer.write_event(event)
+    self._writer.flush()
+
+  def close(self) -> None:
+    """Closes the event file."""
+    self._writer.close()
+
+  def _contents(self, key: str, value: Any) -> list[tuple[str, dict[str, Any]]]:
+    """Returns the tags of a value and the fields of each tag's summary."""
+    if log_values.is_image(value):
+      height, width, _ = value.shape
+      image = self._make_summary.Image(
+        height=height,
+        width=width,
+        colorspace=3,
+        encoded_image_string=_encode_png(value),
+      )
+      return [(key, {'image': image})]
+    return [(tag, {'simple_value': x}) for tag, x in _scalars(key, value)]
+
+
+def _encode_png(image: Any) -> bytes:
+  from PIL import Image  # Slow to import, and seldom needed.
+
+  buffer = io.BytesIO()
+  Image.fromarray(image).save(buffer, 'png')
+  return buffer.getvalue()
+
+
+def _scalars(key: str, value: Any) -> list[tuple[str, float]]:
+  if isinstance(value, list):
+    return [
+      (f'{key}/{index}', entry)
+      for index, entry in enumerate(value)
+      if not isinstance(entry, list)
+    ]
+  return [] if value is None or isinstance(value, str) else [(key, value)]

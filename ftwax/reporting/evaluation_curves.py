@@ -1,0 +1,79 @@
+"""Strength of a population against fixed opponents, over the run."""
+
+import os
+from typing import Any, NamedTuple
+
+import matplotlib.figure
+import numpy as np
+
+from ftwax.records import loggers
+from ftwax.reporting import drawing
+
+# Label of the log of evaluations.
+LABEL = 'evaluation'
+
+_SCORE = 'scores/'
+
+
+class Evaluations(NamedTuple):
+  """Evaluations against `K` opponents, at `n` moments.
+
+  Attributes:
+    steps: [n], steps of the environment, in rising order.
+    elo: [n, N], Elo points of each member above the first opponent.
+    opponents: [K], names.
+    scores: [n, K], mean score of the members; 1 for a win, 0.5 for a draw.
+  """
+
+  steps: drawing.Floats
+  elo: drawing.Floats
+  opponents: tuple[str, ...]
+  scores: drawing.Floats
+
+
+def read(run_dir: str | os.PathLike[str]) -> Evaluations | None:
+  """Reads the log of evaluations; None if it has none against opponents."""
+  path = loggers.log_path(run_dir, LABEL)
+  if not path.exists():
+    return None
+  rows: list[dict[str, Any]] = []
+  for row in loggers.read_jsonl(path):
+    if 'member_elo' not in row:
+      continue
+    # A run that was resumed repeats the steps after its checkpoint.
+    while rows and rows[-1]['actor_steps'] >= row['actor_steps']:
+      rows.pop()
+    rows.append(row)
+  if not rows:
+    return None
+  names = [name for name in rows[-1] if name.startswith(_SCORE)]
+  return Evaluations(
+    np.array([row['actor_steps'] for row in rows], np.float64),
+    np.array([row['member_elo'] for row in rows], np.float64),
+    tuple(name.removeprefix(_SCORE) for name in names),
+    np.array([[row.get(name) for name in names] for row in rows], np.float64),
+  )
+
+
+def plot_evaluations(evaluations: Evaluations) -> matplotlib.figure.Figure:
+  """Draws the Elo of members, and their score against each opponent."""
+  figure = drawing.make_figure(9.0, 3.4)
+  elo, score = figure.subplots(1, 2)
+  for member, values in enumerate(evaluations.elo.T):
+    color = drawing.member_color(member)
+    elo.plot(evaluations.steps, values, color=color, linewidth=1.0, alpha=0.8)
+  mean = evaluations.elo.mean(axis=1)
+  elo.plot(evaluations.steps, mean, color=drawing.INK, linewidth=2.2)
+  for name, values in zip(
+    evaluations.opponents, evaluations.scores.T, strict=True
+  ):
+    label = f'against {drawing.readable(name)}'
+    score.plot(evaluations.steps, values, linewidth=1.6, label=label)
+  score.set_ylim(0.0, 1.0)
+  score.legend(fontsize=8, frameon=False)
+  first = drawing.readable(evaluations.opponents[0])
+  for axes, label in ((elo, f'Elo above {first}'), (score, 'score')):
+    drawing.style_games(axes)
+    axes.set_xlabel('environment steps', fontsize=9)
+    axes.set_ylabel(label, fontsize=9)
+  return figure

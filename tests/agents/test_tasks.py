@@ -1,0 +1,110 @@
+"""What pixel control is of: images in any range, nested entries, signals."""
+
+import dm_env
+import fakes
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import random_batches
+
+from ftwax.agents import a2c
+from ftwax.agents.actor_critic import tasks
+from ftwax.losses import pixel_control
+from ftwax.networks import embeddings
+
+SIZES = {'sequence_length': 4, 'batch_size': 2, 'hidden_size': 4}
+LENGTH, CHANNELS, CELL = 11, 3, 4
+
+
+def _image_spec(dtype, low, high):
+  return dm_env.specs.BoundedArray((24, 24, 3), dtype, low, high, 'image')
+
+
+@pytest.mark.parametrize(
+  ('dtype', 'low', 'high'),
+  [(np.float32, 0, 255), (np.int32, 0, 255), (np.float32, -1, 1)],
+)
+def test_images_in_any_range_count_as_bytes_do(dtype, low, high):
+  images = np.random.default_rng(0).integers(0, 256, (5, 2, 24, 24, 3), 'uint8')
+  scaled = (low + (high - low) * (images / 255.0)).astype(dtype)
+  config = a2c.A2CConfig(**SIZES)
+  found, expected = (
+    pixel_control.pseudo_rewards(
+      tasks.controlled_frames(config, jnp.asarray(frames), spec)[:, 0]
+    )
+    for frames, spec in (
+      (scaled, _image_spec(dtype, low, high)),
+      (images, _image_spec(np.uint8, 0, 255)),
+    )
+  )
+  atol = 1 / 255 if dtype == np.int32 else 1e-6
+  np.testing.assert_allclose(found, expected, atol=atol)
+
+
+def test_images_without_finite_bounds_stay_as_they_are():
+  image = jnp.full((24, 24, 3), 200.0)
+  for spec in (
+    dm_env.specs.Array((24, 24, 3), np.float32),
+    _image_spec(np.float32, -np.inf, np.inf),
+  ):
+    assert embeddings.scale_image(image, spec) is image
+
+
+def test_a_nested_image_is_found_by_its_path():
+  config = a2c.A2CConfig(**SIZES, frame_entry='state/external')
+  frames = jnp.zeros((5, 2, 24, 24, 3), jnp.uint8)
+  observation = {'state': {'external': frames, 'internal': jnp.ones(3)}}
+  assert tasks.controlled_frames(config, observation) is frames
+
+
+def _signal_config(**options):
+  return a2c.A2CConfig(
+    **SIZES, use_pixel_control=True, entry_torsos={'': 'signal'}, **options
+  )
+
+
+def test_cells_of_a_signal_are_moments_of_one_channel():
+  rng = np.random.default_rng(0)
+  signal = rng.normal(size=(5, 2, LENGTH, CHANNELS)).astype(np.float32)
+  frames = tasks.controlled_frames(_signal_config(), jnp.asarray(signal))
+  found = pixel_control.pseudo_rewards(frames[:, 1], CELL)
+  newest = signal[:, 1, LENGTH % CELL :]
+  change = np.abs(np.diff(newest, axis=0)).reshape(4, -1, CELL, CHANNELS)
+  np.testing.assert_allclose(found, change.mean(axis=2), rtol=1e-5)
+
+
+def test_an_agent_learns_to_control_a_signal():
+  spec = fakes.make_vector_spec()
+  spec = spec._replace(
+    observations=dm_env.specs.Array((LENGTH, CHANNELS), np.float32, 'signal')
+  )
+  config = _signal_config()
+  network = a2c.make_network(spec, config)
+  core = a2c.make_builder(config).make_learner_core(network, spec)
+  state = core.init(jax.random.PRNGKey(0))
+  values = network.heads['pixel_control'](
+    state.params, jnp.ones((5, 2, config.hidden_size))
+  )
+  num_actions = spec.actions.num_values
+  assert values.shape == (5, 2, LENGTH // CELL, CHANNELS, num_actions)
+  batch = random_batches.make_batch(0, spec, network, config)
+  after, metrics = jax.jit(core.update)(
+    state, batch._replace(reward_prediction=None)
+  )
+  assert np.isfinite(metrics['loss']) and metrics['pixel_control_error'] > 0
+  moved = jax.tree.map(
+    lambda x, y: bool(np.any(x != y)), after.params, state.params
+  )
+  assert all(jax.tree.leaves(moved))
+
+
+@pytest.mark.parametrize(
+  ('shape', 'options'),
+  [((3, CHANNELS), {}), ((24, 24, 3), {}), ((8, 3), {'crop_size': (4, 4)})],
+)
+def test_what_is_no_signal_is_refused(shape, options):
+  spec = fakes.make_vector_spec()
+  spec = spec._replace(observations=dm_env.specs.Array(shape, np.float32))
+  with pytest.raises(ValueError, match='signal of pixel control .* must be'):
+    a2c.make_network(spec, _signal_config(**options))

@@ -1,0 +1,82 @@
+"""The public names of the package, and that documents use only these."""
+
+import ast
+import importlib
+import inspect
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+import ftwax
+
+ROOT = pathlib.Path(__file__).parents[1]
+ROOMS = (
+  'agents',
+  'environments',
+  'losses',
+  'networks',
+  'population',
+  'records',
+  'replay',
+  'reporting',
+  'runtime',
+)
+
+
+def test_rooms_are_attributes_of_the_package():
+  code = (
+    'import sys, ftwax\n'
+    'assert not {"jax", "tensorflow"} & set(sys.modules)\n'
+    'print(ftwax.agents.FTWConfig, ftwax.networks.RPTH, ftwax.run, ftwax.load)'
+  )
+  result = subprocess.run(
+    [sys.executable, '-c', code],
+    capture_output=True,
+    text=True,
+    timeout=120,
+    check=False,
+  )
+  assert result.returncode == 0, result.stderr
+  assert set(ROOMS) < set(ftwax.__all__) <= set(dir(ftwax))
+  with pytest.raises(AttributeError, match='has no attribute'):
+    ftwax.agent  # noqa: B018
+
+
+@pytest.mark.parametrize('room', ROOMS)
+def test_public_names_are_sorted_and_documented(room):
+  module = importlib.import_module(f'ftwax.{room}')
+  assert inspect.getdoc(module)
+  assert list(module.__all__) == sorted(module.__all__)
+  for name in module.__all__:
+    path = pathlib.Path(module.__file__).parent / name
+    if path.with_suffix('.py').exists() or path.is_dir():
+      continue  # A module, which may need a package that is not installed.
+    assert inspect.getdoc(getattr(module, name)), name
+
+
+def _python_blocks(path):
+  return re.findall(r'```python\n(.*?)```', path.read_text('utf-8'), re.S)
+
+
+@pytest.mark.parametrize(
+  'path',
+  [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))],
+  ids=lambda path: path.name,
+)
+def test_documents_use_public_names_alone(path):
+  for block in _python_blocks(path):
+    for node in ast.walk(ast.parse(block)):
+      if not isinstance(node, ast.ImportFrom) or not (
+        node.module.split('.')[0] == 'ftwax'
+      ):
+        continue
+      module = importlib.import_module(node.module)
+      for alias in node.names:
+        public = getattr(module, '__all__', ())
+        path = ROOT / node.module.replace('.', '/') / f'{alias.name}.py'
+        assert alias.name in public or (
+          path.exists() and node.module.count('.') > 1
+        ), f'{node.module}.{alias.name}'
