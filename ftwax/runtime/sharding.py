@@ -81,12 +81,18 @@ def place_learner_core(
     return jax.lax.with_sharding_constraint(tree, sharding)
 
   def init(key: types.Key) -> types.TrainingState:
-    return jax.lax.with_sharding_constraint(core.init(key), whole)
+    state: types.TrainingState = jax.lax.with_sharding_constraint(
+      core.init(key), whole
+    )
+    return state
 
   def update(
     state: types.TrainingState, batch: types.LearnerBatch
   ) -> tuple[types.TrainingState, types.Metrics]:
     batch = jax.tree.map(place, batches.batch_axes(batch), batch)
-    return jax.lax.with_sharding_constraint(core.update(state, batch), whole)
+    updated: tuple[types.TrainingState, types.Metrics] = (
+      jax.lax.with_sharding_constraint(core.update(state, batch), whole)
+    )
+    return updated
 
   return types.LearnerCore(init, update)

@@ -53,18 +53,18 @@ def _make_duels(**options):
 
 def test_one_agent_meets_a_script_and_then_its_frozen_self(run):
   experiment = _make_duels(
-    opponents={'knows': players.scripted(_knows)}, max_num_actor_steps=800
+    opponents={'knows': players.scripted(_knows)}, max_num_actor_steps=4_000
   )
-  result = run(experiment, 'first', eval_every=400, num_eval_episodes=6)
+  result = run(experiment, 'first', eval_every=4_000, num_eval_episodes=6)
   # One seat of each of 4 games, 5 actions a round.
-  assert result.counts.actor_steps == 800
-  assert result.counts.episodes == 160
+  assert result.counts.actor_steps == 4_000
+  assert result.counts.episodes == 800
   assert result.mean_return > 3.5  # Chance is 2.5 of 5.
   rows = loggers.read_jsonl(loggers.log_path(result.run_dir, 'population'))
   (rating,), (other,) = rows[-1]['ratings'], rows[-1]['opponent_ratings']
   assert rating < other  # It never won.
   np.testing.assert_allclose(rating + other, 2000.0)
-  assert rows[-1]['games'] == [160]
+  assert rows[-1]['games'] == [800]
   row = loggers.read_jsonl(loggers.log_path(result.run_dir, 'evaluation'))[-1]
   assert row['num_episodes'] == 6
   # At best it draws.

@@ -15,7 +15,7 @@ import numpy as np
 from ftwax import internal_rewards, types
 from ftwax.environments import functional
 from ftwax.population import players, seating, tournament
-from ftwax.runtime import evaluation
+from ftwax.runtime import evaluation, sharding
 from ftwax.runtime.device import compiled_arena, member_axis
 
 # Steps of all games in one call of the compiled function.
@@ -48,17 +48,27 @@ class _Step(NamedTuple):
 class Matches:
   """Plays games in an arena; compiled once."""
 
-  def __init__(self, arena: compiled_arena.Arena, actor: types.ActorCore):
+  def __init__(
+    self,
+    arena: compiled_arena.Arena,
+    actor: types.ActorCore,
+    mesh: jax.sharding.Mesh,
+  ):
     """Prepares games.
 
     Args:
       arena: has the seats of members and opponents.
       actor: acts for each member.
+      mesh: the devices on which the variables of members are.
     """
     self._arena = arena
     self._actor = actor
-    self._start = jax.jit(self._start_games)
-    self._play = jax.jit(self._play_steps, donate_argnums=1)
+    # Said of both, or the second call would be compiled anew.
+    whole = sharding.replicated(mesh)
+    self._start = jax.jit(self._start_games, out_shardings=whole)
+    self._play = jax.jit(
+      self._play_steps, donate_argnums=1, out_shardings=whole
+    )
 
   def play(
     self,
@@ -173,7 +183,8 @@ def play(
     seating.from_seats(seats, num_members, game.teams),
     list(opponents.values()),
   )
-  results = Matches(arena, actor).play(key, variables, seats)
+  made = Matches(arena, actor, sharding.make_mesh(None))
+  results = made.play(key, jax.device_get(variables), seats)
   places = [result.place for result in results]
   first = np.unique(places, return_index=True)[1]
   return [results[index] for index in first]

@@ -15,7 +15,7 @@ import numpy as np
 
 from ftwax import types
 from ftwax.agents.actor_critic import auxiliary, faults
-from ftwax.environments import games, validation
+from ftwax.environments import functional, games, validation
 from ftwax.networks import recurrent
 from ftwax.population import seating
 from ftwax.runtime import evaluation, generations, run_records, runs, sharding
@@ -96,8 +96,8 @@ class _Parts:
     mesh: jax.sharding.Mesh,
   ):
     """Makes and checks the parts."""
-    builder, population = experiment.builder, experiment.population
-    num_games = experiment.num_environments
+    builder = experiment.builder
+    self.mesh = mesh
     self.game = experiment_checks.check_game(
       experiment.environment_factory(experiment.seed)
     )
@@ -106,55 +106,68 @@ class _Parts:
     )
     spec = self.game_spec.environment
     network = experiment.network_factory(spec)
-    actor = builder.make_policy(network, spec)
     self.evaluation_actor = builder.make_policy(
       network, spec, evaluation=experiment.evaluation_greedy
     )
-    arena = compiled_arena.make_arena(
-      self.game,
-      seating.make_seating(
-        self.game.teams,
-        population.num_members,
-        num_games,
-        len(experiment.opponents),
-        experiment.opponent_share,
-      ),
-      list(experiment.opponents.values()),
-    )
-    sizes = sizes_lib.make_sizes(
-      spec,
-      builder.config.sequence_length,
-      arena.seating.seats_per_member,
-      builder.config.batch_size,
-      population.num_members,
-      recurrent.has_convolutions(network),
-    )
-    placement.check_sizes(mesh, sizes, num_games)
-    learner = builder.make_learner_core(network, spec)
-    if population.num_members == 1:
-      learner = sharding.place_learner_core(mesh, learner)
-    self.loop = loop.Loop(
-      arena=arena,
-      actor=actor,
-      learner=learner,
-      replay=auxiliary_replay.make_auxiliary_replay(
-        auxiliary.sources(builder.auxiliary_tasks),
-        builder.config,
-        spec,
-        actor,
-        sizes.num_rows,
-      ),
-      config=population,
-      sizes=sizes,
-    )
+    self.loop = _make_loop(experiment, self.game, spec, network, mesh)
+    sizes = self.loop.sizes
     self.iterations_per_round = sizes.iterations_per_round(
       experiment.steps_per_round
     )
     self.iterations_per_call = sizes.iterations_per_call(
       self.iterations_per_round, experiment.max_num_actor_steps
     )
-    self.shardings = placement.of_loop(mesh, population.num_members)
+    self.shardings = placement.of_loop(mesh, sizes.num_members)
     self.max_skipped_updates = builder.config.max_skipped_updates
+
+
+def _make_loop(
+  experiment: experiment_lib.ExperimentConfig,
+  game: functional.FunctionalGame,
+  spec: types.EnvironmentSpec,
+  network: types.RecurrentNetwork,
+  mesh: jax.sharding.Mesh,
+) -> loop.Loop:
+  """Makes the functions of a run; checks that sizes and devices fit."""
+  builder, population = experiment.builder, experiment.population
+  arena = compiled_arena.make_arena(
+    game,
+    seating.make_seating(
+      game.teams,
+      population.num_members,
+      experiment.num_environments,
+      len(experiment.opponents),
+      experiment.opponent_share,
+    ),
+    list(experiment.opponents.values()),
+  )
+  sizes = sizes_lib.make_sizes(
+    spec,
+    builder.config.sequence_length,
+    arena.seating.seats_per_member,
+    builder.config.batch_size,
+    population.num_members,
+    recurrent.has_convolutions(network),
+  )
+  placement.check_sizes(mesh, sizes, experiment.num_environments)
+  actor = builder.make_policy(network, spec)
+  learner = builder.make_learner_core(network, spec)
+  if population.num_members == 1:
+    learner = sharding.place_learner_core(mesh, learner)
+  return loop.Loop(
+    arena=arena,
+    actor=actor,
+    learner=learner,
+    replay=auxiliary_replay.make_auxiliary_replay(
+      auxiliary.sources(builder.auxiliary_tasks),
+      builder.config,
+      spec,
+      actor,
+      sizes.num_rows,
+    ),
+    config=population,
+    sizes=sizes,
+  )
 
 
 class _Run:
@@ -243,7 +256,7 @@ class _Run:
     arena = compiled_arena.make_arena(
       parts.game, plan.seating, list(plan.opponents.values())
     )
-    return plan, matches.Matches(arena, parts.evaluation_actor)
+    return plan, matches.Matches(arena, parts.evaluation_actor, parts.mesh)
 
   def _begin_next_round(self) -> None:
     """Records the round that has ended, and evolves the population."""
