@@ -201,7 +201,8 @@ def open_run_directory(
         'runs', experiment.name, experiment.seed, experiment
       )
     return run_directory.create_at(run_dir, experiment)
-  run_dir = run_dir or run_directory.newest('runs', experiment.name)
+  if run_dir is None:
+    run_dir = run_directory.newest('runs', experiment.name)
   if run_dir is None:
     raise run_directory.RunDirectoryError(
       f'runs/{experiment.name} must hold a run to resume, and holds none; give'
