@@ -21,7 +21,6 @@ import common
 import handwritten
 import jax
 
-from ftwax import types
 from ftwax.agents import ftw, impala, ppo
 from ftwax.environments import (
   capture_the_flag,
@@ -29,9 +28,9 @@ from ftwax.environments import (
   functional,
   memory_chain,
 )
-from ftwax.population import population_config as population_config
+from ftwax.population import population_config, seating
 from ftwax.runtime import experiment
-from ftwax.runtime.device import loop, population, rollout
+from ftwax.runtime.device import compiled_arena, loop, sizes, updates
 
 _NUM_ENVIRONMENTS = 32
 
@@ -45,41 +44,55 @@ def make_config(core):
   )
 
 
+def make_loop(agent, config, game, num_members, num_games):
+  """Returns the loop of members of a family in a game."""
+  builder = agent.make_builder(config)
+  network = agent.make_network(game.spec, config)
+  seats = seating.make_seating(game.teams, num_members, num_games)
+  return loop.Loop(
+    arena=compiled_arena.make_arena(game, seats),
+    actor=builder.make_policy(network, game.spec),
+    learner=builder.make_learner_core(network, game.spec),
+    replay=None,
+    config=population_config.PopulationConfig(
+      num_members, exploits=num_members > 1
+    ),
+    sizes=sizes.make_sizes(
+      game.spec,
+      config.sequence_length,
+      seats.seats_per_member,
+      config.batch_size,
+      num_members,
+    ),
+  )
+
+
 class Agent:
   """The compiled loop of an agent, and its two halves alone."""
 
   def __init__(self, agent, config, environment):
     """Compiles an agent of the family."""
-    vector = functional.vectorize(environment, _NUM_ENVIRONMENTS)
-    builder = agent.make_builder(config)
-    network = agent.make_network(environment.spec, config)
-    actor = builder.make_policy(network, environment.spec)
-    learner = builder.make_learner_core(network, environment.spec)
-    sizes = loop.make_sizes(
-      environment.spec,
-      config.sequence_length,
-      _NUM_ENVIRONMENTS,
-      config.batch_size,
+    made = make_loop(
+      agent, config, functional.as_game(environment), 1, _NUM_ENVIRONMENTS
     )
-    self.num_iterations = sizes.num_iterations(10**9)
-    self.num_steps = self.num_iterations * sizes.steps_per_iteration
-    learn = loop.make_learn(learner, None, sizes)
-    init = loop.make_init(vector, actor, learner, None, _NUM_ENVIRONMENTS)
-    self.state = jax.jit(init)(jax.random.PRNGKey(0))
-    call = loop.make_call(vector, actor, learn, sizes, self.num_iterations)
-    self._call = jax.jit(call, donate_argnums=0)
-    self._act = jax.jit(
-      lambda state: rollout.rollout(
-        vector.step,
-        actor.select_action,
-        types.actor_variables(state.training),
-        state.rollout,
-        config.sequence_length,
+    self.num_iterations = max(1, 8192 // made.sizes.steps_per_iteration)
+    self.num_steps = self.num_iterations * made.sizes.steps_per_iteration
+    self.state = jax.jit(made.init)(jax.random.PRNGKey(0))
+    self._call = jax.jit(
+      functools.partial(made.call, self.num_iterations), donate_argnums=0
+    )
+    self._act = jax.jit(made.act)
+    _, (trajectories, _) = self._act(self.state.training, self.state.rollout)
+    self._trajectories = jax.tree.map(
+      lambda leaf: leaf.squeeze(2),
+      trajectories._replace(recurrent_state=()),
+    )._replace(
+      recurrent_state=jax.tree.map(
+        lambda leaf: leaf.squeeze(1), trajectories.recurrent_state
       )
     )
-    _, trajectory, _ = self._act(self.state)
-    self._trajectories = jax.tree.map(lambda leaf: leaf[None], trajectory)
-    self._learn = jax.jit(learn)
+    self._member = jax.tree.map(lambda leaf: leaf[0], self.state.training)
+    self._learn = jax.jit(updates.make_learn(made.learner, None, made.sizes))
 
   def run(self):
     """Does one call, and takes its report to the host."""
@@ -88,13 +101,11 @@ class Agent:
 
   def act(self):
     """Does the rollout of one iteration."""
-    jax.block_until_ready(self._act(self.state))
+    jax.block_until_ready(self._act(self.state.training, self.state.rollout))
 
   def learn(self):
     """Does the update of one iteration."""
-    jax.block_until_ready(
-      self._learn(self.state.training, (), self._trajectories)
-    )
+    jax.block_until_ready(self._learn(self._member, (), self._trajectories))
 
 
 def make_rival(environment, config, num_iterations):
@@ -264,28 +275,19 @@ def make_round(num_members, num_games):
     batch_size=batch_size,
     max_queue_size=batch_size,
   )
-  builder = ftw.make_builder(config)
-  network = ftw.make_network(game.spec, config)
-  made = population.make_population_loop(
-    game,
-    builder.make_policy(network, game.spec),
-    builder.make_learner_core(network, game.spec),
-    population_config.PopulationConfig(
-      num_members, num_players=len(game.teams), exploits=num_members > 1
-    ),
-    config,
-    num_games=num_games,
-    num_iterations=5,
-  )
+  made = make_loop(ftw, config, game, num_members, num_games)
   state = jax.jit(made.init)(jax.random.PRNGKey(0))
-  call = jax.jit(made.round, donate_argnums=0)
+  call = jax.jit(functools.partial(made.call, 5), donate_argnums=0)
+  begin = jax.jit(made.begin_round, donate_argnums=0)
+  end = jax.jit(made.end_round, donate_argnums=0)
 
   def run():
     nonlocal state
     state, report = call(state)
+    state = begin(end(state))
     return jax.device_get(report)
 
-  return run, int(run().num_steps.sum())
+  return run, int(run().episodes.moved.sum())
 
 
 def compare_populations(seconds, rounds, sizes):

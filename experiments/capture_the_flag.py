@@ -17,12 +17,10 @@ from absl import flags
 from ftwax import hyperparameters, types
 from ftwax.agents import ftw
 from ftwax.environments import capture_the_flag
-from ftwax.environments.capture_the_flag import opponents
 from ftwax.population import population_config as population_config
-from ftwax.population import tournament as tournament_lib
 from ftwax.reporting import population_curves, report, videos
-from ftwax.runtime import experiment, launch, runs
-from ftwax.runtime.device import tournament
+from ftwax.runtime import evaluation, experiment, launch, runs
+from ftwax.runtime.device import matches
 
 launch.define_flags(
   max_num_actor_steps=10_000_000,
@@ -75,17 +73,16 @@ def make_config() -> ftw.FTWConfig:
   ).fix(pixel_control_cost=0.0, reward_prediction_cost=0.0)
 
 
-def build_experiment() -> experiment.PopulationExperimentConfig:
+def build_experiment() -> experiment.ExperimentConfig:
   """Returns the experiment that the flags describe."""
   config = make_config()
-  return experiment.PopulationExperimentConfig(
+  return experiment.ExperimentConfig(
     name='capture_the_flag',
     builder=ftw.make_builder(config),
     network_factory=functools.partial(ftw.make_network, config=config),
     environment_factory=make_game,
     population=population_config.PopulationConfig(
       num_members=_NUM_MEMBERS.value,
-      num_players=_GAME.num_players,
       burn_in_games=_BURN_IN.value,
     ),
     steps_per_round=_GAME.num_steps,
@@ -112,34 +109,22 @@ def _event_priors() -> tuple[Any, ...]:
   )
 
 
-def finish(
-  made: experiment.PopulationExperimentConfig, result: runs.RunResult
-) -> None:
+def finish(made: experiment.ExperimentConfig, result: runs.RunResult) -> None:
   """Plays the tournament, films a game and writes the report."""
   game = make_game(0)
   network = made.network_factory(game.spec)
   policy = made.builder.make_policy(network, game.spec)
   variables = types.actor_variables(result.state)
-  scripts = {
-    'random': tournament.make_random_script(game),
-    **{
-      name: opponents.make_script(name, _GAME) for name in opponents.STRENGTHS
-    },
-  }
+  spec = made.read_game_spec()
+  opponents = evaluation.make_opponents(made, spec, game.scripts)
   names = [f'member {i}' for i in range(made.population.num_members)]
-  num_members, names = len(names), [*names, *scripts]
+  num_members, names = len(names), [*names, *opponents]
   key = jax.random.PRNGKey(made.seed)
-  results = tournament.round_robin(
-    key,
-    game,
-    policy,
-    variables,
-    scripts,
-    _GAMES_PER_PAIR.value,
-    _GAME.num_steps,
+  results = matches.round_robin(
+    key, game, policy, variables, opponents, _GAMES_PER_PAIR.value
   )
-  summary = tournament_lib.summarize(
-    results.teams, results.outcomes, len(names), anchor=num_members
+  summary = evaluation.summarize(
+    results, game.teams, len(names), anchor=num_members
   )
   rating = np.mean(summary.ratings[:num_members])
   told = {
@@ -150,10 +135,10 @@ def finish(
       f'members win against {name}': np.mean(
         summary.win_rates[:num_members, num_members + index]
       )
-      for index, name in enumerate(scripts)
+      for index, name in enumerate(opponents)
     },
   }
-  frames = tournament.film(
+  frames = matches.film(
     key,
     game,
     policy,
@@ -173,7 +158,7 @@ def finish(
         made.builder.config.priors
       ),
       anchors=dict(
-        zip(scripts, summary.ratings[num_members:].tolist(), strict=True)
+        zip(opponents, summary.ratings[num_members:].tolist(), strict=True)
       ),
       member_ratings=summary.ratings[:num_members],
       player_names=names,

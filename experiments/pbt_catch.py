@@ -47,7 +47,7 @@ def make_environment(seed: int):
 
 def build_experiment(
   seed: int, exploits: bool
-) -> experiment_lib.PopulationExperimentConfig:
+) -> experiment_lib.ExperimentConfig:
   """Returns the run of a population, or of random search."""
   config = impala.IMPALAConfig(
     core='feed_forward',
@@ -62,7 +62,7 @@ def build_experiment(
       entropy_cost=hyperparameters.LogUniform(1e-4, 1.0),
     )
   )
-  return experiment_lib.PopulationExperimentConfig(
+  return experiment_lib.ExperimentConfig(
     name='pbt_catch' if exploits else 'random_search_catch',
     builder=impala.make_builder(config),
     network_factory=functools.partial(impala.make_network, config=config),
@@ -73,7 +73,6 @@ def build_experiment(
     steps_per_round=450,
     population=population_config.PopulationConfig(
       num_members=_NUM_MEMBERS.value,
-      num_players=1,
       exploits=exploits,
       burn_in_games=2 * _NUM_RETURNS,
       num_returns=_NUM_RETURNS,

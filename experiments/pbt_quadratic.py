@@ -51,7 +51,6 @@ PRIORS = evolution.Traits(
 )
 CONFIG = config_lib.PopulationConfig(
   num_members=2,
-  num_players=1,
   num_returns=1,
   burn_in_games=4,
   truncation_fraction=0.5,

@@ -130,8 +130,8 @@ def make_evaluation_seating(
     opponents from N on.
   """
   rows, num_sides = [], 2 if num_opponents else 1
-  for _ in range(-(-num_games // num_sides)):
-    for member in range(num_members):
+  for member in range(num_members):
+    for _ in range(-(-num_games // num_sides)):
       for opponent in range(num_opponents):
         for side in range(2):
           is_member = np.equal(teams, side)
@@ -139,8 +139,31 @@ def make_evaluation_seating(
       if not num_opponents:
         rows.append(np.full(len(teams), member))
   seats = np.stack(rows).astype(np.int32)
+  return from_seats(seats, num_members, teams), seats
+
+
+def from_seats(
+  seats: np.ndarray, num_members: int, teams: Sequence[int]
+) -> Seating:
+  """Returns the seating of games with these seats.
+
+  Args:
+    seats: int32 [G, P], the player on each seat: members from zero, opponents
+      from N on.
+    num_members: N.
+    teams: the team of each player.
+
+  Raises:
+    ValueError: if members do not have the same number of seats.
+  """
+  counts = np.bincount(seats[seats < num_members], minlength=num_members)
+  if len(set(counts)) != 1:
+    raise ValueError(
+      f'seats must give each of the {num_members} members the same number, not'
+      f' {counts.tolist()}; choose e.g. population.tournament.round_robin.'
+    )
   opponents = np.where(seats < num_members, MEMBER, seats - num_members)
-  return Seating(num_members, tuple(teams), opponents.astype(np.int32)), seats
+  return Seating(num_members, tuple(teams), opponents.astype(np.int32))
 
 
 def as_teams(seats: _Seats, teams: Sequence[int]) -> _Seats:

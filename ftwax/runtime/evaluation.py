@@ -156,17 +156,40 @@ def make_row(outcome: Outcome) -> dict[str, Any]:
       float(np.mean(returns[seats == member])) for member in range(num_members)
     ]
   if plan.opponents:
-    row.update(_rate(outcome, seats))
+    row.update(_rate(outcome))
   return row
 
 
-def _rate(outcome: Outcome, seats: types.NumpyArray) -> dict[str, Any]:
+def summarize(
+  results: Sequence[GameResult],
+  teams: Sequence[int],
+  num_players: int,
+  anchor: int = 0,
+) -> tournament.Tournament:
+  """Returns win rates and ratings of games between teams of copies.
+
+  Args:
+    results: of the games.
+    teams: the team of each seat.
+    num_players: members and opponents.
+    anchor: player whose rating is fixed.
+  """
+  seats = np.stack([result.seats for result in results])  # [G, P]
+  return tournament.summarize(
+    seating.as_teams(seats, teams),
+    np.array([0.5 * (1.0 + result.outcome[0]) for result in results]),
+    num_players,
+    anchor,
+  )
+
+
+def _rate(outcome: Outcome) -> dict[str, Any]:
   """Returns scores and ratings against opponents."""
   plan, results = outcome
   num_members = plan.seating.num_members
-  summary = tournament.summarize(
-    seating.as_teams(seats, plan.seating.teams),
-    np.array([0.5 * (1.0 + result.outcome[0]) for result in results]),
+  summary = summarize(
+    results,
+    plan.seating.teams,
     num_members + len(plan.opponents),
     anchor=num_members,
   )

@@ -1,10 +1,10 @@
-"""Several devices in a row: what is spread over them, and what lies on each.
+"""Shardings over a row of devices.
 
-What is compiled for one device is compiled for all of them, and XLA puts in
-what they must tell each other (GSPMD; Xu et al., 2021, arXiv:2105.04663). With
-parameters on every device and a batch spread over them, the sums of a loss over
-its batch, and with them the gradients, become sums over devices; the numbers
-are those of one device, but for the order in which sums are taken.
+A function that is compiled for one device is compiled for all of them, and XLA
+inserts their communication (GSPMD; Xu et al., 2021, arXiv:2105.04663). With
+replicated parameters and a batch that is spread over the devices, the sums of a
+loss over its batch, and with them the gradients, become sums over devices. The
+numbers are those of one device, but for the order of summation.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ import numpy as np
 from ftwax import types
 from ftwax.agents.actor_critic import batches
 
-# The one axis of devices.
+# Name of the axis of devices.
 _AXIS = 'device'
 
 
@@ -36,11 +36,11 @@ def make_mesh(devices: Sequence[jax.Device] | None) -> jax.sharding.Mesh:
 
 
 def check_divides(mesh: jax.sharding.Mesh, **counts: int) -> None:
-  """Raises a ValueError unless each count can be shared out evenly.
+  """Raises a ValueError unless each count is a multiple of the devices.
 
   Args:
     mesh: the devices.
-    **counts: of what is shared out, by name.
+    **counts: sizes of axes that are spread over the devices, by name.
   """
   for name, count in counts.items():
     rest = count % mesh.size
@@ -52,15 +52,15 @@ def check_divides(mesh: jax.sharding.Mesh, **counts: int) -> None:
       )
 
 
-def everywhere(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
-  """Returns the sharding of what lies on each device, whole."""
+def replicated(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
+  """Returns the sharding of arrays of which each device has a copy."""
   return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
 
 
 def spread(
   mesh: jax.sharding.Mesh, axis: int = 0
 ) -> jax.sharding.NamedSharding:
-  """Returns the sharding of what is spread over the devices by an axis."""
+  """Returns the sharding of arrays that are split along an axis."""
   spec = jax.sharding.PartitionSpec(*[None] * axis, _AXIS)
   return jax.sharding.NamedSharding(mesh, spec)
 
@@ -68,22 +68,24 @@ def spread(
 def place_learner_core(
   mesh: jax.sharding.Mesh, core: types.LearnerCore
 ) -> types.LearnerCore:
-  """Returns functions with the state on every device and the batch spread.
+  """Returns a learner whose state is replicated and whose batches are spread.
 
   Args:
     mesh: the devices.
-    core: functions of a learner, to be compiled afterwards.
+    core: functions of a learner, not compiled yet.
   """
-  whole = everywhere(mesh)
+  whole = replicated(mesh)
 
-  def place(axis, tree):
+  def place(axis: int, tree: types.ArrayTree) -> types.ArrayTree:
     sharding = whole if axis == batches.NO_AXIS else spread(mesh, axis)
     return jax.lax.with_sharding_constraint(tree, sharding)
 
-  def init(key):
+  def init(key: types.Key) -> types.TrainingState:
     return jax.lax.with_sharding_constraint(core.init(key), whole)
 
-  def update(state, batch):
+  def update(
+    state: types.TrainingState, batch: types.LearnerBatch
+  ) -> tuple[types.TrainingState, types.Metrics]:
     batch = jax.tree.map(place, batches.batch_axes(batch), batch)
     return jax.lax.with_sharding_constraint(core.update(state, batch), whole)
 

@@ -27,7 +27,7 @@ def test_experiments_run_on_the_device(tmp_path, monkeypatch, name):
   assert re.search(rf'{name}: \d,\d\d\d of 1,200 steps', result.stdout)
   assert (run_dir / 'curves.png').exists()
   # What was compiled is kept for the next start.
-  assert list((tmp_path / 'ftwax' / 'jax').glob('jit_repeat-*'))
+  assert list((tmp_path / 'ftwax' / 'jax').glob('jit_call-*'))
 
 
 def test_repeat_copy_runs(tmp_path):

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 
+import fakes
 import functional_fakes
 import jax
 import jax.numpy as jnp
@@ -16,10 +17,10 @@ from dm_env import specs
 from ftwax import hyperparameters
 from ftwax.agents import impala
 from ftwax.agents.actor_critic import faults
-from ftwax.environments import functional, validation
+from ftwax.environments import validation
 from ftwax.records import checkpoints, loggers, run_directory
 from ftwax.runtime import runs
-from ftwax.runtime.device import loop
+from ftwax.runtime.device import sizes
 
 CONFIG = impala.IMPALAConfig(
   core='feed_forward',
@@ -51,7 +52,7 @@ def run(tmp_path):
 @pytest.fixture
 def short_calls(monkeypatch):
   """Makes a call of each iteration, so that runs can stop after any."""
-  monkeypatch.setattr(loop, '_STEPS_PER_CALL', 1)
+  monkeypatch.setattr(sizes, '_STEPS_PER_CALL', 1)
 
 
 def test_the_agent_learns_to_match(run, make_experiment):
@@ -86,7 +87,9 @@ def test_a_run_leaves_its_records(run, make_experiment, short_calls, capsys):
   assert all(row['episode_length'] == 10 for row in evaluation)
   learner = loggers.read_jsonl(loggers.log_path(result.run_dir, 'learner'))
   assert learner[-1]['learner_steps'] == result.counts.learner_steps
-  assert int(result.state.steps) == result.counts.learner_steps
+  np.testing.assert_array_equal(
+    result.state.steps, [result.counts.learner_steps]
+  )
   assert np.isfinite(learner[-1]['loss'])
   for name in ('config.json', 'versions.json', 'checkpoints', 'curves.png'):
     assert (result.run_dir / name).exists()
@@ -214,13 +217,18 @@ def test_events_are_weighed_by_internal_rewards(run, make_experiment):
     return functional_fakes.map_timesteps(made, add_event, spec)
 
   config = CONFIG.replace(internal_rewards_prior=hyperparameters.Constant(0.5))
-  result = run(make_experiment(make_with_events, config=config))
+  result = run(
+    make_experiment(make_with_events, config=config, steps_per_round=50)
+  )
   train = loggers.read_jsonl(loggers.log_path(result.run_dir, 'train'))
   row = train[-1]
   right, tenfold = row['event_returns']
   np.testing.assert_allclose(tenfold, 10 * right, rtol=1e-5)
-  np.testing.assert_allclose(row['own_return'], 5.5 * right, rtol=1e-5)
   np.testing.assert_allclose(row['episode_return'], 11 * right, rtol=1e-5)
+  rows = loggers.read_jsonl(loggers.log_path(result.run_dir, 'population'))
+  (right, tenfold), (own,) = rows[-1]['event_rates'][0], rows[-1]['own_returns']
+  np.testing.assert_allclose(tenfold, 10 * right, rtol=1e-5)
+  np.testing.assert_allclose(own, 5.5 * right, rtol=1e-5)
 
 
 def test_images_are_learned_from(run, make_experiment):
@@ -239,7 +247,7 @@ def test_images_are_learned_from(run, make_experiment):
   config = CONFIG.replace(batch_size=2)  # Two updates an iteration.
   result = run(make_experiment(make_images, config, max_num_actor_steps=60))
   assert result.counts.learner_steps == 8
-  assert int(result.state.skipped) == 0
+  np.testing.assert_array_equal(result.state.skipped, [0])
 
 
 # Bad input.
@@ -247,9 +255,9 @@ def test_images_are_learned_from(run, make_experiment):
 
 def test_an_environment_in_python_is_refused(run, make_experiment):
   def make_python(seed):
-    return functional.DmEnv(functional_fakes.make_matching(), seed)
+    return fakes.FakeEnvironment(_make_matching(seed).spec, seed=seed)
 
-  with pytest.raises(TypeError, match=r'must make a functional.*made a DmEnv'):
+  with pytest.raises(TypeError, match=r'must make a functional.*a FakeEnv'):
     run(make_experiment(make_python))
 
 

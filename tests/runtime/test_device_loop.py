@@ -15,7 +15,8 @@ from ftwax import types
 from ftwax.agents import impala
 from ftwax.agents.actor_critic import acting, learning
 from ftwax.environments import catch, functional
-from ftwax.runtime.device import loop, rollout
+from ftwax.runtime.device import member_axis, rollout, updates
+from ftwax.runtime.device import sizes as sizes_lib
 
 CONFIG = impala.IMPALAConfig(
   hidden_size=8, vector_hidden_sizes=(8,), sequence_length=5, batch_size=4
@@ -144,7 +145,7 @@ def test_each_trajectory_is_learned_from_once(
     recurrent_state=jnp.asarray(stream),
   )
   _, _, (metrics, skipped) = jax.jit(
-    functools.partial(loop.learn, _make_echo(), None, num_updates, unroll)
+    functools.partial(updates.learn, _make_echo(), None, num_updates, unroll)
   )(state, (), trajectories)
   np.testing.assert_array_equal(skipped, np.arange(num_updates) + 1)
   metrics = jax.tree.map(np.asarray, metrics)
@@ -161,20 +162,71 @@ def test_each_trajectory_is_learned_from_once(
 
 def test_sizes_of_an_iteration():
   spec = catch.make().spec
-  few = loop.make_sizes(spec, 5, num_environments=4, batch_size=8)
+  few = sizes_lib.make_sizes(spec, 5, num_rows=4, batch_size=8)
   assert (few.num_rollouts, few.num_updates) == (2, 1)
-  many = loop.make_sizes(spec, 5, num_environments=8, batch_size=4)
+  many = sizes_lib.make_sizes(spec, 5, num_rows=8, batch_size=4)
   assert (many.num_rollouts, many.num_updates) == (1, 2)
   assert few.steps_per_iteration == many.steps_per_iteration == 40
-  assert many.num_iterations(10**9) == 8192 // 40
-  assert many.num_iterations(100) == 2
-  assert not many.unroll
   image = specs.BoundedArray((8, 8, 3), np.uint8, 0, 255)
-  images = loop.make_sizes(spec._replace(observations=image), 5, 8, 4)
-  assert images.unroll
-  assert images.num_iterations(10**9) == 1
+  images = sizes_lib.make_sizes(spec._replace(observations=image), 5, 8, 4)
+  assert images.unroll and not many.unroll
+  assert images.iterations_per_round(1001) == 201
+  assert images.iterations_per_call(201, 10**9) == 1
+
+
+@pytest.mark.parametrize(
+  ('num_members', 'steps_per_round', 'per_round', 'per_call'),
+  [
+    (1, 1000, 200, 200),  # All of a round in one call of 8,000 steps.
+    (4, 1000, 200, 50),  # Calls of at most 51 iterations.
+    (64, 50, 10, 2),  # At most 3 iterations; 2 of them divide the round.
+    (32, 65, 15, 5),  # At most 6; 13 iterations are rounded up to whole calls.
+    (999, 50, 10, 1),
+  ],
+)
+def test_a_round_is_a_whole_number_of_calls(
+  num_members, steps_per_round, per_round, per_call
+):
+  sizes = sizes_lib.Sizes(5, 8, 8, num_members, unroll=False)
+  assert sizes.iterations_per_round(steps_per_round) == per_round
+  assert sizes.iterations_per_call(per_round, 10**9) == per_call
+  short = sizes.iterations_per_call(per_round, 2 * sizes.steps_per_iteration)
+  assert short == (2 if per_call % 2 == 0 else 1)
 
 
 def test_environments_and_batches_must_fit():
-  with pytest.raises(ValueError, match=r'num_environments \(6\) must divide'):
-    loop.make_sizes(catch.make().spec, 5, num_environments=6, batch_size=4)
+  with pytest.raises(ValueError, match=r'6 rows, must divide batch_size \(4\)'):
+    sizes_lib.make_sizes(catch.make().spec, 5, num_rows=6, batch_size=4)
+
+
+# The axis of members.
+
+
+@pytest.mark.parametrize('num_members', [1, 3])
+def test_members_are_mapped_over(num_members):
+  def function(x, pair):
+    return {'sum': x + pair['a'], 'b': pair['b']}, x
+
+  x = np.arange(2.0 * num_members).reshape(2, num_members)
+  pair = {
+    'a': np.float32(np.arange(num_members)),
+    'b': np.ones((num_members, 4)),
+  }
+  mapped = member_axis.over_members(
+    function, num_members, in_axes=(1, 0), out_axes=({'sum': 0, 'b': 1}, 1)
+  )
+  expected = jax.vmap(
+    function, in_axes=(1, 0), out_axes=({'sum': 0, 'b': 1}, 1)
+  )(x, pair)
+  run_helpers.assert_same(mapped(x, pair), expected)
+
+
+def test_a_single_member_skips_branches():
+  def function(x):
+    return jax.lax.cond(x[0] > 0, jnp.sin, jnp.cos, x)
+
+  def has_branches(num_members):
+    mapped = member_axis.over_members(function, num_members)
+    return 'case' in jax.jit(mapped).lower(jnp.ones((num_members, 2))).as_text()
+
+  assert has_branches(1) and not has_branches(2)

@@ -17,12 +17,12 @@ from ftwax import hyperparameters
 from ftwax.agents import impala
 from ftwax.agents.actor_critic import acting, learning
 from ftwax.environments import functional
-from ftwax.population import evolution
+from ftwax.population import evolution, players, seating
 from ftwax.population import population_config as config_lib
 from ftwax.records import checkpoints, loggers, run_directory
 from ftwax.reporting import history
-from ftwax.runtime.device import arena as arena_lib
-from ftwax.runtime.device import population
+from ftwax.runtime.device import compiled_arena, loop
+from ftwax.runtime.device import sizes as sizes_lib
 
 pytestmark = pytest.mark.slow
 
@@ -61,13 +61,17 @@ def _make_telling_game():
   )
 
 
+def _make_arena(game, seats, num_members, opponents=()):
+  seats = np.asarray(seats, np.int32)
+  places = seating.from_seats(seats, num_members, game.teams)
+  return compiled_arena.make_arena(game, places, opponents), jnp.asarray(seats)
+
+
 def test_members_see_and_act_on_their_own_seats(key):
-  games = functional.vectorize(_make_telling_game(), 3)
-  arena = arena_lib.Arena(games, num_games=3, num_members=2)
-  seats = jnp.array([[1, 0], [0, 1], [0, 1]], jnp.int32)
+  arena, seats = _make_arena(_make_telling_game(), [[1, 0], [0, 1], [0, 1]], 2)
   state, timestep = arena.reset(key, seats)
-  np.testing.assert_array_equal(arena.seats(state), seats)
-  _, plain = games.reset(key)
+  np.testing.assert_array_equal(arena.seats(state.match), seats)
+  _, plain = arena.games.reset(jax.random.split(key, 1)[0])
   observation = np.asarray(plain.observation)  # [G, P, 3]
   expected = np.stack([observation[[0, 1, 2], [1, 0, 0]],
                        observation[[0, 1, 2], [0, 1, 1]]])  # fmt: skip
@@ -80,31 +84,90 @@ def test_members_see_and_act_on_their_own_seats(key):
   )
 
 
+def _make_counting_player(offset):
+  """Makes a player whose action is its offset, its steps and its seat."""
+
+  def act(games, seats, timestep, state):
+    assert games.shape == (*seats.shape, 2)  # The keys of its games.
+    np.testing.assert_array_equal(timestep.observation[:, 1], seats)
+    return (offset + 10 * state + seats).astype(jnp.int32), state + 1
+
+  return players.Player(
+    lambda key, batch_size: jnp.zeros((batch_size,), jnp.int32), act, True
+  )
+
+
+def test_opponents_act_on_their_own_seats(key):
+  arena, seats = _make_arena(
+    _make_telling_game(),
+    [[2, 0], [1, 0], [0, 4], [0, 1], [1, 2], [1, 2]],
+    2,
+    [_make_counting_player(offset) for offset in (100, 200, 300)],
+  )
+  state, timestep = arena.reset(key, seats)
+  np.testing.assert_array_equal(arena.seats(state.match), seats)
+  assert timestep.observation.shape == (2, 4, 3)
+  action = jnp.arange(8).reshape(2, 4).astype(jnp.int32)
+  for step in range(2):
+    state, timestep = arena.step(state, action)
+    np.testing.assert_array_equal(timestep.observation[..., 2], action)
+    seen = state.match.seen.observation[:, 2]
+    np.testing.assert_array_equal(
+      seen, 10 * step + np.array([100, 101, 101, 301])
+    )
+
+
+def test_members_keep_the_environments_of_a_single_agent_task(key):
+  game = functional.as_game(functional_fakes.make_matching())
+  arena, seats = _make_arena(game, [[0], [0], [1], [1]], 2)
+  state, timestep = arena.reset(key, seats)
+  assert state.match is None
+  _, plain = functional.vectorize(game, 4).reset(key)
+  np.testing.assert_array_equal(
+    timestep.observation.reshape(4, 2), plain.observation[:, 0]
+  )
+
+
 def test_the_first_outcome_of_each_game_is_kept(key):
   game = functional_fakes.make_team_matching(team_size=1, episode_length=2)
-  games = functional.vectorize(game, 2)
-  arena = arena_lib.Arena(games, num_games=2, num_members=2)
-  state, timestep = arena.reset(key, jnp.array([[0, 1], [1, 0]], jnp.int32))
+  arena, seats = _make_arena(game, [[0, 1], [1, 0]], 2)
+  state, timestep = arena.reset(key, seats)
   right = timestep.observation.argmax(axis=-1)
   # Member 0 is always right and member 1 always wrong.
   for expected in (False, True):
     action = jnp.stack([right[0], 1 - right[1]]).astype(jnp.int32)
     state, timestep = arena.step(state, action)
     right = timestep.observation.argmax(axis=-1)
-    assert (np.asarray(state.is_played) == expected).all()
-  np.testing.assert_array_equal(state.outcome, [[1, -1], [-1, 1]])
+    assert (np.asarray(state.match.is_played) == expected).all()
+  np.testing.assert_array_equal(state.match.outcome, [[1, -1], [-1, 1]])
   for _ in range(3):  # A game that the other one wins does not count.
     action = jnp.stack([1 - right[0], right[1]]).astype(jnp.int32)
     state, timestep = arena.step(state, action)
     right = timestep.observation.argmax(axis=-1)
-  np.testing.assert_array_equal(state.outcome, [[1, -1], [-1, 1]])
+  np.testing.assert_array_equal(state.match.outcome, [[1, -1], [-1, 1]])
 
 
 # Rounds.
 
 
+class _Rounds:
+  """The compiled functions of a loop, a call of two iterations a round."""
+
+  def __init__(self, made):
+    self.loop = made
+    self.init = jax.jit(made.init)
+    self._call = jax.jit(functools.partial(made.call, 2))
+    self._end = jax.jit(made.end_round)
+    self.begin = jax.jit(made.begin_round)
+
+  def play(self, state):
+    """Returns the state at the end of a round, and the report of its call."""
+    state, report = self._call(state)
+    return self._end(state), jax.device_get(report)
+
+
 @functools.cache
-def _make_loop(num_members, team_size=2, num_games=4, learning_rate=1e-3):
+def _make_rounds(num_members, team_size=2, num_games=4, learning_rate=1e-3):
   if team_size:
     game = functional_fakes.make_team_matching(team_size, episode_length=5)
   else:
@@ -118,40 +181,54 @@ def _make_loop(num_members, team_size=2, num_games=4, learning_rate=1e-3):
     )
   )
   network = impala.make_network(game.spec, config)
-  population_config = config_lib.PopulationConfig(
-    num_members, num_players=max(1, 2 * team_size), burn_in_games=0
+  arena = compiled_arena.make_arena(
+    game, seating.make_seating(game.teams, num_members, num_games)
   )
-  made = population.make_population_loop(
-    game,
-    acting.make_actor_core(network, game.spec),
-    learning.make_learner_core(network, impala.policy_loss, config),
-    population_config,
-    config,
-    num_games=num_games,
-    num_iterations=2,
+  return _Rounds(
+    loop.Loop(
+      arena=arena,
+      actor=acting.make_actor_core(network, game.spec),
+      learner=learning.make_learner_core(network, impala.policy_loss, config),
+      replay=None,
+      config=config_lib.PopulationConfig(num_members, burn_in_games=0),
+      sizes=sizes_lib.make_sizes(
+        game.spec,
+        config.sequence_length,
+        arena.seating.seats_per_member,
+        config.batch_size,
+        num_members,
+      ),
+    )
   )
-  return made, population_config, jax.jit(made.init), jax.jit(made.round)
 
 
 def test_a_round_of_games_is_recorded(key):
-  made, config, init, play = _make_loop(num_members=4)
-  assert made.sizes.num_environments == 4  # Seats of each member.
-  state, report = play(init(key))
+  rounds = _make_rounds(num_members=4)
+  assert rounds.loop.sizes.num_rows == 4  # Seats of each member.
+  state, report = rounds.play(rounds.init(key))
+  match = state.rollout.environment.match
   # 2 iterations of 3 steps: 5 of a game, and a reset.
-  assert np.asarray(report.is_played).all()
-  np.testing.assert_array_equal(report.num_steps, 4 * 5)
-  np.testing.assert_array_equal(report.num_episodes, 4)
-  np.testing.assert_array_equal(report.lengths, 5.0)
-  np.testing.assert_array_equal(report.num_updates, 2)
+  assert np.asarray(match.is_played).all()
+  np.testing.assert_array_equal(
+    report.episodes.moved.sum(axis=(0, 1, 2, 4)), 4 * 5
+  )
+  np.testing.assert_array_equal(state.totals.num_episodes, 4)
+  np.testing.assert_array_equal(state.totals.lengths, 4 * 5)
+  np.testing.assert_allclose(
+    state.totals.returns[:, 0],
+    (report.episodes.returns * report.episodes.ended).sum(axis=(0, 1, 2, 4)),
+  )
+  np.testing.assert_array_equal(state.totals.num_iterations, 2)
   np.testing.assert_array_equal(state.training.steps, 2)
-  assert set(np.asarray(report.outcome).ravel()) <= {-1.0, 0.0, 1.0}
-  played = [len(np.flatnonzero((report.seats == i).any(axis=1)))
-            for i in range(4)]  # fmt: skip
+  seats = np.asarray(rounds.loop.arena.seats(match))
+  outcome = np.asarray(match.outcome)[:, 0]
+  assert set(outcome) <= {-1.0, 0.0, 1.0}
+  played = [len(np.flatnonzero((seats == i).any(axis=1))) for i in range(4)]
   np.testing.assert_array_equal(state.population.games, played)
+  config = rounds.loop.config
   ratings = np.asarray(state.population.ratings)
   np.testing.assert_allclose(ratings.sum(), 4 * config.initial_rating)
-  outcome = np.asarray(report.outcome)[:, 0]
-  teams = np.asarray(report.seats).reshape(4, 2, 2)
+  teams = seats.reshape(4, 2, 2)
   expected = np.full(4, config.initial_rating)
   for game in range(4):
     counts = np.bincount(teams[game, 0], minlength=4) - np.bincount(
@@ -160,22 +237,26 @@ def test_a_round_of_games_is_recorded(key):
     p = 1 / (1 + 10 ** (-(counts @ expected) / 400))
     expected += config.k_factor * (0.5 * (1 + outcome[game]) - p) * counts
   np.testing.assert_allclose(ratings, expected, atol=0.01)
-  again, _ = play(init(key))
+  again, _ = rounds.play(rounds.init(key))
   run_helpers.assert_same(state, again)
-  later, report_later = play(state)
+  later = rounds.begin(state)
+  np.testing.assert_array_equal(later.totals.num_episodes, 0)
+  new_match = later.rollout.environment.match
+  assert not np.asarray(new_match.is_played).any()
+  assert np.any(seats != np.asarray(rounds.loop.arena.seats(new_match)))
+  later, _ = rounds.play(later)
   assert (np.asarray(later.training.steps) == 4).all()
-  assert np.any(np.asarray(report.seats) != np.asarray(report_later.seats))
 
 
 def test_members_learn_from_their_own_seats_alone(key):
-  _, _, init, play = _make_loop(num_members=4)
-  start = init(key)
+  rounds = _make_rounds(num_members=4)
+  start = rounds.init(key)
   idle = start.training.hyperparameters._replace(
     learning_rate=jnp.array([1e-3, 0.0, 1e-3, 1e-3])
   )
   members = start.training._replace(hyperparameters=idle)
   start = start._replace(population=start.population._replace(members=members))
-  state, report = play(start)
+  state, report = rounds.play(start)
 
   def has_changed(index):
     return any(
@@ -188,34 +269,36 @@ def test_members_learn_from_their_own_seats_alone(key):
     )
 
   assert [has_changed(i) for i in range(4)] == [True, False, True, True]
-  assert report.metrics['loss'].shape == (4,)
-  assert len(set(np.asarray(report.metrics['loss']).tolist())) == 4
+  assert report.metrics['loss'].shape == (2, 1, 4)
+  assert len(set(report.metrics['loss'][0, 0].tolist())) == 4
 
 
 def test_a_member_with_bad_gradients_is_counted_alone(key):
-  _, _, init, play = _make_loop(num_members=4)
-  start = init(key)
+  rounds = _make_rounds(num_members=4)
+  start = rounds.init(key)
   bad = jax.tree.map(lambda x: x.at[2].set(jnp.nan), start.training.params)
   start = start._replace(
     population=start.population._replace(
       members=start.training._replace(params=bad)
     )
   )
-  _, report = play(start)
-  np.testing.assert_array_equal(report.skipped_in_a_row, [0, 0, 2, 0])
+  _, report = rounds.play(start)
+  np.testing.assert_array_equal(report.skipped_in_a_row[-1, 0], [0, 0, 2, 0])
 
 
 def test_a_population_learns_a_single_agent_task_and_evolves(key):
-  _, config, init, play = _make_loop(
+  rounds = _make_rounds(
     num_members=2, team_size=0, num_games=16, learning_rate=None
   )
-  state = init(key)
-  returns = []
+  state, returns = rounds.init(key), []
   for _ in range(150):
-    state, report = play(state)
-    returns.append(np.asarray(report.returns))
-  # Episodes go on from round to round: 5 steps and a reset make 2 rounds of 3.
-  np.testing.assert_array_equal(report.num_episodes, 8)
+    state, _ = rounds.play(state)
+    totals = state.totals
+    returns.append(totals.returns[:, 0] / totals.num_episodes)
+    # Episodes go on from round to round: 5 steps and a reset make 2 rounds
+    # of 3.
+    np.testing.assert_array_equal(totals.num_episodes, 8)
+    state = rounds.begin(state)
   assert np.max(returns[-1]) > 4.2  # Chance is 2.5 of 5.
   np.testing.assert_allclose(
     np.sort(np.asarray(state.population.returns), axis=1)[:, -1].max(), 5.0
@@ -227,39 +310,18 @@ def test_a_population_learns_a_single_agent_task_and_evolves(key):
   best = int(np.argmax(returns[-1]))
   ratings = jnp.full((2,), 1000.0).at[best].set(2000.0)
   evolved, generation = evolution.evolve(
-    key, state.population._replace(ratings=ratings), priors, config
+    key,
+    state.population._replace(ratings=ratings),
+    priors,
+    rounds.loop.config,
   )
   np.testing.assert_array_equal(generation.parent, [best, best])
   state = state._replace(population=evolved)
   for leaf in jax.tree.leaves(state.training.params):
     np.testing.assert_array_equal(leaf[0], leaf[1])
-  state, report = play(state)  # The same compiled function goes on.
-  assert (np.asarray(report.returns) > 4.0).all()
-
-
-@pytest.mark.parametrize(
-  ('options', 'message'),
-  [
-    ({'num_players': 2}, r'game \(teams .*num_players \(2\).*num_players=4'),
-    ({'num_members': 5}, r'must give each of num_members \(5\)'),
-    ({'batch_size': 3}, r'num_environments \(4\) must divide batch_size \(3\)'),
-  ],
-)
-def test_what_does_not_fit_is_refused(options, message):
-  options = {'num_members': 4, 'num_players': 4, 'batch_size': 4, **options}
-  game = functional_fakes.make_team_matching()
-  with pytest.raises(ValueError, match=message):
-    population.make_population_loop(
-      game,
-      None,
-      None,
-      config_lib.PopulationConfig(
-        options['num_members'], num_players=options['num_players']
-      ),
-      CONFIG.replace(batch_size=options['batch_size']),
-      num_games=4,
-      num_iterations=1,
-    )
+  state, _ = rounds.play(state)  # The same compiled function goes on.
+  means = state.totals.returns[:, 0] / state.totals.num_episodes
+  assert (np.asarray(means) > 4.0).all()
 
 
 # Runs.
@@ -275,7 +337,7 @@ def test_a_run_of_a_population_leaves_its_records(run):
   # 16 seats, 5 actions a round.
   assert result.counts.actor_steps == 400
   assert result.counts.episodes == 5 * 16
-  assert result.counts.learner_steps == 5 * 4 * 2
+  assert result.counts.learner_steps == 5 * 2
   past = history.read(result.run_dir)
   assert past.ratings.shape == (5, 4)
   np.testing.assert_array_equal(past.payoff_games, past.payoff_games.T)
@@ -292,7 +354,7 @@ def test_a_run_of_a_population_leaves_its_records(run):
   ):
     run(
       population_helpers.make_experiment(
-        population=config_lib.PopulationConfig(8, num_players=4),
+        population=config_lib.PopulationConfig(8),
         num_environments=8,
       ),
       resume=True,
@@ -316,13 +378,6 @@ def test_a_resumed_population_goes_on_bit_for_bit(run):
   assert path.read_text() == text
 
 
-def test_a_population_must_be_given():
-  with pytest.raises(ValueError, match=r'population \(None\) must be a Pop'):
-    population_helpers.make_experiment(population=None)
-  with pytest.raises(ValueError, match=r'steps_per_round \(0\) must be at'):
-    population_helpers.make_experiment(steps_per_round=0)
-
-
 def test_a_game_off_its_spec_is_refused(run):
   def make_bad(seed):
     game = population_helpers.make_game(seed)
@@ -339,6 +394,17 @@ def test_a_game_off_its_spec_is_refused(run):
     run(population_helpers.make_experiment(lambda seed: None))
 
 
-def test_evaluations_of_a_population_are_refused(run):
-  with pytest.raises(ValueError, match=r'eval_every \(10\) must be None'):
-    run(population_helpers.make_experiment(), eval_every=10)
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    (
+      {'population': config_lib.PopulationConfig(5)},
+      r'must give each of num_members \(5\)',
+    ),
+    ({'num_environments': 3}, r'3 rows, must divide batch_size \(4\)'),
+    ({'steps_per_round': 0}, r'steps_per_round \(0\) must be at'),
+  ],
+)
+def test_sizes_that_do_not_fit_are_refused(run, options, message):
+  with pytest.raises(ValueError, match=message):
+    run(population_helpers.make_experiment(**options))

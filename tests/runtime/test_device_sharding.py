@@ -10,10 +10,10 @@ import run_helpers
 
 from ftwax.agents import impala
 from ftwax.environments import functional
-from ftwax.population import population_config as population_config
-from ftwax.runtime import experiment as experiment_lib
+from ftwax.population import population_config, seating
+from ftwax.records import loggers
 from ftwax.runtime import sharding
-from ftwax.runtime.device import loop, placement
+from ftwax.runtime.device import compiled_arena, loop, placement, sizes
 
 pytestmark = pytest.mark.slow
 
@@ -81,42 +81,54 @@ def test_members_are_spread(run):
   config = run_helpers.make_experiment(
     impala.IMPALAConfig(**{**SIZES, 'batch_size': 4}),
     _make_game,
-    kind=experiment_lib.PopulationExperimentConfig,
     population=population_config.PopulationConfig(
       4,
-      num_players=4,
       burn_in_games=0,
       win_probability_threshold=0.5001,
     ),
     steps_per_round=5,
     max_num_actor_steps=400,
   )
-  one = run(config, 'one')
-  four = run(config, 'four', devices=DEVICES)
-  params = jax.tree.leaves(four.state.params)
-  assert {leaf.sharding.shard_shape(leaf.shape)[0] for leaf in params} == {1}
-  assert four.counts[:3] == one.counts[:3]
-  _assert_near(four.state, one.state)
+  one = run(config, 'one', eval_every=200)
+  two = run(config, 'two', eval_every=200, devices=DEVICES[:2])
+  params = jax.tree.leaves(two.state.params)
+  assert {leaf.sharding.shard_shape(leaf.shape)[0] for leaf in params} == {2}
+  assert two.counts[:3] == one.counts[:3]
+  _assert_near(two.state, one.state)
+  rows = [
+    loggers.read_jsonl(loggers.log_path(result.run_dir, 'evaluation'))
+    for result in (one, two)
+  ]
+  assert [row['num_episodes'] for row in rows[0]] == [160, 160]
+  for row, other in zip(*rows, strict=True):
+    np.testing.assert_allclose(
+      row['member_returns'], other['member_returns'], atol=0.2
+    )
 
 
 def _count_operations(devices):
   """Returns floating-point operations of a call on each device."""
   mesh = sharding.make_mesh(devices)
   config = impala.IMPALAConfig(**SIZES)
-  environment = functional.vectorize(functional_fakes.make_matching(), 8)
-  network = impala.make_network(environment.spec, config)
+  game = functional.as_game(functional_fakes.make_matching())
+  network = impala.make_network(game.spec, config)
   builder = impala.make_builder(config)
-  actor = builder.make_policy(network, environment.spec)
-  learner = sharding.place_learner_core(
-    mesh, builder.make_learner_core(network, environment.spec)
+  made = loop.Loop(
+    arena=compiled_arena.make_arena(
+      game, seating.make_seating(game.teams, 1, 8)
+    ),
+    actor=builder.make_policy(network, game.spec),
+    learner=sharding.place_learner_core(
+      mesh, builder.make_learner_core(network, game.spec)
+    ),
+    replay=None,
+    config=population_config.PopulationConfig(1, exploits=False),
+    sizes=sizes.make_sizes(game.spec, 5, 8, config.batch_size),
   )
-  sizes = loop.make_sizes(environment.spec, 5, 8, config.batch_size)
-  init = loop.make_init(environment, actor, learner, None, 8)
-  learn = loop.make_learn(learner, None, sizes)
-  call = loop.make_call(environment, actor, learn, sizes, 1)
   state = jax.device_put(
-    jax.jit(init)(jax.random.PRNGKey(0)), placement.of_loop(mesh)
+    jax.jit(made.init)(jax.random.PRNGKey(0)), placement.of_loop(mesh, 1)
   )
+  call = functools.partial(made.call, 1)
   compiled = jax.jit(call).lower(state).compile()
   return compiled.cost_analysis()['flops']
 
@@ -146,8 +158,8 @@ def test_members_that_cannot_be_shared_out_are_refused(run):
   config = run_helpers.make_experiment(
     impala.IMPALAConfig(**SIZES),
     _make_game,
-    kind=experiment_lib.PopulationExperimentConfig,
-    population=population_config.PopulationConfig(6, num_players=4),
+    population=population_config.PopulationConfig(6),
+    num_environments=12,
   )
   with pytest.raises(ValueError, match=r'num_members \(6\) must divide .*8'):
     run(config, devices=DEVICES)

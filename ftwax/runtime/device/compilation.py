@@ -1,4 +1,4 @@
-"""Compiles the call that a run repeats, and tells who waits what for."""
+"""Compiles the call that a run repeats, and shows that it does."""
 
 import contextlib
 import os
@@ -13,30 +13,30 @@ import jax
 def compile_call(
   function: Callable[[Any], Any], state: Any, label: str
 ) -> Callable[[Any], Any]:
-  """Compiles `function(state)`; the compiled one takes the state over.
+  """Compiles `function(state)` ahead of time, with the state donated.
 
   Args:
-    function: pure; returns a state like its argument and something else.
-    state: its argument or one like it; not taken over here.
-    label: what is compiled, for who waits.
+    function: pure; returns a state like its argument, and something else.
+    state: an argument, or one of the same shapes; not donated here.
+    label: name of the run, shown while the user waits.
 
   Returns:
-    The compiled function, whose argument may not be used again. Its state lies
-    on the devices on which `state` lies.
+    The compiled function, whose argument may not be used again. The state that
+    it returns has the shardings of `state`.
   """
   shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
   compiled = jax.jit(
     function, donate_argnums=0, out_shardings=(shardings, None)
   )
-  with _told(f'{label}: compiling'):
+  with _shown(f'{label}: compiling'):
     return compiled.lower(state).compile()
 
 
 @contextlib.contextmanager
-def _told(text: str) -> Iterator[None]:
-  """Shows a spinner on a terminal, and a line when it took long elsewhere."""
+def _shown(text: str) -> Iterator[None]:
+  """Shows a spinner on a terminal, or prints the seconds that it took."""
   if sys.stdout.isatty() and os.environ.get('TERM') != 'dumb':
-    import rich.console  # Not for those who write into files.
+    import rich.console  # Loaded only where it is used.
 
     with rich.console.Console().status(text):
       yield

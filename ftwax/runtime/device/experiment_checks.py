@@ -1,11 +1,9 @@
-"""What can be told of a bad experiment before anything is compiled."""
-
-from typing import Any
+"""Checks of an experiment before anything is compiled."""
 
 import jax
 import jax.numpy as jnp
 
-from ftwax.environments import functional, functional_checks
+from ftwax.environments import functional, functional_checks, games
 
 
 def check_not_traced() -> None:
@@ -18,52 +16,29 @@ def check_not_traced() -> None:
     )
 
 
-def check_environment(
-  environment: Any,
-) -> functional.FunctionalEnvironment:
-  """Returns `environment` if it is one that can be compiled.
+def check_game(made: object) -> functional.FunctionalGame:
+  """Returns a game that can be compiled, from an environment or a game.
 
   Nothing is run: shapes and dtypes are read off its functions.
 
   Args:
-    environment: what the factory made.
-
-  Returns:
-    The same.
-
-  Raises:
-    TypeError: if it is no `FunctionalEnvironment`.
-    ValueError: see `functional_checks.check_shapes`.
-  """
-  _check_type(environment, functional.FunctionalEnvironment)
-  functional_checks.check_shapes(environment)
-  return environment
-
-
-def check_game(game: Any) -> functional.FunctionalGame:
-  """Returns `game` if it can be compiled, or the game that it stands for.
-
-  Args:
-    game: what the factory made: a game, or an environment of one player.
-
-  Returns:
-    The game.
+    made: by the environment factory.
 
   Raises:
     TypeError: if it is neither.
-    ValueError: as in `check_environment`.
+    ValueError: if it is off its spec, see `functional_checks.check_shapes`, or
+      teams, events and actions do not fit together.
   """
-  if isinstance(game, functional.FunctionalEnvironment):
-    return functional.as_game(check_environment(game))
-  _check_type(game, functional.FunctionalGame)
-  functional_checks.check_shapes(game)
-  return game
-
-
-def _check_type(made: Any, kind: type) -> None:
-  if not isinstance(made, kind):
+  if not isinstance(
+    made, functional.FunctionalEnvironment | functional.FunctionalGame
+  ):
     raise TypeError(
-      f'environment_factory must make a functional.{kind.__name__} for'
-      f" runtime='device', and made a {type(made).__name__}; give one that is"
-      " written in JAX, or choose runtime='local'."
+      'environment_factory must make a functional.FunctionalEnvironment or'
+      f" FunctionalGame for runtime='device', and made a {type(made).__name__};"
+      " give one that is written in JAX, or choose runtime='local'."
     )
+  functional_checks.check_shapes(made)
+  if isinstance(made, functional.FunctionalEnvironment):
+    made = functional.as_game(made)
+  games.check_game(made.spec, made.teams, made.event_names)
+  return made

@@ -1,59 +1,84 @@
 """Acting and learning in turn as one pure function (Hessel et al., 2021).
 
     iteration = rollouts with one policy, then updates from what they gathered
+    call      = K iterations in one compiled function
+    round     = calls between two generations
 
-One call does several iterations in a `lax.scan`, but for observations that are
-images: XLA on the CPU makes the gradient of a convolution inside a rolled loop
-10 to 80 times slower, so there a call is one iteration and its updates are
-unrolled.
+At the start of a round of games of teams members are seated anew, and at its
+end the results are recorded. In games of one seat episodes go on from round to
+round. Members differ in parameters, hyperparameters and internal rewards; all
+else is shared (see `member_axis`). Evolution comes between rounds, on the field
+`population` (see `population.evolution`).
 """
 
+import dataclasses
 import functools
-import operator
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
-from ftwax import types
-from ftwax.environments import functional
-from ftwax.runtime.device import auxiliary_replay, rollout
+from ftwax import internal_rewards, trees, types
+from ftwax.population import matchmaking, population_config, seating
+from ftwax.population import state as state_lib
+from ftwax.runtime.device import auxiliary_replay as replay_lib
+from ftwax.runtime.device import (
+  compiled_arena,
+  member_axis,
+  rollout,
+  updates,
+)
+from ftwax.runtime.device import sizes as sizes_lib
 
-# Steps that a call shall have, about: many for the price of a call, few enough
-# that progress is seen and an interrupt is not waited for.
-_STEPS_PER_CALL = 8192
 
+class Totals(NamedTuple):
+  """Sums over the episodes that ended in a round so far.
 
-# `(state, replay, trajectories) -> (state, replay, (metrics, skipped))`; see
-# `learn`.
-Learn = Callable[
-  [types.TrainingState, Any, types.Trajectory],
-  tuple[types.TrainingState, Any, tuple[types.Metrics, types.Array]],
-]
+  Attributes:
+    num_iterations: int32, iterations done.
+    num_episodes: int32 [N], seats on which an episode ended.
+    returns: float32 [N, num_events].
+    lengths: int32 [N].
+  """
+
+  num_iterations: types.Array
+  num_episodes: types.Array
+  returns: types.Array
+  lengths: types.Array
 
 
 class LoopState(NamedTuple):
   """All that changes in a run on the device; a checkpoint holds just this.
 
   Attributes:
-    training: the learner's state.
-    rollout: where acting is.
-    replay: what auxiliary tasks learn from, `()` if there are none that do.
+    population: members, ratings and all else that evolution reads.
+    rollout: environments and actors, leaves [N, M, ...].
+    replay: trajectories for the auxiliary tasks of each member, leaves
+      [N, ...]; `()` if no task needs them.
+    totals: of the round.
+    key: for seats, games and actors of rounds to come.
   """
 
-  training: types.TrainingState
+  population: state_lib.PopulationState
   rollout: rollout.RolloutState
-  replay: Any = ()
+  replay: Any
+  totals: Totals
+  key: types.Key
+
+  @property
+  def training(self) -> types.TrainingState:
+    """The learners' states, leaves [N, ...]."""
+    return self.population.members
 
 
 class Report(NamedTuple):
-  """What came of a call of `K` iterations.
+  """Metrics and episodes of a call of `K` iterations.
 
   Attributes:
-    metrics: of each update, [K, updates].
-    episodes: leaves [K, rollouts, T, B].
-    skipped_in_a_row: int32 [K, updates], updates whose gradient was not
-      finite, up to each.
+    metrics: of each update, [K, U, N].
+    episodes: leaves [K, R, T, N, M].
+    skipped_in_a_row: int32 [K, U, N], consecutive updates that were skipped
+      since their gradient was not finite, up to each update.
   """
 
   metrics: types.Metrics
@@ -61,278 +86,213 @@ class Report(NamedTuple):
   skipped_in_a_row: types.Array
 
 
-class Sizes(NamedTuple):
-  """How an iteration is made up.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Loop:
+  """The functions of a run; all methods are pure.
 
   Attributes:
-    sequence_length: T, steps of a rollout.
-    num_environments: E, rows of a rollout.
-    batch_size: B, trajectories of an update.
-    unroll: whether updates may not stand in a rolled loop.
-  """
-
-  sequence_length: int
-  num_environments: int
-  batch_size: int
-  unroll: bool
-
-  @property
-  def num_rollouts(self) -> int:
-    """Rollouts of an iteration, all with the same policy."""
-    return max(1, self.batch_size // self.num_environments)
-
-  @property
-  def num_updates(self) -> int:
-    """Updates of an iteration."""
-    return max(1, self.num_environments // self.batch_size)
-
-  @property
-  def steps_per_iteration(self) -> int:
-    """Steps of all environments together, those that reset included."""
-    return self.num_rollouts * self.sequence_length * self.num_environments
-
-  def num_iterations(self, max_num_steps: int) -> int:
-    """Returns K, iterations of a call in a run of `max_num_steps`."""
-    if self.unroll:
-      return 1
-    num_steps = min(_STEPS_PER_CALL, max_num_steps)
-    return max(1, num_steps // self.steps_per_iteration)
-
-
-def make_sizes(
-  environment_spec: types.EnvironmentSpec,
-  sequence_length: int,
-  num_environments: int,
-  batch_size: int,
-  has_convolutions: bool = False,
-) -> Sizes:
-  """Checks that rollouts and batches fit each other.
-
-  Args:
-    environment_spec: tells whether there are images.
-    sequence_length: T.
-    num_environments: E.
-    batch_size: B.
-    has_convolutions: whether there are some where no image is.
-
-  Returns:
-    The sizes of an iteration.
-
-  Raises:
-    ValueError: if neither of `num_environments` and `batch_size` divides the
-      other.
-  """
-  low, high = sorted((num_environments, batch_size))
-  if high % low:
-    raise ValueError(
-      f'num_environments ({num_environments}) must divide batch_size'
-      f' ({batch_size}) or be a multiple of it, so that each trajectory is used'
-      f' once; choose num_environments={batch_size}.'
-    )
-  # Height, width and channels.
-  unroll = has_convolutions or any(
-    len(leaf.shape) > 2
-    for leaf in jax.tree.leaves(environment_spec.observations)
-  )
-  return Sizes(sequence_length, num_environments, batch_size, unroll)
-
-
-def make_init(
-  environment: functional.FunctionalEnvironment,
-  actor: types.ActorCore,
-  learner: types.LearnerCore,
-  replay: auxiliary_replay.AuxiliaryReplay | None,
-  num_environments: int,
-) -> Callable[[types.Key], LoopState]:
-  """Returns `init(key) -> state`, which starts learner, actor, environments.
-
-  Args:
-    environment: E environments side by side, see `functional.vectorize`.
-    actor: acts in them.
-    learner: learns from them.
-    replay: for auxiliary tasks; None if they need none.
-    num_environments: E.
-  """
-
-  def init(key):
-    learner_key, actor_key, environment_key, replay_key = jax.random.split(
-      key, 4
-    )
-    environment_state, timestep = environment.reset(environment_key)
-    actor_state = actor.init(actor_key, num_environments)
-    return LoopState(
-      training=learner.init(learner_key),
-      rollout=rollout.start(environment_state, timestep, actor_state),
-      replay=() if replay is None else replay.init(replay_key),
-    )
-
-  return init
-
-
-def make_call(
-  environment: functional.FunctionalEnvironment,
-  actor: types.ActorCore,
-  learn: Learn,
-  sizes: Sizes,
-  num_iterations: int,
-) -> Callable[[LoopState], tuple[LoopState, Report]]:
-  """Returns `call(state) -> (state, report)`; jit it with the state donated.
-
-  Args:
-    environment: E environments side by side, see `functional.vectorize`.
-    actor: acts in them.
-    learn: see `make_learn`.
+    arena: the training games.
+    actor: acts for each member.
+    learner: learns for each member.
+    replay: for the auxiliary tasks of each member; None if they need none.
+    config: of the population.
     sizes: of an iteration.
-    num_iterations: K.
-  """
-  return functools.partial(
-    repeat, environment.step, actor.select_action, learn, sizes, num_iterations
-  )
-
-
-def make_learn(
-  learner: types.LearnerCore,
-  replay: auxiliary_replay.AuxiliaryReplay | None,
-  sizes: Sizes,
-) -> Learn:
-  """Returns what does the updates of an iteration; see `learn`."""
-  return functools.partial(
-    learn, learner, replay, sizes.num_updates, sizes.unroll
-  )
-
-
-def repeat(
-  step: rollout.Step,
-  select_action: types.SelectAction,
-  learn: Learn,
-  sizes: Sizes,
-  num_iterations: int,
-  state: LoopState,
-) -> tuple[LoopState, Report]:
-  """Does K iterations.
-
-  Args:
-    step: of the environments.
-    select_action: of the actor.
-    learn: does the updates of an iteration.
-    sizes: of an iteration.
-    num_iterations: K.
-    state: where to go on from.
-
-  Returns:
-    The state after them and what came of them.
   """
 
-  def act(variables, rollout_state):
-    rollout_state, trajectory, episodes = rollout.rollout(
-      step, select_action, variables, rollout_state, sizes.sequence_length
+  arena: compiled_arena.Arena
+  actor: types.ActorCore
+  learner: types.LearnerCore
+  replay: replay_lib.AuxiliaryReplay | None
+  config: population_config.PopulationConfig
+  sizes: sizes_lib.Sizes
+
+  def init(self, key: types.Key) -> LoopState:
+    """Returns the first state, at the start of a round."""
+    num_members = self.config.num_members
+    population_key, start_key, replay_key, key = jax.random.split(key, 4)
+    population = state_lib.init(
+      population_key,
+      self.learner.init,
+      self.config,
+      len(self.arena.opponents),
+      len(self.arena.games.teams) // (max(self.arena.games.teams) + 1),
     )
-    return rollout_state, (trajectory, episodes)
-
-  def iterate(state):
-    variables = types.actor_variables(state.training)
-    rollout_state, (trajectories, episodes) = _repeat(
-      functools.partial(act, variables),
-      state.rollout,
-      sizes.num_rollouts,
-      unroll=False,
-    )
-    training, replay, (metrics, skipped) = learn(
-      state.training, state.replay, trajectories
-    )
-    report = Report(metrics, episodes, skipped)
-    return LoopState(training, rollout_state, replay), report
-
-  return _repeat(iterate, state, num_iterations, sizes.unroll)
-
-
-def learn(
-  learner: types.LearnerCore,
-  replay: auxiliary_replay.AuxiliaryReplay | None,
-  num_updates: int,
-  unroll: bool,
-  state: types.TrainingState,
-  replay_state: Any,
-  trajectories: types.Trajectory,
-) -> tuple[types.TrainingState, Any, tuple[types.Metrics, types.Array]]:
-  """Learns from rollouts, each trajectory once.
-
-  Args:
-    learner: its functions.
-    replay: for auxiliary tasks; None if they need none.
-    num_updates: U, which divides R * E.
-    unroll: whether the updates may not stand in a rolled loop.
-    state: the learner's.
-    replay_state: that of `replay`; not read without one.
-    trajectories: R rollouts, leaves [R, T + 1 or T, E, ...], and the recurrent
-      state [R, E, ...].
-
-  Returns:
-    The new states; metrics and updates skipped in a row, [U].
-  """
-  if replay is not None:
-    for index in range(trajectories.timestep.reward.shape[0]):
-      replay_state = replay.add(
-        replay_state,
-        jax.tree.map(operator.itemgetter(index), trajectories),
-        state.internal_rewards,
+    replay_state: Any = ()
+    if self.replay is not None:
+      replay_state = jax.vmap(self.replay.init)(
+        jax.random.split(replay_key, num_members)
       )
+    return LoopState(
+      population=population,
+      rollout=self._start(start_key, population.ratings),
+      replay=replay_state,
+      totals=self._zero_totals(),
+      key=key,
+    )
 
-  def step(carry, trajectory):
-    state, replay_state = carry
-    batch = types.LearnerBatch(trajectory)
-    if replay is not None:
-      replay_state, past, prediction = replay.sample(replay_state)
-      batch = types.LearnerBatch(trajectory, past, prediction)
-    state, metrics = learner.update(state, batch)
-    return (state, replay_state), (metrics, state.skipped_in_a_row)
+  def begin_round(self, state: LoopState) -> LoopState:
+    """Starts a round: seats the members of teams anew and starts all games."""
+    state = state._replace(totals=self._zero_totals())
+    if self.arena.seating.is_solo:
+      return state
+    start_key, key = jax.random.split(state.key)
+    ratings = state.population.ratings
+    return state._replace(rollout=self._start(start_key, ratings), key=key)
 
-  (state, replay_state), rows = jax.lax.scan(
-    step,
-    (state, replay_state),
-    _make_batches(trajectories, num_updates),
-    unroll=_scan_unroll(num_updates, unroll),
+  def call(
+    self, num_iterations: int, state: LoopState
+  ) -> tuple[LoopState, Report]:
+    """Does K iterations.
+
+    Args:
+      num_iterations: K; static.
+      state: before them.
+
+    Returns:
+      The state after them, and metrics and episodes.
+    """
+    population = state.population
+    (members, rollout_state, replay), report = jax.lax.scan(
+      lambda carry, _: self._iterate(*carry),
+      (population.members, state.rollout, state.replay),
+      length=num_iterations,
+      unroll=updates.scan_unroll(num_iterations, self.sizes.unroll),
+    )
+    population = population._replace(members=members)
+    if self.arena.seating.is_solo:
+      population = _record_returns(population, report.episodes)
+    totals = _add_up(state.totals, report.episodes)
+    return (
+      state._replace(
+        population=population,
+        rollout=rollout_state,
+        replay=replay,
+        totals=totals._replace(
+          num_iterations=totals.num_iterations + num_iterations
+        ),
+      ),
+      report,
+    )
+
+  def end_round(self, state: LoopState) -> LoopState:
+    """Records the results of games of teams."""
+    match = state.rollout.environment.match
+    if match is None:  # Returns are recorded by each call.
+      return state
+    teams = seating.as_teams(self.arena.seats(match), self.arena.games.teams)
+    # Outcomes are from -1 to 1 for each team, ratings count wins of the first.
+    population = state_lib.record_games(
+      state.population,
+      teams,
+      0.5 * (1.0 + match.outcome[:, 0]),
+      match.is_played,
+      self.config,
+    )
+    return state._replace(population=population)
+
+  def _start(
+    self, key: types.Key, ratings: types.Array
+  ) -> rollout.RolloutState:
+    """Seats members and starts all games."""
+    seats_key, games_key, actor_key = jax.random.split(key, 3)
+    seats = seating.draw_seats(
+      seats_key,
+      matchmaking.log_density(ratings, self.config.matchmaking_deviation),
+      self.arena.seating,
+    )
+    arena_state, timestep = self.arena.reset(games_key, seats)
+    init = functools.partial(self.actor.init, batch_size=self.sizes.num_rows)
+    keys = jax.random.split(actor_key, self.config.num_members)
+    return rollout.start(arena_state, timestep, jax.vmap(init)(keys))
+
+  def _iterate(
+    self,
+    members: types.TrainingState,
+    rollout_state: rollout.RolloutState,
+    replay: Any,
+  ) -> tuple[tuple[types.TrainingState, rollout.RolloutState, Any], Report]:
+    rollout_state, (trajectories, episodes) = self.act(members, rollout_state)
+    # Leaves are [R, T, N, M, ...], but those of the recurrent state [R, N, M].
+    learn = member_axis.over_members(
+      updates.make_learn(self.learner, self.replay, self.sizes),
+      self.config.num_members,
+      in_axes=(0, 0, types.Trajectory(2, 2, 2, 1)),
+      out_axes=(0, 0, 1),
+    )
+    members, replay, (metrics, skipped) = learn(members, replay, trajectories)
+    report = Report(metrics, episodes, skipped)
+    return (members, rollout_state, replay), report
+
+  def act(
+    self, members: types.TrainingState, rollout_state: rollout.RolloutState
+  ) -> tuple[rollout.RolloutState, tuple[types.Trajectory, rollout.Episodes]]:
+    """Does the rollouts of an iteration.
+
+    Args:
+      members: leaves [N, ...].
+      rollout_state: before them.
+
+    Returns:
+      The state after them; trajectories, leaves [R, T + 1 or T, N, M, ...], and
+      their episodes.
+    """
+    variables = types.actor_variables(members)
+    select_action = member_axis.over_members(
+      self.actor.select_action, self.config.num_members
+    )
+
+    def act(
+      carry: rollout.RolloutState, _: None
+    ) -> tuple[rollout.RolloutState, tuple[types.Trajectory, rollout.Episodes]]:
+      carry, trajectory, episodes = rollout.rollout(
+        self.arena.step,
+        select_action,
+        variables,
+        carry,
+        self.sizes.sequence_length,
+      )
+      return carry, (trajectory, episodes)
+
+    return jax.lax.scan(act, rollout_state, length=self.sizes.num_rollouts)
+
+  def _zero_totals(self) -> Totals:
+    num_members = self.config.num_members
+    num_events = internal_rewards.num_events(self.arena.games.spec.rewards)
+    return Totals(
+      num_iterations=jnp.int32(0),
+      num_episodes=jnp.zeros((num_members,), jnp.int32),
+      returns=jnp.zeros((num_members, num_events)),
+      lengths=jnp.zeros((num_members,), jnp.int32),
+    )
+
+
+def _record_returns(
+  population: state_lib.PopulationState, episodes: rollout.Episodes
+) -> state_lib.PopulationState:
+  """Records returns of a single-agent task, with each member's weights."""
+
+  def in_order(leaf: types.Array) -> types.Array:
+    # [K, R, T, N, M, ...] to [N, K * R * T * M, ...].
+    leaf = jnp.moveaxis(leaf, 3, 0)
+    return leaf.reshape(leaf.shape[0], -1, *leaf.shape[5:])
+
+  returns, ended = in_order(episodes.returns), in_order(episodes.ended)
+  if returns.ndim > 2:
+    weights = population.members.internal_rewards
+    returns = jnp.sum(returns * weights[:, None], axis=-1)
+  return state_lib.record_returns(population, returns, ended)
+
+
+def _add_up(totals: Totals, episodes: rollout.Episodes) -> Totals:
+  """Adds the episodes that ended, leaves [K, R, T, N, M]."""
+  ended, axes = episodes.ended, (0, 1, 2, 4)
+
+  def total(leaf: types.Array) -> types.Array:
+    return jnp.sum(jnp.where(trees.align(ended, leaf), leaf, 0), axes)
+
+  returns = total(episodes.returns)
+  return totals._replace(
+    num_episodes=totals.num_episodes + jnp.sum(ended, axes, dtype=jnp.int32),
+    returns=totals.returns + returns.reshape(totals.returns.shape),
+    lengths=totals.lengths + total(episodes.lengths),
   )
-  return state, replay_state, rows
-
-
-def _make_batches(
-  trajectories: types.Trajectory, num_batches: int
-) -> types.Trajectory:
-  """Cuts rollouts, leaves [R, T, E, ...], into batches [U, T, R * E / U, ...].
-
-  The recurrent state, [R, E, ...], becomes [U, R * E / U, ...].
-  """
-
-  def cut(leaf):  # [R, E, ...]
-    # No -1: a state's leaf may be empty.
-    num_columns = leaf.shape[0] * leaf.shape[1] // num_batches
-    return leaf.reshape(num_batches, num_columns, *leaf.shape[2:])
-
-  cut_each = jax.vmap(cut, in_axes=1, out_axes=1)  # [R, T, E, ...]
-  steps = jax.tree.map(cut_each, trajectories._replace(recurrent_state=()))
-  return steps._replace(
-    recurrent_state=jax.tree.map(cut, trajectories.recurrent_state)
-  )
-
-
-def _repeat(
-  function: Callable[[Any], tuple[Any, Any]],
-  state: Any,
-  num_times: int,
-  unroll: bool,
-) -> tuple[Any, Any]:
-  """Applies `function` so many times, and stacks what it returns beside."""
-  return jax.lax.scan(
-    lambda carry, _: function(carry),
-    state,
-    length=num_times,
-    unroll=_scan_unroll(num_times, unroll),
-  )
-
-
-def _scan_unroll(length: int, unroll: bool) -> int:
-  """Returns `unroll` of a `lax.scan` that shall be no loop, or a loop."""
-  # More than the length: `True`, or the length itself, leave a scan of one
-  # step a loop of one trip, in which gradients of convolutions are slow, too.
-  return length + 1 if unroll else 1

@@ -1,7 +1,7 @@
-"""Which part of a run's state lies on which device; see `runtime.sharding`.
+"""Shardings of the state of a run; see `runtime.sharding`.
 
-One agent has its environments spread over the devices, a population has its
-members spread, and their games.
+Members are spread over the devices, with their games. A single agent has its
+environments and the rows of its batches spread.
 """
 
 from typing import Any
@@ -11,58 +11,55 @@ import jax
 from ftwax import types
 from ftwax.population import state as state_lib
 from ftwax.runtime import sharding
-from ftwax.runtime.device import arena, loop, population, rollout
+from ftwax.runtime.device import compiled_arena, loop, rollout
+from ftwax.runtime.device import sizes as sizes_lib
 
 
-def of_loop(mesh: jax.sharding.Mesh) -> loop.LoopState:
-  """Returns shardings of the state of one agent, a prefix of it.
+def check_sizes(
+  mesh: jax.sharding.Mesh, sizes: sizes_lib.Sizes, num_games: int
+) -> None:
+  """Raises a ValueError unless a run can be spread over the devices evenly.
 
-  What it keeps for auxiliary tasks lies on each device, since each draws from
-  all of it.
+  Args:
+    mesh: the devices.
+    sizes: of an iteration.
+    num_games: G.
   """
-  rows, everywhere = _shardings(mesh)
+  counts = {'num_environments': num_games}
+  if sizes.num_members > 1:
+    counts['num_members'] = sizes.num_members
+  else:
+    counts['batch_size'] = sizes.batch_size
+    counts['number of rows'] = sizes.num_rows
+  sharding.check_divides(mesh, **counts)
+
+
+def of_loop(mesh: jax.sharding.Mesh, num_members: int) -> loop.LoopState:
+  """Returns shardings of the state of a run, a prefix of it.
+
+  Ratings, opponents and the like lie on each device. So does the replay of a
+  single agent, since each device draws from all of it.
+  """
+  first: Any = sharding.spread(mesh)
+  whole: Any = sharding.replicated(mesh)
+  members, rows = first, first
+  if num_members == 1:
+    members, rows = whole, sharding.spread(mesh, axis=1)
+  population: dict[str, Any] = dict.fromkeys(
+    state_lib.PopulationState._fields, whole
+  )
   return loop.LoopState(
-    training=everywhere,
-    rollout=_of_rollout(environment=rows, rows=rows, actor_key=everywhere),
-    replay=everywhere,
-  )
-
-
-def of_population(
-  mesh: jax.sharding.Mesh,
-) -> population.PopulationLoopState:
-  """Returns shardings of the state of a population, a prefix of it.
-
-  Ratings and the like, which are few numbers, lie on each device.
-  """
-  rows, everywhere = _shardings(mesh)
-  fields = dict.fromkeys(state_lib.PopulationState._fields, everywhere)
-  places = arena.ArenaState(
-    games=rows, order=everywhere, outcome=everywhere, is_played=everywhere
-  )
-  return population.PopulationLoopState(
-    population=state_lib.PopulationState(**{**fields, 'members': rows}),
-    rollout=_of_rollout(environment=places, rows=rows, actor_key=rows),
-    replay=rows,
-    key=everywhere,
-  )
-
-
-def _shardings(mesh: jax.sharding.Mesh) -> tuple[Any, Any]:
-  """Returns those of what is spread by its first axis, and of all else."""
-  return sharding.spread(mesh), sharding.everywhere(mesh)
-
-
-def _of_rollout(
-  environment: Any, rows: Any, actor_key: Any
-) -> rollout.RolloutState:
-  """Returns shardings of acting; an actor has one key for all of its rows."""
-  return rollout.RolloutState(
-    environment=environment,
-    timestep=rows,
-    actor=types.ActorState(
-      key=actor_key, recurrent_state=rows, action=rows, logits=rows
+    population=state_lib.PopulationState(**{**population, 'members': members}),
+    rollout=rollout.RolloutState(
+      environment=compiled_arena.ArenaState(games=first, match=whole),
+      timestep=rows,
+      actor=types.ActorState(
+        key=members, recurrent_state=rows, action=rows, logits=rows
+      ),
+      episode_return=rows,
+      episode_length=rows,
     ),
-    episode_return=rows,
-    episode_length=rows,
+    replay=members,
+    totals=whole,
+    key=whole,
   )

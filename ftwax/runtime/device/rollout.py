@@ -1,9 +1,9 @@
 """Acting as a pure function: many steps of many environments in one scan.
 
-What it gathers is what the adder of the Reverb path writes: `T + 1` timesteps
-that run across the ends of episodes, of which the last one is the first of the
-next trajectory. Acting is forward only, so torsos of images may stand inside
-this scan; their gradients may not (see `loop`).
+Trajectories are those that the adder of the Reverb path writes: `T + 1`
+timesteps that run across the ends of episodes, the last of which is the first
+of the next trajectory. Acting needs no gradients, so that convolutions may
+stand inside of this scan; see `sizes.make_sizes`.
 """
 
 from collections.abc import Callable
@@ -13,27 +13,25 @@ import dm_env
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import trees, types
 from ftwax.agents.actor_critic import acting
-
-_LAST = int(dm_env.StepType.LAST)
 
 # `(state, action) -> (state, timestep)` of environments that reset themselves.
 Step = Callable[[Any, types.ArrayTree], tuple[Any, dm_env.TimeStep]]
 
 
 class RolloutState(NamedTuple):
-  """Where environments and their actor are; leaves are [B, ...].
+  """State of environments and their actor; leaves are [B, ...].
 
-  Nothing here reads `B`: it may be several axes, such as members and seats.
+  `B` may be several axes, such as members and seats.
 
   Attributes:
     environment: state of the environments.
     timestep: the last one, at which no action is chosen yet.
-    actor: the actor's state.
+    actor: state of the actor.
     episode_return: float32 [B] or [B, num_events], rewards of the episode so
       far, not discounted.
-    episode_length: int32 [B], its actions so far.
+    episode_length: int32 [B], actions of the episode so far.
   """
 
   environment: Any
@@ -44,13 +42,13 @@ class RolloutState(NamedTuple):
 
 
 class Episodes(NamedTuple):
-  """What came of each step of a rollout; leaves are [T, B].
+  """Episodes at each step of a rollout; leaves are [T, B].
 
   Attributes:
     moved: bool, whether an action was taken rather than an episode started.
     ended: bool, whether the step ended an episode.
-    returns: float32 [T, B] or [T, B, num_events], of the episode up to there.
-    lengths: int32, likewise.
+    returns: float32 [T, B] or [T, B, num_events], of the episode so far.
+    lengths: int32, of the episode so far.
   """
 
   moved: types.Array
@@ -65,9 +63,9 @@ def start(
   """Returns the state of a rollout at the first timestep of environments.
 
   Args:
-    environment_state: of the environments.
-    timestep: `FIRST` everywhere, leaves [B, ...].
-    actor: a new actor's state.
+    environment_state: state of the environments.
+    timestep: `FIRST` in all rows, leaves [B, ...].
+    actor: state of a new actor.
   """
   return RolloutState(
     environment=environment_state,
@@ -90,16 +88,18 @@ def rollout(
   Args:
     step: of the environments.
     select_action: of the actor.
-    variables: what the actor needs of a learner.
-    state: where to go on from.
+    variables: of the actor's learner.
+    state: before the first step.
     num_steps: T.
 
   Returns:
     The state after the last step; the trajectory, leaves [T + 1 or T, B, ...]
-    and the recurrent state [B, ...]; and what came of each step.
+    and the recurrent state [B, ...]; and the episodes at each step.
   """
 
-  def act(carry, _):
+  def act(
+    carry: RolloutState, _: None
+  ) -> tuple[RolloutState, tuple[Any, Episodes]]:
     action, actor = select_action(variables, carry.timestep, carry.actor)
     row = (
       carry.timestep,
@@ -131,14 +131,14 @@ def _advance(
 ) -> tuple[RolloutState, Episodes]:
   """Takes the step to `timestep` into the sums of its episode."""
   moved = jnp.logical_not(acting.is_first(timestep))
-  ended = timestep.step_type == _LAST
+  ended = timestep.step_type == types.LAST
   returns = state.episode_return + timestep.reward
   lengths = state.episode_length + moved
   after = RolloutState(
     environment=environment,
     timestep=timestep,
     actor=actor,
-    episode_return=jnp.where(_align(ended, returns), 0.0, returns),
+    episode_return=jnp.where(trees.align(ended, returns), 0.0, returns),
     episode_length=jnp.where(ended, 0, lengths),
   )
   return after, Episodes(moved, ended, returns, lengths)
@@ -148,15 +148,10 @@ def _zero_at_last(
   timestep: dm_env.TimeStep, logits: types.ArrayTree
 ) -> types.ArrayTree:
   """Zeroes logits [B, num_actions] where no action is taken."""
-  ended = timestep.step_type == _LAST
+  ended = timestep.step_type == types.LAST
   return jax.tree.map(
-    lambda leaf: jnp.where(_align(ended, leaf), 0.0, leaf), logits
+    lambda leaf: jnp.where(trees.align(ended, leaf), 0.0, leaf), logits
   )
-
-
-def _align(mask: types.Array, leaf: types.Array) -> types.Array:
-  """Gives `mask` as many axes as `leaf`, whose first ones are the mask's."""
-  return mask.reshape(mask.shape + (1,) * (leaf.ndim - mask.ndim))
 
 
 def _append(rows: types.ArrayTree, last: types.ArrayTree) -> types.ArrayTree:

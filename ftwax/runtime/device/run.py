@@ -1,37 +1,37 @@
 """Runs an experiment on the device: environments in JAX, no replay server.
 
-The host only counts, logs and saves, between calls of the compiled loop (see
-`loop`). All that changes is one pytree: a resumed run goes on bit for bit, in
-the middle of its episodes.
+The host only evolves, counts, logs and saves, between calls of the compiled
+loop (see `loop`). All that changes is one pytree: a resumed run continues bit
+for bit, in the middle of its episodes.
 """
 
 import contextlib
 import functools
 import pathlib
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import jax
 import numpy as np
 
 from ftwax import types
 from ftwax.agents.actor_critic import auxiliary, faults
-from ftwax.environments import functional, validation
+from ftwax.environments import games, validation
 from ftwax.networks import recurrent
+from ftwax.population import seating
+from ftwax.runtime import evaluation, generations, run_records, runs, sharding
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import runs, sharding
 from ftwax.runtime.device import (
   auxiliary_replay,
   compilation,
+  compiled_arena,
   experiment_checks,
   loop,
+  matches,
   placement,
-  population_run,
-  rollout,
 )
-from ftwax.runtime.host import generations as population_records
+from ftwax.runtime.device import sizes as sizes_lib
 
-# What the keys of evaluations are told apart by from those of training.
+# Folded into the keys of evaluations.
 _EVALUATION = 1
 
 
@@ -46,36 +46,30 @@ def run_experiment(
 ) -> runs.RunResult:
   """Trains on the device; see `runs.run_experiment`.
 
-  The run ends with the call in which the last step is taken, and evaluations
-  come between calls.
+  A run ends with the call in which the last step is taken, and evaluations come
+  between calls.
 
   Args:
-    experiment: its factory makes a `functional.FunctionalEnvironment`; one
-      with a population is that of `population_run`.
+    experiment: its factory makes an environment or a game in JAX.
     eval_every: actor steps between evaluations; None for none.
-    num_eval_episodes: episodes of an evaluation, at the least.
+    num_eval_episodes: episodes of each member in an evaluation, at the least.
     run_dir: directory of the run; by default a new one in `runs/<name>`.
-    resume: goes on from the newest checkpoint, on any number of devices.
-    devices: over which environments, or members of a population, are spread;
-      JAX's first one by default.
+    resume: continues from the newest checkpoint, on any number of devices.
+    devices: devices that share the work: members with their games, or the
+      environments and batches of a single agent. JAX's first one by default.
 
   Returns:
-    What the run came to.
+    The end of the run.
 
   Raises:
     InvalidTimestepError: a reward was not finite.
     KeyboardInterrupt: on Ctrl-C or SIGTERM, after a checkpoint is saved.
-    NonFiniteGradientError: too many updates in a row were skipped.
+    NonFiniteGradientError: a member skipped too many updates in a row.
     RunDirectoryError: the directory is in use, or of another config.
-    TypeError: the environment is none that can be compiled.
+    TypeError: the environment cannot be compiled.
     ValueError: sizes or options do not fit.
   """
   experiment_checks.check_not_traced()
-  if isinstance(experiment, experiment_lib.PopulationExperimentConfig):
-    population_records.check_no_evaluation(eval_every)
-    return population_run.run_population(
-      experiment, run_dir=run_dir, resume=resume, devices=devices
-    )
   if experiment.observers:
     raise ValueError(
       f'observers ({list(experiment.observers)!r}) must be empty for'
@@ -94,7 +88,7 @@ def run_experiment(
 
 
 class _Parts:
-  """What an experiment is made of; nothing here changes."""
+  """The parts of an experiment that do not change."""
 
   def __init__(
     self,
@@ -102,44 +96,69 @@ class _Parts:
     mesh: jax.sharding.Mesh,
   ):
     """Makes and checks the parts."""
-    builder = experiment.builder
-    self.mesh = mesh
-    sharding.check_divides(
-      mesh,
-      num_environments=experiment.num_environments,
-      batch_size=builder.config.batch_size,
-    )
-    self.environment = experiment_checks.check_environment(
+    builder, population = experiment.builder, experiment.population
+    num_games = experiment.num_environments
+    self.game = experiment_checks.check_game(
       experiment.environment_factory(experiment.seed)
     )
-    self.spec = experiment.environment_spec or self.environment.spec
-    self.network = experiment.network_factory(self.spec)
-    self.actor = builder.make_policy(self.network, self.spec)
+    self.game_spec = experiment.game_spec or games.GameSpec(
+      self.game.spec, tuple(self.game.teams), self.game.event_names
+    )
+    spec = self.game_spec.environment
+    network = experiment.network_factory(spec)
+    actor = builder.make_policy(network, spec)
     self.evaluation_actor = builder.make_policy(
-      self.network, self.spec, evaluation=experiment.evaluation_greedy
+      network, spec, evaluation=experiment.evaluation_greedy
     )
-    self.learner = sharding.place_learner_core(
-      mesh, builder.make_learner_core(self.network, self.spec)
+    arena = compiled_arena.make_arena(
+      self.game,
+      seating.make_seating(
+        self.game.teams,
+        population.num_members,
+        num_games,
+        len(experiment.opponents),
+        experiment.opponent_share,
+      ),
+      list(experiment.opponents.values()),
     )
-    self.max_skipped_updates = builder.config.max_skipped_updates
-    self.sizes = loop.make_sizes(
-      self.spec,
+    sizes = sizes_lib.make_sizes(
+      spec,
       builder.config.sequence_length,
-      experiment.num_environments,
+      arena.seating.seats_per_member,
       builder.config.batch_size,
-      recurrent.has_convolutions(self.network),
+      population.num_members,
+      recurrent.has_convolutions(network),
     )
-    self.replay = auxiliary_replay.make_auxiliary_replay(
-      auxiliary.sources(builder.auxiliary_tasks),
-      builder.config,
-      self.spec,
-      self.actor,
-      experiment.num_environments,
+    placement.check_sizes(mesh, sizes, num_games)
+    learner = builder.make_learner_core(network, spec)
+    if population.num_members == 1:
+      learner = sharding.place_learner_core(mesh, learner)
+    self.loop = loop.Loop(
+      arena=arena,
+      actor=actor,
+      learner=learner,
+      replay=auxiliary_replay.make_auxiliary_replay(
+        auxiliary.sources(builder.auxiliary_tasks),
+        builder.config,
+        spec,
+        actor,
+        sizes.num_rows,
+      ),
+      config=population,
+      sizes=sizes,
     )
+    self.iterations_per_round = sizes.iterations_per_round(
+      experiment.steps_per_round
+    )
+    self.iterations_per_call = sizes.iterations_per_call(
+      self.iterations_per_round, experiment.max_num_actor_steps
+    )
+    self.shardings = placement.of_loop(mesh, population.num_members)
+    self.max_skipped_updates = builder.config.max_skipped_updates
 
 
 class _Run:
-  """A run under way."""
+  """A run under way; see `runs.Run`."""
 
   def __init__(
     self,
@@ -154,35 +173,25 @@ class _Run:
     self._parts = parts
     self._experiment = experiment
     self._records = records
+    self._evolution = generations.Evolution(
+      experiment, parts.game_spec.environment, records.directory
+    )
     self._key = jax.random.PRNGKey(experiment.seed)
-    environment = functional.vectorize(
-      parts.environment, experiment.num_environments
-    )
-    init = loop.make_init(
-      environment,
-      parts.actor,
-      parts.learner,
-      parts.replay,
-      experiment.num_environments,
-    )
     if resume:
-      state = records.restore(jax.eval_shape(init, self._key))
+      state = records.restore(jax.eval_shape(parts.loop.init, self._key))
+      self._evolution.resume(state.population)
     else:
-      state = jax.jit(init)(self._key)
-    self._state = jax.device_put(state, placement.of_loop(parts.mesh))
-    self._call = loop.make_call(
-      environment,
-      parts.actor,
-      loop.make_learn(parts.learner, parts.replay, parts.sizes),
-      parts.sizes,
-      parts.sizes.num_iterations(experiment.max_num_actor_steps),
-    )
+      state = jax.jit(parts.loop.init)(self._key)
+      self._evolution.begin(state.population)
+    self._state: loop.LoopState = jax.device_put(state, parts.shardings)
+    self._num_iterations = int(self._state.totals.num_iterations)
     self._train_logger = records.open_logger('train')
+    self._population_logger = records.open_logger(generations.LABEL)
     self._learner_logger = records.open_learner_logger()
 
   @property
   def training_state(self) -> types.TrainingState:
-    """The learner's state."""
+    """The learners' states, leaves [N, ...]."""
     return self._state.training
 
   def snapshot(self) -> loop.LoopState:
@@ -191,100 +200,117 @@ class _Run:
 
   def train(self) -> Iterator[loop.Report]:
     """Calls the compiled loop until all steps are taken."""
-    records = self._records
+    records, parts = self._records, self._parts
     if records.done:
       return
     call = compilation.compile_call(
-      self._call, self._state, self._experiment.name
+      functools.partial(parts.loop.call, parts.iterations_per_call),
+      self._state,
+      self._experiment.name,
     )
     with records.training() as show:
       while not records.done:
         self._state, report = call(self._state)
+        self._num_iterations += parts.iterations_per_call
         self._record(jax.device_get(report))
+        is_over = self._num_iterations >= parts.iterations_per_round
+        if is_over or records.done:
+          self._begin_next_round()
         show()
         records.save_if_due(self.snapshot)
         yield report
 
-  def evaluate(self, num_episodes: int) -> None:
-    """Runs and logs at least `num_episodes` episodes of the newest policy."""
-    num_environments = min(num_episodes, self._experiment.num_environments)
-    quota = -(-num_episodes // num_environments)
-    start, play = self._make_evaluation(num_environments)
-    steps_key = jax.random.fold_in(self._key, self._records.counts.actor_steps)
-    state = start(jax.random.fold_in(steps_key, _EVALUATION))
-    variables = types.actor_variables(self._state.training)
-    gathered = []
-    num_ended = np.zeros(num_environments, np.int64)
-    while (num_ended < quota).any():
-      state, episodes = play(variables, state)
-      gathered.append(jax.device_get(episodes))
-      num_ended += gathered[-1].ended.sum(axis=0)
-    episodes = jax.tree.map(lambda *x: np.concatenate(x), *gathered)
-    # The first ones of each environment, or short ones would be favoured.
-    counted = episodes.ended & (episodes.ended.cumsum(axis=0) <= quota)
-    self._evaluation_logger.write(
-      self._records.evaluation_row(
-        _sum_events(episodes.returns[counted]), episodes.lengths[counted]
-      )
+  def evaluate(self, num_episodes: int) -> evaluation.Outcome:
+    """Plays at least `num_episodes` episodes with each member."""
+    plan, made = self._make_evaluation(num_episodes)
+    key = jax.random.fold_in(self._key, self._records.counts.actor_steps)
+    results = made.play(
+      jax.random.fold_in(key, _EVALUATION),
+      types.actor_variables(self._state.training),
+      plan.seats,
+      plan.games_per_place,
     )
-
-  @functools.cached_property
-  def _evaluation_logger(self):
-    return self._records.open_logger('evaluation')
+    return evaluation.Outcome(plan, evaluation.count_results(results, plan))
 
   @functools.cache  # noqa: B019 It lives as long as the run.
-  def _make_evaluation(self, num_environments):
-    """Returns what starts the environments, and what acts for T steps."""
+  def _make_evaluation(
+    self, num_episodes: int
+  ) -> tuple[evaluation.Plan, matches.Matches]:
     parts = self._parts
-    environment = functional.vectorize(parts.environment, num_environments)
-    actor = parts.evaluation_actor
+    plan = evaluation.make_plan(
+      self._experiment, parts.game_spec, parts.game.scripts, num_episodes
+    )
+    arena = compiled_arena.make_arena(
+      parts.game, plan.seating, list(plan.opponents.values())
+    )
+    return plan, matches.Matches(arena, parts.evaluation_actor)
 
-    def start(key):
-      environment_key, actor_key = jax.random.split(key)
-      return rollout.start(
-        *environment.reset(environment_key),
-        actor.init(actor_key, num_environments),
-      )
+  def _begin_next_round(self) -> None:
+    """Records the round that has ended, and evolves the population."""
+    state = self._state = self._end_round(self._state)
+    totals = jax.device_get(state.totals)
+    counts = np.maximum(totals.num_episodes, 1)
+    played = generations.Round(
+      totals.num_episodes,
+      totals.returns / counts[:, None],
+      totals.lengths / counts,
+    )
+    self._population_logger.write(
+      generations.population_row(state.population, played, self._records.counts)
+    )
+    # Members stay on their devices.
+    population = jax.device_put(
+      self._evolution.evolve(state.population),
+      self._parts.shardings.population,
+    )
+    self._state = self._begin_round(state._replace(population=population))
+    self._num_iterations = 0
 
-    def play(variables, state):
-      state, _, episodes = rollout.rollout(
-        environment.step,
-        actor.select_action,
-        variables,
-        state,
-        parts.sizes.sequence_length,
-      )
-      return state, episodes
+  @functools.cached_property
+  def _end_round(self) -> Callable[[loop.LoopState], loop.LoopState]:
+    return self._compile(self._parts.loop.end_round)
 
-    return jax.jit(start), jax.jit(play, donate_argnums=1)
+  @functools.cached_property
+  def _begin_round(self) -> Callable[[loop.LoopState], loop.LoopState]:
+    return self._compile(self._parts.loop.begin_round)
 
-  def _record(self, report):
-    """Counts and logs what came of a call, and looks for bad gradients."""
+  def _compile(
+    self, function: Callable[[loop.LoopState], loop.LoopState]
+  ) -> Callable[[loop.LoopState], loop.LoopState]:
+    """Compiles `function(state) -> state`, which takes over its argument."""
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, self._state)
+    return jax.jit(function, donate_argnums=0, out_shardings=shardings)
+
+  def _record(self, report: loop.Report) -> None:
+    """Counts and logs a call; checks rewards and gradients."""
     episodes, records = report.episodes, self._records
-    returns = _sum_events(episodes.returns[episodes.ended])
-    num_updates = report.skipped_in_a_row.size
+    ended = np.asarray(episodes.ended)
+    returns = np.asarray(episodes.returns)[ended]
+    returns = returns.reshape(len(returns), self._parts.game_spec.num_events)
+    sums = returns.sum(axis=1)
+    num_members = self._experiment.population.num_members
+    skipped = report.skipped_in_a_row  # [K, U, N]
     records.advance(
       int(episodes.moved.sum()),
-      returns[np.isfinite(returns)].tolist(),
-      records.counts.learner_steps + num_updates,
+      sums[np.isfinite(sums)].tolist(),
+      records.counts.learner_steps + skipped.size // num_members,
     )
-    self._check_rewards(episodes.returns)
+    self._check_rewards(np.asarray(episodes.returns))
     if len(returns):
-      self._train_logger.write(
-        {**self._describe(episodes), **records.counts._asdict()}
-      )
+      row = generations.train_row(returns, np.asarray(episodes.lengths)[ended])
+      self._train_logger.write({**row, **records.counts._asdict()})
+    metrics = {
+      name: np.mean(leaf, axis=(0, 1)) for name, leaf in report.metrics.items()
+    }
+    metrics['skipped_updates'] = np.asarray(self._state.training.skipped)
+    if num_members == 1:
+      metrics = {name: leaf[0] for name, leaf in metrics.items()}
     self._learner_logger.write(
-      {
-        **{name: np.mean(leaf) for name, leaf in report.metrics.items()},
-        'skipped_updates': int(self._state.training.skipped),
-        'learner_steps': records.counts.learner_steps,
-      }
+      {**metrics, 'learner_steps': records.counts.learner_steps}
     )
-    faults.check_skipped(
-      int(report.skipped_in_a_row.max()), self._parts.max_skipped_updates
-    )
+    faults.check_skipped(int(skipped.max()), self._parts.max_skipped_updates)
 
-  def _check_rewards(self, returns: np.ndarray) -> None:
+  def _check_rewards(self, returns: types.NumpyArray) -> None:
     """Raises an InvalidTimestepError if a reward was not finite."""
     bad = returns[~np.isfinite(returns)]
     if bad.size:
@@ -293,22 +319,3 @@ class _Run:
         f' up to it) must be finite, and in {bad.size} of {returns.size} steps'
         ' the return so far was not; mend the environment.'
       )
-
-  def _describe(self, episodes: rollout.Episodes) -> dict[str, Any]:
-    """Returns means over the episodes that ended."""
-    returns = np.asarray(episodes.returns)[episodes.ended]
-    row: dict[str, Any] = {
-      'episode_return': np.mean(_sum_events(returns)),
-      'episode_length': np.mean(episodes.lengths[episodes.ended]),
-      'num_episodes': len(returns),
-    }
-    if returns.ndim > 1:
-      weights = np.asarray(self._state.training.internal_rewards)
-      row['own_return'] = np.mean(returns @ weights)
-      row['event_returns'] = np.mean(returns, axis=0)
-    return row
-
-
-def _sum_events(returns: np.ndarray) -> np.ndarray:
-  """Returns [n] of returns [n] or [n, num_events], as the local runtime."""
-  return returns.sum(axis=tuple(range(1, returns.ndim)))

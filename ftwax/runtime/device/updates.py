@@ -1,0 +1,113 @@
+"""Updates of one agent from rollouts, as a pure function."""
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from ftwax import types
+from ftwax.runtime.device import auxiliary_replay
+from ftwax.runtime.device import sizes as sizes_lib
+
+# `(state, replay, trajectories) -> (state, replay, (metrics, skipped))`; see
+# `learn`.
+Learn = Callable[
+  [types.TrainingState, Any, types.Trajectory],
+  tuple[types.TrainingState, Any, tuple[types.Metrics, types.Array]],
+]
+
+
+def make_learn(
+  learner: types.LearnerCore,
+  replay: auxiliary_replay.AuxiliaryReplay | None,
+  sizes: sizes_lib.Sizes,
+) -> Learn:
+  """Returns the function that does the updates of an iteration."""
+  return functools.partial(
+    learn, learner, replay, sizes.num_updates, sizes.unroll
+  )
+
+
+def learn(
+  learner: types.LearnerCore,
+  replay: auxiliary_replay.AuxiliaryReplay | None,
+  num_updates: int,
+  unroll: bool,
+  state: types.TrainingState,
+  replay_state: Any,
+  trajectories: types.Trajectory,
+) -> tuple[types.TrainingState, Any, tuple[types.Metrics, types.Array]]:
+  """Learns from rollouts, each trajectory once.
+
+  Args:
+    learner: functions of the learner.
+    replay: for auxiliary tasks; None if they need none.
+    num_updates: U, which divides R * M.
+    unroll: whether the updates are compiled outside of a loop.
+    state: of the learner.
+    replay_state: of `replay`; not read without one.
+    trajectories: R rollouts, leaves [R, T + 1 or T, M, ...], and the recurrent
+      state [R, M, ...].
+
+  Returns:
+    The new states; metrics and updates skipped in a row, [U].
+  """
+  if replay is not None:
+    for index in range(trajectories.timestep.reward.shape[0]):
+      replay_state = replay.add(
+        replay_state,
+        jax.tree.map(operator.itemgetter(index), trajectories),
+        state.internal_rewards,
+      )
+
+  def step(
+    carry: tuple[types.TrainingState, Any], trajectory: types.Trajectory
+  ) -> tuple[
+    tuple[types.TrainingState, Any], tuple[types.Metrics, types.Array]
+  ]:
+    state, replay_state = carry
+    batch = types.LearnerBatch(trajectory)
+    if replay is not None:
+      replay_state, past, prediction = replay.sample(replay_state)
+      batch = types.LearnerBatch(trajectory, past, prediction)
+    state, metrics = learner.update(state, batch)
+    return (state, replay_state), (metrics, state.skipped_in_a_row)
+
+  (state, replay_state), rows = jax.lax.scan(
+    step,
+    (state, replay_state),
+    _make_batches(trajectories, num_updates),
+    unroll=scan_unroll(num_updates, unroll),
+  )
+  return state, replay_state, rows
+
+
+def scan_unroll(length: int, unroll: bool) -> int:
+  """Returns `unroll` of a `lax.scan`, for no loop at all or for a loop."""
+  # More than the length: `True`, or the length itself, leave a scan of one
+  # step a loop of one trip, in which gradients of convolutions are slow, too.
+  return length + 1 if unroll else 1
+
+
+def _make_batches(
+  trajectories: types.Trajectory, num_batches: int
+) -> types.Trajectory:
+  """Cuts rollouts, leaves [R, T, M, ...], into batches [U, T, R * M / U, ...].
+
+  The recurrent state, [R, M, ...], becomes [U, R * M / U, ...].
+  """
+
+  def cut(leaf: types.Array) -> types.Array:  # [R, M, ...]
+    # No -1: a state's leaf may be empty.
+    num_columns = leaf.shape[0] * leaf.shape[1] // num_batches
+    return leaf.reshape(num_batches, num_columns, *leaf.shape[2:])
+
+  cut_each = jax.vmap(cut, in_axes=1, out_axes=1)  # [R, T, M, ...]
+  steps: types.Trajectory = jax.tree.map(
+    cut_each, trajectories._replace(recurrent_state=())
+  )
+  return steps._replace(
+    recurrent_state=jax.tree.map(cut, trajectories.recurrent_state)
+  )

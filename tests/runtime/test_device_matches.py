@@ -1,0 +1,115 @@
+"""Games between members and scripted players."""
+
+import functional_fakes
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ftwax import types
+from ftwax.agents import impala
+from ftwax.agents.actor_critic import acting
+from ftwax.population import players
+from ftwax.runtime import evaluation
+from ftwax.runtime.device import matches
+
+EPISODE_LENGTH = 5
+NUM_MEMBERS = 2
+
+
+@pytest.fixture(scope='module')
+def game():
+  return functional_fakes.make_team_matching(2, EPISODE_LENGTH)
+
+
+@pytest.fixture(scope='module')
+def actor_and_variables(game):
+  config = impala.IMPALAConfig(hidden_size=4, vector_hidden_sizes=(4,))
+  network = impala.make_network(game.spec, config)
+  keys = jax.random.split(jax.random.PRNGKey(0), NUM_MEMBERS)
+  variables = types.ActorVariables(
+    params=jax.vmap(network.init)(keys),
+    hyperparameters=jax.vmap(config.sample_hyperparameters)(keys),
+    internal_rewards=jnp.ones((NUM_MEMBERS, 1)),
+    steps=jnp.zeros((NUM_MEMBERS,), jnp.int32),
+  )
+  return acting.make_actor_core(network, game.spec), variables
+
+
+def _knows(key, state, player):
+  """Names the sign that the player is shown."""
+  del key
+  return state.players.sign[player]
+
+
+def _is_wrong(key, state, player):
+  del key
+  return 1 - state.players.sign[player]
+
+
+def test_the_one_who_knows_beats_the_others(game, actor_and_variables):
+  actor, variables = actor_and_variables
+  opponents = {
+    'knows': players.scripted(_knows),
+    'is_wrong': players.scripted(_is_wrong),
+  }
+  results = matches.round_robin(
+    jax.random.PRNGKey(1), game, actor, variables, opponents, 4
+  )
+  assert [result.place for result in results] == list(range(6 * 4))
+  seats = np.stack([result.seats for result in results])
+  outcomes = np.stack([result.outcome for result in results])
+  first, second = seats[:, 0], seats[:, 2]
+  knows, is_wrong = NUM_MEMBERS, NUM_MEMBERS + 1
+  np.testing.assert_array_equal(outcomes[first == knows], [[1, -1]] * 6)
+  np.testing.assert_array_equal(outcomes[second == knows], [[-1, 1]] * 6)
+  # Every right answer pays one, to the player who gave it.
+  returns = np.stack([result.returns[:, 0] for result in results])
+  by_team = returns.reshape(-1, 2, 2).sum(axis=2)
+  np.testing.assert_array_equal(by_team[first == knows, 0], 2 * EPISODE_LENGTH)
+  np.testing.assert_array_equal(by_team[second == is_wrong, 1], 0)
+  lead = np.sign(by_team[:, 0] - by_team[:, 1])
+  np.testing.assert_array_equal(outcomes, np.stack([lead, -lead], axis=1))
+  assert all(result.length == EPISODE_LENGTH for result in results)
+  summary = evaluation.summarize(results, game.teams, 4, anchor=is_wrong)
+  assert summary.ratings.argmax() == knows
+  np.testing.assert_array_equal(summary.win_rates[knows, :knows], 1.0)
+
+
+def test_teams_may_be_mixed(game, actor_and_variables):
+  actor, variables = actor_and_variables
+  opponents = {
+    'knows': players.scripted(_knows),
+    'uniform': players.uniform(game.spec.actions),
+  }
+  seats = np.array([[0, 2, 1, 3], [2, 1, 0, 3], [1, 3, 0, 2]], np.int32)
+  results = matches.play(
+    jax.random.PRNGKey(1), game, actor, variables, opponents, seats
+  )
+  for result, row in zip(results, seats, strict=True):
+    np.testing.assert_array_equal(result.seats, row)
+    returns = result.returns[:, 0]
+    np.testing.assert_array_equal(returns[row == 2], EPISODE_LENGTH)
+    assert 0 <= returns.min() < EPISODE_LENGTH
+
+
+def test_a_film_shows_the_game_step_by_step(game, actor_and_variables):
+  actor, variables = actor_and_variables
+
+  def render(state):
+    step = jnp.max(state.players.num_steps).astype(jnp.uint8)
+    return jnp.full((2, 3, 3), step)
+
+  frames = matches.film(
+    jax.random.PRNGKey(0), game, actor, variables, render, [1, 0], 4
+  )
+  assert frames.shape == (4, 2, 3, 3) and frames.dtype == np.uint8
+  np.testing.assert_array_equal(frames[:, 0, 0, 0], [0, 1, 2, 3])
+
+
+def test_members_must_have_the_same_number_of_seats(game, actor_and_variables):
+  actor, variables = actor_and_variables
+  seats = np.array([[0, 0, 0, 1]], np.int32)
+  message = r'each of the 2 members .* not \[3, 1\]'
+  with pytest.raises(ValueError, match=message):
+    matches.play(jax.random.PRNGKey(0), game, actor, variables, {}, seats)
