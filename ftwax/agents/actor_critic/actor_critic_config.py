@@ -296,12 +296,11 @@ class ActorCriticConfig:
     """Returns a copy in which some hyperparameters have one value each.
 
     Args:
-      **values: by name; an int stays an integer, such as a period.
+      **values: by name; integers where the prior is of integers, such as that
+        of a period, and else floats.
     """
     priors = {
-      name: hyperparameters_lib.UniformInteger(value, value)
-      if isinstance(value, int)
-      else hyperparameters_lib.Constant(value)
+      name: hyperparameters_lib.fix(getattr(self.priors, name, None), value)
       for name, value in values.items()
     }
     return self.replace(priors=self.priors._replace(**priors))
