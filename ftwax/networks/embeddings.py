@@ -32,8 +32,8 @@ class ObservationEmbedding(hk.Module):
   Entries are named by their path, 'camera/left'; an observation that is an
   array has the name ''. Entries [H, W] and [H, W, C] with both sides 16 or
   longer are images, in the range that `scale_image` gives; everything else is a
-  vector. An entry whose spec is a `dm_env.specs.DiscreteArray` becomes a one-hot
-  vector first. The entry
+  vector. An entry whose spec is a `dm_env.specs.DiscreteArray` becomes a
+  one-hot vector first. The entry
   `types.ACTION_MASK` is left out.
   """
 
