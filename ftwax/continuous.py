@@ -18,7 +18,7 @@ from ftwax import types
 _LOG_TWO_PI = math.log(2.0 * math.pi)
 
 
-class SimplexArray(dm_env.specs.BoundedArray):  # type: ignore[misc]
+class SimplexArray(dm_env.specs.BoundedArray):
   """Spec of shares: a vector of numbers that are not negative and add to one.
 
   Such as a portfolio; BTGym has it as the continuous actions of its agents.
@@ -37,7 +37,7 @@ class SimplexArray(dm_env.specs.BoundedArray):  # type: ignore[misc]
       )
     super().__init__((num_shares,), np.float32, 0.0, 1.0, name)
 
-  def validate(self, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+  def validate(self, value: types.NumpyArray) -> types.NumpyArray:
     """Raises a ValueError unless `value` is on the simplex, up to rounding."""
     value = super().validate(value)
     total = float(np.sum(value, dtype=np.float64))
@@ -227,7 +227,7 @@ def from_environment(
   return (action - middle) / np.where(half == 0.0, 1.0, half)
 
 
-def _scale(spec: Any, rank: int) -> list[np.ndarray]:
+def _scale(spec: Any, rank: int) -> list[types.NumpyArray]:
   """Returns middle, half the width, least and greatest value of each entry.
 
   Args:

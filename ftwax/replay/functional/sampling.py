@@ -214,7 +214,7 @@ def _make_sample(
   ring = state.ring
   _, max_length = ring_lib.dimensions(ring)
   # Or XLA would fuse the random draw into each of the reads, and repeat it.
-  chosen = lax.optimization_barrier(chosen)  # type: ignore[no-untyped-call]
+  chosen = lax.optimization_barrier(chosen)
   env_id, slot, is_valid = chosen.env_id, chosen.slot, chosen.is_valid
   steps = jnp.arange(config.sequence_length, dtype=jnp.int32)[:, None]
   slots = slot[None] + steps  # [T, B]

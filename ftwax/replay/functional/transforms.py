@@ -74,7 +74,7 @@ def vary_alike(tree: _Tree) -> _Tree:
       return leaf
     if hasattr(lax, 'pcast'):  # The name since JAX 0.8.
       return lax.pcast(leaf, missing, to='varying')
-    return lax.pvary(leaf, missing)  # type: ignore[no-untyped-call]
+    return lax.pvary(leaf, missing)
 
   new: _Tree = jax.tree.map(vary, tree)
   return new
@@ -86,7 +86,7 @@ def _is_array(leaf: Any) -> bool:
 
 def _manual_axes(array: Any) -> frozenset[Any]:
   """Returns the mesh axes over which an array varies inside `shard_map`."""
-  array_type: Any = jax.typeof(array)  # type: ignore[no-untyped-call]
+  array_type: Any = jax.typeof(array)
   axes: frozenset[Any] = getattr(array_type, 'vma', frozenset())
   return axes
 
