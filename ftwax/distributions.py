@@ -146,7 +146,7 @@ def from_environment(
     int32 [...] or float32 [..., n] for each part.
   """
 
-  def of_part(leaf, part):
+  def of_part(leaf: Any, part: Any) -> Any:
     if num_choices(leaf) is None:
       return continuous.from_environment(leaf, part)
     return part.astype(jnp.int32)
