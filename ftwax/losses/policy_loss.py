@@ -118,7 +118,7 @@ def make_mask(timestep: dm_env.TimeStep) -> types.Array:
   Args:
     timestep: of `T + 1` steps of one stream.
   """
-  is_last = timestep.step_type[:-1] == dm_env.StepType.LAST
+  is_last = timestep.step_type[:-1] == types.LAST
   return jnp.where(is_last, 0.0, 1.0)
 
 
