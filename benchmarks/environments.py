@@ -1,12 +1,11 @@
-"""How many steps a second environments take, all players counted.
+"""Speed of environments, in steps per second summed over players.
 
     uv run benchmarks/environments.py
 
-The built-in capture the flag, 64 games of two against two in one `lax.scan`,
-under random actions and under scripted ones; and on the host, as runtimes with
-a replay server play it: one game, 32 of them one after the other, and 32 with
-one compiled call. Games of Melting Pot and PettingZoo are measured where they
-are installed.
+Measures the built-in capture the flag with 64 games of two against two in one
+`lax.scan`, under random and under scripted actions; and stepped from Python, as
+runtimes with a replay server do: one game, and 32 games by one compiled call.
+Games of Melting Pot and PettingZoo are measured if they are installed.
 """
 
 import functools
@@ -19,7 +18,6 @@ from ftwax.environments import (
   capture_the_flag,
   functional,
   game_vectors,
-  games,
   meltingpot_paintball,
   pettingzoo_adapter,
 )
@@ -42,11 +40,11 @@ def random_actions(key, spec, shape):
 
 
 def measure_vector(game, choose):
-  """Measures player steps a second of `_NUM_GAMES` games in a scan.
+  """Returns player steps per second of `_NUM_GAMES` games in a scan.
 
   Args:
     game: a functional game.
-    choose: (key, states of the games) -> actions [games, P].
+    choose: (key, states of the games) -> actions [num_games, P].
   """
   vector = functional.vectorize(game, _NUM_GAMES)
 
@@ -56,7 +54,7 @@ def measure_vector(game, choose):
     action = choose(action_key, state.state)
     return (key, *vector.step(state, action)), None
 
-  # The whole timestep is carried along, so that none of it is left out.
+  # The carry holds the whole timestep, so that XLA computes all of it.
   run = jax.jit(
     lambda carry: jax.lax.scan(step, carry, length=_NUM_STEPS)[0],
     donate_argnums=0,
@@ -73,7 +71,7 @@ def measure_vector(game, choose):
 
 
 def measure_random(config):
-  """Measures capture the flag under random actions."""
+  """Returns player steps per second of capture the flag, random actions."""
   game = capture_the_flag.make(config)
 
   def choose(key, state):
@@ -83,7 +81,7 @@ def measure_random(config):
 
 
 def measure_scripted(strength):
-  """Measures capture the flag when scripts play all seats."""
+  """Returns player steps per second of capture the flag, scripted actions."""
   config = capture_the_flag.CaptureTheFlagConfig()
   script = opponents.make_script(strength, config)
   play = jax.vmap(opponents.play_all(script, config))
@@ -95,48 +93,42 @@ def measure_scripted(strength):
 
 
 def measure_host(make_vector):
-  """Measures player steps a second of a vector of games, None if it cannot."""
+  """Returns player steps per second of a vector of games, None if missing."""
   try:
     vector = make_vector()
   except ImportError as error:
     print(f'left out: {error}')
     return None
   generator = np.random.default_rng(0)
-  shape = vector.num_games, len(vector.spec.teams)
+  num_rows = vector.num_games * vector.spec.num_players
   num_choices = jax.tree.map(
     lambda leaf: leaf.num_values, vector.spec.environment.actions
   )
+
+  vector.reset()
 
   def call():
     for _ in range(_NUM_STEPS):
       vector.step(
         jax.tree.map(
-          lambda num: generator.integers(num, size=shape), num_choices
+          lambda num: generator.integers(num, size=num_rows), num_choices
         )
       )
 
   seconds = common.measure(call, seconds=_SECONDS, warmup=1).median
   vector.close()
-  return _NUM_STEPS * shape[0] * shape[1] / seconds
+  return _NUM_STEPS * num_rows / seconds
 
 
 def make_one(make_game):
-  """Returns a vector of one game of Python."""
-  return game_vectors.HostGameVector([make_game()])
+  """Returns a vector of one game in Python."""
+  return game_vectors.PythonGames([make_game()], 'game')
 
 
-def make_one_by_one():
-  """Returns capture the flag in JAX, games stepped one after the other."""
-  game = capture_the_flag.make()
-  return game_vectors.HostGameVector(
-    [games.DmGame(game, seed) for seed in range(_NUM_HOST_GAMES)]
-  )
-
-
-def make_compiled():
-  """Returns the same games, stepped by one compiled call."""
-  return game_vectors.CompiledGameVector(
-    capture_the_flag.make(), _NUM_HOST_GAMES, seed=0
+def make_compiled(num_games):
+  """Returns a vector of capture the flag, stepped by one compiled call."""
+  return game_vectors.CompiledGames(
+    capture_the_flag.make(), num_games, seed=0, name='game'
   )
 
 
@@ -162,11 +154,12 @@ def main():
       f'features, {strength}': functools.partial(measure_scripted, strength)
       for strength in opponents.STRENGTHS
     },
-    'features, one on the host': lambda: measure_host(
-      lambda: make_one(lambda: games.DmGame(capture_the_flag.make(), seed=0))
-    ),
-    'features, 32 one by one': lambda: measure_host(make_one_by_one),
-    'features, 32 by one call': lambda: measure_host(make_compiled),
+    **{
+      f'features, {num_games} on the host': functools.partial(
+        measure_host, functools.partial(make_compiled, num_games)
+      )
+      for num_games in (1, _NUM_HOST_GAMES)
+    },
     'Melting Pot, own map': lambda: measure_host(lambda: make_one(small)),
     'Melting Pot, drawn map': lambda: measure_host(
       lambda: make_one(

@@ -1,12 +1,12 @@
-"""How fast the temporal hierarchy and its memory are, and what they keep.
+"""Measures the speed and the scratch memory of the temporal hierarchy.
 
     uv run benchmarks/networks.py
 
 FTW's sizes: 450 slots of 32, 4 read heads, hidden and latent 256, 84x84x3.
-Cores learn from 16 sequences of 20 steps; `exact` by plain autodiff stands
-beside, and the same network in TensorFlow 2.8, in the same run. Figures are of
-the fastest call, which other work on the machine disturbs least. `--seconds` is
-how long each line is measured; `--no_rival` leaves TensorFlow out.
+Cores learn from 16 sequences of 20 steps. `exact` by plain autodiff and the
+same network in TensorFlow 2.8 are measured in the same run. Figures are of the
+fastest call, which other work on the machine disturbs least. `--seconds` is the
+time for each line; `--no_rival` leaves TensorFlow out.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The parts of IMPALA for an environment, as benchmarks take them apart."""
+"""Builds the parts of IMPALA for an environment, for benchmarks of each."""
 
 import collections
 import time
@@ -16,7 +16,7 @@ from ftwax.replay.reverb import servers
 
 
 class Clock:
-  """Adds up the seconds spent in parts of a program."""
+  """Sums the seconds spent in each part of a program."""
 
   def __init__(self):
     self.seconds: collections.Counter = collections.Counter()
@@ -104,7 +104,7 @@ def random_timesteps(
 
   return [
     dm_env.TimeStep(
-      step_type=np.full(num_environments, dm_env.StepType.MID, np.int32),
+      step_type=np.full(num_environments, types.MID, np.int32),
       reward=np.zeros(num_environments, np.float32),
       discount=np.ones(num_environments, np.float32),
       observation=observation(),

@@ -1,8 +1,8 @@
-"""IMPALA on an Atari game, Pong by default, or A2C or A3C.
+"""IMPALA, A2C or A3C on an Atari game, Pong by default.
 
-Run as `uv run experiments/atari.py --game=breakout`; Ctrl-C saves, and the
-same command with `--resume` goes on. `--agent=a3c --runtime=distributed` is A3C
-with actors that wait for nobody.
+Run `uv run experiments/atari.py --game=breakout`. Ctrl-C saves the run, and the
+same command with `--resume` continues it. `--agent=a3c --runtime=distributed`
+is A3C with asynchronous actors.
 """
 
 import functools
@@ -18,16 +18,19 @@ launch.define_flags(
   max_num_actor_steps=10_000_000, num_environments=8, eval_every=0
 )
 _GAME = flags.DEFINE_string('game', 'pong', 'Name of the game.')
-_AGENT = flags.DEFINE_enum('agent', 'impala', named.STANDARD, 'What learns.')
+_AGENT = flags.DEFINE_enum('agent', 'impala', named.STANDARD, 'The agent.')
 _SIZE = flags.DEFINE_enum(
   'size',
   '84',
   ['84', '42'],
-  'Height and width of the frames: 84 in color for the torso of --torso, or'
-  ' 42 in grey, the form of A3C and UNREAL, four times as fast.',
+  'Height and width of frames: 84 in color, for the torso of --torso, or 42 in'
+  ' gray, as in A3C and UNREAL, which is four times as fast.',
 )
 _TORSO = flags.DEFINE_enum(
-  'torso', 'shallow', ['shallow', 'deep', 'ftw', 'nature'], 'Torso for 84x84.'
+  'torso',
+  'shallow',
+  ['shallow', 'deep', 'ftw', 'nature'],
+  'Torso for frames of 84x84.',
 )
 
 
@@ -36,7 +39,7 @@ def build_experiment() -> experiment.ExperimentConfig:
   large = _SIZE.value == '84'
   agent = named.AGENTS[_AGENT.value]
   config = agent.make_config(image_torso=_TORSO.value if large else 'a3c')
-  # As in appendix G of IMPALA's paper.
+  # Appendix G of the IMPALA paper.
   config = config.replace(
     priors=config.priors._replace(
       learning_rate=hyperparameters.Constant(6e-4),

@@ -1,10 +1,10 @@
 """The main job: a small population of FTW agents learns capture the flag.
 
-Run as `uv run experiments/capture_the_flag.py`. Members play two against two on
-generated maps, against each other and beside each other, as matchmaking has it;
-those that are beaten copy their betters, with other hyperparameters and
-internal rewards. At the end all members meet scripted players in a tournament,
-and `report.html` in the run's directory tells the whole story.
+Run `uv run experiments/capture_the_flag.py`. Matchmaking seats members in games
+of two against two on generated maps, as opponents and as teammates. Members
+that lose copy stronger ones and perturb hyperparameters and internal rewards.
+At the end all members play a tournament with scripted players, and
+`report.html` in the run directory summarizes the run.
 """
 
 import functools
@@ -28,29 +28,33 @@ launch.define_flags(
   eval_every=0,
   runtime='device',
 )
-_NUM_MEMBERS = flags.DEFINE_integer('num_members', 4, 'Agents that evolve.')
+_NUM_MEMBERS = flags.DEFINE_integer(
+  'num_members', 4, 'Members of the population.'
+)
 _CORE = flags.DEFINE_enum('core', 'rpth', ftw.CORES, 'The recurrent core.')
 _BURN_IN = flags.DEFINE_integer(
-  'burn_in_games', 150, 'Games of a member between two chances to copy.'
+  'burn_in_games',
+  150,
+  'Games that a member plays between two chances to copy another.',
 )
 _GAMES_PER_PAIR = flags.DEFINE_integer(
-  'games_per_pair', 26, 'Games of each pair of players in the tournament.'
+  'games_per_pair', 26, 'Games between each pair of players in the tournament.'
 )
 
-# A small field, on which flags are found by chance often enough to learn from.
+# A map small enough for random policies to find flags now and then.
 _GAME = capture_the_flag.CaptureTheFlagConfig(
   height=7, width=11, wall_density=0.3, num_steps=200
 )
 
 
 def make_game(seed: int):
-  """Returns the game; its maps come from the run's key."""
+  """Returns the game; its maps depend on the seed of the run."""
   del seed
   return capture_the_flag.make(_GAME)
 
 
 def make_config() -> ftw.FTWConfig:
-  """Returns the agent, small enough for four of them on two cores."""
+  """Returns the agent's config, small enough for four members on two cores."""
   config = ftw.FTWConfig(
     core=_CORE.value,
     use_pixel_control=False,
@@ -60,8 +64,8 @@ def make_config() -> ftw.FTWConfig:
     num_events=len(capture_the_flag.EVENT_NAMES),
     internal_rewards_prior=_event_priors(),
   ).with_size(64)
-  # The paper's ranges are for 2e9 steps. With a thousandth of these, to learn
-  # fast counts for more than to hold the latents near their prior.
+  # The paper's ranges are for 2e9 steps. With a thousandth of these, learning
+  # rates are higher and the costs that keep latents near their prior lower.
   return config.replace(
     priors=config.priors._replace(
       learning_rate=hyperparameters.LogUniform(1e-3, 4e-3),
@@ -91,7 +95,7 @@ def build_experiment() -> experiment.ExperimentConfig:
 
 
 def _event_priors() -> tuple[Any, ...]:
-  """Returns what each event may be worth at first: its sign is known."""
+  """Returns priors of the internal rewards, most with the sign of the event."""
   worth = {
     'i_captured_the_flag': (0.5, 1.0),
     'i_picked_up_the_flag': (0.1, 0.5),
@@ -110,7 +114,7 @@ def _event_priors() -> tuple[Any, ...]:
 
 
 def finish(made: experiment.ExperimentConfig, result: runs.RunResult) -> None:
-  """Plays the tournament, films a game and writes the report."""
+  """Plays the tournament, records a video and writes the report."""
   game = make_game(0)
   network = made.network_factory(game.spec)
   policy = made.builder.make_policy(network, game.spec)
@@ -127,7 +131,7 @@ def finish(made: experiment.ExperimentConfig, result: runs.RunResult) -> None:
     results, game.teams, len(names), anchor=num_members
   )
   rating = np.mean(summary.ratings[:num_members])
-  told = {
+  numbers = {
     'mean rating of members above the random player': (
       rating - summary.ratings[num_members]
     ),
@@ -152,7 +156,7 @@ def finish(made: experiment.ExperimentConfig, result: runs.RunResult) -> None:
     result.run_dir,
     report.ReportOptions(
       title='Capture the flag',
-      results={name: f'{value:.2f}' for name, value in told.items()},
+      results={name: f'{value:.2f}' for name, value in numbers.items()},
       event_names=capture_the_flag.EVENT_NAMES,
       log_scaled=population_curves.log_uniform_names(
         made.builder.config.priors
@@ -166,7 +170,7 @@ def finish(made: experiment.ExperimentConfig, result: runs.RunResult) -> None:
       half_widths=0.5 * (summary.highs - summary.lows),
     ),
   )
-  for name, value in told.items():
+  for name, value in numbers.items():
     print(f'{name}: {value:.2f}')
   print(f'Report: {path}')
 

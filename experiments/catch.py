@@ -1,9 +1,9 @@
-"""IMPALA learns to catch falling balls (bsuite's catch) in a minute.
+"""IMPALA learns catch (bsuite's) within a minute.
 
-Run as `uv run experiments/catch.py`; `--help` tells the flags. With
-`--runtime=device` the game is that of `environments.catch`, compiled together
-with the agent. `--agent=a2c` and `--agent=a3c` learn it too, the latter with
-few environments, since each update is of one: `--runtime=distributed
+Run `uv run experiments/catch.py`; `--help` lists the flags. With
+`--runtime=device` the game is `environments.catch`, compiled together with the
+agent. `--agent=a2c` and `--agent=a3c` learn it too. A3C updates from one
+environment at a time, so give it few: `--runtime=distributed
 --num_environments=2`.
 """
 
@@ -18,7 +18,7 @@ from ftwax.runtime import experiment, launch
 launch.define_flags(
   max_num_actor_steps=400_000, num_environments=32, eval_every=50_000
 )
-_AGENT = flags.DEFINE_enum('agent', 'impala', named.STANDARD, 'What learns.')
+_AGENT = flags.DEFINE_enum('agent', 'impala', named.STANDARD, 'The agent.')
 
 
 def make_functional(seed: int) -> functional.FunctionalEnvironment:
@@ -28,7 +28,7 @@ def make_functional(seed: int) -> functional.FunctionalEnvironment:
 
 
 def make_environment_factory():
-  """Returns the game for the runtime that is asked for."""
+  """Returns the environment factory for the chosen runtime."""
   if launch.FLAGS.runtime == 'device':
     return make_functional
   from ftwax.environments import bsuite_adapter  # Installs on Python 3.10.

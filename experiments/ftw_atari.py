@@ -1,8 +1,8 @@
-"""FTW on an Atari game, Pong by default: the whole agent on real frames.
+"""FTW, as a single agent, on an Atari game, Pong by default.
 
-Run as `uv run experiments/ftw_atari.py --core=rpth_dnc --game=breakout`. A
-single agent has no population that evolves it: its hyperparameters are fixed,
-to values in the middle of the paper's ranges, and its reward is the game's.
+Run `uv run experiments/ftw_atari.py --core=rpth_dnc --game=breakout`. Without a
+population hyperparameters do not evolve: they are fixed to values in the middle
+of the paper's ranges, and the reward is that of the game.
 """
 
 import functools
@@ -23,10 +23,10 @@ _LINKAGE = flags.DEFINE_enum(
   'linkage',
   'sparse',
   ['exact', 'sparse', 'none'],
-  'How the memory remembers the order of writing.',
+  'Links between memory slots in the order of writing.',
 )
 _AUXILIARY = flags.DEFINE_bool(
-  'auxiliary', True, 'Whether to learn pixel control and reward prediction.'
+  'auxiliary', True, 'Whether to train pixel control and reward prediction.'
 )
 
 
@@ -60,7 +60,7 @@ def build_experiment() -> experiment.ExperimentConfig:
 
 
 def make_environment(game: str, seed: int):
-  """Returns a game that shows 84x84 pixels in color."""
+  """Returns a game with observations of 84x84 pixels in color."""
   return atari.make(game, seed=seed, config=atari.AtariConfig(grayscale=False))
 
 

@@ -1,10 +1,10 @@
-"""FTW learns catch from pixels, with its auxiliary tasks or without.
+"""FTW learns catch from pixels, with or without auxiliary tasks.
 
-Run as `uv run experiments/ftw_catch.py`, and with `--noauxiliary` for the
-comparison; `--compare=3` runs both with three seeds each and prints a table.
-The frames are 84x84x3, and the only reward is 1 for a catch: a miss costs
-nothing, so that there is little to learn from at first. The torso is the small
-one of UNREAL, which takes a fraction of the time of FTW's.
+Run `uv run experiments/ftw_catch.py`, and with `--noauxiliary` to compare;
+`--compare=3` runs both with three seeds each and prints a table. Observations
+are 84x84x3 images. A catch is rewarded with 1 and a miss with 0, so that there
+are few rewards to learn from at first. The torso is that of UNREAL, which takes
+a fraction of the time of FTW's.
 """
 
 import functools
@@ -24,7 +24,7 @@ launch.define_flags(
 )
 _CORE = flags.DEFINE_enum('core', 'lstm', ftw.CORES, 'The recurrent core.')
 _AUXILIARY = flags.DEFINE_bool(
-  'auxiliary', True, 'Whether to learn pixel control and reward prediction.'
+  'auxiliary', True, 'Whether to train pixel control and reward prediction.'
 )
 
 _ROWS = _COLUMNS = 12
@@ -32,7 +32,7 @@ _HIDDEN_SIZE = 128
 
 
 def make_environment(seed: int) -> functional.FunctionalEnvironment:
-  """Returns catch on a frame."""
+  """Returns catch, rendered as images."""
   del seed
   return pixels.make(catch.make(_ROWS, _COLUMNS, miss_reward=0.0))
 
@@ -40,7 +40,7 @@ def make_environment(seed: int) -> functional.FunctionalEnvironment:
 def make_experiment(
   use_auxiliary: bool, seed: int | None = None
 ) -> experiment.ExperimentConfig:
-  """Returns the experiment with the auxiliary tasks or without."""
+  """Returns the experiment with or without auxiliary tasks."""
   config = ftw.FTWConfig(
     core=_CORE.value,
     use_pixel_control=use_auxiliary,
@@ -77,7 +77,7 @@ def build_experiment() -> experiment.ExperimentConfig:
 
 
 def make_variants():
-  """Returns what `--compare` compares."""
+  """Returns the variants that `--compare` runs, by name."""
   return {
     'tasks': functools.partial(make_experiment, True),
     'no tasks': functools.partial(make_experiment, False),

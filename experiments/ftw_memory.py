@@ -1,15 +1,15 @@
-"""What the cores of FTW remember: copying, and recall by random keys.
+"""Memory tests for the cores of FTW: copying, and recall by random keys.
 
-Run as `uv run experiments/ftw_memory.py --core=rpth_dnc`, and with
-`--core=lstm` and `--core=rpth` for the comparison; all have cores of the same
-size. `--compare=3` runs the three with three seeds each and prints a table.
+Run `uv run experiments/ftw_memory.py --core=rpth_dnc`, and with `--core=lstm`
+and `--core=rpth` to compare; all cores have the same size. `--compare=3` runs
+the three with three seeds each and prints a table.
 
-Symbols are shown, then they are to be repeated in their order, which a memory
-that follows the order of its writing is made for. `--task=recall` asks for the
-values of keys instead. Keys are random vectors, new in every episode, so that
-none can have a unit of its own. Who forgets which key had which value, but not
-the values, earns 0.45 or so of six pairs: to earn more, values have to be
-looked up by their keys.
+In copying, symbols are shown and then to be repeated in order, which suits a
+memory that links its slots in the order of writing. `--task=recall` asks for
+the values of keys instead. Keys are random vectors, new in every episode, so
+that no unit can specialize in one. An agent that remembers the values of six
+pairs, but not which key has which value, has a return of about 0.45; to get
+more, it must look values up by their keys.
 """
 
 import functools
@@ -28,16 +28,18 @@ launch.define_flags(
   runtime='device',
 )
 _CORE = flags.DEFINE_enum('core', 'rpth_dnc', ftw.CORES, 'The recurrent core.')
-_TASK = flags.DEFINE_enum(
-  'task', 'copying', ['copying', 'recall'], 'What is to be remembered.'
-)
+_TASK = flags.DEFINE_enum('task', 'copying', ['copying', 'recall'], 'The task.')
 _LENGTH = flags.DEFINE_integer(
-  'length', None, 'Symbols (10) or pairs (6) to remember.'
+  'length', None, 'Symbols (default 10) or pairs (default 6) in an episode.'
 )
 _MIN_LENGTH = flags.DEFINE_integer(
-  'min_length', None, 'The least in an episode; by default all have --length.'
+  'min_length',
+  None,
+  'Least symbols or pairs in an episode; --length by default.',
 )
-_KEY_SIZE = flags.DEFINE_integer('key_size', 12, 'Numbers in a key.')
+_KEY_SIZE = flags.DEFINE_integer(
+  'key_size', 12, 'Length of the vectors that are keys.'
+)
 _HIDDEN_SIZE = flags.DEFINE_integer('hidden_size', 32, 'Units of each core.')
 
 _LENGTHS = {'copying': 10, 'recall': 6}
@@ -54,7 +56,7 @@ def _length() -> int:
 
 
 def make_environment(seed: int) -> functional.FunctionalEnvironment:
-  """Returns the task, whose episodes come from the run's seed."""
+  """Returns the task; its episodes depend on the seed of the run."""
   del seed
   if _TASK.value == 'copying':
     return copying.make(_length(), min_length=_MIN_LENGTH.value)
@@ -66,7 +68,7 @@ def make_environment(seed: int) -> functional.FunctionalEnvironment:
 def build_experiment(
   core: str | None = None, seed: int | None = None
 ) -> experiment.ExperimentConfig:
-  """Returns the experiment that the flags describe, but for what is given."""
+  """Returns the experiment that flags and arguments describe."""
   core = core or _CORE.value
   config = ftw.FTWConfig(
     core=core,
@@ -74,15 +76,15 @@ def build_experiment(
     use_pixel_control=False,
     use_reward_prediction=False,
     optimizer='adam',
-    # An episode and the step that starts the next one: gradients reach from
-    # each answer to where it was shown.
+    # A whole episode and the first step of the next one, so that gradients
+    # reach from each answer to the step that showed it.
     sequence_length=2 * _length() + 1,
     batch_size=32,
   ).with_size(_HIDDEN_SIZE.value)
   config = config.fix(
     learning_rate=2e-3,
     entropy_cost=0.015,
-    # No action changes what comes after it.
+    # Actions have no effect on later rewards.
     discount=0.0,
     kl_posterior_prior_cost=0.0,
     kl_prior_fixed_cost=0.0,
@@ -99,7 +101,7 @@ def build_experiment(
 
 
 def make_variants():
-  """Returns what `--compare` compares: each core."""
+  """Returns the variants that `--compare` runs: one for each core."""
   return {core: functools.partial(build_experiment, core) for core in ftw.CORES}
 
 

@@ -1,13 +1,12 @@
-"""What memory is for: a bit is shown first and asked for many steps later.
+"""Memory test: a bit is shown at first and asked for many steps later.
 
-The task is bsuite's memory_len: in the local runtime bsuite's own, in the
-device runtime that of `environments.memory_chain`, which has its rules. With
-an LSTM, a GRU or no memory the agent is IMPALA; with a hierarchy (`rpth`),
-a differentiable neural computer (`dnc`) or both (`rpth_dnc`) it is FTW without
-auxiliary tasks. Without memory the return stays that of chance, 0.
+The task is bsuite's memory_len, in the device runtime its counterpart in JAX,
+`environments.memory_chain`. With `--core` lstm, gru or feed_forward the agent
+is IMPALA; with rpth, dnc or rpth_dnc it is FTW without auxiliary tasks. A
+feed-forward agent cannot do better than chance, a return of 0.
 
-Run as `uv run experiments/memory.py --core=lstm`, and with
-`--core=feed_forward` for the comparison. All that remember, three seeds each:
+Run `uv run experiments/memory.py --core=lstm`, and with `--core=feed_forward`
+to compare. To run all cores that remember with three seeds each, use
 `uv run experiments/memory.py --runtime=device --compare=3`.
 """
 
@@ -31,23 +30,23 @@ _CORE = flags.DEFINE_enum(
   'core', 'lstm', [*_IMPALA_CORES, *_FTW_CORES], 'The recurrent core.'
 )
 _SETTING = flags.DEFINE_integer(
-  'setting', 15, "Number of the task in bsuite's sweep, memory_len/0 to 22."
+  'setting', 15, "Setting in bsuite's sweep, memory_len/0 to memory_len/22."
 )
 
-# Steps from the bit to the question, for each number of bsuite's sweep.
+# Steps from the bit to the question for each setting of bsuite's sweep.
 _LENGTHS = (*range(1, 11), 12, 14, 17, 20, 25, *range(30, 101, 10))
 
 _MEMORY = interfaces.MemoryConfig(
   num_slots=16, word_size=16, num_reads=1, linkage='none'
 )
 
-# A trajectory is longer than an episode, so that the gradient of most answers
-# reaches the step that showed the bit.
+# Longer than an episode, so that gradients of most answers reach the step that
+# showed the bit.
 _SEQUENCE_LENGTH = 64
 
 
 def make_functional(seed: int) -> functional.FunctionalEnvironment:
-  """Returns the task in JAX, whose keys come from the run's seed."""
+  """Returns the task in JAX; its episodes depend on the seed of the run."""
   del seed
   if not 0 <= _SETTING.value < len(_LENGTHS):
     raise ValueError(
@@ -58,7 +57,7 @@ def make_functional(seed: int) -> functional.FunctionalEnvironment:
 
 
 def make_environment_factory():
-  """Returns the task for the runtime that is asked for."""
+  """Returns the environment factory for the chosen runtime."""
   if launch.FLAGS.runtime == 'device':
     return make_functional
   from ftwax.environments import bsuite_adapter  # Installs on Python 3.10.
@@ -66,13 +65,13 @@ def make_environment_factory():
   return functools.partial(bsuite_adapter.make, f'memory_len/{_SETTING.value}')
 
 
-# Forget gates start open, so that the bit is kept at first. With a bias of one
-# an LSTM learned it on two of three seeds, a hierarchy without memory on none.
+# Forget gates start open, so that the bit is kept from the first. With a bias
+# of 1, an LSTM learned the task in two of three seeds and `rpth` in none.
 _FORGET_BIAS = 3.0
 
 
 def make_impala(core: str):
-  """Returns IMPALA's builder and what makes its network."""
+  """Returns IMPALA's builder and network factory."""
   config = impala.IMPALAConfig(
     core=core,
     hidden_size=128,
@@ -84,7 +83,7 @@ def make_impala(core: str):
 
 
 def make_ftw(core: str):
-  """Returns FTW's builder and what makes its network."""
+  """Returns FTW's builder and network factory."""
   size = 64
   config = ftw.FTWConfig(
     core='lstm' if core == 'dnc' else core,
@@ -118,7 +117,7 @@ def make_ftw(core: str):
 def build_experiment(
   core: str | None = None, seed: int | None = None
 ) -> experiment.ExperimentConfig:
-  """Returns the experiment that the flags describe, but for what is given."""
+  """Returns the experiment that flags and arguments describe."""
   core = core or _CORE.value
   make = make_impala if core in _IMPALA_CORES else make_ftw
   builder, make_network = make(core)
@@ -132,7 +131,7 @@ def build_experiment(
 
 
 def make_variants():
-  """Returns what `--compare` compares: each core that remembers."""
+  """Returns the variants that `--compare` runs: each core with memory."""
   return {
     core: functools.partial(build_experiment, core)
     for core in ('lstm', *_FTW_CORES)

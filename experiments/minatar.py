@@ -1,10 +1,11 @@
-"""PPO plays MinAtar's games, in JAX and compiled together with the agent.
+"""PPO on games of MinAtar, compiled together with the agent.
 
-The games are gymnax's, 10x10 cells with a few channels (Young and Tian, 2019,
-arXiv:1903.03176), which an MLP is enough for. Settings are near those that
-gymnax's users have for them: many environments, a high learning rate.
+The games (Young and Tian, 2019, arXiv:1903.03176) are those of gymnax. They
+have 10x10 cells and a few channels, for which an MLP suffices. Settings are
+close to those in common use with gymnax: many environments and a high learning
+rate.
 
-Run as `uv run --with gymnax experiments/minatar.py --game=breakout`.
+Run `uv run --with gymnax experiments/minatar.py --game=breakout`.
 """
 
 import functools
@@ -31,7 +32,7 @@ _GAME = flags.DEFINE_enum('game', 'breakout', list(_GAMES), 'The game.')
 
 
 def make_environment(seed: int) -> functional.FunctionalEnvironment:
-  """Returns the game, whose keys come from the run's seed."""
+  """Returns the game; its episodes depend on the seed of the run."""
   del seed
   return gymnax_adapter.make(_GAMES[_GAME.value])
 

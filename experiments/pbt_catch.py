@@ -1,14 +1,14 @@
-"""Population based training against random search, on catch.
+"""Population based training compared with random search, on catch.
 
 Eight IMPALA agents learn catch, with learning rates and entropy costs drawn
-over decades. As a population the worst copy the best and go on from scaled
-values of theirs (truncation selection: Jaderberg et al., 2017,
-arXiv:1711.09846); in random search the same eight go on alone, with the same
-number of steps. A table tells the mean return of the best member, of the median
-one and of all, over the last episodes of each.
+from ranges of several decades. In the population, the worst members copy the
+best and perturb their hyperparameters (truncation selection of Jaderberg et
+al., 2017, arXiv:1711.09846). In random search, the same eight agents train
+independently for as many steps. A table shows the return of the best member, of
+the median member and of the mean, averaged over the last episodes.
 
-Run as `uv run experiments/pbt_catch.py`: all seeds, one after the other, each
-in a directory of its own in `runs/pbt_catch`.
+Run `uv run experiments/pbt_catch.py`. It runs all seeds in turn, each in a
+directory of its own below `runs/pbt_catch`.
 """
 
 import functools
@@ -26,13 +26,20 @@ from ftwax.reporting import history
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import run_records, runs
 
-_SEEDS = flags.DEFINE_multi_integer('seed', [0, 1, 2], 'Seeds, one run each.')
-_MAX_STEPS = flags.DEFINE_integer(
-  'max_num_actor_steps', 1_000_000, 'Of all members together.', lower_bound=1
+_SEEDS = flags.DEFINE_multi_integer(
+  'seed', [0, 1, 2], 'Seeds; each is run once.'
 )
-_NUM_MEMBERS = flags.DEFINE_integer('num_members', 8, 'Agents that learn.')
+_MAX_STEPS = flags.DEFINE_integer(
+  'max_num_actor_steps',
+  1_000_000,
+  'Steps of all members together.',
+  lower_bound=1,
+)
+_NUM_MEMBERS = flags.DEFINE_integer(
+  'num_members', 8, 'Members of the population.'
+)
 _RUN_DIR = flags.DEFINE_string(
-  'run_dir', 'runs/pbt_catch', 'Where the directories of all runs are made.'
+  'run_dir', 'runs/pbt_catch', 'Directory of all runs.'
 )
 
 _GAMES_PER_MEMBER = 8
@@ -40,7 +47,7 @@ _NUM_RETURNS = 200  # A member's fitness is the mean of these.
 
 
 def make_environment(seed: int):
-  """Returns catch on a wide board, which chance seldom solves."""
+  """Returns catch on a wide board, on which random policies seldom catch."""
   del seed
   return catch.make(rows=10, columns=9)
 
@@ -48,7 +55,7 @@ def make_environment(seed: int):
 def build_experiment(
   seed: int, exploits: bool
 ) -> experiment_lib.ExperimentConfig:
-  """Returns the run of a population, or of random search."""
+  """Returns the experiment of a population, or of random search."""
   config = impala.IMPALAConfig(
     core='feed_forward',
     hidden_size=64,
@@ -84,7 +91,7 @@ def build_experiment(
 
 
 def run(seed: int, exploits: bool) -> tuple[np.ndarray, run_records.Counts]:
-  """Returns the mean return of each member at the end, and the counts."""
+  """Runs one seed; returns the members' last mean returns and the counts."""
   name = 'population' if exploits else 'random_search'
   directory = pathlib.Path(_RUN_DIR.value) / f'{name}_{seed}'
   directory.parent.mkdir(parents=True, exist_ok=True)
@@ -97,14 +104,14 @@ def run(seed: int, exploits: bool) -> tuple[np.ndarray, run_records.Counts]:
 def main(arguments):
   """Runs both with each seed and prints the table."""
   del arguments
-  logging.set_verbosity(logging.WARNING)  # JAX tells which devices it lacks.
+  logging.set_verbosity(logging.WARNING)  # JAX logs which devices are missing.
   rows = []
   for seed in _SEEDS.value:
     for name, exploits in (('random search', False), ('population', True)):
       returns, counts = run(seed, exploits)
       numbers = returns.max(), np.median(returns), returns.mean()
-      told = '  '.join(f'{number:6.3f}' for number in numbers)
-      rows.append(f'{name:14}  {seed:4}  {told}  {counts.seconds:7.1f}')
+      columns = '  '.join(f'{number:6.3f}' for number in numbers)
+      rows.append(f'{name:14}  {seed:4}  {columns}  {counts.seconds:7.1f}')
   print(f'{"":14}  seed    best  median    mean  seconds')
   print('\n'.join(rows))
 

@@ -1,13 +1,14 @@
-"""Population based training in its shortest form: the paper's quadratic.
+"""Population based training on a quadratic, the toy example of the paper.
 
-Two members climb surrogates of 1.2 - x^2 - y^2 that see one coordinate each:
-1.2 - h_x x^2 - h_y y^2 with h = (1, 0) and (0, 1) (Jaderberg et al., 2017,
-arXiv:1711.09846, figure 2). With these hyperparameters fixed neither gets
-above 0.39. As a population the worse copies the better and draws new ones,
-and both reach the top.
+Two members maximize 1.2 - x^2 - y^2 by gradient ascent on surrogates,
+1.2 - h_x x^2 - h_y y^2 with h = (1, 0) and (0, 1), each of which depends on one
+coordinate only (Jaderberg et al., 2017, arXiv:1711.09846, figure 2). With these
+hyperparameters fixed, neither member gets above 0.39. As a population, the
+worse member copies the better one and draws new hyperparameters, and both reach
+the maximum.
 
-Run as `uv run experiments/pbt_quadratic.py`: it prints the table, and writes
-the lineage and a picture into `runs/pbt_quadratic`.
+Run `uv run experiments/pbt_quadratic.py`. It prints a table, and writes the
+lineage and a plot to `runs/pbt_quadratic`.
 """
 
 import functools
@@ -30,12 +31,12 @@ _NUM_STEPS = flags.DEFINE_integer(
   'num_steps', 200, 'Steps of gradient ascent.', lower_bound=1
 )
 _DIRECTORY = flags.DEFINE_string(
-  'directory', 'runs/pbt_quadratic', 'Where to write to.'
+  'directory', 'runs/pbt_quadratic', 'Output directory.'
 )
 
 
 class Surrogate(NamedTuple):
-  """How much each coordinate counts, or the priors of that."""
+  """Weights of the coordinates, float32 [], or their priors."""
 
   h_x: Any
   h_y: Any
@@ -43,7 +44,7 @@ class Surrogate(NamedTuple):
 
 TOP = 1.2
 LEARNING_RATE = 0.02
-# One starts a hair lower: both would stay equally high, and neither would copy.
+# With equal heights neither member would copy, so one starts slightly lower.
 START = ((0.9, 0.9), (0.9, 0.90001))
 PRIORS = evolution.Traits(
   Surrogate(*[hyperparameters.Uniform(0.0, 1.0)] * 2),
@@ -59,19 +60,19 @@ CONFIG = config_lib.PopulationConfig(
 
 
 def objective(theta: jax.Array) -> jax.Array:
-  """Returns what members are ranked by, for theta [..., 2]."""
+  """Returns the objective by which members are ranked, for theta [..., 2]."""
   return TOP - jnp.sum(jnp.square(theta), axis=-1)
 
 
 def surrogate(theta: jax.Array, weights: Surrogate) -> jax.Array:
-  """Returns what a member climbs, for theta [2]."""
+  """Returns the objective that a member maximizes, for theta [2]."""
   return TOP - jnp.sum(jnp.stack(weights) * jnp.square(theta))
 
 
 def make_population(
   key: types.Key, config: config_lib.PopulationConfig
 ) -> state_lib.PopulationState:
-  """Returns both members at their starts."""
+  """Returns the population at the start."""
   zeros = jnp.zeros((2,), jnp.int32)
   members = types.TrainingState(
     params=jnp.array(START),
@@ -91,7 +92,7 @@ def step(
   key: types.Key,
   config: config_lib.PopulationConfig,
 ) -> tuple[state_lib.PopulationState, Any]:
-  """Learns for one step, then evolves."""
+  """Takes a step of gradient ascent, then evolves the population."""
   members = population.members
   gradient = jax.vmap(jax.grad(surrogate))(
     members.params, members.hyperparameters
@@ -109,7 +110,12 @@ def step(
 
 
 def run(config: config_lib.PopulationConfig, key: types.Key) -> Any:
-  """Returns the first population, theta [K, 2, 2] and the generations."""
+  """Runs all steps.
+
+  Returns:
+    The first population, theta [num_steps + 1, member, coordinate], and the
+    generations, leaves [num_steps, ...].
+  """
   population = make_population(key, config)
   keys = jax.random.split(key, _NUM_STEPS.value)
   steps = functools.partial(step, config=config)
@@ -123,7 +129,7 @@ def run(config: config_lib.PopulationConfig, key: types.Key) -> Any:
 def write_lineage(
   path: pathlib.Path, population: state_lib.PopulationState, generations: Any
 ) -> int:
-  """Writes the lineage anew; returns how often a member copied another."""
+  """Overwrites the lineage file; returns how often a member copied."""
   rows = [lineage.birth_row(population)]
   for number in range(_NUM_STEPS.value):
     one = jax.tree.map(lambda leaf, n=number: leaf[n], generations)
@@ -134,7 +140,7 @@ def write_lineage(
 
 
 def plot(paths: dict[str, np.ndarray], picture: pathlib.Path) -> None:
-  """Draws the way of each member, and its height over time."""
+  """Plots the path of each member in the plane, and its height over time."""
   figure = matplotlib.figure.Figure((8, 6.5), dpi=150, layout='constrained')
   axes = figure.subplots(2, 2, sharex='row', sharey='row')
   grid = np.linspace(-0.1, 1.0, 50)
@@ -154,9 +160,9 @@ def plot(paths: dict[str, np.ndarray], picture: pathlib.Path) -> None:
 
 
 def main(arguments):
-  """Runs the population, and beside it the same members alone."""
+  """Runs the population, and for comparison the same members alone."""
   del arguments
-  logging.set_verbosity(logging.WARNING)  # JAX tells which devices it lacks.
+  logging.set_verbosity(logging.WARNING)  # JAX logs which devices are missing.
   directory = pathlib.Path(_DIRECTORY.value)
   directory.mkdir(parents=True, exist_ok=True)
   key = jax.random.PRNGKey(_SEED.value)

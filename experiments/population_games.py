@@ -1,14 +1,14 @@
-"""A population of FTW agents on games in Python: PettingZoo's, Melting Pot's.
+"""A population of FTW agents on games of PettingZoo and Melting Pot.
 
-Run as
+Run
 
     uv run --with pettingzoo --with pygame-ce experiments/population_games.py
 
-for PettingZoo's knights against archers, who compete for zombies, or with
+for PettingZoo's knights against archers, who compete for zombies, or add
 `--game=rock_paper_scissors`. `--game=paintball` is Melting Pot's
-`paintball__capture_the_flag`, two against two on a small map that is drawn from
-the seed, with its events as the agents' events; the docstring of
-`ftwax.environments.meltingpot_adapter` tells how to install it.
+`paintball__capture_the_flag`, two against two on a small map that depends on
+the seed; agents get its events as a vector reward. See the docstring of
+`ftwax.environments.meltingpot_adapter` for how to install Melting Pot.
 """
 
 import functools
@@ -23,7 +23,9 @@ from ftwax.runtime import experiment, launch
 launch.define_flags(
   max_num_actor_steps=100_000, num_environments=4, eval_every=0
 )
-_NUM_MEMBERS = flags.DEFINE_integer('num_members', 2, 'Agents that evolve.')
+_NUM_MEMBERS = flags.DEFINE_integer(
+  'num_members', 2, 'Members of the population.'
+)
 _CORE = flags.DEFINE_enum('core', 'rpth', ftw.CORES, 'The recurrent core.')
 _SEQUENCE_LENGTH = flags.DEFINE_integer(
   'sequence_length', 20, 'Steps of a trajectory.'
@@ -31,15 +33,17 @@ _SEQUENCE_LENGTH = flags.DEFINE_integer(
 _GAME_LENGTH = flags.DEFINE_integer(
   'game_length',
   100,
-  'Steps of a game, at most.',
+  'Largest number of steps in a game.',
 )
 _BURN_IN = flags.DEFINE_integer(
-  'burn_in_games', 50, 'Games of a member between two chances to copy.'
+  'burn_in_games',
+  50,
+  'Games that a member plays between two chances to copy another.',
 )
 
 
 def make_zombies(seed: int, game_length: int) -> games.GameEnvironment:
-  """Returns archers against knights: more zombies win."""
+  """Returns archers against knights; the team that kills more zombies wins."""
   from pettingzoo.butterfly import knights_archers_zombies_v11
 
   from ftwax.environments import pettingzoo_adapter
@@ -54,7 +58,7 @@ def make_zombies(seed: int, game_length: int) -> games.GameEnvironment:
 def make_rock_paper_scissors(
   seed: int, game_length: int
 ) -> games.GameEnvironment:
-  """Returns so many rounds of rock, paper, scissors."""
+  """Returns `game_length` rounds of rock, paper, scissors."""
   from pettingzoo.classic import rps_v2
 
   from ftwax.environments import pettingzoo_adapter
@@ -65,7 +69,7 @@ def make_rock_paper_scissors(
 
 
 def make_paintball(seed: int, game_length: int) -> games.GameEnvironment:
-  """Returns capture the flag on a map that the seed draws."""
+  """Returns Melting Pot's capture the flag on a map drawn from the seed."""
   from ftwax.environments import meltingpot_paintball
 
   return meltingpot_paintball.make_paintball(
@@ -75,19 +79,19 @@ def make_paintball(seed: int, game_length: int) -> games.GameEnvironment:
   )
 
 
-# Makes each game.
+# Factories of the games.
 _GAMES = {
   'knights_archers_zombies': make_zombies,
   'rock_paper_scissors': make_rock_paper_scissors,
   'paintball': make_paintball,
 }
 _GAME = flags.DEFINE_enum(
-  'game', 'knights_archers_zombies', list(_GAMES), 'What is played.'
+  'game', 'knights_archers_zombies', list(_GAMES), 'The game.'
 )
 
 
 def make_config() -> ftw.FTWConfig:
-  """Returns the agent, small enough for two of them on two cores."""
+  """Returns the agent's config, small enough for two members on two cores."""
   config = ftw.FTWConfig(
     core=_CORE.value,
     use_pixel_control=False,

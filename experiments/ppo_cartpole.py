@@ -1,8 +1,8 @@
-"""PPO balances a pole (CartPole-v1); 475 of 500 is solved.
+"""PPO on CartPole-v1, which counts as solved at a return of 475 of 500.
 
-Run as `uv run experiments/ppo_cartpole.py`; `--help` tells the flags. The pole
-is Gymnasium's. That of gymnax, in JAX, is compiled together with the agent by
-`uv run --with gymnax experiments/ppo_cartpole.py --runtime=device`.
+Run `uv run experiments/ppo_cartpole.py`; `--help` lists the flags. The
+environment is Gymnasium's. To compile gymnax's, in JAX, together with the
+agent, run `uv run --with gymnax experiments/ppo_cartpole.py --runtime=device`.
 """
 
 import functools
@@ -19,13 +19,13 @@ launch.define_flags(
 )
 
 
-# Both kinds cut episodes off after 500 steps.
+# Both versions truncate episodes after 500 steps.
 _NAME = 'CartPole-v1'
 
 
 def make_environment(seed: int) -> dm_env.Environment:
-  """Returns the pole of Gymnasium."""
-  import gymnasium  # The device runtime does without.
+  """Returns Gymnasium's cart pole."""
+  import gymnasium  # The device runtime does not need it.
 
   from ftwax.environments import gymnasium_adapter
 
@@ -33,7 +33,7 @@ def make_environment(seed: int) -> dm_env.Environment:
 
 
 def make_functional(seed: int) -> functional.FunctionalEnvironment:
-  """Returns the pole of gymnax, whose keys come from the run's seed."""
+  """Returns gymnax's cart pole; episodes depend on the seed of the run."""
   del seed
   return gymnax_adapter.make(_NAME)
 

@@ -1,14 +1,14 @@
-"""Repeat-copy: what a differentiable neural computer is for.
+"""A differentiable neural computer (DNC) learns the repeat-copy task.
 
-A few random bit patterns are shown, then how often to repeat them; then they
-have to be said that often, followed by an end marker (Graves et al., 2016,
+The input is a few random bit patterns and a number of repeats. The output must
+repeat the patterns that often and end with a marker (Graves et al., 2016,
 "Hybrid computing using a neural network with dynamic external memory"). The
-loss is the sigmoid cross-entropy of all answers, in bits per sequence.
+loss is the sigmoid cross-entropy of the outputs, in bits per sequence.
 
-Run as `uv run experiments/repeat_copy.py`. It trains a DNC on some seeds and an
-LSTM of the same size beside it, and writes into `runs/repeat_copy`: the losses,
-and a picture of inputs, targets, outputs, and where was written and read.
-`--compare` trains every kind of linkage instead and prints a table.
+Run `uv run experiments/repeat_copy.py`. It trains a DNC and an LSTM of the same
+size with several seeds, and writes to `runs/repeat_copy` the losses and plots
+of inputs, targets, outputs and the weights of reading and writing. `--compare`
+trains every kind of linkage instead and prints a table.
 """
 
 import json
@@ -32,23 +32,27 @@ from ftwax.networks.dnc import core, interfaces
 
 _CORES = ('exact', 'sparse', 'none', 'lstm')
 
-_CORE = flags.DEFINE_enum('core', 'exact', _CORES, 'Linkage, or an LSTM alone.')
+_CORE = flags.DEFINE_enum(
+  'core', 'exact', _CORES, 'Linkage of the DNC, or an LSTM.'
+)
 _COMPARE = flags.DEFINE_bool(
-  'compare', False, 'Train all cores; print a table.'
+  'compare', False, 'Train all cores and print a table.'
 )
 _SEEDS = flags.DEFINE_integer('seeds', 3, 'Number of seeds.', lower_bound=1)
 _UPDATES = flags.DEFINE_integer(
-  'updates', 20_000, 'Number of updates.', lower_bound=1
+  'updates', 20_000, 'Updates of each seed.', lower_bound=1
 )
 _REPORT_EVERY = flags.DEFINE_integer(
   'report_every', 500, 'Updates between two reports.', lower_bound=1
 )
-_LEARNING_RATE = flags.DEFINE_float('learning_rate', 1e-3, 'Of Adam.')
+_LEARNING_RATE = flags.DEFINE_float(
+  'learning_rate', 1e-3, 'Learning rate of Adam.'
+)
 _NUM_SLOTS = flags.DEFINE_integer('num_slots', 16, 'Slots of the memory.')
-_WORD_SIZE = flags.DEFINE_integer('word_size', 16, 'Numbers in a slot.')
+_WORD_SIZE = flags.DEFINE_integer('word_size', 16, 'Numbers in each slot.')
 _HIDDEN_SIZE = flags.DEFINE_integer('hidden_size', 64, 'Units of the LSTM.')
 _RUN_DIR = flags.DEFINE_string(
-  'run_dir', 'runs/repeat_copy', 'Where to write to.'
+  'run_dir', 'runs/repeat_copy', 'Output directory.'
 )
 
 NUM_BITS, MAX_LENGTH, MAX_REPEATS, BATCH_SIZE = 4, 2, 2, 16
@@ -59,9 +63,9 @@ class Batch(NamedTuple):
   """Sequences, padded with zeros to `NUM_STEPS`.
 
   Attributes:
-    inputs: [T, B, NUM_BITS + 2]: the bits, start marker, number of repeats.
-    targets: [T, B, NUM_BITS + 1]: the bits, end marker.
-    mask: [T, B], one where something has to be said.
+    inputs: float32 [T, B, NUM_BITS + 2]: bits, start marker, repeats.
+    targets: float32 [T, B, NUM_BITS + 1]: bits, end marker.
+    mask: float32 [T, B], one at steps whose output counts.
   """
 
   inputs: jax.Array
@@ -70,7 +74,7 @@ class Batch(NamedTuple):
 
 
 def make_batch(key: jax.Array) -> Batch:
-  """Draws a batch."""
+  """Draws a batch of sequences."""
   key_length, key_repeats, key_bits = jax.random.split(key, 3)
   shape = (1, BATCH_SIZE)
   length = jax.random.randint(key_length, shape, 1, MAX_LENGTH + 1)
@@ -132,20 +136,20 @@ def make_network(name: str) -> hk.Transformed:
 
 
 def loss_in_bits(logits: jax.Array, batch: Batch) -> jax.Array:
-  """Returns the mean over sequences of all answers' cross-entropy, in bits."""
+  """Returns the cross-entropy of outputs, in bits, averaged over sequences."""
   errors = optax.sigmoid_binary_cross_entropy(logits, batch.targets)
   errors = jnp.sum(errors, axis=-1) * batch.mask
   return jnp.mean(jnp.sum(errors, axis=0)) / jnp.log(2.0)
 
 
 class Result(NamedTuple):
-  """What training leaves.
+  """The result of training one core.
 
   Attributes:
-    name: of the core.
-    params: leaves [num_seeds, ...].
-    losses: bits of each report, and in it of each seed.
-    seconds_per_update: of all seeds together.
+    name: name of the core.
+    params: trained parameters, leaves [num_seeds, ...].
+    losses: mean bits per sequence, [num_reports][num_seeds].
+    seconds_per_update: time of an update of all seeds together.
     megabytes: scratch memory of an update of one seed.
   """
 
@@ -157,7 +161,7 @@ class Result(NamedTuple):
 
 
 def make_update(name: str) -> tuple[Any, Any]:
-  """Returns the functions that start and that go on with training one seed."""
+  """Returns functions that initialize and update the training of one seed."""
   network = make_network(name)
   optimizer = optax.chain(
     optax.clip_by_global_norm(50.0), optax.adam(_LEARNING_RATE.value)
@@ -182,7 +186,7 @@ def make_update(name: str) -> tuple[Any, Any]:
 
 
 def train(name: str) -> Result:
-  """Trains all seeds at once, on batches that are never seen twice."""
+  """Trains all seeds at once, each update on a new batch."""
   init, update = make_update(name)
   keys = jax.vmap(jax.random.PRNGKey)(jnp.arange(_SEEDS.value))
   carry = jax.jit(jax.vmap(init))(keys)
@@ -213,7 +217,7 @@ def train(name: str) -> Result:
 
 
 def draw_picture(result: Result, seed: int, path: pathlib.Path) -> None:
-  """Draws one sequence: what came in and out, where was written and read."""
+  """Plots inputs, outputs and the weights of the memory for one sequence."""
   batch = make_batch(jax.random.PRNGKey(1_000))
   params = jax.tree.map(lambda leaf: leaf[seed], result.params)
   logits, auxiliary = make_network(result.name).apply(params, batch.inputs)
@@ -243,7 +247,7 @@ def draw_picture(result: Result, seed: int, path: pathlib.Path) -> None:
 
 
 def draw_losses(results: list[Result], path: pathlib.Path) -> None:
-  """Draws the losses of all seeds."""
+  """Plots the losses of all seeds."""
   figure, axis = plt.subplots(figsize=(6, 4), layout='constrained')
   for index, result in enumerate(results):
     updates = [(i + 1) * _REPORT_EVERY.value for i in range(len(result.losses))]
@@ -258,7 +262,7 @@ def draw_losses(results: list[Result], path: pathlib.Path) -> None:
 
 
 def print_table(results: list[Result]) -> None:
-  """Prints the last losses, seconds and memory of each core."""
+  """Prints the last losses, time and memory of each core."""
   print('\ncore    ms/update   scratch MB   bits at the end, each seed')
   for result in results:
     losses = '  '.join(f'{loss:7.4f}' for loss in result.losses[-1])
@@ -269,8 +273,8 @@ def print_table(results: list[Result]) -> None:
 
 
 def main(_: Any) -> None:
-  """Trains, draws and prints."""
-  logging.set_verbosity(logging.WARNING)  # JAX tells which devices it lacks.
+  """Trains the cores, plots and prints results."""
+  logging.set_verbosity(logging.WARNING)  # JAX logs which devices are missing.
   directory = pathlib.Path(_RUN_DIR.value)
   directory.mkdir(parents=True, exist_ok=True)
   names = _CORES if _COMPARE.value else dict.fromkeys([_CORE.value, 'lstm'])

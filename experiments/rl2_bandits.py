@@ -1,8 +1,8 @@
-"""RL2 learns how to play two-armed bandits whose arms it has never seen.
+"""RL2 learns to explore and exploit two-armed bandits with unknown arms.
 
-Run as `uv run experiments/rl2_bandits.py`; `--help` tells the flags. A trial is
-ten pulls. The last line tells what the best player would get, which knows how
-bandits are drawn, and what Thompson sampling gets.
+Run `uv run experiments/rl2_bandits.py`; `--help` lists the flags. A trial has
+ten pulls. For comparison, the returns of the optimal player and of Thompson
+sampling are printed.
 """
 
 import functools
@@ -19,13 +19,13 @@ launch.define_flags(
 )
 flags.FLAGS.set_default('runtime', 'device')
 flags.FLAGS.set_default('num_eval_episodes', 10_000)
-_NUM_PULLS = flags.DEFINE_integer('num_pulls', 10, 'Pulls of a trial.')
+_NUM_PULLS = flags.DEFINE_integer('num_pulls', 10, 'Pulls in a trial.')
 
 
 def make_environment(
   num_pulls: int, seed: int
 ) -> functional.FunctionalEnvironment:
-  """Returns the bandits, whose keys come from the run's seed."""
+  """Returns the bandits; trials depend on the seed of the run."""
   del seed
   return bandits.make(num_pulls)
 

@@ -1,7 +1,7 @@
-"""UNREAL on an Atari game, Pong by default, or A2C without its tasks.
+"""UNREAL on an Atari game, Pong by default.
 
-Run as `uv run experiments/unreal_atari.py --game=breakout`; `--notasks` leaves
-the auxiliary tasks out, which shows what they are worth.
+Run `uv run experiments/unreal_atari.py --game=breakout`. `--notasks` leaves out
+the auxiliary tasks, which makes the agent A2C, to compare.
 """
 
 import functools
@@ -17,7 +17,7 @@ launch.define_flags(
   max_num_actor_steps=10_000_000, num_environments=8, eval_every=0
 )
 _GAME = flags.DEFINE_string('game', 'pong', 'Name of the game.')
-_TASKS = flags.DEFINE_bool('tasks', True, 'Whether to learn auxiliary tasks.')
+_TASKS = flags.DEFINE_bool('tasks', True, 'Whether to train auxiliary tasks.')
 
 
 def build_experiment() -> experiment.ExperimentConfig:

@@ -1,10 +1,10 @@
-"""What UNREAL's auxiliary tasks are worth where rewards are rare.
+"""UNREAL with and without auxiliary tasks, where rewards are rare.
 
-Run as `uv run experiments/unreal_rooms.py`; `--notasks` leaves the tasks out,
-which makes it A2C, and `--compare=3` runs both with three seeds and prints a
-table. The game is a walk through four rooms of 3x3 squares, seen as frames of
-28x28: the reward is 1 at the goal and 0 before, and of random walks 3 in 100
-get there in time. `--game=catch` is bsuite's, which both solve.
+Run `uv run experiments/unreal_rooms.py`. `--notasks` leaves out the auxiliary
+tasks, which makes the agent A2C; `--compare=3` runs both with three seeds each
+and prints a table. The task is to walk through four rooms of 3x3 squares, seen
+as images of 28x28 pixels. The only reward is 1 at the goal, which 3% of random
+walks reach in time. `--game=catch` is a game that both agents solve.
 """
 
 import functools
@@ -21,24 +21,24 @@ launch.define_flags(
   eval_every=0,
   runtime='device',
 )
-_TASKS = flags.DEFINE_bool('tasks', True, 'Whether to learn auxiliary tasks.')
-_GAME = flags.DEFINE_enum('game', 'rooms', ['rooms', 'catch'], 'What to play.')
+_TASKS = flags.DEFINE_bool('tasks', True, 'Whether to train auxiliary tasks.')
+_GAME = flags.DEFINE_enum('game', 'rooms', ['rooms', 'catch'], 'The game.')
 
 _SIDE = 7
 _SQUARE = 4  # Pixels on each side of a square of the rooms.
 
-# Pixels on each side of a cell of pixel control.
+# Height and width of a cell of pixel control, in pixels.
 _CELL_SIZES = {'rooms': _SQUARE, 'catch': 5}
 
 
 def make_rooms(seed: int) -> functional.FunctionalEnvironment:
-  """Returns four rooms as frames."""
+  """Returns four rooms, rendered as images."""
   del seed
   return pixels.make(rooms.make(_SIDE, max_steps=40), size=_SIDE * _SQUARE)
 
 
 def make_catch(seed: int) -> functional.FunctionalEnvironment:
-  """Returns catch, whose board has a pixel for a square."""
+  """Returns catch; its board is an image of one pixel per square."""
   del seed
   return catch.make()
 
@@ -46,7 +46,7 @@ def make_catch(seed: int) -> functional.FunctionalEnvironment:
 def make_experiment(
   use_tasks: bool, seed: int | None = None
 ) -> experiment.ExperimentConfig:
-  """Returns UNREAL, or A2C, which is what it is without its tasks."""
+  """Returns the experiment with UNREAL, or with A2C: UNREAL without tasks."""
   options = launch.experiment_options(seed)
   num_environments = options['num_environments']
   config = unreal.UNREALConfig(
@@ -61,7 +61,7 @@ def make_experiment(
   ).fix(
     learning_rate=1e-3,
     pixel_control_cost=0.01,
-    # As much as fresh values, whose errors are weighed so too.
+    # The weight that errors of fresh values have.
     value_replay_cost=0.5,
   )
   agent = 'unreal' if use_tasks else 'a2c'
@@ -80,7 +80,7 @@ def build_experiment() -> experiment.ExperimentConfig:
 
 
 def make_variants() -> comparison.Variants:
-  """Returns what `--compare` compares."""
+  """Returns the variants that `--compare` runs, by name."""
   return {
     'UNREAL': functools.partial(make_experiment, True),
     'without tasks (A2C)': functools.partial(make_experiment, False),

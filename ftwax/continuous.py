@@ -1,12 +1,12 @@
 """Continuous parts of an action: vectors of numbers, and points of a simplex.
 
-What a network says of such a part is a distribution with its parameters, a
-pytree node, where it says an array of logits of a discrete part. Trees of
-actions and of logits so tell by themselves what each part is.
+A network describes such a part by a distribution with its parameters, a pytree
+node, and a discrete part by an array of logits. The type of a leaf in a tree of
+logits therefore determines the type of the part.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import dm_env
 import jax
@@ -37,7 +37,7 @@ class SimplexArray(dm_env.specs.BoundedArray):
       )
     super().__init__((num_shares,), np.float32, 0.0, 1.0, name)
 
-  def validate(self, value: np.ndarray) -> np.ndarray:
+  def validate(self, value: types.NumpyArray) -> types.NumpyArray:
     """Raises a ValueError unless `value` is on the simplex, up to rounding."""
     value = super().validate(value)
     total = float(np.sum(value, dtype=np.float64))
@@ -54,7 +54,7 @@ class SimplexArray(dm_env.specs.BoundedArray):
       **{'num_shares': self.shape[0], 'name': self.name, **kwargs}
     )
 
-  def __reduce__(self):
+  def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
     return SimplexArray, (self.shape[0], self.name)
 
 
@@ -129,7 +129,7 @@ class Dirichlet(NamedTuple):
 
     It is that over all shares but one, which the others tell.
     """
-    smallest = jnp.finfo(value.dtype).tiny
+    smallest = np.finfo(value.dtype).tiny
     log_value = jnp.log(jnp.maximum(value, smallest))
     excess = jax.nn.softplus(self.logits)
     return jnp.sum(excess * log_value, axis=-1) - self._log_normalizer()
@@ -168,7 +168,7 @@ def _mean_log(concentration: types.Array) -> types.Array:
 PARTS = (Normal, Dirichlet)
 
 
-def is_part(node: object) -> bool:
+def is_part(node: object) -> TypeGuard[Normal | Dirichlet]:
   """Returns whether `node` of a tree of logits is a continuous part."""
   return isinstance(node, PARTS)
 
@@ -227,7 +227,7 @@ def from_environment(
   return (action - middle) / np.where(half == 0.0, 1.0, half)
 
 
-def _scale(spec: Any, rank: int) -> list[np.ndarray]:
+def _scale(spec: Any, rank: int) -> list[types.NumpyArray]:
   """Returns middle, half the width, least and greatest value of each entry.
 
   Args:

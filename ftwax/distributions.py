@@ -1,10 +1,10 @@
 """The policy's distribution over actions of one or of several parts.
 
-A discrete part is an int32 array [...], and what the network says of it an
-array of logits [..., num_actions]. A continuous part is a float32 array
-[..., n], and what the network says of it a `continuous.Normal` or a
-`continuous.Dirichlet`. An action is a part or a tuple or dict of parts, and
-its logits, as they are called throughout, have the same structure.
+A discrete part is an int32 array [...], and its distribution an array of logits
+[..., num_actions]. A continuous part is a float32 array [..., n], and its
+distribution a `continuous.Normal` or a `continuous.Dirichlet`. An action is a
+part or a tuple or dict of parts; the distributions of its parts, in the same
+structure, are called logits.
 
 Parts are independent given the logits (Jaderberg et al., 2019, supplement: the
 joint policy is the outer product of its parts), so that log-probabilities,
@@ -66,7 +66,7 @@ def num_actions(action_spec: types.SpecTree) -> Any:
     ValueError: if a part is continuous.
   """
 
-  def of_part(path, leaf):
+  def of_part(path: tuple[Any, ...], leaf: Any) -> int:
     choices = num_choices(leaf)
     if choices is None:
       raise ValueError(
@@ -84,7 +84,7 @@ def zero_logits(
 ) -> types.ArrayTree:
   """Returns logits of zero, NumPy arrays [*prefix, ...]."""
 
-  def of_part(leaf):
+  def of_part(leaf: Any) -> Any:
     choices = num_choices(leaf)
     if choices is None:
       return continuous.make_zero(leaf, prefix)
@@ -98,7 +98,7 @@ def no_action(
 ) -> types.ArrayTree:
   """Returns what stands for no action, NumPy arrays [*prefix, ...]."""
 
-  def of_part(leaf):
+  def of_part(leaf: Any) -> Any:
     if num_choices(leaf) is None:
       return np.zeros((*prefix, *leaf.shape), np.float32)
     return np.full(prefix, types.NO_ACTION, np.int32)
@@ -125,7 +125,7 @@ def to_environment(
     bounds of their spec; see `continuous.to_environment`.
   """
 
-  def of_part(leaf, part):
+  def of_part(leaf: Any, part: types.Array) -> types.Array:
     if num_choices(leaf) is None:
       return continuous.to_environment(leaf, part)
     return part
@@ -146,7 +146,7 @@ def from_environment(
     int32 [...] or float32 [..., n] for each part.
   """
 
-  def of_part(leaf, part):
+  def of_part(leaf: Any, part: Any) -> Any:
     if num_choices(leaf) is None:
       return continuous.from_environment(leaf, part)
     return part.astype(jnp.int32)
@@ -182,7 +182,7 @@ def sample(key: types.Key, logits: types.ArrayTree) -> types.ArrayTree:
   leaves, structure = jax.tree.flatten(logits, is_leaf=continuous.is_part)
   keys = jax.random.split(key, len(leaves))
 
-  def sample_part(part_key, part):
+  def sample_part(part_key: types.Key, part: Any) -> types.Array:
     if continuous.is_part(part):
       return part.sample(part_key)
     return jax.random.categorical(part_key, part).astype(jnp.int32)
@@ -197,7 +197,7 @@ def sample(key: types.Key, logits: types.ArrayTree) -> types.ArrayTree:
 def mode(logits: types.ArrayTree) -> types.ArrayTree:
   """Returns the most probable int32 [...] or float32 [..., n] of each part."""
 
-  def part_mode(part):
+  def part_mode(part: Any) -> types.Array:
     if continuous.is_part(part):
       return part.mode()
     return jnp.argmax(part, axis=-1).astype(jnp.int32)
@@ -206,7 +206,8 @@ def mode(logits: types.ArrayTree) -> types.ArrayTree:
 
 
 def _sum_over_parts(parts: Any) -> types.Array:
-  return functools.reduce(operator.add, jax.tree.leaves(parts))
+  total: types.Array = functools.reduce(operator.add, jax.tree.leaves(parts))
+  return total
 
 
 def log_prob(logits: types.ArrayTree, action: types.ArrayTree) -> types.Array:
@@ -216,7 +217,7 @@ def log_prob(logits: types.ArrayTree, action: types.ArrayTree) -> types.Array:
   first choice; mask such steps out.
   """
 
-  def part_log_prob(part, part_action):
+  def part_log_prob(part: Any, part_action: types.Array) -> types.Array:
     if continuous.is_part(part):
       return part.log_prob(part_action)
     log_probs = jax.nn.log_softmax(part)
@@ -235,7 +236,7 @@ def entropy(logits: types.ArrayTree) -> types.Array:
   Of continuous parts it is the differential entropy, which may be negative.
   """
 
-  def part_entropy(part):
+  def part_entropy(part: Any) -> types.Array:
     if continuous.is_part(part):
       return part.entropy()
     log_probs = jax.nn.log_softmax(part)
@@ -249,7 +250,7 @@ def kl_divergence(
 ) -> types.Array:
   """Returns KL(p || q) [...] in nats, summed over parts."""
 
-  def part_kl(part_p, part_q):
+  def part_kl(part_p: Any, part_q: Any) -> types.Array:
     if continuous.is_part(part_p):
       return part_p.kl_divergence(part_q)
     log_p = jax.nn.log_softmax(part_p)

@@ -3,12 +3,15 @@
 Hyperparameters are a NamedTuple of scalar arrays: leaves of the training
 state, arguments of every loss. Their priors are a NamedTuple of the same type
 whose leaves are `Prior`s. A prior says how a value is drawn, perturbed and
-bounded (Jaderberg et al., 2017, arXiv:1711.09846, section 3.2: explore).
+bounded (Jaderberg et al., 2017, arXiv:1711.09846, section 3.2: explore). What
+it draws and what exploring may reach are apart: `bounds` are those of `low` and
+`high` where none are given.
 
 Every function takes one member's hyperparameters; a population is `vmap` over
 keys and hyperparameters, with the priors closed over, since they are static.
 """
 
+import abc
 import dataclasses
 import math
 from typing import Any, Protocol
@@ -20,7 +23,7 @@ from ftwax import types
 
 
 class Prior(Protocol):
-  """How one hyperparameter is drawn, perturbed and bounded."""
+  """Draws, perturbs and bounds one hyperparameter."""
 
   def sample(self, key: types.Key) -> types.Array:
     """Draws a value."""
@@ -34,13 +37,25 @@ class Prior(Protocol):
     """Returns the value inside the bounds that is nearest to `value`."""
 
 
+# A pytree whose leaves are priors, usually a NamedTuple of them: of the
+# structure of the `types.Hyperparameters` that they are priors of.
+Priors = Any
+
+# Lowest and highest value that a hyperparameter may take, both included.
+Bounds = tuple[float, float]
+
+
 @dataclasses.dataclass(frozen=True)
 class Constant:
-  """A value that evolution never changes."""
+  """A value that evolution never changes; see `Initial` for one that it does.
+
+  Attributes:
+    value: any number, infinities included.
+  """
 
   value: float
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     if math.isnan(self.value):
       raise ValueError(
         f'Constant value ({self.value}) must be a number; give one.'
@@ -49,7 +64,7 @@ class Constant:
   def sample(self, key: types.Key) -> types.Array:
     """Returns the value."""
     del key
-    return jnp.float32(self.value)
+    return jnp.asarray(self.value, jnp.float32)
 
   def perturb(
     self, key: types.Key, value: types.Array, factor: types.Array
@@ -62,42 +77,105 @@ class Constant:
     """Returns `value` as it is: setting a constant by hand is allowed."""
     return value
 
+  @property
+  def limits(self) -> Bounds:
+    """The value, twice."""
+    return self.value, self.value
+
+
+class _Scaled(abc.ABC):
+  """Exploring by a factor, inside bounds."""
+
+  @property
+  @abc.abstractmethod
+  def limits(self) -> Bounds:
+    """Lowest and highest value that the prior allows."""
+
+  def perturb(
+    self, key: types.Key, value: types.Array, factor: types.Array
+  ) -> types.Array:
+    """Returns `factor * value`, clipped to the bounds."""
+    del key
+    return self.clip(factor * value)
+
+  def clip(self, value: types.Array) -> types.Array:
+    """Clips to the bounds."""
+    return jnp.clip(value, *self.limits)
+
 
 @dataclasses.dataclass(frozen=True)
-class Uniform:
-  """Uniform on [low, high]; explored by scaling."""
+class Initial(_Scaled):
+  """One value for all members at first, explored by scaling.
+
+  Drawing anew gives that value again.
+
+  Attributes:
+    value: at the start.
+    bounds: lowest and highest value that exploring may reach.
+  """
+
+  value: float
+  bounds: Bounds
+
+  def __post_init__(self) -> None:
+    _check_range('Initial', (self.value, self.value), self.bounds)
+
+  def sample(self, key: types.Key) -> types.Array:
+    """Returns the value."""
+    del key
+    return jnp.asarray(self.value, jnp.float32)
+
+  @property
+  def limits(self) -> Bounds:
+    """Lowest and highest value that the prior allows."""
+    return self.bounds
+
+
+@dataclasses.dataclass(frozen=True)
+class Uniform(_Scaled):
+  """Uniform on [low, high]; explored by scaling.
+
+  Attributes:
+    low: lowest value that is drawn.
+    high: highest value that is drawn.
+    bounds: lowest and highest value that exploring may reach; None for
+      (low, high).
+  """
 
   low: float
   high: float
+  bounds: Bounds | None = None
 
-  def __post_init__(self):
-    _check_bounds(self)
+  def __post_init__(self) -> None:
+    _check_range('Uniform', (self.low, self.high), self.bounds)
 
   def sample(self, key: types.Key) -> types.Array:
     """Draws uniformly from [low, high]."""
     return jax.random.uniform(key, minval=self.low, maxval=self.high)
 
-  def perturb(
-    self, key: types.Key, value: types.Array, factor: types.Array
-  ) -> types.Array:
-    """Returns `factor * value`, clipped."""
-    del key
-    return self.clip(factor * value)
-
-  def clip(self, value: types.Array) -> types.Array:
-    """Clips to [low, high]."""
-    return jnp.clip(value, self.low, self.high)
+  @property
+  def limits(self) -> Bounds:
+    """Lowest and highest value that the prior allows."""
+    return self.bounds or (self.low, self.high)
 
 
 @dataclasses.dataclass(frozen=True)
-class LogUniform:
-  """Uniform in the logarithm on [low, high]; explored by scaling."""
+class LogUniform(_Scaled):
+  """Uniform in the logarithm on [low, high]; explored by scaling.
+
+  Attributes:
+    low: lowest value that is drawn, above zero.
+    high: highest value that is drawn.
+    bounds: lowest and highest value that exploring may reach; None for
+      (low, high).
+  """
 
   low: float
   high: float
+  bounds: Bounds | None = None
 
-  def __post_init__(self):
-    _check_bounds(self)
+  def __post_init__(self) -> None:
+    _check_range('LogUniform', (self.low, self.high), self.bounds)
     if self.low <= 0.0:
       raise ValueError(
         f'LogUniform low ({self.low}) must be above zero, since its logarithm'
@@ -109,18 +187,13 @@ class LogUniform:
     log_value = jax.random.uniform(
       key, minval=math.log(self.low), maxval=math.log(self.high)
     )
-    return self.clip(jnp.exp(log_value))
+    # Rounding may leave the interval.
+    return jnp.clip(jnp.exp(log_value), self.low, self.high)
 
-  def perturb(
-    self, key: types.Key, value: types.Array, factor: types.Array
-  ) -> types.Array:
-    """Returns `factor * value`, clipped."""
-    del key
-    return self.clip(factor * value)
-
-  def clip(self, value: types.Array) -> types.Array:
-    """Clips to [low, high]."""
-    return jnp.clip(value, self.low, self.high)
+  @property
+  def limits(self) -> Bounds:
+    """Lowest and highest value that the prior allows."""
+    return self.bounds or (self.low, self.high)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,16 +201,20 @@ class UniformInteger:
   """Uniform on the integers low..high, both included; explored by a redraw.
 
   Scaling an integer by 0.8 or 1.2 and rounding would leave small ones where
-  they are, so exploring draws anew (Jaderberg et al., 2019: the period).
+  they are, so exploring draws anew (Jaderberg et al., 2019: the period). That
+  is why it has no bounds of its own.
+
+  Attributes:
+    low: lowest value.
+    high: highest value.
   """
 
   low: int
   high: int
 
-  def __post_init__(self):
-    _check_bounds(self)
-    for name in ('low', 'high'):
-      value = getattr(self, name)
+  def __post_init__(self) -> None:
+    _check_range('UniformInteger', (self.low, self.high), None)
+    for name, value in (('low', self.low), ('high', self.high)):
       if int(value) != value:
         raise ValueError(
           f'UniformInteger {name} ({value}) must be an integer; round it or'
@@ -157,28 +234,55 @@ class UniformInteger:
 
   def clip(self, value: types.Array) -> types.Array:
     """Clips to low..high."""
-    return jnp.clip(value, int(self.low), int(self.high))
+    return jnp.clip(value, *self.limits)
+
+  @property
+  def limits(self) -> tuple[int, int]:
+    """Lowest and highest value that the prior allows."""
+    return int(self.low), int(self.high)
 
 
-def _check_bounds(prior: Any) -> None:
-  name = type(prior).__name__
-  if not (math.isfinite(prior.low) and math.isfinite(prior.high)):
+def fix(prior: Prior | None, value: float) -> Prior:
+  """Returns the prior of one value, of the same type as those of `prior`.
+
+  Args:
+    prior: of the hyperparameter, where it has one; a `UniformInteger` gives
+      integers.
+    value: an int is a float where the prior is not of integers.
+
+  Raises:
+    ValueError: if the prior is of integers and `value` is not one.
+  """
+  if isinstance(prior, UniformInteger):
+    return UniformInteger(value, value)  # type: ignore[arg-type]
+  return Constant(float(value))
+
+
+def _check_range(name: str, drawn: Bounds, bounds: Bounds | None) -> None:
+  """Raises a ValueError unless low <= high and both are within the bounds."""
+  low, high = drawn
+  for ends in (drawn, bounds or drawn):
+    if not all(map(math.isfinite, ends)):
+      raise ValueError(
+        f'{name} bounds {tuple(ends)} must be finite; give numbers.'
+      )
+  if low > high:
     raise ValueError(
-      f'{name} bounds ({prior.low}, {prior.high}) must be finite; give numbers.'
+      f'{name} low ({low}) must not be above high ({high}); swap them.'
     )
-  if prior.low > prior.high:
+  if bounds is not None and not bounds[0] <= low <= high <= bounds[1]:
     raise ValueError(
-      f'{name} low ({prior.low}) must not be above high ({prior.high}); swap'
-      ' them.'
+      f'{name} bounds {tuple(bounds)} must hold all that is drawn, [{low},'
+      f' {high}]; choose wider bounds.'
     )
 
 
-def sample(key: types.Key, priors: Any) -> types.Hyperparameters:
+def sample(key: types.Key, priors: Priors) -> types.Hyperparameters:
   """Draws hyperparameters from `priors`, a key for each leaf.
 
   Args:
     key: key for the draws.
-    priors: a pytree, usually a NamedTuple, whose leaves are priors.
+    priors: see `Priors`.
 
   Returns:
     A pytree of the same structure with scalar arrays: float32, or int32 where
@@ -192,13 +296,18 @@ def sample(key: types.Key, priors: Any) -> types.Hyperparameters:
 def resample(
   key: types.Key,
   hyperparameters: types.Hyperparameters,
-  priors: Any,
+  priors: Priors,
   probability: types.Array | float,
 ) -> types.Hyperparameters:
   """Draws each value anew from its prior with `probability`."""
   choice_key, sample_key = jax.random.split(key)
 
-  def resample_leaf(prior, value, is_chosen, leaf_key):
+  def resample_leaf(
+    prior: Prior,
+    value: types.Array,
+    is_chosen: types.Array,
+    leaf_key: types.Key,
+  ) -> types.Array:
     return jnp.where(is_chosen, prior.sample(leaf_key), value)
 
   return jax.tree.map(
@@ -213,7 +322,7 @@ def resample(
 def perturb(
   key: types.Key,
   hyperparameters: types.Hyperparameters,
-  priors: Any,
+  priors: Priors,
   probability: types.Array | float = 0.05,
   factors: tuple[float, float] = (0.8, 1.2),
 ) -> types.Hyperparameters:
@@ -225,7 +334,7 @@ def perturb(
     key: key for the draws.
     hyperparameters: values to start from.
     priors: priors of the same structure.
-    probability: that of each value being perturbed, alone of the others.
+    probability: that of perturbing a value, independently of the others.
     factors: one of the two scales a value, with equal chance; integers are
       drawn anew instead and constants stay.
 
@@ -234,7 +343,13 @@ def perturb(
   """
   choice_key, factor_key, prior_key = jax.random.split(key, 3)
 
-  def perturb_leaf(prior, value, is_chosen, is_up, leaf_key):
+  def perturb_leaf(
+    prior: Prior,
+    value: types.Array,
+    is_chosen: types.Array,
+    is_up: types.Array,
+    leaf_key: types.Key,
+  ) -> types.Array:
     factor = jnp.where(is_up, factors[1], factors[0])
     return jnp.where(is_chosen, prior.perturb(leaf_key, value, factor), value)
 
@@ -249,7 +364,7 @@ def perturb(
 
 
 def clip(
-  hyperparameters: types.Hyperparameters, priors: Any
+  hyperparameters: types.Hyperparameters, priors: Priors
 ) -> types.Hyperparameters:
   """Moves each value inside the bounds of its prior."""
   return jax.tree.map(
@@ -257,14 +372,16 @@ def clip(
   )
 
 
-def _keys(key: types.Key, priors: Any) -> Any:
+def _keys(key: types.Key, priors: Priors) -> types.ArrayTree:
   """Returns a key for each leaf, in the structure of `priors`."""
   leaves, structure = jax.tree.flatten(priors)
   return jax.tree.unflatten(structure, list(jax.random.split(key, len(leaves))))
 
 
-def _draw(key: types.Key, priors: Any, probability: types.Array | float) -> Any:
-  """Returns true with `probability` for each leaf, alone of the others.
+def _draw(
+  key: types.Key, priors: Priors, probability: types.Array | float
+) -> types.ArrayTree:
+  """Returns true with `probability` for each leaf, independently of the others.
 
   One draw for all of them: many small ones take long to compile.
   """

@@ -1,4 +1,4 @@
-"""Internal rewards: what each event is worth to one agent.
+"""Internal rewards: the weights that an agent gives to events.
 
 Jaderberg et al., 2019 (arXiv:1807.01281), section "Internal rewards". The
 environment says which events happened in a step, a vector of counts; an agent
@@ -6,17 +6,18 @@ maximizes their inner product with weights of its own, which no gradient
 changes: only a population evolves them. A scalar reward is one event.
 """
 
-from typing import Any
-
 import dm_env
 import jax
 import jax.numpy as jnp
 
 from ftwax import hyperparameters, types
 
+# One prior for all events, or one for each.
+Priors = hyperparameters.Prior | tuple[hyperparameters.Prior, ...]
+
 
 def num_events(reward_spec: dm_env.specs.Array) -> int:
-  """Returns the number of events that a reward of this spec tells of.
+  """Returns the number of events in a reward of this spec.
 
   Raises:
     ValueError: if the reward is neither a scalar nor a vector.
@@ -30,7 +31,7 @@ def num_events(reward_spec: dm_env.specs.Array) -> int:
 
 
 def sample(
-  key: types.Key, priors: Any, num_events: int
+  key: types.Key, priors: Priors, num_events: int
 ) -> types.InternalRewards:
   """Draws the weight of each event, float32 [num_events].
 
@@ -42,14 +43,14 @@ def sample(
   Raises:
     ValueError: if there is a tuple of another length.
   """
-  priors = _one_for_each(priors, num_events)
-  return _stack(hyperparameters.sample(key, priors))
+  drawn = hyperparameters.sample(key, _one_for_each(priors, num_events))
+  return _stack(drawn)
 
 
 def perturb(
   key: types.Key,
   internal_rewards: types.InternalRewards,
-  priors: Any,
+  priors: Priors,
   probability: types.Array | float = 0.05,
   factors: tuple[float, float] = (0.8, 1.2),
 ) -> types.InternalRewards:
@@ -64,7 +65,7 @@ def perturb(
 def resample(
   key: types.Key,
   internal_rewards: types.InternalRewards,
-  priors: Any,
+  priors: Priors,
   probability: types.Array | float,
 ) -> types.InternalRewards:
   """Draws each weight anew with `probability`."""
@@ -74,14 +75,16 @@ def resample(
 
 
 def clip(
-  internal_rewards: types.InternalRewards, priors: Any
+  internal_rewards: types.InternalRewards, priors: Priors
 ) -> types.InternalRewards:
   """Moves each weight inside the bounds of its prior."""
   priors = _one_for_each(priors, len(internal_rewards))
   return _stack(hyperparameters.clip(tuple(internal_rewards), priors))
 
 
-def _one_for_each(priors: Any, num_events: int) -> tuple[Any, ...]:
+def _one_for_each(
+  priors: Priors, num_events: int
+) -> tuple[hyperparameters.Prior, ...]:
   if not isinstance(priors, tuple):
     return (priors,) * num_events
   if len(priors) != num_events:

@@ -4,7 +4,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from ftwax import types
 
@@ -23,7 +22,7 @@ def align(mask: Any, leaf: Any) -> Any:
 
 
 def where_rows(
-  mask: types.Array | np.ndarray, on_true: Any, on_false: Any
+  mask: types.Array | types.NumpyArray, on_true: Any, on_false: Any
 ) -> Any:
   """Selects rows of two pytrees by a mask over their leading axes.
 

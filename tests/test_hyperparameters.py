@@ -129,6 +129,68 @@ def test_clip_moves_values_inside():
   np.testing.assert_allclose(clipped, (1e-3, 20, 7.0, -1.0))
 
 
+def test_exploring_leaves_what_was_drawn_but_not_the_bounds():
+  priors = _Tuple(
+    rate=hyperparameters.LogUniform(1e-4, 1e-3, bounds=(1e-6, 1e-2)),
+    period=hyperparameters.Initial(1e-4, bounds=(1e-5, 1.0)),
+    fixed=hyperparameters.Initial(-0.5, bounds=(-2.0, 0.0)),
+    weight=hyperparameters.Uniform(-1.0, 1.0, bounds=(-4.0, 4.0)),
+  )
+  draw = jax.jit(jax.vmap(lambda key: hyperparameters.sample(key, priors)))
+  drawn = draw(jax.random.split(jax.random.PRNGKey(1), 500))
+  plain = hyperparameters.Uniform(-1.0, 1.0)
+  assert np.all(np.abs(drawn.weight) <= plain.high)
+  assert np.all((drawn.rate >= 1e-4) & (drawn.rate <= np.float32(1e-3)))
+  assert np.all(drawn.period == np.float32(1e-4))
+  assert np.all(drawn.fixed == -0.5)
+
+  def generation(members, key):
+    members = jax.vmap(
+      lambda key, x: hyperparameters.perturb(key, x, priors, 1.0)
+    )(jax.random.split(key, 500), members)
+    return members, members
+
+  keys = jax.random.split(jax.random.PRNGKey(2), 200)
+  _, history = jax.lax.scan(generation, drawn, keys)
+  for name, (low, high) in (
+    ('rate', (1e-6, 1e-2)),
+    ('period', (1e-5, 1.0)),
+    ('fixed', (-2.0, 0.0)),
+    ('weight', (-4.0, 4.0)),
+  ):
+    values = getattr(history, name)
+    assert np.float32(low) <= np.min(values)
+    assert np.max(values) <= np.float32(high)
+  assert np.max(history.rate) > 2e-3 and np.min(history.rate) < 5e-5
+  assert np.max(history.period) > 2e-4 and np.min(history.period) < 5e-5
+  assert np.min(history.fixed) == -2.0 and np.max(history.weight) > 2.0
+
+
+def test_bounds_change_no_draw(key):
+  plain = hyperparameters.Uniform(-1.0, 1.0)
+  wide = hyperparameters.Uniform(-1.0, 1.0, bounds=(-9.0, 9.0))
+  assert plain.sample(key) == wide.sample(key)
+  assert plain.limits == (-1.0, 1.0) and wide.limits == (-9.0, 9.0)
+
+
+def test_fixing_keeps_the_type_of_the_values(key):
+  fixed = _Tuple(
+    *(
+      hyperparameters.fix(prior, value)
+      for prior, value in zip(PRIORS, (0, 7, 1, 2), strict=True)
+    )
+  )
+  values = hyperparameters.sample(key, fixed)
+  assert [leaf.dtype for leaf in values] == [
+    jnp.float32, jnp.int32, jnp.float32, jnp.float32
+  ]  # fmt: skip
+  np.testing.assert_array_equal(values, (0, 7, 1, 2))
+  with pytest.raises(
+    ValueError, match=r'UniformInteger low \(0.5\) must be an'
+  ):
+    hyperparameters.fix(PRIORS.period, 0.5)
+
+
 @pytest.mark.parametrize(
   ('make', 'message'),
   [
@@ -147,6 +209,18 @@ def test_clip_moves_values_inside():
     (
       lambda: hyperparameters.Uniform(0.0, float('inf')),
       r'Uniform bounds \(0.0, inf\) must be finite',
+    ),
+    (
+      lambda: hyperparameters.Uniform(0.0, 2.0, bounds=(0.0, 1.0)),
+      r'Uniform bounds \(0.0, 1.0\) must hold all that is drawn, \[0.0, 2.0',
+    ),
+    (
+      lambda: hyperparameters.Initial(5.0, bounds=(0.0, 1.0)),
+      r'Initial bounds \(0.0, 1.0\) must hold all that is drawn, \[5.0, 5.0',
+    ),
+    (
+      lambda: hyperparameters.Initial(float('nan'), bounds=(0.0, 1.0)),
+      r'Initial bounds \(nan, nan\) must be finite',
     ),
     (
       lambda: hyperparameters.Constant(float('nan')),

@@ -80,6 +80,15 @@ def test_perturbing_scales_by_a_fifth(key):
   assert np.all(scaled < 1e-6)
 
 
+def test_weights_may_leave_the_range_that_they_were_drawn_from(key):
+  prior = hyperparameters.Uniform(-1.0, 1.0, bounds=(-2.0, 2.0))
+  explored = internal_rewards.perturb(key, jnp.full((40,), 0.95), prior, 1.0)
+  np.testing.assert_allclose(np.max(explored), 1.14, rtol=1e-6)
+  np.testing.assert_allclose(
+    internal_rewards.clip(jnp.array([5.0, -5.0]), prior), [2.0, -2.0]
+  )
+
+
 def test_as_many_priors_as_events_are_demanded(key):
   with pytest.raises(ValueError, match=r'\(3 priors\) must be one prior for'):
     internal_rewards.sample(key, EACH, 4)

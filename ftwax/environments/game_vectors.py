@@ -200,13 +200,13 @@ class CompiledGames:
         not fit together.
     """
     games.check_game(game.spec, game.teams, game.event_names)
-    functional_checks.check_shapes(game)
     self.spec = games.GameSpec(game.spec, tuple(game.teams), game.event_names)
     self.num_games = num_games
     num_rows = num_games * self.spec.num_players
     self._checker = validation.RowChecker(
       game.spec, num_rows, self.spec.num_players, name
     )
+    functional_checks.check_shapes(game)
     self._num_rows = num_rows
     self._made = functional.vectorize(game, num_games)
     self._reset = jax.jit(self._reset_rows)

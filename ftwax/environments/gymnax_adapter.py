@@ -1,28 +1,27 @@
-"""Gymnax's environments (Lange, 2022) as functional ones.
+"""Environments of gymnax (Lange, 2022) as functional environments.
 
-Made for gymnax 1.0, whose time limits are told apart from ends: an episode that
-runs into one is `LAST` with discount 1. Older versions (0.0.x) work too, but
-count the time limit as an end. Only `make` imports gymnax, which no extra of
-ftwax installs, since it bounds JAX from above.
+gymnax 1.0 distinguishes time limits from terminations: an episode that reaches
+its time limit is `LAST` with discount 1. Older versions (0.0.x) work too, but
+treat the time limit as a termination. No extra of ftwax installs gymnax, as it
+bounds the version of JAX; only `make` imports it.
 """
 
 import importlib
 from typing import Any, NamedTuple
 
+import dm_env
 import jax
-import numpy as np
-from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import functional
+from ftwax.environments import functional, task_specs
 
 
 class GymnaxState(NamedTuple):
   """State of a gymnax environment.
 
   Attributes:
-    state: the environment's own.
-    key: for the steps to come.
+    state: pytree of gymnax.
+    key: uint32 [2], random key of the remaining steps.
   """
 
   state: Any
@@ -30,7 +29,10 @@ class GymnaxState(NamedTuple):
 
 
 def make(name: str) -> functional.FunctionalEnvironment:
-  """Makes the environment that gymnax has under `name`, e.g. CartPole-v1.
+  """Makes the environment that gymnax registers under `name`.
+
+  Args:
+    name: e.g. 'CartPole-v1' or 'Breakout-MinAtar'.
 
   Raises:
     ImportError: if gymnax is not installed.
@@ -54,11 +56,12 @@ def make(name: str) -> functional.FunctionalEnvironment:
 def from_gymnax(
   environment: Any, params: Any = None
 ) -> functional.FunctionalEnvironment:
-  """Makes a functional environment of a gymnax one.
+  """Makes a functional environment from one of gymnax.
 
   Args:
-    environment: as `gymnax.make` returns it; its action must be discrete.
-    params: as `gymnax.make` returns them; by default the environment's own.
+    environment: an environment that `gymnax.make` returned, with discrete
+      actions.
+    params: its parameters; the environment's defaults if None.
 
   Raises:
     ValueError: if the action is not discrete.
@@ -68,14 +71,16 @@ def from_gymnax(
     lambda key: environment.reset_env(key, params), jax.random.PRNGKey(0)
   )
 
-  def reset(key):
+  def reset(key: types.Key) -> tuple[GymnaxState, dm_env.TimeStep]:
     reset_key, key = jax.random.split(key)
     observation, state = functional.cast_like(
       environment.reset_env(reset_key, params), like
     )
     return GymnaxState(state, key), functional.restart(observation)
 
-  def step(state, action):
+  def step(
+    state: GymnaxState, action: types.Array
+  ) -> tuple[GymnaxState, dm_env.TimeStep]:
     step_key, key = jax.random.split(state.key)
     observation, new_state, reward, is_terminal, _ = environment.step_env(
       step_key, state.state, action, params
@@ -91,19 +96,17 @@ def from_gymnax(
     )
     return GymnaxState(new_state, key), timestep
 
-  spec = types.EnvironmentSpec(
-    observations=functional.array_specs(like[0]),
-    actions=_action_spec(environment.action_space(params)),
-    rewards=specs.Array((), np.float32, 'reward'),
-    discounts=specs.BoundedArray((), np.float32, 0.0, 1.0, 'discount'),
+  spec = task_specs.make_spec(
+    functional.array_specs(like[0]),
+    _num_actions(environment.action_space(params)),
   )
   return functional.FunctionalEnvironment(spec, reset, step)
 
 
-def _action_spec(space: Any) -> specs.DiscreteArray:
+def _num_actions(space: Any) -> int:
   if not hasattr(space, 'n'):
     raise ValueError(
       f'action_space ({space!r}) of a gymnax environment must be Discrete;'
       ' choose another environment, or wrap it so that its actions are.'
     )
-  return specs.DiscreteArray(int(space.n), np.int32, 'action')
+  return int(space.n)

@@ -1,11 +1,17 @@
-"""Jumanji's environments (Bonnet et al., 2024) as functional ones.
+"""Environments of jumanji 1.x (Bonnet et al., 2024) as functional environments.
 
-Observations that are NamedTuples become dicts, so that an `action_mask` among
-their fields is taken for one. An action of several numbers becomes a tuple of
-discrete parts. Made for jumanji 1.x, of which nothing is imported here.
+Jumanji is not imported here; install it beside ftwax and pass an environment:
+
+    environment_factory = lambda seed: jumanji_adapter.from_jumanji(
+      jumanji.make('Snake-v1')
+    )
+
+Observations that are NamedTuples become dicts, so that a field `action_mask`
+masks actions (see `types.ACTION_MASK`). An action of several numbers becomes a
+tuple of discrete parts.
 """
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import dm_env
 import jax
@@ -14,18 +20,19 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import functional
+from ftwax.environments import functional, task_specs
+
+_Transition: TypeAlias = tuple[functional.State, dm_env.TimeStep]
 
 
 def from_jumanji(environment: Any) -> functional.FunctionalEnvironment:
-  """Makes a functional environment of a jumanji one.
+  """Makes a functional environment from one of jumanji.
 
   Args:
-    environment: as `jumanji.make` returns it.
+    environment: an environment that `jumanji.make` returned.
 
   Raises:
-    ValueError: if the action is not made of numbers of choices, or if the
-      reward is not a scalar.
+    ValueError: if an action is not discrete or the reward is not a scalar.
   """
   key = jax.random.PRNGKey(0)
   reward = jax.eval_shape(lambda key: environment.reset(key)[1].reward, key)
@@ -34,10 +41,16 @@ def from_jumanji(environment: Any) -> functional.FunctionalEnvironment:
       f'the reward of {environment} (shape {reward.shape}) must be a scalar;'
       ' wrap it so that the rewards of its agents are summed.'
     )
-  like = jax.eval_shape(_reset(environment), key)
   action_spec = _action_spec(environment.action_spec)
 
-  def step(state, action):
+  def reset(key: types.Key) -> _Transition:
+    state, timestep = environment.reset(key)
+    timestep = functional.restart(_convert(timestep).observation)
+    return jax.tree.map(jnp.asarray, (state, timestep))
+
+  like = jax.eval_shape(reset, key)
+
+  def step(state: functional.State, action: types.ArrayTree) -> _Transition:
     if isinstance(action, tuple):
       parts = [jnp.ravel(part) for part in action]
       shape = environment.action_spec.shape
@@ -45,22 +58,10 @@ def from_jumanji(environment: Any) -> functional.FunctionalEnvironment:
     state, timestep = environment.step(state, action)
     return functional.cast_like((state, _convert(timestep)), like)
 
-  spec = types.EnvironmentSpec(
-    observations=functional.array_specs(like[1].observation),
-    actions=action_spec,
-    rewards=specs.Array((), np.float32, 'reward'),
-    discounts=specs.BoundedArray((), np.float32, 0.0, 1.0, 'discount'),
+  spec = task_specs.make_spec(
+    functional.array_specs(like[1].observation), action_spec
   )
-  return functional.FunctionalEnvironment(spec, _reset(environment), step)
-
-
-def _reset(environment):
-  def reset(key):
-    state, timestep = environment.reset(key)
-    timestep = functional.restart(_convert(timestep).observation)
-    return jax.tree.map(jnp.asarray, (state, timestep))
-
-  return reset
+  return functional.FunctionalEnvironment(spec, reset, step)
 
 
 def _convert(timestep: Any) -> dm_env.TimeStep:
@@ -84,8 +85,8 @@ def _as_dict(observation: Any) -> types.ArrayTree:
 def _action_spec(spec: Any) -> types.SpecTree:
   if not hasattr(spec, 'num_values'):
     raise ValueError(
-      f'action_spec ({spec!r}) of a jumanji environment must be of discrete'
-      ' numbers; choose another environment, or wrap it so that it is.'
+      f'action_spec ({spec!r}) of a jumanji environment must be discrete;'
+      ' choose another environment, or wrap it so that it is.'
     )
   num_values = np.asarray(spec.num_values)
   if not num_values.shape:

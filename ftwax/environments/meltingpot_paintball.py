@@ -1,8 +1,9 @@
-"""Melting Pot's `paintball__capture_the_flag` with the events of its game.
+"""Melting Pot's `paintball__capture_the_flag` with a reward of thirteen events.
 
-Its reward is the thirteen events of the built-in capture the flag, so that the
-same internal rewards weigh both, and its maps may be drawn by the same hand.
-Players see RGB images from above, black for 81 steps after they were tagged.
+The events are those of the built-in capture the flag, so that the same internal
+rewards apply to both games, and `draw_map` draws its maps with the generator of
+the built-in game. Players see RGB images from above, which are black for 81
+steps after they were tagged.
 """
 
 import importlib
@@ -13,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy import typing as npt
 
 from ftwax.environments import capture_the_flag, meltingpot_adapter
 from ftwax.environments.capture_the_flag import events as flag_events
@@ -20,20 +22,22 @@ from ftwax.environments.capture_the_flag import maps, rules
 
 _PAINTBALL = 'paintball__capture_the_flag'
 _TILES = {maps.FLOOR: ',', maps.WALL: 'W'}
-_PADS = 'PQ'  # Where the red and the blue team appear.
+_PADS = 'PQ'  # Spawn points of the red and the blue team.
 _FLAGS = 'FG'
 
 
 def paintball_events(teams: Sequence[int]) -> meltingpot_adapter.Events:
-  """Returns the thirteen events of `paintball__capture_the_flag`.
+  """Returns rules that count the thirteen events of paintball.
 
   Args:
-    teams: the team of each player; it seats the red team on even seats and
-      the blue team on odd ones.
+    teams: the team of each player, 0 (red) at even seats and 1 (blue) at odd
+      ones, as the substrate seats them.
   """
   num_players = len(teams)
 
-  def count(happened):
+  def count(
+    happened: Sequence[meltingpot_adapter.Event],
+  ) -> npt.NDArray[np.float32]:
     if not happened:
       return np.zeros((num_players, len(flag_events.EVENT_NAMES)), np.float32)
     deeds = _paintball_deeds(happened, num_players)
@@ -53,12 +57,12 @@ def make_paintball(
   """Makes `paintball__capture_the_flag` with its thirteen events.
 
   Args:
-    seed: handed to Melting Pot, whose games differ a little all the same: two
-      runs of 2.2 under one seed put players in different places.
-    team_size: players in each of the two teams.
-    num_steps: length of a game.
-    ascii_map: in the substrate's own letters, see `draw_map`; by default its
-      own map, for four against four.
+    seed: seed of the substrate. It does not fix a game entirely: two runs of
+      Melting Pot 2.2 with one seed place players differently.
+    team_size: players in each of the two teams, at least 1.
+    num_steps: length of a game, in steps.
+    ascii_map: a map in the letters of the substrate, see `draw_map`; by default
+      the substrate's map, for four against four.
 
   Raises:
     ImportError: if Melting Pot is not installed.
@@ -72,7 +76,7 @@ def make_paintball(
   config = substrate_lib.get_config(_PAINTBALL)
   build = config.lab2d_settings_builder
 
-  def build_with_changes(*, config, roles):
+  def build_with_changes(*, config: Any, roles: Any) -> dict[str, Any]:
     settings = dict(build(config=config, roles=roles))
     settings['maxEpisodeLengthFrames'] = num_steps
     if ascii_map is not None:
@@ -81,7 +85,7 @@ def make_paintball(
 
   with config.unlocked():
     config.lab2d_settings_builder = build_with_changes
-  # Melting Pot draws its seed from Python's own generator.
+  # Melting Pot draws its seed from Python's global generator.
   generator_state = random.getstate()
   random.seed(seed)
   try:
@@ -100,12 +104,13 @@ def draw_map(seed: int, height: int = 9, width: int = 13) -> str:
   """Draws a map of the built-in capture the flag in paintball's letters.
 
   Args:
-    seed: of the map.
-    height: rows, without the frame that tells who holds the flags; odd, >= 7.
-    width: columns, likewise; odd, >= 11.
+    seed: seed of the map.
+    height: rows, without the frame that shows who holds the flags; odd and at
+      least 7.
+    width: columns, likewise; odd and at least 11.
 
   Returns:
-    Lines of letters, with four places for each team to appear in.
+    Lines of letters, with four spawn points for each team.
   """
   config = capture_the_flag.CaptureTheFlagConfig(
     team_size=4, height=height, width=width
@@ -135,7 +140,7 @@ def _import_substrate() -> Any:
 def _paintball_deeds(
   happened: Sequence[meltingpot_adapter.Event], num_players: int
 ) -> rules.Deeds:
-  """Returns what the events of a step say; players count from one there."""
+  """Translates the events of a step, which number players from one."""
   tagged = np.zeros((num_players, num_players), bool)
   flags = {
     name: np.zeros(num_players, bool)
@@ -148,7 +153,7 @@ def _paintball_deeds(
       target = int(items['target']) - 1
       tagged[int(items['source']) - 1, target] = True
     elif name == 'zapped_flag_carrier' and target is not None:
-      had_flag[target] = True  # It follows the zap that it speaks of.
+      had_flag[target] = True  # This event follows the zap that caused it.
     elif name in flags:
       flags[name][int(items['player_index']) - 1] = True
   deeds = (tagged, had_flag, *flags.values())

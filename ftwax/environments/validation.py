@@ -17,7 +17,6 @@ from ftwax import distributions, internal_rewards, types
 from ftwax.environments import specified
 
 # Looked up once: a step may cost no more than a few microseconds.
-_FIRST, _LAST = dm_env.StepType.FIRST, dm_env.StepType.LAST
 _NUMBERS = (float, int, np.floating, np.integer)
 _ARRAYS = (np.ndarray, np.generic)
 
@@ -110,10 +109,10 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
 
   def _check(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
     step_type, reward, discount, observation = timestep
-    is_first = step_type == _FIRST
+    is_first = step_type == types.FIRST
     if is_first != self._must_be_first:
       _fail(self._name, 'step_type', repr(step_type), *_ORDER)
-    self._must_be_first = step_type == _LAST
+    self._must_be_first = step_type == types.LAST
     self._check_reward(is_first, reward)
     self._check_discount(is_first, discount)
     for value, leaf in zip(

@@ -29,10 +29,10 @@ _EPSILON = 1e-8
 
 
 class PPOTargets(NamedTuple):
-  """What stays the same in all steps on a batch; leaves [T] or [T, B].
+  """Targets of all gradient steps on a batch; leaves [T] or [T, B].
 
   Attributes:
-    advantages: normalized, if they are to be, and zero where no action was
+    advantages: normalized by `make_targets`, and zero where no action was
       taken.
     returns: targets of the value.
     v_tm1: the value before the first step, near which it is kept.
@@ -139,7 +139,9 @@ def ppo_loss(
   )
 
 
-def _stream_targets(transitions, hyperparameters) -> PPOTargets:
+def _stream_targets(
+  transitions: policy_loss.Transitions, hyperparameters: types.Hyperparameters
+) -> PPOTargets:
   """Makes the targets of one stream, leaves [T, ...]."""
   advantages = advantage_actor_critic.generalized_advantages(
     transitions, hyperparameters

@@ -1,8 +1,8 @@
 """Pixel control (Jaderberg et al., 2017, arXiv:1611.05397, section 3.1).
 
-An auxiliary task: learn to change what is seen. The frame is cut into cells,
-and the mean absolute change of a cell's pixels is a pseudo-reward of its own.
-Action values of all cells are learned off the policy by n-step Q-learning:
+An auxiliary task: change the observation. The frame is cut into cells, and the
+mean absolute change of a cell's pixels is a pseudo-reward of its own. Action
+values of all cells are learned off-policy by n-step Q-learning:
 
   G_{t-1} = r_t + discount_t G_t,  at the end of the stream  max_a Q(s_t, a)
   loss_{t-1} = sum over cells of 0.5 (G_{t-1} - Q(s_{t-1}, a_{t-1}))^2
@@ -75,7 +75,10 @@ def pseudo_rewards(
   if frames.dtype == jnp.uint8:
     frames = frames.astype(jnp.float32) / 255.0
   frames = frames.reshape(*frames.shape[:3], -1)  # With an axis of channels.
-  return lazy_rlax.load().pixel_control_rewards(frames, cell_size)
+  rewards: types.Array = lazy_rlax.load().pixel_control_rewards(
+    frames, cell_size
+  )
+  return rewards
 
 
 def pixel_control_loss(
@@ -96,8 +99,9 @@ def pixel_control_loss(
       action, in its structure.
     frames: [T + 1, H, W] or [T + 1, H, W, C], the observation or its entry that
       is to be controlled; uint8, or floats in [0, 1].
-    trajectory: what happened, without a batch axis; its rewards are not read,
-      of its observations only the entry `types.ACTION_MASK`, if there is one.
+    trajectory: of the behaviour policy, without a batch axis; its rewards are
+      not read, of its observations only the entry `types.ACTION_MASK`, if there
+      is one.
     discount: of pseudo-rewards; multiplies the environment's.
     cell_size: see `grid_shape`.
     crop_size: see `grid_shape`.
@@ -114,7 +118,9 @@ def pixel_control_loss(
   discount_t = discount * timestep.discount[1:]
   mask_tm1 = policy_loss.make_mask(timestep)
 
-  def part_loss(values, allowed, previous_action):
+  def part_loss(
+    values: types.Array, allowed: types.Array, previous_action: types.Array
+  ) -> types.Array:
     best = jnp.max(jnp.where(allowed, values, -jnp.inf), axis=-1)
     v_t = jax.lax.stop_gradient(best[1:])
     targets = returns.lambda_returns(r_t, discount_t, v_t, mask_tm1)
@@ -132,7 +138,9 @@ def pixel_control_loss(
   return jnp.where(mask_tm1 != 0, sum(jax.tree.leaves(losses)), 0.0)
 
 
-def _allowed(action_values, observation):
+def _allowed(
+  action_values: types.ArrayTree, observation: types.ArrayTree
+) -> types.ArrayTree:
   """Returns where actions are allowed, broadcasting to their values.
 
   All are where all are forbidden, as they may be when an episode is over.
@@ -142,14 +150,16 @@ def _allowed(action_values, observation):
   ):
     return jax.tree.map(lambda _: True, action_values)
 
-  def of_part(mask):
+  def of_part(mask: types.Array) -> types.Array:
     allowed = (mask != 0) | jnp.all(mask == 0, axis=-1, keepdims=True)
     return allowed[:, None, None]
 
   return jax.tree.map(of_part, observation[types.ACTION_MASK])
 
 
-def _crop_size(frame_shape, cell_size, crop_size):
+def _crop_size(
+  frame_shape: Sequence[int], cell_size: int, crop_size: tuple[int, int] | None
+) -> Sequence[int]:
   if len(frame_shape) not in (2, 3) or cell_size < 1:
     raise ValueError(
       f'frame_shape {tuple(frame_shape)} must be (height, width) or (height,'
@@ -171,7 +181,9 @@ def _crop_size(frame_shape, cell_size, crop_size):
   return crop
 
 
-def _check_action_values(action_values, frames, r_t):
+def _check_action_values(
+  action_values: types.ArrayTree, frames: types.Array, r_t: types.Array
+) -> None:
   for path, leaf in jax.tree.leaves_with_path(action_values):
     if leaf.shape[:-1] != (frames.shape[0], *r_t.shape[1:]):
       raise ValueError(

@@ -1,8 +1,8 @@
-"""What a policy loss is given and what it returns.
+"""Inputs and outputs of policy losses.
 
-A policy loss speaks of one stream: `T` transitions in the order of time, which
-may run across the ends of episodes. Every loss of this kind can stand in for
-any other in the agents.
+A policy loss is computed on one stream: `T` consecutive transitions, which may
+run across the ends of episodes. All policy losses have the same signature, so
+that an agent can use any of them.
 """
 
 from collections.abc import Mapping
@@ -32,8 +32,8 @@ class Transitions(NamedTuple):
     discount_t: [T], discount after it, the agent's times the environment's:
       zero where the episode terminated, not where it was truncated.
     mask_tm1: [T], 1 where an action was taken and 0 elsewhere.
-    targets: what a loss made of the whole batch before it took several steps
-      on it, leaves [T, ...]; None for losses that make no such thing.
+    targets: made from the whole batch before the first of several gradient
+      steps on it, leaves [T, ...]; None for losses without such targets.
   """
 
   logits_tm1: types.ArrayTree
@@ -74,8 +74,7 @@ class PolicyLoss(Protocol):
 class MakeTargets(Protocol):
   """Makes `Transitions.targets` of a whole batch, leaves [T, B, ...].
 
-  A loss that takes several steps on a batch needs it once, with the parameters
-  before the first of them.
+  It is called once a batch, with the parameters before the first gradient step.
   """
 
   def __call__(
@@ -91,8 +90,8 @@ def make_transitions(
   """Pairs the `T + 1` steps of one stream into `T` transitions.
 
   Args:
-    output: what the network that learns says, leaves [T + 1, ...].
-    trajectory: what happened, without a batch axis.
+    output: of the network that learns, leaves [T + 1, ...].
+    trajectory: of the behaviour policy, without a batch axis.
     hyperparameters: `discount` and `max_abs_reward` are read.
 
   Returns:
@@ -119,7 +118,7 @@ def make_mask(timestep: dm_env.TimeStep) -> types.Array:
   Args:
     timestep: of `T + 1` steps of one stream.
   """
-  is_last = timestep.step_type[:-1] == dm_env.StepType.LAST
+  is_last = timestep.step_type[:-1] == types.LAST
   return jnp.where(is_last, 0.0, 1.0)
 
 

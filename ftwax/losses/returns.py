@@ -1,6 +1,6 @@
 """Returns and advantages of one stream that runs across ends of episodes.
 
-At each step of a stream of `T` transitions three things may happen:
+A step in a stream of `T` transitions is one of three:
 
 * the episode goes on, and so does the recursion;
 * it terminates: `discount_t` is zero, and nothing that follows counts;
@@ -8,9 +8,9 @@ At each step of a stream of `T` transitions three things may happen:
   same episode, and the step bootstraps from `v_t`, the value of the
   observation that it led to.
 
-The last is told by `mask_tm1`: zero where no action was taken, which is the
-step between the `LAST` timestep of an episode and the `FIRST` of the next, and
-all padding. Results at such steps have no meaning and are zero.
+The third kind precedes a zero of `mask_tm1`, which is zero where no action was
+taken: between the `LAST` timestep of an episode and the `FIRST` of the next,
+and in padding. Results at those steps are zero.
 
 Values may have more axes than time, [T, ...]; masks and discounts are [T].
 """
@@ -51,12 +51,52 @@ def lambda_returns(
   # What is masked may not be finite, and zero times that is not zero.
   r_t, v_t = (_masked(mask_tm1, x) for x in (r_t, v_t))
 
-  def stream_returns(r_t, v_t):
-    return lazy_rlax.load().lambda_returns(r_t, discount_t, v_t, lambda_t)
+  def stream_returns(r_t: types.Array, v_t: types.Array) -> types.Array:
+    returns: types.Array = lazy_rlax.load().lambda_returns(
+      r_t, discount_t, v_t, lambda_t
+    )
+    return returns
 
   for axis in range(1, r_t.ndim):
     stream_returns = jax.vmap(stream_returns, axis, axis)
   return _masked(mask_tm1, stream_returns(r_t, v_t))
+
+
+def n_step_returns(
+  r_t: types.Array,
+  discount_t: types.Array,
+  v_t: types.Array,
+  mask_tm1: types.Array,
+  n: types.Array | int,
+) -> types.Array:
+  """Sums `n` rewards and the value after them, fewer where a stream ends.
+
+  Args:
+    r_t: [T, ...], rewards.
+    discount_t: [T], zero where an episode terminated.
+    v_t: [T, ...], values after each action.
+    mask_tm1: [T], 1 where an action was taken and 0 elsewhere.
+    n: at least 1; it may be traced.
+
+  Returns:
+    [T, ...], targets of the values before each action, without a gradient.
+  """
+  chex.assert_equal_shape([r_t, v_t])
+  chex.assert_shape([discount_t, mask_tm1], r_t.shape[:1])
+  r_t, v_t = jax.lax.stop_gradient((r_t, v_t))
+  discount_t, goes_on = (
+    trees.align(x, r_t) for x in (discount_t, _goes_on(mask_tm1))
+  )
+
+  # Not rlax's, whose `n` is static.
+  def lengthen(_: types.Array, returns: types.Array) -> types.Array:
+    following = jnp.concatenate([returns[1:], v_t[-1:]])
+    return r_t + discount_t * jnp.where(goes_on, following, v_t)
+
+  # The return of no step is the value; that before the first is not read.
+  values_tm1 = jnp.concatenate([v_t[:1], v_t[:-1]])
+  returns = jax.lax.fori_loop(0, n, lengthen, values_tm1)
+  return _masked(mask_tm1, returns)
 
 
 def generalized_advantages(
@@ -98,4 +138,5 @@ def _goes_on(mask_tm1: types.Array) -> types.Array:
 
 
 def _masked(mask_tm1: types.Array, x: types.Array) -> types.Array:
-  return trees.where_rows(mask_tm1 != 0, x, jnp.zeros_like(x))
+  masked: types.Array = trees.where_rows(mask_tm1 != 0, x, jnp.zeros_like(x))
+  return masked

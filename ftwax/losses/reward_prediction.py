@@ -1,6 +1,6 @@
 """Reward prediction (Jaderberg et al., 2017, arXiv:1611.05397, section 3.2).
 
-An auxiliary task: tell from some consecutive frames whether the next reward is
+An auxiliary task: predict from consecutive frames whether the next reward is
 zero, negative or positive. It shapes the torso, and as its frames are sampled
 half before rewards and half not, rare rewards count as much as common ones.
 
@@ -38,7 +38,7 @@ def reward_prediction_loss(
 
   Args:
     logits: [B, 3], of `ZERO`, `NEGATIVE` and `POSITIVE`.
-    reward: [B], the reward that came.
+    reward: [B], after the frames.
     threshold: see `reward_class`.
 
   Raises:

@@ -34,11 +34,12 @@ def pad(
       ' cut the stream into several.'
     )
 
-  def pad_leaf(leaf):
+  def pad_leaf(leaf: types.Array) -> types.Array:
     widths = [(0, length - num_steps)] + [(0, 0)] * (leaf.ndim - 1)
     return jnp.pad(leaf, widths)
 
-  return jax.tree.map(pad_leaf, transitions)
+  padded: policy_loss.Transitions = jax.tree.map(pad_leaf, transitions)
+  return padded
 
 
 def flatten(tree: types.ArrayTree) -> types.ArrayTree:

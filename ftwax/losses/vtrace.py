@@ -1,6 +1,6 @@
 """V-trace actor-critic (Espeholt et al., 2018, arXiv:1802.01561).
 
-The actor's policy lags behind the learner's. V-trace weighs what it saw by
+The actor's policy lags behind the learner's. V-trace weighs its data by
 clipped importance ratios, so that values and the policy gradient are those of
 the policy that learns:
 
@@ -26,7 +26,7 @@ class VTraceReturns(NamedTuple):
   """Targets of one stream, with stopped gradients; each is [T].
 
   Attributes:
-    errors: v_t - V(x_t), what the value misses.
+    errors: v_t - V(x_t), of the value.
     advantages: rho_t (r_{t+1} + gamma_{t+1} v_{t+1} - V(x_t)).
   """
 

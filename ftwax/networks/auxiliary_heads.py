@@ -24,7 +24,7 @@ NUM_REWARD_CLASSES = 3
 class PixelControlHead(hk.Module):
   """Action values of changing each cell of the image, one map for each action.
 
-  Two branches tell the value of a cell and the advantages of the actions
+  Two branches give the value of a cell and the advantages of the actions
   (Wang et al., 2016, arXiv:1511.06581): Q = V + A - mean_a A. Each part of an
   action has advantages of its own.
   """
@@ -68,7 +68,7 @@ class PixelControlHead(hk.Module):
     Returns:
       [B, rows, columns, num_actions] for each part of the action.
     """
-    # A third as many cells, rounded up: 7x7 for 20x20.
+    # A third of the sides, rounded up: 7x7 for 20x20.
     rows, columns = (-(-side // 3) for side in self._grid_shape)
     channels = self._num_channels
     x = jax.nn.relu(hk.Linear(rows * columns * channels)(features))
@@ -86,7 +86,7 @@ class PixelControlHead(hk.Module):
 
 
 class RewardPredictionHead(hk.Module):
-  """Tells the sign of the next reward from some consecutive frames."""
+  """Predicts the sign of the next reward from some consecutive frames."""
 
   def __init__(self, hidden_size: int = 128, name: str | None = None):
     super().__init__(name)
@@ -109,11 +109,12 @@ class RewardPredictionHead(hk.Module):
 
 
 def _enlarge(maps: types.Array) -> types.Array:
-  """Makes 3x3 cells of each, [B, rows, columns, channels].
+  """Enlarges maps [B, rows, columns, channels] three times in each direction.
 
-  This is the transposed convolution of 9x9 with a stride of 3 that the agent
-  has, as one of 3x3 on the small maps (Shi et al., 2016, arXiv:1609.05158):
-  it multiplies no zeros, of which there are eight to each number.
+  Computes the agent's transposed convolution of 9x9 with a stride of 3 as a
+  convolution of 3x3 on the small maps (Shi et al., 2016, arXiv:1609.05158).
+  That does not multiply the eight zeros that the stride puts beside each
+  number.
   """
   batch_size, rows, columns, channels = maps.shape
   x = convolutions.Conv2D(9 * channels, 3, name='enlarge')(maps)

@@ -1,14 +1,15 @@
 """Convolutions whose gradient is fast and small on a CPU as well.
 
-The gradient of a strided convolution is a convolution of something dilated,
-mostly zeros, which XLA computes on the CPU at a fraction of the speed of a
-dense one. But a convolution of stride s is also one of stride 1, of blocks of
-s x s pixels that are laid out as channels ("space to depth"). Its gradient is
-dense, and the same numbers.
+The gradient of a strided convolution is a convolution of a dilated array, which
+is mostly zeros. XLA computes it on the CPU at a fraction of the speed of a
+dense one. But a convolution of stride s equals one of stride 1 over blocks of
+s x s pixels that are laid out as channels ("space to depth"), whose gradient is
+dense.
 
-For the gradient of a kernel XLA lays its input out anew, as soon as it is
-there: in the forward pass, so that all inputs are kept twice. Here it has to
-wait.
+For the gradient of a kernel XLA lays out the input anew, as soon as the input
+exists: in the forward pass, so that every input is kept twice. Here the input
+is made to depend on the cotangent, so that the copy is made in the backward
+pass.
 """
 
 import functools
@@ -19,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
+from ftwax.networks import typed
 
 
 class Conv2D(hk.Module):
@@ -82,40 +84,57 @@ def conv(
   return _conv(x, w, stride, padding)
 
 
-def _forward(x, w, stride, padding):
+# Inputs x, and kernels w; what the backward pass keeps, or returns.
+_Pair = tuple[types.Array, types.Array]
+
+
+def _forward(
+  x: types.Array, w: types.Array, stride: int, padding: str
+) -> tuple[types.Array, _Pair]:
   return conv(x, w, stride, padding), (x, w)
 
 
-def _backward(stride, padding, residuals, cotangent):
-  def gradient(x, w, cotangent):
+def _backward(
+  stride: int, padding: str, residuals: _Pair, cotangent: types.Array
+) -> _Pair:
+  def gradient(x: types.Array, w: types.Array, cotangent: types.Array) -> _Pair:
     _, vjp = jax.vjp(lambda x, w: _conv(x, w, stride, padding), x, w)
-    return vjp(cotangent)
+    dx, dw = vjp(cotangent)
+    return dx, dw
 
-  def gradient_on_cpu(x, w, cotangent):
+  def gradient_on_cpu(
+    x: types.Array, w: types.Array, cotangent: types.Array
+  ) -> _Pair:
     _, vjp_x = jax.vjp(lambda x: _conv_of_blocks(x, w, stride, padding), x)
     late_x = _after(cotangent, x)
     _, vjp_w = jax.vjp(lambda w: _conv_of_blocks(late_x, w, stride, padding), w)
-    return *vjp_x(cotangent), *vjp_w(cotangent)
+    (dx,), (dw,) = vjp_x(cotangent), vjp_w(cotangent)
+    return dx, dw
 
-  return jax.lax.platform_dependent(
+  dx, dw = jax.lax.platform_dependent(
     *residuals, cotangent, cpu=gradient_on_cpu, default=gradient
   )
+  return dx, dw
 
 
 conv.defvjp(_forward, _backward)
 
 
 def _after(first: types.Array, x: types.Array) -> types.Array:
-  """Returns `x`, in a way that XLA can not compute before `first` is there.
+  """Returns `x` as an array that XLA cannot compute before `first`.
 
-  An optimization barrier does not do it: it is gone before the order is chosen.
+  An optimization barrier is not enough: XLA drops it before it chooses the
+  order.
   """
   number = first.ravel()[0]
-  zero = jnp.isnan(number) & jnp.isinf(number)  # Which XLA does not know.
+  # Never true, but XLA does not know that.
+  zero = jnp.isnan(number) & jnp.isinf(number)
   return x + zero.astype(x.dtype)
 
 
-def _conv(x, w, stride: int, padding: str):
+def _conv(
+  x: types.Array, w: types.Array, stride: int, padding: str
+) -> types.Array:
   return jax.lax.conv_general_dilated(
     x,
     w,
@@ -125,12 +144,15 @@ def _conv(x, w, stride: int, padding: str):
   )
 
 
-def _conv_of_blocks(x, w, stride, padding):
-  """Does what `_conv` does, by blocks of stride x stride pixels."""
-  num_frames, *sides, num_channels = x.shape
+def _conv_of_blocks(
+  x: types.Array, w: types.Array, stride: int, padding: str
+) -> types.Array:
+  """Does the same as `_conv`, by blocks of stride x stride pixels."""
+  num_frames, height, width, num_channels = x.shape
+  sides = (height, width)
   kernel_size = w.shape[0]
   num_blocks = -(-kernel_size // stride)  # Of the kernel, in each direction.
-  pads = jax.lax.padtype_to_pads(
+  pads = typed.padtype_to_pads(
     sides, (kernel_size, kernel_size), (stride, stride), padding
   )
   padded_sides = [

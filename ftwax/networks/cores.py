@@ -1,18 +1,18 @@
-"""What a recurrent core is, and how any core is unrolled over time.
+"""Recurrent cores: their protocol, and the unroll of a step over time.
 
 A core is a Haiku module with a zero state, one step, and an unroll of many
-steps. Torsos stand before it and run on all `T * B` frames at once; only the
+steps. Torsos come before it and run on all `T * B` frames at once; only the
 core is inside the loop over time.
 """
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol, TypeVar
 
-import haiku as hk
 import jax
 import jax.numpy as jnp
 
 from ftwax import trees, types
+from ftwax.networks import typed
 
 _Inputs = TypeVar('_Inputs')
 _Output = TypeVar('_Output')
@@ -20,12 +20,12 @@ _State = TypeVar('_State')
 
 
 class CoreOutput(NamedTuple):
-  """What a core hands on; leaves are [B, ...] or [T, B, ...].
+  """Outputs of a core; leaves are [B, ...] or [T, B, ...].
 
   Attributes:
     features: float32 [..., num_features], read by the policy, value and
       auxiliary heads.
-    auxiliary: what losses need of the core, by name.
+    auxiliary: other outputs that losses read, by name.
   """
 
   features: types.Array
@@ -33,7 +33,11 @@ class CoreOutput(NamedTuple):
 
 
 class RecurrentCore(Protocol):
-  """A Haiku module that carries a state from step to step."""
+  """A Haiku module that carries a state from step to step.
+
+  A core that draws noise takes its key from `hk.maybe_next_rng_key()`, and
+  draws none if that is None: greedy policies are applied without a key.
+  """
 
   def initial_state(self, batch_size: int) -> types.RecurrentState:
     """Returns the zero state, leaves [batch_size, ...]."""
@@ -96,5 +100,5 @@ def unroll_step(
     output, carry = step(step_input, reset_state(step_start, carry))
     return carry, output
 
-  state, outputs = hk.scan(scan_step, state, (start, inputs))
+  state, outputs = typed.scan(scan_step, state, (start, inputs))
   return outputs, state

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
+from ftwax.networks import typed
 
 
 class Weights(NamedTuple):
@@ -76,7 +77,7 @@ def prepare(
   taps = open_taps(matrix)
   matrix = jax.lax.stop_gradient(matrix)
   # Without the barrier XLA would take the transposition into the loop.
-  return Weights(matrix, jax.lax.optimization_barrier(matrix.T)), taps
+  return Weights(matrix, typed.optimization_barrier(matrix.T)), taps
 
 
 @jax.custom_vjp
@@ -140,7 +141,7 @@ class Linear(hk.Module):
   ) -> tuple[PreparedLinear, Tap]:
     """Returns the layer for all steps, and taps, one for each step."""
     shape = (num_inputs, self._num_outputs)
-    w_init = hk.initializers.VarianceScaling(1.0, 'fan_in', 'truncated_normal')
+    w_init = typed.variance_scaling(1.0, 'fan_in', 'truncated_normal')
     w = hk.get_parameter('w', shape, init=w_init)
     b = hk.get_parameter('b', shape[1:], init=jnp.zeros)
     weights, taps = prepare(w, leading_shape)

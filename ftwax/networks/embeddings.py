@@ -1,12 +1,12 @@
-"""From what a network is given at a step to the vector that its core reads.
+"""Embeddings: a network's inputs at a step as the vector that its core reads.
 
 An observation may be one array or any nesting of dicts and tuples. Every entry
-passes through a torso of its own; what comes out is put side by side, in the
-order of the sorted names, followed by the previous action and reward: the core
-input of UNREAL (Jaderberg et al., 2016, arXiv:1611.05397) and FTW.
+passes through a torso of its own. The features are joined in the order of the
+sorted names, followed by the previous action and reward, as in the core input
+of UNREAL (Jaderberg et al., 2016, arXiv:1611.05397) and FTW.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import dm_env
@@ -18,10 +18,10 @@ import numpy as np
 from ftwax import distributions, types
 from ftwax.networks import torsos
 
-# A matrix with shorter sides is rather a table of numbers than an image.
+# A matrix with shorter sides is taken as a table of numbers, not as an image.
 _MIN_IMAGE_SIDE = 16
 
-# Names of what stands behind the entries of an observation.
+# Names of the parts that follow the entries of an observation.
 PREVIOUS_ACTION = 'previous_action'
 PREVIOUS_REWARD = 'previous_reward'
 
@@ -32,8 +32,8 @@ class ObservationEmbedding(hk.Module):
   Entries are named by their path, 'camera/left'; an observation that is an
   array has the name ''. Entries [H, W] and [H, W, C] with both sides 16 or
   longer are images, in the range that `scale_image` gives; everything else is a
-  vector. What is a
-  `dm_env.specs.DiscreteArray` becomes a one-hot vector first, and the entry
+  vector. An entry whose spec is a `dm_env.specs.DiscreteArray` becomes a
+  one-hot vector first. The entry
   `types.ACTION_MASK` is left out.
   """
 
@@ -52,8 +52,8 @@ class ObservationEmbedding(hk.Module):
       observation_spec: specs of the observation.
       make_image_torso: makes the torso of an image.
       make_vector_torso: makes the torso of a vector.
-      make_torsos: makes the torsos of the entries named here, whatever their
-        shapes.
+      make_torsos: makes the torsos of the entries named here, of any
+        shape.
       name: name of the module.
 
     Raises:
@@ -139,7 +139,7 @@ class InputEmbedding(hk.Module):
     where it is `types.NO_ACTION`; of a vector it is the vector.
     """
 
-    def encode(part, action):
+    def encode(part: Any, action: types.Array) -> types.Array:
       num_choices = distributions.num_choices(part)
       if num_choices is None:
         return action
@@ -164,15 +164,16 @@ def part_sizes(
   """Returns the lengths of the parts of an `InputEmbedding`'s vector, in order.
 
   Args:
-    environment_spec: tells observations and actions.
-    make_embedding: makes what embeds the observation, in a Haiku transform.
+    environment_spec: specs of observations and actions.
+    make_embedding: makes the embedding of the observation, called inside a
+      Haiku transform.
 
   Returns:
     By name: the entries of the observation, `PREVIOUS_ACTION` for all of its
     parts together, and `PREVIOUS_REWARD`.
   """
 
-  def embed():
+  def embed() -> dict[str, types.Array]:
     observation = types.zeros_like_spec(environment_spec.observations, (1,))
     return make_embedding().embed(observation)
 
@@ -220,7 +221,7 @@ def scale_image(image: types.Array, spec: dm_env.specs.Array) -> types.Array:
   return (image.astype(jnp.float32) / (high - low)) - low / (high - low)
 
 
-def _walk(tree: Any, path: tuple[str, ...]):
+def _walk(tree: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
   if isinstance(tree, Mapping):
     for key in sorted(tree, key=str):
       yield from _walk(tree[key], (*path, str(key)))

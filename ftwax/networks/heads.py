@@ -16,14 +16,14 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import continuous, distributions, types
-from ftwax.networks import noisy
+from ftwax.networks import noisy, typed
 
 # Variance of the last layer relative to the usual: the first policy is near
-# uniform, whatever the features.
+# uniform for all features.
 _LAST_LAYER_SCALE = 1e-4
 
-# Of a standard deviation at first: that of the uniform distribution over the
-# bounds of a part, which are -1 and 1 to the policy.
+# Logarithm of the first standard deviation: that of the uniform distribution
+# over the bounds of a part, which are -1 and 1 to the policy.
 _LOG_SCALE = -0.5 * math.log(3.0)
 
 
@@ -34,7 +34,7 @@ class HeadOptions(NamedTuple):
     policy_hidden_sizes: layers of each branch of the policy head.
     value_hidden_sizes: layers of the value head.
     noise: kind of noise on the weights of all their layers, one of
-      `noisy.KINDS`, drawn anew at each call with a key; None for plain layers.
+      `noisy.KINDS`, drawn at each call that has a key; None for plain layers.
   """
 
   policy_hidden_sizes: tuple[int, ...] = ()
@@ -43,7 +43,10 @@ class HeadOptions(NamedTuple):
 
 
 class PolicyHead(hk.Module):
-  """What the policy says of each part of an action; see `distributions`."""
+  """Maps features to a distribution of each part of an action.
+
+  See `distributions` for the parameters of each kind of part.
+  """
 
   def __init__(
     self,
@@ -69,9 +72,9 @@ class PolicyHead(hk.Module):
 
   def __call__(self, features: types.Array) -> types.ArrayTree:
     """Maps features [..., num_features] to logits, leaves [..., size]."""
-    w_init = hk.initializers.VarianceScaling(_LAST_LAYER_SCALE)
+    w_init = typed.variance_scaling(_LAST_LAYER_SCALE)
 
-    def branch(part):
+    def branch(part: Any) -> Any:
       num_choices = distributions.num_choices(part)
       size = part.shape[0] if num_choices is None else num_choices
       x = _hidden_layers(features, self._hidden_sizes, self._noise)
@@ -86,7 +89,7 @@ class PolicyHead(hk.Module):
 
 
 class _LogScale(hk.Module):
-  """Logarithms of standard deviations that depend on nothing."""
+  """Learned logarithms of standard deviations, the same for all features."""
 
   def __call__(self, like: types.Array) -> types.Array:
     """Returns float32 [..., n] in the shape of `like`."""
@@ -97,7 +100,7 @@ class _LogScale(hk.Module):
 
 
 class ValueHead(hk.Module):
-  """One number: the expected return."""
+  """Maps features to the expected return."""
 
   def __init__(
     self,

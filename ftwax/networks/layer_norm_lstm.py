@@ -26,14 +26,15 @@ class LayerNormLSTMConfig:
 
   Attributes:
     hidden_size: number of units.
-    dropout: probability with which a unit's candidate is dropped; in unrolls
+    dropout: probability of dropping a unit's candidate; in unrolls with a key
       only, acting never drops.
   """
 
   hidden_size: int = 256
   dropout: float = 0.0
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
+    """Checks the numbers."""
     if self.hidden_size < 1:
       raise ValueError(
         f'hidden_size ({self.hidden_size}) of a layer-normalised LSTM must be'
@@ -86,7 +87,9 @@ class LayerNormLSTM(hk.Module):
       keep_rate = 1.0 - self._config.dropout
       masks = jax.random.bernoulli(key, keep_rate, shape) / keep_rate
 
-    def step(inputs, state):
+    def step(
+      inputs: tuple[types.Array, types.Array], state: recurrent_cores.LSTMState
+    ) -> tuple[types.Array, recurrent_cores.LSTMState]:
       gates, mask = inputs
       state = self._step(gates, mask, state)
       return state.hidden, state

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
+from ftwax.networks import typed
 
 KINDS = ('factorised', 'independent')
 
@@ -69,7 +70,6 @@ class NoisyLinear(hk.Module):
     self,
     num_outputs: int,
     kind: str = 'factorised',
-    init_scale: float | None = None,
     name: str | None = None,
   ):
     """Makes a layer.
@@ -77,8 +77,6 @@ class NoisyLinear(hk.Module):
     Args:
       num_outputs: number of outputs.
       kind: 'factorised' or 'independent' noise.
-      init_scale: of the noise at first; by default the paper's: 0.5 divided by
-        the root of the number of inputs if factorised, else 0.017.
       name: name of the module.
 
     Raises:
@@ -97,7 +95,6 @@ class NoisyLinear(hk.Module):
       )
     self._num_outputs = num_outputs
     self._kind = kind
-    self._init_scale = init_scale
 
   def __call__(self, inputs: types.Array, key: types.Key | None) -> types.Array:
     """Maps [..., num_inputs] to [..., num_outputs].
@@ -110,7 +107,7 @@ class NoisyLinear(hk.Module):
     num_inputs = inputs.shape[-1]
     bound, scale = self._initial_bounds(num_inputs)
     shape = (num_inputs, self._num_outputs)
-    mu_init = hk.initializers.RandomUniform(-bound, bound)
+    mu_init = typed.random_uniform(-bound, bound)
     sigma_init = hk.initializers.Constant(scale)
     w = hk.get_parameter('mu_w', shape, init=mu_init)
     b = hk.get_parameter('mu_b', shape[1:], init=mu_init)
@@ -124,10 +121,11 @@ class NoisyLinear(hk.Module):
     return outputs + jnp.broadcast_to(b, outputs.shape)
 
   def _initial_bounds(self, num_inputs: int) -> tuple[float, float]:
-    """Returns the bound of the uniform means, and the scale of the noise."""
+    """Returns the bound of the uniform means, and the scale of the noise.
+
+    Both are the paper's (section 3.2).
+    """
     if self._kind == 'independent':
-      bound, scale = math.sqrt(3.0 / num_inputs), 0.017
-    else:
-      bound = 1.0 / math.sqrt(num_inputs)
-      scale = 0.5 * bound
-    return bound, scale if self._init_scale is None else self._init_scale
+      return math.sqrt(3.0 / num_inputs), 0.017
+    bound = 1.0 / math.sqrt(num_inputs)
+    return bound, 0.5 * bound

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import distributions, types
-from ftwax.networks import cores, embeddings, heads
+from ftwax.networks import cores, embeddings, heads, typed
 
 # Makes an auxiliary head, called inside a Haiku transform.
 MakeHead = Callable[[], Callable[[types.Array], types.ArrayTree]]
@@ -70,14 +70,14 @@ def make_recurrent_network(
       with the entry `types.ACTION_MASK`, forbidden actions get probability
       zero.
     make_core: makes the core, called inside a Haiku transform.
-    make_torso: makes what maps an observation, leaves [B, ...], to features
-      [B, num_features]; by default `embeddings.ObservationEmbedding`.
+    make_torso: makes the function from an observation, leaves [B, ...], to
+      features [B, num_features]; by default `embeddings.ObservationEmbedding`.
     head_options: of the heads of policy and value.
     separate_value: whether the value has a torso and a core of its own. The
       network's features and auxiliary outputs are then those of the policy.
     reward_transform: applied to the previous reward; None feeds it as it is.
     auxiliary_heads: of auxiliary tasks.
-    example_hyperparameters: what the core is given while parameters are made.
+    example_hyperparameters: passed to the core while parameters are made.
       Parameters do not depend on it; only a core that reads some needs it.
 
   Returns:
@@ -96,17 +96,17 @@ def make_recurrent_network(
   if example_hyperparameters is None:
     example_hyperparameters = _NoHyperparameters()
 
-  def make_default_torso():
+  def make_default_torso() -> Callable[[Any], types.Array]:
     return embeddings.ObservationEmbedding(environment_spec.observations)
 
-  def make_path():
+  def make_path() -> _Path:
     torso = (make_torso or make_default_torso)()
     embed = embeddings.InputEmbedding(
       torso, environment_spec.actions, reward_transform=reward_transform
     )
     return _Path(torso, embed, make_core())
 
-  def make_functions():
+  def make_functions() -> tuple[Callable[[], None], _Functions]:
     policy_sizes, value_sizes, noise = head_options or heads.HeadOptions()
     actor_critic = _ActorCritic(
       policy_path=make_path(),
@@ -126,7 +126,7 @@ def make_recurrent_network(
     }
     initial_state = actor_critic.initial_state
 
-    def init():
+    def init() -> None:
       inputs = _zero_input(environment_spec)
       output, _ = actor_critic.step(
         inputs, initial_state(1), example_hyperparameters
@@ -140,7 +140,7 @@ def make_recurrent_network(
         )
 
     heads_by_name: dict[str, Callable[..., Any]] = {
-      name: hk.BatchApply(head) for name, head in feature_heads.items()
+      name: typed.batch_apply(head) for name, head in feature_heads.items()
     }
     heads_by_name |= frame_heads
     return init, _Functions(
@@ -173,19 +173,30 @@ class _Path(NamedTuple):
   embed: embeddings.InputEmbedding
   core: cores.RecurrentCore
 
-  def step(self, inputs, state, hyperparameters):
+  def step(
+    self,
+    inputs: types.NetworkInput,
+    state: types.RecurrentState,
+    hyperparameters: types.Hyperparameters,
+  ) -> tuple[cores.CoreOutput, types.RecurrentState]:
     """Does one step, leaves [B, ...]."""
     return self.core(self.embed(inputs), state, hyperparameters)
 
-  def unroll(self, inputs, start, state, hyperparameters):
+  def unroll(
+    self,
+    inputs: types.NetworkInput,
+    start: types.Array,
+    state: types.RecurrentState,
+    hyperparameters: types.Hyperparameters,
+  ) -> tuple[cores.CoreOutput, types.RecurrentState]:
     """Does `T` steps, leaves [T, B, ...]."""
-    embedding = hk.BatchApply(self.embed)(inputs)  # [T, B, num_features]
+    embedding = typed.batch_apply(self.embed)(inputs)  # [T, B, num_features]
     return self.core.unroll(embedding, start, state, hyperparameters)
 
 
 @dataclasses.dataclass(frozen=True)
 class _ActorCritic:
-  """How the parts hang together; lives inside a Haiku transform."""
+  """All parts of a network but the heads of tasks, in a Haiku transform."""
 
   policy_path: _Path
   value_path: _Path | None
@@ -193,14 +204,19 @@ class _ActorCritic:
   value_head: heads.ValueHead
   has_action_mask: bool
 
-  def initial_state(self, batch_size):
+  def initial_state(self, batch_size: int) -> types.RecurrentState:
     """Returns the zero state."""
     state = self.policy_path.core.initial_state(batch_size)
     if self.value_path is None:
       return state
     return SeparateState(state, self.value_path.core.initial_state(batch_size))
 
-  def step(self, inputs, state, hyperparameters):
+  def step(
+    self,
+    inputs: types.NetworkInput,
+    state: types.RecurrentState,
+    hyperparameters: types.Hyperparameters,
+  ) -> tuple[types.NetworkOutput, types.RecurrentState]:
     """Does one step, leaves [B, ...]."""
     return self._follow(
       lambda path, state: path.step(inputs, state, hyperparameters),
@@ -208,7 +224,13 @@ class _ActorCritic:
       state,
     )
 
-  def unroll(self, inputs, start, state, hyperparameters):
+  def unroll(
+    self,
+    inputs: types.NetworkInput,
+    start: types.Array,
+    state: types.RecurrentState,
+    hyperparameters: types.Hyperparameters,
+  ) -> tuple[types.NetworkOutput, types.RecurrentState]:
     """Does `T` steps, leaves [T, B, ...]."""
     return self._follow(
       lambda path, state: path.unroll(inputs, start, state, hyperparameters),
@@ -216,7 +238,15 @@ class _ActorCritic:
       state,
     )
 
-  def _follow(self, apply, inputs, state):
+  def _follow(
+    self,
+    apply: Callable[
+      [_Path, types.RecurrentState],
+      tuple[cores.CoreOutput, types.RecurrentState],
+    ],
+    inputs: types.NetworkInput,
+    state: types.RecurrentState,
+  ) -> tuple[types.NetworkOutput, types.RecurrentState]:
     """Applies the paths, then the heads."""
     if self.value_path is None:
       output, state = apply(self.policy_path, state)
@@ -228,7 +258,12 @@ class _ActorCritic:
       SeparateState(policy_state, value_state),
     )
 
-  def _read(self, inputs, output, value_features):
+  def _read(
+    self,
+    inputs: types.NetworkInput,
+    output: cores.CoreOutput,
+    value_features: types.Array,
+  ) -> types.NetworkOutput:
     logits = self.policy_head(output.features)
     if self.has_action_mask:
       action_mask = inputs.observation[types.ACTION_MASK]
@@ -236,14 +271,16 @@ class _ActorCritic:
     value = self.value_head(value_features)
     return types.NetworkOutput(logits, value, output.features, output.auxiliary)
 
-  def make_frame_head(self, head):
+  def make_frame_head(
+    self, head: Callable[[types.Array], types.ArrayTree]
+  ) -> Callable[[types.ArrayTree], types.ArrayTree]:
     """Returns a head of observations, leaves [num_frames, B, ...]."""
-    torso = hk.BatchApply(self.policy_path.torso)
+    torso = typed.batch_apply(self.policy_path.torso)
     return lambda observation: head(torso(observation))
 
 
 class _Functions(NamedTuple):
-  """What a transform applies."""
+  """Functions that a transform makes pure; `heads` by name."""
 
   step: Callable[..., Any]
   unroll: Callable[..., Any]
@@ -261,19 +298,32 @@ def _make_pure(transformed: hk.MultiTransformed) -> types.RecurrentNetwork:
     transformed.apply
   )
 
-  def apply(params, hyperparameters, key, inputs, state):
+  def apply(
+    params: types.Params,
+    hyperparameters: types.Hyperparameters,
+    key: types.Key | None,
+    inputs: types.NetworkInput,
+    state: types.RecurrentState,
+  ) -> Any:
     return transformed_step(params, key, inputs, state, hyperparameters)
 
-  def unroll(params, hyperparameters, key, inputs, start, state):
+  def unroll(
+    params: types.Params,
+    hyperparameters: types.Hyperparameters,
+    key: types.Key | None,
+    inputs: types.NetworkInput,
+    start: types.Array,
+    state: types.RecurrentState,
+  ) -> Any:
     return transformed_unroll(
       params, key, inputs, start, state, hyperparameters
     )
 
-  def initial_state(batch_size):
+  def initial_state(batch_size: int) -> types.RecurrentState:
     no_params: types.Params = {}
     return transformed_state(no_params, None, batch_size)
 
-  def make_head(transformed_head):
+  def make_head(transformed_head: Callable[..., Any]) -> types.NetworkHead:
     return lambda params, inputs: transformed_head(params, None, inputs)
 
   return types.RecurrentNetwork(
@@ -295,7 +345,7 @@ def _zero_input(environment_spec: types.EnvironmentSpec) -> types.NetworkInput:
 
 
 class _NoHyperparameters:
-  """Says what to do when a core reads hyperparameters that nobody gave."""
+  """Raises a helpful error when a core reads hyperparameters not given."""
 
   def __getattr__(self, name: str) -> Any:
     raise AttributeError(

@@ -1,9 +1,9 @@
-"""Cores: LSTM, GRU, and one without memory to compare them with.
+"""Cores: LSTM, GRU, and a feed-forward one to compare them with.
 
 LSTM: Hochreiter and Schmidhuber, 1997; GRU: Cho et al., 2014
-(arXiv:1406.1078). What a core reads of its inputs does not depend on its
-state, so that an unroll computes it for all `T * B` steps in one matrix
-product, and only the recurrent product is left inside the loop.
+(arXiv:1406.1078). An unroll multiplies the inputs of all `T * B` steps by their
+weights at once, since that does not depend on the state. Only the recurrent
+product is left inside the loop.
 """
 
 import math

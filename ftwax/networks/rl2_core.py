@@ -6,7 +6,7 @@ cleared only when a new trial begins, so that it learns within the trial.
 
 To everything else in the library a trial is the episode: it begins with
 `FIRST`, and the discount is not cut inside it (see `environments.trials`). The
-observation is a dict whose entry `EPISODE_START` tells where the episodes in
+observation is a dict whose entry `EPISODE_START` marks where the episodes in
 it begin. An inner core forgets there; an outer one, which sees the inner one's
 features, remembers until the trial is over.
 """
@@ -39,7 +39,7 @@ class RL2State(NamedTuple):
 class RL2Core(hk.Module):
   """An inner core that forgets at every episode below an outer one.
 
-  The first of the inputs tells where episodes start: the torso must come from
+  The first of the inputs marks where episodes start: the torso must come from
   `make_torso`. Features are those of both cores, the inner ones first.
   """
 
@@ -107,7 +107,7 @@ class RL2Core(hk.Module):
 
 
 def check_observation_spec(observation_spec: types.SpecTree) -> None:
-  """Raises a ValueError unless observations tell where episodes start."""
+  """Raises a ValueError unless observations mark where episodes start."""
   is_dict = isinstance(observation_spec, Mapping)
   if not is_dict or EPISODE_START not in observation_spec:
     entries = list(observation_spec) if is_dict else observation_spec
@@ -131,7 +131,7 @@ def make_torso(
       none. It is called inside a Haiku transform, as this function must be.
 
   Returns:
-    What maps observations, leaves [B, ...], to [B, 1 + num_features].
+    A function from observations, leaves [B, ...], to [B, 1 + num_features].
 
   Raises:
     ValueError: if there is no such entry.
@@ -140,7 +140,7 @@ def make_torso(
   others = _without_start(observation_spec)
   embed = make_embedding(others) if others else None
 
-  def torso(observation):
+  def torso(observation: Mapping[str, Any]) -> types.Array:
     start = jnp.asarray(observation[EPISODE_START] != 0, jnp.float32)
     features = [start.reshape(-1, 1)]
     if embed is not None:

@@ -2,10 +2,10 @@
 
 Jaderberg et al., "Human-level performance in 3D multiplayer games with
 population-based reinforcement learning", Science 364:859, 2019 (arXiv:
-1807.01281), supplement, "Architecture". A fast core steps at every step, a
-slow one every `slow_period` steps. Each gives a distribution of a latent
-variable, a diagonal normal: the slow core's, held between its ticks, is the
-prior of the fast core's, the posterior. What the rest of the network sees is a
+1807.01281), supplement, "Architecture". A fast core steps at every step, a slow
+core every `slow_period` steps. Each outputs a diagonal normal distribution of a
+latent variable. That of the slow core is held between its ticks and is the
+prior; that of the fast core is the posterior. The rest of the network sees a
 sample z of the posterior.
 
   tick        t mod slow_period == 0, counted from the start of the episode
@@ -87,7 +87,7 @@ class RPTHConfig:
 
 
 # `(prepared, state) -> (output, state)`, leaves [B, ...].
-_Step = Callable[[Any, Any], tuple[Any, Any]]
+_Step = Callable[[Any, 'RPTHState'], tuple[cores.CoreOutput, 'RPTHState']]
 
 
 class RPTHState(NamedTuple):
@@ -110,9 +110,10 @@ class RPTH(hk.Module):
   """A temporal hierarchy as a recurrent core.
 
   Features are the samples z, or without a random key their means. Auxiliary
-  outputs, for `losses.latent_kl`, are `loc`, `scale` and `tick`: of each level,
-  the fastest first, leaves [..., latent_size] and bool [...]; with a
-  memory also the `read_weights` and `write_weights` of the fastest level.
+  outputs, for `losses.latent_kl`, are `loc`, `scale` and `tick`: tuples with an
+  entry for each level, the fastest first, of shape [..., latent_size] and bool
+  [...]. With a memory there are also the `read_weights` and `write_weights` of
+  the fastest level's access.
 
   Hyperparameters read: `slow_period`, an integer of at least one, and
   `fast_to_slow_gradient_scale`.
@@ -169,9 +170,9 @@ class RPTH(hk.Module):
   ) -> tuple[cores.CoreOutput, RPTHState]:
     """Does `T` steps on inputs [T, B, num_inputs].
 
-    All levels are computed at every step, and masked. To skip idle ones was
+    All levels are computed at every step, and masked. Skipping idle ones was
     measured to be slower with a gradient, even where all rows tick together:
-    of a branch that may not be taken, all that its gradient reads is kept.
+    the residuals of a branch are kept whether or not it is taken.
     """
     step, prepared = self._prepare(inputs, hyperparameters, skips_idle=False)
     return self._memory.unroll(step, prepared, start, state)
@@ -196,8 +197,10 @@ class RPTH(hk.Module):
     period = check_period(hyperparameters.slow_period)
     gradient_scale = hyperparameters.fast_to_slow_gradient_scale
 
-    def step(prepared, state):
-      prepared, noise = prepared
+    def step(
+      inputs: tuple[list[Any], types.Array], state: RPTHState
+    ) -> tuple[cores.CoreOutput, RPTHState]:
+      prepared, noise = inputs
       ticks = [_ticks(state.step, period, i) for i in range(len(level_steps))]
       levels, memory = list(state.levels), state.memory
       for i in reversed(range(len(levels))):
@@ -279,14 +282,17 @@ def _ticks(step: types.Array, period: types.Array, level: int) -> types.Array:
 
 
 def check_period(period: types.Array) -> types.Array:
-  """Returns `slow_period` if it may be one.
+  """Checks `slow_period`.
 
   Args:
-    period: a scalar. Of a traced one only the type can be checked; its value is
-      taken as one where it is less.
+    period: a scalar. Of a traced one only the type can be checked; a value
+      below one then counts as one.
+
+  Returns:
+    The period as an array.
 
   Raises:
-    ValueError: if it is no integer or less than one.
+    ValueError: if it is not an integer or is less than one.
   """
   dtype = jnp.asarray(period).dtype
   if not jnp.issubdtype(dtype, jnp.integer):

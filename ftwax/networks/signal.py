@@ -33,7 +33,8 @@ class SignalTorsoConfig:
   layer_norm: bool = True
   output_size: int | None = None
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
+    """Checks the sizes."""
     if not self.num_channels or min(self.num_channels) < 1:
       raise ValueError(
         f'num_channels ({self.num_channels}) of a signal torso must have at'

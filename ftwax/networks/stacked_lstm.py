@@ -8,12 +8,11 @@ the second one.
 
 A core's inputs come as one vector, whose parts stand in the order that
 `embeddings.InputEmbedding` gives them: observation, previous action, previous
-reward. `StackedLSTM` is told which of them each layer sees.
+reward. `StackedLSTMConfig.wiring` says which of them each layer sees.
 """
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import haiku as hk
 import jax.numpy as jnp
@@ -37,7 +36,8 @@ class StackedLSTMConfig:
   input_sizes: tuple[int, ...] = ()
   wiring: tuple[tuple[int, ...], ...] = ()
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
+    """Checks that the wiring fits the sizes."""
     if not self.hidden_sizes or min(self.hidden_sizes) < 1:
       raise ValueError(
         f'hidden_sizes ({self.hidden_sizes}) of stacked LSTMs must have at'
@@ -69,7 +69,7 @@ class StackedLSTM(hk.Module):
   def __init__(
     self,
     config: StackedLSTMConfig,
-    make_layer: Callable[..., Any] = recurrent_cores.LSTM,
+    make_layer: Callable[..., cores.RecurrentCore] = recurrent_cores.LSTM,
     name: str | None = None,
   ):
     """Makes the layers.
@@ -98,7 +98,11 @@ class StackedLSTM(hk.Module):
   ) -> tuple[cores.CoreOutput, tuple[types.RecurrentState, ...]]:
     """Does one step on inputs [B, num_inputs]."""
 
-    def apply(layer, inputs, state):
+    def apply(
+      layer: cores.RecurrentCore,
+      inputs: types.Array,
+      state: types.RecurrentState,
+    ) -> tuple[cores.CoreOutput, types.RecurrentState]:
       return layer(inputs, state, hyperparameters)
 
     return self._apply_layers(apply, inputs, state)
@@ -112,12 +116,21 @@ class StackedLSTM(hk.Module):
   ) -> tuple[cores.CoreOutput, tuple[types.RecurrentState, ...]]:
     """Does `T` steps on inputs [T, B, num_inputs], layer by layer."""
 
-    def apply(layer, inputs, state):
+    def apply(
+      layer: cores.RecurrentCore,
+      inputs: types.Array,
+      state: types.RecurrentState,
+    ) -> tuple[cores.CoreOutput, types.RecurrentState]:
       return layer.unroll(inputs, start, state, hyperparameters)
 
     return self._apply_layers(apply, inputs, state)
 
-  def _apply_layers(self, apply, inputs, state):
+  def _apply_layers(
+    self,
+    apply: Callable[..., tuple[cores.CoreOutput, types.RecurrentState]],
+    inputs: types.Array,
+    state: tuple[types.RecurrentState, ...],
+  ) -> tuple[cores.CoreOutput, tuple[types.RecurrentState, ...]]:
     """Applies each layer to what it sees, leaves [..., B, ...]."""
     below: list[types.Array] = []
     outputs, new_state = [], []

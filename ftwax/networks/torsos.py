@@ -91,7 +91,7 @@ class A3CTorso(hk.Module):
     x = _to_images(frames, self, min_side=16)
     for _ in range(4):
       x = jax.nn.elu(convolutions.Conv2D(32, 3, 2)(x))
-    return hk.Flatten()(x)
+    return jnp.reshape(x, (x.shape[0], -1))
 
 
 class DeepTorso(hk.Module):
@@ -127,7 +127,7 @@ class DeepTorso(hk.Module):
 
 
 class MLPTorso(hk.Module):
-  """Linear layers with ReLU after each, on whatever is given, flattened."""
+  """Linear layers with ReLU after each, on a flattened observation."""
 
   def __init__(
     self, hidden_sizes: Sequence[int] = (256,), name: str | None = None
@@ -165,7 +165,11 @@ def _to_float(observation: types.Array, torso: hk.Module) -> types.Array:
 def _to_images(
   frames: types.Array, torso: hk.Module, min_side: int
 ) -> types.Array:
-  """Returns frames as float32 [B, H, W, C], or says what is wrong with them."""
+  """Returns frames as float32 [B, H, W, C].
+
+  Raises:
+    ValueError: if they are no images, or smaller than `min_side`.
+  """
   x = _to_float(frames, torso)
   name, shape = type(torso).__name__, x.shape[1:]
   if x.ndim not in (3, 4):

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from ftwax import hyperparameters as hyperparameters_lib
 from ftwax import internal_rewards as internal_rewards_lib
-from ftwax import types
+from ftwax import trees, types
 from ftwax.population import payoff as payoff_lib
 from ftwax.population import population_config as config_lib
 from ftwax.population import selection as selection_lib
@@ -181,11 +181,7 @@ def evolve(
   explored, explore_state = explore(
     explore_key, inherited, selection, population, priors, config
   )
-  explored = jax.tree.map(
-    lambda new, old: jnp.where(_rows(has_copied, old), new, old),
-    clip(explored, priors),
-    inherited,
-  )
+  explored = trees.where_rows(has_copied, clip(explored, priors), inherited)
   population = copy_rows(population, selection.parent)._replace(
     explore_state=explore_state, generation=population.generation + 1
   )
@@ -247,8 +243,3 @@ def copy_rows(
       has_copied, 0, population.games_since_exploitation
     ),
   )
-
-
-def _rows(mask: types.Array, leaf: types.Array) -> types.Array:
-  """Returns `mask` [N] with axes of size one, to meet `leaf` [N, ...]."""
-  return mask.reshape(mask.shape + (1,) * (leaf.ndim - 1))

@@ -143,7 +143,7 @@ def make_evaluation_seating(
 
 
 def from_seats(
-  seats: np.ndarray, num_members: int, teams: Sequence[int]
+  seats: types.NumpyArray, num_members: int, teams: Sequence[int]
 ) -> Seating:
   """Returns the seating of games with these seats.
 

@@ -109,7 +109,7 @@ def _orbax() -> Any:
   return orbax.checkpoint
 
 
-def _is_compressible(arrays: Iterable[np.ndarray[Any, Any]]) -> bool:
+def _is_compressible(arrays: Iterable[types.NumpyArray]) -> bool:
   """Returns whether compression saves more than the time it takes.
 
   Frames in a replay buffer shrink by an order of magnitude, learned parameters
@@ -141,7 +141,7 @@ def _utf8_path(path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 def _array(
   arrays: Mapping[str, Any], leaf: manifests.Leaf, like: Any
-) -> np.ndarray[Any, Any]:
+) -> types.NumpyArray:
   """Returns the saved array of a leaf.
 
   Raises:
@@ -162,7 +162,7 @@ def _array(
   return array if array.dtype == dtype else array.view(dtype)
 
 
-def _make_like(array: np.ndarray[Any, Any], like: Any) -> Any:
+def _make_like(array: types.NumpyArray, like: Any) -> Any:
   """Turns `array` into what the template's leaf is."""
   if isinstance(like, np.ndarray):
     return array

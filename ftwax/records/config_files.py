@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ftwax import types
+
 # Value of a key that only the other configuration has.
 ABSENT = '<absent>'
 
@@ -104,7 +106,7 @@ def _mapping_to_json(mapping: Mapping[Any, Any], path: str) -> dict[str, Any]:
   }
 
 
-def _array_to_json(array: np.ndarray[Any, Any], path: str) -> Any:
+def _array_to_json(array: types.NumpyArray, path: str) -> Any:
   values = to_json(array.tolist(), path)
   if array.ndim == 0:
     return values

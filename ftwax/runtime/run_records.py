@@ -5,7 +5,7 @@ import functools
 import pathlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -201,7 +201,7 @@ class RunRecords:
         'checkpointing (None) must be set to resume a run; use the'
         ' configuration that the run was started with.'
       )
-    state, metadata = self._checkpointer.restore(template)
+    state, metadata = self._checkpointer.restore(template, check_metadata)
     self.continue_from(Counts(**metadata['counts']), metadata['returns'])
     return state
 
@@ -214,6 +214,13 @@ class RunRecords:
       {'counts': self.counts._asdict(), 'returns': self.returns},
     )
     self._saved_at = time.monotonic()
+
+
+def check_metadata(metadata: Mapping[str, Any]) -> None:
+  """Raises a KeyError, TypeError or ValueError if counts are damaged."""
+  counts = Counts(**metadata['counts'])
+  for value in (*counts, *metadata['returns']):
+    float(value)
 
 
 def training_state(snapshot: Any) -> types.TrainingState:

@@ -5,11 +5,13 @@ saved. The rest is here: the choice of the runtime, the run's directory,
 evaluations, interrupts and reports.
 """
 
+from __future__ import annotations
+
 import contextlib
 import importlib
 import pathlib
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
 
@@ -22,6 +24,9 @@ from ftwax.runtime import (
   signals,
 )
 from ftwax.runtime import experiment as experiment_lib
+
+if TYPE_CHECKING:
+  from ftwax.runtime.distributed import settings as settings_lib
 
 # Fields that may change when a run is resumed, since they change no result.
 _MAY_DIFFER = (
@@ -96,7 +101,7 @@ def run_experiment(
   run_dir: str | pathlib.Path | None = None,
   resume: bool = False,
   devices: Sequence[jax.Device] | None = None,
-  **options: Any,
+  settings: settings_lib.Settings | None = None,
 ) -> RunResult:
   """Trains for `experiment.max_num_actor_steps`; evaluates, logs and saves.
 
@@ -112,8 +117,7 @@ def run_experiment(
       of the newest run of this name.
     devices: devices that share the work: members, or rows of batches and
       environments. JAX's first one by default.
-    **options: of one runtime alone; `distributed` takes `settings`, a
-      `distributed.Settings`.
+    settings: processes, limits and periods; of a distributed run alone.
 
   Returns:
     The end of the run.
@@ -121,11 +125,20 @@ def run_experiment(
   Raises:
     KeyboardInterrupt: on Ctrl-C or SIGTERM, after a checkpoint is saved.
     RunDirectoryError: the directory is in use, or of another config.
-    ValueError: there is no such runtime, or it cannot run the experiment.
+    ValueError: there is no such runtime, it cannot run the experiment, or it
+      takes no settings.
   """
   if runtime not in _RUNTIMES:
     raise ValueError(
       f'runtime ({runtime!r}) must be one of {RUNTIMES}; choose one.'
+    )
+  options: dict[str, Any] = {}
+  if runtime == 'distributed':
+    options['settings'] = settings
+  elif settings is not None:
+    raise ValueError(
+      f'settings ({settings}) must be None with runtime={runtime!r}; leave them'
+      " out, or choose runtime='distributed'."
     )
   module = importlib.import_module(_RUNTIMES[runtime])
   result: RunResult = module.run_experiment(
@@ -201,7 +214,8 @@ def open_run_directory(
         'runs', experiment.name, experiment.seed, experiment
       )
     return run_directory.create_at(run_dir, experiment)
-  run_dir = run_dir or run_directory.newest('runs', experiment.name)
+  if run_dir is None:
+    run_dir = run_directory.newest('runs', experiment.name)
   if run_dir is None:
     raise run_directory.RunDirectoryError(
       f'runs/{experiment.name} must hold a run to resume, and holds none; give'

@@ -1,14 +1,49 @@
-"""Episodes of environments, for tests."""
+"""Episodes of environments in JAX, for tests."""
 
 import dm_env
+import jax
 import numpy as np
+
+
+class HostLoop:
+  """Holds the state of compiled reset and step functions between calls.
+
+  A step before the first reset or after `LAST` resets. Timesteps hold NumPy
+  arrays.
+
+  Args:
+    made: a functional environment or game, or a vector of either.
+    seed: of all episodes.
+  """
+
+  def __init__(self, made, seed=0):
+    self._reset, self._step = jax.jit(made.reset), jax.jit(made.step)
+    self._key = jax.random.PRNGKey(seed)
+    self._must_reset = True
+    self.state = None
+
+  def reset(self):
+    self._key, reset_key = jax.random.split(self._key)
+    return self._keep(self._reset(reset_key))
+
+  def step(self, action):
+    if self._must_reset:
+      return self.reset()
+    action = jax.tree.map(lambda leaf: np.asarray(leaf, np.int32), action)
+    return self._keep(self._step(self.state, action))
+
+  def _keep(self, made):
+    self.state, timestep = made
+    timestep = jax.device_get(timestep)
+    self._must_reset = bool(np.all(timestep.step_type == dm_env.StepType.LAST))
+    return timestep
 
 
 def play(loop, choose):
   """Plays an episode to its end, which must be a terminal one.
 
   Args:
-    loop: a `functional.HostLoop`.
+    loop: a `HostLoop`.
     choose: an action, given all observations of the episode up to now.
 
   Returns:

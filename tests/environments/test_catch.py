@@ -1,11 +1,12 @@
 """Catch and the memory chain in JAX, held to bsuite's."""
 
 import dm_env
+import episodes
 import jax
 import numpy as np
 import pytest
 
-from ftwax.environments import catch, functional, memory_chain
+from ftwax.environments import catch, memory_chain
 
 bsuite_catch = pytest.importorskip(
   'bsuite.environments.catch', reason='bsuite installs on Python 3.10'
@@ -27,7 +28,7 @@ def _assert_same(timestep, theirs):
 
 @pytest.mark.parametrize(('rows', 'columns'), [(10, 5), (2, 1), (4, 7)])
 def test_catch_is_that_of_bsuite(rows, columns):
-  ours = functional.HostLoop(*catch.make(rows, columns)[1:], seed=0)
+  ours = episodes.HostLoop(catch.make(rows, columns))
   theirs = bsuite_catch.Catch(rows, columns)
   rng = np.random.default_rng(0)
   for _ in range(20):
@@ -43,7 +44,7 @@ def test_catch_is_that_of_bsuite(rows, columns):
 
 def test_a_miss_pays_what_it_is_told_to():
   made = catch.make(4, 3, miss_reward=-0.25)
-  loop = functional.HostLoop(made.reset, made.step, seed=0)
+  loop = episodes.HostLoop(made)
   paid = set()
   for _ in range(20):
     timestep = loop.reset()
@@ -65,7 +66,7 @@ def test_a_miss_must_not_pay_more_than_a_catch(miss_reward):
 )
 def test_the_memory_chain_is_that_of_bsuite(memory_length, num_bits):
   made = memory_chain.make(memory_length, num_bits)
-  ours = functional.HostLoop(made.reset, made.step, seed=0)
+  ours = episodes.HostLoop(made)
   theirs = bsuite_memory_chain.MemoryChain(memory_length, num_bits)
   rng = np.random.default_rng(0)
   rewards = []

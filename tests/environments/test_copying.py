@@ -4,7 +4,7 @@ import episodes
 import numpy as np
 import pytest
 
-from ftwax.environments import copying, functional
+from ftwax.environments import copying
 
 _LENGTH, _NUM_SYMBOLS = 5, 3
 
@@ -17,7 +17,7 @@ def _remember(seen):
 
 def _make_loop(min_length=None):
   made = copying.make(_LENGTH, _NUM_SYMBOLS, min_length)
-  return functional.HostLoop(made.reset, made.step, seed=0)
+  return episodes.HostLoop(made)
 
 
 @pytest.mark.parametrize('min_length', [None, 1])

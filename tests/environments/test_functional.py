@@ -147,26 +147,3 @@ def test_a_single_agent_is_a_game_of_one(key):
   )
   state, _ = vector.reset(key)
   np.testing.assert_array_equal(vector.outcome(state), np.zeros((3, 1)))
-
-
-def test_the_dm_env_face_gives_the_same_episodes():
-  environment = make_counter()
-  face = functional.DmEnv(environment, seed=3)
-  assert types.make_environment_spec(face) == environment.spec
-  timestep = face.step(0)  # Before the first reset.
-  assert timestep.first() and timestep.reward is None
-  goals = []
-  for _ in range(4):
-    goals.append(int(timestep.observation[0]))
-    for count in range(1, goals[-1] + 1):
-      timestep = face.step(2)
-      assert isinstance(timestep.step_type, dm_env.StepType)
-      assert isinstance(timestep.observation, np.ndarray)
-      assert timestep.observation[1] == count
-      assert timestep.reward == 2 and timestep.reward.dtype == np.float32
-      assert timestep.last() == (count == goals[-1])
-      assert timestep.discount == (not timestep.last())
-    timestep = face.step(2)
-    assert timestep.first()
-  again = functional.DmEnv(environment, seed=3)
-  assert [int(again.reset().observation[0]) for _ in range(4)] == goals

@@ -5,21 +5,26 @@ import dataclasses
 import numpy as np
 import pytest
 
-from ftwax import types
-from ftwax.environments import capture_the_flag, functional, games
+from ftwax.environments import (
+  capture_the_flag,
+  functional,
+  game_vectors,
+  games,
+)
 
 CONFIG = capture_the_flag.CaptureTheFlagConfig(
   team_size=1, height=7, width=11, num_steps=4, action='flat'
 )
 
 
+def _play(game, seed=0):
+  return game_vectors.CompiledGames(game, 1, seed, 'flag')
+
+
 def test_a_functional_game_is_played_on_the_host():
-  game: games.GameEnvironment = games.DmGame(
-    capture_the_flag.make(CONFIG), seed=1
-  )
-  assert game.teams == (0, 1) and len(game.event_names) == 13
-  spec = types.make_environment_spec(game)
-  assert spec == capture_the_flag.make(CONFIG).spec
+  game = _play(capture_the_flag.make(CONFIG), seed=1)
+  assert game.spec.teams == (0, 1) and len(game.spec.event_names) == 13
+  assert game.spec.environment == capture_the_flag.make(CONFIG).spec
   timestep = game.step(np.zeros(2))
   for expected in (0, 1, 1, 1, 2, 0):
     np.testing.assert_array_equal(timestep.step_type, [expected, expected])
@@ -27,8 +32,7 @@ def test_a_functional_game_is_played_on_the_host():
     assert timestep.reward.shape == (2, 13)
     np.testing.assert_array_equal(timestep.discount, [float(expected != 2)] * 2)
     if expected == 2:
-      np.testing.assert_array_equal(game.outcome(), [0, 0])
-      games.check_outcome(game.outcome(), 2)
+      np.testing.assert_array_equal(game.outcomes([0]), [[0, 0]])
     timestep = game.step(np.array([1, 2]))
   game.close()
 
@@ -41,7 +45,7 @@ def test_equal_configs_share_their_compiled_game():
 
 def test_seeds_choose_the_games():
   first, same, other = (
-    games.DmGame(capture_the_flag.make(CONFIG), seed).reset().observation
+    _play(capture_the_flag.make(CONFIG), seed).reset().observation
     for seed in (1, 1, 2)
   )
   np.testing.assert_array_equal(first, same)
@@ -66,10 +70,10 @@ def test_events_must_be_named():
   with pytest.raises(
     ValueError, match=r"event_names \('tag', 'flag'\) must na"
   ):
-    games.DmGame(game, seed=0)
+    _play(game)
   game = capture_the_flag.make(CONFIG)._replace(teams=(1, 1))
   with pytest.raises(ValueError, match=r'teams \(1, 1\) must be numbered'):
-    games.DmGame(game, seed=0)
+    _play(game)
   assert isinstance(game, functional.FunctionalGame)
 
 
@@ -83,12 +87,12 @@ def test_outcomes_compare_scores():
   ]:
     result = games.outcome_of_scores(scores)
     np.testing.assert_array_equal(result, outcome)
-    games.check_outcome(result, len(scores))
+    games.check_outcomes(result[None], len(scores))
 
 
 @pytest.mark.parametrize('outcome', [(0.5, -0.5), (1,), (np.nan, 0)])
 def test_other_outcomes_are_refused(outcome):
   with pytest.raises(
-    ValueError, match=r'outcome \(.*\) must be 1, 0 or -1 for'
+    ValueError, match=r'outcome \(.*\) of a game must be 1, 0 or -1 for'
   ):
-    games.check_outcome(np.array(outcome), 2)
+    games.check_outcomes(np.array([outcome]), 2)

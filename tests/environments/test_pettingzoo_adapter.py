@@ -126,9 +126,7 @@ def test_outcomes_may_come_from_the_user():
   play(game)
   assert game.outcome().dtype == np.float32
   assert given == [(env, [4, 8, 6])]
-  with pytest.raises(
-    ValueError, match=r'outcome \(\[2, 0\]\) of a game'
-  ):
+  with pytest.raises(ValueError, match=r'outcome \(\[2, 0\]\) of a game'):
     game.outcome()
 
 

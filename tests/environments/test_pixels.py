@@ -1,10 +1,11 @@
 """Boards as frames: every square where it belongs, at every size."""
 
+import episodes
 import jax
 import numpy as np
 import pytest
 
-from ftwax.environments import catch, functional, pixels, recall
+from ftwax.environments import catch, pixels, recall
 
 _ROWS, _COLUMNS = 10, 5
 
@@ -36,8 +37,8 @@ def test_a_frame_is_the_board_in_blocks_amid_black(size):
 def test_all_but_the_observation_is_the_environments():
   environment = catch.make(_ROWS, _COLUMNS)
   framed = pixels.make(environment, 20)
-  ours = functional.HostLoop(framed.reset, framed.step, seed=1)
-  theirs = functional.HostLoop(environment.reset, environment.step, seed=1)
+  ours = episodes.HostLoop(framed, seed=1)
+  theirs = episodes.HostLoop(environment, seed=1)
   actions = np.random.default_rng(0).integers(3, size=40)
   rewards = []
   for action in actions:

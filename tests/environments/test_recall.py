@@ -4,7 +4,7 @@ import episodes
 import numpy as np
 import pytest
 
-from ftwax.environments import functional, recall
+from ftwax.environments import recall
 
 _NUM_PAIRS, _NUM_VALUES = 5, 3
 
@@ -25,7 +25,7 @@ def _remember(seen):
 
 def _make_loop(min_pairs=None):
   made = recall.make(_NUM_PAIRS, _NUM_VALUES, min_pairs)
-  return functional.HostLoop(made.reset, made.step, seed=0)
+  return episodes.HostLoop(made)
 
 
 @pytest.mark.parametrize('min_pairs', [None, 1])
@@ -72,7 +72,7 @@ def test_keys_are_asked_for_in_another_order():
 
 def test_random_keys_are_new_in_every_episode():
   made = recall.make(_NUM_PAIRS, _NUM_VALUES, key_size=7)
-  loop = functional.HostLoop(made.reset, made.step, seed=0)
+  loop = episodes.HostLoop(made)
   seen = [episodes.play(loop, lambda _: 0)[0][:, :7] for _ in range(2)]
   for keys in seen:
     np.testing.assert_allclose(np.linalg.norm(keys, axis=-1), 1.0, rtol=1e-5)

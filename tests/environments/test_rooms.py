@@ -1,18 +1,19 @@
 """Four rooms: boards, walks and rewards, held to rules in NumPy."""
 
 import dm_env
+import episodes
 import jax
 import numpy as np
 import pytest
 
-from ftwax.environments import functional, rooms
+from ftwax.environments import rooms
 
 MOVES = [(-1, 0), (1, 0), (0, -1), (0, 1)]
 
 
 def _make_loop(side, max_steps=60, seed=0):
   made = rooms.make(side, max_steps)
-  return made.spec, functional.HostLoop(made.reset, made.step, seed=seed)
+  return made.spec, episodes.HostLoop(made, seed)
 
 
 def _path_length(state):

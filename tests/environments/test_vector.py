@@ -8,7 +8,7 @@ import pytest
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import validation, vector
+from ftwax.environments import functional, game_vectors, validation, vector
 
 FIRST, MID, LAST = dm_env.StepType
 
@@ -234,12 +234,13 @@ def test_some_rows_can_be_stepped_alone():
 
 def _make_compiled(made=None, num_rows=3, seed=0):
   made = made or functional_fakes.make_matching(episode_length=2)
-  return vector.CompiledVectorEnvironment(made, num_rows, seed, 'signs')
+  game = functional.as_game(made)
+  return game_vectors.CompiledGames(game, num_rows, seed, 'signs')
 
 
 def test_compiled_rows_reset_by_themselves():
   environment = _make_compiled()
-  assert environment.num_environments == 3
+  assert environment.num_games == 3
   timestep = environment.step(np.zeros(3, np.int32))  # Begins, like a reset.
   for _ in range(2):
     np.testing.assert_array_equal(timestep.step_type, [FIRST] * 3)
@@ -274,7 +275,7 @@ def test_compiled_rows_are_drawn_from_the_seed():
 def test_some_compiled_rows_can_be_stepped_alone():
   environment = _make_compiled()
   environment.reset()
-  environment.step_rows(np.zeros(3, np.int32), [0, 2])
+  environment.step_games(np.zeros(3, np.int32), [0, 2])
   timestep = environment.step(np.zeros(3, np.int32))
   np.testing.assert_array_equal(timestep.step_type, [LAST, MID, LAST])
 

@@ -235,6 +235,15 @@ class ActorCriticConfig:
         f'replay_timeout_s ({self.replay_timeout_s}) must be positive and'
         ' finite, since a full queue blocks for ever; choose 60.'
       )
+    self._check_priors()
+    if self.use_off_policy and self.use_value_replay:
+      raise ValueError(
+        f'use_value_replay ({self.use_value_replay}) must be off where'
+        ' use_off_policy is on, which learns the value from the same'
+        ' trajectories; choose one of the two.'
+      )
+
+  def _check_priors(self) -> None:
     priors = {f'priors.{k}': v for k, v in self.priors._asdict().items()}
     if isinstance(self.internal_rewards_prior, tuple):
       for index, prior in enumerate(self.internal_rewards_prior):
@@ -248,12 +257,6 @@ class ActorCriticConfig:
           f' hyperparameters.Constant({prior!r}).'
         )
     bounds_lib.check_priors(self.priors._asdict(), self.bounds)
-    if self.use_off_policy and self.use_value_replay:
-      raise ValueError(
-        f'use_value_replay ({self.use_value_replay}) must be off where'
-        ' use_off_policy is on, which learns the value from the same'
-        ' trajectories; choose one of the two.'
-      )
 
   @property
   def controls_signal(self) -> bool:
@@ -296,12 +299,11 @@ class ActorCriticConfig:
     """Returns a copy in which some hyperparameters have one value each.
 
     Args:
-      **values: by name; an int stays an integer, such as a period.
+      **values: by name; integers where the prior is of integers, such as that
+        of a period, and else floats.
     """
     priors = {
-      name: hyperparameters_lib.UniformInteger(value, value)
-      if isinstance(value, int)
-      else hyperparameters_lib.Constant(value)
+      name: hyperparameters_lib.fix(getattr(self.priors, name, None), value)
       for name, value in values.items()
     }
     return self.replace(priors=self.priors._replace(**priors))

@@ -31,12 +31,9 @@ def check_priors(
   """
   for name, prior in priors.items():
     low, high = bounds.get(name, (0.0, math.inf))
-    if isinstance(prior, hyperparameters.Constant):
-      lowest = highest = prior.value
-    elif hasattr(prior, 'low') and hasattr(prior, 'high'):
-      lowest, highest = prior.low, prior.high
-    else:
+    if not hasattr(prior, 'limits'):
       continue  # The range of a user's own prior is not known.
+    lowest, highest = prior.limits
     if lowest < low or highest > high:
       raise ValueError(
         f'priors.{name} ({prior!r}) must lie in [{low:g}, {high:g}]; choose a'

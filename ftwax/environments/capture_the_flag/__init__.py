@@ -1,4 +1,18 @@
-"""Capture the flag: a team game on generated maps, in JAX."""
+"""Capture the flag: a team game on generated maps, in JAX.
+
+Two teams steal each other's flag and carry it home, as in Jaderberg et al.
+(2019, "Human-level performance in 3D multiplayer games with population-based
+reinforcement learning"), here on a grid. In reading order:
+
+- `game_config`: sizes and options;
+- `maps`: draws a map;
+- `rules`: the state of a game and one step of it;
+- `events`: the reward, thirteen events that a step counts for each player;
+- `views`, `features`, `rendering`: observations, as vectors or as images;
+- `actions`: actions as agents choose them;
+- `opponents`: scripted players;
+- `game`: joins these to a `functional.FunctionalGame`.
+"""
 
 from ftwax.environments.capture_the_flag.events import EVENT_NAMES
 from ftwax.environments.capture_the_flag.game import make

@@ -1,4 +1,4 @@
-"""Actions of capture the flag, as agents choose them and as rules take them."""
+"""Conversion between actions of agents and actions of the rules."""
 
 import jax.numpy as jnp
 
@@ -13,7 +13,13 @@ NUM_CHOICES = {'move': len(rules.MOVES), 'turn': len(rules.TURNS), 'tag': 2}
 def decode_action(
   action: types.ArrayTree, config: config_lib.CaptureTheFlagConfig
 ) -> rules.Action:
-  """Returns the action of the rules; a flat one counts tags fastest."""
+  """Converts an action of the game to one of the rules.
+
+  Args:
+    action: int32 [...]: a dict of 'move', 'turn' and 'tag', or a flat action,
+      `(move * num_turns + turn) * 2 + tag`.
+    config: config of the game, which says which of the two.
+  """
   if config.action == 'composite':
     return rules.Action(action['move'], action['turn'], action['tag'])
   rest, tag = jnp.divmod(action, NUM_CHOICES['tag'])
@@ -24,7 +30,7 @@ def decode_action(
 def encode_action(
   action: rules.Action, config: config_lib.CaptureTheFlagConfig
 ) -> types.ArrayTree:
-  """Returns the action as the game takes it; undoes `decode_action`."""
+  """Converts an action of the rules to one of the game, int32 [...]."""
   if config.action == 'composite':
     return action._asdict()
   rest = action.move * NUM_CHOICES['turn'] + action.turn

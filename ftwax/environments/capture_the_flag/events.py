@@ -1,8 +1,9 @@
 """The thirteen events of capture the flag, counted for each player.
 
 They are the game points of Jaderberg et al. (2019, "Human-level performance in
-3D multiplayer games with population-based reinforcement learning"): what a
-player does, what its teammates do and what its opponents do.
+3D multiplayer games with population-based reinforcement learning"): captures,
+pick-ups and returns of flags by a player, its teammates and its opponents, and
+the tags that the player gave and received.
 """
 
 from collections.abc import Sequence
@@ -31,19 +32,23 @@ EVENT_NAMES = (
 
 
 def count(deeds: rules.Deeds, teams: Sequence[int]) -> types.Array:
-  """Returns float32 [P, 13], in the order of `EVENT_NAMES`.
+  """Counts the events of a step for each player.
 
-  Being tagged by two opponents at once is one event of the one who is tagged
-  and one of each who tags.
+  A player tagged by two opponents at once counts one event, and so does each
+  of the two.
 
   Args:
-    deeds: what happened in a step.
+    deeds: what each player did in the step.
     teams: the team of each player, length P.
+
+  Returns:
+    float32 [P, 13], in the order of `EVENT_NAMES`.
   """
   team = np.asarray(teams)
   is_teammate = team[:, None] == team[None]
   np.fill_diagonal(is_teammate, False)
   is_opponent = team[:, None] != team[None]
+  # [P, 3], summed over the teammates and over the opponents of each player.
   flags = jnp.stack([deeds.captured, deeds.picked_up, deeds.returned], axis=1)
   by_teammates = jnp.sum(is_teammate[:, :, None] & flags[None], axis=1)
   by_opponents = jnp.sum(is_opponent[:, :, None] & flags[None], axis=1)

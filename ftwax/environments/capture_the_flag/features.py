@@ -1,12 +1,10 @@
-"""The compact observation: a float32 vector for each player.
+"""The 'features' observation: a float32 vector for each player.
 
-First come the channels of the view, one entry for each of its cells, 1 where
-there is a wall (or a pad), a teammate, an opponent, the own flag, the
-opponents' flag, the own stand and the opponents' stand. Then follow the way to
-both flags and both stands (cells ahead and to the right, as shares of the
-map's longer side), the state of both flags and of the player itself. Without
-`compass` the way to what is out of view is zero. A player that waits on its pad
-sees an empty view.
+It starts with `CHANNELS` of the player's view: for each channel, one entry per
+cell, 1 where that thing is; pads count as walls. `SCALARS` follow: positions of
+flags and stands relative to the player, in shares of the longer side of the
+map, and the states of flags, player and game. Without `compass`, positions
+outside the view are 0. The view of a player that waits on its pad is empty.
 """
 
 import jax.numpy as jnp
@@ -46,7 +44,7 @@ SCALARS = (
   'lead',
 )
 
-# The lead in captures at which its feature is about 0.76.
+# The lead, in captures, at which its feature is tanh(1), about 0.76.
 _LEAD_SCALE = 3.0
 
 
@@ -58,14 +56,18 @@ def num_features(config: config_lib.CaptureTheFlagConfig) -> int:
 def observe(
   state: rules.State, config: config_lib.CaptureTheFlagConfig
 ) -> types.Array:
-  """Returns float32 [P, num_features]."""
+  """Returns the observation of each player, float32 [P, num_features]."""
   things = views.locate(state, config)
   channels = _channels(state, things, config)
   return jnp.concatenate([channels, _scalars(state, things, config)], axis=1)
 
 
-def _channels(state, things, config):
-  """Returns float32 [P, C * V * V]."""
+def _channels(
+  state: rules.State,
+  things: views.Things,
+  config: config_lib.CaptureTheFlagConfig,
+) -> types.Array:
+  """Returns float32 [P, C * V * V], C channels of a view of V x V cells."""
   tiles = views.tiles_in_view(state, config)
   present = _is_present(state, config)
   is_active = (state.waiting == 0)[:, None]
@@ -80,14 +82,20 @@ def _channels(state, things, config):
   return jnp.concatenate(channels, axis=1).astype(jnp.float32)
 
 
-def _is_present(state, config):
-  """Returns bool [P, K], false for players who are not on the map."""
+def _is_present(
+  state: rules.State, config: config_lib.CaptureTheFlagConfig
+) -> types.Array:
+  """Returns bool [P, K], false for players that wait; see `views.Things`."""
   players = (state.waiting == 0)[views.others(config)]
   rest = jnp.ones((config.num_players, 4), bool)
   return jnp.concatenate([players, rest], axis=1)
 
 
-def _scalars(state, things, config):
+def _scalars(
+  state: rules.State,
+  things: views.Things,
+  config: config_lib.CaptureTheFlagConfig,
+) -> types.Array:
   """Returns float32 [P, len(SCALARS)]."""
   teams = rules.team_of_players(config)
   both = np.stack([teams, 1 - teams], axis=1)  # Own, then opponents'.

@@ -1,6 +1,7 @@
 """Capture the flag as a functional game: specs, actions and timesteps."""
 
 import functools
+import math
 
 import dm_env
 import jax.numpy as jnp
@@ -8,7 +9,7 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import functional
+from ftwax.environments import functional, task_specs
 from ftwax.environments.capture_the_flag import (
   actions,
   events,
@@ -23,19 +24,20 @@ from ftwax.environments.capture_the_flag import game_config as config_lib
 def make(
   config: config_lib.CaptureTheFlagConfig | None = None,
 ) -> functional.FunctionalGame:
-  """Makes the game of capture the flag that `config` describes.
+  """Makes capture the flag.
 
-  The reward of a player is its thirteen events of the step. The game is over
-  (discount 0) after `config.num_steps` steps, and the team with more captures
-  has won. Observations are those of `features` or, as images, of `rendering`.
-  Composite actions are dicts of 'move', 'turn' and 'tag'; see `rules`.
+  The reward of a player is a vector of its thirteen events in the step. A game
+  terminates (discount 0) after `config.num_steps` steps, and the team with more
+  captures wins. Observations come from `features` or, as images, from
+  `rendering`. Composite actions are dicts of 'move', 'turn' and 'tag', int32
+  [P]; see `rules.Action`.
 
   Args:
-    config: sizes and rules; by default two against two.
+    config: sizes and options; by default two against two.
 
   Returns:
-    The game; its first half of players is team 0. Equal configs give the very
-    same functions, so that JAX compiles them once.
+    The game. The first half of its players is team 0. Equal configs return the
+    same object, so that JAX compiles its functions once.
   """
   return _make(config or config_lib.CaptureTheFlagConfig())
 
@@ -45,12 +47,14 @@ def _make(
   config: config_lib.CaptureTheFlagConfig,
 ) -> functional.FunctionalGame:
 
-  def reset(key):
+  def reset(key: types.Key) -> tuple[rules.State, dm_env.TimeStep]:
     state = rules.start(key, config)
-    deeds = _nothing(config.num_players)
+    deeds = _no_deeds(config.num_players)
     return state, _timestep(state, deeds, config)
 
-  def step(state, action):
+  def step(
+    state: rules.State, action: types.ArrayTree
+  ) -> tuple[rules.State, dm_env.TimeStep]:
     state, deeds = rules.step(
       state, actions.decode_action(action, config), config
     )
@@ -69,7 +73,9 @@ def _make(
   )
 
 
-def _make_spec(config):
+def _make_spec(
+  config: config_lib.CaptureTheFlagConfig,
+) -> types.EnvironmentSpec:
   if config.observation == 'features':
     observations = specs.Array(
       (features.num_features(config),), np.float32, 'features'
@@ -78,35 +84,36 @@ def _make_spec(config):
     side = config.view_size * config.tile_size
     observations = specs.BoundedArray((side, side, 3), np.uint8, 0, 255, 'rgb')
   if config.action == 'composite':
-    action = {
+    action: types.SpecTree = {
       name: specs.DiscreteArray(num_values, np.int32, name)
       for name, num_values in actions.NUM_CHOICES.items()
     }
   else:
-    num_values = int(np.prod(list(actions.NUM_CHOICES.values())))
-    action = specs.DiscreteArray(num_values, np.int32, 'action')
-  return types.EnvironmentSpec(
-    observations=observations,
-    actions=action,
-    rewards=specs.Array((len(events.EVENT_NAMES),), np.float32, 'events'),
-    discounts=specs.BoundedArray((), np.float32, 0.0, 1.0, 'discount'),
+    action = math.prod(actions.NUM_CHOICES.values())
+  return task_specs.make_spec(
+    observations, action, num_events=len(events.EVENT_NAMES)
   )
 
 
-def _nothing(num_players):
+def _no_deeds(num_players: int) -> rules.Deeds:
   none = jnp.zeros(num_players, bool)
   return rules.Deeds(
     jnp.zeros((num_players, num_players), bool), none, none, none, none
   )
 
 
-def _timestep(state, deeds, config):
+def _timestep(
+  state: rules.State,
+  deeds: rules.Deeds,
+  config: config_lib.CaptureTheFlagConfig,
+) -> dm_env.TimeStep:
+  """Returns what players observe in `state` and get for `deeds`."""
   num_players = config.num_players
   is_over = rules.is_over(state, config)
   step_type = jnp.where(
     is_over,
-    dm_env.StepType.LAST,
-    jnp.where(state.num_steps == 0, dm_env.StepType.FIRST, dm_env.StepType.MID),
+    types.LAST,
+    jnp.where(state.num_steps == 0, types.FIRST, types.MID),
   ).astype(jnp.int32)
   observe = (
     features.observe if config.observation == 'features' else rendering.observe

@@ -1,8 +1,9 @@
-"""Sizes and rules of a game of capture the flag."""
+"""Sizes and options of capture the flag."""
 
 import dataclasses
+from collections.abc import Sequence
 
-# Rows and columns that two bases and one free column between them take.
+# Least rows and columns for two bases with a free column between them.
 _MIN_HEIGHT = 7
 _MIN_WIDTH = 11
 _MAX_TEAM_SIZE = 4
@@ -13,26 +14,28 @@ ACTIONS = ('composite', 'flat')
 
 @dataclasses.dataclass(frozen=True)
 class CaptureTheFlagConfig:
-  """What is the same in every game; a step is one action of every player.
+  """Sizes and options of capture the flag.
+
+  Periods and lengths are in steps; a step is one action of every player.
 
   Attributes:
     team_size: players in each of the two teams, 1 to 4.
-    height: rows of the map, its border included; odd, at least 7.
-    width: columns of the map, its border included; odd, at least 11.
-    wall_density: share of the lattice of possible walls that stands, in [0, 1].
+    height: rows of the map with its border; odd, at least 7.
+    width: columns of the map with its border; odd, at least 11.
+    wall_density: probability of each possible wall, in [0, 1]; see `maps`.
     num_steps: length of a game.
-    tag_range: how many cells ahead a tag reaches.
-    tag_cooldown: steps after a tag in which a player cannot tag again.
-    respawn_period: steps that a tagged player misses.
-    flag_return_period: steps after which a dropped flag goes home by itself.
+    tag_range: cells ahead that a tag reaches.
+    tag_cooldown: steps after a tag during which a player cannot tag again.
+    respawn_period: steps that a tagged player waits.
+    flag_return_period: steps after which a dropped flag returns to its stand.
     observation: 'features', a float32 vector, or 'rgb', a uint8 image.
-    view_size: side of the square of cells that a player sees; odd.
-    view_behind: how many rows of that square lie behind the player.
-    compass: whether the 'features' observation gives the way to flags and
-      stands that are out of the player's view; without it they have to be
-      found and remembered, as in the 'rgb' observation.
-    tile_size: side of a cell in pixels, in the 'rgb' observation.
-    action: 'composite', a dict of move, turn and tag, or 'flat', one number.
+    view_size: rows and columns of the square of cells that a player sees; odd.
+    view_behind: rows of that square that are behind the player.
+    compass: whether the 'features' observation holds positions of flags and
+      stands outside the player's view. Without, agents must find and remember
+      them, as with the 'rgb' observation.
+    tile_size: height and width of a cell in the 'rgb' observation, in pixels.
+    action: 'composite', a dict of move, turn and tag, or 'flat', an integer.
 
   Raises:
     ValueError: if a value is out of its range.
@@ -64,7 +67,7 @@ class CaptureTheFlagConfig:
     """The team of each player: the first half is team 0."""
     return (0,) * self.team_size + (1,) * self.team_size
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     self._check_range('team_size', 1, _MAX_TEAM_SIZE)
     self._check_odd('height', _MIN_HEIGHT)
     self._check_odd('width', _MIN_WIDTH)
@@ -83,7 +86,9 @@ class CaptureTheFlagConfig:
     self._check_choice('observation', OBSERVATIONS)
     self._check_choice('action', ACTIONS)
 
-  def _check_range(self, name, low, high=None):
+  def _check_range(
+    self, name: str, low: float, high: float | None = None
+  ) -> None:
     value = getattr(self, name)
     if value < low or (high is not None and value > high):
       demand = f'at least {low}' if high is None else f'from {low} to {high}'
@@ -92,7 +97,7 @@ class CaptureTheFlagConfig:
         f' e.g. {low}.'
       )
 
-  def _check_odd(self, name, low):
+  def _check_odd(self, name: str, low: int) -> None:
     value = getattr(self, name)
     if value < low or value % 2 == 0:
       raise ValueError(
@@ -100,7 +105,7 @@ class CaptureTheFlagConfig:
         f' choose e.g. {max(low, value + 1)}.'
       )
 
-  def _check_choice(self, name, choices):
+  def _check_choice(self, name: str, choices: Sequence[str]) -> None:
     value = getattr(self, name)
     if value not in choices:
       raise ValueError(

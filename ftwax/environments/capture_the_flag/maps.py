@@ -1,33 +1,37 @@
-"""Maps: symmetric, drawn from a key, every base reachable from the other.
+"""Random symmetric maps on which each base can be reached from the other.
 
-A map is a grid of tiles inside a border of walls. Team 0 has its base on the
-left, team 1 at its image on the right, under a mirror or a half turn, either
-with probability one half. Walls stand on a lattice of posts two cells apart,
-each of which reaches one cell in a random direction, so that a map is full of
-short walls and loops. What the flood from one base does not reach is walled
-up; should it miss the other base, the map is left open.
+A map is a grid of tiles inside a border of walls. The base of team 0 is on the
+left; that of team 1 is its image on the right, under a reflection or a rotation
+by 180 degrees, each with probability one half. Posts stand on a lattice of
+every second row and column, each with a chance of `wall_density`, and each has
+an arm of one cell in a random direction, which makes many short walls and
+loops. Cells that cannot be reached from the left base become walls. If the
+right base is among them, all inner walls are removed instead.
 
-Cells are counted row by row: cell `row * width + column`.
+Cells are numbered row by row: a cell is `row * width + column`.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy import typing as npt
 
 from ftwax import types
 from ftwax.environments.capture_the_flag import game_config as config_lib
 
+# Kinds of tiles. A player appears on its pad; a flag stands on its stand.
 FLOOR, WALL, PAD, STAND = range(4)
 
-# Compass, clockwise; turning right adds one.
+# Directions, clockwise: a quarter turn to the right adds one.
 NORTH, EAST, SOUTH, WEST = range(4)
 
-# Rows and columns that one step in each direction adds.
+# [rows, columns] that one step in each direction adds.
 STEPS = np.array([[-1, 0], [0, 1], [1, 0], [0, -1]], np.int32)
 
-# A base on the left: rows around its centre, and columns, that are kept free.
+# The left base: rows above and below its centre and columns without walls, the
+# columns of stand and pads, and the rows of pads, counted from the centre.
 _BASE_ROWS = 2
 _BASE_COLUMNS = range(1, 5)
 _STAND_COLUMN = 3
@@ -35,13 +39,18 @@ _PAD_COLUMN = 1
 _PAD_ROWS = np.array([-1, 1, -2, 2])
 
 
+# Distances found so far, their next value, and whether the last step found any.
+_Flood: TypeAlias = tuple[types.Array, types.Array, types.Array]
+
+
 class Map(NamedTuple):
-  """Where things are for a whole game.
+  """The parts of a game that never change.
 
   Attributes:
-    tiles: int8 [height, width].
-    stands: int32 [2], the cell in which each team's flag stands.
-    pads: int32 [P], the cell in which each player appears; none can enter it.
+    tiles: int8 [height, width], `FLOOR`, `WALL`, `PAD` or `STAND`.
+    stands: int32 [2], the cell of each team's stand.
+    pads: int32 [P], the cell of each player's pad; players can leave pads but
+      not enter them.
   """
 
   tiles: types.Array
@@ -50,7 +59,7 @@ class Map(NamedTuple):
 
 
 def make_map(key: types.Key, config: config_lib.CaptureTheFlagConfig) -> Map:
-  """Draws a map."""
+  """Draws a map; see the module's docstring."""
   wall_key, row_key, symmetry_key = jax.random.split(key, 3)
   base_row = jax.random.randint(
     row_key, (), 1 + _BASE_ROWS, config.height - 1 - _BASE_ROWS
@@ -71,24 +80,26 @@ def make_map(key: types.Key, config: config_lib.CaptureTheFlagConfig) -> Map:
 
 
 def is_walkable(tiles: types.Array) -> types.Array:
-  """Returns where a player can go; pads can only be left."""
+  """Returns whether players can enter each of `tiles`, bool [...]."""
   return (tiles == FLOOR) | (tiles == STAND)
 
 
 def flood(is_open: types.Array, start: types.Array) -> types.Array:
-  """Returns the number of steps from `start` to each cell.
+  """Returns the number of steps from the cell `start` to every cell.
 
   Args:
-    is_open: bool [height, width], false all along the border.
-    start: int32 [], a cell, reached even if it is not open.
+    is_open: bool [height, width], whether a cell can be entered; false all
+      along the border.
+    start: int32 [], a cell, at distance 0 even if it is not open.
 
   Returns:
-    int32 [height, width], `height * width` where it is never reached.
+    int32 [height, width], `height * width` at cells that cannot be reached.
   """
   never = is_open.size
   at_start = jnp.arange(never).reshape(is_open.shape) == start
 
-  def spread(carry):
+  def spread(carry: _Flood) -> _Flood:
+    # The border is closed, so nothing passes from one edge to the other.
     distance, num_steps, _ = carry
     reached = distance < never
     new = (
@@ -103,6 +114,7 @@ def flood(is_open: types.Array, start: types.Array) -> types.Array:
     )
     return jnp.where(new, num_steps, distance), num_steps + 1, jnp.any(new)
 
+  # Goes on until a step reaches no new cell.
   start_distance = jnp.where(at_start, 0, never).astype(jnp.int32)
   distance, _, _ = jax.lax.while_loop(
     lambda carry: carry[2],
@@ -112,49 +124,75 @@ def flood(is_open: types.Array, start: types.Array) -> types.Array:
   return distance
 
 
-def _image_of_cells(config, is_turned):
-  """Returns int32 [height * width], each cell's image; its own inverse."""
+def _image_of_cells(
+  config: config_lib.CaptureTheFlagConfig, is_turned: types.Array
+) -> types.Array:
+  """Returns the image of each cell under the symmetry of the map.
+
+  Args:
+    config: sizes.
+    is_turned: bool [], whether it is a rotation rather than a reflection.
+
+  Returns:
+    int32 [height * width]; the image of an image is the cell itself.
+  """
   cells = np.arange(config.height * config.width, dtype=np.int32)
   grid = cells.reshape(config.height, config.width)
   return jnp.where(is_turned, cells[::-1], grid[:, ::-1].reshape(-1))
 
 
-def _make_symmetric(grid, image):
-  """Makes each cell of a bool grid the same as its image, the upper or left."""
+def _make_symmetric(grid: types.Array, image: types.Array) -> types.Array:
+  """Copies the lower-numbered cell of each pair of images to the other."""
   cells = jnp.arange(grid.size)
   return grid.reshape(-1)[jnp.minimum(cells, image)].reshape(grid.shape)
 
 
-def _border(config):
+def _border(
+  config: config_lib.CaptureTheFlagConfig,
+) -> npt.NDArray[np.bool_]:
+  """Returns bool [height, width], true along the edges of the map."""
   border = np.ones((config.height, config.width), bool)
   border[1:-1, 1:-1] = False
   return border
 
 
-def _left_base(config, base_row):
-  """Returns bool [height, width], true in team 0's base."""
+def _left_base(
+  config: config_lib.CaptureTheFlagConfig, base_row: types.Array
+) -> types.Array:
+  """Returns bool [height, width], true in the base of team 0."""
   rows = jnp.arange(config.height)[:, None]
   columns = np.arange(config.width)[None]
   in_columns = np.isin(columns, _BASE_COLUMNS)
   return (jnp.abs(rows - base_row) <= _BASE_ROWS) & in_columns
 
 
-def _draw_walls(key, config):
-  """Returns bool [height, width]: posts, each with an arm in one direction."""
+def _draw_walls(
+  key: types.Key, config: config_lib.CaptureTheFlagConfig
+) -> types.Array:
+  """Draws posts with one arm each, bool [height, width]."""
   post_key, arm_key = jax.random.split(key)
   shape = (config.height // 2 + 1, config.width // 2 + 1)
   posts = jax.random.bernoulli(post_key, config.wall_density, shape)
   arms = jax.random.randint(arm_key, shape, 0, 4)
   walls = jnp.zeros((config.height, config.width), bool)
   walls = walls.at[::2, ::2].set(posts)
+  # Arms in one direction are their posts, shifted by one cell.
   for direction, step in enumerate(STEPS):
     arm = jnp.zeros_like(walls).at[::2, ::2].set(posts & (arms == direction))
     walls |= jnp.roll(arm, step, (0, 1))
   return walls
 
 
-def _wall_up(walls, border, stands, pads):
-  """Closes what cannot be reached, or opens all if a base cannot be."""
+def _wall_up(
+  walls: types.Array,
+  border: npt.NDArray[np.bool_],
+  stands: types.Array,
+  pads: types.Array,
+) -> types.Array:
+  """Returns walls with unreachable cells closed, bool [height, width].
+
+  If the base of team 1 is unreachable, only the border is returned.
+  """
   is_pad = jnp.zeros(walls.size, bool).at[pads].set(True).reshape(walls.shape)
   distance = flood(~walls & ~is_pad, stands[0])
   reached = distance < walls.size

@@ -1,56 +1,56 @@
-"""Scripted players of three strengths, which anchor ratings.
+"""Scripted players of three strengths, against which agents are rated.
 
-A script is a pure function of a key, the state of the game and the number of a
-player. It sees the whole map, which learners do not, and never looks ahead.
+A script is a pure function of a random key, the state of the game and the index
+of a player. Unlike agents it sees the whole map. It does not plan ahead.
 
-- 'wanderer' walks about, turning where it cannot go on, tags at random and
-  carries a flag home only by luck.
-- 'attacker' takes the shortest way to the opponents' flag and back home, and
-  never tags.
-- 'tactician' tags whoever it can reach with a turn; every second player of a
-  team guards the own flag and hunts whoever carries it, the others attack.
+- 'wanderer' walks about, turns at random and where it is blocked, tags at
+  random, and captures a flag by luck only.
+- 'attacker' takes a shortest path to the opponents' flag and back to its base,
+  and never tags.
+- 'tactician' tags any opponent that one turn brings into its line of fire. The
+  players of odd index in a team guard their flag and go after its carrier; the
+  others attack.
 """
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
+from ftwax.environments import functional
 from ftwax.environments.capture_the_flag import actions, maps, rules
 from ftwax.environments.capture_the_flag import game_config as config_lib
 
+_Config: TypeAlias = config_lib.CaptureTheFlagConfig
+
 STRENGTHS = ('wanderer', 'attacker', 'tactician')
 
-# (key, state, player) -> the player's action in the form that the game takes.
-Script = Callable[[types.Key, rules.State, types.Array], types.ArrayTree]
-
-# Chance of a random step, without which two players who block each other on
-# their shortest ways would stand there for ever.
+# Probability of a random heading, without which two players that block each
+# other's shortest path would never move again.
 _NOISE = 0.1
 
-# Chance that a wanderer turns, or tags, in a step.
+# Probabilities that a wanderer turns and that it tags in a step.
 _WANDERER_TURN = 0.2
 _WANDERER_TAG = 0.2
 
-# How far from its flag an opponent calls a guard out, and how far from it a
-# guard without work strays, in cells.
+# Distance from the flag, in cells, up to which a guard goes after an opponent,
+# and distance from its stand up to which an idle guard stays where it is.
 _ALARM = 6
 _STRAY = 2
 
-# The move that goes in a direction, by quarter turns to the right of ahead.
+# Move (see `rules.MOVES`) that goes ahead, right, back and left.
 _MOVE_OF_TURN = np.array([1, 4, 2, 3], np.int32)
 
 
-def make_script(
-  strength: str, config: config_lib.CaptureTheFlagConfig
-) -> Script:
-  """Returns the script of that strength.
+def make_script(strength: str, config: _Config) -> functional.Script:
+  """Makes the script of a strength.
 
   Args:
     strength: one of `STRENGTHS`.
-    config: of the game that is played.
+    config: config of the game.
 
   Raises:
     ValueError: if there is no such strength.
@@ -66,7 +66,9 @@ def make_script(
       f' {STRENGTHS}; choose e.g. {STRENGTHS[0]!r}.'
     )
 
-  def script(key, state, player):
+  def script(
+    key: types.Key, state: rules.State, player: types.Array
+  ) -> types.ArrayTree:
     action = scripts[strength](key, state, player, config)
     action = jax.tree.map(lambda part: jnp.asarray(part, jnp.int32), action)
     return actions.encode_action(action, config)
@@ -75,11 +77,11 @@ def make_script(
 
 
 def play_all(
-  script: Script, config: config_lib.CaptureTheFlagConfig
+  script: functional.Script, config: _Config
 ) -> Callable[[types.Key, rules.State], types.ArrayTree]:
-  """Returns a function of (key, state) that plays every seat, actions [P]."""
+  """Returns a function from key and state to actions [P] of all players."""
 
-  def play(key, state):
+  def play(key: types.Key, state: rules.State) -> types.ArrayTree:
     keys = jax.random.split(key, config.num_players)
     players = jnp.arange(config.num_players)
     return jax.vmap(script, in_axes=(0, None, 0))(keys, state, players)
@@ -87,8 +89,10 @@ def play_all(
   return play
 
 
-def _wander(key, state, player, config):
-  """Goes ahead, or turns at random and where the way is blocked."""
+def _wander(
+  key: types.Key, state: rules.State, player: types.Array, config: _Config
+) -> rules.Action:
+  """Goes forward, and turns at random and where it is blocked."""
   choice_key, side_key, tag_key = jax.random.split(key, 3)
   step = jnp.asarray(rules.steps_in_cells(config))[state.direction[player]]
   tiles = state.map.tiles.reshape(-1)
@@ -102,13 +106,17 @@ def _wander(key, state, player, config):
   )
 
 
-def _attack(key, state, player, config):
-  """Fetches the opponents' flag."""
+def _attack(
+  key: types.Key, state: rules.State, player: types.Array, config: _Config
+) -> rules.Action:
+  """Fetches the opponents' flag, and nothing else."""
   return _go(key, state, player, _attack_target(state, player, config), config)
 
 
-def _play_tactics(key, state, player, config):
-  """Tags if it can, else goes where its role sends it."""
+def _play_tactics(
+  key: types.Key, state: rules.State, player: types.Array, config: _Config
+) -> rules.Action:
+  """Tags an opponent if it can, else goes to the target of its role."""
   target = jnp.where(
     _is_guard(player, config) & ~rules.carries_flag(state, config)[player],
     _guard_target(state, player, config),
@@ -123,13 +131,15 @@ def _play_tactics(key, state, player, config):
   )
 
 
-def _is_guard(player, config):
-  """Of each team every second player is a guard, none in a team of one."""
+def _is_guard(player: types.Array, config: _Config) -> types.Array:
+  """Returns whether `player` guards; a team of one has no guard."""
   return (player % config.team_size) % 2 == 1
 
 
-def _attack_target(state, player, config):
-  """Returns the cell an attacker heads for."""
+def _attack_target(
+  state: rules.State, player: types.Array, config: _Config
+) -> types.Array:
+  """Returns the own stand for a carrier, else the cell of the enemy flag."""
   team = player // config.team_size
   return jnp.where(
     rules.carries_flag(state, config)[player],
@@ -138,8 +148,14 @@ def _attack_target(state, player, config):
   )
 
 
-def _guard_target(state, player, config):
-  """Returns the cell a guard heads for, its own if it has nothing to do."""
+def _guard_target(
+  state: rules.State, player: types.Array, config: _Config
+) -> types.Array:
+  """Returns the cell that a guard goes to.
+
+  It is the cell of its flag if that is not on its stand, else that of the
+  opponent nearest to the flag if within `_ALARM`, else near the stand.
+  """
   team = player // config.team_size
   here, home = state.cell[player], state.map.stands[team]
   flag = state.flag_cell[team]
@@ -155,31 +171,42 @@ def _guard_target(state, player, config):
   return jnp.where(rules.is_home(state)[team], hunted, flag)
 
 
-def _distance(cell, other, config):
-  """Returns the distance without walls."""
+def _distance(
+  cell: types.Array, other: types.Array, config: _Config
+) -> types.Array:
+  """Returns the number of steps between cells if there were no walls."""
   rows = jnp.abs(cell // config.width - other // config.width)
   return rows + jnp.abs(cell % config.width - other % config.width)
 
 
-def _find_opponent(state, player, config):
-  """Returns the turn that brings an opponent ahead and in range, if one does.
+def _find_opponent(
+  state: rules.State, player: types.Array, config: _Config
+) -> tuple[types.Array, types.Array]:
+  """Finds a turn that brings an opponent into the line of fire.
 
   Returns:
-    The turn, and whether the player can then tag, both [].
+    The turn, an index into `rules.TURNS`, and whether the player can tag after
+    it, both [].
   """
   can_fire = (state.waiting[player] == 0) & (state.cooldown[player] == 0)
   turns = jnp.asarray(rules.TURN_QUARTERS)
 
-  def is_aimed(quarters):
+  def is_aimed(quarters: types.Array) -> types.Array:
     direction = (state.direction + quarters) % 4
     return jnp.any(rules.aim(state, direction, config)[player])
 
-  are_aimed = jax.vmap(is_aimed)(turns)  # Not turning comes first.
+  are_aimed = jax.vmap(is_aimed)(turns)  # [3], 'none' first.
   return jnp.argmax(are_aimed), can_fire & jnp.any(are_aimed)
 
 
-def _go(key, state, player, target, config):
-  """Takes one step of a shortest way to the cell `target`, looking ahead."""
+def _go(
+  key: types.Key,
+  state: rules.State,
+  player: types.Array,
+  target: types.Array,
+  config: _Config,
+) -> rules.Action:
+  """Takes a step of a shortest path to the cell `target` and turns that way."""
   noise_key, heading_key, tie_key = jax.random.split(key, 3)
   heading = _first_heading(tie_key, state, player, target, config)
   arrived = state.cell[player] == target
@@ -188,7 +215,8 @@ def _go(key, state, player, target, config):
     is_random, jax.random.randint(heading_key, (), 0, 4), heading
   )
   quarters = (heading - state.direction[player]) % 4
-  # A player turns by a quarter at most, and walks aside until it looks ahead.
+  # A turn is by a quarter at most; until the player faces its heading it walks
+  # sideways or backwards.
   turn = jnp.where(quarters == 3, 1, jnp.where(quarters == 0, 0, 2))
   left_over = (quarters - jnp.asarray(rules.TURN_QUARTERS)[turn]) % 4
   move = jnp.asarray(_MOVE_OF_TURN)[left_over]
@@ -199,14 +227,20 @@ def _go(key, state, player, target, config):
   )
 
 
-def _first_heading(key, state, player, target, config):
-  """Returns the direction of a shortest way, around whoever stands there."""
+def _first_heading(
+  key: types.Key,
+  state: rules.State,
+  player: types.Array,
+  target: types.Array,
+  config: _Config,
+) -> types.Array:
+  """Returns the first direction of a short path that avoids other players."""
   tiles, cell = state.map.tiles, state.cell[player]
   neighbours = cell + jnp.asarray(rules.steps_in_cells(config))
   distance = maps.flood(maps.is_walkable(tiles), target)
   distance = distance.reshape(-1)[neighbours]
   is_taken = jnp.any(neighbours[:, None] == state.cell[None], axis=1)
-  # Ties are broken by less than a step; a way around costs two steps more,
-  # so that three make it worth while.
+  # Ties are broken by less than a step. A detour costs two steps, so that a
+  # penalty of three for occupied cells makes it worthwhile.
   ties = jax.random.uniform(key, (4,))
   return jnp.argmin(distance + ties + jnp.where(is_taken, 3, 0))

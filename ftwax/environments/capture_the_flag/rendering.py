@@ -1,21 +1,23 @@
-"""Pictures: what a player sees as RGB, and the whole map for videos.
+"""RGB images: the view of each player, and the whole map for videos.
 
-A picture is a grid of square tiles. There is one tile for each ground, figure
-and flag that can meet in a cell, all painted once in NumPy; a picture is then
-one look-up. In a player's view the own team is blue and the opponents are red;
-on the whole map team 0 is blue and team 1 red.
+An image is a grid of square tiles. Each combination of ground, figure (a
+player) and flag in a cell has a code and a tile, painted once in NumPy, so that
+an image is one lookup of codes in a table. In a player's view its own team is
+blue and the opponents are red; on the whole map team 0 is blue and team 1 red.
 """
 
 import functools
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from numpy import typing as npt
 
 from ftwax import types
 from ftwax.environments.capture_the_flag import game_config as config_lib
 from ftwax.environments.capture_the_flag import maps, rules, views
 
-# Grounds: the tiles of `maps`, then stands by team, then nothing at all.
+# Grounds: floor, wall and pad as in `maps`, the stands of two teams, and black.
 _BLUE_STAND, _RED_STAND, _DARK = maps.STAND, maps.STAND + 1, maps.STAND + 2
 _GROUND_COLORS = np.array(
   [
@@ -32,7 +34,8 @@ _TEAM_COLORS = np.array([[28, 74, 190], [190, 38, 30]], np.uint8)
 _FLAG_COLORS = np.array([[120, 215, 255], [255, 190, 70]], np.uint8)
 _NOSE_COLOR = np.array([250, 250, 245], np.uint8)
 
-# Figures: nobody, or team and direction. Flags: none, or whose it is.
+# A figure is 0 for none, else 1 + 4 * team + direction. A flag is 0 for none,
+# else 1 + team.
 _NUM_FIGURES = 1 + 2 * 4
 _NUM_FLAGS = 1 + 2
 
@@ -40,9 +43,11 @@ _NUM_FLAGS = 1 + 2
 def observe(
   state: rules.State, config: config_lib.CaptureTheFlagConfig
 ) -> types.Array:
-  """Returns uint8 [P, side, side, 3], side = view_size * tile_size.
+  """Renders the view of each player; see `views`.
 
-  A player that waits on its pad sees black.
+  Returns:
+    uint8 [P, side, side, 3] with side = view_size * tile_size, black for
+    players that wait on their pads.
   """
   size = config.view_size
   things = views.locate(state, config)
@@ -63,7 +68,16 @@ def render(
   config: config_lib.CaptureTheFlagConfig,
   tile_size: int = 16,
 ) -> types.Array:
-  """Returns uint8 [height * tile_size, width * tile_size, 3], the whole map."""
+  """Renders the whole map.
+
+  Args:
+    state: state of one game.
+    config: config of the game.
+    tile_size: height and width of a cell, in pixels.
+
+  Returns:
+    uint8 [height * tile_size, width * tile_size, 3].
+  """
   teams = rules.team_of_players(config)
   num_cells = config.height * config.width
   cell = jnp.where(state.waiting == 0, state.cell, -1)
@@ -76,8 +90,15 @@ def render(
   return _paint(code, tile_size)
 
 
-def _figures_in_view(state, things, config):
-  """Returns int32 [P, V * V], the figures as turned for each player."""
+def _figures_in_view(
+  state: rules.State,
+  things: views.Things,
+  config: config_lib.CaptureTheFlagConfig,
+) -> types.Array:
+  """Returns figures in the view of each player, int32 [P, V * V].
+
+  Directions are relative to the player, and it is a figure of its own view.
+  """
   others = views.others(config)
   is_enemy = np.arange(others.shape[1]) >= config.team_size - 1
   turned = (state.direction[others] - state.direction[:, None]) % 4
@@ -89,19 +110,35 @@ def _figures_in_view(state, things, config):
   return jnp.where(np.arange(size * size)[None] == here, 1, figure)
 
 
-def _marks(index, code, num_cells):
-  """Returns int32 [..., num_cells], `code` at each `index` and 0 elsewhere."""
+def _marks(
+  index: types.Array, code: types.Array | npt.NDArray[Any], num_cells: int
+) -> types.Array:
+  """Writes codes into cells; where several meet, the largest stays.
+
+  Args:
+    index: int32 [..., K], cells, or -1 for codes to leave out.
+    code: int32 [..., K], or of a shape that broadcasts to it.
+    num_cells: cells of the grid.
+
+  Returns:
+    int32 [..., num_cells], 0 at cells without a code.
+  """
   code = jnp.broadcast_to(code, index.shape)[..., None]
   cells = np.arange(num_cells).reshape((1,) * index.ndim + (num_cells,))
   return jnp.max(jnp.where(index[..., None] == cells, code, 0), axis=-2)
 
 
-def _code(ground, figure, flag):
+def _code(ground: Any, figure: Any, flag: Any) -> types.Array:
+  """Returns the code of a tile, an index into `_make_tiles`."""
   return (ground * _NUM_FIGURES + figure) * _NUM_FLAGS + flag
 
 
 def _paint(code: types.Array, tile_size: int) -> types.Array:
-  """Returns uint8 [..., rows * tile_size, columns * tile_size, 3]."""
+  """Looks up the tiles of codes [..., rows, columns].
+
+  Returns:
+    uint8 [..., rows * tile_size, columns * tile_size, 3].
+  """
   tiles = jnp.take(jnp.asarray(_make_tiles(tile_size)), code, axis=0)
   image = jnp.moveaxis(tiles, -3, -4)  # [..., rows, y, columns, x, 3]
   rows, columns = code.shape[-2:]
@@ -111,8 +148,8 @@ def _paint(code: types.Array, tile_size: int) -> types.Array:
 
 
 @functools.lru_cache
-def _make_tiles(size: int) -> np.ndarray:
-  """Returns uint8 [num_codes, size, size, 3], a tile for each code."""
+def _make_tiles(size: int) -> npt.NDArray[np.uint8]:
+  """Paints the tile of each code, uint8 [num_codes, size, size, 3]."""
   grounds, figures, flags = np.meshgrid(
     np.arange(len(_GROUND_COLORS)),
     np.arange(_NUM_FIGURES),
@@ -123,8 +160,12 @@ def _make_tiles(size: int) -> np.ndarray:
   return np.stack([_make_tile(size, *code) for code in codes])
 
 
-def _make_tile(size, ground, figure, flag):
+def _make_tile(
+  size: int, ground: int, figure: int, flag: int
+) -> npt.NDArray[np.uint8]:
+  """Paints a figure as a square with a bright front, a flag as a diamond."""
   tile = np.tile(_GROUND_COLORS[ground], (size, size, 1))
+  # Coordinates of pixel centres, from -1 to 1.
   y, x = np.meshgrid(
     *[(np.arange(size) + 0.5) / size * 2 - 1] * 2, indexing='ij'
   )

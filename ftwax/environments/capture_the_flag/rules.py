@@ -1,24 +1,27 @@
-"""The rules: what a step of all players does to the game.
+"""State and rules of capture the flag.
 
-Everything happens at once, so that neither team nor seat has an advantage. In
-a step, in this order:
+All players act at once, so that no team and no seat has an advantage. A step
+has three phases:
 
-1. Players turn, then move. A cell admits one player: whoever moves into a wall,
-   a pad, a cell that was taken before the step, or a cell that another one
-   moves into as well, stays.
-2. Those who tag and are not cooling down hit the nearest opponent straight
-   ahead, if it is in range and no wall stands between. Who is hit drops the
-   flag, and appears on its pad `respawn_period` steps later.
-3. Who stands on the opponents' flag picks it up. Who stands on its own flag,
-   where it was dropped, sends it home. Who carries the flag onto its own stand
-   while its own flag is home captures it: the score goes up by one and the flag
-   goes home. A flag that lies too long goes home by itself.
+1. Players turn, then move. A cell holds one player. A player stays where it is
+   if its target is a wall or a pad, was occupied before the step, or is the
+   target of another player too.
+2. Players that tag and are not cooling down hit the nearest opponent straight
+   ahead, if it is in range and no wall is in between. A player that is hit
+   drops the flag it carries, goes to its pad and waits there for
+   `respawn_period` steps.
+3. A player on the opponents' flag picks it up. A player on its own flag, where
+   that was dropped, returns it to its stand. A player that carries the
+   opponents' flag onto its own stand, while its own flag is there, captures it:
+   its team scores one point and the flag returns to its stand. A dropped flag
+   returns by itself after `flag_return_period` steps.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from numpy import typing as npt
 
 from ftwax import types
 from ftwax.environments.capture_the_flag import game_config as config_lib
@@ -26,22 +29,23 @@ from ftwax.environments.capture_the_flag import maps
 
 NOBODY = -1
 
-# Parts of an action.
+# Choices of the parts of an action, `tag` aside.
 MOVES = ('stay', 'forward', 'back', 'left', 'right')
 TURNS = ('none', 'left', 'right')
 
-# Quarter turns to the right, by choice.
+# Quarter turns to the right for each choice; 0 for 'stay' and 'none'.
 _MOVE_QUARTERS = np.array([0, 0, 2, 3, 1], np.int32)
 TURN_QUARTERS = np.array([0, 3, 1], np.int32)
 
 
 class Action(NamedTuple):
-  """What every player does, int32 [P] each.
+  """The actions of all players.
 
   Attributes:
-    move: index into `MOVES`, relative to the direction after the turn.
-    turn: index into `TURNS`.
-    tag: 0 or 1.
+    move: int32 [P], index into `MOVES`, relative to the direction after the
+      turn.
+    turn: int32 [P], index into `TURNS`.
+    tag: int32 [P], 1 to tag and 0 not to.
   """
 
   move: types.Array
@@ -50,19 +54,21 @@ class Action(NamedTuple):
 
 
 class State(NamedTuple):
-  """A game under way.
+  """State of a game of `P` players.
 
   Attributes:
-    map: where walls, stands and pads are.
-    cell: int32 [P], where each player is; its pad while it waits.
-    direction: int32 [P], where it looks; see `maps.STEPS`.
-    waiting: int32 [P], steps that it misses yet; 0 while it plays.
-    cooldown: int32 [P], steps in which it cannot tag.
-    carrier: int32 [2], who carries each team's flag, or `NOBODY`.
-    flag_cell: int32 [2], where each team's flag is.
-    flag_timer: int32 [2], steps after which the flag goes home, if it lies.
+    map: walls, stands and pads.
+    cell: int32 [P], the cell of each player, its pad while it waits.
+    direction: int32 [P], the direction that each player faces; see
+      `maps.STEPS`.
+    waiting: int32 [P], steps that each player still has to wait; 0 while it
+      plays.
+    cooldown: int32 [P], steps until each player can tag again.
+    carrier: int32 [2], the player that carries each team's flag, or `NOBODY`.
+    flag_cell: int32 [2], the cell of each team's flag.
+    flag_timer: int32 [2], steps until each team's flag, if dropped, returns.
     score: int32 [2], captures by each team.
-    num_steps: int32, steps played.
+    num_steps: int32 [], steps played.
   """
 
   map: maps.Map
@@ -78,14 +84,14 @@ class State(NamedTuple):
 
 
 class Deeds(NamedTuple):
-  """What happened in a step; the events of all players follow from it.
+  """The outcome of a step, from which `events` counts the reward.
 
   Attributes:
     tagged: bool [P, P], whether the first player tagged the second.
-    had_flag: bool [P], whether a player carried the flag before the tags.
-    picked_up: bool [P], whether it picked up the opponents' flag.
-    returned: bool [P], whether it sent its own flag home.
-    captured: bool [P], whether it captured the opponents' flag.
+    had_flag: bool [P], whether each player carried the flag before the step.
+    picked_up: bool [P], whether each player picked up the opponents' flag.
+    returned: bool [P], whether each player returned its own flag.
+    captured: bool [P], whether each player captured the opponents' flag.
   """
 
   tagged: types.Array
@@ -95,13 +101,15 @@ class Deeds(NamedTuple):
   captured: types.Array
 
 
-def team_of_players(config: config_lib.CaptureTheFlagConfig) -> np.ndarray:
+def team_of_players(
+  config: config_lib.CaptureTheFlagConfig,
+) -> npt.NDArray[np.int32]:
   """Returns the team of each player, int32 [P]."""
   return np.asarray(config.teams, np.int32)
 
 
 def start(key: types.Key, config: config_lib.CaptureTheFlagConfig) -> State:
-  """Draws a map and puts everything in its place."""
+  """Draws a map and places players on their pads and flags on their stands."""
   game_map = maps.make_map(key, config)
   num_players = config.num_players
   return State(
@@ -118,8 +126,10 @@ def start(key: types.Key, config: config_lib.CaptureTheFlagConfig) -> State:
   )
 
 
-def start_direction(config: config_lib.CaptureTheFlagConfig) -> np.ndarray:
-  """Returns where each player looks on its pad, int32 [P]: to the middle."""
+def start_direction(
+  config: config_lib.CaptureTheFlagConfig,
+) -> npt.NDArray[np.int32]:
+  """Returns the direction of each player on its pad, int32 [P]: inwards."""
   return np.where(team_of_players(config) == 0, maps.EAST, maps.WEST).astype(
     np.int32
   )
@@ -128,7 +138,16 @@ def start_direction(config: config_lib.CaptureTheFlagConfig) -> np.ndarray:
 def step(
   state: State, action: Action, config: config_lib.CaptureTheFlagConfig
 ) -> tuple[State, Deeds]:
-  """Plays one step."""
+  """Plays one step.
+
+  Args:
+    state: state of a game that is not over.
+    action: the actions of all players; those of waiting players are ignored.
+    config: sizes and rules.
+
+  Returns:
+    The next state, and the deeds of the step.
+  """
   is_active = state.waiting == 0
   had_flag = carries_flag(state, config)
   state = _move(state, action, is_active, config)
@@ -146,12 +165,12 @@ def step(
 def is_over(
   state: State, config: config_lib.CaptureTheFlagConfig
 ) -> types.Array:
-  """Returns whether the time is up."""
+  """Returns whether all steps of the game were played, bool []."""
   return state.num_steps >= config.num_steps
 
 
 def outcome(state: State) -> types.Array:
-  """Returns float32 [2]: 1 for the team that is ahead, -1 for the other."""
+  """Returns float32 [2]: 1 for the team ahead, -1 for the other, 0 if tied."""
   lead = jnp.sign(state.score[0] - state.score[1])
   return jnp.stack([lead, -lead]).astype(jnp.float32)
 
@@ -169,17 +188,20 @@ def is_home(state: State) -> types.Array:
   return (state.carrier == NOBODY) & (state.flag_cell == state.map.stands)
 
 
-def _all_pairs(are_true: types.Array) -> types.Array:
-  """Returns bool [P, P], the outer product of two equal vectors."""
-  return are_true[:, None] & are_true[None, :]
-
-
-def steps_in_cells(config: config_lib.CaptureTheFlagConfig) -> np.ndarray:
-  """Returns int32 [4], what a step in each direction adds to a cell."""
+def steps_in_cells(
+  config: config_lib.CaptureTheFlagConfig,
+) -> npt.NDArray[np.int32]:
+  """Returns int32 [4], the number that each direction adds to a cell."""
   return maps.STEPS @ np.array([config.width, 1], np.int32)
 
 
-def _move(state, action, is_active, config):
+def _move(
+  state: State,
+  action: Action,
+  is_active: types.Array,
+  config: config_lib.CaptureTheFlagConfig,
+) -> State:
+  """Turns and moves the players that do not wait."""
   steps = jnp.asarray(steps_in_cells(config))
   turn = jnp.asarray(TURN_QUARTERS)[action.turn]
   direction = (state.direction + jnp.where(is_active, turn, 0)) % 4
@@ -189,7 +211,8 @@ def _move(state, action, is_active, config):
   wants &= maps.is_walkable(state.map.tiles.reshape(-1)[target])
   same_target = target[:, None] == target[None, :]
   others = ~np.eye(config.num_players, dtype=bool)
-  contested = jnp.any(same_target & _all_pairs(wants) & others, axis=1)
+  both_want = wants[:, None] & wants[None, :]
+  contested = jnp.any(same_target & both_want & others, axis=1)
   on_target = target[:, None] == state.cell[None, :]
   taken = jnp.any(on_target & is_active[None, :] & others, axis=1)
   moves = wants & ~contested & ~taken
@@ -203,12 +226,12 @@ def aim(
   direction: types.Array,
   config: config_lib.CaptureTheFlagConfig,
 ) -> types.Array:
-  """Returns whom each player would hit, were it to look in `direction`.
+  """Returns the opponent that a tag of each player would hit.
 
   Args:
     state: positions and walls.
-    direction: int32 [P].
-    config: sizes.
+    direction: int32 [P], the direction that each player is taken to face.
+    config: sizes and rules.
 
   Returns:
     bool [P, P], whether the first player would tag the second.
@@ -227,12 +250,18 @@ def aim(
     & can_be_hit[:, None, :]
     & (is_clear > 0)[:, :, None]
   )  # [P, range, P]
-  # Whoever stands nearer shields the others: only the first distance counts.
+  # The nearest player shields those behind: only the first distance counts.
   num_until = jnp.cumsum(jnp.any(stands_there, axis=2), axis=1)
   return jnp.any(stands_there & (num_until == 1)[:, :, None], axis=1)
 
 
-def _tag(state, action, is_active, config):
+def _tag(
+  state: State,
+  action: Action,
+  is_active: types.Array,
+  config: config_lib.CaptureTheFlagConfig,
+) -> tuple[State, types.Array]:
+  """Returns the state with new cooldowns, and who hit whom, bool [P, P]."""
   fires = is_active & (action.tag > 0) & (state.cooldown == 0)
   tagged = aim(state, state.direction, config) & fires[:, None]
   cooldown = jnp.where(
@@ -241,9 +270,12 @@ def _tag(state, action, is_active, config):
   return state._replace(cooldown=cooldown), tagged
 
 
-def _drop_flags(state, is_hit, config):
-  """Leaves the flags of those who were hit where they are."""
+def _drop_flags(
+  state: State, is_hit: types.Array, config: config_lib.CaptureTheFlagConfig
+) -> State:
+  """Moves flags along with their carriers; carriers that were hit drop them."""
   is_carried = state.carrier != NOBODY
+  # Nobody becomes player 0, whose values the mask drops.
   carrier = jnp.maximum(state.carrier, 0)
   flag_cell = jnp.where(is_carried, state.cell[carrier], state.flag_cell)
   is_dropped = is_carried & is_hit[carrier]
@@ -258,8 +290,10 @@ def _drop_flags(state, is_hit, config):
   )
 
 
-def _send_to_pads(state, is_hit, config):
-  """Takes those who were hit out and counts down for those who wait."""
+def _send_to_pads(
+  state: State, is_hit: types.Array, config: config_lib.CaptureTheFlagConfig
+) -> State:
+  """Puts players that were hit on their pads; the others wait one step less."""
   return state._replace(
     cell=jnp.where(is_hit, state.map.pads, state.cell),
     direction=jnp.where(is_hit, start_direction(config), state.direction),
@@ -270,8 +304,19 @@ def _send_to_pads(state, is_hit, config):
   )
 
 
-def _touch_flags(state, can_touch, config):
-  """Lets players pick up, return and capture, and old flags go home."""
+def _touch_flags(
+  state: State, can_touch: types.Array, config: config_lib.CaptureTheFlagConfig
+) -> tuple[State, types.Array, types.Array, types.Array]:
+  """Lets players pick up, return and capture flags.
+
+  Args:
+    state: state after moves and tags.
+    can_touch: bool [P], whether each player plays and was not hit.
+    config: sizes and rules.
+
+  Returns:
+    The next state, and who picked up, returned and captured, bool [P] each.
+  """
   players = np.arange(config.num_players)
   teams = team_of_players(config)
   stands = state.map.stands
@@ -300,16 +345,20 @@ def _touch_flags(state, can_touch, config):
   return state, picked_up, returned, captured
 
 
-def _any_by_team(is_true: types.Array, teams: np.ndarray) -> types.Array:
-  """Returns bool [2], whether it is true of any of each team's players."""
+def _any_by_team(
+  is_true: types.Array, teams: npt.NDArray[np.int32]
+) -> types.Array:
+  """Returns bool [2], whether `is_true` [P] holds for a player of each team."""
   by_team = teams[None, :] == np.arange(2)[:, None]
   return jnp.any(is_true[None, :] & by_team, axis=1)
 
 
 def _who(
-  is_true: types.Array, players: np.ndarray, teams: np.ndarray
+  is_true: types.Array,
+  players: npt.NDArray[Any],
+  teams: npt.NDArray[np.int32],
 ) -> types.Array:
-  """Returns int32 [2], the player of each team of whom it is true."""
+  """Returns int32 [2], a player of each team for which `is_true` [P] holds."""
   by_team = teams[None, :] == np.arange(2)[:, None]
   ids = jnp.where(is_true[None, :] & by_team, players[None, :], NOBODY)
   return jnp.max(ids, axis=1).astype(jnp.int32)

@@ -1,14 +1,15 @@
-"""The square of the map that each player sees, turned so that ahead is up.
+"""Views: the square of the map that each player sees, with ahead turned up.
 
-Nothing in a view is absolute: columns go from left to right of the player, rows
-from ahead to behind, and what is shown is a teammate's or an opponent's, so
-that both teams can be played by one policy.
+A view is relative to its player: rows run from ahead to behind, columns from
+left to right, and things belong to the own team or to the opponents. One policy
+can therefore play for either team.
 """
 
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from numpy import typing as npt
 
 from ftwax import types
 from ftwax.environments.capture_the_flag import game_config as config_lib
@@ -16,15 +17,16 @@ from ftwax.environments.capture_the_flag import maps, rules
 
 
 class Things(NamedTuple):
-  """What moves or matters, as each of `P` players sees it.
+  """Positions of `K` things relative to each of `P` players.
 
-  `K` things: teammates, opponents, own flag, opponents' flag, own stand,
-  opponents' stand.
+  The things are teammates, opponents, own flag, opponents' flag, own stand and
+  opponents' stand, in this order.
 
   Attributes:
-    ahead: int32 [P, K], how many cells ahead of the player.
-    right: int32 [P, K], how many cells to its right.
-    view_cell: int32 [P, K], its cell of the view, row by row, or -1 outside.
+    ahead: int32 [P, K], cells ahead of the player.
+    right: int32 [P, K], cells to the right of the player.
+    view_cell: int32 [P, K], cell of the view, `row * view_size + column`, or -1
+      outside of the view.
   """
 
   ahead: types.Array
@@ -35,7 +37,7 @@ class Things(NamedTuple):
 def slices(
   config: config_lib.CaptureTheFlagConfig,
 ) -> dict[str, slice]:
-  """Returns where each kind of thing is among the `K`."""
+  """Returns the slice of each kind of thing among the `K`."""
   num_teammates = config.team_size - 1
   num_others = num_teammates + config.team_size
   return {
@@ -48,8 +50,10 @@ def slices(
   }
 
 
-def others(config: config_lib.CaptureTheFlagConfig) -> np.ndarray:
-  """Returns [P, P - 1], the teammates and then the opponents of each player."""
+def others(
+  config: config_lib.CaptureTheFlagConfig,
+) -> npt.NDArray[np.int32]:
+  """Returns the teammates, then the opponents of each player, [P, P - 1]."""
   teams = rules.team_of_players(config)
   rows = []
   for player, team in enumerate(teams):
@@ -61,7 +65,7 @@ def others(config: config_lib.CaptureTheFlagConfig) -> np.ndarray:
 def locate(
   state: rules.State, config: config_lib.CaptureTheFlagConfig
 ) -> Things:
-  """Returns where things are for each player."""
+  """Returns the positions of things relative to each player."""
   teams = rules.team_of_players(config)
   own_and_enemy = np.stack([teams, 1 - teams], axis=1)
   cells = jnp.concatenate(
@@ -92,32 +96,43 @@ def locate(
 def tiles_in_view(
   state: rules.State, config: config_lib.CaptureTheFlagConfig
 ) -> types.Array:
-  """Returns int8 [P, view_size ** 2], walls outside of the map."""
+  """Returns the tiles in the view of each player, int8 [P, view_size ** 2].
+
+  Cells outside of the map are walls.
+  """
   offsets = jnp.asarray(_offsets(config))[state.direction]  # [P, V * V, 2]
   row = (state.cell // config.width)[:, None] + offsets[:, :, 0]
   column = (state.cell % config.width)[:, None] + offsets[:, :, 1]
-  # The border is of walls, so that what lies beyond may be taken from it.
+  # Cells beyond the border take the nearest tile of it, which is a wall.
   row = jnp.clip(row, 0, config.height - 1)
   column = jnp.clip(column, 0, config.width - 1)
   tiles = state.map.tiles.reshape(-1)
   return jnp.take(tiles, row * config.width + column, mode='clip')
 
 
-def _axes(direction):
+def _axes(direction: types.Array) -> tuple[types.Array, types.Array]:
+  """Returns [rows, columns] of a step ahead and to the right, int32 [P, 2]."""
   steps = jnp.asarray(maps.STEPS)
   return steps[direction], steps[(direction + 1) % 4]
 
 
-def _offsets(config) -> np.ndarray:
-  """Returns int32 [4, V * V, 2], rows and columns from player to seen cell."""
+def _offsets(
+  config: config_lib.CaptureTheFlagConfig,
+) -> npt.NDArray[np.int32]:
+  """Returns [rows, columns] from a player to each cell of its view.
+
+  Returns:
+    int32 [4, V * V, 2], for each direction that the player may face.
+  """
   size = config.view_size
   row, column = np.divmod(np.arange(size * size), size)
   ahead = size - 1 - config.view_behind - row
   right = column - size // 2
   steps = maps.STEPS
-  return np.stack(
+  offsets = np.stack(
     [
       ahead[:, None] * steps[d] + right[:, None] * steps[(d + 1) % 4]
       for d in range(4)
     ]
-  ).astype(np.int32)
+  )
+  return offsets.astype(np.int32)

@@ -1,9 +1,9 @@
 """Access to the memory of a differentiable neural computer.
 
-From what a controller says, an access frees, writes, follows the order of
-writing and reads, in this order (Graves et al., 2016, Methods). Several
-controllers may share one access and one memory. How reads follow the order of
-writing is a choice, `MemoryConfig.linkage`:
+Driven by the interface that a controller outputs, an access frees slots,
+writes, follows the order of writing, and reads, in this order (Graves et al.,
+2016, Methods). Several controllers may share one access and one memory.
+`MemoryConfig.linkage` chooses how reads follow the order of writing:
 
   exact   the N x N link matrix, with a gradient that recomputes it
   sparse  K links a slot, the paper's own cheaper scheme
@@ -48,10 +48,9 @@ def access(
 
   Args:
     config: the memory's.
-    interface: what the controller says, leaves [B, ...].
+    interface: the controller's, leaves [B, ...].
     state: before the access, with an open link if the linkage is exact.
-    is_ahead: whether another access follows before the step ends; see
-      `lazy_link`.
+    is_ahead: whether another access follows within the step; see `lazy_link`.
 
   Returns:
     The state after it, which holds the words read.
@@ -107,12 +106,12 @@ def masked_access(
 ) -> memory_state.MemoryState:
   """Does an access ahead of another one, in the rows where `mask` [B] is true.
 
-  In the others the gates are closed: that leaves memory and links as they are,
+  In the other rows the gates are closed. That leaves memory and links unchanged
   to the bit, without a pass over them to choose between old and new.
 
   Args:
     config: the memory's.
-    interface: what the controller says, leaves [B, ...].
+    interface: the controller's, leaves [B, ...].
     state: before the access.
     mask: bool [B].
 

@@ -1,9 +1,9 @@
 """Addressing of a differentiable neural computer (DNC).
 
 Graves et al., "Hybrid computing using a neural network with dynamic external
-memory", Nature 538:471, 2016, Methods. Where weights go is decided by content
-(a key is compared with every slot), by allocation (the least used slot is
-written first) and by the order of writing (see `linkage`).
+memory", Nature 538:471, 2016, Methods. Slots are chosen by content (a key is
+compared with every slot), by allocation (the least used slot is written first)
+and by the order of writing (see `linkage`).
 
 Every function takes any number of leading batch axes, written `...`; `N` slots
 of `W` numbers, `R` read heads, `H` write heads. Weights over slots are at
@@ -18,41 +18,52 @@ and `sharpen`.
 import functools
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from ftwax import types
 
+_Arguments = ParamSpec('_Arguments')
+_Result = TypeVar('_Result')
+
 # Keeps norms and products of usages away from zero, where their gradients are
 # not finite; that of the code released with the paper.
 EPSILON = 1e-6
 
 
-def keep_inputs_only(function: Callable[..., Any]) -> Callable[..., Any]:
-  """Makes the gradient of a function recompute what it needs from the inputs.
+def keep_inputs_only(
+  function: Callable[_Arguments, _Result],
+) -> Callable[_Arguments, _Result]:
+  """Makes the gradient of a function recompute all residuals from its inputs.
 
-  For what is cheap to compute and large to keep: in an unroll all that a
-  gradient reads is written to fresh memory at each step, which costs more.
+  For functions that are cheap to compute and whose residuals are large: an
+  unroll writes residuals to fresh memory at each step, which costs more.
   """
-  with_gradient = jax.custom_vjp(function)
+  plain: Callable[..., _Result] = function
+  custom: Any = jax.custom_vjp(function)
 
-  def backward(inputs, cotangents):
-    return jax.vjp(function, *inputs)[1](cotangents)
+  def backward(inputs: tuple[Any, ...], cotangents: Any) -> Any:
+    return jax.vjp(plain, *inputs)[1](cotangents)
 
-  with_gradient.defvjp(lambda *inputs: (function(*inputs), inputs), backward)
+  custom.defvjp(lambda *inputs: (plain(*inputs), inputs), backward)
+  with_gradient: Callable[_Arguments, _Result] = custom
   return with_gradient
 
 
 def batch_dot(equation: str, *operands: types.Array) -> types.Array:
   """Contracts in full float32 on every platform."""
-  return jnp.einsum(equation, *operands, precision=jax.lax.Precision.HIGHEST)
+  product: types.Array = jnp.einsum(
+    equation, *operands, precision=jax.lax.Precision.HIGHEST
+  )
+  return product
 
 
 def _product_over_heads(factors: types.Array) -> types.Array:
-  """Multiplies [heads, ...]; plainer, and in the gradient, than `jnp.prod`."""
-  return functools.reduce(operator.mul, list(factors))
+  """Multiplies [heads, ...], with a plainer gradient than `jnp.prod`."""
+  product: types.Array = functools.reduce(operator.mul, list(factors))
+  return product
 
 
 @keep_inputs_only
@@ -153,7 +164,7 @@ def write_allocation(
 ) -> types.Array:
   """Returns allocation weights [..., H, N], one for each write head.
 
-  What a head is about to write counts as used for the heads after it.
+  Slots that a head is about to write count as used for the heads after it.
 
   Args:
     usage_t: [..., N].

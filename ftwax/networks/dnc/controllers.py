@@ -1,8 +1,8 @@
-"""Controllers: what stands between the inputs and the memory.
+"""Controllers: the part of a memory network between its inputs and the memory.
 
 A controller is a recurrent core whose inputs come in two parts: those known
-for all steps beforehand, and those that are fed back from the step before (the
-words read). What it makes of the first part it does for all steps at once.
+for all steps before the loop, and those fed back from the last step, the words
+read. Products with the first part are taken for all steps at once.
 """
 
 import math
@@ -60,11 +60,11 @@ class Controller(Protocol):
 
 
 class PreparedGates(NamedTuple):
-  """What a step of an LSTM needs of the inputs.
+  """The part of an LSTM's step that needs no state.
 
   Attributes:
     gates: the inputs' share of the gates, [..., 4 * hidden_size].
-    tap: of the recurrent weights.
+    tap: of the recurrent weights; see `deferred`.
   """
 
   gates: types.Array
@@ -107,7 +107,12 @@ class LSTMController(hk.Module):
       gates = gates + jnp.dot(inputs, w_i)
     weights, taps = deferred.prepare(w_h, tuple(leading_shape))
 
-    def step(prepared, fed_back, state, hyperparameters):
+    def step(
+      prepared: PreparedGates,
+      fed_back: types.Array,
+      state: recurrent_cores.LSTMState,
+      hyperparameters: types.Hyperparameters,
+    ) -> tuple[types.Array, recurrent_cores.LSTMState]:
       del hyperparameters
       recurrent = jnp.concatenate([fed_back, state.hidden], axis=-1)
       gates = prepared.gates + deferred.dot(recurrent, weights, prepared.tap)
@@ -133,7 +138,12 @@ class CoreController:
     """Returns the inputs as they are: a core takes them all at once."""
     del num_fed_back
 
-    def step(prepared, fed_back, state, hyperparameters):
+    def step(
+      prepared: types.Array,
+      fed_back: types.Array,
+      state: types.RecurrentState,
+      hyperparameters: types.Hyperparameters,
+    ) -> tuple[types.Array, types.RecurrentState]:
       inputs = jnp.concatenate([prepared, fed_back], axis=-1)
       output, state = self._core(inputs, state, hyperparameters)
       return output.features, state

@@ -2,8 +2,8 @@
 
 Graves et al., "Hybrid computing using a neural network with dynamic external
 memory", Nature 538:471, 2016. At every step the controller sees the input and
-the words read last; its output tells the memory what to write and to read, and
-is mixed with the words read into the output of the core.
+the words read last. Its output drives the write and the reads of the memory,
+and is mixed with the words read into the output of the core.
 """
 
 import dataclasses
@@ -31,12 +31,12 @@ class DNCConfig:
     memory: sizes and options of the memory.
     hidden_size: units of the controller, an LSTM unless another is given.
     output_size: features that come out, a projection of the controller's
-      output and the words read; None hands on both as they are.
+      output and the words read; None returns both unprojected.
     clip_value: bound on the controller's output and on the features; None for
       no bound.
     bypass_dropout: probability with which an output of the controller is kept
       from the features, so that they rely on the memory earlier (Franke et al.,
-      2018, arXiv:1807.02658); in unrolls only, acting never drops.
+      2018, arXiv:1807.02658); in unrolls with a key only, acting never drops.
   """
 
   memory: interfaces.MemoryConfig = interfaces.MemoryConfig()
@@ -182,7 +182,7 @@ class DNC(hk.Module):
 
 
 class _StepOutput(NamedTuple):
-  """What a step leaves for the features.
+  """Output of a step, from which the features are made.
 
   Attributes:
     hidden: float32 [..., B, hidden_size], the controller's output.

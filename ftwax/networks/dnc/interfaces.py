@@ -1,7 +1,7 @@
-"""What a controller says to the memory of a differentiable neural computer.
+"""Interface between a controller and the memory of a DNC.
 
-One vector of numbers is cut into keys, strengths, gates and so on, and each
-part is brought into its range (Graves et al., 2016, Methods, "Interface
+The controller's output vector is cut into keys, strengths, gates and so on, and
+each part is brought into its range (Graves et al., 2016, Methods, "Interface
 parameters"). Which parts there are follows from the memory's options.
 """
 
@@ -31,7 +31,7 @@ class MemoryConfig:
     key_masking: mask keys and slots when they are compared.
     deallocation: erase what is freed.
     link_sharpness: sharpen the reads that follow links.
-    layer_norm: normalise the interface, all that a controller says.
+    layer_norm: normalise the interface vector.
     usage_gradient: let the gradient of usage reach what was written; the code
       released with the paper stops it there.
   """
@@ -48,7 +48,8 @@ class MemoryConfig:
   layer_norm: bool = False
   usage_gradient: bool = False
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
+    """Checks sizes and options."""
     for name in (
       'num_slots',
       'word_size',
@@ -92,7 +93,7 @@ class MemoryConfig:
 
 
 class Interface(NamedTuple):
-  """What a controller says to a memory, leaves [B, ...].
+  """Parameters of one access, as a controller outputs them, leaves [B, ...].
 
   Attributes:
     read_keys: [B, R, W].
@@ -169,7 +170,7 @@ def _make_layout(config: MemoryConfig) -> Mapping[str, _Part]:
 
 
 def interface_size(config: MemoryConfig) -> int:
-  """Returns how many numbers a controller says to a memory at each step."""
+  """Returns the size of the interface vector."""
   return sum(math.prod(shape) for shape, _ in _make_layout(config).values())
 
 

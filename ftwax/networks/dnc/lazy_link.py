@@ -1,19 +1,19 @@
 """The exact link matrix in few passes over memory.
 
-The matrix is nearly all of the cost of a DNC: N^2 numbers a sequence, which no
-cache holds for a batch. What counts is how often they are read and written at
-each step; autodiff of the plain form does it some twenty times, and keeps
-several matrices for every step. Here
+The matrix is nearly all of the cost of a DNC: N^2 numbers a sequence, and no
+cache holds those of a batch. The time of a step is the number of times that
+they are read and written. Autodiff of the plain form does it some twenty times,
+and keeps several matrices for every step. Here
 
 - the gradient is written by hand, and needs one matrix a step: the link before
-  it, which the unroll recomputes (see `recompute`);
+  the step, which the unroll recomputes (see `recompute`);
 - of the accesses to one memory within a step only the last one changes the
   matrix. Earlier ones, of the slow cores of a temporal hierarchy, read ahead:
   products with the link after a write follow from products with the link before
-  it, and the write stays pending until the last access takes it along;
-- what reading ahead sends back to the link is a product of few vectors. It is
-  not formed, but handed to the last step's update as it is, through a tap:
-  zeros beside the matrix, whose gradient those vectors are;
+  it, and the write stays pending until the last access applies it;
+- the gradient of the link from reading ahead is a product of few vectors. That
+  product is not formed. The vectors are handed to the update of the step before
+  through a tap: zeros beside the matrix, whose gradient they are;
 - forgetting the link at the start of an episode is a factor in the next update.
 
 With w and p the write weights and precedence of a write, a = 1 - w_i - w_j,
@@ -28,7 +28,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import trees, types
 from ftwax.networks import deferred
 from ftwax.networks.dnc import link_update, linkage
 
@@ -37,7 +37,7 @@ TAPS_PER_READ = 4
 
 
 class LazyLink(NamedTuple):
-  """A link matrix, and what it does not show yet.
+  """A link matrix, and the changes that it does not show yet.
 
   Attributes:
     matrix: [..., N, N], with zeros on the diagonal.
@@ -62,24 +62,31 @@ def make_lazy(matrix: types.Array, num_taps: int) -> LazyLink:
   shape = (*matrix.shape[:-2], num_taps, matrix.shape[-1])
 
   @jax.custom_vjp
-  def open_tap(matrix):
+  def open_tap(matrix: types.Array) -> tuple[types.Array, deferred.Tap]:
     return matrix, deferred.Tap(jnp.zeros(shape), jnp.zeros(shape))
 
-  def backward(_, cotangents):
+  def forward(
+    matrix: types.Array,
+  ) -> tuple[tuple[types.Array, deferred.Tap], tuple[()]]:
+    return open_tap(matrix), ()
+
+  def backward(
+    _: tuple[()], cotangents: tuple[types.Array, deferred.Tap]
+  ) -> tuple[types.Array]:
     cotangent, tap = cotangents
     return (cotangent + link_update.outer_product(tap.u, tap.v),)
 
-  open_tap.defvjp(lambda matrix: (open_tap(matrix), ()), backward)
+  open_tap.defvjp(forward, backward)
   matrix, tap = open_tap(matrix)
   return LazyLink(matrix, jnp.ones(shape[:-2]), None, tap)
 
 
 def reset(start: types.Array, link: LazyLink) -> LazyLink:
   """Forgets the link where `start`, of the leading shape [...], is true."""
-  mask = start[..., None, None]
+  zeros = jax.tree.map(lambda leaf: 0.0, link.tap)
   return link._replace(
     keep=jnp.where(start, 0.0, link.keep),
-    tap=jax.tree.map(lambda leaf: jnp.where(mask, 0.0, leaf), link.tap),
+    tap=trees.where_rows(start, zeros, link.tap),
   )
 
 

@@ -1,6 +1,6 @@
 """The update of an exact link matrix, and its gradient by hand.
 
-One pass over the matrix takes along one or two writes; see `lazy_link` for why
+One pass over the matrix applies one or two writes; see `lazy_link` for why
 there may be two. With w and p the weights and precedence of a write, and
 a = 1 - w_i - w_j,
 
@@ -20,13 +20,13 @@ from ftwax import types
 from ftwax.networks import deferred
 from ftwax.networks.dnc import addressing, linkage
 
-# How many numbers of link matrices the gradient takes at a time on a CPU. With
-# what else is as large, they are to stay in a cache of a few megabytes.
+# Numbers of link matrices that the gradient takes at a time on a CPU. Together
+# with other arrays of that size they should stay in a cache of a few megabytes.
 _PART_SIZE = 2**19
 
 
 class Write(NamedTuple):
-  """What changes a link.
+  """A write, as far as it changes a link.
 
   Attributes:
     weights: [..., N], w_t.
@@ -68,15 +68,29 @@ def update_and_read(
   return matrix, jax.tree.map(jnp.zeros_like, tap), reads
 
 
-def _forward(matrix, keep, pending, write, read_weights, tap):
+# The inputs of `update_and_read` but the tap.
+_Residuals = tuple[types.Array, types.Array, Write | None, Write, types.Array]
+_Outputs = tuple[types.Array, deferred.Tap, linkage.DirectionalReads]
+# The gradient of each input of `update_and_read`; None has none.
+_Gradients = tuple[types.Array, None, Write | None, Write, types.Array, None]
+
+
+def _forward(
+  matrix: types.Array,
+  keep: types.Array,
+  pending: Write | None,
+  write: Write,
+  read_weights: types.Array,
+  tap: deferred.Tap,
+) -> tuple[_Outputs, _Residuals]:
   inputs = matrix, keep, pending, write, read_weights
   return update_and_read(*inputs, tap), inputs
 
 
-def _backward(residuals, cotangents):
-  """The gradient.
+def _backward(residuals: _Residuals, cotangents: _Outputs) -> _Gradients:
+  """Returns the gradients of the inputs.
 
-  With G the cotangent of the new matrix, all that reaches it is
+  With G the cotangent of the new matrix, its whole gradient is
 
     H = G + sum_r (df_r v_r^T + v_r db_r^T) + u^T v of the tap
 
@@ -86,15 +100,19 @@ def _backward(residuals, cotangents):
 
   where H L is a product by elements, of which rows and columns are summed.
   """
-  return jax.lax.platform_dependent(
+  gradients: _Gradients = jax.lax.platform_dependent(
     residuals, cotangents, cpu=_backward_in_parts, default=_backward_at_once
   )
+  return gradients
 
 
-def _backward_in_parts(residuals, cotangents):
+def _backward_in_parts(
+  residuals: _Residuals, cotangents: _Outputs
+) -> _Gradients:
   """Takes so few sequences at a time that their matrices stay in the cache.
 
-  A batch's matrices do not, and the gradient passes over them some ten times.
+  The matrices of a whole batch do not, and the gradient passes over them about
+  ten times.
   """
   leading_shape = residuals[0].shape[:-2]
   num_matrices = math.prod(leading_shape)
@@ -104,7 +122,7 @@ def _backward_in_parts(residuals, cotangents):
   )
   length = _part_length(matrix)
 
-  def take_part(dmatrix, inputs):
+  def take_part(dmatrix: types.Array, inputs: Any) -> tuple[types.Array, Any]:
     row, vectors, other_cotangents = inputs
     matrix_part, cotangent_part = (
       jax.lax.dynamic_slice_in_dim(leaf, row, length)
@@ -125,7 +143,9 @@ def _backward_in_parts(residuals, cotangents):
   gradients = jax.tree.map(
     lambda leaf: leaf.reshape(*leading_shape, *leaf.shape[2:]), gradients
   )
-  return dmatrix.reshape(*leading_shape, *dmatrix.shape[1:]), *gradients
+  dmatrix = dmatrix.reshape(*leading_shape, *dmatrix.shape[1:])
+  keep, pending, write, read_weights, tap = gradients
+  return dmatrix, keep, pending, write, read_weights, tap
 
 
 def _part_length(matrix: types.Array) -> int:
@@ -139,7 +159,9 @@ def _part_length(matrix: types.Array) -> int:
   )
 
 
-def _backward_at_once(residuals, cotangents):
+def _backward_at_once(
+  residuals: _Residuals, cotangents: _Outputs
+) -> _Gradients:
   matrix, keep, pending, write, v = residuals
   cotangent, tap, (df, db) = cotangents
   held = _hold(_in_order(pending, write), keep)
@@ -220,7 +242,7 @@ update_and_read.defvjp(_forward, _backward)
 
 
 class _Held(NamedTuple):
-  """What passes over the matrix need of the writes; see `_hold`.
+  """Vectors that passes over the matrix read; see `_hold`.
 
   Attributes:
     writes: in the order of time.
@@ -234,16 +256,16 @@ class _Held(NamedTuple):
 
 
 def _hold(writes: Sequence[Write], keep: types.Array) -> _Held:
-  """Returns the writes as they are, but computed.
+  """Returns the writes unchanged, but computed before any loop reads them.
 
-  A compiler that fuses takes the computation of a vector into the loops over
-  the matrix that read it, and does it again for each of the N^2 elements. What
-  comes out of a matrix product is not taken in; so let it be multiplied by the
-  identity. (On the CPU a pass over the matrix was up to four times as slow
-  without. An optimization barrier is dropped before the fusion there.)
+  XLA fuses the computation of a vector into the loops over the matrix that read
+  it, and repeats it for each of the N^2 elements. It does not fuse the result
+  of a matrix product, so the vectors are multiplied by the identity. (On the
+  CPU a pass over the matrix was up to four times as slow without this; an
+  optimization barrier does not help, since it is dropped before the fusion.)
 
-  The numbers of the slots come along for another reason: a mask made of
-  constants alone is taken out of the loop over time, and read from memory at
+  The numbers of the slots are returned for another reason: XLA takes a mask
+  made of constants alone out of the loop over time, and reads it from memory at
   each step.
   """
   shape = writes[0].weights.shape

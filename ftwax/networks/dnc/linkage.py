@@ -1,8 +1,8 @@
 """Temporal linkage of a differentiable neural computer, as in the paper.
 
-L[i, j] tells how much slot i was written right after slot j; precedence p[j],
-how much slot j was written last. Reads then move along the order of writing
-(Graves et al., 2016, Methods, "Temporal memory linkage"):
+L[i, j] is the degree to which slot i was written right after slot j; the
+precedence p[j] is that to which slot j was written last. Reads then move along
+the order of writing (Graves et al., 2016, Methods, "Temporal memory linkage"):
 
   L_t[i, j] = (1 - w_t[i] - w_t[j]) L_{t-1}[i, j] + w_t[i] p_{t-1}[j]
   L_t[i, i] = 0
@@ -10,7 +10,7 @@ how much slot j was written last. Reads then move along the order of writing
   forward f_t = L_t w^r_{t-1},  backward b_t = L_t^T w^r_{t-1}
 
 This is the plain form, whose gradient keeps several N x N matrices for every
-step; `lazy_link` does the same in a fraction of time and memory.
+step; `lazy_link` computes the same in a fraction of the time and memory.
 
 Shapes: any leading axes `...`, among them one for the write heads where a
 memory has several; `N` slots, `R` read heads.

@@ -61,7 +61,7 @@ class Memory(Protocol):
 
   @property
   def num_words(self) -> int:
-    """How many numbers an access reads, over all heads."""
+    """Size of the words that an access reads with all heads."""
 
   def initial_state(self, batch_size: int) -> Any:
     """Returns the state of an empty memory, leaves [batch_size, ...]."""
@@ -160,7 +160,7 @@ class MemoryAccess(hk.Module):
 
   @property
   def num_words(self) -> int:
-    """How many numbers an access reads, over all heads."""
+    """Size of the words that an access reads with all heads."""
     return self._config.num_reads * self._config.word_size
 
   def initial_state(self, batch_size: int) -> memory_state.MemoryState:

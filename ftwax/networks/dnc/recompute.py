@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
+from ftwax.networks import typed
 from ftwax.networks.dnc import interfaces, open_links
 
 _Inputs = TypeVar('_Inputs')
@@ -55,7 +56,7 @@ def unroll_step(
   def unroll_segment(
     state: _State, segment: tuple[_Inputs, types.Array]
   ) -> tuple[_State, _Output]:
-    state, outputs = hk.scan(scan_step, state, segment)
+    state, outputs = typed.scan(scan_step, state, segment)
     return state, outputs
 
   num_steps = start.shape[0]
@@ -83,7 +84,7 @@ def _unroll_segments(
   segments = jax.tree.map(
     lambda leaf: leaf[:num_whole].reshape(-1, length, *leaf.shape[1:]), sequence
   )
-  state, outputs = hk.scan(unroll_segment, state, segments)
+  state, outputs = typed.scan(unroll_segment, state, segments)
   outputs = jax.tree.map(
     lambda leaf: leaf.reshape(num_whole, *leaf.shape[2:]), outputs
   )
@@ -111,7 +112,7 @@ def segment_length(num_steps: int) -> int:
 def _make_policy(config: interfaces.MemoryConfig) -> Callable[..., bool]:
   """Returns which results are kept for the backward pass.
 
-  All but links and memories, which are told by their last two axes.
+  All but links and memories, which are recognised by their last two axes.
   """
   recomputed = (
     (config.num_slots, config.num_slots),

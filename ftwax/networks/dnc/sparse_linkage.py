@@ -1,9 +1,9 @@
 """Temporal linkage of a differentiable neural computer, sparse.
 
 Graves et al., 2016, Methods, "Sparse link matrix": only the K largest write
-weights and the K largest precedences enter the link, rescaled to what all of
-them summed to (the paper: to one, which is the same where the write gate is
-open; where it is not, weights must not grow), and links below 1 / K are
+weights and the K largest precedences enter the link, rescaled so that their sum
+is that of all N. (The paper rescales to one, which is the same if the write
+gate is open; if it is not, weights must not grow.) Links below 1 / K are
 dropped. Rows and columns of a link matrix sum to at most one, so that none has
 more than K links: they fit lists of K, one for each row and, the same links
 again, one for each column. With both, every product with the matrix and every
@@ -211,11 +211,18 @@ def _plain_times(lists: LinkLists, vectors: types.Array) -> types.Array:
   return jnp.sum(lists.values[..., :, None, :] * gathered, axis=-3)
 
 
-def _times_forward(lists, transposed, vectors):
+_Residuals = tuple[LinkLists, LinkLists, types.Array]
+
+
+def _times_forward(
+  lists: LinkLists, transposed: LinkLists, vectors: types.Array
+) -> tuple[types.Array, _Residuals]:
   return _times(lists, transposed, vectors), (lists, transposed, vectors)
 
 
-def _times_backward(residuals, cotangent):
+def _times_backward(
+  residuals: _Residuals, cotangent: types.Array
+) -> _Residuals:
   lists, transposed, vectors = residuals
   gathered = _gather(vectors, lists.slots)
   values = jnp.sum(gathered * cotangent[..., None, :, :], axis=-2)

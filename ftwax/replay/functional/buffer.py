@@ -9,10 +9,13 @@
     state = replay.update_priorities(
         state, sample.info.env_id, sample.info.position, errors)
 
-Every function can be jitted, scanned and `vmap`ped over a population. Jit those
-that return a state with `donate_argnums=0`: then they write in place, where
-otherwise each of them copies all that is stored. The state is a checkpoint as
-it is.
+`make_replay` binds the first argument, `config`, of each function: E and L are
+its `num_environments` and `max_length`, B and T its `batch_size` and
+`sequence_length`. What remains can be jitted, scanned, mapped over a population
+with `vmap` and over devices with `shard_map`; gradients stop at it. Jit those
+functions that return a state with `donate_argnums=0`: then they write in place,
+where otherwise each of them copies all that is stored. The state is a
+checkpoint as it is.
 
 Bad values raise a `ValueError` where they can be read, that is outside `jit`.
 Under `jit` each function says what comes of them, and with `checkify=True` they
@@ -20,6 +23,8 @@ are errors for `jax.experimental.checkify`, too.
 """
 
 import functools
+import inspect
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -33,6 +38,7 @@ from ftwax.replay.functional import (
   replay_checks,
   sampling,
   segment_tree,
+  transforms,
 )
 from ftwax.replay.functional import episodes as episodes_lib
 from ftwax.replay.functional import replay_config as config_lib
@@ -40,7 +46,7 @@ from ftwax.replay.functional import ring as ring_lib
 
 
 class Replay(NamedTuple):
-  """The functions of a replay; those of the same name here tell about them."""
+  """The functions of a replay, as documented here under the same names."""
 
   init: Callable[..., config_lib.ReplayState]
   add: Callable[..., config_lib.ReplayState]
@@ -86,10 +92,43 @@ def make_replay(
   # Fields that are missing are found here.
   jax.eval_shape(functools.partial(init, step_spec, config))
   bound = {
-    name: functools.partial(function, config)
-    for name, function in _FUNCTIONS.items()
+    name: _bind(function, config) for name, function in _FUNCTIONS.items()
   }
-  return Replay(init=functools.partial(init, step_spec, config), **bound)
+  return Replay(init=_bind_init(step_spec, config), **bound)
+
+
+def _bind_init(
+  step_spec: types.SpecTree, config: config_lib.ReplayConfig
+) -> Callable[[], config_lib.ReplayState]:
+  def init_fn() -> config_lib.ReplayState:
+    return init(step_spec, config)
+
+  init_fn.__name__, init_fn.__doc__ = init.__name__, init.__doc__
+  return init_fn
+
+
+def _bind(
+  function: Callable[..., Any], config: config_lib.ReplayConfig
+) -> Callable[..., Any]:
+  """Binds the config of a function `(config, state, ...)`.
+
+  The state may be one of NumPy arrays, as checkpoints give. No gradients pass.
+  """
+
+  @functools.wraps(function)
+  def bound(state: config_lib.ReplayState, *args: Any, **kwargs: Any) -> Any:
+    config_lib.check_state(config, state)
+    state = jax.tree.map(jnp.asarray, state)
+    state, args, kwargs = transforms.vary_alike(
+      transforms.stop_gradients((state, args, kwargs))
+    )
+    return function(config, state, *args, **kwargs)
+
+  signature = inspect.signature(function)
+  _, *parameters = signature.parameters.values()
+  bound.__doc__ = re.sub('    config: .*\n', '', function.__doc__ or '')
+  bound.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+  return bound
 
 
 def init(
@@ -149,7 +188,8 @@ def add(
     ValueError: if `step` does not fit; outside `jit`, if `env_ids` are
       repeated or out of range.
   """
-  batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], step)
+  step = replay_checks.as_batch(state.ring.data, step)
+  batch = jax.tree.map(lambda leaf: leaf[None], step)
   return add_sequence(config, state, batch, env_ids, hyperparameters)
 
 
@@ -164,10 +204,10 @@ def add_sequence(
 
   It is S times `add`, done at once; S is at most L. See there.
   """
-  batch = jax.tree.map(jnp.asarray, batch)
+  batch = replay_checks.as_batch(state.ring.data, batch)
   is_all = env_ids is None
   env_ids = ring_lib.resolve_env_ids(state.ring, env_ids, config.checkify)
-  replay_checks.check_batch(state.ring.data, batch)
+  replay_checks.check_shapes(state.ring.data, batch)
   num_steps, num_rows = jax.tree.leaves(batch)[0].shape[:2]
   if num_rows != len(env_ids) or not 1 <= num_steps <= config.max_length:
     raise ValueError(
@@ -178,9 +218,13 @@ def add_sequence(
   ring = ring_lib.write(state.ring, batch, env_ids, is_all)
   state = state._replace(ring=ring)
   if state.priorities is not None:
-    lowest = hyperparameters.initial_priority**hyperparameters.priority_exponent
     priorities = prioritized.add(
-      state.priorities, ring, num_steps, env_ids, config.candidates, lowest
+      state.priorities,
+      ring,
+      num_steps,
+      env_ids,
+      config.candidates,
+      config_lib.lowest_priority(config, hyperparameters),
     )
     state = state._replace(priorities=priorities)
   if state.episodes is not None:
@@ -257,26 +301,34 @@ def update_priorities(
       ' replay with prioritized=True.'
     )
   ring = state.ring
-  env_ids, positions = jnp.asarray(env_ids), jnp.asarray(positions)
-  priorities = jnp.asarray(priorities)
+  priorities = replay_checks.as_array(priorities, 'priorities')
+  env_ids = ring_lib.as_integers(env_ids, 'env_ids')
+  positions = ring_lib.as_integers(positions, 'positions')
+  shapes = [env_ids.shape, positions.shape, priorities.shape]
+  if len(set(shapes)) > 1 or priorities.ndim != 1:
+    raise ValueError(
+      'env_ids {}, positions {} and priorities {} must have one shape [M];'
+      ' flatten them.'.format(*shapes)
+    )
+  priorities = priorities.astype(jnp.float32)
   ring_lib.check_env_ids(ring, env_ids, config.checkify)
-  end = ring_lib.take(ring.position, env_ids)
-  is_written = end - positions > 0
+  num_past = positions - ring_lib.take(ring.position, env_ids) + 1
   replay_checks.check(
     config.checkify,
-    is_written,
+    num_past <= 0,
     'positions must have been written, got one {steps} steps past the newest;'
     ' give those of a sample.',
-    steps=jnp.max(positions - end, initial=-1) + 1,
+    steps=num_past,
   )
-  is_priority = jnp.isfinite(priorities) & (priorities >= 0)
   replay_checks.check(
     config.checkify,
-    is_priority,
+    jnp.isfinite(priorities) & (priorities >= 0),
     'priorities must be finite and not negative, got {priority}; take the'
     ' absolute value of errors, and skip what is not finite.',
-    priority=priorities[jnp.argmin(is_priority)] if priorities.size else 0.0,
+    priority=priorities,
   )
+  exponent = hyperparameters.priority_exponent
+  replay_checks.check_scalar(config.checkify, 'priority_exponent', exponent)
   new = prioritized.update(
     state.priorities,
     ring,
@@ -284,7 +336,7 @@ def update_priorities(
     positions,
     priorities,
     config.candidates,
-    hyperparameters.priority_exponent,
+    exponent,
   )
   return state._replace(priorities=new)
 
@@ -300,7 +352,7 @@ def reindex(
   those of priority zero, begin anew.
 
   Args:
-    config: static, that of the new replay.
+    config: static.
     state: of a prioritized replay that differs in sequence length or ignored
       frames only.
     hyperparameters: the initial priority.
@@ -313,7 +365,7 @@ def reindex(
   priorities = prioritized.restrict(
     state.priorities, state.ring, config.candidates
   )
-  lowest = hyperparameters.initial_priority**hyperparameters.priority_exponent
+  lowest = config_lib.lowest_priority(config, hyperparameters)
   first = prioritized.initial_priority(priorities, lowest)
   is_candidate = config.candidates.in_slots(state.ring).reshape(-1)
   old = segment_tree.get_all(priorities.sampling, is_candidate.size)

@@ -1,4 +1,4 @@
-"""Reading, removing and asking about what a replay holds."""
+"""Reads, removes and describes the steps that a replay holds."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def is_stored(
 ) -> types.Array:
   """Returns whether steps [...] are stored; ids and positions broadcast."""
   del config
-  env_ids, positions = jnp.asarray(env_ids), jnp.asarray(positions)
+  env_ids, positions = ring_lib.as_steps(env_ids, positions)
   return ring_lib.find(state.ring, env_ids, positions)[1]
 
 
@@ -57,7 +57,7 @@ def get_field(
       stored.
   """
   field = ring_lib.select(state.ring.data, name)
-  env_ids, positions = jnp.broadcast_arrays(env_ids, positions)
+  env_ids, positions = ring_lib.as_steps(env_ids, positions)
   ring_lib.check_stored(state.ring, env_ids, positions, config.checkify)
   slot, stored = ring_lib.find(state.ring, env_ids, positions)
   env_ids = jnp.where(stored, env_ids, 0)
@@ -213,6 +213,7 @@ def clear(
 
   Args:
     config: static.
+    config: static.
     state: the state; donate it.
     env_ids: int [K], unique; None for all environments.
 
@@ -293,7 +294,7 @@ def _find_episode(
 ) -> tuple[types.Array, types.Array, types.Array, types.Array]:
   """Returns valid ids, positions, numbers of episodes, and what is stored."""
   _check_episodes(config, state)
-  env_ids, positions = jnp.broadcast_arrays(env_ids, positions)
+  env_ids, positions = ring_lib.as_steps(env_ids, positions)
   ring_lib.check_stored(state.ring, env_ids, positions, config.checkify)
   slot, stored = ring_lib.find(state.ring, env_ids, positions)
   env_ids = jnp.where(stored, env_ids, 0)
@@ -316,12 +317,13 @@ def end_episodes(
   state: config_lib.ReplayState,
   env_ids: types.Array | None = None,
 ) -> config_lib.ReplayState:
-  """Makes the newest steps `LAST`, their discounts left as they are.
+  """Turns the newest steps into `LAST` ones, and keeps their discounts.
 
-  For when environments begin anew though their episodes have not ended, as
-  after a checkpoint was restored. The next steps begin episodes.
+  It is needed where environments are reset in the middle of an episode, as
+  after restoring a checkpoint. The next steps begin episodes.
 
   Args:
+    config: static.
     config: static.
     state: the state; donate it.
     env_ids: int [K], unique; None for all environments.

@@ -74,7 +74,7 @@ def scale_bits(bits: types.Array, num_values: types.Array) -> types.Array:
   product_high, product_low = _multiply(high, num_values)
   carry_in, _ = _multiply(low, num_values)
   carries = product_low + carry_in < product_low
-  return (product_high + carries).astype(jnp.int32)
+  return (product_high + carries.astype(jnp.uint32)).astype(jnp.int32)
 
 
 def _multiply(
@@ -134,11 +134,30 @@ def locate(
   if num_environments == 1:
     return jnp.zeros_like(number), number
   ends = jnp.cumsum(counts)
-  method = 'compare_all' if num_environments <= 256 else 'scan'
-  env_id = jnp.searchsorted(ends, number, side='right', method=method)
+  if num_environments <= 256:
+    env_id = jnp.searchsorted(ends, number, side='right', method='compare_all')
+  else:
+    env_id = count_up_to(ends, number)
   env_id = jnp.minimum(env_id.astype(jnp.int32), num_environments - 1)
   start = (ends - counts).at[env_id].get(mode='promise_in_bounds')
   return env_id, number - start
+
+
+def count_up_to(ordered: types.Array, number: types.Array) -> types.Array:
+  """Counts the entries of `ordered` [n] that are at most `number`, int32 [...].
+
+  It is `jnp.searchsorted(side='right')` without its loop, whose carry
+  `shard_map` refuses.
+  """
+  count = jnp.zeros_like(number, jnp.int32)
+  for bit in reversed(range(ordered.size.bit_length())):
+    more = count + (1 << bit)
+    last = ordered.at[jnp.minimum(more, ordered.size) - 1].get(
+      mode='promise_in_bounds'
+    )
+    is_more = (more <= ordered.size) & (last <= number)
+    count = jnp.where(is_more, more, count)
+  return count
 
 
 def draw_proportional(
@@ -165,16 +184,15 @@ def draw_proportional(
   uniform = (high >> 8).astype(jnp.float32) * 2.0**-24
   remainder = low.astype(jnp.float32) * (2.0**-56 * total)
   if method == INDEPENDENT:
-    return segment_tree.find_sum_bound(tree, uniform * total, remainder)
-  part = total / jnp.maximum(groups.num_rows, 1)
-  start = groups.rank * part
+    return segment_tree.search(tree, uniform * total, remainder)
+  num_rows = jnp.maximum(groups.num_rows, 1).astype(jnp.float32)
+  part = total / num_rows
+  start = groups.rank.astype(jnp.float32) * part
   offset = uniform * part
   threshold = start + offset
   # What rounding took from the threshold.
-  remainder = remainder / jnp.maximum(groups.num_rows, 1) + (
-    offset - (threshold - start)
-  )
-  return segment_tree.find_sum_bound(tree, threshold, remainder)
+  remainder = remainder / num_rows + (offset - (threshold - start))
+  return segment_tree.search(tree, threshold, remainder)
 
 
 def draw_distinct(

@@ -1,11 +1,11 @@
-"""Where the episodes of stored steps begin and end, and what they returned.
+"""The index of the episodes of stored steps, and their returns.
 
 Episodes of an environment are numbered in turn, modulo L. A ring of L steps
 never holds parts of more than L episodes, so that a table of L beginnings and
 L ends serves all of them, and the end of an episode is found even when its
 first step has been overwritten.
 
-The return of a step is what its action and those after it earned,
+The return of a step sums the discounted rewards from its action on,
 
     G_t = r_tp1 + discount * d_tp1 * G_tp1,
 
@@ -18,16 +18,13 @@ Bounds from below on values are made of it (He et al., 2017, arXiv:1611.01606).
 
 from typing import Any, NamedTuple
 
-import dm_env
 import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import custom_batching, lax
 
-from ftwax import types
+from ftwax import trees, types
 from ftwax.replay.functional import ring as ring_lib
-
-_FIRST = int(dm_env.StepType.FIRST)
-_LAST = int(dm_env.StepType.LAST)
+from ftwax.replay.functional import transforms
 
 
 class Episodes(NamedTuple):
@@ -64,7 +61,7 @@ class Returns(NamedTuple):
 
 
 class ReturnParameters(NamedTuple):
-  """What says how returns are computed; all of it data.
+  """Parameters of returns, float32 [K] or scalars.
 
   Attributes:
     discount: float, of the agent; it multiplies that of the environment.
@@ -80,7 +77,7 @@ class ReturnParameters(NamedTuple):
 
 
 class Transition(NamedTuple):
-  """What of a step the episodes need, leaves [E, L, ...] or [S, K, ...].
+  """The fields of steps that episodes need, leaves [E, L, ...] or [S, K, ...].
 
   Attributes:
     step_type: integers, as in `dm_env.StepType`.
@@ -96,7 +93,7 @@ class Transition(NamedTuple):
 def init(num_environments: int, max_length: int) -> Episodes:
   """Returns the index of an empty ring."""
 
-  def table():
+  def table() -> types.Array:
     return jnp.zeros([num_environments, max_length], jnp.int32)
 
   return Episodes(
@@ -132,18 +129,20 @@ def add(
     env_ids: int32 [K], unique; E where one is to be left out.
 
   Returns:
-    The new index, and bool [S, K] that tells which steps begin an episode.
+    The new index, and bool [S, K], whether each step begins an episode.
   """
   num_steps = step_type.shape[0]
 
-  def enter(episodes, inputs):
+  def enter(
+    episodes: Episodes, inputs: tuple[types.Array, types.Array]
+  ) -> tuple[Episodes, types.Array]:
     age, step_type = inputs
     slot = ring_lib.slot_of_age(ring, env_ids, age)
     position = ring_lib.take(ring.position, env_ids) - age
-    begins = step_type == _FIRST
+    begins = step_type == types.FIRST
     begins |= episodes.is_fresh.at[env_ids].get(mode='clip')
     current = episodes.current.at[env_ids].get(mode='clip')
-    current = (current + begins) % episodes.begin.shape[1]
+    current = (current + begins.astype(jnp.int32)) % episodes.begin.shape[1]
     # A row number of E leaves an entry out.
     begin_ids = jnp.where(begins, env_ids, episodes.begin.shape[0])
     episodes = Episodes(
@@ -163,7 +162,6 @@ def _new_ages(num_steps: int) -> types.Array:
   return num_steps - jnp.arange(num_steps, dtype=jnp.int32)
 
 
-@jax.jit
 def add_returns(
   returns: Returns,
   ring: ring_lib.Ring,
@@ -173,7 +171,10 @@ def add_returns(
   env_ids: types.Array,
   parameters: ReturnParameters,
 ) -> Returns:
-  """Fills in what S steps that were just written tell of returns.
+  """Fills in the returns that S steps that were just written complete.
+
+  It takes time in proportion to the steps filled in, one after another, for
+  all environments together; under `vmap`, for those of all members together.
 
   Args:
     returns: those before.
@@ -187,14 +188,40 @@ def add_returns(
   Returns:
     The new returns.
   """
+  # Each environment has its own, so that members can lie side by side.
+  rows = ReturnParameters(
+    *(
+      jnp.broadcast_to(jnp.asarray(value, jnp.float32), env_ids.shape)
+      for value in parameters
+    )
+  )
+  # The rest of the ring's data is not needed.
+  ring = ring._replace(data=transition)
+  args = transforms.vary_alike((returns, ring, begins, ends, env_ids, rows))
+  new: Returns = _jitted_add_returns(*args)
+  return new
 
-  def enter(returns, inputs):
+
+@custom_batching.custom_vmap
+def _add_returns(
+  returns: Returns,
+  ring: ring_lib.Ring,
+  begins: types.Array,
+  ends: types.Array,
+  env_ids: types.Array,
+  parameters: ReturnParameters,
+) -> Returns:
+  """Does what `add_returns` does, with parameters [K]."""
+
+  def enter(
+    returns: Returns, inputs: tuple[types.Array, ...]
+  ) -> tuple[Returns, None]:
     age, begins, ends = inputs
     slot = ring_lib.slot_of_age(ring, env_ids, age)
     position = ring_lib.take(ring.position, env_ids) - age
-    value = returns.value.at[env_ids, slot].set(
-      parameters.default_return, mode='drop'
-    )
+    new = jnp.zeros((*env_ids.shape, *returns.value.shape[2:]), jnp.float32)
+    new += trees.align(parameters.default_return, new)
+    value = returns.value.at[env_ids, slot].set(new, mode='drop')
     first_open = returns.first_open.at[env_ids].get(mode='clip')
     # Steps that have been overwritten, by later ones of this batch, too, are
     # not filled.
@@ -202,7 +229,7 @@ def add_returns(
       position - first_open, ring_lib.take(ring.size, env_ids) - age
     )
     num_open = jnp.where(ends & ~begins, num_open, 0)
-    value = _fill(value, ring, transition, env_ids, age, num_open, parameters)
+    value = _fill(value, ring, env_ids, age, num_open, parameters)
     first_open = jnp.where(begins | ends, position, first_open)
     new_first_open = returns.first_open.at[env_ids].set(first_open, mode='drop')
     return Returns(value, new_first_open), None
@@ -211,42 +238,79 @@ def add_returns(
   return lax.scan(enter, returns, (ages, begins, ends))[0]
 
 
+@_add_returns.def_vmap
+def _add_returns_vmap(
+  axis_size: int, is_batched: Any, *args: Any
+) -> tuple[Returns, Any]:
+  """Makes one table of A members' E environments each: see `transforms`."""
+  args = transforms.broadcast_members(axis_size, is_batched, args)
+  returns, ring, begins, ends, env_ids, parameters = args
+  num_environments = ring.size.shape[1]
+  member = jnp.arange(axis_size, dtype=jnp.int32)[:, None]
+  env_ids = jnp.where(
+    env_ids < num_environments,
+    env_ids + num_environments * member,
+    num_environments * axis_size,
+  )
+  steps = [
+    jnp.swapaxes(leaf, 0, 1).reshape(leaf.shape[1], -1)  # [S, A K]
+    for leaf in (begins, ends)
+  ]
+  returns, ring, env_ids, parameters = transforms.lay_side_by_side(
+    (returns, ring, env_ids, parameters)
+  )
+  new = _add_returns(returns, ring, *steps, env_ids, parameters)
+  new = jax.tree.map(
+    lambda leaf: leaf.reshape(axis_size, -1, *leaf.shape[1:]), new
+  )
+  return new, jax.tree.map(lambda _: True, new)
+
+
+# Jitted so that calls outside `jit` do not compile the loops each time.
+_jitted_add_returns = jax.jit(_add_returns)
+
+
 def _fill(
   value: types.Array,
   ring: ring_lib.Ring,
-  transition: Transition,
   env_ids: types.Array,
   age: types.Array,
   num_open: types.Array,
   parameters: ReturnParameters,
 ) -> types.Array:
   """Fills in the returns of `num_open` [K] steps before those of age `age`."""
+  transition: Transition = ring.data
   env_ids = jnp.where(num_open > 0, env_ids, value.shape[0])
   zero = jnp.zeros((*env_ids.shape, *value.shape[2:]), value.dtype)
 
-  def fill_step(carry):
+  def get(leaf: types.Array, slot: types.Array) -> types.Array:
+    """Returns leaves [K, ...] that broadcast against returns."""
+    leaf = leaf.at[env_ids, slot].get(mode='clip').astype(value.dtype)
+    aligned: types.Array = trees.align(leaf, zero)
+    return aligned
+
+  def fill_step(carry: Any) -> Any:
     step, value, return_tp1 = carry
     slot_tp1 = ring_lib.slot_of_age(ring, env_ids, age + step)
     slot_t = ring_lib.slot_of_age(ring, env_ids, age + step + 1)
-    reward_tp1 = transition.reward.at[env_ids, slot_tp1].get(mode='clip')
     reward_tp1 = jnp.clip(
-      reward_tp1.astype(value.dtype),
-      parameters.min_reward,
-      parameters.max_reward,
+      get(transition.reward, slot_tp1),
+      trees.align(parameters.min_reward, zero),
+      trees.align(parameters.max_reward, zero),
     )
-    discount_tp1 = transition.discount.at[env_ids, slot_tp1].get(mode='clip')
-    discount_tp1 = (parameters.discount * discount_tp1).astype(value.dtype)
-    discount_tp1 = discount_tp1.reshape(
-      discount_tp1.shape + (1,) * (return_tp1.ndim - discount_tp1.ndim)
+    discount_tp1 = trees.align(parameters.discount, zero) * get(
+      transition.discount, slot_tp1
     )
     return_t = reward_tp1 + discount_tp1 * return_tp1
     rows = jnp.where(step < num_open, env_ids, value.shape[0])
     value = value.at[rows, slot_t].set(return_t, mode='drop')
     return step + 1, value, return_t
 
-  start = jnp.int32(0), value, zero
   last = jnp.max(num_open, initial=0)
-  return lax.while_loop(lambda carry: carry[0] < last, fill_step, start)[1]
+  # Under `shard_map` they must vary as the rest of the carry does.
+  start = transforms.vary_alike((jnp.int32(0), value, zero, env_ids))[:3]
+  _, new, _ = lax.while_loop(lambda carry: carry[0] < last, fill_step, start)
+  return new
 
 
 def end_episodes(
@@ -262,7 +326,7 @@ def end_episodes(
   slot = ring_lib.slot_of_age(ring, env_ids, jnp.int32(1))
   has_steps = ring_lib.take(ring.size, env_ids) > 0
   rows = jnp.where(has_steps, env_ids, step_type.shape[0])
-  return step_type.at[rows, slot].set(_LAST, mode='drop')
+  return step_type.at[rows, slot].set(types.LAST, mode='drop')
 
 
 def is_end(transition: Transition, at_truncation: bool) -> types.Array:
@@ -274,12 +338,12 @@ def is_end(transition: Transition, at_truncation: bool) -> types.Array:
   """
   ends = jnp.asarray(transition.discount) == 0
   if at_truncation:
-    ends |= jnp.asarray(transition.step_type) == _LAST
+    ends |= jnp.asarray(transition.step_type) == types.LAST
   return ends
 
 
 def check_transition(transition: Transition) -> None:
-  """Refuses a stored step, leaves [E, L, ...], that has no use for episodes."""
+  """Checks that stored steps, leaves [E, L, ...], have the shapes needed."""
   if not jnp.issubdtype(transition.step_type.dtype, jnp.integer) or (
     transition.step_type.ndim != 2
   ):

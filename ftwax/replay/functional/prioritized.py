@@ -6,7 +6,7 @@ all slots, leaf `env * L + slot`:
 
   * `sampling`, a sum: what a sequence is drawn with; zero in slots that hold
     nothing, or in which no sequence that is whole and allowed begins.
-  * `learned`, a maximum: what was learned by updates only. New sequences begin
+  * `learned`, a maximum: priorities that updates set. New sequences begin
     with its maximum, so that each is soon seen once. Since they do not enter
     it themselves, one huge priority is not handed down for ever: it is
     forgotten when it is updated or overwritten.
@@ -43,7 +43,7 @@ class Priorities(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Candidates:
-  """What says where sequences may begin.
+  """The rule for where sequences may begin.
 
   Attributes:
     sequence_length: T, the number of steps of a sequence.
@@ -109,11 +109,10 @@ def add(
   Returns:
     The new priorities.
   """
-  _, max_length = ring_lib.dimensions(ring)
   length = candidates.sequence_length
   size = ring_lib.take(ring.size, env_ids)[None]  # [1, K]
-  # What changes are the sequences that the new steps made whole, the slots of
-  # the new steps that begin none yet, and the oldest that may begin none now.
+  # The leaves that change: sequences that the new steps made whole, the new
+  # steps themselves, which begin none yet, and the oldest, which may no longer.
   steps = jnp.arange(num_steps, dtype=jnp.int32)[:, None]  # [S, 1]
   ages = [
     length + steps,
@@ -124,22 +123,120 @@ def add(
   age = jnp.concatenate(
     [jnp.broadcast_to(part, (len(part), len(env_ids))) for part in ages]
   )  # [A, K]
-  is_slot = (age >= 1) & (age <= max_length)
-  slot = ring_lib.slot_of_age(ring, env_ids, age)
-  is_slot &= env_ids[None] < ring.size.shape[0]
-  leaf = jnp.where(is_slot, env_ids[None] * max_length + slot, -1).reshape(-1)
-  learned = segment_tree.update(
-    segment_tree.MAX,
-    priorities.learned,
-    leaf,
-    jnp.full(leaf.shape, segment_tree.MAX.identity, jnp.float32),
-  )
-  priorities = priorities._replace(learned=learned)
-  first = initial_priority(priorities, lowest).astype(jnp.float32)
+  leaf = _leaf_of_age(ring, env_ids, age)
+  learned = segment_tree.update_all(
+    (segment_tree.MAX,),
+    (priorities.learned,),
+    leaf.reshape(-1),
+    jnp.full(leaf.size, segment_tree.MAX.identity, jnp.float32),
+  )[0]
+  new = priorities._replace(learned=learned)
+  first = initial_priority(new, lowest).astype(jnp.float32)
+  if num_steps > 1:
+    forgotten = _forgotten_later(
+      priorities, ring, num_steps, env_ids, candidates
+    )
+    first = jnp.maximum(first, forgotten)[:, None]  # [S, 1]
+    first = jnp.pad(first, ((0, len(age) - num_steps), (0, 0)))
   value = jnp.where(candidates.contain(age, size), first, 0.0)
-  sampling = segment_tree.update(
-    segment_tree.SUM, priorities.sampling, leaf, value.reshape(-1)
-  )
+  sampling = segment_tree.update_all(
+    (segment_tree.SUM,),
+    (priorities.sampling,),
+    leaf.reshape(-1),
+    value.reshape(-1),
+  )[0]
+  return new._replace(sampling=sampling)
+
+
+def _leaf_of_age(
+  ring: ring_lib.Ring, env_ids: types.Array, age: types.Array
+) -> types.Array:
+  """Returns the leaves int32 [A, K] of steps of age [A, K], if there are any.
+
+  It is `segment_tree.LEFT_OUT` for ages outside [1, L] and for ids of E.
+  """
+  num_environments, max_length = ring_lib.dimensions(ring)
+  slot = ring_lib.slot_of_age(ring, env_ids, age)
+  is_leaf = (age >= 1) & (age <= max_length)
+  is_leaf &= env_ids[None] < num_environments
+  leaf = env_ids[None] * max_length + slot
+  return jnp.where(is_leaf, leaf, segment_tree.LEFT_OUT)
+
+
+def _forgotten_later(
+  priorities: Priorities,
+  ring: ring_lib.Ring,
+  num_steps: int,
+  env_ids: types.Array,
+  candidates: Candidates,
+) -> types.Array:
+  """Returns the largest priority that each new step still found, float32 [S].
+
+  Each step of a write takes the oldest candidate's place, and with it what was
+  learned of that: sequences made whole by earlier steps of the same write may
+  begin with it, those of later steps may not.
+
+  Args:
+    priorities: those before the write.
+    ring: the ring after the write.
+    num_steps: S.
+    env_ids: int32 [K], unique; E where one is to be left out.
+    candidates: where sequences may begin.
+
+  Returns:
+    In the order of ages: the newest sequence first.
+  """
+  _, max_length = ring_lib.dimensions(ring)
+  # Had nothing been overwritten, the one that the newest step drove out would
+  # be just too old now, and those driven out before it are older still.
+  steps = jnp.arange(num_steps, dtype=jnp.int32)  # [S]
+  age = max_length - candidates.num_ignored + 1 + steps
+  age = jnp.where(age > max_length, age - max_length, age)[:, None]
+  age = jnp.broadcast_to(age, (num_steps, len(env_ids)))
+  leaf = _leaf_of_age(ring, env_ids, age)
+  old = segment_tree.take(priorities.learned, jnp.maximum(leaf, 0))
+  old = jnp.where(leaf < 0, segment_tree.MAX.identity, old)
+  largest = lax.cummax(jnp.max(old, axis=1, initial=segment_tree.MAX.identity))
+  return jnp.roll(largest, 1).at[0].set(segment_tree.MAX.identity)
+
+
+def resize(
+  priorities: Priorities,
+  ring: ring_lib.Ring,
+  old: Candidates,
+  new: Candidates,
+  lowest: types.Array | float,
+) -> Priorities:
+  """Returns priorities of sequences of another length.
+
+  Candidates of both lengths keep their priorities, new ones get the initial
+  one. Sequences differ at the newest steps alone, so that it takes
+  O(E |T - T'| log E L), beside a copy.
+
+  Args:
+    priorities: of sequences of `old`.
+    ring: the ring.
+    old: where sequences begin, T steps each.
+    new: where sequences are to begin, T' steps each, as many ignored.
+    lowest: float32, the least priority of new sequences.
+
+  Returns:
+    Priorities, whose `learned` are unchanged.
+  """
+  num_environments, _ = ring_lib.dimensions(ring)
+  least, most = sorted((old.sequence_length, new.sequence_length))
+  env_ids = jnp.arange(num_environments, dtype=jnp.int32)
+  age = jnp.arange(least, most, dtype=jnp.int32)[:, None]
+  age = jnp.broadcast_to(age, (len(age), num_environments))
+  first = initial_priority(priorities, lowest).astype(jnp.float32)
+  value = jnp.where(new.contain(age, ring.size[None]), first, 0.0)
+  leaf = _leaf_of_age(ring, env_ids, age)
+  sampling = segment_tree.update_all(
+    (segment_tree.SUM,),
+    (priorities.sampling,),
+    leaf.reshape(-1),
+    value.reshape(-1),
+  )[0]
   return priorities._replace(sampling=sampling)
 
 
@@ -170,8 +267,10 @@ def update(
     The new priorities.
   """
 
-  def enter(env_id, position, priority):
-    """Returns a sequence's leaf, or -1 to leave it out, and its value."""
+  def enter(
+    env_id: types.Array, position: types.Array, priority: types.Array
+  ) -> tuple[types.Array, types.Array]:
+    """Returns a sequence's leaf, if it is to be set, and its value."""
     _, max_length = ring_lib.dimensions(ring)
     slot, is_stored = ring_lib.find(ring, env_id, position)
     age = ring_lib.age_of_slot(ring, env_id, slot)
@@ -179,7 +278,7 @@ def update(
     power = priority**exponent
     is_set = is_stored & candidates.contain(age, size)
     is_set &= (priority >= 0) & jnp.isfinite(priority) & jnp.isfinite(power)
-    leaf = jnp.where(is_set, env_id * max_length + slot, -1)
+    leaf = jnp.where(is_set, env_id * max_length + slot, segment_tree.LEFT_OUT)
     return leaf, jnp.where(power > 0, jnp.maximum(power, _SMALLEST), 0.0)
 
   # XLA on a CPU calls another thread for what is not a loop of scalars.
@@ -191,15 +290,14 @@ def update(
     default=enter,
   )
   operations = segment_tree.SUM, segment_tree.MAX
-  return Priorities(
-    *segment_tree.update_all(operations, tuple(priorities), leaf, value)
-  )
+  trees = tuple(priorities)
+  return Priorities(*segment_tree.update_all(operations, trees, leaf, value))
 
 
 def restrict(
   priorities: Priorities, ring: ring_lib.Ring, candidates: Candidates
 ) -> Priorities:
-  """Drops what is no candidate any more, in O(E L); for after a removal."""
+  """Drops sequences that are no candidates after a removal, in O(E L)."""
   is_kept = candidates.in_slots(ring).reshape(-1)
   sampling = segment_tree.get_all(priorities.sampling, is_kept.size)
   learned = segment_tree.get_all(priorities.learned, is_kept.size)
@@ -219,14 +317,14 @@ def importance_weights(
   importance_exponent: types.Array | float,
   is_valid: types.Array,
 ) -> types.Array:
-  """Returns what a loss is weighted with to make up for the probabilities.
+  """Returns weights of a loss that correct for sampling by priority.
 
   The weights of Schaul et al. (2016), section 3.4, (N P(i))^-beta, divided by
   the largest of the batch, which is that of the least probable row.
 
   Args:
     probability: float32 [B], P(i), positive where valid; [1] if all are alike.
-    importance_exponent: float, beta, not negative.
+    importance_exponent: float, beta, finite and not negative.
     is_valid: bool [B]; other rows have the weight zero.
 
   Returns:

@@ -1,10 +1,9 @@
-"""Weights of sequences by what they hold: whole episodes, balanced rewards.
+"""Weights of sequences by content: within an episode, balanced rewards.
 
-They are for `sampling.sample_weighted`, and are computed anew from what is
-stored, in O(E L): rewards are weighed by what they mean to the agent now.
+They are for `sampling.sample_weighted`, and are computed from the stored steps
+at each call, in O(E L), since what a reward is worth to an agent may change.
 """
 
-import dm_env
 import jax.numpy as jnp
 
 from ftwax import types
@@ -28,7 +27,7 @@ def within_episodes(
     float32 [E, L], 1 where such a sequence begins and 0 elsewhere.
   """
   step_type = ring_lib.select(state.ring.data, config.step_type_field)
-  is_first = (step_type == dm_env.StepType.FIRST).astype(jnp.int32)
+  is_first = (step_type == types.FIRST).astype(jnp.int32)
   # Slots are consecutive modulo L: the count goes on into the first of them.
   length = config.sequence_length - 1
   count = jnp.cumsum(jnp.concatenate([is_first, is_first[:, :length]], 1), 1)

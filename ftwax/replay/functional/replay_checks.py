@@ -1,4 +1,4 @@
-"""One way to refuse bad input, inside and outside `jit`.
+"""Checks of input, inside and outside `jit`.
 
 Values that can be read (outside `jit`) are checked on the host and raise a
 `ValueError`. Under `jit` they cannot be read: then every function of this room
@@ -28,35 +28,109 @@ def is_concrete(*arrays: Any) -> bool:
 def check(
   emit: bool, predicate: types.Array, message: str, **values: Any
 ) -> None:
-  """Refuses unless all of `predicate` is true.
+  """Checks that all of `predicate` is true.
 
   Args:
     emit: whether to emit a check for `checkify` where values cannot be read.
     predicate: bool [...].
     message: with a field `{name}` for each of `values`.
-    **values: scalars that the message tells.
+    **values: scalars, or arrays that broadcast to `predicate`, of which the
+      message gives the first entry that is refused.
 
   Raises:
     ValueError: outside `jit`, if any of `predicate` is false.
   """
-  if is_concrete(predicate, values):
-    if not np.all(np.asarray(predicate)):
-      texts = {name: np.asarray(value)[()] for name, value in values.items()}
-      raise ValueError(message.format(**texts))
-  elif emit:
-    checkify.debug_check(
-      jnp.all(predicate),
-      message,
-      **{name: jnp.asarray(value) for name, value in values.items()},
-    )
+  is_readable = is_concrete(predicate, values)
+  if not np.size(predicate) or not (is_readable or emit):
+    return
+  first: Any
+  if not is_readable:
+    first = jnp.argmin(predicate)
+    shown = {
+      name: jnp.broadcast_to(value, predicate.shape).reshape(-1)[first]
+      for name, value in values.items()
+    }
+    checkify.debug_check(jnp.all(predicate), message, **shown)
+  elif not np.all(predicate):
+    first = np.argmin(predicate)
+    shown = {
+      name: np.broadcast_to(value, np.shape(predicate)).reshape(-1)[first]
+      for name, value in values.items()
+    }
+    raise ValueError(message.format(**shown))
 
 
-def check_batch(data: types.ArrayTree, batch: types.ArrayTree) -> None:
-  """Refuses a batch whose structure, shapes or dtypes are not those of `data`.
+def check_scalar(
+  emit: bool, name: str, value: types.Array | float, highest: float = np.inf
+) -> types.Array:
+  """Checks that a hyperparameter is finite and in [0, highest].
+
+  Args:
+    emit: whether to emit a check for `checkify` where it cannot be read.
+    name: of the hyperparameter.
+    value: the hyperparameter.
+    highest: the largest that it may be.
+
+  Returns:
+    Whether it is good, bool.
+
+  Raises:
+    ValueError: outside `jit`, if it is not.
+  """
+  number = jnp.asarray(value, jnp.float32)
+  is_good = (number >= 0) & (number <= highest) & jnp.isfinite(number)
+  bound = 'be finite and not negative'
+  if highest < np.inf:
+    bound = f'lie in [0, {highest:g}]'
+  check(
+    emit,
+    is_good,
+    f'{name} must {bound}, got {{value}}; give such a number.',
+    value=number,
+  )
+  return is_good
+
+
+def as_array(value: Any, name: str) -> types.Array:
+  """Returns a JAX array of the same numbers.
+
+  JAX holds integers in 32 bits unless told otherwise, and drops the others.
+
+  Args:
+    value: an array, or what NumPy makes one of.
+    name: of the argument, for messages.
+
+  Raises:
+    ValueError: if a number does not fit into the dtype that JAX gives it.
+  """
+  if isinstance(value, jax.Array):
+    return value
+  given = np.asarray(value)
+  dtype = jax.dtypes.canonicalize_dtype(given.dtype)
+  if dtype == given.dtype:
+    return jnp.asarray(given)
+  with np.errstate(over='ignore'):
+    kept = given.astype(dtype)
+  if np.issubdtype(given.dtype, np.integer):
+    fits = kept == given
+  else:
+    fits = np.isfinite(kept) == np.isfinite(given)
+  check(
+    False,
+    fits,
+    f'{name} must fit into {kept.dtype}, the dtype in which JAX holds'
+    f' {given.dtype}, got {{value}}; scale it, or enable jax_enable_x64.',
+    value=given,
+  )
+  return jnp.asarray(kept)
+
+
+def as_batch(data: types.ArrayTree, batch: Any) -> types.ArrayTree:
+  """Returns a batch as JAX arrays, if its structure and dtypes fit.
 
   Args:
     data: leaves [num_environments, max_length, ...].
-    batch: leaves [T, K, ...].
+    batch: leaves of arrays, or of what NumPy makes arrays of.
 
   Raises:
     ValueError: naming the first leaf that differs.
@@ -68,19 +142,41 @@ def check_batch(data: types.ArrayTree, batch: types.ArrayTree) -> None:
       f'batch must have the structure that the replay was made for'
       f' ({expected}), got {given}; give the spec of what you add.'
     )
+
+  def convert(path: Any, stored: types.Array, leaf: Any) -> types.Array:
+    name = f'batch{jax.tree_util.keystr(path)}'
+    array = as_array(leaf, name)
+    if array.dtype != stored.dtype:
+      raise ValueError(
+        f'{name} must have dtype {stored.dtype}, got {array.dtype}; cast it, or'
+        ' make the replay for the dtype you add.'
+      )
+    return array
+
+  arrays: types.ArrayTree = jax.tree_util.tree_map_with_path(
+    convert, data, batch
+  )
+  return arrays
+
+
+def check_shapes(data: types.ArrayTree, batch: types.ArrayTree) -> None:
+  """Checks that the shapes of a batch are those of `data`.
+
+  Args:
+    data: leaves [num_environments, max_length, ...].
+    batch: leaves [T, K, ...], of the same structure.
+
+  Raises:
+    ValueError: naming the first leaf that differs.
+  """
   prefix = jax.tree.leaves(batch)[0].shape[:2]
   for (path, stored), leaf in zip(
     jax.tree.leaves_with_path(data), jax.tree.leaves(batch), strict=True
   ):
-    name = f'batch{jax.tree_util.keystr(path)}'
     shape = (*prefix, *stored.shape[2:])
     if leaf.shape != shape:
       raise ValueError(
-        f'{name} must have shape {shape}, [time, environments, ...], got'
-        f' {leaf.shape}; add() takes one step and add_sequence() several.'
-      )
-    if leaf.dtype != stored.dtype:
-      raise ValueError(
-        f'{name} must have dtype {stored.dtype}, got {leaf.dtype}; cast it, or'
-        ' make the replay for the dtype you add.'
+        f'batch{jax.tree_util.keystr(path)} must have shape {shape}, [time,'
+        f' environments, ...], got {leaf.shape}; add() takes one step and'
+        ' add_sequence() several.'
       )

@@ -1,10 +1,12 @@
-"""What a functional replay is made of: sizes, hyperparameters, state."""
+"""Config, hyperparameters, state and samples of a functional replay."""
 
 import dataclasses
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
+
 from ftwax import types
-from ftwax.replay.functional import draws
+from ftwax.replay.functional import draws, replay_checks
 from ftwax.replay.functional import episodes as episodes_lib
 from ftwax.replay.functional import prioritized as prioritized_lib
 from ftwax.replay.functional import ring as ring_lib
@@ -33,15 +35,15 @@ class ReplayConfig:
     num_earliest_frames_ignored: how many of the oldest steps of each
       environment no sequence begins with; so many frames before its first are
       certain to be stored, for stacks of frames.
-    episodes: whether to know where episodes begin and end.
+    episodes: whether to index where episodes begin and end.
     record_returns: whether to record discounted episodic returns; needs
       `episodes`.
     return_at_truncation: whether a `LAST` step whose discount is not zero also
       completes the returns of its episode, as though nothing came after.
-    step_type_field: where in a step its type is, for `episodes`; names with
-      dots between, as for `get_field`.
-    reward_field: where its reward is, for `record_returns`.
-    discount_field: where its discount is, for `record_returns`.
+    step_type_field: path of the step type in a step, for `episodes`; a name as
+      for `get_field`.
+    reward_field: path of the reward, for `record_returns`.
+    discount_field: path of the discount, for `record_returns`.
     checkify: whether to emit checks of values under `jit`, for
       `jax.experimental.checkify`; they cost some 50 us a call.
   """
@@ -65,7 +67,7 @@ class ReplayConfig:
   # Checking.
   checkify: bool = False
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     for name in (
       'num_environments',
       'max_length',
@@ -100,7 +102,7 @@ class ReplayConfig:
         ' set episodes=True.'
       )
 
-  def _check_sizes(self):
+  def _check_sizes(self) -> None:
     num_slots = self.num_environments * self.max_length
     if num_slots > _MAX_NUM_SLOTS:
       raise ValueError(
@@ -121,7 +123,7 @@ class ReplayConfig:
 
   @property
   def candidates(self) -> prioritized_lib.Candidates:
-    """Where sequences may begin."""
+    """Returns the rule for where sequences may begin."""
     return prioritized_lib.Candidates(
       self.sequence_length, self.num_earliest_frames_ignored
     )
@@ -132,14 +134,14 @@ class ReplayConfig:
 
 
 class ReplayHyperparameters(NamedTuple):
-  """What a population may change; all of it data, never static.
+  """Scalars that a population may change: data, never static.
 
   Attributes:
     initial_priority: the least priority of new sequences, which begin with
       the largest that was learned of those stored.
     priority_exponent: alpha, to which priorities are raised.
-    importance_exponent: beta, of the importance weights; 1 makes up fully for
-      what priorities do to the distribution.
+    importance_exponent: beta, of the importance weights; with 1 they correct
+      the sampling distribution fully.
     recent_data_ratio: the least share, in [0, 1], of a batch that comes from
       recent steps.
     recent_data_steps: the newest so many sequences of each environment are
@@ -165,13 +167,13 @@ DEFAULTS = ReplayHyperparameters()
 
 
 class ReplayState(NamedTuple):
-  """All of a replay that changes: a pytree of arrays.
+  """State of a replay, a pytree of arrays.
 
   Attributes:
     ring: the steps.
-    episodes: where episodes begin and end; None if not asked for.
-    returns: episodic returns; None if not asked for.
-    priorities: of sequences; None if not asked for.
+    episodes: the index of episodes; None unless configured.
+    returns: episodic returns; None unless configured.
+    priorities: of sequences; None unless configured.
   """
 
   ring: ring_lib.Ring
@@ -180,8 +182,62 @@ class ReplayState(NamedTuple):
   priorities: prioritized_lib.Priorities | None
 
 
+def check_state(config: ReplayConfig, state: ReplayState) -> None:
+  """Checks that a state has the sizes and parts that a replay needs.
+
+  Args:
+    config: of the replay.
+    state: leaves may be NumPy arrays.
+
+  Raises:
+    ValueError: if the state has other sizes, or lacks a part.
+  """
+  wanted = config.num_environments, config.max_length
+  found = ring_lib.dimensions(state.ring)
+  if found != wanted or state.ring.size.shape != wanted[:1]:
+    raise ValueError(
+      f'state (of {found[0]} environments and {found[1]} steps) must be of'
+      f' num_environments ({wanted[0]}) and max_length ({wanted[1]}); make it'
+      ' with init() of this replay, or vmap over the members of a population.'
+    )
+  for feature, part in (
+    ('prioritized', state.priorities),
+    ('episodes', state.episodes),
+    ('record_returns', state.returns),
+  ):
+    if getattr(config, feature) and part is None:
+      raise ValueError(
+        f'state must have what {feature}=True needs, and was made by a replay'
+        ' without; make it with init() of this replay.'
+      )
+
+
+def lowest_priority(
+  config: ReplayConfig, hyperparameters: ReplayHyperparameters
+) -> types.Array:
+  """Returns the least value in a tree of new sequences, float32.
+
+  Raises:
+    ValueError: outside `jit`, if the initial priority or its power is negative
+      or not finite; under `jit` it is taken for 1.
+  """
+  priority = jnp.asarray(hyperparameters.initial_priority, jnp.float32)
+  exponent = jnp.asarray(hyperparameters.priority_exponent, jnp.float32)
+  is_good = replay_checks.check_scalar(
+    config.checkify, 'initial_priority', priority
+  )
+  is_good &= replay_checks.check_scalar(
+    config.checkify, 'priority_exponent', exponent
+  )
+  power = priority**exponent
+  is_power = replay_checks.check_scalar(
+    config.checkify, 'initial_priority ** priority_exponent', power
+  )
+  return jnp.where(is_good & is_power, power, 1.0)
+
+
 class SampleInfo(NamedTuple):
-  """What is known of the sequences of a sample.
+  """Origin and weight of the sequences of a sample.
 
   Attributes:
     env_id: int32 [B].
@@ -191,8 +247,8 @@ class SampleInfo(NamedTuple):
     num_candidates: int32, the sequences there were to draw from.
     importance_weight: float32 [B], (num_candidates * probability) ** -beta,
       divided by the largest of the batch.
-    is_valid: bool [B]; where it is false there was nothing to draw, the weight
-      is zero and the data mean nothing.
+    is_valid: bool [B]; where it is false no whole sequence was drawn, the
+      weight is zero and the data are arbitrary.
     discounted_return: float32 [B, ...], the episodic return of the first step;
       None if not recorded.
   """
@@ -211,7 +267,7 @@ class Sample(NamedTuple):
 
   Attributes:
     data: leaves [T, B, ...].
-    info: what is known of them.
+    info: their origin and weight.
   """
 
   data: types.ArrayTree

@@ -5,7 +5,7 @@ its position, which counts the steps that the environment ever added; clearing
 and removing do not turn it back, so that what was learned about a position can
 never be taken for news of a later step. Positions are int32 and wrap around
 after 2^31 steps. Only their differences are ever used here, and these stay
-right. Where a step lies is told by its age, the newest one having age 1:
+right. The age of a step gives its slot; the newest step has age 1:
 
     age = position[env] - step's position,  slot = (head[env] - age) mod L.
 
@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ftwax import types
+from ftwax import trees, types
 from ftwax.replay.functional import replay_checks
 
 
@@ -44,7 +44,7 @@ def init(spec: types.SpecTree, num_environments: int, max_length: int) -> Ring:
   shape = (num_environments, max_length)
 
   # No array may stand in a state twice: it could not be donated.
-  def zeros():
+  def zeros() -> types.Array:
     return jnp.zeros([num_environments], jnp.int32)
 
   return Ring(
@@ -81,15 +81,15 @@ def resolve_env_ids(
   num_environments, _ = dimensions(ring)
   if env_ids is None:
     return jnp.arange(num_environments, dtype=jnp.int32)
-  env_ids = jnp.asarray(env_ids)
+  env_ids = replay_checks.as_array(env_ids, 'env_ids')
   if env_ids.ndim != 1 or not jnp.issubdtype(env_ids.dtype, jnp.integer):
     raise ValueError(
       f'env_ids must be integers [K], got {env_ids.dtype} of shape'
       f' {env_ids.shape}; give one id for each row of the batch.'
     )
-  env_ids = env_ids.astype(jnp.int32)
-  in_range = (env_ids >= 0) & (env_ids < num_environments)
   check_env_ids(ring, env_ids, emit)
+  in_range = (env_ids >= 0) & (env_ids < num_environments)
+  env_ids = env_ids.astype(jnp.int32)
   equal = env_ids[:, None] == env_ids[None, :]
   is_repeated = jnp.any(jnp.triu(equal, k=1), axis=1)
   replay_checks.check(
@@ -97,21 +97,21 @@ def resolve_env_ids(
     ~is_repeated,
     'env_ids must be unique, but {env_id} is repeated; add its steps one'
     ' after another.',
-    env_id=env_ids[jnp.argmax(is_repeated)] if env_ids.size else 0,
+    env_id=env_ids,
   )
   return jnp.where(in_range & ~is_repeated, env_ids, num_environments)
 
 
 def check_env_ids(ring: Ring, env_ids: types.Array, emit: bool) -> None:
-  """Refuses ids [...] outside 0 ... E - 1."""
+  """Checks that ids [...] lie in 0 ... E - 1."""
   num_environments, _ = dimensions(ring)
-  out_of_range = (env_ids < 0) | (env_ids >= num_environments)
+  in_range = (env_ids >= 0) & (env_ids < num_environments)
   replay_checks.check(
     emit,
-    ~out_of_range,
+    in_range,
     f'env_ids must lie in [0, {num_environments}), got {{env_id}}; make the'
     ' replay for more environments.',
-    env_id=env_ids.reshape(-1)[jnp.argmax(out_of_range)] if env_ids.size else 0,
+    env_id=env_ids,
   )
 
 
@@ -140,7 +140,7 @@ def write(
   slots = (head[None] + steps) % max_length
   rows = jnp.broadcast_to(env_ids, slots.shape)  # [S, K]
 
-  def write_leaf(leaf, new):
+  def write_leaf(leaf: types.Array, new: types.Array) -> types.Array:
     if is_all and slots.size == 1:
       # XLA would read what a single scatter overwrites.
       return lax.dynamic_update_slice(
@@ -190,8 +190,10 @@ def age_of_slot(
 def slot_ages(ring: Ring) -> types.Array:
   """Returns the age of each slot, int32 [E, L]; it is empty if above size."""
   num_environments, max_length = dimensions(ring)
-  env_ids = jnp.arange(num_environments)[:, None]
-  return age_of_slot(ring, env_ids, jnp.arange(max_length)[None, :])
+  env_ids = jnp.arange(num_environments, dtype=jnp.int32)[:, None]
+  return age_of_slot(
+    ring, env_ids, jnp.arange(max_length, dtype=jnp.int32)[None, :]
+  )
 
 
 def find(
@@ -211,27 +213,48 @@ def find(
   return slot, is_stored
 
 
+def as_integers(value: Any, name: str) -> types.Array:
+  """Returns an argument as int32.
+
+  Raises:
+    ValueError: if it has no integers, or one that does not fit into int32.
+  """
+  array = replay_checks.as_array(value, name)
+  if not jnp.issubdtype(array.dtype, jnp.integer):
+    raise ValueError(
+      f'{name} must be integers, got {array.dtype}; give those of a sample.'
+    )
+  return array.astype(jnp.int32)
+
+
+def as_steps(
+  env_ids: types.Array, positions: types.Array
+) -> tuple[types.Array, types.Array]:
+  """Returns ids and positions as int32, broadcast against each other."""
+  ids, steps = jnp.broadcast_arrays(
+    as_integers(env_ids, 'env_ids'), as_integers(positions, 'positions')
+  )
+  return ids, steps
+
+
 def check_stored(
   ring: Ring,
   env_ids: types.Array,
   positions: types.Array,
   emit: bool,
 ) -> None:
-  """Refuses positions that were overwritten, removed or never written."""
-  check_env_ids(ring, jnp.asarray(env_ids), emit)
+  """Checks that steps are stored: neither overwritten nor removed."""
+  check_env_ids(ring, env_ids, emit)
   env_ids, positions = jnp.broadcast_arrays(env_ids, positions)
-  _, is_stored = find(ring, env_ids, positions)
-  first = jnp.argmin(is_stored) if is_stored.size else 0
-  env_id = env_ids.reshape(-1)[first] if is_stored.size else 0
   replay_checks.check(
     emit,
-    is_stored,
+    find(ring, env_ids, positions)[1],
     'positions must be stored; {position} of environment {env_id} is not,'
     ' which holds {size} steps before {end}; ask is_stored() first.',
-    position=positions.reshape(-1)[first] if is_stored.size else 0,
-    env_id=env_id,
-    size=ring.size.at[env_id].get(mode='clip'),
-    end=ring.position.at[env_id].get(mode='clip'),
+    position=positions,
+    env_id=env_ids,
+    size=take(ring.size, env_ids),
+    end=take(ring.position, env_ids),
   )
 
 
@@ -246,12 +269,7 @@ def read(
 
 def mask(is_kept: types.Array, tree: types.ArrayTree) -> types.ArrayTree:
   """Sets rows of leaves [*shape, ...] to zero where `is_kept` is false."""
-
-  def mask_leaf(leaf):
-    shape = is_kept.shape + (1,) * (leaf.ndim - is_kept.ndim)
-    return jnp.where(is_kept.reshape(shape), leaf, jnp.zeros_like(leaf))
-
-  return jax.tree.map(mask_leaf, tree)
+  return trees.where_rows(is_kept, tree, jax.tree.map(jnp.zeros_like, tree))
 
 
 def select(tree: Any, name: Any) -> Any:
@@ -260,7 +278,8 @@ def select(tree: Any, name: Any) -> Any:
   Args:
     tree: any nesting of NamedTuples, dicts, tuples and lists.
     name: names of attributes, keys or indices with dots between, such as
-      'observation.image'; or a nesting of such strings.
+      'observation.image'; or a nesting of such strings. Of several keys of a
+      dict that fit, dots and all, the longest counts.
 
   Raises:
     ValueError: if there is no such part.
@@ -269,25 +288,31 @@ def select(tree: Any, name: Any) -> Any:
 
 
 def _select_one(tree: Any, path: str) -> Any:
-  for part in path.split('.') if path else []:
-    if isinstance(tree, dict) and part in tree:
-      tree = tree[part]
-    elif not isinstance(tree, dict) and part in _names(tree):
-      tree = getattr(tree, part) if hasattr(tree, part) else tree[int(part)]
-    else:
+  parts = path.split('.') if path else []
+  while parts:
+    names = _names(tree)
+    # Keys of a dict may hold dots themselves.
+    longest = len(parts) if isinstance(tree, dict) else 1
+    heads = ['.'.join(parts[:n]) for n in range(longest, 0, -1)]
+    head = next((head for head in heads if head in names), None)
+    if head is None:
       raise ValueError(
         f'field {path!r} must name a part of the stored step; there is no'
-        f' {part!r} among {_names(tree)}.'
+        f' {parts[0]!r} among {list(names)}; choose one of these.'
       )
+    tree = names[head]
+    parts = parts[head.count('.') + 1 :]
   return tree
 
 
-def _names(tree: Any) -> list[str]:
-  """Returns the names of the parts of a nesting; none if it is an array."""
+def _names(tree: Any) -> dict[str, Any]:
+  """Returns the parts of a nesting by name; none if it is an array."""
   if isinstance(tree, dict):
-    return sorted(map(str, tree))
+    return {str(key): tree[key] for key in sorted(tree)}
   if dataclasses.is_dataclass(tree):
-    return [field.name for field in dataclasses.fields(tree)]
+    fields = [field.name for field in dataclasses.fields(tree)]
+    return {name: getattr(tree, name) for name in fields}
   if isinstance(tree, tuple | list):
-    return list(getattr(tree, '_fields', map(str, range(len(tree)))))
-  return []
+    names = getattr(tree, '_fields', map(str, range(len(tree))))
+    return dict(zip(names, tree, strict=True))
+  return {}

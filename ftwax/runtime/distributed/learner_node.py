@@ -183,7 +183,9 @@ class Learner:
       experiment, spec, learner.state, population_key
     )
     if checkpointer.steps():
-      population, metadata = checkpointer.restore(population)
+      population, metadata = checkpointer.restore(
+        population, run_records.check_metadata
+      )
       learner.restore(population.members)
       self._evolution.resume(population)
       self._status.update(metadata)

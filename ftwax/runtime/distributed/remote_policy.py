@@ -83,7 +83,7 @@ class RemotePolicy:
     )
     is_other = self._epoch not in (None, epoch)
     self._epoch = epoch
-    if is_other and any(timestep.step_type != dm_env.StepType.FIRST):
+    if is_other and any(timestep.step_type != types.FIRST):
       raise StatesLostError(
         'the inference server was restarted, and states are lost.'
       )

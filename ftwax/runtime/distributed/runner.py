@@ -167,7 +167,7 @@ def _read_result(
 
   template = jax.eval_shape(make, jax.random.PRNGKey(0))
   with checkpoints.Checkpointer(directory / 'checkpoints') as checkpointer:
-    state, metadata = checkpointer.restore(template)
+    state, metadata = checkpointer.restore(template, run_records.check_metadata)
   returns: Sequence[float] = metadata['returns']
   mean_return = sum(returns) / len(returns) if returns else float('nan')
   return runs.RunResult(

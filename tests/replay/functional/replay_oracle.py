@@ -61,6 +61,9 @@ class Oracle:
       for position in self.candidates(env)[-self.hp.recent_data_steps :]
     ]
 
+  def drawable_recent_candidates(self):
+    return [c for c in self.recent_candidates() if self.priority(c) > 0]
+
   def add(self, env_ids, data):
     touched = [
       (self.envs[env_id], {k: v[row] for k, v in data.items()})
@@ -152,6 +155,8 @@ class Oracle:
     recent, all_ = self.recent_candidates(), self.all_candidates()
     if not len(recent) < ratio * len(all_):
       return 0
+    if not self.drawable_recent_candidates():
+      return 0
     # Whole hundredths, so that the product is exact.
     hundredths = round(100 * ratio) * self.config.batch_size
     return -(-hundredths // 100)
@@ -160,7 +165,7 @@ class Oracle:
     total = sum(map(self.priority, self.all_candidates()))
     base = self.priority(candidate) / total if total else 0.0
     share = self.num_recent() / self.config.batch_size
-    recent = self.recent_candidates()
+    recent = self.drawable_recent_candidates()
     is_recent = candidate in recent
     return share * is_recent / max(len(recent), 1) + (1 - share) * base
 

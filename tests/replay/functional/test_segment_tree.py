@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from ftwax.replay.functional import segment_tree
+from ftwax.replay.functional import (
+  segment_tree,
+  tree_searches,
+  tree_updates,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +32,9 @@ def find(tree, threshold, remainder=None):
   threshold = jnp.asarray(threshold, jnp.float32)
   if remainder is None:
     remainder = jnp.zeros_like(threshold)
-  found, value = segment_tree.find_sum_bound(tree, threshold, remainder)
+  # Jitted, so that thresholds off the tree are no errors.
+  find_jitted = jax.jit(segment_tree.find_sum_bound)
+  found, value = find_jitted(tree, threshold, remainder)
   np.testing.assert_array_equal(value, segment_tree.get(tree, found))
   return found
 
@@ -83,8 +89,8 @@ def test_both_ways_give_the_same_tree(capacity):
     ]
   )
   args = operations, (trees, maxima), member, index, value
-  one_by_one, one_by_one_max = segment_tree.update_in_sequence(*args)
-  together, together_max = segment_tree.update_together(*args)
+  one_by_one, one_by_one_max = tree_updates.update_in_sequence(*args)
+  together, together_max = tree_updates.update_together(*args)
   np.testing.assert_array_equal(one_by_one, together)
   np.testing.assert_array_equal(one_by_one_max, together_max)
   # Something was set, and what lies out of range was left out.
@@ -92,13 +98,13 @@ def test_both_ways_give_the_same_tree(capacity):
   inside = (index >= 0) & (index < trees.shape[1] // 2)
   kept = (arg[inside] for arg in (member, index, value))
   np.testing.assert_array_equal(
-    segment_tree.update_in_sequence(operations[:1], (trees,), *kept)[0],
+    tree_updates.update_in_sequence(operations[:1], (trees,), *kept)[0],
     together,
   )
   threshold = rng.random(num_updates).astype(np.float32) * trees[member, 1]
   args = trees, member, threshold, np.zeros_like(threshold)
   np.testing.assert_array_equal(
-    segment_tree.find_in_sequence(*args), segment_tree.find_together(*args)
+    tree_searches.find_in_sequence(*args), tree_searches.find_together(*args)
   )
 
 
@@ -192,7 +198,7 @@ def test_a_million_updates_keep_the_root():
 def test_last_occurrence():
   index = jnp.array([3, 1, 3, 2, 1, 3])
   np.testing.assert_array_equal(
-    segment_tree.last_occurrence(index), [0, 0, 0, 1, 1, 1]
+    tree_updates.last_occurrence(index), [0, 0, 0, 1, 1, 1]
   )
 
 
@@ -204,3 +210,28 @@ def test_errors():
     segment_tree.update(
       segment_tree.SUM, tree, jnp.zeros(2, jnp.int32), jnp.zeros(3)
     )
+
+
+def test_what_is_off_the_tree_is_refused_or_left_out():
+  leaves = jnp.array([0.0, 1.0, 0.0, 2.0])
+  tree = segment_tree.build(segment_tree.SUM, leaves)
+
+  def update(index, value):
+    return segment_tree.update(
+      segment_tree.SUM, tree, jnp.array([index]), jnp.array([value])
+    )
+
+  for index, value, message in (
+    (4, 1.0, r'index of a leaf must lie in \[-1, 4\), got 4'),
+    (-2, 1.0, r'index of a leaf must lie in \[-1, 4\), got -2'),
+    (1, np.nan, r'value of a leaf must not be NaN'),
+  ):
+    with pytest.raises(ValueError, match=message):
+      update(index, value)
+    np.testing.assert_array_equal(jax.jit(update)(index, value), tree)
+  np.testing.assert_array_equal(update(segment_tree.LEFT_OUT, 1.0), tree)
+  with pytest.raises(ValueError, match=r'must lie in \[0, 4\), got -1'):
+    segment_tree.get(tree, jnp.array([0, -1]))
+  for threshold in (-1.0, np.nan, 3.0):
+    with pytest.raises(ValueError, match=r'must lie in \[0, 3.0\)'):
+      segment_tree.find_sum_bound(tree, jnp.array([threshold]), jnp.zeros(1))

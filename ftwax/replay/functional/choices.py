@@ -1,0 +1,281 @@
+"""Choices of sequences for the rows of a sample.
+
+`draws` has the algorithms, on numbers and leaves; here they are turned into
+environments and slots, and rows of recent steps are mixed in.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ftwax import types
+from ftwax.replay.functional import draws, replay_checks, segment_tree
+from ftwax.replay.functional import replay_config as config_lib
+from ftwax.replay.functional import ring as ring_lib
+
+
+class Population(NamedTuple):
+  """The sequences to draw from.
+
+  Attributes:
+    counts: int32 [E], candidates of each environment.
+    recent_counts: int32 [E], those that are recent; they are the newest.
+    num_recent: int32, the recent ones of all environments that may be drawn.
+    groups: which rows are drawn from all, and which from recent ones.
+  """
+
+  counts: types.Array
+  recent_counts: types.Array
+  num_recent: types.Array
+  groups: draws.Groups
+
+
+class Chosen(NamedTuple):
+  """The sequences that were drawn.
+
+  Attributes:
+    env_id: int32 [B].
+    slot: int32 [B], of the first step.
+    is_valid: bool [B].
+    probability: float32 [B], or [1] for all, with which a row that is not
+      drawn from recent steps is this sequence.
+    num_candidates: int32, the number of all sequences.
+  """
+
+  env_id: types.Array
+  slot: types.Array
+  is_valid: types.Array
+  probability: types.Array
+  num_candidates: types.Array
+
+
+def make_population(
+  config: config_lib.ReplayConfig,
+  ring: ring_lib.Ring,
+  hyperparameters: config_lib.ReplayHyperparameters,
+  weights: types.Array | None = None,
+) -> tuple[Population, types.Array | None]:
+  """Counts the candidates and shares out the rows of the batch.
+
+  Args:
+    config: sizes and features.
+    ring: the ring.
+    hyperparameters: the share of recent steps.
+    weights: float32 [E L], what sequences are drawn in proportion to; None if
+      all are alike.
+
+  Returns:
+    The population, and, given weights, bool [E, L] that tells which recent
+    sequences have one that is not zero, by environment and from the newest on;
+    None without recent data.
+  """
+  ratio = hyperparameters.recent_data_ratio
+  replay_checks.check_scalar(
+    config.checkify, 'recent_data_ratio', ratio, highest=1.0
+  )
+  ratio = jnp.asarray(ratio, jnp.float32)
+  counts = config.candidates.count(ring)
+  if not config.recent_data:
+    replay_checks.check(
+      config.checkify,
+      ratio == 0,
+      'recent_data_ratio must be 0 unless the replay was made with'
+      ' recent_data=True; got {ratio}.',
+      ratio=ratio,
+    )
+    groups = draws.make_groups(config.batch_size, jnp.int32(0))
+    return Population(counts, counts, jnp.int32(0), groups), None
+  recent_steps = jnp.maximum(hyperparameters.recent_data_steps, 1)
+  recent_counts = jnp.minimum(counts, recent_steps)
+  is_drawn = None
+  num_candidates = jnp.sum(recent_counts)
+  if weights is not None:
+    is_drawn = _recent_with_weight(config, ring, recent_counts, weights)
+    num_candidates = jnp.sum(is_drawn, dtype=jnp.int32)
+  num_all = jnp.sum(counts).astype(jnp.float32)
+  is_scarce = jnp.sum(recent_counts).astype(jnp.float32) < ratio * num_all
+  # In float32 0.15 of 100 is more than 15, yet 15 are meant.
+  num_rows = jnp.ceil(config.batch_size * ratio * (1 - 1e-6))
+  num_rows = jnp.where(is_scarce & (num_candidates > 0), num_rows, 0.0)
+  num_rows = jnp.clip(num_rows.astype(jnp.int32), 0, config.batch_size)
+  groups = draws.make_groups(config.batch_size, num_rows)
+  return Population(counts, recent_counts, num_candidates, groups), is_drawn
+
+
+def _recent_with_weight(
+  config: config_lib.ReplayConfig,
+  ring: ring_lib.Ring,
+  recent_counts: types.Array,
+  weights: types.Array,
+) -> types.Array:
+  """Returns bool [E, L] by rank: 0 is the newest sequence."""
+  num_environments, max_length = ring_lib.dimensions(ring)
+  # From the oldest slot to the newest, turned so that the sequence of rank 0,
+  # of age T, comes first.
+  by_slot = weights.reshape(num_environments, max_length)[:, ::-1]
+  shift = ring.head - config.sequence_length + 1
+  by_rank = jax.vmap(jnp.roll)(by_slot, shift)
+  rank = jnp.arange(max_length, dtype=jnp.int32)[None]
+  return (by_rank > 0) & (rank < recent_counts[:, None])
+
+
+def choose_uniform(
+  config: config_lib.ReplayConfig,
+  ring: ring_lib.Ring,
+  key: types.Key,
+  population: Population,
+) -> Chosen:
+  """Draws from all candidates alike."""
+  if config.draw == draws.DISTINCT:
+    weights = config.candidates.in_slots(ring).astype(jnp.float32)
+    env_id, slot, is_valid = _choose_distinct(
+      config, ring, key, population, weights.reshape(-1)
+    )
+  else:
+    groups = population.groups
+    # The last of the sums that locating needs.
+    num_all = jnp.cumsum(population.counts)[-1]
+    num_of_group = jnp.where(groups.is_recent, population.num_recent, num_all)
+    bits = jax.random.bits(key, (2, config.batch_size + 2))
+    number = draws.draw_uniform(bits, groups, num_of_group, config.draw)
+    env_id, rank = draws.locate(number, population.counts)
+    if config.recent_data:
+      recent = draws.locate(number, population.recent_counts)
+      env_id = jnp.where(groups.is_recent, recent[0], env_id)
+      rank = jnp.where(groups.is_recent, recent[1], rank)
+    slot = _slot_of_rank(config, ring, env_id, rank)
+    is_valid = _after(slot, num_of_group) > 0
+  num_candidates = jnp.sum(_after(slot, population.counts))
+  probability = 1.0 / jnp.maximum(num_candidates, 1)[None].astype(jnp.float32)
+  return Chosen(env_id, slot, is_valid, probability, num_candidates)
+
+
+def choose_proportional(
+  config: config_lib.ReplayConfig,
+  ring: ring_lib.Ring,
+  key: types.Key,
+  hyperparameters: config_lib.ReplayHyperparameters,
+  tree: segment_tree.SegmentTree,
+) -> tuple[Population, Chosen]:
+  """Draws in proportion to the leaves of `tree`, none of which has zero."""
+  num_environments, max_length = ring_lib.dimensions(ring)
+  weights = segment_tree.get_all(tree, num_environments * max_length)
+  population, is_recent_drawn = make_population(
+    config, ring, hyperparameters, weights
+  )
+  if config.recent_data:
+    key, recent_key = jax.random.split(key)
+  if config.draw == draws.DISTINCT:
+    # A state from a replay of another sequence length has others, too.
+    is_candidate = config.candidates.in_slots(ring).reshape(-1)
+    env_id, slot, is_valid = _choose_distinct(
+      config, ring, key, population, jnp.where(is_candidate, weights, 0.0)
+    )
+    value = segment_tree.take(tree, env_id * max_length + slot)
+  else:
+    leaf, value = draws.draw_proportional(
+      jax.random.bits(key, (2, config.batch_size)),
+      population.groups,
+      tree,
+      config.draw,
+    )
+    env_id, slot = jnp.divmod(leaf, max_length)
+    is_valid = value > 0
+  if is_recent_drawn is not None and config.draw != draws.DISTINCT:
+    is_recent = population.groups.is_recent
+    recent_id, recent_slot = _choose_recent(
+      config, ring, recent_key, population, is_recent_drawn
+    )
+    env_id = jnp.where(is_recent, recent_id, env_id)
+    slot = jnp.where(is_recent, recent_slot, slot)
+    is_valid |= is_recent
+    value = segment_tree.take(tree, env_id * max_length + slot)
+  total = segment_tree.summary(tree)
+  probability = jnp.where(total > 0, value / total, 0.0)
+  num_candidates = jnp.sum(_after(slot, population.counts))
+  chosen = Chosen(env_id, slot, is_valid, probability, num_candidates)
+  return population, chosen
+
+
+def _choose_recent(
+  config: config_lib.ReplayConfig,
+  ring: ring_lib.Ring,
+  key: types.Key,
+  population: Population,
+  is_drawn: types.Array,
+) -> tuple[types.Array, types.Array]:
+  """Draws environment and slot [B] from recent ones, bool [E, L], alike."""
+  _, max_length = ring_lib.dimensions(ring)
+  bits = jax.random.bits(key, (2, config.batch_size + 2))
+  number = draws.draw_uniform(
+    bits,
+    population.groups,
+    jnp.broadcast_to(population.num_recent, (config.batch_size,)),
+    config.draw,
+  )
+  ends = jnp.cumsum(is_drawn.reshape(-1), dtype=jnp.int32)
+  index = draws.count_up_to(ends, number)
+  index = jnp.minimum(index, ends.size - 1)
+  env_id, rank = index // max_length, index % max_length
+  return env_id, _slot_of_rank(config, ring, env_id, rank)
+
+
+def _slot_of_rank(
+  config: config_lib.ReplayConfig,
+  ring: ring_lib.Ring,
+  env_id: types.Array,
+  rank: types.Array,
+) -> types.Array:
+  """Returns the slots [B] of candidates; of rank 0 are the newest."""
+  # Numbers of candidates that do not exist must still give a slot.
+  _, max_length = ring_lib.dimensions(ring)
+  age = jnp.clip(config.sequence_length + rank, 1, max_length)
+  return ring_lib.slot_of_age(ring, env_id, age)
+
+
+def _choose_distinct(
+  config: config_lib.ReplayConfig,
+  ring: ring_lib.Ring,
+  key: types.Key,
+  population: Population,
+  weights: types.Array,
+) -> tuple[types.Array, types.Array, types.Array]:
+  """Returns environment, slot and validity [B] of draws without replacement."""
+  _, max_length = ring_lib.dimensions(ring)
+  is_recent = None
+  if config.recent_data:
+    rank = ring_lib.slot_ages(ring) - config.sequence_length
+    is_recent = (rank >= 0) & (rank < population.recent_counts[:, None])
+    is_recent = is_recent.reshape(-1) & (weights > 0)
+  leaf, is_valid = draws.draw_distinct(
+    key, population.groups, weights, is_recent
+  )
+  return leaf // max_length, leaf % max_length, is_valid
+
+
+def mix_in_recent(
+  config: config_lib.ReplayConfig,
+  population: Population,
+  age: types.Array,
+  chosen: Chosen,
+) -> types.Array:
+  """Returns the probabilities [B] with regard to recent rows."""
+  if not config.recent_data:
+    return chosen.probability
+  groups = population.groups
+  share = groups.num_recent.astype(jnp.float32) / config.batch_size
+  recent_counts = ring_lib.take(population.recent_counts, chosen.env_id)
+  is_recent = age - config.sequence_length < recent_counts
+  num_recent = jnp.maximum(population.num_recent, 1).astype(jnp.float32)
+  recent = is_recent.astype(jnp.float32) / num_recent
+  return share * recent + (1 - share) * chosen.probability
+
+
+def _after(slot: types.Array, number: types.Array) -> types.Array:
+  """Returns `number`, to be computed after the draw of `slot` [B].
+
+  XLA on a CPU calls another thread where more than a few things could be
+  computed at once, which takes longer than these. Slots are not negative.
+  """
+  return number - jnp.minimum(slot[0], 0)

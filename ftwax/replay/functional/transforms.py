@@ -1,0 +1,103 @@
+"""Helpers that keep the replay fast and valid under JAX's transformations.
+
+`vmap` of a loop runs each of its iterations for all members, and selects the
+whole carry wherever the members' numbers of iterations differ. Loops that write
+to a table are therefore given the tables of all members side by side, as one
+larger table; see `lay_side_by_side`.
+
+`shard_map` tracks which arrays vary from device to device, and refuses a loop
+whose carry begins to vary inside it; see `vary_alike`.
+
+`grad` cannot pass through a `while_loop`; see `stop_gradients`.
+"""
+
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+_Tree = TypeVar('_Tree')
+
+
+def broadcast_members(
+  axis_size: int, is_batched: Any, args: tuple[Any, ...]
+) -> tuple[Any, ...]:
+  """Gives all arguments of a `custom_vmap` rule a leading axis of members.
+
+  Args:
+    axis_size: A, the number of members.
+    is_batched: which leaves of `args` have that axis already.
+    args: leaves [A, ...] or [...].
+
+  Returns:
+    Leaves [A, ...].
+  """
+  new: tuple[Any, ...] = jax.tree.map(
+    lambda batched, leaf: (
+      leaf if batched else jnp.broadcast_to(leaf, (axis_size, *leaf.shape))
+    ),
+    tuple(is_batched),
+    tuple(args),
+  )
+  return new
+
+
+def lay_side_by_side(tree: _Tree) -> _Tree:
+  """Merges the first two axes of leaves [A, N, ...] to [A N, ...]."""
+  new: _Tree = jax.tree.map(
+    lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree
+  )
+  return new
+
+
+def vary_alike(tree: _Tree) -> _Tree:
+  """Lets all arrays vary over each mesh axis that one of them varies over.
+
+  Outside `shard_map` it does nothing.
+
+  Args:
+    tree: a pytree; leaves that are no arrays stay as they are.
+
+  Returns:
+    The same values.
+  """
+  leaves = [leaf for leaf in jax.tree.leaves(tree) if _is_array(leaf)]
+  axes = frozenset[Any]().union(*map(_manual_axes, leaves))
+  if not axes:
+    return tree
+
+  def vary(leaf: Any) -> Any:
+    missing = tuple(axes - _manual_axes(leaf)) if _is_array(leaf) else ()
+    if not missing:
+      return leaf
+    if hasattr(lax, 'pcast'):  # The name since JAX 0.8.
+      return lax.pcast(leaf, missing, to='varying')
+    return lax.pvary(leaf, missing)
+
+  new: _Tree = jax.tree.map(vary, tree)
+  return new
+
+
+def _is_array(leaf: Any) -> bool:
+  return isinstance(leaf, jax.Array | np.ndarray)
+
+
+def _manual_axes(array: Any) -> frozenset[Any]:
+  """Returns the mesh axes over which an array varies inside `shard_map`."""
+  array_type: Any = jax.typeof(array)
+  axes: frozenset[Any] = getattr(array_type, 'vma', frozenset())
+  return axes
+
+
+def stop_gradients(tree: _Tree) -> _Tree:
+  """Stops gradients through traced leaves; others have none."""
+
+  def stop(leaf: Any) -> Any:
+    return (
+      lax.stop_gradient(leaf) if isinstance(leaf, jax.core.Tracer) else leaf
+    )
+
+  new: _Tree = jax.tree.map(stop, tree)
+  return new
