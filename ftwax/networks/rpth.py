@@ -47,6 +47,8 @@ class RPTHConfig:
     memory: of the memory that all levels share, or None for none.
     init_scale: standard deviation of the latents that an output of zero means.
     min_scale: added to standard deviations.
+    noise_scale: of the noise in z: one draws it from the posterior, zero takes
+      the posterior's mean. The distributions themselves stay as they are.
     tanh_loc: bound means to (-1, 1).
     clip_value: bound on the cores' outputs, None for none.
     forget_bias: of the levels' LSTMs; see `recurrent_cores.LSTM`.
@@ -57,6 +59,7 @@ class RPTHConfig:
   memory: interfaces.MemoryConfig | None = None
   init_scale: float = 0.1
   min_scale: float = 1e-6
+  noise_scale: float = 1.0
   tanh_loc: bool = False
   clip_value: float | None = None
   forget_bias: float = 1.0
@@ -80,6 +83,11 @@ class RPTHConfig:
           f'{name} ({getattr(self, name)}) of a temporal hierarchy must be'
           f' above zero; the default is {getattr(RPTHConfig, name)}.'
         )
+    if not self.noise_scale >= 0.0:
+      raise ValueError(
+        f'noise_scale ({self.noise_scale}) of a temporal hierarchy must not be'
+        ' negative; choose 1.0 to draw latents, or 0.0 for their means.'
+      )
     if self.clip_value is not None and not self.clip_value > 0.0:
       raise ValueError(
         f'clip_value ({self.clip_value}) of a temporal hierarchy must be above'
@@ -216,9 +224,7 @@ class RPTH(hk.Module):
         level_step = rpth_level.skip_if_idle(level_step)
       level_steps.append(level_step)
       all_prepared.append(prepared)
-    noise = jax.random.normal(
-      hk.next_rng_key(), (*leading_shape, self._config.latent_size)
-    )
+    noise = self._draw_noise((*leading_shape, self._config.latent_size))
     period = check_period(hyperparameters.slow_period)
     gradient_scale = hyperparameters.fast_to_slow_gradient_scale
 
@@ -238,6 +244,13 @@ class RPTH(hk.Module):
       return _make_output(state, ticks), state
 
     return step, (all_prepared, noise)
+
+  def _draw_noise(self, shape: tuple[int, ...]) -> types.Array:
+    """Returns the noise in z, in standard deviations of the posterior."""
+    if self._config.noise_scale == 0.0:
+      return jnp.zeros(shape)
+    noise = jax.random.normal(hk.next_rng_key(), shape)
+    return self._config.noise_scale * noise
 
 
 def _count_seen(config: RPTHConfig, index: int) -> int:

@@ -25,7 +25,7 @@ import jax
 from ftwax import types
 from ftwax.agents.actor_critic import auxiliary, builder, standard, tasks
 from ftwax.agents.ftw import ftw_config as config_lib
-from ftwax.losses import vtrace
+from ftwax.losses import clipped_surrogate, policy_loss, vtrace
 from ftwax.networks import (
   cores,
   embeddings,
@@ -41,7 +41,12 @@ class FTWBuilder(builder.ActorCriticBuilder):
   """The builder of the pair with the agent's losses."""
 
   def __init__(self, config: config_lib.FTWConfig):
-    super().__init__(config, vtrace.vtrace_loss, make_auxiliary_tasks(config))
+    loss: policy_loss.PolicyLoss = vtrace.vtrace_loss
+    make_targets = None
+    if config.policy_loss == 'ppo':
+      loss = clipped_surrogate.ppo_loss
+      make_targets = clipped_surrogate.make_targets
+    super().__init__(config, loss, make_auxiliary_tasks(config), make_targets)
 
 
 def make_auxiliary_tasks(
@@ -113,6 +118,7 @@ def _core(config: config_lib.FTWConfig) -> cores.RecurrentCore:
       memory=config.memory if config.core == 'rpth_dnc' else None,
       init_scale=config.latent_init_scale,
       min_scale=config.latent_min_scale,
+      noise_scale=config.latent_noise_scale,
       tanh_loc=config.latent_tanh_loc,
       clip_value=config.clip_value,
       forget_bias=config.forget_bias,

@@ -15,6 +15,7 @@ Uniform = hyperparameters.Uniform
 UniformInteger = hyperparameters.UniformInteger
 
 CORES = ('lstm', 'rpth', 'rpth_dnc')
+POLICY_LOSSES = ('vtrace', 'ppo')
 
 _SIZES = ('hidden_size', 'latent_size', 'embedding_size', 'head_hidden_size')
 
@@ -28,6 +29,35 @@ Hyperparameters = scalars.extend(
   slow_period='steps from tick to tick of the slow core, an integer.',
   fast_to_slow_gradient_scale='of the gradient into what the fast core sees of'
   ' the slow one.',
+  gae_lambda='of the advantages of `ppo`.',
+  clip_epsilon='how far the ratio of probabilities counts in `ppo`.',
+  value_clip='how far the value moves in an update of `ppo` before it stops to'
+  ' count; infinity for no bound.',
+)
+
+
+# Of the paper's population (supplement, table of hyperparameters); the last
+# three, which V-trace does not read, are those that are usual for PPO.
+_PAPER_PRIORS = Hyperparameters(
+  learning_rate=LogUniform(1e-5, 5e-3),
+  learning_rate_decay_steps=Constant(math.inf),
+  rms_prop_epsilon=Constant(1e-5),
+  max_gradient_norm=Constant(math.inf),
+  discount=Constant(0.99),
+  max_abs_reward=Constant(math.inf),
+  baseline_cost=Constant(0.5),
+  entropy_cost=LogUniform(5e-4, 1e-2),
+  pixel_control_cost=LogUniform(0.01, 0.1),
+  pixel_control_discount=Constant(0.9),
+  reward_prediction_cost=LogUniform(0.1, 1.0),
+  value_replay_cost=Constant(1.0),
+  kl_posterior_prior_cost=LogUniform(1e-3, 1.0),
+  kl_prior_fixed_cost=LogUniform(1e-4, 0.1),
+  slow_period=UniformInteger(5, 20),
+  fast_to_slow_gradient_scale=LogUniform(0.1, 1.0),
+  gae_lambda=Constant(0.95),
+  clip_epsilon=Constant(0.2),
+  value_clip=Constant(math.inf),
 )
 
 
@@ -46,6 +76,10 @@ class FTWConfig(tasks.TaskOptions):
       the paper, and 1 for a scalar reward, which nobody but a population could
       find the sign of.
     num_events: entries that the environment's reward must have; None for any.
+    policy_loss: `vtrace`, as in the paper, or `ppo`, whose clipped loss bears
+      several epochs of minibatches an update and whose advantages are
+      normalized over the batch, so that the scale of a member's internal
+      rewards does not matter; see `losses.clipped_surrogate`.
     core: `lstm`, `rpth` or `rpth_dnc`.
     hidden_size: units of each core.
     latent_size: numbers in the latent variable of the hierarchy.
@@ -54,6 +88,9 @@ class FTWConfig(tasks.TaskOptions):
       speed.
     latent_init_scale: standard deviation of the latents at first.
     latent_min_scale: added to standard deviations.
+    latent_noise_scale: of the noise in the latents, which are all that policy
+      and value see: 1 draws them from the posterior, as in the paper; 0 takes
+      its mean, with which learning starts sooner where runs are short.
     latent_tanh_loc: bounds the means of the latents to (-1, 1).
     clip_value: bound on what the cores of a hierarchy hand on; None for none.
     forget_bias: of LSTMs, in a hierarchy too; see `recurrent_cores.LSTM`.
@@ -63,26 +100,10 @@ class FTWConfig(tasks.TaskOptions):
       the value head.
   """
 
-  priors: Any = Hyperparameters(
-    learning_rate=LogUniform(1e-5, 5e-3),
-    learning_rate_decay_steps=Constant(math.inf),
-    rms_prop_epsilon=Constant(1e-5),
-    max_gradient_norm=Constant(math.inf),
-    discount=Constant(0.99),
-    max_abs_reward=Constant(math.inf),
-    baseline_cost=Constant(0.5),
-    entropy_cost=LogUniform(5e-4, 1e-2),
-    pixel_control_cost=LogUniform(0.01, 0.1),
-    pixel_control_discount=Constant(0.9),
-    reward_prediction_cost=LogUniform(0.1, 1.0),
-    value_replay_cost=Constant(1.0),
-    kl_posterior_prior_cost=LogUniform(1e-3, 1.0),
-    kl_prior_fixed_cost=LogUniform(1e-4, 0.1),
-    slow_period=UniformInteger(5, 20),
-    fast_to_slow_gradient_scale=LogUniform(0.1, 1.0),
-  )
+  priors: Any = _PAPER_PRIORS
   internal_rewards_prior: Any = None
   num_events: int | None = None
+  policy_loss: str = 'vtrace'
 
   # Network.
   core: str = 'rpth'
@@ -92,6 +113,7 @@ class FTWConfig(tasks.TaskOptions):
   memory: interfaces.MemoryConfig = interfaces.MemoryConfig()  # noqa: RUF009
   latent_init_scale: float = 0.1
   latent_min_scale: float = 1e-6
+  latent_noise_scale: float = 1.0
   latent_tanh_loc: bool = False
   clip_value: float | None = None
   forget_bias: float = 1.0
@@ -116,6 +138,11 @@ class FTWConfig(tasks.TaskOptions):
         f'core ({self.core!r}) must be one of {CORES}; choose one, or pass'
         ' make_core=... to make_network.'
       )
+    if self.policy_loss not in POLICY_LOSSES:
+      raise ValueError(
+        f'policy_loss ({self.policy_loss!r}) must be one of {POLICY_LOSSES};'
+        ' choose one.'
+      )
     for name in _SIZES:
       if getattr(self, name) < 1:
         raise ValueError(
@@ -127,6 +154,32 @@ class FTWConfig(tasks.TaskOptions):
         ' choose hyperparameters.UniformInteger(5, 20), or (10, 10) for a'
         ' period that does not change.'
       )
+
+  @classmethod
+  def paper(cls, **options: Any) -> 'FTWConfig':
+    """Returns the agent of the paper, meant for some 2e9 steps.
+
+    One step of RMSProp an update on the sum of V-trace's losses, without a
+    bound on the gradient, and the priors of the paper's population.
+
+    Args:
+      **options: in place of these, or beside them.
+    """
+    return cls(
+      **{
+        'priors': _PAPER_PRIORS,
+        'internal_rewards_prior': None,
+        'policy_loss': 'vtrace',
+        'optimizer': 'rms_prop',
+        'rms_prop_decay': 0.99,
+        'loss_reduction': 'sum',
+        'num_epochs': 1,
+        'num_minibatches': 1,
+        'latent_init_scale': 0.1,
+        'latent_noise_scale': 1.0,
+      }
+      | options
+    )
 
   def with_size(self, size: int) -> 'FTWConfig':
     """Returns a copy with `size` units in each core, layer and latent."""
