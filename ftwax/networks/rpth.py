@@ -193,7 +193,9 @@ class RPTH(hk.Module):
         level_step = rpth_level.skip_if_idle(level_step, self._memory)
       level_steps.append(level_step)
       all_prepared.append(prepared)
-    noise = _draw_noise((*leading_shape, self._config.latent_size))
+    noise = self._config.level_options.noise_scale * _draw_noise(
+      (*leading_shape, self._config.latent_size)
+    )
     period = check_period(hyperparameters.slow_period)
     gradient_scale = hyperparameters.fast_to_slow_gradient_scale
 

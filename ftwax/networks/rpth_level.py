@@ -21,6 +21,9 @@ class LevelOptions:
   Attributes:
     init_scale: standard deviation of the latents that an output of zero means.
     min_scale: added to standard deviations.
+    noise_scale: scale of the noise in z: 1 draws z from the posterior, as in
+      the paper; 0 takes the posterior's mean, with which learning starts sooner
+      where runs are short. The distributions themselves stay as they are.
     tanh_loc: whether to bound means to (-1, 1).
     clip_value: bound on the outputs of the LSTMs and, with a memory, of what
       the latents are read from; None for none.
@@ -29,6 +32,7 @@ class LevelOptions:
 
   init_scale: float = 0.1
   min_scale: float = 1e-6
+  noise_scale: float = 1.0
   tanh_loc: bool = False
   clip_value: float | None = None
   forget_bias: float = 1.0
@@ -41,6 +45,11 @@ class LevelOptions:
           f'{name} ({getattr(self, name)}) of a temporal hierarchy must be'
           f' above zero; the default is {getattr(LevelOptions, name)}.'
         )
+    if not self.noise_scale >= 0.0:
+      raise ValueError(
+        f'noise_scale ({self.noise_scale}) of a temporal hierarchy must not be'
+        ' negative; choose 1.0 to draw latents, or 0.0 for their means.'
+      )
     if self.clip_value is not None and not self.clip_value > 0.0:
       raise ValueError(
         f'clip_value ({self.clip_value}) of a temporal hierarchy must be above'

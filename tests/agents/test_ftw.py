@@ -301,6 +301,39 @@ def test_what_evolves_makes_no_new_trace(core, state, batch):
   )
 
 
+def test_the_clipped_loss_ignores_the_scale_of_rewards(network, batch):
+  config = ftw_batches.make_config(
+    core='rpth',
+    use_value_replay=True,
+    policy_loss='ppo',
+    optimizer='adam',
+    loss_reduction='mean',
+    num_epochs=2,
+    num_minibatches=2,
+  ).fix(baseline_cost=0.0, learning_rate=1e-3)
+  core = ftw.make_builder(config).make_learner_core(network, ftw_batches.SPEC)
+  state = core.init(jax.random.PRNGKey(1))
+  update = jax.jit(core.update)
+  # So large that first values are nothing to them, nor does the network, which
+  # sees their hyperbolic tangent, tell them apart.
+  after, metrics = {}, {}
+  for scale in (1e3, 1e4):
+    rewards = jnp.full_like(state.internal_rewards, scale)
+    after[scale], metrics[scale] = update(
+      state._replace(internal_rewards=rewards), batch
+    )
+  for name in ('policy_loss', 'clip_fraction', 'kl_old_new'):
+    np.testing.assert_allclose(
+      metrics[1e3][name], metrics[1e4][name], 1e-2, 1e-3, err_msg=name
+    )
+  assert metrics[1e4]['value_loss'] > 50 * metrics[1e3]['value_loss']
+  assert metrics[1e3]['latent_kl_posterior_prior'] > 0.0
+  moved = jax.tree.map(
+    lambda x, y: np.any(x != y), state.params, after[1e3].params
+  )
+  assert all(any(leaf.values()) for k, leaf in moved.items() if 'rpth' in k)
+
+
 @pytest.mark.parametrize('linkage', ['exact', 'sparse', 'none'])
 def test_the_agent_with_a_memory_learns(linkage):
   memory = interfaces.MemoryConfig(4, 3, 2, linkage=linkage, num_links=2)
@@ -358,6 +391,16 @@ def test_one_number_sets_all_sizes():
   )
 
 
+def test_the_papers_agent_is_a_configuration():
+  paper = ftw.FTWConfig.paper(core='rpth_dnc')
+  assert paper.core == 'rpth_dnc'
+  assert (paper.policy_loss, paper.optimizer) == ('vtrace', 'rms_prop')
+  assert (paper.loss_reduction, paper.steps_per_update) == ('sum', 1)
+  learning_rate = paper.priors.learning_rate
+  assert learning_rate == hyperparameters.LogUniform(1e-5, 5e-3)
+  assert paper.make_internal_rewards_prior(13) == hyperparameters.Uniform(-1, 1)
+
+
 def test_internal_rewards_start_from_the_papers_prior():
   config = ftw_batches.make_config(core='lstm')
   network = ftw.make_network(ftw_batches.SPEC, config)
@@ -380,6 +423,7 @@ PRIORS = ftw.FTWConfig().priors
   ('options', 'message'),
   [
     ({'core': 'gru'}, r"core \('gru'\) must be one of .*rpth_dnc"),
+    ({'policy_loss': 'a2c'}, r"policy_loss \('a2c'\) must be .*'ppo'"),
     ({'latent_size': 0}, r'latent_size \(0\) must be at least 1'),
     (
       {'reward_prediction_length': 30},

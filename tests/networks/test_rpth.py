@@ -250,8 +250,9 @@ def test_gradient_equals_autodiff_of_the_plain_form(key):
   jax.tree.map(compare, *gradients)
 
 
-def test_samples_are_of_the_posterior(key):
-  transformed = make_functions(make_config('lstm'))
+@pytest.mark.parametrize('noise_scale', [1.0, 0.5, 0.0])
+def test_samples_are_of_the_posterior(noise_scale, key):
+  transformed = make_functions(make_config('lstm', noise_scale=noise_scale))
   inputs = jnp.zeros((1, NUM_INPUTS))
   params = jax.jit(transformed.init)(key, inputs)
   apply, _, initial_state = transformed.apply
@@ -262,7 +263,9 @@ def test_samples_are_of_the_posterior(key):
   )(keys)
   loc, scale = output.auxiliary['loc'][0], output.auxiliary['scale'][0]
   np.testing.assert_allclose(np.mean(output.features, 0), loc[0], atol=0.01)
-  np.testing.assert_allclose(np.std(output.features, 0), scale[0], atol=0.01)
+  np.testing.assert_allclose(
+    np.std(output.features, 0), noise_scale * scale[0], atol=0.01
+  )
   # A layer that says zero means the scale of the fixed prior.
   zeros = jax.tree.map(jnp.zeros_like, params)
   output, _ = apply(zeros, key, inputs, state, hyperparameters())
@@ -312,6 +315,7 @@ def test_bad_configs(kwargs, message):
   [
     ({'init_scale': -1.0}, r'init_scale \(-1.0\) .* the default is 0.1'),
     ({'min_scale': 0.0}, r'min_scale \(0.0\) .* the default is 1e-06'),
+    ({'noise_scale': -1.0}, r'noise_scale \(-1.0\) .* must not be negative'),
     ({'clip_value': -1.0}, r'clip_value \(-1.0\) .* must be above zero'),
   ],
 )

@@ -25,7 +25,7 @@ import jax
 from ftwax import types
 from ftwax.agents.actor_critic import auxiliary, builder, standard, tasks
 from ftwax.agents.ftw import ftw_config as config_lib
-from ftwax.losses import vtrace
+from ftwax.losses import clipped_surrogate, policy_loss, vtrace
 from ftwax.networks import (
   cores,
   embeddings,
@@ -39,8 +39,13 @@ from ftwax.networks import (
 
 def make_builder(config: config_lib.FTWConfig) -> builder.ActorCriticBuilder:
   """Makes the agent's builder."""
+  loss: policy_loss.PolicyLoss = vtrace.vtrace_loss
+  make_targets: policy_loss.MakeTargets | None = None
+  if config.policy_loss == 'ppo':
+    loss = clipped_surrogate.ppo_loss
+    make_targets = clipped_surrogate.make_targets
   return builder.ActorCriticBuilder(
-    config, vtrace.vtrace_loss, make_auxiliary_tasks(config)
+    config, loss, make_auxiliary_tasks(config), make_targets
   )
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from ftwax import hyperparameters
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
@@ -17,6 +17,7 @@ Uniform = hyperparameters.Uniform
 UniformInteger = hyperparameters.UniformInteger
 
 CORES = ('lstm', 'rpth', 'rpth_dnc')
+POLICY_LOSSES = ('vtrace', 'ppo')
 
 _SIZES = ('hidden_size', 'latent_size', 'embedding_size', 'head_hidden_size')
 
@@ -44,6 +45,10 @@ class Hyperparameters(NamedTuple):
     fast_to_slow_gradient_scale: scale of the gradient into what the fast core
       sees of the slow one.
     off_policy_cost: weight of the loss on replayed trajectories, if it is used.
+    gae_lambda: lambda of the generalized advantages of `ppo`.
+    clip_epsilon: bound on the change of probability ratios of `ppo`.
+    value_clip: bound on the change of values in an update of `ppo`; infinity
+      for none.
   """
 
   learning_rate: config_lib.Scalar
@@ -63,6 +68,35 @@ class Hyperparameters(NamedTuple):
   slow_period: config_lib.Scalar
   fast_to_slow_gradient_scale: config_lib.Scalar
   off_policy_cost: config_lib.Scalar
+  gae_lambda: config_lib.Scalar
+  clip_epsilon: config_lib.Scalar
+  value_clip: config_lib.Scalar
+
+
+# Of the paper's population (supplement, table of hyperparameters); the last
+# three, which V-trace does not read, are those that are usual for PPO.
+_PAPER_PRIORS = Hyperparameters(
+  learning_rate=LogUniform(1e-5, 5e-3),
+  learning_rate_decay_steps=Constant(math.inf),
+  rms_prop_epsilon=Constant(1e-5),
+  max_gradient_norm=Constant(math.inf),
+  discount=Constant(0.99),
+  max_abs_reward=Constant(math.inf),
+  baseline_cost=Constant(0.5),
+  entropy_cost=LogUniform(5e-4, 1e-2),
+  pixel_control_cost=LogUniform(0.01, 0.1),
+  pixel_control_discount=Constant(0.9),
+  reward_prediction_cost=LogUniform(0.1, 1.0),
+  value_replay_cost=Constant(1.0),
+  kl_posterior_prior_cost=LogUniform(1e-3, 1.0),
+  kl_prior_fixed_cost=LogUniform(1e-4, 0.1),
+  slow_period=UniformInteger(5, 20),
+  fast_to_slow_gradient_scale=LogUniform(0.1, 1.0),
+  off_policy_cost=Constant(1.0),
+  gae_lambda=Constant(0.95),
+  clip_epsilon=Constant(0.2),
+  value_clip=Constant(math.inf),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +114,10 @@ class FTWConfig(config_lib.ActorCriticConfig):
       as in the paper, and 1 for a scalar reward, whose sign a single agent
       could not learn.
     num_events: entries that the environment's reward must have; None for any.
+    policy_loss: `vtrace`, as in the paper, or `ppo`, whose clipped loss bears
+      several epochs of minibatches an update and whose advantages are
+      normalized over the batch, so that the scale of a member's internal
+      rewards does not matter; see `losses.clipped_surrogate`.
     core: `lstm`, `rpth` or `rpth_dnc`.
     hidden_size: units of each core.
     latent_size: numbers in the latent variable of the hierarchy.
@@ -94,27 +132,10 @@ class FTWConfig(config_lib.ActorCriticConfig):
       the value head.
   """
 
-  priors: Hyperparameters = Hyperparameters(
-    learning_rate=LogUniform(1e-5, 5e-3),
-    learning_rate_decay_steps=Constant(math.inf),
-    rms_prop_epsilon=Constant(1e-5),
-    max_gradient_norm=Constant(math.inf),
-    discount=Constant(0.99),
-    max_abs_reward=Constant(math.inf),
-    baseline_cost=Constant(0.5),
-    entropy_cost=LogUniform(5e-4, 1e-2),
-    pixel_control_cost=LogUniform(0.01, 0.1),
-    pixel_control_discount=Constant(0.9),
-    reward_prediction_cost=LogUniform(0.1, 1.0),
-    value_replay_cost=Constant(1.0),
-    kl_posterior_prior_cost=LogUniform(1e-3, 1.0),
-    kl_prior_fixed_cost=LogUniform(1e-4, 0.1),
-    slow_period=UniformInteger(5, 20),
-    fast_to_slow_gradient_scale=LogUniform(0.1, 1.0),
-    off_policy_cost=Constant(1.0),
-  )
+  priors: Hyperparameters = _PAPER_PRIORS
   internal_rewards_prior: config_lib.InternalRewardsPrior | None = None
   num_events: int | None = None
+  policy_loss: str = 'vtrace'
 
   # Network.
   core: str = 'rpth'
@@ -145,6 +166,11 @@ class FTWConfig(config_lib.ActorCriticConfig):
         f'core ({self.core!r}) must be one of {CORES}; choose one, or pass'
         ' make_core=... to make_network.'
       )
+    if self.policy_loss not in POLICY_LOSSES:
+      raise ValueError(
+        f'policy_loss ({self.policy_loss!r}) must be one of {POLICY_LOSSES};'
+        ' choose one.'
+      )
     for name in _SIZES:
       if getattr(self, name) < 1:
         raise ValueError(
@@ -156,6 +182,29 @@ class FTWConfig(config_lib.ActorCriticConfig):
         ' choose hyperparameters.UniformInteger(5, 20), or (10, 10) for a'
         ' period that does not change.'
       )
+
+  @classmethod
+  def paper(cls, **options: Any) -> 'FTWConfig':
+    """Returns the agent of the paper, meant for some 2e9 steps.
+
+    One step of RMSProp an update on the sum of V-trace's losses, without a
+    bound on the gradient, and the priors of the paper's population.
+
+    Args:
+      **options: in place of these, or beside them.
+    """
+    settings: dict[str, Any] = {
+      'priors': _PAPER_PRIORS,
+      'internal_rewards_prior': None,
+      'policy_loss': 'vtrace',
+      'optimizer': 'rms_prop',
+      'rms_prop_decay': 0.99,
+      'loss_reduction': 'sum',
+      'num_epochs': 1,
+      'num_minibatches': 1,
+      'level_options': rpth_level.LevelOptions(),
+    }
+    return cls(**{**settings, **options})
 
   def with_size(self, size: int) -> 'FTWConfig':
     """Returns a copy with `size` units in each core, layer and latent."""
