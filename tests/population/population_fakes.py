@@ -53,5 +53,7 @@ def learner_init(key):
 def make_population(num_members=6, seed=0, **options):
   """Returns a population before any game, and its config."""
   config = config_lib.PopulationConfig(num_members, **options)
-  population = state_lib.init(jax.random.PRNGKey(seed), learner_init, config)
+  population = state_lib.init(
+    jax.random.PRNGKey(seed), learner_init, config, team_size=2
+  )
   return population, config

@@ -10,7 +10,6 @@ def test_defaults_are_those_of_the_paper():
   assert config.perturb_probability == 0.05
   assert config.perturb_factors == (0.8, 1.2)
   assert config.matchmaking_deviation == 1 / 6
-  assert config.team_size == 2
 
 
 def test_replace_checks_again():
@@ -25,8 +24,6 @@ def test_replace_checks_again():
   [
     ({'num_members': 1}, r'num_members \(1\) must be at least 2.*exploits='),
     ({'num_members': 0}, r'num_members \(0\) must be at least 1'),
-    ({'num_players': 0}, r'num_players \(0\) must be at least 1'),
-    ({'num_players': 3}, r'num_players \(3\) must be even.*choose 4'),
     (
       {'win_probability_threshold': 0.5},
       r'win_probability_threshold \(0.5\) must be above 0.5 and below 1',

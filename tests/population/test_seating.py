@@ -1,6 +1,7 @@
-"""Who sits where."""
+"""Seats of members and opponents."""
 
 import collections
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +11,14 @@ import pytest
 from ftwax.population import matchmaking, seating
 
 
+def _teams(num_players):
+  return tuple(np.arange(num_players) * 2 // num_players)
+
+
 def _draw(key, log_density, num_games, num_players):
-  seats = jax.jit(seating.draw_seats, static_argnums=(2, 3))(
-    key, log_density, num_games, num_players
-  )
-  return np.asarray(seats)
+  made = seating.make_seating(_teams(num_players), len(log_density), num_games)
+  draw = jax.jit(functools.partial(seating.draw_seats, seating=made))
+  return np.asarray(draw(key, log_density))
 
 
 @pytest.mark.parametrize(
@@ -56,4 +60,36 @@ def test_seats_that_cannot_be_shared_out_are_refused():
   with pytest.raises(
     ValueError, match=r'num_environments \(3 games of 4 .*a multiple of 2 game'
   ):
-    seating.seats_per_member(8, 3, 4)
+    seating.make_seating((0, 0, 1, 1), 8, 3)
+  with pytest.raises(ValueError, match=r'teams \(0, 1, 1\) of the game must'):
+    seating.make_seating((0, 1, 1), 3, 3)
+
+
+def test_members_are_drawn_beside_opponents(key):
+  made = seating.make_seating((0, 0, 1, 1), 3, 6, 2, opponent_share=1.0)
+  assert made.seats_per_member == 4
+  draw = jax.jit(functools.partial(seating.draw_seats, seating=made))
+  density = matchmaking.log_density(jnp.zeros(3), 1 / 6)
+  for seed_key in jax.random.split(key, 5):
+    seats = np.asarray(draw(seed_key, density))
+    np.testing.assert_array_equal(np.bincount(seats.ravel())[:3], [4] * 3)
+    for game in range(6):
+      # One team is copies of an opponent, in turn on either side.
+      opponent, side = 3 + game % 2, 1 - game // 2 % 2
+      np.testing.assert_array_equal(
+        seats[game] == opponent, np.equal(made.teams, side)
+      )
+
+
+def test_evaluations_pair_each_member_with_each_opponent():
+  made, seats = seating.make_evaluation_seating((0, 1), 2, 2, 4)
+  assert made.seats_per_member == 8
+  pairs = collections.Counter(map(tuple, seats.tolist()))
+  assert pairs == {
+    pair: 2
+    for member in (0, 1)
+    for opponent in (2, 3)
+    for pair in ((member, opponent), (opponent, member))
+  }
+  _, alone = seating.make_evaluation_seating((0, 1), 2, 0, 2)
+  assert sorted(alone.tolist()) == [[0, 0], [0, 0], [1, 1], [1, 1]]

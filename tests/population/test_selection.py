@@ -31,7 +31,6 @@ def _with_returns(returns, **options):
   returns = jnp.float32(returns)
   population, config = population_fakes.make_population(
     returns.shape[0],
-    num_players=1,
     burn_in_games=returns.shape[1],
     num_returns=10,
     **options,
@@ -102,9 +101,7 @@ def test_equals_do_not_copy_each_other():
 
 
 def test_who_has_no_returns_is_nobodys_donor():
-  population, config = population_fakes.make_population(
-    3, num_players=1, burn_in_games=0
-  )
+  population, config = population_fakes.make_population(3, burn_in_games=0)
   for rule in (selection_lib.truncation, selection_lib.t_test):
     parents, _ = _select_often(rule, population, config, 20)
     assert (parents == np.arange(3)).all()
