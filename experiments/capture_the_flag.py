@@ -17,7 +17,8 @@ from absl import flags
 from ftwax import hyperparameters, types
 from ftwax.agents import ftw
 from ftwax.environments import capture_the_flag
-from ftwax.population import population_config as population_config
+from ftwax.networks import rpth_level
+from ftwax.population import population_config
 from ftwax.reporting import population_curves, report, videos
 from ftwax.runtime import evaluation, experiment, launch, runs
 from ftwax.runtime.device import matches
@@ -41,10 +42,8 @@ _GAMES_PER_PAIR = flags.DEFINE_integer(
   'games_per_pair', 26, 'Games between each pair of players in the tournament.'
 )
 
-# A map small enough for random policies to find flags now and then.
-_GAME = capture_the_flag.CaptureTheFlagConfig(
-  height=7, width=11, wall_density=0.3, num_steps=200
-)
+# The game's own walls and length, on wider maps.
+_GAME = capture_the_flag.CaptureTheFlagConfig(height=11, width=15)
 
 
 def make_game(seed: int):
@@ -57,22 +56,30 @@ def make_config() -> ftw.FTWConfig:
   """Returns the agent's config, small enough for four members on two cores."""
   config = ftw.FTWConfig(
     core=_CORE.value,
+    policy_loss='ppo',
     use_pixel_control=False,
     use_reward_prediction=False,
-    sequence_length=20,
+    level_options=rpth_level.LevelOptions(noise_scale=0.0),
+    sequence_length=32,
     batch_size=32,
+    optimizer='adam',
+    loss_reduction='mean',
+    num_epochs=2,
+    num_minibatches=4,
     num_events=len(capture_the_flag.EVENT_NAMES),
     internal_rewards_prior=_event_priors(),
   ).with_size(64)
-  # The paper's ranges are for 2e9 steps. With a thousandth of these, learning
-  # rates are higher and the costs that keep latents near their prior lower.
+  # The paper's settings, `FTWConfig.paper`, are for 2e9 steps. In a thousandth
+  # of these one step an update on V-trace's loss left the policy uniform, and
+  # with noise in the latents, or costs that hold them near their prior from the
+  # first, it began later.
   return config.replace(
     priors=config.priors._replace(
-      learning_rate=hyperparameters.LogUniform(1e-3, 4e-3),
-      discount=hyperparameters.Constant(0.97),
-      entropy_cost=hyperparameters.LogUniform(5e-4, 5e-3),
-      kl_posterior_prior_cost=hyperparameters.LogUniform(1e-6, 1e-4),
-      kl_prior_fixed_cost=hyperparameters.LogUniform(1e-7, 1e-5),
+      learning_rate=hyperparameters.LogUniform(5e-4, 2e-3),
+      max_gradient_norm=hyperparameters.Constant(0.5),
+      entropy_cost=hyperparameters.LogUniform(2e-3, 1e-2),
+      kl_posterior_prior_cost=hyperparameters.LogUniform(1e-9, 1e-7),
+      kl_prior_fixed_cost=hyperparameters.LogUniform(1e-9, 1e-7),
     )
   ).fix(pixel_control_cost=0.0, reward_prediction_cost=0.0)
 

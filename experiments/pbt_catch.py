@@ -20,8 +20,7 @@ from absl import app, flags, logging
 from ftwax import hyperparameters
 from ftwax.agents import impala
 from ftwax.environments import catch
-from ftwax.population import population_config as population_config
-from ftwax.population import selection
+from ftwax.population import population_config, selection
 from ftwax.reporting import history
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import run_records, runs

@@ -17,7 +17,7 @@ from absl import flags
 
 from ftwax.agents import ftw
 from ftwax.environments import games
-from ftwax.population import population_config as population_config
+from ftwax.population import population_config
 from ftwax.runtime import experiment, launch
 
 launch.define_flags(

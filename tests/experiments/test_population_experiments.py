@@ -45,7 +45,7 @@ def test_the_main_job_runs_with_replay_servers(tmp_path, kind):
     '--num_members=2',
     '--num_environments=4',
     '--games_per_pair=2',
-    '--max_num_actor_steps=4000',
+    '--max_num_actor_steps=8000',  # One game on each seat takes 4,800.
   ]
   if kind == 'distributed':
     arguments += ['--runtime=distributed', '--num_actors=1']

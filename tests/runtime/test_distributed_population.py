@@ -8,7 +8,7 @@ import numpy as np
 import population_helpers
 import pytest
 
-from ftwax.population import population_config as population_config
+from ftwax.population import population_config
 from ftwax.records import loggers
 from ftwax.reporting import history
 from ftwax.runtime import distributed, evaluation
