@@ -328,7 +328,7 @@ def test_a_functional_environment_that_is_off_its_spec_is_refused():
     functional_fakes.make_matching(),
     lambda timestep: timestep._replace(observation=timestep.observation[:1]),
   )
-  with pytest.raises(ValueError, match=r'observation .*must be as its spec'):
+  with pytest.raises(ValueError, match=r'observation .*must be as in its spec'):
     _make_compiled(made)
 
 

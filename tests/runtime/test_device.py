@@ -278,7 +278,7 @@ def _with_structure(timestep):
   [
     (_with_dtype, r'\.observation of the environment .*dtype int8.*float32'),
     (_with_shape, r'\.observation of .*shape \(1,\).* of shape \(2,\)'),
-    (_with_structure, r'must have the structure that its spec tells'),
+    (_with_structure, r'must have the structure of its spec'),
   ],
 )
 def test_timesteps_off_their_spec_are_refused(
@@ -301,7 +301,7 @@ def test_a_state_that_changes_its_shape_is_refused(run, make_experiment):
 
     return made._replace(step=step)
 
-  with pytest.raises(ValueError, match=r'sign of the environment .*as reset'):
+  with pytest.raises(ValueError, match=r'sign of the environment .*as in reset'):
     run(make_experiment(make_growing))
 
 
