@@ -29,6 +29,7 @@ _REVERB_HALF = [
   'runtime/test_distributed_*.py',
   'runtime/test_local.py',
   'runtime/test_local_population.py',
+  'runtime/test_opponents.py',
   'experiments',
 ]
 _HAS_REVERB_HALF = sys.version_info < (3, 11)
