@@ -252,7 +252,11 @@ def test_gradient_equals_autodiff_of_the_plain_form(key):
 
 @pytest.mark.parametrize('noise_scale', [1.0, 0.5, 0.0])
 def test_samples_are_of_the_posterior(noise_scale, key):
-  transformed = make_functions(make_config('lstm', noise_scale=noise_scale))
+  transformed = make_functions(
+    make_config(
+      'lstm', level_options=rpth_level.LevelOptions(noise_scale=noise_scale)
+    )
+  )
   inputs = jnp.zeros((1, NUM_INPUTS))
   params = jax.jit(transformed.init)(key, inputs)
   apply, _, initial_state = transformed.apply

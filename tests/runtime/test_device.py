@@ -301,7 +301,9 @@ def test_a_state_that_changes_its_shape_is_refused(run, make_experiment):
 
     return made._replace(step=step)
 
-  with pytest.raises(ValueError, match=r'sign of the environment .*as in reset'):
+  with pytest.raises(
+    ValueError, match=r'sign of the environment .*as in reset'
+  ):
     run(make_experiment(make_growing))
 
 
