@@ -99,6 +99,8 @@ def make_population(
   num_rows = jnp.ceil(config.batch_size * ratio * (1 - 1e-6))
   num_rows = jnp.where(is_scarce & (num_candidates > 0), num_rows, 0.0)
   num_rows = jnp.clip(num_rows.astype(jnp.int32), 0, config.batch_size)
+  if weights is not None and config.draw == draws.DISTINCT:
+    num_rows = jnp.minimum(num_rows, num_candidates)  # No row twice.
   groups = draws.make_groups(config.batch_size, num_rows)
   return Population(counts, recent_counts, num_candidates, groups), is_drawn
 
