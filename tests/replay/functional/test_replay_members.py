@@ -113,7 +113,10 @@ def test_shard_map_accepts_every_function():
   if shard_map is None:
     pytest.skip('this JAX has no jax.shard_map')
   mapped = shard_map(use_shard, mesh=mesh, in_specs=spec, out_specs=spec)
-  got = jax.jit(mapped)(batches, keys)
+  inputs = jax.device_put(
+    (batches, keys), jax.sharding.NamedSharding(mesh, spec)
+  )
+  got = jax.jit(mapped)(*inputs)
   for i in range(num_devices):
     part = jax.tree.map(lambda leaf, i=i: leaf[i], got)
     chex.assert_trees_all_close(part, jax.jit(use)(batch, keys[i]), rtol=1e-6)
