@@ -10,7 +10,11 @@ import pytest
 
 from ftwax import types
 from ftwax.replay.reverb import datasets, tables
-from ftwax.runtime.distributed import learner_node, processes, remote_variables
+from ftwax.runtime.distributed import (
+  patient_iterator,
+  processes,
+  remote_variables,
+)
 
 
 class _Dataset:
@@ -40,7 +44,7 @@ class _Waiting:
     self._thread.start()
 
   def _run(self, *args):
-    learner_node.PatientIterator.wait_until_learned(*args)
+    patient_iterator.PatientIterator.wait_until_learned(*args)
     self._ended.set()
 
   def has_ended(self, timeout_s):
@@ -59,7 +63,7 @@ class TestWaiting:
         raise StopIteration
 
     def make(dataset):
-      return learner_node.PatientIterator(dataset, 100.0, on_idle)
+      return patient_iterator.PatientIterator(dataset, 100.0, on_idle)
 
     return make
 

@@ -154,6 +154,9 @@ def add(
     )
     return episodes, begins
 
+  episodes, step_type, *_ = transforms.vary_alike(
+    (episodes, step_type, env_ids, ring)
+  )
   return lax.scan(enter, episodes, (_new_ages(num_steps), step_type))
 
 

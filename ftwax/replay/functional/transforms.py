@@ -87,7 +87,12 @@ def _is_array(leaf: Any) -> bool:
 def _manual_axes(array: Any) -> frozenset[Any]:
   """Returns the mesh axes over which an array varies inside `shard_map`."""
   array_type: Any = jax.typeof(array)
-  axes: frozenset[Any] = getattr(array_type, 'vma', frozenset())
+  manual = getattr(array_type, 'mat', None)  # The name in newer JAX.
+  axes: frozenset[Any] = (
+    getattr(array_type, 'vma', frozenset())
+    if manual is None
+    else manual.varying
+  )
   return axes
 
 
