@@ -116,7 +116,7 @@ def test_shard_map_accepts_every_function():
   inputs = jax.device_put(
     (batches, keys), jax.sharding.NamedSharding(mesh, spec)
   )
-  got = jax.jit(mapped)(*inputs)
+  got = jax.device_get(jax.jit(mapped)(*inputs))
   for i in range(num_devices):
     part = jax.tree.map(lambda leaf, i=i: leaf[i], got)
     chex.assert_trees_all_close(part, jax.jit(use)(batch, keys[i]), rtol=1e-6)
