@@ -13,7 +13,6 @@ from ftwax.agents import impala
 from ftwax.agents.actor_critic import faults
 from ftwax.environments import vector
 from ftwax.replay.reverb import datasets, servers, tables
-from ftwax.runtime.host import environment_loop
 
 EPISODE_LENGTH = 4
 
@@ -37,6 +36,7 @@ class _Agent:
   """The parts that a runtime makes with a builder."""
 
   def __init__(self, spec, network, config, num_environments=None):
+    self.config = config
     builder = impala.make_builder(config)
     policy = builder.make_policy(network, spec)
     self.server = servers.make_server(builder.make_replay_tables(spec, policy))
@@ -107,21 +107,12 @@ def test_trajectories_hold_what_the_environments_showed(make_agent, spec):
   environment = vector.VectorEnvironment(
     [_fake(spec, seed) for seed in range(num_environments)]
   )
-  seen = []
-
-  class Recorder:
-    def observe_first(self, environment, timestep):
-      seen.append(timestep)
-
-    def observe(self, environment, timestep, action):
-      seen.append(timestep)
-
-    def get_metrics(self):
-      return {}
-
-  loop = environment_loop.run_loop(environment, agent.actor, [Recorder()])
-  for _ in range(5):
-    next(loop)
+  seen = [environment.reset()]
+  agent.actor.observe_first(seen[0])
+  for _ in range(agent.config.sequence_length):
+    action = agent.actor.select_action(seen[-1].observation)
+    seen.append(environment.step(action))
+    agent.actor.observe(action, seen[-1])
   stream = jax.tree.map(lambda *x: np.stack(x), *seen)
   trajectory = next(agent.dataset).batch.trajectory
   jax.tree.map(np.testing.assert_array_equal, trajectory.timestep, stream)
