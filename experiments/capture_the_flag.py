@@ -24,7 +24,7 @@ from ftwax.runtime import evaluation, experiment, launch, runs
 from ftwax.runtime.device import matches
 
 launch.define_flags(
-  max_num_actor_steps=10_000_000,
+  max_num_actor_steps=4_000_000,
   num_environments=32,
   eval_every=0,
   runtime='device',
