@@ -28,20 +28,6 @@ if TYPE_CHECKING:
 
 __version__ = '0.1.0'
 
-_MODULES = (
-  'agents',
-  'environments',
-  'hyperparameters',
-  'internal_rewards',
-  'losses',
-  'networks',
-  'population',
-  'records',
-  'replay',
-  'reporting',
-  'runtime',
-  'types',
-)
 _FUNCTIONS = {
   'load': ('ftwax.runtime.loading', 'load'),
   'run': ('ftwax.runtime.runs', 'run_experiment'),
@@ -66,11 +52,11 @@ __all__ = (
 
 
 def __getattr__(name: str) -> Any:
-  if name in _MODULES:
-    return importlib.import_module(f'ftwax.{name}')
   if name in _FUNCTIONS:
     module, function = _FUNCTIONS[name]
     return getattr(importlib.import_module(module), function)
+  if name in __all__:
+    return importlib.import_module(f'ftwax.{name}')
   raise AttributeError(f"module 'ftwax' has no attribute {name!r}")
 
 

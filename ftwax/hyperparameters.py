@@ -132,8 +132,8 @@ class Initial(_Scaled):
 
 
 @dataclasses.dataclass(frozen=True)
-class Uniform(_Scaled):
-  """Uniform on [low, high]; explored by scaling.
+class _Interval(_Scaled):
+  """Values of an interval, explored by scaling.
 
   Attributes:
     low: lowest value that is drawn.
@@ -147,11 +147,7 @@ class Uniform(_Scaled):
   bounds: Bounds | None = None
 
   def __post_init__(self) -> None:
-    _check_range('Uniform', (self.low, self.high), self.bounds)
-
-  def sample(self, key: types.Key) -> types.Array:
-    """Draws uniformly from [low, high]."""
-    return jax.random.uniform(key, minval=self.low, maxval=self.high)
+    _check_range(type(self).__name__, (self.low, self.high), self.bounds)
 
   @property
   def limits(self) -> Bounds:
@@ -160,7 +156,23 @@ class Uniform(_Scaled):
 
 
 @dataclasses.dataclass(frozen=True)
-class LogUniform(_Scaled):
+class Uniform(_Interval):
+  """Uniform on [low, high]; explored by scaling.
+
+  Attributes:
+    low: lowest value that is drawn.
+    high: highest value that is drawn.
+    bounds: lowest and highest value that exploring may reach; None for
+      (low, high).
+  """
+
+  def sample(self, key: types.Key) -> types.Array:
+    """Draws uniformly from [low, high]."""
+    return jax.random.uniform(key, minval=self.low, maxval=self.high)
+
+
+@dataclasses.dataclass(frozen=True)
+class LogUniform(_Interval):
   """Uniform in the logarithm on [low, high]; explored by scaling.
 
   Attributes:
@@ -170,12 +182,8 @@ class LogUniform(_Scaled):
       (low, high).
   """
 
-  low: float
-  high: float
-  bounds: Bounds | None = None
-
   def __post_init__(self) -> None:
-    _check_range('LogUniform', (self.low, self.high), self.bounds)
+    super().__post_init__()
     if self.low <= 0.0:
       raise ValueError(
         f'LogUniform low ({self.low}) must be above zero, since its logarithm'
@@ -189,11 +197,6 @@ class LogUniform(_Scaled):
     )
     # Rounding may leave the interval.
     return jnp.clip(jnp.exp(log_value), self.low, self.high)
-
-  @property
-  def limits(self) -> Bounds:
-    """Lowest and highest value that the prior allows."""
-    return self.bounds or (self.low, self.high)
 
 
 @dataclasses.dataclass(frozen=True)

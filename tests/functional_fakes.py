@@ -144,3 +144,15 @@ def map_timesteps(
     return state, function(timestep)
 
   return functional.FunctionalEnvironment(spec or environment.spec, reset, step)
+
+
+def name_sign(key, state, player):
+  """A script of team matching: names the sign that the player is shown."""
+  del key
+  return state.players.sign[player]
+
+
+def name_other_sign(key, state, player):
+  """A script of team matching: names the sign that it is not shown."""
+  del key
+  return 1 - state.players.sign[player]

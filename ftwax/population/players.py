@@ -62,10 +62,6 @@ def scripted(
     script: `(key, state, seat) -> action`, of one seat.
   """
 
-  def init(key: types.Key, batch_size: int) -> types.Key:
-    del batch_size
-    return key
-
   def act(
     games: Any,
     seats: types.Array,
@@ -77,7 +73,7 @@ def scripted(
     keys = jax.random.split(key, seats.shape[0])
     return jax.vmap(script)(keys, games, seats), next_key
 
-  return Player(init, act, reads_games=True)
+  return Player(_start_with_key, act, reads_games=True)
 
 
 def uniform(action_spec: types.SpecTree) -> Player:
@@ -87,10 +83,6 @@ def uniform(action_spec: types.SpecTree) -> Player:
     action_spec: of one player of the game.
   """
   num_actions = distributions.num_actions(action_spec)
-
-  def init(key: types.Key, batch_size: int) -> types.Key:
-    del batch_size
-    return key
 
   def act(
     games: Any,
@@ -104,7 +96,7 @@ def uniform(action_spec: types.SpecTree) -> Player:
     action = distributions.sample(key, logits)
     return distributions.to_environment(action_spec, action), next_key
 
-  return Player(init, act)
+  return Player(_start_with_key, act)
 
 
 def frozen(actor: types.ActorCore, variables: types.ActorVariables) -> Player:
@@ -125,3 +117,9 @@ def frozen(actor: types.ActorCore, variables: types.ActorVariables) -> Player:
     return actor.select_action(variables, timestep, state)
 
   return Player(actor.init, act)
+
+
+def _start_with_key(key: types.Key, batch_size: int) -> types.Key:
+  """Makes the state of a player that remembers nothing but its key."""
+  del batch_size
+  return key

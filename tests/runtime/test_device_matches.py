@@ -36,22 +36,11 @@ def actor_and_variables(game):
   return acting.make_actor_core(network, game.spec), variables
 
 
-def _knows(key, state, player):
-  """Names the sign that the player is shown."""
-  del key
-  return state.players.sign[player]
-
-
-def _is_wrong(key, state, player):
-  del key
-  return 1 - state.players.sign[player]
-
-
 def test_the_one_who_knows_beats_the_others(game, actor_and_variables):
   actor, variables = actor_and_variables
   opponents = {
-    'knows': players.scripted(_knows),
-    'is_wrong': players.scripted(_is_wrong),
+    'knows': players.scripted(functional_fakes.name_sign),
+    'is_wrong': players.scripted(functional_fakes.name_other_sign),
   }
   results = matches.round_robin(
     jax.random.PRNGKey(1), game, actor, variables, opponents, 4
@@ -79,7 +68,7 @@ def test_the_one_who_knows_beats_the_others(game, actor_and_variables):
 def test_teams_may_be_mixed(game, actor_and_variables):
   actor, variables = actor_and_variables
   opponents = {
-    'knows': players.scripted(_knows),
+    'knows': players.scripted(functional_fakes.name_sign),
     'uniform': players.uniform(game.spec.actions),
   }
   seats = np.array([[0, 2, 1, 3], [2, 1, 0, 3], [1, 3, 0, 2]], np.int32)

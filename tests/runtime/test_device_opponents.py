@@ -19,24 +19,16 @@ pytestmark = pytest.mark.slow
 CONFIG = population_helpers.CONFIG
 
 
-def _knows(key, state, player):
-  """Names the sign that the player is shown."""
-  del key
-  return state.players.sign[player]
-
-
-def _is_wrong(key, state, player):
-  del key
-  return 1 - state.players.sign[player]
-
-
 def _make_duel(seed) -> functional.FunctionalGame:
   del seed
   return functional_fakes.make_team_matching(team_size=1)
 
 
 def _make_game_with_scripts(seed) -> functional.FunctionalGame:
-  scripts = {'knows': _knows, 'is_wrong': _is_wrong}
+  scripts = {
+    'knows': functional_fakes.name_sign,
+    'is_wrong': functional_fakes.name_other_sign,
+  }
   return population_helpers.make_game(seed)._replace(scripts=scripts)
 
 
@@ -53,7 +45,8 @@ def _make_duels(**options):
 
 def test_one_agent_meets_a_script_and_then_its_frozen_self(run):
   experiment = _make_duels(
-    opponents={'knows': players.scripted(_knows)}, max_num_actor_steps=4_000
+    opponents={'knows': players.scripted(functional_fakes.name_sign)},
+    max_num_actor_steps=4_000,
   )
   result = run(experiment, 'first', eval_every=4_000, num_eval_episodes=6)
   # One seat of each of 4 games, 5 actions a round.
@@ -90,8 +83,8 @@ def test_members_and_opponents_share_games(run):
   experiment = population_helpers.make_experiment(
     num_environments=16,
     opponents={
-      'knows': players.scripted(_knows),
-      'is_wrong': players.scripted(_is_wrong),
+      'knows': players.scripted(functional_fakes.name_sign),
+      'is_wrong': players.scripted(functional_fakes.name_other_sign),
     },
     max_num_actor_steps=480,
   )
@@ -138,7 +131,9 @@ def test_opponents_need_a_game_of_teams(run):
     return functional_fakes.make_matching()
 
   experiment = run_helpers.make_experiment(
-    CONFIG, make_environment, opponents={'knows': players.scripted(_knows)}
+    CONFIG,
+    make_environment,
+    opponents={'knows': players.scripted(functional_fakes.name_sign)},
   )
   with pytest.raises(ValueError, match=r'opponents \(1\) must be none'):
     run(experiment)

@@ -139,13 +139,20 @@ def add(
     first = jnp.maximum(first, forgotten)[:, None]  # [S, 1]
     first = jnp.pad(first, ((0, len(age) - num_steps), (0, 0)))
   value = jnp.where(candidates.contain(age, size), first, 0.0)
+  return _set_sampling(new, leaf, value)
+
+
+def _set_sampling(
+  priorities: Priorities, leaf: types.Array, value: types.Array
+) -> Priorities:
+  """Sets what sequences are sampled with, at leaves [A, K]."""
   sampling = segment_tree.update_all(
     (segment_tree.SUM,),
     (priorities.sampling,),
     leaf.reshape(-1),
     value.reshape(-1),
   )[0]
-  return new._replace(sampling=sampling)
+  return priorities._replace(sampling=sampling)
 
 
 def _leaf_of_age(
@@ -231,13 +238,7 @@ def resize(
   first = initial_priority(priorities, lowest).astype(jnp.float32)
   value = jnp.where(new.contain(age, ring.size[None]), first, 0.0)
   leaf = _leaf_of_age(ring, env_ids, age)
-  sampling = segment_tree.update_all(
-    (segment_tree.SUM,),
-    (priorities.sampling,),
-    leaf.reshape(-1),
-    value.reshape(-1),
-  )[0]
-  return priorities._replace(sampling=sampling)
+  return _set_sampling(priorities, leaf, value)
 
 
 def update(

@@ -23,11 +23,18 @@ CONFIG = functional.ReplayConfig(
 HYPERPARAMETERS = functional.ReplayHyperparameters(
   recent_data_ratio=0.5, priority_exponent=1.0, importance_exponent=1.0
 )
+ALPHA_ONE = functional.ReplayHyperparameters(priority_exponent=1.0)
 
 
 def make(config=CONFIG, **changes):
   """Makes a replay of `SPEC`."""
   return functional.make_replay(SPEC, config.replace(**changes))
+
+
+def make_small(**changes):
+  """Makes a prioritized replay of one environment and 8 steps."""
+  sizes = {'num_environments': 1, 'max_length': 8, 'prioritized': True}
+  return make(functional.ReplayConfig(**{**sizes, **changes}))
 
 
 def make_sequence(first, num_steps, num_environments=1, length=4):

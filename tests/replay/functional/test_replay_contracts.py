@@ -13,12 +13,6 @@ from ftwax.replay import functional
 from ftwax.replay.functional import rebalancing
 
 KEY = jax.random.PRNGKey(0)
-ALPHA_ONE = functional.ReplayHyperparameters(priority_exponent=1.0)
-
-
-def make(**changes):
-  sizes = {'num_environments': 1, 'max_length': 8, 'prioritized': True}
-  return replay_steps.make(functional.ReplayConfig(**{**sizes, **changes}))
 
 
 def equal(got, want):
@@ -33,10 +27,12 @@ def assert_sequences(data, is_valid=True):
 
 @pytest.mark.parametrize('draw', ['independent', 'stratified', 'distinct'])
 def test_rows_are_sequences_whatever_filled_the_state(draw):
-  short = make()
+  short = replay_steps.make_small()
   state = replay_steps.fill(short, 11)
   batch_size = 5 if draw == 'distinct' else 32
-  long = make(sequence_length=4, draw=draw, batch_size=batch_size)
+  long = replay_steps.make_small(
+    sequence_length=4, draw=draw, batch_size=batch_size
+  )
   sample = jax.jit(long.sample)(state, KEY)
   is_valid = np.asarray(sample.info.is_valid)
   steps = np.diff(sample.data['reward'], axis=0)
@@ -54,8 +50,10 @@ def test_rows_are_sequences_whatever_filled_the_state(draw):
 @pytest.mark.parametrize('prioritized', [False, True])
 @pytest.mark.parametrize('length', [1, 2, 5])
 def test_sizes_of_a_sample_are_arguments(length, prioritized):
-  replay = make(sequence_length=2, prioritized=prioritized)
-  other = make(sequence_length=length, batch_size=7, prioritized=prioritized)
+  replay = replay_steps.make_small(sequence_length=2, prioritized=prioritized)
+  other = replay_steps.make_small(
+    sequence_length=length, batch_size=7, prioritized=prioritized
+  )
   state = replay_steps.fill(replay, 11)
   if prioritized:
     state = replay.update_priorities(
@@ -80,13 +78,13 @@ def test_sizes_of_a_sample_are_arguments(length, prioritized):
 
 
 def test_priorities_of_another_length_are_those_of_a_replay_of_it():
-  replay = make(sequence_length=2)
+  replay = replay_steps.make_small(sequence_length=2)
   state = replay_steps.fill(replay, 11)
   state = replay.update_priorities(
     state, jnp.zeros(2, int), jnp.array([4, 9]), jnp.array([9.0, 5.0])
   )
   for length in (1, 4, 8):
-    other = make(sequence_length=length)
+    other = replay_steps.make_small(sequence_length=length)
     want = other.sample(other.reindex(state), KEY)
     equal(replay.sample(state, KEY, sequence_length=length), want)
   assert not replay.can_sample(replay_steps.fill(replay, 3), sequence_length=4)
@@ -94,7 +92,7 @@ def test_priorities_of_another_length_are_those_of_a_replay_of_it():
 
 
 def test_sizes_of_a_sample_are_static():
-  replay = make()
+  replay = replay_steps.make_small()
   state = replay_steps.fill(replay, 5)
   with pytest.raises(ValueError, match=r"static_argnames='batch_size'"):
     jax.jit(lambda size: replay.sample(state, KEY, batch_size=size))(3)
@@ -105,7 +103,7 @@ def test_sizes_of_a_sample_are_static():
 @pytest.mark.parametrize('num_ignored', [0, 1, 2])
 @pytest.mark.parametrize('length', [1, 2])
 def test_a_sequence_is_its_steps_with_learned_priorities(length, num_ignored):
-  replay = make(
+  replay = replay_steps.make_small(
     num_environments=2,
     max_length=6,
     sequence_length=length,
@@ -118,7 +116,7 @@ def test_a_sequence_is_its_steps_with_learned_priorities(length, num_ignored):
     ids, positions = np.repeat([0, 1], len(stored)), np.tile(stored, 2)
     learned = rng.choice([0.5, 2.0, 3.0, 5.0, 8.0], ids.size)
     state = replay.update_priorities(
-      state, ids, positions, learned.astype(np.float32), ALPHA_ONE
+      state, ids, positions, learned.astype(np.float32), replay_steps.ALPHA_ONE
     )
     batch = replay_steps.make_sequence(num_before, num_steps, 2)
     want = replay_steps.fill(replay, num_steps, 2, num_before, state)
@@ -133,10 +131,14 @@ def test_a_sequence_is_its_steps_with_learned_priorities(length, num_ignored):
 
 
 def test_later_steps_of_a_sequence_find_less():
-  replay = make(max_length=4)
+  replay = replay_steps.make_small(max_length=4)
   state = replay_steps.fill(replay, 4)
   state = replay.update_priorities(
-    state, jnp.array([0]), jnp.array([1]), jnp.array([5.0]), ALPHA_ONE
+    state,
+    jnp.array([0]),
+    jnp.array([1]),
+    jnp.array([5.0]),
+    replay_steps.ALPHA_ONE,
   )
   state = replay.add_sequence(state, replay_steps.make_sequence(4, 2))
   np.testing.assert_array_equal(state.priorities.sampling[4:], [5, 1, 1, 1])
@@ -144,7 +146,7 @@ def test_later_steps_of_a_sequence_find_less():
 
 @pytest.mark.parametrize('value', [np.nan, np.inf, -1.0])
 def test_bad_hyperparameters_of_priorities(value):
-  replay = make()
+  replay = replay_steps.make_small()
   state = replay_steps.fill(replay, 3)
   step = replay_steps.make_step(3)
   good = functional.ReplayHyperparameters()
@@ -161,13 +163,13 @@ def test_bad_hyperparameters_of_priorities(value):
     jitted = jax.jit(lambda *args, call=call: call(*args))
     equal(jitted(*args, bad), jitted(*args, neutral))
     # And a check.
-    emitting = getattr(make(checkify=True), call.__name__)
+    emitting = getattr(replay_steps.make_small(checkify=True), call.__name__)
     check = checkify.checkify(lambda *args, f=emitting: f(*args))
     assert f'{name} must be finite' in jax.jit(check)(*args, bad)[0].get()
 
 
 def test_numbers_that_do_not_fit():
-  replay = make(num_environments=2)
+  replay = replay_steps.make_small(num_environments=2)
   step = replay_steps.make_step(0, 2)
   state = replay.init()
   large = np.array([1, 2**33 + 5])
@@ -189,7 +191,7 @@ def test_numbers_that_do_not_fit():
 
 
 def test_states_of_another_replay():
-  state = replay_steps.fill(make(prioritized=False), 3)
+  state = replay_steps.fill(replay_steps.make_small(prioritized=False), 3)
   for changes, message in (
     ({}, r'what prioritized=True needs'),
     ({'prioritized': False, 'episodes': True}, r'what episodes=True needs'),
@@ -199,7 +201,7 @@ def test_states_of_another_replay():
     ),
     ({'max_length': 9}, r'and max_length \(9\)'),
   ):
-    replay = make(**changes)
+    replay = replay_steps.make_small(**changes)
     for name, args in (
       ('sample', (KEY,)),
       ('can_sample', ()),
@@ -211,7 +213,7 @@ def test_states_of_another_replay():
 
 
 def test_lengths_of_priorities():
-  replay = make()
+  replay = replay_steps.make_small()
   state = replay_steps.fill(replay, 3)
   ids, positions = jnp.zeros(2, int), jnp.arange(2)
   for args in (
@@ -226,10 +228,10 @@ def test_lengths_of_priorities():
 @pytest.mark.parametrize('draw', ['independent', 'stratified', 'distinct'])
 def test_recent_rows_are_not_of_priority_zero(draw):
   size = 6 if draw == 'distinct' else 32
-  replay = make(
+  replay = replay_steps.make_small(
     num_environments=2, recent_data=True, draw=draw, batch_size=size
   )
-  hyperparameters = ALPHA_ONE._replace(
+  hyperparameters = replay_steps.ALPHA_ONE._replace(
     recent_data_ratio=0.9, recent_data_steps=3, importance_exponent=1.0
   )
   state = replay_steps.fill(replay, 11, 2)
@@ -257,9 +259,9 @@ def test_recent_rows_are_not_of_priority_zero(draw):
 
 
 def test_recent_rows_have_weights_that_are_given():
-  replay = make(prioritized=False, recent_data=True)
+  replay = replay_steps.make_small(prioritized=False, recent_data=True)
   state = replay_steps.fill(replay, 8)
-  hyperparameters = ALPHA_ONE._replace(
+  hyperparameters = replay_steps.ALPHA_ONE._replace(
     recent_data_ratio=1.0, recent_data_steps=4
   )
   weights = jnp.ones((1, 8)).at[0, 6:].set(0.0)
@@ -291,7 +293,7 @@ def test_fields_whose_names_have_dots():
 
 
 def test_functions_document_themselves():
-  replay = make()
+  replay = replay_steps.make_small()
   for name, function in replay._asdict().items():
     assert function.__name__ == name
     documentation = inspect.getdoc(function)

@@ -7,16 +7,9 @@ import numpy as np
 import pytest
 import replay_steps
 
-from ftwax.replay import functional
 from ftwax.replay.functional import rebalancing
 
 KEY = jax.random.PRNGKey(0)
-ALPHA_ONE = functional.ReplayHyperparameters(priority_exponent=1.0)
-
-
-def make(**changes):
-  sizes = {'num_environments': 1, 'max_length': 8, 'prioritized': True}
-  return replay_steps.make(functional.ReplayConfig(**{**sizes, **changes}))
 
 
 def equal(got, want):
@@ -29,7 +22,7 @@ def _episode(num_steps, num_environments=2):
 
 def test_returns_of_a_population_are_those_of_its_members():
   num_members, num_steps = 3, 40
-  replay = make(
+  replay = replay_steps.make_small(
     num_environments=2, max_length=64, episodes=True, record_returns=True
   )
   states = jax.vmap(lambda _: replay.init())(jnp.arange(num_members))
@@ -46,7 +39,7 @@ def test_returns_of_a_population_are_those_of_its_members():
   discounts = jnp.array([0.5, 0.9, 1.0])
 
   def add(state, batch, ids, discount):
-    hyperparameters = ALPHA_ONE._replace(discount=discount)
+    hyperparameters = replay_steps.ALPHA_ONE._replace(discount=discount)
     return replay.add_sequence(state, batch, ids, hyperparameters)
 
   got = jax.jit(jax.vmap(add))(states, batches, env_ids, discounts)
@@ -60,7 +53,9 @@ def test_returns_of_a_population_are_those_of_its_members():
 
 
 def test_returns_of_a_population_write_in_place():
-  replay = make(max_length=20_000, episodes=True, record_returns=True)
+  replay = replay_steps.make_small(
+    max_length=20_000, episodes=True, record_returns=True
+  )
   num_members, num_steps = 8, 100
   states = jax.vmap(lambda _: replay.init())(jnp.arange(num_members))
   batch = jax.tree.map(
