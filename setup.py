@@ -78,6 +78,7 @@ setuptools.setup(
     'Topic :: Scientific/Engineering :: Artificial Intelligence',
   ],
   packages=setuptools.find_packages(include=['ftwax', 'ftwax.*']),
+  package_data={'ftwax': ['py.typed', 'trained/*/*']},
   install_requires=_FUNCTIONAL + _on_python_310(_REVERB),
   extras_require={
     'envs': _ENVS + _on_python_310(_ENVS_REVERB),

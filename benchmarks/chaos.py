@@ -1,4 +1,4 @@
-"""Kills nodes of a distributed run, and tells how it went on.
+"""Kills nodes of a distributed run, and shows how it went on.
 
 Run as `python benchmarks/chaos.py actors`, or with another scenario:
 

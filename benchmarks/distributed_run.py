@@ -115,7 +115,7 @@ class Run:
     return os.waitstatus_to_exitcode(status)
 
   def stop_and_report(self) -> bool:
-    """Stops the run; tells whether it ended as it should and left no node."""
+    """Stops the run; returns whether it ended as it should and left no node."""
     nodes = self.nodes()
     start = time.monotonic()
     status = self.stop()
@@ -125,7 +125,7 @@ class Run:
 
 
 def main() -> None:
-  """Runs until it is told to end; limits of restarts are lifted."""
+  """Runs until it must end; limits of restarts are lifted."""
   parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
   parser.add_argument('--num_actors', type=int, default=2)
   parser.add_argument('--num_environments', type=int, default=16)

@@ -143,7 +143,7 @@ def _make_functions(environment):
     return state, timestep.observation
 
   def step(key, state, action):
-    """Takes a step, and starts anew where it ended the episode."""
+    """Takes a step, and resets where it ended the episode."""
     state, timestep = environment.step(state, action)
     done = timestep.step_type == 2
     state, observation = jax.tree.map(

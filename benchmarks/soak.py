@@ -32,7 +32,7 @@ class Sample(NamedTuple):
 
 
 def soak(run: distributed_run.Run, seconds: float) -> bool:
-  """Samples each process; what is told is of the last two thirds."""
+  """Samples each process; reports on the last two thirds."""
   samples: dict[str, list[Sample]] = {}
   start = time.monotonic()
   while time.monotonic() < start + seconds:

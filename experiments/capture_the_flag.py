@@ -7,6 +7,7 @@ At the end all members play a tournament with scripted players, and
 `report.html` in the run directory summarizes the run.
 """
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -45,11 +46,21 @@ _GAMES_PER_PAIR = flags.DEFINE_integer(
 # The game's own walls and length, on wider maps.
 _GAME = capture_the_flag.CaptureTheFlagConfig(height=11, width=15)
 
+# As in the paper maps of training have several sizes. On small ones the flags
+# are near, so that members capture some before they can find their way.
+_TRAINING_GAME = dataclasses.replace(_GAME, min_height=7, min_width=11)
+
 
 def make_game(seed: int):
-  """Returns the game; its maps depend on the seed of the run."""
+  """Returns the game on maps of full size."""
   del seed
   return capture_the_flag.make(_GAME)
+
+
+def make_training_game(seed: int):
+  """Returns the game on maps of several sizes."""
+  del seed
+  return capture_the_flag.make(_TRAINING_GAME)
 
 
 def make_config() -> ftw.FTWConfig:
@@ -91,7 +102,8 @@ def build_experiment() -> experiment.ExperimentConfig:
     name='capture_the_flag',
     builder=ftw.make_builder(config),
     network_factory=functools.partial(ftw.make_network, config=config),
-    environment_factory=make_game,
+    environment_factory=make_training_game,
+    evaluation_environment_factory=make_game,
     population=population_config.PopulationConfig(
       num_members=_NUM_MEMBERS.value,
       burn_in_games=_BURN_IN.value,

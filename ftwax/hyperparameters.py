@@ -107,7 +107,7 @@ class _Scaled(abc.ABC):
 class Initial(_Scaled):
   """One value for all members at first, explored by scaling.
 
-  Drawing anew gives that value again.
+  A redraw gives that value again.
 
   Attributes:
     value: at the start.
@@ -204,7 +204,7 @@ class UniformInteger:
   """Uniform on the integers low..high, both included; explored by a redraw.
 
   Scaling an integer by 0.8 or 1.2 and rounding would leave small ones where
-  they are, so exploring draws anew (Jaderberg et al., 2019: the period). That
+  they are, so exploring redraws them (Jaderberg et al., 2019: the period). That
   is why it has no bounds of its own.
 
   Attributes:
@@ -231,7 +231,7 @@ class UniformInteger:
   def perturb(
     self, key: types.Key, value: types.Array, factor: types.Array
   ) -> types.Array:
-    """Draws anew."""
+    """Redraws the value."""
     del value, factor
     return self.sample(key)
 
@@ -302,7 +302,7 @@ def resample(
   priors: Priors,
   probability: types.Array | float,
 ) -> types.Hyperparameters:
-  """Draws each value anew from its prior with `probability`."""
+  """Redraws each value from its prior with `probability`."""
   choice_key, sample_key = jax.random.split(key)
 
   def resample_leaf(
@@ -339,7 +339,7 @@ def perturb(
     priors: priors of the same structure.
     probability: that of perturbing a value, independently of the others.
     factors: one of the two scales a value, with equal chance; integers are
-      drawn anew instead and constants stay.
+      redrawn instead and constants stay.
 
   Returns:
     The perturbed values.

@@ -68,7 +68,7 @@ def resample(
   priors: Priors,
   probability: types.Array | float,
 ) -> types.InternalRewards:
-  """Draws each weight anew with `probability`."""
+  """Redraws each weight with `probability`."""
   priors = _one_for_each(priors, len(internal_rewards))
   weights = tuple(internal_rewards)
   return _stack(hyperparameters.resample(key, weights, priors, probability))

@@ -206,7 +206,7 @@ def make_agent(environment_spec, config):
 
 
 def run(loop, should_stop):
-  """Runs whole episodes until told to stop; returns steps and returns."""
+  """Runs whole episodes until `should_stop()`; returns steps and returns."""
   num_steps, returns = 0, []
   while not should_stop():
     result = loop.run_episode()

@@ -1,7 +1,7 @@
 """Bandits in JAX, for agents that learn within a trial.
 
 The task of Duan et al., 2016 (arXiv:1611.02779, section 4.1): each arm pays 1
-or 0 with a probability that is drawn anew for every trial. One pull is one
+or 0 with a probability that is drawn for every trial. One pull is one
 episode of the trial; see `trials`.
 """
 

@@ -200,7 +200,7 @@ class CompiledGames:
         not fit together.
     """
     games.check_game(game.spec, game.teams, game.event_names)
-    self.spec = games.GameSpec(game.spec, tuple(game.teams), game.event_names)
+    self.spec = spec_of_compiled(game)
     self.num_games = num_games
     num_rows = num_games * self.spec.num_players
     self._checker = validation.RowChecker(
@@ -323,6 +323,11 @@ def read_spec(
   """Returns the spec of what a factory makes, read off a game of its own."""
   with contextlib.closing(make_games(environment_factory, [0], name)) as made:
     return made.spec
+
+
+def spec_of_compiled(game: functional.FunctionalGame) -> games.GameSpec:
+  """Returns the spec of a game in JAX."""
+  return games.GameSpec(game.spec, tuple(game.teams), tuple(game.event_names))
 
 
 def read_scripts(

@@ -1,7 +1,7 @@
 """Associative recall in JAX: pairs are shown once, then asked for.
 
 An episode shows several keys once each, in random order, and with each key a
-value that is drawn anew for every episode. Then it shows the keys alone, in
+value that is drawn for every episode. Then it shows the keys alone, in
 another order, and asks for their values. As pairs differ between episodes, an
 agent must keep them in its recurrent state. The task is that of Graves et al.,
 2014 (arXiv:1410.5401, section 4.3), for agents rather than classifiers.
@@ -61,7 +61,7 @@ def make(
       drawn uniformly. Episodes of few pairs are learned first and prepare for
       longer ones. None for `num_pairs` in every episode.
     key_size: length of the vector that represents a key. Vectors are random
-      and of norm 1, drawn anew in every episode, so that they cannot be
+      and of norm 1, drawn in every episode, so that they cannot be
       learned by heart. None for one-hot codes of length `num_pairs`, the same
       in every episode.
 

@@ -1,7 +1,7 @@
 """Four rooms in JAX: walk to a goal in the opposite room.
 
 The rooms are those of Sutton et al. (1999, "Between MDPs and semi-MDPs"), but
-doors, start and goal are drawn anew in every episode, and the whole board is
+doors, start and goal are drawn in every episode, and the whole board is
 seen.
 """
 

@@ -6,10 +6,10 @@ dense one. But a convolution of stride s equals one of stride 1 over blocks of
 s x s pixels that are laid out as channels ("space to depth"), whose gradient is
 dense.
 
-For the gradient of a kernel XLA lays out the input anew, as soon as the input
-exists: in the forward pass, so that every input is kept twice. Here the input
-is made to depend on the cotangent, so that the copy is made in the backward
-pass.
+For the gradient of a kernel XLA copies the input to another layout, as soon as
+the input exists: in the forward pass, so that every input is kept twice. Here
+the input is made to depend on the cotangent, so that the copy is made in the
+backward pass.
 """
 
 import functools

@@ -1,19 +1,25 @@
 """Configurations as JSON, which is recorded and compared."""
 
+import contextlib
 import dataclasses
 import enum
 import functools
 import hashlib
+import importlib
 import itertools
 import json
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ftwax import types
+
+_NOT_FINITE = ('Infinity', '-Infinity', 'NaN')
+_ARRAY_TYPE = re.compile(r'array\[(?P<dtype>\w+)\]')
 
 # Value of a key that only the other configuration has.
 ABSENT = '<absent>'
@@ -66,6 +72,68 @@ def to_json(config: Any, path: str = 'config') -> Any:
     ' with attributes, or a list or dict of such, to be recorded; put there a'
     ' function that makes it.'
   )
+
+
+def from_json(plain: Any, path: str = 'config') -> Any:
+  """Makes again what `to_json` recorded of this library's own classes.
+
+  Lists come back as tuples. Functions and objects of other libraries are not
+  made: their names alone were recorded.
+
+  Args:
+    plain: a part of what `to_json` returned.
+    path: its name in errors.
+
+  Returns:
+    Dataclasses, NamedTuples, dicts, tuples, arrays, strings, numbers, booleans
+    and None.
+
+  Raises:
+    ValueError: if an entry is of another kind; names the first one.
+  """
+  if isinstance(plain, str) and plain in _NOT_FINITE:
+    return float(plain)
+  if isinstance(plain, list):
+    return tuple(
+      from_json(entry, f'{path}[{index}]') for index, entry in enumerate(plain)
+    )
+  if not isinstance(plain, Mapping):
+    return plain
+  kind = plain.get('__type__')
+  if kind is None:
+    return {
+      name: from_json(entry, f'{path}.{name}') for name, entry in plain.items()
+    }
+  array = _ARRAY_TYPE.fullmatch(kind)
+  if array is not None:
+    return np.asarray(plain['values'], array['dtype'])
+  made = find_type(kind, path)
+  fields = {
+    name: from_json(entry, f'{path}.{name}')
+    for name, entry in plain.items()
+    if name != '__type__'
+  }
+  return made(**fields)
+
+
+def find_type(name: str, path: str) -> Any:
+  """Returns a dataclass or NamedTuple of this library by its qualified name.
+
+  Raises:
+    ValueError: if there is none.
+  """
+  module, _, attribute = name.rpartition('.')
+  made = None
+  if module.split('.')[0] == 'ftwax':
+    with contextlib.suppress(ImportError):
+      made = getattr(importlib.import_module(module), attribute, None)
+  is_record = dataclasses.is_dataclass(made) or hasattr(made, '_asdict')
+  if not isinstance(made, type) or not is_record:
+    raise ValueError(
+      f'{path} ({name}) must be a config of ftwax to be made again from its'
+      ' record, and is none; make it in Python, as the run did.'
+    )
+  return made
 
 
 def _qualified_name(value: Any) -> str:

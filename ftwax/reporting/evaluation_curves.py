@@ -20,12 +20,14 @@ class Evaluations(NamedTuple):
 
   Attributes:
     steps: [n], steps of the environment, in rising order.
+    seconds: [n], of training until then.
     elo: [n, N], Elo points of each member above the first opponent.
     opponents: [K], names.
     scores: [n, K], mean score of the members; 1 for a win, 0.5 for a draw.
   """
 
   steps: drawing.Floats
+  seconds: drawing.Floats
   elo: drawing.Floats
   opponents: tuple[str, ...]
   scores: drawing.Floats
@@ -49,6 +51,7 @@ def read(run_dir: str | os.PathLike[str]) -> Evaluations | None:
   names = [name for name in rows[-1] if name.startswith(_SCORE)]
   return Evaluations(
     np.array([row['actor_steps'] for row in rows], np.float64),
+    np.array([row['seconds'] for row in rows], np.float64),
     np.array([row['member_elo'] for row in rows], np.float64),
     tuple(name.removeprefix(_SCORE) for name in names),
     np.array([[row.get(name) for name in names] for row in rows], np.float64),

@@ -112,6 +112,16 @@ def make_opponents(
   return {**named, **experiment.opponents}
 
 
+def check_spec(spec: games.GameSpec, training_spec: games.GameSpec) -> None:
+  """Raises a ValueError unless evaluations have the specs of training."""
+  if spec != training_spec:
+    raise ValueError(
+      f'evaluation_environment_factory must make a game with the specs of'
+      f' training ({training_spec}), and made one with {spec}; choose one that'
+      ' differs in its levels alone.'
+    )
+
+
 def count_results(
   results: Sequence[GameResult], plan: Plan
 ) -> list[GameResult]:

@@ -75,6 +75,9 @@ class ExperimentConfig:
     opponent_share: fraction of the training games in which an opponent takes
       one team.
     evaluation_greedy: whether evaluation takes the most probable action.
+    evaluation_environment_factory: makes the environment or game of evaluations
+      where that is another one of the same specs, such as harder levels; None
+      for that of training.
     observers: watch the training loop of runtimes that act in Python.
     logger_factory: makes the loggers; by default those of the run's directory.
     replay_port: port of the Reverb server of the first member, those of the
@@ -104,6 +107,7 @@ class ExperimentConfig:
   opponent_share: float = 0.5
 
   evaluation_greedy: bool = True
+  evaluation_environment_factory: game_vectors.EnvironmentFactory | None = None
   observers: Sequence[Observer] = ()
   logger_factory: loggers.LoggerFactory | None = None
   replay_port: int | None = None
@@ -131,6 +135,11 @@ class ExperimentConfig:
     if self.game_spec is not None:
       return self.game_spec
     return game_vectors.read_spec(self.environment_factory, self.name)
+
+  @property
+  def evaluation_factory(self) -> game_vectors.EnvironmentFactory:
+    """Makes the environment or game of evaluations."""
+    return self.evaluation_environment_factory or self.environment_factory
 
   def make_seating(self) -> seating.Seating:
     """Returns the seats of members and opponents in the games of one actor.

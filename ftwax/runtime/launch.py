@@ -69,7 +69,9 @@ def define_flags(
     'Processes that act, each in --num_environments; of --runtime=distributed.',
   )
   flags.DEFINE_integer(
-    'num_devices', 1, 'Devices of JAX over which the work is spread.'
+    'num_devices',
+    1,
+    'Devices over which the work is spread; on a CPU, cores that each are one.',
   )
   flags.DEFINE_bool(
     'inference_server',
@@ -139,6 +141,8 @@ def run(
       logging.set_verbosity(logging.WARNING)
     if FLAGS.runtime == 'device':
       _keep_compiled_functions()
+    if FLAGS.num_devices > 1 and FLAGS.runtime != 'distributed':
+      _split_cpu(FLAGS.num_devices)
     try:
       if make_variants is not None and FLAGS.compare:
         seeds = range(FLAGS.seed, FLAGS.seed + FLAGS.compare)
@@ -211,10 +215,23 @@ def _devices() -> Sequence[Any] | None:
   if not 1 <= FLAGS.num_devices <= len(devices):
     raise ValueError(
       f'num_devices ({FLAGS.num_devices}) must be from 1 to {len(devices)}, the'
-      f' devices that JAX sees; choose {len(devices)}, or on a CPU set'
-      ' XLA_FLAGS=--xla_force_host_platform_device_count.'
+      f' devices that JAX sees; choose {len(devices)}.'
     )
   return devices[: FLAGS.num_devices]
+
+
+def _split_cpu(num_devices: int) -> None:
+  """Makes as many devices of the CPU, up to one for each core.
+
+  Accelerators are not concerned, and neither is a number that the user's
+  XLA_FLAGS name.
+  """
+  import jax
+
+  if 'xla_force_host_platform_device_count' in os.environ.get('XLA_FLAGS', ''):
+    return
+  num_cores = os.cpu_count() or 1
+  jax.config.update('jax_num_cpu_devices', min(num_devices, num_cores))
 
 
 def _keep_compiled_functions() -> None:

@@ -1,16 +1,61 @@
-"""Agents of earlier runs: to play, to meet as opponents, to look at."""
+"""Agents of earlier runs: to play, to meet as opponents, to look at.
 
+An agent is made again from the records in the directory of its run, without the
+experiment or the environment. `export` writes it to a small directory of its
+own, with parameters as plain arrays; some such populations come with the
+library (`TRAINED`).
+"""
+
+import functools
+import json
+import os
 import pathlib
-from typing import Any
+import shutil
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import dm_env
 import jax
 import numpy as np
 
 from ftwax import types
+from ftwax.agents import builders, named
+from ftwax.environments import games
 from ftwax.population import players
-from ftwax.records import checkpoints
+from ftwax.records import (
+  array_files,
+  checkpoints,
+  config_files,
+  files,
+  game_files,
+  run_directory,
+)
+from ftwax.reporting import history
 from ftwax.runtime import experiment as experiment_lib
+
+# Populations that come with the library, by name.
+TRAINED = pathlib.Path(__file__).parents[1] / 'trained'
+
+VARIABLES_FILE = 'variables.npz'
+ABOUT_FILE = 'about.json'
+
+# What an exported population has in common with the directory of a run.
+_RECORDS = (
+  run_directory.CONFIG_FILE,
+  run_directory.VERSIONS_FILE,
+  run_directory.COMMAND_FILE,
+  game_files.GAME_FILE,
+  history.LINEAGE_FILE,
+)
+
+
+class _Origin(NamedTuple):
+  """The agent of a run, before its variables are read."""
+
+  builder: builders.Builder
+  network: types.RecurrentNetwork
+  game_spec: games.GameSpec
+  num_members: int
 
 
 class LoadedAgent:
@@ -19,18 +64,20 @@ class LoadedAgent:
   Attributes:
     variables: of the agent, without a member axis.
     player: the agent as a player; see `ExperimentConfig.opponents`.
+    game_spec: of the game that it was trained in.
   """
 
   def __init__(
     self,
     actor: types.ActorCore,
     variables: types.ActorVariables,
-    key: types.Key,
+    game_spec: games.GameSpec,
   ):
     """Takes functions and variables of the agent's actor."""
     self.variables = variables
+    self.game_spec = game_spec
     self.player = players.frozen(actor, variables)
-    self._state = actor.init(key, 1)
+    self._state = actor.init(jax.random.PRNGKey(0), 1)
     self._select = jax.jit(actor.select_action)
 
   def act(self, timestep: dm_env.TimeStep) -> types.ArrayTree:
@@ -59,44 +106,159 @@ class LoadedAgent:
 
 
 def load(
-  experiment: experiment_lib.ExperimentConfig,
-  run_dir: str | pathlib.Path,
+  source: str | os.PathLike[str],
   member: int = 0,
   greedy: bool = True,
+  experiment: experiment_lib.ExperimentConfig | None = None,
 ) -> LoadedAgent:
-  """Loads an agent from the newest checkpoint of a run, of any runtime.
+  """Loads an agent of an earlier run.
 
   Args:
-    experiment: the one that the run was started with.
-    run_dir: directory of the run.
+    source: the directory of a run of any runtime, whose newest checkpoint
+      counts; one that `export` has written; or the name of a population that
+      comes with the library, such as 'capture_the_flag'.
     member: index of the agent in the population.
     greedy: whether it takes the most probable action.
+    experiment: the one that the run was started with. Needed only where its
+      network is not that of a named agent.
 
   Raises:
     CheckpointError: there is no checkpoint, or it is of another experiment.
-    ValueError: there is no such member.
+    ValueError: the records are missing or damaged, the agent cannot be made
+      from them, or there is no such member.
   """
-  num_members = experiment.population.num_members
-  if not 0 <= member < num_members:
+  directory = _find(source)
+  origin = (
+    _read_origin(directory)
+    if experiment is None
+    else _origin_of_experiment(experiment)
+  )
+  if not 0 <= member < origin.num_members:
     raise ValueError(
-      f'member ({member}) must be from 0 to {num_members - 1}; choose 0.'
+      f'member ({member}) must be from 0 to {origin.num_members - 1}; choose 0.'
     )
-  spec = experiment.read_game_spec().environment
-  builder = experiment.builder
-  network = experiment.network_factory(spec)
-  core = builder.make_learner_core(network, spec)
+  variables = _read_variables(directory, origin)
+  spec = origin.game_spec.environment
+  return LoadedAgent(
+    origin.builder.make_policy(origin.network, spec, evaluation=greedy),
+    jax.tree.map(lambda leaf: leaf[member], variables),
+    origin.game_spec,
+  )
+
+
+def export(
+  source: str | os.PathLike[str],
+  directory: str | os.PathLike[str],
+  about: Mapping[str, Any] | None = None,
+) -> None:
+  """Writes the population of a run without what only training needs.
+
+  Args:
+    source: the directory of the run.
+    directory: a new one.
+    about: what else is to be known, as JSON: a result, or where it is from.
+
+  Raises:
+    CheckpointError: there is no checkpoint.
+    FileExistsError: there is such a directory.
+    ValueError: the records are missing or damaged, or the agent cannot be made
+      from them.
+  """
+  source, directory = _find(source), pathlib.Path(directory)
+  variables = _read_variables(source, _read_origin(source))
+  directory.mkdir(parents=True)
+  for name in _RECORDS:
+    if (source / name).exists():
+      shutil.copyfile(source / name, directory / name)
+  array_files.write(directory / VARIABLES_FILE, variables)
+  text = json.dumps(dict(about or {}), indent=2)
+  files.write_atomically(directory / ABOUT_FILE, text + '\n')
+
+
+def _find(source: str | os.PathLike[str]) -> pathlib.Path:
+  """Returns a directory that exists, of a run or of the library."""
+  directory = pathlib.Path(source)
+  if len(directory.parts) == 1 and (TRAINED / directory).is_dir():
+    return TRAINED / directory
+  if not directory.is_dir():
+    known = sorted(path.name for path in TRAINED.glob('*') if path.is_dir())
+    raise ValueError(
+      f'source ({os.fspath(source)!r}) must be the directory of a run or one of'
+      f' {known}; run an experiment, whose directory is printed at its end.'
+    )
+  return directory
+
+
+def _origin_of_experiment(
+  experiment: experiment_lib.ExperimentConfig,
+) -> _Origin:
+  spec = experiment.read_game_spec()
+  return _Origin(
+    experiment.builder,
+    experiment.network_factory(spec.environment),
+    spec,
+    experiment.population.num_members,
+  )
+
+
+def _read_origin(directory: pathlib.Path) -> _Origin:
+  """Makes the agent of a run from its records."""
+  path = directory / run_directory.CONFIG_FILE
+  try:
+    plain = json.loads(files.read(path))
+    recorded = plain['builder']['config']
+    num_members = int(plain['population']['num_members'])
+    factory = plain['network_factory']
+  except (OSError, ValueError, KeyError, TypeError) as error:
+    raise ValueError(
+      f'{path} must hold the configuration of a run, and cannot be read'
+      f' ({type(error).__name__}: {error}); give the directory of a run, or'
+      ' restore it from a copy.'
+    ) from None
+  config = config_files.from_json(recorded, 'builder.config')
+  agent = _agent_of(config)
+  made_by = functools.partial(agent.make_network, config=config)
+  if factory != config_files.to_json(made_by):
+    raise ValueError(
+      f'network_factory in {path} must be that of a named agent to be made'
+      ' again from its record, and is another; pass experiment=..., the one'
+      ' that the run was started with.'
+    )
+  spec = game_files.read(directory)
+  return _Origin(
+    agent.make_builder(config), made_by(spec.environment), spec, num_members
+  )
+
+
+def _agent_of(config: Any) -> named.Agent:
+  """Returns the agent that a config is of."""
+  for agent in named.AGENTS.values():
+    if agent.make_config is type(config):
+      return agent
+  raise ValueError(
+    f'builder.config ({type(config).__name__}) must be that of an agent in'
+    f' {list(named.AGENTS)}; pass experiment=..., the one that the run was'
+    ' started with.'
+  )
+
+
+def _read_variables(
+  directory: pathlib.Path, origin: _Origin
+) -> types.ActorVariables:
+  """Reads the variables of all members, leaves [N, ...]."""
+  core = origin.builder.make_learner_core(
+    origin.network, origin.game_spec.environment
+  )
 
   def make(key: types.Key) -> types.ActorVariables:
-    members = jax.vmap(core.init)(jax.random.split(key, num_members))
+    members = jax.vmap(core.init)(jax.random.split(key, origin.num_members))
     return types.actor_variables(members)
 
-  key = jax.random.PRNGKey(experiment.seed)
-  template: Any = jax.eval_shape(make, key)
-  directory = pathlib.Path(run_dir) / 'checkpoints'
-  with checkpoints.Checkpointer(directory) as checkpointer:
+  template: Any = jax.eval_shape(make, jax.random.PRNGKey(0))
+  variables: types.ActorVariables
+  if (directory / VARIABLES_FILE).exists():
+    variables = array_files.read(directory / VARIABLES_FILE, template)
+    return variables
+  with checkpoints.Checkpointer(directory / 'checkpoints') as checkpointer:
     variables, _ = checkpointer.restore(template, part='.members')
-  return LoadedAgent(
-    builder.make_policy(network, spec, evaluation=greedy),
-    jax.tree.map(lambda leaf: leaf[member], variables),
-    key,
-  )
+  return variables

@@ -1,5 +1,7 @@
 """Maps: symmetric, closed, reachable over many keys; floods; bad sizes."""
 
+import collections
+import dataclasses
 import functools
 
 import jax
@@ -21,6 +23,9 @@ CONFIGS = [
     team_size=1, height=15, width=21, wall_density=0.9
   ),
 ]
+VARIED = capture_the_flag.CaptureTheFlagConfig(
+  height=11, width=15, min_height=7, min_width=11
+)
 
 
 @functools.lru_cache
@@ -58,7 +63,7 @@ def reached_from(tiles, cell):
   return seen
 
 
-@pytest.mark.parametrize('config', CONFIGS)
+@pytest.mark.parametrize('config', [*CONFIGS, VARIED])
 def test_all_that_is_open_can_be_reached_from_every_base(config):
   drawn = draw(config)
   for tiles, stands, pads in zip(*drawn, strict=True):
@@ -108,6 +113,30 @@ def test_a_map_without_walls_is_an_open_field():
   assert np.sum(tiles == maps.WALL) == 2 * (config.height + config.width) - 4
 
 
+def test_sizes_vary_from_map_to_map():
+  sizes = collections.Counter()
+  for tiles in draw(dataclasses.replace(VARIED, wall_density=0.0)).tiles:
+    rows, columns = np.nonzero(tiles != maps.WALL)
+    assert rows.min() == columns.min() == 1
+    height, width = rows.max() + 2, columns.max() + 2
+    assert np.all(tiles[1 : height - 1, 1 : width - 1] != maps.WALL)
+    sizes[height, width] += 1
+  assert set(sizes) == {(h, w) for h in (7, 9, 11) for w in (11, 13, 15)}
+  assert min(sizes.values()) > 30
+
+
+def test_maps_of_varied_sizes_are_symmetric():
+  for tiles in draw(VARIED).tiles:
+    width = np.nonzero(tiles != maps.WALL)[1].max() + 2
+    assert any(
+      np.all(tiles[height:] == maps.WALL)
+      and (
+        is_turned(tiles[:height, :width]) or is_mirrored(tiles[:height, :width])
+      )
+      for height in (7, 9, 11)
+    )
+
+
 def test_floods_count_steps():
   plan = ['#######', '#..#..#', '#.##..#', '#.....#', '#######']
   is_open = np.array([[c == '.' for c in row] for row in plan])
@@ -128,6 +157,8 @@ def test_floods_count_steps():
     ({'team_size': 0}, r'team_size \(0\)'),
     ({'height': 10}, r'height \(10\) .* must be odd and at least 7; .* 11'),
     ({'width': 9}, r'width \(9\) .* must be odd and at least 11'),
+    ({'min_width': 15}, r'min_width \(15\) .* odd and from 11 to 13; .* 13'),
+    ({'min_height': 8}, r'min_height \(8\) .* must be odd and from 7 to 11'),
     ({'wall_density': 1.5}, r'wall_density \(1.5\) .* must be from 0 to 1'),
     ({'num_steps': 0}, r'num_steps \(0\) .* must be at least 1'),
     ({'tag_cooldown': -1}, r'tag_cooldown \(-1\) .* must be at least 0'),

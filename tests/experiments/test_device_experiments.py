@@ -14,6 +14,7 @@ DEVICE_COMMANDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', DEVICE_COMMANDS)
 def test_experiments_run_on_the_device(tmp_path, monkeypatch, name):
   monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
@@ -30,6 +31,7 @@ def test_experiments_run_on_the_device(tmp_path, monkeypatch, name):
   assert list((tmp_path / 'ftwax' / 'jax').glob('jit_call-*'))
 
 
+@pytest.mark.slow
 def test_repeat_copy_runs(tmp_path):
   arguments = ['repeat_copy.py', '--updates=20', '--report_every=10']
   result = commands.run([*arguments, '--seeds=1'], tmp_path)
@@ -39,6 +41,7 @@ def test_repeat_copy_runs(tmp_path):
   assert {'exact_0.png', 'losses.json'} <= names
 
 
+@pytest.mark.slow
 def test_the_main_job_ends_with_its_report(tmp_path):
   run_dir = tmp_path / 'run'
   arguments = [

@@ -23,6 +23,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', COMMANDS)
 def test_experiments_run(tmp_path, name):
   run_dir = tmp_path / 'run'
@@ -87,6 +88,7 @@ def _num_episodes(run_dir):
   return len(loggers.read_jsonl(path)) if path.exists() else 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('signum', [signal.SIGINT, signal.SIGKILL])
 def test_a_run_that_was_stopped_goes_on(tmp_path, signum):
   run_dir = tmp_path / 'run'

@@ -55,6 +55,7 @@ def test_the_main_job_runs_with_replay_servers(tmp_path, kind):
   assert history.read(run_dir).games[-1] > 0
 
 
+@pytest.mark.slow
 def test_population_based_training_is_compared_with_random_search(tmp_path):
   result = commands.run(
     ['pbt_catch.py', '--seed=3', '--max_num_actor_steps=40000'], tmp_path

@@ -42,6 +42,7 @@ def make_sequence(num_steps=6):
   return inputs, jnp.array(start)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', CORES)
 def test_unroll_equals_steps_with_resets(name, key):
   transformed = make_functions(CORES[name])

@@ -94,6 +94,7 @@ def _gradients(function, params, inputs, start, state):
   return jax.grad(objective, argnums=(0, 1, 2))(params, inputs, state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', CORES)
 def test_gradient_of_unroll_equals_that_of_steps(key, name):
   init, initial_state, step_by_step, unroll = _make(name)

@@ -68,6 +68,7 @@ def _unroll(network, params, inputs, start):
   )
 
 
+@pytest.mark.slow
 def test_unroll_is_step_after_step(network, params):
   rng = np.random.default_rng(0)
   start = rng.random((T, B)) < 0.2

@@ -56,6 +56,7 @@ def _heights(birth, rows):
   return np.array(heights)
 
 
+@pytest.mark.slow
 def test_fixed_members_stop_half_way_up(run):
   # One coordinate stays at 0.9, the other shrinks by 0.96 a step.
   expected = 1.2 - 0.81 - 0.81 * 0.96 ** (2 * NUM_STEPS)

@@ -21,6 +21,7 @@ def _draw(key, log_density, num_games, num_players):
   return np.asarray(draw(key, log_density))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('num_members', 'num_games', 'num_players'),
   [(4, 6, 4), (8, 4, 4), (3, 3, 2), (2, 5, 4), (1, 2, 2), (5, 5, 1)],
@@ -44,6 +45,7 @@ def test_nobody_sits_twice_while_others_have_seats_left(key):
   assert all(len(set(game)) == 4 for game in seats[:20])
 
 
+@pytest.mark.slow
 def test_equals_meet_more_often(key):
   ratings = jnp.array([0.0, 0.0, 800.0, 800.0])
   density = matchmaking.log_density(ratings, 1 / 6)

@@ -429,6 +429,7 @@ def test_checkpointer_is_checked(tmp_path):
     checkpoints.Checkpointer(tmp_path, max_to_keep=0)
 
 
+@pytest.mark.slow
 def test_bfloat16_comes_back_also_beside_tensorflow(tmp_path):
   """TensorFlow gives the name bfloat16 to a type of its own."""
   code = (

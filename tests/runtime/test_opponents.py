@@ -8,10 +8,9 @@ import population_helpers
 import pytest
 import run_helpers
 
-from ftwax.agents import impala
 from ftwax.environments import functional
 from ftwax.population import players, population_config
-from ftwax.records import checkpoints, loggers
+from ftwax.records import loggers
 from ftwax.runtime import loading
 
 pytestmark = pytest.mark.slow
@@ -60,7 +59,7 @@ def test_one_agent_learns_beside_a_script_and_then_meets_itself(run):
   assert rows[-1]['scores/zero'] > 0.7 and rows[-1]['scores/zeros'] > 0.7
   assert rows[-1]['elo'] > 50.0
 
-  agent = loading.load(experiment, result.run_dir)
+  agent = loading.load(result.run_dir)
   np.testing.assert_array_equal(
     agent.variables.internal_rewards, result.state.internal_rewards[0]
   )
@@ -108,34 +107,6 @@ def test_two_devices_share_the_members(run):
   )
   with pytest.raises(ValueError, match=r'num_members \(4\) must divide by'):
     run(experiment, 'three', devices=jax.devices()[:3])
-
-
-def test_a_loaded_agent_acts_in_one_environment(run, tmp_path):
-  solo = functional_fakes.make_matching(episode_length=10)
-  experiment = population_helpers.make_experiment(
-    lambda seed: solo,
-    population=_SOLE,
-    max_num_actor_steps=6_000,
-    num_environments=8,
-  )
-  result = run(experiment)
-  agent = loading.load(experiment, result.run_dir)
-  state, timestep = solo.reset(jax.random.PRNGKey(1))
-  total = 0.0
-  for _ in range(10):
-    state, timestep = solo.step(state, jnp.asarray(agent.act(timestep)))
-    total += float(timestep.reward)
-  assert total > 7.5  # Chance is 5 of 10.
-  with pytest.raises(ValueError, match=r'member \(1\) must be from 0 to 0'):
-    loading.load(experiment, result.run_dir, member=1)
-  other = population_helpers.CONFIG.replace(hidden_size=4)
-  changed = run_helpers.make_experiment(
-    other, lambda seed: solo, impala, population=_SOLE
-  )
-  with pytest.raises(checkpoints.CheckpointError, match='give the experiment'):
-    loading.load(changed, result.run_dir)
-  with pytest.raises(checkpoints.CheckpointError, match='must hold a check'):
-    loading.load(experiment, tmp_path / 'nowhere')
 
 
 def test_opponents_need_a_game_of_two_teams(run):

@@ -22,6 +22,9 @@ class CaptureTheFlagConfig:
     team_size: players in each of the two teams, 1 to 4.
     height: rows of the map with its border; odd, at least 7.
     width: columns of the map with its border; odd, at least 11.
+    min_height: least rows of a map. Each game draws its own from the odd
+      numbers up to `height`; the rest of the grid is walls. None for `height`.
+    min_width: least columns of a map, likewise.
     wall_density: probability of each possible wall, in [0, 1]; see `maps`.
     num_steps: length of a game.
     tag_range: cells ahead that a tag reaches.
@@ -44,6 +47,8 @@ class CaptureTheFlagConfig:
   team_size: int = 2
   height: int = 11
   width: int = 13
+  min_height: int | None = None
+  min_width: int | None = None
   wall_density: float = 0.6
   num_steps: int = 300
   tag_range: int = 4
@@ -71,6 +76,10 @@ class CaptureTheFlagConfig:
     self._check_range('team_size', 1, _MAX_TEAM_SIZE)
     self._check_odd('height', _MIN_HEIGHT)
     self._check_odd('width', _MIN_WIDTH)
+    if self.min_height is not None:
+      self._check_odd('min_height', _MIN_HEIGHT, self.height)
+    if self.min_width is not None:
+      self._check_odd('min_width', _MIN_WIDTH, self.width)
     self._check_range('wall_density', 0, 1)
     for name in (
       'num_steps',
@@ -97,13 +106,16 @@ class CaptureTheFlagConfig:
         f' e.g. {low}.'
       )
 
-  def _check_odd(self, name: str, low: int) -> None:
+  def _check_odd(self, name: str, low: int, high: int | None = None) -> None:
     value = getattr(self, name)
-    if value < low or value % 2 == 0:
-      raise ValueError(
-        f'{name} ({value}) of capture the flag must be odd and at least {low};'
-        f' choose e.g. {max(low, value + 1)}.'
-      )
+    if value % 2 and low <= value and (high is None or value <= high):
+      return
+    demand = f'at least {low}' if high is None else f'from {low} to {high}'
+    nearest = max(low, value + 1 - value % 2)
+    raise ValueError(
+      f'{name} ({value}) of capture the flag must be odd and {demand}; choose'
+      f' e.g. {nearest if high is None else min(nearest, high)}.'
+    )
 
   def _check_choice(self, name: str, choices: Sequence[str]) -> None:
     value = getattr(self, name)

@@ -6,7 +6,9 @@ by 180 degrees, each with probability one half. Posts stand on a lattice of
 every second row and column, each with a chance of `wall_density`, and each has
 an arm of one cell in a random direction, which makes many short walls and
 loops. Cells that cannot be reached from the left base become walls. If the
-right base is among them, all inner walls are removed instead.
+right base is among them, all inner walls are removed instead. Where the config
+allows smaller maps, each has a size of its own; it lies at the top left, and
+the rest of the grid is walls.
 
 Cells are numbered row by row: a cell is `row * width + column`.
 """
@@ -16,7 +18,6 @@ from typing import NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy import typing as npt
 
 from ftwax import types
 from ftwax.environments.capture_the_flag import game_config as config_lib
@@ -43,6 +44,13 @@ _PAD_ROWS = np.array([-1, 1, -2, 2])
 _Flood: TypeAlias = tuple[types.Array, types.Array, types.Array]
 
 
+class _Size(NamedTuple):
+  """Rows and columns of a map with its border, int32 []."""
+
+  height: types.Array | int
+  width: types.Array | int
+
+
 class Map(NamedTuple):
   """The parts of a game that never change.
 
@@ -61,15 +69,16 @@ class Map(NamedTuple):
 def make_map(key: types.Key, config: config_lib.CaptureTheFlagConfig) -> Map:
   """Draws a map; see the module's docstring."""
   wall_key, row_key, symmetry_key = jax.random.split(key, 3)
+  size = _draw_size(key, config)
   base_row = jax.random.randint(
-    row_key, (), 1 + _BASE_ROWS, config.height - 1 - _BASE_ROWS
+    row_key, (), 1 + _BASE_ROWS, size.height - 1 - _BASE_ROWS
   )
-  image = _image_of_cells(config, jax.random.bernoulli(symmetry_key))
+  image = _image_of_cells(config, size, jax.random.bernoulli(symmetry_key))
   stand = base_row * config.width + _STAND_COLUMN
   pads = (base_row + _PAD_ROWS[: config.team_size]) * config.width + _PAD_COLUMN
   stands = jnp.stack([stand, image[stand]]).astype(jnp.int32)
   pads = jnp.concatenate([pads, image[pads]]).astype(jnp.int32)
-  border = _border(config)
+  border = _border(config, size)
   closed = _make_symmetric(_draw_walls(wall_key, config), image)
   left_base = _left_base(config, base_row)
   closed &= ~(left_base | left_base.reshape(-1)[image].reshape(closed.shape))
@@ -124,21 +133,42 @@ def flood(is_open: types.Array, start: types.Array) -> types.Array:
   return distance
 
 
+def _draw_size(
+  key: types.Key, config: config_lib.CaptureTheFlagConfig
+) -> _Size:
+  """Draws the size of a map from those that the config allows."""
+  sides: list[types.Array | int] = []
+  for index, (low, high) in enumerate(
+    ((config.min_height, config.height), (config.min_width, config.width))
+  ):
+    if low is None or low == high:
+      sides.append(high)
+      continue
+    side_key = jax.random.fold_in(key, index)
+    num_sides = (high - low) // 2 + 1
+    sides.append(low + 2 * jax.random.randint(side_key, (), 0, num_sides))
+  return _Size(*sides)
+
+
 def _image_of_cells(
-  config: config_lib.CaptureTheFlagConfig, is_turned: types.Array
+  config: config_lib.CaptureTheFlagConfig, size: _Size, is_turned: types.Array
 ) -> types.Array:
   """Returns the image of each cell under the symmetry of the map.
 
   Args:
-    config: sizes.
+    config: size of the grid.
+    size: of the map; cells outside are their own images.
     is_turned: bool [], whether it is a rotation rather than a reflection.
 
   Returns:
     int32 [height * width]; the image of an image is the cell itself.
   """
-  cells = np.arange(config.height * config.width, dtype=np.int32)
-  grid = cells.reshape(config.height, config.width)
-  return jnp.where(is_turned, cells[::-1], grid[:, ::-1].reshape(-1))
+  rows, columns = np.indices((config.height, config.width), np.int32)
+  image_rows = jnp.where(is_turned, size.height - 1 - rows, rows)
+  image = image_rows * config.width + size.width - 1 - columns
+  is_inside = (rows < size.height) & (columns < size.width)
+  cells = rows * config.width + columns
+  return jnp.where(is_inside, image, cells).reshape(-1)
 
 
 def _make_symmetric(grid: types.Array, image: types.Array) -> types.Array:
@@ -148,12 +178,13 @@ def _make_symmetric(grid: types.Array, image: types.Array) -> types.Array:
 
 
 def _border(
-  config: config_lib.CaptureTheFlagConfig,
-) -> npt.NDArray[np.bool_]:
-  """Returns bool [height, width], true along the edges of the map."""
-  border = np.ones((config.height, config.width), bool)
-  border[1:-1, 1:-1] = False
-  return border
+  config: config_lib.CaptureTheFlagConfig, size: _Size
+) -> types.Array:
+  """Returns bool [height, width], true along the map's edges and outside."""
+  rows, columns = np.indices((config.height, config.width), np.int32)
+  is_first = (rows == 0) | (columns == 0)
+  is_last = (rows >= size.height - 1) | (columns >= size.width - 1)
+  return jnp.asarray(is_first | is_last)
 
 
 def _left_base(
@@ -185,7 +216,7 @@ def _draw_walls(
 
 def _wall_up(
   walls: types.Array,
-  border: npt.NDArray[np.bool_],
+  border: types.Array,
   stands: types.Array,
   pads: types.Array,
 ) -> types.Array:

@@ -349,7 +349,7 @@ def reindex(
   """Takes over a state from a replay of another sequence length, in O(E L).
 
   Sequences that are candidates in both keep their priorities; the others, and
-  those of priority zero, begin anew.
+  those of priority zero, start with the initial priority.
 
   Args:
     config: static.

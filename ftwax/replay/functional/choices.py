@@ -66,9 +66,9 @@ def make_population(
       all are alike.
 
   Returns:
-    The population, and, given weights, bool [E, L] that tells which recent
-    sequences have one that is not zero, by environment and from the newest on;
-    None without recent data.
+    The population, and, given weights, bool [E, L], which recent sequences have
+    one that is not zero, by environment and from the newest on; None without
+    recent data.
   """
   ratio = hyperparameters.recent_data_ratio
   replay_checks.check_scalar(

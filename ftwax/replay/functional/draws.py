@@ -13,7 +13,7 @@ steps is too large for them. There are three ways to draw a batch:
     proportion from those that are left (Efraimidis & Spirakis, 2006,
     doi:10.1016/j.ipl.2005.11.003). It costs O(E L), the others O(rows log E L).
 
-A candidate is the first step of a sequence, told by environment and age.
+A candidate is the first step of a sequence, identified by environment and age.
 """
 
 from typing import NamedTuple

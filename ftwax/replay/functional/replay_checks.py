@@ -94,7 +94,7 @@ def check_scalar(
 def as_array(value: Any, name: str) -> types.Array:
   """Returns a JAX array of the same numbers.
 
-  JAX holds integers in 32 bits unless told otherwise, and drops the others.
+  JAX holds integers in 32 bits by default, and drops the others.
 
   Args:
     value: an array, or what NumPy makes one of.

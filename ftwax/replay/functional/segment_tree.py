@@ -10,7 +10,7 @@ holds all leaves: the root is node 1, the children of node `i` are `2 i` and
 `2 i + 1`, and leaf `i` is node `P + i`. Node 0 is not used. Leaves that were
 never set hold the identity of the tree's operation.
 
-A node is always computed anew from its two children, never by adding a
+A node is always computed from its two children, never by adding a
 difference, so that rounding does not build up: after any number of updates
 the root is the pairwise sum of the leaves as they are.
 

@@ -126,8 +126,8 @@ class TrajectoryAdder:
       logits: [E, num_actions] for each part.
       variables_steps: learner steps of the policy's parameters; that of the
         first choice goes with the trajectory.
-      internal_rewards: float32 [num_events], of the same choice; tells rewards
-        that are zero from others.
+      internal_rewards: float32 [num_events], of the same choice; they decide
+        which rewards are zero.
     """
     if self._variables_steps is None:
       self._variables_steps = variables_steps

@@ -149,7 +149,7 @@ class TrajectoryIterator(Iterator[ReplaySample]):
         continue
 
   def _items(self) -> Iterator[Any]:
-    """Yields items until closed; an idle sampler ends and is made anew.
+    """Yields items until closed; an idle sampler ends and is made again.
 
     No more than one item is in flight: a sampler that times out drops what it
     has fetched ahead, which a queue does not give twice.

@@ -78,8 +78,8 @@ def make_auxiliary_replay(
     sources: what they learn from; see `actor_critic.auxiliary`.
     config: an `ActorCriticConfig`; of its capacities the larger one counts, in
       trajectories.
-    environment_spec: tells what a trajectory is.
-    actor: likewise.
+    environment_spec: gives the shape of a trajectory.
+    actor: gives the recurrent state of a trajectory.
     num_environments: E, rows of a rollout.
 
   Returns:

@@ -4,7 +4,7 @@
     call      = K iterations in one compiled function
     round     = calls between two generations
 
-At the start of a round of games of teams members are seated anew, and at its
+At the start of a round of games of teams members are seated again, and at its
 end the results are recorded. In games of one seat episodes go on from round to
 round. Members differ in parameters, hyperparameters and internal rewards; all
 else is shared (see `member_axis`). Evolution comes between rounds, on the field
@@ -131,7 +131,7 @@ class Loop:
     )
 
   def begin_round(self, state: LoopState) -> LoopState:
-    """Starts a round: seats the members of teams anew and starts all games."""
+    """Starts a round: seats the members of teams again and starts all games."""
     state = state._replace(totals=self._zero_totals())
     if self.arena.seating.is_solo:
       return state

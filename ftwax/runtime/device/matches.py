@@ -63,7 +63,7 @@ class Matches:
     """
     self._arena = arena
     self._actor = actor
-    # Said of both, or the second call would be compiled anew.
+    # Said of both, or the second call would compile again.
     whole = sharding.replicated(mesh)
     self._start = jax.jit(self._start_games, out_shardings=whole)
     self._play = jax.jit(

@@ -15,9 +15,10 @@ import numpy as np
 
 from ftwax import types
 from ftwax.agents.actor_critic import auxiliary, faults
-from ftwax.environments import functional, games, validation
+from ftwax.environments import functional, game_vectors, validation
 from ftwax.networks import recurrent
 from ftwax.population import seating
+from ftwax.records import game_files
 from ftwax.runtime import evaluation, generations, run_records, runs, sharding
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.device import (
@@ -101,9 +102,10 @@ class _Parts:
     self.game = experiment_checks.check_game(
       experiment.environment_factory(experiment.seed)
     )
-    self.game_spec = experiment.game_spec or games.GameSpec(
-      self.game.spec, tuple(self.game.teams), self.game.event_names
+    self.game_spec = experiment.game_spec or game_vectors.spec_of_compiled(
+      self.game
     )
+    self.evaluation_game = self._make_evaluation_game(experiment)
     spec = self.game_spec.environment
     network = experiment.network_factory(spec)
     self.evaluation_actor = builder.make_policy(
@@ -119,6 +121,18 @@ class _Parts:
     )
     self.shardings = placement.of_loop(mesh, sizes.num_members)
     self.max_skipped_updates = builder.config.max_skipped_updates
+
+  def _make_evaluation_game(
+    self, experiment: experiment_lib.ExperimentConfig
+  ) -> functional.FunctionalGame:
+    """Returns the game of evaluations, by default that of training."""
+    if experiment.evaluation_environment_factory is None:
+      return self.game
+    made = experiment_checks.check_game(
+      experiment.evaluation_environment_factory(experiment.seed)
+    )
+    evaluation.check_spec(game_vectors.spec_of_compiled(made), self.game_spec)
+    return made
 
 
 def _make_loop(
@@ -190,6 +204,7 @@ class _Run:
       experiment, parts.game_spec.environment, records.directory
     )
     self._key = jax.random.PRNGKey(experiment.seed)
+    game_files.write(records.directory, parts.game_spec)
     if resume:
       state = records.restore(jax.eval_shape(parts.loop.init, self._key))
       self._evolution.resume(state.population)
@@ -251,10 +266,13 @@ class _Run:
   ) -> tuple[evaluation.Plan, matches.Matches]:
     parts = self._parts
     plan = evaluation.make_plan(
-      self._experiment, parts.game_spec, parts.game.scripts, num_episodes
+      self._experiment,
+      parts.game_spec,
+      parts.evaluation_game.scripts,
+      num_episodes,
     )
     arena = compiled_arena.make_arena(
-      parts.game, plan.seating, list(plan.opponents.values())
+      parts.evaluation_game, plan.seating, list(plan.opponents.values())
     )
     return plan, matches.Matches(arena, parts.evaluation_actor, parts.mesh)
 
@@ -330,5 +348,5 @@ class _Run:
       raise validation.InvalidTimestepError(
         f'reward of environment {self._experiment.name!r} ({bad[0]}, or summing'
         f' up to it) must be finite, and in {bad.size} of {returns.size} steps'
-        ' the return so far was not; mend the environment.'
+        ' the return so far was not; correct the environment.'
       )

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.records import checkpoints, log_values, loggers
+from ftwax.records import checkpoints, game_files, log_values, loggers
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import generations, run_records, sharding
 from ftwax.runtime.distributed import (
@@ -166,6 +166,7 @@ class Learner:
 
     experiment = self._experiment
     spec = experiment.read_game_spec()
+    game_files.write(self._directory, spec)
     key, population_key = jax.random.split(jax.random.PRNGKey(experiment.seed))
     self._learner = learner = self._make_learner(stack, key)
     config = experiment.checkpointing or checkpoints.CheckpointingConfig()

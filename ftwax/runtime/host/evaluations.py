@@ -30,7 +30,7 @@ class Evaluator:
     """
     builder = experiment.builder
     spec = experiment.read_game_spec()
-    scripts = game_vectors.read_scripts(experiment.environment_factory)
+    scripts = game_vectors.read_scripts(experiment.evaluation_factory)
     self._plan = plan = evaluation.make_plan(
       experiment, spec, scripts, num_episodes
     )
@@ -38,10 +38,12 @@ class Evaluator:
       (experiment.seed, *entropy), plan.seating.num_games
     )
     key = jax.random.PRNGKey(own_seeds[0])
+    made = game_vectors.make_games(
+      experiment.evaluation_factory, own_seeds, experiment.name
+    )
+    evaluation.check_spec(made.spec, spec)
     self._arena = arena_lib.Arena(
-      game_vectors.make_games(
-        experiment.environment_factory, own_seeds, experiment.name
-      ),
+      made,
       plan.seating,
       list(plan.opponents.values()),
       key,

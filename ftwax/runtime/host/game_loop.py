@@ -23,7 +23,7 @@ class Tick(NamedTuple):
   Attributes:
     num_steps: actions of members; a game that restarted took none.
     results: of games that ended.
-    ends_round: whether members are seated anew after it.
+    ends_round: whether members are seated again after it.
   """
 
   num_steps: int

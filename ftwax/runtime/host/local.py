@@ -17,6 +17,7 @@ import jax
 from ftwax import types
 from ftwax.environments import game_vectors, games
 from ftwax.population import state as state_lib
+from ftwax.records import game_files
 from ftwax.replay.reverb import servers
 from ftwax.runtime import (
   evaluation,
@@ -100,6 +101,7 @@ class _Run:
       jax.random.PRNGKey(experiment.seed)
     )
     self._spec = spec = experiment.read_game_spec()
+    game_files.write(records.directory, spec)
     builder = experiment.builder
     self._network = experiment.network_factory(spec.environment)
     policy = builder.make_policy(self._network, spec.environment)

@@ -100,6 +100,7 @@ def test_sizes_of_a_sample_are_static():
     replay.sample(state, KEY, sequence_length=9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('num_ignored', [0, 1, 2])
 @pytest.mark.parametrize('length', [1, 2])
 def test_a_sequence_is_its_steps_with_learned_priorities(length, num_ignored):
@@ -225,6 +226,7 @@ def test_lengths_of_priorities():
       replay.update_priorities(state, *args)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('draw', ['independent', 'stratified', 'distinct'])
 def test_recent_rows_are_not_of_priority_zero(draw):
   size = 6 if draw == 'distinct' else 32

@@ -304,6 +304,7 @@ def errors_of(function, *args):
   return error.get()
 
 
+@pytest.mark.slow
 def test_checkify_tells_of_bad_input_inside_jit():
   replay = make(checkify=True, draw='distinct')
   silent = make(draw='distinct')

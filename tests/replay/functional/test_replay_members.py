@@ -72,6 +72,7 @@ def test_returns_of_a_population_write_in_place():
   ]
 
 
+@pytest.mark.slow
 def test_shard_map_accepts_every_function():
   replay = replay_steps.make()
   num_devices = min(2, jax.device_count())
@@ -117,6 +118,7 @@ def test_shard_map_accepts_every_function():
     chex.assert_trees_all_close(part, jax.jit(use)(batch, keys[i]), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_restored_numpy_states_work_outside_jit():
   replay = replay_steps.make()
   state = replay_steps.fill(replay, 5, 2)
@@ -164,6 +166,7 @@ def test_gradients_go_past_a_replay_in_a_scan():
   np.testing.assert_allclose(gradient, value, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('draw', ['independent', 'stratified', 'distinct'])
 @pytest.mark.parametrize('prioritized', [False, True])
 def test_strict_promotion_of_dtypes(draw, prioritized):

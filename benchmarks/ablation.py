@@ -1,0 +1,311 @@
+"""Capture the flag by the FTW agent, by parts of it, and by PPO.
+
+    uv run benchmarks/ablation.py --num_seeds=3 --num_workers=2
+
+Each run is `experiments/capture_the_flag.py` with one thing changed, in a
+process of its own on one core. The variants are those of Jaderberg et al.
+(2019, arXiv:1807.01281), figure 4, and PPO with an LSTM in the same population.
+In the course of training members meet the scripted players of the game.
+
+Runs are kept in `--directory`: one that has ended is not repeated and one that
+was cut off goes on, so that the table may grow over days. Ratings are Elo
+points above the player that acts at random. Beside the mean over seeds stands a
+95% interval, by bootstrap over the runs.
+"""
+
+import concurrent.futures
+import functools
+import os
+import pathlib
+import queue
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import common
+import numpy as np
+from absl import app, flags
+
+sys.path.append(str(pathlib.Path(__file__).parents[1] / 'experiments'))
+
+import capture_the_flag
+
+import ftwax
+from ftwax import hyperparameters
+from ftwax.agents import ftw, ppo
+from ftwax.environments import capture_the_flag as game_lib
+from ftwax.reporting import drawing, evaluation_curves
+from ftwax.runtime import experiment as experiment_lib
+
+FLAGS = flags.FLAGS
+
+_DIRECTORY = flags.DEFINE_string(
+  'directory', 'runs/ablation', 'Directory in which runs are kept.'
+)
+_VARIANTS = flags.DEFINE_list('variants', None, 'Names; all by default.')
+_FIRST_SEED = flags.DEFINE_integer('first_seed', 0, 'The first seed.')
+_NUM_SEEDS = flags.DEFINE_integer('num_seeds', 3, 'Runs of each variant.')
+_NUM_WORKERS = flags.DEFINE_integer('num_workers', 2, 'Runs at a time.')
+_VARIANT = flags.DEFINE_string(
+  'variant', None, 'Does the run of one variant with --seed, and nothing else.'
+)
+_CPU = flags.DEFINE_integer('cpu', 0, 'The processor of this run.')
+
+_NUM_EVALUATIONS = 8
+_NUM_EVALUATION_EPISODES = 48
+_NUM_RESAMPLES = 10_000
+
+_Experiment = experiment_lib.ExperimentConfig
+
+
+class _Curve(NamedTuple):
+  """Evaluations of a run, leaves [n].
+
+  Attributes:
+    steps: of the environment.
+    seconds: of training.
+    elo: mean of members above the random player.
+    scores: by opponent, mean of members.
+  """
+
+  steps: drawing.Floats
+  seconds: drawing.Floats
+  elo: drawing.Floats
+  scores: Mapping[str, drawing.Floats]
+
+
+def without_hierarchy(experiment: _Experiment) -> _Experiment:
+  """An LSTM in place of the temporal hierarchy."""
+  return _with_config(experiment, core='lstm')
+
+
+def without_evolved_rewards(experiment: _Experiment) -> _Experiment:
+  """Internal rewards at the means of their priors, and as they are."""
+  priors = experiment.builder.config.internal_rewards_prior
+  means = tuple(
+    hyperparameters.Constant(0.5 * (prior.low + prior.high)) for prior in priors
+  )
+  return _with_config(experiment, internal_rewards_prior=means)
+
+
+def without_evolution(experiment: _Experiment) -> _Experiment:
+  """Members with what they drew at first, and no copies."""
+  population = experiment.population.replace(exploits=False)
+  return experiment.replace(population=population)
+
+
+def self_play(experiment: _Experiment) -> _Experiment:
+  """One agent against itself, for the score of the game alone."""
+  worth = {
+    'i_captured_the_flag': 1.0,
+    'teammate_captured_the_flag': 1.0,
+    'opponent_captured_the_flag': -1.0,
+  }
+  rewards = tuple(
+    hyperparameters.Constant(worth.get(name, 0.0))
+    for name in game_lib.EVENT_NAMES
+  )
+  population = experiment.population.replace(num_members=1, exploits=False)
+  return _with_config(
+    experiment.replace(population=population), internal_rewards_prior=rewards
+  )
+
+
+def ppo_lstm(experiment: _Experiment) -> _Experiment:
+  """PPO with an LSTM in the same population, with the same events' worth."""
+  config = ppo.PPOConfig(
+    core='lstm',
+    hidden_size=128,
+    vector_hidden_sizes=(128,),
+    sequence_length=32,
+    batch_size=32,
+    num_epochs=3,
+    internal_rewards_prior=experiment.builder.config.internal_rewards_prior,
+  )
+  config = config.replace(
+    priors=config.priors._replace(
+      learning_rate=hyperparameters.LogUniform(3e-4, 2e-3),
+      entropy_cost=hyperparameters.LogUniform(2e-3, 2e-2),
+      clip_epsilon=hyperparameters.Constant(0.2),
+    )
+  )
+  return experiment.replace(
+    builder=ppo.make_builder(config),
+    network_factory=functools.partial(ppo.make_network, config=config),
+  )
+
+
+VARIANTS: dict[str, Callable[[_Experiment], _Experiment]] = {
+  'ftw': lambda experiment: experiment,
+  'without_hierarchy': without_hierarchy,
+  'without_evolved_rewards': without_evolved_rewards,
+  'without_evolution': without_evolution,
+  'self_play': self_play,
+  'ppo_lstm': ppo_lstm,
+}
+
+
+def _with_config(experiment: _Experiment, **changes: Any) -> _Experiment:
+  """Changes options of the agent."""
+  config = experiment.builder.config.replace(**changes)
+  return experiment.replace(
+    builder=ftw.make_builder(config),
+    network_factory=functools.partial(ftw.make_network, config=config),
+  )
+
+
+def run(variant: str, seed: int) -> None:
+  """Does the run of a variant, or the rest of it."""
+  os.sched_setaffinity(0, {_CPU.value})
+  experiment = VARIANTS[variant](capture_the_flag.build_experiment())
+  directory = _run_directory(variant, seed)
+  ftwax.run(
+    experiment.replace(evaluation_greedy=False),
+    experiment.max_num_actor_steps // _NUM_EVALUATIONS,
+    _NUM_EVALUATION_EPISODES,
+    runtime='device',
+    run_dir=directory,
+    resume=directory.exists(),
+  )
+
+
+def _run_directory(variant: str, seed: int) -> pathlib.Path:
+  return pathlib.Path(_DIRECTORY.value) / f'{variant}-seed{seed}'
+
+
+def _run_all(variants: Sequence[str], seeds: Sequence[int]) -> None:
+  """Does the runs that have not ended, some at a time, each on one core."""
+  cores: queue.Queue[int] = queue.Queue()
+  for core in sorted(os.sched_getaffinity(0))[: _NUM_WORKERS.value]:
+    cores.put(core)
+
+  def run_one(variant: str, seed: int) -> None:
+    directory = _run_directory(variant, seed)
+    curve = _read_curve(directory)
+    if curve is not None and curve.steps[-1] >= FLAGS.max_num_actor_steps:
+      return
+    core = cores.get()
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    flag_values = [f'--variant={variant}', f'--seed={seed}', f'--cpu={core}']
+    print(f'{variant}, seed {seed}: started on core {core}', flush=True)
+    with directory.with_suffix('.log').open('ab') as log:
+      subprocess.run(
+        [sys.executable, *sys.argv, *flag_values],
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        check=True,
+      )
+    cores.put(core)
+    print(f'{variant}, seed {seed}: done', flush=True)
+
+  with concurrent.futures.ThreadPoolExecutor(_NUM_WORKERS.value) as pool:
+    runs = [
+      pool.submit(run_one, variant, seed)
+      for seed in seeds
+      for variant in variants
+    ]
+    for done in runs:
+      done.result()
+
+
+def _read_curve(directory: pathlib.Path) -> _Curve | None:
+  """Reads the evaluations of a run; None before the first."""
+  evaluations = evaluation_curves.read(directory)
+  if evaluations is None:
+    return None
+  return _Curve(
+    evaluations.steps,
+    evaluations.seconds,
+    evaluations.elo.mean(axis=1),
+    dict(zip(evaluations.opponents, evaluations.scores.T, strict=True)),
+  )
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float]:
+  """Returns the middle 95% of bootstrapped means."""
+  rng = np.random.default_rng(0)
+  draws = rng.choice(np.asarray(values), (_NUM_RESAMPLES, len(values)))
+  low, high = np.percentile(draws.mean(axis=1), [2.5, 97.5])
+  return float(low), float(high)
+
+
+def _summarize(values: Sequence[float], digits: int) -> str:
+  low, high = _interval(values)
+  mean = float(np.mean(values))
+  return f'{mean:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})'
+
+
+def _print_table(curves: Mapping[str, Sequence[_Curve]]) -> None:
+  opponents = list(next(iter(curves.values()))[0].scores)
+  rows = []
+  for variant, runs in curves.items():
+    scores = [
+      f'{np.mean([run.scores[name][-1] for run in runs]):.2f}'
+      for name in opponents
+    ]
+    rating = _summarize([run.elo[-1] for run in runs], 0)
+    minutes = np.mean([run.seconds[-1] for run in runs]) / 60
+    rows.append([variant, len(runs), rating, *scores, f'{minutes:.1f}'])
+  common.print_table(
+    f'Capture the flag after {FLAGS.max_num_actor_steps:,} steps',
+    ['variant', 'seeds', 'Elo (95%)', *opponents, 'minutes'],
+    rows,
+  )
+
+
+def _plot(curves: Mapping[str, Sequence[_Curve]]) -> pathlib.Path:
+  """Draws Elo over steps and over time, with the bands of the table."""
+  figure = drawing.make_figure(9.0, 3.6)
+  panels = figure.subplots(1, 2, sharey=True)
+  for index, (variant, runs) in enumerate(curves.items()):
+    elo = np.array([run.elo for run in runs])  # [seeds, n]
+    low, high = np.array([_interval(column) for column in elo.T]).T
+    color = drawing.member_color(index)
+    seconds = np.mean([run.seconds for run in runs], axis=0)
+    for axes, x in zip(panels, (runs[0].steps, seconds / 60), strict=True):
+      axes.plot(x, elo.mean(axis=0), color=color, label=variant)
+      axes.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
+  for axes, label in zip(panels, ('steps', 'minutes on a core'), strict=True):
+    drawing.style_games(axes)
+    axes.set_xlabel(label, fontsize=8)
+  panels[0].set_ylabel('Elo above the random player', fontsize=8)
+  panels[0].legend(fontsize=7, frameon=False)
+  path = pathlib.Path(_DIRECTORY.value) / 'ablation.png'
+  drawing.write_png(path, figure)
+  return path
+
+
+def _compare(variants: Sequence[str], seeds: Sequence[int]) -> None:
+  """Does all runs and prints what they came to."""
+  unknown = set(variants) - set(VARIANTS)
+  if unknown:
+    raise app.UsageError(
+      f'--variants {sorted(unknown)} must be among {list(VARIANTS)}.'
+    )
+  _run_all(variants, seeds)
+  curves: dict[str, list[_Curve]] = {}
+  for variant in variants:
+    for seed in seeds:
+      curve = _read_curve(_run_directory(variant, seed))
+      assert curve is not None, f'{variant} with seed {seed} has ended'
+      curves.setdefault(variant, []).append(curve)
+  print(common.machine_line())
+  _print_table(curves)
+  print(f'\nCurves: {_plot(curves)}')
+
+
+def main(argv: Sequence[str]) -> None:
+  """Does one run, or all and the table."""
+  del argv
+  if _VARIANT.value is not None:
+    run(_VARIANT.value, FLAGS.seed)
+    return
+  first = _FIRST_SEED.value
+  _compare(
+    _VARIANTS.value or list(VARIANTS), range(first, first + _NUM_SEEDS.value)
+  )
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,68 @@
+"""Pytrees as plain arrays in an `.npz` file, each by its path in the tree."""
+
+import os
+import pathlib
+import zipfile
+
+import jax
+import numpy as np
+
+from ftwax import types
+
+
+def write(path: pathlib.Path, tree: types.ArrayTree) -> None:
+  """Writes the leaves of a tree, compressed."""
+  leaves = {name: np.asarray(leaf) for name, leaf in _named(tree).items()}
+  with path.open('wb') as file:
+    np.savez_compressed(file, **leaves)
+
+
+def read(
+  path: str | os.PathLike[str], template: types.ArrayTree
+) -> types.ArrayTree:
+  """Reads a tree.
+
+  Args:
+    path: of the file.
+    template: a tree of the same structure, shapes and dtypes, of arrays or
+      `jax.ShapeDtypeStruct`.
+
+  Returns:
+    NumPy arrays in the structure of the template.
+
+  Raises:
+    ValueError: if there is no such file, it is damaged, or it holds a tree of
+      another structure.
+  """
+  try:
+    with np.load(path, allow_pickle=False) as file:
+      stored = {name: file[name] for name in file.files}
+  except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    raise ValueError(
+      f'{os.fspath(path)} must be a file of arrays, and cannot be read'
+      f' ({type(error).__name__}: {error}); restore it from a copy.'
+    ) from None
+  expected = _named(template)
+  for name in {**expected, **stored}:
+    there, wanted = stored.get(name), expected.get(name)
+    if (
+      there is None
+      or wanted is None
+      or (there.shape, there.dtype) != (wanted.shape, wanted.dtype)
+    ):
+      raise ValueError(
+        f'{name} in {os.fspath(path)} ({_describe(there)}) must be'
+        f' {_describe(wanted)} for this agent; give the config and the game of'
+        ' these arrays.'
+      )
+  structure = jax.tree.structure(template)
+  return jax.tree.unflatten(structure, [stored[name] for name in expected])
+
+
+def _named(tree: types.ArrayTree) -> dict[str, types.Array]:
+  leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+  return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
+
+
+def _describe(leaf: types.Array | None) -> str:
+  return 'absent' if leaf is None else f'{leaf.dtype}{list(leaf.shape)}'

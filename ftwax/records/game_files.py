@@ -1,0 +1,130 @@
+"""The specs of a run's game as a file, `game.json` in the run's directory.
+
+With it and the configuration an agent is made again without the environment.
+"""
+
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from dm_env import specs
+
+from ftwax import continuous, types
+from ftwax.environments import games
+from ftwax.records import files
+
+GAME_FILE = 'game.json'
+
+_Json = dict[str, Any]
+
+
+def write(directory: pathlib.Path, spec: games.GameSpec) -> None:
+  """Writes the specs of a game into a directory.
+
+  Raises:
+    TypeError: if a spec is of an unknown kind.
+  """
+  environment = spec.environment._asdict()
+  plain = {
+    **{name: _tree_to_json(tree) for name, tree in environment.items()},
+    'teams': list(spec.teams),
+    'event_names': list(spec.event_names),
+  }
+  files.write_atomically(
+    directory / GAME_FILE, json.dumps(plain, indent=2) + '\n'
+  )
+
+
+def read(directory: str | os.PathLike[str]) -> games.GameSpec:
+  """Reads the specs of a game.
+
+  Raises:
+    ValueError: if there is no such file or it is damaged.
+  """
+  path = pathlib.Path(directory) / GAME_FILE
+  try:
+    plain = json.loads(files.read(path))
+    environment = {
+      name: _tree_from_json(plain[name])
+      for name in types.EnvironmentSpec._fields
+    }
+    return games.GameSpec(
+      types.EnvironmentSpec(**environment),
+      tuple(plain['teams']),
+      tuple(plain['event_names']),
+    )
+  except (OSError, ValueError, KeyError, TypeError) as error:
+    raise ValueError(
+      f'{path} must hold the specs of a game, and cannot be read'
+      f' ({type(error).__name__}: {error}); give the directory of a run, or'
+      ' restore it from a copy.'
+    ) from None
+
+
+def _tree_to_json(tree: types.SpecTree) -> _Json:
+  if isinstance(tree, Mapping):
+    return {'dict': {str(k): _tree_to_json(v) for k, v in tree.items()}}
+  if isinstance(tree, tuple | list):
+    return {'tuple': [_tree_to_json(entry) for entry in tree]}
+  return {'spec': _spec_to_json(tree)}
+
+
+def _tree_from_json(plain: _Json) -> types.SpecTree:
+  if 'dict' in plain:
+    return {name: _tree_from_json(v) for name, v in plain['dict'].items()}
+  if 'tuple' in plain:
+    return tuple(_tree_from_json(entry) for entry in plain['tuple'])
+  return _spec_from_json(plain['spec'])
+
+
+def _spec_to_json(spec: Any) -> _Json:
+  """Returns the kind of a spec and the arguments that make it."""
+  if isinstance(spec, specs.DiscreteArray):
+    return {
+      'kind': 'discrete',
+      'num_values': int(spec.num_values),
+      'dtype': spec.dtype.name,
+      'name': spec.name,
+    }
+  if isinstance(spec, continuous.SimplexArray):
+    return {'kind': 'simplex', 'num_shares': spec.shape[0], 'name': spec.name}
+  if not isinstance(spec, specs.Array):
+    raise TypeError(
+      f'{spec!r} must be a dm_env spec to be recorded; give specs.Array,'
+      ' BoundedArray or DiscreteArray.'
+    )
+  plain = {
+    'kind': 'array',
+    'shape': list(spec.shape),
+    'dtype': spec.dtype.name,
+    'name': spec.name,
+  }
+  if isinstance(spec, specs.BoundedArray):
+    bounds = {
+      'minimum': np.asarray(spec.minimum).tolist(),
+      'maximum': np.asarray(spec.maximum).tolist(),
+    }
+    return {**plain, 'kind': 'bounded', **bounds}
+  return plain
+
+
+_MAKERS = {
+  'array': specs.Array,
+  'bounded': specs.BoundedArray,
+  'discrete': specs.DiscreteArray,
+  'simplex': continuous.SimplexArray,
+}
+
+
+def _spec_from_json(plain: _Json) -> specs.Array:
+  options = dict(plain)
+  make = _MAKERS[options.pop('kind')]
+  if 'dtype' in options:
+    options['dtype'] = np.dtype(options['dtype'])
+  if 'shape' in options:
+    options['shape'] = tuple(options['shape'])
+  spec: specs.Array = make(**options)
+  return spec

@@ -1,0 +1,150 @@
+"""Agents of earlier runs, made again from their records alone."""
+
+import json
+import shutil
+
+import functional_fakes
+import jax
+import jax.numpy as jnp
+import numpy as np
+import population_helpers
+import pytest
+import run_helpers
+
+from ftwax.agents import impala
+from ftwax.population import population_config
+from ftwax.records import checkpoints
+from ftwax.runtime import loading
+
+SOLO = functional_fakes.make_matching(episode_length=10)
+
+
+def make_network(spec, config):
+  """A network of the user's own, though it is that of the agent."""
+  return impala.make_network(spec, config)
+
+
+def make_experiment(**options):
+  return population_helpers.make_experiment(
+    lambda seed: SOLO,
+    population=population_config.PopulationConfig(2, exploits=False),
+    max_num_actor_steps=6_000,
+    num_environments=8,
+    **options,
+  )
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory):
+  run = run_helpers.make_run('device', tmp_path_factory.mktemp('loading'))
+  return run(make_experiment())
+
+
+def play(agent):
+  """Returns the sum of rewards of an episode of ten steps; chance is five."""
+  state, timestep = SOLO.reset(jax.random.PRNGKey(1))
+  total = 0.0
+  for _ in range(10):
+    state, timestep = SOLO.step(state, jnp.asarray(agent.act(timestep)))
+    total += float(timestep.reward)
+  return total
+
+
+def test_agents_are_loaded_from_their_directory_alone(trained):
+  agents = [loading.load(trained.run_dir, member) for member in range(2)]
+  for member, agent in enumerate(agents):
+    run_helpers.assert_same(
+      agent.variables.params,
+      jax.tree.map(lambda leaf, m=member: leaf[m], trained.state.params),
+    )
+    assert agent.game_spec.environment == SOLO.spec
+  # One of them has learned.
+  assert max(map(play, agents)) > 7.5
+
+
+def test_an_exported_agent_is_the_same(trained, tmp_path):
+  loading.export(trained.run_dir, tmp_path / 'small', {'score': 0.5})
+  agent = loading.load(tmp_path / 'small', 1)
+  run_helpers.assert_same(
+    agent.variables, loading.load(trained.run_dir, 1).variables
+  )
+  assert play(agent) > 7.5
+  assert json.loads((tmp_path / 'small' / 'about.json').read_text()) == {
+    'score': 0.5
+  }
+  assert not (tmp_path / 'small' / 'checkpoints').exists()
+  with pytest.raises(FileExistsError):
+    loading.export(trained.run_dir, tmp_path / 'small')
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('runtime', ['local', 'distributed'])
+def test_runs_of_other_runtimes_are_loaded_too(tmp_path, runtime):
+  run = run_helpers.make_run(runtime, tmp_path)
+  experiment = make_experiment().replace(max_num_actor_steps=400)
+  result = run(experiment)
+  agent = loading.load(result.run_dir, 1)
+  np.testing.assert_array_equal(
+    jax.tree.leaves(agent.variables.params)[0],
+    jax.tree.leaves(result.state.params)[0][1],
+  )
+
+
+def test_a_network_of_the_users_own_needs_the_experiment(tmp_path):
+  experiment = make_experiment()
+  config = experiment.builder.config
+  experiment = experiment.replace(
+    network_factory=lambda spec: make_network(spec, config),
+    max_num_actor_steps=200,
+  )
+  result = run_helpers.make_run('device', tmp_path)(experiment)
+  with pytest.raises(ValueError, match='network_factory .* pass experiment='):
+    loading.load(result.run_dir)
+  agent = loading.load(result.run_dir, experiment=experiment)
+  assert agent.act(SOLO.reset(jax.random.PRNGKey(0))[1]) in (0, 1)
+
+
+def test_what_cannot_be_loaded_ends_in_one_message(trained, tmp_path):
+  with pytest.raises(ValueError, match=r'member \(2\) must be from 0 to 1'):
+    loading.load(trained.run_dir, member=2)
+  with pytest.raises(ValueError, match="source .*nowhere'.* must be the direc"):
+    loading.load(tmp_path / 'nowhere')
+  with pytest.raises(ValueError, match='config.json must hold the config'):
+    loading.load(tmp_path)
+  other = make_experiment(
+    config=population_helpers.CONFIG.replace(hidden_size=4)
+  )
+  with pytest.raises(checkpoints.CheckpointError, match='give the experiment'):
+    loading.load(trained.run_dir, experiment=other)
+
+
+@pytest.mark.parametrize(
+  ('name', 'content', 'message'),
+  [
+    ('game.json', b'{"observations": 3', 'must hold the specs of a game'),
+    ('config.json', b'[]', 'must hold the configuration of a run'),
+    ('variables.npz', b'PK damaged', 'must be a file of arrays'),
+  ],
+)
+def test_damaged_files_end_in_one_message(
+  trained, tmp_path, name, content, message
+):
+  loading.export(trained.run_dir, tmp_path / 'small')
+  (tmp_path / 'small' / name).write_bytes(content)
+  with pytest.raises(ValueError, match=message):
+    loading.load(tmp_path / 'small')
+
+
+def test_arrays_of_another_agent_are_refused(trained, tmp_path):
+  for name, size in (('one', 8), ('two', 4)):
+    config = population_helpers.CONFIG.replace(hidden_size=size)
+    run = run_helpers.make_run('device', tmp_path)
+    experiment = make_experiment(config=config)
+    result = run(experiment.replace(max_num_actor_steps=200), name)
+    loading.export(result.run_dir, tmp_path / f'{name}_small')
+  shutil.copyfile(
+    tmp_path / 'two_small' / 'variables.npz',
+    tmp_path / 'one_small' / 'variables.npz',
+  )
+  with pytest.raises(ValueError, match=r'float32\[.*must be .*for this agent'):
+    loading.load(tmp_path / 'one_small')
