@@ -41,7 +41,6 @@ def test_repeat_copy_runs(tmp_path):
   assert {'exact_0.png', 'losses.json'} <= names
 
 
-@pytest.mark.slow
 def test_the_main_job_ends_with_its_report(tmp_path):
   run_dir = tmp_path / 'run'
   arguments = [

@@ -215,6 +215,7 @@ def test_evaluations_against_opponents(run_dir):
     logger.write(
       {
         'actor_steps': steps,
+        'seconds': steps / 10,
         'episode_return': 1.0,
         'scores/random': 0.9,
         'scores/very_strong': 0.25,
@@ -225,6 +226,7 @@ def test_evaluations_against_opponents(run_dir):
   evaluations = evaluation_curves.read(run_dir)
   # The run was resumed at 10 steps.
   np.testing.assert_array_equal(evaluations.steps, [10, 20, 40])
+  np.testing.assert_array_equal(evaluations.seconds, [1, 2, 4])
   assert evaluations.opponents == ('random', 'very_strong')
   assert evaluations.scores.shape == (3, 2)
   np.testing.assert_array_equal(evaluations.elo[-1], [190.0, 200.0, 210.0])
