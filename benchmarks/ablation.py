@@ -8,9 +8,10 @@ process of its own on one core. The variants are those of Jaderberg et al.
 In the course of training members meet the scripted players of the game.
 
 Runs are kept in `--directory`: one that has ended is not repeated and one that
-was cut off goes on, so that the table may grow over days. Ratings are Elo
-points above the player that acts at random. Beside the mean over seeds stands a
-95% interval, by bootstrap over the runs.
+was cut off goes on, so that the table may grow over days. A score is 1 for a
+win and 0.5 for a draw; its mean is over the scripted players and the one that
+acts at random. Beside the mean over seeds stands a 95% interval, by bootstrap
+over the runs.
 """
 
 import concurrent.futures
@@ -65,14 +66,17 @@ class _Curve(NamedTuple):
   Attributes:
     steps: of the environment.
     seconds: of training.
-    elo: mean of members above the random player.
     scores: by opponent, mean of members.
   """
 
   steps: drawing.Floats
   seconds: drawing.Floats
-  elo: drawing.Floats
   scores: Mapping[str, drawing.Floats]
+
+  @property
+  def mean_score(self) -> drawing.Floats:
+    """Mean over all opponents, [n]."""
+    return np.mean(list(self.scores.values()), axis=0)
 
 
 def without_hierarchy(experiment: _Experiment) -> _Experiment:
@@ -217,7 +221,6 @@ def _read_curve(directory: pathlib.Path) -> _Curve | None:
   return _Curve(
     evaluations.steps,
     evaluations.seconds,
-    evaluations.elo.mean(axis=1),
     dict(zip(evaluations.opponents, evaluations.scores.T, strict=True)),
   )
 
@@ -230,10 +233,9 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
   return float(low), float(high)
 
 
-def _summarize(values: Sequence[float], digits: int) -> str:
+def _summarize(values: Sequence[float]) -> str:
   low, high = _interval(values)
-  mean = float(np.mean(values))
-  return f'{mean:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})'
+  return f'{np.mean(values):.2f} ({low:.2f} to {high:.2f})'
 
 
 def _print_table(curves: Mapping[str, Sequence[_Curve]]) -> None:
@@ -244,32 +246,32 @@ def _print_table(curves: Mapping[str, Sequence[_Curve]]) -> None:
       f'{np.mean([run.scores[name][-1] for run in runs]):.2f}'
       for name in opponents
     ]
-    rating = _summarize([run.elo[-1] for run in runs], 0)
+    score = _summarize([run.mean_score[-1] for run in runs])
     minutes = np.mean([run.seconds[-1] for run in runs]) / 60
-    rows.append([variant, len(runs), rating, *scores, f'{minutes:.1f}'])
+    rows.append([variant, len(runs), score, *scores, f'{minutes:.1f}'])
   common.print_table(
     f'Capture the flag after {FLAGS.max_num_actor_steps:,} steps',
-    ['variant', 'seeds', 'Elo (95%)', *opponents, 'minutes'],
+    ['variant', 'seeds', 'score (95%)', *opponents, 'minutes'],
     rows,
   )
 
 
 def _plot(curves: Mapping[str, Sequence[_Curve]]) -> pathlib.Path:
-  """Draws Elo over steps and over time, with the bands of the table."""
+  """Draws scores over steps and over time, with the bands of the table."""
   figure = drawing.make_figure(9.0, 3.6)
   panels = figure.subplots(1, 2, sharey=True)
   for index, (variant, runs) in enumerate(curves.items()):
-    elo = np.array([run.elo for run in runs])  # [seeds, n]
-    low, high = np.array([_interval(column) for column in elo.T]).T
+    scores = np.array([run.mean_score for run in runs])  # [seeds, n]
+    low, high = np.array([_interval(column) for column in scores.T]).T
     color = drawing.member_color(index)
     seconds = np.mean([run.seconds for run in runs], axis=0)
     for axes, x in zip(panels, (runs[0].steps, seconds / 60), strict=True):
-      axes.plot(x, elo.mean(axis=0), color=color, label=variant)
+      axes.plot(x, scores.mean(axis=0), color=color, label=variant)
       axes.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
   for axes, label in zip(panels, ('steps', 'minutes on a core'), strict=True):
     drawing.style_games(axes)
     axes.set_xlabel(label, fontsize=8)
-  panels[0].set_ylabel('Elo above the random player', fontsize=8)
+  panels[0].set_ylabel('score', fontsize=8)
   panels[0].legend(fontsize=7, frameon=False)
   path = pathlib.Path(_DIRECTORY.value) / 'ablation.png'
   drawing.write_png(path, figure)

@@ -25,10 +25,11 @@ from ftwax.runtime import evaluation, experiment, launch, runs
 from ftwax.runtime.device import matches
 
 launch.define_flags(
-  max_num_actor_steps=4_000_000,
+  max_num_actor_steps=6_000_000,
   num_environments=32,
   eval_every=0,
   runtime='device',
+  num_devices=2,
 )
 _NUM_MEMBERS = flags.DEFINE_integer(
   'num_members', 4, 'Members of the population.'
@@ -83,15 +84,16 @@ def make_config() -> ftw.FTWConfig:
   # The paper's settings, `FTWConfig.paper`, are for 2e9 steps. In a thousandth
   # of these one step an update on V-trace's loss left the policy uniform, and
   # with noise in the latents, or costs that hold them near their prior from the
-  # first, it began later.
+  # first, it began later. Small latents cost less and learn as well.
   return config.replace(
+    latent_size=16,
     priors=config.priors._replace(
       learning_rate=hyperparameters.LogUniform(5e-4, 2e-3),
       max_gradient_norm=hyperparameters.Constant(0.5),
       entropy_cost=hyperparameters.LogUniform(2e-3, 1e-2),
       kl_posterior_prior_cost=hyperparameters.LogUniform(1e-9, 1e-7),
       kl_prior_fixed_cost=hyperparameters.LogUniform(1e-9, 1e-7),
-    )
+    ),
   ).fix(pixel_control_cost=0.0, reward_prediction_cost=0.0)
 
 
@@ -137,7 +139,7 @@ def finish(made: experiment.ExperimentConfig, result: runs.RunResult) -> None:
   game = make_game(0)
   network = made.network_factory(game.spec)
   policy = made.builder.make_policy(network, game.spec)
-  variables = types.actor_variables(result.state)
+  variables = jax.device_get(types.actor_variables(result.state))
   spec = made.read_game_spec()
   opponents = evaluation.make_opponents(made, spec, game.scripts)
   names = [f'member {i}' for i in range(made.population.num_members)]

@@ -193,8 +193,9 @@ class RPTH(hk.Module):
         level_step = rpth_level.skip_if_idle(level_step, self._memory)
       level_steps.append(level_step)
       all_prepared.append(prepared)
-    noise = self._config.level_options.noise_scale * _draw_noise(
-      (*leading_shape, self._config.latent_size)
+    noise = _draw_noise(
+      (*leading_shape, self._config.latent_size),
+      self._config.level_options.noise_scale,
     )
     period = check_period(hyperparameters.slow_period)
     gradient_scale = hyperparameters.fast_to_slow_gradient_scale
@@ -218,10 +219,12 @@ class RPTH(hk.Module):
     return step, (all_prepared, noise)
 
 
-def _draw_noise(shape: tuple[int, ...]) -> types.Array:
+def _draw_noise(shape: tuple[int, ...], noise_scale: float) -> types.Array:
   """Draws the noise of samples; zeros without a key, so that z is its mean."""
-  key = hk.maybe_next_rng_key()
-  return jnp.zeros(shape) if key is None else jax.random.normal(key, shape)
+  key = hk.maybe_next_rng_key() if noise_scale else None
+  if key is None:
+    return jnp.zeros(shape)
+  return noise_scale * jax.random.normal(key, shape)
 
 
 def _count_seen(config: RPTHConfig, num_words: int, index: int) -> int:

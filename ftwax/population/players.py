@@ -5,7 +5,7 @@ or a team mate, in training and in evaluation. It acts for `M` seats at a time,
 each in a game of its own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import dm_env
@@ -46,11 +46,13 @@ class Player(NamedTuple):
     act: returns actions, leaves [M], and the new state.
     reads_games: whether it reads the states of games, so that it can only play
       games in JAX.
+    environment_spec: the specs that it was made for; None for any.
   """
 
   init: InitPlayer
   act: Act
   reads_games: bool = False
+  environment_spec: types.EnvironmentSpec | None = None
 
 
 def scripted(
@@ -99,12 +101,17 @@ def uniform(action_spec: types.SpecTree) -> Player:
   return Player(_start_with_key, act)
 
 
-def frozen(actor: types.ActorCore, variables: types.ActorVariables) -> Player:
+def frozen(
+  actor: types.ActorCore,
+  variables: types.ActorVariables,
+  environment_spec: types.EnvironmentSpec | None = None,
+) -> Player:
   """Makes a player of an agent that has stopped learning.
 
   Args:
     actor: functions of the agent's actor.
     variables: of the agent, without a member axis.
+    environment_spec: see `Player`.
   """
 
   def act(
@@ -116,7 +123,31 @@ def frozen(actor: types.ActorCore, variables: types.ActorVariables) -> Player:
     del games, seats
     return actor.select_action(variables, timestep, state)
 
-  return Player(actor.init, act)
+  return Player(actor.init, act, environment_spec=environment_spec)
+
+
+def check_specs(
+  players: Mapping[str, Player], environment_spec: types.EnvironmentSpec
+) -> None:
+  """Checks that players were made for an environment of these specs.
+
+  Raises:
+    ValueError: if one was not.
+  """
+  for name, player in players.items():
+    made_for = player.environment_spec
+    if made_for is None or made_for == environment_spec:
+      continue
+    field = next(
+      field
+      for field in types.EnvironmentSpec._fields
+      if getattr(made_for, field) != getattr(environment_spec, field)
+    )
+    raise ValueError(
+      f'opponent {name!r} must be of a game with the {field}'
+      f' {getattr(environment_spec, field)}, and was trained with'
+      f' {getattr(made_for, field)}; choose one that was trained in this game.'
+    )
 
 
 def _start_with_key(key: types.Key, batch_size: int) -> types.Key:

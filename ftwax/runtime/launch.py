@@ -3,6 +3,7 @@
 An experiment file calls `define_flags` and `run`, beside flags of its own.
 """
 
+import math
 import os
 import pathlib
 import traceback
@@ -36,6 +37,7 @@ def define_flags(
   num_environments: int,
   eval_every: int,
   runtime: str = 'local',
+  num_devices: int = 1,
 ) -> None:
   """Defines the flags that all experiments have.
 
@@ -44,6 +46,8 @@ def define_flags(
     num_environments: default of `--num_environments`.
     eval_every: default of `--eval_every`.
     runtime: default of `--runtime`.
+    num_devices: default of `--num_devices` in one process; fewer are used where
+      there are fewer, or where members cannot be shared out evenly.
   """
   flags.DEFINE_integer(
     'max_num_actor_steps',
@@ -70,7 +74,7 @@ def define_flags(
   )
   flags.DEFINE_integer(
     'num_devices',
-    1,
+    num_devices,
     'Devices over which the work is spread; on a CPU, cores that each are one.',
   )
   flags.DEFINE_bool(
@@ -147,7 +151,7 @@ def run(
       if make_variants is not None and FLAGS.compare:
         seeds = range(FLAGS.seed, FLAGS.seed + FLAGS.compare)
         comparison.compare(
-          make_variants(), seeds, FLAGS.runtime, **_runtime_options()
+          make_variants(), seeds, FLAGS.runtime, **_runtime_options(1)
         )
         return
       experiment = build_experiment()
@@ -173,7 +177,7 @@ def _run(experiment: experiment_lib.ExperimentConfig) -> runs.RunResult:
     runtime=FLAGS.runtime,
     run_dir=FLAGS.run_dir,
     resume=FLAGS.resume,
-    **_runtime_options(),
+    **_runtime_options(experiment.population.num_members),
   )
   counts = result.counts
   steps_per_second = counts.actor_steps / max(counts.seconds, 1e-9)
@@ -186,8 +190,12 @@ def _run(experiment: experiment_lib.ExperimentConfig) -> runs.RunResult:
   return result
 
 
-def _runtime_options() -> dict[str, Any]:
-  """Returns what one runtime alone is given by flags."""
+def _runtime_options(num_members: int) -> dict[str, Any]:
+  """Returns what one runtime alone is given by flags.
+
+  Args:
+    num_members: of the population, who may share devices.
+  """
   own: dict[str, Any] = {
     name: FLAGS[name].value
     for name in ('num_actors', 'inference_server')
@@ -199,25 +207,30 @@ def _runtime_options() -> dict[str, Any]:
         f'--{name} ({value}) must go with --runtime=distributed, and the'
         f' runtime is {FLAGS.runtime}; leave it out, or choose that runtime.'
       )
-    return {'devices': _devices()}
+    return {'devices': _devices(num_members)}
   from ftwax.runtime.distributed import settings  # Not before --help.
 
-  return {'settings': settings.Settings(num_devices=FLAGS.num_devices, **own)}
+  if FLAGS['num_devices'].present:
+    own['num_devices'] = FLAGS.num_devices
+  return {'settings': settings.Settings(**own)}
 
 
-def _devices() -> Sequence[Any] | None:
+def _devices(num_members: int) -> Sequence[Any] | None:
   """Returns the devices of `--num_devices`; None for one."""
-  if FLAGS.num_devices == 1:
+  num_devices = FLAGS.num_devices
+  if num_devices == 1:
     return None
   import jax
 
   devices = jax.devices()
-  if not 1 <= FLAGS.num_devices <= len(devices):
+  if not FLAGS['num_devices'].present:
+    num_devices = math.gcd(min(num_devices, len(devices)), num_members)
+  if not 1 <= num_devices <= len(devices):
     raise ValueError(
-      f'num_devices ({FLAGS.num_devices}) must be from 1 to {len(devices)}, the'
+      f'num_devices ({num_devices}) must be from 1 to {len(devices)}, the'
       f' devices that JAX sees; choose {len(devices)}.'
     )
-  return devices[: FLAGS.num_devices]
+  return devices[:num_devices]
 
 
 def _split_cpu(num_devices: int) -> None:

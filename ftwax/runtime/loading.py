@@ -76,7 +76,7 @@ class LoadedAgent:
     """Takes functions and variables of the agent's actor."""
     self.variables = variables
     self.game_spec = game_spec
-    self.player = players.frozen(actor, variables)
+    self.player = players.frozen(actor, variables, game_spec.environment)
     self._state = actor.init(jax.random.PRNGKey(0), 1)
     self._select = jax.jit(actor.select_action)
 

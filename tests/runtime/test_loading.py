@@ -12,6 +12,7 @@ import pytest
 import run_helpers
 
 from ftwax.agents import impala
+from ftwax.environments import capture_the_flag
 from ftwax.population import population_config
 from ftwax.records import checkpoints
 from ftwax.runtime import loading
@@ -116,6 +117,16 @@ def test_what_cannot_be_loaded_ends_in_one_message(trained, tmp_path):
   )
   with pytest.raises(checkpoints.CheckpointError, match='give the experiment'):
     loading.load(trained.run_dir, experiment=other)
+
+
+@pytest.mark.parametrize('runtime', ['local', 'device', 'distributed'])
+def test_opponents_are_of_the_same_game(trained, tmp_path, runtime):
+  player = loading.load(trained.run_dir).player
+  assert player.environment_spec == SOLO.spec
+  other = player._replace(environment_spec=capture_the_flag.make().spec)
+  experiment = population_helpers.make_experiment(opponents={'other': other})
+  with pytest.raises(ValueError, match="opponent 'other' must be of a game"):
+    run_helpers.make_run(runtime, tmp_path)(experiment)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from ftwax import types
 from ftwax.agents.actor_critic import auxiliary, faults
 from ftwax.environments import functional, game_vectors, validation
 from ftwax.networks import recurrent
-from ftwax.population import seating
+from ftwax.population import players, seating
 from ftwax.records import game_files
 from ftwax.runtime import evaluation, generations, run_records, runs, sharding
 from ftwax.runtime import experiment as experiment_lib
@@ -107,6 +107,7 @@ class _Parts:
     )
     self.evaluation_game = self._make_evaluation_game(experiment)
     spec = self.game_spec.environment
+    players.check_specs(experiment.opponents, spec)
     network = experiment.network_factory(spec)
     self.evaluation_actor = builder.make_policy(
       network, spec, evaluation=experiment.evaluation_greedy

@@ -13,6 +13,7 @@ import launchpad as lp
 import psutil
 from launchpad.nodes import base
 
+from ftwax.population import players
 from ftwax.records import run_directory
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import (
@@ -224,7 +225,9 @@ def prepare(
   num_nodes += settings.inference_server
   _check(experiment, settings.num_actors, num_nodes)
   _check_picklable(experiment)
-  prepared = experiment.replace(game_spec=experiment.read_game_spec())
+  spec = experiment.read_game_spec()
+  players.check_specs(experiment.opponents, spec.environment)
+  prepared = experiment.replace(game_spec=spec)
   prepared.make_seating()
   return prepared
 

@@ -16,6 +16,7 @@ import jax
 
 from ftwax import types
 from ftwax.environments import game_vectors, games
+from ftwax.population import players
 from ftwax.population import state as state_lib
 from ftwax.records import game_files
 from ftwax.replay.reverb import servers
@@ -101,6 +102,7 @@ class _Run:
       jax.random.PRNGKey(experiment.seed)
     )
     self._spec = spec = experiment.read_game_spec()
+    players.check_specs(experiment.opponents, spec.environment)
     game_files.write(records.directory, spec)
     builder = experiment.builder
     self._network = experiment.network_factory(spec.environment)
