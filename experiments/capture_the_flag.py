@@ -3,8 +3,9 @@
 Run `uv run experiments/capture_the_flag.py`. Matchmaking seats members in games
 of two against two on generated maps, as opponents and as teammates. Members
 that lose copy stronger ones and perturb hyperparameters and internal rewards.
-At the end all members play a tournament with scripted players, and
-`report.html` in the run directory summarizes the run.
+At the end all members play a tournament with scripted players on maps of full
+size, and `report.html` in the run directory summarizes the run.
+`ftwax.load(run_dir, member)` gives a member that acts.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """Runs of experiments: local, on the device, and distributed."""
 
 from ftwax.runtime.experiment import ExperimentConfig
-from ftwax.runtime.loading import LoadedAgent, load
+from ftwax.runtime.loading import LoadedAgent, export, load
 from ftwax.runtime.runs import RunResult, run_experiment
 
 __all__ = (
@@ -10,6 +10,7 @@ __all__ = (
   'RunResult',
   'comparison',
   'distributed',
+  'export',
   'launch',
   'load',
   'run_experiment',

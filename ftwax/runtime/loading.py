@@ -43,7 +43,6 @@ ABOUT_FILE = 'about.json'
 _RECORDS = (
   run_directory.CONFIG_FILE,
   run_directory.VERSIONS_FILE,
-  run_directory.COMMAND_FILE,
   game_files.GAME_FILE,
   history.LINEAGE_FILE,
 )
@@ -62,6 +61,7 @@ class LoadedAgent:
   """A trained agent that acts in one environment and does not learn.
 
   Attributes:
+    actor: functions of the agent's actor.
     variables: of the agent, without a member axis.
     player: the agent as a player; see `ExperimentConfig.opponents`.
     game_spec: of the game that it was trained in.
@@ -74,6 +74,7 @@ class LoadedAgent:
     game_spec: games.GameSpec,
   ):
     """Takes functions and variables of the agent's actor."""
+    self.actor = actor
     self.variables = variables
     self.game_spec = game_spec
     self.player = players.frozen(actor, variables, game_spec.environment)

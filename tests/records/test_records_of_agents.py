@@ -1,0 +1,80 @@
+"""Configs, specs and arrays come back from their records as they were."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from dm_env import specs
+
+from ftwax import continuous, types
+from ftwax.agents import named
+from ftwax.environments import capture_the_flag, game_vectors, games
+from ftwax.records import array_files, config_files, game_files
+
+
+@pytest.mark.parametrize('name', named.AGENTS)
+def test_configs_come_back(name):
+  config = named.AGENTS[name].make_config(sequence_length=7)
+  plain = json.loads(json.dumps(config_files.to_json(config)))
+  again = config_files.from_json(plain)
+  assert type(again) is type(config)
+  assert again == config
+
+
+@pytest.mark.parametrize(
+  'name', ['os.system', 'ftwax.records.files.read', 'ftwax.nowhere.Config']
+)
+def test_only_records_of_the_library_are_made(name):
+  with pytest.raises(
+    ValueError, match=rf'config.core \({name}\) must be a con'
+  ):
+    config_files.from_json({'core': {'__type__': name}})
+
+
+def test_arrays_and_what_is_not_finite_come_back():
+  config = {'a': np.array([[1, 2]], np.int32), 'b': [float('inf'), None, 'x']}
+  plain = json.loads(json.dumps(config_files.to_json(config)))
+  again = config_files.from_json(plain)
+  np.testing.assert_array_equal(again['a'], config['a'])
+  assert again['a'].dtype == np.int32
+  assert again['b'] == (float('inf'), None, 'x')
+
+
+def test_specs_come_back(tmp_path):
+  environment = types.EnvironmentSpec(
+    observations={
+      'image': specs.BoundedArray((4, 4, 3), np.uint8, 0, 255, 'image'),
+      'parts': (
+        specs.Array((2,), np.float32, 'speed'),
+        specs.BoundedArray((2,), np.float32, [-1, -np.inf], [1, np.inf]),
+      ),
+    },
+    actions={
+      'move': specs.DiscreteArray(5, np.int32, 'move'),
+      'shares': continuous.SimplexArray(3, 'shares'),
+    },
+    rewards=specs.Array((2,), np.float32, 'reward'),
+    discounts=specs.BoundedArray((), np.float32, 0, 1, 'discount'),
+  )
+  spec = games.GameSpec(environment, (0, 1), ('hit', 'miss'))
+  game_files.write(tmp_path, spec)
+  again = game_files.read(tmp_path)
+  assert again == spec
+  kinds = [type(leaf) for leaf in jax.tree.leaves(again.environment)]
+  assert kinds == [type(leaf) for leaf in jax.tree.leaves(environment)]
+  ctf = game_vectors.spec_of_compiled(capture_the_flag.make())
+  game_files.write(tmp_path, ctf)
+  assert game_files.read(tmp_path) == ctf
+
+
+def test_trees_of_arrays_come_back(tmp_path):
+  tree = {'a': (jnp.arange(3), jnp.float32(0.5)), 'b': [np.zeros((2, 0))]}
+  array_files.write(tmp_path / 'x.npz', tree)
+  again = array_files.read(tmp_path / 'x.npz', tree)
+  jax.tree.map(np.testing.assert_array_equal, again, tree)
+  with pytest.raises(ValueError, match=r"\['b'\]\[0\].*must be absent"):
+    array_files.read(tmp_path / 'x.npz', {'a': tree['a']})
+  with pytest.raises(ValueError, match='absent. must be int32'):
+    array_files.read(tmp_path / 'x.npz', {**tree, 'c': jnp.arange(2)})
