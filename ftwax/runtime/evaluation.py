@@ -92,6 +92,15 @@ def make_plan(
   return Plan(made, seats, games_per_place, opponents)
 
 
+def next_step(num_steps: int, eval_every: int) -> int:
+  """Returns the step of the first evaluation after `num_steps`.
+
+  It is a multiple of the period, so that a run that was resumed evaluates where
+  one that was not would.
+  """
+  return (num_steps // eval_every + 1) * eval_every
+
+
 def make_opponents(
   experiment: experiment_lib.ExperimentConfig,
   spec: games.GameSpec,

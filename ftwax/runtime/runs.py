@@ -169,7 +169,9 @@ def execute(
     run = make_run(experiment, records, resume, stack)
     with signals.deferred_interrupts() as check_interrupts:
       try:
-        next_evaluation = records.counts.actor_steps + (eval_every or 0)
+        next_evaluation = evaluation.next_step(
+          records.counts.actor_steps, eval_every or 1
+        )
         for _ in run.train():
           check_interrupts()
           if eval_every and records.counts.actor_steps >= next_evaluation:

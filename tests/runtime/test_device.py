@@ -107,14 +107,22 @@ def test_a_resumed_run_goes_on_bit_for_bit(run, make_experiment, short_calls):
     max_num_actor_steps=300,
     checkpointing=checkpoints.CheckpointingConfig(1e-9, max_to_keep=100),
   )
-  whole = run(make_experiment())
+  whole = run(make_experiment(), eval_every=150, num_eval_episodes=2)
+  path = loggers.log_path(whole.run_dir, 'evaluation')
+  evaluations = loggers.read_jsonl(path)
   # Step 92 is in the middle of episodes, which have ten.
   calls = sorted((whole.run_dir / 'checkpoints').iterdir())
   assert [int(path.name) for path in calls[4:6]] == [92, 112]
   for later in calls[5:]:
     shutil.rmtree(later)
-  resumed = run(make_experiment(), resume=True)
+  resumed = run(
+    make_experiment(), resume=True, eval_every=150, num_eval_episodes=2
+  )
   run_helpers.assert_same(whole.state, resumed.state)
+  names = ('actor_steps', 'episode_return')
+  steps = [[row[name] for name in names] for row in evaluations]
+  again = [[row[name] for name in names] for row in loggers.read_jsonl(path)]
+  assert len(steps) == 2 and again[-2:] == steps
   assert resumed.counts[:3] == whole.counts[:3]
   assert resumed.mean_return == whole.mean_return
   again = run(make_experiment(), resume=True)

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ftwax.records import loggers
+from ftwax.runtime import evaluation, run_records
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import run_records
 from ftwax.runtime.distributed import grants, processes
 
 LEARNER, EVALUATOR, REPLAY = 'learner', 'evaluator', 'replay'
@@ -231,7 +231,9 @@ class Counter:
     self._records.continue_from(counts, base['returns'])
     self._budget = grants.Budget(self._max_steps, counts.actor_steps)
     if self._eval_every:
-      self._next_evaluation = counts.actor_steps + self._eval_every
+      self._next_evaluation = evaluation.next_step(
+        counts.actor_steps, self._eval_every
+      )
 
   def _count(
     self,
