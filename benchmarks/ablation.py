@@ -200,14 +200,16 @@ def _run_all(variants: Sequence[str], seeds: Sequence[int]) -> None:
     directory.parent.mkdir(parents=True, exist_ok=True)
     flag_values = [f'--variant={variant}', f'--seed={seed}', f'--cpu={core}']
     print(f'{variant}, seed {seed}: started on core {core}', flush=True)
-    with directory.with_suffix('.log').open('ab') as log:
-      subprocess.run(
-        [sys.executable, *sys.argv, *flag_values],
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        check=True,
-      )
-    cores.put(core)
+    try:
+      with directory.with_suffix('.log').open('ab') as log:
+        subprocess.run(
+          [sys.executable, *sys.argv, *flag_values],
+          stdout=log,
+          stderr=subprocess.STDOUT,
+          check=True,
+        )
+    finally:
+      cores.put(core)
     print(f'{variant}, seed {seed}: done', flush=True)
 
   with concurrent.futures.ThreadPoolExecutor(_NUM_WORKERS.value) as pool:
