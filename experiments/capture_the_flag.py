@@ -39,8 +39,8 @@ _CORE = flags.DEFINE_enum(
   'core',
   'lstm',
   ftw.CORES,
-  "The recurrent core. In so few steps the paper's, rpth, is behind lstm, and"
-  ' takes twice the time (docs/results.md).',
+  "The recurrent core. In so few steps the paper's, rpth, wins nothing over"
+  ' lstm and takes 1.6 times the time (docs/results.md).',
 )
 _BURN_IN = flags.DEFINE_integer(
   'burn_in_games',

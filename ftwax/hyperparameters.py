@@ -133,14 +133,7 @@ class Initial(_Scaled):
 
 @dataclasses.dataclass(frozen=True)
 class _Interval(_Scaled):
-  """Values of an interval, explored by scaling.
-
-  Attributes:
-    low: lowest value that is drawn.
-    high: highest value that is drawn.
-    bounds: lowest and highest value that exploring may reach; None for
-      (low, high).
-  """
+  """Values of an interval, explored by scaling; see `Uniform`."""
 
   low: float
   high: float

@@ -1,8 +1,13 @@
 """Text files that survive a kill or a power failure whole."""
 
 import io
+import json
 import os
 import pathlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+_Parsed = TypeVar('_Parsed')
 
 
 def write_atomically(path: pathlib.Path, text: str) -> None:
@@ -38,6 +43,30 @@ def write_synced(path: pathlib.Path, text: str) -> None:
 def read(path: pathlib.Path) -> str:
   """Reads what `write_atomically` wrote, surrogates included."""
   return path.read_text('utf-8', errors='surrogateescape')
+
+
+def parse_json(
+  path: pathlib.Path, parse: Callable[[Any], _Parsed], content: str
+) -> _Parsed:
+  """Reads JSON that is part of a run's records.
+
+  Args:
+    path: of the file.
+    parse: makes the result of what the file holds; a KeyError, TypeError or
+      ValueError says that it holds something else.
+    content: of the file, for the message.
+
+  Raises:
+    ValueError: if there is no such file or it is damaged.
+  """
+  try:
+    return parse(json.loads(read(path)))
+  except (OSError, ValueError, KeyError, TypeError) as error:
+    raise ValueError(
+      f'{path} must hold {content}, and cannot be read'
+      f' ({type(error).__name__}: {error}); give the directory of a run, or'
+      ' restore it from a copy.'
+    ) from None
 
 
 def sync(path: pathlib.Path) -> None:

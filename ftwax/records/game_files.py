@@ -45,23 +45,18 @@ def read(directory: str | os.PathLike[str]) -> games.GameSpec:
     ValueError: if there is no such file or it is damaged.
   """
   path = pathlib.Path(directory) / GAME_FILE
-  try:
-    plain = json.loads(files.read(path))
-    environment = {
-      name: _tree_from_json(plain[name])
-      for name in types.EnvironmentSpec._fields
-    }
-    return games.GameSpec(
-      types.EnvironmentSpec(**environment),
-      tuple(plain['teams']),
-      tuple(plain['event_names']),
-    )
-  except (OSError, ValueError, KeyError, TypeError) as error:
-    raise ValueError(
-      f'{path} must hold the specs of a game, and cannot be read'
-      f' ({type(error).__name__}: {error}); give the directory of a run, or'
-      ' restore it from a copy.'
-    ) from None
+  return files.parse_json(path, _game_from_json, 'the specs of a game')
+
+
+def _game_from_json(plain: _Json) -> games.GameSpec:
+  environment = {
+    name: _tree_from_json(plain[name]) for name in types.EnvironmentSpec._fields
+  }
+  return games.GameSpec(
+    types.EnvironmentSpec(**environment),
+    tuple(plain['teams']),
+    tuple(plain['event_names']),
+  )
 
 
 def _tree_to_json(tree: types.SpecTree) -> _Json:

@@ -205,17 +205,15 @@ def _origin_of_experiment(
 def _read_origin(directory: pathlib.Path) -> _Origin:
   """Makes the agent of a run from its records."""
   path = directory / run_directory.CONFIG_FILE
-  try:
-    plain = json.loads(files.read(path))
-    recorded = plain['builder']['config']
-    num_members = int(plain['population']['num_members'])
-    factory = plain['network_factory']
-  except (OSError, ValueError, KeyError, TypeError) as error:
-    raise ValueError(
-      f'{path} must hold the configuration of a run, and cannot be read'
-      f' ({type(error).__name__}: {error}); give the directory of a run, or'
-      ' restore it from a copy.'
-    ) from None
+  recorded, num_members, factory = files.parse_json(
+    path,
+    lambda plain: (
+      plain['builder']['config'],
+      int(plain['population']['num_members']),
+      plain['network_factory'],
+    ),
+    'the configuration of a run',
+  )
   config = config_files.from_json(recorded, 'builder.config')
   agent = _agent_of(config)
   made_by = functools.partial(agent.make_network, config=config)

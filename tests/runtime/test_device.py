@@ -121,8 +121,8 @@ def test_a_resumed_run_goes_on_bit_for_bit(run, make_experiment, short_calls):
   run_helpers.assert_same(whole.state, resumed.state)
   names = ('actor_steps', 'episode_return')
   steps = [[row[name] for name in names] for row in evaluations]
-  again = [[row[name] for name in names] for row in loggers.read_jsonl(path)]
-  assert len(steps) == 2 and again[-2:] == steps
+  logged = [[row[name] for name in names] for row in loggers.read_jsonl(path)]
+  assert len(steps) == 2 and logged[-2:] == steps
   assert resumed.counts[:3] == whole.counts[:3]
   assert resumed.mean_return == whole.mean_return
   again = run(make_experiment(), resume=True)
