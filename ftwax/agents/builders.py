@@ -7,7 +7,7 @@ branch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ftwax import types
@@ -16,18 +16,18 @@ from ftwax.agents.actor_critic import auxiliary
 from ftwax.records import loggers
 
 if TYPE_CHECKING:
-  import acme
   import reverb
 
-  from ftwax.agents.actor_critic.shells import actor, learner
+  from ftwax.agents.actor_critic.shells import actor, learner, variables
+  from ftwax.replay import auxiliary_replay, gatherer, local_replay, samples
   from ftwax.replay.reverb import adders, datasets
 
 
 class Builder(Protocol):
   """Makes the parts of an agent.
 
-  `make_policy` and `make_learner_core` need JAX alone, which is all that the
-  device runtime asks for; the other methods need acme and Reverb.
+  `make_replay_tables`, `make_adder` and `make_dataset_iterator` need Reverb;
+  the other methods need JAX alone.
   """
 
   @property
@@ -56,6 +56,36 @@ class Builder(Protocol):
     evaluation: bool = False,
   ) -> types.ActorCore:
     """Returns the functions of an actor, greedy in evaluation."""
+
+  def make_auxiliary_replay(
+    self,
+    environment_spec: types.EnvironmentSpec,
+    policy: types.ActorCore,
+    num_environments: int,
+  ) -> auxiliary_replay.AuxiliaryReplay | None:
+    """Returns the replay on the device of the auxiliary tasks, if any.
+
+    Args:
+      environment_spec: specs of the environments.
+      policy: of the agent; gives the recurrent state of a trajectory.
+      num_environments: trajectories that are added at a time.
+    """
+
+  def make_local_replays(
+    self,
+    keys: Sequence[types.Key],
+    environment_spec: types.EnvironmentSpec,
+    policy: types.ActorCore,
+    num_environments: int = 1,
+  ) -> list[local_replay.LocalReplay]:
+    """Returns replays in this process, which share what is compiled.
+
+    Args:
+      keys: one for each of them, for what is drawn from it.
+      environment_spec: specs of the environments.
+      policy: of the agent; gives the recurrent state of a trajectory.
+      num_environments: whose timesteps each of them gathers.
+    """
 
   def make_replay_tables(
     self, environment_spec: types.EnvironmentSpec, policy: types.ActorCore
@@ -90,7 +120,7 @@ class Builder(Protocol):
     self,
     key: types.Key,
     network: types.RecurrentNetwork,
-    dataset: Iterator[datasets.ReplaySample],
+    dataset: Iterator[samples.ReplaySample],
     logger_fn: loggers.LoggerFactory,
     environment_spec: types.EnvironmentSpec,
     place_core: Callable[[types.LearnerCore], types.LearnerCore] | None = None,
@@ -111,8 +141,8 @@ class Builder(Protocol):
     self,
     key: types.Key,
     policy: types.ActorCore,
-    variable_source: acme.VariableSource,
-    adder: adders.TrajectoryAdder | None = None,
+    variable_source: variables.VariableSource,
+    adder: gatherer.TrajectoryGatherer | None = None,
     num_environments: int | None = None,
   ) -> actor.Actor:
     """Returns an actor; see `actor.Actor` for `num_environments`."""

@@ -80,6 +80,9 @@ class ExperimentConfig:
       for that of training.
     observers: watch the training loop of runtimes that act in Python.
     logger_factory: makes the loggers; by default those of the run's directory.
+    replay: what local runs keep trajectories in: `reverb`, or `functional` for
+      a queue in this process and tables on the device; None for Reverb where it
+      is installed. It changes no result but the draws of auxiliary tasks.
     replay_port: port of the Reverb server of the first member, those of the
       others follow; any free ports if None.
     checkpointing: when to save; None for never.
@@ -110,6 +113,7 @@ class ExperimentConfig:
   evaluation_environment_factory: game_vectors.EnvironmentFactory | None = None
   observers: Sequence[Observer] = ()
   logger_factory: loggers.LoggerFactory | None = None
+  replay: str | None = None
   replay_port: int | None = None
   checkpointing: checkpoints.CheckpointingConfig | None = dataclasses.field(
     default_factory=checkpoints.CheckpointingConfig
@@ -121,6 +125,11 @@ class ExperimentConfig:
       value = getattr(self, name)
       if value < 1:
         raise ValueError(f'{name} ({value}) must be at least 1; choose 1.')
+    if self.replay not in (None, 'reverb', 'functional'):
+      raise ValueError(
+        f"replay ({self.replay!r}) must be 'reverb', 'functional' or None for"
+        ' Reverb where it is installed; choose one.'
+      )
     if not 0.0 <= self.opponent_share <= 1.0:
       raise ValueError(
         f'opponent_share ({self.opponent_share}) must be in [0, 1]; choose 0.5.'

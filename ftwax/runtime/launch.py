@@ -64,8 +64,8 @@ def define_flags(
     'runtime',
     runtime,
     runs.RUNTIMES,
-    'local: one process with replay servers. device: compiled together with an'
-    ' environment in JAX. distributed: many processes (docs/distributed.md).',
+    'local: one process. device: compiled together with an environment in JAX.'
+    ' distributed: many processes (docs/distributed.md).',
   )
   flags.DEFINE_integer(
     'num_actors',
@@ -84,6 +84,13 @@ def define_flags(
   )
   flags.DEFINE_integer('num_eval_episodes', 20, 'Episodes of an evaluation.')
   flags.DEFINE_integer('seed', 0, 'Seed of parameters, actors, environments.')
+  flags.DEFINE_enum(
+    'replay',
+    None,
+    ('reverb', 'functional'),
+    'What --runtime=local keeps trajectories in: a Reverb server, or functions'
+    ' in this process; by default Reverb where it is installed.',
+  )
   flags.DEFINE_integer(
     'replay_port', None, 'Port of the Reverb server; any free one by default.'
   )
@@ -106,7 +113,13 @@ def experiment_options(seed: int | None = None) -> dict[str, Any]:
   Args:
     seed: in place of the flag's, as variants need it; None for the flag's.
   """
-  names = ('max_num_actor_steps', 'num_environments', 'seed', 'replay_port')
+  names = (
+    'max_num_actor_steps',
+    'num_environments',
+    'seed',
+    'replay',
+    'replay_port',
+  )
   options = {name: FLAGS[name].value for name in names}
   if seed is not None:
     options['seed'] = seed

@@ -12,7 +12,8 @@ from ftwax import hyperparameters, types
 from ftwax.agents import impala
 from ftwax.agents.actor_critic import faults
 from ftwax.environments import vector
-from ftwax.replay.reverb import datasets, servers, tables
+from ftwax.replay import samples
+from ftwax.replay.reverb import servers, tables
 
 EPISODE_LENGTH = 4
 
@@ -287,7 +288,7 @@ def test_an_actor_must_observe_before_it_acts(make_agent):
 
 
 def _sample(batch):
-  return datasets.ReplaySample(
+  return samples.ReplaySample(
     batch, np.zeros(3, np.int64), np.zeros(3, np.float64)
   )
 

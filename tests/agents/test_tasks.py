@@ -108,3 +108,9 @@ def test_what_is_no_signal_is_refused(shape, options):
   spec = spec._replace(observations=dm_env.specs.Array(shape, np.float32))
   with pytest.raises(ValueError, match='signal of pixel control .* must be'):
     a2c.make_network(spec, _signal_config(**options))
+
+
+@pytest.mark.parametrize('threshold', [-1.0, float('nan'), float('inf')])
+def test_a_threshold_of_rewards_is_a_size(threshold):
+  with pytest.raises(ValueError, match=r'reward_prediction_threshold \('):
+    a2c.A2CConfig(reward_prediction_threshold=threshold)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from ftwax import types
-from ftwax.replay.reverb import datasets, tables
+from ftwax.replay import samples
+from ftwax.replay.reverb import tables
 from ftwax.runtime.distributed import (
   patient_iterator,
   processes,
@@ -30,7 +31,7 @@ class _Dataset:
       raise tables.ReplayTimeoutError('none')
     times = [float(next(self._written)) for _ in range(np.prod(self._shape))]
     written_at = np.reshape(times, self._shape)
-    return datasets.ReplaySample(None, np.zeros(self._shape), written_at)
+    return samples.ReplaySample(None, np.zeros(self._shape), written_at)
 
 
 class _Waiting:

@@ -16,7 +16,7 @@ from ftwax.networks import recurrent
 from ftwax.population import population_config as config_lib
 from ftwax.population import selection
 from ftwax.records import checkpoints, loggers, run_directory
-from ftwax.replay.reverb import tables
+from ftwax.replay import samples
 from ftwax.reporting import history
 from ftwax.runtime import runs, sharding
 from ftwax.runtime.host import members
@@ -183,29 +183,23 @@ class _Dataset:
 
   def __init__(self, number, late=()):
     self._number, self._late, self._count = number, list(late), 0
-    self.is_closed = False
 
   def __next__(self):
     if self._count in self._late:
       self._late.remove(self._count)
-      raise tables.ReplayTimeoutError('late')
+      raise TimeoutError('late')
     self._count += 1
     value = np.array([10 * self._number + self._count])
-    return members.datasets_lib.ReplaySample(value, value, value)
-
-  def close(self):
-    self.is_closed = True
+    return samples.ReplaySample(value, value, value)
 
 
 def test_batches_of_members_are_stacked_and_none_is_lost():
   made = [_Dataset(1), _Dataset(2, late=[1])]
   batches = members.Batches(made)
   np.testing.assert_array_equal(next(batches).batch, [[11], [21]])
-  with pytest.raises(tables.ReplayTimeoutError):
+  with pytest.raises(TimeoutError, match='late'):
     next(batches)
   np.testing.assert_array_equal(next(batches).variables_steps, [[12], [22]])
-  batches.close()
-  assert all(dataset.is_closed for dataset in made)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,12 @@
 """The builder of the family: an `agents.builders.Builder`.
 
-Policy and learner core need JAX alone. The other methods need acme and Reverb,
-and import them when they are called, since the device runtime does without.
+The methods that need Reverb import it when they are called.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import jax
@@ -17,13 +16,20 @@ from ftwax.agents.actor_critic import acting, auxiliary, images, learning
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.losses import policy_loss as policy_loss_lib
 from ftwax.records import loggers
+from ftwax.replay import (
+  auxiliary_replay,
+  gatherer,
+  local_replay,
+  replay_options,
+  samples,
+  trajectories,
+)
 
 if TYPE_CHECKING:
-  import acme
   import reverb
 
-  from ftwax.agents.actor_critic.shells import actor, learner
-  from ftwax.replay.reverb import adders, datasets, tables, trajectory_columns
+  from ftwax.agents.actor_critic.shells import actor, learner, variables
+  from ftwax.replay.reverb import adders, datasets, trajectory_columns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +68,47 @@ class ActorCriticBuilder:
   ) -> types.ActorCore:
     """Returns the functions of an actor, greedy in evaluation."""
     return acting.make_actor_core(network, environment_spec, greedy=evaluation)
+
+  def make_auxiliary_replay(
+    self,
+    environment_spec: types.EnvironmentSpec,
+    policy: types.ActorCore,
+    num_environments: int,
+  ) -> auxiliary_replay.AuxiliaryReplay | None:
+    """Returns the replay on the device of the auxiliary tasks, if any."""
+    return auxiliary_replay.make_auxiliary_replay(
+      self._replay_options,
+      self._trajectory_template(environment_spec, policy),
+      self.config.batch_size,
+      num_environments,
+    )
+
+  def make_local_replays(
+    self,
+    keys: Sequence[types.Key],
+    environment_spec: types.EnvironmentSpec,
+    policy: types.ActorCore,
+    num_environments: int = 1,
+  ) -> list[local_replay.LocalReplay]:
+    """Returns a replay in this process for each key."""
+    config = self.config
+    auxiliary = self.make_auxiliary_replay(
+      environment_spec, policy, config.batch_size
+    )
+    if auxiliary is not None:
+      auxiliary = auxiliary_replay.compile_functions(auxiliary)
+    return [
+      local_replay.LocalReplay(
+        self._trajectory_template(environment_spec, policy),
+        num_environments,
+        config.batch_size,
+        config.max_queue_size,
+        self._replay_options,
+        auxiliary,
+        key,
+      )
+      for key in keys
+    ]
 
   def make_replay_tables(
     self, environment_spec: types.EnvironmentSpec, policy: types.ActorCore
@@ -131,7 +178,7 @@ class ActorCriticBuilder:
     self,
     key: types.Key,
     network: types.RecurrentNetwork,
-    dataset: Iterator[datasets.ReplaySample],
+    dataset: Iterator[samples.ReplaySample],
     logger_fn: loggers.LoggerFactory,
     environment_spec: types.EnvironmentSpec,
     place_core: Callable[[types.LearnerCore], types.LearnerCore] | None = None,
@@ -159,8 +206,8 @@ class ActorCriticBuilder:
     self,
     key: types.Key,
     policy: types.ActorCore,
-    variable_source: acme.VariableSource,
-    adder: adders.TrajectoryAdder | None = None,
+    variable_source: variables.VariableSource,
+    adder: gatherer.TrajectoryGatherer | None = None,
     num_environments: int | None = None,
   ) -> actor.Actor:
     """Returns an actor; see `actor.Actor` for `num_environments`."""
@@ -170,16 +217,13 @@ class ActorCriticBuilder:
     return actor.Actor(policy, key, client, adder, num_environments)
 
   @property
-  def _replay_options(self) -> tables.ReplayOptions:
+  def _replay_options(self) -> replay_options.ReplayOptions:
     """Options of the tables that the auxiliary tasks learn from."""
-    from ftwax.replay import trajectories
-    from ftwax.replay.reverb import tables
-
     config = self.config
     sources = auxiliary.sources(self.auxiliary_tasks)
     replays = auxiliary.REPLAY in sources
     predicts = auxiliary.REWARD_PREDICTION in sources
-    return tables.ReplayOptions(
+    return replay_options.ReplayOptions(
       replay_capacity=config.replay_capacity if replays else 0,
       reward_prediction_capacity=(
         config.reward_prediction_capacity if predicts else 0
@@ -192,13 +236,21 @@ class ActorCriticBuilder:
       delta_encodes=config.delta_encode,
     )
 
+  def _trajectory_template(
+    self, environment_spec: types.EnvironmentSpec, policy: types.ActorCore
+  ) -> types.Trajectory:
+    """Returns one trajectory of zeros."""
+    state = jax.eval_shape(lambda: policy.init(jax.random.PRNGKey(0), 1))
+    return trajectories.make_template(
+      environment_spec, state.recurrent_state, self.config.sequence_length
+    )
+
   def _template(
     self, environment_spec: types.EnvironmentSpec, policy: types.ActorCore
   ) -> trajectory_columns.Record:
-    """Returns the arrays of one trajectory as the replay stores it."""
+    """Returns the arrays of one trajectory as Reverb stores it."""
     from ftwax.replay.reverb import trajectory_columns
 
-    state = jax.eval_shape(lambda: policy.init(jax.random.PRNGKey(0), 1))
     return trajectory_columns.make_template(
-      environment_spec, state.recurrent_state, self.config.sequence_length
+      self._trajectory_template(environment_spec, policy)
     )

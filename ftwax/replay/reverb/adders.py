@@ -1,23 +1,18 @@
-"""Writes the timesteps of actors into Reverb, a trajectory at a time.
+"""Writes the trajectories of actors into Reverb.
 
-The adder gathers the timesteps of `E` environments in arrays [T + 1, E, ...].
-When they are full it writes one item for each environment and goes on from the
-last timestep, which is the first of the next trajectory. Ends of episodes are
-rows like any other, so nothing is padded and nothing is thrown away.
+One item is one trajectory of one environment, written whole; see
+`replay.gatherer` for how timesteps become trajectories.
 """
 
 import contextlib
-import time
 from typing import Any
 
-import dm_env
 import jax
 import numpy as np
 import numpy.typing as npt
 import reverb
 
-from ftwax import types
-from ftwax.replay import trajectories
+from ftwax.replay import gatherer, replay_options
 from ftwax.replay.reverb import frames, tables, trajectory_columns
 
 # Items that wait to be sent or confirmed, over which Reverb complains.
@@ -25,7 +20,7 @@ _MAX_PENDING = 32
 _EASE_TIMEOUT_MS = 100
 
 
-class TrajectoryAdder:
+class TrajectoryAdder(gatherer.TrajectoryGatherer):
   """Gathers timesteps of `num_environments` environments into trajectories.
 
   A trajectory is written whole, so environments cannot mix within an item, and
@@ -41,7 +36,7 @@ class TrajectoryAdder:
     template: trajectory_columns.Record,
     num_environments: int,
     timeout_s: float,
-    options: tables.ReplayOptions = tables.QUEUE_ALONE,
+    options: replay_options.ReplayOptions = replay_options.QUEUE_ALONE,
   ):
     """Opens a writer.
 
@@ -52,91 +47,14 @@ class TrajectoryAdder:
       timeout_s: seconds within which the queue must take what was written.
       options: which tables are beside the queue.
     """
+    super().__init__(template.trajectory, num_environments, options)
     self._client = client
-    self._options = options
     self._structure: Any = jax.tree.structure(
       trajectory_columns.make_columns_template(template)
     )
     self._timeout_s = timeout_s
     self._writer = client.trajectory_writer(num_keep_alive_refs=1)
-    self._num_environments = num_environments
-
-    def with_environments(leaf: Any) -> Any:
-      return np.zeros(
-        (leaf.shape[0], num_environments, *leaf.shape[1:]), leaf.dtype
-      )
-
-    # Leaves [T + 1, E, ...], or [T, E, ...] for the logits.
-    self._rows = jax.tree.map(
-      with_environments, template.trajectory._replace(recurrent_state=())
-    )
-    # Their leaves, in the order of those that come: a tree walked at every
-    # step would cost more than what is copied.
-    self._timestep_rows = jax.tree.leaves(
-      (self._rows.timestep, self._rows.previous_action)
-    )
-    self._logits_rows = jax.tree.leaves(self._rows.logits)
-    self._recurrent_state: types.RecurrentState = None
-    self._variables_steps: int | None = None
-    self._internal_rewards: npt.NDArray[Any] | None = None
-    self._sequence_length = len(template.trajectory.timestep.reward) - 1
-    self._length = 0
     self._num_pending = 0
-    self.num_items = 0
-    self.written_at = 0.0  # As the trajectories written last tell.
-
-  @property
-  def at_start(self) -> bool:
-    """Whether the next action is the first of a trajectory."""
-    return self._length <= 1
-
-  def add_timestep(
-    self,
-    timestep: dm_env.TimeStep,
-    previous_action: types.ArrayTree,
-    recurrent_state: types.RecurrentState,
-  ) -> None:
-    """Adds a timestep, and writes the trajectories that it completes.
-
-    Args:
-      timestep: leaves [E, ...].
-      previous_action: int32 [E] for each part, `NO_ACTION` at `FIRST`.
-      recurrent_state: leaves [E, ...], before the timestep.
-
-    Raises:
-      ReplayTimeoutError: the table did not take an item in time.
-    """
-    if self._length == 0:
-      self._begin(timestep, previous_action, recurrent_state)
-      return
-    self._append(timestep, previous_action)
-    if self._length == self._sequence_length + 1:
-      self._write()
-      self._begin(timestep, previous_action, recurrent_state)
-
-  def add_choice(
-    self,
-    logits: types.ArrayTree,
-    variables_steps: int,
-    internal_rewards: npt.NDArray[Any],
-  ) -> None:
-    """Adds what the policy chose from at the timestep added last.
-
-    Args:
-      logits: [E, num_actions] for each part.
-      variables_steps: learner steps of the policy's parameters; that of the
-        first choice goes with the trajectory.
-      internal_rewards: float32 [num_events], of the same choice; they decide
-        which rewards are zero.
-    """
-    if self._variables_steps is None:
-      self._variables_steps = variables_steps
-      self._internal_rewards = internal_rewards
-    _set_row(self._logits_rows, self._length - 1, logits)
-
-  def reset(self) -> None:
-    """Forgets the trajectory that has begun."""
-    self._length = 0
 
   def flush(self) -> None:
     """Waits until the tables have taken all that was written.
@@ -156,45 +74,18 @@ class TrajectoryAdder:
     """Closes the writer."""
     self._writer.close()
 
-  def _begin(
-    self,
-    timestep: dm_env.TimeStep,
-    previous_action: types.ArrayTree,
-    recurrent_state: types.RecurrentState,
-  ) -> None:
-    """Makes the timestep the first of a trajectory."""
-    # Copied: an array of JAX may give its memory away.
-    self._recurrent_state = jax.tree.map(np.array, recurrent_state)
-    self._variables_steps = None
-    self._length = 0
-    self._append(timestep, previous_action)
-
-  def _append(
-    self, timestep: dm_env.TimeStep, previous_action: types.ArrayTree
-  ) -> None:
-    row = self._length
-    _set_row(self._timestep_rows, row, (timestep, previous_action))
-    if row < self._sequence_length:
-      for rows in self._logits_rows:
-        rows[row] = 0.0  # Until a choice is added there is none.
-    self._length += 1
-
-  def _write(self) -> None:
-    self.flush()
-    self.written_at = time.time()
-    reward_class = self._classify()
-    leaves = jax.tree.leaves(self._pack(reward_class))
+  def _write(self, gathered: gatherer.Gathered) -> None:
+    leaves = jax.tree.leaves(self._pack(gathered))
     for index in range(self._num_environments):
       self._writer.append(tuple(leaf[index] for leaf in leaves))
       columns = tuple(column[-1] for column in self._writer.history)
       self._create_item(tables.QUEUE, 1.0, columns)
-      self._create_auxiliary_items(columns, reward_class[:, index])
-      self.num_items += 1
+      self._create_auxiliary_items(columns, gathered.reward_class[:, index])
       self._ease()
 
-  def _pack(self, reward_class: npt.NDArray[Any]) -> trajectory_columns.Columns:
+  def _pack(self, gathered: gatherer.Gathered) -> trajectory_columns.Columns:
     """Returns what is to be written, leaves [E, ...]."""
-    rows = self._rows
+    rows = gathered.trajectory._replace(recurrent_state=())
     if self._options.delta_encodes:
       observation = frames.encode(rows.timestep.observation)
       rows = rows._replace(
@@ -204,26 +95,14 @@ class TrajectoryAdder:
     size = self._num_environments
     return trajectory_columns.pack(
       trajectory_columns.Record(
-        trajectory._replace(recurrent_state=self._recurrent_state),
-        reward_class.swapaxes(0, 1),
-        np.full(size, self._variables_steps or 0, np.int64),
-        np.full(size, self.written_at, np.float64),
+        trajectory._replace(
+          recurrent_state=gathered.trajectory.recurrent_state
+        ),
+        gathered.reward_class.swapaxes(0, 1),
+        np.full(size, gathered.variables_steps, np.int64),
+        np.full(size, gathered.written_at, np.float64),
       )
     )
-
-  def _classify(self) -> npt.NDArray[Any]:
-    """Returns the class of each timestep, int8 [T, E]."""
-    shape = (self._sequence_length, self._num_environments)
-    if not self._options.reward_prediction_capacity:
-      return np.zeros(shape, np.int8)
-    timestep = self._rows.timestep
-    reward = timestep.reward.reshape(*timestep.step_type.shape, -1)
-    if self._internal_rewards is not None:
-      reward = reward * self._internal_rewards
-    classes: npt.NDArray[Any] = trajectories.classify(
-      timestep.step_type, reward.sum(axis=-1), self._options.sequences
-    )
-    return classes
 
   def _create_item(self, table: str, priority: float, columns: Any) -> None:
     self._writer.create_item(table, priority, columns)
@@ -259,11 +138,3 @@ class TrajectoryAdder:
       num_sequences = np.count_nonzero(reward_class == wanted)
       if num_sequences:
         self._create_item(name, float(num_sequences), columns)
-
-
-def _set_row(
-  to: list[npt.NDArray[Any]], row: int, values: types.ArrayTree
-) -> None:
-  """Writes `values` [E, ...] into row `row` of the leaves `to` [T + 1, ...]."""
-  for rows, leaf in zip(to, jax.tree.leaves(values), strict=True):
-    rows[row] = np.asarray(leaf)

@@ -8,14 +8,14 @@ batch before.
 import queue
 import threading
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
-import numpy.typing as npt
 import reverb
 
 from ftwax import types
+from ftwax.replay import replay_options, samples
 from ftwax.replay.reverb import (
   auxiliary_samplers,
   frames,
@@ -31,22 +31,7 @@ _POLL_S = 0.2
 _JOIN_S = 5.0
 
 
-class ReplaySample(NamedTuple):
-  """A batch and where its fresh trajectories came from.
-
-  Attributes:
-    batch: on the device; leaves [T + 1, B, ...] or [T, B, ...], and [B, ...] in
-      the recurrent state.
-    variables_steps: int64 [B], learner steps of the policies that acted.
-    written_at: float64 [B], seconds since the epoch.
-  """
-
-  batch: types.LearnerBatch
-  variables_steps: npt.NDArray[Any]
-  written_at: npt.NDArray[Any]
-
-
-class TrajectoryIterator(Iterator[ReplaySample]):
+class TrajectoryIterator(Iterator[samples.ReplaySample]):
   """Iterates over batches, prefetched to the device."""
 
   def __init__(
@@ -56,7 +41,7 @@ class TrajectoryIterator(Iterator[ReplaySample]):
     batch_size: int,
     timeout_s: float,
     prefetch_size: int,
-    options: tables.ReplayOptions = tables.QUEUE_ALONE,
+    options: replay_options.ReplayOptions = replay_options.QUEUE_ALONE,
     device: jax.Device | None = None,
   ):
     """Starts to sample.
@@ -91,7 +76,7 @@ class TrajectoryIterator(Iterator[ReplaySample]):
         options.sequences.num_frames,
         options.delta_encodes,
       )
-    self._batches: queue.Queue[ReplaySample | Exception] = queue.Queue(
+    self._batches: queue.Queue[samples.ReplaySample | Exception] = queue.Queue(
       maxsize=prefetch_size
     )
     self._closed = threading.Event()
@@ -100,7 +85,7 @@ class TrajectoryIterator(Iterator[ReplaySample]):
     )
     self._thread.start()
 
-  def __next__(self) -> ReplaySample:
+  def __next__(self) -> samples.ReplaySample:
     """Returns the next batch.
 
     Raises:
@@ -140,7 +125,7 @@ class TrajectoryIterator(Iterator[ReplaySample]):
     except Exception as error:  # noqa: BLE001 Raised in `__next__`.
       self._put(error)
 
-  def _put(self, sample: ReplaySample | Exception) -> None:
+  def _put(self, sample: samples.ReplaySample | Exception) -> None:
     while not self._closed.is_set():
       try:
         self._batches.put(sample, timeout=_POLL_S)
@@ -172,7 +157,7 @@ class TrajectoryIterator(Iterator[ReplaySample]):
 
   def _make_sample(
     self, items: list[trajectory_columns.Columns]
-  ) -> ReplaySample:
+  ) -> samples.ReplaySample:
     fresh = self._unpack(items)
     batch = types.LearnerBatch(
       trajectory=fresh.trajectory,
@@ -181,7 +166,7 @@ class TrajectoryIterator(Iterator[ReplaySample]):
         self._reward_prediction.sample() if self._reward_prediction else None
       ),
     )
-    return ReplaySample(
+    return samples.ReplaySample(
       batch=jax.device_put(batch, self._device),
       variables_steps=fresh.variables_steps,
       written_at=fresh.written_at,

@@ -11,13 +11,13 @@ when a trajectory has been sampled: so all sequences are sampled alike and none
 is stored twice.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import reverb
 import tensorflow as tf
 
-from ftwax.replay import trajectories
+from ftwax.replay import replay_options, trajectories
 from ftwax.replay.reverb import trajectory_columns
 
 QUEUE = 'queue'
@@ -30,27 +30,6 @@ REWARD_PREDICTION = {
   REWARD_PREDICTION_NONZERO: trajectories.NONZERO,
   REWARD_PREDICTION_ZERO: trajectories.ZERO,
 }
-
-
-class ReplayOptions(NamedTuple):
-  """Options of the tables, the queue and those beside it.
-
-  Attributes:
-    replay_capacity: trajectories in the table that is sampled uniformly; 0 for
-      no such table.
-    reward_prediction_capacity: sequences in each of the two tables for reward
-      prediction, at the least; 0 for no such tables.
-    sequences: those for reward prediction.
-    delta_encodes: whether frames are stored as differences; see `frames`.
-  """
-
-  replay_capacity: int = 0
-  reward_prediction_capacity: int = 0
-  sequences: trajectories.Sequences = trajectories.Sequences(3, 1)
-  delta_encodes: bool = False
-
-
-QUEUE_ALONE = ReplayOptions()
 
 
 def make_signature(template: Any) -> tuple[tf.TensorSpec, ...]:
@@ -83,7 +62,7 @@ def make_queue(
 
 
 def make_auxiliary_tables(
-  options: ReplayOptions, template: trajectory_columns.Record
+  options: replay_options.ReplayOptions, template: trajectory_columns.Record
 ) -> list[reverb.Table]:
   """Makes the tables beside the queue; none of them ever blocks a writer.
 

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ftwax import types
-from ftwax.replay import trajectories
 
 
 class Record(NamedTuple):
@@ -50,26 +49,15 @@ class Columns(NamedTuple):
   rest: Any
 
 
-def make_template(
-  environment_spec: types.EnvironmentSpec,
-  recurrent_state: types.RecurrentState,
-  sequence_length: int,
-) -> Record:
+def make_template(trajectory: types.Trajectory) -> Record:
   """Returns a record of zeros in the shapes and dtypes of real ones.
 
   Args:
-    environment_spec: specs of observations, actions and rewards.
-    recurrent_state: state of the core, leaves [B, ...] of any B.
-    sequence_length: T, transitions in a trajectory.
-
-  Returns:
-    A record of NumPy arrays.
+    trajectory: see `trajectories.make_template`.
   """
   return Record(
-    trajectory=trajectories.make_template(
-      environment_spec, recurrent_state, sequence_length
-    ),
-    reward_class=np.zeros(sequence_length, np.int8),
+    trajectory=trajectory,
+    reward_class=np.zeros(len(trajectory.timestep.reward) - 1, np.int8),
     variables_steps=np.int64(0),
     written_at=np.float64(0.0),
   )

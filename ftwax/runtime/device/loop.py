@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from ftwax import internal_rewards, trees, types
 from ftwax.population import matchmaking, population_config, seating
 from ftwax.population import state as state_lib
-from ftwax.runtime.device import auxiliary_replay as replay_lib
+from ftwax.replay import auxiliary_replay
 from ftwax.runtime.device import (
   compiled_arena,
   member_axis,
@@ -102,7 +102,7 @@ class Loop:
   arena: compiled_arena.Arena
   actor: types.ActorCore
   learner: types.LearnerCore
-  replay: replay_lib.AuxiliaryReplay | None
+  replay: auxiliary_replay.AuxiliaryReplay | None
   config: population_config.PopulationConfig
   sizes: sizes_lib.Sizes
 

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.agents.actor_critic import auxiliary, faults
+from ftwax.agents.actor_critic import faults
 from ftwax.environments import functional, game_vectors, validation
 from ftwax.networks import recurrent
 from ftwax.population import players, seating
@@ -22,7 +22,6 @@ from ftwax.records import game_files
 from ftwax.runtime import evaluation, generations, run_records, runs, sharding
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.device import (
-  auxiliary_replay,
   compilation,
   compiled_arena,
   experiment_checks,
@@ -173,13 +172,7 @@ def _make_loop(
     arena=arena,
     actor=actor,
     learner=learner,
-    replay=auxiliary_replay.make_auxiliary_replay(
-      auxiliary.sources(builder.auxiliary_tasks),
-      builder.config,
-      spec,
-      actor,
-      sizes.num_rows,
-    ),
+    replay=builder.make_auxiliary_replay(spec, actor, sizes.num_rows),
     config=population,
     sizes=sizes,
   )

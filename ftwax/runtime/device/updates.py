@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from ftwax import types
-from ftwax.runtime.device import auxiliary_replay
+from ftwax.replay import auxiliary_replay
 from ftwax.runtime.device import sizes as sizes_lib
 
 # `(state, replay, trajectories) -> (state, replay, (metrics, skipped))`; see
@@ -56,11 +56,9 @@ def learn(
   """
   if replay is not None:
     for index in range(trajectories.timestep.reward.shape[0]):
-      replay_state = replay.add(
-        replay_state,
-        jax.tree.map(operator.itemgetter(index), trajectories),
-        state.internal_rewards,
-      )
+      rollout = jax.tree.map(operator.itemgetter(index), trajectories)
+      reward_class = replay.classify(rollout, state.internal_rewards)
+      replay_state = replay.add(replay_state, rollout, reward_class)
 
   def step(
     carry: tuple[types.TrainingState, Any], trajectory: types.Trajectory

@@ -211,19 +211,20 @@ class Learner:
     )
     policy = builder.make_policy(network, spec)
     mesh = self._make_mesh()
-    batches = members.Batches(
-      [
-        builder.make_dataset_iterator(
-          processes.connect_to_replay(address, self._settings.replay_start_s),
-          spec,
-          policy,
-        )
-        for address in self._replay_addresses
-      ]
-    )
-    stack.callback(batches.close)
+    datasets = [
+      builder.make_dataset_iterator(
+        processes.connect_to_replay(address, self._settings.replay_start_s),
+        spec,
+        policy,
+      )
+      for address in self._replay_addresses
+    ]
+    for dataset in datasets:
+      stack.callback(dataset.close)
     self._batches = patient_iterator.PatientIterator(
-      batches, self._settings.stall_timeout_s, self._on_idle
+      members.Batches(datasets),
+      self._settings.stall_timeout_s,
+      self._on_idle,
     )
     return members.make_learner(
       builder,

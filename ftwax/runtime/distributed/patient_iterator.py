@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ftwax.replay.reverb import datasets, tables
+from ftwax.replay import samples
+from ftwax.replay.reverb import tables
 
 # Seconds without a batch after which none is expected soon.
 _IDLE_S = 0.05
@@ -15,7 +16,7 @@ _IDLE_S = 0.05
 _MAX_WAIT_S = 5.0
 
 
-class PatientIterator(Iterator[datasets.ReplaySample]):
+class PatientIterator(Iterator[samples.ReplaySample]):
   """Waits for a batch in short spells, and calls a function between them.
 
   It knows how far learning is: a learner that asks for a batch has learned from
@@ -24,7 +25,7 @@ class PatientIterator(Iterator[datasets.ReplaySample]):
 
   def __init__(
     self,
-    dataset: Iterator[datasets.ReplaySample],
+    dataset: Iterator[samples.ReplaySample],
     timeout_s: float,
     on_idle: Callable[[], None],
   ):
@@ -59,7 +60,7 @@ class PatientIterator(Iterator[datasets.ReplaySample]):
           break
         self._changed.wait(_IDLE_S)
 
-  def __next__(self) -> datasets.ReplaySample:
+  def __next__(self) -> samples.ReplaySample:
     """Returns the next batch."""
     with self._changed:
       self._learned, self._idle_since = self._given, time.monotonic()
@@ -71,7 +72,7 @@ class PatientIterator(Iterator[datasets.ReplaySample]):
       self._idle_since = None
     return sample
 
-  def _wait(self) -> datasets.ReplaySample:
+  def _wait(self) -> samples.ReplaySample:
     start = time.monotonic()
     while True:
       try:

@@ -1,8 +1,8 @@
 """Evaluations in runtimes that act in Python."""
 
-import acme
 import jax
 
+from ftwax.agents.actor_critic.shells import variables
 from ftwax.environments import game_vectors
 from ftwax.runtime import evaluation
 from ftwax.runtime import experiment as experiment_lib
@@ -16,7 +16,7 @@ class Evaluator:
   def __init__(
     self,
     experiment: experiment_lib.ExperimentConfig,
-    source: acme.VariableSource,
+    source: variables.VariableSource,
     num_episodes: int,
     entropy: tuple[int, ...],
   ):

@@ -1,4 +1,4 @@
-"""Runs an experiment in one process: games, Reverb servers, actors, learner.
+"""Runs an experiment in one process: games, replays, actors, learner.
 
 Acting and learning take turns: whenever the actors have written as many
 trajectories as a learner step takes, the learner takes a step. Nothing depends
@@ -10,7 +10,6 @@ import contextlib
 import functools
 import pathlib
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import jax
 
@@ -19,7 +18,6 @@ from ftwax.environments import game_vectors, games
 from ftwax.population import players
 from ftwax.population import state as state_lib
 from ftwax.records import game_files
-from ftwax.replay.reverb import servers
 from ftwax.runtime import (
   evaluation,
   generations,
@@ -30,10 +28,13 @@ from ftwax.runtime import (
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.host import arena as arena_lib
 from ftwax.runtime.host import coordinator as coordinator_lib
-from ftwax.runtime.host import evaluations, game_loop, members, seeds
+from ftwax.runtime.host import evaluations, game_loop, members, replays, seeds
 
 # Seeds of environments differ by these.
 _TRAINING, _EVALUATION = 0, 1
+
+# Folded into the key of the run, beside 1 for actors.
+_REPLAY = 2
 
 
 def run_experiment(
@@ -60,6 +61,7 @@ def run_experiment(
     The end of the run.
 
   Raises:
+    ImportError: the experiment names Reverb, which is not installed.
     KeyboardInterrupt: on Ctrl-C or SIGTERM, after a checkpoint is saved.
     NonFiniteGradientError: a member skipped too many updates in a row.
     ReplayTimeoutError: a queue stalled.
@@ -67,6 +69,7 @@ def run_experiment(
     TypeError: the factory makes no environment.
     ValueError: games, members, seats and devices do not fit.
   """
+  replays.choose(experiment.replay)  # Raises before there is a directory.
   mesh = sharding.make_mesh(devices)
   members.check_devices(
     mesh,
@@ -107,45 +110,34 @@ class _Run:
     builder = experiment.builder
     self._network = experiment.network_factory(spec.environment)
     policy = builder.make_policy(self._network, spec.environment)
-    clients = self._start_servers(policy)
-    batches = members.Batches(
-      [
-        builder.make_dataset_iterator(client, spec.environment, policy)
-        for client in clients
-      ]
+    made = replays.make_replays(
+      experiment,
+      spec.environment,
+      policy,
+      experiment.make_seating().seats_per_member,
+      jax.random.fold_in(self._key, _REPLAY),
+      stack,
     )
-    stack.callback(batches.close)
     self._learner = members.make_learner(
       builder,
       self._key,
       self._network,
       spec.environment,
-      len(clients),
-      batches,
+      len(made),
+      members.Batches([replay.dataset for replay in made]),
       records.open_learner_logger,
       mesh,
     )
     self._coordinator = self._make_coordinator(spec, population_key, resume)
     # Made last: their draws depend on the progress of the run.
     self._arena = self._make_arena()
-    adders = [
-      builder.make_adder(
-        client,
-        spec.environment,
-        policy,
-        self._coordinator.seating.seats_per_member,
-      )
-      for client in clients
-    ]
-    for adder in adders:
-      stack.callback(adder.close)
     self._actors = members.make_actors(
       builder,
       self._actor_key(),
       policy,
-      members.member_sources(self._learner, len(clients)),
+      members.member_sources(self._learner, len(made)),
       self._coordinator.seating.seats_per_member,
-      adders,
+      [replay.adder for replay in made],
     )
     self._num_updates = 0  # In this session.
     self._train_logger = records.open_logger('train')
@@ -215,20 +207,6 @@ class _Run:
       self._evolution, self._learner, self._records.counts
     ):
       self._population_logger.write(row)
-
-  def _start_servers(self, policy: types.ActorCore) -> list[Any]:
-    """Starts a server for each member; returns their clients."""
-    experiment = self._experiment
-    clients = []
-    for member in range(experiment.population.num_members):
-      port = experiment.replay_port
-      server = servers.make_server(
-        experiment.builder.make_replay_tables(self._spec.environment, policy),
-        None if port is None else port + member,
-      )
-      self._stack.callback(server.stop)
-      clients.append(server.localhost_client())
-    return clients
 
   def _make_coordinator(
     self, spec: games.GameSpec, key: types.Key, resume: bool

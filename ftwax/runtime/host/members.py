@@ -1,6 +1,6 @@
 """Actors, batches and learners of all members, each used as those of one agent.
 
-Members share what is compiled. They have a replay server each, since items of
+Members share what is compiled. They have a replay each, since items of
 one must not reach another, and the same number of seats, so that trajectories
 of all of them are complete at once and batches have one shape. The member axis
 of a population of one is squeezed here: its learner's core and batches have
@@ -13,7 +13,6 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import acme
 import dm_env
 import jax
 import jax.numpy as jnp
@@ -23,10 +22,10 @@ from ftwax import types
 from ftwax.agents import builders
 from ftwax.agents.actor_critic.shells import actor as actor_lib
 from ftwax.agents.actor_critic.shells import learner as learner_lib
+from ftwax.agents.actor_critic.shells import variables
 from ftwax.networks import recurrent
 from ftwax.records import loggers
-from ftwax.replay.reverb import adders as adders_lib
-from ftwax.replay.reverb import datasets as datasets_lib
+from ftwax.replay import gatherer, samples
 from ftwax.runtime import sharding
 
 
@@ -39,7 +38,7 @@ class Actors:
   def __init__(
     self,
     actors: Sequence[actor_lib.Actor],
-    adders: Sequence[adders_lib.TrajectoryAdder] = (),
+    adders: Sequence[gatherer.TrajectoryGatherer] = (),
     at_once: bool = False,
   ):
     """Takes over the actors.
@@ -127,9 +126,9 @@ def make_actors(
   builder: builders.Builder,
   key: types.Key,
   policy: types.ActorCore,
-  sources: Sequence[acme.VariableSource],
+  sources: Sequence[variables.VariableSource],
   num_rows: int,
-  adders: Sequence[adders_lib.TrajectoryAdder] = (),
+  adders: Sequence[gatherer.TrajectoryGatherer] = (),
 ) -> Actors:
   """Makes the actors of a population.
 
@@ -155,8 +154,8 @@ def make_actors(
 
 
 def member_sources(
-  source: acme.VariableSource, num_members: int
-) -> list[acme.VariableSource]:
+  source: variables.VariableSource, num_members: int
+) -> list[variables.VariableSource]:
   """Returns the variables of each member, taken from those of all.
 
   Args:
@@ -179,11 +178,14 @@ def _squeeze(tree: Any, index: int) -> Any:
   return jax.tree.map(lambda leaf: jnp.squeeze(leaf, 0), tree)
 
 
-class _MemberVariables(acme.VariableSource):
+class _MemberVariables:
   """The variables of one member, taken from those of all."""
 
   def __init__(
-    self, source: acme.VariableSource, take: Callable[..., Any], member: int
+    self,
+    source: variables.VariableSource,
+    take: Callable[..., Any],
+    member: int,
   ):
     self._source = source
     self._take = take
@@ -200,18 +202,18 @@ class _MemberVariables(acme.VariableSource):
     return [self._own for _ in names]
 
 
-class Batches(Iterator[datasets_lib.ReplaySample]):
+class Batches(Iterator[samples.ReplaySample]):
   """The batches of all members: leaves [N, ...], without N for one member."""
 
-  def __init__(self, datasets: Sequence[datasets_lib.TrajectoryIterator]):
-    """Takes over one dataset for each member, to close them in the end."""
+  def __init__(self, datasets: Sequence[Iterator[samples.ReplaySample]]):
+    """Takes batches from one dataset for each member."""
     self._datasets = tuple(datasets)
     self._stack = jax.jit(
       lambda *trees: jax.tree.map(lambda *x: jnp.stack(x), *trees)
     )
-    self._taken: list[datasets_lib.ReplaySample] = []
+    self._taken: list[samples.ReplaySample] = []
 
-  def __next__(self) -> datasets_lib.ReplaySample:
+  def __next__(self) -> samples.ReplaySample:
     """Returns the next batch of each member.
 
     Raises:
@@ -220,19 +222,14 @@ class Batches(Iterator[datasets_lib.ReplaySample]):
     """
     for dataset in self._datasets[len(self._taken) :]:
       self._taken.append(next(dataset))
-    samples, self._taken = self._taken, []
-    if len(samples) == 1:
-      return samples[0]
-    return datasets_lib.ReplaySample(
-      batch=self._stack(*[sample.batch for sample in samples]),
-      variables_steps=np.stack([sample.variables_steps for sample in samples]),
-      written_at=np.stack([sample.written_at for sample in samples]),
+    taken, self._taken = self._taken, []
+    if len(taken) == 1:
+      return taken[0]
+    return samples.ReplaySample(
+      batch=self._stack(*[sample.batch for sample in taken]),
+      variables_steps=np.stack([sample.variables_steps for sample in taken]),
+      written_at=np.stack([sample.written_at for sample in taken]),
     )
-
-  def close(self) -> None:
-    """Closes the datasets."""
-    for dataset in self._datasets:
-      dataset.close()
 
 
 def make_learner(
@@ -241,7 +238,7 @@ def make_learner(
   network: types.RecurrentNetwork,
   spec: types.EnvironmentSpec,
   num_members: int,
-  batches: Iterator[datasets_lib.ReplaySample],
+  batches: Iterator[samples.ReplaySample],
   logger_fn: Callable[..., loggers.Logger],
   mesh: jax.sharding.Mesh,
 ) -> learner_lib.Learner:

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from ftwax.replay import trajectories
+from ftwax.replay import replay_options, trajectories
 from ftwax.replay.reverb import (
   adders,
   auxiliary_samplers,
@@ -27,7 +27,9 @@ def _make_template(frame):
   spec = fakes.make_image_spec(frame)._replace(
     rewards=dm_env.specs.Array((2,), np.float32)
   )
-  return trajectory_columns.make_template(spec, STATE, T)
+  return trajectory_columns.make_template(
+    trajectories.make_template(spec, STATE, T)
+  )
 
 
 TEMPLATE = _make_template((4, 4, 1))
@@ -35,7 +37,7 @@ FIRST, MID, LAST = 0, 1, 2
 
 
 def _options(**changes):
-  options = tables.ReplayOptions(
+  options = replay_options.ReplayOptions(
     replay_capacity=10,
     reward_prediction_capacity=20,
     sequences=trajectories.Sequences(3, 1),
@@ -273,7 +275,7 @@ def test_frames_are_stored_once(make_parts):
 
   capacities = {'replay_capacity': 50, 'reward_prediction_capacity': 50}
   num_bytes = 10 * E * (T + 1) * 64 * 64 * 3
-  alone = count(tables.QUEUE_ALONE, [10 * E])
+  alone = count(replay_options.QUEUE_ALONE, [10 * E])
   together = count(_options(**capacities), [10 * E] * 4)
   assert alone > num_bytes  # Noise: nothing to compress.
   assert together < 1.1 * alone

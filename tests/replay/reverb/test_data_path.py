@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ftwax import types
+from ftwax.replay import trajectories
 from ftwax.replay.reverb import (
   adders,
   datasets,
@@ -27,7 +28,7 @@ def _recurrent_state(value):
 
 
 TEMPLATE = trajectory_columns.make_template(
-  SPEC, _recurrent_state(0.0), SEQUENCE_LENGTH
+  trajectories.make_template(SPEC, _recurrent_state(0.0), SEQUENCE_LENGTH)
 )
 
 
@@ -239,7 +240,9 @@ def test_a_busy_port_is_refused(client_of):
 
 def test_the_template_has_the_shapes_of_the_environment():
   image = trajectory_columns.make_template(
-    fakes.make_image_spec(), _recurrent_state(0.0), SEQUENCE_LENGTH
+    trajectories.make_template(
+      fakes.make_image_spec(), _recurrent_state(0.0), SEQUENCE_LENGTH
+    )
   )
   assert image.trajectory.timestep.observation.shape == (5, 8, 8, 3)
   assert image.trajectory.timestep.observation.dtype == np.uint8

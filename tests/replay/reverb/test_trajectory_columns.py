@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ftwax.replay import trajectories
 from ftwax.replay.reverb import trajectory_columns
 
 T, E = 4, 3
@@ -32,7 +33,9 @@ def _draw(rng, leaf):
   'spec', [fakes.make_dict_spec(), fakes.make_composite_spec()]
 )
 def test_what_is_packed_comes_back(spec, state):
-  template = trajectory_columns.make_template(spec, state, T)
+  template = trajectory_columns.make_template(
+    trajectories.make_template(spec, state, T)
+  )
   rng = np.random.default_rng(0)
   written = jax.tree.map(lambda leaf: _draw(rng, leaf), template)
   columns = trajectory_columns.pack(written)
@@ -73,10 +76,10 @@ def test_what_is_packed_comes_back(spec, state):
 def test_the_parts_of_a_state_are_one_column():
   spec = fakes.make_vector_spec()
   small = trajectory_columns.make_columns_template(
-    trajectory_columns.make_template(spec, (), T)
+    trajectory_columns.make_template(trajectories.make_template(spec, (), T))
   )
   large = trajectory_columns.make_columns_template(
-    trajectory_columns.make_template(spec, STATE, T)
+    trajectory_columns.make_template(trajectories.make_template(spec, STATE, T))
   )
   assert jax.tree.structure(small) == jax.tree.structure(large)
   assert len(jax.tree.leaves(large)) == 4

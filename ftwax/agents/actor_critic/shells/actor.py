@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import acme
 import dm_env
 import jax
 import numpy as np
@@ -10,11 +9,12 @@ import numpy.typing as npt
 
 from ftwax import distributions, types
 from ftwax.agents.actor_critic import acting
+from ftwax.agents.actor_critic.shells import acme_interfaces
 from ftwax.agents.actor_critic.shells import variables as variables_lib
-from ftwax.replay.reverb import adders
+from ftwax.replay import gatherer
 
 
-class Actor(acme.Actor):
+class Actor(acme_interfaces.Actor):
   """Acts in one environment, or in several with one call.
 
   With `num_environments` unset it is an acme actor for `acme.EnvironmentLoop`.
@@ -28,7 +28,7 @@ class Actor(acme.Actor):
     core: types.ActorCore,
     key: types.Key,
     variable_client: variables_lib.VariableClient,
-    adder: adders.TrajectoryAdder | None = None,
+    adder: gatherer.TrajectoryGatherer | None = None,
     num_environments: int | None = None,
     compiles: bool = True,
   ):

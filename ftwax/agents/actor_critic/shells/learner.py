@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import acme
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,19 +12,20 @@ import numpy as np
 from ftwax import types
 from ftwax.agents.actor_critic import bounds as bounds_lib
 from ftwax.agents.actor_critic import faults, images
+from ftwax.agents.actor_critic.shells import acme_interfaces
 from ftwax.agents.actor_critic.shells import variables as variables_lib
 from ftwax.records import loggers
-from ftwax.replay.reverb import datasets
+from ftwax.replay import samples
 
 
-class Learner(acme.Learner):
+class Learner(acme_interfaces.Learner):
   """Takes batches from a dataset, updates, and offers its variables."""
 
   def __init__(
     self,
     core: types.LearnerCore,
     key: types.Key,
-    dataset: Iterator[datasets.ReplaySample],
+    dataset: Iterator[samples.ReplaySample],
     logger: loggers.Logger,
     max_skipped_updates: int,
     image_writer: images.ImageWriter | None = None,
@@ -68,7 +68,7 @@ class Learner(acme.Learner):
     """Takes one batch and does one update.
 
     Raises:
-      ReplayTimeoutError: no batch came in time.
+      ReplayTimeoutError: no batch came in time, from Reverb.
       NonFiniteGradientError: too many updates in a row were skipped.
     """
     before = time.monotonic()

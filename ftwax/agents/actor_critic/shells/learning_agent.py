@@ -13,6 +13,7 @@ from ftwax import types
 from ftwax.agents import builders
 from ftwax.agents.actor_critic.shells import actor, learner
 from ftwax.records import log_values, loggers
+from ftwax.replay import gatherer
 from ftwax.replay.reverb import adders, servers
 
 
@@ -70,7 +71,7 @@ class LearningAgent(acme.VariableSource, acme.Saveable):
   def make_actor(
     self,
     seed: int,
-    adder: adders.TrajectoryAdder | None = None,
+    adder: gatherer.TrajectoryGatherer | None = None,
     num_environments: int | None = None,
     evaluation: bool = False,
   ) -> actor.Actor:

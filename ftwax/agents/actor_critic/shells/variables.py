@@ -1,8 +1,9 @@
 """Fetches a learner's variables to an actor's device."""
 
 import operator
+from collections.abc import Sequence
+from typing import Any, Protocol
 
-import acme
 import jax
 import numpy as np
 
@@ -12,12 +13,17 @@ from ftwax import types
 POLICY = 'policy'
 
 
+class VariableSource(Protocol):
+  """What acme's variable source is; usually a learner."""
+
+  def get_variables(self, names: Sequence[str]) -> list[Any]:
+    """Returns the variables of each name."""
+
+
 class VariableClient:
   """Holds the variables that it fetched last from a source."""
 
-  def __init__(
-    self, source: acme.VariableSource, device: jax.Device | None = None
-  ):
+  def __init__(self, source: VariableSource, device: jax.Device | None = None):
     """Fetches the first variables.
 
     Args:

@@ -17,8 +17,7 @@ import numpy as np
 
 from ftwax import internal_rewards as internal_rewards_lib
 from ftwax import types
-from ftwax.agents.actor_critic import auxiliary
-from ftwax.replay import functional, trajectories
+from ftwax.replay import functional, replay_options, trajectories
 
 
 class Stored(NamedTuple):
@@ -45,16 +44,16 @@ class AuxiliaryReplay(NamedTuple):
 
   Attributes:
     init: `(key) -> state`, which is empty.
-    add: `(state, trajectories, internal_rewards) -> state`; leaves are
-      [T + 1 or T, E, ...].
+    add: `(state, trajectories, reward_class) -> state`; leaves are [T + 1 or
+      T, E, ...], and the class is int8 [T, E].
     sample: `(state) -> (state, replay, reward_prediction)`, batches as in
       `types.LearnerBatch`.
+    classify: `(trajectories, internal_rewards) -> reward_class`, by what an
+      agent counts as a reward.
   """
 
   init: Callable[[types.Key], AuxiliaryState]
-  add: Callable[
-    [AuxiliaryState, types.Trajectory, types.InternalRewards], AuxiliaryState
-  ]
+  add: Callable[[AuxiliaryState, types.Trajectory, Any], AuxiliaryState]
   sample: Callable[
     [AuxiliaryState],
     tuple[
@@ -63,71 +62,79 @@ class AuxiliaryReplay(NamedTuple):
       types.RewardPredictionBatch | None,
     ],
   ]
+  classify: Callable[[types.Trajectory, types.InternalRewards], types.Array]
+
+
+def compile_functions(replay: AuxiliaryReplay) -> AuxiliaryReplay:
+  """Returns the same functions compiled; they take over the state."""
+  return replay._replace(
+    init=jax.jit(replay.init),
+    add=jax.jit(replay.add, donate_argnums=0),
+    sample=jax.jit(replay.sample, donate_argnums=0),
+  )
 
 
 def make_auxiliary_replay(
-  sources: frozenset[str],
-  config: Any,
-  environment_spec: types.EnvironmentSpec,
-  actor: types.ActorCore,
+  options: replay_options.ReplayOptions,
+  template: types.Trajectory,
+  batch_size: int,
   num_environments: int,
 ) -> AuxiliaryReplay | None:
   """Makes the replay that auxiliary tasks need, if they need one.
 
   Args:
-    sources: what they learn from; see `actor_critic.auxiliary`.
-    config: an `ActorCriticConfig`; of its capacities the larger one counts, in
-      trajectories.
-    environment_spec: gives the shape of a trajectory.
-    actor: gives the recurrent state of a trajectory.
-    num_environments: E, rows of a rollout.
+    options: which tables there are; of their capacities the larger one counts,
+      in trajectories.
+    template: a trajectory in the shapes of those to add.
+    batch_size: B, trajectories and sequences in a sample.
+    num_environments: E, trajectories that are added at a time.
 
   Returns:
     The functions, or None.
   """
-  replays = auxiliary.REPLAY in sources
-  predicts = auxiliary.REWARD_PREDICTION in sources
+  replays = bool(options.replay_capacity)
+  predicts = bool(options.reward_prediction_capacity)
   if not (replays or predicts):
     return None
-  length = config.sequence_length
+  length = len(template.timestep.reward) - 1
   capacity = max(
-    config.replay_capacity if replays else 1,
-    -(-config.reward_prediction_capacity // length) if predicts else 1,
+    options.replay_capacity, -(-options.reward_prediction_capacity // length)
   )
   replay_config = functional.ReplayConfig(
     num_environments=num_environments,
     max_length=-(-capacity // num_environments),
-    batch_size=config.batch_size,
+    batch_size=batch_size,
   )
   reward_class: Any = np.zeros(length, np.int8)
-  state = jax.eval_shape(lambda: actor.init(jax.random.PRNGKey(0), 1))
-  stored = Stored(
-    trajectories.make_template(environment_spec, state.recurrent_state, length),
-    reward_class,
-  )
-  replay = functional.make_replay(stored, replay_config)
-  num_frames = config.reward_prediction_length
+  replay = functional.make_replay(Stored(template, reward_class), replay_config)
   return AuxiliaryReplay(
     init=lambda key: AuxiliaryState(replay.init(), key),
-    add=functools.partial(
-      _add,
-      replay,
-      trajectories.Sequences(
-        num_frames,
-        config.reward_prediction_period,
-        config.reward_prediction_threshold,
-      ),
-    ),
+    add=functools.partial(_add, replay),
     sample=functools.partial(
       _sample,
       replay if replays else None,
       functools.partial(
-        _sample_reward_prediction, config.batch_size, num_frames
+        _sample_reward_prediction, batch_size, options.sequences.num_frames
       )
       if predicts
       else None,
     ),
+    classify=functools.partial(_classify, options.sequences),
   )
+
+
+def _classify(
+  sequences: trajectories.Sequences,
+  trajectory: types.Trajectory,
+  internal_rewards: types.InternalRewards,
+) -> types.Array:
+  timestep = trajectory.timestep
+  reward_class: types.Array = trajectories.classify(
+    timestep.step_type,
+    internal_rewards_lib.reward(internal_rewards, timestep),
+    sequences,
+  )
+  return reward_class
 
 
 def _rows(trajectory: types.Trajectory) -> types.Trajectory:
@@ -141,17 +148,10 @@ def _rows(trajectory: types.Trajectory) -> types.Trajectory:
 
 def _add(
   replay: functional.Replay,
-  sequences: trajectories.Sequences,
   state: AuxiliaryState,
   trajectory: types.Trajectory,
-  internal_rewards: types.InternalRewards,
+  reward_class: types.Array,
 ) -> AuxiliaryState:
-  timestep = trajectory.timestep
-  reward_class = trajectories.classify(
-    timestep.step_type,
-    internal_rewards_lib.reward(internal_rewards, timestep),
-    sequences,
-  )
   rows = Stored(_rows(trajectory), jnp.swapaxes(reward_class, 0, 1))
   return state._replace(replay=replay.add(state.replay, rows))
 

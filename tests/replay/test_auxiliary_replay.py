@@ -1,4 +1,4 @@
-"""What auxiliary tasks learn from on the device."""
+"""Past trajectories on the device, for auxiliary tasks."""
 
 import functools
 
@@ -11,34 +11,29 @@ import pytest
 
 from ftwax import types
 from ftwax.agents import impala
-from ftwax.agents.actor_critic import acting, auxiliary
-from ftwax.replay import trajectories
-from ftwax.runtime.device import auxiliary_replay
+from ftwax.agents.actor_critic import acting
+from ftwax.replay import auxiliary_replay, replay_options, trajectories
 
 LENGTH = 6
 NUM_ENVIRONMENTS = 2
-CONFIG = impala.IMPALAConfig(
-  hidden_size=4,
-  vector_hidden_sizes=(4,),
-  sequence_length=LENGTH,
-  batch_size=8,
+BATCH_SIZE = 8
+SPEC = functional_fakes.make_matching().spec
+BOTH = replay_options.ReplayOptions(
   replay_capacity=6,
   reward_prediction_capacity=1,
-  reward_prediction_length=3,
+  sequences=trajectories.Sequences(3, 1),
 )
-SPEC = functional_fakes.make_matching().spec
-BOTH = frozenset({auxiliary.REPLAY, auxiliary.REWARD_PREDICTION})
 
 
 @functools.cache
-def _make(sources, threshold=0.0):
-  network = impala.make_network(SPEC, CONFIG)
-  actor = acting.make_actor_core(network, SPEC)
+def _make(options, threshold=0.0):
+  config = impala.IMPALAConfig(hidden_size=4, vector_hidden_sizes=(4,))
+  actor = acting.make_actor_core(impala.make_network(SPEC, config), SPEC)
+  state = actor.init(jax.random.PRNGKey(0), 1).recurrent_state
   made = auxiliary_replay.make_auxiliary_replay(
-    sources,
-    CONFIG.replace(reward_prediction_threshold=threshold),
-    SPEC,
-    actor,
+    options._replace(sequences=options.sequences._replace(threshold=threshold)),
+    trajectories.make_template(SPEC, state, LENGTH),
+    BATCH_SIZE,
     NUM_ENVIRONMENTS,
   )
   return actor, made
@@ -69,7 +64,12 @@ def _make_trajectory(start, reward=0.0):
 
 
 def _functions(made):
-  return jax.jit(made.init), jax.jit(made.add), jax.jit(made.sample)
+  @jax.jit
+  def add(state, trajectory, internal_rewards):
+    reward_class = made.classify(trajectory, internal_rewards)
+    return made.add(state, trajectory, reward_class)
+
+  return jax.jit(made.init), add, jax.jit(made.sample)
 
 
 WEIGHTS = jnp.ones((1,))
@@ -116,7 +116,7 @@ def test_classes_are_those_of_an_oracle(num_frames, period):
 
 
 def test_whole_trajectories_are_replayed(key):
-  _, made = _make(frozenset({auxiliary.REPLAY}))
+  _, made = _make(BOTH._replace(reward_prediction_capacity=0))
   init, add, sample = _functions(made)
   state = init(key)
   for start in (0, 100, 200, 300):  # Six of eight are kept.
@@ -193,15 +193,6 @@ def test_rewards_of_one_kind_are_all_that_is_sampled(key, reward, threshold):
   assert len(set(frames[-1].tolist())) > 1
 
 
-def test_bad_threshold():
-  for threshold in (-1.0, float('nan'), float('inf')):
-    with pytest.raises(ValueError, match=r'reward_prediction_threshold \('):
-      CONFIG.replace(reward_prediction_threshold=threshold)
-
-
 def test_no_replay_where_no_task_needs_one():
-  actor, _ = _make(BOTH)
-  made = auxiliary_replay.make_auxiliary_replay(
-    frozenset({auxiliary.TRAJECTORY}), CONFIG, SPEC, actor, NUM_ENVIRONMENTS
-  )
+  _, made = _make(replay_options.QUEUE_ALONE)
   assert made is None

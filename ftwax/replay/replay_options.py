@@ -1,0 +1,27 @@
+"""Options of what a replay holds beside its queue."""
+
+from typing import NamedTuple
+
+from ftwax.replay import trajectories
+
+
+class ReplayOptions(NamedTuple):
+  """Options of the tables beside the queue.
+
+  Attributes:
+    replay_capacity: trajectories in the table that is sampled uniformly; 0 for
+      no such table.
+    reward_prediction_capacity: sequences in each of the two tables for reward
+      prediction, at the least; 0 for no such tables.
+    sequences: those for reward prediction.
+    delta_encodes: whether Reverb stores frames as differences; see
+      `reverb.frames`.
+  """
+
+  replay_capacity: int = 0
+  reward_prediction_capacity: int = 0
+  sequences: trajectories.Sequences = trajectories.Sequences(3, 1)
+  delta_encodes: bool = False
+
+
+QUEUE_ALONE = ReplayOptions()
