@@ -42,12 +42,12 @@ _REVERB = [
 
 _ENVS = [
   'ale-py>=0.12.1',
+  'bsuite==0.3.6',
   'gymnasium>=1.2',
   'opencv-python-headless>=4.8',
   'pettingzoo>=1.25',
   'pygame-ce>=2.5',
 ]
-_ENVS_REVERB = ['bsuite==0.3.6']
 
 _DEV = [
   'hypothesis>=6.100',
@@ -81,7 +81,7 @@ setuptools.setup(
   package_data={'ftwax': ['py.typed', 'trained/*/*']},
   install_requires=_FUNCTIONAL + _on_python_310(_REVERB),
   extras_require={
-    'envs': _ENVS + _on_python_310(_ENVS_REVERB),
+    'envs': _ENVS,
     'dev': _DEV,
   },
 )

@@ -60,7 +60,7 @@ def make_environment_factory():
   """Returns the environment factory for the chosen runtime."""
   if launch.FLAGS.runtime == 'device':
     return make_functional
-  from ftwax.environments import bsuite_adapter  # Installs on Python 3.10.
+  from ftwax.environments import bsuite_adapter
 
   return functools.partial(bsuite_adapter.make, f'memory_len/{_SETTING.value}')
 

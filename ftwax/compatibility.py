@@ -19,6 +19,6 @@ def require_python_310(room: str) -> None:
     version = '.'.join(map(str, sys.version_info[:2]))
     raise ImportError(
       f'{room} needs Python 3.10, on which dm-acme, dm-reverb and dm-launchpad'
-      f' install, and this is Python {version}; use Python 3.10, or the'
-      ' networks, losses and hyperparameters, which run on any newer Python.'
+      f' install, and this is Python {version}; use Python 3.10, or a local'
+      " run with replay='functional', which newer Pythons have, too."
     )

@@ -27,10 +27,6 @@ _REVERB_HALF = [
   'agents/test_actor_and_learner.py',
   'agents/test_ftw_shells.py',
   'runtime/test_distributed_*.py',
-  'runtime/test_local.py',
-  'runtime/test_local_population.py',
-  'runtime/test_opponents.py',
-  'experiments',
 ]
 _HAS_REVERB_HALF = sys.version_info < (3, 11)
 

@@ -16,7 +16,7 @@ import numpy as np
 from ftwax import types
 from ftwax.environments import extras, specified, task_specs
 
-with extras.required('bsuite', ' on Python 3.10'):
+with extras.required('bsuite'):
   import bsuite.bsuite
   from bsuite import sweep
   from bsuite.environments import deep_sea

@@ -1,4 +1,4 @@
-"""The For-The-Win agent behind acme's interfaces, on a real Reverb server."""
+"""The For-The-Win agent behind acme's interfaces, with either replay."""
 
 import acme
 import fakes
@@ -29,10 +29,11 @@ def logger():
   return _MemoryLogger()
 
 
-@pytest.fixture(scope='module')
-def agent(logger):
+@pytest.fixture(scope='module', params=['reverb', 'functional'])
+def agent(logger, request):
   config = ftw_batches.make_config(core='rpth', batch_size=2)
-  made = shells.FTW(SPEC, config, seed=3, logger=logger)
+  logger.rows.clear()
+  made = shells.FTW(SPEC, config, seed=3, logger=logger, replay=request.param)
   yield made
   made.close()
 
@@ -57,18 +58,6 @@ def test_the_agent_acts_and_learns_in_acmes_loop(agent, logger):
   )
 
 
-def test_the_four_tables_stand(agent):
-  info = agent.learning.client.server_info()
-  assert set(info) == {
-    tables.QUEUE,
-    tables.REPLAY,
-    tables.REWARD_PREDICTION_ZERO,
-    tables.REWARD_PREDICTION_NONZERO,
-  }
-  assert info[tables.REPLAY].max_size == 100
-  assert info[tables.REWARD_PREDICTION_ZERO].max_size == 800
-
-
 def test_what_evolves_can_be_read_and_set(agent):
   learner = agent.learner
   learner.set_internal_rewards([1.0, 2.0, 3.0])
@@ -90,11 +79,21 @@ def test_what_evolves_can_be_read_and_set(agent):
     learner.set_internal_rewards([1.0, 2.0])
 
 
+def _check_tables(info):
+  assert set(info) == {
+    tables.QUEUE,
+    tables.REPLAY,
+    tables.REWARD_PREDICTION_ZERO,
+    tables.REWARD_PREDICTION_NONZERO,
+  }
+  assert info[tables.REPLAY].max_size == 100
+  assert info[tables.REWARD_PREDICTION_ZERO].max_size == 800
+
+
 def test_a_learning_agent_leaves_acting_to_others():
-  config = ftw_batches.make_config(
-    core='lstm', batch_size=2, use_pixel_control=False
-  )
+  config = ftw_batches.make_config(core='lstm', batch_size=2)
   learning = shells.LearningFTW(SPEC, config, seed=1)
+  _check_tables(learning.client.server_info())
   adder = learning.make_adder()
   actor = learning.make_actor(seed=5, adder=adder)
   loop = acme.EnvironmentLoop(

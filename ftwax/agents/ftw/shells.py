@@ -1,4 +1,4 @@
-"""acme's interfaces of the For-The-Win agent (Python 3.10)."""
+"""acme's interfaces of the For-The-Win agent."""
 
 from ftwax import types
 from ftwax.agents import builders
@@ -23,6 +23,7 @@ class FTW(learning_agent.Agent):
     seed: int = 0,
     num_environments: int | None = None,
     logger: loggers.Logger | None = None,
+    replay: str | None = None,
   ):
     """Makes the agent.
 
@@ -30,16 +31,17 @@ class FTW(learning_agent.Agent):
       environment_spec: specs of the environments.
       config: options of the agent; `FTWConfig()` if None.
       network: replaces the agent's own network.
-      seed: see `learning_agent.LearningAgent`.
+      seed: seed of all that is drawn.
       num_environments: see `actor.Actor`.
       logger: takes the metrics of each update; None drops them.
+      replay: see `replays.choose`.
     """
     parts = _make_parts(environment_spec, config, network)
-    super().__init__(*parts, seed, num_environments, logger)
+    super().__init__(*parts, seed, num_environments, logger, replay)
 
 
 class LearningFTW(learning_agent.LearningAgent):
-  """The agent without an actor, for acting elsewhere."""
+  """The agent without an actor, for acting elsewhere; needs Reverb."""
 
   def __init__(
     self,

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 import jax
 
 from ftwax import types
+from ftwax.agents.actor_critic.shells import replays
 from ftwax.environments import game_vectors, games
 from ftwax.population import players
 from ftwax.population import state as state_lib
@@ -28,7 +29,7 @@ from ftwax.runtime import (
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.host import arena as arena_lib
 from ftwax.runtime.host import coordinator as coordinator_lib
-from ftwax.runtime.host import evaluations, game_loop, members, replays, seeds
+from ftwax.runtime.host import evaluations, game_loop, members, seeds
 
 # Seeds of environments differ by these.
 _TRAINING, _EVALUATION = 0, 1
@@ -110,20 +111,25 @@ class _Run:
     builder = experiment.builder
     self._network = experiment.network_factory(spec.environment)
     policy = builder.make_policy(self._network, spec.environment)
+    num_members = experiment.population.num_members
     made = replays.make_replays(
-      experiment,
+      builder,
+      list(
+        jax.random.split(jax.random.fold_in(self._key, _REPLAY), num_members)
+      ),
       spec.environment,
       policy,
       experiment.make_seating().seats_per_member,
-      jax.random.fold_in(self._key, _REPLAY),
       stack,
+      experiment.replay,
+      experiment.replay_port,
     )
     self._learner = members.make_learner(
       builder,
       self._key,
       self._network,
       spec.environment,
-      len(made),
+      num_members,
       members.Batches([replay.dataset for replay in made]),
       records.open_learner_logger,
       mesh,
@@ -135,7 +141,7 @@ class _Run:
       builder,
       self._actor_key(),
       policy,
-      members.member_sources(self._learner, len(made)),
+      members.member_sources(self._learner, num_members),
       self._coordinator.seating.seats_per_member,
       [replay.adder for replay in made],
     )

@@ -12,7 +12,7 @@ except ImportError:
 
 
 class _Learner:
-  """The one method that acme's learner adds to those of its shells."""
+  """The method that acme's learner adds to those of its subclasses."""
 
   def step(self) -> None:
     """Does one update."""
@@ -27,3 +27,5 @@ class _Learner:
 
 Actor: Any = acme.Actor if acme else object
 Learner: Any = acme.Learner if acme else _Learner
+Saveable: Any = acme.Saveable if acme else object
+VariableSource: Any = acme.VariableSource if acme else object

@@ -1,24 +1,28 @@
-"""An agent in one object: it acts, fills its own Reverb server, and learns.
+"""An agent in one object: it acts, fills its own replay, and learns.
 
 For loops of one's own; `runtime` runs experiments.
 """
 
+import contextlib
 from collections.abc import Sequence
 
-import acme
 import dm_env
 import jax
 
 from ftwax import types
 from ftwax.agents import builders
-from ftwax.agents.actor_critic.shells import actor, learner
+from ftwax.agents.actor_critic.shells import (
+  acme_interfaces,
+  actor,
+  learner,
+  replays,
+)
 from ftwax.records import log_values, loggers
 from ftwax.replay import gatherer
-from ftwax.replay.reverb import adders, servers
 
 
-class LearningAgent(acme.VariableSource, acme.Saveable):
-  """A learner with its replay server, for acting elsewhere.
+class LearningAgent(acme_interfaces.VariableSource, acme_interfaces.Saveable):
+  """A learner with its Reverb server, for acting elsewhere.
 
   Actors write trajectories into the tables of `client` with `make_adder` and
   fetch variables; `step` learns from the trajectories.
@@ -43,6 +47,8 @@ class LearningAgent(acme.VariableSource, acme.Saveable):
       logger: takes the metrics of each update; None drops them.
       replay_port: port on which the server listens; any free one if None.
     """
+    from ftwax.replay.reverb import servers
+
     self._builder = builder
     self._spec = environment_spec
     self._network = network
@@ -62,7 +68,9 @@ class LearningAgent(acme.VariableSource, acme.Saveable):
       environment_spec,
     )
 
-  def make_adder(self, num_environments: int = 1) -> adders.TrajectoryAdder:
+  def make_adder(
+    self, num_environments: int = 1
+  ) -> gatherer.TrajectoryGatherer:
     """Returns an adder to this agent's tables; the caller closes it."""
     return self._builder.make_adder(
       self.client, self._spec, self._policy, num_environments
@@ -107,8 +115,10 @@ class LearningAgent(acme.VariableSource, acme.Saveable):
     self._server.stop()
 
 
-class Agent(acme.Actor):
+class Agent(acme_interfaces.Actor):
   """Acts, and learns in `update`, for any loop that runs an acme actor."""
+
+  learner: learner.Learner  # State, hyperparameters, internal rewards.
 
   def __init__(
     self,
@@ -118,22 +128,44 @@ class Agent(acme.Actor):
     seed: int = 0,
     num_environments: int | None = None,
     logger: loggers.Logger | None = None,
+    replay: str | None = None,
   ):
-    """Makes the parts; see `LearningAgent` and `actor.Actor`."""
+    """Makes the parts.
+
+    Args:
+      environment_spec: specs of the environments that the agent is for.
+      network: the network that learns.
+      builder: makes the parts.
+      seed: seed of all that is drawn.
+      num_environments: see `actor.Actor`.
+      logger: takes the metrics of each update; None drops them.
+      replay: see `replays.choose`.
+    """
     self._items_per_step = builder.items_per_step
     self._num_updates = 0
-    self.learning = LearningAgent(
-      environment_spec, network, builder, seed, logger
+    self._stack = contextlib.ExitStack()
+    policy = builder.make_policy(network, environment_spec)
+    learner_key, actor_key = map(jax.random.PRNGKey, (seed, seed + 1))
+    (made,) = replays.make_replays(
+      builder,
+      [jax.random.fold_in(actor_key, 1)],
+      environment_spec,
+      policy,
+      num_environments or 1,
+      self._stack,
+      replay,
     )
-    self._adder = self.learning.make_adder(num_environments or 1)
-    self._actor = self.learning.make_actor(
-      seed + 1, self._adder, num_environments
+    self._adder = made.adder
+    self.learner = builder.make_learner(
+      learner_key,
+      network,
+      made.dataset,
+      lambda *_: logger or _NoLogger(),
+      environment_spec,
     )
-
-  @property
-  def learner(self) -> learner.Learner:
-    """The learner: state, hyperparameters, internal rewards, variables."""
-    return self.learning.learner
+    self._actor = builder.make_actor(
+      actor_key, policy, self.learner, self._adder, num_environments
+    )
 
   def select_action(self, observation: types.ArrayTree) -> types.ArrayTree:
     """Returns actions for the timestep observed last."""
@@ -153,22 +185,21 @@ class Agent(acme.Actor):
     """Does an update for each batch of trajectories that has been written."""
     due = self._adder.num_items // self._items_per_step
     while self._num_updates < due:
-      self.learning.step()
+      self.learner.step()
       self._num_updates += 1
     self._actor.update(wait)
 
   def save(self) -> types.TrainingState:
     """Returns the state of the learner; the tables are not part of it."""
-    return self.learning.save()
+    return self.learner.save()
 
   def restore(self, state: types.TrainingState) -> None:
     """Continues from `state`."""
-    self.learning.restore(state)
+    self.learner.restore(state)
 
   def close(self) -> None:
-    """Stops the threads and the server."""
-    self._adder.close()
-    self.learning.close()
+    """Stops threads and server, if there are any."""
+    self._stack.close()
 
 
 class _NoLogger:

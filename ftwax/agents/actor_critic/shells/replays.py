@@ -1,0 +1,95 @@
+"""The replay of agents that act and learn in one process."""
+
+import contextlib
+import importlib.util
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ftwax import types
+from ftwax.agents import builders
+from ftwax.replay import gatherer, samples
+
+REVERB, FUNCTIONAL = 'reverb', 'functional'
+
+
+class AgentReplay(NamedTuple):
+  """The two ends of an agent's replay.
+
+  Attributes:
+    adder: takes timesteps.
+    dataset: yields batches.
+  """
+
+  adder: gatherer.TrajectoryGatherer
+  dataset: Iterator[samples.ReplaySample]
+
+
+def choose(replay: str | None) -> str:
+  """Returns the kind of a replay.
+
+  Args:
+    replay: `reverb`, `functional`, or None for Reverb where it is installed.
+
+  Raises:
+    ImportError: Reverb is asked for and is not installed.
+  """
+  has_reverb = importlib.util.find_spec('reverb') is not None
+  if replay is None:
+    return REVERB if has_reverb else FUNCTIONAL
+  if replay == REVERB and not has_reverb:
+    raise ImportError(
+      "replay ('reverb') must be installed, and dm-reverb is not: it needs"
+      " Python 3.10; use that, or choose replay='functional'."
+    )
+  return replay
+
+
+def make_replays(
+  builder: builders.Builder,
+  keys: Sequence[types.Key],
+  environment_spec: types.EnvironmentSpec,
+  policy: types.ActorCore,
+  num_environments: int,
+  stack: contextlib.ExitStack,
+  replay: str | None = None,
+  port: int | None = None,
+) -> list[AgentReplay]:
+  """Makes a replay for each agent.
+
+  Args:
+    builder: of the agents.
+    keys: one for each agent, for what is drawn from its replay.
+    environment_spec: specs of the environments.
+    policy: of the agents.
+    num_environments: in which each of them acts.
+    stack: closes the replays.
+    replay: see `choose`.
+    port: of the first one's Reverb server, those of the others follow; any
+      free ports if None.
+
+  Raises:
+    ImportError: Reverb is asked for and is not installed.
+  """
+  if choose(replay) == FUNCTIONAL:
+    made = builder.make_local_replays(
+      keys, environment_spec, policy, num_environments
+    )
+    return [AgentReplay(each, each) for each in made]
+  from ftwax.replay.reverb import servers
+
+  replays = []
+  for index in range(len(keys)):
+    server = servers.make_server(
+      builder.make_replay_tables(environment_spec, policy),
+      None if port is None else port + index,
+    )
+    stack.callback(server.stop)
+    client = server.localhost_client()
+    dataset = builder.make_dataset_iterator(client, environment_spec, policy)
+    stack.callback(dataset.close)
+    adder = builder.make_adder(
+      client, environment_spec, policy, num_environments
+    )
+    stack.callback(adder.close)
+    replays.append(AgentReplay(adder, dataset))
+  return replays

@@ -1,0 +1,144 @@
+"""Local runs with Reverb and with the replay in the process."""
+
+import importlib.util
+import subprocess
+import sys
+
+import functional_fakes
+import population_helpers
+import pytest
+import run_helpers
+
+from ftwax.agents import a2c, impala
+from ftwax.agents.actor_critic.shells import replays
+from ftwax.records import loggers
+
+HAS_REVERB = sys.version_info < (3, 11)
+
+
+def _make_matching(seed):
+  del seed
+  return functional_fakes.make_matching()
+
+
+@pytest.mark.skipif(not HAS_REVERB, reason='Reverb installs on Python 3.10')
+@pytest.mark.parametrize('batch_size', [4, 3])
+def test_both_replays_give_the_same_bits(tmp_path, batch_size):
+  config = impala.IMPALAConfig(
+    hidden_size=4,
+    vector_hidden_sizes=(4,),
+    sequence_length=5,
+    batch_size=batch_size,
+  )
+  with_reverb, functional = (
+    run_helpers.make_run('local', tmp_path)(
+      run_helpers.make_experiment(config, _make_matching, replay=replay),
+      name=replay,
+    )
+    for replay in ('reverb', 'functional')
+  )
+  assert with_reverb.counts.learner_steps > 1
+  run_helpers.assert_same(with_reverb.state, functional.state)
+
+
+@pytest.mark.skipif(not HAS_REVERB, reason='Reverb installs on Python 3.10')
+def test_both_replays_evolve_the_same_population(tmp_path):
+  with_reverb, functional = (
+    run_helpers.make_run('local', tmp_path)(
+      population_helpers.make_experiment(replay=replay), name=replay
+    )
+    for replay in ('reverb', 'functional')
+  )
+  lineages = [
+    loggers.read_jsonl(result.run_dir / 'lineage.jsonl')
+    for result in (with_reverb, functional)
+  ]
+  assert lineages[0] == lineages[1]
+  run_helpers.assert_same(with_reverb.state, functional.state)
+
+
+def test_auxiliary_tasks_learn_from_the_tables(tmp_path):
+  config = a2c.A2CConfig(
+    hidden_size=4,
+    vector_hidden_sizes=(4,),
+    sequence_length=6,
+    batch_size=2,
+    use_value_replay=True,
+    use_reward_prediction=True,
+    replay_capacity=4,
+    reward_prediction_capacity=4,
+  )
+  experiment = run_helpers.make_experiment(
+    config,
+    _make_matching,
+    agent=a2c,
+    replay='functional',
+    num_environments=2,
+    max_num_actor_steps=100,
+  )
+  result = run_helpers.make_run('local', tmp_path)(experiment)
+  rows = loggers.read_jsonl(loggers.log_path(result.run_dir, 'learner'))
+  assert rows[-1]['value_replay_live'] == 1.0
+  assert rows[-1]['reward_prediction_live'] == 1.0
+  assert rows[-1]['sample_age_steps'] == 0.0
+
+
+_RUN = """
+import functools, pathlib, sys
+from ftwax.agents import impala
+from ftwax.environments import catch
+from ftwax.runtime import experiment, runs
+
+config = impala.IMPALAConfig(
+  hidden_size=4, vector_hidden_sizes=(4,), sequence_length=5, batch_size=4
+)
+runs.run_experiment(
+  experiment.ExperimentConfig(
+    builder=impala.make_builder(config),
+    network_factory=functools.partial(impala.make_network, config=config),
+    environment_factory=lambda seed: catch.make(),
+    max_num_actor_steps=100,
+    num_environments=4,
+    replay='functional',
+  ),
+  run_dir=sys.argv[1],
+)
+print(sorted({'tensorflow', 'reverb'} & set(sys.modules)))
+"""
+
+
+def test_neither_tensorflow_nor_reverb_is_loaded(tmp_path):
+  printed = subprocess.run(
+    [sys.executable, '-c', _RUN, str(tmp_path / 'run')],
+    capture_output=True,
+    text=True,
+    timeout=300,
+    check=True,
+  ).stdout
+  assert printed.splitlines()[-1] == '[]'
+
+
+def test_reverb_is_the_default_where_it_is_installed(monkeypatch):
+  assert replays.choose(None) == ('reverb' if HAS_REVERB else 'functional')
+  assert replays.choose('functional') == 'functional'
+  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
+  assert replays.choose(None) == 'functional'
+  with pytest.raises(ImportError, match=r"replay \('reverb'\) must be install"):
+    replays.choose('reverb')
+
+
+def test_a_run_with_a_missing_reverb_leaves_nothing(tmp_path, monkeypatch):
+  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
+  experiment = run_helpers.make_experiment(
+    impala.IMPALAConfig(), _make_matching, replay='reverb'
+  )
+  with pytest.raises(ImportError, match=r"replay \('reverb'\) must be install"):
+    run_helpers.make_run('local', tmp_path)(experiment)
+  assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_replay_is_told():
+  with pytest.raises(ValueError, match=r"replay \('redis'\) must be 'reverb'"):
+    run_helpers.make_experiment(
+      impala.IMPALAConfig(), _make_matching, replay='redis'
+    )
