@@ -19,6 +19,7 @@ from ftwax.replay import replay_options, samples
 from ftwax.replay.reverb import (
   auxiliary_samplers,
   frames,
+  native_log,
   tables,
   trajectory_columns,
 )
@@ -150,7 +151,9 @@ class TrajectoryIterator(Iterator[samples.ReplaySample]):
       rate_limiter_timeout_ms=int(1000 * _POLL_S),
     )
     while not self._closed.is_set():
-      for sample in dataset.as_numpy_iterator():
+      with native_log.filtered():
+        iterator = dataset.as_numpy_iterator()
+      for sample in iterator:
         yield sample.data
         if self._closed.is_set():
           return

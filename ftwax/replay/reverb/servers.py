@@ -1,9 +1,14 @@
 """The Reverb server of a process."""
 
+import os
 import socket
+import tempfile
+import uuid
 from collections.abc import Sequence
 
 import reverb
+
+from ftwax.replay.reverb import native_log
 
 
 def make_server(
@@ -18,7 +23,7 @@ def make_server(
     port: where it listens; a free one if None.
 
   Returns:
-    The server, which the caller stops.
+    The server, which the caller stops with `stop`.
 
   Raises:
     OSError: the port is taken.
@@ -28,7 +33,22 @@ def make_server(
       f'port ({port}) of the replay server must be free and is in use; choose'
       ' another, or None for any that is free.'
     )
-  return reverb.Server(list(tables), port=port)
+  with native_log.filtered():
+    return reverb.Server(list(tables), port=port, checkpointer=_unused())
+
+
+def stop(server: reverb.Server) -> None:
+  """Stops a server."""
+  with native_log.filtered():
+    server.stop()
+
+
+def _unused() -> reverb.checkpointers.CheckpointerBase:
+  """Returns a checkpointer that leaves no directory, unlike Reverb's own."""
+  name = f'ftwax-replay-{uuid.uuid4().hex}'
+  return reverb.checkpointers.DefaultCheckpointer(
+    os.path.join(tempfile.gettempdir(), name)
+  )
 
 
 def _is_free(port: int) -> bool:

@@ -55,6 +55,9 @@ def run_replay(
     processes.keep_to_cpu(0)
     import reverb
 
+    from ftwax.replay.reverb import native_log
+    from ftwax.replay.reverb import servers as servers_lib
+
     checkpoints_dir = pathlib.Path(directory) / 'replay'
     spec = experiment.read_game_spec().environment
     policy = experiment.builder.make_policy(
@@ -63,12 +66,14 @@ def run_replay(
     servers = []
     for index, address in enumerate(addresses):
       path = checkpoints_dir / str(index)
-      server = reverb.Server(
-        experiment.builder.make_replay_tables(spec, policy),
-        port=int(address.rpartition(':')[2]),
-        checkpointer=reverb.checkpointers.DefaultCheckpointer(str(path)),
-      )
-      stack.callback(server.stop)
+      tables = experiment.builder.make_replay_tables(spec, policy)
+      with native_log.filtered():
+        server = reverb.Server(
+          tables,
+          port=int(address.rpartition(':')[2]),
+          checkpointer=reverb.checkpointers.DefaultCheckpointer(str(path)),
+        )
+      stack.callback(servers_lib.stop, server)
       servers.append((server.localhost_client(), path))
     remote = processes.Remote(counter_client, 'counter')
     saved_at = time.monotonic()

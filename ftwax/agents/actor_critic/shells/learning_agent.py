@@ -111,8 +111,10 @@ class LearningAgent(acme_interfaces.VariableSource, acme_interfaces.Saveable):
 
   def close(self) -> None:
     """Stops the threads and the server."""
+    from ftwax.replay.reverb import servers
+
     self._dataset.close()
-    self._server.stop()
+    servers.stop(self._server)
 
 
 class Agent(acme_interfaces.Actor):

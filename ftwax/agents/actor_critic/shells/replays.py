@@ -83,7 +83,7 @@ def make_replays(
       builder.make_replay_tables(environment_spec, policy),
       None if port is None else port + index,
     )
-    stack.callback(server.stop)
+    stack.callback(servers.stop, server)
     client = server.localhost_client()
     dataset = builder.make_dataset_iterator(client, environment_spec, policy)
     stack.callback(dataset.close)

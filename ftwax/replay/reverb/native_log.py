@@ -1,0 +1,48 @@
+"""Keeps lines that tell a user nothing out of Reverb's log.
+
+Reverb's C++ writes to the standard error of the process, and no option says
+what. Warnings and errors pass.
+"""
+
+import contextlib
+import os
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+
+_NOISE = re.compile(
+  rb'\[reverb/cc/.*\]\s+('
+  rb'Initializing TFRecordCheckpointer'
+  rb'|Loading latest checkpoint from'
+  rb'|Started replay server on'
+  rb'|Shutting down replay server'
+  rb'|Sampler and server are owned by the same process'
+  rb')'
+)
+
+_STDERR = 2
+_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def filtered() -> Iterator[None]:
+  """Drops these lines from what is written meanwhile; a context manager.
+
+  Other lines come out at its end, those of other threads included.
+  """
+  with _lock, tempfile.TemporaryFile() as written:
+    sys.stderr.flush()
+    original = os.dup(_STDERR)
+    os.dup2(written.fileno(), _STDERR)
+    try:
+      yield
+    finally:
+      sys.stderr.flush()
+      os.dup2(original, _STDERR)
+      os.close(original)
+      written.seek(0)
+      for line in written:
+        if not _NOISE.match(line):
+          os.write(_STDERR, line)
