@@ -38,8 +38,8 @@ def pytest_report_header(config):
   if _HAS_REVERB_HALF:
     return f'jax {jax.__version__}: both halves'
   return (
-    f'jax {jax.__version__}: the functional half alone, since acme, Reverb and'
-    f' Launchpad need Python 3.10; without {", ".join(_REVERB_HALF)}'
+    f'jax {jax.__version__}: without Reverb, acme and Launchpad, which need'
+    f' Python 3.10, and so without {", ".join(_REVERB_HALF)}'
   )
 
 

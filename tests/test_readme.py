@@ -2,7 +2,6 @@
 
 import pathlib
 import re
-import sys
 
 import dm_env
 import fakes
@@ -21,9 +20,6 @@ def blocks():
   return re.findall(r'```python\n(.*?)```', text, flags=re.DOTALL)
 
 
-@pytest.mark.skipif(
-  sys.version_info >= (3, 11), reason='Reverb installs on Python 3.10'
-)
 def test_the_composed_agent_runs(blocks, tmp_path, monkeypatch, capsys):
   monkeypatch.chdir(tmp_path)
   code = blocks[0].replace('20_000', '1_200').replace('10_000', '600')

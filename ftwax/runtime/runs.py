@@ -45,6 +45,13 @@ _RUNTIMES = {
 }
 RUNTIMES = tuple(_RUNTIMES)
 
+# What runtimes cannot keep their trajectories in.
+_NO_REPLAYS = (
+  ('device', 'reverb'),
+  ('device', 'functional'),
+  ('distributed', 'functional'),
+)
+
 
 class RunResult(NamedTuple):
   """The end of a run.
@@ -131,6 +138,11 @@ def run_experiment(
   if runtime not in _RUNTIMES:
     raise ValueError(
       f'runtime ({runtime!r}) must be one of {RUNTIMES}; choose one.'
+    )
+  if (runtime, experiment.replay) in _NO_REPLAYS:
+    raise ValueError(
+      f'replay ({experiment.replay!r}) must be None with runtime={runtime!r},'
+      " which has one of its own; leave it out, or choose runtime='local'."
     )
   options: dict[str, Any] = {}
   if runtime == 'distributed':

@@ -137,6 +137,17 @@ def test_a_run_with_a_missing_reverb_leaves_nothing(tmp_path, monkeypatch):
   assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+  ('runtime', 'replay'), [('device', 'reverb'), ('distributed', 'functional')]
+)
+def test_other_runtimes_have_a_replay_of_their_own(tmp_path, runtime, replay):
+  experiment = run_helpers.make_experiment(
+    impala.IMPALAConfig(), _make_matching, replay=replay
+  )
+  with pytest.raises(ValueError, match=rf"replay \('{replay}'\) must be None"):
+    run_helpers.make_run(runtime, tmp_path)(experiment)
+
+
 def test_an_unknown_replay_is_told():
   with pytest.raises(ValueError, match=r"replay \('redis'\) must be 'reverb'"):
     run_helpers.make_experiment(
