@@ -72,6 +72,12 @@ class GameVector(Protocol):
       float32 [len(places), num_teams]; see `games.GameEnvironment.outcome`.
     """
 
+  def save(self) -> Any:
+    """Returns a pytree to continue from, or None: games in Python have none."""
+
+  def restore(self, state: Any, timestep: dm_env.TimeStep) -> None:
+    """Continues from what `save` returned after `timestep`."""
+
   def close(self) -> None:
     """Releases what the games hold."""
 
@@ -107,6 +113,12 @@ class SoloGames:
   def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
     """Returns draws, [len(places), 1]."""
     return np.zeros((len(places), 1), np.float32)
+
+  def save(self) -> None:
+    """Returns None: environments in Python begin anew."""
+
+  def restore(self, state: Any, timestep: dm_env.TimeStep) -> None:
+    """Does nothing."""
 
   def close(self) -> None:
     """Closes the environments."""
@@ -154,6 +166,12 @@ class PythonGames:
     outcomes = np.stack([self._games[place].outcome() for place in places])
     games.check_outcomes(outcomes, max(self.spec.teams) + 1)
     return outcomes.astype(np.float32)
+
+  def save(self) -> None:
+    """Returns None: games in Python begin anew."""
+
+  def restore(self, state: Any, timestep: dm_env.TimeStep) -> None:
+    """Does nothing."""
 
   def close(self) -> None:
     """Closes every game, also those behind one that cannot be closed."""
@@ -246,6 +264,15 @@ class CompiledGames:
     outcomes = np.asarray(self._outcome(self._state))[np.asarray(places)]
     games.check_outcomes(outcomes, max(self.spec.teams) + 1)
     return outcomes
+
+  def save(self) -> Any:
+    """Returns key and states of the games."""
+    return self._key, self._state
+
+  def restore(self, state: Any, timestep: dm_env.TimeStep) -> None:
+    """Continues from what `save` returned after `timestep`."""
+    self._key, self._state = state
+    self._checker.continue_after(timestep.step_type)
 
   def close(self) -> None:
     """Does nothing: games in JAX hold nothing but memory."""

@@ -258,6 +258,10 @@ class RowChecker:
     """Expects the first step of an episode in every row."""
     self._must_be_first[:] = True
 
+  def continue_after(self, step_type: types.NumpyArray) -> None:
+    """Expects what may follow steps of these types, [num_rows]."""
+    self._must_be_first = np.asarray(step_type) == types.LAST
+
   def check(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
     """Returns `timestep`, leaves [num_rows, ...], unchanged.
 

@@ -53,7 +53,7 @@ class LocalReplay(gatherer.TrajectoryGatherer, Iterator[samples.ReplaySample]):
     self._batch_size = batch_size
     self._max_queue_size = max_queue_size
     self._auxiliary = auxiliary
-    self._auxiliary_state: Any = auxiliary.init(key) if auxiliary else None
+    self._auxiliary_state: Any = auxiliary.init(key) if auxiliary else ()
     # Trajectories of E environments each, and how many columns of the first
     # one are taken.
     self._queue: collections.deque[gatherer.Gathered] = collections.deque()
@@ -94,6 +94,14 @@ class LocalReplay(gatherer.TrajectoryGatherer, Iterator[samples.ReplaySample]):
       np.repeat([part.variables_steps for part in parts], sizes),
       np.repeat([part.written_at for part in parts], sizes),
     )
+
+  def save(self) -> Any:
+    """Returns the tables, a pytree; the queue is not part of it."""
+    return self._auxiliary_state
+
+  def restore(self, state: Any) -> None:
+    """Replaces the tables."""
+    self._auxiliary_state = state
 
   def close(self) -> None:
     """Does nothing: there is neither a thread nor a server."""

@@ -49,21 +49,52 @@ class Round(NamedTuple):
     return float(sums / max(self.total, 1))
 
 
-def make_round(
-  results: Sequence[evaluation.GameResult], num_members: int, num_events: int
-) -> Round:
-  """Returns the round in which these games ended."""
-  num_episodes = np.zeros(num_members, np.int64)
-  lengths = np.zeros(num_members)
-  returns = np.zeros((num_members, num_events))
+class RoundSums(NamedTuple):
+  """Sums over the seats on which members' games ended in a round so far.
+
+  Attributes:
+    num_episodes: int64 [N], those seats.
+    returns: float64 [N, num_events].
+    lengths: float64 [N].
+  """
+
+  num_episodes: types.NumpyArray
+  returns: types.NumpyArray
+  lengths: types.NumpyArray
+
+
+def start_round(num_members: int, num_events: int) -> RoundSums:
+  """Returns the sums of a round in which no game has ended."""
+  return RoundSums(
+    np.zeros(num_members, np.int64),
+    np.zeros((num_members, num_events)),
+    np.zeros(num_members),
+  )
+
+
+def add_results(
+  sums: RoundSums, results: Sequence[evaluation.GameResult]
+) -> RoundSums:
+  """Returns the sums of a round in which these games ended as well."""
+  sums = RoundSums(*[array.copy() for array in sums])
+  num_members = len(sums.num_episodes)
   for result in results:
     is_member = result.seats < num_members
     members = result.seats[is_member]
-    np.add.at(num_episodes, members, 1)
-    np.add.at(lengths, members, result.length)
-    np.add.at(returns, members, result.returns[is_member])
-  counts = np.maximum(num_episodes, 1)
-  return Round(num_episodes, returns / counts[:, None], lengths / counts)
+    np.add.at(sums.num_episodes, members, 1)
+    np.add.at(sums.lengths, members, result.length)
+    np.add.at(sums.returns, members, result.returns[is_member])
+  return sums
+
+
+def make_round(sums: RoundSums) -> Round:
+  """Returns the means of a round."""
+  counts = np.maximum(sums.num_episodes, 1)
+  return Round(
+    sums.num_episodes,
+    sums.returns / counts[:, None],
+    sums.lengths / counts,
+  )
 
 
 def make_priors(

@@ -58,6 +58,8 @@ class RunRecords:
     self._experiment = experiment
     self._stack = stack
     self._returns: deque[float] = deque(maxlen=WINDOW)
+    self._marked: tuple[Counts, list[float]] | None = None
+    self.is_whole = False
     self._saved_at = time.monotonic()
     self.start_clock()
     self._checkpointer: checkpoints.Checkpointer | None = None
@@ -120,6 +122,7 @@ class RunRecords:
   def continue_from(self, counts: Counts, returns: Sequence[float]) -> None:
     """Continues counting where a checkpoint was."""
     self.counts = counts
+    self._returns.clear()
     self._returns.extend(returns)
     self.start_clock()
 
@@ -170,6 +173,13 @@ class RunRecords:
       seconds=self._seconds_before + time.monotonic() - self._started_at,
     )
 
+  def mark(self) -> None:
+    """Lets checkpoints be of this moment, until there is another call.
+
+    Without one they are of the moment in which they are saved.
+    """
+    self._marked = self.counts, self.returns
+
   def save_if_due(self, snapshot: Callable[[], Any]) -> None:
     """Starts to save a checkpoint if the last one is old enough."""
     config = self._experiment.checkpointing
@@ -184,11 +194,14 @@ class RunRecords:
       self._start_to_save(self._checkpointer, state)
       self._checkpointer.wait()
 
-  def restore(self, template: Any) -> Any:
+  def restore(self, template: Any, part: str | None = None) -> Any:
     """Goes on from the newest checkpoint.
+
+    After it `is_whole` tells whether that is of a moment that was marked.
 
     Args:
       template: see `checkpoints.Checkpointer.restore`.
+      part: likewise.
 
     Returns:
       What the snapshot was.
@@ -201,17 +214,23 @@ class RunRecords:
         'checkpointing (None) must be set to resume a run; use the'
         ' configuration that the run was started with.'
       )
-    state, metadata = self._checkpointer.restore(template, check_metadata)
+    state, metadata = self._checkpointer.restore(template, check_metadata, part)
     self.continue_from(Counts(**metadata['counts']), metadata['returns'])
+    self.is_whole = bool(metadata.get('is_whole', False))
     return state
 
   def _start_to_save(
     self, checkpointer: checkpoints.Checkpointer, state: Any
   ) -> None:
+    counts, returns = self._marked or (self.counts, self.returns)
     checkpointer.save(
-      self.counts.actor_steps,
+      counts.actor_steps,
       state,
-      {'counts': self.counts._asdict(), 'returns': self.returns},
+      {
+        'counts': counts._asdict(),
+        'returns': returns,
+        'is_whole': self._marked is not None,
+      },
     )
     self._saved_at = time.monotonic()
 

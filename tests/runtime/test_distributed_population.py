@@ -185,7 +185,7 @@ def test_results_are_recorded_once(tmp_path, monkeypatch):
   results = _make_results(6)
 
   def report(some, ends_round=False):
-    loop._report_results(game_loop.Tick(8, some, ends_round))
+    loop._report_results(game_loop.Tick(8, some, 0 if ends_round else 1))
 
   report(results[:1])  # No learner is there yet.
   records = node._coordinator = _Records()

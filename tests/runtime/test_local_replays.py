@@ -83,6 +83,58 @@ def test_auxiliary_tasks_learn_from_the_tables(tmp_path):
   assert rows[-1]['sample_age_steps'] == 0.0
 
 
+REPLAYS = ['reverb', 'functional'] if HAS_REVERB else ['functional']
+
+
+@pytest.mark.parametrize('replay', REPLAYS)
+@pytest.mark.parametrize('is_game', [False, True])
+def test_a_resumed_run_ends_with_the_same_bits(tmp_path, replay, is_game):
+  def make(max_num_actor_steps):
+    options = {'replay': replay, 'max_num_actor_steps': max_num_actor_steps}
+    if is_game:
+      return population_helpers.make_experiment(**options)
+    tables = replay == 'functional'
+    config = a2c.A2CConfig(
+      hidden_size=4,
+      vector_hidden_sizes=(4,),
+      sequence_length=5,
+      batch_size=8,
+      use_value_replay=tables,
+      use_reward_prediction=tables,
+    )
+    return run_helpers.make_experiment(
+      config, _make_matching, agent=a2c, steps_per_round=30, **options
+    )
+
+  run = run_helpers.make_run('local', tmp_path)
+  whole = run(make(603), name='whole')
+  # In the middle of a trajectory, an episode and a round.
+  run(make(333), name='part')
+  resumed = run(make(603), name='part', resume=True)
+  run_helpers.assert_same(whole.state, resumed.state)
+  assert resumed.counts[:3] == whole.counts[:3]
+  assert resumed.mean_return == whole.mean_return
+
+
+def test_a_run_that_cannot_continue_its_games_starts_them_anew(tmp_path):
+  config = impala.IMPALAConfig(
+    hidden_size=4, vector_hidden_sizes=(4,), sequence_length=5, batch_size=3
+  )  # Of 4 environments: a trajectory is left over after most updates.
+  run = run_helpers.make_run('local', tmp_path)
+  for max_num_actor_steps in (150, 300):
+    result = run(
+      run_helpers.make_experiment(
+        config,
+        _make_matching,
+        replay='functional',
+        max_num_actor_steps=max_num_actor_steps,
+      ),
+      resume=max_num_actor_steps > 150,
+    )
+    assert result.counts.actor_steps >= max_num_actor_steps
+    assert int(result.state.steps[0]) == result.counts.learner_steps
+
+
 _RUN = """
 import functools, pathlib, sys
 from ftwax.agents import impala

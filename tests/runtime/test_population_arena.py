@@ -296,13 +296,15 @@ def test_results_are_rated_as_by_the_pure_functions(key):
   np.testing.assert_array_equal(rated.ratings, expected.ratings)
   np.testing.assert_array_equal(rated.payoff.scores, expected.payoff.scores)
   np.testing.assert_array_equal(rated.games, [4, 3])
-  played = generations.make_round(results, 2, 2)
+  none = generations.start_round(2, 2)
+  first = generations.add_results(none, results[:2])
+  played = generations.make_round(generations.add_results(first, results[2:]))
   np.testing.assert_array_equal(played.num_episodes, [5, 3])
   np.testing.assert_allclose(played.returns, [[12 / 5, 14 / 5], [3, 11 / 3]])
   np.testing.assert_allclose(played.lengths, [3.6, 4.0])
   assert played.total == 8
   np.testing.assert_allclose(played.mean_return, (12 + 14 + 9 + 11) / 8)
-  empty = generations.make_round([], 2, 2)
+  empty = generations.make_round(none)
   assert empty.total == 0 and empty.returns.shape == (2, 2)
 
 

@@ -6,7 +6,7 @@ Seats of opponents, which do not learn, are played by the arena itself.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import dm_env
 import jax
@@ -17,6 +17,28 @@ from ftwax.environments import game_vectors, specified
 from ftwax.population import players
 from ftwax.population import seating as seating_lib
 from ftwax.runtime import evaluation
+
+
+class ArenaState(NamedTuple):
+  """State of an arena whose games are in JAX.
+
+  Attributes:
+    games: see `game_vectors.GameVector.save`.
+    timestep: of all seats, [G * P, ...].
+    seats: int32 [G, P].
+    returns: float32 [G, P, num_events], of the games under way.
+    lengths: int64 [G].
+    num_played: int64 [G], games that ended since members were seated.
+    opponents: key and state of each.
+  """
+
+  games: Any
+  timestep: dm_env.TimeStep
+  seats: types.NumpyArray
+  returns: types.NumpyArray
+  lengths: types.NumpyArray
+  num_played: types.NumpyArray
+  opponents: tuple[Any, ...]
 
 
 class Arena(specified.Specified, dm_env.Environment):
@@ -130,6 +152,32 @@ class Arena(specified.Specified, dm_env.Environment):
     results, self._results = self._results, []
     return results
 
+  def save(self) -> ArenaState | None:
+    """Returns the state after a step, or None if the games have none."""
+    games = self._games.save()
+    if games is None or self._timestep is None:
+      return None
+    return ArenaState(
+      games,
+      self._timestep,
+      self._seats,
+      self._returns.copy(),
+      self._lengths.copy(),
+      self._num_played.copy(),
+      tuple(opponent.save() for opponent in self._opponents),
+    )
+
+  def restore(self, state: ArenaState) -> dm_env.TimeStep:
+    """Continues from a state; returns its timestep, leaves [N * M, ...]."""
+    self.seat(state.seats)
+    self._games.restore(state.games, state.timestep)
+    self._returns = np.array(state.returns)
+    self._lengths = np.array(state.lengths)
+    self._num_played = np.array(state.num_played)
+    for opponent, saved in zip(self._opponents, state.opponents, strict=True):
+      opponent.restore(saved)
+    return self._to_members(state.timestep)
+
   def close(self) -> None:
     """Closes the games."""
     self._games.close()
@@ -227,6 +275,12 @@ class _SeatedPlayer:
   def reset(self) -> None:
     self._key, key = jax.random.split(self._key)
     self._state = self._player.init(key, len(self.seats))
+
+  def save(self) -> Any:
+    return self._key, self._state
+
+  def restore(self, saved: Any) -> None:
+    self._key, self._state = saved
 
   def act(self, games: Any, timestep: dm_env.TimeStep | None) -> Any:
     """Returns actions, leaves [M_k, ...], given timesteps of all seats."""

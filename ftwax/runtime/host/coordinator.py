@@ -4,7 +4,7 @@ It holds all of a population but the members, which a learner holds.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -27,6 +27,22 @@ class MembersLearner(Protocol):
 
   def restore(self, state: types.TrainingState) -> None:
     """Replaces the states."""
+
+
+class Moment(NamedTuple):
+  """What a coordinator holds at some moment of a run.
+
+  Attributes:
+    population: without its members, and before the results that are pending.
+    pending: results that are not rated yet.
+    sums: of the round so far.
+    has_ended: whether a round has ended before.
+  """
+
+  population: state_lib.PopulationState
+  pending: tuple[evaluation.GameResult, ...]
+  sums: generations.RoundSums
+  has_ended: bool
 
 
 class Coordinator:
@@ -53,8 +69,11 @@ class Coordinator:
     self._spec = spec
     self._config = experiment.population
     self._pending: list[evaluation.GameResult] = []  # Not yet rated.
-    self._results: list[evaluation.GameResult] = []  # Of the round.
-    self._has_ended = False  # A round, in this session.
+    self._no_sums = generations.start_round(
+      self._config.num_members, spec.num_events
+    )
+    self._sums = self._no_sums  # Of the round.
+    self._has_ended = False  # A round.
     self.seating = experiment.make_seating()
 
     def draw(key: types.Key, ratings: types.Array) -> types.Array:
@@ -73,6 +92,26 @@ class Coordinator:
     self._rate(members.internal_rewards)
     return self._population._replace(members=members)
 
+  def capture(self) -> Moment:
+    """Returns what is held now; later changes do not reach it."""
+    return Moment(
+      self._population, tuple(self._pending), self._sums, self._has_ended
+    )
+
+  def population_at(
+    self, moment: Moment, members: types.TrainingState
+  ) -> state_lib.PopulationState:
+    """Returns the whole population as it was, with these members [N, ...]."""
+    population = self._rated(
+      moment.population, moment.pending, members.internal_rewards
+    )
+    return population._replace(members=members)
+
+  def resume_round(self, sums: generations.RoundSums, has_ended: bool) -> None:
+    """Continues in the middle of a round."""
+    self._sums = sums
+    self._has_ended = has_ended
+
   def draw_seats(
     self, internal_rewards: types.InternalRewards
   ) -> types.NumpyArray:
@@ -88,8 +127,9 @@ class Coordinator:
 
   def record(self, results: Sequence[evaluation.GameResult]) -> None:
     """Records results, in the order in which games ended."""
-    self._pending += results
-    self._results += results
+    if results:
+      self._pending += results
+      self._sums = generations.add_results(self._sums, results)
 
   def end_round(
     self,
@@ -109,15 +149,13 @@ class Coordinator:
       and there is none but for the first time, so that every run has something
       to report.
     """
-    if not self._results and self._has_ended:
+    if not self._sums.num_episodes.any() and self._has_ended:
       return []
     self._has_ended = True
     # Members may be spread over devices; the learner puts them back.
     population = self.population(jax.device_put(learner.state, self._device))
-    results, self._results = self._results, []
-    played = generations.make_round(
-      results, self._config.num_members, self._spec.num_events
-    )
+    played = generations.make_round(self._sums)
+    self._sums = self._no_sums
     row = generations.population_row(population, played, counts)
     if self._config.exploits:
       population = evolution.evolve(population)
@@ -127,15 +165,31 @@ class Coordinator:
 
   def _rate(self, internal_rewards: types.InternalRewards) -> None:
     """Rates the members by the results that are pending."""
-    results, self._pending = self._pending, []
-    if not results:
-      return
-    if self._spec.num_players == 1:
-      self._rate_episodes(results, np.asarray(internal_rewards))
-    else:
-      self._rate_games(results)
+    self._population = self._rated(
+      self._population, self._pending, internal_rewards
+    )
+    self._pending = []
 
-  def _rate_games(self, results: Sequence[evaluation.GameResult]) -> None:
+  def _rated(
+    self,
+    population: state_lib.PopulationState,
+    results: Sequence[evaluation.GameResult],
+    internal_rewards: types.InternalRewards,
+  ) -> state_lib.PopulationState:
+    """Returns the population after these results."""
+    if not results:
+      return population
+    if self._spec.num_players == 1:
+      return self._rate_episodes(
+        population, results, np.asarray(internal_rewards)
+      )
+    return self._rate_games(population, results)
+
+  def _rate_games(
+    self,
+    population: state_lib.PopulationState,
+    results: Sequence[evaluation.GameResult],
+  ) -> state_lib.PopulationState:
     size = _padded(len(results))
     seats = np.zeros((size, self._spec.num_players), np.int32)
     outcomes = np.zeros(size, np.float32)
@@ -143,19 +197,21 @@ class Coordinator:
       seats[index] = result.seats
       # From -1 to 1 for each team; ratings count the first one's wins.
       outcomes[index] = 0.5 * (1.0 + result.outcome[0])
-    self._population = self._record_games(
-      self._population,
+    rated: state_lib.PopulationState = self._record_games(
+      population,
       seating_lib.as_teams(seats, self._spec.teams),
       outcomes,
       np.arange(size) < len(results),
       self._config,
     )
+    return rated
 
   def _rate_episodes(
     self,
+    population: state_lib.PopulationState,
     results: Sequence[evaluation.GameResult],
     internal_rewards: types.NumpyArray,
-  ) -> None:
+  ) -> state_lib.PopulationState:
     """Records returns of single agents, each by its own internal rewards."""
     num_members = self._config.num_members
     own = np.zeros((num_members, _padded(len(results))), np.float32)
@@ -167,7 +223,10 @@ class Coordinator:
       )
       num_episodes[member] += 1
     is_done = np.arange(own.shape[1]) < num_episodes[:, None]
-    self._population = self._record_returns(self._population, own, is_done)
+    rated: state_lib.PopulationState = self._record_returns(
+      population, own, is_done
+    )
+    return rated
 
 
 def _without_members(

@@ -23,12 +23,30 @@ class Tick(NamedTuple):
   Attributes:
     num_steps: actions of members; a game that restarted took none.
     results: of games that ended.
-    ends_round: whether members are seated again after it.
+    round_step: steps of each game in the round, this one included; 0 after the
+      one that ends it.
   """
 
   num_steps: int
   results: list[evaluation.GameResult]
-  ends_round: bool = False
+  round_step: int = 1
+
+  @property
+  def ends_round(self) -> bool:
+    """Whether members are seated again after it."""
+    return self.round_step == 0
+
+
+class Start(NamedTuple):
+  """Where a resumed run continues.
+
+  Attributes:
+    timestep: that actors observed last, leaves [N * M, ...].
+    round_step: of the last tick.
+  """
+
+  timestep: dm_env.TimeStep
+  round_step: int
 
 
 class LoopActor(Protocol):
@@ -55,6 +73,7 @@ def play_rounds(
   draw_seats: Callable[[], types.NumpyArray],
   experiment: experiment_lib.ExperimentConfig,
   environment: Any = None,
+  start: Start | None = None,
 ) -> Iterator[Tick]:
   """Plays for as long as ticks are asked for.
 
@@ -68,6 +87,8 @@ def play_rounds(
     draw_seats: returns the player on each seat, int32 [G, P].
     experiment: has the length of a round and observers.
     environment: what is stepped, by default the arena itself.
+    start: where to continue, with arena and actors restored; a new round by
+      default.
 
   Yields:
     A tick for each step of the games.
@@ -75,19 +96,27 @@ def play_rounds(
   is_solo = arena.spec.num_players == 1
   sequence_length = experiment.builder.config.sequence_length
   loop: Iterator[Tick] | None = None
+  environment = environment or arena
+  round_step = 0
+  if start is not None and (is_solo or start.round_step):
+    round_step = start.round_step
+    loop = _step(
+      arena, actor, experiment.observers, environment, start.timestep
+    )
   while True:
-    if loop is None or not is_solo:
+    if loop is None or not (is_solo or round_step):
       arena.seat(draw_seats())
-      loop = _play(arena, actor, experiment.observers, environment or arena)
-    for num_steps, tick in enumerate(loop, start=1):
+      loop = _play(arena, actor, experiment.observers, environment)
+    for num_steps, tick in enumerate(loop, start=round_step + 1):
       ends_round = (
         num_steps >= experiment.steps_per_round
         and num_steps % sequence_length == 0
         and (is_solo or arena.all_played)
       )
-      yield tick._replace(ends_round=ends_round)
+      yield tick._replace(round_step=0 if ends_round else num_steps)
       if ends_round:
         break
+    round_step = 0
 
 
 def play_plan(
@@ -110,6 +139,17 @@ def _play(
   """Yields a tick for each step of the games, from their start."""
   timestep = environment.reset()
   actor.observe_first(timestep)
+  yield from _step(arena, actor, observers, environment, timestep)
+
+
+def _step(
+  arena: arena_lib.Arena,
+  actor: LoopActor,
+  observers: Any,
+  environment: Any,
+  timestep: dm_env.TimeStep,
+) -> Iterator[Tick]:
+  """Yields a tick for each step of the games after a timestep."""
   for observer in observers:
     observer.observe_first(environment, timestep)
   action = jax.tree.map(

@@ -17,7 +17,6 @@ from ftwax import types
 from ftwax.agents.actor_critic.shells import replays
 from ftwax.environments import game_vectors, games
 from ftwax.population import players
-from ftwax.population import state as state_lib
 from ftwax.records import game_files
 from ftwax.runtime import (
   evaluation,
@@ -29,7 +28,13 @@ from ftwax.runtime import (
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.host import arena as arena_lib
 from ftwax.runtime.host import coordinator as coordinator_lib
-from ftwax.runtime.host import evaluations, game_loop, members, seeds
+from ftwax.runtime.host import (
+  evaluations,
+  game_loop,
+  members,
+  position,
+  seeds,
+)
 
 # Seeds of environments differ by these.
 _TRAINING, _EVALUATION = 0, 1
@@ -54,7 +59,7 @@ def run_experiment(
     eval_every: actor steps between evaluations; None for none.
     num_eval_episodes: episodes of each member in an evaluation, at the least.
     run_dir: directory of the run; by default a new one in `runs/<name>`.
-    resume: continues from the newest checkpoint; games restart.
+    resume: continues from the newest checkpoint; games in Python restart.
     devices: devices that share members or, of one member, its batches; JAX's
       first one by default.
 
@@ -146,6 +151,20 @@ class _Run:
       [replay.adder for replay in made],
     )
     self._num_updates = 0  # In this session.
+    self._tracker = position.Tracker(
+      self._arena,
+      self._actors,
+      made,
+      self._coordinator,
+      builder.items_per_step,
+    )
+    self._start: game_loop.Start | None = None
+    if records.is_whole:
+      template = self._tracker.template(self._learner.state)
+      self._start = self._tracker.restore(
+        records.restore(template, '.position')
+      )
+      self._note(self._start.round_step)
     self._train_logger = records.open_logger('train')
     self._population_logger = records.open_logger(generations.LABEL)
 
@@ -154,9 +173,9 @@ class _Run:
     """The learner's state, leaves [N, ...]."""
     return self._learner.state
 
-  def snapshot(self) -> state_lib.PopulationState:
-    """Returns the population; games restart."""
-    return self._coordinator.population(self._learner.save())
+  def snapshot(self) -> position.RunState:
+    """Returns what to save; games in Python restart."""
+    return self._tracker.state(self._learner.save())
 
   def train(self) -> Iterator[game_loop.Tick]:
     """Plays rounds until all steps are taken, and evolves after each."""
@@ -165,12 +184,17 @@ class _Run:
       return
     with records.training() as show:
       for tick in game_loop.play_rounds(
-        self._arena, self._actors, self._draw_seats, self._experiment
+        self._arena,
+        self._actors,
+        self._draw_seats,
+        self._experiment,
+        start=self._start,
       ):
         self._learn()
         self._record(tick)
         if tick.ends_round or records.done:
           self._end_round()
+        self._note(tick.round_step)
         records.save_if_due(self.snapshot)
         show()
         yield tick
@@ -183,6 +207,11 @@ class _Run:
 
   def _draw_seats(self) -> types.NumpyArray:
     return self._coordinator.draw_seats(self._learner.state.internal_rewards)
+
+  def _note(self, round_step: int) -> None:
+    """Lets checkpoints be of this moment, if the run can continue from it."""
+    if self._tracker.note(round_step, self._learner.state):
+      self._records.mark()
 
   def _learn(self) -> None:
     """Does the updates that the trajectories written allow."""
@@ -226,7 +255,7 @@ class _Run:
       experiment, spec, self._learner.state, key
     )
     if resume:
-      population = self._records.restore(population)
+      population = self._records.restore(population, '.population')
       self._learner.restore(population.members)
       self._evolution.resume(population)
     else:

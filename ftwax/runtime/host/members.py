@@ -96,6 +96,24 @@ class Actors:
     for actor, own, timestep in zip(self._actors, chosen, rows, strict=True):
       actor.observe(own, timestep)
 
+  @property
+  def at_start(self) -> bool:
+    """Whether the next actions are the first of trajectories."""
+    return all(adder.at_start for adder in self._adders)
+
+  def save(self) -> tuple[types.ActorState, ...]:
+    """Returns the state of each member's actor."""
+    return tuple(actor.save() for actor in self._actors)
+
+  def restore(
+    self, states: tuple[types.ActorState, ...], timestep: dm_env.TimeStep
+  ) -> None:
+    """Continues from states with the timesteps observed last."""
+    for actor, state, rows in zip(
+      self._actors, states, self._split(timestep), strict=True
+    ):
+      actor.restore(state, rows)
+
   def update(self, wait: bool = False) -> None:
     """Fetches variables where it is time to."""
     for actor in self._actors:

@@ -98,6 +98,20 @@ class Actor(acme_interfaces.Actor):
       self._state = self._replace_action(self._state, action)
     self._observe(next_timestep)
 
+  def save(self) -> types.ActorState:
+    """Returns the state: of the core, and of what the actor draws."""
+    return self._state
+
+  def restore(self, state: types.ActorState, timestep: dm_env.TimeStep) -> None:
+    """Continues from a state with the timestep observed last.
+
+    A trajectory begins with that timestep.
+    """
+    self._state = jax.device_put(state, self._client.device)
+    if self._adder is not None:
+      self._adder.reset()
+    self._observe(timestep)
+
   def update(self, wait: bool = False) -> None:
     """Fetches variables if a trajectory begins.
 
