@@ -120,8 +120,6 @@ class LearningAgent(acme_interfaces.VariableSource, acme_interfaces.Saveable):
 class Agent(acme_interfaces.Actor):
   """Acts, and learns in `update`, for any loop that runs an acme actor."""
 
-  learner: learner.Learner  # State, hyperparameters, internal rewards.
-
   def __init__(
     self,
     environment_spec: types.EnvironmentSpec,
@@ -158,7 +156,7 @@ class Agent(acme_interfaces.Actor):
       replay,
     )
     self._adder = made.adder
-    self.learner = builder.make_learner(
+    self._learner = builder.make_learner(
       learner_key,
       network,
       made.dataset,
@@ -166,8 +164,13 @@ class Agent(acme_interfaces.Actor):
       environment_spec,
     )
     self._actor = builder.make_actor(
-      actor_key, policy, self.learner, self._adder, num_environments
+      actor_key, policy, self._learner, self._adder, num_environments
     )
+
+  @property
+  def learner(self) -> learner.Learner:
+    """The learner: state, hyperparameters, internal rewards, variables."""
+    return self._learner
 
   def select_action(self, observation: types.ArrayTree) -> types.ArrayTree:
     """Returns actions for the timestep observed last."""
@@ -187,17 +190,17 @@ class Agent(acme_interfaces.Actor):
     """Does an update for each batch of trajectories that has been written."""
     due = self._adder.num_items // self._items_per_step
     while self._num_updates < due:
-      self.learner.step()
+      self._learner.step()
       self._num_updates += 1
     self._actor.update(wait)
 
   def save(self) -> types.TrainingState:
     """Returns the state of the learner; the tables are not part of it."""
-    return self.learner.save()
+    return self._learner.save()
 
   def restore(self, state: types.TrainingState) -> None:
     """Continues from `state`."""
-    self.learner.restore(state)
+    self._learner.restore(state)
 
   def close(self) -> None:
     """Stops threads and server, if there are any."""
