@@ -1,13 +1,15 @@
 """Atari games that ale-py steps together, in threads of its own.
 
-Faster than `ftwax.environments.atari`, and nearly the same: with equal seeds
-and without no-ops, frames, rewards, ends and sticky actions are equal bit for
-bit, except where ale-py's vector (0.12) differs:
+Nearly the same as `ftwax.environments.atari`: with equal seeds and without
+no-ops, frames, rewards, ends and sticky actions are equal bit for bit, except
+where ale-py's vector (0.12) differs:
 
 - the observation at `LAST` is that of the step before, also where a game is
   truncated and its value is bootstrapped from there;
 - no-ops at the start are drawn otherwise, from 0 to `noop_max` rather than from
   1, by a generator of its own;
+- where `max_episode_frames` is no multiple of `action_repeat`, sticky actions
+  differ after the first game that it truncates;
 - at the start of an episode the older frames of a stack are black rather than
   copies of the first;
 - an episode of one life would begin a new game rather than continue the old
@@ -80,13 +82,16 @@ class AtariVectorEnvironment(specified.Specified, dm_env.Environment):
   """Atari games as a `vector.EnvironmentVector`, with the specs of `atari`."""
 
   def __init__(
-    self, vector_env: ale_py.AtariVectorEnv, seed: int, config: atari.AtariConfig
+    self,
+    vector_env: ale_py.AtariVectorEnv,
+    seed: int,
+    config: atari.AtariConfig,
   ):
-    num_actions = int(vector_env.single_action_space.n)
-    super().__init__(atari.make_spec(config, num_actions))
     self._vector = gymnasium_adapter.GymnasiumVectorEnvironment(
       vector_env, seed
     )
+    num_actions = self._vector.action_spec().num_values
+    super().__init__(atari.make_spec(config, num_actions))
 
   @property
   def num_environments(self) -> int:
@@ -98,7 +103,7 @@ class AtariVectorEnvironment(specified.Specified, dm_env.Environment):
     return self._convert(self._vector.reset())
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
-    """Steps each game with its row of `action`, int [E], or starts a new one."""
+    """Steps each game with its row of `action`, [E], or starts a new one."""
     return self._convert(self._vector.step(action))
 
   def step_rows(self, action: types.ArrayTree, rows: Sequence[int]) -> None:

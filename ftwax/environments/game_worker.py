@@ -47,13 +47,16 @@ def map_memory(
     Actions and timesteps, leaves [G * P, ...].
   """
   environment = spec.environment
-  parts = environment.actions, dm_env.TimeStep(
+  timestep_spec = dm_env.TimeStep(
     specs.Array((), np.int32),
     specs.Array(environment.rewards.shape, np.float32),
     specs.Array((), np.float32),
     environment.observations,
   )
-  leaves, structure = jax.tree.flatten(parts)
+  parts = environment.actions, timestep_spec
+  leaves = jax.tree.leaves(parts)
+  # Typed Any since jax's own stubs hide the methods of tree structures.
+  structure: Any = jax.tree.structure(parts)
   num_rows = num_games * spec.num_players
   offsets = [0]
   for leaf in leaves:
@@ -61,7 +64,7 @@ def map_memory(
     offsets.append(offsets[-1] + -(-size // _ALIGNMENT) * _ALIGNMENT)
   os.ftruncate(descriptor, offsets[-1])
   memory = mmap.mmap(descriptor, offsets[-1])
-  arrays = [
+  arrays: list[types.NumpyArray] = [
     np.ndarray((num_rows, *leaf.shape), leaf.dtype, memory, offset)
     for leaf, offset in zip(leaves, offsets, strict=False)
   ]

@@ -146,8 +146,8 @@ class ExperimentConfig:
       )
     if not self.environment_timeout_s > 0:
       raise ValueError(
-        f'environment_timeout_s ({self.environment_timeout_s}) must be positive;'
-        f' choose {ExperimentConfig.environment_timeout_s:g}.'
+        f'environment_timeout_s ({self.environment_timeout_s}) must be'
+        f' positive; choose {ExperimentConfig.environment_timeout_s:g}.'
       )
     if not 0.0 <= self.opponent_share <= 1.0:
       raise ValueError(
