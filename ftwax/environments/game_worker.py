@@ -7,6 +7,7 @@ the socket is closed then, and when the parent's patience with a call is over:
 the kernel's timer ends it also where the games never return.
 """
 
+import gc
 import mmap
 import os
 import pickle
@@ -136,6 +137,7 @@ def main() -> None:
     try:
       if command == 'make':
         worker = _Worker(*arguments)
+        gc.freeze()  # What imports made is not searched again.
         reply = OK, worker.spec()
       else:
         reply = OK, getattr(worker, command)(*arguments)

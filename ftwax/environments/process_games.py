@@ -203,8 +203,8 @@ class _Process:
     with theirs:
       self._process = subprocess.Popen(
         [sys.executable, '-c', _SCRIPT, str(theirs.fileno()), _path()],
-        # Devices are the parent's.
-        env={**os.environ, 'JAX_PLATFORMS': 'cpu'},
+        # Devices are the parent's; cores are shared by all.
+        env={'OMP_NUM_THREADS': '1', **os.environ, 'JAX_PLATFORMS': 'cpu'},
         stdin=subprocess.DEVNULL,
         pass_fds=[theirs.fileno(), memory],
         start_new_session=True,  # Ctrl-C is for the parent.
