@@ -108,9 +108,7 @@ def define_flags(
   flags.DEFINE_string(
     'run_dir', None, 'Directory of the run; by default a new one in runs/.'
   )
-  flags.DEFINE_bool(
-    'resume', False, 'Go on with --run_dir, or the newest run of this name.'
-  )
+  flags.DEFINE_bool('resume', False, 'Go on with --run_dir or the newest run.')
 
 
 def experiment_options(seed: int | None = None) -> dict[str, Any]:

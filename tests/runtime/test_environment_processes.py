@@ -10,7 +10,12 @@ import pytest
 import run_helpers
 
 from ftwax.agents import impala
-from ftwax.environments import gymnasium_adapter, process_games, vector
+from ftwax.environments import (
+  catch,
+  gymnasium_adapter,
+  process_games,
+  vector,
+)
 from ftwax.records import checkpoints
 
 CONFIG = impala.IMPALAConfig(
@@ -110,7 +115,13 @@ def test_a_process_that_dies_costs_no_training(run, tmp_path):
   assert resumed.counts.actor_steps == 200
 
 
-def test_bad_options_are_refused(run):
+def test_bad_options_are_refused(tmp_path):
+  with pytest.raises(
+    ValueError, match=r'processes \(2\) must be 0 for runtime='
+  ):
+    run_helpers.make_run('device', tmp_path)(
+      _make_experiment(catch.make, environment_processes=2)
+    )
   with pytest.raises(ValueError, match=r'environment_processes \(-1\) must no'):
     _make_experiment(_make_cart_pole, environment_processes=-1)
   with pytest.raises(
