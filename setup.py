@@ -11,6 +11,7 @@ _REVERB_HALF = 'python_version < "3.11"'
 # The functional half: JAX packages alone, on any Python from 3.10.
 _FUNCTIONAL = [
   'chex>=0.1.90',
+  'cloudpickle>=2.2',
   'dm-env>=1.6',
   'dm-haiku>=0.0.17',
   'jax>=0.6.2',
@@ -35,7 +36,6 @@ _REVERB = [
   'tensorflow-cpu==2.8.4',
   'numpy<2',
   'protobuf<3.20',
-  'cloudpickle>=2.2',
   'psutil>=5.9',
   'ml-dtypes<0.6',
 ]

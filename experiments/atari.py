@@ -2,7 +2,8 @@
 
 Run `uv run experiments/atari.py --game=breakout`. Ctrl-C saves the run, and the
 same command with `--resume` continues it. `--agent=a3c --runtime=distributed`
-is A3C with asynchronous actors.
+is A3C with asynchronous actors. `--vector` has ale-py step all games together;
+`ftwax.environments.atari_vector` says what differs.
 """
 
 import functools
@@ -11,7 +12,7 @@ from absl import flags
 
 from ftwax import hyperparameters
 from ftwax.agents import named
-from ftwax.environments import atari
+from ftwax.environments import atari, atari_vector, vector
 from ftwax.runtime import experiment, launch
 
 launch.define_flags(
@@ -25,6 +26,9 @@ _SIZE = flags.DEFINE_enum(
   ['84', '42'],
   'Height and width of frames: 84 in color, for the torso of --torso, or 42 in'
   ' gray, as in A3C and UNREAL, which is four times as fast.',
+)
+_VECTOR = flags.DEFINE_bool(
+  'vector', False, "ale-py's own vector steps the games, in threads."
 )
 _TORSO = flags.DEFINE_enum(
   'torso',
@@ -47,21 +51,27 @@ def build_experiment() -> experiment.ExperimentConfig:
       max_abs_reward=hyperparameters.Constant(1.0),
     )
   )
+  rules = atari.AtariConfig(size=int(_SIZE.value), grayscale=not large)
+  make = functools.partial(
+    _make_vector if _VECTOR.value else _make_environment, _GAME.value, rules
+  )
   return experiment.ExperimentConfig(
     name=f'{_AGENT.value}_{_GAME.value}',
     builder=agent.make_builder(config),
     network_factory=functools.partial(agent.make_network, config=config),
-    environment_factory=functools.partial(
-      _make_environment,
-      _GAME.value,
-      atari.AtariConfig(size=int(_SIZE.value), grayscale=not large),
-    ),
+    environment_factory=vector.VectorFactory(make) if _VECTOR.value else make,
     **launch.experiment_options(),
   )
 
 
 def _make_environment(game, config, seed):
   return atari.make(game, seed=seed, config=config)
+
+
+def _make_vector(game, config, num_environments, seed):
+  return atari_vector.make(
+    game, num_environments=num_environments, seed=seed, config=config
+  )
 
 
 if __name__ == '__main__':

@@ -26,6 +26,7 @@ __all__ = (
   'FunctionalGame',
   'GameEnvironment',
   'atari',
+  'atari_vector',
   'bandits',
   'bsuite_adapter',
   'capture_the_flag',
@@ -41,4 +42,5 @@ __all__ = (
   'pettingzoo_adapter',
   'recall',
   'rooms',
+  'vector',
 )

@@ -93,6 +93,30 @@ def list_games() -> list[str]:
   return sorted(roms.get_all_rom_ids())
 
 
+def make_spec(config: AtariConfig, num_actions: int) -> types.EnvironmentSpec:
+  """Returns the spec of a game with so many actions."""
+  num_channels = (1 if config.grayscale else 3) * config.frame_stack
+  shape = (config.size, config.size, num_channels)
+  frames = specs.BoundedArray(shape, np.uint8, 0, 255, 'observation')
+  return task_specs.make_spec(frames, num_actions)
+
+
+def check_game(game: str, seed: int) -> None:
+  """Raises a ValueError if there is no such game or a seed out of range."""
+  if game not in roms.get_all_rom_ids():
+    close = difflib.get_close_matches(game.lower(), list_games())
+    raise ValueError(
+      f'game ({game!r}) must be the name of an Atari game; did you mean'
+      f' {" or ".join(map(repr, close)) or "another one"}?'
+      ' ftwax.environments.atari.list_games() lists all.'
+    )
+  if not 0 <= seed < 2**31:
+    raise ValueError(
+      f'seed ({seed}) must lie in [0, 2**31), as the emulator demands; take it'
+      ' modulo 2**31.'
+    )
+
+
 def make(
   game: str = 'pong', *, seed: int, config: AtariConfig | None = None
 ) -> 'AtariEnvironment':
@@ -131,11 +155,7 @@ class AtariEnvironment(specified.Specified, dm_env.Environment):
     )
     screen = self._ale.getScreenDims()
     self._num_channels = 1 if config.grayscale else 3
-    num_channels = self._num_channels * config.frame_stack
-    frames = specs.BoundedArray(
-      (config.size, config.size, num_channels), np.uint8, 0, 255, 'observation'
-    )
-    super().__init__(task_specs.make_spec(frames, len(self._actions)))
+    super().__init__(make_spec(config, len(self._actions)))
     self._get_screen = (
       self._ale.getScreenGrayscale
       if config.grayscale
@@ -144,7 +164,7 @@ class AtariEnvironment(specified.Specified, dm_env.Environment):
     shape = screen if config.grayscale else (*screen, 3)
     self._screen = np.empty(shape, np.uint8)
     self._screen_before = np.empty(shape, np.uint8)
-    self._stack = np.empty(frames.shape, np.uint8)
+    self._stack = np.empty(self._spec.observations.shape, np.uint8)
     self._must_reset = True
     self._next_life = False
 
@@ -236,18 +256,7 @@ class AtariEnvironment(specified.Specified, dm_env.Environment):
 def _load_game(
   game: str, seed: int, sticky_actions: float
 ) -> ale_py.ALEInterface:
-  if game not in roms.get_all_rom_ids():
-    close = difflib.get_close_matches(game.lower(), list_games())
-    raise ValueError(
-      f'game ({game!r}) must be the name of an Atari game; did you mean'
-      f' {" or ".join(map(repr, close)) or "another one"}?'
-      ' ftwax.environments.atari.list_games() lists all.'
-    )
-  if not 0 <= seed < 2**31:
-    raise ValueError(
-      f'seed ({seed}) must lie in [0, 2**31), as the emulator demands; take it'
-      ' modulo 2**31.'
-    )
+  check_game(game, seed)
   ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
   ale = ale_py.ALEInterface()
   ale.setInt('random_seed', int(seed))

@@ -19,18 +19,22 @@ from ftwax.environments import (
   functional,
   functional_checks,
   games,
+  validated_vector,
   validation,
   vector,
 )
 
-# Makes an environment or a game, given a seed.
-EnvironmentFactory = Callable[
-  [int],
-  dm_env.Environment
-  | games.GameEnvironment
-  | functional.FunctionalEnvironment
-  | functional.FunctionalGame,
-]
+# Makes an environment or a game, given a seed, or a whole vector.
+EnvironmentFactory = (
+  Callable[
+    [int],
+    dm_env.Environment
+    | games.GameEnvironment
+    | functional.FunctionalEnvironment
+    | functional.FunctionalGame,
+  ]
+  | vector.VectorFactory
+)
 
 
 class GameVector(Protocol):
@@ -87,7 +91,7 @@ class SoloGames:
 
   state = None
 
-  def __init__(self, environments: vector.VectorEnvironment):
+  def __init__(self, environments: vector.EnvironmentVector):
     """Takes over environments, to close them in the end.
 
     Args:
@@ -130,12 +134,15 @@ class PythonGames:
 
   state = None
 
-  def __init__(self, made: Sequence[games.GameEnvironment], name: str):
+  def __init__(
+    self, made: Sequence[games.GameEnvironment], name: str, first: int = 0
+  ):
     """Takes over games, to close them in the end.
 
     Args:
       made: at least one.
       name: of the games, for messages.
+      first: the number of the first one, for messages.
 
     Raises:
       ValueError: if their specs differ.
@@ -145,7 +152,11 @@ class PythonGames:
     self.num_games = len(self._games)
     num_players = self.spec.num_players
     self._checker = validation.RowChecker(
-      self.spec.environment, self.num_games * num_players, num_players, name
+      self.spec.environment,
+      self.num_games * num_players,
+      num_players,
+      name,
+      first,
     )
 
   def reset(self) -> dm_env.TimeStep:
@@ -307,14 +318,17 @@ def make_games(
   environment_factory: EnvironmentFactory,
   seeds: Sequence[int],
   name: str,
+  first: int = 0,
 ) -> GameVector:
   """Makes games side by side from what a factory makes.
 
   Args:
     environment_factory: makes an environment or a game, given a seed. One in
-      JAX is made once for all rows, from the first seed.
+      JAX, and the vector of a `vector.VectorFactory`, is made once for all
+      rows, from the first seed.
     seeds: one for each game.
     name: of the games, for messages.
+    first: the number of the first game, for messages.
 
   Returns:
     A game for each seed.
@@ -323,6 +337,9 @@ def make_games(
     TypeError: if the factory makes none of these.
     ValueError: if what it makes is off its specs.
   """
+  if isinstance(environment_factory, vector.VectorFactory):
+    rows = environment_factory(seeds[0], len(seeds))
+    return SoloGames(validated_vector.ValidatedVector(rows, name, first))
   made: Any = environment_factory(seeds[0])
   if isinstance(made, functional.FunctionalEnvironment):
     made = functional.as_game(made)
@@ -330,7 +347,7 @@ def make_games(
     return CompiledGames(made, len(seeds), seeds[0], name)
   all_made = [made, *(environment_factory(seed) for seed in seeds[1:])]
   if hasattr(made, 'outcome'):
-    return PythonGames(all_made, name)
+    return PythonGames(all_made, name, first)
   if not isinstance(made, dm_env.Environment):
     raise TypeError(
       f'environment_factory must make an environment or a game, and made a'
@@ -339,7 +356,7 @@ def make_games(
     )
   validated = [
     validation.ValidatedEnvironment(environment, f'{name}[{index}]')
-    for index, environment in enumerate(all_made)
+    for index, environment in enumerate(all_made, start=first)
   ]
   return SoloGames(vector.VectorEnvironment(validated))
 

@@ -33,7 +33,7 @@ _IS_FINITE = (
   'be finite',
   'find out why the environment sends NaN or infinity',
 )
-_CHANGE_SPEC = 'change what the environment sends or its observation_spec'
+CHANGE_SPEC = 'change what the environment sends or its observation_spec'
 
 
 class Leaf(NamedTuple):
@@ -111,7 +111,7 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
     step_type, reward, discount, observation = timestep
     is_first = step_type == types.FIRST
     if is_first != self._must_be_first:
-      _fail(self._name, 'step_type', repr(step_type), *_ORDER)
+      fail(self._name, 'step_type', repr(step_type), *_ORDER)
     self._must_be_first = step_type == types.LAST
     self._check_reward(is_first, reward)
     self._check_discount(is_first, discount)
@@ -129,7 +129,7 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
     if self._reward_shape:
       self._check_events(reward)
     elif not math.isfinite(_as_float(reward)):
-      _fail(
+      fail(
         self._name,
         'reward',
         repr(reward),
@@ -140,7 +140,7 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
   def _check_events(self, events: Any) -> None:
     shape = self._reward_shape
     if np.shape(events) != shape or not np.all(np.isfinite(events)):
-      _fail(
+      fail(
         self._name,
         'reward',
         repr(events),
@@ -153,12 +153,12 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
       return
     # In Python's floats: comparing NumPy's scalars takes longer than the rest.
     if not 0.0 <= _as_float(discount) <= 1.0:
-      _fail(self._name, 'discount', repr(discount), *_IS_DISCOUNT)
+      fail(self._name, 'discount', repr(discount), *_IS_DISCOUNT)
 
   def _check_leaf(self, value: Any, leaf: Leaf) -> None:
     name, shape, dtype, is_float, spec = leaf
     if not isinstance(value, _ARRAYS):
-      _fail(
+      fail(
         self._name,
         name,
         f'a {type(value).__name__}',
@@ -166,16 +166,16 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
         'convert it with np.asarray(value, spec.dtype)',
       )
     if value.shape != shape or value.dtype != dtype:
-      _fail(
+      fail(
         self._name,
         name,
         f'shape {value.shape}, dtype {value.dtype}',
         f'be of shape {shape} and dtype {dtype} as its spec says',
-        _CHANGE_SPEC,
+        CHANGE_SPEC,
       )
     # Half the time of `np.isfinite(value).all()`.
     if is_float and np.count_nonzero(np.isfinite(value)) != value.size:
-      _fail(
+      fail(
         self._name,
         name,
         f'with {np.extract(~np.isfinite(value), value)[0]}',
@@ -186,12 +186,12 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
     try:
       leaf.spec.validate(value)
     except ValueError:
-      _fail(
+      fail(
         self._name,
         leaf.name,
         f'from {np.min(value)} to {np.max(value)}',
         _in_bounds(leaf),
-        _CHANGE_SPEC,
+        CHANGE_SPEC,
       )
 
   def _flatten(self, observation: Any) -> list[Any]:
@@ -200,12 +200,12 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
     try:
       return self._structure.flatten_up_to(observation)
     except (ValueError, TypeError):
-      _fail(
+      fail(
         self._name,
         'observation',
         f'structure {jax.tree.structure(observation)}',
         f'have the structure of its spec, {self._structure}',
-        _CHANGE_SPEC,
+        CHANGE_SPEC,
       )
 
 
@@ -236,6 +236,7 @@ class RowChecker:
     num_rows: int,
     num_players: int,
     name: str,
+    first: int = 0,
   ):
     """Prepares the checks.
 
@@ -244,6 +245,7 @@ class RowChecker:
       num_rows: rows of a timestep.
       num_players: rows that belong to one game.
       name: of the environment, for messages, which add the number of the game.
+      first: the number of the first game.
 
     Raises:
       ValueError: if agents cannot act on the spec; see `check_spec`.
@@ -252,6 +254,7 @@ class RowChecker:
     self._leaves = observation_leaves(spec)
     self._num_players = num_players
     self._name = name
+    self._first = first
     self._must_be_first = np.ones(num_rows, bool)
 
   def restart(self) -> None:
@@ -285,7 +288,7 @@ class RowChecker:
       if isinstance(leaf.spec, specs.BoundedArray) and is_first.any():
         inside = (rows >= leaf.spec.minimum) & (rows <= leaf.spec.maximum)
         inside[~is_first] = True
-        self._check(leaf.name, rows, inside, _in_bounds(leaf), _CHANGE_SPEC)
+        self._check(leaf.name, rows, inside, _in_bounds(leaf), CHANGE_SPEC)
     return timestep
 
   def _check(
@@ -298,17 +301,18 @@ class RowChecker:
     if is_good.all():
       return
     place = np.unravel_index(np.argmin(is_good), is_good.shape)
-    game = place[0] // self._num_players
-    _fail(f'{self._name}[{game}]', field, rows[place], *demand)
+    game = self._first + place[0] // self._num_players
+    fail(f'{self._name}[{game}]', field, rows[place], *demand)
 
 
 def _in_bounds(leaf: Leaf) -> str:
   return f'lie within the bounds of its spec, {leaf.spec!r}'
 
 
-def _fail(
+def fail(
   name: str, field: str, value: Any, demand: str, remedy: str
 ) -> NoReturn:
+  """Raises an InvalidTimestepError that says what is wrong and what helps."""
   raise InvalidTimestepError(
     f'{field} of environment {name!r} ({value}) must {demand}; {remedy}.'
   )

@@ -8,9 +8,10 @@ episodes, `FIRST .. LAST, FIRST .. LAST`, with nothing left out.
 """
 
 import contextlib
+import dataclasses
 import operator
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
 import dm_env
 import jax
@@ -18,6 +19,75 @@ import numpy as np
 
 from ftwax import types
 from ftwax.environments import specified
+
+
+class EnvironmentVector(Protocol):
+  """`E` environments that one call steps; see `VectorEnvironment`."""
+
+  @property
+  def num_environments(self) -> int:
+    """`E`, the number of rows."""
+
+  def observation_spec(self) -> types.SpecTree:
+    """Returns the specs of one environment's observation."""
+
+  def action_spec(self) -> types.SpecTree:
+    """Returns the specs of one environment's action."""
+
+  def reward_spec(self) -> types.SpecTree:
+    """Returns the spec of one environment's reward."""
+
+  def discount_spec(self) -> types.SpecTree:
+    """Returns the spec of one environment's discount."""
+
+  def reset(self) -> dm_env.TimeStep:
+    """Returns the first timesteps of a new episode in every row."""
+
+  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
+    """Steps each environment, or resets it after `LAST`."""
+
+  def step_rows(self, action: types.ArrayTree, rows: Sequence[int]) -> None:
+    """Steps the environments of some rows and drops their timesteps."""
+
+  def close(self) -> None:
+    """Closes every environment."""
+
+
+@dataclasses.dataclass(frozen=True)
+class VectorFactory:
+  """Marks an environment factory that makes all environments of a vector.
+
+  Attributes:
+    make: `(num_environments, seed) -> vector`, of as many rows, for instance a
+      `gymnasium_adapter.GymnasiumVectorEnvironment`.
+  """
+
+  make: Callable[[int, int], EnvironmentVector]
+
+  def __call__(self, seed: int, num_environments: int = 1) -> EnvironmentVector:
+    """Makes a vector.
+
+    Raises:
+      TypeError: if what is made is no vector.
+      ValueError: if it has another number of rows.
+    """
+    made = self.make(num_environments, seed)
+    num_rows = getattr(made, 'num_environments', None)
+    if num_rows is None:
+      raise TypeError(
+        'VectorFactory.make must make a vector of environments, and made a'
+        f' {type(made).__name__}; wrap it in a'
+        ' gymnasium_adapter.GymnasiumVectorEnvironment, or give a function of'
+        ' a seed, without VectorFactory.'
+      )
+    if num_rows != num_environments:
+      made.close()
+      raise ValueError(
+        f'VectorFactory.make must make as many rows as it is told'
+        f' ({num_environments}), and made {num_rows}; pass its first argument'
+        ' on to the vector.'
+      )
+    return made
 
 
 class VectorEnvironment(specified.Specified, dm_env.Environment):

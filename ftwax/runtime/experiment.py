@@ -12,7 +12,7 @@ import dm_env
 
 from ftwax import types
 from ftwax.agents import builders
-from ftwax.environments import game_vectors, games
+from ftwax.environments import game_vectors, games, process_games
 from ftwax.population import (
   evolution,
   players,
@@ -58,11 +58,18 @@ class ExperimentConfig:
     builder: makes the parts of the agent.
     network_factory: makes the network for an environment's spec.
     environment_factory: makes an environment or a game, given a seed. One in
-      JAX, which the device runtime needs, is made once for all rows.
+      JAX, which the device runtime needs, is made once for all rows, and so is
+      the vector of a `vector.VectorFactory`.
     max_num_actor_steps: actions of all members in all environments together.
     seed: of parameters, actors and environments.
     name: names the run's directory and its plots.
     num_environments: G, environments or games that one actor steps at a time.
+    environment_processes: processes that step the environments of one actor,
+      and those of evaluations, at the same time; 0 for that of the actor. Of
+      environments in Python; results are the same.
+    environment_timeout_s: seconds that a step of all environments of an actor
+      may take in other processes and in distributed runs. Nobody can end a call
+      in the process of a local run.
     game_spec: specs of the game; read off a game if None.
     population: size and evolution of the population.
     steps_per_round: steps of each game between two generations, rounded up to
@@ -95,6 +102,8 @@ class ExperimentConfig:
   seed: int = 0
   name: str = 'experiment'
   num_environments: int = 8
+  environment_processes: int = 0
+  environment_timeout_s: float = 60.0
   game_spec: games.GameSpec | None = None
 
   # The population.
@@ -130,6 +139,16 @@ class ExperimentConfig:
         f"replay ({self.replay!r}) must be 'reverb', 'functional' or None for"
         ' Reverb where it is installed; choose one.'
       )
+    if self.environment_processes < 0:
+      raise ValueError(
+        f'environment_processes ({self.environment_processes}) must not be'
+        ' negative; choose 0 to step environments in the process of the actor.'
+      )
+    if not self.environment_timeout_s > 0:
+      raise ValueError(
+        f'environment_timeout_s ({self.environment_timeout_s}) must be'
+        f' positive; choose {ExperimentConfig.environment_timeout_s:g}.'
+      )
     if not 0.0 <= self.opponent_share <= 1.0:
       raise ValueError(
         f'opponent_share ({self.opponent_share}) must be in [0, 1]; choose 0.5.'
@@ -144,6 +163,29 @@ class ExperimentConfig:
     if self.game_spec is not None:
       return self.game_spec
     return game_vectors.read_spec(self.environment_factory, self.name)
+
+  def make_games(
+    self,
+    environment_factory: game_vectors.EnvironmentFactory,
+    seeds: Sequence[int],
+    name: str,
+  ) -> game_vectors.GameVector:
+    """Makes games side by side, in other processes if there are to be some.
+
+    Args:
+      environment_factory: that of training or of evaluation.
+      seeds: one for each game.
+      name: of the games, for messages.
+    """
+    if not self.environment_processes:
+      return game_vectors.make_games(environment_factory, seeds, name)
+    return process_games.ProcessGames(
+      environment_factory,
+      seeds,
+      name,
+      self.environment_processes,
+      self.environment_timeout_s,
+    )
 
   @property
   def evaluation_factory(self) -> game_vectors.EnvironmentFactory:

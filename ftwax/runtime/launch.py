@@ -58,6 +58,12 @@ def define_flags(
     'num_environments', num_environments, 'Environments acted in at a time.'
   )
   flags.DEFINE_integer(
+    'environment_processes',
+    experiment_lib.ExperimentConfig.environment_processes,
+    'Processes that step the environments of one actor at the same time; 0 for'
+    ' that of the actor.',
+  )
+  flags.DEFINE_integer(
     'eval_every', eval_every, 'Actor steps between evaluations; 0 for none.'
   )
   flags.DEFINE_enum(
@@ -102,9 +108,7 @@ def define_flags(
   flags.DEFINE_string(
     'run_dir', None, 'Directory of the run; by default a new one in runs/.'
   )
-  flags.DEFINE_bool(
-    'resume', False, 'Go on with --run_dir, or the newest run of this name.'
-  )
+  flags.DEFINE_bool('resume', False, 'Go on with --run_dir or the newest run.')
 
 
 def experiment_options(seed: int | None = None) -> dict[str, Any]:
@@ -116,6 +120,7 @@ def experiment_options(seed: int | None = None) -> dict[str, Any]:
   names = (
     'max_num_actor_steps',
     'num_environments',
+    'environment_processes',
     'seed',
     'replay',
     'replay_port',

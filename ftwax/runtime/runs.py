@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _MAY_DIFFER = (
   'max_num_actor_steps',
   'replay_port',
+  'environment_processes',
+  'environment_timeout_s',
   'checkpointing.save_every_seconds',
   'checkpointing.max_to_keep',
 )

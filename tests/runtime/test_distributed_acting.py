@@ -1,6 +1,7 @@
 """An actor's environments and its loop."""
 
 import functools
+import os
 import threading
 
 import distributed_helpers
@@ -125,6 +126,22 @@ class _Failing(fakes.FakeEnvironment):
     return super().step(action)
 
 
+class _Dying(_Failing):
+  """Ends its process in its 30th step, but not that of the test."""
+
+  def __init__(self, runner, *args, **options):
+    super().__init__(*args, **options)
+    self._runner = runner
+
+  def step(self, action):
+    try:
+      return super().step(action)
+    except OSError:
+      if os.getpid() != self._runner:
+        os._exit(3)
+      raise
+
+
 class TestActorLoop:
   @pytest.fixture
   def make_loop(self, tmp_path):
@@ -186,6 +203,21 @@ class TestActorLoop:
     assert status['counts']['actor_steps'] == 403
     assert status['failures']['actor/0'] >= 4
     assert 'OSError: the game crashed' in capsys.readouterr().out
+
+  @pytest.mark.slow
+  def test_environment_processes_that_die_are_replaced(self, make_loop, capsys):
+    loop, node = make_loop(
+      max_num_actor_steps=100,
+      environment_processes=1,
+      environment_factory=functools.partial(
+        _Dying, os.getpid(), SPEC, 4, False
+      ),
+    )
+    loop.run(_StillActor(3))
+    assert node.status()['counts']['actor_steps'] == 100
+    assert node.status()['failures']['actor/0'] >= 1
+    out = capsys.readouterr().out
+    assert "EnvironmentProcessError: environment 'test/0[0..2]' (proc" in out
 
   def test_environments_that_raise_too_often_end_the_run(self, make_loop):
     loop, _ = make_loop(

@@ -19,6 +19,7 @@ import pytest
 from absl import flags
 from absl.testing import absltest
 
+from ftwax.environments import vector
 from ftwax.records import checkpoints, loggers, run_directory
 from ftwax.runtime import distributed
 from ftwax.runtime.distributed import settings
@@ -111,6 +112,41 @@ def test_a_run_of_processes_ends_and_leaves_its_records(
   last_line = capfd.readouterr().out.splitlines()[-1]
   assert last_line.startswith('403 of 403 steps | took 0:')
   assert f'{result.counts.episodes:,} episodes' in last_line
+
+
+def _make_vector(num_environments, seed):
+  return vector.VectorEnvironment(
+    [
+      distributed_helpers.make_fake(seed=seed + row)
+      for row in range(num_environments)
+    ]
+  )
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures('pickled_by_value')
+@pytest.mark.parametrize(
+  'options',
+  [
+    {'environment_processes': 2},
+    {'environment_factory': vector.VectorFactory(_make_vector)},
+  ],
+  ids=['processes', 'vector'],
+)
+def test_environments_that_step_together(leaving_nothing, tmp_path, options):
+  with leaving_nothing():
+    result = distributed.run_experiment(
+      distributed_helpers.make_experiment(max_num_actor_steps=403, **options),
+      eval_every=200,
+      num_eval_episodes=2,
+      run_dir=tmp_path / 'run',
+      settings=settings.Settings(num_actors=1),
+    )
+  assert result.counts.actor_steps == 403
+  assert result.counts.learner_steps >= 10
+  train = _read_rows(result.run_dir, 'train')
+  assert all(row['episode_length'] == 4 for row in train)
+  assert _read_rows(result.run_dir, 'evaluation')
 
 
 @pytest.fixture

@@ -16,6 +16,16 @@ def check_not_traced() -> None:
     )
 
 
+def check_one_process(environment_processes: int) -> None:
+  """Raises a ValueError if environments are to step in other processes."""
+  if environment_processes:
+    raise ValueError(
+      f'environment_processes ({environment_processes}) must be 0 for'
+      " runtime='device', which compiles environments together with the agent;"
+      " leave it out, or choose runtime='local'."
+    )
+
+
 def check_game(made: object) -> functional.FunctionalGame:
   """Returns a game that can be compiled, from an environment or a game.
 

@@ -98,6 +98,7 @@ class _Parts:
     """Makes and checks the parts."""
     builder = experiment.builder
     self.mesh = mesh
+    experiment_checks.check_one_process(experiment.environment_processes)
     self.game = experiment_checks.check_game(
       experiment.environment_factory(experiment.seed)
     )

@@ -64,7 +64,7 @@ class ActorLoop:
     self._seating = seating
     self._stop = stop
     self._watchdog = environments.Watchdog(
-      f'actor/{index}', settings.environment_timeout_s
+      f'actor/{index}', experiment.environment_timeout_s
     )
     self._limiter = limits.RestartLimiter(
       settings.max_restarts, settings.restart_period_s

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import game_vectors, specified
+from ftwax.environments import specified
 from ftwax.population import seating as seating_lib
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.host import arena as arena_lib
@@ -51,7 +51,7 @@ def make_environment(
   """
   own_seeds = seeds.make_seeds((experiment.seed, *entropy), seating.num_games)
   try:
-    made = game_vectors.make_games(
+    made = experiment.make_games(
       experiment.environment_factory, own_seeds, label
     )
   except Exception as error:

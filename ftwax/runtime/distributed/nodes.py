@@ -132,7 +132,8 @@ def run_actor(
     processes.node(counter.actor_name(index)) as stop,
     contextlib.ExitStack() as stack,
   ):
-    processes.keep_to_cpu(index)
+    if not experiment.environment_processes:  # They would share it.
+      processes.keep_to_cpu(index)
     from ftwax.runtime.host import members
 
     spec = experiment.read_game_spec()
@@ -201,7 +202,8 @@ def run_evaluator(
     processes.node(counter.EVALUATOR) as stop,
     contextlib.ExitStack() as stack,
   ):
-    processes.keep_to_cpu(0)
+    if not experiment.environment_processes:
+      processes.keep_to_cpu(0)
     from ftwax.runtime.host import evaluations
 
     learner = processes.Remote(learner_client, counter.LEARNER)

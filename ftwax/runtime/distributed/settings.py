@@ -21,7 +21,6 @@ class Settings:
       has asked, so as to serve them together.
     max_restarts: of one node in its life, after which the run fails.
     restart_period_s: within which one restart of a node is allowed.
-    environment_timeout_s: that a step of an actor's environments may take.
     stall_timeout_s: that the queue may take to give the learner a batch, or to
       take an actor's trajectories.
     variables_period_s: between two requests for variables of those that do not
@@ -40,7 +39,6 @@ class Settings:
   inference_wait_s: float = 0.005
   max_restarts: int = 10
   restart_period_s: float = 60.0
-  environment_timeout_s: float = 60.0
   stall_timeout_s: float = 300.0
   variables_period_s: float = 0.05
   replay_start_s: float = 8.0

@@ -38,7 +38,7 @@ class Evaluator:
       (experiment.seed, *entropy), plan.seating.num_games
     )
     key = jax.random.PRNGKey(own_seeds[0])
-    made = game_vectors.make_games(
+    made = experiment.make_games(
       experiment.evaluation_factory, own_seeds, experiment.name
     )
     evaluation.check_spec(made.spec, spec)

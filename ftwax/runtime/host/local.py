@@ -15,7 +15,7 @@ import jax
 
 from ftwax import types
 from ftwax.agents.actor_critic.shells import replays
-from ftwax.environments import game_vectors, games
+from ftwax.environments import games
 from ftwax.population import players
 from ftwax.records import game_files
 from ftwax.runtime import (
@@ -264,7 +264,7 @@ class _Run:
 
   def _make_arena(self) -> arena_lib.Arena:
     experiment, seating = self._experiment, self._coordinator.seating
-    made = game_vectors.make_games(
+    made = experiment.make_games(
       experiment.environment_factory,
       seeds.make_seeds(
         (experiment.seed, _TRAINING, self._records.counts.actor_steps),

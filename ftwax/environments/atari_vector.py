@@ -1,0 +1,121 @@
+"""Atari games that ale-py steps together, in threads of its own.
+
+Nearly the same as `ftwax.environments.atari`: with equal seeds and without
+no-ops, frames, rewards, ends and sticky actions are equal bit for bit, except
+where ale-py's vector (0.12) differs:
+
+- the observation at `LAST` is that of the step before, also where a game is
+  truncated and its value is bootstrapped from there;
+- no-ops at the start are drawn otherwise, from 0 to `noop_max` rather than from
+  1, by a generator of its own;
+- where `max_episode_frames` is no multiple of `action_repeat`, sticky actions
+  differ after the first game that it truncates;
+- at the start of an episode the older frames of a stack are black rather than
+  copies of the first;
+- an episode of one life would begin a new game rather than continue the old
+  one, so that `terminal_on_life_loss` is refused.
+"""
+
+from collections.abc import Sequence
+
+import ale_py
+import dm_env
+import numpy as np
+
+from ftwax import types
+from ftwax.environments import atari, gymnasium_adapter, specified
+
+_MAX_SEED = 2**31
+
+
+def make(
+  game: str = 'pong',
+  *,
+  num_environments: int,
+  seed: int,
+  config: atari.AtariConfig | None = None,
+  num_threads: int = 0,
+) -> 'AtariVectorEnvironment':
+  """Makes a vector of Atari games.
+
+  Args:
+    game: one of `atari.list_games()`.
+    num_environments: `E`.
+    seed: of row 0, in [0, 2**31); that of row `i` is `i` higher.
+    config: observations and rules; defaults to `AtariConfig()`.
+    num_threads: that step the games; 0 for as many as fit the machine.
+
+  Raises:
+    ValueError: if there is no such game, the seed is out of range, or episodes
+      are to end with lives.
+  """
+  config = config or atari.AtariConfig()
+  atari.check_game(game, seed)
+  if config.terminal_on_life_loss:
+    raise ValueError(
+      'terminal_on_life_loss (True) must be False in a vector of ale-py, which'
+      ' would start a new game after each life; set it to False or make single'
+      ' environments with atari.make.'
+    )
+  vector_env = ale_py.AtariVectorEnv(
+    game,
+    num_environments,
+    num_threads=num_threads,
+    max_num_frames_per_episode=config.max_episode_frames,
+    repeat_action_probability=config.sticky_actions,
+    full_action_space=config.full_action_space,
+    img_height=config.size,
+    img_width=config.size,
+    grayscale=config.grayscale,
+    stack_num=config.frame_stack,
+    frameskip=config.action_repeat,
+    maxpool=config.max_pool,
+    noop_max=config.noop_max,
+    reward_clipping=False,
+    use_fire_reset=False,
+  )
+  first_seed = min(seed, _MAX_SEED - num_environments)
+  return AtariVectorEnvironment(vector_env, first_seed, config)
+
+
+class AtariVectorEnvironment(specified.Specified, dm_env.Environment):
+  """Atari games as a `vector.EnvironmentVector`, with the specs of `atari`."""
+
+  def __init__(
+    self,
+    vector_env: ale_py.AtariVectorEnv,
+    seed: int,
+    config: atari.AtariConfig,
+  ):
+    self._vector = gymnasium_adapter.GymnasiumVectorEnvironment(
+      vector_env, seed
+    )
+    num_actions = self._vector.action_spec().num_values
+    super().__init__(atari.make_spec(config, num_actions))
+
+  @property
+  def num_environments(self) -> int:
+    """`E`, the number of rows."""
+    return self._vector.num_environments
+
+  def reset(self) -> dm_env.TimeStep:
+    """Returns the first timesteps of a new game in every row."""
+    return self._convert(self._vector.reset())
+
+  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
+    """Steps each game with its row of `action`, [E], or starts a new one."""
+    return self._convert(self._vector.step(action))
+
+  def step_rows(self, action: types.ArrayTree, rows: Sequence[int]) -> None:
+    """Steps all games, as some cannot be stepped alone."""
+    self._vector.step_rows(action, rows)
+
+  def close(self) -> None:
+    """Closes the games."""
+    self._vector.close()
+
+  def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+    """Moves frames, [E, stack, size, size] or [..., 3], to the channels."""
+    frames = np.moveaxis(timestep.observation, 1, 3)
+    shape = (len(frames), *self._spec.observations.shape)
+    return timestep._replace(observation=frames.reshape(shape))

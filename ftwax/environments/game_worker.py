@@ -1,0 +1,156 @@
+"""Plays a share of the games of `process_games`, in a process of its own.
+
+The parent sends commands through a socket and reads replies from it. Actions
+and timesteps are in memory that both share and that has no name, so that
+nothing is left when either is killed. The process ends when the parent has, as
+the socket is closed then, and when the parent's patience with a call is over:
+the kernel's timer ends it also where the games never return.
+"""
+
+import gc
+import mmap
+import os
+import pickle
+import signal
+import socket
+import sys
+import traceback
+from typing import Any
+
+import cloudpickle
+import dm_env
+import jax
+import numpy as np
+from dm_env import specs
+
+from ftwax import types
+from ftwax.environments import game_vectors, games
+
+OK, RAISED = 'ok', 'raised'
+
+# So much longer than the parent waits, which tells what happened.
+_GRACE_S = 5.0
+
+_ALIGNMENT = 64
+
+
+def map_memory(
+  descriptor: int, spec: games.GameSpec, num_games: int
+) -> tuple[types.ArrayTree, dm_env.TimeStep]:
+  """Returns actions and timesteps of all games, in the memory of a file.
+
+  Args:
+    descriptor: of the file, which is made as long as it must be.
+    spec: of one game.
+    num_games: `G`.
+
+  Returns:
+    Actions and timesteps, leaves [G * P, ...].
+  """
+  environment = spec.environment
+  timestep_spec = dm_env.TimeStep(
+    specs.Array((), np.int32),
+    specs.Array(environment.rewards.shape, np.float32),
+    specs.Array((), np.float32),
+    environment.observations,
+  )
+  parts = environment.actions, timestep_spec
+  leaves = jax.tree.leaves(parts)
+  # Typed Any since jax's own stubs hide the methods of tree structures.
+  structure: Any = jax.tree.structure(parts)
+  num_rows = num_games * spec.num_players
+  offsets = [0]
+  for leaf in leaves:
+    size = num_rows * int(np.prod(leaf.shape)) * np.dtype(leaf.dtype).itemsize
+    offsets.append(offsets[-1] + -(-size // _ALIGNMENT) * _ALIGNMENT)
+  os.ftruncate(descriptor, offsets[-1])
+  memory = mmap.mmap(descriptor, offsets[-1])
+  arrays: list[types.NumpyArray] = [
+    np.ndarray((num_rows, *leaf.shape), leaf.dtype, memory, offset)
+    for leaf, offset in zip(leaves, offsets, strict=False)
+  ]
+  action, timestep = structure.unflatten(arrays)
+  return action, timestep
+
+
+class _Worker:
+  """Games and their rows of the shared memory."""
+
+  def __init__(
+    self, factory: bytes, seeds: list[int], name: str, first: int
+  ) -> None:
+    self._games = game_vectors.make_games(
+      cloudpickle.loads(factory), seeds, name, first
+    )
+    self._first = first
+    if isinstance(self._games, game_vectors.CompiledGames):
+      raise ValueError(
+        'environment_processes must be 0 for environments in JAX, which one'
+        ' compiled call steps; leave it out.'
+      )
+
+  def spec(self) -> games.GameSpec:
+    return self._games.spec
+
+  def share(self, descriptor: int, num_games: int) -> None:
+    spec = self._games.spec
+    memory = map_memory(descriptor, spec, num_games)
+    start = self._first * spec.num_players
+    rows = slice(start, start + self._games.num_games * spec.num_players)
+    self._action, self._timestep = jax.tree.map(lambda leaf: leaf[rows], memory)
+
+  def reset(self) -> None:
+    self._put(self._games.reset())
+
+  def step(self) -> None:
+    self._put(self._games.step(self._take()))
+
+  def step_games(self, places: list[int]) -> None:
+    self._games.step_games(self._take(), places)
+
+  def outcomes(self, places: list[int]) -> types.NumpyArray:
+    return self._games.outcomes(places)
+
+  def close(self) -> None:
+    self._games.close()
+
+  def _take(self) -> types.ArrayTree:
+    # Copies: the environment may keep its action.
+    return jax.tree.map(np.array, self._action)
+
+  def _put(self, timestep: dm_env.TimeStep) -> None:
+    jax.tree.map(np.copyto, self._timestep, timestep)
+
+
+def main() -> None:
+  """Serves the socket that the command line names, until it is closed."""
+  stream = socket.socket(fileno=int(sys.argv[1])).makefile('rwb')
+  worker: Any = None
+  while True:
+    try:
+      command, arguments, timeout_s = pickle.load(stream)
+    except (EOFError, ConnectionError):
+      return
+    # Its default action, the end of the process, needs no interpreter.
+    signal.setitimer(signal.ITIMER_REAL, timeout_s + _GRACE_S)
+    reply: tuple[Any, ...]
+    try:
+      if command == 'make':
+        worker = _Worker(*arguments)
+        gc.freeze()  # What imports made is not searched again.
+        reply = OK, worker.spec()
+      else:
+        reply = OK, getattr(worker, command)(*arguments)
+    except Exception as error:
+      told = traceback.format_exc()
+      reply = RAISED, (type(error).__name__, str(error), told)
+    signal.setitimer(signal.ITIMER_REAL, 0.0)
+    try:
+      pickle.dump(reply, stream)
+      stream.flush()
+    except ConnectionError:
+      return
+
+
+if __name__ == '__main__':
+  main()

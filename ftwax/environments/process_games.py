@@ -1,0 +1,285 @@
+"""Games whose environments step in other processes, several at a time.
+
+For simulators in Python that are slow or wait. Each process plays a share of
+the games as `game_vectors` would in this one, with the same seeds and checks,
+so that timesteps are the same, bit for bit; what crosses is a short command,
+and rows of shared memory. Processes are new ones rather than forks, since JAX
+and many simulators have threads.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import cloudpickle
+import dm_env
+import jax
+import numpy as np
+
+from ftwax import types
+from ftwax.environments import game_vectors, game_worker, validation, vector
+
+# A new interpreter takes seconds to import what it needs, on a busy machine
+# many more.
+_START_S = 60.0
+_CLOSE_S = 5.0
+
+# Without the main module of the parent, which need not guard what it runs.
+_SCRIPT = (
+  'import json, sys; sys.path[:] = json.loads(sys.argv.pop());'
+  ' from ftwax.environments import game_worker; game_worker.main()'
+)
+
+
+class EnvironmentProcessError(ChildProcessError):
+  """An environment in another process failed, or its process did."""
+
+
+class ProcessGames:
+  """Games in other processes; see `game_vectors.GameVector`."""
+
+  state = None
+
+  def __init__(
+    self,
+    environment_factory: game_vectors.EnvironmentFactory,
+    seeds: Sequence[int],
+    name: str,
+    num_processes: int,
+    timeout_s: float,
+  ):
+    """Starts processes, which make the games.
+
+    Args:
+      environment_factory: makes an environment or a game, given a seed, not one
+        in JAX. One that makes vectors makes one in each process.
+      seeds: one for each game.
+      name: of the games, for messages.
+      num_processes: that share the games, of which each plays one at least.
+      timeout_s: that a step of all games may take.
+
+    Raises:
+      EnvironmentProcessError: if a factory raised, or a process died or hangs.
+      ValueError: if the factory cannot be sent, or specs differ.
+    """
+    self.num_games = len(seeds)
+    self._timeout_s = timeout_s
+    sent = _pickle(environment_factory)
+    shares = np.array_split(
+      np.arange(self.num_games), min(num_processes, self.num_games)
+    )
+    directory = '/dev/shm' if os.path.isdir('/dev/shm') else None
+    with tempfile.TemporaryFile(dir=directory) as memory:
+      self._workers: list[_Process] = []
+      # Also at the end of the interpreter; the list is shared with it.
+      self._kill = weakref.finalize(self, _kill, self._workers)
+      try:
+        for share in shares:
+          self._workers.append(_Process(share, name, memory.fileno()))
+        for process, share in zip(self._workers, shares, strict=True):
+          own = [seeds[place] for place in share]
+          process.send('make', sent, own, name, process.first, wait_s=timeout_s)
+        found = self._receive(self._workers, _START_S + timeout_s)
+        self.spec = found[0]
+        for process, spec in zip(self._workers, found, strict=True):
+          if spec != self.spec:
+            raise ValueError(
+              f'{process.label} ({spec}) must be like the first ({self.spec});'
+              ' make environments of one kind in environment_factory.'
+            )
+        descriptor = memory.fileno()
+        self._action, self._timestep = game_worker.map_memory(
+          descriptor, self.spec, self.num_games
+        )
+        self._call_all('share', descriptor, self.num_games)
+      except BaseException:
+        self._kill()
+        raise
+
+  def reset(self) -> dm_env.TimeStep:
+    """Starts all games."""
+    self._call_all('reset')
+    return self._take()
+
+  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
+    """Plays a step of each game, or starts a new one after `LAST`.
+
+    Raises:
+      EnvironmentProcessError: if a game raised, or a process died or hangs.
+      InvalidTimestepError: if a timestep is off the specs.
+    """
+    self._put(action)
+    self._call_all('step')
+    return self._take()
+
+  def step_games(self, action: types.ArrayTree, places: Sequence[int]) -> None:
+    """Plays a step of some games and drops their timesteps."""
+    self._put(action)
+    self._call_some('step_games', places)
+
+  def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
+    """Returns the outcomes of games that have just ended."""
+    found = self._call_some('outcomes', places)
+    rows = {
+      place: row
+      for own, outcomes in found
+      for place, row in zip(own, outcomes, strict=True)
+    }
+    return np.stack([rows[place] for place in places])
+
+  def close(self) -> None:
+    """Closes the games and ends their processes, whatever state they are in."""
+    try:
+      if self._kill.alive:
+        self._call_all('close', wait_s=_CLOSE_S)
+    finally:
+      self._kill()
+
+  def _put(self, action: types.ArrayTree) -> None:
+    leaves = vector.action_leaves(
+      self.spec.environment, action, self.num_games * self.spec.num_players
+    )
+    for shared, leaf in zip(jax.tree.leaves(self._action), leaves, strict=True):
+      shared[...] = leaf
+
+  def _take(self) -> dm_env.TimeStep:
+    return jax.tree.map(np.array, self._timestep)
+
+  def _call_all(
+    self, command: str, *arguments: Any, wait_s: float | None = None
+  ) -> None:
+    wait_s = self._timeout_s if wait_s is None else wait_s
+    for process in self._workers:
+      process.send(command, *arguments, wait_s=wait_s)
+    self._receive(self._workers, wait_s)
+
+  def _call_some(
+    self, command: str, places: Sequence[int]
+  ) -> list[tuple[list[int], Any]]:
+    """Calls the processes of some games; returns places and result of each."""
+    own = {
+      process: [place for place in places if place in process.places]
+      for process in self._workers
+    }
+    asked = [process for process in self._workers if own[process]]
+    for process in asked:
+      local = [place - process.first for place in own[process]]
+      process.send(command, local, wait_s=self._timeout_s)
+    found = self._receive(asked, self._timeout_s)
+    return [(own[p], value) for p, value in zip(asked, found, strict=True)]
+
+  def _receive(
+    self, processes: Sequence['_Process'], wait_s: float
+  ) -> list[Any]:
+    """Returns a reply of each; after a failure no process is left."""
+    deadline = time.monotonic() + wait_s
+    try:
+      return [process.receive(deadline, wait_s) for process in processes]
+    except BaseException:
+      self._kill()
+      raise
+
+
+class _Process:
+  """A process that plays games `places`, as its parent sees it."""
+
+  def __init__(self, share: types.NumpyArray, name: str, memory: int):
+    self.places = range(int(share[0]), int(share[-1]) + 1)
+    self.first = self.places[0]
+    last = f'..{self.places[-1]}' if len(self.places) > 1 else ''
+    self.label = f'environment {f"{name}[{self.first}{last}]"!r}'
+    ours, theirs = socket.socketpair()
+    with theirs:
+      self._process = subprocess.Popen(
+        [sys.executable, '-c', _SCRIPT, str(theirs.fileno()), _path()],
+        # Devices are the parent's; cores are shared by all.
+        env={'OMP_NUM_THREADS': '1', **os.environ, 'JAX_PLATFORMS': 'cpu'},
+        stdin=subprocess.DEVNULL,
+        pass_fds=[theirs.fileno(), memory],
+        start_new_session=True,  # Ctrl-C is for the parent.
+      )
+    self._socket = ours
+    self._stream = ours.makefile('rwb')
+
+  def send(self, command: str, *arguments: Any, wait_s: float) -> None:
+    """Sends a command; that the process is gone is told by `receive`."""
+    with contextlib.suppress(ConnectionError):
+      pickle.dump((command, arguments, wait_s), self._stream)
+      self._stream.flush()
+
+  def receive(self, deadline: float, wait_s: float) -> Any:
+    """Returns the reply to a command."""
+    self._socket.settimeout(max(deadline - time.monotonic(), 1e-3))
+    try:
+      kind, value = pickle.load(self._stream)
+    except TimeoutError:
+      raise EnvironmentProcessError(
+        f'{self.label} (process {self._process.pid}) must answer within'
+        f' {wait_s:g} s and has not; find out what it waits for, or raise'
+        ' environment_timeout_s.'
+      ) from None
+    except (EOFError, ConnectionError):
+      raise EnvironmentProcessError(
+        f'{self.label} (process {self._process.pid}) must not end its process,'
+        f' and did {self._ending()}; see what it printed, or step it in this'
+        ' process with environment_processes=0.'
+      ) from None
+    if kind == game_worker.OK:
+      return value
+    error, message, told = value
+    if error == validation.InvalidTimestepError.__name__:
+      raise validation.InvalidTimestepError(message)
+    raise EnvironmentProcessError(
+      f'{self.label} raised {error}: {message}\nIn its process:\n{told}'
+    )
+
+  def kill(self) -> None:
+    """Ends the process, at once."""
+    with contextlib.suppress(OSError):
+      self._stream.close()
+    self._socket.close()
+    self._process.kill()
+    self._process.wait()
+
+  def _ending(self) -> str:
+    try:
+      status = self._process.wait(_CLOSE_S)
+    except subprocess.TimeoutExpired:
+      return 'close its socket'
+    if status >= 0:
+      return f'with status {status}'
+    name = signal.Signals(-status).name
+    memory = ', perhaps for lack of memory' if name == 'SIGKILL' else ''
+    return f'by {name}{memory}'
+
+
+def _kill(processes: Sequence[_Process]) -> None:
+  for process in processes:
+    process.kill()
+
+
+def _path() -> str:
+  """Returns where modules are found; '' is the current directory."""
+  return json.dumps([str(pathlib.Path(entry).absolute()) for entry in sys.path])
+
+
+def _pickle(environment_factory: game_vectors.EnvironmentFactory) -> bytes:
+  try:
+    pickled: bytes = cloudpickle.dumps(environment_factory)
+  except Exception as error:
+    raise ValueError(
+      f'environment_factory ({environment_factory!r}) must be picklable, to be'
+      f' sent to environment processes ({error}); make what it holds inside it.'
+    ) from error
+  return pickled

@@ -1,0 +1,116 @@
+"""A vector of environments whose timesteps are checked against its specs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import dm_env
+import jax
+import numpy as np
+
+from ftwax import types
+from ftwax.environments import specified, validation, vector
+
+
+class ValidatedVector(specified.Specified, dm_env.Environment):
+  """Checks every timestep of a vector and hands it on unchanged.
+
+  What `validation.ValidatedEnvironment` demands of one environment is demanded
+  of each row, which messages name.
+  """
+
+  def __init__(
+    self, environments: vector.EnvironmentVector, name: str, first: int = 0
+  ):
+    """Takes over a vector, to close it in the end.
+
+    Args:
+      environments: what is checked.
+      name: of the environments, for messages.
+      first: the number of the first one, for messages.
+
+    Raises:
+      ValueError: if agents cannot act on its specs.
+    """
+    super().__init__(types.make_environment_spec(environments))
+    self._environments = environments
+    self._name = name
+    num_rows = environments.num_environments
+    self._checker = validation.RowChecker(self._spec, num_rows, 1, name, first)
+    # Typed Any since jax's own stubs hide the methods of tree structures.
+    self._structure: Any = jax.tree.structure(self._spec.observations)
+    self._leaves = [
+      leaf._replace(shape=(num_rows, *leaf.shape))
+      for leaf in validation.observation_leaves(self._spec)
+    ]
+    self._reward_shape = (num_rows, *self._spec.rewards.shape)
+
+  @property
+  def num_environments(self) -> int:
+    """`E`, the number of rows."""
+    return self._environments.num_environments
+
+  def reset(self) -> dm_env.TimeStep:
+    """Returns the first timesteps of a new episode in every row.
+
+    Raises:
+      InvalidTimestepError: if a row is off the specs.
+    """
+    self._checker.restart()
+    return self._check(self._environments.reset())
+
+  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
+    """Steps each environment with its row of `action`, leaves [E, ...].
+
+    Raises:
+      InvalidTimestepError: if a row is off the specs.
+      ValueError: if a leaf of `action` has another shape.
+    """
+    vector.action_leaves(self._spec, action, self.num_environments)
+    return self._check(self._environments.step(action))
+
+  def step_rows(self, action: types.ArrayTree, rows: Sequence[int]) -> None:
+    """Steps the environments of some rows and drops their timesteps."""
+    self._environments.step_rows(action, rows)
+
+  def close(self) -> None:
+    """Closes the vector."""
+    self._environments.close()
+
+  def _check(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+    num_rows = self._reward_shape[0]
+    self._check_shape('step_type', timestep.step_type, (num_rows,))
+    self._check_shape('reward', timestep.reward, self._reward_shape)
+    self._check_shape('discount', timestep.discount, (num_rows,))
+    try:
+      leaves = self._structure.flatten_up_to(timestep.observation)
+    except (ValueError, TypeError):
+      structure = jax.tree.structure(timestep.observation)
+      validation.fail(
+        self._name,
+        'observation',
+        f'structure {structure}',
+        f'have the structure of its spec, {self._structure}',
+        validation.CHANGE_SPEC,
+      )
+    for value, leaf in zip(leaves, self._leaves, strict=True):
+      self._check_shape(leaf.name, value, leaf.shape, leaf.dtype)
+    return self._checker.check(timestep)
+
+  def _check_shape(
+    self,
+    field: str,
+    value: Any,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any] | None = None,
+  ) -> None:
+    found = np.shape(value), getattr(value, 'dtype', type(value).__name__)
+    if found[0] == shape and dtype in (None, found[1]):
+      return
+    expected = '' if dtype is None else f' and dtype {dtype}'
+    validation.fail(
+      self._name,
+      field,
+      f'shape {found[0]}, dtype {found[1]}',
+      f'be of shape {shape}{expected}, a row for each environment',
+      validation.CHANGE_SPEC,
+    )
