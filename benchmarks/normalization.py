@@ -88,7 +88,7 @@ def main():
   """Prints the table."""
   parser = argparse.ArgumentParser()
   parser.add_argument('--seeds', type=int, nargs='*', default=[0, 1, 2])
-  parser.add_argument('--steps', type=int, default=150_000)
+  parser.add_argument('--steps', type=int, default=100_000)
   parser.add_argument('--learning_rate', type=float, default=1e-3)
   parser.add_argument('--lines', nargs='*', default=list(_LINES))
   args = parser.parse_args()

@@ -185,7 +185,8 @@ def test_frozen_agents_play_with_their_statistics(tmp_path):
   first = run(_make_population(max_num_actor_steps=200), 'first')
   player = loading.load(first.run_dir).player
   result = run(
-    _make_population(opponents={'earlier': player}), 'second',
+    _make_population(opponents={'earlier': player}, opponent_share=0.0),
+    'second',
     eval_every=200, num_eval_episodes=4,
   )  # fmt: skip
   rows = loggers.read_jsonl(loggers.log_path(result.run_dir, 'evaluation'))
