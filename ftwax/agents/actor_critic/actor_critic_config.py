@@ -120,9 +120,9 @@ class ActorCriticConfig:
       for as much as they can. A signal is not cropped.
     sequence_length: T, transitions in a trajectory.
     batch_size: B, trajectories in a learner step.
-    normalize_observations: brings each number of entries of floats, other than
-      images, to mean 0 and variance 1 by running statistics; see
-      `actor_critic.normalization`.
+    normalize_observations: brings each number of entries of floats to mean 0
+      and variance 1 by running statistics, other than images and what pixel
+      control is of; see `actor_critic.normalization`.
     normalize_returns: divides rewards in the losses by the running root mean
       square of returns, so that their scale does not matter, to the value
       neither.

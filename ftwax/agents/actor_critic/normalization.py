@@ -96,9 +96,9 @@ def find_entries(
       shapes[name] = tuple(spec.shape)
   if not shapes:
     raise ValueError(
-      f'normalize_observations (True) must have an entry of floats that is no'
-      f' image, and the observation ({observation_spec!r}) has none; choose'
-      ' False.'
+      'normalize_observations (True) must have an entry of floats that is'
+      ' neither an image nor the frame of pixel control, and the observation'
+      f' ({observation_spec!r}) has none; choose False.'
     )
   return shapes
 
