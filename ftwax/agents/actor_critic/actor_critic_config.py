@@ -124,8 +124,8 @@ class ActorCriticConfig:
       and variance 1 by running statistics, other than images and what pixel
       control is of; see `actor_critic.normalization`.
     normalize_returns: divides rewards in the losses by the running root mean
-      square of returns, so that their scale does not matter, to the value
-      neither.
+      square of returns, so that their scale matters neither to the policy nor
+      to the value.
     normalize_advantages: brings advantages of fresh trajectories to mean 0 and
       variance 1 over the batch. None for what is usual with the policy's loss:
       PPO's does, others do not.

@@ -117,10 +117,8 @@ def _init(static: _Static, key: types.Key) -> types.TrainingState:
     steps=zero,
     skipped=zero,
     skipped_in_a_row=zero,
-    observation_statistics=(
-      normalization.init_observations(static.normalized_entries)
-      if static.config.normalize_observations
-      else ()
+    observation_statistics=normalization.init_observations(
+      static.normalized_entries
     ),
     return_statistics=(
       normalization.init_returns() if static.config.normalize_returns else ()

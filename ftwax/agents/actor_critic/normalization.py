@@ -105,12 +105,14 @@ def find_entries(
 
 def init_observations(
   entries: dict[str, tuple[int, ...]],
-) -> ObservationStatistics:
-  """Returns the statistics of no observation, by which none is changed much.
+) -> ObservationStatistics | tuple[()]:
+  """Returns the statistics of no observation: mean 0 and variance 1.
 
   Args:
-    entries: see `find_entries`.
+    entries: see `find_entries`; without any there are no statistics.
   """
+  if not entries:
+    return ()
   return ObservationStatistics(
     num_timesteps=jnp.zeros(()),
     mean={name: jnp.zeros(shape) for name, shape in entries.items()},
