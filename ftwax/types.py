@@ -30,8 +30,7 @@ Key = jax.Array
 # Learned parameters of a network, as `hk.Params`.
 Params = Any
 
-# State of a recurrent core: a pytree of arrays [B, ...], zero at the start of
-# an episode.
+# State of a core: a pytree of arrays [B, ...], zero where an episode starts.
 RecurrentState = Any
 
 # A NamedTuple of scalar arrays; see `ftwax.hyperparameters`.
@@ -43,8 +42,7 @@ InternalRewards = Array
 # Scalars by name, for the log.
 Metrics = Mapping[str, Array]
 
-# Step types of dm_env as plain numbers: comparing NumPy arrays with an
-# enumeration is slow.
+# As plain numbers: comparing NumPy arrays with an enumeration is slow.
 FIRST = int(dm_env.StepType.FIRST)
 MID = int(dm_env.StepType.MID)
 LAST = int(dm_env.StepType.LAST)
@@ -268,12 +266,14 @@ class ActorVariables(NamedTuple):
     internal_rewards: float32 [num_events], since the network's input has the
       agent's own reward.
     steps: int32, updates that led to `params`.
+    observation_statistics: see `TrainingState`.
   """
 
   params: Params
   hyperparameters: Hyperparameters
   internal_rewards: InternalRewards
   steps: Array
+  observation_statistics: Any = ()
 
 
 class TrainingState(NamedTuple):
@@ -288,6 +288,9 @@ class TrainingState(NamedTuple):
     steps: int32, updates done, skipped ones included.
     skipped: int32, updates skipped because their gradient was not finite.
     skipped_in_a_row: int32, updates skipped since the last good one.
+    observation_statistics: those that observations are normalized by; `()` if
+      they are not.
+    return_statistics: those that rewards are scaled by; `()` if they are not.
   """
 
   params: Params
@@ -298,6 +301,8 @@ class TrainingState(NamedTuple):
   steps: Array
   skipped: Array
   skipped_in_a_row: Array
+  observation_statistics: Any = ()
+  return_statistics: Any = ()
 
 
 class LearnerInit(Protocol):
@@ -366,8 +371,7 @@ class GetExtras(Protocol):
 class ReplaceAction(Protocol):
   """Puts another action [B, ...] in place of the one chosen last.
 
-  From then on the network sees it as the previous action, and trajectories
-  hold it.
+  The network sees it as the previous action, and trajectories hold it.
   """
 
   def __call__(self, state: ActorState, action: ArrayTree) -> ActorState: ...
@@ -385,10 +389,7 @@ class ActorCore(NamedTuple):
 def actor_variables(state: TrainingState) -> ActorVariables:
   """Returns the part of a learner's state that actors need."""
   return ActorVariables(
-    params=state.params,
-    hyperparameters=state.hyperparameters,
-    internal_rewards=state.internal_rewards,
-    steps=state.steps,
+    *(getattr(state, name) for name in ActorVariables._fields)
   )
 
 

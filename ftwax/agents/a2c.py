@@ -10,12 +10,14 @@ A3C's do: choose `impala`, which is the same agent with V-trace.
 """
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 from ftwax import hyperparameters
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import builder, standard, tasks
 from ftwax.losses import advantage_actor_critic
+from ftwax.losses import policy_loss as policy_loss_lib
 
 # Loss of one stream of transitions, whose terms `actor_critic` weighs and sums.
 policy_loss = advantage_actor_critic.advantage_actor_critic_loss
@@ -91,6 +93,7 @@ def make_builder(
   config: standard.StandardConfig,
 ) -> builder.ActorCriticBuilder:
   """Makes the agent's builder."""
-  return builder.ActorCriticBuilder(
-    config, policy_loss, tasks.make_tasks(config)
-  )
+  loss: policy_loss_lib.PolicyLoss = policy_loss
+  if config.normalize_advantages:
+    loss = functools.partial(policy_loss, normalize_advantages=True)
+  return builder.ActorCriticBuilder(config, loss, tasks.make_tasks(config))

@@ -6,9 +6,11 @@ defaults, the standard recurrent network and the V-trace loss.
 """
 
 import dataclasses
+import functools
 
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import builder, standard, tasks
+from ftwax.losses import policy_loss as policy_loss_lib
 from ftwax.losses import vtrace
 
 # Loss of one stream of transitions, whose terms `actor_critic` weighs and sums.
@@ -36,6 +38,7 @@ def make_builder(
   config: standard.StandardConfig,
 ) -> builder.ActorCriticBuilder:
   """Makes the agent's builder."""
-  return builder.ActorCriticBuilder(
-    config, policy_loss, tasks.make_tasks(config)
-  )
+  loss: policy_loss_lib.PolicyLoss = policy_loss
+  if config.normalize_advantages:
+    loss = functools.partial(policy_loss, normalize_advantages=True)
+  return builder.ActorCriticBuilder(config, loss, tasks.make_tasks(config))

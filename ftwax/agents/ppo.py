@@ -71,10 +71,6 @@ class PPOConfig(standard.StandardConfig):
   They are near those of the paper's Atari experiments (table 5). Rewards are
   not clipped, there are four epochs instead of three, and the value weighs
   less, as has become usual.
-
-  Attributes:
-    normalize_advantages: whether advantages are normalised to mean 0 and
-      variance 1 over each batch.
   """
 
   priors: Hyperparameters = Hyperparameters(

@@ -15,7 +15,9 @@ from ftwax.losses import policy_loss, returns
 
 
 def advantage_actor_critic_loss(
-  transitions: policy_loss.Transitions, hyperparameters: types.Hyperparameters
+  transitions: policy_loss.Transitions,
+  hyperparameters: types.Hyperparameters,
+  normalize_advantages: bool = False,
 ) -> policy_loss.PolicyLossOutput:
   """Policy gradient, value error and entropy on one stream.
 
@@ -23,6 +25,9 @@ def advantage_actor_critic_loss(
     transitions: leaves [T, ...]; the logits of behaviour are not read.
     hyperparameters: `gae_lambda` is read: 1 for n-step returns as in A3C, less
       for less variance and more bias.
+    normalize_advantages: brings those of the policy's loss to mean 0 and
+      variance 1 over all streams, which must be mapped over as
+      `policy_loss.STREAMS`.
 
   Returns:
     The losses, each [T].
@@ -30,6 +35,10 @@ def advantage_actor_critic_loss(
   advantages = generalized_advantages(transitions, hyperparameters)
   v_tm1 = jax.lax.stop_gradient(transitions.v_tm1)
   errors = advantages + v_tm1 - transitions.v_tm1
+  if normalize_advantages:
+    advantages = policy_loss.normalize_advantages(
+      advantages, transitions.mask_tm1, policy_loss.STREAMS
+    )
   mask = transitions.mask_tm1 != 0
   entropy = distributions.entropy(transitions.logits_tm1)
   return policy_loss.PolicyLossOutput(

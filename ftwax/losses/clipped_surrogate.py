@@ -24,9 +24,6 @@ import jax.numpy as jnp
 from ftwax import distributions, types
 from ftwax.losses import advantage_actor_critic, policy_loss
 
-# Of the standard deviation of advantages, so that equal ones become zero.
-_EPSILON = 1e-8
-
 
 class PPOTargets(NamedTuple):
   """Targets of all gradient steps on a batch; leaves [T] or [T, B].
@@ -57,7 +54,9 @@ def make_targets(
   """
   targets = make_plain_targets(transitions, hyperparameters)
   return targets._replace(
-    advantages=normalize(targets.advantages, transitions.mask_tm1)
+    advantages=policy_loss.normalize_advantages(
+      targets.advantages, transitions.mask_tm1
+    )
   )
 
 
@@ -68,24 +67,6 @@ def make_plain_targets(
   return jax.vmap(_stream_targets, in_axes=(1, None), out_axes=1)(
     transitions, hyperparameters
   )
-
-
-def normalize(advantages: types.Array, mask: types.Array) -> types.Array:
-  """Brings advantages to mean 0 and variance 1, over all that is not masked.
-
-  Args:
-    advantages: any shape.
-    mask: of the same shape, zero where an advantage has no meaning.
-
-  Returns:
-    The same shape, zero where masked.
-  """
-  is_live = mask != 0
-  count = jnp.maximum(1, jnp.sum(is_live))
-  centred = jnp.where(is_live, advantages, 0.0)
-  centred = jnp.where(is_live, centred - jnp.sum(centred) / count, 0.0)
-  deviation = jnp.sqrt(jnp.sum(jnp.square(centred)) / count)
-  return centred / (deviation + _EPSILON)
 
 
 def ppo_loss(

@@ -14,6 +14,15 @@ import jax.numpy as jnp
 
 from ftwax import distributions, types
 
+# Name of the axis of streams, over which `normalize_advantages` adds up.
+STREAMS = 'streams'
+
+# Magnitude to which rewards that are scaled are clipped.
+_MAX_SCALED_REWARD = 10.0
+
+# Of the standard deviation of advantages, so that equal ones become zero.
+_EPSILON = 1e-8
+
 
 class Transitions(NamedTuple):
   """`T` transitions of one stream; leaves are [T, ...].
@@ -64,7 +73,10 @@ class PolicyLossOutput(NamedTuple):
 
 
 class PolicyLoss(Protocol):
-  """A loss of the policy and the value over one stream."""
+  """A loss of the policy and the value over one stream.
+
+  The streams of a batch are mapped over, the name of their axis is `STREAMS`.
+  """
 
   def __call__(
     self, transitions: Transitions, hyperparameters: types.Hyperparameters
@@ -86,6 +98,7 @@ def make_transitions(
   output: types.NetworkOutput,
   trajectory: types.Trajectory,
   hyperparameters: types.Hyperparameters,
+  return_scale: types.Array | None = None,
 ) -> Transitions:
   """Pairs the `T + 1` steps of one stream into `T` transitions.
 
@@ -93,6 +106,8 @@ def make_transitions(
     output: of the network that learns, leaves [T + 1, ...].
     trajectory: of the behaviour policy, without a batch axis.
     hyperparameters: `discount` and `max_abs_reward` are read.
+    return_scale: float32 [], by which rewards are divided after they are
+      clipped to `max_abs_reward`, and then clipped to 10; None for neither.
 
   Returns:
     The transitions.
@@ -100,13 +115,16 @@ def make_transitions(
   tm1, t = slice(None, -1), slice(1, None)
   timestep = trajectory.timestep
   limit = hyperparameters.max_abs_reward
+  r_t = jnp.clip(timestep.reward[t], -limit, limit)
+  if return_scale is not None:
+    r_t = jnp.clip(r_t / return_scale, -_MAX_SCALED_REWARD, _MAX_SCALED_REWARD)
   return Transitions(
     logits_tm1=jax.tree.map(lambda leaf: leaf[tm1], output.logits),
     behaviour_logits_tm1=trajectory.logits,
     a_tm1=jax.tree.map(lambda leaf: leaf[t], trajectory.previous_action),
     v_tm1=output.value[tm1],
     v_t=output.value[t],
-    r_t=jnp.clip(timestep.reward[t], -limit, limit),
+    r_t=r_t,
     discount_t=hyperparameters.discount * timestep.discount[t],
     mask_tm1=make_mask(timestep),
   )
@@ -125,3 +143,29 @@ def make_mask(timestep: dm_env.TimeStep) -> types.Array:
 def log_prob_tm1(transitions: Transitions) -> types.Array:
   """Returns log pi(a) [T] under the policy that learns."""
   return distributions.log_prob(transitions.logits_tm1, transitions.a_tm1)
+
+
+def normalize_advantages(
+  advantages: types.Array, weights: types.Array, axis_name: str | None = None
+) -> types.Array:
+  """Brings advantages to mean 0 and variance 1, over all that have a weight.
+
+  Args:
+    advantages: any shape, times their weights.
+    weights: of the same shape, such as importance ratios; 1 for none, and zero
+      where an advantage has no meaning.
+    axis_name: of an axis that is mapped over and also counts.
+
+  Returns:
+    The same shape, times the weights, zero where they are.
+  """
+
+  def total(x: types.Array) -> types.Array:
+    summed = jnp.sum(x)
+    return jax.lax.psum(summed, axis_name) if axis_name else summed
+
+  is_live = weights != 0
+  count = jnp.maximum(1.0, total(weights))
+  mean = total(jnp.where(is_live, advantages, 0.0)) / count
+  centred = jnp.where(is_live, advantages - weights * mean, 0.0)
+  return centred / (jnp.sqrt(total(jnp.square(centred)) / count) + _EPSILON)

@@ -80,6 +80,7 @@ def vtrace_loss(
   lambda_: types.Array | float = 1.0,
   clip_rho_threshold: types.Array | float = 1.0,
   clip_pg_rho_threshold: types.Array | float = 1.0,
+  normalize_advantages: bool = False,
 ) -> policy_loss.PolicyLossOutput:
   """Policy gradient, value error and entropy with V-trace, on one stream.
 
@@ -89,6 +90,9 @@ def vtrace_loss(
     lambda_: see `vtrace`.
     clip_rho_threshold: see `vtrace`.
     clip_pg_rho_threshold: see `vtrace`.
+    normalize_advantages: brings them to mean 0 and variance 1 over all streams,
+      each weighed by its ratio; the streams must be mapped over as
+      `policy_loss.STREAMS`.
 
   Returns:
     The losses, each [T].
@@ -109,9 +113,15 @@ def vtrace_loss(
     clip_rho_threshold,
     clip_pg_rho_threshold,
   )
+  advantages = returns.advantages
+  if normalize_advantages:
+    weights = jnp.minimum(clip_pg_rho_threshold, rho_tm1)
+    advantages = policy_loss.normalize_advantages(
+      advantages, jax.lax.stop_gradient(weights), policy_loss.STREAMS
+    )
   targets = jax.lax.stop_gradient(transitions.v_tm1) + returns.errors
   return policy_loss.PolicyLossOutput(
-    policy=-returns.advantages * log_prob,
+    policy=-advantages * log_prob,
     value=0.5 * jnp.square(targets - transitions.v_tm1),
     entropy=transitions.mask_tm1
     * distributions.entropy(transitions.logits_tm1),

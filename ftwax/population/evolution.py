@@ -155,8 +155,9 @@ def evolve(
   """Does one generation.
 
   A member that copies another takes its parameters, optimizer state,
-  hyperparameters, internal rewards, rating and returns, explores from there,
-  and restarts its burn-in; its past results against others are forgotten.
+  statistics, hyperparameters, internal rewards, rating and returns, explores
+  from there, and restarts its burn-in; its past results against others are
+  forgotten.
   Its own key and step count stay. Ratings of copies are not balanced by
   losses elsewhere: the population did become better.
 
@@ -229,6 +230,8 @@ def copy_rows(
     {
       'params': members.params,
       'opt_state': members.opt_state,
+      'observation_statistics': members.observation_statistics,
+      'return_statistics': members.return_statistics,
       **traits(members)._asdict(),
     },
     parent,

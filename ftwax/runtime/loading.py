@@ -217,7 +217,9 @@ def _read_origin(directory: pathlib.Path) -> _Origin:
   config = config_files.from_json(recorded, 'builder.config')
   agent = _agent_of(config)
   made_by = functools.partial(agent.make_network, config=config)
-  if factory != config_files.to_json(made_by):
+  differences = config_files.differences(factory, config_files.to_json(made_by))
+  # Options that are newer than the record have their defaults in both.
+  if any(then != config_files.ABSENT for _, then, _ in differences):
     raise ValueError(
       f'network_factory in {path} must be that of a named agent to be made'
       ' again from its record, and is another; pass experiment=..., the one'

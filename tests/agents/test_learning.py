@@ -103,6 +103,32 @@ def test_large_gradients_are_scaled_to_the_bound(state, update, make_batch):
   np.testing.assert_allclose(moved, expected, rtol=1e-2)
 
 
+def test_the_bound_is_on_the_mean_gradient_where_the_mean_is_learned_from(
+  network, config, make_batch
+):
+  found = {}
+  for bound in (1e9, 3.0, 1e-2):
+    core = learning.make_learner_core(
+      network,
+      impala.policy_loss,
+      config.replace(loss_reduction='mean').fix(
+        max_gradient_norm=bound, rms_prop_epsilon=1.0
+      ),
+    )
+    state = core.init(jax.random.PRNGKey(3))
+    found[bound] = jax.jit(core.update)(state, make_batch(0))
+  summed = learning.make_learner_core(network, impala.policy_loss, config)
+  _, metrics = jax.jit(summed.update)(state, make_batch(0))
+  norms = [float(metrics['gradient_norm']) for _, metrics in found.values()]
+  # The log has the norm before it is bounded, here of 14 transitions.
+  np.testing.assert_allclose(norms, float(metrics['gradient_norm']) / 14, 1e-4)
+  assert 1e-2 < norms[0] < 3.0 < metrics['gradient_norm']
+  leaves = [jax.tree.leaves(state.params) for state, _ in found.values()]
+  for free, wide, narrow in zip(*leaves, strict=True):
+    np.testing.assert_array_equal(free, wide)
+    assert np.any(free != narrow) or not np.any(free)
+
+
 def test_members_of_a_population_do_not_touch_each_other(
   core, update, make_batch
 ):

@@ -18,9 +18,15 @@ SIZES = {
   'vector_hidden_sizes': (4,),
 }
 NO_IMAGES = {'use_pixel_control': False}
+NORMALIZED = {
+  'normalize_observations': True,
+  'normalize_returns': True,
+  'normalize_advantages': True,
+}
 AGENTS = {
   'impala': (impala, impala.IMPALAConfig(**SIZES)),
   'ppo': (ppo, ppo.PPOConfig(**SIZES, num_minibatches=2, num_epochs=2)),
+  'normalized': (impala, impala.IMPALAConfig(**SIZES, **NORMALIZED)),
   'unreal': (unreal, unreal.UNREALConfig(**SIZES, **NO_IMAGES)),
 }
 

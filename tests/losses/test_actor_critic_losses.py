@@ -12,6 +12,7 @@ import pytest
 from ftwax.losses import (
   advantage_actor_critic,
   clipped_surrogate,
+  policy_loss,
   returns,
   rollouts,
   vtrace,
@@ -185,7 +186,9 @@ def test_advantages_are_normalized_over_the_whole_batch():
 
 def test_equal_advantages_and_no_advantages_become_zero():
   for mask in (np.ones(3), np.zeros(3)):
-    found = clipped_surrogate.normalize(jnp.full(3, 7.0), jnp.asarray(mask))
+    found = policy_loss.normalize_advantages(
+      jnp.full(3, 7.0), jnp.asarray(mask)
+    )
     np.testing.assert_array_equal(found, np.zeros(3))
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from ftwax import types
 from ftwax.agents import impala
-from ftwax.agents.actor_critic import acting
+from ftwax.agents.actor_critic import acting, normalization
 from ftwax.environments import games
 from ftwax.population import seating as seating_lib
 from ftwax.replay.reverb import servers
@@ -29,7 +29,11 @@ from ftwax.runtime.host import game_loop
 
 SPEC = fakes.make_vector_spec()
 CONFIG = impala.IMPALAConfig(
-  hidden_size=8, sequence_length=5, batch_size=4, max_queue_size=100
+  hidden_size=8,
+  sequence_length=5,
+  batch_size=4,
+  max_queue_size=100,
+  normalize_observations=True,
 )
 EXPERIMENT = experiment.ExperimentConfig(
   builder=impala.make_builder(CONFIG),
@@ -48,7 +52,11 @@ class _Learner:
 
   def __init__(self):
     core = EXPERIMENT.builder.make_learner_core(NETWORK, SPEC)
-    self.variables_ = types.actor_variables(core.init(jax.random.PRNGKey(1)))
+    variables = types.actor_variables(core.init(jax.random.PRNGKey(1)))
+    statistics = variables.observation_statistics
+    self.variables_ = variables._replace(
+      observation_statistics=statistics._replace(mean={'': np.ones(4, 'f')})
+    )
 
   def variables(self, known_steps):
     leaves = [leaf[None] for leaf in jax.tree.leaves(self.variables_)]
@@ -153,8 +161,9 @@ def _act(server, index, client, num_steps):
 
 def _unroll(variables, trajectory):
   """Returns the logits [T + 1, B, num_actions] that a learner computes."""
-  timestep = acting.with_own_reward(
-    variables.internal_rewards, trajectory.timestep
+  timestep = normalization.with_normalized_observation(
+    variables.observation_statistics,
+    acting.with_own_reward(variables.internal_rewards, trajectory.timestep),
   )
   output, _ = NETWORK.unroll(
     variables.params,

@@ -105,6 +105,25 @@ def test_a_network_of_the_users_own_needs_the_experiment(tmp_path):
   assert agent.act(SOLO.reset(jax.random.PRNGKey(0))[1]) in (0, 1)
 
 
+def test_a_record_that_is_older_than_an_option_means_its_default(
+  trained, tmp_path
+):
+  loading.export(trained.run_dir, tmp_path / 'small')
+  path = tmp_path / 'small' / 'config.json'
+  record = json.loads(path.read_text())
+  for config in (
+    record['builder']['config'],
+    record['network_factory']['keywords']['config'],
+  ):
+    del config['normalize_returns']
+  path.write_text(json.dumps(record))
+  assert loading.load(tmp_path / 'small').act is not None
+  record['network_factory']['keywords']['config']['hidden_size'] = 4
+  path.write_text(json.dumps(record))
+  with pytest.raises(ValueError, match='must be that of a named agent'):
+    loading.load(tmp_path / 'small')
+
+
 def test_what_cannot_be_loaded_ends_in_one_message(trained, tmp_path):
   with pytest.raises(ValueError, match=r'member \(2\) must be from 0 to 1'):
     loading.load(trained.run_dir, member=2)

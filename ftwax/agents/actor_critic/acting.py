@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from ftwax import distributions, trees, types
 from ftwax import internal_rewards as internal_rewards_lib
+from ftwax.agents.actor_critic import normalization
 from ftwax.networks import cores
 
 
@@ -108,7 +109,10 @@ def _select_action(
   state: types.ActorState,
 ) -> tuple[types.ArrayTree, types.ActorState]:
   key, network_key, sample_key = jax.random.split(state.key, 3)
-  timestep = with_own_reward(variables.internal_rewards, timestep)
+  timestep = normalization.with_normalized_observation(
+    variables.observation_statistics,
+    with_own_reward(variables.internal_rewards, timestep),
+  )
   output, recurrent_state = network.apply(
     variables.params,
     variables.hyperparameters,

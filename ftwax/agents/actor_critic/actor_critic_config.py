@@ -37,7 +37,10 @@ class Hyperparameters(NamedTuple):
       to zero; infinity for never.
     rms_prop_epsilon: added to RMSProp's mean square, under the root. Adam does
       not read it.
-    max_gradient_norm: gradients of a larger global norm are scaled down to it.
+    max_gradient_norm: gradients of a larger global norm are scaled down to it:
+      those that the optimizer gets, of all losses together and after
+      `ActorCriticConfig.loss_reduction`. The log's `gradient_norm` is the norm
+      before.
     discount: multiplies the environment's discount.
     max_abs_reward: rewards are clipped to this magnitude in the loss.
     baseline_cost: weight of the value loss.
@@ -117,6 +120,15 @@ class ActorCriticConfig:
       for as much as they can. A signal is not cropped.
     sequence_length: T, transitions in a trajectory.
     batch_size: B, trajectories in a learner step.
+    normalize_observations: brings each number of entries of floats to mean 0
+      and variance 1 by running statistics, other than images and what pixel
+      control is of; see `actor_critic.normalization`.
+    normalize_returns: divides rewards in the losses by the running root mean
+      square of returns, so that their scale matters neither to the policy nor
+      to the value.
+    normalize_advantages: brings advantages of fresh trajectories to mean 0 and
+      variance 1 over the batch. None for what is usual with the policy's loss:
+      PPO's does, others do not.
     optimizer: `rms_prop` or `adam`.
     rms_prop_decay: of the mean square of gradients.
     decayed_hyperparameters: names of the hyperparameters that fall linearly to
@@ -166,6 +178,11 @@ class ActorCriticConfig:
   # Trajectories.
   sequence_length: int = 20
   batch_size: int = 16
+
+  # Normalization.
+  normalize_observations: bool = False
+  normalize_returns: bool = False
+  normalize_advantages: bool | None = None
 
   # Optimizer.
   optimizer: str = 'rms_prop'

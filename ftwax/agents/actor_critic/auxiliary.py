@@ -44,6 +44,7 @@ class TaskInputs(NamedTuple):
       task of the agent learns from it.
     observation_spec: specs of the environment's observations, static; None if
       the learner was made without them.
+    return_scale: see `policy_loss.make_transitions`.
   """
 
   params: types.Params
@@ -53,6 +54,7 @@ class TaskInputs(NamedTuple):
   replay: Unrolled | None
   reward_prediction: types.RewardPredictionBatch | None
   observation_spec: types.SpecTree = None
+  return_scale: types.Array | None = None
 
 
 class TaskLoss(Protocol):

@@ -1,11 +1,13 @@
-"""Batches of learners: axes, internal rewards, minibatches."""
+"""Batches of learners: axes, what the agent sees of them, minibatches."""
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from ftwax import internal_rewards as internal_rewards_lib
 from ftwax import types
-from ftwax.agents.actor_critic import acting
+from ftwax.agents.actor_critic import acting, normalization
 
 # Axis of the batch: behind time; the state has no time.
 TRAJECTORY_AXIS = types.Trajectory(1, 1, 1, 0)
@@ -47,6 +49,35 @@ def with_own_rewards(
     )
   return types.LearnerBatch(
     weigh_trajectory(batch.trajectory), replay, prediction
+  )
+
+
+def with_normalized_observations(
+  statistics: Any, batch: types.LearnerBatch
+) -> types.LearnerBatch:
+  """Puts normalized observations in place of the environment's, in all parts.
+
+  Args:
+    statistics: see `normalization.normalize`.
+    batch: leaves [T + 1 or T, B, ...].
+  """
+
+  def normalize_trajectory(trajectory: types.Trajectory) -> types.Trajectory:
+    return trajectory._replace(
+      timestep=normalization.with_normalized_observation(
+        statistics, trajectory.timestep
+      )
+    )
+
+  replay, prediction = batch.replay, batch.reward_prediction
+  if replay is not None:
+    replay = replay._replace(trajectory=normalize_trajectory(replay.trajectory))
+  if prediction is not None:
+    prediction = prediction._replace(
+      observation=normalization.normalize(statistics, prediction.observation)
+    )
+  return types.LearnerBatch(
+    normalize_trajectory(batch.trajectory), replay, prediction
   )
 
 

@@ -69,7 +69,10 @@ def _make_look(
       if batch.trajectory.timestep.step_type.ndim > 2:
         batch = jax.tree.map(lambda leaf: leaf[0], batch)
     batch = batches.take_columns(batch, jnp.zeros(1, jnp.int32))
-    batch = batches.with_own_rewards(state.internal_rewards, batch)
+    batch = batches.with_normalized_observations(
+      state.observation_statistics,
+      batches.with_own_rewards(state.internal_rewards, batch),
+    )
     observation = batch.trajectory.timestep.observation
     frames = _frames(config, observation)
     seen: dict[str, types.Array] = {}

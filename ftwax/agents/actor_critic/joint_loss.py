@@ -38,6 +38,7 @@ def joint_loss(
   key: types.Key,
   batch: types.LearnerBatch,
   targets: types.ArrayTree = None,
+  return_scale: types.Array | None = None,
 ) -> tuple[types.Array, dict[str, Any]]:
   """Returns the loss, a scalar, and metrics.
 
@@ -48,6 +49,7 @@ def joint_loss(
     key: for what the network draws.
     batch: its rewards are the agent's own.
     targets: leaves [T, B, ...], of `make_targets`.
+    return_scale: see `policy_loss.make_transitions`.
 
   Returns:
     The loss and metrics.
@@ -62,7 +64,7 @@ def joint_loss(
   unrolled = _unroll(
     objective.network, params, hyperparameters, key, trajectories
   )
-  transitions = _make_transitions(unrolled[0], hyperparameters)
+  transitions = _make_transitions(unrolled[0], hyperparameters, return_scale)
   transitions = transitions._replace(targets=targets)
   loss, metrics = _policy_loss(objective, hyperparameters, transitions)
   inputs = auxiliary.TaskInputs(
@@ -73,6 +75,7 @@ def joint_loss(
     replay=unrolled[1] if batch.replay is not None else None,
     reward_prediction=batch.reward_prediction,
     observation_spec=objective.observation_spec,
+    return_scale=return_scale,
   )
   auxiliary_loss, auxiliary_metrics = auxiliary.sum_losses(
     objective.auxiliary_tasks, inputs, is_live
@@ -90,6 +93,7 @@ def make_targets(
   hyperparameters: types.Hyperparameters,
   key: types.Key,
   trajectory: types.Trajectory,
+  return_scale: types.Array | None = None,
 ) -> types.ArrayTree:
   """Makes the targets of a batch, leaves [T, B, ...]; None if there are none.
 
@@ -99,6 +103,7 @@ def make_targets(
     hyperparameters: those of the agent.
     key: for what the network draws.
     trajectory: its rewards are the agent's own.
+    return_scale: see `policy_loss.make_transitions`.
 
   Returns:
     The targets, without a gradient.
@@ -108,7 +113,7 @@ def make_targets(
   unrolled = _unroll(
     objective.network, params, hyperparameters, key, [trajectory]
   )
-  transitions = _make_transitions(unrolled[0], hyperparameters)
+  transitions = _make_transitions(unrolled[0], hyperparameters, return_scale)
   targets = objective.make_targets(transitions, hyperparameters)
   return jax.lax.stop_gradient(targets)
 
@@ -147,14 +152,16 @@ def _unroll(
 
 
 def _make_transitions(
-  unrolled: auxiliary.Unrolled, hyperparameters: types.Hyperparameters
+  unrolled: auxiliary.Unrolled,
+  hyperparameters: types.Hyperparameters,
+  return_scale: types.Array | None,
 ) -> policy_loss_lib.Transitions:
   """Pairs the steps of all streams, leaves [T, B, ...]."""
   return jax.vmap(
     policy_loss_lib.make_transitions,
-    in_axes=(1, batches.TRAJECTORY_AXIS, None),
+    in_axes=(1, batches.TRAJECTORY_AXIS, None, None),
     out_axes=1,
-  )(unrolled.output, unrolled.trajectory, hyperparameters)
+  )(unrolled.output, unrolled.trajectory, hyperparameters, return_scale)
 
 
 def _policy_loss(
@@ -163,9 +170,9 @@ def _policy_loss(
   transitions: policy_loss_lib.Transitions,
 ) -> tuple[types.Array, dict[str, Any]]:
   """Returns the loss of policy and value, summed, and metrics."""
-  losses = jax.vmap(objective.policy_loss, in_axes=(1, None))(
-    transitions, hyperparameters
-  )
+  losses = jax.vmap(
+    objective.policy_loss, in_axes=(1, None), axis_name=policy_loss_lib.STREAMS
+  )(transitions, hyperparameters)
   policy, value, entropy = map(
     jnp.sum, (losses.policy, losses.value, losses.entropy)
   )

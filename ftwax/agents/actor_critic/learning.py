@@ -22,6 +22,7 @@ from ftwax.agents.actor_critic import (
   auxiliary,
   batches,
   joint_loss,
+  normalization,
   optimization,
 )
 from ftwax.losses import policy_loss as policy_loss_lib
@@ -32,6 +33,7 @@ class _Static(NamedTuple):
   config: config_lib.ActorCriticConfig
   num_events: int
   internal_rewards_prior: config_lib.InternalRewardsPrior
+  normalized_entries: dict[str, tuple[int, ...]]
 
 
 class _Learned(NamedTuple):
@@ -43,6 +45,7 @@ class _StepInputs(NamedTuple):
   key: types.Key
   batch: types.LearnerBatch
   targets: types.ArrayTree
+  return_scale: types.Array | None
 
 
 def make_learner_core(
@@ -64,14 +67,15 @@ def make_learner_core(
     num_events: entries of the environment's reward, 1 for a scalar.
     make_targets: for losses that need something of the whole batch before its
       first step, such as PPO's.
-    observation_spec: gives auxiliary tasks the bounds of frames.
+    observation_spec: gives auxiliary tasks the bounds of frames, and
+      `normalize_observations` its entries.
 
   Returns:
     `init(key) -> state` and `update(state, batch) -> (state, metrics)`.
 
   Raises:
-    ValueError: if the tasks share a name, one has no known source, or the
-      config does not allow the number of events.
+    ValueError: if the tasks share a name, one has no known source, the config
+      does not allow the number of events, or there is nothing to normalize.
   """
   auxiliary.check_tasks(auxiliary_tasks)
   objective = joint_loss.Objective(
@@ -83,7 +87,13 @@ def make_learner_core(
     observation_spec,
   )
   prior = config.make_internal_rewards_prior(num_events)
-  static = _Static(objective, config, num_events, prior)
+  entries: dict[str, tuple[int, ...]] = {}
+  if config.normalize_observations:
+    controlled = (
+      (config.frame_entry or '') if config.use_pixel_control else None
+    )
+    entries = normalization.find_entries(observation_spec, controlled)
+  static = _Static(objective, config, num_events, prior, entries)
   return types.LearnerCore(
     init=functools.partial(_init, static),
     update=functools.partial(_update, static),
@@ -107,6 +117,12 @@ def _init(static: _Static, key: types.Key) -> types.TrainingState:
     steps=zero,
     skipped=zero,
     skipped_in_a_row=zero,
+    observation_statistics=normalization.init_observations(
+      static.normalized_entries
+    ),
+    return_statistics=(
+      normalization.init_returns() if static.config.normalize_returns else ()
+    ),
   )
 
 
@@ -121,13 +137,24 @@ def _update(
   take_steps = (
     _one_step if static.config.steps_per_update == 1 else _several_steps
   )
+  seen = batches.with_normalized_observations(
+    state.observation_statistics,
+    batches.with_own_rewards(state.internal_rewards, batch),
+  )
+  return_statistics = normalization.update_returns(
+    state.return_statistics, seen.trajectory, hyperparameters
+  )
+  return_scale = normalization.return_scale(return_statistics)
   learned, metrics, finite = take_steps(
     static,
     hyperparameters,
     _Learned(state.params, state.opt_state),
     key,
-    batches.with_own_rewards(state.internal_rewards, batch),
+    seen,
+    return_scale,
   )
+  if return_scale is not None:
+    metrics['return_scale'] = return_scale
   skipped = jnp.where(finite, 0, 1)
   new_state = state._replace(
     params=learned.params,
@@ -135,6 +162,10 @@ def _update(
     steps=state.steps + 1,
     skipped=state.skipped + skipped,
     skipped_in_a_row=skipped * (state.skipped_in_a_row + 1),
+    observation_statistics=normalization.update_observations(
+      state.observation_statistics, batch.trajectory.timestep
+    ),
+    return_statistics=return_statistics,
   )
   return new_state, {**metrics, 'skipped_updates': new_state.skipped}
 
@@ -145,12 +176,18 @@ def _one_step(
   learned: _Learned,
   key: types.Key,
   batch: types.LearnerBatch,
+  return_scale: types.Array | None,
 ) -> tuple[_Learned, dict[str, types.Array], types.Array]:
   """Takes one step on the whole batch."""
   targets = joint_loss.make_targets(
-    static.objective, learned.params, hyperparameters, key, batch.trajectory
+    static.objective,
+    learned.params,
+    hyperparameters,
+    key,
+    batch.trajectory,
+    return_scale,
   )
-  inputs = _StepInputs(key, batch, targets)
+  inputs = _StepInputs(key, batch, targets, return_scale)
   return _gradient_step(static, hyperparameters, learned, inputs)
 
 
@@ -160,6 +197,7 @@ def _several_steps(
   learned: _Learned,
   key: types.Key,
   batch: types.LearnerBatch,
+  return_scale: types.Array | None,
 ) -> tuple[_Learned, dict[str, types.Array], types.Array]:
   """Takes epochs of steps on minibatches, in a new order in each epoch."""
   config = static.config
@@ -170,6 +208,7 @@ def _several_steps(
     hyperparameters,
     targets_key,
     batch.trajectory,
+    return_scale,
   )
 
   def step(
@@ -180,6 +219,7 @@ def _several_steps(
       key,
       batches.take_columns(batch, columns),
       jax.tree.map(lambda x: jnp.take(x, columns, axis=1), targets),
+      return_scale,
     )
     learned, metrics, finite = _gradient_step(
       static, hyperparameters, learned, step_inputs

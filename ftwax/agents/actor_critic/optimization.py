@@ -19,7 +19,9 @@ def make_optimizer(
 ) -> optax.GradientTransformation:
   """Returns the optimizer that the config names, with a learning rate of one.
 
-  The caller scales the updates by the learning rate.
+  The caller scales the updates by the learning rate. Gradients are clipped as
+  they come in, by the norm of all of them together: what the optimizer then
+  makes of them has no bound.
 
   Args:
     config: names the optimizer.

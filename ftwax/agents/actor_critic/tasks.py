@@ -219,9 +219,14 @@ def _replayed_transitions(
   assert inputs.replay is not None
   return jax.vmap(
     policy_loss.make_transitions,
-    in_axes=(1, batches.TRAJECTORY_AXIS, None),
+    in_axes=(1, batches.TRAJECTORY_AXIS, None, None),
     out_axes=1,
-  )(inputs.replay.output, inputs.replay.trajectory, inputs.hyperparameters)
+  )(
+    inputs.replay.output,
+    inputs.replay.trajectory,
+    inputs.hyperparameters,
+    inputs.return_scale,
+  )
 
 
 def latent_kl_task() -> auxiliary.AuxiliaryTask:

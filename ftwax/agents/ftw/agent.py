@@ -17,6 +17,7 @@ events of the environment. Every cost, the slow core's period and the
 internal rewards are data that a population evolves.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -44,6 +45,10 @@ def make_builder(config: config_lib.FTWConfig) -> builder.ActorCriticBuilder:
   if config.policy_loss == 'ppo':
     loss = clipped_surrogate.ppo_loss
     make_targets = clipped_surrogate.make_targets
+    if config.normalize_advantages is False:
+      make_targets = clipped_surrogate.make_plain_targets
+  elif config.normalize_advantages:
+    loss = functools.partial(vtrace.vtrace_loss, normalize_advantages=True)
   return builder.ActorCriticBuilder(
     config, loss, make_auxiliary_tasks(config), make_targets
   )

@@ -117,7 +117,7 @@ class FTWConfig(config_lib.ActorCriticConfig):
     policy_loss: `vtrace`, as in the paper, or `ppo`, whose clipped loss bears
       several epochs of minibatches an update and whose advantages are
       normalized over the batch, so that the scale of a member's internal
-      rewards does not matter; see `losses.clipped_surrogate`.
+      rewards does not matter to the policy; see `losses.clipped_surrogate`.
     core: `lstm`, `rpth` or `rpth_dnc`.
     hidden_size: units of each core.
     latent_size: numbers in the latent variable of the hierarchy.

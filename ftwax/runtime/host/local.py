@@ -117,18 +117,7 @@ class _Run:
     self._network = experiment.network_factory(spec.environment)
     policy = builder.make_policy(self._network, spec.environment)
     num_members = experiment.population.num_members
-    made = replays.make_replays(
-      builder,
-      list(
-        jax.random.split(jax.random.fold_in(self._key, _REPLAY), num_members)
-      ),
-      spec.environment,
-      policy,
-      experiment.make_seating().seats_per_member,
-      stack,
-      experiment.replay,
-      experiment.replay_port,
-    )
+    made = self._make_replays(policy)
     self._learner = members.make_learner(
       builder,
       self._key,
@@ -158,13 +147,7 @@ class _Run:
       self._coordinator,
       builder.items_per_step,
     )
-    self._start: game_loop.Start | None = None
-    if records.is_whole:
-      template = self._tracker.template(self._learner.state)
-      self._start = self._tracker.restore(
-        records.restore(template, '.position')
-      )
-      self._note(self._start.round_step)
+    self._start = self._restore_position()
     self._train_logger = records.open_logger('train')
     self._population_logger = records.open_logger(generations.LABEL)
 
@@ -242,6 +225,30 @@ class _Run:
       self._evolution, self._learner, self._records.counts
     ):
       self._population_logger.write(row)
+
+  def _make_replays(self, policy: types.ActorCore) -> list[replays.AgentReplay]:
+    """Makes a replay for each member."""
+    experiment = self._experiment
+    key = jax.random.fold_in(self._key, _REPLAY)
+    return replays.make_replays(
+      experiment.builder,
+      list(jax.random.split(key, experiment.population.num_members)),
+      self._spec.environment,
+      policy,
+      experiment.make_seating().seats_per_member,
+      self._stack,
+      experiment.replay,
+      experiment.replay_port,
+    )
+
+  def _restore_position(self) -> game_loop.Start | None:
+    """Continues games, actors and tables, if the checkpoint has them."""
+    if not self._records.is_whole:
+      return None
+    template = self._tracker.template(self._learner.state)
+    start = self._tracker.restore(self._records.restore(template, '.position'))
+    self._note(start.round_step)
+    return start
 
   def _make_coordinator(
     self, spec: games.GameSpec, key: types.Key, resume: bool
