@@ -16,6 +16,7 @@ import numpy as np
 
 from ftwax.environments import (
   capture_the_flag,
+  compiled_games,
   functional,
   game_vectors,
   meltingpot_paintball,
@@ -127,7 +128,7 @@ def make_one(make_game):
 
 def make_compiled(num_games):
   """Returns a vector of capture the flag, stepped by one compiled call."""
-  return game_vectors.CompiledGames(
+  return compiled_games.CompiledGames(
     capture_the_flag.make(), num_games, seed=0, name='game'
   )
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from ftwax import types
 from ftwax.environments import (
+  compiled_games,
   functional,
-  functional_checks,
   games,
   validated_vector,
   validation,
@@ -86,10 +86,21 @@ class GameVector(Protocol):
     """Releases what the games hold."""
 
 
-class SoloGames:
-  """Environments of one agent as games of one seat, which always end drawn."""
+class HostGames:
+  """What is the same for all games in Python: nothing of them can be saved."""
 
   state = None
+
+  def save(self) -> None:
+    """Returns None: the games of a resumed run begin anew."""
+
+  def restore(self, state: Any, timestep: dm_env.TimeStep) -> None:
+    """Does nothing."""
+    del state, timestep
+
+
+class SoloGames(HostGames):
+  """Environments of one agent as games of one seat, which always end drawn."""
 
   def __init__(self, environments: vector.EnvironmentVector):
     """Takes over environments, to close them in the end.
@@ -118,21 +129,13 @@ class SoloGames:
     """Returns draws, [len(places), 1]."""
     return np.zeros((len(places), 1), np.float32)
 
-  def save(self) -> None:
-    """Returns None: environments in Python begin anew."""
-
-  def restore(self, state: Any, timestep: dm_env.TimeStep) -> None:
-    """Does nothing."""
-
   def close(self) -> None:
     """Closes the environments."""
     self._environments.close()
 
 
-class PythonGames:
+class PythonGames(HostGames):
   """Games in Python, stepped one after the other; see `GameVector`."""
-
-  state = None
 
   def __init__(
     self, made: Sequence[games.GameEnvironment], name: str, first: int = 0
@@ -178,12 +181,6 @@ class PythonGames:
     games.check_outcomes(outcomes, max(self.spec.teams) + 1)
     return outcomes.astype(np.float32)
 
-  def save(self) -> None:
-    """Returns None: games in Python begin anew."""
-
-  def restore(self, state: Any, timestep: dm_env.TimeStep) -> None:
-    """Does nothing."""
-
   def close(self) -> None:
     """Closes every game, also those behind one that cannot be closed."""
     with contextlib.ExitStack() as stack:
@@ -204,114 +201,6 @@ class PythonGames:
   def _stack(self, timesteps: Sequence[dm_env.TimeStep]) -> dm_env.TimeStep:
     stacked = jax.tree.map(lambda *leaves: np.concatenate(leaves), *timesteps)
     return self._checker.check(stacked)
-
-
-class CompiledGames:
-  """Games in JAX, stepped by one compiled call; see `GameVector`."""
-
-  def __init__(
-    self,
-    game: functional.FunctionalGame,
-    num_games: int,
-    seed: int,
-    name: str,
-  ):
-    """Prepares games.
-
-    Args:
-      game: a single game, not a vector of them.
-      num_games: `G`.
-      seed: of all games.
-      name: of the games, for messages.
-
-    Raises:
-      ValueError: if the game is off its spec, or teams, events and actions do
-        not fit together.
-    """
-    games.check_game(game.spec, game.teams, game.event_names)
-    self.spec = spec_of_compiled(game)
-    self.num_games = num_games
-    num_rows = num_games * self.spec.num_players
-    self._checker = validation.RowChecker(
-      game.spec, num_rows, self.spec.num_players, name
-    )
-    functional_checks.check_shapes(game)
-    self._num_rows = num_rows
-    self._made = functional.vectorize(game, num_games)
-    self._reset = jax.jit(self._reset_rows)
-    self._step = jax.jit(self._step_rows)
-    self._outcome = jax.jit(self._made.outcome)
-    self._key = jax.random.PRNGKey(seed)
-    self._state: Any = None
-
-  @property
-  def state(self) -> functional.State | None:
-    """States of the games, leaves [G, ...]; None before the first."""
-    return None if self._state is None else self._state.state
-
-  def reset(self) -> dm_env.TimeStep:
-    """Starts all games."""
-    self._checker.restart()
-    self._key, self._state, timestep = self._reset(self._key)
-    return self._check(timestep)
-
-  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
-    """Plays a step of each game, or starts a new one after `LAST`."""
-    if self._state is None:
-      return self.reset()
-    self._state, timestep = self._step(self._state, self._convert(action))
-    return self._check(timestep)
-
-  def step_games(self, action: types.ArrayTree, places: Sequence[int]) -> None:
-    """Plays a step of some games and drops their timesteps."""
-    before, chosen = self._state, np.asarray(places, np.int32)
-    after, _ = self._step(before, self._convert(action))
-    self._state = jax.tree.map(
-      lambda old, new: old.at[chosen].set(new[chosen]), before, after
-    )
-
-  def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
-    """Returns the outcomes of games that have just ended."""
-    outcomes = np.asarray(self._outcome(self._state))[np.asarray(places)]
-    games.check_outcomes(outcomes, max(self.spec.teams) + 1)
-    return outcomes
-
-  def save(self) -> Any:
-    """Returns key and states of the games."""
-    return self._key, self._state
-
-  def restore(self, state: Any, timestep: dm_env.TimeStep) -> None:
-    """Continues from what `save` returned after `timestep`."""
-    self._key, self._state = state
-    self._checker.continue_after(timestep.step_type)
-
-  def close(self) -> None:
-    """Does nothing: games in JAX hold nothing but memory."""
-
-  def _reset_rows(self, key: types.Key) -> tuple[types.Key, Any, Any]:
-    key, reset_key = jax.random.split(key)
-    state, timestep = self._made.reset(reset_key)
-    return key, state, self._to_rows(timestep)
-
-  def _step_rows(self, state: Any, action: types.ArrayTree) -> tuple[Any, Any]:
-    seats = jax.tree.map(
-      lambda leaf: leaf.reshape(self.num_games, -1, *leaf.shape[1:]), action
-    )
-    state, timestep = self._made.step(state, seats)
-    return state, self._to_rows(timestep)
-
-  def _to_rows(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-    return jax.tree.map(
-      lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), timestep
-    )
-
-  def _convert(self, action: types.ArrayTree) -> types.ArrayTree:
-    vector.action_leaves(self.spec.environment, action, self._num_rows)
-    return jax.tree.map(_as_32_bits, action)
-
-  def _check(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-    # Copies: the caller may write into them.
-    return self._checker.check(jax.tree.map(np.array, timestep))
 
 
 def make_games(
@@ -344,7 +233,7 @@ def make_games(
   if isinstance(made, functional.FunctionalEnvironment):
     made = functional.as_game(made)
   if isinstance(made, functional.FunctionalGame):
-    return CompiledGames(made, len(seeds), seeds[0], name)
+    return compiled_games.CompiledGames(made, len(seeds), seeds[0], name)
   all_made = [made, *(environment_factory(seed) for seed in seeds[1:])]
   if hasattr(made, 'outcome'):
     return PythonGames(all_made, name, first)
@@ -369,11 +258,6 @@ def read_spec(
     return made.spec
 
 
-def spec_of_compiled(game: functional.FunctionalGame) -> games.GameSpec:
-  """Returns the spec of a game in JAX."""
-  return games.GameSpec(game.spec, tuple(game.teams), tuple(game.event_names))
-
-
 def read_scripts(
   environment_factory: EnvironmentFactory,
 ) -> Mapping[str, functional.Script]:
@@ -384,11 +268,6 @@ def read_scripts(
   if hasattr(made, 'close'):
     made.close()
   return {}
-
-
-def _as_32_bits(leaf: types.ArrayTree) -> types.NumpyArray:
-  leaf = np.asarray(leaf)
-  return leaf.astype(np.float32 if leaf.dtype.kind == 'f' else np.int32)
 
 
 def _spec_of(game: games.GameEnvironment) -> games.GameSpec:

@@ -24,7 +24,7 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import game_vectors, games
+from ftwax.environments import compiled_games, game_vectors, games
 
 OK, RAISED = 'ok', 'raised'
 
@@ -83,7 +83,7 @@ class _Worker:
       cloudpickle.loads(factory), seeds, name, first
     )
     self._first = first
-    if isinstance(self._games, game_vectors.CompiledGames):
+    if isinstance(self._games, compiled_games.CompiledGames):
       raise ValueError(
         'environment_processes must be 0 for environments in JAX, which one'
         ' compiled call steps; leave it out.'
@@ -150,7 +150,3 @@ def main() -> None:
       stream.flush()
     except ConnectionError:
       return
-
-
-if __name__ == '__main__':
-  main()

@@ -46,10 +46,8 @@ class EnvironmentProcessError(ChildProcessError):
   """An environment in another process failed, or its process did."""
 
 
-class ProcessGames:
+class ProcessGames(game_vectors.HostGames):
   """Games in other processes; see `game_vectors.GameVector`."""
-
-  state = None
 
   def __init__(
     self,

@@ -7,8 +7,8 @@ import pytest
 
 from ftwax.environments import (
   capture_the_flag,
+  compiled_games,
   functional,
-  game_vectors,
   games,
 )
 
@@ -18,7 +18,7 @@ CONFIG = capture_the_flag.CaptureTheFlagConfig(
 
 
 def _play(game, seed=0):
-  return game_vectors.CompiledGames(game, 1, seed, 'flag')
+  return compiled_games.CompiledGames(game, 1, seed, 'flag')
 
 
 def test_a_functional_game_is_played_on_the_host():

@@ -8,7 +8,12 @@ import pytest
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import functional, game_vectors, validation, vector
+from ftwax.environments import (
+  compiled_games,
+  functional,
+  validation,
+  vector,
+)
 
 FIRST, MID, LAST = dm_env.StepType
 
@@ -235,7 +240,7 @@ def test_some_rows_can_be_stepped_alone():
 def _make_compiled(made=None, num_rows=3, seed=0):
   made = made or functional_fakes.make_matching(episode_length=2)
   game = functional.as_game(made)
-  return game_vectors.CompiledGames(game, num_rows, seed, 'signs')
+  return compiled_games.CompiledGames(game, num_rows, seed, 'signs')
 
 
 def test_compiled_rows_reset_by_themselves():

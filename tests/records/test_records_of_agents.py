@@ -10,7 +10,11 @@ from dm_env import specs
 
 from ftwax import continuous, types
 from ftwax.agents import named
-from ftwax.environments import capture_the_flag, game_vectors, games
+from ftwax.environments import (
+  capture_the_flag,
+  compiled_games,
+  games,
+)
 from ftwax.records import array_files, config_files, game_files
 
 
@@ -64,7 +68,7 @@ def test_specs_come_back(tmp_path):
   assert again == spec
   kinds = [type(leaf) for leaf in jax.tree.leaves(again.environment)]
   assert kinds == [type(leaf) for leaf in jax.tree.leaves(environment)]
-  ctf = game_vectors.spec_of_compiled(capture_the_flag.make())
+  ctf = compiled_games.spec_of_compiled(capture_the_flag.make())
   game_files.write(tmp_path, ctf)
   assert game_files.read(tmp_path) == ctf
 

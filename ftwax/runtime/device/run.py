@@ -15,7 +15,11 @@ import numpy as np
 
 from ftwax import types
 from ftwax.agents.actor_critic import faults
-from ftwax.environments import functional, game_vectors, validation
+from ftwax.environments import (
+  compiled_games,
+  functional,
+  validation,
+)
 from ftwax.networks import recurrent
 from ftwax.population import players, seating
 from ftwax.records import game_files
@@ -102,7 +106,7 @@ class _Parts:
     self.game = experiment_checks.check_game(
       experiment.environment_factory(experiment.seed)
     )
-    self.game_spec = experiment.game_spec or game_vectors.spec_of_compiled(
+    self.game_spec = experiment.game_spec or compiled_games.spec_of_compiled(
       self.game
     )
     self.evaluation_game = self._make_evaluation_game(experiment)
@@ -132,7 +136,7 @@ class _Parts:
     made = experiment_checks.check_game(
       experiment.evaluation_environment_factory(experiment.seed)
     )
-    evaluation.check_spec(game_vectors.spec_of_compiled(made), self.game_spec)
+    evaluation.check_spec(compiled_games.spec_of_compiled(made), self.game_spec)
     return made
 
 

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import game_vectors, specified
+from ftwax.environments import compiled_games, game_vectors, specified
 from ftwax.population import players
 from ftwax.population import seating as seating_lib
 from ftwax.runtime import evaluation
@@ -253,7 +253,9 @@ class _SeatedPlayer:
     seating: seating_lib.Seating,
     key: types.Key,
   ):
-    if player.reads_games and not isinstance(made, game_vectors.CompiledGames):
+    if player.reads_games and not isinstance(
+      made, compiled_games.CompiledGames
+    ):
       raise TypeError(
         f'opponent {index} must play by what it observes in games in Python,'
         ' and it reads the states of games; give players.frozen, or games in'

@@ -1,0 +1,135 @@
+"""Games in JAX played side by side, stepped by one compiled call."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import dm_env
+import jax
+import numpy as np
+
+from ftwax import types
+from ftwax.environments import (
+  functional,
+  functional_checks,
+  games,
+  validation,
+  vector,
+)
+
+
+class CompiledGames:
+  """`G` games in JAX; see `game_vectors.GameVector`."""
+
+  def __init__(
+    self,
+    game: functional.FunctionalGame,
+    num_games: int,
+    seed: int,
+    name: str,
+  ):
+    """Prepares games.
+
+    Args:
+      game: a single game, not a vector of them.
+      num_games: `G`.
+      seed: of all games.
+      name: of the games, for messages.
+
+    Raises:
+      ValueError: if the game is off its spec, or teams, events and actions do
+        not fit together.
+    """
+    games.check_game(game.spec, game.teams, game.event_names)
+    self.spec = spec_of_compiled(game)
+    self.num_games = num_games
+    num_rows = num_games * self.spec.num_players
+    self._checker = validation.RowChecker(
+      game.spec, num_rows, self.spec.num_players, name
+    )
+    functional_checks.check_shapes(game)
+    self._num_rows = num_rows
+    self._made = functional.vectorize(game, num_games)
+    self._reset = jax.jit(self._reset_rows)
+    self._step = jax.jit(self._step_rows)
+    self._outcome = jax.jit(self._made.outcome)
+    self._key = jax.random.PRNGKey(seed)
+    self._state: Any = None
+
+  @property
+  def state(self) -> functional.State | None:
+    """States of the games, leaves [G, ...]; None before the first."""
+    return None if self._state is None else self._state.state
+
+  def reset(self) -> dm_env.TimeStep:
+    """Starts all games."""
+    self._checker.restart()
+    self._key, self._state, timestep = self._reset(self._key)
+    return self._check(timestep)
+
+  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
+    """Plays a step of each game, or starts a new one after `LAST`."""
+    if self._state is None:
+      return self.reset()
+    self._state, timestep = self._step(self._state, self._convert(action))
+    return self._check(timestep)
+
+  def step_games(self, action: types.ArrayTree, places: Sequence[int]) -> None:
+    """Plays a step of some games and drops their timesteps."""
+    before, chosen = self._state, np.asarray(places, np.int32)
+    after, _ = self._step(before, self._convert(action))
+    self._state = jax.tree.map(
+      lambda old, new: old.at[chosen].set(new[chosen]), before, after
+    )
+
+  def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
+    """Returns the outcomes of games that have just ended."""
+    outcomes = np.asarray(self._outcome(self._state))[np.asarray(places)]
+    games.check_outcomes(outcomes, max(self.spec.teams) + 1)
+    return outcomes
+
+  def save(self) -> Any:
+    """Returns key and states of the games."""
+    return self._key, self._state
+
+  def restore(self, state: Any, timestep: dm_env.TimeStep) -> None:
+    """Continues from what `save` returned after `timestep`."""
+    self._key, self._state = state
+    self._checker.continue_after(timestep.step_type)
+
+  def close(self) -> None:
+    """Does nothing: games in JAX hold nothing but memory."""
+
+  def _reset_rows(self, key: types.Key) -> tuple[types.Key, Any, Any]:
+    key, reset_key = jax.random.split(key)
+    state, timestep = self._made.reset(reset_key)
+    return key, state, self._to_rows(timestep)
+
+  def _step_rows(self, state: Any, action: types.ArrayTree) -> tuple[Any, Any]:
+    seats = jax.tree.map(
+      lambda leaf: leaf.reshape(self.num_games, -1, *leaf.shape[1:]), action
+    )
+    state, timestep = self._made.step(state, seats)
+    return state, self._to_rows(timestep)
+
+  def _to_rows(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+    return jax.tree.map(
+      lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), timestep
+    )
+
+  def _convert(self, action: types.ArrayTree) -> types.ArrayTree:
+    vector.action_leaves(self.spec.environment, action, self._num_rows)
+    return jax.tree.map(_as_32_bits, action)
+
+  def _check(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+    # Copies: the caller may write into them.
+    return self._checker.check(jax.tree.map(np.array, timestep))
+
+
+def spec_of_compiled(game: functional.FunctionalGame) -> games.GameSpec:
+  """Returns the spec of a game in JAX."""
+  return games.GameSpec(game.spec, tuple(game.teams), tuple(game.event_names))
+
+
+def _as_32_bits(leaf: types.ArrayTree) -> types.NumpyArray:
+  leaf = np.asarray(leaf)
+  return leaf.astype(np.float32 if leaf.dtype.kind == 'f' else np.int32)
