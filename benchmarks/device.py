@@ -14,8 +14,10 @@ import argparse
 import collections
 import functools
 import statistics
+import subprocess
 import sys
 import tempfile
+import time
 
 import common
 import handwritten
@@ -218,7 +220,7 @@ def make_catch(seed):
   return catch.make()
 
 
-def run_catch(runtime, seed, num_steps):
+def run_catch(runtime, replay, seed, num_steps):
   """Runs IMPALA on catch in JAX; start and compilation are not counted."""
   from ftwax.runtime import runs
 
@@ -233,29 +235,83 @@ def run_catch(runtime, seed, num_steps):
         max_num_actor_steps=num_steps,
         num_environments=_NUM_ENVIRONMENTS,
         seed=seed,
+        replay=replay,
       ),
       runtime=runtime,
       run_dir=f'{directory}/run',
     )
 
 
+# Of one process: runtime and replay.
+_RUNTIMES = (('local', 'reverb'), ('local', 'functional'), ('device', None))
+
+# A run that ends with its first steps, as an experiment starts it.
+_FIRST_STEPS = """
+import functools, sys, tempfile
+from ftwax.agents import impala
+from ftwax.environments import catch
+from ftwax.runtime import experiment, runs
+config = impala.IMPALAConfig()
+with tempfile.TemporaryDirectory() as directory:
+  runs.run_experiment(
+    experiment.ExperimentConfig(
+      builder=impala.make_builder(config),
+      network_factory=functools.partial(impala.make_network, config=config),
+      environment_factory=lambda seed: catch.make(),
+      max_num_actor_steps=1,
+      replay=sys.argv[2] or None,
+    ),
+    runtime=sys.argv[1],
+    run_dir=directory + '/run',
+  )
+"""
+
+
+def time_start(runtime, replay):
+  """Returns the seconds from the start of a process to its first steps."""
+  start = time.monotonic()
+  subprocess.run(
+    [sys.executable, '-c', _FIRST_STEPS, runtime, replay or ''],
+    capture_output=True,
+    check=True,
+  )
+  return time.monotonic() - start
+
+
 def compare_runtimes(num_steps, seeds):
-  """Prints speed and score of whole runs of both runtimes."""
+  """Prints speed and score of whole runs, in turn, and how long they start."""
+  has_reverb = sys.version_info < (3, 11)
+  runtimes = [each for each in _RUNTIMES if has_reverb or each[1] != 'reverb']
+  results = [
+    [run_catch(*each, seed, num_steps) for each in runtimes]
+    for seed in range(seeds)
+  ]
+  speeds = [
+    [each.counts.actor_steps / each.counts.seconds for each in row]
+    for row in results
+  ]
   rows = []
-  for runtime in ('local', 'device'):
-    results = [run_catch(runtime, seed, num_steps) for seed in range(seeds)]
-    speeds = [x.counts.actor_steps / x.counts.seconds for x in results]
+  for index, (runtime, replay) in enumerate(runtimes):
+    starts = [time_start(runtime, replay) for _ in range(3)]
     rows.append(
       [
-        runtime,
-        f'{statistics.median(speeds):,.0f}',
-        *(f'{result.mean_return:.3f}' for result in results),
+        f'{runtime}, {replay}' if replay else runtime,
+        f'{statistics.median(row[index] for row in speeds):,.0f}',
+        f'{statistics.median(row[index] / row[0] for row in speeds):.2f}',
+        f'{statistics.median(starts):.1f}',
+        *(f'{row[index].mean_return:.3f}' for row in results),
       ]
     )
   common.print_table(
-    f'The same experiment (IMPALA, LSTM 256) in both runtimes: {num_steps:,}'
+    f'The same experiment (IMPALA, LSTM 256) in one process: {num_steps:,}'
     ' steps, mean return of the last 100 episodes (best: 1)',
-    ['runtime', 'steps/s', *(f'seed {seed}' for seed in range(seeds))],
+    [
+      'runtime',
+      'steps/s',
+      'times the first',
+      'start, s',
+      *(f'seed {seed}' for seed in range(seeds)),
+    ],
     rows,
   )
 
@@ -335,7 +391,7 @@ def main():
     compare_to_rival(args.seconds, args.rounds)
   if 'shares' in args.tables:
     print_shares(args.seconds)
-  if 'runtimes' in args.tables and sys.version_info < (3, 11):
+  if 'runtimes' in args.tables:
     compare_runtimes(args.num_steps, args.seeds)
   if 'populations' in args.tables:
     compare_populations(args.seconds, args.rounds, args.members)
