@@ -140,7 +140,7 @@ def run(
   """Parses the command line, runs the experiment and exits.
 
   The exit status is 0, 1 after an error, whose message is printed, or 130
-  after Ctrl-C or SIGTERM.
+  after Ctrl-C, SIGTERM or SIGHUP.
 
   Args:
     build_experiment: makes the experiment, once flags are parsed.

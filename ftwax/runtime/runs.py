@@ -132,7 +132,8 @@ def run_experiment(
     The end of the run.
 
   Raises:
-    KeyboardInterrupt: on Ctrl-C or SIGTERM, after a checkpoint is saved.
+    KeyboardInterrupt: on Ctrl-C, SIGTERM or SIGHUP, after a checkpoint is
+      saved.
     RunDirectoryError: the directory is in use, or of another config.
     ValueError: there is no such runtime, it cannot run the experiment, or it
       takes no settings.

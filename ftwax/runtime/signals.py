@@ -6,10 +6,15 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+# Ctrl-C, a request to end, and the end of the terminal.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 @contextlib.contextmanager
 def deferred_interrupts() -> Iterator[Callable[[], None]]:
-  """Holds Ctrl-C and SIGTERM back until the caller asks for them.
+  """Holds Ctrl-C, SIGTERM and SIGHUP back until the caller asks for them.
+
+  One that is ignored, as SIGHUP is below `nohup`, stays so.
 
   An exception raised wherever a signal happens to come may be lost: Python
   ignores those in callbacks of extensions and in finalizers. A second signal
@@ -36,7 +41,8 @@ def deferred_interrupts() -> Iterator[Callable[[], None]]:
 
   before = {
     signum: signal.signal(signum, handle)
-    for signum in (signal.SIGINT, signal.SIGTERM)
+    for signum in _SIGNALS
+    if signal.getsignal(signum) is not signal.SIG_IGN
   }
   try:
     yield check

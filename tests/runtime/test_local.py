@@ -193,7 +193,9 @@ def test_a_truncated_checkpoint_is_told_and_nothing_is_lost(
   assert largest.exists()
 
 
-@pytest.mark.parametrize('signum', [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+  'signum', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+)
 def test_an_interrupted_run_saves_and_can_go_on(
   run, make_experiment, signum, capsys
 ):

@@ -67,7 +67,8 @@ def run_experiment(
 
   Raises:
     InvalidTimestepError: a reward was not finite.
-    KeyboardInterrupt: on Ctrl-C or SIGTERM, after a checkpoint is saved.
+    KeyboardInterrupt: on Ctrl-C, SIGTERM or SIGHUP, after a checkpoint is
+      saved.
     NonFiniteGradientError: a member skipped too many updates in a row.
     RunDirectoryError: the directory is in use, or of another config.
     TypeError: the environment cannot be compiled.

@@ -68,7 +68,8 @@ def run_experiment(
 
   Raises:
     ImportError: the experiment names Reverb, which is not installed.
-    KeyboardInterrupt: on Ctrl-C or SIGTERM, after a checkpoint is saved.
+    KeyboardInterrupt: on Ctrl-C, SIGTERM or SIGHUP, after a checkpoint is
+      saved.
     NonFiniteGradientError: a member skipped too many updates in a row.
     ReplayTimeoutError: a queue stalled.
     RunDirectoryError: the directory is in use, or of another config.
