@@ -76,7 +76,8 @@ def run_experiment(
     TypeError: the factory makes no environment.
     ValueError: games, members, seats and devices do not fit.
   """
-  replays.choose(experiment.replay)  # Raises before there is a directory.
+  # Raises before there is a directory.
+  replays.choose(experiment.replay, experiment.replay_port)
   mesh = sharding.make_mesh(devices)
   members.check_devices(
     mesh,

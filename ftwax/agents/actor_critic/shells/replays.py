@@ -24,24 +24,30 @@ class AgentReplay(NamedTuple):
   dataset: Iterator[samples.ReplaySample]
 
 
-def choose(replay: str | None) -> str:
+def choose(replay: str | None, port: int | None = None) -> str:
   """Returns the kind of a replay.
 
   Args:
     replay: `reverb`, `functional`, or None for Reverb where it is installed.
+    port: of a Reverb server.
 
   Raises:
     ImportError: Reverb is asked for and is not installed.
+    ValueError: a port is given for a replay that has none.
   """
   has_reverb = importlib.util.find_spec('reverb') is not None
-  if replay is None:
-    return REVERB if has_reverb else FUNCTIONAL
   if replay == REVERB and not has_reverb:
     raise ImportError(
       "replay ('reverb') must be installed, and dm-reverb is not: it needs"
       " Python 3.10; use that, or choose replay='functional'."
     )
-  return replay
+  chosen = replay or (REVERB if has_reverb else FUNCTIONAL)
+  if chosen == FUNCTIONAL and port is not None:
+    raise ValueError(
+      f"replay_port ({port}) must be None with replay='functional', which has"
+      ' no server; leave it out.'
+    )
+  return chosen
 
 
 def make_replays(
@@ -69,8 +75,9 @@ def make_replays(
 
   Raises:
     ImportError: Reverb is asked for and is not installed.
+    ValueError: a port is given for a replay that has none.
   """
-  if choose(replay) == FUNCTIONAL:
+  if choose(replay, port) == FUNCTIONAL:
     made = builder.make_local_replays(
       keys, environment_spec, policy, num_environments
     )
