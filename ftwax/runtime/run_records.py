@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ftwax import types
+from ftwax.population import state as state_lib
 from ftwax.records import checkpoints, loggers, progress
 from ftwax.runtime import experiment as experiment_lib
 
@@ -38,6 +39,28 @@ class Counts(NamedTuple):
   episodes: int = 0
   learner_steps: int = 0
   seconds: float = 0.0
+
+
+class RunState(NamedTuple):
+  """What a checkpoint of a run in Python holds, whatever its runtime.
+
+  Attributes:
+    population: the population.
+    position: where a local run continues; see `host.position`. None where it
+      starts its games anew.
+  """
+
+  population: state_lib.PopulationState
+  position: Any = None
+
+  @property
+  def training(self) -> types.TrainingState:
+    """The members, by the name that checkpoints have for what learns."""
+    return self.population.members
+
+
+# Where the parts are, as `Checkpointer.restore` takes it.
+POPULATION, POSITION = '.population', '.position'
 
 
 class RunRecords:

@@ -185,7 +185,7 @@ class Learner:
     )
     if checkpointer.steps():
       population, metadata = checkpointer.restore(
-        population, run_records.check_metadata
+        population, run_records.check_metadata, run_records.POPULATION
       )
       learner.restore(population.members)
       self._evolution.resume(population)
@@ -334,7 +334,7 @@ class Learner:
       population = self._coordinator.population(self._learner.save())
     checkpointer.save(
       counts['actor_steps'],
-      population,
+      run_records.RunState(population),
       {'counts': counts, 'returns': list(self._status['returns'])},
     )
 

@@ -167,14 +167,16 @@ def _read_result(
 
   template = jax.eval_shape(make, jax.random.PRNGKey(0))
   with checkpoints.Checkpointer(directory / 'checkpoints') as checkpointer:
-    state, metadata = checkpointer.restore(template, run_records.check_metadata)
+    population, metadata = checkpointer.restore(
+      template, run_records.check_metadata, run_records.POPULATION
+    )
   returns: Sequence[float] = metadata['returns']
   mean_return = sum(returns) / len(returns) if returns else float('nan')
   return runs.RunResult(
     directory,
     run_records.Counts(**metadata['counts']),
     mean_return,
-    run_records.training_state(state),
+    population.members,
   )
 
 

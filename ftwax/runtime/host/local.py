@@ -158,7 +158,7 @@ class _Run:
     """The learner's state, leaves [N, ...]."""
     return self._learner.state
 
-  def snapshot(self) -> position.RunState:
+  def snapshot(self) -> run_records.RunState:
     """Returns what to save; games in Python restart."""
     return self._tracker.state(self._learner.save())
 
@@ -248,7 +248,9 @@ class _Run:
     if not self._records.is_whole:
       return None
     template = self._tracker.template(self._learner.state)
-    start = self._tracker.restore(self._records.restore(template, '.position'))
+    start = self._tracker.restore(
+      self._records.restore(template, run_records.POSITION)
+    )
     self._note(start.round_step)
     return start
 
@@ -264,7 +266,7 @@ class _Run:
       experiment, spec, self._learner.state, key
     )
     if resume:
-      population = self._records.restore(population, '.population')
+      population = self._records.restore(population, run_records.POPULATION)
       self._learner.restore(population.members)
       self._evolution.resume(population)
     else:

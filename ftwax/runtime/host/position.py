@@ -11,9 +11,8 @@ import numpy as np
 
 from ftwax import types
 from ftwax.agents.actor_critic.shells import replays
-from ftwax.population import state as state_lib
 from ftwax.replay import local_replay
-from ftwax.runtime import generations
+from ftwax.runtime import generations, run_records
 from ftwax.runtime.host import arena as arena_lib
 from ftwax.runtime.host import coordinator as coordinator_lib
 from ftwax.runtime.host import game_loop, members
@@ -37,23 +36,6 @@ class Position(NamedTuple):
   sums: generations.RoundSums
   has_ended: types.NumpyArray
   round_step: types.NumpyArray
-
-
-class RunState(NamedTuple):
-  """What a checkpoint holds.
-
-  Attributes:
-    population: the population.
-    position: None where games are in Python.
-  """
-
-  population: state_lib.PopulationState
-  position: Position | None
-
-  @property
-  def training(self) -> types.TrainingState:
-    """The members, by the name that checkpoints have for what learns."""
-    return self.population.members
 
 
 class Tracker:
@@ -110,12 +92,12 @@ class Tracker:
     self._noted = moment, learned, arena, self._actors.save(), round_step
     return True
 
-  def state(self, learned: types.TrainingState) -> RunState:
+  def state(self, learned: types.TrainingState) -> run_records.RunState:
     """Returns what to save: as it was noted last, or else as it is now."""
     if self._noted is None:
-      return RunState(self._coordinator.population(learned), None)
+      return run_records.RunState(self._coordinator.population(learned))
     moment, learned, arena, actors, round_step = self._noted
-    return RunState(
+    return run_records.RunState(
       self._coordinator.population_at(moment, learned),
       Position(
         arena,
