@@ -91,7 +91,7 @@ class RunRecords:
       self._checkpointer = checkpoints.Checkpointer(
         directory / 'checkpoints',
         config.max_to_keep,
-        must_be_finite=lambda state: training_state(state).params,
+        must_be_finite=lambda state: state.training.params,
       )
       stack.callback(self._checkpointer.close)
 
@@ -263,8 +263,3 @@ def check_metadata(metadata: Mapping[str, Any]) -> None:
   counts = Counts(**metadata['counts'])
   for value in (*counts, *metadata['returns']):
     float(value)
-
-
-def training_state(snapshot: Any) -> types.TrainingState:
-  """Returns the learner's part of a snapshot, which may be all of it."""
-  return getattr(snapshot, 'training', snapshot)

@@ -174,7 +174,7 @@ class Learner:
       checkpoints.Checkpointer(
         self._directory / 'checkpoints',
         config.max_to_keep,
-        must_be_finite=lambda state: run_records.training_state(state).params,
+        must_be_finite=lambda state: state.training.params,
       )
     )
     self._evolution = generations.Evolution(
