@@ -42,11 +42,10 @@ def build_experiment() -> experiment.ExperimentConfig:
   options = launch.experiment_options()
   config = ppo.PPOConfig(
     core='feed_forward',
-    hidden_size=64,
+    skip_connection=False,
     vector_hidden_sizes=(64,),
     sequence_length=128,
     batch_size=64,
-    max_queue_size=64,
     num_epochs=4,
     num_minibatches=8,
   )
@@ -55,7 +54,6 @@ def build_experiment() -> experiment.ExperimentConfig:
   config = config.fix(
     learning_rate=5e-3,
     learning_rate_decay_steps=num_updates,
-    clip_epsilon=0.2,
   )
   return experiment.ExperimentConfig(
     name=f'minatar_{_GAME.value}',
