@@ -12,7 +12,7 @@ the interpreter of `--rival_python`, which has the packages named in the head of
 
 All are evaluated alike: every so many steps, over 20 episodes of greedy
 actions. The table has the steps at the first evaluation that reaches the score
-of the task. A rival's run ends there, which spares time; ours go on to the end.
+of the task, with which a run ends.
 
 Runs are kept in `--directory`: one that has ended is not repeated and one that
 was cut off goes on, so that the table may grow over days. `--noruns` prints the
@@ -25,6 +25,7 @@ import json
 import os
 import pathlib
 import queue
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -187,25 +188,60 @@ def build_experiment(
   )
 
 
+class _EndAtScore:
+  """A logger that ends the run, as Ctrl-C does, once the score is reached."""
+
+  def __init__(self, logger: loggers.Logger, score: float):
+    self._logger, self._score = logger, score
+    self.close = logger.close
+
+  def write(self, values: Mapping[str, Any]) -> None:
+    """Writes a row; interrupts the run if it has the score."""
+    self._logger.write(values)
+    if values['episode_return'] >= self._score:
+      signal.raise_signal(signal.SIGINT)
+
+
+def _make_logger(
+  run: _Run, label: str, steps_key: str | None, instance: int | None
+) -> Any:
+  make = loggers.make_logger_factory(
+    run.path.with_suffix(''), terminal=False, tensorboard=False
+  )
+  logger = make(label, steps_key, instance)
+  if label != evaluation_curves.LABEL:
+    return logger
+  return _EndAtScore(logger, TASKS[run.task].score)
+
+
 def _do(run: _Run, core: int) -> None:
   """Does a run of ours, or the rest of it."""
   os.sched_setaffinity(0, {core})
   task, directory = TASKS[run.task], run.path.with_suffix('')
-  result = ftwax.run(
-    build_experiment(*run),
-    task.eval_every,
-    _NUM_EPISODES,
-    runtime=task.runtime,
-    run_dir=directory,
-    resume=directory.exists(),
-  )
+  made = build_experiment(*run)
+  try:
+    ftwax.run(
+      made.replace(logger_factory=functools.partial(_make_logger, run)),
+      task.eval_every,
+      _NUM_EPISODES,
+      runtime=task.runtime,
+      run_dir=directory,
+      resume=directory.exists(),
+    )
+  except KeyboardInterrupt:
+    if _evaluations(directory)[-1][1] < task.score:
+      raise
+  run.path.write_text(json.dumps({'evaluations': _evaluations(directory)}))
+
+
+def _evaluations(directory: pathlib.Path) -> list[list[float]]:
+  """Returns steps, mean return and seconds of each evaluation."""
   rows = loggers.read_jsonl(
-    loggers.log_path(result.run_dir, evaluation_curves.LABEL)
+    loggers.log_path(directory, evaluation_curves.LABEL)
   )
-  evaluations = [
+  return [
     [row['actor_steps'], row['episode_return'], row['seconds']] for row in rows
   ]
-  run.path.write_text(json.dumps({'evaluations': evaluations}))
 
 
 def _rival_command(run: _Run) -> list[str]:

@@ -72,12 +72,7 @@ _FORGET_BIAS = 3.0
 
 def make_impala(core: str):
   """Returns IMPALA's builder and network factory."""
-  config = impala.IMPALAConfig(
-    core=core,
-    hidden_size=128,
-    forget_bias=_FORGET_BIAS,
-    sequence_length=_SEQUENCE_LENGTH,
-  ).fix(rms_prop_epsilon=1e-5)
+  config = impala.IMPALAConfig(core=core)
   make_network = functools.partial(impala.make_network, config=config)
   return impala.make_builder(config), make_network
 
@@ -85,7 +80,7 @@ def make_impala(core: str):
 def make_ftw(core: str):
   """Returns FTW's builder and network factory."""
   size = 64
-  config = ftw.FTWConfig(
+  config = ftw.FTWConfig.paper(
     core='lstm' if core == 'dnc' else core,
     hidden_size=size,
     latent_size=size,

@@ -79,7 +79,7 @@ class A2CConfig(standard.StandardConfig):
     max_gradient_norm=hyperparameters.Constant(0.5),
     discount=hyperparameters.Constant(0.99),
     max_abs_reward=hyperparameters.Constant(float('inf')),
-    baseline_cost=hyperparameters.Constant(0.05),
+    baseline_cost=hyperparameters.Constant(0.5),
     entropy_cost=hyperparameters.Constant(0.01),
     gae_lambda=hyperparameters.Constant(0.95),
     pixel_control_cost=hyperparameters.Constant(0.05),
@@ -88,6 +88,7 @@ class A2CConfig(standard.StandardConfig):
     value_replay_cost=hyperparameters.Constant(1.0),
     off_policy_cost=hyperparameters.Constant(1.0),
   )
+  separate_value: bool = True
 
   @classmethod
   def paper(cls, **options: Any) -> 'A2CConfig':
@@ -105,7 +106,6 @@ class A2CConfig(standard.StandardConfig):
         rms_prop_epsilon=hyperparameters.Constant(0.1),
         max_gradient_norm=hyperparameters.Constant(40.0),
         max_abs_reward=hyperparameters.Constant(1.0),
-        baseline_cost=hyperparameters.Constant(0.5),
         gae_lambda=hyperparameters.Constant(1.0),
       ),
       'sequence_length': 5,

@@ -33,6 +33,7 @@ class IMPALAConfig(standard.StandardConfig):
   """
 
   priors: Hyperparameters = config_lib.DEFAULT_PRIORS
+  separate_value: bool = True
 
   @classmethod
   def atari_paper(cls, **options: Any) -> 'IMPALAConfig':
@@ -50,7 +51,6 @@ class IMPALAConfig(standard.StandardConfig):
         rms_prop_epsilon=hyperparameters.Constant(0.01),
         max_gradient_norm=hyperparameters.Constant(40.0),
         max_abs_reward=hyperparameters.Constant(1.0),
-        baseline_cost=hyperparameters.Constant(0.5),
       ),
       'sequence_length': 20,
       'batch_size': 32,

@@ -91,8 +91,7 @@ class PPOConfig(standard.StandardConfig):
     off_policy_cost=hyperparameters.Constant(1.0),
   )
   sequence_length: int = 16
-  batch_size: int = 64
-  max_queue_size: int = 64
+  batch_size: int = 32
   num_epochs: int = 10
   num_minibatches: int = 8
   normalize_advantages: bool = True
@@ -118,7 +117,6 @@ class PPOConfig(standard.StandardConfig):
       'decayed_hyperparameters': ('learning_rate', 'clip_epsilon'),
       'sequence_length': 128,
       'batch_size': 8,
-      'max_queue_size': 32,
       'num_epochs': 3,
       'num_minibatches': 4,
       **standard.PAPER_NETWORK,

@@ -31,7 +31,6 @@ class RL2Config(a2c.A2CConfig):
 
   priors: Hyperparameters = a2c.A2CConfig.priors._replace(
     learning_rate=hyperparameters.Constant(1e-3),
-    baseline_cost=hyperparameters.Constant(0.5),
     entropy_cost=hyperparameters.Constant(0.05),
   )
   sequence_length: int = 20
@@ -39,6 +38,7 @@ class RL2Config(a2c.A2CConfig):
   vector_hidden_sizes: tuple[int, ...] = (64,)
   forget_bias: float = 1.0
   skip_connection: bool = False
+  separate_value: bool = False
 
   def __post_init__(self) -> None:
     """Checks that no wiring is given, since both cores see all of the input."""

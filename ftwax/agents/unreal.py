@@ -36,7 +36,7 @@ class UNREALConfig(a2c.A2CConfig):
   priors: Hyperparameters = a2c.A2CConfig.priors._replace(
     pixel_control_cost=hyperparameters.Constant(1e-3),
     reward_prediction_cost=hyperparameters.Constant(0.1),
-    value_replay_cost=hyperparameters.Constant(0.05),
+    value_replay_cost=hyperparameters.Constant(0.5),
   )
   use_pixel_control: bool = True
   use_reward_prediction: bool = True

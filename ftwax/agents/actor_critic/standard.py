@@ -120,6 +120,7 @@ PAPER_NETWORK: Mapping[str, Any] = {
   'hidden_size': 256,
   'forget_bias': 1.0,
   'skip_connection': False,
+  'separate_value': False,
 }
 
 _IMAGE_TORSOS: dict[str, torsos.MakeTorso] = {
