@@ -8,7 +8,7 @@ seeds, each run in a process of its own on one core. Nothing is set here but
 seeds, tasks and the runtime, and pixel control is off where there are no
 pixels. Beside them run agents of Stable-Baselines3 with their own defaults, by
 the interpreter of `--rival_python`, which has the packages named in the head of
-`rivals/stable_baselines3_tasks.py`.
+`rivals/sb3_tasks.py`.
 
 All are evaluated alike: every so many steps, over 20 episodes of greedy
 actions. The table has the steps at the first evaluation that reaches the score
@@ -65,9 +65,7 @@ _RUN = flags.DEFINE_list(
 
 _NUM_EPISODES = 20
 _NUM_RESAMPLES = 10_000
-_RIVAL_SCRIPT = (
-  pathlib.Path(__file__).parent / 'rivals' / 'stable_baselines3_tasks.py'
-)
+_RIVAL_SCRIPT = pathlib.Path(__file__).parent / 'rivals' / 'sb3_tasks.py'
 
 
 class _Task(NamedTuple):
