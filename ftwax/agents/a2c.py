@@ -69,7 +69,10 @@ class A2CConfig(standard.StandardConfig):
   """Defaults of A2C; see `StandardConfig` for the options.
 
   Apart from `gae_lambda` they equal IMPALA's, so that the two can be compared.
-  The paper's are those of `paper`.
+  They are for 8 environments. Where there are many more, set `batch_size` to
+  their number: of several updates from trajectories of one policy all but the
+  first are off it, and nothing corrects for that. The paper's defaults are
+  those of `paper`.
   """
 
   priors: Hyperparameters = Hyperparameters(
