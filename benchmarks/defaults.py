@@ -25,6 +25,7 @@ import json
 import os
 import pathlib
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -217,6 +218,9 @@ def _do(run: _Run, core: int) -> None:
   os.sched_setaffinity(0, {core})
   task, directory = TASKS[run.task], run.path.with_suffix('')
   made = build_experiment(*run)
+  resume = any((directory / 'checkpoints').glob('*'))
+  if directory.exists() and not resume:  # It was cut off before it saved.
+    shutil.rmtree(directory)
   try:
     ftwax.run(
       made.replace(logger_factory=functools.partial(_make_logger, run)),
@@ -224,21 +228,23 @@ def _do(run: _Run, core: int) -> None:
       _NUM_EPISODES,
       runtime=task.runtime,
       run_dir=directory,
-      resume=directory.exists(),
+      resume=resume,
     )
   except KeyboardInterrupt:
-    if _evaluations(directory)[-1][1] < task.score:
+    rows = _evaluations(directory)
+    if not rows or rows[-1][1] < task.score:
       raise
   run.path.write_text(json.dumps({'evaluations': _evaluations(directory)}))
 
 
 def _evaluations(directory: pathlib.Path) -> list[list[float]]:
   """Returns steps, mean return and seconds of each evaluation."""
-  rows = loggers.read_jsonl(
-    loggers.log_path(directory, evaluation_curves.LABEL)
-  )
+  path = loggers.log_path(directory, evaluation_curves.LABEL)
+  if not path.exists():
+    return []
   return [
-    [row['actor_steps'], row['episode_return'], row['seconds']] for row in rows
+    [row['actor_steps'], row['episode_return'], row['seconds']]
+    for row in loggers.read_jsonl(path)
   ]
 
 
