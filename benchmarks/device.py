@@ -254,7 +254,7 @@ import functools, sys, tempfile
 from ftwax.agents import impala
 from ftwax.environments import catch
 from ftwax.runtime import experiment, runs
-config = impala.IMPALAConfig()
+config = impala.IMPALAConfig.atari_paper(batch_size=16)
 with tempfile.TemporaryDirectory() as directory:
   runs.run_experiment(
     experiment.ExperimentConfig(
