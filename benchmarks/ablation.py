@@ -128,17 +128,19 @@ def ppo_lstm(experiment: _Experiment) -> _Experiment:
   config = ppo.PPOConfig(
     core='lstm',
     hidden_size=128,
+    forget_bias=1.0,
+    skip_connection=False,
     vector_hidden_sizes=(128,),
     sequence_length=32,
     batch_size=32,
     num_epochs=3,
+    num_minibatches=4,
     internal_rewards_prior=experiment.builder.config.internal_rewards_prior,
   )
   config = config.replace(
     priors=config.priors._replace(
       learning_rate=hyperparameters.LogUniform(3e-4, 2e-3),
       entropy_cost=hyperparameters.LogUniform(2e-3, 2e-2),
-      clip_epsilon=hyperparameters.Constant(0.2),
     )
   )
   return experiment.replace(

@@ -21,7 +21,7 @@ from ftwax.agents import impala  # noqa: E402
 from ftwax.agents.actor_critic import acting  # noqa: E402
 
 _SECONDS = 5.0
-_QUEUE = impala.IMPALAConfig(max_queue_size=1_000_000)
+_QUEUE = impala.IMPALAConfig.atari_paper(max_queue_size=1_000_000)
 
 
 def measure_select(spec, batch_size):

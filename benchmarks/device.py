@@ -39,7 +39,7 @@ _NUM_ENVIRONMENTS = 32
 
 def make_config(core):
   """Returns IMPALA with one update of all environments an iteration."""
-  return impala.IMPALAConfig(
+  return impala.IMPALAConfig.atari_paper(
     core=core,
     hidden_size=256 if core == 'lstm' else 64,
     batch_size=_NUM_ENVIRONMENTS,
@@ -155,11 +155,12 @@ def compare_to_rival(seconds, rounds):
   """Prints PPO beside PPO by hand, both without a recurrent core."""
   config = ppo.PPOConfig(
     core='feed_forward',
-    hidden_size=64,
+    skip_connection=False,
     vector_hidden_sizes=(64,),
     sequence_length=32,
     batch_size=_NUM_ENVIRONMENTS,
-    max_queue_size=_NUM_ENVIRONMENTS,
+    num_epochs=4,
+    num_minibatches=4,
   )
   # By hand a reset is part of a step; ours takes a step of its own, which is
   # not counted: one in ten on catch, one in a hundred and one on the chain.
@@ -224,7 +225,9 @@ def run_catch(runtime, replay, seed, num_steps):
   """Runs IMPALA on catch in JAX; start and compilation are not counted."""
   from ftwax.runtime import runs
 
-  config = impala.IMPALAConfig()
+  config = impala.IMPALAConfig.atari_paper(batch_size=16).fix(
+    learning_rate=1e-3, rms_prop_epsilon=1e-3
+  )
   with tempfile.TemporaryDirectory() as directory:
     return runs.run_experiment(
       experiment.ExperimentConfig(
@@ -251,7 +254,7 @@ import functools, sys, tempfile
 from ftwax.agents import impala
 from ftwax.environments import catch
 from ftwax.runtime import experiment, runs
-config = impala.IMPALAConfig()
+config = impala.IMPALAConfig.atari_paper(batch_size=16)
 with tempfile.TemporaryDirectory() as directory:
   runs.run_experiment(
     experiment.ExperimentConfig(
@@ -320,7 +323,7 @@ def make_round(num_members, num_games):
   """Returns a round of capture the flag, and the actions that it takes."""
   game = capture_the_flag.make(capture_the_flag.CaptureTheFlagConfig())
   batch_size = 4 * num_games // num_members
-  config = ftw.FTWConfig(
+  config = ftw.FTWConfig.paper(
     hidden_size=64,
     latent_size=64,
     vector_hidden_sizes=(64,),

@@ -25,7 +25,7 @@ def build_experiment(
   num_environments: int, save_every_seconds: float
 ) -> experiment.ExperimentConfig:
   """Returns catch without an end."""
-  config = impala.IMPALAConfig()
+  config = impala.IMPALAConfig.atari_paper(batch_size=16)
   return experiment.ExperimentConfig(
     name='chaos',
     builder=impala.make_builder(config),

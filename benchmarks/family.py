@@ -142,17 +142,25 @@ def measure_pair(ours, rival, seconds, rounds):
 
 def make_lines():
   """Returns the lines of the table: name, agent, config, environment."""
-  small = {'hidden_size': _HIDDEN_SIZE, 'batch_size': 32}
+  small = {
+    'hidden_size': _HIDDEN_SIZE,
+    'sequence_length': 20,
+    'batch_size': 32,
+  }
   lines = []
   for core in ('feed_forward', 'lstm'):
     for name, agent, config in (
-      ('a2c', a2c, a2c.A2CConfig(core=core, **small)),
-      ('a3c', a3c, a3c.A3CConfig(core=core, hidden_size=_HIDDEN_SIZE)),
-      ('impala', impala, impala.IMPALAConfig(core=core, **small)),
-      ('ppo', ppo, ppo.PPOConfig(core=core, sequence_length=20, **small)),
+      ('a2c', a2c, a2c.A2CConfig.paper(core=core, **small)),
+      ('a3c', a3c, a3c.A3CConfig.paper(core=core, **small | {'batch_size': 1})),
+      ('impala', impala, impala.IMPALAConfig.atari_paper(core=core, **small)),
+      (
+        'ppo',
+        ppo,
+        ppo.PPOConfig.atari_paper(core=core, num_epochs=4, **small),
+      ),
     ):
       lines.append((name, agent, config, catch.make()))
-  config = unreal.UNREALConfig(**small)
+  config = unreal.UNREALConfig.paper(**small)
   lines.append(('unreal', unreal, config, catch.make(_PIXELS, _PIXELS)))
   return lines
 

@@ -54,7 +54,7 @@ def _make_config(core, linkage, sequence_length, auxiliary):
   from ftwax.agents import ftw
   from ftwax.networks.dnc import interfaces
 
-  return ftw.FTWConfig(
+  return ftw.FTWConfig.paper(
     core=core,
     memory=interfaces.MemoryConfig(linkage=linkage),
     sequence_length=sequence_length,

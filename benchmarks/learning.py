@@ -21,7 +21,7 @@ def measure_learner(spec, batch_size):
   Returns:
     Seconds of an update, its wait included, and the share of the wait.
   """
-  config = impala.IMPALAConfig(
+  config = impala.IMPALAConfig.atari_paper(
     batch_size=batch_size, max_queue_size=batch_size * _NUM_BATCHES
   )
   agent = parts.Agent(spec, config, batch_size)

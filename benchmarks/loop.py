@@ -86,7 +86,7 @@ def shares(seconds, total):
 def run(seconds, num_environments):
   """Acts and learns for `seconds`; returns steps/s, shares and mean return."""
   environment = make_arena(num_environments)
-  config = impala.IMPALAConfig()
+  config = impala.IMPALAConfig.atari_paper(batch_size=16)
   agent = parts.Agent(environment.spec.environment, config, num_environments)
   time_parts(agent, environment)
   made = experiment.ExperimentConfig(

@@ -45,7 +45,8 @@ def make_experiment(options, seed, num_steps, learning_rate):
   """Returns the experiment of one run."""
   config = ppo.PPOConfig(
     core='feed_forward',
-    hidden_size=64,
+    skip_connection=False,
+    vector_hidden_sizes=(64,),
     sequence_length=64,
     batch_size=16,
     num_epochs=10,
@@ -55,7 +56,6 @@ def make_experiment(options, seed, num_steps, learning_rate):
     learning_rate=learning_rate,
     discount=0.9,
     gae_lambda=0.95,
-    clip_epsilon=0.2,
     entropy_cost=0.0,
   )
   return experiment.ExperimentConfig(

@@ -21,7 +21,7 @@ _NUM_MEMBERS = (1, 2, 4, 8)
 
 
 def _make_config(core):
-  return ftw.FTWConfig(
+  return ftw.FTWConfig.paper(
     core=core,
     use_pixel_control=False,
     use_reward_prediction=False,

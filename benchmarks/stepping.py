@@ -228,7 +228,7 @@ class Acting:
   def __init__(self, made, rows_per_call):
     """Takes over games; compiles the policy."""
     spec = made.spec.environment
-    config = impala.IMPALAConfig()
+    config = impala.IMPALAConfig.atari_paper()
     network = impala.make_network(spec, config)
     core = acting.make_actor_core(network, spec)
     key = jax.random.PRNGKey(0)

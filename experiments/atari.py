@@ -10,8 +10,7 @@ import functools
 
 from absl import flags
 
-from ftwax import hyperparameters
-from ftwax.agents import named
+from ftwax.agents import a2c, a3c, impala, named, ppo
 from ftwax.environments import atari, atari_vector, vector
 from ftwax.runtime import experiment, launch
 
@@ -37,20 +36,20 @@ _TORSO = flags.DEFINE_enum(
   'Torso for frames of 84x84.',
 )
 
+# The settings of each agent's paper on Atari.
+_PRESETS = {
+  'impala': impala.IMPALAConfig.atari_paper,
+  'a2c': a2c.A2CConfig.paper,
+  'a3c': a3c.A3CConfig.paper,
+  'ppo': ppo.PPOConfig.atari_paper,
+}
+
 
 def build_experiment() -> experiment.ExperimentConfig:
   """Returns the experiment that the flags describe."""
   large = _SIZE.value == '84'
   agent = named.AGENTS[_AGENT.value]
-  config = agent.make_config(image_torso=_TORSO.value if large else 'a3c')
-  # Appendix G of the IMPALA paper.
-  config = config.replace(
-    priors=config.priors._replace(
-      learning_rate=hyperparameters.Constant(6e-4),
-      rms_prop_epsilon=hyperparameters.Constant(0.01),
-      max_abs_reward=hyperparameters.Constant(1.0),
-    )
-  )
+  config = _PRESETS[_AGENT.value](image_torso=_TORSO.value if large else 'a3c')
   rules = atari.AtariConfig(size=int(_SIZE.value), grayscale=not large)
   make = functools.partial(
     _make_vector if _VECTOR.value else _make_environment, _GAME.value, rules

@@ -1,4 +1,4 @@
-"""IMPALA learns catch (bsuite's) within a minute.
+"""IMPALA learns catch (bsuite's) within a minute, with its defaults.
 
 Run `uv run experiments/catch.py`; `--help` lists the flags. With
 `--runtime=device` the game is `environments.catch`, compiled together with the
@@ -16,7 +16,7 @@ from ftwax.environments import catch, functional
 from ftwax.runtime import experiment, launch
 
 launch.define_flags(
-  max_num_actor_steps=400_000, num_environments=32, eval_every=50_000
+  max_num_actor_steps=100_000, num_environments=8, eval_every=20_000
 )
 _AGENT = flags.DEFINE_enum('agent', 'impala', named.STANDARD, 'The agent.')
 

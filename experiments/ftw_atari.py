@@ -32,7 +32,7 @@ _AUXILIARY = flags.DEFINE_bool(
 
 def build_experiment() -> experiment.ExperimentConfig:
   """Returns the experiment that the flags describe."""
-  config = ftw.FTWConfig(
+  config = ftw.FTWConfig.paper(
     core=_CORE.value,
     memory=interfaces.MemoryConfig(linkage=_LINKAGE.value),
     use_pixel_control=_AUXILIARY.value,

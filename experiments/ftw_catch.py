@@ -41,7 +41,7 @@ def make_experiment(
   use_auxiliary: bool, seed: int | None = None
 ) -> experiment.ExperimentConfig:
   """Returns the experiment with or without auxiliary tasks."""
-  config = ftw.FTWConfig(
+  config = ftw.FTWConfig.paper(
     core=_CORE.value,
     use_pixel_control=use_auxiliary,
     use_reward_prediction=use_auxiliary,

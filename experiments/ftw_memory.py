@@ -70,7 +70,7 @@ def build_experiment(
 ) -> experiment.ExperimentConfig:
   """Returns the experiment that flags and arguments describe."""
   core = core or _CORE.value
-  config = ftw.FTWConfig(
+  config = ftw.FTWConfig.paper(
     core=core,
     memory=_MEMORIES[_TASK.value],
     use_pixel_control=False,

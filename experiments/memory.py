@@ -11,6 +11,7 @@ to compare. To run all cores that remember with three seeds each, use
 """
 
 import functools
+import math
 
 from absl import flags
 
@@ -72,12 +73,13 @@ _FORGET_BIAS = 3.0
 
 def make_impala(core: str):
   """Returns IMPALA's builder and network factory."""
-  config = impala.IMPALAConfig(
+  config = impala.IMPALAConfig.atari_paper(
     core=core,
     hidden_size=128,
     forget_bias=_FORGET_BIAS,
     sequence_length=_SEQUENCE_LENGTH,
-  ).fix(rms_prop_epsilon=1e-5)
+    batch_size=16,
+  ).fix(learning_rate=1e-3, rms_prop_epsilon=1e-5, max_abs_reward=math.inf)
   make_network = functools.partial(impala.make_network, config=config)
   return impala.make_builder(config), make_network
 
@@ -85,7 +87,7 @@ def make_impala(core: str):
 def make_ftw(core: str):
   """Returns FTW's builder and network factory."""
   size = 64
-  config = ftw.FTWConfig(
+  config = ftw.FTWConfig.paper(
     core='lstm' if core == 'dnc' else core,
     hidden_size=size,
     latent_size=size,

@@ -42,7 +42,7 @@ def build_experiment() -> experiment.ExperimentConfig:
   options = launch.experiment_options()
   config = ppo.PPOConfig(
     core='feed_forward',
-    hidden_size=64,
+    skip_connection=False,
     vector_hidden_sizes=(64,),
     sequence_length=128,
     batch_size=64,
@@ -55,7 +55,6 @@ def build_experiment() -> experiment.ExperimentConfig:
   config = config.fix(
     learning_rate=5e-3,
     learning_rate_decay_steps=num_updates,
-    clip_epsilon=0.2,
   )
   return experiment.ExperimentConfig(
     name=f'minatar_{_GAME.value}',

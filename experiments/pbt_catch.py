@@ -12,6 +12,7 @@ directory of its own below `runs/pbt_catch`.
 """
 
 import functools
+import math
 import pathlib
 
 import numpy as np
@@ -55,13 +56,12 @@ def build_experiment(
   seed: int, exploits: bool
 ) -> experiment_lib.ExperimentConfig:
   """Returns the experiment of a population, or of random search."""
-  config = impala.IMPALAConfig(
+  config = impala.IMPALAConfig.atari_paper(
     core='feed_forward',
     hidden_size=64,
-    vector_hidden_sizes=(64,),
     sequence_length=9,
     batch_size=8,
-  )
+  ).fix(rms_prop_epsilon=1e-3, max_abs_reward=math.inf)
   config = config.replace(
     priors=config.priors._replace(
       learning_rate=hyperparameters.LogUniform(1e-6, 1e-1),

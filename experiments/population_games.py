@@ -92,7 +92,7 @@ _GAME = flags.DEFINE_enum(
 
 def make_config() -> ftw.FTWConfig:
   """Returns the agent's config, small enough for two members on two cores."""
-  config = ftw.FTWConfig(
+  config = ftw.FTWConfig.paper(
     core=_CORE.value,
     use_pixel_control=False,
     use_reward_prediction=False,

@@ -43,8 +43,10 @@ def build_experiment() -> experiment.ExperimentConfig:
   options = launch.experiment_options()
   config = ppo.PPOConfig(
     core='feed_forward',
-    hidden_size=64,
+    skip_connection=False,
+    vector_hidden_sizes=(64,),
     sequence_length=32,
+    batch_size=8,
     num_epochs=10,
     num_minibatches=2,
     decayed_hyperparameters=('learning_rate', 'clip_epsilon'),

@@ -8,7 +8,6 @@ import functools
 
 from absl import flags
 
-from ftwax import hyperparameters
 from ftwax.agents import unreal
 from ftwax.environments import atari
 from ftwax.runtime import experiment, launch
@@ -22,8 +21,9 @@ _TASKS = flags.DEFINE_bool('tasks', True, 'Whether to train auxiliary tasks.')
 
 def build_experiment() -> experiment.ExperimentConfig:
   """Returns the experiment that the flags describe."""
-  config = unreal.UNREALConfig(
+  config = unreal.UNREALConfig.paper(
     image_torso='a3c',
+    batch_size=16,
     cell_size=2,
     crop_size=(40, 40),
     use_pixel_control=_TASKS.value,
@@ -31,12 +31,10 @@ def build_experiment() -> experiment.ExperimentConfig:
     use_value_replay=_TASKS.value,
     image_period=500,
   )
-  config = config.replace(
-    priors=config.priors._replace(
-      max_abs_reward=hyperparameters.Constant(1.0),
-      # The paper's range on Atari is 1e-4 to 1e-2.
-      pixel_control_cost=hyperparameters.Constant(1e-3),
-    )
+  # Without a population nothing evolves: values inside of the paper's ranges,
+  # that of pixel control on Atari.
+  config = config.fix(
+    learning_rate=7e-4, entropy_cost=1e-3, pixel_control_cost=1e-3
   )
   return experiment.ExperimentConfig(
     name=f'unreal_{_GAME.value}',

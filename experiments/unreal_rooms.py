@@ -8,6 +8,7 @@ walks reach in time. `--game=catch` is a game that both agents solve.
 """
 
 import functools
+import math
 
 from absl import flags
 
@@ -49,7 +50,7 @@ def make_experiment(
   """Returns the experiment with UNREAL, or with A2C: UNREAL without tasks."""
   options = launch.experiment_options(seed)
   num_environments = options['num_environments']
-  config = unreal.UNREALConfig(
+  config = unreal.UNREALConfig.paper(
     batch_size=num_environments,
     max_queue_size=num_environments,
     hidden_size=128,
@@ -60,6 +61,8 @@ def make_experiment(
     optimizer='adam',
   ).fix(
     learning_rate=1e-3,
+    entropy_cost=1e-3,
+    max_abs_reward=math.inf,
     pixel_control_cost=0.01,
     # The weight that errors of fresh values have.
     value_replay_cost=0.5,

@@ -1,4 +1,4 @@
-"""README's code runs as it stands, for fewer steps."""
+"""README's code runs as it stands, for fewer steps, and learns for all."""
 
 import pathlib
 import re
@@ -22,21 +22,37 @@ def blocks():
 
 def test_the_composed_agent_runs(blocks, tmp_path, monkeypatch, capsys):
   monkeypatch.chdir(tmp_path)
-  code = blocks[0].replace('20_000', '1_200').replace('10_000', '600')
+  code = blocks[0].replace('100_000', '1_200').replace('20_000', '600')
   assert code != blocks[0]
   names: dict = {}
   exec(compile(code, 'README', 'exec'), names)
   assert names['result'].counts.actor_steps >= 1_200
   assert names['result'].counts.learner_steps > 0
-  assert 'runs/my_agent' in capsys.readouterr().out
+  output = capsys.readouterr().out
+  assert 'runs/my_agent' in output
+  assert output.count('evaluation after') == 2
+
+
+@pytest.mark.slow
+def test_the_composed_agent_learns(blocks, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  names: dict = {}
+  exec(compile(blocks[0], 'README', 'exec'), names)
+  assert names['result'].mean_return > 400  # The best is 500.
 
 
 def test_the_population_learns_as_shown(blocks):
-  from ftwax.agents import impala
+  from ftwax.agents import ppo
 
   spec = fakes.make_vector_spec()
-  config = impala.IMPALAConfig(sequence_length=3, batch_size=2, hidden_size=4)
-  network = impala.make_network(spec, config)
+  config = ppo.PPOConfig(
+    sequence_length=3,
+    batch_size=2,
+    hidden_size=4,
+    num_epochs=1,
+    num_minibatches=1,
+  )
+  network = ppo.make_network(spec, config)
   state = network.initial_state(2)
   batch = types.Trajectory(
     timestep=dm_env.TimeStep(
@@ -51,7 +67,7 @@ def test_the_population_learns_as_shown(blocks):
   )
   names = {
     'jax': jax,
-    'impala': impala,
+    'ppo': ppo,
     'config': config,
     'environment_spec': spec,
     'batches': jax.tree.map(

@@ -11,7 +11,7 @@ A3C's do: choose `impala`, which is the same agent with V-trace.
 
 import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ftwax import hyperparameters
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
@@ -69,24 +69,55 @@ class A2CConfig(standard.StandardConfig):
   """Defaults of A2C; see `StandardConfig` for the options.
 
   Apart from `gae_lambda` they equal IMPALA's, so that the two can be compared.
+  They are for 8 environments. Where there are many more, set `batch_size` to
+  their number: of several updates from trajectories of one policy all but the
+  first are off it, and nothing corrects for that. The paper's defaults are
+  those of `paper`.
   """
 
   priors: Hyperparameters = Hyperparameters(
-    learning_rate=hyperparameters.Constant(1e-3),
+    learning_rate=hyperparameters.Constant(2e-3),
     learning_rate_decay_steps=hyperparameters.Constant(float('inf')),
     rms_prop_epsilon=hyperparameters.Constant(1e-3),
-    max_gradient_norm=hyperparameters.Constant(40.0),
+    max_gradient_norm=hyperparameters.Constant(0.5),
     discount=hyperparameters.Constant(0.99),
     max_abs_reward=hyperparameters.Constant(float('inf')),
     baseline_cost=hyperparameters.Constant(0.5),
     entropy_cost=hyperparameters.Constant(0.01),
-    gae_lambda=hyperparameters.Constant(1.0),
+    gae_lambda=hyperparameters.Constant(0.95),
     pixel_control_cost=hyperparameters.Constant(0.05),
     pixel_control_discount=hyperparameters.Constant(0.9),
     reward_prediction_cost=hyperparameters.Constant(1.0),
     value_replay_cost=hyperparameters.Constant(1.0),
     off_policy_cost=hyperparameters.Constant(1.0),
   )
+  separate_value: bool = True
+
+  @classmethod
+  def paper(cls, **options: Any) -> 'A2CConfig':
+    """Returns the settings of the paper on Atari (sections 4 and 8).
+
+    Its learning rates are drawn from LogUniform(1e-4, 1e-2) and fall to zero;
+    here stands the one that is usual. Batches are those of 16 actors.
+
+    Args:
+      **options: in place of these, or beside them.
+    """
+    settings: dict[str, Any] = {
+      'priors': A2CConfig.priors._replace(
+        learning_rate=hyperparameters.Constant(7e-4),
+        rms_prop_epsilon=hyperparameters.Constant(0.1),
+        max_gradient_norm=hyperparameters.Constant(40.0),
+        max_abs_reward=hyperparameters.Constant(1.0),
+        gae_lambda=hyperparameters.Constant(1.0),
+      ),
+      'sequence_length': 5,
+      'batch_size': 16,
+      'optimizer': 'rms_prop',
+      'loss_reduction': 'sum',
+      **standard.PAPER_NETWORK,
+    }
+    return cls(**{**settings, **options})
 
 
 def make_builder(

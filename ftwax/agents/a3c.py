@@ -18,8 +18,8 @@ each of their trajectories makes an update.
 """
 
 import dataclasses
+from typing import Any
 
-from ftwax import hyperparameters
 from ftwax.agents import a2c
 
 # Loss of one stream of transitions, whose terms `actor_critic` weighs and sums.
@@ -38,12 +38,18 @@ make_builder = a2c.make_builder
 class A3CConfig(a2c.A2CConfig):
   """Defaults of A3C; see `StandardConfig` for the options.
 
-  The learning rate lies in the range that the paper draws it from on Atari, and
-  RMSProp's epsilon suits batches of one. Rewards are not clipped.
+  Those of A2C but for the batches of one. The paper's are those of `paper`.
   """
 
-  priors: Hyperparameters = a2c.A2CConfig.priors._replace(
-    learning_rate=hyperparameters.Constant(7e-4),
-    rms_prop_epsilon=hyperparameters.Constant(0.1),
-  )
   batch_size: int = 1
+
+  @classmethod
+  def paper(cls, **options: Any) -> 'A3CConfig':
+    """Returns the settings of the paper on Atari; see `A2CConfig.paper`.
+
+    Args:
+      **options: in place of these, or beside them.
+    """
+    config = super().paper(**{'batch_size': 1, **options})
+    assert isinstance(config, cls)
+    return config

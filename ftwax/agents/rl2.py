@@ -30,13 +30,15 @@ class RL2Config(a2c.A2CConfig):
   """
 
   priors: Hyperparameters = a2c.A2CConfig.priors._replace(
-    max_gradient_norm=hyperparameters.Constant(0.5),
+    learning_rate=hyperparameters.Constant(1e-3),
     entropy_cost=hyperparameters.Constant(0.05),
-    gae_lambda=hyperparameters.Constant(0.95),
   )
-  optimizer: str = 'adam'
-  loss_reduction: str = 'mean'
-  hidden_size: int = 64
+  sequence_length: int = 20
+  batch_size: int = 16
+  vector_hidden_sizes: tuple[int, ...] = (64,)
+  forget_bias: float = 1.0
+  skip_connection: bool = False
+  separate_value: bool = False
 
   def __post_init__(self) -> None:
     """Checks that no wiring is given, since both cores see all of the input."""

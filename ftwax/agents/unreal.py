@@ -7,6 +7,7 @@ options.
 """
 
 import dataclasses
+from typing import Any
 
 from ftwax import hyperparameters
 from ftwax.agents import a2c
@@ -27,20 +28,41 @@ make_builder = a2c.make_builder
 class UNREALConfig(a2c.A2CConfig):
   """Defaults of UNREAL; see `StandardConfig` for the options.
 
-  The paper draws the learning rate, the entropy cost and the cost of pixel
-  control log-uniformly; the defaults are values inside its ranges. The paper
-  does not have `use_off_policy`.
+  Those of A2C, with tasks. Errors of replayed values weigh as much as those of
+  fresh ones. The paper's are those of `paper`; it does not have
+  `use_off_policy`.
   """
 
   priors: Hyperparameters = a2c.A2CConfig.priors._replace(
-    learning_rate=hyperparameters.Constant(7e-4),
-    rms_prop_epsilon=hyperparameters.Constant(0.1),
-    entropy_cost=hyperparameters.Constant(1e-3),
-    pixel_control_cost=hyperparameters.Constant(0.05),
-    pixel_control_discount=hyperparameters.Constant(0.9),
-    reward_prediction_cost=hyperparameters.Constant(1.0),
-    value_replay_cost=hyperparameters.Constant(1.0),
+    pixel_control_cost=hyperparameters.Constant(1e-3),
+    reward_prediction_cost=hyperparameters.Constant(0.1),
+    value_replay_cost=hyperparameters.Constant(0.5),
   )
   use_pixel_control: bool = True
   use_reward_prediction: bool = True
   use_value_replay: bool = True
+
+  @classmethod
+  def paper(cls, **options: Any) -> 'UNREALConfig':
+    """Returns the settings of the paper on Labyrinth (section 4, appendix C).
+
+    The learning rate, the entropy cost and the cost of pixel control are drawn
+    log-uniformly, as there. The learning rate falls to zero in the paper.
+
+    Args:
+      **options: in place of these, or beside them.
+    """
+    settings: dict[str, Any] = {
+      'priors': a2c.A2CConfig.paper().priors._replace(
+        learning_rate=hyperparameters.LogUniform(1e-4, 5e-3),
+        entropy_cost=hyperparameters.LogUniform(5e-4, 1e-2),
+        pixel_control_cost=hyperparameters.LogUniform(0.01, 0.1),
+        reward_prediction_cost=hyperparameters.Constant(1.0),
+        value_replay_cost=hyperparameters.Constant(1.0),
+      ),
+      'sequence_length': 20,
+      'batch_size': 1,
+    }
+    config = super().paper(**{**settings, **options})
+    assert isinstance(config, cls)
+    return config

@@ -1,6 +1,6 @@
 """Torsos, recurrent cores, memory and heads as pure functions."""
 
-from ftwax.networks.cores import CoreOutput, RecurrentCore
+from ftwax.networks.cores import CoreOutput, RecurrentCore, SkipConnection
 from ftwax.networks.dnc.core import DNC, DNCConfig
 from ftwax.networks.dnc.interfaces import MemoryConfig
 from ftwax.networks.embeddings import ObservationEmbedding
@@ -41,6 +41,7 @@ __all__ = (
   'RPTHConfig',
   'RecurrentCore',
   'ShallowTorso',
+  'SkipConnection',
   'StackedLSTM',
   'StackedLSTMConfig',
   'ValueHead',

@@ -102,3 +102,42 @@ def unroll_step(
 
   state, outputs = typed.scan(scan_step, state, (start, inputs))
   return outputs, state
+
+
+class SkipConnection:
+  """A core whose features are those of another core beside its inputs.
+
+  Heads then read the present observation past the memory, so that what needs
+  no memory is learned about as fast as without one.
+  """
+
+  def __init__(self, core: RecurrentCore):
+    """Wraps `core`, in the Haiku transform that made it."""
+    self._core = core
+    self.initial_state = core.initial_state
+
+  def __call__(
+    self,
+    inputs: types.Array,
+    state: types.RecurrentState,
+    hyperparameters: types.Hyperparameters,
+  ) -> tuple[CoreOutput, types.RecurrentState]:
+    """Does one step on inputs [B, num_inputs]."""
+    output, state = self._core(inputs, state, hyperparameters)
+    return _beside(output, inputs), state
+
+  def unroll(
+    self,
+    inputs: types.Array,
+    start: types.Array,
+    state: types.RecurrentState,
+    hyperparameters: types.Hyperparameters,
+  ) -> tuple[CoreOutput, types.RecurrentState]:
+    """Does `T` steps on inputs [T, B, num_inputs]."""
+    output, state = self._core.unroll(inputs, start, state, hyperparameters)
+    return _beside(output, inputs), state
+
+
+def _beside(output: CoreOutput, inputs: types.Array) -> CoreOutput:
+  features = jnp.concatenate([output.features, inputs], axis=-1)
+  return output._replace(features=features)

@@ -13,6 +13,7 @@ import numpy as np
 from ftwax import types
 from ftwax.environments import functional, games
 from ftwax.population import players, seating, tournament
+from ftwax.records import log_values
 from ftwax.runtime import experiment as experiment_lib
 
 
@@ -177,6 +178,21 @@ def make_row(outcome: Outcome) -> dict[str, Any]:
   if plan.opponents:
     row.update(_rate(outcome))
   return row
+
+
+def describe(row: Mapping[str, Any], num_steps: int) -> str:
+  """Returns the numbers of one evaluation as a line for the terminal.
+
+  Args:
+    row: of `make_row`.
+    num_steps: of training so far.
+  """
+  names = [name for name in row if name.startswith('scores/') or name == 'elo']
+  numbers = {name: row[name] for name in ['episode_return', *names]}
+  return (
+    f'evaluation after {num_steps:,} steps, {row["num_episodes"]} episodes:'
+    f' {log_values.format_values(numbers)}'
+  )
 
 
 def summarize(

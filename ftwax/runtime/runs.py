@@ -192,6 +192,7 @@ def execute(
           if eval_every and records.counts.actor_steps >= next_evaluation:
             row = evaluation.make_row(run.evaluate(num_eval_episodes))
             records.evaluation_logger.write({**row, **records.counts._asdict()})
+            print(evaluation.describe(row, records.counts.actor_steps))
             next_evaluation += eval_every
       except KeyboardInterrupt:
         records.save(run.snapshot())

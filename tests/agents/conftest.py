@@ -16,12 +16,12 @@ BATCH_SIZE = 3
 
 @pytest.fixture(scope='session')
 def config():
-  return impala.IMPALAConfig(
+  return impala.IMPALAConfig.atari_paper(
     hidden_size=8,
     sequence_length=SEQUENCE_LENGTH,
     batch_size=BATCH_SIZE,
     max_queue_size=8,
-  )
+  ).fix(learning_rate=1e-3, rms_prop_epsilon=1e-3, max_abs_reward=float('inf'))
 
 
 @pytest.fixture(scope='session')

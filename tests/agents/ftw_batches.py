@@ -28,7 +28,7 @@ def make_config(**options):
     ('hidden_size', 'latent_size', 'embedding_size', 'head_hidden_size'), 6
   )
   memory = interfaces.MemoryConfig(num_slots=4, word_size=3, num_reads=2)
-  return ftw.FTWConfig(
+  return ftw.FTWConfig.paper(
     **{'sequence_length': T, 'batch_size': B, 'memory': memory}
     | sizes
     | options

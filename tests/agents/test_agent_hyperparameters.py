@@ -3,8 +3,10 @@ import pickle
 import pytest
 
 from ftwax import hyperparameters
-from ftwax.agents import a2c, ftw, impala, ppo
+from ftwax.agents import a2c, a3c, ftw, impala, ppo, rl2, unreal
 from ftwax.agents.actor_critic import actor_critic_config
+
+Constant = hyperparameters.Constant
 
 CONFIGS = {
   'impala': impala.IMPALAConfig(),
@@ -63,3 +65,63 @@ def test_a_prior_of_the_users_own_is_taken():
 
   priors = ppo.PPOConfig.priors._replace(discount=Anything())
   assert ppo.PPOConfig(priors=priors).priors is priors
+
+
+def _assert_of_the_paper(config, core='lstm'):
+  assert (config.core, config.hidden_size) == (core, 256)
+  assert config.forget_bias == 1.0
+  assert not config.skip_connection and not config.separate_value
+  assert config.priors.max_abs_reward == Constant(1.0)
+
+
+@pytest.mark.parametrize(
+  ('make', 'batch_size', 'sequence_length'),
+  [
+    (impala.IMPALAConfig.atari_paper, 32, 20),
+    (a2c.A2CConfig.paper, 16, 5),
+    (a3c.A3CConfig.paper, 1, 5),
+    (unreal.UNREALConfig.paper, 1, 20),
+  ],
+)
+def test_papers_that_sum_losses_are_presets(make, batch_size, sequence_length):
+  config = make()
+  assert (config.optimizer, config.loss_reduction) == ('rms_prop', 'sum')
+  assert config.priors.max_gradient_norm == Constant(40.0)
+  assert config.batch_size == batch_size
+  assert config.sequence_length == sequence_length
+  _assert_of_the_paper(config)
+  changed = make(batch_size=8)
+  assert changed.batch_size == 8 and type(changed) is type(config)
+  assert changed.replace(batch_size=batch_size) == config
+
+
+def test_the_paper_of_ppo_is_a_preset():
+  config = ppo.PPOConfig.atari_paper(num_epochs=4)
+  assert (config.num_epochs, config.num_minibatches) == (4, 4)
+  assert (config.sequence_length, config.batch_size) == (128, 8)
+  assert config.priors.clip_epsilon == Constant(0.1)
+  _assert_of_the_paper(config, core='feed_forward')
+
+
+def test_the_paper_of_unreal_draws_what_is_searched():
+  priors = unreal.UNREALConfig.paper().priors
+  assert priors.learning_rate == hyperparameters.LogUniform(1e-4, 5e-3)
+  assert priors.entropy_cost == hyperparameters.LogUniform(5e-4, 1e-2)
+  assert priors.pixel_control_cost == hyperparameters.LogUniform(0.01, 0.1)
+
+
+def test_a2c_has_impalas_defaults():
+  impala_config, config = impala.IMPALAConfig(), a2c.A2CConfig()
+  assert config.replace(priors=impala_config.priors) == a2c.A2CConfig(
+    **{**vars(impala_config)}
+  )
+  for name, prior in impala_config.priors._asdict().items():
+    assert getattr(config.priors, name) == prior
+  assert a3c.A3CConfig(batch_size=config.batch_size) == a3c.A3CConfig(
+    **vars(config)
+  )
+
+
+def test_rl2_keeps_two_plain_cores():
+  config = rl2.RL2Config()
+  assert not config.skip_connection and not config.separate_value

@@ -14,7 +14,7 @@ from ftwax.networks.dnc import interfaces
 
 SPEC = fakes.make_vector_spec()
 IMPALA = impala.IMPALAConfig(hidden_size=8)
-FTW = ftw.FTWConfig(
+FTW = ftw.FTWConfig.paper(
   core='rpth_dnc',
   memory=interfaces.MemoryConfig(4, 4, 2),
   use_pixel_control=False,

@@ -24,10 +24,13 @@ NORMALIZED = {
   'normalize_advantages': True,
 }
 AGENTS = {
-  'impala': (impala, impala.IMPALAConfig(**SIZES)),
+  'impala': (impala, impala.IMPALAConfig.atari_paper(**SIZES)),
   'ppo': (ppo, ppo.PPOConfig(**SIZES, num_minibatches=2, num_epochs=2)),
-  'normalized': (impala, impala.IMPALAConfig(**SIZES, **NORMALIZED)),
-  'unreal': (unreal, unreal.UNREALConfig(**SIZES, **NO_IMAGES)),
+  'normalized': (
+    impala,
+    impala.IMPALAConfig.atari_paper(**SIZES, **NORMALIZED),
+  ),
+  'unreal': (unreal, unreal.UNREALConfig.paper(**SIZES, **NO_IMAGES)),
 }
 
 

@@ -170,7 +170,7 @@ def test_convolutions_are_found_whatever_the_shape(name, expected):
 @pytest.mark.slow
 def test_all_choices_together_learn_catch(tmp_path):
   """The board is a signal of five moments; chance has -0.33."""
-  config = a2c.A2CConfig(
+  config = a2c.A2CConfig.paper(
     entry_torsos={'': 'signal'},
     core='stacked_lstm',
     stacked_sizes=(32, 32),
@@ -181,7 +181,7 @@ def test_all_choices_together_learn_catch(tmp_path):
     noise='factorised',
     optimizer='adam',
     sequence_length=8,
-  )
+  ).fix(learning_rate=1e-3)
   result = runs.run_experiment(
     experiment.ExperimentConfig(
       builder=a2c.make_builder(config),

@@ -59,7 +59,7 @@ def test_a_nested_image_is_found_by_its_path():
 
 
 def _signal_config(**options):
-  return a2c.A2CConfig(
+  return a2c.A2CConfig.paper(
     **SIZES, use_pixel_control=True, entry_torsos={'': 'signal'}, **options
   )
 

@@ -19,6 +19,7 @@ CORES = {
   'layer norm': lambda: layer_norm_lstm.LayerNormLSTM(
     layer_norm_lstm.LayerNormLSTMConfig(hidden_size=5)
   ),
+  'skip connection': lambda: cores.SkipConnection(recurrent_cores.GRU(5)),
 }
 
 
@@ -194,3 +195,22 @@ def test_input_sizes_that_do_not_fit(key):
   message = r'input_sizes \(\(2, 1, 2, 1\)\) .* number of inputs \(7\)'
   with pytest.raises(ValueError, match=message):
     transformed.init(key, jnp.zeros((BATCH, 7)))
+
+
+def test_a_skip_connection_puts_inputs_beside_the_features(key):
+  inputs, start = make_sequence()
+  outputs = {}
+  for name, make in (
+    ('plain', lambda: recurrent_cores.GRU(5)),
+    ('skip', lambda: cores.SkipConnection(recurrent_cores.GRU(5))),
+  ):
+    transformed = make_functions(make)
+    params = transformed.init(key, inputs[0])
+    _, unroll, initial_state = transformed.apply
+    outputs[name], _ = unroll(
+      params, None, inputs, start, initial_state({}, None, BATCH)
+    )
+  np.testing.assert_array_equal(
+    outputs['skip'].features,
+    np.concatenate([outputs['plain'].features, inputs], -1),
+  )

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 import shutil
 import signal
 
@@ -93,7 +94,13 @@ def test_a_run_leaves_its_records(run, make_experiment, short_calls, capsys):
   assert np.isfinite(learner[-1]['loss'])
   for name in ('config.json', 'versions.json', 'checkpoints', 'curves.png'):
     assert (result.run_dir / name).exists()
-  assert 'test: compiling took' in capsys.readouterr().out
+  output = capsys.readouterr().out
+  assert 'test: compiling took' in output
+  lines = [line for line in output.splitlines() if 'evaluation' in line]
+  assert len(lines) == 2
+  assert re.fullmatch(
+    r'evaluation after \d+ steps, 8 episodes: episode_return [\d.]+', lines[0]
+  )
   with pytest.raises(
     run_directory.ConfigMismatchError, match=r'seed: 0 in the run.*, 1 now'
   ):

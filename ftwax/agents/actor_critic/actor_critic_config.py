@@ -68,10 +68,10 @@ class Hyperparameters(NamedTuple):
 
 
 DEFAULT_PRIORS = Hyperparameters(
-  learning_rate=hyperparameters_lib.Constant(1e-3),
+  learning_rate=hyperparameters_lib.Constant(2e-3),
   learning_rate_decay_steps=hyperparameters_lib.Constant(math.inf),
   rms_prop_epsilon=hyperparameters_lib.Constant(1e-3),
-  max_gradient_norm=hyperparameters_lib.Constant(40.0),
+  max_gradient_norm=hyperparameters_lib.Constant(0.5),
   discount=hyperparameters_lib.Constant(0.99),
   max_abs_reward=hyperparameters_lib.Constant(math.inf),
   baseline_cost=hyperparameters_lib.Constant(0.5),
@@ -176,8 +176,8 @@ class ActorCriticConfig:
   crop_size: tuple[int, int] | None = None
 
   # Trajectories.
-  sequence_length: int = 20
-  batch_size: int = 16
+  sequence_length: int = 32
+  batch_size: int = 4
 
   # Normalization.
   normalize_observations: bool = False
@@ -185,10 +185,10 @@ class ActorCriticConfig:
   normalize_advantages: bool | None = None
 
   # Optimizer.
-  optimizer: str = 'rms_prop'
+  optimizer: str = 'adam'
   rms_prop_decay: float = 0.99
   decayed_hyperparameters: tuple[str, ...] = ('learning_rate',)
-  loss_reduction: str = 'sum'
+  loss_reduction: str = 'mean'
   num_epochs: int = 1
   num_minibatches: int = 1
   unroll_steps: bool = False

@@ -6,6 +6,7 @@ observation -> a torso for each entry -> core -> policy, value
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from ftwax import distributions, types
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
@@ -44,6 +45,8 @@ class StandardConfig(config_lib.ActorCriticConfig):
     layer_norm: uses the LSTMs of `networks.layer_norm_lstm`, whose forget bias
       is one.
     dropout: rate at which they drop candidates; zero for none.
+    skip_connection: whether heads read the core's inputs beside its features;
+      see `cores.SkipConnection`.
     stacked_sizes: units of each layer of `stacked_lstm`.
     wiring: for each layer of `stacked_lstm` the parts of the input that it
       reads beside the layer below: paths of the observation's entries,
@@ -54,13 +57,14 @@ class StandardConfig(config_lib.ActorCriticConfig):
   """
 
   image_torso: str = 'shallow'
-  vector_hidden_sizes: tuple[int, ...] = (64,)
+  vector_hidden_sizes: tuple[int, ...] = (64, 64)
   entry_torsos: Mapping[str, str] = dataclasses.field(default_factory=dict)
   core: str = 'lstm'
-  hidden_size: int = 256
-  forget_bias: float = 1.0
+  hidden_size: int = 64
+  forget_bias: float = 3.0
   layer_norm: bool = False
   dropout: float = 0.0
+  skip_connection: bool = True
   stacked_sizes: tuple[int, ...] = (64, 256)
   wiring: tuple[tuple[str, ...], ...] = ()
   separate_value: bool = False
@@ -107,6 +111,17 @@ class StandardConfig(config_lib.ActorCriticConfig):
     """Whether the entry of pixel control has the torso of signals."""
     return self.entry_torsos.get(self.frame_entry or '') == 'signal'
 
+
+# The network of the papers on A3C, UNREAL and IMPALA, for their presets.
+PAPER_NETWORK: Mapping[str, Any] = {
+  'image_torso': 'shallow',
+  'vector_hidden_sizes': (64,),
+  'core': 'lstm',
+  'hidden_size': 256,
+  'forget_bias': 1.0,
+  'skip_connection': False,
+  'separate_value': False,
+}
 
 _IMAGE_TORSOS: dict[str, torsos.MakeTorso] = {
   'shallow': torsos.ShallowTorso,
@@ -188,7 +203,8 @@ def make_core(
     config: names the core.
     input_sizes: see `embeddings.part_sizes`; needed for `wiring` alone.
   """
-  return _CORES[config.core](config, input_sizes or {})
+  core = _CORES[config.core](config, input_sizes or {})
+  return cores.SkipConnection(core) if config.skip_connection else core
 
 
 def head_options(config: StandardConfig) -> heads.HeadOptions:

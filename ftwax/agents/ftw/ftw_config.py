@@ -12,6 +12,7 @@ from ftwax.networks import rpth_level
 from ftwax.networks.dnc import interfaces
 
 Constant = hyperparameters.Constant
+Initial = hyperparameters.Initial
 LogUniform = hyperparameters.LogUniform
 Uniform = hyperparameters.Uniform
 UniformInteger = hyperparameters.UniformInteger
@@ -98,15 +99,29 @@ _PAPER_PRIORS = Hyperparameters(
   value_clip=Constant(math.inf),
 )
 
+# Values with which one agent learns, from which a population explores. The
+# costs of the latents would hold them near their prior from the first.
+_PRIORS = _PAPER_PRIORS._replace(
+  learning_rate=Initial(1e-3, (1e-5, 5e-3)),
+  max_gradient_norm=Constant(0.5),
+  entropy_cost=Initial(1e-2, (5e-4, 5e-2)),
+  pixel_control_cost=Initial(1e-3, (1e-4, 0.1)),
+  reward_prediction_cost=Initial(0.1, (0.01, 1.0)),
+  kl_posterior_prior_cost=Initial(1e-8, (1e-10, 1.0)),
+  kl_prior_fixed_cost=Initial(1e-8, (1e-10, 0.1)),
+  slow_period=UniformInteger(8, 8),
+  fast_to_slow_gradient_scale=Constant(1.0),
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class FTWConfig(config_lib.ActorCriticConfig):
   """Options of the agent; see `ActorCriticConfig` for the rest.
 
-  The priors are those of the paper's population (supplement, table of
-  hyperparameters), and value replay, which the paper does not have, is off. A
-  value that is not to evolve is a `Constant`, or a
-  `UniformInteger(n, n)` for the period.
+  Defaults are chosen so that one set learns small tasks of several kinds within
+  minutes (`docs/results.md`); the paper's are those of `paper`. Value replay,
+  which the paper does not have, is off. A value that is not to evolve is a
+  `Constant`, or a `UniformInteger(n, n)` for the period.
 
   Attributes:
     internal_rewards_prior: prior of what each event is worth, or a tuple with
@@ -114,10 +129,10 @@ class FTWConfig(config_lib.ActorCriticConfig):
       as in the paper, and 1 for a scalar reward, whose sign a single agent
       could not learn.
     num_events: entries that the environment's reward must have; None for any.
-    policy_loss: `vtrace`, as in the paper, or `ppo`, whose clipped loss bears
-      several epochs of minibatches an update and whose advantages are
-      normalized over the batch, so that the scale of a member's internal
-      rewards does not matter to the policy; see `losses.clipped_surrogate`.
+    policy_loss: `ppo`, whose clipped loss bears several epochs of minibatches
+      an update and whose advantages are normalized over the batch, so that the
+      scale of a member's internal rewards does not matter to the policy; see
+      `losses.clipped_surrogate`. Or `vtrace`, as in the paper.
     core: `lstm`, `rpth` or `rpth_dnc`.
     hidden_size: units of each core.
     latent_size: numbers in the latent variable of the hierarchy.
@@ -132,25 +147,34 @@ class FTWConfig(config_lib.ActorCriticConfig):
       the value head.
   """
 
-  priors: Hyperparameters = _PAPER_PRIORS
+  priors: Hyperparameters = _PRIORS
   internal_rewards_prior: config_lib.InternalRewardsPrior | None = None
   num_events: int | None = None
-  policy_loss: str = 'vtrace'
+  policy_loss: str = 'ppo'
 
   # Network.
   core: str = 'rpth'
-  hidden_size: int = 256
-  latent_size: int = 256
+  hidden_size: int = 64
+  latent_size: int = 16
   num_levels: int = 2
   memory: interfaces.MemoryConfig = interfaces.MemoryConfig()  # noqa: RUF009
-  level_options: rpth_level.LevelOptions = rpth_level.LevelOptions()
-  embedding_size: int = 256
-  vector_hidden_sizes: tuple[int, ...] = (256,)
-  head_hidden_size: int = 256
+  level_options: rpth_level.LevelOptions = rpth_level.LevelOptions(
+    noise_scale=0.0, forget_bias=3.0
+  )
+  embedding_size: int = 64
+  vector_hidden_sizes: tuple[int, ...] = (64,)
+  head_hidden_size: int = 64
 
   # Auxiliary tasks.
   use_pixel_control: bool = True
   use_reward_prediction: bool = True
+
+  # Trajectories and optimizer.
+  sequence_length: int = 16
+  batch_size: int = 64
+  max_queue_size: int = 64
+  num_epochs: int = 10
+  num_minibatches: int = 8
 
   bounds: ClassVar[Mapping[str, tuple[float, float]]] = {
     **bounds_lib.BOUNDS,
@@ -188,7 +212,8 @@ class FTWConfig(config_lib.ActorCriticConfig):
     """Returns the agent of the paper, meant for some 2e9 steps.
 
     One step of RMSProp an update on the sum of V-trace's losses, without a
-    bound on the gradient, and the priors of the paper's population.
+    bound on the gradient, the priors of the paper's population (supplement,
+    table of hyperparameters), and 256 units everywhere.
 
     Args:
       **options: in place of these, or beside them.
@@ -197,12 +222,20 @@ class FTWConfig(config_lib.ActorCriticConfig):
       'priors': _PAPER_PRIORS,
       'internal_rewards_prior': None,
       'policy_loss': 'vtrace',
+      'hidden_size': 256,
+      'latent_size': 256,
+      'embedding_size': 256,
+      'vector_hidden_sizes': (256,),
+      'head_hidden_size': 256,
+      'level_options': rpth_level.LevelOptions(),
+      'sequence_length': 20,
+      'batch_size': 16,
+      'max_queue_size': 32,
       'optimizer': 'rms_prop',
       'rms_prop_decay': 0.99,
       'loss_reduction': 'sum',
       'num_epochs': 1,
       'num_minibatches': 1,
-      'level_options': rpth_level.LevelOptions(),
     }
     return cls(**{**settings, **options})
 
