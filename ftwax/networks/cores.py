@@ -120,7 +120,7 @@ class SkipConnection:
     self,
     inputs: types.Array,
     state: types.RecurrentState,
-    hyperparameters: types.Hyperparameters,
+    hyperparameters: types.Hyperparameters = None,
   ) -> tuple[CoreOutput, types.RecurrentState]:
     """Does one step on inputs [B, num_inputs]."""
     output, state = self._core(inputs, state, hyperparameters)
@@ -131,7 +131,7 @@ class SkipConnection:
     inputs: types.Array,
     start: types.Array,
     state: types.RecurrentState,
-    hyperparameters: types.Hyperparameters,
+    hyperparameters: types.Hyperparameters = None,
   ) -> tuple[CoreOutput, types.RecurrentState]:
     """Does `T` steps on inputs [T, B, num_inputs]."""
     output, state = self._core.unroll(inputs, start, state, hyperparameters)
