@@ -14,7 +14,12 @@ from ftwax.agents import a2c, impala, ppo
 from ftwax.agents.actor_critic import acting, batches, normalization
 from ftwax.losses import policy_loss
 
-SIZES = {'sequence_length': 5, 'batch_size': 4, 'hidden_size': 4}
+SIZES = {
+  'sequence_length': 5,
+  'batch_size': 4,
+  'hidden_size': 4,
+  'num_minibatches': 1,
+}
 ON = {'normalize_observations': True, 'normalize_returns': True}
 SPEC = fakes.make_vector_spec()
 

@@ -260,7 +260,6 @@ class Counter:
 
   def _log_evaluation(self, row: Mapping[str, Any]) -> None:
     self._log('evaluation', row)
-    print(evaluation.describe(row, self._records.counts.actor_steps))
     self._next_evaluation += self._eval_every or 0
 
   def _close(self) -> None:

@@ -13,9 +13,9 @@ from absl import logging
 
 from ftwax import types
 from ftwax.population import state as state_lib
-from ftwax.records import checkpoints, run_directory
+from ftwax.records import checkpoints, loggers, run_directory
+from ftwax.runtime import evaluation, generations, run_records, runs, signals
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import generations, run_records, runs, signals
 from ftwax.runtime.distributed import (
   forkserver,
   processes,
@@ -86,7 +86,7 @@ def run_experiment(
       settings=settings,
     )
     supervisor, counter_address = _start(stack, made, directory, settings)
-    display = _Display(experiment, counter_address, supervisor)
+    display = _Display(experiment, counter_address, supervisor, directory)
     _supervise(supervisor, display, directory, check_interrupts)
   generations.write_report(prepared, directory)
   result = _read_result(prepared, directory)
@@ -188,7 +188,10 @@ class _Display:
     experiment: experiment_lib.ExperimentConfig,
     counter_address: str,
     supervisor: supervision.Supervisor,
+    directory: pathlib.Path,
   ):
+    self._evaluations = loggers.log_path(directory, 'evaluation')
+    self._num_evaluations = len(self._read_evaluations())  # Of sessions before.
     self._max_steps = experiment.max_num_actor_steps
     self._supervisor = supervisor
     self._counter = processes.Remote(
@@ -239,6 +242,7 @@ class _Display:
         (updates - self._last[2]) / seconds,
       )
     self._last = now, steps, updates
+    self._show_evaluations()
     text = table.format_status(
       status, self._max_steps, speeds, self._supervisor.restarts
     )
@@ -251,5 +255,21 @@ class _Display:
 
   def show_end(self, result: runs.RunResult) -> None:
     """Shows what the run came to, however short it was."""
+    self._show_evaluations()
     seconds = time.monotonic() - self._start_time
     print(table.format_end(result, self._max_steps, seconds), flush=True)
+
+  def _show_evaluations(self) -> None:
+    """Prints those that have been logged since the last call."""
+    rows = self._read_evaluations()[self._num_evaluations :]
+    self._num_evaluations += len(rows)
+    for row in rows:
+      line = evaluation.describe(row, row['actor_steps'])
+      if self._live:
+        self._live.console.print(line)
+      else:
+        print(line, flush=True)
+
+  def _read_evaluations(self) -> list[dict[str, Any]]:
+    path = self._evaluations
+    return loggers.read_jsonl(path) if path.exists() else []
