@@ -179,6 +179,13 @@ def test_reverb_is_the_default_where_it_is_installed(monkeypatch):
     replays.choose('reverb')
 
 
+def test_a_folder_of_its_name_is_not_reverb(tmp_path, monkeypatch):
+  (tmp_path / 'reverb').mkdir()
+  monkeypatch.setattr(sys, 'path', [str(tmp_path)])
+  monkeypatch.delitem(sys.modules, 'reverb', raising=False)
+  assert replays.choose(None) == 'functional'
+
+
 def test_a_run_with_a_missing_reverb_leaves_nothing(tmp_path, monkeypatch):
   monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
   experiment = run_helpers.make_experiment(

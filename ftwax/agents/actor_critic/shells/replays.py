@@ -35,7 +35,9 @@ def choose(replay: str | None, port: int | None = None) -> str:
     ImportError: Reverb is asked for and is not installed.
     ValueError: a port is given for a replay that has none.
   """
-  has_reverb = importlib.util.find_spec('reverb') is not None
+  spec = importlib.util.find_spec('reverb')
+  # A folder of that name, which a path may have, has no origin.
+  has_reverb = spec is not None and spec.origin is not None
   if replay == REVERB and not has_reverb:
     raise ImportError(
       "replay ('reverb') must be installed, and dm-reverb is not: it needs"
