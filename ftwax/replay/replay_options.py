@@ -1,8 +1,11 @@
-"""Options of what a replay holds beside its queue."""
+"""Kinds of replays, and options of what one holds beside its queue."""
 
 from typing import NamedTuple
 
 from ftwax.replay import trajectories
+
+# What a local run keeps its trajectories in.
+KINDS = REVERB, FUNCTIONAL = 'reverb', 'functional'
 
 
 class ReplayOptions(NamedTuple):

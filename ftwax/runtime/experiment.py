@@ -21,6 +21,7 @@ from ftwax.population import (
   selection,
 )
 from ftwax.records import checkpoints, loggers
+from ftwax.replay import replay_options
 
 
 class Observer(Protocol):
@@ -134,7 +135,7 @@ class ExperimentConfig:
       value = getattr(self, name)
       if value < 1:
         raise ValueError(f'{name} ({value}) must be at least 1; choose 1.')
-    if self.replay not in (None, 'reverb', 'functional'):
+    if self.replay not in (None, *replay_options.KINDS):
       raise ValueError(
         f"replay ({self.replay!r}) must be 'reverb', 'functional' or None for"
         ' Reverb where it is installed; choose one.'

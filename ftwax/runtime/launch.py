@@ -13,6 +13,7 @@ from typing import Any
 from absl import app, flags, logging
 
 from ftwax.records import checkpoints, run_directory
+from ftwax.replay import replay_options
 from ftwax.runtime import comparison, run_records, runs
 from ftwax.runtime import experiment as experiment_lib
 
@@ -93,7 +94,7 @@ def define_flags(
   flags.DEFINE_enum(
     'replay',
     None,
-    ('reverb', 'functional'),
+    replay_options.KINDS,
     'What --runtime=local keeps trajectories in: a Reverb server, or functions'
     ' in this process; by default Reverb where it is installed.',
   )

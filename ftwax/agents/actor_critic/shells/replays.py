@@ -7,9 +7,7 @@ from typing import NamedTuple
 
 from ftwax import types
 from ftwax.agents import builders
-from ftwax.replay import gatherer, samples
-
-REVERB, FUNCTIONAL = 'reverb', 'functional'
+from ftwax.replay import gatherer, replay_options, samples
 
 
 class AgentReplay(NamedTuple):
@@ -38,13 +36,16 @@ def choose(replay: str | None, port: int | None = None) -> str:
   spec = importlib.util.find_spec('reverb')
   # A folder of that name, which a path may have, has no origin.
   has_reverb = spec is not None and spec.origin is not None
-  if replay == REVERB and not has_reverb:
+  if replay == replay_options.REVERB and not has_reverb:
     raise ImportError(
       "replay ('reverb') must be installed, and dm-reverb is not: it needs"
       " Python 3.10; use that, or choose replay='functional'."
     )
-  chosen = replay or (REVERB if has_reverb else FUNCTIONAL)
-  if chosen == FUNCTIONAL and port is not None:
+  by_default = (
+    replay_options.REVERB if has_reverb else replay_options.FUNCTIONAL
+  )
+  chosen = replay or by_default
+  if chosen == replay_options.FUNCTIONAL and port is not None:
     raise ValueError(
       f"replay_port ({port}) must be None with replay='functional', which has"
       ' no server; leave it out.'
@@ -79,7 +80,7 @@ def make_replays(
     ImportError: Reverb is asked for and is not installed.
     ValueError: a port is given for a replay that has none.
   """
-  if choose(replay, port) == FUNCTIONAL:
+  if choose(replay, port) == replay_options.FUNCTIONAL:
     made = builder.make_local_replays(
       keys, environment_spec, policy, num_environments
     )
