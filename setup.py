@@ -3,6 +3,7 @@
 import pathlib
 
 import setuptools
+from setuptools.command import sdist
 
 # Launchpad has no wheel for Python 3.11 and newer, and dm-acme requires it:
 # the half of ftwax that talks to them installs on Python 3.10 only.
@@ -58,6 +59,19 @@ _DEV = [
 ]
 
 
+# At the top of a clone, for readers; a folder that is installed has none.
+_LINKS = ('agents', 'experiments', 'networks')
+
+
+class _SDist(sdist.sdist):
+  """Keeps the links in the archive, which it would leave out."""
+
+  def make_release_tree(self, base_dir, files):
+    super().make_release_tree(base_dir, files)
+    for name in _LINKS:
+      pathlib.Path(base_dir, name).symlink_to(pathlib.Path('ftwax', name))
+
+
 def _on_python_310(requirements):
   return [f'{requirement}; {_REVERB_HALF}' for requirement in requirements]
 
@@ -77,6 +91,7 @@ setuptools.setup(
     'Programming Language :: Python :: 3.12',
     'Topic :: Scientific/Engineering :: Artificial Intelligence',
   ],
+  cmdclass={'sdist': _SDist},
   packages=setuptools.find_packages(include=['ftwax', 'ftwax.*']),
   package_data={'ftwax': ['py.typed', 'trained/*/*']},
   install_requires=_FUNCTIONAL + _on_python_310(_REVERB),

@@ -54,7 +54,9 @@ FORBIDDEN = {
   'environments': ['ftwax.agents', 'ftwax.runtime', 'ftwax.replay'],
   'records': ['ftwax.agents', 'ftwax.runtime', 'ftwax.reporting'],
   'reporting': ['ftwax.agents', 'ftwax.runtime'],
-  '.': ['experiments', 'tests', 'benchmarks'],
+  'runtime': ['ftwax.cli'],
+  'experiments': ['ftwax.cli'],
+  '.': ['experiments', 'ftwax.experiments', 'tests', 'benchmarks'],
 }  # fmt: skip
 
 
@@ -114,7 +116,7 @@ def test_modules_are_imported_not_names():
 
 
 def test_the_links_show_the_rooms():
-  for link in ('agents', 'networks'):
+  for link in ('agents', 'experiments', 'networks'):
     assert (ROOT / link).is_symlink()
     assert (ROOT / link).resolve() == PACKAGE / link
 

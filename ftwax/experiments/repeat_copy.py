@@ -82,7 +82,7 @@ def make_batch(key: jax.Array) -> Batch:
   bits = jax.random.bernoulli(key_bits, 0.5, (MAX_LENGTH, BATCH_SIZE, NUM_BITS))
   t = jnp.arange(NUM_STEPS)[:, None]
 
-  def bits_at(index, is_shown):
+  def bits_at(index: jax.Array, is_shown: jax.Array) -> jax.Array:
     index = jnp.clip(index, 0, MAX_LENGTH - 1)
     chosen = jnp.take_along_axis(bits, index[..., None], axis=0)
     return jnp.where(is_shown[..., None], chosen, 0.0)
@@ -109,7 +109,7 @@ def make_batch(key: jax.Array) -> Batch:
 def make_network(name: str) -> hk.Transformed:
   """Makes a network that maps inputs [T, B, ...] to logits and weights."""
 
-  def unroll(inputs):
+  def unroll(inputs: jax.Array) -> Any:
     start = jnp.zeros(inputs.shape[:2], bool)
     if name == 'lstm':
       module: Any = recurrent_cores.LSTM(_HIDDEN_SIZE.value)
@@ -167,15 +167,15 @@ def make_update(name: str) -> tuple[Any, Any]:
     optax.clip_by_global_norm(50.0), optax.adam(_LEARNING_RATE.value)
   )
 
-  def init(key):
+  def init(key: jax.Array) -> Any:
     params = network.init(key, make_batch(key).inputs)
     return params, optimizer.init(params)
 
-  def update(carry, key):
+  def update(carry: Any, key: jax.Array) -> Any:
     params, opt_state = carry
     batch = make_batch(key)
 
-    def loss(params):
+    def loss(params: hk.Params) -> jax.Array:
       return loss_in_bits(network.apply(params, batch.inputs)[0], batch)
 
     value, gradient = jax.value_and_grad(loss)(params)
@@ -191,11 +191,11 @@ def train(name: str) -> Result:
   keys = jax.vmap(jax.random.PRNGKey)(jnp.arange(_SEEDS.value))
   carry = jax.jit(jax.vmap(init))(keys)
   one_seed = jax.tree.map(lambda leaf: leaf[0], carry), keys[0]
-  analysis = jax.jit(update).lower(*one_seed).compile().memory_analysis()
+  analysis: Any = jax.jit(update).lower(*one_seed).compile().memory_analysis()
 
   @jax.jit
-  def run(carry, report):
-    def draw(key):
+  def run(carry: Any, report: int) -> Any:
+    def draw(key: jax.Array) -> jax.Array:
       key = jax.random.fold_in(key, 1 + report)
       return jax.random.split(key, _REPORT_EVERY.value)
 
@@ -203,10 +203,10 @@ def train(name: str) -> Result:
     carry, values = jax.lax.scan(jax.vmap(update), carry, step_keys)
     return carry, jnp.mean(values, axis=0)
 
-  run = run.lower(carry, 0).compile()
+  compiled = run.lower(carry, 0).compile()
   losses, start, updates = [], time.perf_counter(), 0
   for report in range(-(-_UPDATES.value // _REPORT_EVERY.value)):
-    carry, values = run(carry, report)
+    carry, values = compiled(carry, report)
     losses.append(values.tolist())
     updates += _REPORT_EVERY.value
     bits = '  '.join(f'{value:.3f}' for value in losses[-1])

@@ -12,7 +12,7 @@ import functools
 from absl import flags
 
 from ftwax.agents import named
-from ftwax.environments import catch, functional
+from ftwax.environments import catch, functional, game_vectors
 from ftwax.runtime import experiment, launch
 
 launch.define_flags(
@@ -27,7 +27,7 @@ def make_functional(seed: int) -> functional.FunctionalEnvironment:
   return catch.make()
 
 
-def make_environment_factory():
+def make_environment_factory() -> game_vectors.EnvironmentFactory:
   """Returns the environment factory for the chosen runtime."""
   if launch.FLAGS.runtime == 'device':
     return make_functional

@@ -19,7 +19,7 @@ from absl import flags
 from ftwax.agents import ftw
 from ftwax.environments import copying, functional, recall
 from ftwax.networks.dnc import interfaces
-from ftwax.runtime import experiment, launch
+from ftwax.runtime import comparison, experiment, launch
 
 launch.define_flags(
   max_num_actor_steps=2_500_000,
@@ -100,7 +100,7 @@ def build_experiment(
   )
 
 
-def make_variants():
+def make_variants() -> comparison.Variants:
   """Returns the variants that `--compare` runs: one for each core."""
   return {core: functools.partial(build_experiment, core) for core in ftw.CORES}
 

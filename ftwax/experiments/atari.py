@@ -8,6 +8,7 @@ is A3C with asynchronous actors. `--vector` has ale-py step all games together;
 
 import functools
 
+import dm_env
 from absl import flags
 
 from ftwax.agents import a2c, a3c, impala, named, ppo
@@ -63,11 +64,15 @@ def build_experiment() -> experiment.ExperimentConfig:
   )
 
 
-def _make_environment(game, config, seed):
+def _make_environment(
+  game: str, config: atari.AtariConfig, seed: int
+) -> dm_env.Environment:
   return atari.make(game, seed=seed, config=config)
 
 
-def _make_vector(game, config, num_environments, seed):
+def _make_vector(
+  game: str, config: atari.AtariConfig, num_environments: int, seed: int
+) -> vector.EnvironmentVector:
   return atari_vector.make(
     game, num_environments=num_environments, seed=seed, config=config
   )

@@ -12,19 +12,22 @@ to compare. To run all cores that remember with three seeds each, use
 
 import functools
 import math
+from typing import Any
 
 from absl import flags
 
-from ftwax.agents import ftw, impala
-from ftwax.environments import functional, memory_chain
+from ftwax.agents import builders, ftw, impala
+from ftwax.environments import functional, game_vectors, memory_chain
 from ftwax.networks import rpth_level
 from ftwax.networks.dnc import core as dnc_core
 from ftwax.networks.dnc import interfaces
-from ftwax.runtime import experiment, launch
+from ftwax.runtime import comparison, experiment, launch
 
 launch.define_flags(
   max_num_actor_steps=500_000, num_environments=16, eval_every=100_000
 )
+_Agent = tuple[builders.Builder, experiment.NetworkFactory]
+
 _IMPALA_CORES = ('lstm', 'gru', 'feed_forward')
 _FTW_CORES = ('rpth', 'dnc', 'rpth_dnc')
 _CORE = flags.DEFINE_enum(
@@ -57,7 +60,7 @@ def make_functional(seed: int) -> functional.FunctionalEnvironment:
   return memory_chain.make(_LENGTHS[_SETTING.value])
 
 
-def make_environment_factory():
+def make_environment_factory() -> game_vectors.EnvironmentFactory:
   """Returns the environment factory for the chosen runtime."""
   if launch.FLAGS.runtime == 'device':
     return make_functional
@@ -71,7 +74,7 @@ def make_environment_factory():
 _FORGET_BIAS = 3.0
 
 
-def make_impala(core: str):
+def make_impala(core: str) -> _Agent:
   """Returns IMPALA's builder and network factory."""
   config = impala.IMPALAConfig.atari_paper(
     core=core,
@@ -84,7 +87,7 @@ def make_impala(core: str):
   return impala.make_builder(config), make_network
 
 
-def make_ftw(core: str):
+def make_ftw(core: str) -> _Agent:
   """Returns FTW's builder and network factory."""
   size = 64
   config = ftw.FTWConfig.paper(
@@ -107,7 +110,7 @@ def make_ftw(core: str):
     slow_period=8,
     fast_to_slow_gradient_scale=1.0,
   )
-  options = {}
+  options: dict[str, Any] = {}
   if core == 'dnc':
     options['make_core'] = lambda: dnc_core.DNC(
       dnc_core.DNCConfig(_MEMORY, hidden_size=size, output_size=size)
@@ -132,7 +135,7 @@ def build_experiment(
   )
 
 
-def make_variants():
+def make_variants() -> comparison.Variants:
   """Returns the variants that `--compare` runs: each core with memory."""
   return {
     core: functools.partial(build_experiment, core)

@@ -7,6 +7,7 @@ of the paper's ranges, and the reward is that of the game.
 
 import functools
 
+import dm_env
 from absl import flags
 
 from ftwax.agents import ftw
@@ -59,7 +60,7 @@ def build_experiment() -> experiment.ExperimentConfig:
   )
 
 
-def make_environment(game: str, seed: int):
+def make_environment(game: str, seed: int) -> dm_env.Environment:
   """Returns a game with observations of 84x84 pixels in color."""
   return atari.make(game, seed=seed, config=atari.AtariConfig(grayscale=False))
 

@@ -139,7 +139,7 @@ def write_lineage(
   return len(rows) - 1
 
 
-def plot(paths: dict[str, np.ndarray], picture: pathlib.Path) -> None:
+def plot(paths: dict[str, types.NumpyArray], picture: pathlib.Path) -> None:
   """Plots the path of each member in the plane, and its height over time."""
   figure = matplotlib.figure.Figure((8, 6.5), dpi=150, layout='constrained')
   axes = figure.subplots(2, 2, sharex='row', sharey='row')
@@ -159,7 +159,7 @@ def plot(paths: dict[str, np.ndarray], picture: pathlib.Path) -> None:
   figure.savefig(picture)
 
 
-def main(arguments):
+def main(arguments: Any) -> None:
   """Runs the population, and for comparison the same members alone."""
   del arguments
   logging.set_verbosity(logging.WARNING)  # JAX logs which devices are missing.

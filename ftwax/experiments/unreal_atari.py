@@ -6,6 +6,7 @@ the auxiliary tasks, which makes the agent A2C, to compare.
 
 import functools
 
+import dm_env
 from absl import flags
 
 from ftwax.agents import unreal
@@ -49,7 +50,9 @@ def build_experiment() -> experiment.ExperimentConfig:
   )
 
 
-def _make_environment(game, config, seed):
+def _make_environment(
+  game: str, config: atari.AtariConfig, seed: int
+) -> dm_env.Environment:
   return atari.make(game, seed=seed, config=config)
 
 

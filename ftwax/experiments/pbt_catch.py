@@ -14,13 +14,14 @@ directory of its own below `runs/pbt_catch`.
 import functools
 import math
 import pathlib
+from typing import Any
 
 import numpy as np
 from absl import app, flags, logging
 
-from ftwax import hyperparameters
+from ftwax import hyperparameters, types
 from ftwax.agents import impala
-from ftwax.environments import catch
+from ftwax.environments import catch, functional
 from ftwax.population import population_config, selection
 from ftwax.reporting import history
 from ftwax.runtime import experiment as experiment_lib
@@ -46,7 +47,7 @@ _GAMES_PER_MEMBER = 8
 _NUM_RETURNS = 200  # A member's fitness is the mean of these.
 
 
-def make_environment(seed: int):
+def make_environment(seed: int) -> functional.FunctionalEnvironment:
   """Returns catch on a wide board, on which random policies seldom catch."""
   del seed
   return catch.make(rows=10, columns=9)
@@ -89,7 +90,9 @@ def build_experiment(
   )
 
 
-def run(seed: int, exploits: bool) -> tuple[np.ndarray, run_records.Counts]:
+def run(
+  seed: int, exploits: bool
+) -> tuple[types.NumpyArray, run_records.Counts]:
   """Runs one seed; returns the members' last mean returns and the counts."""
   name = 'population' if exploits else 'random_search'
   directory = pathlib.Path(_RUN_DIR.value) / f'{name}_{seed}'
@@ -100,7 +103,7 @@ def run(seed: int, exploits: bool) -> tuple[np.ndarray, run_records.Counts]:
   return history.read(result.run_dir).mean_returns[-1], result.counts
 
 
-def main(arguments):
+def main(arguments: Any) -> None:
   """Runs both with each seed and prints the table."""
   del arguments
   logging.set_verbosity(logging.WARNING)  # JAX logs which devices are missing.

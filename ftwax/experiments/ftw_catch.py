@@ -14,7 +14,7 @@ from absl import flags
 from ftwax.agents import ftw
 from ftwax.environments import catch, functional, pixels
 from ftwax.networks import torsos
-from ftwax.runtime import experiment, launch
+from ftwax.runtime import comparison, experiment, launch
 
 launch.define_flags(
   max_num_actor_steps=80_000,
@@ -76,7 +76,7 @@ def build_experiment() -> experiment.ExperimentConfig:
   return make_experiment(_AUXILIARY.value)
 
 
-def make_variants():
+def make_variants() -> comparison.Variants:
   """Returns the variants that `--compare` runs, by name."""
   return {
     'tasks': functools.partial(make_experiment, True),

@@ -18,7 +18,7 @@ from absl import flags
 
 from ftwax import hyperparameters, types
 from ftwax.agents import ftw
-from ftwax.environments import capture_the_flag
+from ftwax.environments import capture_the_flag, functional
 from ftwax.networks import rpth_level
 from ftwax.population import population_config
 from ftwax.reporting import population_curves, report, videos
@@ -59,13 +59,13 @@ _GAME = capture_the_flag.CaptureTheFlagConfig(height=11, width=15)
 _TRAINING_GAME = dataclasses.replace(_GAME, min_height=7, min_width=11)
 
 
-def make_game(seed: int):
+def make_game(seed: int) -> functional.FunctionalGame:
   """Returns the game on maps of full size."""
   del seed
   return capture_the_flag.make(_GAME)
 
 
-def make_training_game(seed: int):
+def make_training_game(seed: int) -> functional.FunctionalGame:
   """Returns the game on maps of several sizes."""
   del seed
   return capture_the_flag.make(_TRAINING_GAME)
