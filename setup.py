@@ -25,6 +25,7 @@ _FUNCTIONAL = [
   'tensorboardX>=2.6',
   'pillow>=10',
   'absl-py>=2.1',
+  'tomli>=2; python_version < "3.11"',
 ]
 
 # The frozen stack around Launchpad: exact, since no newer versions fit.
@@ -94,6 +95,7 @@ setuptools.setup(
   cmdclass={'sdist': _SDist},
   packages=setuptools.find_packages(include=['ftwax', 'ftwax.*']),
   package_data={'ftwax': ['py.typed', 'trained/*/*']},
+  entry_points={'console_scripts': ['ftwax = ftwax.cli.commands:main']},
   install_requires=_FUNCTIONAL + _on_python_310(_REVERB),
   extras_require={
     'envs': _ENVS,
