@@ -22,9 +22,11 @@ _FUNCTIONAL = [
   'orbax-checkpoint>=0.11.39',
   'rich>=13',
   'rlax>=0.1.7',
+  'scipy>=1.11',
   'tensorboardX>=2.6',
   'pillow>=10',
   'absl-py>=2.1',
+  'packaging>=23',
   'tomli>=2; python_version < "3.11"',
 ]
 

@@ -42,6 +42,11 @@ class Entry(NamedTuple):
 COMMANDS: Mapping[str, Entry] = {
   'list': Entry('ftwax.cli.list_command', 'experiments, agents, environments'),
   'train': Entry('ftwax.cli.train_command', 'run an experiment'),
+  'evaluate': Entry('ftwax.cli.evaluate_command', 'evaluate a run'),
+  'report': Entry('ftwax.cli.report_command', 'curves and report of runs'),
+  'compare': Entry('ftwax.cli.compare_command', 'several runs side by side'),
+  'bench': Entry('ftwax.cli.bench_command', 'benchmarks of a clone'),
+  'doctor': Entry('ftwax.cli.doctor_command', 'can ftwax run here?'),
 }
 
 

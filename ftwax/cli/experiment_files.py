@@ -40,7 +40,7 @@ def run(experiment: str, arguments: Sequence[str]) -> None:
 @contextlib.contextmanager
 def built(
   experiment: str, arguments: Sequence[str]
-) -> Iterator[experiment_lib.ExperimentConfig]:
+) -> Iterator[Sequence[experiment_lib.ExperimentConfig]]:
   """Makes an experiment without running it.
 
   A context manager: the flags, which the experiment's environment may read,
@@ -51,7 +51,7 @@ def built(
     arguments: flags of the experiment.
 
   Yields:
-    The experiment.
+    The experiment; with `--compare` one for each of its runs.
   """
   with _command_line(f'ftwax train {experiment}', arguments):
     with launch.collected() as made:
@@ -65,7 +65,7 @@ def built(
         f'experiment ({experiment}) must be one whose file calls `launch.run`,'
         ' and does not; choose another.'
       )
-    yield made[0]
+    yield made
 
 
 def _execute(experiment: str) -> None:

@@ -200,26 +200,31 @@ def run(
     )
     groups['run'] = (*groups['run'], 'compare')
 
+  def make_all() -> Iterator[experiment_lib.ExperimentConfig]:
+    if make_variants is not None and FLAGS.compare:
+      for seed in _seeds():
+        for make in _change_variants(make_variants()).values():
+          yield make(seed)
+    else:
+      yield overrides.change(build_experiment(), _changes())
+
   def execute(_: Any) -> None:
     _set_flags()
+    collect = _collect.get()
+    if collect is not None or FLAGS.print_config:
+      for experiment in make_all():
+        (collect or _print)(experiment)
+      return
     runtime_options.prepare()
     if make_variants is not None and FLAGS.compare:
-      seeds = range(FLAGS.seed, FLAGS.seed + FLAGS.compare)
       comparison.compare(
         _change_variants(make_variants()),
-        seeds,
+        _seeds(),
         FLAGS.runtime,
         **runtime_options.make(1),
       )
       return
-    experiment = overrides.change(build_experiment(), _changes())
-    if FLAGS.print_config:
-      print(overrides.describe(experiment))
-      return
-    collect = _collect.get()
-    if collect is not None:
-      collect(experiment)
-      return
+    (experiment,) = make_all()
     result = _run(experiment)
     if finish is not None:
       finish(experiment, result)
@@ -311,6 +316,15 @@ def collected() -> Iterator[list[experiment_lib.ExperimentConfig]]:
     yield made
   finally:
     _collect.reset(token)
+
+
+def _print(experiment: experiment_lib.ExperimentConfig) -> None:
+  print(overrides.describe(experiment))
+
+
+def _seeds() -> Sequence[int]:
+  """Returns the seeds of `--compare`."""
+  return range(FLAGS.seed, FLAGS.seed + FLAGS.compare)
 
 
 def _changes() -> overrides.Changes:
