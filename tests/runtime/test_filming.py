@@ -104,7 +104,9 @@ def test_environments_of_gymnasium_are_filmed(tmp_path):
   from ftwax.environments import gymnasium_adapter
 
   env = gymnasium.make('CartPole-v1', render_mode='rgb_array')
-  agent = make_agent(gymnasium_adapter.GymnasiumEnvironment(env).spec)
+  agent = make_agent(
+    types.make_environment_spec(gymnasium_adapter.GymnasiumEnvironment(env))
+  )
   path = agent.record(env, tmp_path / 'pole.gif', max_num_steps=3)
   assert len(read(path)) == 4
   with pytest.raises(ValueError, match='render_mode=.*rgb_array'):
