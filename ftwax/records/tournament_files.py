@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ftwax import types
-from ftwax.records import files
+from ftwax.records import files, log_values
 
 TOURNAMENT_FILE = 'tournament.json'
 
@@ -73,8 +73,7 @@ def member_scores(results: Results) -> dict[str, float]:
 def _to_json(value: Any) -> Any:
   if not isinstance(value, np.ndarray):
     return value
-  # JSON has no NaN.
-  return np.where(np.isfinite(value), value, None).tolist()
+  return log_values.null_non_finite(value.tolist())
 
 
 def _from_json(plain: Any) -> Results:
