@@ -24,6 +24,7 @@ from ftwax.environments import games
 from ftwax.population import players
 from ftwax.records import (
   array_files,
+  checkpoint_files,
   checkpoints,
   config_files,
   files,
@@ -181,6 +182,7 @@ def load(
   member: int = 0,
   greedy: bool = True,
   experiment: experiment_lib.ExperimentConfig | None = None,
+  step: int | None = None,
 ) -> LoadedAgent:
   """Loads an agent of an earlier run.
 
@@ -192,6 +194,7 @@ def load(
     greedy: whether it takes the most probable action.
     experiment: the one that the run was started with. Needed only where its
       network is not that of a named agent.
+    step: of the checkpoint; by default the newest one.
 
   Raises:
     CheckpointError: there is no checkpoint, or it is of another experiment.
@@ -199,16 +202,12 @@ def load(
       from them, or there is no such member.
   """
   directory = _find(source)
-  origin = (
-    _read_origin(directory)
-    if experiment is None
-    else _origin_of_experiment(experiment)
-  )
+  origin = _find_origin(directory, experiment)
   if not 0 <= member < origin.num_members:
     raise ValueError(
       f'member ({member}) must be from 0 to {origin.num_members - 1}; choose 0.'
     )
-  variables = _read_variables(directory, origin)
+  variables = _read_variables(directory, origin, step)
   spec = origin.game_spec.environment
   return LoadedAgent(
     origin.builder.make_policy(origin.network, spec, evaluation=greedy),
@@ -216,6 +215,27 @@ def load(
     origin.game_spec,
     f'member {member}' if origin.num_members > 1 else 'agent',
   )
+
+
+def initial_variables(
+  source: str | os.PathLike[str],
+  seed: int = 0,
+  experiment: experiment_lib.ExperimentConfig | None = None,
+) -> types.ActorVariables:
+  """Draws variables as a run begins with, of one member.
+
+  With them an agent is compared with what it was before it learned.
+
+  Args:
+    source: see `load`.
+    seed: for the draws.
+    experiment: see `load`.
+  """
+  origin = _find_origin(_find(source), experiment)
+  core = origin.builder.make_learner_core(
+    origin.network, origin.game_spec.environment
+  )
+  return types.actor_variables(core.init(jax.random.PRNGKey(seed)))
 
 
 def export(
@@ -261,9 +281,11 @@ def _find(source: str | os.PathLike[str]) -> pathlib.Path:
   return directory
 
 
-def _origin_of_experiment(
-  experiment: experiment_lib.ExperimentConfig,
+def _find_origin(
+  directory: pathlib.Path, experiment: experiment_lib.ExperimentConfig | None
 ) -> _Origin:
+  if experiment is None:
+    return _read_origin(directory)
   spec = experiment.read_game_spec()
   return _Origin(
     experiment.builder,
@@ -315,7 +337,7 @@ def _agent_of(config: Any) -> named.Agent:
 
 
 def _read_variables(
-  directory: pathlib.Path, origin: _Origin
+  directory: pathlib.Path, origin: _Origin, step: int | None = None
 ) -> types.ActorVariables:
   """Reads the variables of all members, leaves [N, ...]."""
   core = origin.builder.make_learner_core(
@@ -332,5 +354,13 @@ def _read_variables(
     variables = array_files.read(directory / VARIABLES_FILE, template)
     return variables
   with checkpoints.Checkpointer(directory / 'checkpoints') as checkpointer:
-    variables, _ = checkpointer.restore(template, part='.members')
+    if step is None:
+      return checkpointer.restore(template, part='.members')[0]
+    if step not in checkpointer.steps():
+      raise ValueError(
+        f'step ({step}) must be one of {checkpointer.steps()}, the checkpoints'
+        f' in {directory}; choose the last.'
+      )
+  path = (directory / 'checkpoints' / f'{step:010d}').absolute()
+  variables, _ = checkpoint_files.read(path, template, part='.members')
   return variables
