@@ -58,7 +58,7 @@ def test_code_runs_shortened(page, tmp_path, monkeypatch):
   code = _code(page)
   for pattern, replacement in _SHORTER:
     code = re.sub(pattern, replacement, code)
-  names = {'__name__': page.stem}
+  names: dict = {'__name__': 'page'}
   exec(compile(code, str(page), 'exec'), names)
   assert _HOLDS.get(page.stem, lambda _: True)(names)
 
