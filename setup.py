@@ -61,6 +61,14 @@ _DEV = [
   'ruff>=0.14',
 ]
 
+# The site. mkdocstrings does not yet know newer extensions.
+_DOCS = [
+  'latex2mathml>=3.77',
+  'mkdocs-material>=9.6',
+  'mkdocstrings[python]>=0.30',
+  'pymdown-extensions<12',
+]
+
 
 # At the top of a clone, for readers; a folder that is installed has none.
 _LINKS = ('agents', 'experiments', 'networks')
@@ -102,5 +110,6 @@ setuptools.setup(
   extras_require={
     'envs': _ENVS,
     'dev': _DEV,
+    'docs': _DOCS,
   },
 )
