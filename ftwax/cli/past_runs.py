@@ -50,11 +50,15 @@ def rebuilt(
   with experiment_files.built(experiment, arguments) as made:
     for candidate in made:
       plain = json.loads(json.dumps(config_files.to_json(candidate)))
-      if not config_files.differences(recorded, plain):
+      different = [
+        difference
+        for difference in config_files.differences(recorded, plain)
+        if difference[1] != config_files.ABSENT  # Newer than the run.
+      ]
+      if not different:
         yield candidate
         return
     if arguments:
-      different = config_files.differences(recorded, plain)
       raise ValueError(
         f'{run_dir} must be of the experiment that its command makes now, and'
         f' {different[0][0]} was {different[0][1]!r} and is'

@@ -8,6 +8,7 @@ __all__ = (
   'ExperimentConfig',
   'LoadedAgent',
   'RunResult',
+  'callbacks',
   'comparison',
   'distributed',
   'export',

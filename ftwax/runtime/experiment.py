@@ -5,8 +5,9 @@ branch.
 """
 
 import dataclasses
+import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import dm_env
 
@@ -20,12 +21,31 @@ from ftwax.population import (
   seating,
   selection,
 )
+from ftwax.population import state as state_lib
 from ftwax.records import checkpoints, loggers
 from ftwax.replay import replay_options
 
 
-class Observer(Protocol):
-  """Watches training; timesteps and actions have a row for each seat."""
+class RunView(NamedTuple):
+  """A run, as observers see it.
+
+  Attributes:
+    directory: of the run.
+    counts: its progress; see `run_records.Counts`.
+    snapshot: returns what a checkpoint of this moment holds.
+  """
+
+  directory: pathlib.Path
+  counts: Mapping[str, Any]
+  snapshot: Callable[[], Any]
+
+
+class Observer:
+  """Watches training; a class of one's own overrides what it needs.
+
+  Timesteps and actions have a row for each seat. The device runtime shows no
+  single steps, and distributed runs no evaluations.
+  """
 
   def observe_first(
     self, environment: dm_env.Environment, timestep: dm_env.TimeStep
@@ -42,6 +62,24 @@ class Observer(Protocol):
 
   def get_metrics(self) -> Mapping[str, float]:
     """Returns values for the rows of the training log."""
+    return {}
+
+  def observe_evaluation(self, row: Mapping[str, Any], run: RunView) -> bool:
+    """Sees the row of an evaluation; returns whether the run is to end."""
+    del row, run
+    return False
+
+  def observe_generation(self, population: state_lib.PopulationState) -> None:
+    """Sees the population after each round, when members may have copied."""
+
+  @property
+  def sees_steps(self) -> bool:
+    """Whether it watches single steps."""
+    own = type(self)
+    return (
+      own.observe is not Observer.observe
+      or own.observe_first is not Observer.observe_first
+    )
 
 
 NetworkFactory = Callable[[types.EnvironmentSpec], types.RecurrentNetwork]
@@ -86,7 +124,10 @@ class ExperimentConfig:
     evaluation_environment_factory: makes the environment or game of evaluations
       where that is another one of the same specs, such as harder levels; None
       for that of training.
-    observers: watch the training loop of runtimes that act in Python.
+    init_from: directory of an earlier run; a new run starts from what it
+      learned, with this config and environment. See `runtime.initial_state`.
+    observers: watch training; see `Observer`, and `runtime.callbacks` for those
+      that end a run early or keep its best checkpoint.
     logger_factory: makes the loggers; by default those of the run's directory.
     replay: what local runs keep trajectories in: `reverb`, or `functional` for
       a queue in this process and tables on the device; None for Reverb where it
@@ -121,6 +162,7 @@ class ExperimentConfig:
 
   evaluation_greedy: bool = True
   evaluation_environment_factory: game_vectors.EnvironmentFactory | None = None
+  init_from: str | None = None
   observers: Sequence[Observer] = ()
   logger_factory: loggers.LoggerFactory | None = None
   replay: str | None = None

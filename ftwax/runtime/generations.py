@@ -17,7 +17,7 @@ from ftwax.environments import games
 from ftwax.population import evolution, lineage
 from ftwax.population import state as state_lib
 from ftwax.reporting import history
-from ftwax.runtime import evaluation, run_records
+from ftwax.runtime import evaluation, initial_state, run_records
 from ftwax.runtime import experiment as experiment_lib
 
 # Label of the log that `population_row` is for.
@@ -126,6 +126,7 @@ class Evolution:
       directory: of the run.
     """
     config = experiment.population
+    self._experiment = experiment
     self._exploits = config.exploits
     self._reason = getattr(experiment.select, '__name__', 'selection')
     self._path = directory / history.LINEAGE_FILE
@@ -139,10 +140,18 @@ class Evolution:
       )
     )
 
-  def begin(self, population: state_lib.PopulationState) -> None:
-    """Starts a new lineage with the members' first values."""
+  def begin(
+    self, population: state_lib.PopulationState
+  ) -> state_lib.PopulationState:
+    """Starts a new lineage with the members' first values.
+
+    Returns:
+      The population, with what `init_from` learned if that is set.
+    """
+    population = initial_state.start_from(self._experiment, population)
     self._path.unlink(missing_ok=True)
     lineage.append(self._path, [lineage.birth_row(population)])
+    return population
 
   def resume(self, population: state_lib.PopulationState) -> None:
     """Drops the rows that are younger than the checkpoint."""
@@ -153,15 +162,16 @@ class Evolution:
     self, population: state_lib.PopulationState
   ) -> state_lib.PopulationState:
     """Evolves the population if it exploits, and logs every copy."""
-    if not self._exploits:
-      return population
-    key, evolve_key = jax.random.split(population.key)
-    population, generation = self._evolve(
-      evolve_key, population._replace(key=key)
-    )
-    lineage.append(
-      self._path, lineage.rows(jax.device_get(generation), self._reason)
-    )
+    if self._exploits:
+      key, evolve_key = jax.random.split(population.key)
+      population, generation = self._evolve(
+        evolve_key, population._replace(key=key)
+      )
+      lineage.append(
+        self._path, lineage.rows(jax.device_get(generation), self._reason)
+      )
+    for observer in self._experiment.observers:
+      observer.observe_generation(population)
     return population
 
 

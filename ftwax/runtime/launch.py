@@ -81,6 +81,7 @@ _FIELDS = (
   'seed',
   'replay',
   'replay_port',
+  'init_from',
 )
 
 # Titles in the help, and the flags below them.
@@ -93,6 +94,7 @@ _GROUPS: dict[str, tuple[str, ...]] = {
     'num_eval_episodes',
     'run_dir',
     'resume',
+    'init_from',
     'save_every_seconds',
   ),
   'runtime': (
@@ -126,6 +128,9 @@ def _define_run_flags(
   flags.DEFINE_integer('num_eval_episodes', 20, 'Episodes of an evaluation.')
   flags.DEFINE_string('run_dir', None, 'By default a new one in runs/.')
   flags.DEFINE_bool('resume', False, 'Go on with --run_dir or the newest run.')
+  flags.DEFINE_string(
+    'init_from', None, 'Run whose parameters a new one starts from.'
+  )
   flags.DEFINE_float(
     'save_every_seconds',
     checkpoints.CheckpointingConfig.save_every_seconds,

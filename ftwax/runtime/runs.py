@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
@@ -20,6 +20,7 @@ from ftwax.records import run_directory
 from ftwax.runtime import (
   evaluation,
   generations,
+  initial_state,
   run_records,
   signals,
 )
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 # Fields that may change when a run is resumed, since they change no result.
 _MAY_DIFFER = (
   'max_num_actor_steps',
+  'init_from',
   'replay_port',
   'environment_processes',
   'environment_timeout_s',
@@ -147,6 +149,8 @@ def run_experiment(
       f'replay ({experiment.replay!r}) must be None with runtime={runtime!r},'
       " which has one of its own; leave it out, or choose runtime='local'."
     )
+  if not resume:
+    initial_state.check(experiment)
   options: dict[str, Any] = {}
   if runtime == 'distributed':
     options['settings'] = settings
@@ -194,6 +198,8 @@ def execute(
             records.evaluation_logger.write({**row, **records.counts._asdict()})
             print(evaluation.describe(row, records.counts.actor_steps))
             next_evaluation += eval_every
+            if _observe(experiment, row, records, run):
+              break
       except KeyboardInterrupt:
         records.save(run.snapshot())
         print(
@@ -209,6 +215,22 @@ def execute(
   return RunResult(
     directory, records.counts, records.mean_return, run.training_state
   )
+
+
+def _observe(
+  experiment: experiment_lib.ExperimentConfig,
+  row: Mapping[str, Any],
+  records: run_records.RunRecords,
+  run: Run,
+) -> bool:
+  """Shows observers an evaluation; returns whether one ends the run."""
+  view = experiment_lib.RunView(
+    records.directory, records.counts._asdict(), run.snapshot
+  )
+  ends = [
+    observer.observe_evaluation(row, view) for observer in experiment.observers
+  ]
+  return any(ends)
 
 
 def open_run_directory(

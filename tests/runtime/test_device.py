@@ -20,7 +20,7 @@ from ftwax.agents import impala
 from ftwax.agents.actor_critic import faults
 from ftwax.environments import validation
 from ftwax.records import checkpoints, loggers, run_directory
-from ftwax.runtime import runs
+from ftwax.runtime import experiment, runs
 from ftwax.runtime.device import sizes
 
 CONFIG = impala.IMPALAConfig(
@@ -327,9 +327,14 @@ def test_a_run_inside_jit_is_refused(run, make_experiment):
     jax.jit(lambda: run(make_experiment()).mean_return)()
 
 
-def test_observers_are_refused(run, make_experiment):
-  with pytest.raises(ValueError, match=r'observers .* must be empty'):
-    run(make_experiment(observers=[object()]))
+class StepObserver(experiment.Observer):
+  def observe(self, environment, timestep, action):
+    del environment, timestep, action
+
+
+def test_observers_of_steps_are_refused(run, make_experiment):
+  with pytest.raises(ValueError, match=r'observers .* must watch no steps'):
+    run(make_experiment(observers=[StepObserver()]))
 
 
 def test_an_unknown_runtime_is_refused(make_experiment):

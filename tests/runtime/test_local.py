@@ -16,6 +16,7 @@ from ftwax import hyperparameters
 from ftwax.agents import impala
 from ftwax.environments import validation
 from ftwax.records import checkpoints, loggers, run_directory
+from ftwax.runtime import experiment
 
 SPEC = fakes.make_vector_spec()
 
@@ -199,21 +200,15 @@ def test_a_truncated_checkpoint_is_told_and_nothing_is_lost(
 def test_an_interrupted_run_saves_and_can_go_on(
   run, make_experiment, signum, capsys
 ):
-  class Interrupter:
+  class Interrupter(experiment.Observer):
     def __init__(self):
       self.ticks = 0
-
-    def observe_first(self, environment, timestep):
-      del environment, timestep
 
     def observe(self, environment, timestep, action):
       del environment, timestep, action
       self.ticks += 1
       if self.ticks == 60:
         os.kill(os.getpid(), signum)
-
-    def get_metrics(self):
-      return {}
 
   config = make_experiment(
     max_num_actor_steps=10_000, observers=[Interrupter()]

@@ -75,10 +75,10 @@ def run_experiment(
     ValueError: sizes or options do not fit.
   """
   experiment_checks.check_not_traced()
-  if experiment.observers:
+  if any(observer.sees_steps for observer in experiment.observers):
     raise ValueError(
-      f'observers ({list(experiment.observers)!r}) must be empty for'
-      " runtime='device', where nobody sees single steps; choose"
+      f'observers ({list(experiment.observers)!r}) must watch no steps with'
+      " runtime='device', which shows none; choose"
       " runtime='local'."
     )
   parts = _Parts(experiment, sharding.make_mesh(devices))
@@ -210,7 +210,8 @@ class _Run:
       self._evolution.resume(state.population)
     else:
       state = jax.jit(parts.loop.init)(self._key)
-      self._evolution.begin(state.population)
+      population = self._evolution.begin(state.population)
+      state = state._replace(population=population)
     self._state: loop.LoopState = jax.device_put(state, parts.shardings)
     self._num_iterations = int(self._state.totals.num_iterations)
     self._train_logger = records.open_logger('train')

@@ -191,7 +191,8 @@ class Learner:
       self._evolution.resume(population)
       self._status.update(metadata)
     else:
-      self._evolution.begin(population)
+      population = self._evolution.begin(population)
+      learner.restore(population.members)
     self._coordinator = coordinator_lib.Coordinator(
       population, experiment, spec
     )

@@ -270,7 +270,8 @@ class _Run:
       self._learner.restore(population.members)
       self._evolution.resume(population)
     else:
-      self._evolution.begin(population)
+      population = self._evolution.begin(population)
+      self._learner.restore(population.members)
     return coordinator_lib.Coordinator(population, experiment, spec)
 
   def _make_arena(self) -> arena_lib.Arena:

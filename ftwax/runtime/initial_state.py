@@ -1,0 +1,139 @@
+"""New runs that start from what an earlier run learned.
+
+Parameters come from the newest checkpoint of that run, and with them running
+statistics and the state of the optimizer where they fit. All else is that of a
+new run: hyperparameters, internal rewards, counts, ratings, random keys.
+"""
+
+import json
+import os
+import pathlib
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from absl import logging
+
+from ftwax.population import state as state_lib
+from ftwax.records import checkpoints, files, run_directory
+from ftwax.runtime import experiment as experiment_lib
+
+# Where a checkpoint has what learns.
+_MEMBERS = '.members'
+
+
+class _Params(NamedTuple):
+  params: Any
+
+
+class _Optimizer(NamedTuple):
+  opt_state: Any
+
+
+class _ObservationStatistics(NamedTuple):
+  observation_statistics: Any
+
+
+class _ReturnStatistics(NamedTuple):
+  return_statistics: Any
+
+
+_PARTS = (_Params, _Optimizer, _ObservationStatistics, _ReturnStatistics)
+
+
+class _Source(NamedTuple):
+  """The earlier run: its checkpoints, its members and their optimizer."""
+
+  checkpoints: pathlib.Path
+  num_members: int
+  optimizer: str
+
+
+def check(experiment: experiment_lib.ExperimentConfig) -> None:
+  """Raises a ValueError unless `init_from`, if set, is a run."""
+  if experiment.init_from is not None:
+    _read_source(experiment.init_from)
+
+
+def start_from(
+  experiment: experiment_lib.ExperimentConfig,
+  population: state_lib.PopulationState,
+) -> state_lib.PopulationState:
+  """Returns a new population with what `init_from` learned, if that is set.
+
+  Members take those of the earlier run in turn: all of them its one agent, or
+  member 5 of eight the first of four.
+
+  Args:
+    experiment: has `init_from`.
+    population: of a new run.
+
+  Raises:
+    ValueError: there is no such run, or its network is another; names the
+      first array that differs.
+  """
+  if experiment.init_from is None:
+    return population
+  source = _read_source(experiment.init_from)
+  members = population.members
+  num_members = len(members.steps)
+  turns = np.arange(num_members) % source.num_members
+  changes: dict[str, Any] = {}
+  with checkpoints.Checkpointer(source.checkpoints) as checkpointer:
+    for kind in _PARTS:
+      (name,) = kind._fields
+      part = kind(getattr(members, name))
+      if kind is _Optimizer and source.optimizer != _optimizer(experiment):
+        logging.warning('The optimizer is another one, and starts anew.')
+      elif jax.tree.leaves(part):
+        try:
+          restored, _ = checkpointer.restore(
+            _template(part, source.num_members), part=_MEMBERS
+          )
+        except checkpoints.CheckpointError as error:
+          _tell(experiment.init_from, kind, str(error).partition(';')[0])
+        else:
+          changes[name] = jax.tree.map(lambda leaf: leaf[turns], restored[0])
+  return population._replace(members=members._replace(**changes))
+
+
+def _template(part: Any, num_members: int) -> Any:
+  """Returns a part of a state as the earlier run saved it."""
+  return jax.tree.map(
+    lambda leaf: jax.ShapeDtypeStruct(
+      (num_members, *leaf.shape[1:]), leaf.dtype
+    ),
+    part,
+  )
+
+
+def _tell(init_from: str, kind: type, problem: str) -> None:
+  """Raises a ValueError if parameters do not fit; warns of what is left out."""
+  if kind is _Params:
+    raise ValueError(
+      f'init_from ({init_from!r}) must have the parameters of this network, but'
+      f' {problem}; choose the observations, actions and options of the network'
+      ' that it was trained with.'
+    )
+  logging.warning('Not taken from %s: %s.', init_from, problem)
+
+
+def _optimizer(experiment: experiment_lib.ExperimentConfig) -> str:
+  return experiment.builder.config.optimizer
+
+
+def _read_source(path: str | os.PathLike[str]) -> _Source:
+  directory = pathlib.Path(path)
+  try:
+    plain = json.loads(files.read(directory / run_directory.CONFIG_FILE))
+    return _Source(
+      directory / 'checkpoints',
+      int(plain['population']['num_members']),
+      plain['builder']['config']['optimizer'],
+    )
+  except (OSError, ValueError, KeyError, TypeError) as error:
+    raise ValueError(
+      f'init_from ({os.fspath(path)!r}) must be the directory of a run, and'
+      f' its configuration cannot be read ({type(error).__name__}: {error});'
+      ' give one below runs/.'
+    ) from None
