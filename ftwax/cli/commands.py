@@ -43,6 +43,7 @@ COMMANDS: Mapping[str, Entry] = {
   'list': Entry('ftwax.cli.list_command', 'experiments, agents, environments'),
   'train': Entry('ftwax.cli.train_command', 'run an experiment'),
   'evaluate': Entry('ftwax.cli.evaluate_command', 'evaluate a run'),
+  'film': Entry('ftwax.cli.film_command', 'film an episode of a run'),
   'report': Entry('ftwax.cli.report_command', 'curves and report of runs'),
   'compare': Entry('ftwax.cli.compare_command', 'several runs side by side'),
   'bench': Entry('ftwax.cli.bench_command', 'benchmarks of a clone'),

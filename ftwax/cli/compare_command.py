@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ftwax.records import config_files, loggers, run_directory
-from ftwax.reporting import comparison_curves, curves, drawing
+from ftwax.reporting import comparison_curves, curves, drawing, run_comparison
 
 # Fields that may differ between runs of one row.
 _FREE = ('seed', 'max_num_actor_steps', 'replay_port', 'environment_processes')
@@ -27,6 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   )
   parser.add_argument(
     '--out', default='comparison.png', help='the figure (comparison.png)'
+  )
+  parser.add_argument(
+    '--page', help='also writes a page with the runs side by side, e.g. a.html'
   )
 
 
@@ -63,6 +66,9 @@ def run(arguments: argparse.Namespace) -> int:
   path = pathlib.Path(arguments.out)
   path.write_bytes(drawing.to_png(figure))
   print(f'\nCurves: {path}')
+  if arguments.page:
+    page = run_comparison.compare_runs(arguments.runs, arguments.page)
+    print(f'Page: {page}')
   return 0
 
 

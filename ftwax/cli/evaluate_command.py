@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     experiment = experiment.replace(
       evaluation_greedy=not arguments.sampled, environment_processes=0
     )
-    members = _load_members(arguments.run, experiment)
+    members = _load_members(arguments, experiment)
     evaluator = evaluations.Evaluator(
       experiment, members, arguments.episodes, ()
     )
@@ -77,10 +77,12 @@ class _Members:
 
 
 def _load_members(
-  run_dir: str, experiment: experiment_lib.ExperimentConfig
+  arguments: argparse.Namespace, experiment: experiment_lib.ExperimentConfig
 ) -> _Members:
   agents = [
-    loading.load(run_dir, member, experiment=experiment)
+    loading.load(
+      arguments.run, member, experiment=experiment, step=arguments.step
+    )
     for member in range(experiment.population.num_members)
   ]
   return _Members(

@@ -21,6 +21,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   """Adds a run and its experiment."""
   parser.add_argument('run', metavar='RUN', help='directory of the run')
   parser.add_argument('--experiment', help=_EXPERIMENT_HELP)
+  parser.add_argument(
+    '--step', type=_step, help='of the checkpoint, or best (the newest)'
+  )
+
+
+def _step(text: str) -> int | str:
+  return text if text == 'best' else int(text)
 
 
 @contextlib.contextmanager

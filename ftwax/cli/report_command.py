@@ -6,7 +6,7 @@ Runs may be unfinished. Files are written into the directory of each run.
 import argparse
 import pathlib
 
-from ftwax.records import game_files, loggers
+from ftwax.records import loggers
 from ftwax.reporting import curves, history, report
 
 
@@ -27,12 +27,8 @@ def run(arguments: argparse.Namespace) -> int:
         ' give one below runs/ in which an episode has ended.'
       )
     print(curves.plot_curves(directory))
-    spec = game_files.read(directory)
     if _is_population(directory):
-      options = report.ReportOptions(
-        title=directory.resolve().parent.name, event_names=spec.event_names
-      )
-      print(report.make_report(directory, options))
+      print(report.make_report(directory))
   return 0
 
 

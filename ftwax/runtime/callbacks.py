@@ -76,8 +76,8 @@ class EarlyStopping(experiment_lib.Observer):
 class BestCheckpoint(experiment_lib.Observer):
   """Keeps the checkpoint of the best evaluation beside the newest ones.
 
-  It is in `best/` in the run's directory; `ftwax.load(run_dir, best=True)`
-  loads an agent of it. A run that is resumed goes on comparing.
+  It is in `best/` in the run's directory; `ftwax.load(run_dir,
+  step='best')` loads an agent of it. A run that is resumed goes on comparing.
   """
 
   def __init__(self, key: str = 'episode_return'):

@@ -32,8 +32,8 @@ from ftwax.records import (
   run_directory,
 )
 from ftwax.reporting import history
+from ftwax.runtime import callbacks, filming
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import filming
 
 # Populations that come with the library, by name.
 TRAINED = pathlib.Path(__file__).parents[1] / 'trained'
@@ -182,7 +182,7 @@ def load(
   member: int = 0,
   greedy: bool = True,
   experiment: experiment_lib.ExperimentConfig | None = None,
-  step: int | None = None,
+  step: int | str | None = None,
 ) -> LoadedAgent:
   """Loads an agent of an earlier run.
 
@@ -194,7 +194,8 @@ def load(
     greedy: whether it takes the most probable action.
     experiment: the one that the run was started with. Needed only where its
       network is not that of a named agent.
-    step: of the checkpoint; by default the newest one.
+    step: of the checkpoint; by default the newest one. 'best' for the one that
+      `callbacks.BestCheckpoint` keeps.
 
   Raises:
     CheckpointError: there is no checkpoint, or it is of another experiment.
@@ -337,7 +338,7 @@ def _agent_of(config: Any) -> named.Agent:
 
 
 def _read_variables(
-  directory: pathlib.Path, origin: _Origin, step: int | None = None
+  directory: pathlib.Path, origin: _Origin, step: int | str | None = None
 ) -> types.ActorVariables:
   """Reads the variables of all members, leaves [N, ...]."""
   core = origin.builder.make_learner_core(
@@ -353,8 +354,9 @@ def _read_variables(
   if (directory / VARIABLES_FILE).exists():
     variables = array_files.read(directory / VARIABLES_FILE, template)
     return variables
-  with checkpoints.Checkpointer(directory / 'checkpoints') as checkpointer:
-    if step is None:
+  folder = callbacks.BEST_DIRECTORY if step == 'best' else 'checkpoints'
+  with checkpoints.Checkpointer(directory / folder) as checkpointer:
+    if step is None or step == 'best':
       return checkpointer.restore(template, part='.members')[0]
     if step not in checkpointer.steps():
       raise ValueError(

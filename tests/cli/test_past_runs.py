@@ -1,6 +1,7 @@
 """Commands on runs that have ended: evaluate, report, compare, bench."""
 
 import json
+import pathlib
 
 import pytest
 
@@ -78,8 +79,10 @@ def test_runs_are_compared_with_intervals(tmp_path, capsys):
     for rate, values in ((1, (0.5, 0.6, 0.7)), (2, (0.25,)))
     for seed, value in enumerate(values)
   ]  # fmt: skip
-  out = tmp_path / 'figure.png'
-  assert commands.main(['compare', *run_dirs, f'--out={out}']) == 0
+  out, page = tmp_path / 'figure.png', tmp_path / 'page.html'
+  argv = ['compare', *run_dirs, f'--out={out}', f'--page={page}']
+  assert commands.main(argv) == 0
+  assert 'Returns in training' in page.read_text('utf-8')
   text = capsys.readouterr().out.splitlines()
   # Student's t with two degrees of freedom: 4.303 * 0.1 / sqrt(3).
   assert text[1].split()[:6] == (
@@ -124,6 +127,10 @@ def test_a_run_is_evaluated(my_run, capsys):
   assert row['num_episodes'] >= 3 and -1.0 <= row['episode_return'] <= 1.0
   assert commands.main(argv) == 0
   assert 'episode_return ' in capsys.readouterr().out
+  film = f'{run_dir}/film.gif'
+  argv = ['film', run_dir, '--experiment', experiment, '--out', film]
+  assert commands.main([*argv, '--steps=5']) == 0
+  assert pathlib.Path(film).read_bytes().startswith(b'GIF')
   assert commands.main(['report', run_dir]) == 0
   assert 'curves.png' in capsys.readouterr().out
 

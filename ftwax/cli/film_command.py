@@ -1,0 +1,83 @@
+"""Films an episode of a run's agents, as a GIF.
+
+In a game of teams each team is copies of one player. The environment must be
+one that can be drawn; see `LoadedAgent.record`.
+"""
+
+import argparse
+import pathlib
+
+from ftwax.cli import past_runs
+from ftwax.environments import vector
+from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import loading
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  """Adds the run and who plays."""
+  past_runs.add_arguments(parser)
+  parser.add_argument(
+    '--players',
+    nargs='+',
+    default=['0'],
+    metavar='PLAYER',
+    help='for each team a member or a script of the game: 0 random (0)',
+  )
+  parser.add_argument('--out', help='the GIF (RUN/videos/film.gif)')
+  parser.add_argument('--seed', type=int, default=0, help='of the episode (0)')
+  parser.add_argument(
+    '--steps', type=int, default=1000, help='at the most (1000)'
+  )
+  parser.add_argument(
+    '--greedy',
+    action='store_true',
+    help='takes the most probable action; else actions are drawn',
+  )
+
+
+def run(arguments: argparse.Namespace) -> int:
+  """Prints the path of the film."""
+  out = arguments.out or pathlib.Path(arguments.run) / 'videos' / 'film.gif'
+  with past_runs.rebuilt(arguments.run, arguments.experiment) as experiment:
+    players = [_load(arguments, experiment, name) for name in arguments.players]
+    agents = [player for player in players if not isinstance(player, str)]
+    agent = agents[0] if agents else _load(arguments, experiment, '0')
+    assert isinstance(agent, loading.LoadedAgent)
+    path = agent.record(
+      _make_environment(experiment, arguments.seed),
+      out,
+      [players[team % len(players)] for team in agent.game_spec.teams],
+      seed=arguments.seed,
+      max_num_steps=arguments.steps,
+    )
+  print(path)
+  return 0
+
+
+def _load(
+  arguments: argparse.Namespace,
+  experiment: experiment_lib.ExperimentConfig,
+  name: str,
+) -> loading.LoadedAgent | str:
+  """Returns a member, or the name of a script as it is."""
+  if not name.isdecimal():
+    return name
+  return loading.load(
+    arguments.run,
+    int(name),
+    arguments.greedy,
+    experiment,
+    arguments.step,
+  )
+
+
+def _make_environment(
+  experiment: experiment_lib.ExperimentConfig, seed: int
+) -> object:
+  factory = experiment.evaluation_factory
+  if isinstance(factory, vector.VectorFactory):
+    raise ValueError(
+      'environment_factory of the run must make single environments to be'
+      ' filmed, and makes vectors; give --experiment with one that does.'
+    )
+  return factory(seed)
