@@ -52,6 +52,8 @@ def test_there_are_pages():
   assert set(_HOLDS) <= {page.stem for page in PAGES}
 
 
+# PettingZoo's own way to make its environments.
+@pytest.mark.filterwarnings('ignore:The old environment creation API')
 @pytest.mark.parametrize('page', PAGES, ids=lambda page: page.stem)
 def test_code_runs_shortened(page, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
