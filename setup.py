@@ -22,8 +22,9 @@ _FUNCTIONAL = [
   'orbax-checkpoint>=0.11.39',
   'rich>=13',
   'rlax>=0.1.7',
+  'safetensors>=0.5',
   'tensorboardX>=2.6',
-  'pillow>=10',
+  'pillow>=10.1',
   'absl-py>=2.1',
 ]
 
@@ -98,5 +99,7 @@ setuptools.setup(
   extras_require={
     'envs': _ENVS,
     'dev': _DEV,
+    'hub': ['huggingface_hub>=0.30'],
+    'loggers': ['mlflow>=2.20', 'wandb>=0.19'],
   },
 )

@@ -365,7 +365,6 @@ def load_stages(source: str) -> dict[str, loading.LoadedAgent]:
     newest.actor,
     loading.initial_variables(source, _SEED.value),
     newest.game_spec,
-    'untrained',
   )
   stages = {'untrained': untrained}
   directory = pathlib.Path(source) / 'checkpoints'

@@ -1,16 +1,14 @@
 """Agents of earlier runs: to play, to meet as opponents, to look at.
 
 An agent is made again from the records in the directory of its run, without the
-experiment or the environment. `export` writes it to a small directory of its
-own, with parameters as plain arrays; some such populations come with the
-library (`TRAINED`).
+experiment or the environment. `export` and `LoadedAgent.save` write folders
+that can be shared; some such populations come with the library (`TRAINED`).
 """
 
 import functools
-import json
 import os
 import pathlib
-import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -31,23 +29,11 @@ from ftwax.records import (
   game_files,
   run_directory,
 )
-from ftwax.reporting import history
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import filming
+from ftwax.runtime import filming, sharing
 
 # Populations that come with the library, by name.
 TRAINED = pathlib.Path(__file__).parents[1] / 'trained'
-
-VARIABLES_FILE = 'variables.npz'
-ABOUT_FILE = 'about.json'
-
-# What an exported population has in common with the directory of a run.
-_RECORDS = (
-  run_directory.CONFIG_FILE,
-  run_directory.VERSIONS_FILE,
-  game_files.GAME_FILE,
-  history.LINEAGE_FILE,
-)
 
 
 class _Origin(NamedTuple):
@@ -56,7 +42,12 @@ class _Origin(NamedTuple):
   builder: builders.Builder
   network: types.RecurrentNetwork
   game_spec: games.GameSpec
-  num_members: int
+  members: Sequence[int]
+
+  @property
+  def num_members(self) -> int:
+    """Members whose variables are there."""
+    return len(self.members)
 
 
 class LoadedAgent:
@@ -75,10 +66,20 @@ class LoadedAgent:
     actor: types.ActorCore,
     variables: types.ActorVariables,
     game_spec: games.GameSpec,
-    name: str,
+    source: pathlib.Path | None = None,
+    member: int = 0,
   ):
-    """Takes functions and variables of the agent's actor."""
-    self.name = name
+    """Takes functions and variables of the agent's actor.
+
+    Args:
+      actor: its functions.
+      variables: without a member axis.
+      game_spec: of the game that it was trained in.
+      source: the directory of its records, for `save`.
+      member: its number in the population.
+    """
+    self.name = f'member {member}'
+    self._source, self._member = source, member
     self.actor = actor
     self.variables = variables
     self.game_spec = game_spec
@@ -158,6 +159,59 @@ class LoadedAgent:
       frames_per_second,
     )
 
+  def save(
+    self,
+    directory: str | os.PathLike[str],
+    about: Mapping[str, Any] | None = None,
+  ) -> pathlib.Path:
+    """Writes the agent to a folder that can be shared; see `export`.
+
+    `load` reads it back.
+
+    Args:
+      directory: a new one.
+      about: see `export`.
+
+    Returns:
+      The path of the folder.
+
+    Raises:
+      FileExistsError: there is such a directory.
+      ValueError: the agent was not loaded from records.
+    """
+    if self._source is None:
+      raise ValueError(
+        'agent must come from `ftwax.load` to be saved, since its records go'
+        ' with it; load it from the directory of its run.'
+      )
+    path = pathlib.Path(directory)
+    variables = jax.tree.map(
+      lambda leaf: np.asarray(leaf)[None], self.variables
+    )
+    sharing.write_folder(self._source, path, [self._member], variables, about)
+    return path
+
+  def push_to_hub(
+    self, repo_id: str, about: Mapping[str, Any] | None = None, **options: Any
+  ) -> str:
+    """Uploads the agent's folder to a model repository of a hub.
+
+    Needs the extra `hub`, and the credentials that `huggingface_hub` uses.
+
+    Args:
+      repo_id: owner and name of the repository; made if it does not exist.
+      about: see `export`.
+      **options: of `huggingface_hub.HfApi`, such as `endpoint` or `token`.
+
+    Returns:
+      The address of the upload.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+      folder = self.save(
+        pathlib.Path(directory) / repo_id.rpartition('/')[-1], about
+      )
+      return sharing.push_folder(folder, repo_id, **options)
+
   def _check(self, timestep: dm_env.TimeStep) -> None:
     """Raises a ValueError unless this is a timestep of the agent's game."""
     spec = self.game_spec.environment
@@ -213,7 +267,8 @@ def load(
     origin.builder.make_policy(origin.network, spec, evaluation=greedy),
     jax.tree.map(lambda leaf: leaf[member], variables),
     origin.game_spec,
-    f'member {member}' if origin.num_members > 1 else 'agent',
+    directory,
+    origin.members[member],
   )
 
 
@@ -243,12 +298,17 @@ def export(
   directory: str | os.PathLike[str],
   about: Mapping[str, Any] | None = None,
 ) -> None:
-  """Writes the population of a run without what only training needs.
+  """Writes the population of a run to a folder that can be shared.
+
+  It holds the parameters (safetensors), the configuration, the lineage, the
+  specs of the environment, the versions, a card (`README.md`) and, if there is
+  one, the newest film.
 
   Args:
-    source: the directory of the run.
+    source: see `load`.
     directory: a new one.
-    about: what else is to be known, as JSON: a result, or where it is from.
+    about: what else the card tells, as JSON. By default the command, the seed,
+      the steps and the scores of the last evaluation, where they are recorded.
 
   Raises:
     CheckpointError: there is no checkpoint.
@@ -256,15 +316,12 @@ def export(
     ValueError: the records are missing or damaged, or the agent cannot be made
       from them.
   """
-  source, directory = _find(source), pathlib.Path(directory)
-  variables = _read_variables(source, _read_origin(source))
-  directory.mkdir(parents=True)
-  for name in _RECORDS:
-    if (source / name).exists():
-      shutil.copyfile(source / name, directory / name)
-  array_files.write(directory / VARIABLES_FILE, variables)
-  text = json.dumps(dict(about or {}), indent=2)
-  files.write_atomically(directory / ABOUT_FILE, text + '\n')
+  source = _find(source)
+  origin = _read_origin(source)
+  variables = _read_variables(source, origin)
+  sharing.write_folder(
+    source, pathlib.Path(directory), origin.members, variables, about
+  )
 
 
 def _find(source: str | os.PathLike[str]) -> pathlib.Path:
@@ -291,7 +348,7 @@ def _find_origin(
     experiment.builder,
     experiment.network_factory(spec.environment),
     spec,
-    experiment.population.num_members,
+    range(experiment.population.num_members),
   )
 
 
@@ -319,8 +376,9 @@ def _read_origin(directory: pathlib.Path) -> _Origin:
       ' that the run was started with.'
     )
   spec = game_files.read(directory)
+  members = sharing.read_members(directory) or range(num_members)
   return _Origin(
-    agent.make_builder(config), made_by(spec.environment), spec, num_members
+    agent.make_builder(config), made_by(spec.environment), spec, members
   )
 
 
@@ -350,8 +408,8 @@ def _read_variables(
 
   template: Any = jax.eval_shape(make, jax.random.PRNGKey(0))
   variables: types.ActorVariables
-  if (directory / VARIABLES_FILE).exists():
-    variables = array_files.read(directory / VARIABLES_FILE, template)
+  if (directory / sharing.VARIABLES_FILE).exists():
+    variables = array_files.read(directory / sharing.VARIABLES_FILE, template)
     return variables
   with checkpoints.Checkpointer(directory / 'checkpoints') as checkpointer:
     if step is None:
