@@ -23,8 +23,9 @@ _FUNCTIONAL = [
   'rich>=13',
   'rlax>=0.1.7',
   'scipy>=1.11',
+  'safetensors>=0.5',
   'tensorboardX>=2.6',
-  'pillow>=10',
+  'pillow>=10.1',
   'absl-py>=2.1',
   'packaging>=23',
   'tomli>=2; python_version < "3.11"',
@@ -111,5 +112,7 @@ setuptools.setup(
     'envs': _ENVS,
     'dev': _DEV,
     'docs': _DOCS,
+    'hub': ['huggingface_hub>=0.30'],
+    'loggers': ['mlflow>=2.20', 'wandb>=0.19'],
   },
 )

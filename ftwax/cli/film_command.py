@@ -10,7 +10,7 @@ import pathlib
 from ftwax.cli import past_runs
 from ftwax.environments import vector
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import loading
+from ftwax.runtime import loaded_agent, loading
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     players = [_load(arguments, experiment, name) for name in arguments.players]
     agents = [player for player in players if not isinstance(player, str)]
     agent = agents[0] if agents else _load(arguments, experiment, '0')
-    assert isinstance(agent, loading.LoadedAgent)
+    assert isinstance(agent, loaded_agent.LoadedAgent)
     path = agent.record(
       _make_environment(experiment, arguments.seed),
       out,
@@ -58,7 +58,7 @@ def _load(
   arguments: argparse.Namespace,
   experiment: experiment_lib.ExperimentConfig,
   name: str,
-) -> loading.LoadedAgent | str:
+) -> loaded_agent.LoadedAgent | str:
   """Returns a member, or the name of a script as it is."""
   if not name.isdecimal():
     return name

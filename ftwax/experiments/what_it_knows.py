@@ -26,7 +26,7 @@ from ftwax.environments.capture_the_flag import rules
 from ftwax.population import players
 from ftwax.records import checkpoints, files
 from ftwax.reporting import drawing, page, probes
-from ftwax.runtime import loading
+from ftwax.runtime import loaded_agent, loading
 
 _MEMBER = flags.DEFINE_integer('member', 0, 'The member that is looked at.')
 _OPPONENT = flags.DEFINE_string('opponent', 'attacker', 'A script of the game.')
@@ -127,7 +127,7 @@ def _is_near(a: types.Array, b: types.Array, width: int) -> types.Array:
 
 
 def play(
-  agent: loading.LoadedAgent,
+  agent: loaded_agent.LoadedAgent,
   untrained: types.ActorVariables,
   game: functional.FunctionalGame,
   config: capture_the_flag.CaptureTheFlagConfig,
@@ -357,15 +357,14 @@ def write_page(
   return rows
 
 
-def load_stages(source: str) -> dict[str, loading.LoadedAgent]:
+def load_stages(source: str) -> dict[str, loaded_agent.LoadedAgent]:
   """Returns the untrained agent and those of all checkpoints, by name."""
   load = functools.partial(loading.load, source, _MEMBER.value, greedy=False)
   newest = load()
-  untrained = loading.LoadedAgent(
+  untrained = loaded_agent.LoadedAgent(
     newest.actor,
     loading.initial_variables(source, _SEED.value),
     newest.game_spec,
-    'untrained',
   )
   stages = {'untrained': untrained}
   directory = pathlib.Path(source) / 'checkpoints'

@@ -1,20 +1,26 @@
-"""Pytrees as plain arrays in an `.npz` file, each by its path in the tree."""
+"""Pytrees as plain arrays in a safetensors file, each by its path in the tree.
+
+A name is the path with slashes, e.g. `params/torso/linear/w`. Such files run no
+code when they are read, and other frameworks read them too.
+"""
 
 import os
 import pathlib
-import zipfile
 
 import jax
 import numpy as np
+import safetensors
+import safetensors.numpy
 
 from ftwax import types
 
 
 def write(path: pathlib.Path, tree: types.ArrayTree) -> None:
-  """Writes the leaves of a tree, compressed."""
-  leaves = {name: np.asarray(leaf) for name, leaf in _named(tree).items()}
-  with path.open('wb') as file:
-    np.savez_compressed(file, **leaves)
+  """Writes the leaves of a tree."""
+  leaves = {
+    name: np.asarray(leaf, order='C') for name, leaf in _named(tree).items()
+  }
+  path.write_bytes(safetensors.numpy.save(leaves))
 
 
 def read(
@@ -35,9 +41,8 @@ def read(
       another structure.
   """
   try:
-    with np.load(path, allow_pickle=False) as file:
-      stored = {name: file[name] for name in file.files}
-  except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    stored = safetensors.numpy.load(pathlib.Path(path).read_bytes())
+  except (OSError, safetensors.SafetensorError) as error:
     raise ValueError(
       f'{os.fspath(path)} must be a file of arrays, and cannot be read'
       f' ({type(error).__name__}: {error}); restore it from a copy.'
@@ -60,9 +65,11 @@ def read(
 
 
 def _named(tree: types.ArrayTree) -> dict[str, types.Array]:
-  leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-  return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
+  return {
+    jax.tree_util.keystr(path, simple=True, separator='/'): leaf
+    for path, leaf in jax.tree.leaves_with_path(tree)
+  }
 
 
-def _describe(leaf: types.Array | None) -> str:
+def _describe(leaf: types.Array | types.NumpyArray | None) -> str:
   return 'absent' if leaf is None else f'{leaf.dtype}{list(leaf.shape)}'

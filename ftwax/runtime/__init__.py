@@ -1,7 +1,8 @@
 """Runs of experiments: local, on the device, and distributed."""
 
 from ftwax.runtime.experiment import ExperimentConfig
-from ftwax.runtime.loading import LoadedAgent, export, load
+from ftwax.runtime.loaded_agent import LoadedAgent
+from ftwax.runtime.loading import export, load
 from ftwax.runtime.runs import RunResult, run_experiment
 
 __all__ = (

@@ -24,7 +24,7 @@ def record(
   max_num_steps: int,
   frames_per_second: float,
 ) -> pathlib.Path:
-  """Films an episode; see `loading.LoadedAgent.record`.
+  """Films an episode; see `loaded_agent.LoadedAgent.record`.
 
   Args:
     environment: an environment or a game, which stays open.

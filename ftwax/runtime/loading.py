@@ -1,27 +1,21 @@
 """Agents of earlier runs: to play, to meet as opponents, to look at.
 
 An agent is made again from the records in the directory of its run, without the
-experiment or the environment. `export` writes it to a small directory of its
-own, with parameters as plain arrays; some such populations come with the
-library (`TRAINED`).
+experiment or the environment. `export` and `LoadedAgent.save` write folders
+that can be shared; some such populations come with the library (`TRAINED`).
 """
 
 import functools
-import json
 import os
 import pathlib
-import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import dm_env
 import jax
-import numpy as np
 
 from ftwax import types
 from ftwax.agents import builders, named
 from ftwax.environments import games
-from ftwax.population import players
 from ftwax.records import (
   array_files,
   checkpoint_files,
@@ -31,23 +25,11 @@ from ftwax.records import (
   game_files,
   run_directory,
 )
-from ftwax.reporting import history
-from ftwax.runtime import callbacks, filming
+from ftwax.runtime import callbacks, loaded_agent, sharing
 from ftwax.runtime import experiment as experiment_lib
 
 # Populations that come with the library, by name.
 TRAINED = pathlib.Path(__file__).parents[1] / 'trained'
-
-VARIABLES_FILE = 'variables.npz'
-ABOUT_FILE = 'about.json'
-
-# What an exported population has in common with the directory of a run.
-_RECORDS = (
-  run_directory.CONFIG_FILE,
-  run_directory.VERSIONS_FILE,
-  game_files.GAME_FILE,
-  history.LINEAGE_FILE,
-)
 
 
 class _Origin(NamedTuple):
@@ -56,125 +38,12 @@ class _Origin(NamedTuple):
   builder: builders.Builder
   network: types.RecurrentNetwork
   game_spec: games.GameSpec
-  num_members: int
+  members: Sequence[int]
 
-
-class LoadedAgent:
-  """A trained agent that acts in one environment and does not learn.
-
-  Attributes:
-    actor: functions of the agent's actor.
-    variables: of the agent, without a member axis.
-    player: the agent as a player; see `ExperimentConfig.opponents`.
-    game_spec: of the game that it was trained in.
-    name: of the agent, in films.
-  """
-
-  def __init__(
-    self,
-    actor: types.ActorCore,
-    variables: types.ActorVariables,
-    game_spec: games.GameSpec,
-    name: str,
-  ):
-    """Takes functions and variables of the agent's actor."""
-    self.name = name
-    self.actor = actor
-    self.variables = variables
-    self.game_spec = game_spec
-    self.player = players.frozen(actor, variables, game_spec.environment)
-    self._state = actor.init(jax.random.PRNGKey(0), 1)
-    self._select = jax.jit(actor.select_action)
-
-  def act(self, timestep: dm_env.TimeStep) -> types.ArrayTree:
-    """Returns the action for a timestep of one environment.
-
-    The memory is reset where the timestep is `FIRST`.
-
-    Args:
-      timestep: without a batch axis; reward and discount may be None at
-        `FIRST`.
-
-    Raises:
-      ValueError: it is no timestep of the game that the agent was trained in.
-    """
-    num_events = len(self.variables.internal_rewards)
-    if timestep.step_type == types.FIRST:
-      self._check(timestep)
-    reward, discount = timestep.reward, timestep.discount
-    if reward is None:
-      reward = 0.0 if num_events == 1 else np.zeros(num_events)
-    rows = dm_env.TimeStep(
-      step_type=np.array([timestep.step_type], np.int32),
-      reward=np.array([reward], np.float32),
-      discount=np.array([1.0 if discount is None else discount], np.float32),
-      observation=jax.tree.map(
-        lambda leaf: np.asarray(leaf)[None], timestep.observation
-      ),
-    )
-    action, self._state = self._select(self.variables, rows, self._state)
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[0], action)
-
-  def record(
-    self,
-    environment: Any,
-    path: str | os.PathLike[str],
-    seats: Sequence['LoadedAgent | str'] | None = None,
-    *,
-    seed: int = 0,
-    max_num_steps: int = 1_000,
-    frames_per_second: float = 15.0,
-  ) -> pathlib.Path:
-    """Films an episode of the agent.
-
-    Args:
-      environment: in JAX or in Python, of one agent or a game. It is drawn by
-        its `display` or its `render`, which returns uint8 [H, W, 3]; without
-        these an image that the first player observes is shown. Gymnasium
-        environments need `render_mode='rgb_array'`.
-      path: of the GIF.
-      seats: the player on each seat, or one for all: an agent, or the name of
-        a script of the game, such as 'random'. By default this agent.
-      seed: of the players, and of a game in JAX.
-      max_num_steps: steps after which the film ends, if the episode does not.
-      frames_per_second: of the film.
-
-    Returns:
-      The path.
-
-    Raises:
-      ValueError: the agents were trained in another game, there is no such
-        script, or the environment cannot be drawn.
-    """
-    return filming.record(
-      environment,
-      path,
-      [
-        (seat, None) if isinstance(seat, str) else (seat.name, seat.player)
-        for seat in (seats or [self])
-      ],
-      seed,
-      max_num_steps,
-      frames_per_second,
-    )
-
-  def _check(self, timestep: dm_env.TimeStep) -> None:
-    """Raises a ValueError unless this is a timestep of the agent's game."""
-    spec = self.game_spec.environment
-    observation = timestep.observation
-    seen = jax.tree.map(np.shape, observation)
-    expected = jax.tree.map(lambda leaf: leaf.shape, spec.observations)
-    if seen != expected:
-      raise ValueError(
-        f'observation (shape {seen}) must be of shape {expected}, as in the'
-        ' game that the agent was trained in; give a timestep of that game.'
-      )
-    reward = np.shape(timestep.reward)
-    if timestep.reward is not None and reward != spec.rewards.shape:
-      raise ValueError(
-        f'reward (shape {reward}) must be of shape {spec.rewards.shape}, as in'
-        ' the game that the agent was trained in; give a timestep of that game.'
-      )
+  @property
+  def num_members(self) -> int:
+    """Members whose variables are there."""
+    return len(self.members)
 
 
 def load(
@@ -183,7 +52,7 @@ def load(
   greedy: bool = True,
   experiment: experiment_lib.ExperimentConfig | None = None,
   step: int | str | None = None,
-) -> LoadedAgent:
+) -> loaded_agent.LoadedAgent:
   """Loads an agent of an earlier run.
 
   Args:
@@ -210,11 +79,12 @@ def load(
     )
   variables = _read_variables(directory, origin, step)
   spec = origin.game_spec.environment
-  return LoadedAgent(
+  return loaded_agent.LoadedAgent(
     origin.builder.make_policy(origin.network, spec, evaluation=greedy),
     jax.tree.map(lambda leaf: leaf[member], variables),
     origin.game_spec,
-    f'member {member}' if origin.num_members > 1 else 'agent',
+    directory,
+    origin.members[member],
   )
 
 
@@ -244,12 +114,17 @@ def export(
   directory: str | os.PathLike[str],
   about: Mapping[str, Any] | None = None,
 ) -> None:
-  """Writes the population of a run without what only training needs.
+  """Writes the population of a run to a folder that can be shared.
+
+  It holds the parameters (safetensors), the configuration, the lineage, the
+  specs of the environment, the versions, a card (`README.md`) and, if there is
+  one, the newest film.
 
   Args:
-    source: the directory of the run.
+    source: see `load`.
     directory: a new one.
-    about: what else is to be known, as JSON: a result, or where it is from.
+    about: what else the card tells, as JSON. By default the command, the seed,
+      the steps and the scores of the last evaluation, where they are recorded.
 
   Raises:
     CheckpointError: there is no checkpoint.
@@ -257,15 +132,12 @@ def export(
     ValueError: the records are missing or damaged, or the agent cannot be made
       from them.
   """
-  source, directory = _find(source), pathlib.Path(directory)
-  variables = _read_variables(source, _read_origin(source))
-  directory.mkdir(parents=True)
-  for name in _RECORDS:
-    if (source / name).exists():
-      shutil.copyfile(source / name, directory / name)
-  array_files.write(directory / VARIABLES_FILE, variables)
-  text = json.dumps(dict(about or {}), indent=2)
-  files.write_atomically(directory / ABOUT_FILE, text + '\n')
+  source = _find(source)
+  origin = _read_origin(source)
+  variables = _read_variables(source, origin)
+  sharing.write_folder(
+    source, pathlib.Path(directory), origin.members, variables, about
+  )
 
 
 def _find(source: str | os.PathLike[str]) -> pathlib.Path:
@@ -292,7 +164,7 @@ def _find_origin(
     experiment.builder,
     experiment.network_factory(spec.environment),
     spec,
-    experiment.population.num_members,
+    range(experiment.population.num_members),
   )
 
 
@@ -320,8 +192,9 @@ def _read_origin(directory: pathlib.Path) -> _Origin:
       ' that the run was started with.'
     )
   spec = game_files.read(directory)
+  members = sharing.read_members(directory) or range(num_members)
   return _Origin(
-    agent.make_builder(config), made_by(spec.environment), spec, num_members
+    agent.make_builder(config), made_by(spec.environment), spec, members
   )
 
 
@@ -351,8 +224,8 @@ def _read_variables(
 
   template: Any = jax.eval_shape(make, jax.random.PRNGKey(0))
   variables: types.ActorVariables
-  if (directory / VARIABLES_FILE).exists():
-    variables = array_files.read(directory / VARIABLES_FILE, template)
+  if (directory / sharing.VARIABLES_FILE).exists():
+    variables = array_files.read(directory / sharing.VARIABLES_FILE, template)
     return variables
   folder = callbacks.BEST_DIRECTORY if step == 'best' else 'checkpoints'
   with checkpoints.Checkpointer(directory / folder) as checkpointer:

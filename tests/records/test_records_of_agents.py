@@ -75,10 +75,10 @@ def test_specs_come_back(tmp_path):
 
 def test_trees_of_arrays_come_back(tmp_path):
   tree = {'a': (jnp.arange(3), jnp.float32(0.5)), 'b': [np.zeros((2, 0))]}
-  array_files.write(tmp_path / 'x.npz', tree)
-  again = array_files.read(tmp_path / 'x.npz', tree)
+  array_files.write(tmp_path / 'x.safetensors', tree)
+  again = array_files.read(tmp_path / 'x.safetensors', tree)
   jax.tree.map(np.testing.assert_array_equal, again, tree)
   with pytest.raises(ValueError, match=r"\['b'\]\[0\].*must be absent"):
-    array_files.read(tmp_path / 'x.npz', {'a': tree['a']})
+    array_files.read(tmp_path / 'x.safetensors', {'a': tree['a']})
   with pytest.raises(ValueError, match='absent. must be int32'):
-    array_files.read(tmp_path / 'x.npz', {**tree, 'c': jnp.arange(2)})
+    array_files.read(tmp_path / 'x.safetensors', {**tree, 'c': jnp.arange(2)})

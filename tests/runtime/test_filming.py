@@ -11,7 +11,7 @@ from PIL import Image
 from ftwax import types
 from ftwax.environments import capture_the_flag, functional, games
 from ftwax.reporting import videos
-from ftwax.runtime import loading
+from ftwax.runtime import loaded_agent
 
 CAPTURE_THE_FLAG = capture_the_flag.make(
   capture_the_flag.CaptureTheFlagConfig(height=7, width=11, num_steps=3)
@@ -19,7 +19,7 @@ CAPTURE_THE_FLAG = capture_the_flag.make(
 MATCHING = functional_fakes.make_team_matching(2, 5)
 
 
-def make_agent(spec, teams=(0,), name='agent'):
+def make_agent(spec, teams=(0,), member=0):
   """Returns an agent whose actions are all zeros."""
 
   def select_action(variables, timestep, state):
@@ -33,14 +33,14 @@ def make_agent(spec, teams=(0,), name='agent'):
   events = jnp.ones(spec.rewards.shape or (1,))
   variables = types.ActorVariables((), (), events, jnp.zeros(()))
   names = ('reward',) * len(events)
-  return loading.LoadedAgent(
-    actor, variables, games.GameSpec(spec, teams, names), name
+  return loaded_agent.LoadedAgent(
+    actor, variables, games.GameSpec(spec, teams, names), None, member
   )
 
 
 @pytest.fixture
 def player():
-  return make_agent(CAPTURE_THE_FLAG.spec, CAPTURE_THE_FLAG.teams, 'member 0')
+  return make_agent(CAPTURE_THE_FLAG.spec, CAPTURE_THE_FLAG.teams)
 
 
 def read(path):
@@ -84,7 +84,7 @@ def test_scores_and_names_are_written(monkeypatch, tmp_path):
     ),
     scripts={'knows': functional_fakes.name_sign},
   )
-  agent = make_agent(game.spec, game.teams, 'member 3')
+  agent = make_agent(game.spec, game.teams, 3)
   path = agent.record(
     game, tmp_path / 'a.gif', ['knows', 'knows', agent, agent]
   )

@@ -10,6 +10,7 @@ import numpy as np
 import population_helpers
 import pytest
 import run_helpers
+import safetensors
 
 from ftwax.agents import impala
 from ftwax.environments import capture_the_flag
@@ -71,11 +72,66 @@ def test_an_exported_agent_is_the_same(trained, tmp_path):
   )
   assert play(agent) > 7.5
   assert json.loads((tmp_path / 'small' / 'about.json').read_text()) == {
-    'score': 0.5
+    'members': [0, 1],
+    'score': 0.5,
   }
   assert not (tmp_path / 'small' / 'checkpoints').exists()
   with pytest.raises(FileExistsError):
     loading.export(trained.run_dir, tmp_path / 'small')
+
+
+def test_one_agent_is_saved_with_its_records_and_a_card(trained, tmp_path):
+  agent = loading.load(trained.run_dir, 1)
+  folder = agent.save(tmp_path / 'shared')
+  assert {path.name for path in folder.iterdir()} == {
+    'README.md', 'about.json', 'config.json', 'game.json', 'lineage.jsonl',
+    'variables.safetensors', 'versions.json',
+  }  # fmt: skip
+  again = loading.load(folder)
+  assert again.name == 'member 1'
+  run_helpers.assert_same(again.variables, agent.variables)
+  with pytest.raises(ValueError, match=r'member \(1\) must be from 0 to 0'):
+    loading.load(folder, 1)
+  with pytest.raises(FileExistsError):
+    agent.save(folder)
+  card = (folder / 'README.md').read_text()
+  assert card.startswith('---\nlibrary_name: ftwax\n')
+  for text in ('# shared', 'ftwax.load', '| seed | 0 |', '| jax |'):
+    assert text in card, text
+  # What is saved again keeps what is known, and shows a film.
+  (folder / 'game.gif').write_bytes(b'GIF89a')
+  copy = again.save(tmp_path / 'copy')
+  assert '(game.gif)' in (copy / 'README.md').read_text()
+  assert json.loads((copy / 'about.json').read_text())['members'] == [1]
+
+
+def test_arrays_have_names(trained, tmp_path):
+  loading.export(trained.run_dir, tmp_path / 'small')
+  with safetensors.safe_open(
+    tmp_path / 'small' / 'variables.safetensors', 'numpy'
+  ) as file:
+    names = set(file.keys())
+  assert 'hyperparameters/learning_rate' in names
+  assert any(name.startswith('params/') for name in names)
+
+
+def test_a_checkpoint_is_chosen_by_its_step(trained):
+  newest = loading.load(trained.run_dir)
+  (step,) = [
+    int(path.name) for path in (trained.run_dir / 'checkpoints').iterdir()
+  ]
+  same = loading.load(trained.run_dir, step=step)
+  run_helpers.assert_same(same.variables, newest.variables)
+  with pytest.raises(ValueError, match=r'step \(7\) must be one of'):
+    loading.load(trained.run_dir, step=7)
+
+
+def test_what_an_agent_was_before_it_learned(trained):
+  agent = loading.load(trained.run_dir)
+  variables = loading.initial_variables(trained.run_dir)
+  expected = jax.tree.map(jnp.shape, agent.variables)
+  assert jax.tree.map(jnp.shape, variables) == expected
+  assert int(variables.steps) == 0
 
 
 @pytest.mark.slow
@@ -153,7 +209,8 @@ def test_opponents_are_of_the_same_game(trained, tmp_path, runtime):
   [
     ('game.json', b'{"observations": 3', 'must hold the specs of a game'),
     ('config.json', b'[]', 'must hold the configuration of a run'),
-    ('variables.npz', b'PK damaged', 'must be a file of arrays'),
+    ('variables.safetensors', b'damaged', 'must be a file of arrays'),
+    ('about.json', b'{"members": 3}', 'must hold what is known of shared'),
   ],
 )
 def test_damaged_files_end_in_one_message(
@@ -173,8 +230,8 @@ def test_arrays_of_another_agent_are_refused(trained, tmp_path):
     result = run(experiment.replace(max_num_actor_steps=200), name)
     loading.export(result.run_dir, tmp_path / f'{name}_small')
   shutil.copyfile(
-    tmp_path / 'two_small' / 'variables.npz',
-    tmp_path / 'one_small' / 'variables.npz',
+    tmp_path / 'two_small' / 'variables.safetensors',
+    tmp_path / 'one_small' / 'variables.safetensors',
   )
   with pytest.raises(ValueError, match=r'float32\[.*must be .*for this agent'):
     loading.load(tmp_path / 'one_small')

@@ -1,0 +1,197 @@
+"""An agent of an earlier run, which plays, is filmed and is shared."""
+
+import os
+import pathlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dm_env
+import jax
+import numpy as np
+
+from ftwax import types
+from ftwax.environments import games
+from ftwax.population import players
+from ftwax.runtime import filming, sharing
+
+
+class LoadedAgent:
+  """A trained agent that acts in one environment and does not learn.
+
+  Attributes:
+    actor: functions of the agent's actor.
+    variables: of the agent, without a member axis.
+    player: the agent as a player; see `ExperimentConfig.opponents`.
+    game_spec: of the game that it was trained in.
+    name: of the agent, in films.
+  """
+
+  def __init__(
+    self,
+    actor: types.ActorCore,
+    variables: types.ActorVariables,
+    game_spec: games.GameSpec,
+    source: pathlib.Path | None = None,
+    member: int = 0,
+  ):
+    """Takes functions and variables of the agent's actor.
+
+    Args:
+      actor: its functions.
+      variables: without a member axis.
+      game_spec: of the game that it was trained in.
+      source: the directory of its records, for `save`.
+      member: its number in the population.
+    """
+    self.name = f'member {member}'
+    self._source, self._member = source, member
+    self.actor = actor
+    self.variables = variables
+    self.game_spec = game_spec
+    self.player = players.frozen(actor, variables, game_spec.environment)
+    self._state = actor.init(jax.random.PRNGKey(0), 1)
+    self._select = jax.jit(actor.select_action)
+
+  def act(self, timestep: dm_env.TimeStep) -> types.ArrayTree:
+    """Returns the action for a timestep of one environment.
+
+    The memory is reset where the timestep is `FIRST`.
+
+    Args:
+      timestep: without a batch axis; reward and discount may be None at
+        `FIRST`.
+
+    Raises:
+      ValueError: it is no timestep of the game that the agent was trained in.
+    """
+    num_events = len(self.variables.internal_rewards)
+    if timestep.step_type == types.FIRST:
+      self._check(timestep)
+    reward, discount = timestep.reward, timestep.discount
+    if reward is None:
+      reward = 0.0 if num_events == 1 else np.zeros(num_events)
+    rows = dm_env.TimeStep(
+      step_type=np.array([timestep.step_type], np.int32),
+      reward=np.array([reward], np.float32),
+      discount=np.array([1.0 if discount is None else discount], np.float32),
+      observation=jax.tree.map(
+        lambda leaf: np.asarray(leaf)[None], timestep.observation
+      ),
+    )
+    action, self._state = self._select(self.variables, rows, self._state)
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[0], action)
+
+  def record(
+    self,
+    environment: Any,
+    path: str | os.PathLike[str],
+    seats: Sequence['LoadedAgent | str'] | None = None,
+    *,
+    seed: int = 0,
+    max_num_steps: int = 1_000,
+    frames_per_second: float = 15.0,
+  ) -> pathlib.Path:
+    """Films an episode of the agent.
+
+    Args:
+      environment: in JAX or in Python, of one agent or a game. It is drawn by
+        its `display` or its `render`, which returns uint8 [H, W, 3]; without
+        these an image that the first player observes is shown. Gymnasium
+        environments need `render_mode='rgb_array'`.
+      path: of the GIF.
+      seats: the player on each seat, or one for all: an agent, or the name of
+        a script of the game, such as 'random'. By default this agent.
+      seed: of the players, and of a game in JAX.
+      max_num_steps: steps after which the film ends, if the episode does not.
+      frames_per_second: of the film.
+
+    Returns:
+      The path.
+
+    Raises:
+      ValueError: the agents were trained in another game, there is no such
+        script, or the environment cannot be drawn.
+    """
+    return filming.record(
+      environment,
+      path,
+      [
+        (seat, None) if isinstance(seat, str) else (seat.name, seat.player)
+        for seat in (seats or [self])
+      ],
+      seed,
+      max_num_steps,
+      frames_per_second,
+    )
+
+  def save(
+    self,
+    directory: str | os.PathLike[str],
+    about: Mapping[str, Any] | None = None,
+  ) -> pathlib.Path:
+    """Writes the agent to a folder that can be shared; see `loading.export`.
+
+    `loading.load` reads it back.
+
+    Args:
+      directory: a new one.
+      about: see `loading.export`.
+
+    Returns:
+      The path of the folder.
+
+    Raises:
+      FileExistsError: there is such a directory.
+      ValueError: the agent was not loaded from records.
+    """
+    if self._source is None:
+      raise ValueError(
+        'agent must come from `ftwax.load` to be saved, since its records go'
+        ' with it; load it from the directory of its run.'
+      )
+    path = pathlib.Path(directory)
+    variables = jax.tree.map(
+      lambda leaf: np.asarray(leaf)[None], self.variables
+    )
+    sharing.write_folder(self._source, path, [self._member], variables, about)
+    return path
+
+  def push_to_hub(
+    self, repo_id: str, about: Mapping[str, Any] | None = None, **options: Any
+  ) -> str:
+    """Uploads the agent's folder to a model repository of a hub.
+
+    Needs the extra `hub`, and the credentials that `huggingface_hub` uses.
+
+    Args:
+      repo_id: owner and name of the repository; made if it does not exist.
+      about: see `loading.export`.
+      **options: of `huggingface_hub.HfApi`, such as `endpoint` or `token`.
+
+    Returns:
+      The address of the upload.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+      folder = self.save(
+        pathlib.Path(directory) / repo_id.rpartition('/')[-1], about
+      )
+      return sharing.push_folder(folder, repo_id, **options)
+
+  def _check(self, timestep: dm_env.TimeStep) -> None:
+    """Raises a ValueError unless this is a timestep of the agent's game."""
+    spec = self.game_spec.environment
+    observation = timestep.observation
+    seen = jax.tree.map(np.shape, observation)
+    expected = jax.tree.map(lambda leaf: leaf.shape, spec.observations)
+    if seen != expected:
+      raise ValueError(
+        f'observation (shape {seen}) must be of shape {expected}, as in the'
+        ' game that the agent was trained in; give a timestep of that game.'
+      )
+    reward = np.shape(timestep.reward)
+    if timestep.reward is not None and reward != spec.rewards.shape:
+      raise ValueError(
+        f'reward (shape {reward}) must be of shape {spec.rewards.shape}, as in'
+        ' the game that the agent was trained in; give a timestep of that game.'
+      )

@@ -1,0 +1,147 @@
+"""Folders of agents that can be shared, as hubs take them."""
+
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ftwax import types
+from ftwax.records import (
+  array_files,
+  cards,
+  files,
+  game_files,
+  loggers,
+  run_directory,
+)
+from ftwax.reporting import history
+
+VARIABLES_FILE = 'variables.safetensors'
+ABOUT_FILE = 'about.json'
+CARD_FILE = 'README.md'
+FILM_FILE = 'game.gif'
+
+# Records that a folder has in common with the directory of a run.
+_RECORDS = (
+  run_directory.CONFIG_FILE,
+  run_directory.VERSIONS_FILE,
+  game_files.GAME_FILE,
+  history.LINEAGE_FILE,
+)
+
+
+def write_folder(
+  source: pathlib.Path,
+  directory: pathlib.Path,
+  members: Sequence[int],
+  variables: types.ActorVariables,
+  about: Mapping[str, Any] | None,
+) -> None:
+  """Writes agents with their records; see `loading.export`.
+
+  Args:
+    source: the directory of the run, or another such folder.
+    directory: a new one.
+    members: their numbers in the population.
+    variables: leaves [len(members), ...].
+    about: see `loading.export`.
+  """
+  if about is None:
+    about = _read_about(source)
+  about = {'members': list(members), **about}
+  directory.mkdir(parents=True)
+  for name in _RECORDS:
+    if (source / name).exists():
+      shutil.copyfile(source / name, directory / name)
+  films = sorted(
+    [*(source / 'videos').glob('*.gif'), *source.glob(FILM_FILE)],
+    key=lambda path: path.stat().st_mtime,
+  )
+  if films:
+    shutil.copyfile(films[-1], directory / FILM_FILE)
+  array_files.write(directory / VARIABLES_FILE, variables)
+  files.write_atomically(
+    directory / ABOUT_FILE, json.dumps(about, indent=2) + '\n'
+  )
+  card = cards.make_card(
+    directory.name,
+    game_files.read(source),
+    about,
+    _read_json(source / run_directory.VERSIONS_FILE),
+    FILM_FILE if films else None,
+  )
+  files.write_atomically(directory / CARD_FILE, card)
+
+
+def read_members(directory: pathlib.Path) -> list[int]:
+  """Returns the members that a folder holds; none for the directory of a run.
+
+  Raises:
+    ValueError: the file that names them is damaged.
+  """
+  path = directory / ABOUT_FILE
+  if not path.exists():
+    return []
+  return files.parse_json(
+    path,
+    lambda plain: [int(member) for member in plain['members']],
+    'what is known of shared agents',
+  )
+
+
+def push_folder(folder: pathlib.Path, repo_id: str, **options: Any) -> str:
+  """Uploads a folder to a model repository; see `LoadedAgent.push_to_hub`."""
+  try:
+    import huggingface_hub
+  except ImportError as error:
+    raise ImportError(
+      f'huggingface_hub must be importable to upload agents ({error}); install'
+      ' it with `pip install huggingface_hub`, the extra `hub`.'
+    ) from error
+  api = huggingface_hub.HfApi(**options)
+  api.create_repo(repo_id, exist_ok=True)
+  return str(
+    api.upload_folder(
+      repo_id=repo_id,
+      folder_path=os.fspath(folder),
+      commit_message='Agents of ftwax',
+    )
+  )
+
+
+def _read_about(source: pathlib.Path) -> dict[str, Any]:
+  """Returns what the records of a run, or a folder, tell of it."""
+  if (source / ABOUT_FILE).exists():
+    about = _read_json(source / ABOUT_FILE)
+    about.pop('members', None)
+    return about
+  about = {}
+  command = source / run_directory.COMMAND_FILE
+  if command.exists():
+    about['command'] = files.read(command).splitlines()[0].partition(' ')[2]
+  config = _read_json(source / run_directory.CONFIG_FILE)
+  if 'seed' in config:
+    about['seed'] = config['seed']
+  log = loggers.log_path(source, 'evaluation')
+  rows = loggers.read_jsonl(log) if log.exists() else []
+  if rows:
+    last = rows[-1]
+    about['steps'] = last.get('actor_steps')
+    about['episode_return'] = last.get('episode_return')
+    scores = {
+      name.removeprefix('scores/'): round(value, 3)
+      for name, value in last.items()
+      if name.startswith('scores/')
+    }
+    if scores:
+      about['scores'] = scores
+  return about
+
+
+def _read_json(path: pathlib.Path) -> dict[str, Any]:
+  if not path.exists():
+    return {}
+  content = json.loads(files.read(path))
+  return content if isinstance(content, dict) else {}
