@@ -45,6 +45,8 @@ COMMANDS: Mapping[str, Entry] = {
   'evaluate': Entry('ftwax.cli.evaluate_command', 'evaluate a run'),
   'report': Entry('ftwax.cli.report_command', 'curves and report of runs'),
   'compare': Entry('ftwax.cli.compare_command', 'several runs side by side'),
+  'watch': Entry('ftwax.cli.watch_command', 'follow runs in the browser'),
+  'play': Entry('ftwax.cli.play_command', 'play against a population'),
   'bench': Entry('ftwax.cli.bench_command', 'benchmarks of a clone'),
   'doctor': Entry('ftwax.cli.doctor_command', 'can ftwax run here?'),
 }
