@@ -54,9 +54,21 @@ _ENVS = [
   'pygame-ce>=2.5',
 ]
 
+# Pages in the browser. Plotly is here for the script in its wheel.
+_WEB = [
+  'anyio>=4',
+  'plotly>=6',
+  'starlette>=1',
+  'uvicorn>=0.40',
+  'websockets>=15',
+]
+
 _DEV = [
+  'axe-core-python>=0.1',
   'hypothesis>=6.100',
+  'httpx2>=2',
   'mypy>=1.18',
+  'playwright>=1.50',
   'pytest>=8',
   'pytest-xdist>=3.6',
   'ruff>=0.14',
@@ -105,7 +117,9 @@ setuptools.setup(
   ],
   cmdclass={'sdist': _SDist},
   packages=setuptools.find_packages(include=['ftwax', 'ftwax.*']),
-  package_data={'ftwax': ['py.typed', 'trained/*/*']},
+  package_data={
+    'ftwax': ['py.typed', 'trained/*/*', 'web/static/*', 'web/static/*/*']
+  },
   entry_points={'console_scripts': ['ftwax = ftwax.cli.commands:main']},
   install_requires=_FUNCTIONAL + _on_python_310(_REVERB),
   extras_require={
@@ -114,5 +128,6 @@ setuptools.setup(
     'docs': _DOCS,
     'hub': ['huggingface_hub>=0.30'],
     'loggers': ['mlflow>=2.20', 'wandb>=0.19'],
+    'web': _WEB,
   },
 )

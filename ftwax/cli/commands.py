@@ -46,6 +46,8 @@ COMMANDS: Mapping[str, Entry] = {
   'film': Entry('ftwax.cli.film_command', 'film an episode of a run'),
   'report': Entry('ftwax.cli.report_command', 'curves and report of runs'),
   'compare': Entry('ftwax.cli.compare_command', 'several runs side by side'),
+  'watch': Entry('ftwax.cli.watch_command', 'follow runs in the browser'),
+  'play': Entry('ftwax.cli.play_command', 'play against a population'),
   'bench': Entry('ftwax.cli.bench_command', 'benchmarks of a clone'),
   'doctor': Entry('ftwax.cli.doctor_command', 'can ftwax run here?'),
 }

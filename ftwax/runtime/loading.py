@@ -71,7 +71,7 @@ def load(
     ValueError: the records are missing or damaged, the agent cannot be made
       from them, or there is no such member.
   """
-  directory = _find(source)
+  directory = find(source)
   origin = _find_origin(directory, experiment)
   if not 0 <= member < origin.num_members:
     raise ValueError(
@@ -102,11 +102,21 @@ def initial_variables(
     seed: for the draws.
     experiment: see `load`.
   """
-  origin = _find_origin(_find(source), experiment)
+  origin = _find_origin(find(source), experiment)
   core = origin.builder.make_learner_core(
     origin.network, origin.game_spec.environment
   )
   return types.actor_variables(core.init(jax.random.PRNGKey(seed)))
+
+
+def num_members(source: str | os.PathLike[str]) -> int:
+  """Returns the number of agents in the population; see `load`."""
+  return _read_origin(find(source)).num_members
+
+
+def read_network(source: str | os.PathLike[str]) -> types.RecurrentNetwork:
+  """Returns the network of the agents, whose outputs tell more than actions."""
+  return _read_origin(find(source)).network
 
 
 def export(
@@ -132,7 +142,7 @@ def export(
     ValueError: the records are missing or damaged, or the agent cannot be made
       from them.
   """
-  source = _find(source)
+  source = find(source)
   origin = _read_origin(source)
   variables = _read_variables(source, origin)
   sharing.write_folder(
@@ -140,8 +150,12 @@ def export(
   )
 
 
-def _find(source: str | os.PathLike[str]) -> pathlib.Path:
-  """Returns a directory that exists, of a run or of the library."""
+def find(source: str | os.PathLike[str]) -> pathlib.Path:
+  """Returns the directory of a population; see `load`.
+
+  Raises:
+    ValueError: if there is none.
+  """
   directory = pathlib.Path(source)
   if len(directory.parts) == 1 and (TRAINED / directory).is_dir():
     return TRAINED / directory

@@ -1,0 +1,25 @@
+"""Follows runs in the browser, several side by side, also ended ones."""
+
+import argparse
+
+from ftwax.cli import play_command
+from ftwax.web import web_server
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  """Adds the runs and the address."""
+  parser.add_argument(
+    'runs',
+    metavar='RUN',
+    nargs='*',
+    help='directory of a run; by default that below runs/ that began last',
+  )
+  play_command.add_server_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+  """Serves the page until Ctrl-C."""
+  web_server.watch(
+    arguments.runs, arguments.save_dir, arguments.host, arguments.port
+  )
+  return 0

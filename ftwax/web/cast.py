@@ -1,0 +1,213 @@
+"""Players that take seats without a person: members, scripts, random, still."""
+
+import functools
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import dm_env
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ftwax import distributions, types
+from ftwax.agents.actor_critic import acting, normalization
+from ftwax.environments import functional, games
+from ftwax.losses import latent_kl
+from ftwax.population import players
+from ftwax.records import loggers
+from ftwax.reporting import history
+from ftwax.runtime import loaded_agent, loading, sharing
+
+RANDOM = 'random'
+STILL = 'still'
+
+# Rating of a player of whom nothing is recorded, as in a population's start.
+_UNKNOWN_RATING = 1000.0
+
+
+class Cast:
+  """Those who can take a seat of a game.
+
+  Attributes:
+    names: of players: members first, then scripts, `RANDOM` and `STILL`.
+    ratings: Elo points by name.
+  """
+
+  def __init__(
+    self,
+    spec: games.GameSpec,
+    scripts: Mapping[str, functional.Script],
+    source: str | os.PathLike[str] | None = None,
+  ):
+    """Takes a game and, if there is one, its population.
+
+    Args:
+      spec: of the game.
+      scripts: of the game; see `functional.FunctionalGame`.
+      source: of members; see `loading.load`. None for none.
+
+    Raises:
+      ValueError: as `loading.load`, or the members play another game.
+    """
+    self._spec = spec
+    self._source = source
+    self._agents: dict[int, loaded_agent.LoadedAgent] = {}
+    self._players = {
+      name: players.scripted(script) for name, script in scripts.items()
+    }
+    if _is_discrete(spec.environment.actions):
+      self._players[RANDOM] = players.uniform(spec.environment.actions)
+    self._acts: dict[str, Callable[..., Any]] = {}
+    self.ratings = read_ratings(source)
+    num_members = 0
+    if source is not None:
+      first = self._agent(0)
+      players.check_specs({'member 0': first.player}, spec.environment)
+      num_members = loading.num_members(source)
+    members = [f'member {index}' for index in range(num_members)]
+    self.names = [*members, *self._players, STILL]
+
+  def rating(self, name: str) -> float:
+    """Returns the rating of a player, that of a new one if it has none."""
+    return self.ratings.get(name, _UNKNOWN_RATING)
+
+  def start(self, name: str, key: types.Key) -> Any:
+    """Returns the state of a player before a game."""
+    if name == STILL:
+      return ()
+    return self._player(name).init(key, 1)
+
+  def act(
+    self,
+    name: str,
+    game_state: Any,
+    seat: int,
+    timestep: dm_env.TimeStep,
+    state: Any,
+  ) -> tuple[types.ArrayTree, Any]:
+    """Chooses the action of a player.
+
+    Args:
+      name: of the player, not `STILL`.
+      game_state: of the game; None if it is in Python.
+      seat: of the player.
+      timestep: what is seen there, without a batch axis.
+      state: of the player.
+
+    Returns:
+      The action, without a batch axis, and the player's state.
+    """
+    rows = jax.tree.map(lambda leaf: np.asarray(leaf)[None], timestep)
+    if name.startswith('member '):
+      agent = self._agent(_index(name))
+      action, state = self._select(agent.variables, rows, state)
+    else:
+      act = self._acts.setdefault(name, jax.jit(self._players[name].act))
+      one = jax.tree.map(lambda leaf: leaf[None], game_state)
+      action, state = act(one, np.array([seat], np.int32), rows, state)
+    action = jax.device_get(action)
+    return jax.tree.map(lambda leaf: leaf[0], action), state
+
+  def look(
+    self, name: str, timestep: dm_env.TimeStep, state: Any
+  ) -> dict[str, Any]:
+    """Returns what goes on in a member before it acts, as JSON.
+
+    Returns:
+      'value'; 'surprise', KL(posterior || prior) in nats, and 'reads', weights
+      [R, N] of its memory, where its network has these. Nothing for others.
+    """
+    if not name.startswith('member '):
+      return {}
+    rows = jax.tree.map(lambda leaf: np.asarray(leaf)[None], timestep)
+    agent = self._agent(_index(name))
+    seen = jax.device_get(self._see(agent.variables, rows, state))
+    return {key: np.round(leaf[0], 4).tolist() for key, leaf in seen.items()}
+
+  def _player(self, name: str) -> players.Player:
+    if name.startswith('member '):
+      return self._agent(_index(name)).player
+    return self._players[name]
+
+  def _agent(self, index: int) -> loaded_agent.LoadedAgent:
+    if index not in self._agents:
+      assert self._source is not None
+      self._agents[index] = loading.load(self._source, index)
+    return self._agents[index]
+
+  @functools.cached_property
+  def _select(self) -> Any:
+    # Members differ by their variables alone: compiled once for all.
+    return jax.jit(self._agent(0).actor.select_action)
+
+  @functools.cached_property
+  def _see(self) -> Any:
+    assert self._source is not None
+    network = loading.read_network(self._source)
+
+    def see(
+      variables: types.ActorVariables,
+      timestep: dm_env.TimeStep,
+      state: types.ActorState,
+    ) -> dict[str, types.Array]:
+      own = acting.with_own_reward(variables.internal_rewards, timestep)
+      own = normalization.with_normalized_observation(
+        variables.observation_statistics, own
+      )
+      output, _ = network.unroll(
+        variables.params,
+        variables.hyperparameters,
+        None,
+        jax.tree.map(
+          lambda leaf: leaf[None],
+          acting.make_network_input(
+            own, acting.previous_action_of(timestep, state.action)
+          ),
+        ),
+        acting.is_first(timestep)[None],
+        state.recurrent_state,
+      )
+      return jax.tree.map(lambda leaf: leaf[0], _insights(output))
+
+    return jax.jit(see)
+
+
+def _insights(output: types.NetworkOutput) -> dict[str, types.Array]:
+  found = {'value': output.value}
+  auxiliary = output.auxiliary
+  if {'loc', 'scale', 'tick'} <= set(auxiliary) and len(auxiliary['loc']) > 1:
+    kl = latent_kl.latent_kl(
+      auxiliary['loc'], auxiliary['scale'], auxiliary['tick']
+    )
+    found['surprise'] = kl.posterior_prior
+  if 'read_weights' in auxiliary:
+    found['reads'] = jnp.asarray(auxiliary['read_weights'])
+  return found
+
+
+def read_ratings(source: str | os.PathLike[str] | None) -> dict[str, float]:
+  """Returns the ratings that a run or an exported population records."""
+  if source is None:
+    return {}
+  directory = loading.find(source)
+  about = directory / sharing.ABOUT_FILE
+  if about.exists():
+    ratings = json.loads(about.read_text('utf-8')).get('ratings', {})
+    return {name: float(rating) for name, rating in ratings.items()}
+  path = loggers.log_path(directory, history.LABEL)
+  rows = loggers.read_jsonl(path) if path.exists() else []
+  last = rows[-1]['ratings'] if rows else []
+  return {f'member {index}': float(rating) for index, rating in enumerate(last)}
+
+
+def _index(name: str) -> int:
+  return int(name.removeprefix('member '))
+
+
+def _is_discrete(action_spec: types.SpecTree) -> bool:
+  return all(
+    distributions.num_choices(part) is not None
+    for part in jax.tree.leaves(action_spec)
+  )

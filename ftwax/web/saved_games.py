@@ -1,0 +1,140 @@
+"""Games as files: to watch again, to share as a page, to rate people by.
+
+A file holds the states that the page was sent, and the seed and actions that
+lead to the same states in the environment.
+"""
+
+import datetime
+import html
+import json
+import pathlib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ftwax.population import ratings
+from ftwax.records import files
+
+FORMAT = 'ftwax game 1'
+STATIC = pathlib.Path(__file__).parent / 'static'
+
+_ID = re.compile(r'\d{8}-\d{6}-[A-Za-z0-9_]+(-\d+)?')
+_FIELDS = ('game', 'script', 'facts', 'seats', 'states', 'outcome', 'time')
+
+# Ratings of a person: where they start, and the step of a game.
+_FIRST_RATING = 1000.0
+_K_FACTOR = 32.0
+
+
+class SavedGames:
+  """The games in a directory."""
+
+  def __init__(self, directory: pathlib.Path):
+    """Takes the directory, which need not exist yet."""
+    self._directory = directory
+
+  def save(self, game: Mapping[str, Any]) -> str:
+    """Writes a game and returns its name."""
+    self._directory.mkdir(parents=True, exist_ok=True)
+    now = datetime.datetime.now(datetime.timezone.utc)
+    stem = f'{now:%Y%m%d-%H%M%S}-{re.sub("[^A-Za-z0-9]+", "_", game["game"])}'
+    name, copy = stem, 1
+    while (self._directory / f'{name}.json').exists():
+      copy += 1
+      name = f'{stem}-{copy}'
+    content = {
+      'format': FORMAT, 'time': now.isoformat(timespec='seconds'), **game
+    }  # fmt: skip
+    text = json.dumps(content, separators=(',', ':'), allow_nan=False)
+    files.write_atomically(self._directory / f'{name}.json', text + '\n')
+    return name
+
+  def read(self, name: str) -> dict[str, Any]:
+    """Returns a game.
+
+    Raises:
+      ValueError: if there is no such game or its file is damaged.
+    """
+    path = self._directory / f'{name}.json'
+    if not _ID.fullmatch(name) or not path.is_file():
+      raise ValueError(
+        f'game ({name}) must be one that was saved here; choose it from the'
+        ' list of games.'
+      )
+    return files.parse_json(path, _checked, 'a saved game')
+
+  def readable(self) -> list[tuple[str, dict[str, Any]]]:
+    """Returns the games that can be read with their names, the last first."""
+    found = []
+    for path in sorted(self._directory.glob('*.json'), reverse=True):
+      try:
+        found.append((path.stem, self.read(path.stem)))
+      except (ValueError, OSError):
+        continue  # Damaged, or no game.
+    return found
+
+  def rate(self, person: str) -> tuple[float, int]:
+    """Returns the Elo points of a person and the games that they come from."""
+    played = [game for _, game in reversed(self.readable())]
+    return rate(played, person)
+
+
+def _checked(plain: Any) -> dict[str, Any]:
+  if plain['format'] != FORMAT:
+    raise ValueError(f'format ({plain["format"]}) must be {FORMAT!r}')
+  missing = [field for field in _FIELDS if field not in plain]
+  if missing:
+    raise ValueError(f'fields {missing} must be there')
+  return dict(plain)
+
+
+def rate(played: Iterable[Mapping[str, Any]], person: str) -> tuple[float, int]:
+  """Rates a person by games of two teams, in their order.
+
+  All other players keep the ratings that the games record of them.
+
+  Returns:
+    Elo points, 1000 at first, and the number of games that counted.
+  """
+  rating, num_games = _FIRST_RATING, 0
+  for game in played:
+    seats = game['seats']
+    teams = [seat['team'] for seat in seats]
+    is_person = np.array(
+      [seat['kind'] == 'person' and seat['name'] == person for seat in seats]
+    )
+    sides = set(np.array(teams)[is_person].tolist())
+    if set(teams) != {0, 1} or len(sides) != 1:
+      continue  # Nobody's win, or one over oneself.
+    sign = np.where(np.array(teams) == 0, 1.0, -1.0)
+    others = np.array([seat['rating'] for seat in seats])
+    known = np.where(is_person, rating, others)
+    outcome = (game['outcome'][0] + 1) / 2
+    updated = ratings.update(
+      jnp.asarray(known), jnp.asarray(sign), outcome, _K_FACTOR
+    )
+    rating = float(np.asarray(updated)[is_person].mean())
+    num_games += 1
+  return rating, num_games
+
+
+def to_html(game: Mapping[str, Any]) -> str:
+  """Returns a page of its own that plays a game, without any other file."""
+  scripts = ('drawing.js', f'games/{game["script"]}.js', 'replay.js')
+  if not re.fullmatch('[a-z_]+', game['script']):
+    raise ValueError(f'script ({game["script"]!r}) must be one of the library.')
+  code = '\n'.join((STATIC / name).read_text('utf-8') for name in scripts)
+  style = (STATIC / 'style.css').read_text('utf-8')
+  title = html.escape(f'{game["game"]}, {game["time"][:10]}')
+  data = json.dumps(game, separators=(',', ':')).replace('<', '\\u003c')
+  return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title><style>{style}</style></head>
+<body><main><h1>{title}</h1><div id="replay"></div></main>
+<script type="application/json" id="game">{data}</script>
+<script>{code}</script></body></html>
+"""

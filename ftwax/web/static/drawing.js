@@ -1,0 +1,127 @@
+'use strict';
+// Drawing that all pages share. A game's script adds itself to `ftwax.games`:
+//   size(facts) -> [columns, rows] of the picture, in units of its own;
+//   draw(picture, facts, from, to, share): what lies between two states, with
+//     share from 0 to 1; `from` is null where there is no earlier state;
+//   drawView(picture, facts, view), viewSize(facts): what an agent sees;
+//   status(facts, state) -> a sentence; events(facts, from, to) -> sentences.
+const ftwax = {games: {}};
+
+ftwax.element = (tag, properties = {}, ...children) => {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children);
+  return made;
+};
+
+ftwax.color = (name) =>
+  getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+const NAMES = ['floor', 'wall', 'pad', 'unseen', 'team0', 'team1', 'flag0',
+  'flag1', 'nose', 'text', 'line', 'back', 'quiet'];
+
+// Shows the states of a game on a canvas, drawn at the rate of the screen.
+ftwax.Stage = class {
+  constructor(canvas, script) {
+    this.canvas = canvas;
+    this.game = ftwax.games[script];
+    this.rate = 0;  // Pictures a second, while something moves.
+    this.times = [];
+    const again = () => { this.readColors(); this.wake(); };
+    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', again);
+    new ResizeObserver(() => this.wake()).observe(canvas);
+    this.readColors();
+  }
+
+  readColors() {
+    this.colors = Object.fromEntries(NAMES.map((n) => [n, ftwax.color(n)]));
+  }
+
+  start(facts) {
+    this.facts = facts;
+    this.from = this.to = this.view = null;
+  }
+
+  // Moves from the last state to this one within `period` milliseconds.
+  show(state, period) {
+    this.from = this.view ? null : this.to;
+    this.to = state;
+    this.view = null;
+    this.since = performance.now();
+    this.period = period;
+    this.wake();
+  }
+
+  showView(view) {
+    this.view = view;
+    this.wake();
+  }
+
+  wake() {
+    if (!this.frame) this.frame = requestAnimationFrame((now) => this.paint(now));
+  }
+
+  paint(now) {
+    this.frame = 0;
+    if (!this.facts || (!this.to && !this.view)) return;
+    const size = this.view ? this.game.viewSize(this.facts, this.view)
+      : this.game.size(this.facts);
+    const width = this.canvas.clientWidth * devicePixelRatio;
+    const unit = width / size[0];
+    const height = Math.round(unit * size[1]);
+    if (this.canvas.width !== Math.round(width) || this.canvas.height !== height) {
+      this.canvas.width = Math.round(width);
+      this.canvas.height = height;
+    }
+    const context = this.canvas.getContext('2d');
+    context.setTransform(unit, 0, 0, unit, 0, 0);
+    const picture = {context, colors: this.colors};
+    if (this.view) {
+      this.game.drawView(picture, this.facts, this.view);
+      return;
+    }
+    const share = Math.min((now - this.since) / this.period, 1);
+    this.game.draw(picture, this.facts, this.from, this.to, share);
+    this.count(now);
+    // Two periods more, so that the rate is that of steady drawing.
+    if (now - this.since < 3 * this.period) this.wake();
+  }
+
+  count(now) {
+    this.times.push(now);
+    if (this.times.length > 61) this.times.shift();
+    const seconds = (now - this.times[0]) / 1000;
+    if (seconds) this.rate = (this.times.length - 1) / seconds;
+  }
+};
+
+// An image in place of drawing; waits until it is decoded.
+ftwax.drawFrame = (picture, source, size) => {
+  const image = ftwax.drawFrame.images.get(source) || new Image();
+  if (!image.src) {
+    if (ftwax.drawFrame.images.size > 60) ftwax.drawFrame.images.clear();
+    ftwax.drawFrame.images.set(source, image);
+    image.src = source;
+  }
+  if (image.complete && image.naturalWidth) {
+    picture.context.imageSmoothingEnabled = false;
+    picture.context.drawImage(image, 0, 0, ...size);
+    return [image.naturalWidth, image.naturalHeight];
+  }
+  return null;
+};
+ftwax.drawFrame.images = new Map();
+
+// Numbers of a view that is no image, as bars.
+ftwax.drawValues = (picture, values, size) => {
+  const {context, colors} = picture;
+  context.fillStyle = colors.floor;
+  context.fillRect(0, 0, ...size);
+  const most = Math.max(1, ...values.map(Math.abs));
+  const width = size[0] / values.length;
+  context.fillStyle = colors.team0;
+  values.forEach((value, i) => {
+    const height = value / most * size[1] / 2;
+    context.fillRect(i * width, size[1] / 2 - Math.max(height, 0), width * 0.9,
+      Math.abs(height));
+  });
+};

@@ -1,0 +1,236 @@
+'use strict';
+(() => {
+  const {element} = ftwax;
+  const byId = (id) => document.getElementById(id);
+  const NAMES = {ArrowUp: '↑', ArrowDown: '↓', ArrowLeft: '←', ArrowRight: '→'};
+  let room = null, keys = [], stage = null, last = null, socket = null;
+  const down = new Set();
+  ftwax.latency = [];  // Milliseconds from a key to the next state.
+  let pressedAt = 0;
+
+  const send = (message) => {
+    if (socket && socket.readyState === WebSocket.OPEN)
+      socket.send(JSON.stringify(message));
+  };
+  const problem = (text) => { byId('problem').textContent = text; };
+
+  const on = {
+    hello(message) {
+      keys = message.keys;
+      byId('title').textContent = `Play ${message.hello}`;
+      stage = ftwax.stage = new ftwax.Stage(byId('canvas'), message.script);
+      Object.assign(byId('speed'), {min: message.speeds[0], max: message.speeds[1]});
+      ftwax.players = message.players;
+      showKeys();
+      const name = sessionStorage.getItem('name');
+      if (name) send({do: 'name', name});
+      if (sessionStorage.getItem('all') === 'no') { byId('all').checked = false; send({do: 'view', all: false}); }
+    },
+    phase(message) { room = message; showRoom(); },
+    facts(message) { stage.start(message.facts); last = null; values.length = 0; byId('result').replaceChildren(); },
+    state(message) {
+      told();
+      const game = stage.game;
+      stage.show(message.state, 1000 / (room ? room.speed : 12));
+      byId('status').textContent = game.status(stage.facts, message.state);
+      const events = game.events(stage.facts, last, message.state);
+      if (events.length) byId('said').textContent = events.join(' ');
+      last = message.state;
+    },
+    view(message) {
+      told();
+      stage.showView(message.view);
+      byId('status').textContent = stage.game.viewStatus(stage.facts, message.view);
+    },
+    looks(message) { showLooks(message.looks); },
+    end(message) { showEnd(message); showGames(); },
+    error(message) { problem(message.error); },
+  };
+
+  const told = () => {
+    if (!pressedAt) return;
+    ftwax.latency.push(performance.now() - pressedAt);
+    pressedAt = 0;
+  };
+
+  const connect = () => {
+    const address = new URL(`room${location.search}`, location.href);
+    address.protocol = location.protocol.replace('http', 'ws');
+    socket = new WebSocket(address);
+    socket.onopen = () => problem('');
+    socket.onmessage = (event) => {
+      const message = JSON.parse(event.data);
+      const kind = Object.keys(on).find((name) => name in message);
+      if (kind) on[kind](message);
+    };
+    socket.onclose = (event) => {
+      problem(event.code === 1011 ? byId('problem').textContent || event.reason : event.reason || 'The server is gone. Start it again; this page tries to reach it.');
+      if (!event.reason) setTimeout(connect, 2000);
+    };
+  };
+
+  const press = (index, isDown) => {
+    if (down.has(index) === isDown) return;
+    if (isDown) down.add(index); else down.delete(index);
+    if (isDown && !pressedAt) pressedAt = performance.now();
+    byId('keys').children[index].classList.toggle('down', isDown);
+    send({do: 'keys', down: [...down]});
+  };
+
+  const showKeys = () => {
+    byId('keys').replaceChildren(...keys.map((key, index) => {
+      const caps = key.codes.map((code) => NAMES[code] || code.replace(/Key|Digit/, ''));
+      const button = element('button', {type: 'button'},
+        element('kbd', {textContent: caps.join(' ')}), element('span', {textContent: key.label}));
+      button.onpointerdown = (event) => { event.preventDefault(); press(index, true); };
+      button.onpointerup = button.onpointerleave = button.onpointercancel = () => press(index, false);
+      // Enter presses it once for those who reach it by Tab.
+      button.onclick = (event) => { if (!event.detail) { press(index, true); setTimeout(() => press(index, false), 60); } };
+      return button;
+    }));
+  };
+
+  const keyOf = (event) => {
+    const target = event.target;
+    if (event.ctrlKey || event.metaKey || event.altKey) return -1;
+    if (/^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName) && target.type !== 'checkbox') return -1;
+    if (event.code === 'Space' && /^(BUTTON|A|INPUT|SUMMARY)$/.test(target.tagName)) return -1;
+    return keys.findIndex((key) => key.codes.includes(event.code));
+  };
+  addEventListener('keydown', (event) => {
+    if (event.key === 'Escape' && room) return toggle();
+    const index = keyOf(event);
+    if (index < 0) return;
+    event.preventDefault();
+    if (!event.repeat) press(index, true);
+  });
+  addEventListener('keyup', (event) => {
+    const index = keys.findIndex((key) => key.codes.includes(event.code));
+    if (index >= 0) press(index, false);
+  });
+  addEventListener('blur', () => [...down].forEach((index) => press(index, false)));
+
+  const toggle = () => send({do: room.phase === 'playing' ? 'pause' : 'play'});
+
+  const showRoom = () => {
+    const words = {waiting: 'Play', preparing: 'Preparing…', playing: 'Pause (Esc)', paused: 'Go on', over: 'Play again'};
+    byId('play').textContent = words[room.phase];
+    byId('play').disabled = room.phase === 'preparing';
+    byId('restart').disabled = byId('new_map').disabled = room.phase === 'preparing' || room.phase === 'waiting';
+    byId('speed').value = room.speed;
+    byId('speed_value').textContent = room.speed;
+    if (document.activeElement !== byId('name')) byId('name').value = room.you;
+    if (room.text) byId('said').textContent = room.text;
+    byId('seats').replaceChildren(...room.seats.map(seatRow));
+    byId('through_row').hidden = room.seats.some((seat) => seat.you) || room.seats.length < 2;
+    if (!byId('through').options.length)
+      byId('through').replaceChildren(...room.seats.map((_, i) => element('option', {value: i, textContent: i + 1})));
+    if (focused) { const back = byId(focused); if (back) back.focus(); }
+  };
+
+  // The table is made anew at each change: the focus stays where it was.
+  let focused = '';
+  addEventListener('focusin', (event) => {
+    focused = byId('seats').contains(event.target) ? event.target.id : '';
+  });
+
+  const seatRow = (seat, index) => {
+    const teams = (stage && stage.game.teams) || [];
+    const team = element('th', {scope: 'row', className: `team${seat.team}`,
+      textContent: `${index + 1} ${teams[seat.team] || ''}`});
+    let player = seat.name;
+    if (seat.kind !== 'person') {
+      player = element('select', {id: `player${index}`}, ...ftwax.players.map((name) =>
+        element('option', {value: name, textContent: name, selected: name === seat.name})));
+      player.setAttribute('aria-label', `Player on seat ${index + 1}`);
+      player.onchange = () => send({do: 'seat', seat: index, player: player.value});
+    }
+    const sit = element('button', {type: 'button', id: `sit${index}`, textContent: seat.you ? 'Stand up' : 'Sit here'});
+    sit.setAttribute('aria-label', `${sit.textContent}, seat ${index + 1}`);
+    sit.onclick = () => {
+      send(seat.you ? {do: 'stand'} : {do: 'sit', seat: index});
+      if (!seat.you) byId('canvas').focus();
+    };
+    return element('tr', {}, team, element('td', {}, player),
+      element('td', {textContent: seat.kind === 'person' ? '' : seat.rating}), element('td', {}, sit));
+  };
+
+  // What goes on in members: numbers, and the slots that their memories read.
+  const values = [];
+  const showLooks = (looks) => {
+    byId('looks').replaceChildren(...looks.map((look, index) => {
+      const kept = values[index] ||= [];
+      if ('value' in look) kept.push(look.value);
+      if (kept.length > 100) kept.shift();
+      const cells = [look.value?.toFixed(2), look.surprise?.toFixed(2), look.reads && reads(look.reads)].map((shown) =>
+        element('td', {}, shown ?? ''));
+      cells[0].append(' ', kept.length > 1 ? curve(kept) : '');
+      return element('tr', {}, element('th', {scope: 'row', textContent: `${index + 1}`}), ...cells);
+    }));
+  };
+
+  const picture = (width, height, label) => {
+    const canvas = element('canvas', {width, height, className: 'small'});
+    canvas.setAttribute('role', 'img');
+    canvas.setAttribute('aria-label', label);
+    return canvas;
+  };
+
+  const curve = (kept) => {
+    const canvas = picture(100, 24, 'The value over the last moves');
+    const context = canvas.getContext('2d');
+    const least = Math.min(...kept), range = Math.max(...kept) - least || 1;
+    context.strokeStyle = ftwax.color('accent');
+    kept.forEach((value, x) => context.lineTo(x, 23 - (value - least) / range * 22));
+    context.stroke();
+    return canvas;
+  };
+
+  const reads = (heads) => {
+    const canvas = picture(Math.min(heads[0].length, 150), 6 * heads.length, 'Weights of the slots that the memory reads');
+    const context = canvas.getContext('2d');
+    context.fillStyle = ftwax.color('accent');
+    heads.forEach((weights, head) => weights.forEach((weight, slot) => {
+      context.globalAlpha = Math.min(1, weight);
+      context.fillRect(slot * canvas.width / weights.length, 6 * head, Math.max(1, canvas.width / weights.length), 5);
+    }));
+    return canvas;
+  };
+
+  const showEnd = (message) => {
+    const teams = stage.game.teams || [];
+    const winner = message.end.indexOf(1);
+    const words = message.end.length < 2 ? 'The game is over.'
+      : winner < 0 ? 'A draw.' : `${teams[winner] || `Player ${winner + 1}`} won.`;
+    const lines = [element('p', {className: 'score', textContent: words})];
+    for (const [name, elo] of Object.entries(message.elo))
+      if (elo.games) lines.push(element('p', {textContent: `Elo of ${name}: ${elo.rating} after ${elo.games} games.`}));
+    if (message.saved) lines.push(element('p', {}, links(message.saved)));
+    byId('result').replaceChildren(...lines);
+  };
+
+  const links = (name) => element('span', {},
+    element('a', {href: `/games/${name}`, textContent: 'Watch it again', target: '_blank', rel: 'noopener'}), ' · ',
+    element('a', {href: `/games/${name}?download=1`, textContent: 'one file to share'}));
+
+  const showGames = async () => {
+    const response = await fetch('/games');
+    if (!response.ok) return problem(await response.text());
+    const games = await response.json();
+    byId('games').replaceChildren(...games.slice(0, 10).map((game) =>
+      element('li', {}, `${game.time.slice(0, 16).replace('T', ' ')}, ${game.seats.join(', ')}: `, links(game.name))));
+  };
+
+  byId('play').onclick = () => { toggle(); byId('canvas').focus(); };
+  byId('restart').onclick = () => { send({do: 'restart'}); byId('canvas').focus(); };
+  byId('new_map').onclick = () => { send({do: 'new_map'}); byId('canvas').focus(); };
+  byId('speed').onchange = () => send({do: 'speed', speed: Number(byId('speed').value)});
+  byId('name').onchange = () => { sessionStorage.setItem('name', byId('name').value); send({do: 'name', name: byId('name').value}); };
+  byId('all').onchange = byId('through').onchange = () => {
+    sessionStorage.setItem('all', byId('all').checked ? 'yes' : 'no');
+    send({do: 'view', all: byId('all').checked, seat: Number(byId('through').value)});
+  };
+  byId('inside').ontoggle = () => send({do: 'look', on: byId('inside').open});
+  connect();
+  showGames();
+})();

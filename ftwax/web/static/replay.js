@@ -1,0 +1,70 @@
+'use strict';
+// Plays a saved game in `#replay`, from the JSON in `#game`.
+ftwax.makeReplay = (root, record) => {
+  const {element} = ftwax;
+  const game = ftwax.games[record.script];
+  const canvas = element('canvas');
+  canvas.setAttribute('role', 'img');
+  canvas.setAttribute('aria-label', `The game: ${record.game}`);
+  const status = element('p', {className: 'score'});
+  const said = element('p', {className: 'quiet'});
+  said.setAttribute('aria-live', 'polite');
+  const last = record.states.length - 1;
+  const slider = element('input', {type: 'range', min: 0, max: last, value: 0});
+  slider.setAttribute('aria-label', 'Step');
+  const speed = element('select', {}, ...[1, 4, 12, 30].map((rate) =>
+    element('option', {value: rate, textContent: `${rate} moves a second`})));
+  speed.value = 12;
+  speed.setAttribute('aria-label', 'Speed');
+  const button = (text, label, action) => {
+    const made = element('button', {type: 'button', textContent: text, onclick: action});
+    made.setAttribute('aria-label', label);
+    return made;
+  };
+  let timer = 0, step = 0;
+  const period = () => 1000 / Number(speed.value);
+  const stage = new ftwax.Stage(canvas, record.script);
+  const show = (next) => {
+    const before = step;
+    step = Math.max(0, Math.min(last, next));
+    slider.value = step;
+    if (step !== before + 1) stage.to = null;  // A jump is not drawn as a move.
+    stage.show(record.states[step], period());
+    status.textContent = game.status(record.facts, record.states[step])
+      || `Step ${step} of ${last}`;
+    const events = step === before + 1
+      ? game.events(record.facts, record.states[before], record.states[step]) : [];
+    if (events.length) said.textContent = events.join(' ');
+  };
+  const stop = () => {
+    clearInterval(timer);
+    timer = 0;
+    play.textContent = 'Play';
+  };
+  const start = () => {
+    if (step === last) show(0);
+    timer = setInterval(() => step < last ? show(step + 1) : stop(), period());
+    play.textContent = 'Pause';
+  };
+  const play = element('button', {type: 'button', className: 'main', textContent: 'Play'});
+  play.onclick = () => timer ? stop() : start();
+  slider.oninput = () => { stop(); show(Number(slider.value)); };
+  speed.onchange = () => { if (timer) { stop(); start(); } };
+  const controls = element('div', {className: 'row'}, play,
+    button('◀', 'One step back', () => { stop(); show(step - 1); }),
+    button('▶', 'One step on', () => { stop(); show(step + 1); }), slider, speed);
+  const teams = game.teams || [];
+  const seats = record.seats.map((seat, i) => element('li', {
+    className: `team${seat.team}`,
+    textContent: `${i + 1}: ${seat.name}${teams[seat.team] ? `, ${teams[seat.team]}` : ''}`,
+  }));
+  root.append(canvas, status, controls, said, element('ol', {className: 'quiet', style: 'list-style:none;padding:0'}, ...seats));
+  stage.start(record.facts);
+  show(0);
+  return {show, stage, get step() { return step; }};
+};
+
+if (document.getElementById('game')) {
+  ftwax.replay = ftwax.makeReplay(document.getElementById('replay'),
+    JSON.parse(document.getElementById('game').textContent));
+}

@@ -1,0 +1,245 @@
+'use strict';
+// Follows runs: asks for new rows of their logs, and draws every number in them.
+(() => {
+  const {element} = ftwax;
+  const byId = (id) => document.getElementById(id);
+  const PERIOD = 3000, MOST_POINTS = 2000;
+  const DASHES = ['solid', 'dash', 'dot', 'dashdot'];
+  const COUNTS = ['actor_steps', 'learner_steps', 'episodes', 'seconds', 'generation'];
+  // Sections in their order; a chart goes to the first that wants it.
+  const SECTIONS = [
+    ['Progress', (log, name) => log === 'train' && !name.startsWith('event')],
+    ['Elo', (log, name) => log === 'population' && /ratings$/.test(name)],
+    ['Evaluations', (log) => log.startsWith('evaluation')],
+    ['Lineage', (log) => log === 'lineage'],
+    ['Returns of members', (log, name) => log === 'population' && /returns$/.test(name)],
+    ['Hyperparameters', (log, name) => name.startsWith('hyperparameters/')],
+    ['Internal rewards and events', (log, name) => /internal_rewards|event_r/.test(name)],
+    ['Losses and learning', (log) => log.startsWith('learner')],
+    ['Throughput', (log) => log === 'speed'],
+    ['Other logs', () => true],
+  ];
+  let runs = [];
+  const charts = new Map();
+
+  const readable = (name) => name.replace(/^hyperparameters\//, '').replaceAll('_', ' ');
+
+  const fetchJSON = async (address) => {
+    const response = await fetch(address);
+    if (!response.ok) throw new Error(await response.text());
+    return response.json();
+  };
+
+  // Rows that follow a resumption replace those after its checkpoint.
+  const append = (kept, rows) => {
+    for (const row of rows) {
+      const key = ['actor_steps', 'learner_steps'].find((name) => name in row);
+      while (key && kept.length && kept.at(-1)[key] > row[key]) kept.pop();
+      kept.push(row);
+    }
+  };
+
+  const poll = async () => {
+    let again = PERIOD;
+    try {
+      const facts = await fetchJSON('/runs');
+      facts.forEach((fact, i) => { runs[i] = {logs: {}, offsets: {}, ages: {}, damaged: 0, ...runs[i], fact}; });
+      for (const [index, run] of runs.entries()) {
+        const query = new URLSearchParams(run.offsets);
+        const found = await fetchJSON(`/runs/${index}/logs?${query}`);
+        for (const [label, tail] of Object.entries(found)) {
+          if (tail.fresh || !run.logs[label]) run.logs[label] = [];
+          append(run.logs[label], tail.rows);
+          run.offsets[label] = tail.offset;
+          run.ages[label] = tail.age;
+          run.damaged += tail.damaged;
+          if (tail.more) again = 0;
+          if (tail.rows.length) run.changed = true;
+        }
+      }
+      byId('problem').textContent = runs.map(({fact, damaged}) => [fact.problem,
+        damaged && `${damaged} lines of the logs of ${fact.name} are damaged and left out.`]).flat().filter(Boolean).join(' ');
+      show(again);
+    } catch (error) {
+      byId('problem').textContent = `The server does not answer (${error.message}). This page tries again.`;
+    }
+    setTimeout(poll, document.hidden ? 5 * PERIOD : again);
+  };
+
+  const last = (run, name) => ['train', 'population', 'evaluation'].map((label) =>
+    run.logs[label]?.at(-1)?.[name]).find((value) => value !== undefined);
+
+  const speedRows = (run) => {
+    const rows = run.logs.train || run.logs.population || [];
+    const every = Math.max(1, Math.floor(rows.length / 200));
+    return rows.filter((_, i) => i % every === 0).map((row, i, some) => {
+      const seconds = i ? row.seconds - some[i - 1].seconds : 0;
+      return seconds > 0 ? {actor_steps: row.actor_steps, seconds: row.seconds,
+        'steps a second': (row.actor_steps - some[i - 1].actor_steps) / seconds} : null;
+    }).filter(Boolean);
+  };
+
+  const ago = (age) => age === undefined ? '' : age < 90 ? `${Math.round(age)} s ago`
+    : age < 5400 ? `${Math.round(age / 60)} min ago` : `${Math.round(age / 3600)} h ago`;
+
+  const showRuns = () => {
+    const focus = document.activeElement.id;
+    byId('runs').replaceChildren(...runs.map((run, index) => {
+      const speed = speedRows(run).at(-1);
+      const steps = last(run, 'actor_steps');
+      const play = element('button', {type: 'button', id: `play${index}`, textContent: 'Watch or play'});
+      play.setAttribute('aria-label', `Watch or play games of ${run.fact.name}`);
+      play.disabled = !run.fact.checkpoint;
+      play.onclick = () => showGame(index);
+      const cells = [run.fact.checkpoint || 'none yet', run.fact.seed ?? '', steps === undefined ? '' : `${steps.toLocaleString()}${run.fact.steps ? ` of ${run.fact.steps.toLocaleString()}` : ''}`,
+        speed ? Math.round(speed['steps a second']).toLocaleString() : '', ago(Math.min(...Object.values(run.ages)))];
+      const name = element('th', {scope: 'row', textContent: run.fact.experiment ? `${run.fact.experiment}/${run.fact.name}` : run.fact.name, title: run.fact.command || ''});
+      return element('tr', {}, name, element('td', {}, play), ...cells.map((text) => element('td', {textContent: text})));
+    }));
+    if (focus && byId(focus)) byId(focus).focus();
+  };
+
+  const showGame = (index) => {
+    const frame = element('iframe', {src: `/runs/${index}/play`, title: `Games of ${runs[index].fact.name}`});
+    const close = element('button', {type: 'button', textContent: 'Close the game'});
+    close.onclick = () => byId('game').replaceChildren();
+    byId('game').replaceChildren(element('h2', {textContent: `Games of ${runs[index].fact.name}`}), close, frame);
+    close.focus();
+  };
+
+  // Lines of a chart: [{name, x, y, run}], of numbers, members or events.
+  const lines = (label, name) => runs.flatMap((run, index) => {
+    const rows = label === 'speed' ? speedRows(run) : run.logs[label] || [];
+    const every = Math.max(1, Math.ceil(rows.length / MOST_POINTS));
+    const some = rows.filter((row, i) => name in row && (i % every === 0 || i === rows.length - 1));
+    if (!some.length) return [];
+    const axis = [byId('axis').value, 'learner_steps'].find((key) => key in some.at(-1));
+    const x = some.map((row, i) => axis ? row[axis] : i);
+    const prefix = runs.length > 1 ? `${run.fact.name} ` : '';
+    const line = (text, pick) => ({name: prefix + text, x, y: some.map((row) => pick(row[name])), run: index, axis});
+    const value = some.at(-1)[name];
+    if (!Array.isArray(value)) return [line(readable(name), (v) => typeof v === 'number' ? v : null)];
+    if (Array.isArray(value[0])) {  // Members and events: means over members.
+      return value[0].map((_, event) => line(readable(run.fact.events?.[event] || `event ${event}`),
+        (all) => all ? all.reduce((sum, member) => sum + member[event], 0) / all.length : null));
+    }
+    const isEvents = value.length === run.fact.events?.length && value.length !== run.fact.members;
+    return value.map((_, i) => line(isEvents ? readable(run.fact.events[i]) : `member ${i}`, (all) => all?.[i] ?? null));
+  });
+
+  const lineageLines = () => runs.flatMap((run, index) => {
+    const copies = (run.logs.lineage || []).filter((row) => 'parent' in row);
+    if (!copies.length) return [];
+    const x = [], y = [];
+    for (const {generation, member, parent} of copies) {
+      x.push(generation, generation, null);
+      y.push(parent, member, null);
+    }
+    return [{name: `${run.fact.name}: copies, from parent to member`, x, y, run: index, axis: 'generation', marked: true}];
+  });
+
+  const isFlat = (found) => found.every(({y}) => y.every((v) => v === null || v === found[0].y[0]));
+
+  const layout = (found) => ({
+    margin: {l: 55, r: 10, t: 10, b: 45}, paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)',
+    font: {color: ftwax.color('text'), size: 12}, showlegend: found.length > 1 && found.length < 14,
+    legend: {orientation: 'h', y: -0.25}, uirevision: 'kept',
+    xaxis: {title: {text: readable(found[0].axis || 'row')}, gridcolor: ftwax.color('panel')},
+    yaxis: {gridcolor: ftwax.color('panel'), zerolinecolor: ftwax.color('line')},
+  });
+
+  const showChart = (id, label, name, found) => {
+    let chart = charts.get(id);
+    if (!chart) {
+      const plot = element('div', {className: 'chart'});
+      plot.setAttribute('role', 'img');
+      const table = element('div', {className: 'table'});
+      const details = element('details', {}, element('summary', {textContent: 'Numbers'}), table);
+      details.ontoggle = () => showNumbers(charts.get(id));
+      const figure = element('figure', {style: 'margin:0;min-width:0'}, element('h3', {textContent: readable(name)}), plot, details);
+      const title = SECTIONS.find(([, wants]) => wants(label, name))[0];
+      section(title).append(figure);
+      chart = {id, plot, details, table, name};
+      charts.set(id, chart);
+    }
+    chart.found = found;
+    const ends = found.slice(0, 6).map(({name: text, y}) => `${text}: ${format(y.find((v) => v !== null))} to ${format(y.findLast((v) => v !== null))}`);
+    chart.plot.setAttribute('aria-label', `Line chart of ${readable(name)}. ${ends.join('; ')}`);
+    chart.stale = true;
+    if (chart.details.open) showNumbers(chart);
+  };
+
+  // Draws the charts in sight alone, so that a page that is open costs little.
+  const drawVisible = () => {
+    for (const chart of charts.values()) {
+      const {top, bottom} = chart.plot.getBoundingClientRect();
+      if (!chart.stale || bottom < -200 || top > innerHeight + 200) continue;
+      chart.stale = false;
+      const traces = chart.found.map(({name, x, y, run, marked}) => ({name, x, y, type: 'scatter',
+        mode: marked || x.length < 3 ? 'lines+markers' : 'lines', line: {dash: DASHES[run % 4], width: 1.7}}));
+      Plotly.react(chart.plot, traces, layout(chart.found), {responsive: true, displaylogo: false, displayModeBar: false});
+    }
+  };
+
+  const format = (value) => typeof value !== 'number' ? ''
+    : String(Number.isInteger(value) ? value : Number(value.toPrecision(5)));
+
+  const section = (title) => {
+    const id = `section ${title}`;
+    if (!byId(id)) {
+      const made = element('section', {id}, element('h2', {textContent: title}), element('div', {className: 'charts'}));
+      const order = SECTIONS.map(([name]) => `section ${name}`);
+      const after = [...byId('sections').children].find((other) => order.indexOf(other.id) > order.indexOf(id));
+      byId('sections').insertBefore(made, after || null);
+    }
+    return byId(id).lastChild;
+  };
+
+  const showNumbers = (chart) => {
+    if (!chart.details.open) return;
+    const [first] = chart.found;
+    const head = [readable(first.axis || 'row'), ...chart.found.map(({name}) => name)];
+    const xs = [...new Set(chart.found.flatMap(({x}) => x))].filter((x) => x !== null).sort((a, b) => a - b);
+    const maps = chart.found.map(({x, y}) => new Map(x.map((at, i) => [at, y[i]])));
+    const rows = xs.map((x) => [x, ...maps.map((map) => map.get(x) ?? '')]);
+    const quote = (cell) => /[",\n]/.test(cell) ? `"${String(cell).replaceAll('"', '""')}"` : cell;
+    const csv = [head, ...rows].map((row) => row.map(quote).join(',')).join('\n');
+    URL.revokeObjectURL(chart.address);
+    chart.address = URL.createObjectURL(new Blob([csv], {type: 'text/csv'}));
+    chart.table.replaceChildren(
+      element('a', {href: chart.address, download: `${chart.name.replaceAll('/', '_')}.csv`, textContent: 'All as CSV'}),
+      element('table', {}, element('caption', {textContent: 'The last 20 rows'}),
+        element('thead', {}, element('tr', {}, ...head.map((text) => element('th', {scope: 'col', textContent: text})))),
+        element('tbody', {}, ...rows.slice(-20).map((row) => element('tr', {}, ...row.map((cell) =>
+          element('td', {textContent: typeof cell === 'number' ? format(cell) : cell})))))));
+  };
+
+  const show = (again) => {
+    showRuns();
+    if (again === 0 || !runs.some(({changed}) => changed)) return;  // All at once.
+    for (const run of runs) run.changed = false;
+    const names = new Map([['speed/steps a second', ['speed', 'steps a second']]]);
+    for (const {logs} of runs) {
+      for (const [label, rows] of Object.entries(logs)) {
+        if (label === 'lineage') continue;
+        for (const name of Object.keys(rows.at(-1) || {}))
+          if (!COUNTS.includes(name) && !/^payoff_|^games$/.test(name)) names.set(`${label}/${name}`, [label, name]);
+      }
+    }
+    for (const [id, [label, name]] of names) {
+      const found = lines(label, name);
+      // What never changed is in the configuration.
+      if (!found.length || (!charts.has(id) && isFlat(found) && found[0].x.length > 1)) continue;
+      showChart(id, label, name, found);
+    }
+    const copies = lineageLines();
+    if (copies.length) showChart('lineage', 'lineage', 'copies of members', copies);
+    drawVisible();
+  };
+  addEventListener('scroll', () => requestAnimationFrame(drawVisible), {passive: true});
+  addEventListener('resize', () => requestAnimationFrame(drawVisible));
+
+  byId('axis').onchange = () => { for (const run of runs) run.changed = true; show(); };
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => byId('axis').onchange());
+  poll();
+})();

@@ -1,0 +1,226 @@
+"""The pages and their addresses, as an ASGI application."""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import (
+  AsyncIterator,
+  Callable,
+  Coroutine,
+  Iterable,
+  Mapping,
+  Sequence,
+)
+from typing import Any
+
+import anyio
+from starlette import (
+  applications,
+  exceptions,
+  requests,
+  responses,
+  routing,
+  staticfiles,
+  websockets,
+)
+
+from ftwax.web import people, play_room, safeguards, saved_games
+
+# A second's messages of one page, and all that it may have unread.
+_MAX_MESSAGES_PER_SECOND = 120
+_MAX_UNREAD = 64
+_MAX_MESSAGE_LENGTH = 4096
+
+# The page of a saved game holds its own scripts.
+_OWN_POLICY = (
+  "default-src 'none'; script-src 'unsafe-inline'; img-src data:;"
+  " style-src 'unsafe-inline'; frame-ancestors 'none'"
+)
+
+
+def make_play_app(
+  room: play_room.Room,
+  saved: saved_games.SavedGames,
+  host: str = '127.0.0.1',
+  token: str | None = None,
+) -> Any:
+  """Makes the application of one room."""
+
+  async def socket(websocket: websockets.WebSocket) -> None:
+    await serve_person(websocket, room)
+
+  routes = [
+    routing.Route('/', page('play.html')),
+    routing.WebSocketRoute('/room', socket),
+    *shared_routes(saved),
+  ]
+  return make_app(routes, lambda: [room], host, token)
+
+
+def make_app(
+  routes: Sequence[routing.BaseRoute],
+  rooms: Callable[[], Iterable[play_room.Room]],
+  host: str,
+  token: str | None,
+) -> Any:
+  """Makes an application with safeguards.
+
+  Args:
+    routes: its addresses.
+    rooms: returns the rooms to close at the end.
+    host: see `safeguards.Safeguards`.
+    token: likewise.
+  """
+
+  @contextlib.asynccontextmanager
+  async def lifespan(app: applications.Starlette) -> AsyncIterator[None]:
+    del app
+    yield
+    for room in rooms():
+      await room.close()
+
+  app = applications.Starlette(
+    routes=list(routes),
+    lifespan=lifespan,
+    exception_handlers={exceptions.HTTPException: _say},
+  )
+  return safeguards.Safeguards(app, host, token)
+
+
+def shared_routes(
+  saved: saved_games.SavedGames,
+) -> list[routing.BaseRoute]:
+  """Returns the addresses of saved games, and of scripts and styles."""
+
+  async def index(request: requests.Request) -> responses.Response:
+    del request
+    games = await asyncio.to_thread(saved.readable)
+    return responses.JSONResponse(
+      [
+        {
+          'name': name,
+          'game': game['game'],
+          'time': game['time'],
+          'seats': [seat['name'] for seat in game['seats']],
+          'outcome': game['outcome'],
+        }
+        for name, game in games[:50]
+      ]
+    )
+
+  async def saved_page(request: requests.Request) -> responses.Response:
+    name = request.path_params['name']
+    try:
+      text = saved_games.to_html(await asyncio.to_thread(saved.read, name))
+    except ValueError as error:
+      raise exceptions.HTTPException(404, str(error)) from None
+    headers = {'Content-Security-Policy': _OWN_POLICY}
+    if 'download' in request.query_params:
+      headers['Content-Disposition'] = f'attachment; filename="{name}.html"'
+    return responses.HTMLResponse(text, headers=headers)
+
+  return [
+    routing.Route('/games', index),
+    routing.Route('/games/{name}', saved_page),
+    routing.Mount(
+      '/static', staticfiles.StaticFiles(directory=saved_games.STATIC)
+    ),
+  ]
+
+
+def page(name: str) -> Any:
+  """Returns what answers with a page of the library."""
+
+  async def answer(request: requests.Request) -> responses.Response:
+    del request
+    return responses.FileResponse(saved_games.STATIC / name)
+
+  return answer
+
+
+async def _say(request: requests.Request, error: Exception) -> Any:
+  del request
+  assert isinstance(error, exceptions.HTTPException)
+  text = error.detail
+  return responses.PlainTextResponse(text, error.status_code)
+
+
+async def serve_person(
+  websocket: websockets.WebSocket, room: play_room.Room
+) -> None:
+  """Passes messages between a person's page and the room until either ends."""
+  await websocket.accept()
+  unread: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue(_MAX_UNREAD)
+  too_slow = asyncio.Event()
+
+  def send(message: Mapping[str, Any]) -> None:
+    try:
+      unread.put_nowait(message)
+    except asyncio.QueueFull:
+      too_slow.set()
+
+  try:
+    person = room.enter(send)
+  except people.RequestError as error:
+    await websocket.close(1013, str(error))
+    return
+  reason = ''
+  try:
+    async with anyio.create_task_group() as tasks:
+
+      async def end_with(wait: Coroutine[Any, Any, str]) -> None:
+        nonlocal reason
+        reason = await wait
+        tasks.cancel_scope.cancel()
+
+      tasks.start_soon(end_with, _receive(websocket, room, person))
+      tasks.start_soon(end_with, _send(websocket, unread))
+      tasks.start_soon(end_with, _until(too_slow))
+  finally:
+    room.leave(person)
+  if reason:
+    with contextlib.suppress(RuntimeError, websockets.WebSocketDisconnect):
+      await websocket.close(1008, reason)
+
+
+async def _until(too_slow: asyncio.Event) -> str:
+  await too_slow.wait()
+  return 'The page did not read its messages in time; load it again.'
+
+
+async def _receive(
+  websocket: websockets.WebSocket,
+  room: play_room.Room,
+  person: people.Person,
+) -> str:
+  """Passes on requests; returns why the page has to be cut off, '' if gone."""
+  second, count = 0, 0
+  while True:
+    try:
+      text = await websocket.receive_text()
+    except (websockets.WebSocketDisconnect, KeyError):
+      return ''
+    now = int(time.monotonic())
+    second, count = now, count + 1 if now == second else 1
+    if count > _MAX_MESSAGES_PER_SECOND:
+      return 'The page sent too many messages; load it again.'
+    try:
+      if len(text) > _MAX_MESSAGE_LENGTH:
+        raise ValueError
+      message = json.loads(text)
+    except (ValueError, RecursionError):
+      message = None
+    room.request(person, message)
+
+
+async def _send(
+  websocket: websockets.WebSocket, unread: asyncio.Queue[Mapping[str, Any]]
+) -> str:
+  """Sends messages until the page is gone."""
+  try:
+    while True:
+      message = await unread.get()
+      await websocket.send_text(json.dumps(message, separators=(',', ':')))
+  except (RuntimeError, websockets.WebSocketDisconnect):
+    return ''

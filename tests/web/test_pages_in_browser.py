@@ -1,0 +1,167 @@
+"""The pages in headless Chromium, where the machine has one."""
+
+import contextlib
+import shutil
+import socket
+import threading
+
+import numpy as np
+import pytest
+import uvicorn
+import web_helpers
+from axe_core_python import sync_playwright as axe
+from playwright import sync_api
+
+from ftwax.web import play_room, run_tail, saved_games, watch_app, web_app
+
+_CHROMIUM = shutil.which('chromium') or shutil.which('chromium-browser')
+
+pytestmark = pytest.mark.skipif(
+  _CHROMIUM is None,
+  reason='These tests drive Chromium: apt-get install chromium',
+)
+
+
+@contextlib.contextmanager
+def _serve(app):
+  """Serves an application on loopback and returns its address."""
+  listening = socket.create_server(('127.0.0.1', 0))
+  server = uvicorn.Server(
+    uvicorn.Config(app, log_level='error', ws='websockets-sansio')
+  )
+  thread = threading.Thread(target=server.run, args=([listening],))
+  thread.start()
+  try:
+    yield f'http://127.0.0.1:{listening.getsockname()[1]}'
+  finally:
+    server.should_exit = True
+    thread.join()
+    listening.close()
+
+
+@pytest.fixture(scope='module')
+def browser():
+  with sync_api.sync_playwright() as playwright:
+    started = playwright.chromium.launch(
+      executable_path=_CHROMIUM, args=['--no-sandbox']
+    )
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def page(browser):
+  context = browser.new_context()
+  context.set_default_timeout(60_000)
+  made = context.new_page()
+  errors = []
+  made.on('pageerror', lambda error: errors.append(error))
+  yield made
+  context.close()
+  assert errors == []
+
+
+@pytest.fixture(scope='module')
+def game_table(tmp_path_factory):
+  saved = saved_games.SavedGames(tmp_path_factory.mktemp('games'))
+  room = play_room.Room(web_helpers.make_capture_the_flag(num_steps=40), saved)
+  with _serve(web_app.make_play_app(room, saved)) as address:
+    yield address, saved
+
+
+def _check_looks(page):
+  """Checks contrast, names and roles in light and dark, and on a phone."""
+  for scheme in ('dark', 'light'):
+    page.emulate_media(color_scheme=scheme)
+    results = axe.Axe().run(page)
+    serious = [
+      (found['id'], found['nodes'][0]['html'], found['nodes'][0]['any'])
+      for found in results['violations']
+      if found['impact'] in ('serious', 'critical')
+    ]
+    assert serious == []
+  page.set_viewport_size({'width': 360, 'height': 740})
+  overflow = 'document.scrollingElement.scrollWidth - innerWidth'
+  assert page.evaluate(overflow) <= 0
+
+
+def _press(page, selector):
+  """Uses a control by the keyboard alone."""
+  page.focus(selector)
+  page.keyboard.press('Enter')
+
+
+def test_a_game_is_played_by_the_keyboard_and_watched_again(page, game_table):
+  address, saved = game_table
+  page.goto(address)
+  page.wait_for_selector('#play:enabled')
+  _press(page, '#sit0')
+  page.wait_for_selector('#sit0:has-text("Stand up")')
+  page.select_option('#player1', 'still')
+  page.focus('#play')
+  page.keyboard.press('Enter')
+  page.wait_for_selector('#play:has-text("Pause")')
+  page.keyboard.down('ArrowUp')
+  page.wait_for_selector('#result a')
+  page.keyboard.up('ArrowUp')
+  assert page.evaluate('ftwax.latency.length') == 1
+  assert page.inner_text('#problem') == ''
+  name = page.get_attribute('#result a', 'href').split('/')[-1]
+  record = saved.read(name)
+  ahead = [step[0]['move'] == 1 for step in record['actions']]
+  assert sum(ahead) > 5
+  cells = np.array([state[9] for state in record['states']])
+  steps = np.diff(cells)
+  assert set(steps[ahead].tolist()) <= {0, 1} and steps[ahead][0] == 1
+  assert not steps[~np.array(ahead)].any()  # No key, no move.
+  _check_looks(page)
+
+
+def test_a_shared_game_plays_the_same_states_without_a_network(
+  page, game_table, tmp_path
+):
+  _, saved = game_table
+  name, record = saved.readable()[0]
+  path = tmp_path / f'{name}.html'
+  path.write_text(saved_games.to_html(record))
+  page.context.set_offline(True)
+  page.goto(path.as_uri())
+  shown = [page.evaluate('ftwax.replay.stage.to')]
+  for _ in record['states'][1:]:
+    page.click('button[aria-label="One step on"]')
+    shown.append(page.evaluate('ftwax.replay.stage.to'))
+  assert shown == record['states']
+  page.focus('input[type=range]')
+  page.keyboard.press('Home')
+  assert page.evaluate('ftwax.replay.step') == 0
+  page.click('button:has-text("Play")')
+  page.wait_for_selector('button:has-text("Pause")')
+  _check_looks(page)
+
+
+def test_a_server_that_is_gone_is_told(page, tmp_path):
+  saved = saved_games.SavedGames(tmp_path)
+  room = play_room.Room(web_helpers.make_catch(), saved)
+  with _serve(web_app.make_play_app(room, saved)) as address:
+    page.goto(address)
+    page.wait_for_selector('#play:enabled')
+  page.wait_for_selector('#problem:has-text("The server is gone")')
+
+
+def test_the_live_page_shows_a_growing_curve(page, tmp_path):
+  run = web_helpers.make_run(tmp_path / 'run')
+  saved = saved_games.SavedGames(tmp_path / 'games')
+  app = watch_app.make_watch_app([run_tail.RunTail(run)], None, saved)
+  length = 'document.querySelector(".chart").data[0].x.length'
+  with _serve(app) as address:
+    page.goto(address)
+    page.wait_for_selector('.chart .main-svg')
+    assert page.evaluate(length) == 2
+    path = page.get_attribute('.scatterlayer .js-line', 'd')
+    web_helpers.append_rows(run, 30, 40)
+    page.wait_for_selector('#runs td:has-text("40 of 100")')
+    assert page.evaluate(length) == 4
+    assert page.get_attribute('.scatterlayer .js-line', 'd') != path
+    page.click('summary')
+    page.wait_for_selector('.chart + details td:has-text("0.4")')
+    _check_looks(page)

@@ -1,0 +1,144 @@
+"""The page that follows runs, through the application."""
+
+import pathlib
+
+import pytest
+import web_helpers
+from starlette import testclient, websockets
+
+from ftwax.web import (
+  play_room,
+  run_tail,
+  saved_games,
+  watch_app,
+  web_server,
+)
+
+
+@pytest.fixture
+def run(tmp_path):
+  return web_helpers.make_run(tmp_path / 'run')
+
+
+def _client(directory, make_room=None):
+  saved = saved_games.SavedGames(pathlib.Path(directory) / 'games')
+  tails = [run_tail.RunTail(directory)]
+  app = watch_app.make_watch_app(tails, make_room, saved)
+  return testclient.TestClient(app, base_url=web_helpers.BASE_URL)
+
+
+def test_a_growing_log_is_read_as_far_as_it_is_new(run):
+  client = _client(run)
+  first = client.get('/runs/0/logs').json()['train']
+  assert [row['actor_steps'] for row in first['rows']] == [10, 20]
+  with open(run / 'logs' / 'train.jsonl', 'a') as file:
+    file.write('{"actor_steps": 30}\n{"actor_st')  # A line half written.
+  second = client.get(f'/runs/0/logs?train={first["offset"]}').json()['train']
+  assert second['rows'] == [{'actor_steps': 30}] and not second['fresh']
+  third = client.get(f'/runs/0/logs?train={second["offset"]}').json()['train']
+  assert third['rows'] == [] and third['offset'] == second['offset']
+
+
+def test_a_log_begun_anew_is_read_from_its_start(run):
+  tail = _client(run).get('/runs/0/logs?train=99999').json()['train']
+  assert tail['fresh'] and len(tail['rows']) == 2
+
+
+def test_damaged_lines_are_left_out_and_counted(run):
+  with open(run / 'logs' / 'train.jsonl', 'ab') as file:
+    file.write(b'\x00\xff\n[1]\n{"actor_steps": 40}\n')
+  tail = _client(run).get('/runs/0/logs').json()['train']
+  assert [row['actor_steps'] for row in tail['rows']] == [10, 20, 40]
+  assert tail['damaged'] == 2
+
+
+def test_long_logs_come_in_parts(run, monkeypatch):
+  monkeypatch.setattr(run_tail, '_MAX_BYTES', 80)
+  rows, offset, more = [], 0, True
+  while more:
+    tail = _client(run).get(f'/runs/0/logs?train={offset}').json()['train']
+    rows, offset, more = rows + tail['rows'], tail['offset'], tail['more']
+  assert [row['actor_steps'] for row in rows] == [10, 20]
+
+
+def test_facts_of_a_run(run):
+  (facts,) = _client(run).get('/runs').json()
+  assert facts['experiment'] == 'catch' and facts['seed'] == 3
+  assert facts['events'] == ['reward'] and facts['checkpoint'] is None
+  assert 'problem' not in facts
+  (run / 'checkpoints' / '0000000020').mkdir(parents=True)
+  (run / 'checkpoints' / 'tmp-0000000030').mkdir()
+  (facts,) = _client(run).get('/runs').json()
+  assert facts['checkpoint'] == '0000000020'
+
+
+@pytest.mark.parametrize('kind', ['none', 'empty', 'damaged', 'other'])
+def test_a_directory_that_holds_no_run_is_told(tmp_path, kind):
+  directory = tmp_path / 'run'
+  if kind != 'none':
+    directory.mkdir()
+  if kind in ('damaged', 'other'):
+    text = '{"name":' if kind == 'damaged' else '[]'
+    (directory / 'config.json').write_text(text)
+  client = _client(directory, web_server.make_playable)
+  (facts,) = client.get('/runs').json()
+  assert str(directory) in facts['problem']
+  assert client.get('/runs/0/logs').json() == {}
+  with client, _room(client) as socket:
+    assert str(directory) in socket.receive_json()['error']
+    with pytest.raises(websockets.WebSocketDisconnect) as closed:
+      socket.receive_json()
+  assert closed.value.code == 1011
+
+
+def test_runs_that_are_not_there_are_told(run):
+  client = _client(run)
+  assert client.get('/runs/7/logs').status_code == 404
+  assert client.get('/runs/7/play').text == 'There is no run 7 here.'
+  with pytest.raises(ValueError, match='start an experiment'):
+    run_tail.newest_run(run)
+
+
+def test_games_are_of_the_newest_checkpoint_when_a_person_enters(run):
+  made = []
+
+  def make_room(directory):
+    made.append(directory)
+    saved = saved_games.SavedGames(run / 'games')
+    return play_room.Room(web_helpers.make_catch(), saved)
+
+  client = _client(run, make_room)
+  with client:
+    for checkpoint in ('10', '10', '20'):
+      (run / 'checkpoints' / checkpoint).mkdir(parents=True, exist_ok=True)
+      with _room(client) as socket:
+        assert web_helpers.receive(socket, 'hello')['hello'] == 'catch'
+  assert len(made) == 2
+
+
+def test_the_script_of_the_charts_is_served_from_its_package(run):
+  response = _client(run).get('/plotly.min.js')
+  assert response.status_code == 200 and 'plotly.js' in response.text[:200]
+
+
+def test_what_goes_on_in_members_is_told_to_those_who_ask(tmp_path):
+  playable = web_server.make_playable('capture_the_flag')
+  assert playable.cast.names[:5] == [
+    'member 0', 'member 1', 'member 2', 'member 3', 'wanderer'
+  ]  # fmt: skip
+  assert playable.cast.rating('tactician') > playable.cast.rating('member 0')
+  client, _ = web_helpers.make_client(playable, tmp_path)
+  with client, web_helpers.connect(client) as socket:
+    socket.send_json({'do': 'look', 'on': True})
+    socket.send_json({'do': 'view', 'all': False, 'seat': 2})
+    socket.send_json({'do': 'play'})
+    view = web_helpers.receive(socket, 'view')
+    looks = web_helpers.receive(socket, 'looks')['looks']
+  assert view['seat'] == 2 and len(view['view']['cells']) == 49
+  assert [set(look) for look in looks] == [{'value'}] * 4
+
+
+def _room(client):
+  return client.websocket_connect(
+    'ws://127.0.0.1/runs/0/room', headers={'origin': web_helpers.BASE_URL}
+  )

@@ -1,0 +1,99 @@
+"""Small games and rooms for tests of pages."""
+
+import json
+import time
+
+from starlette import testclient
+
+from ftwax.environments import capture_the_flag, catch, functional, games
+from ftwax.records import game_files
+from ftwax.web import (
+  cast,
+  game_pages,
+  live_game,
+  play_room,
+  saved_games,
+  web_app,
+)
+
+BASE_URL = 'http://127.0.0.1'
+
+
+def make_capture_the_flag(**options):
+  """Returns a short game of scripted players."""
+  config = capture_the_flag.CaptureTheFlagConfig(
+    **{'team_size': 1, 'height': 7, 'width': 11, 'num_steps': 12, **options}
+  )
+  game = capture_the_flag.make(config)
+  spec = games.GameSpec(game.spec, game.teams, game.event_names)
+  # One script, since each takes seconds to compile.
+  scripts = {'wanderer': game.scripts['wanderer']}
+  return live_game.PlayableGame(
+    'capture the flag',
+    game,
+    game_pages.capture_the_flag_page(config),
+    cast.Cast(spec, scripts),
+  )
+
+
+def make_catch():
+  game = functional.as_game(catch.make())
+  spec = games.GameSpec(game.spec, game.teams, game.event_names)
+  return live_game.PlayableGame(
+    'catch', game, game_pages.catch_page(10, 5), cast.Cast(spec, {})
+  )
+
+
+def make_client(playable, directory, **options):
+  """Returns a client of a new room, and its saved games."""
+  saved = saved_games.SavedGames(directory)
+  app = web_app.make_play_app(play_room.Room(playable, saved), saved, **options)
+  return testclient.TestClient(app, base_url=BASE_URL), saved
+
+
+def connect(client):
+  """Returns a socket to the room, as a page opens it."""
+  return client.websocket_connect(
+    'ws://127.0.0.1/room', headers={'origin': BASE_URL}
+  )
+
+
+def receive(socket, name, timeout=60.0):
+  """Returns the next message with an entry `name`."""
+  end = time.monotonic() + timeout
+  while time.monotonic() < end:
+    message = socket.receive_json()
+    if name in message:
+      return message
+  raise AssertionError(f'no message with {name} came')
+
+
+def receive_phase(socket, phase):
+  while True:
+    message = receive(socket, 'phase')
+    if message['phase'] == phase:
+      return message
+
+
+def make_run(directory):
+  """Writes the records of a short run of catch."""
+  (directory / 'logs').mkdir(parents=True)
+  config = {
+    'name': 'catch', 'seed': 3, 'max_num_actor_steps': 100,
+    'population': {'num_members': 1},
+  }  # fmt: skip
+  (directory / 'config.json').write_text(json.dumps(config))
+  (directory / 'command.txt').write_text('2026-01-01T00:00:00 train\n')
+  game = functional.as_game(catch.make())
+  spec = games.GameSpec(game.spec, game.teams, game.event_names)
+  game_files.write(directory, spec)
+  append_rows(directory, 10, 20)
+  return directory
+
+
+def append_rows(directory, *steps):
+  """Appends a row to the log of training for each number of steps."""
+  with open(directory / 'logs' / 'train.jsonl', 'a') as file:
+    for step in steps:
+      row = {'episode_return': step / 100, 'actor_steps': step, 'seconds': step}
+      file.write(json.dumps(row) + '\n')
