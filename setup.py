@@ -22,9 +22,12 @@ _FUNCTIONAL = [
   'orbax-checkpoint>=0.11.39',
   'rich>=13',
   'rlax>=0.1.7',
+  'scipy>=1.11',
   'tensorboardX>=2.6',
   'pillow>=10',
   'absl-py>=2.1',
+  'packaging>=23',
+  'tomli>=2; python_version < "3.11"',
 ]
 
 # The frozen stack around Launchpad: exact, since no newer versions fit.
@@ -56,6 +59,14 @@ _DEV = [
   'pytest>=8',
   'pytest-xdist>=3.6',
   'ruff>=0.14',
+]
+
+# The site. mkdocstrings does not yet know newer extensions.
+_DOCS = [
+  'latex2mathml>=3.77',
+  'mkdocs-material>=9.6',
+  'mkdocstrings[python]>=0.30',
+  'pymdown-extensions<12',
 ]
 
 
@@ -94,9 +105,11 @@ setuptools.setup(
   cmdclass={'sdist': _SDist},
   packages=setuptools.find_packages(include=['ftwax', 'ftwax.*']),
   package_data={'ftwax': ['py.typed', 'trained/*/*']},
+  entry_points={'console_scripts': ['ftwax = ftwax.cli.commands:main']},
   install_requires=_FUNCTIONAL + _on_python_310(_REVERB),
   extras_require={
     'envs': _ENVS,
     'dev': _DEV,
+    'docs': _DOCS,
   },
 )

@@ -14,7 +14,11 @@ import ftwax
 from ftwax import hyperparameters
 
 ROOT = pathlib.Path(__file__).parents[1]
-DOCUMENTS = [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))]
+# The changelog tells names of the past, too.
+DOCUMENTS = [
+  *(ROOT / f'{name}.md' for name in ('CONTRIBUTING', 'README', 'SECURITY')),
+  *sorted((ROOT / 'docs').rglob('*.md')),
+]
 
 # Its names are told below `ftwax`, and those of classes, once told in full, by
 # the last part alone.
@@ -110,7 +114,9 @@ def _tell(document: pathlib.Path) -> list[tuple[str, str | None, Any]]:
   return told
 
 
-@pytest.mark.parametrize('document', DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+  'document', DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT))
+)
 def test_names_of_this_library_exist(document):
   try:
     _tell(document)
@@ -141,6 +147,8 @@ def test_a_name_that_does_not_exist_is_found(tmp_path):
 
 def test_links_between_documents_lead_somewhere():
   for document in DOCUMENTS:
-    links = re.findall(r'\]\(([^)#:]+\.\w+)\)', document.read_text('utf-8'))
+    links = re.findall(
+      r'\]\(([^)#:]+\.\w+)(?:#[^)]*)?\)', document.read_text('utf-8')
+    )
     for link in links:
       assert (document.parent / link).exists(), f'{document.name}: {link}'

@@ -63,8 +63,8 @@ def _python_blocks(path):
 
 @pytest.mark.parametrize(
   'path',
-  [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))],
-  ids=lambda path: path.name,
+  [ROOT / 'README.md', *sorted((ROOT / 'docs').rglob('*.md'))],
+  ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_documents_use_public_names_alone(path):
   for block in _python_blocks(path):

@@ -51,6 +51,22 @@ class FunctionalEnvironment(NamedTuple):
   step: Step
 
 
+class Display(NamedTuple):
+  """What films and reports show of a game.
+
+  Attributes:
+    render: draws the state of one game, uint8 [H, W, 3].
+    score: returns what each team has scored in it, [num_teams].
+    team_names: of the teams, e.g. their colours.
+    legend: labels and the colours that they explain, red, green and blue.
+  """
+
+  render: Callable[[State], types.Array]
+  score: Callable[[State], types.Array]
+  team_names: tuple[str, ...]
+  legend: tuple[tuple[str, tuple[int, int, int]], ...] = ()
+
+
 class FunctionalGame(NamedTuple):
   """A game of teams.
 
@@ -64,6 +80,7 @@ class FunctionalGame(NamedTuple):
       -1 where it has lost; valid only where the timestep is `LAST`.
     scripts: scripted players of the game by name, which evaluations play
       against; the first one anchors ratings.
+    display: how to show a game; None if it cannot be shown.
   """
 
   spec: types.EnvironmentSpec
@@ -73,6 +90,7 @@ class FunctionalGame(NamedTuple):
   event_names: tuple[str, ...]
   outcome: Callable[[State], types.Array]
   scripts: Mapping[str, Script] = {}
+  display: Display | None = None
 
 
 AnyEnvironment = TypeVar(

@@ -15,6 +15,7 @@ are stepped one by one, which gives the right streams.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import dm_env
 import numpy as np
@@ -81,6 +82,10 @@ class GymnasiumEnvironment(specified.Specified, dm_env.Environment):
       np.float32(0 if terminated else 1),
       self._encode(observation),
     )
+
+  def render(self) -> Any:
+    """Returns the picture of this moment in the environment's render mode."""
+    return self._env.render()
 
   def close(self) -> None:
     """Closes the Gymnasium environment."""

@@ -112,6 +112,10 @@ class PettingZooGame(games.SpecifiedGame):
     games.check_outcomes(outcome[None], len(set(self._teams)))
     return outcome.astype(np.float32)
 
+  def render(self) -> Any:
+    """Returns the picture of this moment in the environment's render mode."""
+    return self._env.render()
+
   def close(self) -> None:
     """Closes the parallel environment."""
     self._env.close()

@@ -21,8 +21,9 @@ from ftwax.agents import ftw
 from ftwax.environments import capture_the_flag, functional
 from ftwax.networks import rpth_level
 from ftwax.population import population_config
-from ftwax.reporting import population_curves, report, videos
-from ftwax.runtime import evaluation, experiment, launch, runs
+from ftwax.records import tournament_files
+from ftwax.reporting import report
+from ftwax.runtime import evaluation, experiment, launch, loading, runs
 from ftwax.runtime.device import matches
 
 launch.define_flags(
@@ -148,57 +149,35 @@ def finish(made: experiment.ExperimentConfig, result: runs.RunResult) -> None:
   variables = jax.device_get(types.actor_variables(result.state))
   spec = made.read_game_spec()
   opponents = evaluation.make_opponents(made, spec, game.scripts)
-  names = [f'member {i}' for i in range(made.population.num_members)]
-  num_members, names = len(names), [*names, *opponents]
-  key = jax.random.PRNGKey(made.seed)
+  num_members = made.population.num_members
   results = matches.round_robin(
-    key, game, policy, variables, opponents, _GAMES_PER_PAIR.value
-  )
-  summary = evaluation.summarize(
-    results, game.teams, len(names), anchor=num_members
-  )
-  rating = np.mean(summary.ratings[:num_members])
-  numbers = {
-    'mean rating of members above the random player': (
-      rating - summary.ratings[num_members]
-    ),
-    **{
-      f'members win against {name}': np.mean(
-        summary.win_rates[:num_members, num_members + index]
-      )
-      for index, name in enumerate(opponents)
-    },
-  }
-  frames = matches.film(
-    key,
+    jax.random.PRNGKey(made.seed),
     game,
     policy,
     variables,
-    functools.partial(capture_the_flag.render, config=_GAME, tile_size=32),
-    np.argsort(-summary.ratings[:num_members])[:2],
-    _GAME.num_steps,
+    opponents,
+    _GAMES_PER_PAIR.value,
   )
-  videos.write_gif(result.run_dir / 'videos' / 'game.gif', frames)
-  path = report.make_report(
-    result.run_dir,
-    report.ReportOptions(
-      title='Capture the flag',
-      results={name: f'{value:.2f}' for name, value in numbers.items()},
-      event_names=capture_the_flag.EVENT_NAMES,
-      log_scaled=population_curves.log_uniform_names(
-        made.builder.config.priors
-      ),
-      anchors=dict(
-        zip(opponents, summary.ratings[num_members:].tolist(), strict=True)
-      ),
-      member_ratings=summary.ratings[:num_members],
-      player_names=names,
-      win_rates=summary.win_rates,
-      half_widths=0.5 * (summary.highs - summary.lows),
-    ),
+  names = [*(f'member {i}' for i in range(num_members)), *opponents]
+  summary = evaluation.summarize_for_report(
+    results, game.teams, names, num_members
   )
-  for name, value in numbers.items():
-    print(f'{name}: {value:.2f}')
+  tournament_files.write(result.run_dir, summary)
+  best, second, *_ = [
+    loading.load(result.run_dir, member, greedy=False, experiment=made)
+    for member in np.argsort(-summary.ratings[:num_members])
+  ]
+  best.record(
+    game,
+    result.run_dir / 'videos' / 'game.gif',
+    seats=[(best, second)[team] for team in game.teams],
+    seed=made.seed,
+  )
+  path = report.make_report(result.run_dir)
+  rating = np.mean(summary.ratings[:num_members])
+  print(f'mean rating of members above the random player: {rating:.2f}')
+  for name, score in tournament_files.member_scores(summary).items():
+    print(f'members win against {name}: {score:.2f}')
   print(f'Report: {path}')
 
 

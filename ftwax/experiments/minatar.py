@@ -50,6 +50,7 @@ def build_experiment() -> experiment.ExperimentConfig:
     num_epochs=4,
     num_minibatches=8,
   )
+  config = launch.configure(config)
   steps_per_update = config.batch_size * config.sequence_length
   num_updates = max(1.0, options['max_num_actor_steps'] / steps_per_update)
   config = config.fix(

@@ -17,7 +17,7 @@ import pathlib
 from typing import Any
 
 import numpy as np
-from absl import app, flags, logging
+from absl import flags
 
 from ftwax import hyperparameters, types
 from ftwax.agents import impala
@@ -25,7 +25,7 @@ from ftwax.environments import catch, functional
 from ftwax.population import population_config, selection
 from ftwax.reporting import history
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import run_records, runs
+from ftwax.runtime import launch, run_records, runs
 
 _SEEDS = flags.DEFINE_multi_integer(
   'seed', [0, 1, 2], 'Seeds; each is run once.'
@@ -106,7 +106,6 @@ def run(
 def main(arguments: Any) -> None:
   """Runs both with each seed and prints the table."""
   del arguments
-  logging.set_verbosity(logging.WARNING)  # JAX logs which devices are missing.
   rows = []
   for seed in _SEEDS.value:
     for name, exploits in (('random search', False), ('population', True)):
@@ -119,4 +118,4 @@ def main(arguments: Any) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  launch.main(main)

@@ -19,12 +19,13 @@ import jax
 import jax.numpy as jnp
 import matplotlib.figure
 import numpy as np
-from absl import app, flags, logging
+from absl import flags
 
 from ftwax import hyperparameters, types
 from ftwax.population import evolution, lineage, selection
 from ftwax.population import population_config as config_lib
 from ftwax.population import state as state_lib
+from ftwax.runtime import launch
 
 _SEED = flags.DEFINE_integer('seed', 0, 'Seed of the run.')
 _NUM_STEPS = flags.DEFINE_integer(
@@ -162,7 +163,6 @@ def plot(paths: dict[str, types.NumpyArray], picture: pathlib.Path) -> None:
 def main(arguments: Any) -> None:
   """Runs the population, and for comparison the same members alone."""
   del arguments
-  logging.set_verbosity(logging.WARNING)  # JAX logs which devices are missing.
   directory = pathlib.Path(_DIRECTORY.value)
   directory.mkdir(parents=True, exist_ok=True)
   key = jax.random.PRNGKey(_SEED.value)
@@ -181,4 +181,4 @@ def main(arguments: Any) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  launch.main(main)

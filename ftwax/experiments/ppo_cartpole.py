@@ -51,6 +51,7 @@ def build_experiment() -> experiment.ExperimentConfig:
     num_minibatches=2,
     decayed_hyperparameters=('learning_rate', 'clip_epsilon'),
   )
+  config = launch.configure(config)
   steps_per_update = config.batch_size * config.sequence_length
   num_updates = max(1.0, options['max_num_actor_steps'] / steps_per_update)
   config = config.replace(

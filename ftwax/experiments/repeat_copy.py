@@ -25,10 +25,11 @@ matplotlib.use('Agg')
 
 import matplotlib.pyplot as plt
 import optax
-from absl import app, flags, logging
+from absl import flags
 
 from ftwax.networks import recurrent_cores
 from ftwax.networks.dnc import core, interfaces
+from ftwax.runtime import launch
 
 _CORES = ('exact', 'sparse', 'none', 'lstm')
 
@@ -274,7 +275,6 @@ def print_table(results: list[Result]) -> None:
 
 def main(_: Any) -> None:
   """Trains the cores, plots and prints results."""
-  logging.set_verbosity(logging.WARNING)  # JAX logs which devices are missing.
   directory = pathlib.Path(_RUN_DIR.value)
   directory.mkdir(parents=True, exist_ok=True)
   names = _CORES if _COMPARE.value else dict.fromkeys([_CORE.value, 'lstm'])
@@ -294,4 +294,4 @@ def main(_: Any) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  launch.main(main)

@@ -39,6 +39,7 @@ def build_experiment() -> experiment.ExperimentConfig:
     max_queue_size=options['num_environments'],
     decayed_hyperparameters=('learning_rate', 'entropy_cost'),
   )
+  config = launch.configure(config)
   steps_per_update = config.batch_size * config.sequence_length
   num_updates = max(1.0, options['max_num_actor_steps'] / steps_per_update)
   config = config.replace(

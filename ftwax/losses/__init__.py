@@ -4,7 +4,12 @@ from ftwax.losses.advantage_actor_critic import advantage_actor_critic_loss
 from ftwax.losses.clipped_surrogate import ppo_loss
 from ftwax.losses.latent_kl import normal_kl
 from ftwax.losses.pixel_control import pixel_control_loss
-from ftwax.losses.policy_loss import PolicyLoss, PolicyLossOutput, Transitions
+from ftwax.losses.policy_loss import (
+  PolicyLoss,
+  PolicyLossOutput,
+  Transitions,
+  log_prob_tm1,
+)
 from ftwax.losses.returns import (
   generalized_advantages,
   lambda_returns,
@@ -20,6 +25,7 @@ __all__ = (
   'advantage_actor_critic_loss',
   'generalized_advantages',
   'lambda_returns',
+  'log_prob_tm1',
   'normal_kl',
   'pixel_control_loss',
   'ppo_loss',

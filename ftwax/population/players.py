@@ -144,7 +144,7 @@ def check_specs(
       if getattr(made_for, field) != getattr(environment_spec, field)
     )
     raise ValueError(
-      f'opponent {name!r} must be of a game with the {field}'
+      f'player {name!r} must be of a game with the {field}'
       f' {getattr(environment_spec, field)}, and was trained with'
       f' {getattr(made_for, field)}; choose one that was trained in this game.'
     )

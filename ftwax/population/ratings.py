@@ -216,3 +216,40 @@ def fit(
     ratings=anchor_rating + strengths / _SCALE,
     standard_errors=jnp.where(is_free, jnp.sqrt(variances) / _SCALE, 0.0),
   )
+
+
+def bootstrap(
+  key: types.Key,
+  multiplicities: types.Array,
+  outcomes: types.Array,
+  num_samples: int,
+  anchor: int = 0,
+  anchor_rating: float = 1000.0,
+) -> types.Array:
+  """Fits ratings to games drawn anew, with replacement.
+
+  Quantiles of these are confidence intervals that do not rest on the model of
+  ratings being right (Efron, 1979, "Bootstrap methods").
+
+  Args:
+    key: for the draws.
+    multiplicities: float32 [G, N].
+    outcomes: [G], those of blue.
+    num_samples: S.
+    anchor: player whose rating is given.
+    anchor_rating: its rating.
+
+  Returns:
+    float32 [S, N].
+  """
+  num_games = len(outcomes)
+
+  def fit_sample(key: types.Key) -> types.Array:
+    drawn = jax.random.randint(key, (num_games,), 0, num_games)
+    games = multiplicities[drawn], outcomes[drawn]
+    return fit(*games, anchor, anchor_rating).ratings
+
+  samples: types.Array = jax.lax.map(
+    fit_sample, jax.random.split(key, num_samples)
+  )
+  return samples

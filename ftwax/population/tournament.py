@@ -13,7 +13,8 @@ class Tournament(NamedTuple):
   """Statistics of the games of a tournament.
 
   Attributes:
-    games: int [N, N], of a team with `i` against one with `j`.
+    games: int [N, N], of a team with `i` against one with `j`; zero on the
+      diagonal.
     win_rates: [N, N], mean score of `i` against `j`, NaN without a game.
     lows: [N, N], lower ends of confidence intervals.
     highs: [N, N], upper ends.
@@ -76,7 +77,7 @@ def summarize(
   less than wins and losses, they are then a little too wide.
 
   Args:
-    teams: int [G, 2, team_size], blue first; each team copies of one player.
+    teams: int [G, 2, team_size], blue first; teams may be mixed.
     outcomes: [G], those of blue.
     num_players: N.
     anchor: player whose rating is given, such as a scripted one.
@@ -88,19 +89,14 @@ def summarize(
   """
   teams, outcomes = np.asarray(teams), np.asarray(outcomes, np.float64)
   ratings_lib.check_games(teams, outcomes, num_players)
-  if (teams != teams[:, :, :1]).any():
-    raise ValueError(
-      'teams must be copies of one player each, and one has several; leave'
-      ' such games out.'
-    )
-  blue, red = teams[:, 0, 0], teams[:, 1, 0]
-  is_game = blue != red
-  scores = np.zeros((num_players, num_players))
-  games = np.zeros((num_players, num_players), np.int64)
-  np.add.at(scores, (blue[is_game], red[is_game]), outcomes[is_game])
-  np.add.at(scores, (red[is_game], blue[is_game]), 1.0 - outcomes[is_game])
-  np.add.at(games, (blue[is_game], red[is_game]), 1)
-  np.add.at(games, (red[is_game], blue[is_game]), 1)
+  # Whether each player is in each team, [G, 2, N].
+  sits = (teams[..., None] == np.arange(num_players)).any(axis=2)
+  blue, red = sits[:, 0].astype(np.float64), sits[:, 1].astype(np.float64)
+  won = outcomes[:, None]
+  scores = (blue * won).T @ red + (red * (1.0 - won)).T @ blue
+  games = (blue.T @ red + red.T @ blue).astype(np.int64)
+  np.fill_diagonal(scores, 0.0)
+  np.fill_diagonal(games, 0)
   lows, highs = wilson_interval(scores, games, deviations)
   fit = ratings_lib.fit(
     ratings_lib.multiplicities(jnp.asarray(teams), num_players),

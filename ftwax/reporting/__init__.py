@@ -4,4 +4,11 @@ They need Matplotlib, so import the modules where they are used:
 `ftwax.reporting.report`, `ftwax.reporting.curves`.
 """
 
-__all__ = ('comparison_curves', 'curves', 'history', 'report', 'videos')
+__all__ = (
+  'comparison_curves',
+  'curves',
+  'history',
+  'report',
+  'run_comparison',
+  'videos',
+)

@@ -47,27 +47,6 @@ def plot_comparison(
   return figure
 
 
-def mean_by_step(
-  episodes: curves.Returns, edges: drawing.Floats
-) -> drawing.Floats:
-  """Returns the mean return of the episodes that ended in each interval.
-
-  Args:
-    episodes: of one run.
-    edges: [n + 1], steps in rising order; the last interval includes its end.
-
-  Returns:
-    [n], NaN where no episode ended.
-  """
-  sums, _ = np.histogram(
-    episodes.steps, edges, weights=episodes.returns * episodes.num_episodes
-  )
-  counts, _ = np.histogram(episodes.steps, edges, weights=episodes.num_episodes)
-  means = np.full(len(sums), np.nan)
-  np.divide(sums, counts, out=means, where=counts > 0)
-  return means
-
-
 def _plot_variant(
   axes: Any,
   name: str,
@@ -77,7 +56,7 @@ def _plot_variant(
 ) -> None:
   edges = np.linspace(0.0, last_step, _NUM_POINTS + 1)
   steps = (edges[:-1] + edges[1:]) / 2
-  means = np.array([mean_by_step(run, edges) for run in row])
+  means = np.array([curves.mean_by_step(run, edges) for run in row])
   for mean in means:
     is_known = np.isfinite(mean)
     axes.plot(

@@ -104,6 +104,25 @@ def rolling_mean(
   return np.asarray(sums_in_window / (ends - starts), np.float64)
 
 
+def mean_by_step(episodes: Returns, edges: drawing.Floats) -> drawing.Floats:
+  """Returns the mean return of the episodes that ended in each interval.
+
+  Args:
+    episodes: of one run.
+    edges: [n + 1], steps in rising order; the last interval includes its end.
+
+  Returns:
+    [n], NaN where no episode ended.
+  """
+  sums, _ = np.histogram(
+    episodes.steps, edges, weights=episodes.returns * episodes.num_episodes
+  )
+  counts, _ = np.histogram(episodes.steps, edges, weights=episodes.num_episodes)
+  means = np.full(len(sums), np.nan)
+  np.divide(sums, counts, out=means, where=counts > 0)
+  return means
+
+
 def _log_paths(run_dir: pathlib.Path, label: str) -> list[pathlib.Path]:
   """Returns the logs of all instances of `label`."""
   directory = loggers.log_path(run_dir, label).parent

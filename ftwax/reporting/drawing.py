@@ -3,6 +3,7 @@
 import io
 import os
 import pathlib
+import re
 from typing import Any
 
 import matplotlib
@@ -17,6 +18,9 @@ Floats = npt.NDArray[np.float64]
 INK = '#24292f'
 FAINT = '#8c959f'
 ACCENT = '#0969da'
+
+# Words in capitals in prose.
+_CAPITALS = re.compile(r'\b(i|kl|gae|rms)\b')
 
 # More panels than this in a row are too small to read.
 NUM_COLUMNS = 3
@@ -111,11 +115,12 @@ def _set_log_scale(axes: Any) -> None:
 
 
 def readable(name: str) -> str:
-  """Returns a name of the code as words, e.g. `i_was_tagged` as `i was tagged`.
+  """Returns a name of the code as words, e.g. `i_was_tagged` as `I was tagged`.
 
   Bytes of a path that are no UTF-8 become question marks, which fonts have.
   """
-  return os.fsencode(name).decode('utf-8', 'replace').replace('_', ' ')
+  words = os.fsencode(name).decode('utf-8', 'replace').replace('_', ' ')
+  return _CAPITALS.sub(lambda match: match[0].upper(), words)
 
 
 def write_png(path: pathlib.Path, figure: matplotlib.figure.Figure) -> None:

@@ -74,12 +74,18 @@ def section(
     figure: drawn as a PNG.
     alt: describes the figure to those who cannot see it.
   """
+  return [heading(title), paragraph(caption), plot(figure, alt)]
+
+
+def paragraph(text: str) -> str:
+  """Returns a paragraph."""
+  return f'<p>{html.escape(text)}</p>'
+
+
+def plot(figure: matplotlib.figure.Figure, alt: str) -> str:
+  """Returns a figure as a PNG, with its description."""
   image = _image(drawing.to_png(figure), 'png', alt)
-  return [
-    heading(title),
-    f'<p>{html.escape(caption)}</p>',
-    f'<div class="wide">{image}</div>',
-  ]
+  return f'<div class="wide">{image}</div>'
 
 
 def table(values: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Heat map of the win rates between players."""
+"""Win rates between players, and ratings of the players of a tournament."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import matplotlib.figure
 import numpy as np
 
+from ftwax.records import tournament_files
 from ftwax.reporting import drawing
 
 # More rows than this leave no room for numbers.
@@ -53,4 +54,30 @@ def plot_payoff(
         text += f'\n{games[i, j]:,.0f}'
       color = 'white' if abs(win_rates[i, j] - 0.5) > 0.3 else drawing.INK
       axes.text(j, i, text, ha='center', va='center', fontsize=7, color=color)
+  return figure
+
+
+def plot_tournament(
+  results: tournament_files.Results,
+) -> matplotlib.figure.Figure:
+  """Draws the rating of each player with its interval, the best on top."""
+  order = np.argsort(results.ratings)
+  figure = drawing.make_figure(7.0, 0.32 * len(order) + 0.9)
+  axes: Any = figure.subplots()
+  for place, player in enumerate(order):
+    rating = results.ratings[player]
+    is_member = player < results.num_members
+    color = drawing.member_color(player) if is_member else drawing.FAINT
+    axes.plot(
+      [results.lows[player], results.highs[player]],
+      [place, place],
+      color=color,
+      linewidth=2.0,
+    )
+    axes.plot([rating], [place], 'o', color=color, markersize=6)
+  labels = [drawing.readable(results.players[player]) for player in order]
+  axes.set_yticks(range(len(order)), labels)
+  drawing.style(axes)
+  anchor = drawing.readable(results.players[results.anchor])
+  axes.set_xlabel(f'Elo points above {anchor}', fontsize=9)
   return figure

@@ -4,13 +4,12 @@ After figure 4 of Jaderberg et al., 2019 (arXiv:1807.01281), which draws the
 rating of each member, and mean and spread of the rest.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import matplotlib.figure
 import numpy as np
 
-from ftwax import hyperparameters as hyperparameters_lib
 from ftwax.reporting import drawing
 from ftwax.reporting import history as history_lib
 
@@ -18,37 +17,13 @@ from ftwax.reporting import history as history_lib
 _MAX_LEGEND = 12
 
 
-def log_uniform_names(priors: Any) -> tuple[str, ...]:
-  """Returns the names of the log-uniform priors in a NamedTuple of priors."""
-  return tuple(
-    name
-    for name, prior in priors._asdict().items()
-    if isinstance(prior, hyperparameters_lib.LogUniform)
-  )
-
-
-def plot_ratings(
-  history: history_lib.History, anchors: Mapping[str, float] | None = None
-) -> matplotlib.figure.Figure:
-  """Draws the rating of each member and their mean.
-
-  Args:
-    history: of the population.
-    anchors: ratings of other players by name, drawn as horizontal lines; on
-      the scale of `history.ratings`.
-  """
+def plot_ratings(history: history_lib.History) -> matplotlib.figure.Figure:
+  """Draws the rating of each member in training and their mean."""
   axes, figure = _axes()
   for member, ratings in enumerate(history.ratings.T):
     _plot_member(axes, history, ratings, member)
   mean = history.ratings.mean(axis=1)
   axes.plot(history.games, mean, color=drawing.INK, linewidth=2.4, label='mean')
-  for name, rating in (anchors or {}).items():
-    axes.axhline(rating, color=drawing.FAINT, linewidth=1, linestyle='--')
-    axes.annotate(
-      drawing.readable(name), (1.0, rating), xycoords=('axes fraction', 'data'),
-      xytext=(-2, 3), textcoords='offset points', ha='right', fontsize=8,
-      color=drawing.FAINT,
-    )  # fmt: skip
   _finish(axes, 'Elo rating', history.ratings.shape[1])
   return figure
 

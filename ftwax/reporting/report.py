@@ -7,11 +7,11 @@ read it.
 import os
 import pathlib
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ftwax.records import files
+from ftwax.records import files, tournament_files
 from ftwax.reporting import (
   curves,
   drawing,
@@ -20,6 +20,7 @@ from ftwax.reporting import (
   lineage_tree,
   page,
   payoff_table,
+  play_styles,
   population_curves,
   run_facts,
 )
@@ -32,96 +33,66 @@ VIDEOS_DIRECTORY = 'videos'
 _MAX_VIDEOS = 2
 
 
-class ReportOptions(NamedTuple):
-  """Additions to what a report reads from the directory of a run.
-
-  Attributes:
-    title: of the page.
-    results: values by name, at the top of the first table.
-    event_names: [num_events]; by default numbers.
-    log_scaled: names of hyperparameters with a log-uniform prior; see
-      `population_curves.log_uniform_names`.
-    anchors: ratings of other players by name.
-    member_ratings: [N], ratings of the members on the scale of `anchors`, e.g.
-      in a tournament. None if that is the scale of the ratings in training.
-    player_names: [P], the players of a tournament.
-    win_rates: [P, P], of a tournament.
-    half_widths: [P, P], of the confidence intervals of `win_rates`.
-  """
-
-  title: str = 'Population'
-  results: Mapping[str, Any] = {}
-  event_names: Sequence[str] | None = None
-  log_scaled: Collection[str] = ()
-  anchors: Mapping[str, float] = {}
-  member_ratings: drawing.Floats | None = None
-  player_names: Sequence[str] | None = None
-  win_rates: drawing.Floats | None = None
-  half_widths: drawing.Floats | None = None
-
-
 def make_report(
-  run_dir: str | os.PathLike[str], options: ReportOptions | None = None
+  run_dir: str | os.PathLike[str], title: str | None = None
 ) -> pathlib.Path:
   """Writes the report of a run, finished or not.
 
-  Reads the log with label `population` and, if they exist, that of evaluations,
-  `lineage.jsonl`, `curves.png`, the GIFs in `videos` and the facts of the run.
+  Reads the log with label `population` and, if they exist, the specs of the
+  game, the configuration, the log of evaluations, the results of a tournament
+  (see `tournament_files`), `lineage.jsonl`, `curves.png` and the GIFs in
+  `videos`.
 
   Args:
     run_dir: directory of the run.
-    options: additions to these.
+    title: of the page; by default the name of the experiment.
 
   Returns:
     The path of the page, `report.html` in `run_dir`.
 
   Raises:
     FileNotFoundError: if the run has no log of a population.
-    ValueError: if that log has no row, or there is not one name an event.
+    ValueError: if that log has no row, or a file is damaged.
   """
   run_dir = pathlib.Path(run_dir)
-  options = ReportOptions() if options is None else options
   history = history_lib.read(run_dir)
   lineage = history_lib.read_lineage(run_dir)
-  options = options._replace(event_names=_event_names(history, options))
+  names = run_facts.read_event_names(run_dir, history)
+  tournament = tournament_files.read(run_dir)
+  title = title or run_facts.read_title(run_dir)
   path = run_dir / REPORT_FILE
   body = [
-    page.table(_results(history, lineage, options)),
+    page.table(_results(history, lineage, tournament)),
     page.heading('Members'),
     page.columns(*_members(history)),
     *_videos(run_dir),
-    *_games(history, options),
+    *_tournament(tournament),
     *_evaluations(run_dir),
-    *_evolution(history, lineage, options),
+    *_games(history),
+    *_play_styles(history, names),
+    *_evolution(history, lineage, names, run_facts.read_log_scaled(run_dir)),
     *_curves(run_dir),
     page.heading('Run'),
     page.table(run_facts.read(run_dir, history)),
   ]
-  files.write_atomically(path, page.render(options.title, body))
+  files.write_atomically(path, page.render(title, body))
   return path
-
-
-def _event_names(
-  history: history_lib.History, options: ReportOptions
-) -> Sequence[str]:
-  num_events = history.internal_rewards.shape[-1]
-  if options.event_names is None:
-    return [f'event {i}' for i in range(num_events)]
-  if len(options.event_names) != num_events:
-    raise ValueError(
-      f'event_names ({len(options.event_names)} names) must be one for each of'
-      f' the {num_events} events; give those of the environment.'
-    )
-  return [drawing.readable(name) for name in options.event_names]
 
 
 def _results(
   history: history_lib.History,
   lineage: Sequence[Mapping[str, Any]],
-  options: ReportOptions,
+  tournament: tournament_files.Results | None,
 ) -> dict[str, Any]:
   """Returns the values of the first table by name."""
-  results = dict(options.results)
+  results: dict[str, Any] = {}
+  if tournament is not None:
+    anchor = drawing.readable(tournament.players[tournament.anchor])
+    rating = tournament.ratings[: tournament.num_members].mean()
+    results[f'mean Elo above {anchor}, in the tournament'] = f'{rating:.0f}'
+    for name, score in tournament_files.member_scores(tournament).items():
+      label = f'mean score against {drawing.readable(name)}'
+      results[label] = f'{score:.2f}'
   num_members = history.ratings.shape[1]
   results['members'] = num_members
   results['games per member'] = f'{history.games[-1]:,.0f}'
@@ -189,17 +160,68 @@ def _videos(run_dir: pathlib.Path) -> list[str]:
   return [
     page.heading('Games'),
     *(
-      page.gif(gif.read_bytes(), name, f'Film of a game of members: {name}.')
+      page.gif(
+        gif.read_bytes(),
+        name,
+        f'Film of a game of members, with players and score above: {name}.',
+      )
       for gif, name in zip(gifs, names, strict=True)
     ),
   ]
 
 
-def _games(history: history_lib.History, options: ReportOptions) -> list[str]:
-  """Returns the sections on ratings, returns and win rates."""
+def _tournament(results: tournament_files.Results | None) -> list[str]:
+  if results is None:
+    return []
+  anchor = drawing.readable(results.players[results.anchor])
+  best = int(results.ratings.argmax())
+  return [
+    *page.section(
+      'Tournament',
+      f'After training every player met every other one, {results.num_games:,}'
+      ' games in all. Lines are 95% confidence intervals; a player rated 100'
+      ' points more wins 64% of games.',
+      payoff_table.plot_tournament(results),
+      f'Elo above {anchor} of {len(results.players)} players, from'
+      f' {results.ratings.min():.0f} to {results.ratings.max():.0f}; the best'
+      f' is {drawing.readable(results.players[best])}.',
+    ),
+    page.paragraph(
+      'The second number of a cell is half the width of the 95% confidence'
+      ' interval of its win rate, in percent.'
+    ),
+    page.plot(
+      payoff_table.plot_payoff(
+        results.win_rates, results.players, None, results.half_widths
+      ),
+      f'Heat map of the win rates between {len(results.players)} players. '
+      + _describe_scores(tournament_files.member_scores(results)),
+    ),
+  ]
+
+
+def _describe_scores(scores: Mapping[str, float]) -> str:
+  return 'Mean scores of members are ' + ', '.join(
+    f'{100 * score:.0f}% against {drawing.readable(name)}'
+    for name, score in scores.items()
+  ) + '.'  # fmt: skip
+
+
+def _games(history: history_lib.History) -> list[str]:
+  """Returns the sections on ratings, returns and win rates in training."""
   body = []
   if _has_games(history):
-    body += _ratings(history, options)
+    first, last = history.ratings[0], history.ratings[-1]
+    body += page.section(
+      'Ratings in training',
+      'Elo rating of each member in the games of training, and the mean. It'
+      ' compares members with each other at one time and is no measure of'
+      ' strength: a copy takes the rating of its parent, and the mean drifts.',
+      population_curves.plot_ratings(history),
+      f'Line chart of the Elo of {last.size} members over games: at first'
+      f' {first.mean():.0f} in the mean; at the end from {last.min():.0f} to'
+      f' {last.max():.0f}, {last.mean():.0f} in the mean.',
+    )
   if _has_returns(history):
     first, last = history.mean_returns[0], history.mean_returns[-1]
     body += page.section(
@@ -208,16 +230,6 @@ def _games(history: history_lib.History, options: ReportOptions) -> list[str]:
       population_curves.plot_returns(history),
       f'Line chart of the return of {last.size} members over games: at first'
       f' {_mean(first)} in the mean, {_mean(last)} at the end.',
-    )
-  if options.win_rates is not None:
-    body += page.section(
-      'Tournament',
-      'Every player met every other one. The second number of a cell is half'
-      ' the width of the 95% confidence interval of its win rate, in percent.',
-      payoff_table.plot_payoff(
-        options.win_rates, options.player_names, None, options.half_widths
-      ),
-      f'Heat map of the win rates between {len(options.win_rates)} players.',
     )
   if history.payoff_games.any():
     games = history.payoff_games
@@ -235,28 +247,20 @@ def _games(history: history_lib.History, options: ReportOptions) -> list[str]:
   return body
 
 
-def _ratings(history: history_lib.History, options: ReportOptions) -> list[str]:
-  first, last = history.ratings[0], history.ratings[-1]
-  caption = (
-    'Elo rating of each member in the games of training, and the mean. Only'
-    ' differences count: a player rated 100 points more wins 64% of games.'
-  )
-  anchors = dict(options.anchors)
-  if anchors and options.member_ratings is not None:
-    # Scales of Elo differ by a constant, here that of the members' mean.
-    shift = last.mean() - np.mean(options.member_ratings)
-    anchors = {name: rating + shift for name, rating in anchors.items()}
-    caption += (
-      ' Dashed lines are players rated after training, at their distance to the'
-      " members' mean at the end."
-    )
+def _play_styles(
+  history: history_lib.History, names: Sequence[str]
+) -> list[str]:
+  rates = play_styles.mean_rates(history)
+  if rates is None or rates.shape[0] < 2:
+    return []
+  sentence = play_styles.describe(rates, names)
   return page.section(
-    'Ratings',
-    caption,
-    population_curves.plot_ratings(history, anchors),
-    f'Line chart of the Elo of {last.size} members over games: at first'
-    f' {first.mean():.0f} in the mean; at the end from {last.min():.0f} to'
-    f' {last.max():.0f}, {last.mean():.0f} in the mean.',
+    'Diversity',
+    'Events of each member in a game, at the end of training. Orange is more'
+    f' often than the mean of members, purple less often. {sentence}',
+    play_styles.plot_play_styles(rates, names),
+    f'Heat map of {rates.shape[1]} events by {rates.shape[0]} members.'
+    f' {sentence}',
   )
 
 
@@ -270,31 +274,27 @@ def _evaluations(run_dir: pathlib.Path) -> list[str]:
   evaluations = evaluation_curves.read(run_dir)
   if evaluations is None:
     return []
-  scores = ', '.join(
-    f'{100 * score:.0f}% against {drawing.readable(name)}'
-    for name, score in zip(
-      evaluations.opponents, evaluations.scores[-1], strict=True
-    )
-  )
+  scores = dict(zip(evaluations.opponents, evaluations.scores[-1], strict=True))
   return page.section(
-    'Evaluation',
+    'Strength in training',
     'Games against fixed opponents, from which nobody learns. Left, the Elo of'
     ' each member and the mean; right, the mean score of members: 1 for a win,'
     ' 0.5 for a draw.',
     evaluation_curves.plot_evaluations(evaluations),
     f'Line charts of Elo and scores over steps. At the end the mean Elo is'
-    f' {evaluations.elo[-1].mean():.0f} above the first opponent, and scores'
-    f' are {scores}.',
+    f' {evaluations.elo[-1].mean():.0f} above'
+    f' {drawing.readable(evaluations.opponents[0])}.'
+    f' {_describe_scores(scores)}',
   )
 
 
 def _evolution(
   history: history_lib.History,
   lineage: Sequence[Mapping[str, Any]],
-  options: ReportOptions,
+  names: Sequence[str],
+  log_scaled: Collection[str],
 ) -> list[str]:
   """Returns the sections on copies and on what evolution changes."""
-  names = options.event_names or ()
   num_members = history.ratings.shape[1]
   body = []
   num_copies = sum('parent' in row for row in lineage)
@@ -308,7 +308,7 @@ def _evolution(
     )
   figures = {
     'Hyperparameters': population_curves.plot_hyperparameters(
-      history, options.log_scaled
+      history, log_scaled
     ),
     'Internal rewards': population_curves.plot_internal_rewards(history, names),
     'Events in a game': event_rates.plot_event_rates(history, names),

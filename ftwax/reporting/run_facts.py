@@ -5,7 +5,9 @@ import os
 import pathlib
 from typing import Any
 
-from ftwax.records import files, log_values, run_directory
+from ftwax import hyperparameters
+from ftwax.records import files, game_files, log_values, run_directory
+from ftwax.reporting import drawing
 from ftwax.reporting import history as history_lib
 
 
@@ -34,6 +36,48 @@ def read(
   if 'commit' in versions:
     facts['commit'] = str(versions['commit'])
   return facts
+
+
+def read_title(run_dir: str | os.PathLike[str]) -> str:
+  """Returns the name of the experiment, or of the directory of the run."""
+  run_dir = pathlib.Path(run_dir)
+  config = _read_json(run_dir / run_directory.CONFIG_FILE)
+  name = drawing.readable(str(config.get('name', run_dir.resolve().name)))
+  return name[:1].upper() + name[1:]
+
+
+def read_event_names(
+  run_dir: str | os.PathLike[str], history: history_lib.History
+) -> list[str]:
+  """Returns a name for each event, or its number where none is recorded.
+
+  Raises:
+    ValueError: if the specs of the game are damaged or of other events.
+  """
+  num_events = history.internal_rewards.shape[-1]
+  if not (pathlib.Path(run_dir) / game_files.GAME_FILE).exists():
+    return [f'event {i}' for i in range(num_events)]
+  names = game_files.read(run_dir).event_names
+  if len(names) != num_events:
+    raise ValueError(
+      f'{game_files.GAME_FILE} in {run_dir} must name the {num_events} events'
+      f' of the run, and names {len(names)}; restore it from a copy.'
+    )
+  return [drawing.readable(name) for name in names]
+
+
+def read_log_scaled(run_dir: str | os.PathLike[str]) -> list[str]:
+  """Returns the names of the hyperparameters with a log-uniform prior."""
+  config = _read_json(pathlib.Path(run_dir) / run_directory.CONFIG_FILE)
+  builder = config.get('builder')
+  agent = builder.get('config') if isinstance(builder, dict) else None
+  priors = agent.get('priors') if isinstance(agent, dict) else None
+  kind = hyperparameters.LogUniform.__name__
+  return [
+    name
+    for name, prior in (priors if isinstance(priors, dict) else {}).items()
+    if isinstance(prior, dict) and prior.get('__type__', '').endswith(kind)
+  ]
 
 
 def _commands(path: pathlib.Path) -> dict[str, str]:

@@ -2,10 +2,91 @@
 
 import os
 import pathlib
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
+
+# Smaller frames are enlarged, so that there is room for captions.
+_MIN_WIDTH = 320
+
+_PAPER, _INK = (255, 255, 255), (36, 41, 47)
+_MARGIN = 8
+
+Color = tuple[int, int, int]
+
+
+def add_captions(
+  frames: npt.NDArray[np.uint8],
+  lines: Sequence[Sequence[str]],
+  legend: Sequence[tuple[str, Color]] = (),
+) -> npt.NDArray[np.uint8]:
+  """Writes lines of text above frames and a legend beneath them.
+
+  Args:
+    frames: uint8 [T, H, W, 3]; those narrower than 320 pixels are enlarged.
+    lines: of each frame, equally many; text that is too long is made smaller.
+    legend: labels and the colours that they explain.
+
+  Returns:
+    uint8 [T, H', W', 3].
+  """
+  scale = -(-_MIN_WIDTH // frames.shape[2])
+  frames = frames.repeat(scale, axis=1).repeat(scale, axis=2)
+  _, height, width, _ = frames.shape
+  longest = max((line for row in lines for line in row), key=len)
+  font = _fit(longest, width)
+  line_height = round(1.35 * font.size)
+  top = line_height * len(lines[0]) + _MARGIN
+  footer = _draw_legend(legend, width)
+  captioned = []
+  for frame, row in zip(frames, lines, strict=True):
+    header = Image.new('RGB', (width, top), _PAPER)
+    draw = ImageDraw.Draw(header)
+    for index, line in enumerate(row):
+      place = (_MARGIN, _MARGIN // 2 + index * line_height)
+      draw.text(place, line, fill=_INK, font=font)
+    captioned.append(np.concatenate([np.asarray(header), frame, footer]))
+  return np.stack(captioned)
+
+
+def _fit(text: str, width: int) -> ImageFont.FreeTypeFont:
+  """Returns the largest font in which text fits, within reason."""
+  for size in range(15, 7, -1):
+    font = _font(size)
+    if font.getlength(text) <= width - 2 * _MARGIN:
+      break
+  return font
+
+
+def _font(size: int) -> ImageFont.FreeTypeFont:
+  font = ImageFont.load_default(size)
+  if not isinstance(font, ImageFont.FreeTypeFont):
+    raise ImportError('Pillow has no FreeType here; install a wheel of pillow.')
+  return font
+
+
+def _draw_legend(
+  legend: Sequence[tuple[str, Color]], width: int
+) -> npt.NDArray[np.uint8]:
+  """Returns labels beside squares of their colours, [H, width, 3]."""
+  if not legend:
+    return np.zeros((0, width, 3), np.uint8)
+  font, row_height = _font(12), 18
+  places, x, y = [], _MARGIN, _MARGIN // 2
+  for label, _ in legend:
+    size = round(font.getlength(label)) + 26
+    if x > _MARGIN and x + size > width:
+      x, y = _MARGIN, y + row_height
+    places.append((x, y))
+    x += size
+  image = Image.new('RGB', (width, y + row_height + _MARGIN // 2), _PAPER)
+  draw = ImageDraw.Draw(image)
+  for (label, color), (x, y) in zip(legend, places, strict=True):
+    draw.rectangle((x, y + 2, x + 11, y + 13), fill=color)
+    draw.text((x + 16, y), label, fill=_INK, font=font)
+  return np.asarray(image)
 
 
 def write_gif(

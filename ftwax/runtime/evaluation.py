@@ -13,7 +13,7 @@ import numpy as np
 from ftwax import types
 from ftwax.environments import functional, games
 from ftwax.population import players, seating, tournament
-from ftwax.records import log_values
+from ftwax.records import log_values, tournament_files
 from ftwax.runtime import experiment as experiment_lib
 
 
@@ -215,6 +215,35 @@ def summarize(
     np.array([0.5 * (1.0 + result.outcome[0]) for result in results]),
     num_players,
     anchor,
+  )
+
+
+def summarize_for_report(
+  results: Sequence[GameResult],
+  teams: Sequence[int],
+  names: Sequence[str],
+  num_members: int,
+) -> tournament_files.Results:
+  """Returns what `summarize` tells, ratings above the first opponent's.
+
+  Args:
+    results: of the games.
+    teams: the team of each seat.
+    names: of members and opponents.
+    num_members: of the population.
+  """
+  summary = summarize(results, teams, len(names), num_members)
+  ratings = summary.ratings - summary.ratings[num_members]
+  return tournament_files.Results(
+    players=tuple(names),
+    num_members=num_members,
+    anchor=num_members,
+    ratings=ratings,
+    lows=ratings - summary.rating_errors,
+    highs=ratings + summary.rating_errors,
+    win_rates=summary.win_rates,
+    half_widths=0.5 * (summary.highs - summary.lows),
+    num_games=len(results),
   )
 
 

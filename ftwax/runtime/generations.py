@@ -254,10 +254,4 @@ def write_report(
   if curves.can_plot(directory):
     curves.plot_curves(directory)
   if experiment.population.num_members > 1:
-    report.make_report(
-      directory,
-      report.ReportOptions(
-        title=experiment.name,
-        event_names=experiment.read_game_spec().event_names,
-      ),
-    )
+    report.make_report(directory)

@@ -3,18 +3,26 @@
 An experiment file calls `define_flags` and `run`, beside flags of its own.
 """
 
-import math
-import os
-import pathlib
+import contextlib
+import contextvars
+import functools
+import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import app, flags, logging
 
 from ftwax.records import checkpoints, run_directory
 from ftwax.replay import replay_options
-from ftwax.runtime import comparison, run_records, runs
+from ftwax.runtime import (
+  command_flags,
+  comparison,
+  overrides,
+  run_records,
+  runs,
+  runtime_options,
+)
 from ftwax.runtime import experiment as experiment_lib
 
 FLAGS = flags.FLAGS
@@ -32,10 +40,15 @@ _EXPECTED = (
 
 _EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it.
 
+# Takes an experiment in place of running it; see `collected`.
+_collect: contextvars.ContextVar[
+  Callable[[experiment_lib.ExperimentConfig], None] | None
+] = contextvars.ContextVar('collect', default=None)
+
 
 def define_flags(
-  max_num_actor_steps: int,
-  num_environments: int,
+  max_num_actor_steps: int | None,
+  num_environments: int | None,
   eval_every: int,
   runtime: str = 'local',
   num_devices: int = 1,
@@ -43,73 +56,101 @@ def define_flags(
   """Defines the flags that all experiments have.
 
   Args:
-    max_num_actor_steps: default of `--max_num_actor_steps`.
+    max_num_actor_steps: default of `--max_num_actor_steps`; None for what the
+      experiment says, like `num_environments`.
     num_environments: default of `--num_environments`.
     eval_every: default of `--eval_every`.
     runtime: default of `--runtime`.
     num_devices: default of `--num_devices` in one process; fewer are used where
       there are fewer, or where members cannot be shared out evenly.
   """
-  flags.DEFINE_integer(
+  _define_run_flags(max_num_actor_steps, num_environments, eval_every)
+  _define_runtime_flags(runtime, num_devices)
+  flags.DEFINE_string('config', None, 'TOML file with fields to change.')
+  flags.DEFINE_multi_string(
+    'set', [], 'KEY=VALUE, a field to change: agent.batch_size=32.'
+  )
+  flags.DEFINE_bool('print_config', False, 'Print all fields as TOML and end.')
+
+
+# Flags that are fields of an `ExperimentConfig`.
+_FIELDS = (
+  'max_num_actor_steps',
+  'num_environments',
+  'environment_processes',
+  'seed',
+  'replay',
+  'replay_port',
+)
+
+# Titles in the help, and the flags below them.
+_GROUPS: dict[str, tuple[str, ...]] = {
+  'run': (
     'max_num_actor_steps',
-    max_num_actor_steps,
-    'Actions in all environments together, after which the run ends.',
+    'num_environments',
+    'seed',
+    'eval_every',
+    'num_eval_episodes',
+    'run_dir',
+    'resume',
+    'save_every_seconds',
+  ),
+  'runtime': (
+    'runtime',
+    'num_actors',
+    'inference_server',
+    'num_devices',
+    'environment_processes',
+    'replay',
+    'replay_port',
+  ),
+  'configuration (docs/cli.md)': ('set', 'config', 'print_config'),
+}
+
+
+def _define_run_flags(
+  max_num_actor_steps: int | None,
+  num_environments: int | None,
+  eval_every: int,
+) -> None:
+  flags.DEFINE_integer(
+    'max_num_actor_steps', max_num_actor_steps, 'Actions in all environments.'
   )
   flags.DEFINE_integer(
     'num_environments', num_environments, 'Environments acted in at a time.'
   )
+  flags.DEFINE_integer('seed', 0, 'Of parameters, actors and environments.')
   flags.DEFINE_integer(
-    'environment_processes',
-    experiment_lib.ExperimentConfig.environment_processes,
-    'Processes that step the environments of one actor at the same time; 0 for'
-    ' that of the actor.',
-  )
-  flags.DEFINE_integer(
-    'eval_every', eval_every, 'Actor steps between evaluations; 0 for none.'
-  )
-  flags.DEFINE_enum(
-    'runtime',
-    runtime,
-    runs.RUNTIMES,
-    'local: one process. device: compiled together with an environment in JAX.'
-    ' distributed: many processes (docs/distributed.md).',
-  )
-  flags.DEFINE_integer(
-    'num_actors',
-    None,
-    'Processes that act, each in --num_environments; of --runtime=distributed.',
-  )
-  flags.DEFINE_integer(
-    'num_devices',
-    num_devices,
-    'Devices over which the work is spread; on a CPU, cores that each are one.',
-  )
-  flags.DEFINE_bool(
-    'inference_server',
-    None,
-    'One process applies the network for all actors; of --runtime=distributed.',
+    'eval_every', eval_every, 'Steps between evaluations; 0 for none.'
   )
   flags.DEFINE_integer('num_eval_episodes', 20, 'Episodes of an evaluation.')
-  flags.DEFINE_integer('seed', 0, 'Seed of parameters, actors, environments.')
-  flags.DEFINE_enum(
-    'replay',
-    None,
-    replay_options.KINDS,
-    'What --runtime=local keeps trajectories in: a Reverb server, or functions'
-    ' in this process; by default Reverb where it is installed.',
-  )
-  flags.DEFINE_integer(
-    'replay_port', None, 'Port of the Reverb server; any free one by default.'
-  )
+  flags.DEFINE_string('run_dir', None, 'By default a new one in runs/.')
+  flags.DEFINE_bool('resume', False, 'Go on with --run_dir or the newest run.')
   flags.DEFINE_float(
     'save_every_seconds',
     checkpoints.CheckpointingConfig.save_every_seconds,
     'Seconds between checkpoints.',
   )
-  flags.DEFINE_string(
-    'run_dir', None, 'Directory of the run; by default a new one in runs/.'
+
+
+def _define_runtime_flags(runtime: str, num_devices: int) -> None:
+  flags.DEFINE_enum('runtime', runtime, runs.RUNTIMES, 'See README.')
+  flags.DEFINE_integer(
+    'num_actors', None, 'Processes that act, if distributed.'
   )
-  flags.DEFINE_bool('resume', False, 'Go on with --run_dir or the newest run.')
+  flags.DEFINE_bool(
+    'inference_server', None, 'One process acts for all, if distributed.'
+  )
+  flags.DEFINE_integer(
+    'num_devices', num_devices, 'Devices, or cores, that share the work.'
+  )
+  flags.DEFINE_integer(
+    'environment_processes',
+    experiment_lib.ExperimentConfig.environment_processes,
+    'That step environments; 0 for none.',
+  )
+  flags.DEFINE_enum('replay', None, replay_options.KINDS, 'Of local runs.')
+  flags.DEFINE_integer('replay_port', None, 'Of Reverb; any free one if unset.')
 
 
 def experiment_options(seed: int | None = None) -> dict[str, Any]:
@@ -118,74 +159,204 @@ def experiment_options(seed: int | None = None) -> dict[str, Any]:
   Args:
     seed: in place of the flag's, as variants need it; None for the flag's.
   """
-  names = (
-    'max_num_actor_steps',
-    'num_environments',
-    'environment_processes',
-    'seed',
-    'replay',
-    'replay_port',
-  )
-  options = {name: FLAGS[name].value for name in names}
+  options = {name: FLAGS[name].value for name in _FIELDS}
   if seed is not None:
     options['seed'] = seed
   checkpointing = checkpoints.CheckpointingConfig(FLAGS.save_every_seconds)
   return {**options, 'checkpointing': checkpointing}
 
 
+def configure(config: Any) -> Any:
+  """Returns an agent's config with what `--config` and `--set` change.
+
+  An experiment needs it only where it computes something of the config: `run`
+  applies them to what `build_experiment` returns in any case.
+  """
+  return overrides.change_agent_config(config, _changes())
+
+
 def run(
   build_experiment: Callable[[], experiment_lib.ExperimentConfig],
   finish: Callable[[Any, runs.RunResult], None] | None = None,
   make_variants: Callable[[], comparison.Variants] | None = None,
+  module: str = '__main__',
 ) -> None:
   """Parses the command line, runs the experiment and exits.
 
-  The exit status is 0, 1 after an error, whose message is printed, or 130
-  after Ctrl-C, SIGTERM or SIGHUP.
+  The exit status is 0, 1 after an error, whose message is printed, 2 after a
+  wrong flag, or 130 after Ctrl-C, SIGTERM or SIGHUP.
 
   Args:
     build_experiment: makes the experiment, once flags are parsed.
     finish: does what is left, given the experiment and what its run came to.
     make_variants: makes what `--compare` compares, once flags are parsed;
       without it there is no such flag.
+    module: of the experiment.
   """
+  groups = dict(_GROUPS)
   if make_variants is not None:
     flags.DEFINE_integer(
-      'compare',
-      0,
-      'Runs each variant with so many seeds and prints a table, in place of one'
-      ' run.',
+      'compare', 0, 'Run all variants, with so many seeds each.'
+    )
+    groups['run'] = (*groups['run'], 'compare')
+
+  def make_all() -> Iterator[experiment_lib.ExperimentConfig]:
+    if make_variants is not None and FLAGS.compare:
+      for seed in _seeds():
+        for make in _change_variants(make_variants()).values():
+          yield make(seed)
+    else:
+      yield overrides.change(build_experiment(), _changes())
+
+  def execute(_: Any) -> None:
+    _set_flags()
+    collect = _collect.get()
+    if collect is not None or FLAGS.print_config:
+      for experiment in make_all():
+        (collect or _print)(experiment)
+      return
+    runtime_options.prepare()
+    if make_variants is not None and FLAGS.compare:
+      comparison.compare(
+        _change_variants(make_variants()),
+        _seeds(),
+        FLAGS.runtime,
+        **runtime_options.make(1),
+      )
+      return
+    (experiment,) = make_all()
+    result = _run(experiment)
+    if finish is not None:
+      finish(experiment, result)
+
+  main(execute, groups, module)
+
+
+def run_function(
+  build: Callable[[], experiment_lib.ExperimentConfig],
+) -> None:
+  """Runs what a user's function builds with the flags of all experiments.
+
+  Flags that are not given are as the function has them.
+  """
+  define_flags(None, None, eval_every=0)
+
+  def build_experiment() -> experiment_lib.ExperimentConfig:
+    made = build()
+    options = experiment_options()
+    if not FLAGS['save_every_seconds'].present:
+      del options['checkpointing']
+    return made.replace(
+      **{
+        name: value
+        for name, value in options.items()
+        if name == 'checkpointing' or FLAGS[name].present
+      }
     )
 
-  def main(argv: Sequence[str]) -> None:
-    if len(argv) > 1:
-      raise app.UsageError(f'unknown arguments {argv[1:]}; all are flags.')
+  run(build_experiment, module=build.__module__)
+
+
+def main(
+  function: Callable[[Any], None],
+  groups: Mapping[str, Sequence[str]] | None = None,
+  module: str = '__main__',
+) -> None:
+  """Parses the command line, calls a function and exits; see `run`.
+
+  Args:
+    function: is given the arguments that are no flags, of which there are none.
+    groups: names of flags beside those of the module; see `command_flags`.
+    module: of the experiment.
+  """
+
+  def guarded(argv: Sequence[str]) -> None:
     if not FLAGS['verbosity'].present:
       logging.set_verbosity(logging.WARNING)
-    if FLAGS.runtime == 'device':
-      _keep_compiled_functions()
-    if FLAGS.num_devices > 1 and FLAGS.runtime != 'distributed':
-      _split_cpu(FLAGS.num_devices)
-    try:
-      if make_variants is not None and FLAGS.compare:
-        seeds = range(FLAGS.seed, FLAGS.seed + FLAGS.compare)
-        comparison.compare(
-          make_variants(), seeds, FLAGS.runtime, **_runtime_options(1)
-        )
-        return
-      experiment = build_experiment()
-      result = _run(experiment)
-      if finish is not None:
-        finish(experiment, result)
-    except KeyboardInterrupt:
-      raise SystemExit(_EXIT_INTERRUPTED) from None
-    except _EXPECTED as error:
-      logging.vlog(1, traceback.format_exc())
-      raise SystemExit(
-        f'{type(error).__name__}: {error}\n(-v=1 prints where it was raised.)'
-      ) from None
+    with reported_errors():
+      function(argv)
 
-  app.run(main)
+  description = (sys.modules[module].__doc__ or '').partition('\n')[0]
+  parser = command_flags.make_parser(description, groups or {}, module)
+  app.run(guarded, flags_parser=parser)
+
+
+@contextlib.contextmanager
+def reported_errors() -> Iterator[None]:
+  """Ends the program with one message where the user can mend an error.
+
+  A context manager.
+
+  Yields:
+    Nothing.
+  """
+  try:
+    yield
+  except KeyboardInterrupt:
+    raise SystemExit(_EXIT_INTERRUPTED) from None
+  except _EXPECTED as error:
+    logging.vlog(1, traceback.format_exc())
+    raise SystemExit(
+      f'{type(error).__name__}: {error}\n(-v=1 prints where it was raised.)'
+    ) from None
+
+
+@contextlib.contextmanager
+def collected() -> Iterator[list[experiment_lib.ExperimentConfig]]:
+  """Lets `run` make experiments without running them.
+
+  A context manager.
+
+  Yields:
+    A list, to which `run` appends what it makes.
+  """
+  made: list[experiment_lib.ExperimentConfig] = []
+  token = _collect.set(made.append)
+  try:
+    yield made
+  finally:
+    _collect.reset(token)
+
+
+def _print(experiment: experiment_lib.ExperimentConfig) -> None:
+  print(overrides.describe(experiment))
+
+
+def _seeds() -> Sequence[int]:
+  """Returns the seeds of `--compare`."""
+  return range(FLAGS.seed, FLAGS.seed + FLAGS.compare)
+
+
+def _changes() -> overrides.Changes:
+  """Returns what `--config` and `--set` change beside the flags."""
+  changes = overrides.read(FLAGS.config, list(FLAGS['set'].value or ()))
+  return {name: value for name, value in changes.items() if name not in _FIELDS}
+
+
+def _set_flags() -> None:
+  """Gives flags the values that `--config` and `--set` have for their fields.
+
+  So what an experiment computes of a flag follows them. A flag that was typed
+  goes before the file.
+  """
+  typed = overrides.read(None, list(FLAGS['set'].value or ()))
+  for name, value in {**overrides.read(FLAGS.config, ()), **typed}.items():
+    if name in _FIELDS and (name in typed or not FLAGS[name].present):
+      FLAGS[name].value = overrides.convert_field(name, value)
+      FLAGS[name].present += 1
+
+
+def _change_variants(variants: comparison.Variants) -> comparison.Variants:
+  """Returns variants with what `--config` and `--set` change."""
+
+  def change(
+    make: Callable[[int], experiment_lib.ExperimentConfig], seed: int
+  ) -> experiment_lib.ExperimentConfig:
+    return overrides.change(make(seed), _changes())
+
+  return {
+    name: functools.partial(change, make) for name, make in variants.items()
+  }
 
 
 def _run(experiment: experiment_lib.ExperimentConfig) -> runs.RunResult:
@@ -196,7 +367,7 @@ def _run(experiment: experiment_lib.ExperimentConfig) -> runs.RunResult:
     runtime=FLAGS.runtime,
     run_dir=FLAGS.run_dir,
     resume=FLAGS.resume,
-    **_runtime_options(experiment.population.num_members),
+    **runtime_options.make(experiment.population.num_members),
   )
   counts = result.counts
   steps_per_second = counts.actor_steps / max(counts.seconds, 1e-9)
@@ -207,75 +378,3 @@ def _run(experiment: experiment_lib.ExperimentConfig) -> runs.RunResult:
     f' {counts.episodes:,} episodes. See {result.run_dir}'
   )
   return result
-
-
-def _runtime_options(num_members: int) -> dict[str, Any]:
-  """Returns what one runtime alone is given by flags.
-
-  Args:
-    num_members: of the population, who may share devices.
-  """
-  own: dict[str, Any] = {
-    name: FLAGS[name].value
-    for name in ('num_actors', 'inference_server')
-    if FLAGS[name].value is not None
-  }
-  if FLAGS.runtime != 'distributed':
-    for name, value in own.items():
-      raise ValueError(
-        f'--{name} ({value}) must go with --runtime=distributed, and the'
-        f' runtime is {FLAGS.runtime}; leave it out, or choose that runtime.'
-      )
-    return {'devices': _devices(num_members)}
-  from ftwax.runtime.distributed import settings  # Not before --help.
-
-  if FLAGS['num_devices'].present:
-    own['num_devices'] = FLAGS.num_devices
-  return {'settings': settings.Settings(**own)}
-
-
-def _devices(num_members: int) -> Sequence[Any] | None:
-  """Returns the devices of `--num_devices`; None for one."""
-  num_devices = FLAGS.num_devices
-  if num_devices == 1:
-    return None
-  import jax
-
-  devices = jax.devices()
-  if not FLAGS['num_devices'].present:
-    num_devices = math.gcd(min(num_devices, len(devices)), num_members)
-  if not 1 <= num_devices <= len(devices):
-    raise ValueError(
-      f'num_devices ({num_devices}) must be from 1 to {len(devices)}, the'
-      f' devices that JAX sees; choose {len(devices)}.'
-    )
-  return devices[:num_devices]
-
-
-def _split_cpu(num_devices: int) -> None:
-  """Makes as many devices of the CPU, up to one for each core.
-
-  Accelerators are not concerned, and neither is a number that the user's
-  XLA_FLAGS name.
-  """
-  import jax
-
-  if 'xla_force_host_platform_device_count' in os.environ.get('XLA_FLAGS', ''):
-    return
-  num_cores = os.cpu_count() or 1
-  jax.config.update('jax_num_cpu_devices', min(num_devices, num_cores))
-
-
-def _keep_compiled_functions() -> None:
-  """Keeps compiled functions in the user's cache, unless JAX has another.
-
-  The second start is quicker then. `JAX_COMPILATION_CACHE_DIR` says where
-  else, and `JAX_ENABLE_COMPILATION_CACHE=false` not to.
-  """
-  if 'JAX_COMPILATION_CACHE_DIR' in os.environ:
-    return
-  import jax
-
-  cache = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
-  path = pathlib.Path(cache) / 'ftwax' / 'jax'
-  jax.config.update('jax_compilation_cache_dir', str(path))

@@ -11,7 +11,7 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import dm_env
@@ -24,6 +24,7 @@ from ftwax.environments import games
 from ftwax.population import players
 from ftwax.records import (
   array_files,
+  checkpoint_files,
   checkpoints,
   config_files,
   files,
@@ -32,6 +33,7 @@ from ftwax.records import (
 )
 from ftwax.reporting import history
 from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import filming
 
 # Populations that come with the library, by name.
 TRAINED = pathlib.Path(__file__).parents[1] / 'trained'
@@ -65,6 +67,7 @@ class LoadedAgent:
     variables: of the agent, without a member axis.
     player: the agent as a player; see `ExperimentConfig.opponents`.
     game_spec: of the game that it was trained in.
+    name: of the agent, in films.
   """
 
   def __init__(
@@ -72,8 +75,10 @@ class LoadedAgent:
     actor: types.ActorCore,
     variables: types.ActorVariables,
     game_spec: games.GameSpec,
+    name: str,
   ):
     """Takes functions and variables of the agent's actor."""
+    self.name = name
     self.actor = actor
     self.variables = variables
     self.game_spec = game_spec
@@ -89,8 +94,13 @@ class LoadedAgent:
     Args:
       timestep: without a batch axis; reward and discount may be None at
         `FIRST`.
+
+    Raises:
+      ValueError: it is no timestep of the game that the agent was trained in.
     """
     num_events = len(self.variables.internal_rewards)
+    if timestep.step_type == types.FIRST:
+      self._check(timestep)
     reward, discount = timestep.reward, timestep.discount
     if reward is None:
       reward = 0.0 if num_events == 1 else np.zeros(num_events)
@@ -105,12 +115,74 @@ class LoadedAgent:
     action, self._state = self._select(self.variables, rows, self._state)
     return jax.tree.map(lambda leaf: np.asarray(leaf)[0], action)
 
+  def record(
+    self,
+    environment: Any,
+    path: str | os.PathLike[str],
+    seats: Sequence['LoadedAgent | str'] | None = None,
+    *,
+    seed: int = 0,
+    max_num_steps: int = 1_000,
+    frames_per_second: float = 15.0,
+  ) -> pathlib.Path:
+    """Films an episode of the agent.
+
+    Args:
+      environment: in JAX or in Python, of one agent or a game. It is drawn by
+        its `display` or its `render`, which returns uint8 [H, W, 3]; without
+        these an image that the first player observes is shown. Gymnasium
+        environments need `render_mode='rgb_array'`.
+      path: of the GIF.
+      seats: the player on each seat, or one for all: an agent, or the name of
+        a script of the game, such as 'random'. By default this agent.
+      seed: of the players, and of a game in JAX.
+      max_num_steps: steps after which the film ends, if the episode does not.
+      frames_per_second: of the film.
+
+    Returns:
+      The path.
+
+    Raises:
+      ValueError: the agents were trained in another game, there is no such
+        script, or the environment cannot be drawn.
+    """
+    return filming.record(
+      environment,
+      path,
+      [
+        (seat, None) if isinstance(seat, str) else (seat.name, seat.player)
+        for seat in (seats or [self])
+      ],
+      seed,
+      max_num_steps,
+      frames_per_second,
+    )
+
+  def _check(self, timestep: dm_env.TimeStep) -> None:
+    """Raises a ValueError unless this is a timestep of the agent's game."""
+    spec = self.game_spec.environment
+    observation = timestep.observation
+    seen = jax.tree.map(np.shape, observation)
+    expected = jax.tree.map(lambda leaf: leaf.shape, spec.observations)
+    if seen != expected:
+      raise ValueError(
+        f'observation (shape {seen}) must be of shape {expected}, as in the'
+        ' game that the agent was trained in; give a timestep of that game.'
+      )
+    reward = np.shape(timestep.reward)
+    if timestep.reward is not None and reward != spec.rewards.shape:
+      raise ValueError(
+        f'reward (shape {reward}) must be of shape {spec.rewards.shape}, as in'
+        ' the game that the agent was trained in; give a timestep of that game.'
+      )
+
 
 def load(
   source: str | os.PathLike[str],
   member: int = 0,
   greedy: bool = True,
   experiment: experiment_lib.ExperimentConfig | None = None,
+  step: int | None = None,
 ) -> LoadedAgent:
   """Loads an agent of an earlier run.
 
@@ -122,6 +194,7 @@ def load(
     greedy: whether it takes the most probable action.
     experiment: the one that the run was started with. Needed only where its
       network is not that of a named agent.
+    step: of the checkpoint; by default the newest one.
 
   Raises:
     CheckpointError: there is no checkpoint, or it is of another experiment.
@@ -129,22 +202,40 @@ def load(
       from them, or there is no such member.
   """
   directory = _find(source)
-  origin = (
-    _read_origin(directory)
-    if experiment is None
-    else _origin_of_experiment(experiment)
-  )
+  origin = _find_origin(directory, experiment)
   if not 0 <= member < origin.num_members:
     raise ValueError(
       f'member ({member}) must be from 0 to {origin.num_members - 1}; choose 0.'
     )
-  variables = _read_variables(directory, origin)
+  variables = _read_variables(directory, origin, step)
   spec = origin.game_spec.environment
   return LoadedAgent(
     origin.builder.make_policy(origin.network, spec, evaluation=greedy),
     jax.tree.map(lambda leaf: leaf[member], variables),
     origin.game_spec,
+    f'member {member}' if origin.num_members > 1 else 'agent',
   )
+
+
+def initial_variables(
+  source: str | os.PathLike[str],
+  seed: int = 0,
+  experiment: experiment_lib.ExperimentConfig | None = None,
+) -> types.ActorVariables:
+  """Draws variables as a run begins with, of one member.
+
+  With them an agent is compared with what it was before it learned.
+
+  Args:
+    source: see `load`.
+    seed: for the draws.
+    experiment: see `load`.
+  """
+  origin = _find_origin(_find(source), experiment)
+  core = origin.builder.make_learner_core(
+    origin.network, origin.game_spec.environment
+  )
+  return types.actor_variables(core.init(jax.random.PRNGKey(seed)))
 
 
 def export(
@@ -190,9 +281,11 @@ def _find(source: str | os.PathLike[str]) -> pathlib.Path:
   return directory
 
 
-def _origin_of_experiment(
-  experiment: experiment_lib.ExperimentConfig,
+def _find_origin(
+  directory: pathlib.Path, experiment: experiment_lib.ExperimentConfig | None
 ) -> _Origin:
+  if experiment is None:
+    return _read_origin(directory)
   spec = experiment.read_game_spec()
   return _Origin(
     experiment.builder,
@@ -244,7 +337,7 @@ def _agent_of(config: Any) -> named.Agent:
 
 
 def _read_variables(
-  directory: pathlib.Path, origin: _Origin
+  directory: pathlib.Path, origin: _Origin, step: int | None = None
 ) -> types.ActorVariables:
   """Reads the variables of all members, leaves [N, ...]."""
   core = origin.builder.make_learner_core(
@@ -261,5 +354,13 @@ def _read_variables(
     variables = array_files.read(directory / VARIABLES_FILE, template)
     return variables
   with checkpoints.Checkpointer(directory / 'checkpoints') as checkpointer:
-    variables, _ = checkpointer.restore(template, part='.members')
+    if step is None:
+      return checkpointer.restore(template, part='.members')[0]
+    if step not in checkpointer.steps():
+      raise ValueError(
+        f'step ({step}) must be one of {checkpointer.steps()}, the checkpoints'
+        f' in {directory}; choose the last.'
+      )
+  path = (directory / 'checkpoints' / f'{step:010d}').absolute()
+  variables, _ = checkpoint_files.read(path, template, part='.members')
   return variables

@@ -1,10 +1,11 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
 
 from ftwax.population import payoff as payoff_lib
-from ftwax.population import tournament
+from ftwax.population import ratings, tournament
 
 
 def test_counts_against_a_loop():
@@ -116,6 +117,24 @@ def test_pairs_without_a_game_may_win_anything():
   assert np.isnan(summary.win_rates[0, 2])
 
 
-def test_teams_of_several_players_are_no_round_robin():
-  with pytest.raises(ValueError, match='teams must be copies of one player'):
-    tournament.summarize(np.array([[[0, 1], [2, 2]]]), np.array([1.0]), 3)
+def test_teams_may_be_mixed():
+  teams = np.array([[[0, 1], [2, 2]], [[2, 0], [1, 1]]])
+  summary = tournament.summarize(teams, np.array([1.0, 0.5]), 3)
+  np.testing.assert_array_equal(
+    summary.games, [[0, 1, 1], [1, 0, 2], [1, 2, 0]]
+  )
+  np.testing.assert_array_equal(summary.win_rates[0, 1:], [0.5, 1.0])
+  np.testing.assert_array_equal(summary.win_rates[1, [0, 2]], [0.5, 0.75])
+
+
+def test_ratings_of_games_drawn_anew_scatter_as_their_errors():
+  teams = tournament.round_robin(3, games_per_pair=100)
+  rng = np.random.default_rng(0)
+  outcomes = jnp.asarray(rng.random(300) < 0.6, jnp.float32)
+  games = ratings.multiplicities(jnp.asarray(teams), 3)
+  samples = ratings.bootstrap(jax.random.PRNGKey(0), games, outcomes, 200)
+  assert samples.shape == (200, 3)
+  fitted = ratings.fit(games, outcomes)
+  np.testing.assert_array_equal(samples[:, 0], 1000.0)
+  deviation = np.std(samples[:, 1:], axis=0)
+  np.testing.assert_allclose(deviation, fitted.standard_errors[1:], rtol=0.25)

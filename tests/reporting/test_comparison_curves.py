@@ -21,9 +21,7 @@ def _log(run_dir, rows):
 def test_means_are_of_episodes_between_steps(tmp_path):
   run_dir = _log(tmp_path, [(1, 0.0, 1), (2, 1.0, 3), (9, 5.0, 1)])
   episodes = curves.read_returns(run_dir, 'train')
-  means = comparison_curves.mean_by_step(
-    episodes, np.array([0.0, 3.0, 6.0, 9.0])
-  )
+  means = curves.mean_by_step(episodes, np.array([0.0, 3.0, 6.0, 9.0]))
   np.testing.assert_array_equal(means, [0.75, np.nan, 5.0])
 
 

@@ -2,15 +2,22 @@ import html.parser
 import io
 import json
 import sys
-from typing import Any, NamedTuple
 
+import fakes
 import matplotlib
 import numpy as np
 import pytest
 from PIL import Image
 
-from ftwax import hyperparameters as hyperparameters_lib
-from ftwax.records import loggers, run_directory
+from ftwax import hyperparameters
+from ftwax.agents import impala
+from ftwax.environments import games
+from ftwax.records import (
+  game_files,
+  loggers,
+  run_directory,
+  tournament_files,
+)
 from ftwax.reporting import (
   drawing,
   evaluation_curves,
@@ -18,8 +25,10 @@ from ftwax.reporting import (
   lineage_tree,
   page,
   payoff_table,
+  play_styles,
   population_curves,
   report,
+  run_facts,
   videos,
 )
 from ftwax.reporting import history as history_lib
@@ -77,6 +86,24 @@ def run_dir(tmp_path):
   return tmp_path
 
 
+TOURNAMENT = tournament_files.Results(
+  players=('member 0', '<random>'),
+  num_members=1,
+  anchor=1,
+  ratings=np.array([-50.0, 0.0]),
+  lows=np.array([-60.0, 0.0]),
+  highs=np.array([-40.0, 0.0]),
+  win_rates=np.array([[np.nan, 0.2], [0.8, np.nan]]),
+  half_widths=np.full((2, 2), 0.1),
+  num_games=20,
+)
+
+
+def _write_game(run_dir, event_names):
+  spec = fakes.make_vector_spec()
+  game_files.write(run_dir, games.GameSpec(spec, (0,), tuple(event_names)))
+
+
 class _Page(html.parser.HTMLParser):
   """What a page holds: headings, cells of tables, and pictures."""
 
@@ -113,28 +140,21 @@ def test_the_report_of_a_run_in_full(run_dir):
   loggers.log_path(run_dir, 'population').unlink()
   rates = np.ones((NUM_MEMBERS, 2))
   _log(run_dir, [_row(games, event_rates=rates) for games in (10, 20)])
-  options = report.ReportOptions(
-    title='A & B',
-    results={'wins': '<3 of 4>'},
-    event_names=EVENT_NAMES,
-    log_scaled=('learning_rate',),
-    anchors={'random player': 900.0},
-    player_names=('a', 'b'),
-    win_rates=np.array([[np.nan, 0.2], [0.8, np.nan]]),
-    half_widths=np.full((2, 2), 0.1),
-  )
-  path = report.make_report(run_dir, options)
+  _write_game(run_dir, EVENT_NAMES)
+  tournament_files.write(run_dir, TOURNAMENT)
+  path = report.make_report(run_dir, 'A & B')
   assert path == run_dir / 'report.html'
   found = _read(path)
   for text in (
-    'A & B', '<3 of 4>', 'Members', 'Games', 'game 000010', 'Ratings',
-    'Tournament', 'Win rates in training', 'Descent', 'Hyperparameters',
+    'A & B', 'Members', 'Games', 'game 000010', 'Ratings in training',
+    'mean score against <random>', '0.20', 'Tournament', 'Diversity',
+    'Win rates in training', 'Descent', 'Hyperparameters',
     'Internal rewards', 'Events in a game', 'Learning curve', 'Run',
   ):  # fmt: skip
     assert text in found.texts, text
   assert 'Returns' not in found.texts
   # One page that needs no other file.
-  assert len(found.images) == 9
+  assert len(found.images) == 11
   assert all(source.startswith('data:image/') for source in found.images)
   assert not found.tags & {'script', 'link', 'iframe'}
   assert 'http' not in path.read_text('utf-8')
@@ -153,41 +173,10 @@ def test_alt_texts_say_what_is_drawn(run_dir):
 
 def test_names_of_events_are_words(run_dir):
   names = ('captured', 'i_was_tagged_with_flag')
-  options = report.ReportOptions(event_names=names)
-  text = report.make_report(run_dir, options).read_text()
-  assert 'i was tagged with flag' in text
+  _write_game(run_dir, names)
+  text = report.make_report(run_dir).read_text()
+  assert 'I was tagged with flag' in text
   assert 'i_was' not in text
-
-
-def _anchor_levels(run_dir, monkeypatch, **options):
-  drawn = {}
-  plot_ratings = population_curves.plot_ratings
-
-  def record(history, anchors):
-    drawn.update(anchors)
-    return plot_ratings(history, anchors)
-
-  monkeypatch.setattr(population_curves, 'plot_ratings', record)
-  report.make_report(run_dir, report.ReportOptions(**options))
-  return drawn
-
-
-def test_anchors_stand_at_their_distance_to_the_members(run_dir, monkeypatch):
-  """Members of 1730 in a tournament are 730 above the random player's 1000."""
-  last = np.mean(_row(30)['ratings'])
-  drawn = _anchor_levels(
-    run_dir,
-    monkeypatch,
-    anchors={'random': 1000.0},
-    member_ratings=np.array([1720.0, 1730.0, 1740.0]),
-  )
-  assert drawn['random'] == pytest.approx(last - 730.0)
-
-
-def test_anchors_of_the_same_scale_stay(run_dir, monkeypatch):
-  assert _anchor_levels(run_dir, monkeypatch, anchors={'a': 1000.0}) == {
-    'a': 1000.0
-  }
 
 
 def test_facts_of_the_run(tmp_path, monkeypatch):
@@ -231,7 +220,7 @@ def test_evaluations_against_opponents(run_dir):
   assert evaluations.scores.shape == (3, 2)
   np.testing.assert_array_equal(evaluations.elo[-1], [190.0, 200.0, 210.0])
   found = _read(report.make_report(run_dir))
-  assert 'Evaluation' in found.texts
+  assert 'Strength in training' in found.texts
   assert any(
     'mean Elo is 200' in alt and '25% against very strong' in alt
     for alt in found.alts
@@ -271,7 +260,12 @@ def test_a_single_agent_population_has_returns_and_no_ratings(tmp_path):
   )
   texts = _read(report.make_report(tmp_path)).texts
   assert 'Returns' in texts
-  assert not {'Ratings', 'Descent', 'Internal rewards', 'copies'} & set(texts)
+  assert not {
+    'Ratings in training',
+    'Descent',
+    'Internal rewards',
+    'copies',
+  } & set(texts)
   table = _results(texts)
   assert table['mean return'] == '4'
   assert table['best return'] == '6'
@@ -289,10 +283,9 @@ def test_no_run_of_a_population(tmp_path):
 
 
 def test_names_that_do_not_fit_the_events(run_dir):
-  with pytest.raises(
-    ValueError, match=r'event_names \(1 names\) must be one for each of the 2'
-  ):
-    report.make_report(run_dir, report.ReportOptions(event_names=('one',)))
+  _write_game(run_dir, ('one',))
+  with pytest.raises(ValueError, match=r'game.json .* must name the 2 events'):
+    report.make_report(run_dir)
 
 
 def test_what_a_resumed_run_does_again_replaces_the_rest():
@@ -352,21 +345,58 @@ def test_a_legend_only_where_it_helps():
   for num_members, has_legend in ((4, True), (30, False)):
     row = _row(10, ratings=np.zeros((num_members,)))
     history = history_lib.from_rows([row])
-    figure = population_curves.plot_ratings(history, {'random': 900.0})
+    figure = population_curves.plot_ratings(history)
     (axes,) = figure.axes
     assert (axes.get_legend() is not None) == has_legend
-    # Members, their mean, and the level of the anchor.
-    assert len(axes.lines) == num_members + 2
+    # Members and their mean: no other player has a rating on this scale.
+    assert len(axes.lines) == num_members + 1
 
 
-class _Priors(NamedTuple):
-  learning_rate: Any = hyperparameters_lib.LogUniform(1e-5, 1e-2)
-  discount: Any = hyperparameters_lib.Uniform(0.9, 1.0)
+def test_log_uniform_priors_are_read_from_the_configuration(tmp_path):
+  config = impala.IMPALAConfig()
+  config = config.replace(
+    priors=config.priors._replace(
+      learning_rate=hyperparameters.LogUniform(1e-4, 1e-3)
+    )
+  )
+  run_dir = run_directory.create(
+    tmp_path, 'a', 0, {'builder': {'config': config}}
+  )
+  names = run_facts.read_log_scaled(run_dir)
+  assert 'learning_rate' in names and 'discount' not in names
+  assert run_facts.read_log_scaled(tmp_path) == []
 
 
-def test_log_uniform_names():
-  names = population_curves.log_uniform_names(_Priors())
-  assert names == ('learning_rate',)
+def test_diversity_is_the_events_of_members():
+  last = [[1.0, 2.0], [1.0, 4.0], [1.0, 6.0]]
+  rates = np.array([[[9.0, 9.0]] * 3] * 8 + [last] * 2)
+  history = history_lib.from_rows([_row(i) for i in range(10)])._replace(
+    event_rates=rates
+  )
+  mean = play_styles.mean_rates(history)
+  np.testing.assert_array_equal(mean, last)
+  assert play_styles.describe(mean, EVENT_NAMES) == (
+    'Members differ most in "was <tagged>": from 2 a game (member 0) to 6'
+    ' (member 2).'
+  )
+  figure = play_styles.plot_play_styles(mean, EVENT_NAMES)
+  assert [text.get_text() for text in figure.axes[0].texts] == [
+    '1', '2', '1', '4', '1', '6',
+  ]  # fmt: skip
+
+
+def test_results_of_a_tournament_come_back(tmp_path):
+  assert tournament_files.read(tmp_path) is None
+  tournament_files.write(tmp_path, TOURNAMENT)
+  found = tournament_files.read(tmp_path)
+  for name in TOURNAMENT._fields:
+    np.testing.assert_array_equal(
+      getattr(found, name), getattr(TOURNAMENT, name)
+    )
+  assert tournament_files.member_scores(found) == {'<random>': 0.2}
+  (tmp_path / 'tournament.json').write_text('{}')
+  with pytest.raises(ValueError, match='must hold the results of a tournament'):
+    tournament_files.read(tmp_path)
 
 
 def test_members_have_colors_of_their_own():

@@ -82,20 +82,6 @@ def test_teams_may_be_mixed(game, actor_and_variables):
     assert 0 <= returns.min() < EPISODE_LENGTH
 
 
-def test_a_film_shows_the_game_step_by_step(game, actor_and_variables):
-  actor, variables = actor_and_variables
-
-  def render(state):
-    step = jnp.max(state.players.num_steps).astype(jnp.uint8)
-    return jnp.full((2, 3, 3), step)
-
-  frames = matches.film(
-    jax.random.PRNGKey(0), game, actor, variables, render, [1, 0], 4
-  )
-  assert frames.shape == (4, 2, 3, 3) and frames.dtype == np.uint8
-  np.testing.assert_array_equal(frames[:, 0, 0, 0], [0, 1, 2, 3])
-
-
 def test_members_must_have_the_same_number_of_seats(game, actor_and_variables):
   actor, variables = actor_and_variables
   seats = np.array([[0, 0, 0, 1]], np.int32)

@@ -20,6 +20,9 @@ from ftwax.environments.capture_the_flag import (
 )
 from ftwax.environments.capture_the_flag import game_config as config_lib
 
+# Height and width of a cell in films, in pixels.
+_FILM_TILE_SIZE = 32
+
 
 def make(
   config: config_lib.CaptureTheFlagConfig | None = None,
@@ -70,6 +73,14 @@ def _make(
     scripts={
       name: opponents.make_script(name, config) for name in opponents.STRENGTHS
     },
+    display=functional.Display(
+      render=functools.partial(
+        rendering.render, config=config, tile_size=_FILM_TILE_SIZE
+      ),
+      score=lambda state: state.score,
+      team_names=('blue', 'red'),
+      legend=rendering.LEGEND,
+    ),
   )
 
 

@@ -34,6 +34,19 @@ _TEAM_COLORS = np.array([[28, 74, 190], [190, 38, 30]], np.uint8)
 _FLAG_COLORS = np.array([[120, 215, 255], [255, 190, 70]], np.uint8)
 _NOSE_COLOR = np.array([250, 250, 245], np.uint8)
 
+# What the colours of the whole map stand for.
+LEGEND = tuple(
+  (label, (int(color[0]), int(color[1]), int(color[2])))
+  for label, color in (
+    ('blue player', _TEAM_COLORS[0]),
+    ('red player', _TEAM_COLORS[1]),
+    ('blue flag', _FLAG_COLORS[0]),
+    ('red flag', _FLAG_COLORS[1]),
+    ('blue base', _GROUND_COLORS[_BLUE_STAND]),
+    ('red base', _GROUND_COLORS[_RED_STAND]),
+  )
+)
+
 # A figure is 0 for none, else 1 + 4 * team + direction. A flag is 0 for none,
 # else 1 + team.
 _NUM_FIGURES = 1 + 2 * 4

@@ -4,8 +4,8 @@ Evaluations play them during a run, tournaments after it.
 """
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import dm_env
 import jax
@@ -220,51 +220,3 @@ def round_robin(
     len(teams), -1
   )
   return play(key, game, actor, variables, opponents, seats)
-
-
-def film(
-  key: types.Key,
-  game: functional.FunctionalGame,
-  actor: types.ActorCore,
-  variables: types.ActorVariables,
-  render: Callable[[Any], types.Array],
-  members: types.NumpyArray,
-  num_steps: int,
-) -> types.NumpyArray:
-  """Films a game between teams of copies of two members.
-
-  Args:
-    key: for the game and actions.
-    game: one game of two teams.
-    actor: acts for each member.
-    variables: of the members, leaves [N, ...].
-    render: maps the state of the game to a frame, uint8 [H, W, 3].
-    members: int [2], the member of each team.
-    num_steps: frames.
-
-  Returns:
-    uint8 [num_steps, H, W, 3].
-  """
-  seats = np.asarray(members)[np.asarray(game.teams)]
-  rows = jax.tree.map(lambda leaf: leaf[seats], variables)  # [P, ...]
-
-  @jax.jit
-  def run(key: types.Key, rows: types.ActorVariables) -> types.Array:
-    reset_key, actor_key = jax.random.split(key)
-    state, timestep = game.reset(reset_key)
-    actor_state = jax.vmap(functools.partial(actor.init, batch_size=1))(
-      jax.random.split(actor_key, len(seats))
-    )
-
-    def step(carry: Any, _: None) -> tuple[Any, types.Array]:
-      state, timestep, actor_state = carry
-      action, actor_state = jax.vmap(actor.select_action)(
-        rows, jax.tree.map(lambda x: x[:, None], timestep), actor_state
-      )
-      stepped = game.step(state, jax.tree.map(lambda x: x[:, 0], action))
-      return (*stepped, actor_state), render(state)
-
-    carry = (state, timestep, actor_state)
-    return jax.lax.scan(step, carry, length=num_steps)[1]
-
-  return np.asarray(run(key, rows))

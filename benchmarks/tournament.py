@@ -1,0 +1,278 @@
+"""A tournament between populations of several runs, on maps never trained on.
+
+    uv run benchmarks/tournament.py --runs=capture_the_flag,RUN_DIR,RUN_DIR
+
+Members of each run and the scripted players of the game meet each other in
+teams of copies. Then members meet the scripts beside another member of their
+own population, and beside a stranger, a member of another run, as in the tests
+of robustness of Jaderberg et al. (2019, arXiv:1807.01281). Maps are drawn by
+`--seed`; 13x17 is a size that no run has trained on. Ratings are Elo points
+above the random player. Their intervals, and those of scores, are of 95%, by
+bootstrap over the games.
+"""
+
+import itertools
+import pathlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import common
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import app, flags, logging
+
+import ftwax
+from ftwax.environments import capture_the_flag, functional
+from ftwax.population import players, ratings, tournament
+from ftwax.records import files, tournament_files
+from ftwax.reporting import page, payoff_table
+from ftwax.runtime.device import matches
+
+_RUNS = flags.DEFINE_list(
+  'runs',
+  None,
+  'Directories of runs, or names of populations that come with the library.',
+)
+_MEMBERS = flags.DEFINE_integer('members', 2, 'Members of each run, the first.')
+_SIZES = flags.DEFINE_list('sizes', '11x15,13x17', 'Rows and columns of maps.')
+_GAMES = flags.DEFINE_integer(
+  'games', 10, 'Games of each pair of players, and of each mixed team.'
+)
+_SEED = flags.DEFINE_integer('seed', 1_000, 'Seed of maps and actions.')
+_RESAMPLES = flags.DEFINE_integer('resamples', 200, 'Samples of the bootstrap.')
+_DIRECTORY = flags.DEFINE_string(
+  'directory', 'runs/tournament', 'Directory of the results and the page.'
+)
+flags.mark_flag_as_required('runs')
+
+_INTERVAL = (2.5, 97.5)
+
+
+class Cast(NamedTuple):
+  """The players: members of all runs, run by run, then scripts.
+
+  Attributes:
+    names: [P].
+    runs: the numbers of the members of each run.
+    scripts: the numbers of the scripted players, the random one first.
+  """
+
+  names: tuple[str, ...]
+  runs: tuple[range, ...]
+  scripts: range
+
+
+class Mixed(NamedTuple):
+  """Teams of two players against copies of a script.
+
+  Attributes:
+    teams: int [G, 2, 2], a side each.
+    is_stranger: bool [G], whether the two are of different runs.
+    run: int [G], of the first of the two.
+    script: int [G], its number among the players.
+  """
+
+  teams: Any
+  is_stranger: Any
+  run: Any
+  script: Any
+
+
+def load(game: functional.FunctionalGame) -> tuple[Cast, list[Any], Any]:
+  """Returns the cast, the first run's agents, and the other players by name."""
+  names, runs, agents = [], [], []
+  for run in _RUNS.value:
+    first = len(names)
+    for member in range(_MEMBERS.value):
+      agents.append(ftwax.load(run, member, greedy=False))
+      names.append(f'{pathlib.Path(run).name} {member}')
+    runs.append(range(first, len(names)))
+  others = {
+    name: agent.player
+    for name, agent in zip(
+      names[_MEMBERS.value :], agents[_MEMBERS.value :], strict=True
+    )
+  }
+  players.check_specs(
+    {name: agent.player for name, agent in zip(names, agents, strict=True)},
+    game.spec,
+  )
+  scripts = {'random': players.uniform(game.spec.actions)}
+  scripts |= {
+    name: players.scripted(script) for name, script in game.scripts.items()
+  }
+  first = len(names)
+  cast = Cast(
+    (*names, *scripts), tuple(runs), range(first, first + len(scripts))
+  )
+  return cast, agents[: _MEMBERS.value], {**others, **scripts}
+
+
+def mix(cast: Cast) -> Mixed:
+  """Returns the games of mixed teams, each on either side equally often."""
+  rows = []
+  members = [member for run in cast.runs for member in run]
+  run_of = {
+    member: index for index, run in enumerate(cast.runs) for member in run
+  }
+  for first, second in itertools.permutations(members, 2):
+    for script in cast.scripts:
+      for game in range(_GAMES.value):
+        sides = [[first, second], [script, script]]
+        rows.append(
+          (
+            sides if game % 2 == 0 else sides[::-1],
+            run_of[first] != run_of[second],
+            run_of[first],
+            script,
+          )
+        )
+  return Mixed(*(np.array(column) for column in zip(*rows, strict=True)))
+
+
+def play(
+  key: Any, game: functional.FunctionalGame, loaded: Any, teams: Any
+) -> np.ndarray:
+  """Plays games and returns blue's scores, [G]."""
+  _, agents, others = loaded
+  variables = jax.tree.map(
+    lambda *leaves: jnp.stack(leaves), *(agent.variables for agent in agents)
+  )
+  order = np.argsort(game.teams, kind='stable')
+  seats = np.empty((len(teams), len(order)), np.int32)
+  seats[:, order] = teams.reshape(len(teams), -1)
+  results = matches.play(key, game, agents[0].actor, variables, others, seats)
+  return np.array([0.5 * (1.0 + result.outcome[0]) for result in results])
+
+
+def rate(key: Any, cast: Cast, teams: Any, outcomes: Any) -> Any:
+  """Returns the results of all games, with intervals by bootstrap."""
+  num_players, anchor = len(cast.names), cast.scripts[0]
+  # Win rates are those of teams of copies.
+  is_pure = (teams == teams[:, :, :1]).all(axis=(1, 2))
+  summary = tournament.summarize(
+    teams[is_pure], outcomes[is_pure], num_players, anchor
+  )
+  games = ratings.multiplicities(jnp.asarray(teams), num_players)
+  scores = jnp.asarray(outcomes, jnp.float32)
+  fitted = ratings.fit(games, scores, anchor, 0.0).ratings
+  samples = ratings.bootstrap(key, games, scores, _RESAMPLES.value, anchor, 0.0)
+  lows, highs = np.percentile(np.asarray(samples), _INTERVAL, axis=0)
+  return tournament_files.Results(
+    players=cast.names,
+    num_members=cast.scripts[0],
+    anchor=anchor,
+    ratings=np.asarray(fitted),
+    lows=lows,
+    highs=highs,
+    win_rates=summary.win_rates,
+    half_widths=0.5 * (summary.highs - summary.lows),
+    num_games=len(teams),
+  )
+
+
+def compare_mates(
+  cast: Cast, mixed: Mixed, outcomes: np.ndarray
+) -> tuple[list[str], list[list[str]]]:
+  """Returns head and rows of the scores with own team mates and strangers."""
+  is_blue = ~np.isin(mixed.teams[:, 0, 0], cast.scripts)
+  scores = np.where(is_blue, outcomes, 1.0 - outcomes)
+  head = ['beside', *(cast.names[script] for script in cast.scripts)]
+  rows = []
+  for run, name in enumerate(_RUNS.value):
+    for is_stranger, mate in ((False, 'its own'), (True, 'a stranger')):
+      row = [f'{pathlib.Path(name).name}, {mate}']
+      for script in cast.scripts:
+        chosen = scores[
+          (mixed.run == run)
+          & (mixed.is_stranger == is_stranger)
+          & (mixed.script == script)
+        ]
+        row.append(_with_interval(chosen) if len(chosen) else '-')
+      rows.append(row)
+  return head, rows
+
+
+def _with_interval(scores: np.ndarray) -> str:
+  rng = np.random.default_rng(0)
+  drawn = rng.choice(scores, (_RESAMPLES.value, len(scores)))
+  low, high = np.percentile(drawn.mean(axis=1), _INTERVAL)
+  return f'{scores.mean():.2f} ({low:.2f} to {high:.2f})'
+
+
+def run_size(size: str, directory: pathlib.Path) -> list[str]:
+  """Plays on maps of one size; writes results and returns parts of the page."""
+  height, width = map(int, size.split('x'))
+  game = capture_the_flag.make(
+    capture_the_flag.CaptureTheFlagConfig(height=height, width=width)
+  )
+  loaded = load(game)
+  cast = loaded[0]
+  pure = tournament.round_robin(
+    len(cast.names), 2 * (-(-_GAMES.value // 2)), len(game.teams) // 2
+  )
+  mixed = mix(cast)
+  teams = np.concatenate([pure, mixed.teams])
+  play_key, bootstrap_key = jax.random.split(jax.random.PRNGKey(_SEED.value))
+  outcomes = play(play_key, game, loaded, teams)
+  results = rate(bootstrap_key, cast, teams, outcomes)
+  (directory / size).mkdir(parents=True, exist_ok=True)
+  tournament_files.write(directory / size, results)
+  head, rows = compare_mates(cast, mixed, outcomes[len(pure) :])
+  ranking = [
+    [
+      cast.names[player],
+      f'{results.ratings[player]:.0f}',
+      f'{results.lows[player]:.0f} to {results.highs[player]:.0f}',
+    ]
+    for player in np.argsort(-results.ratings)
+  ]
+  print(f'\nMaps of {size}, {len(teams):,} games')
+  _print(['player', 'Elo above random', '95%'], ranking)
+  _print(head, rows)
+  return [
+    *page.section(
+      f'Maps of {size}',
+      f'{len(teams):,} games. Elo above the random player; lines are 95%'
+      ' intervals by bootstrap.',
+      payoff_table.plot_tournament(results),
+      f'Elo of {len(cast.names)} players on maps of {size}; the best is'
+      f' {ranking[0][0]} with {ranking[0][1]}.',
+    ),
+    page.paragraph('Win rates of teams of copies, and half their intervals.'),
+    page.plot(
+      payoff_table.plot_payoff(
+        results.win_rates, results.players, None, results.half_widths
+      ),
+      f'Heat map of the win rates between {len(cast.names)} players.',
+    ),
+    page.paragraph(
+      'Scores against two copies of a script, of a member beside another one of'
+      ' its run, and beside a member of another run.'
+    ),
+    page.columns(head, rows),
+  ]
+
+
+def _print(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+  widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+  for row in (head, *rows):
+    cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+    print('  '.join(cells).rstrip())
+
+
+def main(argv: Sequence[str]) -> None:
+  """Plays on maps of each size and writes the page."""
+  del argv
+  logging.set_verbosity(logging.WARNING)
+  directory = pathlib.Path(_DIRECTORY.value)
+  print(common.machine_line())
+  body = [part for size in _SIZES.value for part in run_size(size, directory)]
+  path = directory / 'tournament.html'
+  files.write_atomically(path, page.render('Tournament', body))
+  print(f'\nPage: {path}')
+
+
+if __name__ == '__main__':
+  app.run(main)

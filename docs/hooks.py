@@ -1,0 +1,114 @@
+"""What the documentation site generates from the code.
+
+Three things in a page are replaced when it is built:
+
+- `::public NAME` by the reference of all public names of a module;
+- `::defaults AGENT` by tables of the agent's hyperparameters and options;
+- equations, fenced as `math` or inline as GitHub has them, by MathML, which
+  browsers render without a script.
+"""
+
+import dataclasses
+import importlib
+import inspect
+import math
+import re
+from typing import Any
+
+from latex2mathml import converter
+
+from ftwax import hyperparameters
+from ftwax.agents import named
+
+_PUBLIC = re.compile(r'^::public (\S+)$', re.MULTILINE)
+_DEFAULTS = re.compile(r'^::defaults (\S+)$', re.MULTILINE)
+_MATH_BLOCK = re.compile(r'^```math\n(.*?)^```$', re.DOTALL | re.MULTILINE)
+_MATH_SPAN = re.compile(r'\$`([^`]+)`\$')
+_ATTRIBUTES = re.compile(r'^Attributes:\n(.*?)(?=^\S|\Z)', re.DOTALL | re.M)
+_ATTRIBUTE = re.compile(r'^  (\w+): (.*?)(?=^  \w+: |\Z)', re.DOTALL | re.M)
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+  """Replaces the marks of a page; MkDocs calls it."""
+  markdown = _PUBLIC.sub(lambda match: _reference(match[1]), markdown)
+  markdown = _DEFAULTS.sub(lambda match: _defaults(match[1]), markdown)
+  markdown = _MATH_BLOCK.sub(
+    lambda match: f'<div>{_to_mathml(match[1], "block")}</div>', markdown
+  )
+  return _MATH_SPAN.sub(lambda match: _to_mathml(match[1], 'inline'), markdown)
+
+
+def _to_mathml(latex: str, display: str) -> str:
+  return converter.convert(' '.join(latex.split()), display=display)
+
+
+def _reference(module_name: str) -> str:
+  """Returns a directive of mkdocstrings for each public name of a module.
+
+  Raises:
+    ValueError: a name has no docstring.
+  """
+  module = importlib.import_module(module_name)
+  parts = []
+  for name in module.__all__:
+    full_name = f'{module_name}.{name}'
+    thing = getattr(module, name, None) or importlib.import_module(full_name)
+    if not inspect.getdoc(thing):
+      raise ValueError(
+        f'{full_name}, a public name, must have a docstring; write one.'
+      )
+    parts.append(f'::: {full_name}')
+  return '\n\n'.join(parts)
+
+
+def _defaults(agent_name: str) -> str:
+  """Returns tables of the hyperparameters and the options of an agent."""
+  config = named.AGENTS[agent_name].make_config()
+  priors = [
+    (name, _format(prior)) for name, prior in config.priors._asdict().items()
+  ]
+  options = [
+    (field.name, _format(getattr(config, field.name)))
+    for field in dataclasses.fields(config)
+    if field.name != 'priors'
+  ]
+  return '\n\n'.join(
+    [
+      'Hyperparameters, which a population may change:',
+      _table(priors, _describe(type(config.priors))),
+      'Options:',
+      _table(options, _describe(type(config))),
+    ]
+  )
+
+
+def _format(value: Any) -> str:
+  if isinstance(value, hyperparameters.Constant):
+    return f'`{value.value:g}`'
+  if isinstance(value, hyperparameters.Initial):
+    low, high = value.bounds
+    return f'`{value.value:g}`, evolves in `[{low:g}, {high:g}]`'
+  if isinstance(value, float) and math.isfinite(value):
+    return f'`{value:g}`'
+  return f'`{value!r}`'
+
+
+def _describe(cls: type) -> dict[str, str]:
+  """Returns what the docstrings of a class and its bases tell of fields."""
+  told: dict[str, str] = {}
+  for base in reversed(cls.__mro__):
+    section = _ATTRIBUTES.search(inspect.cleandoc(base.__doc__ or ''))
+    if section:
+      told |= {
+        name: ' '.join(text.split())
+        for name, text in _ATTRIBUTE.findall(section[1])
+      }
+  return told
+
+
+def _table(rows: list[tuple[str, str]], told: dict[str, str]) -> str:
+  lines = ['| name | default | what it is |', '| --- | --- | --- |']
+  for name, value in rows:
+    text = told.get(name, '').replace('|', '\\|')
+    lines.append(f'| `{name}` | {value} | {text} |')
+  return '\n'.join(lines)

@@ -1,0 +1,1 @@
+"""The command `ftwax`: one file for each of its commands."""

@@ -1,0 +1,60 @@
+"""Lists the benchmarks of a clone, or runs one of them.
+
+ftwax bench
+ftwax bench acting
+"""
+
+import argparse
+import pathlib
+import subprocess
+import sys
+
+import ftwax
+from ftwax.cli import commands, list_command
+
+_FOLDER = pathlib.Path(ftwax.__file__).parents[1] / 'benchmarks'
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  """Adds the benchmark and its flags."""
+  parser.add_argument('benchmark', nargs='?', help='by default all are listed')
+  parser.add_argument(
+    'flags', nargs=argparse.REMAINDER, help='flags of the benchmark'
+  )
+
+
+def run(arguments: argparse.Namespace) -> int:
+  """Lists the benchmarks, or runs one as a script."""
+  paths = _benchmarks()
+  name = arguments.benchmark
+  if name is None:
+    width = max(map(len, paths))
+    for name, path in paths.items():
+      print(f'  {name:{width}}  {list_command.first_line(path)}')
+    return 0
+  if name not in paths:
+    raise ValueError(
+      f'benchmark ({name!r}) must be one of `ftwax bench`'
+      f'{commands.suggest(name, paths)}'
+    )
+  command = [sys.executable, str(paths[name]), *arguments.flags]
+  return subprocess.run(command, check=False).returncode
+
+
+def _benchmarks() -> dict[str, pathlib.Path]:
+  """Returns the scripts by name; other files are parts of these.
+
+  Raises:
+    ValueError: if there are none, as where ftwax is installed from a wheel.
+  """
+  paths = {
+    path.stem: path
+    for path in sorted(_FOLDER.glob('*.py'))
+    if "__name__ == '__main__'" in path.read_text('utf-8')
+  }
+  if not paths:
+    raise ValueError(
+      f'benchmarks ({_FOLDER}) must be there, as in a clone of the repository;'
+      ' run this command in one.'
+    )
+  return paths

@@ -1,0 +1,132 @@
+"""The commands of `ftwax`, and what they have in common.
+
+A command is a module with two functions: `add_arguments(parser)` adds its
+arguments to an `argparse.ArgumentParser`, and `run(arguments)` does what they
+ask for and returns the exit status. Its docstring is the text of its help. To
+add a command, write the module and name it in `COMMANDS`.
+"""
+
+import argparse
+import difflib
+import importlib
+import inspect
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple, NoReturn, Protocol, cast
+
+_EXIT_USAGE = 2
+
+
+class Command(Protocol):
+  """The module of a command."""
+
+  def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+
+  def run(self, arguments: argparse.Namespace) -> int:
+    """Does what the arguments ask for; returns the exit status."""
+
+
+class Entry(NamedTuple):
+  """A row of the table of commands.
+
+  Attributes:
+    module: imported when the command is called.
+    summary: a line of `ftwax --help`.
+  """
+
+  module: str
+  summary: str
+
+
+COMMANDS: Mapping[str, Entry] = {
+  'list': Entry('ftwax.cli.list_command', 'experiments, agents, environments'),
+  'train': Entry('ftwax.cli.train_command', 'run an experiment'),
+  'evaluate': Entry('ftwax.cli.evaluate_command', 'evaluate a run'),
+  'report': Entry('ftwax.cli.report_command', 'curves and report of runs'),
+  'compare': Entry('ftwax.cli.compare_command', 'several runs side by side'),
+  'bench': Entry('ftwax.cli.bench_command', 'benchmarks of a clone'),
+  'doctor': Entry('ftwax.cli.doctor_command', 'can ftwax run here?'),
+}
+
+
+class Parser(argparse.ArgumentParser):
+  """A parser whose errors suggest what may have been meant."""
+
+  def parse(self, argv: Sequence[str]) -> argparse.Namespace:
+    """Parses; an unknown flag ends the program with a suggestion."""
+    arguments, unknown = self.parse_known_args(argv)
+    if unknown:
+      typed = unknown[0].split('=')[0]
+      known = list(self._option_string_actions)
+      self.error(f'there is no {typed}{suggest(typed, known)}')
+    return arguments
+
+  def error(self, message: str) -> NoReturn:
+    """Prints the message and ends with status 2."""
+    print(f'{self.prog}: {message}', file=sys.stderr)
+    print(f'`{self.prog} --help` shows the usage.', file=sys.stderr)
+    raise SystemExit(_EXIT_USAGE)
+
+
+def suggest(typed: str, known: Collection[str]) -> str:
+  """Returns the end of a message about a name that is not known."""
+  close = difflib.get_close_matches(typed, known, n=1)
+  return f'; did you mean {close[0]}?' if close else '.'
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+  """Runs a command.
+
+  Args:
+    argv: the arguments behind `ftwax`; those of the process by default.
+
+  Returns:
+    The exit status: 0, or 1 after an error, whose message is printed.
+
+  Raises:
+    SystemExit: after `--help`, or with status 2 after a wrong argument.
+  """
+  argv = list(sys.argv[1:] if argv is None else argv)
+  if not argv or argv[0] in ('-h', '--help', 'help'):
+    print(_overview())
+    return 0
+  name, *rest = argv
+  if name not in COMMANDS:
+    _make_parser('', None).error(
+      f'there is no command {name!r}{suggest(name, COMMANDS)}'
+    )
+  module = importlib.import_module(COMMANDS[name].module)
+  command = cast(Command, module)
+  parser = _make_parser(f' {name}', inspect.getdoc(module))
+  command.add_arguments(parser)
+  arguments = parser.parse(rest)
+  from ftwax.runtime import launch  # JAX: not before --help.
+
+  with launch.reported_errors():
+    return command.run(arguments)
+
+
+def _make_parser(command: str, description: str | None) -> Parser:
+  return Parser(
+    prog=f'ftwax{command}',
+    description=description,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+    allow_abbrev=False,
+  )
+
+
+def _overview() -> str:
+  width = max(map(len, COMMANDS))
+  rows = [
+    f'  {name:{width}}  {entry.summary}' for name, entry in COMMANDS.items()
+  ]
+  return '\n'.join(
+    [
+      'usage: ftwax COMMAND ...   (`ftwax COMMAND --help` for each)',
+      '',
+      *rows,
+      '',
+      'A first run, of one minute: ftwax train catch',
+    ]
+  )

@@ -1,0 +1,142 @@
+"""Compares runs: a table, and learning curves with means over seeds.
+
+Runs that differ in nothing but their seeds are one row. The interval is that of
+Student's t with 95% confidence, over seeds.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ftwax.records import config_files, loggers, run_directory
+from ftwax.reporting import comparison_curves, curves, drawing
+
+# Fields that may differ between runs of one row.
+_FREE = ('seed', 'max_num_actor_steps', 'replay_port', 'environment_processes')
+
+_CONFIDENCE = 0.95
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  """Adds the runs and the file of the figure."""
+  parser.add_argument(
+    'runs', metavar='RUN', nargs='+', help='directory of a run'
+  )
+  parser.add_argument(
+    '--out', default='comparison.png', help='the figure (comparison.png)'
+  )
+
+
+class _Run(NamedTuple):
+  """A run: its directory, what it is of, and what came of it."""
+
+  directory: pathlib.Path
+  config: Any
+  last: float
+  steps: int
+  seconds: float
+
+
+def run(arguments: argparse.Namespace) -> int:
+  """Prints the table and draws the figure."""
+  groups = _group([_read(pathlib.Path(name)) for name in arguments.runs])
+  width = max(map(len, groups))
+  print(
+    f'{"":{width}}  runs  return, last {curves.WINDOW} episodes      steps'
+    '  seconds'
+  )
+  for label, group in groups.items():
+    last = _interval([one.last for one in group])
+    print(
+      f'{label:{width}}  {len(group):4}  {last:29}'
+      f'{_mean(group, "steps"):12,.0f}  {_mean(group, "seconds"):7.0f}'
+    )
+  figure = comparison_curves.plot_comparison(
+    {
+      label: [one.directory for one in group] for label, group in groups.items()
+    },
+    'Training, and means over seeds',
+  )
+  path = pathlib.Path(arguments.out)
+  path.write_bytes(drawing.to_png(figure))
+  print(f'\nCurves: {path}')
+  return 0
+
+
+def _read(directory: pathlib.Path) -> _Run:
+  path = directory / run_directory.CONFIG_FILE
+  try:
+    config = json.loads(path.read_text('utf-8'))
+    rows = loggers.read_jsonl(loggers.log_path(directory, 'train'))
+    returns = curves.read_returns(directory, 'train')
+    last = curves.rolling_mean(
+      returns.returns, returns.num_episodes, curves.WINDOW
+    )[-1]
+  except (OSError, ValueError, IndexError) as error:
+    raise ValueError(
+      f'run ({directory}) must be the directory of a run in which an episode'
+      f' has ended, and cannot be read ({error}); give one below runs/.'
+    ) from None
+  seconds = rows[-1].get('seconds', float('nan'))
+  return _Run(directory, config, last, rows[-1]['actor_steps'], seconds)
+
+
+def _group(runs: Sequence[_Run]) -> dict[str, list[_Run]]:
+  """Returns runs by a label of what they are of."""
+  groups: list[list[_Run]] = []
+  for one in runs:
+    for group in groups:
+      if not _differences(group[0], one):
+        group.append(one)
+        break
+    else:
+      groups.append([one])
+  return {
+    _label(group[0], groups, index): group for index, group in enumerate(groups)
+  }
+
+
+def _label(first: _Run, groups: Sequence[Sequence[_Run]], index: int) -> str:
+  """Returns the experiment's name and what else tells it from the others."""
+  name = str(first.config.get('name', first.directory))
+  others = [
+    group[0]
+    for other, group in enumerate(groups)
+    if other != index and group[0].config.get('name') == name
+  ]
+  changed: dict[str, Any] = {}
+  for other in others:
+    for key, _, value in _differences(other, first):
+      # The network's factory repeats the config of the builder.
+      if not key.startswith('network_factory'):
+        key = key.replace('builder.config', 'agent').removesuffix('.value')
+        changed.setdefault(key, value)
+  parts = [f'{key}={value}' for key, value in changed.items()]
+  return ' '.join([name, *parts[:2]])
+
+
+def _differences(first: _Run, second: _Run) -> list[tuple[str, Any, Any]]:
+  return [
+    difference
+    for difference in config_files.differences(first.config, second.config)
+    if difference[0] not in _FREE
+  ]
+
+
+def _mean(group: Sequence[_Run], field: str) -> float:
+  return statistics.mean(getattr(one, field) for one in group)
+
+
+def _interval(values: Sequence[float]) -> str:
+  """Returns the mean with the half-width of its interval."""
+  mean = statistics.mean(values)
+  if len(values) < 2:
+    return f'{mean:.3f}'
+  import scipy.stats
+
+  quantile = scipy.stats.t.ppf(0.5 + _CONFIDENCE / 2, len(values) - 1)
+  half_width = quantile * statistics.stdev(values) / len(values) ** 0.5
+  return f'{mean:.3f} ± {half_width:.3f}'

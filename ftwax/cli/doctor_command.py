@@ -1,0 +1,43 @@
+"""Checks that ftwax can run here, and prints a block for bug reports.
+
+It looks at Python, packages, imports, devices, disk, shared memory and ports.
+The exit status is 1 if something is at fault.
+"""
+
+import argparse
+
+import ftwax
+from ftwax.cli import health_checks
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  """Adds the ports."""
+  parser.add_argument(
+    '--port',
+    type=int,
+    action='append',
+    default=[],
+    help='a port that must be free, such as that of --replay_port; several'
+    ' times for several',
+  )
+
+
+def run(arguments: argparse.Namespace) -> int:
+  """Prints the findings."""
+  print(f'ftwax {ftwax.__version__} in {ftwax.__path__[0]}')
+  num_faults = 0
+  for findings in (
+    health_checks.check_machine(),
+    health_checks.check_python(),
+    health_checks.check_packages(),
+    health_checks.check_imports(),
+    health_checks.check_devices(),
+    health_checks.check_disk(),
+    health_checks.check_shared_memory(),
+    health_checks.check_ports(arguments.port),
+  ):
+    for level, subject, text in findings:
+      num_faults += level == health_checks.FAULT
+      print(f'{level:5}  {subject:16}  {text}', flush=True)
+  print(f'{num_faults} at fault.' if num_faults else 'All is well.')
+  return int(num_faults > 0)

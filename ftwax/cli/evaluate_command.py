@@ -1,0 +1,97 @@
+"""Evaluates the newest checkpoint of a run.
+
+Members play episodes of the run's evaluation environment or, in a game of two
+teams, against its scripts and opponents.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ftwax import types
+from ftwax.cli import past_runs
+from ftwax.runtime import evaluation, loading
+from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime.host import evaluations
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  """Adds the run and what to play."""
+  past_runs.add_arguments(parser)
+  parser.add_argument(
+    '--episodes', type=int, default=20, help='of each member, at the least (20)'
+  )
+  parser.add_argument('--seed', type=int, help='by default that of the run')
+  parser.add_argument(
+    '--sampled',
+    action='store_true',
+    help='draws actions; else the most probable one is taken',
+  )
+  parser.add_argument(
+    '--json', action='store_true', help='prints all numbers as JSON'
+  )
+
+
+def run(arguments: argparse.Namespace) -> int:
+  """Prints the results."""
+  if arguments.episodes < 1:
+    raise ValueError(
+      f'episodes ({arguments.episodes}) must be at least 1; choose 20.'
+    )
+  with past_runs.rebuilt(arguments.run, arguments.experiment) as experiment:
+    if arguments.seed is not None:
+      experiment = experiment.replace(seed=arguments.seed)
+    experiment = experiment.replace(
+      evaluation_greedy=not arguments.sampled, environment_processes=0
+    )
+    members = _load_members(arguments.run, experiment)
+    evaluator = evaluations.Evaluator(
+      experiment, members, arguments.episodes, ()
+    )
+    try:
+      row = evaluation.make_row(evaluator.run())
+    finally:
+      evaluator.close()
+  if arguments.json:
+    print(json.dumps(row))
+    return 0
+  for name, value in row.items():
+    print(f'{name:20} {_readable(value)}')
+  return 0
+
+
+class _Members:
+  """The variables of all members, as evaluations ask for them."""
+
+  def __init__(self, variables: types.ActorVariables):
+    """Takes variables, leaves [N, ...]."""
+    self._variables = variables
+
+  def get_variables(self, names: Sequence[str]) -> list[Any]:
+    """Returns the variables once for each name."""
+    return [self._variables for _ in names]
+
+
+def _load_members(
+  run_dir: str, experiment: experiment_lib.ExperimentConfig
+) -> _Members:
+  agents = [
+    loading.load(run_dir, member, experiment=experiment)
+    for member in range(experiment.population.num_members)
+  ]
+  return _Members(
+    jax.tree.map(
+      lambda *leaves: np.stack(leaves),
+      *[agent.variables for agent in agents],
+    )
+  )
+
+
+def _readable(value: Any) -> str:
+  if isinstance(value, list):
+    return ' '.join(map(_readable, value))
+  return f'{value:.4g}' if isinstance(value, float) else str(value)

@@ -1,0 +1,136 @@
+"""Files of experiments: those of the library by name, and a user's own."""
+
+import contextlib
+import importlib
+import pathlib
+import sys
+import types
+from collections.abc import Iterator, Sequence
+
+import cloudpickle
+from absl import flags
+
+import ftwax
+from ftwax.cli import commands
+from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import launch
+
+# Of a file for which none is named.
+_DEFAULT_FUNCTION = 'build_experiment'
+
+
+def named() -> dict[str, pathlib.Path]:
+  """Returns the files of the library's experiments by name."""
+  folder = pathlib.Path(ftwax.__file__).parent / 'experiments'
+  files = sorted(folder.glob('[a-z]*.py'))
+  return {path.stem: path for path in files}
+
+
+def run(experiment: str, arguments: Sequence[str]) -> None:
+  """Runs an experiment, which ends the program as `launch.run` does.
+
+  Args:
+    experiment: its name, or FILE:FUNCTION.
+    arguments: flags of the experiment.
+  """
+  with _command_line(f'ftwax train {experiment}', arguments):
+    _execute(experiment)
+
+
+@contextlib.contextmanager
+def built(
+  experiment: str, arguments: Sequence[str]
+) -> Iterator[Sequence[experiment_lib.ExperimentConfig]]:
+  """Makes an experiment without running it.
+
+  A context manager: the flags, which the experiment's environment may read,
+  last as long.
+
+  Args:
+    experiment: its name, or FILE:FUNCTION.
+    arguments: flags of the experiment.
+
+  Yields:
+    The experiment; with `--compare` one for each of its runs.
+  """
+  with _command_line(f'ftwax train {experiment}', arguments):
+    with launch.collected() as made:
+      try:
+        _execute(experiment)
+      except SystemExit as error:
+        if error.code:
+          raise
+    if not made:
+      raise ValueError(
+        f'experiment ({experiment}) must be one whose file calls `launch.run`,'
+        ' and does not; choose another.'
+      )
+    yield made
+
+
+def _execute(experiment: str) -> None:
+  if '.py' in experiment:
+    _run_function(experiment)
+  else:
+    _run_script(_find(experiment))
+
+
+def _run_script(path: pathlib.Path) -> None:
+  """Runs a file as `python path` does, but that arguments stay."""
+  script = types.ModuleType('__main__')
+  script.__file__ = str(path)
+  before = sys.modules['__main__']
+  sys.modules['__main__'] = script
+  try:
+    exec(compile(path.read_text('utf-8'), path, 'exec'), script.__dict__)
+  finally:
+    sys.modules['__main__'] = before
+
+
+def _find(name: str) -> pathlib.Path:
+  files = named()
+  if name not in files:
+    raise ValueError(
+      f'experiment ({name!r}) must be a name of `ftwax list` or'
+      f' FILE.py:FUNCTION{commands.suggest(name, files)}'
+    )
+  return files[name]
+
+
+def _run_function(experiment: str) -> None:
+  """Runs what a function in a user's file builds."""
+  file, _, function = experiment.partition(':')
+  path = pathlib.Path(file)
+  if not path.is_file():
+    raise ValueError(
+      f'experiment ({experiment!r}) must name a file, and there is no {file};'
+      ' give its path.'
+    )
+  sys.path.insert(0, str(path.resolve().parent))
+  module = importlib.import_module(path.stem)
+  # Other processes need not find the file.
+  cloudpickle.register_pickle_by_value(module)
+  build = getattr(module, function or _DEFAULT_FUNCTION, None)
+  if not callable(build):
+    raise ValueError(
+      f'experiment ({experiment!r}) must name a function of {file} that returns'
+      ' an ExperimentConfig, and there is none of this name; write'
+      f' {file}:FUNCTION.'
+    )
+  launch.run_function(build)
+
+
+@contextlib.contextmanager
+def _command_line(command: str, arguments: Sequence[str]) -> Iterator[None]:
+  """Has a command line, and keeps the flags of experiments apart.
+
+  A context manager.
+  """
+  argv, path, before = sys.argv, list(sys.path), set(flags.FLAGS)
+  sys.argv = [command, *arguments]
+  try:
+    yield
+  finally:
+    sys.argv, sys.path[:] = argv, path
+    for name in set(flags.FLAGS) - before:
+      delattr(flags.FLAGS, name)

@@ -1,0 +1,219 @@
+"""What `ftwax doctor` looks at; each check returns findings."""
+
+import importlib.metadata
+import os
+import pathlib
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import packaging.requirements
+import packaging.version
+
+import ftwax
+
+OK, NOTE, FAULT = 'ok', 'note', 'FAULT'
+
+# Modules that only Python 3.10 has, and the extra second or ten that they take.
+_REVERB_HALF = ('tensorflow', 'reverb', 'launchpad')
+_LAST_REVERB_PYTHON = (3, 10)
+
+_IMPORT_TIMEOUT_S = 120.0
+
+# Bytes below which a run cannot save, and below which it soon may not.
+_DISK_FAULT, _DISK_NOTE = 100 * 2**20, 2 * 2**30
+_SHARED_MEMORY_NOTE = 256 * 2**20
+
+_INSTALL = 'uv sync, or pip install -c constraints.txt -e .'
+
+
+class Finding(NamedTuple):
+  """A line of the doctor.
+
+  Attributes:
+    level: `ok`, `note` or `FAULT`.
+    subject: a word or two.
+    text: what was found and, of a fault, what to do.
+  """
+
+  level: str
+  subject: str
+  text: str
+
+
+def check_python() -> Iterator[Finding]:
+  """Checks the version of Python."""
+  text = f'{platform.python_version()}, {sys.executable}'
+  if sys.version_info[:2] > _LAST_REVERB_PYTHON:
+    yield Finding(
+      NOTE, 'python', f'{text}; distributed runs and Reverb need 3.10'
+    )
+  else:
+    yield Finding(OK, 'python', text)
+
+
+def check_packages(
+  requirements: Sequence[str] | None = None,
+  pins: Mapping[str, str] | None = None,
+) -> Iterator[Finding]:
+  """Checks the packages that are installed.
+
+  Args:
+    requirements: as packages name them; those of ftwax by default.
+    pins: versions by package with which all was tested; by default those of
+      `constraints.txt`, in a clone on Python 3.10.
+  """
+  for text in _requirements() if requirements is None else requirements:
+    requirement = packaging.requirements.Requirement(text)
+    if requirement.marker and not requirement.marker.evaluate({'extra': ''}):
+      continue
+    version = _installed(requirement.name)
+    if version is None:
+      yield Finding(
+        FAULT, requirement.name, f'is not installed; run {_INSTALL}'
+      )
+    elif not requirement.specifier.contains(version, prereleases=True):
+      yield Finding(
+        FAULT,
+        requirement.name,
+        f'{version} is not {requirement.specifier}; run pip install'
+        f" '{requirement.name}{requirement.specifier}'",
+      )
+  pins = read_pins() if pins is None else pins
+  found = {name: _installed(name) for name in pins}
+  others = [
+    f'{name} {version} ({pins[name]})'
+    for name, version in found.items()
+    if version is not None and version != pins[name]
+  ]
+  if others:
+    yield Finding(
+      NOTE, 'versions', f'other than in constraints.txt: {", ".join(others)}'
+    )
+  elif pins:
+    yield Finding(OK, 'versions', f'{len(pins)}, as in constraints.txt')
+
+
+def read_pins() -> dict[str, str]:
+  """Returns the versions of `constraints.txt`; none outside of a clone."""
+  path = pathlib.Path(ftwax.__file__).parents[1] / 'constraints.txt'
+  if sys.version_info[:2] != _LAST_REVERB_PYTHON or not path.exists():
+    return {}
+  lines = [line.split('#')[0].strip() for line in path.open(encoding='utf-8')]
+  pairs = [line.split('==') for line in lines if '==' in line]
+  return dict(pairs)
+
+
+def check_imports(modules: Sequence[str] = _REVERB_HALF) -> Iterator[Finding]:
+  """Imports what only some machines can, each in a process of its own."""
+  if sys.version_info[:2] > _LAST_REVERB_PYTHON:
+    return
+  for module in modules:
+    try:
+      result = subprocess.run(
+        [sys.executable, '-c', f'import {module}'],
+        capture_output=True,
+        text=True,
+        timeout=_IMPORT_TIMEOUT_S,
+        check=False,
+      )
+    except subprocess.TimeoutExpired:
+      yield Finding(FAULT, module, 'takes over two minutes to import')
+      continue
+    if result.returncode == 0:
+      yield Finding(OK, module, 'imports')
+      continue
+    last = result.stderr.strip().splitlines()[-1:] or [
+      f'the process ended with status {result.returncode}'
+    ]
+    yield Finding(FAULT, module, f'does not import ({last[0]}); run {_INSTALL}')
+
+
+def check_devices() -> Iterator[Finding]:
+  """Checks that JAX finds a device and computes on it."""
+  try:
+    import jax
+
+    devices = jax.devices()
+    float(jax.numpy.ones(2).sum())
+  except Exception as error:  # noqa: BLE001 Whatever it is, it is the finding.
+    yield Finding(FAULT, 'jax', f'{type(error).__name__}: {error}')
+    return
+  kinds = ', '.join(f'{device.device_kind}' for device in devices)
+  yield Finding(OK, 'jax', f'{jax.__version__}, {devices[0].platform}: {kinds}')
+
+
+def check_disk(paths: Sequence[str] | None = None) -> Iterator[Finding]:
+  """Checks the free space where runs and temporary files are written."""
+  for path in paths or (os.getcwd(), tempfile.gettempdir()):
+    free = shutil.disk_usage(path).free
+    text = f'{_readable(free)} free in {path}'
+    if free < _DISK_FAULT:
+      yield Finding(
+        FAULT, 'disk', f'{text}; delete old runs, or choose --run_dir elsewhere'
+      )
+    else:
+      yield Finding(NOTE if free < _DISK_NOTE else OK, 'disk', text)
+
+
+def check_shared_memory(path: str = '/dev/shm') -> Iterator[Finding]:
+  """Checks the shared memory in which environment processes step."""
+  if not os.path.isdir(path):
+    yield Finding(NOTE, 'shared memory', f'there is no {path}')
+    return
+  free = shutil.disk_usage(path).free
+  text = f'{_readable(free)} free'
+  if free < _SHARED_MEMORY_NOTE:
+    text += '; start a container with --shm-size=1g'
+  level = NOTE if free < _SHARED_MEMORY_NOTE else OK
+  yield Finding(level, 'shared memory', text)
+
+
+def check_ports(ports: Sequence[int] = ()) -> Iterator[Finding]:
+  """Checks that ports are free; some port, if none is named."""
+  for port in ports or (0,):
+    with socket.socket() as bound:
+      try:
+        bound.bind(('', port))
+      except OSError as error:
+        yield Finding(
+          FAULT, 'port', f'{port}: {error.strerror}; choose another, 0 for any'
+        )
+      else:
+        yield Finding(OK, 'port', f'{bound.getsockname()[1]} is free')
+
+
+def check_machine() -> Iterator[Finding]:
+  """Tells the machine, and what of its environment JAX reads."""
+  cores = (
+    len(os.sched_getaffinity(0))
+    if hasattr(os, 'sched_getaffinity')
+    else (os.cpu_count())
+  )
+  yield Finding(OK, 'machine', f'{platform.platform()}, {cores} cores')
+  for name, value in sorted(os.environ.items()):
+    if name.startswith(('JAX_', 'XLA_', 'CUDA_VISIBLE')):
+      yield Finding(OK, name, value)
+
+
+def _requirements() -> Sequence[str]:
+  try:
+    return importlib.metadata.requires('ftwax') or ()
+  except importlib.metadata.PackageNotFoundError:
+    return ()
+
+
+def _installed(name: str) -> str | None:
+  try:
+    return importlib.metadata.version(name)
+  except importlib.metadata.PackageNotFoundError:
+    return None
+
+
+def _readable(num_bytes: float) -> str:
+  return f'{num_bytes / 2**30:.1f} GiB'

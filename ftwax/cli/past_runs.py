@@ -1,0 +1,97 @@
+"""Experiments of earlier runs, made again from the commands that began them."""
+
+import argparse
+import contextlib
+import json
+import pathlib
+import shlex
+from collections.abc import Iterator, Sequence
+
+from ftwax.cli import experiment_files
+from ftwax.records import config_files, run_directory
+from ftwax.runtime import experiment as experiment_lib
+
+_EXPERIMENT_HELP = (
+  'the experiment of the run, if its own command does not tell: a name, or'
+  ' FILE:FUNCTION'
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+  """Adds a run and its experiment."""
+  parser.add_argument('run', metavar='RUN', help='directory of the run')
+  parser.add_argument('--experiment', help=_EXPERIMENT_HELP)
+
+
+@contextlib.contextmanager
+def rebuilt(
+  run_dir: str, experiment: str | None
+) -> Iterator[experiment_lib.ExperimentConfig]:
+  """Makes the experiment of a run again.
+
+  A context manager; see `experiment_files.built`.
+
+  Args:
+    run_dir: directory of the run.
+    experiment: its name, or FILE:FUNCTION; None for what the command of the
+      run tells.
+
+  Yields:
+    The experiment.
+
+  Raises:
+    ValueError: there is no such run, or its experiment cannot be made.
+  """
+  directory = pathlib.Path(run_dir)
+  recorded = _read_config(directory)
+  arguments: Sequence[str] = ()
+  if experiment is None:
+    experiment, arguments = parse_command(directory)
+  with experiment_files.built(experiment, arguments) as made:
+    for candidate in made:
+      plain = json.loads(json.dumps(config_files.to_json(candidate)))
+      if not config_files.differences(recorded, plain):
+        yield candidate
+        return
+    if arguments:
+      different = config_files.differences(recorded, plain)
+      raise ValueError(
+        f'{run_dir} must be of the experiment that its command makes now, and'
+        f' {different[0][0]} was {different[0][1]!r} and is'
+        f' {different[0][2]!r}; give its --experiment.'
+      )
+    yield made[0]
+
+
+def _read_config(directory: pathlib.Path) -> object:
+  path = directory / run_directory.CONFIG_FILE
+  try:
+    return json.loads(path.read_text('utf-8'))
+  except (OSError, ValueError) as error:
+    raise ValueError(
+      f'run ({directory}) must be the directory of a run, and {path} cannot be'
+      f' read ({error}); give one below runs/.'
+    ) from None
+
+
+def parse_command(directory: pathlib.Path) -> tuple[str, list[str]]:
+  """Returns the experiment and the flags of the command of a run."""
+  path = directory / run_directory.COMMAND_FILE
+  first = path.read_text('utf-8').partition('\n')[0] if path.exists() else ''
+  words = shlex.split(first)[1:]  # Behind the time.
+  known = experiment_files.named()
+  for index, word in enumerate(words):
+    here = pathlib.PurePath(word)
+    if (
+      here.name == 'train'
+      and 'ftwax' in pathlib.PurePath(words[index - 1]).name
+    ):
+      return words[index + 1], words[index + 2 :]
+    if here.suffix == '.py' and here.parent.name == 'experiments':
+      if here.stem in known:
+        return here.stem, words[index + 1 :]
+  raise ValueError(
+    f'run ({directory}) must be of a command that tells its experiment, and is'
+    f' of `{shlex.join(words)}`; give --experiment=NAME or'
+    ' --experiment=FILE.py:FUNCTION.'
+  )

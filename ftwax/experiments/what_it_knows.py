@@ -1,0 +1,417 @@
+"""What a trained agent knows: linear probes of its state, and how it behaves.
+
+Run `uv run experiments/what_it_knows.py RUN_DIR` on a run of
+`capture_the_flag.py`, or `capture_the_flag` for the population that comes with
+the library. Two members play two scripted opponents. In each step questions on
+the game are answered from it, and probes learn to answer them from the agent's
+recurrent state alone, on other games than those that they are scored on. The
+state of an untrained agent that goes through the same games is compared. After
+Jaderberg et al., 2019 (arXiv:1807.01281), figures 3 and 4.
+"""
+
+import functools
+import pathlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import matplotlib.figure
+import numpy as np
+from absl import app, flags, logging
+
+from ftwax import types
+from ftwax.environments import capture_the_flag, functional
+from ftwax.environments.capture_the_flag import rules
+from ftwax.population import players
+from ftwax.records import checkpoints, files
+from ftwax.reporting import drawing, page, probes
+from ftwax.runtime import loading
+
+_MEMBER = flags.DEFINE_integer('member', 0, 'The member that is looked at.')
+_OPPONENT = flags.DEFINE_string('opponent', 'attacker', 'A script of the game.')
+_NUM_GAMES = flags.DEFINE_integer(
+  'num_games', 48, 'Games; a third is held out.'
+)
+_HEIGHT = flags.DEFINE_integer('height', 11, 'Rows of the map.')
+_WIDTH = flags.DEFINE_integer('width', 15, 'Columns of the map.')
+_SEED = flags.DEFINE_integer('seed', 0, 'Seed of the games.')
+_DIRECTORY = flags.DEFINE_string(
+  'directory', None, 'Of the page; by default the run, or runs/what_it_knows.'
+)
+
+# Steps that questions on what will be look ahead.
+_AHEAD = 10
+
+# Cells up to which a player is near a stand or a team mate.
+_NEAR = 3
+
+QUESTIONS = (
+  'Do I carry the flag?',
+  'Is our flag away from its stand?',
+  'Does our flag lie about?',
+  'Does a team mate carry the flag?',
+  'Is our base empty?',
+  f'Will I be near our base in {_AHEAD} steps?',
+  f"Will I be near the opponents' base in {_AHEAD} steps?",
+  f'Will I carry the flag in {_AHEAD} steps?',
+)
+SITUATIONS = (
+  'none of these',
+  'our flag is away',
+  'team mate carries',
+  'I carry',
+)
+BEHAVIOURS = ('at our base', "at the opponents' base", 'beside a team mate')
+
+
+class Facts(NamedTuple):
+  """What is true of each seat at a moment, bool [S]."""
+
+  carries: types.Array
+  flag_is_away: types.Array
+  flag_is_stray: types.Array
+  teammate_carries: types.Array
+  base_is_empty: types.Array
+  waits: types.Array
+  at_own_base: types.Array
+  at_other_base: types.Array
+  beside_teammate: types.Array
+
+
+class Record(NamedTuple):
+  """Games that were played, of S seats.
+
+  Attributes:
+    facts: leaves bool [T, G, S].
+    states: [T, G, S, D], of the agent.
+    untrained: likewise, of the untrained agent in its place.
+  """
+
+  facts: Facts
+  states: types.NumpyArray
+  untrained: types.NumpyArray
+
+
+def read_facts(
+  state: rules.State, config: capture_the_flag.CaptureTheFlagConfig
+) -> Facts:
+  """Returns what is true of the players of team 0, leaves [S]."""
+  num_seats = config.team_size
+  carries = rules.carries_flag(state, config)[:num_seats]
+  near = functools.partial(_is_near, width=config.width)
+  own, other = state.map.stands[0], state.map.stands[1]
+  is_active = state.waiting[:num_seats] == 0
+  cells = state.cell[:num_seats]
+  others = ~np.eye(num_seats, dtype=bool)
+  is_beside = near(cells[:, None], cells[None]) & others
+  at_own_base = near(cells, own) & is_active
+  is_stray = (state.carrier[0] == rules.NOBODY) & ~rules.is_home(state)[0]
+  spread = functools.partial(jnp.broadcast_to, shape=(num_seats,))
+  return Facts(
+    carries=carries,
+    flag_is_away=spread(~rules.is_home(state)[0]),
+    flag_is_stray=spread(is_stray),
+    teammate_carries=jnp.any(carries[None] & others, axis=1),
+    base_is_empty=spread(~jnp.any(at_own_base)),
+    waits=~is_active,
+    at_own_base=at_own_base,
+    at_other_base=near(cells, other) & is_active,
+    beside_teammate=jnp.any(is_beside & is_active[None], axis=1) & is_active,
+  )
+
+
+def _is_near(a: types.Array, b: types.Array, width: int) -> types.Array:
+  rows = jnp.abs(a // width - b // width)
+  return rows + jnp.abs(a % width - b % width) <= _NEAR
+
+
+def play(
+  agent: loading.LoadedAgent,
+  untrained: types.ActorVariables,
+  game: functional.FunctionalGame,
+  config: capture_the_flag.CaptureTheFlagConfig,
+) -> Record:
+  """Plays the games; an untrained agent sees them with the agent's actions."""
+  num_seats, num_games = config.team_size, _NUM_GAMES.value
+  script = players.scripted(game.scripts[_OPPONENT.value])
+  actor = agent.actor
+  opponents = np.arange(num_seats, config.num_players, dtype=np.int32)
+
+  def merge(leaf: types.Array) -> types.Array:
+    return leaf.reshape(-1, *leaf.shape[2:])
+
+  def step(carry: Any, _: None) -> tuple[Any, Any]:
+    state, timestep, own, naive, script_state = carry
+    rows = jax.tree.map(lambda leaf: merge(leaf[:, :num_seats]), timestep)
+    action, own = actor.select_action(agent.variables, rows, own)
+    _, naive = actor.select_action(untrained, rows, naive)
+    # It remembers the actions that were taken, not those that it chose.
+    naive = actor.replace_action(naive, action)
+    states = jax.tree.map(
+      lambda leaf: jnp.repeat(leaf, num_seats, axis=0), state
+    )
+    answer, script_state = script.act(
+      states, jnp.tile(opponents, num_games), None, script_state
+    )
+    joined = jax.tree.map(
+      lambda ours, theirs: jnp.concatenate(
+        [ours.reshape(num_games, -1), theirs.reshape(num_games, -1)], axis=1
+      ),
+      action,
+      answer,
+    )
+    facts = jax.vmap(functools.partial(read_facts, config=config))(state)
+    out = facts, _flatten(own), _flatten(naive)
+    stepped = jax.vmap(game.step)(state, joined)
+    return (*stepped, own, naive, script_state), out
+
+  @jax.jit
+  def run(key: types.Key) -> Any:
+    keys = jax.random.split(key, 4)
+    started = jax.vmap(game.reset)(jax.random.split(keys[0], num_games))
+    num_rows = num_games * num_seats
+    carry = (
+      *started,
+      actor.init(keys[1], num_rows),
+      actor.init(keys[2], num_rows),
+      script.init(keys[3], num_rows),
+    )
+    return jax.lax.scan(step, carry, length=config.num_steps)[1]
+
+  facts, states, naive = jax.device_get(run(jax.random.PRNGKey(_SEED.value)))
+  shape = config.num_steps, num_games, num_seats, -1
+  return Record(Facts(*facts), states.reshape(shape), naive.reshape(shape))
+
+
+def _flatten(state: types.ActorState) -> types.Array:
+  """Returns the numbers of a recurrent state, [B, D], without memories.
+
+  They are squashed, as an LSTM reads its own cell: some of these count steps,
+  and would be the first principal component.
+  """
+  leaves = [
+    leaf
+    for leaf in jax.tree.leaves(state.recurrent_state)
+    if leaf.ndim == 2 and jnp.issubdtype(leaf.dtype, jnp.floating)
+  ]
+  return jnp.tanh(jnp.concatenate(leaves, axis=1))
+
+
+def answer(facts: Facts) -> types.NumpyArray:
+  """Returns the answers to all questions, bool [T - _AHEAD, G, S, Q]."""
+  now = jax.tree.map(lambda leaf: leaf[:-_AHEAD], facts)
+  later = jax.tree.map(lambda leaf: leaf[_AHEAD:], facts)
+  return np.stack(
+    [
+      now.carries,
+      now.flag_is_away,
+      now.flag_is_stray,
+      now.teammate_carries,
+      now.base_is_empty,
+      later.at_own_base,
+      later.at_other_base,
+      later.carries,
+    ],
+    axis=-1,
+  )
+
+
+def probe(states: types.NumpyArray, answers: types.NumpyArray) -> probes.Scores:
+  """Fits probes to two thirds of the games and scores them on the rest."""
+  num_fitted = 2 * states.shape[1] // 3
+
+  def rows(array: types.NumpyArray, games: slice) -> types.NumpyArray:
+    chosen = array[: len(answers), games]
+    return chosen.reshape(-1, chosen.shape[-1])
+
+  first, last = slice(num_fitted), slice(num_fitted, None)
+  made = probes.fit(rows(states, first), rows(answers, first))
+  return probes.score(made, rows(states, last), rows(answers, last))
+
+
+def behave(facts: Facts) -> list[float]:
+  """Returns the share of the steps in play that each behaviour has."""
+  in_play = max(float((~facts.waits).mean()), 1e-9)
+  shares = facts.at_own_base, facts.at_other_base, facts.beside_teammate
+  return [float(share.mean()) / in_play for share in shares]
+
+
+def plot_scores(
+  trained: probes.Scores, untrained: probes.Scores
+) -> matplotlib.figure.Figure:
+  """Draws the area under the curve of each question."""
+  figure = drawing.make_figure(8.0, 0.42 * len(QUESTIONS) + 1.0)
+  axes: Any = figure.subplots()
+  places = np.arange(len(QUESTIONS))[::-1]
+  axes.barh(places + 0.2, trained.auc - 0.5, 0.38, left=0.5, label='trained')
+  axes.barh(
+    places - 0.2,
+    untrained.auc - 0.5,
+    0.38,
+    left=0.5,
+    label='untrained',
+    color=drawing.FAINT,
+  )
+  axes.set_yticks(places, QUESTIONS)
+  drawing.style(axes)
+  axes.set_xlim(0.45, 1.0)
+  axes.set_xlabel('area under the ROC curve, 0.5 is chance', fontsize=9)
+  axes.legend(fontsize=8, frameon=False, loc='lower right')
+  return figure
+
+
+def plot_episode(record: Record) -> matplotlib.figure.Figure:
+  """Draws two dimensions of the state over the game of most captures."""
+  states = record.states[:, :, 0]  # [T, G, D]
+  flat = states.reshape(-1, states.shape[-1])
+  projected = (states - flat.mean(axis=0)) @ probes.principal_axes(flat)
+  carries = record.facts.carries[:, :, 0]
+  game = int(np.diff(carries.astype(int), axis=0).clip(0).sum(axis=0).argmax())
+  facts = jax.tree.map(lambda leaf: leaf[:, game, 0], record.facts)
+  situation = np.select(
+    [facts.carries, facts.teammate_carries, facts.flag_is_away], [3, 2, 1], 0
+  )
+  figure = drawing.make_figure(7.0, 5.0)
+  axes: Any = figure.subplots()
+  axes.plot(*projected[:, game].T, color=drawing.FAINT, linewidth=0.5)
+  for index, name in enumerate(SITUATIONS):
+    chosen = projected[situation == index, game]
+    axes.plot(*chosen.T, 'o', markersize=4, label=name, alpha=0.8)
+  drawing.style(axes)
+  axes.set_xlabel('first principal component', fontsize=9)
+  axes.set_ylabel('second principal component', fontsize=9)
+  axes.legend(fontsize=8, frameon=False)
+  return figure
+
+
+def rows_of(
+  trained: probes.Scores, untrained: probes.Scores
+) -> list[list[str]]:
+  """Returns the rows of the table of probes."""
+  return [
+    [question, *(f'{column[index]:.3f}' for column in (
+      trained.majority, trained.accuracy, untrained.accuracy, trained.auc,
+      untrained.auc,
+    ))]
+    for index, question in enumerate(QUESTIONS)
+  ]  # fmt: skip
+
+
+def write_page(
+  path: pathlib.Path,
+  source: str,
+  record: Record,
+  behaviours: Sequence[Sequence[str]],
+) -> list[list[str]]:
+  """Writes the page and returns the rows of the table of probes."""
+  answers = answer(record.facts)
+  trained = probe(record.states, answers)
+  untrained = probe(record.untrained, answers)
+  rows = rows_of(trained, untrained)
+  best = int(np.nanargmax(trained.auc - untrained.auc))
+  body = [
+    page.table(
+      {
+        'agent': f'{source}, member {_MEMBER.value}',
+        'opponents': _OPPONENT.value,
+        'maps': f'{_HEIGHT.value}x{_WIDTH.value}',
+        'games': f'{_NUM_GAMES.value}, a third held out; seed {_SEED.value}',
+        'numbers of the state': str(record.states.shape[-1]),
+      }
+    ),
+    *page.section(
+      'What its state tells',
+      'Logistic regressions from the recurrent state alone, on games that they'
+      ' were not fitted to. The untrained agent went through the same games:'
+      ' what its state tells, any recurrent network would. Most answers are'
+      ' seen by players in each step.',
+      plot_scores(trained, untrained),
+      'Bar chart of the areas under the curve. The trained agent is most ahead'
+      f' in "{QUESTIONS[best]}": {trained.auc[best]:.2f} to'
+      f' {untrained.auc[best]:.2f}.',
+    ),
+    page.columns(
+      [
+        'question', 'most frequent answer', 'accuracy', 'untrained',
+        'area under the curve', 'untrained',
+      ],
+      rows,
+    ),
+    *page.section(
+      'Its state over a game',
+      'Two principal components of the state of one player, a dot for each step'
+      ' of a game, coloured by what happens.',
+      plot_episode(record),
+      'Scatter plot of the states of a game, coloured by situation.',
+    ),
+    page.heading('Behaviour'),
+    page.paragraph(
+      f'Share of the steps in play: within {_NEAR} cells of a stand or of a'
+      ' team mate. The first row is an agent that has not learned.'
+    ),
+    page.columns(['', *BEHAVIOURS], behaviours),
+  ]  # fmt: skip
+  path.parent.mkdir(parents=True, exist_ok=True)
+  files.write_atomically(path, page.render('What it knows', body))
+  return rows
+
+
+def load_stages(source: str) -> dict[str, loading.LoadedAgent]:
+  """Returns the untrained agent and those of all checkpoints, by name."""
+  load = functools.partial(loading.load, source, _MEMBER.value, greedy=False)
+  newest = load()
+  untrained = loading.LoadedAgent(
+    newest.actor,
+    loading.initial_variables(source, _SEED.value),
+    newest.game_spec,
+    'untrained',
+  )
+  stages = {'untrained': untrained}
+  directory = pathlib.Path(source) / 'checkpoints'
+  if directory.is_dir():
+    with checkpoints.Checkpointer(directory) as checkpointer:
+      steps = checkpointer.steps()
+    stages |= {f'{step:,} steps': load(step=step) for step in steps[:-1]}
+  return {**stages, 'trained': newest}
+
+
+def main(argv: Sequence[str]) -> None:
+  """Plays, fits probes and writes the page."""
+  logging.set_verbosity(logging.WARNING)
+  if len(argv) != 2:
+    raise app.UsageError('give one RUN_DIR, or capture_the_flag.')
+  source = argv[1]
+  config = capture_the_flag.CaptureTheFlagConfig(
+    height=_HEIGHT.value, width=_WIDTH.value
+  )
+  game = capture_the_flag.make(config)
+  if _OPPONENT.value not in game.scripts:
+    raise SystemExit(
+      f'--opponent ({_OPPONENT.value}) must be one of {list(game.scripts)}.'
+    )
+  stages = load_stages(source)
+  players.check_specs({source: stages['trained'].player}, game.spec)
+  untrained = stages['untrained'].variables
+  behaviours = []
+  for name, agent in stages.items():
+    record = play(agent, untrained, game, config)
+    shares = [f'{share:.2f}' for share in behave(record.facts)]
+    behaviours.append([name, *shares])
+  is_run = pathlib.Path(source).is_dir()
+  directory = _DIRECTORY.value or (source if is_run else 'runs/what_it_knows')
+  path = pathlib.Path(directory) / 'what_it_knows.html'
+  rows = write_page(path, source, record, behaviours)
+  print('question: most frequent answer, accuracy, untrained, AUC, untrained')
+  for question, *numbers in rows:
+    print(f'{question:48s} {"  ".join(numbers)}')
+  for name, *shares in behaviours:
+    print(f'{name:20s} ' + ', '.join(
+      f'{behaviour} {share}'
+      for behaviour, share in zip(BEHAVIOURS, shares, strict=True)
+    ))  # fmt: skip
+  print(f'Page: {path}')
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,90 @@
+"""What a tournament came to, as a file in the directory of a run."""
+
+import json
+import os
+import pathlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ftwax import types
+from ftwax.records import files, log_values
+
+TOURNAMENT_FILE = 'tournament.json'
+
+
+class Results(NamedTuple):
+  """A tournament of `P` players, the members of a population first.
+
+  Attributes:
+    players: [P], names.
+    num_members: of the population.
+    anchor: number of the player above whom ratings are given.
+    ratings: [P], Elo points above the anchor.
+    lows: [P], lower ends of the 95% confidence intervals of `ratings`.
+    highs: [P], upper ends.
+    win_rates: [P, P], mean score of the row against the column, a draw is half
+      a win; NaN without a game.
+    half_widths: [P, P], of the 95% confidence intervals of `win_rates`.
+    num_games: of all.
+  """
+
+  players: tuple[str, ...]
+  num_members: int
+  anchor: int
+  ratings: types.NumpyArray
+  lows: types.NumpyArray
+  highs: types.NumpyArray
+  win_rates: types.NumpyArray
+  half_widths: types.NumpyArray
+  num_games: int
+
+
+def write(directory: str | os.PathLike[str], results: Results) -> None:
+  """Writes the results into a directory."""
+  plain = {name: _to_json(value) for name, value in results._asdict().items()}
+  files.write_atomically(
+    pathlib.Path(directory) / TOURNAMENT_FILE, json.dumps(plain) + '\n'
+  )
+
+
+def read(directory: str | os.PathLike[str]) -> Results | None:
+  """Reads the results; None if there was no tournament.
+
+  Raises:
+    ValueError: the file is damaged.
+  """
+  path = pathlib.Path(directory) / TOURNAMENT_FILE
+  if not path.exists():
+    return None
+  return files.parse_json(path, _from_json, 'the results of a tournament')
+
+
+def member_scores(results: Results) -> dict[str, float]:
+  """Returns the members' mean score against each of the other players."""
+  rows = results.win_rates[: results.num_members]
+  return {
+    name: float(np.nanmean(rows[:, index]))
+    for index, name in enumerate(results.players)
+    if index >= results.num_members
+  }
+
+
+def _to_json(value: Any) -> Any:
+  if not isinstance(value, np.ndarray):
+    return value
+  return log_values.null_non_finite(value.tolist())
+
+
+def _from_json(plain: Any) -> Results:
+  arrays = {
+    name: np.array(plain[name], np.float64)
+    for name in ('ratings', 'lows', 'highs', 'win_rates', 'half_widths')
+  }
+  return Results(
+    players=tuple(plain['players']),
+    num_members=int(plain['num_members']),
+    anchor=int(plain['anchor']),
+    num_games=int(plain['num_games']),
+    **arrays,
+  )

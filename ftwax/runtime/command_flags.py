@@ -1,0 +1,107 @@
+"""Flags of a command line: help on one screen, and suggestions.
+
+Flags are absl's, defined where they are read. Libraries that are imported
+define some, too; help is of ours alone.
+"""
+
+import difflib
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from absl import flags
+
+_EXIT_USAGE = 2
+
+# Columns of a name with its default, and of a line.
+_NAME_WIDTH, _WIDTH = 32, 80
+
+
+def make_parser(
+  description: str,
+  groups: Mapping[str, Sequence[str]],
+  module: str,
+) -> Callable[[Sequence[str]], list[str]]:
+  """Returns a parser as `app.run` takes it.
+
+  `--help` prints our flags and ends the program; a wrong flag ends it with
+  status 2 and a suggestion.
+
+  Args:
+    description: stands at the top of the help.
+    groups: names of flags by the title that they stand under.
+    module: whose flags stand in a group of their own.
+  """
+
+  def parse(argv: Sequence[str]) -> list[str]:
+    usage = argv[0]
+    # absl names the main module so.
+    own = _flags_of(usage if module == '__main__' else module)
+    grouped = {'this experiment': own, **groups} if own else groups
+    if any(argument in ('-h', '--help') for argument in argv[1:]):
+      print(_help(description, grouped, usage))
+      raise SystemExit(0)
+    names = [name for group in grouped.values() for name in group]
+    for name in names:
+      flags.FLAGS[name].unparse()  # Of an earlier command in this process.
+    try:
+      rest = flags.FLAGS(list(argv))
+      if len(rest) > 1:
+        raise flags.Error(f'unknown arguments {rest[1:]}; all are flags')
+    except flags.Error as error:
+      print(f'{usage}: {_message(error, names)}', file=sys.stderr)
+      print('--help lists the flags.', file=sys.stderr)
+      raise SystemExit(_EXIT_USAGE) from None
+    return rest
+
+  return parse
+
+
+def _flags_of(module: str) -> list[str]:
+  """Returns names of the flags that a module defined."""
+  defined = flags.FLAGS.flags_by_module_dict().get(module, ())
+  return [flag.name for flag in defined]
+
+
+def _message(error: flags.Error, names: Sequence[str]) -> str:
+  if not isinstance(error, flags.UnrecognizedFlagError):
+    return str(error)
+  known = [f'--{name}' for name in names]
+  known += [
+    f'--no{name}' for name in names if flags.FLAGS[name].flag_type() == 'bool'
+  ]
+  close = difflib.get_close_matches(f'--{error.flagname}', known, n=1)
+  suggestion = f'; did you mean {close[0]}?' if close else '.'
+  return f'there is no flag --{error.flagname}{suggestion}'
+
+
+def _help(
+  description: str, groups: Mapping[str, Sequence[str]], usage: str
+) -> str:
+  lines = [f'usage: {usage} [flags]', '', *description.splitlines()]
+  for title, names in groups.items():
+    lines += ['', f'{title}:']
+    for name in names:
+      lines += _describe(name, flags.FLAGS[name])
+  return '\n'.join(lines)
+
+
+def _describe(name: str, flag: Any) -> list[str]:
+  """Returns a flag with its default and its help, wrapped."""
+  if flag.flag_type() == 'bool':
+    label = f'--no{name}' if flag.default else f'--{name}'
+  elif flag.default in (None, []):
+    label = f'--{name}=...'
+  else:
+    label = f'--{name}={flag.default_unparsed}'
+  text = re.split(r';\s+repeat', flag.help)[0]  # absl's remark on lists.
+  wrapped = textwrap.wrap(text, _WIDTH - _NAME_WIDTH)
+  if len(label) + 3 > _NAME_WIDTH:
+    return [f'  {label}', *[' ' * _NAME_WIDTH + line for line in wrapped]]
+  first, *rest = wrapped or ['']
+  return [
+    f'  {label:{_NAME_WIDTH - 2}}{first}',
+    *[' ' * _NAME_WIDTH + line for line in rest],
+  ]

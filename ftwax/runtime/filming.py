@@ -1,0 +1,240 @@
+"""Films of a game, with its players, score and legend."""
+
+import os
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import dm_env
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ftwax import types
+from ftwax.environments import functional, game_vectors, games
+from ftwax.population import players as players_lib
+from ftwax.reporting import videos
+
+
+def record(
+  environment: Any,
+  path: str | os.PathLike[str],
+  seats: Sequence[tuple[str, players_lib.Player | None]],
+  seed: int,
+  max_num_steps: int,
+  frames_per_second: float,
+) -> pathlib.Path:
+  """Films an episode; see `loading.LoadedAgent.record`.
+
+  Args:
+    environment: an environment or a game, which stays open.
+    path: of the GIF.
+    seats: name and player of each seat, or one for all; None for the script of
+      that name.
+    seed: of the players, and of a game in JAX.
+    max_num_steps: steps after which the film ends.
+    frames_per_second: of the film.
+
+  Returns:
+    The path.
+  """
+  environment = _as_dm_env(environment, seed)
+  game = game_vectors.make_games(lambda seed: environment, [seed], 'film')
+  names, seated = _seat(seats, environment, game.spec)
+  camera, cast = _Camera(environment, game), _Cast(seated, seed)
+  timestep = game.reset()
+  returns = np.zeros((len(names), game.spec.num_events))
+  frames, lines = [camera.take(timestep)], [camera.describe(names, returns, 0)]
+  for step in range(1, max_num_steps + 1):
+    timestep = game.step(cast.act(game.state, timestep))
+    returns += np.reshape(timestep.reward, returns.shape)
+    frames.append(camera.take(timestep))
+    lines.append(camera.describe(names, returns, step))
+    if timestep.step_type[0] == types.LAST:
+      break
+  captioned = videos.add_captions(np.stack(frames), lines, camera.legend)
+  return videos.write_gif(path, captioned, frames_per_second)
+
+
+def _as_dm_env(environment: Any, seed: int) -> Any:
+  """Wraps an environment of Gymnasium; returns others as they are."""
+  if hasattr(environment, 'action_spec') or not hasattr(
+    environment, 'observation_space'
+  ):
+    return environment
+  from ftwax.environments import gymnasium_adapter
+
+  return gymnasium_adapter.GymnasiumEnvironment(environment, seed)
+
+
+def _seat(
+  seats: Sequence[tuple[str, players_lib.Player | None]],
+  environment: Any,
+  spec: games.GameSpec,
+) -> tuple[list[str], list[players_lib.Player]]:
+  """Returns names and players of all seats."""
+  seats = list(seats) * spec.num_players if len(seats) == 1 else seats
+  if len(seats) != spec.num_players:
+    raise ValueError(
+      f'seats ({len(seats)}) must name a player for each of the'
+      f' {spec.num_players} seats of the game, or one for all; repeat a player'
+      ' that takes several.'
+    )
+  scripts = {
+    name: _find_script(name, environment, spec)
+    for name, player in seats
+    if player is None
+  }
+  names = [name for name, _ in seats]
+  seated = [player or scripts[name] for name, player in seats]
+  players_lib.check_specs(
+    dict(zip(names, seated, strict=True)), spec.environment
+  )
+  return names, seated
+
+
+def _find_script(
+  name: str, environment: Any, spec: games.GameSpec
+) -> players_lib.Player:
+  if name == 'random':
+    return players_lib.uniform(spec.environment.actions)
+  scripts: Mapping[str, functional.Script] = getattr(environment, 'scripts', {})
+  if name not in scripts:
+    raise ValueError(
+      f'script ({name!r}) must be one of {["random", *scripts]} in this game;'
+      ' choose one of these, or give a loaded agent.'
+    )
+  return players_lib.scripted(scripts[name])
+
+
+class _Cast:
+  """Players on their seats; a player on several acts for them at once."""
+
+  def __init__(self, seated: Sequence[players_lib.Player], seed: int):
+    parts: list[tuple[players_lib.Player, list[int]]] = []
+    for seat, player in enumerate(seated):
+      for other, seats in parts:
+        if other is player:
+          seats.append(seat)
+          break
+      else:
+        parts.append((player, [seat]))
+    keys = jax.random.split(jax.random.PRNGKey(seed), len(parts))
+    self._parts = [
+      (jax.jit(player.act), np.array(seats, np.int32))
+      for player, seats in parts
+    ]
+    self._states = [
+      player.init(key, len(seats))
+      for key, (player, seats) in zip(keys, parts, strict=True)
+    ]
+    order = np.concatenate([seats for _, seats in self._parts])
+    self._order = np.argsort(order)
+
+  def act(self, game: Any, timestep: dm_env.TimeStep) -> types.ArrayTree:
+    """Returns the actions on all seats, leaves [P, ...]."""
+    actions = []
+    for index, (act, seats) in enumerate(self._parts):
+      rows = jax.tree.map(lambda leaf, seats=seats: leaf[seats], timestep)
+      states = jax.tree.map(
+        lambda leaf, seats=seats: jnp.repeat(leaf, len(seats), axis=0), game
+      )
+      action, self._states[index] = act(
+        states, seats, rows, self._states[index]
+      )
+      actions.append(action)
+    return jax.tree.map(
+      lambda *leaves: np.concatenate(leaves)[self._order], *actions
+    )
+
+
+class _Camera:
+  """Takes pictures of a game and says how it stands."""
+
+  def __init__(self, environment: Any, game: game_vectors.GameVector):
+    self._game = game
+    self._display: functional.Display | None = getattr(
+      environment, 'display', None
+    )
+    self._render = self._find_render(environment)
+    self._score = (
+      jax.jit(self._display.score) if self._display is not None else None
+    )
+
+  @property
+  def legend(self) -> Sequence[tuple[str, tuple[int, int, int]]]:
+    """What the colours stand for."""
+    return () if self._display is None else self._display.legend
+
+  def take(self, timestep: dm_env.TimeStep) -> types.NumpyArray:
+    """Returns the picture of this moment, uint8 [H, W, 3]."""
+    frame = np.asarray(self._render(timestep))
+    if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[-1] != 3:
+      raise ValueError(
+        f'the picture of the environment ({frame.dtype} of shape {frame.shape})'
+        " must be uint8 [H, W, 3]; make the environment with render_mode='"
+        "rgb_array'."
+      )
+    return frame
+
+  def describe(
+    self, names: Sequence[str], returns: types.NumpyArray, num_steps: int
+  ) -> list[str]:
+    """Returns lines on players, score and time."""
+    teams = self._game.spec.teams
+    if len(teams) == 1:
+      return [f'{names[0]}   return {returns.sum():.4g}   step {num_steps}']
+    num_teams = max(teams) + 1
+    if self._score is not None:
+      scores = np.asarray(self._score(self._first_state()))
+    else:
+      scores = np.bincount(teams, returns.sum(axis=1), num_teams)
+    team_names = [f'team {team}' for team in range(num_teams)]
+    if self._display is not None:
+      team_names = list(self._display.team_names)
+    lines = []
+    for team, score in enumerate(scores):
+      own = [name for name, side in zip(names, teams, strict=True)
+             if side == team]  # fmt: skip
+      lines.append(f'{team_names[team]} {score:g}   {_list_names(own)}')
+    lines[0] += f'   step {num_steps}'
+    return lines
+
+  def _first_state(self) -> Any:
+    return jax.tree.map(lambda leaf: leaf[0], self._game.state)
+
+  def _find_render(self, environment: Any) -> Callable[[dm_env.TimeStep], Any]:
+    """Returns what makes a picture of the game, given its timestep."""
+    if self._display is not None:
+      render = jax.jit(self._display.render)
+      return lambda timestep: render(self._first_state())
+    if hasattr(environment, 'render'):
+      return lambda timestep: environment.render()
+    spec = self._game.spec.environment.observations
+    if isinstance(spec, Mapping) or len(spec.shape) not in (2, 3):
+      raise ValueError(
+        f'environment ({type(environment).__name__}) must have a method'
+        ' `render` that returns uint8 [H, W, 3], a `display`, or images as'
+        ' observations to be filmed; give it one of these.'
+      )
+    return lambda timestep: _to_image(timestep.observation[0])
+
+
+def _to_image(observation: types.NumpyArray) -> types.NumpyArray:
+  """Returns an observed image as uint8 [H, W, 3]; of a stack the last one."""
+  image = np.asarray(observation)
+  if image.dtype != np.uint8:
+    image = (255 * np.clip(image, 0.0, 1.0)).astype(np.uint8)
+  if image.ndim == 2 or image.shape[-1] != 3:
+    image = image if image.ndim == 2 else image[..., -1]
+    image = np.repeat(image[..., None], 3, axis=-1)
+  return image
+
+
+def _list_names(names: Sequence[str]) -> str:
+  """Returns names with their numbers, e.g. `member 1 (2x)`."""
+  counts = {name: list(names).count(name) for name in names}
+  return ', '.join(
+    name if count == 1 else f'{name} ({count}x)'
+    for name, count in counts.items()
+  )

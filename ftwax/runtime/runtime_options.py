@@ -1,0 +1,91 @@
+"""Options of the runtimes, as the flags of `launch` say."""
+
+import math
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+
+FLAGS = flags.FLAGS
+
+
+def prepare() -> None:
+  """Sets what JAX must know before it is used."""
+  if FLAGS.runtime == 'device':
+    _keep_compiled_functions()
+  if FLAGS.num_devices > 1 and FLAGS.runtime != 'distributed':
+    _split_cpu(FLAGS.num_devices)
+
+
+def make(num_members: int) -> dict[str, Any]:
+  """Returns what one runtime alone is given by flags.
+
+  Args:
+    num_members: of the population, who may share devices.
+  """
+  own: dict[str, Any] = {
+    name: FLAGS[name].value
+    for name in ('num_actors', 'inference_server')
+    if FLAGS[name].value is not None
+  }
+  if FLAGS.runtime != 'distributed':
+    for name, value in own.items():
+      raise ValueError(
+        f'--{name} ({value}) must go with --runtime=distributed, and the'
+        f' runtime is {FLAGS.runtime}; leave it out, or choose that runtime.'
+      )
+    return {'devices': _devices(num_members)}
+  from ftwax.runtime.distributed import settings  # Not before --help.
+
+  if FLAGS['num_devices'].present:
+    own['num_devices'] = FLAGS.num_devices
+  return {'settings': settings.Settings(**own)}
+
+
+def _devices(num_members: int) -> Sequence[Any] | None:
+  """Returns the devices of `--num_devices`; None for one."""
+  num_devices = FLAGS.num_devices
+  if num_devices == 1:
+    return None
+  import jax
+
+  devices = jax.devices()
+  if not FLAGS['num_devices'].present:
+    num_devices = math.gcd(min(num_devices, len(devices)), num_members)
+  if not 1 <= num_devices <= len(devices):
+    raise ValueError(
+      f'num_devices ({num_devices}) must be from 1 to {len(devices)}, the'
+      f' devices that JAX sees; choose {len(devices)}.'
+    )
+  return devices[:num_devices]
+
+
+def _split_cpu(num_devices: int) -> None:
+  """Makes as many devices of the CPU, up to one for each core.
+
+  Accelerators are not concerned, and neither is a number that the user's
+  XLA_FLAGS name.
+  """
+  import jax
+
+  if 'xla_force_host_platform_device_count' in os.environ.get('XLA_FLAGS', ''):
+    return
+  num_cores = os.cpu_count() or 1
+  jax.config.update('jax_num_cpu_devices', min(num_devices, num_cores))
+
+
+def _keep_compiled_functions() -> None:
+  """Keeps compiled functions in the user's cache, unless JAX has another.
+
+  The second start is quicker then. `JAX_COMPILATION_CACHE_DIR` says where
+  else, and `JAX_ENABLE_COMPILATION_CACHE=false` not to.
+  """
+  if 'JAX_COMPILATION_CACHE_DIR' in os.environ:
+    return
+  import jax
+
+  cache = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
+  path = pathlib.Path(cache) / 'ftwax' / 'jax'
+  jax.config.update('jax_compilation_cache_dir', str(path))

@@ -1,0 +1,97 @@
+"""The command `ftwax`: its table, help and wrong arguments."""
+
+import argparse
+import importlib
+import inspect
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from ftwax.cli import commands, experiment_files
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+# Of a terminal.
+_ROWS, _COLUMNS = 48, 80
+
+
+def _help(capsys, *argv):
+  with pytest.raises(SystemExit) as end:
+    commands.main([*argv, '--help'])
+  assert not end.value.code
+  return capsys.readouterr().out
+
+
+def _fits(text):
+  lines = text.splitlines()
+  return len(lines) <= _ROWS and max(map(len, lines)) <= _COLUMNS
+
+
+def test_the_entry_points_work():
+  for command in (['-m', 'ftwax'], ['-m', 'ftwax', '--help']):
+    result = subprocess.run(
+      [sys.executable, *command],
+      capture_output=True,
+      text=True,
+      timeout=60,
+      cwd=ROOT,
+      check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert 'usage: ftwax COMMAND' in result.stdout
+  assert 'ftwax = ftwax.cli.commands:main' in (ROOT / 'setup.py').read_text()
+
+
+@pytest.mark.parametrize('name', commands.COMMANDS)
+def test_every_command_has_a_help_of_one_screen(capsys, name):
+  module = importlib.import_module(commands.COMMANDS[name].module)
+  assert inspect.getdoc(module)
+  module.add_arguments(argparse.ArgumentParser())
+  text = _help(capsys, name)
+  assert text.startswith(f'usage: ftwax {name}')
+  assert _fits(text)
+
+
+def test_the_overview_names_every_command(capsys):
+  assert commands.main(['--help']) == 0
+  text = capsys.readouterr().out
+  assert _fits(text)
+  for name, entry in commands.COMMANDS.items():
+    assert f'{name} ' in text and entry.summary in text
+
+
+@pytest.mark.parametrize(
+  ('argv', 'message'),
+  [
+    (['trian'], r"no command 'trian'; did you mean train\?"),
+    (['zzz'], r"no command 'zzz'\."),
+    (['list', '--hlp'], r'no --hlp; did you mean --help\?'),
+    (['list', 'agent'], r'invalid choice'),
+  ],
+)
+def test_a_wrong_argument_gets_a_suggestion(capsys, argv, message):
+  with pytest.raises(SystemExit) as end:
+    commands.main(argv)
+  assert end.value.code == 2
+  assert re.search(message, capsys.readouterr().err)
+
+
+def test_the_list_has_a_line_for_each_thing(capsys):
+  assert commands.main(['list']) == 0
+  text = capsys.readouterr().out
+  for name in ('catch', 'capture_the_flag', 'impala', 'gymnasium_adapter'):
+    assert f'\n  {name} ' in text
+  for line in text.splitlines():
+    if line.startswith('  '):
+      name, _, summary = line.strip().partition(' ')
+      assert summary.strip(), name
+  assert commands.main(['list', 'agents']) == 0
+  assert 'catch' not in capsys.readouterr().out
+
+
+def test_experiments_are_those_of_the_folder():
+  files = {path.stem for path in (ROOT / 'experiments').glob('[a-z]*.py')}
+  assert set(experiment_files.named()) == files

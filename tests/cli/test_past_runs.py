@@ -1,0 +1,135 @@
+"""Commands on runs that have ended: evaluate, report, compare, bench."""
+
+import json
+
+import pytest
+
+from ftwax.cli import commands, past_runs
+from ftwax.records import loggers
+
+MY_FILE = '''
+"""An experiment of one's own."""
+
+import functools
+
+from ftwax.agents import impala
+from ftwax.environments import catch
+from ftwax.runtime import ExperimentConfig
+
+
+def make_environment(seed):
+  del seed
+  return catch.make()
+
+
+def build():
+  config = impala.IMPALAConfig(
+    core='feed_forward', batch_size=2, sequence_length=4, hidden_size=4
+  )
+  return ExperimentConfig(
+    name='mine',
+    builder=impala.make_builder(config),
+    network_factory=functools.partial(impala.make_network, config=config),
+    environment_factory=make_environment,
+    max_num_actor_steps=200,
+    num_environments=2,
+  )
+'''
+
+
+@pytest.fixture(scope='module', name='my_run')
+def fixture_my_run(tmp_path_factory):
+  """Returns a run, and the experiment that it is of."""
+  folder = tmp_path_factory.mktemp('mine')
+  path = folder / 'mine.py'
+  path.write_text(MY_FILE, 'utf-8')
+  run_dir = folder / 'run'
+  with pytest.raises(SystemExit) as end:
+    commands.main(
+      ['train', f'{path}:build', '--runtime=device', f'--run_dir={run_dir}']
+    )
+  assert not end.value.code
+  return str(run_dir), f'{path}:build'
+
+
+def _write_run(directory, returns, **config):
+  directory.mkdir(parents=True)
+  config = {'name': 'catch', **config}
+  (directory / 'config.json').write_text(json.dumps(config), 'utf-8')
+  path = loggers.log_path(directory, 'train')
+  path.parent.mkdir(parents=True, exist_ok=True)
+  rows = [
+    {
+      'episode_return': value,
+      'num_episodes': 100,
+      'actor_steps': 1000 * (index + 1),
+      'seconds': 2.0,
+    }
+    for index, value in enumerate(returns)
+  ]
+  path.write_text('\n'.join(map(json.dumps, rows)) + '\n', 'utf-8')
+  return str(directory)
+
+
+def test_runs_are_compared_with_intervals(tmp_path, capsys):
+  run_dirs = [
+    _write_run(tmp_path / f'{rate}{seed}', [0.0, value], seed=seed,
+               builder={'config': {'rate': rate}})
+    for rate, values in ((1, (0.5, 0.6, 0.7)), (2, (0.25,)))
+    for seed, value in enumerate(values)
+  ]  # fmt: skip
+  out = tmp_path / 'figure.png'
+  assert commands.main(['compare', *run_dirs, f'--out={out}']) == 0
+  text = capsys.readouterr().out.splitlines()
+  # Student's t with two degrees of freedom: 4.303 * 0.1 / sqrt(3).
+  assert text[1].split()[:6] == (
+    ['catch', 'agent.rate=1', '3', '0.600', '±', '0.248']
+  )
+  assert text[2].split() == [
+    'catch',
+    'agent.rate=2',
+    '1',
+    '0.250',
+    '2,000',
+    '2',
+  ]
+  assert out.read_bytes().startswith(b'\x89PNG')
+
+
+@pytest.mark.parametrize('command', ['compare', 'report', 'evaluate'])
+def test_what_is_no_run_is_told(tmp_path, command):
+  with pytest.raises(SystemExit, match=r'run \(.*nothing\) must be'):
+    commands.main([command, str(tmp_path / 'nothing')])
+
+
+def test_the_command_of_a_run_tells_its_experiment(tmp_path):
+  for command, expected in (
+    ('python -u experiments/catch.py --seed=2', ('catch', ['--seed=2'])),
+    ('python /x/bin/ftwax train catch --seed 3', ('catch', ['--seed', '3'])),
+    ('python -m ftwax train a.py:build', ('a.py:build', [])),
+  ):
+    (tmp_path / 'command.txt').write_text(f'2026-01-01T00:00:00 {command}\n')
+    assert past_runs.parse_command(tmp_path) == expected
+  (tmp_path / 'command.txt').write_text('2026-01-01T00:00:00 python mine.py\n')
+  with pytest.raises(ValueError, match='give --experiment=NAME'):
+    past_runs.parse_command(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_run_is_evaluated(my_run, capsys):
+  run_dir, experiment = my_run
+  argv = ['evaluate', run_dir, '--experiment', experiment, '--episodes=3']
+  assert commands.main([*argv, '--json']) == 0
+  row = json.loads(capsys.readouterr().out)
+  assert row['num_episodes'] >= 3 and -1.0 <= row['episode_return'] <= 1.0
+  assert commands.main(argv) == 0
+  assert 'episode_return ' in capsys.readouterr().out
+  assert commands.main(['report', run_dir]) == 0
+  assert 'curves.png' in capsys.readouterr().out
+
+
+def test_benchmarks_are_listed(capsys):
+  assert commands.main(['bench']) == 0
+  assert '  acting ' in capsys.readouterr().out
+  with pytest.raises(SystemExit, match="'actng'.*did you mean acting?"):
+    commands.main(['bench', 'actng'])

@@ -1,0 +1,181 @@
+"""`ftwax train`: flags, names, files of a user's own, and configurations."""
+
+import re
+import sys
+
+import pytest
+from absl import flags
+
+from ftwax.cli import commands, experiment_files
+from ftwax.runtime import launch
+
+MY_FILE = '''
+"""An experiment of one's own."""
+
+import functools
+
+from ftwax.agents import ppo
+from ftwax.environments import catch
+from ftwax.runtime import ExperimentConfig
+
+
+def make_environment(seed):
+  del seed
+  return catch.make()
+
+
+def build():
+  config = ppo.PPOConfig(batch_size=16, hidden_size=8)
+  return ExperimentConfig(
+    name='mine',
+    builder=ppo.make_builder(config),
+    network_factory=functools.partial(ppo.make_network, config=config),
+    environment_factory=make_environment,
+    max_num_actor_steps=5000,
+    seed=3,
+  )
+'''
+
+
+@pytest.fixture(name='my_file')
+def fixture_my_file(tmp_path, monkeypatch):
+  path = tmp_path / 'my_file.py'
+  path.write_text(MY_FILE, 'utf-8')
+  monkeypatch.delitem(sys.modules, 'my_file', raising=False)
+  return f'{path}:build'
+
+
+def _train(capsys, *argv):
+  """Returns the exit status, standard output and the message."""
+  with pytest.raises(SystemExit) as end:
+    commands.main(['train', *argv])
+  captured = capsys.readouterr()
+  code = end.value.code
+  if isinstance(code, str):
+    return 1, captured.out, code
+  return code or 0, captured.out, captured.err
+
+
+@pytest.mark.parametrize('name', experiment_files.named())
+def test_every_experiment_has_a_help_of_one_screen(capsys, name):
+  pytest.importorskip('gymnasium')
+  status, text, _ = _train(capsys, name, '--help')
+  lines = text.splitlines()
+  assert status == 0
+  assert lines[0] == f'usage: ftwax train {name} [flags]'
+  assert lines[2].endswith('.')
+  assert len(lines) <= 48 and max(map(len, lines)) <= 80
+  assert 'chex' not in text and 'helpfull' not in text
+  if not name.startswith(('pbt', 'repeat')):
+    for flag in ('seed', 'runtime', 'resume', 'set', 'config'):
+      assert f'  --{flag}' in text
+
+
+@pytest.mark.parametrize(
+  ('argv', 'status', 'message'),
+  [
+    (['ctch'], 1, r"'ctch'.*did you mean catch\?"),
+    (['catch', '--sed=1'], 2, r'no flag --sed; did you mean --seed\?'),
+    (['catch', '--runtime=foo'], 2, r'local\|device\|distributed'),
+    (['catch', 'more'], 2, r"unknown arguments \['more'\]"),
+    (['ftw_catch', '--noauxilary'], 2, r'did you mean --noauxiliary\?'),
+    (['nothing.py:build'], 1, r'there is no nothing.py'),
+    (['catch', '--set=agent.batch_sise=2'], 1, r'mean agent.batch_size\?'),
+    (['catch', '--set=learning_rate=2'], 1, r'agent.priors.learning_rate\?'),
+    (['catch', '--set=agent.batch_size=x'], 1, r"\('x'\) must be int"),
+    (['catch', '--set=agent.batch_size=0'], 1, r'\(0\) must be at least 1'),
+    (['catch', '--set=seed'], 1, r'must be KEY=VALUE'),
+    (['catch', '--config=none.toml'], 1, r'none.toml\) must be a TOML file'),
+  ],
+)
+def test_a_wrong_value_ends_in_one_message(capsys, argv, status, message):
+  ended, _, error = _train(capsys, *argv)
+  assert ended == status
+  assert re.search(message, error), error
+
+
+def test_experiments_do_not_share_flags(capsys):
+  before = set(flags.FLAGS)
+  _train(capsys, 'memory', '--core=gru', '--print_config')
+  _train(capsys, 'ftw_memory', '--core=rpth', '--print_config')
+  assert set(flags.FLAGS) == before
+
+
+def test_flags_change_what_a_users_function_builds(capsys, my_file):
+  _, text, _ = _train(
+    capsys, my_file, '--num_environments=2', '--set=agent.hidden_size=4',
+    '--print_config',
+  )  # fmt: skip
+  for line in (
+    'seed = 3', 'num_environments = 2', 'max_num_actor_steps = 5000',
+    'hidden_size = 4', 'batch_size = 16',
+  ):  # fmt: skip
+    assert line in text.splitlines()
+  status, text, _ = _train(capsys, my_file, '--help')
+  assert status == 0 and "An experiment of one's own." in text
+  status, _, error = _train(capsys, my_file.replace(':build', ':bild'))
+  assert status == 1 and 'must name a function' in error
+
+
+def test_a_config_is_printed_and_given_back(capsys, tmp_path):
+  changed = [
+    '--set=agent.batch_size=8',
+    '--set=agent.noise=factorised',
+    '--set=agent.vector_hidden_sizes=[32, 16]',
+    '--set=agent.priors.learning_rate=LogUniform(1e-4, 1e-2)',
+    '--set=agent.priors.discount=0.9',
+    '--set=population.num_members=2',
+    '--set=checkpointing.max_to_keep=7',
+    '--set=num_environments=4',
+  ]
+  _, text, _ = _train(capsys, 'catch', '--print_config', *changed)
+  _, default, _ = _train(capsys, 'catch', '--print_config')
+  assert len(set(text.splitlines()) - set(default.splitlines())) == len(changed)
+  path = tmp_path / 'config.toml'
+  path.write_text(text, 'utf-8')
+  _, again, _ = _train(capsys, 'catch', '--print_config', f'--config={path}')
+  assert again == text
+  # What is typed goes before the file.
+  _, typed, _ = _train(
+    capsys, 'catch', '--print_config', f'--config={path}', '--seed=9',
+    '--set=agent.batch_size=2',
+  )  # fmt: skip
+  assert 'seed = 9\n' in typed and 'batch_size = 2\n' in typed
+
+
+def test_what_an_experiment_computes_follows_the_changes(capsys):
+  pytest.importorskip('gymnasium')
+  _, text, _ = _train(
+    capsys, 'ppo_cartpole', '--print_config', '--set=agent.batch_size=16',
+    '--set=max_num_actor_steps=51200',
+  )  # fmt: skip
+  assert 'learning_rate_decay_steps = 100.0\n' in text
+
+
+def test_tasks_and_networks_follow_the_changes():
+  arguments = ['--set=agent.use_value_replay=true', '--set=agent.core=gru']
+  with experiment_files.built('catch', arguments) as (experiment,):
+    assert experiment.builder.config.core == 'gru'
+    assert experiment.network_factory.keywords['config'].core == 'gru'
+    assert len(experiment.builder.auxiliary_tasks) == 1
+    assert launch.FLAGS.seed == 0
+
+
+def test_variants_follow_the_changes():
+  arguments = ['--set=agent.batch_size=2', '--compare=2']
+  with experiment_files.built('ftw_catch', arguments) as made:
+    assert [one.builder.config.batch_size for one in made] == [2] * 4
+    assert [one.seed for one in made] == [0, 0, 1, 1]
+
+
+@pytest.mark.slow
+def test_a_users_function_runs(capsys, my_file, tmp_path):
+  run_dir = tmp_path / 'run'
+  status, text, error = _train(
+    capsys, my_file, '--runtime=device', '--max_num_actor_steps=600',
+    '--num_environments=2', '--set=agent.batch_size=2', f'--run_dir={run_dir}',
+    '--set=agent.num_minibatches=1', '--set=agent.num_epochs=1',
+  )  # fmt: skip
+  assert status == 0, error
+  assert 'mean return' in text
+  assert '"batch_size": 2,' in (run_dir / 'config.json').read_text('utf-8')

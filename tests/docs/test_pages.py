@@ -1,0 +1,82 @@
+"""The Python of each page runs: shortened by default, slow ones as printed."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+PAGES = [
+  path
+  for folder in ('how_to', 'tutorials')
+  for path in sorted((ROOT / 'docs' / folder).glob('*.md'))
+  if '```python' in path.read_text('utf-8')
+]
+
+# What makes a page short. Tests have several CPU devices already.
+_SHORTER = (
+  (r'max_num_actor_steps=[\d_]+', 'max_num_actor_steps=600'),
+  (r'eval_every=[\d_]+', 'eval_every=300'),
+  (r'num_updates = \d+', 'num_updates = 2'),
+  (r'num_steps=250', 'num_steps=5'),
+  (r'seeds=range\(3\)', 'seeds=range(1)'),
+  (r"jax\.config\.update\('jax_num_cpu_devices'.*\n", ''),
+)
+
+# What is to hold of the names of a page, where running is not enough.
+_HOLDS = {
+  'use_only_the_learner': lambda names: (
+    names['metrics']['loss'].shape == (8,)
+    and names['states'].steps.tolist() == [1] * 8
+  ),
+  'use_only_the_losses': lambda names: names['gradients'][0].any(),
+  'export_parameters': lambda names: len(names['arrays']) > 10,
+  'log_to_your_own_place': lambda names: (
+    {label for label, _ in names['rows']} >= {'train', 'evaluation'}
+  ),
+  'several_devices': lambda names: names['result'].counts.learner_steps > 0,
+  'several_seeds': lambda names: set(names['scores']) == {'PPO', 'IMPALA'},
+}
+
+
+def _code(page):
+  text = page.read_text('utf-8')
+  return '\n'.join(re.findall(r'```python\n(.*?)```', text, flags=re.DOTALL))
+
+
+def test_there_are_pages():
+  assert len(PAGES) > 10
+  assert set(_HOLDS) <= {page.stem for page in PAGES}
+
+
+@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.stem)
+def test_code_runs_shortened(page, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  code = _code(page)
+  for pattern, replacement in _SHORTER:
+    code = re.sub(pattern, replacement, code)
+  names: dict = {'__name__': 'page'}
+  exec(compile(code, str(page), 'exec'), names)
+  assert _HOLDS.get(page.stem, lambda _: True)(names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.stem)
+def test_code_runs_as_printed(page, tmp_path):
+  """In a process of its own, as users run it: tests compile unoptimized."""
+  environment = {**os.environ, 'PYTHONPATH': str(ROOT)}
+  environment.pop('XLA_FLAGS', None)
+  (tmp_path / 'page.py').write_text(_code(page), 'utf-8')
+  ended = subprocess.run(
+    [sys.executable, 'page.py'],
+    cwd=tmp_path,
+    env=environment,
+    capture_output=True,
+    text=True,
+    timeout=1800,
+    check=False,
+  )
+  assert ended.returncode == 0, ended.stderr
