@@ -34,10 +34,10 @@ class Unrolled(NamedTuple):
   weights: types.Array | None = None
 
   def sum(self, losses: types.Array) -> types.Array:
-    """Returns the sum of losses, [T, B], each sequence by its weight."""
+    """Returns the sum of losses, [B, T], each sequence by its weight."""
     if self.weights is None:
       return jnp.sum(losses)
-    return jnp.sum(losses * self.weights[None])
+    return jnp.sum(losses * self.weights[:, None])
 
 
 class TaskInputs(NamedTuple):
