@@ -18,7 +18,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import trees, types
 from ftwax.networks import recurrent, rpth, torsos
 from ftwax.networks.dnc import interfaces, lazy_link, link_update
 
@@ -154,7 +154,7 @@ def _print_cores(lines):
 
 def _random_input(spec, *leading_shape):
   frames = jax.random.randint(_KEY, (*leading_shape, 84, 84, 3), 0, 256)
-  zeros = types.zeros_like_spec(spec.actions, leading_shape)
+  zeros = trees.zeros_like_spec(spec.actions, leading_shape)
   return types.NetworkInput(
     observation=frames.astype(jnp.uint8),
     previous_action=zeros,

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ftwax import types
 
@@ -36,4 +37,13 @@ def where_rows(
   """
   return jax.tree.map(
     lambda new, old: jnp.where(align(mask, old), new, old), on_true, on_false
+  )
+
+
+def zeros_like_spec(
+  spec: types.SpecTree, prefix: tuple[int, ...]
+) -> types.ArrayTree:
+  """Returns zeros [*prefix, *shape] for each array of `spec`."""
+  return jax.tree.map(
+    lambda leaf: np.zeros((*prefix, *leaf.shape), leaf.dtype), spec
   )

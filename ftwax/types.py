@@ -221,10 +221,14 @@ class ReplayBatch(NamedTuple):
   Attributes:
     trajectory: leaves [T + 1 or T, B, ...].
     is_live: bool [], false while the replay is empty and these are zeros.
+    weights: float32 [B], importance weights; () where draws are uniform.
+    slots: leaves [B], where priorities are kept; () where there are none.
   """
 
   trajectory: Trajectory
   is_live: ArrayTree
+  weights: ArrayTree = ()
+  slots: ArrayTree = ()
 
 
 class RewardPredictionBatch(NamedTuple):
@@ -390,11 +394,4 @@ def actor_variables(state: TrainingState) -> ActorVariables:
   """Returns the part of a learner's state that actors need."""
   return ActorVariables(
     *(getattr(state, name) for name in ActorVariables._fields)
-  )
-
-
-def zeros_like_spec(spec: SpecTree, prefix: tuple[int, ...]) -> ArrayTree:
-  """Returns zeros [*prefix, *shape] for each array of `spec`."""
-  return jax.tree.map(
-    lambda leaf: np.zeros((*prefix, *leaf.shape), leaf.dtype), spec
   )

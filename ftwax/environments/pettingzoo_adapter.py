@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from numpy import typing as npt
 
-from ftwax import types
+from ftwax import trees, types
 from ftwax.environments import games, gymnasium_spaces
 
 # (parallel environment, returns of players [P]) -> outcomes of teams
@@ -57,7 +57,7 @@ class PettingZooGame(games.SpecifiedGame):
     )
     self._encode = gymnasium_spaces.make_encoder(observation_space)
     self._decode = gymnasium_spaces.make_decoder(action_space)
-    self._nothing = types.zeros_like_spec(self._spec.observations, ())
+    self._nothing = trees.zeros_like_spec(self._spec.observations, ())
     self._seed = seed
     self._outcome_fn = outcome_fn or self._compare_returns
     self._returns = np.zeros(num_players)

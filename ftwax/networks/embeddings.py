@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import distributions, types
+from ftwax import distributions, trees, types
 from ftwax.networks import torsos
 
 # A matrix with shorter sides is taken as a table of numbers, not as an image.
@@ -174,7 +174,7 @@ def part_sizes(
   """
 
   def embed() -> dict[str, types.Array]:
-    observation = types.zeros_like_spec(environment_spec.observations, (1,))
+    observation = trees.zeros_like_spec(environment_spec.observations, (1,))
     return make_embedding().embed(observation)
 
   transformed = hk.transform(embed)

@@ -19,7 +19,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
-from ftwax import distributions, types
+from ftwax import distributions, trees, types
 from ftwax.networks import cores, embeddings, heads, typed
 
 # Makes an auxiliary head, called inside a Haiku transform.
@@ -136,7 +136,7 @@ def make_recurrent_network(
       for name, frame_head in frame_heads.items():
         num_frames = observation_heads[name].num_frames
         frame_head(
-          types.zeros_like_spec(environment_spec.observations, (num_frames, 1))
+          trees.zeros_like_spec(environment_spec.observations, (num_frames, 1))
         )
 
     heads_by_name: dict[str, Callable[..., Any]] = {
@@ -338,8 +338,8 @@ def _make_pure(transformed: hk.MultiTransformed) -> types.RecurrentNetwork:
 def _zero_input(environment_spec: types.EnvironmentSpec) -> types.NetworkInput:
   """Returns the input of one step in one environment, leaves [1, ...]."""
   return types.NetworkInput(
-    observation=types.zeros_like_spec(environment_spec.observations, (1,)),
-    previous_action=types.zeros_like_spec(environment_spec.actions, (1,)),
+    observation=trees.zeros_like_spec(environment_spec.observations, (1,)),
+    previous_action=trees.zeros_like_spec(environment_spec.actions, (1,)),
     previous_reward=jnp.zeros((1,)),
   )
 

@@ -4,7 +4,9 @@ They are kept in a functional replay whose step is a whole trajectory, once for
 all tasks: replayed trajectories are drawn uniformly, and short sequences for
 reward prediction by class of the reward that comes next, one half not zero
 (Jaderberg et al., 2017, arXiv:1611.05397, section 3.2). Both come from the same
-last trajectories.
+last trajectories. By choice trajectories are drawn in proportion to priorities
+(Schaul et al., 2016, arXiv:1511.05952): a new one has the largest that there
+is, one that was replayed that of its errors then.
 """
 
 import functools
@@ -18,6 +20,14 @@ import numpy as np
 from ftwax import internal_rewards as internal_rewards_lib
 from ftwax import types
 from ftwax.replay import functional, replay_options, trajectories
+
+# Name among the metrics of an update under which a learner returns the new
+# priorities of the replayed trajectories, float32 [B].
+PRIORITIES = 'replay_priorities'
+
+
+# Of trajectories that are stored before any was replayed.
+_LEAST_PRIORITY = 1e-6
 
 
 class Stored(NamedTuple):
@@ -50,6 +60,8 @@ class AuxiliaryReplay(NamedTuple):
       `types.LearnerBatch`.
     classify: `(trajectories, internal_rewards) -> reward_class`, by what an
       agent counts as a reward.
+    update_priorities: `(state, slots, priorities) -> state`, given the slots
+      of a `types.ReplayBatch`.
   """
 
   init: Callable[[types.Key], AuxiliaryState]
@@ -63,6 +75,9 @@ class AuxiliaryReplay(NamedTuple):
     ],
   ]
   classify: Callable[[types.Trajectory, types.InternalRewards], types.Array]
+  update_priorities: Callable[
+    [AuxiliaryState, Any, types.Array], AuxiliaryState
+  ]
 
 
 def compile_functions(replay: AuxiliaryReplay) -> AuxiliaryReplay:
@@ -71,6 +86,7 @@ def compile_functions(replay: AuxiliaryReplay) -> AuxiliaryReplay:
     init=jax.jit(replay.init),
     add=jax.jit(replay.add, donate_argnums=0),
     sample=jax.jit(replay.sample, donate_argnums=0),
+    update_priorities=jax.jit(replay.update_priorities, donate_argnums=0),
   )
 
 
@@ -104,15 +120,26 @@ def make_auxiliary_replay(
     num_environments=num_environments,
     max_length=-(-capacity // num_environments),
     batch_size=batch_size,
+    prioritized=options.priorities is not None,
   )
+  hyperparameters = functional.ReplayHyperparameters(
+    initial_priority=_LEAST_PRIORITY
+  )
+  if options.priorities is not None:
+    hyperparameters = hyperparameters._replace(
+      priority_exponent=options.priorities.exponent,
+      importance_exponent=options.priorities.importance_exponent,
+    )
   reward_class: Any = np.zeros(length, np.int8)
   replay = functional.make_replay(Stored(template, reward_class), replay_config)
   return AuxiliaryReplay(
     init=lambda key: AuxiliaryState(replay.init(), key),
-    add=functools.partial(_add, replay),
+    add=functools.partial(_add, replay, hyperparameters),
     sample=functools.partial(
       _sample,
-      replay if replays else None,
+      functools.partial(_sample_trajectories, replay, hyperparameters)
+      if replays
+      else None,
       functools.partial(
         _sample_reward_prediction, batch_size, options.sequences.num_frames
       )
@@ -120,6 +147,9 @@ def make_auxiliary_replay(
       else None,
     ),
     classify=functools.partial(_classify, options.sequences),
+    update_priorities=functools.partial(
+      _update_priorities, replay, hyperparameters
+    ),
   )
 
 
@@ -148,16 +178,31 @@ def _rows(trajectory: types.Trajectory) -> types.Trajectory:
 
 def _add(
   replay: functional.Replay,
+  hyperparameters: functional.ReplayHyperparameters,
   state: AuxiliaryState,
   trajectory: types.Trajectory,
   reward_class: types.Array,
 ) -> AuxiliaryState:
   rows = Stored(_rows(trajectory), jnp.swapaxes(reward_class, 0, 1))
-  return state._replace(replay=replay.add(state.replay, rows))
+  new = replay.add(state.replay, rows, hyperparameters=hyperparameters)
+  return state._replace(replay=new)
+
+
+def _update_priorities(
+  replay: functional.Replay,
+  hyperparameters: functional.ReplayHyperparameters,
+  state: AuxiliaryState,
+  slots: Any,
+  priorities: types.Array,
+) -> AuxiliaryState:
+  new = replay.update_priorities(
+    state.replay, *slots, priorities, hyperparameters
+  )
+  return state._replace(replay=new)
 
 
 def _sample(
-  replay: functional.Replay | None,
+  sample_trajectories: Callable[..., Any] | None,
   sample_reward_prediction: Callable[..., Any] | None,
   state: AuxiliaryState,
 ) -> tuple[
@@ -165,16 +210,29 @@ def _sample(
 ]:
   key, replay_key, prediction_key = jax.random.split(state.key, 3)
   batch, prediction = None, None
-  if replay is not None:
-    sample = replay.sample(state.replay, replay_key)
-    stored = jax.tree.map(lambda leaf: leaf[0], sample.data)
-    batch = types.ReplayBatch(
-      _rows(stored.trajectory), jnp.all(sample.info.is_valid)
-    )
+  if sample_trajectories is not None:
+    batch = sample_trajectories(replay_key, state.replay)
   if sample_reward_prediction is not None:
     stored = state.replay.ring.data  # [E, L, ...]
     prediction = sample_reward_prediction(prediction_key, stored)
   return state._replace(key=key), batch, prediction
+
+
+def _sample_trajectories(
+  replay: functional.Replay,
+  hyperparameters: functional.ReplayHyperparameters,
+  key: types.Key,
+  state: functional.ReplayState,
+) -> types.ReplayBatch:
+  sample = replay.sample(state, key, hyperparameters)
+  stored = jax.tree.map(lambda leaf: leaf[0], sample.data)
+  info = sample.info
+  batch = types.ReplayBatch(_rows(stored.trajectory), jnp.all(info.is_valid))
+  if state.priorities is None:
+    return batch
+  return batch._replace(
+    weights=info.importance_weight, slots=(info.env_id, info.position)
+  )
 
 
 def _sample_reward_prediction(

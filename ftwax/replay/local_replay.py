@@ -6,6 +6,7 @@ and those that auxiliary tasks replay are on the device, in a functional replay.
 """
 
 import collections
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -88,11 +89,21 @@ class LocalReplay(gatherer.TrajectoryGatherer, Iterator[samples.ReplaySample]):
       self._auxiliary_state, replay, prediction = self._auxiliary.sample(
         self._auxiliary_state
       )
+    set_priorities = None
+    if replay is not None and self._options.priorities is not None:
+      set_priorities = functools.partial(self._set_priorities, replay.slots)
     sizes = [part.reward_class.shape[1] for part in parts]
     return samples.ReplaySample(
       types.LearnerBatch(fresh, replay, prediction),
       np.repeat([part.variables_steps for part in parts], sizes),
       np.repeat([part.written_at for part in parts], sizes),
+      set_priorities,
+    )
+
+  def _set_priorities(self, slots: Any, priorities: types.Array) -> None:
+    assert self._auxiliary is not None
+    self._auxiliary_state = self._auxiliary.update_priorities(
+      self._auxiliary_state, slots, priorities
     )
 
   def save(self) -> Any:

@@ -8,23 +8,37 @@ from ftwax.replay import trajectories
 KINDS = REVERB, FUNCTIONAL = 'reverb', 'functional'
 
 
+class Priorities(NamedTuple):
+  """Exponents of draws in proportion to priorities.
+
+  Attributes:
+    exponent: alpha, to which priorities are raised.
+    importance_exponent: beta, of the importance weights.
+  """
+
+  exponent: float
+  importance_exponent: float
+
+
 class ReplayOptions(NamedTuple):
   """Options of the tables beside the queue.
 
   Attributes:
-    replay_capacity: trajectories in the table that is sampled uniformly; 0 for
-      no such table.
+    replay_capacity: trajectories in the table of replayed ones; 0 for no such
+      table.
     reward_prediction_capacity: sequences in each of the two tables for reward
       prediction, at the least; 0 for no such tables.
     sequences: those for reward prediction.
     delta_encodes: whether Reverb stores frames as differences; see
       `reverb.frames`.
+    priorities: of the replayed trajectories; None for uniform draws.
   """
 
   replay_capacity: int = 0
   reward_prediction_capacity: int = 0
   sequences: trajectories.Sequences = trajectories.Sequences(3, 1)
   delta_encodes: bool = False
+  priorities: Priorities | None = None
 
 
 QUEUE_ALONE = ReplayOptions()

@@ -1,5 +1,6 @@
 """Batches as every replay gives them to a learner."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy.typing as npt
@@ -15,8 +16,11 @@ class ReplaySample(NamedTuple):
       the recurrent state.
     variables_steps: int64 [B], learner steps of the policies that acted.
     written_at: float64 [B], seconds since the epoch.
+    set_priorities: takes new priorities of the replayed trajectories, float32
+      [B]; None where they are drawn uniformly.
   """
 
   batch: types.LearnerBatch
   variables_steps: npt.NDArray[Any]
   written_at: npt.NDArray[Any]
+  set_priorities: Callable[[types.Array], None] | None = None

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import distributions, types
+from ftwax import distributions, trees, types
 
 # Classes of a timestep: no sequence ends there, or one does, and the reward
 # that comes next is zero or not. An empty slot of a replay is of the first.
@@ -83,7 +83,7 @@ def make_template(
       step_type=np.zeros(steps, np.int32),
       reward=np.zeros((*steps, *environment_spec.rewards.shape), np.float32),
       discount=np.zeros(steps, np.float32),
-      observation=types.zeros_like_spec(environment_spec.observations, steps),
+      observation=trees.zeros_like_spec(environment_spec.observations, steps),
     ),
     previous_action=distributions.no_action(environment_spec.actions, steps),
     logits=distributions.zero_logits(

@@ -9,7 +9,7 @@ import pytest
 import random_batches
 from dm_env import specs
 
-from ftwax import types
+from ftwax import trees, types
 from ftwax.agents import a2c, impala, ppo
 from ftwax.agents.actor_critic import acting, batches, normalization
 from ftwax.losses import policy_loss
@@ -111,7 +111,7 @@ def test_entries_other_than_vectors_of_floats_stay():
   assert entries == {'arm/angles': (2,)}
   assert 'signal' in normalization.find_entries(spec)
   statistics = normalization.init_observations(entries)
-  observation = types.zeros_like_spec(spec, (2, 1))
+  observation = trees.zeros_like_spec(spec, (2, 1))
   observation['arm']['angles'] += 20.0
   found = normalization.normalize(statistics, observation)
   np.testing.assert_array_equal(found['arm']['angles'], np.full((2, 1, 2), 10))

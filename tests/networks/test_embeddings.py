@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from dm_env import specs
 
-from ftwax import types
+from ftwax import trees, types
 from ftwax.networks import embeddings, torsos
 
 
@@ -106,7 +106,7 @@ def test_default_torsos(key):
     'vector': specs.Array((5,), np.float32),
   }
   transformed = hk.transform(lambda x: embeddings.ObservationEmbedding(spec)(x))
-  observation = types.zeros_like_spec(spec, (2,))
+  observation = trees.zeros_like_spec(spec, (2,))
   params = transformed.init(key, observation)
   names = {name.split('/')[2] for name in params}
   assert names == {'ftw_torso', 'mlp_torso'}

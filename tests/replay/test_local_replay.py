@@ -3,6 +3,7 @@
 import dm_env
 import fakes
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -138,3 +139,19 @@ def test_tables_hold_what_was_learned_from():
     np.testing.assert_array_equal(
       sample.batch.reward_prediction.reward, [1.0, 1.0]
     )
+
+
+def test_priorities_of_what_was_replayed_are_kept():
+  options = replay_options.ReplayOptions(
+    replay_capacity=8, priorities=replay_options.Priorities(1.0, 1.0)
+  )
+  replay = _make(batch_size=4, options=options)
+  _add(replay, 2)
+  sample = next(replay)
+  firsts = np.asarray(sample.batch.replay.trajectory.timestep.observation)
+  favourite = firsts[0, 0, 0]
+  sample.set_priorities(jnp.where(firsts[0, :, 0] == favourite, 1.0, 0.0))
+  _add(replay, 2, start=2 * T + 1)
+  drawn = np.asarray(next(replay).batch.replay.trajectory.timestep.observation)
+  # New trajectories have the greatest priority, the other old ones none.
+  assert set(drawn[0, :, 0].tolist()) <= {favourite, 6.0, 106.0, 9.0, 109.0}

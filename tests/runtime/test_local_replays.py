@@ -11,6 +11,7 @@ import run_helpers
 
 from ftwax.agents import a2c, impala
 from ftwax.agents.actor_critic.shells import replays
+from ftwax.population import population_config
 from ftwax.records import loggers
 
 HAS_REVERB = sys.version_info < (3, 11)
@@ -83,6 +84,42 @@ def test_auxiliary_tasks_learn_from_the_tables(tmp_path):
   assert rows[-1]['sample_age_steps'] == 0.0
 
 
+@pytest.mark.parametrize('runtime', ['local', 'device'])
+def test_replayed_trajectories_have_priorities(tmp_path, runtime):
+  config = a2c.A2CConfig(
+    hidden_size=4,
+    vector_hidden_sizes=(4,),
+    sequence_length=6,
+    batch_size=2,
+    use_off_policy=True,
+    prioritize_replay=True,
+    replay_capacity=4,
+  )
+  experiment = run_helpers.make_experiment(
+    config,
+    _make_matching,
+    agent=a2c,
+    replay='functional' if runtime == 'local' else None,
+    num_environments=2,
+    max_num_actor_steps=100,
+    population=population_config.PopulationConfig(num_members=2),
+  )
+  result = run_helpers.make_run(runtime, tmp_path)(experiment)
+  rows = loggers.read_jsonl(loggers.log_path(result.run_dir, 'learner'))
+  assert rows[-1]['off_policy_live'] == 1.0
+  assert not any('priorities' in name for name in rows[-1])
+
+
+@pytest.mark.skipif(not HAS_REVERB, reason='Reverb installs on Python 3.10')
+def test_reverb_cannot_draw_by_priority(tmp_path):
+  config = a2c.A2CConfig(use_off_policy=True, prioritize_replay=True)
+  experiment = run_helpers.make_experiment(
+    config, _make_matching, agent=a2c, replay='reverb'
+  )
+  with pytest.raises(ValueError, match='choose --runtime=device, or'):
+    run_helpers.make_run('local', tmp_path)(experiment)
+
+
 REPLAYS = ['reverb', 'functional'] if HAS_REVERB else ['functional']
 
 
@@ -101,6 +138,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path, replay, is_game):
       batch_size=8,
       use_value_replay=tables,
       use_reward_prediction=tables,
+      prioritize_replay=tables,
     )
     return run_helpers.make_experiment(
       config, _make_matching, agent=a2c, steps_per_round=30, **options

@@ -144,6 +144,11 @@ class ActorCriticConfig:
       finite, after which the learner raises.
     max_queue_size: trajectories that the queue holds at most.
     replay_capacity: past trajectories kept for auxiliary tasks.
+    prioritize_replay: draws these in proportion to their errors when they were
+      replayed last, and corrects for it by importance weights, as in R2D2
+      (Kapturowski et al., 2019); else uniformly. Reverb's tables cannot.
+    replay_priority_exponent: to which priorities are raised.
+    replay_importance_exponent: of the importance weights; 1 corrects fully.
     reward_prediction_capacity: sequences kept for reward prediction, at least,
       before rewards of zero and before other rewards each.
     reward_prediction_length: observations in such a sequence.
@@ -197,6 +202,9 @@ class ActorCriticConfig:
   # Replay.
   max_queue_size: int = 32
   replay_capacity: int = 100
+  prioritize_replay: bool = False
+  replay_priority_exponent: float = 0.9
+  replay_importance_exponent: float = 0.6
   reward_prediction_capacity: int = 800
   reward_prediction_length: int = 3
   reward_prediction_period: int = 1
@@ -229,6 +237,13 @@ class ActorCriticConfig:
         f'reward_prediction_threshold ({self.reward_prediction_threshold}) must'
         ' be finite and not negative, since sizes of rewards are; choose 0.'
       )
+    for name in ('replay_priority_exponent', 'replay_importance_exponent'):
+      value = getattr(self, name)
+      if not 0.0 <= value < math.inf:
+        raise ValueError(
+          f'{name} ({value}) must be finite and not negative; choose a number'
+          ' from 0 to 1.'
+        )
     if self.image_period < 0:
       raise ValueError(
         f'image_period ({self.image_period}) must not be negative; choose 0 for'

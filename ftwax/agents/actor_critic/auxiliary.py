@@ -25,10 +25,19 @@ class Unrolled(NamedTuple):
   Attributes:
     trajectory: leaves [T + 1 or T, B, ...], its rewards the agent's own.
     output: leaves [T + 1, B, ...].
+    weights: float32 [B], importance weights of trajectories that were drawn by
+      priority; None for others.
   """
 
   trajectory: types.Trajectory
   output: types.NetworkOutput
+  weights: types.Array | None = None
+
+  def sum(self, losses: types.Array) -> types.Array:
+    """Returns the sum of losses, [B, T], each sequence by its weight."""
+    if self.weights is None:
+      return jnp.sum(losses)
+    return jnp.sum(losses * self.weights[:, None])
 
 
 class TaskInputs(NamedTuple):

@@ -116,6 +116,12 @@ class ActorCriticBuilder:
     """Returns the tables of the replay server."""
     from ftwax.replay.reverb import tables
 
+    if self._replay_options.priorities is not None:
+      raise ValueError(
+        f'prioritize_replay ({self.config.prioritize_replay}) must be off where'
+        ' trajectories are kept in Reverb; choose --runtime=device, or'
+        ' --replay=functional in a local run.'
+      )
     template = self._template(environment_spec, policy)
     return [
       tables.make_queue(tables.QUEUE, self.config.max_queue_size, template),
@@ -234,6 +240,13 @@ class ActorCriticBuilder:
         config.reward_prediction_threshold,
       ),
       delta_encodes=config.delta_encode,
+      priorities=(
+        replay_options.Priorities(
+          config.replay_priority_exponent, config.replay_importance_exponent
+        )
+        if replays and config.prioritize_replay
+        else None
+      ),
     )
 
   def _trajectory_template(

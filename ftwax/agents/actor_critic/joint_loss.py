@@ -8,6 +8,10 @@ import jax.numpy as jnp
 from ftwax import types
 from ftwax.agents.actor_critic import acting, auxiliary, batches
 from ftwax.losses import policy_loss as policy_loss_lib
+from ftwax.replay import auxiliary_replay
+
+# Share of the largest error in a priority; the mean has the rest.
+_MAX_SHARE = 0.9
 
 
 class Objective(NamedTuple):
@@ -64,6 +68,14 @@ def joint_loss(
   unrolled = _unroll(
     objective.network, params, hyperparameters, key, trajectories
   )
+  replay, priorities = None, {}
+  if batch.replay is not None:
+    replay = unrolled[1]
+    if not isinstance(batch.replay.weights, tuple):
+      replay = replay._replace(weights=batch.replay.weights)
+      priorities[auxiliary_replay.PRIORITIES] = _priorities(
+        _make_transitions(replay, hyperparameters, return_scale)
+      )
   transitions = _make_transitions(unrolled[0], hyperparameters, return_scale)
   transitions = transitions._replace(targets=targets)
   loss, metrics = _policy_loss(objective, hyperparameters, transitions)
@@ -72,7 +84,7 @@ def joint_loss(
     heads=objective.network.heads,
     hyperparameters=hyperparameters,
     fresh=unrolled[0],
-    replay=unrolled[1] if batch.replay is not None else None,
+    replay=replay,
     reward_prediction=batch.reward_prediction,
     observation_spec=objective.observation_spec,
     return_scale=return_scale,
@@ -84,7 +96,8 @@ def joint_loss(
   if objective.averages:
     loss /= _count(transitions)
   value = jnp.mean(unrolled[0].output.value)
-  return loss, {'loss': loss, 'value': value, **metrics, **auxiliary_metrics}
+  metrics = {**metrics, **auxiliary_metrics, **priorities}
+  return loss, {'loss': loss, 'value': value, **metrics}
 
 
 def make_targets(
@@ -162,6 +175,23 @@ def _make_transitions(
     in_axes=(1, batches.TRAJECTORY_AXIS, None, None),
     out_axes=1,
   )(unrolled.output, unrolled.trajectory, hyperparameters, return_scale)
+
+
+def _priorities(transitions: policy_loss_lib.Transitions) -> types.Array:
+  """Returns the priority of each sequence, [B], by its errors of one step.
+
+  It is their largest size and their mean size, mixed as in R2D2 (Kapturowski et
+  al., 2019, section 2.3).
+
+  Args:
+    transitions: leaves [T, B, ...].
+  """
+  returns = transitions.r_t + transitions.discount_t * transitions.v_t
+  mask = transitions.mask_tm1
+  sizes = jnp.abs(jnp.where(mask != 0, returns - transitions.v_tm1, 0.0))
+  mean = jnp.sum(sizes, axis=0) / jnp.maximum(1.0, jnp.sum(mask, axis=0))
+  priorities = _MAX_SHARE * jnp.max(sizes, axis=0) + (1 - _MAX_SHARE) * mean
+  return jax.lax.stop_gradient(priorities)
 
 
 def _policy_loss(

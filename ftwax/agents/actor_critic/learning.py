@@ -26,6 +26,7 @@ from ftwax.agents.actor_critic import (
   optimization,
 )
 from ftwax.losses import policy_loss as policy_loss_lib
+from ftwax.replay import auxiliary_replay
 
 
 class _Static(NamedTuple):
@@ -237,7 +238,14 @@ def _several_steps(
     (jax.random.split(key, num_steps), order.reshape(num_steps, -1)),
     unroll=num_steps if config.unroll_steps else 1,
   )
-  return learned, jax.tree.map(jnp.mean, metrics), jnp.all(finite)
+  priorities = metrics.pop(auxiliary_replay.PRIORITIES, None)
+  metrics = jax.tree.map(jnp.mean, metrics)
+  if priorities is not None:
+    last = priorities.reshape(order.shape)[-1]  # Of the last epoch.
+    metrics[auxiliary_replay.PRIORITIES] = (
+      jnp.zeros_like(last).at[order[-1]].set(last)
+    )
+  return learned, metrics, jnp.all(finite)
 
 
 def _gradient_step(

@@ -86,7 +86,7 @@ def pixel_control_task(
       replay.trajectory,
       hyperparameters.pixel_control_discount,
     )
-    return hyperparameters.pixel_control_cost * jnp.sum(losses), {
+    return hyperparameters.pixel_control_cost * replay.sum(losses), {
       'error': jnp.mean(losses)
     }
 
@@ -175,10 +175,11 @@ def value_replay_task() -> auxiliary.AuxiliaryTask:
   def loss(
     inputs: auxiliary.TaskInputs,
   ) -> tuple[types.Array, dict[str, types.Array]]:
+    assert inputs.replay is not None
     hyperparameters = inputs.hyperparameters
     transitions = _replayed_transitions(inputs)
     losses = jax.vmap(value_replay.value_replay_loss, in_axes=1)(transitions)
-    return hyperparameters.value_replay_cost * jnp.sum(losses), {
+    return hyperparameters.value_replay_cost * inputs.replay.sum(losses), {
       'error': jnp.mean(losses)
     }
 
@@ -196,16 +197,17 @@ def off_policy_task() -> auxiliary.AuxiliaryTask:
   def loss(
     inputs: auxiliary.TaskInputs,
   ) -> tuple[types.Array, dict[str, types.Array]]:
-    hyperparameters = inputs.hyperparameters
+    assert inputs.replay is not None
+    hyperparameters, total = inputs.hyperparameters, inputs.replay.sum
     losses = jax.vmap(vtrace.vtrace_loss, in_axes=(1, None))(
       _replayed_transitions(inputs), hyperparameters
     )
-    total = (
-      jnp.sum(losses.policy)
-      + hyperparameters.baseline_cost * jnp.sum(losses.value)
-      - hyperparameters.entropy_cost * jnp.sum(losses.entropy)
+    loss = (
+      total(losses.policy)
+      + hyperparameters.baseline_cost * total(losses.value)
+      - hyperparameters.entropy_cost * total(losses.entropy)
     )
-    return hyperparameters.off_policy_cost * total, {
+    return hyperparameters.off_policy_cost * loss, {
       'rho': jnp.mean(losses.metrics['rho'])
     }
 

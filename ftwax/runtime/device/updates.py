@@ -71,6 +71,14 @@ def learn(
       replay_state, past, prediction = replay.sample(replay_state)
       batch = types.LearnerBatch(trajectory, past, prediction)
     state, metrics = learner.update(state, batch)
+    if auxiliary_replay.PRIORITIES in metrics:
+      assert replay is not None and batch.replay is not None
+      metrics = dict(metrics)
+      replay_state = replay.update_priorities(
+        replay_state,
+        batch.replay.slots,
+        metrics.pop(auxiliary_replay.PRIORITIES),
+      )
     return (state, replay_state), (metrics, state.skipped_in_a_row)
 
   (state, replay_state), rows = jax.lax.scan(

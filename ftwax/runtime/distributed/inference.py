@@ -228,9 +228,9 @@ class _Batch:
     num_rows = num_actors * self._num_rows
     self._timestep = dm_env.TimeStep(
       step_type=np.zeros(num_rows, np.int32),
-      reward=types.zeros_like_spec(spec.rewards, (num_rows,)),
+      reward=trees.zeros_like_spec(spec.rewards, (num_rows,)),
       discount=np.zeros(num_rows, np.float32),
-      observation=types.zeros_like_spec(spec.observations, (num_rows,)),
+      observation=trees.zeros_like_spec(spec.observations, (num_rows,)),
     )
     self._state = functions.core.init(key, num_rows)
     self._step = functions.step

@@ -243,10 +243,18 @@ class Batches(Iterator[samples.ReplaySample]):
     taken, self._taken = self._taken, []
     if len(taken) == 1:
       return taken[0]
+    setters = [sample.set_priorities for sample in taken]
+
+    def set_priorities(priorities: types.Array) -> None:
+      for set_own, own in zip(setters, priorities, strict=True):
+        assert set_own is not None
+        set_own(own)
+
     return samples.ReplaySample(
       batch=self._stack(*[sample.batch for sample in taken]),
       variables_steps=np.stack([sample.variables_steps for sample in taken]),
       written_at=np.stack([sample.written_at for sample in taken]),
+      set_priorities=None if setters[0] is None else set_priorities,
     )
 
 

@@ -15,7 +15,7 @@ from ftwax.agents.actor_critic import faults, images
 from ftwax.agents.actor_critic.shells import acme_interfaces
 from ftwax.agents.actor_critic.shells import variables as variables_lib
 from ftwax.records import loggers
-from ftwax.replay import samples
+from ftwax.replay import auxiliary_replay, samples
 
 
 class Learner(acme_interfaces.Learner):
@@ -79,6 +79,9 @@ class Learner(acme_interfaces.Learner):
       int(np.max(self._state.skipped_in_a_row)), self._max_skipped_updates
     )
     self._state, metrics = self._update(self._state, sample.batch)
+    metrics = dict(metrics)
+    if sample.set_priorities is not None:
+      sample.set_priorities(metrics.pop(auxiliary_replay.PRIORITIES))
     self._logger.write(
       {
         **metrics,

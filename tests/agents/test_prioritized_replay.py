@@ -1,0 +1,134 @@
+"""Learning from trajectories that are replayed by priority."""
+
+import functools
+
+import fakes
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import random_batches
+
+from ftwax import types
+from ftwax.agents import a2c
+from ftwax.agents.actor_critic import acting, batches
+from ftwax.replay import auxiliary_replay
+from ftwax.replay.functional import segment_tree
+from ftwax.runtime.device import updates
+
+CONFIG = a2c.A2CConfig(
+  hidden_size=4,
+  vector_hidden_sizes=(4,),
+  sequence_length=5,
+  batch_size=4,
+  use_off_policy=True,
+  optimizer='rms_prop',
+)
+SPEC = fakes.make_spec()
+WEIGHTS = jnp.array([1.0, 0.5, 0.25, 0.125])
+
+
+@functools.cache
+def _make(**options):
+  config = CONFIG.replace(**options)
+  network = a2c.make_network(SPEC, config)
+  core = a2c.make_builder(config).make_learner_core(network, SPEC)
+  return network, core, jax.jit(core.update)
+
+
+def _make_batch(network, weights=WEIGHTS):
+  batch = random_batches.make_batch(0, SPEC, network, CONFIG)
+  slots = jnp.arange(4), jnp.arange(4)
+  replay = batch.replay._replace(weights=weights, slots=slots)
+  return types.LearnerBatch(batch.trajectory, replay)
+
+
+def _errors(network, state, trajectory):
+  """Returns the errors of one step, [T, B], as NumPy has them."""
+  output, _ = network.unroll(
+    state.params,
+    state.hyperparameters,
+    None,
+    acting.make_network_input(trajectory.timestep, trajectory.previous_action),
+    acting.is_first(trajectory.timestep),
+    trajectory.recurrent_state,
+  )
+  value, timestep = np.asarray(output.value), trajectory.timestep
+  discount = 0.99 * np.asarray(timestep.discount)
+  errors = timestep.reward[1:] + discount[1:] * value[1:] - value[:-1]
+  return np.where(timestep.step_type[:-1] == types.LAST, np.nan, errors)
+
+
+@pytest.mark.parametrize('num_minibatches', [1, 2])
+def test_priorities_are_those_of_the_errors(num_minibatches):
+  network, core, update = _make(num_minibatches=num_minibatches)
+  state = core.init(jax.random.PRNGKey(0))
+  if num_minibatches > 1:  # So that both minibatches find the same network.
+    state = state._replace(
+      hyperparameters=state.hyperparameters._replace(
+        learning_rate=jnp.zeros(())
+      )
+    )
+  batch = _make_batch(network)
+  _, metrics = update(state, batch)
+  sizes = np.abs(_errors(network, state, batch.replay.trajectory))
+  expected = 0.9 * np.nanmax(sizes, axis=0) + 0.1 * np.nanmean(sizes, axis=0)
+  np.testing.assert_allclose(
+    metrics[auxiliary_replay.PRIORITIES], expected, rtol=1e-4
+  )
+
+
+def test_each_sequence_counts_by_its_weight():
+  network, core, update = _make()
+  state = core.init(jax.random.PRNGKey(0))
+  batch = _make_batch(network)
+  whole = update(state, batch)[1]['off_policy_loss']
+  single = jax.jit(core.update)
+  parts = []
+  for column in range(4):
+    one = batches.take_columns(batch, jnp.array([column]))
+    one = one._replace(replay=one.replay._replace(weights=jnp.ones(1)))
+    parts.append(single(state, one)[1]['off_policy_loss'])
+  assert float(whole) == pytest.approx(np.dot(WEIGHTS, parts), rel=1e-4)
+
+
+def test_uniform_draws_give_no_priorities():
+  network, core, update = _make()
+  state = core.init(jax.random.PRNGKey(0))
+  batch = random_batches.make_batch(0, SPEC, network, CONFIG)
+  _, metrics = update(state, batch._replace(reward_prediction=None))
+  assert auxiliary_replay.PRIORITIES not in metrics
+
+
+@pytest.mark.parametrize(
+  'name', ['replay_priority_exponent', 'replay_importance_exponent']
+)
+@pytest.mark.parametrize('value', [-1.0, float('nan'), float('inf')])
+def test_exponents_are_checked(name, value):
+  with pytest.raises(ValueError, match=f'{name} .* must be finite'):
+    CONFIG.replace(**{name: value})
+
+
+def test_updates_on_the_device_keep_priorities():
+  network, core, _ = _make(prioritize_replay=True)
+  builder = a2c.make_builder(CONFIG.replace(prioritize_replay=True))
+  actor = builder.make_policy(network, SPEC)
+  replay = builder.make_auxiliary_replay(SPEC, actor, 4)
+  state = core.init(jax.random.PRNGKey(0))
+  rollouts = jax.tree.map(lambda x: x[None], _make_batch(network).trajectory)
+  learn = jax.jit(functools.partial(updates.learn, core, replay, 1, False))
+  _, replay_state, (metrics, _) = learn(
+    state, replay.init(jax.random.PRNGKey(1)), rollouts
+  )
+  sizes = np.abs(_errors(network, state, _make_batch(network).trajectory))
+  expected = 0.9 * np.nanmax(sizes, axis=0) + 0.1 * np.nanmean(sizes, axis=0)
+  # Each environment has its first slot; some may not have been drawn.
+  length = -(-CONFIG.replay_capacity // 4)
+  learned = np.asarray(
+    segment_tree.get_all(replay_state.replay.priorities.learned, 4 * length)
+  )[::length]
+  np.testing.assert_allclose(
+    learned[learned > 0], expected[learned > 0] ** 0.9, rtol=1e-4
+  )
+  assert (learned > 0).sum() >= 2
+  assert auxiliary_replay.PRIORITIES not in metrics
