@@ -36,6 +36,7 @@ def make_batch(agent, config, environment, network):
     actor.init(jax.random.PRNGKey(2), config.batch_size),
   )
   _, trajectory, _ = rollout.rollout(
+    environment.spec,
     vector.step,
     actor.select_action,
     types.actor_variables(state),

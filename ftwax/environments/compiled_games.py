@@ -9,6 +9,7 @@ import numpy as np
 
 from ftwax import types
 from ftwax.environments import (
+  environment_faults,
   functional,
   functional_checks,
   games,
@@ -49,8 +50,11 @@ class CompiledGames:
     functional_checks.check_shapes(game)
     self._num_rows = num_rows
     self._made = functional.vectorize(game, num_games)
-    self._reset = jax.jit(self._reset_rows)
-    self._step = jax.jit(self._step_rows)
+    self._name = name
+    self._functions = {
+      'reset': jax.jit(self._reset_rows),
+      'step': jax.jit(self._step_rows),
+    }
     self._outcome = jax.jit(self._made.outcome)
     self._key = jax.random.PRNGKey(seed)
     self._state: Any = None
@@ -63,20 +67,22 @@ class CompiledGames:
   def reset(self) -> dm_env.TimeStep:
     """Starts all games."""
     self._checker.restart()
-    self._key, self._state, timestep = self._reset(self._key)
-    return self._check(timestep)
+    self._key, self._state, timestep = self._call('reset', self._key)
+    return self._checker.check(timestep)
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
     """Plays a step of each game, or starts a new one after `LAST`."""
     if self._state is None:
       return self.reset()
-    self._state, timestep = self._step(self._state, self._convert(action))
-    return self._check(timestep)
+    self._state, timestep = self._call(
+      'step', self._state, self._convert(action)
+    )
+    return self._checker.check(timestep)
 
   def step_games(self, action: types.ArrayTree, places: Sequence[int]) -> None:
     """Plays a step of some games and drops their timesteps."""
     before, chosen = self._state, np.asarray(places, np.int32)
-    after, _ = self._step(before, self._convert(action))
+    after, _ = self._call('step', before, self._convert(action))
     self._state = jax.tree.map(
       lambda old, new: old.at[chosen].set(new[chosen]), before, after
     )
@@ -120,9 +126,14 @@ class CompiledGames:
     vector.action_leaves(self.spec.environment, action, self._num_rows)
     return jax.tree.map(_as_32_bits, action)
 
-  def _check(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-    # Copies: the caller may write into them.
-    return self._checker.check(jax.tree.map(np.array, timestep))
+  def _call(self, call: str, *args: Any) -> list[Any]:
+    """Returns states, and a timestep of NumPy arrays."""
+    try:
+      *states, timestep = self._functions[call](*args)
+      # Copies: the caller may write into them.
+      return [*states, jax.tree.map(np.array, timestep)]
+    except jax.errors.JaxRuntimeError as error:  # Of a callback, for instance.
+      environment_faults.fail(self._name, call, error)
 
 
 def spec_of_compiled(game: functional.FunctionalGame) -> games.GameSpec:

@@ -1,12 +1,13 @@
 """Checks of environments in JAX before anything is compiled."""
 
+from collections.abc import Callable
 from typing import Any
 
 import dm_env
 import jax
 import numpy as np
 
-from ftwax.environments import functional
+from ftwax.environments import environment_faults, functional
 
 
 def check_shapes(
@@ -27,7 +28,7 @@ def check_shapes(
   if isinstance(made, functional.FunctionalGame):
     axes = (len(made.teams),)
   key = jax.ShapeDtypeStruct((2,), np.uint32)
-  state, timestep = jax.eval_shape(made.reset, key)
+  state, timestep = _trace('reset', made.reset, key)
 
   def expect(leaf: Any, dtype: Any = None) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((*axes, *leaf.shape), dtype or leaf.dtype)
@@ -42,8 +43,16 @@ def check_shapes(
   )
   _check_like(timestep, expected, 'its spec')
   action = jax.tree.map(lambda leaf: expect(leaf, np.int32), spec.actions)
-  after = jax.eval_shape(made.step, state, action)
+  after = _trace('step', made.step, state, action)
   _check_like(after, (state, timestep), 'reset')
+
+
+def _trace(call: str, function: Callable[..., Any], *args: Any) -> Any:
+  """Returns shapes and dtypes of what a function of the user returns."""
+  try:
+    return jax.eval_shape(function, *args)
+  except (Exception, SystemExit) as error:
+    environment_faults.fail('in JAX', call, error)
 
 
 def _check_like(tree: Any, expected: Any, source: str) -> None:

@@ -7,6 +7,7 @@ starts a new one and ignores the action.
 """
 
 import contextlib
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ import numpy as np
 from ftwax import types
 from ftwax.environments import (
   compiled_games,
+  environment_faults,
   functional,
   games,
   validated_vector,
@@ -151,6 +153,7 @@ class PythonGames(HostGames):
       ValueError: if their specs differ.
     """
     self._games = tuple(made)
+    self._name, self._first = name, first
     self.spec = _common_spec(made)
     self.num_games = len(self._games)
     num_players = self.spec.num_players
@@ -165,7 +168,8 @@ class PythonGames(HostGames):
   def reset(self) -> dm_env.TimeStep:
     """Starts all games."""
     self._checker.restart()
-    return self._stack([game.reset() for game in self._games])
+    places = range(self.num_games)
+    return self._stack([self._call(place, 'reset') for place in places])
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
     """Plays a step of each game, or starts a new one after `LAST`."""
@@ -177,15 +181,22 @@ class PythonGames(HostGames):
 
   def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
     """Returns the outcomes of games that have just ended."""
-    outcomes = np.stack([self._games[place].outcome() for place in places])
+    outcomes = np.stack([self._call(place, 'outcome') for place in places])
     games.check_outcomes(outcomes, max(self.spec.teams) + 1)
     return outcomes.astype(np.float32)
 
   def close(self) -> None:
     """Closes every game, also those behind one that cannot be closed."""
     with contextlib.ExitStack() as stack:
-      for game in self._games:
-        stack.callback(game.close)
+      for place in range(self.num_games):
+        stack.callback(self._call, place, 'close')
+
+  def _call(self, place: int, method: str, *args: Any) -> Any:
+    try:
+      return getattr(self._games[place], method)(*args)
+    except (Exception, SystemExit) as error:
+      name = f'{self._name}[{self._first + place}]'
+      environment_faults.fail(name, method, error)
 
   def _step(
     self, action: types.ArrayTree, places: Sequence[int]
@@ -196,10 +207,13 @@ class PythonGames(HostGames):
       rows = slice(place * num_players, (place + 1) * num_players)
       return jax.tree.map(lambda leaf: leaf[rows], action)
 
-    return [self._games[place].step(seats(place)) for place in places]
+    return [self._call(place, 'step', seats(place)) for place in places]
 
   def _stack(self, timesteps: Sequence[dm_env.TimeStep]) -> dm_env.TimeStep:
-    stacked = jax.tree.map(lambda *leaves: np.concatenate(leaves), *timesteps)
+    try:
+      stacked = jax.tree.map(lambda *rows: np.concatenate(rows), *timesteps)
+    except (TypeError, ValueError) as error:
+      environment_faults.fail(self._name, 'timesteps of different kinds', error)
     return self._checker.check(stacked)
 
 
@@ -226,15 +240,16 @@ def make_games(
     TypeError: if the factory makes none of these.
     ValueError: if what it makes is off its specs.
   """
+  make = functools.partial(_make, environment_factory, name)
   if isinstance(environment_factory, vector.VectorFactory):
-    rows = environment_factory(seeds[0], len(seeds))
+    rows = make(seeds[0], len(seeds))
     return SoloGames(validated_vector.ValidatedVector(rows, name, first))
-  made: Any = environment_factory(seeds[0])
+  made: Any = make(seeds[0])
   if isinstance(made, functional.FunctionalEnvironment):
     made = functional.as_game(made)
   if isinstance(made, functional.FunctionalGame):
     return compiled_games.CompiledGames(made, len(seeds), seeds[0], name)
-  all_made = [made, *(environment_factory(seed) for seed in seeds[1:])]
+  all_made = [made, *map(make, seeds[1:])]
   if hasattr(made, 'outcome'):
     return PythonGames(all_made, name, first)
   if not isinstance(made, dm_env.Environment):
@@ -248,6 +263,15 @@ def make_games(
     for index, environment in enumerate(all_made, start=first)
   ]
   return SoloGames(vector.VectorEnvironment(validated))
+
+
+def _make(
+  environment_factory: EnvironmentFactory, name: str, *args: int
+) -> Any:
+  try:
+    return environment_factory(*args)
+  except (Exception, SystemExit) as error:
+    environment_faults.fail_to_make(name, error)
 
 
 def read_spec(

@@ -28,12 +28,27 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import game_vectors, game_worker, validation, vector
+from ftwax.environments import (
+  environment_faults,
+  game_vectors,
+  game_worker,
+  validation,
+  vector,
+)
 
 # A new interpreter takes seconds to import what it needs, on a busy machine
 # many more.
 _START_S = 60.0
 _CLOSE_S = 5.0
+
+# Errors that name the environment themselves.
+_FAULTS = {
+  fault.__name__: fault
+  for fault in (
+    environment_faults.EnvironmentFault,
+    validation.InvalidTimestepError,
+  )
+}
 
 # Without the main module of the parent, which need not guard what it runs.
 _SCRIPT = (
@@ -42,7 +57,9 @@ _SCRIPT = (
 )
 
 
-class EnvironmentProcessError(ChildProcessError):
+class EnvironmentProcessError(
+  environment_faults.EnvironmentFault, ChildProcessError
+):
   """An environment in another process failed, or its process did."""
 
 
@@ -236,8 +253,8 @@ class _Process:
     if kind == game_worker.OK:
       return value
     error, message, told = value
-    if error == validation.InvalidTimestepError.__name__:
-      raise validation.InvalidTimestepError(message)
+    if error in _FAULTS:
+      raise _FAULTS[error](message) from EnvironmentProcessError(told)
     raise EnvironmentProcessError(
       f'{self.label} raised {error}: {message}\nIn its process:\n{told}'
     )

@@ -8,7 +8,12 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import specified, validation, vector
+from ftwax.environments import (
+  environment_faults,
+  specified,
+  validation,
+  vector,
+)
 
 
 class ValidatedVector(specified.Specified, dm_env.Environment):
@@ -56,7 +61,7 @@ class ValidatedVector(specified.Specified, dm_env.Environment):
       InvalidTimestepError: if a row is off the specs.
     """
     self._checker.restart()
-    return self._check(self._environments.reset())
+    return self._check(self._call('reset'))
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
     """Steps each environment with its row of `action`, leaves [E, ...].
@@ -66,15 +71,21 @@ class ValidatedVector(specified.Specified, dm_env.Environment):
       ValueError: if a leaf of `action` has another shape.
     """
     vector.action_leaves(self._spec, action, self.num_environments)
-    return self._check(self._environments.step(action))
+    return self._check(self._call('step', action))
 
   def step_rows(self, action: types.ArrayTree, rows: Sequence[int]) -> None:
     """Steps the environments of some rows and drops their timesteps."""
-    self._environments.step_rows(action, rows)
+    self._call('step_rows', action, rows)
 
   def close(self) -> None:
     """Closes the vector."""
-    self._environments.close()
+    self._call('close')
+
+  def _call(self, method: str, *args: Any) -> Any:
+    try:
+      return getattr(self._environments, method)(*args)
+    except (Exception, SystemExit) as error:
+      environment_faults.fail(self._name, method, error)
 
   def _check(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
     num_rows = self._reward_shape[0]

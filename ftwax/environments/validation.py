@@ -14,26 +14,33 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import distributions, internal_rewards, types
-from ftwax.environments import specified
+from ftwax.environments import environment_faults, specified
+
+# A reward of 1e300 is finite, and infinite once it is stored.
+_LARGEST = float(np.finfo(np.float32).max)
 
 # Looked up once: a step may cost no more than a few microseconds.
 _NUMBERS = (float, int, np.floating, np.integer)
 _ARRAYS = (np.ndarray, np.generic)
 
 # What is demanded, and what helps.
-_ORDER = (
+ORDER = (
   'be FIRST where an episode starts and only there',
   'return FIRST from reset and from the step after LAST',
 )
-_IS_DISCOUNT = (
+IS_DISCOUNT = (
   'be a scalar in [0, 1]',
   'return 0 where the episode terminates, else 1, or None at FIRST',
 )
-_IS_FINITE = (
+IS_FINITE = (
   'be finite',
   'find out why the environment sends NaN or infinity',
 )
 CHANGE_SPEC = 'change what the environment sends or its observation_spec'
+
+
+class InvalidTimestepError(environment_faults.EnvironmentFault, ValueError):
+  """A timestep that is off the specs of its environment."""
 
 
 class Leaf(NamedTuple):
@@ -44,10 +51,6 @@ class Leaf(NamedTuple):
   dtype: np.dtype[Any]
   is_float: bool
   spec: Any
-
-
-class InvalidTimestepError(ValueError):
-  """A timestep that is off the specs of its environment."""
 
 
 class ValidatedEnvironment(specified.Specified, dm_env.Environment):
@@ -93,7 +96,7 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
       InvalidTimestepError: if the timestep is off the specs.
     """
     self._must_be_first = True
-    return self._check(self._environment.reset())
+    return self._check(self._call('reset'))
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
     """Returns the next timestep.
@@ -101,17 +104,31 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
     Raises:
       InvalidTimestepError: if the timestep is off the specs.
     """
-    return self._check(self._environment.step(action))
+    return self._check(self._call('step', action))
 
   def close(self) -> None:
     """Closes the environment."""
-    self._environment.close()
+    self._call('close')
+
+  def _call(self, method: str, *args: Any) -> Any:
+    try:
+      return getattr(self._environment, method)(*args)
+    except (Exception, SystemExit) as error:
+      environment_faults.fail(self._name, method, error)
 
   def _check(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+    if not isinstance(timestep, dm_env.TimeStep):
+      fail(
+        self._name,
+        'what is returned',
+        f'a {type(timestep).__name__}',
+        'be a dm_env.TimeStep',
+        'return dm_env.restart, transition, truncation or termination',
+      )
     step_type, reward, discount, observation = timestep
     is_first = step_type == types.FIRST
     if is_first != self._must_be_first:
-      fail(self._name, 'step_type', repr(step_type), *_ORDER)
+      fail(self._name, 'step_type', repr(step_type), *ORDER)
     self._must_be_first = step_type == types.LAST
     self._check_reward(is_first, reward)
     self._check_discount(is_first, discount)
@@ -128,18 +145,18 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
       return
     if self._reward_shape:
       self._check_events(reward)
-    elif not math.isfinite(_as_float(reward)):
+    elif not abs(_as_float(reward)) <= _LARGEST:
       fail(
         self._name,
         'reward',
         repr(reward),
-        'be a finite scalar',
+        'be a scalar that is finite as a float32',
         'return a float32, or None at FIRST',
       )
 
   def _check_events(self, events: Any) -> None:
     shape = self._reward_shape
-    if np.shape(events) != shape or not np.all(np.isfinite(events)):
+    if np.shape(events) != shape or not np.all(np.abs(events) <= _LARGEST):
       fail(
         self._name,
         'reward',
@@ -153,7 +170,7 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
       return
     # In Python's floats: comparing NumPy's scalars takes longer than the rest.
     if not 0.0 <= _as_float(discount) <= 1.0:
-      fail(self._name, 'discount', repr(discount), *_IS_DISCOUNT)
+      fail(self._name, 'discount', repr(discount), *IS_DISCOUNT)
 
   def _check_leaf(self, value: Any, leaf: Leaf) -> None:
     name, shape, dtype, is_float, spec = leaf
@@ -179,7 +196,7 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
         self._name,
         name,
         f'with {np.extract(~np.isfinite(value), value)[0]}',
-        *_IS_FINITE,
+        *IS_FINITE,
       )
 
   def _check_bounds(self, value: Any, leaf: Leaf) -> None:
@@ -190,7 +207,7 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
         self._name,
         leaf.name,
         f'from {np.min(value)} to {np.max(value)}',
-        _in_bounds(leaf),
+        in_bounds(leaf),
         CHANGE_SPEC,
       )
 
@@ -273,22 +290,20 @@ class RowChecker:
     """
     step_type, reward, discount, observation = timestep
     is_first = step_type == types.FIRST
-    self._check(
-      'step_type', step_type, is_first == self._must_be_first, *_ORDER
-    )
+    self._check('step_type', step_type, is_first == self._must_be_first, *ORDER)
     self._must_be_first = step_type == types.LAST
-    self._check('reward', reward, np.isfinite(reward), *_IS_FINITE)
+    self._check('reward', reward, np.isfinite(reward), *IS_FINITE)
     in_range = (discount >= 0.0) & (discount <= 1.0)
-    self._check('discount', discount, in_range, *_IS_DISCOUNT)
+    self._check('discount', discount, in_range, *IS_DISCOUNT)
     for leaf, rows in zip(
       self._leaves, jax.tree.leaves(observation), strict=True
     ):
       if leaf.is_float:
-        self._check(leaf.name, rows, np.isfinite(rows), *_IS_FINITE)
+        self._check(leaf.name, rows, np.isfinite(rows), *IS_FINITE)
       if isinstance(leaf.spec, specs.BoundedArray) and is_first.any():
         inside = (rows >= leaf.spec.minimum) & (rows <= leaf.spec.maximum)
         inside[~is_first] = True
-        self._check(leaf.name, rows, inside, _in_bounds(leaf), CHANGE_SPEC)
+        self._check(leaf.name, rows, inside, in_bounds(leaf), CHANGE_SPEC)
     return timestep
 
   def _check(
@@ -305,7 +320,8 @@ class RowChecker:
     fail(f'{self._name}[{game}]', field, rows[place], *demand)
 
 
-def _in_bounds(leaf: Leaf) -> str:
+def in_bounds(leaf: Leaf) -> str:
+  """Returns the demand on bounds, in words."""
   return f'lie within the bounds of its spec, {leaf.spec!r}'
 
 

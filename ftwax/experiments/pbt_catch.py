@@ -37,7 +37,7 @@ _MAX_STEPS = flags.DEFINE_integer(
   lower_bound=1,
 )
 _NUM_MEMBERS = flags.DEFINE_integer(
-  'num_members', 8, 'Members of the population.'
+  'num_members', 8, 'Members of the population.', lower_bound=1
 )
 _RUN_DIR = flags.DEFINE_string(
   'run_dir', 'runs/pbt_catch', 'Directory of all runs.'

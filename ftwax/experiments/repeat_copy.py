@@ -49,9 +49,15 @@ _REPORT_EVERY = flags.DEFINE_integer(
 _LEARNING_RATE = flags.DEFINE_float(
   'learning_rate', 1e-3, 'Learning rate of Adam.'
 )
-_NUM_SLOTS = flags.DEFINE_integer('num_slots', 16, 'Slots of the memory.')
-_WORD_SIZE = flags.DEFINE_integer('word_size', 16, 'Numbers in each slot.')
-_HIDDEN_SIZE = flags.DEFINE_integer('hidden_size', 64, 'Units of the LSTM.')
+_NUM_SLOTS = flags.DEFINE_integer(
+  'num_slots', 16, 'Slots of the memory.', lower_bound=1
+)
+_WORD_SIZE = flags.DEFINE_integer(
+  'word_size', 16, 'Numbers in each slot.', lower_bound=1
+)
+_HIDDEN_SIZE = flags.DEFINE_integer(
+  'hidden_size', 64, 'Units of the LSTM.', lower_bound=1
+)
 _RUN_DIR = flags.DEFINE_string(
   'run_dir', 'runs/repeat_copy', 'Output directory.'
 )

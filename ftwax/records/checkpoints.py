@@ -118,7 +118,7 @@ class Checkpointer:
 
   def steps(self) -> list[int]:
     """Returns the steps of all checkpoints, oldest first."""
-    return sorted({step for step, _, _ in self._saved()})
+    return saved_steps(self._directory)
 
   def save(
     self,
@@ -222,21 +222,10 @@ class Checkpointer:
     )
 
   def _entries(self) -> list[tuple[int, int, pathlib.Path]]:
-    """Returns (step, attempt, path) of all with a step's name, oldest first."""
-    entries = []
-    for path in self._directory.glob('*'):
-      match = _STEP_NAME.fullmatch(path.name)
-      if match:
-        entries.append((int(match['step']), int(match['attempt'] or 0), path))
-    return sorted(entries)
+    return _entries(self._directory)
 
   def _saved(self) -> list[tuple[int, int, pathlib.Path]]:
-    """Returns the entries that a save may have made: no files, no links."""
-    return [
-      entry
-      for entry in self._entries()
-      if entry[-1].is_dir() and not entry[-1].is_symlink()
-    ]
+    return _saved(self._directory)
 
   def _check_step(self, step: int) -> None:
     whole = [s for s, _, path in self._saved() if path not in self._damaged]
@@ -277,6 +266,30 @@ class Checkpointer:
       discarded = path.with_name(f'{_TEMPORARY}{path.name}-discarded')
       path.rename(discarded)
       _delete([discarded])
+
+
+def saved_steps(directory: pathlib.Path) -> list[int]:
+  """Returns the steps of all checkpoints in a directory, oldest first."""
+  return sorted({step for step, _, _ in _saved(directory)})
+
+
+def _entries(directory: pathlib.Path) -> list[tuple[int, int, pathlib.Path]]:
+  """Returns (step, attempt, path) of all with a step's name, oldest first."""
+  entries = []
+  for path in directory.glob('*'):
+    match = _STEP_NAME.fullmatch(path.name)
+    if match:
+      entries.append((int(match['step']), int(match['attempt'] or 0), path))
+  return sorted(entries)
+
+
+def _saved(directory: pathlib.Path) -> list[tuple[int, int, pathlib.Path]]:
+  """Returns the entries that a save may have made: no files, no links."""
+  return [
+    entry
+    for entry in _entries(directory)
+    if entry[-1].is_dir() and not entry[-1].is_symlink()
+  ]
 
 
 def _check_directory(directory: pathlib.Path) -> None:

@@ -157,6 +157,7 @@ def open_existing(
   current = json.loads(_dump(config_files.to_json(config)))
   _check_same(typed, recorded, current, may_differ)
   _log_new_versions(versions)
+  _remove_leftovers(directory)
   command_path = directory / COMMAND_FILE
   with _reported(path):
     commands = files.read(command_path) if command_path.exists() else ''
@@ -256,6 +257,7 @@ def _is_free(path: pathlib.Path) -> bool:
 def _populate(path: pathlib.Path, config_text: str) -> bool:
   """Makes a run directory; returns False if another process was faster."""
   path.parent.mkdir(parents=True, exist_ok=True)
+  _remove_leftovers(path.parent)
   temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
   try:
     temporary.mkdir()
@@ -273,6 +275,18 @@ def _populate(path: pathlib.Path, config_text: str) -> bool:
   finally:
     shutil.rmtree(temporary, ignore_errors=True)
   return True
+
+
+def _remove_leftovers(directory: pathlib.Path) -> None:
+  """Removes `.<name>.<pid>.tmp` of writers that were killed."""
+  for path in directory.glob('.*.tmp'):
+    pid = path.name.split('.')[-2]
+    if not pid.isdigit() or os.path.exists(f'/proc/{pid}'):
+      continue
+    if path.is_dir() and not path.is_symlink():
+      shutil.rmtree(path, ignore_errors=True)
+    else:
+      path.unlink(missing_ok=True)
 
 
 def _number(path: pathlib.Path) -> int:

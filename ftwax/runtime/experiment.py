@@ -82,6 +82,9 @@ class Observer:
     )
 
 
+# What a local run does when an environment raises.
+ON_ENVIRONMENT_ERROR = ('stop', 'restart')
+
 NetworkFactory = Callable[[types.EnvironmentSpec], types.RecurrentNetwork]
 
 
@@ -109,6 +112,10 @@ class ExperimentConfig:
     environment_timeout_s: seconds that a step of all environments of an actor
       may take in other processes and in distributed runs. Nobody can end a call
       in the process of a local run.
+    on_environment_error: `stop`, or `restart` for local runs that make all
+      environments anew and drop their unfinished trajectories, ten times in
+      five minutes at most. Distributed runs always do, within the limits of
+      their settings.
     game_spec: specs of the game; read off a game if None.
     population: size and evolution of the population.
     steps_per_round: steps of each game between two generations, rounded up to
@@ -146,6 +153,7 @@ class ExperimentConfig:
   num_environments: int = 8
   environment_processes: int = 0
   environment_timeout_s: float = 60.0
+  on_environment_error: str = 'stop'
   game_spec: games.GameSpec | None = None
 
   # The population.
@@ -177,10 +185,24 @@ class ExperimentConfig:
       value = getattr(self, name)
       if value < 1:
         raise ValueError(f'{name} ({value}) must be at least 1; choose 1.')
+    if not 0 <= self.seed < 2**32:  # Those that give a key of their own.
+      raise ValueError(
+        f'seed ({self.seed}) must be from 0 to {2**32 - 1}; choose 0.'
+      )
+    if self.replay_port is not None and not 1 <= self.replay_port < 2**16:
+      raise ValueError(
+        f'replay_port ({self.replay_port}) must be from 1 to {2**16 - 1};'
+        ' choose None for any that is free.'
+      )
     if self.replay not in (None, *replay_options.KINDS):
       raise ValueError(
         f"replay ({self.replay!r}) must be 'reverb', 'functional' or None for"
         ' Reverb where it is installed; choose one.'
+      )
+    if self.on_environment_error not in ON_ENVIRONMENT_ERROR:
+      raise ValueError(
+        f'on_environment_error ({self.on_environment_error!r}) must be one of'
+        f' {ON_ENVIRONMENT_ERROR}; choose one.'
       )
     if self.environment_processes < 0:
       raise ValueError(

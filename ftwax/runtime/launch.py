@@ -13,6 +13,7 @@ from typing import Any
 
 from absl import app, flags, logging
 
+from ftwax.environments import environment_faults
 from ftwax.records import checkpoints, run_directory
 from ftwax.replay import replay_options
 from ftwax.runtime import (
@@ -22,6 +23,7 @@ from ftwax.runtime import (
   run_records,
   runs,
   runtime_options,
+  signals,
 )
 from ftwax.runtime import experiment as experiment_lib
 
@@ -29,16 +31,15 @@ FLAGS = flags.FLAGS
 
 # What goes wrong because of the user's values, data, disk or ports. Its
 # message says it all; anything else is a fault of the program.
-_EXPECTED = (
+EXPECTED = (
   ValueError,
   OSError,
   ArithmeticError,
   ImportError,
+  environment_faults.EnvironmentFault,
   run_directory.RunDirectoryError,
   checkpoints.CheckpointError,
 )
-
-_EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it.
 
 # Takes an experiment in place of running it; see `collected`.
 _collect: contextvars.ContextVar[
@@ -201,7 +202,10 @@ def run(
   groups = dict(_GROUPS)
   if make_variants is not None:
     flags.DEFINE_integer(
-      'compare', 0, 'Run all variants, with so many seeds each.'
+      'compare',
+      0,
+      'Run all variants, with so many seeds each.',
+      lower_bound=0,
     )
     groups['run'] = (*groups['run'], 'compare')
 
@@ -298,8 +302,8 @@ def reported_errors() -> Iterator[None]:
   try:
     yield
   except KeyboardInterrupt:
-    raise SystemExit(_EXIT_INTERRUPTED) from None
-  except _EXPECTED as error:
+    raise SystemExit(signals.INTERRUPTED) from None
+  except EXPECTED as error:
     logging.vlog(1, traceback.format_exc())
     raise SystemExit(
       f'{type(error).__name__}: {error}\n(-v=1 prints where it was raised.)'

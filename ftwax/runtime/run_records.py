@@ -3,16 +3,20 @@
 import contextlib
 import functools
 import pathlib
+import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
+from absl import logging
 
 from ftwax import types
 from ftwax.population import state as state_lib
-from ftwax.records import checkpoints, loggers, progress
+from ftwax.records import checkpoints, files, loggers, progress
 from ftwax.runtime import experiment as experiment_lib
 
 # Episodes that the mean return in the progress bar and the result is over.
@@ -23,6 +27,16 @@ _DISPLAY_PERIOD_S = 0.25
 
 # Seconds between two rows in the log of the learner.
 _LEARNER_LOG_PERIOD_S = 1.0
+
+# Seconds between two copies of the state, more where a copy would take more
+# than so large a part of the time.
+_COPY_PERIOD_S = 5.0
+_COPY_SHARE = 0.02
+
+# Seconds that a save under way has to end before the process does.
+_LAST_SAVE_S = 60.0
+
+ERROR_FILE = 'error.txt'
 
 
 class Counts(NamedTuple):
@@ -84,6 +98,9 @@ class RunRecords:
     self._marked: tuple[Counts, list[float]] | None = None
     self.is_whole = False
     self._saved_at = time.monotonic()
+    self._copy: _Copy | None = None
+    self._next_copy_at = 0.0
+    self._lock = threading.Lock()  # Of the checkpointer.
     self.start_clock()
     self._checkpointer: checkpoints.Checkpointer | None = None
     config = experiment.checkpointing
@@ -203,19 +220,92 @@ class RunRecords:
     """
     self._marked = self.counts, self.returns
 
-  def save_if_due(self, snapshot: Callable[[], Any]) -> None:
-    """Starts to save a checkpoint if the last one is old enough."""
-    config = self._experiment.checkpointing
-    if config is None or self._checkpointer is None:
+  def save_if_due(
+    self, snapshot: Callable[[], Any], keep_copies: bool = False
+  ) -> None:
+    """Starts to save a checkpoint if the last one is old enough.
+
+    Args:
+      snapshot: returns what to save.
+      keep_copies: between checkpoints keeps a copy now and then, which is saved
+        where the state itself cannot be: a computation that fails or is not
+        over has taken it.
+    """
+    config, checkpointer = self._experiment.checkpointing, self._checkpointer
+    if config is None or checkpointer is None:
       return
-    if time.monotonic() - self._saved_at >= config.save_every_seconds:
-      self._start_to_save(self._checkpointer, snapshot())
+    now = time.monotonic()
+    if now - self._saved_at >= config.save_every_seconds:
+      with self._lock:
+        self._start_to_save(checkpointer, self._describe(), snapshot())
+    elif keep_copies and now >= self._next_copy_at:
+      state = jax.tree.map(np.array, jax.device_get(snapshot()))
+      self._copy = _Copy(self._describe(), state)
+      end = time.monotonic()
+      seconds = max(_COPY_PERIOD_S, (end - now) / _COPY_SHARE)
+      self._next_copy_at = end + seconds
 
   def save(self, state: Any) -> None:
     """Saves a checkpoint and waits until it is on the disk."""
     if self._checkpointer is not None:
-      self._start_to_save(self._checkpointer, state)
-      self._checkpointer.wait()
+      with self._lock:
+        self._start_to_save(self._checkpointer, self._describe(), state)
+        self._checkpointer.wait()
+
+  def save_at_error(self, snapshot: Callable[[], Any]) -> None:
+    """Saves the state or, if that cannot be, the last copy of it.
+
+    What keeps both from being saved is logged: something else came first.
+    """
+    try:
+      self.save(snapshot())
+    except Exception as error:  # noqa: BLE001 It must not hide the first one.
+      logging.warning('The last state is not saved: %s', _first_line(error))
+      self.save_copy()
+
+  def save_in_time(self, snapshot: Callable[[], Any] | None) -> None:
+    """Saves what can be saved now, while the main thread is busy elsewhere.
+
+    Args:
+      snapshot: returns the state; None where only a copy can be saved.
+    """
+    if snapshot is None:
+      self.save_copy()
+    elif self._lock.acquire(timeout=_LAST_SAVE_S):  # Else it is being saved.
+      self._lock.release()
+      self.save_at_error(snapshot)
+
+  def save_copy(self) -> None:
+    """Saves the last copy, if there is no newer checkpoint; any thread may."""
+    if not self._lock.acquire(timeout=_LAST_SAVE_S):
+      return
+    try:
+      copy, checkpointer = self._copy, self._checkpointer
+      if copy is None or checkpointer is None:
+        return
+      saved = checkpointer.steps()
+      if not saved or saved[-1] < copy.metadata['counts']['actor_steps']:
+        self._start_to_save(checkpointer, copy.metadata, copy.state)
+        checkpointer.wait()
+    except Exception as error:  # noqa: BLE001 Likewise.
+      logging.warning('The last copy is not saved: %s', _first_line(error))
+    finally:
+      self._lock.release()
+
+  def write_error(self, error: BaseException) -> pathlib.Path:
+    """Writes the whole traceback of an error; returns the file's path."""
+    path = self.directory / ERROR_FILE
+    text = ''.join(traceback.format_exception(error))
+    try:
+      files.write_atomically(path, text)
+    except OSError as second:
+      logging.warning('%s is not written: %s', path, second)
+    return path
+
+  @property
+  def can_resume(self) -> bool:
+    """Whether there is a checkpoint; a run without one starts again."""
+    return self._checkpointer is None or bool(self._checkpointer.steps())
 
   def restore(self, template: Any, part: str | None = None) -> Any:
     """Goes on from the newest checkpoint.
@@ -242,20 +332,43 @@ class RunRecords:
     self.is_whole = bool(metadata.get('is_whole', False))
     return state
 
-  def _start_to_save(
-    self, checkpointer: checkpoints.Checkpointer, state: Any
-  ) -> None:
+  def _describe(self) -> dict[str, Any]:
+    """Returns the metadata of a checkpoint of this moment."""
     counts, returns = self._marked or (self.counts, self.returns)
-    checkpointer.save(
-      counts.actor_steps,
-      state,
-      {
-        'counts': counts._asdict(),
-        'returns': returns,
-        'is_whole': self._marked is not None,
-      },
-    )
+    return {
+      'counts': counts._asdict(),
+      'returns': returns,
+      'is_whole': self._marked is not None,
+    }
+
+  def _start_to_save(
+    self,
+    checkpointer: checkpoints.Checkpointer,
+    metadata: Mapping[str, Any],
+    state: Any,
+  ) -> None:
+    checkpointer.save(metadata['counts']['actor_steps'], state, metadata)
     self._saved_at = time.monotonic()
+
+
+class _Copy(NamedTuple):
+  """A state on the host, and the metadata of its checkpoint."""
+
+  metadata: Mapping[str, Any]
+  state: Any
+
+
+def describe_saved(directory: pathlib.Path) -> str:
+  """Returns what of a run is saved, and how to go on from there."""
+  steps = checkpoints.saved_steps(directory / 'checkpoints')
+  again = f'run the same command with --resume --run_dir={directory}'
+  if not steps:
+    return f'Nothing is saved yet. To start again, {again}'
+  return f'Saved at {steps[-1]} steps. To go on, {again}'
+
+
+def _first_line(error: Exception) -> str:
+  return f'{type(error).__name__}: {error}'.partition('\n')[0]
 
 
 def check_metadata(metadata: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
@@ -36,6 +36,7 @@ _MAY_DIFFER = (
   'replay_port',
   'environment_processes',
   'environment_timeout_s',
+  'on_environment_error',
   'checkpointing.save_every_seconds',
   'checkpointing.max_to_keep',
 )
@@ -75,6 +76,10 @@ class RunResult(NamedTuple):
 
 class Run(Protocol):
   """An experiment in one process."""
+
+  # Whether a computation under way has taken the state, which `snapshot` then
+  # cannot return.
+  gives_state_away: bool
 
   @property
   def training_state(self) -> types.TrainingState:
@@ -149,6 +154,15 @@ def run_experiment(
       f'replay ({experiment.replay!r}) must be None with runtime={runtime!r},'
       " which has one of its own; leave it out, or choose runtime='local'."
     )
+  if eval_every is not None and eval_every < 1:
+    raise ValueError(
+      f'eval_every ({eval_every}) must be at least 1; choose None, 0 on the'
+      ' command line, for no evaluations.'
+    )
+  if num_eval_episodes < 1:
+    raise ValueError(
+      f'num_eval_episodes ({num_eval_episodes}) must be at least 1; choose 10.'
+    )
   if not resume:
     initial_state.check(experiment)
   options: dict[str, Any] = {}
@@ -185,36 +199,64 @@ def execute(
   with contextlib.ExitStack() as stack:
     stack.enter_context(run_directory.lock(directory))
     records = run_records.RunRecords(experiment, directory, stack)
-    run = make_run(experiment, records, resume, stack)
-    with signals.deferred_interrupts() as check_interrupts:
-      try:
-        next_evaluation = evaluation.next_step(
-          records.counts.actor_steps, eval_every or 1
-        )
-        for _ in run.train():
-          check_interrupts()
-          if eval_every and records.counts.actor_steps >= next_evaluation:
-            row = evaluation.make_row(run.evaluate(num_eval_episodes))
-            records.evaluation_logger.write({**row, **records.counts._asdict()})
-            print(evaluation.describe(row, records.counts.actor_steps))
-            next_evaluation += eval_every
-            if _observe(experiment, row, records, run):
-              break
-      except KeyboardInterrupt:
-        records.save(run.snapshot())
-        print(
-          f'Interrupted and saved at {records.counts.actor_steps} steps. To go'
-          f' on, run the same command with --resume --run_dir={directory}'
-        )
-        raise
-      except Exception:
-        records.save(run.snapshot())  # A broken environment costs no training.
-        raise
-    records.save(run.snapshot())
+
+    run: Run | None = None
+
+    def save_in_time() -> None:
+      if run is not None:
+        records.save_in_time(None if run.gives_state_away else run.snapshot)
+      print(f'\nInterrupted. {run_records.describe_saved(directory)}')
+
+    answer = stack.enter_context(signals.answered_in_time(save_in_time))
+    check_interrupts = stack.enter_context(signals.deferred_interrupts())
+    try:
+      run = make_run(experiment, records, resume and records.can_resume, stack)
+      _train(
+        experiment,
+        run,
+        records,
+        eval_every,
+        num_eval_episodes,
+        check_interrupts,
+      )
+      records.save(run.snapshot())
+    except BaseException as error:
+      answer()
+      if run is not None:
+        records.save_at_error(run.snapshot)
+      what = 'Interrupted.'
+      if not isinstance(error, KeyboardInterrupt):
+        what = f'Stopped by an error; see {records.write_error(error)}.'
+      print(what, run_records.describe_saved(directory), flush=True)
+      raise
   generations.write_report(experiment, directory)
   return RunResult(
     directory, records.counts, records.mean_return, run.training_state
   )
+
+
+def _train(
+  experiment: experiment_lib.ExperimentConfig,
+  run: Run,
+  records: run_records.RunRecords,
+  eval_every: int | None,
+  num_eval_episodes: int,
+  check_interrupts: Callable[[], None],
+) -> None:
+  """Trains to the end, or until an observer ends it, and evaluates."""
+  check_interrupts()
+  next_evaluation = evaluation.next_step(
+    records.counts.actor_steps, eval_every or 1
+  )
+  for _ in run.train():
+    check_interrupts()
+    if eval_every and records.counts.actor_steps >= next_evaluation:
+      row = evaluation.make_row(run.evaluate(num_eval_episodes))
+      records.evaluation_logger.write({**row, **records.counts._asdict()})
+      print(evaluation.describe(row, records.counts.actor_steps))
+      next_evaluation += eval_every
+      if _observe(experiment, row, records, run):
+        break
 
 
 def _observe(

@@ -133,7 +133,9 @@ def test_scalars_of_any_kind_pass(reward, discount):
   ],
 )
 def test_reward_must_be_a_finite_scalar(reward):
-  message = r"reward of environment 'maze' \(.*\) must be a finite scalar; ret"
+  message = (
+    r"reward of environment 'maze' \(.*\) must be a scalar that is finite as"
+  )
   check_raises(message, run_transition, reward=reward)
 
 

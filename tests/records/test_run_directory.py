@@ -427,3 +427,17 @@ def test_lock_keeps_other_processes_out(tmp_path):
     pass
   with run_directory.lock(path):
     pass
+
+
+def test_what_killed_writers_left_is_removed(tmp_path):
+  made = run_directory.create_at(tmp_path / 'run', {'a': 1})
+  process = subprocess.Popen(['true'])
+  process.wait()
+  for place in (tmp_path, made):
+    (place / f'.config.json.{process.pid}.tmp').touch()
+    (place / f'.config.json.{os.getpid()}.tmp').touch()
+  (tmp_path / f'.run.{process.pid}.tmp').mkdir()
+  run_directory.open_existing(made, {'a': 1})
+  run_directory.create_at(tmp_path / 'other', {'a': 1})
+  left = [path.name for path in tmp_path.rglob('.*.tmp')]
+  assert left == [f'.config.json.{os.getpid()}.tmp'] * 2

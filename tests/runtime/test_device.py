@@ -175,32 +175,67 @@ def test_an_interrupted_run_saves_and_can_go_on(
   assert 0 < step < 1000
 
 
-def _poison_observation(timestep):
-  return timestep._replace(observation=timestep.observation * jnp.nan)
-
-
 def _poison_reward(timestep):
-  return timestep._replace(reward=timestep.reward * jnp.nan)
+  # Its square is not finite.
+  return timestep._replace(reward=timestep.reward + 1e30)
 
 
-def test_a_reward_that_is_not_finite_is_named(run, make_experiment):
-  def make_poisoned(seed):
-    return functional_fakes.map_timesteps(_make_matching(seed), _poison_reward)
+_OFF = {
+  'observation': (
+    lambda t: t._replace(observation=t.observation * jnp.nan),
+    r"observation of environment 'test' \(in one of.* must be finite",
+  ),
+  'bounds': (
+    lambda t: t._replace(observation=t.observation + 2.0),
+    'observation of .* must lie within the bounds of its spec',
+  ),
+  'reward': (
+    lambda t: t._replace(reward=t.reward * jnp.nan),
+    r"reward of environment 'test' .*must be finite",
+  ),
+  'sum': (
+    lambda t: t._replace(reward=t.reward + 3e38),
+    'reward of .* summing up to inf.* must have a finite sum',
+  ),
+  'discount': (
+    lambda t: t._replace(discount=t.discount * 2.0),
+    r'discount of .* must be a scalar in \[0, 1\]',
+  ),
+  'no discount': (
+    lambda t: t._replace(discount=t.discount * jnp.nan),
+    r'discount of .* must be a scalar in \[0, 1\]',
+  ),
+  'step type': (
+    lambda t: t._replace(step_type=t.step_type * 9),
+    'step_type of .* must be FIRST where an episode starts',
+  ),
+  'order': (
+    lambda t: t._replace(step_type=t.step_type * 0),
+    'step_type of .* must be FIRST where an episode starts and only there',
+  ),
+}
 
-  with pytest.raises(
-    validation.InvalidTimestepError,
-    match=r"reward of environment 'test' \(nan, .*must be finite",
-  ):
-    run(make_experiment(make_poisoned))
+
+@pytest.mark.parametrize('what', _OFF)
+def test_a_timestep_that_is_off_its_spec_is_named(run, make_experiment, what):
+  function, message = _OFF[what]
+
+  def make_off(seed):
+    made = _make_matching(seed)
+    bounded = specs.BoundedArray((2,), np.float32, 0.0, 1.0, 'observation')
+    return functional_fakes.map_timesteps(
+      made, function, made.spec._replace(observations=bounded)
+    )
+
+  with pytest.raises(validation.InvalidTimestepError, match=message):
+    run(make_experiment(make_off))
 
 
 def test_bad_gradients_are_skipped_counted_and_end_the_run(
   run, make_experiment, short_calls, tmp_path
 ):
   def make_poisoned(seed):
-    return functional_fakes.map_timesteps(
-      _make_matching(seed), _poison_observation
-    )
+    return functional_fakes.map_timesteps(_make_matching(seed), _poison_reward)
 
   config = make_experiment(
     make_poisoned,

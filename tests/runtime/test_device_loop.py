@@ -42,7 +42,9 @@ def test_a_rollout_is_what_steps_one_by_one_give(key):
   vector, actor, variables, state = _start(environment, 2, key)
   num_steps = 7
   _, trajectory, episodes = jax.jit(
-    functools.partial(rollout.rollout, vector.step, actor.select_action),
+    functools.partial(
+      rollout.rollout, vector.spec, vector.step, actor.select_action
+    ),
     static_argnums=2,
   )(variables, state, num_steps)
 
@@ -78,7 +80,9 @@ def test_a_rollout_goes_on_where_the_last_one_stopped(key):
   environment = functional_fakes.make_matching(episode_length=3)
   vector, actor, variables, state = _start(environment, 2, key)
   roll = jax.jit(
-    functools.partial(rollout.rollout, vector.step, actor.select_action),
+    functools.partial(
+      rollout.rollout, vector.spec, vector.step, actor.select_action
+    ),
     static_argnums=2,
   )
   middle, first, _ = roll(variables, state, 5)
@@ -98,7 +102,7 @@ def test_a_rollout_goes_on_where_the_last_one_stopped(key):
 def test_statistics_of_catch(key):
   vector, actor, variables, state = _start(catch.make(rows=4), 3, key)
   _, _, episodes = rollout.rollout(
-    vector.step, actor.select_action, variables, state, 12
+    vector.spec, vector.step, actor.select_action, variables, state, 12
   )
   # Three transitions and a reset are an episode.
   np.testing.assert_array_equal(

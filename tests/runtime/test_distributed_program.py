@@ -113,23 +113,22 @@ class TestProgram:
       run_dir=tmp_path,
       settings=settings.Settings(inference_server=True),
     )
-    commands = supervision.make_commands(made)
-    try:
-      names = [command.name for command in commands.list]
-      assert names == [
-        'counter', 'replay', 'learner', 'inference', 'actor/0', 'actor/1',
-      ]  # fmt: skip
-      assert commands.addresses['replay'] == 'localhost:12345'
-      assert set(commands.addresses) == set(names[:4])
-      for command in commands.list:
-        environment = command.environment
-        accelerated = command.name in ('learner', 'inference')
-        assert (environment.get('JAX_PLATFORMS') == 'cpu') != accelerated
-        assert ('CUDA_VISIBLE_DEVICES' in environment) != accelerated
-        fraction = environment.get('XLA_PYTHON_CLIENT_MEM_FRACTION')
-        assert fraction == ('0.450' if accelerated else None)
-    finally:
-      supervision.remove_files(commands.list)
+    commands = supervision.make_commands(made, tmp_path)
+    names = [command.name for command in commands.list]
+    assert names == [
+      'counter', 'replay', 'learner', 'inference', 'actor/0', 'actor/1',
+    ]  # fmt: skip
+    assert commands.addresses['replay'] == 'localhost:12345'
+    assert set(commands.addresses) == set(names[:4])
+    for command in commands.list:
+      environment = command.environment
+      accelerated = command.name in ('learner', 'inference')
+      assert (environment.get('JAX_PLATFORMS') == 'cpu') != accelerated
+      assert ('CUDA_VISIBLE_DEVICES' in environment) != accelerated
+      fraction = environment.get('XLA_PYTHON_CLIENT_MEM_FRACTION')
+      assert fraction == ('0.450' if accelerated else None)
+      path = command.arguments[command.arguments.index('--data_file') + 1]
+      assert path.startswith(str(tmp_path))
 
   def test_flags_of_the_user_are_kept(self, monkeypatch):
     monkeypatch.setenv('XLA_FLAGS', '--mine=1')

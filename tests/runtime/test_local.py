@@ -257,7 +257,7 @@ class _Bad(dm_env.Environment):
   [
     (
       {'reward': float('nan')},
-      r"reward of environment 'test\[0\]' \(nan\) must be a finite scalar",
+      r"reward of environment 'test\[0\]' \(nan\) must be a scalar",
     ),
     (
       {'observation': np.zeros(3, np.float32)},

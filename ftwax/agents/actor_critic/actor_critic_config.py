@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
+import numpy as np
+
 from ftwax import hyperparameters as hyperparameters_lib
 from ftwax import types
 from ftwax.agents.actor_critic import bounds as bounds_lib
@@ -217,6 +219,14 @@ class ActorCriticConfig:
 
   def __post_init__(self) -> None:
     """Checks values, alone and against each other."""
+    for field in dataclasses.fields(self):
+      value = getattr(self, field.name)
+      is_count = isinstance(field.default, int)
+      if is_count and not isinstance(value, int | np.integer):
+        raise ValueError(
+          f'{field.name} ({value!r}) must be an integer; choose'
+          f' {field.default}.'
+        )
     for name in (
       'sequence_length',
       'batch_size',

@@ -245,6 +245,7 @@ class Loop:
       carry: rollout.RolloutState, _: None
     ) -> tuple[rollout.RolloutState, tuple[types.Trajectory, rollout.Episodes]]:
       carry, trajectory, episodes = rollout.rollout(
+        self.arena.games.spec,
         self.arena.step,
         select_action,
         variables,

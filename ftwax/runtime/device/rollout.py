@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from ftwax import trees, types
 from ftwax.agents.actor_critic import acting
+from ftwax.runtime.device import timestep_checks
 
 # `(state, action) -> (state, timestep)` of environments that reset themselves.
 Step = Callable[[Any, types.ArrayTree], tuple[Any, dm_env.TimeStep]]
@@ -49,12 +50,15 @@ class Episodes(NamedTuple):
     ended: bool, whether the step ended an episode.
     returns: float32 [T, B] or [T, B, num_events], of the episode so far.
     lengths: int32, of the episode so far.
+    faults: bool [T, num_demands], whether a row was off a demand; see
+      `timestep_checks`.
   """
 
   moved: types.Array
   ended: types.Array
   returns: types.Array
   lengths: types.Array
+  faults: types.Array
 
 
 def start(
@@ -77,6 +81,7 @@ def start(
 
 
 def rollout(
+  spec: types.EnvironmentSpec,
   step: Step,
   select_action: types.SelectAction,
   variables: types.ActorVariables,
@@ -86,6 +91,7 @@ def rollout(
   """Acts for `T` steps.
 
   Args:
+    spec: of one environment.
     step: of the environments.
     select_action: of the actor.
     variables: of the actor's learner.
@@ -107,7 +113,8 @@ def rollout(
       _zero_at_last(carry.timestep, actor.logits),
     )
     environment, timestep = step(carry.environment, action)
-    carry, episodes = _advance(carry, environment, timestep, actor)
+    faults = timestep_checks.find_faults(spec, carry.timestep, timestep)
+    carry, episodes = _advance(carry, environment, timestep, actor, faults)
     return carry, (row, episodes)
 
   recurrent_state = state.actor.recurrent_state
@@ -128,6 +135,7 @@ def _advance(
   environment: Any,
   timestep: dm_env.TimeStep,
   actor: types.ActorState,
+  faults: types.Array,
 ) -> tuple[RolloutState, Episodes]:
   """Takes the step to `timestep` into the sums of its episode."""
   moved = jnp.logical_not(acting.is_first(timestep))
@@ -141,7 +149,7 @@ def _advance(
     episode_return=jnp.where(trees.align(ended, returns), 0.0, returns),
     episode_length=jnp.where(ended, 0, lengths),
   )
-  return after, Episodes(moved, ended, returns, lengths)
+  return after, Episodes(moved, ended, returns, lengths, faults)
 
 
 def _zero_at_last(

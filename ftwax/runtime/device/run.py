@@ -9,6 +9,7 @@ import contextlib
 import functools
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,13 +18,21 @@ from ftwax import types
 from ftwax.agents.actor_critic import faults
 from ftwax.environments import (
   compiled_games,
+  environment_faults,
   functional,
   validation,
 )
 from ftwax.networks import recurrent
 from ftwax.population import players, seating
 from ftwax.records import game_files
-from ftwax.runtime import evaluation, generations, run_records, runs, sharding
+from ftwax.runtime import (
+  evaluation,
+  generations,
+  memory_checks,
+  run_records,
+  runs,
+  sharding,
+)
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.device import (
   compilation,
@@ -32,6 +41,8 @@ from ftwax.runtime.device import (
   loop,
   matches,
   placement,
+  rollout,
+  timestep_checks,
 )
 from ftwax.runtime.device import sizes as sizes_lib
 
@@ -110,6 +121,7 @@ class _Parts:
     self.game_spec = experiment.game_spec or compiled_games.spec_of_compiled(
       self.game
     )
+    memory_checks.check_fits(experiment, self.game_spec)
     self.evaluation_game = self._make_evaluation_game(experiment)
     spec = self.game_spec.environment
     players.check_specs(experiment.opponents, spec)
@@ -187,6 +199,8 @@ def _make_loop(
 class _Run:
   """A run under way; see `runs.Run`."""
 
+  gives_state_away = True
+
   def __init__(
     self,
     parts: _Parts,
@@ -239,15 +253,26 @@ class _Run:
     )
     with records.training() as show:
       while not records.done:
-        self._state, report = call(self._state)
-        self._num_iterations += parts.iterations_per_call
-        self._record(jax.device_get(report))
+        report = self._call(call)
+        self._record(report)
         is_over = self._num_iterations >= parts.iterations_per_round
         if is_over or records.done:
           self._begin_next_round()
         show()
-        records.save_if_due(self.snapshot)
+        records.save_if_due(self.snapshot, keep_copies=True)
         yield report
+
+  def _call(self, call: Callable[..., Any]) -> loop.Report:
+    """Calls the compiled loop, which takes over the state, even if it fails."""
+    try:
+      self._state, report = call(self._state)
+      self._num_iterations += self._parts.iterations_per_call
+      fetched: loop.Report = jax.device_get(report)
+      return fetched
+    except jax.errors.JaxRuntimeError as error:
+      if 'callback' not in str(error):  # For want of memory, for instance.
+        raise
+      environment_faults.fail(self._experiment.name, 'a callback', error)
 
   def evaluate(self, num_episodes: int) -> evaluation.Outcome:
     """Plays at least `num_episodes` episodes with each member."""
@@ -327,7 +352,7 @@ class _Run:
       sums[np.isfinite(sums)].tolist(),
       records.counts.learner_steps + skipped.size // num_members,
     )
-    self._check_rewards(np.asarray(episodes.returns))
+    self._check_timesteps(episodes)
     if len(returns):
       row = generations.train_row(returns, np.asarray(episodes.lengths)[ended])
       self._train_logger.write({**row, **records.counts._asdict()})
@@ -342,12 +367,21 @@ class _Run:
     )
     faults.check_skipped(int(skipped.max()), self._parts.max_skipped_updates)
 
-  def _check_rewards(self, returns: types.NumpyArray) -> None:
-    """Raises an InvalidTimestepError if a reward was not finite."""
+  def _check_timesteps(self, episodes: rollout.Episodes) -> None:
+    """Raises an InvalidTimestepError if a timestep was off its demands."""
+    faults = np.asarray(episodes.faults)
+    is_off = faults.any(axis=tuple(range(faults.ndim - 1)))
+    demands = timestep_checks.demands(self._parts.game_spec.environment)
+    for demand in np.array(demands)[is_off]:
+      value = f'in one of the last {episodes.moved.size} steps'
+      validation.fail(self._experiment.name, demand[0], value, *demand[1:])
+    returns = np.asarray(episodes.returns)
     bad = returns[~np.isfinite(returns)]
     if bad.size:
-      raise validation.InvalidTimestepError(
-        f'reward of environment {self._experiment.name!r} ({bad[0]}, or summing'
-        f' up to it) must be finite, and in {bad.size} of {returns.size} steps'
-        ' the return so far was not; correct the environment.'
+      validation.fail(
+        self._experiment.name,
+        'reward',
+        f'summing up to {bad[0]}',
+        'have a finite sum over an episode',
+        'make rewards smaller',
       )

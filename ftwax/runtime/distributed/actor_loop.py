@@ -10,12 +10,11 @@ import numpy as np
 
 from ftwax import types
 from ftwax.population import seating as seating_lib
-from ftwax.runtime import evaluation, generations
+from ftwax.runtime import evaluation, generations, limits
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import (
   environments,
   grants,
-  limits,
   processes,
   results_format,
 )

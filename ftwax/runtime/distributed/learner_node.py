@@ -64,6 +64,8 @@ class Learner:
     self._counter = processes.Remote(counter_client, 'counter')
     self._learner: Any = None
     self._coordinator: Any = None
+    self._checkpointer: checkpoints.Checkpointer | None = None
+    self._save_lock = threading.Lock()
     self._lock = threading.Lock()  # Of the coordinator.
     self._is_round_over = False
     self._batches: Any = None
@@ -143,18 +145,17 @@ class Learner:
   def run(self) -> None:
     """Learns, saves, and ends when nobody needs the learner."""
     with (
-      processes.node(counter.LEARNER) as self._stop,
+      processes.node(counter.LEARNER, self._save_last) as self._stop,
       contextlib.ExitStack() as stack,
     ):
-      checkpointer = self._make(stack)
+      self._checkpointer = checkpointer = self._make(stack)
       self._report()
       self._learn(checkpointer)
       self._end_round()  # The results since the last one.
       for logger in self._loggers:
         logger.close()  # It writes the last row.
       self._report()
-      self._save(checkpointer)
-      checkpointer.wait()
+      self._save(checkpointer, waits=True)
       while not (self._stop.is_set() or self._status['leave']):
         self._stop.wait(_POLL_S)
         self._report()
@@ -279,8 +280,7 @@ class Learner:
     except _Ended:
       pass
     except Exception as error:
-      self._save(checkpointer)  # What was learned is not lost.
-      checkpointer.wait()
+      self._save(checkpointer, waits=True)  # What was learned is not lost.
       if isinstance(error, fatal):
         reason = f'{type(error).__name__}: {error}'
         raise processes.FatalError(reason) from error
@@ -326,18 +326,28 @@ class Learner:
       self._status = status
       self._reported_rows = ()
 
-  def _save(self, checkpointer: checkpoints.Checkpointer) -> None:
+  def _save(
+    self, checkpointer: checkpoints.Checkpointer, waits: bool = False
+  ) -> None:
     counts = {
       **self._status['counts'],
       'learner_steps': self._learner.num_steps,
     }
-    with self._lock:
-      population = self._coordinator.population(self._learner.save())
-    checkpointer.save(
-      counts['actor_steps'],
-      run_records.RunState(population),
-      {'counts': counts, 'returns': list(self._status['returns'])},
-    )
+    with self._save_lock:
+      with self._lock:
+        population = self._coordinator.population(self._learner.save())
+      checkpointer.save(
+        counts['actor_steps'],
+        run_records.RunState(population),
+        {'counts': counts, 'returns': list(self._status['returns'])},
+      )
+      if waits:
+        checkpointer.wait()
+
+  def _save_last(self) -> None:
+    """Saves while `run` is in a call that does not return."""
+    if self._checkpointer is not None and self._learner.num_steps:
+      self._save(self._checkpointer, waits=True)
 
   def _make_logger(
     self, label: str, steps_key: str | None = None, instance: int | None = None

@@ -8,6 +8,7 @@ thread or as a process, returns or raises.
 import contextlib
 import math
 import os
+import pathlib
 import sys
 import threading
 import time
@@ -18,8 +19,13 @@ from typing import Any
 
 from launchpad.launch import worker_manager
 
+from ftwax.runtime import signals
+
 # Set in the environment of nodes that `run_distributed` starts: its process id.
 RUNNER_VARIABLE = 'FTWAX_RUNNER'
+
+# Likewise the file that a node touches as a sign of life.
+HEART_VARIABLE = 'FTWAX_HEART'
 
 # Exit status of a node that would fail in the same way if it was restarted.
 FATAL = 70
@@ -43,13 +49,17 @@ class FatalError(RuntimeError):
 
 
 @contextlib.contextmanager
-def node(name: str) -> Iterator[threading.Event]:
+def node(
+  name: str, save: Callable[[], object] = lambda: None
+) -> Iterator[threading.Event]:
   """Surrounds the work of a node.
 
   A context manager.
 
   Args:
     name: of the node.
+    save: saves what can be saved, in a thread, where the work does not end in
+      time after a signal.
 
   Yields:
     An event that is set when the node is to end.
@@ -64,7 +74,8 @@ def node(name: str) -> Iterator[threading.Event]:
   ).start()
   status = 0
   try:
-    yield stop
+    with signals.answered_in_time(save, status=0):
+      yield stop
   except FatalError as error:
     traceback.print_exc()
     print(f'{name} failed: {error}', file=sys.stderr)
@@ -123,8 +134,11 @@ def yield_to_others() -> None:
 
 
 def _follow(runner: int, stop: threading.Event) -> None:
-  """Ends this process some time after the runner is gone."""
+  """Gives signs of life; ends this process some time after the runner."""
+  heart = pathlib.Path(os.environ[HEART_VARIABLE])
   while os.getppid() == runner:
+    with contextlib.suppress(OSError):
+      heart.touch()
     time.sleep(_PARENT_POLL_S)
   stop.set()
   time.sleep(30.0)  # A learner saves meanwhile.

@@ -16,6 +16,7 @@ from launchpad.nodes import base
 from ftwax.population import players
 from ftwax.records import run_directory
 from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import memory_checks
 from ftwax.runtime.distributed import (
   counter,
   inference,
@@ -226,6 +227,7 @@ def prepare(
   _check(experiment, settings.num_actors, num_nodes)
   _check_picklable(experiment)
   spec = experiment.read_game_spec()
+  memory_checks.check_fits(experiment, spec)
   players.check_specs(experiment.opponents, spec.environment)
   prepared = experiment.replace(game_spec=spec)
   prepared.make_seating()

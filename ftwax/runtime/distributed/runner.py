@@ -1,6 +1,7 @@
 """Runs a distributed experiment to its end and leaves nothing behind."""
 
 import contextlib
+import functools
 import pathlib
 import sys
 import time
@@ -22,6 +23,7 @@ from ftwax.runtime.distributed import (
   program,
   supervision,
   table,
+  temporary,
 )
 from ftwax.runtime.distributed import settings as settings_lib
 
@@ -85,7 +87,9 @@ def run_experiment(
       run_dir=directory,
       settings=settings,
     )
-    supervisor, counter_address = _start(stack, made, directory, settings)
+    with signals.answered_in_time(functools.partial(_tell, directory)):
+      # The imports of nodes, which this waits for, take a while.
+      supervisor, counter_address = _start(stack, made, directory, settings)
     display = _Display(experiment, counter_address, supervisor, directory)
     _supervise(supervisor, display, directory, check_interrupts)
   generations.write_report(prepared, directory)
@@ -112,8 +116,9 @@ def _start(
       output_dir / 'forkserver.txt', supervision.IMPORT_ENVIRONMENT
     )
   )
-  commands = supervision.make_commands(made)
-  stack.callback(supervision.remove_files, commands.list)
+  commands = supervision.make_commands(
+    made, stack.enter_context(temporary.directory())
+  )
   ports = sorted(a.rpartition(':')[2] for a in commands.addresses.values())
   logging.warning(
     'Reverb and Courier listen on ports %s of all interfaces, without'
@@ -141,14 +146,16 @@ def _supervise(
         time.sleep(_POLL_S)
     except KeyboardInterrupt:
       supervisor.stop()
-      print(
-        'Interrupted and saved. To go on, run the same command with --resume'
-        f' --run_dir={directory}'
-      )
+      _tell(directory)
       raise
     except Exception:
       supervisor.stop()
+      print(run_records.describe_saved(directory), flush=True)
       raise
+
+
+def _tell(directory: pathlib.Path) -> None:
+  print('Interrupted.', run_records.describe_saved(directory), flush=True)
 
 
 def _read_result(

@@ -19,8 +19,11 @@ class Settings:
       Not read with an inference server.
     inference_wait_s: that the inference server waits for more actors once one
       has asked, so as to serve them together.
-    max_restarts: of one node in its life, after which the run fails.
-    restart_period_s: within which one restart of a node is allowed.
+    max_restarts: of one node within `restart_period_s`, after which the run
+      fails; all actors together may have as many as there are actors times it.
+    restart_period_s: seconds.
+    heartbeat_timeout_s: after which a node that gives no sign of life, since it
+      was stopped or cannot go on, is killed and replaced.
     stall_timeout_s: that the queue may take to give the learner a batch, or to
       take an actor's trajectories.
     variables_period_s: between two requests for variables of those that do not
@@ -38,7 +41,8 @@ class Settings:
   actors_wait: bool = True
   inference_wait_s: float = 0.005
   max_restarts: int = 10
-  restart_period_s: float = 60.0
+  restart_period_s: float = 300.0
+  heartbeat_timeout_s: float = 90.0
   stall_timeout_s: float = 300.0
   variables_period_s: float = 0.05
   replay_start_s: float = 8.0

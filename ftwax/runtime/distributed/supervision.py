@@ -6,19 +6,21 @@ takes over the address, the seeds and the work of the one before, since all of
 these stand in the command.
 """
 
+import contextlib
 import os
 import pathlib
-import shutil
 import signal
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import launchpad as lp
 from launchpad import context
 from launchpad.nodes.python import local_multi_processing
 
-from ftwax.runtime.distributed import forkserver, limits, processes
+from ftwax.runtime import limits
+from ftwax.runtime.distributed import forkserver, processes
 from ftwax.runtime.distributed import settings as settings_lib
 
 # Nodes that end in turns: those that others still talk to come later.
@@ -108,8 +110,13 @@ class Commands(NamedTuple):
   addresses: dict[str, str]
 
 
-def make_commands(program: lp.Program) -> Commands:
-  """Does what `launchpad.launch` does up to the start of processes."""
+def make_commands(program: lp.Program, directory: pathlib.Path) -> Commands:
+  """Does what `launchpad.launch` does up to the start of processes.
+
+  Args:
+    program: whose nodes are to be started.
+    directory: for the files by which Launchpad hands nodes to processes.
+  """
   variables = make_environments(list(program.groups))
   for label, group in program.groups.items():
     config = local_multi_processing.PythonProcess(env=variables[label])
@@ -125,7 +132,8 @@ def make_commands(program: lp.Program) -> Commands:
     node.bind_addresses()
   commands = []
   for label, group in program.groups.items():
-    made = group[0].to_executables(group, label, group[0].launch_context)
+    with _temporary_files_in(directory):
+      made = group[0].to_executables(group, label, group[0].launch_context)
     for index, command in enumerate(made):
       is_one = len(made) == 1 and label != 'actor'
       commands.append(
@@ -143,22 +151,32 @@ def make_commands(program: lp.Program) -> Commands:
   return Commands(commands, addresses)
 
 
-def remove_files(commands: Sequence[Command]) -> None:
-  """Removes the files by which Launchpad hands nodes to processes."""
-  for command in commands:
-    path = command.arguments[command.arguments.index('--data_file') + 1]
-    shutil.rmtree(os.path.dirname(path), ignore_errors=True)
+@contextlib.contextmanager
+def _temporary_files_in(directory: pathlib.Path) -> Iterator[None]:
+  before, tempfile.tempdir = tempfile.tempdir, str(directory)
+  try:
+    yield
+  finally:
+    tempfile.tempdir = before
 
 
 class _Node:
   """A node's process, and those before it."""
 
-  def __init__(self, command: Command, output: pathlib.Path, limiter: Any):
+  def __init__(
+    self,
+    command: Command,
+    output: pathlib.Path,
+    limiter: limits.RestartLimiter,
+  ):
     self.command = command
     self.label = command.name.partition('/')[0]
     self.output = output
-    self.limiter = limiter
+    self.limiter = limiter  # Which all actors share.
     self.process: forkserver.Process | None = None
+    self.num_restarts = 0
+    self._heart = output.with_suffix('.alive')
+    self._started_at = 0.0
 
   def start(self, server: forkserver.Forkserver) -> None:
     """Starts the process."""
@@ -166,7 +184,10 @@ class _Node:
       **os.environ,
       **self.command.environment,
       processes.RUNNER_VARIABLE: str(os.getpid()),
+      processes.HEART_VARIABLE: str(self._heart.absolute()),
     }
+    self._heart.unlink(missing_ok=True)
+    self._started_at = time.time()
     self.process = server.start(
       self.command.arguments, environment, self.output
     )
@@ -183,15 +204,30 @@ class _Node:
     """Returns whether the process has ended in time."""
     return self.process is None or self.process.wait(timeout_s)
 
-  def reason(self) -> str:
-    """Returns how the process ended and the last lines that it wrote."""
+  def silent_s(self) -> float:
+    """Returns the seconds since its last sign of life, or its start."""
+    try:
+      seen_at = self._heart.stat().st_mtime
+    except OSError:
+      seen_at = self._started_at
+    return time.time() - seen_at
+
+  def reason(self) -> tuple[str, str]:
+    """Returns how the process ended, and the error that it raised itself.
+
+    That it was killed is no error of its own. Of a failure for good the last
+    line that it wrote says it all.
+    """
     code = self.process.returncode if self.process else None
-    how = f'exit status {code}'
-    if code is not None and code < 0:
-      how = f'killed by {signal.Signals(-code).name}'
     lines = self.output.read_text('utf-8', 'replace').splitlines()
+    last = lines[-1] if lines else ''
+    if code == processes.FATAL:
+      return f'{last or "no word"} (see {self.output})', last
+    how, error = f'exit status {code}', last
+    if code is not None and code < 0:
+      how, error = f'killed by {signal.Signals(-code).name}', ''
     tail = '\n  '.join(['', *lines[-_LINES_TOLD:]])
-    return f'{how}; the end of {self.output}:{tail}'
+    return f'{how}; the end of {self.output}:{tail}', error
 
 
 class Supervisor:
@@ -214,14 +250,23 @@ class Supervisor:
     """
     self._settings = settings
     self._server = server
+    labels = [command.name.partition('/')[0] for command in commands]
+    limiters = {
+      label: limits.RestartLimiter(
+        settings.max_restarts * labels.count(label), settings.restart_period_s
+      )
+      for label in set(labels)
+    }
     self._nodes = {
       command.name: _Node(
         command,
         output_dir / f'{command.name.replace("/", "-")}.txt',
-        limits.RestartLimiter(settings.max_restarts, settings.restart_period_s),
+        limiters[label],
       )
-      for command in commands
+      for command, label in zip(commands, labels, strict=True)
     }
+    self._polled_at = time.time()
+    self._patient_until = 0.0
 
   def __enter__(self) -> 'Supervisor':
     try:
@@ -239,9 +284,7 @@ class Supervisor:
   @property
   def restarts(self) -> dict[str, int]:
     """Restarts of each node."""
-    return {
-      name: node.limiter.num_restarts for name, node in self._nodes.items()
-    }
+    return {name: node.num_restarts for name, node in self._nodes.items()}
 
   def poll(self) -> bool:
     """Replaces nodes that died.
@@ -252,6 +295,7 @@ class Supervisor:
     Raises:
       NodeFailedError: one ended for good, or died too often.
     """
+    self._kill_silent()
     # The replay server first: who is connected to it dies of its death.
     nodes = sorted(self._nodes.values(), key=lambda n: n.label != 'replay')
     for node in nodes:
@@ -284,14 +328,34 @@ class Supervisor:
     for node in self._nodes.values():
       node.wait(10.0)
 
+  def _kill_silent(self) -> None:
+    """Kills nodes that gave no sign of life for too long."""
+    # Where this process stood still, as in a suspended machine, they did too.
+    before, self._polled_at = self._polled_at, time.time()
+    timeout_s = self._settings.heartbeat_timeout_s
+    if self._polled_at - before > timeout_s / 4:
+      self._patient_until = self._polled_at + timeout_s
+    if self._polled_at < self._patient_until:
+      return
+    for node in self._nodes.values():
+      if node.is_alive() and node.silent_s() > timeout_s:
+        with open(node.output, 'a', encoding='utf-8') as output:
+          output.write(
+            f'{node.command.name} gave no sign of life for {timeout_s:g} s and'
+            ' is killed.\n'
+          )
+        node.send(signal.SIGKILL)
+        node.wait(10.0)
+
   def _replace(self, node: _Node) -> None:
-    reason = node.reason()
+    reason, error = node.reason()
     if node.process is not None and node.process.returncode == processes.FATAL:
       raise NodeFailedError(f'{node.command.name} failed for good: {reason}')
     try:
-      node.limiter.count(node.command.name, reason)
+      node.limiter.count(node.command.name, reason, error)
     except limits.RestartsExceededError as error:
       raise NodeFailedError(str(error)) from None
+    node.num_restarts += 1
     node.send(signal.SIGKILL)  # What it may have started.
     if node.label == 'replay':
       self._restart_clients()

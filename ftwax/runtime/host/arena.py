@@ -178,6 +178,12 @@ class Arena(specified.Specified, dm_env.Environment):
       opponent.restore(saved)
     return self._to_members(state.timestep)
 
+  def replace_games(self, made: game_vectors.GameVector) -> None:
+    """Plays other games of the same spec; seats and a reset have to follow."""
+    self._games = made
+    self._timestep = None
+    self._results = []
+
   def close(self) -> None:
     """Closes the games."""
     self._games.close()

@@ -12,15 +12,18 @@ import pathlib
 from collections.abc import Iterator, Sequence
 
 import jax
+from absl import logging
 
 from ftwax import types
 from ftwax.agents.actor_critic.shells import replays
-from ftwax.environments import games
+from ftwax.environments import environment_faults, game_vectors, games
 from ftwax.population import players
 from ftwax.records import game_files
 from ftwax.runtime import (
   evaluation,
   generations,
+  limits,
+  memory_checks,
   run_records,
   runs,
   sharding,
@@ -41,6 +44,9 @@ _TRAINING, _EVALUATION = 0, 1
 
 # Folded into the key of the run, beside 1 for actors.
 _REPLAY = 2
+
+# Of all environments, where they are made anew.
+_MAX_RESTARTS, _RESTART_PERIOD_S = 10, 300.0
 
 
 def run_experiment(
@@ -84,8 +90,10 @@ def run_experiment(
     experiment.population.num_members,
     experiment.builder.config.batch_size,
   )
+  spec = experiment.read_game_spec()
+  memory_checks.check_fits(experiment, spec)
   return runs.execute(
-    functools.partial(_Run, mesh),
+    functools.partial(_Run, mesh, spec),
     experiment,
     eval_every,
     num_eval_episodes,
@@ -97,9 +105,12 @@ def run_experiment(
 class _Run:
   """A run under way."""
 
+  gives_state_away = False
+
   def __init__(
     self,
     mesh: jax.sharding.Mesh,
+    spec: games.GameSpec,
     experiment: experiment_lib.ExperimentConfig,
     records: run_records.RunRecords,
     resume: bool,
@@ -112,7 +123,7 @@ class _Run:
     self._key, population_key = jax.random.split(
       jax.random.PRNGKey(experiment.seed)
     )
-    self._spec = spec = experiment.read_game_spec()
+    self._spec = spec
     players.check_specs(experiment.opponents, spec.environment)
     game_files.write(records.directory, spec)
     builder = experiment.builder
@@ -168,13 +179,7 @@ class _Run:
     if records.done:
       return
     with records.training() as show:
-      for tick in game_loop.play_rounds(
-        self._arena,
-        self._actors,
-        self._draw_seats,
-        self._experiment,
-        start=self._start,
-      ):
+      for tick in self._play():
         self._learn()
         self._record(tick)
         if tick.ends_round or records.done:
@@ -189,6 +194,38 @@ class _Run:
   def evaluate(self, num_episodes: int) -> evaluation.Outcome:
     """Plays at least `num_episodes` episodes with each member."""
     return self._make_evaluator(num_episodes).run()
+
+  def _play(self) -> Iterator[game_loop.Tick]:
+    """Plays rounds; makes environments anew that fail, if that is wanted."""
+    limiter = limits.RestartLimiter(_MAX_RESTARTS, _RESTART_PERIOD_S)
+    start = self._start
+    while True:
+      try:
+        yield from game_loop.play_rounds(
+          self._arena,
+          self._actors,
+          self._draw_seats,
+          self._experiment,
+          start=start,
+        )
+      except environment_faults.EnvironmentFault as fault:
+        if self._experiment.on_environment_error == 'stop':
+          raise
+        try:
+          limiter.count('environments', fault)
+        except limits.RestartsExceededError as error:
+          raise environment_faults.EnvironmentFault(str(error)) from fault
+        logging.warning('Environments are made anew: %s', fault)
+        self._restart_games(limiter.num_restarts)
+        start = None
+
+  def _restart_games(self, num_restarts: int) -> None:
+    """Makes all games anew and drops their unfinished trajectories."""
+    try:
+      self._arena.close()
+    except environment_faults.EnvironmentFault as fault:
+      logging.warning('Environments are not closed: %s', fault)
+    self._arena.replace_games(self._make_games(num_restarts))
 
   def _draw_seats(self) -> types.NumpyArray:
     return self._coordinator.draw_seats(self._learner.state.internal_rewards)
@@ -275,21 +312,24 @@ class _Run:
     return coordinator_lib.Coordinator(population, experiment, spec)
 
   def _make_arena(self) -> arena_lib.Arena:
-    experiment, seating = self._experiment, self._coordinator.seating
-    made = experiment.make_games(
+    arena = arena_lib.Arena(
+      self._make_games(),
+      self._coordinator.seating,
+      list(self._experiment.opponents.values()),
+      jax.random.fold_in(self._actor_key(), 0),
+    )
+    self._stack.callback(arena.close)
+    return arena
+
+  def _make_games(self, *restarts: int) -> game_vectors.GameVector:
+    experiment, steps = self._experiment, self._records.counts.actor_steps
+    return experiment.make_games(
       experiment.environment_factory,
       seeds.make_seeds(
-        (experiment.seed, _TRAINING, self._records.counts.actor_steps),
-        seating.num_games,
+        (experiment.seed, _TRAINING, steps, *restarts),
+        self._coordinator.seating.num_games,
       ),
       experiment.name,
-    )
-    self._stack.callback(made.close)
-    return arena_lib.Arena(
-      made,
-      seating,
-      list(experiment.opponents.values()),
-      jax.random.fold_in(self._actor_key(), 0),
     )
 
   @functools.cache  # noqa: B019 It lives as long as the run.

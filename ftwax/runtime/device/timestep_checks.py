@@ -1,0 +1,89 @@
+"""Checks of timesteps inside of the compiled loop.
+
+What `environments.validation` demands of environments in Python is demanded of
+those in JAX. Nothing can be raised there: each step gives a flag for each
+demand, and the host reads them once a call.
+"""
+
+from typing import Any, NamedTuple
+
+import dm_env
+import jax
+import jax.numpy as jnp
+import numpy as np
+from dm_env import specs
+
+from ftwax import types
+from ftwax.environments import validation
+
+
+class Demand(NamedTuple):
+  """Words of an error; see `validation.fail`."""
+
+  field: str
+  demand: str
+  remedy: str
+
+
+def demands(spec: types.EnvironmentSpec) -> list[Demand]:
+  """Returns what is demanded, in the order of the flags."""
+  found = [
+    Demand('step_type', *validation.ORDER),
+    Demand('reward', *validation.IS_FINITE),
+    Demand('discount', *validation.IS_DISCOUNT),
+  ]
+  for leaf in validation.observation_leaves(spec):
+    if leaf.is_float:
+      found.append(Demand(leaf.name, *validation.IS_FINITE))
+    if _has_bounds(leaf.spec):
+      words = validation.in_bounds(leaf), validation.CHANGE_SPEC
+      found.append(Demand(leaf.name, *words))
+  return found
+
+
+def find_faults(
+  spec: types.EnvironmentSpec,
+  before: dm_env.TimeStep,
+  timestep: dm_env.TimeStep,
+) -> types.Array:
+  """Returns whether some row is off each demand, bool [num_demands].
+
+  Args:
+    spec: of one environment.
+    before: the timesteps before, leaves [B, ...]; `B` may be several axes.
+    timestep: those that followed.
+  """
+  step_type, discount = timestep.step_type, timestep.discount
+  is_first = step_type == types.FIRST
+  must_be_first = before.step_type == types.LAST
+  flags = [
+    (is_first != must_be_first) | (step_type < 0) | (step_type > types.LAST),
+    ~jnp.isfinite(timestep.reward),
+    ~((discount >= 0.0) & (discount <= 1.0)),
+  ]
+  rows = jax.tree.leaves(timestep.observation)
+  for leaf, value in zip(
+    validation.observation_leaves(spec), rows, strict=True
+  ):
+    if leaf.is_float:
+      flags.append(~jnp.isfinite(value))
+    if _has_bounds(leaf.spec):
+      inside = (value >= leaf.spec.minimum) & (value <= leaf.spec.maximum)
+      axes = tuple(range(step_type.ndim, value.ndim))
+      # As for environments in Python, where an episode starts.
+      flags.append(is_first & ~jnp.all(inside, axes))
+  return jnp.stack([jnp.any(flag) for flag in flags])
+
+
+def _has_bounds(spec: Any) -> bool:
+  """Whether a value of the spec's dtype may be out of its bounds."""
+  if not isinstance(spec, specs.BoundedArray):
+    return False
+  if spec.dtype.kind in 'iu':
+    info = np.iinfo(spec.dtype)
+    return bool(
+      np.any(spec.minimum > info.min) or np.any(spec.maximum < info.max)
+    )
+  return spec.dtype.kind == 'f' and bool(
+    np.any(np.isfinite(spec.minimum)) or np.any(np.isfinite(spec.maximum))
+  )

@@ -1,0 +1,57 @@
+"""Checks that what a run has to hold fits into memory, before it is made."""
+
+import math
+import os
+
+import jax
+import numpy as np
+
+from ftwax import types
+from ftwax.environments import games
+from ftwax.runtime import experiment as experiment_lib
+
+_GIB = 2**30
+
+
+def check_fits(
+  experiment: experiment_lib.ExperimentConfig, spec: games.GameSpec
+) -> None:
+  """Raises a ValueError if one trajectory of all environments does not fit.
+
+  Args:
+    experiment: has the number of environments and the length of trajectories.
+    spec: of the game.
+  """
+  config = experiment.builder.config
+  num_bytes = _observation_bytes(spec.environment)
+  num_bytes *= (config.sequence_length + 1) * spec.num_players
+  available = _available_bytes()
+  needed = experiment.num_environments * num_bytes
+  if needed > available:
+    raise ValueError(
+      f'num_environments ({experiment.num_environments}) must fit into memory,'
+      f' where their trajectories take {needed / _GIB:.1f} GiB or more and'
+      f' {available / _GIB:.1f} GiB are available; choose'
+      f' {max(available // num_bytes // 4, 1)} or fewer.'
+    )
+
+
+def _observation_bytes(spec: types.EnvironmentSpec) -> int:
+  """Returns the bytes of an observation, its reward and its action."""
+  leaves = jax.tree.leaves((spec.observations, spec.rewards, spec.actions))
+  return sum(
+    math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in leaves
+  )
+
+
+def _available_bytes() -> int:
+  """Returns the memory of JAX's first device, or what this machine has left."""
+  device = jax.devices()[0]
+  if device.platform != 'cpu':
+    return int((device.memory_stats() or {}).get('bytes_limit', 1 << 62))
+  try:
+    with open('/proc/meminfo', encoding='ascii') as file:
+      fields = dict(line.split(':') for line in file)
+    return int(fields['MemAvailable'].split()[0]) * 1024
+  except (OSError, KeyError):
+    return os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')

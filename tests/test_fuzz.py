@@ -1,0 +1,361 @@
+"""Random values, configs, checkpoints, timesteps and faults: no traceback.
+
+Whatever a user gives, a run begins, or ends by one of the errors whose message
+is for the user. `FTWAX_FUZZ_SECONDS=3600 pytest -m '' tests/test_fuzz.py`
+searches for an hour; by default it takes a minute.
+"""
+
+import functools
+import itertools
+import json
+import math
+import os
+import pathlib
+import shutil
+import time
+import warnings
+
+import dm_env
+import functional_fakes
+import hypothesis
+import jax
+import numpy as np
+import pytest
+from dm_env import specs
+from hypothesis import strategies as st
+
+from ftwax import types
+from ftwax.agents import impala
+from ftwax.environments import environment_faults, validation
+from ftwax.records import checkpoints
+from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import launch, runs
+
+# Of all five searches together.
+_SECONDS = float(os.environ.get('FTWAX_FUZZ_SECONDS', '50')) / 5
+
+_CONFIG = impala.IMPALAConfig(
+  core='feed_forward', hidden_size=4, sequence_length=3, batch_size=4
+)
+
+_INTS = st.one_of(
+  st.integers(-3, 70_000),
+  st.sampled_from([2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63, 10**30]),
+)
+_FLOATS = st.one_of(
+  st.floats(), st.sampled_from([0.0, -1.0, 1e300, math.nan, math.inf])
+)
+_NUMBERS = st.one_of(_INTS, _FLOATS)
+
+
+def _search(test, *strategies):
+  """Runs a test with what strategies draw until its time is over."""
+  settings = hypothesis.settings(
+    max_examples=25,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(hypothesis.HealthCheck),
+  )
+  end = time.monotonic() + _SECONDS
+  for seed in itertools.count():
+
+    @settings
+    @hypothesis.given(st.tuples(*strategies))
+    def run(drawn):
+      test(*drawn)
+
+    hypothesis.seed(seed)(run)()
+    if time.monotonic() > end:
+      return
+
+
+class _BegunError(Exception):
+  """All checks are passed."""
+
+
+def _make_matching(seed):
+  del seed
+  return functional_fakes.make_matching()
+
+
+def test_values_begin_a_run_or_are_refused(monkeypatch):
+  def begin(*args):
+    raise _BegunError
+
+  monkeypatch.setattr(runs, 'execute', begin)
+  fields = st.fixed_dictionaries(
+    {},
+    optional={
+      'max_num_actor_steps': _INTS,
+      'num_environments': _INTS,
+      'environment_processes': _INTS,
+      'environment_timeout_s': _FLOATS,
+      'on_environment_error': st.sampled_from(['stop', 'restart', '', None]),
+      'seed': _INTS,
+      'steps_per_round': _INTS,
+      'opponent_share': _FLOATS,
+      'replay': st.sampled_from([None, 'functional', 'other', '']),
+      'replay_port': st.one_of(st.none(), _INTS),
+    },
+  )
+
+  def test(options, save_every, eval_every, num_eval_episodes, runtime):
+    with pytest.raises((*launch.EXPECTED, _BegunError)) as info:
+      if save_every is not None:
+        made = checkpoints.CheckpointingConfig(save_every)
+        options = {**options, 'checkpointing': made}
+      config = experiment_lib.ExperimentConfig(
+        **{
+          'builder': impala.make_builder(_CONFIG),
+          'network_factory': functools.partial(
+            impala.make_network, config=_CONFIG
+          ),
+          'environment_factory': _make_matching,
+          'max_num_actor_steps': 100,
+          'num_environments': 4,
+          'replay': None if runtime == 'device' else 'functional',
+          **options,
+        }
+      )
+      runs.run_experiment(
+        config, eval_every, num_eval_episodes, runtime=runtime
+      )
+    assert info.type is _BegunError or str(info.value)
+
+  _search(
+    test,
+    fields,
+    st.one_of(st.none(), _FLOATS),
+    st.one_of(st.none(), _INTS),
+    _INTS,
+    st.sampled_from(['local', 'device', 'elsewhere']),
+  )
+
+
+def test_configs_make_an_agent_or_are_refused():
+  names = [
+    'hidden_size',
+    'sequence_length',
+    'batch_size',
+    'num_epochs',
+    'num_minibatches',
+    'unroll_steps',
+    'max_skipped_updates',
+    'max_queue_size',
+    'prefetch_size',
+    'replay_timeout_s',
+    'image_period',
+    'rms_prop_decay',
+  ]
+  spec = functional_fakes.make_matching().spec
+  small = st.one_of(st.integers(-2, 40), _FLOATS)
+
+  def test(fields, constants):
+    try:
+      config = _CONFIG.replace(**fields).fix(**constants)
+      network = impala.make_network(spec, config=config)
+      core = impala.make_builder(config).make_learner_core(network, spec)
+      jax.eval_shape(core.init, jax.random.PRNGKey(0))
+    except launch.EXPECTED as error:
+      assert str(error)  # noqa: PT017
+
+  _search(
+    test,
+    st.dictionaries(st.sampled_from(names), small, max_size=3),
+    st.dictionaries(
+      st.sampled_from(_CONFIG.priors._fields), _FLOATS, max_size=2
+    ),
+  )
+
+
+@pytest.fixture
+def saved(tmp_path):
+  """A checkpoint, and what it holds."""
+  state = {'w': np.arange(6.0, dtype=np.float32), 'n': np.int32(3)}
+  directory = tmp_path / 'saved'
+  with checkpoints.Checkpointer(directory) as checkpointer:
+    checkpointer.save(7, state, {'counts': {'actor_steps': 7}, 'returns': []})
+  return directory, state
+
+
+_JSON = st.recursive(
+  st.one_of(st.none(), st.booleans(), _NUMBERS, st.text(max_size=5)),
+  lambda inner: st.one_of(
+    st.lists(inner, max_size=3),
+    st.dictionaries(
+      st.sampled_from(['format', 'step', 'leaves', 'files', 'metadata', 'x']),
+      inner,
+      max_size=5,
+    ),
+  ),
+  max_leaves=8,
+)
+
+
+def _sign(path):
+  """Makes a manifest that was changed look whole."""
+  from ftwax.records import manifests
+
+  line = f'{manifests.digest(path / "manifest.json")}  manifest.json\n'
+  (path / 'manifest.sha256').write_text(line)
+
+
+@pytest.mark.filterwarnings(
+  'ignore::ftwax.records.checkpoints.DamagedCheckpointWarning'
+)
+def test_checkpoints_are_restored_whole_or_refused(saved, tmp_path):
+  directory, state = saved
+  files = [
+    path.relative_to(directory)
+    for path in sorted(directory.rglob('*'))
+    if path.is_file()
+  ]
+  copy = tmp_path / 'copy'
+
+  def check():
+    with checkpoints.Checkpointer(copy) as checkpointer:
+      try:
+        restored, _ = checkpointer.restore(state)
+      except checkpoints.CheckpointError as error:
+        assert str(error)  # noqa: PT017
+      else:
+        jax.tree.map(np.testing.assert_array_equal, restored, state)
+
+  def test(name, position, byte, value):
+    for change in ('flip', 'cut', 'remove', 'json', 'field'):
+      shutil.rmtree(copy, ignore_errors=True)
+      shutil.copytree(directory, copy)
+      path = copy / name
+      manifest = copy / '0000000007' / 'manifest.json'
+      content = bytearray(path.read_bytes())
+      if change == 'flip':
+        content[position % len(content)] = byte
+        path.write_bytes(content)
+      elif change == 'cut':
+        path.write_bytes(content[: position % len(content)])
+      elif change == 'remove':
+        path.unlink()
+      else:
+        fields = json.loads(manifest.read_text())
+        if change == 'field':
+          fields[sorted(fields)[byte % len(fields)]] = value
+        else:
+          fields = value
+        manifest.write_text(json.dumps(fields))
+        _sign(manifest.parent)
+      check()
+
+  _search(
+    test,
+    st.sampled_from(files),
+    st.integers(0, 4000),
+    st.integers(0, 255),
+    _JSON,
+  )
+
+
+_SPEC = types.EnvironmentSpec(
+  observations={'x': specs.BoundedArray((2,), np.float32, 0.0, 1.0, 'x')},
+  actions=specs.DiscreteArray(2, name='action'),
+  rewards=specs.Array((), np.float32, 'reward'),
+  discounts=specs.BoundedArray((), np.float32, 0.0, 1.0, 'discount'),
+)
+
+
+class _Replayed(dm_env.Environment):
+  """Does in each call what the test says."""
+
+  def __init__(self, calls):
+    self._calls = iter(calls)
+
+  observation_spec = lambda self: _SPEC.observations  # noqa: E731
+  action_spec = lambda self: _SPEC.actions  # noqa: E731
+
+  def reset(self):
+    return self.step(None)
+
+  def step(self, action):
+    del action
+    value = next(self._calls)
+    if isinstance(value, BaseException):
+      raise value
+    return value
+
+
+_ANYTHING = st.one_of(
+  st.none(),
+  _NUMBERS,
+  st.text(max_size=3),
+  st.lists(_NUMBERS, max_size=3),
+  st.builds(np.asarray, st.lists(st.floats(), max_size=3)),
+)
+_OBSERVATIONS = st.one_of(
+  _ANYTHING,
+  st.builds(
+    lambda values, dtype: {'x': np.asarray(values, dtype)},
+    st.lists(st.floats(-2.0, 2.0, width=16), min_size=1, max_size=3),
+    st.sampled_from([np.float32, np.float64, np.float16]),
+  ),
+)
+_TIMESTEPS = st.one_of(
+  st.builds(
+    dm_env.TimeStep,
+    st.one_of(st.sampled_from(list(dm_env.StepType)), st.integers(-1, 9)),
+    _ANYTHING,
+    _ANYTHING,
+    _OBSERVATIONS,
+  ),
+  _ANYTHING,
+)
+_ERRORS = st.builds(
+  lambda kind, text: kind(text),
+  st.sampled_from(
+    [RuntimeError, KeyError, AssertionError, StopIteration, SystemExit, OSError]
+  ),
+  st.text(max_size=20),
+)
+
+
+def test_timesteps_and_errors_are_an_environment_s_fault():
+  def test(calls):
+    made = validation.ValidatedEnvironment(_Replayed(calls), 'mine')
+    with warnings.catch_warnings():
+      warnings.simplefilter('ignore', RuntimeWarning)
+      try:
+        made.reset()
+        for _ in calls[1:]:
+          made.step(0)
+      except environment_faults.EnvironmentFault as fault:
+        assert "'mine'" in str(fault)  # noqa: PT017
+        if not isinstance(fault, validation.InvalidTimestepError):
+          assert '\n' not in str(fault)
+
+  _search(
+    test,
+    st.lists(st.one_of(_TIMESTEPS, _ERRORS), min_size=1, max_size=4),
+  )
+
+
+def test_run_directories_are_opened_or_refused(tmp_path):
+  from ftwax.records import run_directory
+
+  made = run_directory.create_at(tmp_path / 'run', {'a': 1})
+  names = [p.name for p in sorted(pathlib.Path(made).iterdir())]
+
+  def test(name, content):
+    copy = tmp_path / 'copy'
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(made, copy)
+    if not isinstance(content, bytes):
+      content = json.dumps(content).encode()
+    (copy / name).write_bytes(content)
+    try:
+      run_directory.open_existing(copy, {'a': 1})
+    except run_directory.RunDirectoryError as error:
+      assert str(error)  # noqa: PT017
+
+  _search(
+    test,
+    st.sampled_from(names),
+    st.one_of(st.binary(max_size=40), _JSON),
+  )
