@@ -1,4 +1,4 @@
-"""A distributed run of catch without an end, for `chaos.py` and `soak.py`.
+"""A run of catch without an end, for `chaos.py` and `soak.py`.
 
 As a script it is the run; imported it offers the run to those who watch it.
 """
@@ -16,25 +16,32 @@ import time
 import psutil
 
 from ftwax.agents import impala
-from ftwax.environments import bsuite_adapter
+from ftwax.environments import bsuite_adapter, catch
 from ftwax.records import checkpoints, loggers
-from ftwax.runtime import distributed, experiment
+from ftwax.runtime import distributed, experiment, runs
 
 
 def build_experiment(
-  num_environments: int, save_every_seconds: float
+  num_environments: int, save_every_seconds: float, in_jax: bool
 ) -> experiment.ExperimentConfig:
-  """Returns catch without an end."""
+  """Returns catch without an end, of bsuite or in JAX."""
+  make_environment = functools.partial(bsuite_adapter.make, 'catch/0')
   config = impala.IMPALAConfig.atari_paper(batch_size=16)
   return experiment.ExperimentConfig(
     name='chaos',
     builder=impala.make_builder(config),
     network_factory=functools.partial(impala.make_network, config=config),
-    environment_factory=functools.partial(bsuite_adapter.make, 'catch/0'),
+    environment_factory=make_catch if in_jax else make_environment,
     max_num_actor_steps=10**9,
     num_environments=num_environments,
     checkpointing=checkpoints.CheckpointingConfig(save_every_seconds),
   )
+
+
+def make_catch(seed: int):
+  """Returns catch in JAX."""
+  del seed
+  return catch.make()
 
 
 class Log:
@@ -67,7 +74,7 @@ class Log:
 class Run:
   """A run in a process of its own, seen from outside."""
 
-  def __init__(self, directory: pathlib.Path, **options: float):
+  def __init__(self, directory: pathlib.Path, **options: float | str):
     """Starts it; `options` are flags of this script."""
     self.directory = directory
     self._logs: dict[str, Log] = {}
@@ -131,20 +138,24 @@ def main() -> None:
   parser.add_argument('--num_environments', type=int, default=16)
   parser.add_argument('--save_every_seconds', type=float, default=5.0)
   parser.add_argument('--inference_server', type=int, default=0)
+  parser.add_argument('--runtime', default='distributed')
   parser.add_argument('--run_dir', required=True)
   arguments = parser.parse_args()
   try:
-    distributed.run_experiment(
+    settings = distributed.Settings(
+      num_actors=arguments.num_actors,
+      inference_server=bool(arguments.inference_server),
+      max_restarts=1000,
+    )
+    runs.run_experiment(
       build_experiment(
-        arguments.num_environments, arguments.save_every_seconds
+        arguments.num_environments,
+        arguments.save_every_seconds,
+        arguments.runtime == 'device',
       ),
+      runtime=arguments.runtime,
       run_dir=arguments.run_dir,
-      settings=distributed.Settings(
-        num_actors=arguments.num_actors,
-        inference_server=bool(arguments.inference_server),
-        max_restarts=1000,
-        restart_period_s=0.0,
-      ),
+      settings=settings if arguments.runtime == 'distributed' else None,
     )
   except KeyboardInterrupt:
     raise SystemExit(128 + signal.SIGINT) from None

@@ -1,9 +1,10 @@
-"""Memory and file descriptors of a distributed run that nothing disturbs.
+"""Memory and file descriptors of a run that nothing disturbs.
 
-Run as `python benchmarks/soak.py --seconds=1800`. It prints a row for each
-process, and ends with status 1 if the memory of one grows by 1 MB a minute or
-more, or if it opens files and does not close them. A checkpoint's save opens
-some for a while, so it is the median that may not become more.
+Run as `python benchmarks/soak.py --runtime=device --seconds=1800`, by default
+of a distributed run. It prints a row for each process, and ends with status 1
+if the memory of one grows by 1 MB a minute or more, or if it opens files and
+does not close them. A checkpoint's save opens some for a while, so it is the
+median that may not become more.
 """
 
 import argparse
@@ -83,10 +84,13 @@ def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
   parser.add_argument('--seconds', type=float, default=1800.0)
   parser.add_argument('--num_actors', type=int, default=2)
+  parser.add_argument('--runtime', default='distributed')
   arguments = parser.parse_args()
   with tempfile.TemporaryDirectory() as directory:
     run = distributed_run.Run(
-      pathlib.Path(directory) / 'run', num_actors=arguments.num_actors
+      pathlib.Path(directory) / 'run',
+      num_actors=arguments.num_actors,
+      runtime=arguments.runtime,
     )
     try:
       run.wait_for_rows('learner', 5)

@@ -1,0 +1,113 @@
+"""Time to compile each agent's round on the device, in steps.
+
+Run as `python benchmarks/compile.py`. Agents learn from 84x84 pixels of catch,
+with T = 20, B = 8 and 64 units; FTW with all of its parts (RPTH, a DNC of 16
+slots, both auxiliary tasks), alone and as a population of four. Columns are
+seconds to trace, to lower, and to compile, and the CPU seconds of the last,
+which other work on the machine changes less. It ends with status 1 if one takes
+more than `--limit` CPU seconds in all.
+"""
+
+import argparse
+import functools
+import os
+import time
+
+os.environ['JAX_ENABLE_COMPILATION_CACHE'] = 'false'
+
+import common  # noqa: E402
+import jax  # noqa: E402
+
+from ftwax.agents import a2c, ftw, impala, ppo, unreal  # noqa: E402
+from ftwax.environments import catch, pixels  # noqa: E402
+from ftwax.networks.dnc import interfaces  # noqa: E402
+from ftwax.population import population_config  # noqa: E402
+from ftwax.runtime import experiment, sharding  # noqa: E402
+from ftwax.runtime.device import run as device_run  # noqa: E402
+
+_SIZE, _T, _B = 64, 20, 8
+
+
+def make_environment(seed: int):
+  """Returns catch as images."""
+  del seed
+  return pixels.make(catch.make(12, 12))
+
+
+def make_config(name: str):
+  """Returns the module of an agent and its config."""
+  sizes = {'sequence_length': _T, 'batch_size': _B}
+  if name.startswith('ftw'):
+    core = 'lstm' if name == 'ftw_lstm' else 'rpth_dnc'
+    tasks = {'use_pixel_control': True, 'use_reward_prediction': True}
+    made = ftw.FTWConfig(
+      core=core,
+      memory=interfaces.MemoryConfig(num_slots=16),
+      crop_size=(80, 80),
+      **tasks,
+      **sizes,
+    )
+    return ftw, made.with_size(_SIZE)
+  agents = {'impala': impala, 'a2c': a2c, 'ppo': ppo, 'unreal': unreal}
+  configs = {
+    'impala': impala.IMPALAConfig,
+    'a2c': a2c.A2CConfig,
+    'ppo': ppo.PPOConfig,
+    'unreal': unreal.UNREALConfig,
+  }
+  own = {'crop_size': (80, 80)} if name == 'unreal' else {}
+  return agents[name], configs[name](hidden_size=_SIZE, **sizes, **own)
+
+
+def measure(name: str, num_members: int) -> tuple[float, float, float, float]:
+  """Returns seconds to trace, lower and compile, and those of a CPU."""
+  agent, config = make_config(name)
+  made = experiment.ExperimentConfig(
+    name='compile',
+    builder=agent.make_builder(config),
+    network_factory=functools.partial(agent.make_network, config=config),
+    environment_factory=make_environment,
+    max_num_actor_steps=10_000,
+    num_environments=_B * num_members,
+    population=population_config.PopulationConfig(
+      num_members=num_members, exploits=num_members > 1
+    ),
+  )
+  parts = device_run._Parts(made, sharding.make_mesh(None))
+  state = jax.eval_shape(parts.loop.init, jax.random.PRNGKey(0))
+  call = functools.partial(parts.loop.call, parts.iterations_per_call)
+  start = time.perf_counter()
+  traced = jax.jit(call, donate_argnums=0).trace(state)
+  is_traced = time.perf_counter()
+  lowered = traced.lower()
+  is_lowered, before = time.perf_counter(), time.process_time()
+  lowered.compile()
+  cpu = time.process_time() - before
+  end = time.perf_counter()
+  return is_traced - start, is_lowered - is_traced, end - is_lowered, cpu
+
+
+def main() -> None:
+  """Prints the table."""
+  parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
+  agents = ['impala', 'a2c', 'ppo', 'unreal', 'ftw_lstm', 'ftw']
+  parser.add_argument('--agents', nargs='+', default=agents)
+  parser.add_argument('--limit', type=float, default=120.0)
+  arguments = parser.parse_args()
+  rows, longest = [], 0.0
+  for name in arguments.agents:
+    for num_members in (1, 4) if name == 'ftw' else (1,):
+      *seconds, cpu = measure(name, num_members)
+      longest = max(longest, cpu)
+      rows.append((name, num_members, *(f'{s:.1f}' for s in (*seconds, cpu))))
+  common.print_table(
+    f'{os.cpu_count()} CPUs, of which {len(os.sched_getaffinity(0))} are used',
+    ('agent', 'members', 'trace', 'lower', 'compile', 'CPU'),
+    rows,
+  )
+  print(f'load {os.getloadavg()[0]:.1f}')
+  raise SystemExit(int(longest > arguments.limit))
+
+
+if __name__ == '__main__':
+  main()
