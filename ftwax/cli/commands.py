@@ -113,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Needs JAX: not before --help, and not where it is missing.
     with contextlib.suppress(ImportError):
       launch = importlib.import_module('ftwax.runtime.launch')
-      stack.enter_context(launch.reported_errors())
+      stack.enter_context(launch.errors_told())
     return command.run(arguments)
 
 
