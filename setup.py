@@ -116,6 +116,9 @@ setuptools.setup(
     'Topic :: Scientific/Engineering :: Artificial Intelligence',
   ],
   cmdclass={'sdist': _SDist},
+  # Said so that an editable install adds a path: a finder would come after the
+  # folder of a script, where a clone looks like a package without a file.
+  package_dir={'': '.'},
   packages=setuptools.find_packages(include=['ftwax', 'ftwax.*']),
   package_data={
     'ftwax': ['py.typed', 'trained/*/*', 'web/static/*', 'web/static/*/*']

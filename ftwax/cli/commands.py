@@ -7,6 +7,7 @@ add a command, write the module and name it in `COMMANDS`.
 """
 
 import argparse
+import contextlib
 import difflib
 import importlib
 import inspect
@@ -99,14 +100,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     _make_parser('', None).error(
       f'there is no command {name!r}{suggest(name, COMMANDS)}'
     )
-  module = importlib.import_module(COMMANDS[name].module)
+  try:
+    module = importlib.import_module(COMMANDS[name].module)
+  except ImportError as error:
+    print(f'ftwax {name}: {error}; see `ftwax doctor`.', file=sys.stderr)
+    return 1
   command = cast(Command, module)
   parser = _make_parser(f' {name}', inspect.getdoc(module))
   command.add_arguments(parser)
   arguments = parser.parse(rest)
-  from ftwax.runtime import launch  # JAX: not before --help.
-
-  with launch.reported_errors():
+  with contextlib.ExitStack() as stack:
+    # Needs JAX: not before --help, and not where it is missing.
+    with contextlib.suppress(ImportError):
+      launch = importlib.import_module('ftwax.runtime.launch')
+      stack.enter_context(launch.errors_told())
     return command.run(arguments)
 
 

@@ -12,9 +12,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import packaging.requirements
-import packaging.version
-
 import ftwax
 
 OK, NOTE, FAULT = 'ok', 'note', 'FAULT'
@@ -68,6 +65,11 @@ def check_packages(
     pins: versions by package with which all was tested; by default those of
       `constraints.txt`, in a clone on Python 3.10.
   """
+  try:
+    import packaging.requirements
+  except ImportError:
+    yield Finding(FAULT, 'packaging', f'is not installed; run {_INSTALL}')
+    return
   for text in _requirements() if requirements is None else requirements:
     requirement = packaging.requirements.Requirement(text)
     if requirement.marker and not requirement.marker.evaluate({'extra': ''}):

@@ -5,12 +5,11 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def required(package: str, remark: str = '') -> Iterator[None]:
+def required(package: str) -> Iterator[None]:
   """Turns an ImportError inside the block into one that names a remedy.
 
   Args:
     package: name under which the package is installed.
-    remark: what the user must know besides, appended to the remedy.
 
   Raises:
     ImportError: if an import fails; names the package and how to install it.
@@ -20,5 +19,6 @@ def required(package: str, remark: str = '') -> Iterator[None]:
   except ImportError as error:
     raise ImportError(
       f'{package} must be importable for this environment ({error}); install'
-      f' it with `pip install "ftwax[envs]"`{remark}.'
+      f' it with `pip install {package}`. A clone has all that is needed'
+      " after `uv sync`, or `pip install -c constraints.txt -e '.[envs]'`."
     ) from error

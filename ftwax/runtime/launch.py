@@ -140,7 +140,7 @@ def _define_run_flags(
 
 
 def _define_runtime_flags(runtime: str, num_devices: int) -> None:
-  flags.DEFINE_enum('runtime', runtime, runs.RUNTIMES, 'See README.')
+  flags.DEFINE_enum('runtime', runtime, runs.RUNTIMES, 'Where it runs.')
   flags.DEFINE_integer(
     'num_actors', None, 'Processes that act, if distributed.'
   )
@@ -155,7 +155,7 @@ def _define_runtime_flags(runtime: str, num_devices: int) -> None:
     experiment_lib.ExperimentConfig.environment_processes,
     'That step environments; 0 for none.',
   )
-  flags.DEFINE_enum('replay', None, replay_options.KINDS, 'Of local runs.')
+  flags.DEFINE_enum('replay', None, replay_options.KINDS, 'Of a local run.')
   flags.DEFINE_integer('replay_port', None, 'Of Reverb; any free one if unset.')
 
 
@@ -282,7 +282,7 @@ def main(
   def guarded(argv: Sequence[str]) -> None:
     if not FLAGS['verbosity'].present:
       logging.set_verbosity(logging.WARNING)
-    with reported_errors():
+    with errors_told():
       function(argv)
 
   description = (sys.modules[module].__doc__ or '').partition('\n')[0]
@@ -291,7 +291,7 @@ def main(
 
 
 @contextlib.contextmanager
-def reported_errors() -> Iterator[None]:
+def errors_told() -> Iterator[None]:
   """Ends the program with one message where the user can mend an error.
 
   A context manager.
