@@ -5,8 +5,8 @@ import pathlib
 
 import pytest
 
-from ftwax.cli import commands, past_runs
-from ftwax.records import loggers
+from ftwax.cli import commands, experiment_files, past_runs
+from ftwax.records import config_files, loggers
 
 MY_FILE = '''
 """An experiment of one's own."""
@@ -116,6 +116,23 @@ def test_the_command_of_a_run_tells_its_experiment(tmp_path):
   (tmp_path / 'command.txt').write_text('2026-01-01T00:00:00 python mine.py\n')
   with pytest.raises(ValueError, match='give --experiment=NAME'):
     past_runs.parse_command(tmp_path)
+
+
+def test_the_experiment_of_a_run_is_made_again(tmp_path):
+  with experiment_files.built('catch', ['--agent=ppo', '--seed=3']) as (made,):
+    plain = config_files.to_json(made)
+  (tmp_path / 'config.json').write_text(json.dumps(plain), 'utf-8')
+  path = tmp_path / 'command.txt'
+  path.write_text('now python experiments/catch.py --agent=ppo --seed=3\n')
+  with past_runs.rebuilt(str(tmp_path), None) as experiment:
+    assert experiment.seed == 3
+    assert experiment.builder.config == made.builder.config
+  path.write_text('now python experiments/catch.py --agent=ppo\n')
+  with (
+    pytest.raises(ValueError, match=r'seed was 3 and is 0; give its --exp'),
+    past_runs.rebuilt(str(tmp_path), None),
+  ):
+    pass
 
 
 @pytest.mark.slow
