@@ -346,7 +346,7 @@ def _set_flags() -> None:
   """Gives flags the values that `--config` and `--set` have for their fields.
 
   So what an experiment computes of a flag follows them. A flag that was typed
-  goes before the file.
+  goes before the file, and `--set` before the flag.
   """
   typed = overrides.read(None, list(FLAGS['set'].value or ()))
   for name, value in {**overrides.read(FLAGS.config, ()), **typed}.items():
