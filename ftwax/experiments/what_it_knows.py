@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import matplotlib.figure
 import numpy as np
-from absl import app, flags, logging
+from absl import flags
 
 from ftwax import types
 from ftwax.environments import capture_the_flag, functional
@@ -26,7 +26,7 @@ from ftwax.environments.capture_the_flag import rules
 from ftwax.population import players
 from ftwax.records import checkpoints, files
 from ftwax.reporting import drawing, page, probes
-from ftwax.runtime import loaded_agent, loading
+from ftwax.runtime import launch, loaded_agent, loading
 
 _MEMBER = flags.DEFINE_integer('member', 0, 'The member that is looked at.')
 _OPPONENT = flags.DEFINE_string('opponent', 'attacker', 'A script of the game.')
@@ -377,9 +377,6 @@ def load_stages(source: str) -> dict[str, loaded_agent.LoadedAgent]:
 
 def main(argv: Sequence[str]) -> None:
   """Plays, fits probes and writes the page."""
-  logging.set_verbosity(logging.WARNING)
-  if len(argv) != 2:
-    raise app.UsageError('give one RUN_DIR, or capture_the_flag.')
   source = argv[1]
   config = capture_the_flag.CaptureTheFlagConfig(
     height=_HEIGHT.value, width=_WIDTH.value
@@ -413,4 +410,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  launch.main(main, arguments='RUN')

@@ -23,6 +23,7 @@ def make_parser(
   description: str,
   groups: Mapping[str, Sequence[str]],
   module: str,
+  arguments: str = '',
 ) -> Callable[[Sequence[str]], list[str]]:
   """Returns a parser as `app.run` takes it.
 
@@ -33,23 +34,26 @@ def make_parser(
     description: stands at the top of the help.
     groups: names of flags by the title that they stand under.
     module: whose flags stand in a group of their own.
+    arguments: names of what must be given beside flags, such as 'RUN'.
   """
 
   def parse(argv: Sequence[str]) -> list[str]:
-    usage = argv[0]
+    usage, command = argv[0], f'{argv[0]} {arguments}'.strip()
     # absl names the main module so.
     own = _flags_of(usage if module == '__main__' else module)
     grouped = {'this experiment': own, **groups} if own else groups
     if any(argument in ('-h', '--help') for argument in argv[1:]):
-      print(_help(description, grouped, usage))
+      print(_help(description, grouped, command))
       raise SystemExit(0)
     names = [name for group in grouped.values() for name in group]
     for name in names:
       flags.FLAGS[name].unparse()  # Of an earlier command in this process.
     try:
       rest = flags.FLAGS(list(argv))
-      if len(rest) > 1:
-        raise flags.Error(f'unknown arguments {rest[1:]}; all are flags')
+      if len(rest) - 1 != len(arguments.split()):
+        raise flags.Error(
+          f'arguments beside flags ({rest[1:]}) must be {arguments or "none"}'
+        )
     except flags.Error as error:
       print(f'{usage}: {_message(error, names)}', file=sys.stderr)
       print('--help lists the flags.', file=sys.stderr)

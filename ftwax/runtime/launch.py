@@ -270,13 +270,15 @@ def main(
   function: Callable[[Any], None],
   groups: Mapping[str, Sequence[str]] | None = None,
   module: str = '__main__',
+  arguments: str = '',
 ) -> None:
   """Parses the command line, calls a function and exits; see `run`.
 
   Args:
-    function: is given the arguments that are no flags, of which there are none.
+    function: is given the command and the arguments that are no flags.
     groups: names of flags beside those of the module; see `command_flags`.
     module: of the experiment.
+    arguments: names of what must be given beside flags, such as 'RUN'.
   """
 
   def guarded(argv: Sequence[str]) -> None:
@@ -286,7 +288,9 @@ def main(
       function(argv)
 
   description = (sys.modules[module].__doc__ or '').partition('\n')[0]
-  parser = command_flags.make_parser(description, groups or {}, module)
+  parser = command_flags.make_parser(
+    description, groups or {}, module, arguments
+  )
   app.run(guarded, flags_parser=parser)
 
 
