@@ -84,7 +84,17 @@ class GymnasiumEnvironment(specified.Specified, dm_env.Environment):
     )
 
   def render(self) -> Any:
-    """Returns the picture of this moment in the environment's render mode."""
+    """Returns the picture of this moment, uint8 [H, W, 3].
+
+    Raises:
+      ValueError: the environment was not made to give pictures.
+    """
+    if self._env.render_mode != 'rgb_array':
+      raise ValueError(
+        f'render_mode ({self._env.render_mode!r}) of {self._env} must be'
+        " 'rgb_array' for pictures; give render_mode='rgb_array' to"
+        ' gymnasium.make.'
+      )
     return self._env.render()
 
   def close(self) -> None:

@@ -29,7 +29,7 @@ from ftwax.runtime.device import matches
 launch.define_flags(
   max_num_actor_steps=8_000_000,
   num_environments=32,
-  eval_every=0,
+  eval_every=2_000_000,
   runtime='device',
   num_devices=2,
 )

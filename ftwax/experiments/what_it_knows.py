@@ -237,30 +237,6 @@ def behave(facts: Facts) -> list[float]:
   return [float(share.mean()) / in_play for share in shares]
 
 
-def plot_scores(
-  trained: probes.Scores, untrained: probes.Scores
-) -> matplotlib.figure.Figure:
-  """Draws the area under the curve of each question."""
-  figure = drawing.make_figure(8.0, 0.42 * len(QUESTIONS) + 1.0)
-  axes: Any = figure.subplots()
-  places = np.arange(len(QUESTIONS))[::-1]
-  axes.barh(places + 0.2, trained.auc - 0.5, 0.38, left=0.5, label='trained')
-  axes.barh(
-    places - 0.2,
-    untrained.auc - 0.5,
-    0.38,
-    left=0.5,
-    label='untrained',
-    color=drawing.FAINT,
-  )
-  axes.set_yticks(places, QUESTIONS)
-  drawing.style(axes)
-  axes.set_xlim(0.45, 1.0)
-  axes.set_xlabel('area under the ROC curve, 0.5 is chance', fontsize=9)
-  axes.legend(fontsize=8, frameon=False, loc='lower right')
-  return figure
-
-
 def plot_episode(record: Record) -> matplotlib.figure.Figure:
   """Draws two dimensions of the state over the game of most captures."""
   states = record.states[:, :, 0]  # [T, G, D]
@@ -285,19 +261,6 @@ def plot_episode(record: Record) -> matplotlib.figure.Figure:
   return figure
 
 
-def rows_of(
-  trained: probes.Scores, untrained: probes.Scores
-) -> list[list[str]]:
-  """Returns the rows of the table of probes."""
-  return [
-    [question, *(f'{column[index]:.3f}' for column in (
-      trained.majority, trained.accuracy, untrained.accuracy, trained.auc,
-      untrained.auc,
-    ))]
-    for index, question in enumerate(QUESTIONS)
-  ]  # fmt: skip
-
-
 def write_page(
   path: pathlib.Path,
   source: str,
@@ -308,7 +271,17 @@ def write_page(
   answers = answer(record.facts)
   trained = probe(record.states, answers)
   untrained = probe(record.untrained, answers)
-  rows = rows_of(trained, untrained)
+  columns = (
+    trained.majority,
+    trained.accuracy,
+    untrained.accuracy,
+    trained.auc,
+    untrained.auc,
+  )
+  rows = [
+    [question, *(f'{column[index]:.3f}' for column in columns)]
+    for index, question in enumerate(QUESTIONS)
+  ]
   best = int(np.nanargmax(trained.auc - untrained.auc))
   body = [
     page.table(
@@ -326,7 +299,7 @@ def write_page(
       ' were not fitted to. The untrained agent went through the same games:'
       ' what its state tells, any recurrent network would. Most answers are'
       ' seen by players in each step.',
-      plot_scores(trained, untrained),
+      probes.plot_scores(QUESTIONS, trained, untrained),
       'Bar chart of the areas under the curve. The trained agent is most ahead'
       f' in "{QUESTIONS[best]}": {trained.auc[best]:.2f} to'
       f' {untrained.auc[best]:.2f}.',
@@ -383,8 +356,9 @@ def main(argv: Sequence[str]) -> None:
   )
   game = capture_the_flag.make(config)
   if _OPPONENT.value not in game.scripts:
-    raise SystemExit(
-      f'--opponent ({_OPPONENT.value}) must be one of {list(game.scripts)}.'
+    raise ValueError(
+      f'--opponent ({_OPPONENT.value}) must be one of {list(game.scripts)};'
+      ' choose one of these.'
     )
   stages = load_stages(source)
   players.check_specs({source: stages['trained'].player}, game.spec)

@@ -18,7 +18,7 @@ from ftwax import types
 def write(path: pathlib.Path, tree: types.ArrayTree) -> None:
   """Writes the leaves of a tree."""
   leaves = {
-    name: np.asarray(leaf, order='C') for name, leaf in _named(tree).items()
+    name: np.array(leaf, order='C') for name, leaf in _named(tree).items()
   }
   path.write_bytes(safetensors.numpy.save(leaves))
 

@@ -193,21 +193,21 @@ def digest(config: Any) -> str:
   return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _flatten(plain: Any, path: str = '') -> dict[str, Any]:
+def flatten(plain: Any, path: str = '') -> dict[str, Any]:
   """Returns the leaves of nested dicts and lists by dotted key."""
   if isinstance(plain, list):
     plain = {str(index): entry for index, entry in enumerate(plain)}
-  if not isinstance(plain, dict) or not plain:
+  if not isinstance(plain, dict) or (path and not plain):
     return {path: plain}
   leaves = {}
   for key, value in plain.items():
-    leaves.update(_flatten(value, f'{path}.{key}' if path else key))
+    leaves.update(flatten(value, f'{path}.{key}' if path else key))
   return leaves
 
 
 def differences(then: Any, now: Any) -> list[tuple[str, Any, Any]]:
   """Returns (key, then, now) for each leaf that differs."""
-  then, now = _flatten(then), _flatten(now)
+  then, now = flatten(then), flatten(now)
   pairs = [
     (key, then.get(key, ABSENT), now.get(key, ABSENT))
     for key in dict.fromkeys([*then, *now])

@@ -28,6 +28,10 @@ from ftwax.records import (
   log_values,
   tensorboard_logger,
 )
+from ftwax.records import trackers as trackers_lib
+
+# Seconds between two rows of a label in an experiment tracker.
+_TRACKER_PERIOD_S = 1.0
 
 
 class Logger(Protocol):
@@ -262,8 +266,9 @@ def make_logger_factory(
   terminal_period: float = 10.0,
   tensorboard: bool = True,
   tensorboard_period: float = 1.0,
-  csv_files: bool = False,
+  csv_files: bool = True,
   train_period: float = 1.0,
+  trackers: Sequence[str] = (),
 ) -> LoggerFactory:
   """Makes the `logger_factory` of an experiment; JSONL is always written.
 
@@ -277,11 +282,20 @@ def make_logger_factory(
     csv_files: whether to write CSV files beside the JSONL ones.
     train_period: seconds between two rows of label 'train', after the first
       ones; see `episode_filter.EpisodeFilter`. 0 writes every episode.
+    trackers: names of experiment trackers to write to as well; see
+      `ftwax.records.trackers`.
 
   Returns:
     A function `(label, steps_key, instance) -> Logger`. It raises a ValueError
     when `label` cannot be the name of a file.
+
+  Raises:
+    ImportError: a tracker is not installed.
+    ValueError: there is no such tracker.
   """
+  tracking = [
+    trackers_lib.Tracking(pathlib.Path(run_dir), name) for name in trackers
+  ]
 
   def make_logger(
     label: str, steps_key: str | None = None, instance: int | None = None
@@ -301,6 +315,10 @@ def make_logger_factory(
       directory = pathlib.Path(run_dir) / 'tensorboard' / _stem(label, instance)
       events = tensorboard_logger.TensorBoardLogger(directory, label, steps_key)
       to.append(TimeFilter(events, tensorboard_period))
+    to += [
+      TimeFilter(one.open(_stem(label, instance), steps_key), _TRACKER_PERIOD_S)
+      for one in tracking
+    ]
     if terminal and not instance:
       to.append(TimeFilter(TerminalLogger(label), terminal_period))
     return Dispatcher(to)

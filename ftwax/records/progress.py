@@ -21,6 +21,10 @@ if TYPE_CHECKING:
   import rich.progress
 
 
+# Columns of a terminal from which on the speed, and bar and numbers, are shown.
+_MEDIUM_WIDTH, _WIDE_WIDTH = 60, 120
+
+
 class _Display(Protocol):
   """Shows progress."""
 
@@ -193,13 +197,22 @@ class _Bar:
       return progress.TextColumn(text, markup=False)
 
     initial_steps, total_steps = steps
-    self._progress = progress.Progress(
+    # A line that is too long would be cut off in the middle of a number.
+    columns = [
       column('{task.description}'),
-      progress.BarColumn(),
-      column('{task.completed:,.0f}/{task.total:,.0f}'),
-      _make_speed_column(),
+      column('{task.percentage:.0f}%'),
       progress.TimeRemainingColumn(),
-      column('{task.fields[live]}'),
+    ]
+    if console.width >= _MEDIUM_WIDTH:
+      columns.insert(2, _make_speed_column())
+    if console.width >= _WIDE_WIDTH:
+      columns[1:2] = [
+        progress.BarColumn(),
+        column('{task.completed:,.0f}/{task.total:,.0f}'),
+      ]
+      columns.append(column('{task.fields[live]}'))
+    self._progress = progress.Progress(
+      *columns,
       console=console,
       refresh_per_second=4,
     )

@@ -5,14 +5,17 @@ Jaderberg et al., 2019 (arXiv:1807.01281), figure 3: where it answers well in
 episodes that it was not fitted to, the answer can be read off the state.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import matplotlib.figure
 import numpy as np
 import optax
 
 from ftwax import types
+from ftwax.reporting import drawing
 
 _NUM_STEPS = 400
 _LEARNING_RATE = 0.03
@@ -125,3 +128,27 @@ def principal_axes(
   centred = states - states.mean(axis=0)
   values, vectors = np.linalg.eigh(np.cov(centred.T))
   return vectors[:, np.argsort(-values)[:num_axes]]
+
+
+def plot_scores(
+  questions: Sequence[str], trained: Scores, untrained: Scores
+) -> matplotlib.figure.Figure:
+  """Draws the area under the curve of each question."""
+  figure = drawing.make_figure(8.0, 0.42 * len(questions) + 1.0)
+  axes: Any = figure.subplots()
+  places = np.arange(len(questions))[::-1]
+  axes.barh(places + 0.2, trained.auc - 0.5, 0.38, left=0.5, label='trained')
+  axes.barh(
+    places - 0.2,
+    untrained.auc - 0.5,
+    0.38,
+    left=0.5,
+    label='untrained',
+    color=drawing.FAINT,
+  )
+  axes.set_yticks(places, questions)
+  drawing.style(axes)
+  axes.set_xlim(0.45, 1.0)
+  axes.set_xlabel('area under the ROC curve, 0.5 is chance', fontsize=9)
+  axes.legend(fontsize=8, frameon=False, loc='lower right')
+  return figure

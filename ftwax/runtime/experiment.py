@@ -136,6 +136,8 @@ class ExperimentConfig:
     observers: watch training; see `Observer`, and `runtime.callbacks` for those
       that end a run early or keep its best checkpoint.
     logger_factory: makes the loggers; by default those of the run's directory.
+    trackers: experiment trackers that these write to as well, of
+      `records.trackers.TRACKERS`.
     replay: what local runs keep trajectories in: `reverb`, or `functional` for
       a queue in this process and tables on the device; None for Reverb where it
       is installed. It changes no result but the draws of auxiliary tasks.
@@ -173,6 +175,7 @@ class ExperimentConfig:
   init_from: str | None = None
   observers: Sequence[Observer] = ()
   logger_factory: loggers.LoggerFactory | None = None
+  trackers: tuple[str, ...] = ()
   replay: str | None = None
   replay_port: int | None = None
   checkpointing: checkpoints.CheckpointingConfig | None = dataclasses.field(

@@ -90,7 +90,9 @@ class RunRecords:
     self.counts = Counts()
     self.directory = directory
     self._make_logger = experiment.logger_factory or (
-      loggers.make_logger_factory(directory, terminal=False)
+      loggers.make_logger_factory(
+        directory, terminal=False, trackers=experiment.trackers
+      )
     )
     self._experiment = experiment
     self._stack = stack

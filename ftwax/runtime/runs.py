@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import jax
 
 from ftwax import types
-from ftwax.records import run_directory
+from ftwax.records import run_directory, trackers
 from ftwax.runtime import (
   evaluation,
   generations,
@@ -39,6 +39,8 @@ _MAY_DIFFER = (
   'on_environment_error',
   'checkpointing.save_every_seconds',
   'checkpointing.max_to_keep',
+  'trackers',
+  *(f'trackers.{index}' for index in range(len(trackers.TRACKERS))),
 )
 
 # Modules with a `run_experiment`, imported only when they are asked for: two of

@@ -363,7 +363,7 @@ def test_factory_gives_each_logger_its_files(tmp_path, capsys):
 
 def test_factory_can_write_jsonl_alone(tmp_path, capsys):
   factory = loggers.make_logger_factory(
-    tmp_path, terminal=False, tensorboard=False
+    tmp_path, terminal=False, tensorboard=False, csv_files=False
   )
   logger = factory('evaluation')
   logger.write({'steps': 1})

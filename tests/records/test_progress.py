@@ -102,6 +102,23 @@ def test_bar_on_a_terminal():
     assert part in last
 
 
+@pytest.mark.parametrize('width', [30, 70, 130])
+def test_a_bar_fits_its_terminal(width):
+  file = io.StringIO()
+  console = rich.console.Console(
+    file=file, force_terminal=True, width=width, color_system=None
+  )
+  with progress.Progress(8_000_000, label='game', console=console) as shell:
+    for steps in (1_000_000, 2_000_000):
+      shell.update(steps, mean_return=1.0)
+  plain = re.sub(r'\x1b\[[0-9;?]*[A-Za-z]', '', file.getvalue())
+  last = plain.strip().splitlines()[-1]
+  assert len(last) <= width
+  assert '\u2026' not in last  # Nothing is cut off.
+  assert ('25%' in last) == (width < 130)
+  assert ('2,000,000/8,000,000' in last) == (width == 130)
+
+
 def test_console_that_is_no_terminal_gets_plain_lines():
   file = io.StringIO()
   console = rich.console.Console(file=file, force_terminal=False)

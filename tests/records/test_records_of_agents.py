@@ -78,7 +78,7 @@ def test_trees_of_arrays_come_back(tmp_path):
   array_files.write(tmp_path / 'x.safetensors', tree)
   again = array_files.read(tmp_path / 'x.safetensors', tree)
   jax.tree.map(np.testing.assert_array_equal, again, tree)
-  with pytest.raises(ValueError, match=r"\['b'\]\[0\].*must be absent"):
+  with pytest.raises(ValueError, match=r'b/0 in .*must be absent'):
     array_files.read(tmp_path / 'x.safetensors', {'a': tree['a']})
   with pytest.raises(ValueError, match='absent. must be int32'):
     array_files.read(tmp_path / 'x.safetensors', {**tree, 'c': jnp.arange(2)})
