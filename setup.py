@@ -50,7 +50,7 @@ _ENVS = [
   'bsuite==0.3.6',
   'gymnasium>=1.2',
   'opencv-python-headless>=4.8',
-  'pettingzoo>=1.25',
+  'pettingzoo>=1.27',
   'pygame-ce>=2.5',
 ]
 

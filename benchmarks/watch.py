@@ -2,7 +2,7 @@
 
     uv run benchmarks/watch.py [--pairs=5]
 
-Needs Chromium. The steps/s are of the main job's start, alone and with the page
+Needs Chromium. The steps/s are of IMPALA on catch, alone and with the page
 that follows it open in Chromium on the same machine, in turn.
 """
 
@@ -23,7 +23,7 @@ from playwright import sync_api
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _NUM_KEYS = 100
-_NUM_STEPS = 600_000
+_NUM_STEPS = 300_000
 
 # Compilation and the first rounds do not count.
 _FIRST_SHARE = 0.3
@@ -71,10 +71,12 @@ def measure_run(run_dir):
   subprocess.run(
     [
       sys.executable,
-      'experiments/capture_the_flag.py',
+      'experiments/catch.py',
       f'--max_num_actor_steps={_NUM_STEPS}',
       f'--run_dir={run_dir}',
-      '--games_per_pair=2',
+      '--num_environments=32',
+      '--replay=functional',
+      '--eval_every=0',
     ],
     cwd=_ROOT,
     check=True,

@@ -54,8 +54,9 @@ FORBIDDEN = {
   'environments': ['ftwax.agents', 'ftwax.runtime', 'ftwax.replay'],
   'records': ['ftwax.agents', 'ftwax.runtime', 'ftwax.reporting'],
   'reporting': ['ftwax.agents', 'ftwax.runtime'],
-  'runtime': ['ftwax.cli'],
-  'experiments': ['ftwax.cli'],
+  'runtime': ['ftwax.cli', 'ftwax.web'],
+  'web': ['ftwax.cli'],
+  'experiments': ['ftwax.cli', 'ftwax.web'],
   '.': ['experiments', 'ftwax.experiments', 'tests', 'benchmarks'],
 }  # fmt: skip
 

@@ -2,12 +2,12 @@
 
 The source is a trained population that comes with the library, such as
 capture_the_flag; the directory of a run of capture the flag or catch; catch,
-alone; or pettingzoo:MODULE, such as pettingzoo:butterfly.cooperative_pong_v6.
+alone; or pettingzoo:ID, such as pettingzoo:butterfly/cooperative_pong-v6.
 """
 
 import argparse
-
-from ftwax.web import web_server
+import importlib
+from typing import Any
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,8 +31,24 @@ def add_server_arguments(parser: argparse.ArgumentParser) -> None:
   )
 
 
+def import_server() -> Any:
+  """Returns `web_server`.
+
+  Raises:
+    ValueError: if packages that it needs are not installed.
+  """
+  try:
+    return importlib.import_module('ftwax.web.web_server')
+  except ImportError as error:
+    raise ValueError(
+      f'pages need packages that must be installed ({error}); run `pip install'
+      ' "ftwax[web]"`.'
+    ) from None
+
+
 def run(arguments: argparse.Namespace) -> int:
   """Serves the game until Ctrl-C."""
+  web_server = import_server()
   playable = web_server.make_playable(arguments.source)
   web_server.play(playable, arguments.save_dir, arguments.host, arguments.port)
   return 0

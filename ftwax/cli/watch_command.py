@@ -3,7 +3,6 @@
 import argparse
 
 from ftwax.cli import play_command
-from ftwax.web import web_server
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
   """Serves the page until Ctrl-C."""
-  web_server.watch(
+  play_command.import_server().watch(
     arguments.runs, arguments.save_dir, arguments.host, arguments.port
   )
   return 0

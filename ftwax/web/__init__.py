@@ -11,3 +11,7 @@ The server sends states and numbers, the browser draws them. In reading order:
 - `web_app`: the pages and their addresses;
 - `web_server`: starts the server.
 """
+
+from ftwax.web import game_pages, web_server
+
+__all__ = ('game_pages', 'web_server')

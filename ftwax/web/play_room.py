@@ -180,7 +180,8 @@ class Room:
     if self._phase == 'paused':
       self._phase = 'playing'
       self._tell_room(f'{person.name} goes on.')
-      self._clock = asyncio.create_task(self._run(self._clock))
+      if self._clock is None or self._clock.done():
+        self._clock = asyncio.create_task(self._run())
     elif self._phase in ('waiting', 'over'):
       self._start(random.getrandbits(31))
 
@@ -213,12 +214,12 @@ class Room:
     self._clock = asyncio.create_task(self._run(self._clock, seed))
 
   async def _run(
-    self, before: asyncio.Task[None] | None, seed: int | None = None
+    self, before: asyncio.Task[None] | None = None, seed: int | None = None
   ) -> None:
     """Steps the game at its speed until it pauses or ends.
 
     Args:
-      before: the task that did so before, which ends here.
+      before: the task of the game before, which ends here.
       seed: of a new game; None to go on with the present one.
     """
     if before is not None:
@@ -304,13 +305,16 @@ class Room:
       name = None
       for person in players:
         person.send({'error': f'The game could not be saved: {error}.'})
-    elo = {person.name: self._rate(person) for person in players}
+    elo = {
+      person.name: await self._in_thread(self._rate, person.name)
+      for person in players
+    }
     for person in self._people:
       person.send({'end': self._moment.outcome, 'saved': name, 'elo': elo})
     self._tell_room()
 
-  def _rate(self, person: people.Person) -> Mapping[str, float]:
-    rating, num_games = self._saved.rate(person.name)
+  def _rate(self, name: str) -> Mapping[str, float]:
+    rating, num_games = self._saved.rate(name)
     return {'rating': round(rating), 'games': num_games}
 
   def _fail(self, error: Exception) -> None:

@@ -23,6 +23,7 @@ STATIC = pathlib.Path(__file__).parent / 'static'
 
 _ID = re.compile(r'\d{8}-\d{6}-[A-Za-z0-9_]+(-\d+)?')
 _FIELDS = ('game', 'script', 'facts', 'seats', 'states', 'outcome', 'time')
+_SEAT_FIELDS = ('name', 'kind', 'team', 'rating')
 
 # Ratings of a person: where they start, and the step of a game.
 _FIRST_RATING = 1000.0
@@ -88,6 +89,10 @@ def _checked(plain: Any) -> dict[str, Any]:
   missing = [field for field in _FIELDS if field not in plain]
   if missing:
     raise ValueError(f'fields {missing} must be there')
+  for seat in plain['seats']:
+    missing = [field for field in _SEAT_FIELDS if field not in seat]
+    if missing:
+      raise ValueError(f'fields {missing} of a seat must be there')
   return dict(plain)
 
 

@@ -113,7 +113,7 @@ def shared_routes(
     name = request.path_params['name']
     try:
       text = saved_games.to_html(await asyncio.to_thread(saved.read, name))
-    except ValueError as error:
+    except (ValueError, OSError) as error:
       raise exceptions.HTTPException(404, str(error)) from None
     headers = {'Content-Security-Policy': _OWN_POLICY}
     if 'download' in request.query_params:

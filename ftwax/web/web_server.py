@@ -1,7 +1,6 @@
 """Starts the server: finds the game of a run, prints the link, serves."""
 
 import functools
-import importlib
 import pathlib
 import secrets
 import socket
@@ -36,8 +35,8 @@ def make_playable(source: str) -> live_game.PlayableGame:
   Args:
     source: a population that comes with the library, such as
       'capture_the_flag'; the directory of a run; 'catch', without a
-      population; or 'pettingzoo:' and the module of a parallel environment,
-      such as 'pettingzoo:butterfly.cooperative_pong_v6'.
+      population; or 'pettingzoo:' and the name of a parallel environment,
+      such as 'pettingzoo:butterfly/cooperative_pong-v6'.
 
   Raises:
     ValueError: if there is no such thing, or no page for its game.
@@ -198,17 +197,18 @@ def _is_catch(spec: games.GameSpec) -> bool:
   return len(shape) == 2 and spec.environment == catch.make(*shape).spec
 
 
-def _pettingzoo_game(module: str) -> live_game.PlayableGame:
+def _pettingzoo_game(name: str) -> live_game.PlayableGame:
   from ftwax.environments import pettingzoo_adapter
 
   try:
-    made = importlib.import_module(f'pettingzoo.{module}')
-    env = made.parallel_env(render_mode='rgb_array')
-  except (ImportError, AttributeError) as error:
+    import pettingzoo
+
+    env = pettingzoo.make('parallel', name, render_mode='rgb_array')
+  except Exception as error:  # PettingZoo and what it imports have their own.
     raise ValueError(
-      f'game ({_PETTINGZOO}{module}) must be a parallel environment of'
-      f' PettingZoo that is installed, but: {error}; choose e.g.'
-      f' {_PETTINGZOO}butterfly.cooperative_pong_v6.'
+      f'game ({_PETTINGZOO}{name}) must be a parallel environment of PettingZoo'
+      f' whose packages are installed, but: {error}; choose e.g.'
+      f' {_PETTINGZOO}butterfly/cooperative_pong-v6.'
     ) from None
   game = pettingzoo_adapter.PettingZooGame(env)
-  return make_rendered(module, game, env.render)
+  return make_rendered(name, game, env.render)

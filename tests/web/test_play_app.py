@@ -89,7 +89,9 @@ def test_a_saved_game_is_one_page(made):
   client, saved = made
   game = {
     'game': 'catch', 'script': 'catch', 'facts': {'rows': 3, 'columns': 3},
-    'seats': [{'name': '</script><b>', 'kind': 'person', 'team': 0}],
+    'seats': [
+      {'name': '</script><b>', 'kind': 'person', 'team': 0, 'rating': 0}
+    ],
     'states': [[0, 0, 1], [0, 1, 1]], 'outcome': [0.0],
   }  # fmt: skip
   name = saved.save(game)

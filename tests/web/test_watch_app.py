@@ -138,6 +138,27 @@ def test_what_goes_on_in_members_is_told_to_those_who_ask(tmp_path):
   assert [set(look) for look in looks] == [{'value'}] * 4
 
 
+def test_a_game_of_pettingzoo_is_shown_by_its_frames(tmp_path):
+  playable = web_server.make_playable(
+    'pettingzoo:butterfly/cooperative_pong-v6'
+  )
+  client, _ = web_helpers.make_client(playable, tmp_path)
+  with client, web_helpers.connect(client) as socket:
+    hello = web_helpers.receive(socket, 'hello')
+    assert hello['script'] == 'frames' and len(hello['keys']) == 2
+    socket.send_json({'do': 'sit', 'seat': 0})
+    socket.send_json({'do': 'keys', 'down': [0]})
+    socket.send_json({'do': 'play'})
+    frames = [web_helpers.receive(socket, 'state')['state'] for _ in range(3)]
+    assert all(frame.startswith('data:image/png') for frame in frames)
+    assert frames[1] != frames[2]
+    socket.send_json({'do': 'view', 'all': False})
+    view = web_helpers.receive(socket, 'view')['view']
+    assert view['frame'].startswith('data:image/png')
+  with pytest.raises(ValueError, match='must be a parallel environment'):
+    web_server.make_playable('pettingzoo:none')
+
+
 def _room(client):
   return client.websocket_connect(
     'ws://127.0.0.1/runs/0/room', headers={'origin': web_helpers.BASE_URL}
