@@ -247,6 +247,22 @@ class ActorCriticConfig:
         f'reward_prediction_threshold ({self.reward_prediction_threshold}) must'
         ' be finite and not negative, since sizes of rewards are; choose 0.'
       )
+    if self.image_period < 0:
+      raise ValueError(
+        f'image_period ({self.image_period}) must not be negative; choose 0 for'
+        ' no images.'
+      )
+    self._check_optimization()
+    self._check_replay()
+    self._check_priors()
+    if self.use_off_policy and self.use_value_replay:
+      raise ValueError(
+        f'use_value_replay ({self.use_value_replay}) must be off where'
+        ' use_off_policy is on, which learns the value from the same'
+        ' trajectories; choose one of the two.'
+      )
+
+  def _check_replay(self) -> None:
     for name in ('replay_priority_exponent', 'replay_importance_exponent'):
       value = getattr(self, name)
       if not 0.0 <= value < math.inf:
@@ -254,12 +270,6 @@ class ActorCriticConfig:
           f'{name} ({value}) must be finite and not negative; choose a number'
           ' from 0 to 1.'
         )
-    if self.image_period < 0:
-      raise ValueError(
-        f'image_period ({self.image_period}) must not be negative; choose 0 for'
-        ' no images.'
-      )
-    self._check_optimization()
     if self.max_queue_size < self.batch_size:
       raise ValueError(
         f'batch_size ({self.batch_size}) must not be above max_queue_size'
@@ -276,13 +286,6 @@ class ActorCriticConfig:
       raise ValueError(
         f'replay_timeout_s ({self.replay_timeout_s}) must be positive and'
         ' finite, since a full queue blocks for ever; choose 60.'
-      )
-    self._check_priors()
-    if self.use_off_policy and self.use_value_replay:
-      raise ValueError(
-        f'use_value_replay ({self.use_value_replay}) must be off where'
-        ' use_off_policy is on, which learns the value from the same'
-        ' trajectories; choose one of the two.'
       )
 
   def _check_priors(self) -> None:
