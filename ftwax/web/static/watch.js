@@ -3,7 +3,7 @@
 (() => {
   const {element} = ftwax;
   const byId = (id) => document.getElementById(id);
-  const PERIOD = 3000, MOST_POINTS = 2000;
+  const PERIOD = 5000, MOST_POINTS = 2000;
   const DASHES = ['solid', 'dash', 'dot', 'dashdot'];
   const COUNTS = ['actor_steps', 'learner_steps', 'episodes', 'seconds', 'generation'];
   // Sections in their order; a chart goes to the first that wants it.
