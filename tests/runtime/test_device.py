@@ -195,7 +195,7 @@ _OFF = {
   ),
   'sum': (
     lambda t: t._replace(reward=t.reward + 3e38),
-    'reward of .* summing up to inf.* must have a finite sum',
+    r'reward of .* \(summing up to inf\) must have a finite sum',
   ),
   'discount': (
     lambda t: t._replace(discount=t.discount * 2.0),
