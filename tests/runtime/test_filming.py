@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ftwax import types
+from ftwax import trees, types
 from ftwax.environments import capture_the_flag, functional, games
 from ftwax.reporting import videos
 from ftwax.runtime import loaded_agent
@@ -25,7 +25,7 @@ def make_agent(spec, teams=(0,), member=0):
   def select_action(variables, timestep, state):
     del variables
     rows = timestep.step_type.shape
-    return types.zeros_like_spec(spec.actions, rows), state
+    return trees.zeros_like_spec(spec.actions, rows), state
 
   actor = types.ActorCore(
     lambda key, batch_size: jnp.zeros((batch_size,)), select_action, None, None
