@@ -292,7 +292,7 @@ class RowChecker:
     is_first = step_type == types.FIRST
     self._check('step_type', step_type, is_first == self._must_be_first, *ORDER)
     self._must_be_first = step_type == types.LAST
-    self._check('reward', reward, np.isfinite(reward), *IS_FINITE)
+    self._check('reward', reward, np.abs(reward) <= _LARGEST, *IS_FINITE)
     in_range = (discount >= 0.0) & (discount <= 1.0)
     self._check('discount', discount, in_range, *IS_DISCOUNT)
     for leaf, rows in zip(

@@ -126,6 +126,7 @@ def test_scalars_of_any_kind_pass(reward, discount):
     np.nan,
     np.float32(np.inf),
     np.array(-np.inf),
+    -1e300,
     np.zeros(1),
     'one',
     np.str_('one'),
@@ -260,7 +261,8 @@ def test_shapes_of_reward_and_discount_are_demanded(field, shape, message):
 
 
 @pytest.mark.parametrize(
-  'events', [np.zeros(2), np.array([0, 1, np.inf]), 1.0, None]
+  'events',
+  [np.zeros(2), np.array([0, 1, np.inf]), np.array([0, 1e300, 0]), 1.0, None],
 )
 def test_events_must_be_finite_and_of_their_spec(events):
   spec = SPEC._replace(rewards=specs.Array((3,), np.float32))
