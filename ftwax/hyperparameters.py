@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ftwax import types
 
@@ -41,6 +42,8 @@ class Prior(Protocol):
 # structure of the `types.Hyperparameters` that they are priors of.
 Priors = Any
 
+_LARGEST = float(np.finfo(np.float32).max)
+
 # Lowest and highest value that a hyperparameter may take, both included.
 Bounds = tuple[float, float]
 
@@ -56,9 +59,10 @@ class Constant:
   value: float
 
   def __post_init__(self) -> None:
-    if math.isnan(self.value):
+    if not (math.isinf(self.value) or _is_float32(self.value)):
       raise ValueError(
-        f'Constant value ({self.value}) must be a number; give one.'
+        f'Constant value ({self.value}) must be infinite or in the range of'
+        ' float32; give such a number.'
       )
 
   def sample(self, key: types.Key) -> types.Array:
@@ -254,13 +258,19 @@ def fix(prior: Prior | None, value: float) -> Prior:
   return Constant(float(value))
 
 
+def _is_float32(value: float) -> bool:
+  """Returns whether a number is in the range of float32; false of a NaN."""
+  return abs(value) <= _LARGEST
+
+
 def _check_range(name: str, drawn: Bounds, bounds: Bounds | None) -> None:
   """Raises a ValueError unless low <= high and both are within the bounds."""
   low, high = drawn
   for ends in (drawn, bounds or drawn):
-    if not all(map(math.isfinite, ends)):
+    if not all(map(_is_float32, ends)):
       raise ValueError(
-        f'{name} bounds {tuple(ends)} must be finite; give numbers.'
+        f'{name} bounds {tuple(ends)} must be finite as float32; give such'
+        ' numbers.'
       )
   if low > high:
     raise ValueError(

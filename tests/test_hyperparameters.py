@@ -224,7 +224,7 @@ def test_fixing_keeps_the_type_of_the_values(key):
     ),
     (
       lambda: hyperparameters.Constant(float('nan')),
-      r'Constant value \(nan\) must be a number',
+      r'Constant value \(nan\) must be infinite or in the range',
     ),
   ],
 )

@@ -106,7 +106,7 @@ def test_replayed_trajectories_have_priorities(tmp_path, runtime):
   )
   result = run_helpers.make_run(runtime, tmp_path)(experiment)
   rows = loggers.read_jsonl(loggers.log_path(result.run_dir, 'learner'))
-  assert rows[-1]['off_policy_live'] == 1.0
+  assert rows[-1]['off_policy_live'] == [1.0, 1.0]
   assert not any('priorities' in name for name in rows[-1])
 
 
