@@ -1,6 +1,7 @@
 """Strictness for every test: see also `filterwarnings` in pyproject.toml."""
 
 import os
+import signal
 import sys
 
 # Set before JAX is imported, and inherited by what tests start. Several CPU
@@ -20,6 +21,10 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 
 jax.config.update('jax_numpy_rank_promotion', 'raise')
+
+# A shell that starts them in the background has them ignore it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+  signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests of the half that talks to Reverb and acme, which need Python 3.10.
 _REVERB_HALF = [

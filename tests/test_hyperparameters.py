@@ -223,6 +223,10 @@ def test_fixing_keeps_the_type_of_the_values(key):
       r'Initial bounds \(nan, nan\) must be finite',
     ),
     (
+      lambda: hyperparameters.Constant(1e39),
+      r'Constant value \(1e\+39\) must be infinite or in the range',
+    ),
+    (
       lambda: hyperparameters.Constant(float('nan')),
       r'Constant value \(nan\) must be infinite or in the range',
     ),
