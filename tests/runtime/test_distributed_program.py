@@ -10,10 +10,10 @@ import pytest
 
 from ftwax.runtime.distributed import (
   learner_node,
+  node_commands,
   processes,
   program,
   settings,
-  supervision,
 )
 
 
@@ -113,7 +113,7 @@ class TestProgram:
       run_dir=tmp_path,
       settings=settings.Settings(inference_server=True),
     )
-    commands = supervision.make_commands(made, tmp_path)
+    commands = node_commands.make_commands(made, tmp_path)
     names = [command.name for command in commands.list]
     assert names == [
       'counter', 'replay', 'learner', 'inference', 'actor/0', 'actor/1',
@@ -132,7 +132,7 @@ class TestProgram:
 
   def test_flags_of_the_user_are_kept(self, monkeypatch):
     monkeypatch.setenv('XLA_FLAGS', '--mine=1')
-    made = supervision.make_environments(['learner', 'actor'])
+    made = node_commands.make_environments(['learner', 'actor'])
     assert 'XLA_FLAGS' not in made['learner']  # It inherits them.
     assert made['actor']['XLA_FLAGS'] == (
       '--mine=1 --xla_cpu_multi_thread_eigen=false'
@@ -141,9 +141,9 @@ class TestProgram:
   def test_how_much_of_an_accelerator_is_taken_may_be_told(self, monkeypatch):
     labels = ['learner', 'actor']
     name = 'XLA_PYTHON_CLIENT_MEM_FRACTION'
-    assert supervision.make_environments(labels)['learner'][name] == '0.900'
+    assert node_commands.make_environments(labels)['learner'][name] == '0.900'
     monkeypatch.setenv(name, '0.2')
-    assert supervision.make_environments(labels)['learner'][name] == '0.2'
+    assert node_commands.make_environments(labels)['learner'][name] == '0.2'
 
 
 class TestLearner:

@@ -12,6 +12,7 @@ import pytest
 
 from ftwax.runtime.distributed import (
   forkserver,
+  node_commands,
   processes,
   settings,
   supervision,
@@ -155,7 +156,7 @@ class TestSupervisor:
 
     def make(scripts, **options):
       commands = [
-        supervision.Command(name, write_script(name, code), {})
+        node_commands.Command(name, write_script(name, code), {})
         for name, code in scripts.items()
       ]
       return supervision.Supervisor(

@@ -19,6 +19,7 @@ from ftwax.runtime import evaluation, generations, run_records, runs, signals
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import (
   forkserver,
+  node_commands,
   processes,
   program,
   supervision,
@@ -113,10 +114,10 @@ def _start(
   output_dir.mkdir(exist_ok=True)
   server = stack.enter_context(
     forkserver.Forkserver(
-      output_dir / 'forkserver.txt', supervision.IMPORT_ENVIRONMENT
+      output_dir / 'forkserver.txt', node_commands.IMPORT_ENVIRONMENT
     )
   )
-  commands = supervision.make_commands(
+  commands = node_commands.make_commands(
     made, stack.enter_context(temporary.directory())
   )
   ports = sorted(a.rpartition(':')[2] for a in commands.addresses.values())

@@ -1,0 +1,135 @@
+"""Makes the commands that start the nodes of a Launchpad program."""
+
+import contextlib
+import os
+import pathlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import launchpad as lp
+from launchpad import context
+from launchpad.nodes.python import local_multi_processing
+
+# Who kills nodes that do not end in time is the supervisor.
+_NO_NOTICE = '--lp_termination_notice_secs=-1'
+
+# Small nodes are many, so each keeps to one thread; and to one heap, since
+# threads that come and go, as with every save, leave theirs behind half empty.
+# These are read when a process starts or imports modules, which is before it is
+# known what a node is.
+IMPORT_ENVIRONMENT = {
+  'MALLOC_ARENA_MAX': '1',
+  'OMP_NUM_THREADS': '1',
+  'OPENBLAS_NUM_THREADS': '1',
+  'MKL_NUM_THREADS': '1',
+  'TF_CPP_MIN_LOG_LEVEL': '2',
+}
+_CPU_ENVIRONMENT = {
+  'JAX_PLATFORMS': 'cpu',
+  'CUDA_VISIBLE_DEVICES': '',
+  'TF_NUM_INTRAOP_THREADS': '1',
+  'TF_NUM_INTEROP_THREADS': '1',
+}
+_CPU_XLA_FLAG = '--xla_cpu_multi_thread_eigen=false'
+
+# Who computes on an accelerator if there is one, and the part of its memory
+# that JAX takes at the start.
+_ACCELERATED = ('learner', 'inference')
+_FRACTION = 'XLA_PYTHON_CLIENT_MEM_FRACTION'
+
+
+class Command(NamedTuple):
+  """The command that starts a node.
+
+  Attributes:
+    name: `label`, or `label/index` where there may be several.
+    arguments: of the process.
+    environment: variables added to those of this process.
+  """
+
+  name: str
+  arguments: Sequence[str]
+  environment: Mapping[str, str]
+
+
+def make_environments(labels: Sequence[str]) -> dict[str, dict[str, str]]:
+  """Returns each group's variables: who needs no accelerator sees none.
+
+  Those that do share its memory evenly, unless the user says how much each
+  may take.
+  """
+  sharing = [label for label in labels if label in _ACCELERATED]
+  fraction = os.environ.get(_FRACTION, f'{0.9 / max(len(sharing), 1):.3f}')
+  accelerated = {**IMPORT_ENVIRONMENT, _FRACTION: fraction}
+  flags = os.environ.get('XLA_FLAGS', '')  # The last of a kind counts.
+  on_cpu = {
+    **IMPORT_ENVIRONMENT,
+    **_CPU_ENVIRONMENT,
+    'XLA_FLAGS': f'{flags} {_CPU_XLA_FLAG}'.strip(),
+  }
+  return {
+    label: accelerated if label in sharing else on_cpu for label in labels
+  }
+
+
+class Commands(NamedTuple):
+  """All that it takes to start a program.
+
+  Attributes:
+    list: one for each node.
+    addresses: of the first node with each label, if it has one.
+  """
+
+  list: list[Command]
+  addresses: dict[str, str]
+
+
+def make_commands(program: lp.Program, directory: pathlib.Path) -> Commands:
+  """Does what `launchpad.launch` does up to the start of processes.
+
+  Args:
+    program: whose nodes are to be started.
+    directory: for the files by which Launchpad hands nodes to processes.
+  """
+  variables = make_environments(list(program.groups))
+  for label, group in program.groups.items():
+    config = local_multi_processing.PythonProcess(env=variables[label])
+    for node in group:
+      node._initialize_context(
+        context.LaunchType.LOCAL_MULTI_PROCESSING, launch_config=config
+      )
+  for label, group in program.groups.items():
+    for node in group:
+      for handle in node.input_handles:
+        handle.connect(node, label)
+  for node in program.get_all_nodes():
+    node.bind_addresses()
+  commands = []
+  for label, group in program.groups.items():
+    with _temporary_files_in(directory):
+      made = group[0].to_executables(group, label, group[0].launch_context)
+    for index, command in enumerate(made):
+      is_one = len(made) == 1 and label != 'actor'
+      commands.append(
+        Command(
+          label if is_one else f'{label}/{index}',
+          [*command.command_as_list, _NO_NOTICE],
+          command.env_overrides,
+        )
+      )
+  addresses = {
+    label: group[0].addresses[0].resolve()
+    for label, group in program.groups.items()
+    if group[0].addresses
+  }
+  return Commands(commands, addresses)
+
+
+@contextlib.contextmanager
+def _temporary_files_in(directory: pathlib.Path) -> Iterator[None]:
+  before, tempfile.tempdir = tempfile.tempdir, str(directory)
+  try:
+    yield
+  finally:
+    tempfile.tempdir = before
