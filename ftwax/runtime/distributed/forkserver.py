@@ -50,6 +50,8 @@ class ForkserverError(ChildProcessError):
 class Process:
   """A child of this process that another one started."""
 
+  is_waiting = False
+
   def __init__(self, pid: int):
     """Takes over the child `pid`, the leader of a process group."""
     self.pid = pid

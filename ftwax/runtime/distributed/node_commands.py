@@ -4,7 +4,7 @@ import contextlib
 import os
 import pathlib
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import launchpad as lp
@@ -46,11 +46,13 @@ class Command(NamedTuple):
     name: `label`, or `label/index` where there may be several.
     arguments: of the process.
     environment: variables added to those of this process.
+    ports: that the node listens on.
   """
 
   name: str
   arguments: Sequence[str]
   environment: Mapping[str, str]
+  ports: Sequence[int] = ()
 
 
 def make_environments(labels: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -85,12 +87,30 @@ class Commands(NamedTuple):
   addresses: dict[str, str]
 
 
-def make_commands(program: lp.Program, directory: pathlib.Path) -> Commands:
+class FixedPort(lp.AbstractAddressBuilder):
+  """Builds the address of a port of this host."""
+
+  def __init__(self, port: int):
+    """Takes the port."""
+    self._port = port
+
+  def build(self) -> str:
+    """Returns the address."""
+    return f'localhost:{self._port}'
+
+
+def make_commands(
+  program: lp.Program,
+  directory: pathlib.Path,
+  pick_port: Callable[[], int] | None = None,
+) -> Commands:
   """Does what `launchpad.launch` does up to the start of processes.
 
   Args:
     program: whose nodes are to be started.
     directory: for the files by which Launchpad hands nodes to processes.
+    pick_port: returns a port that no process listens on; by default one of
+      this host.
   """
   variables = make_environments(list(program.groups))
   for label, group in program.groups.items():
@@ -104,7 +124,11 @@ def make_commands(program: lp.Program, directory: pathlib.Path) -> Commands:
       for handle in node.input_handles:
         handle.connect(node, label)
   for node in program.get_all_nodes():
-    node.bind_addresses()
+    if pick_port is None or getattr(node, 'has_fixed_ports', False):
+      node.bind_addresses()
+    else:
+      for address in node.addresses:
+        address.bind(FixedPort(pick_port()))
   commands = []
   for label, group in program.groups.items():
     with _temporary_files_in(directory):
@@ -116,6 +140,10 @@ def make_commands(program: lp.Program, directory: pathlib.Path) -> Commands:
           label if is_one else f'{label}/{index}',
           [*command.command_as_list, _NO_NOTICE],
           command.env_overrides,
+          [
+            int(address.resolve().rpartition(':')[2])
+            for address in group[index].addresses
+          ],
         )
       )
   addresses = {

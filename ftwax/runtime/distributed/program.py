@@ -21,6 +21,7 @@ from ftwax.runtime.distributed import (
   counter,
   inference,
   learner_node,
+  node_commands,
   nodes,
 )
 from ftwax.runtime.distributed import settings as settings_lib
@@ -269,13 +270,18 @@ class ReplayNode(lp.PyNode):
     """Returns what becomes the servers' addresses where they are used."""
     return self._track_handle(AddressesHandle(self._addresses))
 
+  @property
+  def has_fixed_ports(self) -> bool:
+    """Whether the experiment says on which ports servers listen."""
+    return self._port is not None
+
   def bind_addresses(self, **kwargs: Any) -> None:
     """Binds addresses to the experiment's port and those after, or to any."""
     if self._port is None:
       super().bind_addresses(**kwargs)
       return
     for index, address in enumerate(self._addresses):
-      address.bind(_FixedPort(self._port + index))
+      address.bind(node_commands.FixedPort(self._port + index))
 
 
 class AddressesHandle(base.Handle):
@@ -287,14 +293,6 @@ class AddressesHandle(base.Handle):
   def dereference(self) -> list[str]:
     """Returns the addresses."""
     return [address.resolve() for address in self._addresses]
-
-
-class _FixedPort(lp.AbstractAddressBuilder):
-  def __init__(self, port: int):
-    self._port = port
-
-  def build(self) -> str:
-    return f'localhost:{self._port}'
 
 
 def _client_of(node: lp.CourierNode, timeout_s: float) -> lp.CourierHandle:

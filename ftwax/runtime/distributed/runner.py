@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 import launchpad as lp
-from absl import logging
 
 from ftwax import types
 from ftwax.population import state as state_lib
@@ -18,7 +17,7 @@ from ftwax.records import checkpoints, loggers, run_directory
 from ftwax.runtime import evaluation, generations, run_records, runs, signals
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import (
-  forkserver,
+  local_launcher,
   node_commands,
   processes,
   program,
@@ -112,22 +111,25 @@ def _start(
   """
   output_dir = directory / 'output'
   output_dir.mkdir(exist_ok=True)
-  server = stack.enter_context(
-    forkserver.Forkserver(
-      output_dir / 'forkserver.txt', node_commands.IMPORT_ENVIRONMENT
+  temporary_dir = stack.enter_context(temporary.directory())
+  launcher: local_launcher.Launcher
+  if settings.cluster == settings_lib.LOCAL:
+    launcher = stack.enter_context(
+      local_launcher.LocalLauncher(output_dir / 'forkserver.txt')
     )
-  )
-  commands = node_commands.make_commands(
-    made, stack.enter_context(temporary.directory())
-  )
-  ports = sorted(a.rpartition(':')[2] for a in commands.addresses.values())
-  logging.warning(
-    'Reverb and Courier listen on ports %s of all interfaces, without'
-    ' authentication; see docs/distributed.md to close them to others.',
-    ', '.join(ports),
-  )
+    commands = node_commands.make_commands(made, temporary_dir)
+  else:
+    # Ray is an extra, and takes a while to import.
+    from ftwax.runtime.cluster import ray_launcher
+
+    cluster = ray_launcher.RayLauncher(settings, directory)
+    launcher = stack.enter_context(cluster)
+    commands = node_commands.make_commands(
+      made, temporary_dir, cluster.pick_port
+    )
+    cluster.place(commands.list)
   supervisor = stack.enter_context(
-    supervision.Supervisor(commands.list, output_dir, settings, server)
+    supervision.Supervisor(commands.list, output_dir, settings, launcher)
   )
   return supervisor, commands.addresses['counter']
 

@@ -1,6 +1,10 @@
 """Settings of a distributed run."""
 
 import dataclasses
+from collections.abc import Mapping
+
+# In place of the address of a cluster.
+LOCAL = 'local'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +37,13 @@ class Settings:
       after twice this time.
     replay_save_s: between two checkpoints of the replay server.
     stop_timeout_s: that nodes have to save and end before they are killed.
+    cluster: address of the Ray cluster whose hosts nodes run on, as `ray.init`
+      takes it ('auto', 'ray://HOST:PORT'); 'local' for this machine without
+      Ray.
+    resources: of the cluster, that a node takes, by its label and by Ray's
+      names: {'learner': {'GPU': 1}, 'actor': {'CPU': 2}}. A CPU is the default
+      of those that compute.
+    expose: whether it is accepted that others can reach the run's ports.
   """
 
   num_actors: int = 2
@@ -48,12 +59,17 @@ class Settings:
   replay_start_s: float = 8.0
   replay_save_s: float = 60.0
   stop_timeout_s: float = 60.0
+  cluster: str = LOCAL
+  resources: Mapping[str, Mapping[str, float]] = dataclasses.field(
+    default_factory=dict
+  )
+  expose: bool = False
 
   def __post_init__(self) -> None:
     """Checks signs."""
     for field in dataclasses.fields(self):
       value = getattr(self, field.name)
-      if value < 0:
+      if isinstance(value, int | float) and value < 0:
         raise ValueError(
           f'{field.name} ({value}) must not be negative; choose'
           f' {field.default}.'

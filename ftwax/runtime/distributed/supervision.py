@@ -6,7 +6,6 @@ takes over the address, the seeds and the work of the one before, since all of
 these stand in the command.
 """
 
-import os
 import pathlib
 import signal
 import time
@@ -14,7 +13,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ftwax.runtime import limits
-from ftwax.runtime.distributed import forkserver, node_commands, processes
+from ftwax.runtime.distributed import (
+  local_launcher,
+  node_commands,
+  processes,
+)
 from ftwax.runtime.distributed import settings as settings_lib
 
 # Nodes that end in turns: those that others still talk to come later.
@@ -44,24 +47,21 @@ class _Node:
     self.label = command.name.partition('/')[0]
     self.output = output
     self.limiter = limiter  # Which all actors share.
-    self.process: forkserver.Process | None = None
+    self.process: local_launcher.Process | None = None
     self.num_restarts = 0
     self._heart = output.with_suffix('.alive')
     self._started_at = 0.0
 
-  def start(self, server: forkserver.Forkserver) -> None:
+  def start(self, launcher: local_launcher.Launcher) -> None:
     """Starts the process."""
-    environment = {
-      **os.environ,
-      **self.command.environment,
-      processes.RUNNER_VARIABLE: str(os.getpid()),
-      processes.HEART_VARIABLE: str(self._heart.absolute()),
-    }
     self._heart.unlink(missing_ok=True)
     self._started_at = time.time()
-    self.process = server.start(
-      self.command.arguments, environment, self.output
-    )
+    self.process = launcher.start(self.command, self._heart, self.output)
+
+  @property
+  def is_waiting(self) -> bool:
+    """Whether its process has not been started yet, for want of a host."""
+    return self.process is not None and self.process.is_waiting
 
   def is_alive(self) -> bool:
     return self.process is not None and self.process.poll() is None
@@ -109,7 +109,7 @@ class Supervisor:
     commands: Sequence[node_commands.Command],
     output_dir: pathlib.Path,
     settings: settings_lib.Settings,
-    server: forkserver.Forkserver,
+    launcher: local_launcher.Launcher,
   ):
     """Starts nothing yet.
 
@@ -117,10 +117,10 @@ class Supervisor:
       commands: one for each node.
       output_dir: where what nodes print goes, a file for each.
       settings: limits of restarts, and the time that nodes have to end.
-      server: starts processes.
+      launcher: starts processes.
     """
     self._settings = settings
-    self._server = server
+    self._launcher = launcher
     labels = [command.name.partition('/')[0] for command in commands]
     limiters = {
       label: limits.RestartLimiter(
@@ -142,7 +142,7 @@ class Supervisor:
   def __enter__(self) -> 'Supervisor':
     try:
       for node in self._nodes.values():
-        node.start(self._server)
+        node.start(self._launcher)
     except BaseException:
       self.kill()
       raise
@@ -156,6 +156,11 @@ class Supervisor:
   def restarts(self) -> dict[str, int]:
     """Restarts of each node."""
     return {name: node.num_restarts for name, node in self._nodes.items()}
+
+  @property
+  def waiting(self) -> list[str]:
+    """Names of nodes that wait for a host."""
+    return [name for name, node in self._nodes.items() if node.is_waiting]
 
   def poll(self) -> bool:
     """Replaces nodes that died.
@@ -175,7 +180,12 @@ class Supervisor:
       if node.process.returncode == 0:
         continue
       self._replace(node)
-    return not any(node.is_alive() for node in nodes)
+    # Actors that wait for a host are not waited for.
+    return not any(
+      node.is_alive()
+      for node in nodes
+      if not (node.label == 'actor' and node.is_waiting)
+    )
 
   def stop(self) -> None:
     """Asks nodes to save and end, in turns, and kills those that do not."""
@@ -230,7 +240,7 @@ class Supervisor:
     node.send(signal.SIGKILL)  # What it may have started.
     if node.label == 'replay':
       self._restart_clients()
-    node.start(self._server)
+    node.start(self._launcher)
 
   def _restart_clients(self) -> None:
     """Restarts the nodes that talk to the replay server; the learner saves.
@@ -249,4 +259,4 @@ class Supervisor:
       if not node.wait(self._settings.stop_timeout_s):
         node.send(signal.SIGKILL)
         node.wait(10.0)
-      node.start(self._server)
+      node.start(self._launcher)

@@ -1,0 +1,326 @@
+"""Forwards ports of the loopback interface between the hosts of a run.
+
+Servers of nodes (Courier, Reverb) know no authentication, so they are reached
+over loopback alone. A gateway on each host listens on the loopback ports of
+servers on other hosts. It forwards what connects there to the other host's
+gateway, which connects to the server. So a node has one address, `localhost`
+and its port, wherever it and its clients run.
+
+Between gateways there is TLS, in which both sides show a certificate of the
+cluster, and then the run's token. Hosts that are not of the cluster are turned
+away before any of that.
+"""
+
+import asyncio
+import contextlib
+import hmac
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import (
+  Callable,
+  Collection,
+  Coroutine,
+  Iterator,
+  Mapping,
+)
+from typing import Any, NamedTuple, TypeVar
+
+from absl import logging
+
+from ftwax.runtime.cluster import credentials
+
+TOKEN_BYTES = 32
+
+_LOOPBACK = '127.0.0.1'
+_HEADER = struct.Struct(f'!{TOKEN_BYTES}sH')
+_CHUNK_BYTES = 2**18
+_CONNECT_S = 10.0  # To connect, and for the handshake and the header.
+_CALL_S = 30.0
+_ACCEPT_AGAIN_S = 0.1
+
+# A link may be down for half a minute without a connection being lost.
+_OPTIONS = {
+  socket.TCP_NODELAY: 1,
+  socket.TCP_KEEPIDLE: 15,
+  socket.TCP_KEEPINTVL: 10,
+  socket.TCP_KEEPCNT: 4,
+  socket.TCP_USER_TIMEOUT: 60_000,  # Milliseconds.
+}
+
+# Connections that may be shaking hands at a time.
+_MAX_UNKNOWN = 64
+_BACKLOG = 1024
+
+# Connections refused between two lines of the log.
+_REFUSED_PER_LINE = 1000
+
+_T = TypeVar('_T')
+
+
+class Peer(NamedTuple):
+  """Another host's gateway.
+
+  Attributes:
+    host: its address.
+    port: of the gateway.
+  """
+
+  host: str
+  port: int
+
+
+class Gateway:
+  """The gateway of a host. A context manager."""
+
+  def __init__(
+    self,
+    host: str,
+    token: bytes,
+    contexts: credentials.Contexts | None,
+  ):
+    """Prepares a gateway.
+
+    Args:
+      host: the one address on which other gateways reach it.
+      token: of the run, `TOKEN_BYTES` long.
+      contexts: of TLS; None for connections that are neither encrypted nor
+        safe from those who can read them.
+    """
+    if len(token) != TOKEN_BYTES:
+      raise ValueError(
+        f'token must have {TOKEN_BYTES} bytes and has {len(token)}; choose'
+        f' secrets.token_bytes({TOKEN_BYTES}).'
+      )
+    self._host = host
+    self._token = token
+    self._contexts = contexts
+    self._loop = asyncio.new_event_loop()
+    self._thread = threading.Thread(
+      target=self._loop.run_forever, name='gateway', daemon=True
+    )
+    self._socket: socket.socket | None = None
+    self._listeners: dict[int, asyncio.Server] = {}
+    self._routes: dict[int, Peer] = {}
+    self._own_ports: frozenset[int] = frozenset()
+    self._hosts: frozenset[str] = frozenset()
+    self._connections: set[Any] = set()
+    self._num_unknown = 0
+    self.num_refused = 0
+    self.num_bytes = 0  # Sent to and received from other hosts.
+
+  def __enter__(self) -> 'Gateway':
+    self._thread.start()
+    return self
+
+  def __exit__(self, *exception: Any) -> None:
+    del exception
+    with contextlib.suppress(RuntimeError, TimeoutError):
+      self._run(self._close())
+    self._loop.call_soon_threadsafe(self._loop.stop)
+    self._thread.join(_CALL_S)
+
+  def serve(self) -> Peer:
+    """Accepts other gateways from now on; returns where they reach it."""
+    self._socket = socket.create_server((self._host, 0), backlog=_BACKLOG)
+    self._socket.setblocking(False)
+    asyncio.run_coroutine_threadsafe(self._accept_all(self._socket), self._loop)
+    return Peer(self._host, self._socket.getsockname()[1])
+
+  def route(
+    self,
+    own_ports: Collection[int],
+    routes: Mapping[int, Peer],
+    hosts: Collection[str],
+  ) -> None:
+    """Says where the run's servers are.
+
+    Args:
+      own_ports: of servers on this host, which others may reach.
+      routes: gateways of the hosts of other servers, by the servers' ports.
+      hosts: addresses of all hosts of the cluster; others are refused.
+
+    Raises:
+      OSError: a port is taken on this host.
+    """
+    self._run(self._route(frozenset(own_ports), dict(routes), frozenset(hosts)))
+
+  def _run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+    future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+    return future.result(_CALL_S)
+
+  async def _route(
+    self,
+    own_ports: frozenset[int],
+    routes: dict[int, Peer],
+    hosts: frozenset[str],
+  ) -> None:
+    self._own_ports, self._hosts = own_ports, hosts
+    for port in [port for port in self._listeners if port not in routes]:
+      self._listeners.pop(port).close()
+    self._routes = routes
+    for port in routes:
+      if port not in self._listeners:
+        self._listeners[port] = await asyncio.start_server(
+          self._make_forward(port), _LOOPBACK, port, limit=_CHUNK_BYTES
+        )
+
+  async def _close(self) -> None:
+    if self._socket is not None:
+      self._loop.remove_reader(self._socket.fileno())
+      self._socket.close()
+    for listener in self._listeners.values():
+      listener.close()
+    self._listeners.clear()
+    connections = list(self._connections)
+    for connection in connections:
+      connection.cancel()
+    await asyncio.gather(*connections, return_exceptions=True)
+
+  def _make_forward(
+    self, port: int
+  ) -> Callable[
+    [asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]
+  ]:
+    """Returns what forwards connections of this host to another's server."""
+
+    async def forward(
+      reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+      with self._tracked(), _closing(writer):
+        if port not in self._routes:
+          return
+        context = self._contexts.client if self._contexts else None
+        far = await _connect(self._routes[port], context)
+        with _closing(far[1]):
+          far[1].write(_HEADER.pack(self._token, port))
+          await self._splice((reader, writer), far)
+
+    return forward
+
+  async def _accept_all(self, server: socket.socket) -> None:
+    """Takes connections; turns strangers away before any work for them."""
+    while True:
+      try:
+        connection, address = await self._loop.sock_accept(server)
+      except OSError:  # For instance no descriptor is free.
+        await asyncio.sleep(_ACCEPT_AGAIN_S)
+        continue
+      if address[0] not in self._hosts:
+        self._refuse(address, 'it is no host of the cluster')
+        connection.close()
+      elif self._num_unknown >= _MAX_UNKNOWN:
+        self._refuse(address, 'too many have not shown a token yet')
+        connection.close()
+      else:
+        self._loop.create_task(self._welcome(connection, address))
+
+  async def _welcome(self, connection: socket.socket, address: Any) -> None:
+    """Connects another gateway, if it is one, to a server of this host."""
+    _set_options(connection)
+    with self._tracked():
+      self._num_unknown += 1
+      try:
+        reader, writer = await self._open(connection)
+        token, port = _HEADER.unpack(
+          await asyncio.wait_for(reader.readexactly(_HEADER.size), _CONNECT_S)
+        )
+      except (OSError, EOFError, asyncio.TimeoutError) as error:
+        self._refuse(address, f'it did not show a token ({error!r})')
+        return
+      finally:
+        self._num_unknown -= 1
+      with _closing(writer):
+        if not hmac.compare_digest(token, self._token):
+          self._refuse(address, "its token is not the run's")
+          return
+        if port not in self._own_ports:
+          return  # The server moved; the other gateway will be told.
+        near = await _connect(Peer(_LOOPBACK, port), None)
+        with _closing(near[1]):
+          await self._splice((reader, writer), near)
+
+  async def _open(
+    self, connection: socket.socket
+  ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Returns the streams of a connection that was accepted."""
+    context = self._contexts.server if self._contexts else None
+    reader = asyncio.StreamReader(_CHUNK_BYTES, self._loop)
+    protocol = asyncio.StreamReaderProtocol(reader, loop=self._loop)
+    transport, _ = await self._loop.connect_accepted_socket(
+      lambda: protocol,
+      connection,
+      ssl=context,
+      ssl_handshake_timeout=_CONNECT_S if context else None,
+    )
+    return reader, asyncio.StreamWriter(transport, protocol, reader, self._loop)
+
+  def _refuse(self, address: Any, reason: str) -> None:
+    """Counts a connection that is refused."""
+    if self.num_refused % _REFUSED_PER_LINE == 0:
+      logging.warning(
+        'refused a connection of %s, since %s (%d refused so far).',
+        address[0],
+        reason,
+        self.num_refused + 1,
+      )
+    self.num_refused += 1
+
+  @contextlib.contextmanager
+  def _tracked(self) -> Iterator[None]:
+    """Lets `_close` end a connection; one that breaks is no fault."""
+    task = asyncio.current_task()
+    self._connections.add(task)
+    try:
+      with contextlib.suppress(OSError, EOFError, asyncio.TimeoutError):
+        yield
+    finally:
+      self._connections.discard(task)
+
+  async def _splice(self, one: Any, other: Any) -> None:
+    """Copies both ways until both have ended."""
+    copies = [
+      asyncio.ensure_future(self._copy(one[0], other[1])),
+      asyncio.ensure_future(self._copy(other[0], one[1])),
+    ]
+    try:
+      # A server that is gone must be seen by its clients at once.
+      await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+      for copy in copies:
+        copy.cancel()
+      await asyncio.gather(*copies, return_exceptions=True)
+
+  async def _copy(
+    self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+  ) -> None:
+    while chunk := await reader.read(_CHUNK_BYTES):
+      self.num_bytes += len(chunk)
+      writer.write(chunk)
+      await writer.drain()
+
+
+async def _connect(
+  peer: Peer, context: ssl.SSLContext | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+  reader, writer = await asyncio.wait_for(
+    asyncio.open_connection(*peer, ssl=context, limit=_CHUNK_BYTES), _CONNECT_S
+  )
+  _set_options(writer.get_extra_info('socket'))
+  return reader, writer
+
+
+def _set_options(connection: Any) -> None:
+  """Sends at once, and notices within a time that the other host is gone."""
+  for option, value in _OPTIONS.items():
+    connection.setsockopt(socket.IPPROTO_TCP, option, value)
+  connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+@contextlib.contextmanager
+def _closing(writer: asyncio.StreamWriter) -> Iterator[None]:
+  try:
+    yield
+  finally:
+    writer.close()
