@@ -126,18 +126,23 @@ class Host:
   def start(
     self,
     name: str,
+    start: str,
     arguments: Sequence[str],
     environment: Mapping[str, str],
     files: Mapping[str, bytes],
   ) -> None:
-    """Starts a node.
+    """Starts a node; one of this name that still runs here is killed.
 
     Args:
-      name: by which it is asked for.
+      name: of the node.
+      start: name of this start of it.
       arguments: of its process.
       environment: variables beside those of this host.
       files: contents of files that stand in `arguments`, by their paths there.
     """
+    for node in self._nodes.values():
+      if node.name == name:
+        node.process.send(signal.SIGKILL)
     paths = {}
     for index, (path, content) in enumerate(files.items()):
       own = self._directory / f'{uuid.uuid4().hex}-{index}'
@@ -161,32 +166,32 @@ class Host:
           )
         )
       process = self._server.start(own_arguments, variables, output)
-    self._nodes[name] = _HostNode(process, output, heart)
+    self._nodes[start] = _HostNode(name, process, output, heart)
 
-  def send(self, name: str, signum: int) -> None:
+  def send(self, start: str, signum: int) -> None:
     """Signals a node and the processes that it started itself."""
-    if name in self._nodes:
-      self._nodes[name].process.send(signum)
+    if start in self._nodes:
+      self._nodes[start].process.send(signum)
 
   def poll(
-    self, names: Collection[str], wait_s: float
+    self, starts: Collection[str], wait_s: float
   ) -> tuple[str, dict[str, Report]]:
     """Returns reports of nodes, those apart that this actor did not start.
 
     Args:
-      names: of nodes.
+      starts: of nodes.
       wait_s: that it waits for a node to end.
 
     Returns:
       The name of this actor, which a new one does not share, and reports.
     """
     deadline = time.monotonic() + wait_s
-    nodes = {name: self._nodes[name] for name in names if name in self._nodes}
+    nodes = {key: self._nodes[key] for key in starts if key in self._nodes}
     while time.monotonic() < deadline:
       if any(node.process.poll() is not None for node in nodes.values()):
         break
       time.sleep(_POLL_S)
-    return self._name, {name: node.report() for name, node in nodes.items()}
+    return self._name, {key: node.report() for key, node in nodes.items()}
 
   def traffic(self) -> tuple[int, int]:
     """Returns bytes from and to other hosts, and connections refused."""
@@ -215,10 +220,12 @@ class _HostNode:
 
   def __init__(
     self,
+    name: str,
     process: forkserver.Process,
     output: pathlib.Path,
     heart: pathlib.Path,
   ):
+    self.name = name
     self.process = process
     self._output = output
     self._heart = heart

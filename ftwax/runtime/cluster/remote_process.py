@@ -5,6 +5,7 @@ import os
 import pathlib
 import signal
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ class RemoteProcess:
 
   Attributes:
     command: of the node.
+    start_name: of this start of the node.
     returncode: exit status, negative for a signal; None if it runs or waits.
     is_waiting: whether it has not been started yet, since it has no host.
     node_id: Ray's name of its host; empty before it has one.
@@ -46,6 +48,7 @@ class RemoteProcess:
       check: raises what ended the launcher.
     """
     self.command = command
+    self.start_name = uuid.uuid4().hex
     self._heart = heart
     self._output = output
     self._send = send

@@ -1,0 +1,281 @@
+"""The hosts of a Ray cluster that a run uses, and the gateways between them."""
+
+import contextlib
+import pathlib
+import secrets
+import socket
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import ray
+from ray import exceptions
+from ray.util import scheduling_strategies
+
+from ftwax.runtime.cluster import archives, credentials, gateway, host
+
+_CALL_S = 60.0
+_STOP_S = 20.0
+
+
+class ClusterError(ConnectionError):
+  """The cluster cannot be reached, or cannot take the run."""
+
+
+class HostHandle:
+  """A host, as seen from the runner.
+
+  Attributes:
+    node_id: Ray's name of it.
+    address: of the host.
+    actor: of Ray's, a `host.Host`.
+    actor_name: empty until its first report; a new actor has another.
+    description: of the host.
+    routes: as its gateway was last told.
+    reports: of its nodes, that it was asked for.
+  """
+
+  def __init__(self, node_id: str, address: str, actor: Any):
+    """Takes a host whose actor has been made."""
+    self.node_id = node_id
+    self.address = address
+    self.actor = actor
+    self.actor_name = ''
+    self.description: host.Description | None = None
+    self.routes: Any = None
+    self.reports: Any = None
+
+  def call(self, method: str, *args: Any) -> Any:
+    """Calls its actor and returns the result.
+
+    Raises:
+      ClusterError: the method raised.
+      RayError: the host is lost.
+    """
+    return self.result(getattr(self.actor, method).remote(*args))
+
+  def result(self, reference: Any) -> Any:
+    """Returns the result of a call; see `call`."""
+    try:
+      return ray.get(reference, timeout=_CALL_S)
+    except exceptions.RayTaskError as error:
+      raise ClusterError(f'host {self.address}: {error.cause!r}') from error
+
+  @property
+  def shares_directory(self) -> bool:
+    """Whether it sees the run directory of the runner."""
+    return self.description is None or self.description.shares_run_directory
+
+
+class Hosts:
+  """Hosts of the cluster, with an actor on each that is used.
+
+  A context manager.
+  """
+
+  def __init__(self, address: str, expose: bool, directory: pathlib.Path):
+    """Prepares a connection.
+
+    Args:
+      address: of the cluster, as `ray.init` takes it.
+      expose: whether hosts may do without knowing each other.
+      directory: of the run, on this host.
+
+    Raises:
+      ValueError: hosts could not know each other, and that is not accepted.
+    """
+    self._cluster = address
+    self._directory = directory
+    self._contexts = credentials.read()
+    if self._contexts is None and not expose:
+      raise ValueError(
+        f'{credentials.USE_TLS} must be 1, with certificates of the cluster'
+        ' (docs/clusters.md), and is not: whoever reaches this cluster can run'
+        ' code on it; choose --expose where only you can reach it.'
+      )
+    self._token = secrets.token_bytes(gateway.TOKEN_BYTES)
+    self._mark = f'.cluster-{secrets.token_hex(8)}'
+    # The gateway of this host, and its address, if it is not of the cluster.
+    self._own: gateway.Gateway | None = None
+    self._own_address: str | None = None
+    self._stack = contextlib.ExitStack()
+    self.alive: dict[str, str] = {}
+    self.handles: dict[str, HostHandle] = {}
+
+  def __enter__(self) -> 'Hosts':
+    """Connects to the cluster.
+
+    Raises:
+      ClusterError: there is no cluster.
+    """
+    with contextlib.ExitStack() as stack:
+      self._connect(stack)
+      mark = self._directory / self._mark
+      mark.touch()
+      stack.callback(mark.unlink, missing_ok=True)
+      self.refresh()
+      if ray.util.client.ray.is_connected():  # type: ignore[no-untyped-call]
+        self._own_address = _address_towards(next(iter(self.alive.values())))
+        self._own = stack.enter_context(
+          gateway.Gateway(self._own_address, self._token, self._contexts)
+        )
+      else:
+        self.open([ray.get_runtime_context().get_node_id()])
+      self._stack = stack.pop_all()
+    return self
+
+  def __exit__(self, *exception: Any) -> None:
+    del exception
+    with contextlib.suppress(exceptions.RayError):
+      stops = [handle.actor.stop.remote() for handle in self.handles.values()]
+      ray.wait(stops, num_returns=len(stops), timeout=_STOP_S)
+    for handle in self.handles.values():
+      with contextlib.suppress(exceptions.RayError):
+        ray.kill(handle.actor)
+    self._stack.close()
+
+  def _connect(self, stack: contextlib.ExitStack) -> None:
+    if ray.is_initialized():
+      return
+    try:
+      ray.init(self._cluster, log_to_driver=False, logging_level='ERROR')
+    except (ConnectionError, RuntimeError, ValueError) as error:
+      raise ClusterError(
+        f'cluster ({self._cluster}) must be the address of a Ray cluster, and'
+        f' cannot be reached ({error}); start one with `ray start --head`, see'
+        ' docs/clusters.md.'
+      ) from error
+    stack.callback(ray.shutdown)
+
+  def refresh(self) -> None:
+    """Looks which hosts there are now."""
+    self.alive = {
+      node['NodeID']: node['NodeManagerAddress']
+      for node in ray.nodes()
+      if node['Alive']
+    }
+
+  def open(self, node_ids: Collection[str]) -> None:
+    """Makes actors on hosts that have none.
+
+    Raises:
+      ClusterError: a host has other versions than this one.
+    """
+    opened = {}
+    for node_id in node_ids:
+      if node_id not in self.handles and node_id in self.alive:
+        address = self.alive[node_id]
+        opened[node_id] = HostHandle(
+          node_id, address, self._make_actor(node_id, address)
+        )
+    references = [
+      handle.actor.describe.remote(str(self._directory), self._mark)
+      for handle in opened.values()
+    ]
+    for handle, reference in zip(opened.values(), references, strict=True):
+      self._take_description(handle, reference)
+    self.handles |= opened
+
+  def describe(self, handle: HostHandle) -> None:
+    """Asks a host anew, since it has another actor."""
+    handle.routes = None
+    self._take_description(
+      handle, handle.actor.describe.remote(str(self._directory), self._mark)
+    )
+
+  def _take_description(self, handle: HostHandle, reference: Any) -> None:
+    description = host.Description(*handle.result(reference))
+    theirs, ours = description.versions, host.versions()
+    if theirs != ours:
+      raise ClusterError(
+        f'host {handle.address} must have the versions of this one, {ours},'
+        f' and has {theirs}; install the same ones there.'
+      )
+    handle.description = description
+
+  def _make_actor(self, node_id: str, address: str) -> Any:
+    strategy = scheduling_strategies.NodeAffinitySchedulingStrategy(
+      node_id, soft=False
+    )
+    actor: Any = ray.remote(host.Host)
+    return actor.options(
+      num_cpus=0,
+      max_restarts=-1,
+      max_concurrency=8,
+      scheduling_strategy=strategy,
+    ).remote(address, self._token, list(sys.path))
+
+  def free_ports(self, candidates: Collection[int]) -> list[int]:
+    """Returns those of the ports that are free on all hosts there are."""
+    self.open(list(self.alive))
+    free = set(candidates)
+    references = [
+      (handle, handle.actor.free_ports.remote(sorted(free)))
+      for handle in self.handles.values()
+    ]
+    for handle, reference in references:
+      free &= set(handle.result(reference))
+    return sorted(free)
+
+  def route(self, places: Mapping[int, str | None]) -> None:
+    """Tells all gateways where servers are.
+
+    Args:
+      places: Ray's names of their hosts, by the servers' ports; None for those
+        that have no host yet.
+    """
+    addresses = sorted(
+      {*self.alive.values(), *filter(None, [self._own_address])}
+    )
+    # A host that servers move to must free their ports first.
+    handles = sorted(
+      self.handles.values(), key=lambda h: h.node_id not in places.values()
+    )
+    for handle in handles:
+      own = [port for port, at in places.items() if at == handle.node_id]
+      routes = (own, self._peers(places, handle.node_id), addresses)
+      if routes != handle.routes:
+        handle.call('route', *routes)
+        handle.routes = routes
+    if self._own is not None:
+      # A port that is taken here is that of a host of the cluster on this
+      # machine.
+      with contextlib.suppress(OSError):
+        self._own.route([], self._peers(places, None), addresses)
+
+  def _peers(
+    self, places: Mapping[int, str | None], own: str | None
+  ) -> dict[int, gateway.Peer]:
+    """Returns the gateways of servers on other hosts than `own`."""
+    peers = {}
+    for port, node_id in places.items():
+      handle = self.handles.get(node_id or '')
+      if handle is not None and handle.description and node_id != own:
+        peers[port] = gateway.Peer(*handle.description.peer)
+    return peers
+
+  def send_directory(self, handle: HostHandle) -> None:
+    """Copies the run directory to a host that does not share it."""
+    handle.call(
+      'write_directory', str(self._directory), archives.pack(self._directory)
+    )
+
+  def fetch_directory(self, handle: HostHandle) -> None:
+    """Copies the run directory from a host that does not share it."""
+    if not handle.shares_directory:
+      packed = handle.call('read_directory', str(self._directory))
+      archives.unpack(packed, self._directory)
+
+  def traffic(self) -> dict[str, Sequence[int]]:
+    """Returns bytes to and from other hosts and refusals, by address."""
+    return {
+      handle.address: handle.call('traffic') for handle in self.handles.values()
+    }
+
+
+def _address_towards(address: str) -> str:
+  """Returns this host's address on the way to another."""
+  with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    probe.connect((address, 9))  # Sends nothing.
+    own: str = probe.getsockname()[0]
+    return own
