@@ -102,6 +102,7 @@ _GROUPS: dict[str, tuple[str, ...]] = {
     'runtime',
     'num_actors',
     'inference_server',
+    'num_learners',
     'num_devices',
     'environment_processes',
     'replay',
@@ -146,6 +147,9 @@ def _define_runtime_flags(runtime: str, num_devices: int) -> None:
   )
   flags.DEFINE_bool(
     'inference_server', None, 'One process acts for all, if distributed.'
+  )
+  flags.DEFINE_integer(
+    'num_learners', None, 'Processes that learn, if distributed.'
   )
   flags.DEFINE_integer(
     'num_devices', num_devices, 'Devices, or cores, that share the work.'

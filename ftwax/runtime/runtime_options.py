@@ -27,7 +27,7 @@ def make(num_members: int) -> dict[str, Any]:
   """
   own: dict[str, Any] = {
     name: FLAGS[name].value
-    for name in ('num_actors', 'inference_server')
+    for name in ('num_actors', 'num_learners', 'inference_server')
     if FLAGS[name].value is not None
   }
   if FLAGS.runtime != 'distributed':

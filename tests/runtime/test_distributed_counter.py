@@ -154,24 +154,24 @@ class TestCounter:
 
   def test_nodes_leave_in_turns(self, node):
     node.report_learner(0, self._base(), self._number(), [])
-    assert not node.report_replay({'queue': [1, 8]})
+    assert not node.report_replay(0, {'queue': [1, 8]})
     assert not node.report_learner(0, self._base(), self._number(), [])['leave']
     node.finish('evaluator')
     assert node.report_learner(0, self._base(), self._number(), [])['leave']
     for name in ('learner', 'actor/0'):
       node.finish(name)
-    assert not node.report_replay({'queue': [1, 8]})
+    assert not node.report_replay(0, {'queue': [1, 8]})
     node.finish('actor/1')
-    assert node.report_replay({'queue': [1, 8]})
+    assert node.report_replay(0, {'queue': [1, 8]})
     node.report_learner(
       0, self._base(), self._number(), []
     )  # It was started anew.
-    assert not node.report_replay({'queue': [1, 8]})
+    assert not node.report_replay(0, {'queue': [1, 8]})
 
   def test_the_table_tells_of_each_node(self, node):
     node.report_learner(7, self._base(actor_steps=40), self._number(), [])
     self._report_actor(node, 1, 10, [], (2, 10), 3)
-    node.report_replay({'queue': [5, 8]})
+    node.report_replay(0, {'queue': [5, 8]})
     text = table.format_status(
       node.status(), 100, (12.0, 3.5), {'learner': 2, 'actor/1': 0}
     )
@@ -180,3 +180,18 @@ class TestCounter:
     assert 'queue 5/8' in text
     assert 'restarts 2' in text
     assert 'failed environments 3' in text
+
+  def test_nodes_of_several_learners_are_told_apart(self, tmp_path):
+    node = counter.Counter(
+      distributed_helpers.make_experiment(), str(tmp_path), 2, None, 2
+    )
+    node.report_replay(0, {'queue': [1, 8]})
+    node.report_replay(1, {'queue': [2, 8]})
+    assert node.status()['replay'] == {'queue': [3, 16]}
+    for name in ('learner/0', 'actor/0', 'actor/1'):
+      node.finish(name)
+    assert not node.report_replay(1, {'queue': [2, 8]})
+    node.finish('learner/1')
+    assert node.report_replay(1, {'queue': [2, 8]})
+    assert set(node.status()['ages']) == {'replay/0', 'replay/1'}
+    node._close()

@@ -22,6 +22,7 @@ from ftwax.runtime.distributed import (
   node_commands,
   processes,
   program,
+  shares,
   supervision,
   table,
   temporary,
@@ -90,7 +91,9 @@ def run_experiment(
     )
     with signals.answered_in_time(functools.partial(_tell, directory)):
       # The imports of nodes, which this waits for, take a while.
-      supervisor, counter_address = _start(stack, made, directory, settings)
+      supervisor, counter_address = _start(
+        stack, made, directory, settings, experiment.population.num_members
+      )
     display = _Display(experiment, counter_address, supervisor, directory)
     _supervise(supervisor, display, directory, check_interrupts)
   generations.write_report(prepared, directory)
@@ -104,6 +107,7 @@ def _start(
   made: lp.Program,
   directory: pathlib.Path,
   settings: settings_lib.Settings,
+  num_members: int,
 ) -> tuple[supervision.Supervisor, str]:
   """Starts a program's nodes, which `stack` ends, with all that they left.
 
@@ -127,7 +131,13 @@ def _start(
     ', '.join(ports),
   )
   supervisor = stack.enter_context(
-    supervision.Supervisor(commands.list, output_dir, settings, server)
+    supervision.Supervisor(
+      commands.list,
+      output_dir,
+      settings,
+      server,
+      shares.dependents(settings, num_members),
+    )
   )
   return supervisor, commands.addresses['counter']
 
