@@ -15,7 +15,6 @@ from absl import app, flags, logging
 
 from ftwax.environments import environment_faults
 from ftwax.records import checkpoints, run_directory
-from ftwax.replay import replay_options
 from ftwax.runtime import (
   command_flags,
   comparison,
@@ -66,7 +65,7 @@ def define_flags(
       there are fewer, or where members cannot be shared out evenly.
   """
   _define_run_flags(max_num_actor_steps, num_environments, eval_every)
-  _define_runtime_flags(runtime, num_devices)
+  runtime_options.define(runtime, num_devices)
   flags.DEFINE_string('config', None, 'TOML file with fields to change.')
   flags.DEFINE_multi_string(
     'set', [], 'KEY=VALUE, a field to change: agent.batch_size=32.'
@@ -102,6 +101,9 @@ _GROUPS: dict[str, tuple[str, ...]] = {
     'runtime',
     'num_actors',
     'inference_server',
+    'num_learners',
+    'cluster',
+    'resources',
     'num_devices',
     'environment_processes',
     'replay',
@@ -137,26 +139,6 @@ def _define_run_flags(
     checkpoints.CheckpointingConfig.save_every_seconds,
     'Seconds between checkpoints.',
   )
-
-
-def _define_runtime_flags(runtime: str, num_devices: int) -> None:
-  flags.DEFINE_enum('runtime', runtime, runs.RUNTIMES, 'Where it runs.')
-  flags.DEFINE_integer(
-    'num_actors', None, 'Processes that act, if distributed.'
-  )
-  flags.DEFINE_bool(
-    'inference_server', None, 'One process acts for all, if distributed.'
-  )
-  flags.DEFINE_integer(
-    'num_devices', num_devices, 'Devices, or cores, that share the work.'
-  )
-  flags.DEFINE_integer(
-    'environment_processes',
-    experiment_lib.ExperimentConfig.environment_processes,
-    'That step environments; 0 for none.',
-  )
-  flags.DEFINE_enum('replay', None, replay_options.KINDS, 'Of a local run.')
-  flags.DEFINE_integer('replay_port', None, 'Of Reverb; any free one if unset.')
 
 
 def experiment_options(seed: int | None = None) -> dict[str, Any]:

@@ -8,7 +8,46 @@ from typing import Any
 
 from absl import flags
 
+from ftwax.replay import replay_options
+from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import runs
+
 FLAGS = flags.FLAGS
+
+
+def define(runtime: str, num_devices: int) -> None:
+  """Defines the flags.
+
+  Args:
+    runtime: default of `--runtime`.
+    num_devices: default of `--num_devices`.
+  """
+  flags.DEFINE_enum('runtime', runtime, runs.RUNTIMES, 'Where it runs.')
+  flags.DEFINE_integer(
+    'num_actors', None, 'Processes that act, if distributed.'
+  )
+  flags.DEFINE_bool(
+    'inference_server', None, 'One process acts for all, if distributed.'
+  )
+  flags.DEFINE_integer(
+    'num_learners', None, 'Processes that learn, if distributed.'
+  )
+  flags.DEFINE_string(
+    'cluster', None, 'Of Ray (auto or ray://HOST:PORT), if distributed.'
+  )
+  flags.DEFINE_multi_string(
+    'resources', [], 'LABEL.RESOURCE=NUMBER of a node on the cluster.'
+  )
+  flags.DEFINE_integer(
+    'num_devices', num_devices, 'Devices, or cores, that share the work.'
+  )
+  flags.DEFINE_integer(
+    'environment_processes',
+    experiment_lib.ExperimentConfig.environment_processes,
+    'That step environments; 0 for none.',
+  )
+  flags.DEFINE_enum('replay', None, replay_options.KINDS, 'Of a local run.')
+  flags.DEFINE_integer('replay_port', None, 'Of Reverb; any free one if unset.')
 
 
 def prepare() -> None:
@@ -27,9 +66,11 @@ def make(num_members: int) -> dict[str, Any]:
   """
   own: dict[str, Any] = {
     name: FLAGS[name].value
-    for name in ('num_actors', 'inference_server')
+    for name in ('num_actors', 'num_learners', 'inference_server', 'cluster')
     if FLAGS[name].value is not None
   }
+  if FLAGS.resources:
+    own['resources'] = _read_resources(FLAGS.resources)
   if FLAGS.runtime != 'distributed':
     for name, value in own.items():
       raise ValueError(
@@ -42,6 +83,24 @@ def make(num_members: int) -> dict[str, Any]:
   if FLAGS['num_devices'].present:
     own['num_devices'] = FLAGS.num_devices
   return {'settings': settings.Settings(**own)}
+
+
+def _read_resources(texts: Sequence[str]) -> dict[str, dict[str, float]]:
+  """Returns what nodes take, of texts such as 'learner.GPU=1'."""
+  resources: dict[str, dict[str, float]] = {}
+  for text in texts:
+    name, _, value = text.partition('=')
+    label, _, resource = name.partition('.')
+    try:
+      resources.setdefault(label, {})[resource] = float(value)
+    except ValueError:
+      resource = ''
+    if not (label and resource):
+      raise ValueError(
+        f'resources ({text}) must be LABEL.RESOURCE=NUMBER; choose for instance'
+        ' learner.GPU=1.'
+      )
+  return resources
 
 
 def _devices(num_members: int) -> Sequence[Any] | None:

@@ -85,16 +85,41 @@ class TestCounter:
   def test_nothing_is_granted_before_the_learner_tells_where_to_begin(
     self, node
   ):
-    assert node.register_actor(0) is None
+    assert node.register_actor(0, 'caller') is None
     assert self._report_actor(node, 0, 0, [], (2, 10)) == (0, False)
     node.report_learner(
       4, self._base(actor_steps=40, episodes=5), self._number(), []
     )
-    assert node.register_actor(0) == 40
+    assert node.register_actor(0, 'caller') == 40
     assert self._report_actor(node, 0, 0, [], (2, 10)) == (10, False)
     counts = node.status()['counts']
     assert (counts['actor_steps'], counts['episodes']) == (40, 5)
     assert node.status()['mean_return'] == 2.0
+
+  def test_an_actor_that_was_cut_off_is_not_counted(self, node):
+    node.report_learner(0, self._base(), self._number(), [])
+    node.register_actor(0, 'caller')
+    assert self._report_actor(node, 0, 0, [], (2, 10)) == (10, False)
+    node.register_actor(0, 'another')  # On another host.
+    assert self._report_actor(node, 0, 10, [1.0], (2, 10)) is None
+    assert node.status()['counts']['actor_steps'] == 0
+
+  def test_a_run_ends_without_an_actor_that_has_no_host(self, node):
+    assert not node.release_actor(0)  # No learner has reported yet.
+    node.report_learner(0, self._base(), self._number(), [])
+    node.register_actor(0, 'caller')
+    node.register_actor(1, 'caller')
+    held = self._report_actor(node, 0, 0, [], (2, 100))
+    assert held == (100, False)
+    assert self._report_actor(node, 1, 0, [], (2, 100)) == (0, False)
+    assert node.release_actor(0)
+    assert self._report_actor(node, 0, 100, [], (2, 100)) is None
+    assert self._report_actor(node, 1, 0, [], (2, 100)) == (100, False)
+    node.finish('actor/1')
+    node.finish('learner')
+    assert node.report_replay('replay', {})
+    node.register_actor(0, 'caller')  # It came back.
+    assert not node.report_replay('replay', {})
 
   def test_a_learner_that_was_restored_does_not_put_the_counter_back(
     self, node
@@ -154,24 +179,24 @@ class TestCounter:
 
   def test_nodes_leave_in_turns(self, node):
     node.report_learner(0, self._base(), self._number(), [])
-    assert not node.report_replay({'queue': [1, 8]})
+    assert not node.report_replay(0, {'queue': [1, 8]})
     assert not node.report_learner(0, self._base(), self._number(), [])['leave']
     node.finish('evaluator')
     assert node.report_learner(0, self._base(), self._number(), [])['leave']
     for name in ('learner', 'actor/0'):
       node.finish(name)
-    assert not node.report_replay({'queue': [1, 8]})
+    assert not node.report_replay(0, {'queue': [1, 8]})
     node.finish('actor/1')
-    assert node.report_replay({'queue': [1, 8]})
+    assert node.report_replay(0, {'queue': [1, 8]})
     node.report_learner(
       0, self._base(), self._number(), []
     )  # It was started anew.
-    assert not node.report_replay({'queue': [1, 8]})
+    assert not node.report_replay(0, {'queue': [1, 8]})
 
   def test_the_table_tells_of_each_node(self, node):
     node.report_learner(7, self._base(actor_steps=40), self._number(), [])
     self._report_actor(node, 1, 10, [], (2, 10), 3)
-    node.report_replay({'queue': [5, 8]})
+    node.report_replay(0, {'queue': [5, 8]})
     text = table.format_status(
       node.status(), 100, (12.0, 3.5), {'learner': 2, 'actor/1': 0}
     )
@@ -180,3 +205,18 @@ class TestCounter:
     assert 'queue 5/8' in text
     assert 'restarts 2' in text
     assert 'failed environments 3' in text
+
+  def test_nodes_of_several_learners_are_told_apart(self, tmp_path):
+    node = counter.Counter(
+      distributed_helpers.make_experiment(), str(tmp_path), 2, None, 2
+    )
+    node.report_replay(0, {'queue': [1, 8]})
+    node.report_replay(1, {'queue': [2, 8]})
+    assert node.status()['replay'] == {'queue': [3, 16]}
+    for name in ('learner/0', 'actor/0', 'actor/1'):
+      node.finish(name)
+    assert not node.report_replay(1, {'queue': [2, 8]})
+    node.finish('learner/1')
+    assert node.report_replay(1, {'queue': [2, 8]})
+    assert set(node.status()['ages']) == {'replay/0', 'replay/1'}
+    node._close()

@@ -37,6 +37,8 @@ class TestLimits:
       settings.Settings(max_restarts=-1)
     with pytest.raises(ValueError, match=r'num_devices \(0\) must be at least'):
       settings.Settings(num_devices=0)
+    with pytest.raises(ValueError, match=r'num_learners \(0\) must be at leas'):
+      settings.Settings(num_learners=0)
 
 
 class _Flaky:

@@ -8,12 +8,15 @@ import distributed_helpers
 import launchpad as lp
 import pytest
 
+from ftwax.agents import impala
+from ftwax.population import population_config
 from ftwax.runtime.distributed import (
   learner_node,
   node_commands,
   processes,
   program,
   settings,
+  shares,
 )
 
 
@@ -144,6 +147,84 @@ class TestProgram:
     assert node_commands.make_environments(labels)['learner'][name] == '0.900'
     monkeypatch.setenv(name, '0.2')
     assert node_commands.make_environments(labels)['learner'][name] == '0.2'
+
+
+class TestSeveralLearners:
+  def _make(self, tmp_path, num_actors=3, **options):
+    return program.make_distributed_experiment(
+      distributed_helpers.make_experiment(**options),
+      run_dir=tmp_path,
+      settings=settings.Settings(num_learners=2, num_actors=num_actors),
+    )
+
+  def test_each_has_a_replay_node_and_actors(self, tmp_path):
+    made = self._make(tmp_path, replay_port=12345)
+    commands = node_commands.make_commands(made, tmp_path)
+    assert [command.name for command in commands.list] == [
+      'counter', 'replay/0', 'replay/1', 'learner/0', 'learner/1',
+      'actor/0', 'actor/1', 'actor/2',
+    ]  # fmt: skip
+    ports = [
+      [address.resolve() for address in node.addresses]
+      for node in made.groups['replay']
+    ]
+    assert ports == [['localhost:12345'], ['localhost:12346']]
+    # An actor: the first learner, then the one from which variables come.
+    clients = [node._func_args[4:6] for node in made.groups['actor']]
+    for actor, (seats, variables) in enumerate(clients):
+      assert (seats._address is variables._address) == (actor % 2 == 0)
+    shares_of_actors = [
+      node._func_args[3].dereference() for node in made.groups['actor']
+    ]
+    assert shares_of_actors == [ports[0], ports[1], ports[0]]
+
+  @pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+      (
+        {
+          'builder': impala.make_builder(
+            impala.IMPALAConfig(batch_size=5, max_queue_size=8)
+          )
+        },
+        r'batch_size \(5\) must divide by num_learners \(2\).*choose 6',
+      ),
+      ({'num_actors': 1}, r'num_actors \(1\) must be at least num_learners'),
+      (
+        {'population': population_config.PopulationConfig(3)},
+        r'num_learners \(2\) must be 1 for a population \(3 members\)',
+      ),
+    ],
+  )
+  def test_what_cannot_be_shared_out_is_refused(
+    self, tmp_path, options, message
+  ):
+    with pytest.raises(ValueError, match=message):
+      self._make(tmp_path, **options)
+
+  def test_a_builder_of_a_share(self):
+    config = distributed_helpers.make_experiment()
+    share = shares.replay_builder(config, 2).config
+    assert (share.batch_size, share.max_queue_size) == (2, 4)
+    assert shares.replay_builder(config, 1) == config.builder
+
+  def test_nodes_that_are_restarted_together(self):
+    one = settings.Settings(num_actors=3)
+    assert shares.dependents(one, 1)['replay'] == [
+      'learner', 'actor/0', 'actor/1', 'actor/2',
+    ]  # fmt: skip
+    two = settings.Settings(num_learners=2, num_actors=3)
+    assert shares.dependents(two, 1) == {
+      'replay/0': ['learner/0', 'learner/1', 'actor/0', 'actor/2'],
+      'replay/1': ['learner/0', 'learner/1', 'actor/1'],
+      'learner/0': ['learner/1'],
+      'learner/1': ['learner/0'],
+    }
+    of_members = shares.dependents(two, 4)
+    assert of_members['replay/1'] == [
+      'learner/1', 'actor/0', 'actor/1', 'actor/2',
+    ]  # fmt: skip
+    assert 'learner/0' not in of_members
 
 
 class TestLearner:

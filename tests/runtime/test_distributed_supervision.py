@@ -12,6 +12,7 @@ import pytest
 
 from ftwax.runtime.distributed import (
   forkserver,
+  local_launcher,
   node_commands,
   processes,
   settings,
@@ -154,13 +155,17 @@ class TestSupervisor:
   def supervise(self, make_server, write_script, tmp_path):
     server = make_server()
 
-    def make(scripts, **options):
+    def make(scripts, dependents=None, **options):
       commands = [
         node_commands.Command(name, write_script(name, code), {})
         for name, code in scripts.items()
       ]
       return supervision.Supervisor(
-        commands, tmp_path, settings.Settings(**options), server
+        commands,
+        tmp_path,
+        settings.Settings(**options),
+        local_launcher.LocalLauncher(server),
+        dependents or {},
       )
 
     return make
@@ -270,7 +275,8 @@ class TestSupervisor:
   ):
     names = ('counter', 'replay', 'learner', 'actor/0')
     scripts = dict.fromkeys(names, 'import time; time.sleep(100)')
-    with supervise(scripts) as supervisor:
+    dependents = {'replay': ['learner', 'actor/0']}
+    with supervise(scripts, dependents) as supervisor:
       before = _pids(supervisor)
       os.kill(before['replay'], signal.SIGKILL)
       self._poll(supervisor, lambda _: supervisor.restarts['replay'] == 1)
@@ -278,6 +284,37 @@ class TestSupervisor:
       changed = {name for name in names if before[name] != after[name]}
       assert changed == {'replay', 'learner', 'actor/0'}
       assert supervisor.restarts['actor/0'] == 0
+
+  def test_learners_share_the_fate_of_one_that_died(self, supervise):
+    sleep = 'import time; time.sleep(100)'
+    scripts = {'learner/0': sleep, 'learner/1': '', 'actor/0': sleep}
+    with supervise(scripts, {'learner/0': ['learner/1']}) as supervisor:
+      self._poll(supervisor, lambda _: 'learner/1' not in _pids(supervisor))
+      before = supervisor._nodes['learner/1'].process.pid
+      os.kill(_pids(supervisor)['learner/0'], signal.SIGKILL)
+      self._poll(supervisor, lambda _: supervisor.restarts['learner/0'] == 1)
+      assert supervisor._nodes['learner/1'].process.pid != before
+      assert supervisor.restarts['learner/1'] == 0
+
+  def test_what_ended_all_learners_is_told(self, supervise, tmp_path):
+    fatal = (
+      'import signal, sys, time\n'
+      'def end(*_): print("no batch"); sys.exit(70)\n'
+      'signal.signal(signal.SIGTERM, end)\n'
+      'print("up", flush=True)\n'
+      'time.sleep(100)\n'
+    )
+    scripts = {'learner/0': 'import time; time.sleep(100)', 'learner/1': fatal}
+    with (
+      supervise(scripts, {'learner/0': ['learner/1']}) as supervisor,
+      pytest.raises(
+        supervision.NodeFailedError, match='learner/1 failed for good: no batch'
+      ),
+    ):
+      output = tmp_path / 'learner-1.txt'
+      self._poll(supervisor, lambda _: 'up' in output.read_text())
+      os.kill(_pids(supervisor)['learner/0'], signal.SIGKILL)
+      self._poll(supervisor, lambda _: False)
 
 
 def test_temporary_files_of_dead_runs_are_removed(tmp_path, monkeypatch):

@@ -85,7 +85,9 @@ class ActorLoop:
       Actor steps of the run so far; None if it is ended meanwhile.
     """
     while not self._stop.is_set():
-      steps: int | None = self._counter.call('register_actor', self._index)
+      steps: int | None = self._counter.call(
+        'register_actor', self._index, self._counter.caller
+      )
       if steps is not None:
         self._entropy = (environments.TRAINING, steps, self._index)
         return steps
@@ -223,12 +225,20 @@ class ActorLoop:
         (num_needed, num_wanted),
         self._limiter.num_restarts,
       )
+      if reply is None:
+        raise ReplacedError(
+          f'actor/{self._index} was taken for lost, and another has its place.'
+        )
       self._num_steps = 0
       self._grant = grants.Grant(*reply)
       if self._grant.num_steps or self._grant.is_last or self._stop.is_set():
         break
       time.sleep(_ASK_AGAIN_S)
     environment.limit = self._grant.num_steps if self._grant.is_last else None
+
+
+class ReplacedError(RuntimeError):
+  """An actor that was taken for lost; its steps were granted to others."""
 
 
 class _Stopped(Exception):  # noqa: N818 It is no error.

@@ -11,16 +11,15 @@ import functools
 import pathlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ftwax.records import loggers
 from ftwax.runtime import evaluation, run_records
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime.distributed import grants, processes
+from ftwax.runtime.distributed import grants, processes, shares
 
-LEARNER, EVALUATOR, REPLAY = 'learner', 'evaluator', 'replay'
-INFERENCE = 'inference'
+EVALUATOR, INFERENCE = 'evaluator', 'inference'
 
 # Orders to an evaluator.
 WAIT, EVALUATE, LEAVE = 'wait', 'evaluate', 'leave'
@@ -42,6 +41,7 @@ class Counter:
     directory: str,
     num_actors: int,
     eval_every: int | None,
+    num_learners: int = 1,
   ):
     """Starts at zero; see `report_learner`.
 
@@ -50,10 +50,13 @@ class Counter:
       directory: of the run.
       num_actors: of the program.
       eval_every: steps between evaluations; None if there is no evaluator.
+      num_learners: of the program, which has as many replay nodes.
     """
     self._max_steps = experiment.max_num_actor_steps
     self._eval_every = eval_every
     self._actors = [actor_name(index) for index in range(num_actors)]
+    self._learners = shares.node_names('learner', num_learners)
+    self._replays = shares.node_names('replay', num_learners)
     self._stack = contextlib.ExitStack()  # Closes the logs.
     # The learner's node saves the checkpoints.
     self._records = run_records.RunRecords(
@@ -65,11 +68,12 @@ class Counter:
     self._budget: grants.Budget | None = None
     self._learner_steps = 0
     self._next_evaluation = 0
+    self._callers: dict[int, str] = {}  # Of the calls of each actor.
     self._seen: dict[str, float] = {}
     self._finished: set[str] = set()
     self._failures: dict[str, int] = {}
     self._loggers: dict[str, loggers.Logger] = {}
-    self._replay: dict[str, Any] = {}
+    self._replay: dict[str, dict[str, Any]] = {}  # By the node.
     self._replies = processes.Replies()
 
   def run(self) -> None:
@@ -77,14 +81,17 @@ class Counter:
     with processes.node('counter') as stop, contextlib.ExitStack() as stack:
       processes.keep_to_cpu(0)
       stack.callback(self._close)
-      while not stop.wait(_POLL_S) and REPLAY not in self._finished:
+      while not (
+        stop.wait(_POLL_S) or self._finished.issuperset(self._replays)
+      ):
         pass
 
-  def register_actor(self, index: int) -> int | None:
-    """Takes an actor in, whose predecessor is gone.
+  def register_actor(self, index: int, caller: str) -> int | None:
+    """Takes an actor in, whose predecessor is gone or cut off.
 
     Args:
       index: of the actor.
+      caller: the actor's name of its calls; see `processes.Remote`.
 
     Returns:
       Actor steps of the run, for the actor's seeds; None if no learner has
@@ -96,7 +103,26 @@ class Counter:
       if self._budget is None:
         return None
       self._budget.release(index)
+      self._callers[index] = caller
       return self._records.counts.actor_steps
+
+  def release_actor(self, index: int) -> bool:
+    """Does without an actor, which is lost and has no host to come back on.
+
+    Args:
+      index: of the actor.
+
+    Returns:
+      Whether its steps have gone to others; not before a learner has reported
+      the progress of the run.
+    """
+    with self._lock:
+      if self._budget is None:
+        return False
+      self._budget.release(index)
+      self._callers[index] = ''
+      self._finished.add(actor_name(index))
+      return True
 
   def report_actor(
     self,
@@ -106,7 +132,7 @@ class Counter:
     episodes: Mapping[str, Any],
     needed_and_wanted: Sequence[int],
     num_failures: int = 0,
-  ) -> grants.Grant:
+  ) -> grants.Grant | None:
     """Counts what an actor did and grants it steps.
 
     Args:
@@ -119,10 +145,14 @@ class Counter:
       num_failures: times that the actor has replaced its environments.
 
     Returns:
-      A grant; over courier, a tuple of its fields.
+      A grant; over courier, a tuple of its fields. None for an actor that
+      another has replaced, for instance while its host was cut off: its steps
+      were granted to others.
     """
     with self._lock:
       name = actor_name(index)
+      if self._callers.get(index, number[0]) != number[0]:
+        return None
       self._seen[name] = time.monotonic()
       self._failures[name] = num_failures
       if self._budget is None:
@@ -146,7 +176,7 @@ class Counter:
     number: Sequence[Any],
     rows: Sequence[tuple[str, Mapping[str, Any]]],
   ) -> dict[str, Any]:
-    """Counts and logs what the learner did.
+    """Counts and logs what the learner, of several the first, did.
 
     Args:
       learner_steps: updates of the whole run.
@@ -160,8 +190,7 @@ class Counter:
       `leave` if nobody needs the learner any more.
     """
     with self._lock:
-      self._seen[LEARNER] = time.monotonic()
-      self._finished.discard(LEARNER)  # One that was restarted.
+      self._see_learner(0)
       if self._budget is None:
         self._continue_from(base)
       self._learner_steps = learner_steps
@@ -191,12 +220,18 @@ class Counter:
     with self._lock:
       self._replies.answer(number, functools.partial(self._log_evaluation, row))
 
-  def report_replay(self, statistics: Mapping[str, Any]) -> bool:
-    """Takes a sign of life; returns whether nobody needs the server now."""
+  def report_replay(self, index: int, statistics: Mapping[str, Any]) -> bool:
+    """Takes a sign of life; returns whether nobody needs the servers now.
+
+    Args:
+      index: of the node.
+      statistics: size and limit of each table.
+    """
     with self._lock:
-      self._seen[REPLAY] = time.monotonic()
-      self._replay = dict(statistics)
-      return self._finished.issuperset([LEARNER, *self._actors])
+      name = self._replays[index]
+      self._seen[name] = time.monotonic()
+      self._replay[name] = dict(statistics)
+      return self._finished.issuperset([*self._learners, *self._actors])
 
   def report_inference(self) -> bool:
     """Takes a sign of life; returns whether nobody acts any more."""
@@ -219,12 +254,18 @@ class Counter:
         'ages': {name: now - seen for name, seen in self._seen.items()},
         'failures': dict(self._failures),
         'finished': sorted(self._finished),
-        'replay': self._replay,
+        'replay': _add_up(self._replay.values()),
       }
 
   @property
   def _done(self) -> bool:
     return self._budget is not None and self._budget.done
+
+  def _see_learner(self, index: int) -> None:
+    """Takes a sign of life of a learner, which may have been restarted."""
+    name = self._learners[index]
+    self._seen[name] = time.monotonic()
+    self._finished.discard(name)
 
   def _continue_from(self, base: Mapping[str, Any]) -> None:
     counts = run_records.Counts(**base['counts'])
@@ -266,3 +307,13 @@ class Counter:
     with self._lock:
       self._loggers.clear()
       self._stack.close()
+
+
+def _add_up(statistics: Iterable[Mapping[str, Any]]) -> dict[str, list[int]]:
+  """Returns size and limit of each table, of all replay nodes together."""
+  sums: dict[str, list[int]] = {}
+  for tables in statistics:
+    for name, (size, limit) in tables.items():
+      before = sums.get(name, [0, 0])
+      sums[name] = [before[0] + size, before[1] + limit]
+  return sums

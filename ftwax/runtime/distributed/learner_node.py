@@ -20,9 +20,9 @@ from ftwax.records import checkpoints, game_files, log_values, loggers
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import generations, run_records, sharding
 from ftwax.runtime.distributed import (
-  counter,
   processes,
   results_format,
+  shares,
 )
 from ftwax.runtime.distributed import settings as settings_lib
 
@@ -47,6 +47,7 @@ class Learner:
     settings: settings_lib.Settings,
     replay_addresses: Sequence[str],
     counter_client: Any,
+    index: int = 0,
   ):
     """Prepares a learner, which `run` makes.
 
@@ -54,9 +55,12 @@ class Learner:
       experiment: an agent or a population and its task.
       directory: of the run; the newest checkpoint in it is continued.
       settings: of the run.
-      replay_addresses: of the replay servers, one for each member.
+      replay_addresses: of the learner's replay servers, one for each of its
+        members.
       counter_client: of the counter.
+      index: of the learner.
     """
+    self._name = shares.node_names('learner', settings.num_learners)[index]
     self._experiment = experiment
     self._directory = pathlib.Path(directory)
     self._settings = settings
@@ -145,9 +149,14 @@ class Learner:
   def run(self) -> None:
     """Learns, saves, and ends when nobody needs the learner."""
     with (
-      processes.node(counter.LEARNER, self._save_last) as self._stop,
+      processes.node(self._name, self._save_last) as self._stop,
       contextlib.ExitStack() as stack,
     ):
+      if self._settings.num_learners > 1:
+        raise processes.FatalError(
+          f'num_learners ({self._settings.num_learners}) must be 1: several'
+          ' learners are not built yet.'
+        )
       self._checkpointer = checkpointer = self._make(stack)
       self._report()
       self._learn(checkpointer)
@@ -159,7 +168,7 @@ class Learner:
       while not (self._stop.is_set() or self._status['leave']):
         self._stop.wait(_POLL_S)
         self._report()
-      self._counter.try_call('finish', counter.LEARNER)
+      self._counter.try_call('finish', self._name)
 
   def _make(self, stack: contextlib.ExitStack) -> checkpoints.Checkpointer:
     """Makes the learner, restored if there is something to restore."""

@@ -2,7 +2,7 @@
 
 import os
 import pathlib
-from typing import Any, Protocol
+from typing import Protocol
 
 from ftwax.runtime.distributed import forkserver, node_commands, processes
 
@@ -51,27 +51,11 @@ class Launcher(Protocol):
 
 
 class LocalLauncher:
-  """Forks nodes from a process that has imported what they need.
+  """Forks nodes from a process that has imported what they need."""
 
-  A context manager.
-  """
-
-  def __init__(self, output: pathlib.Path):
-    """Starts that process.
-
-    Args:
-      output: the file to which it writes.
-    """
-    self._server = forkserver.Forkserver(
-      output, node_commands.IMPORT_ENVIRONMENT
-    )
-
-  def __enter__(self) -> 'LocalLauncher':
-    self._server.__enter__()
-    return self
-
-  def __exit__(self, *exception: Any) -> None:
-    self._server.__exit__(*exception)
+  def __init__(self, server: forkserver.Forkserver):
+    """Takes that process."""
+    self._server = server
 
   def start(
     self,

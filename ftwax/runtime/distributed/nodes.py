@@ -22,6 +22,7 @@ from ftwax.runtime.distributed import (
   processes,
   remote_policy,
   remote_variables,
+  shares,
 )
 from ftwax.runtime.distributed import (
   settings as settings_lib,
@@ -34,6 +35,7 @@ def run_replay(
   experiment: experiment_lib.ExperimentConfig,
   directory: str,
   settings: settings_lib.Settings,
+  index: int,
   addresses: Sequence[str],
   counter_client: Any,
 ) -> None:
@@ -45,11 +47,14 @@ def run_replay(
     experiment: has the tables.
     directory: of the run.
     settings: of the run.
-    addresses: where servers listen, one for each member with all tables.
+    index: of the node, and of the learner that reads the tables.
+    addresses: where servers listen, one with all tables for each member that
+      the learner holds.
     counter_client: of the counter.
   """
+  name = shares.node_names('replay', settings.num_learners)[index]
   with (
-    processes.node(counter.REPLAY) as stop,
+    processes.node(name) as stop,
     contextlib.ExitStack() as stack,
   ):
     processes.keep_to_cpu(0)
@@ -60,13 +65,12 @@ def run_replay(
 
     checkpoints_dir = pathlib.Path(directory) / 'replay'
     spec = experiment.read_game_spec().environment
-    policy = experiment.builder.make_policy(
-      experiment.network_factory(spec), spec
-    )
+    builder = shares.replay_builder(experiment, settings.num_learners)
+    policy = builder.make_policy(experiment.network_factory(spec), spec)
     servers = []
-    for index, address in enumerate(addresses):
-      path = checkpoints_dir / str(index)
-      tables = experiment.builder.make_replay_tables(spec, policy)
+    for server_index, address in enumerate(addresses, index * len(addresses)):
+      path = checkpoints_dir / str(server_index)
+      tables = builder.make_replay_tables(spec, policy)
       with native_log.filtered():
         server = reverb.Server(
           tables,
@@ -78,14 +82,14 @@ def run_replay(
     remote = processes.Remote(counter_client, 'counter')
     saved_at = time.monotonic()
     while not stop.wait(_POLL_S):
-      if remote.try_call('report_replay', _statistics(servers)):
+      if remote.try_call('report_replay', index, _statistics(servers)):
         break
       if time.monotonic() - saved_at >= settings.replay_save_s:
         _save(servers)
         saved_at = time.monotonic()
     _save(servers)
     stack.close()
-    remote.try_call('finish', counter.REPLAY)
+    remote.try_call('finish', name)
 
 
 def _statistics(servers: Sequence[Any]) -> dict[str, Any]:
@@ -124,8 +128,8 @@ def run_actor(
     settings: of the run.
     replay_addresses: of the members' replay servers.
     learner_client: of the learner, which seats members.
-    policy_client: of the learner, from which variables come, or of the
-      inference server.
+    policy_client: of the learner that reads these servers, from which variables
+      come, or of the inference server.
     counter_client: of the counter, which grants steps.
   """
   with (
@@ -154,7 +158,7 @@ def run_actor(
       )
       stack.callback(adders[-1].close)
     remote = processes.Remote(counter_client, 'counter', stop=stop)
-    learner = processes.Remote(learner_client, counter.LEARNER, stop=stop)
+    learner = processes.Remote(learner_client, 'learner', stop=stop)
     loop = actor_loop.ActorLoop(
       experiment, index, settings, remote, learner, seating, stop
     )
@@ -171,7 +175,11 @@ def run_actor(
       stack.callback(actors.close)
     else:
       source = remote_variables.make_source(
-        experiment, settings, learner, stop, adders
+        experiment,
+        settings,
+        processes.Remote(policy_client, 'learner', stop=stop),
+        stop,
+        adders,
       )
       sources = members.member_sources(source, len(adders))
       actors = members.make_actors(
@@ -206,7 +214,7 @@ def run_evaluator(
       processes.keep_to_cpu(0)
     from ftwax.runtime.host import evaluations
 
-    learner = processes.Remote(learner_client, counter.LEARNER)
+    learner = processes.Remote(learner_client, 'learner')
     evaluator = evaluations.Evaluator(
       experiment,
       remote_variables.make_source(experiment, settings, learner, stop),

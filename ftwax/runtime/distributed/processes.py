@@ -146,7 +146,11 @@ def _follow(runner: int, stop: threading.Event) -> None:
 
 
 class Remote:
-  """Calls a node that may be away for a while, since it is restarted."""
+  """Calls a node that may be away for a while, since it is restarted.
+
+  Attributes:
+    caller: name of the calls made here, which no other has.
+  """
 
   def __init__(
     self,
@@ -167,7 +171,7 @@ class Remote:
     self._name = name
     self._patience_s = patience_s
     self._stop = stop or threading.Event()
-    self._caller = uuid.uuid4().hex
+    self.caller = uuid.uuid4().hex
     self._num_calls = 0
 
   def make_number(self) -> tuple[str, int]:
@@ -177,7 +181,7 @@ class Remote:
       This caller's name, which no other has, and the number of the call.
     """
     self._num_calls += 1
-    return self._caller, self._num_calls
+    return self.caller, self._num_calls
 
   def call(self, method: str, *args: Any) -> Any:
     """Calls `method` until it answers; it may be carried out twice.

@@ -23,6 +23,7 @@ from ftwax.runtime.distributed import (
   learner_node,
   node_commands,
   nodes,
+  shares,
 )
 from ftwax.runtime.distributed import settings as settings_lib
 
@@ -103,9 +104,9 @@ def make_distributed_experiment(
           experiment,
           index,
           settings,
-          handles.replay,
+          handles.replays[index % settings.num_learners],
           handles.learner(_CALL_TIMEOUT_S),
-          handles.policy(_CALL_TIMEOUT_S),
+          handles.policies[index % settings.num_learners](_CALL_TIMEOUT_S),
           handles.counter(_CALL_TIMEOUT_S),
         )
       )
@@ -128,16 +129,16 @@ class _Handles(NamedTuple):
   """Handles of the servers of a program.
 
   Attributes:
-    replay: becomes the addresses of the replay servers.
+    replays: become the addresses of the replay servers of each learner.
     counter: returns a handle of the counter, whose calls fail after a time.
-    learner: likewise of the learner.
-    policy: likewise of the inference server, or of the learner without one.
+    learner: likewise of the first learner.
+    policies: likewise of each learner, or of the inference server in its place.
   """
 
-  replay: base.Handle
+  replays: Sequence[base.Handle]
   counter: Callable[[float], lp.CourierHandle]
   learner: Callable[[float], lp.CourierHandle]
-  policy: Callable[[float], lp.CourierHandle]
+  policies: Sequence[Callable[[float], lp.CourierHandle]]
 
 
 def _add_servers(
@@ -147,45 +148,61 @@ def _add_servers(
   directory: str,
   eval_every: int | None,
 ) -> _Handles:
-  """Adds counter, replay, learner and, if asked for, inference server."""
+  """Adds counter, replays, learners and, if asked for, inference server."""
   counter_node = lp.CourierNode(
-    counter.Counter, experiment, directory, settings.num_actors, eval_every
+    counter.Counter,
+    experiment,
+    directory,
+    settings.num_actors,
+    eval_every,
+    settings.num_learners,
   )
   program.add_node(counter_node, label='counter')
   counter_handle = functools.partial(_client_of, counter_node)
-  replay_node = ReplayNode(
-    experiment, directory, settings, counter_handle(_CALL_TIMEOUT_S)
-  )
-  replay = program.add_node(replay_node, label='replay')
+  counter_client = counter_handle(_CALL_TIMEOUT_S)
+  with program.group('replay'):
+    replays = [
+      program.add_node(
+        ReplayNode(experiment, directory, settings, index, counter_client)
+      )
+      for index in range(settings.num_learners)
+    ]
   # Each request of an actor holds a thread until it has a reply.
   num_members = experiment.population.num_members
   num_threads = settings.num_actors * num_members + _SPARE_THREADS
-  learner = lp.CourierNode(
-    learner_node.Learner,
-    experiment,
-    directory,
-    settings,
-    replay,
-    counter_handle(_CALL_TIMEOUT_S),
-    courier_kwargs={'thread_pool_size': num_threads},
-  )
-  program.add_node(learner, label='learner')
-  policy = learner
+  learners = [
+    lp.CourierNode(
+      learner_node.Learner,
+      experiment,
+      directory,
+      settings,
+      replay,
+      counter_handle(_CALL_TIMEOUT_S),
+      index,
+      courier_kwargs={'thread_pool_size': num_threads},
+    )
+    for index, replay in enumerate(replays)
+  ]
+  with program.group('learner'):
+    for learner in learners:
+      program.add_node(learner)
+  policies = learners
   if settings.inference_server:
-    policy = lp.CourierNode(
+    server = lp.CourierNode(
       inference.InferenceServer,
       experiment,
       settings,
-      _client_of(learner, _VARIABLES_TIMEOUT_S),
+      _client_of(learners[0], _VARIABLES_TIMEOUT_S),
       counter_handle(_CALL_TIMEOUT_S),
       courier_kwargs={'thread_pool_size': num_threads},
     )
-    program.add_node(policy, label='inference')
+    program.add_node(server, label='inference')
+    policies = [server for _ in learners]
   return _Handles(
-    replay,
+    replays,
     counter_handle,
-    functools.partial(_client_of, learner),
-    functools.partial(_client_of, policy),
+    functools.partial(_client_of, learners[0]),
+    [functools.partial(_client_of, policy) for policy in policies],
   )
 
 
@@ -194,11 +211,15 @@ def _settle_waiting(
 ) -> settings_lib.Settings:
   """Returns settings in which actors wait for the learner only if they can.
 
-  All of them together must have written the trajectories of a batch.
+  Those of a replay server together must have written the trajectories of a
+  batch.
   """
-  num_rows = experiment.make_seating().seats_per_member
-  num_written = settings.num_actors * num_rows
-  fills = num_written >= experiment.builder.config.batch_size
+  num_actors, num_learners = settings.num_actors, settings.num_learners
+  if experiment.population.num_members == 1:
+    num_actors //= num_learners
+  num_written = num_actors * experiment.make_seating().seats_per_member
+  builder = shares.replay_builder(experiment, num_learners)
+  fills = num_written >= builder.config.batch_size
   return dataclasses.replace(
     settings, actors_wait=settings.actors_wait and fills
   )
@@ -223,8 +244,9 @@ def prepare(
     ValueError: see `make_distributed_experiment`.
     OSError: the replay server's port is taken.
   """
-  num_nodes = 3 + settings.num_actors + bool(eval_every)
-  num_nodes += settings.inference_server
+  shares.check(experiment, settings)
+  num_nodes = 1 + 2 * settings.num_learners + settings.num_actors
+  num_nodes += bool(eval_every) + settings.inference_server
   _check(experiment, settings.num_actors, num_nodes)
   _check_picklable(experiment)
   spec = experiment.read_game_spec()
@@ -236,7 +258,7 @@ def prepare(
 
 
 class ReplayNode(lp.PyNode):
-  """The replay servers; its handle is addresses rather than clients.
+  """A learner's replay servers; its handle is addresses rather than clients.
 
   Launchpad's own node loads TensorFlow already where the program is made, and
   does not end with the run.
@@ -247,19 +269,23 @@ class ReplayNode(lp.PyNode):
     experiment: experiment_lib.ExperimentConfig,
     directory: str,
     settings: settings_lib.Settings,
+    index: int,
     counter_handle: Any,
   ):
     """Makes the node; see `nodes.run_replay`."""
-    self._addresses = [
-      lp.Address(f'reverb{index}')
-      for index in range(experiment.population.num_members)
-    ]
+    num_servers = shares.num_servers(
+      settings.num_learners, experiment.population.num_members
+    )
+    self._addresses = [lp.Address(f'reverb{i}') for i in range(num_servers)]
     self._port = experiment.replay_port
+    if self._port is not None:
+      self._port += index * num_servers
     super().__init__(
       nodes.run_replay,
       experiment,
       directory,
       settings,
+      index,
       AddressesHandle(self._addresses),
       counter_handle,
     )

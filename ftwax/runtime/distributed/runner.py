@@ -17,10 +17,12 @@ from ftwax.records import checkpoints, loggers, run_directory
 from ftwax.runtime import evaluation, generations, run_records, runs, signals
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import (
+  forkserver,
   local_launcher,
   node_commands,
   processes,
   program,
+  shares,
   supervision,
   table,
   temporary,
@@ -89,7 +91,9 @@ def run_experiment(
     )
     with signals.answered_in_time(functools.partial(_tell, directory)):
       # The imports of nodes, which this waits for, take a while.
-      supervisor, counter_address = _start(stack, made, directory, settings)
+      supervisor, counter_address = _start(
+        stack, made, directory, settings, experiment.population.num_members
+      )
     display = _Display(experiment, counter_address, supervisor, directory)
     _supervise(supervisor, display, directory, check_interrupts)
   generations.write_report(prepared, directory)
@@ -103,6 +107,7 @@ def _start(
   made: lp.Program,
   directory: pathlib.Path,
   settings: settings_lib.Settings,
+  num_members: int,
 ) -> tuple[supervision.Supervisor, str]:
   """Starts a program's nodes, which `stack` ends, with all that they left.
 
@@ -114,9 +119,10 @@ def _start(
   temporary_dir = stack.enter_context(temporary.directory())
   launcher: local_launcher.Launcher
   if settings.cluster == settings_lib.LOCAL:
-    launcher = stack.enter_context(
-      local_launcher.LocalLauncher(output_dir / 'forkserver.txt')
+    server = forkserver.Forkserver(
+      output_dir / 'forkserver.txt', node_commands.IMPORT_ENVIRONMENT
     )
+    launcher = local_launcher.LocalLauncher(stack.enter_context(server))
     commands = node_commands.make_commands(made, temporary_dir)
   else:
     # Ray is an extra, and takes a while to import.
@@ -129,7 +135,13 @@ def _start(
     )
     cluster.place(commands.list)
   supervisor = stack.enter_context(
-    supervision.Supervisor(commands.list, output_dir, settings, launcher)
+    supervision.Supervisor(
+      commands.list,
+      output_dir,
+      settings,
+      launcher,
+      shares.dependents(settings, num_members),
+    )
   )
   return supervisor, commands.addresses['counter']
 
@@ -145,6 +157,7 @@ def _supervise(
     try:
       while not supervisor.poll():
         check_interrupts()
+        display.release_waiting()
         display.show()
         time.sleep(_POLL_S)
     except KeyboardInterrupt:
@@ -212,6 +225,7 @@ class _Display:
       ),
       'counter',
     )
+    self._released: set[str] = set()
     self._live: Any = None
     if sys.stdout.isatty():
       from rich import live  # Not for those who write into files.
@@ -231,6 +245,15 @@ class _Display:
     del exception
     if self._live:
       self._live.stop()
+
+  def release_waiting(self) -> None:
+    """Has the counter do without actors that wait for a host."""
+    waiting = {n for n in self._supervisor.waiting if n.startswith('actor/')}
+    for name in waiting - self._released:
+      index = int(name.partition('/')[2])
+      if self._counter.try_call('release_actor', index):
+        self._released.add(name)
+    self._released &= waiting
 
   def show(self) -> None:
     """Shows a table if it is time to."""
@@ -254,7 +277,11 @@ class _Display:
     self._last = now, steps, updates
     self._show_evaluations()
     text = table.format_status(
-      status, self._max_steps, speeds, self._supervisor.restarts
+      status,
+      self._max_steps,
+      speeds,
+      self._supervisor.restarts,
+      self._supervisor.waiting,
     )
     if self._live:
       from rich import text as rich_text

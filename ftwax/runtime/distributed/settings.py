@@ -13,7 +13,9 @@ class Settings:
 
   Attributes:
     num_actors: processes that act, each in `experiment.num_environments`.
-    num_devices: devices over which the learner spreads members or, of one
+    num_learners: learner nodes, with a replay node each, over which the members
+      or, of one member, its batches are spread.
+    num_devices: devices over which a learner spreads members or, of one
       member, its batches: the first ones that JAX sees in its process.
     inference_server: whether one process applies the network for all actors,
       which then hold no parameters.
@@ -47,6 +49,7 @@ class Settings:
   """
 
   num_actors: int = 2
+  num_learners: int = 1
   num_devices: int = 1
   inference_server: bool = False
   actors_wait: bool = True
@@ -61,7 +64,7 @@ class Settings:
   stop_timeout_s: float = 60.0
   cluster: str = LOCAL
   resources: Mapping[str, Mapping[str, float]] = dataclasses.field(
-    default_factory=dict
+    default_factory=dict, hash=False
   )
   expose: bool = False
 
@@ -74,9 +77,7 @@ class Settings:
           f'{field.name} ({value}) must not be negative; choose'
           f' {field.default}.'
         )
-    for name, default in (('num_actors', 2), ('num_devices', 1)):
-      value = getattr(self, name)
-      if value < 1:
+      if field.name.startswith('num_') and value < 1:
         raise ValueError(
-          f'{name} ({value}) must be at least 1; choose {default}.'
+          f'{field.name} ({value}) must be at least 1; choose {field.default}.'
         )

@@ -9,7 +9,7 @@ these stand in the command.
 import pathlib
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ftwax.runtime import limits
@@ -110,6 +110,7 @@ class Supervisor:
     output_dir: pathlib.Path,
     settings: settings_lib.Settings,
     launcher: local_launcher.Launcher,
+    dependents: Mapping[str, Sequence[str]],
   ):
     """Starts nothing yet.
 
@@ -118,9 +119,12 @@ class Supervisor:
       output_dir: where what nodes print goes, a file for each.
       settings: limits of restarts, and the time that nodes have to end.
       launcher: starts processes.
+      dependents: names of nodes that are started anew with a node that died,
+        by its name.
     """
     self._settings = settings
     self._launcher = launcher
+    self._dependents = dependents
     labels = [command.name.partition('/')[0] for command in commands]
     limiters = {
       label: limits.RestartLimiter(
@@ -229,34 +233,38 @@ class Supervisor:
         node.wait(10.0)
 
   def _replace(self, node: _Node) -> None:
+    _check_not_fatal(node)
     reason, error = node.reason()
-    if node.process is not None and node.process.returncode == processes.FATAL:
-      raise NodeFailedError(f'{node.command.name} failed for good: {reason}')
     try:
       node.limiter.count(node.command.name, reason, error)
     except limits.RestartsExceededError as error:
       raise NodeFailedError(str(error)) from None
     node.num_restarts += 1
     node.send(signal.SIGKILL)  # What it may have started.
-    if node.label == 'replay':
-      self._restart_clients()
+    self._restart_dependents(node)
     node.start(self._launcher)
 
-  def _restart_clients(self) -> None:
-    """Restarts the nodes that talk to the replay server; the learner saves.
+  def _restart_dependents(self, died: _Node) -> None:
+    """Restarts the nodes that cannot go on with the next; learners save.
 
-    Their streams end with the server, and a sampler whose server is gone does
-    not return.
+    Learners share the fate of one that died, even if they have ended.
     """
-    clients = [
-      n
-      for n in self._nodes.values()
-      if n.label in ('actor', 'learner') and n.is_alive()
-    ]
-    for node in clients:
+    shares_fate = died.label == 'learner'
+    names = self._dependents.get(died.command.name, ())
+    nodes = [self._nodes[name] for name in names]
+    nodes = [node for node in nodes if shares_fate or node.is_alive()]
+    for node in nodes:
       node.send(signal.SIGTERM if node.label == 'learner' else signal.SIGKILL)
-    for node in clients:
+    for node in nodes:
       if not node.wait(self._settings.stop_timeout_s):
         node.send(signal.SIGKILL)
         node.wait(10.0)
+      if shares_fate:  # Its error may be what the other one died of.
+        _check_not_fatal(node)
       node.start(self._launcher)
+
+
+def _check_not_fatal(node: _Node) -> None:
+  if node.process is not None and node.process.returncode == processes.FATAL:
+    reason, _ = node.reason()
+    raise NodeFailedError(f'{node.command.name} failed for good: {reason}')

@@ -1,7 +1,7 @@
 """The state of a distributed run, as text for people."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ftwax.records import log_values
@@ -13,6 +13,7 @@ def format_status(
   max_steps: int,
   speeds: tuple[float, float],
   restarts: Mapping[str, int],
+  waiting: Collection[str] = (),
 ) -> str:
   """Returns a few lines: progress, queue, and each node.
 
@@ -21,6 +22,7 @@ def format_status(
     max_steps: actor steps of the whole run.
     speeds: actor steps and learner steps a second.
     restarts: of each node.
+    waiting: nodes that wait for a host.
   """
   steps_per_second, updates_per_second = speeds
   head = _format_counts(
@@ -41,7 +43,9 @@ def format_status(
       parts.append(f'restarts {restarts[name]}')
     if status['failures'].get(name):
       parts.append(f'failed environments {status["failures"][name]}')
-    if name in status['finished']:
+    if name in waiting:
+      parts.append('waits for a host')
+    elif name in status['finished']:
       parts.append('ended')
     text = ', '.join(filter(None, parts))
     if text:
