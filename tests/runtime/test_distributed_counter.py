@@ -117,9 +117,9 @@ class TestCounter:
     assert self._report_actor(node, 1, 0, [], (2, 100)) == (100, False)
     node.finish('actor/1')
     node.finish('learner')
-    assert node.report_replay('replay', {})
+    assert node.report_replay(0, {})
     node.register_actor(0, 'caller')  # It came back.
-    assert not node.report_replay('replay', {})
+    assert not node.report_replay(0, {})
 
   def test_a_learner_that_was_restored_does_not_put_the_counter_back(
     self, node

@@ -33,7 +33,6 @@ from ftwax.runtime.cluster import credentials
 
 TOKEN_BYTES = 32
 
-_LOOPBACK = '127.0.0.1'
 _HEADER = struct.Struct(f'!{TOKEN_BYTES}sH')
 _CHUNK_BYTES = 2**18
 _CONNECT_S = 10.0  # To connect, and for the handshake and the header.
@@ -72,7 +71,15 @@ class Peer(NamedTuple):
 
 
 class Gateway:
-  """The gateway of a host. A context manager."""
+  """The gateway of a host. A context manager.
+
+  Attributes:
+    loopback: address of servers and clients of this host.
+    num_refused: connections that were refused.
+    num_bytes: that came from or went to other hosts.
+  """
+
+  loopback = '127.0.0.1'
 
   def __init__(
     self,
@@ -105,10 +112,9 @@ class Gateway:
     self._routes: dict[int, Peer] = {}
     self._own_ports: frozenset[int] = frozenset()
     self._hosts: frozenset[str] = frozenset()
-    self._connections: set[Any] = set()
     self._num_unknown = 0
     self.num_refused = 0
-    self.num_bytes = 0  # Sent to and received from other hosts.
+    self.num_bytes = 0
 
   def __enter__(self) -> 'Gateway':
     self._thread.start()
@@ -120,6 +126,7 @@ class Gateway:
       self._run(self._close())
     self._loop.call_soon_threadsafe(self._loop.stop)
     self._thread.join(_CALL_S)
+    self._loop.close()
 
   def serve(self) -> Peer:
     """Accepts other gateways from now on; returns where they reach it."""
@@ -163,20 +170,19 @@ class Gateway:
     for port in routes:
       if port not in self._listeners:
         self._listeners[port] = await asyncio.start_server(
-          self._make_forward(port), _LOOPBACK, port, limit=_CHUNK_BYTES
+          self._make_forward(port), self.loopback, port, limit=_CHUNK_BYTES
         )
 
   async def _close(self) -> None:
-    if self._socket is not None:
-      self._loop.remove_reader(self._socket.fileno())
-      self._socket.close()
     for listener in self._listeners.values():
       listener.close()
     self._listeners.clear()
-    connections = list(self._connections)
-    for connection in connections:
-      connection.cancel()
-    await asyncio.gather(*connections, return_exceptions=True)
+    while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+      for task in tasks:
+        task.cancel()
+      await asyncio.wait(tasks)
+    if self._socket is not None:
+      self._socket.close()
 
   def _make_forward(
     self, port: int
@@ -188,7 +194,7 @@ class Gateway:
     async def forward(
       reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-      with self._tracked(), _closing(writer):
+      with _broken_ignored(), _closing(writer):
         if port not in self._routes:
           return
         context = self._contexts.client if self._contexts else None
@@ -219,7 +225,7 @@ class Gateway:
   async def _welcome(self, connection: socket.socket, address: Any) -> None:
     """Connects another gateway, if it is one, to a server of this host."""
     _set_options(connection)
-    with self._tracked():
+    with _broken_ignored():
       self._num_unknown += 1
       try:
         reader, writer = await self._open(connection)
@@ -237,7 +243,7 @@ class Gateway:
           return
         if port not in self._own_ports:
           return  # The server moved; the other gateway will be told.
-        near = await _connect(Peer(_LOOPBACK, port), None)
+        near = await _connect(Peer(self.loopback, port), None)
         with _closing(near[1]):
           await self._splice((reader, writer), near)
 
@@ -266,17 +272,6 @@ class Gateway:
         self.num_refused + 1,
       )
     self.num_refused += 1
-
-  @contextlib.contextmanager
-  def _tracked(self) -> Iterator[None]:
-    """Lets `_close` end a connection; one that breaks is no fault."""
-    task = asyncio.current_task()
-    self._connections.add(task)
-    try:
-      with contextlib.suppress(OSError, EOFError, asyncio.TimeoutError):
-        yield
-    finally:
-      self._connections.discard(task)
 
   async def _splice(self, one: Any, other: Any) -> None:
     """Copies both ways until both have ended."""
@@ -316,6 +311,11 @@ def _set_options(connection: Any) -> None:
   for option, value in _OPTIONS.items():
     connection.setsockopt(socket.IPPROTO_TCP, option, value)
   connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+def _broken_ignored() -> contextlib.AbstractContextManager[None]:
+  """Ends a connection that breaks, which is no fault."""
+  return contextlib.suppress(OSError, EOFError, asyncio.TimeoutError)
 
 
 @contextlib.contextmanager
