@@ -13,7 +13,7 @@ import ray_clusters
 
 from ftwax.runtime.cluster import credentials, gateway
 
-_TOKEN = secrets.token_bytes(gateway.TOKEN_BYTES)
+_TOKEN = bytes(range(gateway.TOKEN_BYTES))  # The same in all processes.
 _HOST = '127.0.0.1'
 
 
@@ -135,7 +135,9 @@ def test_ports_that_are_not_of_the_run_are_not_reached(join, port):
 
 
 @pytest.mark.parametrize(
-  'data', [b'', b'GET / HTTP/1.1\r\n\r\n', bytes(2**20), _TOKEN, b'\x16\x03']
+  'data',
+  [b'', b'GET / HTTP/1.1\r\n\r\n', bytes(2**20), _TOKEN, b'\x16\x03'],
+  ids=['nothing', 'http', 'zeros', 'token', 'handshake'],
 )
 def test_nonsense_ends_nothing(join, port, contexts, data):
   _, _, peer = join(contexts)

@@ -38,6 +38,7 @@ _CHUNK_BYTES = 2**18
 _CONNECT_S = 10.0  # To connect, and for the handshake and the header.
 _CALL_S = 30.0
 _ACCEPT_AGAIN_S = 0.1
+_CLOSE_S = 0.05
 
 # A link may be down for half a minute without a connection being lost.
 _OPTIONS = {
@@ -112,6 +113,7 @@ class Gateway:
     self._routes: dict[int, Peer] = {}
     self._own_ports: frozenset[int] = frozenset()
     self._hosts: frozenset[str] = frozenset()
+    self._tasks: set[Any] = set()
     self._num_unknown = 0
     self.num_refused = 0
     self.num_bytes = 0
@@ -181,6 +183,7 @@ class Gateway:
       for task in tasks:
         task.cancel()
       await asyncio.wait(tasks)
+    await asyncio.sleep(_CLOSE_S)  # Transports close in the loop.
     if self._socket is not None:
       self._socket.close()
 
@@ -194,7 +197,7 @@ class Gateway:
     async def forward(
       reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-      with _broken_ignored(), _closing(writer):
+      with self._kept(), _closing(writer):
         if port not in self._routes:
           return
         context = self._contexts.client if self._contexts else None
@@ -220,12 +223,13 @@ class Gateway:
         self._refuse(address, 'too many have not shown a token yet')
         connection.close()
       else:
-        self._loop.create_task(self._welcome(connection, address))
+        task = self._loop.create_task(self._welcome(connection, address))
+        self._tasks.add(task)  # Which takes itself out.
 
   async def _welcome(self, connection: socket.socket, address: Any) -> None:
     """Connects another gateway, if it is one, to a server of this host."""
     _set_options(connection)
-    with _broken_ignored():
+    with self._kept():
       self._num_unknown += 1
       try:
         reader, writer = await self._open(connection)
@@ -234,6 +238,7 @@ class Gateway:
         )
       except (OSError, EOFError, asyncio.TimeoutError) as error:
         self._refuse(address, f'it did not show a token ({error!r})')
+        connection.close()
         return
       finally:
         self._num_unknown -= 1
@@ -272,6 +277,20 @@ class Gateway:
         self.num_refused + 1,
       )
     self.num_refused += 1
+
+  @contextlib.contextmanager
+  def _kept(self) -> Iterator[None]:
+    """Keeps the task of a connection, which loops refer to weakly.
+
+    A connection that breaks is no fault.
+    """
+    task = asyncio.current_task()
+    self._tasks.add(task)
+    try:
+      with contextlib.suppress(OSError, EOFError, asyncio.TimeoutError):
+        yield
+    finally:
+      self._tasks.discard(task)
 
   async def _splice(self, one: Any, other: Any) -> None:
     """Copies both ways until both have ended."""
@@ -313,14 +332,12 @@ def _set_options(connection: Any) -> None:
   connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
-def _broken_ignored() -> contextlib.AbstractContextManager[None]:
-  """Ends a connection that breaks, which is no fault."""
-  return contextlib.suppress(OSError, EOFError, asyncio.TimeoutError)
-
-
 @contextlib.contextmanager
 def _closing(writer: asyncio.StreamWriter) -> Iterator[None]:
   try:
     yield
+  except asyncio.CancelledError:
+    writer.transport.abort()  # Nobody waits until all is sent.
+    raise
   finally:
     writer.close()
