@@ -5,6 +5,7 @@ import dataclasses
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -82,16 +83,25 @@ class Cluster:
 
   def stop(self, index: int) -> None:
     """Kills all processes of a host."""
-    host = self.hosts[index]
-    pids = subprocess.run(
-      ['ip', 'netns', 'pids', host.name],
+    for pid in self._pids(index):
+      with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+  def has_process(self, index: int, name: str) -> bool:
+    """Returns whether a process of a host writes or runs what has a name."""
+    return any(
+      name in pathlib.Path(f'/proc/{pid}/cmdline').read_text()
+      for pid in self._pids(index)
+    )
+
+  def _pids(self, index: int) -> list[int]:
+    listed = subprocess.run(
+      ['ip', 'netns', 'pids', self.hosts[index].name],
       capture_output=True,
       text=True,
       check=True,
     )
-    for pid in pids.stdout.split():
-      with contextlib.suppress(ProcessLookupError):
-        os.kill(int(pid), 9)
+    return [int(pid) for pid in listed.stdout.split()]
 
 
 @contextlib.contextmanager

@@ -1,0 +1,300 @@
+"""Runs catch on the hosts of a cluster, and shows how it goes on.
+
+Run as `python benchmarks/hosts.py learn`, or with another scenario:
+
+    learn      learner and replay on one host, actors on two: score, steps/s and
+               bytes between hosts, beside one host with as many processes
+    cut        the cable of an actors' host is out for 30 s
+    lost       an actors' host is cut off for good
+    learner    the learner's host is killed, and another takes its place
+    head       Ray's head is killed; the run ends and is resumed on a new one
+    netem      1% of packets are lost and all are 50 ms late
+    strangers  1,000 connections a second come from outside the cluster
+
+Hosts are network namespaces on this machine, joined by a switch, which takes
+root. Each prints its numbers and ends with status 1 if a promise is broken.
+"""
+
+import argparse
+import contextlib
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from ftwax.records import checkpoints, loggers
+
+sys.path.append(str(pathlib.Path(__file__).parents[1] / 'tests'))
+
+import ray_clusters  # noqa: E402
+
+_GIVE_UP_S = 400.0
+_CUT_S = 30.0
+_STRANGERS_PER_S = 1000
+_STRANGERS_S = 40.0
+_ACTORS = {'CPU': 4, 'actors': 4}
+
+
+class Run:
+  """A run of catch by the command that a user types."""
+
+  def __init__(
+    self, cluster: ray_clusters.Cluster, directory: pathlib.Path, *flags: str
+  ):
+    """Starts it on the first host."""
+    self.directory = directory
+    command = [
+      *(sys.executable, '-m', 'ftwax', 'train', 'catch'),
+      *('--runtime=distributed', f'--run_dir={directory}', '--eval_every=0'),
+      *flags,
+    ]
+    self._process = cluster.popen(0, command, start_new_session=True)
+
+  def log(self, label: str) -> list[dict]:
+    """Returns the rows of a log so far."""
+    path = loggers.log_path(self.directory, label)
+    return loggers.read_jsonl(path) if path.exists() else []
+
+  def steps(self) -> int:
+    """Returns the actor steps so far."""
+    rows = self.log('train')
+    return rows[-1]['actor_steps'] if rows else 0
+
+  def wait_for_steps(self, steps: int) -> None:
+    """Waits until the run has come so far."""
+    self._wait_until(lambda: self.steps() >= steps)
+
+  def wait(self, status: int = 0) -> None:
+    """Waits for the end, which must be as expected."""
+    self._wait_until(lambda: self._process.poll() is not None)
+    if self._process.returncode != status:
+      raise SystemExit(f'the run ended with {self._process.returncode}')
+
+  def stop(self) -> None:
+    """Ends it if it has not."""
+    if self._process.poll() is None:
+      self._process.send_signal(signal.SIGKILL)
+      self._process.wait()
+
+  def _wait_until(self, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _GIVE_UP_S
+    while not condition():
+      if time.monotonic() > deadline:
+        raise SystemExit('the run did not come so far in time')
+      time.sleep(0.2)
+
+
+@contextlib.contextmanager
+def started(
+  hosts: list[Mapping[str, float]], *flags: str, num_others: int = 0
+) -> Iterator[tuple[ray_clusters.Cluster, Run]]:
+  """Starts a run on a new cluster; both end with the context."""
+  with (
+    tempfile.TemporaryDirectory() as directory,
+    ray_clusters.clusters(*hosts, num_others=num_others) as cluster,
+  ):
+    run = Run(
+      cluster,
+      pathlib.Path(directory) / 'run',
+      '--cluster=auto',
+      '--resources=actor.actors=1',
+      *flags,
+    )
+    try:
+      yield cluster, run
+    finally:
+      run.stop()
+
+
+def _speed(run: Run, since: float = 0.0, until: float = 1.0) -> float:
+  """Returns steps a second in a part of the run."""
+  rows = run.log('train')
+  first, last = (rows[int(part * (len(rows) - 1))] for part in (since, until))
+  steps = last['actor_steps'] - first['actor_steps']
+  return steps / max(last['seconds'] - first['seconds'], 1e-9)
+
+
+def _score(run: Run) -> float:
+  """Returns the mean return over the last tenth of the run."""
+  rows = run.log('train')
+  returns = [row['episode_return'] for row in rows[-max(len(rows) // 10, 1) :]]
+  return float(np.mean(returns))
+
+
+def _standstill(run: Run) -> float:
+  """Returns the longest time between two rows of the learner's log, s."""
+  seconds = [row['seconds'] for row in run.log('learner')]
+  return float(max(np.diff(seconds))) if len(seconds) > 1 else float('nan')
+
+
+def _check_counts(run: Run, steps: int) -> None:
+  """Exits with status 1 unless exactly these steps were counted."""
+  with checkpoints.Checkpointer(run.directory / 'checkpoints') as checkpointer:
+    last = max(checkpointer.steps())
+  print(f'  steps in the last checkpoint: {last:,} of {steps:,}')
+  if last != steps:
+    raise SystemExit('steps were lost, or counted twice')
+
+
+def learn(steps: int) -> None:
+  """Shows what three hosts come to beside one."""
+  flags = ('--num_actors=4', f'--max_num_actor_steps={steps}')
+  speeds = []
+  for name, hosts in {
+    'three hosts': [{'CPU': 2}, _ACTORS, _ACTORS],
+    'one host': [{'CPU': 6, 'actors': 4}],
+  }.items():
+    with started(hosts, *flags) as (_, run):
+      run.wait()
+      speeds.append(_speed(run, 0.25))
+      print(
+        f'{name}: {speeds[-1]:,.0f} steps/s, return {_score(run):.2f}',
+        flush=True,
+      )
+      _check_counts(run, steps)
+  print(f'ratio of steps/s: {speeds[0] / speeds[1]:.2f}')
+
+
+def cut(steps: int) -> None:
+  """Takes the cable of a host out for a while."""
+  _disturb(steps, lambda cluster: _cut_link(cluster, _CUT_S))
+
+
+def lost(steps: int) -> None:
+  """Takes the cable of a host out for good."""
+  _disturb(steps, lambda cluster: cluster.hosts[2].set_link(False))
+
+
+def _cut_link(cluster: ray_clusters.Cluster, seconds: float) -> None:
+  cluster.hosts[2].set_link(False)
+  time.sleep(seconds)
+  cluster.hosts[2].set_link(True)
+
+
+def _disturb(
+  steps: int, disturb: Callable[[ray_clusters.Cluster], None]
+) -> None:
+  flags = ('--num_actors=4', f'--max_num_actor_steps={steps}')
+  hosts = [{'CPU': 2}, {'CPU': 2, 'actors': 2}, {'CPU': 2, 'actors': 2}]
+  with started(hosts, *flags) as (cluster, run):
+    run.wait_for_steps(steps // 4)
+    disturb(cluster)
+    run.wait()
+    print(
+      f'  learning stood still for {_standstill(run):.0f} s at most, return'
+      f' {_score(run):.2f}'
+    )
+    _check_counts(run, steps)
+
+
+def learner(steps: int) -> None:
+  """Kills the host of the learner, the replay server and the counter."""
+  flags = (
+    *('--num_actors=2', f'--max_num_actor_steps={steps}'),
+    *('--save_every_seconds=5', '--resources=learner.core=1'),
+  )
+  core = {'CPU': 2, 'core': 1}
+  hosts = [{'CPU': 2, 'actors': 2}, core, core]
+  with started(hosts, *flags) as (cluster, run):
+    run.wait_for_steps(steps // 4)
+    for index in (1, 2):
+      if cluster.has_process(index, 'Learner'):
+        cluster.stop(index)
+    run.wait()
+    print(
+      f'  learning stood still for {_standstill(run):.0f} s at most, return'
+      f' {_score(run):.2f}'
+    )
+    _check_counts(run, steps)
+
+
+def head(steps: int) -> None:
+  """Kills Ray's head, which ends the run, and resumes on a new one."""
+  flags = ('--num_actors=2', f'--max_num_actor_steps={steps}')
+  hosts = [{'CPU': 2}, {'CPU': 2, 'actors': 2}]
+  with started(hosts, *flags, '--save_every_seconds=5') as (cluster, run):
+    run.wait_for_steps(steps // 4)
+    for index in (0, 1):
+      cluster.stop(index)
+    run.stop()
+    before = run.steps()
+    for index, resources in enumerate(hosts):
+      cluster.start(index, **resources)
+    again = Run(
+      cluster,
+      run.directory,
+      *('--cluster=auto', '--resources=actor.actors=1', '--resume'),
+      *flags,
+    )
+    try:
+      again.wait()
+    finally:
+      again.stop()
+    print(f'  killed after {before:,} steps, return {_score(again):.2f}')
+    _check_counts(again, steps)
+
+
+def netem(steps: int) -> None:
+  """Loses and delays packets of all hosts."""
+
+  def disturb(cluster: ray_clusters.Cluster) -> None:
+    for host in cluster.hosts:
+      host.impair(delay_ms=50.0, loss_percent=1.0)
+
+  _disturb(steps, disturb)
+
+
+def strangers(steps: int) -> None:
+  """Has a host outside the cluster try the gateways."""
+  flags = ('--num_actors=2', f'--max_num_actor_steps={steps}')
+  hosts = [{'CPU': 2}, {'CPU': 2, 'actors': 2}]
+  with started(hosts, *flags, num_others=1) as (cluster, run):
+    run.wait_for_steps(steps // 10)
+    ports = cluster.open_ports(0)
+    target = cluster.hosts[0].address
+    script = pathlib.Path(__file__).parent / 'strangers.py'
+    begin, begun = time.monotonic(), run.steps()
+    time.sleep(_STRANGERS_S)
+    quiet = (run.steps() - begun) / (time.monotonic() - begin)
+    attack = cluster.hosts[2].popen(
+      [
+        *(sys.executable, str(script), target, str(_STRANGERS_PER_S)),
+        *map(str, ports),
+      ],
+      stdout=subprocess.PIPE,
+      text=True,
+    )
+    begin, begun = time.monotonic(), run.steps()
+    time.sleep(_STRANGERS_S)
+    attacked = (run.steps() - begun) / (time.monotonic() - begin)
+    attack.terminate()
+    print(attack.communicate()[0])
+    print(
+      f'  {quiet:,.0f} steps/s, {attacked:,.0f} under attack:'
+      f' {attacked / quiet:.2f}'
+    )
+
+
+SCENARIOS: Mapping[str, Callable[[int], None]] = {
+  function.__name__: function
+  for function in (learn, cut, lost, learner, head, netem, strangers)
+}
+
+
+def main() -> None:
+  """Runs a scenario."""
+  parser = argparse.ArgumentParser(description=__doc__)
+  parser.add_argument('scenario', choices=list(SCENARIOS))
+  parser.add_argument('--steps', type=int, default=100_000)
+  options = parser.parse_args()
+  print(options.scenario, flush=True)
+  SCENARIOS[options.scenario](options.steps)
+
+
+if __name__ == '__main__':
+  main()
