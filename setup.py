@@ -9,6 +9,11 @@ from setuptools.command import sdist
 # the half of ftwax that talks to them installs on Python 3.10 only.
 _REVERB_HALF = 'python_version < "3.11"'
 
+
+def _on_python_310(requirements):
+  return [f'{requirement}; {_REVERB_HALF}' for requirement in requirements]
+
+
 # The functional half: JAX packages alone, on any Python from 3.10.
 _FUNCTIONAL = [
   'chex>=0.1.90',
@@ -63,6 +68,9 @@ _WEB = [
   'websockets>=15',
 ]
 
+# Newer ones need a newer protobuf than TensorFlow 2.8 takes.
+_CLUSTER = _on_python_310(['ray==2.48.0'])
+
 _DEV = [
   'axe-core-python>=0.1',
   'hypothesis>=6.100',
@@ -72,6 +80,7 @@ _DEV = [
   'pytest>=8',
   'pytest-xdist>=3.6',
   'ruff>=0.14',
+  'trustme>=1.2',
 ]
 
 # The site. mkdocstrings does not yet know newer extensions.
@@ -94,10 +103,6 @@ class _SDist(sdist.sdist):
     super().make_release_tree(base_dir, files)
     for name in _LINKS:
       pathlib.Path(base_dir, name).symlink_to(pathlib.Path('ftwax', name))
-
-
-def _on_python_310(requirements):
-  return [f'{requirement}; {_REVERB_HALF}' for requirement in requirements]
 
 
 setuptools.setup(
@@ -126,6 +131,7 @@ setuptools.setup(
   entry_points={'console_scripts': ['ftwax = ftwax.cli.commands:main']},
   install_requires=_FUNCTIONAL + _on_python_310(_REVERB),
   extras_require={
+    'cluster': _CLUSTER,
     'envs': _ENVS,
     'dev': _DEV,
     'docs': _DOCS,
