@@ -94,6 +94,14 @@ class Cluster:
       for pid in self._pids(index)
     )
 
+  def open_ports(self, index: int) -> list[int]:
+    """Returns the ports of a host that others can connect to."""
+    listed = self.hosts[index].run(['ss', '-Hltn'])
+    ends = [line.split()[3] for line in listed.stdout.splitlines()]
+    return sorted(
+      {int(e.rpartition(':')[2]) for e in ends if not _is_loopback(e)}
+    )
+
   def _pids(self, index: int) -> list[int]:
     listed = subprocess.run(
       ['ip', 'netns', 'pids', self.hosts[index].name],
@@ -102,6 +110,11 @@ class Cluster:
       check=True,
     )
     return [int(pid) for pid in listed.stdout.split()]
+
+
+def _is_loopback(end: str) -> bool:
+  """Whether an end as `ss` prints it is reached over loopback alone."""
+  return end.startswith(('127.', '[::1]')) or '%lo:' in end
 
 
 @contextlib.contextmanager
