@@ -82,6 +82,7 @@ _FIELDS = (
   'seed',
   'replay',
   'replay_port',
+  'expose',
   'init_from',
 )
 
@@ -106,6 +107,7 @@ _GROUPS: dict[str, tuple[str, ...]] = {
     'environment_processes',
     'replay',
     'replay_port',
+    'expose',
   ),
   'configuration (docs/cli.md)': ('set', 'config', 'print_config'),
 }
@@ -157,6 +159,7 @@ def _define_runtime_flags(runtime: str, num_devices: int) -> None:
   )
   flags.DEFINE_enum('replay', None, replay_options.KINDS, 'Of a local run.')
   flags.DEFINE_integer('replay_port', None, 'Of Reverb; any free one if unset.')
+  flags.DEFINE_bool('expose', False, 'Leave ports open to other machines.')
 
 
 def experiment_options(seed: int | None = None) -> dict[str, Any]:

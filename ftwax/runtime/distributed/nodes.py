@@ -53,9 +53,6 @@ def run_replay(
     contextlib.ExitStack() as stack,
   ):
     processes.keep_to_cpu(0)
-    import reverb
-
-    from ftwax.replay.reverb import native_log
     from ftwax.replay.reverb import servers as servers_lib
 
     checkpoints_dir = pathlib.Path(directory) / 'replay'
@@ -67,12 +64,8 @@ def run_replay(
     for index, address in enumerate(addresses):
       path = checkpoints_dir / str(index)
       tables = experiment.builder.make_replay_tables(spec, policy)
-      with native_log.filtered():
-        server = reverb.Server(
-          tables,
-          port=int(address.rpartition(':')[2]),
-          checkpointer=reverb.checkpointers.DefaultCheckpointer(str(path)),
-        )
+      port = int(address.rpartition(':')[2])
+      server = servers_lib.make_server(tables, port, experiment.expose, path)
       stack.callback(servers_lib.stop, server)
       servers.append((server.localhost_client(), path))
     remote = processes.Remote(counter_client, 'counter')

@@ -13,12 +13,14 @@ import launchpad as lp
 import psutil
 from launchpad.nodes import base
 
+from ftwax import loopback
 from ftwax.population import players
 from ftwax.records import run_directory
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import memory_checks
 from ftwax.runtime.distributed import (
   counter,
+  courier_nodes,
   inference,
   learner_node,
   nodes,
@@ -72,6 +74,7 @@ def make_distributed_experiment(
     The program.
 
   Raises:
+    ExposedError: ports cannot be closed to other machines.
     ValueError: there are too many actors for the machine, a label is in use in
       `program`, a part of the experiment cannot be sent to another process, or
       the experiment keeps no checkpoints.
@@ -147,7 +150,8 @@ def _add_servers(
   eval_every: int | None,
 ) -> _Handles:
   """Adds counter, replay, learner and, if asked for, inference server."""
-  counter_node = lp.CourierNode(
+  courier_node = functools.partial(courier_nodes.CourierNode, experiment.expose)
+  counter_node = courier_node(
     counter.Counter, experiment, directory, settings.num_actors, eval_every
   )
   program.add_node(counter_node, label='counter')
@@ -159,7 +163,7 @@ def _add_servers(
   # Each request of an actor holds a thread until it has a reply.
   num_members = experiment.population.num_members
   num_threads = settings.num_actors * num_members + _SPARE_THREADS
-  learner = lp.CourierNode(
+  learner = courier_node(
     learner_node.Learner,
     experiment,
     directory,
@@ -171,7 +175,7 @@ def _add_servers(
   program.add_node(learner, label='learner')
   policy = learner
   if settings.inference_server:
-    policy = lp.CourierNode(
+    policy = courier_node(
       inference.InferenceServer,
       experiment,
       settings,
@@ -219,6 +223,7 @@ def prepare(
     The experiment, with the spec of its game.
 
   Raises:
+    ExposedError: ports cannot be closed to other machines.
     ValueError: see `make_distributed_experiment`.
     OSError: the replay server's port is taken.
   """
@@ -323,6 +328,8 @@ def _check(
       f' {available / 2**30:.1f} GiB are available; choose'
       f' {max(fitting, 1)} or fewer, with more environments each.'
     )
+  if not experiment.expose:
+    loopback.check()
   port = experiment.replay_port
   if port is not None:
     try:

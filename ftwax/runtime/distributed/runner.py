@@ -89,7 +89,9 @@ def run_experiment(
     )
     with signals.answered_in_time(functools.partial(_tell, directory)):
       # The imports of nodes, which this waits for, take a while.
-      supervisor, counter_address = _start(stack, made, directory, settings)
+      supervisor, counter_address = _start(
+        stack, made, directory, settings, prepared.expose
+      )
     display = _Display(experiment, counter_address, supervisor, directory)
     _supervise(supervisor, display, directory, check_interrupts)
   generations.write_report(prepared, directory)
@@ -103,6 +105,7 @@ def _start(
   made: lp.Program,
   directory: pathlib.Path,
   settings: settings_lib.Settings,
+  expose: bool,
 ) -> tuple[supervision.Supervisor, str]:
   """Starts a program's nodes, which `stack` ends, with all that they left.
 
@@ -119,12 +122,13 @@ def _start(
   commands = supervision.make_commands(
     made, stack.enter_context(temporary.directory())
   )
-  ports = sorted(a.rpartition(':')[2] for a in commands.addresses.values())
-  logging.warning(
-    'Reverb and Courier listen on ports %s of all interfaces, without'
-    ' authentication; see docs/distributed.md to close them to others.',
-    ', '.join(ports),
-  )
+  if expose:
+    ports = sorted(a.rpartition(':')[2] for a in commands.addresses.values())
+    logging.warning(
+      'Reverb and Courier listen on ports %s of all interfaces, without'
+      ' authentication: whoever reaches them can run code as you.',
+      ', '.join(ports),
+    )
   supervisor = stack.enter_context(
     supervision.Supervisor(commands.list, output_dir, settings, server)
   )
