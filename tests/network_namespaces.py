@@ -9,6 +9,7 @@ import dataclasses
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,6 +17,18 @@ import pytest
 
 _PREFIX = 'ftwaxnet'
 _TIMEOUT_S = 60.0
+
+# Prints the open ports of an address, of all or of those given.
+_SCAN = """
+import socket, sys
+address = sys.argv[1]
+family = socket.AF_INET6 if ':' in address else socket.AF_INET
+for port in map(int, sys.argv[2:]) if sys.argv[2:] else range(1, 65536):
+  with socket.socket(family) as connection:
+    connection.settimeout(2.0)
+    if not connection.connect_ex((address, port)):
+      print(port)
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +61,11 @@ class Host:
     return subprocess.run(
       self._command(arguments), capture_output=True, text=True, **options
     )
+
+  def scan(self, address: str, *ports: int) -> list[int]:
+    """Returns which ports of an address, of all if none, let this host in."""
+    command = [sys.executable, '-S', '-c', _SCAN, address, *map(str, ports)]
+    return [int(port) for port in self.run(command).stdout.split()]
 
   def set_link(self, up: bool) -> None:
     """Plugs the cable in or out; addresses and routes stay."""

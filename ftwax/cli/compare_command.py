@@ -15,7 +15,13 @@ from ftwax.records import config_files, loggers, run_directory
 from ftwax.reporting import comparison_curves, curves, drawing, run_comparison
 
 # Fields that may differ between runs of one row.
-_FREE = ('seed', 'max_num_actor_steps', 'replay_port', 'environment_processes')
+_FREE = (
+  'seed',
+  'max_num_actor_steps',
+  'replay_port',
+  'expose',
+  'environment_processes',
+)
 
 _CONFIDENCE = 0.95
 

@@ -8,6 +8,21 @@ from ftwax.replay import trajectories
 KINDS = REVERB, FUNCTIONAL = 'reverb', 'functional'
 
 
+class ServerOptions(NamedTuple):
+  """Where a Reverb server listens.
+
+  Attributes:
+    port: any free one if None.
+    expose: whether other machines may reach it.
+  """
+
+  port: int | None = None
+  expose: bool = False
+
+
+LOOPBACK = ServerOptions()
+
+
 class Priorities(NamedTuple):
   """Exponents of draws in proportion to priorities.
 

@@ -143,6 +143,9 @@ class ExperimentConfig:
       is installed. It changes no result but the draws of auxiliary tasks.
     replay_port: port of the Reverb server of the first member, those of the
       others follow; any free ports if None.
+    expose: whether other machines may reach the ports of Reverb and Courier,
+      which ask nobody for a password. Otherwise they are closed, and where the
+      system does not allow that, a run is refused.
     checkpointing: when to save; None for never.
   """
 
@@ -178,6 +181,7 @@ class ExperimentConfig:
   trackers: tuple[str, ...] = ()
   replay: str | None = None
   replay_port: int | None = None
+  expose: bool = False
   checkpointing: checkpoints.CheckpointingConfig | None = dataclasses.field(
     default_factory=checkpoints.CheckpointingConfig
   )

@@ -81,6 +81,7 @@ _FIELDS = (
   'seed',
   'replay',
   'replay_port',
+  'expose',
   'init_from',
 )
 
@@ -108,6 +109,7 @@ _GROUPS: dict[str, tuple[str, ...]] = {
     'environment_processes',
     'replay',
     'replay_port',
+    'expose',
   ),
   'configuration (docs/cli.md)': ('set', 'config', 'print_config'),
 }

@@ -34,6 +34,7 @@ _MAY_DIFFER = (
   'max_num_actor_steps',
   'init_from',
   'replay_port',
+  'expose',
   'environment_processes',
   'environment_timeout_s',
   'on_environment_error',

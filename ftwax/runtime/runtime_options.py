@@ -48,6 +48,7 @@ def define(runtime: str, num_devices: int) -> None:
   )
   flags.DEFINE_enum('replay', None, replay_options.KINDS, 'Of a local run.')
   flags.DEFINE_integer('replay_port', None, 'Of Reverb; any free one if unset.')
+  flags.DEFINE_bool('expose', False, 'Leave ports open to other machines.')
 
 
 def prepare() -> None:

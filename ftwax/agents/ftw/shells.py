@@ -51,10 +51,11 @@ class LearningFTW(learning_agent.LearningAgent):
     seed: int = 0,
     logger: loggers.Logger | None = None,
     replay_port: int | None = None,
+    expose: bool = False,
   ):
     """Makes the agent; see `FTW` and `learning_agent.LearningAgent`."""
     parts = _make_parts(environment_spec, config, network)
-    super().__init__(*parts, seed, logger, replay_port)
+    super().__init__(*parts, seed, logger, replay_port, expose)
 
 
 def _make_parts(

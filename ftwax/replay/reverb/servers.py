@@ -1,31 +1,38 @@
 """The Reverb server of a process."""
 
-import os
+import pathlib
 import socket
 import tempfile
 import uuid
 from collections.abc import Sequence
 
 import reverb
+from absl import logging
 
+from ftwax import loopback
 from ftwax.replay.reverb import native_log
 
 
 def make_server(
-  tables: Sequence[reverb.Table], port: int | None = None
+  tables: Sequence[reverb.Table],
+  port: int | None = None,
+  expose: bool = False,
+  checkpoint_dir: pathlib.Path | None = None,
 ) -> reverb.Server:
-  """Starts a server in this process.
-
-  Reverb listens on all interfaces of the machine, without authentication.
+  """Starts a server in this process, which this machine alone reaches.
 
   Args:
     tables: what it serves.
     port: where it listens; a free one if None.
+    expose: whether other machines reach it, too: there is no authentication.
+    checkpoint_dir: where it saves checkpoints, and continues from the newest;
+      None for a server that saves none.
 
   Returns:
     The server, which the caller stops with `stop`.
 
   Raises:
+    ExposedError: the port cannot be closed to other machines.
     OSError: the port is taken.
   """
   if port is not None and not _is_free(port):
@@ -34,7 +41,22 @@ def make_server(
       ' another, or None for any that is free.'
     )
   with native_log.filtered():
-    return reverb.Server(list(tables), port=port, checkpointer=_unused())
+    server = reverb.Server(
+      list(tables), port=port, checkpointer=_make_checkpointer(checkpoint_dir)
+    )
+  if expose:
+    logging.warning(
+      'Reverb listens on port %d of all interfaces, without authentication:'
+      ' whoever reaches it can read, change and delete what it holds.',
+      server.port,
+    )
+    return server
+  try:
+    loopback.close_to_others(server.port)
+  except BaseException:
+    stop(server)
+    raise
+  return server
 
 
 def stop(server: reverb.Server) -> None:
@@ -43,12 +65,13 @@ def stop(server: reverb.Server) -> None:
     server.stop()
 
 
-def _unused() -> reverb.checkpointers.CheckpointerBase:
-  """Returns a checkpointer that leaves no directory, unlike Reverb's own."""
-  name = f'ftwax-replay-{uuid.uuid4().hex}'
-  return reverb.checkpointers.DefaultCheckpointer(
-    os.path.join(tempfile.gettempdir(), name)
-  )
+def _make_checkpointer(
+  directory: pathlib.Path | None,
+) -> reverb.checkpointers.CheckpointerBase:
+  """Returns a checkpointer; Reverb's own would leave a directory."""
+  unused = f'ftwax-replay-{uuid.uuid4().hex}'
+  path = directory or pathlib.Path(tempfile.gettempdir(), unused)
+  return reverb.checkpointers.DefaultCheckpointer(str(path))
 
 
 def _is_free(port: int) -> bool:

@@ -43,6 +43,7 @@ class RayLauncher:
 
     Args:
       settings: of the run: address of the cluster, resources of nodes.
+      expose: whether hosts may do without knowing each other.
       directory: of the run, on this host.
 
     Raises:
@@ -50,7 +51,7 @@ class RayLauncher:
     """
     self._settings = settings
     self._directory = directory
-    self._hosts = ray_hosts.Hosts(settings.cluster, settings.expose, directory)
+    self._hosts = ray_hosts.Hosts(settings.cluster, expose, directory)
     self._lock = threading.RLock()
     self._nodes: dict[str, remote_process.RemoteProcess] = {}
     self._ports: dict[int, str] = {}  # Names of the nodes that listen there.

@@ -58,9 +58,6 @@ def run_replay(
     contextlib.ExitStack() as stack,
   ):
     processes.keep_to_cpu(0)
-    import reverb
-
-    from ftwax.replay.reverb import native_log
     from ftwax.replay.reverb import servers as servers_lib
 
     checkpoints_dir = pathlib.Path(directory) / 'replay'
@@ -71,12 +68,8 @@ def run_replay(
     for server_index, address in enumerate(addresses, index * len(addresses)):
       path = checkpoints_dir / str(server_index)
       tables = builder.make_replay_tables(spec, policy)
-      with native_log.filtered():
-        server = reverb.Server(
-          tables,
-          port=int(address.rpartition(':')[2]),
-          checkpointer=reverb.checkpointers.DefaultCheckpointer(str(path)),
-        )
+      port = int(address.rpartition(':')[2])
+      server = servers_lib.make_server(tables, port, experiment.expose, path)
       stack.callback(servers_lib.stop, server)
       servers.append((server.localhost_client(), path))
     remote = processes.Remote(counter_client, 'counter')

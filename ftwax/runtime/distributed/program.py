@@ -13,12 +13,14 @@ import launchpad as lp
 import psutil
 from launchpad.nodes import base
 
+from ftwax import loopback
 from ftwax.population import players
 from ftwax.records import run_directory
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import memory_checks
 from ftwax.runtime.distributed import (
   counter,
+  courier_nodes,
   inference,
   learner_node,
   node_commands,
@@ -74,6 +76,7 @@ def make_distributed_experiment(
     The program.
 
   Raises:
+    ExposedError: ports cannot be closed to other machines.
     ValueError: there are too many actors for the machine, a label is in use in
       `program`, a part of the experiment cannot be sent to another process, or
       the experiment keeps no checkpoints.
@@ -149,7 +152,8 @@ def _add_servers(
   eval_every: int | None,
 ) -> _Handles:
   """Adds counter, replays, learners and, if asked for, inference server."""
-  counter_node = lp.CourierNode(
+  courier_node = functools.partial(courier_nodes.CourierNode, experiment.expose)
+  counter_node = courier_node(
     counter.Counter,
     experiment,
     directory,
@@ -171,7 +175,7 @@ def _add_servers(
   num_members = experiment.population.num_members
   num_threads = settings.num_actors * num_members + _SPARE_THREADS
   learners = [
-    lp.CourierNode(
+    courier_node(
       learner_node.Learner,
       experiment,
       directory,
@@ -188,7 +192,7 @@ def _add_servers(
       program.add_node(learner)
   policies = learners
   if settings.inference_server:
-    server = lp.CourierNode(
+    server = courier_node(
       inference.InferenceServer,
       experiment,
       settings,
@@ -241,6 +245,7 @@ def prepare(
     The experiment, with the spec of its game.
 
   Raises:
+    ExposedError: ports cannot be closed to other machines.
     ValueError: see `make_distributed_experiment`.
     OSError: the replay server's port is taken.
   """
@@ -347,6 +352,8 @@ def _check(
       f' {available / 2**30:.1f} GiB are available; choose'
       f' {max(fitting, 1)} or fewer, with more environments each.'
     )
+  if not experiment.expose:
+    loopback.check()
   port = experiment.replay_port
   if port is not None:
     try:

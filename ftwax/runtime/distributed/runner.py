@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import launchpad as lp
+from absl import logging
 
 from ftwax import types
 from ftwax.population import state as state_lib
@@ -92,7 +93,7 @@ def run_experiment(
     with signals.answered_in_time(functools.partial(_tell, directory)):
       # The imports of nodes, which this waits for, take a while.
       supervisor, counter_address = _start(
-        stack, made, directory, settings, experiment.population.num_members
+        stack, made, directory, settings, prepared
       )
     display = _Display(experiment, counter_address, supervisor, directory)
     _supervise(supervisor, display, directory, check_interrupts)
@@ -107,7 +108,7 @@ def _start(
   made: lp.Program,
   directory: pathlib.Path,
   settings: settings_lib.Settings,
-  num_members: int,
+  experiment: experiment_lib.ExperimentConfig,
 ) -> tuple[supervision.Supervisor, str]:
   """Starts a program's nodes, which `stack` ends, with all that they left.
 
@@ -128,19 +129,26 @@ def _start(
     # Ray is an extra, and takes a while to import.
     from ftwax.runtime.cluster import ray_launcher
 
-    cluster = ray_launcher.RayLauncher(settings, directory)
+    cluster = ray_launcher.RayLauncher(settings, experiment.expose, directory)
     launcher = stack.enter_context(cluster)
     commands = node_commands.make_commands(
       made, temporary_dir, cluster.pick_port
     )
     cluster.place(commands.list)
+  if experiment.expose:
+    ports = sorted(port for made in commands.list for port in made.ports)
+    logging.warning(
+      'Reverb and Courier listen on ports %s of all interfaces, without'
+      ' authentication: whoever reaches them can run code as you.',
+      ', '.join(map(str, ports)),
+    )
   supervisor = stack.enter_context(
     supervision.Supervisor(
       commands.list,
       output_dir,
       settings,
       launcher,
-      shares.dependents(settings, num_members),
+      shares.dependents(settings, experiment.population.num_members),
     )
   )
   return supervisor, commands.addresses['counter']

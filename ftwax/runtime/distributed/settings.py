@@ -45,7 +45,6 @@ class Settings:
     resources: of the cluster, that a node takes, by its label and by Ray's
       names: {'learner': {'GPU': 1}, 'actor': {'CPU': 2}}. A CPU is the default
       of those that compute.
-    expose: whether it is accepted that others can reach the run's ports.
   """
 
   num_actors: int = 2
@@ -66,7 +65,6 @@ class Settings:
   resources: Mapping[str, Mapping[str, float]] = dataclasses.field(
     default_factory=dict, hash=False
   )
-  expose: bool = False
 
   def __post_init__(self) -> None:
     """Checks signs."""

@@ -14,11 +14,12 @@ from collections.abc import Iterator, Sequence
 import jax
 from absl import logging
 
-from ftwax import types
+from ftwax import loopback, types
 from ftwax.agents.actor_critic.shells import replays
 from ftwax.environments import environment_faults, game_vectors, games
 from ftwax.population import players
 from ftwax.records import game_files
+from ftwax.replay import replay_options
 from ftwax.runtime import (
   evaluation,
   generations,
@@ -73,6 +74,7 @@ def run_experiment(
     The end of the run.
 
   Raises:
+    ExposedError: Reverb's port cannot be closed to other machines.
     ImportError: the experiment names Reverb, which is not installed.
     KeyboardInterrupt: on Ctrl-C, SIGTERM or SIGHUP, after a checkpoint is
       saved.
@@ -83,7 +85,9 @@ def run_experiment(
     ValueError: games, members, seats and devices do not fit.
   """
   # Raises before there is a directory.
-  replays.choose(experiment.replay, experiment.replay_port)
+  kind = replays.choose(experiment.replay, experiment.replay_port)
+  if kind == replay_options.REVERB and not experiment.expose:
+    loopback.check()
   mesh = sharding.make_mesh(devices)
   members.check_devices(
     mesh,
@@ -277,7 +281,7 @@ class _Run:
       experiment.make_seating().seats_per_member,
       self._stack,
       experiment.replay,
-      experiment.replay_port,
+      replay_options.ServerOptions(experiment.replay_port, experiment.expose),
     )
 
   def _restore_position(self) -> game_loop.Start | None:

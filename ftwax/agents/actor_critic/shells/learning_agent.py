@@ -36,6 +36,7 @@ class LearningAgent(acme_interfaces.VariableSource, acme_interfaces.Saveable):
     seed: int = 0,
     logger: loggers.Logger | None = None,
     replay_port: int | None = None,
+    expose: bool = False,
   ):
     """Starts a server and makes a learner.
 
@@ -46,6 +47,8 @@ class LearningAgent(acme_interfaces.VariableSource, acme_interfaces.Saveable):
       seed: seed of parameters, hyperparameters and internal rewards.
       logger: takes the metrics of each update; None drops them.
       replay_port: port on which the server listens; any free one if None.
+      expose: whether other machines reach the server, which asks nobody for a
+        password.
     """
     from ftwax.replay.reverb import servers
 
@@ -54,7 +57,9 @@ class LearningAgent(acme_interfaces.VariableSource, acme_interfaces.Saveable):
     self._network = network
     self._policy = builder.make_policy(network, environment_spec)
     self._server = servers.make_server(
-      builder.make_replay_tables(environment_spec, self._policy), replay_port
+      builder.make_replay_tables(environment_spec, self._policy),
+      replay_port,
+      expose,
     )
     self.client = self._server.localhost_client()
     self._dataset = builder.make_dataset_iterator(

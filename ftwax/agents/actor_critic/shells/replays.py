@@ -61,7 +61,7 @@ def make_replays(
   num_environments: int,
   stack: contextlib.ExitStack,
   replay: str | None = None,
-  port: int | None = None,
+  server: replay_options.ServerOptions = replay_options.LOOPBACK,
 ) -> list[AgentReplay]:
   """Makes a replay for each agent.
 
@@ -73,28 +73,30 @@ def make_replays(
     num_environments: in which each of them acts.
     stack: closes the replays.
     replay: see `choose`.
-    port: of the first one's Reverb server, those of the others follow; any
-      free ports if None.
+    server: of the first one with Reverb; the ports of the others follow.
 
   Raises:
+    ExposedError: Reverb's port cannot be closed to other machines.
     ImportError: Reverb is asked for and is not installed.
     ValueError: a port is given for a replay that has none.
   """
-  if choose(replay, port) == replay_options.FUNCTIONAL:
-    made = builder.make_local_replays(
+  if choose(replay, server.port) == replay_options.FUNCTIONAL:
+    local = builder.make_local_replays(
       keys, environment_spec, policy, num_environments
     )
-    return [AgentReplay(each, each) for each in made]
+    return [AgentReplay(each, each) for each in local]
   from ftwax.replay.reverb import servers
 
   replays = []
   for index in range(len(keys)):
-    server = servers.make_server(
+    port = None if server.port is None else server.port + index
+    made = servers.make_server(
       builder.make_replay_tables(environment_spec, policy),
-      None if port is None else port + index,
+      port,
+      server.expose,
     )
-    stack.callback(servers.stop, server)
-    client = server.localhost_client()
+    stack.callback(servers.stop, made)
+    client = made.localhost_client()
     dataset = builder.make_dataset_iterator(client, environment_spec, policy)
     stack.callback(dataset.close)
     adder = builder.make_adder(
