@@ -126,10 +126,11 @@ def _score(run: Run) -> float:
   return float(np.mean(returns))
 
 
-def _standstill(run: Run) -> float:
-  """Returns the longest time between two rows of the learner's log, s."""
-  seconds = [row['seconds'] for row in run.log('learner')]
-  return float(max(np.diff(seconds))) if len(seconds) > 1 else float('nan')
+def _standstill(run: Run, since: int) -> float:
+  """Returns the longest time without an update after actor steps, s."""
+  rows = run.log('learner')
+  seconds = [row['seconds'] for row in rows if row['actor_steps'] >= since]
+  return float(max(np.diff(seconds)))
 
 
 def _check_counts(run: Run, steps: int) -> None:
@@ -183,10 +184,11 @@ def _disturb(
   hosts = [{'CPU': 2}, {'CPU': 2, 'actors': 2}, {'CPU': 2, 'actors': 2}]
   with started(hosts, *flags) as (cluster, run):
     run.wait_for_steps(steps // 4)
+    begun = run.steps()
     disturb(cluster)
     run.wait()
     print(
-      f'  learning stood still for {_standstill(run):.0f} s at most, return'
+      f'  no update for {_standstill(run, begun):.0f} s at most, return'
       f' {_score(run):.2f}'
     )
     _check_counts(run, steps)
@@ -202,12 +204,13 @@ def learner(steps: int) -> None:
   hosts = [{'CPU': 2, 'actors': 2}, core, core]
   with started(hosts, *flags) as (cluster, run):
     run.wait_for_steps(steps // 4)
+    begun = run.steps()
     for index in (1, 2):
-      if cluster.has_process(index, 'Learner'):
+      if cluster.has_process(index, 'forkserver'):
         cluster.stop(index)
     run.wait()
     print(
-      f'  learning stood still for {_standstill(run):.0f} s at most, return'
+      f'  no update for {_standstill(run, begun):.0f} s at most, return'
       f' {_score(run):.2f}'
     )
     _check_counts(run, steps)

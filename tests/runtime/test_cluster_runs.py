@@ -10,8 +10,11 @@ import pytest
 import ray_clusters
 
 from ftwax.records import checkpoints, loggers
+from ftwax.runtime.cluster import ray_hosts
 
 _TIMEOUT_S = 240.0
+# In the command of nodes, which is that of the process they are forked from.
+_NODE = 'forkserver'
 _ACTORS = {'CPU': 2, 'actors': 2}
 
 
@@ -86,7 +89,7 @@ def test_a_run_spreads_over_hosts_and_leaves_nothing_behind(start):
     num_others=1,
   )
   run.wait_for_steps(500)
-  assert cluster.has_process(1, '--lp_task_id')
+  assert cluster.has_process(1, _NODE)
   # All that strangers find open is Ray's own, which wants certificates, and
   # the gateways.
   found = cluster.open_ports(1)
@@ -95,8 +98,7 @@ def test_a_run_spreads_over_hosts_and_leaves_nothing_behind(start):
   assert status == 0, output
   assert run.last_steps() == 3000
   for index in (0, 1):
-    assert not cluster.has_process(index, '--lp_task_id')
-    assert not cluster.has_process(index, 'forkserver')
+    assert not cluster.has_process(index, _NODE)
 
 
 @pytest.mark.slow
@@ -124,7 +126,7 @@ def test_a_learner_comes_back_on_another_host(start):
     '--max_num_actor_steps=20000',
   )
   run.wait_for_steps(3000)
-  (at,) = [i for i in (1, 2) if cluster.has_process(i, '--lp_task_id')]
+  (at,) = [i for i in (1, 2) if cluster.has_process(i, _NODE)]
   cluster.stop(at)
   status, output = run.wait()
   assert status == 0, output
@@ -145,7 +147,7 @@ def test_an_interrupted_run_is_saved_and_resumed(start, signum):
   assert 'Interrupted' in output
   saved = run.last_steps()
   assert saved >= 2000
-  _wait_until_gone(cluster, '--lp_task_id', (0, 1))
+  _wait_until_gone(cluster, _NODE, (0, 1))
   steps = saved + 1000
   resumed = _Run(
     cluster, run.directory, *flags, '--resume', f'--max_num_actor_steps={steps}'
@@ -164,19 +166,28 @@ def test_a_killed_runner_leaves_nothing_behind(start):
   )
   run.wait_for_steps(1000)
   run.send(signal.SIGKILL)
-  _wait_until_gone(cluster, '--lp_task_id', (0, 1))
-  _wait_until_gone(cluster, 'forkserver', (0, 1))
+  _wait_until_gone(cluster, _NODE, (0, 1))
 
 
-def test_a_cluster_without_certificates_is_refused(start):
-  _, run = start([{'CPU': 2}], '--num_actors=1', tls=False)
-  status, output = run.wait()
-  assert status == 1
-  assert 'RAY_USE_TLS must be 1, with certificates of the cluster' in output
-
-
+@pytest.mark.slow
 def test_a_run_that_does_not_fit_is_refused(start):
   _, run = start([{'CPU': 2}], '--num_actors=1', '--resources=learner.GPU=1')
   status, output = run.wait()
   assert status == 1
   assert 'ClusterError: the cluster must have room for' in output
+
+
+def test_a_cluster_without_certificates_is_refused(tmp_path, monkeypatch):
+  monkeypatch.delenv('RAY_USE_TLS', raising=False)
+  with pytest.raises(ValueError, match='RAY_USE_TLS must be 1, with certif'):
+    ray_hosts.Hosts('auto', False, tmp_path)
+
+
+def test_a_cluster_that_is_not_there_is_told(tmp_path, monkeypatch):
+  monkeypatch.delenv('RAY_ADDRESS', raising=False)
+  monkeypatch.setenv('RAY_TMPDIR', str(tmp_path))  # Where Ray looks for one.
+  with (
+    pytest.raises(ray_hosts.ClusterError, match=r'cluster \(auto\) must be'),
+    ray_hosts.Hosts('auto', True, tmp_path),
+  ):
+    pass

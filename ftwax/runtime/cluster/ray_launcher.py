@@ -38,7 +38,12 @@ _NUM_CANDIDATES = 64
 class RayLauncher:
   """Starts the processes of nodes on a cluster. A context manager."""
 
-  def __init__(self, settings: settings_lib.Settings, directory: pathlib.Path):
+  def __init__(
+    self,
+    settings: settings_lib.Settings,
+    expose: bool,
+    directory: pathlib.Path,
+  ):
     """Prepares a launcher.
 
     Args:
@@ -120,18 +125,30 @@ class RayLauncher:
     self._bundles = bundles.make(
       [command.name for command in commands], self._settings.resources
     )
+    self._check_size()
     self._group = ray.util.placement_group(
       self._bundles.resources, strategy='PACK'
     )
     if not self._group.wait(_PLACE_S):
-      raise ray_hosts.ClusterError(
-        f'the cluster must have room for {self._bundles.resources} within'
-        f' {_PLACE_S:g} s, and of {ray.cluster_resources()}'
-        f' {ray.available_resources()} are free; choose fewer actors, or other'
-        ' --resources.'
+      raise self._too_small(
+        f'{ray.available_resources()} were free for {_PLACE_S:g} s'
       )
     self._refresh()
     self._thread.start()
+
+  def _check_size(self) -> None:
+    """Raises a ClusterError if there is not enough of something."""
+    there = ray.cluster_resources()
+    for name in {name for own in self._bundles.resources for name in own}:
+      wanted = sum(own.get(name, 0.0) for own in self._bundles.resources)
+      if wanted > there.get(name, 0.0):
+        raise self._too_small(f'it has {name} {there.get(name, 0.0):g} in all')
+
+  def _too_small(self, reason: str) -> ray_hosts.ClusterError:
+    return ray_hosts.ClusterError(
+      f'the cluster must have room for {self._bundles.resources}, and'
+      f' {reason}; add hosts, or choose fewer actors or other --resources.'
+    )
 
   def start(
     self,
