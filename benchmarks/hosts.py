@@ -37,6 +37,7 @@ _GIVE_UP_S = 400.0
 _CUT_S = 30.0
 _STRANGERS_PER_S = 1000
 _STRANGERS_S = 40.0
+_CORE = {'CPU': 2, 'core': 1}
 _ACTORS = {'CPU': 4, 'actors': 4}
 
 
@@ -102,7 +103,7 @@ def started(
       cluster,
       pathlib.Path(directory) / 'run',
       '--cluster=auto',
-      '--resources=actor.actors=1',
+      *('--resources=actor.actors=1', '--resources=learner.core=1'),
       *flags,
     )
     try:
@@ -147,8 +148,8 @@ def learn(steps: int) -> None:
   flags = ('--num_actors=4', f'--max_num_actor_steps={steps}')
   speeds = []
   for name, hosts in {
-    'three hosts': [{'CPU': 2}, _ACTORS, _ACTORS],
-    'one host': [{'CPU': 6, 'actors': 4}],
+    'three hosts': [_CORE, _ACTORS, _ACTORS],
+    'one host': [{**_CORE, 'CPU': 6, 'actors': 4}],
   }.items():
     with started(hosts, *flags) as (_, run):
       run.wait()
@@ -181,7 +182,7 @@ def _disturb(
   steps: int, disturb: Callable[[ray_clusters.Cluster], None]
 ) -> None:
   flags = ('--num_actors=4', f'--max_num_actor_steps={steps}')
-  hosts = [{'CPU': 2}, {'CPU': 2, 'actors': 2}, {'CPU': 2, 'actors': 2}]
+  hosts = [_CORE, {'CPU': 2, 'actors': 2}, {'CPU': 2, 'actors': 2}]
   with started(hosts, *flags) as (cluster, run):
     run.wait_for_steps(steps // 4)
     begun = run.steps()
@@ -198,10 +199,9 @@ def learner(steps: int) -> None:
   """Kills the host of the learner, the replay server and the counter."""
   flags = (
     *('--num_actors=2', f'--max_num_actor_steps={steps}'),
-    *('--save_every_seconds=5', '--resources=learner.core=1'),
+    '--save_every_seconds=5',
   )
-  core = {'CPU': 2, 'core': 1}
-  hosts = [{'CPU': 2, 'actors': 2}, core, core]
+  hosts = [{'CPU': 2, 'actors': 2}, _CORE, _CORE]
   with started(hosts, *flags) as (cluster, run):
     run.wait_for_steps(steps // 4)
     begun = run.steps()
@@ -219,7 +219,7 @@ def learner(steps: int) -> None:
 def head(steps: int) -> None:
   """Kills Ray's head, which ends the run, and resumes on a new one."""
   flags = ('--num_actors=2', f'--max_num_actor_steps={steps}')
-  hosts = [{'CPU': 2}, {'CPU': 2, 'actors': 2}]
+  hosts = [_CORE, {'CPU': 2, 'actors': 2}]
   with started(hosts, *flags, '--save_every_seconds=5') as (cluster, run):
     run.wait_for_steps(steps // 4)
     for index in (0, 1):
@@ -232,6 +232,7 @@ def head(steps: int) -> None:
       cluster,
       run.directory,
       *('--cluster=auto', '--resources=actor.actors=1', '--resume'),
+      '--resources=learner.core=1',
       *flags,
     )
     try:
@@ -255,7 +256,7 @@ def netem(steps: int) -> None:
 def strangers(steps: int) -> None:
   """Has a host outside the cluster try the gateways."""
   flags = ('--num_actors=2', f'--max_num_actor_steps={steps}')
-  hosts = [{'CPU': 2}, {'CPU': 2, 'actors': 2}]
+  hosts = [_CORE, {'CPU': 2, 'actors': 2}]
   with started(hosts, *flags, num_others=1) as (cluster, run):
     run.wait_for_steps(steps // 10)
     ports = cluster.open_ports(0)

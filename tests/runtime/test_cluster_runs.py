@@ -104,8 +104,9 @@ def test_a_run_spreads_over_hosts_and_leaves_nothing_behind(start):
 @pytest.mark.slow
 def test_a_lost_host_of_actors_does_not_end_a_run(start):
   cluster, run = start(
-    [{'CPU': 2}, _ACTORS, {'CPU': 2, 'actors': 1}],
+    [{'CPU': 2, 'core': 1}, _ACTORS, {'CPU': 2, 'actors': 1}],
     *('--num_actors=3', '--resources=actor.actors=1'),
+    '--resources=learner.core=1',
     '--max_num_actor_steps=20000',
   )
   run.wait_for_steps(2000)

@@ -239,6 +239,10 @@ class RayLauncher:
         process.touch()
         if process.started is None and self._place_of(name) is not None:
           waiting.append(process)
+    # A host may have to import first, which clients on others do not wait for.
+    servers = {name for name in self._ports.values() if name in self._nodes}
+    if any(self._nodes[name].is_waiting for name in servers):
+      waiting = [p for p in waiting if p.command.name in servers]
     names = [process.command.name for process in waiting]
     self._hosts.open({self._place_of(name) or '' for name in names})
     self._hosts.route(
