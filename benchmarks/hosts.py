@@ -17,6 +17,7 @@ root. Each prints its numbers and ends with status 1 if a promise is broken.
 
 import argparse
 import contextlib
+import json
 import pathlib
 import signal
 import subprocess
@@ -33,6 +34,7 @@ sys.path.append(str(pathlib.Path(__file__).parents[1] / 'tests'))
 
 import ray_clusters  # noqa: E402
 
+_TRAFFIC = 'output/traffic.json'
 _GIVE_UP_S = 400.0
 _CUT_S = 30.0
 _STRANGERS_PER_S = 1000
@@ -159,6 +161,9 @@ def learn(steps: int) -> None:
         flush=True,
       )
       _check_counts(run, steps)
+      traffic = json.loads(run.directory.joinpath(_TRAFFIC).read_text())
+      total = sum(host['bytes'] for host in traffic.values()) / 2
+      print(f'  {total / steps:,.0f} bytes between hosts for a step')
   print(f'ratio of steps/s: {speeds[0] / speeds[1]:.2f}')
 
 

@@ -215,6 +215,17 @@ class Host:
     self._stack.close()
 
 
+class GpuHolder:
+  """Holds the GPUs of a node. An actor of Ray's."""
+
+  def ids(self) -> list[str]:
+    """Returns the numbers of the GPUs on this host."""
+    import ray
+
+    found: list[str] = ray.get_runtime_context().get_accelerator_ids()['GPU']
+    return found
+
+
 class _HostNode:
   """A node's process and its files."""
 

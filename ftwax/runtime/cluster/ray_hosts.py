@@ -5,7 +5,7 @@ import pathlib
 import secrets
 import socket
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import ray
@@ -266,11 +266,13 @@ class Hosts:
       packed = handle.call('read_directory', str(self._directory))
       archives.unpack(packed, self._directory)
 
-  def traffic(self) -> dict[str, Sequence[int]]:
+  def traffic(self) -> dict[str, dict[str, int]]:
     """Returns bytes to and from other hosts and refusals, by address."""
-    return {
-      handle.address: handle.call('traffic') for handle in self.handles.values()
-    }
+    found = {}
+    for handle in self.handles.values():
+      num_bytes, num_refused = handle.call('traffic')
+      found[handle.address] = {'bytes': num_bytes, 'refused': num_refused}
+    return found
 
 
 def _address_towards(address: str) -> str:

@@ -6,6 +6,7 @@ starts the processes. A thread here follows where bundles are, starts what
 waits, and takes in how processes do.
 """
 
+import json
 import os
 import pathlib
 import secrets
@@ -18,6 +19,7 @@ from typing import Any
 import ray
 from absl import logging
 from ray import exceptions
+from ray.util import scheduling_strategies
 
 from ftwax.runtime.cluster import bundles, host, ray_hosts, remote_process
 from ftwax.runtime.distributed import node_commands
@@ -63,6 +65,7 @@ class RayLauncher:
     self._bundles = bundles.Bundles([], {})
     self._group: Any = None
     self._places: dict[int, str] = {}  # Hosts of bundles.
+    self._gpu_holders: dict[str, Any] = {}  # By the nodes that use them.
     self._refreshed_at = 0.0
     self._error: Exception | None = None
     self._stopped = threading.Event()
@@ -84,12 +87,22 @@ class RayLauncher:
     self._stopped.set()
     if self._thread.is_alive():
       self._thread.join(_STOP_S)
+    self._write_traffic()
     if self._group is not None:
       try:
         ray.util.remove_placement_group(self._group)
       except exceptions.RayError as error:
         logging.warning('Ray: %s', error)
     self._hosts.__exit__(*exception)
+
+  def _write_traffic(self) -> None:
+    """Leaves a file of the bytes that hosts sent and received."""
+    try:
+      text = json.dumps(self._hosts.traffic(), indent=2)
+    except (exceptions.RayError, ray_hosts.ClusterError) as error:
+      logging.warning('Ray: %s', error)
+      return
+    (self._directory / 'output' / 'traffic.json').write_text(text, 'utf-8')
 
   def pick_port(self) -> int:
     """Returns a port that is free on all hosts of the cluster.
@@ -260,9 +273,30 @@ class RayLauncher:
         command.name,
         process.start_name,
         list(command.arguments),
-        dict(command.environment),
+        {**command.environment, **self._take_gpus(command.name)},
         _read_files(command.arguments),
       )
+
+  def _take_gpus(self, name: str) -> dict[str, str]:
+    """Returns the variable that shows a node the GPUs of its bundle.
+
+    Ray gives devices to its own actors alone, so that one holds them.
+    """
+    index = self._bundles.of_node[name]
+    takes_gpus = self._settings.resources.get(name.partition('/')[0], {})
+    if not takes_gpus.get('GPU'):
+      return {}
+    if name in self._gpu_holders:
+      ray.kill(self._gpu_holders[name])
+    strategy = scheduling_strategies.PlacementGroupSchedulingStrategy(
+      self._group, placement_group_bundle_index=index
+    )
+    holder: Any = ray.remote(host.GpuHolder)
+    self._gpu_holders[name] = holder.options(
+      num_cpus=0, num_gpus=takes_gpus['GPU'], scheduling_strategy=strategy
+    ).remote()
+    ids = ray.get(self._gpu_holders[name].ids.remote(), timeout=_PLACE_S)
+    return {'CUDA_VISIBLE_DEVICES': ','.join(map(str, ids))}
 
   def _bring_directory(self, handle: ray_hosts.HostHandle) -> None:
     """Gives the run directory to a learner's host that does not see it.
