@@ -4,6 +4,8 @@ Run as `python benchmarks/hosts.py learn`, or with another scenario:
 
     learn      learner and replay on one host, actors on two: score, steps/s and
                bytes between hosts, beside one host with as many processes
+    local      one host without Ray and with it: start, memory, steps/s, and the
+               time in which an actor that was killed is replaced
     cut        the cable of an actors' host is out for 30 s
     lost       an actors' host is cut off for good
     learner    the learner's host is killed, and another takes its place
@@ -17,7 +19,9 @@ root. Each prints its numbers and ends with status 1 if a promise is broken.
 
 import argparse
 import contextlib
+import functools
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -27,6 +31,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
+import psutil
 
 from ftwax.records import checkpoints, loggers
 
@@ -39,6 +44,11 @@ _GIVE_UP_S = 400.0
 _CUT_S = 30.0
 _STRANGERS_PER_S = 1000
 _STRANGERS_S = 40.0
+_CLUSTER_FLAGS = (
+  *('--cluster=auto', '--resources=actor.actors=1'),
+  '--resources=learner.core=1',
+)
+_ACTOR_NICENESS = 5
 _CORE = {'CPU': 2, 'core': 1}
 _ACTORS = {'CPU': 4, 'actors': 4}
 
@@ -70,11 +80,11 @@ class Run:
 
   def wait_for_steps(self, steps: int) -> None:
     """Waits until the run has come so far."""
-    self._wait_until(lambda: self.steps() >= steps)
+    self.wait_until(lambda: self.steps() >= steps)
 
   def wait(self, status: int = 0) -> None:
     """Waits for the end, which must be as expected."""
-    self._wait_until(lambda: self._process.poll() is not None)
+    self.wait_until(lambda: self._process.poll() is not None)
     if self._process.returncode != status:
       raise SystemExit(f'the run ended with {self._process.returncode}')
 
@@ -84,7 +94,8 @@ class Run:
       self._process.send_signal(signal.SIGKILL)
       self._process.wait()
 
-  def _wait_until(self, condition: Callable[[], bool]) -> None:
+  def wait_until(self, condition: Callable[[], bool]) -> None:
+    """Waits for something."""
     deadline = time.monotonic() + _GIVE_UP_S
     while not condition():
       if time.monotonic() > deadline:
@@ -94,20 +105,19 @@ class Run:
 
 @contextlib.contextmanager
 def started(
-  hosts: list[Mapping[str, float]], *flags: str, num_others: int = 0
+  hosts: list[Mapping[str, float]],
+  *flags: str,
+  num_others: int = 0,
+  on_cluster: bool = True,
 ) -> Iterator[tuple[ray_clusters.Cluster, Run]]:
   """Starts a run on a new cluster; both end with the context."""
   with (
     tempfile.TemporaryDirectory() as directory,
     ray_clusters.clusters(*hosts, num_others=num_others) as cluster,
   ):
-    run = Run(
-      cluster,
-      pathlib.Path(directory) / 'run',
-      '--cluster=auto',
-      *('--resources=actor.actors=1', '--resources=learner.core=1'),
-      *flags,
-    )
+    if on_cluster:
+      flags = (*_CLUSTER_FLAGS, *flags)
+    run = Run(cluster, pathlib.Path(directory) / 'run', *flags)
     try:
       yield cluster, run
     finally:
@@ -165,6 +175,53 @@ def learn(steps: int) -> None:
       total = sum(host['bytes'] for host in traffic.values()) / 2
       print(f'  {total / steps:,.0f} bytes between hosts for a step')
   print(f'ratio of steps/s: {speeds[0] / speeds[1]:.2f}')
+
+
+def local(steps: int) -> None:
+  """Shows what Ray costs on one host."""
+  flags = ('--num_actors=2', f'--max_num_actor_steps={steps}')
+  for on_cluster in (False, True):
+    begin = time.monotonic()
+    with started(
+      [{**_CORE, 'CPU': 4, 'actors': 2}], *flags, on_cluster=on_cluster
+    ) as (cluster, run):
+      # Ray itself was started before.
+      run.wait_until(lambda: run.log('learner'))
+      first_update = time.monotonic() - begin - cluster.seconds_to_start
+      run.wait_for_steps(steps // 2)
+      pids = cluster.pids(0)
+      memory = sum(psutil.Process(pid).memory_full_info().pss for pid in pids)
+      before = _actor_pids(cluster)
+      os.kill(before.pop(), signal.SIGKILL)
+      killed = time.monotonic()
+      (other,) = before
+      run.wait_until(functools.partial(_has_two_actors, cluster, other))
+      replaced = time.monotonic() - killed
+      run.wait()
+      print(
+        f'{"with" if on_cluster else "without"} Ray: first update after'
+        f' {first_update:.1f} s,'
+        f' {memory / 2**20:,.0f} MiB in {len(pids)} processes,'
+        f' {_speed(run, 0.1, 0.45):,.0f} steps/s, an actor is replaced after'
+        f' {replaced:.1f} s',
+        flush=True,
+      )
+      _check_counts(run, steps)
+
+
+def _actor_pids(cluster: ray_clusters.Cluster) -> set[int]:
+  """Returns the processes that act, which yield to others."""
+  found = set()
+  for pid in cluster.pids(0):
+    with contextlib.suppress(psutil.Error):
+      process = psutil.Process(pid)
+      if process.nice() == _ACTOR_NICENESS and process.status() != 'zombie':
+        found.add(pid)
+  return found
+
+
+def _has_two_actors(cluster: ray_clusters.Cluster, first: int) -> bool:
+  return len(_actor_pids(cluster) | {first}) == 2
 
 
 def cut(steps: int) -> None:
@@ -236,8 +293,7 @@ def head(steps: int) -> None:
     again = Run(
       cluster,
       run.directory,
-      *('--cluster=auto', '--resources=actor.actors=1', '--resume'),
-      '--resources=learner.core=1',
+      *(*_CLUSTER_FLAGS, '--resume'),
       *flags,
     )
     try:
@@ -291,7 +347,7 @@ def strangers(steps: int) -> None:
 
 SCENARIOS: Mapping[str, Callable[[int], None]] = {
   function.__name__: function
-  for function in (learn, cut, lost, learner, head, netem, strangers)
+  for function in (learn, local, cut, lost, learner, head, netem, strangers)
 }
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,12 +30,14 @@ class Cluster:
     environment: variables of processes that join it or connect to it.
     address: of the head.
     directory: of what Ray writes.
+    seconds_to_start: that Ray took to start on all hosts.
   """
 
   hosts: Sequence[network_namespaces.Host]
   environment: Mapping[str, str]
   address: str
   directory: pathlib.Path
+  seconds_to_start: float = 0.0
 
   def start(self, index: int, **resources: float) -> None:
     """Starts Ray on a host.
@@ -83,7 +86,7 @@ class Cluster:
 
   def stop(self, index: int) -> None:
     """Kills all processes of a host."""
-    for pid in self._pids(index):
+    for pid in self.pids(index):
       with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
 
@@ -91,7 +94,7 @@ class Cluster:
     """Returns whether a process of a host writes or runs what has a name."""
     return any(
       name in pathlib.Path(f'/proc/{pid}/cmdline').read_text()
-      for pid in self._pids(index)
+      for pid in self.pids(index)
     )
 
   def open_ports(self, index: int) -> list[int]:
@@ -102,7 +105,8 @@ class Cluster:
       {int(e.rpartition(':')[2]) for e in ends if not _is_loopback(e)}
     )
 
-  def _pids(self, index: int) -> list[int]:
+  def pids(self, index: int) -> list[int]:
+    """Returns the processes of a host."""
     listed = subprocess.run(
       ['ip', 'netns', 'pids', self.hosts[index].name],
       capture_output=True,
@@ -148,8 +152,10 @@ def clusters(
     cluster = Cluster(
       hosts, environment, f'{hosts[0].address}:{_PORT}', directory
     )
+    begin = time.monotonic()
     for index, own in enumerate(resources):
       cluster.start(index, **own)
+    cluster.seconds_to_start = time.monotonic() - begin
     yield cluster
 
 

@@ -39,6 +39,8 @@ class TestLimits:
       settings.Settings(num_devices=0)
     with pytest.raises(ValueError, match=r'num_learners \(0\) must be at leas'):
       settings.Settings(num_learners=0)
+    with pytest.raises(ValueError, match=r'resources .* must go with a clust'):
+      settings.Settings(resources={'actor': {'CPU': 2}})
 
 
 class _Flaky:

@@ -79,3 +79,8 @@ class Settings:
         raise ValueError(
           f'{field.name} ({value}) must be at least 1; choose {field.default}.'
         )
+    if self.resources and self.cluster == LOCAL:
+      raise ValueError(
+        f'resources ({dict(self.resources)}) must go with a cluster, which'
+        f' accounts for them, and cluster is {LOCAL!r}; choose --cluster=auto.'
+      )
