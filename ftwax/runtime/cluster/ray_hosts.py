@@ -3,9 +3,11 @@
 import contextlib
 import pathlib
 import secrets
+import signal
 import socket
 import sys
-from collections.abc import Collection, Mapping
+import threading
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import ray
@@ -138,7 +140,8 @@ class Hosts:
     if ray.is_initialized():
       return
     try:
-      ray.init(self._cluster, log_to_driver=False, logging_level='ERROR')
+      with _handlers_kept():
+        ray.init(self._cluster, log_to_driver=False, logging_level='ERROR')
     except (ConnectionError, RuntimeError, ValueError) as error:
       raise ClusterError(
         f'cluster ({self._cluster}) must be the address of a Ray cluster, and'
@@ -273,6 +276,22 @@ class Hosts:
       num_bytes, num_refused = handle.call('traffic')
       found[handle.address] = {'bytes': num_bytes, 'refused': num_refused}
     return found
+
+
+@contextlib.contextmanager
+def _handlers_kept() -> Iterator[None]:
+  """Keeps handlers of signals, in place of which Ray sets its own.
+
+  Those would end the process at SIGTERM before it has saved.
+  """
+  signums = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+  handlers = {signum: signal.getsignal(signum) for signum in signums}
+  try:
+    yield
+  finally:
+    if threading.current_thread() is threading.main_thread():
+      for signum, handler in handlers.items():
+        signal.signal(signum, handler)
 
 
 def _address_towards(address: str) -> str:
