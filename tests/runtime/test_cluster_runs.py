@@ -54,6 +54,10 @@ class _Run:
   def send(self, signum):
     self._process.send_signal(signum)
 
+  def close(self):
+    self._process.kill()
+    self._process.communicate()
+
   def last_steps(self):
     with checkpoints.Checkpointer(self.directory / 'checkpoints') as saved:
       return max(saved.steps())
@@ -67,7 +71,7 @@ def start(tmp_path):
     def make(hosts, *flags, **options):
       cluster = stack.enter_context(ray_clusters.clusters(*hosts, **options))
       run = _Run(cluster, tmp_path / 'run', *flags)
-      stack.callback(run.send, signal.SIGKILL)
+      stack.callback(run.close)
       return cluster, run
 
     yield make
