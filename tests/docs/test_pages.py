@@ -38,6 +38,10 @@ _HOLDS = {
     {label for label, _ in names['rows']} >= {'train', 'evaluation'}
   ),
   'several_devices': lambda names: names['result'].counts.learner_steps > 0,
+  'sweeps': lambda names: (
+    names['returns'].shape == (16,)
+    and len(set(names['values']['learning_rate'].tolist())) == 16
+  ),
   'several_seeds': lambda names: set(names['scores']) == {'PPO', 'IMPALA'},
 }
 
