@@ -5,6 +5,8 @@ import subprocess
 import sys
 
 import functional_fakes
+import numpy as np
+import orbax.checkpoint
 import population_helpers
 import pytest
 import run_helpers
@@ -108,6 +110,14 @@ def test_replayed_trajectories_have_priorities(tmp_path, runtime):
   rows = loggers.read_jsonl(loggers.log_path(result.run_dir, 'learner'))
   assert rows[-1]['off_policy_live'] == [1.0, 1.0]
   assert not any('priorities' in name for name in rows[-1])
+  (checkpoint,) = (result.run_dir / 'checkpoints').iterdir()
+  arrays = orbax.checkpoint.PyTreeCheckpointer().restore(checkpoint / 'state')
+  learned = [
+    array for name, array in arrays.items() if 'priorities.learned' in name
+  ]
+  assert learned
+  for array in learned:  # -inf where the learner has set none.
+    assert np.isfinite(array).any(axis=-1).all()
 
 
 @pytest.mark.skipif(not HAS_REVERB, reason='Reverb installs on Python 3.10')
