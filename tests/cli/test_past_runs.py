@@ -3,39 +3,18 @@
 import json
 import pathlib
 
+import own_experiment
 import pytest
 
 from ftwax.cli import commands, experiment_files, past_runs
 from ftwax.records import config_files, loggers
 
-MY_FILE = '''
-"""An experiment of one's own."""
-
-import functools
-
-from ftwax.agents import impala
-from ftwax.environments import catch
-from ftwax.runtime import ExperimentConfig
-
-
-def make_environment(seed):
-  del seed
-  return catch.make()
-
-
-def build():
-  config = impala.IMPALAConfig(
-    core='feed_forward', batch_size=2, sequence_length=4, hidden_size=4
-  )
-  return ExperimentConfig(
-    name='mine',
-    builder=impala.make_builder(config),
-    network_factory=functools.partial(impala.make_network, config=config),
-    environment_factory=make_environment,
-    max_num_actor_steps=200,
-    num_environments=2,
-  )
-'''
+MY_FILE = own_experiment.make_text(
+  'impala',
+  "IMPALAConfig(core='feed_forward', hidden_size=4, batch_size=2,"
+  ' sequence_length=4)',
+  'max_num_actor_steps=200, num_environments=2',
+)
 
 
 @pytest.fixture(scope='module', name='my_run')
