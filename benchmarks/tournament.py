@@ -22,11 +22,11 @@ import jax.numpy as jnp
 import numpy as np
 from absl import app, flags, logging
 
-import ftwax
 from ftwax.environments import capture_the_flag, functional
 from ftwax.population import players, ratings, tournament
 from ftwax.records import files, tournament_files
 from ftwax.reporting import page, payoff_table
+from ftwax.runtime import loading
 from ftwax.runtime.device import matches
 
 _RUNS = flags.DEFINE_list(
@@ -84,9 +84,16 @@ def load(game: functional.FunctionalGame) -> tuple[Cast, list[Any], Any]:
   names, runs, agents = [], [], []
   for run in _RUNS.value:
     first = len(names)
-    for member in range(_MEMBERS.value):
-      agents.append(ftwax.load(run, member, greedy=False))
-      names.append(f'{pathlib.Path(run).name} {member}')
+    members = loading.load_members(run, greedy=False)
+    if len(members) < _MEMBERS.value:
+      raise ValueError(
+        f'--members ({_MEMBERS.value}) must be those of {run} at most; choose'
+        f' {len(members)}.'
+      )
+    agents += members[: _MEMBERS.value]
+    names += [
+      f'{pathlib.Path(run).name} {member}' for member in range(_MEMBERS.value)
+    ]
     runs.append(range(first, len(names)))
   others = {
     name: agent.player

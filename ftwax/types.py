@@ -221,14 +221,14 @@ class ReplayBatch(NamedTuple):
   Attributes:
     trajectory: leaves [T + 1 or T, B, ...].
     is_live: bool [], false while the replay is empty and these are zeros.
-    weights: float32 [B], importance weights; () where draws are uniform.
-    slots: leaves [B], where priorities are kept; () where there are none.
+    weights: float32 [B], importance weights; None where draws are uniform.
+    slots: leaves [B], where priorities are kept; None where there are none.
   """
 
   trajectory: Trajectory
   is_live: ArrayTree
-  weights: ArrayTree = ()
-  slots: ArrayTree = ()
+  weights: ArrayTree | None = None
+  slots: ArrayTree | None = None
 
 
 class RewardPredictionBatch(NamedTuple):

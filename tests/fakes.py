@@ -15,6 +15,9 @@ from dm_env import specs
 from ftwax import continuous, distributions, types
 from ftwax.environments import specified
 
+# Options of an agent's network that is quick to compile.
+SMALL_NETWORK = {'hidden_size': 4, 'vector_hidden_sizes': (4,)}
+
 
 class FakeEnvironment(specified.Specified, dm_env.Environment):
   """Plays random episodes of a fixed length.

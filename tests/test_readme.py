@@ -1,11 +1,8 @@
 """README's example runs as it stands, for fewer steps, and learns for all."""
 
-import os
 import pathlib
-import re
-import subprocess
-import sys
 
+import documented_code
 import pytest
 
 README = pathlib.Path(__file__).parents[1] / 'README.md'
@@ -13,8 +10,7 @@ README = pathlib.Path(__file__).parents[1] / 'README.md'
 
 @pytest.fixture(scope='module')
 def example():
-  text = README.read_text('utf-8')
-  (block,) = re.findall(r'```python\n(.*?)```', text, flags=re.DOTALL)
+  (block,) = documented_code.read_blocks(README)
   return block
 
 
@@ -36,19 +32,6 @@ def test_the_example_runs(example, tmp_path, monkeypatch, capsys):
 
 
 def test_the_example_learns(example, tmp_path):
-  """In a process of its own, as users run it: tests compile unoptimized."""
-  environment = {**os.environ, 'PYTHONPATH': str(README.parent)}
-  environment.pop('XLA_FLAGS', None)
-  (tmp_path / 'example.py').write_text(example, 'utf-8')
-  ended = subprocess.run(
-    [sys.executable, 'example.py'],
-    cwd=tmp_path,
-    env=environment,
-    capture_output=True,
-    text=True,
-    timeout=900,
-    check=False,
-  )
-  assert ended.returncode == 0, ended.stderr
-  mean_return = float(ended.stdout.splitlines()[-1].split()[0])
+  output = documented_code.run(example, tmp_path, timeout_s=900)
+  mean_return = float(output.splitlines()[-1].split()[0])
   assert mean_return > 400  # The best is 500.

@@ -1,18 +1,18 @@
 """Compares runs: a table, and learning curves with means over seeds.
 
 Runs that differ in nothing but their seeds are one row. The interval is that of
-Student's t with 95% confidence, over seeds.
+Student's t with 95% confidence, over seeds. `ftwax report` with several runs
+writes a page with these side by side.
 """
 
 import argparse
-import json
 import pathlib
 import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ftwax.records import config_files, loggers, run_directory
-from ftwax.reporting import comparison_curves, curves, drawing, run_comparison
+from ftwax.reporting import comparison_curves, curves, drawing
 
 # Fields that may differ between runs of one row.
 _FREE = (
@@ -33,9 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   )
   parser.add_argument(
     '--out', default='comparison.png', help='the figure (comparison.png)'
-  )
-  parser.add_argument(
-    '--page', help='also writes a page with the runs side by side, e.g. a.html'
   )
 
 
@@ -72,21 +69,14 @@ def run(arguments: argparse.Namespace) -> int:
   path = pathlib.Path(arguments.out)
   path.write_bytes(drawing.to_png(figure))
   print(f'\nCurves: {path}')
-  if arguments.page:
-    page = run_comparison.compare_runs(arguments.runs, arguments.page)
-    print(f'Page: {page}')
   return 0
 
 
 def _read(directory: pathlib.Path) -> _Run:
-  path = directory / run_directory.CONFIG_FILE
   try:
-    config = json.loads(path.read_text('utf-8'))
+    config = run_directory.read_config(directory)
     rows = loggers.read_jsonl(loggers.log_path(directory, 'train'))
-    returns = curves.read_returns(directory, 'train')
-    last = curves.rolling_mean(
-      returns.returns, returns.num_episodes, curves.WINDOW
-    )[-1]
+    last = curves.last_mean(curves.read_returns(directory, 'train'))
   except (OSError, ValueError, IndexError) as error:
     raise ValueError(
       f'run ({directory}) must be the directory of a run in which an episode'
@@ -122,8 +112,7 @@ def _label(first: _Run, groups: Sequence[Sequence[_Run]], index: int) -> str:
   changed: dict[str, Any] = {}
   for other in others:
     for key, _, value in _differences(other, first):
-      # The network's factory repeats the config of the builder.
-      if not key.startswith('network_factory'):
+      if not config_files.repeats_agent(key):
         key = key.replace('builder.config', 'agent').removesuffix('.value')
         changed.setdefault(key, value)
   parts = [f'{key}={value}' for key, value in changed.items()]

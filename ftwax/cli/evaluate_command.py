@@ -15,7 +15,6 @@ import numpy as np
 from ftwax import types
 from ftwax.cli import past_runs
 from ftwax.runtime import evaluation, loading
-from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.host import evaluations
 
 
@@ -48,7 +47,15 @@ def run(arguments: argparse.Namespace) -> int:
     experiment = experiment.replace(
       evaluation_greedy=not arguments.sampled, environment_processes=0
     )
-    members = _load_members(arguments, experiment)
+    agents = loading.load_members(
+      arguments.run, experiment=experiment, step=arguments.step
+    )
+    members = _Members(
+      jax.tree.map(
+        lambda *leaves: np.stack(leaves),
+        *[agent.variables for agent in agents],
+      )
+    )
     evaluator = evaluations.Evaluator(
       experiment, members, arguments.episodes, ()
     )
@@ -74,23 +81,6 @@ class _Members:
   def get_variables(self, names: Sequence[str]) -> list[Any]:
     """Returns the variables once for each name."""
     return [self._variables for _ in names]
-
-
-def _load_members(
-  arguments: argparse.Namespace, experiment: experiment_lib.ExperimentConfig
-) -> _Members:
-  agents = [
-    loading.load(
-      arguments.run, member, experiment=experiment, step=arguments.step
-    )
-    for member in range(experiment.population.num_members)
-  ]
-  return _Members(
-    jax.tree.map(
-      lambda *leaves: np.stack(leaves),
-      *[agent.variables for agent in agents],
-    )
-  )
 
 
 def _readable(value: Any) -> str:

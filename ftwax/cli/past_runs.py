@@ -50,7 +50,7 @@ def rebuilt(
     ValueError: there is no such run, or its experiment cannot be made.
   """
   directory = pathlib.Path(run_dir)
-  recorded = _read_config(directory)
+  recorded = run_directory.read_config(directory)
   arguments: Sequence[str] = ()
   if experiment is None:
     experiment, arguments = parse_command(directory)
@@ -72,17 +72,6 @@ def rebuilt(
         f' {different[0][2]!r}; give its --experiment.'
       )
     yield made[0]
-
-
-def _read_config(directory: pathlib.Path) -> object:
-  path = directory / run_directory.CONFIG_FILE
-  try:
-    return json.loads(path.read_text('utf-8'))
-  except (OSError, ValueError) as error:
-    raise ValueError(
-      f'run ({directory}) must be the directory of a run, and {path} cannot be'
-      f' read ({error}); give one below runs/.'
-    ) from None
 
 
 def parse_command(directory: pathlib.Path) -> tuple[str, list[str]]:

@@ -1,19 +1,24 @@
 """Draws the curves of runs and, of populations, writes their reports.
 
-Runs may be unfinished. Files are written into the directory of each run.
+Runs may be unfinished. Files are written into the directory of each run. With
+several runs there is also a page with these side by side.
 """
 
 import argparse
 import pathlib
 
-from ftwax.records import loggers
-from ftwax.reporting import curves, history, report
+from ftwax.reporting import curves, history, report, run_comparison
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   """Adds the runs."""
   parser.add_argument(
     'runs', metavar='RUN', nargs='+', help='directory of a run'
+  )
+  parser.add_argument(
+    '--page',
+    default='comparison.html',
+    help='the page of several runs (comparison.html)',
   )
 
 
@@ -27,12 +32,9 @@ def run(arguments: argparse.Namespace) -> int:
         ' give one below runs/ in which an episode has ended.'
       )
     print(curves.plot_curves(directory))
-    if _is_population(directory):
+    population = history.find(directory)
+    if population is not None and population.ratings.shape[1] > 1:
       print(report.make_report(directory))
+  if len(arguments.runs) > 1:
+    print(run_comparison.compare_runs(arguments.runs, arguments.page))
   return 0
-
-
-def _is_population(directory: pathlib.Path) -> bool:
-  if not loggers.log_path(directory, history.LABEL).exists():
-    return False
-  return history.read(directory).ratings.shape[1] > 1

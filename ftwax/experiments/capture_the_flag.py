@@ -163,9 +163,9 @@ def finish(made: experiment.ExperimentConfig, result: runs.RunResult) -> None:
     results, game.teams, names, num_members
   )
   tournament_files.write(result.run_dir, summary)
+  agents = loading.load_members(result.run_dir, greedy=False, experiment=made)
   best, second, *_ = [
-    loading.load(result.run_dir, member, greedy=False, experiment=made)
-    for member in np.argsort(-summary.ratings[:num_members])
+    agents[member] for member in np.argsort(-summary.ratings[:num_members])
   ]
   best.record(
     game,

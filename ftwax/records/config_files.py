@@ -205,6 +205,14 @@ def flatten(plain: Any, path: str = '') -> dict[str, Any]:
   return leaves
 
 
+def repeats_agent(key: str) -> bool:
+  """Whether a key of an experiment repeats one of its agent's config.
+
+  The network's factory holds that config, too.
+  """
+  return key.startswith('network_factory.keywords.config')
+
+
 def differences(then: Any, now: Any) -> list[tuple[str, Any, Any]]:
   """Returns (key, then, now) for each leaf that differs."""
   then, now = flatten(then), flatten(now)

@@ -69,6 +69,14 @@ def parse_json(
     ) from None
 
 
+def read_object(path: pathlib.Path) -> dict[str, Any]:
+  """Reads a JSON object; an empty one if the file has none or is not there."""
+  if not path.exists():
+    return {}
+  content = json.loads(read(path))
+  return content if isinstance(content, dict) else {}
+
+
 def sync(path: pathlib.Path) -> None:
   """Waits until a file or the names in a directory are on the disk."""
   descriptor = os.open(path, os.O_RDONLY)

@@ -165,6 +165,22 @@ def open_existing(
   return directory
 
 
+def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
+  """Reads the configuration of a run as JSON; see `config_files.to_json`.
+
+  Raises:
+    ValueError: there is none at `path`, or it is damaged.
+  """
+  try:
+    return dict(json.loads(files.read(pathlib.Path(path) / CONFIG_FILE)))
+  except (OSError, ValueError, TypeError) as error:
+    raise ValueError(
+      f'run ({os.fspath(path)}) must be the directory of a run, whose'
+      f' {CONFIG_FILE} cannot be read ({type(error).__name__}: {error}); give'
+      ' one below runs/.'
+    ) from None
+
+
 def newest(root: str | os.PathLike[str], name: str) -> pathlib.Path | None:
   """Returns the run of an experiment that was created last, or None.
 

@@ -10,7 +10,6 @@ Trackers are told where to write as their own documents say, e.g. by
 """
 
 import importlib
-import json
 import math
 import pathlib
 import time
@@ -250,9 +249,7 @@ def _finite(values: Mapping[str, Any]) -> dict[str, float]:
 def _read_config(run_dir: pathlib.Path) -> dict[str, Any]:
   """Returns the configuration of a run by dotted name."""
   path = run_dir / run_directory.CONFIG_FILE
-  return config_files.flatten(
-    json.loads(files.read(path)) if path.exists() else {}
-  )
+  return config_files.flatten(files.read_object(path))
 
 
 def _read_event_names(run_dir: pathlib.Path, num_events: int) -> Sequence[str]:

@@ -104,6 +104,12 @@ def rolling_mean(
   return np.asarray(sums_in_window / (ends - starts), np.float64)
 
 
+def last_mean(episodes: Returns) -> float:
+  """Returns the mean return of the last `WINDOW` of at least one episode."""
+  means = rolling_mean(episodes.returns, episodes.num_episodes, WINDOW)
+  return float(means[-1])
+
+
 def mean_by_step(episodes: Returns, edges: drawing.Floats) -> drawing.Floats:
   """Returns the mean return of the episodes that ended in each interval.
 

@@ -70,6 +70,13 @@ def read(run_dir: str | os.PathLike[str]) -> History:
   return from_rows(rows)
 
 
+def find(run_dir: str | os.PathLike[str]) -> History | None:
+  """Reads the log of the population; None if there is no row of it (yet)."""
+  path = loggers.log_path(run_dir, LABEL)
+  rows = loggers.read_jsonl(path) if path.exists() else []
+  return from_rows(rows) if rows else None
+
+
 def from_rows(rows: Sequence[Mapping[str, Any]]) -> History:
   """Returns the history in the rows of a log, which must not be empty."""
   rows = _drop_replaced(rows)

@@ -12,7 +12,6 @@ import numpy as np
 from ftwax.records import (
   config_files,
   files,
-  loggers,
   run_directory,
   tournament_files,
 )
@@ -56,12 +55,7 @@ def compare_runs(
       f'run_dirs ({len(directories)}) must be two or more to be compared; add'
       ' one, or make the report of one run.'
     )
-  for directory in directories:
-    if not (directory / run_directory.CONFIG_FILE).exists():
-      raise ValueError(
-        f'run_dirs ({directory}) must be directories of runs, which have a'
-        f' {run_directory.CONFIG_FILE}; leave this one out.'
-      )
+  configs = [_read_config(directory) for directory in directories]
   names = _names(directories)
   facts = [_facts(directory) for directory in directories]
   body = [
@@ -70,12 +64,21 @@ def compare_runs(
     *_returns(directories, names),
     *_evaluations(directories, names),
     page.heading('Differences of the configurations'),
-    *_differences(directories, names),
+    *_differences(configs, names),
   ]
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
   files.write_atomically(path, page.render(title, body))
   return path
+
+
+def _read_config(directory: pathlib.Path) -> dict[str, Any]:
+  try:
+    return run_directory.read_config(directory)
+  except ValueError as error:
+    raise ValueError(
+      f'run_dirs ({directory}) must be directories of runs, and {error}'
+    ) from None
 
 
 def _names(directories: Sequence[pathlib.Path]) -> list[str]:
@@ -101,12 +104,10 @@ def _facts(directory: pathlib.Path) -> dict[str, str]:
     )
   returns = curves.read_returns(directory, 'train')
   if len(returns.steps):
-    last = curves.rolling_mean(
-      returns.returns, returns.num_episodes, curves.WINDOW
-    )[-1]
+    last = curves.last_mean(returns)
     facts[f'return, last {curves.WINDOW} episodes'] = f'{last:.4g}'
-  if loggers.log_path(directory, history_lib.LABEL).exists():
-    history = history_lib.read(directory)
+  history = history_lib.find(directory)
+  if history is not None:
     facts['members'] = str(history.ratings.shape[1])
     facts |= run_facts.read(directory, history)
   return facts
@@ -183,18 +184,13 @@ def _make_axes(label: str) -> tuple[matplotlib.figure.Figure, Any]:
 
 
 def _differences(
-  directories: Sequence[pathlib.Path], names: Sequence[str]
+  configs: Sequence[dict[str, Any]], names: Sequence[str]
 ) -> list[str]:
   """Returns a table of what differs from the first run, or a line on it."""
-  configs = [
-    json.loads(files.read(directory / run_directory.CONFIG_FILE))
-    for directory in directories
-  ]
   leaves: dict[str, list[str]] = {}
   for index, config in enumerate(configs[1:], start=1):
     for key, first, other in config_files.differences(configs[0], config):
-      # The network's configuration repeats that of the agent.
-      if not key.startswith('network_factory.keywords.config'):
+      if not config_files.repeats_agent(key):
         row = leaves.setdefault(key, [_short(first)] * len(configs))
         row[index] = _short(other)
   if not leaves:

@@ -1,9 +1,7 @@
 """Facts that identify a run: its command, date, seed, steps and versions."""
 
-import json
 import os
 import pathlib
-from typing import Any
 
 from ftwax import hyperparameters
 from ftwax.records import files, game_files, log_values, run_directory
@@ -21,8 +19,8 @@ def read(
     history: of its population, which knows the steps and the time.
   """
   run_dir = pathlib.Path(run_dir)
-  config = _read_json(run_dir / run_directory.CONFIG_FILE)
-  versions = _read_json(run_dir / run_directory.VERSIONS_FILE)
+  config = files.read_object(run_dir / run_directory.CONFIG_FILE)
+  versions = files.read_object(run_dir / run_directory.VERSIONS_FILE)
   facts = _commands(run_dir / run_directory.COMMAND_FILE)
   if 'seed' in config:
     facts['seed'] = str(config['seed'])
@@ -41,7 +39,7 @@ def read(
 def read_title(run_dir: str | os.PathLike[str]) -> str:
   """Returns the name of the experiment, or of the directory of the run."""
   run_dir = pathlib.Path(run_dir)
-  config = _read_json(run_dir / run_directory.CONFIG_FILE)
+  config = files.read_object(run_dir / run_directory.CONFIG_FILE)
   name = drawing.readable(str(config.get('name', run_dir.resolve().name)))
   return name[:1].upper() + name[1:]
 
@@ -68,7 +66,7 @@ def read_event_names(
 
 def read_log_scaled(run_dir: str | os.PathLike[str]) -> list[str]:
   """Returns the names of the hyperparameters with a log-uniform prior."""
-  config = _read_json(pathlib.Path(run_dir) / run_directory.CONFIG_FILE)
+  config = files.read_object(pathlib.Path(run_dir) / run_directory.CONFIG_FILE)
   builder = config.get('builder')
   agent = builder.get('config') if isinstance(builder, dict) else None
   priors = agent.get('priors') if isinstance(agent, dict) else None
@@ -94,10 +92,3 @@ def _commands(path: pathlib.Path) -> dict[str, str]:
   if len(lines) > 1:
     facts['resumed'] = f'{len(lines) - 1} times, at last {lines[-1][0]}'
   return facts
-
-
-def _read_json(path: pathlib.Path) -> dict[str, Any]:
-  if not path.exists():
-    return {}
-  content = json.loads(files.read(path))
-  return content if isinstance(content, dict) else {}

@@ -5,7 +5,6 @@ statistics and the state of the optimizer where they fit. All else is that of a
 new run: hyperparameters, internal rewards, counts, ratings, random keys.
 """
 
-import json
 import os
 import pathlib
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ import numpy as np
 from absl import logging
 
 from ftwax.population import state as state_lib
-from ftwax.records import checkpoints, files, run_directory
+from ftwax.records import checkpoints, run_directory
 from ftwax.runtime import experiment as experiment_lib
 
 # Where a checkpoint has what learns.
@@ -125,13 +124,13 @@ def _optimizer(experiment: experiment_lib.ExperimentConfig) -> str:
 def _read_source(path: str | os.PathLike[str]) -> _Source:
   directory = pathlib.Path(path)
   try:
-    plain = json.loads(files.read(directory / run_directory.CONFIG_FILE))
+    plain = run_directory.read_config(directory)
     return _Source(
       directory / 'checkpoints',
       int(plain['population']['num_members']),
       plain['builder']['config']['optimizer'],
     )
-  except (OSError, ValueError, KeyError, TypeError) as error:
+  except (ValueError, KeyError, TypeError) as error:
     raise ValueError(
       f'init_from ({os.fspath(path)!r}) must be the directory of a run, and'
       f' its configuration cannot be read ({type(error).__name__}: {error});'

@@ -77,15 +77,20 @@ def load(
     raise ValueError(
       f'member ({member}) must be from 0 to {origin.num_members - 1}; choose 0.'
     )
-  variables = _read_variables(directory, origin, step)
-  spec = origin.game_spec.environment
-  return loaded_agent.LoadedAgent(
-    origin.builder.make_policy(origin.network, spec, evaluation=greedy),
-    jax.tree.map(lambda leaf: leaf[member], variables),
-    origin.game_spec,
-    directory,
-    origin.members[member],
-  )
+  (agent,) = _load(directory, origin, [member], greedy, step)
+  return agent
+
+
+def load_members(
+  source: str | os.PathLike[str],
+  greedy: bool = True,
+  experiment: experiment_lib.ExperimentConfig | None = None,
+  step: int | str | None = None,
+) -> list[loaded_agent.LoadedAgent]:
+  """Loads all agents of a population, of one read; see `load`."""
+  directory = find(source)
+  origin = _find_origin(directory, experiment)
+  return _load(directory, origin, range(origin.num_members), greedy, step)
 
 
 def initial_variables(
@@ -107,11 +112,6 @@ def initial_variables(
     origin.network, origin.game_spec.environment
   )
   return types.actor_variables(core.init(jax.random.PRNGKey(seed)))
-
-
-def num_members(source: str | os.PathLike[str]) -> int:
-  """Returns the number of agents in the population; see `load`."""
-  return _read_origin(find(source)).num_members
 
 
 def read_network(source: str | os.PathLike[str]) -> types.RecurrentNetwork:
@@ -166,6 +166,29 @@ def find(source: str | os.PathLike[str]) -> pathlib.Path:
       f' {known}; run an experiment, whose directory is printed at its end.'
     )
   return directory
+
+
+def _load(
+  directory: pathlib.Path,
+  origin: _Origin,
+  members: Sequence[int],
+  greedy: bool,
+  step: int | str | None,
+) -> list[loaded_agent.LoadedAgent]:
+  variables = _read_variables(directory, origin, step)
+  policy = origin.builder.make_policy(
+    origin.network, origin.game_spec.environment, evaluation=greedy
+  )
+  return [
+    loaded_agent.LoadedAgent(
+      policy,
+      jax.tree.map(lambda leaf, m=member: leaf[m], variables),
+      origin.game_spec,
+      directory,
+      origin.members[member],
+    )
+    for member in members
+  ]
 
 
 def _find_origin(

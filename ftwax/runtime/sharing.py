@@ -69,7 +69,7 @@ def write_folder(
     directory.name,
     game_files.read(source),
     about,
-    _read_json(source / run_directory.VERSIONS_FILE),
+    files.read_object(source / run_directory.VERSIONS_FILE),
     FILM_FILE if films else None,
   )
   files.write_atomically(directory / CARD_FILE, card)
@@ -114,14 +114,14 @@ def push_folder(folder: pathlib.Path, repo_id: str, **options: Any) -> str:
 def _read_about(source: pathlib.Path) -> dict[str, Any]:
   """Returns what the records of a run, or a folder, tell of it."""
   if (source / ABOUT_FILE).exists():
-    about = _read_json(source / ABOUT_FILE)
+    about = files.read_object(source / ABOUT_FILE)
     about.pop('members', None)
     return about
   about = {}
   command = source / run_directory.COMMAND_FILE
   if command.exists():
     about['command'] = files.read(command).splitlines()[0].partition(' ')[2]
-  config = _read_json(source / run_directory.CONFIG_FILE)
+  config = files.read_object(source / run_directory.CONFIG_FILE)
   if 'seed' in config:
     about['seed'] = config['seed']
   log = loggers.log_path(source, 'evaluation')
@@ -138,10 +138,3 @@ def _read_about(source: pathlib.Path) -> dict[str, Any]:
     if scores:
       about['scores'] = scores
   return about
-
-
-def _read_json(path: pathlib.Path) -> dict[str, Any]:
-  if not path.exists():
-    return {}
-  content = json.loads(files.read(path))
-  return content if isinstance(content, dict) else {}

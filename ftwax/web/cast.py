@@ -53,7 +53,7 @@ class Cast:
     """
     self._spec = spec
     self._source = source
-    self._agents: dict[int, loaded_agent.LoadedAgent] = {}
+    self._agents: list[loaded_agent.LoadedAgent] = []
     self._players = {
       name: players.scripted(script) for name, script in scripts.items()
     }
@@ -61,12 +61,11 @@ class Cast:
       self._players[RANDOM] = players.uniform(spec.environment.actions)
     self._acts: dict[str, Callable[..., Any]] = {}
     self.ratings = read_ratings(source)
-    num_members = 0
     if source is not None:
-      first = self._agent(0)
-      players.check_specs({'member 0': first.player}, spec.environment)
-      num_members = loading.num_members(source)
-    members = [f'member {index}' for index in range(num_members)]
+      self._agents = loading.load_members(source)
+      first = self._agents[0].player
+      players.check_specs({'member 0': first}, spec.environment)
+    members = [f'member {index}' for index in range(len(self._agents))]
     self.names = [*members, *self._players, STILL]
 
   def rating(self, name: str) -> float:
@@ -101,7 +100,7 @@ class Cast:
     """
     rows = jax.tree.map(lambda leaf: np.asarray(leaf)[None], timestep)
     if name.startswith('member '):
-      agent = self._agent(_index(name))
+      agent = self._agents[_index(name)]
       action, state = self._select(agent.variables, rows, state)
     else:
       act = self._acts.setdefault(name, jax.jit(self._players[name].act))
@@ -122,25 +121,19 @@ class Cast:
     if not name.startswith('member '):
       return {}
     rows = jax.tree.map(lambda leaf: np.asarray(leaf)[None], timestep)
-    agent = self._agent(_index(name))
+    agent = self._agents[_index(name)]
     seen = jax.device_get(self._see(agent.variables, rows, state))
     return {key: np.round(leaf[0], 4).tolist() for key, leaf in seen.items()}
 
   def _player(self, name: str) -> players.Player:
     if name.startswith('member '):
-      return self._agent(_index(name)).player
+      return self._agents[_index(name)].player
     return self._players[name]
-
-  def _agent(self, index: int) -> loaded_agent.LoadedAgent:
-    if index not in self._agents:
-      assert self._source is not None
-      self._agents[index] = loading.load(self._source, index)
-    return self._agents[index]
 
   @functools.cached_property
   def _select(self) -> Any:
     # Members differ by their variables alone: compiled once for all.
-    return jax.jit(self._agent(0).actor.select_action)
+    return jax.jit(self._agents[0].actor.select_action)
 
   @functools.cached_property
   def _see(self) -> Any:

@@ -41,7 +41,7 @@ class RunTail:
     if not directory.is_dir():
       return {**facts, 'problem': f'There is no directory {directory} (yet).'}
     try:
-      config = json.loads((directory / run_directory.CONFIG_FILE).read_text())
+      config = run_directory.read_config(directory)
       facts |= {'experiment': config['name'], 'seed': config['seed']}
       facts['steps'] = config.get('max_num_actor_steps')
       facts['members'] = config['population']['num_members']

@@ -17,8 +17,7 @@ from ftwax.replay.functional import segment_tree
 from ftwax.runtime.device import updates
 
 CONFIG = a2c.A2CConfig(
-  hidden_size=4,
-  vector_hidden_sizes=(4,),
+  **fakes.SMALL_NETWORK,
   sequence_length=5,
   batch_size=4,
   use_off_policy=True,

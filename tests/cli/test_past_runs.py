@@ -3,39 +3,18 @@
 import json
 import pathlib
 
+import own_experiment
 import pytest
 
 from ftwax.cli import commands, experiment_files, past_runs
 from ftwax.records import config_files, loggers
 
-MY_FILE = '''
-"""An experiment of one's own."""
-
-import functools
-
-from ftwax.agents import impala
-from ftwax.environments import catch
-from ftwax.runtime import ExperimentConfig
-
-
-def make_environment(seed):
-  del seed
-  return catch.make()
-
-
-def build():
-  config = impala.IMPALAConfig(
-    core='feed_forward', batch_size=2, sequence_length=4, hidden_size=4
-  )
-  return ExperimentConfig(
-    name='mine',
-    builder=impala.make_builder(config),
-    network_factory=functools.partial(impala.make_network, config=config),
-    environment_factory=make_environment,
-    max_num_actor_steps=200,
-    num_environments=2,
-  )
-'''
+MY_FILE = own_experiment.make_text(
+  'impala',
+  "IMPALAConfig(core='feed_forward', hidden_size=4, batch_size=2,"
+  ' sequence_length=4)',
+  'max_num_actor_steps=200, num_environments=2',
+)
 
 
 @pytest.fixture(scope='module', name='my_run')
@@ -79,10 +58,8 @@ def test_runs_are_compared_with_intervals(tmp_path, capsys):
     for rate, values in ((1, (0.5, 0.6, 0.7)), (2, (0.25,)))
     for seed, value in enumerate(values)
   ]  # fmt: skip
-  out, page = tmp_path / 'figure.png', tmp_path / 'page.html'
-  argv = ['compare', *run_dirs, f'--out={out}', f'--page={page}']
-  assert commands.main(argv) == 0
-  assert 'Returns in training' in page.read_text('utf-8')
+  out = tmp_path / 'figure.png'
+  assert commands.main(['compare', *run_dirs, f'--out={out}']) == 0
   text = capsys.readouterr().out.splitlines()
   # Student's t with two degrees of freedom: 4.303 * 0.1 / sqrt(3).
   assert text[1].split()[:6] == (
@@ -97,6 +74,20 @@ def test_runs_are_compared_with_intervals(tmp_path, capsys):
     '2',
   ]
   assert out.read_bytes().startswith(b'\x89PNG')
+
+
+def test_several_runs_are_reported_side_by_side(tmp_path, capsys):
+  run_dirs = [
+    _write_run(tmp_path / name, [0.0, 0.5], builder={'config': {'rate': name}})
+    for name in ('first', 'second')
+  ]
+  page = tmp_path / 'page.html'
+  assert commands.main(['report', run_dirs[0], f'--page={page}']) == 0
+  assert not page.exists()
+  assert commands.main(['report', *run_dirs, f'--page={page}']) == 0
+  assert capsys.readouterr().out.splitlines()[-1] == str(page)
+  text = page.read_text('utf-8')
+  assert 'Returns in training' in text and 'builder.config.rate' in text
 
 
 @pytest.mark.parametrize('command', ['compare', 'report', 'evaluate'])

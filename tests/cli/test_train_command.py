@@ -3,38 +3,18 @@
 import re
 import sys
 
+import own_experiment
 import pytest
 from absl import flags
 
 from ftwax.cli import commands, experiment_files
 from ftwax.runtime import launch
 
-MY_FILE = '''
-"""An experiment of one's own."""
-
-import functools
-
-from ftwax.agents import ppo
-from ftwax.environments import catch
-from ftwax.runtime import ExperimentConfig
-
-
-def make_environment(seed):
-  del seed
-  return catch.make()
-
-
-def build():
-  config = ppo.PPOConfig(batch_size=16, hidden_size=8)
-  return ExperimentConfig(
-    name='mine',
-    builder=ppo.make_builder(config),
-    network_factory=functools.partial(ppo.make_network, config=config),
-    environment_factory=make_environment,
-    max_num_actor_steps=5000,
-    seed=3,
-  )
-'''
+MY_FILE = own_experiment.make_text(
+  'ppo',
+  'PPOConfig(batch_size=16, hidden_size=8)',
+  'max_num_actor_steps=5000, seed=3',
+)
 
 
 @pytest.fixture(name='my_file')

@@ -1,11 +1,9 @@
 """The Python of each page runs: shortened by default, slow ones as printed."""
 
-import os
 import pathlib
 import re
-import subprocess
-import sys
 
+import documented_code
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -47,8 +45,7 @@ _HOLDS = {
 
 
 def _code(page):
-  text = page.read_text('utf-8')
-  return '\n'.join(re.findall(r'```python\n(.*?)```', text, flags=re.DOTALL))
+  return '\n'.join(documented_code.read_blocks(page))
 
 
 def test_there_are_pages():
@@ -72,17 +69,4 @@ def test_code_runs_shortened(page, tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize('page', PAGES, ids=lambda page: page.stem)
 def test_code_runs_as_printed(page, tmp_path):
-  """In a process of its own, as users run it: tests compile unoptimized."""
-  environment = {**os.environ, 'PYTHONPATH': str(ROOT)}
-  environment.pop('XLA_FLAGS', None)
-  (tmp_path / 'page.py').write_text(_code(page), 'utf-8')
-  ended = subprocess.run(
-    [sys.executable, 'page.py'],
-    cwd=tmp_path,
-    env=environment,
-    capture_output=True,
-    text=True,
-    timeout=1800,
-    check=False,
-  )
-  assert ended.returncode == 0, ended.stderr
+  documented_code.run(_code(page), tmp_path, timeout_s=1800)

@@ -106,7 +106,7 @@ def test_a_local_run_may_be_exposed(tmp_path, monkeypatch, caplog):
   assert 'whoever reaches it can read, change and delete' in caplog.text
 
 
-def test_a_program_may_be_exposed(monkeypatch):
+def test_a_program_may_be_exposed(tmp_path, monkeypatch):
   monkeypatch.delattr(loopback.socket, 'SO_BINDTODEVICE')
   experiment = distributed_helpers.make_experiment(expose=True)
-  distributed.make_distributed_experiment(experiment)
+  distributed.make_distributed_experiment(experiment, run_dir=tmp_path)

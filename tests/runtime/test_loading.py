@@ -54,6 +54,11 @@ def play(agent):
 
 def test_agents_are_loaded_from_their_directory_alone(trained):
   agents = [loading.load(trained.run_dir, member) for member in range(2)]
+  for agent, same in zip(
+    agents, loading.load_members(trained.run_dir), strict=True
+  ):
+    assert agent.name == same.name
+    run_helpers.assert_same(agent.variables, same.variables)
   for member, agent in enumerate(agents):
     run_helpers.assert_same(
       agent.variables.params,

@@ -4,7 +4,10 @@ import importlib.util
 import subprocess
 import sys
 
+import fakes
 import functional_fakes
+import numpy as np
+import orbax.checkpoint
 import population_helpers
 import pytest
 import run_helpers
@@ -26,8 +29,7 @@ def _make_matching(seed):
 @pytest.mark.parametrize('batch_size', [4, 3])
 def test_both_replays_give_the_same_bits(tmp_path, batch_size):
   config = impala.IMPALAConfig(
-    hidden_size=4,
-    vector_hidden_sizes=(4,),
+    **fakes.SMALL_NETWORK,
     sequence_length=5,
     batch_size=batch_size,
   )
@@ -60,8 +62,7 @@ def test_both_replays_evolve_the_same_population(tmp_path):
 
 def test_auxiliary_tasks_learn_from_the_tables(tmp_path):
   config = a2c.A2CConfig(
-    hidden_size=4,
-    vector_hidden_sizes=(4,),
+    **fakes.SMALL_NETWORK,
     sequence_length=6,
     batch_size=2,
     use_value_replay=True,
@@ -87,8 +88,7 @@ def test_auxiliary_tasks_learn_from_the_tables(tmp_path):
 @pytest.mark.parametrize('runtime', ['local', 'device'])
 def test_replayed_trajectories_have_priorities(tmp_path, runtime):
   config = a2c.A2CConfig(
-    hidden_size=4,
-    vector_hidden_sizes=(4,),
+    **fakes.SMALL_NETWORK,
     sequence_length=6,
     batch_size=2,
     use_off_policy=True,
@@ -108,6 +108,14 @@ def test_replayed_trajectories_have_priorities(tmp_path, runtime):
   rows = loggers.read_jsonl(loggers.log_path(result.run_dir, 'learner'))
   assert rows[-1]['off_policy_live'] == [1.0, 1.0]
   assert not any('priorities' in name for name in rows[-1])
+  (checkpoint,) = (result.run_dir / 'checkpoints').iterdir()
+  arrays = orbax.checkpoint.PyTreeCheckpointer().restore(checkpoint / 'state')
+  learned = [
+    array for name, array in arrays.items() if 'priorities.learned' in name
+  ]
+  assert learned
+  for array in learned:  # -inf where the learner has set none.
+    assert np.isfinite(array).any(axis=-1).all()
 
 
 @pytest.mark.skipif(not HAS_REVERB, reason='Reverb installs on Python 3.10')
@@ -132,8 +140,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path, replay, is_game):
       return population_helpers.make_experiment(**options)
     tables = replay == 'functional'
     config = a2c.A2CConfig(
-      hidden_size=4,
-      vector_hidden_sizes=(4,),
+      **fakes.SMALL_NETWORK,
       sequence_length=5,
       batch_size=8,
       use_value_replay=tables,

@@ -71,7 +71,7 @@ def joint_loss(
   replay, priorities = None, {}
   if batch.replay is not None:
     replay = unrolled[1]
-    if not isinstance(batch.replay.weights, tuple):
+    if batch.replay.weights is not None:
       replay = replay._replace(weights=batch.replay.weights)
       priorities[auxiliary_replay.PRIORITIES] = _priorities(
         _make_transitions(replay, hyperparameters, return_scale)
