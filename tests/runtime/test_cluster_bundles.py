@@ -21,10 +21,12 @@ def test_a_learner_its_replay_server_and_the_counter_share_a_host():
 
 
 def test_each_learner_has_a_host_with_its_own_replay_server():
-  names = ['counter', 'replay/0', 'replay/1', 'learner/0', 'learner/1']
+  names = ['counter', 'keeper', 'replay/0', 'replay/1']
+  names += ['learner/0', 'learner/1']
   made = bundles.make(names, {'learner': {'GPU': 1}, 'replay': {'memory': 1e9}})
   assert made.of_node == {
     'counter': 0,
+    'keeper': 0,
     'replay/0': 0,
     'learner/0': 0,
     'replay/1': 1,

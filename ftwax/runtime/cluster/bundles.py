@@ -29,7 +29,7 @@ class Bundles(NamedTuple):
 def make(
   names: Sequence[str], resources: Mapping[str, Mapping[str, float]]
 ) -> Bundles:
-  """Groups nodes: a learner with its replay server, the first with the counter.
+  """Groups nodes: a learner and its replay, the first with counter and keeper.
 
   Args:
     names: of nodes, `label` or `label/index`.
@@ -70,7 +70,7 @@ def make(
 def _group(name: str) -> str:
   """Returns what nodes that share a bundle have in common."""
   label, _, index = name.partition('/')
-  if label == 'counter':
+  if label in ('counter', 'keeper'):
     return 'learner/0'
   if label in ('learner', 'replay'):
     return f'learner/{index or 0}'

@@ -386,7 +386,7 @@ class RayLauncher:
 
 def _writes_directory(name: str) -> bool:
   """Whether a node writes checkpoints or logs."""
-  return name.partition('/')[0] in ('learner', 'counter')
+  return name.partition('/')[0] in ('learner', 'counter', 'keeper')
 
 
 def _read_files(arguments: Sequence[str]) -> dict[str, bytes]:
