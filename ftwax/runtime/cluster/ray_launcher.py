@@ -69,7 +69,7 @@ class RayLauncher:
     self._refreshed_at = 0.0
     self._error: Exception | None = None
     self._stopped = threading.Event()
-    self._has_learned = False
+    self._have_learned: set[str] = set()
     self._thread = threading.Thread(
       target=self._watch, name='watch_hosts', daemon=True
     )
@@ -266,8 +266,8 @@ class RayLauncher:
       handle = self._hosts.handles.get(self._place_of(command.name) or '')
       if handle is None:
         continue  # Lost just now.
-      if command.name in ('learner', 'learner/0'):
-        self._bring_directory(handle)
+      if command.name.partition('/')[0] == 'learner':
+        self._bring_directory(command.name, handle)
       process.node_id = handle.node_id
       process.started = handle.actor.start.remote(
         command.name,
@@ -298,7 +298,7 @@ class RayLauncher:
     ids = ray.get(self._gpu_holders[name].ids.remote(), timeout=_PLACE_S)
     return {'CUDA_VISIBLE_DEVICES': ','.join(map(str, ids))}
 
-  def _bring_directory(self, handle: ray_hosts.HostHandle) -> None:
+  def _bring_directory(self, name: str, handle: ray_hosts.HostHandle) -> None:
     """Gives the run directory to a learner's host that does not see it.
 
     Raises:
@@ -306,14 +306,14 @@ class RayLauncher:
     """
     if handle.shares_directory:
       return
-    if self._has_learned:
+    if name in self._have_learned:
       raise ray_hosts.ClusterError(
         f'{self._directory} must be on storage that all hosts share for a'
         f' learner to go on on another host, and {handle.address} does not see'
         ' it: the checkpoints are on the host that was lost. Bring that back'
         ' and resume, or choose a --run_dir that hosts share.'
       )
-    self._has_learned = True
+    self._have_learned.add(name)
     self._hosts.send_directory(handle)
 
   def _take_started(self) -> None:
