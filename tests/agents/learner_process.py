@@ -22,7 +22,12 @@ from ftwax.records import checkpoints
 from ftwax.replay import samples
 from ftwax.replay.reverb import tables
 from ftwax.runtime import sharding
-from ftwax.runtime.distributed import patient_iterator, peers, settings
+from ftwax.runtime.distributed import (
+  patient_iterator,
+  peers,
+  processes,
+  settings,
+)
 from ftwax.runtime.host import members
 
 CONFIG = impala.IMPALAConfig.atari_paper(
@@ -151,7 +156,7 @@ def main():
     for connection in psutil.Process().net_connections('tcp')
     if connection.status == psutil.CONN_LISTEN
   }
-  assert ipaddress.ip_address(os.environ[peers.HOST_VARIABLE]) in listening
+  assert ipaddress.ip_address(os.environ[processes.HOST_VARIABLE]) in listening
   assert all(address.is_loopback for address in listening), listening
   if index == 0:
     _save_alone(path, state)

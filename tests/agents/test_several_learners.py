@@ -10,7 +10,7 @@ import jax
 import learner_process
 import numpy as np
 
-from ftwax.runtime.distributed import forkserver, peers
+from ftwax.runtime.distributed import forkserver, processes
 
 _NUM_LEARNERS = 2
 
@@ -32,7 +32,7 @@ def test_two_learners_give_the_numbers_of_one(tmp_path):
           learner_process.__file__,
           *(str(index), str(_NUM_LEARNERS), address, str(tmp_path)),
         ],
-        {**environment, peers.HOST_VARIABLE: f'127.0.0.{2 + index}'},
+        {**environment, processes.HOST_VARIABLE: f'127.0.0.{2 + index}'},
         output,
       )
       for index in range(_NUM_LEARNERS)

@@ -24,8 +24,6 @@ from ftwax.runtime import sharding
 from ftwax.runtime.distributed import patient_iterator, processes
 from ftwax.runtime.distributed import settings as settings_lib
 
-# The address at which this host takes connections of learners of other hosts.
-HOST_VARIABLE = 'FTWAX_HOST'
 _LOOPBACK = '127.0.0.1'
 
 # What a learner tells the others before an update.
@@ -65,7 +63,7 @@ def join(
   )
   if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGTERM, handler)
-  _register_gloo(os.environ.get(HOST_VARIABLE, _LOOPBACK))
+  _register_gloo(os.environ.get(processes.HOST_VARIABLE, _LOOPBACK))
 
 
 def _register_gloo(host: str) -> None:
