@@ -4,6 +4,7 @@ Run as `python benchmarks/chaos.py actors`, or with another scenario:
 
     actors     a random one of 4 is killed every 10 s for 2 minutes
     learner    the learner is killed once, while actors act
+    learners   the second of two learners of one member is killed once
     replay     the replay server is killed once
     counter    the counter is killed once
     inference  the inference server, through which actors act, is killed once
@@ -27,7 +28,8 @@ import numpy as np
 from ftwax.records import checkpoints, loggers
 
 SCENARIOS = (
-  'actors', 'learner', 'replay', 'counter', 'inference', 'saves', 'pause',
+  'actors', 'learner', 'learners', 'replay', 'counter', 'inference', 'saves',
+  'pause',
 )  # fmt: skip
 
 # What is promised.
@@ -222,6 +224,7 @@ def _run_scenario(scenario: str, seconds: float | None) -> bool:
     run = distributed_run.Run(
       pathlib.Path(directory) / 'run',
       num_actors=4 if kills_actors else 2,
+      num_learners=2 if scenario == 'learners' else 1,
       save_every_seconds=1.0 if scenario == 'saves' else 5.0,
       inference_server=int(scenario == 'inference'),
     )
@@ -236,7 +239,9 @@ def _run_scenario(scenario: str, seconds: float | None) -> bool:
       elif scenario == 'saves':
         good = kill_saves(run)
       else:
-        good = kill_once(run, scenario)
+        good = kill_once(
+          run, 'learner-1' if scenario == 'learners' else scenario
+        )
     finally:
       ended_well = run.stop_and_report()
     return good and ended_well

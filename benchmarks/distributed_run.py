@@ -135,6 +135,7 @@ def main() -> None:
   """Runs until it must end; limits of restarts are lifted."""
   parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
   parser.add_argument('--num_actors', type=int, default=2)
+  parser.add_argument('--num_learners', type=int, default=1)
   parser.add_argument('--num_environments', type=int, default=16)
   parser.add_argument('--save_every_seconds', type=float, default=5.0)
   parser.add_argument('--inference_server', type=int, default=0)
@@ -144,6 +145,7 @@ def main() -> None:
   try:
     settings = distributed.Settings(
       num_actors=arguments.num_actors,
+      num_learners=arguments.num_learners,
       inference_server=bool(arguments.inference_server),
       max_restarts=1000,
     )

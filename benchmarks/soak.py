@@ -5,6 +5,8 @@ of a distributed run. It prints a row for each process, and ends with status 1
 if the memory of one grows by 1 MB a minute or more, or if it opens files and
 does not close them. A checkpoint's save opens some for a while, so it is the
 median that may not become more.
+
+`--num_learners 1 2` makes a run with each, and prints their speeds.
 """
 
 import argparse
@@ -36,6 +38,7 @@ def soak(run: distributed_run.Run, seconds: float) -> bool:
   """Samples each process; reports on the last two thirds."""
   samples: dict[str, list[Sample]] = {}
   start = time.monotonic()
+  before = run.log('learner').last
   while time.monotonic() < start + seconds:
     watched = {'runner': psutil.Process(run.pid), **run.nodes()}
     for name, process in watched.items():
@@ -65,7 +68,16 @@ def soak(run: distributed_run.Run, seconds: float) -> bool:
     ('process', 'MB', 'MB/min', 'files', 'threads'),
     rows,
   )
-  print(f'load {os.getloadavg()[0]:.1f}')
+  after = run.log('learner').last
+  steps, updates = (
+    (after[name] - before[name]) / (after['seconds'] - before['seconds'])
+    for name in ('actor_steps', 'learner_steps')
+  )
+  print(
+    f'{steps:,.0f} steps/s, {updates:.1f} updates/s, samples'
+    f' {after["sample_age_steps"]:.1f} updates old at the end;'
+    f' load {os.getloadavg()[0]:.1f}'
+  )
   return bool(good)
 
 
@@ -84,20 +96,24 @@ def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
   parser.add_argument('--seconds', type=float, default=1800.0)
   parser.add_argument('--num_actors', type=int, default=2)
+  parser.add_argument('--num_learners', type=int, nargs='+', default=[1])
   parser.add_argument('--runtime', default='distributed')
   arguments = parser.parse_args()
-  with tempfile.TemporaryDirectory() as directory:
-    run = distributed_run.Run(
-      pathlib.Path(directory) / 'run',
-      num_actors=arguments.num_actors,
-      runtime=arguments.runtime,
-    )
-    try:
-      run.wait_for_rows('learner', 5)
-      good = soak(run, arguments.seconds)
-    finally:
-      ended_well = run.stop_and_report()
-  raise SystemExit(0 if good and ended_well else 1)
+  good = True
+  for num_learners in arguments.num_learners:
+    with tempfile.TemporaryDirectory() as directory:
+      run = distributed_run.Run(
+        pathlib.Path(directory) / 'run',
+        num_actors=arguments.num_actors,
+        num_learners=num_learners,
+        runtime=arguments.runtime,
+      )
+      try:
+        run.wait_for_rows('learner', 5)
+        good &= soak(run, arguments.seconds)
+      finally:
+        good &= run.stop_and_report()
+  raise SystemExit(0 if good else 1)
 
 
 if __name__ == '__main__':

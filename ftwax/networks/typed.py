@@ -5,14 +5,12 @@ from typing import Any
 
 import haiku as hk
 import jax
+import jax.numpy as jnp
 
 from ftwax import types
 
 # `(function, carry, inputs) -> (carry, outputs)`; carries Haiku's state along.
 scan: Callable[..., tuple[Any, Any]] = hk.scan
-
-# Merges the axes of time and batch around a function of [B, ...].
-batch_apply: Callable[[Callable[..., Any]], Callable[..., Any]] = hk.BatchApply
 
 variance_scaling: Callable[..., hk.initializers.Initializer] = (
   hk.initializers.VarianceScaling
@@ -25,3 +23,24 @@ optimization_barrier: Callable[[types.Array], types.Array] = (
   jax.lax.optimization_barrier
 )
 padtype_to_pads: Callable[..., list[tuple[int, int]]] = jax.lax.padtype_to_pads
+
+
+def batch_apply(function: Callable[..., Any]) -> Callable[..., Any]:
+  """Merges the axes of time and batch around a function of [B, ...].
+
+  The batch comes first. With time first, XLA would gather a batch that is
+  spread over devices on all of them, since no part of the merged axis is one
+  device's.
+
+  Args:
+    function: of arrays [B * T, ...] and to such.
+
+  Returns:
+    A function of arrays [T, B, ...] and to such.
+  """
+  apply: Callable[..., Any] = hk.BatchApply(function)  # type: ignore[no-untyped-call]
+  return lambda *args: _swap(apply(*_swap(args)))
+
+
+def _swap(tree: Any) -> Any:
+  return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), tree)

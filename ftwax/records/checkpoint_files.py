@@ -51,9 +51,7 @@ def write(
     for leaf, array in zip(leaves, jax.tree.leaves(state), strict=True)
     if array.size
   }
-  checkpointer = _orbax().PyTreeCheckpointer(
-    use_compression=_is_compressible(arrays.values())
-  )
+  checkpointer = _make_checkpointer(_is_compressible(arrays.values()))
   with _utf8_path(path) as utf8_path:
     checkpointer.save(utf8_path / _STATE, arrays)
   # TensorStore waits for the disk, but not for Orbax's own files.
@@ -89,7 +87,7 @@ def read(
     expected = manifests.find_leaves(path, manifest.leaves, expected, part)
   try:
     with _utf8_path(path) as utf8_path:
-      arrays = dict(_orbax().PyTreeCheckpointer().restore(utf8_path / _STATE))
+      arrays = dict(_make_checkpointer().restore(utf8_path / _STATE))
   except Exception as error:  # Orbax raises errors of many kinds.
     raise manifests.DamagedError(
       f'Orbax cannot read {_STATE} ({error})'
@@ -102,11 +100,19 @@ def read(
   return jax.tree.unflatten(structure, restored), manifest.metadata
 
 
-def _orbax() -> Any:
+def _make_checkpointer(use_compression: bool = True) -> Any:
+  """Returns Orbax's, which waits for no other process of a learner."""
   # Takes a second or two to import, which runs without checkpoints save.
-  import orbax.checkpoint
+  import orbax.checkpoint as orbax
 
-  return orbax.checkpoint
+  process = jax.process_index()
+  options = orbax.options.MultiprocessingOptions(process, {process})
+  return orbax.Checkpointer(
+    orbax.PyTreeCheckpointHandler(
+      use_compression=use_compression, multiprocessing_options=options
+    ),
+    multiprocessing_options=options,
+  )
 
 
 def _is_compressible(arrays: Iterable[types.NumpyArray]) -> bool:

@@ -76,3 +76,19 @@ def test_each_device_has_its_part_of_a_batch():
   num_features = spec.observations.shape[0]
   assert f'f32[5,2,{num_features}]' in text
   assert 'all-reduce' in text
+
+
+def test_no_device_sees_the_batch_of_another():
+  agent, config = AGENTS['impala']
+  spec = fakes.make_vector_spec()
+  network = agent.make_network(spec, config)
+  core = agent.make_builder(config).make_learner_core(network, spec)
+  placed = sharding.place_learner_core(
+    sharding.make_mesh(jax.devices()[:4]), core
+  )
+  state = jax.jit(placed.init)(jax.random.PRNGKey(0))
+  batch = random_batches.make_batch(0, spec, network, config)
+  batch = batch._replace(replay=None, reward_prediction=None)
+  text = jax.jit(placed.update).lower(state, batch).compile().as_text()
+  assert 'all-reduce' in text
+  assert 'all-gather' not in text

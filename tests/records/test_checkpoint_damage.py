@@ -94,7 +94,7 @@ def test_what_orbax_cannot_read_is_damaged(tmp_path, monkeypatch):
   def fail():
     raise ValueError('unknown format')
 
-  monkeypatch.setattr(checkpoint_files, '_orbax', fail)
+  monkeypatch.setattr(checkpoint_files, '_make_checkpointer', fail)
   with (
     pytest.warns(
       checkpoints.DamagedCheckpointWarning,

@@ -11,8 +11,8 @@ import pytest
 from ftwax.agents import impala
 from ftwax.population import population_config
 from ftwax.runtime.distributed import (
-  learner_node,
   node_commands,
+  node_learner,
   processes,
   program,
   settings,
@@ -227,7 +227,7 @@ class TestSeveralLearners:
     assert 'learner/0' not in of_members
 
 
-class TestLearner:
+class TestDevices:
   @pytest.mark.parametrize(
     ('num_devices', 'message'),
     [
@@ -236,12 +236,8 @@ class TestLearner:
     ],
   )
   def test_devices_are_checked(self, num_devices, message):
-    made = learner_node.Learner(
-      distributed_helpers.make_experiment(),
-      'unused',
-      settings.Settings(num_devices=num_devices),
-      ['localhost:1'],
-      None,
-    )
     with pytest.raises(processes.FatalError, match=message):
-      made._make_mesh()
+      node_learner.make_mesh(
+        distributed_helpers.make_experiment(),
+        settings.Settings(num_devices=num_devices),
+      )

@@ -205,8 +205,11 @@ def _interrupt_when_it_acts(directory):
   return thread
 
 
+@pytest.mark.parametrize(
+  'num_learners', [1, pytest.param(2, marks=pytest.mark.slow)]
+)
 def test_a_run_that_is_told_to_end_saves_and_can_go_on(
-  leaving_nothing, tmp_path, capsys
+  leaving_nothing, tmp_path, capsys, num_learners
 ):
   directory = tmp_path / 'run'
   thread = _interrupt_when_it_acts(directory)
@@ -214,7 +217,9 @@ def test_a_run_that_is_told_to_end_saves_and_can_go_on(
     distributed.run_experiment(
       distributed_helpers.make_experiment(max_num_actor_steps=10**9),
       run_dir=directory,
-      settings=settings.Settings(num_actors=1),
+      settings=settings.Settings(
+        num_actors=num_learners, num_learners=num_learners
+      ),
     )
   thread.join()
   assert '--resume --run_dir=' in capsys.readouterr().out
@@ -231,13 +236,20 @@ def test_a_run_that_is_told_to_end_saves_and_can_go_on(
   assert result.counts.learner_steps == int(result.state.steps[0]) > 0
 
 
-def test_actors_without_parameters_and_a_learner_on_two_devices(tmp_path):
+@pytest.mark.parametrize(
+  'num_learners', [1, pytest.param(2, marks=pytest.mark.slow)]
+)
+def test_actors_without_parameters_and_a_learner_on_two_devices(
+  tmp_path, num_learners
+):
   result = distributed.run_experiment(
     distributed_helpers.make_experiment(max_num_actor_steps=403),
     eval_every=200,
     num_eval_episodes=2,
     run_dir=tmp_path / 'run',
-    settings=settings.Settings(inference_server=True, num_devices=2),
+    settings=settings.Settings(
+      inference_server=True, num_devices=2, num_learners=num_learners
+    ),
   )
   assert result.counts.actor_steps == 403
   assert result.counts.learner_steps >= 10

@@ -84,6 +84,7 @@ class Host:
     sys.path += [path for path in paths if path not in sys.path]
     # Nodes of an earlier actor of this host ended with it.
     self._name = uuid.uuid4().hex
+    self._address = address
     self._stack = contextlib.ExitStack()
     self._directory = self._stack.enter_context(temporary.directory())
     self._gateway = self._stack.enter_context(
@@ -151,6 +152,7 @@ class Host:
     stem = self._directory / uuid.uuid4().hex
     heart, output = stem.with_suffix('.alive'), stem.with_suffix('.txt')
     variables = {
+      processes.HOST_VARIABLE: self._address,
       **os.environ,
       **environment,
       processes.RUNNER_VARIABLE: str(os.getpid()),

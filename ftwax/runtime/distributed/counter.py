@@ -203,6 +203,11 @@ class Counter:
         'leave': not self._eval_every or EVALUATOR in self._finished,
       }
 
+  def report_follower(self, index: int) -> None:
+    """Takes a sign of life of a learner that follows the first one."""
+    with self._lock:
+      self._see_learner(index)
+
   def poll_evaluator(self) -> str:
     """Returns what the evaluator is to do: WAIT, EVALUATE or LEAVE."""
     with self._lock:

@@ -13,28 +13,24 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
 from ftwax import types
 from ftwax.records import checkpoints, game_files, log_values, loggers
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import generations, run_records, sharding
+from ftwax.runtime import generations, run_records
 from ftwax.runtime.distributed import (
+  node_learner,
+  patient_iterator,
+  peers,
   processes,
   results_format,
   shares,
 )
 from ftwax.runtime.distributed import settings as settings_lib
 
-# Seconds between two reports to the counter, and the time to notice that the
-# run is to end while no batch comes.
+# Seconds between two reports to the counter.
 _REPORT_S = 0.5
-_POLL_S = 0.5
 _LOG_PERIOD_S = 1.0
-
-
-class _Ended(Exception):  # noqa: N818 It is no error.
-  """No batch will come."""
 
 
 class Learner:
@@ -48,6 +44,7 @@ class Learner:
     replay_addresses: Sequence[str],
     counter_client: Any,
     index: int = 0,
+    coordinator_address: Sequence[str] = (),
   ):
     """Prepares a learner, which `run` makes.
 
@@ -59,22 +56,23 @@ class Learner:
         members.
       counter_client: of the counter.
       index: of the learner.
+      coordinator_address: of several learners that update as one, of which this
+        is the first; empty for one.
     """
     self._name = shares.node_names('learner', settings.num_learners)[index]
     self._experiment = experiment
     self._directory = pathlib.Path(directory)
     self._settings = settings
     self._replay_addresses = replay_addresses
+    self._coordinator_address = coordinator_address
     self._counter = processes.Remote(counter_client, 'counter')
-    self._learner: Any = None
+    self._learner: Any = None  # A NodeLearner, once it is made.
     self._coordinator: Any = None
     self._checkpointer: checkpoints.Checkpointer | None = None
     self._save_lock = threading.Lock()
     self._lock = threading.Lock()  # Of the coordinator.
     self._is_round_over = False
-    self._batches: Any = None
     self._replies = processes.Replies()
-    self._offered: tuple[int, list[types.NumpyArray]] | None = None
     self._rows: list[tuple[str, dict[str, Any]]] = []
     # The number of a report and its rows, until it is sure that they came.
     self._reported_rows: tuple[Any, ...] = ()
@@ -91,27 +89,10 @@ class Learner:
   def variables(
     self, known_steps: int, written_at: float = 0.0
   ) -> list[types.NumpyArray] | None:
-    """Returns the leaves of the actors' variables, [N, ...].
-
-    Args:
-      known_steps: learner steps of those that the caller has.
-      written_at: when the trajectories were written that are to be learned from
-        before; see `PatientIterator.wait_until_learned`.
-
-    Returns:
-      The leaves, none if the caller has them; None if there is no learner yet.
-    """
+    """See `NodeLearner.variables`; returns None before there is a learner."""
     if self._coordinator is None:
       return None
-    self._batches.wait_until_learned(written_at)
-    state = self._learner.state
-    steps = int(np.max(state.steps))  # The same for all members.
-    if steps == known_steps:
-      return []
-    if self._offered is None or self._offered[0] != steps:
-      leaves = jax.tree.leaves(types.actor_variables(state))
-      self._offered = steps, [np.asarray(leaf) for leaf in leaves]
-    return self._offered[1]
+    return self._learner.variables(known_steps, written_at)
 
   def draw_seats(self) -> types.NumpyArray | None:
     """Returns the player on each seat of an arena; None if not ready yet."""
@@ -119,7 +100,7 @@ class Learner:
       return None
     with self._lock:
       seats: types.NumpyArray = self._coordinator.draw_seats(
-        self._learner.state.internal_rewards
+        self._learner.whole_state.internal_rewards
       )
     return seats
 
@@ -152,11 +133,8 @@ class Learner:
       processes.node(self._name, self._save_last) as self._stop,
       contextlib.ExitStack() as stack,
     ):
-      if self._settings.num_learners > 1:
-        raise processes.FatalError(
-          f'num_learners ({self._settings.num_learners}) must be 1: several'
-          ' learners are not built yet.'
-        )
+      if self._coordinator_address:
+        peers.join(self._coordinator_address, 0, self._settings)
       self._checkpointer = checkpointer = self._make(stack)
       self._report()
       self._learn(checkpointer)
@@ -164,9 +142,11 @@ class Learner:
       for logger in self._loggers:
         logger.close()  # It writes the last row.
       self._report()
-      self._save(checkpointer, waits=True)
+      self._save(checkpointer, self._learner.state, waits=True)
+      if self._coordinator_address:
+        peers.leave()
       while not (self._stop.is_set() or self._status['leave']):
-        self._stop.wait(_POLL_S)
+        self._stop.wait(_REPORT_S)
         self._report()
       self._counter.try_call('finish', self._name)
 
@@ -178,7 +158,16 @@ class Learner:
     spec = experiment.read_game_spec()
     game_files.write(self._directory, spec)
     key, population_key = jax.random.split(jax.random.PRNGKey(experiment.seed))
-    self._learner = learner = self._make_learner(stack, key)
+    self._learner = learner = node_learner.NodeLearner(
+      experiment,
+      self._settings,
+      key,
+      self._replay_addresses,
+      self._make_logger,
+      self._stop,
+      self._on_idle,
+    )
+    stack.callback(learner.close)
     config = experiment.checkpointing or checkpoints.CheckpointingConfig()
     checkpointer = stack.enter_context(
       checkpoints.Checkpointer(
@@ -208,75 +197,11 @@ class Learner:
     )
     return checkpointer
 
-  def _make_learner(self, stack: contextlib.ExitStack, key: types.Key) -> Any:
-    """Makes the learner of all members; `stack` closes its datasets."""
-    from ftwax.runtime.distributed import patient_iterator
-    from ftwax.runtime.host import members
-
-    experiment = self._experiment
-    spec = experiment.read_game_spec().environment
-    network = experiment.network_factory(spec)
-    builder = experiment.builder
-    builder = builder.replace(
-      config=builder.config.replace(replay_timeout_s=_POLL_S)
-    )
-    policy = builder.make_policy(network, spec)
-    mesh = self._make_mesh()
-    datasets = [
-      builder.make_dataset_iterator(
-        processes.connect_to_replay(address, self._settings.replay_start_s),
-        spec,
-        policy,
-      )
-      for address in self._replay_addresses
-    ]
-    for dataset in datasets:
-      stack.callback(dataset.close)
-    self._batches = patient_iterator.PatientIterator(
-      members.Batches(datasets),
-      self._settings.stall_timeout_s,
-      self._on_idle,
-    )
-    return members.make_learner(
-      builder,
-      key,
-      network,
-      spec,
-      experiment.population.num_members,
-      self._batches,
-      self._make_logger,
-      mesh,
-    )
-
-  def _make_mesh(self) -> jax.sharding.Mesh:
-    from ftwax.runtime.host import members
-
-    wanted, devices = self._settings.num_devices, jax.devices()
-    try:
-      if wanted > len(devices):
-        raise ValueError(
-          f'num_devices ({wanted}) must not be more than the learner has,'
-          f' {len(devices)} ({devices[0].platform}); choose {len(devices)}.'
-        )
-      mesh = sharding.make_mesh(devices[:wanted])
-      members.check_devices(
-        mesh,
-        self._experiment.population.num_members,
-        self._experiment.builder.config.batch_size,
-      )
-    except ValueError as error:
-      raise processes.FatalError(str(error)) from error
-    return mesh
-
   def _learn(self, checkpointer: checkpoints.Checkpointer) -> None:
-    from ftwax.agents.actor_critic import faults
-    from ftwax.replay.reverb import tables
-
-    fatal = (tables.ReplayTimeoutError, faults.NonFiniteGradientError)
     config = self._experiment.checkpointing
     saved_at = time.monotonic()
     try:
-      while not self._stop.is_set():
+      while True:
         self._learner.step()
         if self._is_round_over:
           self._end_round()
@@ -284,23 +209,20 @@ class Learner:
         if now - self._report_time >= _REPORT_S:
           self._report()
         if config and now - saved_at >= config.save_every_seconds:
-          self._save(checkpointer)
+          self._save(checkpointer, self._learner.state)
           saved_at = now
-    except _Ended:
+    except patient_iterator.Ended:
       pass
-    except Exception as error:
-      self._save(checkpointer, waits=True)  # What was learned is not lost.
-      if isinstance(error, fatal):
-        reason = f'{type(error).__name__}: {error}'
-        raise processes.FatalError(reason) from error
+    except Exception:
+      # What was learned is not lost.
+      self._save(checkpointer, self._learner.whole_state, waits=True)
       raise
 
-  def _on_idle(self) -> None:
-    """Called while no batch comes."""
-    done = self._status['done']
+  def _on_idle(self) -> bool:
+    """Reports; returns whether all steps were taken at the last report."""
+    done: bool = self._status['done']
     self._report()
-    if done or self._stop.is_set():
-      raise _Ended
+    return done
 
   def _record(
     self, results: Sequence[types.NumpyArray], ends_round: bool
@@ -336,7 +258,10 @@ class Learner:
       self._reported_rows = ()
 
   def _save(
-    self, checkpointer: checkpoints.Checkpointer, waits: bool = False
+    self,
+    checkpointer: checkpoints.Checkpointer,
+    state: types.TrainingState,
+    waits: bool = False,
   ) -> None:
     counts = {
       **self._status['counts'],
@@ -344,7 +269,7 @@ class Learner:
     }
     with self._save_lock:
       with self._lock:
-        population = self._coordinator.population(self._learner.save())
+        population = self._coordinator.population(state)
       checkpointer.save(
         counts['actor_steps'],
         run_records.RunState(population),
@@ -356,7 +281,7 @@ class Learner:
   def _save_last(self) -> None:
     """Saves while `run` is in a call that does not return."""
     if self._checkpointer is not None and self._learner.num_steps:
-      self._save(self._checkpointer, waits=True)
+      self._save(self._checkpointer, self._learner.whole_state, waits=True)
 
   def _make_logger(
     self, label: str, steps_key: str | None = None, instance: int | None = None

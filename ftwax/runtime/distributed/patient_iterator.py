@@ -16,6 +16,10 @@ _IDLE_S = 0.05
 _MAX_WAIT_S = 5.0
 
 
+class Ended(Exception):  # noqa: N818 It is no error.
+  """No batch will come."""
+
+
 class PatientIterator(Iterator[samples.ReplaySample]):
   """Waits for a batch in short spells, and calls a function between them.
 

@@ -27,6 +27,9 @@ RUNNER_VARIABLE = 'FTWAX_RUNNER'
 # Likewise the file that a node touches as a sign of life.
 HEART_VARIABLE = 'FTWAX_HEART'
 
+# The address at which this host takes connections of learners of other hosts.
+HOST_VARIABLE = 'FTWAX_HOST'
+
 # Exit status of a node that would fail in the same way if it was restarted.
 FATAL = 70
 

@@ -21,10 +21,11 @@ from ftwax.runtime import memory_checks
 from ftwax.runtime.distributed import (
   counter,
   courier_nodes,
+  follower_node,
   inference,
   learner_node,
-  node_commands,
   nodes,
+  replay_node,
   shares,
 )
 from ftwax.runtime.distributed import settings as settings_lib
@@ -167,29 +168,25 @@ def _add_servers(
   with program.group('replay'):
     replays = [
       program.add_node(
-        ReplayNode(experiment, directory, settings, index, counter_client)
+        replay_node.ReplayNode(
+          experiment, directory, settings, index, counter_client
+        )
       )
       for index in range(settings.num_learners)
     ]
   # Each request of an actor holds a thread until it has a reply.
   num_members = experiment.population.num_members
   num_threads = settings.num_actors * num_members + _SPARE_THREADS
-  learners = [
-    courier_node(
-      learner_node.Learner,
-      experiment,
-      directory,
-      settings,
-      replay,
-      counter_handle(_CALL_TIMEOUT_S),
-      index,
-      courier_kwargs={'thread_pool_size': num_threads},
-    )
-    for index, replay in enumerate(replays)
-  ]
-  with program.group('learner'):
-    for learner in learners:
-      program.add_node(learner)
+  courier_kwargs = {'thread_pool_size': num_threads}
+  learners = _add_learners(
+    program,
+    experiment,
+    settings,
+    directory,
+    replays,
+    counter_client,
+    courier_kwargs,
+  )
   policies = learners
   if settings.inference_server:
     server = courier_node(
@@ -197,8 +194,8 @@ def _add_servers(
       experiment,
       settings,
       _client_of(learners[0], _VARIABLES_TIMEOUT_S),
-      counter_handle(_CALL_TIMEOUT_S),
-      courier_kwargs={'thread_pool_size': num_threads},
+      counter_client,
+      courier_kwargs=courier_kwargs,
     )
     program.add_node(server, label='inference')
     policies = [server for _ in learners]
@@ -208,6 +205,52 @@ def _add_servers(
     functools.partial(_client_of, learners[0]),
     [functools.partial(_client_of, policy) for policy in policies],
   )
+
+
+def _add_learners(
+  program: lp.Program,
+  experiment: experiment_lib.ExperimentConfig,
+  settings: settings_lib.Settings,
+  directory: str,
+  replays: Sequence[base.Handle],
+  counter_client: lp.CourierHandle,
+  courier_kwargs: dict[str, Any],
+) -> list[lp.CourierNode]:
+  """Adds the first learner, where the coordinator is, and its followers."""
+  addresses = [lp.Address('coordinator')] if settings.num_learners > 1 else []
+  coordinator = replay_node.AddressesHandle(addresses)
+  courier_node = functools.partial(
+    courier_nodes.CourierNode, experiment.expose, courier_kwargs=courier_kwargs
+  )
+  first = courier_node(
+    learner_node.Learner,
+    experiment,
+    directory,
+    settings,
+    replays[0],
+    counter_client,
+    0,
+    coordinator,
+  )
+  for address in addresses:
+    first.allocate_address(address)
+  followers = [
+    courier_node(
+      follower_node.Follower,
+      experiment,
+      settings,
+      replay,
+      counter_client,
+      index,
+      coordinator,
+    )
+    for index, replay in enumerate(replays[1:], 1)
+  ]
+  learners = [first, *followers]
+  with program.group('learner'):
+    for learner in learners:
+      program.add_node(learner)
+  return learners
 
 
 def _settle_waiting(
@@ -260,70 +303,6 @@ def prepare(
   prepared = experiment.replace(game_spec=spec)
   prepared.make_seating()
   return prepared
-
-
-class ReplayNode(lp.PyNode):
-  """A learner's replay servers; its handle is addresses rather than clients.
-
-  Launchpad's own node loads TensorFlow already where the program is made, and
-  does not end with the run.
-  """
-
-  def __init__(
-    self,
-    experiment: experiment_lib.ExperimentConfig,
-    directory: str,
-    settings: settings_lib.Settings,
-    index: int,
-    counter_handle: Any,
-  ):
-    """Makes the node; see `nodes.run_replay`."""
-    num_servers = shares.num_servers(
-      settings.num_learners, experiment.population.num_members
-    )
-    self._addresses = [lp.Address(f'reverb{i}') for i in range(num_servers)]
-    self._port = experiment.replay_port
-    if self._port is not None:
-      self._port += index * num_servers
-    super().__init__(
-      nodes.run_replay,
-      experiment,
-      directory,
-      settings,
-      index,
-      AddressesHandle(self._addresses),
-      counter_handle,
-    )
-    for address in self._addresses:
-      self.allocate_address(address)
-
-  def create_handle(self) -> 'AddressesHandle':
-    """Returns what becomes the servers' addresses where they are used."""
-    return self._track_handle(AddressesHandle(self._addresses))
-
-  @property
-  def has_fixed_ports(self) -> bool:
-    """Whether the experiment says on which ports servers listen."""
-    return self._port is not None
-
-  def bind_addresses(self, **kwargs: Any) -> None:
-    """Binds addresses to the experiment's port and those after, or to any."""
-    if self._port is None:
-      super().bind_addresses(**kwargs)
-      return
-    for index, address in enumerate(self._addresses):
-      address.bind(node_commands.FixedPort(self._port + index))
-
-
-class AddressesHandle(base.Handle):
-  """Becomes addresses, `host:port` each."""
-
-  def __init__(self, addresses: Sequence[lp.Address]):
-    self._addresses = addresses
-
-  def dereference(self) -> list[str]:
-    """Returns the addresses."""
-    return [address.resolve() for address in self._addresses]
 
 
 def _client_of(node: lp.CourierNode, timeout_s: float) -> lp.CourierHandle:

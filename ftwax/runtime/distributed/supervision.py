@@ -259,6 +259,7 @@ class Supervisor:
       if not node.wait(self._settings.stop_timeout_s):
         node.send(signal.SIGKILL)
         node.wait(10.0)
+    for node in nodes:
       if shares_fate:  # Its error may be what the other one died of.
         _check_not_fatal(node)
       node.start(self._launcher)

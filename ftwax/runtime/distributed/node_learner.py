@@ -1,0 +1,236 @@
+"""The learner of a node: its members or, of one, its share of each batch."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ftwax import types
+from ftwax.records import loggers
+from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime.distributed import (
+  patient_iterator,
+  peers,
+  processes,
+  shares,
+)
+from ftwax.runtime.distributed import settings as settings_lib
+
+# The time to notice that the run is to end while no batch comes.
+POLL_S = 0.5
+
+
+class NodeLearner:
+  """acme's learner, its datasets, and the variables that it offers.
+
+  Where learners of several nodes update as one, each calls `step` and `restore`
+  at the same time as the others.
+  """
+
+  def __init__(
+    self,
+    experiment: experiment_lib.ExperimentConfig,
+    settings: settings_lib.Settings,
+    key: types.Key,
+    replay_addresses: Sequence[str],
+    make_logger: loggers.LoggerFactory,
+    stop: threading.Event,
+    on_idle: Callable[[], bool],
+  ):
+    """Makes the learner's first state.
+
+    Args:
+      experiment: an agent or a population and its task.
+      settings: of the run.
+      key: for the first state.
+      replay_addresses: of the replay servers, one for each member.
+      make_logger: makes the logger of a label.
+      stop: is set when the learner is to end.
+      on_idle: called while no batch comes; returns whether no more will come
+        than those that came up to now.
+
+    Raises:
+      FatalError: what is to be spread over devices does not divide by them.
+    """
+    self._experiment = experiment
+    self._settings = settings
+    self._stop = stop
+    self._on_idle = on_idle
+    self._offered: tuple[int, list[types.NumpyArray]] | None = None
+    mesh = make_mesh(experiment, settings)
+    num_members = experiment.population.num_members
+    is_one_of_several = settings.num_learners > 1 and num_members == 1
+    self._peers = peers.Peers(mesh) if is_one_of_several else None
+    with contextlib.ExitStack() as stack:
+      self._learner = self._make(
+        stack, mesh, key, replay_addresses, make_logger
+      )
+      self._datasets = stack.pop_all()
+    self._whole: Any = None  # A state before the newest, known to be whole.
+
+  @property
+  def state(self) -> types.TrainingState:
+    """The state of all members, leaves [N, ...], on a device of this node."""
+    return self._localize(self._learner.state)
+
+  @property
+  def whole_state(self) -> types.TrainingState:
+    """Likewise the newest state that no failed update has touched.
+
+    An update fails while it is computed, after `step` has returned, where
+    another learner has died.
+    """
+    return self.state if self._whole is None else self._localize(self._whole)
+
+  @property
+  def num_steps(self) -> int:
+    """Updates done."""
+    return self._learner.num_steps
+
+  def variables(
+    self, known_steps: int, written_at: float
+  ) -> list[types.NumpyArray] | None:
+    """Returns the leaves of the actors' variables, [N, ...].
+
+    Args:
+      known_steps: learner steps of those that the caller has.
+      written_at: when the trajectories were written that are to be learned from
+        before; see `PatientIterator.wait_until_learned`.
+
+    Returns:
+      The leaves, none if the caller has them; None if an update has failed.
+    """
+    self._shares.wait_until_learned(written_at)
+    try:
+      state = self.state
+      steps = int(np.max(state.steps))  # The same for all members.
+      if steps == known_steps:
+        return []
+      if self._offered is None or self._offered[0] != steps:
+        leaves = jax.tree.leaves(types.actor_variables(state))
+        self._offered = steps, [np.asarray(leaf) for leaf in leaves]
+      return self._offered[1]
+    except Exception:
+      if self._peers is None:
+        raise
+      return None
+
+  def step(self) -> None:
+    """Takes one batch and does one update.
+
+    Raises:
+      Ended: no batch will come, or the run is to end.
+      FatalError: no batch came in time, or gradients were not finite too often.
+    """
+    from ftwax.agents.actor_critic import faults
+    from ftwax.replay.reverb import tables
+
+    if self._peers is None and self._stop.is_set():
+      raise patient_iterator.Ended
+    state = self._learner.state
+    try:
+      self._learner.step()  # It has read what the update before came to.
+    except (tables.ReplayTimeoutError, faults.NonFiniteGradientError) as error:
+      reason = f'{type(error).__name__}: {error}'
+      raise processes.FatalError(reason) from error
+    if self._peers is not None:
+      self._whole = state
+
+  def restore(self, state: types.TrainingState) -> None:
+    """Continues from a state; of several learners, from the first one's."""
+    if self._peers is not None:
+      state = self._peers.replicate(state)
+    self._learner.restore(state)
+
+  def close(self) -> None:
+    """Ends sampling."""
+    self._datasets.close()
+
+  def _make(
+    self,
+    stack: contextlib.ExitStack,
+    mesh: jax.sharding.Mesh,
+    key: types.Key,
+    replay_addresses: Sequence[str],
+    make_logger: loggers.LoggerFactory,
+  ) -> Any:
+    """Makes the learner of all members; `stack` closes its datasets."""
+    from ftwax.runtime.host import members
+
+    experiment = self._experiment
+    spec = experiment.read_game_spec().environment
+    network = experiment.network_factory(spec)
+    policy = experiment.builder.make_policy(network, spec)
+    builder = shares.replay_builder(experiment, self._settings.num_learners)
+    builder = builder.replace(
+      config=builder.config.replace(replay_timeout_s=POLL_S)
+    )
+    datasets = [
+      builder.make_dataset_iterator(
+        processes.connect_to_replay(address, self._settings.replay_start_s),
+        spec,
+        policy,
+      )
+      for address in replay_addresses
+    ]
+    for dataset in datasets:
+      stack.callback(dataset.close)
+    return members.make_learner(
+      experiment.builder,
+      key,
+      network,
+      spec,
+      experiment.population.num_members,
+      self._make_batches(members.Batches(datasets)),
+      make_logger,
+      mesh,
+    )
+
+  def _make_batches(self, dataset: Any) -> Any:
+    """Returns an iterator over whole batches; sets that over shares."""
+    timeout_s = self._settings.stall_timeout_s
+    if self._peers is not None:
+      batches = peers.SharedBatches(
+        self._peers, dataset, timeout_s, self._stop, self._on_idle
+      )
+      self._shares = batches.shares
+      return batches
+    self._shares = patient_iterator.PatientIterator(
+      dataset, timeout_s, self._check_ended
+    )
+    return self._shares
+
+  def _check_ended(self) -> None:
+    if self._on_idle() or self._stop.is_set():
+      raise patient_iterator.Ended
+
+  def _localize(self, state: types.TrainingState) -> types.TrainingState:
+    if self._peers is None:
+      return state
+    localized: types.TrainingState = peers.local(state)
+    return localized
+
+
+def make_mesh(
+  experiment: experiment_lib.ExperimentConfig, settings: settings_lib.Settings
+) -> jax.sharding.Mesh:
+  """Returns the devices over which members or batches are spread.
+
+  Raises:
+    FatalError: there are too few, or something does not divide by them.
+  """
+  from ftwax.runtime.host import members
+
+  try:
+    mesh = peers.make_mesh(settings.num_devices)
+    members.check_devices(
+      mesh,
+      experiment.population.num_members,
+      experiment.builder.config.batch_size,
+    )
+  except ValueError as error:
+    raise processes.FatalError(str(error)) from error
+  return mesh
