@@ -172,6 +172,34 @@ def evolve(
   Returns:
     The population after the generation, and what it did.
   """
+  generation, explore_state = propose(
+    key, population, priors, config, select, explore
+  )
+  population = commit(population, generation)
+  return population._replace(explore_state=explore_state), generation
+
+
+def propose(
+  key: types.Key,
+  population: state_lib.PopulationState,
+  priors: Traits,
+  config: config_lib.PopulationConfig,
+  select: selection_lib.SelectionRule = selection_lib.win_probability,
+  explore: ExploreRule = perturb,
+) -> tuple[Generation, Any]:
+  """Draws one generation, the first half of `evolve`.
+
+  Args:
+    key: see `evolve`, for this and what follows.
+    population: before the generation.
+    priors: static.
+    config: static.
+    select: who copies whom.
+    explore: what a copy tries.
+
+  Returns:
+    What the generation is to do, and the new `explore_state`.
+  """
   select_key, explore_key = jax.random.split(key)
   selection = select(select_key, population, config)
   itself = jnp.arange(config.num_members, dtype=jnp.int32)
@@ -183,19 +211,45 @@ def evolve(
     explore_key, inherited, selection, population, priors, config
   )
   explored = trees.where_rows(has_copied, clip(explored, priors), inherited)
-  population = copy_rows(population, selection.parent)._replace(
-    explore_state=explore_state, generation=population.generation + 1
-  )
   generation = Generation(
-    number=population.generation,
+    number=population.generation + 1,
     games=population.games,
     parent=selection.parent,
     evidence=selection.evidence,
     inherited=inherited,
     explored=explored,
   )
-  members = population.members._replace(**explored._asdict())
-  return population._replace(members=members), generation
+  return generation, explore_state
+
+
+def commit(
+  population: state_lib.PopulationState, generation: Generation
+) -> state_lib.PopulationState:
+  """Does what a generation says, the second half of `evolve`.
+
+  Args:
+    population: before the generation.
+    generation: see `propose`.
+
+  Returns:
+    The population after it.
+  """
+  population = copy_rows(population, generation.parent)
+  members = population.members._replace(**generation.explored._asdict())
+  return population._replace(members=members, generation=generation.number)
+
+
+def heritage(members: types.TrainingState) -> dict[str, Any]:
+  """Returns what a copy takes from its parent beside its traits, by name."""
+  return {
+    name: getattr(members, name)
+    for name in (
+      'params',
+      'opt_state',
+      'observation_statistics',
+      'return_statistics',
+    )
+  }
 
 
 def traits(members: types.TrainingState) -> Traits:
@@ -226,16 +280,7 @@ def copy_rows(
   """Gives each member the rows of its parent [N], before it explores."""
   has_copied = parent != jnp.arange(parent.shape[0])
   members = population.members
-  copied = inherit(
-    {
-      'params': members.params,
-      'opt_state': members.opt_state,
-      'observation_statistics': members.observation_statistics,
-      'return_statistics': members.return_statistics,
-      **traits(members)._asdict(),
-    },
-    parent,
-  )
+  copied = inherit({**heritage(members), **traits(members)._asdict()}, parent)
   return population._replace(
     members=members._replace(**copied),
     ratings=population.ratings[parent],
