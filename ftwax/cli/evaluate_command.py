@@ -9,9 +9,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import jax
-import numpy as np
-
 from ftwax import types
 from ftwax.cli import past_runs
 from ftwax.runtime import evaluation, loading
@@ -50,14 +47,9 @@ def run(arguments: argparse.Namespace) -> int:
     agents = loading.load_members(
       arguments.run, experiment=experiment, step=arguments.step
     )
-    members = _Members(
-      jax.tree.map(
-        lambda *leaves: np.stack(leaves),
-        *[agent.variables for agent in agents],
-      )
-    )
+    sources = [_Member(agent.variables) for agent in agents]
     evaluator = evaluations.Evaluator(
-      experiment, members, arguments.episodes, ()
+      experiment, sources, arguments.episodes, ()
     )
     try:
       row = evaluation.make_row(evaluator.run())
@@ -71,11 +63,11 @@ def run(arguments: argparse.Namespace) -> int:
   return 0
 
 
-class _Members:
-  """The variables of all members, as evaluations ask for them."""
+class _Member:
+  """The variables of a member, as evaluations ask for them."""
 
   def __init__(self, variables: types.ActorVariables):
-    """Takes variables, leaves [N, ...]."""
+    """Takes the variables."""
     self._variables = variables
 
   def get_variables(self, names: Sequence[str]) -> list[Any]:

@@ -115,19 +115,27 @@ def receive(
   Args:
     members: of the learner, leaves [n, ...].
     copies: that it is to do.
-    heritages: what the parent gives, see `evolution.heritage`, for each of
-      `copies.rows`.
+    heritages: what parents of other learners give, see `evolution.heritage`,
+      by the row of `members` that takes it.
 
   Returns:
     The members after it.
   """
-  taken = jax.tree.map(np.array, evolution.heritage(members))
-  for row, heritage in heritages.items():
+  own: dict[int, Any] = {
+    row: int(copies.parent[row] - copies.member[0])
+    for row in copies.rows
+    if row not in heritages
+  }
 
-    def write(leaf: types.NumpyArray, new: Any, row: int = row) -> None:
-      leaf[row] = new
+  def write(before: Any, *new: Any) -> types.NumpyArray:
+    written = np.array(before)
+    for row, parent in own.items():
+      written[row] = before[parent]
+    for row, leaf in zip(heritages, new, strict=True):
+      written[row] = leaf
+    return written
 
-    jax.tree.map(write, taken, dict(heritage))
+  taken = jax.tree.map(write, evolution.heritage(members), *heritages.values())
   return members._replace(**taken, **copies.explored._asdict())
 
 

@@ -37,7 +37,13 @@ class Gathered(NamedTuple):
 
 
 class TrajectoryGatherer(abc.ABC):
-  """Gathers timesteps; a subclass says where trajectories are written."""
+  """Gathers timesteps; a subclass says where trajectories are written.
+
+  Attributes:
+    is_idle: whether trajectories are dropped rather than written.
+    num_items: trajectories written.
+    written_at: of the last trajectories.
+  """
 
   def __init__(
     self,
@@ -61,6 +67,7 @@ class TrajectoryGatherer(abc.ABC):
     self._internal_rewards: npt.NDArray[Any] | None = None
     self._sequence_length = len(template.timestep.reward) - 1
     self._length = 0
+    self.is_idle = False
     self.num_items = 0
     self.written_at = 0.0  # As the trajectories written last tell.
 
@@ -87,9 +94,12 @@ class TrajectoryGatherer(abc.ABC):
       return
     self._append(timestep, previous_action)
     if self._length == self._sequence_length + 1:
-      self.flush()  # Of those written before.
-      self._write(self._complete())
-      self.num_items += self._num_environments
+      if not self.is_idle:
+        self.flush()  # Of those written before.
+      gathered = self._complete()
+      if not self.is_idle:
+        self._write(gathered)
+        self.num_items += self._num_environments
       self._begin(timestep, previous_action, recurrent_state)
 
   def add_choice(

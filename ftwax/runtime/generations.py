@@ -130,15 +130,15 @@ class Evolution:
     self._exploits = config.exploits
     self._reason = getattr(experiment.select, '__name__', 'selection')
     self._path = directory / history.LINEAGE_FILE
-    self._evolve = jax.jit(
-      functools.partial(
-        evolution.evolve,
-        priors=make_priors(experiment.builder, environment_spec),
-        config=config,
-        select=experiment.select,
-        explore=experiment.explore,
-      )
-    )
+    options: dict[str, Any] = {
+      'priors': make_priors(experiment.builder, environment_spec),
+      'config': config,
+      'select': experiment.select,
+      'explore': experiment.explore,
+    }
+    self._evolve = jax.jit(functools.partial(evolution.evolve, **options))
+    self._propose = jax.jit(functools.partial(evolution.propose, **options))
+    self._commit = jax.jit(evolution.commit)
 
   def begin(
     self, population: state_lib.PopulationState
@@ -167,12 +167,43 @@ class Evolution:
       population, generation = self._evolve(
         evolve_key, population._replace(key=key)
       )
-      lineage.append(
-        self._path, lineage.rows(jax.device_get(generation), self._reason)
-      )
+      self._write(generation)
+    self._show(population)
+    return population
+
+  def propose(
+    self, population: state_lib.PopulationState
+  ) -> tuple[state_lib.PopulationState, evolution.Generation]:
+    """Draws a generation, of which parts are committed one by one.
+
+    Returns:
+      The population, which copied nothing yet, and the generation.
+    """
+    key, evolve_key = jax.random.split(population.key)
+    generation, explore_state = self._propose(evolve_key, population)
+    return population._replace(
+      key=key, explore_state=explore_state
+    ), jax.device_get(generation)
+
+  def commit(
+    self,
+    population: state_lib.PopulationState,
+    generation: evolution.Generation,
+  ) -> state_lib.PopulationState:
+    """Logs what came to pass of a generation; returns the population after."""
+    self._write(generation)
+    population = self._commit(population, generation)
+    self._show(population)
+    return population
+
+  def _write(self, generation: evolution.Generation) -> None:
+    lineage.append(
+      self._path, lineage.rows(jax.device_get(generation), self._reason)
+    )
+
+  def _show(self, population: state_lib.PopulationState) -> None:
     for observer in self._experiment.observers:
       observer.observe_generation(population)
-    return population
 
 
 def make_population(

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from absl import logging
 
+from ftwax import types
 from ftwax.population import state as state_lib
 from ftwax.records import checkpoints, run_directory
 from ftwax.runtime import experiment as experiment_lib
@@ -71,12 +72,27 @@ def start_from(
     ValueError: there is no such run, or its network is another; names the
       first array that differs.
   """
+  members = start_members(experiment, population.members)
+  return population._replace(members=members)
+
+
+def start_members(
+  experiment: experiment_lib.ExperimentConfig,
+  members: types.TrainingState,
+  first: int = 0,
+) -> types.TrainingState:
+  """Returns some of the members of a new population; see `start_from`.
+
+  Args:
+    experiment: has `init_from`.
+    members: leaves [n, ...]; where parts are not known here, none of them.
+    first: number of the first in the population.
+  """
   if experiment.init_from is None:
-    return population
+    return members
   source = _read_source(experiment.init_from)
-  members = population.members
-  num_members = len(members.steps)
-  turns = np.arange(num_members) % source.num_members
+  num_members = len(members.internal_rewards)
+  turns = (first + np.arange(num_members)) % source.num_members
   changes: dict[str, Any] = {}
   with checkpoints.Checkpointer(source.checkpoints) as checkpointer:
     for kind in _PARTS:
@@ -93,7 +109,7 @@ def start_from(
           _tell(experiment.init_from, kind, str(error).partition(';')[0])
         else:
           changes[name] = jax.tree.map(lambda leaf: leaf[turns], restored[0])
-  return population._replace(members=members._replace(**changes))
+  return members._replace(**changes)
 
 
 def _template(part: Any, num_members: int) -> Any:

@@ -353,6 +353,26 @@ class RunRecords:
     self._saved_at = time.monotonic()
 
 
+def save(
+  checkpointer: checkpoints.Checkpointer,
+  state: Any,
+  counts: Mapping[str, Any],
+  returns: Sequence[float],
+) -> None:
+  """Starts to save a checkpoint of a run whose counts another process has.
+
+  Args:
+    checkpointer: saves.
+    state: what a checkpoint holds.
+    counts: see `Counts`; a little less than they were if that process has been
+      restarted.
+    returns: of the last training episodes.
+  """
+  step = max([counts['actor_steps'], *checkpointer.steps()])
+  metadata = {'counts': dict(counts), 'returns': list(returns)}
+  checkpointer.save(step, state, metadata)
+
+
 class _Copy(NamedTuple):
   """A state on the host, and the metadata of its checkpoint."""
 

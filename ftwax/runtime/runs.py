@@ -21,6 +21,7 @@ from ftwax.runtime import (
   evaluation,
   generations,
   initial_state,
+  parts,
   run_records,
   signals,
 )
@@ -201,6 +202,7 @@ def execute(
   directory = open_run_directory(experiment, run_dir, resume)
   with contextlib.ExitStack() as stack:
     stack.enter_context(run_directory.lock(directory))
+    parts.collect(experiment, directory)
     records = run_records.RunRecords(experiment, directory, stack)
 
     run: Run | None = None

@@ -84,7 +84,7 @@ def make_server(monkeypatch):
 
   def make(**options):
     server = inference.InferenceServer(
-      EXPERIMENT, settings.Settings(**options), _Learner(), _Counter()
+      EXPERIMENT, settings.Settings(**options), [_Learner()], _Counter()
     )
     threads.append(threading.Thread(target=server.run))
     threads[-1].start()
@@ -277,7 +277,7 @@ def test_an_actor_that_is_told_to_end_waits_no_longer():
   stop = threading.Event()
   stop.set()
   server = inference.InferenceServer(
-    EXPERIMENT, settings.Settings(), _Learner(), _Counter()
+    EXPERIMENT, settings.Settings(), [_Learner()], _Counter()
   )
   with pytest.raises(
     processes.UnreachableError, match='inference must answer describe'

@@ -1,17 +1,22 @@
 """Distributed runs of populations."""
 
+import os
+import signal
 import threading
+import time
 
 import cloudpickle
 import jax
+import jax.numpy as jnp
 import numpy as np
 import population_helpers
+import psutil
 import pytest
 
-from ftwax.population import population_config
-from ftwax.records import loggers
+from ftwax.population import evolution, lineage, population_config
+from ftwax.records import checkpoints, loggers
 from ftwax.reporting import history
-from ftwax.runtime import distributed, evaluation
+from ftwax.runtime import distributed, evaluation, parts, run_records
 from ftwax.runtime.distributed import (
   actor_loop,
   environments,
@@ -20,7 +25,7 @@ from ftwax.runtime.distributed import (
   program,
   results_format,
 )
-from ftwax.runtime.host import game_loop
+from ftwax.runtime.host import game_loop, local
 
 
 @pytest.fixture
@@ -98,6 +103,117 @@ def test_members_act_by_a_server_and_learn_on_two_devices(tmp_path):
   assert result.counts.learner_steps >= 2
   assert (result.run_dir / 'output' / 'inference.txt').exists()
   assert len(history.read(result.run_dir).ratings[-1]) == 4
+
+
+class _Killer(threading.Thread):
+  """Kills a learner that has exchanged members, and ends the run after that.
+
+  Attributes:
+    num_rows: that the other learner logged until the killed one was back.
+  """
+
+  def __init__(self, directory):
+    super().__init__()
+    self._directory = directory
+    self.num_rows = 0
+    self.error = None
+
+  def run(self):
+    try:
+      self._wait(lambda: any(map(_crosses, self._read_copies())))
+      (process,) = self._processes()
+      num_before = len(self._read_log())
+      process.kill()
+      self._wait(
+        lambda: 1 in [row['learner'] for row in self._after(num_before)]
+      )
+      rows = [row['learner'] for row in self._after(num_before)]
+      self.num_rows = rows.index(1)
+      num_copies = len(self._read_copies())
+      self._wait(lambda: len(self._read_copies()) > num_copies)
+    except Exception as error:
+      self.error = error
+    os.kill(os.getpid(), signal.SIGTERM)
+
+  def _wait(self, is_so):
+    deadline = time.monotonic() + 120.0
+    while not is_so():
+      if time.monotonic() > deadline:
+        raise TimeoutError
+      time.sleep(0.1)
+
+  def _processes(self):
+    return [
+      child
+      for child in psutil.Process().children()
+      if os.readlink(f'/proc/{child.pid}/fd/1').endswith('learner-1.txt')
+    ]
+
+  def _after(self, num_before):
+    return self._read_log()[num_before:]
+
+  def _read_log(self):
+    path = loggers.log_path(self._directory, 'learner')
+    return loggers.read_jsonl(path) if path.exists() else []
+
+  def _read_copies(self):
+    rows = history.read_lineage(self._directory)
+    return [row for row in rows if 'parent' in row]
+
+
+def _crosses(row):
+  return row['member'] // 2 != row['parent'] // 2
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures('helpers_by_value')
+def test_members_of_two_learners_evolve_and_survive_the_loss_of_one(tmp_path):
+  options = {
+    'population': population_config.PopulationConfig(
+      4,
+      burn_in_games=4,
+      win_probability_threshold=0.5001,
+      perturb_probability=0.5,
+    ),
+    'checkpointing': checkpoints.CheckpointingConfig(2.0),
+  }
+  killer = _Killer(tmp_path / 'run')
+  killer.start()
+  with pytest.raises(KeyboardInterrupt):
+    distributed.run_experiment(
+      _make_experiment(max_num_actor_steps=10**9, **options),
+      run_dir=tmp_path / 'run',
+      settings=distributed.Settings(num_learners=2),
+    )
+  killer.join()
+  assert killer.error is None
+  assert killer.num_rows >= 2
+  # What they saved is one checkpoint, which a local run goes on from.
+  experiment = _make_experiment(**options)
+  template = parts.make_template(experiment, experiment.read_game_spec())
+  population, metadata = parts.restore(
+    tmp_path / 'run' / 'checkpoints', template, run_records.POPULATION
+  )
+  assert not (tmp_path / 'run' / 'parts').exists()
+  # Traits are those that the lineage leads to, from any others.
+  rows = lineage.read(tmp_path / 'run' / history.LINEAGE_FILE)
+  assert rows[-1]['generation'] <= population.generation
+  founders = jax.tree.map(jnp.zeros_like, population)
+  replayed = lineage.replay(founders, rows)
+  copied = np.unique([row['member'] for row in rows if 'parent' in row])
+  for actual, expected in zip(
+    jax.tree.leaves(evolution.traits(population.members)),
+    jax.tree.leaves(evolution.traits(replayed.members)),
+    strict=True,
+  ):
+    np.testing.assert_array_equal(actual[copied], expected[copied])
+  steps = metadata['counts']['actor_steps']
+  result = local.run_experiment(
+    experiment.replace(max_num_actor_steps=steps + 40),
+    run_dir=tmp_path / 'run',
+    resume=True,
+  )
+  assert result.counts.actor_steps >= steps + 40
 
 
 def test_games_that_cannot_be_shared_out_are_refused():

@@ -171,10 +171,10 @@ class TestSeveralLearners:
     assert ports == [['localhost:12345'], ['localhost:12346']]
     # An actor: the first learner, then the one from which variables come.
     clients = [node._func_args[4:6] for node in made.groups['actor']]
-    for actor, (seats, variables) in enumerate(clients):
+    for actor, (seats, (variables,)) in enumerate(clients):
       assert (seats._address is variables._address) == (actor % 2 == 0)
     shares_of_actors = [
-      node._func_args[3].dereference() for node in made.groups['actor']
+      node._func_args[3][0].dereference() for node in made.groups['actor']
     ]
     assert shares_of_actors == [ports[0], ports[1], ports[0]]
 
@@ -192,7 +192,7 @@ class TestSeveralLearners:
       ({'num_actors': 1}, r'num_actors \(1\) must be at least num_learners'),
       (
         {'population': population_config.PopulationConfig(3)},
-        r'num_learners \(2\) must be 1 for a population \(3 members\)',
+        r'num_learners \(2\) must divide num_members \(3\), .*; choose 1',
       ),
     ],
   )
@@ -240,4 +240,5 @@ class TestDevices:
       node_learner.make_mesh(
         distributed_helpers.make_experiment(),
         settings.Settings(num_devices=num_devices),
+        1,
       )

@@ -19,7 +19,7 @@ from ftwax.runtime import evaluation, run_records
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import grants, processes, shares
 
-EVALUATOR, INFERENCE = 'evaluator', 'inference'
+EVALUATOR, INFERENCE, KEEPER = 'evaluator', 'inference', 'keeper'
 
 # Orders to an evaluator.
 WAIT, EVALUATE, LEAVE = 'wait', 'evaluate', 'leave'
@@ -57,6 +57,9 @@ class Counter:
     self._actors = [actor_name(index) for index in range(num_actors)]
     self._learners = shares.node_names('learner', num_learners)
     self._replays = shares.node_names('replay', num_learners)
+    self._last = list(self._replays)  # Nodes that end before the counter.
+    if shares.has_keeper(experiment.population.num_members, num_learners):
+      self._last.append(KEEPER)
     self._stack = contextlib.ExitStack()  # Closes the logs.
     # The learner's node saves the checkpoints.
     self._records = run_records.RunRecords(
@@ -81,9 +84,7 @@ class Counter:
     with processes.node('counter') as stop, contextlib.ExitStack() as stack:
       processes.keep_to_cpu(0)
       stack.callback(self._close)
-      while not (
-        stop.wait(_POLL_S) or self._finished.issuperset(self._replays)
-      ):
+      while not (stop.wait(_POLL_S) or self._finished.issuperset(self._last)):
         pass
 
   def register_actor(self, index: int, caller: str) -> int | None:
@@ -175,8 +176,9 @@ class Counter:
     base: Mapping[str, Any],
     number: Sequence[Any],
     rows: Sequence[tuple[str, Mapping[str, Any]]],
-  ) -> dict[str, Any]:
-    """Counts and logs what the learner, of several the first, did.
+    index: int = 0,
+  ) -> dict[str, Any] | None:
+    """Counts and logs what a learner did; of several the first counts.
 
     Args:
       learner_steps: updates of the whole run.
@@ -184,21 +186,25 @@ class Counter:
         counter that has just been started continues.
       number: of the rows; see `processes.Replies`.
       rows: label and values of rows to log.
+      index: of the learner.
 
     Returns:
       `counts` and `returns` for a checkpoint, `done` if all steps are taken,
-      `leave` if nobody needs the learner any more.
+      `leave` if nobody needs the learner any more; None, of learners but the
+      first, before that one has reported.
     """
     with self._lock:
-      self._see_learner(0)
-      if self._budget is None:
-        self._continue_from(base)
-      self._learner_steps = learner_steps
-      self._records.advance(0, (), learner_steps)
+      self._see_learner(index)
+      if index == 0:
+        if self._budget is None:
+          self._continue_from(base)
+        self._learner_steps = learner_steps
+        self._records.advance(0, (), learner_steps)
+      elif self._budget is None:
+        return None
       self._replies.answer(number, functools.partial(self._log_rows, rows))
       return {
-        'counts': self._records.counts._asdict(),
-        'returns': self._records.returns,
+        **self._progress(),
         'done': self._done,
         'leave': not self._eval_every or EVALUATOR in self._finished,
       }
@@ -207,6 +213,30 @@ class Counter:
     """Takes a sign of life of a learner that follows the first one."""
     with self._lock:
       self._see_learner(index)
+
+  def report_keeper(
+    self, number: Sequence[Any], rows: Sequence[tuple[str, Mapping[str, Any]]]
+  ) -> dict[str, Any] | None:
+    """Logs what the keeper of a population writes.
+
+    Args:
+      number: of the rows; see `processes.Replies`.
+      rows: label and values of rows to log.
+
+    Returns:
+      `counts` and `returns` for a checkpoint, `leave` if nobody needs the
+      keeper any more; None before a learner has reported.
+    """
+    with self._lock:
+      self._seen[KEEPER] = time.monotonic()
+      if self._budget is None:
+        return None
+      self._replies.answer(number, functools.partial(self._log_rows, rows))
+      others = [*self._learners, *self._actors]
+      return {
+        **self._progress(),
+        'leave': self._finished.issuperset(others),
+      }
 
   def poll_evaluator(self) -> str:
     """Returns what the evaluator is to do: WAIT, EVALUATE or LEAVE."""
@@ -265,6 +295,12 @@ class Counter:
   @property
   def _done(self) -> bool:
     return self._budget is not None and self._budget.done
+
+  def _progress(self) -> dict[str, Any]:
+    return {
+      'counts': self._records.counts._asdict(),
+      'returns': self._records.returns,
+    }
 
   def _see_learner(self, index: int) -> None:
     """Takes a sign of life of a learner, which may have been restarted."""

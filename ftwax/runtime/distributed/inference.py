@@ -51,7 +51,7 @@ class InferenceServer:
     self,
     experiment: experiment_lib.ExperimentConfig,
     settings: settings_lib.Settings,
-    learner_client: Any,
+    learner_clients: Sequence[Any],
     counter_client: Any,
   ):
     """Prepares a server, which `run` makes.
@@ -59,12 +59,15 @@ class InferenceServer:
     Args:
       experiment: an agent or a population of N members and its task.
       settings: of the run; each of its actors acts on M seats of each member.
-      learner_client: of the learner, from which variables come.
+      learner_clients: of the learners that hold different members, from which
+        variables come.
       counter_client: of the counter, which knows when all actors have ended.
     """
     self._experiment = experiment
     self._settings = settings
-    self._learner = processes.Remote(learner_client, 'learner')
+    self._learners = [
+      processes.Remote(client, 'learner') for client in learner_clients
+    ]
     self._counter = processes.Remote(counter_client, 'counter')
     self._requests: queue.Queue[_Request] = queue.Queue()
     # Of each actor and member, the number of the last request and its reply.
@@ -127,11 +130,9 @@ class InferenceServer:
 
   def run(self) -> None:
     """Serves until all actors have ended."""
-    from ftwax.runtime.host import members
-
     with processes.node(counter.INFERENCE) as stop:
-      source = remote_variables.make_source(
-        self._experiment, self._settings, self._learner, stop
+      sources = remote_variables.make_member_sources(
+        self._experiment, self._settings, self._learners, stop
       )
       num_members = self._experiment.population.num_members
       key = jax.random.PRNGKey(self._experiment.seed)
@@ -144,9 +145,7 @@ class InferenceServer:
           self._settings.num_actors,
           jax.random.fold_in(key, member),
         )
-        for member, own_source in enumerate(
-          members.member_sources(source, num_members)
-        )
+        for member, own_source in enumerate(sources)
       ]
       next_time = 0.0
       while not stop.is_set():

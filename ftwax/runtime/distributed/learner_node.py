@@ -60,6 +60,7 @@ class Learner:
         is the first; empty for one.
     """
     self._name = shares.node_names('learner', settings.num_learners)[index]
+    self._index = index
     self._experiment = experiment
     self._directory = pathlib.Path(directory)
     self._settings = settings
@@ -90,7 +91,7 @@ class Learner:
     self, known_steps: int, written_at: float = 0.0
   ) -> list[types.NumpyArray] | None:
     """See `NodeLearner.variables`; returns None before there is a learner."""
-    if self._coordinator is None:
+    if self._checkpointer is None:
       return None
     return self._learner.variables(known_steps, written_at)
 
@@ -203,8 +204,7 @@ class Learner:
     try:
       while True:
         self._learner.step()
-        if self._is_round_over:
-          self._end_round()
+        self._evolve_if_due()
         now = time.monotonic()
         if now - self._report_time >= _REPORT_S:
           self._report()
@@ -231,6 +231,11 @@ class Learner:
       self._coordinator.record(results_format.unpack(results))
       self._is_round_over |= ends_round
 
+  def _evolve_if_due(self) -> None:
+    """Called between two updates."""
+    if self._is_round_over:
+      self._end_round()
+
   def _end_round(self) -> None:
     """Logs a round and evolves the members, between two updates."""
     with self._lock:
@@ -250,7 +255,11 @@ class Learner:
       self._rows.clear()
     base = {name: self._status[name] for name in ('counts', 'returns')}
     status = self._counter.try_call(
-      'report_learner', self._learner.num_steps, base, *self._reported_rows
+      'report_learner',
+      self._learner.num_steps,
+      base,
+      *self._reported_rows,
+      self._index,
     )
     self._report_time = time.monotonic()
     if status is not None:
@@ -268,15 +277,17 @@ class Learner:
       'learner_steps': self._learner.num_steps,
     }
     with self._save_lock:
-      with self._lock:
-        population = self._coordinator.population(state)
-      checkpointer.save(
-        counts['actor_steps'],
-        run_records.RunState(population),
-        {'counts': counts, 'returns': list(self._status['returns'])},
+      run_records.save(
+        checkpointer, self._snapshot(state), counts, self._status['returns']
       )
       if waits:
         checkpointer.wait()
+
+  def _snapshot(self, state: types.TrainingState) -> Any:
+    """Returns what a checkpoint holds."""
+    with self._lock:
+      population = self._coordinator.population(state)
+    return run_records.RunState(population)
 
   def _save_last(self) -> None:
     """Saves while `run` is in a call that does not return."""

@@ -46,7 +46,8 @@ class NodeLearner:
       experiment: an agent or a population and its task.
       settings: of the run.
       key: for the first state.
-      replay_addresses: of the replay servers, one for each member.
+      replay_addresses: of the replay servers, one for each member that the
+        learner holds.
       make_logger: makes the logger of a label.
       stop: is set when the learner is to end.
       on_idle: called while no batch comes; returns whether no more will come
@@ -60,7 +61,7 @@ class NodeLearner:
     self._stop = stop
     self._on_idle = on_idle
     self._offered: tuple[int, list[types.NumpyArray]] | None = None
-    mesh = make_mesh(experiment, settings)
+    mesh = make_mesh(experiment, settings, len(replay_addresses))
     num_members = experiment.population.num_members
     is_one_of_several = settings.num_learners > 1 and num_members == 1
     self._peers = peers.Peers(mesh) if is_one_of_several else None
@@ -183,7 +184,7 @@ class NodeLearner:
       key,
       network,
       spec,
-      experiment.population.num_members,
+      len(replay_addresses),
       self._make_batches(members.Batches(datasets)),
       make_logger,
       mesh,
@@ -215,9 +216,16 @@ class NodeLearner:
 
 
 def make_mesh(
-  experiment: experiment_lib.ExperimentConfig, settings: settings_lib.Settings
+  experiment: experiment_lib.ExperimentConfig,
+  settings: settings_lib.Settings,
+  num_members: int,
 ) -> jax.sharding.Mesh:
   """Returns the devices over which members or batches are spread.
+
+  Args:
+    experiment: has the size of batches.
+    settings: have the number of devices.
+    num_members: that the learner holds.
 
   Raises:
     FatalError: there are too few, or something does not divide by them.
@@ -228,7 +236,7 @@ def make_mesh(
     mesh = peers.make_mesh(settings.num_devices)
     members.check_devices(
       mesh,
-      experiment.population.num_members,
+      num_members,
       experiment.builder.config.batch_size,
     )
   except ValueError as error:

@@ -5,6 +5,7 @@ runs. What they import is imported there: some nodes do without TensorFlow.
 """
 
 import contextlib
+import itertools
 import pathlib
 import shutil
 import time
@@ -108,9 +109,9 @@ def run_actor(
   experiment: experiment_lib.ExperimentConfig,
   index: int,
   settings: settings_lib.Settings,
-  replay_addresses: Sequence[str],
-  learner_client: Any,
-  policy_client: Any,
+  replay_addresses: Sequence[Sequence[str]],
+  keeper_client: Any,
+  policy_clients: Sequence[Any],
   counter_client: Any,
 ) -> None:
   """Plays games for all members until no steps are left.
@@ -119,10 +120,10 @@ def run_actor(
     experiment: an agent or a population and its task.
     index: of the actor.
     settings: of the run.
-    replay_addresses: of the members' replay servers.
-    learner_client: of the learner, which seats members.
-    policy_client: of the learner that reads these servers, from which variables
-      come, or of the inference server.
+    replay_addresses: of the members' replay servers, those of a learner each.
+    keeper_client: of who seats members, the keeper or the learner of all.
+    policy_clients: of the learners that read these servers, from which
+      variables come, or of the inference server.
     counter_client: of the counter, which grants steps.
   """
   with (
@@ -144,16 +145,16 @@ def run_actor(
       experiment.network_factory(spec.environment), spec.environment
     )
     adders = []
-    for address in replay_addresses:
+    for address in itertools.chain(*replay_addresses):
       client = processes.connect_to_replay(address, settings.replay_start_s)
       adders.append(
         builder.make_adder(client, spec.environment, policy, num_rows)
       )
       stack.callback(adders[-1].close)
     remote = processes.Remote(counter_client, 'counter', stop=stop)
-    learner = processes.Remote(learner_client, 'learner', stop=stop)
+    keeper = processes.Remote(keeper_client, counter.KEEPER, stop=stop)
     loop = actor_loop.ActorLoop(
-      experiment, index, settings, remote, learner, seating, stop
+      experiment, index, settings, remote, keeper, seating, stop
     )
     steps = loop.register()
     if steps is None:
@@ -161,20 +162,20 @@ def run_actor(
     key = jax.random.fold_in(jax.random.PRNGKey(experiment.seed), steps)
     key = jax.random.fold_in(key, 1 + index)
     if settings.inference_server:
-      server = processes.Remote(policy_client, counter.INFERENCE, stop=stop)
+      (client,) = policy_clients
+      server = processes.Remote(client, counter.INFERENCE, stop=stop)
       actors = remote_policy.make_actors(
         server, index, policy, spec.environment, key, adders, num_rows, stop
       )
       stack.callback(actors.close)
     else:
-      source = remote_variables.make_source(
-        experiment,
-        settings,
-        processes.Remote(policy_client, 'learner', stop=stop),
-        stop,
-        adders,
+      learners = [
+        processes.Remote(client, 'learner', stop=stop)
+        for client in policy_clients
+      ]
+      sources = remote_variables.make_member_sources(
+        experiment, settings, learners, stop, adders
       )
-      sources = members.member_sources(source, len(adders))
       actors = members.make_actors(
         builder, key, policy, sources, num_rows, adders
       )
@@ -187,7 +188,7 @@ def run_evaluator(
   experiment: experiment_lib.ExperimentConfig,
   num_episodes: int,
   settings: settings_lib.Settings,
-  learner_client: Any,
+  learner_clients: Sequence[Any],
   counter_client: Any,
 ) -> None:
   """Evaluates the newest policies whenever the counter says so.
@@ -196,7 +197,8 @@ def run_evaluator(
     experiment: an agent or a population and its task.
     num_episodes: of each member in an evaluation, at the least.
     settings: of the run.
-    learner_client: of the learner, from which variables come.
+    learner_clients: of the learners that hold different members, from which
+      variables come.
     counter_client: of the counter.
   """
   with (
@@ -207,10 +209,14 @@ def run_evaluator(
       processes.keep_to_cpu(0)
     from ftwax.runtime.host import evaluations
 
-    learner = processes.Remote(learner_client, 'learner')
+    learners = [
+      processes.Remote(client, 'learner') for client in learner_clients
+    ]
     evaluator = evaluations.Evaluator(
       experiment,
-      remote_variables.make_source(experiment, settings, learner, stop),
+      remote_variables.make_member_sources(
+        experiment, settings, learners, stop
+      ),
       num_episodes,
       (environments.EVALUATION,),
     )

@@ -5,8 +5,8 @@ import functools
 import math
 import pathlib
 import socket
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import cloudpickle
 import launchpad as lp
@@ -21,28 +21,31 @@ from ftwax.runtime import memory_checks
 from ftwax.runtime.distributed import (
   counter,
   courier_nodes,
-  follower_node,
   inference,
-  learner_node,
   nodes,
+  program_learners,
   replay_node,
   shares,
 )
 from ftwax.runtime.distributed import settings as settings_lib
 
-LABELS = ('counter', 'replay', 'learner', 'inference', 'actor', 'evaluator')
+LABELS = (
+  'counter',
+  'replay',
+  'keeper',
+  'learner',
+  'inference',
+  'actor',
+  'evaluator',
+)
 
 # Memory of the code that nodes share, TensorFlow, JAX and Reverb, and of a
 # small node beside that.
 _SHARED_BYTES = 450 * 2**20
 _NODE_BYTES = 100 * 2**20
 
-# A call that takes longer has failed.
-_CALL_TIMEOUT_S = 20.0
+# Less than that of other calls: who asks has variables already.
 _VARIABLES_TIMEOUT_S = 10.0
-
-# Requests of actors that died may hold a thread of a server for a while.
-_SPARE_THREADS = 16
 
 
 def make_distributed_experiment(
@@ -57,7 +60,8 @@ def make_distributed_experiment(
 ) -> lp.Program:
   """Makes the program: counter, replay, learner, actors, evaluator.
 
-  With `settings.inference_server` there is that, too.
+  With `settings.inference_server` there is that, too, and a keeper where
+  several learners hold the members of a population.
 
   It ends by itself when all steps are taken. Launched by `launchpad.launch`
   nothing restarts a node that dies; `runner.run_distributed` does.
@@ -100,18 +104,22 @@ def make_distributed_experiment(
     )
   directory = str(pathlib.Path(run_dir).absolute())
   handles = _add_servers(program, experiment, settings, directory, eval_every)
+  num_members = experiment.population.num_members
   with program.group('actor'):
     for index in range(settings.num_actors):
+      own = shares.learners_of(index, settings.num_learners, num_members)
       program.add_node(
         lp.PyNode(
           nodes.run_actor,
           experiment,
           index,
           settings,
-          handles.replays[index % settings.num_learners],
-          handles.learner(_CALL_TIMEOUT_S),
-          handles.policies[index % settings.num_learners](_CALL_TIMEOUT_S),
-          handles.counter(_CALL_TIMEOUT_S),
+          [handles.replays[number] for number in own],
+          handles.keeper,
+          handles.policies[:1]
+          if settings.inference_server
+          else [handles.policies[number] for number in own],
+          handles.counter,
         )
       )
   if eval_every:
@@ -121,8 +129,8 @@ def make_distributed_experiment(
         experiment,
         num_eval_episodes,
         settings,
-        handles.learner(_VARIABLES_TIMEOUT_S),
-        handles.counter(_CALL_TIMEOUT_S),
+        handles.variables,
+        handles.counter,
       ),
       label='evaluator',
     )
@@ -134,15 +142,17 @@ class _Handles(NamedTuple):
 
   Attributes:
     replays: become the addresses of the replay servers of each learner.
-    counter: returns a handle of the counter, whose calls fail after a time.
-    learner: likewise of the first learner.
-    policies: likewise of each learner, or of the inference server in its place.
+    counter: of the counter.
+    keeper: of who seats members.
+    variables: of the learners that hold different members.
+    policies: of each learner, or of the inference server.
   """
 
   replays: Sequence[base.Handle]
-  counter: Callable[[float], lp.CourierHandle]
-  learner: Callable[[float], lp.CourierHandle]
-  policies: Sequence[Callable[[float], lp.CourierHandle]]
+  counter: lp.CourierHandle
+  keeper: lp.CourierHandle
+  variables: Sequence[lp.CourierHandle]
+  policies: Sequence[lp.CourierHandle]
 
 
 def _add_servers(
@@ -163,94 +173,47 @@ def _add_servers(
     settings.num_learners,
   )
   program.add_node(counter_node, label='counter')
-  counter_handle = functools.partial(_client_of, counter_node)
-  counter_client = counter_handle(_CALL_TIMEOUT_S)
+  call = functools.partial(
+    program_learners.client_of, timeout_s=program_learners.CALL_TIMEOUT_S
+  )
+  counter_handle = call(counter_node)
   with program.group('replay'):
     replays = [
       program.add_node(
         replay_node.ReplayNode(
-          experiment, directory, settings, index, counter_client
+          experiment, directory, settings, index, counter_handle
         )
       )
       for index in range(settings.num_learners)
     ]
-  # Each request of an actor holds a thread until it has a reply.
-  num_members = experiment.population.num_members
-  num_threads = settings.num_actors * num_members + _SPARE_THREADS
-  courier_kwargs = {'thread_pool_size': num_threads}
-  learners = _add_learners(
-    program,
-    experiment,
-    settings,
-    directory,
-    replays,
-    counter_client,
-    courier_kwargs,
+  learners, keeper = program_learners.add(
+    program, experiment, directory, settings, replays, counter_handle
   )
+  own = learners if keeper is not learners[0] else learners[:1]
+  variables = [
+    program_learners.client_of(learner, _VARIABLES_TIMEOUT_S) for learner in own
+  ]
   policies = learners
   if settings.inference_server:
-    server = courier_node(
-      inference.InferenceServer,
-      experiment,
-      settings,
-      _client_of(learners[0], _VARIABLES_TIMEOUT_S),
-      counter_client,
-      courier_kwargs=courier_kwargs,
-    )
-    program.add_node(server, label='inference')
-    policies = [server for _ in learners]
+    num_threads = program_learners.num_threads(experiment, settings)
+    policies = [
+      courier_node(
+        inference.InferenceServer,
+        experiment,
+        settings,
+        variables,
+        counter_handle,
+        courier_kwargs={'thread_pool_size': num_threads},
+      )
+    ]
+    program.add_node(policies[0], label='inference')
   return _Handles(
     replays,
     counter_handle,
-    functools.partial(_client_of, learners[0]),
-    [functools.partial(_client_of, policy) for policy in policies],
+    call(keeper),
+    variables,
+    [call(policy) for policy in policies],
   )
-
-
-def _add_learners(
-  program: lp.Program,
-  experiment: experiment_lib.ExperimentConfig,
-  settings: settings_lib.Settings,
-  directory: str,
-  replays: Sequence[base.Handle],
-  counter_client: lp.CourierHandle,
-  courier_kwargs: dict[str, Any],
-) -> list[lp.CourierNode]:
-  """Adds the first learner, where the coordinator is, and its followers."""
-  addresses = [lp.Address('coordinator')] if settings.num_learners > 1 else []
-  coordinator = replay_node.AddressesHandle(addresses)
-  courier_node = functools.partial(
-    courier_nodes.CourierNode, experiment.expose, courier_kwargs=courier_kwargs
-  )
-  first = courier_node(
-    learner_node.Learner,
-    experiment,
-    directory,
-    settings,
-    replays[0],
-    counter_client,
-    0,
-    coordinator,
-  )
-  for address in addresses:
-    first.allocate_address(address)
-  followers = [
-    courier_node(
-      follower_node.Follower,
-      experiment,
-      settings,
-      replay,
-      counter_client,
-      index,
-      coordinator,
-    )
-    for index, replay in enumerate(replays[1:], 1)
-  ]
-  learners = [first, *followers]
-  with program.group('learner'):
-    for learner in learners:
-      program.add_node(learner)
-  return learners
 
 
 def _settle_waiting(
@@ -295,6 +258,9 @@ def prepare(
   shares.check(experiment, settings)
   num_nodes = 1 + 2 * settings.num_learners + settings.num_actors
   num_nodes += bool(eval_every) + settings.inference_server
+  num_nodes += shares.has_keeper(
+    experiment.population.num_members, settings.num_learners
+  )
   _check(experiment, settings.num_actors, num_nodes)
   _check_picklable(experiment)
   spec = experiment.read_game_spec()
@@ -303,13 +269,6 @@ def prepare(
   prepared = experiment.replace(game_spec=spec)
   prepared.make_seating()
   return prepared
-
-
-def _client_of(node: lp.CourierNode, timeout_s: float) -> lp.CourierHandle:
-  """Returns a handle whose client fails at once if the node is not there."""
-  handle = node.create_handle()
-  handle.set_client_kwargs(call_timeout=timeout_s, wait_for_ready=False)
-  return handle
 
 
 def _check(

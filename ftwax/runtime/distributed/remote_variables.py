@@ -31,6 +31,33 @@ def make_structure(
   return jax.tree.structure(jax.eval_shape(make, jax.random.PRNGKey(0)))
 
 
+def make_member_sources(
+  experiment: experiment_lib.ExperimentConfig,
+  settings: settings_lib.Settings,
+  learners: Sequence[processes.Remote],
+  stop: threading.Event,
+  adders: Sequence[Any] = (),
+) -> list[Any]:
+  """Returns the variables of each member, from the learner that holds it.
+
+  Args:
+    experiment: what runs.
+    settings: of the run.
+    learners: hold the members, as many each.
+    stop: see `RemoteVariables`.
+    adders: of each member; see `make_source`.
+  """
+  from ftwax.runtime.host import members
+
+  num_members = experiment.population.num_members // len(learners)
+  sources = []
+  for index, learner in enumerate(learners):
+    own = adders[index * num_members : (index + 1) * num_members]
+    source = make_source(experiment, settings, learner, stop, own)
+    sources += members.member_sources(source, num_members)
+  return sources
+
+
 def make_source(
   experiment: experiment_lib.ExperimentConfig,
   settings: settings_lib.Settings,
@@ -60,6 +87,7 @@ def make_source(
     settings.variables_period_s,
     stop,
     written_at if waits else None,
+    adders if len(adders) < experiment.population.num_members else (),
   )
 
 
@@ -78,6 +106,7 @@ class RemoteVariables:
     period_s: float,
     stop: threading.Event,
     written_at: Callable[[], float] | None = None,
+    adders: Sequence[Any] = (),
   ):
     """Asks for nothing yet.
 
@@ -88,7 +117,10 @@ class RemoteVariables:
       stop: ends the waiting for the first variables.
       written_at: returns when the trajectories to wait for were written, as
         they themselves tell.
+      adders: that write nothing while the learner is away, so that those of
+        other learners do not wait for a queue that nobody empties.
     """
+    self._adders = adders
     self._learner = learner
     self._structure = structure
     self._period_s = period_s
@@ -120,6 +152,8 @@ class RemoteVariables:
       self._waited_for = written_at
     steps = int(np.max(current.steps))  # Of members, the same.
     reply = self._learner.try_call('variables', steps, written_at)
+    for adder in self._adders:
+      adder.is_idle = reply is None
     self._next_time = time.monotonic() + (
       _ABSENT_S if reply is None else period_s
     )

@@ -12,10 +12,15 @@ import jax
 import launchpad as lp
 from absl import logging
 
-from ftwax import types
-from ftwax.population import state as state_lib
-from ftwax.records import checkpoints, loggers, run_directory
-from ftwax.runtime import evaluation, generations, run_records, runs, signals
+from ftwax.records import loggers, run_directory
+from ftwax.runtime import (
+  evaluation,
+  generations,
+  parts,
+  run_records,
+  runs,
+  signals,
+)
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import (
   forkserver,
@@ -83,6 +88,7 @@ def run_experiment(
   with contextlib.ExitStack() as stack:
     check_interrupts = stack.enter_context(signals.deferred_interrupts())
     stack.enter_context(run_directory.lock(directory))
+    parts.collect(prepared, directory)
     made = program.make_distributed_experiment(
       prepared,
       eval_every,
@@ -96,7 +102,9 @@ def run_experiment(
         stack, made, directory, settings, prepared
       )
     display = _Display(experiment, counter_address, supervisor, directory)
-    _supervise(supervisor, display, directory, check_interrupts)
+    collect = functools.partial(parts.collect, prepared, directory)
+    _supervise(supervisor, display, directory, check_interrupts, collect)
+    collect()
   generations.write_report(prepared, directory)
   result = _read_result(prepared, directory)
   display.show_end(result)
@@ -159,8 +167,12 @@ def _supervise(
   display: '_Display',
   directory: pathlib.Path,
   check_interrupts: Callable[[], None],
+  collect: Callable[[], None],
 ) -> None:
-  """Waits until all nodes have ended; stops them if anything goes wrong."""
+  """Waits until all nodes have ended; stops them if anything goes wrong.
+
+  What they saved is then collected.
+  """
   with display:
     try:
       while not supervisor.poll():
@@ -170,10 +182,12 @@ def _supervise(
         time.sleep(_POLL_S)
     except KeyboardInterrupt:
       supervisor.stop()
+      collect()
       _tell(directory)
       raise
     except Exception:
       supervisor.stop()
+      collect()
       print(run_records.describe_saved(directory), flush=True)
       raise
 
@@ -186,21 +200,11 @@ def _read_result(
   experiment: experiment_lib.ExperimentConfig, directory: pathlib.Path
 ) -> runs.RunResult:
   """Returns the end of a run, read from its last checkpoint."""
-  spec = experiment.read_game_spec()
-  core = experiment.builder.make_learner_core(
-    experiment.network_factory(spec.environment), spec.environment
+  population, metadata = parts.restore(
+    directory / 'checkpoints',
+    parts.make_template(experiment, experiment.read_game_spec()),
+    run_records.POPULATION,
   )
-
-  def make(key: types.Key) -> state_lib.PopulationState:
-    keys = jax.random.split(key, experiment.population.num_members)
-    members = jax.vmap(core.init)(keys)
-    return generations.make_population(experiment, spec, members, key)
-
-  template = jax.eval_shape(make, jax.random.PRNGKey(0))
-  with checkpoints.Checkpointer(directory / 'checkpoints') as checkpointer:
-    population, metadata = checkpointer.restore(
-      template, run_records.check_metadata, run_records.POPULATION
-    )
   returns: Sequence[float] = metadata['returns']
   mean_return = sum(returns) / len(returns) if returns else float('nan')
   return runs.RunResult(

@@ -20,10 +20,13 @@ def check(
   if num_learners == 1:
     return
   if num_members > 1:
-    raise ValueError(
-      f'num_learners ({num_learners}) must be 1 for a population'
-      f' ({num_members} members); choose 1.'
-    )
+    if num_members % num_learners:
+      fitting = [k for k in range(1, num_learners) if num_members % k == 0]
+      raise ValueError(
+        f'num_learners ({num_learners}) must divide num_members'
+        f' ({num_members}), which are shared out evenly; choose {fitting[-1]}.'
+      )
+    return
   batch_size = experiment.builder.config.batch_size
   rest = batch_size % num_learners
   if rest:
@@ -38,6 +41,24 @@ def check(
       f' ({num_learners}), since each learner has actors of its own; choose'
       f' {num_learners}.'
     )
+
+
+def has_keeper(num_members: int, num_learners: int) -> bool:
+  """Returns whether learners hold different members, which a keeper keeps."""
+  return num_members > 1 and num_learners > 1
+
+
+def learners_of(index: int, num_learners: int, num_members: int) -> list[int]:
+  """Returns the learners for which an actor acts.
+
+  Args:
+    index: of the actor.
+    num_learners: of the program.
+    num_members: of the population.
+  """
+  if has_keeper(num_members, num_learners):
+    return list(range(num_learners))
+  return [index % num_learners]
 
 
 def num_servers(num_learners: int, num_members: int) -> int:

@@ -23,7 +23,7 @@ from ftwax.runtime.distributed import settings as settings_lib
 # Nodes that end in turns: those that others still talk to come later.
 _STOP_ORDER = (
   ('actor', 'evaluator', 'inference', 'learner'),
-  ('replay',),
+  ('replay', 'keeper'),
   ('counter',),
 )
 

@@ -29,6 +29,15 @@ class MembersLearner(Protocol):
     """Replaces the states."""
 
 
+class Evolves(Protocol):
+  """The part of `generations.Evolution` that a coordinator needs."""
+
+  def evolve(
+    self, population: state_lib.PopulationState
+  ) -> state_lib.PopulationState:
+    """Returns the population after a generation."""
+
+
 class Moment(NamedTuple):
   """What a coordinator holds at some moment of a run.
 
@@ -92,6 +101,10 @@ class Coordinator:
     self._rate(members.internal_rewards)
     return self._population._replace(members=members)
 
+  def replace(self, population: state_lib.PopulationState) -> None:
+    """Continues with what `population` returned, changed by evolution."""
+    self._population = _without_members(population)
+
   def capture(self) -> Moment:
     """Returns what is held now; later changes do not reach it."""
     return Moment(
@@ -133,7 +146,7 @@ class Coordinator:
 
   def end_round(
     self,
-    evolution: generations.Evolution,
+    evolution: Evolves,
     learner: MembersLearner,
     counts: run_records.Counts,
   ) -> list[dict[str, Any]]:
@@ -159,7 +172,7 @@ class Coordinator:
     row = generations.population_row(population, played, counts)
     if self._config.exploits:
       population = evolution.evolve(population)
-      self._population = _without_members(population)
+      self.replace(population)
       learner.restore(population.members)
     return [row]
 

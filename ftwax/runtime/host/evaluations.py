@@ -1,5 +1,7 @@
 """Evaluations in runtimes that act in Python."""
 
+from collections.abc import Sequence
+
 import jax
 
 from ftwax.agents.actor_critic.shells import variables
@@ -16,7 +18,7 @@ class Evaluator:
   def __init__(
     self,
     experiment: experiment_lib.ExperimentConfig,
-    source: variables.VariableSource,
+    sources: Sequence[variables.VariableSource],
     num_episodes: int,
     entropy: tuple[int, ...],
   ):
@@ -24,7 +26,7 @@ class Evaluator:
 
     Args:
       experiment: an agent or a population and its task.
-      source: of the variables of all members, leaves [N, ...].
+      sources: of the variables of each member; see `members.member_sources`.
       num_episodes: of each member in an evaluation, at the least.
       entropy: seeds games and actors, beside the experiment's seed.
     """
@@ -57,7 +59,7 @@ class Evaluator:
       builder,
       key,
       policy,
-      members.member_sources(source, experiment.population.num_members),
+      sources,
       plan.seating.seats_per_member,
     )
 

@@ -341,7 +341,9 @@ class _Run:
     """Returns what plays the games of all evaluations."""
     evaluator = evaluations.Evaluator(
       self._experiment,
-      self._learner,
+      members.member_sources(
+        self._learner, self._experiment.population.num_members
+      ),
       num_episodes,
       (_EVALUATION, self._records.counts.actor_steps),
     )

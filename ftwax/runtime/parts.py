@@ -1,0 +1,226 @@
+"""Checkpoints of a population that several learners hold.
+
+While a run lasts each learner saves its members and the keeper what it knows of
+all, in folders of their own. When the run ends, or is resumed, they are put
+together to a checkpoint as any other run leaves it.
+"""
+
+import pathlib
+import shutil
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ftwax import types
+from ftwax.environments import games
+from ftwax.population import copies as copies_lib
+from ftwax.population import evolution as evolution_lib
+from ftwax.population import state as state_lib
+from ftwax.records import checkpoints
+from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import generations, run_records
+
+# Where the checkpoint of a run has its members.
+MEMBERS = f'{run_records.POPULATION}.members'
+
+_FOLDER = 'parts'
+_KEEPER, _LEARNER = 'keeper', 'learner-'
+
+
+class LearnerPart(NamedTuple):
+  """What a learner saves.
+
+  Attributes:
+    training: its members, leaves [n, ...].
+    copies: the last that they made.
+  """
+
+  training: types.TrainingState
+  copies: copies_lib.Copies
+
+
+class KeeperPart(NamedTuple):
+  """What the keeper saves.
+
+  Attributes:
+    population: of its members nothing but traits.
+    numbers: int32 [K], number of the last copies of each learner that are in
+      `population`.
+  """
+
+  population: state_lib.PopulationState
+  numbers: types.NumpyArray
+
+
+def learner_folder(directory: pathlib.Path, index: int) -> pathlib.Path:
+  """Returns where the learner of some number saves."""
+  return directory / _FOLDER / f'{_LEARNER}{index}'
+
+
+def keeper_folder(directory: pathlib.Path) -> pathlib.Path:
+  """Returns where the keeper saves."""
+  return directory / _FOLDER / _KEEPER
+
+
+def make_template(
+  experiment: experiment_lib.ExperimentConfig, spec: games.GameSpec
+) -> state_lib.PopulationState:
+  """Returns shapes and dtypes of a population.
+
+  Args:
+    experiment: has its options.
+    spec: of the game.
+  """
+  core = experiment.builder.make_learner_core(
+    experiment.network_factory(spec.environment), spec.environment
+  )
+
+  def make(key: types.Key) -> state_lib.PopulationState:
+    keys = jax.random.split(key, experiment.population.num_members)
+    members = jax.vmap(core.init)(keys)
+    return generations.make_population(experiment, spec, members, key)
+
+  template: Any = jax.eval_shape(make, jax.random.PRNGKey(0))
+  made: state_lib.PopulationState = template
+  return made
+
+
+def without_parameters(
+  population: state_lib.PopulationState,
+) -> state_lib.PopulationState:
+  """Returns a population of whose members nothing is known but traits."""
+  traits = evolution_lib.traits(population.members)
+  return population._replace(members=copies_lib.members_of_traits(traits))
+
+
+def settle(
+  part: KeeperPart,
+  evolution: generations.Evolution,
+  index: int,
+  copies: copies_lib.Copies,
+) -> KeeperPart:
+  """Counts copies that a learner has made, unless they are counted already.
+
+  Args:
+    part: before them.
+    evolution: writes them to the lineage.
+    index: of the learner.
+    copies: the last of the learner.
+
+  Returns:
+    The part after them.
+  """
+  number = int(copies.number)
+  if number <= int(part.numbers[index]):
+    return part
+  numbers = np.array(part.numbers)
+  numbers[index] = number
+  generation = copies_lib.as_generation(copies, part.population)
+  return KeeperPart(evolution.commit(part.population, generation), numbers)
+
+
+def collect(
+  experiment: experiment_lib.ExperimentConfig, directory: pathlib.Path
+) -> None:
+  """Puts parts together to a checkpoint of the run, if there are any.
+
+  Learners save at times of their own: unless the run has ended as it should,
+  members are of moments as far apart as checkpoints are. Their traits are those
+  of the lineage at any time.
+
+  Args:
+    experiment: of the run.
+    directory: of the run, in which nothing runs.
+
+  Raises:
+    CheckpointError: all checkpoints of a part are damaged.
+  """
+  root, discarded = directory / _FOLDER, directory / f'tmp-{_FOLDER}'
+  shutil.rmtree(discarded, ignore_errors=True)  # Left by a kill.
+  if not root.exists():
+    return
+  if checkpoints.saved_steps(keeper_folder(directory)):
+    # The keeper saves when all learners have.
+    population, metadata = _read(experiment, directory)
+    config = experiment.checkpointing or checkpoints.CheckpointingConfig()
+    with checkpoints.Checkpointer(
+      directory / 'checkpoints',
+      config.max_to_keep,
+      must_be_finite=lambda state: state.training.params,
+    ) as checkpointer:
+      checkpointer.save(
+        metadata['counts']['actor_steps'],
+        run_records.RunState(population),
+        metadata,
+      )
+  root.rename(discarded)  # At once: half of the parts is nothing.
+  shutil.rmtree(discarded)
+
+
+def _read(
+  experiment: experiment_lib.ExperimentConfig, directory: pathlib.Path
+) -> tuple[state_lib.PopulationState, dict[str, Any]]:
+  """Returns the population in the parts, and the newest metadata of them."""
+  spec = experiment.read_game_spec()
+  template = make_template(experiment, spec)
+  num_learners = len(list((directory / _FOLDER).glob(f'{_LEARNER}*')))
+  evolution = generations.Evolution(experiment, spec.environment, directory)
+  part, newest = restore(
+    keeper_folder(directory), keeper_template(template, num_learners)
+  )
+  evolution.resume(part.population)
+  share = experiment.population.num_members // num_learners
+  shapes = jax.tree.map(
+    lambda leaf: jax.ShapeDtypeStruct((share, *leaf.shape[1:]), leaf.dtype),
+    template.members,
+  )
+  rows = []
+  for index in range(num_learners):
+    own, metadata = restore(
+      learner_folder(directory, index), learner_template(shapes)
+    )
+    part = settle(part, evolution, index, own.copies)
+    rows.append(own.training)
+    newest = max(newest, metadata, key=lambda one: one['counts']['actor_steps'])
+  members = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *rows)
+  traits = evolution_lib.traits(part.population.members)
+  return part.population._replace(
+    members=members._replace(**traits._asdict())
+  ), newest
+
+
+def restore(
+  folder: pathlib.Path, template: Any, part: str | None = None
+) -> tuple[Any, dict[str, Any]]:
+  """Returns the newest checkpoint in a folder, or a part, and its metadata."""
+  with checkpoints.Checkpointer(folder) as checkpointer:
+    return checkpointer.restore(template, run_records.check_metadata, part)
+
+
+def keeper_template(
+  population: state_lib.PopulationState, num_learners: int
+) -> KeeperPart:
+  """Returns a keeper's part as it is before the first copy.
+
+  Args:
+    population: whole, or its shapes and dtypes.
+    num_learners: K.
+  """
+  return KeeperPart(
+    without_parameters(population), np.zeros(num_learners, np.int32)
+  )
+
+
+def learner_template(members: types.TrainingState) -> LearnerPart:
+  """Returns a learner's part as it is before the first copy.
+
+  Args:
+    members: of the learner, leaves [n, ...], or their shapes and dtypes.
+  """
+  traits = jax.tree.map(
+    lambda leaf: np.zeros(leaf.shape, leaf.dtype), evolution_lib.traits(members)
+  )
+  numbers = np.zeros(len(traits.internal_rewards), np.int32)
+  return LearnerPart(members, copies_lib.no_copies(traits, numbers))
