@@ -37,6 +37,7 @@ VERSIONS_FILE = 'versions.json'
 COMMAND_FILE = 'command.txt'
 NUMBER_FILE = 'number.txt'
 LOCK_FILE = 'lock'
+NODES_FILE = 'output/nodes.json'  # How the nodes of a distributed run are.
 
 # Their metadata are read, since some of these take seconds to import.
 _PACKAGES = (

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ftwax.records import game_files, loggers, run_directory
+from ftwax.records import files, game_files, loggers, run_directory
 from ftwax.reporting import history
 
 # Bytes of each log that one answer holds; the page asks again at once.
@@ -30,7 +30,9 @@ class RunTail:
 
     Returns:
       'name', 'directory', 'seed', 'command', 'events' and the newest
-      'checkpoint'; 'problem', a sentence, where something cannot be read.
+      'checkpoint'; of a distributed run 'nodes', what is said of each, and
+      'nodes_age', seconds since then; 'problem', a sentence, where something
+      cannot be read.
     """
     directory = self.directory
     facts: dict[str, Any] = {
@@ -48,6 +50,10 @@ class RunTail:
       facts['events'] = game_files.read(directory).event_names
       command = directory / run_directory.COMMAND_FILE
       facts['command'] = command.read_text('utf-8', 'replace').strip()
+      nodes = directory / run_directory.NODES_FILE
+      if nodes.exists():
+        facts['nodes'] = files.read_object(nodes)
+        facts['nodes_age'] = max(time.time() - nodes.stat().st_mtime, 0.0)
     except (OSError, ValueError, KeyError, TypeError) as error:
       facts['problem'] = (
         f'{directory} must hold the records of a run, but:'

@@ -6,10 +6,12 @@ import subprocess
 import sys
 import time
 
+import exchanging_population
 import pytest
 import ray_clusters
 
 from ftwax.records import checkpoints, loggers
+from ftwax.reporting import history
 from ftwax.runtime.cluster import ray_hosts
 
 _TIMEOUT_S = 240.0
@@ -18,17 +20,21 @@ _NODE = 'forkserver'
 _ACTORS = {'CPU': 2, 'actors': 2}
 
 
+_CATCH = ('catch', '--eval_every=0', '--num_environments=4')
+_POPULATION = (f'{exchanging_population.__file__}:build',)
+
+
 class _Run:
   """The process of a run."""
 
-  def __init__(self, cluster, directory, *flags):
+  def __init__(self, cluster, directory, *flags, experiment=_CATCH):
     self.directory = directory
     self._process = cluster.popen(
       0,
       [
-        *(sys.executable, '-m', 'ftwax', 'train', 'catch'),
-        *('--runtime=distributed', '--cluster=auto', '--eval_every=0'),
-        *('--num_environments=4', f'--run_dir={directory}', *flags),
+        *(sys.executable, '-m', 'ftwax', 'train', *experiment),
+        *('--runtime=distributed', '--cluster=auto'),
+        *(f'--run_dir={directory}', *flags),
       ],
       stdout=subprocess.PIPE,
       stderr=subprocess.STDOUT,
@@ -41,15 +47,23 @@ class _Run:
     return self._process.returncode, output
 
   def wait_for_steps(self, steps):
-    path = loggers.log_path(self.directory, 'train')
+    def come_so_far():
+      rows = self.log('train')
+      return rows and rows[-1]['actor_steps'] >= steps
+
+    self.wait_until(come_so_far)
+
+  def log(self, label):
+    path = loggers.log_path(self.directory, label)
+    return loggers.read_jsonl(path) if path.exists() else []
+
+  def wait_until(self, condition):
     deadline = time.monotonic() + _TIMEOUT_S
-    while time.monotonic() < deadline and self._process.poll() is None:
-      rows = loggers.read_jsonl(path) if path.exists() else []
-      if rows and rows[-1]['actor_steps'] >= steps:
-        return
+    while not condition():
+      if time.monotonic() > deadline or self._process.poll() is not None:
+        self._process.kill()
+        pytest.fail(f'not in time: {self._process.communicate()[0]}')
       time.sleep(0.1)
-    self._process.kill()
-    pytest.fail(f'no {steps} steps: {self._process.communicate()[0]}')
 
   def send(self, signum):
     self._process.send_signal(signum)
@@ -68,9 +82,9 @@ def start(tmp_path):
   """Starts a run on a new cluster; returns both."""
   with contextlib.ExitStack() as stack:
 
-    def make(hosts, *flags, **options):
+    def make(hosts, *flags, experiment=_CATCH, **options):
       cluster = stack.enter_context(ray_clusters.clusters(*hosts, **options))
-      run = _Run(cluster, tmp_path / 'run', *flags)
+      run = _Run(cluster, tmp_path / 'run', *flags, experiment=experiment)
       stack.callback(run.close)
       return cluster, run
 
@@ -172,6 +186,58 @@ def test_a_killed_runner_leaves_nothing_behind(start):
   run.wait_for_steps(1000)
   run.send(signal.SIGKILL)
   _wait_until_gone(cluster, _NODE, (0, 1))
+
+
+@pytest.mark.slow
+def test_learners_of_two_hosts_update_as_one(start):
+  core = {'CPU': 2, 'core': 1}
+  cluster, run = start(
+    [{'CPU': 2, 'actors': 2}, core, core],
+    *('--num_actors=2', '--resources=actor.actors=1'),
+    *('--num_learners=2', '--resources=learner.core=1'),
+    '--max_num_actor_steps=5000',
+  )
+  run.wait_for_steps(500)
+  assert all(cluster.has_process(index, _NODE) for index in (1, 2))
+  status, output = run.wait()
+  assert status == 0, output
+  assert run.last_steps() == 5000
+  assert run.log('learner')[-1]['learner_steps'] > 10
+
+
+@pytest.mark.slow
+def test_a_population_on_two_hosts_survives_the_loss_of_one(start):
+  core = {'CPU': 2, 'core': 1}
+  cluster, run = start(
+    [{'CPU': 2, 'actors': 2}, core, core, core],
+    *('--num_actors=2', '--resources=actor.actors=1'),
+    *('--num_learners=2', '--resources=learner.core=1'),
+    experiment=_POPULATION,
+  )
+
+  def copies():
+    path = run.directory / history.LINEAGE_FILE
+    if not path.exists():
+      return []
+    return exchanging_population.read_copies(run.directory)
+
+  crosses = exchanging_population.crosses_learners
+  run.wait_until(lambda: any(map(crosses, copies())))
+  # Of the two hosts with learners one has the counter and the keeper, too.
+  hosts = [index for index in (1, 2, 3) if cluster.has_process(index, _NODE)]
+  assert len(hosts) == 2
+  cluster.stop(min(hosts, key=lambda index: len(cluster.pids(index))))
+  num_rows, num_copies = len(run.log('learner')), len(copies())
+
+  def is_back():
+    learners = {row['learner'] for row in run.log('learner')[num_rows:]}
+    return learners == {0, 1} and len(copies()) > num_copies
+
+  run.wait_until(is_back)
+  run.send(signal.SIGTERM)
+  status, output = run.wait()
+  assert status == 130, output
+  exchanging_population.check_lineage(run.directory)
 
 
 @pytest.mark.slow

@@ -6,17 +6,17 @@ import threading
 import time
 
 import cloudpickle
+import exchanging_population
 import jax
-import jax.numpy as jnp
 import numpy as np
 import population_helpers
 import psutil
 import pytest
 
-from ftwax.population import evolution, lineage, population_config
-from ftwax.records import checkpoints, loggers
+from ftwax.population import population_config
+from ftwax.records import loggers
 from ftwax.reporting import history
-from ftwax.runtime import distributed, evaluation, parts, run_records
+from ftwax.runtime import distributed, evaluation
 from ftwax.runtime.distributed import (
   actor_loop,
   environments,
@@ -120,7 +120,11 @@ class _Killer(threading.Thread):
 
   def run(self):
     try:
-      self._wait(lambda: any(map(_crosses, self._read_copies())))
+      self._wait(
+        lambda: any(
+          map(exchanging_population.crosses_learners, self._read_copies())
+        )
+      )
       (process,) = self._processes()
       num_before = len(self._read_log())
       process.kill()
@@ -157,31 +161,17 @@ class _Killer(threading.Thread):
     return loggers.read_jsonl(path) if path.exists() else []
 
   def _read_copies(self):
-    rows = history.read_lineage(self._directory)
-    return [row for row in rows if 'parent' in row]
-
-
-def _crosses(row):
-  return row['member'] // 2 != row['parent'] // 2
+    return exchanging_population.read_copies(self._directory)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures('helpers_by_value')
 def test_members_of_two_learners_evolve_and_survive_the_loss_of_one(tmp_path):
-  options = {
-    'population': population_config.PopulationConfig(
-      4,
-      burn_in_games=4,
-      win_probability_threshold=0.5001,
-      perturb_probability=0.5,
-    ),
-    'checkpointing': checkpoints.CheckpointingConfig(2.0),
-  }
   killer = _Killer(tmp_path / 'run')
   killer.start()
   with pytest.raises(KeyboardInterrupt):
     distributed.run_experiment(
-      _make_experiment(max_num_actor_steps=10**9, **options),
+      exchanging_population.build(),
       run_dir=tmp_path / 'run',
       settings=distributed.Settings(num_learners=2),
     )
@@ -189,27 +179,10 @@ def test_members_of_two_learners_evolve_and_survive_the_loss_of_one(tmp_path):
   assert killer.error is None
   assert killer.num_rows >= 2
   # What they saved is one checkpoint, which a local run goes on from.
-  experiment = _make_experiment(**options)
-  template = parts.make_template(experiment, experiment.read_game_spec())
-  population, metadata = parts.restore(
-    tmp_path / 'run' / 'checkpoints', template, run_records.POPULATION
-  )
-  assert not (tmp_path / 'run' / 'parts').exists()
-  # Traits are those that the lineage leads to, from any others.
-  rows = lineage.read(tmp_path / 'run' / history.LINEAGE_FILE)
-  assert rows[-1]['generation'] <= population.generation
-  founders = jax.tree.map(jnp.zeros_like, population)
-  replayed = lineage.replay(founders, rows)
-  copied = np.unique([row['member'] for row in rows if 'parent' in row])
-  for actual, expected in zip(
-    jax.tree.leaves(evolution.traits(population.members)),
-    jax.tree.leaves(evolution.traits(replayed.members)),
-    strict=True,
-  ):
-    np.testing.assert_array_equal(actual[copied], expected[copied])
+  metadata = exchanging_population.check_lineage(tmp_path / 'run')
   steps = metadata['counts']['actor_steps']
   result = local.run_experiment(
-    experiment.replace(max_num_actor_steps=steps + 40),
+    exchanging_population.build().replace(max_num_actor_steps=steps + 40),
     run_dir=tmp_path / 'run',
     resume=True,
   )

@@ -150,6 +150,8 @@ def test_a_server_that_is_gone_is_told(page, tmp_path):
 
 def test_the_live_page_shows_a_growing_curve(page, tmp_path):
   run = web_helpers.make_run(tmp_path / 'run')
+  (run / 'output').mkdir()
+  (run / 'output' / 'nodes.json').write_text('{"actor/0": "seen 1 s ago"}')
   saved = saved_games.SavedGames(tmp_path / 'games')
   app = watch_app.make_watch_app([run_tail.RunTail(run)], None, saved)
   length = 'document.querySelector(".chart").data[0].x.length'
@@ -162,6 +164,8 @@ def test_the_live_page_shows_a_growing_curve(page, tmp_path):
     page.wait_for_selector('#runs td:has-text("40 of 100")')
     assert page.evaluate(length) == 4
     assert page.get_attribute('.scatterlayer .js-line', 'd') != path
-    page.click('summary')
+    page.click('.charts summary')
     page.wait_for_selector('.chart + details td:has-text("0.4")')
+    page.click('#nodes summary')
+    page.wait_for_selector('#nodes td:has-text("seen 1 s ago")')
     _check_looks(page)

@@ -68,8 +68,12 @@ def test_facts_of_a_run(run):
   assert 'problem' not in facts
   (run / 'checkpoints' / '0000000020').mkdir(parents=True)
   (run / 'checkpoints' / 'tmp-0000000030').mkdir()
+  (run / 'output').mkdir()
+  (run / 'output' / 'nodes.json').write_text('{"actor/0": "seen 1 s ago"}')
   (facts,) = _client(run).get('/runs').json()
   assert facts['checkpoint'] == '0000000020'
+  assert facts['nodes'] == {'actor/0': 'seen 1 s ago'}
+  assert 0 <= facts['nodes_age'] < 60
 
 
 @pytest.mark.parametrize('kind', ['none', 'empty', 'damaged', 'other'])

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import json
 import pathlib
 import sys
 import time
@@ -12,7 +13,7 @@ import jax
 import launchpad as lp
 from absl import logging
 
-from ftwax.records import loggers, run_directory
+from ftwax.records import files, loggers, run_directory
 from ftwax.runtime import (
   evaluation,
   generations,
@@ -225,6 +226,7 @@ class _Display:
     supervisor: supervision.Supervisor,
     directory: pathlib.Path,
   ):
+    self._directory = directory
     self._evaluations = loggers.log_path(directory, 'evaluation')
     self._num_evaluations = len(self._read_evaluations())  # Of sessions before.
     self._max_steps = experiment.max_num_actor_steps
@@ -288,13 +290,13 @@ class _Display:
       )
     self._last = now, steps, updates
     self._show_evaluations()
-    text = table.format_status(
-      status,
-      self._max_steps,
-      speeds,
-      self._supervisor.restarts,
-      self._supervisor.waiting,
-    )
+    nodes = self._supervisor.restarts, self._supervisor.waiting
+    with contextlib.suppress(OSError):  # A full disk ends a run elsewhere.
+      files.write_atomically(
+        self._directory / run_directory.NODES_FILE,
+        json.dumps(table.describe_nodes(status, *nodes)),
+      )
+    text = table.format_status(status, self._max_steps, speeds, *nodes)
     if self._live:
       from rich import text as rich_text
 

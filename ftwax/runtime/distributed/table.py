@@ -35,7 +35,18 @@ def format_status(
   head += [
     f'{name} {size}/{limit}' for name, (size, limit) in status['replay'].items()
   ]
-  rows = []
+  nodes = describe_nodes(status, restarts, waiting)
+  rows = [f'  {name:<12} {text}' for name, text in nodes.items() if text]
+  return '\n'.join([' | '.join(head), *rows])
+
+
+def describe_nodes(
+  status: Mapping[str, Any],
+  restarts: Mapping[str, int],
+  waiting: Collection[str] = (),
+) -> dict[str, str]:
+  """Returns how each node is, in words, by its name; see `format_status`."""
+  nodes = {}
   for name in sorted(set(status['ages']) | set(restarts)):
     age = status['ages'].get(name)
     parts = ['' if age is None else f'seen {age:.1f} s ago']
@@ -47,10 +58,8 @@ def format_status(
       parts.append('waits for a host')
     elif name in status['finished']:
       parts.append('ended')
-    text = ', '.join(filter(None, parts))
-    if text:
-      rows.append(f'  {name:<12} {text}')
-  return '\n'.join([' | '.join(head), *rows])
+    nodes[name] = ', '.join(filter(None, parts))
+  return nodes
 
 
 def format_end(result: runs.RunResult, max_steps: int, seconds: float) -> str:

@@ -99,6 +99,20 @@
     if (focus && byId(focus)) byId(focus).focus();
   };
 
+  // Of distributed runs; what has the focus stays where it is.
+  const showNodes = () => runs.forEach(({fact}, index) => {
+    if (!fact.nodes) return;
+    const id = `nodes${index}`;
+    if (!byId(id)) {
+      const head = element('tr', {}, ...['Node', 'State'].map((text) => element('th', {scope: 'col', textContent: text})));
+      byId('nodes').append(element('details', {id}, element('summary', {}), element('div', {className: 'table'},
+        element('table', {}, element('thead', {}, head), element('tbody', {})))));
+    }
+    byId(id).querySelector('summary').textContent = `Nodes of ${fact.name}, ${ago(fact.nodes_age)}`;
+    byId(id).querySelector('tbody').replaceChildren(...Object.entries(fact.nodes).map(([name, text]) =>
+      element('tr', {}, element('th', {scope: 'row', textContent: name}), element('td', {textContent: String(text)}))));
+  });
+
   const showGame = (index) => {
     const frame = element('iframe', {src: `/runs/${index}/play`, title: `Games of ${runs[index].fact.name}`});
     const close = element('button', {type: 'button', textContent: 'Close the game'});
@@ -216,6 +230,7 @@
 
   const show = (again) => {
     showRuns();
+    showNodes();
     if (again === 0 || !runs.some(({changed}) => changed)) return;  // All at once.
     for (const run of runs) run.changed = false;
     const names = new Map([['speed/steps a second', ['speed', 'steps a second']]]);
