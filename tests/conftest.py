@@ -22,9 +22,11 @@ import pytest  # noqa: E402
 
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 
-# A shell that starts them in the background has them ignore it.
+# A shell that starts them in the background, or nohup, has them ignore these.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
   signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+  signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Tests of the half that talks to Reverb and acme, which need Python 3.10.
 _REVERB_HALF = [

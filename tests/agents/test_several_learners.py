@@ -10,7 +10,7 @@ import jax
 import learner_process
 import numpy as np
 
-from ftwax.runtime.distributed import forkserver, processes
+from ftwax.runtime.distributed import forkserver, node_commands, processes
 
 _NUM_LEARNERS = 2
 
@@ -22,7 +22,12 @@ def _free_port():
 
 def test_two_learners_give_the_numbers_of_one(tmp_path):
   address = f'localhost:{_free_port()}'
-  environment = {**os.environ, 'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': ''}
+  environment = {
+    **os.environ,
+    **node_commands.IMPORT_ENVIRONMENT,
+    'JAX_PLATFORMS': 'cpu',
+    'XLA_FLAGS': '',
+  }
   output = tmp_path / 'output.txt'
   with forkserver.Forkserver(output, environment) as server:
     started = [

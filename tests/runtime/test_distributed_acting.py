@@ -189,7 +189,9 @@ class TestActorLoop:
 
   def test_a_reply_that_is_lost_costs_no_step(self, make_loop):
     loop, node = make_loop(max_num_actor_steps=403)
-    loop._counter = processes.Remote(_LosesReplies(node), 'counter')
+    loses = processes.Remote(_LosesReplies(node), 'counter')
+    loses.caller = loop._counter.caller  # By which the actor is registered.
+    loop._counter = loses
     loop.run(_StillActor(3))
     counts = node.status()['counts']
     assert counts['actor_steps'] == 403
