@@ -1,6 +1,7 @@
 """Runs on the hosts of a Ray cluster, by the command that a user types."""
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -36,6 +37,11 @@ class _Run:
         *('--runtime=distributed', '--cluster=auto'),
         *(f'--run_dir={directory}', *flags),
       ],
+      env={
+        **cluster.environment,
+        'RAY_ADDRESS': cluster.address,
+        'PYTHONPATH': os.pathsep.join(filter(None, sys.path)),
+      },
       stdout=subprocess.PIPE,
       stderr=subprocess.STDOUT,
       text=True,
@@ -99,6 +105,7 @@ def _wait_until_gone(cluster, name, hosts):
     time.sleep(0.2)
 
 
+@pytest.mark.slow
 def test_a_run_spreads_over_hosts_and_leaves_nothing_behind(start):
   cluster, run = start(
     [{'CPU': 2}, _ACTORS],

@@ -65,9 +65,8 @@ class _Killer(threading.Thread):
     _find_node(self._name).send_signal(signal.SIGKILL)
 
 
-@pytest.mark.parametrize(
-  'name', ['learner-1', pytest.param('learner-0', marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['learner-1', 'learner-0'])
 def test_a_learner_that_is_lost_ends_in_a_restart_of_all(tmp_path, name):
   directory = tmp_path / 'run'
   killer = _Killer(name, directory)
