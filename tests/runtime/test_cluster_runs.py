@@ -18,6 +18,7 @@ from ftwax.runtime.cluster import ray_hosts
 _TIMEOUT_S = 240.0
 # In the command of nodes, which is that of the process they are forked from.
 _NODE = 'forkserver'
+_CORE = {'CPU': 2, 'core': 1}
 _ACTORS = {'CPU': 2, 'actors': 2}
 
 
@@ -129,7 +130,7 @@ def test_a_run_spreads_over_hosts_and_leaves_nothing_behind(start):
 @pytest.mark.slow
 def test_a_lost_host_of_actors_does_not_end_a_run(start):
   cluster, run = start(
-    [{'CPU': 2, 'core': 1}, _ACTORS, {'CPU': 2, 'actors': 1}],
+    [_CORE, _ACTORS, {'CPU': 2, 'actors': 1}],
     *('--num_actors=3', '--resources=actor.actors=1'),
     '--resources=learner.core=1',
     '--max_num_actor_steps=20000',
@@ -144,9 +145,8 @@ def test_a_lost_host_of_actors_does_not_end_a_run(start):
 
 @pytest.mark.slow
 def test_a_learner_comes_back_on_another_host(start):
-  core = {'CPU': 2, 'core': 1}
   cluster, run = start(
-    [{'CPU': 2, 'actors': 2}, core, core],
+    [{'CPU': 2, 'actors': 2}, _CORE, _CORE],
     *('--num_actors=2', '--resources=actor.actors=1'),
     *('--resources=learner.core=1', '--save_every_seconds=2'),
     '--max_num_actor_steps=20000',
@@ -197,9 +197,8 @@ def test_a_killed_runner_leaves_nothing_behind(start):
 
 @pytest.mark.slow
 def test_learners_of_two_hosts_update_as_one(start):
-  core = {'CPU': 2, 'core': 1}
   cluster, run = start(
-    [{'CPU': 2, 'actors': 2}, core, core],
+    [{'CPU': 2, 'actors': 2}, _CORE, _CORE],
     *('--num_actors=2', '--resources=actor.actors=1'),
     *('--num_learners=2', '--resources=learner.core=1'),
     '--max_num_actor_steps=5000',
@@ -214,9 +213,8 @@ def test_learners_of_two_hosts_update_as_one(start):
 
 @pytest.mark.slow
 def test_a_population_on_two_hosts_survives_the_loss_of_one(start):
-  core = {'CPU': 2, 'core': 1}
   cluster, run = start(
-    [{'CPU': 2, 'actors': 2}, core, core, core],
+    [{'CPU': 2, 'actors': 2}, _CORE, _CORE, _CORE],
     *('--num_actors=2', '--resources=actor.actors=1'),
     *('--num_learners=2', '--resources=learner.core=1'),
     experiment=_POPULATION,

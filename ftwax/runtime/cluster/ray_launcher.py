@@ -87,21 +87,18 @@ class RayLauncher:
     self._stopped.set()
     if self._thread.is_alive():
       self._thread.join(_STOP_S)
-    self._write_traffic()
-    if self._group is not None:
-      try:
+    try:
+      self._write_traffic()
+      if self._group is not None:
         ray.util.remove_placement_group(self._group)
-      except exceptions.RayError as error:
-        logging.warning('Ray: %s', error)
-    self._hosts.__exit__(*exception)
+    except (OSError, exceptions.RayError) as error:
+      logging.warning('Ray: %s', error)
+    finally:  # Or processes would be left on hosts.
+      self._hosts.__exit__(*exception)
 
   def _write_traffic(self) -> None:
     """Leaves a file of the bytes that hosts sent and received."""
-    try:
-      text = json.dumps(self._hosts.traffic(), indent=2)
-    except (exceptions.RayError, ray_hosts.ClusterError) as error:
-      logging.warning('Ray: %s', error)
-      return
+    text = json.dumps(self._hosts.traffic(), indent=2)
     (self._directory / 'output' / 'traffic.json').write_text(text, 'utf-8')
 
   def pick_port(self) -> int:
