@@ -185,7 +185,9 @@ REVERB_LAST = [
 @pytest.mark.skipif(
   sys.version_info >= (3, 11), reason='Reverb installs on Python 3.10'
 )
-@pytest.mark.parametrize('order', ['ftwax first', 'reverb first'])
+@pytest.mark.parametrize(
+  'order', ['ftwax first', pytest.param('reverb first', marks=pytest.mark.slow)]
+)
 def test_both_import_orders_work(order):
   """Also of rlax, which the first loss imports inside a transformation."""
   names = [*LIGHT, *REVERB_LAST]

@@ -9,6 +9,7 @@ import sys
 import jax
 import learner_process
 import numpy as np
+import pytest
 
 from ftwax.runtime.distributed import forkserver, node_commands, processes
 
@@ -20,6 +21,7 @@ def _free_port():
     return server.getsockname()[1]
 
 
+@pytest.mark.slow
 def test_two_learners_give_the_numbers_of_one(tmp_path):
   address = f'localhost:{_free_port()}'
   environment = {

@@ -14,6 +14,16 @@ PAGES = [
   if '```python' in path.read_text('utf-8')
 ]
 
+# Those that take long even shortened.
+_LONG = {
+  'memory',
+  'population',
+  'several_devices',
+  'several_seeds',
+  'use_only_the_learner',
+  'use_only_the_networks',
+}
+
 # What makes a page short. Tests have several CPU devices already.
 _SHORTER = (
   (r'max_num_actor_steps=[\d_]+', 'max_num_actor_steps=600'),
@@ -50,12 +60,20 @@ def _code(page):
 
 def test_there_are_pages():
   assert len(PAGES) > 10
-  assert set(_HOLDS) <= {page.stem for page in PAGES}
+  assert set(_HOLDS) | _LONG <= {page.stem for page in PAGES}
 
 
 # PettingZoo's own way to make its environments.
 @pytest.mark.filterwarnings('ignore:The old environment creation API')
-@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+  'page',
+  [
+    pytest.param(
+      page, id=page.stem, marks=[pytest.mark.slow] * (page.stem in _LONG)
+    )
+    for page in PAGES
+  ],
+)
 def test_code_runs_shortened(page, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   code = _code(page)

@@ -42,16 +42,20 @@ def test_experiments_run(tmp_path, name):
 @pytest.mark.parametrize(
   ('arguments', 'message'),
   [
-    (
+    pytest.param(
       ['atari.py', '--game=pongg', '--size=42'],
       r'ValueError: game .*pongg.*pong',
+      marks=pytest.mark.slow,
     ),
     (['catch.py', '--num_environments=0'], r'num_environments \(0\) must be'),
     (['catch.py', '--resume'], r'RunDirectoryError: .*must hold a readable'),
-    (['memory.py', '--setting=99'], r'memory_len/99'),
-    (
+    pytest.param(
+      ['memory.py', '--setting=99'], r'memory_len/99', marks=pytest.mark.slow
+    ),
+    pytest.param(
       ['memory.py', '--setting=99', '--runtime=device'],
       r'setting \(99\) must be from 0 to 22',
+      marks=pytest.mark.slow,
     ),
     (
       ['catch.py', '--runtime=device', '--num_devices=9'],

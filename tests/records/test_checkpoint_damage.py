@@ -322,6 +322,7 @@ def _save_until_killed(directory, seconds):
   return int(restored), int(rest[-1] if rest else first)
 
 
+@pytest.mark.slow
 def test_kill_in_mid_save_loses_no_whole_step(tmp_path):
   generator = random.Random(0)
   last = 0

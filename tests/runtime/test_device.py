@@ -155,7 +155,10 @@ class _InterruptingLogger:
     pass
 
 
-@pytest.mark.parametrize('signum', [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+  'signum',
+  [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)],
+)
 def test_an_interrupted_run_saves_and_can_go_on(
   run, make_experiment, short_calls, tmp_path, capsys, signum
 ):

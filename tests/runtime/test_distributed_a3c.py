@@ -4,6 +4,7 @@ import functools
 
 import fakes
 import numpy as np
+import pytest
 
 from ftwax.agents import a3c
 from ftwax.records import loggers
@@ -15,6 +16,7 @@ _NUM_ENVIRONMENTS = 2
 _SEQUENCE_LENGTH = 5
 
 
+@pytest.mark.slow
 def test_each_trajectory_makes_an_update_whoever_wrote_it(tmp_path):
   config = a3c.A3CConfig(
     hidden_size=8, sequence_length=_SEQUENCE_LENGTH, max_queue_size=4

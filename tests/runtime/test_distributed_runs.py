@@ -44,6 +44,7 @@ def _read_rows(directory, label):
   return loggers.read_jsonl(loggers.log_path(directory, label))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings('ignore:setDaemon:DeprecationWarning')
 def test_a_program_of_threads_ends_at_its_last_step(launch, tmp_path):
   # 403 is no multiple of 2 environments, nor of what an actor asks for.
@@ -259,6 +260,7 @@ def test_actors_without_parameters_and_a_learner_on_two_devices(
   assert (result.run_dir / 'output' / 'inference.txt').exists()
 
 
+@pytest.mark.slow
 def test_local_batches_are_spread_over_devices(tmp_path):
   config = distributed_helpers.make_experiment(max_num_actor_steps=400)
 

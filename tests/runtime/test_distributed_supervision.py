@@ -317,6 +317,7 @@ class TestSupervisor:
       self._poll(supervisor, lambda _: False)
 
 
+@pytest.mark.slow
 def test_temporary_files_of_dead_runs_are_removed(tmp_path, monkeypatch):
   monkeypatch.setattr('tempfile.tempdir', str(tmp_path))
   code = (

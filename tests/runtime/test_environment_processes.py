@@ -84,6 +84,7 @@ def test_processes_change_no_result(run):
   run_helpers.assert_same(alone.state, apart.state)
 
 
+@pytest.mark.slow
 def test_vectors_train_and_evaluate(run):
   one, other = (
     run(

@@ -81,6 +81,7 @@ def test_a_fault_is_saved_told_and_traced(
   assert run(make_experiment(), resume=True).counts.actor_steps >= 200
 
 
+@pytest.mark.slow
 def test_environments_are_made_anew_within_a_limit(
   tmp_path, faulty, make_experiment
 ):

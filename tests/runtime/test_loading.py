@@ -152,6 +152,7 @@ def test_runs_of_other_runtimes_are_loaded_too(tmp_path, runtime):
   )
 
 
+@pytest.mark.slow
 def test_a_network_of_the_users_own_needs_the_experiment(tmp_path):
   experiment = make_experiment()
   config = experiment.builder.config

@@ -120,6 +120,7 @@ def test_a_run_leaves_its_records(run, make_experiment):
   assert picture.read_bytes().startswith(b'\x89PNG')
 
 
+@pytest.mark.slow
 def test_learner_steps_follow_from_actor_steps(run, make_experiment):
   result = run(make_experiment())
   # 250 timesteps of 2 environments; every 5 ticks 2 items, 4 are a batch.
@@ -127,6 +128,7 @@ def test_learner_steps_follow_from_actor_steps(run, make_experiment):
   np.testing.assert_array_equal(result.state.steps, [12])
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_parameters(run, make_experiment):
   steps = 3_300  # 206 updates.
   first, second = (
@@ -195,7 +197,14 @@ def test_a_truncated_checkpoint_is_told_and_nothing_is_lost(
 
 
 @pytest.mark.parametrize(
-  'signum', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+  'signum',
+  [
+    signal.SIGTERM,
+    *(
+      pytest.param(signum, marks=pytest.mark.slow)
+      for signum in (signal.SIGINT, signal.SIGHUP)
+    ),
+  ],
 )
 def test_an_interrupted_run_saves_and_can_go_on(
   run, make_experiment, signum, capsys
@@ -263,9 +272,10 @@ class _Bad(dm_env.Environment):
       {'observation': np.zeros(3, np.float32)},
       r"observation of environment 'test\[0\]' \(shape \(3,\).*must be of",
     ),
-    (
+    pytest.param(
       {'observation': np.zeros(2, np.float64)},
       r'dtype float64\) must be of shape \(2,\) and dtype float32',
+      marks=pytest.mark.slow,
     ),
   ],
 )

@@ -18,6 +18,9 @@ from ftwax.population import population_config
 from ftwax.records import loggers
 
 HAS_REVERB = sys.version_info < (3, 11)
+NEEDS_REVERB = pytest.mark.skipif(
+  not HAS_REVERB, reason='Reverb installs on Python 3.10'
+)
 
 
 def _make_matching(seed):
@@ -25,8 +28,10 @@ def _make_matching(seed):
   return functional_fakes.make_matching()
 
 
-@pytest.mark.skipif(not HAS_REVERB, reason='Reverb installs on Python 3.10')
-@pytest.mark.parametrize('batch_size', [4, 3])
+@NEEDS_REVERB
+@pytest.mark.parametrize(
+  'batch_size', [4, pytest.param(3, marks=pytest.mark.slow)]
+)
 def test_both_replays_give_the_same_bits(tmp_path, batch_size):
   config = impala.IMPALAConfig(
     **fakes.SMALL_NETWORK,
@@ -44,7 +49,8 @@ def test_both_replays_give_the_same_bits(tmp_path, batch_size):
   run_helpers.assert_same(with_reverb.state, functional.state)
 
 
-@pytest.mark.skipif(not HAS_REVERB, reason='Reverb installs on Python 3.10')
+@pytest.mark.slow
+@NEEDS_REVERB
 def test_both_replays_evolve_the_same_population(tmp_path):
   with_reverb, functional = (
     run_helpers.make_run('local', tmp_path)(
@@ -85,7 +91,9 @@ def test_auxiliary_tasks_learn_from_the_tables(tmp_path):
   assert rows[-1]['sample_age_steps'] == 0.0
 
 
-@pytest.mark.parametrize('runtime', ['local', 'device'])
+@pytest.mark.parametrize(
+  'runtime', [pytest.param('local', marks=pytest.mark.slow), 'device']
+)
 def test_replayed_trajectories_have_priorities(tmp_path, runtime):
   config = a2c.A2CConfig(
     **fakes.SMALL_NETWORK,
@@ -118,7 +126,7 @@ def test_replayed_trajectories_have_priorities(tmp_path, runtime):
     assert np.isfinite(array).any(axis=-1).all()
 
 
-@pytest.mark.skipif(not HAS_REVERB, reason='Reverb installs on Python 3.10')
+@NEEDS_REVERB
 def test_reverb_cannot_draw_by_priority(tmp_path):
   config = a2c.A2CConfig(use_off_policy=True, prioritize_replay=True)
   experiment = run_helpers.make_experiment(
@@ -128,11 +136,15 @@ def test_reverb_cannot_draw_by_priority(tmp_path):
     run_helpers.make_run('local', tmp_path)(experiment)
 
 
-REPLAYS = ['reverb', 'functional'] if HAS_REVERB else ['functional']
-
-
-@pytest.mark.parametrize('replay', REPLAYS)
-@pytest.mark.parametrize('is_game', [False, True])
+@pytest.mark.parametrize(
+  ('replay', 'is_game'),
+  [
+    ('functional', True),
+    pytest.param('functional', False, marks=pytest.mark.slow),
+    pytest.param('reverb', False, marks=NEEDS_REVERB),
+    pytest.param('reverb', True, marks=[NEEDS_REVERB, pytest.mark.slow]),
+  ],
+)
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path, replay, is_game):
   def make(max_num_actor_steps):
     options = {'replay': replay, 'max_num_actor_steps': max_num_actor_steps}
@@ -161,6 +173,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path, replay, is_game):
   assert resumed.mean_return == whole.mean_return
 
 
+@pytest.mark.slow
 def test_a_run_that_cannot_continue_its_games_starts_them_anew(tmp_path):
   config = impala.IMPALAConfig(
     hidden_size=4, vector_hidden_sizes=(4,), sequence_length=5, batch_size=3

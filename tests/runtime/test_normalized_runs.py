@@ -104,6 +104,7 @@ def test_the_policy_that_learns_is_the_one_that_acted(tmp_path, monkeypatch):
   assert rows and all(row['kl_old_new'] < 1e-6 for row in rows)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_bit_for_bit(tmp_path, monkeypatch):
   monkeypatch.setattr(sizes, '_STEPS_PER_CALL', 1)
   run = run_helpers.make_run('device', tmp_path)

@@ -18,6 +18,9 @@ from ftwax.replay.reverb import frames, tables, trajectory_columns
 # Items that wait to be sent or confirmed, over which Reverb complains.
 _MAX_PENDING = 32
 _EASE_TIMEOUT_MS = 100
+# Seconds in which the server must answer a new writer. Reverb's 3 are too few
+# on a busy machine.
+_OPEN_S = 30.0
 
 
 class TrajectoryAdder(gatherer.TrajectoryGatherer):
@@ -46,6 +49,9 @@ class TrajectoryAdder(gatherer.TrajectoryGatherer):
       num_environments: E.
       timeout_s: seconds within which the queue must take what was written.
       options: which tables are beside the queue.
+
+    Raises:
+      ReplayTimeoutError: the server did not answer in time.
     """
     super().__init__(template.trajectory, num_environments, options)
     self._client = client
@@ -53,7 +59,15 @@ class TrajectoryAdder(gatherer.TrajectoryGatherer):
       trajectory_columns.make_columns_template(template)
     )
     self._timeout_s = timeout_s
-    self._writer = client.trajectory_writer(num_keep_alive_refs=1)
+    try:
+      self._writer = client.trajectory_writer(
+        num_keep_alive_refs=1, get_signature_timeout_ms=int(1000 * _OPEN_S)
+      )
+    except RuntimeError as error:
+      raise tables.ReplayTimeoutError(
+        f'the Reverb server at {client.server_address} must answer within'
+        f' {_OPEN_S:g} s and did not ({error}); see that it runs.'
+      ) from error
     self._num_pending = 0
 
   def flush(self) -> None:

@@ -220,6 +220,17 @@ def test_an_adder_whose_table_is_full_names_it(client_of):
     _add_steps(adder, 2 * SEQUENCE_LENGTH + 1)
 
 
+def test_a_server_that_does_not_answer_is_named(monkeypatch):
+  monkeypatch.setattr(adders, '_OPEN_S', 0.5)
+  server = servers.make_server([tables.make_queue('queue', 1, TEMPLATE)])
+  client = server.localhost_client()
+  server.stop()
+  with pytest.raises(
+    tables.ReplayTimeoutError, match=r'localhost:\d+ must answer within 0.5 s'
+  ):
+    _make_adder(client)
+
+
 def test_what_ends_the_sampling_thread_is_raised():
   server = servers.make_server([tables.make_queue('other', 1, TEMPLATE)])
   iterator = _make_iterator(server.localhost_client(), batch_size=2)
