@@ -119,6 +119,16 @@ class TestForkserver:
       assert process.wait(10.0)
       assert process.returncode == -signal.SIGKILL
 
+  def test_a_process_just_forked_can_be_killed(
+    self, make_server, write_script, tmp_path
+  ):
+    sleep = write_script('sleep', 'import time; time.sleep(100)')
+    server = make_server()
+    for _ in range(50):
+      process = server.start(sleep, _ENVIRONMENT, tmp_path / 'out.txt')
+      process.send(signal.SIGKILL)
+      assert process.wait(5.0)
+
   def test_an_import_that_fails_is_told(self, make_server, write_script):
     server = make_server('no_such_module')
     with pytest.raises(

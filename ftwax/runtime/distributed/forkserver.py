@@ -75,7 +75,11 @@ class Process:
   def send(self, signum: int) -> None:
     """Signals it and the processes that it started itself."""
     with contextlib.suppress(ProcessLookupError):
-      os.killpg(self.pid, signum)
+      try:
+        os.killpg(self.pid, signum)
+      except ProcessLookupError:  # A process just forked leads no group yet.
+        if self.poll() is None:
+          os.kill(self.pid, signum)
 
 
 class Forkserver:
