@@ -27,15 +27,20 @@ _POPULATION = (f'{exchanging_population.__file__}:build',)
 
 
 class _Run:
-  """The process of a run."""
+  """The process of a run, on the head or that of a client on a host."""
 
-  def __init__(self, cluster, directory, *flags, experiment=_CATCH):
+  def __init__(
+    self, cluster, directory, *flags, experiment=_CATCH, client=None
+  ):
     self.directory = directory
+    address = 'auto'
+    if client is not None:
+      address = f'ray://{cluster.hosts[0].address}:10001'
     self._process = cluster.popen(
-      0,
+      client or 0,
       [
         *(sys.executable, '-m', 'ftwax', 'train', *experiment),
-        *('--runtime=distributed', '--cluster=auto'),
+        *('--runtime=distributed', f'--cluster={address}'),
         *(f'--run_dir={directory}', *flags),
       ],
       env={
@@ -89,9 +94,15 @@ def start(tmp_path):
   """Starts a run on a new cluster; returns both."""
   with contextlib.ExitStack() as stack:
 
-    def make(hosts, *flags, experiment=_CATCH, **options):
+    def make(hosts, *flags, experiment=_CATCH, client=None, **options):
       cluster = stack.enter_context(ray_clusters.clusters(*hosts, **options))
-      run = _Run(cluster, tmp_path / 'run', *flags, experiment=experiment)
+      run = _Run(
+        cluster,
+        tmp_path / 'run',
+        *flags,
+        experiment=experiment,
+        client=client,
+      )
       stack.callback(run.close)
       return cluster, run
 
@@ -125,6 +136,23 @@ def test_a_run_spreads_over_hosts_and_leaves_nothing_behind(start):
   assert run.last_steps() == 3000
   for index in (0, 1):
     assert not cluster.has_process(index, _NODE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('client', [0, 1])
+def test_a_client_starts_a_run_from_a_host_of_the_cluster_or_another(
+  start, client
+):
+  cluster, run = start(
+    [{'CPU': 4}],
+    *('--num_actors=1', '--max_num_actor_steps=1000'),
+    num_others=1,
+    client=client,
+  )
+  status, output = run.wait()
+  assert status == 0, output
+  assert run.last_steps() == 1000
+  assert not cluster.has_process(0, _NODE)
 
 
 @pytest.mark.slow

@@ -116,13 +116,14 @@ class Hosts:
       mark.touch()
       stack.callback(mark.unlink, missing_ok=True)
       self.refresh()
-      if ray.util.client.ray.is_connected():  # type: ignore[no-untyped-call]
+      here = self._find_here()
+      if here:
+        self.open(here)
+      else:
         self._own_address = _address_towards(next(iter(self.alive.values())))
         self._own = stack.enter_context(
           gateway.Gateway(self._own_address, self._token, self._contexts)
         )
-      else:
-        self.open([ray.get_runtime_context().get_node_id()])
       self._stack = stack.pop_all()
     return self
 
@@ -149,6 +150,16 @@ class Hosts:
         ' docs/clusters.md.'
       ) from error
     stack.callback(ray.shutdown)
+
+  def _find_here(self) -> list[str]:
+    """Returns Ray's name of this host, or nothing if it is not of the cluster.
+
+    A client of a cluster (`ray://`) may be on one of its hosts or not.
+    """
+    if not ray.util.client.ray.is_connected():  # type: ignore[no-untyped-call]
+      return [ray.get_runtime_context().get_node_id()]
+    own = _address_towards(next(iter(self.alive.values())))
+    return [node_id for node_id, at in self.alive.items() if at == own][:1]
 
   def refresh(self) -> None:
     """Looks which hosts there are now."""
