@@ -114,7 +114,7 @@ def test_all_is_finite_even_far_out_and_without_an_action():
       distributions.entropy(logits) + distributions.log_prob(logits, no_action)
     )
 
-  value, gradient = jax.value_and_grad(total)(logits)
+  value, gradient = jax.jit(jax.value_and_grad(total))(logits)
   chex.assert_tree_all_finite((value, gradient))
 
 

@@ -56,6 +56,7 @@ def short_calls(monkeypatch):
   monkeypatch.setattr(sizes, '_STEPS_PER_CALL', 1)
 
 
+@pytest.mark.slow
 def test_the_agent_learns_to_match(run, make_experiment):
   config = CONFIG.replace(
     batch_size=8,

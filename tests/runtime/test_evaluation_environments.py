@@ -28,7 +28,9 @@ def _make_experiment(**options):
   )
 
 
-@pytest.mark.parametrize('runtime', ['local', 'device'])
+@pytest.mark.parametrize(
+  'runtime', ['local', pytest.param('device', marks=pytest.mark.slow)]
+)
 def test_evaluations_are_of_their_own_environment(tmp_path, runtime):
   run = run_helpers.make_run(runtime, tmp_path)
   for name, factory in (

@@ -99,7 +99,9 @@ def test_environments_are_made_anew_within_a_limit(
     run(config, name='other')
 
 
-@pytest.mark.parametrize('runtime', ['local', 'device'])
+@pytest.mark.parametrize(
+  'runtime', ['local', pytest.param('device', marks=pytest.mark.slow)]
+)
 def test_a_run_without_a_checkpoint_resumes_from_its_start(
   tmp_path, make_experiment, runtime, monkeypatch, capsys
 ):

@@ -228,6 +228,7 @@ def test_damaged_files_end_in_one_message(
     loading.load(tmp_path / 'small')
 
 
+@pytest.mark.slow
 def test_arrays_of_another_agent_are_refused(trained, tmp_path):
   for name, size in (('one', 8), ('two', 4)):
     config = population_helpers.CONFIG.replace(hidden_size=size)

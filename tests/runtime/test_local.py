@@ -86,6 +86,7 @@ def run(tmp_path):
   assert not left, 'a sampling thread outlived its run'
 
 
+@pytest.mark.slow
 def test_the_agent_learns_to_match(run, make_experiment):
   result = run(
     make_experiment(
