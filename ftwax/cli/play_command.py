@@ -27,7 +27,7 @@ def add_server_arguments(parser: argparse.ArgumentParser) -> None:
     help='address to serve on; others than loopback need the token of the link',
   )
   parser.add_argument(
-    '--port', type=int, default=8700, help='0 for any that is free'
+    '--port', type=int, help='8700, or any other if that is not free'
   )
 
 

@@ -13,12 +13,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     nargs='*',
     help='directory of a run; by default that below runs/ that began last',
   )
+  parser.add_argument(
+    '--end_with_input', action='store_true', help=argparse.SUPPRESS
+  )
   play_command.add_server_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
   """Serves the page until Ctrl-C."""
   play_command.import_server().watch(
-    arguments.runs, arguments.save_dir, arguments.host, arguments.port
+    arguments.runs,
+    arguments.save_dir,
+    arguments.host,
+    arguments.port,
+    arguments.end_with_input,
   )
   return 0

@@ -4,6 +4,8 @@ import functools
 import pathlib
 import secrets
 import socket
+import sys
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +26,9 @@ from ftwax.web import (
 )
 
 _PETTINGZOO = 'pettingzoo:'
+
+# Where pages are served, unless something else is there.
+_PORT = 8700
 
 # Above what a page sends; longer messages end the connection.
 _MAX_MESSAGE_BYTES = 65536
@@ -108,7 +113,7 @@ def play(
   playable: live_game.PlayableGame,
   save_dir: str = 'runs/games',
   host: str = '127.0.0.1',
-  port: int = 8700,
+  port: int | None = None,
 ) -> None:
   """Serves a game until Ctrl-C.
 
@@ -116,7 +121,7 @@ def play(
     playable: the game.
     save_dir: where games are saved.
     host: address to serve on. Others than loopback need the token in the link.
-    port: 0 for any that is free.
+    port: 8700, or any other if that is not free, by default.
 
   Raises:
     ValueError: if the address cannot be served on.
@@ -131,7 +136,8 @@ def watch(
   directories: Sequence[str],
   save_dir: str = 'runs/games',
   host: str = '127.0.0.1',
-  port: int = 8700,
+  port: int | None = None,
+  end_with_input: bool = False,
 ) -> None:
   """Serves a page that follows runs until Ctrl-C.
 
@@ -140,6 +146,7 @@ def watch(
     save_dir: see `play`.
     host: likewise.
     port: likewise.
+    end_with_input: see `serve`.
 
   Raises:
     ValueError: if there is no run, or the address cannot be served on.
@@ -153,16 +160,19 @@ def watch(
     lambda directory: play_room.Room(make_playable(directory), saved),
     saved,
   )
-  serve(make_app, host, port)
+  serve(make_app, host, port, end_with_input)
 
 
-def serve(make_app: Any, host: str, port: int) -> None:
+def serve(
+  make_app: Any, host: str, port: int | None, end_with_input: bool = False
+) -> None:
   """Serves an application until Ctrl-C, and prints its link.
 
   Args:
     make_app: makes it of a host and a token.
     host: see `play`.
     port: likewise.
+    end_with_input: ends when standard input does, in place of Ctrl-C.
 
   Raises:
     ValueError: if the address cannot be served on.
@@ -170,18 +180,12 @@ def serve(make_app: Any, host: str, port: int) -> None:
   import uvicorn
 
   token = None if safeguards.is_loopback(host) else secrets.token_urlsafe(16)
-  try:
-    family = socket.AF_INET6 if ':' in host else socket.AF_INET
-    listening = socket.create_server((host.strip('[]'), port), family=family)
-  except OSError as error:
-    raise ValueError(
-      f'address ({host}, port {port}) must be free and of this machine, but:'
-      f' {error}; choose another port, or 0 for any.'
-    ) from None
+  listening = _listen(host, port)
   port = listening.getsockname()[1]
   query = f'?token={token}' if token else ''
   shown = f'[{host}]' if ':' in host else host
-  print(f'Open http://{shown}:{port}/{query} (Ctrl-C ends).', flush=True)
+  end = '' if end_with_input else ' (Ctrl-C ends)'
+  print(f'Open http://{shown}:{port}/{query}{end}', flush=True)
   config = uvicorn.Config(
     make_app(host, token),
     log_level='warning',
@@ -189,7 +193,31 @@ def serve(make_app: Any, host: str, port: int) -> None:
     ws_max_size=_MAX_MESSAGE_BYTES,
     timeout_graceful_shutdown=1,
   )
-  uvicorn.Server(config).run([listening])
+  server = uvicorn.Server(config)
+
+  def wait_for_the_end() -> None:
+    sys.stdin.read()
+    server.should_exit = True
+
+  if end_with_input:
+    threading.Thread(target=wait_for_the_end, daemon=True).start()
+  server.run([listening])
+
+
+def _listen(host: str, port: int | None) -> socket.socket:
+  """Returns a socket that listens; see `play`."""
+  family = socket.AF_INET6 if ':' in host else socket.AF_INET
+  ports = (_PORT, 0) if port is None else (port,)
+  for candidate in ports:
+    try:
+      address = (host.strip('[]'), candidate)
+      return socket.create_server(address, family=family)
+    except OSError as error:
+      reason = error
+  raise ValueError(
+    f'address ({host}, port {ports[-1]}) must be free and of this machine, but:'
+    f' {reason}; choose another port, or 0 for any.'
+  )
 
 
 def _is_catch(spec: games.GameSpec) -> bool:
