@@ -7,6 +7,7 @@ uses a room, and the game steps in a thread.
 """
 
 import asyncio
+import pathlib
 import random
 from collections.abc import Callable, Mapping
 from concurrent import futures
@@ -14,12 +15,14 @@ from typing import Any
 
 from absl import logging
 
-from ftwax.web import cast as cast_lib
-from ftwax.web import live_game, people, saved_games
+from ftwax.reporting import saved_games
+from ftwax.runtime import cast as cast_lib
+from ftwax.runtime import live_game
+from ftwax.runtime import playable as playable_lib
+from ftwax.web import people
 
 # Moves a second.
 SPEEDS = range(4, 16)
-DEFAULT_SPEED = 12
 
 _MAX_NAME_LENGTH = 24
 _MAX_PEOPLE = 32
@@ -29,7 +32,7 @@ class Room:
   """One game with its seats and people."""
 
   def __init__(
-    self, playable: live_game.PlayableGame, saved: saved_games.SavedGames
+    self, playable: playable_lib.PlayableGame, saved: saved_games.SavedGames
   ):
     """Takes a game and where to save games."""
     self._playable = playable
@@ -38,12 +41,16 @@ class Room:
     self._people: list[people.Person] = []
     self._seats = _first_seats(playable)
     self._phase = 'waiting'  # Then 'preparing', 'playing', 'paused', 'over'.
-    self._speed = DEFAULT_SPEED
+    self._speed = live_game.DEFAULT_SPEED
     self._clock: asyncio.Task[None] | None = None
-    self._record: dict[str, Any] = {}
     self._moment: live_game.Moment | None = None
     # One thread: what games in Python draw with may not be used by several.
     self._thread = futures.ThreadPoolExecutor(1)
+
+  @property
+  def script(self) -> pathlib.Path:
+    """What draws the game."""
+    return self._playable.page.script
 
   @property
   def is_empty(self) -> bool:
@@ -66,7 +73,7 @@ class Room:
     person.send(
       {
         'hello': self._playable.name,
-        'script': self._playable.page.script,
+        'script': self._playable.page.script.stem,
         'keys': keys,
         'teams': self._playable.teams,
         'players': self._playable.cast.names,
@@ -241,7 +248,6 @@ class Room:
   async def _prepare(self, seed: int) -> None:
     names = [self._player_name(seat) for seat in self._seats]
     self._moment = await self._in_thread(self._game.prepare, seed, names)
-    self._record = {'states': [self._moment.state], 'actions': []}
     self._phase = 'playing' if self._people else 'paused'
     for person in self._people:
       person.pressed.clear()
@@ -261,9 +267,7 @@ class Room:
       for seat, player in enumerate(self._seats)
       if isinstance(player, people.Person)
     }
-    actions, self._moment = await self._in_thread(self._game.play, choices)
-    self._record['states'].append(self._moment.state)
-    self._record['actions'].append(actions)
+    self._moment = await self._in_thread(self._game.play, choices)
     for person in self._people:
       self._show(person)
     curious = [person for person in self._people if person.looks_inside]
@@ -289,16 +293,8 @@ class Room:
     assert self._moment is not None
     self._phase = 'over'
     players = {p for p in self._seats if isinstance(p, people.Person)}
-    record = {
-      'game': self._playable.name,
-      'script': self._playable.page.script,
-      'facts': self._game.facts,
-      'seed': self._game.seed,
-      'seats': [self._seat_facts(seat) for seat in range(len(self._seats))],
-      'outcome': self._moment.outcome,
-      'speed': self._speed,
-      **self._record,
-    }
+    seats = [self._seat_facts(seat) for seat in range(len(self._seats))]
+    record = self._game.record(seats, self._moment, self._speed)
     try:
       name = await self._in_thread(self._saved.save, record)
     except OSError as error:
@@ -390,7 +386,9 @@ class Room:
     return free
 
 
-def _first_seats(playable: live_game.PlayableGame) -> list[str | people.Person]:
+def _first_seats(
+  playable: playable_lib.PlayableGame,
+) -> list[str | people.Person]:
   """Seats members in turn, or the best script where there are none."""
   names = playable.cast.names
   members = [name for name in names if name.startswith('member ')]

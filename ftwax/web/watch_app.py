@@ -7,7 +7,8 @@ from typing import Any
 
 from starlette import exceptions, requests, responses, routing, websockets
 
-from ftwax.web import play_room, run_tail, saved_games, web_app
+from ftwax.reporting import saved_games
+from ftwax.web import play_room, run_tail, web_app
 
 
 class _Rooms:
@@ -92,6 +93,10 @@ def make_watch_app(
       return
     await web_app.serve_person(websocket, found)
 
+  async def script(request: requests.Request) -> responses.Response:
+    index = request.path_params['index']
+    return web_app.script(await rooms.find(index, tail_of(index)))
+
   async def plotly(request: requests.Request) -> responses.Response:
     del request
     package = importlib.resources.files('plotly') / 'package_data'
@@ -103,6 +108,7 @@ def make_watch_app(
     routing.Route('/runs', list_runs),
     routing.Route('/runs/{index:int}/logs', logs),
     routing.Route('/runs/{index:int}/play', play),
+    routing.Route('/runs/{index:int}/script.js', script),
     routing.WebSocketRoute('/runs/{index:int}/room', room),
     routing.Route('/plotly.min.js', plotly),
     *web_app.shared_routes(saved),

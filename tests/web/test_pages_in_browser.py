@@ -1,6 +1,8 @@
 """The pages in headless Chromium, where the machine has one."""
 
 import contextlib
+import pathlib
+import re
 import shutil
 import socket
 import threading
@@ -12,7 +14,11 @@ import web_helpers
 from axe_core_python import sync_playwright as axe
 from playwright import sync_api
 
-from ftwax.web import play_room, run_tail, saved_games, watch_app, web_app
+from ftwax.reporting import page as report_page
+from ftwax.reporting import saved_games
+from ftwax.web import play_room, run_tail, watch_app, web_app
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 _CHROMIUM = shutil.which('chromium') or shutil.which('chromium-browser')
 
@@ -136,6 +142,39 @@ def test_a_shared_game_plays_the_same_states_without_a_network(
   assert page.evaluate('ftwax.replay.step') == 0
   page.click('button:has-text("Play")')
   page.wait_for_selector('button:has-text("Pause")')
+  _check_looks(page)
+
+
+def test_a_report_plays_chosen_games_of_any_drawing(page, tmp_path):
+  """With the script that `your_own_game.md` documents."""
+  text = (ROOT / 'docs' / 'how_to' / 'your_own_game.md').read_text('utf-8')
+  (code,) = re.findall(r'```js title.*?\n(.*?)```', text, re.S)
+  game = {
+    'game': 'rock, paper, scissors', 'script': 'rock_paper_scissors',
+    'code': code, 'facts': {'rounds': 2}, 'outcome': [1.0, -1.0],
+    'states': [[0, 1, 0, 0, 0], [1, 0, 1, 0, 1], [2, 1, 2, 0, 2]], 'speed': 12,
+    'seats': [
+      {'name': 'member 0', 'kind': 'player', 'team': 0, 'rating': 0},
+      {'name': 'copycat', 'kind': 'player', 'team': 1, 'rating': 0},
+    ],
+  }  # fmt: skip
+  other = {**game, 'states': [[2, 2, 0, 0, 0], [2, 0, 0, 1, 1]]}
+  path = tmp_path / 'report.html'
+  part = saved_games.make_player([game, other])
+  path.write_text(report_page.render('Report', [part]))
+  page.context.set_offline(True)
+  page.goto(path.as_uri())
+  labels = page.locator('#match option').all_inner_texts()
+  assert labels == ['member 0 against copycat'] * 2
+  assert page.inner_text('.score') == '0 : 0, round 0 of 2'
+  page.click('button[aria-label="One step on"]')
+  assert page.evaluate('ftwax.replay.stage.to') == game['states'][1]
+  before = page.locator('canvas').screenshot()
+  page.select_option('#match', '1')
+  assert page.evaluate('ftwax.replay.stage.to') == other['states'][0]
+  page.wait_for_timeout(300)
+  assert page.locator('canvas').count() == 1
+  assert page.locator('canvas').screenshot() != before
   _check_looks(page)
 
 

@@ -53,15 +53,25 @@
     pressedAt = 0;
   };
 
+  // Loads the script that draws the game, once.
+  const load = (name) => name in ftwax.games ? Promise.resolve() : new Promise((resolve) => {
+    const script = element('script', {src: new URL(`script.js${location.search}`, location.href), onload: resolve});
+    script.onerror = () => problem('The script that draws the game cannot be loaded. Load the page again.');
+    document.head.append(script);
+  });
+
   const connect = () => {
     const address = new URL(`room${location.search}`, location.href);
     address.protocol = location.protocol.replace('http', 'ws');
     socket = new WebSocket(address);
     socket.onopen = () => problem('');
+    let before = Promise.resolve();  // Messages wait for the script of the game.
     socket.onmessage = (event) => {
       const message = JSON.parse(event.data);
       const kind = Object.keys(on).find((name) => name in message);
-      if (kind) on[kind](message);
+      if (kind === 'hello') before = load(message.script).then(() => on.hello(message));
+      else if (kind && stage) on[kind](message);
+      else if (kind) before = before.then(() => on[kind](message));
     };
     socket.onclose = (event) => {
       problem(event.code === 1011 ? byId('problem').textContent || event.reason : event.reason || 'The server is gone. Start it again; this page tries to reach it.');
