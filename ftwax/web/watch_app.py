@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette import exceptions, requests, responses, routing, websockets
 
-from ftwax.reporting import saved_games
+from ftwax.reporting import report, saved_games
 from ftwax.web import play_room, run_tail, web_app
 
 
@@ -78,6 +78,15 @@ def make_watch_app(
     }
     return responses.JSONResponse(await asyncio.to_thread(tail.read, offsets))
 
+  async def read_report(request: requests.Request) -> responses.Response:
+    directory = tail_of(request.path_params['index']).directory
+    path = directory / report.REPORT_FILE
+    try:
+      text = await asyncio.to_thread(path.read_text, 'utf-8', 'replace')
+    except OSError as error:
+      raise exceptions.HTTPException(404, str(error)) from None
+    return web_app.own_page(text)
+
   async def play(request: requests.Request) -> responses.Response:
     tail_of(request.path_params['index'])
     return await web_app.page('play.html')(request)
@@ -107,6 +116,7 @@ def make_watch_app(
     routing.Route('/', web_app.page('watch.html')),
     routing.Route('/runs', list_runs),
     routing.Route('/runs/{index:int}/logs', logs),
+    routing.Route('/runs/{index:int}/report', read_report),
     routing.Route('/runs/{index:int}/play', play),
     routing.Route('/runs/{index:int}/script.js', script),
     routing.WebSocketRoute('/runs/{index:int}/room', room),

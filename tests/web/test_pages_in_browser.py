@@ -191,6 +191,13 @@ def test_the_live_page_shows_a_growing_curve(page, tmp_path):
   run = web_helpers.make_run(tmp_path / 'run')
   (run / 'output').mkdir()
   (run / 'output' / 'nodes.json').write_text('{"actor/0": "seen 1 s ago"}')
+  (run / 'tournament.json').write_text(
+    '{"players": ["a", "b"], "ratings": [9, 0], "lows": [5, 0],'
+    ' "highs": [12, 0]}'
+  )
+  (run / 'logs' / 'evaluation.jsonl').write_text(
+    '{"actor_steps": 10, "scores/random": 0.5, "scores/still": 0.75}\n'
+  )
   saved = saved_games.SavedGames(tmp_path / 'games')
   app = watch_app.make_watch_app([run_tail.RunTail(run)], None, saved)
   length = 'document.querySelector(".chart").data[0].x.length'
@@ -203,6 +210,11 @@ def test_the_live_page_shows_a_growing_curve(page, tmp_path):
     page.wait_for_selector('#runs td:has-text("40 of 100")')
     assert page.evaluate(length) == 4
     assert page.get_attribute('.scatterlayer .js-line', 'd') != path
+    titles = page.locator('h3').all_inner_texts()
+    assert 'scores' in titles
+    assert 'Elo in the tournament, with 95% intervals' in titles
+    label = page.get_attribute('section[id$=Tournament] .chart', 'aria-label')
+    assert label.endswith('a: 9, b: 0')
     page.click('.charts summary')
     page.wait_for_selector('.chart + details td:has-text("0.4")')
     page.click('#nodes summary')

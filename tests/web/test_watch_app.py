@@ -1,5 +1,6 @@
 """The page that follows runs, through the application."""
 
+import json
 import pathlib
 
 import pytest
@@ -69,7 +70,27 @@ def test_facts_of_a_run(run):
   (facts,) = _client(run).get('/runs').json()
   assert facts['checkpoint'] == '0000000020'
   assert facts['nodes'] == {'actor/0': 'seen 1 s ago'}
+  assert facts['report'] is False and 'tournament' not in facts
   assert 0 <= facts['nodes_age'] < 60
+
+
+def test_a_report_and_a_tournament_are_shown(run):
+  client = _client(run)
+  assert client.get('/runs/0/report').status_code == 404
+  (run / 'report.html').write_text('<p>Report</p>')
+  results = {
+    'players': ['member 0', 'random'], 'ratings': [90.0, 0.0],
+    'lows': [80.0, None], 'highs': [100.0, None],
+  }  # fmt: skip
+  (run / 'tournament.json').write_text(json.dumps({**results, 'anchor': 1}))
+  (facts,) = client.get('/runs').json()
+  assert facts['report'] and facts['tournament'] == results
+  report = client.get('/runs/0/report')
+  assert report.text == '<p>Report</p>'
+  assert 'sandbox' in report.headers['content-security-policy']
+  (run / 'tournament.json').write_text('{}')
+  (facts,) = client.get('/runs').json()
+  assert "KeyError: 'players'" in facts['problem']
 
 
 @pytest.mark.parametrize('kind', ['none', 'empty', 'damaged', 'other'])
