@@ -51,7 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
       _record(arguments, name)
     print(curves.plot_curves(directory))
     population = history.find(directory)
-    if population is not None and population.ratings.shape[1] > 1:
+    if population is not None and (
+      population.ratings.shape[1] > 1 or arguments.match
+    ):
       print(report.make_report(directory))
   if len(arguments.runs) > 1:
     print(run_comparison.compare_runs(arguments.runs, arguments.page))

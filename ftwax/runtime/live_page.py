@@ -6,6 +6,7 @@ it does not touch the run.
 """
 
 import atexit
+import contextlib
 import importlib.util
 import os
 import pathlib
@@ -97,4 +98,5 @@ def _end(
   except subprocess.TimeoutExpired:
     process.kill()
     process.wait()
-  print(f'`ftwax watch {directory}` opens the page of the run again.')
+  with contextlib.suppress(OSError):  # Nobody reads any more.
+    print(f'`ftwax watch {directory}` opens the page of the run again.')

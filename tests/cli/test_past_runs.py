@@ -153,6 +153,8 @@ def test_games_of_a_run_are_recorded(my_run, capsys):
   record = json.loads(path.read_text())
   assert record['game'] == 'mine' and len(record['states']) == 10
   assert [seat['name'] for seat in record['seats']] == ['member 0']
+  report = (pathlib.Path(run_dir) / 'report.html').read_text('utf-8')
+  assert 'ftwax.games.catch' in report
   with pytest.raises(SystemExit, match=r"match \(\['member 7'\]\) must name"):
     commands.main(['report', run_dir, '--match', '7'])
 

@@ -4,7 +4,10 @@ import contextlib
 import pathlib
 import re
 import shutil
+import signal
 import socket
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -21,6 +24,9 @@ from ftwax.web import play_room, run_tail, watch_app, web_app
 ROOT = pathlib.Path(__file__).parents[2]
 
 _CHROMIUM = shutil.which('chromium') or shutil.which('chromium-browser')
+
+# On the first chart of the live page.
+_NUM_POINTS = 'document.querySelector(".chart").data[0].x.length'
 
 pytestmark = pytest.mark.skipif(
   _CHROMIUM is None,
@@ -200,23 +206,47 @@ def test_the_live_page_shows_a_growing_curve(page, tmp_path):
   )
   saved = saved_games.SavedGames(tmp_path / 'games')
   app = watch_app.make_watch_app([run_tail.RunTail(run)], None, saved)
-  length = 'document.querySelector(".chart").data[0].x.length'
   with _serve(app) as address:
     page.goto(address)
     page.wait_for_selector('.chart .main-svg')
-    assert page.evaluate(length) == 2
+    assert page.evaluate(_NUM_POINTS) == 2
     path = page.get_attribute('.scatterlayer .js-line', 'd')
     web_helpers.append_rows(run, 30, 40)
     page.wait_for_selector('#runs td:has-text("40 of 100")')
-    assert page.evaluate(length) == 4
+    assert page.evaluate(_NUM_POINTS) == 4
     assert page.get_attribute('.scatterlayer .js-line', 'd') != path
     titles = page.locator('h3').all_inner_texts()
     assert 'scores' in titles
     assert 'Elo in the tournament, with 95% intervals' in titles
     label = page.get_attribute('section[id$=Tournament] .chart', 'aria-label')
-    assert label.endswith('a: 9, b: 0')
+    assert 'Elo: a: 9, b: 0; low: a: 5, b: 0' in label
     page.click('.charts summary')
     page.wait_for_selector('.chart + details td:has-text("0.4")')
     page.click('#nodes summary')
     page.wait_for_selector('#nodes td:has-text("seen 1 s ago")')
     _check_looks(page)
+
+
+def test_a_run_is_watched_while_it_trains(page, tmp_path):
+  process = subprocess.Popen(
+    [
+      sys.executable, '-m', 'ftwax', 'train', 'catch', '--watch',
+      '--runtime=device', '--max_num_actor_steps=100_000_000',
+      '--eval_every=0', '--num_environments=2', '--set=agent.hidden_size=4',
+      '--set=agent.core=feed_forward', f'--run_dir={tmp_path / "run"}',
+    ],
+    stdout=subprocess.PIPE,
+    text=True,
+  )  # fmt: skip
+  with process:
+    page.goto(web_helpers.read_link(process.stdout))
+    page.wait_for_selector('.chart .main-svg')
+    shown = page.evaluate(_NUM_POINTS)
+    while page.evaluate(_NUM_POINTS) == shown:
+      assert process.poll() is None
+      page.wait_for_timeout(200)
+    process.send_signal(signal.SIGINT)
+    page.wait_for_selector('#problem:has-text("ftwax watch")')
+    told = process.stdout.read()
+    assert 'Interrupted. Saved at' in told and '`ftwax watch' in told
+    assert process.wait() == 130

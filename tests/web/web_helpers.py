@@ -1,6 +1,7 @@
 """Small games and rooms for tests of pages."""
 
 import json
+import re
 import time
 
 from starlette import testclient
@@ -82,3 +83,12 @@ def append_rows(directory, *steps):
     for step in steps:
       row = {'episode_return': step / 100, 'actor_steps': step, 'seconds': step}
       file.write(json.dumps(row) + '\n')
+
+
+def read_link(stream):
+  """Returns the address in the lines that a process prints."""
+  for line in stream:
+    found = re.search(r'http://\S+', line)
+    if found:
+      return found[0]
+  raise AssertionError('no link was printed')

@@ -156,8 +156,9 @@
   const tournamentLines = () => runs.flatMap(({fact}, index) => {
     if (!fact.tournament) return [];
     const {players, ratings, lows, highs} = fact.tournament;
-    return [{name: runs.length > 1 ? fact.name : 'Elo', x: players, y: ratings, run: index, axis: 'player', type: 'bar',
-      error_y: {symmetric: false, array: highs.map((high, i) => high - ratings[i]), arrayminus: lows.map((low, i) => ratings[i] - low)}}];
+    const bar = (name, y, more) => ({name: runs.length > 1 ? `${fact.name} ${name}` : name, x: players, y, run: index, axis: 'player', type: 'bar', ...more});
+    const interval = {symmetric: false, array: highs.map((high, i) => high - ratings[i]), arrayminus: lows.map((low, i) => ratings[i] - low)};
+    return [bar('Elo', ratings, {error_y: interval}), bar('low', lows, {inTable: true}), bar('high', highs, {inTable: true})];
   });
 
   const lineageLines = () => runs.flatMap((run, index) => {
@@ -175,9 +176,9 @@
 
   const layout = (found) => ({
     margin: {l: 55, r: 10, t: 10, b: 45}, paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)',
-    font: {color: ftwax.color('text'), size: 12}, showlegend: found.length > 1 && found.length < 14,
+    font: {color: ftwax.color('text'), size: 12}, showlegend: found.length > 1 && found.length < 14 && (found[0].type !== 'bar' || runs.length > 1),
     legend: {orientation: 'h', y: -0.25}, uirevision: 'kept',
-    xaxis: {title: {text: readable(found[0].axis || 'row')}, gridcolor: ftwax.color('panel')},
+    xaxis: {automargin: true, title: {text: found[0].type === 'bar' ? '' : readable(found[0].axis || 'row')}, gridcolor: ftwax.color('panel')},
     yaxis: {gridcolor: ftwax.color('panel'), zerolinecolor: ftwax.color('line')},
   });
 
@@ -197,7 +198,7 @@
     }
     chart.found = found;
     const isBar = found[0].type === 'bar';
-    const ends = found.slice(0, 6).map(({name: text, x, y}) => isBar ? x.map((player, i) => `${player}: ${format(y[i])}`).join(', ')
+    const ends = found.slice(0, 6).map(({name: text, x, y}) => isBar ? `${text}: ${x.map((player, i) => `${player}: ${format(y[i])}`).join(', ')}`
       : `${text}: ${format(y.find((v) => v !== null))} to ${format(y.findLast((v) => v !== null))}`);
     chart.plot.setAttribute('aria-label', `${isBar ? 'Bar' : 'Line'} chart of ${readable(name)}. ${ends.join('; ')}`);
     chart.stale = true;
@@ -210,7 +211,7 @@
       const {top, bottom} = chart.plot.getBoundingClientRect();
       if (!chart.stale || bottom < -200 || top > innerHeight + 200) continue;
       chart.stale = false;
-      const traces = chart.found.map(({name, x, y, run, marked, type = 'scatter', error_y}) => ({name, x, y, type, error_y,
+      const traces = chart.found.filter(({inTable}) => !inTable).map(({name, x, y, run, marked, type = 'scatter', error_y}) => ({name, x, y, type, error_y,
         mode: marked || x.length < 3 ? 'lines+markers' : 'lines', line: {dash: DASHES[run % 4], width: 1.7}}));
       Plotly.react(chart.plot, traces, layout(chart.found), {responsive: true, displaylogo: false, displayModeBar: false});
     }
