@@ -54,6 +54,7 @@ class LiveGame:
     self._game: Any = playable.game  # Of either kind.
     self._state: Any = None
     self._players: list[tuple[str, Any]] = []
+    self._chosen: dict[int, Any] = {}  # Actions in the present state, by seat.
     self.timestep: dm_env.TimeStep | None = None
     self.facts: Any = None
     self.seed = 0
@@ -72,6 +73,7 @@ class LiveGame:
     keys = jax.random.split(jax.random.PRNGKey(seed), len(seats) + 1)
     self._keys = keys[1:]
     self._players = [('', None)] * len(seats)
+    self._chosen = {}
     for seat, name in enumerate(seats):
       self.seat(seat, name)
     if self._playable.functions is not None:
@@ -100,6 +102,11 @@ class LiveGame:
     if self._players[seat][0] != name:
       state = self._playable.cast.start(name, self._keys[seat])
       self._players[seat] = (name, state)
+      self._chosen.pop(seat, None)
+
+  def think(self) -> None:
+    """Lets all players choose, so that `play` waits for people alone."""
+    self.actions({})
 
   def actions(
     self, choices: Mapping[int, Mapping[str, int]]
@@ -114,16 +121,17 @@ class LiveGame:
       if seat in choices or name == cast_lib.STILL:
         chosen.append(self._playable.page.act(choices.get(seat, {})))
         continue
-      action, state = self._playable.cast.act(
-        name, self._state, seat, self.observed(seat), state
-      )
-      self._players[seat] = (name, state)
-      chosen.append(action)
+      if seat not in self._chosen:
+        self._chosen[seat], state = self._playable.cast.act(
+          name, self._state, seat, self.observed(seat), state
+        )
+        self._players[seat] = (name, state)
+      chosen.append(self._chosen[seat])
     return chosen
 
   def step(self, actions: Sequence[types.ArrayTree]) -> Moment:
     """Plays one step, given the action of each seat."""
-    game = self._game
+    game, self._chosen = self._game, {}
     action = jax.tree.map(lambda *leaves: np.stack(leaves), *actions)
     if self._playable.functions is not None:
       _, step = self._playable.functions

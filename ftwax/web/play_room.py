@@ -120,6 +120,7 @@ class Room:
       type(key) is int and key in keys for key in down
     ):
       raise people.RequestError('The page sent keys that are not of this game.')
+    person.num_messages += 1
     person.pressed |= set(down) - person.down
     person.down = set(down)
 
@@ -160,7 +161,7 @@ class Room:
         f'Seat {seat + 1} is taken by {there.name}; choose another seat.'
       )
     self._empty_seats_of(person)
-    self._set_seat(seat, person)
+    self._seats[seat] = person
     self._tell_room()
 
   def _do_stand(
@@ -179,7 +180,7 @@ class Room:
       )
     if isinstance(there, people.Person) and there is not person:
       raise people.RequestError(f'Seat {seat + 1} is taken by {there.name}.')
-    self._set_seat(seat, player)
+    self._seats[seat] = player
     self._tell_room()
 
   def _do_play(self, person: people.Person, message: Mapping[str, Any]) -> None:
@@ -277,6 +278,8 @@ class Room:
         person.send({'looks': looks})
     if self._moment.is_over:
       await self._end()
+    else:
+      await self._in_thread(self._game.think)
 
   def _choices(self, person: people.Person) -> dict[str, int]:
     """Returns the choices that a person's keys make in a step."""
@@ -286,6 +289,7 @@ class Room:
       if key.repeats or index in person.pressed:
         choices.setdefault(key.part, key.choice)
     person.pressed.clear()
+    person.num_heard = person.num_messages
     return choices
 
   async def _end(self) -> None:
@@ -324,12 +328,12 @@ class Room:
   def _show(self, person: people.Person) -> None:
     """Sends the state, or what the agent on the person's seat would see."""
     assert self._moment is not None
-    if person.sees_all:
-      person.send({'state': self._moment.state})
-      return
-    own = [seat for seat, there in enumerate(self._seats) if there is person]
-    seat = (own or [person.watches])[0]
-    person.send({'view': self._game.view(seat), 'seat': seat})
+    shown: dict[str, Any] = {'state': self._moment.state}
+    if not person.sees_all:
+      own = [seat for seat, there in enumerate(self._seats) if there is person]
+      seat = (own or [person.watches])[0]
+      shown = {'view': self._game.view(seat), 'seat': seat}
+    person.send({**shown, 'heard': person.num_heard})
 
   def _tell_room(self, text: str = '') -> None:
     for person in list(self._people):
@@ -367,9 +371,6 @@ class Room:
         'There is no such seat; choose one that is shown.'
       )
     return seat
-
-  def _set_seat(self, seat: int, player: str | people.Person) -> None:
-    self._seats[seat] = player
 
   def _empty_seats_of(self, person: people.Person) -> None:
     for seat, there in enumerate(self._seats):

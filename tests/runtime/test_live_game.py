@@ -44,6 +44,30 @@ def test_matches_are_recorded(made, tmp_path):
   assert first['states'][0] == second['states'][0]
 
 
+def test_players_that_chose_ahead_play_the_same_game(made):
+  names = ['random', 'random', 'still', 'random']
+  played = []
+  for ahead in (False, True):
+    live = live_game.LiveGame(made)
+    live.start(5, names)
+    for step in range(5):
+      if ahead:
+        live.think()
+      live.play({2: {'move': 1}} if step else {})
+    played.append((live.states, live.actions_taken))
+  assert played[0] == played[1]
+
+
+def test_who_takes_a_seat_after_others_chose_acts_on_it(made):
+  live = live_game.LiveGame(made)
+  live.start(5, ['still'] * 4)
+  live.think()
+  live.seat(0, 'random')
+  live.play({1: {'move': 2}})
+  (actions,) = live.actions_taken
+  assert actions[1]['move'] == 2 and actions[0] != actions[2]
+
+
 @pytest.mark.parametrize(
   'match', [('random', 'nobody'), ('random',), ('random',) * 3]
 )
