@@ -106,12 +106,6 @@ def make_watch_app(
     index = request.path_params['index']
     return web_app.script(await rooms.find(index, tail_of(index)))
 
-  async def plotly(request: requests.Request) -> responses.Response:
-    del request
-    package = importlib.resources.files('plotly') / 'package_data'
-    with importlib.resources.as_file(package / 'plotly.min.js') as path:
-      return responses.FileResponse(path)
-
   routes = [
     routing.Route('/', web_app.page('watch.html')),
     routing.Route('/runs', list_runs),
@@ -120,7 +114,14 @@ def make_watch_app(
     routing.Route('/runs/{index:int}/play', play),
     routing.Route('/runs/{index:int}/script.js', script),
     routing.WebSocketRoute('/runs/{index:int}/room', room),
-    routing.Route('/plotly.min.js', plotly),
+    routing.Route('/plotly.min.js', _plotly),
     *web_app.shared_routes(saved),
   ]
   return web_app.make_app(routes, lambda: rooms.made, host, token)
+
+
+async def _plotly(request: requests.Request) -> responses.Response:
+  del request
+  package = importlib.resources.files('plotly') / 'package_data'
+  with importlib.resources.as_file(package / 'plotly.min.js') as path:
+    return responses.FileResponse(path)
