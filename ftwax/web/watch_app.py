@@ -79,13 +79,7 @@ def make_watch_app(
     return responses.JSONResponse(await asyncio.to_thread(tail.read, offsets))
 
   async def read_report(request: requests.Request) -> responses.Response:
-    directory = tail_of(request.path_params['index']).directory
-    path = directory / report.REPORT_FILE
-    try:
-      text = await asyncio.to_thread(path.read_text, 'utf-8', 'replace')
-    except OSError as error:
-      raise exceptions.HTTPException(404, str(error)) from None
-    return web_app.own_page(text)
+    return await _read_report(tail_of(request.path_params['index']))
 
   async def play(request: requests.Request) -> responses.Response:
     tail_of(request.path_params['index'])
@@ -118,6 +112,15 @@ def make_watch_app(
     *web_app.shared_routes(saved),
   ]
   return web_app.make_app(routes, lambda: rooms.made, host, token)
+
+
+async def _read_report(tail: run_tail.RunTail) -> responses.Response:
+  path = tail.directory / report.REPORT_FILE
+  try:
+    text = await asyncio.to_thread(path.read_text, 'utf-8', 'replace')
+  except OSError as error:
+    raise exceptions.HTTPException(404, str(error)) from None
+  return web_app.own_page(text)
 
 
 async def _plotly(request: requests.Request) -> responses.Response:
