@@ -126,7 +126,7 @@ setuptools.setup(
   package_dir={'': '.'},
   packages=setuptools.find_packages(include=['ftwax', 'ftwax.*']),
   package_data={
-    'ftwax': ['py.typed', 'trained/*/*', 'web/static/*', 'web/static/*/*']
+    'ftwax': ['py.typed', 'trained/*/*', '**/*.js', '**/*.css', '**/*.html']
   },
   entry_points={'console_scripts': ['ftwax = ftwax.cli.commands:main']},
   install_requires=_FUNCTIONAL + _on_python_310(_REVERB),

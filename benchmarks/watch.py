@@ -1,9 +1,12 @@
 """Play in the browser: key to state, drawing; and the cost of a page to a run.
 
-    uv run benchmarks/watch.py [--pairs=5]
+    uv run benchmarks/watch.py [--pairs=5] [--num_steps=250_000]
 
-Needs Chromium. The steps/s are of IMPALA on catch, alone and with the page
-that follows it open in Chromium on the same machine, in turn.
+Needs Chromium, a quiet machine, and about ten minutes. A person plays two
+against two with members of the population that comes with the library; a key
+counts until the state that it led to has come. The steps/s are of IMPALA on
+catch, alone and with `--watch` and its page open in Chromium on the same
+machine, in turn.
 """
 
 import argparse
@@ -23,35 +26,42 @@ from playwright import sync_api
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _NUM_KEYS = 100
-_NUM_STEPS = 300_000
 
 # Compilation and the first rounds do not count.
 _FIRST_SHARE = 0.3
 
 
 @contextlib.contextmanager
-def serve(*command):
-  """Runs `ftwax play` or `ftwax watch` and returns its address."""
+def start(*command):
+  """Runs `python -m ftwax ...` and returns its output; ends it."""
   process = subprocess.Popen(
-    [sys.executable, '-m', 'ftwax', *command, '--port=0'],
+    [sys.executable, '-m', 'ftwax', *command],
     cwd=_ROOT,
     stdout=subprocess.PIPE,
     text=True,
   )
   try:
-    line = process.stdout.readline()
-    yield re.search(r'http://\S+', line)[0]
+    yield process.stdout
   finally:
     process.terminate()
     process.wait()
 
 
+def read_link(output):
+  """Returns the address that a process prints."""
+  for line in output:
+    found = re.search(r'http://\S+', line)
+    if found:
+      return found[0]
+  raise RuntimeError('no link was printed')
+
+
 def measure_play(browser):
   """Returns milliseconds from key to state, and pictures a second."""
   with tempfile.TemporaryDirectory() as saved:
-    with serve('play', 'capture_the_flag', f'--save_dir={saved}') as address:
+    with start('play', 'capture_the_flag', f'--save_dir={saved}') as output:
       page = browser.new_page()
-      page.goto(address)
+      page.goto(read_link(output))
       page.wait_for_selector('#play:enabled')
       page.click('#sit0')
       page.click('#play')
@@ -66,22 +76,23 @@ def measure_play(browser):
   return latencies, rates[len(rates) // 4 :]
 
 
-def measure_run(run_dir):
-  """Returns the steps/s of a run of the main job."""
-  subprocess.run(
-    [
-      sys.executable,
-      'experiments/catch.py',
-      f'--max_num_actor_steps={_NUM_STEPS}',
-      f'--run_dir={run_dir}',
-      '--num_environments=32',
-      '--replay=functional',
-      '--eval_every=0',
-    ],
-    cwd=_ROOT,
-    check=True,
-    capture_output=True,
-  )
+def measure_run(run_dir, num_steps, browser=None):
+  """Returns the steps/s of a run, with its page open if there is a browser."""
+  command = [
+    'train', 'catch', f'--max_num_actor_steps={num_steps}',
+    f'--run_dir={run_dir}', '--num_environments=32', '--replay=functional',
+    '--eval_every=0',
+  ]  # fmt: skip
+  with contextlib.ExitStack() as stack:
+    if browser is None:
+      output = stack.enter_context(start(*command))
+    else:
+      output = stack.enter_context(start(*command, '--watch'))
+      page = browser.new_page()
+      stack.callback(page.close)
+      page.goto(read_link(output))
+      page.wait_for_selector('.chart .main-svg', timeout=120_000)
+    output.read()  # Until it ends.
   lines = (run_dir / 'logs' / 'train.jsonl').read_text().splitlines()
   rows = [json.loads(line) for line in lines]
   first, last = rows[int(len(rows) * _FIRST_SHARE)], rows[-1]
@@ -89,21 +100,11 @@ def measure_run(run_dir):
   return steps / (last['seconds'] - first['seconds'])
 
 
-def measure_watched_run(browser, run_dir):
-  """Returns the steps/s of a run with its page open."""
-  with serve('watch', str(run_dir)) as address:
-    page = browser.new_page()
-    page.goto(address)
-    speed = measure_run(run_dir)
-    page.wait_for_selector('.chart .main-svg')
-    page.close()
-  return speed
-
-
 def main():
   """Prints the medians."""
   parser = argparse.ArgumentParser()
   parser.add_argument('--pairs', type=int, default=5)
+  parser.add_argument('--num_steps', type=int, default=250_000)
   options = parser.parse_args()
   with sync_api.sync_playwright() as playwright:
     browser = playwright.chromium.launch(
@@ -120,13 +121,13 @@ def main():
     )
     ratios = []
     for pair in range(options.pairs):
+      speeds = {}
       with tempfile.TemporaryDirectory() as directory:
-        measures = [
-          lambda at: measure_run(at / 'alone'),
-          lambda at: measure_watched_run(browser, at / 'watched'),
-        ]
-        order = (0, 1) if pair % 2 == 0 else (1, 0)
-        speeds = {i: measures[i](pathlib.Path(directory)) for i in order}
+        order = (None, browser) if pair % 2 == 0 else (browser, None)
+        for viewer in order:
+          run_dir = pathlib.Path(directory) / str(len(speeds))
+          watched = int(viewer is not None)
+          speeds[watched] = measure_run(run_dir, options.num_steps, viewer)
       ratios.append(speeds[1] / speeds[0])
       print(
         f'steps/s alone {speeds[0]:,.0f}, with the page open {speeds[1]:,.0f}:'

@@ -9,7 +9,7 @@ from ftwax.cli import experiment_files
 _PACKAGE = pathlib.Path(__file__).parents[1]
 
 # Rooms of `ftwax.environments` that are no tasks.
-_INTERFACES = ('functional', 'games', 'vector')
+_INTERFACES = ('functional', 'game_pages', 'games', 'vector')
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from ftwax.cli import experiment_files
 from ftwax.records import config_files, run_directory
 from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import playable as playable_lib
 
-_EXPERIMENT_HELP = (
+EXPERIMENT_HELP = (
   'the experiment of the run, if its own command does not tell: a name, or'
   ' FILE:FUNCTION'
 )
@@ -20,7 +21,7 @@ _EXPERIMENT_HELP = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   """Adds a run and its experiment."""
   parser.add_argument('run', metavar='RUN', help='directory of the run')
-  parser.add_argument('--experiment', help=_EXPERIMENT_HELP)
+  parser.add_argument('--experiment', help=EXPERIMENT_HELP)
   parser.add_argument(
     '--step', type=_step, help='of the checkpoint, or best (the newest)'
   )
@@ -72,6 +73,31 @@ def rebuilt(
         f' {different[0][2]!r}; give its --experiment.'
       )
     yield made[0]
+
+
+def find_game(
+  source: str, experiment: str | None = None
+) -> playable_lib.PlayableGame:
+  """Returns a game and who can play it.
+
+  Args:
+    source: see `playable.find`.
+    experiment: of a run; see `rebuilt`.
+
+  Raises:
+    ValueError: if there is no such thing, or its game cannot be shown.
+  """
+  if not (pathlib.Path(source) / run_directory.COMMAND_FILE).exists():
+    return playable_lib.find(source)
+  try:
+    with rebuilt(source, experiment) as made:
+      return playable_lib.find(source, made)
+  except (ValueError, ImportError, SystemExit) as error:
+    if experiment is None:
+      # A run of another machine, or of before a change: records may do.
+      with contextlib.suppress(ValueError):
+        return playable_lib.find(source)
+    raise ValueError(f'{source} cannot be played: {error}') from None
 
 
 def parse_command(directory: pathlib.Path) -> tuple[str, list[str]]:

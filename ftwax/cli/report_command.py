@@ -2,11 +2,17 @@
 
 Runs may be unfinished. Files are written into the directory of each run. With
 several runs there is also a page with these side by side.
+
+ftwax report RUN --match 0 1 --match 0 tactician
+                   first plays member 0 against member 1, and member 0 against
+                   a script, to be watched in the report; a player for each
+                   team, or for each seat
 """
 
 import argparse
 import pathlib
 
+from ftwax.cli import past_runs
 from ftwax.reporting import curves, history, report, run_comparison
 
 
@@ -20,6 +26,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     default='comparison.html',
     help='the page of several runs (comparison.html)',
   )
+  parser.add_argument(
+    '--match',
+    nargs='+',
+    action='append',
+    default=[],
+    metavar='PLAYER',
+    help='members or scripts whose game is recorded; may be repeated',
+  )
+  parser.add_argument('--experiment', help=past_runs.EXPERIMENT_HELP)
+  parser.add_argument('--seed', type=int, default=0, help='of the games (0)')
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -31,10 +47,26 @@ def run(arguments: argparse.Namespace) -> int:
         f'run ({name}) must be a directory with the log of a run, and has none;'
         ' give one below runs/ in which an episode has ended.'
       )
+    if arguments.match:
+      _record(arguments, name)
     print(curves.plot_curves(directory))
     population = history.find(directory)
-    if population is not None and population.ratings.shape[1] > 1:
+    if population is not None and (
+      population.ratings.shape[1] > 1 or arguments.match
+    ):
       print(report.make_report(directory))
   if len(arguments.runs) > 1:
     print(run_comparison.compare_runs(arguments.runs, arguments.page))
   return 0
+
+
+def _record(arguments: argparse.Namespace, run: str) -> None:
+  """Plays the matches that are asked for."""
+  from ftwax.runtime import live_game  # JAX: not before --help.
+
+  matches = [
+    [f'member {name}' if name.isdecimal() else name for name in match]
+    for match in arguments.match
+  ]
+  playable = past_runs.find_game(run, arguments.experiment)
+  live_game.record_matches(playable, matches, run, arguments.seed)

@@ -1,8 +1,10 @@
 """Follows runs in the browser, several side by side, also ended ones."""
 
 import argparse
+import importlib
+from typing import Any
 
-from ftwax.cli import play_command
+from ftwax.cli import past_runs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -13,12 +15,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     nargs='*',
     help='directory of a run; by default that below runs/ that began last',
   )
-  play_command.add_server_arguments(parser)
+  parser.add_argument(
+    '--end_with_input', action='store_true', help=argparse.SUPPRESS
+  )
+  add_server_arguments(parser)
+
+
+def add_server_arguments(parser: argparse.ArgumentParser) -> None:
+  """Adds where games are saved, and the address."""
+  parser.add_argument(
+    '--save_dir', default='runs/games', help='where games are saved'
+  )
+  parser.add_argument(
+    '--host',
+    default='127.0.0.1',
+    help='address to serve on; others than loopback need the token of the link',
+  )
+  parser.add_argument(
+    '--port', type=int, help='8700, or any other if that is not free'
+  )
+
+
+def import_server() -> Any:
+  """Returns `web_server`.
+
+  Raises:
+    ValueError: if packages that it needs are not installed.
+  """
+  try:
+    return importlib.import_module('ftwax.web.web_server')
+  except ImportError as error:
+    raise ValueError(
+      f'pages need packages that must be installed ({error}); run `pip install'
+      ' "ftwax[web]"`.'
+    ) from None
 
 
 def run(arguments: argparse.Namespace) -> int:
   """Serves the page until Ctrl-C."""
-  play_command.import_server().watch(
-    arguments.runs, arguments.save_dir, arguments.host, arguments.port
+  import_server().watch(
+    arguments.runs,
+    arguments.save_dir,
+    arguments.host,
+    arguments.port,
+    arguments.end_with_input,
+    past_runs.find_game,
   )
   return 0

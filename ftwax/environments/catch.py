@@ -4,7 +4,8 @@ Follows the rules of bsuite's catch (Osband et al., 2020, arXiv:1908.03568).
 """
 
 import math
-from typing import NamedTuple
+import pathlib
+from typing import Any, NamedTuple
 
 import dm_env
 import jax
@@ -13,7 +14,7 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import functional, task_specs
+from ftwax.environments import functional, game_pages, task_specs
 
 _NUM_ACTIONS = 3  # Left, stay, right.
 
@@ -95,4 +96,27 @@ def make(
     _NUM_ACTIONS,
     reward_range=(min(miss_reward, 0.0), 1.0),
   )
-  return functional.FunctionalEnvironment(spec, reset, step)
+  return functional.FunctionalEnvironment(
+    spec, reset, step, _make_page(rows, columns)
+  )
+
+
+def _make_page(rows: int, columns: int) -> game_pages.GamePage:
+  """Makes the page of catch; a state is [ball_x, ball_y, paddle_x]."""
+
+  def view(observation: types.ArrayTree) -> Any:
+    board = np.asarray(observation).reshape(rows, columns)
+    return {'board': board.astype(int).tolist()}
+
+  keys = (
+    game_pages.Key(('ArrowLeft', 'KeyA'), 'left', 0),
+    game_pages.Key(('ArrowRight', 'KeyD'), 'right', 2),
+  )
+  return game_pages.GamePage(
+    pathlib.Path(__file__).with_suffix('.js'),
+    keys,
+    lambda state: {'rows': rows, 'columns': columns},
+    lambda state: jnp.stack(state),
+    view,
+    lambda choices: np.int32(choices.get('', 1)),
+  )

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from dm_env import specs
 
 from ftwax import trees, types
+from ftwax.environments import game_pages
 
 # A pytree of arrays that only the environment reads.
 State = Any
@@ -44,11 +45,13 @@ class FunctionalEnvironment(NamedTuple):
     reset: starts an episode.
     step: continues one; the state must not be one at `LAST`, unless the
       environment comes from `vectorize`.
+    page: how the browser shows it; None for nothing.
   """
 
   spec: types.EnvironmentSpec
   reset: Reset
   step: Step
+  page: game_pages.GamePage | None = None
 
 
 class Display(NamedTuple):
@@ -81,6 +84,7 @@ class FunctionalGame(NamedTuple):
     scripts: scripted players of the game by name, which evaluations play
       against; the first one anchors ratings.
     display: how to show a game; None if it cannot be shown.
+    page: how the browser shows a game; None for its `display`.
   """
 
   spec: types.EnvironmentSpec
@@ -91,6 +95,7 @@ class FunctionalGame(NamedTuple):
   outcome: Callable[[State], types.Array]
   scripts: Mapping[str, Script] = {}
   display: Display | None = None
+  page: game_pages.GamePage | None = None
 
 
 AnyEnvironment = TypeVar(
@@ -254,6 +259,7 @@ def as_game(environment: FunctionalEnvironment) -> FunctionalGame:
     teams=(0,),
     event_names=event_names_of(environment.spec),
     outcome=outcome,
+    page=environment.page,
   )
 
 

@@ -23,7 +23,14 @@ from ftwax.networks import rpth_level
 from ftwax.population import population_config
 from ftwax.records import tournament_files
 from ftwax.reporting import report
-from ftwax.runtime import evaluation, experiment, launch, loading, runs
+from ftwax.runtime import (
+  evaluation,
+  experiment,
+  launch,
+  live_game,
+  playable,
+  runs,
+)
 from ftwax.runtime.device import matches
 
 launch.define_flags(
@@ -142,7 +149,7 @@ def _event_priors() -> tuple[Any, ...]:
 
 
 def finish(made: experiment.ExperimentConfig, result: runs.RunResult) -> None:
-  """Plays the tournament, records a video and writes the report."""
+  """Plays the tournament, records games and writes the report."""
   game = make_game(0)
   network = made.network_factory(game.spec)
   policy = made.builder.make_policy(network, game.spec)
@@ -163,15 +170,14 @@ def finish(made: experiment.ExperimentConfig, result: runs.RunResult) -> None:
     results, game.teams, names, num_members
   )
   tournament_files.write(result.run_dir, summary)
-  agents = loading.load_members(result.run_dir, greedy=False, experiment=made)
-  best, second, *_ = [
-    agents[member] for member in np.argsort(-summary.ratings[:num_members])
+  best, *others = [
+    names[member] for member in np.argsort(-summary.ratings[:num_members])
   ]
-  best.record(
-    game,
-    result.run_dir / 'videos' / 'game.gif',
-    seats=[(best, second)[team] for team in game.teams],
-    seed=made.seed,
+  live_game.record_matches(
+    playable.make('capture the flag', game, result.run_dir, made),
+    [(best, name) for name in (*others[:1], *game.scripts)],
+    result.run_dir,
+    made.seed,
   )
   path = report.make_report(result.run_dir)
   rating = np.mean(summary.ratings[:num_members])

@@ -49,7 +49,9 @@ def make_zombies(seed: int, game_length: int) -> games.GameEnvironment:
   from ftwax.environments import pettingzoo_adapter
 
   return pettingzoo_adapter.PettingZooGame(
-    knights_archers_zombies_v11.parallel_env(max_cycles=game_length),
+    knights_archers_zombies_v11.parallel_env(
+      render_mode='rgb_array', max_cycles=game_length
+    ),
     (0, 0, 1, 1),
     seed,
   )
@@ -64,7 +66,8 @@ def make_rock_paper_scissors(
   from ftwax.environments import pettingzoo_adapter
 
   return pettingzoo_adapter.PettingZooGame(
-    rps_v2.parallel_env(max_cycles=game_length), seed=seed
+    rps_v2.parallel_env(render_mode='rgb_array', max_cycles=game_length),
+    seed=seed,
   )
 
 

@@ -1,60 +1,67 @@
-"""Parts of an HTML page that needs no other file and runs no script."""
+"""Parts of an HTML page that needs no other file."""
+
+from __future__ import annotations
 
 import base64
 import html
+import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib.figure
+if TYPE_CHECKING:
+  import matplotlib.figure
 
-from ftwax.reporting import drawing
+STATIC = pathlib.Path(__file__).parent / 'static'
 
-# A figure is as wide as 990 pixels of text of 11. A narrow screen scrolls it
-# and wide tables, whose first column stays, in place of shrinking them.
+# Nothing from anywhere else.
+_POLICY = (
+  "default-src 'none'; script-src 'unsafe-inline'; img-src data:;"
+  " style-src 'unsafe-inline'"
+)
+
+# Beside the style that all pages share. A figure is as wide as 990 pixels of
+# text of 11. A narrow screen scrolls it and wide tables, whose first column
+# stays, in place of shrinking them.
 _STYLE = """
-:root { color-scheme: light dark; --ink: #24292f; --faint: #57606a;
-  --line: #eaeef2; --paper: #fff; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6edf3; --faint: #9198a1; --line: #3d444d;
-    --paper: #0d1117; }
-  img { background: #fff; border-radius: 6px; }
-}
-body { max-width: 62rem; margin: 2.5rem auto 5rem; padding: 0 1.25rem;
-  background: var(--paper); color: var(--ink);
-  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; }
+main { max-width: 64rem; padding: 2rem 1.25rem 5rem; }
 h1 { font-size: 1.7rem; margin: 0 0 1.2rem; }
 h2 { font-size: 1.15rem; margin: 2.6rem 0 .3rem; }
-p { margin: 0 0 .8rem; color: var(--faint); max-width: 46rem; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .9rem .3rem 0; text-align: left;
-  vertical-align: top; border-bottom: 1px solid var(--line); }
-th { font-weight: 600; color: var(--faint); }
+main > p, figcaption { color: var(--quiet); max-width: 46rem; }
+table { font-variant-numeric: tabular-nums; }
+th, td { vertical-align: top; border-bottom: 1px solid var(--panel); }
 td.text { overflow-wrap: anywhere; }
 td.number, th.number { text-align: right; padding-left: .9rem; }
 .wide { overflow-x: auto; max-width: 100%; }
 .wide th:first-child, .wide td:first-child { position: sticky; left: 0;
-  background: var(--paper); }
-figure { margin: 0 0 1.2rem; display: inline-block; vertical-align: top;
-  margin-right: 1.2rem; max-width: 100%; }
+  background: var(--back); }
+figure { margin: 0 1.2rem 1.2rem 0; display: inline-block; max-width: 100%;
+  vertical-align: top; }
 img { max-width: 100%; height: auto; }
 img.pixels { image-rendering: pixelated; border: 1px solid var(--line); }
-figcaption { color: var(--faint); font-size: .85rem; }
-@media (max-width: 56rem) {
-  body { margin-top: 1.2rem; padding: 0 .8rem; }
-  .wide img { max-width: none; }
+@media (prefers-color-scheme: dark) {
+  img { background: #fff; border-radius: 6px; }
 }
+@media (max-width: 56rem) { .wide img { max-width: none; } }
 """
+
+
+def read_static(name: str) -> str:
+  """Returns a style or a script that pages share."""
+  return (STATIC / name).read_text('utf-8')
 
 
 def render(title: str, body: Sequence[str]) -> str:
   """Returns the page of a title and parts."""
   name = html.escape(title)
+  style = read_static('style.css') + _STYLE
   content = '\n'.join(body)
   return (
     '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+    f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
     '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-    f'<title>{name}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n'
-    f'<h1>{name}</h1>\n{content}\n</body>\n</html>\n'
+    f'<title>{name}</title>\n<style>{style}</style>\n</head>\n'
+    f'<body>\n<main>\n<h1>{name}</h1>\n{content}\n</main>\n</body>\n'
+    '</html>\n'
   )
 
 
@@ -84,6 +91,8 @@ def paragraph(text: str) -> str:
 
 def plot(figure: matplotlib.figure.Figure, alt: str) -> str:
   """Returns a figure as a PNG, with its description."""
+  from ftwax.reporting import drawing  # Matplotlib: not for games alone.
+
   image = _image(drawing.to_png(figure), 'png', alt)
   return f'<div class="wide">{image}</div>'
 

@@ -1,7 +1,7 @@
-"""The report of a population: one HTML page without scripts or other files.
+"""The report of a population: one HTML page without other files.
 
-Tables of results stand at the top, then figures, each with a line on how to
-read it.
+Tables of results stand at the top, then games, which are played in the page,
+then figures, each with a line on how to read it.
 """
 
 import os
@@ -23,6 +23,7 @@ from ftwax.reporting import (
   play_styles,
   population_curves,
   run_facts,
+  saved_games,
 )
 from ftwax.reporting import history as history_lib
 
@@ -32,6 +33,9 @@ REPORT_FILE = 'report.html'
 VIDEOS_DIRECTORY = 'videos'
 _MAX_VIDEOS = 2
 
+# The last ones are in the page, some 30 kB each.
+_MAX_GAMES = 8
+
 
 def make_report(
   run_dir: str | os.PathLike[str], title: str | None = None
@@ -40,8 +44,8 @@ def make_report(
 
   Reads the log with label `population` and, if they exist, the specs of the
   game, the configuration, the log of evaluations, the results of a tournament
-  (see `tournament_files`), `lineage.jsonl`, `curves.png` and the GIFs in
-  `videos`.
+  (see `tournament_files`), `lineage.jsonl`, `curves.png`, the games in `games`
+  and the GIFs in `videos`.
 
   Args:
     run_dir: directory of the run.
@@ -65,7 +69,7 @@ def make_report(
     page.table(_results(history, lineage, tournament)),
     page.heading('Members'),
     page.columns(*_members(history)),
-    *_videos(run_dir),
+    *_matches(run_dir),
     *_tournament(tournament),
     *_evaluations(run_dir),
     *_games(history),
@@ -152,13 +156,17 @@ def _has_returns(history: history_lib.History) -> bool:
   return bool(np.isfinite(history.mean_returns[-1]).any())
 
 
-def _videos(run_dir: pathlib.Path) -> list[str]:
+def _matches(run_dir: pathlib.Path) -> list[str]:
+  """Returns games to be played in the page, and films of games."""
+  saved = saved_games.SavedGames(run_dir / saved_games.GAMES_DIRECTORY)
+  played = [game for _, game in reversed(saved.readable()[:_MAX_GAMES])]
   gifs = sorted((run_dir / VIDEOS_DIRECTORY).glob('*.gif'))[-_MAX_VIDEOS:]
-  if not gifs:
+  if not played and not gifs:
     return []
   names = [drawing.readable(gif.stem) for gif in gifs]
   return [
     page.heading('Games'),
+    *([saved_games.make_player(played)] if played else []),
     *(
       page.gif(
         gif.read_bytes(),

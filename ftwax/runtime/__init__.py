@@ -14,6 +14,8 @@ __all__ = (
   'distributed',
   'export',
   'launch',
+  'live_game',
   'load',
+  'playable',
   'run_experiment',
 )

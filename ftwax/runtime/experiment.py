@@ -147,6 +147,8 @@ class ExperimentConfig:
       which ask nobody for a password. Otherwise they are closed, and where the
       system does not allow that, a run is refused.
     checkpointing: when to save; None for never.
+    watch: whether to serve a page that follows the run while it trains, on this
+      machine alone; see `runtime.live_page`.
   """
 
   builder: builders.Builder
@@ -185,6 +187,7 @@ class ExperimentConfig:
   checkpointing: checkpoints.CheckpointingConfig | None = dataclasses.field(
     default_factory=checkpoints.CheckpointingConfig
   )
+  watch: bool = False
 
   def __post_init__(self) -> None:
     """Checks counts."""

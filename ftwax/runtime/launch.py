@@ -83,6 +83,7 @@ _FIELDS = (
   'replay_port',
   'expose',
   'init_from',
+  'watch',
 )
 
 # Titles in the help, and the flags below them.
@@ -97,6 +98,7 @@ _GROUPS: dict[str, tuple[str, ...]] = {
     'resume',
     'init_from',
     'save_every_seconds',
+    'watch',
   ),
   'runtime': (
     'runtime',
@@ -141,6 +143,7 @@ def _define_run_flags(
     checkpoints.CheckpointingConfig.save_every_seconds,
     'Seconds between checkpoints.',
   )
+  flags.DEFINE_bool('watch', False, 'Serve a page that follows the run.')
 
 
 def experiment_options(seed: int | None = None) -> dict[str, Any]:

@@ -114,9 +114,12 @@ def initial_variables(
   return types.actor_variables(core.init(jax.random.PRNGKey(seed)))
 
 
-def read_network(source: str | os.PathLike[str]) -> types.RecurrentNetwork:
+def read_network(
+  source: str | os.PathLike[str],
+  experiment: experiment_lib.ExperimentConfig | None = None,
+) -> types.RecurrentNetwork:
   """Returns the network of the agents, whose outputs tell more than actions."""
-  return _read_origin(find(source)).network
+  return _find_origin(find(source), experiment).network
 
 
 def export(

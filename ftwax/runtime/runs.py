@@ -21,6 +21,7 @@ from ftwax.runtime import (
   evaluation,
   generations,
   initial_state,
+  live_page,
   parts,
   run_records,
   signals,
@@ -41,6 +42,7 @@ _MAY_DIFFER = (
   'on_environment_error',
   'checkpointing.save_every_seconds',
   'checkpointing.max_to_keep',
+  'watch',
   'trackers',
   *(f'trackers.{index}' for index in range(len(trackers.TRACKERS))),
 )
@@ -145,6 +147,7 @@ def run_experiment(
   Raises:
     KeyboardInterrupt: on Ctrl-C, SIGTERM or SIGHUP, after a checkpoint is
       saved.
+    ImportError: the run is to be watched, and the extra `web` is not there.
     RunDirectoryError: the directory is in use, or of another config.
     ValueError: there is no such runtime, it cannot run the experiment, or it
       takes no settings.
@@ -169,6 +172,8 @@ def run_experiment(
     )
   if not resume:
     initial_state.check(experiment)
+  if experiment.watch:
+    live_page.check()
   options: dict[str, Any] = {}
   if runtime == 'distributed':
     options['settings'] = settings
@@ -202,6 +207,8 @@ def execute(
   directory = open_run_directory(experiment, run_dir, resume)
   with contextlib.ExitStack() as stack:
     stack.enter_context(run_directory.lock(directory))
+    if experiment.watch:
+      live_page.start(directory)
     parts.collect(experiment, directory)
     records = run_records.RunRecords(experiment, directory, stack)
 

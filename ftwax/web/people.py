@@ -21,6 +21,8 @@ class Person:
     looks_inside: whether to tell what goes on in members.
     down: keys that are down, by their numbers in `GamePage.keys`.
     pressed: keys that went down since the last step.
+    num_messages: of keys that came.
+    num_heard: of these, how many the last step has taken into account.
   """
 
   def __init__(self, name: str, send: Send):
@@ -31,3 +33,5 @@ class Person:
     self.looks_inside = False
     self.down: set[int] = set()
     self.pressed: set[int] = set()
+    self.num_messages = 0
+    self.num_heard = 0

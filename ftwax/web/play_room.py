@@ -7,6 +7,7 @@ uses a room, and the game steps in a thread.
 """
 
 import asyncio
+import pathlib
 import random
 from collections.abc import Callable, Mapping
 from concurrent import futures
@@ -14,12 +15,14 @@ from typing import Any
 
 from absl import logging
 
-from ftwax.web import cast as cast_lib
-from ftwax.web import live_game, people, saved_games
+from ftwax.reporting import saved_games
+from ftwax.runtime import cast as cast_lib
+from ftwax.runtime import live_game
+from ftwax.runtime import playable as playable_lib
+from ftwax.web import people
 
 # Moves a second.
 SPEEDS = range(4, 16)
-DEFAULT_SPEED = 12
 
 _MAX_NAME_LENGTH = 24
 _MAX_PEOPLE = 32
@@ -29,7 +32,7 @@ class Room:
   """One game with its seats and people."""
 
   def __init__(
-    self, playable: live_game.PlayableGame, saved: saved_games.SavedGames
+    self, playable: playable_lib.PlayableGame, saved: saved_games.SavedGames
   ):
     """Takes a game and where to save games."""
     self._playable = playable
@@ -38,12 +41,16 @@ class Room:
     self._people: list[people.Person] = []
     self._seats = _first_seats(playable)
     self._phase = 'waiting'  # Then 'preparing', 'playing', 'paused', 'over'.
-    self._speed = DEFAULT_SPEED
+    self._speed = live_game.DEFAULT_SPEED
     self._clock: asyncio.Task[None] | None = None
-    self._record: dict[str, Any] = {}
     self._moment: live_game.Moment | None = None
     # One thread: what games in Python draw with may not be used by several.
     self._thread = futures.ThreadPoolExecutor(1)
+
+  @property
+  def script(self) -> pathlib.Path:
+    """What draws the game."""
+    return self._playable.page.script
 
   @property
   def is_empty(self) -> bool:
@@ -66,7 +73,7 @@ class Room:
     person.send(
       {
         'hello': self._playable.name,
-        'script': self._playable.page.script,
+        'script': self._playable.page.script.stem,
         'keys': keys,
         'teams': self._playable.teams,
         'players': self._playable.cast.names,
@@ -113,6 +120,7 @@ class Room:
       type(key) is int and key in keys for key in down
     ):
       raise people.RequestError('The page sent keys that are not of this game.')
+    person.num_messages += 1
     person.pressed |= set(down) - person.down
     person.down = set(down)
 
@@ -153,7 +161,7 @@ class Room:
         f'Seat {seat + 1} is taken by {there.name}; choose another seat.'
       )
     self._empty_seats_of(person)
-    self._set_seat(seat, person)
+    self._seats[seat] = person
     self._tell_room()
 
   def _do_stand(
@@ -172,7 +180,7 @@ class Room:
       )
     if isinstance(there, people.Person) and there is not person:
       raise people.RequestError(f'Seat {seat + 1} is taken by {there.name}.')
-    self._set_seat(seat, player)
+    self._seats[seat] = player
     self._tell_room()
 
   def _do_play(self, person: people.Person, message: Mapping[str, Any]) -> None:
@@ -241,7 +249,6 @@ class Room:
   async def _prepare(self, seed: int) -> None:
     names = [self._player_name(seat) for seat in self._seats]
     self._moment = await self._in_thread(self._game.prepare, seed, names)
-    self._record = {'states': [self._moment.state], 'actions': []}
     self._phase = 'playing' if self._people else 'paused'
     for person in self._people:
       person.pressed.clear()
@@ -261,9 +268,7 @@ class Room:
       for seat, player in enumerate(self._seats)
       if isinstance(player, people.Person)
     }
-    actions, self._moment = await self._in_thread(self._game.play, choices)
-    self._record['states'].append(self._moment.state)
-    self._record['actions'].append(actions)
+    self._moment = await self._in_thread(self._game.play, choices)
     for person in self._people:
       self._show(person)
     curious = [person for person in self._people if person.looks_inside]
@@ -273,6 +278,8 @@ class Room:
         person.send({'looks': looks})
     if self._moment.is_over:
       await self._end()
+    else:
+      await self._in_thread(self._game.think)
 
   def _choices(self, person: people.Person) -> dict[str, int]:
     """Returns the choices that a person's keys make in a step."""
@@ -282,6 +289,7 @@ class Room:
       if key.repeats or index in person.pressed:
         choices.setdefault(key.part, key.choice)
     person.pressed.clear()
+    person.num_heard = person.num_messages
     return choices
 
   async def _end(self) -> None:
@@ -289,16 +297,8 @@ class Room:
     assert self._moment is not None
     self._phase = 'over'
     players = {p for p in self._seats if isinstance(p, people.Person)}
-    record = {
-      'game': self._playable.name,
-      'script': self._playable.page.script,
-      'facts': self._game.facts,
-      'seed': self._game.seed,
-      'seats': [self._seat_facts(seat) for seat in range(len(self._seats))],
-      'outcome': self._moment.outcome,
-      'speed': self._speed,
-      **self._record,
-    }
+    seats = [self._seat_facts(seat) for seat in range(len(self._seats))]
+    record = self._game.record(seats, self._moment, self._speed)
     try:
       name = await self._in_thread(self._saved.save, record)
     except OSError as error:
@@ -328,12 +328,12 @@ class Room:
   def _show(self, person: people.Person) -> None:
     """Sends the state, or what the agent on the person's seat would see."""
     assert self._moment is not None
-    if person.sees_all:
-      person.send({'state': self._moment.state})
-      return
-    own = [seat for seat, there in enumerate(self._seats) if there is person]
-    seat = (own or [person.watches])[0]
-    person.send({'view': self._game.view(seat), 'seat': seat})
+    shown: dict[str, Any] = {'state': self._moment.state}
+    if not person.sees_all:
+      own = [seat for seat, there in enumerate(self._seats) if there is person]
+      seat = (own or [person.watches])[0]
+      shown = {'view': self._game.view(seat), 'seat': seat}
+    person.send({**shown, 'heard': person.num_heard})
 
   def _tell_room(self, text: str = '') -> None:
     for person in list(self._people):
@@ -372,9 +372,6 @@ class Room:
       )
     return seat
 
-  def _set_seat(self, seat: int, player: str | people.Person) -> None:
-    self._seats[seat] = player
-
   def _empty_seats_of(self, person: people.Person) -> None:
     for seat, there in enumerate(self._seats):
       if there is person:
@@ -390,7 +387,9 @@ class Room:
     return free
 
 
-def _first_seats(playable: live_game.PlayableGame) -> list[str | people.Person]:
+def _first_seats(
+  playable: playable_lib.PlayableGame,
+) -> list[str | people.Person]:
   """Seats members in turn, or the best script where there are none."""
   names = playable.cast.names
   members = [name for name in names if name.startswith('member ')]

@@ -7,8 +7,14 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ftwax.records import files, game_files, loggers, run_directory
-from ftwax.reporting import history
+from ftwax.records import (
+  files,
+  game_files,
+  loggers,
+  run_directory,
+  tournament_files,
+)
+from ftwax.reporting import history, report
 
 # Bytes of each log that one answer holds; the page asks again at once.
 _MAX_BYTES = 1_000_000
@@ -30,15 +36,17 @@ class RunTail:
 
     Returns:
       'name', 'directory', 'seed', 'command', 'events' and the newest
-      'checkpoint'; of a distributed run 'nodes', what is said of each, and
-      'nodes_age', seconds since then; 'problem', a sentence, where something
-      cannot be read.
+      'checkpoint'; whether there is a 'report'; of a 'tournament' its players,
+      their Elo and its interval; of a distributed run 'nodes', what is said of
+      each, and 'nodes_age', seconds since then; 'problem', a sentence, where
+      something cannot be read.
     """
     directory = self.directory
     facts: dict[str, Any] = {
       'name': directory.name,
       'directory': os.fspath(directory),
       'checkpoint': newest_checkpoint(directory),
+      'report': (directory / report.REPORT_FILE).exists(),
     }
     if not directory.is_dir():
       return {**facts, 'problem': f'There is no directory {directory} (yet).'}
@@ -50,6 +58,11 @@ class RunTail:
       facts['events'] = game_files.read(directory).event_names
       command = directory / run_directory.COMMAND_FILE
       facts['command'] = command.read_text('utf-8', 'replace').strip()
+      tournament = directory / tournament_files.TOURNAMENT_FILE
+      if tournament.exists():
+        results = files.read_object(tournament)
+        names = ('players', 'ratings', 'lows', 'highs')
+        facts['tournament'] = {name: results[name] for name in names}
       nodes = directory / run_directory.NODES_FILE
       if nodes.exists():
         facts['nodes'] = files.read_object(nodes)

@@ -7,7 +7,8 @@ from typing import Any
 
 from starlette import exceptions, requests, responses, routing, websockets
 
-from ftwax.web import play_room, run_tail, saved_games, web_app
+from ftwax.reporting import report, saved_games
+from ftwax.web import play_room, run_tail, web_app
 
 
 class _Rooms:
@@ -77,6 +78,9 @@ def make_watch_app(
     }
     return responses.JSONResponse(await asyncio.to_thread(tail.read, offsets))
 
+  async def read_report(request: requests.Request) -> responses.Response:
+    return await _read_report(tail_of(request.path_params['index']))
+
   async def play(request: requests.Request) -> responses.Response:
     tail_of(request.path_params['index'])
     return await web_app.page('play.html')(request)
@@ -92,19 +96,35 @@ def make_watch_app(
       return
     await web_app.serve_person(websocket, found)
 
-  async def plotly(request: requests.Request) -> responses.Response:
-    del request
-    package = importlib.resources.files('plotly') / 'package_data'
-    with importlib.resources.as_file(package / 'plotly.min.js') as path:
-      return responses.FileResponse(path)
+  async def script(request: requests.Request) -> responses.Response:
+    index = request.path_params['index']
+    return web_app.script(await rooms.find(index, tail_of(index)))
 
   routes = [
     routing.Route('/', web_app.page('watch.html')),
     routing.Route('/runs', list_runs),
     routing.Route('/runs/{index:int}/logs', logs),
+    routing.Route('/runs/{index:int}/report', read_report),
     routing.Route('/runs/{index:int}/play', play),
+    routing.Route('/runs/{index:int}/script.js', script),
     routing.WebSocketRoute('/runs/{index:int}/room', room),
-    routing.Route('/plotly.min.js', plotly),
+    routing.Route('/plotly.min.js', _plotly),
     *web_app.shared_routes(saved),
   ]
   return web_app.make_app(routes, lambda: rooms.made, host, token)
+
+
+async def _read_report(tail: run_tail.RunTail) -> responses.Response:
+  path = tail.directory / report.REPORT_FILE
+  try:
+    text = await asyncio.to_thread(path.read_text, 'utf-8', 'replace')
+  except OSError as error:
+    raise exceptions.HTTPException(404, str(error)) from None
+  return web_app.own_page(text)
+
+
+async def _plotly(request: requests.Request) -> responses.Response:
+  del request
+  package = importlib.resources.files('plotly') / 'package_data'
+  with importlib.resources.as_file(package / 'plotly.min.js') as path:
+    return responses.FileResponse(path)

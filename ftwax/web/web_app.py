@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import pathlib
 import time
 from collections.abc import (
   AsyncIterator,
@@ -25,17 +26,22 @@ from starlette import (
   websockets,
 )
 
-from ftwax.web import people, play_room, safeguards, saved_games
+from ftwax.reporting import page as report_page
+from ftwax.reporting import saved_games
+from ftwax.web import people, play_room, safeguards
 
 # A second's messages of one page, and all that it may have unread.
 _MAX_MESSAGES_PER_SECOND = 120
 _MAX_UNREAD = 64
 _MAX_MESSAGE_LENGTH = 4096
 
-# The page of a saved game holds its own scripts.
+_STATIC = pathlib.Path(__file__).parent / 'static'
+
+# The page of a saved game or a report holds its own scripts, and is kept apart
+# from other pages.
 _OWN_POLICY = (
   "default-src 'none'; script-src 'unsafe-inline'; img-src data:;"
-  " style-src 'unsafe-inline'; frame-ancestors 'none'"
+  " style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox allow-scripts"
 )
 
 
@@ -50,8 +56,13 @@ def make_play_app(
   async def socket(websocket: websockets.WebSocket) -> None:
     await serve_person(websocket, room)
 
+  async def room_script(request: requests.Request) -> responses.Response:
+    del request
+    return script(room)
+
   routes = [
     routing.Route('/', page('play.html')),
+    routing.Route('/script.js', room_script),
     routing.WebSocketRoute('/room', socket),
     *shared_routes(saved),
   ]
@@ -115,16 +126,17 @@ def shared_routes(
       text = saved_games.to_html(await asyncio.to_thread(saved.read, name))
     except (ValueError, OSError) as error:
       raise exceptions.HTTPException(404, str(error)) from None
-    headers = {'Content-Security-Policy': _OWN_POLICY}
+    headers = {}
     if 'download' in request.query_params:
       headers['Content-Disposition'] = f'attachment; filename="{name}.html"'
-    return responses.HTMLResponse(text, headers=headers)
+    return own_page(text, headers)
 
   return [
     routing.Route('/games', index),
     routing.Route('/games/{name}', saved_page),
+    routing.Mount('/static', staticfiles.StaticFiles(directory=_STATIC)),
     routing.Mount(
-      '/static', staticfiles.StaticFiles(directory=saved_games.STATIC)
+      '/drawing', staticfiles.StaticFiles(directory=report_page.STATIC)
     ),
   ]
 
@@ -134,9 +146,22 @@ def page(name: str) -> Any:
 
   async def answer(request: requests.Request) -> responses.Response:
     del request
-    return responses.FileResponse(saved_games.STATIC / name)
+    return responses.FileResponse(_STATIC / name)
 
   return answer
+
+
+def own_page(
+  text: str, headers: Mapping[str, str] | None = None
+) -> responses.Response:
+  """Returns a page that holds its own scripts, with further headers."""
+  headers = {**(headers or {}), 'Content-Security-Policy': _OWN_POLICY}
+  return responses.HTMLResponse(text, headers=headers)
+
+
+def script(room: play_room.Room) -> responses.Response:
+  """Returns what draws the game of a room."""
+  return responses.FileResponse(room.script, media_type='text/javascript')
 
 
 async def _say(request: requests.Request, error: Exception) -> Any:

@@ -143,6 +143,22 @@ def test_a_run_is_evaluated(my_run, capsys):
   assert 'curves.png' in capsys.readouterr().out
 
 
+@pytest.mark.slow
+def test_games_of_a_run_are_recorded(my_run, capsys):
+  run_dir, experiment = my_run
+  assert past_runs.find_game(run_dir).name == 'catch'  # Told by its records.
+  commands.main(['report', run_dir, '--match', '0', '--experiment', experiment])
+  assert run_dir in capsys.readouterr().out
+  (path,) = (pathlib.Path(run_dir) / 'games').iterdir()
+  record = json.loads(path.read_text())
+  assert record['game'] == 'mine' and len(record['states']) == 10
+  assert [seat['name'] for seat in record['seats']] == ['member 0']
+  report = (pathlib.Path(run_dir) / 'report.html').read_text('utf-8')
+  assert 'ftwax.games.catch' in report
+  with pytest.raises(SystemExit, match=r"match \(\['member 7'\]\) must name"):
+    commands.main(['report', run_dir, '--match', '7'])
+
+
 def test_benchmarks_are_listed(capsys):
   assert commands.main(['bench']) == 0
   assert '  acting ' in capsys.readouterr().out

@@ -50,11 +50,19 @@ _HOLDS = {
     names['returns'].shape == (16,)
     and len(set(names['values']['learning_rate'].tolist())) == 16
   ),
+  'your_own_game': lambda names: (
+    len(names['made'].cast.names) == 5
+    and len(list(names['run_dir'].glob('games/*.json'))) == 1
+  ),
   'several_seeds': lambda names: set(names['scores']) == {'PPO', 'IMPALA'},
 }
 
 
-def _code(page):
+def _code(page, directory):
+  """Returns the Python of a page, and writes its other files."""
+  text = page.read_text('utf-8')
+  for name, content in re.findall(r'```js title="(.*?)"\n(.*?)```', text, re.S):
+    (directory / name).write_text(content)
   return '\n'.join(documented_code.read_blocks(page))
 
 
@@ -76,7 +84,7 @@ def test_there_are_pages():
 )
 def test_code_runs_shortened(page, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  code = _code(page)
+  code = _code(page, tmp_path)
   for pattern, replacement in _SHORTER:
     code = re.sub(pattern, replacement, code)
   names: dict = {'__name__': 'page'}
@@ -87,4 +95,4 @@ def test_code_runs_shortened(page, tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize('page', PAGES, ids=lambda page: page.stem)
 def test_code_runs_as_printed(page, tmp_path):
-  documented_code.run(_code(page), tmp_path, timeout_s=1800)
+  documented_code.run(_code(page, tmp_path), tmp_path, timeout_s=1800)

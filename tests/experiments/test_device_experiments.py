@@ -1,5 +1,6 @@
 """Experiments that are no acting loop with a replay server."""
 
+import json
 import re
 
 import experiment_commands as commands
@@ -56,4 +57,7 @@ def test_the_main_job_ends_with_its_report(tmp_path):
   assert f'Report: {run_dir}/report.html' in result.stdout
   assert 'members win against wanderer: ' in result.stdout
   page = (run_dir / 'report.html').read_text('utf-8')
-  assert 'Capture the flag' in page and 'data:image/gif' in page
+  assert 'Capture the flag' in page and 'id="games"' in page
+  games = [json.loads(path.read_text()) for path in run_dir.glob('games/*')]
+  seats = {tuple(seat['name'] for seat in game['seats']) for game in games}
+  assert len(seats) == 4

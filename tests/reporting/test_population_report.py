@@ -1,6 +1,7 @@
 import html.parser
 import io
 import json
+import re
 import sys
 
 import fakes
@@ -29,6 +30,7 @@ from ftwax.reporting import (
   population_curves,
   report,
   run_facts,
+  saved_games,
   videos,
 )
 from ftwax.reporting import history as history_lib
@@ -157,7 +159,7 @@ def test_the_report_of_a_run_in_full(run_dir):
   assert len(found.images) == 11
   assert all(source.startswith('data:image/') for source in found.images)
   assert not found.tags & {'script', 'link', 'iframe'}
-  assert 'http' not in path.read_text('utf-8')
+  assert '://' not in path.read_text('utf-8')
 
 
 def test_alt_texts_say_what_is_drawn(run_dir):
@@ -241,6 +243,25 @@ def test_results_and_members_in_numbers(run_dir):
   first = texts.index('learning rate') + 1
   assert texts[first] == str(best)
   assert texts[first + 1] == f'{ratings[best]:,.0f}'
+
+
+def test_the_report_holds_the_last_games(run_dir):
+  saved = saved_games.SavedGames(run_dir / 'games')
+  for index in range(9):
+    seats = [{'name': f'<{index}>', 'kind': 'player', 'team': 0, 'rating': 1}]
+    saved.save(
+      {
+        'game': 'a', 'script': 'a', 'code': 'ftwax.games.a = {};', 'facts': {},
+        'seats': seats, 'states': [0], 'outcome': [0.0],
+      }
+    )  # fmt: skip
+  (run_dir / 'games' / '20260101-000000-a.json').write_text('{"half')
+  text = report.make_report(run_dir).read_text('utf-8')
+  shown = re.search(r'id="games">(.*?)</script>', text)[1]
+  names = [game['seats'][0]['name'] for game in json.loads(shown)]
+  assert names == [f'<{index}>' for index in range(1, 9)]
+  assert text.count('ftwax.games.a = {};') == 1
+  assert 'Games' in _Page(text).texts and '://' not in text
 
 
 def test_a_single_agent_population_has_returns_and_no_ratings(tmp_path):

@@ -1,8 +1,13 @@
 """The pages in headless Chromium, where the machine has one."""
 
 import contextlib
+import pathlib
+import re
 import shutil
+import signal
 import socket
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -12,9 +17,16 @@ import web_helpers
 from axe_core_python import sync_playwright as axe
 from playwright import sync_api
 
-from ftwax.web import play_room, run_tail, saved_games, watch_app, web_app
+from ftwax.reporting import page as report_page
+from ftwax.reporting import saved_games
+from ftwax.web import play_room, run_tail, watch_app, web_app
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 _CHROMIUM = shutil.which('chromium') or shutil.which('chromium-browser')
+
+# On the first chart of the live page.
+_NUM_POINTS = 'document.querySelector(".chart").data[0].x.length'
 
 pytestmark = pytest.mark.skipif(
   _CHROMIUM is None,
@@ -139,6 +151,39 @@ def test_a_shared_game_plays_the_same_states_without_a_network(
   _check_looks(page)
 
 
+def test_a_report_plays_chosen_games_of_any_drawing(page, tmp_path):
+  """With the script that `your_own_game.md` documents."""
+  text = (ROOT / 'docs' / 'how_to' / 'your_own_game.md').read_text('utf-8')
+  (code,) = re.findall(r'```js title.*?\n(.*?)```', text, re.S)
+  game = {
+    'game': 'rock, paper, scissors', 'script': 'rock_paper_scissors',
+    'code': code, 'facts': {'rounds': 2}, 'outcome': [1.0, -1.0],
+    'states': [[0, 1, 0, 0, 0], [1, 0, 1, 0, 1], [2, 1, 2, 0, 2]], 'speed': 12,
+    'seats': [
+      {'name': 'member 0', 'kind': 'player', 'team': 0, 'rating': 0},
+      {'name': 'copycat', 'kind': 'player', 'team': 1, 'rating': 0},
+    ],
+  }  # fmt: skip
+  other = {**game, 'states': [[2, 2, 0, 0, 0], [2, 0, 0, 1, 1]]}
+  path = tmp_path / 'report.html'
+  part = saved_games.make_player([game, other])
+  path.write_text(report_page.render('Report', [part]))
+  page.context.set_offline(True)
+  page.goto(path.as_uri())
+  labels = page.locator('#match option').all_inner_texts()
+  assert labels == ['member 0 against copycat'] * 2
+  assert page.inner_text('.score') == '0 : 0, round 0 of 2'
+  page.click('button[aria-label="One step on"]')
+  assert page.evaluate('ftwax.replay.stage.to') == game['states'][1]
+  before = page.locator('canvas').screenshot()
+  page.select_option('#match', '1')
+  assert page.evaluate('ftwax.replay.stage.to') == other['states'][0]
+  page.wait_for_timeout(300)
+  assert page.locator('canvas').count() == 1
+  assert page.locator('canvas').screenshot() != before
+  _check_looks(page)
+
+
 def test_a_server_that_is_gone_is_told(page, tmp_path):
   saved = saved_games.SavedGames(tmp_path)
   room = play_room.Room(web_helpers.make_catch(), saved)
@@ -152,20 +197,56 @@ def test_the_live_page_shows_a_growing_curve(page, tmp_path):
   run = web_helpers.make_run(tmp_path / 'run')
   (run / 'output').mkdir()
   (run / 'output' / 'nodes.json').write_text('{"actor/0": "seen 1 s ago"}')
+  (run / 'tournament.json').write_text(
+    '{"players": ["a", "b"], "ratings": [9, 0], "lows": [5, 0],'
+    ' "highs": [12, 0]}'
+  )
+  (run / 'logs' / 'evaluation.jsonl').write_text(
+    '{"actor_steps": 10, "scores/random": 0.5, "scores/still": 0.75}\n'
+  )
   saved = saved_games.SavedGames(tmp_path / 'games')
   app = watch_app.make_watch_app([run_tail.RunTail(run)], None, saved)
-  length = 'document.querySelector(".chart").data[0].x.length'
   with _serve(app) as address:
     page.goto(address)
     page.wait_for_selector('.chart .main-svg')
-    assert page.evaluate(length) == 2
+    assert page.evaluate(_NUM_POINTS) == 2
     path = page.get_attribute('.scatterlayer .js-line', 'd')
     web_helpers.append_rows(run, 30, 40)
     page.wait_for_selector('#runs td:has-text("40 of 100")')
-    assert page.evaluate(length) == 4
+    assert page.evaluate(_NUM_POINTS) == 4
     assert page.get_attribute('.scatterlayer .js-line', 'd') != path
+    titles = page.locator('h3').all_inner_texts()
+    assert 'scores' in titles
+    assert 'Elo in the tournament, with 95% intervals' in titles
+    label = page.get_attribute('section[id$=Tournament] .chart', 'aria-label')
+    assert 'Elo: a: 9, b: 0; low: a: 5, b: 0' in label
     page.click('.charts summary')
     page.wait_for_selector('.chart + details td:has-text("0.4")')
     page.click('#nodes summary')
     page.wait_for_selector('#nodes td:has-text("seen 1 s ago")')
     _check_looks(page)
+
+
+def test_a_run_is_watched_while_it_trains(page, tmp_path):
+  process = subprocess.Popen(
+    [
+      sys.executable, '-m', 'ftwax', 'train', 'catch', '--watch',
+      '--runtime=device', '--max_num_actor_steps=100_000_000',
+      '--eval_every=0', '--num_environments=2', '--set=agent.hidden_size=4',
+      '--set=agent.core=feed_forward', f'--run_dir={tmp_path / "run"}',
+    ],
+    stdout=subprocess.PIPE,
+    text=True,
+  )  # fmt: skip
+  with process:
+    page.goto(web_helpers.read_link(process.stdout))
+    page.wait_for_selector('.chart .main-svg')
+    shown = page.evaluate(_NUM_POINTS)
+    while page.evaluate(_NUM_POINTS) == shown:
+      assert process.poll() is None
+      page.wait_for_timeout(200)
+    process.send_signal(signal.SIGINT)
+    page.wait_for_selector('#problem:has-text("ftwax watch")')
+    told = process.stdout.read()
+    assert 'Interrupted. Saved at' in told and '`ftwax watch' in told
+    assert process.wait() == 130

@@ -8,7 +8,7 @@ import pytest
 import web_helpers
 from starlette import websockets
 
-from ftwax.web import saved_games
+from ftwax.reporting import saved_games
 
 
 @pytest.fixture(scope='module')
@@ -87,8 +87,10 @@ def test_a_saved_game_is_played_again_to_the_same_states(made, playable):
 
 def test_a_saved_game_is_one_page(made):
   client, saved = made
+  code = 'ftwax.games.catch = "</script>";'
   game = {
-    'game': 'catch', 'script': 'catch', 'facts': {'rows': 3, 'columns': 3},
+    'game': 'catch', 'script': 'catch', 'code': code,
+    'facts': {'rows': 3, 'columns': 3},
     'seats': [
       {'name': '</script><b>', 'kind': 'person', 'team': 0, 'rating': 0}
     ],
@@ -98,8 +100,10 @@ def test_a_saved_game_is_one_page(made):
   assert [row['name'] for row in client.get('/games').json()] == [name]
   page = client.get(f'/games/{name}')
   assert page.status_code == 200 and '</script><b>' not in page.text
+  assert r'"<\/script>";' in page.text
   assert 'src=' not in page.text and 'href=' not in page.text
-  assert "default-src 'none'" in page.headers['content-security-policy']
+  policy = page.headers['content-security-policy']
+  assert "default-src 'none'" in policy and 'sandbox' in policy
   shared = client.get(f'/games/{name}?download=1')
   assert 'attachment' in shared.headers['content-disposition']
 

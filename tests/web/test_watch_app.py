@@ -1,18 +1,15 @@
 """The page that follows runs, through the application."""
 
+import json
 import pathlib
 
 import pytest
 import web_helpers
 from starlette import testclient, websockets
 
-from ftwax.web import (
-  play_room,
-  run_tail,
-  saved_games,
-  watch_app,
-  web_server,
-)
+from ftwax.reporting import saved_games
+from ftwax.runtime import playable
+from ftwax.web import play_room, run_tail, watch_app
 
 
 @pytest.fixture
@@ -73,7 +70,27 @@ def test_facts_of_a_run(run):
   (facts,) = _client(run).get('/runs').json()
   assert facts['checkpoint'] == '0000000020'
   assert facts['nodes'] == {'actor/0': 'seen 1 s ago'}
+  assert facts['report'] is False and 'tournament' not in facts
   assert 0 <= facts['nodes_age'] < 60
+
+
+def test_a_report_and_a_tournament_are_shown(run):
+  client = _client(run)
+  assert client.get('/runs/0/report').status_code == 404
+  (run / 'report.html').write_text('<p>Report</p>')
+  results = {
+    'players': ['member 0', 'random'], 'ratings': [90.0, 0.0],
+    'lows': [80.0, None], 'highs': [100.0, None],
+  }  # fmt: skip
+  (run / 'tournament.json').write_text(json.dumps({**results, 'anchor': 1}))
+  (facts,) = client.get('/runs').json()
+  assert facts['report'] and facts['tournament'] == results
+  report = client.get('/runs/0/report')
+  assert report.text == '<p>Report</p>'
+  assert 'sandbox' in report.headers['content-security-policy']
+  (run / 'tournament.json').write_text('{}')
+  (facts,) = client.get('/runs').json()
+  assert "KeyError: 'players'" in facts['problem']
 
 
 @pytest.mark.parametrize('kind', ['none', 'empty', 'damaged', 'other'])
@@ -84,7 +101,7 @@ def test_a_directory_that_holds_no_run_is_told(tmp_path, kind):
   if kind in ('damaged', 'other'):
     text = '{"name":' if kind == 'damaged' else '[]'
     (directory / 'config.json').write_text(text)
-  client = _client(directory, web_server.make_playable)
+  client = _client(directory, playable.find)
   (facts,) = client.get('/runs').json()
   assert str(directory) in facts['problem']
   assert client.get('/runs/0/logs').json() == {}
@@ -126,12 +143,12 @@ def test_the_script_of_the_charts_is_served_from_its_package(run):
 
 
 def test_what_goes_on_in_members_is_told_to_those_who_ask(tmp_path):
-  playable = web_server.make_playable('capture_the_flag')
-  assert playable.cast.names[:5] == [
+  found = playable.find('capture_the_flag')
+  assert found.cast.names[:5] == [
     'member 0', 'member 1', 'member 2', 'member 3', 'wanderer'
   ]  # fmt: skip
-  assert playable.cast.rating('tactician') > playable.cast.rating('member 0')
-  client, _ = web_helpers.make_client(playable, tmp_path)
+  assert found.cast.rating('tactician') > found.cast.rating('member 0')
+  client, _ = web_helpers.make_client(found, tmp_path)
   with client, web_helpers.connect(client) as socket:
     socket.send_json({'do': 'look', 'on': True})
     socket.send_json({'do': 'view', 'all': False, 'seat': 2})
@@ -143,10 +160,8 @@ def test_what_goes_on_in_members_is_told_to_those_who_ask(tmp_path):
 
 
 def test_a_game_of_pettingzoo_is_shown_by_its_frames(tmp_path):
-  playable = web_server.make_playable(
-    'pettingzoo:butterfly/cooperative_pong-v6'
-  )
-  client, _ = web_helpers.make_client(playable, tmp_path)
+  found = playable.find('pettingzoo:butterfly/cooperative_pong-v6')
+  client, _ = web_helpers.make_client(found, tmp_path)
   with client, web_helpers.connect(client) as socket:
     hello = web_helpers.receive(socket, 'hello')
     assert hello['script'] == 'frames' and len(hello['keys']) == 2
@@ -160,7 +175,7 @@ def test_a_game_of_pettingzoo_is_shown_by_its_frames(tmp_path):
     view = web_helpers.receive(socket, 'view')['view']
     assert view['frame'].startswith('data:image/png')
   with pytest.raises(ValueError, match='must be a parallel environment'):
-    web_server.make_playable('pettingzoo:none')
+    playable.find('pettingzoo:none')
 
 
 def _room(client):

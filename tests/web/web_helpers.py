@@ -1,20 +1,16 @@
 """Small games and rooms for tests of pages."""
 
 import json
+import re
 import time
 
 from starlette import testclient
 
 from ftwax.environments import capture_the_flag, catch, functional, games
 from ftwax.records import game_files
-from ftwax.web import (
-  cast,
-  game_pages,
-  live_game,
-  play_room,
-  saved_games,
-  web_app,
-)
+from ftwax.reporting import saved_games
+from ftwax.runtime import playable
+from ftwax.web import play_room, web_app
 
 BASE_URL = 'http://127.0.0.1'
 
@@ -25,23 +21,13 @@ def make_capture_the_flag(**options):
     **{'team_size': 1, 'height': 7, 'width': 11, 'num_steps': 12, **options}
   )
   game = capture_the_flag.make(config)
-  spec = games.GameSpec(game.spec, game.teams, game.event_names)
   # One script, since each takes seconds to compile.
   scripts = {'wanderer': game.scripts['wanderer']}
-  return live_game.PlayableGame(
-    'capture the flag',
-    game,
-    game_pages.capture_the_flag_page(config),
-    cast.Cast(spec, scripts),
-  )
+  return playable.make('capture the flag', game._replace(scripts=scripts))
 
 
 def make_catch():
-  game = functional.as_game(catch.make())
-  spec = games.GameSpec(game.spec, game.teams, game.event_names)
-  return live_game.PlayableGame(
-    'catch', game, game_pages.catch_page(10, 5), cast.Cast(spec, {})
-  )
+  return playable.make('catch', catch.make())
 
 
 def make_client(playable, directory, **options):
@@ -97,3 +83,12 @@ def append_rows(directory, *steps):
     for step in steps:
       row = {'episode_return': step / 100, 'actor_steps': step, 'seconds': step}
       file.write(json.dumps(row) + '\n')
+
+
+def read_link(stream):
+  """Returns the address in the lines that a process prints."""
+  for line in stream:
+    found = re.search(r'http://\S+', line)
+    if found:
+      return found[0]
+  raise AssertionError('no link was printed')

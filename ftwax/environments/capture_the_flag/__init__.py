@@ -11,6 +11,7 @@ reinforcement learning"), here on a grid. In reading order:
 - `views`, `features`, `rendering`: observations, as vectors or as images;
 - `actions`: actions as agents choose them;
 - `opponents`: scripted players;
+- `browser`: its page, and which keys play it;
 - `game`: joins these to a `functional.FunctionalGame`.
 """
 

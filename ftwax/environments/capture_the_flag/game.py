@@ -12,6 +12,7 @@ from ftwax import types
 from ftwax.environments import functional, task_specs
 from ftwax.environments.capture_the_flag import (
   actions,
+  browser,
   events,
   features,
   opponents,
@@ -81,6 +82,7 @@ def _make(
       team_names=('blue', 'red'),
       legend=rendering.LEGEND,
     ),
+    page=browser.make_page(config),
   )
 
 

@@ -17,6 +17,7 @@ from ftwax.records import files, loggers, run_directory
 from ftwax.runtime import (
   evaluation,
   generations,
+  live_page,
   parts,
   run_records,
   runs,
@@ -89,6 +90,8 @@ def run_experiment(
   with contextlib.ExitStack() as stack:
     check_interrupts = stack.enter_context(signals.deferred_interrupts())
     stack.enter_context(run_directory.lock(directory))
+    if experiment.watch:
+      live_page.start(directory)
     parts.collect(prepared, directory)
     made = program.make_distributed_experiment(
       prepared,

@@ -5,8 +5,9 @@
   const NAMES = {ArrowUp: '↑', ArrowDown: '↓', ArrowLeft: '←', ArrowRight: '→'};
   let room = null, keys = [], stage = null, last = null, socket = null;
   const down = new Set();
-  ftwax.latency = [];  // Milliseconds from a key to the next state.
-  let pressedAt = 0;
+  // Milliseconds from a key to the state that it led to.
+  ftwax.latency = [];
+  let pressedAt = 0, sent = 0, awaited = 0;
 
   const send = (message) => {
     if (socket && socket.readyState === WebSocket.OPEN)
@@ -16,6 +17,7 @@
 
   const on = {
     hello(message) {
+      pressedAt = sent = 0;
       keys = message.keys;
       byId('title').textContent = `Play ${message.hello}`;
       stage = ftwax.stage = new ftwax.Stage(byId('canvas'), message.script);
@@ -29,7 +31,7 @@
     phase(message) { room = message; showRoom(); },
     facts(message) { stage.start(message.facts); last = null; values.length = 0; byId('result').replaceChildren(); },
     state(message) {
-      told();
+      told(message.heard);
       const game = stage.game;
       stage.show(message.state, 1000 / (room ? room.speed : 12));
       byId('status').textContent = game.status(stage.facts, message.state);
@@ -38,7 +40,7 @@
       last = message.state;
     },
     view(message) {
-      told();
+      told(message.heard);
       stage.showView(message.view);
       byId('status').textContent = stage.game.viewStatus(stage.facts, message.view);
     },
@@ -47,21 +49,31 @@
     error(message) { problem(message.error); },
   };
 
-  const told = () => {
-    if (!pressedAt) return;
+  const told = (heard) => {
+    if (!pressedAt || heard < awaited) return;
     ftwax.latency.push(performance.now() - pressedAt);
     pressedAt = 0;
   };
+
+  // Loads the script that draws the game, once.
+  const load = (name) => name in ftwax.games ? Promise.resolve() : new Promise((resolve) => {
+    const script = element('script', {src: new URL(`script.js${location.search}`, location.href), onload: resolve});
+    script.onerror = () => problem('The script that draws the game cannot be loaded. Load the page again.');
+    document.head.append(script);
+  });
 
   const connect = () => {
     const address = new URL(`room${location.search}`, location.href);
     address.protocol = location.protocol.replace('http', 'ws');
     socket = new WebSocket(address);
     socket.onopen = () => problem('');
+    let before = Promise.resolve();  // Messages wait for the script of the game.
     socket.onmessage = (event) => {
       const message = JSON.parse(event.data);
       const kind = Object.keys(on).find((name) => name in message);
-      if (kind) on[kind](message);
+      if (kind === 'hello') before = load(message.script).then(() => on.hello(message));
+      else if (kind && stage) on[kind](message);
+      else if (kind) before = before.then(() => on[kind](message));
     };
     socket.onclose = (event) => {
       problem(event.code === 1011 ? byId('problem').textContent || event.reason : event.reason || 'The server is gone. Start it again; this page tries to reach it.');
@@ -72,7 +84,9 @@
   const press = (index, isDown) => {
     if (down.has(index) === isDown) return;
     if (isDown) down.add(index); else down.delete(index);
-    if (isDown && !pressedAt) pressedAt = performance.now();
+    sent += 1;
+    const plays = room.phase === 'playing' && room.seats.some(({you}) => you);
+    if (isDown && !pressedAt && plays) [pressedAt, awaited] = [performance.now(), sent];
     byId('keys').children[index].classList.toggle('down', isDown);
     send({do: 'keys', down: [...down]});
   };

@@ -11,18 +11,19 @@
     ['Progress', (log, name) => log === 'train' && !name.startsWith('event')],
     ['Elo', (log, name) => log === 'population' && /ratings$/.test(name)],
     ['Evaluations', (log) => log.startsWith('evaluation')],
+    ['Tournament', (log) => log === 'tournament'],
     ['Lineage', (log) => log === 'lineage'],
     ['Returns of members', (log, name) => log === 'population' && /returns$/.test(name)],
     ['Hyperparameters', (log, name) => name.startsWith('hyperparameters/')],
     ['Internal rewards and events', (log, name) => /internal_rewards|event_r/.test(name)],
+    ['Throughput and where time goes', (log, name) => log === 'speed' || /^wait_|sample_age/.test(name)],
     ['Losses and learning', (log) => log.startsWith('learner')],
-    ['Throughput', (log) => log === 'speed'],
     ['Other logs', () => true],
   ];
   let runs = [];
   const charts = new Map();
 
-  const readable = (name) => name.replace(/^hyperparameters\//, '').replaceAll('_', ' ');
+  const readable = (name) => name.replace(/^(hyperparameters|scores)\//, '').replaceAll('_', ' ');
 
   const fetchJSON = async (address) => {
     const response = await fetch(address);
@@ -43,7 +44,12 @@
     let again = PERIOD;
     try {
       const facts = await fetchJSON('/runs');
-      facts.forEach((fact, i) => { runs[i] = {logs: {}, offsets: {}, ages: {}, damaged: 0, ...runs[i], fact}; });
+      facts.forEach((fact, i) => {
+        // A tournament changes no log.
+        const changed = Boolean(fact.tournament) !== Boolean(runs[i]?.fact.tournament);
+        runs[i] = {logs: {}, offsets: {}, ages: {}, damaged: 0, ...runs[i], fact};
+        runs[i].changed ||= changed;
+      });
       for (const [index, run] of runs.entries()) {
         const query = new URLSearchParams(run.offsets);
         const found = await fetchJSON(`/runs/${index}/logs?${query}`);
@@ -61,7 +67,8 @@
         damaged && `${damaged} lines of the logs of ${fact.name} are damaged and left out.`]).flat().filter(Boolean).join(' ');
       show(again);
     } catch (error) {
-      byId('problem').textContent = `The server does not answer (${error.message}). This page tries again.`;
+      const names = runs.map(({fact}) => fact.directory).join(' ');
+      byId('problem').textContent = `The server does not answer (${error.message}); it ends with a run that was started with --watch. This page tries again.${names && ` Start it by: ftwax watch ${names}`}`;
     }
     setTimeout(poll, document.hidden ? 5 * PERIOD : again);
   };
@@ -94,7 +101,8 @@
       const cells = [run.fact.checkpoint || 'none yet', run.fact.seed ?? '', steps === undefined ? '' : `${steps.toLocaleString()}${run.fact.steps ? ` of ${run.fact.steps.toLocaleString()}` : ''}`,
         speed ? Math.round(speed['steps a second']).toLocaleString() : '', ago(Math.min(...Object.values(run.ages)))];
       const name = element('th', {scope: 'row', textContent: run.fact.experiment ? `${run.fact.experiment}/${run.fact.name}` : run.fact.name, title: run.fact.command || ''});
-      return element('tr', {}, name, element('td', {}, play), ...cells.map((text) => element('td', {textContent: text})));
+      const report = run.fact.report ? element('a', {id: `report${index}`, href: `/runs/${index}/report`, textContent: 'Report', target: '_blank', rel: 'noopener'}) : '';
+      return element('tr', {}, name, element('td', {}, play, ' ', report), ...cells.map((text) => element('td', {textContent: text})));
     }));
     if (focus && byId(focus)) byId(focus).focus();
   };
@@ -141,6 +149,18 @@
     return value.map((_, i) => line(isEvents ? readable(run.fact.events[i]) : `member ${i}`, (all) => all?.[i] ?? null));
   });
 
+  // Of all opponents in one chart.
+  const scoreLines = (label) => [...new Set(runs.flatMap(({logs}) => Object.keys(logs[label]?.at(-1) || {})))]
+    .filter((name) => name.startsWith('scores/')).flatMap((name) => lines(label, name));
+
+  const tournamentLines = () => runs.flatMap(({fact}, index) => {
+    if (!fact.tournament) return [];
+    const {players, ratings, lows, highs} = fact.tournament;
+    const bar = (name, y, more) => ({name: runs.length > 1 ? `${fact.name} ${name}` : name, x: players, y, run: index, axis: 'player', type: 'bar', ...more});
+    const interval = {symmetric: false, array: highs.map((high, i) => high - ratings[i]), arrayminus: lows.map((low, i) => ratings[i] - low)};
+    return [bar('Elo', ratings, {error_y: interval}), bar('low', lows, {inTable: true}), bar('high', highs, {inTable: true})];
+  });
+
   const lineageLines = () => runs.flatMap((run, index) => {
     const copies = (run.logs.lineage || []).filter((row) => 'parent' in row);
     if (!copies.length) return [];
@@ -156,9 +176,9 @@
 
   const layout = (found) => ({
     margin: {l: 55, r: 10, t: 10, b: 45}, paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)',
-    font: {color: ftwax.color('text'), size: 12}, showlegend: found.length > 1 && found.length < 14,
+    font: {color: ftwax.color('text'), size: 12}, showlegend: found.length > 1 && found.length < 14 && (found[0].type !== 'bar' || runs.length > 1),
     legend: {orientation: 'h', y: -0.25}, uirevision: 'kept',
-    xaxis: {title: {text: readable(found[0].axis || 'row')}, gridcolor: ftwax.color('panel')},
+    xaxis: {automargin: true, title: {text: found[0].type === 'bar' ? '' : readable(found[0].axis || 'row')}, gridcolor: ftwax.color('panel')},
     yaxis: {gridcolor: ftwax.color('panel'), zerolinecolor: ftwax.color('line')},
   });
 
@@ -177,8 +197,10 @@
       charts.set(id, chart);
     }
     chart.found = found;
-    const ends = found.slice(0, 6).map(({name: text, y}) => `${text}: ${format(y.find((v) => v !== null))} to ${format(y.findLast((v) => v !== null))}`);
-    chart.plot.setAttribute('aria-label', `Line chart of ${readable(name)}. ${ends.join('; ')}`);
+    const isBar = found[0].type === 'bar';
+    const ends = found.slice(0, 6).map(({name: text, x, y}) => isBar ? `${text}: ${x.map((player, i) => `${player}: ${format(y[i])}`).join(', ')}`
+      : `${text}: ${format(y.find((v) => v !== null))} to ${format(y.findLast((v) => v !== null))}`);
+    chart.plot.setAttribute('aria-label', `${isBar ? 'Bar' : 'Line'} chart of ${readable(name)}. ${ends.join('; ')}`);
     chart.stale = true;
     if (chart.details.open) showNumbers(chart);
   };
@@ -189,7 +211,7 @@
       const {top, bottom} = chart.plot.getBoundingClientRect();
       if (!chart.stale || bottom < -200 || top > innerHeight + 200) continue;
       chart.stale = false;
-      const traces = chart.found.map(({name, x, y, run, marked}) => ({name, x, y, type: 'scatter',
+      const traces = chart.found.filter(({inTable}) => !inTable).map(({name, x, y, run, marked, type = 'scatter', error_y}) => ({name, x, y, type, error_y,
         mode: marked || x.length < 3 ? 'lines+markers' : 'lines', line: {dash: DASHES[run % 4], width: 1.7}}));
       Plotly.react(chart.plot, traces, layout(chart.found), {responsive: true, displaylogo: false, displayModeBar: false});
     }
@@ -213,7 +235,8 @@
     if (!chart.details.open) return;
     const [first] = chart.found;
     const head = [readable(first.axis || 'row'), ...chart.found.map(({name}) => name)];
-    const xs = [...new Set(chart.found.flatMap(({x}) => x))].filter((x) => x !== null).sort((a, b) => a - b);
+    const xs = [...new Set(chart.found.flatMap(({x}) => x))].filter((x) => x !== null);
+    if (first.type !== 'bar') xs.sort((a, b) => a - b);
     const maps = chart.found.map(({x, y}) => new Map(x.map((at, i) => [at, y[i]])));
     const rows = xs.map((x) => [x, ...maps.map((map) => map.get(x) ?? '')]);
     const quote = (cell) => /[",\n]/.test(cell) ? `"${String(cell).replaceAll('"', '""')}"` : cell;
@@ -238,17 +261,18 @@
       for (const [label, rows] of Object.entries(logs)) {
         if (label === 'lineage') continue;
         for (const name of Object.keys(rows.at(-1) || {}))
-          if (!COUNTS.includes(name) && !/^payoff_|^games$/.test(name)) names.set(`${label}/${name}`, [label, name]);
+          if (!COUNTS.includes(name) && !/^payoff_|^games$|^member_scores$/.test(name)) names.set(...(name.startsWith('scores/')
+            ? [`${label}/scores`, [label, 'scores']] : [`${label}/${name}`, [label, name]]));
       }
     }
     for (const [id, [label, name]] of names) {
-      const found = lines(label, name);
+      const found = name === 'scores' ? scoreLines(label) : lines(label, name);
       // What never changed is in the configuration.
       if (!found.length || (!charts.has(id) && isFlat(found) && found[0].x.length > 1)) continue;
       showChart(id, label, name, found);
     }
-    const copies = lineageLines();
-    if (copies.length) showChart('lineage', 'lineage', 'copies of members', copies);
+    for (const [id, name, found] of [['lineage', 'copies of members', lineageLines()], ['tournament', 'Elo in the tournament, with 95% intervals', tournamentLines()]])
+      if (found.length) showChart(id, id, name, found);
     drawVisible();
   };
   addEventListener('scroll', () => requestAnimationFrame(drawVisible), {passive: true});

@@ -4,7 +4,8 @@
 //   draw(picture, facts, from, to, share): what lies between two states, with
 //     share from 0 to 1; `from` is null where there is no earlier state;
 //   drawView(picture, facts, view), viewSize(facts): what an agent sees;
-//   status(facts, state) -> a sentence; events(facts, from, to) -> sentences.
+//   status(facts, state), viewStatus(facts, view) -> a sentence;
+//   events(facts, from, to) -> sentences; teams: their names, if it has any.
 const ftwax = {games: {}};
 
 ftwax.element = (tag, properties = {}, ...children) => {

@@ -18,6 +18,7 @@ from ftwax.losses import latent_kl
 from ftwax.population import players
 from ftwax.records import loggers
 from ftwax.reporting import history
+from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import loaded_agent, loading, sharing
 
 RANDOM = 'random'
@@ -40,6 +41,7 @@ class Cast:
     spec: games.GameSpec,
     scripts: Mapping[str, functional.Script],
     source: str | os.PathLike[str] | None = None,
+    experiment: experiment_lib.ExperimentConfig | None = None,
   ):
     """Takes a game and, if there is one, its population.
 
@@ -47,12 +49,13 @@ class Cast:
       spec: of the game.
       scripts: of the game; see `functional.FunctionalGame`.
       source: of members; see `loading.load`. None for none.
+      experiment: of the members; see `loading.load`.
 
     Raises:
       ValueError: as `loading.load`, or the members play another game.
     """
     self._spec = spec
-    self._source = source
+    self._source, self._experiment = source, experiment
     self._agents: list[loaded_agent.LoadedAgent] = []
     self._players = {
       name: players.scripted(script) for name, script in scripts.items()
@@ -62,7 +65,8 @@ class Cast:
     self._acts: dict[str, Callable[..., Any]] = {}
     self.ratings = read_ratings(source)
     if source is not None:
-      self._agents = loading.load_members(source)
+      # As they play in training and in tournaments, which rated them.
+      self._agents = loading.load_members(source, False, experiment)
       first = self._agents[0].player
       players.check_specs({'member 0': first}, spec.environment)
     members = [f'member {index}' for index in range(len(self._agents))]
@@ -138,7 +142,7 @@ class Cast:
   @functools.cached_property
   def _see(self) -> Any:
     assert self._source is not None
-    network = loading.read_network(self._source)
+    network = loading.read_network(self._source, self._experiment)
 
     def see(
       variables: types.ActorVariables,

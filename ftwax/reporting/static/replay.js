@@ -1,5 +1,5 @@
 'use strict';
-// Plays a saved game in `#replay`, from the JSON in `#game`.
+// Plays saved games in `#replay`, from the JSON in `#games`.
 ftwax.makeReplay = (root, record) => {
   const {element} = ftwax;
   const game = ftwax.games[record.script];
@@ -14,7 +14,7 @@ ftwax.makeReplay = (root, record) => {
   slider.setAttribute('aria-label', 'Step');
   const speed = element('select', {}, ...[1, 4, 12, 30].map((rate) =>
     element('option', {value: rate, textContent: `${rate} moves a second`})));
-  speed.value = 12;
+  speed.value = record.speed > 8 ? 12 : 4;
   speed.setAttribute('aria-label', 'Speed');
   const button = (text, label, action) => {
     const made = element('button', {type: 'button', textContent: text, onclick: action});
@@ -61,10 +61,35 @@ ftwax.makeReplay = (root, record) => {
   root.append(canvas, status, controls, said, element('ol', {className: 'quiet', style: 'list-style:none;padding:0'}, ...seats));
   stage.start(record.facts);
   show(0);
-  return {show, stage, get step() { return step; }};
+  return {show, stop, stage, get step() { return step; }};
 };
 
-if (document.getElementById('game')) {
-  ftwax.replay = ftwax.makeReplay(document.getElementById('replay'),
-    JSON.parse(document.getElementById('game').textContent));
+// Who plays against whom, as `member 1 (2x) against tactician (2x)`.
+ftwax.nameMatch = ({seats}) => [...new Set(seats.map(({team}) => team))].map((team) => {
+  const names = seats.filter((seat) => seat.team === team).map(({name}) => name);
+  return [...new Set(names)].map((name) => {
+    const count = names.filter((other) => other === name).length;
+    return count > 1 ? `${name} (${count}x)` : name;
+  }).join(', ');
+}).join(' against ');
+
+{
+  const {element} = ftwax;
+  const root = document.getElementById('replay');
+  const records = JSON.parse(document.getElementById('games').textContent);
+  const shown = element('div');
+  const show = (record) => {
+    if (ftwax.replay) ftwax.replay.stop();
+    shown.replaceChildren();
+    ftwax.replay = ftwax.makeReplay(shown, record);
+  };
+  if (records.length > 1) {
+    const choice = element('select', {id: 'match'}, ...records.map((record, i) =>
+      element('option', {value: i, textContent: ftwax.nameMatch(record)})));
+    choice.onchange = () => show(records[choice.value]);
+    root.append(element('p', {className: 'row'},
+      element('label', {htmlFor: 'match', textContent: 'Game'}), choice));
+  }
+  root.append(shown);
+  show(records[0]);
 }

@@ -1,7 +1,11 @@
-"""A game in progress: steps of the environment, actions of its players."""
+"""A game in progress: steps of the environment, actions of its players.
 
-import dataclasses
-import functools
+What it shows is what a page draws, so that a game that was played or recorded
+is watched again in the browser.
+"""
+
+import os
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,49 +14,13 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import functional, games
-from ftwax.web import cast as cast_lib
-from ftwax.web import game_pages
+from ftwax.environments import game_pages
+from ftwax.reporting import saved_games
+from ftwax.runtime import cast as cast_lib
+from ftwax.runtime import playable as playable_lib
 
-
-@dataclasses.dataclass(frozen=True)
-class PlayableGame:
-  """A game, its page, and those who take seats without a person.
-
-  Attributes:
-    name: shown to people.
-    game: in JAX, or in Python (a `games.GameEnvironment`).
-    page: how it is shown.
-    cast: members, scripts and others.
-  """
-
-  name: str
-  game: functional.FunctionalGame | games.GameEnvironment
-  page: game_pages.GamePage
-  cast: cast_lib.Cast
-
-  @property
-  def teams(self) -> tuple[int, ...]:
-    """The team of each seat."""
-    return tuple(self.game.teams)
-
-  @functools.cached_property
-  def functions(self) -> tuple[Any, Any] | None:
-    """Compiled `reset(key)` and `step(state, action)`; None in Python.
-
-    They return the state, the timestep, what the page shows, and the outcome.
-    """
-    game, page = self.game, self.page
-    if not isinstance(game, functional.FunctionalGame):
-      return None
-
-    def shown(state: Any, timestep: dm_env.TimeStep) -> Any:
-      return state, timestep, page.to_page(state), game.outcome(state)
-
-    return (
-      jax.jit(lambda key: shown(*game.reset(key))),
-      jax.jit(lambda state, action: shown(*game.step(state, action))),
-    )
+# Moves a second.
+DEFAULT_SPEED = 12
 
 
 class Moment(NamedTuple):
@@ -76,17 +44,22 @@ class LiveGame:
     seed: of the present game: its map and the draws of its players.
     timestep: the last one, leaves [P, ...].
     facts: of the present game; see `GamePage.facts`.
+    states: that it has shown, the first one included.
+    actions_taken: of all seats, in each of its steps.
   """
 
-  def __init__(self, playable: PlayableGame):
+  def __init__(self, playable: playable_lib.PlayableGame):
     """Takes the game; compiles nothing yet."""
     self._playable = playable
     self._game: Any = playable.game  # Of either kind.
     self._state: Any = None
     self._players: list[tuple[str, Any]] = []
+    self._chosen: dict[int, Any] = {}  # Actions in the present state, by seat.
     self.timestep: dm_env.TimeStep | None = None
     self.facts: Any = None
     self.seed = 0
+    self.states: list[Any] = []
+    self.actions_taken: list[Any] = []
 
   def start(self, seed: int, seats: Sequence[str]) -> Moment:
     """Starts a game.
@@ -100,18 +73,19 @@ class LiveGame:
     keys = jax.random.split(jax.random.PRNGKey(seed), len(seats) + 1)
     self._keys = keys[1:]
     self._players = [('', None)] * len(seats)
+    self._chosen = {}
     for seat, name in enumerate(seats):
       self.seat(seat, name)
     if self._playable.functions is not None:
       reset, _ = self._playable.functions
       self._state, timestep, shown, _ = reset(keys[0])
-      shown = np.asarray(shown).tolist()
     else:
       timestep = game.reset()
       shown = page.to_page(None)
     self.timestep = jax.device_get(timestep)
     self.facts = page.facts(self._state)
-    return Moment(shown, False, [])
+    self.states, self.actions_taken = [game_pages.to_json(shown)], []
+    return Moment(self.states[-1], False, [])
 
   def prepare(self, seed: int, seats: Sequence[str]) -> Moment:
     """Starts a game after compiling what its first step needs."""
@@ -119,22 +93,20 @@ class LiveGame:
     self.step(self.actions({}))
     return self.start(seed, seats)
 
-  def play(
-    self, choices: Mapping[int, Mapping[str, int]]
-  ) -> tuple[list[Any], Moment]:
-    """Plays one step, and returns the actions as JSON beside the moment."""
-    actions = self.actions(choices)
-    plain = [
-      jax.tree.map(lambda part: np.asarray(part).tolist(), action)
-      for action in actions
-    ]
-    return plain, self.step(actions)
+  def play(self, choices: Mapping[int, Mapping[str, int]]) -> Moment:
+    """Plays one step, given the choices of people; see `actions`."""
+    return self.step(self.actions(choices))
 
   def seat(self, seat: int, name: str) -> None:
     """Puts another player on a seat, at any time."""
     if self._players[seat][0] != name:
       state = self._playable.cast.start(name, self._keys[seat])
       self._players[seat] = (name, state)
+      self._chosen.pop(seat, None)
+
+  def think(self) -> None:
+    """Lets all players choose, so that `play` waits for people alone."""
+    self.actions({})
 
   def actions(
     self, choices: Mapping[int, Mapping[str, int]]
@@ -149,31 +121,62 @@ class LiveGame:
       if seat in choices or name == cast_lib.STILL:
         chosen.append(self._playable.page.act(choices.get(seat, {})))
         continue
-      action, state = self._playable.cast.act(
-        name, self._state, seat, self.observed(seat), state
-      )
-      self._players[seat] = (name, state)
-      chosen.append(action)
+      if seat not in self._chosen:
+        self._chosen[seat], state = self._playable.cast.act(
+          name, self._state, seat, self.observed(seat), state
+        )
+        self._players[seat] = (name, state)
+      chosen.append(self._chosen[seat])
     return chosen
 
   def step(self, actions: Sequence[types.ArrayTree]) -> Moment:
     """Plays one step, given the action of each seat."""
-    game = self._game
+    game, self._chosen = self._game, {}
     action = jax.tree.map(lambda *leaves: np.stack(leaves), *actions)
     if self._playable.functions is not None:
       _, step = self._playable.functions
       self._state, timestep, shown, outcome = step(self._state, action)
-      shown = np.asarray(shown).tolist()
     else:
       timestep = game.step(action)
       shown, outcome = self._playable.page.to_page(None), None
     self.timestep = jax.device_get(timestep)
+    self.states.append(game_pages.to_json(shown))
+    self.actions_taken.append(
+      [
+        jax.tree.map(lambda part: np.asarray(part).tolist(), action)
+        for action in actions
+      ]
+    )
     is_over = bool(self.timestep.step_type[0] == types.LAST)
     if is_over and outcome is None:
       outcome = game.outcome()
     return Moment(
-      shown, is_over, np.asarray(outcome).tolist() if is_over else []
+      self.states[-1], is_over, np.asarray(outcome).tolist() if is_over else []
     )
+
+  def record(
+    self, seats: Sequence[Mapping[str, Any]], moment: Moment, speed: int
+  ) -> dict[str, Any]:
+    """Returns the present game as `saved_games` saves it.
+
+    Args:
+      seats: 'name', 'kind', 'team' and 'rating' of each player.
+      moment: the last one.
+      speed: moves a second.
+    """
+    page = self._playable.page
+    return {
+      'game': self._playable.name,
+      'script': page.script.stem,
+      'code': page.script.read_text('utf-8'),
+      'facts': self.facts,
+      'seed': self.seed,
+      'seats': list(seats),
+      'outcome': moment.outcome,
+      'speed': speed,
+      'states': self.states,
+      'actions': self.actions_taken,
+    }
 
   def observed(self, seat: int) -> dm_env.TimeStep:
     """Returns the last timestep of one seat, without an axis of players."""
@@ -189,3 +192,50 @@ class LiveGame:
       self._playable.cast.look(name, self.observed(seat), state)
       for seat, (name, state) in enumerate(self._players)
     ]
+
+
+def record_matches(
+  playable: playable_lib.PlayableGame,
+  matches: Sequence[Sequence[str]],
+  run_dir: str | os.PathLike[str],
+  seed: int = 0,
+) -> None:
+  """Plays games between chosen players, and saves them for a run's report.
+
+  Args:
+    playable: the game.
+    matches: in each game the player of each team, or of each seat; see
+      `Cast.names`.
+    run_dir: directory of the run.
+    seed: of all games.
+
+  Raises:
+    ValueError: if there is no such player, or not one for each team or seat.
+  """
+  teams, cast = playable.teams, playable.cast
+  for match in matches:
+    unknown = [name for name in match if name not in cast.names]
+    if unknown or len(match) not in (max(teams) + 1, len(teams)):
+      raise ValueError(
+        f'match ({list(match)}) must name a player for each of the'
+        f' {max(teams) + 1} teams, or each of the {len(teams)} seats, of'
+        f' {cast.names}; choose among these.'
+      )
+  live = LiveGame(playable)
+  saved = saved_games.SavedGames(
+    pathlib.Path(run_dir) / saved_games.GAMES_DIRECTORY
+  )
+  for match in matches:
+    by_team = len(match) != len(teams)
+    names = [match[team] for team in teams] if by_team else list(match)
+    moment = live.start(seed, names)
+    while not moment.is_over:
+      moment = live.play({})
+    seats = [
+      {
+        'name': name, 'kind': 'player', 'team': team,
+        'rating': round(cast.rating(name)),
+      }
+      for name, team in zip(names, teams, strict=True)
+    ]  # fmt: skip
+    saved.save(live.record(seats, moment, DEFAULT_SPEED))

@@ -1,15 +1,14 @@
 """Games as files: to watch again, to share as a page, to rate people by.
 
-A file holds the states that the page was sent, and the seed and actions that
-lead to the same states in the environment.
+A file holds the states that the page was sent, the script that draws them, and
+the seed and actions that lead to the same states in the environment.
 """
 
 import datetime
-import html
 import json
 import pathlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -17,12 +16,17 @@ import numpy as np
 
 from ftwax.population import ratings
 from ftwax.records import files
+from ftwax.reporting import page
 
 FORMAT = 'ftwax game 1'
-STATIC = pathlib.Path(__file__).parent / 'static'
+
+# Holds the games of a run's report, in its directory.
+GAMES_DIRECTORY = 'games'
 
 _ID = re.compile(r'\d{8}-\d{6}-[A-Za-z0-9_]+(-\d+)?')
-_FIELDS = ('game', 'script', 'facts', 'seats', 'states', 'outcome', 'time')
+_FIELDS = (
+  'game', 'script', 'code', 'facts', 'seats', 'states', 'outcome', 'time'
+)  # fmt: skip
 _SEAT_FIELDS = ('name', 'kind', 'team', 'rating')
 
 # Ratings of a person: where they start, and the step of a game.
@@ -69,10 +73,11 @@ class SavedGames:
 
   def readable(self) -> list[tuple[str, dict[str, Any]]]:
     """Returns the games that can be read with their names, the last first."""
+    names = [path.stem for path in self._directory.glob('*.json')]
     found = []
-    for path in sorted(self._directory.glob('*.json'), reverse=True):
+    for name in sorted(filter(_ID.fullmatch, names), key=_order, reverse=True):
       try:
-        found.append((path.stem, self.read(path.stem)))
+        found.append((name, self.read(name)))
       except (ValueError, OSError):
         continue  # Damaged, or no game.
     return found
@@ -83,12 +88,19 @@ class SavedGames:
     return rate(played, person)
 
 
+def _order(name: str) -> tuple[Any, ...]:
+  date, time, game, *copy = name.split('-')
+  return date, time, game, int(copy[0]) if copy else 1
+
+
 def _checked(plain: Any) -> dict[str, Any]:
   if plain['format'] != FORMAT:
     raise ValueError(f'format ({plain["format"]}) must be {FORMAT!r}')
   missing = [field for field in _FIELDS if field not in plain]
   if missing:
     raise ValueError(f'fields {missing} must be there')
+  if not str(plain['script']).isidentifier():
+    raise ValueError(f'script ({plain["script"]!r}) must be a name')
   for seat in plain['seats']:
     missing = [field for field in _SEAT_FIELDS if field not in seat]
     if missing:
@@ -128,18 +140,25 @@ def rate(played: Iterable[Mapping[str, Any]], person: str) -> tuple[float, int]:
 
 def to_html(game: Mapping[str, Any]) -> str:
   """Returns a page of its own that plays a game, without any other file."""
-  scripts = ('drawing.js', f'games/{game["script"]}.js', 'replay.js')
-  if not re.fullmatch('[a-z_]+', game['script']):
-    raise ValueError(f'script ({game["script"]!r}) must be one of the library.')
-  code = '\n'.join((STATIC / name).read_text('utf-8') for name in scripts)
-  style = (STATIC / 'style.css').read_text('utf-8')
-  title = html.escape(f'{game["game"]}, {game["time"][:10]}')
-  data = json.dumps(game, separators=(',', ':')).replace('<', '\\u003c')
-  return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title><style>{style}</style></head>
-<body><main><h1>{title}</h1><div id="replay"></div></main>
-<script type="application/json" id="game">{data}</script>
-<script>{code}</script></body></html>
-"""
+  title = f'{game["game"]}, {game["time"][:10]}'
+  return page.render(title, [make_player([game])])
+
+
+def make_player(played: Sequence[Mapping[str, Any]]) -> str:
+  """Returns the part of a page that plays games, one of which is chosen."""
+  drawing = {game['script']: game['code'] for game in played}
+  code = '\n'.join(
+    [
+      page.read_static('drawing.js'),
+      *drawing.values(),
+      page.read_static('replay.js'),
+    ]
+  )
+  code = re.sub('</(?=script)', '<\\\\/', code, flags=re.IGNORECASE)
+  shown = [{**game, 'code': None, 'actions': None} for game in played]
+  data = json.dumps(shown, separators=(',', ':')).replace('<', '\\u003c')
+  return (
+    '<div id="replay"></div>\n'
+    f'<script type="application/json" id="games">{data}</script>\n'
+    f'<script>{code}</script>'
+  )

@@ -1,0 +1,101 @@
+"""Capture the flag in the browser: its page, and which keys play it."""
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ftwax import types
+from ftwax.environments import game_pages
+from ftwax.environments.capture_the_flag import actions, features, rules
+from ftwax.environments.capture_the_flag import game_config as config_lib
+
+_KEYS = (
+  game_pages.Key(('ArrowUp', 'KeyW'), 'ahead', 1, 'move'),
+  game_pages.Key(('ArrowDown', 'KeyS'), 'back', 2, 'move'),
+  game_pages.Key(('KeyA',), 'step left', 3, 'move'),
+  game_pages.Key(('KeyD',), 'step right', 4, 'move'),
+  game_pages.Key(('ArrowLeft', 'KeyQ'), 'turn left', 1, 'turn', repeats=False),
+  game_pages.Key(
+    ('ArrowRight', 'KeyE'), 'turn right', 2, 'turn', repeats=False
+  ),
+  game_pages.Key(('Space',), 'tag', 1, 'tag'),
+)
+
+
+def make_page(
+  config: config_lib.CaptureTheFlagConfig,
+) -> game_pages.GamePage:
+  """Makes the page of capture the flag.
+
+  A state is [num_steps, score of each team, then carrier, cell and timer of
+  each flag, then cell, direction, waiting and cooldown of each player].
+  """
+
+  def facts(state: rules.State) -> Any:
+    return {
+      'width': config.width,
+      'height': config.height,
+      'tiles': np.asarray(state.map.tiles).ravel().tolist(),
+      'stands': np.asarray(state.map.stands).tolist(),
+      'teams': config.teams,
+      'num_steps': config.num_steps,
+      'tag_cooldown': config.tag_cooldown,
+      'view_size': config.view_size,
+      'view_behind': config.view_behind,
+      'scalars': features.SCALARS,
+    }
+
+  def to_page(state: rules.State) -> types.Array:
+    parts = (
+      state.num_steps[None], state.score,
+      state.carrier, state.flag_cell, state.flag_timer,
+      state.cell, state.direction, state.waiting, state.cooldown,
+    )  # fmt: skip
+    return jnp.concatenate(parts)
+
+  def view(observation: types.ArrayTree) -> Any:
+    seen = np.asarray(observation)
+    if seen.ndim == 3:
+      return {'frame': game_pages.to_json(seen)}
+    num_cells = config.view_size**2
+    channels = seen[: len(features.CHANNELS) * num_cells].reshape(-1, num_cells)
+    bits = (channels > 0).T @ (1 << np.arange(len(channels)))
+    scalars = seen[channels.size :].astype(float)
+    return {'cells': bits.tolist(), 'scalars': scalars.round(3).tolist()}
+
+  def act(choices: Mapping[str, int]) -> types.ArrayTree:
+    def choice(part: str) -> Any:
+      return np.int32(choices.get(part, 0))
+
+    action = rules.Action(choice('move'), choice('turn'), choice('tag'))
+    return actions.encode_action(action, config)
+
+  script = pathlib.Path(__file__).with_name('capture_the_flag.js')
+  return game_pages.GamePage(script, _KEYS, facts, to_page, view, act)
+
+
+def read_config(
+  spec: types.EnvironmentSpec, team_size: int
+) -> config_lib.CaptureTheFlagConfig:
+  """Returns the config of a game in which agents of these specs can play.
+
+  The map, which agents do not depend on, is that of the main job.
+  """
+  shape = spec.observations.shape
+  is_vector = len(shape) == 1
+  base = config_lib.CaptureTheFlagConfig(
+    team_size=team_size,
+    height=11,
+    width=15,
+    observation='features' if is_vector else 'rgb',
+    action='composite' if isinstance(spec.actions, dict) else 'flat',
+  )
+  if is_vector:
+    cells = (shape[0] - len(features.SCALARS)) // len(features.CHANNELS)
+    size = round(cells**0.5)
+  else:
+    size = shape[0] // base.tile_size
+  return config_lib.CaptureTheFlagConfig(**{**base.__dict__, 'view_size': size})

@@ -1,0 +1,166 @@
+"""Games that can be played in the browser, with those who can play them."""
+
+import dataclasses
+import functools
+import os
+from typing import Any
+
+import dm_env
+import jax
+
+from ftwax import types
+from ftwax.environments import (
+  capture_the_flag,
+  catch,
+  functional,
+  game_pages,
+  games,
+  vector,
+)
+from ftwax.environments.capture_the_flag import browser
+from ftwax.records import game_files
+from ftwax.runtime import cast as cast_lib
+from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import loading
+
+_PETTINGZOO = 'pettingzoo:'
+
+
+@dataclasses.dataclass(frozen=True)
+class PlayableGame:
+  """A game, its page, and those who take seats without a person.
+
+  Attributes:
+    name: shown to people.
+    game: in JAX, or in Python (a `games.GameEnvironment`).
+    page: how it is shown.
+    cast: members, scripts and others.
+  """
+
+  name: str
+  game: functional.FunctionalGame | games.GameEnvironment
+  page: game_pages.GamePage
+  cast: cast_lib.Cast
+
+  @property
+  def teams(self) -> tuple[int, ...]:
+    """The team of each seat."""
+    return tuple(self.game.teams)
+
+  @functools.cached_property
+  def functions(self) -> tuple[Any, Any] | None:
+    """Compiled `reset(key)` and `step(state, action)`; None in Python.
+
+    They return the state, the timestep, what the page shows, and the outcome.
+    """
+    game, page = self.game, self.page
+    if not isinstance(game, functional.FunctionalGame):
+      return None
+
+    def shown(state: Any, timestep: dm_env.TimeStep) -> Any:
+      return state, timestep, page.to_page(state), game.outcome(state)
+
+    return (
+      jax.jit(lambda key: shown(*game.reset(key))),
+      jax.jit(lambda state, action: shown(*game.step(state, action))),
+    )
+
+
+def make(
+  name: str,
+  game: Any,
+  source: str | os.PathLike[str] | None = None,
+  experiment: experiment_lib.ExperimentConfig | None = None,
+) -> PlayableGame:
+  """Makes a game that can be played in the browser.
+
+  Args:
+    name: shown to people.
+    game: in JAX or in Python, with a `page`, a `display` or a `render`; see
+      `game_pages.find`. An environment in JAX is a game of one player.
+    source: of members, if there are any; see `loading.load`.
+    experiment: of the members; see there.
+
+  Raises:
+    ValueError: if it is no such game, or members were trained in another one.
+  """
+  if isinstance(game, functional.FunctionalEnvironment):
+    game = functional.as_game(game)
+  if isinstance(game, functional.FunctionalGame):
+    environment = game.spec
+  elif hasattr(game, 'teams'):
+    environment = types.make_environment_spec(game)
+  else:
+    raise ValueError(
+      f'game ({type(game).__name__}) must be a game of teams, or an environment'
+      ' in JAX, to be played in the browser; `ftwax film` films any.'
+    )
+  spec = games.GameSpec(environment, tuple(game.teams), tuple(game.event_names))
+  scripts = getattr(game, 'scripts', {})
+  return PlayableGame(
+    name,
+    game,
+    game_pages.find(game, environment.actions),
+    cast_lib.Cast(spec, scripts, source, experiment),
+  )
+
+
+def find(
+  source: str, experiment: experiment_lib.ExperimentConfig | None = None
+) -> PlayableGame:
+  """Finds a game and who can play it.
+
+  Args:
+    source: a population that comes with the library, such as
+      'capture_the_flag'; the directory of a run; 'catch', without a
+      population; or 'pettingzoo:' and the name of a parallel environment,
+      such as 'pettingzoo:butterfly/cooperative_pong-v6'.
+    experiment: of the run, whose game is that of evaluations. Without it, a run
+      must be of capture the flag or catch, which its records tell.
+
+  Raises:
+    ValueError: if there is no such thing, or its game cannot be shown.
+  """
+  if source.startswith(_PETTINGZOO):
+    name = source.removeprefix(_PETTINGZOO)
+    return make(name, _pettingzoo_game(name))
+  if source == 'catch':
+    return make('catch', catch.make())
+  directory = loading.find(source)
+  if experiment is not None:
+    factory = experiment.evaluation_factory
+    if isinstance(factory, vector.VectorFactory):
+      raise ValueError(
+        f'environment_factory of {source} must make single games to be played,'
+        ' and makes vectors; give --experiment with one that does.'
+      )
+    return make(
+      experiment.name.replace('_', ' '), factory(0), directory, experiment
+    )
+  spec = game_files.read(directory)
+  if spec.event_names == capture_the_flag.EVENT_NAMES:
+    config = browser.read_config(spec.environment, spec.team_size)
+    return make('capture the flag', capture_the_flag.make(config), directory)
+  shape = getattr(spec.environment.observations, 'shape', ())
+  if len(shape) == 2 and spec.environment == catch.make(*shape).spec:
+    return make('catch', catch.make(*shape), directory)
+  raise ValueError(
+    f'game of {source} must be capture the flag or catch to be found by its'
+    ' records; give the experiment of the run, --experiment.'
+  )
+
+
+def _pettingzoo_game(name: str) -> Any:
+  from ftwax.environments import pettingzoo_adapter
+
+  try:
+    import pettingzoo
+
+    env = pettingzoo.make('parallel', name, render_mode='rgb_array')
+  except Exception as error:  # PettingZoo and what it imports have their own.
+    raise ValueError(
+      f'game ({_PETTINGZOO}{name}) must be a parallel environment of PettingZoo'
+      f' whose packages are installed, but: {error}; choose e.g.'
+      f' {_PETTINGZOO}butterfly/cooperative_pong-v6.'
+    ) from None
+  return pettingzoo_adapter.PettingZooGame(env)
