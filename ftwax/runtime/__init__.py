@@ -3,6 +3,7 @@
 from ftwax.runtime.experiment import ExperimentConfig
 from ftwax.runtime.loaded_agent import LoadedAgent
 from ftwax.runtime.loading import export, load
+from ftwax.runtime.named_experiments import make_experiment
 from ftwax.runtime.runs import RunResult, run_experiment
 
 __all__ = (
@@ -15,5 +16,6 @@ __all__ = (
   'export',
   'launch',
   'load',
+  'make_experiment',
   'run_experiment',
 )
