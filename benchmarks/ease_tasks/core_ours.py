@@ -27,6 +27,6 @@ def make_network(environment_spec):
 
 
 experiment = ftwax.make_experiment(
-  'ppo', 'CartPole-v1', 20_000, network_factory=make_network
+  'ppo', 'CartPole-v1', 10_000, network_factory=make_network
 )
-ftwax.run(experiment, eval_every=20_000)
+ftwax.run(experiment, eval_every=10_000)

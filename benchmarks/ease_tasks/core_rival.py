@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import rlax
 
-NUM_ENVS, NUM_STEPS, NUM_EPOCHS, TOTAL = 8, 64, 10, 20_000
+NUM_ENVS, NUM_STEPS, NUM_EPOCHS, TOTAL = 8, 64, 10, 10_000
 
 
 class BottleneckGRU(hk.Module):

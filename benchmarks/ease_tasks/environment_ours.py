@@ -24,5 +24,5 @@ class Target(gymnasium.Env):
     return self._state.copy(), reward, False, self._steps == 50, {}
 
 
-experiment = ftwax.make_experiment('ppo', Target, 20_000)
-ftwax.run(experiment, eval_every=20_000)
+experiment = ftwax.make_experiment('ppo', Target, 10_000)
+ftwax.run(experiment, eval_every=10_000)

@@ -24,5 +24,5 @@ class Target(gymnasium.Env):
     return self._state.copy(), reward, False, self._steps == 50, {}
 
 
-agent = PPO('MlpPolicy', Target()).learn(20_000)
+agent = PPO('MlpPolicy', Target()).learn(10_000)
 print(evaluate_policy(agent, agent.get_env()))

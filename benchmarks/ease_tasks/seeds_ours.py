@@ -1,5 +1,5 @@
 import ftwax
 
-experiment = ftwax.make_experiment('ppo', 'CartPole-v1', 20_000)
+experiment = ftwax.make_experiment('ppo', 'CartPole-v1', 10_000)
 for seed in range(3):
-  ftwax.run(experiment.replace(seed=seed), eval_every=20_000)
+  ftwax.run(experiment.replace(seed=seed), eval_every=10_000)

@@ -112,15 +112,16 @@ class LoadedAgent:
         f'environment ({game.spec.num_players} players) must be of one agent;'
         ' use `ftwax evaluate` for games.'
       )
-    returns = np.zeros(num_episodes, np.float32)
-    for episode in range(num_episodes):
-      timestep = _first_row(game.reset())
-      while not timestep.last():
-        action = self.act(timestep)
-        rows = game.step(jax.tree.map(lambda leaf: leaf[None], action))
-        timestep = _first_row(rows)
-        returns[episode] += np.sum(timestep.reward)
-    return returns
+    returns = [0.0]
+    timestep = _first_row(game.reset())
+    while not (timestep.last() and len(returns) == num_episodes):
+      if timestep.last():  # The next step begins another episode.
+        returns.append(0.0)
+      action = self.act(timestep)
+      rows = game.step(jax.tree.map(lambda leaf: leaf[None], action))
+      timestep = _first_row(rows)
+      returns[-1] += 0.0 if timestep.first() else np.sum(timestep.reward)
+    return np.array(returns, np.float32)
 
   def record(
     self,
