@@ -7,8 +7,8 @@ without blank ones and comments. Rivals are Stable-Baselines3 and sb3-contrib,
 by the interpreter of `--rival_python`, which has them, moviepy and pygame, and
 for a core of one's own, which these do not have, rlax by hand. Programs run in
 turn, each in a process of its own. Its seconds are those from its start to its
-end; those of the processor are about what it takes where nothing else runs on
-its core, as `taskset -c 0` in front of the command gives it one. The first one ends when ten greedy episodes of CartPole reach a mean of
+end; those of the processor are about what it takes where it has a core to
+itself. The first one ends when ten greedy episodes of CartPole reach a mean of
 475; the others train for 10,000 steps, or use what the first one saved.
 """
 

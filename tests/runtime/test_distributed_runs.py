@@ -68,6 +68,7 @@ def test_a_program_of_threads_ends_at_its_last_step(launch, tmp_path):
     assert saved.steps() == [403]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings('ignore:setDaemon:DeprecationWarning')
 def test_observers_end_a_run_and_keep_its_best(launch, tmp_path):
   config = distributed_helpers.make_experiment(

@@ -7,7 +7,6 @@ from gymnasium import spaces
 
 import ftwax
 from ftwax.agents import impala, ppo
-from ftwax.environments import capture_the_flag, catch
 
 _SMALL = impala.IMPALAConfig(
   core='feed_forward',
@@ -59,36 +58,18 @@ def test_other_agents_are_refused(agent):
     ftwax.make_experiment(agent, 'CartPole-v1', 100)
 
 
-@pytest.mark.parametrize('environment', [Counting, lambda seed: Counting()])
-def test_an_environment_of_gymnasium_is_played_as_it_is(environment, tmp_path):
-  experiment = ftwax.make_experiment(
-    _SMALL, environment, 64, name='counting', replay='functional'
-  )
+@pytest.mark.slow
+def test_a_class_of_gymnasium_is_played_as_it_is(tmp_path):
+  experiment = ftwax.make_experiment(_SMALL, Counting, 64, replay='functional')
   result = ftwax.run(experiment, run_dir=tmp_path / 'run')
   assert result.mean_return == 3.0
   agent = ftwax.load(result.run_dir)
   np.testing.assert_array_equal(agent.evaluate(Counting(), 2), [3.0, 3.0])
 
 
-def test_an_agent_is_evaluated_in_its_own_environment_alone(tmp_path):
-  experiment = ftwax.make_experiment(_SMALL, lambda seed: catch.make(), 64)
-  result = ftwax.run(experiment, run_dir=tmp_path / 'run', runtime='device')
-  agent = ftwax.load(result.run_dir)
-  returns = agent.evaluate(catch.make(), 20)
-  assert returns.shape == (20,) and set(returns) == {-1.0, 1.0}
-  with pytest.raises(ValueError, match=r'num_episodes \(0\) must be at least'):
-    agent.evaluate(catch.make(), 0)
-  with pytest.raises(ValueError, match=r'observation \(shape \(4,\)\) must be'):
-    agent.evaluate('CartPole-v1')
-  with pytest.raises(ValueError, match=r'environment \(4 players\) must be of'):
-    agent.evaluate(capture_the_flag.make())
-
-
-def test_an_environment_is_filmed_by_its_name(tmp_path):
-  experiment = ftwax.make_experiment(
-    _SMALL, 'CartPole-v1', 64, replay='functional'
-  )
-  result = ftwax.run(experiment, run_dir=tmp_path / 'run')
-  path = tmp_path / 'film.gif'
-  ftwax.load(result.run_dir).record('CartPole-v1', path, max_num_steps=3)
-  assert path.read_bytes().startswith(b'GIF')
+def test_a_factory_may_make_an_environment_of_gymnasium():
+  made = ftwax.make_experiment(_SMALL, lambda seed: Counting(), 64)
+  games = made.make_games(made.environment_factory, [0, 1], 'games')
+  assert games.reset().observation.shape == (2, 1)
+  timestep = games.step(np.zeros(2, np.int32))
+  np.testing.assert_array_equal(timestep.reward, [1.0, 1.0])
