@@ -75,6 +75,7 @@ _DEV = [
   'axe-core-python>=0.1',
   'hypothesis>=6.100',
   'httpx2>=2',
+  'jupytext>=1.16',
   'mypy>=1.18',
   'playwright>=1.50',
   'pytest>=8',
@@ -85,6 +86,7 @@ _DEV = [
 
 # The site. mkdocstrings does not yet know newer extensions.
 _DOCS = [
+  'jupytext>=1.16',
   'latex2mathml>=3.77',
   'mkdocs-material>=9.6',
   'mkdocstrings[python]>=0.30',

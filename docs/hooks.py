@@ -6,6 +6,8 @@ Three things in a page are replaced when it is built:
 - `::defaults AGENT` by tables of the agent's hyperparameters and options;
 - equations, fenced as `math` or inline as GitHub has them, by MathML, which
   browsers render without a script.
+
+Tutorials have a notebook beside them, to which their pages link.
 """
 
 import dataclasses
@@ -15,7 +17,9 @@ import math
 import re
 from typing import Any
 
+import jupytext
 from latex2mathml import converter
+from mkdocs.structure import files as files_lib
 
 from ftwax import hyperparameters
 from ftwax.agents import named
@@ -28,14 +32,38 @@ _ATTRIBUTES = re.compile(r'^Attributes:\n(.*?)(?=^\S|\Z)', re.DOTALL | re.M)
 _ATTRIBUTE = re.compile(r'^  (\w+): (.*?)(?=^  \w+: |\Z)', re.DOTALL | re.M)
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_files(files: files_lib.Files, config: Any) -> files_lib.Files:
+  """Adds the notebooks of tutorials; MkDocs calls it."""
+  for page in files.documentation_pages():
+    if _is_notebook(page.src_uri):
+      notebook = jupytext.reads(page.content_string, 'md')
+      notebook.metadata['kernelspec'] = {
+        'name': 'python3',
+        'display_name': 'Python 3',
+        'language': 'python',
+      }
+      made = jupytext.writes(notebook, 'ipynb')
+      path = page.src_uri.replace('.md', '.ipynb')
+      files.append(files_lib.File.generated(config, path, content=made))
+  return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
   """Replaces the marks of a page; MkDocs calls it."""
+  if _is_notebook(page.file.src_uri):
+    title, _, rest = markdown.partition('\n')
+    name = page.file.name
+    markdown = f'{title}\n\n[As a notebook]({name}.ipynb){{ download }}\n{rest}'
   markdown = _PUBLIC.sub(lambda match: _reference(match[1]), markdown)
   markdown = _DEFAULTS.sub(lambda match: _defaults(match[1]), markdown)
   markdown = _MATH_BLOCK.sub(
     lambda match: f'<div>{_to_mathml(match[1], "block")}</div>', markdown
   )
   return _MATH_SPAN.sub(lambda match: _to_mathml(match[1], 'inline'), markdown)
+
+
+def _is_notebook(path: str) -> bool:
+  return path.startswith('tutorials/') and not path.endswith('index.md')
 
 
 def _to_mathml(latex: str, display: str) -> str:

@@ -2,9 +2,10 @@
 
 Each room is a module: `ftwax.agents`, `ftwax.environments`, `ftwax.networks`,
 `ftwax.losses`, `ftwax.population`, `ftwax.replay`, `ftwax.records`,
-`ftwax.reporting`, `ftwax.runtime`. `ftwax.run` runs an experiment, and
-`ftwax.load` loads an agent of an earlier run. Rooms are imported when they are
-first used, so that `import ftwax` is quick.
+`ftwax.reporting`, `ftwax.runtime`. `ftwax.make_experiment` makes an experiment
+of a named agent, `ftwax.run` runs it, and `ftwax.load` loads an agent of an
+earlier run. Rooms are imported when they are first used, so that `import ftwax`
+is quick.
 """
 
 import importlib
@@ -24,12 +25,16 @@ if TYPE_CHECKING:
   from ftwax import runtime as runtime
   from ftwax import types as types
   from ftwax.runtime.loading import load as load
+  from ftwax.runtime.named_experiments import (
+    make_experiment as make_experiment,
+  )
   from ftwax.runtime.runs import run_experiment as run  # noqa: F401
 
 __version__ = '0.1.0'
 
 _FUNCTIONS = {
   'load': ('ftwax.runtime.loading', 'load'),
+  'make_experiment': ('ftwax.runtime.named_experiments', 'make_experiment'),
   'run': ('ftwax.runtime.runs', 'run_experiment'),
 }
 
@@ -40,6 +45,7 @@ __all__ = (
   'internal_rewards',
   'load',
   'losses',
+  'make_experiment',
   'networks',
   'population',
   'records',

@@ -80,3 +80,16 @@ def test_documents_use_public_names_alone(path):
         assert alias.name in public or (
           path.exists() and node.module.count('.') > 1
         ), f'{node.module}.{alias.name}'
+
+
+def _num_lines(path):
+  lines = [line.strip() for line in path.read_text('utf-8').splitlines()]
+  return sum(bool(line) and not line.startswith('#') for line in lines)
+
+
+def test_no_task_takes_more_lines_than_with_others():
+  tasks = sorted((ROOT / 'benchmarks' / 'ease_tasks').glob('*_ours.py'))
+  assert len(tasks) == 8
+  for ours in tasks:
+    rival = ours.with_name(ours.name.replace('_ours', '_rival'))
+    assert _num_lines(ours) <= _num_lines(rival), ours.stem

@@ -46,3 +46,11 @@ AGENTS: Mapping[str, Agent] = {
 
 # Those with the standard network, whose defaults suit any environment.
 STANDARD = ('impala', 'a2c', 'a3c', 'ppo')
+
+
+def find(config: Any) -> str | None:
+  """Returns the name of the agent that a config is of; None if it has none."""
+  for name, agent in AGENTS.items():
+    if agent.make_config is type(config):
+      return name
+  return None

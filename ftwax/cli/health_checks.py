@@ -4,6 +4,7 @@ import importlib.metadata
 import os
 import pathlib
 import platform
+import re
 import shutil
 import socket
 import subprocess
@@ -83,7 +84,7 @@ def check_packages(
       yield Finding(
         FAULT,
         requirement.name,
-        f'{version} is not {requirement.specifier}; run pip install'
+        f'{version} is not {requirement.specifier}; run uv sync, or pip install'
         f" '{requirement.name}{requirement.specifier}'",
       )
   pins = read_pins() if pins is None else pins
@@ -130,10 +131,10 @@ def check_imports(modules: Sequence[str] = _REVERB_HALF) -> Iterator[Finding]:
     if result.returncode == 0:
       yield Finding(OK, module, 'imports')
       continue
-    last = result.stderr.strip().splitlines()[-1:] or [
-      f'the process ended with status {result.returncode}'
-    ]
-    yield Finding(FAULT, module, f'does not import ({last[0]}); run {_INSTALL}')
+    lines = result.stderr.splitlines()  # Messages may have several lines.
+    errors = [line for line in lines if re.match(r'[\w.]+(Error|Exit)\b', line)]
+    last = (errors or [f'it ended with status {result.returncode}'])[-1]
+    yield Finding(FAULT, module, f'does not import ({last}); run {_INSTALL}')
 
 
 def check_devices() -> Iterator[Finding]:

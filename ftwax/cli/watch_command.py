@@ -46,8 +46,8 @@ def import_server() -> Any:
     return importlib.import_module('ftwax.web.web_server')
   except ImportError as error:
     raise ValueError(
-      f'pages need packages that must be installed ({error}); run `pip install'
-      ' "ftwax[web]"`.'
+      f'pages need packages that must be installed ({error}); run `uv sync`, or'
+      " `pip install -c constraints.txt -e '.[web]'`, in a clone."
     ) from None
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from ftwax import types
 from ftwax.environments import (
+  adapting,
   compiled_games,
   environment_faults,
   functional,
@@ -26,7 +27,8 @@ from ftwax.environments import (
   vector,
 )
 
-# Makes an environment or a game, given a seed, or a whole vector.
+# Makes an environment or a game, given a seed, or a whole vector. It may also
+# make a `gymnasium.Env`, which gets the seed when it is reset first.
 EnvironmentFactory = (
   Callable[
     [int],
@@ -244,19 +246,21 @@ def make_games(
   if isinstance(environment_factory, vector.VectorFactory):
     rows = make(seeds[0], len(seeds))
     return SoloGames(validated_vector.ValidatedVector(rows, name, first))
-  made: Any = make(seeds[0])
+  made: Any = adapting.adapt(make(seeds[0]), seeds[0])
   if isinstance(made, functional.FunctionalEnvironment):
     made = functional.as_game(made)
   if isinstance(made, functional.FunctionalGame):
     return compiled_games.CompiledGames(made, len(seeds), seeds[0], name)
-  all_made = [made, *map(make, seeds[1:])]
+  others = [adapting.adapt(make(seed), seed) for seed in seeds[1:]]
+  all_made = [made, *others]
   if hasattr(made, 'outcome'):
     return PythonGames(all_made, name, first)
   if not isinstance(made, dm_env.Environment):
     raise TypeError(
       f'environment_factory must make an environment or a game, and made a'
       f' {type(made).__name__}; give a dm_env.Environment, a'
-      ' games.GameEnvironment, or a functional environment or game.'
+      ' gymnasium.Env, a games.GameEnvironment, or a functional environment or'
+      ' game.'
     )
   validated = [
     validation.ValidatedEnvironment(environment, f'{name}[{index}]')

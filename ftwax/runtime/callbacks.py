@@ -2,7 +2,9 @@
 
     experiment.replace(observers=[callbacks.EarlyStopping(patience=5)])
 
-They look at evaluations, so give `eval_every`.
+They look at evaluations, so give `eval_every`. A distributed run ends once its
+actors have taken the steps that they hold, and its best checkpoint is of the
+moment at which the learner hears of the evaluation.
 """
 
 import json

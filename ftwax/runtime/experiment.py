@@ -44,7 +44,9 @@ class Observer:
   """Watches training; a class of one's own overrides what it needs.
 
   Timesteps and actions have a row for each seat. The device runtime shows no
-  single steps, and distributed runs no evaluations.
+  single steps. In distributed runs each process has a copy: those of actors see
+  steps, that of the first learner sees evaluations, a little after they were
+  made, and that of the process that holds the population sees generations.
   """
 
   def observe_first(
@@ -266,6 +268,13 @@ class ExperimentConfig:
   def evaluation_factory(self) -> game_vectors.EnvironmentFactory:
     """Makes the environment or game of evaluations."""
     return self.evaluation_environment_factory or self.environment_factory
+
+  def observe_evaluation(self, row: Mapping[str, Any], run: RunView) -> bool:
+    """Shows observers an evaluation; returns whether one ends the run."""
+    ends = [
+      observer.observe_evaluation(row, run) for observer in self.observers
+    ]
+    return any(ends)
 
   def make_seating(self) -> seating.Seating:
     """Returns the seats of members and opponents in the games of one actor.

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import functional, game_vectors, games
+from ftwax.environments import adapting, functional, game_vectors, games
 from ftwax.population import players as players_lib
 from ftwax.reporting import videos
 
@@ -38,7 +38,7 @@ def record(
   Returns:
     The path.
   """
-  environment = _as_dm_env(environment, seed)
+  environment = adapting.adapt(environment, seed, render_mode='rgb_array')
   game = game_vectors.make_games(lambda seed: environment, [seed], 'film')
   names, seated = _seat(seats, environment, game.spec)
   camera, cast = _Camera(environment, game), _Cast(seated, seed)
@@ -54,17 +54,6 @@ def record(
       break
   captioned = videos.add_captions(np.stack(frames), lines, camera.legend)
   return videos.write_gif(path, captioned, frames_per_second)
-
-
-def _as_dm_env(environment: Any, seed: int) -> Any:
-  """Wraps an environment of Gymnasium; returns others as they are."""
-  if hasattr(environment, 'action_spec') or not hasattr(
-    environment, 'observation_space'
-  ):
-    return environment
-  from ftwax.environments import gymnasium_adapter
-
-  return gymnasium_adapter.GymnasiumEnvironment(environment, seed)
 
 
 def _seat(

@@ -33,7 +33,8 @@ def check() -> None:
   if missing:
     raise ImportError(
       f'watch (True) needs packages that are not installed ({missing}); run'
-      ' `pip install "ftwax[web]"`, or leave out --watch.'
+      " `uv sync`, or `pip install -c constraints.txt -e '.[web]'`, in a clone;"
+      ' or leave out --watch.'
     )
 
 

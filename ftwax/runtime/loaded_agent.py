@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import games
+from ftwax.environments import adapting, game_vectors, games
 from ftwax.population import players
 from ftwax.runtime import filming, sharing
 
@@ -82,6 +82,47 @@ class LoadedAgent:
     action, self._state = self._select(self.variables, rows, self._state)
     return jax.tree.map(lambda leaf: np.asarray(leaf)[0], action)
 
+  def evaluate(
+    self, environment: Any, num_episodes: int = 10, seed: int = 0
+  ) -> types.NumpyArray:
+    """Plays episodes in an environment of one agent.
+
+    Args:
+      environment: in JAX or in Python, or the name of one of Gymnasium. It
+        stays open.
+      num_episodes: how many.
+      seed: of an environment in JAX or of Gymnasium.
+
+    Returns:
+      float32 [num_episodes], their returns; the events of a vector reward add
+      up.
+
+    Raises:
+      ValueError: `num_episodes` is less than 1, or the environment is a game of
+        several players, or another one than the agent was trained in.
+    """
+    if num_episodes < 1:
+      raise ValueError(
+        f'num_episodes ({num_episodes}) must be at least 1; choose 10.'
+      )
+    made = adapting.adapt(environment, seed)
+    game = game_vectors.make_games(lambda seed: made, [seed], 'evaluation')
+    if game.spec.num_players > 1:
+      raise ValueError(
+        f'environment ({game.spec.num_players} players) must be of one agent;'
+        ' use `ftwax evaluate` for games.'
+      )
+    returns = [0.0]
+    timestep = _first_row(game.reset())
+    while not (timestep.last() and len(returns) == num_episodes):
+      if timestep.last():  # The next step begins another episode.
+        returns.append(0.0)
+      action = self.act(timestep)
+      rows = game.step(jax.tree.map(lambda leaf: leaf[None], action))
+      timestep = _first_row(rows)
+      returns[-1] += 0.0 if timestep.first() else np.sum(timestep.reward)
+    return np.array(returns, np.float32)
+
   def record(
     self,
     environment: Any,
@@ -95,10 +136,11 @@ class LoadedAgent:
     """Films an episode of the agent.
 
     Args:
-      environment: in JAX or in Python, of one agent or a game. It is drawn by
-        its `display` or its `render`, which returns uint8 [H, W, 3]; without
-        these an image that the first player observes is shown. Gymnasium
-        environments need `render_mode='rgb_array'`.
+      environment: in JAX or in Python, of one agent or a game, or the name of
+        one of Gymnasium. It is drawn by its `display` or its `render`, which
+        returns uint8 [H, W, 3]; without these an image that the first player
+        observes is shown. Gymnasium environments that are not named but given
+        need `render_mode='rgb_array'`.
       path: of the GIF.
       seats: the player on each seat, or one for all: an agent, or the name of
         a script of the game, such as 'random'. By default this agent.
@@ -195,3 +237,7 @@ class LoadedAgent:
         f'reward (shape {reward}) must be of shape {spec.rewards.shape}, as in'
         ' the game that the agent was trained in; give a timestep of that game.'
       )
+
+
+def _first_row(timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+  return jax.tree.map(lambda leaf: np.asarray(leaf)[0], timestep)

@@ -240,9 +240,9 @@ def _read_origin(directory: pathlib.Path) -> _Origin:
 
 def _agent_of(config: Any) -> named.Agent:
   """Returns the agent that a config is of."""
-  for agent in named.AGENTS.values():
-    if agent.make_config is type(config):
-      return agent
+  name = named.find(config)
+  if name is not None:
+    return named.AGENTS[name]
   raise ValueError(
     f'builder.config ({type(config).__name__}) must be that of an agent in'
     f' {list(named.AGENTS)}; pass experiment=..., the one that the run was'

@@ -110,11 +110,12 @@ def _remake_builder(builder: builders.Builder, config: Any) -> builders.Builder:
   That of a named agent is made again, with the losses and tasks of its new
   options.
   """
-  for agent in named.AGENTS.values():
-    if agent.make_config is type(config):
-      as_named = agent.make_builder(builder.config)
-      if config_files.to_json(as_named) == config_files.to_json(builder):
-        return agent.make_builder(config)
+  name = named.find(config)
+  if name is not None:
+    agent = named.AGENTS[name]
+    as_named = agent.make_builder(builder.config)
+    if config_files.to_json(as_named) == config_files.to_json(builder):
+      return agent.make_builder(config)
   return builder.replace(config=config)
 
 

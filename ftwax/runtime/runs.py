@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
@@ -267,24 +267,11 @@ def _train(
       records.evaluation_logger.write({**row, **records.counts._asdict()})
       print(evaluation.describe(row, records.counts.actor_steps))
       next_evaluation += eval_every
-      if _observe(experiment, row, records, run):
+      view = experiment_lib.RunView(
+        records.directory, records.counts._asdict(), run.snapshot
+      )
+      if experiment.observe_evaluation(row, view):
         break
-
-
-def _observe(
-  experiment: experiment_lib.ExperimentConfig,
-  row: Mapping[str, Any],
-  records: run_records.RunRecords,
-  run: Run,
-) -> bool:
-  """Shows observers an evaluation; returns whether one ends the run."""
-  view = experiment_lib.RunView(
-    records.directory, records.counts._asdict(), run.snapshot
-  )
-  ends = [
-    observer.observe_evaluation(row, view) for observer in experiment.observers
-  ]
-  return any(ends)
 
 
 def open_run_directory(

@@ -21,7 +21,9 @@ def test_a_wrong_numpy_is_found(monkeypatch):
   )
   found = list(health_checks.check_packages(['numpy<2'], {'numpy': '1.26.4'}))
   assert found[0].level == health_checks.FAULT
-  assert "2.1.0 is not <2; run pip install 'numpy<2'" in found[0].text
+  assert (
+    "2.1.0 is not <2; run uv sync, or pip install 'numpy<2'" in found[0].text
+  )
   # One that is no fault, but not the one with which all was tested.
   found = list(health_checks.check_packages(['numpy>2'], {'numpy': '2.0.0'}))
   assert [one.level for one in found] == [health_checks.NOTE]
@@ -43,7 +45,9 @@ def test_what_is_missing_is_found(monkeypatch):
   sys.version_info >= (3, 11), reason='nothing is imported on newer Pythons'
 )
 def test_what_does_not_import_is_found(tmp_path, monkeypatch):
-  (tmp_path / 'tensorflow.py').write_text('raise ImportError("it is broken")')
+  (tmp_path / 'tensorflow.py').write_text(
+    'raise ImportError("it is broken\\nin two lines")'
+  )
   monkeypatch.setenv('PYTHONPATH', str(tmp_path))
   found = list(health_checks.check_imports(['tensorflow', 'json']))
   assert _levels(found) == {

@@ -4,6 +4,7 @@ import pathlib
 import re
 
 import documented_code
+import jupytext
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -69,6 +70,20 @@ def _code(page, directory):
 def test_there_are_pages():
   assert len(PAGES) > 10
   assert set(_HOLDS) | _LONG <= {page.stem for page in PAGES}
+
+
+@pytest.mark.parametrize(
+  'page',
+  [page for page in PAGES if page.parent.name == 'tutorials'],
+  ids=lambda page: page.stem,
+)
+def test_cells_of_a_notebook_are_the_code_of_its_page(page):
+  cells = [
+    cell.source
+    for cell in jupytext.read(page).cells
+    if cell.cell_type == 'code'
+  ]
+  assert cells == [code.strip() for code in documented_code.read_blocks(page)]
 
 
 # PettingZoo's own way to make its environments.

@@ -17,6 +17,7 @@ COMMANDS = {
   'memory_feed_forward': ['memory.py', '--core=feed_forward', '--setting=2'],
   'impala_pong': ['atari.py', '--size=42', '--num_environments=2'],
   'ppo_cartpole': ['ppo_cartpole.py'],
+  'ppo_Pendulum-v1': ['continuous_control.py'],
   'rl2_bandits': ['rl2_bandits.py', '--runtime=local', '--num_environments=2'],
   'unreal_pong': ['unreal_atari.py', '--num_environments=2'],
   'ftw_rpth_pong': ['ftw_atari.py', '--core=rpth', '--num_environments=2'],

@@ -177,6 +177,24 @@ class TestCounter:
     node.report_evaluation(self._number(), {'episode_return': 1.0})
     assert node.poll_evaluator() == counter.LEAVE
 
+  def test_the_learner_hears_of_evaluations_and_may_end_the_run(self, node):
+    node.report_learner(0, self._base(), self._number(), [])
+    node.register_actor(0, 'caller')
+    assert self._report_actor(node, 0, 0, [], (2, 10)) == (10, False)
+    node.report_evaluation(self._number(), {'episode_return': 1.0})
+
+    def report(known, ends=False):
+      number = self._number()
+      return node.report_learner(1, self._base(), number, [], 0, known, ends)
+
+    ((row, counts),) = report(0)['evaluations']
+    assert row == {'episode_return': 1.0} and counts['actor_steps'] == 0
+    assert report(1)['evaluations'] == []
+    assert not report(1, ends=True)['done']  # An actor holds ten steps.
+    assert self._report_actor(node, 0, 10, [], (2, 10)) == (0, True)
+    assert report(1, ends=True)['done']
+    assert node.status()['counts']['actor_steps'] == 10
+
   def test_nodes_leave_in_turns(self, node):
     node.report_learner(0, self._base(), self._number(), [])
     assert not node.report_replay(0, {'queue': [1, 8]})

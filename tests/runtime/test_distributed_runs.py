@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import json
 import os
 import signal
 import sys
@@ -21,7 +22,7 @@ from absl.testing import absltest
 
 from ftwax.environments import vector
 from ftwax.records import checkpoints, loggers, run_directory
-from ftwax.runtime import distributed
+from ftwax.runtime import callbacks, distributed, loading
 from ftwax.runtime.distributed import settings
 from ftwax.runtime.host import local
 
@@ -65,6 +66,30 @@ def test_a_program_of_threads_ends_at_its_last_step(launch, tmp_path):
   assert learner[-1]['learner_steps'] >= 10
   with checkpoints.Checkpointer(directory / 'checkpoints') as saved:
     assert saved.steps() == [403]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings('ignore:setDaemon:DeprecationWarning')
+def test_observers_end_a_run_and_keep_its_best(launch, tmp_path):
+  config = distributed_helpers.make_experiment(
+    max_num_actor_steps=1_000_000,
+    observers=[callbacks.EarlyStopping(patience=1), callbacks.BestCheckpoint()],
+  )
+  directory = run_directory.create_at(tmp_path / 'run', config)
+  program = distributed.make_distributed_experiment(
+    config, eval_every=200, num_eval_episodes=2, run_dir=directory
+  )
+  launch(program).wait()
+  rows = _read_rows(directory, 'evaluation')
+  returns = [row['episode_return'] for row in rows]
+  # One was no better than those before; there may be more of the time until
+  # the actors heard of it.
+  assert any(later <= max(returns[:i]) for i, later in enumerate(returns) if i)
+  with checkpoints.Checkpointer(directory / 'checkpoints') as saved:
+    assert saved.steps()[-1] < 1_000_000
+  best = json.loads((directory / 'best' / 'score.json').read_text())
+  assert best['episode_return'] == max(returns)
+  assert loading.load(directory, step='best').act is not None
 
 
 def _children():

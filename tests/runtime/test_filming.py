@@ -9,7 +9,12 @@ import pytest
 from PIL import Image
 
 from ftwax import trees, types
-from ftwax.environments import capture_the_flag, functional, games
+from ftwax.environments import (
+  adapting,
+  capture_the_flag,
+  functional,
+  games,
+)
 from ftwax.reporting import videos
 from ftwax.runtime import loaded_agent
 
@@ -146,3 +151,10 @@ def test_timesteps_of_another_game_are_refused(player):
     player.act(first._replace(reward=np.zeros(2)))
   with pytest.raises(ValueError, match=r'observation .* must be of shape'):
     player.act(first._replace(observation=np.zeros(3)))
+
+
+def test_an_environment_is_filmed_by_its_name(tmp_path):
+  spec = types.make_environment_spec(adapting.adapt('CartPole-v1', 0))
+  path = tmp_path / 'film.gif'
+  make_agent(spec).record('CartPole-v1', path, max_num_steps=3)
+  assert len(read(path)) == 4

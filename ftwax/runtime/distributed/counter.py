@@ -71,6 +71,7 @@ class Counter:
     self._budget: grants.Budget | None = None
     self._learner_steps = 0
     self._next_evaluation = 0
+    self._evaluations: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = []
     self._callers: dict[int, str] = {}  # Of the calls of each actor.
     self._seen: dict[str, float] = {}
     self._finished: set[str] = set()
@@ -177,6 +178,8 @@ class Counter:
     number: Sequence[Any],
     rows: Sequence[tuple[str, Mapping[str, Any]]],
     index: int = 0,
+    num_evaluations: int = 0,
+    ends: bool = False,
   ) -> dict[str, Any] | None:
     """Counts and logs what a learner did; of several the first counts.
 
@@ -187,10 +190,13 @@ class Counter:
       number: of the rows; see `processes.Replies`.
       rows: label and values of rows to log.
       index: of the learner.
+      num_evaluations: that the learner knows.
+      ends: whether an observer of the learner ends the run.
 
     Returns:
       `counts` and `returns` for a checkpoint, `done` if all steps are taken,
-      `leave` if nobody needs the learner any more; None, of learners but the
+      `leave` if nobody needs the learner any more, and `evaluations` that are
+      new to it, each a row and the counts then; None, of learners but the
       first, before that one has reported.
     """
     with self._lock:
@@ -202,10 +208,13 @@ class Counter:
         self._records.advance(0, (), learner_steps)
       elif self._budget is None:
         return None
+      if ends and not self._done and self._budget is not None:
+        self._budget.end()
       self._replies.answer(number, functools.partial(self._log_rows, rows))
       return {
         **self._progress(),
         'done': self._done,
+        'evaluations': self._evaluations[num_evaluations:],
         'leave': not self._eval_every or EVALUATOR in self._finished,
       }
 
@@ -342,6 +351,7 @@ class Counter:
 
   def _log_evaluation(self, row: Mapping[str, Any]) -> None:
     self._log('evaluation', row)
+    self._evaluations.append((dict(row), self._records.counts._asdict()))
     self._next_evaluation += self._eval_every or 0
 
   def _close(self) -> None:

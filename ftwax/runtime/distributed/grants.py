@@ -40,6 +40,10 @@ class Budget:
     self.steps += num_steps
     self._held[actor] = max(self._held.get(actor, 0) - num_steps, 0)
 
+  def end(self) -> None:
+    """Gives nobody more steps than they hold."""
+    self._max_steps = self.steps + sum(self._held.values())
+
   def release(self, actor: int) -> None:
     """Takes back what an actor holds, for instance since it died."""
     self._held.pop(actor, None)

@@ -84,6 +84,9 @@ class Learner:
       'done': False,
       'leave': False,
     }
+    self._evaluations: list[Sequence[Any]] = []  # Each a row and the counts.
+    self._num_observed = 0  # Of these.
+    self._ends = False  # Whether an observer ends the run.
     self._report_time = 0.0
     self._stop = threading.Event()
 
@@ -149,6 +152,7 @@ class Learner:
       while not (self._stop.is_set() or self._status['leave']):
         self._stop.wait(_REPORT_S)
         self._report()
+        self._observe_evaluations()
       self._counter.try_call('finish', self._name)
 
   def _make(self, stack: contextlib.ExitStack) -> checkpoints.Checkpointer:
@@ -208,6 +212,7 @@ class Learner:
         now = time.monotonic()
         if now - self._report_time >= _REPORT_S:
           self._report()
+          self._observe_evaluations()
         if config and now - saved_at >= config.save_every_seconds:
           self._save(checkpointer, self._learner.state)
           saved_at = now
@@ -260,11 +265,29 @@ class Learner:
       base,
       *self._reported_rows,
       self._index,
+      len(self._evaluations),
+      self._ends,
     )
     self._report_time = time.monotonic()
     if status is not None:
+      self._evaluations.extend(status.pop('evaluations'))
       self._status = status
       self._reported_rows = ()
+
+  def _observe_evaluations(self) -> None:
+    """Shows observers what the first learner has been told, in its order."""
+    if self._index > 0:
+      return
+    for row, counts in self._evaluations[self._num_observed :]:
+      view = experiment_lib.RunView(
+        self._directory, counts, self._snapshot_whole
+      )
+      self._ends |= self._experiment.observe_evaluation(row, view)
+      self._num_observed += 1
+
+  def _snapshot_whole(self) -> Any:
+    """Returns what a checkpoint of the run holds."""
+    return self._snapshot(self._learner.state)
 
   def _save(
     self,

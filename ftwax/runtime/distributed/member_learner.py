@@ -172,3 +172,10 @@ class MemberLearner(learner_node.Learner):
 
   def _snapshot(self, state: types.TrainingState) -> parts.LearnerPart:
     return parts.LearnerPart(state, self._copies)
+
+  def _snapshot_whole(self) -> Any:
+    raise processes.FatalError(
+      f'observers ({self._experiment.observers!r}) must save no checkpoints of'
+      ' their own where several learners hold the population, since none holds'
+      ' it all; leave out BestCheckpoint, or choose num_learners=1.'
+    )

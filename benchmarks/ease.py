@@ -1,0 +1,115 @@
+"""Lines of user code and seconds of eight tasks, and of what people use now.
+
+    uv run benchmarks/ease.py --rival_python=PATH
+
+The programs are in `ease_tasks/`, formatted alike; their lines are counted
+without blank ones and comments. Rivals are Stable-Baselines3 and sb3-contrib,
+by the interpreter of `--rival_python`, which has them, moviepy and pygame, and
+for a core of one's own, which these do not have, rlax by hand. Programs run in
+turn, each in a process of its own. Its seconds are those from its start to its
+end; those of the processor are about what it takes where it has a core to
+itself. The first one ends when ten greedy episodes of CartPole reach a mean of
+475; the others train for 10,000 steps, or use what the first one saved.
+"""
+
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+
+import common
+from absl import app, flags
+
+_RIVAL_PYTHON = flags.DEFINE_string(
+  'rival_python', None, 'Interpreter of the rivals, which are not run without.'
+)
+_TASKS = flags.DEFINE_list('tasks', None, 'Names; all by default.')
+
+_DIRECTORY = pathlib.Path(__file__).resolve().parent / 'ease_tasks'
+_OURS, _RIVAL = 'ours', 'rival'
+_COLUMNS = ('lines', 'seconds', 'of the processor')
+
+# Those that read what the first one saved come after it.
+TASKS = {
+  'score': 'train to a score',
+  'evaluate': 'evaluate what was saved',
+  'film': 'film an episode of it',
+  'go_on': 'go on from it with another learning rate',
+  'recurrent': 'train a recurrent policy',
+  'environment': 'an environment of your own',
+  'core': 'a recurrent core of your own',
+  'seeds': 'three seeds',
+}
+_BY_HAND = ('core',)  # Their rivals need no packages but ours.
+
+
+def program(task: str, side: str) -> pathlib.Path:
+  """Returns the file of a program; `side` is `ours` or `rival`."""
+  return _DIRECTORY / f'{task}_{side}.py'
+
+
+def count_lines(path: pathlib.Path) -> int:
+  """Returns the number of lines that are neither blank nor comments."""
+  lines = [line.strip() for line in path.read_text('utf-8').splitlines()]
+  return sum(bool(line) and not line.startswith('#') for line in lines)
+
+
+def _run(task: str, side: str, directory: pathlib.Path) -> list[str]:
+  """Runs a program; returns its seconds, and those of the processor."""
+  python = sys.executable
+  if side == _RIVAL and task not in _BY_HAND:
+    if _RIVAL_PYTHON.value is None:
+      return ['not run', '']
+    python = _RIVAL_PYTHON.value
+  directory.mkdir(exist_ok=True)
+  start, before = time.perf_counter(), _processor_seconds()
+  ended = subprocess.run(
+    [python, str(program(task, side))],
+    cwd=directory,
+    env={**os.environ, 'SDL_VIDEODRIVER': 'dummy'},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  seconds = time.perf_counter() - start
+  processor = _processor_seconds() - before
+  said = (ended.stdout or ended.stderr).strip().splitlines()[-1:]
+  print(
+    f'{task}, {side}: {seconds:.1f} s, {processor:.1f} s of the processor:'
+    f' {"".join(said)[:60]}',
+    flush=True,
+  )
+  if ended.returncode:
+    return ['failed', '']
+  return [f'{seconds:.0f}', f'{processor:.0f}']
+
+
+def _processor_seconds() -> float:
+  used = resource.getrusage(resource.RUSAGE_CHILDREN)
+  return used.ru_utime + used.ru_stime
+
+
+def main(argv: list[str]) -> None:
+  """Runs the programs and prints the table."""
+  del argv
+  print(common.machine_line())
+  rows = []
+  with tempfile.TemporaryDirectory() as directory:
+    for task in _TASKS.value or TASKS:
+      cells = [TASKS[task]]
+      for side in (_OURS, _RIVAL):
+        cells.append(str(count_lines(program(task, side))))
+        cells += _run(task, side, pathlib.Path(directory, side))
+      rows.append(cells)
+  common.print_table(
+    'Lines of user code, and seconds from the start of the process to its end',
+    ['task', *_COLUMNS, *(f'{name}, rival' for name in _COLUMNS)],
+    rows,
+  )
+
+
+if __name__ == '__main__':
+  app.run(main)

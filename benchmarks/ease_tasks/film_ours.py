@@ -1,0 +1,3 @@
+import ftwax
+
+ftwax.load('cartpole').record('CartPole-v1', 'cartpole.gif')

@@ -1,0 +1,10 @@
+import ftwax
+from ftwax.runtime import callbacks
+
+experiment = ftwax.make_experiment(
+  'ppo',
+  'CartPole-v1',
+  150_000,
+  observers=[callbacks.EarlyStopping(score=475)],
+)
+ftwax.run(experiment, eval_every=5_000, run_dir='cartpole')

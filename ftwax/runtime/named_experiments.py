@@ -1,0 +1,55 @@
+"""Experiments told in a line: the name of an agent and that of its task."""
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ftwax.agents import named
+from ftwax.agents.actor_critic import actor_critic_config as config_lib
+from ftwax.environments import adapting
+from ftwax.runtime import experiment as experiment_lib
+
+
+def make_experiment(
+  agent: str | config_lib.ActorCriticConfig,
+  environment: str | type | Callable[[int], Any],
+  max_num_actor_steps: int,
+  **fields: Any,
+) -> experiment_lib.ExperimentConfig:
+  """Makes an experiment of one of the named agents.
+
+  Args:
+    agent: its name, for its defaults, or a config of it.
+    environment: the name of an environment of Gymnasium; a class, such as a
+      `gymnasium.Env` of one's own, made without arguments; or an
+      `ExperimentConfig.environment_factory`.
+    max_num_actor_steps: see `ExperimentConfig`, and there for the rest.
+    **fields: of the `ExperimentConfig`.
+
+  Returns:
+    The experiment, by default named after agent and environment.
+
+  Raises:
+    ValueError: there is no such agent.
+  """
+  if isinstance(agent, str) and agent in named.AGENTS:
+    agent = named.AGENTS[agent].make_config()
+  name = named.find(agent)
+  if name is None:
+    raise ValueError(
+      f'agent ({agent!r}) must be one of {list(named.AGENTS)}, or a config of'
+      ' one; choose one.'
+    )
+  made = named.AGENTS[name]
+  task = environment
+  if not isinstance(environment, str):
+    task = getattr(environment, '__name__', 'environment')
+  defaults: dict[str, Any] = {
+    'name': re.sub(r'[^\w.-]', '_', f'{name}_{task}'),
+    'builder': made.make_builder(agent),
+    'network_factory': functools.partial(made.make_network, config=agent),
+    'max_num_actor_steps': max_num_actor_steps,
+    'environment_factory': adapting.make_factory(environment),
+  }
+  return experiment_lib.ExperimentConfig(**{**defaults, **fields})
