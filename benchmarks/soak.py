@@ -38,7 +38,9 @@ def soak(run: distributed_run.Run, seconds: float) -> bool:
   """Samples each process; reports on the last two thirds."""
   samples: dict[str, list[Sample]] = {}
   start = time.monotonic()
-  before = run.log('learner').last
+  # Of one process, the learner's rows do not count the actors' steps.
+  label = 'learner' if run.nodes() else 'train'
+  before = run.log(label).last
   while time.monotonic() < start + seconds:
     watched = {'runner': psutil.Process(run.pid), **run.nodes()}
     for name, process in watched.items():
@@ -68,14 +70,13 @@ def soak(run: distributed_run.Run, seconds: float) -> bool:
     ('process', 'MB', 'MB/min', 'files', 'threads'),
     rows,
   )
-  after = run.log('learner').last
+  after = run.log(label).last
   steps, updates = (
     (after[name] - before[name]) / (after['seconds'] - before['seconds'])
     for name in ('actor_steps', 'learner_steps')
   )
   print(
-    f'{steps:,.0f} steps/s, {updates:.1f} updates/s, samples'
-    f' {after["sample_age_steps"]:.1f} updates old at the end;'
+    f'{steps:,.0f} steps/s, {updates:.1f} updates/s;'
     f' load {os.getloadavg()[0]:.1f}'
   )
   return bool(good)

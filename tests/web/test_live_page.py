@@ -68,7 +68,7 @@ def test_a_missing_extra_is_told_before_the_run(tmp_path, monkeypatch, capsys):
   with pytest.raises(SystemExit) as end:
     run_dir = tmp_path / 'run'
     commands.main(['train', 'catch', '--watch', f'--run_dir={run_dir}'])
-  assert 'pip install "ftwax[web]"' in str(end.value.code)
+  assert "install -c constraints.txt -e '.[web]'" in str(end.value.code)
   assert not run_dir.exists()
 
 
