@@ -19,10 +19,13 @@ PAGES = [
 _LONG = {
   'memory',
   'population',
+  'reading_a_run',
   'several_devices',
   'several_seeds',
   'use_only_the_learner',
   'use_only_the_networks',
+  'your_own_game',
+  'your_own_loss',
 }
 
 # What makes a page short. Tests have several CPU devices already.

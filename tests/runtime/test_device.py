@@ -285,6 +285,7 @@ def test_events_are_weighed_by_internal_rewards(run, make_experiment):
   np.testing.assert_allclose(own, 5.5 * right, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_images_are_learned_from(run, make_experiment):
   def make_images(seed):
     made = _make_matching(seed)

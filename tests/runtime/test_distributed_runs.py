@@ -186,6 +186,7 @@ def pickled_by_value():
     cloudpickle.unregister_pickle_by_value(module)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('pickled_by_value')
 def test_a_bad_environment_ends_the_run_and_is_told(leaving_nothing, tmp_path):
   config = distributed_helpers.make_experiment(

@@ -142,6 +142,7 @@ def test_a_game_that_does_not_fit_ends_in_one_message(player, tmp_path):
   assert not path.exists()
 
 
+@pytest.mark.slow
 def test_timesteps_of_another_game_are_refused(player):
   _, timestep = CAPTURE_THE_FLAG.reset(jax.random.PRNGKey(0))
   first = jax.tree.map(lambda leaf: leaf[0], timestep)

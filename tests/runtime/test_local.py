@@ -182,6 +182,7 @@ def test_a_directory_in_use_is_refused(run, make_experiment):
     run(make_experiment())
 
 
+@pytest.mark.slow
 def test_a_truncated_checkpoint_is_told_and_nothing_is_lost(
   run, make_experiment
 ):

@@ -66,6 +66,7 @@ def test_both_replays_evolve_the_same_population(tmp_path):
   run_helpers.assert_same(with_reverb.state, functional.state)
 
 
+@pytest.mark.slow
 def test_auxiliary_tasks_learn_from_the_tables(tmp_path):
   config = a2c.A2CConfig(
     **fakes.SMALL_NETWORK,

@@ -128,6 +128,7 @@ def _make_population(**options):
   )
 
 
+@pytest.mark.slow
 def test_members_keep_their_own_and_copies_take_their_parents(tmp_path):
   experiment = _make_population(
     population=population_config.PopulationConfig(4, exploits=False)
