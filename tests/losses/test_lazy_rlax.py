@@ -23,6 +23,7 @@ def test_rlax_is_loaded_once():
   assert lazy_rlax.load() is lazy_rlax.load() is sys.modules['rlax']
 
 
+@pytest.mark.slow
 def test_tensorflow_is_not_loaded():
   printed = subprocess.run(
     [sys.executable, '-c', _LOAD],

@@ -136,6 +136,7 @@ def test_sharpened_weights_are_those_of_the_oracle(seed):
   np.testing.assert_allclose(np.sum(sharpened, -1), 1.0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_gradients_equal_finite_differences():
   memory, keys, strengths, gates = draw(
     0, (NUM_SLOTS, WORD_SIZE), (1, WORD_SIZE), (1,), (NUM_READS,)

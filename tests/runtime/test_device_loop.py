@@ -99,6 +99,7 @@ def test_a_rollout_goes_on_where_the_last_one_stopped(key):
   assert run_helpers.differ(first.recurrent_state, second.recurrent_state)
 
 
+@pytest.mark.slow
 def test_statistics_of_catch(key):
   vector, actor, variables, state = _start(catch.make(rows=4), 3, key)
   _, _, episodes = rollout.rollout(
