@@ -63,7 +63,7 @@ def test_a_missing_extra_is_told_before_the_run(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(
     importlib.util, 'find_spec', lambda name: name != 'uvicorn' or None
   )
-  with pytest.raises(ImportError, match=r"\['uvicorn'\].*ftwax\[web\]"):
+  with pytest.raises(ImportError, match=r"\['uvicorn'\].*\.\[web\]'"):
     live_page.check()
   with pytest.raises(SystemExit) as end:
     run_dir = tmp_path / 'run'
