@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 STATIC = pathlib.Path(__file__).parent / 'static'
 
-# Nothing from anywhere else.
-_POLICY = (
+# A page with scripts of its own, and nothing from anywhere else.
+POLICY = (
   "default-src 'none'; script-src 'unsafe-inline'; img-src data:;"
   " style-src 'unsafe-inline'"
 )
@@ -57,7 +57,7 @@ def render(title: str, body: Sequence[str]) -> str:
   content = '\n'.join(body)
   return (
     '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-    f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+    f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
     '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
     f'<title>{name}</title>\n<style>{style}</style>\n</head>\n'
     f'<body>\n<main>\n<h1>{name}</h1>\n{content}\n</main>\n</body>\n'

@@ -231,11 +231,5 @@ def record_matches(
     moment = live.start(seed, names)
     while not moment.is_over:
       moment = live.play({})
-    seats = [
-      {
-        'name': name, 'kind': 'player', 'team': team,
-        'rating': round(cast.rating(name)),
-      }
-      for name, team in zip(names, teams, strict=True)
-    ]  # fmt: skip
+    seats = [playable.seat_facts(seat, name) for seat, name in enumerate(names)]
     saved.save(live.record(seats, moment, DEFAULT_SPEED))

@@ -47,6 +47,17 @@ class PlayableGame:
     """The team of each seat."""
     return tuple(self.game.teams)
 
+  def seat_facts(
+    self, seat: int, name: str, is_person: bool = False
+  ) -> dict[str, Any]:
+    """Returns what a saved game tells of the player on a seat."""
+    return {
+      'name': name,
+      'kind': 'person' if is_person else 'player',
+      'team': self.teams[seat],
+      'rating': round(self.cast.rating(name)),
+    }
+
   @functools.cached_property
   def functions(self) -> tuple[Any, Any] | None:
     """Compiled `reset(key)` and `step(state, action)`; None in Python.

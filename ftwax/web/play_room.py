@@ -352,14 +352,9 @@ class Room:
 
   def _seat_facts(self, seat: int) -> dict[str, Any]:
     there = self._seats[seat]
-    is_person = isinstance(there, people.Person)
-    name = there.name if isinstance(there, people.Person) else there
-    return {
-      'name': name,
-      'kind': 'person' if is_person else 'player',
-      'team': self._playable.teams[seat],
-      'rating': round(self._playable.cast.rating(name)),
-    }
+    if isinstance(there, people.Person):
+      return self._playable.seat_facts(seat, there.name, is_person=True)
+    return self._playable.seat_facts(seat, there)
 
   def _player_name(self, player: str | people.Person) -> str:
     return cast_lib.STILL if isinstance(player, people.Person) else player

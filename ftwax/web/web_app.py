@@ -40,8 +40,7 @@ _STATIC = pathlib.Path(__file__).parent / 'static'
 # The page of a saved game or a report holds its own scripts, and is kept apart
 # from other pages.
 _OWN_POLICY = (
-  "default-src 'none'; script-src 'unsafe-inline'; img-src data:;"
-  " style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox allow-scripts"
+  f"{report_page.POLICY}; frame-ancestors 'none'; sandbox allow-scripts"
 )
 
 

@@ -9,6 +9,13 @@ from ftwax.agents import impala
 from ftwax.records import checkpoints
 from ftwax.runtime import experiment, runs
 
+FEED_FORWARD = impala.IMPALAConfig(
+  core='feed_forward',
+  vector_hidden_sizes=(4,),
+  batch_size=4,
+  sequence_length=4,
+)
+
 
 def make_experiment(
   config,

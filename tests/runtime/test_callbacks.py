@@ -5,17 +5,9 @@ import json
 import pytest
 import run_helpers
 
-from ftwax.agents import impala
 from ftwax.environments import catch
 from ftwax.population import population_config
 from ftwax.runtime import callbacks, experiment
-
-_CONFIG = impala.IMPALAConfig(
-  core='feed_forward',
-  vector_hidden_sizes=(4,),
-  batch_size=4,
-  sequence_length=4,
-)
 
 
 class _Watcher(experiment.Observer):
@@ -41,7 +33,7 @@ def _make_catch(seed):
 def test_observers_see_evaluations_and_generations(runtime, tmp_path):
   watcher = _Watcher()
   made = run_helpers.make_experiment(
-    _CONFIG,
+    run_helpers.FEED_FORWARD,
     _make_catch,
     max_num_actor_steps=2000,
     steps_per_round=20,

@@ -3,17 +3,13 @@
 import gymnasium
 import numpy as np
 import pytest
+import run_helpers
 from gymnasium import spaces
 
 import ftwax
-from ftwax.agents import impala, ppo
+from ftwax.agents import ppo
 
-_SMALL = impala.IMPALAConfig(
-  core='feed_forward',
-  vector_hidden_sizes=(4,),
-  batch_size=4,
-  sequence_length=4,
-)
+_SMALL = run_helpers.FEED_FORWARD
 
 
 class Counting(gymnasium.Env):

@@ -116,14 +116,7 @@ class Hosts:
       mark.touch()
       stack.callback(mark.unlink, missing_ok=True)
       self.refresh()
-      here = self._find_here()
-      if here:
-        self.open(here)
-      else:
-        self._own_address = _address_towards(next(iter(self.alive.values())))
-        self._own = stack.enter_context(
-          gateway.Gateway(self._own_address, self._token, self._contexts)
-        )
+      self._open_here(stack)
       self._stack = stack.pop_all()
     return self
 
@@ -151,15 +144,23 @@ class Hosts:
       ) from error
     stack.callback(ray.shutdown)
 
-  def _find_here(self) -> list[str]:
-    """Returns Ray's name of this host, or nothing if it is not of the cluster.
+  def _open_here(self, stack: contextlib.ExitStack) -> None:
+    """Makes the actor of this host, or a gateway if it is not of the cluster.
 
     A client of a cluster (`ray://`) may be on one of its hosts or not.
     """
     if not ray.util.client.ray.is_connected():  # type: ignore[no-untyped-call]
-      return [ray.get_runtime_context().get_node_id()]
+      self.open([ray.get_runtime_context().get_node_id()])
+      return
     own = _address_towards(next(iter(self.alive.values())))
-    return [node_id for node_id, at in self.alive.items() if at == own][:1]
+    here = [node_id for node_id, at in self.alive.items() if at == own]
+    if here:
+      self.open(here[:1])
+      return
+    self._own_address = own
+    self._own = stack.enter_context(
+      gateway.Gateway(own, self._token, self._contexts)
+    )
 
   def refresh(self) -> None:
     """Looks which hosts there are now."""
