@@ -4,7 +4,8 @@ Run as `python benchmarks/soak.py --runtime=device --seconds=1800`, by default
 of a distributed run. It prints a row for each process, and ends with status 1
 if the memory of one grows by 1 MB a minute or more, or if it opens files and
 does not close them. A checkpoint's save opens some for a while, so it is the
-median that may not become more.
+median that may not become more. Each save keeps some memory (see
+`docs/reliability.md`), so its period matters; that of a run is longer.
 
 `--num_learners 1 2` makes a run with each, and prints their speeds.
 """
@@ -99,6 +100,7 @@ def main() -> None:
   parser.add_argument('--num_actors', type=int, default=2)
   parser.add_argument('--num_learners', type=int, nargs='+', default=[1])
   parser.add_argument('--runtime', default='distributed')
+  parser.add_argument('--save_every_seconds', type=float, default=30.0)
   arguments = parser.parse_args()
   good = True
   for num_learners in arguments.num_learners:
@@ -108,6 +110,7 @@ def main() -> None:
         num_actors=arguments.num_actors,
         num_learners=num_learners,
         runtime=arguments.runtime,
+        save_every_seconds=arguments.save_every_seconds,
       )
       try:
         run.wait_for_rows('learner', 5)

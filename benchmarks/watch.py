@@ -1,12 +1,12 @@
 """Play in the browser: key to state, drawing; and the cost of a page to a run.
 
-    uv run benchmarks/watch.py [--pairs=5] [--num_steps=250_000]
+    uv run benchmarks/watch.py [--pairs=15] [--window_s=15]
 
 Needs Chromium, a quiet machine, and about ten minutes. A person plays two
 against two with members of the population that comes with the library; a key
-counts until the state that it led to has come. The steps/s are of IMPALA on
-catch, alone and with `--watch` and its page open in Chromium on the same
-machine, in turn.
+counts until the state that it led to has come. The steps/s are of one run of
+IMPALA on catch with `--watch`, while its page is open in Chromium on the same
+machine and while it is not, in turn.
 """
 
 import argparse
@@ -22,13 +22,18 @@ import sys
 import tempfile
 import time
 
+import numpy as np
+import psutil
 from playwright import sync_api
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _NUM_KEYS = 100
 
 # Compilation and the first rounds do not count.
-_FIRST_SHARE = 0.3
+_WARM_UP_S = 20.0
+
+# A page that opens or closes does not count.
+_SETTLE_S = 3.0
 
 
 @contextlib.contextmanager
@@ -76,35 +81,63 @@ def measure_play(browser):
   return latencies, rates[len(rates) // 4 :]
 
 
-def measure_run(run_dir, num_steps, browser=None):
-  """Returns the steps/s of a run, with its page open if there is a browser."""
-  command = [
-    'train', 'catch', f'--max_num_actor_steps={num_steps}',
-    f'--run_dir={run_dir}', '--num_environments=32', '--replay=functional',
-    '--eval_every=0',
-  ]  # fmt: skip
-  with contextlib.ExitStack() as stack:
-    if browser is None:
-      output = stack.enter_context(start(*command))
-    else:
-      output = stack.enter_context(start(*command, '--watch'))
-      page = browser.new_page()
-      stack.callback(page.close)
-      page.goto(read_link(output))
-      page.wait_for_selector('.chart .main-svg', timeout=120_000)
-    output.read()  # Until it ends.
+def measure_run(browser, num_pairs, window_s):
+  """Yields steps/s of a run alone and with its page open, and CPU of the page.
+
+  One run for all, since two runs differ by more than a page costs. CPU is in
+  seconds a second, of the server and of Chromium together.
+  """
+  with tempfile.TemporaryDirectory() as directory:
+    run_dir = pathlib.Path(directory) / 'run'
+    output = start(
+      'train', 'catch', '--max_num_actor_steps=1_000_000_000',
+      f'--run_dir={run_dir}', '--num_environments=32', '--replay=functional',
+      '--eval_every=0', '--watch',
+    )  # fmt: skip
+    with output as lines:
+      link = read_link(lines)
+      browser.new_page().goto(link)
+      time.sleep(_WARM_UP_S)
+      for _ in range(num_pairs):
+        speeds = []
+        for is_open in (False, True):
+          for page in browser.contexts:
+            page.close()
+          if is_open:
+            page = browser.new_page()
+            page.goto(link)
+            page.wait_for_selector('.chart .main-svg', timeout=120_000)
+          time.sleep(_SETTLE_S)
+          first, cpu = read_last_row(run_dir), read_page_cpu()
+          time.sleep(window_s)
+          last, cpu = read_last_row(run_dir), read_page_cpu() - cpu
+          steps = last['actor_steps'] - first['actor_steps']
+          speeds.append(steps / (last['seconds'] - first['seconds']))
+        yield *speeds, cpu / window_s
+
+
+def read_page_cpu():
+  """Returns the CPU seconds so far of all that the page needs."""
+  seconds = 0.0
+  for process in psutil.Process().children(recursive=True):
+    with contextlib.suppress(psutil.NoSuchProcess):
+      if 'train' not in process.cmdline():
+        times = process.cpu_times()
+        seconds += times.user + times.system
+  return seconds
+
+
+def read_last_row(run_dir):
+  """Returns the newest row of the log of training."""
   lines = (run_dir / 'logs' / 'train.jsonl').read_text().splitlines()
-  rows = [json.loads(line) for line in lines]
-  first, last = rows[int(len(rows) * _FIRST_SHARE)], rows[-1]
-  steps = last['actor_steps'] - first['actor_steps']
-  return steps / (last['seconds'] - first['seconds'])
+  return json.loads(lines[-1])
 
 
 def main():
   """Prints the medians."""
   parser = argparse.ArgumentParser()
-  parser.add_argument('--pairs', type=int, default=5)
-  parser.add_argument('--num_steps', type=int, default=250_000)
+  parser.add_argument('--pairs', type=int, default=15)
+  parser.add_argument('--window_s', type=float, default=15.0)
   options = parser.parse_args()
   with sync_api.sync_playwright() as playwright:
     browser = playwright.chromium.launch(
@@ -119,23 +152,26 @@ def main():
       f'drawing: median {statistics.median(rates):.1f} pictures/s, at least'
       f' {min(rates):.1f}'
     )
-    ratios = []
-    for pair in range(options.pairs):
-      speeds = {}
-      with tempfile.TemporaryDirectory() as directory:
-        order = (None, browser) if pair % 2 == 0 else (browser, None)
-        for viewer in order:
-          run_dir = pathlib.Path(directory) / str(len(speeds))
-          watched = int(viewer is not None)
-          speeds[watched] = measure_run(run_dir, options.num_steps, viewer)
-      ratios.append(speeds[1] / speeds[0])
+    ratios, shares = [], []
+    for alone, watched, share in measure_run(
+      browser, options.pairs, options.window_s
+    ):
+      ratios.append(watched / alone)
+      shares.append(share)
       print(
-        f'steps/s alone {speeds[0]:,.0f}, with the page open {speeds[1]:,.0f}:'
+        f'steps/s alone {alone:,.0f}, with the page open {watched:,.0f}:'
         f' {ratios[-1]:.3f}',
         flush=True,
       )
     if ratios:
-      print(f'median ratio {statistics.median(ratios):.3f}')
+      generator = np.random.default_rng(0)
+      draws = generator.choice(ratios, (10_000, len(ratios))).mean(axis=1)
+      low, high = np.quantile(draws, (0.025, 0.975))
+      print(
+        f'mean ratio {np.mean(ratios):.3f} ({low:.3f} to {high:.3f}, 95% by'
+        f' bootstrap), median {np.median(ratios):.3f}; the page takes'
+        f' {np.mean(shares):.2%} of a core'
+      )
 
 
 if __name__ == '__main__':

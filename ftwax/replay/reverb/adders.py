@@ -13,14 +13,16 @@ import numpy.typing as npt
 import reverb
 
 from ftwax.replay import gatherer, replay_options
-from ftwax.replay.reverb import frames, tables, trajectory_columns
+from ftwax.replay.reverb import (
+  frames,
+  servers,
+  tables,
+  trajectory_columns,
+)
 
 # Items that wait to be sent or confirmed, over which Reverb complains.
 _MAX_PENDING = 32
 _EASE_TIMEOUT_MS = 100
-# Seconds in which the server must answer a new writer. Reverb's 3 are too few
-# on a busy machine.
-_OPEN_S = 30.0
 
 
 class TrajectoryAdder(gatherer.TrajectoryGatherer):
@@ -59,15 +61,7 @@ class TrajectoryAdder(gatherer.TrajectoryGatherer):
       trajectory_columns.make_columns_template(template)
     )
     self._timeout_s = timeout_s
-    try:
-      self._writer = client.trajectory_writer(
-        num_keep_alive_refs=1, get_signature_timeout_ms=int(1000 * _OPEN_S)
-      )
-    except RuntimeError as error:
-      raise tables.ReplayTimeoutError(
-        f'the Reverb server at {client.server_address} must answer within'
-        f' {_OPEN_S:g} s and did not ({error}); see that it runs.'
-      ) from error
+    self._writer = servers.open_writer(client, num_keep_alive_refs=1)
     self._num_pending = 0
 
   def flush(self) -> None:

@@ -1,6 +1,7 @@
-"""The Reverb server of a process."""
+"""Reverb servers: their start and end, their checkpoints, their writers."""
 
 import pathlib
+import shutil
 import socket
 import tempfile
 import uuid
@@ -11,6 +12,11 @@ from absl import logging
 
 from ftwax import loopback
 from ftwax.replay.reverb import native_log
+from ftwax.replay.reverb import tables as tables_lib
+
+# Seconds in which a server must answer a new writer. Reverb's 3 are too few on
+# a busy machine.
+_OPEN_S = 30.0
 
 
 def make_server(
@@ -63,6 +69,42 @@ def stop(server: reverb.Server) -> None:
   """Stops a server."""
   with native_log.filtered():
     server.stop()
+
+
+def open_writer(
+  client: reverb.Client, num_keep_alive_refs: int
+) -> reverb.TrajectoryWriter:
+  """Opens a writer of a server that may be busy.
+
+  Args:
+    client: of the server.
+    num_keep_alive_refs: steps that items may refer to.
+
+  Raises:
+    ReplayTimeoutError: the server did not answer in time.
+  """
+  try:
+    return client.trajectory_writer(
+      num_keep_alive_refs, get_signature_timeout_ms=int(1000 * _OPEN_S)
+    )
+  except RuntimeError as error:
+    raise tables_lib.ReplayTimeoutError(
+      f'the Reverb server at {client.server_address} must answer within'
+      f' {_OPEN_S:g} s and did not ({error}); see that it runs.'
+    ) from error
+
+
+def save(client: reverb.Client, directory: pathlib.Path) -> None:
+  """Writes a checkpoint of all tables and deletes those before it.
+
+  Args:
+    client: of the server.
+    directory: the server's `checkpoint_dir`.
+  """
+  earlier = [path for path in directory.glob('*') if path.is_dir()]
+  client.checkpoint()
+  for path in earlier:
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _make_checkpointer(

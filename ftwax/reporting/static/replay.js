@@ -12,9 +12,9 @@ ftwax.makeReplay = (root, record) => {
   const last = record.states.length - 1;
   const slider = element('input', {type: 'range', min: 0, max: last, value: 0});
   slider.setAttribute('aria-label', 'Step');
-  const speed = element('select', {}, ...[1, 4, 12, 30].map((rate) =>
+  const speed = element('select', {}, ...[1, 4, 15, 30].map((rate) =>
     element('option', {value: rate, textContent: `${rate} moves a second`})));
-  speed.value = record.speed > 8 ? 12 : 4;
+  speed.value = record.speed > 8 ? 15 : 4;
   speed.setAttribute('aria-label', 'Speed');
   const button = (text, label, action) => {
     const made = element('button', {type: 'button', textContent: text, onclick: action});

@@ -7,7 +7,6 @@ runs. What they import is imported there: some nodes do without TensorFlow.
 import contextlib
 import itertools
 import pathlib
-import shutil
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -73,15 +72,20 @@ def run_replay(
       server = servers_lib.make_server(tables, port, experiment.expose, path)
       stack.callback(servers_lib.stop, server)
       servers.append((server.localhost_client(), path))
+
+    def save_all() -> None:
+      for client, path in servers:
+        servers_lib.save(client, path)
+
     remote = processes.Remote(counter_client, 'counter')
     saved_at = time.monotonic()
     while not stop.wait(_POLL_S):
       if remote.try_call('report_replay', index, _statistics(servers)):
         break
       if time.monotonic() - saved_at >= settings.replay_save_s:
-        _save(servers)
+        save_all()
         saved_at = time.monotonic()
-    _save(servers)
+    save_all()
     stack.close()
     remote.try_call('finish', name)
 
@@ -94,15 +98,6 @@ def _statistics(servers: Sequence[Any]) -> dict[str, Any]:
       size, limit = sizes.get(name, (0, 0))
       sizes[name] = [size + info.current_size, limit + info.max_size]
   return sizes
-
-
-def _save(servers: Sequence[Any]) -> None:
-  """Saves the tables and deletes what was saved before."""
-  for client, directory in servers:
-    earlier = [path for path in directory.glob('*') if path.is_dir()]
-    client.checkpoint()
-    for path in earlier:
-      shutil.rmtree(path, ignore_errors=True)
 
 
 def run_actor(

@@ -33,7 +33,7 @@
     state(message) {
       told(message.heard);
       const game = stage.game;
-      stage.show(message.state, 1000 / (room ? room.speed : 12));
+      stage.show(message.state, 1000 / (room ? room.speed : 15));
       byId('status').textContent = game.status(stage.facts, message.state);
       const events = game.events(stage.facts, last, message.state);
       if (events.length) byId('said').textContent = events.join(' ');

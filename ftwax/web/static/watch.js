@@ -3,7 +3,10 @@
 (() => {
   const {element} = ftwax;
   const byId = (id) => document.getElementById(id);
-  const PERIOD = 5000, MOST_POINTS = 2000;
+  const MOST_POINTS = 2000;
+  // Milliseconds between two requests: as many that drawing takes a hundredth of the time, within bounds.
+  const [SHORTEST, LONGEST] = [5000, 30000];
+  const periodAfter = (drawing) => Math.min(Math.max(SHORTEST, 100 * drawing), LONGEST);
   const DASHES = ['solid', 'dash', 'dot', 'dashdot'];
   const COUNTS = ['actor_steps', 'learner_steps', 'episodes', 'seconds', 'generation'];
   // Sections in their order; a chart goes to the first that wants it.
@@ -41,7 +44,7 @@
   };
 
   const poll = async () => {
-    let again = PERIOD;
+    let again = SHORTEST;
     try {
       const facts = await fetchJSON('/runs');
       facts.forEach((fact, i) => {
@@ -65,12 +68,14 @@
       }
       byId('problem').textContent = runs.map(({fact, damaged}) => [fact.problem,
         damaged && `${damaged} lines of the logs of ${fact.name} are damaged and left out.`]).flat().filter(Boolean).join(' ');
+      const start = performance.now();
       show(again);
+      again &&= periodAfter(performance.now() - start);
     } catch (error) {
       const names = runs.map(({fact}) => fact.directory).join(' ');
       byId('problem').textContent = `The server does not answer (${error.message}); it ends with a run that was started with --watch. This page tries again.${names && ` Start it by: ftwax watch ${names}`}`;
     }
-    setTimeout(poll, document.hidden ? 5 * PERIOD : again);
+    setTimeout(poll, document.hidden ? LONGEST : again);
   };
 
   const last = (run, name) => ['train', 'population', 'evaluation'].map((label) =>

@@ -1,6 +1,7 @@
 """The tables beside the queue, on a real Reverb server."""
 
 import pathlib
+import shutil
 
 import dm_env
 import fakes
@@ -244,7 +245,9 @@ def test_delta_encoding_loses_nothing():
 def _saved_bytes(client):
   """Returns the size of all that the server holds, by its own checkpoint."""
   path = pathlib.Path(client.checkpoint())
-  return sum(file.stat().st_size for file in path.rglob('*') if file.is_file())
+  size = sum(file.stat().st_size for file in path.rglob('*') if file.is_file())
+  shutil.rmtree(path.parent)
+  return size
 
 
 def test_frames_are_stored_once(make_parts):

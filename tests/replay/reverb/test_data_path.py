@@ -221,7 +221,7 @@ def test_an_adder_whose_table_is_full_names_it(client_of):
 
 
 def test_a_server_that_does_not_answer_is_named(monkeypatch):
-  monkeypatch.setattr(adders, '_OPEN_S', 0.5)
+  monkeypatch.setattr(servers, '_OPEN_S', 0.5)
   server = servers.make_server([tables.make_queue('queue', 1, TEMPLATE)])
   client = server.localhost_client()
   server.stop()
