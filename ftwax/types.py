@@ -221,7 +221,8 @@ class ReplayBatch(NamedTuple):
   Attributes:
     trajectory: leaves [T + 1 or T, B, ...].
     is_live: bool [], false while the replay is empty and these are zeros.
-    weights: float32 [B], importance weights; None where draws are uniform.
+    weights: float32 [B], importance weights that correct fully; None where
+      draws are uniform.
     slots: leaves [B], where priorities are kept; None where there are none.
   """
 

@@ -44,6 +44,9 @@ class Hyperparameters(NamedTuple):
     reward_prediction_cost: weight of reward prediction, if it is used.
     value_replay_cost: weight of value replay, if it is used.
     off_policy_cost: weight of the loss on replayed trajectories, if it is used.
+    replay_priority_exponent: to which priorities of replayed trajectories are
+      raised, if they have any.
+    replay_importance_exponent: of their importance weights; 1 corrects fully.
   """
 
   learning_rate: config_lib.Scalar
@@ -62,6 +65,8 @@ class Hyperparameters(NamedTuple):
   reward_prediction_cost: config_lib.Scalar
   value_replay_cost: config_lib.Scalar
   off_policy_cost: config_lib.Scalar
+  replay_priority_exponent: config_lib.Scalar
+  replay_importance_exponent: config_lib.Scalar
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +94,8 @@ class PPOConfig(standard.StandardConfig):
     reward_prediction_cost=hyperparameters.Constant(1.0),
     value_replay_cost=hyperparameters.Constant(1.0),
     off_policy_cost=hyperparameters.Constant(1.0),
+    replay_priority_exponent=hyperparameters.Constant(0.9),
+    replay_importance_exponent=hyperparameters.Constant(0.6),
   )
   sequence_length: int = 16
   batch_size: int = 32

@@ -22,7 +22,8 @@ from ftwax import types
 from ftwax.replay import functional, replay_options, trajectories
 
 # Name among the metrics of an update under which a learner returns the new
-# priorities of the replayed trajectories, float32 [B].
+# priorities of the replayed trajectories, float32 [B], raised to their
+# exponent.
 PRIORITIES = 'replay_priorities'
 
 
@@ -120,16 +121,14 @@ def make_auxiliary_replay(
     num_environments=num_environments,
     max_length=-(-capacity // num_environments),
     batch_size=batch_size,
-    prioritized=options.priorities is not None,
+    prioritized=options.prioritized,
   )
+  # A member's own exponents are in its loss.
   hyperparameters = functional.ReplayHyperparameters(
-    initial_priority=_LEAST_PRIORITY
+    initial_priority=_LEAST_PRIORITY,
+    priority_exponent=1.0,
+    importance_exponent=1.0,
   )
-  if options.priorities is not None:
-    hyperparameters = hyperparameters._replace(
-      priority_exponent=options.priorities.exponent,
-      importance_exponent=options.priorities.importance_exponent,
-    )
   reward_class: Any = np.zeros(length, np.int8)
   replay = functional.make_replay(Stored(template, reward_class), replay_config)
   return AuxiliaryReplay(

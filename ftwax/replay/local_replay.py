@@ -90,7 +90,7 @@ class LocalReplay(gatherer.TrajectoryGatherer, Iterator[samples.ReplaySample]):
         self._auxiliary_state
       )
     set_priorities = None
-    if replay is not None and self._options.priorities is not None:
+    if replay is not None and self._options.prioritized:
       set_priorities = functools.partial(self._set_priorities, replay.slots)
     sizes = [part.reward_class.shape[1] for part in parts]
     return samples.ReplaySample(

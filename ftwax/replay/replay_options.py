@@ -23,18 +23,6 @@ class ServerOptions(NamedTuple):
 LOOPBACK = ServerOptions()
 
 
-class Priorities(NamedTuple):
-  """Exponents of draws in proportion to priorities.
-
-  Attributes:
-    exponent: alpha, to which priorities are raised.
-    importance_exponent: beta, of the importance weights.
-  """
-
-  exponent: float
-  importance_exponent: float
-
-
 class ReplayOptions(NamedTuple):
   """Options of the tables beside the queue.
 
@@ -46,14 +34,14 @@ class ReplayOptions(NamedTuple):
     sequences: those for reward prediction.
     delta_encodes: whether Reverb stores frames as differences; see
       `reverb.frames`.
-    priorities: of the replayed trajectories; None for uniform draws.
+    prioritized: whether replayed trajectories are drawn by priority.
   """
 
   replay_capacity: int = 0
   reward_prediction_capacity: int = 0
   sequences: trajectories.Sequences = trajectories.Sequences(3, 1)
   delta_encodes: bool = False
-  priorities: Priorities | None = None
+  prioritized: bool = False
 
 
 QUEUE_ALONE = ReplayOptions()

@@ -202,7 +202,7 @@ def test_no_replay_where_no_task_needs_one():
 def test_trajectories_are_drawn_by_priority(key):
   options = BOTH._replace(
     reward_prediction_capacity=0,
-    priorities=replay_options.Priorities(1.0, 1.0),
+    prioritized=True,
   )
   _, made = _make(options)
   init, add, sample = _functions(made)

@@ -142,9 +142,7 @@ def test_tables_hold_what_was_learned_from():
 
 
 def test_priorities_of_what_was_replayed_are_kept():
-  options = replay_options.ReplayOptions(
-    replay_capacity=8, priorities=replay_options.Priorities(1.0, 1.0)
-  )
+  options = replay_options.ReplayOptions(replay_capacity=8, prioritized=True)
   replay = _make(batch_size=4, options=options)
   _add(replay, 2)
   sample = next(replay)

@@ -52,6 +52,9 @@ class Hyperparameters(NamedTuple):
     reward_prediction_cost: weight of reward prediction, if it is used.
     value_replay_cost: weight of value replay, if it is used.
     off_policy_cost: weight of the loss on replayed trajectories, if it is used.
+    replay_priority_exponent: to which priorities of replayed trajectories are
+      raised, if they have any.
+    replay_importance_exponent: of their importance weights; 1 corrects fully.
   """
 
   learning_rate: Scalar
@@ -67,6 +70,8 @@ class Hyperparameters(NamedTuple):
   reward_prediction_cost: Scalar
   value_replay_cost: Scalar
   off_policy_cost: Scalar
+  replay_priority_exponent: Scalar
+  replay_importance_exponent: Scalar
 
 
 DEFAULT_PRIORS = Hyperparameters(
@@ -83,6 +88,8 @@ DEFAULT_PRIORS = Hyperparameters(
   reward_prediction_cost=hyperparameters_lib.Constant(1.0),
   value_replay_cost=hyperparameters_lib.Constant(1.0),
   off_policy_cost=hyperparameters_lib.Constant(1.0),
+  replay_priority_exponent=hyperparameters_lib.Constant(0.9),
+  replay_importance_exponent=hyperparameters_lib.Constant(0.6),
 )
 
 
@@ -149,8 +156,6 @@ class ActorCriticConfig:
     prioritize_replay: draws these in proportion to their errors when they were
       replayed last, and corrects for it by importance weights, as in R2D2
       (Kapturowski et al., 2019); else uniformly. Reverb's tables cannot.
-    replay_priority_exponent: to which priorities are raised.
-    replay_importance_exponent: of the importance weights; 1 corrects fully.
     reward_prediction_capacity: sequences kept for reward prediction, at least,
       before rewards of zero and before other rewards each.
     reward_prediction_length: observations in such a sequence.
@@ -205,8 +210,6 @@ class ActorCriticConfig:
   max_queue_size: int = 32
   replay_capacity: int = 100
   prioritize_replay: bool = False
-  replay_priority_exponent: float = 0.9
-  replay_importance_exponent: float = 0.6
   reward_prediction_capacity: int = 800
   reward_prediction_length: int = 3
   reward_prediction_period: int = 1
@@ -263,13 +266,6 @@ class ActorCriticConfig:
       )
 
   def _check_replay(self) -> None:
-    for name in ('replay_priority_exponent', 'replay_importance_exponent'):
-      value = getattr(self, name)
-      if not 0.0 <= value < math.inf:
-        raise ValueError(
-          f'{name} ({value}) must be finite and not negative; choose a number'
-          ' from 0 to 1.'
-        )
     if self.max_queue_size < self.batch_size:
       raise ValueError(
         f'batch_size ({self.batch_size}) must not be above max_queue_size'

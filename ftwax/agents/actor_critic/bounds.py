@@ -17,6 +17,8 @@ BOUNDS: Bounds = {
   'discount': (0.0, 1.0),
   'gae_lambda': (0.0, 1.0),
   'pixel_control_discount': (0.0, 1.0),
+  'replay_priority_exponent': (0.0, 1.0),
+  'replay_importance_exponent': (0.0, 1.0),
 }
 
 
@@ -34,7 +36,7 @@ def check_priors(
     if not hasattr(prior, 'limits'):
       continue  # The range of a user's own prior is not known.
     lowest, highest = prior.limits
-    if lowest < low or highest > high:
+    if not low <= lowest <= highest <= high:  # Of a NaN, too.
       raise ValueError(
         f'priors.{name} ({prior!r}) must lie in [{low:g}, {high:g}]; choose a'
         ' value or bounds inside.'

@@ -116,7 +116,7 @@ class ActorCriticBuilder:
     """Returns the tables of the replay server."""
     from ftwax.replay.reverb import tables
 
-    if self._replay_options.priorities is not None:
+    if self._replay_options.prioritized:
       raise ValueError(
         f'prioritize_replay ({self.config.prioritize_replay}) must be off where'
         ' trajectories are kept in Reverb; choose --runtime=device, or'
@@ -240,13 +240,7 @@ class ActorCriticBuilder:
         config.reward_prediction_threshold,
       ),
       delta_encodes=config.delta_encode,
-      priorities=(
-        replay_options.Priorities(
-          config.replay_priority_exponent, config.replay_importance_exponent
-        )
-        if replays and config.prioritize_replay
-        else None
-      ),
+      prioritized=replays and config.prioritize_replay,
     )
 
   def _trajectory_template(

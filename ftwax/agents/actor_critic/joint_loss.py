@@ -72,9 +72,12 @@ def joint_loss(
   if batch.replay is not None:
     replay = unrolled[1]
     if batch.replay.weights is not None:
-      replay = replay._replace(weights=batch.replay.weights)
-      priorities[auxiliary_replay.PRIORITIES] = _priorities(
-        _make_transitions(replay, hyperparameters, return_scale)
+      replay = replay._replace(
+        weights=batch.replay.weights**hyperparameters.replay_importance_exponent
+      )
+      priorities[auxiliary_replay.PRIORITIES] = (
+        _priorities(_make_transitions(replay, hyperparameters, return_scale))
+        ** hyperparameters.replay_priority_exponent
       )
   transitions = _make_transitions(unrolled[0], hyperparameters, return_scale)
   transitions = transitions._replace(targets=targets)

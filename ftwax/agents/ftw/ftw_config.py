@@ -46,6 +46,9 @@ class Hyperparameters(NamedTuple):
     fast_to_slow_gradient_scale: scale of the gradient into what the fast core
       sees of the slow one.
     off_policy_cost: weight of the loss on replayed trajectories, if it is used.
+    replay_priority_exponent: to which priorities of replayed trajectories are
+      raised, if they have any.
+    replay_importance_exponent: of their importance weights; 1 corrects fully.
     gae_lambda: lambda of the generalized advantages of `ppo`.
     clip_epsilon: bound on the change of probability ratios of `ppo`.
     value_clip: bound on the change of values in an update of `ppo`; infinity
@@ -69,6 +72,8 @@ class Hyperparameters(NamedTuple):
   slow_period: config_lib.Scalar
   fast_to_slow_gradient_scale: config_lib.Scalar
   off_policy_cost: config_lib.Scalar
+  replay_priority_exponent: config_lib.Scalar
+  replay_importance_exponent: config_lib.Scalar
   gae_lambda: config_lib.Scalar
   clip_epsilon: config_lib.Scalar
   value_clip: config_lib.Scalar
@@ -94,6 +99,8 @@ _PAPER_PRIORS = Hyperparameters(
   slow_period=UniformInteger(5, 20),
   fast_to_slow_gradient_scale=LogUniform(0.1, 1.0),
   off_policy_cost=Constant(1.0),
+  replay_priority_exponent=Constant(0.9),
+  replay_importance_exponent=Constant(0.6),
   gae_lambda=Constant(0.95),
   clip_epsilon=Constant(0.2),
   value_clip=Constant(math.inf),
