@@ -4,10 +4,10 @@
 
 Everything runs in turn in one process: our PPO (with extras and statistics of
 episodes) and one written by hand for the same environment and network
-(`handwritten.py`); the shares of an iteration of IMPALA; on Python 3.10, whole
-runs in the local runtime and in ours, with three seeds; and a population of
-small FTW agents by `vmap` against one member with as many games. `--tables`
-chooses.
+(`handwritten.py`); the shares of an iteration of IMPALA; what the checks of
+timesteps cost; on Python 3.10, whole runs in the local runtime and in ours,
+with three seeds; and a population of small FTW agents by `vmap` against one
+member with as many games. `--tables` chooses.
 """
 
 import argparse
@@ -18,10 +18,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from unittest import mock
 
 import common
 import handwritten
 import jax
+import jax.numpy as jnp
 
 from ftwax.agents import ftw, impala, ppo
 from ftwax.environments import (
@@ -32,7 +34,13 @@ from ftwax.environments import (
 )
 from ftwax.population import population_config, seating
 from ftwax.runtime import experiment
-from ftwax.runtime.device import compiled_arena, loop, sizes, updates
+from ftwax.runtime.device import (
+  compiled_arena,
+  loop,
+  sizes,
+  timestep_checks,
+  updates,
+)
 
 _NUM_ENVIRONMENTS = 32
 
@@ -215,6 +223,38 @@ def print_shares(seconds):
   )
 
 
+def compare_checks(seconds, rounds):
+  """Prints speed with the checks of timesteps beside speed without them."""
+
+  def find_none(spec, before, timestep):
+    del before, timestep
+    return jnp.zeros(len(timestep_checks.demands(spec)), bool)
+
+  rows = []
+  for name, environment in {
+    'catch': catch.make(),
+    'memory chain of 100': memory_chain.make(99),
+  }.items():
+    config = make_config('feed_forward')
+    checked = Agent(impala, config, environment)
+    with mock.patch.object(timestep_checks, 'find_faults', find_none):
+      unchecked = Agent(impala, config, environment)
+      unchecked.run()
+    speeds = measure_in_turn(
+      {'checked': checked.run, 'unchecked': unchecked.run},
+      {'checked': checked.num_steps, 'unchecked': unchecked.num_steps},
+      seconds,
+      rounds,
+    )
+    ratio = speeds['checked'] / speeds['unchecked']
+    rows.append([name, *(f'{x:,.0f}' for x in speeds.values()), f'{ratio:.3f}'])
+  common.print_table(
+    'Checks of timesteps, IMPALA with an MLP: steps/s',
+    ['', 'checked', 'unchecked', 'ratio'],
+    rows,
+  )
+
+
 def make_catch(seed):
   """Makes catch, whose keys come from elsewhere."""
   del seed
@@ -386,7 +426,7 @@ def main():
   parser.add_argument('--num_steps', type=int, default=400_000)
   parser.add_argument('--seeds', type=int, default=3)
   parser.add_argument('--members', type=int, nargs='*', default=[2, 8])
-  tables = ('rival', 'shares', 'runtimes', 'populations')
+  tables = ('rival', 'shares', 'checks', 'runtimes', 'populations')
   parser.add_argument('--tables', nargs='*', choices=tables, default=tables)
   args = parser.parse_args()
   print(common.machine_line())
@@ -394,6 +434,8 @@ def main():
     compare_to_rival(args.seconds, args.rounds)
   if 'shares' in args.tables:
     print_shares(args.seconds)
+  if 'checks' in args.tables:
+    compare_checks(args.seconds, args.rounds)
   if 'runtimes' in args.tables:
     compare_runtimes(args.num_steps, args.seeds)
   if 'populations' in args.tables:
