@@ -11,6 +11,9 @@ import contextlib
 import difflib
 import importlib
 import inspect
+import os
+import select
+import signal
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, NoReturn, Protocol, cast
@@ -114,7 +117,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     with contextlib.suppress(ImportError):
       launch = importlib.import_module('ftwax.runtime.launch')
       stack.enter_context(launch.errors_told())
-    return command.run(arguments)
+    return _run(command, arguments)
+
+
+def _run(command: Command, arguments: argparse.Namespace) -> int:
+  """Runs a command, whose reader may leave early, as `head` does."""
+  try:
+    status = command.run(arguments)
+    sys.stdout.flush()
+  except BrokenPipeError:
+    poll = select.poll()
+    poll.register(sys.stdout, 0)
+    if not poll.poll(0):
+      raise  # Another pipe is broken.
+    # Python flushes once more at its end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 128 + signal.SIGPIPE
+  return status
 
 
 def _make_parser(command: str, description: str | None) -> Parser:

@@ -3,8 +3,10 @@
 import argparse
 import importlib
 import inspect
+import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 
@@ -90,6 +92,19 @@ def test_the_list_has_a_line_for_each_thing(capsys):
       assert summary.strip(), name
   assert commands.main(['list', 'agents']) == 0
   assert 'catch' not in capsys.readouterr().out
+
+
+def test_a_reader_that_leaves_early_is_no_error():
+  reader, writer = os.pipe()
+  os.close(reader)
+  result = subprocess.run(
+    [sys.executable, '-m', 'ftwax', 'list'],
+    stdout=writer,
+    stderr=subprocess.PIPE,
+    check=False,
+  )
+  os.close(writer)
+  assert (result.returncode, result.stderr) == (128 + signal.SIGPIPE, b'')
 
 
 def test_experiments_are_those_of_the_folder():
