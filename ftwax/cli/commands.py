@@ -15,7 +15,7 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, NoReturn, Protocol, cast
 
 _EXIT_USAGE = 2
@@ -96,7 +96,8 @@ def main(argv: Sequence[str] | None = None) -> int:
   """
   argv = list(sys.argv[1:] if argv is None else argv)
   if not argv or argv[0] in ('-h', '--help', 'help'):
-    print(_overview())
+    with _readers_may_leave():
+      print(_overview())
     return 0
   name, *rest = argv
   if name not in COMMANDS:
@@ -117,13 +118,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     with contextlib.suppress(ImportError):
       launch = importlib.import_module('ftwax.runtime.launch')
       stack.enter_context(launch.errors_told())
-    return _run(command, arguments)
+    stack.enter_context(_readers_may_leave())
+    return command.run(arguments)
 
 
-def _run(command: Command, arguments: argparse.Namespace) -> int:
-  """Runs a command, whose reader may leave early, as `head` does."""
+@contextlib.contextmanager
+def _readers_may_leave() -> Iterator[None]:
+  """Ends the program quietly once its output is closed, as `head` does."""
   try:
-    status = command.run(arguments)
+    yield
     sys.stdout.flush()
   except BrokenPipeError:
     poll = select.poll()
@@ -132,8 +135,7 @@ def _run(command: Command, arguments: argparse.Namespace) -> int:
       raise  # Another pipe is broken.
     # Python flushes once more at its end.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 128 + signal.SIGPIPE
-  return status
+    raise SystemExit(128 + signal.SIGPIPE) from None
 
 
 def _make_parser(command: str, description: str | None) -> Parser:

@@ -94,11 +94,12 @@ def test_the_list_has_a_line_for_each_thing(capsys):
   assert 'catch' not in capsys.readouterr().out
 
 
-def test_a_reader_that_leaves_early_is_no_error():
+@pytest.mark.parametrize('argument', ['list', '--help'])
+def test_a_reader_that_leaves_early_is_no_error(argument):
   reader, writer = os.pipe()
   os.close(reader)
   result = subprocess.run(
-    [sys.executable, '-m', 'ftwax', 'list'],
+    [sys.executable, '-m', 'ftwax', argument],
     stdout=writer,
     stderr=subprocess.PIPE,
     check=False,
