@@ -13,6 +13,7 @@ median that may not become more. Each save keeps some memory (see
 import argparse
 import os
 import pathlib
+import re
 import tempfile
 import time
 from typing import NamedTuple
@@ -87,10 +88,21 @@ def _sample(process: psutil.Process) -> Sample:
   return Sample(
     time.monotonic(),
     process.pid,
-    process.memory_full_info().uss / 2**20,
+    _anonymous_bytes(process.pid) / 2**20,
     process.num_fds(),
     process.num_threads(),
   )
+
+
+def _anonymous_bytes(pid: int) -> int:
+  """Returns the memory that a process has allocated.
+
+  Not the pages of libraries: these become its own when others that map them
+  end.
+  """
+  status = pathlib.Path(f'/proc/{pid}/status').read_text()
+  (kilobytes,) = re.findall(r'^RssAnon:\s+(\d+) kB$', status, re.MULTILINE)
+  return 1024 * int(kilobytes)
 
 
 def main() -> None:
