@@ -63,7 +63,7 @@ class EnvironmentSpec(NamedTuple):
     observations: specs of the observation, an array or a nesting of arrays.
     actions: specs of the action; each leaf is discrete or a vector of floats.
     rewards: spec of the reward: a scalar, or a vector [num_events] of the
-      events of a step, which an agent's internal rewards weigh.
+      events of a step, which an agent's internal rewards weight.
     discounts: spec of the discount.
   """
 
@@ -90,7 +90,7 @@ class NetworkInput(NamedTuple):
     observation: an array or a nesting of arrays, in the environment's dtypes.
     previous_action: int32 [...] for each part of the action; `NO_ACTION` at the
       first step of an episode.
-    previous_reward: float32 [...], the agent's own (events weighed by internal
+    previous_reward: float32 [...], the agent's own (events weighted by internal
       rewards); zero at the first step of an episode.
   """
 

@@ -18,7 +18,7 @@ from ftwax.agents.actor_critic import builder, standard, tasks
 from ftwax.losses import advantage_actor_critic
 from ftwax.losses import policy_loss as policy_loss_lib
 
-# Loss of one stream of transitions; `actor_critic` weighs and sums its terms.
+# Loss of one stream of transitions; `actor_critic` weights and sums its terms.
 policy_loss = advantage_actor_critic.advantage_actor_critic_loss
 
 # `make_network(environment_spec, config)`.

@@ -23,7 +23,7 @@ from typing import Any
 
 from ftwax.agents import a2c
 
-# Loss of one stream of transitions; `actor_critic` weighs and sums its terms.
+# Loss of one stream of transitions; `actor_critic` weights and sums its terms.
 policy_loss = a2c.policy_loss
 
 # `make_network(environment_spec, config)`.

@@ -15,7 +15,7 @@ from ftwax.agents.actor_critic import builder, standard, tasks
 from ftwax.losses import policy_loss as policy_loss_lib
 from ftwax.losses import vtrace
 
-# Loss of one stream of transitions; `actor_critic` weighs and sums its terms.
+# Loss of one stream of transitions; `actor_critic` weights and sums its terms.
 policy_loss = vtrace.vtrace_loss
 
 # `make_network(environment_spec, config)`.

@@ -14,7 +14,7 @@ from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import builder, standard, tasks
 from ftwax.losses import clipped_surrogate
 
-# Loss of one stream of transitions; `actor_critic` weighs and sums its terms.
+# Loss of one stream of transitions; `actor_critic` weights and sums its terms.
 policy_loss = clipped_surrogate.ppo_loss
 
 # `make_network(environment_spec, config)`.

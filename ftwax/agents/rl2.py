@@ -13,7 +13,7 @@ from ftwax.agents import a2c
 from ftwax.agents.actor_critic import standard
 from ftwax.networks import recurrent, rl2_core
 
-# Loss of one stream of transitions; `actor_critic` weighs and sums its terms.
+# Loss of one stream of transitions; `actor_critic` weights and sums its terms.
 policy_loss = a2c.policy_loss
 
 Hyperparameters = a2c.Hyperparameters

@@ -1,6 +1,6 @@
 """V-trace actor-critic (Espeholt et al., 2018, arXiv:1802.01561).
 
-The behaviour policy mu lags behind the learner's policy pi. V-trace weighs its
+The behaviour policy mu lags behind the learner's policy pi. V-trace weights its
 data by clipped importance ratios, so that values and policy gradient are those
 of pi:
 
@@ -86,7 +86,7 @@ def vtrace_loss(
 
   Args:
     transitions: leaves [T, ...].
-    hyperparameters: not used here; the agent weighs the terms.
+    hyperparameters: not used here; the agent weights the terms.
     lambda_: see `vtrace`.
     clip_rho_threshold: see `vtrace`.
     clip_pg_rho_threshold: see `vtrace`.

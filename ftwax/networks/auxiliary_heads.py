@@ -119,6 +119,7 @@ def _enlarge(maps: types.Array) -> types.Array:
   """
   batch_size, rows, columns, channels = maps.shape
   x = convolutions.Conv2D(9 * channels, 3, name='enlarge')(maps)
+  # Depth to space: 9 groups of channels become a block of 3 x 3.
   x = x.reshape(batch_size, rows, columns, 3, 3, channels)
   x = jnp.swapaxes(x, 2, 3)
   return x.reshape(batch_size, 3 * rows, 3 * columns, channels)

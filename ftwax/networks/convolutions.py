@@ -174,6 +174,7 @@ def _conv_of_blocks(
     ],
   )
   height, width = (side // stride for side in padded_sides)
+  # Space to depth: [B, H / s, W / s, s s C] for x, and likewise for w.
   x = x.reshape(num_frames, height, stride, width, stride, num_channels)
   x = x.transpose(0, 1, 3, 2, 4, 5).reshape(num_frames, height, width, -1)
   rest = num_blocks * stride - kernel_size

@@ -159,14 +159,25 @@ def has_convolutions(network: types.RecurrentNetwork) -> bool:
 
 
 class SeparateState(NamedTuple):
-  """State of a network whose value has its own core, leaves [B, ...]."""
+  """State of a network whose value has its own core, leaves [B, ...].
+
+  Attributes:
+    policy: state of the policy's core.
+    value: state of the value's core.
+  """
 
   policy: types.RecurrentState
   value: types.RecurrentState
 
 
 class _Path(NamedTuple):
-  """A path from the inputs to the features that a head uses."""
+  """A path from the inputs to the features that a head uses.
+
+  Attributes:
+    torso: maps observations, leaves [B, ...], to [B, num_features].
+    embed: applies the torso and appends previous action and reward.
+    core: the recurrent core.
+  """
 
   torso: Callable[[Any], types.Array]
   embed: embeddings.InputEmbedding

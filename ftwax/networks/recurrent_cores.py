@@ -238,7 +238,7 @@ def _gru_step(
 ) -> types.Array:
   """Does one step, given the inputs' part of the gates, [B, 3 * hidden_size].
 
-  Equations of Cho et al., 2014, section 2.3, where the update gate `z` weighs
+  Equations of Cho et al., 2014, section 2.3, where the update gate `z` weights
   the candidate.
   """
   hidden_size = state.shape[-1]

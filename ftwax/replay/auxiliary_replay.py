@@ -259,6 +259,7 @@ def _sample_reward_prediction(
     jax.random.split(key),
     strict=True,
   ):
+    # Draws a rank within the class and finds it in the cumulative counts.
     total = jnp.where(own[-1] > 0, own, other)
     rank = jax.random.randint(
       class_key, (num_draws,), 0, jnp.maximum(total[-1], 1)

@@ -30,6 +30,8 @@ from ftwax.replay import auxiliary_replay
 
 
 class _Static(NamedTuple):
+  """Static arguments of `init` and `update`."""
+
   objective: joint_loss.Objective
   config: config_lib.ActorCriticConfig
   num_events: int
@@ -38,11 +40,15 @@ class _Static(NamedTuple):
 
 
 class _Learned(NamedTuple):
+  """The part of the state that an optimizer step changes."""
+
   params: types.Params
   opt_state: Any
 
 
 class _StepInputs(NamedTuple):
+  """Inputs of an optimizer step, in the order of `joint_loss.joint_loss`."""
+
   key: types.Key
   batch: types.LearnerBatch
   targets: types.ArrayTree
@@ -267,6 +273,7 @@ def _gradient_step(
   )
   optimizer = optimization.make_optimizer(static.config, hyperparameters)
   updates, opt_state = optimizer.update(gradients, learned.opt_state)
+  # Applied here, since the optimizer's own learning rate is one.
   rate = hyperparameters.learning_rate
   updates = jax.tree.map(lambda leaf: rate * leaf, updates)
   params = optax.apply_updates(learned.params, updates)

@@ -280,6 +280,7 @@ def _merge(
   origin = x[:1]
   own_mean = x[0] + jnp.mean(x - origin, axis=0)
   own_variance = jnp.mean(jnp.square(x - own_mean[None]), axis=0)
+  # Chan et al. (1979), in terms of the share of the new values.
   weight = x.shape[0] / (count + x.shape[0])
   change = own_mean - mean
   rest = (1.0 - weight) * (variance + weight * jnp.square(change))

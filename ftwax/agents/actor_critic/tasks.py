@@ -1,7 +1,7 @@
 """The auxiliary tasks of the family.
 
-Each task sums its loss over time and batch and weighs it by the hyperparameter
-`<task>_cost`.
+Each task sums its loss over time and batch and multiplies it by the
+hyperparameter `<task>_cost`.
 """
 
 import functools

@@ -13,9 +13,9 @@ LSTM; see `networks.rpth`. The agent minimizes
 
 (supplement, section "Agent objective"), summed over time and batch, with one
 RMSProp step per update. This is the setting of `FTWConfig.paper`; the default
-policy loss is PPO's. Rewards are the agent's own: its internal rewards weigh
-the environment's events. All costs, the slow core's period and the internal
-rewards are data that a population evolves.
+policy loss is PPO's. Rewards are the agent's own: a sum of the environment's
+events weighted by its internal rewards. All costs, the slow core's period and
+the internal rewards are data that a population evolves.
 """
 
 import functools

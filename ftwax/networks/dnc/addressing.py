@@ -76,7 +76,7 @@ def content_weights(
   strengths: types.Array,
   masks: types.Array | None = None,
 ) -> types.Array:
-  """Weighs slots by their cosine similarity to a key.
+  """Weights slots by their cosine similarity to a key.
 
   C(M, k, beta)[i] = softmax_i(beta cos(k, M[i])); with a mask, key and slots
   are multiplied by it before the cosine (Csordás and Schmidhuber, equation 4).

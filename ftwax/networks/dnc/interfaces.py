@@ -137,6 +137,8 @@ def _oneplus(x: types.Array) -> types.Array:
 
 
 class _Part(NamedTuple):
+  """Shape and activation of a part of the interface vector."""
+
   shape: tuple[int, ...]
   activation: Callable[[types.Array], types.Array]
 

@@ -226,6 +226,7 @@ def _times_backward(
   lists, transposed, vectors = residuals
   gathered = _gather(vectors, lists.slots)
   values = jnp.sum(gathered * cotangent[..., None, :, :], axis=-2)
+  # `transposed` holds the same links, whose gradient must not count twice.
   return (
     LinkLists(values, None),
     LinkLists(jnp.zeros_like(transposed.values), None),

@@ -46,7 +46,7 @@ from ftwax.replay.functional import ring as ring_lib
 
 
 class Replay(NamedTuple):
-  """The functions of a replay, documented in this room under the same names."""
+  """The functions of a replay, documented in this package by the same names."""
 
   init: Callable[..., config_lib.ReplayState]
   add: Callable[..., config_lib.ReplayState]

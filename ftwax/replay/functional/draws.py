@@ -69,6 +69,7 @@ def scale_bits(bits: types.Array, num_values: types.Array) -> types.Array:
     bits: uint32 [2, ...], the high words and the low words.
     num_values: int32 [...], at least 1.
   """
+  # The highest 32 of the 96 bits of the product; JAX has no uint64 by default.
   high, low = bits
   num_values = num_values.astype(jnp.uint32)
   product_high, product_low = _multiply(high, num_values)
@@ -81,6 +82,7 @@ def _multiply(
   a: types.Array, b: types.Array
 ) -> tuple[types.Array, types.Array]:
   """Returns the high and the low word of the product of two uint32."""
+  # Products of 16-bit halves fit into 32 bits.
   a_high, a_low = a >> 16, a & 0xFFFF
   b_high, b_low = b >> 16, b & 0xFFFF
   middle = a_high * b_low + ((a_low * b_low) >> 16)

@@ -43,7 +43,7 @@ def reward_balanced(
   threshold: types.Array | float = 0.0,
   reward: types.Array | None = None,
 ) -> types.Array:
-  """Weighs sequences by whether their last reward is zero.
+  """Weights sequences by whether their last reward is zero.
 
   With probability 1 / skew the sampled sequence ends in a nonzero reward,
   otherwise in a reward of zero; sampling is uniform within each class. If a

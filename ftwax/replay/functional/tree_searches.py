@@ -25,6 +25,7 @@ def _step_down(
   """Moves from a node to the child in which threshold + remainder falls."""
   node, _, threshold, remainder = walker
   left, right = flat[base + 2 * node], flat[base + 2 * node + 1]
+  # `~(<)` instead of `>=`, so that NaN also finds a nonzero leaf, the last one.
   go_right = (right > 0) & ~(threshold < left)
   rest = threshold - left
   # The rounding error of the sum becomes the remainder.
