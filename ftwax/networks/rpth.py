@@ -249,8 +249,7 @@ def _see(
   - From the next slower level, in this step: the LSTM's output, the words read,
     and the latent. Their gradient is scaled.
   - From the next faster level, in the last step: the LSTM's output and the
-  words
-    read. The fastest level gets the last sample instead.
+    words read. The fastest level gets the last sample instead.
   - The last words that the level itself read.
   """
   seen = []
