@@ -224,7 +224,7 @@ class ReplayBatch(NamedTuple):
     is_live: bool [], false while the replay is empty and this is all zeros.
     weights: float32 [B], importance weights that correct fully; None if
       sampling is uniform.
-    slots: leaves [B], the items' slots, for setting priorities; None without.
+    slots: leaves [B], slots for setting priorities; None without priorities.
   """
 
   trajectory: Trajectory

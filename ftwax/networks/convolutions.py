@@ -126,7 +126,7 @@ def _after(first: types.Array, x: types.Array) -> types.Array:
   An optimization barrier is not enough: XLA drops it before it schedules.
   """
   number = first.ravel()[0]
-  # Never true, which XLA does not simplify.
+  # Never true, but XLA does not know that.
   zero = jnp.isnan(number) & jnp.isinf(number)
   return x + zero.astype(x.dtype)
 

@@ -15,8 +15,8 @@ network sees a sample z of the posterior.
 
 With a memory, the cores are differentiable neural computers that share one
 memory and the weights of its access. The slow core's access comes first. Each
-core also sees the last words r that it read itself, and along with the other
-core's h also that core's words:
+core also sees the last words r that it read itself. Where it sees the other
+core's h, it also sees that core's words:
 
   slow core   h^p_t = g_p(h^q_{t-1}, r^q_{t-1}, r^p_{t-1}, h^p_{t-1}) on ticks
   fast core   h^q_t = g_q(x_t, h^p_t, r^p_t, mu^p_t, sigma^p_t, z_{t-1},

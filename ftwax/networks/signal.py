@@ -1,4 +1,4 @@
-"""Torso for signals: several channels over the last moments.
+"""Torso for signals: several channels over recent samples.
 
 One-dimensional version of the convolutions of Pathak et al., 2017
 (arXiv:1705.05363): layers of width 3 and stride 2 with ELU, each normalised

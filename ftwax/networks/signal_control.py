@@ -1,6 +1,6 @@
 """Pixel control head for signals.
 
-A cell of a signal [length, channels] consists of consecutive moments of one
+A cell of a signal [length, channels] consists of consecutive samples of one
 channel. Cells are only neighbours along time: the head convolves over time, and
 each channel has its own maps.
 """

@@ -20,7 +20,7 @@ from ftwax.networks import convolutions
 # Maps observations [B, ...] to features, float32 [B, num_features].
 Torso = Callable[[types.Array], types.Array]
 
-# Makes a torso; called inside a Haiku transform. For instance, a torso's class.
+# Makes a torso, e.g. a torso's class; called inside a Haiku transform.
 MakeTorso = Callable[[], Torso]
 
 

@@ -1,4 +1,4 @@
-"""Functions of Haiku and JAX without annotations there, with types."""
+"""Typed versions of Haiku and JAX functions that lack annotations."""
 
 from collections.abc import Callable
 from typing import Any

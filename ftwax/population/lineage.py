@@ -134,7 +134,7 @@ def replay(
   """Repeats all generations of `lineage` on a population.
 
   The result equals the final members if nothing was trained in between.
-  Otherwise, call it with the rows of one generation at a time, at the moment at
+  Otherwise, call it with the rows of one generation at a time, at the step at
   which that generation evolved.
 
   Args:

@@ -176,7 +176,7 @@ def fit(
 ) -> Fit:
   """Fits ratings to the results of games by maximum likelihood.
 
-  A wide normal prior around the anchor keeps the rating of a player finite that
+  A wide normal prior around the anchor keeps ratings finite for players that
   won, or lost, every game; its influence on others is far below their standard
   error. `math.inf` disables it.
 

@@ -1,4 +1,4 @@
-"""Loggers, which write values of a run to files, TensorBoard and the terminal.
+"""Loggers that write values of a run to files, TensorBoard and the terminal.
 
 The interface is acme's: `write` a mapping of names to numbers, then `close`.
 In a run's directory each label has its own files:

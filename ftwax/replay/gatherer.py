@@ -114,8 +114,8 @@ class TrajectoryGatherer(abc.ABC):
       logits: [E, num_actions] for each part.
       variables_steps: learner steps of the policy's parameters; the trajectory
         records those of its first action.
-      internal_rewards: float32 [num_events], likewise; they decide which
-        rewards are zero.
+      internal_rewards: float32 [num_events]; those of the first action decide
+        which rewards are zero.
     """
     if self._variables_steps is None:
       self._variables_steps = variables_steps

@@ -56,8 +56,8 @@ class LocalReplay(gatherer.TrajectoryGatherer, Iterator[samples.ReplaySample]):
     self._max_queue_size = max_queue_size
     self._auxiliary = auxiliary
     self._auxiliary_state: Any = auxiliary.init(key) if auxiliary else ()
-    # Entries hold E trajectories each, of which the first entry has
-    # `_num_taken` taken already.
+    # Entries hold E trajectories each; `_num_taken` of the first entry have
+    # been taken already.
     self._queue: collections.deque[gatherer.Gathered] = collections.deque()
     self._num_taken = 0
 

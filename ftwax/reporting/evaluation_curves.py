@@ -16,7 +16,7 @@ _SCORE = 'scores/'
 
 
 class Evaluations(NamedTuple):
-  """Evaluations against `K` opponents, at `n` moments.
+  """Evaluations against `K` opponents, at `n` times.
 
   Attributes:
     steps: float64 [n], environment steps, ascending.

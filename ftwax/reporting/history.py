@@ -22,7 +22,7 @@ _PREFIX = 'hyperparameters/'
 
 
 class History(NamedTuple):
-  """A population over time, at `K` moments; arrays are float64.
+  """A population over time, at `K` times; arrays are float64.
 
   Attributes:
     games: [K], mean number of games or episodes per member.
@@ -31,10 +31,10 @@ class History(NamedTuple):
     hyperparameters: [K, N], by name.
     internal_rewards: [K, N, num_events].
     event_rates: [K, N, num_events], events per game; None if not logged.
-    payoff_scores: [N, N], wins and half the draws at the last moment.
-    payoff_games: [N, N], meetings at the last moment.
-    num_steps: steps of all environments at the last moment; 0 if not logged.
-    seconds: seconds of training up to the last moment; 0 if not logged.
+    payoff_scores: [N, N], wins and half the draws, at the last time.
+    payoff_games: [N, N], meetings, at the last time.
+    num_steps: steps of all environments, at the last time; 0 if not logged.
+    seconds: seconds of training until the last time; 0 if not logged.
   """
 
   games: drawing.Floats

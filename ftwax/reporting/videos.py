@@ -102,7 +102,7 @@ def write_gif(
   Args:
     path: path of the file.
     frames: uint8 [T, H, W, 3].
-    frames_per_second: at most 50; viewers play faster GIFs at 10.
+    frames_per_second: at most 50; viewers fall back to 10 for faster GIFs.
     scale: factor by which frames are enlarged in both directions.
 
   Returns:

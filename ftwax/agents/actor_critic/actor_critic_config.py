@@ -125,7 +125,7 @@ class ActorCriticConfig:
     frame_entry: path of the observation entry that pixel control acts on, such
       as 'camera/left'; None if the observation is a single array.
     cell_size: height and width of a pixel control cell, in pixels; for a
-      signal, the number of consecutive moments of one channel.
+      signal, the number of consecutive samples of one channel.
     crop_size: (height, width) of the central crop that the cells cover; None
       covers as much of the frame as whole cells can. A signal is not cropped.
     sequence_length: T, transitions in a trajectory.
@@ -167,7 +167,7 @@ class ActorCriticConfig:
     prefetch_size: number of batches prefetched to the device.
     replay_timeout_s: time in seconds that the queue may take to accept or yield
       an item.
-    image_period: updates between logs of the images of `images`; 0 disables
+    image_period: updates between two logs of images, see `images`; 0 disables
       them. The device runtime logs none.
   """
 

@@ -109,7 +109,7 @@ def controlled_frames(
   Returns:
     [T + 1, B, height, width] or [T + 1, B, height, width, channels], uint8 or
     in [0, 1]. A signal [length, channels] becomes an image whose square cells
-    consist of `cell_size` moments of one channel each.
+    consist of `cell_size` samples of one channel each.
   """
   entry, size = config.frame_entry or '', config.cell_size
   frames: types.Array = embeddings.named_leaves(observation)[entry]
@@ -120,7 +120,7 @@ def controlled_frames(
     # Repeating each channel makes cells square; a cell's mean change is still
     # that of its one channel.
     frames = jnp.repeat(frames, size, axis=3)
-    # Drop the oldest moments, which do not fill a cell.
+    # Drop the oldest samples, which do not fill a cell.
     frames = frames[:, :, frames.shape[2] % size :]
   return frames
 

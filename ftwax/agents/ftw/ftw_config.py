@@ -53,8 +53,8 @@ class Hyperparameters(NamedTuple):
       fully for prioritized sampling.
     gae_lambda: lambda of generalized advantage estimation with `ppo`.
     clip_epsilon: distance from 1 at which `ppo` clips probability ratios.
-    value_clip: maximum change of a value in an update of `ppo`; infinity for
-      no limit.
+    value_clip: change of a value in an update of `ppo` beyond which its loss
+      has no gradient; infinity for no limit.
   """
 
   learning_rate: config_lib.Scalar

@@ -104,7 +104,7 @@ def masked_access(
   state: memory_state.MemoryState,
   mask: types.Array,
 ) -> memory_state.MemoryState:
-  """Does an access that another one in the step follows, in some rows.
+  """Does an access before the last one of a step, in the rows of a mask.
 
   Where `mask` is false the gates are closed. This leaves memory and links
   unchanged to the bit, without a pass over them to select between old and new.

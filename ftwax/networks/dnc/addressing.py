@@ -129,8 +129,8 @@ def usage(
 ) -> types.Array:
   """Returns u_t [..., N], the degree to which each slot is in use, in [0, 1].
 
-  u_t = (u_{t-1} + w_{t-1} - u_{t-1} w_{t-1}) psi_t, where w = 1 - prod_h (1 -
-  w_h) for several write heads.
+  u_t = (u_{t-1} + w_{t-1} - u_{t-1} w_{t-1}) psi_t, where for several write
+  heads w = 1 - prod_h (1 - w_h).
 
   Args:
     usage_tm1: [..., N].

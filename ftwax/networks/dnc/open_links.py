@@ -1,7 +1,7 @@
 """Conversion between exact links and their lazy form within a step.
 
-Links are opened before a step or an unroll, and closed after it. The functions
-here return links that are not exact unchanged.
+Links are opened before a step or an unroll, and closed after it. Links that are
+not exact are returned unchanged.
 """
 
 from collections.abc import Callable

@@ -1,10 +1,10 @@
 """Input checks, inside and outside `jit`.
 
 Outside `jit`, values are checked on the host and raise a `ValueError`. Under
-`jit` values cannot be read: every replay function documents its result
-for bad input. On request it also emits a check for `jax.experimental.checkify`
-with the same message. It does so only on request, since an emitted check, even
-if unused, disables JAX's fast path of dispatch (about 50 us per call).
+`jit` values cannot be read: every replay function documents its result for bad
+input. On request it also emits a check for `jax.experimental.checkify` with the
+same message. It does so only on request, since an emitted check, even if
+unused, disables JAX's fast path of dispatch (about 50 us per call).
 """
 
 from typing import Any

@@ -87,8 +87,8 @@ def sample_weighted(
   It is for sampling that depends on the stored data, such as balancing zero and
   nonzero rewards for reward prediction (Jaderberg et al., 2017,
   arXiv:1611.05397). The weight of a sequence is at the slot of its first step.
-  To weight it by a property `x` of the step `n` slots later, use `jnp.roll(x,
-  -n, axis=1)`, since slots are consecutive modulo L.
+  To weight it by a property `x` of the step `n` slots later, use
+  `jnp.roll(x, -n, axis=1)`, since slots are consecutive modulo L.
 
   Args:
     config: static.
