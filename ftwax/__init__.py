@@ -1,11 +1,11 @@
 """Recurrent, memory-augmented actor-critic agents and populations in JAX.
 
-Each room is a module: `ftwax.agents`, `ftwax.environments`, `ftwax.networks`,
+The subpackages are `ftwax.agents`, `ftwax.environments`, `ftwax.networks`,
 `ftwax.losses`, `ftwax.population`, `ftwax.replay`, `ftwax.records`,
-`ftwax.reporting`, `ftwax.runtime`. `ftwax.make_experiment` makes an experiment
-of a named agent, `ftwax.run` runs it, and `ftwax.load` loads an agent of an
-earlier run. Rooms are imported when they are first used, so that `import ftwax`
-is quick.
+`ftwax.reporting` and `ftwax.runtime`. `ftwax.make_experiment` makes an
+experiment with a named agent, `ftwax.run` runs it, and `ftwax.load` loads an
+agent from an earlier run. Subpackages are imported on first use, so that
+`import ftwax` is fast.
 """
 
 import importlib

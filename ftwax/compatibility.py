@@ -1,4 +1,4 @@
-"""A clear error on Pythons that a room does not support."""
+"""A clear error on Python versions that a module does not support."""
 
 import sys
 
@@ -7,7 +7,7 @@ def require_python_310(room: str) -> None:
   """Raises an ImportError on Python 3.11 and newer.
 
   dm-acme requires dm-launchpad, which has no wheel for Python 3.11, and the
-  releases of dm-reverb that fit them are older still.
+  matching releases of dm-reverb are older still.
 
   Args:
     room: name of the importing module, for the message.

@@ -1,4 +1,4 @@
-"""Continuous parts of an action: vectors of numbers, and points of a simplex.
+"""Continuous parts of an action: vectors of numbers, and points on a simplex.
 
 A network describes such a part by a distribution with its parameters, a pytree
 node, and a discrete part by an array of logits. The type of a leaf in a tree of
@@ -19,9 +19,9 @@ _LOG_TWO_PI = math.log(2.0 * math.pi)
 
 
 class SimplexArray(dm_env.specs.BoundedArray):
-  """Spec of shares: a vector of numbers that are not negative and add to one.
+  """Spec of a point on a simplex: non-negative numbers that sum to one.
 
-  Such as a portfolio; BTGym has it as the continuous actions of its agents.
+  An example is a portfolio, as in the continuous actions of BTGym's agents.
   """
 
   def __init__(self, num_shares: int, name: str | None = None):
@@ -70,7 +70,7 @@ class Normal(NamedTuple):
   log_scale: types.Array
 
   def sample(self, key: types.Key) -> types.Array:
-    """Draws float32 [..., n]."""
+    """Samples float32 [..., n]."""
     noise = jax.random.normal(key, self.loc.shape, self.loc.dtype)
     return self.loc + jnp.exp(self.log_scale) * noise
 
@@ -97,12 +97,12 @@ class Normal(NamedTuple):
 
 
 class Dirichlet(NamedTuple):
-  """A point of a simplex, of concentrations 1 + softplus(logits).
+  """A Dirichlet distribution with concentrations 1 + softplus(logits).
 
-  Concentrations above one leave the density bounded and its mode inside, so
-  that no share is drawn as zero for good. (BTGym draws the softmax of normal
-  variables and then takes the point for the labels of a categorical policy,
-  which is no density of what was done; this one is.)
+  Concentrations above one keep the density bounded and its mode in the
+  interior, so that no share collapses to zero. (BTGym samples the softmax of
+  normal variables and then treats the point as labels of a categorical policy,
+  which is not the density of the action; this one is.)
 
   Attributes:
     logits: float32 [..., n].
@@ -112,22 +112,22 @@ class Dirichlet(NamedTuple):
 
   @property
   def concentration(self) -> types.Array:
-    """Float32 [..., n], above one."""
+    """Concentrations, float32 [..., n], above one."""
     return 1.0 + jax.nn.softplus(self.logits)
 
   def sample(self, key: types.Key) -> types.Array:
-    """Draws float32 [..., n], which adds up to one."""
+    """Samples float32 [..., n], which sums to one."""
     return jax.random.dirichlet(key, self.concentration)
 
   def mode(self) -> types.Array:
-    """Returns the most probable point [..., n]."""
+    """Returns the mode [..., n]."""
     excess = jax.nn.softplus(self.logits)
     return excess / jnp.sum(excess, axis=-1, keepdims=True)
 
   def log_prob(self, value: types.Array) -> types.Array:
     """Returns the log-density [...] of `value` [..., n].
 
-    It is that over all shares but one, which the others tell.
+    The density is over all shares but one, which the others determine.
     """
     smallest = np.finfo(value.dtype).tiny
     log_value = jnp.log(jnp.maximum(value, smallest))
@@ -159,22 +159,22 @@ class Dirichlet(NamedTuple):
 
 
 def _mean_log(concentration: types.Array) -> types.Array:
-  """Returns the means of the logarithms of a Dirichlet's shares, [..., n]."""
+  """Returns the expected logarithms of a Dirichlet's shares, [..., n]."""
   total = jnp.sum(concentration, axis=-1, keepdims=True)
   return jax.lax.digamma(concentration) - jax.lax.digamma(total)
 
 
-# What stands in a tree of logits for a continuous part.
+# Types of the continuous parts in a tree of logits.
 PARTS = (Normal, Dirichlet)
 
 
 def is_part(node: object) -> TypeGuard[Normal | Dirichlet]:
-  """Returns whether `node` of a tree of logits is a continuous part."""
+  """Returns whether a node of a tree of logits is a continuous part."""
   return isinstance(node, PARTS)
 
 
 def is_spec(spec: object) -> bool:
-  """Returns whether `spec` is that of a continuous part: floats [n]."""
+  """Returns whether `spec` describes a continuous part: floats [n]."""
   return (
     isinstance(spec, dm_env.specs.Array)
     and np.issubdtype(spec.dtype, np.floating)
@@ -186,7 +186,7 @@ def is_spec(spec: object) -> bool:
 def make_zero(
   spec: dm_env.specs.Array, prefix: tuple[int, ...]
 ) -> Normal | Dirichlet:
-  """Returns the part of `spec` with parameters [*prefix, n] of zero."""
+  """Returns the part for `spec` with parameters [*prefix, n] of zero."""
   zeros: Any = np.zeros((*prefix, *spec.shape), np.float32)
   if isinstance(spec, SimplexArray):
     return Dirichlet(zeros)
@@ -196,11 +196,11 @@ def make_zero(
 def to_environment(
   spec: dm_env.specs.Array, action: types.Array
 ) -> types.Array:
-  """Brings a vector as it was drawn into the bounds of `spec`.
+  """Maps a sampled vector into the bounds of `spec`.
 
-  Where an entry is bounded on both sides, -1 and 1 mean its bounds, and what
-  is drawn beyond is cut off; elsewhere it is what it is, within the bound that
-  there is. Probabilities are always those of what was drawn.
+  For entries bounded on both sides, [-1, 1] is scaled to the bounds and
+  clipped. Other entries are not scaled, only clipped to a one-sided bound.
+  Probabilities are always those of the sample before this mapping.
   """
   if isinstance(spec, SimplexArray) or not hasattr(spec, 'minimum'):
     return action.astype(spec.dtype)
@@ -214,11 +214,11 @@ def from_environment(
   """Returns a vector that `to_environment` maps to `action`, float32 [..., n].
 
   Args:
-    spec: of the action.
+    spec: spec of the action.
     action: [..., n], within the bounds of `spec`.
 
   Returns:
-    The vector; where the bounds of an entry coincide, zero.
+    The vector; zero in entries whose bounds coincide.
   """
   action = action.astype(jnp.float32)
   if isinstance(spec, SimplexArray) or not hasattr(spec, 'minimum'):
@@ -228,10 +228,10 @@ def from_environment(
 
 
 def _scale(spec: Any, rank: int) -> list[types.NumpyArray]:
-  """Returns middle, half the width, least and greatest value of each entry.
+  """Returns midpoint, half-width, minimum and maximum of each entry.
 
   Args:
-    spec: of a vector with bounds.
+    spec: spec of a vector with bounds.
     rank: number of axes of the action; the arrays are [1, ..., n] with as many,
       since ranks are not promoted.
   """

@@ -1,4 +1,4 @@
-"""The policy's distribution over actions of one or of several parts.
+"""The policy's distribution over actions with one or several parts.
 
 A discrete part is an int32 array [...], and its distribution an array of logits
 [..., num_actions]. A continuous part is a float32 array [..., n], and its
@@ -8,11 +8,12 @@ structure, are called logits.
 
 Parts are independent given the logits (Jaderberg et al., 2019, supplement: the
 joint policy is the outer product of its parts), so that log-probabilities,
-entropies and divergences add up over them.
+entropies and KL divergences are sums over parts.
 
-Those of discrete parts are not rlax's, which it is to deprecate: with them,
-value and gradient of A2C's loss take 1.1 to 1.2 times as long by the entropy
-and as long by the log-probability; those of the divergence 1.4 to 1.6 times.
+The functions of discrete parts do not use rlax's, which rlax plans to
+deprecate. With rlax's entropy, value and gradient of A2C's loss take 1.1 to 1.2
+times as long; with its log-probability, the same time. Its KL divergence takes
+1.4 to 1.6 times as long.
 """
 
 import functools
@@ -26,8 +27,8 @@ import numpy as np
 
 from ftwax import continuous, types
 
-# Added to the logit of a forbidden action: its probability is exactly zero in
-# float32, while entropies and gradients stay finite.
+# Logit of a forbidden action: its probability is exactly zero in float32, while
+# entropies and gradients stay finite.
 _FORBIDDEN = -1e9
 
 
@@ -49,10 +50,10 @@ def check_action_spec(action_spec: types.SpecTree) -> None:
 
 
 def num_choices(part: Any) -> int | None:
-  """Returns the number of choices of a part; None of a continuous one.
+  """Returns the number of choices of a part; None if it is continuous.
 
   Args:
-    part: its spec, or that number itself.
+    part: spec of the part, or the number itself.
   """
   if isinstance(part, dm_env.specs.DiscreteArray):
     return int(part.num_values)
@@ -96,7 +97,7 @@ def zero_logits(
 def no_action(
   action_spec: types.SpecTree, prefix: tuple[int, ...]
 ) -> types.ArrayTree:
-  """Returns what stands for no action, NumPy arrays [*prefix, ...]."""
+  """Returns the code for no action, NumPy arrays [*prefix, ...]."""
 
   def of_part(leaf: Any) -> Any:
     if num_choices(leaf) is None:
@@ -107,21 +108,21 @@ def no_action(
 
 
 def none_of(part: Any) -> int | float:
-  """Returns what entries of `part` of an action are where there is none."""
+  """Returns the value of the entries of `part` that encodes no action."""
   return types.NO_ACTION if np.issubdtype(part.dtype, np.integer) else 0.0
 
 
 def to_environment(
   action_spec: types.SpecTree, action: types.ArrayTree
 ) -> types.ArrayTree:
-  """Returns the action that an environment is sent for what was drawn.
+  """Converts a sampled action to the one that the environment receives.
 
   Args:
-    action_spec: of the environment.
-    action: as drawn, [...] or [..., n] for each part.
+    action_spec: action spec of the environment.
+    action: as sampled, [...] or [..., n] for each part.
 
   Returns:
-    Discrete parts and points of a simplex as they are, other vectors in the
+    Discrete parts and points on a simplex unchanged, other vectors within the
     bounds of their spec; see `continuous.to_environment`.
   """
 
@@ -136,11 +137,11 @@ def to_environment(
 def from_environment(
   action_spec: types.SpecTree, action: types.ArrayTree
 ) -> types.ArrayTree:
-  """Returns what `to_environment` maps to `action`.
+  """Returns an action that `to_environment` maps to `action`.
 
   Args:
-    action_spec: of the environment.
-    action: of the environment, [...] or [..., n] for each part.
+    action_spec: action spec of the environment.
+    action: the environment's action, [...] or [..., n] for each part.
 
   Returns:
     int32 [...] or float32 [..., n] for each part.
@@ -161,7 +162,7 @@ def mask_logits(
 
   Args:
     logits: [..., num_actions] for each part, all of them discrete.
-    action_mask: any dtype, same structure and shapes, non-zero where allowed.
+    action_mask: same structure and shapes, any dtype; nonzero where allowed.
 
   Returns:
     Logits in which forbidden actions have probability zero.
@@ -173,12 +174,12 @@ def mask_logits(
   )
 
 
-# Over the parts of logits, whatever they are.
+# Maps over parts, treating a continuous distribution as a leaf.
 _map_parts = functools.partial(jax.tree.map, is_leaf=continuous.is_part)
 
 
 def sample(key: types.Key, logits: types.ArrayTree) -> types.ArrayTree:
-  """Draws an action: int32 [...] or float32 [..., n] for each part."""
+  """Samples an action: int32 [...] or float32 [..., n] for each part."""
   leaves, structure = jax.tree.flatten(logits, is_leaf=continuous.is_part)
   keys = jax.random.split(key, len(leaves))
 
@@ -195,7 +196,7 @@ def sample(key: types.Key, logits: types.ArrayTree) -> types.ArrayTree:
 
 
 def mode(logits: types.ArrayTree) -> types.ArrayTree:
-  """Returns the most probable int32 [...] or float32 [..., n] of each part."""
+  """Returns the mode of each part, int32 [...] or float32 [..., n]."""
 
   def part_mode(part: Any) -> types.Array:
     if continuous.is_part(part):
@@ -213,15 +214,15 @@ def _sum_over_parts(parts: Any) -> types.Array:
 def log_prob(logits: types.ArrayTree, action: types.ArrayTree) -> types.Array:
   """Returns the log-probability [...] of `action`, summed over its parts.
 
-  Of continuous parts it is the log-density. `types.NO_ACTION` gets that of the
-  first choice; mask such steps out.
+  For continuous parts it is the log-density. `types.NO_ACTION` is treated as
+  the first choice; such steps must be masked.
   """
 
   def part_log_prob(part: Any, part_action: types.Array) -> types.Array:
     if continuous.is_part(part):
       return part.log_prob(part_action)
     log_probs = jax.nn.log_softmax(part)
-    # Not a gather, whose gradient is slow: there are few actions.
+    # A one-hot sum instead of a gather, whose gradient is slow.
     is_taken = jax.nn.one_hot(
       jnp.maximum(part_action, 0), part.shape[-1], dtype=bool
     )
@@ -233,7 +234,7 @@ def log_prob(logits: types.ArrayTree, action: types.ArrayTree) -> types.Array:
 def entropy(logits: types.ArrayTree) -> types.Array:
   """Returns the entropy [...] in nats, summed over parts.
 
-  Of continuous parts it is the differential entropy, which may be negative.
+  For continuous parts it is the differential entropy, which may be negative.
   """
 
   def part_entropy(part: Any) -> types.Array:

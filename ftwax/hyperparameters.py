@@ -1,14 +1,14 @@
-"""Hyperparameters as data, and the priors that they are drawn from.
+"""Hyperparameters as data, and the priors that they are sampled from.
 
 Hyperparameters are a NamedTuple of scalar arrays: leaves of the training
 state, arguments of every loss. Their priors are a NamedTuple of the same type
-whose leaves are `Prior`s. A prior says how a value is drawn, perturbed and
-bounded (Jaderberg et al., 2017, arXiv:1711.09846, section 3.2: explore). What
-it draws and what exploring may reach are apart: `bounds` are those of `low` and
-`high` where none are given.
+whose leaves are `Prior`s. A prior defines how a value is sampled, perturbed and
+bounded (Jaderberg et al., 2017, arXiv:1711.09846, section 3.2: explore). The
+range for sampling, `low` to `high`, and the range for exploring, `bounds`, may
+differ; by default they are the same.
 
-Every function takes one member's hyperparameters; a population is `vmap` over
-keys and hyperparameters, with the priors closed over, since they are static.
+Every function takes one member's hyperparameters. For a population, use `vmap`
+over keys and hyperparameters and close over the priors, which are static.
 """
 
 import abc
@@ -24,36 +24,36 @@ from ftwax import types
 
 
 class Prior(Protocol):
-  """Draws, perturbs and bounds one hyperparameter."""
+  """Samples, perturbs and bounds one hyperparameter."""
 
   def sample(self, key: types.Key) -> types.Array:
-    """Draws a value."""
+    """Samples a value, float32 or int32 []."""
 
   def perturb(
     self, key: types.Key, value: types.Array, factor: types.Array
   ) -> types.Array:
-    """Explores from `value`, which `factor` may scale."""
+    """Explores from `value`, for instance by scaling it by `factor`."""
 
   def clip(self, value: types.Array) -> types.Array:
-    """Returns the value inside the bounds that is nearest to `value`."""
+    """Clips `value` to the bounds."""
 
 
-# A pytree whose leaves are priors, usually a NamedTuple of them: of the
-# structure of the `types.Hyperparameters` that they are priors of.
+# A pytree whose leaves are priors, usually a NamedTuple, with the structure of
+# the corresponding `types.Hyperparameters`.
 Priors = Any
 
 _LARGEST = float(np.finfo(np.float32).max)
 
-# Lowest and highest value that a hyperparameter may take, both included.
+# Lowest and highest value that a hyperparameter may take, both inclusive.
 Bounds = tuple[float, float]
 
 
 @dataclasses.dataclass(frozen=True)
 class Constant:
-  """A value that evolution never changes; see `Initial` for one that it does.
+  """A value that evolution never changes; `Initial` is one that it may change.
 
   Attributes:
-    value: any number, infinities included.
+    value: any number, including infinities.
   """
 
   value: float
@@ -73,12 +73,12 @@ class Constant:
   def perturb(
     self, key: types.Key, value: types.Array, factor: types.Array
   ) -> types.Array:
-    """Returns `value` as it is."""
+    """Returns `value` unchanged."""
     del key, factor
     return value
 
   def clip(self, value: types.Array) -> types.Array:
-    """Returns `value` as it is: setting a constant by hand is allowed."""
+    """Returns `value` unchanged: users may set a constant to another value."""
     return value
 
   @property
@@ -88,7 +88,7 @@ class Constant:
 
 
 class _Scaled(abc.ABC):
-  """Exploring by a factor, inside bounds."""
+  """A prior that explores by scaling, within bounds."""
 
   @property
   @abc.abstractmethod
@@ -109,12 +109,12 @@ class _Scaled(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class Initial(_Scaled):
-  """One value for all members at first, explored by scaling.
+  """The same initial value for all members, explored by scaling.
 
-  A redraw gives that value again.
+  Resampling returns the initial value.
 
   Attributes:
-    value: at the start.
+    value: initial value.
     bounds: lowest and highest value that exploring may reach.
   """
 
@@ -137,7 +137,7 @@ class Initial(_Scaled):
 
 @dataclasses.dataclass(frozen=True)
 class _Interval(_Scaled):
-  """Values of an interval, explored by scaling; see `Uniform`."""
+  """Values in an interval, explored by scaling; see `Uniform`."""
 
   low: float
   high: float
@@ -157,24 +157,24 @@ class Uniform(_Interval):
   """Uniform on [low, high]; explored by scaling.
 
   Attributes:
-    low: lowest value that is drawn.
-    high: highest value that is drawn.
+    low: lowest sampled value.
+    high: highest sampled value.
     bounds: lowest and highest value that exploring may reach; None for
       (low, high).
   """
 
   def sample(self, key: types.Key) -> types.Array:
-    """Draws uniformly from [low, high]."""
+    """Samples uniformly from [low, high]."""
     return jax.random.uniform(key, minval=self.low, maxval=self.high)
 
 
 @dataclasses.dataclass(frozen=True)
 class LogUniform(_Interval):
-  """Uniform in the logarithm on [low, high]; explored by scaling.
+  """Log-uniform on [low, high]; explored by scaling.
 
   Attributes:
-    low: lowest value that is drawn, above zero.
-    high: highest value that is drawn.
+    low: lowest sampled value, above zero.
+    high: highest sampled value.
     bounds: lowest and highest value that exploring may reach; None for
       (low, high).
   """
@@ -188,7 +188,7 @@ class LogUniform(_Interval):
       )
 
   def sample(self, key: types.Key) -> types.Array:
-    """Draws log-uniformly from [low, high]."""
+    """Samples log-uniformly from [low, high]."""
     log_value = jax.random.uniform(
       key, minval=math.log(self.low), maxval=math.log(self.high)
     )
@@ -198,11 +198,11 @@ class LogUniform(_Interval):
 
 @dataclasses.dataclass(frozen=True)
 class UniformInteger:
-  """Uniform on the integers low..high, both included; explored by a redraw.
+  """Uniform on the integers low..high, both inclusive; explored by resampling.
 
-  Scaling an integer by 0.8 or 1.2 and rounding would leave small ones where
-  they are, so exploring redraws them (Jaderberg et al., 2019: the period). That
-  is why it has no bounds of its own.
+  Scaling a small integer by 0.8 or 1.2 and rounding would often not change it,
+  so exploring resamples (Jaderberg et al., 2019: the period). It therefore has
+  no separate bounds.
 
   Attributes:
     low: lowest value.
@@ -222,13 +222,13 @@ class UniformInteger:
         )
 
   def sample(self, key: types.Key) -> types.Array:
-    """Draws an int32 uniformly from low..high."""
+    """Samples an int32 uniformly from low..high."""
     return jax.random.randint(key, (), int(self.low), int(self.high) + 1)
 
   def perturb(
     self, key: types.Key, value: types.Array, factor: types.Array
   ) -> types.Array:
-    """Redraws the value."""
+    """Resamples the value."""
     del value, factor
     return self.sample(key)
 
@@ -243,15 +243,14 @@ class UniformInteger:
 
 
 def fix(prior: Prior | None, value: float) -> Prior:
-  """Returns the prior of one value, of the same type as those of `prior`.
+  """Returns a prior of a single value, with the dtype of `prior`.
 
   Args:
-    prior: of the hyperparameter, where it has one; a `UniformInteger` gives
-      integers.
-    value: an int is a float where the prior is not of integers.
+    prior: the current prior, if any; a `UniformInteger` keeps integers.
+    value: the value; converted to float unless the prior is over integers.
 
   Raises:
-    ValueError: if the prior is of integers and `value` is not one.
+    ValueError: if the prior is over integers and `value` is not an integer.
   """
   if isinstance(prior, UniformInteger):
     return UniformInteger(value, value)  # type: ignore[arg-type]
@@ -259,7 +258,7 @@ def fix(prior: Prior | None, value: float) -> Prior:
 
 
 def _is_float32(value: float) -> bool:
-  """Returns whether a number is in the range of float32; false of a NaN."""
+  """Returns whether a number is in the range of float32; False for NaN."""
   return abs(value) <= _LARGEST
 
 
@@ -284,15 +283,15 @@ def _check_range(name: str, drawn: Bounds, bounds: Bounds | None) -> None:
 
 
 def sample(key: types.Key, priors: Priors) -> types.Hyperparameters:
-  """Draws hyperparameters from `priors`, a key for each leaf.
+  """Samples hyperparameters from `priors`, with one key per leaf.
 
   Args:
-    key: key for the draws.
+    key: random key.
     priors: see `Priors`.
 
   Returns:
     A pytree of the same structure with scalar arrays: float32, or int32 where
-    the prior is of integers.
+    the prior is over integers.
   """
   return jax.tree.map(
     lambda prior, leaf_key: prior.sample(leaf_key), priors, _keys(key, priors)
@@ -305,7 +304,7 @@ def resample(
   priors: Priors,
   probability: types.Array | float,
 ) -> types.Hyperparameters:
-  """Redraws each value from its prior with `probability`."""
+  """Resamples each value from its prior with the given probability."""
   choice_key, sample_key = jax.random.split(key)
 
   def resample_leaf(
@@ -332,17 +331,17 @@ def perturb(
   probability: types.Array | float = 0.05,
   factors: tuple[float, float] = (0.8, 1.2),
 ) -> types.Hyperparameters:
-  """Perturbs each value with `probability`, inside its bounds.
+  """Perturbs each value with the given probability, within its bounds.
 
   The defaults are those of Jaderberg et al., 2019 (FTW).
 
   Args:
-    key: key for the draws.
+    key: random key.
     hyperparameters: values to start from.
     priors: priors of the same structure.
-    probability: that of perturbing a value, independently of the others.
-    factors: one of the two scales a value, with equal chance; integers are
-      redrawn instead and constants stay.
+    probability: probability of perturbing a value, independently of the others.
+    factors: a perturbed value is scaled by one of the two with equal
+      probability; integers are resampled instead, and constants stay unchanged.
 
   Returns:
     The perturbed values.
@@ -372,7 +371,7 @@ def perturb(
 def clip(
   hyperparameters: types.Hyperparameters, priors: Priors
 ) -> types.Hyperparameters:
-  """Moves each value inside the bounds of its prior."""
+  """Clips each value to the bounds of its prior."""
   return jax.tree.map(
     lambda prior, value: prior.clip(value), priors, hyperparameters
   )
@@ -387,9 +386,9 @@ def _keys(key: types.Key, priors: Priors) -> types.ArrayTree:
 def _draw(
   key: types.Key, priors: Priors, probability: types.Array | float
 ) -> types.ArrayTree:
-  """Returns true with `probability` for each leaf, independently of the others.
+  """Samples a bool for each leaf, independently true with `probability`.
 
-  One draw for all of them: many small ones take long to compile.
+  A single draw covers all leaves: many small ones are slow to compile.
   """
   leaves, structure = jax.tree.flatten(priors)
   chosen = jax.random.bernoulli(key, probability, (len(leaves),))

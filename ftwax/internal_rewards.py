@@ -1,9 +1,9 @@
-"""Internal rewards: the weights that an agent gives to events.
+"""Internal rewards: an agent's own reward for each event.
 
-Jaderberg et al., 2019 (arXiv:1807.01281), section "Internal rewards". The
-environment says which events happened in a step, a vector of counts; an agent
-maximizes their inner product with weights of its own, which no gradient
-changes: only a population evolves them. A scalar reward is one event.
+See Jaderberg et al., 2019 (arXiv:1807.01281), section "Internal rewards". The
+environment's reward is a vector of event counts. An agent maximizes its inner
+product with weights of its own, which have no gradient: only a population
+evolves them. A scalar reward is one event.
 """
 
 import dm_env
@@ -12,12 +12,12 @@ import jax.numpy as jnp
 
 from ftwax import hyperparameters, types
 
-# One prior for all events, or one for each.
+# One prior shared by all events, or a tuple with one for each.
 Priors = hyperparameters.Prior | tuple[hyperparameters.Prior, ...]
 
 
 def num_events(reward_spec: dm_env.specs.Array) -> int:
-  """Returns the number of events in a reward of this spec.
+  """Returns the number of events in a reward with this spec.
 
   Raises:
     ValueError: if the reward is neither a scalar nor a vector.
@@ -33,10 +33,10 @@ def num_events(reward_spec: dm_env.specs.Array) -> int:
 def sample(
   key: types.Key, priors: Priors, num_events: int
 ) -> types.InternalRewards:
-  """Draws the weight of each event, float32 [num_events].
+  """Samples the weight of each event, float32 [num_events].
 
   Args:
-    key: key for the draws.
+    key: random key.
     priors: one prior for all events, or a tuple with one for each.
     num_events: number of events.
 
@@ -54,7 +54,7 @@ def perturb(
   probability: types.Array | float = 0.05,
   factors: tuple[float, float] = (0.8, 1.2),
 ) -> types.InternalRewards:
-  """Perturbs each weight alone; see `hyperparameters.perturb`."""
+  """Perturbs each weight independently; see `hyperparameters.perturb`."""
   priors = _one_for_each(priors, len(internal_rewards))
   weights = tuple(internal_rewards)
   return _stack(
@@ -68,7 +68,7 @@ def resample(
   priors: Priors,
   probability: types.Array | float,
 ) -> types.InternalRewards:
-  """Redraws each weight with `probability`."""
+  """Resamples each weight with the given probability."""
   priors = _one_for_each(priors, len(internal_rewards))
   weights = tuple(internal_rewards)
   return _stack(hyperparameters.resample(key, weights, priors, probability))
@@ -77,7 +77,7 @@ def resample(
 def clip(
   internal_rewards: types.InternalRewards, priors: Priors
 ) -> types.InternalRewards:
-  """Moves each weight inside the bounds of its prior."""
+  """Clips each weight to the bounds of its prior."""
   priors = _one_for_each(priors, len(internal_rewards))
   return _stack(hyperparameters.clip(tuple(internal_rewards), priors))
 
@@ -102,7 +102,7 @@ def _stack(weights: tuple[types.Array, ...]) -> types.InternalRewards:
 def reward(
   internal_rewards: types.InternalRewards, timestep: dm_env.TimeStep
 ) -> types.Array:
-  """Returns the agent's own reward at each step, without a gradient.
+  """Computes the agent's own reward at each step, with gradients stopped.
 
   Args:
     internal_rewards: float32 [num_events].
@@ -120,7 +120,7 @@ def reward(
 def weigh(
   internal_rewards: types.InternalRewards, events: types.Array
 ) -> types.Array:
-  """Returns the inner products [...] of weights [E] and events [..., E]."""
+  """Computes the inner products [...] of weights [E] and events [..., E]."""
   if events.shape[-1] != internal_rewards.shape[-1]:
     raise ValueError(
       f'internal_rewards (shape {internal_rewards.shape}) must have a weight'

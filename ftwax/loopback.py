@@ -1,9 +1,9 @@
 """Closes ports to other machines.
 
-Reverb and Courier listen on all interfaces, without authentication, and cannot
-be told otherwise. But a process may bind its sockets to the loopback device
-while they listen, since Linux 5.7 without privileges. Then the kernel refuses
-what comes in by any other device.
+Reverb and Courier listen on all interfaces, without authentication, and have no
+option to change that. However, a process may bind a listening socket to the
+loopback device, since Linux 5.7 without privileges. The kernel then refuses
+connections through any other device.
 """
 
 import contextlib
@@ -16,19 +16,19 @@ from collections.abc import Iterator
 
 _DEVICE = b'lo'
 
-# States in /proc/net/tcp of what is no connection, or none any more.
+# States in /proc/net/tcp that are not open connections.
 _TIME_WAIT, _LISTEN = '06', '0A'
 
 
 class ExposedError(OSError):
-  """A port is open to other machines and must not be."""
+  """Raised if a port is open to other machines and must not be."""
 
 
 def check() -> None:
-  """Checks that the kernel closes ports to other machines.
+  """Checks that the kernel can close ports to other machines.
 
   Raises:
-    ExposedError: it does not.
+    ExposedError: if it cannot.
   """
   with socket.create_server(('', 0)) as server:
     try:
@@ -38,18 +38,18 @@ def check() -> None:
 
 
 def close_to_others(port: int) -> None:
-  """Closes a port of this process to all but 127.0.0.1 and ::1.
+  """Closes a port of this process to all addresses but 127.0.0.1 and ::1.
 
-  To be called as soon as a server listens. Who connected in the milliseconds
-  before is found, unless that connection has ended, too.
+  Call it as soon as a server listens. Connections made in the milliseconds
+  before are detected unless they have ended by then.
 
   Args:
-    port: on which sockets of this process listen.
+    port: port on which sockets of this process listen.
 
   Raises:
-    ExposedError: the kernel refuses, or another machine has connected already;
-      the server must be stopped.
-    ValueError: nothing in this process listens on `port`.
+    ExposedError: if the kernel refuses, or another machine has connected
+      already; the server must then be stopped.
+    ValueError: if nothing in this process listens on `port`.
   """
   try:
     num_closed = 0
@@ -96,7 +96,7 @@ def _listeners(port: int) -> Iterator[socket.socket]:
       if not os.readlink(f'/proc/self/fd/{name}').startswith('socket:'):
         continue
       fd = os.dup(int(name))
-    except OSError:  # Other threads close files meanwhile.
+    except OSError:  # Another thread may have closed the file.
       continue
     with socket.socket(fileno=fd) as found:
       if _listens(found, port):
@@ -113,7 +113,7 @@ def _listens(found: socket.socket, port: int) -> bool:
 
 
 def _find_strangers(port: int) -> set[str]:
-  """Returns addresses of other machines that are connected to `port`."""
+  """Returns the addresses of other machines that are connected to `port`."""
   lines = pathlib.Path('/proc/self/net/tcp').read_text().splitlines()[1:]
   with contextlib.suppress(FileNotFoundError):  # Without IPv6.
     lines += pathlib.Path('/proc/self/net/tcp6').read_text().splitlines()[1:]
@@ -123,14 +123,14 @@ def _find_strangers(port: int) -> set[str]:
     if state in (_TIME_WAIT, _LISTEN) or int(local.split(':')[1], 16) != port:
       continue
     address = _decode(remote)
-    # Who connects to an address of this machine has that one.
+    # A local client of a non-loopback address has this same address.
     if not address.is_loopback and address != _decode(local):
       strangers.add(str(address))
   return strangers
 
 
 def _decode(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-  """Returns an address of /proc/net/tcp: words in the order of the machine."""
+  """Parses an address of /proc/net/tcp: 32-bit words in native byte order."""
   words = text.split(':')[0]
   packed = b''.join(
     int(words[i : i + 8], 16).to_bytes(4, sys.byteorder)

@@ -1,4 +1,4 @@
-"""Small operations on pytrees that several rooms share."""
+"""Small operations on pytrees."""
 
 from typing import Any
 

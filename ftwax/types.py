@@ -1,8 +1,9 @@
-"""Shapes and protocols that all rooms share.
+"""Data structures and protocols of the whole library.
 
 Axes, in this order: `N` population members, `T` time, `B` sequences or
 environments. The shapes below are those of a single member: a population is
-`vmap` over them.
+`vmap` over them. Shapes of actions and logits are those of discrete parts; see
+`distributions` for continuous ones.
 
 Time index. A `dm_env.TimeStep` at `t` holds the observation at `t` together
 with the reward and discount of the transition that led to it. The action that
@@ -27,10 +28,10 @@ SpecTree = Any
 # A uint32 key of shape [2]; `jax.random.split` gives keys of shape [n, 2].
 Key = jax.Array
 
-# Learned parameters of a network, as `hk.Params`.
+# Parameters of a network, as `hk.Params`.
 Params = Any
 
-# State of a core: a pytree of arrays [B, ...], zero where an episode starts.
+# State of a core: a pytree of arrays [B, ...], zero at the start of an episode.
 RecurrentState = Any
 
 # A NamedTuple of scalar arrays; see `ftwax.hyperparameters`.
@@ -42,7 +43,7 @@ InternalRewards = Array
 # Scalars by name, for the log.
 Metrics = Mapping[str, Array]
 
-# As plain numbers: comparing NumPy arrays with an enumeration is slow.
+# Plain integers, since comparing NumPy arrays with an enumeration is slow.
 FIRST = int(dm_env.StepType.FIRST)
 MID = int(dm_env.StepType.MID)
 LAST = int(dm_env.StepType.LAST)
@@ -50,8 +51,8 @@ LAST = int(dm_env.StepType.LAST)
 # Previous action at the first step of an episode; its one-hot code is zero.
 NO_ACTION = -1
 
-# A dict observation may hold this entry, of the action's structure with an
-# axis of actions added to each part: non-zero where an action is allowed.
+# Optional entry of a dict observation, in the action's structure with an axis
+# of actions added to each part: nonzero where an action is allowed.
 ACTION_MASK = 'action_mask'
 
 
@@ -60,9 +61,9 @@ class EnvironmentSpec(NamedTuple):
 
   Attributes:
     observations: specs of the observation, an array or a nesting of arrays.
-    actions: specs of the action; each leaf is a `dm_env.specs.DiscreteArray`.
+    actions: specs of the action; each leaf is discrete or a vector of floats.
     rewards: spec of the reward: a scalar, or a vector [num_events] of the
-      events of a step, which an agent's internal rewards weigh.
+      events of a step, which an agent's internal rewards weight.
     discounts: spec of the discount.
   """
 
@@ -83,13 +84,13 @@ def make_environment_spec(environment: dm_env.Environment) -> EnvironmentSpec:
 
 
 class NetworkInput(NamedTuple):
-  """Inputs of a network at a step; leaves are [B, ...] or [T, B, ...].
+  """Inputs of a network; leaves are [B, ...] or [T, B, ...].
 
   Attributes:
     observation: an array or a nesting of arrays, in the environment's dtypes.
-    previous_action: int32, one array for each part of the action; `NO_ACTION`
-      at the first step of an episode.
-    previous_reward: float32, the agent's own (events weighed by its internal
+    previous_action: int32 [...] for each part of the action; `NO_ACTION` at the
+      first step of an episode.
+    previous_reward: float32 [...], the agent's own (events weighted by internal
       rewards); zero at the first step of an episode.
   """
 
@@ -99,14 +100,14 @@ class NetworkInput(NamedTuple):
 
 
 class NetworkOutput(NamedTuple):
-  """Outputs of a network at a step; leaves are [B, ...] or [T, B, ...].
+  """Outputs of a network; leaves are [B, ...] or [T, B, ...].
 
   Attributes:
     logits: float32 [..., num_actions], one array for each part of the action,
       in the action's structure.
     value: float32 [...].
     features: float32 [..., num_features], the input of all heads.
-    auxiliary: arrays of the core that losses read, by name.
+    auxiliary: arrays of the core that losses use, by name.
   """
 
   logits: ArrayTree
@@ -116,7 +117,7 @@ class NetworkOutput(NamedTuple):
 
 
 class NetworkInit(Protocol):
-  """Draws a network's parameters."""
+  """Initializes a network's parameters."""
 
   def __call__(self, key: Key) -> Params: ...
 
@@ -124,8 +125,8 @@ class NetworkInit(Protocol):
 class NetworkApply(Protocol):
   """Applies a network to one step of `B` sequences, leaves [B, ...].
 
-  `key` draws all noise of the network. With None there is none: weights have
-  no noise, nothing is dropped, and latents are their means.
+  `key` is for the network's noise. With None the network is deterministic:
+  weights have no noise, nothing is dropped, and latents are their means.
   """
 
   def __call__(
@@ -141,9 +142,9 @@ class NetworkApply(Protocol):
 class NetworkUnroll(Protocol):
   """Applies a network to `T` steps of `B` sequences, leaves [T, B, ...].
 
-  `start` [T, B] is true at the first step of an episode; there the state is
-  set to zero before the step. `state` [B, ...] is that before the first step.
-  `key` is as in `NetworkApply`.
+  `start`, bool [T, B], is true at the first step of an episode, before which
+  the state is reset to zero. `state` [B, ...] is the state before the first
+  step. `key` is as in `NetworkApply`.
   """
 
   def __call__(
@@ -164,7 +165,7 @@ class InitialState(Protocol):
 
 
 class NetworkHead(Protocol):
-  """An auxiliary head: reads features or observations, leaves [T, B, ...]."""
+  """Applies an auxiliary head to features or observations, [T, B, ...]."""
 
   def __call__(self, params: Params, inputs: ArrayTree) -> ArrayTree: ...
 
@@ -172,15 +173,15 @@ class NetworkHead(Protocol):
 class RecurrentNetwork(NamedTuple):
   """A recurrent network as pure functions.
 
-  `hyperparameters` are an argument because some are read by networks (the
-  period of a slow core, the scale of a gradient) and because a population
-  may change every one of them.
+  `hyperparameters` are an argument because networks use some of them (the
+  period of a slow core, the scale of a gradient) and a population may change
+  any.
 
   Attributes:
-    init: draws parameters, those of the heads included.
-    apply: one step, for acting.
-    unroll: many steps, for learning.
-    initial_state: the zero state.
+    init: initializes parameters, including those of the heads.
+    apply: applies one step, for acting.
+    unroll: applies many steps, for learning.
+    initial_state: makes the zero state.
     heads: auxiliary heads, by name; only losses apply them.
   """
 
@@ -194,13 +195,13 @@ class RecurrentNetwork(NamedTuple):
 class Trajectory(NamedTuple):
   """`T + 1` consecutive timesteps of one environment and the actions taken.
 
-  A trajectory runs across the ends of episodes: a timestep that is `LAST` is
-  followed by one that is `FIRST`, and no action leads from one to the other.
-  The last timestep of a trajectory is the first of the next one.
+  A trajectory crosses episode boundaries: a `LAST` timestep is followed by a
+  `FIRST` one, and no action leads from one to the other. The last timestep of a
+  trajectory is the first of the next one.
 
   Attributes:
-    timestep: leaves [T + 1, ...]; at `FIRST` reward is 0 and discount 1. The
-      reward is a scalar or a vector of events [T + 1, num_events].
+    timestep: leaves [T + 1, ...]; at `FIRST`, reward is 0 and discount is 1.
+      The reward is a scalar or a vector of events [T + 1, num_events].
     previous_action: int32 [T + 1] for each part of the action; `NO_ACTION` at
       `FIRST`. The action taken at `t` is `previous_action[t + 1]`.
     logits: float32 [T, num_actions] for each part of the action, of the
@@ -216,14 +217,14 @@ class Trajectory(NamedTuple):
 
 
 class ReplayBatch(NamedTuple):
-  """Past trajectories, drawn from a replay.
+  """Past trajectories, sampled from a replay.
 
   Attributes:
     trajectory: leaves [T + 1 or T, B, ...].
-    is_live: bool [], false while the replay is empty and these are zeros.
-    weights: float32 [B], importance weights that correct fully; None where
-      draws are uniform.
-    slots: leaves [B], where priorities are kept; None where there are none.
+    is_live: bool [], false while the replay is empty and this is all zeros.
+    weights: float32 [B], importance weights that correct fully; None if
+      sampling is uniform.
+    slots: leaves [B], slots for setting priorities; None without priorities.
   """
 
   trajectory: Trajectory
@@ -235,12 +236,12 @@ class ReplayBatch(NamedTuple):
 class RewardPredictionBatch(NamedTuple):
   """Short sequences of observations and the reward that followed each.
 
-  One half precedes rewards that are not zero, the other half rewards of zero.
+  Half of them precede nonzero rewards, the other half rewards of zero.
 
   Attributes:
     observation: leaves [num_frames, B, ...].
     reward: float32 [B] or [B, num_events], for the action after the last frame.
-    is_live: bool [], false while there is no sequence and these are zeros.
+    is_live: bool [], false while there is no sequence and this is all zeros.
   """
 
   observation: ArrayTree
@@ -253,8 +254,8 @@ class LearnerBatch(NamedTuple):
 
   Attributes:
     trajectory: fresh trajectories, each used once, leaves [T + 1 or T, B, ...].
-    replay: past trajectories; None if no auxiliary task reads them.
-    reward_prediction: frames before a reward; None if no task reads them.
+    replay: past trajectories; None if no auxiliary task uses them.
+    reward_prediction: frames before a reward; None if no task uses them.
   """
 
   trajectory: Trajectory
@@ -263,14 +264,15 @@ class LearnerBatch(NamedTuple):
 
 
 class ActorVariables(NamedTuple):
-  """The part of a learner's state that actors read.
+  """The part of a learner's state that actors use.
 
   Attributes:
     params: parameters of the network.
-    hyperparameters: the agent's, since the network reads some of them.
-    internal_rewards: float32 [num_events], since the network's input has the
-      agent's own reward.
-    steps: int32, updates that led to `params`.
+    hyperparameters: the agent's hyperparameters, some of which the network
+      uses.
+    internal_rewards: float32 [num_events], for the network's input, which holds
+      the agent's own reward.
+    steps: int32 [], number of updates that led to `params`.
     observation_statistics: see `TrainingState`.
   """
 
@@ -282,20 +284,20 @@ class ActorVariables(NamedTuple):
 
 
 class TrainingState(NamedTuple):
-  """State of a learner: all that changes, and all that a checkpoint holds.
+  """State of a learner: everything that changes and that a checkpoint holds.
 
   Attributes:
     params: parameters of the network.
     opt_state: state of the optimizer.
     hyperparameters: a NamedTuple of scalar arrays.
-    internal_rewards: float32 [num_events], worth of each event.
-    key: for what updates draw; each folds its number in `steps` into it.
-    steps: int32, updates done, skipped ones included.
-    skipped: int32, updates skipped because their gradient was not finite.
-    skipped_in_a_row: int32, updates skipped since the last good one.
-    observation_statistics: those that observations are normalized by; `()` if
-      they are not.
-    return_statistics: those that rewards are scaled by; `()` if they are not.
+    internal_rewards: float32 [num_events], reward for each event.
+    key: random key; each update folds `steps` into it.
+    steps: int32 [], updates done, including skipped ones.
+    skipped: int32 [], updates skipped because their gradient was not finite.
+    skipped_in_a_row: int32 [], updates skipped since the last good one.
+    observation_statistics: statistics for normalizing observations; `()` if
+      they are not normalized.
+    return_statistics: statistics for scaling rewards; `()` if not scaled.
   """
 
   params: Params
@@ -311,13 +313,13 @@ class TrainingState(NamedTuple):
 
 
 class LearnerInit(Protocol):
-  """Makes the first state of a learner."""
+  """Makes the initial state of a learner."""
 
   def __call__(self, key: Key) -> TrainingState: ...
 
 
 class LearnerUpdate(Protocol):
-  """One update from a batch."""
+  """Does one update on a batch."""
 
   def __call__(
     self, state: TrainingState, batch: LearnerBatch
@@ -325,7 +327,7 @@ class LearnerUpdate(Protocol):
 
 
 class LearnerCore(NamedTuple):
-  """A learner as pure functions, which every runtime calls."""
+  """A learner as pure functions, which every runtime uses."""
 
   init: LearnerInit
   update: LearnerUpdate
@@ -335,9 +337,9 @@ class ActorState(NamedTuple):
   """State of an actor in `B` environments.
 
   Attributes:
-    key: key for what the next step draws.
+    key: random key of the next step.
     recurrent_state: state of the network's core, leaves [B, ...].
-    action: int32 [B] for each part, the action chosen last.
+    action: int32 [B] for each part, the action selected last.
     logits: float32 [B, num_actions] for each part, of the policy that chose it.
   """
 
@@ -348,13 +350,13 @@ class ActorState(NamedTuple):
 
 
 class ActorInit(Protocol):
-  """Makes the first state of an actor in `batch_size` environments."""
+  """Makes the initial state of an actor in `batch_size` environments."""
 
   def __call__(self, key: Key, batch_size: int) -> ActorState: ...
 
 
 class SelectAction(Protocol):
-  """Chooses actions in `B` environments, given their timesteps [B, ...].
+  """Selects actions in `B` environments, given their timesteps [B, ...].
 
   Rows whose timestep is `FIRST` start from the zero state.
   """
@@ -368,15 +370,15 @@ class SelectAction(Protocol):
 
 
 class GetExtras(Protocol):
-  """Returns the arrays that the learner needs of the last choice, by name."""
+  """Returns, by name, what the learner needs about the last selected action."""
 
   def __call__(self, state: ActorState) -> Mapping[str, ArrayTree]: ...
 
 
 class ReplaceAction(Protocol):
-  """Puts another action [B, ...] in place of the one chosen last.
+  """Replaces the action selected last by another one, [B, ...].
 
-  The network sees it as the previous action, and trajectories hold it.
+  The network sees the new one as previous action, and trajectories hold it.
   """
 
   def __call__(self, state: ActorState, action: ArrayTree) -> ActorState: ...

@@ -1,4 +1,4 @@
-"""Actor-critic agents: one pair of actor and learner, and its named agents.
+"""Actor-critic agents: a shared actor and learner, and the named agents.
 
 Each agent is a module with a config, `make_network` and `make_builder`.
 """

@@ -1,12 +1,11 @@
 """Advantage actor-critic (Mnih et al., 2016, arXiv:1602.01783).
 
-A2C: acting and learning take turns, so that the trajectories learned from are
-those of the current policy. As an agent of the family it is a set of defaults,
-the standard network and the loss with n-step returns, or with generalized
-advantages.
+A2C alternates between acting and learning, so that it learns from trajectories
+of the current policy. Within the family it is a set of defaults, the standard
+network and an n-step loss, optionally with generalized advantage estimation.
 
-Its loss does not correct for the lag where actors run ahead of the learner, as
-A3C's do: choose `impala`, which is the same agent with V-trace.
+Unlike V-trace, its loss does not correct for policy lag. Where actors run ahead
+of the learner, use `impala`, which is the same agent with V-trace.
 """
 
 import dataclasses
@@ -19,7 +18,7 @@ from ftwax.agents.actor_critic import builder, standard, tasks
 from ftwax.losses import advantage_actor_critic
 from ftwax.losses import policy_loss as policy_loss_lib
 
-# Loss of one stream of transitions, whose terms `actor_critic` weighs and sums.
+# Loss of one stream of transitions; `actor_critic` weights and sums its terms.
 policy_loss = advantage_actor_critic.advantage_actor_critic_loss
 
 # `make_network(environment_spec, config)`.
@@ -31,24 +30,26 @@ class Hyperparameters(NamedTuple):
 
   Attributes:
     learning_rate: step size of the optimizer at the first update.
-    learning_rate_decay_steps: updates in which it falls linearly to zero;
-      infinity for never.
-    rms_prop_epsilon: added to RMSProp's mean square, under the root.
-    max_gradient_norm: gradients of a larger global norm are scaled down to it.
-    discount: multiplies the environment's discount.
+    learning_rate_decay_steps: number of updates over which the learning rate
+      is annealed linearly to zero; infinity keeps it constant.
+    rms_prop_epsilon: added to RMSProp's mean square, inside the square root.
+    max_gradient_norm: maximum global norm of the gradients; larger ones are
+      scaled down to it.
+    discount: factor that multiplies the environment's discount.
     max_abs_reward: rewards are clipped to this magnitude in the loss.
     baseline_cost: weight of the value loss.
-    entropy_cost: weight of the policy's entropy, which is maximized.
-    gae_lambda: lambda of generalized advantages; 1 for n-step returns, which
-      reach to the end of the trajectory.
-    pixel_control_cost: weight of pixel control, if it is used.
-    pixel_control_discount: discount of its pseudo-rewards.
-    reward_prediction_cost: weight of reward prediction, if it is used.
-    value_replay_cost: weight of value replay, if it is used.
-    off_policy_cost: weight of the loss on replayed trajectories, if it is used.
-    replay_priority_exponent: to which priorities of replayed trajectories are
-      raised, if they have any.
-    replay_importance_exponent: of their importance weights; 1 corrects fully.
+    entropy_cost: weight of the entropy bonus.
+    gae_lambda: lambda of generalized advantage estimation; 1 gives n-step
+      returns that bootstrap at the end of the trajectory.
+    pixel_control_cost: weight of pixel control, if used.
+    pixel_control_discount: discount of the pseudo-rewards of pixel control.
+    reward_prediction_cost: weight of reward prediction, if used.
+    value_replay_cost: weight of value replay, if used.
+    off_policy_cost: weight of the loss on replayed trajectories, if used.
+    replay_priority_exponent: exponent of the priorities of replayed
+      trajectories, if replay is prioritized; 0 samples uniformly.
+    replay_importance_exponent: exponent of their importance weights; 1 corrects
+      fully for prioritized sampling.
   """
 
   learning_rate: config_lib.Scalar
@@ -74,10 +75,10 @@ class A2CConfig(standard.StandardConfig):
   """Defaults of A2C; see `StandardConfig` for the options.
 
   Apart from `gae_lambda` they equal IMPALA's, so that the two can be compared.
-  They are for 8 environments. Where there are many more, set `batch_size` to
-  their number: of several updates from trajectories of one policy all but the
-  first are off it, and nothing corrects for that. The paper's defaults are
-  those of `paper`.
+  They suit 8 environments. With many more, set `batch_size` to the number of
+  environments: if trajectories of one policy are split over several updates,
+  all updates but the first are off-policy, which A2C does not correct for.
+  `paper` returns the defaults of the paper.
   """
 
   priors: Hyperparameters = Hyperparameters(
@@ -104,11 +105,12 @@ class A2CConfig(standard.StandardConfig):
   def paper(cls, **options: Any) -> 'A2CConfig':
     """Returns the settings of the paper on Atari (sections 4 and 8).
 
-    Its learning rates are drawn from LogUniform(1e-4, 1e-2) and fall to zero;
-    here stands the one that is usual. Batches are those of 16 actors.
+    The paper draws learning rates from LogUniform(1e-4, 1e-2) and anneals them
+    to zero; this preset uses a common constant instead. A batch holds the
+    trajectories of 16 actors.
 
     Args:
-      **options: in place of these, or beside them.
+      **options: override these settings or add to them.
     """
     settings: dict[str, Any] = {
       'priors': A2CConfig.priors._replace(

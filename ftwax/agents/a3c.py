@@ -1,20 +1,21 @@
 """Asynchronous advantage actor-critic (Mnih et al., 2016, arXiv:1602.01783).
 
-A3C is a set of defaults of A2C: each update learns from one trajectory, and no
-actor waits for another. Many actors, each with a few environments, in the
-distributed runtime write trajectories as they complete them; the learner takes
-one at a time, in the order of arrival, and an actor fetches parameters when its
-next trajectory begins. There is no barrier: a slow actor delays no other.
+A3C uses the loss and network of A2C, but each update learns from a single
+trajectory and actors do not wait for each other. In the distributed runtime,
+many actors with a few environments each write trajectories as they complete
+them. The learner takes one at a time, in the order of arrival, and an actor
+fetches parameters at the start of each trajectory. There is no barrier: a slow
+actor delays no other.
 
-In the paper actors compute gradients, at the parameters that acted, and apply
-them to shared parameters, which others have moved meanwhile. Here actors send
-trajectories, and the learner computes the gradient at the newest parameters.
-Either is off by the updates in between, and neither corrects for them.
-`max_queue_size` bounds their number, since actors wait while the queue is full;
-`impala` corrects for the lag.
+In the paper, actors compute gradients at the parameters they acted with and
+apply them to shared parameters, which other actors have changed meanwhile. Here
+actors send trajectories, and the learner computes the gradient at the newest
+parameters. Either way the gradient lags by the updates in between, and A3C does
+not correct for the lag. `max_queue_size` bounds it, since actors wait while the
+queue is full; `impala` corrects for it.
 
-In the other runtimes acting and learning take turns: all environments act, then
-each of their trajectories makes an update.
+The other runtimes alternate between acting and learning: all environments act,
+then each of their trajectories makes one update.
 """
 
 import dataclasses
@@ -22,7 +23,7 @@ from typing import Any
 
 from ftwax.agents import a2c
 
-# Loss of one stream of transitions, whose terms `actor_critic` weighs and sums.
+# Loss of one stream of transitions; `actor_critic` weights and sums its terms.
 policy_loss = a2c.policy_loss
 
 # `make_network(environment_spec, config)`.
@@ -38,7 +39,8 @@ make_builder = a2c.make_builder
 class A3CConfig(a2c.A2CConfig):
   """Defaults of A3C; see `StandardConfig` for the options.
 
-  Those of A2C but for the batches of one. The paper's are those of `paper`.
+  They equal A2C's except for the batch size of one. `paper` returns the
+  defaults of the paper.
   """
 
   batch_size: int = 1
@@ -48,7 +50,7 @@ class A3CConfig(a2c.A2CConfig):
     """Returns the settings of the paper on Atari; see `A2CConfig.paper`.
 
     Args:
-      **options: in place of these, or beside them.
+      **options: override these settings or add to them.
     """
     config = super().paper(**{'batch_size': 1, **options})
     assert isinstance(config, cls)

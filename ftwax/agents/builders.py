@@ -1,8 +1,7 @@
 """The interface between agents and runtimes.
 
 A runtime makes every part of an agent through its builder, so that one agent
-runs in all runtimes. The methods are those of the builders of acme's main
-branch.
+runs in all runtimes. The methods follow the builders of acme's main branch.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Builder(Protocol):
   """Makes the parts of an agent.
 
   `make_replay_tables`, `make_adder` and `make_dataset_iterator` need Reverb;
-  the other methods need JAX alone.
+  the other methods only need JAX.
   """
 
   @property
@@ -36,17 +35,17 @@ class Builder(Protocol):
 
   @property
   def items_per_step(self) -> int:
-    """Trajectories of the queue that one update takes."""
+    """Number of trajectories that one update takes from the queue."""
 
   @property
   def auxiliary_tasks(self) -> tuple[auxiliary.AuxiliaryTask, ...]:
-    """Tasks that are learned beside policy and value."""
+    """Tasks that are learned in addition to policy and value."""
 
   def replace(self, *, config: config_lib.ActorCriticConfig) -> Builder:
-    """Returns a builder that differs in its config alone.
+    """Returns a copy of the builder with another config.
 
-    Losses and tasks stay: they are those of the config that the agent's own
-    `make_builder` was given.
+    Losses and tasks are not rebuilt: they stay those of the config that the
+    agent's `make_builder` was given.
     """
 
   def make_policy(
@@ -63,12 +62,12 @@ class Builder(Protocol):
     policy: types.ActorCore,
     num_environments: int,
   ) -> auxiliary_replay.AuxiliaryReplay | None:
-    """Returns the replay on the device of the auxiliary tasks, if any.
+    """Returns the on-device replay of the auxiliary tasks; None without any.
 
     Args:
       environment_spec: specs of the environments.
-      policy: of the agent; gives the recurrent state of a trajectory.
-      num_environments: trajectories that are added at a time.
+      policy: the agent's policy; gives the recurrent state of a trajectory.
+      num_environments: number of trajectories added at a time.
     """
 
   def make_local_replays(
@@ -78,13 +77,13 @@ class Builder(Protocol):
     policy: types.ActorCore,
     num_environments: int = 1,
   ) -> list[local_replay.LocalReplay]:
-    """Returns replays in this process, which share what is compiled.
+    """Returns in-process replays, which share their compiled functions.
 
     Args:
-      keys: one for each of them, for what is drawn from it.
+      keys: random key of each replay.
       environment_spec: specs of the environments.
-      policy: of the agent; gives the recurrent state of a trajectory.
-      num_environments: whose timesteps each of them gathers.
+      policy: the agent's policy; gives the recurrent state of a trajectory.
+      num_environments: number of environments whose timesteps each one gathers.
     """
 
   def make_replay_tables(
@@ -107,7 +106,7 @@ class Builder(Protocol):
     environment_spec: types.EnvironmentSpec,
     policy: types.ActorCore,
   ) -> datasets.TrajectoryIterator:
-    """Returns an iterator over batches, which the caller closes."""
+    """Returns an iterator over batches; the caller must close it."""
 
   def make_learner_core(
     self,
@@ -128,13 +127,13 @@ class Builder(Protocol):
     """Returns a learner that logs under the labels `learner` and `images`.
 
     Args:
-      key: for parameters, hyperparameters and what updates draw.
+      key: random key of parameters, hyperparameters and updates.
       network: the network that learns.
       dataset: yields batches.
       logger_fn: makes the logger of a label.
       environment_spec: specs of the environments.
-      place_core: chooses the devices on which the functions of the learner
-        compute; those of their arguments by default.
+      place_core: places the learner's functions on devices; by default they run
+        where their arguments are.
     """
 
   def make_actor(

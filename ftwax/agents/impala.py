@@ -1,8 +1,8 @@
 """IMPALA (Espeholt et al., 2018, arXiv:1802.01561).
 
-Actors with lagging parameters, a queue of trajectories, and a learner that
-corrects for the lag by V-trace. As an agent of the family it is a set of
-defaults, the standard recurrent network and the V-trace loss.
+Actors with lagging parameters fill a queue of trajectories, and the learner
+corrects for the lag by V-trace. Within the family it is a set of defaults, the
+standard recurrent network and the V-trace loss.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from ftwax.agents.actor_critic import builder, standard, tasks
 from ftwax.losses import policy_loss as policy_loss_lib
 from ftwax.losses import vtrace
 
-# Loss of one stream of transitions, whose terms `actor_critic` weighs and sums.
+# Loss of one stream of transitions; `actor_critic` weights and sums its terms.
 policy_loss = vtrace.vtrace_loss
 
 # `make_network(environment_spec, config)`.
@@ -28,8 +28,8 @@ Hyperparameters = config_lib.Hyperparameters
 class IMPALAConfig(standard.StandardConfig):
   """Defaults of IMPALA; see `StandardConfig` for the options.
 
-  Chosen so that one set learns small tasks of several kinds
-  (`docs/results.md`); the paper's are those of `atari_paper`.
+  One set of defaults learns small tasks of several kinds (`docs/results.md`);
+  `atari_paper` returns the settings of the paper.
   """
 
   priors: Hyperparameters = config_lib.DEFAULT_PRIORS
@@ -39,11 +39,11 @@ class IMPALAConfig(standard.StandardConfig):
   def atari_paper(cls, **options: Any) -> 'IMPALAConfig':
     """Returns the settings of the paper on Atari (appendix G).
 
-    The learning rate falls to zero in the paper: set
+    The paper anneals the learning rate to zero: to do so, set
     `learning_rate_decay_steps` to the number of updates.
 
     Args:
-      **options: in place of these, or beside them.
+      **options: override these settings or add to them.
     """
     settings: dict[str, Any] = {
       'priors': config_lib.DEFAULT_PRIORS._replace(

@@ -20,7 +20,7 @@ class Agent(NamedTuple):
   """An agent of the family.
 
   Attributes:
-    make_config: makes its config from options by keyword.
+    make_config: makes the agent's config from keyword options.
     make_network: `make_network(environment_spec, config)`.
     make_builder: `make_builder(config)`.
   """
@@ -44,12 +44,12 @@ AGENTS: Mapping[str, Agent] = {
   ),
 }
 
-# Those with the standard network, whose defaults suit any environment.
+# Agents with the standard network, whose defaults suit any environment.
 STANDARD = ('impala', 'a2c', 'a3c', 'ppo')
 
 
 def find(config: Any) -> str | None:
-  """Returns the name of the agent that a config is of; None if it has none."""
+  """Returns the name of the agent that `config` belongs to; None if unnamed."""
   for name, agent in AGENTS.items():
     if agent.make_config is type(config):
       return name

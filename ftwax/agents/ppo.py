@@ -1,9 +1,9 @@
 """Proximal policy optimization (Schulman et al., 2017, arXiv:1707.06347).
 
-As an agent of the family it is a set of defaults, the standard network, and the
-clipped loss, with several epochs of minibatches in each update. Minibatches are
-whole sequences, each with the state that the actor's core had at its start, so
-that PPO trains any memory. The old policy is the one that acted.
+Within the family it is a set of defaults, the standard network and the clipped
+loss, with several epochs of minibatches per update. Minibatches are whole
+sequences, each with the actor's recurrent state at its start, so that PPO
+trains any recurrent core. The old policy is the behaviour policy.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import builder, standard, tasks
 from ftwax.losses import clipped_surrogate
 
-# Loss of one stream of transitions, whose terms `actor_critic` weighs and sums.
+# Loss of one stream of transitions; `actor_critic` weights and sums its terms.
 policy_loss = clipped_surrogate.ppo_loss
 
 # `make_network(environment_spec, config)`.
@@ -26,27 +26,30 @@ class Hyperparameters(NamedTuple):
 
   Attributes:
     learning_rate: step size of the optimizer at the first update.
-    learning_rate_decay_steps: updates in which it falls linearly to zero;
-      infinity for never.
-    rms_prop_epsilon: added to the mean square if RMSProp is the optimizer.
-    max_gradient_norm: gradients of a larger global norm are scaled down to it.
-    discount: multiplies the environment's discount.
+    learning_rate_decay_steps: number of updates over which the learning rate
+      is annealed linearly to zero; infinity keeps it constant.
+    rms_prop_epsilon: added to RMSProp's mean square, inside the square root;
+      Adam ignores it.
+    max_gradient_norm: maximum global norm of the gradients; larger ones are
+      scaled down to it.
+    discount: factor that multiplies the environment's discount.
     max_abs_reward: rewards are clipped to this magnitude in the loss.
     baseline_cost: weight of the value loss.
-    entropy_cost: weight of the policy's entropy, which is maximized.
-    gae_lambda: lambda of generalized advantages.
+    entropy_cost: weight of the entropy bonus.
+    gae_lambda: lambda of generalized advantage estimation.
     clip_epsilon: distance from 1 at which the ratio of the new to the old
       probability is clipped.
-    value_clip: change of the value in an update beyond which its loss has no
-      gradient; infinity for no bound.
-    pixel_control_cost: weight of pixel control, if it is used.
-    pixel_control_discount: discount of its pseudo-rewards.
-    reward_prediction_cost: weight of reward prediction, if it is used.
-    value_replay_cost: weight of value replay, if it is used.
-    off_policy_cost: weight of the loss on replayed trajectories, if it is used.
-    replay_priority_exponent: to which priorities of replayed trajectories are
-      raised, if they have any.
-    replay_importance_exponent: of their importance weights; 1 corrects fully.
+    value_clip: change of a value in an update beyond which its loss has no
+      gradient; infinity for no limit.
+    pixel_control_cost: weight of pixel control, if used.
+    pixel_control_discount: discount of the pseudo-rewards of pixel control.
+    reward_prediction_cost: weight of reward prediction, if used.
+    value_replay_cost: weight of value replay, if used.
+    off_policy_cost: weight of the loss on replayed trajectories, if used.
+    replay_priority_exponent: exponent of the priorities of replayed
+      trajectories, if replay is prioritized; 0 samples uniformly.
+    replay_importance_exponent: exponent of their importance weights; 1 corrects
+      fully for prioritized sampling.
   """
 
   learning_rate: config_lib.Scalar
@@ -73,8 +76,8 @@ class Hyperparameters(NamedTuple):
 class PPOConfig(standard.StandardConfig):
   """Defaults of PPO; see `StandardConfig` for the options.
 
-  Chosen so that one set learns small tasks of several kinds
-  (`docs/results.md`); the paper's are those of `atari_paper`.
+  One set of defaults learns small tasks of several kinds (`docs/results.md`);
+  `atari_paper` returns the settings of the paper.
   """
 
   priors: Hyperparameters = Hyperparameters(
@@ -107,12 +110,12 @@ class PPOConfig(standard.StandardConfig):
   def atari_paper(cls, **options: Any) -> 'PPOConfig':
     """Returns the settings of the paper on Atari (table 5).
 
-    Learning rate and clipping fall to zero in the paper: set
-    `learning_rate_decay_steps` to the number of updates. The bound on the
-    gradient and the normalized advantages are those of its implementation.
+    The paper anneals the learning rate and the clipping range to zero: to do
+    so, set `learning_rate_decay_steps` to the number of updates. Gradient
+    clipping and normalized advantages follow the paper's implementation.
 
     Args:
-      **options: in place of these, or beside them.
+      **options: override these settings or add to them.
     """
     settings: dict[str, Any] = {
       'priors': PPOConfig.priors._replace(

@@ -1,9 +1,9 @@
-"""RL2: an agent that learns within a trial, by memory alone.
+"""RL2: an agent that learns within a trial, through its memory alone.
 
 Duan et al., 2016 (arXiv:1611.02779) and Wang et al., 2016 (arXiv:1611.05763).
-As an agent of the family it is A2C with generalized advantages and a memory of
-two levels: one is cleared at every episode, the other when a new trial begins.
-The environment must mark both; see `environments.trials`.
+Within the family it is A2C with generalized advantage estimation and a memory
+of two levels: one is reset at every episode, the other at every new trial. The
+environment must mark both; see `environments.trials`.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from ftwax.agents import a2c
 from ftwax.agents.actor_critic import standard
 from ftwax.networks import recurrent, rl2_core
 
-# Loss of one stream of transitions, whose terms `actor_critic` weighs and sums.
+# Loss of one stream of transitions; `actor_critic` weights and sums its terms.
 policy_loss = a2c.policy_loss
 
 Hyperparameters = a2c.Hyperparameters
@@ -26,7 +26,7 @@ make_builder = a2c.make_builder
 class RL2Config(a2c.A2CConfig):
   """Defaults of RL2; see `StandardConfig` for the options.
 
-  `core` and `hidden_size` are those of each of the two levels.
+  `core` and `hidden_size` apply to each of the two levels.
   """
 
   priors: Hyperparameters = a2c.A2CConfig.priors._replace(
@@ -41,7 +41,7 @@ class RL2Config(a2c.A2CConfig):
   separate_value: bool = False
 
   def __post_init__(self) -> None:
-    """Checks that no wiring is given, since both cores see all of the input."""
+    """Checks that no wiring is given, since both cores see the whole input."""
     super().__post_init__()
     if self.wiring:
       raise ValueError(
@@ -56,15 +56,15 @@ def make_network(
   """Makes the agent's network for an environment.
 
   Args:
-    environment_spec: its observations are dicts that mark where episodes start.
+    environment_spec: its observations are dicts that mark episode starts.
     config: chooses torsos, cores and auxiliary tasks.
 
   Returns:
     The network.
 
   Raises:
-    ValueError: if observations do not mark where episodes start, or the frame
-      does not suit pixel control.
+    ValueError: if observations do not mark episode starts, or the frame does
+      not suit pixel control.
   """
   rl2_core.check_observation_spec(environment_spec.observations)
   return recurrent.make_recurrent_network(

@@ -1,9 +1,8 @@
 """UNREAL (Jaderberg et al., 2017, arXiv:1611.05397).
 
 An advantage actor-critic with auxiliary tasks: pixel control, reward prediction
-and value replay, which learn from a replay of past trajectories. As an agent of
-the family it is A2C with these tasks on by default; every agent has them as
-options.
+and value replay, which learn from replayed trajectories. Within the family it
+is A2C with these tasks on by default; every agent has them as options.
 """
 
 import dataclasses
@@ -12,7 +11,7 @@ from typing import Any
 from ftwax import hyperparameters
 from ftwax.agents import a2c
 
-# Loss of one stream of transitions, whose terms `actor_critic` weighs and sums.
+# Loss of one stream of transitions; `actor_critic` weights and sums its terms.
 policy_loss = a2c.policy_loss
 
 # `make_network(environment_spec, config)`.
@@ -28,9 +27,9 @@ make_builder = a2c.make_builder
 class UNREALConfig(a2c.A2CConfig):
   """Defaults of UNREAL; see `StandardConfig` for the options.
 
-  Those of A2C, with tasks. Errors of replayed values weigh as much as those of
-  fresh ones. The paper's are those of `paper`; it does not have
-  `use_off_policy`.
+  They equal A2C's, with auxiliary tasks. Value replay has the same weight as
+  the value loss of fresh trajectories. `paper` returns the settings of the
+  paper, which does not have `use_off_policy`.
   """
 
   priors: Hyperparameters = a2c.A2CConfig.priors._replace(
@@ -46,11 +45,12 @@ class UNREALConfig(a2c.A2CConfig):
   def paper(cls, **options: Any) -> 'UNREALConfig':
     """Returns the settings of the paper on Labyrinth (section 4, appendix C).
 
-    The learning rate, the entropy cost and the cost of pixel control are drawn
-    log-uniformly, as there. The learning rate falls to zero in the paper.
+    As in the paper, the learning rate, the entropy cost and the cost of pixel
+    control are sampled log-uniformly. The paper anneals the learning rate to
+    zero.
 
     Args:
-      **options: in place of these, or beside them.
+      **options: override these settings or add to them.
     """
     settings: dict[str, Any] = {
       'priors': a2c.A2CConfig.paper().priors._replace(

@@ -1,4 +1,4 @@
-"""Losses of one stream of steps; batches and populations come by `vmap`."""
+"""Losses on one stream of steps; use `vmap` for batches and populations."""
 
 from ftwax.losses.advantage_actor_critic import advantage_actor_critic_loss
 from ftwax.losses.clipped_surrogate import ppo_loss

@@ -1,10 +1,9 @@
 """Advantage actor-critic (Mnih et al., 2016, arXiv:1602.01783), A2C and A3C.
 
-The policy gradient with the advantage of the n-step return, which reaches to
-the end of the stream, or of any mixture of returns (generalized advantages,
-Schulman et al., 2016, arXiv:1506.02438). The stream must be the policy's own:
-there is no correction for actors whose parameters lag behind; where they do,
-take `vtrace` instead, as on replayed streams.
+Policy gradients with the advantage of n-step returns, which bootstrap at the
+end of the stream, or with generalized advantage estimation (Schulman et al.,
+2016, arXiv:1506.02438). The stream must come from the current policy: there is
+no off-policy correction. For lagging actors or replayed streams use `vtrace`.
 """
 
 import jax
@@ -19,15 +18,15 @@ def advantage_actor_critic_loss(
   hyperparameters: types.Hyperparameters,
   normalize_advantages: bool = False,
 ) -> policy_loss.PolicyLossOutput:
-  """Policy gradient, value error and entropy on one stream.
+  """Computes policy gradient, value error and entropy on one stream.
 
   Args:
-    transitions: leaves [T, ...]; the logits of behaviour are not read.
-    hyperparameters: `gae_lambda` is read: 1 for n-step returns as in A3C, less
-      for less variance and more bias.
-    normalize_advantages: brings those of the policy's loss to mean 0 and
-      variance 1 over all streams, which must be mapped over as
-      `policy_loss.STREAMS`.
+    transitions: leaves [T, ...]; the behaviour logits are not used.
+    hyperparameters: only `gae_lambda` is used: 1 for n-step returns as in A3C,
+      less for lower variance and higher bias.
+    normalize_advantages: whether to normalize the advantages of the policy loss
+      to mean 0 and variance 1 over all streams. The streams must be mapped over
+      with the axis name `policy_loss.STREAMS`.
 
   Returns:
     The losses, each [T].
@@ -52,11 +51,11 @@ def advantage_actor_critic_loss(
 def generalized_advantages(
   transitions: policy_loss.Transitions, hyperparameters: types.Hyperparameters
 ) -> types.Array:
-  """Returns the advantages [T] of one stream, without a gradient.
+  """Computes the advantages [T] of one stream, with gradients stopped.
 
   Args:
     transitions: leaves [T, ...].
-    hyperparameters: `gae_lambda` is read.
+    hyperparameters: only `gae_lambda` is used.
   """
   v_tm1, v_t = jax.lax.stop_gradient((transitions.v_tm1, transitions.v_t))
   return returns.generalized_advantages(

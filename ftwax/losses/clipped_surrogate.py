@@ -1,19 +1,20 @@
 """Proximal policy optimization (Schulman et al., 2017, arXiv:1707.06347).
 
-Several gradient steps on the same streams, kept near the policy that acted by
-clipping the ratio of probabilities (equation 7):
+PPO takes several gradient steps on the same streams and keeps the policy near
+the behaviour policy by clipping the probability ratio (equation 7):
 
   L = -min(ratio A, clip(ratio, 1 - epsilon, 1 + epsilon) A)
 
-The old policy is the one that acted: its logits were stored with the actions,
-so that the ratio is one at the first step of an actor that does not lag.
-Advantages, value targets and old values are those of the parameters before the
-first step: `make_targets` makes them once for the whole batch, and every step
-finds them in `Transitions.targets`.
+The old policy is the behaviour policy: its logits are stored with the actions,
+so that the ratio is one at the first step if the actor does not lag.
+Advantages, value targets and old values are computed once for the whole batch
+by `make_targets`, with the parameters before the first step. Every step reads
+them from `Transitions.targets`.
 
-The clipped loss is not rlax's, which returns a mean over steps; taken step by
-step, its value and gradient take 1.0 times as long as these (T = 20, B = 16)
-or 1.2 times (T = 128, B = 8), as its `fmin` also looks for NaN.
+The clipped loss does not use rlax's, which returns a mean over steps. Computed
+step by step, value and gradient of rlax's take 1.0 times as long as these
+(T = 20, B = 16) or 1.2 times (T = 128, B = 8), as its `fmin` also checks for
+NaN.
 """
 
 from typing import NamedTuple
@@ -26,13 +27,13 @@ from ftwax.losses import advantage_actor_critic, policy_loss
 
 
 class PPOTargets(NamedTuple):
-  """Targets of all gradient steps on a batch; leaves [T] or [T, B].
+  """Targets of all gradient steps on a batch; float32 [T] or [T, B].
 
   Attributes:
-    advantages: normalized by `make_targets`, and zero where no action was
+    advantages: normalized if made by `make_targets`; zero where no action was
       taken.
     returns: targets of the value.
-    v_tm1: the value before the first step, near which it is kept.
+    v_tm1: values before the first step, which value clipping refers to.
   """
 
   advantages: types.Array
@@ -43,14 +44,14 @@ class PPOTargets(NamedTuple):
 def make_targets(
   transitions: policy_loss.Transitions, hyperparameters: types.Hyperparameters
 ) -> PPOTargets:
-  """Makes the targets of a batch, with advantages normalized over all of it.
+  """Computes the targets of a batch, with advantages normalized over the batch.
 
   Args:
-    transitions: leaves [T, B, ...], of the parameters before the first step.
-    hyperparameters: `gae_lambda` is read.
+    transitions: leaves [T, B, ...], at the parameters before the first step.
+    hyperparameters: only `gae_lambda` is used.
 
   Returns:
-    Targets [T, B], without a gradient.
+    Targets [T, B], with gradients stopped.
   """
   targets = make_plain_targets(transitions, hyperparameters)
   return targets._replace(
@@ -63,7 +64,7 @@ def make_targets(
 def make_plain_targets(
   transitions: policy_loss.Transitions, hyperparameters: types.Hyperparameters
 ) -> PPOTargets:
-  """Makes the targets of a batch with advantages as they are."""
+  """Computes the targets of a batch, without normalizing advantages."""
   return jax.vmap(_stream_targets, in_axes=(1, None), out_axes=1)(
     transitions, hyperparameters
   )
@@ -72,18 +73,18 @@ def make_plain_targets(
 def ppo_loss(
   transitions: policy_loss.Transitions, hyperparameters: types.Hyperparameters
 ) -> policy_loss.PolicyLossOutput:
-  """Clipped policy loss, value error and entropy on one stream.
+  """Computes clipped policy loss, value error and entropy on one stream.
 
   Args:
-    transitions: leaves [T, ...]. Without `targets` they are made from the
-      values given, and advantages are not normalized.
-    hyperparameters: `clip_epsilon`, how far the ratio of probabilities counts;
-      `value_clip`, how far the value may move from the old one before it stops
-      counting, infinity for no bound; without targets, `gae_lambda`.
+    transitions: leaves [T, ...]. If `targets` is None, they are computed from
+      the given values, and advantages are not normalized.
+    hyperparameters: `clip_epsilon`, the distance from 1 at which the ratio is
+      clipped; `value_clip`, the change from the old value at which the value is
+      clipped, infinity for no clipping; without targets also `gae_lambda`.
 
   Returns:
-    The losses, each [T], and as metrics the share of ratios that are clipped
-    and the divergence of the old policy from the new one, in nats.
+    The losses, each [T], and as metrics the fraction of clipped ratios and
+    KL(old policy || new policy) in nats.
   """
   targets = transitions.targets
   if targets is None:
@@ -114,7 +115,7 @@ def ppo_loss(
     entropy=jnp.where(mask, entropy, 0.0),
     metrics={
       'clip_fraction': jnp.sum(jnp.abs(ratio - 1.0) > epsilon) / num_actions,
-      # Of low variance and never negative, since exp(x) >= 1 + x.
+      # The estimator k3 of KL: low variance, never negative as exp(x) >= 1 + x.
       'kl_old_new': jnp.sum(ratio - 1.0 - log_ratio) / num_actions,
     },
   )
@@ -123,7 +124,7 @@ def ppo_loss(
 def _stream_targets(
   transitions: policy_loss.Transitions, hyperparameters: types.Hyperparameters
 ) -> PPOTargets:
-  """Makes the targets of one stream, leaves [T, ...]."""
+  """Computes the targets of one stream, leaves [T, ...]."""
   advantages = advantage_actor_critic.generalized_advantages(
     transitions, hyperparameters
   )
@@ -134,7 +135,7 @@ def _stream_targets(
 def _value_loss(
   v_tm1: types.Array, targets: PPOTargets, value_clip: types.Array
 ) -> types.Array:
-  """Returns half the squared error, or that of the bounded value if larger."""
+  """Returns half the larger squared error, with and without value clipping."""
   change = jnp.clip(v_tm1 - targets.v_tm1, -value_clip, value_clip)
   error = jnp.square(targets.returns - v_tm1)
   bounded_error = jnp.square(targets.returns - targets.v_tm1 - change)

@@ -1,7 +1,7 @@
 """Imports rlax when a loss is first computed.
 
-rlax loads TensorFlow Probability: 2 seconds and 40 MB. `import ftwax` and
-actors, which compute no loss, do not pay for them.
+rlax loads TensorFlow Probability, which takes 2 seconds and 40 MB. Neither
+`import ftwax` nor actors, which compute no loss, pay for it.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ _lock = threading.Lock()
 def load() -> types.ModuleType:
   """Returns rlax, imported on the first call.
 
-  It may be called inside a JAX transformation, and before or after TensorFlow
-  and Reverb are imported.
+  It can be called inside a JAX transformation, before or after TensorFlow and
+  Reverb are imported.
 
   Raises:
     ImportError: if rlax cannot be imported.
   """
-  # Modules make arrays as they load, which must not be tracers of the caller.
+  # Modules create arrays at import; these must not be tracers of the caller.
   with _lock, jax.ensure_compile_time_eval(), _hidden_tensorflow():
     try:
       import rlax
@@ -40,10 +40,11 @@ def load() -> types.ModuleType:
 
 @contextlib.contextmanager
 def _hidden_tensorflow() -> Iterator[None]:
-  """Lets imports see an empty TensorFlow.
+  """Replaces TensorFlow by an empty module during an import.
 
-  TensorFlow Probability loads it where it is installed, 8 seconds, and refuses
-  the old one that Reverb runs with. rlax uses only the half for JAX.
+  TensorFlow Probability imports TensorFlow if it is installed, which takes 8
+  seconds, and rejects the old version that Reverb needs. rlax only uses its JAX
+  backend.
   """
   name = 'tensorflow'
   loaded = sys.modules.get(name)

@@ -1,20 +1,20 @@
 """Pixel control (Jaderberg et al., 2017, arXiv:1611.05397, section 3.1).
 
-An auxiliary task: change the observation. The frame is cut into cells, and the
-mean absolute change of a cell's pixels is a pseudo-reward of its own. Action
+An auxiliary task: change the observation. The frame is divided into cells, and
+the mean absolute change of a cell's pixels is its pseudo-reward. The action
 values of all cells are learned off-policy by n-step Q-learning:
 
   G_{t-1} = r_t + discount_t G_t,  at the end of the stream  max_a Q(s_t, a)
   loss_{t-1} = sum over cells of 0.5 (G_{t-1} - Q(s_{t-1}, a_{t-1}))^2
 
-Where an action has several parts each has values of its own, of the same
-pseudo-rewards (Jaderberg et al., 2019, arXiv:1807.01281), and losses add up.
-Where the environment forbids actions, the maximum is that of the others.
+If an action has several parts, each has its own action values for the same
+pseudo-rewards (Jaderberg et al., 2019, arXiv:1807.01281), and the losses are
+summed. The maximum is over the actions that the action mask allows.
 
 Pseudo-rewards and returns are rlax's, the loss is not:
-`rlax.pixel_control_loss` knows neither parts nor forbidden actions nor ends of
-episodes, and as its Q-learning gathers the values of actions, value and
-gradient take 1.2 to 1.4 times as long.
+`rlax.pixel_control_loss` supports neither action parts nor action masks nor
+episode ends, and since its Q-learning gathers action values, value and gradient
+take 1.2 to 1.4 times as long.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,14 +31,14 @@ def grid_shape(
   cell_size: int = 4,
   crop_size: tuple[int, int] | None = None,
 ) -> tuple[int, int]:
-  """Returns rows and columns of the cells of a frame.
+  """Returns the number of rows and columns of cells in a frame.
 
   Args:
     frame_shape: (H, W) or (H, W, C).
-    cell_size: pixels on each side of a cell.
-    crop_size: (height, width) of the part in the middle that is used; None for
-      the largest that cells fill, 84 x 84 for 84 x 84 pixels in cells of 4.
-      UNREAL and FTW take (80, 80) of these.
+    cell_size: height and width of a cell in pixels.
+    crop_size: (height, width) of the central crop that is used; None for the
+      largest one that whole cells fill, such as 84 x 84 for a frame of that
+      size and cells of 4. UNREAL and FTW use (80, 80).
 
   Returns:
     Rows and columns.
@@ -56,7 +56,7 @@ def pseudo_rewards(
   cell_size: int = 4,
   crop_size: tuple[int, int] | None = None,
 ) -> types.Array:
-  """Returns the mean absolute change of the pixels of each cell.
+  """Computes the mean absolute change of the pixels of each cell.
 
   Args:
     frames: [T + 1, H, W] or [T + 1, H, W, C], uint8, or floats in [0, 1].
@@ -74,7 +74,7 @@ def pseudo_rewards(
   frames = frames[:, top : top + size[0], left : left + size[1]]
   if frames.dtype == jnp.uint8:
     frames = frames.astype(jnp.float32) / 255.0
-  frames = frames.reshape(*frames.shape[:3], -1)  # With an axis of channels.
+  frames = frames.reshape(*frames.shape[:3], -1)  # Adds a channel axis.
   rewards: types.Array = lazy_rlax.load().pixel_control_rewards(
     frames, cell_size
   )
@@ -89,20 +89,20 @@ def pixel_control_loss(
   cell_size: int = 4,
   crop_size: tuple[int, int] | None = None,
 ) -> types.Array:
-  """Returns the loss of the action values of all cells over one stream.
+  """Computes the loss of the action values of all cells on one stream.
 
-  Nothing is learned from the change between two episodes. An episode that
-  terminated has no value at its end, one that was truncated has.
+  The change between two episodes is not learned from. A terminated episode has
+  no value at its end, a truncated one bootstraps.
 
   Args:
     action_values: [T + 1, rows, columns, num_actions] for each part of the
       action, in its structure.
-    frames: [T + 1, H, W] or [T + 1, H, W, C], the observation or its entry that
-      is to be controlled; uint8, or floats in [0, 1].
-    trajectory: of the behaviour policy, without a batch axis; its rewards are
-      not read, of its observations only the entry `types.ACTION_MASK`, if there
-      is one.
-    discount: of pseudo-rewards; multiplies the environment's.
+    frames: [T + 1, H, W] or [T + 1, H, W, C], the observation, or the entry of
+      it to control; uint8, or floats in [0, 1].
+    trajectory: trajectory of the behaviour policy, without a batch axis. Its
+      rewards are not used, and of its observations only `types.ACTION_MASK`, if
+      present.
+    discount: discount of pseudo-rewards; multiplies the environment's.
     cell_size: see `grid_shape`.
     crop_size: see `grid_shape`.
 
@@ -110,7 +110,7 @@ def pixel_control_loss(
     float32 [T], zero where no action was taken.
 
   Raises:
-    ValueError: if the action values are not those of the frames' cells.
+    ValueError: if the shape of the action values does not match the cells.
   """
   r_t = pseudo_rewards(frames, cell_size, crop_size)
   _check_action_values(action_values, frames, r_t)
@@ -124,7 +124,7 @@ def pixel_control_loss(
     best = jnp.max(jnp.where(allowed, values, -jnp.inf), axis=-1)
     v_t = jax.lax.stop_gradient(best[1:])
     targets = returns.lambda_returns(r_t, discount_t, v_t, mask_tm1)
-    # Not a gather, whose gradient is slow; there are few actions.
+    # A one-hot sum instead of a gather, whose gradient is slow.
     chosen = jax.nn.one_hot(previous_action[1:], values.shape[-1])
     taken = jnp.sum(values[:-1] * chosen[:, None, None], axis=-1)
     return 0.5 * jnp.sum(jnp.square(targets - taken), axis=(1, 2))
@@ -141,9 +141,10 @@ def pixel_control_loss(
 def _allowed(
   action_values: types.ArrayTree, observation: types.ArrayTree
 ) -> types.ArrayTree:
-  """Returns where actions are allowed, broadcasting to their values.
+  """Returns which actions are allowed, broadcastable to their values.
 
-  All are where all are forbidden, as they may be when an episode is over.
+  If a mask forbids all actions, as it may at the end of an episode, it is
+  ignored.
   """
   if not (
     isinstance(observation, Mapping) and types.ACTION_MASK in observation

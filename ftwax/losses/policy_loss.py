@@ -1,8 +1,8 @@
 """Inputs and outputs of policy losses.
 
 A policy loss is computed on one stream: `T` consecutive transitions, which may
-run across the ends of episodes. All policy losses have the same signature, so
-that an agent can use any of them.
+cross episode boundaries. All policy losses have the same signature, so that an
+agent can use any of them.
 """
 
 from collections.abc import Mapping
@@ -14,34 +14,37 @@ import jax.numpy as jnp
 
 from ftwax import distributions, types
 
-# Name of the axis of streams, over which `normalize_advantages` adds up.
+# Name of the mapped axis of streams, over which `normalize_advantages` sums.
 STREAMS = 'streams'
 
-# Magnitude to which rewards that are scaled are clipped.
+# Magnitude to which scaled rewards are clipped.
 _MAX_SCALED_REWARD = 10.0
 
-# Of the standard deviation of advantages, so that equal ones become zero.
+# Added to the standard deviation of advantages; equal advantages become zero.
 _EPSILON = 1e-8
 
 
 class Transitions(NamedTuple):
   """`T` transitions of one stream; leaves are [T, ...].
 
-  Where no action was taken, between the `LAST` timestep of an episode and the
-  `FIRST` of the next, `mask_tm1` is zero and nothing else has a meaning.
+  `mask_tm1` is zero where no action was taken, between the `LAST` timestep of
+  an episode and the `FIRST` of the next. The other fields are meaningless
+  there.
 
   Attributes:
-    logits_tm1: of the policy that learns, [T, num_actions] for each part.
-    behaviour_logits_tm1: of the policy that acted, likewise.
-    a_tm1: int32 [T] for each part, the action taken.
-    v_tm1: [T], value before the action.
-    v_t: [T], value after it; of the last observation of an episode where one
-      ended, so that a truncated episode bootstraps.
-    r_t: [T], reward for the action.
-    discount_t: [T], discount after it, the agent's times the environment's:
-      zero where the episode terminated, not where it was truncated.
-    mask_tm1: [T], 1 where an action was taken and 0 elsewhere.
-    targets: made from the whole batch before the first of several gradient
+    logits_tm1: logits of the learner's policy, float32 [T, num_actions] for
+      each discrete part; see `distributions`.
+    behaviour_logits_tm1: logits of the behaviour policy, of the same shapes.
+    a_tm1: int32 [T] or float32 [T, n] for each part, the action taken.
+    v_tm1: float32 [T], value before the action.
+    v_t: float32 [T], value after the action; at the end of an episode, that of
+      its last observation, so that a truncated episode bootstraps.
+    r_t: float32 [T], reward for the action.
+    discount_t: float32 [T], discount after the action, the agent's times the
+      environment's: zero where the episode terminated, not where it was
+      truncated.
+    mask_tm1: float32 [T], 1 where an action was taken and 0 elsewhere.
+    targets: computed on the whole batch before the first of several gradient
       steps on it, leaves [T, ...]; None for losses without such targets.
   """
 
@@ -60,9 +63,9 @@ class PolicyLossOutput(NamedTuple):
   """Losses of one stream, each [T] and zero where no action was taken.
 
   Attributes:
-    policy: its gradient improves the policy.
-    value: half the squared error of the value.
-    entropy: of the policy, in nats.
+    policy: float32 [T], loss whose gradient is the negative policy gradient.
+    value: float32 [T], half the squared error of the value.
+    entropy: float32 [T], entropy of the policy in nats.
     metrics: scalars by name, for the log.
   """
 
@@ -73,9 +76,9 @@ class PolicyLossOutput(NamedTuple):
 
 
 class PolicyLoss(Protocol):
-  """A loss of the policy and the value over one stream.
+  """Computes the loss of policy and value on one stream.
 
-  The streams of a batch are mapped over, the name of their axis is `STREAMS`.
+  A batch is mapped over its streams, with the axis name `STREAMS`.
   """
 
   def __call__(
@@ -84,9 +87,10 @@ class PolicyLoss(Protocol):
 
 
 class MakeTargets(Protocol):
-  """Makes `Transitions.targets` of a whole batch, leaves [T, B, ...].
+  """Computes `Transitions.targets` of a whole batch, leaves [T, B, ...].
 
-  It is called once a batch, with the parameters before the first gradient step.
+  It is called once per batch, with the parameters before the first gradient
+  step.
   """
 
   def __call__(
@@ -100,14 +104,14 @@ def make_transitions(
   hyperparameters: types.Hyperparameters,
   return_scale: types.Array | None = None,
 ) -> Transitions:
-  """Pairs the `T + 1` steps of one stream into `T` transitions.
+  """Converts the `T + 1` steps of one stream to `T` transitions.
 
   Args:
-    output: of the network that learns, leaves [T + 1, ...].
-    trajectory: of the behaviour policy, without a batch axis.
-    hyperparameters: `discount` and `max_abs_reward` are read.
-    return_scale: float32 [], by which rewards are divided after they are
-      clipped to `max_abs_reward`, and then clipped to 10; None for neither.
+    output: output of the learner's network, leaves [T + 1, ...].
+    trajectory: trajectory of the behaviour policy, without a batch axis.
+    hyperparameters: only `discount` and `max_abs_reward` are used.
+    return_scale: float32 []; rewards, clipped to `max_abs_reward`, are divided
+      by it and then clipped to 10. None for no scaling.
 
   Returns:
     The transitions.
@@ -134,30 +138,31 @@ def make_mask(timestep: dm_env.TimeStep) -> types.Array:
   """Returns 1 where an action was taken and 0 elsewhere, float32 [T].
 
   Args:
-    timestep: of `T + 1` steps of one stream.
+    timestep: `T + 1` steps of one stream.
   """
   is_last = timestep.step_type[:-1] == types.LAST
   return jnp.where(is_last, 0.0, 1.0)
 
 
 def log_prob_tm1(transitions: Transitions) -> types.Array:
-  """Returns log pi(a) [T] under the policy that learns."""
+  """Returns log pi(a) [T] under the learner's policy."""
   return distributions.log_prob(transitions.logits_tm1, transitions.a_tm1)
 
 
 def normalize_advantages(
   advantages: types.Array, weights: types.Array, axis_name: str | None = None
 ) -> types.Array:
-  """Brings advantages to mean 0 and variance 1, over all that have a weight.
+  """Normalizes advantages to weighted mean 0 and variance 1.
 
   Args:
-    advantages: any shape, times their weights.
-    weights: of the same shape, such as importance ratios; 1 for none, and zero
-      where an advantage has no meaning.
-    axis_name: of an axis that is mapped over and also counts.
+    advantages: any shape, already multiplied by their weights.
+    weights: of the same shape, such as importance ratios; ones for no
+      weighting, zero where an advantage is meaningless.
+    axis_name: name of a mapped axis to normalize over as well.
 
   Returns:
-    The same shape, times the weights, zero where they are.
+    Advantages of the same shape, multiplied by the weights; zero where these
+    are.
   """
 
   def total(x: types.Array) -> types.Array:

@@ -1,16 +1,16 @@
-"""Returns and advantages of one stream that runs across ends of episodes.
+"""Returns and advantages of a stream that crosses episode boundaries.
 
-A step in a stream of `T` transitions is one of three:
+A step in a stream of `T` transitions is one of three kinds:
 
-* the episode goes on, and so does the recursion;
-* it terminates: `discount_t` is zero, and nothing that follows counts;
-* it is truncated, the stream ends, or padding begins: what follows is not the
-  same episode, and the step bootstraps from `v_t`, the value of the
-  observation that it led to.
+* the episode continues, and so does the recursion;
+* the episode terminates: `discount_t` is zero, so nothing that follows counts;
+* the episode is truncated, the stream ends, or padding begins: the next step
+  belongs to another episode, and this one bootstraps from `v_t`, the value of
+  the observation that it led to.
 
-The third kind precedes a zero of `mask_tm1`, which is zero where no action was
-taken: between the `LAST` timestep of an episode and the `FIRST` of the next,
-and in padding. Results at those steps are zero.
+The third kind is followed by a zero of `mask_tm1`, or is the last step.
+`mask_tm1` is zero where no action was taken: between the `LAST` timestep of an
+episode and the `FIRST` of the next, and in padding. Results are zero there.
 
 Values may have more axes than time, [T, ...]; masks and discounts are [T].
 """
@@ -30,7 +30,7 @@ def lambda_returns(
   mask_tm1: types.Array,
   lambda_: types.Array | float = 1.0,
 ) -> types.Array:
-  """Mixes returns of all lengths (Sutton and Barto, 2018, equation 12.18).
+  """Computes lambda returns (Sutton and Barto, 2018, equation 12.18).
 
     G_{t-1} = r_t + discount_t ((1 - lambda) v_t + lambda G_t)
 
@@ -39,8 +39,8 @@ def lambda_returns(
     discount_t: [T], zero where an episode terminated.
     v_t: [T, ...], values after each action.
     mask_tm1: [T], 1 where an action was taken and 0 elsewhere.
-    lambda_: 0 for one-step targets; 1 for what A3C calls n-step returns, which
-      reach to the end of the stream.
+    lambda_: 0 for one-step targets; 1 for the n-step returns of A3C, which
+      bootstrap at the end of the stream.
 
   Returns:
     [T, ...], targets of the values before each action.
@@ -48,7 +48,7 @@ def lambda_returns(
   chex.assert_equal_shape([r_t, v_t])
   chex.assert_shape([discount_t, mask_tm1], r_t.shape[:1])
   lambda_t = jnp.where(_goes_on(mask_tm1), lambda_, 0.0)
-  # What is masked may not be finite, and zero times that is not zero.
+  # Masked entries may be infinite or NaN, which a product with 0 would keep.
   r_t, v_t = (_masked(mask_tm1, x) for x in (r_t, v_t))
 
   def stream_returns(r_t: types.Array, v_t: types.Array) -> types.Array:
@@ -69,7 +69,7 @@ def n_step_returns(
   mask_tm1: types.Array,
   n: types.Array | int,
 ) -> types.Array:
-  """Sums `n` rewards and the value after them, fewer where a stream ends.
+  """Computes n-step returns, shorter ones where an episode or the stream ends.
 
   Args:
     r_t: [T, ...], rewards.
@@ -79,7 +79,7 @@ def n_step_returns(
     n: at least 1; it may be traced.
 
   Returns:
-    [T, ...], targets of the values before each action, without a gradient.
+    [T, ...], targets of the values before each action, with gradients stopped.
   """
   chex.assert_equal_shape([r_t, v_t])
   chex.assert_shape([discount_t, mask_tm1], r_t.shape[:1])
@@ -88,12 +88,13 @@ def n_step_returns(
     trees.align(x, r_t) for x in (discount_t, _goes_on(mask_tm1))
   )
 
-  # Not rlax's, whose `n` is static.
+  # In rlax's n-step returns, `n` is static.
   def lengthen(_: types.Array, returns: types.Array) -> types.Array:
     following = jnp.concatenate([returns[1:], v_t[-1:]])
     return r_t + discount_t * jnp.where(goes_on, following, v_t)
 
-  # The return of no step is the value; that before the first is not read.
+  # The 0-step return is the value before the action. Its first entry is a
+  # placeholder, which is never used.
   values_tm1 = jnp.concatenate([v_t[:1], v_t[:-1]])
   returns = jax.lax.fori_loop(0, n, lengthen, values_tm1)
   return _masked(mask_tm1, returns)
@@ -107,16 +108,16 @@ def generalized_advantages(
   mask_tm1: types.Array,
   lambda_: types.Array | float = 0.95,
 ) -> types.Array:
-  """Sums errors, each further one less (Schulman et al., 2016, equation 16).
+  """Computes generalized advantages (Schulman et al., 2016, equation 16).
 
     delta_t = r_t + discount_t v_t - v_{t-1}
     A_{t-1} = delta_t + discount_t lambda A_t
 
-  With `v_tm1` it adds up to `lambda_returns`.
+  Added to `v_tm1` they equal `lambda_returns`.
 
   Args:
     v_tm1: [T, ...], values before each action.
-    v_t: [T, ...], values after it.
+    v_t: [T, ...], values after each action.
     r_t: [T, ...], rewards.
     discount_t: [T], zero where an episode terminated.
     mask_tm1: [T], 1 where an action was taken and 0 elsewhere.
@@ -126,14 +127,14 @@ def generalized_advantages(
     [T, ...], advantages of the actions, zero where none was taken.
   """
   chex.assert_equal_shape([v_tm1, v_t])
-  # A sum of errors is a return less the value. rlax also has the sum itself,
-  # with which A2C's loss takes 1.3 to 1.5 times as long (T = 128, B = 8).
+  # The sum of errors equals the lambda return minus the value. With rlax's
+  # direct sum, A2C's loss takes 1.3 to 1.5 times as long (T = 128, B = 8).
   returns = lambda_returns(r_t, discount_t, v_t, mask_tm1, lambda_)
   return _masked(mask_tm1, returns - v_tm1)
 
 
 def _goes_on(mask_tm1: types.Array) -> types.Array:
-  """Returns where the next step continues this one's episode, bool [T]."""
+  """Returns whether the next step continues the same episode, bool [T]."""
   return jnp.concatenate([mask_tm1[1:] != 0, jnp.zeros((1,), bool)])
 
 

@@ -1,11 +1,11 @@
 """Reward prediction (Jaderberg et al., 2017, arXiv:1611.05397, section 3.2).
 
 An auxiliary task: predict from consecutive frames whether the next reward is
-zero, negative or positive. It shapes the torso, and as its frames are sampled
-half before rewards and half not, rare rewards count as much as common ones.
+zero, negative or positive. It shapes the torso. Half of the sampled sequences
+precede a nonzero reward, so that rare rewards count as much as common ones.
 
-The cross-entropy is not `rlax.categorical_cross_entropy`, with which value and
-gradient take 1.1 to 1.4 times as long and which rlax is to deprecate.
+The cross-entropy is not `rlax.categorical_cross_entropy`, whose value and
+gradient take 1.1 to 1.4 times as long and which rlax plans to deprecate.
 """
 
 import jax
@@ -23,7 +23,8 @@ def reward_class(
 
   Args:
     reward: [...].
-    threshold: not negative; a reward whose size is not above it is zero.
+    threshold: not negative; a reward counts as zero if its absolute value does
+      not exceed the threshold.
   """
   signed = jnp.where(reward < -threshold, NEGATIVE, ZERO)
   return jnp.where(reward > threshold, POSITIVE, signed).astype(jnp.int32)
@@ -37,8 +38,8 @@ def reward_prediction_loss(
   """Returns the cross-entropy in nats of each prediction, float32 [B].
 
   Args:
-    logits: [B, 3], of `ZERO`, `NEGATIVE` and `POSITIVE`.
-    reward: [B], after the frames.
+    logits: [B, 3], logits of `ZERO`, `NEGATIVE` and `POSITIVE`.
+    reward: [B], rewards after the frames.
     threshold: see `reward_class`.
 
   Raises:

@@ -1,7 +1,7 @@
-"""Forms of rollouts: streams padded to a length, and single steps.
+"""Conversions of rollouts: streams padded to a length, and single steps.
 
-The agents of this library need neither, since their streams run across ends of
-episodes and all have one length. They are for streams that come from elsewhere
+The agents of this library need neither, since their streams cross episode
+boundaries and all have the same length. They are for streams from other sources
 and for learners without memory, which may shuffle steps.
 """
 
@@ -15,17 +15,17 @@ from ftwax.losses import policy_loss
 def pad(
   transitions: policy_loss.Transitions, length: int
 ) -> policy_loss.Transitions:
-  """Appends steps without an action, so that all losses of them are zero.
+  """Pads a stream with masked steps, on which all losses are zero.
 
   Args:
     transitions: leaves [T, ...], of one stream.
     length: at least T.
 
   Returns:
-    Leaves [length, ...], zero behind T.
+    Leaves [length, ...], zero from T on.
 
   Raises:
-    ValueError: if the stream is longer than that.
+    ValueError: if the stream is longer than `length`.
   """
   num_steps = transitions.r_t.shape[0]
   if num_steps > length:
@@ -43,9 +43,9 @@ def pad(
 
 
 def flatten(tree: types.ArrayTree) -> types.ArrayTree:
-  """Merges time and batch, leaves [T, B, ...] to [T * B, ...].
+  """Merges time and batch axes, leaves [T, B, ...] to [T * B, ...].
 
-  What looks ahead, such as advantages, must have been computed before: give
-  `Transitions` with targets.
+  Anything that depends on later steps, such as advantages, must be computed
+  first: set `Transitions.targets` before flattening.
   """
   return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)

@@ -1,10 +1,9 @@
 """Value replay (Jaderberg et al., 2017, arXiv:1611.05397, section 3.3).
 
-An auxiliary task: the value is regressed on replayed sequences as well. What
-it bootstraps from are the values of the network that learns, not those that
-were stored, and there is no gradient of the policy. As in the paper, returns
-are those of the policy that acted; to correct them for the policy that learns
-take `vtrace.vtrace_loss` on the replayed sequences instead.
+An auxiliary task: regress the value on replayed sequences too, without a policy
+gradient. It bootstraps from the learner's current values, not from stored ones.
+As in the paper, returns are those of the behaviour policy; to correct them for
+the learner's policy, use `vtrace.vtrace_loss` on the replayed sequences.
 """
 
 import jax
@@ -18,11 +17,11 @@ def value_replay_loss(
   transitions: policy_loss.Transitions,
   lambda_: types.Array | float = 1.0,
 ) -> types.Array:
-  """Returns half the squared error of the value over one stream.
+  """Returns half the squared error of the value on one stream.
 
   Args:
     transitions: leaves [T, ...], of a replayed trajectory; logits and actions
-      are not read.
+      are not used.
     lambda_: see `returns.lambda_returns`.
 
   Returns:

@@ -1,16 +1,16 @@
 """V-trace actor-critic (Espeholt et al., 2018, arXiv:1802.01561).
 
-The actor's policy lags behind the learner's. V-trace weighs its data by
-clipped importance ratios, so that values and the policy gradient are those of
-the policy that learns:
+The behaviour policy mu lags behind the learner's policy pi. V-trace weights its
+data by clipped importance ratios, so that values and policy gradient are those
+of pi:
 
   rho_t = min(rho_bar, pi(a_t) / mu(a_t)),  c_t = lambda min(1, pi / mu)
   delta_t = rho_t (r_{t+1} + gamma_{t+1} V_{t+1} - V_t)
   v_t - V_t = delta_t + gamma_{t+1} c_t (v_{t+1} - V_{t+1})
 
-A ratio of zero makes both delta and c vanish: that is how a step at which no
-action was taken (between two episodes) cuts the recursion, which leaves
-v = V there and so bootstraps the step before from the value itself.
+A step without an action, between two episodes, has a ratio of zero. Then delta
+and c vanish, which ends the recursion: v = V there, so the step before it
+bootstraps from the value itself.
 """
 
 from typing import NamedTuple
@@ -23,11 +23,11 @@ from ftwax.losses import lazy_rlax, policy_loss
 
 
 class VTraceReturns(NamedTuple):
-  """Targets of one stream, with stopped gradients; each is [T].
+  """Targets of one stream, with gradients stopped.
 
   Attributes:
-    errors: v_t - V(x_t), of the value.
-    advantages: rho_t (r_{t+1} + gamma_{t+1} v_{t+1} - V(x_t)).
+    errors: float32 [T], v_t - V(x_t), errors of the value.
+    advantages: float32 [T], rho_t (r_{t+1} + gamma_{t+1} v_{t+1} - V(x_t)).
   """
 
   errors: types.Array
@@ -48,14 +48,14 @@ def vtrace(
 
   Args:
     v_tm1: [T], values before each action.
-    v_t: [T], values after it.
+    v_t: [T], values after each action.
     r_t: [T], rewards.
     discount_t: [T], discounts.
     rho_tm1: [T], importance ratios pi(a) / mu(a), not clipped; zero where no
       action was taken.
-    lambda_: mixes one-step targets (0) and full ones (1).
-    clip_rho_threshold: rho_bar, bound on the ratios in the targets.
-    clip_pg_rho_threshold: bound on the ratios in the advantages.
+    lambda_: mixes one-step targets (0) and full V-trace targets (1).
+    clip_rho_threshold: rho_bar, upper bound on the ratios in the targets.
+    clip_pg_rho_threshold: upper bound on the ratios in the advantages.
 
   Returns:
     Errors and advantages.
@@ -64,8 +64,8 @@ def vtrace(
   errors = lazy_rlax.load().vtrace(
     v_tm1, v_t, r_t, discount_t, rho_tm1, lambda_, clip_rho_threshold
   )
-  # Not rlax's advantages, which read the value after a step from the v_tm1 of
-  # the next step: padding has none. They take the same time.
+  # rlax's advantages would take the value after a step from the next step's
+  # v_tm1, which padding does not have. The cost is the same.
   next_errors = jnp.concatenate([errors[1:], jnp.zeros_like(errors[:1])])
   targets_t = v_t + lambda_ * next_errors
   advantages = jnp.minimum(clip_pg_rho_threshold, rho_tm1) * (
@@ -82,17 +82,17 @@ def vtrace_loss(
   clip_pg_rho_threshold: types.Array | float = 1.0,
   normalize_advantages: bool = False,
 ) -> policy_loss.PolicyLossOutput:
-  """Policy gradient, value error and entropy with V-trace, on one stream.
+  """Computes V-trace policy gradient, value error and entropy on one stream.
 
   Args:
     transitions: leaves [T, ...].
-    hyperparameters: not read here; the agent weighs the terms.
+    hyperparameters: not used here; the agent weights the terms.
     lambda_: see `vtrace`.
     clip_rho_threshold: see `vtrace`.
     clip_pg_rho_threshold: see `vtrace`.
-    normalize_advantages: brings them to mean 0 and variance 1 over all streams,
-      each weighed by its ratio; the streams must be mapped over as
-      `policy_loss.STREAMS`.
+    normalize_advantages: whether to normalize advantages, weighted by their
+      ratios, to mean 0 and variance 1 over all streams. The streams must be
+      mapped over with the axis name `policy_loss.STREAMS`.
 
   Returns:
     The losses, each [T].

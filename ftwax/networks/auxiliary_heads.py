@@ -1,8 +1,9 @@
 """Heads of auxiliary tasks: pixel control and reward prediction.
 
-Jaderberg et al., "Reinforcement learning with unsupervised auxiliary tasks",
-2017 (arXiv:1611.05397), sections 3.1 and 3.2; sizes of the FTW agent (Jaderberg
-et al., 2019, arXiv:1807.01281, supplement, architecture).
+See Jaderberg et al., "Reinforcement learning with unsupervised auxiliary
+tasks", 2017 (arXiv:1611.05397), sections 3.1 and 3.2. Default sizes are those
+of the FTW agent (Jaderberg et al., 2019, arXiv:1807.01281, supplement,
+architecture).
 """
 
 from typing import Any
@@ -15,18 +16,18 @@ import numpy as np
 from ftwax import types
 from ftwax.networks import convolutions
 
-# Rows and columns of the FTW agent's frames of 80x80 in cells of 4x4.
+# Rows and columns of cells for FTW: 80x80 frames and 4x4 cells.
 GRID_SHAPE = (20, 20)
 
 NUM_REWARD_CLASSES = 3
 
 
 class PixelControlHead(hk.Module):
-  """Action values of changing each cell of the image, one map for each action.
+  """Computes action values of changing each cell of the image.
 
-  Two branches give the value of a cell and the advantages of the actions
-  (Wang et al., 2016, arXiv:1511.06581): Q = V + A - mean_a A. Each part of an
-  action has advantages of its own.
+  A dueling head: two branches compute the value of a cell and the advantages of
+  the actions (Wang et al., 2016, arXiv:1511.06581): Q = V + A - mean_a A. Each
+  part of an action has its own advantages.
   """
 
   def __init__(
@@ -42,7 +43,7 @@ class PixelControlHead(hk.Module):
       num_actions: number of choices of each part of the action, in the
         action's structure; see `distributions.num_actions`.
       grid_shape: rows and columns of cells.
-      num_channels: of the maps inside.
+      num_channels: channels of the hidden feature maps.
       name: name of the module.
 
     Raises:
@@ -68,7 +69,7 @@ class PixelControlHead(hk.Module):
     Returns:
       [B, rows, columns, num_actions] for each part of the action.
     """
-    # A third of the sides, rounded up: 7x7 for 20x20.
+    # `_enlarge` triples the sides; 20x20 starts from 7x7 and is cropped.
     rows, columns = (-(-side // 3) for side in self._grid_shape)
     channels = self._num_channels
     x = jax.nn.relu(hk.Linear(rows * columns * channels)(features))
@@ -76,7 +77,7 @@ class PixelControlHead(hk.Module):
     height, width = self._grid_shape
     x = jax.nn.relu(_enlarge(x)[:, :height, :width])
     sizes, structure = jax.tree.flatten(self._num_actions)
-    # Both branches at once.
+    # One convolution computes both branches.
     x = convolutions.Conv2D(1 + sum(sizes), 4, name='values')(x)
     value, *parts = jnp.split(x, np.cumsum([1, *sizes[:-1]]), axis=-1)
     return jax.tree.unflatten(
@@ -86,7 +87,7 @@ class PixelControlHead(hk.Module):
 
 
 class RewardPredictionHead(hk.Module):
-  """Predicts the sign of the next reward from some consecutive frames."""
+  """Predicts the sign of the next reward from consecutive frames."""
 
   def __init__(self, hidden_size: int = 128, name: str | None = None):
     super().__init__(name)
@@ -96,10 +97,10 @@ class RewardPredictionHead(hk.Module):
     """Maps embeddings [num_frames, B, num_features] to logits [B, 3].
 
     Args:
-      embeddings: of each frame by the torso alone, in the order of time.
+      embeddings: the torso's embedding of each frame, in temporal order.
 
     Returns:
-      Logits of zero, negative and positive reward.
+      Logits of a zero, a negative and a positive reward.
     """
     num_frames, batch_size, num_features = embeddings.shape
     x = jnp.moveaxis(embeddings, 0, 1)
@@ -109,15 +110,16 @@ class RewardPredictionHead(hk.Module):
 
 
 def _enlarge(maps: types.Array) -> types.Array:
-  """Enlarges maps [B, rows, columns, channels] three times in each direction.
+  """Triples the sides of feature maps [B, rows, columns, channels].
 
-  Computes the agent's transposed convolution of 9x9 with a stride of 3 as a
-  convolution of 3x3 on the small maps (Shi et al., 2016, arXiv:1609.05158).
-  That does not multiply the eight zeros that the stride puts beside each
-  number.
+  Computes the FTW agent's 9x9 transposed convolution of stride 3 as a 3x3
+  convolution on the small maps, whose channels are then rearranged (Shi et al.,
+  2016, arXiv:1609.05158). This avoids multiplying by the zeros that the stride
+  inserts.
   """
   batch_size, rows, columns, channels = maps.shape
   x = convolutions.Conv2D(9 * channels, 3, name='enlarge')(maps)
+  # Depth to space: 9 groups of channels become a block of 3 x 3.
   x = x.reshape(batch_size, rows, columns, 3, 3, channels)
   x = jnp.swapaxes(x, 2, 3)
   return x.reshape(batch_size, 3 * rows, 3 * columns, channels)

@@ -1,15 +1,15 @@
-"""Convolutions whose gradient is fast and small on a CPU as well.
+"""Convolutions whose gradient is fast and uses little memory, also on a CPU.
 
 The gradient of a strided convolution is a convolution of a dilated array, which
-is mostly zeros. XLA computes it on the CPU at a fraction of the speed of a
-dense one. But a convolution of stride s equals one of stride 1 over blocks of
-s x s pixels that are laid out as channels ("space to depth"), whose gradient is
-dense.
+is mostly zeros. On the CPU, XLA computes it at a fraction of the speed of a
+dense one. However, a convolution of stride s equals one of stride 1 over blocks
+of s x s pixels that are laid out as channels ("space to depth"), whose gradient
+is dense.
 
-For the gradient of a kernel XLA copies the input to another layout, as soon as
-the input exists: in the forward pass, so that every input is kept twice. Here
-the input is made to depend on the cotangent, so that the copy is made in the
-backward pass.
+For the gradient of the kernel, XLA copies the input to another layout as soon
+as the input exists, in the forward pass, so that every input is stored twice.
+Here the input depends artificially on the cotangent, which delays the copy to
+the backward pass.
 """
 
 import functools
@@ -24,7 +24,7 @@ from ftwax.networks import typed
 
 
 class Conv2D(hk.Module):
-  """A convolution like `hk.Conv2D`, with the same parameters and numbers."""
+  """A convolution with the parameters and outputs of `hk.Conv2D`."""
 
   def __init__(
     self,
@@ -37,9 +37,9 @@ class Conv2D(hk.Module):
     """Makes a convolution with a square kernel.
 
     Args:
-      num_channels: C', of the output.
+      num_channels: C', number of output channels.
       kernel_size: side of the kernel, in pixels.
-      stride: in both directions.
+      stride: stride in both directions.
       padding: 'SAME' or 'VALID'.
       name: name of the module.
     """
@@ -75,7 +75,7 @@ def conv(
   Args:
     x: the input.
     w: the kernel.
-    stride: s, in both directions.
+    stride: s, the stride in both directions.
     padding: 'SAME' or 'VALID'.
 
   Returns:
@@ -84,7 +84,7 @@ def conv(
   return _conv(x, w, stride, padding)
 
 
-# Inputs x, and kernels w; what the backward pass keeps, or returns.
+# Input x and kernel w: the residuals, and also the gradients.
 _Pair = tuple[types.Array, types.Array]
 
 
@@ -121,10 +121,9 @@ conv.defvjp(_forward, _backward)
 
 
 def _after(first: types.Array, x: types.Array) -> types.Array:
-  """Returns `x` as an array that XLA cannot compute before `first`.
+  """Returns `x`, as an array that XLA cannot compute before `first`.
 
-  An optimization barrier is not enough: XLA drops it before it chooses the
-  order.
+  An optimization barrier is not enough: XLA drops it before it schedules.
   """
   number = first.ravel()[0]
   # Never true, but XLA does not know that.
@@ -147,11 +146,11 @@ def _conv(
 def _conv_of_blocks(
   x: types.Array, w: types.Array, stride: int, padding: str
 ) -> types.Array:
-  """Does the same as `_conv`, by blocks of stride x stride pixels."""
+  """Computes `_conv` through blocks of stride x stride pixels."""
   num_frames, height, width, num_channels = x.shape
   sides = (height, width)
   kernel_size = w.shape[0]
-  num_blocks = -(-kernel_size // stride)  # Of the kernel, in each direction.
+  num_blocks = -(-kernel_size // stride)  # In the kernel.
   pads = typed.padtype_to_pads(
     sides, (kernel_size, kernel_size), (stride, stride), padding
   )
@@ -159,7 +158,7 @@ def _conv_of_blocks(
     ((side + sum(pad) - kernel_size) // stride + num_blocks) * stride
     for side, pad in zip(sides, pads, strict=True)
   ]
-  # Padding after the end is negative where the last pixels are not used.
+  # The padding at the end is negative if the last pixels are not used.
   x = jax.lax.pad(
     x,
     jnp.zeros((), x.dtype),
@@ -175,6 +174,7 @@ def _conv_of_blocks(
     ],
   )
   height, width = (side // stride for side in padded_sides)
+  # Space to depth: [B, H / s, W / s, s s C] for x, and likewise for w.
   x = x.reshape(num_frames, height, stride, width, stride, num_channels)
   x = x.transpose(0, 1, 3, 2, 4, 5).reshape(num_frames, height, width, -1)
   rest = num_blocks * stride - kernel_size

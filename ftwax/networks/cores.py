@@ -1,6 +1,6 @@
 """Recurrent cores: their protocol, and the unroll of a step over time.
 
-A core is a Haiku module with a zero state, one step, and an unroll of many
+A core is a Haiku module with a zero state, a single step, and an unroll of many
 steps. Torsos come before it and run on all `T * B` frames at once; only the
 core is inside the loop over time.
 """
@@ -23,9 +23,9 @@ class CoreOutput(NamedTuple):
   """Outputs of a core; leaves are [B, ...] or [T, B, ...].
 
   Attributes:
-    features: float32 [..., num_features], read by the policy, value and
+    features: float32 [..., num_features], the input of the policy, value and
       auxiliary heads.
-    auxiliary: other outputs that losses read, by name.
+    auxiliary: other outputs that losses use, by name.
   """
 
   features: types.Array
@@ -35,8 +35,8 @@ class CoreOutput(NamedTuple):
 class RecurrentCore(Protocol):
   """A Haiku module that carries a state from step to step.
 
-  A core that draws noise takes its key from `hk.maybe_next_rng_key()`, and
-  draws none if that is None: greedy policies are applied without a key.
+  A core with noise takes its key from `hk.maybe_next_rng_key()`. If that is
+  None, it uses no noise: greedy policies are applied without a key.
   """
 
   def initial_state(self, batch_size: int) -> types.RecurrentState:
@@ -61,10 +61,10 @@ class RecurrentCore(Protocol):
 
     Args:
       inputs: [T, B, num_inputs].
-      start: bool [T, B], true at the first step of an episode: there the
-        state is set to zero before the step.
+      start: bool [T, B], true at the first step of an episode, before which
+        the state is reset to zero.
       state: leaves [B, ...], the state before the first step.
-      hyperparameters: those that the core reads.
+      hyperparameters: hyperparameters of the agent.
     """
 
 
@@ -81,7 +81,7 @@ def unroll_step(
   start: types.Array,
   state: _State,
 ) -> tuple[_Output, _State]:
-  """Scans `step` over time and zeroes the state where an episode starts.
+  """Scans `step` over time, resetting the state at the start of episodes.
 
   Args:
     step: `(inputs, state) -> (output, state)`, leaves [B, ...].
@@ -105,14 +105,14 @@ def unroll_step(
 
 
 class SkipConnection:
-  """A core whose features are those of another core beside its inputs.
+  """A core whose features are another core's, concatenated with its inputs.
 
-  Heads then read the present observation past the memory, so that what needs
-  no memory is learned about as fast as without one.
+  Heads then see the current observation directly as well as through the memory,
+  so that tasks without memory are learned about as fast as without a core.
   """
 
   def __init__(self, core: RecurrentCore):
-    """Wraps `core`, in the Haiku transform that made it."""
+    """Wraps `core`, within the same Haiku transform."""
     self._core = core
     self.initial_state = core.initial_state
 

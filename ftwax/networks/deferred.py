@@ -1,13 +1,13 @@
-"""Linear layers inside a loop over time, with gradients taken outside of it.
+"""Linear layers inside a loop over time, with weight gradients outside of it.
 
-Reverse-mode differentiation of a loop adds up the gradient of the weights step
-by step: it reads and writes the whole matrix each time, for a product over no
-more than B rows. The rows of all steps together make one matrix product
-instead. So the weights are kept out of the loop's differentiation. Each step
-leaves what the gradient of the weights needs, its inputs and the gradient of
-its outputs, in a tap: zeros that the loop is given for each step. The backward
-pass of the step returns that pair as if it were the gradient of the zeros. A
-tap must be used exactly once.
+Reverse-mode differentiation of a loop accumulates the gradient of the weights
+step by step: each step reads and writes the whole matrix, for a product over at
+most B rows. It is faster to multiply the rows of all steps at once, after the
+loop. To this end, the loop is not differentiated with respect to the weights.
+Instead each step receives a tap, which is zero and does not affect its output.
+The backward pass of the step returns its inputs and the gradient of its
+outputs, from which the gradient of the weights follows, as if they were the
+gradient of the tap. A tap must be used exactly once.
 
 The weights are also transposed before the loop, since on the CPU XLA's product
 with a transposed matrix was measured to be ten times as slow.
@@ -24,7 +24,7 @@ from ftwax.networks import typed
 
 
 class Weights(NamedTuple):
-  """A matrix for all steps, without gradient.
+  """A matrix for all steps, with gradients stopped.
 
   Attributes:
     matrix: float32 [num_inputs, num_outputs].
@@ -36,11 +36,13 @@ class Weights(NamedTuple):
 
 
 class Tap(NamedTuple):
-  """Zeros beside a matrix; their gradient (u, v) means its gradient u^T v.
+  """Zeros that carry the factors of a matrix's gradient.
+
+  A gradient (u, v) of the tap stands for a gradient u^T v of the matrix.
 
   Attributes:
-    u: float32 [..., num_rows], of the same vectors as `v`.
-    v: float32 [..., num_columns].
+    u: float32 [..., num_rows].
+    v: float32 [..., num_columns], for the same leading axes as `u`.
   """
 
   u: types.Array
@@ -50,7 +52,7 @@ class Tap(NamedTuple):
 def prepare(
   matrix: types.Array, leading_shape: tuple[int, ...]
 ) -> tuple[Weights, Tap]:
-  """Splits learned weights into what `dot` multiplies by and what learns.
+  """Splits learned weights into weights for `dot` and taps for their gradient.
 
   Args:
     matrix: float32 [num_inputs, num_outputs].
@@ -61,8 +63,8 @@ def prepare(
     step.
   """
 
-  # The forward pass makes zeros and forgets the matrix. The backward pass
-  # finds in their gradients what the steps left, and makes the matrix's of it.
+  # The forward pass returns zeros. The backward pass receives the factors that
+  # the steps stored in their gradients and multiplies them.
   @jax.custom_vjp
   def open_taps(matrix: types.Array) -> Tap:
     return Tap(*(jnp.zeros((*leading_shape, size)) for size in matrix.shape))
@@ -76,18 +78,18 @@ def prepare(
   open_taps.defvjp(forward, backward)
   taps = open_taps(matrix)
   matrix = jax.lax.stop_gradient(matrix)
-  # Without the barrier XLA would take the transposition into the loop.
+  # Without the barrier XLA would move the transposition into the loop.
   return Weights(matrix, typed.optimization_barrier(matrix.T)), taps
 
 
 @jax.custom_vjp
 def dot(inputs: types.Array, weights: Weights, tap: Tap) -> types.Array:
-  """Returns `inputs @ weights`, where the weights learn through `tap`.
+  """Returns `inputs @ weights`; the gradient of the weights goes into `tap`.
 
   Args:
     inputs: float32 [B, num_inputs].
-    weights: made by `prepare`.
-    tap: made by `prepare`, of this step.
+    weights: from `prepare`.
+    tap: the tap of this step, from `prepare`.
 
   Returns:
     float32 [B, num_outputs].
@@ -116,7 +118,7 @@ class PreparedLinear(NamedTuple):
   """A linear layer for all steps.
 
   Attributes:
-    weights: its weights, which learn through taps.
+    weights: weights whose gradient goes into taps.
     bias: float32 [num_outputs].
   """
 
@@ -130,7 +132,7 @@ class PreparedLinear(NamedTuple):
 
 
 class Linear(hk.Module):
-  """A linear layer for use inside a loop, otherwise like `hk.Linear`."""
+  """A linear layer for use inside a loop; parameters as in `hk.Linear`."""
 
   def __init__(self, num_outputs: int, name: str | None = None):
     super().__init__(name)
@@ -139,7 +141,7 @@ class Linear(hk.Module):
   def __call__(
     self, num_inputs: int, leading_shape: tuple[int, ...]
   ) -> tuple[PreparedLinear, Tap]:
-    """Returns the layer for all steps, and taps, one for each step."""
+    """Returns the layer for all steps, and one tap per step."""
     shape = (num_inputs, self._num_outputs)
     w_init = typed.variance_scaling(1.0, 'fan_in', 'truncated_normal')
     w = hk.get_parameter('w', shape, init=w_init)

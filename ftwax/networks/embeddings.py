@@ -1,9 +1,9 @@
-"""Embeddings: a network's inputs at a step as the vector that its core reads.
+"""Embeddings of a network's inputs at a step as a vector for its core.
 
 An observation may be one array or any nesting of dicts and tuples. Every entry
-passes through a torso of its own. The features are joined in the order of the
-sorted names, followed by the previous action and reward, as in the core input
-of UNREAL (Jaderberg et al., 2016, arXiv:1611.05397) and FTW.
+has its own torso. The features are concatenated in the order of the sorted
+names, followed by the previous action and reward, as in the core input of
+UNREAL (Jaderberg et al., 2016, arXiv:1611.05397) and FTW.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +18,7 @@ import numpy as np
 from ftwax import distributions, trees, types
 from ftwax.networks import torsos
 
-# A matrix with shorter sides is taken as a table of numbers, not as an image.
+# A matrix with shorter sides is treated as a vector, not as an image.
 _MIN_IMAGE_SIDE = 16
 
 # Names of the parts that follow the entries of an observation.
@@ -27,14 +27,13 @@ PREVIOUS_REWARD = 'previous_reward'
 
 
 class ObservationEmbedding(hk.Module):
-  """One torso for each entry of an observation, side by side.
+  """Embeds each observation entry by its own torso, and concatenates them.
 
-  Entries are named by their path, 'camera/left'; an observation that is an
-  array has the name ''. Entries [H, W] and [H, W, C] with both sides 16 or
-  longer are images, in the range that `scale_image` gives; everything else is a
-  vector. An entry whose spec is a `dm_env.specs.DiscreteArray` becomes a
-  one-hot vector first. The entry
-  `types.ACTION_MASK` is left out.
+  Entries are named by their path, such as 'camera/left'; the name of an
+  observation that is a single array is ''. Entries [H, W] and [H, W, C] with
+  both sides 16 or longer are images, which `scale_image` scales; everything
+  else is a vector. An entry whose spec is a `dm_env.specs.DiscreteArray` is
+  first encoded as a one-hot vector. The entry `types.ACTION_MASK` is left out.
   """
 
   def __init__(
@@ -46,18 +45,18 @@ class ObservationEmbedding(hk.Module):
     make_torsos: Mapping[str, torsos.MakeTorso] | None = None,
     name: str | None = None,
   ):
-    """Chooses the torsos.
+    """Makes the torsos.
 
     Args:
       observation_spec: specs of the observation.
       make_image_torso: makes the torso of an image.
       make_vector_torso: makes the torso of a vector.
-      make_torsos: makes the torsos of the entries named here, of any
-        shape.
+      make_torsos: makes the torsos of individual entries of any shape, by name.
       name: name of the module.
 
     Raises:
-      ValueError: if `make_torsos` names no entry or there is nothing to embed.
+      ValueError: if `make_torsos` has an unknown name or there is nothing to
+        embed.
     """
     super().__init__(name)
     self._specs = named_leaves(observation_spec)
@@ -83,7 +82,7 @@ class ObservationEmbedding(hk.Module):
     return jnp.concatenate(list(self.embed(observation).values()), axis=-1)
 
   def embed(self, observation: types.ArrayTree) -> dict[str, types.Array]:
-    """Embeds each entry, by name, in the order in which they are joined."""
+    """Embeds each entry, by name, in the order of concatenation."""
     leaves = named_leaves(observation)
     if leaves.keys() != self._specs.keys():
       raise ValueError(
@@ -102,7 +101,7 @@ class ObservationEmbedding(hk.Module):
 
 
 class InputEmbedding(hk.Module):
-  """Observation, previous action and previous reward as one vector."""
+  """Embeds observation, previous action and previous reward as one vector."""
 
   def __init__(
     self,
@@ -118,7 +117,7 @@ class InputEmbedding(hk.Module):
       embed_observation: maps leaves [B, ...] to [B, num_features].
       parts: spec of each part of the action, or its number of choices, in the
         action's structure.
-      reward_transform: keeps the reward in bounds; None feeds it as it is.
+      reward_transform: keeps the reward in bounds; None for no transform.
       name: name of the module.
     """
     super().__init__(name)
@@ -135,8 +134,8 @@ class InputEmbedding(hk.Module):
   def __call__(self, inputs: types.NetworkInput) -> types.Array:
     """Embeds inputs, leaves [B, ...], as float32 [B, num_features].
 
-    The code of a previous action is one-hot for a discrete part, and zero
-    where it is `types.NO_ACTION`; of a vector it is the vector.
+    A discrete part of the previous action is one-hot encoded, `types.NO_ACTION`
+    as zeros; a continuous part is used directly.
     """
 
     def encode(part: Any, action: types.Array) -> types.Array:
@@ -161,7 +160,7 @@ def part_sizes(
   environment_spec: types.EnvironmentSpec,
   make_embedding: Callable[[], ObservationEmbedding],
 ) -> dict[str, int]:
-  """Returns the lengths of the parts of an `InputEmbedding`'s vector, in order.
+  """Returns the sizes of the parts of an `InputEmbedding`'s vector, in order.
 
   Args:
     environment_spec: specs of observations and actions.
@@ -169,8 +168,8 @@ def part_sizes(
       Haiku transform.
 
   Returns:
-    By name: the entries of the observation, `PREVIOUS_ACTION` for all of its
-    parts together, and `PREVIOUS_REWARD`.
+    Sizes by name: the entries of the observation, `PREVIOUS_ACTION` for all
+    parts of the action together, and `PREVIOUS_REWARD`.
   """
 
   def embed() -> dict[str, types.Array]:
@@ -196,10 +195,10 @@ def named_leaves(tree: types.ArrayTree | types.SpecTree) -> dict[str, Any]:
   """Returns the entries of an observation by path, sorted.
 
   Args:
-    tree: the observation or its specs; the mask of actions is left out.
+    tree: the observation or its specs; the action mask is left out.
 
   Returns:
-    Arrays or specs by names such as 'camera/left'; '' of a single array.
+    Arrays or specs by names such as 'camera/left'; '' for a single array.
   """
   if isinstance(tree, Mapping):
     tree = {key: tree[key] for key in tree if key != types.ACTION_MASK}
@@ -207,17 +206,17 @@ def named_leaves(tree: types.ArrayTree | types.SpecTree) -> dict[str, Any]:
 
 
 def scale_image(image: types.Array, spec: dm_env.specs.Array) -> types.Array:
-  """Brings an image to [0, 1] by its bounds, float32 [..., *spec.shape].
+  """Scales an image to [0, 1] by its bounds, float32 [..., *spec.shape].
 
-  Bytes stay as they are, since torsos and losses divide them by 255, and so do
-  images without finite bounds.
+  uint8 images stay unchanged, since torsos and losses divide them by 255, and
+  so do images without finite bounds.
   """
   if spec.dtype == np.uint8 or not isinstance(spec, dm_env.specs.BoundedArray):
     return image
   low, high = float(np.min(spec.minimum)), float(np.max(spec.maximum))
   if (low, high) == (0.0, 1.0) or not 0.0 < high - low < np.inf:
     return image
-  # In float64 the width may be finite where it is not in float32.
+  # Python floats: the width may be infinite in float32.
   return (image.astype(jnp.float32) / (high - low)) - low / (high - low)
 
 
@@ -233,5 +232,5 @@ def _walk(tree: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
 
 
 def is_image(spec: dm_env.specs.Array) -> bool:
-  """Returns whether an entry without a torso of its own is an image."""
+  """Returns whether an entry is an image if no torso is chosen for it."""
   return len(spec.shape) in (2, 3) and min(spec.shape[:2]) >= _MIN_IMAGE_SIDE

@@ -1,9 +1,9 @@
-"""Policy and value heads, read from the features of a core.
+"""Policy and value heads on the features of a core.
 
-The policy has a branch for each part of the action, independent given the
-features (Jaderberg et al., 2019, supplement: architecture of the agent, whose
-branches have one hidden layer of 256 units). The standard deviations of a
-vector do not depend on the features, as in Schulman et al., 2015
+The policy has a branch for each part of the action; parts are independent given
+the features (Jaderberg et al., 2019, supplement: architecture of the agent,
+whose branches have one hidden layer of 256 units). The standard deviations of
+continuous parts do not depend on the features, as in Schulman et al., 2015
 (arXiv:1502.05477).
 """
 
@@ -18,23 +18,23 @@ import jax.numpy as jnp
 from ftwax import continuous, distributions, types
 from ftwax.networks import noisy, typed
 
-# Variance of the last layer relative to the usual: the first policy is near
-# uniform for all features.
+# Scale of the last layer's initial variance: small, so that the initial policy
+# is nearly uniform for all features.
 _LAST_LAYER_SCALE = 1e-4
 
-# Logarithm of the first standard deviation: that of the uniform distribution
-# over the bounds of a part, which are -1 and 1 to the policy.
+# Initial logarithm of the standard deviation: that of a uniform distribution
+# over the bounds of a part, which the policy sees as -1 and 1.
 _LOG_SCALE = -0.5 * math.log(3.0)
 
 
 class HeadOptions(NamedTuple):
-  """Options of the two heads.
+  """Options of the policy and value heads.
 
   Attributes:
-    policy_hidden_sizes: layers of each branch of the policy head.
-    value_hidden_sizes: layers of the value head.
-    noise: kind of noise on the weights of all their layers, one of
-      `noisy.KINDS`, drawn at each call that has a key; None for plain layers.
+    policy_hidden_sizes: hidden layer sizes of each branch of the policy head.
+    value_hidden_sizes: hidden layer sizes of the value head.
+    noise: kind of parameter noise of all their layers, one of `noisy.KINDS`,
+      sampled at each call that has a key; None for plain layers.
   """
 
   policy_hidden_sizes: tuple[int, ...] = ()
@@ -43,7 +43,7 @@ class HeadOptions(NamedTuple):
 
 
 class PolicyHead(hk.Module):
-  """Maps features to a distribution of each part of an action.
+  """Maps features to a distribution for each part of an action.
 
   See `distributions` for the parameters of each kind of part.
   """
@@ -60,8 +60,8 @@ class PolicyHead(hk.Module):
     Args:
       parts: spec of each part, or its number of choices, in the action's
         structure.
-      hidden_sizes: sizes of the layers with ReLU before the last; each part
-        has its own.
+      hidden_sizes: sizes of the hidden layers, which have ReLUs; each part has
+        its own layers.
       noise: see `HeadOptions`.
       name: name of the module.
     """
@@ -89,7 +89,7 @@ class PolicyHead(hk.Module):
 
 
 class _LogScale(hk.Module):
-  """Learned logarithms of standard deviations, the same for all features."""
+  """Learned log standard deviations, the same for all features."""
 
   def __call__(self, like: types.Array) -> types.Array:
     """Returns float32 [..., n] in the shape of `like`."""
@@ -131,7 +131,7 @@ def _make_linear(
   noise: str | None,
   w_init: hk.initializers.Initializer | None = None,
 ) -> Callable[[types.Array], types.Array]:
-  """Makes a layer; one with noise has an initialisation of its own."""
+  """Makes a layer; `w_init` does not apply to a noisy one."""
   if noise is None:
     return hk.Linear(size, w_init=w_init)
   # No key, no noise: a greedy policy is deterministic.

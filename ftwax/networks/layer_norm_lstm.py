@@ -1,8 +1,8 @@
 """LSTM with layer normalisation and dropout.
 
 Ba, Kiros and Hinton, "Layer normalization", 2016 (arXiv:1607.06450), equations
-20 to 22: the inputs' and the recurrent share of the gates are normalised each
-on its own, and the cell where the output reads it. Dropout acts on the
+20 to 22: normalises the contributions of the inputs and of the recurrence to
+the gates separately, and the cell before the output. Dropout acts on the
 candidate, so that no memory is lost (Semeniuta, Severyn and Barth, 2016,
 arXiv:1603.05118).
 """
@@ -26,8 +26,8 @@ class LayerNormLSTMConfig:
 
   Attributes:
     hidden_size: number of units.
-    dropout: probability of dropping a unit's candidate; in unrolls with a key
-      only, acting never drops.
+    dropout: probability of dropping a unit's candidate. Only applied in unrolls
+      with a key, never in acting.
   """
 
   hidden_size: int = 256
@@ -48,14 +48,14 @@ class LayerNormLSTMConfig:
 
 
 class LayerNormLSTM(hk.Module):
-  """Gates in the order input, cell, forget (plus one), output."""
+  """An LSTM; gates are ordered input, cell, forget (plus one), output."""
 
   def __init__(self, config: LayerNormLSTMConfig, name: str | None = None):
     super().__init__(name)
     self._config = config
 
   def initial_state(self, batch_size: int) -> recurrent_cores.LSTMState:
-    """Returns zeros."""
+    """Returns the zero state."""
     shape = (batch_size, self._config.hidden_size)
     return recurrent_cores.LSTMState(jnp.zeros(shape), jnp.zeros(shape))
 
@@ -100,7 +100,7 @@ class LayerNormLSTM(hk.Module):
     return cores.CoreOutput(features=hidden, auxiliary={}), state
 
   def _project(self, inputs: types.Array) -> types.Array:
-    """Returns the inputs' share of the gates, normalised, for all steps."""
+    """Returns the inputs' part of the gates, normalised, for all steps."""
     num_gates = 4 * self._config.hidden_size
     w_i = hk.get_parameter(
       'w_i', (inputs.shape[-1], num_gates), init=self._w_init(inputs.shape[-1])
@@ -115,7 +115,7 @@ class LayerNormLSTM(hk.Module):
     mask: types.Array,
     state: recurrent_cores.LSTMState,
   ) -> recurrent_cores.LSTMState:
-    """Does one step, given the inputs' share [B, 4 * hidden_size]."""
+    """Does one step; `gates` [B, 4 * hidden_size] are the inputs' part."""
     hidden_size = self._config.hidden_size
     w_h = hk.get_parameter(
       'w_h', (hidden_size, 4 * hidden_size), init=self._w_init(hidden_size)
@@ -135,7 +135,7 @@ class LayerNormLSTM(hk.Module):
     return hk.initializers.TruncatedNormal(1.0 / math.sqrt(num_inputs))
 
   def _normalise(self, x: types.Array, scale_name: str) -> types.Array:
-    """Brings the last axis to mean zero and a learned deviation."""
+    """Normalises the last axis to mean zero and a learned scale."""
     scale = hk.get_parameter(scale_name, (x.shape[-1],), init=jnp.ones)
     x = x - jnp.mean(x, axis=-1, keepdims=True)
     variance = jnp.mean(jnp.square(x), axis=-1, keepdims=True)

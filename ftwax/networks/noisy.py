@@ -7,9 +7,9 @@ Fortunato et al., "Noisy networks for exploration", 2018 (arXiv:1706.10295):
 with independent noise for every weight (section 3, a), or factorised noise of
 f(e_i) f(e_j) with f(e) = sign(e) sqrt(|e|) (b).
 
-Noise is an argument of the policy, not of the step: actor and learner see the
-same policy only if they see the same noise. So the key is given to the layer,
-which draws the same noise from the same key for all rows and steps.
+The noise is part of the policy, not of the step: actor and learner have the
+same policy only if they use the same noise. The key is therefore an argument of
+the layer, and a key determines the noise of all rows and steps.
 """
 
 import math
@@ -29,8 +29,8 @@ class Noise(NamedTuple):
   """Noise of a layer.
 
   Attributes:
-    w: [num_inputs, num_outputs].
-    b: [num_outputs].
+    w: float32 [num_inputs, num_outputs].
+    b: float32 [num_outputs].
   """
 
   w: types.Array
@@ -40,10 +40,10 @@ class Noise(NamedTuple):
 def draw_noise(
   key: types.Key, num_inputs: int, num_outputs: int, kind: str
 ) -> Noise:
-  """Draws the noise of a layer.
+  """Samples the noise of a layer.
 
   Args:
-    key: for the draw.
+    key: random key.
     num_inputs: number of inputs.
     num_outputs: number of outputs.
     kind: one of `KINDS`.
@@ -80,7 +80,7 @@ class NoisyLinear(hk.Module):
       name: name of the module.
 
     Raises:
-      ValueError: if there is no such kind, or no output.
+      ValueError: if the kind is unknown, or there is no output.
     """
     super().__init__(name)
     if kind not in KINDS:
@@ -101,8 +101,8 @@ class NoisyLinear(hk.Module):
 
     Args:
       inputs: [..., num_inputs].
-      key: draws the noise, the same for all rows; None for none, as in
-        evaluation.
+      key: random key of the noise, which is the same for all rows; None for no
+        noise, as in evaluation.
     """
     num_inputs = inputs.shape[-1]
     bound, scale = self._initial_bounds(num_inputs)
@@ -121,7 +121,7 @@ class NoisyLinear(hk.Module):
     return outputs + jnp.broadcast_to(b, outputs.shape)
 
   def _initial_bounds(self, num_inputs: int) -> tuple[float, float]:
-    """Returns the bound of the uniform means, and the scale of the noise.
+    """Returns the bound of the initial means, and the initial noise scale.
 
     Both are the paper's (section 3.2).
     """

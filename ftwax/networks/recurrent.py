@@ -7,8 +7,7 @@
 
     observation -> torso -> auxiliary heads of observations
 
-The core is exchangeable: any Haiku module that satisfies
-`cores.RecurrentCore`.
+The core can be any Haiku module that implements `cores.RecurrentCore`.
 """
 
 import dataclasses
@@ -27,12 +26,12 @@ MakeHead = Callable[[], Callable[[types.Array], types.ArrayTree]]
 
 
 class ObservationHead(NamedTuple):
-  """An auxiliary head of consecutive observations.
+  """An auxiliary head on consecutive observations.
 
   Attributes:
-    make: makes the head, which maps embeddings by the torso alone,
-      [num_frames, B, num_features], to anything.
-    num_frames: observations that it reads at a time.
+    make: makes the head, which maps the torso's embeddings [num_frames, B,
+      num_features] to any output.
+    num_frames: number of observations that the head uses at a time.
   """
 
   make: MakeHead
@@ -40,12 +39,12 @@ class ObservationHead(NamedTuple):
 
 
 class AuxiliaryHeads(NamedTuple):
-  """Heads beside those of policy and value, by name.
+  """Auxiliary heads, by name.
 
   Attributes:
-    of_features: map the core's features [B, num_features] to anything with
-      leaves [B, ...].
-    of_observations: read consecutive observations.
+    of_features: heads that map the core's features [B, num_features] to any
+      output with leaves [B, ...].
+    of_observations: heads on consecutive observations.
   """
 
   of_features: Mapping[str, MakeHead]
@@ -72,21 +71,21 @@ def make_recurrent_network(
     make_core: makes the core, called inside a Haiku transform.
     make_torso: makes the function from an observation, leaves [B, ...], to
       features [B, num_features]; by default `embeddings.ObservationEmbedding`.
-    head_options: of the heads of policy and value.
-    separate_value: whether the value has a torso and a core of its own. The
-      network's features and auxiliary outputs are then those of the policy.
-    reward_transform: applied to the previous reward; None feeds it as it is.
-    auxiliary_heads: of auxiliary tasks.
-    example_hyperparameters: passed to the core while parameters are made.
-      Parameters do not depend on it; only a core that reads some needs it.
+    head_options: options of the policy and value heads.
+    separate_value: whether the value has its own torso and core. The network's
+      features and auxiliary outputs are then those of the policy.
+    reward_transform: transforms the previous reward; None for no transform.
+    auxiliary_heads: heads of auxiliary tasks.
+    example_hyperparameters: hyperparameters for the core while parameters are
+      initialized. Only cores that use some need them; the values do not matter.
 
   Returns:
-    The network. Its `auxiliary` output is that of the core; its heads take
-    features, or observations, with leaves [T, B, ...].
+    The network. Its `auxiliary` output is the core's; its heads take features,
+    or observations, with leaves [T, B, ...].
 
   Raises:
-    ValueError: if an action is neither discrete nor a vector, or a mask does
-      not fit it.
+    ValueError: if an action is neither discrete nor a vector, or the action
+      mask does not fit it.
   """
   distributions.check_action_spec(environment_spec.actions)
   _check_action_mask(environment_spec)
@@ -151,23 +150,34 @@ def make_recurrent_network(
 
 
 def has_convolutions(network: types.RecurrentNetwork) -> bool:
-  """Returns whether a part of the network convolves, heads included.
+  """Returns whether any part of the network, including heads, is convolutional.
 
-  XLA on the CPU makes gradients of convolutions inside rolled loops very slow.
+  On the CPU, XLA makes gradients of convolutions inside rolled loops very slow.
   """
   jaxpr = jax.make_jaxpr(network.init)(jax.random.PRNGKey(0))
   return 'conv_general_dilated' in str(jaxpr)
 
 
 class SeparateState(NamedTuple):
-  """State of a network whose value has a core of its own, leaves [B, ...]."""
+  """State of a network whose value has its own core, leaves [B, ...].
+
+  Attributes:
+    policy: state of the policy's core.
+    value: state of the value's core.
+  """
 
   policy: types.RecurrentState
   value: types.RecurrentState
 
 
 class _Path(NamedTuple):
-  """From the inputs to the features that a head reads."""
+  """A path from the inputs to the features that a head uses.
+
+  Attributes:
+    torso: maps observations, leaves [B, ...], to [B, num_features].
+    embed: applies the torso and appends previous action and reward.
+    core: the recurrent core.
+  """
 
   torso: Callable[[Any], types.Array]
   embed: embeddings.InputEmbedding
@@ -196,7 +206,7 @@ class _Path(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _ActorCritic:
-  """All parts of a network but the heads of tasks, in a Haiku transform."""
+  """All parts of a network except for auxiliary heads, in a Haiku transform."""
 
   policy_path: _Path
   value_path: _Path | None
@@ -274,13 +284,13 @@ class _ActorCritic:
   def make_frame_head(
     self, head: Callable[[types.Array], types.ArrayTree]
   ) -> Callable[[types.ArrayTree], types.ArrayTree]:
-    """Returns a head of observations, leaves [num_frames, B, ...]."""
+    """Returns a head on observations, leaves [num_frames, B, ...]."""
     torso = typed.batch_apply(self.policy_path.torso)
     return lambda observation: head(torso(observation))
 
 
 class _Functions(NamedTuple):
-  """Functions that a transform makes pure; `heads` by name."""
+  """Functions for a Haiku transform to make pure; `heads` are by name."""
 
   step: Callable[..., Any]
   unroll: Callable[..., Any]
@@ -289,10 +299,10 @@ class _Functions(NamedTuple):
 
 
 def _make_pure(transformed: hk.MultiTransformed) -> types.RecurrentNetwork:
-  """Brings a transform's functions into the order of the library's arguments.
+  """Reorders the arguments of a transform's functions as in `RecurrentNetwork`.
 
   Args:
-    transformed: of `_Functions`.
+    transformed: a transform of `_Functions`.
   """
   transformed_step, transformed_unroll, transformed_state, transformed_heads = (
     transformed.apply
@@ -336,7 +346,7 @@ def _make_pure(transformed: hk.MultiTransformed) -> types.RecurrentNetwork:
 
 
 def _zero_input(environment_spec: types.EnvironmentSpec) -> types.NetworkInput:
-  """Returns the input of one step in one environment, leaves [1, ...]."""
+  """Returns a zero input for one step of one environment, leaves [1, ...]."""
   return types.NetworkInput(
     observation=trees.zeros_like_spec(environment_spec.observations, (1,)),
     previous_action=trees.zeros_like_spec(environment_spec.actions, (1,)),
@@ -345,7 +355,7 @@ def _zero_input(environment_spec: types.EnvironmentSpec) -> types.NetworkInput:
 
 
 class _NoHyperparameters:
-  """Raises a helpful error when a core reads hyperparameters not given."""
+  """Raises a helpful error if a core uses hyperparameters not given."""
 
   def __getattr__(self, name: str) -> Any:
     raise AttributeError(
@@ -360,7 +370,7 @@ def _has_action_mask(observation: Any) -> bool:
 
 
 def _check_action_mask(environment_spec: types.EnvironmentSpec) -> None:
-  """Raises a ValueError if there is a mask that does not fit the action."""
+  """Raises a ValueError if there is an action mask of wrong shape."""
   if not _has_action_mask(environment_spec.observations):
     return
   mask_spec = environment_spec.observations[types.ACTION_MASK]

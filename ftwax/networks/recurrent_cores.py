@@ -1,9 +1,9 @@
-"""Cores: LSTM, GRU, and a feed-forward one to compare them with.
+"""Cores: LSTM, GRU, and a feed-forward one as a baseline.
 
-LSTM: Hochreiter and Schmidhuber, 1997; GRU: Cho et al., 2014
-(arXiv:1406.1078). An unroll multiplies the inputs of all `T * B` steps by their
-weights at once, since that does not depend on the state. Only the recurrent
-product is left inside the loop.
+LSTM: Hochreiter and Schmidhuber, 1997; GRU: Cho et al., 2014 (arXiv:1406.1078).
+An unroll multiplies the inputs of all `T * B` steps by their weights at once,
+since that does not depend on the state. Only the recurrent product is inside
+the loop.
 """
 
 import math
@@ -19,19 +19,25 @@ from ftwax.networks import cores, deferred
 
 
 class LSTMState(NamedTuple):
-  """State of an LSTM, float32 [B, hidden_size] each."""
+  """State of an LSTM.
+
+  Attributes:
+    hidden: float32 [B, hidden_size].
+    cell: float32 [B, hidden_size].
+  """
 
   hidden: types.Array
   cell: types.Array
 
 
 class LSTM(hk.Module):
-  """Long short-term memory; gates in the order input, cell, forget, output.
+  """Long short-term memory; gates are ordered input, cell, forget, output.
 
-  `forget_bias` is added to the forget gate's bias, so that memories last at
-  first (Jozefowicz et al., 2015): a share of `sigmoid(forget_bias) ** n` of
-  one is left after `n` steps, and of its gradient as well. One is usual; what
-  must be kept for tens of steps is learned much sooner with three.
+  `forget_bias` is added to the forget gate's bias, so that memories last
+  initially (Jozefowicz et al., 2015): after `n` steps, a fraction of
+  `sigmoid(forget_bias) ** n` is left of the cell and of its gradient. One is a
+  common value; dependencies over tens of steps are learned much sooner with
+  three.
   """
 
   def __init__(
@@ -45,7 +51,7 @@ class LSTM(hk.Module):
     self._forget_bias = forget_bias
 
   def initial_state(self, batch_size: int) -> LSTMState:
-    """Returns zeros."""
+    """Returns the zero state."""
     # Two arrays, so that both may be donated.
     return LSTMState(
       hidden=jnp.zeros((batch_size, self._hidden_size)),
@@ -74,7 +80,7 @@ class LSTM(hk.Module):
     """Does `T` steps on inputs [T, B, num_inputs]."""
     del hyperparameters
     gates, w_h = self._project(inputs)
-    # The rows of the gradient are summed sequence by sequence.
+    # Taps are [B, T], so that the gradient is summed sequence by sequence.
     weights, taps = deferred.prepare(w_h, start.shape[::-1])
     taps = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), taps)
 
@@ -90,7 +96,7 @@ class LSTM(hk.Module):
     return cores.CoreOutput(features=hidden, auxiliary={}), state
 
   def _project(self, inputs: types.Array) -> tuple[types.Array, types.Array]:
-    """Returns the inputs' share of the gates, with the forget bias, and w_h."""
+    """Returns the inputs' part of the gates, with the forget bias, and w_h."""
     gates, w_h = _project(inputs, self._hidden_size, num_gates=4)
     biases = jnp.repeat(
       jnp.array([0.0, 0.0, self._forget_bias, 0.0]), self._hidden_size
@@ -99,10 +105,10 @@ class LSTM(hk.Module):
 
 
 class GRU(hk.Module):
-  """Gated recurrent unit; gates in the order update, reset, candidate.
+  """Gated recurrent unit; gates are ordered update, reset, candidate.
 
-  The reset gate acts on the state before the recurrent product, and the state
-  [B, hidden_size] is a bare array.
+  The reset gate acts on the state before the recurrent product. The state is an
+  array, float32 [B, hidden_size].
   """
 
   def __init__(self, hidden_size: int, name: str | None = None):
@@ -110,7 +116,7 @@ class GRU(hk.Module):
     self._hidden_size = hidden_size
 
   def initial_state(self, batch_size: int) -> types.Array:
-    """Returns zeros."""
+    """Returns the zero state."""
     return jnp.zeros((batch_size, self._hidden_size))
 
   def __call__(
@@ -185,14 +191,14 @@ class FeedForward(hk.Module):
 def _project(
   inputs: types.Array, hidden_size: int, num_gates: int
 ) -> tuple[types.Array, types.Array]:
-  """Returns the inputs' share of the gates and the recurrent weights.
+  """Returns the inputs' part of the gates, and the recurrent weights.
 
-  Must be called in a method of the module that owns the parameters.
+  It must be called in a method of the module that owns the parameters.
 
   Args:
     inputs: [..., num_inputs].
     hidden_size: number of units.
-    num_gates: number of gates, the candidate among them.
+    num_gates: number of gates, including the candidate.
 
   Returns:
     Gates [..., num_gates * hidden_size] and the weights
@@ -212,14 +218,14 @@ def _project(
 def lstm_cell(
   gates: types.Array, cell: types.Array, forget_bias: float = 0.0
 ) -> LSTMState:
-  """Returns the state of an LSTM after its gates were computed.
+  """Computes the new state of an LSTM from its gates.
 
   Equations of Jozefowicz et al., 2015, section 2.
 
   Args:
     gates: float32 [B, 4 * hidden_size], before their nonlinearities.
     cell: float32 [B, hidden_size], before the step.
-    forget_bias: added to the forget gate, where `gates` are without it.
+    forget_bias: added to the forget gate, unless `gates` include it.
   """
   i, g, f, o = jnp.split(gates, 4, axis=-1)
   remembered = jax.nn.sigmoid(f + forget_bias) * cell
@@ -230,9 +236,9 @@ def lstm_cell(
 def _gru_step(
   w_h: types.Array, gates: types.Array, state: types.Array
 ) -> types.Array:
-  """Does one step, given the inputs' share [B, 3 * hidden_size] of the gates.
+  """Does one step, given the inputs' part of the gates, [B, 3 * hidden_size].
 
-  Equations of Cho et al., 2014, section 2.3, where the update gate `z` weighs
+  Equations of Cho et al., 2014, section 2.3, where the update gate `z` weights
   the candidate.
   """
   hidden_size = state.shape[-1]

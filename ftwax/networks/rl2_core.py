@@ -1,14 +1,14 @@
-"""Memory that outlives episodes: two levels of state (RL2, learning to learn).
+"""Memory across episodes: two levels of state (RL2, learning to learn).
 
 Duan et al., 2016 (arXiv:1611.02779) and Wang et al., 2016 (arXiv:1611.05763):
-an agent meets one task for several episodes, a trial, and its memory is
-cleared only when a new trial begins, so that it learns within the trial.
+an agent encounters the same task for several episodes, a trial. Its memory is
+only reset when a new trial begins, so that it can learn within the trial.
 
-To everything else in the library a trial is the episode: it begins with
-`FIRST`, and the discount is not cut inside it (see `environments.trials`). The
-observation is a dict whose entry `EPISODE_START` marks where the episodes in
-it begin. An inner core forgets there; an outer one, which sees the inner one's
-features, remembers until the trial is over.
+For the rest of the library, a trial is an episode: it begins with `FIRST`, and
+the discount is not zero inside it (see `environments.trials`). The observation
+is a dict whose entry `EPISODE_START` marks where the episodes within a trial
+begin. An inner core is reset there; an outer core, which sees the inner one's
+features, is reset when the trial is over.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from ftwax import types
 from ftwax.networks import cores
 
-# Entry of an observation: non-zero at the first step of an episode in a trial.
+# Entry of an observation: nonzero at the first step of an episode in a trial.
 EPISODE_START = 'episode_start'
 
 
@@ -28,8 +28,8 @@ class RL2State(NamedTuple):
   """States of the two cores, leaves [B, ...].
 
   Attributes:
-    inner: cleared at every episode.
-    outer: cleared at every trial.
+    inner: reset at every episode.
+    outer: reset at every trial.
   """
 
   inner: types.RecurrentState
@@ -37,10 +37,10 @@ class RL2State(NamedTuple):
 
 
 class RL2Core(hk.Module):
-  """An inner core that forgets at every episode below an outer one.
+  """An inner core, reset at every episode, below an outer one.
 
-  The first of the inputs marks where episodes start: the torso must come from
-  `make_torso`. Features are those of both cores, the inner ones first.
+  The first input marks episode starts: the torso must come from `make_torso`.
+  Features are those of both cores, the inner ones first.
   """
 
   def __init__(
@@ -107,7 +107,7 @@ class RL2Core(hk.Module):
 
 
 def check_observation_spec(observation_spec: types.SpecTree) -> None:
-  """Raises a ValueError unless observations mark where episodes start."""
+  """Raises a ValueError unless observations mark episode starts."""
   is_dict = isinstance(observation_spec, Mapping)
   if not is_dict or EPISODE_START not in observation_spec:
     entries = list(observation_spec) if is_dict else observation_spec
@@ -124,11 +124,13 @@ def make_torso(
 ) -> Callable[[Any], types.Array]:
   """Makes a torso whose first feature is the entry `EPISODE_START`.
 
+  It must be called inside a Haiku transform.
+
   Args:
     observation_spec: a dict with that entry.
-    make_embedding: given the specs of the other entries, makes what maps them,
-      leaves [B, ...], to features [B, num_features]; not called if there are
-      none. It is called inside a Haiku transform, as this function must be.
+    make_embedding: makes, from the specs of the other entries, a function that
+      maps them, leaves [B, ...], to features [B, num_features]. Not called if
+      there are no other entries.
 
   Returns:
     A function from observations, leaves [B, ...], to [B, 1 + num_features].

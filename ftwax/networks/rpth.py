@@ -1,38 +1,38 @@
 """Recurrent processing with temporal hierarchy (RPTH).
 
 Jaderberg et al., "Human-level performance in 3D multiplayer games with
-population-based reinforcement learning", Science 364:859, 2019 (arXiv:
-1807.01281), supplement, "Architecture". A fast core steps at every step, a slow
-core every `slow_period` steps. Each outputs a diagonal normal distribution of a
-latent variable. That of the slow core is held between its ticks and is the
-prior; that of the fast core is the posterior. The rest of the network sees a
-sample z of the posterior.
+population-based reinforcement learning", Science 364:859, 2019
+(arXiv:1807.01281), supplement, "Architecture". A fast core steps at every step,
+a slow core every `slow_period` steps. Each outputs a diagonal normal
+distribution of a latent variable. The slow core's distribution is held between
+its ticks and is the prior; the fast core's is the posterior. The rest of the
+network sees a sample z of the posterior.
 
   tick        t mod slow_period == 0, counted from the start of the episode
   slow core   h^p_t = g_p(h^q_{t-1}, h^p_{t-1}) on ticks, else h^p_{t-1}
   fast core   h^q_t = g_q(x_t, h^p_t, mu^p_t, sigma^p_t, z_{t-1}, h^q_{t-1})
   latent      z_t ~ N(mu^q_t, sigma^q_t)
 
-With a memory the cores are differentiable neural computers that share one
-memory and the weights by which they access it. The slow core's access comes
-first. Each core also sees the words that it read last itself, and wherever it
-sees h of the other core, it sees that core's words r beside it:
+With a memory, the cores are differentiable neural computers that share one
+memory and the weights of its access. The slow core's access comes first. Each
+core also sees the last words r that it read itself. Where it sees the other
+core's h, it also sees that core's words:
 
   slow core   h^p_t = g_p(h^q_{t-1}, r^q_{t-1}, r^p_{t-1}, h^p_{t-1}) on ticks
   fast core   h^q_t = g_q(x_t, h^p_t, r^p_t, mu^p_t, sigma^p_t, z_{t-1},
                           r^q_{t-1}, h^q_{t-1})
 
-The latents are then read from a projection of h_t and r_t; h itself is always
-the output of the LSTM.
+The latents are then computed from a projection of h_t and r_t; h itself is
+always the output of the LSTM.
 
-The gradient that the fast core sends into what it sees of the slow core is
-scaled by `fast_to_slow_gradient_scale`; that through the shared memory is not.
-Period and scale are hyperparameters: data, which may differ between the members
-of a population and change in training.
+The gradient from the fast core into its inputs from the slow core is scaled by
+`fast_to_slow_gradient_scale`; the gradient through the shared memory is not.
+Period and scale are hyperparameters: data, which may differ between members of
+a population and change during training.
 
-There may be more than two levels: level l ticks every `slow_period ** l` steps,
-sees h and words of level l - 1 as they were in the last step, and its latent is
-the prior of that level's.
+There may be more than two levels: level l ticks every `slow_period ** l` steps
+and sees h and words of level l - 1 from the previous step, and its latent is
+the prior of the latent of level l - 1.
 """
 
 import dataclasses
@@ -55,7 +55,7 @@ class RPTHConfig:
 
   Attributes:
     hidden_sizes: units of each level's core, the fastest first.
-    latent_size: numbers in the latent variable.
+    latent_size: size of the latent variable.
     memory: the memory that all levels share; None for none.
     level_options: options that all levels share.
   """
@@ -97,7 +97,7 @@ class RPTHState(NamedTuple):
     levels: a `rpth_level.LevelState` for each level, the fastest first.
     memory: the shared memory's state, or `()`.
     sample: float32 [B, latent_size], z of the last step.
-    step: int32 [B], steps done in this episode.
+    step: int32 [B], number of steps done in this episode.
   """
 
   levels: tuple[rpth_level.LevelState, ...]
@@ -109,13 +109,13 @@ class RPTHState(NamedTuple):
 class RPTH(hk.Module):
   """A temporal hierarchy as a recurrent core.
 
-  Features are the samples z, or without a random key their means. Auxiliary
+  Features are the samples z; without a random key they are the means. Auxiliary
   outputs, for `losses.latent_kl`, are `loc`, `scale` and `tick`: tuples with an
   entry for each level, the fastest first, of shape [..., latent_size] and bool
   [...]. With a memory there are also the `read_weights` and `write_weights` of
   the fastest level's access.
 
-  Hyperparameters read: `slow_period`, an integer of at least one, and
+  It uses two hyperparameters: `slow_period`, an integer of at least one, and
   `fast_to_slow_gradient_scale`.
   """
 
@@ -156,7 +156,7 @@ class RPTH(hk.Module):
   ) -> tuple[cores.CoreOutput, RPTHState]:
     """Does one step on inputs [B, num_inputs].
 
-    Slow levels of which no row ticks are not computed (except under `vmap`).
+    A slow level is not computed if it ticks in no row (except under `vmap`).
     """
     step, prepared = self._prepare(inputs, hyperparameters, skips_idle=True)
     return self._memory.step(step, prepared, state)
@@ -170,9 +170,9 @@ class RPTH(hk.Module):
   ) -> tuple[cores.CoreOutput, RPTHState]:
     """Does `T` steps on inputs [T, B, num_inputs].
 
-    All levels are computed at every step, and masked. Skipping idle ones was
-    measured to be slower with a gradient, even where all rows tick together:
-    the residuals of a branch are kept whether or not it is taken.
+    All levels are computed at every step, and masked. Skipping idle levels was
+    measured to be slower with a gradient, even if all rows tick together: the
+    residuals of a branch are stored whether or not it is taken.
     """
     step, prepared = self._prepare(inputs, hyperparameters, skips_idle=False)
     return self._memory.unroll(step, prepared, start, state)
@@ -183,7 +183,7 @@ class RPTH(hk.Module):
     hyperparameters: types.Hyperparameters,
     skips_idle: bool,
   ) -> tuple[_Step, Any]:
-    """Returns one step and what it needs of inputs [..., num_inputs]."""
+    """Returns one step and its prepared inputs, from [..., num_inputs]."""
     leading_shape = inputs.shape[:-1]
     fast_step, prepared = self._levels[0].prepare(inputs)
     level_steps, all_prepared = [fast_step], [prepared]
@@ -220,7 +220,7 @@ class RPTH(hk.Module):
 
 
 def _draw_noise(shape: tuple[int, ...], noise_scale: float) -> types.Array:
-  """Draws the noise of samples; zeros without a key, so that z is its mean."""
+  """Samples the noise of z; zeros without a key, so that z is the mean."""
   key = hk.maybe_next_rng_key() if noise_scale else None
   if key is None:
     return jnp.zeros(shape)
@@ -228,7 +228,7 @@ def _draw_noise(shape: tuple[int, ...], noise_scale: float) -> types.Array:
 
 
 def _count_seen(config: RPTHConfig, num_words: int, index: int) -> int:
-  """Returns how many numbers `_see` returns."""
+  """Returns the size of the vector that `_see` returns."""
   num_seen = config.latent_size + num_words
   if index:
     num_seen = config.hidden_sizes[index - 1] + 2 * num_words
@@ -244,13 +244,13 @@ def _see(
   sample: types.Array,
   gradient_scale: types.Array,
 ) -> types.Array:
-  """Returns what a level sees beside the network's inputs, [B, num_seen].
+  """Returns a level's inputs other than the network's inputs, [B, num_seen].
 
-  - Of the next slower level, as it is now: the LSTM's output, the words read,
-    and the latent. This gradient is scaled.
-  - Of the next faster level, as it was in the last step: the LSTM's output and
-    the words read. The fastest level sees the last sample instead.
-  - The words that the level itself read last.
+  - From the next slower level, in this step: the LSTM's output, the words read,
+    and the latent. Their gradient is scaled.
+  - From the next faster level, in the last step: the LSTM's output and the
+    words read. The fastest level gets the last sample instead.
+  - The last words that the level itself read.
   """
   seen = []
   if index + 1 < len(levels):
@@ -282,7 +282,7 @@ def _make_output(
 
 
 def _ticks(step: types.Array, period: types.Array, level: int) -> types.Array:
-  """Returns bool [B], the rows in which a level steps now."""
+  """Returns in which rows a level steps now, bool [B]."""
   return step % jnp.maximum(period, 1) ** level == 0
 
 
@@ -290,7 +290,7 @@ def check_period(period: types.Array) -> types.Array:
   """Checks `slow_period`.
 
   Args:
-    period: a scalar. Of a traced one only the type can be checked; a value
+    period: a scalar. If it is traced, only its type can be checked; a value
       below one then counts as one.
 
   Returns:
@@ -315,7 +315,7 @@ def check_period(period: types.Array) -> types.Array:
 
 @jax.custom_vjp
 def scale_gradient(x: types.Array, scale: types.Array) -> types.Array:
-  """Returns `x`, whose gradient is multiplied by the scalar `scale`."""
+  """Returns `x` unchanged, its gradient multiplied by the scalar `scale`."""
   del scale
   return x
 

@@ -1,4 +1,4 @@
-"""One level of a temporal hierarchy: an LSTM, and the latent it describes."""
+"""One level of a temporal hierarchy: an LSTM that outputs a latent."""
 
 import dataclasses
 import math
@@ -19,15 +19,15 @@ class LevelOptions:
   """Options that all levels of a hierarchy share.
 
   Attributes:
-    init_scale: standard deviation of the latents that an output of zero means.
+    init_scale: standard deviation of the latent if the layer outputs zero.
     min_scale: added to standard deviations.
-    noise_scale: scale of the noise in z: 1 draws z from the posterior, as in
-      the paper; 0 takes the posterior's mean, with which learning starts sooner
-      where runs are short. The distributions themselves stay as they are.
-    tanh_loc: whether to bound means to (-1, 1).
-    clip_value: bound on the outputs of the LSTMs and, with a memory, of what
-      the latents are read from; None for none.
-    forget_bias: of the LSTMs; see `recurrent_cores.LSTM`.
+    noise_scale: scale of the noise in z: 1 samples z from the posterior, as in
+      the paper; 0 uses the posterior's mean, with which short runs learn
+      sooner. It does not change the distributions.
+    tanh_loc: whether to bound means to (-1, 1) by tanh.
+    clip_value: magnitude to which the outputs of the LSTMs and, with a memory,
+      the inputs of the latent layer are clipped; None for no clipping.
+    forget_bias: forget gate bias of the LSTMs; see `recurrent_cores.LSTM`.
   """
 
   init_scale: float = 0.1
@@ -79,9 +79,8 @@ class LevelInputs(NamedTuple):
   """Inputs of one step of a level.
 
   Attributes:
-    prepared: of this step, made by `Level.prepare`.
-    seen: float32 [B, num_seen], what the level sees beside the network's
-      inputs.
+    prepared: this step's entry of the result of `Level.prepare`.
+    seen: float32 [B, num_seen], inputs other than the network's inputs.
     mask: bool [B], the rows that do the step; None for all.
   """
 
@@ -110,9 +109,9 @@ class Level(hk.Module):
 
     Args:
       hidden_size: units of the LSTM.
-      latent_size: numbers in the latent variable.
-      num_seen: how many numbers a step sees beside the network's inputs.
-      options: those that all levels share.
+      latent_size: size of the latent variable.
+      num_seen: size of a step's inputs other than the network's inputs.
+      options: options that all levels share.
       memory: the memory that all levels share.
       name: name of the module.
     """
@@ -141,7 +140,7 @@ class Level(hk.Module):
     )
 
   def prepare(self, inputs: types.Array) -> tuple[LevelStep, Any]:
-    """Returns one step and what it needs of inputs [..., num_inputs]."""
+    """Returns one step and its prepared inputs, from [..., num_inputs]."""
     leading_shape = inputs.shape[:-1]
     control, gates = self._controller.prepare(inputs, self._num_seen)
     access, access_taps = self._memory.prepare(self._hidden_size, leading_shape)
@@ -167,9 +166,9 @@ class Level(hk.Module):
   def _prepare_mix(
     self, leading_shape: tuple[int, ...]
   ) -> tuple[Callable[[types.Array, types.Array, Any], types.Array], Any]:
-    """Returns what mixes the LSTM's output with the words read, and its taps.
+    """Returns a function that mixes LSTM output and words, and its taps.
 
-    Without a memory that is the LSTM's output as it is.
+    Without a memory, it returns the LSTM's output unchanged.
     """
     if not self._memory.num_words:
       return lambda hidden, words, tap: hidden, ()
@@ -191,21 +190,21 @@ class Level(hk.Module):
     """Returns mean and standard deviation [B, latent_size]."""
     options = self._options
     loc, scale = jnp.split(numbers, 2, axis=-1)
-    # softplus(0) = log 2: the scale is `init_scale` where the layer gives zero.
+    # softplus(0) = log 2: the scale is `init_scale` if the layer outputs zero.
     scale = jax.nn.softplus(scale) * (options.init_scale / math.log(2.0))
     loc = jnp.tanh(loc) if options.tanh_loc else loc
     return loc, scale + options.min_scale
 
 
 def skip_if_idle(step: LevelStep, memory: memory_access.Memory) -> LevelStep:
-  """Makes a step compute nothing if no row does it (except under `vmap`).
+  """Makes a step skip its computation if no row does it (except under `vmap`).
 
   Args:
-    step: of any level but the fastest.
-    memory: the memory that it reads and writes.
+    step: the step of any level but the fastest.
+    memory: the memory that the step reads and writes.
 
   Returns:
-    The same step, with the same results.
+    A step with the same results.
   """
 
   def step_or_hold(

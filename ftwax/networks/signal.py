@@ -1,7 +1,7 @@
-"""Torso for signals: arrays of some channels over the last moments.
+"""Torso for signals: several channels over recent samples.
 
-The one-dimensional form of the convolutions of Pathak et al., 2017
-(arXiv:1705.05363): layers of width 3 and stride 2, with ELU, each normalised
+One-dimensional version of the convolutions of Pathak et al., 2017
+(arXiv:1705.05363): layers of width 3 and stride 2 with ELU, each normalised
 over time and channels.
 """
 
@@ -21,10 +21,10 @@ class SignalTorsoConfig:
   Attributes:
     num_channels: channels of each convolution.
     width: length of the kernels.
-    stride: by which each convolution shortens the signal.
+    stride: factor by which each convolution shortens the signal.
     layer_norm: whether to normalise after each convolution.
-    output_size: features after a last linear layer, or None to return the last
-      convolution as it is, flattened.
+    output_size: number of features of a final linear layer; None returns the
+      flattened output of the last convolution.
   """
 
   num_channels: tuple[int, ...] = (32, 32, 64, 64)
@@ -63,7 +63,7 @@ class SignalTorso(hk.Module):
     """Maps [B, length, channels] or [B, length] to [B, num_features].
 
     Raises:
-      ValueError: if the signal has no such shape.
+      ValueError: if the signal has another shape.
     """
     config = self._config
     if signal.ndim not in (2, 3):

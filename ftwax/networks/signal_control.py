@@ -1,8 +1,8 @@
-"""Head of pixel control for signals: the one-dimensional form.
+"""Pixel control head for signals.
 
-The changes of a signal [length, channels] are those of its cells, some
-consecutive moments of one channel each. Cells are neighbours along time alone:
-the head convolves over time and gives every channel maps of its own.
+A cell of a signal [length, channels] consists of consecutive samples of one
+channel. Cells are only neighbours along time: the head convolves over time, and
+each channel has its own maps.
 """
 
 from typing import Any
@@ -16,11 +16,11 @@ from ftwax import types
 
 
 class SignalControlHead(hk.Module):
-  """Action values of changing each cell of a signal.
+  """Computes action values of changing each cell of a signal.
 
-  Two branches give the value of a cell and the advantages of the actions
-  (Wang et al., 2016, arXiv:1511.06581): Q = V + A - mean_a A. Each part of an
-  action has advantages of its own.
+  A dueling head: two branches compute the value of a cell and the advantages of
+  the actions (Wang et al., 2016, arXiv:1511.06581): Q = V + A - mean_a A. Each
+  part of an action has its own advantages.
   """
 
   def __init__(
@@ -35,8 +35,8 @@ class SignalControlHead(hk.Module):
     Args:
       num_actions: number of choices of each part of the action, in the
         action's structure; see `distributions.num_actions`.
-      grid_shape: cells along time, and channels.
-      num_features: channels of the maps inside.
+      grid_shape: number of cells along time, and of channels.
+      num_features: channels of the hidden feature maps.
       name: name of the module.
     """
     super().__init__(name)
@@ -57,7 +57,7 @@ class SignalControlHead(hk.Module):
     x = hk.Conv1DTranspose(self._num_features, 4, stride=2)(x)
     x = jax.nn.relu(x[:, :num_cells])
     sizes, structure = jax.tree.flatten(self._num_actions)
-    # Both branches of all channels at once.
+    # One convolution computes both branches of all channels.
     x = hk.Conv1D(num_channels * (1 + sum(sizes)), 4, name='values')(x)
     x = x.reshape(-1, num_cells, num_channels, 1 + sum(sizes))
     value, *parts = jnp.split(x, np.cumsum([1, *sizes[:-1]]), axis=-1)

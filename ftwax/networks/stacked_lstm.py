@@ -1,14 +1,14 @@
-"""Stacked LSTM with skip wiring, as in the NAV A3C agent.
+"""Stacked LSTM with skip connections, as in the NAV A3C agent.
 
 Mirowski et al., "Learning to navigate in complex environments", 2017
 (arXiv:1611.03673), figure 2: the first LSTM sees the visual features and the
-previous reward; the second sees the first one's output, again the visual
-features (the skip), the velocity and the previous action. Policy and value read
-the second one.
+previous reward; the second sees the first one's output, the visual features
+again (the skip), the velocity and the previous action. Policy and value use the
+output of the second one.
 
-A core's inputs come as one vector, whose parts stand in the order that
-`embeddings.InputEmbedding` gives them: observation, previous action, previous
-reward. `StackedLSTMConfig.wiring` says which of them each layer sees.
+A core's inputs are one vector, whose parts have the order of
+`embeddings.InputEmbedding`: observation, previous action, previous reward.
+`StackedLSTMConfig.wiring` determines which of them each layer sees.
 """
 
 import dataclasses
@@ -27,9 +27,9 @@ class StackedLSTMConfig:
 
   Attributes:
     hidden_sizes: units of each layer.
-    input_sizes: lengths of the parts of the inputs; they add up to all of it.
-    wiring: for each layer the indices of the parts that it sees, beside the
-      layer before it; by default all parts, in every layer.
+    input_sizes: sizes of the parts of the input vector, which they sum to.
+    wiring: for each layer, the indices of the parts that it sees in addition to
+      the layer below; by default every layer sees all parts.
   """
 
   hidden_sizes: tuple[int, ...] = (64, 256)
@@ -60,10 +60,10 @@ class StackedLSTMConfig:
 
 
 class StackedLSTM(hk.Module):
-  """LSTMs one above the other; the state is a tuple of theirs.
+  """LSTMs on top of each other; the state is a tuple of their states.
 
-  Features are the last one's outputs. Auxiliary outputs: `layers`, the outputs
-  of all, for agents that read their policy from another layer.
+  Features are the outputs of the last layer. The auxiliary output `layers`
+  holds the outputs of all layers, for agents whose policy uses another layer.
   """
 
   def __init__(
@@ -87,7 +87,7 @@ class StackedLSTM(hk.Module):
     ]
 
   def initial_state(self, batch_size: int) -> tuple[types.RecurrentState, ...]:
-    """Returns zeros."""
+    """Returns the zero state of each layer."""
     return tuple(layer.initial_state(batch_size) for layer in self._layers)
 
   def __call__(
@@ -131,7 +131,7 @@ class StackedLSTM(hk.Module):
     inputs: types.Array,
     state: tuple[types.RecurrentState, ...],
   ) -> tuple[cores.CoreOutput, tuple[types.RecurrentState, ...]]:
-    """Applies each layer to what it sees, leaves [..., B, ...]."""
+    """Applies each layer to its inputs, leaves [..., B, ...]."""
     below: list[types.Array] = []
     outputs, new_state = [], []
     for index, layer in enumerate(self._layers):

@@ -1,11 +1,11 @@
-"""Torsos: from one observation array to a vector, frame by frame.
+"""Torsos: map one observation array to a vector, frame by frame.
 
 A torso has no state and no time axis: it maps [B, ...] to [B, num_features],
 so that all `T * B` frames of an unroll pass through it at once.
 
-Image torsos take frames [B, H, W, C], or [B, H, W] to which one channel is
-added. Frames stay uint8 until here, where they are divided by 255, once;
-frames of floats are taken as they are.
+Image torsos take frames [B, H, W, C], or [B, H, W], to which a channel axis is
+added. uint8 frames are divided by 255 here; frames of floats are used
+unchanged.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from ftwax.networks import convolutions
 # Maps observations [B, ...] to features, float32 [B, num_features].
 Torso = Callable[[types.Array], types.Array]
 
-# Makes a torso; called inside a Haiku transform. A torso's class is one.
+# Makes a torso, e.g. a torso's class; called inside a Haiku transform.
 MakeTorso = Callable[[], Torso]
 
 
@@ -29,8 +29,8 @@ class FTWTorso(hk.Module):
 
   From "Human-level performance in 3D multiplayer games with population-based
   reinforcement learning" (Jaderberg et al., 2019, supplement, architecture of
-  the agent). The second residual branch starts before the nonlinearity, and
-  the features have none.
+  the agent). The second residual branch starts before the nonlinearity, and the
+  features have no nonlinearity.
   """
 
   def __init__(self, num_features: int = 256, name: str | None = None):
@@ -79,11 +79,11 @@ class ShallowTorso(hk.Module):
 
 
 class A3CTorso(hk.Module):
-  """Four equal convolutions with ELU, made for frames of 42x42.
+  """Four equal convolutions with ELU, for frames of 42x42.
 
-  The form in which A3C (Mnih et al., 2016, arXiv:1602.01783) is often run on
-  Atari games at a quarter of the pixels. No linear layer: the 3x3x32 features
-  of a 42x42 frame go to the core as they are.
+  A common network for A3C (Mnih et al., 2016, arXiv:1602.01783) on Atari games
+  at a quarter of the pixels. There is no linear layer: the 3x3x32 features of a
+  42x42 frame are the input of the core.
   """
 
   def __call__(self, frames: types.Array) -> types.Array:
@@ -97,8 +97,8 @@ class A3CTorso(hk.Module):
 class DeepTorso(hk.Module):
   """The residual torso of IMPALA (Espeholt et al., 2018, arXiv:1802.01561).
 
-  Each group is a convolution, a max-pooling that halves the sides, and
-  residual blocks of two convolutions.
+  Each group is a convolution, a max-pooling that halves the sides, and residual
+  blocks of two convolutions.
   """
 
   def __init__(
@@ -127,7 +127,7 @@ class DeepTorso(hk.Module):
 
 
 class MLPTorso(hk.Module):
-  """Linear layers with ReLU after each, on a flattened observation."""
+  """Linear layers with a ReLU each, on a flattened observation."""
 
   def __init__(
     self, hidden_sizes: Sequence[int] = (256,), name: str | None = None
@@ -135,7 +135,7 @@ class MLPTorso(hk.Module):
     """Makes a torso.
 
     Args:
-      hidden_sizes: sizes of the layers; with none the torso only flattens.
+      hidden_sizes: sizes of the layers; if empty, the torso only flattens.
       name: name of the module.
     """
     super().__init__(name)
@@ -151,7 +151,7 @@ class MLPTorso(hk.Module):
 
 
 def _to_float(observation: types.Array, torso: hk.Module) -> types.Array:
-  """Returns float32, uint8 scaled to [0, 1]."""
+  """Returns float32; uint8 is scaled to [0, 1]."""
   if not hasattr(observation, 'shape'):
     raise TypeError(
       f'The observation of {type(torso).__name__} ({type(observation)}) must be'
@@ -168,7 +168,7 @@ def _to_images(
   """Returns frames as float32 [B, H, W, C].
 
   Raises:
-    ValueError: if they are no images, or smaller than `min_side`.
+    ValueError: if they are not images, or smaller than `min_side`.
   """
   x = _to_float(frames, torso)
   name, shape = type(torso).__name__, x.shape[1:]

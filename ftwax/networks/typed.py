@@ -1,4 +1,4 @@
-"""Functions of Haiku and JAX that are not annotated there, with types."""
+"""Typed versions of Haiku and JAX functions that lack annotations."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from ftwax import types
 
-# `(function, carry, inputs) -> (carry, outputs)`; carries Haiku's state along.
+# `(function, carry, inputs) -> (carry, outputs)`; also carries Haiku's state.
 scan: Callable[..., tuple[Any, Any]] = hk.scan
 
 variance_scaling: Callable[..., hk.initializers.Initializer] = (
@@ -26,17 +26,17 @@ padtype_to_pads: Callable[..., list[tuple[int, int]]] = jax.lax.padtype_to_pads
 
 
 def batch_apply(function: Callable[..., Any]) -> Callable[..., Any]:
-  """Merges the axes of time and batch around a function of [B, ...].
+  """Merges the time and batch axes around a function of [B, ...].
 
-  The batch comes first. With time first, XLA would gather a batch that is
-  spread over devices on all of them, since no part of the merged axis is one
-  device's.
+  The batch comes first in the merged axis. With time first, XLA would gather a
+  batch that is sharded over devices on all of them, since no contiguous part of
+  the merged axis would belong to one device.
 
   Args:
-    function: of arrays [B * T, ...] and to such.
+    function: a function between arrays [B * T, ...].
 
   Returns:
-    A function of arrays [T, B, ...] and to such.
+    A function between arrays [T, B, ...].
   """
   apply: Callable[..., Any] = hk.BatchApply(function)  # type: ignore[no-untyped-call]
   return lambda *args: _swap(apply(*_swap(args)))

@@ -1,9 +1,10 @@
-"""Copies of members that several learners hold, each of them some.
+"""Exploits across learners, each of which holds some of the members.
 
-A generation is drawn where traits and ratings are known, and done where the
-parameters are. In between the learner of a copy fetches what it takes from the
-learner of the parent, so that the copies of each learner are a generation of
-their own: those that came to pass. All arrays are NumPy's.
+A generation is decided where traits and ratings are known, and applied where
+the parameters are. In between, the learner of a copy fetches the parameters of
+the parent from the parent's learner. The copies of each learner are recorded as
+a generation of their own, which holds only those that succeeded. All arrays are
+NumPy arrays.
 """
 
 from collections.abc import Mapping
@@ -19,14 +20,14 @@ from ftwax.population import state as state_lib
 
 
 class Copies(NamedTuple):
-  """What the `n` members of one learner copy at a time.
+  """One set of copies for the `n` members of a learner.
 
   Attributes:
-    number: int32 [], of the learner's copies, from 1; 0 before the first.
-    member: int32 [n], the learner's members, as the population counts them.
-    parent: int32 [n], the member that each copies; itself for no copy.
+    number: int32 [], index of the set, from 1; 0 before the first.
+    member: int32 [n], the learner's members, by index in the population.
+    parent: int32 [n], the member that each one copies; itself for no copy.
     evidence: float32 [n], see `evolution.Generation`.
-    inherited: traits [n, ...] as they are to be copied.
+    inherited: traits [n, ...] to copy.
     explored: traits [n, ...] to continue with.
   """
 
@@ -39,16 +40,16 @@ class Copies(NamedTuple):
 
   @property
   def rows(self) -> list[int]:
-    """The rows of members that copy another."""
+    """Rows of the members that copy another one."""
     rows: list[int] = np.flatnonzero(self.parent != self.member).tolist()
     return rows
 
 
 def no_copies(traits: evolution.Traits, member: types.NumpyArray) -> Copies:
-  """Returns the copies of a learner that has made none.
+  """Returns the copies of a learner that has not made any.
 
   Args:
-    traits: of its members, leaves [n, ...].
+    traits: traits of its members, leaves [n, ...].
     member: int32 [n].
   """
   traits = jax.tree.map(np.asarray, traits)
@@ -65,12 +66,12 @@ def no_copies(traits: evolution.Traits, member: types.NumpyArray) -> Copies:
 def take(
   generation: evolution.Generation, member: types.NumpyArray, number: int
 ) -> Copies:
-  """Returns the part of a generation that one learner does.
+  """Returns the part of a generation that one learner applies.
 
   Args:
-    generation: as it was drawn.
-    member: int32 [n], of the learner.
-    number: of its copies.
+    generation: the whole generation.
+    member: int32 [n], members of the learner.
+    number: index of the copies.
   """
 
   def own(tree: Any) -> Any:
@@ -92,14 +93,14 @@ def keep(
   """Drops copies that cannot be made.
 
   Args:
-    copies: of a learner.
-    is_kept: [n]; false where there is to be no copy.
-    traits: of its members as they are, leaves [n, ...].
+    copies: copies of a learner.
+    is_kept: bool [n], false for copies to drop.
+    traits: current traits of its members, leaves [n, ...].
   """
   nothing = no_copies(traits, copies.member)
   kept: Copies = jax.tree.map(
     lambda new, old: np.where(trees.align(is_kept, new), new, old),
-    copies._replace(number=nothing.member),  # Of n rows, as the others.
+    copies._replace(number=nothing.member),  # [n], like the other leaves.
     nothing._replace(number=nothing.member),
   )
   return kept._replace(number=copies.number)
@@ -110,16 +111,16 @@ def receive(
   copies: Copies,
   heritages: Mapping[int, Mapping[str, Any]],
 ) -> types.TrainingState:
-  """Does the copies of a learner.
+  """Applies the copies of a learner.
 
   Args:
-    members: of the learner, leaves [n, ...].
-    copies: that it is to do.
-    heritages: what parents of other learners give, see `evolution.heritage`,
-      by the row of `members` that takes it.
+    members: members of the learner, leaves [n, ...].
+    copies: copies to apply.
+    heritages: data of parents on other learners, see `evolution.heritage`, by
+      the row of `members` that receives it.
 
   Returns:
-    The members after it.
+    The members after the copies.
   """
   own: dict[int, Any] = {
     row: int(copies.parent[row] - copies.member[0])
@@ -142,11 +143,11 @@ def receive(
 def as_generation(
   copies: Copies, population: state_lib.PopulationState
 ) -> evolution.Generation:
-  """Returns the generation in which one learner's copies came to pass.
+  """Returns the generation that consists of one learner's copies.
 
   Args:
-    copies: of the learner.
-    population: before them; of its members the traits are enough.
+    copies: copies of the learner.
+    population: the population before them; of its members only traits are used.
   """
 
   def write(before: Any, own: Any) -> Any:
@@ -167,7 +168,7 @@ def as_generation(
 
 
 def members_of_traits(traits: evolution.Traits) -> types.TrainingState:
-  """Returns members of which nothing is known but their traits [N, ...]."""
+  """Returns members with the given traits [N, ...] and nothing else."""
   nothing: Any = ()
   return types.TrainingState(
     params=nothing,

@@ -1,10 +1,11 @@
-"""Population based training: copy who is better, then explore from there.
+"""Population based training: exploit better members, then explore.
 
 Jaderberg et al., 2017 (arXiv:1711.09846) and, for games, 2019
 (arXiv:1807.01281). One call of `evolve` is one generation, a pure function of
-key and population that compiles and batches; it reads all rows before it
-writes any, so the order of members does not matter. Who copies whom is a
-`selection.SelectionRule`, what a copy tries is an `ExploreRule`.
+key and population that can be jitted and vmapped. It reads all rows before it
+writes any, so that the order of members does not matter. A
+`selection.SelectionRule` decides which members copy which, an `ExploreRule`
+decides how copies explore.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -35,15 +36,15 @@ class Traits(NamedTuple):
 
 
 class Generation(NamedTuple):
-  """The record of one generation, which the lineage keeps.
+  """The record of one generation, for the lineage.
 
   Attributes:
-    number: int32, of the generation, from 1.
+    number: int32 [], index of the generation, from 1.
     games: int32 [N], games that each member has played.
     parent: int32 [N], the member that each one copied; itself for no copy.
-    evidence: float32 [N], the number that the selection rule decided by.
-    inherited: traits as they were copied.
-    explored: traits that the members continue with.
+    evidence: float32 [N], the value on which the selection rule decided.
+    inherited: traits [N, ...] as copied.
+    explored: traits [N, ...] with which the members continue.
   """
 
   number: types.Array
@@ -55,13 +56,13 @@ class Generation(NamedTuple):
 
 
 class ExploreRule(Protocol):
-  """Changes traits that were inherited.
+  """Explores from inherited traits.
 
-  A rule gets those of all members, and those that copied nobody keep theirs
-  whatever it says. It sees the population as it was before anybody copied,
-  and may keep what it learns in `explore_state`: a rule that fits a model of
-  returns, such as PB2's (Parker-Holder et al., 2020, arXiv:2002.02518), keeps
-  its data there. Values are moved inside their bounds afterwards.
+  A rule gets the traits of all members; those that did not copy keep theirs
+  whatever it returns. It sees the population before any copies, and may keep
+  data in `explore_state`, for instance the data of a model of returns as in PB2
+  (Parker-Holder et al., 2020, arXiv:2002.02518). Values are clipped to their
+  bounds afterwards.
   """
 
   def __call__(
@@ -73,18 +74,18 @@ class ExploreRule(Protocol):
     priors: Traits,
     config: config_lib.PopulationConfig,
   ) -> tuple[Traits, Any]:
-    """Explores from what was inherited.
+    """Explores from inherited traits.
 
     Args:
-      key: key for the draws.
+      key: random key.
       inherited: traits [N, ...].
-      selection: who copied whom.
-      population: before the generation.
+      selection: the parent of each member.
+      population: the population before the generation.
       priors: traits whose leaves are priors.
-      config: that of the population.
+      config: options of the population.
 
     Returns:
-      The traits explored, and the new `explore_state`.
+      The explored traits, and the new `explore_state`.
     """
 
 
@@ -96,7 +97,7 @@ def perturb(
   priors: Traits,
   config: config_lib.PopulationConfig,
 ) -> tuple[Traits, Any]:
-  """Scales each value with a small probability; redraws integers."""
+  """Scales each value with a small probability; integers are resampled."""
   del selection
   probability, factors = config.perturb_probability, config.perturb_factors
 
@@ -125,7 +126,7 @@ def resample(
   priors: Traits,
   config: config_lib.PopulationConfig,
 ) -> tuple[Traits, Any]:
-  """Redraws each value from its prior with some probability."""
+  """Resamples each value from its prior with some probability."""
   del selection
   probability = config.resample_probability
 
@@ -152,25 +153,24 @@ def evolve(
   select: selection_lib.SelectionRule = selection_lib.win_probability,
   explore: ExploreRule = perturb,
 ) -> tuple[state_lib.PopulationState, Generation]:
-  """Does one generation.
+  """Runs one generation.
 
   A member that copies another takes its parameters, optimizer state,
   statistics, hyperparameters, internal rewards, rating and returns, explores
-  from there, and restarts its burn-in; its past results against others are
-  forgotten.
-  Its own key and step count stay. Ratings of copies are not balanced by
-  losses elsewhere: the population did become better.
+  from there, and restarts its burn-in. Its past results against others are
+  forgotten. It keeps its own key and step count. Ratings of copies are not
+  balanced by losses elsewhere, since the population did become better.
 
   Args:
-    key: key for the draws.
-    population: before the generation.
+    key: random key.
+    population: the population before the generation.
     priors: traits whose leaves are priors; static.
-    config: that of the population; static.
-    select: who copies whom.
-    explore: what a copy tries.
+    config: options of the population; static.
+    select: the selection rule.
+    explore: the explore rule.
 
   Returns:
-    The population after the generation, and what it did.
+    The population after the generation, and its record.
   """
   generation, explore_state = propose(
     key, population, priors, config, select, explore
@@ -187,18 +187,18 @@ def propose(
   select: selection_lib.SelectionRule = selection_lib.win_probability,
   explore: ExploreRule = perturb,
 ) -> tuple[Generation, Any]:
-  """Draws one generation, the first half of `evolve`.
+  """Decides one generation, the first half of `evolve`.
 
   Args:
-    key: see `evolve`, for this and what follows.
-    population: before the generation.
-    priors: static.
-    config: static.
-    select: who copies whom.
-    explore: what a copy tries.
+    key: random key.
+    population: the population before the generation.
+    priors: traits whose leaves are priors; static.
+    config: options of the population; static.
+    select: the selection rule.
+    explore: the explore rule.
 
   Returns:
-    What the generation is to do, and the new `explore_state`.
+    The generation, and the new `explore_state`.
   """
   select_key, explore_key = jax.random.split(key)
   selection = select(select_key, population, config)
@@ -225,14 +225,14 @@ def propose(
 def commit(
   population: state_lib.PopulationState, generation: Generation
 ) -> state_lib.PopulationState:
-  """Does what a generation says, the second half of `evolve`.
+  """Applies a generation, the second half of `evolve`.
 
   Args:
-    population: before the generation.
+    population: the population before the generation.
     generation: see `propose`.
 
   Returns:
-    The population after it.
+    The population after the generation.
   """
   population = copy_rows(population, generation.parent)
   members = population.members._replace(**generation.explored._asdict())
@@ -240,7 +240,7 @@ def commit(
 
 
 def heritage(members: types.TrainingState) -> dict[str, Any]:
-  """Returns what a copy takes from its parent beside its traits, by name."""
+  """Returns what a copy takes from its parent apart from traits, by name."""
   return {
     name: getattr(members, name)
     for name in (
@@ -253,17 +253,17 @@ def heritage(members: types.TrainingState) -> dict[str, Any]:
 
 
 def traits(members: types.TrainingState) -> Traits:
-  """Returns what evolution may change of `members`."""
+  """Returns the traits of `members`."""
   return Traits(members.hyperparameters, members.internal_rewards)
 
 
 def inherit(tree: Any, parent: types.Array | types.NumpyArray) -> Any:
-  """Returns the rows of their parents [N] for leaves [N, ...]."""
+  """Selects the rows of parents [N] from leaves [N, ...]."""
   return jax.tree.map(lambda leaf: leaf[parent], tree)
 
 
 def clip(explored: Traits, priors: Traits) -> Traits:
-  """Moves each value inside the bounds of its prior."""
+  """Clips each value to the bounds of its prior."""
   return Traits(
     hyperparameters_lib.clip(explored.hyperparameters, priors.hyperparameters),
     jax.vmap(
@@ -277,7 +277,7 @@ def clip(explored: Traits, priors: Traits) -> Traits:
 def copy_rows(
   population: state_lib.PopulationState, parent: types.Array | types.NumpyArray
 ) -> state_lib.PopulationState:
-  """Gives each member the rows of its parent [N], before it explores."""
+  """Gives each member the rows of its parent [N], before exploring."""
   has_copied = parent != jnp.arange(parent.shape[0])
   members = population.members
   copied = inherit({**heritage(members), **traits(members)._asdict()}, parent)

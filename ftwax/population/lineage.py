@@ -1,12 +1,12 @@
-"""The lineage of a population: who copied whom, why, and what changed.
+"""The lineage of a population: all copies, their reasons and their changes.
 
-A JSONL file. Its first row holds the first traits of the members; then
-comes a row for each time that a member copied another. Between these, nothing
-changes hyperparameters or internal rewards, so that the file gives both at any
-time, and `replay` repeats an evolution from it to the last bit.
+It is a JSONL file. Its first row holds the initial traits of the members; then
+there is a row for each copy. In between, nothing changes hyperparameters or
+internal rewards, so that the file determines both at any time, and `replay`
+reproduces an evolution from it to the last bit.
 
-Floats are written with all their digits, and those that are not finite as
-strings, since JSON has none.
+Floats are written with all their digits. Non-finite floats are written as
+strings, since JSON does not support them.
 """
 
 import json
@@ -27,7 +27,7 @@ Row = Mapping[str, Any]
 
 
 def birth_row(population: state_lib.PopulationState) -> dict[str, Any]:
-  """Returns the first row: traits of all members, lists of [N]."""
+  """Returns the first row: initial traits of all members, lists of [N]."""
   return {
     'generation': int(population.generation),
     'num_members': population.ratings.shape[0],
@@ -36,11 +36,11 @@ def birth_row(population: state_lib.PopulationState) -> dict[str, Any]:
 
 
 def rows(generation: evolution.Generation, reason: str) -> list[dict[str, Any]]:
-  """Returns a row for each member that copied another in a generation.
+  """Returns a row for each member that copied another one in a generation.
 
   Args:
-    generation: what `evolution.evolve` did.
-    reason: name of the rule that chose.
+    generation: a record from `evolution.evolve`.
+    reason: name of the selection rule.
   """
   parents = np.asarray(generation.parent)
   (copied,) = np.nonzero(parents != np.arange(len(parents)))
@@ -76,9 +76,10 @@ def rows(generation: evolution.Generation, reason: str) -> list[dict[str, Any]]:
 
 
 def append(path: str | os.PathLike[str], new_rows: Iterable[Row]) -> None:
-  """Appends rows in one write, behind the last complete line.
+  """Appends rows with a single write, after the last complete line.
 
-  A write that a kill tore is cut off first, so that lines are never joined.
+  A partial line from an interrupted write is removed first, so that lines are
+  never joined.
   """
   text = ''.join(json.dumps(row, allow_nan=False) + '\n' for row in new_rows)
   if not text:
@@ -94,10 +95,10 @@ def append(path: str | os.PathLike[str], new_rows: Iterable[Row]) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-  """Reads a lineage, also while it is written: a torn last line is left out.
+  """Reads a lineage; an incomplete last line, still being written, is left out.
 
   Raises:
-    ValueError: names the line that is no JSON.
+    ValueError: if a line is not JSON; names the line.
   """
   lines = pathlib.Path(path).read_text('utf-8').split('\n')[:-1]
   found = []
@@ -113,16 +114,16 @@ def read(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 
 def drop_after(path: str | os.PathLike[str], generation: int) -> None:
-  """Drops rows younger than `generation`, that of a checkpoint resumed from.
+  """Drops rows later than `generation`, the checkpoint's on a resume.
 
-  The file is replaced at once: a kill leaves the old one or the new.
+  The file is replaced atomically: a kill leaves either the old or the new one.
   """
   path = pathlib.Path(path)
   kept = [row for row in read(path) if row['generation'] <= generation]
   temporary = path.with_name(f'.{path.name}.tmp')
   temporary.unlink(missing_ok=True)
   append(temporary, kept)
-  # Without rows nothing was written.
+  # `append` writes nothing if there are no rows.
   temporary.touch()
   temporary.replace(path)
 
@@ -132,19 +133,19 @@ def replay(
 ) -> state_lib.PopulationState:
   """Repeats all generations of `lineage` on a population.
 
-  Members are what they were at the end when nothing trained in between.
-  Where something did, call it with the rows of one generation, at the moment
-  at which that one was evolved.
+  The result equals the final members if nothing was trained in between.
+  Otherwise, call it with the rows of one generation at a time, at the step at
+  which that generation evolved.
 
   Args:
-    population: before the first of the generations.
-    lineage: rows, as `read` gives them, in their order.
+    population: the population before the first of the generations.
+    lineage: rows in the order of `read`.
 
   Returns:
-    The population after the last one.
+    The population after the last generation.
 
   Raises:
-    ValueError: when the lineage is of another population.
+    ValueError: if the lineage belongs to a population of another size.
   """
   num_members = population.ratings.shape[0]
   generations: dict[int, list[Row]] = {}
@@ -157,7 +158,7 @@ def replay(
       )
     if 'parent' in row:
       generations.setdefault(row['generation'], []).append(row)
-  # In NumPy: thousands of small steps, each of them on its own.
+  # In NumPy, which is faster for thousands of small operations.
   population = jax.tree.map(np.asarray, population)
   for number, group in generations.items():
     population = _replay_generation(population, group)._replace(
@@ -169,7 +170,7 @@ def replay(
 def _replay_generation(
   population: state_lib.PopulationState, group: Sequence[Row]
 ) -> state_lib.PopulationState:
-  """Copies rows at once, as `evolve` does, then writes what was explored."""
+  """Copies rows at once, as `evolve` does, then sets the explored traits."""
   parent = np.arange(population.ratings.shape[0])
   for row in group:
     parent[row['member']] = row['parent']
@@ -194,7 +195,7 @@ def _parts(traits: evolution.Traits) -> Iterable[tuple[str, Any]]:
 
 
 def _leaves(tree: Any) -> list[tuple[str, Any]]:
-  """Returns the leaves of `tree` with their names; one alone is `weights`."""
+  """Returns the leaves of `tree` by name; a single one is named `weights`."""
   return [
     (jax.tree_util.keystr(path, simple=True, separator='.') or 'weights', leaf)
     for path, leaf in jax.tree.leaves_with_path(tree)
@@ -202,7 +203,7 @@ def _leaves(tree: Any) -> list[tuple[str, Any]]:
 
 
 def _named(traits: evolution.Traits) -> dict[str, dict[str, Any]]:
-  """Returns plain values of traits, a list of [N] for each name."""
+  """Returns traits as plain values: a list of [N] for each name."""
   return {
     part: {name: _plain(leaf) for name, leaf in _leaves(tree)}
     for part, tree in _parts(traits)
@@ -210,7 +211,7 @@ def _named(traits: evolution.Traits) -> dict[str, dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-  """Returns numbers and lists of such for arrays."""
+  """Converts arrays to numbers and nested lists of numbers."""
   plain = np.asarray(value).tolist()
   if isinstance(plain, list):
     return [_plain(entry) for entry in plain]
@@ -220,7 +221,7 @@ def _plain(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-  """Returns what `_plain` was given, for numbers and lists of such."""
+  """Inverts `_plain`, for numbers and lists of numbers."""
   if isinstance(value, list):
     return [_number(entry) for entry in value]
   return float(value) if isinstance(value, str) else value

@@ -1,8 +1,8 @@
-"""Matchmaking: the density that players of a game are drawn from.
+"""Matchmaking: the distribution of the players of a game.
 
 Jaderberg et al., 2019 (arXiv:1807.01281), section "Matchmaking": one player is
-drawn uniformly, the others in proportion to a normal density, with mean one
-half, of the probability that it beats them. Games between equals teach most.
+sampled uniformly, the others in proportion to a normal density, with mean one
+half, of its win probability against them. Games between equals teach most.
 """
 
 import jax.numpy as jnp
@@ -14,10 +14,10 @@ from ftwax.population import ratings as ratings_lib
 def log_density(
   ratings: types.Array, deviation: types.Array | float
 ) -> types.Array:
-  """Returns how likely each player is to meet each other one.
+  """Returns the log density of each player meeting each other one.
 
-  It is the density of a win probability, not of a difference of ratings, and
-  so bounded below: no gap is so wide that a player finds no game.
+  The density is a function of win probability, not of rating difference, and
+  therefore bounded below: no gap is so wide that a player finds no game.
 
   Args:
     ratings: float32 [N].

@@ -11,7 +11,7 @@ _HIGHEST = jax.lax.Precision.HIGHEST
 
 
 class Payoff(NamedTuple):
-  """Counts over pairs of opposing seats; a player's own are left out.
+  """Counts over pairs of opposing seats; zero on the diagonal.
 
   Attributes:
     scores: float32 [N, N], wins and half the draws of `i` against `j`.
@@ -39,7 +39,7 @@ def update(
   Args:
     payoff: counts so far.
     teams: int32 [G, 2, team_size], blue first.
-    outcomes: float32 [G], those of blue.
+    outcomes: float32 [G], outcomes for blue.
     is_played: bool [G], false where there was no game.
 
   Returns:
@@ -68,13 +68,13 @@ def update(
 
 
 def forget(payoff: Payoff, is_forgotten: types.Array) -> Payoff:
-  """Drops the games of players [N] that are no longer who they were."""
+  """Drops the games of players, bool [N], that have copied another one."""
   drop = jnp.expand_dims(is_forgotten, -1) | jnp.expand_dims(is_forgotten, -2)
   return jax.tree.map(lambda leaf: jnp.where(drop, 0.0, leaf), payoff)
 
 
 def win_rates(payoff: Payoff) -> types.Array:
-  """Returns the mean score [N, N] of `i` against `j`; NaN without a game."""
+  """Returns the mean score [N, N] of `i` against `j`; NaN without games."""
   return jnp.where(
     payoff.games > 0.0,
     payoff.scores / jnp.maximum(payoff.games, 1.0),

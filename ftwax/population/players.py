@@ -1,8 +1,8 @@
 """Players that do not learn: scripts and frozen agents.
 
-A player takes seats of games beside the members of a population, as an opponent
-or a team mate, in training and in evaluation. It acts for `M` seats at a time,
-each in a game of its own.
+A player takes seats in games with members of a population, as an opponent or a
+team mate, in training and in evaluation. It acts on `M` seats at a time, each
+in a different game.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,17 +16,17 @@ from ftwax import distributions, types
 
 
 class InitPlayer(Protocol):
-  """Makes the first state of a player on `batch_size` seats."""
+  """Makes the initial state of a player on `batch_size` seats."""
 
   def __call__(self, key: types.Key, batch_size: int) -> Any: ...  # noqa: D102
 
 
 class Act(Protocol):
-  """Chooses actions on `M` seats.
+  """Selects actions on `M` seats.
 
-  `games` holds the states of the games in JAX in which the seats are, leaves
-  [M, ...], and is None for games in Python. `seats` int32 [M] are the numbers
-  of the seats in their games, `timestep` leaves [M, ...] what is seen there.
+  `games` are the states of the JAX games of these seats, leaves [M, ...]; None
+  for Python games. `seats`, int32 [M], are the indices of the seats in their
+  games. `timestep`, leaves [M, ...], holds their observations.
   """
 
   def __call__(  # noqa: D102
@@ -39,13 +39,13 @@ class Act(Protocol):
 
 
 class Player(NamedTuple):
-  """Plays without learning.
+  """A player that does not learn.
 
   Attributes:
-    init: makes the first state.
+    init: makes the initial state.
     act: returns actions, leaves [M], and the new state.
-    reads_games: whether it reads the states of games, so that it can only play
-      games in JAX.
+    reads_games: whether it uses the states of games, so that it can only play
+      JAX games.
     environment_spec: the specs that it was made for; None for any.
   """
 
@@ -58,10 +58,10 @@ class Player(NamedTuple):
 def scripted(
   script: Callable[[types.Key, Any, types.Array], types.ArrayTree],
 ) -> Player:
-  """Makes a player of a script, which may see all of the state of a game.
+  """Makes a player from a script, which may see the whole state of a game.
 
   Args:
-    script: `(key, state, seat) -> action`, of one seat.
+    script: `(key, state, seat) -> action`, for a single seat.
   """
 
   def act(
@@ -79,10 +79,10 @@ def scripted(
 
 
 def uniform(action_spec: types.SpecTree) -> Player:
-  """Makes a player that draws its actions uniformly.
+  """Makes a player that samples actions uniformly.
 
   Args:
-    action_spec: of one player of the game.
+    action_spec: action spec of one player of the game.
   """
   num_actions = distributions.num_actions(action_spec)
 
@@ -106,11 +106,11 @@ def frozen(
   variables: types.ActorVariables,
   environment_spec: types.EnvironmentSpec | None = None,
 ) -> Player:
-  """Makes a player of an agent that has stopped learning.
+  """Makes a player from an agent that does not learn any more.
 
   Args:
     actor: functions of the agent's actor.
-    variables: of the agent, without a member axis.
+    variables: variables of the agent, without a member axis.
     environment_spec: see `Player`.
   """
 
@@ -129,7 +129,7 @@ def frozen(
 def check_specs(
   players: Mapping[str, Player], environment_spec: types.EnvironmentSpec
 ) -> None:
-  """Checks that players were made for an environment of these specs.
+  """Checks that players were made for an environment with these specs.
 
   Raises:
     ValueError: if one was not.
@@ -151,6 +151,6 @@ def check_specs(
 
 
 def _start_with_key(key: types.Key, batch_size: int) -> types.Key:
-  """Makes the state of a player that remembers nothing but its key."""
+  """Makes the state of a player without memory: its random key."""
   del batch_size
   return key

@@ -9,35 +9,35 @@ from typing import Any
 class PopulationConfig:
   """Options of a population.
 
-  The numbers of the game half are those of Jaderberg et al., 2019
-  (arXiv:1807.01281); the step of online ratings is not given there. Those of
-  truncation and of the t-test are of Jaderberg et al., 2017
-  (arXiv:1711.09846), section 4.1.1.
+  Defaults for games are those of Jaderberg et al., 2019 (arXiv:1807.01281),
+  except for the K-factor of online ratings, which the paper does not give.
+  Defaults of truncation selection and of the t-test are those of Jaderberg et
+  al., 2017 (arXiv:1711.09846), section 4.1.1.
 
   Attributes:
-    num_members: N, agents that learn.
+    num_members: N, number of agents that learn.
     exploits: whether members copy each other.
-    burn_in_games: games, or episodes of a single-agent task, that a member
-      plays before it may copy, and again after each time that it did.
-    win_probability_threshold: a member copies another whose team of copies is
-      estimated to beat a team of its own with a probability above this.
-    truncation_fraction: share of the population that counts as the top, and
-      as the bottom, in truncation selection.
-    t_test_level: probability below which a difference of returns counts as
-      more than chance.
-    num_returns: the last returns of each member that its fitness is taken of.
-    perturb_probability: of exploring each value, alone of the others.
-    perturb_factors: one of the two scales a value that is explored.
-    resample_probability: of redrawing each value, where that rule is used.
-    initial_rating: in Elo points, of every member at first.
-    k_factor: Elo points that a sure win that was lost costs each player.
-    matchmaking_deviation: standard deviation, as a win probability, of the
-      normal density that other players are drawn with.
+    burn_in_games: number of games, or episodes of a single-agent task, that a
+      member plays before its first exploit and between exploits.
+    win_probability_threshold: a member copies another one if a team of the
+      other's copies beats a team of its own with a probability above this.
+    truncation_fraction: fraction of the population in the top, and in the
+      bottom, of truncation selection.
+    t_test_level: p-value below which a difference of returns is significant.
+    num_returns: number of last returns that determine a member's fitness.
+    perturb_probability: probability of perturbing each value, independently of
+      the others.
+    perturb_factors: a perturbed value is scaled by one of the two.
+    resample_probability: probability of resampling each value, with that rule.
+    initial_rating: initial rating of every member, in Elo points.
+    k_factor: maximum change of a rating per game and seat, in Elo points.
+    matchmaking_deviation: standard deviation, in win probability, of the normal
+      density from which the other players of a game are sampled.
   """
 
   num_members: int
 
-  # Who copies whom.
+  # Exploit.
   exploits: bool = True
   burn_in_games: int = 1000
   win_probability_threshold: float = 0.7
@@ -45,18 +45,18 @@ class PopulationConfig:
   t_test_level: float = 0.05
   num_returns: int = 10
 
-  # What a copy tries.
+  # Explore.
   perturb_probability: float = 0.05
   perturb_factors: tuple[float, float] = (0.8, 1.2)
   resample_probability: float = 0.25
 
-  # Who plays whom.
+  # Ratings and matchmaking.
   initial_rating: float = 1000.0
   k_factor: float = 4.0
   matchmaking_deviation: float = 1.0 / 6.0
 
   def __post_init__(self) -> None:
-    """Checks values, alone and against each other."""
+    """Checks each option and the combinations of options."""
     for name, low in (
       ('num_members', 1),
       ('burn_in_games', 0),

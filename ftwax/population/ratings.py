@@ -1,14 +1,14 @@
 """Elo ratings of players that meet in teams.
 
-Jaderberg et al., 2019 (arXiv:1807.01281), section "Tournaments and ratings": a
-game has a vector of multiplicities `m`, how often each player sits in the blue
-team less how often in the red one, and blue wins with probability
+Jaderberg et al., 2019 (arXiv:1807.01281), section "Tournaments and ratings":
+the multiplicity `m` of a player is the number of its seats in the blue team
+minus those in the red team. Blue wins with probability
 
-    P = 1 / (1 + 10^(-(m . ratings) / 400)).
+  P = 1 / (1 + 10^(-(m . ratings) / 400)).
 
-`update` climbs the gradient of a game's log-likelihood as games come in, `fit`
-maximizes that of many games. Ratings are in Elo points; only differences
-count. A draw is half a win.
+`update` takes a gradient step on the log-likelihood of each game as it comes
+in, `fit` maximizes the log-likelihood of many games. Ratings are in Elo points;
+only differences matter. A draw is half a win.
 """
 
 import math
@@ -24,22 +24,22 @@ WIN = 1.0
 DRAW = 0.5
 LOSS = 0.0
 
-# An Elo point in the unit of the logistic function.
+# One Elo point in logits.
 _SCALE = math.log(10.0) / 400.0
 
-# Online ratings are multiples of 1 / _GRID, which float32 adds without error
-# up to 16,384 points: what one player gains the others lose, to the last bit.
+# Online ratings are multiples of 1 / _GRID, which float32 adds without error up
+# to 16,384 points: the sum of ratings is conserved to the last bit.
 _GRID = 1024.0
 
-# A step of Newton's method moves a rating by at most one unit: from far away
-# full steps may overshoot.
+# A Newton step changes a strength by at most one logit, since full steps may
+# overshoot far from the optimum. Hence many steps are needed.
 _NUM_NEWTON_STEPS = 100
 
 _HIGHEST = jax.lax.Precision.HIGHEST
 
 
 class Fit(NamedTuple):
-  """Ratings that explain games best.
+  """Maximum-likelihood ratings.
 
   Attributes:
     ratings: float32 [N], in Elo points.
@@ -53,10 +53,10 @@ class Fit(NamedTuple):
 def check_games(teams: Any, outcomes: Any, num_players: int) -> None:
   """Raises a ValueError unless these are results of games between two teams.
 
-  Values are looked at, so call it outside of compiled functions.
+  It reads values, so call it outside of jitted functions.
 
   Args:
-    teams: integers [G, 2, team_size], who sat where; blue first.
+    teams: integers [G, 2, team_size], the player on each seat; blue first.
     outcomes: [G], `WIN`, `DRAW` or `LOSS` of blue.
     num_players: N.
   """
@@ -87,12 +87,12 @@ def check_games(teams: Any, outcomes: Any, num_players: int) -> None:
 
 
 def outcome_of_scores(blue: types.Array, red: types.Array) -> types.Array:
-  """Returns blue's outcome [...] of games with these scores [...]."""
+  """Returns blue's outcome [...] in games with these scores [...]."""
   return 0.5 * (1.0 + jnp.sign(blue - red).astype(jnp.float32))
 
 
 def multiplicities(teams: types.Array, num_players: int) -> types.Array:
-  """Returns how often each player is blue less how often it is red.
+  """Returns each player's number of blue seats minus its number of red seats.
 
   Args:
     teams: int32 [..., 2, team_size], blue first.
@@ -122,7 +122,7 @@ def win_probability(
 def pairwise_win_probability(
   ratings: types.Array, team_size: types.Array | int = 1
 ) -> types.Array:
-  """Returns [N, N]: that a team of copies of `i` beats one of copies of `j`."""
+  """Returns P(a team of copies of `i` beats one of copies of `j`), [N, N]."""
   difference = jnp.expand_dims(ratings, -1) - jnp.expand_dims(ratings, -2)
   return jax.nn.sigmoid(_SCALE * team_size * difference)
 
@@ -135,14 +135,14 @@ def update(
 ) -> types.Array:
   """Updates ratings after one game.
 
-  The sum of ratings stays what it was, without any error, when the teams are
-  of one size and ratings started as whole numbers below 16,384.
+  The sum of ratings is conserved exactly if the teams have equal sizes and
+  ratings started as whole numbers below 16,384.
 
   Args:
     ratings: float32 [N].
     multiplicities: float32 [N].
-    outcome: that of blue.
-    k_factor: step size in Elo points; zero where there was no game.
+    outcome: outcome for blue.
+    k_factor: step size in Elo points; zero if there was no game.
 
   Returns:
     The new ratings, float32 [N].
@@ -158,7 +158,7 @@ def update_in_turn(
   outcomes: types.Array,
   k_factors: types.Array,
 ) -> types.Array:
-  """Updates ratings [N] after `G` games in turn; leaves [G, ...]."""
+  """Updates ratings [N] after `G` games, one after another; leaves [G, ...]."""
 
   def step(ratings: types.Array, game: Any) -> tuple[types.Array, None]:
     return update(ratings, *game), None
@@ -176,22 +176,22 @@ def fit(
 ) -> Fit:
   """Fits ratings to the results of games by maximum likelihood.
 
-  A wide normal prior around the anchor keeps the rating of a player finite
-  that won, or lost, every game; on others its influence is far below their
-  standard error. `math.inf` turns it off.
+  A wide normal prior around the anchor keeps ratings finite for players that
+  won, or lost, every game; its influence on others is far below their standard
+  error. `math.inf` disables it.
 
   Args:
     multiplicities: float32 [G, N].
-    outcomes: [G], those of blue.
-    anchor: player whose rating is given.
-    anchor_rating: its rating.
-    prior_deviation: that of the prior, in Elo points.
+    outcomes: [G], outcomes for blue.
+    anchor: player with a given rating.
+    anchor_rating: rating of the anchor.
+    prior_deviation: standard deviation of the prior, in Elo points.
 
   Returns:
     Ratings and their standard errors, from the curvature at the maximum.
   """
   is_free = jnp.arange(multiplicities.shape[-1]) != anchor
-  # The anchor's strength is zero, and nothing pulls at it.
+  # The anchor's strength is fixed at zero.
   design = jnp.where(is_free, multiplicities, 0.0)
   precision = 1.0 / (_SCALE * prior_deviation) ** 2
   diagonal = jnp.diag(jnp.where(is_free, precision, 1.0))
@@ -226,18 +226,18 @@ def bootstrap(
   anchor: int = 0,
   anchor_rating: float = 1000.0,
 ) -> types.Array:
-  """Fits ratings to games drawn anew, with replacement.
+  """Fits ratings to games resampled with replacement.
 
-  Quantiles of these are confidence intervals that do not rest on the model of
-  ratings being right (Efron, 1979, "Bootstrap methods").
+  Their quantiles are confidence intervals that do not assume that the rating
+  model is right (Efron, 1979, "Bootstrap methods").
 
   Args:
-    key: for the draws.
+    key: random key.
     multiplicities: float32 [G, N].
-    outcomes: [G], those of blue.
+    outcomes: [G], outcomes for blue.
     num_samples: S.
-    anchor: player whose rating is given.
-    anchor_rating: its rating.
+    anchor: player with a given rating.
+    anchor_rating: rating of the anchor.
 
   Returns:
     float32 [S, N].

@@ -1,9 +1,9 @@
-"""Seats at games, so that each member has as many as any other.
+"""Assigns seats in games such that each member has equally many.
 
-Matchmaking draws the players of a game by a density (see
-`population.matchmaking`). Acting in batches needs the same shapes in every
-round: each of `N` members gets exactly the same number of seats, in a random
-order of games. Seats of opponents, which do not learn, are fixed.
+Matchmaking samples the players of a game from a density (see
+`population.matchmaking`). Batched acting needs the same shapes in every round:
+each of `N` members gets exactly the same number of seats, in a random order of
+games. Seats of opponents, which do not learn, are fixed.
 """
 
 import math
@@ -16,10 +16,10 @@ import numpy as np
 
 from ftwax import types
 
-# Added to the logarithm of a density: taken only if nobody else is left.
+# Log density of players that are only chosen if no other is left.
 _LAST_CHOICE = -1e6
 
-# Marks the seats that members take, among those of opponents.
+# Marks the seats of members in `Seating.opponents`.
 MEMBER = -1
 
 _Seats = TypeVar('_Seats', types.NumpyArray, jax.Array)
@@ -40,27 +40,27 @@ class Seating(NamedTuple):
 
   @property
   def num_games(self) -> int:
-    """G."""
+    """G, the number of games."""
     return self.opponents.shape[0]
 
   @property
   def num_players(self) -> int:
-    """P."""
+    """P, the number of players in a game."""
     return self.opponents.shape[1]
 
   @property
   def is_solo(self) -> bool:
-    """Whether games have one seat, so that members keep theirs."""
+    """Whether games have a single seat, so that members keep their games."""
     return self.num_players == 1
 
   @property
   def is_member(self) -> types.NumpyArray:
-    """Whether a member takes the seat, bool [G, P]."""
+    """Whether a seat is a member's, bool [G, P]."""
     return self.opponents == MEMBER
 
   @property
   def seats_per_member(self) -> int:
-    """M."""
+    """M, the number of seats of each member."""
     return int(self.is_member.sum()) // self.num_members
 
 
@@ -71,21 +71,21 @@ def make_seating(
   num_opponents: int = 0,
   opponent_share: float = 0.5,
 ) -> Seating:
-  """Shares the seats of games out among members and opponents.
+  """Divides the seats of games among members and opponents.
 
-  In a share of the games one team is copies of an opponent: the opponents take
-  turns, and each takes either side in turn.
+  In a fraction of the games, one team consists of copies of an opponent.
+  Opponents take turns, and each alternates between the two sides.
 
   Args:
     teams: the team of each player: a single player, or two teams of one size.
     num_members: N.
     num_games: G.
-    num_opponents: players that do not learn.
+    num_opponents: number of players that do not learn.
     opponent_share: fraction of the games in which one of them plays.
 
   Raises:
-    ValueError: if the teams are others, there are opponents but no second team,
-      or seats cannot be shared out evenly.
+    ValueError: if the teams are of another kind, there are opponents but no
+      second team, or seats cannot be divided evenly.
   """
   sizes = np.bincount(teams)
   if len(teams) > 1 and (len(sizes) != 2 or sizes[0] != sizes[1]):
@@ -113,17 +113,17 @@ def make_evaluation_seating(
   num_opponents: int,
   num_games: int,
 ) -> tuple[Seating, types.NumpyArray]:
-  """Seats members for an evaluation.
+  """Assigns seats for an evaluation.
 
-  Each member plays alone in a game of one seat, against each opponent in teams
-  of copies on either side, or beside copies of itself where there are no
-  opponents.
+  In a game of one seat each member plays alone. With opponents, it plays
+  against each of them in teams of copies, on either side. Otherwise it plays
+  with copies of itself on all seats.
 
   Args:
     teams: the team of each player.
     num_members: N.
     num_opponents: K.
-    num_games: games of each member, or of each pair, at the least.
+    num_games: minimum number of games of each member, or of each pair.
 
   Returns:
     The seating, and the players on its seats, int32 [G, P]: members from zero,
@@ -145,7 +145,7 @@ def make_evaluation_seating(
 def from_seats(
   seats: types.NumpyArray, num_members: int, teams: Sequence[int]
 ) -> Seating:
-  """Returns the seating of games with these seats.
+  """Returns the seating of games with the given seats.
 
   Args:
     seats: int32 [G, P], the player on each seat: members from zero, opponents
@@ -167,7 +167,7 @@ def from_seats(
 
 
 def as_teams(seats: _Seats, teams: Sequence[int]) -> _Seats:
-  """Returns seats [..., P] by team, [..., 2, P / 2].
+  """Groups seats [..., P] by team, [..., 2, P / 2].
 
   Args:
     seats: the player on each seat.
@@ -180,17 +180,18 @@ def as_teams(seats: _Seats, teams: Sequence[int]) -> _Seats:
 def draw_seats(
   key: types.Key, log_density: types.Array, seating: Seating
 ) -> types.Array:
-  """Seats members at `G` games.
+  """Samples the members on the seats of `G` games.
 
-  The first member of a game is drawn from the seats that are left, the others
-  in proportion to their density given the first; nobody sits twice in a game
-  while there are others with seats left, so the last games take the members
-  that remain. In games of one seat each member takes the next `M` games.
+  The first member of a game is sampled in proportion to its remaining seats,
+  the others in proportion to their density given the first. A member has two
+  seats in a game only if no other has seats left, so the last games take the
+  remaining members. In games of one seat, each member takes the next `M` games.
 
   Args:
-    key: key for the draws.
-    log_density: [N, N], of member `j` to meet member `i`, up to a constant.
-    seating: the seats that members take.
+    key: random key.
+    log_density: float32 [N, N], of member `j` meeting member `i`, up to a
+      constant.
+    seating: the seats of members.
 
   Returns:
     int32 [G, P], the player on each seat: members from zero, opponents from N.
@@ -213,7 +214,7 @@ def draw_seats(
   def draw_game(left: Any, inputs: Any) -> Any:
     game_key, is_open = inputs
     keys = jax.random.split(game_key, num_players + 1)
-    # Seats in a random order, those of members first.
+    # Seats in random order, those of members first.
     order = jnp.argsort(
       jax.random.permutation(keys[-1], jnp.arange(num_players))
     )

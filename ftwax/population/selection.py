@@ -1,7 +1,7 @@
-"""Selection of parents: the exploit half of population based training.
+"""Selection of parents: the exploit step of population based training.
 
 A selection rule sees all members at once and returns a parent for each. A
-member that copies nobody is its own parent.
+member that does not copy is its own parent.
 """
 
 from typing import NamedTuple, Protocol
@@ -21,7 +21,7 @@ class Selection(NamedTuple):
 
   Attributes:
     parent: int32 [N], the member that each one copies; itself for no copy.
-    evidence: float32 [N], the number that the rule decided by.
+    evidence: float32 [N], the value on which the rule decided.
   """
 
   parent: types.Array
@@ -29,7 +29,7 @@ class Selection(NamedTuple):
 
 
 class SelectionRule(Protocol):
-  """Chooses parents from the records of all members."""
+  """Selects parents from the records of all members."""
 
   def __call__(
     self,
@@ -45,12 +45,12 @@ def win_probability(
   population: state_lib.PopulationState,
   config: config_lib.PopulationConfig,
 ) -> Selection:
-  """Copies a random other member that would win by a margin.
+  """Copies a random other member that would clearly win.
 
-  Jaderberg et al., 2019 (arXiv:1807.01281): a member past its burn-in meets
-  one drawn uniformly, a team of copies of each, and copies it when the other
-  would win with a probability above the threshold. The evidence is that
-  probability.
+  Jaderberg et al., 2019 (arXiv:1807.01281): each member past its burn-in is
+  compared with another one, sampled uniformly, and copies it if a team of the
+  other's copies would win with a probability above the threshold. The evidence
+  is that probability.
   """
   candidate = _other_members(key, config.num_members)
   loses = 1.0 - ratings_lib.pairwise_win_probability(
@@ -66,11 +66,11 @@ def truncation(
   population: state_lib.PopulationState,
   config: config_lib.PopulationConfig,
 ) -> Selection:
-  """Copies a random member of the top, from the bottom.
+  """Replaces members of the bottom by random members of the top.
 
   Jaderberg et al., 2017 (arXiv:1711.09846), section 4.1.1: members are ranked
-  by their mean return. At least one counts as the top and one as the bottom;
-  equals do not copy each other. The evidence is the gain in mean return.
+  by their mean return. Top and bottom have at least one member each; equal
+  members do not copy each other. The evidence is the gain in mean return.
   """
   num_members = config.num_members
   num_top = max(int(config.truncation_fraction * num_members), 1)
@@ -89,10 +89,10 @@ def t_test(
   population: state_lib.PopulationState,
   config: config_lib.PopulationConfig,
 ) -> Selection:
-  """Copies a random other member whose returns are higher beyond chance.
+  """Copies a random other member whose returns are significantly higher.
 
-  Jaderberg et al., 2017 (arXiv:1711.09846), section 4.1.1: Welch's t-test,
-  one-sided, on the last returns. The evidence is the p-value.
+  Jaderberg et al., 2017 (arXiv:1711.09846), section 4.1.1: a one-sided Welch's
+  t-test on the last returns. The evidence is the p-value.
   """
   candidate = _other_members(key, config.num_members)
   is_kept = state_lib.kept_returns(population)
@@ -110,29 +110,28 @@ def welch_p_value(
   low: types.Array,
   is_low: types.Array,
 ) -> types.Array:
-  """Returns how likely such a lead of `high` over `low` is by chance.
+  """Returns the p-value of Welch's one-sided t-test for `high` over `low`.
 
   Args:
     high: samples [..., K].
-    is_high: bool [..., K], which of them count.
+    is_high: bool [..., K], which samples count.
     low: samples [..., L].
-    is_low: bool [..., L].
+    is_low: bool [..., L], which samples count.
 
   Returns:
-    p-values [...] of Welch's one-sided t-test; 1 where a side has fewer than
-    two samples.
+    p-values [...]; 1 where a side has fewer than two samples.
   """
   mean_high, square_high, dof_high = _mean_and_square_error(high, is_high)
   mean_low, square_low, dof_low = _mean_and_square_error(low, is_low)
   square = square_high + square_low
-  # Of equal samples on each side, any lead is beyond chance.
+  # If all samples of a side are equal, any difference is significant.
   tiny = np.finfo(np.float32).tiny
   t = (mean_high - mean_low) / jnp.sqrt(jnp.maximum(square, tiny))
   share = square_high / jnp.maximum(square, tiny)
   dof = 1.0 / jnp.maximum(
     jnp.square(share) / dof_high + jnp.square(1.0 - share) / dof_low, tiny
   )
-  # Beyond this the p-value is zero, while the square of t overflows.
+  # The p-value is zero beyond this, while the square of t would overflow.
   t_square = jnp.square(jnp.clip(t, -1e6, 1e6))
   tail = 0.5 * jax.scipy.special.betainc(0.5 * dof, 0.5, dof / (dof + t_square))
   p_value = jnp.where(t > 0.0, tail, 1.0 - tail)
@@ -152,7 +151,7 @@ def _mean_and_square_error(
 
 
 def _other_members(key: types.Key, num_members: int) -> types.Array:
-  """Draws for each member another one, uniformly; int32 [N]."""
+  """Samples another member for each member, uniformly, int32 [N]."""
   ahead = jax.random.randint(key, (num_members,), 1, num_members)
   return (jnp.arange(num_members) + ahead) % num_members
 
@@ -164,7 +163,7 @@ def _select(
   population: state_lib.PopulationState,
   config: config_lib.PopulationConfig,
 ) -> Selection:
-  """Returns the candidates of those that copy and are past their burn-in."""
+  """Selects the candidates of members that copy and are past their burn-in."""
   is_ready = population.games_since_exploitation >= config.burn_in_games
   itself = jnp.arange(config.num_members)
   parent = jnp.where(copies & is_ready, candidate, itself)

@@ -1,4 +1,4 @@
-"""All of a population that changes, and what games and episodes do to it."""
+"""The state of a population, and how games and episodes update it."""
 
 from typing import Any, NamedTuple
 
@@ -12,22 +12,22 @@ from ftwax.population import ratings as ratings_lib
 
 
 class PopulationState(NamedTuple):
-  """A population of `N` members, all that a checkpoint of it holds.
+  """State of a population of `N` members: everything that a checkpoint holds.
 
   Attributes:
     members: leaves [N, ...].
     ratings: float32 [N], Elo points.
-    opponent_ratings: float32 [K], those of players that do not learn.
-    team_size: int32, players of a team; 1 in a single-agent task.
+    opponent_ratings: float32 [K], Elo points of players that do not learn.
+    team_size: int32 [], players in a team; 1 in a single-agent task.
     payoff: results of members against each other.
     returns: float32 [N, num_returns], of the last episodes in a single-agent
-      task, in no order.
-    num_returns: int32 [N], episodes whose returns were written there.
-    games: int32 [N], games or episodes that a member played.
-    games_since_exploitation: int32 [N], those since it copied another.
-    explore_state: what the explore rule learned so far; of most, nothing.
-    key: key for what the population draws next.
-    generation: int32, calls of `evolution.evolve` so far.
+      task, unordered.
+    num_returns: int32 [N], number of returns recorded so far.
+    games: int32 [N], games or episodes that each member has played.
+    games_since_exploitation: int32 [N], those since it copied another one.
+    explore_state: state of the explore rule; for most rules `()`.
+    key: random key for the population's next draws.
+    generation: int32 [], calls of `evolution.evolve` so far.
   """
 
   members: types.TrainingState
@@ -45,7 +45,7 @@ class PopulationState(NamedTuple):
 
   @property
   def training(self) -> types.TrainingState:
-    """The members, by the name that checkpoints have for what learns."""
+    """The members, under the name that checkpoints use."""
     return self.members
 
 
@@ -56,7 +56,7 @@ def init(
   num_opponents: int = 0,
   team_size: int = 1,
 ) -> PopulationState:
-  """Returns a population of members that are initialized each by itself."""
+  """Returns a population whose members are initialized independently."""
   key, members_key = jax.random.split(key)
   keys = jax.random.split(members_key, config.num_members)
   members = jax.vmap(learner_init)(keys)
@@ -73,7 +73,7 @@ def from_members(
   num_opponents: int = 0,
   team_size: int = 1,
 ) -> PopulationState:
-  """Returns a population of members, leaves [N, ...], before any game."""
+  """Returns a population of given members, leaves [N, ...], before any game."""
   num_members = config.num_members
   zeros = jnp.zeros((num_members,), jnp.int32)
   population = PopulationState(
@@ -99,7 +99,7 @@ def from_members(
 def check_size(
   population: PopulationState, config: config_lib.PopulationConfig
 ) -> None:
-  """Raises a ValueError unless `population` fits `config`, as on a resume."""
+  """Raises a ValueError unless `population` fits `config`, e.g. on a resume."""
   sizes = {leaf.shape[:1] for leaf in jax.tree.leaves(population.members)}
   sizes |= {population.ratings.shape}
   if sizes != {(config.num_members,)}:
@@ -124,18 +124,18 @@ def record_games(
   is_played: types.Array,
   config: config_lib.PopulationConfig,
 ) -> PopulationState:
-  """Counts and rates `G` games, in turn.
+  """Records and rates `G` games, one after another.
 
   Args:
-    population: before the games.
+    population: the population before the games.
     teams: int32 [G, 2, team_size], blue first: members from zero, opponents
       from N on.
-    outcomes: float32 [G], those of blue; see `ratings.check_games`.
+    outcomes: float32 [G], outcomes for blue; see `ratings.check_games`.
     is_played: bool [G], false where there was no game.
-    config: that of the population.
+    config: options of the population.
 
   Returns:
-    The population after them.
+    The population after the games.
   """
   num_members = config.num_members
   outcomes = jnp.where(is_played, outcomes, ratings_lib.DRAW)
@@ -160,15 +160,15 @@ def record_games(
 def record_returns(
   population: PopulationState, returns: types.Array, is_done: types.Array
 ) -> PopulationState:
-  """Counts episodes of a single-agent task and keeps their last returns.
+  """Records episodes of a single-agent task and keeps their last returns.
 
   Args:
-    population: before the episodes.
-    returns: float32 [N, K], of episodes in the order in which they ended.
+    population: the population before the episodes.
+    returns: float32 [N, K], in the order in which episodes ended.
     is_done: bool [N, K], false where no episode ended.
 
   Returns:
-    The population after them.
+    The population after the episodes.
   """
   window = population.returns.shape[1]
   num_done = jnp.sum(is_done, axis=1, dtype=jnp.int32)
@@ -181,8 +181,8 @@ def record_returns(
     is_done: types.Array,
   ) -> types.Array:
     index = count + jnp.cumsum(is_done) - 1
-    # Of more episodes than are kept, the first are left out; so no two write
-    # to one slot.
+    # If there are more episodes than slots, skips the first ones, so that no
+    # two episodes write to the same slot.
     is_kept = is_done & (index >= count + num_done - window)
     slot = jnp.where(is_kept, index % window, window)
     return kept.at[slot].set(returns, mode='drop')
@@ -198,7 +198,7 @@ def record_returns(
 
 
 def mean_returns(population: PopulationState) -> types.Array:
-  """Returns the mean [N] of the returns kept; minus infinity without any."""
+  """Returns the mean [N] of the kept returns; minus infinity without any."""
   is_kept = kept_returns(population)
   total = jnp.sum(jnp.where(is_kept, population.returns, 0.0), axis=1)
   count = jnp.sum(is_kept, axis=1)
@@ -206,13 +206,13 @@ def mean_returns(population: PopulationState) -> types.Array:
 
 
 def kept_returns(population: PopulationState) -> types.Array:
-  """Returns where in `returns` [N, num_returns] there is one yet."""
+  """Returns which entries of `returns` are set, bool [N, num_returns]."""
   slots = jnp.arange(population.returns.shape[1])
   return jnp.expand_dims(slots, 0) < jnp.expand_dims(population.num_returns, 1)
 
 
 def log_values(population: PopulationState) -> dict[str, Any]:
-  """Returns what a row of the population's log holds: arrays [N, ...]."""
+  """Returns the values of a row in the population's log: arrays [N, ...]."""
   members = population.members
   return {
     'generation': population.generation,

@@ -1,4 +1,4 @@
-"""Round-robin tournaments: who meets whom, and what the results tell."""
+"""Round-robin tournaments: their games and statistics."""
 
 from typing import NamedTuple
 
@@ -13,13 +13,13 @@ class Tournament(NamedTuple):
   """Statistics of the games of a tournament.
 
   Attributes:
-    games: int [N, N], of a team with `i` against one with `j`; zero on the
-      diagonal.
-    win_rates: [N, N], mean score of `i` against `j`, NaN without a game.
-    lows: [N, N], lower ends of confidence intervals.
-    highs: [N, N], upper ends.
-    ratings: [N], Elo points by maximum likelihood.
-    rating_errors: [N], half widths of their confidence intervals.
+    games: int64 [N, N], games of a team with `i` against one with `j`; zero on
+      the diagonal.
+    win_rates: float64 [N, N], mean score of `i` against `j`, NaN without games.
+    lows: float64 [N, N], lower ends of confidence intervals of win rates.
+    highs: float64 [N, N], upper ends.
+    ratings: float32 [N], Elo points by maximum likelihood.
+    rating_errors: float32 [N], half widths of confidence intervals of ratings.
   """
 
   games: types.NumpyArray
@@ -33,18 +33,19 @@ class Tournament(NamedTuple):
 def round_robin(
   num_players: int, games_per_pair: int, team_size: int = 1
 ) -> types.NumpyArray:
-  """Seats every pair of players equally often on either side.
+  """Assigns seats such that every pair meets equally often on either side.
 
   Args:
     num_players: N.
-    games_per_pair: of each pair; even, so that sides cancel out.
-    team_size: a team is that many copies of one player.
+    games_per_pair: games of each pair; even, so that sides cancel out.
+    team_size: number of copies of one player in a team.
 
   Returns:
     int32 [G, 2, team_size], blue first.
 
   Raises:
-    ValueError: when the numbers do not make a tournament.
+    ValueError: if there are fewer than two players, or `games_per_pair` is odd
+      or less than 2.
   """
   if num_players < 2:
     raise ValueError(
@@ -71,21 +72,22 @@ def summarize(
   anchor_rating: float = 1000.0,
   deviations: float = 1.96,
 ) -> Tournament:
-  """Returns win rates and ratings with confidence intervals.
+  """Computes win rates and ratings with confidence intervals.
 
-  Those of win rates are Wilson's, with a draw as half a win; as draws scatter
-  less than wins and losses, they are then a little too wide.
+  Intervals of win rates are Wilson's, with a draw as half a win. With draws
+  they are slightly too wide, since draws have less variance than wins and
+  losses.
 
   Args:
     teams: int [G, 2, team_size], blue first; teams may be mixed.
-    outcomes: [G], those of blue.
+    outcomes: [G], outcomes for blue.
     num_players: N.
-    anchor: player whose rating is given, such as a scripted one.
-    anchor_rating: its rating.
+    anchor: player with a given rating, such as a scripted one.
+    anchor_rating: rating of the anchor.
     deviations: half width of intervals in standard deviations; 1.96 is 95%.
 
   Raises:
-    ValueError: when these are no results of such games.
+    ValueError: if the arguments are not results of such games.
   """
   teams, outcomes = np.asarray(teams), np.asarray(outcomes, np.float64)
   ratings_lib.check_games(teams, outcomes, num_players)
@@ -117,7 +119,7 @@ def summarize(
 def wilson_interval(
   scores: types.NumpyArray, games: types.NumpyArray, deviations: float = 1.96
 ) -> tuple[types.NumpyArray, types.NumpyArray]:
-  """Returns Wilson's interval for win rates; all of [0, 1] without a game."""
+  """Returns Wilson's interval of win rates; [0, 1] without games."""
   games = np.asarray(games, np.float64)
   square = deviations**2
   rate = scores / np.maximum(games, 1.0)

@@ -1,4 +1,4 @@
-"""The records of a run: its directory, logs, checkpoints and progress."""
+"""Records of a run: its directory, logs, checkpoints and progress."""
 
 from ftwax.records.checkpoints import Checkpointer, CheckpointingConfig
 from ftwax.records.loggers import Logger, LoggerFactory, read_jsonl

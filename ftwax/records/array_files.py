@@ -1,7 +1,7 @@
-"""Pytrees as plain arrays in a safetensors file, each by its path in the tree.
+"""Pytrees as arrays in a safetensors file, named by their path in the tree.
 
-A name is the path with slashes, e.g. `params/torso/linear/w`. Such files run no
-code when they are read, and other frameworks read them too.
+A name is the path with slashes, e.g. `params/torso/linear/w`. Reading such a
+file runs no code, and other frameworks can read it too.
 """
 
 import os
@@ -16,7 +16,7 @@ from ftwax import types
 
 
 def write(path: pathlib.Path, tree: types.ArrayTree) -> None:
-  """Writes the leaves of a tree."""
+  """Writes the leaves of a tree to a file."""
   leaves = {
     name: np.array(leaf, order='C') for name, leaf in _named(tree).items()
   }
@@ -29,7 +29,7 @@ def read(
   """Reads a tree.
 
   Args:
-    path: of the file.
+    path: path of the file.
     template: a tree of the same structure, shapes and dtypes, of arrays or
       `jax.ShapeDtypeStruct`.
 

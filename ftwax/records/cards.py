@@ -1,4 +1,4 @@
-"""The card of a shared agent: a README.md with what others need to know."""
+"""The card of a shared agent: a README.md with the facts that others need."""
 
 import json
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ def make_card(
   versions: Mapping[str, Any],
   film: str | None,
 ) -> str:
-  """Returns the card in Markdown, with a header as hubs read it.
+  """Returns the card in Markdown, with the front matter that model hubs expect.
 
   Args:
-    name: of the folder.
-    spec: of the game that the agents were trained in.
-    about: `members`, and what else is known, e.g. `command`, `seed`, `scores`.
-    versions: of packages, and the commit.
-    film: name of a film in the folder.
+    name: name of the folder.
+    spec: specs of the game in which the agents were trained.
+    about: `members`, and optional facts, e.g. `command`, `seed`, `scores`.
+    versions: versions of packages, and the commit.
+    film: name of a film in the folder; None for none.
   """
   members = about.get('members', [])
   facts = {key: value for key, value in about.items() if key != 'members'}

@@ -5,8 +5,8 @@
     manifest.json, manifest.sha256
                       see `ftwax.records.manifests`
 
-Nothing is pickled: what is read back is JSON and numbers. Orbax alone reads
-the arrays as a dict by path:
+Nothing is pickled: only JSON and arrays are read back. Orbax alone can read the
+arrays as a dict by path:
 
     orbax.checkpoint.PyTreeCheckpointer().restore(path / 'state')
 """
@@ -35,17 +35,17 @@ def write(
   leaves: Sequence[manifests.Leaf],
   metadata: Mapping[str, Any],
 ) -> None:
-  """Writes a checkpoint and waits until all of it is on the disk.
+  """Writes a checkpoint and waits until all of it is on disk.
 
   Args:
-    path: absolute; must not exist.
-    step: of the checkpoint.
+    path: absolute path; must not exist.
+    step: step of the checkpoint.
     state: a pytree of NumPy arrays.
     leaves: from `manifests.describe`.
     metadata: from `manifests.encode_metadata`.
   """
   path.mkdir(parents=True)
-  # Orbax takes no empty arrays; the manifest has all there is to know of them.
+  # Orbax rejects empty arrays; the manifest describes them completely.
   arrays = {
     leaf.path: array
     for leaf, array in zip(leaves, jax.tree.leaves(state), strict=True)
@@ -54,7 +54,7 @@ def write(
   checkpointer = _make_checkpointer(_is_compressible(arrays.values()))
   with _utf8_path(path) as utf8_path:
     checkpointer.save(utf8_path / _STATE, arrays)
-  # TensorStore waits for the disk, but not for Orbax's own files.
+  # TensorStore syncs its files to disk, but Orbax does not sync its own.
   for entry in (path / _STATE).iterdir():
     files.sync(entry)
   files.sync(path / _STATE)
@@ -67,17 +67,17 @@ def read(
   """Reads a checkpoint.
 
   Args:
-    path: absolute.
-    template: of the structure, shapes and dtypes that were saved.
-    part: end of the path of the subtree that the template is of, which may lack
-      fields; the whole state by default.
+    path: absolute path of the checkpoint.
+    template: a state with the structure, shapes and dtypes that were saved.
+    part: end of the path of the subtree that the template describes, which may
+      lack fields; None for the whole state.
 
   Returns:
-    The state, each leaf of the kind of the template's, and the metadata.
+    The state, each leaf of the same kind as the template's, and the metadata.
 
   Raises:
-    DamagedError: if something is not what was saved.
-    CheckpointError: if the checkpoint is of another structure or layout.
+    DamagedError: if something differs from what was saved.
+    CheckpointError: if the checkpoint has another structure or layout.
   """
   expected = manifests.describe(template)
   manifest = manifests.read(path)
@@ -101,8 +101,8 @@ def read(
 
 
 def _make_checkpointer(use_compression: bool = True) -> Any:
-  """Returns Orbax's, which waits for no other process of a learner."""
-  # Takes a second or two to import, which runs without checkpoints save.
+  """Makes Orbax's checkpointer, which does not wait for other processes."""
+  # Imported here since it takes a second or two.
   import orbax.checkpoint as orbax
 
   process = jax.process_index()
@@ -116,7 +116,7 @@ def _make_checkpointer(use_compression: bool = True) -> Any:
 
 
 def _is_compressible(arrays: Iterable[types.NumpyArray]) -> bool:
-  """Returns whether compression saves more than the time it takes.
+  """Returns whether compression is worth its time.
 
   Frames in a replay buffer shrink by an order of magnitude, learned parameters
   by a tenth, and a save without compression takes two thirds of the time.
@@ -129,10 +129,10 @@ def _is_compressible(arrays: Iterable[types.NumpyArray]) -> bool:
 
 @contextlib.contextmanager
 def _utf8_path(path: pathlib.Path) -> Iterator[pathlib.Path]:
-  """Yields a path that TensorStore, which takes UTF-8 alone, can open.
+  """Yields a path that TensorStore, which only supports UTF-8, can open.
 
-  Python writes other bytes of a path as surrogates; where the locale is ASCII,
-  all letters with accents become such. A link stands in for these paths.
+  Python represents other bytes in a path by surrogates; if the locale is ASCII,
+  these include all accented letters. A symbolic link replaces such paths.
   """
   try:
     str(path).encode('utf-8')
@@ -151,10 +151,10 @@ def _array(
   """Returns the saved array of a leaf.
 
   Raises:
-    DamagedError: if it is not what the manifest says.
+    DamagedError: if it does not match the manifest.
   """
-  # The template's own type, not the name's: TensorFlow, where it is loaded,
-  # has made the name bfloat16 another type's.
+  # The dtype of the template, not that of the name: if TensorFlow is loaded,
+  # the name bfloat16 refers to another dtype.
   dtype = np.dtype(getattr(like, 'dtype', leaf.dtype))
   if not math.prod(leaf.shape):
     return np.zeros(leaf.shape, dtype)
@@ -169,7 +169,7 @@ def _array(
 
 
 def _make_like(array: types.NumpyArray, like: Any) -> Any:
-  """Turns `array` into what the template's leaf is."""
+  """Converts `array` to the kind of the template's leaf."""
   if isinstance(like, np.ndarray):
     return array
   if isinstance(like, np.generic):

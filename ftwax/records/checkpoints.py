@@ -1,8 +1,8 @@
 """Checkpoints that survive kills, full disks and flipped bits.
 
-A directory holds one directory for each checkpoint, named by its step. It is
-written under another name and renamed once it is on the disk, so a kill during
-a save leaves the checkpoint before. A damaged checkpoint is passed over with a
+A directory holds one directory per checkpoint, named by its step. It is written
+under a temporary name and renamed once it is on disk, so that a kill during a
+save leaves the previous checkpoint. A damaged checkpoint is skipped with a
 warning. `ftwax.records.checkpoint_files` describes the files of a checkpoint.
 """
 
@@ -27,26 +27,26 @@ from ftwax.records import checkpoint_files, files, manifests
 
 CheckpointError = manifests.CheckpointError
 
-# A step that is saved again is another attempt at it.
+# If a step is saved again, its name has the number of the attempt.
 _STEP_NAME = re.compile(r'(?P<step>\d+)(-(?P<attempt>\d+))?')
 _TEMPORARY = 'tmp-'
 
 
 class NonFiniteError(CheckpointError):
-  """A state that must be finite holds a NaN or an infinity."""
+  """Raised if a state that must be finite holds a NaN or an infinity."""
 
 
 class DamagedCheckpointWarning(RuntimeWarning):
-  """A checkpoint is damaged, and the one before it is restored instead."""
+  """Warns that a checkpoint is damaged and the previous one is restored."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointingConfig:
-  """Sets when checkpoints are saved and how many are kept.
+  """When checkpoints are saved and how many are kept.
 
   Attributes:
     save_every_seconds: seconds between two saves, above 0.
-    max_to_keep: number of the newest checkpoints that are kept, at least 1.
+    max_to_keep: number of newest checkpoints to keep, at least 1.
   """
 
   save_every_seconds: float = 300.0
@@ -73,8 +73,8 @@ def _check_max_to_keep(max_to_keep: int) -> None:
 class Checkpointer:
   """Saves pytrees of arrays in the background and restores them bit for bit.
 
-  One process at a time may save into a directory; others may restore from it
-  at the same time. A context manager: unless it is closed, the last save may
+  Only one process at a time may save into a directory; others may restore from
+  it meanwhile. It is a context manager: unless it is closed, the last save may
   be lost when Python exits.
   """
 
@@ -87,18 +87,18 @@ class Checkpointer:
     """Opens a directory; nothing is written before the first save.
 
     Args:
-      directory: holds the checkpoints of one run.
-      max_to_keep: number of the newest checkpoints that are kept.
+      directory: directory of the checkpoints of one run.
+      max_to_keep: number of newest checkpoints to keep.
       must_be_finite: returns the part of a state that must be finite to be
         saved; by default all of it.
 
     Raises:
-      CheckpointError: if `directory` is a file, or a link out of the directory
-        that it is in.
+      CheckpointError: if `directory` is a file, or a link out of its parent
+        directory.
       ValueError: if `max_to_keep` is less than 1.
     """
     _check_max_to_keep(max_to_keep)
-    # Orbax takes absolute paths only.
+    # Orbax requires absolute paths.
     self._directory = pathlib.Path(directory).absolute()
     _check_directory(self._directory)
     self._max_to_keep = max_to_keep
@@ -128,11 +128,12 @@ class Checkpointer:
   ) -> None:
     """Copies `state` to the host, then saves it in the background.
 
-    Waits for the save before if that has not ended. The caller may change or
-    donate the arrays once this returns.
+    Waits for the previous save to end. The caller may change or donate the
+    arrays once this returns.
 
     Args:
-      step: at least that of the newest checkpoint; an equal one is replaced.
+      step: at least the step of the newest checkpoint, which is replaced if
+        equal.
       state: a pytree of arrays and numbers.
       metadata: plain JSON: dicts with strings as keys, lists, strings, numbers
         (finite or not), booleans, None.
@@ -142,14 +143,16 @@ class Checkpointer:
       CheckpointError: if `step` is less than that of the newest checkpoint, or
         a leaf is not numeric.
       ValueError: if `metadata` is not plain JSON.
-      Exception: if the save before failed, e.g. an OSError for want of space.
+      Exception: if the previous save failed, e.g. an OSError if the disk is
+        full.
     """
     self.wait()
     step = operator.index(step)
     self._check_step(step)
     leaves = manifests.describe(state)
     metadata = manifests.encode_metadata(dict(metadata or {}))
-    # Copies, since on the CPU the host's view may be the device's memory.
+    # Copied, since on the CPU `device_get` may return a view of the device's
+    # memory.
     state = jax.tree.map(np.array, jax.device_get(state))
     _check_finite(step, self._must_be_finite(state))
     self._saving = self._executor.submit(
@@ -157,14 +160,14 @@ class Checkpointer:
     )
 
   def wait(self) -> None:
-    """Waits for the last save and raises the error that ended it, if any."""
+    """Waits for the last save and raises its error, if any."""
     if self._saving is not None:
       concurrent.futures.wait([self._saving])
       saving, self._saving = self._saving, None
       saving.result()
 
   def close(self) -> None:
-    """Waits for the last save; no other may follow."""
+    """Waits for the last save; no other save may follow."""
     try:
       self.wait()
     finally:
@@ -179,21 +182,22 @@ class Checkpointer:
     """Restores the newest checkpoint that is not damaged.
 
     Args:
-      template: a state of the structure, shapes and dtypes that were saved, of
-        arrays or `jax.ShapeDtypeStruct`. Each leaf comes back as the kind of
-        the template's: a JAX array (on the template's devices if that was put
-        on some; never weakly typed), a NumPy array or a Python number.
+      template: a state with the structure, shapes and dtypes that were saved,
+        of arrays or `jax.ShapeDtypeStruct`. Each leaf is restored as the same
+        kind as the template's: a JAX array (with the template's sharding if it
+        is committed to devices; never weakly typed), a NumPy array or a Python
+        number.
       check_metadata: raises a KeyError, TypeError or ValueError if metadata are
-        not what the caller saves; that checkpoint counts as damaged.
-      part: end of the path of the subtree that the template is of, such as
-        `.members`; the whole state by default.
+        invalid; that checkpoint then counts as damaged.
+      part: end of the path of the subtree that the template describes, such as
+        `.members`; None for the whole state.
 
     Returns:
       The state and its metadata.
 
     Raises:
       CheckpointError: if there is no checkpoint, if all are damaged, or if the
-        newest one that is not is of another structure or layout.
+        newest undamaged one has another structure or layout.
     """
     self.wait()
     entries = self._entries()
@@ -238,7 +242,7 @@ class Checkpointer:
       )
 
   def _write(self, step: int, *content: Any) -> None:
-    """Writes a checkpoint; runs in the background."""
+    """Writes a checkpoint; runs in the background thread."""
     try:
       _delete(self._directory.glob(f'{_TEMPORARY}*'))  # Left by a kill.
       temporary = self._directory / f'{_TEMPORARY}{step}'
@@ -251,7 +255,7 @@ class Checkpointer:
       old = self._saved()[: -self._max_to_keep]
       self._discard([path for _, _, path in old])
     except BaseException:
-      # Raised again by `wait`, which may come late.
+      # Also raised by `wait`, which may be called much later.
       logging.exception('Saving the checkpoint of step %d failed.', step)
       raise
 
@@ -261,7 +265,7 @@ class Checkpointer:
     return self._directory / f'{step:010d}{suffix}'
 
   def _discard(self, paths: Iterable[pathlib.Path]) -> None:
-    """Deletes checkpoints so that none is ever seen half deleted."""
+    """Deletes checkpoints such that none is ever visible half deleted."""
     for path in {path for path in paths if os.path.lexists(path)}:
       discarded = path.with_name(f'{_TEMPORARY}{path.name}-discarded')
       path.rename(discarded)
@@ -274,7 +278,7 @@ def saved_steps(directory: pathlib.Path) -> list[int]:
 
 
 def _entries(directory: pathlib.Path) -> list[tuple[int, int, pathlib.Path]]:
-  """Returns (step, attempt, path) of all with a step's name, oldest first."""
+  """Returns (step, attempt, path) of all names with a step, oldest first."""
   entries = []
   for path in directory.glob('*'):
     match = _STEP_NAME.fullmatch(path.name)
@@ -284,7 +288,7 @@ def _entries(directory: pathlib.Path) -> list[tuple[int, int, pathlib.Path]]:
 
 
 def _saved(directory: pathlib.Path) -> list[tuple[int, int, pathlib.Path]]:
-  """Returns the entries that a save may have made: no files, no links."""
+  """Returns the entries that can be checkpoints: neither files nor links."""
   return [
     entry
     for entry in _entries(directory)
@@ -322,7 +326,7 @@ def _delete(paths: Iterable[pathlib.Path]) -> None:
     if path.is_dir() and not path.is_symlink():
       shutil.rmtree(path)
     else:
-      path.unlink()  # Whatever it is, it is no leftover of a save.
+      path.unlink()  # Not a directory, hence not from a save.
 
 
 def _check_finite(step: int, tree: types.ArrayTree) -> None:

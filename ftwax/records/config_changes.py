@@ -1,9 +1,9 @@
-"""Changes of configurations by text: `agent.batch_size=32`, or a TOML file.
+"""Changes to configurations as text: `agent.batch_size=32`, or a TOML file.
 
-Fields of dataclasses and NamedTuples are named by dotted keys. What is no
-number, string, boolean, or list or table of such stands in a string: a prior as
-`"LogUniform(low=0.001, high=0.01)"`, None as `"none"`. Functions cannot be
-given.
+Dotted keys name fields of dataclasses and NamedTuples. Values are numbers,
+strings, booleans, or lists or tables of these. Other values are strings: a
+prior is `"LogUniform(low=0.001, high=0.01)"`, None is `"none"`. Functions
+cannot be given.
 """
 
 import ast
@@ -25,12 +25,12 @@ if sys.version_info >= (3, 11):
 else:
   import tomli as tomllib
 
-# Values by name, nested as the fields are.
+# Values by name, nested like the fields.
 Changes = Mapping[str, Any]
 
 _NONE = 'none'
 
-# A field that holds a function, which cannot be given.
+# Marks values that have no text form, such as functions.
 _NOT_PLAIN = object()
 
 _PRIORS = (
@@ -46,7 +46,7 @@ def read_file(path: str) -> dict[str, Any]:
   """Reads a TOML file.
 
   Raises:
-    ValueError: if there is no such file, or it is no TOML.
+    ValueError: if there is no such file, or it is not TOML.
   """
   try:
     return tomllib.loads(pathlib.Path(path).read_text('utf-8'))
@@ -58,10 +58,10 @@ def read_file(path: str) -> dict[str, Any]:
 
 
 def parse(text: str) -> dict[str, Any]:
-  """Parses `KEY=VALUE`, a value of TOML or a string without quotes.
+  """Parses `KEY=VALUE`, where the value is TOML or an unquoted string.
 
   Raises:
-    ValueError: if it is of another form.
+    ValueError: if the text has another form.
   """
   key, equals, value = text.partition('=')
   parts = key.strip().split('.')
@@ -81,7 +81,7 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def merge(first: Changes, second: Changes) -> dict[str, Any]:
-  """Returns the changes of both; those of the second one count."""
+  """Merges changes recursively; the second ones take precedence."""
   merged = dict(first)
   for name, value in second.items():
     before = merged.get(name)
@@ -99,11 +99,12 @@ def apply(config: Any, changes: Changes, path: str = '') -> Any:
 
   Args:
     config: a dataclass or NamedTuple.
-    changes: by name; a mapping changes fields of a field.
+    changes: values by name; a mapping changes fields of a field.
     path: key of the configuration, for messages.
 
   Raises:
-    ValueError: if there is no such field, or it does not take the value.
+    ValueError: if there is no such field, or the field does not accept the
+      value.
   """
   fields, kinds = _fields(config), _annotations(type(config))
   values = {}
@@ -119,7 +120,7 @@ def apply(config: Any, changes: Changes, path: str = '') -> Any:
 
 
 def suggest(key: str, config: Any, path: str = '') -> str:
-  """Returns the end of a message on a key that does not exist."""
+  """Returns the end of an error message about an unknown key."""
   known = [name for name, _ in _leaves(config, path)]
   last = key.rpartition('.')[-1]
   same = [name for name in known if name.rpartition('.')[-1] == last]
@@ -135,7 +136,7 @@ def suggest(key: str, config: Any, path: str = '') -> str:
 
 
 def to_toml(config: Any, path: str = '') -> str:
-  """Returns all fields that can be given, as `read_file` reads them."""
+  """Returns all fields with a text form as TOML, readable by `read_file`."""
   lines, tables = [], []
   for name, value in _fields(config).items():
     key = f'{path}.{name}' if path else name
@@ -150,7 +151,7 @@ def to_toml(config: Any, path: str = '') -> str:
 
 
 def _leaves(config: Any, path: str) -> Iterator[tuple[str, Any]]:
-  """Yields the fields that can be given, by dotted key."""
+  """Yields the fields with a text form, by dotted key."""
   for name, value in _fields(config).items():
     key = f'{path}.{name}' if path else name
     if _to_plain(value) is not _NOT_PLAIN:
@@ -189,12 +190,12 @@ def _replace(config: Any, values: Mapping[str, Any]) -> Any:
 def _annotations(kind: type) -> Mapping[str, Any]:
   try:
     return typing.get_type_hints(kind)
-  except NameError:  # Of an import for type checkers alone.
+  except NameError:  # A name imported under TYPE_CHECKING.
     return {}
 
 
 def _to_plain(value: Any) -> Any:
-  """Returns a value as TOML; `_NOT_PLAIN` if it has none of its own."""
+  """Returns a value as TOML; `_NOT_PLAIN` if it has no TOML form."""
   if value is None:
     return json.dumps(_NONE)
   if isinstance(value, bool):
@@ -222,16 +223,16 @@ def _to_plain(value: Any) -> Any:
 
 
 def convert(value: Any, current: Any, kind: Any, key: str) -> Any:
-  """Returns a value as a field takes it.
+  """Converts a value to the type of a field.
 
   Args:
-    value: of TOML.
-    current: value of the field now.
+    value: a TOML value.
+    current: current value of the field.
     kind: annotation of the field.
-    key: of the field, for messages.
+    key: key of the field, for messages.
 
   Raises:
-    ValueError: if the field does not take it.
+    ValueError: if the field does not accept the value.
   """
   if _is_record(current) and not _is_prior(current):
     if isinstance(value, Mapping):
@@ -256,7 +257,7 @@ def convert(value: Any, current: Any, kind: Any, key: str) -> Any:
 
 
 def _fit(value: Any, kind: Any) -> Any:
-  """Returns a value as an annotation has it; `_NOT_PLAIN` if it does not."""
+  """Converts a value to an annotated type; `_NOT_PLAIN` if it does not fit."""
   origin, arguments = typing.get_origin(kind), typing.get_args(kind)
   if origin in (typing.Union, python_types.UnionType):
     if value == _NONE and python_types.NoneType in arguments:
@@ -290,7 +291,7 @@ def _mentions_prior(kind: Any) -> bool:
 
 
 def _to_prior(value: Any, current: Any, key: str) -> Any:
-  """Returns a prior, or a tuple of these; `_NOT_PLAIN` if it is neither."""
+  """Converts a value to a prior or a tuple of these, else `_NOT_PLAIN`."""
   if isinstance(value, list):
     return tuple(_to_prior(entry, None, key) for entry in value)
   if isinstance(value, int | float) and not isinstance(value, bool):
@@ -315,7 +316,7 @@ def _to_prior(value: Any, current: Any, key: str) -> Any:
 
 
 def _parse_prior(text: str) -> Any:
-  """Makes a prior as its `repr` shows it."""
+  """Parses the `repr` of a prior."""
   call: Any = ast.parse(text.strip(), mode='eval').body
   made = {prior.__name__: prior for prior in _PRIORS}[call.func.id]
   return made(

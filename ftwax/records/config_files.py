@@ -1,4 +1,4 @@
-"""Configurations as JSON, which is recorded and compared."""
+"""Configurations as JSON, for records and comparisons."""
 
 import contextlib
 import dataclasses
@@ -21,20 +21,20 @@ from ftwax import types
 _NOT_FINITE = ('Infinity', '-Infinity', 'NaN')
 _ARRAY_TYPE = re.compile(r'array\[(?P<dtype>\w+)\]')
 
-# Value of a key that only the other configuration has.
+# Stands for the value of a key that only the other configuration has.
 ABSENT = '<absent>'
 
 
 def to_json(config: Any, path: str = 'config') -> Any:
-  """Turns a configuration into JSON that is the same in every process.
+  """Converts a configuration to JSON that is the same in every process.
 
   Dataclasses, NamedTuples and objects with attributes become dicts with their
   type under `__type__`. Functions and classes become their qualified name;
-  values in a closure are left out. NaN and infinities become strings.
+  values in closures are left out. NaN and infinities become strings.
 
   Args:
     config: a configuration, nested to any depth.
-    path: its name in errors.
+    path: name of the configuration in errors.
 
   Returns:
     Dicts, lists, strings, numbers, booleans and None.
@@ -75,14 +75,14 @@ def to_json(config: Any, path: str = 'config') -> Any:
 
 
 def from_json(plain: Any, path: str = 'config') -> Any:
-  """Makes again what `to_json` recorded of this library's own classes.
+  """Inverts `to_json` for this library's own classes.
 
-  Lists come back as tuples. Functions and objects of other libraries are not
-  made: their names alone were recorded.
+  Lists become tuples. Functions and objects of other libraries are not
+  restored, since only their names are recorded.
 
   Args:
     plain: a part of what `to_json` returned.
-    path: its name in errors.
+    path: name of the part in errors.
 
   Returns:
     Dataclasses, NamedTuples, dicts, tuples, arrays, strings, numbers, booleans
@@ -137,7 +137,7 @@ def find_type(name: str, path: str) -> Any:
 
 
 def _qualified_name(value: Any) -> str:
-  # Before NumPy 2 universal functions have no module and no qualified name.
+  # Before NumPy 2, universal functions have no module and no qualified name.
   module = getattr(value, '__module__', None) or type(value).__module__
   return f'{module}.{getattr(value, "__qualname__", value.__name__)}'
 
@@ -206,9 +206,9 @@ def flatten(plain: Any, path: str = '') -> dict[str, Any]:
 
 
 def repeats_agent(key: str) -> bool:
-  """Whether a key of an experiment repeats one of its agent's config.
+  """Returns whether a key of an experiment repeats one of its agent's config.
 
-  The network's factory holds that config, too.
+  The network factory holds that config, too.
   """
   return key.startswith('network_factory.keywords.config')
 

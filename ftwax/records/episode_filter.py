@@ -12,21 +12,21 @@ from ftwax.records import log_values
 if TYPE_CHECKING:
   from ftwax.records import loggers
 
-# Values that count from the start of a run, or name a part of it: of merged
-# rows the last one is kept, where other numbers are averaged.
+# Values that count from the start of a run, or identify a part of it. Merged
+# rows keep the last of these, while other numbers are averaged.
 _LAST = ('actor_steps', 'episodes', 'learner_steps', 'seconds', 'actor')
 
 _NUM_EPISODES = 'num_episodes'
 
 
 class EpisodeFilter:
-  """Merges rows of training episodes that follow each other too soon.
+  """Merges rows of training episodes that follow each other too quickly.
 
-  A fast environment ends hundreds of episodes a second, which would fill the
-  disk. Merged rows lose no episode: `num_episodes` is their sum, and the rest
-  are means over these episodes, so that means over many rows stay the same.
-  Counts of the run and strings are those of the last row. The mean with a value
-  that is not finite is not finite.
+  A fast environment ends hundreds of episodes per second, which would fill the
+  disk. Merging loses no episode: `num_episodes` is summed, and other numbers
+  are averaged over episodes, so that means over many rows do not change. Counts
+  of the run and strings are those of the last row. A mean over a non-finite
+  value is non-finite.
   """
 
   def __init__(
@@ -39,10 +39,10 @@ class EpisodeFilter:
     """Wraps `to`.
 
     Args:
-      to: the logger written to.
-      min_seconds: between two writes.
-      num_unmerged: number of the first rows, which are all written, so that
-        the log of a short run has a row for each of its own.
+      to: the logger to write to.
+      min_seconds: minimum number of seconds between two writes.
+      num_unmerged: number of first rows that are never merged, so that the log
+        of a short run has a row per episode.
       clock: returns seconds.
     """
     self._to = to
@@ -65,7 +65,7 @@ class EpisodeFilter:
     self._flush()
 
   def close(self) -> None:
-    """Writes the rows that wait and closes the logger."""
+    """Writes the pending rows and closes the logger."""
     if self._merged.num_rows:
       self._flush()
     self._to.close()
@@ -77,14 +77,14 @@ class EpisodeFilter:
 
 
 class _Merged:
-  """Rows that are to be written as one."""
+  """Rows to be written as a single row."""
 
   def __init__(self) -> None:
     self.num_rows = 0
     self._last: dict[str, Any] = {}
     self._num_episodes = 0
-    # Sums over episodes, and the number of these, by name. A list is summed
-    # entry by entry.
+    # Sums over episodes and numbers of episodes, by name. Lists are summed
+    # elementwise.
     self._sums: dict[str, tuple[Any, int]] = {}
 
   def add(self, row: dict[str, Any]) -> None:
@@ -105,7 +105,7 @@ class _Merged:
       )
 
   def row(self) -> dict[str, Any]:
-    """Returns the merged row; a single row as it was."""
+    """Returns the merged row; a single row is unchanged."""
     if self.num_rows == 1:
       return self._last
     means = {

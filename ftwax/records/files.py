@@ -1,4 +1,4 @@
-"""Text files that survive a kill or a power failure whole."""
+"""Text files that survive a kill or a power failure intact."""
 
 import io
 import json
@@ -11,13 +11,13 @@ _Parsed = TypeVar('_Parsed')
 
 
 def write_atomically(path: pathlib.Path, text: str) -> None:
-  """Replaces a file so that readers see the old text or the new, never half.
+  """Replaces a file so that readers see either the old text or the new one.
 
-  The text and the name are on the disk when this returns. Surrogates, which
-  stand for bytes of a path that are no UTF-8, are written as these bytes.
+  The text and the file's name are on disk when this returns. Surrogates, which
+  represent non-UTF-8 bytes of a path, are written as these bytes.
 
   Args:
-    path: of the file; its directory must exist.
+    path: path of the file; its directory must exist.
     text: written as UTF-8.
   """
   temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
@@ -30,8 +30,8 @@ def write_atomically(path: pathlib.Path, text: str) -> None:
 
 
 def write_synced(path: pathlib.Path, text: str) -> None:
-  """Writes a file and waits until its content is on the disk."""
-  # Not translated: what was read with newline='' comes back as it was.
+  """Writes a file and waits until its content is on disk."""
+  # Without newline translation, so that text read with newline='' round-trips.
   with open(
     path, 'w', encoding='utf-8', errors='surrogateescape', newline=''
   ) as file:
@@ -41,20 +41,20 @@ def write_synced(path: pathlib.Path, text: str) -> None:
 
 
 def read(path: pathlib.Path) -> str:
-  """Reads what `write_atomically` wrote, surrogates included."""
+  """Reads a file written by `write_atomically`, including surrogates."""
   return path.read_text('utf-8', errors='surrogateescape')
 
 
 def parse_json(
   path: pathlib.Path, parse: Callable[[Any], _Parsed], content: str
 ) -> _Parsed:
-  """Reads JSON that is part of a run's records.
+  """Reads a JSON file that is part of a run's records.
 
   Args:
-    path: of the file.
-    parse: makes the result of what the file holds; a KeyError, TypeError or
-      ValueError says that it holds something else.
-    content: of the file, for the message.
+    path: path of the file.
+    parse: converts the content to the result; raises a KeyError, TypeError or
+      ValueError if the content is invalid.
+    content: description of the content, for the message.
 
   Raises:
     ValueError: if there is no such file or it is damaged.
@@ -70,7 +70,7 @@ def parse_json(
 
 
 def read_object(path: pathlib.Path) -> dict[str, Any]:
-  """Reads a JSON object; an empty one if the file has none or is not there."""
+  """Reads a JSON object; returns an empty one if there is none."""
   if not path.exists():
     return {}
   content = json.loads(read(path))
@@ -78,7 +78,7 @@ def read_object(path: pathlib.Path) -> dict[str, Any]:
 
 
 def sync(path: pathlib.Path) -> None:
-  """Waits until a file or the names in a directory are on the disk."""
+  """Waits until a file, or the names in a directory, are on disk."""
   descriptor = os.open(path, os.O_RDONLY)
   try:
     os.fsync(descriptor)
@@ -87,7 +87,7 @@ def sync(path: pathlib.Path) -> None:
 
 
 def open_to_append(path: pathlib.Path) -> io.TextIOWrapper:
-  """Opens a file behind its last complete line and cuts off what follows."""
+  """Opens a file for appending and removes an incomplete last line."""
   path.parent.mkdir(parents=True, exist_ok=True)
   if path.exists():
     content = path.read_bytes()

@@ -1,6 +1,7 @@
 """The specs of a run's game as a file, `game.json` in the run's directory.
 
-With it and the configuration an agent is made again without the environment.
+With this file and the configuration, an agent can be restored without the
+environment.
 """
 
 import json
@@ -76,7 +77,7 @@ def _tree_from_json(plain: _Json) -> types.SpecTree:
 
 
 def _spec_to_json(spec: Any) -> _Json:
-  """Returns the kind of a spec and the arguments that make it."""
+  """Returns the kind of a spec and its constructor's arguments."""
   if isinstance(spec, specs.DiscreteArray):
     return {
       'kind': 'discrete',

@@ -1,4 +1,4 @@
-"""Logged values as plain numbers and as text."""
+"""Conversion of logged values to plain numbers and to text."""
 
 import datetime
 import math
@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-# Numbers and arrays of JAX, NumPy or plain Python by name, strings, and images:
-# NumPy arrays uint8 [height, width, 3].
+# Values by name: numbers and arrays of JAX, NumPy or Python, strings, and
+# images, which are NumPy arrays, uint8 [height, width, 3].
 LoggingData = Mapping[str, Any]
 
 
@@ -28,17 +28,17 @@ def without_images(values: LoggingData) -> dict[str, Any]:
 
 
 def to_plain(values: LoggingData) -> dict[str, Any]:
-  """Turns the values into Python numbers and lists of such.
+  """Converts values to Python numbers and nested lists.
 
   Args:
-    values: numbers, arrays, strings or None by name.
+    values: numbers, arrays, strings or None, by name.
 
   Returns:
-    A dict in the same order. Arrays without axes become numbers, others lists;
+    A dict in the same order. Arrays of rank 0 become numbers, others lists;
     images stay arrays.
 
   Raises:
-    TypeError: if a value is none of these; names the first one.
+    TypeError: if a value is of another kind; names the first one.
   """
   return {key: _plain_value(key, value) for key, value in values.items()}
 
@@ -78,7 +78,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def null_non_finite(value: Any) -> Any:
-  """Replaces floats that are not finite by None, in nested lists too."""
+  """Replaces non-finite floats by None, also in nested lists."""
   if isinstance(value, list):
     return [null_non_finite(entry) for entry in value]
   if isinstance(value, float) and not math.isfinite(value):

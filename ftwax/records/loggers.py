@@ -1,11 +1,11 @@
-"""Loggers, which write the numbers of a run to files, TensorBoard and terminal.
+"""Loggers that write values of a run to files, TensorBoard and the terminal.
 
 The interface is acme's: `write` a mapping of names to numbers, then `close`.
-In a run's directory each label has a file of its own:
+In a run's directory each label has its own files:
 
     logs/<label>.jsonl  logs/<label>.csv  tensorboard/<label>/
 
-The name is `<label>-<instance>` where there are several of a kind, e.g. actors.
+The name is `<label>-<instance>` if there are several of a kind, e.g. actors.
 Every line is flushed. A line cut short by a kill is removed when the file is
 opened again.
 """
@@ -35,7 +35,7 @@ _TRACKER_PERIOD_S = 1.0
 
 
 class Logger(Protocol):
-  """Writes numbers to a file, a terminal, a server or another logger."""
+  """Writes values to a file, a terminal, a server or another logger."""
 
   def write(self, values: log_values.LoggingData) -> None:
     """Writes `values` to the destination."""
@@ -58,14 +58,14 @@ class LoggerFactory(Protocol):
     Args:
       label: name of the log, e.g. 'train', 'learner' or 'evaluation'.
       steps_key: name of the value that counts steps.
-      instance: index among several loggers of this label.
+      instance: index among several loggers with this label.
     """
 
 
 class JSONLLogger:
-  """Appends rows to a JSONL file, one object a line.
+  """Appends rows to a JSONL file, one object per line.
 
-  JSON has no NaN and no infinities; they are written as null.
+  NaN and infinities, which JSON does not support, are written as null.
   """
 
   def __init__(self, path: str | os.PathLike[str]):
@@ -90,10 +90,10 @@ def read_jsonl(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
   """Reads the rows of a `JSONLLogger`, which may still be writing.
 
   Args:
-    path: of the file.
+    path: path of the file.
 
   Returns:
-    The rows, without a last line that is not complete.
+    The rows, without an incomplete last line.
 
   Raises:
     ValueError: if a complete line is not JSON.
@@ -115,7 +115,7 @@ class CSVLogger:
   """Appends rows to a CSV file, whose columns are the names seen so far.
 
   A new name rewrites the file with a longer header; rows without a value have
-  an empty cell there. Lists are written as JSON.
+  an empty cell in its column. Lists are written as JSON.
   """
 
   def __init__(self, path: str | os.PathLike[str]):
@@ -159,10 +159,10 @@ def _cell(value: Any) -> Any:
 
 
 class TerminalLogger:
-  """Prints a line for each write; wrap it in a `TimeFilter` if these are many.
+  """Prints a line for each write; to print less often, use a `TimeFilter`.
 
   Args:
-    label: put before every line.
+    label: prefix of every line.
     print_fn: prints a line.
   """
 
@@ -185,23 +185,23 @@ class Dispatcher:
     self._to = tuple(to)
 
   def write(self, values: log_values.LoggingData) -> None:
-    """Writes to each; the values leave the device once."""
+    """Writes to each logger; transfers values from the device only once."""
     plain = log_values.to_plain(values)
     for logger in self._to:
       logger.write(plain)
 
   def close(self) -> None:
-    """Closes each, even if closing another one fails."""
+    """Closes each logger, even if closing another one fails."""
     with contextlib.ExitStack() as stack:
       for logger in reversed(self._to):
         stack.callback(logger.close)
 
 
 class TimeFilter:
-  """Drops writes that follow the last one too soon.
+  """Drops writes that follow the last one too quickly.
 
-  The last values dropped are written when the filter is closed, so that the
-  end of a run is always logged.
+  The last dropped values are written when the filter is closed, so that the end
+  of a run is always logged.
   """
 
   def __init__(
@@ -213,8 +213,8 @@ class TimeFilter:
     """Wraps `to`.
 
     Args:
-      to: the logger written to.
-      min_seconds: between two writes.
+      to: the logger to write to.
+      min_seconds: minimum number of seconds between two writes.
       clock: returns seconds.
     """
     if min_seconds < 0:
@@ -239,7 +239,7 @@ class TimeFilter:
     self._to.write(values)
 
   def close(self) -> None:
-    """Writes the values dropped last and closes the logger."""
+    """Writes the last dropped values and closes the logger."""
     if self._dropped is not None:
       self._to.write(self._dropped)
     self._to.close()
@@ -270,28 +270,29 @@ def make_logger_factory(
   train_period: float = 1.0,
   trackers: Sequence[str] = (),
 ) -> LoggerFactory:
-  """Makes the `logger_factory` of an experiment; JSONL is always written.
+  """Makes the `logger_factory` of an experiment; it always writes JSONL files.
 
   Args:
     run_dir: directory of the run.
     terminal: whether to print the first instance of each label.
     terminal_period: seconds between two lines of a label.
     tensorboard: whether to write TensorBoard events.
-    tensorboard_period: seconds between two events of a label; short episodes
-      would spend a tenth of a run on them.
-    csv_files: whether to write CSV files beside the JSONL ones.
-    train_period: seconds between two rows of label 'train', after the first
+    tensorboard_period: seconds between two events of a label; with an event for
+      each of many short episodes, a run would spend a tenth of its time on
+      them.
+    csv_files: whether to write CSV files in addition to JSONL.
+    train_period: seconds between two rows with label 'train', after the first
       ones; see `episode_filter.EpisodeFilter`. 0 writes every episode.
     trackers: names of experiment trackers to write to as well; see
       `ftwax.records.trackers`.
 
   Returns:
     A function `(label, steps_key, instance) -> Logger`. It raises a ValueError
-    when `label` cannot be the name of a file.
+    if `label` cannot be a file name.
 
   Raises:
-    ImportError: a tracker is not installed.
-    ValueError: there is no such tracker.
+    ImportError: if a tracker is not installed.
+    ValueError: if there is no such tracker.
   """
   tracking = [
     trackers_lib.Tracking(pathlib.Path(run_dir), name) for name in trackers

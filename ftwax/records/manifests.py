@@ -4,7 +4,8 @@
                       user's metadata; SHA-256 of every file with arrays
     manifest.sha256   SHA-256 of the manifest, readable by `sha256sum -c`
 
-Nothing in a manifest is trusted: whatever `write` does not write is damage.
+Nothing in a manifest is trusted: any deviation from the format of `write`
+counts as damage.
 """
 
 import hashlib
@@ -23,14 +24,14 @@ import numpy as np
 from ftwax import types
 from ftwax.records import files
 
-# Of checkpoints and of the run directories that hold them. 1: a single agent
-# had no member axis, and arrays were named by numbers.
+# Layout version of checkpoints and of run directories. In layout 1, a single
+# agent had no member axis, and arrays were named by numbers.
 LAYOUT = 2
 
 _MANIFEST = 'manifest.json'
 _DIGEST = 'manifest.sha256'
 
-# JSON has no numbers for these.
+# JSON does not support these numbers.
 _NON_FINITE = {'NaN': math.nan, 'Infinity': math.inf, '-Infinity': -math.inf}
 
 
@@ -39,20 +40,20 @@ _ROOT = 'state'
 
 
 class CheckpointError(RuntimeError):
-  """A checkpoint cannot be saved or restored."""
+  """Raised if a checkpoint cannot be saved or restored."""
 
 
 class DamagedError(Exception):
-  """A checkpoint is not what was saved."""
+  """Raised if a checkpoint differs from what was saved."""
 
 
 class Leaf(NamedTuple):
   """A leaf of a saved state.
 
   Attributes:
-    path: in the pytree, e.g. `state.params['torso']['w']`.
-    shape: of the array.
-    dtype: its name, e.g. `float32`.
+    path: path in the pytree, e.g. `state.params['torso']['w']`.
+    shape: shape of the array.
+    dtype: name of the dtype, e.g. `float32`.
   """
 
   path: str
@@ -61,12 +62,12 @@ class Leaf(NamedTuple):
 
 
 class Manifest(NamedTuple):
-  """What a manifest says.
+  """The contents of a manifest.
 
   Attributes:
-    step: of the checkpoint.
-    leaves: in the order of the pytree.
-    metadata: of the user.
+    step: step of the checkpoint.
+    leaves: leaves in the order of the pytree.
+    metadata: the user's metadata.
   """
 
   step: int
@@ -81,7 +82,7 @@ def describe(state: types.ArrayTree) -> tuple[Leaf, ...]:
     state: a pytree of arrays, numbers or `jax.ShapeDtypeStruct`.
 
   Raises:
-    CheckpointError: if a leaf is not numeric, or all of them are empty.
+    CheckpointError: if a leaf is not numeric, or all leaves are empty.
   """
   leaves = []
   for key_path, leaf in jax.tree.leaves_with_path(state):
@@ -107,7 +108,7 @@ def check_leaves(
   """Checks that a checkpoint holds the leaves of a template, in any order.
 
   Raises:
-    CheckpointError: names the first leaf that differs.
+    CheckpointError: if not; names the first leaf that differs.
   """
   difference = _first_difference(saved, expected)
   if difference is not None:
@@ -123,19 +124,19 @@ def find_leaves(
   expected: Sequence[Leaf],
   part: str,
 ) -> tuple[Leaf, ...]:
-  """Finds the leaves of a template in a part of what was saved.
+  """Finds the leaves of a template in a part of a saved state.
 
   Args:
-    path: of the checkpoint, for messages.
+    path: path of the checkpoint, for messages.
     saved: all leaves that were saved.
-    expected: leaves of the template, with paths inside the part.
-    part: end of the part's own path.
+    expected: leaves of the template, with paths relative to the part.
+    part: end of the part's path.
 
   Returns:
-    The leaves as they were saved, in the order of `expected`.
+    The saved leaves, in the order of `expected`.
 
   Raises:
-    CheckpointError: if one is missing, or of another shape or dtype.
+    CheckpointError: if a leaf is missing, or has another shape or dtype.
   """
   found = []
   for leaf in expected:
@@ -152,10 +153,10 @@ def find_leaves(
 
 
 def encode_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns a copy of `metadata` as JSON has it: NaN, infinities as strings.
+  """Returns a copy of `metadata` for JSON, with non-finite numbers as strings.
 
   Raises:
-    ValueError: if `read` would not return `metadata` as it is.
+    ValueError: if `read` would not return `metadata` unchanged.
   """
   encoded = _encode(metadata)
   try:
@@ -178,13 +179,13 @@ def write(
   leaves: Sequence[Leaf],
   metadata: Mapping[str, Any],
 ) -> None:
-  """Writes the manifest of a checkpoint whose arrays are written.
+  """Writes the manifest of a checkpoint, after its arrays.
 
-  The manifest and the names in `path` are on the disk when this returns.
+  The manifest and the names in `path` are on disk when this returns.
 
   Args:
-    path: of the checkpoint.
-    step: of the checkpoint.
+    path: path of the checkpoint.
+    step: step of the checkpoint.
     leaves: from `describe`.
     metadata: from `encode_metadata`.
   """
@@ -209,11 +210,11 @@ def read(path: pathlib.Path) -> Manifest:
   """Reads the manifest of a checkpoint and checks every file against it.
 
   Args:
-    path: of the checkpoint.
+    path: path of the checkpoint.
 
   Raises:
-    DamagedError: if something is not what was saved.
-    CheckpointError: if the checkpoint is of another layout.
+    DamagedError: if something differs from what was saved.
+    CheckpointError: if the checkpoint has another layout.
   """
   try:
     _check_kinds(path)
@@ -299,9 +300,9 @@ def _decode(value: Any) -> Any:
 
 
 def _check_kinds(path: pathlib.Path) -> None:
-  """Raises a DamagedError at the first link, pipe or device in a checkpoint.
+  """Raises a DamagedError if a checkpoint has a link, pipe or device.
 
-  A link may lead out of the run's directory; opening a pipe waits for ever.
+  A link may lead out of the run's directory; opening a pipe blocks forever.
   """
   mode = path.lstat().st_mode
   if stat.S_ISLNK(mode):
@@ -326,7 +327,7 @@ def _check_layout(path: pathlib.Path, manifest: Any) -> None:
 
 
 def layout_message(layout: Any) -> str:
-  """Returns an error's words on a layout that is not `LAYOUT`."""
+  """Returns the part of an error message about a layout other than `LAYOUT`."""
   is_newer = isinstance(layout, int) and layout > LAYOUT
   age = 'a newer' if is_newer else 'an older'
   return (
@@ -350,6 +351,6 @@ def _check_digests(path: pathlib.Path, digests: Mapping[str, Any]) -> None:
 
 
 def _name(path: pathlib.Path, error: OSError) -> str:
-  """Returns the name of the file of an error and what is wrong with it."""
+  """Returns the file name of an error and what is wrong with the file."""
   name = os.path.relpath(error.filename or path, path)
   return f'{name} ({error.strerror})'

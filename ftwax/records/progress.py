@@ -4,7 +4,7 @@
       ...
       display.update(num_steps, episode_return=episode_return)
 
-A file or a pipe gets no control characters, and at most one line in
+A file or a pipe gets no control characters, and at most one line per
 `min_seconds`, so that logs of batch jobs stay readable.
 """
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
   import rich.progress
 
 
-# Columns of a terminal from which on the speed, and bar and numbers, are shown.
+# Terminal widths in columns from which on the speed is shown, and from which on
+# bar and numbers are shown.
 _MEDIUM_WIDTH, _WIDE_WIDTH = 60, 120
 
 
@@ -29,7 +30,7 @@ class _Display(Protocol):
   """Shows progress."""
 
   def update(self, steps: int, fields: log_values.LoggingData) -> None:
-    """Shows that `steps` are done."""
+    """Shows that `steps` steps are done."""
 
   def close(self) -> None:
     """Shows the last state and ends the display."""
@@ -38,8 +39,8 @@ class _Display(Protocol):
 class Progress:
   """Shows the steps done, the speed, the time left, and other numbers.
 
-  A context manager. On a terminal, lines printed by others appear above the
-  bar.
+  It is a context manager. On a terminal, lines printed meanwhile appear above
+  the bar.
   """
 
   def __init__(
@@ -56,12 +57,13 @@ class Progress:
     """Prepares the display, which `with` starts.
 
     Args:
-      total_steps: of the run; more may be done.
-      label: stands before the numbers.
-      initial_steps: done before a run was resumed.
-      min_seconds: between two plain lines; the last one is always printed.
-      stream: written to; standard output by default.
-      console: a Rich console, used in place of `stream`.
+      total_steps: number of steps of the run; more may be done.
+      label: prefix of the numbers.
+      initial_steps: steps done before the run was resumed.
+      min_seconds: minimum number of seconds between two plain lines; the last
+        one is always printed.
+      stream: stream to write to; standard output by default.
+      console: a Rich console to use instead of `stream`.
       clock: returns seconds, for the plain lines.
 
     Raises:
@@ -92,14 +94,14 @@ class Progress:
       self._display = None
 
   def update(self, steps: int, **fields: Any) -> None:
-    """Shows that `steps` are done.
+    """Shows that `steps` steps are done.
 
     Args:
-      steps: done since the run was first started.
+      steps: steps done since the run was first started.
       **fields: numbers to show, e.g. the return of the last episode.
 
     Raises:
-      RuntimeError: outside of `with`.
+      RuntimeError: if called outside of `with`.
     """
     if self._display is None:
       raise RuntimeError(
@@ -127,14 +129,14 @@ class Progress:
     if console is None:
       import rich.console  # Slow, and not needed by plain lines.
 
-      # Without a file Rich looks up standard output at each write, so that a
-      # redirection holds.
+      # Without a file, Rich looks up standard output at each write, which
+      # respects redirections.
       console = rich.console.Console(file=self._stream)
     return _Bar(console, self._label, (self._initial_steps, self._total_steps))
 
 
 class _Lines:
-  """Plain lines, at most one in `min_seconds` and one at the end."""
+  """Prints plain lines, at most one per `min_seconds` and one at the end."""
 
   def __init__(
     self,
@@ -197,7 +199,7 @@ class _Bar:
       return progress.TextColumn(text, markup=False)
 
     initial_steps, total_steps = steps
-    # A line that is too long would be cut off in the middle of a number.
+    # A line that is too long would be truncated within a number.
     columns = [
       column('{task.description}'),
       column('{task.percentage:.0f}%'),
@@ -234,7 +236,7 @@ def _make_speed_column() -> 'rich.progress.ProgressColumn':
   from rich import progress, text
 
   class SpeedColumn(progress.ProgressColumn):
-    """Steps a second, over the last half minute."""
+    """Shows the steps per second over the last half minute."""
 
     def render(self, task: progress.Task) -> text.Text:
       speed = task.finished_speed or task.speed

@@ -6,9 +6,9 @@
       command.txt     one line for each start: time and command line
       number.txt      position among the runs of this name, counted from 1
 
-A new directory appears at once and complete. A run is resumed with the
-configuration that it was started with. Nothing on disk changes when a function
-here raises an error.
+A new directory is created atomically and complete. A run is resumed with the
+configuration that it was started with. If a function here raises an error,
+nothing on disk has changed.
 """
 
 import contextlib
@@ -37,9 +37,9 @@ VERSIONS_FILE = 'versions.json'
 COMMAND_FILE = 'command.txt'
 NUMBER_FILE = 'number.txt'
 LOCK_FILE = 'lock'
-NODES_FILE = 'output/nodes.json'  # How the nodes of a distributed run are.
+NODES_FILE = 'output/nodes.json'  # Status of a distributed run's nodes.
 
-# Their metadata are read, since some of these take seconds to import.
+# Versions are read from metadata, since some packages take seconds to import.
 _PACKAGES = (
   'jax',
   'jaxlib',
@@ -60,11 +60,11 @@ _RUN_NAME = re.compile(r'(?P<time>\d{8}-\d{6})-seed-?\d+(-(?P<copy>\d+))?')
 
 
 class RunDirectoryError(RuntimeError):
-  """A run directory cannot be made or opened."""
+  """Raised if a run directory cannot be made or opened."""
 
 
 class ConfigMismatchError(RunDirectoryError):
-  """A run is resumed with another configuration than it was started with."""
+  """Raised if a run is resumed with a configuration other than its own."""
 
 
 def create(
@@ -74,13 +74,13 @@ def create(
 
   Args:
     root: directory of all runs; made if it does not exist.
-    name: of the experiment; letters, digits, `.`, `_` and `-`.
-    seed: of the run.
-    config: anything that `config_files.to_json` takes.
+    name: name of the experiment; letters, digits, `.`, `_` and `-`.
+    seed: seed of the run.
+    config: anything that `config_files.to_json` accepts.
 
   Returns:
-    The path of the directory. The timestamp is in UTC; a second run in the same
-    second has `-2` appended.
+    The path of the directory. The timestamp is in UTC; the second run in the
+    same second has `-2` appended.
 
   Raises:
     RunDirectoryError: if nothing can be written there.
@@ -104,14 +104,14 @@ def create_at(path: str | os.PathLike[str], config: Any) -> pathlib.Path:
   """Makes a run directory at `path`, which must be new or empty.
 
   Args:
-    path: of the directory.
-    config: anything that `config_files.to_json` takes.
+    path: path of the directory.
+    config: anything that `config_files.to_json` accepts.
 
   Returns:
     The path.
 
   Raises:
-    RunDirectoryError: if there is something at `path`, or nothing can be
+    RunDirectoryError: if `path` is neither new nor empty, or nothing can be
       written there.
     TypeError: if `config` holds a value without a stable name.
   """
@@ -137,18 +137,19 @@ def open_existing(
   that differ from those of the first start.
 
   Args:
-    path: of a directory that `create` or `create_at` made.
-    config: of this process; must equal that of the run.
-    may_differ: dotted keys that are not compared, e.g. the number of steps of
-      a run that is prolonged. `config.json` keeps the first values.
+    path: a directory made by `create` or `create_at`.
+    config: configuration of this process; must equal that of the run.
+    may_differ: dotted keys that are not compared, e.g. the number of steps of a
+      run to extend. `config.json` keeps the first values.
 
   Returns:
     The path.
 
   Raises:
-    ConfigMismatchError: names every key that differs and both its values.
-    RunDirectoryError: if there is no readable run at `path`, or it is of
-      another layout.
+    ConfigMismatchError: if the configurations differ; names every key that
+      differs and both values.
+    RunDirectoryError: if there is no readable run at `path`, or it has another
+      layout.
   """
   directory = _check_path(path)
   typed = os.fspath(path)
@@ -170,7 +171,7 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
   """Reads the configuration of a run as JSON; see `config_files.to_json`.
 
   Raises:
-    ValueError: there is none at `path`, or it is damaged.
+    ValueError: if there is none at `path`, or it is damaged.
   """
   try:
     return dict(json.loads(files.read(pathlib.Path(path) / CONFIG_FILE)))
@@ -183,14 +184,14 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def newest(root: str | os.PathLike[str], name: str) -> pathlib.Path | None:
-  """Returns the run of an experiment that was created last, or None.
+  """Returns the latest run of an experiment, or None.
 
-  The order is that of `number.txt`, which a clock that is set back does not
-  change; timestamps decide between runs of the same number.
+  Runs are ordered by `number.txt`, so that setting back the clock does not
+  matter; timestamps decide between runs with the same number.
 
   Args:
     root: directory of all runs.
-    name: of the experiment.
+    name: name of the experiment.
   """
   _check_name(name)
   found = []
@@ -205,12 +206,12 @@ def newest(root: str | os.PathLike[str], name: str) -> pathlib.Path | None:
 
 @contextlib.contextmanager
 def lock(path: str | os.PathLike[str]) -> Iterator[None]:
-  """Keeps other processes of this machine out of a run directory.
+  """Locks a run directory against other processes on this machine.
 
-  A context manager; a kill releases the lock too.
+  It is a context manager; a kill releases the lock too.
 
   Args:
-    path: of a run directory.
+    path: path of the run directory.
 
   Yields:
     Nothing.
@@ -236,7 +237,7 @@ def lock(path: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _reported(path: str | os.PathLike[str]) -> Iterator[None]:
-  """Turns an error of the file system into one that names the path typed."""
+  """Converts file system errors to a RunDirectoryError that names the path."""
   try:
     yield
   except (OSError, ValueError) as error:  # ValueError: a name with '\0'.
@@ -283,7 +284,7 @@ def _populate(path: pathlib.Path, config_text: str) -> bool:
     files.write_atomically(temporary / COMMAND_FILE, _command_line())
     number = 1 + max(map(_number, path.parent.iterdir()), default=0)
     files.write_atomically(temporary / NUMBER_FILE, f'{number}\n')
-    # Fails unless there is nothing at `path`, or an empty directory.
+    # Fails if `path` is a file or a directory that is not empty.
     temporary.rename(path)
   except OSError:
     if _is_free(path):
@@ -295,7 +296,7 @@ def _populate(path: pathlib.Path, config_text: str) -> bool:
 
 
 def _remove_leftovers(directory: pathlib.Path) -> None:
-  """Removes `.<name>.<pid>.tmp` of writers that were killed."""
+  """Removes `.<name>.<pid>.tmp` of killed writers."""
   for path in directory.glob('.*.tmp'):
     pid = path.name.split('.')[-2]
     if not pid.isdigit() or os.path.exists(f'/proc/{pid}'):
@@ -307,7 +308,7 @@ def _remove_leftovers(directory: pathlib.Path) -> None:
 
 
 def _number(path: pathlib.Path) -> int:
-  """Returns the number of a run; 0 if it has none, or is no run at all."""
+  """Returns the number of a run; 0 if it has none, or is not a run."""
   try:
     return int((path / NUMBER_FILE).read_text('utf-8'))
   except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Logs as TensorBoard events."""
+"""Logs values as TensorBoard events."""
 
 import io
 import os
@@ -12,8 +12,9 @@ from ftwax.records import log_values
 class TensorBoardLogger:
   """Writes scalars, vectors entry by entry, and images to TensorBoard.
 
-  Names are `label/key`, or `label/key/i` for the entries of a vector; strings
-  and arrays of more axes are left out. Events are on disk when `write` returns.
+  Names are `label/key`, or `label/key/i` for the entries of a vector. Strings
+  and arrays of higher rank are left out. Events are flushed when `write`
+  returns.
   """
 
   def __init__(
@@ -25,12 +26,12 @@ class TensorBoardLogger:
     """Opens a new event file.
 
     Args:
-      directory: of this logger alone.
-      label: put before every name.
-      steps_key: name of the value on the time axis; writes are counted if it
-        is None, or missing in a row.
+      directory: directory used only by this logger.
+      label: prefix of every name.
+      steps_key: name of the value on the time axis; if None, or missing in a
+        row, the number of writes is used.
     """
-    # Slow to import, and not needed by runs that log elsewhere.
+    # Slow to import, and only needed if this logger is used.
     from tensorboardX import event_file_writer
     from tensorboardX.proto import event_pb2, summary_pb2
 
@@ -40,8 +41,8 @@ class TensorBoardLogger:
     self._steps_key = steps_key
     self._num_writes = 0
     pathlib.Path(directory).mkdir(parents=True, exist_ok=True)
-    # This writer starts no thread. The suffix keeps two writers opened in the
-    # same second from sharing a file.
+    # `EventsWriter` starts no thread. The suffix keeps two writers opened in
+    # the same second from sharing a file.
     self._writer = event_file_writer.EventsWriter(
       os.path.join(directory, 'events'), f'.{time.time_ns()}'
     )

@@ -1,4 +1,4 @@
-"""What a tournament came to, as a file in the directory of a run."""
+"""The results of a tournament, as a file in the directory of a run."""
 
 import json
 import os
@@ -14,19 +14,19 @@ TOURNAMENT_FILE = 'tournament.json'
 
 
 class Results(NamedTuple):
-  """A tournament of `P` players, the members of a population first.
+  """Results of a tournament of `P` players, members of the population first.
 
   Attributes:
     players: [P], names.
-    num_members: of the population.
-    anchor: number of the player above whom ratings are given.
-    ratings: [P], Elo points above the anchor.
-    lows: [P], lower ends of the 95% confidence intervals of `ratings`.
-    highs: [P], upper ends.
-    win_rates: [P, P], mean score of the row against the column, a draw is half
-      a win; NaN without a game.
-    half_widths: [P, P], of the 95% confidence intervals of `win_rates`.
-    num_games: of all.
+    num_members: number of players that are members of the population.
+    anchor: index of the player relative to which ratings are given.
+    ratings: float64 [P], Elo points above the anchor.
+    lows: float64 [P], lower ends of the 95% confidence intervals of `ratings`.
+    highs: float64 [P], upper ends.
+    win_rates: float64 [P, P], mean score of the row against the column, where a
+      draw is half a win; NaN without games.
+    half_widths: float64 [P, P], of the 95% confidence intervals of `win_rates`.
+    num_games: total number of games.
   """
 
   players: tuple[str, ...]
@@ -52,7 +52,7 @@ def read(directory: str | os.PathLike[str]) -> Results | None:
   """Reads the results; None if there was no tournament.
 
   Raises:
-    ValueError: the file is damaged.
+    ValueError: if the file is damaged.
   """
   path = pathlib.Path(directory) / TOURNAMENT_FILE
   if not path.exists():

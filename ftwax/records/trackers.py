@@ -1,11 +1,11 @@
-"""Loggers of experiment trackers: Weights & Biases and MLflow.
+"""Loggers for experiment trackers: Weights & Biases and MLflow.
 
-A tracker shows runs side by side. The run itself has the numbers of all logs.
-In a population each member is a run of its own beside it, with its rating,
-return, hyperparameters and internal rewards, so that what trackers have to
-compare runs, such as parallel coordinates, compares members.
+A tracker shows runs side by side. The main run has the numbers of all logs. In
+a population, each member is also a run of its own, with its rating, return,
+hyperparameters and internal rewards, so that the tracker's tools for comparing
+runs, such as parallel coordinates, compare members.
 
-Trackers are told where to write as their own documents say, e.g. by
+Trackers are configured as their own documentation describes, e.g. by
 `WANDB_MODE=offline` or `MLFLOW_TRACKING_URI`.
 """
 
@@ -24,7 +24,7 @@ from ftwax.records import (
   run_directory,
 )
 
-# MLflow takes no more of these at once, and no longer ones.
+# MLflow's limits on the number of parameters in a batch, and on their length.
 _MAX_PARAMS, _MAX_PARAM_LENGTH = 100, 500
 
 
@@ -36,8 +36,8 @@ class Tracker(Protocol):
 
     Args:
       label: name of the log.
-      values: finite, by name.
-      step: on the axis of this log.
+      values: finite numbers, by name.
+      step: step on the axis of this log.
     """
 
   def close(self) -> None:
@@ -93,7 +93,7 @@ class MLflowTracker:
       if experiment is None
       else experiment.experiment_id
     )
-    # A run that is resumed goes on.
+    # A resumed run continues its MLflow run.
     tags = {'group': str(resolved), 'member': name}
     query = ' and '.join(f"tags.{k} = '{v}'" for k, v in tags.items())
     found = self._client.search_runs([experiment_id], query)
@@ -141,7 +141,7 @@ TRACKERS = tuple(_MAKERS)
 
 
 class Tracking:
-  """The runs of a population in one tracker, which all its logs share."""
+  """The runs of a population in one tracker, shared by all of its logs."""
 
   def __init__(self, run_dir: pathlib.Path, tracker: str):
     """Opens the run.
@@ -151,8 +151,8 @@ class Tracking:
       tracker: one of `TRACKERS`.
 
     Raises:
-      ImportError: the tracker is not installed.
-      ValueError: there is no such tracker.
+      ImportError: if the tracker is not installed.
+      ValueError: if there is no such tracker.
     """
     if tracker not in _MAKERS:
       raise ValueError(
@@ -172,13 +172,13 @@ class Tracking:
     return TrackingLogger(self, label, steps_key)
 
   def log(self, label: str, values: Mapping[str, Any], step: int) -> None:
-    """Writes numbers of the run, and those of members to theirs."""
+    """Writes numbers to the main run, and those of members to their runs."""
     self._run.log(label, _finite(values), step)
     if label == 'population':
       self._log_members(values, step)
 
   def release(self) -> None:
-    """Closes all runs once each logger is closed."""
+    """Closes all runs once every logger is closed."""
     self._num_open -= 1
     if self._num_open == 0:
       for tracker in (*self._members, self._run):
@@ -202,7 +202,7 @@ class Tracking:
       tracker.log('population', _finite(self._name_events(row)), step)
 
   def _name_events(self, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a row with a number for each event in place of vectors."""
+    """Replaces vectors in a row by one number per event."""
     named = {}
     for key, value in row.items():
       if not isinstance(value, list):
@@ -220,7 +220,7 @@ class TrackingLogger:
   """Writes one log of a run to a tracker."""
 
   def __init__(self, tracking: Tracking, label: str, steps_key: str | None):
-    """See `Tracking.open`."""
+    """Makes a logger; see `Tracking.open`."""
     self._tracking = tracking
     self._label, self._steps_key = label, steps_key
     self._num_writes = 0
@@ -234,7 +234,7 @@ class TrackingLogger:
     self._tracking.log(self._label, plain, step)
 
   def close(self) -> None:
-    """Closes the log, and the run after its last log."""
+    """Closes the log; the last log also closes the run."""
     self._tracking.release()
 
 
@@ -247,7 +247,7 @@ def _finite(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _read_config(run_dir: pathlib.Path) -> dict[str, Any]:
-  """Returns the configuration of a run by dotted name."""
+  """Returns the configuration of a run by dotted key."""
   path = run_dir / run_directory.CONFIG_FILE
   return config_files.flatten(files.read_object(path))
 

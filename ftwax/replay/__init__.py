@@ -1,4 +1,4 @@
-"""Replay: Reverb tables for many processes, pure functions for the device."""
+"""Replay: Reverb tables across processes, and pure functions on the device."""
 
 from ftwax.replay import functional
 

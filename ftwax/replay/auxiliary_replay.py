@@ -1,12 +1,14 @@
-"""Past trajectories on the device, for auxiliary tasks.
+"""On-device replay of past trajectories, for auxiliary tasks.
 
-They are kept in a functional replay whose step is a whole trajectory, once for
-all tasks: replayed trajectories are drawn uniformly, and short sequences for
-reward prediction by class of the reward that comes next, one half not zero
-(Jaderberg et al., 2017, arXiv:1611.05397, section 3.2). Both come from the same
-last trajectories. By choice trajectories are drawn in proportion to priorities
-(Schaul et al., 2016, arXiv:1511.05952): a new one has the largest that there
-is, one that was replayed that of its errors then.
+One functional replay, each of whose steps is a whole trajectory, serves all
+tasks. Replayed trajectories are sampled uniformly. Short sequences for reward
+prediction are sampled by class of the reward that follows, half of them before
+a nonzero reward (Jaderberg et al., 2017, arXiv:1611.05397, section 3.2). Both
+come from the same latest trajectories.
+
+Optionally, trajectories are sampled in proportion to priorities (Schaul et al.,
+2016, arXiv:1511.05952). A new trajectory gets the largest stored priority, a
+replayed one gets a priority from its errors at that time.
 """
 
 import functools
@@ -21,18 +23,17 @@ from ftwax import internal_rewards as internal_rewards_lib
 from ftwax import types
 from ftwax.replay import functional, replay_options, trajectories
 
-# Name among the metrics of an update under which a learner returns the new
-# priorities of the replayed trajectories, float32 [B], raised to their
-# exponent.
+# Name of the metric in which an update returns the new priorities of the
+# replayed trajectories, float32 [B], already raised to their exponent.
 PRIORITIES = 'replay_priorities'
 
 
-# Of trajectories that are stored before any was replayed.
+# Priority of trajectories that are stored before any was replayed.
 _LEAST_PRIORITY = 1e-6
 
 
 class Stored(NamedTuple):
-  """What the replay holds of one trajectory.
+  """One trajectory, as the replay stores it.
 
   Attributes:
     trajectory: leaves [T + 1 or T, ...].
@@ -44,7 +45,12 @@ class Stored(NamedTuple):
 
 
 class AuxiliaryState(NamedTuple):
-  """The replay and the key for what is drawn from it."""
+  """State of a replay for auxiliary tasks.
+
+  Attributes:
+    replay: state of the functional replay.
+    key: random key for sampling.
+  """
 
   replay: functional.ReplayState
   key: types.Key
@@ -54,15 +60,15 @@ class AuxiliaryReplay(NamedTuple):
   """The functions of a replay for auxiliary tasks.
 
   Attributes:
-    init: `(key) -> state`, which is empty.
-    add: `(state, trajectories, reward_class) -> state`; leaves are [T + 1 or
-      T, E, ...], and the class is int8 [T, E].
+    init: `(key) -> state`, an empty replay.
+    add: `(state, trajectories, reward_class) -> state`; leaves are [T + 1 or T,
+      E, ...], and the class is int8 [T, E].
     sample: `(state) -> (state, replay, reward_prediction)`, batches as in
       `types.LearnerBatch`.
-    classify: `(trajectories, internal_rewards) -> reward_class`, by what an
-      agent counts as a reward.
-    update_priorities: `(state, slots, priorities) -> state`, given the slots
-      of a `types.ReplayBatch`.
+    classify: `(trajectories, internal_rewards) -> reward_class`, by the agent's
+      own rewards.
+    update_priorities: `(state, slots, priorities) -> state`, given the slots of
+      a `types.ReplayBatch`.
   """
 
   init: Callable[[types.Key], AuxiliaryState]
@@ -82,7 +88,7 @@ class AuxiliaryReplay(NamedTuple):
 
 
 def compile_functions(replay: AuxiliaryReplay) -> AuxiliaryReplay:
-  """Returns the same functions compiled; they take over the state."""
+  """Returns the same functions jitted; those that take a state donate it."""
   return replay._replace(
     init=jax.jit(replay.init),
     add=jax.jit(replay.add, donate_argnums=0),
@@ -97,17 +103,17 @@ def make_auxiliary_replay(
   batch_size: int,
   num_environments: int,
 ) -> AuxiliaryReplay | None:
-  """Makes the replay that auxiliary tasks need, if they need one.
+  """Makes the replay that auxiliary tasks need, if any.
 
   Args:
-    options: which tables there are; of their capacities the larger one counts,
+    options: what to store; if both capacities are given, the larger one counts,
       in trajectories.
-    template: a trajectory in the shapes of those to add.
+    template: a trajectory with the shapes and dtypes of those to add.
     batch_size: B, trajectories and sequences in a sample.
-    num_environments: E, trajectories that are added at a time.
+    num_environments: E, trajectories added at a time.
 
   Returns:
-    The functions, or None.
+    The functions, or None if no task needs a replay.
   """
   replays = bool(options.replay_capacity)
   predicts = bool(options.reward_prediction_capacity)
@@ -123,7 +129,7 @@ def make_auxiliary_replay(
     batch_size=batch_size,
     prioritized=options.prioritized,
   )
-  # A member's own exponents are in its loss.
+  # Exponents of one: each member applies its own ones in its loss.
   hyperparameters = functional.ReplayHyperparameters(
     initial_priority=_LEAST_PRIORITY,
     priority_exponent=1.0,
@@ -167,7 +173,7 @@ def _classify(
 
 
 def _rows(trajectory: types.Trajectory) -> types.Trajectory:
-  """Returns leaves [E, T, ...] of leaves [T, E, ...]."""
+  """Moves the batch axis first: leaves [T, E, ...] to [E, T, ...]."""
   swapped = jax.tree.map(
     lambda leaf: jnp.swapaxes(leaf, 0, 1),
     trajectory._replace(recurrent_state=()),
@@ -237,9 +243,9 @@ def _sample_trajectories(
 def _sample_reward_prediction(
   batch_size: int, num_frames: int, key: types.Key, stored: Stored
 ) -> types.RewardPredictionBatch:
-  """Draws sequences, each one alike, from stored leaves [E, L, ...].
+  """Samples sequences uniformly within each class, from leaves [E, L, ...].
 
-  Where there are none of one class, its half is drawn from the other.
+  If a class is empty, its half of the batch comes from the other one.
   """
   num_nonzero = -(-batch_size // 2)
   nonzero, zero = (
@@ -253,6 +259,7 @@ def _sample_reward_prediction(
     jax.random.split(key),
     strict=True,
   ):
+    # Draws a rank within the class and finds it in the cumulative counts.
     total = jnp.where(own[-1] > 0, own, other)
     rank = jax.random.randint(
       class_key, (num_draws,), 0, jnp.maximum(total[-1], 1)

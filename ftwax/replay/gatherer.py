@@ -1,9 +1,9 @@
 """Gathers the timesteps of environments into trajectories.
 
-The timesteps of `E` environments lie in arrays [T + 1, E, ...]. When these are
-full they are one trajectory of each environment, and the last timestep becomes
-the first of the next trajectory. Ends of episodes are rows like any other, so
-nothing is padded and nothing is thrown away.
+The timesteps of `E` environments are collected in arrays [T + 1, E, ...]. When
+these are full, they hold one trajectory of each environment, and the last
+timestep becomes the first of the next trajectory. Ends of episodes are rows
+like any other, so nothing is padded or discarded.
 """
 
 import abc
@@ -20,13 +20,13 @@ from ftwax.replay import replay_options, trajectories
 
 
 class Gathered(NamedTuple):
-  """A trajectory of each of E environments.
+  """One trajectory of each of E environments.
 
   Attributes:
-    trajectory: leaves [T + 1, E, ...], or [T, E, ...] in the logits and [E,
-      ...] in the recurrent state.
+    trajectory: leaves [T + 1, E, ...]; logits are [T, E, ...] and the recurrent
+      state is [E, ...].
     reward_class: int8 [T, E]; see `trajectories.classify`.
-    variables_steps: learner steps of the policy that acted.
+    variables_steps: learner steps of the behaviour policy.
     written_at: seconds since the epoch.
   """
 
@@ -37,12 +37,12 @@ class Gathered(NamedTuple):
 
 
 class TrajectoryGatherer(abc.ABC):
-  """Gathers timesteps; a subclass says where trajectories are written.
+  """Gathers timesteps; subclasses define where trajectories are written.
 
   Attributes:
-    is_idle: whether trajectories are dropped rather than written.
-    num_items: trajectories written.
-    written_at: of the last trajectories.
+    is_idle: whether trajectories are dropped instead of written.
+    num_items: number of trajectories written.
+    written_at: time of the last write, in seconds since the epoch.
   """
 
   def __init__(
@@ -51,12 +51,12 @@ class TrajectoryGatherer(abc.ABC):
     num_environments: int,
     options: replay_options.ReplayOptions = replay_options.QUEUE_ALONE,
   ):
-    """Makes room for the first trajectories.
+    """Allocates the first trajectories.
 
     Args:
-      template: a trajectory in the shapes of those to write.
-      num_environments: E.
-      options: of the tables beside the queue.
+      template: a trajectory with the shapes and dtypes of those to write.
+      num_environments: E, number of environments.
+      options: options of the tables other than the queue.
     """
     self._options = options
     self._num_environments = num_environments
@@ -69,7 +69,7 @@ class TrajectoryGatherer(abc.ABC):
     self._length = 0
     self.is_idle = False
     self.num_items = 0
-    self.written_at = 0.0  # As the trajectories written last tell.
+    self.written_at = 0.0  # Also stored with the trajectories.
 
   @property
   def at_start(self) -> bool:
@@ -95,7 +95,7 @@ class TrajectoryGatherer(abc.ABC):
     self._append(timestep, previous_action)
     if self._length == self._sequence_length + 1:
       if not self.is_idle:
-        self.flush()  # Of those written before.
+        self.flush()  # The previous trajectories.
       gathered = self._complete()
       if not self.is_idle:
         self._write(gathered)
@@ -108,13 +108,13 @@ class TrajectoryGatherer(abc.ABC):
     variables_steps: int,
     internal_rewards: npt.NDArray[Any],
   ) -> None:
-    """Adds what the policy chose from at the timestep added last.
+    """Adds the policy's output at the last added timestep.
 
     Args:
       logits: [E, num_actions] for each part.
-      variables_steps: learner steps of the policy's parameters; that of the
-        first choice goes with the trajectory.
-      internal_rewards: float32 [num_events], of the same choice; they decide
+      variables_steps: learner steps of the policy's parameters; the trajectory
+        records those of its first action.
+      internal_rewards: float32 [num_events]; those of the first action decide
         which rewards are zero.
     """
     if self._variables_steps is None:
@@ -123,22 +123,22 @@ class TrajectoryGatherer(abc.ABC):
     _set_row(self._logits_rows, self._length - 1, logits)
 
   def reset(self) -> None:
-    """Forgets the trajectory that has begun."""
+    """Discards the current, incomplete trajectory."""
     self._length = 0
 
   def flush(self) -> None:  # noqa: B027 Not every replay lags behind.
-    """Waits until all that was written is where it can be sampled."""
+    """Waits until everything written can be sampled."""
 
   @abc.abstractmethod
   def close(self) -> None:
-    """Releases what the writing needs."""
+    """Releases the resources for writing."""
 
   @abc.abstractmethod
   def _write(self, gathered: Gathered) -> None:
-    """Writes trajectories, whose arrays it may keep."""
+    """Writes trajectories; it may keep their arrays."""
 
   def _make_rows(self) -> None:
-    """Makes arrays for new trajectories, which whoever writes them may keep."""
+    """Allocates new trajectories, since `_write` may keep the old arrays."""
 
     def with_environments(leaf: Any) -> Any:
       shape = (leaf.shape[0], self._num_environments, *leaf.shape[1:])
@@ -146,8 +146,8 @@ class TrajectoryGatherer(abc.ABC):
 
     # Leaves [T + 1, E, ...], or [T, E, ...] for the logits.
     self._rows = jax.tree.map(with_environments, self._template)
-    # Their leaves, in the order of those that come: a tree walked at every
-    # step would cost more than what is copied.
+    # Their leaves, flattened once: traversing the tree at every step would cost
+    # more than copying the data.
     self._timestep_rows = jax.tree.leaves(
       (self._rows.timestep, self._rows.previous_action)
     )
@@ -159,8 +159,8 @@ class TrajectoryGatherer(abc.ABC):
     previous_action: types.ArrayTree,
     recurrent_state: types.RecurrentState,
   ) -> None:
-    """Makes the timestep the first of a trajectory."""
-    # Copied: an array of JAX may give its memory away.
+    """Begins a trajectory with the timestep."""
+    # Copied, since JAX may reuse the memory of a donated array.
     self._recurrent_state = jax.tree.map(np.array, recurrent_state)
     self._variables_steps = None
     self._length = 0
@@ -173,11 +173,11 @@ class TrajectoryGatherer(abc.ABC):
     _set_row(self._timestep_rows, row, (timestep, previous_action))
     if row < self._sequence_length:
       for rows in self._logits_rows:
-        rows[row] = 0.0  # Until a choice is added there is none.
+        rows[row] = 0.0  # Until `add_choice` sets it.
     self._length += 1
 
   def _complete(self) -> Gathered:
-    """Returns the trajectories that are full, and makes room for others."""
+    """Returns the complete trajectories and allocates new ones."""
     self.written_at = time.time()
     gathered = Gathered(
       self._rows._replace(recurrent_state=self._recurrent_state),
@@ -206,6 +206,6 @@ class TrajectoryGatherer(abc.ABC):
 def _set_row(
   to: list[npt.NDArray[Any]], row: int, values: types.ArrayTree
 ) -> None:
-  """Writes `values` [E, ...] into row `row` of the leaves `to` [T + 1, ...]."""
+  """Writes `values` [E, ...] to index `row` of the leaves `to` [T + 1, ...]."""
   for rows, leaf in zip(to, jax.tree.leaves(values), strict=True):
     rows[row] = np.asarray(leaf)

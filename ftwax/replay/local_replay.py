@@ -1,8 +1,8 @@
-"""A queue and tables for auxiliary tasks in the process that learns from them.
+"""An in-process queue, with replay for auxiliary tasks.
 
-What Reverb's tables are for several processes, this is for one, without a
-server: trajectories wait on the host in the order in which they were written,
-and those that auxiliary tasks replay are on the device, in a functional replay.
+It is the equivalent of Reverb's tables for a single process, without a server:
+trajectories wait on the host in the order in which they were written, and those
+that auxiliary tasks replay are on the device, in a functional replay.
 """
 
 import collections
@@ -23,9 +23,9 @@ from ftwax.replay import (
 
 
 class LocalReplay(gatherer.TrajectoryGatherer, Iterator[samples.ReplaySample]):
-  """Takes the timesteps of actors and yields batches, of one agent.
+  """Takes the timesteps of one agent's actors and yields its batches.
 
-  It neither waits nor runs ahead: a batch is made when it is asked for.
+  It never waits and does not prefetch: a batch is made on request.
   """
 
   def __init__(
@@ -41,35 +41,36 @@ class LocalReplay(gatherer.TrajectoryGatherer, Iterator[samples.ReplaySample]):
     """Makes an empty replay.
 
     Args:
-      template: a trajectory in the shapes of those to write.
+      template: a trajectory with the shapes and dtypes of those to write.
       num_environments: E, environments whose timesteps are gathered.
       batch_size: B, trajectories in a batch.
-      max_queue_size: trajectories that may wait when others are written.
-      options: which tables are beside the queue.
-      auxiliary: their functions, compiled or not, for B trajectories at a time;
-        None where there are no such tables.
-      key: for what is drawn from them.
+      max_queue_size: maximum number of queued trajectories when others are
+        written.
+      options: options of the replay for auxiliary tasks.
+      auxiliary: functions of that replay, compiled or not, for B trajectories
+        at a time; None without one.
+      key: random key for sampling from it.
     """
     super().__init__(template, num_environments, options)
     self._batch_size = batch_size
     self._max_queue_size = max_queue_size
     self._auxiliary = auxiliary
     self._auxiliary_state: Any = auxiliary.init(key) if auxiliary else ()
-    # Trajectories of E environments each, and how many columns of the first
-    # one are taken.
+    # Entries hold E trajectories each; `_num_taken` of the first entry have
+    # been taken already.
     self._queue: collections.deque[gatherer.Gathered] = collections.deque()
     self._num_taken = 0
 
   @property
   def queue_size(self) -> int:
-    """Trajectories that wait."""
+    """Number of queued trajectories."""
     return len(self._queue) * self._num_environments - self._num_taken
 
   def __next__(self) -> samples.ReplaySample:
     """Returns the next batch.
 
     Raises:
-      ValueError: fewer trajectories wait than a batch takes.
+      ValueError: if fewer trajectories are queued than a batch needs.
     """
     if self.queue_size < self._batch_size:
       raise ValueError(
@@ -107,11 +108,11 @@ class LocalReplay(gatherer.TrajectoryGatherer, Iterator[samples.ReplaySample]):
     )
 
   def save(self) -> Any:
-    """Returns the tables, a pytree; the queue is not part of it."""
+    """Returns the replay for auxiliary tasks, a pytree, without the queue."""
     return self._auxiliary_state
 
   def restore(self, state: Any) -> None:
-    """Replaces the tables."""
+    """Replaces the replay for auxiliary tasks."""
     self._auxiliary_state = state
 
   def close(self) -> None:
@@ -127,7 +128,7 @@ class LocalReplay(gatherer.TrajectoryGatherer, Iterator[samples.ReplaySample]):
     self._queue.append(gathered)
 
   def _take_columns(self) -> list[gatherer.Gathered]:
-    """Takes the oldest B trajectories off the queue, in one or more parts."""
+    """Takes the oldest B trajectories from the queue, in one or more parts."""
     parts, missing = [], self._batch_size
     while missing:
       start = self._num_taken
@@ -142,7 +143,7 @@ class LocalReplay(gatherer.TrajectoryGatherer, Iterator[samples.ReplaySample]):
 
 
 def _columns(gathered: gatherer.Gathered, columns: slice) -> gatherer.Gathered:
-  """Returns some of E trajectories."""
+  """Selects some of E trajectories."""
   trajectory = gathered.trajectory
   steps = trajectory._replace(recurrent_state=())
   return gathered._replace(
@@ -156,7 +157,7 @@ def _columns(gathered: gatherer.Gathered, columns: slice) -> gatherer.Gathered:
 
 
 def _join(parts: Sequence[types.Trajectory]) -> types.Trajectory:
-  """Returns one trajectory with the columns of all."""
+  """Concatenates trajectories along the batch axis."""
   if len(parts) == 1:
     return parts[0]
 

@@ -1,18 +1,18 @@
-"""Kinds of replays, and options of what one holds beside its queue."""
+"""Kinds of replays, and options of a replay's tables."""
 
 from typing import NamedTuple
 
 from ftwax.replay import trajectories
 
-# What a local run keeps its trajectories in.
+# Kinds of replay for a local run.
 KINDS = REVERB, FUNCTIONAL = 'reverb', 'functional'
 
 
 class ServerOptions(NamedTuple):
-  """Where a Reverb server listens.
+  """Options of a Reverb server's port.
 
   Attributes:
-    port: any free one if None.
+    port: port of the server; None picks a free one.
     expose: whether other machines may reach it.
   """
 
@@ -24,17 +24,17 @@ LOOPBACK = ServerOptions()
 
 
 class ReplayOptions(NamedTuple):
-  """Options of the tables beside the queue.
+  """Options of the tables other than the queue.
 
   Attributes:
     replay_capacity: trajectories in the table of replayed ones; 0 for no such
       table.
-    reward_prediction_capacity: sequences in each of the two tables for reward
-      prediction, at the least; 0 for no such tables.
-    sequences: those for reward prediction.
+    reward_prediction_capacity: minimum number of sequences in each of the two
+      tables for reward prediction; 0 for no such tables.
+    sequences: the sequences for reward prediction.
     delta_encodes: whether Reverb stores frames as differences; see
       `reverb.frames`.
-    prioritized: whether replayed trajectories are drawn by priority.
+    prioritized: whether replayed trajectories are sampled by priority.
   """
 
   replay_capacity: int = 0

@@ -1,4 +1,4 @@
-"""Batches as every replay gives them to a learner."""
+"""Batches in the form in which every replay yields them to a learner."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,15 +9,15 @@ from ftwax import types
 
 
 class ReplaySample(NamedTuple):
-  """A batch and where its fresh trajectories came from.
+  """A batch and the origin of its fresh trajectories.
 
   Attributes:
     batch: on the device; leaves [T + 1, B, ...] or [T, B, ...], and [B, ...] in
       the recurrent state.
-    variables_steps: int64 [B], learner steps of the policies that acted.
+    variables_steps: int64 [B], learner steps of the behaviour policies.
     written_at: float64 [B], seconds since the epoch.
-    set_priorities: takes new priorities of the replayed trajectories, float32
-      [B]; None where they are drawn uniformly.
+    set_priorities: sets new priorities of the replayed trajectories, float32
+      [B]; None if they are sampled uniformly.
   """
 
   batch: types.LearnerBatch

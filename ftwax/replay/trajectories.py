@@ -1,10 +1,10 @@
-"""Trajectories as any replay holds them, and the sequences in them.
+"""Trajectories as every replay stores them, and the sequences in them.
 
 Reward prediction (Jaderberg et al., 2017, arXiv:1611.05397, section 3.2)
-predicts from a few consecutive frames of an episode the reward that comes next.
-Half of the sequences it learns from end before a reward that is not zero. Both
-the replay on the device and that in Reverb keep whole trajectories, with the
-class of the sequence that ends at each of their timesteps.
+predicts the next reward from a few consecutive frames of an episode. Half of
+the sequences precede a nonzero reward. Both the on-device replay and Reverb
+store whole trajectories, with the class of the sequence that ends at each of
+their timesteps.
 """
 
 from typing import Any, NamedTuple
@@ -16,8 +16,8 @@ import numpy as np
 
 from ftwax import distributions, trees, types
 
-# Classes of a timestep: no sequence ends there, or one does, and the reward
-# that comes next is zero or not. An empty slot of a replay is of the first.
+# Classes of a timestep: no sequence ends there, or one does, and the next
+# reward is zero or not. Empty slots of a replay have the first class.
 NONE, ZERO, NONZERO = 0, 1, 2
 
 
@@ -27,7 +27,8 @@ class Sequences(NamedTuple):
   Attributes:
     num_frames: consecutive observations in a sequence.
     period: timesteps between the ends of two sequences.
-    threshold: not negative; a reward whose size is not above it counts as zero.
+    threshold: non-negative; a reward counts as zero if its absolute value does
+      not exceed the threshold.
   """
 
   num_frames: int
@@ -36,7 +37,7 @@ class Sequences(NamedTuple):
 
 
 def classify(step_type: Any, reward: Any, sequences: Sequences) -> Any:
-  """Returns the class of each timestep that an action follows.
+  """Returns the class of the first T timesteps, those that an action follows.
 
   Args:
     step_type: int32 [T + 1, ...], of NumPy or JAX, traced or not.
@@ -45,15 +46,15 @@ def classify(step_type: Any, reward: Any, sequences: Sequences) -> Any:
     sequences: where sequences may end.
 
   Returns:
-    int8 [T, ...], of NumPy or JAX as `step_type` is.
+    int8 [T, ...], of NumPy or JAX like `step_type`.
   """
   xp: Any = jnp if isinstance(step_type, jax.Array) else np
   length = len(step_type) - 1
   ends = np.arange(length).reshape(-1, *(1,) * (step_type.ndim - 1))
   has_sequence = (ends % sequences.period == 0) & (step_type[:-1] != types.LAST)
   for offset in range(sequences.num_frames - 1):
-    # The sequence's later frames must not begin an episode, nor its first one
-    # lie before the trajectory.
+    # The later frames of a sequence must not begin an episode, and its first
+    # one must not precede the trajectory.
     earlier = np.maximum(np.arange(length) - offset, 0)
     has_sequence &= (ends > offset) & (step_type[earlier] != types.FIRST)
   is_zero = abs(reward[1:]) <= sequences.threshold
@@ -66,15 +67,15 @@ def make_template(
   recurrent_state: types.RecurrentState,
   sequence_length: int,
 ) -> types.Trajectory:
-  """Returns one trajectory of zeros, in the shapes and dtypes of real ones.
+  """Returns a trajectory of zeros with the shapes and dtypes of real ones.
 
   Args:
     environment_spec: specs of observations, actions and rewards.
-    recurrent_state: state of the core, arrays or shapes [B, ...] of any B.
+    recurrent_state: state of the core, arrays or shapes [B, ...] for any B.
     sequence_length: T, transitions in a trajectory.
 
   Returns:
-    NumPy arrays [T + 1, ...], or [T, ...] in the logits, and [...] in the
+    NumPy arrays [T + 1, ...]; [T, ...] in the logits, and [...] in the
     recurrent state.
   """
   steps = (sequence_length + 1,)

@@ -1,6 +1,6 @@
 """Plots and pages made from the records of a run.
 
-They need Matplotlib, so import the modules where they are used:
+The modules need Matplotlib, so import them where they are used:
 `ftwax.reporting.report`, `ftwax.reporting.curves`.
 """
 

@@ -1,4 +1,4 @@
-"""Learning curves of several variants, each with several seeds."""
+"""Learning curves of several variants with several seeds each."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -9,18 +9,18 @@ import numpy as np
 
 from ftwax.reporting import curves, drawing
 
-# Number of points on a curve, each the mean over an interval of steps.
+# Points on a curve; each is the mean over an interval of steps.
 _NUM_POINTS = 40
 
 
 def plot_comparison(
   run_dirs: Mapping[str, Sequence[str | os.PathLike[str]]], title: str
 ) -> matplotlib.figure.Figure:
-  """Draws the return in training of each run, and the mean of each variant.
+  """Plots the training return of each run, and the mean of each variant.
 
   Args:
     run_dirs: by variant, the directories of its runs, one for each seed.
-    title: of the figure.
+    title: title of the figure.
   """
   figure = drawing.make_figure(6.4, 3.4)
   axes = figure.subplots()
@@ -62,7 +62,7 @@ def _plot_variant(
     axes.plot(
       steps[is_known], mean[is_known], color=color, linewidth=0.8, alpha=0.4
     )
-  # Where a seed is missing there is no mean: it would jump.
+  # No mean where a seed is missing, since it would jump there.
   is_known = np.all(np.isfinite(means), axis=0)
   axes.plot(
     steps[is_known],

@@ -1,4 +1,4 @@
-"""Learning curves: the return of episodes over the environment's steps."""
+"""Learning curves: episode returns over environment steps."""
 
 import os
 import pathlib
@@ -18,17 +18,17 @@ CURVES_FILE = 'curves.png'
 # Number of episodes in the moving mean of a learning curve.
 WINDOW = 100
 
-# More points than this cover each other.
+# With more points than this, points hide each other.
 _MAX_POINTS = 20_000
 
 
 class Returns(NamedTuple):
-  """The returns in a log, of `n` rows.
+  """The returns in a log of `n` rows.
 
   Attributes:
-    steps: float64 [n], steps of the environment, in rising order.
+    steps: float64 [n], environment steps, ascending.
     returns: float64 [n], finite; the mean over the episodes of a row.
-    num_episodes: float64 [n], number of these episodes.
+    num_episodes: float64 [n], number of episodes in a row.
     num_left_out: number of further rows, whose return is not finite.
   """
 
@@ -39,17 +39,17 @@ class Returns(NamedTuple):
 
 
 def can_plot(run_dir: str | os.PathLike[str]) -> bool:
-  """Returns whether a run has a training log, as after its first episode."""
+  """Returns whether a run has a training log, i.e. has ended an episode."""
   return bool(_log_paths(pathlib.Path(run_dir), 'train'))
 
 
 def plot_curves(run_dir: str | os.PathLike[str]) -> pathlib.Path:
-  """Draws the returns of training and, if there are any, of evaluation.
+  """Plots the returns of training and, if there are any, of evaluation.
 
-  Reads the logs with labels `train` and `evaluation`. A row that is drawn holds
-  `episode_return` and `actor_steps`, and `num_episodes` if it is the mean over
-  several. Rows whose return is not finite are left out, and counted in the
-  legend.
+  It reads the logs with labels `train` and `evaluation`. Only rows with
+  `episode_return` and `actor_steps` are plotted; `num_episodes` is given if a
+  row is the mean over several episodes. Rows whose return is not finite are
+  left out and counted in the legend.
 
   Args:
     run_dir: directory of a run, finished or not.
@@ -67,7 +67,7 @@ def plot_curves(run_dir: str | os.PathLike[str]) -> pathlib.Path:
       f'training log ({path}) must be there to draw curves of; give the'
       ' directory of a run whose loggers came from make_logger_factory.'
     )
-  # Outside of pyplot, whose backend is the user's.
+  # Not through pyplot, whose backend belongs to the user.
   figure = matplotlib.figure.Figure(
     figsize=(8, 4.8), dpi=150, layout='constrained'
   )
@@ -85,14 +85,14 @@ def plot_curves(run_dir: str | os.PathLike[str]) -> pathlib.Path:
 def rolling_mean(
   returns: drawing.Floats, num_episodes: drawing.Floats, window: int
 ) -> drawing.Floats:
-  """Returns the mean of the last `window` episodes up to each row, [n].
+  """Returns the mean over the last `window` episodes up to each row, [n].
 
-  A row at which the window begins counts with as many of its episodes as the
-  window holds. The first rows have means over fewer episodes.
+  If the window begins within a row, only the part of its episodes inside the
+  window counts. The first rows have means over fewer episodes.
 
   Args:
-    returns: [n], finite; the mean over the episodes of a row.
-    num_episodes: [n], number of these episodes, at least 1.
+    returns: float64 [n], finite; the mean over the episodes of a row.
+    num_episodes: float64 [n], number of episodes in a row, at least 1.
     window: number of episodes, at least 1.
   """
   zero = np.zeros((1,))
@@ -105,7 +105,7 @@ def rolling_mean(
 
 
 def last_mean(episodes: Returns) -> float:
-  """Returns the mean return of the last `WINDOW` of at least one episode."""
+  """Returns the mean over the last `WINDOW` episodes; there must be one."""
   means = rolling_mean(episodes.returns, episodes.num_episodes, WINDOW)
   return float(means[-1])
 
@@ -114,11 +114,11 @@ def mean_by_step(episodes: Returns, edges: drawing.Floats) -> drawing.Floats:
   """Returns the mean return of the episodes that ended in each interval.
 
   Args:
-    episodes: of one run.
-    edges: [n + 1], steps in rising order; the last interval includes its end.
+    episodes: episodes of one run.
+    edges: float64 [n + 1], ascending steps; the last interval includes its end.
 
   Returns:
-    [n], NaN where no episode ended.
+    float64 [n], NaN where no episode ended.
   """
   sums, _ = np.histogram(
     episodes.steps, edges, weights=episodes.returns * episodes.num_episodes
@@ -130,7 +130,7 @@ def mean_by_step(episodes: Returns, edges: drawing.Floats) -> drawing.Floats:
 
 
 def _log_paths(run_dir: pathlib.Path, label: str) -> list[pathlib.Path]:
-  """Returns the logs of all instances of `label`."""
+  """Returns the paths of the logs of all instances with a label."""
   directory = loggers.log_path(run_dir, label).parent
   pattern = re.compile(rf'{label}(-\d+)?\.jsonl')
   return sorted(p for p in directory.glob('*') if pattern.fullmatch(p.name))
@@ -139,9 +139,10 @@ def _log_paths(run_dir: pathlib.Path, label: str) -> list[pathlib.Path]:
 def _drop_replaced(
   rows: Sequence[Mapping[str, Any]],
 ) -> list[Mapping[str, Any]]:
-  """Drops rows written after the checkpoint that a run was resumed from.
+  """Drops rows written after the checkpoint from which a run was resumed.
 
-  There the steps fall back, and the rows that follow replace the others.
+  The step count drops on a resume, and the rows that follow replace the later
+  ones.
   """
   kept: list[Mapping[str, Any]] = []
   for row in rows:
@@ -167,7 +168,7 @@ def read_returns(run_dir: str | os.PathLike[str], label: str) -> Returns:
     ]
     rows += _drop_replaced(episodes)
   rows.sort(key=lambda row: row['actor_steps'])
-  # Loggers write null for what is not finite.
+  # Loggers write null for non-finite numbers.
   finite = [
     row for row in rows if isinstance(row['episode_return'], int | float)
   ]

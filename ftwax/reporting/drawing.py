@@ -1,4 +1,4 @@
-"""Colours, axes and files that the figures of a population share."""
+"""Colours, axes and files shared by the figures of a population."""
 
 import io
 import os
@@ -19,30 +19,30 @@ INK = '#24292f'
 FAINT = '#8c959f'
 ACCENT = '#0969da'
 
-# Words in capitals in prose.
+# Words that are written in capitals.
 _CAPITALS = re.compile(r'\b(i|kl|gae|rms)\b')
 
-# More panels than this in a row are too small to read.
+# With more panels than this in a row, they are too small to read.
 NUM_COLUMNS = 3
 
 
 def member_color(member: int) -> Any:
-  """Returns the colour of a member, the same in all figures."""
+  """Returns the colour of a member, which is the same in all figures."""
   palette = matplotlib.colormaps['tab20']
-  # Strong colours first, then their pale ones.
+  # First the ten strong colours of the palette, then the pale ones.
   index = 2 * member % 20 + (member // 10) % 2
   return palette(index)
 
 
 def make_figure(width: float, height: float) -> matplotlib.figure.Figure:
-  """Returns a new figure of this size in inches, outside of pyplot."""
+  """Makes a figure of the given size in inches, without pyplot."""
   return matplotlib.figure.Figure(
     figsize=(width, height), dpi=110, layout='constrained'
   )
 
 
 def make_panels(num_panels: int) -> tuple[matplotlib.figure.Figure, list[Any]]:
-  """Returns a figure and its panels, row by row, of which there are N."""
+  """Makes a figure with `num_panels` panels, ordered row by row."""
   num_columns = min(num_panels, NUM_COLUMNS)
   num_rows = -(-num_panels // num_columns)
   figure = make_figure(9.0, 2.2 * num_rows + 0.3)
@@ -50,7 +50,7 @@ def make_panels(num_panels: int) -> tuple[matplotlib.figure.Figure, list[Any]]:
   panels = list(grid.ravel())
   for panel in panels[num_panels:]:
     panel.set_visible(False)
-  # Only the lowest panel of a column labels the axis that all share.
+  # Only the lowest panel of a column labels the shared axis.
   for index, panel in enumerate(panels[:num_panels]):
     is_lowest = index + num_columns >= num_panels
     panel.tick_params(labelbottom=is_lowest)
@@ -60,7 +60,7 @@ def make_panels(num_panels: int) -> tuple[matplotlib.figure.Figure, list[Any]]:
 
 
 def style(axes: Any) -> None:
-  """Sets a light grid and no frame."""
+  """Sets a light grid without a frame."""
   axes.grid(alpha=0.25)
   axes.set_axisbelow(True)
   axes.spines[['top', 'right']].set_visible(False)
@@ -69,7 +69,7 @@ def style(axes: Any) -> None:
 
 
 def style_games(axes: Any) -> None:
-  """Sets the style of axes over games."""
+  """Sets the style of axes over games or steps."""
   style(axes)
   axes.xaxis.set_major_formatter(matplotlib.ticker.EngFormatter(sep=''))
   axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(5))
@@ -78,18 +78,18 @@ def style_games(axes: Any) -> None:
 def plot_mean_and_spread(
   axes: Any, games: Floats, values: Floats, log: bool = False
 ) -> None:
-  """Draws the mean of members, one standard deviation, and the extremes.
+  """Plots the mean over members, one standard deviation, and the extremes.
 
   Args:
-    axes: to draw on.
-    games: [K], games per member.
-    values: [K, N], finite.
-    log: whether mean and deviation are taken of logarithms.
+    axes: axes to plot on.
+    games: float64 [K], games per member.
+    values: float64 [K, N], finite.
+    log: whether to compute mean and deviation of logarithms.
   """
   scaled = np.log(values) if log else values
   mean, deviation = scaled.mean(axis=1), scaled.std(axis=1)
   lowest, highest = scaled.min(axis=1), scaled.max(axis=1)
-  # The band of a deviation ends at the extremes.
+  # Clip the band of one deviation to the extremes.
   low = np.maximum(mean - deviation, lowest)
   high = np.minimum(mean + deviation, highest)
   curves = [mean, low, high, lowest, highest]
@@ -105,7 +105,7 @@ def plot_mean_and_spread(
 
 
 def _set_log_scale(axes: Any) -> None:
-  """Sets a logarithmic axis with numbers between the powers of ten."""
+  """Sets a logarithmic axis with tick labels between the powers of ten."""
   axes.set_yscale('log')
   axes.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
   axes.yaxis.set_minor_locator(matplotlib.ticker.NullLocator())
@@ -115,16 +115,16 @@ def _set_log_scale(axes: Any) -> None:
 
 
 def readable(name: str) -> str:
-  """Returns a name of the code as words, e.g. `i_was_tagged` as `I was tagged`.
+  """Converts an identifier to words, e.g. `i_was_tagged` to `I was tagged`.
 
-  Bytes of a path that are no UTF-8 become question marks, which fonts have.
+  Non-UTF-8 bytes of a path become replacement characters, which fonts support.
   """
   words = os.fsencode(name).decode('utf-8', 'replace').replace('_', ' ')
   return _CAPITALS.sub(lambda match: match[0].upper(), words)
 
 
 def write_png(path: pathlib.Path, figure: matplotlib.figure.Figure) -> None:
-  """Writes a PNG file, which readers see whole or not at all."""
+  """Writes a PNG file atomically."""
   temporary = path.with_suffix('.tmp')
   temporary.write_bytes(to_png(figure))
   temporary.replace(path)

@@ -1,4 +1,4 @@
-"""Strength of a population against fixed opponents, over the run."""
+"""Strength of a population against fixed opponents, over a run."""
 
 import os
 from typing import Any, NamedTuple
@@ -9,21 +9,22 @@ import numpy as np
 from ftwax.records import loggers
 from ftwax.reporting import drawing
 
-# Label of the log of evaluations.
+# Label of the evaluation log.
 LABEL = 'evaluation'
 
 _SCORE = 'scores/'
 
 
 class Evaluations(NamedTuple):
-  """Evaluations against `K` opponents, at `n` moments.
+  """Evaluations against `K` opponents, at `n` times.
 
   Attributes:
-    steps: [n], steps of the environment, in rising order.
-    seconds: [n], of training until then.
-    elo: [n, N], Elo points of each member above the first opponent.
+    steps: float64 [n], environment steps, ascending.
+    seconds: float64 [n], seconds of training until then.
+    elo: float64 [n, N], Elo points of each member above the first opponent.
     opponents: [K], names.
-    scores: [n, K], mean score of the members; 1 for a win, 0.5 for a draw.
+    scores: float64 [n, K], mean score of the members; 1 for a win, 0.5 for a
+      draw.
   """
 
   steps: drawing.Floats
@@ -34,7 +35,7 @@ class Evaluations(NamedTuple):
 
 
 def read(run_dir: str | os.PathLike[str]) -> Evaluations | None:
-  """Reads the log of evaluations; None if it has none against opponents."""
+  """Reads the evaluation log; None if there is none against opponents."""
   path = loggers.log_path(run_dir, LABEL)
   if not path.exists():
     return None
@@ -42,7 +43,7 @@ def read(run_dir: str | os.PathLike[str]) -> Evaluations | None:
   for row in loggers.read_jsonl(path):
     if 'member_elo' not in row:
       continue
-    # A run that was resumed repeats the steps after its checkpoint.
+    # A resumed run repeats the steps after its checkpoint.
     while rows and rows[-1]['actor_steps'] >= row['actor_steps']:
       rows.pop()
     rows.append(row)
@@ -59,7 +60,7 @@ def read(run_dir: str | os.PathLike[str]) -> Evaluations | None:
 
 
 def plot_evaluations(evaluations: Evaluations) -> matplotlib.figure.Figure:
-  """Draws the Elo of members, and their score against each opponent."""
+  """Plots the Elo of members, and their score against each opponent."""
   figure = drawing.make_figure(9.0, 3.4)
   elo, score = figure.subplots(1, 2)
   for member, values in enumerate(evaluations.elo.T):

@@ -1,4 +1,4 @@
-"""Rates of events in a game, over the games of a run."""
+"""Event rates in a game, over the games of a run."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from ftwax.reporting import history as history_lib
 def plot_event_rates(
   history: history_lib.History, event_names: Sequence[str]
 ) -> matplotlib.figure.Figure | None:
-  """Draws mean and spread of each event's rate; None if none are logged."""
+  """Plots mean and spread of each event's rate; None if none are logged."""
   if history.event_rates is None:
     return None
   figure, panels = drawing.make_panels(history.event_rates.shape[-1])

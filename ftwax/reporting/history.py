@@ -10,30 +10,31 @@ import numpy as np
 from ftwax.records import loggers
 from ftwax.reporting import drawing
 
-# Label of the log. Each row holds what `ftwax.population.state.log_values`
-# returns, and may hold `event_rates` and the counts of the run.
+# Label of the log. Each row holds the result of
+# `ftwax.population.state.log_values`, and may hold `event_rates` and the counts
+# of the run.
 LABEL = 'population'
 
-# Lineage of a population, in the directory of its run.
+# File name of a population's lineage, in the directory of its run.
 LINEAGE_FILE = 'lineage.jsonl'
 
 _PREFIX = 'hyperparameters/'
 
 
 class History(NamedTuple):
-  """A population over time, at `K` moments.
+  """A population over time, at `K` times; arrays are float64.
 
   Attributes:
-    games: [K], games or episodes per member, the mean over members.
+    games: [K], mean number of games or episodes per member.
     ratings: [K, N], Elo points.
-    mean_returns: [K, N], over the last episodes; NaN before the first.
-    hyperparameters: [K, N] by name.
+    mean_returns: [K, N], means over the last episodes; NaN before the first.
+    hyperparameters: [K, N], by name.
     internal_rewards: [K, N, num_events].
-    event_rates: [K, N, num_events], events in a game; None if not logged.
-    payoff_scores: [N, N], wins and half the draws at the last moment.
-    payoff_games: [N, N], meetings.
-    num_steps: of all environments at the last moment; 0 if not logged.
-    seconds: of training up to the last moment; 0 if not logged.
+    event_rates: [K, N, num_events], events per game; None if not logged.
+    payoff_scores: [N, N], wins and half the draws, at the last time.
+    payoff_games: [N, N], meetings, at the last time.
+    num_steps: steps of all environments, at the last time; 0 if not logged.
+    seconds: seconds of training until the last time; 0 if not logged.
   """
 
   games: drawing.Floats
@@ -71,18 +72,18 @@ def read(run_dir: str | os.PathLike[str]) -> History:
 
 
 def find(run_dir: str | os.PathLike[str]) -> History | None:
-  """Reads the log of the population; None if there is no row of it (yet)."""
+  """Reads the log of the population; None if it has no rows yet."""
   path = loggers.log_path(run_dir, LABEL)
   rows = loggers.read_jsonl(path) if path.exists() else []
   return from_rows(rows) if rows else None
 
 
 def from_rows(rows: Sequence[Mapping[str, Any]]) -> History:
-  """Returns the history in the rows of a log, which must not be empty."""
+  """Returns the history from the rows of a log, which must not be empty."""
   rows = _drop_replaced(rows)
 
   def column(name: str) -> drawing.Floats:
-    # Loggers write null for what is not finite; here it becomes NaN.
+    # Loggers write null for non-finite numbers; NumPy converts None to NaN.
     return np.array([row[name] for row in rows], np.float64)
 
   names = [name for name in rows[-1] if name.startswith(_PREFIX)]
@@ -103,7 +104,7 @@ def from_rows(rows: Sequence[Mapping[str, Any]]) -> History:
 
 
 def read_lineage(run_dir: str | os.PathLike[str]) -> list[dict[str, Any]]:
-  """Returns the rows of the lineage; none if there is no such file."""
+  """Returns the rows of the lineage; empty if there is no such file."""
   path = pathlib.Path(run_dir) / LINEAGE_FILE
   return loggers.read_jsonl(path) if path.exists() else []
 
@@ -111,9 +112,10 @@ def read_lineage(run_dir: str | os.PathLike[str]) -> list[dict[str, Any]]:
 def _drop_replaced(
   rows: Sequence[Mapping[str, Any]],
 ) -> list[Mapping[str, Any]]:
-  """Drops rows written after the checkpoint that a run was resumed from.
+  """Drops rows written after the checkpoint from which a run was resumed.
 
-  There the games fall back, and the rows that follow replace the others.
+  The number of games drops on a resume, and the rows that follow replace the
+  later ones.
   """
   kept: list[Mapping[str, Any]] = []
   for row in rows:

@@ -1,7 +1,7 @@
-"""The tree of descent: the copies of members, and the founders that survive.
+"""The tree of descent: exploits, and the founders whose descendants survive.
 
-Each member has a lane. Where the member copied a parent, the lane takes the
-colour of the founder from whom the parent descends.
+Each member has a lane. When the member copies a parent, its lane takes the
+colour of the founder from which the parent descends.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,17 +18,17 @@ Founders = npt.NDArray[np.int64]
 
 
 def founders(rows: Sequence[Mapping[str, Any]], num_members: int) -> Founders:
-  """Returns the founder from whom each member descends in the end, int [N]."""
+  """Returns the founder of each member at the end, int64 [N]."""
   return _walk(rows, num_members)[0]
 
 
 def plot_lineage(
   rows: Sequence[Mapping[str, Any]], num_members: int, last_game: float
 ) -> matplotlib.figure.Figure:
-  """Draws the tree of descent.
+  """Plots the tree of descent.
 
   Args:
-    rows: of a lineage file; see `ftwax.population.lineage`.
+    rows: rows of a lineage file; see `ftwax.population.lineage`.
     num_members: N, the number of lanes.
     last_game: games per member at which the lanes end.
   """
@@ -77,8 +77,8 @@ def _walk(
   """Follows the copies in a lineage.
 
   Returns:
-    Founders [N] in the end; lanes as (member, founder, begin, end), and copies
-    as (member, parent, founder, game).
+    The founders [N] at the end; lanes as (member, founder, begin, end); and
+    copies as (member, parent, founder, game).
   """
   founder = np.arange(num_members)
   since = np.zeros((num_members,))
@@ -88,7 +88,7 @@ def _walk(
     if 'parent' in row:
       generations.setdefault(row['generation'], []).append(row)
   for group in generations.values():
-    # Members of a generation copy what others were before that generation.
+    # Members copy others as they were before the generation.
     before = founder.copy()
     for row in group:
       member, parent, game = row['member'], row['parent'], row['games']

@@ -1,4 +1,4 @@
-"""Parts of an HTML page that needs no other file."""
+"""Parts of a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 STATIC = pathlib.Path(__file__).parent / 'static'
 
-# A page with scripts of its own, and nothing from anywhere else.
+# Content security policy: only inline scripts and styles, nothing external.
 POLICY = (
   "default-src 'none'; script-src 'unsafe-inline'; img-src data:;"
   " style-src 'unsafe-inline'"
 )
 
-# Beside the style that all pages share. A figure is as wide as 990 pixels of
-# text of 11. A narrow screen scrolls it and wide tables, whose first column
-# stays, in place of shrinking them.
+# Extends the style that all pages share. A figure is 990 pixels wide, with text
+# of 11 pixels. A narrow screen scrolls figures and wide tables, whose first
+# column stays visible, instead of shrinking them.
 _STYLE = """
 main { max-width: 64rem; padding: 2rem 1.25rem 5rem; }
 h1 { font-size: 1.7rem; margin: 0 0 1.2rem; }
@@ -46,12 +46,12 @@ img.pixels { image-rendering: pixelated; border: 1px solid var(--line); }
 
 
 def read_static(name: str) -> str:
-  """Returns a style or a script that pages share."""
+  """Returns a style sheet or a script that pages share."""
   return (STATIC / name).read_text('utf-8')
 
 
 def render(title: str, body: Sequence[str]) -> str:
-  """Returns the page of a title and parts."""
+  """Renders a page from its title and parts."""
   name = html.escape(title)
   style = read_static('style.css') + _STYLE
   content = '\n'.join(body)
@@ -76,10 +76,10 @@ def section(
   """Returns the parts of a section with a figure.
 
   Args:
-    title: of the section.
-    caption: says how to read the figure.
-    figure: drawn as a PNG.
-    alt: describes the figure to those who cannot see it.
+    title: title of the section.
+    caption: explains how to read the figure.
+    figure: figure, which is embedded as a PNG.
+    alt: description of the figure for screen readers.
   """
   return [heading(title), paragraph(caption), plot(figure, alt)]
 
@@ -90,15 +90,15 @@ def paragraph(text: str) -> str:
 
 
 def plot(figure: matplotlib.figure.Figure, alt: str) -> str:
-  """Returns a figure as a PNG, with its description."""
-  from ftwax.reporting import drawing  # Matplotlib: not for games alone.
+  """Returns a figure as an embedded PNG, with its description."""
+  from ftwax.reporting import drawing  # Imports Matplotlib.
 
   image = _image(drawing.to_png(figure), 'png', alt)
   return f'<div class="wide">{image}</div>'
 
 
 def table(values: Mapping[str, Any]) -> str:
-  """Returns a table of a name and a value in each row."""
+  """Returns a table with a name and a value in each row."""
   rows = ''.join(
     f'<tr><th>{html.escape(name)}</th>'
     f'<td class="text">{html.escape(str(value))}</td></tr>\n'
@@ -108,7 +108,7 @@ def table(values: Mapping[str, Any]) -> str:
 
 
 def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-  """Returns a table with a head, of numbers beside the first column."""
+  """Returns a table with a header; all columns but the first are numbers."""
   body = ''.join(_line(cells, 'td') for cells in rows)
   return f'<div class="wide"><table>\n{_line(head, "th")}{body}</table></div>'
 
@@ -125,13 +125,13 @@ def number(value: float, digits: int | None = None) -> str:
 
 
 def png(content: bytes, caption: str, alt: str) -> str:
-  """Returns a PNG with a caption and a description."""
+  """Returns an embedded PNG with a caption and a description."""
   image = f'<div class="wide">{_image(content, "png", alt)}</div>'
   return _figure(image, caption)
 
 
 def gif(content: bytes, caption: str, alt: str) -> str:
-  """Returns an animated GIF with a caption and a description."""
+  """Returns an embedded GIF with a caption and a description."""
   image = _image(content, 'gif', alt, ' class="pixels"')
   return _figure(image, caption)
 

@@ -1,4 +1,4 @@
-"""Win rates between players, and ratings of the players of a tournament."""
+"""Figures of win rates between players, and of ratings in a tournament."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 from ftwax.records import tournament_files
 from ftwax.reporting import drawing
 
-# More rows than this leave no room for numbers.
+# With more rows than this, there is no space for numbers.
 _MAX_NUMBERS = 16
 
 
@@ -19,13 +19,14 @@ def plot_payoff(
   games: drawing.Floats | None = None,
   half_widths: drawing.Floats | None = None,
 ) -> matplotlib.figure.Figure:
-  """Draws the win rates of rows against columns; gray where there is none.
+  """Plots the win rates of rows against columns; gray where there is none.
 
   Args:
-    win_rates: [N, N] in [0, 1] or NaN.
-    names: [N]; by default the numbers of members.
-    games: [N, N], numbers of games to write beneath.
-    half_widths: [N, N] of confidence intervals, to write beneath instead.
+    win_rates: float64 [N, N], in [0, 1] or NaN.
+    names: [N]; by default the indices of members.
+    games: float64 [N, N], numbers of games to write below.
+    half_widths: float64 [N, N], of confidence intervals, to write below
+      instead.
   """
   num_players = len(win_rates)
   size = min(max(0.62 * num_players, 3.2), 9.0)
@@ -60,7 +61,7 @@ def plot_payoff(
 def plot_tournament(
   results: tournament_files.Results,
 ) -> matplotlib.figure.Figure:
-  """Draws the rating of each player with its interval, the best on top."""
+  """Plots the rating of each player with its interval, the best on top."""
   order = np.argsort(results.ratings)
   figure = drawing.make_figure(7.0, 0.32 * len(order) + 0.9)
   axes: Any = figure.subplots()

@@ -1,4 +1,4 @@
-"""How differently members play: the events of each in a game."""
+"""Differences in how members play: the events of each member per game."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,15 +9,15 @@ import numpy as np
 from ftwax.reporting import drawing
 from ftwax.reporting import history as history_lib
 
-# Part of the run, at its end, that rates are the mean of.
+# Fraction of the run, at its end, over which rates are averaged.
 _SHARE = 0.2
 
-# More members than this leave no room for numbers.
+# With more members than this, there is no space for numbers.
 _MAX_NUMBERS = 16
 
 
 def mean_rates(history: history_lib.History) -> drawing.Floats | None:
-  """Returns events of each member in a game at the end, [N, num_events]."""
+  """Returns events of each member per game at the end, [N, num_events]."""
   if history.event_rates is None:
     return None
   num_rows = max(round(_SHARE * len(history.event_rates)), 1)
@@ -27,15 +27,15 @@ def mean_rates(history: history_lib.History) -> drawing.Floats | None:
 def plot_play_styles(
   rates: drawing.Floats, event_names: Sequence[str]
 ) -> matplotlib.figure.Figure:
-  """Draws events by members; colours compare a member with the mean of all.
+  """Plots events by member; colours compare each member with the mean.
 
   Args:
-    rates: [N, num_events], of `mean_rates`.
+    rates: float64 [N, num_events], from `mean_rates`.
     event_names: [num_events].
   """
   num_members, num_events = rates.shape
   mean = rates.mean(axis=0)
-  # 1 where a member has all of the difference, 0 where it has none.
+  # In [-1, 1]: 0 at the mean, -1 if the event never happens to the member.
   relative = (rates - mean) / np.maximum(rates + mean, 1e-9)
   figure = drawing.make_figure(
     0.62 * num_members + 3.6, 0.34 * num_events + 0.8
@@ -65,9 +65,9 @@ def plot_play_styles(
 
 
 def describe(rates: drawing.Floats, event_names: Sequence[str]) -> str:
-  """Returns the event in which members differ most, as a sentence."""
+  """Returns a sentence on the event in which members differ most."""
   spread = np.ptp(rates, axis=0) / np.maximum(rates.mean(axis=0), 1e-9)
-  # What hardly ever happens differs by chance.
+  # Ignore rare events, whose rates differ by chance.
   spread = np.where(rates.mean(axis=0) > 0.05, spread, 0.0)
   event = int(spread.argmax())
   low, high = int(rates[:, event].argmin()), int(rates[:, event].argmax())

@@ -1,6 +1,6 @@
 """Ratings, returns, hyperparameters and internal rewards of members over games.
 
-After figure 4 of Jaderberg et al., 2019 (arXiv:1807.01281), which draws the
+After figure 4 of Jaderberg et al., 2019 (arXiv:1807.01281), which shows the
 rating of each member, and mean and spread of the rest.
 """
 
@@ -13,12 +13,12 @@ import numpy as np
 from ftwax.reporting import drawing
 from ftwax.reporting import history as history_lib
 
-# With more members a legend takes too much room.
+# With more members than this, a legend takes too much space.
 _MAX_LEGEND = 12
 
 
 def plot_ratings(history: history_lib.History) -> matplotlib.figure.Figure:
-  """Draws the rating of each member in training and their mean."""
+  """Plots the rating of each member in training and their mean."""
   axes, figure = _axes()
   for member, ratings in enumerate(history.ratings.T):
     _plot_member(axes, history, ratings, member)
@@ -29,7 +29,7 @@ def plot_ratings(history: history_lib.History) -> matplotlib.figure.Figure:
 
 
 def plot_returns(history: history_lib.History) -> matplotlib.figure.Figure:
-  """Draws the mean return of each member's last episodes."""
+  """Plots the mean return of each member's last episodes."""
   axes, figure = _axes()
   for member, returns in enumerate(history.mean_returns.T):
     _plot_member(axes, history, returns, member)
@@ -40,14 +40,14 @@ def plot_returns(history: history_lib.History) -> matplotlib.figure.Figure:
 def plot_hyperparameters(
   history: history_lib.History, log_scaled: Collection[str] = ()
 ) -> matplotlib.figure.Figure | None:
-  """Draws each hyperparameter that is not constant.
+  """Plots each hyperparameter that is not constant.
 
   Args:
-    history: of the population.
+    history: history of the population.
     log_scaled: names of hyperparameters with a log-uniform prior.
 
   Returns:
-    The figure, or None when all are constant.
+    The figure, or None if all are constant.
   """
   changing = {
     name: values
@@ -67,7 +67,7 @@ def plot_hyperparameters(
 def plot_internal_rewards(
   history: history_lib.History, event_names: Sequence[str]
 ) -> matplotlib.figure.Figure | None:
-  """Draws the weight of each event; returns None if no weight changes."""
+  """Plots the weight of each event; returns None if no weight changes."""
   if np.ptp(history.internal_rewards) == 0.0:
     return None
   figure, panels = drawing.make_panels(history.internal_rewards.shape[-1])
@@ -76,7 +76,7 @@ def plot_internal_rewards(
     drawing.plot_mean_and_spread(axes, history.games, weights)
     axes.axhline(0.0, color=drawing.FAINT, linewidth=0.8)
     _title(axes, drawing.readable(event_names[event]))
-  # One scale for all, so that events can be compared.
+  # The same scale for all events, so that they can be compared.
   limits = np.ptp(history.internal_rewards) * np.array([-0.05, 0.05])
   limits += history.internal_rewards.min(), history.internal_rewards.max()
   for axes in panels:

@@ -1,8 +1,8 @@
-"""Linear probes of what the state of an agent tells.
+"""Linear probes of the information in an agent's recurrent state.
 
-A probe is a logistic regression from states to the answer of a question, as in
-Jaderberg et al., 2019 (arXiv:1807.01281), figure 3: where it answers well in
-episodes that it was not fitted to, the answer can be read off the state.
+A probe is a logistic regression from states to the answer of a yes-no question,
+as in Jaderberg et al., 2019 (arXiv:1807.01281), figure 3. If it is accurate in
+episodes that it was not fitted to, the state encodes the answer linearly.
 """
 
 from collections.abc import Sequence
@@ -23,13 +23,13 @@ _L2 = 1e-3
 
 
 class Probe(NamedTuple):
-  """Probes of `Q` questions over states of `D` numbers.
+  """Probes of `Q` questions on states of `D` numbers.
 
   Attributes:
-    mean: [D], of the states that it was fitted to.
+    mean: [D], mean of the states that it was fitted to.
     scale: [D], their standard deviation.
-    weights: [D, Q].
-    bias: [Q].
+    weights: float32 [D, Q].
+    bias: float32 [Q].
   """
 
   mean: types.NumpyArray
@@ -39,13 +39,13 @@ class Probe(NamedTuple):
 
 
 class Scores(NamedTuple):
-  """How well probes answer, [Q] each.
+  """Accuracy of probes, [Q] each.
 
   Attributes:
-    accuracy: share of right answers.
-    majority: that of the more frequent answer.
+    accuracy: fraction of correct answers.
+    majority: fraction of the more frequent answer.
     auc: probability that a state with the answer yes has a higher score than
-      one with the answer no; 0.5 is chance; NaN where all answers are equal.
+      one with the answer no; 0.5 is chance; NaN if all answers are equal.
   """
 
   accuracy: types.NumpyArray
@@ -95,7 +95,7 @@ def score(
   """Scores probes on states that they were not fitted to.
 
   Args:
-    probe: of `fit`.
+    probe: from `fit`.
     states: [n, D].
     answers: bool [n, Q].
   """
@@ -124,7 +124,7 @@ def _auc(logits: types.NumpyArray, answers: types.NumpyArray) -> float:
 def principal_axes(
   states: types.NumpyArray, num_axes: int = 2
 ) -> types.NumpyArray:
-  """Returns the directions of most variance, [D, num_axes], of unit length."""
+  """Returns the unit directions of largest variance, [D, num_axes]."""
   centred = states - states.mean(axis=0)
   values, vectors = np.linalg.eigh(np.cov(centred.T))
   return vectors[:, np.argsort(-values)[:num_axes]]
@@ -133,7 +133,7 @@ def principal_axes(
 def plot_scores(
   questions: Sequence[str], trained: Scores, untrained: Scores
 ) -> matplotlib.figure.Figure:
-  """Draws the area under the curve of each question."""
+  """Plots the area under the ROC curve of each question."""
   figure = drawing.make_figure(8.0, 0.42 * len(questions) + 1.0)
   axes: Any = figure.subplots()
   places = np.arange(len(questions))[::-1]

@@ -1,7 +1,7 @@
-"""The report of a population: one HTML page without other files.
+"""The report of a population: a self-contained HTML page.
 
-Tables of results stand at the top, then games, which are played in the page,
-then figures, each with a line on how to read it.
+It begins with tables of results, followed by games, which can be played back in
+the page, and by figures with an explanation each.
 """
 
 import os
@@ -29,11 +29,11 @@ from ftwax.reporting import history as history_lib
 
 REPORT_FILE = 'report.html'
 
-# Holds the GIFs of a run, of which the last ones are shown.
+# Directory of the GIFs of a run, of which the last ones are shown.
 VIDEOS_DIRECTORY = 'videos'
 _MAX_VIDEOS = 2
 
-# The last ones are in the page, some 30 kB each.
+# The last saved games are embedded in the page, about 30 kB each.
 _MAX_GAMES = 8
 
 
@@ -42,21 +42,21 @@ def make_report(
 ) -> pathlib.Path:
   """Writes the report of a run, finished or not.
 
-  Reads the log with label `population` and, if they exist, the specs of the
-  game, the configuration, the log of evaluations, the results of a tournament
-  (see `tournament_files`), `lineage.jsonl`, `curves.png`, the games in `games`
-  and the GIFs in `videos`.
+  It reads the log with label `population` and, if they exist, the specs of the
+  game, the configuration, the evaluation log, the results of a tournament (see
+  `tournament_files`), `lineage.jsonl`, `curves.png`, the games in `games` and
+  the GIFs in `videos`.
 
   Args:
     run_dir: directory of the run.
-    title: of the page; by default the name of the experiment.
+    title: title of the page; by default the name of the experiment.
 
   Returns:
     The path of the page, `report.html` in `run_dir`.
 
   Raises:
     FileNotFoundError: if the run has no log of a population.
-    ValueError: if that log has no row, or a file is damaged.
+    ValueError: if that log has no rows, or a file is damaged.
   """
   run_dir = pathlib.Path(run_dir)
   history = history_lib.read(run_dir)
@@ -88,7 +88,7 @@ def _results(
   lineage: Sequence[Mapping[str, Any]],
   tournament: tournament_files.Results | None,
 ) -> dict[str, Any]:
-  """Returns the values of the first table by name."""
+  """Returns the values of the first table, by name."""
   results: dict[str, Any] = {}
   if tournament is not None:
     anchor = drawing.readable(tournament.players[tournament.anchor])
@@ -122,7 +122,7 @@ def _results(
 def _members(
   history: history_lib.History,
 ) -> tuple[list[str], list[list[str]]]:
-  """Returns head and rows of the table of members, the strongest first."""
+  """Returns header and rows of the table of members, the strongest first."""
   has_games, has_returns = _has_games(history), _has_returns(history)
   columns: dict[str, drawing.Floats] = {}
   if has_games:
@@ -157,7 +157,7 @@ def _has_returns(history: history_lib.History) -> bool:
 
 
 def _matches(run_dir: pathlib.Path) -> list[str]:
-  """Returns games to be played in the page, and films of games."""
+  """Returns games to play back in the page, and films of games."""
   saved = saved_games.SavedGames(run_dir / saved_games.GAMES_DIRECTORY)
   played = [game for _, game in reversed(saved.readable()[:_MAX_GAMES])]
   gifs = sorted((run_dir / VIDEOS_DIRECTORY).glob('*.gif'))[-_MAX_VIDEOS:]
@@ -273,7 +273,7 @@ def _play_styles(
 
 
 def _mean(values: drawing.Floats) -> str:
-  """Returns the mean of what is known as text."""
+  """Returns the mean of the finite values as text."""
   known = values[np.isfinite(values)]
   return f'{known.mean():.4g}' if known.size else 'unknown'
 
@@ -302,7 +302,7 @@ def _evolution(
   names: Sequence[str],
   log_scaled: Collection[str],
 ) -> list[str]:
-  """Returns the sections on copies and on what evolution changes."""
+  """Returns the sections on copies and on the traits that evolve."""
   num_members = history.ratings.shape[1]
   body = []
   num_copies = sum('parent' in row for row in lineage)

@@ -1,4 +1,4 @@
-"""Several runs side by side: one HTML page without scripts or other files."""
+"""Several runs side by side, in a self-contained HTML page without scripts."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from ftwax.reporting import (
 )
 from ftwax.reporting import history as history_lib
 
-# A table of more differences would not be read.
+# With more differences than this, nobody would read the table.
 _MAX_DIFFERENCES = 40
 
 # Points on a curve of returns.
@@ -39,15 +39,15 @@ def compare_runs(
   """Writes a page that compares runs, finished or not.
 
   Args:
-    run_dirs: directories of two runs or more.
-    path: of the page.
-    title: of the page.
+    run_dirs: directories of two or more runs.
+    path: path of the page.
+    title: title of the page.
 
   Returns:
     The path of the page.
 
   Raises:
-    ValueError: there are fewer than two runs, or one is no run.
+    ValueError: if there are fewer than two runs, or one is not a run.
   """
   directories = [pathlib.Path(run_dir).resolve() for run_dir in run_dirs]
   if len(directories) < 2:
@@ -82,7 +82,7 @@ def _read_config(directory: pathlib.Path) -> dict[str, Any]:
 
 
 def _names(directories: Sequence[pathlib.Path]) -> list[str]:
-  """Returns the directories without what all paths have in common."""
+  """Returns the directories without the part common to all paths."""
   if len({directory.name for directory in directories}) == len(directories):
     return [directory.name for directory in directories]
   common = os.path.commonpath(directories)
@@ -90,7 +90,7 @@ def _names(directories: Sequence[pathlib.Path]) -> list[str]:
 
 
 def _facts(directory: pathlib.Path) -> dict[str, str]:
-  """Returns what stands in a run's column, by the name of the row."""
+  """Returns the entries in a run's column, by the name of the row."""
   facts = {'experiment': run_facts.read_title(directory)}
   tournament = tournament_files.read(directory)
   if tournament is not None:
@@ -186,7 +186,7 @@ def _make_axes(label: str) -> tuple[matplotlib.figure.Figure, Any]:
 def _differences(
   configs: Sequence[dict[str, Any]], names: Sequence[str]
 ) -> list[str]:
-  """Returns a table of what differs from the first run, or a line on it."""
+  """Returns a table of differences from the first run, or a sentence."""
   leaves: dict[str, list[str]] = {}
   for index, config in enumerate(configs[1:], start=1):
     for key, first, other in config_files.differences(configs[0], config):

@@ -12,11 +12,11 @@ from ftwax.reporting import history as history_lib
 def read(
   run_dir: str | os.PathLike[str], history: history_lib.History
 ) -> dict[str, str]:
-  """Returns the facts of a run by name, without those that are not recorded.
+  """Returns the recorded facts of a run, by name.
 
   Args:
     run_dir: directory of the run.
-    history: of its population, which knows the steps and the time.
+    history: history of its population, for steps and duration.
   """
   run_dir = pathlib.Path(run_dir)
   config = files.read_object(run_dir / run_directory.CONFIG_FILE)
@@ -37,7 +37,7 @@ def read(
 
 
 def read_title(run_dir: str | os.PathLike[str]) -> str:
-  """Returns the name of the experiment, or of the directory of the run."""
+  """Returns the name of the experiment, or else of the run's directory."""
   run_dir = pathlib.Path(run_dir)
   config = files.read_object(run_dir / run_directory.CONFIG_FILE)
   name = drawing.readable(str(config.get('name', run_dir.resolve().name)))
@@ -47,10 +47,10 @@ def read_title(run_dir: str | os.PathLike[str]) -> str:
 def read_event_names(
   run_dir: str | os.PathLike[str], history: history_lib.History
 ) -> list[str]:
-  """Returns a name for each event, or its number where none is recorded.
+  """Returns a name for each event; its index if no names are recorded.
 
   Raises:
-    ValueError: if the specs of the game are damaged or of other events.
+    ValueError: if the specs of the game are damaged or have other events.
   """
   num_events = history.internal_rewards.shape[-1]
   if not (pathlib.Path(run_dir) / game_files.GAME_FILE).exists():
@@ -79,14 +79,14 @@ def read_log_scaled(run_dir: str | os.PathLike[str]) -> list[str]:
 
 
 def _commands(path: pathlib.Path) -> dict[str, str]:
-  """Returns the first command with its date, and how often it was resumed."""
+  """Returns the first command with its date, and the number of resumes."""
   if not path.exists():
     return {}
   lines = [line.partition(' ') for line in files.read(path).splitlines()]
   facts = {}
   if lines:
     started, _, command = lines[0]
-    # Bytes that are no UTF-8 could not be written into the page.
+    # Non-UTF-8 bytes could not be written into the page.
     facts['command'] = os.fsencode(command).decode('utf-8', 'replace')
     facts['started'] = started
   if len(lines) > 1:

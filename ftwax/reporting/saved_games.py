@@ -1,7 +1,7 @@
-"""Games as files: to watch again, to share as a page, to rate people by.
+"""Games as files: to play back, to share as a page, and to rate people.
 
-A file holds the states that the page was sent, the script that draws them, and
-the seed and actions that lead to the same states in the environment.
+A file holds the states that were sent to the page, the script that draws them,
+and the seed and actions that lead to the same states in the environment.
 """
 
 import datetime
@@ -20,7 +20,7 @@ from ftwax.reporting import page
 
 FORMAT = 'ftwax game 1'
 
-# Holds the games of a run's report, in its directory.
+# Directory of the games for a run's report, in the run's directory.
 GAMES_DIRECTORY = 'games'
 
 _ID = re.compile(r'\d{8}-\d{6}-[A-Za-z0-9_]+(-\d+)?')
@@ -29,7 +29,7 @@ _FIELDS = (
 )  # fmt: skip
 _SEAT_FIELDS = ('name', 'kind', 'team', 'rating')
 
-# Ratings of a person: where they start, and the step of a game.
+# A person's initial rating, and its K-factor per game.
 _FIRST_RATING = 1000.0
 _K_FACTOR = 32.0
 
@@ -38,7 +38,7 @@ class SavedGames:
   """The games in a directory."""
 
   def __init__(self, directory: pathlib.Path):
-    """Takes the directory, which need not exist yet."""
+    """Opens the directory, which need not exist yet."""
     self._directory = directory
 
   def save(self, game: Mapping[str, Any]) -> str:
@@ -72,18 +72,18 @@ class SavedGames:
     return files.parse_json(path, _checked, 'a saved game')
 
   def readable(self) -> list[tuple[str, dict[str, Any]]]:
-    """Returns the games that can be read with their names, the last first."""
+    """Returns all readable games with their names, the latest first."""
     names = [path.stem for path in self._directory.glob('*.json')]
     found = []
     for name in sorted(filter(_ID.fullmatch, names), key=_order, reverse=True):
       try:
         found.append((name, self.read(name)))
       except (ValueError, OSError):
-        continue  # Damaged, or no game.
+        continue  # Damaged, or not a game.
     return found
 
   def rate(self, person: str) -> tuple[float, int]:
-    """Returns the Elo points of a person and the games that they come from."""
+    """Returns a person's Elo points and the number of games that counted."""
     played = [game for _, game in reversed(self.readable())]
     return rate(played, person)
 
@@ -109,12 +109,12 @@ def _checked(plain: Any) -> dict[str, Any]:
 
 
 def rate(played: Iterable[Mapping[str, Any]], person: str) -> tuple[float, int]:
-  """Rates a person by games of two teams, in their order.
+  """Rates a person by games of two teams, in the given order.
 
-  All other players keep the ratings that the games record of them.
+  All other players keep the ratings that the games record.
 
   Returns:
-    Elo points, 1000 at first, and the number of games that counted.
+    Elo points, initially 1000, and the number of games that counted.
   """
   rating, num_games = _FIRST_RATING, 0
   for game in played:
@@ -125,7 +125,7 @@ def rate(played: Iterable[Mapping[str, Any]], person: str) -> tuple[float, int]:
     )
     sides = set(np.array(teams)[is_person].tolist())
     if set(teams) != {0, 1} or len(sides) != 1:
-      continue  # Nobody's win, or one over oneself.
+      continue  # Not two teams, or the person is in neither or both.
     sign = np.where(np.array(teams) == 0, 1.0, -1.0)
     others = np.array([seat['rating'] for seat in seats])
     known = np.where(is_person, rating, others)
@@ -139,13 +139,13 @@ def rate(played: Iterable[Mapping[str, Any]], person: str) -> tuple[float, int]:
 
 
 def to_html(game: Mapping[str, Any]) -> str:
-  """Returns a page of its own that plays a game, without any other file."""
+  """Returns a self-contained page that plays back a game."""
   title = f'{game["game"]}, {game["time"][:10]}'
   return page.render(title, [make_player([game])])
 
 
 def make_player(played: Sequence[Mapping[str, Any]]) -> str:
-  """Returns the part of a page that plays games, one of which is chosen."""
+  """Returns the part of a page in which games can be chosen and played back."""
   drawing = {game['script']: game['code'] for game in played}
   code = '\n'.join(
     [

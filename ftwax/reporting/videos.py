@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
-# Smaller frames are enlarged, so that there is room for captions.
+# Smaller frames are enlarged, so that there is space for captions.
 _MIN_WIDTH = 320
 
 _PAPER, _INK = (255, 255, 255), (36, 41, 47)
@@ -22,11 +22,11 @@ def add_captions(
   lines: Sequence[Sequence[str]],
   legend: Sequence[tuple[str, Color]] = (),
 ) -> npt.NDArray[np.uint8]:
-  """Writes lines of text above frames and a legend beneath them.
+  """Adds lines of text above frames and a legend below them.
 
   Args:
-    frames: uint8 [T, H, W, 3]; those narrower than 320 pixels are enlarged.
-    lines: of each frame, equally many; text that is too long is made smaller.
+    frames: uint8 [T, H, W, 3]; frames narrower than 320 pixels are enlarged.
+    lines: lines of each frame, equally many; long text gets a smaller font.
     legend: labels and the colours that they explain.
 
   Returns:
@@ -52,7 +52,7 @@ def add_captions(
 
 
 def _fit(text: str, width: int) -> ImageFont.FreeTypeFont:
-  """Returns the largest font in which text fits, within reason."""
+  """Returns the largest font between 8 and 15 in which the text fits."""
   for size in range(15, 7, -1):
     font = _font(size)
     if font.getlength(text) <= width - 2 * _MARGIN:
@@ -70,7 +70,7 @@ def _font(size: int) -> ImageFont.FreeTypeFont:
 def _draw_legend(
   legend: Sequence[tuple[str, Color]], width: int
 ) -> npt.NDArray[np.uint8]:
-  """Returns labels beside squares of their colours, [H, width, 3]."""
+  """Draws labels next to squares of their colours, uint8 [H, width, 3]."""
   if not legend:
     return np.zeros((0, width, 3), np.uint8)
   font, row_height = _font(12), 18
@@ -95,22 +95,22 @@ def write_gif(
   frames_per_second: float = 15.0,
   scale: int = 1,
 ) -> pathlib.Path:
-  """Writes frames as a GIF that repeats for ever.
+  """Writes frames as a GIF that loops forever.
 
-  Readers see the old file or the new one, never half of it.
+  The file is replaced atomically.
 
   Args:
-    path: of the file.
+    path: path of the file.
     frames: uint8 [T, H, W, 3].
-    frames_per_second: at most 50, above which viewers fall back to 10.
-    scale: number of times that each pixel is repeated in both directions.
+    frames_per_second: at most 50; viewers fall back to 10 for faster GIFs.
+    scale: factor by which frames are enlarged in both directions.
 
   Returns:
     The path.
 
   Raises:
-    ValueError: if `frames` is of another shape or dtype, or a number is out of
-      its range.
+    ValueError: if `frames` has another shape or dtype, or a number is out of
+      range.
   """
   frames = np.asarray(frames)
   if frames.ndim != 4 or frames.shape[-1] != 3 or frames.dtype != np.uint8:
@@ -140,7 +140,7 @@ def write_gif(
     format='GIF',
     save_all=True,
     append_images=rest,
-    # GIFs count in hundredths of a second.
+    # GIF durations are multiples of 10 ms, and `duration` is in ms.
     duration=10 * max(round(100.0 / frames_per_second), 2),
     loop=0,
   )

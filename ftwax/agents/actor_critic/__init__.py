@@ -1,5 +1,5 @@
-"""The one pair of actor and learner that every named agent is made from.
+"""The actor and learner that all named agents share.
 
-`acting` and `learning` are pure functions over JAX arrays; `shells` has acme's
-interfaces around them.
+`acting` and `learning` are pure functions over JAX arrays; `shells` wraps them
+in acme's interfaces.
 """

@@ -21,10 +21,10 @@ def make_actor_core(
   """Makes the functions of an actor.
 
   Args:
-    network: gives the logits of the policy.
-    environment_spec: gives the parts of the action.
-    greedy: takes the most probable action instead of drawing one, and
-      applies the network without a key, so without noise.
+    network: computes the logits of the policy.
+    environment_spec: its action spec defines the parts of the action.
+    greedy: takes the most probable action instead of sampling one, and
+      applies the network without a key, hence without noise.
 
   Returns:
     The actor's functions.
@@ -43,11 +43,11 @@ def make_actor_core(
 def make_network_input(
   timestep: dm_env.TimeStep, previous_action: types.ArrayTree
 ) -> types.NetworkInput:
-  """Makes the network's input, in the same way for actor and learner.
+  """Makes the network's input, identically for actor and learner.
 
   Args:
     timestep: leaves [...]; its reward is the agent's own, a scalar.
-    previous_action: [...] for each part; at `FIRST` the code of no action.
+    previous_action: [...] for each part; at `FIRST`, the code for no action.
 
   Returns:
     The network's input, leaves [...].
@@ -62,14 +62,14 @@ def make_network_input(
 def with_own_reward(
   internal_rewards: types.InternalRewards, timestep: dm_env.TimeStep
 ) -> dm_env.TimeStep:
-  """Puts the agent's own reward, [...], in place of the environment's."""
+  """Replaces the environment's reward by the agent's own, float32 [...]."""
   return timestep._replace(
     reward=internal_rewards_lib.reward(internal_rewards, timestep)
   )
 
 
 def is_first(timestep: dm_env.TimeStep) -> types.Array:
-  """Returns where an episode starts, bool [...]."""
+  """Returns whether each timestep starts an episode, bool [...]."""
   first: types.Array = timestep.step_type == types.FIRST
   return first
 
@@ -77,7 +77,7 @@ def is_first(timestep: dm_env.TimeStep) -> types.Array:
 def previous_action_of(
   timestep: dm_env.TimeStep, action: types.ArrayTree
 ) -> types.ArrayTree:
-  """Returns the action that led to `timestep`: none at `FIRST`."""
+  """Returns the action that led to `timestep`; at `FIRST`, no action."""
   none = jax.tree.map(distributions.none_of, action)
   return trees.where_rows(is_first(timestep), none, action)
 
@@ -131,10 +131,11 @@ def _select_action(
 def _replace_action(
   action_spec: types.SpecTree, state: types.ActorState, action: types.ArrayTree
 ) -> types.ActorState:
-  """Puts the action that was taken in place of the one that was chosen.
+  """Replaces the selected action by the one that was actually taken.
 
-  Parts that the environment would be sent for the choice stay as they were
-  drawn, which may be beyond their bounds.
+  A sampled part may lie beyond the bounds that `to_environment` clips it to. If
+  the taken part equals what the environment would receive for the selected one,
+  the raw sample is kept, so that its log-probability stays exact.
   """
   taken = jax.tree.map(jnp.asarray, action)
   shapes = [jax.tree.map(jnp.shape, tree) for tree in (taken, state.action)]

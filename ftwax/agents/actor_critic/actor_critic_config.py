@@ -2,7 +2,7 @@
 
 Options, such as sizes, are static. Hyperparameters are data in the training
 state, so that a population may change them: the config holds a prior for each,
-and the learner draws their first values from it.
+from which the learner samples its initial value.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from ftwax.agents.actor_critic import bounds as bounds_lib
 # A hyperparameter, float32 or int32 [], or its prior.
 Scalar = types.Array | hyperparameters_lib.Prior
 
-# A prior for all events, or one for each.
+# One prior shared by all events, or a tuple with one for each.
 InternalRewardsPrior = (
   hyperparameters_lib.Prior | tuple[hyperparameters_lib.Prior, ...]
 )
@@ -30,31 +30,32 @@ _Config = TypeVar('_Config', bound='ActorCriticConfig')
 class Hyperparameters(NamedTuple):
   """Hyperparameters that every agent of the family has, or their priors.
 
-  An agent that reads more has a class of its own, which repeats these fields.
+  An agent with more of them defines its own class, which repeats these fields.
 
   Attributes:
     learning_rate: step size of the optimizer at the first update.
-    learning_rate_decay_steps: updates in which the learning rate, and with it
-      the others of `ActorCriticConfig.decayed_hyperparameters`, fall linearly
-      to zero; infinity for never.
-    rms_prop_epsilon: added to RMSProp's mean square, under the root. Adam does
-      not read it.
-    max_gradient_norm: gradients of a larger global norm are scaled down to it:
-      those that the optimizer gets, of all losses together and after
-      `ActorCriticConfig.loss_reduction`. The log's `gradient_norm` is the norm
-      before.
-    discount: multiplies the environment's discount.
+    learning_rate_decay_steps: number of updates over which the hyperparameters
+      in `ActorCriticConfig.decayed_hyperparameters`, by default the learning
+      rate, are annealed linearly to zero; infinity keeps them constant.
+    rms_prop_epsilon: added to RMSProp's mean square, inside the square root.
+      Adam ignores it.
+    max_gradient_norm: maximum global norm of the gradients; larger ones are
+      scaled down to it. It applies to the gradient of all losses together,
+      after `ActorCriticConfig.loss_reduction`. The logged `gradient_norm` is
+      the norm before clipping.
+    discount: factor that multiplies the environment's discount.
     max_abs_reward: rewards are clipped to this magnitude in the loss.
     baseline_cost: weight of the value loss.
-    entropy_cost: weight of the policy's entropy, which is maximized.
-    pixel_control_cost: weight of pixel control, if it is used.
-    pixel_control_discount: discount of its pseudo-rewards.
-    reward_prediction_cost: weight of reward prediction, if it is used.
-    value_replay_cost: weight of value replay, if it is used.
-    off_policy_cost: weight of the loss on replayed trajectories, if it is used.
-    replay_priority_exponent: to which priorities of replayed trajectories are
-      raised, if they have any.
-    replay_importance_exponent: of their importance weights; 1 corrects fully.
+    entropy_cost: weight of the entropy bonus.
+    pixel_control_cost: weight of pixel control, if used.
+    pixel_control_discount: discount of the pseudo-rewards of pixel control.
+    reward_prediction_cost: weight of reward prediction, if used.
+    value_replay_cost: weight of value replay, if used.
+    off_policy_cost: weight of the loss on replayed trajectories, if used.
+    replay_priority_exponent: exponent of the priorities of replayed
+      trajectories, if replay is prioritized; 0 samples uniformly.
+    replay_importance_exponent: exponent of their importance weights; 1 corrects
+      fully for prioritized sampling.
   """
 
   learning_rate: Scalar
@@ -94,7 +95,7 @@ DEFAULT_PRIORS = Hyperparameters(
 
 
 class Priors(Protocol):
-  """The priors of an agent: a NamedTuple with the fields above and its own."""
+  """Priors of an agent: a NamedTuple with at least the fields above."""
 
   @property
   def _fields(self) -> tuple[str, ...]: ...
@@ -110,63 +111,64 @@ class ActorCriticConfig:
 
   Attributes:
     priors: a prior for each hyperparameter; see `Hyperparameters`.
-    internal_rewards_prior: prior of what each event is worth to the agent, or
-      a tuple with one prior for each event; a scalar reward is one event. None
+    internal_rewards_prior: prior of the agent's reward for each event, or a
+      tuple with one prior for each event; a scalar reward is one event. None
       leaves the choice to `make_internal_rewards_prior`.
-    use_pixel_control: learns to change what is seen; see
+    use_pixel_control: whether to learn to change the pixels of the frame; see
       `losses.pixel_control`.
-    use_reward_prediction: learns to predict the sign of the next reward; see
-      `losses.reward_prediction`.
-    use_value_replay: learns the value from replayed trajectories too; see
-      `losses.value_replay`.
-    use_off_policy: learns policy and value from replayed trajectories too, with
-      V-trace.
-    frame_entry: path of the entry of the observation that pixel control is of,
-      such as 'camera/left'; None where the observation is one array.
-    cell_size: pixels on each side of a cell of pixel control; of a signal,
-      consecutive moments of one channel.
-    crop_size: (height, width) in the middle of the frame that cells cover; None
-      for as much as they can. A signal is not cropped.
+    use_reward_prediction: whether to learn to predict the sign of the next
+      reward; see `losses.reward_prediction`.
+    use_value_replay: whether to train the value on replayed trajectories too;
+      see `losses.value_replay`.
+    use_off_policy: whether to train policy and value on replayed trajectories
+      too, with V-trace.
+    frame_entry: path of the observation entry that pixel control acts on, such
+      as 'camera/left'; None if the observation is a single array.
+    cell_size: height and width of a pixel control cell, in pixels; for a
+      signal, the number of consecutive samples of one channel.
+    crop_size: (height, width) of the central crop that the cells cover; None
+      covers as much of the frame as whole cells can. A signal is not cropped.
     sequence_length: T, transitions in a trajectory.
-    batch_size: B, trajectories in a learner step.
-    normalize_observations: brings each number of entries of floats to mean 0
-      and variance 1 by running statistics, other than images and what pixel
-      control is of; see `actor_critic.normalization`.
-    normalize_returns: divides rewards in the losses by the running root mean
-      square of returns, so that their scale matters neither to the policy nor
-      to the value.
-    normalize_advantages: brings advantages of fresh trajectories to mean 0 and
-      variance 1 over the batch. None for what is usual with the policy's loss:
-      PPO's does, others do not.
+    batch_size: B, trajectories in an update.
+    normalize_observations: whether to normalize each element of float entries
+      to mean 0 and variance 1 by running statistics. Images and the entry that
+      pixel control acts on are exempt; see `actor_critic.normalization`.
+    normalize_returns: whether to divide rewards in the losses by the running
+      root mean square of returns, so that the reward scale affects neither the
+      policy nor the value loss.
+    normalize_advantages: whether to normalize the advantages of fresh
+      trajectories to mean 0 and variance 1 over the batch. None follows the
+      policy loss: PPO normalizes, the others do not.
     optimizer: `rms_prop` or `adam`.
-    rms_prop_decay: of the mean square of gradients.
-    decayed_hyperparameters: names of the hyperparameters that fall linearly to
-      zero within `learning_rate_decay_steps` updates.
-    loss_reduction: `sum` or `mean` over the transitions of a step; choose
-      `max_gradient_norm` to fit.
-    num_epochs: passes of an update over its batch.
-    num_minibatches: optimizer steps of an epoch, each on an equal share of the
+    rms_prop_decay: decay of RMSProp's moving mean square of gradients.
+    decayed_hyperparameters: names of the hyperparameters that are annealed
+      linearly to zero over `learning_rate_decay_steps` updates.
+    loss_reduction: `sum` or `mean` over the transitions of an optimizer step;
+      `max_gradient_norm` must suit it.
+    num_epochs: passes over the batch in each update.
+    num_minibatches: optimizer steps in an epoch, each on an equal share of the
       batch's sequences.
-    unroll_steps: unrolls the loop over these steps, in which gradients of
-      convolutions are slow on CPUs.
-    max_skipped_updates: number of updates in a row whose gradient is not
-      finite, after which the learner raises.
-    max_queue_size: trajectories that the queue holds at most.
-    replay_capacity: past trajectories kept for auxiliary tasks.
-    prioritize_replay: draws these in proportion to their errors when they were
-      replayed last, and corrects for it by importance weights, as in R2D2
-      (Kapturowski et al., 2019); else uniformly. Reverb's tables cannot.
-    reward_prediction_capacity: sequences kept for reward prediction, at least,
-      before rewards of zero and before other rewards each.
-    reward_prediction_length: observations in such a sequence.
+    unroll_steps: whether to unroll the loop over the optimizer steps of an
+      update; gradients of convolutions are slow inside a loop on CPUs.
+    max_skipped_updates: number of consecutive updates with a non-finite
+      gradient after which the learner raises an error.
+    max_queue_size: maximum number of trajectories in the queue.
+    replay_capacity: number of past trajectories kept for auxiliary tasks.
+    prioritize_replay: whether to sample these in proportion to their errors
+      when last replayed, with importance weights as in R2D2 (Kapturowski et
+      al., 2019), instead of uniformly. Not available with Reverb.
+    reward_prediction_capacity: minimum number of sequences kept for reward
+      prediction, separately for zero and for nonzero rewards.
+    reward_prediction_length: number of observations in such a sequence.
     reward_prediction_period: timesteps between the ends of two sequences.
-    reward_prediction_threshold: size up to which a reward counts as zero.
-    delta_encode: stores frames as differences, which compress better.
-    prefetch_size: batches held ready on the device.
-    replay_timeout_s: seconds within which the queue must accept or yield an
-      item.
-    image_period: updates between two writings of the images of `images`; 0 for
-      none. The device runtime writes none.
+    reward_prediction_threshold: absolute value up to which a reward counts as
+      zero.
+    delta_encode: whether to store frames as differences, which compress better.
+    prefetch_size: number of batches prefetched to the device.
+    replay_timeout_s: time in seconds that the queue may take to accept or yield
+      an item.
+    image_period: updates between two logs of images, see `images`; 0 disables
+      them. The device runtime logs none.
   """
 
   priors: Priors = DEFAULT_PRIORS
@@ -174,8 +176,8 @@ class ActorCriticConfig:
     hyperparameters_lib.Constant(1.0)
   )
 
-  # Least and greatest value of each hyperparameter; zero and infinity for those
-  # that are not named.
+  # Smallest and largest value of each hyperparameter; those not listed must be
+  # non-negative.
   bounds: ClassVar[Mapping[str, tuple[float, float]]] = bounds_lib.BOUNDS
 
   # Auxiliary tasks.
@@ -221,7 +223,7 @@ class ActorCriticConfig:
   image_period: int = 0
 
   def __post_init__(self) -> None:
-    """Checks values, alone and against each other."""
+    """Checks each option and the combinations of options."""
     for field in dataclasses.fields(self):
       value = getattr(self, field.name)
       is_count = isinstance(field.default, int)
@@ -301,12 +303,12 @@ class ActorCriticConfig:
 
   @property
   def controls_signal(self) -> bool:
-    """Whether pixel control is of a signal [length, channels]."""
+    """Whether pixel control acts on a signal [length, channels]."""
     return False
 
   @property
   def steps_per_update(self) -> int:
-    """Optimizer steps of an update."""
+    """Number of optimizer steps in an update."""
     return self.num_epochs * self.num_minibatches
 
   def _check_optimization(self) -> None:
@@ -337,11 +339,11 @@ class ActorCriticConfig:
     return dataclasses.replace(self, **changes)
 
   def fix(self, **values: float) -> Any:
-    """Returns a copy in which some hyperparameters have one value each.
+    """Returns a copy with some hyperparameters fixed to constants.
 
     Args:
-      **values: by name; integers where the prior is of integers, such as that
-        of a period, and else floats.
+      **values: value of each hyperparameter, by name; an integer where the
+        prior is over integers, as for a period, otherwise a float.
     """
     priors = {
       name: hyperparameters_lib.fix(getattr(self.priors, name, None), value)
@@ -350,13 +352,13 @@ class ActorCriticConfig:
     return self.replace(priors=self.priors._replace(**priors))
 
   def sample_hyperparameters(self, key: types.Key) -> types.Hyperparameters:
-    """Draws hyperparameters from the priors."""
+    """Samples hyperparameters from their priors."""
     return hyperparameters_lib.sample(key, self.priors)
 
   def make_internal_rewards_prior(
     self, num_events: int
   ) -> InternalRewardsPrior:
-    """Returns the prior of what each of `num_events` events is worth."""
+    """Returns the prior of the agent's rewards for `num_events` events."""
     del num_events
     if self.internal_rewards_prior is None:
       return hyperparameters_lib.Constant(1.0)

@@ -1,9 +1,9 @@
-"""Auxiliary tasks: losses beside those of the policy and the value.
+"""Auxiliary tasks: losses in addition to those of the policy and the value.
 
-A task has a name, a source of data, and a loss that is weighed by its cost, a
-hyperparameter. The learner adds the losses of all tasks to that of the policy
-and takes one step on the sum. Replayed trajectories go through the network
-together with the fresh ones, once for all tasks.
+A task has a name, a source of data, and a loss that is weighted by a cost, a
+hyperparameter. The learner adds the losses of all tasks to the policy's loss
+and takes one step on the sum. Replayed trajectories are concatenated with the
+fresh ones, so that the network is unrolled once for all tasks.
 """
 
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ REWARD_PREDICTION = 'reward_prediction'
 
 
 class Unrolled(NamedTuple):
-  """Trajectories and the outputs of the network that learns.
+  """Trajectories and the outputs of the learner's network on them.
 
   Attributes:
     trajectory: leaves [T + 1 or T, B, ...], its rewards the agent's own.
     output: leaves [T + 1, B, ...].
-    weights: float32 [B], importance weights of trajectories that were drawn by
+    weights: float32 [B], importance weights of trajectories sampled by
       priority; None for others.
   """
 
@@ -34,7 +34,7 @@ class Unrolled(NamedTuple):
   weights: types.Array | None = None
 
   def sum(self, losses: types.Array) -> types.Array:
-    """Returns the sum of losses, [B, T], each sequence by its weight."""
+    """Returns the sum of losses [B, T], each sequence scaled by its weight."""
     if self.weights is None:
       return jnp.sum(losses)
     return jnp.sum(losses * self.weights[:, None])
@@ -46,14 +46,14 @@ class TaskInputs(NamedTuple):
   Attributes:
     params: parameters of the network.
     heads: the network's auxiliary heads, by name.
-    hyperparameters: the agent's.
-    fresh: trajectories of the queue.
+    hyperparameters: the agent's hyperparameters.
+    fresh: trajectories from the queue.
     replay: past trajectories; None unless a task of the agent learns from them.
-    reward_prediction: its rewards, [B], are the agent's own; None unless a
-      task of the agent learns from it.
+    reward_prediction: sequences whose rewards, float32 [B], are the agent's
+      own; None unless a task of the agent learns from them.
     observation_spec: specs of the environment's observations, static; None if
       the learner was made without them.
-    return_scale: see `policy_loss.make_transitions`.
+    return_scale: float32 [], see `policy_loss.make_transitions`.
   """
 
   params: types.Params
@@ -67,19 +67,19 @@ class TaskInputs(NamedTuple):
 
 
 class TaskLoss(Protocol):
-  """The loss of a task, a scalar, weighed, and metrics by name."""
+  """Computes the weighted loss of a task, a scalar, and metrics by name."""
 
   def __call__(
     self, inputs: TaskInputs
   ) -> tuple[types.Array, dict[str, types.Array]]:
-    """Returns both."""
+    """Returns the loss, float32 [], and its metrics."""
 
 
 class AuxiliaryTask(NamedTuple):
-  """A task.
+  """An auxiliary task.
 
   Attributes:
-    name: unique among those of an agent.
+    name: unique among the tasks of an agent.
     source: `TRAJECTORY`, `REPLAY` or `REWARD_PREDICTION`.
     loss: see `TaskLoss`.
   """
@@ -94,15 +94,16 @@ def sum_losses(
   inputs: TaskInputs,
   is_live: Mapping[str, types.Array],
 ) -> tuple[types.Array, dict[str, types.Array]]:
-  """Returns the sum of the losses, without those whose source is empty.
+  """Sums the losses of all tasks, omitting those whose source is still empty.
 
   Args:
-    tasks: whose losses to add up.
-    inputs: what they read.
-    is_live: bool for each source but `TRAJECTORY`.
+    tasks: tasks of the agent.
+    inputs: inputs of the losses.
+    is_live: bool [] for each source but `TRAJECTORY`, whether it has data.
 
   Returns:
-    The sum, and metrics: each task's loss, its own, and `<task>_live`.
+    The sum, float32 [], and metrics: `<task>_loss`, the task's own metrics and,
+    unless its source is `TRAJECTORY`, `<task>_live`.
   """
   total = jnp.zeros(())
   metrics: dict[str, types.Array] = {}
@@ -135,5 +136,5 @@ def check_tasks(tasks: tuple[AuxiliaryTask, ...]) -> None:
 
 
 def sources(tasks: tuple[AuxiliaryTask, ...]) -> frozenset[str]:
-  """Returns the sources that the tasks learn from."""
+  """Returns the data sources that the tasks use."""
   return frozenset(task.source for task in tasks)

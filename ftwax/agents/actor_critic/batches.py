@@ -1,4 +1,4 @@
-"""Batches of learners: axes, what the agent sees of them, minibatches."""
+"""Operations on learner batches: their axes, own rewards, and minibatches."""
 
 from typing import Any
 
@@ -9,15 +9,16 @@ from ftwax import internal_rewards as internal_rewards_lib
 from ftwax import types
 from ftwax.agents.actor_critic import acting, normalization
 
-# Axis of the batch: behind time; the state has no time.
+# Batch axis of each field: after time, except for the recurrent state, which
+# has no time axis.
 TRAJECTORY_AXIS = types.Trajectory(1, 1, 1, 0)
 
-# Stands for leaves without an axis of the batch.
+# Marks leaves without a batch axis.
 NO_AXIS = -1
 
 
 def batch_axes(batch: types.LearnerBatch) -> types.LearnerBatch:
-  """Returns the axis of sequences for each leaf, a prefix of the batch."""
+  """Returns the batch axis of each leaf, as a tree prefix of the batch."""
   replay, prediction = batch.replay, batch.reward_prediction
   return types.LearnerBatch(
     trajectory=TRAJECTORY_AXIS,
@@ -31,7 +32,7 @@ def batch_axes(batch: types.LearnerBatch) -> types.LearnerBatch:
 def with_own_rewards(
   internal_rewards: types.InternalRewards, batch: types.LearnerBatch
 ) -> types.LearnerBatch:
-  """Puts the agent's own rewards, scalars, in place of the environment's."""
+  """Replaces the environment's rewards by the agent's own, scalars."""
 
   def weigh_trajectory(trajectory: types.Trajectory) -> types.Trajectory:
     return trajectory._replace(
@@ -55,7 +56,7 @@ def with_own_rewards(
 def with_normalized_observations(
   statistics: Any, batch: types.LearnerBatch
 ) -> types.LearnerBatch:
-  """Puts normalized observations in place of the environment's, in all parts.
+  """Normalizes the observations in all parts of a batch.
 
   Args:
     statistics: see `normalization.normalize`.
@@ -84,14 +85,14 @@ def with_normalized_observations(
 def take_columns(
   batch: types.LearnerBatch, columns: types.Array
 ) -> types.LearnerBatch:
-  """Returns some sequences of each source of a batch.
+  """Selects some sequences of each source of a batch.
 
   Args:
-    batch: with B sequences of each source.
+    batch: B sequences of each source.
     columns: int32 [n], indices of sequences.
 
   Returns:
-    The batch, with n sequences of each source.
+    A batch with n sequences of each source.
   """
 
   def take(axis: int, tree: types.ArrayTree) -> types.ArrayTree:

@@ -1,4 +1,4 @@
-"""Bounds of hyperparameters: what a prior may give and a user may set."""
+"""Bounds on the values of hyperparameters, for priors and for users."""
 
 import math
 from collections.abc import Mapping
@@ -8,10 +8,10 @@ import numpy as np
 
 from ftwax import hyperparameters
 
-# Least and greatest value by name, both included.
+# Smallest and largest allowed value, both inclusive, by name.
 Bounds = Mapping[str, tuple[float, float]]
 
-# Of the hyperparameters whose bounds are not zero and infinity.
+# Hyperparameters whose bounds differ from the default, zero and infinity.
 BOUNDS: Bounds = {
   'learning_rate_decay_steps': (1.0, math.inf),
   'discount': (0.0, 1.0),
@@ -25,18 +25,18 @@ BOUNDS: Bounds = {
 def check_priors(
   priors: Mapping[str, hyperparameters.Prior], bounds: Bounds
 ) -> None:
-  """Raises a ValueError if a prior gives values out of bounds.
+  """Raises a ValueError if a prior can produce values out of bounds.
 
   Args:
     priors: by name.
-    bounds: by name; zero and infinity for names that are not there.
+    bounds: by name; zero and infinity for names not listed.
   """
   for name, prior in priors.items():
     low, high = bounds.get(name, (0.0, math.inf))
     if not hasattr(prior, 'limits'):
-      continue  # The range of a user's own prior is not known.
+      continue  # The range of a custom prior is unknown.
     lowest, highest = prior.limits
-    if not low <= lowest <= highest <= high:  # Of a NaN, too.
+    if not low <= lowest <= highest <= high:  # Also true for NaN.
       raise ValueError(
         f'priors.{name} ({prior!r}) must lie in [{low:g}, {high:g}]; choose a'
         ' value or bounds inside.'
@@ -47,13 +47,13 @@ def check_values(values: Mapping[str, Any], bounds: Bounds) -> None:
   """Raises a ValueError if a value is out of bounds or not a number.
 
   Args:
-    values: numbers or arrays by name; of a population, of all its members.
-    bounds: by name; zero and infinity for names that are not there.
+    values: numbers or arrays by name; for a population, [N, ...] each.
+    bounds: by name; zero and infinity for names not listed.
   """
   for name, value in values.items():
     low, high = bounds.get(name, (0.0, math.inf))
     array = np.asarray(value)
-    if not np.all((array >= low) & (array <= high)):  # False of a NaN.
+    if not np.all((array >= low) & (array <= high)):  # Also true for NaN.
       raise ValueError(
         f'hyperparameters.{name} ({value}) must lie in [{low:g}, {high:g}];'
         ' choose a value inside.'

@@ -1,6 +1,6 @@
-"""The builder of the family: an `agents.builders.Builder`.
+"""The builder of the family, which implements `agents.builders.Builder`.
 
-The methods that need Reverb import it when they are called.
+Methods that need Reverb import it when they are called.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ class ActorCriticBuilder:
   Attributes:
     config: options and priors.
     policy_loss: loss of one stream of transitions; see `losses.policy_loss`.
-    auxiliary_tasks: learned beside the policy; see `tasks.make_tasks`.
-    make_targets: makes what the loss needs of a whole batch before the first
-      step on it; see `losses.clipped_surrogate`.
+    auxiliary_tasks: tasks learned in addition to the policy; see
+      `tasks.make_tasks`.
+    make_targets: computes targets of the loss on the whole batch, before its
+      first optimizer step; see `losses.clipped_surrogate`.
   """
 
   config: config_lib.ActorCriticConfig
@@ -51,13 +52,13 @@ class ActorCriticBuilder:
 
   @property
   def items_per_step(self) -> int:
-    """Trajectories of the queue that one update takes."""
+    """Number of trajectories that one update takes from the queue."""
     return self.config.batch_size
 
   def replace(
     self, *, config: config_lib.ActorCriticConfig
   ) -> ActorCriticBuilder:
-    """Returns a builder that differs in its config alone."""
+    """Returns a copy of the builder with another config."""
     return dataclasses.replace(self, config=config)
 
   def make_policy(
@@ -75,7 +76,7 @@ class ActorCriticBuilder:
     policy: types.ActorCore,
     num_environments: int,
   ) -> auxiliary_replay.AuxiliaryReplay | None:
-    """Returns the replay on the device of the auxiliary tasks, if any."""
+    """Returns the on-device replay of the auxiliary tasks; None without any."""
     return auxiliary_replay.make_auxiliary_replay(
       self._replay_options,
       self._trajectory_template(environment_spec, policy),
@@ -90,7 +91,7 @@ class ActorCriticBuilder:
     policy: types.ActorCore,
     num_environments: int = 1,
   ) -> list[local_replay.LocalReplay]:
-    """Returns a replay in this process for each key."""
+    """Returns one in-process replay per key."""
     config = self.config
     auxiliary = self.make_auxiliary_replay(
       environment_spec, policy, config.batch_size
@@ -152,7 +153,7 @@ class ActorCriticBuilder:
     environment_spec: types.EnvironmentSpec,
     policy: types.ActorCore,
   ) -> datasets.TrajectoryIterator:
-    """Returns an iterator over batches, which the caller closes."""
+    """Returns an iterator over batches; the caller must close it."""
     from ftwax.replay.reverb import datasets
 
     return datasets.TrajectoryIterator(
@@ -224,7 +225,7 @@ class ActorCriticBuilder:
 
   @property
   def _replay_options(self) -> replay_options.ReplayOptions:
-    """Options of the tables that the auxiliary tasks learn from."""
+    """Options of the replay that the auxiliary tasks learn from."""
     config = self.config
     sources = auxiliary.sources(self.auxiliary_tasks)
     replays = auxiliary.REPLAY in sources
@@ -246,7 +247,7 @@ class ActorCriticBuilder:
   def _trajectory_template(
     self, environment_spec: types.EnvironmentSpec, policy: types.ActorCore
   ) -> types.Trajectory:
-    """Returns one trajectory of zeros."""
+    """Returns a trajectory of zeros, as a template of shapes and dtypes."""
     state = jax.eval_shape(lambda: policy.init(jax.random.PRNGKey(0), 1))
     return trajectories.make_template(
       environment_spec, state.recurrent_state, self.config.sequence_length
@@ -255,7 +256,7 @@ class ActorCriticBuilder:
   def _template(
     self, environment_spec: types.EnvironmentSpec, policy: types.ActorCore
   ) -> trajectory_columns.Record:
-    """Returns the arrays of one trajectory as Reverb stores it."""
+    """Returns a template of one trajectory in the layout of Reverb's tables."""
     from ftwax.replay.reverb import trajectory_columns
 
     return trajectory_columns.make_template(

@@ -1,17 +1,17 @@
-"""The error that ends a learner whose gradients stay non-finite."""
+"""The error raised when gradients stay non-finite."""
 
 
 class NonFiniteGradientError(ArithmeticError):
-  """Gradients that were not finite, too many times in a row."""
+  """Raised after too many consecutive updates with non-finite gradients."""
 
 
 def check_skipped(skipped_in_a_row: int, max_skipped_updates: int) -> None:
   """Raises a NonFiniteGradientError if too many updates were skipped.
 
   Args:
-    skipped_in_a_row: number of the latest updates, without a gap, whose
+    skipped_in_a_row: number of consecutive updates, up to the latest one, whose
       gradient was not finite.
-    max_skipped_updates: number from which on the error is raised.
+    max_skipped_updates: number of such updates at which the error is raised.
   """
   if skipped_in_a_row >= max_skipped_updates:
     raise NonFiniteGradientError(

@@ -1,9 +1,10 @@
-"""Images of what an agent sees and of what its auxiliary tasks predict.
+"""Images of the agent's observations and of its auxiliary tasks' predictions.
 
-They show the first trajectory of a batch, of the first member of a population:
-its last frame; of pixel control the greatest action value of each cell there,
-and the last change of each cell; of reward prediction the frames and the
-probabilities of the sign of the reward that follows them.
+They show the first trajectory of a batch; for a population, that of the first
+member. There are images of its last frame; for pixel control, of the greatest
+action value and of the last change of each cell; and for reward prediction, of
+the frames. The predicted probabilities of the sign of the reward that follows
+these frames are logged as numbers.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,12 +22,12 @@ from ftwax.losses import pixel_control
 from ftwax.networks import embeddings
 from ftwax.records import loggers
 
-# In the order of `reward_prediction.reward_class`.
+# Names of the classes, in the order of `reward_prediction.reward_class`.
 _CLASSES = ('zero', 'negative', 'positive')
 
 
 class ImageWriter:
-  """Writes images once in `image_period` updates."""
+  """Logs images every `image_period` updates."""
 
   def __init__(
     self,
@@ -37,9 +38,9 @@ class ImageWriter:
     """Makes a writer.
 
     Args:
-      network: the network that learns.
-      config: gives the period, and the frames of pixel control.
-      logger: takes the images, uint8 [height, width, 3].
+      network: the learner's network.
+      config: gives the period and the frames of pixel control.
+      logger: receives the images, uint8 [height, width, 3].
     """
     self._look = jax.jit(_make_look(network, config))
     self._period = config.image_period
@@ -48,7 +49,7 @@ class ImageWriter:
   def write_if_due(
     self, num_steps: int, state: types.TrainingState, batch: types.LearnerBatch
   ) -> None:
-    """Writes if `num_steps` updates are a multiple of the period."""
+    """Logs images if `num_steps`, updates done, is a multiple of the period."""
     if num_steps % self._period:
       return
     seen = jax.device_get(self._look(state, batch))
@@ -58,12 +59,12 @@ class ImageWriter:
 def _make_look(
   network: types.RecurrentNetwork, config: config_lib.ActorCriticConfig
 ) -> Callable[[types.TrainingState, types.LearnerBatch], dict[str, Any]]:
-  """Returns a function of a state and a batch that gives the arrays to show."""
+  """Returns a function from a state and a batch to the arrays to show."""
 
   def look(
     state: types.TrainingState, batch: types.LearnerBatch
   ) -> dict[str, Any]:
-    if state.steps.ndim:  # Of a population: the first member is shown.
+    if state.steps.ndim:  # A population: show its first member.
       state = jax.tree.map(lambda leaf: leaf[0], state)
       # Batches of a population of one have no member axis.
       if batch.trajectory.timestep.step_type.ndim > 2:
@@ -104,7 +105,7 @@ def _look_at_cells(
   trajectory: types.Trajectory,
   frames: types.Array,
 ) -> dict[str, types.Array]:
-  """Returns values and changes of cells at the last of two frames."""
+  """Returns the values and changes of cells at the second of two frames."""
   timestep = trajectory.timestep
   output, _ = network.unroll(
     state.params,
@@ -131,7 +132,10 @@ def _look_at_cells(
 def _frames(
   config: config_lib.ActorCriticConfig, observation: Any
 ) -> types.Array | None:
-  """Returns the images [..., height, width, 1 or 3]; None if there are none."""
+  """Returns the images [..., height, width, 1 or 3]; None if there are none.
+
+  Other numbers of channels are averaged into one.
+  """
   leaves = embeddings.named_leaves(observation)
   frames: types.Array | None = leaves.get(config.frame_entry or '')
   if frames is None or frames.ndim not in (4, 5):
@@ -143,7 +147,7 @@ def _frames(
 
 
 def _to_images(seen: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns images, and the probabilities as numbers."""
+  """Converts arrays to images, and probabilities to one number per class."""
   images: dict[str, Any] = {}
   for name, leaf in seen.items():
     if name == 'probabilities':
@@ -156,7 +160,7 @@ def _to_images(seen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _to_pixels(image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-  """Returns bytes [height, width, 3], other numbers scaled to their range."""
+  """Returns uint8 [height, width, 3]; scales other dtypes to their range."""
   image = image[..., None] if image.ndim == 2 else image
   if image.dtype != np.uint8:
     low, high = image.min(), image.max()

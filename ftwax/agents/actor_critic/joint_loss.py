@@ -10,21 +10,23 @@ from ftwax.agents.actor_critic import acting, auxiliary, batches
 from ftwax.losses import policy_loss as policy_loss_lib
 from ftwax.replay import auxiliary_replay
 
-# Share of the largest error in a priority; the mean has the rest.
+# Weight of the maximum error in a priority; the mean has the rest. The value of
+# R2D2 (Kapturowski et al., 2019).
 _MAX_SHARE = 0.9
 
 
 class Objective(NamedTuple):
-  """The parts of the loss; all of them static.
+  """The static parts of the loss.
 
   Attributes:
     network: the network that learns.
-    policy_loss: loss of one stream; see `losses.policy_loss`.
-    auxiliary_tasks: learned beside the policy.
-    make_targets: see `policy_loss.MakeTargets`; None for losses without.
+    policy_loss: loss of one stream of transitions; see `losses.policy_loss`.
+    auxiliary_tasks: tasks learned in addition to the policy.
+    make_targets: see `policy_loss.MakeTargets`; None for losses without
+      targets.
     averages: whether the loss is the mean over the fresh transitions, as in
       A2C and PPO, or their sum, as in IMPALA and FTW.
-    observation_spec: read by auxiliary tasks.
+    observation_spec: specs of the observations, for auxiliary tasks.
   """
 
   network: types.RecurrentNetwork
@@ -44,19 +46,20 @@ def joint_loss(
   targets: types.ArrayTree = None,
   return_scale: types.Array | None = None,
 ) -> tuple[types.Array, dict[str, Any]]:
-  """Returns the loss, a scalar, and metrics.
+  """Computes the loss of a batch and its metrics.
 
   Args:
     objective: static.
     params: parameters of the network.
-    hyperparameters: those of the agent.
-    key: for what the network draws.
-    batch: its rewards are the agent's own.
-    targets: leaves [T, B, ...], of `make_targets`.
+    hyperparameters: the agent's hyperparameters.
+    key: random key of the network.
+    batch: a batch whose rewards are the agent's own.
+    targets: leaves [T, B, ...], from `make_targets`.
     return_scale: see `policy_loss.make_transitions`.
 
   Returns:
-    The loss and metrics.
+    The loss, float32 [], and metrics. If replay is prioritized, the metrics
+    also hold the new priorities of the replayed trajectories, float32 [B].
   """
   trajectories = [batch.trajectory]
   is_live = {}
@@ -111,18 +114,18 @@ def make_targets(
   trajectory: types.Trajectory,
   return_scale: types.Array | None = None,
 ) -> types.ArrayTree:
-  """Makes the targets of a batch, leaves [T, B, ...]; None if there are none.
+  """Computes the targets of a batch, leaves [T, B, ...]; None without any.
 
   Args:
     objective: static.
-    params: parameters before the first step on the batch.
-    hyperparameters: those of the agent.
-    key: for what the network draws.
+    params: parameters before the first optimizer step on the batch.
+    hyperparameters: the agent's hyperparameters.
+    key: random key of the network.
     trajectory: its rewards are the agent's own.
     return_scale: see `policy_loss.make_transitions`.
 
   Returns:
-    The targets, without a gradient.
+    The targets, with gradients stopped.
   """
   if objective.make_targets is None:
     return None
@@ -141,7 +144,7 @@ def _unroll(
   key: types.Key,
   trajectories: list[types.Trajectory],
 ) -> list[auxiliary.Unrolled]:
-  """Unrolls the network over all trajectories at once, [T + 1, sum of B]."""
+  """Unrolls the network once over all trajectories, leaves [T + 1, sum(B)]."""
   joined = types.Trajectory(
     *(
       jax.tree.map(lambda *x, axis=axis: jnp.concatenate(x, axis), *leaves)
@@ -172,7 +175,7 @@ def _make_transitions(
   hyperparameters: types.Hyperparameters,
   return_scale: types.Array | None,
 ) -> policy_loss_lib.Transitions:
-  """Pairs the steps of all streams, leaves [T, B, ...]."""
+  """Converts trajectories to transitions, leaves [T, B, ...]."""
   return jax.vmap(
     policy_loss_lib.make_transitions,
     in_axes=(1, batches.TRAJECTORY_AXIS, None, None),
@@ -181,10 +184,10 @@ def _make_transitions(
 
 
 def _priorities(transitions: policy_loss_lib.Transitions) -> types.Array:
-  """Returns the priority of each sequence, [B], by its errors of one step.
+  """Computes the priority of each sequence, [B], from its one-step TD errors.
 
-  It is their largest size and their mean size, mixed as in R2D2 (Kapturowski et
-  al., 2019, section 2.3).
+  A priority mixes the maximum and the mean absolute error, as in R2D2
+  (Kapturowski et al., 2019, section 2.3).
 
   Args:
     transitions: leaves [T, B, ...].
@@ -202,7 +205,7 @@ def _policy_loss(
   hyperparameters: types.Hyperparameters,
   transitions: policy_loss_lib.Transitions,
 ) -> tuple[types.Array, dict[str, Any]]:
-  """Returns the loss of policy and value, summed, and metrics."""
+  """Computes the summed loss of policy, value and entropy, and its metrics."""
   losses = jax.vmap(
     objective.policy_loss, in_axes=(1, None), axis_name=policy_loss_lib.STREAMS
   )(transitions, hyperparameters)

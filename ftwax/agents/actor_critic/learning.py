@@ -1,11 +1,11 @@
-"""Learning as pure functions: a joint loss and some optimizer steps an update.
+"""Learning as pure functions: a joint loss and its optimizer steps.
 
 An update takes one step on the whole batch or, as in PPO, several epochs of
-steps on minibatches, which are whole sequences with their stored states.
+steps on minibatches. Minibatches are whole sequences with their stored states.
 
 No function closes over a hyperparameter: the traced update makes its optimizer
-from those in the state. So a change of one does not compile again, and a
-population is `jax.vmap` of `init` and `update`.
+from the hyperparameters in the state. Changing one thus does not trigger a
+recompilation, and a population is `jax.vmap` of `init` and `update`.
 """
 
 import functools
@@ -30,6 +30,8 @@ from ftwax.replay import auxiliary_replay
 
 
 class _Static(NamedTuple):
+  """Static arguments of `init` and `update`."""
+
   objective: joint_loss.Objective
   config: config_lib.ActorCriticConfig
   num_events: int
@@ -38,11 +40,15 @@ class _Static(NamedTuple):
 
 
 class _Learned(NamedTuple):
+  """The part of the state that an optimizer step changes."""
+
   params: types.Params
   opt_state: Any
 
 
 class _StepInputs(NamedTuple):
+  """Inputs of an optimizer step, in the order of `joint_loss.joint_loss`."""
+
   key: types.Key
   batch: types.LearnerBatch
   targets: types.ArrayTree
@@ -62,20 +68,20 @@ def make_learner_core(
 
   Args:
     network: the network that learns.
-    policy_loss: loss of one stream; see `losses.policy_loss`.
+    policy_loss: loss of one stream of transitions; see `losses.policy_loss`.
     config: options and priors.
-    auxiliary_tasks: learned beside the policy.
-    num_events: entries of the environment's reward, 1 for a scalar.
-    make_targets: for losses that need something of the whole batch before its
-      first step, such as PPO's.
-    observation_spec: gives auxiliary tasks the bounds of frames, and
-      `normalize_observations` its entries.
+    auxiliary_tasks: tasks learned in addition to the policy.
+    num_events: length of the environment's reward vector, 1 for a scalar.
+    make_targets: computes targets on the whole batch before its first optimizer
+      step, for losses that need them, such as PPO's.
+    observation_spec: specs of the observations; they hold the bounds of frames
+      for auxiliary tasks and the entries for `normalize_observations`.
 
   Returns:
     `init(key) -> state` and `update(state, batch) -> (state, metrics)`.
 
   Raises:
-    ValueError: if the tasks share a name, one has no known source, the config
+    ValueError: if tasks share a name, a task has an unknown source, the config
       does not allow the number of events, or there is nothing to normalize.
   """
   auxiliary.check_tasks(auxiliary_tasks)
@@ -130,7 +136,8 @@ def _init(static: _Static, key: types.Key) -> types.TrainingState:
 def _update(
   static: _Static, state: types.TrainingState, batch: types.LearnerBatch
 ) -> tuple[types.TrainingState, types.Metrics]:
-  # Folding in costs nothing where nothing is drawn, unlike splitting the key.
+  # The compiler removes a fold_in that nothing uses, unlike a split whose rest
+  # would be kept in the state.
   key = jax.random.fold_in(state.key, state.steps)
   hyperparameters = optimization.decay(
     static.config, state.hyperparameters, state.steps
@@ -179,7 +186,7 @@ def _one_step(
   batch: types.LearnerBatch,
   return_scale: types.Array | None,
 ) -> tuple[_Learned, dict[str, types.Array], types.Array]:
-  """Takes one step on the whole batch."""
+  """Takes one optimizer step on the whole batch."""
   targets = joint_loss.make_targets(
     static.objective,
     learned.params,
@@ -200,7 +207,7 @@ def _several_steps(
   batch: types.LearnerBatch,
   return_scale: types.Array | None,
 ) -> tuple[_Learned, dict[str, types.Array], types.Array]:
-  """Takes epochs of steps on minibatches, in a new order in each epoch."""
+  """Takes epochs of minibatch steps, reshuffled in each epoch."""
   config = static.config
   targets_key, order_key, key = jax.random.split(key, 3)
   targets = joint_loss.make_targets(
@@ -241,7 +248,8 @@ def _several_steps(
   priorities = metrics.pop(auxiliary_replay.PRIORITIES, None)
   metrics = jax.tree.map(jnp.mean, metrics)
   if priorities is not None:
-    last = priorities.reshape(order.shape)[-1]  # Of the last epoch.
+    # The last epoch's priorities are the newest; undo its shuffle.
+    last = priorities.reshape(order.shape)[-1]
     metrics[auxiliary_replay.PRIORITIES] = (
       jnp.zeros_like(last).at[order[-1]].set(last)
     )
@@ -254,17 +262,18 @@ def _gradient_step(
   learned: _Learned,
   inputs: _StepInputs,
 ) -> tuple[_Learned, dict[str, types.Array], types.Array]:
-  """Takes one step, unless its gradient is not finite.
+  """Takes one optimizer step, which is skipped if its gradient is not finite.
 
   Returns:
-    Parameters and optimizer state, metrics, and whether the gradient was
-    finite.
+    The parameters and optimizer state, metrics, and whether the gradient was
+    finite, bool [].
   """
   gradients, metrics = jax.grad(joint_loss.joint_loss, 1, has_aux=True)(
     static.objective, learned.params, hyperparameters, *inputs
   )
   optimizer = optimization.make_optimizer(static.config, hyperparameters)
   updates, opt_state = optimizer.update(gradients, learned.opt_state)
+  # Applied here, since the optimizer's own learning rate is one.
   rate = hyperparameters.learning_rate
   updates = jax.tree.map(lambda leaf: rate * leaf, updates)
   params = optax.apply_updates(learned.params, updates)

@@ -1,19 +1,18 @@
-"""Running statistics by which observations are normalized and rewards scaled.
+"""Running statistics that normalize observations and scale rewards.
 
-They are arrays in the training state: a checkpoint holds them, actors get them
-with the parameters, and a member that copies another takes them along. Both
-kinds are `()` where an agent does not use them.
+They are arrays in the training state: checkpoints hold them, actors receive
+them with the parameters, and an exploit copies them from parent to child. Each
+kind is `()` where an agent does not use it.
 
-The mean and variance of observations are those of all timesteps that were
-learned from, merged batch by batch (Chan et al., 1979, STAN-CS-79-773). An
-update normalizes by the statistics that it begins with, so that parameters and
-statistics which acted together learn together, and takes its own batch in for
-the next one.
+The mean and variance of observations cover all timesteps learned from so far,
+merged batch by batch (Chan et al., 1979, STAN-CS-79-773). An update normalizes
+by the statistics from before the update, so that parameters learn with the same
+statistics that they acted with, and then merges its own batch for the next one.
 
-The scale of returns is their root mean square, so that members of a population
-whose internal rewards differ in scale have losses of one scale; see
-`return_scale`. Rewards are divided by it in the losses alone, which no policy
-has seen, so that each update takes its own batch in first.
+The scale of returns is their root mean square, so that population members whose
+internal rewards differ in scale have losses of the same scale; see
+`return_scale`. Only the losses divide rewards by it, never the policy's input,
+so each update can merge its own batch first.
 """
 
 from typing import Any, NamedTuple
@@ -26,28 +25,28 @@ from ftwax import types
 from ftwax.losses import policy_loss, returns
 from ftwax.networks import embeddings
 
-# Beyond these deviations from the mean an observation is clipped.
+# Observations are clipped to this many standard deviations from the mean.
 _MAX_DEVIATIONS = 10.0
 
-# Of the variance of observations, under the root.
+# Added to the variance of observations, inside the square root.
 _EPSILON = 1e-8
 
-# Least weight of an update in the moments of returns, which change as policies
-# and internal rewards do: about the last thousand updates count.
+# Minimum weight of an update in the moments of returns. Returns change with
+# policies and internal rewards, so only the last thousand or so updates count.
 _MIN_WEIGHT = 1e-3
 
-# Least share of a return that lies inside of a trajectory: a mean return that
-# is not discounted has no other bound.
+# Lower bound on 1 - E[D] in `return_scale`: without discounting, nothing else
+# bounds the mean return.
 _MIN_INSIDE = 1e-4
 
 
 class ObservationStatistics(NamedTuple):
-  """Statistics of each entry of the observation that is normalized.
+  """Statistics of each observation entry that is normalized.
 
   Attributes:
     num_timesteps: float32 [].
-    mean: float32, of the shape of an entry, by its path such as 'arm/angles'.
-    variance: likewise.
+    mean: float32, of the shape of an entry, by path such as 'arm/angles'.
+    variance: float32, of the shape of an entry, by path.
   """
 
   num_timesteps: types.Array
@@ -56,7 +55,7 @@ class ObservationStatistics(NamedTuple):
 
 
 class ReturnStatistics(NamedTuple):
-  """Moments of returns inside of trajectories; see `return_scale`.
+  """Moments of returns within trajectories; see `return_scale`.
 
   Attributes:
     num_transitions: float32 [].
@@ -70,18 +69,18 @@ class ReturnStatistics(NamedTuple):
 def find_entries(
   observation_spec: types.SpecTree, frame_entry: str | None = None
 ) -> dict[str, tuple[int, ...]]:
-  """Returns the shapes of the entries that are normalized, by path.
+  """Finds the entries to normalize and returns their shapes, by path.
 
   Args:
     observation_spec: specs of the observation.
-    frame_entry: path of the entry that pixel control is of; None for none.
+    frame_entry: path of the entry that pixel control acts on; None for none.
 
   Returns:
-    Those of all entries of floats but images, which torsos scale by their
-    bounds, the mask of actions, and what pixel control is of.
+    The shapes of all float entries except for images, which torsos scale by
+    their bounds, the action mask, and the entry of pixel control.
 
   Raises:
-    ValueError: if there is none.
+    ValueError: if there is no such entry.
   """
   shapes = {}
   for path, spec in jax.tree.leaves_with_path(observation_spec):
@@ -106,10 +105,10 @@ def find_entries(
 def init_observations(
   entries: dict[str, tuple[int, ...]],
 ) -> ObservationStatistics | tuple[()]:
-  """Returns the statistics of no observation: mean 0 and variance 1.
+  """Returns initial statistics, with mean 0 and variance 1.
 
   Args:
-    entries: see `find_entries`; without any there are no statistics.
+    entries: see `find_entries`; if empty, there are no statistics.
   """
   if not entries:
     return ()
@@ -121,9 +120,9 @@ def init_observations(
 
 
 def normalize(statistics: Any, observation: types.ArrayTree) -> types.ArrayTree:
-  """Brings entries to mean 0 and variance 1, clipped to 10 deviations.
+  """Normalizes entries to mean 0 and variance 1, clipped to 10 deviations.
 
-  An entry that never changed is 0, and 0 plus its change when it does.
+  An entry that has never changed is only shifted by its mean.
 
   Args:
     statistics: `ObservationStatistics`, or `()` for no change.
@@ -157,7 +156,7 @@ def normalize(statistics: Any, observation: types.ArrayTree) -> types.ArrayTree:
 def with_normalized_observation(
   statistics: Any, timestep: dm_env.TimeStep
 ) -> dm_env.TimeStep:
-  """Puts the normalized observation in place of the environment's."""
+  """Normalizes the observation of a timestep."""
   return timestep._replace(
     observation=normalize(statistics, timestep.observation)
   )
@@ -166,7 +165,7 @@ def with_normalized_observation(
 def update_observations(
   statistics: Any, timestep: dm_env.TimeStep
 ) -> ObservationStatistics | tuple[()]:
-  """Takes in the observations of a batch.
+  """Merges the observations of a batch into the statistics.
 
   Args:
     statistics: `ObservationStatistics` or `()`.
@@ -198,7 +197,7 @@ def update_observations(
 
 
 def init_returns() -> ReturnStatistics:
-  """Returns the statistics of no return, whose scale is 1."""
+  """Returns initial statistics, whose scale is 1."""
   return ReturnStatistics(
     num_transitions=jnp.zeros(()), moments=jnp.zeros((5,))
   )
@@ -209,16 +208,16 @@ def update_returns(
   trajectory: types.Trajectory,
   hyperparameters: types.Hyperparameters,
 ) -> ReturnStatistics | tuple[()]:
-  """Takes in the returns of a batch.
+  """Merges the returns of a batch into the statistics.
 
   Args:
     statistics: `ReturnStatistics` or `()`.
     trajectory: leaves [T + 1 or T, B, ...], its rewards the agent's own.
-    hyperparameters: `discount` and `max_abs_reward` are read.
+    hyperparameters: only `discount` and `max_abs_reward` are used.
 
   Returns:
-    The new statistics; the old ones if a reward is not finite, or no action was
-    taken.
+    The new statistics; the old ones if a reward is not finite or the batch has
+    no valid transition.
   """
   if not statistics:
     return ()
@@ -227,7 +226,8 @@ def update_returns(
   r_t = jnp.clip(timestep.reward[1:], -limit, limit)
   mask = policy_loss.make_mask(timestep)
   zeros = jnp.zeros_like(r_t)
-  # Of the rewards without a value after them, and of a value without rewards.
+  # Two returns at once: of the rewards with a bootstrap value of 0 (R), and of
+  # zero rewards with a bootstrap value of 1 (D).
   parts = jax.vmap(returns.lambda_returns, in_axes=1, out_axes=1)(
     jnp.stack([r_t, zeros], axis=-1),
     hyperparameters.discount * timestep.discount[1:],
@@ -254,14 +254,14 @@ def update_returns(
 
 
 def return_scale(statistics: Any) -> types.Array | None:
-  """Returns the root mean square of returns, float32 []; None of `()`.
+  """Returns the root mean square of returns, float32 []; None for `()`.
 
-  The return of a step is R + D m: the discounted rewards R in the rest of its
-  trajectory and, discounted by D, what comes after. That is told by no value
-  of the network, whose own scale it would follow, but by the mean return,
-  m = E[R] + E[D] m.
+  The return of a step is R + D m: the discounted rewards R within the rest of
+  its trajectory, plus the mean return m beyond it, discounted by D. The
+  network's value could not replace m, since it would follow the scale that it
+  defines. Instead m solves m = E[R] + E[D] m.
 
-  It is 1 where all rewards were zero.
+  The scale is 1 if all rewards so far were zero.
   """
   if not statistics:
     return None
@@ -274,12 +274,13 @@ def return_scale(statistics: Any) -> types.Array | None:
 def _merge(
   count: types.Array, mean: types.Array, variance: types.Array, x: types.Array
 ) -> tuple[types.Array, types.Array]:
-  """Merges `count` values with those of `x`, [T, B, ...]."""
+  """Merges the moments of `count` values with those of `x`, [T, B, ...]."""
   x = x.astype(jnp.float32).reshape(-1, *mean.shape)
-  # From the first value on, so that equal ones have no variance at all.
+  # Shift by the first value, so that equal values have a variance of exactly 0.
   origin = x[:1]
   own_mean = x[0] + jnp.mean(x - origin, axis=0)
   own_variance = jnp.mean(jnp.square(x - own_mean[None]), axis=0)
+  # Chan et al. (1979), in terms of the share of the new values.
   weight = x.shape[0] / (count + x.shape[0])
   change = own_mean - mean
   rest = (1.0 - weight) * (variance + weight * jnp.square(change))
@@ -287,13 +288,13 @@ def _merge(
 
 
 def _if_finite(new: Any, old: Any) -> Any:
-  """Returns `new` if all of its numbers are finite, or else `old`."""
+  """Returns `new` if all of its elements are finite, otherwise `old`."""
   leaves = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(new)]
   is_finite = jnp.all(jnp.stack(leaves))
   return jax.tree.map(lambda x, y: jnp.where(is_finite, x, y), new, old)
 
 
 def _name(path: Any) -> str:
-  """Returns the path of an entry as `embeddings.named_leaves` has it."""
+  """Returns the path of an entry in the format of `embeddings.named_leaves`."""
   name: str = jax.tree_util.keystr(path, simple=True, separator='/')
   return name

@@ -1,7 +1,7 @@
-"""Optimizers and schedules whose numbers are data.
+"""Optimizers and schedules whose hyperparameters are data.
 
 Each traced update makes its optimizer from the hyperparameters in the state, so
-that a change of one does not compile again.
+that changing one does not trigger a recompilation.
 """
 
 import jax.numpy as jnp
@@ -10,22 +10,22 @@ import optax
 from ftwax import types
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 
-# The value of Adam's that implementations of A2C and PPO use.
+# Adam's epsilon in common implementations of A2C and PPO.
 _ADAM_EPSILON = 1e-5
 
 
 def make_optimizer(
   config: config_lib.ActorCriticConfig, hyperparameters: types.Hyperparameters
 ) -> optax.GradientTransformation:
-  """Returns the optimizer that the config names, with a learning rate of one.
+  """Makes the optimizer that the config names, with a learning rate of one.
 
-  The caller scales the updates by the learning rate. Gradients are clipped as
-  they come in, by the norm of all of them together: what the optimizer then
-  makes of them has no bound.
+  The caller scales the updates by the learning rate. Gradients are clipped by
+  their global norm before the optimizer sees them; the optimizer's updates are
+  not clipped.
 
   Args:
     config: names the optimizer.
-    hyperparameters: its numbers, traced or not.
+    hyperparameters: numbers of the optimizer, traced or not.
   """
   if config.optimizer == 'adam':
     scale = optax.scale_by_adam(eps=_ADAM_EPSILON)
@@ -49,11 +49,11 @@ def decay(
 ) -> types.Hyperparameters:
   """Returns the hyperparameters after `steps` updates.
 
-  Those named in `config.decayed_hyperparameters` fall linearly to zero within
-  `learning_rate_decay_steps` updates; the others stay.
+  Those named in `config.decayed_hyperparameters` are annealed linearly to zero
+  over `learning_rate_decay_steps` updates; the others stay constant.
 
   Args:
-    config: names the ones that fall.
+    config: names the hyperparameters to anneal.
     hyperparameters: values at the first update.
     steps: int32 [], updates done.
   """

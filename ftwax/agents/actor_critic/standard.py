@@ -33,27 +33,27 @@ class StandardConfig(config_lib.ActorCriticConfig):
   """Options of the network; see `ActorCriticConfig` for the rest.
 
   Attributes:
-    image_torso: `shallow` or `deep`, both of IMPALA, `ftw`, `nature`, or `a3c`
-      for frames of 42x42.
-    vector_hidden_sizes: layers of the MLP for entries that are no images.
-    entry_torsos: torsos of single entries of the observation, by path: a torso
-      of images, `signal` for signals [length, channels], or `mlp`. An
-      observation that is an array has the path ''.
+    image_torso: `shallow` or `deep`, both from IMPALA, `ftw`, `nature`, or
+      `a3c` for 42x42 frames.
+    vector_hidden_sizes: layer sizes of the MLP for entries other than images.
+    entry_torsos: torsos of individual observation entries, by path: an image
+      torso, `signal` for signals [length, channels], or `mlp`. The path of an
+      observation that is a single array is ''.
     core: `lstm`, `stacked_lstm`, `gru` or `feed_forward`.
     hidden_size: units of the core.
-    forget_bias: of LSTMs; see `recurrent_cores.LSTM`.
-    layer_norm: uses the LSTMs of `networks.layer_norm_lstm`, whose forget bias
-      is one.
-    dropout: rate at which they drop candidates; zero for none.
-    skip_connection: whether heads read the core's inputs beside its features;
-      see `cores.SkipConnection`.
+    forget_bias: forget gate bias of LSTMs; see `recurrent_cores.LSTM`.
+    layer_norm: whether to use the LSTMs of `networks.layer_norm_lstm`, whose
+      forget bias is one.
+    dropout: dropout rate of the candidates of these LSTMs; zero for none.
+    skip_connection: whether heads read the core's inputs as well as its
+      features; see `cores.SkipConnection`.
     stacked_sizes: units of each layer of `stacked_lstm`.
-    wiring: for each layer of `stacked_lstm` the parts of the input that it
-      reads beside the layer below: paths of the observation's entries,
-      `previous_action` and `previous_reward`. If empty, all layers read all.
-    separate_value: gives the value torsos and a core of its own.
-    noise: noise of the weights of both heads, `factorised` or `independent`,
-      drawn for each step of acting and each update; see `networks.noisy`.
+    wiring: for each layer of `stacked_lstm`, the parts of the input that it
+      reads in addition to the layer below: paths of observation entries,
+      `previous_action` or `previous_reward`. If empty, each layer reads all.
+    separate_value: whether the value has its own torsos and core.
+    noise: parameter noise of both heads, `factorised` or `independent`,
+      sampled for each acting step and each update; see `networks.noisy`.
   """
 
   image_torso: str = 'shallow'
@@ -71,7 +71,7 @@ class StandardConfig(config_lib.ActorCriticConfig):
   noise: str | None = None
 
   def __post_init__(self) -> None:
-    """Checks the names of parts, and whether they go together."""
+    """Checks the names of the parts and their compatibility."""
     super().__post_init__()
     chosen: list[tuple[str, str | None, Collection[str | None]]] = [
       ('image_torso', self.image_torso, _IMAGE_TORSOS),
@@ -108,11 +108,11 @@ class StandardConfig(config_lib.ActorCriticConfig):
 
   @property
   def controls_signal(self) -> bool:
-    """Whether the entry of pixel control has the torso of signals."""
+    """Whether the entry of pixel control uses the signal torso."""
     return self.entry_torsos.get(self.frame_entry or '') == 'signal'
 
 
-# The network of the papers on A3C, UNREAL and IMPALA, for their presets.
+# The network in the papers on A3C, UNREAL and IMPALA, for their presets.
 PAPER_NETWORK: Mapping[str, Any] = {
   'image_torso': 'shallow',
   'vector_hidden_sizes': (64,),
@@ -158,7 +158,7 @@ def _make_stacked_lstm(
   )
 
 
-# Makes a core from a config and the lengths of the input's parts by name.
+# Makes a core from a config and the sizes of the input's parts by name.
 _MakeCore = Callable[[StandardConfig, Mapping[str, int]], cores.RecurrentCore]
 
 _CORES: dict[str, _MakeCore] = {
@@ -174,7 +174,7 @@ _CORES: dict[str, _MakeCore] = {
 def make_embedding(
   observation_spec: types.SpecTree, config: StandardConfig
 ) -> embeddings.ObservationEmbedding:
-  """Makes a torso for each part of the observation, in a Haiku transform."""
+  """Makes torsos for all observation entries; call within a Haiku transform."""
 
   def make_mlp() -> torsos.MLPTorso:
     return torsos.MLPTorso(config.vector_hidden_sizes)
@@ -197,18 +197,18 @@ def make_embedding(
 def make_core(
   config: StandardConfig, input_sizes: Mapping[str, int] | None = None
 ) -> cores.RecurrentCore:
-  """Makes the core that the config names, in a Haiku transform.
+  """Makes the core that the config names; call within a Haiku transform.
 
   Args:
     config: names the core.
-    input_sizes: see `embeddings.part_sizes`; needed for `wiring` alone.
+    input_sizes: see `embeddings.part_sizes`; only needed for `wiring`.
   """
   core = _CORES[config.core](config, input_sizes or {})
   return cores.SkipConnection(core) if config.skip_connection else core
 
 
 def head_options(config: StandardConfig) -> heads.HeadOptions:
-  """Returns the options of the heads of policy and value."""
+  """Returns the options of the policy and value heads."""
   return heads.HeadOptions(noise=config.noise)
 
 
@@ -218,12 +218,12 @@ def make_network(
   """Makes a network for an environment.
 
   Args:
-    environment_spec: gives observations and actions.
+    environment_spec: specs of observations and actions.
     config: chooses torsos, core and auxiliary tasks.
 
   Returns:
-    A network with a torso for each entry of the observation, the core, linear
-    heads of policy and value, and a head for each task that needs one.
+    A network with a torso for each observation entry, the core, linear policy
+    and value heads, and a head for each auxiliary task that needs one.
 
   Raises:
     ValueError: if the config names entries that the observation does not have,
@@ -263,7 +263,7 @@ def make_heads(
   environment_spec: types.EnvironmentSpec,
   config: config_lib.ActorCriticConfig,
 ) -> recurrent.AuxiliaryHeads:
-  """Makes a head for each task of the config that needs one.
+  """Makes a head for each auxiliary task of the config that needs one.
 
   Raises:
     ValueError: if the frame does not suit pixel control.
@@ -285,7 +285,7 @@ def _pixel_control_head(
   environment_spec: types.EnvironmentSpec,
   config: config_lib.ActorCriticConfig,
 ) -> recurrent.MakeHead:
-  """Returns what makes a head with values for each cell of the frame."""
+  """Returns a factory of a head with action values for each cell."""
   entry, observations = config.frame_entry, environment_spec.observations
   frame_spec = embeddings.named_leaves(observations).get(entry or '')
   shape = getattr(frame_spec, 'shape', ())

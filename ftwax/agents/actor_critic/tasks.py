@@ -1,7 +1,7 @@
 """The auxiliary tasks of the family.
 
-Each weighs its loss, summed over time and batch, by the hyperparameter
-`<task>_cost`.
+Each task sums its loss over time and batch and multiplies it by the
+hyperparameter `<task>_cost`.
 """
 
 import functools
@@ -53,11 +53,11 @@ def pixel_control_task(
 ) -> auxiliary.AuxiliaryTask:
   """Makes pixel control on replayed trajectories; see `losses.pixel_control`.
 
-  It reads the head `pixel_control` of features, and the hyperparameters
+  It uses the feature head `pixel_control` and the hyperparameters
   `pixel_control_cost` and `pixel_control_discount`.
 
   Args:
-    config: its `frame_entry` is controlled, in cells of `cell_size`.
+    config: gives the entry to control, `frame_entry`, and its cells.
   """
 
   def loss(
@@ -98,18 +98,18 @@ def controlled_frames(
   observation: types.ArrayTree,
   observation_spec: types.SpecTree = None,
 ) -> types.Array:
-  """Returns the frames that pixel control is of.
+  """Returns the frames that pixel control acts on.
 
   Args:
     config: names the entry of the observation.
     observation: leaves [T + 1, B, ...].
-    observation_spec: gives the bounds of frames that are no bytes; None for
+    observation_spec: gives the bounds of frames other than uint8; None for
       frames that are in [0, 1] already.
 
   Returns:
-    [T + 1, B, height, width] or [T + 1, B, height, width, channels], bytes or
+    [T + 1, B, height, width] or [T + 1, B, height, width, channels], uint8 or
     in [0, 1]. A signal [length, channels] becomes an image whose square cells
-    are `cell_size` moments of one channel each.
+    consist of `cell_size` samples of one channel each.
   """
   entry, size = config.frame_entry or '', config.cell_size
   frames: types.Array = embeddings.named_leaves(observation)[entry]
@@ -117,9 +117,10 @@ def controlled_frames(
     frame_spec = embeddings.named_leaves(observation_spec)[entry]
     frames = embeddings.scale_image(frames, frame_spec)
   if config.controls_signal:
-    # As wide as long: a cell's mean change is that of its one channel.
+    # Repeating each channel makes cells square; a cell's mean change is still
+    # that of its one channel.
     frames = jnp.repeat(frames, size, axis=3)
-    # The moments that fill no cell are the oldest ones.
+    # Drop the oldest samples, which do not fill a cell.
     frames = frames[:, :, frames.shape[2] % size :]
   return frames
 
@@ -127,11 +128,11 @@ def controlled_frames(
 def signal_grid_shape(
   shape: tuple[int, ...], cell_size: int, crop_size: tuple[int, int] | None
 ) -> tuple[int, int]:
-  """Returns the cells along time, and the channels, of a signal.
+  """Returns the number of cells along time and of channels of a signal.
 
   Raises:
-    ValueError: if it is not [length, channels] with a cell or more, or a crop
-      is asked for.
+    ValueError: if the shape is not [length, channels] with at least one cell,
+      or a crop is requested.
   """
   if len(shape) != 2 or shape[0] < cell_size or crop_size is not None:
     raise ValueError(
@@ -145,7 +146,7 @@ def signal_grid_shape(
 def reward_prediction_task() -> auxiliary.AuxiliaryTask:
   """Makes reward prediction; see `losses.reward_prediction`.
 
-  It reads the head `reward_prediction` of observations, and the hyperparameter
+  It uses the observation head `reward_prediction` and the hyperparameter
   `reward_prediction_cost`.
   """
 
@@ -169,7 +170,7 @@ def reward_prediction_task() -> auxiliary.AuxiliaryTask:
 def value_replay_task() -> auxiliary.AuxiliaryTask:
   """Makes value replay; see `losses.value_replay`.
 
-  It reads the hyperparameter `value_replay_cost`.
+  It uses the hyperparameter `value_replay_cost`.
   """
 
   def loss(
@@ -187,11 +188,11 @@ def value_replay_task() -> auxiliary.AuxiliaryTask:
 
 
 def off_policy_task() -> auxiliary.AuxiliaryTask:
-  """Makes an actor-critic on replayed trajectories.
+  """Makes an actor-critic loss on replayed trajectories.
 
-  V-trace corrects for the policies that acted and bootstraps from the current
-  values. It reads the hyperparameters `off_policy_cost`, `baseline_cost` and
-  `entropy_cost`.
+  V-trace corrects for the behaviour policies and bootstraps from the current
+  values. The task uses the hyperparameters `off_policy_cost`, `baseline_cost`
+  and `entropy_cost`.
   """
 
   def loss(
@@ -217,7 +218,7 @@ def off_policy_task() -> auxiliary.AuxiliaryTask:
 def _replayed_transitions(
   inputs: auxiliary.TaskInputs,
 ) -> policy_loss.Transitions:
-  """Pairs the steps of the replayed trajectories, leaves [T, B, ...]."""
+  """Converts replayed trajectories to transitions, leaves [T, B, ...]."""
   assert inputs.replay is not None
   return jax.vmap(
     policy_loss.make_transitions,
@@ -232,10 +233,10 @@ def _replayed_transitions(
 
 
 def latent_kl_task() -> auxiliary.AuxiliaryTask:
-  """Makes the divergences of a temporal hierarchy; see `losses.latent_kl`.
+  """Makes the KL losses of a temporal hierarchy; see `losses.latent_kl`.
 
   The last timestep of a trajectory is left out, since it is the first of the
-  next. The task reads the hyperparameters `kl_posterior_prior_cost` and
+  next. The task uses the hyperparameters `kl_posterior_prior_cost` and
   `kl_prior_fixed_cost`.
   """
 

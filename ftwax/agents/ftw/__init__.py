@@ -1,7 +1,7 @@
 """For The Win (Jaderberg et al., 2019, arXiv:1807.01281).
 
-`ftw_config` has the options, `agent` puts the parts together, and `shells` has
-acme's interfaces.
+`ftw_config` holds the options, `agent` makes network and builder, and `shells`
+wraps them in acme's interfaces.
 """
 
 from ftwax.agents.ftw.agent import make_auxiliary_tasks as make_auxiliary_tasks

@@ -1,4 +1,4 @@
-"""The For-The-Win agent, whole: its network, its losses, its builder.
+"""The For-The-Win agent: its network, losses and builder.
 
     observation -> torso -> core -> z -> policy, value, pixel control
                      |
@@ -11,10 +11,11 @@ LSTM; see `networks.rpth`. The agent minimizes
     + pixel_control_cost L_pixel control + reward_prediction_cost L_prediction
     + kl_posterior_prior_cost KL(Q || P) + kl_prior_fixed_cost KL(P || N(0, s))
 
-(supplement, section "Agent objective"), summed over time and batch, one step of
-RMSProp an update. Rewards are the agent's own: its internal rewards weigh the
-events of the environment. Every cost, the slow core's period and the
-internal rewards are data that a population evolves.
+(supplement, section "Agent objective"), summed over time and batch, with one
+RMSProp step per update. This is the setting of `FTWConfig.paper`; the default
+policy loss is PPO's. Rewards are the agent's own: a sum of the environment's
+events weighted by its internal rewards. All costs, the slow core's period and
+the internal rewards are data that a population evolves.
 """
 
 import functools
@@ -57,7 +58,7 @@ def make_builder(config: config_lib.FTWConfig) -> builder.ActorCriticBuilder:
 def make_auxiliary_tasks(
   config: config_lib.FTWConfig,
 ) -> tuple[auxiliary.AuxiliaryTask, ...]:
-  """Makes the tasks of the config and, of a hierarchy, its divergences."""
+  """Makes the tasks of the config and, for a hierarchy, its KL losses."""
   made = tasks.make_tasks(config)
   return made if config.core == 'lstm' else (tasks.latent_kl_task(), *made)
 
@@ -72,19 +73,19 @@ def make_network(
   """Makes the agent's network for an environment.
 
   Args:
-    environment_spec: gives observations and actions.
+    environment_spec: specs of observations and actions.
     config: chooses the parts and their sizes.
-    make_torso: in place of the agent's torso; maps an observation, leaves
-      [B, ...], to features [B, num_features]. Previous action and reward are
-      put beside these by the network.
-    make_core: in place of the core that the config names.
+    make_torso: replaces the agent's torso; maps an observation, leaves
+      [B, ...], to features [B, num_features]. The network appends the previous
+      action and reward to these.
+    make_core: replaces the core that the config names.
 
   Returns:
     The network.
 
   Raises:
-    ValueError: if the frame does not suit pixel control, or the torso adds the
-      previous action and reward itself.
+    ValueError: if the frame does not suit pixel control, or the torso appends
+      the previous action and reward itself.
   """
   network = recurrent.make_recurrent_network(
     environment_spec,
@@ -100,7 +101,7 @@ def make_network(
     ),
   )
   if make_torso is not None or make_core is not None:
-    # Parts of the user's own: whether they fit is seen now.
+    # Trace custom parts now, so that a mismatch raises here.
     jax.eval_shape(network.init, jax.random.PRNGKey(0))
   return network
 

@@ -1,4 +1,4 @@
-"""Options of the For-The-Win agent, and the priors of what evolves."""
+"""Options of the For-The-Win agent and priors of its hyperparameters."""
 
 import dataclasses
 import math
@@ -28,31 +28,33 @@ class Hyperparameters(NamedTuple):
 
   Attributes:
     learning_rate: step size of the optimizer at the first update.
-    learning_rate_decay_steps: updates in which it falls linearly to zero;
-      infinity for never.
-    rms_prop_epsilon: added to RMSProp's mean square, under the root.
-    max_gradient_norm: gradients of a larger global norm are scaled down to it.
-    discount: multiplies the environment's discount.
+    learning_rate_decay_steps: number of updates over which the learning rate
+      is annealed linearly to zero; infinity keeps it constant.
+    rms_prop_epsilon: added to RMSProp's mean square, inside the square root.
+    max_gradient_norm: maximum global norm of the gradients; larger ones are
+      scaled down to it.
+    discount: factor that multiplies the environment's discount.
     max_abs_reward: rewards are clipped to this magnitude in the loss.
     baseline_cost: weight of the value loss.
-    entropy_cost: weight of the policy's entropy, which is maximized.
+    entropy_cost: weight of the entropy bonus.
     pixel_control_cost: weight of pixel control.
-    pixel_control_discount: discount of its pseudo-rewards.
+    pixel_control_discount: discount of the pseudo-rewards of pixel control.
     reward_prediction_cost: weight of reward prediction.
-    value_replay_cost: weight of value replay, if it is used.
+    value_replay_cost: weight of value replay, if used.
     kl_posterior_prior_cost: weight of KL(posterior || prior).
     kl_prior_fixed_cost: weight of KL(prior || N(0, 0.1^2)).
-    slow_period: steps between two ticks of the slow core, an integer.
-    fast_to_slow_gradient_scale: scale of the gradient into what the fast core
-      sees of the slow one.
-    off_policy_cost: weight of the loss on replayed trajectories, if it is used.
-    replay_priority_exponent: to which priorities of replayed trajectories are
-      raised, if they have any.
-    replay_importance_exponent: of their importance weights; 1 corrects fully.
-    gae_lambda: lambda of the generalized advantages of `ppo`.
-    clip_epsilon: bound on the change of probability ratios of `ppo`.
-    value_clip: bound on the change of values in an update of `ppo`; infinity
-      for none.
+    slow_period: int32, steps between two ticks of the slow core.
+    fast_to_slow_gradient_scale: scale of the gradient from the fast core into
+      the slow core's output.
+    off_policy_cost: weight of the loss on replayed trajectories, if used.
+    replay_priority_exponent: exponent of the priorities of replayed
+      trajectories, if replay is prioritized; 0 samples uniformly.
+    replay_importance_exponent: exponent of their importance weights; 1 corrects
+      fully for prioritized sampling.
+    gae_lambda: lambda of generalized advantage estimation with `ppo`.
+    clip_epsilon: distance from 1 at which `ppo` clips probability ratios.
+    value_clip: change of a value in an update of `ppo` beyond which its loss
+      has no gradient; infinity for no limit.
   """
 
   learning_rate: config_lib.Scalar
@@ -79,8 +81,8 @@ class Hyperparameters(NamedTuple):
   value_clip: config_lib.Scalar
 
 
-# Of the paper's population (supplement, table of hyperparameters); the last
-# three, which V-trace does not read, are those that are usual for PPO.
+# Priors of the paper's population (supplement, table of hyperparameters). The
+# last three, which V-trace does not use, are common values for PPO.
 _PAPER_PRIORS = Hyperparameters(
   learning_rate=LogUniform(1e-5, 5e-3),
   learning_rate_decay_steps=Constant(math.inf),
@@ -106,8 +108,8 @@ _PAPER_PRIORS = Hyperparameters(
   value_clip=Constant(math.inf),
 )
 
-# Values with which one agent learns, from which a population explores. The
-# costs of the latents would hold them near their prior from the first.
+# Values that work for a single agent, from which a population explores. The
+# paper's KL costs would hold latents near their prior from the start.
 _PRIORS = _PAPER_PRIORS._replace(
   learning_rate=Initial(1e-3, (1e-5, 5e-3)),
   max_gradient_norm=Constant(0.5),
@@ -125,33 +127,34 @@ _PRIORS = _PAPER_PRIORS._replace(
 class FTWConfig(config_lib.ActorCriticConfig):
   """Options of the agent; see `ActorCriticConfig` for the rest.
 
-  Defaults are chosen so that one set learns small tasks of several kinds within
-  minutes (`docs/results.md`); the paper's are those of `paper`. Value replay,
-  which the paper does not have, is off. A value that is not to evolve is a
+  One set of defaults learns small tasks of several kinds within minutes
+  (`docs/results.md`); `paper` returns the paper's settings. Value replay, which
+  the paper does not use, is off. To keep a hyperparameter from evolving, use a
   `Constant`, or a `UniformInteger(n, n)` for the period.
 
   Attributes:
-    internal_rewards_prior: prior of what each event is worth, or a tuple with
-      one prior for each event. None: uniform in [-1, 1] for a vector of events,
-      as in the paper, and 1 for a scalar reward, whose sign a single agent
-      could not learn.
-    num_events: entries that the environment's reward must have; None for any.
-    policy_loss: `ppo`, whose clipped loss bears several epochs of minibatches
-      an update and whose advantages are normalized over the batch, so that the
-      scale of a member's internal rewards does not matter to the policy; see
+    internal_rewards_prior: prior of the agent's reward for each event, or a
+      tuple with one prior for each event. None: uniform in [-1, 1] for a vector
+      of events, as in the paper, and 1 for a scalar reward, whose sign a single
+      agent could not learn.
+    num_events: required length of the environment's reward vector; None accepts
+      any.
+    policy_loss: `ppo`, whose clipped loss tolerates several epochs of
+      minibatches per update and normalizes advantages over the batch, so that
+      the scale of a member's internal rewards does not affect the policy; see
       `losses.clipped_surrogate`. Or `vtrace`, as in the paper.
     core: `lstm`, `rpth` or `rpth_dnc`.
     hidden_size: units of each core.
-    latent_size: numbers in the latent variable of the hierarchy.
-    num_levels: cores of the hierarchy.
-    memory: of `rpth_dnc`; its `linkage` is the choice between exactness and
-      speed.
+    latent_size: size of the hierarchy's latent variable.
+    num_levels: number of cores in the hierarchy.
+    memory: options of the memory of `rpth_dnc`; its `linkage` trades exactness
+      for speed.
     level_options: latents, clipping and forget bias of the cores; the core
-      `lstm` reads the forget bias alone.
-    embedding_size: features of an observation.
-    vector_hidden_sizes: layers of the MLP for entries that are no images.
-    head_hidden_size: units of the hidden layer of each policy branch and of
-      the value head.
+      `lstm` only uses the forget bias.
+    embedding_size: number of features of an observation.
+    vector_hidden_sizes: layer sizes of the MLP for entries other than images.
+    head_hidden_size: units of the hidden layer of each policy branch and of the
+      value head.
   """
 
   priors: Hyperparameters = _PRIORS
@@ -216,14 +219,14 @@ class FTWConfig(config_lib.ActorCriticConfig):
 
   @classmethod
   def paper(cls, **options: Any) -> 'FTWConfig':
-    """Returns the agent of the paper, meant for some 2e9 steps.
+    """Returns the settings of the paper, meant for about 2e9 steps.
 
-    One step of RMSProp an update on the sum of V-trace's losses, without a
-    bound on the gradient, the priors of the paper's population (supplement,
-    table of hyperparameters), and 256 units everywhere.
+    Each update takes one RMSProp step on the sum of V-trace's losses, without
+    gradient clipping. Priors are those of the paper's population (supplement,
+    table of hyperparameters), and all layers have 256 units.
 
     Args:
-      **options: in place of these, or beside them.
+      **options: override these settings or add to them.
     """
     settings: dict[str, Any] = {
       'priors': _PAPER_PRIORS,
@@ -254,10 +257,10 @@ class FTWConfig(config_lib.ActorCriticConfig):
   def make_internal_rewards_prior(
     self, num_events: int
   ) -> config_lib.InternalRewardsPrior:
-    """Returns the prior of each event's worth.
+    """Returns the prior of the agent's rewards for `num_events` events.
 
     Raises:
-      ValueError: if the config demands another number of events.
+      ValueError: if the config requires another number of events.
     """
     if self.num_events not in (None, num_events):
       raise ValueError(

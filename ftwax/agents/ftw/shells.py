@@ -1,4 +1,4 @@
-"""acme's interfaces of the For-The-Win agent."""
+"""The For-The-Win agent with acme's interfaces."""
 
 from ftwax import types
 from ftwax.agents import builders
@@ -7,7 +7,7 @@ from ftwax.agents.ftw import agent as ftw
 from ftwax.agents.ftw import ftw_config as config_lib
 from ftwax.records import loggers
 
-# Actor and learner are the family's; network and losses make the agent.
+# Actor and learner are the family's own; only network and losses are specific.
 FTWActor = actor.Actor
 FTWLearner = learner.Learner
 
@@ -31,9 +31,9 @@ class FTW(learning_agent.Agent):
       environment_spec: specs of the environments.
       config: options of the agent; `FTWConfig()` if None.
       network: replaces the agent's own network.
-      seed: seed of all that is drawn.
+      seed: random seed of actor, learner and replay.
       num_environments: see `actor.Actor`.
-      logger: takes the metrics of each update; None drops them.
+      logger: receives the metrics of each update; None drops them.
       replay: see `replays.choose`.
     """
     parts = _make_parts(environment_spec, config, network)
@@ -41,7 +41,7 @@ class FTW(learning_agent.Agent):
 
 
 class LearningFTW(learning_agent.LearningAgent):
-  """The agent without an actor, for acting elsewhere; needs Reverb."""
+  """The agent without an actor, for acting in other processes; needs Reverb."""
 
   def __init__(
     self,
@@ -63,7 +63,7 @@ def _make_parts(
   config: config_lib.FTWConfig | None,
   network: types.RecurrentNetwork | None,
 ) -> tuple[types.EnvironmentSpec, types.RecurrentNetwork, builders.Builder]:
-  """Returns the parts of either class, the agent's own where None is given."""
+  """Returns spec, network and builder, with the agent's defaults for None."""
   config = config or config_lib.FTWConfig()
   network = network or ftw.make_network(environment_spec, config)
   return environment_spec, network, ftw.make_builder(config)

@@ -1,7 +1,7 @@
 """The differentiable neural computer.
 
-In reading order, what it computes: `addressing`, `linkage`, `sparse_linkage`,
-`interfaces`, `memory_state`, `access`, `memory_access`, `controllers`, `core`.
-What makes it fast without changing a number: `link_update`, `lazy_link`,
-`open_links`, `recompute`. See docs/networks.md.
+These modules define its computation, in reading order: `addressing`, `linkage`,
+`sparse_linkage`, `interfaces`, `memory_state`, `access`, `memory_access`,
+`controllers`, `core`. These only make it faster, with the same results:
+`link_update`, `lazy_link`, `open_links`, `recompute`. See docs/networks.md.
 """

@@ -1,18 +1,18 @@
 """Access to the memory of a differentiable neural computer.
 
-Driven by the interface that a controller outputs, an access frees slots,
-writes, follows the order of writing, and reads, in this order (Graves et al.,
-2016, Methods). Several controllers may share one access and one memory.
+A controller outputs an interface, and from it an access frees slots, writes,
+updates the temporal links, and reads, in this order (Graves et al., 2016,
+Methods). Several controllers may share one access and one memory.
 `MemoryConfig.linkage` chooses how reads follow the order of writing:
 
   exact   the N x N link matrix, with a gradient that recomputes it
-  sparse  K links a slot, the paper's own cheaper scheme
+  sparse  K links per slot, the paper's own cheaper scheme
   none    no links: reads by content only, writes to the least recently used
-          slot (Santoro et al., 2016, arXiv:1605.06065, section 3.2), which is
-          what Jaderberg et al., 2019, call a "DNC memory (LRU)"
-  plain   the exact matrix by plain autodiff, to compare with
+          slot (Santoro et al., 2016, arXiv:1605.06065, section 3.2), which
+          Jaderberg et al., 2019, call a "DNC memory (LRU)"
+  plain   the exact matrix with plain autodiff, for comparison
 
-Options, off by default: key masking, de-allocation and link sharpness (Csordás
+Optional, off by default: key masking, de-allocation and link sharpness (Csordás
 and Schmidhuber, 2019, arXiv:1904.10278) and layer norm of the interface (Franke
 et al., 2018, arXiv:1807.02658).
 """
@@ -34,7 +34,7 @@ from ftwax.networks.dnc import (
   sparse_linkage,
 )
 
-# How fast an access is forgotten in the order of use (Santoro et al., 2016).
+# Decay of usage per step without linkage (Santoro et al., 2016).
 _USAGE_DECAY = 0.99
 
 
@@ -47,13 +47,13 @@ def access(
   """Writes, then reads.
 
   Args:
-    config: the memory's.
-    interface: the controller's, leaves [B, ...].
-    state: before the access, with an open link if the linkage is exact.
+    config: options of the memory.
+    interface: the controller's output, leaves [B, ...].
+    state: state before the access, with an open link if the linkage is exact.
     is_ahead: whether another access follows within the step; see `lazy_link`.
 
   Returns:
-    The state after it, which holds the words read.
+    The state after the access, including the words read.
   """
   usage, allocation, memory = _allocate(config, interface, state)
   content = addressing.content_weights(
@@ -82,7 +82,7 @@ def access(
     interface.read_strengths,
     interface.read_masks,
   )
-  # A contraction for the reason given in `addressing.write_weights`.
+  # A contraction instead of a sum; see `addressing.write_weights`.
   read_weights = addressing.batch_dot(
     'brm,mbrn->brn', interface.read_modes, jnp.stack([*reads, content])
   )
@@ -104,19 +104,19 @@ def masked_access(
   state: memory_state.MemoryState,
   mask: types.Array,
 ) -> memory_state.MemoryState:
-  """Does an access ahead of another one, in the rows where `mask` [B] is true.
+  """Does an access before the last one of a step, in the rows of a mask.
 
-  In the other rows the gates are closed. That leaves memory and links unchanged
-  to the bit, without a pass over them to choose between old and new.
+  Where `mask` is false the gates are closed. This leaves memory and links
+  unchanged to the bit, without a pass over them to select between old and new.
 
   Args:
-    config: the memory's.
-    interface: the controller's, leaves [B, ...].
-    state: before the access.
+    config: options of the memory.
+    interface: the controller's output, leaves [B, ...].
+    state: state before the access.
     mask: bool [B].
 
   Returns:
-    The state after it.
+    The state after the access.
   """
   gates = {'write_gates': interface.write_gates}
   if interface.free_gates is not None:
@@ -140,11 +140,11 @@ def _allocate(
   interface: interfaces.Interface,
   state: memory_state.MemoryState,
 ) -> tuple[types.Array, types.Array, types.Array]:
-  """Finds where to write.
+  """Computes the allocation of slots for writing.
 
   Returns:
-    Usage [B, N], allocation weights [B, H, N] and the memory [B, N, W], from
-    which what was freed is erased if de-allocation is on.
+    Usage [B, N], allocation weights [B, H, N] and the memory [B, N, W], in
+    which freed slots are erased if de-allocation is on.
   """
   if not config.has_links:
     usage = jax.lax.stop_gradient(_USAGE_DECAY * state.usage)
@@ -165,7 +165,7 @@ def _allocate(
 
 
 def _least_used(usage: types.Array, num_writes: int) -> types.Array:
-  """Returns one-hot weights [B, H, N] of the least used slots, H different."""
+  """Returns one-hot weights [B, H, N] of the H least used slots."""
   weights = []
   for _ in range(num_writes):
     slot = jnp.argmin(usage, axis=-1)
@@ -185,13 +185,13 @@ def _follow_links(
   """Updates the links and reads along them.
 
   Returns:
-    Backward and forward read weights [B, R, N] of each write head, none
-    without linkage; and the links after the write.
+    Backward and forward read weights of each write head, a list of [B, R, N]
+    that is empty without linkage, and the links after the write.
   """
   if not config.has_links:
     return [], ()
   num_writes = config.num_writes
-  # [B, H, R, N]: the same reads follow the links of each write head.
+  # [B, H, R, N]: the links of each write head are followed from the same reads.
   read_weights = jnp.repeat(read_weights_tm1[:, None], num_writes, axis=1)
   if config.linkage == 'sparse':
     link: Any = sparse_linkage.update_sparse_link(

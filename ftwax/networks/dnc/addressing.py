@@ -1,18 +1,18 @@
 """Addressing of a differentiable neural computer (DNC).
 
 Graves et al., "Hybrid computing using a neural network with dynamic external
-memory", Nature 538:471, 2016, Methods. Slots are chosen by content (a key is
+memory", Nature 538:471, 2016, Methods. Slots are addressed by content (a key is
 compared with every slot), by allocation (the least used slot is written first)
 and by the order of writing (see `linkage`).
 
-Every function takes any number of leading batch axes, written `...`; `N` slots
-of `W` numbers, `R` read heads, `H` write heads. Weights over slots are at
-least zero and sum to at most one.
+Every function takes any number of leading batch axes, written `...`. There are
+`N` slots of size `W`, `R` read heads and `H` write heads. Weights over slots
+are non-negative and sum to at most one.
 
-Options after Csordás and Schmidhuber, "Improving Differentiable Neural
-Computers Through Memory Masking, De-allocation, and Link Distribution
-Sharpness Control", 2019 (arXiv:1904.10278) are `masks` of `content_weights`
-and `sharpen`.
+`sharpen` and the `masks` of `content_weights` are options from Csordás and
+Schmidhuber, "Improving Differentiable Neural Computers Through Memory Masking,
+De-allocation, and Link Distribution Sharpness Control", 2019
+(arXiv:1904.10278).
 """
 
 import functools
@@ -29,7 +29,7 @@ _Arguments = ParamSpec('_Arguments')
 _Result = TypeVar('_Result')
 
 # Keeps norms and products of usages away from zero, where their gradients are
-# not finite; that of the code released with the paper.
+# not finite. The value is that of the code released with the paper.
 EPSILON = 1e-6
 
 
@@ -38,8 +38,8 @@ def keep_inputs_only(
 ) -> Callable[_Arguments, _Result]:
   """Makes the gradient of a function recompute all residuals from its inputs.
 
-  For functions that are cheap to compute and whose residuals are large: an
-  unroll writes residuals to fresh memory at each step, which costs more.
+  Use it for functions that are cheap to compute but have large residuals: in an
+  unroll, storing the residuals of each step costs more than recomputing them.
   """
   plain: Callable[..., _Result] = function
   custom: Any = jax.custom_vjp(function)
@@ -53,7 +53,7 @@ def keep_inputs_only(
 
 
 def batch_dot(equation: str, *operands: types.Array) -> types.Array:
-  """Contracts in full float32 on every platform."""
+  """Contracts operands in full float32 precision on every platform."""
   product: types.Array = jnp.einsum(
     equation, *operands, precision=jax.lax.Precision.HIGHEST
   )
@@ -61,7 +61,10 @@ def batch_dot(equation: str, *operands: types.Array) -> types.Array:
 
 
 def _product_over_heads(factors: types.Array) -> types.Array:
-  """Multiplies [heads, ...], with a plainer gradient than `jnp.prod`."""
+  """Multiplies over the first axis of [heads, ...].
+
+  Its gradient is simpler than that of `jnp.prod`.
+  """
   product: types.Array = functools.reduce(operator.mul, list(factors))
   return product
 
@@ -73,7 +76,7 @@ def content_weights(
   strengths: types.Array,
   masks: types.Array | None = None,
 ) -> types.Array:
-  """Weighs slots by the cosine between them and a key.
+  """Weights slots by their cosine similarity to a key.
 
   C(M, k, beta)[i] = softmax_i(beta cos(k, M[i])); with a mask, key and slots
   are multiplied by it before the cosine (Csordás and Schmidhuber, equation 4).
@@ -81,7 +84,7 @@ def content_weights(
   Args:
     memory: [..., N, W].
     keys: [..., R, W], one for each head.
-    strengths: [..., R], beta, at least zero.
+    strengths: [..., R], beta, non-negative.
     masks: [..., R, W], in (0, 1), or None.
 
   Returns:
@@ -91,7 +94,7 @@ def content_weights(
     masked_keys = keys
     squares = jnp.ones_like(keys[..., :1, :])
   else:
-    # The mask multiplies both sides of the dot product.
+    # The mask multiplies both factors of the dot product, hence its square.
     keys = keys * masks
     masked_keys = keys * masks
     squares = jnp.square(masks)
@@ -107,7 +110,7 @@ def content_weights(
 def retention(
   free_gates: types.Array, read_weights_tm1: types.Array
 ) -> types.Array:
-  """Returns psi [..., N], how much of each slot is not freed by the reads.
+  """Returns psi [..., N], the fraction of each slot that reads do not free.
 
   psi_t = prod_r (1 - f_r w^r_{t-1}).
 
@@ -124,9 +127,9 @@ def usage(
   write_weights_tm1: types.Array,
   retention_t: types.Array,
 ) -> types.Array:
-  """Returns u_t [..., N], how much each slot is in use, in [0, 1].
+  """Returns u_t [..., N], the degree to which each slot is in use, in [0, 1].
 
-  u_t = (u_{t-1} + w_{t-1} - u_{t-1} w_{t-1}) psi_t, where of several write
+  u_t = (u_{t-1} + w_{t-1} - u_{t-1} w_{t-1}) psi_t, where for several write
   heads w = 1 - prod_h (1 - w_h).
 
   Args:
@@ -141,7 +144,7 @@ def usage(
 def allocation(usage_t: types.Array) -> types.Array:
   """Returns weights a_t [..., N] that point to the least used slots.
 
-  With phi the slots in the order of usage, equals in the order of the index:
+  With phi the slots sorted by usage, ties by index:
   a[phi_j] = (1 - u[phi_j]) prod_{k<j} u[phi_k]. The order has no gradient.
 
   Args:
@@ -164,12 +167,12 @@ def write_allocation(
 ) -> types.Array:
   """Returns allocation weights [..., H, N], one for each write head.
 
-  Slots that a head is about to write count as used for the heads after it.
+  Slots that a head is about to write count as used for later heads.
 
   Args:
     usage_t: [..., N].
-    write_gates: [..., H], how much of its allocation a head takes: the product
-      of its write and allocation gates.
+    write_gates: [..., H], the degree to which a head writes to its allocation:
+      the product of its write and allocation gates.
   """
   weights = []
   for head in range(write_gates.shape[-1]):
@@ -195,8 +198,8 @@ def write_weights(
   """
   gates = jnp.stack([allocation_gates, 1.0 - allocation_gates], axis=-1)
   sources = jnp.stack([allocation_t, content_t], axis=-2)  # [..., H, 2, N]
-  # A contraction is computed once; a sum of products could be computed again
-  # for each element of what is N x N.
+  # XLA computes a contraction once. It could fuse a sum of products into loops
+  # over N x N matrices and recompute it for each of their elements.
   return batch_dot(
     '...hs,...hsn->...hn', write_gates[..., None] * gates, sources
   )
@@ -243,7 +246,7 @@ def sharpen(weights: types.Array, sharpness: types.Array) -> types.Array:
   Schmidhuber, equation 10), with an epsilon added to d.
 
   Args:
-    weights: [..., N], at least zero.
+    weights: [..., N], non-negative.
     sharpness: [...], s, at least one.
   """
   logs = jnp.log(weights + EPSILON)

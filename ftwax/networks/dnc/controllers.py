@@ -1,8 +1,8 @@
 """Controllers: the part of a memory network between its inputs and the memory.
 
-A controller is a recurrent core whose inputs come in two parts: those known
-for all steps before the loop, and those fed back from the last step, the words
-read. Products with the first part are taken for all steps at once.
+A controller is a recurrent core with two kinds of inputs: those known for all
+steps before the loop, and those fed back from the last step, the words read.
+Products with the first kind are computed for all steps at once.
 """
 
 import math
@@ -16,7 +16,7 @@ from ftwax.networks import cores, deferred, recurrent_cores
 
 
 class ControllerStep(Protocol):
-  """One step of a controller, leaves [B, ...]."""
+  """Does one step of a controller, leaves [B, ...]."""
 
   def __call__(
     self,
@@ -28,10 +28,10 @@ class ControllerStep(Protocol):
     """Does the step.
 
     Args:
-      prepared: of this step, made by `Controller.prepare`.
+      prepared: this step's entry of the result of `Controller.prepare`.
       fed_back: [B, num_fed_back].
-      state: before the step.
-      hyperparameters: those that the controller reads.
+      state: state before the step.
+      hyperparameters: hyperparameters of the agent.
 
     Returns:
       The output [B, num_hidden] and the state after the step.
@@ -39,7 +39,7 @@ class ControllerStep(Protocol):
 
 
 class Controller(Protocol):
-  """A Haiku module with inputs known beforehand and inputs fed back."""
+  """A Haiku module with inputs known in advance and inputs fed back."""
 
   def initial_state(self, batch_size: int) -> Any:
     """Returns the zero state, leaves [batch_size, ...]."""
@@ -47,15 +47,14 @@ class Controller(Protocol):
   def prepare(
     self, inputs: types.Array, num_fed_back: int
   ) -> tuple[ControllerStep, Any]:
-    """Does what needs no state.
+    """Does the computation that needs no state.
 
     Args:
       inputs: [B, num_inputs], or [T, B, num_inputs] for all steps of a loop.
-      num_fed_back: how many numbers a step is fed back.
+      num_fed_back: number of inputs that are fed back to a step.
 
     Returns:
-      The step, and what it needs of the inputs, leaves [B, ...] or
-      [T, B, ...].
+      The step, and its prepared inputs, leaves [B, ...] or [T, B, ...].
     """
 
 
@@ -63,8 +62,8 @@ class PreparedGates(NamedTuple):
   """The part of an LSTM's step that needs no state.
 
   Attributes:
-    gates: the inputs' share of the gates, [..., 4 * hidden_size].
-    tap: of the recurrent weights; see `deferred`.
+    gates: [..., 4 * hidden_size], contribution of the inputs to the gates.
+    tap: tap of the recurrent weights; see `deferred`.
   """
 
   gates: types.Array
@@ -72,7 +71,7 @@ class PreparedGates(NamedTuple):
 
 
 class LSTMController(hk.Module):
-  """An LSTM; see `recurrent_cores.LSTM`, whose order of gates it has."""
+  """An LSTM whose gates are ordered as in `recurrent_cores.LSTM`."""
 
   def __init__(
     self,
@@ -85,14 +84,14 @@ class LSTMController(hk.Module):
     self._forget_bias = forget_bias
 
   def initial_state(self, batch_size: int) -> recurrent_cores.LSTMState:
-    """Returns zeros."""
+    """Returns the zero state."""
     shape = (batch_size, self._hidden_size)
     return recurrent_cores.LSTMState(jnp.zeros(shape), jnp.zeros(shape))
 
   def prepare(
     self, inputs: types.Array, num_fed_back: int
   ) -> tuple[ControllerStep, PreparedGates]:
-    """Does the inputs' share of the gates; inputs may have no columns."""
+    """Computes the inputs' contribution to the gates; inputs may be empty."""
     *leading_shape, num_inputs = inputs.shape
     num_recurrent = num_fed_back + self._hidden_size
     w_init = hk.initializers.TruncatedNormal(
@@ -123,7 +122,7 @@ class LSTMController(hk.Module):
 
 
 class CoreController:
-  """Makes any recurrent core a controller."""
+  """Adapts any recurrent core as a controller."""
 
   def __init__(self, core: cores.RecurrentCore):
     self._core = core
@@ -135,7 +134,7 @@ class CoreController:
   def prepare(
     self, inputs: types.Array, num_fed_back: int
   ) -> tuple[ControllerStep, types.Array]:
-    """Returns the inputs as they are: a core takes them all at once."""
+    """Returns the inputs unchanged, since a core takes all inputs at once."""
     del num_fed_back
 
     def step(

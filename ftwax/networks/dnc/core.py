@@ -2,8 +2,8 @@
 
 Graves et al., "Hybrid computing using a neural network with dynamic external
 memory", Nature 538:471, 2016. At every step the controller sees the input and
-the words read last. Its output drives the write and the reads of the memory,
-and is mixed with the words read into the output of the core.
+the last words read. Its output drives the write and the reads of the memory,
+and is combined with the words read into the output of the core.
 """
 
 import dataclasses
@@ -29,14 +29,14 @@ class DNCConfig:
 
   Attributes:
     memory: sizes and options of the memory.
-    hidden_size: units of the controller, an LSTM unless another is given.
-    output_size: features that come out, a projection of the controller's
-      output and the words read; None returns both unprojected.
-    clip_value: bound on the controller's output and on the features; None for
-      no bound.
-    bypass_dropout: probability with which an output of the controller is kept
-      from the features, so that they rely on the memory earlier (Franke et al.,
-      2018, arXiv:1807.02658); in unrolls with a key only, acting never drops.
+    hidden_size: units of the controller, by default an LSTM.
+    output_size: number of features, a projection of the controller's output
+      and the words read; None returns both without projection.
+    clip_value: magnitude to which the controller's output and the features are
+      clipped; None for no clipping.
+    bypass_dropout: dropout rate of the controller's output in the features, so
+      that they rely on the memory earlier (Franke et al., 2018,
+      arXiv:1807.02658). Only applied in unrolls with a key, never in acting.
   """
 
   memory: interfaces.MemoryConfig = interfaces.MemoryConfig()
@@ -72,8 +72,8 @@ class DNCState(NamedTuple):
   """State of a differentiable neural computer.
 
   Attributes:
-    controller: the controller's state.
-    memory: the memory's.
+    controller: state of the controller.
+    memory: state of the memory.
   """
 
   controller: Any
@@ -93,8 +93,8 @@ class DNC(hk.Module):
 
     Args:
       config: sizes and options.
-      make_controller: makes the controller; an LSTM by default. Any recurrent
-        core is made one by `controllers.CoreController`.
+      make_controller: makes the controller; an LSTM by default. For any other
+        recurrent core, use `controllers.CoreController`.
       name: name of the module.
     """
     super().__init__(name)
@@ -142,7 +142,7 @@ class DNC(hk.Module):
   def _prepare(
     self, inputs: types.Array, hyperparameters: types.Hyperparameters
   ) -> tuple[Callable[[Any, DNCState], tuple['_StepOutput', DNCState]], Any]:
-    """Returns one step and what it needs of inputs [..., num_inputs]."""
+    """Returns one step and its prepared inputs, from [..., num_inputs]."""
     control, prepared = self._controller.prepare(inputs, self._memory.num_words)
     access, taps = self._memory.prepare(
       self._config.hidden_size, inputs.shape[:-1]
@@ -167,7 +167,7 @@ class DNC(hk.Module):
   def _read_out(
     self, outputs: '_StepOutput', dropout: float
   ) -> cores.CoreOutput:
-    """Makes features of all steps at once, leaves [..., B, ...]."""
+    """Computes the features of all steps at once, leaves [..., B, ...]."""
     hidden = outputs.hidden
     key = hk.maybe_next_rng_key() if dropout else None
     if key is not None:
@@ -182,7 +182,7 @@ class DNC(hk.Module):
 
 
 class _StepOutput(NamedTuple):
-  """Output of a step, from which the features are made.
+  """Output of a step, from which the features are computed.
 
   Attributes:
     hidden: float32 [..., B, hidden_size], the controller's output.
@@ -205,5 +205,5 @@ def _check_hidden_size(hidden: types.Array, hidden_size: int) -> None:
 
 
 def clip(x: types.Array, bound: float | None) -> types.Array:
-  """Returns `x` in [-bound, bound], or as it is if there is no bound."""
+  """Clips `x` to [-bound, bound]; returns it unchanged if the bound is None."""
   return x if bound is None else jnp.clip(x, -bound, bound)

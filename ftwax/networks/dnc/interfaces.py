@@ -1,8 +1,8 @@
 """Interface between a controller and the memory of a DNC.
 
-The controller's output vector is cut into keys, strengths, gates and so on, and
-each part is brought into its range (Graves et al., 2016, Methods, "Interface
-parameters"). Which parts there are follows from the memory's options.
+The controller's output vector is split into keys, strengths, gates and so on,
+and each part is mapped to its range (Graves et al., 2016, Methods, "Interface
+parameters"). The options of the memory determine the parts.
 """
 
 import dataclasses
@@ -23,17 +23,17 @@ class MemoryConfig:
 
   Attributes:
     num_slots: number of slots, N.
-    word_size: numbers in a slot, W.
+    word_size: size of a slot, W.
     num_reads: number of read heads, R.
     num_writes: number of write heads, H.
-    linkage: one of `LINKAGES`.
-    num_links: links a slot may have if the linkage is sparse, K.
-    key_masking: mask keys and slots when they are compared.
-    deallocation: erase what is freed.
-    link_sharpness: sharpen the reads that follow links.
-    layer_norm: normalise the interface vector.
-    usage_gradient: let the gradient of usage reach what was written; the code
-      released with the paper stops it there.
+    linkage: one of `LINKAGES`; see `access`.
+    num_links: maximum number of links per slot with sparse linkage, K.
+    key_masking: whether to mask keys and slots when comparing them.
+    deallocation: whether to erase freed slots.
+    link_sharpness: whether to sharpen the reads that follow links.
+    layer_norm: whether to apply layer norm to the interface vector.
+    usage_gradient: whether the gradient of usage reaches the write weights; the
+      code released with the paper stops it there.
   """
 
   num_slots: int = 450
@@ -88,12 +88,12 @@ class MemoryConfig:
 
   @property
   def num_read_modes(self) -> int:
-    """Ways to read: content, and forward and backward for each write head."""
+    """Number of read modes: content, plus two directions per write head."""
     return 1 + 2 * self.num_writes if self.has_links else 1
 
 
 class Interface(NamedTuple):
-  """Parameters of one access, as a controller outputs them, leaves [B, ...].
+  """Parameters of one access, as a controller outputs them; float32.
 
   Attributes:
     read_keys: [B, R, W].
@@ -107,10 +107,10 @@ class Interface(NamedTuple):
     allocation_gates: [B, H], in (0, 1).
     write_gates: [B, H], in (0, 1).
     free_gates: [B, R], in (0, 1), or None without linkage.
-    read_masks: [B, R, W], in (0, 1), or None.
-    write_masks: [B, H, W], in (0, 1), or None.
-    sharpness: [B, 2 H, R], at least one, or None: of backward and forward
-      reads.
+    read_masks: [B, R, W], in (0, 1), or None without key masking.
+    write_masks: [B, H, W], in (0, 1), or None without key masking.
+    sharpness: [B, 2 H, R], at least one, of backward and forward reads, or None
+      without link sharpness.
   """
 
   read_keys: types.Array
@@ -137,6 +137,8 @@ def _oneplus(x: types.Array) -> types.Array:
 
 
 class _Part(NamedTuple):
+  """Shape and activation of a part of the interface vector."""
+
   shape: tuple[int, ...]
   activation: Callable[[types.Array], types.Array]
 

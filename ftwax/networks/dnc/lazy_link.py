@@ -1,20 +1,20 @@
-"""The exact link matrix in few passes over memory.
+"""The exact link matrix with few passes over memory.
 
-The matrix is nearly all of the cost of a DNC: N^2 numbers a sequence, and no
-cache holds those of a batch. The time of a step is the number of times that
-they are read and written. Autodiff of the plain form does it some twenty times,
-and keeps several matrices for every step. Here
+The link matrix dominates the cost of a DNC: it has N^2 elements per sequence,
+and those of a batch do not fit any cache. The time of a step is proportional to
+the number of times that the matrix is read and written. Autodiff of the plain
+form does so about twenty times, and stores several matrices per step. Instead:
 
-- the gradient is written by hand, and needs one matrix a step: the link before
+- the gradient is written by hand. It needs one matrix per step, the link before
   the step, which the unroll recomputes (see `recompute`);
-- of the accesses to one memory within a step only the last one changes the
-  matrix. Earlier ones, of the slow cores of a temporal hierarchy, read ahead:
+- of several accesses to one memory within a step, only the last one changes the
+  matrix. Earlier ones, by the slow cores of a temporal hierarchy, read ahead:
   products with the link after a write follow from products with the link before
   it, and the write stays pending until the last access applies it;
-- the gradient of the link from reading ahead is a product of few vectors. That
-  product is not formed. The vectors are handed to the update of the step before
-  through a tap: zeros beside the matrix, whose gradient they are;
-- forgetting the link at the start of an episode is a factor in the next update.
+- the gradient of the link from reading ahead is a product of a few vectors,
+  which is not computed there. The vectors are passed to the update of the step
+  before through a tap: zeros next to the matrix, whose gradient they become;
+- resetting the link at the start of an episode is a factor in the next update.
 
 With w and p the write weights and precedence of a write, a = 1 - w_i - w_j,
 
@@ -32,18 +32,18 @@ from ftwax import trees, types
 from ftwax.networks import deferred
 from ftwax.networks.dnc import link_update, linkage
 
-# A read head needs two products in each direction to read ahead.
+# To read ahead, a read head needs two products in each direction.
 TAPS_PER_READ = 4
 
 
 class LazyLink(NamedTuple):
-  """A link matrix, and the changes that it does not show yet.
+  """A link matrix, and changes that are not applied to it yet; float32.
 
   Attributes:
     matrix: [..., N, N], with zeros on the diagonal.
-    keep: [...], one, or zero where the matrix counts as zero.
-    pending: a write that the matrix does not show, or None.
-    tap: K is 4 R where there are reads ahead, else 0.
+    keep: [...], zero if the matrix is to be treated as zero, otherwise one.
+    pending: a write that the matrix does not contain yet, or None.
+    tap: K vectors; K is 4 R if there are reads ahead, else 0.
   """
 
   matrix: types.Array
@@ -53,11 +53,11 @@ class LazyLink(NamedTuple):
 
 
 def make_lazy(matrix: types.Array, num_taps: int) -> LazyLink:
-  """Returns a lazy link.
+  """Makes a lazy link from a matrix.
 
   Args:
     matrix: [..., N, N], with zeros on the diagonal.
-    num_taps: `TAPS_PER_READ` times R where a read ahead is to come, else 0.
+    num_taps: `TAPS_PER_READ` times R if a read ahead follows, else 0.
   """
   shape = (*matrix.shape[:-2], num_taps, matrix.shape[-1])
 
@@ -82,7 +82,7 @@ def make_lazy(matrix: types.Array, num_taps: int) -> LazyLink:
 
 
 def reset(start: types.Array, link: LazyLink) -> LazyLink:
-  """Forgets the link where `start`, of the leading shape [...], is true."""
+  """Resets the link where `start`, bool [...], is true."""
   zeros = jax.tree.map(lambda leaf: 0.0, link.tap)
   return link._replace(
     keep=jnp.where(start, 0.0, link.keep),
@@ -98,7 +98,7 @@ def read_ahead(
   Args:
     link: the link before the write, with nothing pending and a tap.
     write: the write.
-    read_weights: [..., R, N], w^r_{t-1}; zero where `link.keep` is.
+    read_weights: [..., R, N], w^r_{t-1}; zero where `link.keep` is zero.
 
   Returns:
     The link after the write, and the reads along it.
@@ -129,7 +129,7 @@ def read_ahead(
 def update_and_read(
   link: LazyLink, write: link_update.Write, read_weights: types.Array
 ) -> tuple[LazyLink, linkage.DirectionalReads]:
-  """Brings the matrix up to date and reads along it.
+  """Applies all writes to the matrix and reads along it.
 
   Args:
     link: the link before the write; another write may be pending.
@@ -146,7 +146,7 @@ def update_and_read(
 
 
 def flush(link: LazyLink) -> LazyLink:
-  """Brings the matrix up to date."""
+  """Applies the pending write to the matrix, if there is one."""
   if link.pending is None:
     return link
   no_reads = jnp.zeros_like(link.pending.weights[..., None, :])[..., :0, :]

@@ -1,6 +1,6 @@
-"""The update of an exact link matrix, and its gradient by hand.
+"""The update of an exact link matrix, with a hand-written gradient.
 
-One pass over the matrix applies one or two writes; see `lazy_link` for why
+One pass over the matrix applies one or two writes; `lazy_link` explains why
 there may be two. With w and p the weights and precedence of a write, and
 a = 1 - w_i - w_j,
 
@@ -20,13 +20,13 @@ from ftwax import types
 from ftwax.networks import deferred
 from ftwax.networks.dnc import addressing, linkage
 
-# Numbers of link matrices that the gradient takes at a time on a CPU. Together
-# with other arrays of that size they should stay in a cache of a few megabytes.
+# Elements of link matrices that the gradient processes at a time on a CPU. With
+# other arrays of this size, they should fit a cache of a few megabytes.
 _PART_SIZE = 2**19
 
 
 class Write(NamedTuple):
-  """A write, as far as it changes a link.
+  """The part of a write that changes a link; float32.
 
   Attributes:
     weights: [..., N], w_t.
@@ -50,11 +50,11 @@ def update_and_read(
 
   Args:
     matrix: [..., N, N], L, with zeros on the diagonal.
-    keep: [...], one, or zero where the matrix counts as zero.
+    keep: [...], zero if the matrix is to be treated as zero, otherwise one.
     pending: the first write, or None.
     write: the last write.
     read_weights: [..., R, N], v.
-    tap: for its shape.
+    tap: only its shape is used.
 
   Returns:
     The matrix after the writes, a tap of zeros for it, and reads along it.
@@ -68,10 +68,10 @@ def update_and_read(
   return matrix, jax.tree.map(jnp.zeros_like, tap), reads
 
 
-# The inputs of `update_and_read` but the tap.
+# The inputs of `update_and_read`, except for the tap.
 _Residuals = tuple[types.Array, types.Array, Write | None, Write, types.Array]
 _Outputs = tuple[types.Array, deferred.Tap, linkage.DirectionalReads]
-# The gradient of each input of `update_and_read`; None has none.
+# The gradient of each input of `update_and_read`; None where there is none.
 _Gradients = tuple[types.Array, None, Write | None, Write, types.Array, None]
 
 
@@ -88,9 +88,9 @@ def _forward(
 
 
 def _backward(residuals: _Residuals, cotangents: _Outputs) -> _Gradients:
-  """Returns the gradients of the inputs.
+  """Computes the gradients of the inputs.
 
-  With G the cotangent of the new matrix, its whole gradient is
+  With G the cotangent of the new matrix, its total gradient is
 
     H = G + sum_r (df_r v_r^T + v_r db_r^T) + u^T v of the tap
 
@@ -98,7 +98,7 @@ def _backward(residuals: _Residuals, cotangents: _Outputs) -> _Gradients:
 
     dL = a H,  dw = H p - rows(H L) - columns(H L),  dp = H^T w
 
-  where H L is a product by elements, of which rows and columns are summed.
+  where H L is an elementwise product, whose rows or columns are summed.
   """
   gradients: _Gradients = jax.lax.platform_dependent(
     residuals, cotangents, cpu=_backward_in_parts, default=_backward_at_once
@@ -109,10 +109,10 @@ def _backward(residuals: _Residuals, cotangents: _Outputs) -> _Gradients:
 def _backward_in_parts(
   residuals: _Residuals, cotangents: _Outputs
 ) -> _Gradients:
-  """Takes so few sequences at a time that their matrices stay in the cache.
+  """Processes only as many sequences at a time as fit the cache.
 
-  The matrices of a whole batch do not, and the gradient passes over them about
-  ten times.
+  The matrices of a whole batch do not fit, and the gradient makes about ten
+  passes over them.
   """
   leading_shape = residuals[0].shape[:-2]
   num_matrices = math.prod(leading_shape)
@@ -131,7 +131,7 @@ def _backward_in_parts(
     new, *gradients = _backward_at_once(
       (matrix_part, *vectors), (cotangent_part, *other_cotangents)
     )
-    # In place of the cotangent, so that nothing as large is allocated.
+    # Overwrites the cotangent, so that no other array of its size is allocated.
     return jax.lax.dynamic_update_slice_in_dim(dmatrix, new, row, 0), gradients
 
   rows = jnp.arange(0, num_matrices, length)
@@ -149,7 +149,10 @@ def _backward_in_parts(
 
 
 def _part_length(matrix: types.Array) -> int:
-  """Returns how many of [B, N, N] matrices are taken at a time, some of B."""
+  """Returns the number of [B, N, N] matrices to process at a time.
+
+  It divides B.
+  """
   num_matrices, *shape = matrix.shape
   num_fitting = max(_PART_SIZE // math.prod(shape), 1)
   return max(
@@ -193,7 +196,7 @@ def _in_order(pending: Write | None, write: Write) -> list[Write]:
 def _products(
   matrix: types.Array, row_vectors: Any, column_vectors: Any
 ) -> tuple[list[types.Array], list[types.Array]]:
-  """Returns M x of each of some vectors [..., N], and M^T x of others."""
+  """Returns M x and M^T x for two lists of vectors x, [..., N]."""
   rows = [linkage.times(matrix, x[..., None, :]) for x in row_vectors]
   columns = linkage.transposed_times(matrix, jnp.stack(column_vectors, axis=-2))
   return [x[..., 0, :] for x in rows], [
@@ -217,9 +220,9 @@ def _two_writes_backward(
 ) -> tuple[Write, Write]:
   """Returns the gradients of a pending write and of the write after it.
 
-  As with one write, where the second meets L' = a L + w p^T of the first in
-  place of L, and the first a' H of the second in place of H. Products with
-  these follow from products with L and H.
+  The formulas for one write hold, with L' = a L + w p^T of the first write in
+  place of L for the second one, and a' H of the second write in place of H for
+  the first one. Products with these follow from products with L and H.
   """
   (w1, p1), (w2, p2) = writes
   ones = jnp.ones_like(w1)
@@ -242,12 +245,12 @@ update_and_read.defvjp(_forward, _backward)
 
 
 class _Held(NamedTuple):
-  """Vectors that passes over the matrix read; see `_hold`.
+  """Vectors used in passes over the matrix; see `_hold`.
 
   Attributes:
-    writes: in the order of time.
-    keep: [..., N], the same number for all slots.
-    slots: [..., N], 0 to N - 1.
+    writes: in temporal order, leaves float32 [..., N].
+    keep: float32 [..., N], the same number for all slots.
+    slots: float32 [..., N], 0 to N - 1.
   """
 
   writes: list[Write]
@@ -256,17 +259,17 @@ class _Held(NamedTuple):
 
 
 def _hold(writes: Sequence[Write], keep: types.Array) -> _Held:
-  """Returns the writes unchanged, but computed before any loop reads them.
+  """Returns the writes unchanged, but computed before the loops that use them.
 
-  XLA fuses the computation of a vector into the loops over the matrix that read
+  XLA fuses the computation of a vector into the loops over the matrix that use
   it, and repeats it for each of the N^2 elements. It does not fuse the result
   of a matrix product, so the vectors are multiplied by the identity. (On the
-  CPU a pass over the matrix was up to four times as slow without this; an
+  CPU a pass over the matrix was up to four times as slow without this. An
   optimization barrier does not help, since it is dropped before the fusion.)
 
-  The numbers of the slots are returned for another reason: XLA takes a mask
-  made of constants alone out of the loop over time, and reads it from memory at
-  each step.
+  Slot indices are returned for another reason: XLA moves a mask that consists
+  of constants out of the loop over time, and then reads it from memory at each
+  step.
   """
   shape = writes[0].weights.shape
   slots = jnp.arange(shape[-1], dtype=jnp.float32)
@@ -293,7 +296,7 @@ def _clear_diagonal(matrix: types.Array, held: _Held) -> types.Array:
 
 
 def outer_product(u: types.Array, v: types.Array) -> types.Array:
-  """Returns u^T v [..., N, N] of vectors [..., K, N]."""
+  """Returns u^T v [..., N, N] for vectors [..., K, N]."""
   return addressing.batch_dot('...ki,...kj->...ij', u, v)
 
 
@@ -312,13 +315,13 @@ def through(
   """Returns products with a link after some writes.
 
   Args:
-    apply: the product with the link before them, or with its transpose.
-    writes: in the order of time.
+    apply: multiplies by the link before the writes, or by its transpose.
+    writes: in temporal order.
     x: [..., K, N].
-    is_transposed: whether it is the transpose that `apply` multiplies by.
+    is_transposed: whether `apply` multiplies by the transpose.
 
   Returns:
-    The products [..., K, N], all from one call of `apply`.
+    The products [..., K, N], all from a single call of `apply`.
   """
   if not writes:
     return apply(x)

@@ -1,7 +1,7 @@
 """Temporal linkage of a differentiable neural computer, as in the paper.
 
 L[i, j] is the degree to which slot i was written right after slot j; the
-precedence p[j] is that to which slot j was written last. Reads then move along
+precedence p[j] is the degree to which slot j was written last. Reads can follow
 the order of writing (Graves et al., 2016, Methods, "Temporal memory linkage"):
 
   L_t[i, j] = (1 - w_t[i] - w_t[j]) L_{t-1}[i, j] + w_t[i] p_{t-1}[j]
@@ -9,10 +9,10 @@ the order of writing (Graves et al., 2016, Methods, "Temporal memory linkage"):
   p_t = (1 - sum_i w_t[i]) p_{t-1} + w_t
   forward f_t = L_t w^r_{t-1},  backward b_t = L_t^T w^r_{t-1}
 
-This is the plain form, whose gradient keeps several N x N matrices for every
+This is the plain form, whose gradient stores several N x N matrices for every
 step; `lazy_link` computes the same in a fraction of the time and memory.
 
-Shapes: any leading axes `...`, among them one for the write heads where a
+Shapes: `...` are any leading axes, including one for the write heads if a
 memory has several; `N` slots, `R` read heads.
 """
 
@@ -25,11 +25,11 @@ from ftwax.networks.dnc import addressing
 
 
 class DirectionalReads(NamedTuple):
-  """Where the order of writing leads from the last reads.
+  """Read weights obtained by following the links from the last reads.
 
   Attributes:
-    forward: [..., R, N], to what was written after what was read.
-    backward: [..., R, N], to what was written before it.
+    forward: float32 [..., R, N], slots written after those read last.
+    backward: float32 [..., R, N], slots written before those read last.
   """
 
   forward: types.Array

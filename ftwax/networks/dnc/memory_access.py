@@ -1,9 +1,9 @@
 """A memory as a part of a recurrent core.
 
-A core holds a memory's state in its own, and its step hands that state from
-access to access. How the links are kept within a step and over an unroll (see
-`lazy_link` and `recompute`) is hidden here. `NoMemory` takes the memory's place
-in a core that has none.
+The state of a core includes that of its memory, which is passed from access to
+access within a step. This module hides how links are stored within a step and
+over an unroll (see `lazy_link` and `recompute`). `NoMemory` stands in for the
+memory in a core without one.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ CoreStep = Callable[[_Inputs, _State], tuple[_Output, _State]]
 
 
 class AccessStep(Protocol):
-  """One access: writes, then reads; leaves [B, ...]."""
+  """Does one access: writes, then reads; leaves [B, ...]."""
 
   def __call__(
     self,
@@ -45,10 +45,10 @@ class AccessStep(Protocol):
 
     Args:
       hidden: float32 [B, num_hidden], the controller's output.
-      tap: of this step, made by `Memory.prepare`.
-      state: the memory's, before the access.
-      mask: bool [B], the rows that do the access; None for all. Of the accesses
-        in a step the last one has none, and all others have one.
+      tap: the tap of this step, from `Memory.prepare`.
+      state: the memory's state before the access.
+      mask: bool [B], the rows that do the access; None for all. The last access
+        in a step must not have a mask, all others must have one.
 
     Returns:
       The words read, float32 [B, num_words], and the memory's state after the
@@ -61,7 +61,7 @@ class Memory(Protocol):
 
   @property
   def num_words(self) -> int:
-    """Size of the words that an access reads with all heads."""
+    """Total size of the words that the heads read in one access."""
 
   def initial_state(self, batch_size: int) -> Any:
     """Returns the state of an empty memory, leaves [batch_size, ...]."""
@@ -69,7 +69,7 @@ class Memory(Protocol):
   def prepare(
     self, num_hidden: int, leading_shape: tuple[int, ...]
   ) -> tuple[AccessStep, Any]:
-    """Makes the access, as far as it needs no state.
+    """Does the part of an access that needs no state.
 
     Args:
       num_hidden: size of the controller's output.
@@ -91,11 +91,11 @@ class Memory(Protocol):
     Args:
       condition: bool [], whether any row does the access.
       do_access: `(other, state) -> (other, state)`, which does the access.
-      other: what changes with the access beside the memory's state.
-      state: the memory's.
+      other: values that change with the access, other than the memory's state.
+      state: the memory's state.
 
     Returns:
-      `do_access(other, state)`, or what it was given if the condition is false.
+      `do_access(other, state)`, or both unchanged if the condition is false.
     """
 
   def step(
@@ -107,9 +107,9 @@ class Memory(Protocol):
     """Does one step of a core.
 
     Args:
-      core_step: does the accesses.
-      inputs: of the step, leaves [B, ...].
-      state: the core's, of which the memory's is a part, leaves [B, ...].
+      core_step: the core's step, which accesses the memory.
+      inputs: inputs of the step, leaves [B, ...].
+      state: the core's state, including the memory's, leaves [B, ...].
 
     Returns:
       The output and the state after the step.
@@ -125,17 +125,17 @@ class Memory(Protocol):
     """Does `T` steps of a core; see `cores.unroll_step`.
 
     Args:
-      core_step: does the accesses.
+      core_step: the core's step, which accesses the memory.
       inputs: leaves [T, B, ...].
-      start: bool [T, B], true where the state is set to zero before the step.
-      state: the core's, of which the memory's is a part, leaves [B, ...].
+      start: bool [T, B], true where the state is reset to zero before the step.
+      state: the core's state, including the memory's, leaves [B, ...].
 
     Returns:
       The outputs, leaves [T, B, ...], and the state after the last step.
     """
 
   def auxiliary(self, state: Any) -> Mapping[str, types.Array]:
-    """Returns what losses and figures may need of the last access, by name."""
+    """Returns outputs of the last access for losses and figures, by name."""
 
 
 class MemoryAccess(hk.Module):
@@ -160,7 +160,7 @@ class MemoryAccess(hk.Module):
 
   @property
   def num_words(self) -> int:
-    """Size of the words that an access reads with all heads."""
+    """Total size of the words that the heads read in one access."""
     return self._config.num_reads * self._config.word_size
 
   def initial_state(self, batch_size: int) -> memory_state.MemoryState:
@@ -170,7 +170,7 @@ class MemoryAccess(hk.Module):
   def prepare(
     self, num_hidden: int, leading_shape: tuple[int, ...]
   ) -> tuple[AccessStep, deferred.Tap]:
-    """Makes the access, as far as it needs no state; see `Memory`."""
+    """Does the part of an access that needs no state; see `Memory`."""
     layer, taps = self._interface(num_hidden, leading_shape)
 
     def step(
@@ -199,8 +199,8 @@ class MemoryAccess(hk.Module):
     state: memory_state.MemoryState,
   ) -> tuple[_Other, memory_state.MemoryState]:
     """Computes a masked access only if any row does it; see `Memory`."""
-    # Matrices stay outside of the branch, since `hk.cond` would copy them.
-    # For that none may change in it, so that nothing may be pending before.
+    # Matrices stay outside of the branch, since `hk.cond` would copy them. The
+    # branch must then not change them, so no write may be pending before it.
     state, matrix = open_links.detach(open_links.flush(state))
 
     def do(
@@ -254,7 +254,7 @@ class MemoryAccess(hk.Module):
 
 
 class NoMemory:
-  """Takes the memory's place in a core without one: reads no words.
+  """Stands in for the memory in a core without one; reads no words.
 
   Its state is the empty tuple.
   """
@@ -269,7 +269,7 @@ class NoMemory:
   def prepare(
     self, num_hidden: int, leading_shape: tuple[int, ...]
   ) -> tuple[AccessStep, tuple[()]]:
-    """Makes an access that reads words [B, 0]."""
+    """Returns an access that reads words [B, 0]."""
     del num_hidden, leading_shape
 
     def step(
@@ -290,7 +290,7 @@ class NoMemory:
     other: _Other,
     state: tuple[()],
   ) -> tuple[_Other, tuple[()]]:
-    """Does `do_access` if the condition is true; see `Memory`."""
+    """Calls `do_access` if the condition is true; see `Memory`."""
     other, state = hk.cond(
       condition, do_access, lambda other, state: (other, state), other, state
     )

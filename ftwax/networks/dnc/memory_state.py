@@ -13,7 +13,7 @@ from ftwax.networks.dnc import interfaces, sparse_linkage
 
 
 class LinkState(NamedTuple):
-  """The order of writing.
+  """Temporal links between slots.
 
   Attributes:
     link: float32 [B, H, N, N], or a `SparseLink` with leaves [B, H, K, N];
@@ -33,7 +33,7 @@ class MemoryState(NamedTuple):
     read_weights: float32 [B, R, N].
     write_weights: float32 [B, H, N].
     usage: float32 [B, N].
-    words: float32 [B, R, W], what was read last.
+    words: float32 [B, R, W], the words read last.
     links: a `LinkState`, or `()` without linkage.
   """
 

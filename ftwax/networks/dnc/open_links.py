@@ -1,7 +1,7 @@
-"""Exact links of a memory's state within a step, where they are lazy.
+"""Conversion between exact links and their lazy form within a step.
 
-Links are opened before a step or an unroll, and closed after it. A link that is
-not exact stays as it is: every function here then returns its argument.
+Links are opened before a step or an unroll, and closed after it. Links that are
+not exact are returned unchanged.
 """
 
 from collections.abc import Callable
@@ -13,18 +13,18 @@ import jax.numpy as jnp
 from ftwax import trees, types
 from ftwax.networks.dnc import interfaces, lazy_link, link_update, memory_state
 
-# Any state of which a `MemoryState` may be a part.
+# Any state that may contain a `MemoryState`.
 _State = TypeVar('_State')
 
 
 def open_links(
   config: interfaces.MemoryConfig, state: _State, has_reads_ahead: bool = False
 ) -> _State:
-  """Makes exact links lazy, so that accesses can be done on them.
+  """Makes exact links lazy, so that they can be accessed.
 
   Args:
-    config: of the memory.
-    state: any state of which a `MemoryState` may be a part.
+    config: options of the memory.
+    state: any state that may contain a `MemoryState`.
     has_reads_ahead: whether there is more than one access in a step.
 
   Returns:
@@ -54,8 +54,8 @@ def close_links(config: interfaces.MemoryConfig, state: _State) -> _State:
 def reset(start: types.Array, state: _State) -> _State:
   """Sets `state` [B, ...] to zero in the rows where `start` [B] is true.
 
-  As `cores.reset_state`, but open links are not passed over: their matrices
-  count as zero from here on.
+  Like `cores.reset_state`, but without a pass over open links: their matrices
+  are marked to be treated as zero from here on.
   """
 
   def reset_links(links: memory_state.LinkState) -> memory_state.LinkState:
@@ -76,10 +76,10 @@ def reset(start: types.Array, state: _State) -> _State:
 
 @jax.custom_vjp
 def _reset(start: types.Array, leaf: types.Array) -> types.Array:
-  """Sets `leaf` to zero where `start` is true; keeps only `start` for it."""
+  """Sets `leaf` to zero where `start` is true; `start` is its only residual."""
   mask = trees.align(start, leaf)
-  # Zeros that depend on the step: constants of the state's size would be taken
-  # out of the loop, and read from memory at each step.
+  # Zeros that depend on the step: XLA would move constants of the state's size
+  # out of the loop, and then read them from memory at each step.
   zero = jnp.logical_and(mask, ~mask).astype(leaf.dtype)
   return jnp.where(mask, zero, leaf)
 
@@ -100,7 +100,7 @@ _reset.defvjp(_reset_forward, _reset_backward)
 
 
 def flush(state: memory_state.MemoryState) -> memory_state.MemoryState:
-  """Brings an open link up to date with the write that is pending."""
+  """Applies the pending write to an open link."""
   if not _has_open_link(state):
     return state
   return _replace_link(state, lazy_link.flush(state.links.link))
@@ -111,8 +111,8 @@ def detach(
 ) -> tuple[memory_state.MemoryState, types.Array | None]:
   """Takes the matrix out of an open link; the rest is small.
 
-  An access ahead reads the matrix but does not change it, so that a branch
-  which does one has to return the rest alone.
+  A read ahead does not change the matrix, so a branch that does one only has to
+  return the rest.
 
   Returns:
     The state without the matrix, and the matrix, or None if there is none.
@@ -126,7 +126,7 @@ def detach(
 def attach(
   state: memory_state.MemoryState, matrix: types.Array | None
 ) -> memory_state.MemoryState:
-  """Puts back what `detach` took out."""
+  """Puts the matrix from `detach` back into an open link."""
   if not _has_open_link(state):
     return state
   return _replace_link(state, state.links.link._replace(matrix=matrix))
@@ -135,7 +135,7 @@ def attach(
 def write_nothing(
   state: memory_state.MemoryState,
 ) -> memory_state.MemoryState:
-  """Returns the state after an access ahead that no row does."""
+  """Returns the state after a read ahead in which all rows are masked."""
   if not _has_open_link(state):
     return state
   nothing = jnp.zeros_like(state.links.precedence)
@@ -148,7 +148,7 @@ def _map_links(
   state: Any,
   other: Callable[[types.Array], types.Array] = lambda leaf: leaf,
 ) -> Any:
-  """Applies one function to link states and another to all other leaves."""
+  """Applies `function` to link states and `other` to all other leaves."""
 
   def is_links(node: Any) -> TypeGuard[memory_state.LinkState]:
     return isinstance(node, memory_state.LinkState)

@@ -1,12 +1,12 @@
 """An unroll whose gradient recomputes the link matrices.
 
-Reverse-mode differentiation of a loop keeps, for every step, what the gradient
-of the step reads. For a memory access that is little except the link matrix,
-which is N x N. This unroll keeps the matrix only at the first step of each
-segment of about sqrt(T) steps. The backward pass takes the segments from the
-last to the first, and recomputes the link matrices of one segment at a time
-from the write weights and precedences, which are kept. Nothing but the links is
-computed twice, and no more than about 2 sqrt(T) of them exist at a time.
+Reverse-mode differentiation of a loop stores, for every step, the residuals of
+the step. For a memory access these are small, except for the N x N link matrix.
+This unroll stores the matrix only at the first step of each segment of about
+sqrt(T) steps. The backward pass goes through the segments from last to first
+and recomputes the link matrices of one segment at a time from the write weights
+and precedences, which are stored. Only the links are computed twice, and at
+most about 2 sqrt(T) of them exist at a time.
 """
 
 import math
@@ -33,14 +33,14 @@ def unroll_step(
   state: _State,
   config: interfaces.MemoryConfig,
 ) -> tuple[_Output, _State]:
-  """Does the same as `cores.unroll_step`, and keeps fewer link matrices.
+  """Does the same as `cores.unroll_step`, but stores fewer link matrices.
 
   Args:
     step: `(inputs, state) -> (output, state)`, leaves [B, ...].
     inputs: leaves [T, B, ...].
     start: bool [T, B].
     state: leaves [B, ...], with open links.
-    config: of the memory.
+    config: options of the memory.
 
   Returns:
     The outputs, leaves [T, B, ...], and the state after the last step.
@@ -78,7 +78,7 @@ def _unroll_segments(
   state: _State,
   length: int,
 ) -> tuple[_Output, _State]:
-  """Unrolls one segment after another, and then the steps that are left."""
+  """Unrolls one segment after another, and then the remaining steps."""
   num_steps = jax.tree.leaves(sequence)[0].shape[0]
   num_whole = num_steps // length * length
   segments = jax.tree.map(
@@ -98,10 +98,10 @@ def _unroll_segments(
 
 
 def segment_length(num_steps: int) -> int:
-  """Returns how many steps a segment has.
+  """Returns the number of steps in a segment.
 
-  Near the root of `num_steps`, and a divisor of it if one is near enough: a
-  shorter segment at the end would be compiled on its own.
+  It is near the square root of `num_steps`, and a divisor of it if there is one
+  nearby: a shorter segment at the end would be compiled separately.
   """
   root = math.isqrt(num_steps)
   candidates = range(max(1, root // 2), 2 * root + 1)
@@ -110,9 +110,10 @@ def segment_length(num_steps: int) -> int:
 
 
 def _make_policy(config: interfaces.MemoryConfig) -> Callable[..., bool]:
-  """Returns which results are kept for the backward pass.
+  """Makes a policy that decides which results are stored for the backward pass.
 
-  All but links and memories, which are recognised by their last two axes.
+  It stores all except for links and memories, which it recognises by their last
+  two axes.
   """
   recomputed = (
     (config.num_slots, config.num_slots),
@@ -123,7 +124,7 @@ def _make_policy(config: interfaces.MemoryConfig) -> Callable[..., bool]:
     try:
       results, _ = primitive.abstract_eval(*avals, **params)
     except NotImplementedError:
-      return False  # A call; the primitives in it are asked about on their own.
+      return False  # A call; the policy is asked about its primitives, too.
     if not primitive.multiple_results:
       results = [results]
     return not any(tuple(x.shape[-2:]) in recomputed for x in results)

@@ -1,15 +1,15 @@
-"""Temporal linkage of a differentiable neural computer, sparse.
+"""Sparse temporal linkage of a differentiable neural computer.
 
 Graves et al., 2016, Methods, "Sparse link matrix": only the K largest write
-weights and the K largest precedences enter the link, rescaled so that their sum
-is that of all N. (The paper rescales to one, which is the same if the write
-gate is open; if it is not, weights must not grow.) Links below 1 / K are
-dropped. Rows and columns of a link matrix sum to at most one, so that none has
-more than K links: they fit lists of K, one for each row and, the same links
-again, one for each column. With both, every product with the matrix and every
-gradient gathers from a list; nothing is ever scattered over the slots.
+weights and the K largest precedences enter the link, rescaled to the sum of all
+N. (The paper rescales to one, which is the same if the write gate is open; if
+it is not, weights must not grow.) Links below 1 / K are dropped. Since rows and
+columns of a link matrix sum to at most one, none has more than K links. They
+are stored as lists of K, one for each row and, with the same links again, one
+for each column. With both, every product with the matrix and every gradient is
+a gather from a list; nothing is ever scattered over the slots.
 
-Shapes: any leading axes `...`; `N` slots, `K` links, `R` read heads.
+Shapes: `...` are any leading axes; `N` slots, `K` links, `R` read heads.
 """
 
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from ftwax.networks.dnc import addressing, linkage
 
 
 class LinkLists(NamedTuple):
-  """The links of each slot; a list is not sorted, and no slot occurs twice.
+  """The links of each slot; a list is not sorted and has no duplicate slots.
 
   Attributes:
     values: float32 [..., K, N], zero where there is no link.
@@ -34,11 +34,11 @@ class LinkLists(NamedTuple):
 
 
 class SparseLink(NamedTuple):
-  """A link matrix twice.
+  """A link matrix, stored both by rows and by columns.
 
   Attributes:
-    rows: for each i the j with L[i, j] > 0.
-    columns: for each j the i with L[i, j] > 0.
+    rows: for each i, the j with L[i, j] > 0.
+    columns: for each j, the i with L[i, j] > 0.
   """
 
   rows: LinkLists
@@ -46,7 +46,7 @@ class SparseLink(NamedTuple):
 
 
 class SparseWeights(NamedTuple):
-  """The largest of some weights over slots.
+  """The K largest of some weights over slots.
 
   Attributes:
     values: float32 [..., K].
@@ -58,12 +58,12 @@ class SparseWeights(NamedTuple):
 
 
 def keep_largest(weights: types.Array, num_links: int) -> SparseWeights:
-  """Returns the `num_links` largest of weights [..., N], with the same sum."""
+  """Keeps the `num_links` largest of weights [..., N], with the same sum."""
   _, slots = jax.lax.top_k(jax.lax.stop_gradient(weights), num_links)
   values = jnp.take_along_axis(weights, slots, axis=-1)
   kept = jnp.sum(values, axis=-1, keepdims=True)
   total = jnp.sum(weights, axis=-1, keepdims=True)
-  # No weight at all: nothing to rescale.
+  # Avoids 0 / 0 if all weights are zero.
   scale = jnp.where(kept > 0.0, total / jnp.where(kept > 0.0, kept, 1.0), 0.0)
   return SparseWeights(values * scale, slots)
 
@@ -91,18 +91,18 @@ def _update_lists(
   owners: SparseWeights,
   others: SparseWeights,
 ) -> LinkLists:
-  """Decays all links by what is written, adds new ones to the owners' lists.
+  """Decays all links by the write, and adds new ones to the owners' lists.
 
   Args:
-    lists: of N slots.
-    write: the write weights that links decay by.
-    owners: whose lists get new links.
+    lists: links of N slots.
+    write: the write weights by which links decay.
+    owners: the slots whose lists get new links.
     others: the slots at the other end of the new links, and their weights.
   """
   num_slots = lists.values.shape[-1]
   decay = 1.0 - (_at_own_slot(write, num_slots) + _at(write, lists.slots))
   values = decay * lists.values
-  # The owners' lists: [..., K links, K owners].
+  # The lists of the owners, [..., K links, K owners].
   own_values = jnp.take_along_axis(values, owners.slots[..., None, :], axis=-1)
   own_slots = jnp.take_along_axis(
     lists.slots, owners.slots[..., None, :], axis=-1
@@ -117,14 +117,14 @@ def _update_lists(
 
 
 def _at_own_slot(weights: SparseWeights, num_slots: int) -> types.Array:
-  """Returns the weights [..., 1, N] of all slots."""
+  """Returns the weights of all slots, [..., 1, N]."""
   shape = (*weights.slots.shape[:-1], 1, num_slots)
   iota = jax.lax.broadcasted_iota(jnp.int32, shape, len(shape) - 1)
   return _at(weights, iota)
 
 
 def _at(weights: SparseWeights, slots: types.Array) -> types.Array:
-  """Returns the weights of `slots` [..., M, N], zero for those left out."""
+  """Returns the weights of `slots` [..., M, N], zero for those not kept."""
   # [..., K, M, N]
   is_same = slots[..., None, :, :] == weights.slots[..., :, None, None]
   values = jnp.where(is_same, weights.values[..., :, None, None], 0.0)
@@ -154,7 +154,7 @@ def _merge(
   is_self = others.slots[..., :, None] == owners.slots[..., None, :]
   added = jnp.where(is_self, 0.0, added)
   other_slots = jnp.broadcast_to(others.slots[..., :, None], added.shape)
-  # [..., K, O, M]: where a link to the other slot is there already.
+  # [..., K, O, M]: where a link to the other slot exists already.
   matches = (slots[..., :, None, :] == other_slots[..., None, :, :]) & (
     values[..., :, None, :] > 0.0
   )
@@ -199,7 +199,7 @@ def _times(
 
   Args:
     lists: the matrix by rows.
-    transposed: the same by columns, for the gradient of `vectors`.
+    transposed: the matrix by columns, for the gradient of `vectors`.
     vectors: [..., R, N].
   """
   del transposed
@@ -226,6 +226,7 @@ def _times_backward(
   lists, transposed, vectors = residuals
   gathered = _gather(vectors, lists.slots)
   values = jnp.sum(gathered * cotangent[..., None, :, :], axis=-2)
+  # `transposed` holds the same links, whose gradient must not count twice.
   return (
     LinkLists(values, None),
     LinkLists(jnp.zeros_like(transposed.values), None),

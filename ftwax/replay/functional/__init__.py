@@ -1,4 +1,4 @@
-"""Replay as pure functions: everything is an array in one pytree."""
+"""Replay as pure functions over a single pytree of arrays."""
 
 from ftwax.replay.functional.buffer import Replay, make_replay
 from ftwax.replay.functional.replay_config import (

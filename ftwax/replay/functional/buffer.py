@@ -1,4 +1,4 @@
-"""A replay that lives on the device: pure functions over a pytree.
+"""An on-device replay: pure functions over a pytree.
 
     config = ReplayConfig(num_environments=16, max_length=1000,
                           sequence_length=20, prioritized=True)
@@ -11,15 +11,15 @@
 
 `make_replay` binds the first argument, `config`, of each function: E and L are
 its `num_environments` and `max_length`, B and T its `batch_size` and
-`sequence_length`. What remains can be jitted, scanned, mapped over a population
-with `vmap` and over devices with `shard_map`; gradients stop at it. Jit those
-functions that return a state with `donate_argnums=0`: then they write in place,
-where otherwise each of them copies all that is stored. The state is a
-checkpoint as it is.
+`sequence_length`. The bound functions can be jitted, scanned, mapped over a
+population with `vmap` and over devices with `shard_map`; they stop gradients.
+Jit functions that return a state with `donate_argnums=0`, so that they write in
+place instead of copying everything stored. The state can be saved as a
+checkpoint directly.
 
-Bad values raise a `ValueError` where they can be read, that is outside `jit`.
-Under `jit` each function says what comes of them, and with `checkify=True` they
-are errors for `jax.experimental.checkify`, too.
+Outside `jit`, where values can be read, bad ones raise a `ValueError`. Under
+`jit`, each function documents its result for bad values, and `checkify=True`
+makes them errors of `jax.experimental.checkify`.
 """
 
 import functools
@@ -46,7 +46,7 @@ from ftwax.replay.functional import ring as ring_lib
 
 
 class Replay(NamedTuple):
-  """The functions of a replay, as documented here under the same names."""
+  """The functions of a replay, documented in this package by the same names."""
 
   init: Callable[..., config_lib.ReplayState]
   add: Callable[..., config_lib.ReplayState]
@@ -74,22 +74,22 @@ def make_replay(
   """Makes the functions of a replay.
 
   Args:
-    step_spec: what one environment adds at one step: arrays, specs, or
-      anything with a shape and a dtype, in any nesting.
+    step_spec: one step of one environment: arrays, specs, or anything with a
+      shape and a dtype, in any nesting.
     config: sizes and features.
 
   Returns:
     The functions, with `config` bound.
 
   Raises:
-    ValueError: if `step_spec` has no field that `config` needs.
+    ValueError: if `step_spec` lacks a field that `config` needs.
   """
   if not jax.tree.leaves(step_spec):
     raise ValueError(
       f'step_spec ({step_spec!r}) must have at least one array; give what is'
       ' added at one step.'
     )
-  # Fields that are missing are found here.
+  # Raises an error here if a field is missing.
   jax.eval_shape(functools.partial(init, step_spec, config))
   bound = {
     name: _bind(function, config) for name, function in _FUNCTIONS.items()
@@ -112,7 +112,8 @@ def _bind(
 ) -> Callable[..., Any]:
   """Binds the config of a function `(config, state, ...)`.
 
-  The state may be one of NumPy arrays, as checkpoints give. No gradients pass.
+  The bound function accepts a state of NumPy arrays, as in a checkpoint, and
+  stops gradients.
   """
 
   @functools.wraps(function)
@@ -152,7 +153,7 @@ def init(
 def _transition(
   config: config_lib.ReplayConfig, tree: types.ArrayTree
 ) -> episodes_lib.Transition:
-  """Picks what episodes need out of steps."""
+  """Selects the fields of steps that episodes need."""
   transition = episodes_lib.Transition(
     ring_lib.select(tree, config.step_type_field)
   )
@@ -171,22 +172,22 @@ def add(
   env_ids: types.Array | None = None,
   hyperparameters: config_lib.ReplayHyperparameters = config_lib.DEFAULTS,
 ) -> config_lib.ReplayState:
-  """Adds one step of some environments; the oldest make room.
+  """Adds one step of each of some environments, overwriting the oldest steps.
 
   Args:
     config: static.
     state: the state; donate it.
-    step: leaves [K, ...], of the structure, shapes and dtypes of the spec.
+    step: leaves [K, ...], with the structure, shapes and dtypes of the spec.
     env_ids: int [K], which environments; None for all, K = E.
-    hyperparameters: the initial priority, and how returns are computed.
+    hyperparameters: the initial priority, and the parameters of returns.
 
   Returns:
-    The new state. Under `jit`, of environments given more than once only the
-    last step is added, and of those out of range none.
+    The new state. Under `jit`, only the last step of a repeated environment is
+    added, and none of an environment out of range.
 
   Raises:
-    ValueError: if `step` does not fit; outside `jit`, if `env_ids` are
-      repeated or out of range.
+    ValueError: if `step` does not fit; outside `jit`, if `env_ids` are repeated
+      or out of range.
   """
   step = replay_checks.as_batch(state.ring.data, step)
   batch = jax.tree.map(lambda leaf: leaf[None], step)
@@ -202,7 +203,8 @@ def add_sequence(
 ) -> config_lib.ReplayState:
   """Adds S consecutive steps of some environments, leaves [S, K, ...].
 
-  It is S times `add`, done at once; S is at most L. See there.
+  Equivalent to calling `add` S times, but done at once; S is at most L. See
+  `add` for arguments and errors.
   """
   batch = replay_checks.as_batch(state.ring.data, batch)
   is_all = env_ids is None
@@ -239,7 +241,7 @@ def _add_episodes(
   env_ids: types.Array,
   hyperparameters: config_lib.ReplayHyperparameters,
 ) -> config_lib.ReplayState:
-  """Enters steps that were just written into the index of episodes."""
+  """Adds steps that were just written to the index of episodes."""
   assert state.episodes is not None
   new = _transition(config, batch)
   episodes, begins = episodes_lib.add(
@@ -273,27 +275,27 @@ def update_priorities(
   priorities: types.Array,
   hyperparameters: config_lib.ReplayHyperparameters = config_lib.DEFAULTS,
 ) -> config_lib.ReplayState:
-  """Sets the priorities of sequences that were sampled.
+  """Sets the priorities of sampled sequences.
 
-  Sequences that have been overwritten since are passed over; of a sequence
-  given more than once the last priority counts.
+  Sequences that have been overwritten since are skipped. If a sequence occurs
+  more than once, its last priority counts.
 
   Args:
     config: static.
     state: the state; donate it.
     env_ids: int32 [M].
-    positions: int32 [M], of the sequences' first steps.
-    priorities: float32 [M], not negative; a sequence of priority zero is not
-      drawn any more.
+    positions: int32 [M], positions of the sequences' first steps.
+    priorities: float32 [M], non-negative; a sequence of priority zero is not
+      sampled any more.
     hyperparameters: the priority exponent.
 
   Returns:
-    The new state. Under `jit`, what would raise is passed over.
+    The new state. Under `jit`, entries that would raise are skipped.
 
   Raises:
     ValueError: if the replay is not prioritized; outside `jit`, if a priority
-      is negative or not finite, an environment out of range, or a position
-      not yet written.
+      is negative or not finite, an environment is out of range, or a position
+      has not been written yet.
   """
   if state.priorities is None:
     raise ValueError(
@@ -346,15 +348,15 @@ def reindex(
   state: config_lib.ReplayState,
   hyperparameters: config_lib.ReplayHyperparameters = config_lib.DEFAULTS,
 ) -> config_lib.ReplayState:
-  """Takes over a state from a replay of another sequence length, in O(E L).
+  """Adapts a state from a replay of another sequence length, in O(E L).
 
-  Sequences that are candidates in both keep their priorities; the others, and
-  those of priority zero, start with the initial priority.
+  Sequences that are candidates in both keep their priorities. Others, and those
+  of priority zero, get the initial priority.
 
   Args:
     config: static.
-    state: of a prioritized replay that differs in sequence length or ignored
-      frames only.
+    state: from a prioritized replay that only differs in its sequence length or
+      ignored frames.
     hyperparameters: the initial priority.
 
   Returns:

@@ -1,7 +1,7 @@
-"""Choices of sequences for the rows of a sample.
+"""Chooses the sequences for the rows of a sample.
 
-`draws` has the algorithms, on numbers and leaves; here they are turned into
-environments and slots, and rows of recent steps are mixed in.
+`draws` has the algorithms, in terms of numbers and leaves. This module converts
+them to environments and slots, and mixes in rows of recent steps.
 """
 
 from typing import NamedTuple
@@ -16,13 +16,14 @@ from ftwax.replay.functional import ring as ring_lib
 
 
 class Population(NamedTuple):
-  """The sequences to draw from.
+  """The sequences to sample from.
 
   Attributes:
     counts: int32 [E], candidates of each environment.
-    recent_counts: int32 [E], those that are recent; they are the newest.
-    num_recent: int32, the recent ones of all environments that may be drawn.
-    groups: which rows are drawn from all, and which from recent ones.
+    recent_counts: int32 [E], recent candidates, which are the newest ones.
+    num_recent: int32 [], recent candidates of all environments that may be
+      sampled.
+    groups: which rows are sampled from all, and which from recent candidates.
   """
 
   counts: types.Array
@@ -32,15 +33,15 @@ class Population(NamedTuple):
 
 
 class Chosen(NamedTuple):
-  """The sequences that were drawn.
+  """The sampled sequences.
 
   Attributes:
     env_id: int32 [B].
-    slot: int32 [B], of the first step.
+    slot: int32 [B], slot of the first step.
     is_valid: bool [B].
-    probability: float32 [B], or [1] for all, with which a row that is not
-      drawn from recent steps is this sequence.
-    num_candidates: int32, the number of all sequences.
+    probability: float32 [B], or [1] for all, probability that a row which is
+      not sampled from recent steps is this sequence.
+    num_candidates: int32 [], the number of all candidates.
   """
 
   env_id: types.Array
@@ -56,19 +57,19 @@ def make_population(
   hyperparameters: config_lib.ReplayHyperparameters,
   weights: types.Array | None = None,
 ) -> tuple[Population, types.Array | None]:
-  """Counts the candidates and shares out the rows of the batch.
+  """Counts the candidates and divides the rows of the batch into groups.
 
   Args:
     config: sizes and features.
     ring: the ring.
     hyperparameters: the share of recent steps.
-    weights: float32 [E L], what sequences are drawn in proportion to; None if
-      all are alike.
+    weights: float32 [E L], weights for proportional sampling; None for uniform
+      sampling.
 
   Returns:
-    The population, and, given weights, bool [E, L], which recent sequences have
-    one that is not zero, by environment and from the newest on; None without
-    recent data.
+    The population, and, given weights and recent data, whether each recent
+    sequence has a nonzero weight, bool [E, L] by environment and rank, the
+    newest first; otherwise None.
   """
   ratio = hyperparameters.recent_data_ratio
   replay_checks.check_scalar(
@@ -95,12 +96,12 @@ def make_population(
     num_candidates = jnp.sum(is_drawn, dtype=jnp.int32)
   num_all = jnp.sum(counts).astype(jnp.float32)
   is_scarce = jnp.sum(recent_counts).astype(jnp.float32) < ratio * num_all
-  # In float32 0.15 of 100 is more than 15, yet 15 are meant.
+  # In float32, 100 * 0.15 is more than 15, which must not be rounded up.
   num_rows = jnp.ceil(config.batch_size * ratio * (1 - 1e-6))
   num_rows = jnp.where(is_scarce & (num_candidates > 0), num_rows, 0.0)
   num_rows = jnp.clip(num_rows.astype(jnp.int32), 0, config.batch_size)
   if weights is not None and config.draw == draws.DISTINCT:
-    num_rows = jnp.minimum(num_rows, num_candidates)  # No row twice.
+    num_rows = jnp.minimum(num_rows, num_candidates)  # No repeated rows.
   groups = draws.make_groups(config.batch_size, num_rows)
   return Population(counts, recent_counts, num_candidates, groups), is_drawn
 
@@ -111,10 +112,10 @@ def _recent_with_weight(
   recent_counts: types.Array,
   weights: types.Array,
 ) -> types.Array:
-  """Returns bool [E, L] by rank: 0 is the newest sequence."""
+  """Returns bool [E, L] by rank; rank 0 is the newest sequence."""
   num_environments, max_length = ring_lib.dimensions(ring)
-  # From the oldest slot to the newest, turned so that the sequence of rank 0,
-  # of age T, comes first.
+  # Reverse the slots, then roll them so that the sequence of rank 0, whose age
+  # is T, comes first.
   by_slot = weights.reshape(num_environments, max_length)[:, ::-1]
   shift = ring.head - config.sequence_length + 1
   by_rank = jax.vmap(jnp.roll)(by_slot, shift)
@@ -128,7 +129,7 @@ def choose_uniform(
   key: types.Key,
   population: Population,
 ) -> Chosen:
-  """Draws from all candidates alike."""
+  """Samples uniformly from all candidates."""
   if config.draw == draws.DISTINCT:
     weights = config.candidates.in_slots(ring).astype(jnp.float32)
     env_id, slot, is_valid = _choose_distinct(
@@ -136,7 +137,7 @@ def choose_uniform(
     )
   else:
     groups = population.groups
-    # The last of the sums that locating needs.
+    # `locate` needs the same cumulative sum, which XLA shares.
     num_all = jnp.cumsum(population.counts)[-1]
     num_of_group = jnp.where(groups.is_recent, population.num_recent, num_all)
     bits = jax.random.bits(key, (2, config.batch_size + 2))
@@ -160,7 +161,7 @@ def choose_proportional(
   hyperparameters: config_lib.ReplayHyperparameters,
   tree: segment_tree.SegmentTree,
 ) -> tuple[Population, Chosen]:
-  """Draws in proportion to the leaves of `tree`, none of which has zero."""
+  """Samples in proportion to the leaves of `tree`; zero leaves never occur."""
   num_environments, max_length = ring_lib.dimensions(ring)
   weights = segment_tree.get_all(tree, num_environments * max_length)
   population, is_recent_drawn = make_population(
@@ -169,7 +170,7 @@ def choose_proportional(
   if config.recent_data:
     key, recent_key = jax.random.split(key)
   if config.draw == draws.DISTINCT:
-    # A state from a replay of another sequence length has others, too.
+    # A state from a replay of another sequence length may have other leaves.
     is_candidate = config.candidates.in_slots(ring).reshape(-1)
     env_id, slot, is_valid = _choose_distinct(
       config, ring, key, population, jnp.where(is_candidate, weights, 0.0)
@@ -207,7 +208,7 @@ def _choose_recent(
   population: Population,
   is_drawn: types.Array,
 ) -> tuple[types.Array, types.Array]:
-  """Draws environment and slot [B] from recent ones, bool [E, L], alike."""
+  """Samples environment and slot [B] uniformly where `is_drawn` [E, L]."""
   _, max_length = ring_lib.dimensions(ring)
   bits = jax.random.bits(key, (2, config.batch_size + 2))
   number = draws.draw_uniform(
@@ -229,8 +230,8 @@ def _slot_of_rank(
   env_id: types.Array,
   rank: types.Array,
 ) -> types.Array:
-  """Returns the slots [B] of candidates; of rank 0 are the newest."""
-  # Numbers of candidates that do not exist must still give a slot.
+  """Returns the slots [B] of candidates; rank 0 is the newest one."""
+  # Candidates that do not exist must still map to a valid slot.
   _, max_length = ring_lib.dimensions(ring)
   age = jnp.clip(config.sequence_length + rank, 1, max_length)
   return ring_lib.slot_of_age(ring, env_id, age)
@@ -243,7 +244,7 @@ def _choose_distinct(
   population: Population,
   weights: types.Array,
 ) -> tuple[types.Array, types.Array, types.Array]:
-  """Returns environment, slot and validity [B] of draws without replacement."""
+  """Samples environment, slot and validity [B] without replacement."""
   _, max_length = ring_lib.dimensions(ring)
   is_recent = None
   if config.recent_data:
@@ -262,7 +263,7 @@ def mix_in_recent(
   age: types.Array,
   chosen: Chosen,
 ) -> types.Array:
-  """Returns the probabilities [B] with regard to recent rows."""
+  """Returns the probabilities [B], taking rows of recent steps into account."""
   if not config.recent_data:
     return chosen.probability
   groups = population.groups
@@ -275,9 +276,9 @@ def mix_in_recent(
 
 
 def _after(slot: types.Array, number: types.Array) -> types.Array:
-  """Returns `number`, to be computed after the draw of `slot` [B].
+  """Returns `number`, but makes its computation wait for that of `slot` [B].
 
-  XLA on a CPU calls another thread where more than a few things could be
-  computed at once, which takes longer than these. Slots are not negative.
+  XLA on a CPU calls another thread if several operations can run at once, which
+  takes longer than these do. Slots are non-negative, so the value is unchanged.
   """
   return number - jnp.minimum(slot[0], 0)

@@ -1,4 +1,4 @@
-"""Reads, removes and describes the steps that a replay holds."""
+"""Reads, removes and describes the steps stored in a replay."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from ftwax.replay.functional import ring as ring_lib
 def total_size(
   config: config_lib.ReplayConfig, state: config_lib.ReplayState
 ) -> types.Array:
-  """Returns the number of steps stored of all environments, int32."""
+  """Returns the number of stored steps of all environments, int32 []."""
   del config
   return jnp.sum(state.ring.size)
 
@@ -39,13 +39,13 @@ def get_field(
   env_ids: types.Array,
   positions: types.Array,
 ) -> types.ArrayTree:
-  """Returns a part of stored steps.
+  """Returns a field of stored steps.
 
   Args:
     config: static.
     state: the state.
-    name: of the part: attributes, keys or indices with dots between, such as
-      'observation.image', '' for the whole step; or a nesting of such names.
+    name: path of the field: attributes, keys or indices separated by dots, such
+      as 'observation.image', '' for the whole step; or a nesting of such paths.
     env_ids: int32, broadcast against `positions`.
     positions: int32.
 
@@ -53,7 +53,7 @@ def get_field(
     Leaves [..., *shape]. Under `jit`, zero for steps that are not stored.
 
   Raises:
-    ValueError: if there is no such part; outside `jit`, if a step is not
+    ValueError: if there is no such field; outside `jit`, if a step is not
       stored.
   """
   field = ring_lib.select(state.ring.data, name)
@@ -70,7 +70,7 @@ def _oldest(
   num_steps: int,
   num_skipped: int,
 ) -> config_lib.Steps:
-  """Returns the oldest `num_steps` of each environment but the very oldest."""
+  """Returns the oldest steps of each environment after `num_skipped`."""
   _, max_length = ring_lib.dimensions(ring)
   size = ring_lib.take(ring.size, env_ids)
   steps = jnp.arange(num_skipped, num_skipped + num_steps, dtype=jnp.int32)
@@ -91,18 +91,18 @@ def gather_all(
   state: config_lib.ReplayState,
   ignore_earliest_frames: bool = False,
 ) -> config_lib.Steps:
-  """Returns all that is stored, oldest first.
+  """Returns all stored steps, oldest first.
 
   Args:
     config: static.
     state: the state.
-    ignore_earliest_frames: whether to leave `num_earliest_frames_ignored`
-      steps of each environment out; static.
+    ignore_earliest_frames: whether to leave out the oldest
+      `num_earliest_frames_ignored` steps of each environment; static.
 
   Returns:
-    Steps [num_steps, E, ...], where `num_steps` is `max_length`, less the
-    frames ignored. Environments may hold less: their rows come first, and what
-    is past them is not valid.
+    Steps [num_steps, E, ...], where `num_steps` is `max_length` minus the
+    ignored frames. Environments may hold fewer steps: their rows come first,
+    and the rest is not valid.
   """
   num_skipped = 0
   if ignore_earliest_frames:
@@ -119,21 +119,21 @@ def dequeue(
   num_steps: int = 1,
   env_ids: types.Array | None = None,
 ) -> tuple[config_lib.ReplayState, config_lib.Steps]:
-  """Takes the oldest steps out.
+  """Removes the oldest steps and returns them.
 
   Args:
     config: static.
     state: the state; donate it.
-    num_steps: how many of each environment; static.
+    num_steps: number of steps of each environment; static.
     env_ids: int [K], unique; None for all environments.
 
   Returns:
-    The new state, and steps [num_steps, K, ...]. Under `jit`, an environment
-    that holds less gives and loses nothing: its steps are not valid.
+    The new state, and steps [num_steps, K, ...]. Under `jit`, environments with
+    fewer steps keep them, and their rows are not valid.
 
   Raises:
     ValueError: if `num_steps` is not in [1, L]; outside `jit`, if an
-      environment holds less, or `env_ids` are repeated or out of range.
+      environment holds fewer steps, or `env_ids` are repeated or out of range.
   """
   if not 1 <= num_steps <= config.max_length:
     raise ValueError(
@@ -169,12 +169,12 @@ def remove_up_to(
   num_steps: types.Array | int,
   env_ids: types.Array | None = None,
 ) -> config_lib.ReplayState:
-  """Forgets the oldest steps, or all where there are fewer.
+  """Removes the oldest steps, or all if there are fewer.
 
   Args:
     config: static.
     state: the state; donate it.
-    num_steps: int32, or int32 [K]; taken for 0 where negative.
+    num_steps: int32, or int32 [K]; negative numbers count as 0.
     env_ids: int [K], unique; None for all environments.
 
   Returns:
@@ -207,12 +207,11 @@ def clear(
   state: config_lib.ReplayState,
   env_ids: types.Array | None = None,
 ) -> config_lib.ReplayState:
-  """Forgets all steps; positions go on from where they are.
+  """Removes all steps; positions continue to count.
 
-  The next step of an environment that was cleared begins an episode.
+  The next step of a cleared environment begins an episode.
 
   Args:
-    config: static.
     config: static.
     state: the state; donate it.
     env_ids: int [K], unique; None for all environments.
@@ -229,7 +228,7 @@ def _begin_anew(
   state: config_lib.ReplayState,
   env_ids: types.Array | None,
 ) -> config_lib.ReplayState:
-  """Lets the next step begin an episode, whatever it is."""
+  """Makes the next step begin an episode, whatever its step type."""
   if state.episodes is None:
     return state
   env_ids = ring_lib.resolve_env_ids(state.ring, env_ids, config.checkify)
@@ -243,7 +242,7 @@ def steps_to_episode_end(
   env_ids: types.Array,
   positions: types.Array,
 ) -> types.Array:
-  """Returns how many steps of its episode are stored after each step.
+  """Returns the number of stored steps that follow each step in its episode.
 
   Args:
     config: static.
@@ -256,8 +255,8 @@ def steps_to_episode_end(
     that are not stored.
 
   Raises:
-    ValueError: if the replay does not know of episodes; outside `jit`, if a
-      step is not stored.
+    ValueError: if the replay does not index episodes; outside `jit`, if a step
+      is not stored.
   """
   ids, positions, number, stored = _find_episode(
     config, state, env_ids, positions
@@ -273,11 +272,11 @@ def episode_begin_position(
   env_ids: types.Array,
   positions: types.Array,
 ) -> types.Array:
-  """Returns the position int32 [...] at which each step's episode began.
+  """Returns the position, int32 [...], at which each step's episode began.
 
-  The first step may have been overwritten. Arguments and errors are those of
-  `steps_to_episode_end`. Under `jit`, steps that are not stored give their own
-  position.
+  That first step may have been overwritten. Arguments and errors are those of
+  `steps_to_episode_end`. Under `jit`, steps that are not stored return their
+  own position.
   """
   ids, positions, number, stored = _find_episode(
     config, state, env_ids, positions
@@ -292,7 +291,7 @@ def _find_episode(
   env_ids: types.Array,
   positions: types.Array,
 ) -> tuple[types.Array, types.Array, types.Array, types.Array]:
-  """Returns valid ids, positions, numbers of episodes, and what is stored."""
+  """Returns valid ids, positions, episode numbers, and what is stored."""
   _check_episodes(config, state)
   env_ids, positions = ring_lib.as_steps(env_ids, positions)
   ring_lib.check_stored(state.ring, env_ids, positions, config.checkify)
@@ -317,13 +316,12 @@ def end_episodes(
   state: config_lib.ReplayState,
   env_ids: types.Array | None = None,
 ) -> config_lib.ReplayState:
-  """Turns the newest steps into `LAST` ones, and keeps their discounts.
+  """Turns the newest steps into `LAST` steps, without changing their discounts.
 
-  It is needed where environments are reset in the middle of an episode, as
-  after restoring a checkpoint. The next steps begin episodes.
+  This is needed if environments are reset within an episode, as after restoring
+  a checkpoint. The next steps begin episodes.
 
   Args:
-    config: static.
     config: static.
     state: the state; donate it.
     env_ids: int [K], unique; None for all environments.
@@ -332,7 +330,7 @@ def end_episodes(
     The new state.
 
   Raises:
-    ValueError: if the replay does not know of episodes.
+    ValueError: if the replay does not index episodes.
   """
   _check_episodes(config, state)
   ring = state.ring

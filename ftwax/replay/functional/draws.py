@@ -1,16 +1,16 @@
 """Random draws of sequences: uniform or proportional, repeated or not.
 
-Uniform draws are made with integers of 64 random bits, so that no number of
-steps is too large for them. There are three ways to draw a batch:
+Uniform draws use integers of 64 random bits, which suffice for any number of
+steps. There are three ways to draw a batch:
 
-  * `independent`: each row on its own; rows may repeat.
+  * `independent`: rows are independent and may repeat.
   * `stratified`: the candidates are divided into as many equal parts as there
-    are rows, one draw in each (Schaul et al., 2016, arXiv:1511.05952, appendix
-    B.2.1). Each row has the probability of an independent one, the batch has
-    less variance. Uniform rows repeat only where there are fewer candidates
-    than rows, proportional ones where one candidate's share is large.
-  * `distinct`: without replacement. No row repeats; each row is drawn in
-    proportion from those that are left (Efraimidis & Spirakis, 2006,
+    are rows, with one draw from each (Schaul et al., 2016, arXiv:1511.05952,
+    appendix B.2.1). Each row has the same distribution as an independent one,
+    but the batch has less variance. Uniform rows only repeat if there are fewer
+    candidates than rows, proportional ones if one candidate's share is large.
+  * `distinct`: without replacement. Each row is drawn in proportion from the
+    remaining candidates (Efraimidis & Spirakis, 2006,
     doi:10.1016/j.ipl.2005.11.003). It costs O(E L), the others O(rows log E L).
 
 A candidate is the first step of a sequence, identified by environment and age.
@@ -36,9 +36,9 @@ class Groups(NamedTuple):
 
   Attributes:
     is_recent: bool [B], true in the first `num_recent` rows.
-    rank: int32 [B], the row's number within its group.
-    num_rows: int32 [B], the number of rows of its group.
-    num_recent: int32.
+    rank: int32 [B], index of the row within its group.
+    num_rows: int32 [B], number of rows of its group.
+    num_recent: int32 [].
   """
 
   is_recent: types.Array
@@ -48,7 +48,7 @@ class Groups(NamedTuple):
 
 
 def make_groups(batch_size: int, num_recent: types.Array) -> Groups:
-  """Gives the first `num_recent` rows to recent steps."""
+  """Assigns the first `num_recent` rows to recent steps."""
   row = jnp.arange(batch_size, dtype=jnp.int32)
   is_recent = row < num_recent
   return Groups(
@@ -60,15 +60,16 @@ def make_groups(batch_size: int, num_recent: types.Array) -> Groups:
 
 
 def scale_bits(bits: types.Array, num_values: types.Array) -> types.Array:
-  """Turns 64 random bits into an integer in [0, num_values), int32 [...].
+  """Converts 64 random bits to an integer in [0, num_values), int32 [...].
 
-  Takes the whole part of bits / 2^64 * num_values, whose distribution differs
+  It is the integer part of bits / 2^64 * num_values, whose distribution differs
   from the uniform one by less than num_values / 2^64.
 
   Args:
     bits: uint32 [2, ...], the high words and the low words.
     num_values: int32 [...], at least 1.
   """
+  # The highest 32 of the 96 bits of the product; JAX has no uint64 by default.
   high, low = bits
   num_values = num_values.astype(jnp.uint32)
   product_high, product_low = _multiply(high, num_values)
@@ -81,6 +82,7 @@ def _multiply(
   a: types.Array, b: types.Array
 ) -> tuple[types.Array, types.Array]:
   """Returns the high and the low word of the product of two uint32."""
+  # Products of 16-bit halves fit into 32 bits.
   a_high, a_low = a >> 16, a & 0xFFFF
   b_high, b_low = b >> 16, b & 0xFFFF
   middle = a_high * b_low + ((a_low * b_low) >> 16)
@@ -94,12 +96,12 @@ def draw_uniform(
   num_candidates: types.Array,
   method: str,
 ) -> types.Array:
-  """Draws each row's number among its group's candidates, int32 [B].
+  """Draws the index of each row among the candidates of its group, int32 [B].
 
   Args:
     bits: uint32 [2, B + 2], random.
     groups: the groups of the rows.
-    num_candidates: int32 [B], of each row's group; 0 is taken for 1.
+    num_candidates: int32 [B], candidates of each row's group; 0 counts as 1.
     method: INDEPENDENT or STRATIFIED.
   """
   num_candidates = jnp.maximum(num_candidates, 1)
@@ -114,8 +116,8 @@ def draw_uniform(
     - (groups.rank * rest // num_rows)
   )
   number = low + scale_bits(bits[:, :-2], jnp.maximum(size, 1))
-  # Parts differ in size by one: turning the circle of candidates by a random
-  # angle, one for each group, gives all of them the same probability.
+  # The sizes of parts differ by one: a random rotation of the candidates, one
+  # for each group, gives all of them the same probability.
   angle_bits = bits[:, -2:][:, groups.is_recent.astype(jnp.int32)]
   number += scale_bits(angle_bits, num_candidates)
   return jnp.where(number >= num_candidates, number - num_candidates, number)
@@ -124,11 +126,11 @@ def draw_uniform(
 def locate(
   number: types.Array, counts: types.Array
 ) -> tuple[types.Array, types.Array]:
-  """Returns the environment [B] and the rank within it of candidates.
+  """Converts indices of candidates to environment and rank within it, [B] each.
 
   Args:
-    number: int32 [B], counted through all environments.
-    counts: int32 [E], the number of candidates of each.
+    number: int32 [B], index among the candidates of all environments.
+    counts: int32 [E], candidates of each environment.
   """
   num_environments = counts.shape[0]
   if num_environments == 1:
@@ -144,10 +146,10 @@ def locate(
 
 
 def count_up_to(ordered: types.Array, number: types.Array) -> types.Array:
-  """Counts the entries of `ordered` [n] that are at most `number`, int32 [...].
+  """Counts the entries of sorted `ordered` [n] that are at most `number` [...].
 
-  It is `jnp.searchsorted(side='right')` without its loop, whose carry
-  `shard_map` refuses.
+  Equivalent to `jnp.searchsorted(side='right')`, without its loop, whose carry
+  `shard_map` rejects.
   """
   count = jnp.zeros_like(number, jnp.int32)
   for bit in reversed(range(ordered.size.bit_length())):
@@ -170,17 +172,17 @@ def draw_proportional(
 
   Args:
     bits: uint32 [2, B], random.
-    groups: the groups of the rows; draws for recent rows mean nothing.
-    tree: a sum.
+    groups: the groups of the rows; results for recent rows are meaningless.
+    tree: a tree of sums.
     method: INDEPENDENT or STRATIFIED.
 
   Returns:
-    int32 [B], and the leaves' values, float32 [B], which are not zero unless
-    all are.
+    The leaves, int32 [B], and their values, float32 [B], which are nonzero
+    unless all values are zero.
   """
   total = segment_tree.summary(tree)
   high, low = bits
-  # 24 bits are all that float32 holds; the rest is the remainder.
+  # float32 holds 24 bits; further ones go into the remainder.
   uniform = (high >> 8).astype(jnp.float32) * 2.0**-24
   remainder = low.astype(jnp.float32) * (2.0**-56 * total)
   if method == INDEPENDENT:
@@ -190,7 +192,7 @@ def draw_proportional(
   start = groups.rank.astype(jnp.float32) * part
   offset = uniform * part
   threshold = start + offset
-  # What rounding took from the threshold.
+  # The second term is the rounding error of the threshold.
   remainder = remainder / num_rows + (offset - (threshold - start))
   return segment_tree.search(tree, threshold, remainder)
 
@@ -203,18 +205,19 @@ def draw_distinct(
 ) -> tuple[types.Array, types.Array]:
   """Draws a different leaf for each row, in proportion to weights.
 
-  Each leaf gets a random time, exponential with its weight for a rate; the
-  earliest ones are drawn. Rows of recent steps are drawn first, uniformly.
+  Each leaf gets an exponentially distributed random time whose rate is its
+  weight; the earliest leaves are drawn. Rows of recent steps are drawn first,
+  uniformly.
 
   Args:
-    key: key for the draw.
+    key: random key.
     groups: the groups of the rows.
-    weights: float32 [E L], zero for what must not be drawn.
-    is_recent: bool [E L], which leaves are candidates for recent rows; None
-      where there are no such rows.
+    weights: float32 [E L], zero for leaves that must not be drawn.
+    is_recent: bool [E L], candidates for recent rows; None without such rows.
 
   Returns:
-    int32 [B], and bool [B] that is false for rows that found no leaf left.
+    The leaves, int32 [B], and bool [B], false in rows for which no leaf was
+    left.
   """
   batch_size = groups.rank.shape[0]
   if is_recent is None:
@@ -235,9 +238,9 @@ def draw_distinct(
 def _race(
   key: types.Key, log_weights: types.Array, num_winners: int
 ) -> tuple[types.Array, types.Array]:
-  """Returns the first of a race [num_winners], and whether they took part."""
+  """Returns the first `num_winners` leaves, and whether each has a weight."""
   bits = jax.random.bits(key, log_weights.shape)
-  # Small numbers, which win, are the most precise. At most 1 - 2^-24.
+  # Small numbers, which win, are the most precise. The bound avoids log(0).
   uniform = jnp.minimum((bits.astype(jnp.float32) + 0.5) * 2.0**-32, 1 - 2**-24)
   scores = log_weights - jnp.log(-jnp.log1p(-uniform))
   num_scores = min(num_winners, scores.size)

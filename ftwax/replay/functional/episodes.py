@@ -1,19 +1,19 @@
 """The index of the episodes of stored steps, and their returns.
 
-Episodes of an environment are numbered in turn, modulo L. A ring of L steps
-never holds parts of more than L episodes, so that a table of L beginnings and
-L ends serves all of them, and the end of an episode is found even when its
-first step has been overwritten.
+Episodes of an environment are numbered consecutively, modulo L. A ring of L
+steps never holds parts of more than L episodes, so that tables of L first and L
+last positions suffice. The end of an episode is found even if its first step
+has been overwritten.
 
-The return of a step sums the discounted rewards from its action on,
+The return of a step is the discounted sum of rewards from its action on,
 
-    G_t = r_tp1 + discount * d_tp1 * G_tp1,
+  G_t = r_tp1 + discount * d_tp1 * G_tp1,
 
-where `r` and `d` are the environment's reward and discount as they came with
-step t + 1. It is known when a step arrives whose discount is zero, and is then
-filled in backwards, which cannot overflow. Until then, and for ever in an
-episode that was cut short by a limit of time, a step has a default return.
-Bounds from below on values are made of it (He et al., 2017, arXiv:1611.01606).
+where `r` and `d` are the environment's reward and discount from step t + 1. It
+is known once a step with discount zero arrives, and is then filled in
+backwards, which cannot overflow. Until then, and forever in an episode that was
+truncated, a step has a default return. Lower bounds on values can be computed
+from returns (He et al., 2017, arXiv:1611.01606).
 """
 
 from typing import Any, NamedTuple
@@ -31,12 +31,12 @@ class Episodes(NamedTuple):
   """The index of episodes of E environments.
 
   Attributes:
-    current: int32 [E], the number of the episode that runs.
-    number: int32 [E, L], the number of the episode of each slot's step.
+    current: int32 [E], the number of the current episode.
+    number: int32 [E, L], the episode number of each slot's step.
     begin: int32 [E, L], by number, the position of the first step.
     end: int32 [E, L], by number, the position of the last step so far.
-    is_fresh: bool [E], whether the next step begins an episode whatever it is:
-      so it is at the very beginning and after clearing.
+    is_fresh: bool [E], whether the next step begins an episode whatever its
+      step type: initially and after clearing.
   """
 
   current: types.Array
@@ -50,10 +50,10 @@ class Returns(NamedTuple):
   """Episodic returns of E environments.
 
   Attributes:
-    value: float32 [E, L, ...], the return of each slot's step; of the shape of
-      a reward.
-    first_open: int32 [E], the position from which on returns of the running
-      episode are to be filled in.
+    value: float32 [E, L, ...], the return of each slot's step, with the shape
+      of a reward.
+    first_open: int32 [E], the first position in the current episode whose
+      return is not filled in yet.
   """
 
   value: types.Array
@@ -64,10 +64,10 @@ class ReturnParameters(NamedTuple):
   """Parameters of returns, float32 [K] or scalars.
 
   Attributes:
-    discount: float, of the agent; it multiplies that of the environment.
-    default_return: float, of steps whose return is not known.
-    min_reward: float, to which rewards are clipped from below.
-    max_reward: float, from above.
+    discount: the agent's discount; multiplies the environment's.
+    default_return: the return of steps whose return is not known.
+    min_reward: lower bound to which rewards are clipped.
+    max_reward: upper bound to which rewards are clipped.
   """
 
   discount: types.Array | float
@@ -81,8 +81,8 @@ class Transition(NamedTuple):
 
   Attributes:
     step_type: integers, as in `dm_env.StepType`.
-    reward: float, None where returns are not recorded.
-    discount: float, None where returns are not recorded.
+    reward: floats; None if returns are not recorded.
+    discount: floats; None if returns are not recorded.
   """
 
   step_type: types.Array
@@ -106,7 +106,7 @@ def init(num_environments: int, max_length: int) -> Episodes:
 
 
 def init_returns(reward: types.Array) -> Returns:
-  """Returns those of an empty ring, given its `reward` [E, L, ...]."""
+  """Returns the returns of an empty ring with rewards [E, L, ...]."""
   return Returns(
     value=jnp.zeros(reward.shape, jnp.float32),
     first_open=jnp.zeros(reward.shape[:1], jnp.int32),
@@ -120,13 +120,13 @@ def add(
   step_type: types.Array,
   env_ids: types.Array,
 ) -> tuple[Episodes, types.Array]:
-  """Enters S steps that were just written.
+  """Adds S steps that were just written.
 
   Args:
     episodes: the index before.
     ring: the ring after the steps were written.
     step_type: [S, K].
-    env_ids: int32 [K], unique; E where one is to be left out.
+    env_ids: int32 [K], unique; entries of E are skipped.
 
   Returns:
     The new index, and bool [S, K], whether each step begins an episode.
@@ -143,7 +143,7 @@ def add(
     begins |= episodes.is_fresh.at[env_ids].get(mode='clip')
     current = episodes.current.at[env_ids].get(mode='clip')
     current = (current + begins.astype(jnp.int32)) % episodes.begin.shape[1]
-    # A row number of E leaves an entry out.
+    # Writes to row E are dropped.
     begin_ids = jnp.where(begins, env_ids, episodes.begin.shape[0])
     episodes = Episodes(
       current=episodes.current.at[env_ids].set(current, mode='drop'),
@@ -161,7 +161,7 @@ def add(
 
 
 def _new_ages(num_steps: int) -> types.Array:
-  """Returns the ages [S] of the steps written last, in time's order."""
+  """Returns the ages [S] of the steps written last, in temporal order."""
   return num_steps - jnp.arange(num_steps, dtype=jnp.int32)
 
 
@@ -174,24 +174,24 @@ def add_returns(
   env_ids: types.Array,
   parameters: ReturnParameters,
 ) -> Returns:
-  """Fills in the returns that S steps that were just written complete.
+  """Fills in the returns that S newly written steps complete.
 
-  It takes time in proportion to the steps filled in, one after another, for
-  all environments together; under `vmap`, for those of all members together.
+  It fills in one step after another, for all environments at once, and takes
+  time in proportion to the longest of them; under `vmap`, of all members.
 
   Args:
-    returns: those before.
+    returns: the returns before.
     ring: the ring after the steps were written.
-    transition: the ring's, leaves [E, L, ...].
+    transition: fields of the ring's steps, leaves [E, L, ...].
     begins: bool [S, K], which of the steps begin an episode.
-    ends: bool [S, K], from which of the steps on nothing more is earned.
-    env_ids: int32 [K], unique; E where one is to be left out.
-    parameters: how returns are computed.
+    ends: bool [S, K], after which of the steps nothing more is earned.
+    env_ids: int32 [K], unique; entries of E are skipped.
+    parameters: parameters of returns.
 
   Returns:
     The new returns.
   """
-  # Each environment has its own, so that members can lie side by side.
+  # One per environment, so that the members of a population can be merged.
   rows = ReturnParameters(
     *(
       jnp.broadcast_to(jnp.asarray(value, jnp.float32), env_ids.shape)
@@ -214,7 +214,7 @@ def _add_returns(
   env_ids: types.Array,
   parameters: ReturnParameters,
 ) -> Returns:
-  """Does what `add_returns` does, with parameters [K]."""
+  """Implements `add_returns`, with parameters [K]."""
 
   def enter(
     returns: Returns, inputs: tuple[types.Array, ...]
@@ -226,8 +226,7 @@ def _add_returns(
     new += trees.align(parameters.default_return, new)
     value = returns.value.at[env_ids, slot].set(new, mode='drop')
     first_open = returns.first_open.at[env_ids].get(mode='clip')
-    # Steps that have been overwritten, by later ones of this batch, too, are
-    # not filled.
+    # Skips steps that have been overwritten, even by later ones of this batch.
     num_open = jnp.minimum(
       position - first_open, ring_lib.take(ring.size, env_ids) - age
     )
@@ -245,7 +244,7 @@ def _add_returns(
 def _add_returns_vmap(
   axis_size: int, is_batched: Any, *args: Any
 ) -> tuple[Returns, Any]:
-  """Makes one table of A members' E environments each: see `transforms`."""
+  """Merges A members' E environments into one table; see `transforms`."""
   args = transforms.broadcast_members(axis_size, is_batched, args)
   returns, ring, begins, ends, env_ids, parameters = args
   num_environments = ring.size.shape[1]
@@ -287,7 +286,7 @@ def _fill(
   zero = jnp.zeros((*env_ids.shape, *value.shape[2:]), value.dtype)
 
   def get(leaf: types.Array, slot: types.Array) -> types.Array:
-    """Returns leaves [K, ...] that broadcast against returns."""
+    """Reads `leaf` at `slot`, [K, ...], and aligns it with returns."""
     leaf = leaf.at[env_ids, slot].get(mode='clip').astype(value.dtype)
     aligned: types.Array = trees.align(leaf, zero)
     return aligned
@@ -310,7 +309,7 @@ def _fill(
     return step + 1, value, return_t
 
   last = jnp.max(num_open, initial=0)
-  # Under `shard_map` they must vary as the rest of the carry does.
+  # Under `shard_map`, all parts of a carry must vary over the same axes.
   start = transforms.vary_alike((jnp.int32(0), value, zero, env_ids))[:3]
   _, new, _ = lax.while_loop(lambda carry: carry[0] < last, fill_step, start)
   return new
@@ -319,12 +318,12 @@ def _fill(
 def end_episodes(
   step_type: types.Array, ring: ring_lib.Ring, env_ids: types.Array
 ) -> types.Array:
-  """Returns `step_type` [E, L] in which the newest steps are `LAST`.
+  """Returns `step_type` [E, L] with the newest steps set to `LAST`.
 
   Args:
     step_type: [E, L].
     ring: the ring.
-    env_ids: int32 [K], unique; E where one is to be left out.
+    env_ids: int32 [K], unique; entries of E are skipped.
   """
   slot = ring_lib.slot_of_age(ring, env_ids, jnp.int32(1))
   has_steps = ring_lib.take(ring.size, env_ids) > 0
@@ -333,7 +332,7 @@ def end_episodes(
 
 
 def is_end(transition: Transition, at_truncation: bool) -> types.Array:
-  """Returns the steps [...] from which on nothing more is earned.
+  """Returns whether nothing more is earned after each step, bool [...].
 
   Args:
     transition: leaves [...].
@@ -346,7 +345,7 @@ def is_end(transition: Transition, at_truncation: bool) -> types.Array:
 
 
 def check_transition(transition: Transition) -> None:
-  """Checks that stored steps, leaves [E, L, ...], have the shapes needed."""
+  """Checks that stored steps, leaves [E, L, ...], have the required shapes."""
   if not jnp.issubdtype(transition.step_type.dtype, jnp.integer) or (
     transition.step_type.ndim != 2
   ):

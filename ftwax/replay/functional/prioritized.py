@@ -1,18 +1,18 @@
-"""Priorities of sequences, by the step that each of them begins with.
+"""Priorities of sequences, indexed by their first step.
 
-The probability of a sequence is in proportion to its priority (Schaul et al.,
+The probability of a sequence is proportional to its priority (Schaul et al.,
 2016, arXiv:1511.05952, section 3.3). Two segment trees hold the priorities of
 all slots, leaf `env * L + slot`:
 
-  * `sampling`, a sum: what a sequence is drawn with; zero in slots that hold
-    nothing, or in which no sequence that is whole and allowed begins.
-  * `learned`, a maximum: priorities that updates set. New sequences begin
-    with its maximum, so that each is soon seen once. Since they do not enter
-    it themselves, one huge priority is not handed down for ever: it is
-    forgotten when it is updated or overwritten.
+  * `sampling`, a sum: the priorities used for sampling; zero in slots that are
+    empty, or in which no complete and allowed sequence begins.
+  * `learned`, a maximum: priorities that updates set. Its maximum is the
+    priority of new sequences, so that each is soon sampled once. Since new
+    sequences do not enter `learned` themselves, a single huge priority does not
+    persist: it is forgotten when it is updated or overwritten.
 
-A sequence of T steps is a candidate if it begins with a step whose age is at
-least T and at most size - num_ignored.
+A sequence of T steps is a candidate if the age of its first step is at least T
+and at most size - num_ignored.
 """
 
 import dataclasses
@@ -25,7 +25,8 @@ from ftwax import types
 from ftwax.replay.functional import ring as ring_lib
 from ftwax.replay.functional import segment_tree
 
-# Below it products of a priority and a probability might be zero in float32.
+# Lower bound of positive priorities: products of smaller ones with a
+# probability might underflow to zero in float32.
 _SMALLEST = 2.0**-60
 
 
@@ -47,7 +48,7 @@ class Candidates:
 
   Attributes:
     sequence_length: T, the number of steps of a sequence.
-    num_ignored: how many of the oldest steps no sequence begins with.
+    num_ignored: number of oldest steps with which no sequence begins.
   """
 
   sequence_length: int
@@ -59,11 +60,11 @@ class Candidates:
     return jnp.maximum(num_starts, 0)
 
   def contain(self, age: types.Array, size: types.Array) -> types.Array:
-    """Returns whether steps of age `age` [...] begin a candidate.
+    """Returns whether steps of age `age` begin a candidate, bool [...].
 
     Args:
       age: int32 [...].
-      size: int32 [...], the steps stored of the environment.
+      size: int32 [...], number of stored steps of the environment.
     """
     return (age >= self.sequence_length) & (age <= size - self.num_ignored)
 
@@ -96,23 +97,23 @@ def add(
   candidates: Candidates,
   lowest: types.Array | float,
 ) -> Priorities:
-  """Enters sequences that a write of `num_steps` steps made whole.
+  """Adds sequences that a write of `num_steps` steps completes.
 
   Args:
-    priorities: those before.
+    priorities: the priorities before.
     ring: the ring after the write.
     num_steps: S.
-    env_ids: int32 [K], unique; E where one is to be left out.
+    env_ids: int32 [K], unique; entries of E are skipped.
     candidates: where sequences may begin.
-    lowest: float32, the least priority of new sequences.
+    lowest: float32, the minimum priority of new sequences.
 
   Returns:
     The new priorities.
   """
   length = candidates.sequence_length
   size = ring_lib.take(ring.size, env_ids)[None]  # [1, K]
-  # The leaves that change: sequences that the new steps made whole, the new
-  # steps themselves, which begin none yet, and the oldest, which may no longer.
+  # The leaves that change: sequences that the new steps complete, the new steps
+  # themselves, which begin none yet, and the oldest, which are now ignored.
   steps = jnp.arange(num_steps, dtype=jnp.int32)[:, None]  # [S, 1]
   ages = [
     length + steps,
@@ -145,7 +146,7 @@ def add(
 def _set_sampling(
   priorities: Priorities, leaf: types.Array, value: types.Array
 ) -> Priorities:
-  """Sets what sequences are sampled with, at leaves [A, K]."""
+  """Sets the sampling priorities at leaves [A, K]."""
   sampling = segment_tree.update_all(
     (segment_tree.SUM,),
     (priorities.sampling,),
@@ -158,7 +159,7 @@ def _set_sampling(
 def _leaf_of_age(
   ring: ring_lib.Ring, env_ids: types.Array, age: types.Array
 ) -> types.Array:
-  """Returns the leaves int32 [A, K] of steps of age [A, K], if there are any.
+  """Returns the leaves of steps of age [A, K], int32 [A, K].
 
   It is `segment_tree.LEFT_OUT` for ages outside [1, L] and for ids of E.
   """
@@ -177,25 +178,25 @@ def _forgotten_later(
   env_ids: types.Array,
   candidates: Candidates,
 ) -> types.Array:
-  """Returns the largest priority that each new step still found, float32 [S].
+  """Returns the largest replaced priority that each new step still found.
 
-  Each step of a write takes the oldest candidate's place, and with it what was
-  learned of that: sequences made whole by earlier steps of the same write may
-  begin with it, those of later steps may not.
+  Each step of a write replaces the oldest candidate and its learned priority.
+  The initial priority of a sequence may depend on learned priorities that later
+  steps of the same write replace, but not on those that earlier steps replaced.
 
   Args:
-    priorities: those before the write.
+    priorities: the priorities before the write.
     ring: the ring after the write.
     num_steps: S.
-    env_ids: int32 [K], unique; E where one is to be left out.
+    env_ids: int32 [K], unique; entries of E are skipped.
     candidates: where sequences may begin.
 
   Returns:
-    In the order of ages: the newest sequence first.
+    float32 [S], in the order of ages: the newest sequence first.
   """
   _, max_length = ring_lib.dimensions(ring)
-  # Had nothing been overwritten, the one that the newest step drove out would
-  # be just too old now, and those driven out before it are older still.
+  # If nothing had been overwritten, the candidate that the newest step replaced
+  # would be just too old now; those replaced before it would be older still.
   steps = jnp.arange(num_steps, dtype=jnp.int32)  # [S]
   age = max_length - candidates.num_ignored + 1 + steps
   age = jnp.where(age > max_length, age - max_length, age)[:, None]
@@ -217,15 +218,15 @@ def resize(
   """Returns priorities of sequences of another length.
 
   Candidates of both lengths keep their priorities, new ones get the initial
-  one. Sequences differ at the newest steps alone, so that it takes
-  O(E |T - T'| log E L), beside a copy.
+  priority. Only sequences at the newest steps differ, so that it takes
+  O(E |T - T'| log E L), apart from a copy.
 
   Args:
-    priorities: of sequences of `old`.
+    priorities: priorities of sequences of `old`.
     ring: the ring.
-    old: where sequences begin, T steps each.
-    new: where sequences are to begin, T' steps each, as many ignored.
-    lowest: float32, the least priority of new sequences.
+    old: where sequences begin, with T steps each.
+    new: where sequences will begin, with T' steps each and as many ignored.
+    lowest: float32, the minimum priority of new sequences.
 
   Returns:
     Priorities, whose `learned` are unchanged.
@@ -250,19 +251,19 @@ def update(
   candidates: Candidates,
   exponent: types.Array | float,
 ) -> Priorities:
-  """Sets priorities of sequences; of equal ones the last one counts.
+  """Sets priorities of sequences; for repeated ones the last one counts.
 
-  Left out are sequences that are no candidates (any more) and priorities that
-  are negative or not finite.
+  It skips sequences that are not candidates (any more) and priorities that are
+  negative or not finite.
 
   Args:
-    priorities: those before.
+    priorities: the priorities before.
     ring: the ring.
     env_ids: int32 [M].
-    positions: int32 [M], of the sequences' first steps.
+    positions: int32 [M], positions of the sequences' first steps.
     new_priorities: float32 [M].
     candidates: where sequences may begin.
-    exponent: float, what new priorities are raised to.
+    exponent: float, exponent of the new priorities.
 
   Returns:
     The new priorities.
@@ -271,7 +272,7 @@ def update(
   def enter(
     env_id: types.Array, position: types.Array, priority: types.Array
   ) -> tuple[types.Array, types.Array]:
-    """Returns a sequence's leaf, if it is to be set, and its value."""
+    """Returns a sequence's leaf, or `LEFT_OUT`, and its new value."""
     _, max_length = ring_lib.dimensions(ring)
     slot, is_stored = ring_lib.find(ring, env_id, position)
     age = ring_lib.age_of_slot(ring, env_id, slot)
@@ -282,7 +283,7 @@ def update(
     leaf = jnp.where(is_set, env_id * max_length + slot, segment_tree.LEFT_OUT)
     return leaf, jnp.where(power > 0, jnp.maximum(power, _SMALLEST), 0.0)
 
-  # XLA on a CPU calls another thread for what is not a loop of scalars.
+  # On a CPU, XLA runs a loop of scalars without calling other threads.
   leaf, value = lax.platform_dependent(
     env_ids,
     positions,
@@ -298,7 +299,7 @@ def update(
 def restrict(
   priorities: Priorities, ring: ring_lib.Ring, candidates: Candidates
 ) -> Priorities:
-  """Drops sequences that are no candidates after a removal, in O(E L)."""
+  """Drops sequences that are not candidates after a removal, in O(E L)."""
   is_kept = candidates.in_slots(ring).reshape(-1)
   sampling = segment_tree.get_all(priorities.sampling, is_kept.size)
   learned = segment_tree.get_all(priorities.learned, is_kept.size)
@@ -318,15 +319,15 @@ def importance_weights(
   importance_exponent: types.Array | float,
   is_valid: types.Array,
 ) -> types.Array:
-  """Returns weights of a loss that correct for sampling by priority.
+  """Returns loss weights that correct for sampling by priority.
 
   The weights of Schaul et al. (2016), section 3.4, (N P(i))^-beta, divided by
-  the largest of the batch, which is that of the least probable row.
+  the largest one of the batch, which is that of the least probable row.
 
   Args:
-    probability: float32 [B], P(i), positive where valid; [1] if all are alike.
-    importance_exponent: float, beta, finite and not negative.
-    is_valid: bool [B]; other rows have the weight zero.
+    probability: float32 [B], P(i), positive where valid; [1] if all are equal.
+    importance_exponent: float, beta, finite and non-negative.
+    is_valid: bool [B]; other rows have weight zero.
 
   Returns:
     float32 [B].
@@ -334,6 +335,6 @@ def importance_weights(
   if probability.shape[0] == 1:
     return is_valid.astype(jnp.float32)
   least = jnp.min(jnp.where(is_valid, probability, jnp.inf))
-  # Not `**`, which costs XLA on a CPU several times as much.
+  # Faster than `**`, which takes several times as long on a CPU.
   weights = jnp.exp(importance_exponent * jnp.log(least / probability))
   return jnp.where(is_valid, weights, 0.0)

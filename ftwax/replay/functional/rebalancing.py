@@ -1,7 +1,7 @@
 """Weights of sequences by content: within an episode, balanced rewards.
 
-They are for `sampling.sample_weighted`, and are computed from the stored steps
-at each call, in O(E L), since what a reward is worth to an agent may change.
+They are for `sampling.sample_weighted`. They are computed from the stored steps
+at each call, in O(E L), since an agent's rewards for events may change.
 """
 
 import jax.numpy as jnp
@@ -15,12 +15,12 @@ from ftwax.replay.functional import ring as ring_lib
 def within_episodes(
   config: config_lib.ReplayConfig, state: config_lib.ReplayState
 ) -> types.Array:
-  """Returns where sequences begin that no second episode begins in.
+  """Returns whether each slot begins a sequence within one episode.
 
-  As weights these draw uniformly from sequences inside one episode.
+  As weights they sample uniformly from these sequences.
 
   Args:
-    config: static; `step_type_field` and `sequence_length` are read.
+    config: static; only `step_type_field` and `sequence_length` are used.
     state: the state.
 
   Returns:
@@ -28,7 +28,7 @@ def within_episodes(
   """
   step_type = ring_lib.select(state.ring.data, config.step_type_field)
   is_first = (step_type == types.FIRST).astype(jnp.int32)
-  # Slots are consecutive modulo L: the count goes on into the first of them.
+  # Slots are consecutive modulo L: the count continues into the first slots.
   length = config.sequence_length - 1
   count = jnp.cumsum(jnp.concatenate([is_first, is_first[:, :length]], 1), 1)
   inside = count[:, length:] == count[:, : is_first.shape[1]]
@@ -43,27 +43,28 @@ def reward_balanced(
   threshold: types.Array | float = 0.0,
   reward: types.Array | None = None,
 ) -> types.Array:
-  """Weighs sequences by whether their last reward is zero.
+  """Weights sequences by whether their last reward is zero.
 
-  With probability 1 / skew a sequence is drawn that ends in a reward which is
-  not zero, else one that does; among either kind all have the same chance, and
-  if there are none of one kind all are drawn from the other. That is what
-  reward prediction learns from (Jaderberg et al., 2017, arXiv:1611.05397,
-  section 3.2), whose sequences are frames and, last, the step with the reward.
+  With probability 1 / skew the sampled sequence ends in a nonzero reward,
+  otherwise in a reward of zero; sampling is uniform within each class. If a
+  class is empty, all are sampled from the other one. Reward prediction uses
+  this (Jaderberg et al., 2017, arXiv:1611.05397, section 3.2); its sequences
+  consist of frames and, last, the step with the reward.
 
   Args:
     config: static; see `within_episodes`.
     state: the state.
-    skew: at least 1; 2 balances the kinds, 1 draws only rewards not zero.
-    threshold: not negative; a reward whose size is not above it is zero.
-    reward: float32 [E, L], of the step in each slot; None for those stored in
-      `config.reward_field`, which must be scalars.
+    skew: at least 1; 2 balances the classes, 1 samples only nonzero rewards.
+    threshold: non-negative; a reward counts as zero if its absolute value does
+      not exceed the threshold.
+    reward: float32 [E, L], reward of the step in each slot; None for those
+      stored in `config.reward_field`, which must be scalars.
 
   Returns:
-    float32 [E, L], which adds up to one unless there is nothing to draw.
+    float32 [E, L], which sums to one unless there is nothing to sample.
 
   Raises:
-    ValueError: outside `jit`, if `skew` is below 1 or `threshold` negative.
+    ValueError: outside `jit`, if `skew` is below 1 or `threshold` is negative.
   """
   replay_checks.check(
     config.checkify,

@@ -1,11 +1,10 @@
-"""Checks of input, inside and outside `jit`.
+"""Input checks, inside and outside `jit`.
 
-Values that can be read (outside `jit`) are checked on the host and raise a
-`ValueError`. Under `jit` they cannot be read: then every function of this room
-has a documented result for bad input, and, where asked for, it also emits a
-check for `jax.experimental.checkify`, with the same message. Emitting is asked
-for since an emitted check, even one that nobody reads, takes JAX's fast path
-of dispatch away (some 50 us a call).
+Outside `jit`, values are checked on the host and raise a `ValueError`. Under
+`jit` values cannot be read: every replay function documents its result for bad
+input. On request it also emits a check for `jax.experimental.checkify` with the
+same message. It does so only on request, since an emitted check, even if
+unused, disables JAX's fast path of dispatch (about 50 us per call).
 """
 
 from typing import Any
@@ -33,9 +32,9 @@ def check(
   Args:
     emit: whether to emit a check for `checkify` where values cannot be read.
     predicate: bool [...].
-    message: with a field `{name}` for each of `values`.
-    **values: scalars, or arrays that broadcast to `predicate`, of which the
-      message gives the first entry that is refused.
+    message: error message, with a field `{name}` for each of `values`.
+    **values: scalars, or arrays that broadcast to `predicate`; the message
+      shows the first entry that fails.
 
   Raises:
     ValueError: outside `jit`, if any of `predicate` is false.
@@ -67,15 +66,15 @@ def check_scalar(
 
   Args:
     emit: whether to emit a check for `checkify` where it cannot be read.
-    name: of the hyperparameter.
-    value: the hyperparameter.
-    highest: the largest that it may be.
+    name: name of the hyperparameter.
+    value: value of the hyperparameter.
+    highest: largest allowed value.
 
   Returns:
-    Whether it is good, bool.
+    Whether it is valid, bool [].
 
   Raises:
-    ValueError: outside `jit`, if it is not.
+    ValueError: outside `jit`, if it is not valid.
   """
   number = jnp.asarray(value, jnp.float32)
   is_good = (number >= 0) & (number <= highest) & jnp.isfinite(number)
@@ -92,13 +91,13 @@ def check_scalar(
 
 
 def as_array(value: Any, name: str) -> types.Array:
-  """Returns a JAX array of the same numbers.
+  """Converts a value to a JAX array without changing its numbers.
 
-  JAX holds integers in 32 bits by default, and drops the others.
+  By default JAX holds integers in 32 bits and drops the upper ones.
 
   Args:
-    value: an array, or what NumPy makes one of.
-    name: of the argument, for messages.
+    value: an array, or anything that NumPy converts to one.
+    name: name of the argument, for messages.
 
   Raises:
     ValueError: if a number does not fit into the dtype that JAX gives it.
@@ -126,11 +125,11 @@ def as_array(value: Any, name: str) -> types.Array:
 
 
 def as_batch(data: types.ArrayTree, batch: Any) -> types.ArrayTree:
-  """Returns a batch as JAX arrays, if its structure and dtypes fit.
+  """Converts a batch to JAX arrays, checking its structure and dtypes.
 
   Args:
     data: leaves [num_environments, max_length, ...].
-    batch: leaves of arrays, or of what NumPy makes arrays of.
+    batch: leaves that are arrays, or that NumPy converts to arrays.
 
   Raises:
     ValueError: naming the first leaf that differs.
@@ -160,7 +159,7 @@ def as_batch(data: types.ArrayTree, batch: Any) -> types.ArrayTree:
 
 
 def check_shapes(data: types.ArrayTree, batch: types.ArrayTree) -> None:
-  """Checks that the shapes of a batch are those of `data`.
+  """Checks that the shapes of a batch match those of `data`.
 
   Args:
     data: leaves [num_environments, max_length, ...].

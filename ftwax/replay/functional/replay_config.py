@@ -11,48 +11,48 @@ from ftwax.replay.functional import episodes as episodes_lib
 from ftwax.replay.functional import prioritized as prioritized_lib
 from ftwax.replay.functional import ring as ring_lib
 
-# Slots are counted in int32, and sums of two such numbers must fit.
+# Slots are int32, and a sum of two of them must not overflow.
 _MAX_NUM_SLOTS = 2**30
-# So that rank * rest, both below the batch size, fits into an int32.
+# `draws.draw_uniform` multiplies two numbers below the batch size in int32.
 _MAX_BATCH_SIZE = 2**15
 
 
 @dataclasses.dataclass(frozen=True)
 class ReplayConfig:
-  """Sizes and features of a replay: all of it static.
+  """Static sizes and features of a replay.
 
   Attributes:
-    num_environments: E, the environments that write.
-    max_length: L, the steps that are kept of each.
-    sequence_length: T, the steps of a sampled sequence.
-    batch_size: B, the sequences of a sample.
-    draw: how a batch is drawn: 'independent', 'stratified' or 'distinct'; see
+    num_environments: E, number of environments that add steps.
+    max_length: L, number of steps kept of each environment.
+    sequence_length: T, number of steps in a sampled sequence.
+    batch_size: B, number of sequences in a sample.
+    draw: how to draw a batch: 'independent', 'stratified' or 'distinct'; see
       `draws`.
-    prioritized: whether sequences are drawn in proportion to priorities,
-      rather than uniformly.
-    recent_data: whether a share of each batch, `recent_data_ratio`, may be
-      drawn from recent steps.
-    num_earliest_frames_ignored: how many of the oldest steps of each
-      environment no sequence begins with; so many frames before its first are
-      certain to be stored, for stacks of frames.
-    episodes: whether to index where episodes begin and end.
+    prioritized: whether to sample in proportion to priorities instead of
+      uniformly.
+    recent_data: whether a share of each batch, `recent_data_ratio`, may come
+      from recent steps.
+    num_earliest_frames_ignored: number of oldest steps of each environment with
+      which no sequence begins, so that at least that many frames before a
+      sequence are stored, for frame stacking.
+    episodes: whether to index the begin and end of episodes.
     record_returns: whether to record discounted episodic returns; needs
       `episodes`.
-    return_at_truncation: whether a `LAST` step whose discount is not zero also
-      completes the returns of its episode, as though nothing came after.
-    step_type_field: path of the step type in a step, for `episodes`; a name as
-      for `get_field`.
+    return_at_truncation: whether a `LAST` step with a nonzero discount also
+      completes the returns of its episode, as if nothing came after.
+    step_type_field: path of the step type in a step, for `episodes`; see
+      `get_field`.
     reward_field: path of the reward, for `record_returns`.
     discount_field: path of the discount, for `record_returns`.
     checkify: whether to emit checks of values under `jit`, for
-      `jax.experimental.checkify`; they cost some 50 us a call.
+      `jax.experimental.checkify`; they cost about 50 us per call.
   """
 
   num_environments: int
   max_length: int
   sequence_length: int = 1
   batch_size: int = 32
-  # Drawing.
+  # Sampling.
   draw: str = draws.STRATIFIED
   prioritized: bool = False
   recent_data: bool = False
@@ -123,7 +123,7 @@ class ReplayConfig:
 
   @property
   def candidates(self) -> prioritized_lib.Candidates:
-    """Returns the rule for where sequences may begin."""
+    """The rule for where sequences may begin."""
     return prioritized_lib.Candidates(
       self.sequence_length, self.num_earliest_frames_ignored
     )
@@ -137,19 +137,19 @@ class ReplayHyperparameters(NamedTuple):
   """Scalars that a population may change: data, never static.
 
   Attributes:
-    initial_priority: the least priority of new sequences, which begin with
-      the largest that was learned of those stored.
-    priority_exponent: alpha, to which priorities are raised.
-    importance_exponent: beta, of the importance weights; with 1 they correct
-      the sampling distribution fully.
-    recent_data_ratio: the least share, in [0, 1], of a batch that comes from
+    initial_priority: minimum priority of new sequences, which otherwise get the
+      largest learned priority of those stored.
+    priority_exponent: alpha, exponent of priorities.
+    importance_exponent: beta, exponent of importance weights; 1 corrects the
+      sampling distribution fully.
+    recent_data_ratio: minimum share, in [0, 1], of a batch that comes from
       recent steps.
-    recent_data_steps: the newest so many sequences of each environment are
-      recent; taken for 1 where less.
-    discount: of the agent, in the episodic returns.
+    recent_data_steps: number of newest sequences of each environment that count
+      as recent; at least 1.
+    discount: the agent's discount, for episodic returns.
     default_return: the return of steps whose episode has not ended.
-    min_reward: to which rewards are clipped from below in the returns.
-    max_reward: from above.
+    min_reward: lower bound to which rewards are clipped in the returns.
+    max_reward: upper bound to which rewards are clipped in the returns.
   """
 
   initial_priority: types.Array | float = 1.0
@@ -170,10 +170,10 @@ class ReplayState(NamedTuple):
   """State of a replay, a pytree of arrays.
 
   Attributes:
-    ring: the steps.
+    ring: the stored steps.
     episodes: the index of episodes; None unless configured.
     returns: episodic returns; None unless configured.
-    priorities: of sequences; None unless configured.
+    priorities: priorities of sequences; None unless configured.
   """
 
   ring: ring_lib.Ring
@@ -186,7 +186,7 @@ def check_state(config: ReplayConfig, state: ReplayState) -> None:
   """Checks that a state has the sizes and parts that a replay needs.
 
   Args:
-    config: of the replay.
+    config: config of the replay.
     state: leaves may be NumPy arrays.
 
   Raises:
@@ -215,11 +215,14 @@ def check_state(config: ReplayConfig, state: ReplayState) -> None:
 def lowest_priority(
   config: ReplayConfig, hyperparameters: ReplayHyperparameters
 ) -> types.Array:
-  """Returns the least value in a tree of new sequences, float32.
+  """Returns the minimum priority of new sequences, exponent applied.
+
+  Returns:
+    float32 [].
 
   Raises:
     ValueError: outside `jit`, if the initial priority or its power is negative
-      or not finite; under `jit` it is taken for 1.
+      or not finite; under `jit` it is then 1.
   """
   priority = jnp.asarray(hyperparameters.initial_priority, jnp.float32)
   exponent = jnp.asarray(hyperparameters.priority_exponent, jnp.float32)
@@ -237,18 +240,18 @@ def lowest_priority(
 
 
 class SampleInfo(NamedTuple):
-  """Origin and weight of the sequences of a sample.
+  """Origin and weight of sampled sequences.
 
   Attributes:
     env_id: int32 [B].
-    position: int32 [B], of the first step.
-    probability: float32 [B], with which a row of the batch is this sequence;
-      where rows are distinct, with which the first row drawn is.
-    num_candidates: int32, the sequences there were to draw from.
+    position: int32 [B], position of the first step.
+    probability: float32 [B], probability that a row of the batch is this
+      sequence; for distinct rows, that the first row drawn is.
+    num_candidates: int32 [], number of sequences to sample from.
     importance_weight: float32 [B], (num_candidates * probability) ** -beta,
-      divided by the largest of the batch.
-    is_valid: bool [B]; where it is false no whole sequence was drawn, the
-      weight is zero and the data are arbitrary.
+      divided by the largest one of the batch.
+    is_valid: bool [B]; if false, no complete sequence was drawn, the weight is
+      zero and the data are arbitrary.
     discounted_return: float32 [B, ...], the episodic return of the first step;
       None if not recorded.
   """

@@ -1,15 +1,15 @@
 """A ring of steps for each of several environments, as pure functions.
 
-Each environment writes at its own pace. A step is known by its environment and
-its position, which counts the steps that the environment ever added; clearing
-and removing do not turn it back, so that what was learned about a position can
-never be taken for news of a later step. Positions are int32 and wrap around
-after 2^31 steps. Only their differences are ever used here, and these stay
-right. The age of a step gives its slot; the newest step has age 1:
+Each environment writes at its own pace. A step is identified by its environment
+and its position, which counts all steps that the environment ever added.
+Clearing and removing do not reset positions, so that a priority of an old step
+can never apply to a new one. Positions are int32 and wrap around after 2^31
+steps. Only their differences are used, which stay correct. The age of a step
+determines its slot; the newest step has age 1:
 
-    age = position[env] - step's position,  slot = (head[env] - age) mod L.
+  age = position[env] - step's position,  slot = (head[env] - age) mod L.
 
-Shapes: `E` environments, `L` steps kept of each, `K` environments at hand.
+Shapes: `E` environments, `L` steps kept of each, `K` selected environments.
 """
 
 import dataclasses
@@ -28,9 +28,9 @@ class Ring(NamedTuple):
 
   Attributes:
     data: leaves [E, L, ...]; the step of age `a` is in slot (head - a) mod L.
-    position: int32 [E], that of the next step.
-    head: int32 [E], the slot of the next step.
-    size: int32 [E], steps stored; these have the ages 1 to size.
+    position: int32 [E], position of the next step.
+    head: int32 [E], slot of the next step.
+    size: int32 [E], number of stored steps, which have ages 1 to size.
   """
 
   data: types.ArrayTree
@@ -43,7 +43,7 @@ def init(spec: types.SpecTree, num_environments: int, max_length: int) -> Ring:
   """Returns an empty ring; leaves of `spec` have the shape of one step."""
   shape = (num_environments, max_length)
 
-  # No array may stand in a state twice: it could not be donated.
+  # Separate arrays: one that occurs twice in a state could not be donated.
   def zeros() -> types.Array:
     return jnp.zeros([num_environments], jnp.int32)
 
@@ -58,7 +58,7 @@ def init(spec: types.SpecTree, num_environments: int, max_length: int) -> Ring:
 
 
 def dimensions(ring: Ring) -> tuple[int, int]:
-  """Returns the number of environments E and the steps kept of each, L."""
+  """Returns E, the number of environments, and L, the steps kept of each."""
   num_environments, max_length = jax.tree.leaves(ring.data)[0].shape[:2]
   return num_environments, max_length
 
@@ -66,9 +66,9 @@ def dimensions(ring: Ring) -> tuple[int, int]:
 def resolve_env_ids(
   ring: Ring, env_ids: types.Array | None, emit: bool
 ) -> types.Array:
-  """Returns int32 [K] that are unique, and E where one is to be left out.
+  """Returns unique environments, int32 [K]; entries of E are to be skipped.
 
-  Ids out of range are left out, and of equal ids all but the last.
+  Ids out of range are skipped, and of repeated ids all but the last.
 
   Args:
     ring: the ring.
@@ -121,12 +121,12 @@ def write(
   env_ids: types.Array,
   is_all: bool,
 ) -> Ring:
-  """Adds steps; the oldest ones make room.
+  """Adds steps, overwriting the oldest ones.
 
   Args:
     ring: the ring.
     batch: leaves [S, K, ...], S steps of each of K environments.
-    env_ids: int32 [K], unique; E where one is to be left out.
+    env_ids: int32 [K], unique; entries of E are skipped.
     is_all: whether `env_ids` are 0 ... E - 1, which saves time.
 
   Returns:
@@ -135,14 +135,14 @@ def write(
   num_steps = jax.tree.leaves(batch)[0].shape[0]
   _, max_length = dimensions(ring)
   steps = jnp.arange(num_steps, dtype=jnp.int32)[:, None]  # [S, 1]
-  # Ids that are left out read any head here, and are dropped below.
+  # Skipped ids read an arbitrary head here, and are dropped below.
   head = ring.head if is_all else take(ring.head, env_ids)
   slots = (head[None] + steps) % max_length
   rows = jnp.broadcast_to(env_ids, slots.shape)  # [S, K]
 
   def write_leaf(leaf: types.Array, new: types.Array) -> types.Array:
     if is_all and slots.size == 1:
-      # XLA would read what a single scatter overwrites.
+      # For a single step, XLA's scatter would also read what it overwrites.
       return lax.dynamic_update_slice(
         leaf, new, (0, slots[0, 0], *[0] * (leaf.ndim - 2))
       )
@@ -161,7 +161,7 @@ def write(
 
 
 def take(array: types.Array, env_ids: types.Array) -> types.Array:
-  """Returns [..., ...] the entries of `array` [E, ...]; any for ids of E."""
+  """Returns the entries of `array` [E, ...] for ids; arbitrary for ids of E."""
   if array.shape[0] == 1:
     return jnp.broadcast_to(array[0], (*env_ids.shape, *array.shape[1:]))
   return array.at[env_ids].get(mode='clip')
@@ -170,7 +170,7 @@ def take(array: types.Array, env_ids: types.Array) -> types.Array:
 def slot_of_age(
   ring: Ring, env_ids: types.Array, age: types.Array
 ) -> types.Array:
-  """Returns the slot in which a step of age 1 to L lies; any shapes."""
+  """Returns the slot of a step of age 1 to L; arguments broadcast."""
   _, max_length = dimensions(ring)
   shape = jnp.broadcast_shapes(env_ids.shape, age.shape)
   slot = jnp.broadcast_to(take(ring.head, env_ids), shape) - age
@@ -180,7 +180,7 @@ def slot_of_age(
 def age_of_slot(
   ring: Ring, env_ids: types.Array, slot: types.Array
 ) -> types.Array:
-  """Returns the age, 1 to L, that a step in `slot` has; any shapes."""
+  """Returns the age, 1 to L, of the step in a slot; arguments broadcast."""
   _, max_length = dimensions(ring)
   shape = jnp.broadcast_shapes(env_ids.shape, slot.shape)
   age = jnp.broadcast_to(take(ring.head, env_ids), shape) - slot
@@ -188,7 +188,7 @@ def age_of_slot(
 
 
 def slot_ages(ring: Ring) -> types.Array:
-  """Returns the age of each slot, int32 [E, L]; it is empty if above size."""
+  """Returns the age of each slot, int32 [E, L]; above size, it is empty."""
   num_environments, max_length = dimensions(ring)
   env_ids = jnp.arange(num_environments, dtype=jnp.int32)[:, None]
   return age_of_slot(
@@ -199,9 +199,9 @@ def slot_ages(ring: Ring) -> types.Array:
 def find(
   ring: Ring, env_ids: types.Array, positions: types.Array
 ) -> tuple[types.Array, types.Array]:
-  """Returns the slot int32 [...] of steps, and whether they are stored.
+  """Returns the slots of steps, int32 [...], and whether they are stored.
 
-  Slots of steps that are not stored are in range and mean nothing.
+  Slots of steps that are not stored are in range but meaningless.
   """
   num_environments, max_length = dimensions(ring)
   env_ids, positions = jnp.broadcast_arrays(env_ids, positions)
@@ -214,10 +214,10 @@ def find(
 
 
 def as_integers(value: Any, name: str) -> types.Array:
-  """Returns an argument as int32.
+  """Converts an argument to int32.
 
   Raises:
-    ValueError: if it has no integers, or one that does not fit into int32.
+    ValueError: if it does not consist of integers that fit into int32.
   """
   array = replay_checks.as_array(value, name)
   if not jnp.issubdtype(array.dtype, jnp.integer):
@@ -230,7 +230,7 @@ def as_integers(value: Any, name: str) -> types.Array:
 def as_steps(
   env_ids: types.Array, positions: types.Array
 ) -> tuple[types.Array, types.Array]:
-  """Returns ids and positions as int32, broadcast against each other."""
+  """Converts ids and positions to int32 and broadcasts them."""
   ids, steps = jnp.broadcast_arrays(
     as_integers(env_ids, 'env_ids'), as_integers(positions, 'positions')
   )
@@ -261,7 +261,7 @@ def check_stored(
 def read(
   data: types.ArrayTree, env_ids: types.Array, slot: types.Array
 ) -> types.ArrayTree:
-  """Returns leaves [*shape, ...] of `data` at ids and slots that are valid."""
+  """Reads leaves [*shape, ...] of `data` at valid ids and slots."""
   return jax.tree.map(
     lambda leaf: leaf.at[env_ids, slot].get(mode='promise_in_bounds'), data
   )
@@ -277,9 +277,9 @@ def select(tree: Any, name: Any) -> Any:
 
   Args:
     tree: any nesting of NamedTuples, dicts, tuples and lists.
-    name: names of attributes, keys or indices with dots between, such as
-      'observation.image'; or a nesting of such strings. Of several keys of a
-      dict that fit, dots and all, the longest counts.
+    name: names of attributes, keys or indices separated by dots, such as
+      'observation.image'; or a nesting of such paths. Keys of dicts may contain
+      dots; the longest matching key counts.
 
   Raises:
     ValueError: if there is no such part.
@@ -291,7 +291,7 @@ def _select_one(tree: Any, path: str) -> Any:
   parts = path.split('.') if path else []
   while parts:
     names = _names(tree)
-    # Keys of a dict may hold dots themselves.
+    # Keys of a dict may contain dots.
     longest = len(parts) if isinstance(tree, dict) else 1
     heads = ['.'.join(parts[:n]) for n in range(longest, 0, -1)]
     head = next((head for head in heads if head in names), None)
@@ -306,7 +306,7 @@ def _select_one(tree: Any, path: str) -> Any:
 
 
 def _names(tree: Any) -> dict[str, Any]:
-  """Returns the parts of a nesting by name; none if it is an array."""
+  """Returns the parts of a nesting by name; empty for an array."""
   if isinstance(tree, dict):
     return {str(key): tree[key] for key in sorted(tree)}
   if dataclasses.is_dataclass(tree):

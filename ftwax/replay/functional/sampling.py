@@ -1,4 +1,4 @@
-"""Sampling sequences from a replay."""
+"""Samples sequences from a replay."""
 
 import operator
 from typing import Any
@@ -26,40 +26,40 @@ def sample(
   batch_size: int | None = None,
   sequence_length: int | None = None,
 ) -> config_lib.Sample:
-  """Draws B sequences of T consecutive steps each.
+  """Samples B sequences of T consecutive steps each.
 
-  Sequences may run across the ends of episodes, never across the head of the
-  ring: what they hold is what one environment wrote, in order. Uniform draws
-  give each stored sequence the same probability, whatever its environment.
+  Sequences may cross episode boundaries, but not the head of the ring: each
+  holds steps that one environment added in this order. Uniform sampling gives
+  each stored sequence the same probability, whatever its environment.
 
-  Rows of stratified draws come in the order of environments and slots, so that
-  consecutive rows are from the same environment. Permute them before cutting
+  Rows of stratified draws are in the order of environments and slots, so that
+  consecutive rows come from the same environment. Shuffle them before splitting
   the batch into minibatches.
 
   If `recent_data` is set, and less than `recent_data_ratio` of the candidates
-  are recent, that share of the batch, rounded up, is drawn uniformly from
-  recent ones whose priority is not zero; these rows come first, and the others
-  may repeat them unless they are 'distinct'. The probabilities include that.
-  With priorities recent rows take O(E L).
+  are recent, that share of the batch, rounded up, is sampled uniformly from
+  recent candidates of nonzero priority. These rows come first, and the others
+  may repeat them unless `draw` is 'distinct'. Probabilities take this into
+  account. With priorities, recent rows cost O(E L).
 
   Args:
     config: static.
     state: the state.
-    key: key for the draw.
+    key: random key.
     hyperparameters: the share of recent steps, and the importance exponent.
-    batch_size: B, static; that of the config unless given.
-    sequence_length: T, static; that of the config unless given. Priorities of
-      another length are those of sequences that begin with the same step.
+    batch_size: B, static; by default the config's.
+    sequence_length: T, static; by default the config's. A sequence of another
+      length has the priority of the sequence with the same first step.
 
   Returns:
-    The sample. Rows for which there was nothing to draw are not valid, nor are
-    those with which no whole sequence begins, as may happen where a replay of a
-    shorter sequence length filled the state (`reindex` mends that). Under
-    `jit`, an importance exponent that is negative or not finite is taken for 0.
+    The sample. Rows are not valid if there was nothing to sample, or if the
+    sequence is incomplete, as may happen if a replay with a shorter sequence
+    length filled the state (`reindex` fixes this). Under `jit`, an importance
+    exponent that is negative or not finite counts as 0.
 
   Raises:
-    ValueError: if the state is not of this replay; outside `jit`, if there is a
-      row that is not valid, or a hyperparameter out of range.
+    ValueError: if the state is not of this replay; outside `jit`, if a row is
+      not valid, or a hyperparameter is out of range.
   """
   new = _resize(config, batch_size, sequence_length)
   if config.prioritized:
@@ -82,30 +82,30 @@ def sample_weighted(
   batch_size: int | None = None,
   sequence_length: int | None = None,
 ) -> config_lib.Sample:
-  """Draws B sequences in proportion to weights that are given, in O(E L).
+  """Samples B sequences in proportion to given weights, in O(E L).
 
-  For draws that depend on what is stored, such as those that balance rewards
-  of zero and others for reward prediction (Jaderberg et al., 2017,
-  arXiv:1611.05397). The weight of the sequence that begins in a slot belongs
-  into the slot; what a step `n` slots later says of it is brought there by
+  It is for sampling that depends on the stored data, such as balancing zero and
+  nonzero rewards for reward prediction (Jaderberg et al., 2017,
+  arXiv:1611.05397). The weight of a sequence is at the slot of its first step.
+  To weight it by a property `x` of the step `n` slots later, use
   `jnp.roll(x, -n, axis=1)`, since slots are consecutive modulo L.
 
   Args:
     config: static.
     state: the state.
-    key: key for the draw.
-    weights: float32 [E, L], not negative; those of slots in which no sequence
-      begins do not matter.
+    key: random key.
+    weights: float32 [E, L], non-negative; those of slots in which no sequence
+      begins are ignored.
     hyperparameters: as for `sample`.
     batch_size: as for `sample`.
     sequence_length: as for `sample`.
 
   Returns:
-    As `sample`.
+    As for `sample`.
 
   Raises:
-    ValueError: outside `jit`, if there is a row that is not valid, or a weight
-      is negative or not finite; under `jit` such weights are taken for zero.
+    ValueError: outside `jit`, if a row is not valid, or a weight is negative or
+      not finite; under `jit` such weights count as zero.
   """
   config = _resize(config, batch_size, sequence_length)
   weights = jnp.asarray(weights)
@@ -138,7 +138,7 @@ def can_sample(
   batch_size: int | None = None,
   sequence_length: int | None = None,
 ) -> types.Array:
-  """Returns whether all rows of a sample would be valid, bool.
+  """Returns whether all rows of a sample would be valid, bool [].
 
   Args:
     config: static.
@@ -164,7 +164,7 @@ def _resize(
   batch_size: int | None,
   sequence_length: int | None,
 ) -> config_lib.ReplayConfig:
-  """Returns a config with other sizes of a sample, where they are given."""
+  """Returns the config with other sizes of a sample, if given."""
   changes: dict[str, Any] = {}
   for name, value in (
     ('batch_size', batch_size),
@@ -189,9 +189,9 @@ def _sampling_tree(
   state: config_lib.ReplayState,
   hyperparameters: config_lib.ReplayHyperparameters,
 ) -> segment_tree.SegmentTree:
-  """Returns the priorities of sequences of the length that `new` has."""
+  """Returns the priorities of sequences of the length in `new`."""
   priorities = state.priorities
-  assert priorities is not None  # `check_state` saw to it.
+  assert priorities is not None  # Checked by `check_state`.
   if new.sequence_length != config.sequence_length:
     priorities = prioritized.resize(
       priorities,
@@ -213,7 +213,7 @@ def _make_sample(
   """Reads the chosen sequences."""
   ring = state.ring
   _, max_length = ring_lib.dimensions(ring)
-  # Or XLA would fuse the random draw into each of the reads, and repeat it.
+  # Otherwise XLA fuses the random draw into each of the reads and repeats it.
   chosen = lax.optimization_barrier(chosen)
   env_id, slot, is_valid = chosen.env_id, chosen.slot, chosen.is_valid
   steps = jnp.arange(config.sequence_length, dtype=jnp.int32)[:, None]

@@ -1,18 +1,18 @@
 """Segment trees as pure functions: sums, minima and maxima of many leaves.
 
-A tree of any capacity keeps the sum (minimum, maximum) of its leaves at its
-root, takes new leaves in O(log capacity) each, and, for sums, finds the leaf in
-which a threshold falls. That is what proportional prioritized replay needs
-(Schaul et al., 2016, arXiv:1511.05952, appendix B.2.1).
+The root of a tree holds the sum (minimum, maximum) of its leaves. Setting a
+leaf takes O(log capacity). For sums, a search finds the leaf in which a
+threshold falls, as proportional prioritized replay needs (Schaul et al., 2016,
+arXiv:1511.05952, appendix B.2.1).
 
 A tree is one array, float32 [2 P], where `P` is the smallest power of two that
 holds all leaves: the root is node 1, the children of node `i` are `2 i` and
 `2 i + 1`, and leaf `i` is node `P + i`. Node 0 is not used. Leaves that were
 never set hold the identity of the tree's operation.
 
-A node is always computed from its two children, never by adding a
-difference, so that rounding does not build up: after any number of updates
-the root is the pairwise sum of the leaves as they are.
+A node is always computed from its two children, never by adding a difference,
+so that rounding errors do not accumulate: after any number of updates the root
+is the pairwise sum of the current leaves.
 
 The algorithms are in `tree_updates` and `tree_searches`.
 """
@@ -32,18 +32,18 @@ SegmentTree = types.Array
 
 Operation = tree_updates.Operation
 
-# An entry with this index is left out of an update.
+# Entries with this index are skipped in an update.
 LEFT_OUT = -1
 
-# Not jnp.minimum and jnp.maximum, which take twice as long to hand on NaN, and
-# no leaf may be that.
+# jnp.minimum and jnp.maximum take twice as long, since they propagate NaN. No
+# leaf may be NaN.
 SUM = Operation(jnp.add, 0.0)
 MIN = Operation(lambda a, b: jnp.where(a < b, a, b), float('inf'))
 MAX = Operation(lambda a, b: jnp.where(a > b, a, b), -float('inf'))
 
 
 def init(operation: Operation, capacity: int) -> SegmentTree:
-  """Returns a tree of `capacity` leaves, all of them the identity."""
+  """Returns a tree with `capacity` leaves, all of them the identity."""
   if capacity < 1:
     raise ValueError(
       f'capacity ({capacity}) of a segment tree must be at least 1; give the'
@@ -70,7 +70,7 @@ def get(tree: SegmentTree, index: types.Array) -> types.Array:
 
   Args:
     tree: float32 [2 P].
-    index: int32 [...], in [0, P). Under `jit` others give any value.
+    index: int32 [...], in [0, P). Under `jit`, others return arbitrary values.
 
   Returns:
     float32 [...].
@@ -94,12 +94,12 @@ def get_all(tree: SegmentTree, capacity: int) -> types.Array:
 
 
 def summary(tree: SegmentTree) -> types.Array:
-  """Returns the sum (minimum, maximum) of all leaves: the root."""
+  """Returns the sum (minimum, maximum) of all leaves, which is the root."""
   return tree[1]
 
 
 def count_nonzero(tree: SegmentTree) -> types.Array:
-  """Counts the leaves of a sum that are not zero, int32, in O(capacity)."""
+  """Counts the nonzero leaves of a sum, int32 [], in O(capacity)."""
   return jnp.sum(tree[tree.shape[0] // 2 :] != 0, dtype=jnp.int32)
 
 
@@ -109,23 +109,23 @@ def update(
   index: types.Array,
   value: types.Array,
 ) -> SegmentTree:
-  """Sets leaves and computes their ancestors.
+  """Sets leaves and recomputes their ancestors.
 
-  Of entries with the same index the last one counts.
+  If an index is repeated, the last entry counts.
 
   Args:
-    operation: that of the tree.
+    operation: the tree's operation.
     tree: float32 [2 P].
-    index: int32 [M], in [0, P); entries of `LEFT_OUT` are left out.
+    index: int32 [M], in [0, P); entries of `LEFT_OUT` are skipped.
     value: float32 [M], not NaN.
 
   Returns:
-    The new tree. Under `jit`, entries with an index out of range or a value
-    of NaN are left out.
+    The new tree. Under `jit`, entries with an index out of range or a value of
+    NaN are skipped.
 
   Raises:
     ValueError: if the shapes differ; outside `jit`, if an index is out of range
-      or a value NaN.
+      or a value is NaN.
   """
   index, value = jnp.asarray(index), jnp.asarray(value)
   if index.ndim != 1 or index.shape != value.shape:
@@ -153,12 +153,12 @@ def update_all(
 ) -> tuple[SegmentTree, ...]:
   """Sets the same leaves of several trees of one size, without checks.
 
-  It costs less than to update one after another.
+  This costs less than updating one tree after another.
 
   Args:
     operations: one for each tree.
     trees: float32 [2 P] each.
-    index: int32 [M]; entries that are out of range are left out.
+    index: int32 [M]; entries out of range are skipped.
     value: float32 [M], not NaN.
 
   Returns:
@@ -179,16 +179,16 @@ def find_sum_bound(
   The leaf found is never zero unless all are.
 
   Args:
-    tree: a sum whose leaves are not negative.
+    tree: a sum whose leaves are non-negative.
     threshold: float32 [M], in [0, sum of all leaves).
-    remainder: float32 [M], what is to be added to `threshold` and is too small
-      for its precision; zeros where there is none. With it leaves can be found
-      whose share of the sum is below 2^-24.
+    remainder: float32 [M], added to `threshold`, for bits beyond its precision;
+      zeros if there are none. With it, leaves can be found whose share of the
+      sum is below 2^-24.
 
   Returns:
-    int32 [M], and the leaves found, float32 [M]. Under `jit`, a threshold that
-    is the sum of all leaves or above gives the last leaf that is not zero, as
-    NaN does, and one below zero the first.
+    The indices, int32 [M], and the leaves, float32 [M]. Under `jit`, a
+    threshold of at least the sum of all leaves, or of NaN, finds the last
+    nonzero leaf, and a negative one the first.
 
   Raises:
     ValueError: outside `jit`, if a threshold is out of range.
@@ -210,7 +210,7 @@ def find_sum_bound(
 def search(
   tree: SegmentTree, threshold: types.Array, remainder: types.Array
 ) -> tuple[types.Array, types.Array]:
-  """Does what `find_sum_bound` does under `jit`, without checks."""
+  """Does the same as `find_sum_bound` under `jit`, without checks."""
   args = transforms.vary_alike((tree, threshold, remainder))
   tree, threshold, remainder = args
   member = jnp.zeros_like(threshold, jnp.int32)

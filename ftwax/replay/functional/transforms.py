@@ -1,14 +1,14 @@
 """Helpers that keep the replay fast and valid under JAX's transformations.
 
-`vmap` of a loop runs each of its iterations for all members, and selects the
-whole carry wherever the members' numbers of iterations differ. Loops that write
-to a table are therefore given the tables of all members side by side, as one
-larger table; see `lay_side_by_side`.
+`vmap` of a loop runs every iteration for all members, and if their numbers of
+iterations differ, it selects between whole carries. Loops that write to a table
+therefore operate on the tables of all members, merged into one larger table;
+see `lay_side_by_side`.
 
-`shard_map` tracks which arrays vary from device to device, and refuses a loop
-whose carry begins to vary inside it; see `vary_alike`.
+`shard_map` tracks which arrays vary from device to device, and rejects a loop
+whose carry starts to vary inside it; see `vary_alike`.
 
-`grad` cannot pass through a `while_loop`; see `stop_gradients`.
+`grad` does not support a `while_loop`; see `stop_gradients`.
 """
 
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ _Tree = TypeVar('_Tree')
 def broadcast_members(
   axis_size: int, is_batched: Any, args: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-  """Gives all arguments of a `custom_vmap` rule a leading axis of members.
+  """Adds a leading axis of members to all arguments of a `custom_vmap` rule.
 
   Args:
     axis_size: A, the number of members.
@@ -53,12 +53,12 @@ def lay_side_by_side(tree: _Tree) -> _Tree:
 
 
 def vary_alike(tree: _Tree) -> _Tree:
-  """Lets all arrays vary over each mesh axis that one of them varies over.
+  """Makes all arrays vary over each mesh axis over which any of them varies.
 
-  Outside `shard_map` it does nothing.
+  It does nothing outside `shard_map`.
 
   Args:
-    tree: a pytree; leaves that are no arrays stay as they are.
+    tree: a pytree; leaves other than arrays are unchanged.
 
   Returns:
     The same values.
@@ -72,7 +72,7 @@ def vary_alike(tree: _Tree) -> _Tree:
     missing = tuple(axes - _manual_axes(leaf)) if _is_array(leaf) else ()
     if not missing:
       return leaf
-    if hasattr(lax, 'pcast'):  # The name since JAX 0.8.
+    if hasattr(lax, 'pcast'):  # Its name since JAX 0.8.
       return lax.pcast(leaf, missing, to='varying')
     return lax.pvary(leaf, missing)
 
@@ -87,7 +87,7 @@ def _is_array(leaf: Any) -> bool:
 def _manual_axes(array: Any) -> frozenset[Any]:
   """Returns the mesh axes over which an array varies inside `shard_map`."""
   array_type: Any = jax.typeof(array)
-  manual = getattr(array_type, 'mat', None)  # The name in newer JAX.
+  manual = getattr(array_type, 'mat', None)  # Its name in newer JAX.
   axes: frozenset[Any] = (
     getattr(array_type, 'vma', frozenset())
     if manual is None
@@ -97,7 +97,7 @@ def _manual_axes(array: Any) -> frozenset[Any]:
 
 
 def stop_gradients(tree: _Tree) -> _Tree:
-  """Stops gradients through traced leaves; others have none."""
+  """Stops gradients through traced leaves; others have no gradient."""
 
   def stop(leaf: Any) -> Any:
     return (

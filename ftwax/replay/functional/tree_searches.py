@@ -1,9 +1,9 @@
-"""Searches in many segment trees at once, one algorithm for each platform.
+"""Searches in many segment trees at once, with an algorithm per platform.
 
-There are N sums of P leaves, float32 [N, 2 P]; see `segment_tree`. An entry is
-`member` int32 [M], in which of the N trees to search, `threshold` and
-`remainder` float32 [M]. As in `tree_updates`, the trees of a population are
-laid side by side under `vmap`.
+There are N sums of P leaves, float32 [N, 2 P]; see `segment_tree`. An entry
+consists of `member` int32 [M], which of the N trees to search, and `threshold`
+and `remainder` float32 [M]. As in `tree_updates`, the trees of a population are
+merged under `vmap`.
 """
 
 from typing import Any
@@ -15,19 +15,20 @@ from jax import custom_batching, lax
 from ftwax import types
 from ftwax.replay.functional import transforms, tree_updates
 
-# More than these are found together on a CPU, too.
+# With more thresholds than this, a CPU searches for all at once, too.
 _MANY_THRESHOLDS = 1024
 
 
 def _step_down(
   flat: types.Array, base: types.Array, walker: tuple[types.Array, ...]
 ) -> tuple[types.Array, ...]:
-  """Goes from a node to the child in which threshold + remainder falls."""
+  """Moves from a node to the child in which threshold + remainder falls."""
   node, _, threshold, remainder = walker
   left, right = flat[base + 2 * node], flat[base + 2 * node + 1]
+  # `~(<)` instead of `>=`, so that NaN also finds a nonzero leaf, the last one.
   go_right = (right > 0) & ~(threshold < left)
   rest = threshold - left
-  # What rounding takes from the sum goes on as the remainder.
+  # The rounding error of the sum becomes the remainder.
   total = rest + remainder
   error = remainder - (total - rest)
   threshold = jnp.where(go_right, jnp.maximum(total, 0.0), threshold)
@@ -39,14 +40,14 @@ def _step_down(
 def _descend(
   flat: types.Array, num_nodes: int, *entries: tuple[types.Array, ...]
 ) -> list[tuple[types.Array, types.Array]]:
-  """Walks from roots to leaves, side by side; returns a leaf per entry."""
+  """Walks from root to leaf for several entries; returns a leaf per entry."""
   bases = [member * num_nodes for member, *_ in entries]
 
   def step(_: Any, walkers: Any) -> Any:
     pairs = zip(bases, walkers, strict=True)
     return [_step_down(flat, base, walker) for base, walker in pairs]
 
-  # Under `shard_map` it must vary as the rest of the carry does.
+  # Under `shard_map`, all parts of a carry must vary over the same axes.
   root, _ = transforms.vary_alike((jnp.int32(1), flat))
   start = [
     (root, flat[base + 1], jnp.maximum(threshold, 0.0), remainder)
@@ -63,10 +64,10 @@ def find_in_sequence(
   threshold: types.Array,
   remainder: types.Array,
 ) -> tuple[types.Array, types.Array]:
-  """Descends for two thresholds after another two, as a CPU likes it.
+  """Descends for two thresholds at a time, which is fastest on a CPU.
 
-  Two walks go side by side: what one reads comes while the other computes.
-  XLA would not compile a loop of three to scalar code.
+  Two walks are interleaved: one computes while the other waits for memory. XLA
+  would not compile a loop of three to scalar code.
   """
   flat, num_nodes = trees.reshape(-1), trees.shape[1]
   num_entries = threshold.shape[0]
@@ -90,7 +91,7 @@ def find_together(
   threshold: types.Array,
   remainder: types.Array,
 ) -> tuple[types.Array, types.Array]:
-  """Descends for all thresholds at once, as accelerators like it."""
+  """Descends for all thresholds at once, which is fastest on accelerators."""
   flat, num_nodes = trees.reshape(-1), trees.shape[1]
   found, value = jax.vmap(lambda *entry: _descend(flat, num_nodes, entry)[0])(
     member, threshold, remainder

@@ -1,15 +1,16 @@
-"""Updates of many segment trees at once, one algorithm for each platform.
+"""Updates of many segment trees at once, with an algorithm per platform.
 
-There are N trees of P leaves, float32 [N, 2 P], of each of several operations;
-see `segment_tree`. On a CPU leaves are set one after another, in a loop that
-XLA compiles to scalar code, up to a level with about as many nodes as leaves
-were set; the nodes above it are computed once for all. Elsewhere all leaves of
-a batch climb together, level by level. Both give the same trees. Under `vmap`
-the trees of a population are laid side by side in one array, since the loop of
-scalars would be some hundred times slower if each of its steps were batched.
+There are N trees of P leaves, float32 [N, 2 P], for each of several operations;
+see `segment_tree`. On a CPU, leaves are set one after another, in a loop that
+XLA compiles to scalar code, up to the level that has about as many nodes as
+leaves were set; the nodes above it are then computed once. On other platforms
+all leaves of a batch climb together, level by level. Both result in the same
+trees. Under `vmap` the trees of a population are merged into one array, since
+the loop of scalars would be about a hundred times slower if each of its steps
+were batched.
 
-An entry is `member` int32 [M], to which of the N trees it belongs, `index`
-int32 [M], its leaf, and `value` float32 [M].
+An entry consists of `member` int32 [M], which of the N trees it belongs to,
+`index` int32 [M], its leaf, and `value` float32 [M].
 """
 
 import functools
@@ -28,8 +29,8 @@ class Operation(NamedTuple):
   """Combines two children into their parent.
 
   Attributes:
-    combine: associative and commutative, of two arrays.
-    identity: what combines with anything to that thing.
+    combine: an associative and commutative function of two arrays.
+    identity: the neutral element of `combine`.
   """
 
   combine: Callable[[types.Array, types.Array], types.Array]
@@ -37,7 +38,7 @@ class Operation(NamedTuple):
 
 
 def last_occurrence(index: types.Array) -> types.Array:
-  """Returns bool [M], where no later entry of `index` [M] is equal."""
+  """Returns whether no later entry of `index` [M] is equal, bool [M]."""
   order = jnp.argsort(index, stable=True)
   ordered = index[order]
   is_last = jnp.concatenate([ordered[1:] != ordered[:-1], jnp.ones(1, bool)])
@@ -51,17 +52,17 @@ def update_in_sequence(
   index: types.Array,
   value: types.Array,
 ) -> tuple[types.Array, ...]:
-  """Sets leaves one after another: what `update` does on a CPU."""
+  """Sets leaves one after another; the implementation for CPUs."""
   num_trees, num_nodes = trees[0].shape
   num_leaves = num_nodes // 2
-  # Leaves climb to the last level that has at most one node for each of them.
+  # Leaves climb to the lowest level with at most one node per leaf.
   num_entries = max(1, index.shape[0] // num_trees)
   num_tops = 1 << min(num_leaves, num_entries).bit_length() - 1
   height = (num_leaves // num_tops).bit_length() - 1
 
   def climb(_: Any, carry: Any) -> Any:
     flats, base, node, values = carry
-    # Of the two children one has just been computed.
+    # One of the two children has just been computed.
     sibling = base + (node ^ 1)
     values = [
       operation.combine(value, flat[sibling])
@@ -94,7 +95,7 @@ def _renew(
   num_nodes: int,
   num_renewed: int,
 ) -> list[types.Array]:
-  """Computes the uppermost nodes of each tree from their children."""
+  """Recomputes the uppermost nodes of each tree from their children."""
 
   def renew_one(i: types.Array, flats: list[types.Array]) -> list[types.Array]:
     base = i // num_renewed * num_nodes
@@ -128,7 +129,7 @@ def update_together(
   index: types.Array,
   value: types.Array,
 ) -> tuple[types.Array, ...]:
-  """Sets all leaves at once: what `update` does on accelerators."""
+  """Sets all leaves at once; the implementation for accelerators."""
   num_nodes = trees[0].shape[1]
   num_leaves = num_nodes // 2
   in_range = (index >= 0) & (index < num_leaves)
@@ -139,7 +140,7 @@ def update_together(
 
   def update_one(operation: Operation, tree: types.Array) -> types.Array:
     def climb(level: types.Array, flat: types.Array) -> types.Array:
-      # Entries that were left out compute what stands there already.
+      # Skipped entries recompute values that do not change.
       parent = node >> level
       left, right = flat[base + 2 * parent], flat[base + 2 * parent + 1]
       return flat.at[base + parent].set(operation.combine(left, right))
@@ -155,7 +156,7 @@ def update_together(
 def shift_members(
   num_trees: int, axis_size: int, member: types.Array
 ) -> types.Array:
-  """Returns the members [A M] of entries [A, M] in A N trees side by side."""
+  """Converts the members of entries [A, M] to [A M] indices of merged trees."""
   shift = num_trees * jnp.arange(axis_size, dtype=jnp.int32)[:, None]
   return (member + shift).reshape(-1)
 
@@ -170,8 +171,8 @@ def make_update(
     operations: one for each array of trees.
 
   Returns:
-    `(trees, member, index, value) -> trees`, jitted: outside `jit` the loops
-    would be compiled at each call.
+    `(trees, member, index, value) -> trees`, jitted, since outside `jit` its
+    loops would be compiled at each call.
   """
 
   @custom_batching.custom_vmap

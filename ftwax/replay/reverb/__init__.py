@@ -1,6 +1,6 @@
 """Trajectories through a Reverb server: tables, adders and datasets.
 
-Reverb is loaded here and nowhere above; with it comes TensorFlow (some 6 s).
+Only this package imports Reverb, which also loads TensorFlow (about 6 s).
 """
 
 from ftwax import compatibility

@@ -1,7 +1,7 @@
 """Writes the trajectories of actors into Reverb.
 
-One item is one trajectory of one environment, written whole; see
-`replay.gatherer` for how timesteps become trajectories.
+An item is a whole trajectory of one environment; `replay.gatherer` describes
+how timesteps become trajectories.
 """
 
 import contextlib
@@ -20,19 +20,19 @@ from ftwax.replay.reverb import (
   trajectory_columns,
 )
 
-# Items that wait to be sent or confirmed, over which Reverb complains.
+# Reverb warns if more items than this wait to be sent or confirmed.
 _MAX_PENDING = 32
 _EASE_TIMEOUT_MS = 100
 
 
 class TrajectoryAdder(gatherer.TrajectoryGatherer):
-  """Gathers timesteps of `num_environments` environments into trajectories.
+  """Gathers timesteps of several environments and writes trajectories.
 
-  A trajectory is written whole, so environments cannot mix within an item, and
-  one writer serves all of them: its items reach the queue in the order of time
-  and of environments, the same in every run, without a wait for each. Before
-  trajectories are written those written before must have been taken, so that
-  no more than one for each environment is ever held here.
+  An item is written at once, so that environments cannot mix within it, and one
+  writer serves all environments. Its items reach the queue in the order of time
+  and environments, which is the same in every run, without waiting for each
+  item. Before trajectories are written, the previous ones must have been taken,
+  so that at most one per environment is ever held here.
   """
 
   def __init__(
@@ -47,13 +47,13 @@ class TrajectoryAdder(gatherer.TrajectoryGatherer):
 
     Args:
       client: client of the server that holds the tables.
-      template: a record in the shapes of those to write.
-      num_environments: E.
-      timeout_s: seconds within which the queue must take what was written.
-      options: which tables are beside the queue.
+      template: a record with the shapes and dtypes of those to write.
+      num_environments: E, number of environments.
+      timeout_s: time in seconds within which the queue must accept an item.
+      options: options of the tables other than the queue.
 
     Raises:
-      ReplayTimeoutError: the server did not answer in time.
+      ReplayTimeoutError: if the server does not answer in time.
     """
     super().__init__(template.trajectory, num_environments, options)
     self._client = client
@@ -65,10 +65,10 @@ class TrajectoryAdder(gatherer.TrajectoryGatherer):
     self._num_pending = 0
 
   def flush(self) -> None:
-    """Waits until the tables have taken all that was written.
+    """Waits until the tables have accepted everything written.
 
     Raises:
-      ReplayTimeoutError: the queue did not take an item in time.
+      ReplayTimeoutError: if the queue does not accept an item in time.
     """
     try:
       self._writer.flush(timeout_ms=int(1000 * self._timeout_s))
@@ -92,7 +92,7 @@ class TrajectoryAdder(gatherer.TrajectoryGatherer):
       self._ease()
 
   def _pack(self, gathered: gatherer.Gathered) -> trajectory_columns.Columns:
-    """Returns what is to be written, leaves [E, ...]."""
+    """Converts trajectories to columns, leaves [E, ...]."""
     rows = gathered.trajectory._replace(recurrent_state=())
     if self._options.delta_encodes:
       observation = frames.encode(rows.timestep.observation)
@@ -117,9 +117,9 @@ class TrajectoryAdder(gatherer.TrajectoryGatherer):
     self._num_pending += 1
 
   def _ease(self) -> None:
-    """Lets the server take some of what is pending, if it can.
+    """Waits briefly for the server to take some of the pending items.
 
-    A full queue is not waited for: its learner may run in this thread.
+    It does not wait for a full queue, whose learner may run in this thread.
     """
     if self._num_pending < _MAX_PENDING:
       return
@@ -132,7 +132,7 @@ class TrajectoryAdder(gatherer.TrajectoryGatherer):
   def _create_auxiliary_items(
     self, columns: Any, reward_class: npt.NDArray[Any]
   ) -> None:
-    """Lets the other tables refer to the columns written last."""
+    """Creates items in the other tables, which refer to the last columns."""
     if self._options.replay_capacity:
       self._create_item(tables.REPLAY, 1.0, columns)
     if not self._options.reward_prediction_capacity:

@@ -1,7 +1,8 @@
 """Samples the data of auxiliary tasks, if there are any.
 
-The tables beside the queue may be empty, at the start and, for rare rewards,
-for long. Then a sampler gives zeros, marked as not live, and never waits.
+The tables other than the queue may be empty at the start and, for rare rewards,
+for a long time. Then a sampler returns zeros, marked as not live, and does not
+wait.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from ftwax.replay.reverb import frames, tables, trajectory_columns
 
 
 def can_sample(client: reverb.Client, table: str) -> bool:
-  """Returns whether the table holds an item."""
+  """Returns whether a table holds any item."""
   info = client.server_info(timeout=10)[table]
   return bool(info.current_size > 0)
 
@@ -29,8 +30,8 @@ class TableSampler:
 
     Args:
       client: client of the server that holds the table.
-      table: its name.
-      template: an item in the shapes of those to read.
+      table: name of the table.
+      template: an item with the shapes and dtypes of those to read.
     """
     self._client = client
     self._table = table
@@ -39,9 +40,9 @@ class TableSampler:
     self._items: Iterator[Any] | None = None
 
   def sample(self, num_items: int) -> list[Any] | None:
-    """Returns items in the structure of the template; None if there is none."""
+    """Returns items in the structure of the template; None if it is empty."""
     if self._items is None:
-      # What was put into these tables is only ever replaced.
+      # Once filled, these tables never become empty again.
       if not can_sample(self._client, self._table):
         return None
       self._items = self._open(num_items)
@@ -51,7 +52,7 @@ class TableSampler:
     ]
 
   def close(self) -> None:
-    """Ends the sampling; to be called before the server stops."""
+    """Stops sampling; call it before the server stops."""
     self._items = None
 
   def _open(self, num_items: int) -> Iterator[Any]:
@@ -67,9 +68,9 @@ class TableSampler:
 
 
 class RewardPredictionSampler:
-  """Samples short sequences, half of them before a reward that is not zero.
+  """Samples short sequences, half of them before a nonzero reward.
 
-  Where all rewards are of one kind, all sequences are of that kind.
+  If all rewards are of one class, all sequences are of that class.
   """
 
   def __init__(
@@ -85,11 +86,11 @@ class RewardPredictionSampler:
 
     Args:
       client: client of the server that holds the two tables.
-      template: a record in the shapes of those to read.
+      template: a record with the shapes and dtypes of those to read.
       batch_size: B, sequences in a batch.
       num_frames: observations in a sequence.
-      is_delta_encoded: whether frames are; see `frames`.
-      seed: of the choice of a sequence in a trajectory.
+      is_delta_encoded: whether frames are delta-encoded; see `frames`.
+      seed: random seed of the choice of a sequence within a trajectory.
     """
     columns = tables.reward_prediction_columns(
       trajectory_columns.make_columns_template(template)
@@ -119,7 +120,7 @@ class RewardPredictionSampler:
     )
 
   def sample(self) -> types.RewardPredictionBatch:
-    """Returns a batch, which is live if one of the tables holds something."""
+    """Returns a batch, which is live unless both tables are empty."""
     sequences: list[Any] = []
     for name, num_items in self._num_items.items():
       if num_items:
@@ -135,7 +136,7 @@ class RewardPredictionSampler:
     )
 
   def _sample_kind(self, name: str, num_items: int) -> list[Any] | None:
-    """Returns sequences of the table's kind, or else of the other."""
+    """Returns sequences of the table's class, or else of the other one."""
     others = [other for other in tables.REWARD_PREDICTION if other != name]
     for table in (name, *others):
       items = self._samplers[table].sample(num_items)
@@ -145,12 +146,12 @@ class RewardPredictionSampler:
     return None
 
   def close(self) -> None:
-    """Ends the sampling; to be called before the server stops."""
+    """Stops sampling; call it before the server stops."""
     for sampler in self._samplers.values():
       sampler.close()
 
   def _choose(self, item: Sequence[Any], wanted: int) -> tuple[Any, Any]:
-    """Returns the frames of one of an item's sequences, and the reward."""
+    """Returns the frames of one of an item's sequences, and its reward."""
     observation, reward, reward_class = item
     if self._is_delta_encoded:
       observation = frames.decode(observation)

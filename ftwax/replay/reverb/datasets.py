@@ -1,8 +1,8 @@
-"""Samples batches from Reverb, ahead of the learner.
+"""Samples batches from Reverb ahead of the learner.
 
-A thread samples trajectories, stacks them to time-major batches, adds what the
-auxiliary tables hold, and puts all on the device while the learner works on the
-batch before.
+A thread samples trajectories, stacks them to time-major batches, adds the data
+of auxiliary tasks, and transfers them to the device while the learner works on
+the previous batch.
 """
 
 import queue
@@ -24,11 +24,11 @@ from ftwax.replay.reverb import (
   trajectory_columns,
 )
 
-# How long the sampling thread waits for an item, or for room for a batch,
-# before it looks whether it should end. The user's timeout is `__next__`'s.
+# Seconds that the sampling thread waits for an item, or for space for a batch,
+# before it checks whether to stop. The user's timeout applies in `__next__`.
 _POLL_S = 0.2
 
-# How long `close` waits for the thread.
+# Seconds that `close` waits for the thread.
 _JOIN_S = 5.0
 
 
@@ -45,16 +45,16 @@ class TrajectoryIterator(Iterator[samples.ReplaySample]):
     options: replay_options.ReplayOptions = replay_options.QUEUE_ALONE,
     device: jax.Device | None = None,
   ):
-    """Starts to sample.
+    """Starts sampling.
 
     Args:
       client: client of the server that holds the tables.
-      template: a record in the shapes of those to read.
+      template: a record with the shapes and dtypes of those to read.
       batch_size: B, trajectories in a batch.
-      timeout_s: seconds within which a batch must come.
-      prefetch_size: batches that wait for the learner, 1 or more.
-      options: which tables are beside the queue.
-      device: where batches go; the default device unless given.
+      timeout_s: time in seconds within which a batch must arrive.
+      prefetch_size: number of batches to prefetch, at least 1.
+      options: options of the tables other than the queue.
+      device: device of the batches; None for the default device.
     """
     self._client = client
     self._timeout_s = timeout_s
@@ -90,8 +90,8 @@ class TrajectoryIterator(Iterator[samples.ReplaySample]):
     """Returns the next batch.
 
     Raises:
-      ReplayTimeoutError: no batch came in time.
-      Exception: whatever ended the sampling thread.
+      ReplayTimeoutError: if no batch arrives in time.
+      Exception: the exception that ended the sampling thread, if any.
     """
     try:
       sample = self._batches.get(timeout=self._timeout_s)
@@ -104,9 +104,9 @@ class TrajectoryIterator(Iterator[samples.ReplaySample]):
     return sample
 
   def close(self) -> None:
-    """Ends the sampling thread; to be called before the server stops.
+    """Stops the sampling thread; call it before the server stops.
 
-    A sampler whose server has gone never returns: its thread is left behind.
+    A sampler whose server is gone never returns; its thread is abandoned.
     """
     self._closed.set()
     self._thread.join(timeout=_JOIN_S)
@@ -135,10 +135,10 @@ class TrajectoryIterator(Iterator[samples.ReplaySample]):
         continue
 
   def _items(self) -> Iterator[Any]:
-    """Yields items until closed; an idle sampler ends and is made again.
+    """Yields items until closed; an idle sampler ends and is remade.
 
-    No more than one item is in flight: a sampler that times out drops what it
-    has fetched ahead, which a queue does not give twice.
+    Only one item is in flight: a sampler that times out drops the items that it
+    has fetched ahead, which a queue does not return again.
     """
     signature = tables.make_signature(self._columns)
     dataset = reverb.TrajectoryDataset(

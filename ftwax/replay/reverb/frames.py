@@ -1,8 +1,8 @@
 """Delta encoding of frames in a trajectory.
 
-Reverb compresses what it stores, byte by byte. Where little moves from frame to
-frame, differences compress better than frames: zeros all over. Only unsigned
-8-bit arrays are encoded, whose differences wrap around without loss.
+Reverb compresses data byte by byte. If little changes from frame to frame,
+differences are mostly zeros and compress better than frames. Only uint8 arrays
+are encoded, whose differences wrap around without loss.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ def encode(observation: types.ArrayTree) -> types.ArrayTree:
 
 
 def decode(observation: types.ArrayTree) -> types.ArrayTree:
-  """Undoes `encode`."""
+  """Inverts `encode`."""
 
   def decode_leaf(leaf: Any) -> Any:
     if leaf.dtype != np.uint8:

@@ -1,7 +1,7 @@
-"""Keeps lines that tell a user nothing out of Reverb's log.
+"""Removes uninformative lines from Reverb's log.
 
-Reverb's C++ writes to the standard error of the process, and no option says
-what. Warnings and errors pass.
+Reverb's C++ code writes to the standard error of the process and has no option
+to select messages. Warnings and errors are kept.
 """
 
 import contextlib
@@ -28,9 +28,9 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def filtered() -> Iterator[None]:
-  """Drops these lines from what is written meanwhile; a context manager.
+  """Drops such lines from the output within the context.
 
-  Other lines come out at its end, those of other threads included.
+  Other lines are written at its end, including those of other threads.
   """
   with _lock, tempfile.TemporaryFile() as written:
     sys.stderr.flush()

@@ -1,7 +1,7 @@
-"""Sequences of one's own steps in a Reverb table, drawn by priority.
+"""Sequences of custom steps in a Reverb table, sampled by priority.
 
-For data other than `types.Trajectory`. A step is a pytree of arrays; a table
-holds sequences of them, which many processes may write and sample:
+It is for data other than `types.Trajectory`. A step is a pytree of arrays; a
+table holds sequences of steps, which many processes may write and sample:
 
     table = sequences.make_table('mine', step, config)
     server = servers.make_server([table], checkpoint_dir=directory)
@@ -9,7 +9,7 @@ holds sequences of them, which many processes may write and sample:
     writer = sequences.SequenceWriter(client, 'mine', step, config)
     sampler = sequences.SequenceSampler(client, 'mine', step, config)
 
-Priorities are those of Schaul et al. (2016), "Prioritized experience replay",
+Priorities follow Schaul et al. (2016), "Prioritized experience replay",
 arXiv:1511.05952. `servers.save` writes a checkpoint of all tables, from which a
 server with the same `checkpoint_dir` continues.
 """
@@ -33,14 +33,15 @@ class SequenceConfig:
   """Sizes of a table of sequences.
 
   Attributes:
-    capacity: sequences that are kept; the oldest make room for new ones.
-    sequence_length: T, the steps of a sequence.
-    period: steps from the start of a sequence to that of the next.
-    batch_size: B, the sequences of a sample.
-    min_size: sequences that must be there before any is sampled.
-    priority_exponent: alpha, to which priorities are raised; 0 draws uniformly.
-    importance_exponent: beta, of the importance weights; 1 corrects fully.
-    timeout_s: seconds within which the server must take or give a sequence.
+    capacity: number of sequences kept; new ones replace the oldest.
+    sequence_length: T, number of steps in a sequence.
+    period: steps between the starts of two sequences.
+    batch_size: B, number of sequences in a sample.
+    min_size: number of sequences that must exist before any is sampled.
+    priority_exponent: alpha, exponent of priorities; 0 samples uniformly.
+    importance_exponent: beta, exponent of importance weights; 1 corrects fully.
+    timeout_s: time in seconds within which the server must accept or yield a
+      sequence.
   """
 
   capacity: int
@@ -83,9 +84,10 @@ class SequenceBatch(NamedTuple):
 
   Attributes:
     data: the steps, leaves [T, B, ...].
-    keys: uint64 [B], names of the sequences for `update_priorities`.
-    probability: float64 [B], with which each was drawn.
-    importance_weight: float32 [B], (N P)^-beta over the largest of the batch.
+    keys: uint64 [B], keys of the sequences for `update_priorities`.
+    probability: float64 [B], sampling probabilities.
+    importance_weight: float32 [B], (N P)^-beta divided by the largest one of
+      the batch.
   """
 
   data: types.ArrayTree
@@ -97,12 +99,12 @@ class SequenceBatch(NamedTuple):
 def make_table(
   name: str, step: types.ArrayTree, config: SequenceConfig
 ) -> reverb.Table:
-  """Makes a table of sequences, to be given to `servers.make_server`.
+  """Makes a table of sequences for `servers.make_server`.
 
   Args:
-    name: of the table.
-    step: a step in the shapes and dtypes of those to write.
-    config: its sizes.
+    name: name of the table.
+    step: a step with the shapes and dtypes of those to write.
+    config: sizes of the table.
   """
   return reverb.Table(
     name,
@@ -127,13 +129,13 @@ class SequenceWriter:
     """Opens a writer.
 
     Args:
-      client: of the server that holds the table.
-      name: of the table.
-      step: a step in the shapes and dtypes of those to write.
-      config: the table's.
+      client: client of the server that holds the table.
+      name: name of the table.
+      step: a step with the shapes and dtypes of those to write.
+      config: config of the table.
 
     Raises:
-      ReplayTimeoutError: the server did not answer in time.
+      ReplayTimeoutError: if the server does not answer in time.
     """
     self._client = client
     self._name = name
@@ -143,14 +145,14 @@ class SequenceWriter:
     self._num_steps = 0
 
   def append(self, step: types.ArrayTree, priority: float = 1.0) -> None:
-    """Writes a step, and the sequence that it ends if there is one.
+    """Writes a step, and the sequence that it completes, if any.
 
     Args:
-      step: in the shapes and dtypes of the template.
-      priority: of that sequence, until `update_priorities` changes it.
+      step: a step with the shapes and dtypes of the template.
+      priority: priority of that sequence, until `update_priorities` changes it.
 
     Raises:
-      ValueError: the step is of another structure, shape or dtype, or the
+      ValueError: if the step has another structure, shape or dtype, or the
         priority is negative or not finite.
     """
     _check_priorities(np.asarray(priority))
@@ -165,10 +167,10 @@ class SequenceWriter:
       self._writer.create_item(self._name, priority, columns)
 
   def end_episode(self) -> None:
-    """Lets the next step begin a new sequence, once all is written.
+    """Waits until everything is written; the next step begins a new sequence.
 
     Raises:
-      ReplayTimeoutError: the table did not take a sequence in time.
+      ReplayTimeoutError: if the table does not accept a sequence in time.
     """
     try:
       self._writer.end_episode(timeout_ms=int(1000 * self._config.timeout_s))
@@ -179,12 +181,12 @@ class SequenceWriter:
     self._num_steps = 0
 
   def close(self) -> None:
-    """Closes the writer; `end_episode` before it waits for all sequences."""
+    """Closes the writer; call `end_episode` first to wait for all sequences."""
     self._writer.close()
 
 
 class SequenceSampler:
-  """Samples batches, and takes new priorities of what was sampled."""
+  """Samples batches, and updates the priorities of sampled sequences."""
 
   def __init__(
     self,
@@ -196,10 +198,10 @@ class SequenceSampler:
     """Makes a sampler.
 
     Args:
-      client: of the server that holds the table.
-      name: of the table.
-      step: a step in the shapes and dtypes of those written.
-      config: the table's.
+      client: client of the server that holds the table.
+      name: name of the table.
+      step: a step with the shapes and dtypes of those written.
+      config: config of the table.
     """
     self._client = client
     self._name = name
@@ -219,13 +221,13 @@ class SequenceSampler:
     self._items: Iterator[Any] | None = None
 
   def sample(self) -> SequenceBatch:
-    """Draws a batch, with replacement.
+    """Samples a batch, with replacement.
 
-    A batch is drawn ahead: priorities of the last update count from the batch
-    after the next on.
+    A batch is sampled ahead: updated priorities take effect from the second
+    next batch on.
 
     Raises:
-      ReplayTimeoutError: there were too few sequences for too long.
+      ReplayTimeoutError: if there are too few sequences for too long.
     """
     if self._items is None:
       with native_log.filtered():
@@ -255,14 +257,14 @@ class SequenceSampler:
   def update_priorities(
     self, keys: npt.NDArray[np.uint64], priorities: npt.NDArray[Any]
   ) -> None:
-    """Sets priorities; sequences that are gone are passed over.
+    """Sets priorities; sequences that no longer exist are skipped.
 
     Args:
-      keys: [B], of `SequenceBatch`; of repeated ones the last counts.
-      priorities: [B], before they are raised to the exponent.
+      keys: uint64 [B], from `SequenceBatch`; for repeated ones the last counts.
+      priorities: [B], before the exponent is applied.
 
     Raises:
-      ValueError: lengths differ, or a priority is negative or not finite.
+      ValueError: if lengths differ, or a priority is negative or not finite.
     """
     priorities = np.asarray(priorities)
     if np.shape(keys) != priorities.shape or priorities.ndim != 1:
@@ -275,7 +277,7 @@ class SequenceSampler:
     self._client.mutate_priorities(self._name, updates=dict(updates))
 
   def close(self) -> None:
-    """Ends the sampling; to be called before the server stops."""
+    """Stops sampling; call it before the server stops."""
     self._items = None
 
 
@@ -290,7 +292,7 @@ def _stack(step: types.ArrayTree, length: int) -> types.ArrayTree:
 
 
 def _match(step: types.ArrayTree, template: types.ArrayTree) -> list[Any]:
-  """Returns the leaves of a step that is as the template."""
+  """Returns the leaves of a step, after checking it against the template."""
   structure: Any = jax.tree.structure(step)
   if structure != jax.tree.structure(template):
     raise ValueError(

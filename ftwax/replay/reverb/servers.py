@@ -1,4 +1,4 @@
-"""Reverb servers: their start and end, their checkpoints, their writers."""
+"""Reverb servers: starting and stopping, checkpoints, and writers."""
 
 import pathlib
 import shutil
@@ -14,8 +14,8 @@ from ftwax import loopback
 from ftwax.replay.reverb import native_log
 from ftwax.replay.reverb import tables as tables_lib
 
-# Seconds in which a server must answer a new writer. Reverb's 3 are too few on
-# a busy machine.
+# Seconds within which a server must answer a new writer. Reverb's default of 3
+# is too short on a busy machine.
 _OPEN_S = 30.0
 
 
@@ -25,21 +25,22 @@ def make_server(
   expose: bool = False,
   checkpoint_dir: pathlib.Path | None = None,
 ) -> reverb.Server:
-  """Starts a server in this process, which this machine alone reaches.
+  """Starts a server in this process, by default only reachable locally.
 
   Args:
-    tables: what it serves.
-    port: where it listens; a free one if None.
-    expose: whether other machines reach it, too: there is no authentication.
-    checkpoint_dir: where it saves checkpoints, and continues from the newest;
-      None for a server that saves none.
+    tables: tables of the server.
+    port: port of the server; None picks a free one.
+    expose: whether other machines can reach the server, which has no
+      authentication.
+    checkpoint_dir: directory in which it saves checkpoints, and continues from
+      the newest; None for no checkpoints.
 
   Returns:
-    The server, which the caller stops with `stop`.
+    The server, which the caller must stop with `stop`.
 
   Raises:
-    ExposedError: the port cannot be closed to other machines.
-    OSError: the port is taken.
+    ExposedError: if the port cannot be closed to other machines.
+    OSError: if the port is in use.
   """
   if port is not None and not _is_free(port):
     raise OSError(
@@ -77,11 +78,11 @@ def open_writer(
   """Opens a writer of a server that may be busy.
 
   Args:
-    client: of the server.
-    num_keep_alive_refs: steps that items may refer to.
+    client: client of the server.
+    num_keep_alive_refs: number of steps that items may refer to.
 
   Raises:
-    ReplayTimeoutError: the server did not answer in time.
+    ReplayTimeoutError: if the server does not answer in time.
   """
   try:
     return client.trajectory_writer(
@@ -95,10 +96,10 @@ def open_writer(
 
 
 def save(client: reverb.Client, directory: pathlib.Path) -> None:
-  """Writes a checkpoint of all tables and deletes those before it.
+  """Writes a checkpoint of all tables and deletes earlier ones.
 
   Args:
-    client: of the server.
+    client: client of the server.
     directory: the server's `checkpoint_dir`.
   """
   earlier = [path for path in directory.glob('*') if path.is_dir()]
@@ -110,14 +111,14 @@ def save(client: reverb.Client, directory: pathlib.Path) -> None:
 def _make_checkpointer(
   directory: pathlib.Path | None,
 ) -> reverb.checkpointers.CheckpointerBase:
-  """Returns a checkpointer; Reverb's own would leave a directory."""
+  """Returns a checkpointer; Reverb's default one would create a directory."""
   unused = f'ftwax-replay-{uuid.uuid4().hex}'
   path = directory or pathlib.Path(tempfile.gettempdir(), unused)
   return reverb.checkpointers.DefaultCheckpointer(str(path))
 
 
 def _is_free(port: int) -> bool:
-  """Whether nobody listens on `port`.
+  """Returns whether no process listens on `port`.
 
   Reverb itself would share the port with another Reverb server, and each would
   get some of the other's connections.

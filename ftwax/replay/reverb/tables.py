@@ -1,14 +1,13 @@
 """Reverb tables of trajectories.
 
-An item is a flat tuple of columns, the leaves of
-`trajectory_columns.Columns` in the order
-of JAX. Items of the other tables refer to those of the queue, so frames are
-stored once.
+An item is a flat tuple of columns, the leaves of `trajectory_columns.Columns`
+in JAX's order. Items of the other tables refer to those of the queue, so that
+frames are stored once.
 
-A table for reward prediction holds whole trajectories, each with as much
-priority as it has sequences of the table's class, and one of these is chosen
-when a trajectory has been sampled: so all sequences are sampled alike and none
-is stored twice.
+A table for reward prediction holds whole trajectories. The priority of each is
+its number of sequences of the table's class, one of which is chosen after the
+trajectory is sampled. All sequences are thus equally probable, and none is
+stored twice.
 """
 
 from typing import Any
@@ -25,7 +24,7 @@ REPLAY = 'replay'
 REWARD_PREDICTION_ZERO = 'reward_prediction_zero'
 REWARD_PREDICTION_NONZERO = 'reward_prediction_nonzero'
 
-# Class of `trajectories` that each table is for.
+# Reward class of each table; see `trajectories`.
 REWARD_PREDICTION = {
   REWARD_PREDICTION_NONZERO: trajectories.NONZERO,
   REWARD_PREDICTION_ZERO: trajectories.ZERO,
@@ -45,12 +44,12 @@ def make_queue(
   """Makes a first-in first-out table in which each item is used once.
 
   Args:
-    name: of the table.
-    max_size: items it holds; an insert into a full queue waits.
-    template: a record in the shapes of those to come.
+    name: name of the table.
+    max_size: maximum number of items; an insert into a full queue waits.
+    template: a record with the shapes and dtypes of those to insert.
 
   Returns:
-    The table, to be given to a `reverb.Server`.
+    The table, for a `reverb.Server`.
   """
   return reverb.Table.queue(
     name,
@@ -64,14 +63,14 @@ def make_queue(
 def make_auxiliary_tables(
   options: replay_options.ReplayOptions, template: trajectory_columns.Record
 ) -> list[reverb.Table]:
-  """Makes the tables beside the queue; none of them ever blocks a writer.
+  """Makes the tables other than the queue; none of them ever blocks a writer.
 
   Args:
-    options: which there are.
-    template: a record in the shapes of those to come.
+    options: which tables to make.
+    template: a record with the shapes and dtypes of those to insert.
 
   Returns:
-    The tables, in which the oldest items make room for new ones.
+    The tables, in which new items replace the oldest.
   """
   columns = trajectory_columns.make_columns_template(template)
 
@@ -90,7 +89,7 @@ def make_auxiliary_tables(
     uniform = reverb.selectors.Uniform()
     made.append(make(REPLAY, uniform, options.replay_capacity, columns))
   if options.reward_prediction_capacity:
-    # A trajectory is kept for at least one sequence.
+    # Each trajectory has at least one sequence, so this capacity suffices.
     made.extend(
       make(
         name,
@@ -106,18 +105,18 @@ def make_auxiliary_tables(
 def reward_prediction_columns(
   columns: trajectory_columns.Columns,
 ) -> tuple[Any, ...]:
-  """Returns what reward prediction reads: observation, reward, reward class."""
+  """Returns observation, reward and reward class, for reward prediction."""
   return columns[:3]
 
 
 class ReplayTimeoutError(TimeoutError):
-  """An insert or a sample that did not come through in time."""
+  """Raised if an insert into a table or a sample from it takes too long."""
 
 
 def timeout_error(
   client: reverb.Client, table: str, action: str, timeout_s: float
 ) -> ReplayTimeoutError:
-  """Returns an error with the name and the statistics of the table."""
+  """Makes an error with the name and the statistics of a table."""
   try:
     info = client.server_info(timeout=5)[table]
     statistics = (

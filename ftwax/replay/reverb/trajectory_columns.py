@@ -1,10 +1,10 @@
-"""The records of tables, and their layout in the columns of an item.
+"""Records of tables, and their layout in the columns of an item.
 
-An item is one trajectory, written as one step whose columns are whole arrays:
-the price of a column, which is high however little it holds, is paid once a
-trajectory, not once a step. Only what the tables for reward prediction refer to
-has columns of its own. All the rest, most of it the many small arrays of a
-recurrent state, is one column of bytes.
+An item is one trajectory, written as a single step whose columns are whole
+arrays: the cost of a column, which is high however small it is, is paid once
+per trajectory, not once per step. Only the data that tables for reward
+prediction refer to have their own columns. Everything else, mostly the many
+small arrays of a recurrent state, is one column of bytes.
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ class Record(NamedTuple):
   """An item of a table: a trajectory and its origin.
 
   Attributes:
-    trajectory: without a batch axis.
+    trajectory: a trajectory without a batch axis.
     reward_class: int8 [T], see `trajectories.classify`.
-    variables_steps: int64, learner steps of the policy that acted.
-    written_at: float64, seconds since the epoch.
+    variables_steps: int64 [], learner steps of the behaviour policy.
+    written_at: float64 [], seconds since the epoch.
   """
 
   trajectory: types.Trajectory
@@ -34,13 +34,13 @@ class Record(NamedTuple):
 
 
 class Columns(NamedTuple):
-  """The columns that a record is stored in.
+  """The columns in which a record is stored.
 
   Attributes:
-    observation: of the trajectory, leaves [T + 1, ...].
-    reward: of the trajectory.
-    reward_class: of the record.
-    rest: uint8 [num_bytes], all other leaves of the record, in a row.
+    observation: the trajectory's observations, leaves [T + 1, ...].
+    reward: float32 [T + 1, ...], the trajectory's rewards.
+    reward_class: int8 [T], the record's.
+    rest: uint8 [num_bytes], all other leaves of the record, concatenated.
   """
 
   observation: Any
@@ -50,7 +50,7 @@ class Columns(NamedTuple):
 
 
 def make_template(trajectory: types.Trajectory) -> Record:
-  """Returns a record of zeros in the shapes and dtypes of real ones.
+  """Returns a record of zeros with the shapes and dtypes of real ones.
 
   Args:
     trajectory: see `trajectories.make_template`.
@@ -64,10 +64,10 @@ def make_template(trajectory: types.Trajectory) -> Record:
 
 
 def pack(records: Record) -> Columns:
-  """Returns the columns of E records.
+  """Converts E records to columns.
 
   Args:
-    records: leaves [E, ...], each as that of one record.
+    records: leaves [E, ...].
 
   Returns:
     Columns, leaves [E, ...].
@@ -87,15 +87,15 @@ def pack(records: Record) -> Columns:
 
 
 def unpack(items: Sequence[Columns], template: Record) -> Record:
-  """Returns B records, as a learner takes them.
+  """Converts the columns of B items to records, for a learner.
 
   Args:
-    items: their columns.
-    template: a record in their shapes.
+    items: columns of each item.
+    template: a record with their shapes and dtypes.
 
   Returns:
-    Records whose trajectories have leaves [T + 1, B, ...] or [T, B, ...]; in
-    the recurrent state and beside the trajectory leaves are [B, ...].
+    Records whose trajectories have leaves [T + 1, B, ...] or [T, B, ...]; the
+    recurrent state and the other fields have leaves [B, ...].
   """
   rest = _unpack_rest(np.stack([item.rest for item in items]), template)
   trajectory = jax.tree.map(
@@ -115,7 +115,7 @@ def unpack(items: Sequence[Columns], template: Record) -> Record:
 
 
 def make_columns_template(template: Record) -> Columns:
-  """Returns the columns of one record."""
+  """Returns the columns of a single record."""
   one = pack(jax.tree.map(lambda leaf: np.asarray(leaf)[None], template))
   columns: Columns = jax.tree.map(lambda leaf: leaf[0], one)
   return columns
@@ -127,7 +127,7 @@ def stack_sequences(sequences: Sequence[types.ArrayTree]) -> types.ArrayTree:
 
 
 def _rest(record: Record) -> Record:
-  """Returns what of a record has no column of its own."""
+  """Returns the parts of a record without a column of their own."""
   trajectory = record.trajectory
   timestep = trajectory.timestep._replace(observation=(), reward=())
   return record._replace(
@@ -136,7 +136,7 @@ def _rest(record: Record) -> Record:
 
 
 def _unpack_rest(rest: npt.NDArray[Any], template: Record) -> Record:
-  """Returns what lies in bytes [B, num_bytes], leaves [B, ...]."""
+  """Converts bytes [B, num_bytes] to the leaves of records, [B, ...]."""
   leaves, structure = jax.tree.flatten(_rest(template))
   ends = np.cumsum([leaf.nbytes for leaf in leaves]).tolist()
   unpacked = [

@@ -1,1 +1,1 @@
-"""acme's actor and learner, and whole agents, around the pure functions."""
+"""Actors, learners and whole agents with acme's interfaces."""

@@ -1,6 +1,6 @@
-"""acme's interfaces, or classes alike where acme does not install.
+"""acme's interfaces, or equivalent classes where acme cannot be installed.
 
-acme needs Python 3.10; actors and learners are its own there.
+acme needs Python 3.10; with it, actors and learners subclass acme's own.
 """
 
 from typing import Any
@@ -12,14 +12,14 @@ except ImportError:
 
 
 class _Learner:
-  """The method that acme's learner adds to those of its subclasses."""
+  """Adds `run` to a learner, as acme's base class does."""
 
   def step(self) -> None:
     """Does one update."""
     raise NotImplementedError
 
   def run(self, num_steps: int | None = None) -> None:
-    """Does `num_steps` updates, or updates without end if None."""
+    """Does `num_steps` updates, or runs forever if None."""
     while num_steps is None or num_steps > 0:
       self.step()
       num_steps = None if num_steps is None else num_steps - 1

@@ -1,4 +1,4 @@
-"""acme's actor: runs the functions of an `ActorCore`."""
+"""acme's actor, around the functions of an `ActorCore`."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ from ftwax.replay import gatherer
 
 
 class Actor(acme_interfaces.Actor):
-  """Acts in one environment, or in several with one call.
+  """Acts in one environment, or in several with a single call.
 
-  With `num_environments` unset it is an acme actor for `acme.EnvironmentLoop`.
-  With a number it is the same with a leading axis: timesteps, observations and
-  actions have leaves [num_environments, ...], as those of
+  With `num_environments=None` it is an acme actor for `acme.EnvironmentLoop`.
+  With a number it has the same interface with a leading axis: timesteps,
+  observations and actions have leaves [num_environments, ...], as those of
   `environments.vector.VectorEnvironment`.
   """
 
@@ -32,15 +32,16 @@ class Actor(acme_interfaces.Actor):
     num_environments: int | None = None,
     compiles: bool = True,
   ):
-    """Makes the actor's first state.
+    """Makes an actor in its initial state.
 
     Args:
       core: the actor's functions.
-      key: for what the actor draws.
+      key: random key of the actor.
       variable_client: fetches parameters.
-      adder: takes timesteps and choices; None drops them, as in evaluation.
-      num_environments: number of environments; None for one without the axis.
-      compiles: whether to compile `core`; not if another process computes it.
+      adder: records timesteps and actions; None drops them, as in evaluation.
+      num_environments: number of environments; None for a single one without
+        the leading axis.
+      compiles: whether to compile `core`; False if another process runs it.
     """
     self._client = variable_client
     self._adder = adder
@@ -57,8 +58,8 @@ class Actor(acme_interfaces.Actor):
     self._timestep: dm_env.TimeStep | None = None
 
   def select_action(self, observation: types.ArrayTree) -> types.ArrayTree:
-    """Returns actions for the timestep observed last, as NumPy arrays."""
-    del observation  # The same as in the timestep observed last.
+    """Returns actions for the last observed timestep, as NumPy arrays."""
+    del observation  # The last observed timestep holds it too.
     if self._timestep is None:
       raise ValueError(
         'select_action must come after observe_first, and none has come; call'
@@ -83,15 +84,15 @@ class Actor(acme_interfaces.Actor):
   def observe(
     self, action: types.ArrayTree, next_timestep: dm_env.TimeStep
   ) -> None:
-    """Observes `action` and what it led to, and hands both to the adder.
+    """Observes `action` and the timestep that follows, and records both.
 
     Args:
-      action: the action that was taken, usually the one selected last, which
-        None stands for. The learner takes any other one for a draw of the
-        policy: off-policy corrections use the policy's probability of it.
+      action: the action that was taken; None for the last selected one. The
+        learner treats any other action as if it was sampled from the policy:
+        off-policy corrections use the policy's probability of it.
       next_timestep: the timestep after it.
     """
-    # Comparing objects keeps the usual case free of charge.
+    # Comparing identities, not values, keeps the usual case free of cost.
     if action is not None and action is not self._selected:
       if self._single:
         action = jax.tree.map(lambda part: np.asarray(part)[None], action)
@@ -99,13 +100,13 @@ class Actor(acme_interfaces.Actor):
     self._observe(next_timestep)
 
   def save(self) -> types.ActorState:
-    """Returns the state: of the core, and of what the actor draws."""
+    """Returns the state of the core, including its random key."""
     return self._state
 
   def restore(self, state: types.ActorState, timestep: dm_env.TimeStep) -> None:
-    """Continues from a state with the timestep observed last.
+    """Continues from a saved state and the last observed timestep.
 
-    A trajectory begins with that timestep.
+    A new trajectory begins with that timestep.
     """
     self._state = jax.device_put(state, self._client.device)
     if self._adder is not None:
@@ -113,10 +114,10 @@ class Actor(acme_interfaces.Actor):
     self._observe(timestep)
 
   def update(self, wait: bool = False) -> None:
-    """Fetches variables if a trajectory begins.
+    """Fetches variables at the start of each trajectory.
 
-    Each trajectory is thus of one policy, and its age is well defined. Without
-    an adder every call fetches.
+    Each trajectory thus comes from a single policy, and its age is well
+    defined. Without an adder, every call fetches.
 
     Args:
       wait: ignored, since fetching always waits.
@@ -141,7 +142,7 @@ class Actor(acme_interfaces.Actor):
 def _with_batch_axis(
   timestep: dm_env.TimeStep, num_events: int
 ) -> dm_env.TimeStep:
-  """Returns `timestep` with leaves [1, ...] and no field empty."""
+  """Returns `timestep` with leaves [1, ...] and missing fields filled in."""
   reward = timestep.reward
   if reward is None:
     reward = 0.0 if num_events == 1 else np.zeros(num_events)
@@ -163,7 +164,7 @@ def _first_row(tree: types.ArrayTree) -> types.ArrayTree:
 def _previous_action(
   timestep: dm_env.TimeStep, action: types.ArrayTree
 ) -> types.ArrayTree:
-  """Does on the host what `acting.previous_action_of` does."""
+  """Computes `acting.previous_action_of` on the host, with NumPy."""
   start = acting.is_first(timestep)
   if not start.any():
     return action

@@ -1,4 +1,4 @@
-"""acme's learner: runs the functions of a `LearnerCore`."""
+"""acme's learner, around the functions of a `LearnerCore`."""
 
 import functools
 import time
@@ -19,7 +19,7 @@ from ftwax.replay import auxiliary_replay, samples
 
 
 class Learner(acme_interfaces.Learner):
-  """Takes batches from a dataset, updates, and offers its variables."""
+  """Updates on batches from a dataset, and serves its variables to actors."""
 
   def __init__(
     self,
@@ -31,17 +31,18 @@ class Learner(acme_interfaces.Learner):
     image_writer: images.ImageWriter | None = None,
     bounds: bounds_lib.Bounds = bounds_lib.BOUNDS,
   ):
-    """Makes the learner's first state.
+    """Makes a learner in its initial state.
 
     Args:
       core: the learner's functions.
-      key: for parameters, hyperparameters and what updates draw.
+      key: random key of parameters, hyperparameters and updates.
       dataset: yields batches on the device.
-      logger: takes the metrics of each update.
-      max_skipped_updates: number of updates in a row whose gradients are not
-        finite, after which the learner raises.
-      image_writer: writes images of the batches; None for none.
-      bounds: of the hyperparameters that may be set; see `bounds.check_values`.
+      logger: receives the metrics of each update.
+      max_skipped_updates: number of consecutive updates with non-finite
+        gradients after which the learner raises an error.
+      image_writer: logs images of the batches; None for none.
+      bounds: bounds of hyperparameters set by `set_hyperparameters`; see
+        `bounds.check_values`.
     """
     self._dataset = dataset
     self._logger = logger
@@ -56,20 +57,20 @@ class Learner(acme_interfaces.Learner):
 
   @property
   def state(self) -> types.TrainingState:
-    """State of the learner; a checkpoint holds just this."""
+    """State of the learner; a checkpoint holds exactly this."""
     return self._state
 
   @property
   def num_steps(self) -> int:
-    """Updates done."""
+    """Number of updates done."""
     return self._num_steps
 
   def step(self) -> None:
     """Takes one batch and does one update.
 
     Raises:
-      ReplayTimeoutError: no batch came in time, from Reverb.
-      NonFiniteGradientError: too many updates in a row were skipped.
+      ReplayTimeoutError: if Reverb yields no batch in time.
+      NonFiniteGradientError: if too many consecutive updates were skipped.
     """
     before = time.monotonic()
     sample = next(self._dataset)
@@ -98,7 +99,7 @@ class Learner(acme_interfaces.Learner):
       )
 
   def get_variables(self, names: Sequence[str]) -> list[types.ActorVariables]:
-    """Returns what actors need for each name; the one name is `policy`."""
+    """Returns the actors' variables for each name, which must be `policy`."""
     unknown = set(names) - {variables_lib.POLICY}
     if unknown:
       raise ValueError(
@@ -119,26 +120,26 @@ class Learner(acme_interfaces.Learner):
     self._num_steps = int(np.max(state.steps))  # The same for all members.
 
   def set_hyperparameters(self, values: types.Hyperparameters) -> None:
-    """Replaces hyperparameters, from the next step on and without a trace.
+    """Replaces hyperparameters from the next step on, without retracing.
 
     Args:
-      values: numbers or arrays, [] or [N] of a population.
+      values: numbers or arrays, [], or [N] for a population.
 
     Raises:
       ValueError: if a value is out of the config's bounds, is not a number, or
-        would be rounded.
+        is fractional where the hyperparameter is an integer.
     """
     bounds_lib.check_values(values._asdict(), self._bounds)
     self._replace(hyperparameters=values)
 
   def set_internal_rewards(self, values: types.InternalRewards) -> None:
-    """Replaces internal rewards, from the next step on.
+    """Replaces internal rewards from the next step on.
 
     Args:
-      values: [num_events] or [N, num_events] of a population.
+      values: [num_events], or [N, num_events] for a population.
 
     Raises:
-      ValueError: if one is not finite, or there is another number of them.
+      ValueError: if a value is not finite, or the shape differs.
     """
     if not np.all(np.isfinite(values)):
       raise ValueError(
@@ -148,7 +149,7 @@ class Learner(acme_interfaces.Learner):
     self._replace(internal_rewards=values)
 
   def set_params(self, values: types.Params) -> None:
-    """Replaces the network's parameters, from the next step on."""
+    """Replaces the network's parameters from the next step on."""
     self._replace(params=values)
 
   def set_steps(self, value: int) -> None:
@@ -166,7 +167,7 @@ class Learner(acme_interfaces.Learner):
 
 
 def _convert(name: str, old: jax.Array, new: Any) -> jax.Array:
-  """Returns `new` as an array like `old`, whose shape it must have."""
+  """Returns `new` with the dtype and sharding of `old`, checking its shape."""
   given, new = new, jnp.asarray(new, old.dtype)
   if jnp.issubdtype(old.dtype, jnp.integer) and np.any(
     np.asarray(given) != np.asarray(new)

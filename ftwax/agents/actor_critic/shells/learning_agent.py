@@ -1,6 +1,6 @@
-"""An agent in one object: it acts, fills its own replay, and learns.
+"""An agent in one object, which acts, fills its own replay, and learns.
 
-For loops of one's own; `runtime` runs experiments.
+It is meant for custom loops; `runtime` runs whole experiments.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ from ftwax.replay import gatherer
 
 
 class LearningAgent(acme_interfaces.VariableSource, acme_interfaces.Saveable):
-  """A learner with its Reverb server, for acting elsewhere.
+  """A learner with its Reverb server, without an actor.
 
-  Actors write trajectories into the tables of `client` with `make_adder` and
-  fetch variables; `step` learns from the trajectories.
+  Actors elsewhere write trajectories into the tables of `client` through
+  `make_adder` and fetch variables; `step` learns from the trajectories.
   """
 
   def __init__(
@@ -41,14 +41,14 @@ class LearningAgent(acme_interfaces.VariableSource, acme_interfaces.Saveable):
     """Starts a server and makes a learner.
 
     Args:
-      environment_spec: specs of the environments that the agent is for.
+      environment_spec: specs of the environments.
       network: the network that learns.
-      builder: makes the parts.
+      builder: makes the parts of the agent.
       seed: seed of parameters, hyperparameters and internal rewards.
-      logger: takes the metrics of each update; None drops them.
-      replay_port: port on which the server listens; any free one if None.
-      expose: whether other machines reach the server, which asks nobody for a
-        password.
+      logger: receives the metrics of each update; None drops them.
+      replay_port: port of the server; None picks a free one.
+      expose: whether other machines can reach the server, which has no
+        authentication.
     """
     from ftwax.replay.reverb import servers
 
@@ -76,7 +76,7 @@ class LearningAgent(acme_interfaces.VariableSource, acme_interfaces.Saveable):
   def make_adder(
     self, num_environments: int = 1
   ) -> gatherer.TrajectoryGatherer:
-    """Returns an adder to this agent's tables; the caller closes it."""
+    """Returns an adder to this agent's tables; the caller must close it."""
     return self._builder.make_adder(
       self.client, self._spec, self._policy, num_environments
     )
@@ -88,7 +88,7 @@ class LearningAgent(acme_interfaces.VariableSource, acme_interfaces.Saveable):
     num_environments: int | None = None,
     evaluation: bool = False,
   ) -> actor.Actor:
-    """Returns an actor with this agent's variables; see `actor.Actor`."""
+    """Returns an actor that uses this agent's variables; see `actor.Actor`."""
     policy = self._builder.make_policy(self._network, self._spec, evaluation)
     return self._builder.make_actor(
       jax.random.PRNGKey(seed), policy, self, adder, num_environments
@@ -99,15 +99,15 @@ class LearningAgent(acme_interfaces.VariableSource, acme_interfaces.Saveable):
     self.learner.step()
 
   def run(self, num_steps: int | None = None) -> None:
-    """Does `num_steps` updates, or updates without end if None."""
+    """Does `num_steps` updates, or runs forever if None."""
     self.learner.run(num_steps)
 
   def get_variables(self, names: Sequence[str]) -> list[types.ActorVariables]:
-    """Returns what actors need, once for each name."""
+    """Returns the actors' variables for each name."""
     return self.learner.get_variables(names)
 
   def save(self) -> types.TrainingState:
-    """Returns the state of the learner; the tables are not part of it."""
+    """Returns the state of the learner, without the tables."""
     return self.learner.save()
 
   def restore(self, state: types.TrainingState) -> None:
@@ -115,7 +115,7 @@ class LearningAgent(acme_interfaces.VariableSource, acme_interfaces.Saveable):
     self.learner.restore(state)
 
   def close(self) -> None:
-    """Stops the threads and the server."""
+    """Stops the dataset's threads and the server."""
     from ftwax.replay.reverb import servers
 
     self._dataset.close()
@@ -135,15 +135,15 @@ class Agent(acme_interfaces.Actor):
     logger: loggers.Logger | None = None,
     replay: str | None = None,
   ):
-    """Makes the parts.
+    """Makes an actor, a learner and the replay between them.
 
     Args:
-      environment_spec: specs of the environments that the agent is for.
+      environment_spec: specs of the environments.
       network: the network that learns.
-      builder: makes the parts.
-      seed: seed of all that is drawn.
+      builder: makes the parts of the agent.
+      seed: random seed of actor, learner and replay.
       num_environments: see `actor.Actor`.
-      logger: takes the metrics of each update; None drops them.
+      logger: receives the metrics of each update; None drops them.
       replay: see `replays.choose`.
     """
     self._items_per_step = builder.items_per_step
@@ -174,11 +174,11 @@ class Agent(acme_interfaces.Actor):
 
   @property
   def learner(self) -> learner.Learner:
-    """The learner: state, hyperparameters, internal rewards, variables."""
+    """The learner, with its state, hyperparameters and variables."""
     return self._learner
 
   def select_action(self, observation: types.ArrayTree) -> types.ArrayTree:
-    """Returns actions for the timestep observed last."""
+    """Returns actions for the last observed timestep."""
     return self._actor.select_action(observation)
 
   def observe_first(self, timestep: dm_env.TimeStep) -> None:
@@ -188,11 +188,11 @@ class Agent(acme_interfaces.Actor):
   def observe(
     self, action: types.ArrayTree, next_timestep: dm_env.TimeStep
   ) -> None:
-    """Observes what `action` led to."""
+    """Observes `action` and the timestep that follows."""
     self._actor.observe(action, next_timestep)
 
   def update(self, wait: bool = False) -> None:
-    """Does an update for each batch of trajectories that has been written."""
+    """Does one update for each full batch of trajectories written so far."""
     due = self._adder.num_items // self._items_per_step
     while self._num_updates < due:
       self._learner.step()
@@ -200,7 +200,7 @@ class Agent(acme_interfaces.Actor):
     self._actor.update(wait)
 
   def save(self) -> types.TrainingState:
-    """Returns the state of the learner; the tables are not part of it."""
+    """Returns the state of the learner, without the replay."""
     return self._learner.save()
 
   def restore(self, state: types.TrainingState) -> None:
@@ -208,12 +208,12 @@ class Agent(acme_interfaces.Actor):
     self._learner.restore(state)
 
   def close(self) -> None:
-    """Stops threads and server, if there are any."""
+    """Closes the replay: threads and server, if there are any."""
     self._stack.close()
 
 
 class _NoLogger:
-  """Drops what it is given."""
+  """A logger that drops everything."""
 
   def write(self, values: log_values.LoggingData) -> None:
     del values

@@ -11,10 +11,10 @@ from ftwax.replay import gatherer, replay_options, samples
 
 
 class AgentReplay(NamedTuple):
-  """The two ends of an agent's replay.
+  """The writing and the reading end of an agent's replay.
 
   Attributes:
-    adder: takes timesteps.
+    adder: records timesteps.
     dataset: yields batches.
   """
 
@@ -23,18 +23,18 @@ class AgentReplay(NamedTuple):
 
 
 def choose(replay: str | None, port: int | None = None) -> str:
-  """Returns the kind of a replay.
+  """Chooses the kind of replay.
 
   Args:
-    replay: `reverb`, `functional`, or None for Reverb where it is installed.
-    port: of a Reverb server.
+    replay: `reverb`, `functional`, or None for Reverb if it is installed.
+    port: port of the Reverb server, if given.
 
   Raises:
-    ImportError: Reverb is asked for and is not installed.
-    ValueError: a port is given for a replay that has none.
+    ImportError: if Reverb is requested but not installed.
+    ValueError: if a port is given for a replay without a server.
   """
   spec = importlib.util.find_spec('reverb')
-  # A folder of that name, which a path may have, has no origin.
+  # A folder named `reverb` on the path is a namespace package without origin.
   has_reverb = spec is not None and spec.origin is not None
   if replay == replay_options.REVERB and not has_reverb:
     raise ImportError(
@@ -63,22 +63,22 @@ def make_replays(
   replay: str | None = None,
   server: replay_options.ServerOptions = replay_options.LOOPBACK,
 ) -> list[AgentReplay]:
-  """Makes a replay for each agent.
+  """Makes one replay per agent.
 
   Args:
-    builder: of the agents.
-    keys: one for each agent, for what is drawn from its replay.
+    builder: builder of the agents.
+    keys: random key of each agent's replay.
     environment_spec: specs of the environments.
-    policy: of the agents.
-    num_environments: in which each of them acts.
-    stack: closes the replays.
+    policy: actor functions of the agents.
+    num_environments: number of environments in which each agent acts.
+    stack: closes the replays when it exits.
     replay: see `choose`.
-    server: of the first one with Reverb; the ports of the others follow.
+    server: options of the first Reverb server; later ones use the next ports.
 
   Raises:
-    ExposedError: Reverb's port cannot be closed to other machines.
-    ImportError: Reverb is asked for and is not installed.
-    ValueError: a port is given for a replay that has none.
+    ExposedError: if Reverb's port cannot be closed to other machines.
+    ImportError: if Reverb is requested but not installed.
+    ValueError: if a port is given for a replay without a server.
   """
   if choose(replay, server.port) == replay_options.FUNCTIONAL:
     local = builder.make_local_replays(

@@ -1,4 +1,4 @@
-"""Fetches a learner's variables to an actor's device."""
+"""A client that fetches a learner's variables to an actor's device."""
 
 import operator
 from collections.abc import Sequence
@@ -9,25 +9,25 @@ import numpy as np
 
 from ftwax import types
 
-# The one collection of variables that learners of the family offer.
+# Name of the only collection of variables that learners of the family serve.
 POLICY = 'policy'
 
 
 class VariableSource(Protocol):
-  """What acme's variable source is; usually a learner."""
+  """acme's variable source, usually a learner."""
 
   def get_variables(self, names: Sequence[str]) -> list[Any]:
     """Returns the variables of each name."""
 
 
 class VariableClient:
-  """Holds the variables that it fetched last from a source."""
+  """Fetches variables from a source and holds the latest ones."""
 
   def __init__(self, source: VariableSource, device: jax.Device | None = None):
-    """Fetches the first variables.
+    """Makes a client and fetches the initial variables.
 
     Args:
-      source: usually a learner.
+      source: source of the variables, usually a learner.
       device: device that the variables are put on; the first CPU if None.
     """
     self._source = source
@@ -41,14 +41,14 @@ class VariableClient:
     if self._fetched is not None and all(
       map(operator.is_, variables, self._fetched)
     ):
-      return  # A learner in this process has changed nothing since.
+      return  # The same arrays: a learner in this process has not updated.
     self._fetched = variables
     self.steps = int(variables.steps)
     self.internal_rewards = np.asarray(variables.internal_rewards)
     self.variables: types.ActorVariables = jax.tree.map(self._put, variables)
 
   def _put(self, leaf: types.Array) -> types.Array:
-    # `device_put` takes time even for an array that is there already.
+    # `device_put` costs time even if the array is on the device already.
     if isinstance(leaf, jax.Array) and leaf.devices() == {self.device}:
       return leaf
     put: types.Array = jax.device_put(leaf, self.device)
