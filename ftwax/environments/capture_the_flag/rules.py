@@ -359,7 +359,7 @@ def _who(
   players: npt.NDArray[Any],
   teams: npt.NDArray[np.int32],
 ) -> types.Array:
-  """Returns int32 [2], a player of each team for which `is_true` [P] holds."""
+  """Returns a player per team with `is_true` [P], int32 [2], or `NOBODY`."""
   by_team = teams[None, :] == np.arange(2)[:, None]
   ids = jnp.where(is_true[None, :] & by_team, players[None, :], NOBODY)
   return jnp.max(ids, axis=1).astype(jnp.int32)
