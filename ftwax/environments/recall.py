@@ -88,6 +88,8 @@ def make(
 
 
 class _Options(NamedTuple):
+  """Options of `make`, with defaults filled in."""
+
   num_pairs: int
   num_values: int
   min_pairs: int

@@ -42,7 +42,13 @@ _PARTS = (_Params, _Optimizer, _ObservationStatistics, _ReturnStatistics)
 
 
 class _Source(NamedTuple):
-  """The earlier run: its checkpoints, number of members and optimizer."""
+  """The earlier run.
+
+  Attributes:
+    checkpoints: directory of its checkpoints.
+    num_members: size of its population.
+    optimizer: name of its optimizer.
+  """
 
   checkpoints: pathlib.Path
   num_members: int

@@ -40,6 +40,15 @@ _REPLY_TIMEOUT_S = 15.0
 
 
 class _Request(NamedTuple):
+  """A request of an actor.
+
+  Attributes:
+    actor: index of the actor.
+    member: index of the member.
+    timestep: leaves [M, ...].
+    reply: receives the leaves of the reply; see `select_action`.
+  """
+
   actor: int
   member: int
   timestep: list[types.NumpyArray]

@@ -1,5 +1,4 @@
-"""The position of a local run: all it needs, besides its population, to
-continue.
+"""The position of a local run: its state besides the population.
 
 A resumed run of JAX games continues bit for bit. Checkpoints are taken at the
 last moment at which every trajectory had been learned from, when only games,
