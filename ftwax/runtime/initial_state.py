@@ -22,6 +22,8 @@ from ftwax.runtime import experiment as experiment_lib
 _MEMBERS = '.members'
 
 
+# One-field tuples name the subtrees to restore: checkpoints are read by path,
+# and each part may be missing or differ on its own.
 class _Params(NamedTuple):
   params: Any
 

@@ -1,8 +1,8 @@
 """The position of a local run: its state besides the population.
 
-A resumed run of JAX games continues bit for bit. Checkpoints are taken at the
-last moment at which every trajectory had been learned from, when only games,
-actors and tables have to be saved.
+A resumed run of JAX games continues bit for bit. Checkpoints hold the last
+moment at which every trajectory had been learned from, when only games, actors
+and tables have to be saved.
 """
 
 from typing import Any, NamedTuple
