@@ -5,7 +5,7 @@ with T = 20, B = 8 and 64 units; FTW with all of its parts (RPTH, a DNC of 16
 slots, both auxiliary tasks), alone and as a population of four. Columns are the
 seconds to trace, to lower and to compile, and the CPU seconds of compilation,
 which depend less on other work on the machine. Exits with status 1 if any agent
-takes more than `--limit` CPU seconds.
+takes more than `--limit` CPU seconds to compile.
 """
 
 import argparse

@@ -84,7 +84,7 @@ def change_agent_config(config: Any, changes: Changes) -> Any:
 
 
 def convert_field(name: str, value: Any) -> Any:
-  """Converts the value of a scalar field to the field's type."""
+  """Converts the value of a field that is not itself a config to its type."""
   kind = typing.get_type_hints(experiment_lib.ExperimentConfig)[name]
   return config_changes.convert(value, None, kind, name)
 

@@ -97,6 +97,8 @@ class Safeguards:
         ' the link that it printed.'
       )
     origin = headers.get('origin')
+    # Browsers let any page open WebSockets to any server, so they need an
+    # origin.
     needs_origin = scope['type'] == 'websocket'
     if (origin or needs_origin) and (
       parse.urlsplit(origin or '').netloc != headers.get('host')

@@ -93,6 +93,7 @@ class Arena:
     num_games = self.seating.num_games
     match = MatchState(
       order=order,
+      # The inverse permutation of `order`.
       places=jnp.argsort(order).astype(jnp.int32),
       outcome=jnp.zeros((num_games, self._num_teams)),
       is_played=jnp.zeros((num_games,), bool),

@@ -137,6 +137,7 @@ class ActorLoop:
         if self._spent or self._stop.is_set():
           return
     except environments.BudgetMet:
+      # The step was taken in only as many environments as steps were granted.
       self._num_steps += self._grant.num_steps
       self._grant = grants.Grant(0, is_last=True)
       self._ask(environment)
@@ -172,6 +173,8 @@ class ActorLoop:
     self._is_round_over |= tick.ends_round
     self._num_ticks += 1
     is_due = self._is_round_over or self._num_ticks >= _REPORT_STEPS
+    # One report at a time: it is repeated under the same number until it gets a
+    # reply.
     if not self._report and is_due and (self._results or self._is_round_over):
       packed = results_format.pack(self._results)
       number = self._learner.make_number()

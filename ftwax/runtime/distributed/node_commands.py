@@ -156,6 +156,8 @@ def make_commands(
 
 @contextlib.contextmanager
 def _temporary_files_in(directory: pathlib.Path) -> Iterator[None]:
+  # Launchpad pickles nodes into temporary files and takes no directory for
+  # them.
   before, tempfile.tempdir = tempfile.tempdir, str(directory)
   try:
     yield

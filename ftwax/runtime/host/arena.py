@@ -104,6 +104,7 @@ class Arena(specified.Specified, dm_env.Environment):
         equally often; opponents start at N.
     """
     self._seats = np.array(seats, np.int32)
+    # None if rows already are in the order of the members: nothing to gather.
     order = np.argsort(self._seats.reshape(-1), kind='stable')
     in_order = len(order) == self.num_environments and (
       order == np.arange(len(order))

@@ -159,6 +159,7 @@ def _step(
   )
   while True:
     actor.update()
+    # Where all games restart, the action is ignored: skip the network.
     if not (timestep.step_type == types.LAST).all():
       action = actor.select_action(timestep.observation)
     timestep = environment.step(action)

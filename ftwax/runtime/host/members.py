@@ -91,6 +91,7 @@ class Actors:
     self, action: types.ArrayTree, next_timestep: dm_env.TimeStep
   ) -> None:
     """Observes the timesteps that follow `action`, leaves [N * M, ...]."""
+    # Avoids splitting what `select_action` has just concatenated.
     chosen = self._chosen if action is self._action else self._split(action)
     rows = self._split(next_timestep)
     for actor, own, timestep in zip(self._actors, chosen, rows, strict=True):
