@@ -58,7 +58,7 @@ class ValidatedVector(specified.Specified, dm_env.Environment):
     """Returns the first timesteps of a new episode in every row.
 
     Raises:
-      InvalidTimestepError: if a row is off the specs.
+      InvalidTimestepError: if a row violates the specs.
     """
     self._checker.restart()
     return self._check(self._call('reset'))
@@ -67,7 +67,7 @@ class ValidatedVector(specified.Specified, dm_env.Environment):
     """Steps each environment with its row of `action`, leaves [E, ...].
 
     Raises:
-      InvalidTimestepError: if a row is off the specs.
+      InvalidTimestepError: if a row violates the specs.
       ValueError: if a leaf of `action` has another shape.
     """
     vector.action_leaves(self._spec, action, self.num_environments)

@@ -85,7 +85,7 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
     self._name = name
     super().__init__(types.make_environment_spec(environment))
     check_spec(self._spec, name)
-    # Typed Any since jax's own stubs hide the methods of tree structures.
+    # Typed Any, since jax's stubs hide the methods of tree structures.
     self._structure: Any = jax.tree.structure(self._spec.observations)
     self._is_single_array = jax.tree_util.treedef_is_leaf(self._structure)
     self._leaves = observation_leaves(self._spec)
@@ -101,7 +101,7 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
     """Returns the first timestep of a new episode.
 
     Raises:
-      InvalidTimestepError: if the timestep is off the specs.
+      InvalidTimestepError: if the timestep violates the specs.
     """
     self._must_be_first = True
     return self._check(self._call('reset'))
@@ -110,7 +110,7 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
     """Returns the next timestep.
 
     Raises:
-      InvalidTimestepError: if the timestep is off the specs.
+      InvalidTimestepError: if the timestep violates the specs.
     """
     return self._check(self._call('step', action))
 
