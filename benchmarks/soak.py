@@ -96,10 +96,10 @@ def _sample(process: psutil.Process) -> Sample:
 
 
 def _anonymous_bytes(pid: int) -> int:
-  """Returns the memory that a process has allocated.
+  """Returns the resident anonymous memory of a process, in bytes.
 
-  Not the pages of libraries: these become its own when others that map them
-  end.
+  Excludes the pages of libraries: the kernel counts them as private to a
+  process once the other processes that map them have exited.
   """
   status = pathlib.Path(f'/proc/{pid}/status').read_text()
   (kilobytes,) = re.findall(r'^RssAnon:\s+(\d+) kB$', status, re.MULTILINE)
