@@ -1,19 +1,19 @@
-"""Capture the flag by the FTW agent, by parts of it, and by PPO.
+"""Capture the flag with the FTW agent, with ablations of it, and with PPO.
 
     uv run benchmarks/ablation.py --num_seeds=3 --num_workers=2
 
-Each run is `experiments/capture_the_flag.py` with one thing changed, in a
-process of its own on one core. The variants are those of Jaderberg et al.
-(2019, arXiv:1807.01281), figure 4, and PPO with an LSTM in the same population.
-`ftw` has the temporal hierarchy; the other parts are left out of the main job
-as it is. In the course of training members meet the scripted players of the
-game.
+Each run is `experiments/capture_the_flag.py` with one change, in its own
+process on one core. The variants are the ablations of Jaderberg et al. (2019,
+arXiv:1807.01281), figure 4, and PPO with an LSTM in the same population. `ftw`
+has the temporal hierarchy; as in the experiment, the other parts of FTW are
+left out. During training, members are evaluated against the scripted players of
+the game.
 
-Runs are kept in `--directory`: one that has ended is not repeated and one that
-was cut off goes on, so that the table may grow over days. A score is 1 for a
-win and 0.5 for a draw; its mean is over the scripted players and the one that
-acts at random. Beside the mean over seeds stands a 95% interval, by bootstrap
-over the runs.
+Runs are kept in `--directory`: finished runs are not repeated and interrupted
+runs are resumed, so the table can be completed over days. A score is 1 for a
+win and 0.5 for a draw, averaged over the scripted players and the random
+player. The 95% intervals next to the means over seeds are bootstrapped over
+runs.
 """
 
 import concurrent.futures
@@ -63,12 +63,12 @@ _Experiment = experiment_lib.ExperimentConfig
 
 
 class _Curve(NamedTuple):
-  """Evaluations of a run, leaves [n].
+  """Evaluations of a run.
 
   Attributes:
-    steps: of the environment.
-    seconds: of training.
-    scores: by opponent, mean of members.
+    steps: float [n], environment steps.
+    seconds: float [n], duration of training.
+    scores: float [n] by opponent, mean over members.
   """
 
   steps: drawing.Floats
@@ -87,12 +87,12 @@ def ftw_agent(experiment: _Experiment) -> _Experiment:
 
 
 def without_hierarchy(experiment: _Experiment) -> _Experiment:
-  """An LSTM in place of the temporal hierarchy."""
+  """An LSTM instead of the temporal hierarchy."""
   return _with_config(experiment, core='lstm')
 
 
 def without_evolved_rewards(experiment: _Experiment) -> _Experiment:
-  """Internal rewards at the means of their priors, and as they are."""
+  """Internal rewards fixed at the means of their priors."""
   priors = experiment.builder.config.internal_rewards_prior
   means = tuple(
     hyperparameters.Constant(0.5 * (prior.low + prior.high)) for prior in priors
@@ -101,13 +101,13 @@ def without_evolved_rewards(experiment: _Experiment) -> _Experiment:
 
 
 def without_evolution(experiment: _Experiment) -> _Experiment:
-  """Members with what they drew at first, and no copies."""
+  """Members that keep their initial values and never copy."""
   population = experiment.population.replace(exploits=False)
   return experiment.replace(population=population)
 
 
 def self_play(experiment: _Experiment) -> _Experiment:
-  """One agent against itself, for the score of the game alone."""
+  """One agent against itself, rewarded only by the score of the game."""
   worth = {
     'i_captured_the_flag': 1.0,
     'teammate_captured_the_flag': 1.0,
@@ -124,7 +124,7 @@ def self_play(experiment: _Experiment) -> _Experiment:
 
 
 def ppo_lstm(experiment: _Experiment) -> _Experiment:
-  """PPO with an LSTM in the same population, with the same events' worth."""
+  """PPO with an LSTM in the same population, with the same internal rewards."""
   config = ppo.PPOConfig(
     core='lstm',
     hidden_size=128,
@@ -160,7 +160,7 @@ VARIANTS: dict[str, Callable[[_Experiment], _Experiment]] = {
 
 
 def _with_config(experiment: _Experiment, **changes: Any) -> _Experiment:
-  """Changes options of the agent."""
+  """Changes options of the agent's config."""
   config = experiment.builder.config.replace(**changes)
   return experiment.replace(
     builder=ftw.make_builder(config),
@@ -169,7 +169,7 @@ def _with_config(experiment: _Experiment, **changes: Any) -> _Experiment:
 
 
 def run(variant: str, seed: int) -> None:
-  """Does the run of a variant, or the rest of it."""
+  """Runs or resumes a variant."""
   os.sched_setaffinity(0, {_CPU.value})
   experiment = VARIANTS[variant](capture_the_flag.build_experiment())
   directory = _run_directory(variant, seed)
@@ -188,7 +188,7 @@ def _run_directory(variant: str, seed: int) -> pathlib.Path:
 
 
 def _run_all(variants: Sequence[str], seeds: Sequence[int]) -> None:
-  """Does the runs that have not ended, some at a time, each on one core."""
+  """Does the unfinished runs, some at a time, each on one core."""
   cores: queue.Queue[int] = queue.Queue()
   for core in sorted(os.sched_getaffinity(0))[: _NUM_WORKERS.value]:
     cores.put(core)
@@ -237,7 +237,7 @@ def _read_curve(directory: pathlib.Path) -> _Curve | None:
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float]:
-  """Returns the middle 95% of bootstrapped means."""
+  """Returns the central 95% of bootstrapped means."""
   rng = np.random.default_rng(0)
   draws = rng.choice(np.asarray(values), (_NUM_RESAMPLES, len(values)))
   low, high = np.percentile(draws.mean(axis=1), [2.5, 97.5])
@@ -273,7 +273,7 @@ def _plot(curves: Mapping[str, Sequence[_Curve]]) -> pathlib.Path:
   panels = figure.subplots(1, 2, sharey=True)
   for index, (variant, runs) in enumerate(curves.items()):
     steps = runs[0].steps
-    # Evaluations of different runs may be some calls apart.
+    # Evaluations of different runs may be a few calls apart.
     scores = np.array(
       [np.interp(steps, run.steps, run.mean_score) for run in runs]
     )  # [seeds, n]
@@ -296,7 +296,7 @@ def _plot(curves: Mapping[str, Sequence[_Curve]]) -> pathlib.Path:
 
 
 def _compare(variants: Sequence[str], seeds: Sequence[int]) -> None:
-  """Does all runs and prints what they came to."""
+  """Does all runs and prints the results."""
   unknown = set(variants) - set(VARIANTS)
   if unknown:
     raise app.UsageError(
@@ -315,7 +315,7 @@ def _compare(variants: Sequence[str], seeds: Sequence[int]) -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-  """Does one run, or all and the table."""
+  """Does one run, or all runs and the table."""
   del argv
   if _VARIANT.value is not None:
     run(_VARIANT.value, FLAGS.seed)

@@ -1,4 +1,4 @@
-"""How long it takes to act: alone, and with Reverb on one core.
+"""Speed of acting: alone, and with Reverb on one core.
 
     uv run benchmarks/acting.py
 
@@ -8,7 +8,7 @@ shallow torso on 84x84x3 frames.
 
 import os
 
-# One core from the start: thread pools are made when libraries are loaded.
+# Pin to one core first, since libraries make thread pools when imported.
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 import itertools  # noqa: E402
@@ -25,7 +25,7 @@ _QUEUE = impala.IMPALAConfig.atari_paper(max_queue_size=1_000_000)
 
 
 def measure_select(spec, batch_size):
-  """Measures the jitted choice alone, batch in and actions out."""
+  """Measures the compiled policy alone, from batch to actions."""
   network = impala.make_network(spec, _QUEUE)
   core = acting.make_actor_core(network, spec)
   select = jax.jit(core.select_action)
@@ -44,7 +44,7 @@ def measure_select(spec, batch_size):
 
 
 def measure_select_and_observe(spec):
-  """Measures select, observe and the writing of trajectories at batch 1."""
+  """Measures selecting, observing and writing trajectories at batch 1."""
   agent = parts.Agent(spec, _QUEUE, 1)
   timesteps = itertools.cycle(parts.random_timesteps(spec, 1))
   agent.actor.observe_first(next(timesteps))

@@ -1,4 +1,4 @@
-"""Kills nodes of a distributed run, and shows how it went on.
+"""Kills nodes of a distributed run, and measures its recovery.
 
 Run as `python benchmarks/chaos.py actors`, or with another scenario:
 
@@ -9,10 +9,10 @@ Run as `python benchmarks/chaos.py actors`, or with another scenario:
     counter    the counter is killed once
     inference  the inference server, through which actors act, is killed once
     saves      the learner is killed 20 times while it saves a checkpoint
-    pause      the learner is stopped for a minute: actors wait, none grows, and
-               it goes on with the items in their order
+    pause      the learner is paused for a minute: actors wait, none grows, and
+               it continues with the items in their order
 
-Each prints its numbers and ends with status 1 if a promise is broken.
+Each scenario prints its numbers and exits with status 1 if a promise is broken.
 """
 
 import argparse
@@ -32,7 +32,7 @@ SCENARIOS = (
   'pause',
 )  # fmt: skip
 
-# What is promised.
+# The promises.
 _MAX_STALL_S = 15.0
 _MAX_RETURN_S = 10.0
 _MAX_GROWTH_MB = 50.0
@@ -40,21 +40,21 @@ _MAX_DISORDER_S = 3.0
 
 _GIVE_UP_S = 120.0
 
-# What was reported is read from the log so long after, at the most.
+# Maximum delay until a report is read from the log.
 _LOG_DELAY_S = 0.5
 
 _NUM_SAVES_KILLED = 20
 
-# About what a save takes.
+# Approximate duration of a save.
 _SAVE_S = 0.1
 
 
 class Watch:
-  """Notes when the learner took steps and when actors acted."""
+  """Records when the learner took steps and when actors acted."""
 
   def __init__(self, run: distributed_run.Run):
     """Starts to watch."""
-    # Of its own, since it reads them in a thread.
+    # Separate logs, since they are read in a thread.
     self._logs = {
       label: distributed_run.Log(loggers.log_path(run.directory, label))
       for label in ('learner', 'train')
@@ -65,17 +65,17 @@ class Watch:
     self._thread.start()
 
   def stop(self) -> None:
-    """Ends the watch."""
+    """Stops watching."""
     self._ended.set()
     self._thread.join()
 
   def last_time(self, name: str) -> float:
-    """Returns when a count last grew."""
+    """Returns the time at which a count last grew."""
     noted = self._times.get(name)
     return noted[-1][0] if noted else 0.0
 
   def longest_stall(self, name: str) -> float:
-    """Returns the longest time in which a count did not grow."""
+    """Returns the longest time during which a count did not grow."""
     times = [moment for moment, _ in self._times[name]]
     return max(np.diff([*times, time.monotonic()]))
 
@@ -112,7 +112,7 @@ def kill_actors(run: distributed_run.Run, seconds: float) -> bool:
     )
     killed_at = time.monotonic()
     actor.kill()
-    replaced_at = None  # What was logged before, the dead one did.
+    replaced_at = None  # Earlier rows are the dead one's.
     while replaced_at is None or watch.last_time(name) <= replaced_at:
       now = time.monotonic()
       if now > killed_at + _GIVE_UP_S:
@@ -131,7 +131,7 @@ def kill_actors(run: distributed_run.Run, seconds: float) -> bool:
 
 
 def kill_once(run: distributed_run.Run, name: str) -> bool:
-  """Kills a node and waits until learning goes on."""
+  """Kills a node and waits until learning continues."""
   run.wait_for_rows('learner', 15)
   saved = _newest_checkpoint(run.directory)
   before = run.log('learner').last['learner_steps']
@@ -156,7 +156,7 @@ def _newest_checkpoint(directory: pathlib.Path) -> int:
 
 
 def pause_learner(run: distributed_run.Run, seconds: float) -> bool:
-  """Stops the learner's process for a while."""
+  """Pauses the learner's process for a while."""
 
   def actors():
     return {n: p for n, p in run.nodes().items() if n.startswith('actor')}
@@ -176,9 +176,9 @@ def pause_learner(run: distributed_run.Run, seconds: float) -> bool:
 
 
 def _measure_disorder(run: distributed_run.Run, num_rows: int) -> float:
-  """Returns by how much a batch was written before the one learned before it.
+  """Returns by how much a batch is older than the one learned before it.
 
-  To the accuracy with which it is known when a row was logged.
+  In seconds; the accuracy is limited by the delay of reading the log.
   """
   disorder, latest = 0.0, 0.0
   for _ in range(num_rows):
@@ -190,10 +190,10 @@ def _measure_disorder(run: distributed_run.Run, num_rows: int) -> float:
 
 
 def kill_saves(run: distributed_run.Run) -> bool:
-  """Kills the learner while it saves; each new one must go on from there."""
+  """Kills the learner while it saves; each new one must continue from there."""
   rng = random.Random(0)
   directory = run.directory / 'checkpoints'
-  began = 0  # Learner steps with which the learner that runs began.
+  began = 0  # Learner steps at which the current learner began.
   for index in range(_NUM_SAVES_KILLED):
     run.wait_for_rows('learner', run.log('learner').num_rows + 2)
     saved = _newest_checkpoint(run.directory)

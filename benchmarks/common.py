@@ -1,4 +1,4 @@
-"""What benchmarks share: timing a call, printing a table, running a rival."""
+"""Shared by benchmarks: times calls, prints tables and runs rivals."""
 
 import json
 import os
@@ -20,7 +20,7 @@ _RIVALS = pathlib.Path(__file__).parent / 'rivals'
 
 
 class Measurement(NamedTuple):
-  """Seconds that a call took, over many."""
+  """Seconds per call, over many calls."""
 
   median: float
   minimum: float
@@ -30,7 +30,7 @@ class Measurement(NamedTuple):
 def measure(
   call: Callable[[], Any], *, seconds: float, warmup: int = 3
 ) -> Measurement:
-  """Times `call` again and again for `seconds`, after `warmup` calls."""
+  """Times `call` repeatedly for `seconds`, after `warmup` calls."""
   for _ in range(warmup):
     call()
   times = []
@@ -43,7 +43,7 @@ def measure(
 
 
 def machine_line() -> str:
-  """Returns what the figures were measured on."""
+  """Describes the machine on which the figures were measured."""
   return (
     f'{len(os.sched_getaffinity(0))} of {os.cpu_count()} cores,'
     f' {jax.devices()[0].device_kind}, Python {platform.python_version()},'
@@ -76,18 +76,18 @@ def print_table(
 def run_rival(
   script: str, seconds: float, overrides: Sequence[str] = ()
 ) -> dict[str, Any]:
-  """Runs `rivals/<script>` in an environment of its own.
+  """Runs `rivals/<script>` in its own environment.
 
   Args:
-    script: name of a file with its dependencies in its head, which prints a
-      line of JSON last.
-    seconds: how long it measures.
+    script: name of a script that lists its dependencies at the top and prints
+      JSON as its last line.
+    seconds: duration of its measurements.
     overrides: requirements that replace the script's, e.g. `jax==0.6.2`.
 
   Returns:
-    What the line holds.
+    The contents of the last line.
   """
-  # Settings of JAX and paths of ours must not reach the rival.
+  # The rival must not inherit our JAX settings and paths.
   prefixes = ('JAX_', 'XLA_', 'PYTHONPATH', 'VIRTUAL_ENV')
   environment = {
     name: value

@@ -1,11 +1,11 @@
-"""Time to compile each agent's round on the device, in steps.
+"""Time to compile each agent's call on the device, by stage.
 
 Run as `python benchmarks/compile.py`. Agents learn from 84x84 pixels of catch,
 with T = 20, B = 8 and 64 units; FTW with all of its parts (RPTH, a DNC of 16
-slots, both auxiliary tasks), alone and as a population of four. Columns are
-seconds to trace, to lower, and to compile, and the CPU seconds of the last,
-which other work on the machine changes less. It ends with status 1 if one takes
-more than `--limit` CPU seconds in all.
+slots, both auxiliary tasks), alone and as a population of four. Columns are the
+seconds to trace, to lower and to compile, and the CPU seconds of compilation,
+which depend less on other work on the machine. Exits with status 1 if any agent
+takes more than `--limit` CPU seconds to compile.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def make_config(name: str):
 
 
 def measure(name: str, num_members: int) -> tuple[float, float, float, float]:
-  """Returns seconds to trace, lower and compile, and those of a CPU."""
+  """Returns seconds to trace, lower and compile, and CPU seconds to compile."""
   agent, config = make_config(name)
   made = experiment.ExperimentConfig(
     name='compile',

@@ -1,10 +1,10 @@
-"""PPO on continuous control, beside Stable-Baselines3's: scores and seconds.
+"""PPO on continuous control, compared with Stable-Baselines3's PPO.
 
     uv run --with mujoco benchmarks/continuous_control.py --rival_python=PATH
 
-Ours is `experiments/continuous_control.py`; the rival runs with its defaults,
+Ours is `experiments/continuous_control.py`. The rival runs with its defaults,
 and with the settings that its authors tuned for the task, by an interpreter
-that has the packages named in the head of `rivals/sb3_continuous.py`. Scores
+that needs the packages listed at the top of `rivals/sb3_continuous.py`. Scores
 are those of 20 greedy episodes after the last step. Seconds are those of the
 whole process, from its start to the end of that evaluation; runs take turns.
 """
@@ -36,7 +36,7 @@ _RIVAL = _ROOT / 'benchmarks' / 'rivals' / 'sb3_continuous.py'
 
 
 class _Result(NamedTuple):
-  """Score at the end, and seconds of the process."""
+  """Final score, and seconds of the process."""
 
   score: float
   seconds: float
@@ -68,7 +68,7 @@ def _run_rival(settings: str, task: str, steps: str, seed: str) -> _Result:
 
 
 def main(argv: list[str]) -> None:
-  """Runs all in turn and prints the table."""
+  """Does all runs in turn and prints the table."""
   del argv
   print(common.machine_line())
   sides = ['ftwax', *(_RIVALS.value if _RIVAL_PYTHON.value else [])]

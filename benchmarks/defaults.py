@@ -1,22 +1,22 @@
-r"""Whether one set of defaults learns every task, and in how many steps.
+r"""Tests whether one set of defaults learns every task, and in how many steps.
 
     uv run --with gymnax --with box2d benchmarks/defaults.py \
       --rival_python=PATH
 
 Each agent of the family runs with its default config on each task, with three
-seeds, each run in a process of its own on one core. Nothing is set here but
-seeds, tasks and the runtime, and pixel control is off where there are no
-pixels. Beside them run agents of Stable-Baselines3 with their own defaults, by
-the interpreter of `--rival_python`, which has the packages named in the head of
+seeds, each run in its own process on one core. Only seeds, tasks and the
+runtime are set, and pixel control is disabled where there are no pixels. For
+comparison, agents of Stable-Baselines3 run with their own defaults, by the
+interpreter `--rival_python`, which needs the packages listed at the top of
 `rivals/sb3_tasks.py`.
 
-All are evaluated alike: every so many steps, over 20 episodes of greedy
-actions. The table has the steps at the first evaluation that reaches the score
-of the task, with which a run ends.
+All agents are evaluated in the same way: periodically, over 20 episodes of
+greedy actions. The table shows the number of steps at the first evaluation that
+reaches the score of the task, which ends the run.
 
-Runs are kept in `--directory`: one that has ended is not repeated and one that
-was cut off goes on, so that the table may grow over days. `--noruns` prints the
-table of those that are there.
+Runs are kept in `--directory`: finished runs are not repeated and interrupted
+runs are resumed, so the table can be completed over days. `--noruns` prints the
+table of existing runs.
 """
 
 import concurrent.futures
@@ -74,12 +74,12 @@ class _Task(NamedTuple):
 
   Attributes:
     make: the environment factory.
-    runtime: `device` for environments in JAX.
-    score: mean return of an evaluation from which on it counts as solved.
-    num_steps: of a run.
-    eval_every: steps between evaluations.
-    needs_memory: whether agents without memory are at chance.
-    has_pixels: whether pixel control has something to control.
+    runtime: `device` for JAX environments.
+    score: mean return of an evaluation at which the task counts as solved.
+    num_steps: number of steps of a run.
+    eval_every: number of steps between evaluations.
+    needs_memory: whether agents without memory are at chance level.
+    has_pixels: whether observations are images, so that pixel control applies.
   """
 
   make: Callable[[int], Any]
@@ -143,12 +143,12 @@ class _Run(NamedTuple):
 
   @property
   def is_rival(self) -> bool:
-    """Whether the agent is Stable-Baselines3's."""
+    """Whether the agent belongs to Stable-Baselines3."""
     return self.agent.startswith('sb3_')
 
   @property
   def path(self) -> pathlib.Path:
-    """The file of its evaluations, which is written when it has ended."""
+    """The file of its evaluations, written when the run has ended."""
     name = f'{self.agent}-{self.task}-seed{self.seed}.json'
     return pathlib.Path(_DIRECTORY.value) / name
 
@@ -157,10 +157,11 @@ class _Result(NamedTuple):
   """Evaluations of a run.
 
   Attributes:
-    steps: at the first one that reached the score; None if none did.
-    score: of the last evaluation.
-    best: highest score of an evaluation.
-    speed: steps a second of training.
+    steps: number of steps at the first evaluation that reached the score; None
+      if none did.
+    score: score of the last evaluation.
+    best: highest score of any evaluation.
+    speed: training steps per second.
   """
 
   steps: int | None
@@ -172,7 +173,7 @@ class _Result(NamedTuple):
 def build_experiment(
   agent_name: str, task_name: str, seed: int
 ) -> experiment.ExperimentConfig:
-  """Returns an agent with its defaults on a task."""
+  """Returns the experiment of an agent with its defaults on a task."""
   task, agent = TASKS[task_name], named.AGENTS[agent_name]
   config = agent.make_config()
   if not task.has_pixels:
@@ -188,14 +189,14 @@ def build_experiment(
 
 
 class _EndAtScore:
-  """A logger that ends the run, as Ctrl-C does, once the score is reached."""
+  """A logger that interrupts the run, like Ctrl-C, once it has the score."""
 
   def __init__(self, logger: loggers.Logger, score: float):
     self._logger, self._score = logger, score
     self.close = logger.close
 
   def write(self, values: Mapping[str, Any]) -> None:
-    """Writes a row; interrupts the run if it has the score."""
+    """Writes a row; interrupts the run if the row reaches the score."""
     self._logger.write(values)
     if values['episode_return'] >= self._score:
       signal.raise_signal(signal.SIGINT)
@@ -214,12 +215,12 @@ def _make_logger(
 
 
 def _do(run: _Run, core: int) -> None:
-  """Does a run of ours, or the rest of it."""
+  """Does one of our runs, or the rest of it."""
   os.sched_setaffinity(0, {core})
   task, directory = TASKS[run.task], run.path.with_suffix('')
   made = build_experiment(*run)
   resume = any((directory / 'checkpoints').glob('*'))
-  if directory.exists() and not resume:  # It was cut off before it saved.
+  if directory.exists() and not resume:  # Interrupted before it saved.
     shutil.rmtree(directory)
   try:
     ftwax.run(
@@ -238,7 +239,7 @@ def _do(run: _Run, core: int) -> None:
 
 
 def _evaluations(directory: pathlib.Path) -> list[list[float]]:
-  """Returns steps, mean return and seconds of each evaluation."""
+  """Returns the steps, mean return and seconds of each evaluation."""
   path = loggers.log_path(directory, evaluation_curves.LABEL)
   if not path.exists():
     return []
@@ -264,7 +265,7 @@ def _rival_command(run: _Run) -> list[str]:
 
 
 def _run_all(runs: Sequence[_Run]) -> None:
-  """Does the runs that have not ended, some at a time, each on one core."""
+  """Does the unfinished runs, some at a time, each on one core."""
   cores: queue.Queue[int] = queue.Queue()
   for core in sorted(os.sched_getaffinity(0))[: _NUM_WORKERS.value]:
     cores.put(core)
@@ -310,7 +311,7 @@ def _read(run: _Run) -> _Result | None:
 
 
 def _interval(values: Sequence[float]) -> str:
-  """Returns the mean and the middle 95% of bootstrapped means."""
+  """Returns the mean and the central 95% of bootstrapped means."""
   rng = np.random.default_rng(0)
   draws = rng.choice(np.asarray(values), (_NUM_RESAMPLES, len(values)))
   low, high = np.percentile(draws.mean(axis=1), [2.5, 97.5])
@@ -318,7 +319,7 @@ def _interval(values: Sequence[float]) -> str:
 
 
 def _row(runs: Sequence[_Run]) -> list[str]:
-  """Returns a row of the table: an agent on a task."""
+  """Returns a row of the table, for one agent on one task."""
   results = [result for result in map(_read, runs) if result is not None]
   first = runs[0]
   cells = [first.task, f'{TASKS[first.task].score:g}', first.agent]
@@ -337,7 +338,7 @@ def _row(runs: Sequence[_Run]) -> list[str]:
 
 
 def main(argv: Sequence[str]) -> None:
-  """Does one run, or all and the table."""
+  """Does one run, or all runs and the table."""
   del argv
   if _RUN.value is not None:
     agent, task, seed, core = _RUN.value
@@ -377,7 +378,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _suits(rival: str, task: str) -> bool:
-  """Returns whether a rival's table has the task: each where it can learn."""
+  """Returns whether to run a rival on a task: only where it can learn."""
   return ('recurrent' in rival) == TASKS[task].needs_memory
 
 

@@ -1,13 +1,13 @@
-"""The device runtime: speed, where its time goes, and what else there is.
+"""Speed of the device runtime, shares of its time, and alternatives.
 
     uv run benchmarks/device.py
 
-Everything runs in turn in one process: our PPO (with extras and statistics of
-episodes) and one written by hand for the same environment and network
-(`handwritten.py`); the shares of an iteration of IMPALA; what the checks of
-timesteps cost; on Python 3.10, whole runs in the local runtime and in ours,
+Everything takes turns in one process: our PPO (with extras and episode
+statistics) and one written by hand for the same environment and network
+(`handwritten.py`); the shares of an iteration of IMPALA; the cost of checking
+timesteps; on Python 3.10, whole runs in the local and in the device runtime,
 with three seeds; and a population of small FTW agents by `vmap` against one
-member with as many games. `--tables` chooses.
+member with as many games. `--tables` selects.
 """
 
 import argparse
@@ -46,7 +46,7 @@ _NUM_ENVIRONMENTS = 32
 
 
 def make_config(core):
-  """Returns IMPALA with one update of all environments an iteration."""
+  """Returns IMPALA's config, one update of all environments an iteration."""
   return impala.IMPALAConfig.atari_paper(
     core=core,
     hidden_size=256 if core == 'lstm' else 64,
@@ -55,7 +55,7 @@ def make_config(core):
 
 
 def make_loop(agent, config, game, num_members, num_games):
-  """Returns the loop of members of a family in a game."""
+  """Returns the loop of a population of agents in a game."""
   builder = agent.make_builder(config)
   network = agent.make_network(game.spec, config)
   seats = seating.make_seating(game.teams, num_members, num_games)
@@ -78,10 +78,10 @@ def make_loop(agent, config, game, num_members, num_games):
 
 
 class Agent:
-  """The compiled loop of an agent, and its two halves alone."""
+  """The compiled loop of an agent, and its two halves separately."""
 
   def __init__(self, agent, config, environment):
-    """Compiles an agent of the family."""
+    """Prepares the compiled functions of an agent."""
     made = make_loop(
       agent, config, functional.as_game(environment), 1, _NUM_ENVIRONMENTS
     )
@@ -105,21 +105,21 @@ class Agent:
     self._learn = jax.jit(updates.make_learn(made.learner, None, made.sizes))
 
   def run(self):
-    """Does one call, and takes its report to the host."""
+    """Makes one call and fetches its report to the host."""
     self.state, report = self._call(self.state)
     return jax.device_get(report)
 
   def act(self):
-    """Does the rollout of one iteration."""
+    """Runs the rollout of one iteration."""
     jax.block_until_ready(self._act(self.state.training, self.state.rollout))
 
   def learn(self):
-    """Does the update of one iteration."""
+    """Runs the update of one iteration."""
     jax.block_until_ready(self._learn(self._member, (), self._trajectories))
 
 
 def make_rival(environment, config, num_iterations):
-  """Returns a call of PPO written by hand, with the agent's sizes."""
+  """Returns a call of the handwritten PPO, with the agent's sizes."""
   init, call = handwritten.make(
     environment,
     (*config.vector_hidden_sizes, config.hidden_size),
@@ -143,13 +143,13 @@ def make_rival(environment, config, num_iterations):
 
 
 def measure_in_turn(calls, num_steps, seconds, rounds):
-  """Returns the median of steps/s of each call, by name, timed in turn.
+  """Returns the median steps/s of each call, by name, timed alternately.
 
   Args:
-    calls: by name.
-    num_steps: of a call, by name.
-    seconds: for which each is timed in a round.
-    rounds: how often.
+    calls: the calls, by name.
+    num_steps: number of steps of a call, by name.
+    seconds: duration of each measurement in a round.
+    rounds: number of rounds.
   """
   speeds = collections.defaultdict(list)
   for _ in range(rounds):
@@ -160,7 +160,7 @@ def measure_in_turn(calls, num_steps, seconds, rounds):
 
 
 def compare_to_rival(seconds, rounds):
-  """Prints PPO beside PPO by hand, both without a recurrent core."""
+  """Prints our PPO beside handwritten PPO, both without a recurrent core."""
   config = ppo.PPOConfig(
     core='feed_forward',
     skip_connection=False,
@@ -170,8 +170,8 @@ def compare_to_rival(seconds, rounds):
     num_epochs=4,
     num_minibatches=4,
   )
-  # By hand a reset is part of a step; ours takes a step of its own, which is
-  # not counted: one in ten on catch, one in a hundred and one on the chain.
+  # By hand, a reset is part of a step. Ours takes a separate step, which is not
+  # counted: one in ten on catch, one in a hundred and one on the chain.
   environments = {
     'catch': catch.make(),
     'memory chain of 100': memory_chain.make(99),
@@ -199,7 +199,7 @@ def compare_to_rival(seconds, rounds):
 
 
 def print_shares(seconds):
-  """Prints where the time of an iteration goes."""
+  """Prints the shares of acting and learning in an iteration."""
   rows = []
   for core in ('feed_forward', 'lstm'):
     agent = Agent(impala, make_config(core), catch.make())
@@ -224,7 +224,7 @@ def print_shares(seconds):
 
 
 def compare_checks(seconds, rounds):
-  """Prints speed with the checks of timesteps beside speed without them."""
+  """Prints speeds with and without the checks of timesteps."""
 
   def find_none(spec, before, timestep):
     del before, timestep
@@ -256,13 +256,13 @@ def compare_checks(seconds, rounds):
 
 
 def make_catch(seed):
-  """Makes catch, whose keys come from elsewhere."""
+  """Makes catch; its random keys come from the run."""
   del seed
   return catch.make()
 
 
 def run_catch(runtime, replay, seed, num_steps):
-  """Runs IMPALA on catch in JAX; start and compilation are not counted."""
+  """Runs IMPALA on JAX catch; startup and compilation are not counted."""
   from ftwax.runtime import runs
 
   config = impala.IMPALAConfig.atari_paper(batch_size=16).fix(
@@ -285,10 +285,10 @@ def run_catch(runtime, replay, seed, num_steps):
     )
 
 
-# Of one process: runtime and replay.
+# Pairs of runtime and replay in one process.
 _RUNTIMES = (('local', 'reverb'), ('local', 'functional'), ('device', None))
 
-# A run that ends with its first steps, as an experiment starts it.
+# A run that ends after its first steps, started like an experiment.
 _FIRST_STEPS = """
 import functools, sys, tempfile
 from ftwax.agents import impala
@@ -322,7 +322,7 @@ def time_start(runtime, replay):
 
 
 def compare_runtimes(num_steps, seeds):
-  """Prints speed and score of whole runs, in turn, and how long they start."""
+  """Prints speed, score and startup time of whole runs that take turns."""
   has_reverb = sys.version_info < (3, 11)
   runtimes = [each for each in _RUNTIMES if has_reverb or each[1] != 'reverb']
   results = [
@@ -360,7 +360,7 @@ def compare_runtimes(num_steps, seeds):
 
 
 def make_round(num_members, num_games):
-  """Returns a round of capture the flag, and the actions that it takes."""
+  """Returns a function that plays a round, and its number of actions."""
   game = capture_the_flag.make(capture_the_flag.CaptureTheFlagConfig())
   batch_size = 4 * num_games // num_members
   config = ftw.FTWConfig.paper(

@@ -1,6 +1,6 @@
-"""A run of catch without an end, for `chaos.py` and `soak.py`.
+"""An endless run of catch, for `chaos.py` and `soak.py`.
 
-As a script it is the run; imported it offers the run to those who watch it.
+As a script, it is the run; as a module, it controls and observes the run.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from ftwax.runtime import distributed, experiment, runs
 def build_experiment(
   num_environments: int, save_every_seconds: float, in_jax: bool
 ) -> experiment.ExperimentConfig:
-  """Returns catch without an end, of bsuite or in JAX."""
+  """Returns endless catch, from bsuite or in JAX."""
   make_environment = functools.partial(bsuite_adapter.make, 'catch/0')
   config = impala.IMPALAConfig.atari_paper(batch_size=16)
   return experiment.ExperimentConfig(
@@ -45,7 +45,7 @@ def make_catch(seed: int):
 
 
 class Log:
-  """A log that grows, of which only what is new is read."""
+  """A growing log; only new rows are read."""
 
   def __init__(self, path: pathlib.Path):
     """Reads nothing yet."""
@@ -56,7 +56,7 @@ class Log:
     self.by_actor: collections.Counter = collections.Counter()
 
   def read(self) -> 'Log':
-    """Reads what is new."""
+    """Reads new rows."""
     if not self._path.exists():
       return self
     with open(self._path, 'rb') as file:
@@ -72,10 +72,10 @@ class Log:
 
 
 class Run:
-  """A run in a process of its own, seen from outside."""
+  """A run in its own process, observed from outside."""
 
   def __init__(self, directory: pathlib.Path, **options: float | str):
-    """Starts it; `options` are flags of this script."""
+    """Starts the run; `options` are flags of this script."""
     self.directory = directory
     self._logs: dict[str, Log] = {}
     self.pid = os.posix_spawn(
@@ -90,7 +90,7 @@ class Run:
     )
 
   def nodes(self) -> dict[str, psutil.Process]:
-    """Returns the nodes that run, by what they write to."""
+    """Returns the running nodes, by the name of their output file."""
     found = {}
     for child in psutil.Process(self.pid).children():
       try:
@@ -102,13 +102,13 @@ class Run:
     return found
 
   def log(self, label: str) -> 'Log':
-    """Returns what is logged so far."""
+    """Returns the log so far."""
     return self._logs.setdefault(
       label, Log(loggers.log_path(self.directory, label))
     ).read()
 
   def wait_for_rows(self, label: str, num_rows: int, timeout_s=300.0) -> None:
-    """Waits until so many rows are logged."""
+    """Waits until the given number of rows is logged."""
     deadline = time.monotonic() + timeout_s
     while self.log(label).num_rows < num_rows:
       if time.monotonic() > deadline:
@@ -122,7 +122,7 @@ class Run:
     return os.waitstatus_to_exitcode(status)
 
   def stop_and_report(self) -> bool:
-    """Stops the run; returns whether it ended as it should and left no node."""
+    """Stops the run; returns whether it ended normally and left no nodes."""
     nodes = self.nodes()
     start = time.monotonic()
     status = self.stop()
@@ -132,7 +132,7 @@ class Run:
 
 
 def main() -> None:
-  """Runs until it must end; limits of restarts are lifted."""
+  """Runs until it is stopped, with almost unlimited restarts."""
   parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
   parser.add_argument('--num_actors', type=int, default=2)
   parser.add_argument('--num_learners', type=int, default=1)

@@ -1,15 +1,16 @@
-"""Lines of user code and seconds of eight tasks, and of what people use now.
+"""Lines of user code and seconds for eight tasks, compared with rivals.
 
     uv run benchmarks/ease.py --rival_python=PATH
 
-The programs are in `ease_tasks/`, formatted alike; their lines are counted
-without blank ones and comments. Rivals are Stable-Baselines3 and sb3-contrib,
-by the interpreter of `--rival_python`, which has them, moviepy and pygame, and
-for a core of one's own, which these do not have, rlax by hand. Programs run in
-turn, each in a process of its own. Its seconds are those from its start to its
-end; those of the processor are about what it takes where it has a core to
-itself. The first one ends when ten greedy episodes of CartPole reach a mean of
-475; the others train for 10,000 steps, or use what the first one saved.
+The programs are in `ease_tasks/`, formatted in the same way; blank lines and
+comments are not counted. Rivals are Stable-Baselines3 and sb3-contrib, run by
+the interpreter `--rival_python`, which also needs moviepy and pygame; for a
+custom core, which they do not support, the rival is written by hand with rlax.
+Programs take turns, each in its own process. Seconds are measured from the
+start to the end of the process; processor seconds approximate the duration on
+an otherwise idle core. The first program ends when ten greedy episodes of
+CartPole reach a mean of 475; the others train for 10,000 steps, or use the
+agent that the first one saved.
 """
 
 import os
@@ -32,7 +33,7 @@ _DIRECTORY = pathlib.Path(__file__).resolve().parent / 'ease_tasks'
 _OURS, _RIVAL = 'ours', 'rival'
 _COLUMNS = ('lines', 'seconds', 'of the processor')
 
-# Those that read what the first one saved come after it.
+# Tasks that use the agent saved by the first one come after it.
 TASKS = {
   'score': 'train to a score',
   'evaluate': 'evaluate what was saved',
@@ -43,11 +44,11 @@ TASKS = {
   'core': 'a recurrent core of your own',
   'seeds': 'three seeds',
 }
-_BY_HAND = ('core',)  # Their rivals need no packages but ours.
+_BY_HAND = ('core',)  # Tasks whose rivals only need our packages.
 
 
 def program(task: str, side: str) -> pathlib.Path:
-  """Returns the file of a program; `side` is `ours` or `rival`."""
+  """Returns the path of a program; `side` is `ours` or `rival`."""
   return _DIRECTORY / f'{task}_{side}.py'
 
 
@@ -58,7 +59,7 @@ def count_lines(path: pathlib.Path) -> int:
 
 
 def _run(task: str, side: str, directory: pathlib.Path) -> list[str]:
-  """Runs a program; returns its seconds, and those of the processor."""
+  """Runs a program; returns its seconds and processor seconds."""
   python = sys.executable
   if side == _RIVAL and task not in _BY_HAND:
     if _RIVAL_PYTHON.value is None:

@@ -3,9 +3,9 @@
     uv run benchmarks/environments.py
 
 Measures the built-in capture the flag with 64 games of two against two in one
-`lax.scan`, under random and under scripted actions; and stepped from Python, as
-runtimes with a replay server do: one game, and 32 games by one compiled call.
-Games of Melting Pot and PettingZoo are measured if they are installed.
+`lax.scan`, with random and with scripted actions; and stepped from Python, as
+in the local and distributed runtimes: one game, and 32 games in one compiled
+call. Melting Pot and PettingZoo games are measured if they are installed.
 """
 
 import functools
@@ -45,7 +45,7 @@ def measure_vector(game, choose):
 
   Args:
     game: a functional game.
-    choose: (key, states of the games) -> actions [num_games, P].
+    choose: `(key, states of the games) -> actions` [num_games, P].
   """
   vector = functional.vectorize(game, _NUM_GAMES)
 
@@ -55,7 +55,7 @@ def measure_vector(game, choose):
     action = choose(action_key, state.state)
     return (key, *vector.step(state, action)), None
 
-  # The carry holds the whole timestep, so that XLA computes all of it.
+  # The carry holds the whole timestep, so that XLA cannot skip any of it.
   run = jax.jit(
     lambda carry: jax.lax.scan(step, carry, length=_NUM_STEPS)[0],
     donate_argnums=0,
@@ -94,7 +94,7 @@ def measure_scripted(strength):
 
 
 def measure_host(make_vector):
-  """Returns player steps per second of a vector of games, None if missing."""
+  """Returns player steps per second of a game vector; None if not installed."""
   try:
     vector = make_vector()
   except ImportError as error:
@@ -122,7 +122,7 @@ def measure_host(make_vector):
 
 
 def make_one(make_game):
-  """Returns a vector of one game in Python."""
+  """Returns a vector of a single Python game."""
   return game_vectors.PythonGames([make_game()], 'game')
 
 
@@ -134,7 +134,7 @@ def make_compiled(num_games):
 
 
 def make_spread():
-  """Makes a small game of PettingZoo's family."""
+  """Makes a small game with PettingZoo's interface."""
   from mpe2 import simple_spread_v3
 
   env = simple_spread_v3.parallel_env(N=3)

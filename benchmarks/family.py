@@ -1,10 +1,11 @@
-"""Updates of each agent of the family beside the same by hand with rlax.
+"""Compares updates of each agent of the family with updates written in rlax.
 
     uv run benchmarks/family.py
 
-Both learn from one batch, which the agent's own rollout gathered; they take
-turns in one process. Networks are small, so that what an agent adds to the
-arithmetic would be seen. Parameters of both are counted, and must agree.
+Both learn from the same batch, gathered by the agent's own rollout, and take
+turns in one process. Networks are small, so that any overhead of an agent
+beyond the arithmetic would be visible. Both must have the same number of
+parameters.
 """
 
 import argparse
@@ -25,7 +26,7 @@ _PIXELS = 24
 
 
 def make_batch(agent, config, environment, network):
-  """Returns a batch that the agent gathers before it has learned anything."""
+  """Returns a batch gathered by the untrained agent."""
   builder = agent.make_builder(config)
   actor = builder.make_policy(network, environment.spec)
   core = builder.make_learner_core(network, environment.spec)
@@ -78,7 +79,7 @@ def make_optimizer(config):
 
 
 def make_rival(agent, config, environment, batch):
-  """Returns parameters and a call of the update by hand."""
+  """Returns the number of parameters and a call of the rlax update."""
   spec = environment.spec
   sizes = rlax_updates.Sizes(
     num_actions=spec.actions.num_values,
@@ -115,7 +116,7 @@ def make_rival(agent, config, environment, batch):
 
 
 def make_ours(core, state, batch):
-  """Returns parameters and a call of the agent's update, as learners do it."""
+  """Returns the number of parameters and a call of the agent's update."""
   update = jax.jit(core.update)
   num_params = count(state.params)
 
@@ -132,7 +133,7 @@ def count(params):
 
 
 def measure_pair(ours, rival, seconds, rounds):
-  """Returns seconds of each, the least, and the median of ratios of rounds."""
+  """Returns the least seconds of each call, and the median ratio of rounds."""
   times = [
     [common.measure(call, seconds=seconds).median for call in (ours, rival)]
     for _ in range(rounds)

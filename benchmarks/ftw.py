@@ -1,13 +1,14 @@
-"""How fast the whole For-The-Win agent acts and learns, and what it takes.
+"""Speed and memory of the whole For-The-Win agent, acting and learning.
 
     uv run benchmarks/ftw.py [--tables=learner,long,acting,agent]
 
-84x84x3 uint8, 5 actions, hidden and latent 256, batch 16. Each line is
-a process of its own, so that its peak memory and the seconds from its start to
-the first finished step are its own. As in a distributed run it has one heap,
-and one thread where it only acts (`runtime.distributed.supervision`). Beside
-stand the figures of the TensorFlow agent, recorded on another two cores without
-GPU: it runs on Python 3.8 alone.
+84x84x3 uint8, 5 actions, hidden and latent size 256, batch 16. Each line runs
+in its own process, so that its peak memory and the seconds from its start to
+the first finished step are its own. As in a distributed run, it has one malloc
+arena, and a single thread if it only acts
+(`runtime.distributed.node_commands`). Figures of the TensorFlow agent, which
+only runs on Python 3.8, are shown for comparison; they were recorded on two
+other cores without a GPU.
 """
 
 import argparse
@@ -21,7 +22,7 @@ import time
 
 import common
 
-# Seconds a step, peak GB, seconds to the first step.
+# Seconds per step, peak GB, seconds to the first step.
 _TENSORFLOW = {
   ('rpth', 20, False): (0.43, 1.13, 12),
   ('rpth', 20, True): (1.09, 1.44, 20),
@@ -29,7 +30,7 @@ _TENSORFLOW = {
   ('rpth_dnc', 20, True): (5.0, 5.1, 152),
   ('rpth', 100, False): (6.2, 3.1, 125),
 }
-# Environment steps a second of acting with adders, and of the whole agent.
+# Environment steps per second of acting with adders, and of the whole agent.
 _TENSORFLOW_ACTING = {'rpth': 380, 'rpth_dnc': 137}
 _TENSORFLOW_AGENT = {('rpth', True): 94, ('rpth_dnc', False): 50}
 
@@ -65,7 +66,7 @@ def _make_config(core, linkage, sequence_length, auxiliary):
 
 
 def _make_batch(config, spec, network):
-  """Returns a random batch for all tasks that the config asks for."""
+  """Returns a random batch for all tasks enabled in the config."""
   import dm_env
   import jax
   import numpy as np
@@ -105,7 +106,7 @@ def _make_batch(config, spec, network):
 
 
 def _learner_line(start, seconds, *line):
-  """Updates alone, from a batch on the device: no replay server is loaded."""
+  """Measures updates alone, on a batch on the device, without replay."""
   import jax
 
   from ftwax.agents import ftw
@@ -133,7 +134,7 @@ def _learner_line(start, seconds, *line):
 
 
 def _acting_line(start, seconds, *line):
-  """Acts in one environment and writes to Reverb, without learning."""
+  """Measures acting in one environment and writing to Reverb, no learning."""
   import itertools
 
   import parts
@@ -155,7 +156,7 @@ def _acting_line(start, seconds, *line):
 
 
 def _agent_line(start, seconds, core, linkage, auxiliary):
-  """Acts, writes and learns in one process, in 8 environments."""
+  """Measures acting, writing and learning in one process, 8 environments."""
   import itertools
 
   import parts
@@ -166,7 +167,7 @@ def _agent_line(start, seconds, core, linkage, auxiliary):
   agent = _make_agent(spec, config, num_environments)
   timesteps = itertools.cycle(parts.random_timesteps(spec, num_environments))
 
-  def call():  # As many steps as two updates take.
+  def call():  # As many steps as two updates use.
     for _ in range(80):
       action = agent.select_action(None)
       agent.observe(action, next(timesteps))
@@ -191,7 +192,7 @@ _KINDS = {
 }
 
 
-# As a distributed run has it for its actors (`supervision`): one thread each.
+# As for actors of a distributed run (`node_commands`): one thread each.
 _ENVIRONMENTS = {
   'acting': {
     'XLA_FLAGS': '--xla_cpu_multi_thread_eigen=false',
@@ -201,7 +202,7 @@ _ENVIRONMENTS = {
 
 
 def _run_line(kind, line, seconds):
-  """Measures a line in a process of its own."""
+  """Measures a line in its own process."""
   result = subprocess.run(
     [
       sys.executable,
@@ -287,7 +288,7 @@ _TABLES = {
 
 
 def main():
-  """Prints tables, or measures one line."""
+  """Prints the tables, or measures a single line."""
   start = time.time()
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument('--seconds', type=float, default=8.0)

@@ -1,7 +1,7 @@
-"""Shows what it costs to carry a gigabyte through two gateways.
+"""Measures the cost of sending a gigabyte through two gateways.
 
 Run as `python benchmarks/gateway.py`. Gateways, sender and receiver are threads
-of one process, so that its CPU time is that of all of them.
+of one process, so its CPU time covers them all.
 """
 
 import os
@@ -38,7 +38,7 @@ def _receive(server: socket.socket) -> None:
 
 
 def _send(host: str, port: int) -> tuple[float, float]:
-  """Returns seconds of wall and of CPU time to send all of it."""
+  """Returns wall and CPU seconds to send all bytes."""
   wall, cpu = time.perf_counter(), time.process_time()
   with socket.create_connection((host, port)) as connection:
     for _ in range(-(-_NUM_BYTES // len(_CHUNK))):
@@ -48,7 +48,7 @@ def _send(host: str, port: int) -> tuple[float, float]:
 
 
 def main() -> None:
-  """Prints a line for each way."""
+  """Prints a line for each connection: direct, without TLS and with TLS."""
   server = socket.create_server((_FarGateway.loopback, 0))
   port = server.getsockname()[1]
   threading.Thread(target=_receive, args=(server,), daemon=True).start()

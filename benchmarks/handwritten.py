@@ -1,9 +1,9 @@
-"""PPO as one writes it by hand for one task, in the style of PureJaxRL.
+"""PPO written by hand for a single task, in the style of PureJaxRL.
 
 One file, one network, plain dicts of weights: no core, no extras, no episode
-statistics but the mean return, resets by `where` at every step. It is what
-`device.py` measures the device runtime against; the network and the optimizer
-are those that the agent has there.
+statistics except the mean return, and resets by `where` at every step.
+`device.py` compares the device runtime with it; network and optimizer equal
+those of the agent there.
 """
 
 import functools
@@ -29,7 +29,7 @@ _OPTIMIZER = optax.chain(
 
 
 class Sizes(NamedTuple):
-  """What an iteration is made of."""
+  """Sizes of an iteration; see `PPOConfig` for epochs and minibatches."""
 
   num_environments: int
   num_steps: int
@@ -38,7 +38,15 @@ class Sizes(NamedTuple):
 
 
 class State(NamedTuple):
-  """All that changes."""
+  """The complete mutable state.
+
+  Attributes:
+    params: weights of the network.
+    opt_state: state of the optimizer.
+    environment: states of the environments, leaves [E, ...].
+    observation: last observations, [E, ...].
+    key: random key.
+  """
 
   params: Any
   opt_state: Any
@@ -80,7 +88,7 @@ def _init_params(key, sizes, num_actions):
 
 
 def _taken(logits, action):
-  """Returns log-probabilities of actions, and entropies."""
+  """Returns the log-probabilities of the actions, and the entropies."""
   log_probs = jax.nn.log_softmax(logits)
   taken = jnp.take_along_axis(log_probs, action[..., None], axis=-1)[..., 0]
   return taken, -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)
@@ -100,7 +108,7 @@ def _loss(params, batch):
 
 
 def _advantages(reward, discount, value, bootstrap):
-  """Returns generalized advantages [T, E]."""
+  """Returns generalized advantage estimates [T, E]."""
 
   def accumulate(carry, inputs):
     advantage, next_value = carry
@@ -117,7 +125,7 @@ def _advantages(reward, discount, value, bootstrap):
 
 
 def _learn(sizes, learned, key, batch):
-  """Takes all steps on a batch, leaves [T * E, ...]."""
+  """Runs all optimizer steps on a batch, leaves [T * E, ...]."""
 
   def step(learned, minibatch):
     params, opt_state = learned
@@ -136,14 +144,14 @@ def _learn(sizes, learned, key, batch):
 
 
 def _make_functions(environment):
-  """Returns `reset(key)` and `step(key, state, action)` of one."""
+  """Returns `reset(key)` and `step(key, state, action)` of an environment."""
 
   def reset(key):
     state, timestep = environment.reset(key)
     return state, timestep.observation
 
   def step(key, state, action):
-    """Takes a step, and resets where it ended the episode."""
+    """Steps the environment, and resets it if the episode has ended."""
     state, timestep = environment.step(state, action)
     done = timestep.step_type == 2
     state, observation = jax.tree.map(
@@ -200,7 +208,7 @@ def make(environment, hidden_sizes, sizes, num_iterations):
     )
     key, learn_key = jax.random.split(key)
     learned = _learn(sizes, (state.params, state.opt_state), learn_key, batch)
-    # Catch pays in an episode's last step alone.
+    # Catch is only rewarded in the last step of an episode.
     mean_return = jnp.sum(reward) / jnp.maximum(1, jnp.sum(done))
     state = State(*learned, environment_state, last_observation, key)
     return state, mean_return

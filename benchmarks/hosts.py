@@ -1,20 +1,21 @@
-"""Runs catch on the hosts of a cluster, and shows how it goes on.
+"""Runs catch on the hosts of a cluster, and measures the effects of faults.
 
 Run as `python benchmarks/hosts.py learn`, or with another scenario:
 
     learn      learner and replay on one host, actors on two: score, steps/s and
-               bytes between hosts, beside one host with as many processes
-    local      one host without Ray and with it: start, memory, steps/s, and the
-               time in which an actor that was killed is replaced
-    cut        the cable of an actors' host is out for 30 s
-    lost       an actors' host is cut off for good
-    learner    the learner's host is killed, and another takes its place
+               bytes between hosts, compared with one host and as many processes
+    local      one host without and with Ray: startup, memory, steps/s, and the
+               time until a killed actor is replaced
+    cut        the link of an actors' host is down for 30 s
+    lost       an actors' host is disconnected for good
+    learner    the learner's host is killed, and another one takes over
     head       Ray's head is killed; the run ends and is resumed on a new one
-    netem      1% of packets are lost and all are 50 ms late
-    strangers  1,000 connections a second come from outside the cluster
+    netem      1% of packets are lost and all are delayed by 50 ms
+    strangers  1,000 connections per second come from outside the cluster
 
-Hosts are network namespaces on this machine, joined by a switch, which takes
-root. Each prints its numbers and ends with status 1 if a promise is broken.
+Hosts are network namespaces on this machine, joined by a switch, which requires
+root. Each scenario prints its numbers and exits with status 1 if a promise is
+broken.
 """
 
 import argparse
@@ -49,19 +50,19 @@ _CLUSTER_FLAGS = (
   *('--cluster=auto', '--resources=actor.actors=1'),
   '--resources=learner.core=1',
 )
-# Alone, and below an actor of Ray's, whose niceness is 15.
+# Without Ray, and as children of a Ray actor, whose niceness is 15.
 _ACTOR_NICENESS = (5, 19)
 _CORE = {'CPU': 2, 'core': 1}
 _ACTORS = {'CPU': 4, 'actors': 4}
 
 
 class Run:
-  """A run of catch by the command that a user types."""
+  """A run of catch, started by the command that a user types."""
 
   def __init__(
     self, cluster: ray_clusters.Cluster, directory: pathlib.Path, *flags: str
   ):
-    """Starts it on the first host."""
+    """Starts the run on the first host."""
     self.directory = directory
     command = [
       *(sys.executable, '-m', 'ftwax', 'train', 'catch'),
@@ -81,23 +82,23 @@ class Run:
     return rows[-1]['actor_steps'] if rows else 0
 
   def wait_for_steps(self, steps: int) -> None:
-    """Waits until the run has come so far."""
+    """Waits until the run has taken the given number of steps."""
     self.wait_until(lambda: self.steps() >= steps)
 
   def wait(self, status: int = 0) -> None:
-    """Waits for the end, which must be as expected."""
+    """Waits for the end of the run and checks its exit status."""
     self.wait_until(lambda: self._process.poll() is not None)
     if self._process.returncode != status:
       raise SystemExit(f'the run ended with {self._process.returncode}')
 
   def stop(self) -> None:
-    """Ends it if it has not."""
+    """Kills the run if it is still running."""
     if self._process.poll() is None:
       self._process.send_signal(signal.SIGKILL)
       self._process.wait()
 
   def wait_until(self, condition: Callable[[], bool]) -> None:
-    """Waits for something."""
+    """Waits until a condition holds."""
     deadline = time.monotonic() + _GIVE_UP_S
     while not condition():
       if time.monotonic() > deadline:
@@ -127,7 +128,7 @@ def started(
 
 
 def _speed(run: Run, since: float = 0.0, until: float = 1.0) -> float:
-  """Returns steps a second in a part of the run."""
+  """Returns the steps per second within a part of the run."""
   rows = run.log('train')
   first, last = (rows[int(part * (len(rows) - 1))] for part in (since, until))
   steps = last['actor_steps'] - first['actor_steps']
@@ -142,14 +143,14 @@ def _score(run: Run) -> float:
 
 
 def _standstill(run: Run, since: int) -> float:
-  """Returns the longest time without an update after actor steps, s."""
+  """Returns the longest time without an update after `since` steps, in s."""
   rows = run.log('learner')
   seconds = [row['seconds'] for row in rows if row['actor_steps'] >= since]
   return float(max(np.diff(seconds)))
 
 
 def _check_counts(run: Run, steps: int) -> None:
-  """Exits with status 1 unless exactly these steps were counted."""
+  """Exits with status 1 unless exactly `steps` steps were counted."""
   with checkpoints.Checkpointer(run.directory / 'checkpoints') as checkpointer:
     last = max(checkpointer.steps())
   print(f'  steps in the last checkpoint: {last:,} of {steps:,}')
@@ -158,7 +159,7 @@ def _check_counts(run: Run, steps: int) -> None:
 
 
 def learn(steps: int) -> None:
-  """Shows what three hosts come to beside one."""
+  """Compares three hosts with a single one."""
   flags = ('--num_actors=4', f'--max_num_actor_steps={steps}')
   speeds = []
   for name, hosts in {
@@ -180,14 +181,14 @@ def learn(steps: int) -> None:
 
 
 def local(steps: int) -> None:
-  """Shows what Ray costs on one host."""
+  """Measures the cost of Ray on a single host."""
   flags = ('--num_actors=2', f'--max_num_actor_steps={steps}')
   for on_cluster in (False, True):
     begin = time.monotonic()
     with started(
       [{**_CORE, 'CPU': 4, 'actors': 2}], *flags, on_cluster=on_cluster
     ) as (cluster, run):
-      # Ray itself was started before.
+      # Ray itself was started earlier.
       run.wait_until(lambda: run.log('learner'))
       first_update = time.monotonic() - begin - cluster.seconds_to_start
       run.wait_for_steps(steps // 2)
@@ -212,7 +213,7 @@ def local(steps: int) -> None:
 
 
 def _actor_pids(cluster: ray_clusters.Cluster) -> set[int]:
-  """Returns the processes that act, which yield to others."""
+  """Returns the pids of actors, which have a lower priority."""
   found = set()
   for pid in cluster.pids(0):
     with contextlib.suppress(psutil.Error):
@@ -223,17 +224,17 @@ def _actor_pids(cluster: ray_clusters.Cluster) -> set[int]:
 
 
 def _has_another(cluster: ray_clusters.Cluster, victim: int) -> bool:
-  """Returns whether two actors act without the one that was killed."""
+  """Returns whether two actors are running besides the killed one."""
   return len(_actor_pids(cluster) - {victim}) == 2
 
 
 def cut(steps: int) -> None:
-  """Takes the cable of a host out for a while."""
+  """Disconnects a host for a while."""
   _disturb(steps, lambda cluster: _cut_link(cluster, _CUT_S))
 
 
 def lost(steps: int) -> None:
-  """Takes the cable of a host out for good."""
+  """Disconnects a host for good."""
   _disturb(steps, lambda cluster: cluster.hosts[2].set_link(False))
 
 
@@ -282,7 +283,7 @@ def learner(steps: int) -> None:
 
 
 def head(steps: int) -> None:
-  """Kills Ray's head, which ends the run, and resumes on a new one."""
+  """Kills Ray's head, which ends the run, and resumes it on a new one."""
   flags = ('--num_actors=2', f'--max_num_actor_steps={steps}')
   hosts = [_CORE, {'CPU': 2, 'actors': 2}]
   with started(hosts, *flags, '--save_every_seconds=5') as (cluster, run):
@@ -308,7 +309,7 @@ def head(steps: int) -> None:
 
 
 def netem(steps: int) -> None:
-  """Loses and delays packets of all hosts."""
+  """Drops and delays packets of all hosts."""
 
   def disturb(cluster: ray_clusters.Cluster) -> None:
     for host in cluster.hosts:
@@ -318,7 +319,7 @@ def netem(steps: int) -> None:
 
 
 def strangers(steps: int) -> None:
-  """Has a host outside the cluster try the gateways."""
+  """Attacks the gateways from a host outside the cluster."""
   flags = ('--num_actors=2', f'--max_num_actor_steps={steps}')
   hosts = [_CORE, {'CPU': 2, 'actors': 2}]
   with started(hosts, *flags, num_others=1) as (cluster, run):

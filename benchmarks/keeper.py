@@ -1,13 +1,13 @@
-"""Load of the keeper of a population by many learners and actors.
+"""Load of a population's keeper with many learners and actors.
 
     uv run benchmarks/keeper.py                       # 8, 64 and 256 members
     uv run benchmarks/keeper.py --members 8 --seconds 5
 
-The keeper is the real one, in a process of its own, called by courier. Learners
-and actors are simulated: each member has a learner of its own, which asks once
-a second and makes the copies that it is told at once, and an actor, which
-reports results and draws seats now and then. Members, without parameters, win
-and lose by chance, and copy each other after 50 games.
+The keeper is the real one, in its own process, called by courier. Learners and
+actors are simulated: each member has its own learner, which asks once per
+second and immediately makes the copies it is given, and an actor, which
+periodically reports results and draws seats. Members have no parameters, win
+and lose at random, and copy each other after 50 games.
 """
 
 import argparse
@@ -40,12 +40,12 @@ from ftwax.runtime.distributed import (
   settings,
 )
 
-_NUM_THREADS = 8  # Of the simulation.
-_DRAW_S = 10.0  # Seconds between two draws of an actor, thus of a round.
+_NUM_THREADS = 8  # Threads of the simulation.
+_DRAW_S = 10.0  # Seconds between two draws of an actor, i.e. per round.
 
 
 def make_experiment(num_members: int) -> experiment.ExperimentConfig:
-  """Returns capture the flag for a population."""
+  """Returns the experiment: capture the flag with a population."""
   config = impala.IMPALAConfig.atari_paper()
   made = experiment.ExperimentConfig(
     name='keeper',
@@ -68,7 +68,7 @@ def _make_game(seed: int):
 
 
 class _Counter:
-  """A counter of a run that goes on."""
+  """Counter of a run that never ends."""
 
   def report_keeper(self, number, rows):
     del number, rows
@@ -98,7 +98,7 @@ def serve(num_members: int, directory: str, port, stop) -> None:
 
 
 class Load:
-  """Learners and actors that call a keeper, and what that amounts to."""
+  """Simulated learners and actors, and statistics of their calls."""
 
   def __init__(self, port: int, num_members: int, reports_per_s: float):
     """Joins all learners."""
@@ -115,7 +115,7 @@ class Load:
     self._numbers = [0] * num_members
     self._copies = [None] * num_members
     self.num_calls = self.num_copies = self.num_bytes = 0
-    self.seconds: list[float] = []  # That calls took.
+    self.seconds: list[float] = []  # Duration of calls.
     while [self._join(index) for index in range(num_members)].count(None):
       time.sleep(0.5)
 
@@ -124,7 +124,7 @@ class Load:
     return self._client.join(index, jax.tree.leaves((self._traits, copies)))
 
   def run(self, seconds: float) -> None:
-    """Calls for a while."""
+    """Makes calls for the given duration."""
     self.num_calls = self.num_copies = self.num_bytes = 0
     self.seconds = []
     start = time.monotonic()
@@ -157,7 +157,7 @@ class Load:
       heapq.heapreplace(calls, (due + period, period, kind, member))
 
   def _ask(self, member: int, rng: np.random.Generator) -> None:
-    """Asks, or settles what was told before, as an `Exchange` does."""
+    """Asks for copies, or settles the last ones, as an `Exchange` does."""
     del rng
     copies = self._copies[member]
     if copies is None:
@@ -212,7 +212,7 @@ def measure(num_members: int, seconds: float, reports_per_s: float) -> list:
     while not port.value:
       time.sleep(0.1)
     load = Load(port.value, num_members, reports_per_s)
-    load.run(15.0)  # All is compiled, at the sizes that come.
+    load.run(15.0)  # Compiles everything, for all sizes.
     watched = psutil.Process(process.pid)
     before, start = sum(watched.cpu_times()[:2]), time.monotonic()
     load.run(seconds)

@@ -1,4 +1,4 @@
-"""How fast the learner learns, and how long it waits for a full queue.
+"""Speed of the learner, and its waiting time for a full queue.
 
 uv run benchmarks/learning.py
 """
@@ -16,10 +16,10 @@ _NUM_BATCHES = 40
 
 
 def measure_learner(spec, batch_size):
-  """Updates on a queue that was filled before; times updates and waits.
+  """Measures updates, and the waits for data, on a queue filled in advance.
 
   Returns:
-    Seconds of an update, its wait included, and the share of the wait.
+    Seconds per update, including the wait, and the fraction spent waiting.
   """
   config = impala.IMPALAConfig.atari_paper(
     batch_size=batch_size, max_queue_size=batch_size * _NUM_BATCHES

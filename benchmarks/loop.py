@@ -2,8 +2,8 @@
 
     uv run benchmarks/loop.py
 
-The rival is acme 0.4.0's IMPALA of the same sizes in an environment of its
-own (see rivals/); it and ours run in turn. `--no-rival` leaves it out.
+The rival is acme 0.4.0's IMPALA with the same sizes, in its own environment
+(see rivals/); both run alternately. `--no-rival` leaves it out.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from ftwax.runtime.host import arena, game_loop, members
 _WARM_UP_UPDATES = 5
 _NUM_ENVIRONMENTS = (1, 8, 32)
 
-# The rival with the JAX of its time, and with ours.
+# The rival with its contemporary version of JAX, and with ours.
 _RIVALS = {
   'JAX 0.4.13': (),
   'JAX 0.6.2': (
@@ -46,7 +46,7 @@ _PARTS = ('environment', 'act', 'adder', 'sample', 'update', 'variables')
 
 
 def make_arena(num_environments):
-  """Makes validated catch, as the local runtime has it."""
+  """Makes an arena of validated catch, as in the local runtime."""
   made = game_vectors.make_games(
     functools.partial(bsuite_adapter.make, 'catch/0'),
     range(num_environments),
@@ -57,7 +57,7 @@ def make_arena(num_environments):
 
 
 def time_parts(agent, environment):
-  """Makes the agent's clock count every part of the loop."""
+  """Makes the agent's clock count the time of every part of the loop."""
   wrap = agent.clock.wrap
   wrap(environment, 'step', 'environment')
   wrap(agent.actor, 'select_action', 'act_and_add')
@@ -66,7 +66,7 @@ def time_parts(agent, environment):
   wrap(agent.adder, 'add_choice', 'add_choice')
   step = agent.learner.step
 
-  def step_and_wait():  # Or the update would count where it is waited for.
+  def step_and_wait():  # Else waiting counts elsewhere.
     step()
     jax.block_until_ready(agent.learner.state)
 
@@ -127,7 +127,7 @@ def run(seconds, num_environments):
 
 
 def print_ratios(ours, rivals):
-  """Prints how many times as fast as each rival ours is, by medians."""
+  """Prints the ratio of our median speed to that of each rival."""
   rows = []
   for num_environments, speeds in ours.items():
     speed = statistics.median(speeds)
@@ -147,7 +147,7 @@ def print_ratios(ours, rivals):
 
 
 def main():
-  """Prints ours, and then the ratios to the rival."""
+  """Prints our speeds, and then the ratios to the rival."""
   parser = argparse.ArgumentParser()
   parser.add_argument('--seconds', type=float, default=20.0)
   parser.add_argument('--rounds', type=int, default=3)

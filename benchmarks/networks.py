@@ -2,11 +2,11 @@
 
     uv run benchmarks/networks.py
 
-FTW's sizes: 450 slots of 32, 4 read heads, hidden and latent 256, 84x84x3.
-Cores learn from 16 sequences of 20 steps. `exact` by plain autodiff and the
-same network in TensorFlow 2.8 are measured in the same run. Figures are of the
-fastest call, which other work on the machine disturbs least. `--seconds` is the
-time for each line; `--no_rival` leaves TensorFlow out.
+FTW's sizes: 450 slots of 32, 4 read heads, hidden and latent size 256, 84x84x3.
+Cores learn from 16 sequences of 20 steps. The same run also measures `exact`
+with plain autodiff, and the same network in TensorFlow 2.8. Figures are those
+of the fastest call, which is least affected by other work on the machine.
+`--seconds` is the time for each line; `--no_rival` leaves TensorFlow out.
 """
 
 import argparse
@@ -36,12 +36,12 @@ _HYPERPARAMETERS = _Hyperparameters()
 
 
 class _Line(NamedTuple):
-  """One compiled function.
+  """Measurements of one compiled function.
 
   Attributes:
-    seconds: of the fastest call.
-    compile_seconds: to compile it.
-    scratch_bytes: what a call asks for beside inputs and outputs.
+    seconds: duration of the fastest call.
+    compile_seconds: duration of its compilation.
+    scratch_bytes: memory of a call in addition to inputs and outputs.
   """
 
   seconds: float
@@ -50,14 +50,14 @@ class _Line(NamedTuple):
 
 
 def _measure(functions, seconds):
-  """Compiles functions and calls them in turn, so that all see the same load.
+  """Compiles functions and calls them alternately, under the same load.
 
   Args:
-    functions: by name, a function and its arguments.
-    seconds: for each, on average.
+    functions: pairs of a function and its arguments, by name.
+    seconds: average duration of the measurements of each function.
 
   Returns:
-    A `_Line` for each, by name.
+    A `_Line` for each function, by name.
   """
   compiled, compile_seconds = {}, {}
   for name, (function, arguments) in functions.items():
@@ -87,7 +87,7 @@ def _make_core(name):
 
 
 def _make_core_functions(name):
-  """Returns parameters, one step, an unroll and the zero state of a core."""
+  """Returns a core's parameters, and its step, unroll and initial state."""
 
   def make():
     core = _make_core(name)
@@ -104,7 +104,7 @@ def _make_core_functions(name):
 
 
 def _measure_cores(seconds):
-  """Returns lines by the core's name and whether with a gradient."""
+  """Returns lines by name of the core and whether the gradient is included."""
   inputs = jax.random.normal(_KEY, (_NUM_STEPS, _BATCH_SIZE, _NUM_INPUTS))
   start = jnp.zeros((_NUM_STEPS, _BATCH_SIZE), bool)
   functions = {}
@@ -219,9 +219,9 @@ def _print_networks(spec, seconds, rival):
 
 
 def _measure_acting(step, arguments, state, seconds):
-  """Measures one step at a time; the state stays on the device."""
+  """Measures single steps; the state stays on the device."""
   step = jax.jit(step, donate_argnums=len(arguments))
-  state = jax.tree.map(jnp.copy, state)  # Zeros may share their memory.
+  state = jax.tree.map(jnp.copy, state)  # Donated zeros must not share memory.
 
   def call():
     nonlocal state
@@ -263,7 +263,7 @@ def _print_acting(spec, seconds, rival):
 
 
 def _print_link_update(seconds):
-  """Compares one update of the links with a copy of as many bytes."""
+  """Compares an update of the links with a copy of the same size."""
   shape = (_BATCH_SIZE, 1, 450)
   draws = jax.random.uniform(_KEY, (2, *shape)) / 225
   write = link_update.Write(draws[0], draws[1])
@@ -287,7 +287,7 @@ def _print_link_update(seconds):
 
     return common.measure(call, seconds=seconds).minimum
 
-  num_bytes = 2 * 4 * _BATCH_SIZE * 450 * 450  # Once in, once out.
+  num_bytes = 2 * 4 * _BATCH_SIZE * 450 * 450  # One read and one write.
   times = {
     'add a number to it': measure(lambda matrix: (matrix + 1.0,)),
     'update, forward and backward reads': measure(update, write, reads),

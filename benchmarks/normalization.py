@@ -2,10 +2,11 @@
 
     uv run benchmarks/normalization.py --seeds 0 1 2
 
-Observations are angles' cosine and sine in [-1, 1] and a velocity in [-8, 8];
-rewards are from -16.3 to 0, so that returns are of many tens where a value
-head begins near 0. The lines differ in the two options alone. Scores are mean
-returns of greedy evaluations: -1200 for chance, about -150 for the best.
+Observations are the cosine and sine of an angle in [-1, 1] and a velocity in
+[-8, 8]. Rewards lie between -16.3 and 0, so discounted returns are large
+compared with the initial outputs of a value head, near 0. The lines differ only
+in the two options. Scores are mean returns of greedy evaluations: -1200 for
+chance, about -150 for the best policies.
 """
 
 import argparse
@@ -71,7 +72,7 @@ def make_experiment(options, seed, num_steps, learning_rate):
 
 
 def measure(config, directory):
-  """Returns the evaluations of a run, and seconds."""
+  """Returns the mean returns of a run's evaluations, and its seconds."""
   start = time.perf_counter()
   ftwax.run(
     config,

@@ -1,4 +1,4 @@
-"""Builds the parts of IMPALA for an environment, for benchmarks of each."""
+"""Builds the parts of IMPALA for an environment, to be measured separately."""
 
 import collections
 import time
@@ -22,7 +22,7 @@ class Clock:
     self.seconds: collections.Counter = collections.Counter()
 
   def wrap(self, owner: Any, method: str, part: str) -> None:
-    """Makes the time of each `owner.method` call count as `part`'s."""
+    """Counts the time of each `owner.method` call as part of `part`."""
     inner = getattr(owner, method)
 
     def timed(*args, **kwargs):
@@ -34,7 +34,7 @@ class Clock:
     setattr(owner, method, timed)
 
   def iterate(self, iterator: Iterator[Any], part: str) -> Iterator[Any]:
-    """Yields from `iterator`; the time of waiting for it counts as `part`'s."""
+    """Yields from `iterator`; counts the time spent waiting as `part`."""
     while True:
       before = time.perf_counter()
       item = next(iterator)
@@ -51,7 +51,7 @@ class Agent:
     config: impala.IMPALAConfig,
     num_environments: int,
   ):
-    """Makes the parts; `clock` counts the learner's wait as `sample`."""
+    """Makes the parts; `clock` counts the learner's waiting as `sample`."""
     self.clock = Clock()
     network = impala.make_network(spec, config)
     builder = impala.make_builder(config)
@@ -84,14 +84,14 @@ class _NoLogger:
 
 
 def catch_spec() -> types.EnvironmentSpec:
-  """Returns the spec of bsuite's catch, 10x5 floats and 3 actions."""
+  """Returns the spec of bsuite's catch: 10x5 floats and 3 actions."""
   return types.make_environment_spec(bsuite_adapter.make('catch/0', seed=0))
 
 
 def random_timesteps(
   spec: types.EnvironmentSpec, num_environments: int, num_steps: int = 32
 ) -> list[dm_env.TimeStep]:
-  """Draws timesteps in the middle of an episode, leaves [E, ...]."""
+  """Draws `MID` timesteps, leaves [E, ...]."""
   rng = np.random.default_rng(0)
 
   def observation():

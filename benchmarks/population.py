@@ -1,9 +1,9 @@
-"""Updates of a population: members at once by `vmap`, or one after another.
+"""Updates of a population: all members at once with `vmap`, or one by one.
 
     uv run benchmarks/population.py
 
-The agent is that of `experiments/capture_the_flag.py`, with random trajectories
-(T = 20, B = 32) of the game's features.
+The agent is that of `experiments/capture_the_flag.py`, trained on random
+trajectories (T = 20, B = 32) of the game's features.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def _make_batch(rng, spec, config, network):
 
 
 def _measure(core, seconds):
-  """Returns rows of the table for a core."""
+  """Returns the rows of the table for one core."""
   spec = capture_the_flag.make().spec
   config = _make_config(core)
   network = ftw.make_network(spec, config)

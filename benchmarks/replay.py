@@ -12,10 +12,10 @@
 
     uv run benchmarks/replay.py
 
-`uv run` builds an environment of its own, with flashbax in it; all three are
-measured in one process, in turn, so that a busy machine slows all of them. The
+`uv run` builds a separate environment with flashbax. All three are measured
+alternately in one process, so a busy machine slows down all of them. The
 payload is 32x32x3 uint8 with reward, discount and step type; 50,000 steps are
-stored, 256 are sampled at a time.
+stored, and 256 are sampled at a time.
 """
 
 import argparse
@@ -47,7 +47,7 @@ HEADER = ('line', 'ftwax us', 'rival us', 'rival / ftwax', 'least', 'most')
 
 
 def random_steps(shape: tuple[int, ...]) -> dict[str, np.ndarray]:
-  """Returns steps [*shape, ...] that do not compress."""
+  """Returns random steps [*shape, ...], which do not compress."""
   rng = np.random.default_rng(0)
   return {
     name: rng.integers(0, 256, (*shape, *leaf.shape)).astype(leaf.dtype)
@@ -56,7 +56,7 @@ def random_steps(shape: tuple[int, ...]) -> dict[str, np.ndarray]:
 
 
 def microseconds(call: Callable[[], Any], num_calls: int) -> float:
-  """Returns what one of `num_calls` calls took."""
+  """Returns the mean duration of `num_calls` calls."""
   start = time.perf_counter()
   for _ in range(num_calls):
     jax.block_until_ready(call())
@@ -69,9 +69,9 @@ def compare(
   rival: Callable[[], Any],
   seconds: float,
 ) -> tuple[str, ...]:
-  """Times two calls in turn, in blocks; returns a row of the table."""
+  """Times two calls alternately, in blocks; returns a row of the table."""
   for call in (ours, rival):
-    microseconds(call, 3)  # Compiles; flashbax twice, as its types change.
+    microseconds(call, 3)  # Compiles; flashbax twice, since its types change.
   num_calls = [
     max(1, int(seconds * 1e6 / 30 / microseconds(call, 3)))
     for call in (ours, rival)
@@ -92,7 +92,7 @@ def compare(
 
 
 class Ours:
-  """A functional replay, full, with what it does under `jit`."""
+  """A full functional replay, with its functions compiled."""
 
   def __init__(self, num_environments, length, prioritized, draw):
     config = functional.ReplayConfig(
@@ -118,7 +118,7 @@ class Ours:
     self._priorities = jnp.ones([config.batch_size])
 
   def add(self):
-    """Adds a step of each environment."""
+    """Adds one step of each environment."""
     self._state = self._add(self._state, self._step)
     return self._state
 
@@ -135,7 +135,7 @@ class Ours:
     return self._state
 
   def memory_line(self) -> str:
-    """Tells what a donated call needs beside the state."""
+    """Describes the memory of a donated call in addition to the state."""
     stored = sum(leaf.nbytes for leaf in jax.tree.leaves(self._state))
     memory = self._add.lower(self._state, self._step).compile()
     memory = memory.memory_analysis()
@@ -149,7 +149,7 @@ class Ours:
 
 
 class Flashbax:
-  """The same with flashbax."""
+  """The same replay with flashbax."""
 
   def __init__(self, num_environments, length, prioritized):
     sizes = {
@@ -180,7 +180,7 @@ class Flashbax:
       self._indices = self.sample().indices
 
   def add(self):
-    """Adds a step of each environment."""
+    """Adds one step of each environment."""
     self._state = self._add(self._state, self._step)
     return self._state
 
@@ -195,7 +195,7 @@ class Flashbax:
 
 
 class Reverb:
-  """The same with Reverb, its server in this process."""
+  """The same replay with Reverb, with its server in this process."""
 
   def __init__(self):
     signature = {
@@ -218,7 +218,7 @@ class Reverb:
     steps = random_steps((FILL_LENGTH,))
     for i in range(NUM_STEPS):
       self._append({k: v[i % FILL_LENGTH] for k, v in steps.items()})
-      if i % 25 == 0:  # From 50 items on it warns.
+      if i % 25 == 0:  # It warns from 50 items on.
         self._writer.flush()
     self._writer.flush()
     dataset = reverb.TrajectoryDataset.from_table_signature(
@@ -233,7 +233,7 @@ class Reverb:
     self._writer.create_item('replay', priority=1.0, trajectory=item)
 
   def add(self):
-    """Adds a step, and waits until it is there."""
+    """Adds a step and waits until it is stored."""
     self._append({k: v[0] for k, v in self._step.items()})
     self._writer.flush()
 
@@ -248,7 +248,7 @@ class Reverb:
 
 
 def compare_with_flashbax(num_environments, length, seconds):
-  """Returns the rows of one shape."""
+  """Returns the rows of one shape, and the line on memory."""
   rows = []
   for prioritized, name, draw in (
     (False, 'trajectory', 'independent'),

@@ -1,8 +1,8 @@
-"""Updates as one writes them by hand with rlax, for `family.py` to compare to.
+"""Updates written by hand with rlax, for comparison in `family.py`.
 
-One loss function an algorithm, plain Haiku networks of the sizes that the
-agents have, one optimizer. What the agents do besides is left out: parts of
-actions, action masks, hyperparameters as data, updates that are skipped.
+One loss function per algorithm, plain Haiku networks with the sizes of the
+agents, one optimizer. Other features of the agents are left out: parts of
+actions, action masks, hyperparameters as data, skipped updates.
 """
 
 from typing import Any, NamedTuple
@@ -22,13 +22,13 @@ _LAST = 2
 
 
 class Sizes(NamedTuple):
-  """Of the network.
+  """Sizes of the network.
 
   Attributes:
-    num_actions: of the policy.
-    hidden_size: of the core.
-    is_recurrent: an LSTM, or a layer.
-    is_image: whether observations pass a torso for images, or an MLP.
+    num_actions: number of actions of the policy.
+    hidden_size: size of the core.
+    is_recurrent: whether the core is an LSTM instead of a layer.
+    is_image: whether the torso is for images instead of an MLP.
   """
 
   num_actions: int
@@ -38,7 +38,9 @@ class Sizes(NamedTuple):
 
 
 class Stream(NamedTuple):
-  """What losses read, leaves [T]; after `vmap` over the batch."""
+  """Inputs of losses: leaves [T], [T, A] for logits, after `vmap` over the
+  batch.
+  """
 
   logits_tm1: Any
   value: Any  # [T + 1].
@@ -50,7 +52,7 @@ class Stream(NamedTuple):
 
 
 class Network(hk.Module):
-  """Torso, core, policy and value; for UNREAL two heads more."""
+  """Torso, core, policy and value; two more heads for UNREAL."""
 
   def __init__(self, sizes, name=None):
     super().__init__(name)
@@ -82,13 +84,13 @@ class Network(hk.Module):
     return x, logits, jnp.squeeze(hk.Linear(1)(x), -1)
 
   def predict(self, observation):
-    """Tells the sign of the reward that follows frames [3, B, ...]."""
+    """Predicts the sign of the reward that follows frames [3, B, ...]."""
     embedding = hk.BatchApply(self._torso)(observation)
     return auxiliary_heads.RewardPredictionHead()(embedding)
 
 
 def make_network(sizes, frame_shape=None):
-  """Returns the transform of `(batch) -> outputs` that losses read."""
+  """Returns the transform of `(batch) -> outputs` for the losses."""
 
   def apply(batch):
     network = Network(sizes)
@@ -109,7 +111,7 @@ def make_network(sizes, frame_shape=None):
 
 
 def _make_streams(output, trajectory):
-  """Pairs timesteps, leaves [T, B]."""
+  """Pairs consecutive timesteps, leaves [T, B]."""
   _, logits, value = output
   timestep = trajectory.timestep
   return Stream(
@@ -124,12 +126,12 @@ def _make_streams(output, trajectory):
 
 
 def _over_batch(loss, streams, *others):
-  """Sums the loss of each stream."""
+  """Sums the loss over the streams of a batch."""
   return jnp.sum(jax.vmap(loss, in_axes=1)(streams, *others))
 
 
 def _actor_critic(stream, advantages, errors, entropy_cost):
-  """Returns the sum of the three parts."""
+  """Returns the weighted sum of policy, value and entropy losses."""
   mask, length = stream.mask_tm1, len(stream.mask_tm1)
   policy = length * rlax.policy_gradient_loss(
     stream.logits_tm1, stream.a_tm1, advantages, mask
@@ -179,7 +181,7 @@ def impala_loss(entropy_cost):
 
 
 def unreal_loss(entropy_cost, pixel_control_cost):
-  """Returns the loss of UNREAL with its three tasks."""
+  """Returns the loss of UNREAL with its three auxiliary tasks."""
   actor_critic = a2c_loss(entropy_cost)
 
   def pixel_loss(stream, frames, values):
@@ -214,7 +216,7 @@ def unreal_loss(entropy_cost, pixel_control_cost):
 def make_update(network, loss, optimizer):
   """Returns `update(params, opt_state, key, batch)` of one optimizer step.
 
-  The key is for updates that draw something.
+  The key is only used by updates that draw random numbers.
   """
 
   def update(params, opt_state, key, batch):

@@ -1,13 +1,14 @@
-"""Memory and file descriptors of a run that nothing disturbs.
+"""Memory and file descriptors of an undisturbed run.
 
-Run as `python benchmarks/soak.py --runtime=device --seconds=1800`, by default
-of a distributed run. It prints a row for each process, and ends with status 1
-if the memory of one grows by 1 MB a minute or more, or if it opens files and
-does not close them. A checkpoint's save opens some for a while, so it is the
-median that may not become more. Each save keeps some memory (see
-`docs/reliability.md`), so its period matters; that of a run is longer.
+Run as `python benchmarks/soak.py --runtime=device --seconds=1800`; by default
+the run is distributed. Prints a row for each process, and exits with status 1
+if the memory of a process grows by 1 MB per minute or more, or if it opens
+files without closing them. Saving a checkpoint opens some files temporarily, so
+only the median must not grow. Each save retains some memory (see
+`docs/reliability.md`), so the result depends on the period of saves, which is
+longer in normal runs.
 
-`--num_learners 1 2` makes a run with each, and prints their speeds.
+`--num_learners 1 2` makes a run with each number and prints their speeds.
 """
 
 import argparse
@@ -27,7 +28,7 @@ _MAX_SLOPE_MB = 1.0
 
 
 class Sample(NamedTuple):
-  """A node at a time."""
+  """Measurements of a node at one time, in seconds of `time.monotonic()`."""
 
   time: float
   pid: int
@@ -37,10 +38,10 @@ class Sample(NamedTuple):
 
 
 def soak(run: distributed_run.Run, seconds: float) -> bool:
-  """Samples each process; reports on the last two thirds."""
+  """Samples each process; evaluates the last two thirds of the samples."""
   samples: dict[str, list[Sample]] = {}
   start = time.monotonic()
-  # Of one process, the learner's rows do not count the actors' steps.
+  # In a single process, the learner's rows lack the actors' steps.
   label = 'learner' if run.nodes() else 'train'
   before = run.log(label).last
   while time.monotonic() < start + seconds:
@@ -95,10 +96,10 @@ def _sample(process: psutil.Process) -> Sample:
 
 
 def _anonymous_bytes(pid: int) -> int:
-  """Returns the memory that a process has allocated.
+  """Returns the resident anonymous memory of a process, in bytes.
 
-  Not the pages of libraries: these become its own when others that map them
-  end.
+  Excludes the pages of libraries: the kernel counts them as private to a
+  process once the other processes that map them have exited.
   """
   status = pathlib.Path(f'/proc/{pid}/status').read_text()
   (kilobytes,) = re.findall(r'^RssAnon:\s+(\d+) kB$', status, re.MULTILINE)
@@ -106,7 +107,7 @@ def _anonymous_bytes(pid: int) -> int:
 
 
 def main() -> None:
-  """Runs it."""
+  """Makes the runs."""
   parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
   parser.add_argument('--seconds', type=float, default=1800.0)
   parser.add_argument('--num_actors', type=int, default=2)

@@ -4,13 +4,13 @@
 
 Steps per second of Atari's Pong, CartPole and a simulator that sleeps 5 ms,
 summed over environments. `one by one` is an experiment's factory of single
-environments; ours are all checked, as in runs. The rival is Stable-Baselines3
-in an environment of its own (see rivals/), left out without `--rival_python`.
-All ways take turns, and ratios are medians over rounds, since the machine may
-be shared. Lines of `acting` also choose the actions, with IMPALA's LSTM of 256
-units, in one call for all environments or in one for each; transfers are the
-arrays that JAX counts on the way to the device, and those fetched, for a step
-of all environments.
+environments; ours are all validated, as in runs. The rival is Stable-Baselines3
+in its own environment (see rivals/), left out without `--rival_python`. All
+ways take turns, and ratios are medians over rounds, since the machine may be
+shared. The `acting` lines also select actions with IMPALA's LSTM of 256 units,
+in one call for all environments or one call for each. Transfers are the number
+of arrays that JAX sends to the device plus those fetched, per step of all
+environments.
 """
 
 import argparse
@@ -50,7 +50,7 @@ _TIMEOUT_S = 60.0
 
 
 class Sleeper(specified.Specified, dm_env.Environment):
-  """A simulator that takes 5 ms for a step, in which it computes nothing."""
+  """A simulator whose steps sleep for 5 ms."""
 
   def __init__(self, seed):
     del seed
@@ -63,7 +63,7 @@ class Sleeper(specified.Specified, dm_env.Environment):
     return dm_env.restart(np.zeros(8, np.float32))
 
   def step(self, action):
-    """Sleeps; every 201st step is the start of an episode."""
+    """Sleeps; every 201st step starts an episode."""
     del action
     self._num_steps += 1
     if self._num_steps % 201 == 0:
@@ -74,13 +74,13 @@ class Sleeper(specified.Specified, dm_env.Environment):
 
 
 def make_cart_pole(seed):
-  """Makes Gymnasium's cart pole."""
+  """Makes Gymnasium's CartPole."""
   made = gymnasium.make('CartPole-v1')
   return gymnasium_adapter.GymnasiumEnvironment(made, seed)
 
 
 def make_cart_poles(mode, num_environments, seed):
-  """Makes Gymnasium's vector of cart poles."""
+  """Makes Gymnasium's vector of CartPoles."""
   options = {'context': 'forkserver'} if mode == 'async' else {}
   made = gymnasium.make_vec(
     'CartPole-v1',
@@ -92,7 +92,7 @@ def make_cart_poles(mode, num_environments, seed):
 
 
 def make_pong(seed):
-  """Makes Pong, gray 84 x 84."""
+  """Makes Pong with gray 84 x 84 frames."""
   return atari.make('pong', seed=seed)
 
 
@@ -116,10 +116,10 @@ VECTORS = {
 
 
 class Ours:
-  """Games, stepped with random actions for a while."""
+  """Games that are stepped with random actions."""
 
   def __init__(self, made):
-    """Takes over games."""
+    """Takes ownership of the games."""
     self._games = made
     self._random = np.random.default_rng(0)
     self._games.reset()
@@ -142,7 +142,7 @@ class Ours:
 
 
 class Rival:
-  """Stable-Baselines3, in a process with an interpreter of its own."""
+  """Stable-Baselines3, in a process with its own interpreter."""
 
   def __init__(self, python, task, kind, num_environments):
     """Starts the process."""
@@ -174,7 +174,7 @@ class Rival:
 
 
 def make_ways(task, options):
-  """Returns what steps a task, by name; others are held to the first."""
+  """Returns the ways to step a task, by name; the first is the baseline."""
   seeds = range(options.num_environments)
   single = SINGLE[task]
   ways = {'one by one': Ours(game_vectors.make_games(single, seeds, task))}
@@ -194,7 +194,7 @@ def make_ways(task, options):
 
 
 def measure(ways, options):
-  """Returns rates of all rounds, in which ways take turns, by name."""
+  """Returns the rates of all rounds, in which ways take turns, by name."""
   rates = {name: [] for name in ways}
   for way in ways.values():
     way.measure(options.seconds / 4)
@@ -206,7 +206,7 @@ def measure(ways, options):
 
 
 def rows_of(task, rates):
-  """Returns the table's rows: median rates, and ratios to the first way."""
+  """Returns rows of the table: median rates, and ratios to the first way."""
   base = next(iter(rates.values()))
   rows = []
   for name, each in rates.items():
@@ -223,10 +223,10 @@ def rows_of(task, rates):
 
 
 class Acting:
-  """Games and a policy that chooses for `rows_per_call` of them at a time."""
+  """Games, and a policy that acts on `rows_per_call` of them at a time."""
 
   def __init__(self, made, rows_per_call):
-    """Takes over games; compiles the policy."""
+    """Takes ownership of the games; prepares the policy."""
     spec = made.spec.environment
     config = impala.IMPALAConfig.atari_paper()
     network = impala.make_network(spec, config)
@@ -251,7 +251,7 @@ class Acting:
     self.num_fetched = 0
 
   def step(self):
-    """Chooses for all environments and steps them."""
+    """Selects actions for all environments and steps them."""
     actions = []
     for index, rows in enumerate(self._rows):
       timestep = jax.tree.map(
@@ -274,7 +274,7 @@ class Acting:
     return steps * self._games.num_games / elapsed
 
   def count_transfers(self, num_steps=10):
-    """Tells arrays sent to the device and fetched, for a step of all."""
+    """Returns arrays sent to the device plus those fetched, per step of all."""
     self.step()
     self.num_fetched = 0
     with _captured_log() as log, jax.transfer_guard_host_to_device('log'):
@@ -290,7 +290,7 @@ class Acting:
 
 @contextlib.contextmanager
 def _captured_log():
-  """Yields what returns the lines that libraries wrote to standard error."""
+  """Yields a function that returns what was written to standard error."""
   with tempfile.TemporaryFile() as file:
     saved = os.dup(2)
     os.dup2(file.fileno(), 2)
@@ -336,7 +336,7 @@ def main():
 
 
 def make_acting_ways(task, options):
-  """Returns what acts in a task and steps it, by name."""
+  """Returns the ways to act in a task and step it, by name."""
   seeds = range(options.num_environments)
   num_rows = len(seeds)
   make = functools.partial(game_vectors.make_games, seeds=seeds, name=task)

@@ -1,7 +1,7 @@
 """Connects to ports of a host as a stranger; part of `hosts.py strangers`.
 
-Run as `python benchmarks/strangers.py HOST CONNECTIONS_PER_S PORT...`. Ends at
-SIGTERM and prints what became of the connections.
+Run as `python benchmarks/strangers.py HOST CONNECTIONS_PER_S PORT...`. Ends on
+SIGTERM and prints the outcomes of the connections.
 """
 
 import collections
@@ -16,7 +16,7 @@ _TIMEOUT_S = 2.0
 
 
 def _try(host: str, port: int) -> str:
-  """Returns what a port makes of a wrong token."""
+  """Returns how a port reacts to a wrong token."""
   try:
     with socket.create_connection((host, port), _TIMEOUT_S) as connection:
       connection.settimeout(_TIMEOUT_S)

@@ -1,14 +1,14 @@
-"""A tournament between populations of several runs, on maps never trained on.
+"""Tournament between populations of several runs, on maps never trained on.
 
     uv run benchmarks/tournament.py --runs=capture_the_flag,RUN_DIR,RUN_DIR
 
-Members of each run and the scripted players of the game meet each other in
-teams of copies. Then members meet the scripts beside another member of their
-own population, and beside a stranger, a member of another run, as in the tests
-of robustness of Jaderberg et al. (2019, arXiv:1807.01281). Maps are drawn by
-`--seed`; 13x17 is a size that no run has trained on. Ratings are Elo points
-above the random player. Their intervals, and those of scores, are of 95%, by
-bootstrap over the games.
+Members of each run and the scripted players play against each other in teams of
+copies. Then members play against the scripts together with another member of
+their own population, or with a stranger, a member of another run, as in the
+robustness tests of Jaderberg et al. (2019, arXiv:1807.01281). Maps are drawn
+from `--seed`; no run has trained on the size 13x17. Ratings are Elo points
+above the random player. Intervals of ratings and scores are 95% intervals,
+bootstrapped over games.
 """
 
 import itertools
@@ -53,9 +53,9 @@ class Cast(NamedTuple):
   """The players: members of all runs, run by run, then scripts.
 
   Attributes:
-    names: [P].
-    runs: the numbers of the members of each run.
-    scripts: the numbers of the scripted players, the random one first.
+    names: names of the players, [P].
+    runs: indices of the members of each run.
+    scripts: indices of the scripted players; the first is the random player.
   """
 
   names: tuple[str, ...]
@@ -67,10 +67,10 @@ class Mixed(NamedTuple):
   """Teams of two players against copies of a script.
 
   Attributes:
-    teams: int [G, 2, 2], a side each.
-    is_stranger: bool [G], whether the two are of different runs.
-    run: int [G], of the first of the two.
-    script: int [G], its number among the players.
+    teams: int [G, 2, 2], the players of each side.
+    is_stranger: bool [G], whether the two players belong to different runs.
+    run: int [G], index of the run of the first of the two.
+    script: int [G], index of the script among the players.
   """
 
   teams: Any
@@ -80,7 +80,7 @@ class Mixed(NamedTuple):
 
 
 def load(game: functional.FunctionalGame) -> tuple[Cast, list[Any], Any]:
-  """Returns the cast, the first run's agents, and the other players by name."""
+  """Returns the cast, the first run's agents, and other players by name."""
   names, runs, agents = [], [], []
   for run in _RUNS.value:
     first = len(names)
@@ -117,7 +117,7 @@ def load(game: functional.FunctionalGame) -> tuple[Cast, list[Any], Any]:
 
 
 def mix(cast: Cast) -> Mixed:
-  """Returns the games of mixed teams, each on either side equally often."""
+  """Returns the games of mixed teams, equally often on either side."""
   rows = []
   members = [member for run in cast.runs for member in run]
   run_of = {
@@ -141,7 +141,7 @@ def mix(cast: Cast) -> Mixed:
 def play(
   key: Any, game: functional.FunctionalGame, loaded: Any, teams: Any
 ) -> np.ndarray:
-  """Plays games and returns blue's scores, [G]."""
+  """Plays games and returns the scores of the blue team, float [G]."""
   _, agents, others = loaded
   variables = jax.tree.map(
     lambda *leaves: jnp.stack(leaves), *(agent.variables for agent in agents)
@@ -156,7 +156,7 @@ def play(
 def rate(key: Any, cast: Cast, teams: Any, outcomes: Any) -> Any:
   """Returns the results of all games, with intervals by bootstrap."""
   num_players, anchor = len(cast.names), cast.scripts[0]
-  # Win rates are those of teams of copies.
+  # Win rates are only computed for teams of copies.
   is_pure = (teams == teams[:, :, :1]).all(axis=(1, 2))
   summary = tournament.summarize(
     teams[is_pure], outcomes[is_pure], num_players, anchor
@@ -182,7 +182,7 @@ def rate(key: Any, cast: Cast, teams: Any, outcomes: Any) -> Any:
 def compare_mates(
   cast: Cast, mixed: Mixed, outcomes: np.ndarray
 ) -> tuple[list[str], list[list[str]]]:
-  """Returns head and rows of the scores with own team mates and strangers."""
+  """Returns the header and rows of scores with teammates and strangers."""
   is_blue = ~np.isin(mixed.teams[:, 0, 0], cast.scripts)
   scores = np.where(is_blue, outcomes, 1.0 - outcomes)
   head = ['beside', *(cast.names[script] for script in cast.scripts)]

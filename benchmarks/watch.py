@@ -1,12 +1,12 @@
-"""Play in the browser: key to state, drawing; and the cost of a page to a run.
+"""Latency of playing in the browser, and the cost of a live page to a run.
 
     uv run benchmarks/watch.py [--pairs=15] [--window_s=15]
 
 Needs Chromium, a quiet machine, and about ten minutes. A person plays two
-against two with members of the population that comes with the library; a key
-counts until the state that it led to has come. The steps/s are of one run of
-IMPALA on catch with `--watch`, while its page is open in Chromium on the same
-machine and while it is not, in turn.
+against two with members of the population included in the library; the latency
+of a key lasts until the resulting state has arrived. The steps/s are those of a
+single run of IMPALA on catch with `--watch`, alternately with and without its
+page open in Chromium on the same machine.
 """
 
 import argparse
@@ -29,16 +29,16 @@ from playwright import sync_api
 _ROOT = pathlib.Path(__file__).parents[1]
 _NUM_KEYS = 100
 
-# Compilation and the first rounds do not count.
+# Compilation and the first rounds are not measured.
 _WARM_UP_S = 20.0
 
-# A page that opens or closes does not count.
+# Opening and closing the page is not measured.
 _SETTLE_S = 3.0
 
 
 @contextlib.contextmanager
 def start(*command):
-  """Runs `python -m ftwax ...` and returns its output; ends it."""
+  """Runs `python -m ftwax ...`, yields its output, and ends it."""
   process = subprocess.Popen(
     [sys.executable, '-m', 'ftwax', *command],
     cwd=_ROOT,
@@ -53,7 +53,7 @@ def start(*command):
 
 
 def read_link(output):
-  """Returns the address that a process prints."""
+  """Returns the URL that a process prints."""
   for line in output:
     found = re.search(r'http://\S+', line)
     if found:
@@ -62,7 +62,7 @@ def read_link(output):
 
 
 def measure_play(browser):
-  """Returns milliseconds from key to state, and pictures a second."""
+  """Returns milliseconds from key to state, and frames per second."""
   with tempfile.TemporaryDirectory() as saved:
     with start('play', 'capture_the_flag', f'--save_dir={saved}') as output:
       page = browser.new_page()
@@ -82,10 +82,10 @@ def measure_play(browser):
 
 
 def measure_run(browser, num_pairs, window_s):
-  """Yields steps/s of a run alone and with its page open, and CPU of the page.
+  """Yields steps/s without and with the page open, and the page's CPU use.
 
-  One run for all, since two runs differ by more than a page costs. CPU is in
-  seconds a second, of the server and of Chromium together.
+  Uses a single run, since two runs differ by more than the cost of a page. CPU
+  use is in CPU seconds per second, of the server and of Chromium together.
   """
   with tempfile.TemporaryDirectory() as directory:
     run_dir = pathlib.Path(directory) / 'run'
@@ -117,7 +117,7 @@ def measure_run(browser, num_pairs, window_s):
 
 
 def read_page_cpu():
-  """Returns the CPU seconds so far of all that the page needs."""
+  """Returns the CPU seconds used so far by all processes of the page."""
   seconds = 0.0
   for process in psutil.Process().children(recursive=True):
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -128,7 +128,7 @@ def read_page_cpu():
 
 
 def read_last_row(run_dir):
-  """Returns the newest row of the log of training."""
+  """Returns the newest row of the training log."""
   lines = (run_dir / 'logs' / 'train.jsonl').read_text().splitlines()
   return json.loads(lines[-1])
 

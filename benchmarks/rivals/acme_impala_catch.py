@@ -27,14 +27,15 @@
 # ///
 """The rival: acme 0.4.0's JAX IMPALA on bsuite catch, acting and learning.
 
-Stands alone: `uv run` reads the block above, builds an environment of its own
-and leaves the project's alone. Prints one JSON line; see the README beside.
+A standalone script: `uv run` reads the block above and builds a separate
+environment, without touching the project's. Prints one JSON line; see the
+README in this directory.
 
-The agent is put together from acme's parts as its own single-process agent
-(`acme.agents.jax.impala.IMPALA`) is, but with the sequences and the optimizer
-of acme's `IMPALABuilder`: sequences run across episode ends. The class pads
+The agent is assembled from acme's parts like acme's own single-process agent
+(`acme.agents.jax.impala.IMPALA`), but with the sequences and the optimizer of
+acme's `IMPALABuilder`: sequences span the ends of episodes. acme's class pads
 every nine-step episode to a whole sequence, which made it slower, and it did
-not learn in the time given.
+not learn in the given time.
 """
 
 # ruff: noqa: E402, I001
@@ -48,7 +49,7 @@ import types
 import jax
 import jax.numpy as jnp
 
-# acme 0.4.0 asks for names that JAX has dropped since; nothing else changes.
+# acme 0.4.0 needs names that JAX has removed since; nothing else changes.
 jax.xla = types.SimpleNamespace(Device=jax.Device, DeviceArray=jax.Array)
 jax.pxla = types.SimpleNamespace(ShardedDeviceArray=jax.Array)
 jax.tree_map = jax.tree_util.tree_map
@@ -74,7 +75,8 @@ from bsuite.environments import catch
 TORSO_SIZE = 64
 LSTM_SIZE = 256
 
-# Keys an actor splits off at a time; one by one they cost it a few percent.
+# Number of keys that an actor splits at once; splitting one by one costs a few
+# percent of its speed.
 NUM_RESERVED_KEYS = 1000
 
 
@@ -89,7 +91,7 @@ class CatchNetwork(hk.RNNCore):
     self._head = networks_lib.PolicyValueHead(num_actions)
 
   def __call__(self, inputs, state):
-    """Returns `(logits, value)` of one step and the state after it."""
+    """Returns `(logits, value)` of one step and the next state."""
     hidden, state = self._core(self._torso(inputs), state)
     return self._head(hidden), state
 
@@ -99,8 +101,8 @@ class CatchNetwork(hk.RNNCore):
 
   def unroll(self, inputs, state):
     """Returns `(logits, values)` of a sequence, `[T, ...]`, and the state."""
-    # Reverb hands the state back as a tuple type of its own, which a rolled
-    # scan would refuse; a static unroll would take it but is slower.
+    # Reverb returns the state as its own tuple type, which a rolled scan would
+    # refuse; a static unroll would accept it but is slower.
     state = hk.LSTMState(*state)
     hidden, state = hk.dynamic_unroll(self._core, self._torso(inputs), state)
     return self._head(hidden), state
@@ -116,7 +118,7 @@ class QueueAgent(agent_lib.Agent):
     self.num_updates = 0
 
   def update(self):
-    """Learns from every batch there is, then refreshes the actor."""
+    """Learns from all available batches, then updates the actor's variables."""
     learned = False
     while self._replay_queue.can_sample():
       self._learner.step()
@@ -141,7 +143,7 @@ def make_networks(environment_spec):
 
 
 def make_replay(environment_spec, networks, config):
-  """Returns acme's queue, its adder changed to run across episode ends."""
+  """Returns acme's queue, with an adder that spans the ends of episodes."""
   params = networks.initial_state_init_fn(jax.random.PRNGKey(0))
   num_actions = environment_spec.actions.num_values
   queue = replay.make_reverb_online_queue(
@@ -216,7 +218,7 @@ def run(loop, should_stop):
 
 
 def measure(agent, loop, *, warmup_seconds, seconds):
-  """Warms up, then returns rates and what the episodes brought."""
+  """Warms up, then returns rates and mean returns."""
   deadline = time.perf_counter() + warmup_seconds
   # The first update compiles.
   _, first_returns = run(
@@ -277,7 +279,7 @@ def main():
     'seconds': arguments.seconds,
   }
   print(json.dumps(report), flush=True)
-  # Reverb's writer would wait ten seconds for items that nobody takes now.
+  # Reverb's writer would wait ten seconds for items that are never sampled.
   os._exit(0)
 
 

@@ -8,9 +8,9 @@
 # ///
 """PPO of Stable-Baselines3 on continuous control.
 
-With its defaults, or with the settings that its authors tuned for the task,
-those of RL Baselines3 Zoo (hyperparams/ppo.yml; Hopper-v3 for Hopper-v5). The
-score is that of 20 greedy episodes at the end, in an environment of their own.
+Runs with its defaults, or with the settings that its authors tuned for the task
+in RL Baselines3 Zoo (hyperparams/ppo.yml; Hopper-v3 for Hopper-v5). The score
+is that of 20 greedy episodes at the end, in separate environments.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common import env_util, evaluation, vec_env
 
-# The settings of the task, environments, and whether these are normalized.
+# Settings, number of environments, and whether to normalize, by task.
 _ZOO = {
   'Pendulum-v1': (
     {

@@ -6,11 +6,11 @@
 #   "gymnasium[box2d]==1.4.0",
 # ]
 # ///
-"""Stable-Baselines3's agents, with their defaults, on tasks of `defaults`.
+"""Stable-Baselines3's agents with their defaults, on the tasks of `defaults`.
 
-One run of one agent: a policy of the kind that the observation asks for, one
-environment, and nothing else set. Evaluations are greedy, in an environment of
-their own, and the run ends with the one that reaches `--target`.
+One run of one agent: a policy that suits the observation, one environment, and
+otherwise defaults. Evaluations are greedy, in a separate environment, and the
+run ends with the first one that reaches `--target`.
 """
 
 import argparse
@@ -79,7 +79,7 @@ class Catch(gymnasium.Env):
 
 
 class MemoryChain(gymnasium.Env):
-  """bsuite's memory_len: a bit is shown at first and asked for at the end."""
+  """bsuite's memory_len: recall a bit shown at the start of the episode."""
 
   def __init__(self, length=30):
     self._length = length
@@ -100,14 +100,14 @@ class MemoryChain(gymnasium.Env):
     return self._observe(), reward, last, False, {}
 
   def _observe(self):
-    # The observation after an action has the time before it.
+    # An observation contains the time before its action.
     now = max(self._steps - 1, 0)
     bit = 2 * self._bit - 1 if now == 0 else 0
     return np.array([1.0 - now / self._length, 0.0, bit], np.float32)
 
 
 class Breakout(gymnasium.Env):
-  """MinAtar's Breakout, that of gymnax."""
+  """MinAtar's Breakout from gymnax."""
 
   def __init__(self):
     import gymnax
@@ -175,7 +175,7 @@ def main():
   seconds = 0.0
 
   class Evaluations(stable_baselines3.common.callbacks.BaseCallback):
-    """Evaluates whenever so many steps are done; ends at the target."""
+    """Evaluates periodically; ends the run at the target."""
 
     def _on_step(self):
       nonlocal seconds

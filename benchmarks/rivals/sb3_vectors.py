@@ -1,8 +1,9 @@
 """The rival: Stable-Baselines3's DummyVecEnv and SubprocVecEnv.
 
-Stands alone, in an environment that holds stable-baselines3, gymnasium, ale-py
-and opencv-python-headless. Makes the vector, then reads numbers of seconds, a
-line each, and prints after each a line of JSON with the steps per second.
+A standalone script, for an environment with stable-baselines3, gymnasium,
+ale-py and opencv-python-headless. Makes the vector, then reads durations in
+seconds, one per line, and answers each with a line of JSON with the steps per
+second.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from stable_baselines3.common import vec_env
 
 
 class Sleeper(gymnasium.Env):
-  """A simulator that takes 5 ms for a step, in which it computes nothing."""
+  """A simulator whose steps sleep for 5 ms."""
 
   observation_space = gymnasium.spaces.Box(-1.0, 1.0, (8,), np.float32)
   action_space = gymnasium.spaces.Discrete(2)
@@ -37,7 +38,7 @@ class Sleeper(gymnasium.Env):
 
 
 def make_pong():
-  """Makes Pong as ours is: gray 84 x 84, every fourth frame, sticky actions."""
+  """Makes Pong like ours: gray 84 x 84, every fourth frame, sticky actions."""
   import ale_py
 
   gymnasium.register_envs(ale_py)

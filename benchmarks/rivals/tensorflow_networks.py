@@ -9,17 +9,17 @@
 # [tool.uv]
 # exclude-newer = "2026-11-14T00:00:00Z"
 # ///
-"""The rival: the FTW torso and its temporal hierarchy of LSTMs in TensorFlow.
+"""The rival: FTW's torso and its temporal hierarchy of LSTMs in TensorFlow.
 
-Stands alone: `uv run` reads the block above, builds an environment of its own
-and runs this file. Prints one JSON line with the least seconds of the torso and
-of the network, forward and backward, on 16 sequences of 20 steps of
-84x84x3, and of one step of acting at batch 1.
+A standalone script: `uv run` reads the block above, builds a separate
+environment and runs this file. Prints one JSON line with the minimum seconds of
+the torso and of the network, forward and backward, on 16 sequences of 20 steps
+of 84x84x3, and of one step of acting at batch 1.
 
-Everything is in one `tf.function` each. As in the network that it stands
-beside, the torso takes all frames at once, what the inputs give to the gates is
-computed for all steps at once, and the loop over time is unrolled, which is
-faster to run (not to trace) than `tf.while_loop`.
+Each measured function is a single `tf.function`. As in our network, the torso
+takes all frames at once, the input part of the gates is computed for all steps
+at once, and the loop over time is unrolled, which runs (but does not trace)
+faster than `tf.while_loop`.
 """
 
 import argparse

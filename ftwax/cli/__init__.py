@@ -1,1 +1,1 @@
-"""The command `ftwax`: one file for each of its commands."""
+"""The `ftwax` command, with one file for each subcommand."""

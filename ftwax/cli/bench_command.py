@@ -16,7 +16,7 @@ _FOLDER = pathlib.Path(ftwax.__file__).parents[1] / 'benchmarks'
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  """Adds the benchmark and its flags."""
+  """Adds the arguments: a benchmark and its flags."""
   parser.add_argument('benchmark', nargs='?', help='by default all are listed')
   parser.add_argument(
     'flags', nargs=argparse.REMAINDER, help='flags of the benchmark'
@@ -42,10 +42,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _benchmarks() -> dict[str, pathlib.Path]:
-  """Returns the scripts by name; other files are parts of these.
+  """Returns the benchmark scripts by name, without their helper modules.
 
   Raises:
-    ValueError: if there are none, as where ftwax is installed from a wheel.
+    ValueError: if there are none, for example if ftwax was installed from a
+      wheel.
   """
   paths = {
     path.stem: path

@@ -1,9 +1,9 @@
-"""The commands of `ftwax`, and what they have in common.
+"""The subcommands of `ftwax`, and their shared code.
 
-A command is a module with two functions: `add_arguments(parser)` adds its
-arguments to an `argparse.ArgumentParser`, and `run(arguments)` does what they
-ask for and returns the exit status. Its docstring is the text of its help. To
-add a command, write the module and name it in `COMMANDS`.
+A subcommand is a module with two functions: `add_arguments(parser)` adds its
+arguments to an `argparse.ArgumentParser`, and `run(arguments)` executes it and
+returns the exit status. The module docstring is its help text. To add a
+subcommand, write the module and list it in `COMMANDS`.
 """
 
 import argparse
@@ -22,21 +22,21 @@ _EXIT_USAGE = 2
 
 
 class Command(Protocol):
-  """The module of a command."""
+  """The module of a subcommand."""
 
   def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the command."""
+    """Adds the arguments of the subcommand."""
 
   def run(self, arguments: argparse.Namespace) -> int:
-    """Does what the arguments ask for; returns the exit status."""
+    """Executes the subcommand; returns the exit status."""
 
 
 class Entry(NamedTuple):
-  """A row of the table of commands.
+  """A row of the table of subcommands.
 
   Attributes:
-    module: imported when the command is called.
-    summary: a line of `ftwax --help`.
+    module: name of the module, imported when the subcommand is called.
+    summary: line in `ftwax --help`.
   """
 
   module: str
@@ -58,10 +58,10 @@ COMMANDS: Mapping[str, Entry] = {
 
 
 class Parser(argparse.ArgumentParser):
-  """A parser whose errors suggest what may have been meant."""
+  """A parser whose errors suggest the intended argument."""
 
   def parse(self, argv: Sequence[str]) -> argparse.Namespace:
-    """Parses; an unknown flag ends the program with a suggestion."""
+    """Parses arguments; an unknown flag exits with a suggestion."""
     arguments, unknown = self.parse_known_args(argv)
     if unknown:
       typed = unknown[0].split('=')[0]
@@ -70,29 +70,29 @@ class Parser(argparse.ArgumentParser):
     return arguments
 
   def error(self, message: str) -> NoReturn:
-    """Prints the message and ends with status 2."""
+    """Prints the message and exits with status 2."""
     print(f'{self.prog}: {message}', file=sys.stderr)
     print(f'`{self.prog} --help` shows the usage.', file=sys.stderr)
     raise SystemExit(_EXIT_USAGE)
 
 
 def suggest(typed: str, known: Collection[str]) -> str:
-  """Returns the end of a message about a name that is not known."""
+  """Returns the end of an error message about an unknown name."""
   close = difflib.get_close_matches(typed, known, n=1)
   return f'; did you mean {close[0]}?' if close else '.'
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-  """Runs a command.
+  """Runs a subcommand.
 
   Args:
-    argv: the arguments behind `ftwax`; those of the process by default.
+    argv: the arguments after `ftwax`; by default those of the process.
 
   Returns:
     The exit status: 0, or 1 after an error, whose message is printed.
 
   Raises:
-    SystemExit: after `--help`, or with status 2 after a wrong argument.
+    SystemExit: after `--help`, or with status 2 after an invalid argument.
   """
   argv = list(sys.argv[1:] if argv is None else argv)
   if not argv or argv[0] in ('-h', '--help', 'help'):
@@ -114,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
   command.add_arguments(parser)
   arguments = parser.parse(rest)
   with contextlib.ExitStack() as stack:
-    # Needs JAX: not before --help, and not where it is missing.
+    # Needs JAX: import it after --help, and do without it if it is missing.
     with contextlib.suppress(ImportError):
       launch = importlib.import_module('ftwax.runtime.launch')
       stack.enter_context(launch.errors_told())

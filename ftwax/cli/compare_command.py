@@ -1,8 +1,8 @@
 """Compares runs: a table, and learning curves with means over seeds.
 
-Runs that differ in nothing but their seeds are one row. The interval is that of
-Student's t with 95% confidence, over seeds. `ftwax report` with several runs
-writes a page with these side by side.
+Runs that differ only in their seeds form one row. The interval is a 95%
+confidence interval over seeds (Student's t). `ftwax report` with several runs
+writes a page that shows them side by side.
 """
 
 import argparse
@@ -27,7 +27,7 @@ _CONFIDENCE = 0.95
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  """Adds the runs and the file of the figure."""
+  """Adds the arguments: the runs and the file of the figure."""
   parser.add_argument(
     'runs', metavar='RUN', nargs='+', help='directory of a run'
   )
@@ -37,7 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class _Run(NamedTuple):
-  """A run: its directory, what it is of, and what came of it."""
+  """A run and its results.
+
+  Attributes:
+    directory: directory of the run.
+    config: its recorded configuration.
+    last: mean return of its last training episodes.
+    steps: number of actor steps.
+    seconds: duration of training.
+  """
 
   directory: pathlib.Path
   config: Any
@@ -87,7 +95,7 @@ def _read(directory: pathlib.Path) -> _Run:
 
 
 def _group(runs: Sequence[_Run]) -> dict[str, list[_Run]]:
-  """Returns runs by a label of what they are of."""
+  """Groups equal experiments; returns the groups by label."""
   groups: list[list[_Run]] = []
   for one in runs:
     for group in groups:
@@ -102,7 +110,7 @@ def _group(runs: Sequence[_Run]) -> dict[str, list[_Run]]:
 
 
 def _label(first: _Run, groups: Sequence[Sequence[_Run]], index: int) -> str:
-  """Returns the experiment's name and what else tells it from the others."""
+  """Returns the experiment's name and the fields that distinguish it."""
   name = str(first.config.get('name', first.directory))
   others = [
     group[0]
@@ -132,7 +140,7 @@ def _mean(group: Sequence[_Run], field: str) -> float:
 
 
 def _interval(values: Sequence[float]) -> str:
-  """Returns the mean with the half-width of its interval."""
+  """Formats the mean with the half-width of its confidence interval."""
   mean = statistics.mean(values)
   if len(values) < 2:
     return f'{mean:.3f}'

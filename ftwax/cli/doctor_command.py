@@ -1,7 +1,7 @@
 """Checks that ftwax can run here, and prints a block for bug reports.
 
-It looks at Python, packages, imports, devices, disk, shared memory and ports.
-The exit status is 1 if something is at fault.
+Checks Python, packages, imports, devices, disk, shared memory and ports. The
+exit status is 1 if a check fails.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from ftwax.cli import health_checks
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  """Adds the ports."""
+  """Adds the arguments: ports to check."""
   parser.add_argument(
     '--port',
     type=int,

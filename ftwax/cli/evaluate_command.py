@@ -1,7 +1,7 @@
 """Evaluates the newest checkpoint of a run.
 
 Members play episodes of the run's evaluation environment or, in a game of two
-teams, against its scripts and opponents.
+teams, play against its scripts and opponents.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from ftwax.runtime.host import evaluations
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  """Adds the run and what to play."""
+  """Adds the arguments: the run and what to play."""
   past_runs.add_arguments(parser)
   parser.add_argument(
     '--episodes', type=int, default=20, help='of each member, at the least (20)'
@@ -64,14 +64,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Member:
-  """The variables of a member, as evaluations ask for them."""
+  """Variable source of a member, for evaluations."""
 
   def __init__(self, variables: types.ActorVariables):
-    """Takes the variables."""
+    """Stores the variables."""
     self._variables = variables
 
   def get_variables(self, names: Sequence[str]) -> list[Any]:
-    """Returns the variables once for each name."""
+    """Returns the variables, once for each name."""
     return [self._variables for _ in names]
 
 

@@ -1,4 +1,4 @@
-"""Files of experiments: those of the library by name, and a user's own."""
+"""Finds and runs experiment files: the library's, by name, and users' own."""
 
 import contextlib
 import importlib
@@ -15,22 +15,22 @@ from ftwax.cli import commands
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import launch
 
-# Of a file for which none is named.
+# Used if no function of a file is named.
 _DEFAULT_FUNCTION = 'build_experiment'
 
 
 def named() -> dict[str, pathlib.Path]:
-  """Returns the files of the library's experiments by name."""
+  """Returns the paths of the library's experiments, by name."""
   folder = pathlib.Path(ftwax.__file__).parent / 'experiments'
   files = sorted(folder.glob('[a-z]*.py'))
   return {path.stem: path for path in files}
 
 
 def run(experiment: str, arguments: Sequence[str]) -> None:
-  """Runs an experiment, which ends the program as `launch.run` does.
+  """Runs an experiment and exits, like `launch.run`.
 
   Args:
-    experiment: its name, or FILE:FUNCTION.
+    experiment: name of the experiment, or FILE:FUNCTION.
     arguments: flags of the experiment.
   """
   with _command_line(f'ftwax train {experiment}', arguments):
@@ -44,14 +44,14 @@ def built(
   """Makes an experiment without running it.
 
   A context manager: the flags, which the experiment's environment may read,
-  last as long.
+  stay defined inside the context.
 
   Args:
-    experiment: its name, or FILE:FUNCTION.
+    experiment: name of the experiment, or FILE:FUNCTION.
     arguments: flags of the experiment.
 
   Yields:
-    The experiment; with `--compare` one for each of its runs.
+    A sequence with the experiment; with `--compare`, one for each of its runs.
   """
   with _command_line(f'ftwax train {experiment}', arguments):
     with launch.collected() as made:
@@ -76,7 +76,7 @@ def _execute(experiment: str) -> None:
 
 
 def _run_script(path: pathlib.Path) -> None:
-  """Runs a file as `python path` does, but that arguments stay."""
+  """Runs a file like `python path`, but keeps `sys.argv`."""
   script = types.ModuleType('__main__')
   script.__file__ = str(path)
   before = sys.modules['__main__']
@@ -98,7 +98,7 @@ def _find(name: str) -> pathlib.Path:
 
 
 def _run_function(experiment: str) -> None:
-  """Runs what a function in a user's file builds."""
+  """Runs the experiment that a function in a user's file builds."""
   file, _, function = experiment.partition(':')
   path = pathlib.Path(file)
   if not path.is_file():
@@ -108,7 +108,7 @@ def _run_function(experiment: str) -> None:
     )
   sys.path.insert(0, str(path.resolve().parent))
   module = importlib.import_module(path.stem)
-  # Other processes need not find the file.
+  # Pickled by value, since other processes may not find the file.
   cloudpickle.register_pickle_by_value(module)
   build = getattr(module, function or _DEFAULT_FUNCTION, None)
   if not callable(build):
@@ -122,7 +122,7 @@ def _run_function(experiment: str) -> None:
 
 @contextlib.contextmanager
 def _command_line(command: str, arguments: Sequence[str]) -> Iterator[None]:
-  """Has a command line, and keeps the flags of experiments apart.
+  """Sets `sys.argv`, and restores it, `sys.path` and the flags at exit.
 
   A context manager.
   """

@@ -1,7 +1,7 @@
 """Films an episode of a run's agents, as a GIF.
 
-In a game of teams each team is copies of one player. The environment must be
-one that can be drawn; see `LoadedAgent.record`.
+In a team game, each team consists of copies of one player. The environment must
+support rendering; see `LoadedAgent.record`.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from ftwax.runtime import loaded_agent, loading
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  """Adds the run and who plays."""
+  """Adds the arguments: the run and the players."""
   past_runs.add_arguments(parser)
   parser.add_argument(
     '--players',
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-  """Prints the path of the film."""
+  """Films the episode and prints the path of the film."""
   out = arguments.out or pathlib.Path(arguments.run) / 'videos' / 'film.gif'
   with past_runs.rebuilt(arguments.run, arguments.experiment) as experiment:
     players = [_load(arguments, experiment, name) for name in arguments.players]
@@ -59,7 +59,7 @@ def _load(
   experiment: experiment_lib.ExperimentConfig,
   name: str,
 ) -> loaded_agent.LoadedAgent | str:
-  """Returns a member, or the name of a script as it is."""
+  """Loads a member, or returns the name of a script unchanged."""
   if not name.isdecimal():
     return name
   return loading.load(

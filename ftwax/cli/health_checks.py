@@ -1,4 +1,4 @@
-"""What `ftwax doctor` looks at; each check returns findings."""
+"""The checks of `ftwax doctor`; each returns findings."""
 
 import importlib.metadata
 import os
@@ -17,13 +17,13 @@ import ftwax
 
 OK, NOTE, FAULT = 'ok', 'note', 'FAULT'
 
-# Modules that only Python 3.10 has, and the extra second or ten that they take.
+# Modules that are only available on Python 3.10, and slow to import.
 _REVERB_HALF = ('tensorflow', 'reverb', 'launchpad')
 _LAST_REVERB_PYTHON = (3, 10)
 
 _IMPORT_TIMEOUT_S = 120.0
 
-# Bytes below which a run cannot save, and below which it soon may not.
+# Free bytes below which a run cannot save, and below which it soon may not.
 _DISK_FAULT, _DISK_NOTE = 100 * 2**20, 2 * 2**30
 _SHARED_MEMORY_NOTE = 256 * 2**20
 
@@ -31,12 +31,12 @@ _INSTALL = 'uv sync, or pip install -c constraints.txt -e .'
 
 
 class Finding(NamedTuple):
-  """A line of the doctor.
+  """A line of the doctor's output.
 
   Attributes:
     level: `ok`, `note` or `FAULT`.
     subject: a word or two.
-    text: what was found and, of a fault, what to do.
+    text: the finding and, for a fault, its remedy.
   """
 
   level: str
@@ -59,12 +59,12 @@ def check_packages(
   requirements: Sequence[str] | None = None,
   pins: Mapping[str, str] | None = None,
 ) -> Iterator[Finding]:
-  """Checks the packages that are installed.
+  """Checks the installed packages.
 
   Args:
-    requirements: as packages name them; those of ftwax by default.
-    pins: versions by package with which all was tested; by default those of
-      `constraints.txt`, in a clone on Python 3.10.
+    requirements: requirement specifiers; by default those of ftwax.
+    pins: tested versions by package; by default those of `constraints.txt`, in
+      a clone on Python 3.10.
   """
   try:
     import packaging.requirements
@@ -103,7 +103,7 @@ def check_packages(
 
 
 def read_pins() -> dict[str, str]:
-  """Returns the versions of `constraints.txt`; none outside of a clone."""
+  """Returns the versions of `constraints.txt`; empty outside a clone."""
   path = pathlib.Path(ftwax.__file__).parents[1] / 'constraints.txt'
   if sys.version_info[:2] != _LAST_REVERB_PYTHON or not path.exists():
     return {}
@@ -113,7 +113,7 @@ def read_pins() -> dict[str, str]:
 
 
 def check_imports(modules: Sequence[str] = _REVERB_HALF) -> Iterator[Finding]:
-  """Imports what only some machines can, each in a process of its own."""
+  """Imports modules that fail on some machines, each in its own process."""
   if sys.version_info[:2] > _LAST_REVERB_PYTHON:
     return
   for module in modules:
@@ -144,7 +144,7 @@ def check_devices() -> Iterator[Finding]:
 
     devices = jax.devices()
     float(jax.numpy.ones(2).sum())
-  except Exception as error:  # noqa: BLE001 Whatever it is, it is the finding.
+  except Exception as error:  # noqa: BLE001 Any error is a finding.
     yield Finding(FAULT, 'jax', f'{type(error).__name__}: {error}')
     return
   kinds = ', '.join(f'{device.device_kind}' for device in devices)
@@ -178,7 +178,7 @@ def check_shared_memory(path: str = '/dev/shm') -> Iterator[Finding]:
 
 
 def check_ports(ports: Sequence[int] = ()) -> Iterator[Finding]:
-  """Checks that ports are free; some port, if none is named."""
+  """Checks that the given ports are free, or by default that any port is."""
   for port in ports or (0,):
     with socket.socket() as bound:
       try:
@@ -192,7 +192,7 @@ def check_ports(ports: Sequence[int] = ()) -> Iterator[Finding]:
 
 
 def check_machine() -> Iterator[Finding]:
-  """Tells the machine, and what of its environment JAX reads."""
+  """Reports the machine and the environment variables that JAX reads."""
   cores = (
     len(os.sched_getaffinity(0))
     if hasattr(os, 'sched_getaffinity')

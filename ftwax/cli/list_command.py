@@ -8,12 +8,12 @@ from ftwax.cli import experiment_files
 
 _PACKAGE = pathlib.Path(__file__).parents[1]
 
-# Rooms of `ftwax.environments` that are no tasks.
+# Modules of `ftwax.environments` that are not tasks.
 _INTERFACES = ('functional', 'game_pages', 'games', 'vector')
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  """Adds which of them."""
+  """Adds the argument: the kind of things to list."""
   parser.add_argument(
     'kind',
     nargs='?',

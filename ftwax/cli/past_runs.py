@@ -1,4 +1,4 @@
-"""Experiments of earlier runs, made again from the commands that began them."""
+"""Rebuilds experiments of earlier runs from the commands that started them."""
 
 import argparse
 import contextlib
@@ -19,7 +19,7 @@ EXPERIMENT_HELP = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  """Adds a run and its experiment."""
+  """Adds the arguments: a run and its experiment."""
   parser.add_argument('run', metavar='RUN', help='directory of the run')
   parser.add_argument('--experiment', help=EXPERIMENT_HELP)
   parser.add_argument(
@@ -35,20 +35,20 @@ def _step(text: str) -> int | str:
 def rebuilt(
   run_dir: str, experiment: str | None
 ) -> Iterator[experiment_lib.ExperimentConfig]:
-  """Makes the experiment of a run again.
+  """Rebuilds the experiment of a run.
 
   A context manager; see `experiment_files.built`.
 
   Args:
     run_dir: directory of the run.
-    experiment: its name, or FILE:FUNCTION; None for what the command of the
-      run tells.
+    experiment: name of the experiment, or FILE:FUNCTION; None to take it from
+      the command of the run.
 
   Yields:
     The experiment.
 
   Raises:
-    ValueError: there is no such run, or its experiment cannot be made.
+    ValueError: if there is no such run or its experiment cannot be made.
   """
   directory = pathlib.Path(run_dir)
   recorded = run_directory.read_config(directory)
@@ -78,14 +78,14 @@ def rebuilt(
 def find_game(
   source: str, experiment: str | None = None
 ) -> playable_lib.PlayableGame:
-  """Returns a game and who can play it.
+  """Finds a game and its players.
 
   Args:
     source: see `playable.find`.
-    experiment: of a run; see `rebuilt`.
+    experiment: experiment of a run; see `rebuilt`.
 
   Raises:
-    ValueError: if there is no such thing, or its game cannot be shown.
+    ValueError: if the source does not exist or its game cannot be shown.
   """
   if not (pathlib.Path(source) / run_directory.COMMAND_FILE).exists():
     return playable_lib.find(source)
@@ -94,17 +94,18 @@ def find_game(
       return playable_lib.find(source, made)
   except (ValueError, ImportError, SystemExit) as error:
     if experiment is None:
-      # A run of another machine, or of before a change: records may do.
+      # The run may come from another machine or an older version; its records
+      # may suffice.
       with contextlib.suppress(ValueError):
         return playable_lib.find(source)
     raise ValueError(f'{source} cannot be played: {error}') from None
 
 
 def parse_command(directory: pathlib.Path) -> tuple[str, list[str]]:
-  """Returns the experiment and the flags of the command of a run."""
+  """Parses the command of a run into its experiment and flags."""
   path = directory / run_directory.COMMAND_FILE
   first = path.read_text('utf-8').partition('\n')[0] if path.exists() else ''
-  words = shlex.split(first)[1:]  # Behind the time.
+  words = shlex.split(first)[1:]  # After the time.
   known = experiment_files.named()
   for index, word in enumerate(words):
     here = pathlib.PurePath(word)

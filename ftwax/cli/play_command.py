@@ -1,8 +1,8 @@
 """Plays against a population in the browser.
 
-The source is a trained population that comes with the library, such as
-capture_the_flag; the directory of a run; catch, alone; or pettingzoo:NAME, such
-as pettingzoo:butterfly/cooperative_pong-v6.
+The source is a trained population included in the library, such as
+capture_the_flag; the directory of a run; catch, without opponents; or
+pettingzoo:NAME, such as pettingzoo:butterfly/cooperative_pong-v6.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from ftwax.cli import past_runs, watch_command
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  """Adds the source and the address."""
+  """Adds the arguments: the source and the address."""
   parser.add_argument('source', nargs='?', default='capture_the_flag')
   parser.add_argument('--experiment', help=past_runs.EXPERIMENT_HELP)
   watch_command.add_server_arguments(parser)

@@ -17,7 +17,7 @@ from ftwax.reporting import curves, history, report, run_comparison
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  """Adds the runs."""
+  """Adds the arguments: the runs and matches to record."""
   parser.add_argument(
     'runs', metavar='RUN', nargs='+', help='directory of a run'
   )
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-  """Prints the path of each file."""
+  """Writes the files and prints their paths."""
   for name in arguments.runs:
     directory = pathlib.Path(name)
     if not curves.can_plot(directory):
@@ -61,8 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _record(arguments: argparse.Namespace, run: str) -> None:
-  """Plays the matches that are asked for."""
-  from ftwax.runtime import live_game  # JAX: not before --help.
+  """Plays and records the requested matches."""
+  from ftwax.runtime import live_game  # Slow import.
 
   matches = [
     [f'member {name}' if name.isdecimal() else name for name in match]

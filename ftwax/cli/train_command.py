@@ -11,7 +11,7 @@ from ftwax.cli import experiment_files
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  """Adds the experiment and its flags."""
+  """Adds the arguments: the experiment and its flags."""
   parser.add_argument(
     'experiment',
     metavar='EXPERIMENT',
@@ -23,6 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-  """Runs the experiment, which ends the program."""
+  """Runs the experiment, which exits the program."""
   experiment_files.run(arguments.experiment, arguments.flags)
   return 0

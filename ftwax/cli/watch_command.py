@@ -8,7 +8,7 @@ from ftwax.cli import past_runs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-  """Adds the runs and the address."""
+  """Adds the arguments: the runs and the address."""
   parser.add_argument(
     'runs',
     metavar='RUN',
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_server_arguments(parser: argparse.ArgumentParser) -> None:
-  """Adds where games are saved, and the address."""
+  """Adds the arguments of the server: directory of saved games and address."""
   parser.add_argument(
     '--save_dir', default='runs/games', help='where games are saved'
   )
@@ -37,10 +37,10 @@ def add_server_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def import_server() -> Any:
-  """Returns `web_server`.
+  """Imports `web_server`.
 
   Raises:
-    ValueError: if packages that it needs are not installed.
+    ValueError: if required packages are not installed.
   """
   try:
     return importlib.import_module('ftwax.web.web_server')

@@ -1,7 +1,7 @@
-"""Environments and games in JAX, and adapters of other libraries.
+"""Environments and games in JAX, and adapters for other libraries.
 
-Adapters import their library only when they are used:
-`ftwax.environments.gymnasium_adapter` and others.
+Adapters such as `ftwax.environments.gymnasium_adapter` import their library
+only when they are imported themselves.
 """
 
 from ftwax.environments import (

@@ -1,4 +1,4 @@
-"""Environments of Gymnasium where those of this library are expected."""
+"""Accepts Gymnasium environments where those of this library are expected."""
 
 import functools
 import sys
@@ -9,18 +9,18 @@ from ftwax.environments import extras
 
 
 def adapt(environment: Any, seed: int, **options: Any) -> Any:
-  """Wraps an environment of Gymnasium; returns others as they are.
+  """Wraps a Gymnasium environment; returns other environments unchanged.
 
   Args:
-    environment: any, or the name of one of Gymnasium.
-    seed: for an environment of Gymnasium.
-    **options: of `gymnasium.make`, for one that is named.
+    environment: an environment, or the name of a Gymnasium environment.
+    seed: seed of a Gymnasium environment.
+    **options: options of `gymnasium.make`, if a name is given.
   """
   if isinstance(environment, str):
     with extras.required('gymnasium'):
       import gymnasium
     environment = gymnasium.make(environment, **options)
-  library = sys.modules.get('gymnasium')  # It is there if this is one of it.
+  library = sys.modules.get('gymnasium')  # Imported if any of its classes is.
   if library is None or not isinstance(environment, library.Env):
     return environment
   from ftwax.environments import gymnasium_adapter
@@ -31,11 +31,11 @@ def adapt(environment: Any, seed: int, **options: Any) -> Any:
 def make_factory(
   environment: str | type | Callable[[int], Any],
 ) -> Callable[[int], Any]:
-  """Returns what makes an environment, given a seed.
+  """Returns a function that makes an environment, given a seed.
 
   Args:
-    environment: the name of one of Gymnasium; a class, made without arguments;
-      or a factory, which is returned as it is.
+    environment: the name of a Gymnasium environment; a class, made without
+      arguments; or a factory, which is returned unchanged.
   """
   if isinstance(environment, str):
     return functools.partial(adapt, environment)

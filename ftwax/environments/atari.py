@@ -2,12 +2,13 @@
 
 Defaults follow Machado et al., 2018, "Revisiting the Arcade Learning
 Environment": sticky actions, episodes that end with the game, at most half an
-hour of play. Frames are 84 x 84 as in Mnih et al., 2015; with `size=42` a torso
-costs a quarter. There is no frame stack, as recurrent agents need none. Rewards
-are those of the game; agents clip them where they want to.
+hour of play. Frames are 84 x 84 as in Mnih et al., 2015; with `size=42`, the
+computation of a convolutional torso drops to a quarter. There is no frame
+stack, as recurrent agents need none. Rewards are the unclipped scores of the
+game; agents may clip them.
 
-Frames come in gray from ALE itself, without Gymnasium in between, so that
-nearly all time is spent in the emulator.
+Grayscale frames come directly from ALE, without Gymnasium in between, so nearly
+all time is spent in the emulator.
 """
 
 import dataclasses
@@ -94,7 +95,7 @@ def list_games() -> list[str]:
 
 
 def make_spec(config: AtariConfig, num_actions: int) -> types.EnvironmentSpec:
-  """Returns the spec of a game with so many actions."""
+  """Returns the spec of a game with `num_actions` actions."""
   num_channels = (1 if config.grayscale else 3) * config.frame_stack
   shape = (config.size, config.size, num_channels)
   frames = specs.BoundedArray(shape, np.uint8, 0, 255, 'observation')
@@ -102,7 +103,7 @@ def make_spec(config: AtariConfig, num_actions: int) -> types.EnvironmentSpec:
 
 
 def check_game(game: str, seed: int) -> None:
-  """Raises a ValueError if there is no such game or a seed out of range."""
+  """Raises a ValueError if the game is unknown or the seed is out of range."""
   if game not in roms.get_all_rom_ids():
     close = difflib.get_close_matches(game.lower(), list_games())
     raise ValueError(
@@ -138,10 +139,10 @@ class AtariEnvironment(specified.Specified, dm_env.Environment):
 
   The observation is uint8 [size, size, channels], with 1 or 3 channels for each
   frame of the stack. Rewards and discounts are float32, both None at `FIRST`.
-  The discount is 0 where the game or, if so configured, a life ends, and 1
-  where `max_episode_frames` truncates the game. Callers may keep observations;
-  stacked ones they must not change. ALE logs errors only from here on, in the
-  whole process.
+  The discount is 0 where the game or, if configured, a life ends, and 1 where
+  `max_episode_frames` truncates the game. Callers may keep observations, but
+  must not modify stacked ones. Making an environment restricts ALE's logging to
+  errors in the whole process.
   """
 
   def __init__(self, game: str, seed: int, config: AtariConfig):
@@ -232,14 +233,14 @@ class AtariEnvironment(specified.Specified, dm_env.Environment):
       if life_lost or ale.game_over():
         break
     self._get_screen(self._screen)
-    # A repeat that ended early has no frame before its last one to pool with.
+    # A repeat that ended early has no second-to-last frame to pool with.
     pool = config.max_pool and config.action_repeat > 1 and frames_left == 0
     if pool:
       np.maximum(self._screen, self._screen_before, out=self._screen)
     return reward, life_lost
 
   def _make_frame(self) -> npt.NDArray[Any]:
-    """Returns uint8 [size, size, 1 or 3]."""
+    """Returns the screen resized to uint8 [size, size, 1 or 3]."""
     size = (self._config.size, self._config.size)
     frame = cv2.resize(self._screen, size, interpolation=cv2.INTER_AREA)
     return frame.reshape((*size, self._num_channels))

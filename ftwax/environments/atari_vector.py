@@ -1,19 +1,19 @@
-"""Atari games that ale-py steps together, in threads of its own.
+"""Atari games that ale-py steps together, in its own threads.
 
 Nearly the same as `ftwax.environments.atari`: with equal seeds and without
 no-ops, frames, rewards, ends and sticky actions are equal bit for bit, except
 where ale-py's vector (0.12) differs:
 
-- the observation at `LAST` is that of the step before, also where a game is
-  truncated and its value is bootstrapped from there;
-- no-ops at the start are drawn otherwise, from 0 to `noop_max` rather than from
-  1, by a generator of its own;
-- where `max_episode_frames` is no multiple of `action_repeat`, sticky actions
-  differ after the first game that it truncates;
+- the observation at `LAST` is that of the previous step, even if a game is
+  truncated and its value is bootstrapped from it;
+- the number of no-ops at the start is drawn from 0 to `noop_max`, rather than
+  from 1, by ale-py's own generator;
+- if `max_episode_frames` is not a multiple of `action_repeat`, sticky actions
+  differ after the first truncated game;
 - at the start of an episode the older frames of a stack are black rather than
   copies of the first;
-- an episode of one life would begin a new game rather than continue the old
-  one, so that `terminal_on_life_loss` is refused.
+- the loss of a life would start a new game instead of continuing the old one,
+  so `terminal_on_life_loss` is refused.
 """
 
 from collections.abc import Sequence
@@ -41,13 +41,14 @@ def make(
   Args:
     game: one of `atari.list_games()`.
     num_environments: `E`.
-    seed: of row 0, in [0, 2**31); that of row `i` is `i` higher.
+    seed: seed of row 0, in [0, 2**31); row `i` uses `seed + i`.
     config: observations and rules; defaults to `AtariConfig()`.
-    num_threads: that step the games; 0 for as many as fit the machine.
+    num_threads: number of threads that step the games; 0 chooses it by the
+      machine.
 
   Raises:
-    ValueError: if there is no such game, the seed is out of range, or episodes
-      are to end with lives.
+    ValueError: if there is no such game, the seed is out of range, or
+      `terminal_on_life_loss` is set.
   """
   config = config or atari.AtariConfig()
   atari.check_game(game, seed)
@@ -107,7 +108,7 @@ class AtariVectorEnvironment(specified.Specified, dm_env.Environment):
     return self._convert(self._vector.step(action))
 
   def step_rows(self, action: types.ArrayTree, rows: Sequence[int]) -> None:
-    """Steps all games, as some cannot be stepped alone."""
+    """Steps all games, since single games cannot be stepped alone."""
     self._vector.step_rows(action, rows)
 
   def close(self) -> None:

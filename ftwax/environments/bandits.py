@@ -1,7 +1,7 @@
 """Bandits in JAX, for agents that learn within a trial.
 
 The task of Duan et al., 2016 (arXiv:1611.02779, section 4.1): each arm pays 1
-or 0 with a probability that is drawn for every trial. One pull is one
+or 0, with a probability that is redrawn for every trial. One pull is one
 episode of the trial; see `trials`.
 """
 
@@ -23,7 +23,7 @@ class BanditState(NamedTuple):
 
   Attributes:
     probability: float32 [num_arms], the probability that each arm pays.
-    num_pulls: int32 [], pulls so far.
+    num_pulls: int32 [], number of pulls so far.
     key: uint32 [2], random key of the remaining pulls.
   """
 
@@ -38,17 +38,17 @@ def make(
   """Makes trials of `num_pulls` pulls.
 
   Args:
-    num_pulls: pulls in a trial, at least 1.
-    num_arms: number of arms, at least 2; the probabilities that they pay are
-      independent and uniform in [0, 1].
+    num_pulls: number of pulls in a trial, at least 1.
+    num_arms: number of arms, at least 2; their probabilities are independent
+      and uniform in [0, 1].
 
   Returns:
-    The environment. Its observation is a dict whose one entry,
-    `trials.EPISODE_START`, is always 1: agents learn from their previous
-    action and reward, which every network receives.
+    The environment. Its observation is a dict whose only entry,
+    `trials.EPISODE_START`, is always 1. Agents learn from their previous action
+    and reward, which every network receives.
 
   Raises:
-    ValueError: if there is no pull, or fewer than two arms.
+    ValueError: if there are no pulls or fewer than two arms.
   """
   task_specs.check_at_least(1, num_pulls=num_pulls)
   task_specs.check_at_least(2, num_arms=num_arms)
@@ -86,13 +86,13 @@ def best_return(num_pulls: int) -> float:
   """Returns the mean return of an optimal player of two-armed trials.
 
   The player knows the prior over arms but not the arms of the trial. The value
-  comes from dynamic programming over all records of wins and losses (Bellman,
-  1956); Gittins indices are its counterpart for trials that never end.
+  is computed by dynamic programming over all counts of wins and losses
+  (Bellman, 1956); Gittins indices are its counterpart for infinite trials.
   """
 
   @functools.cache
   def value(arm: tuple[int, int], other: tuple[int, int]) -> float:
-    """Returns the best return to come, given (wins, losses) of both arms."""
+    """Returns the best future return, given (wins, losses) of both arms."""
     if sum(arm) + sum(other) == num_pulls:
       return 0.0
     return max(pull(arm, other), pull(other, arm))
@@ -114,9 +114,9 @@ def thompson_return(num_pulls: int, num_trials: int, seed: int) -> float:
   pulls the arm with the larger one.
 
   Args:
-    num_pulls: pulls in a trial.
-    num_trials: trials that the mean is taken over.
-    seed: seed of arms, draws and pulls.
+    num_pulls: number of pulls in a trial.
+    num_trials: number of trials to average over.
+    seed: seed of arms, posterior samples and pulls.
   """
   rng = np.random.default_rng(seed)
   rows = np.arange(num_trials)

@@ -2,8 +2,8 @@
 
 bsuite's environments are dm_env environments, but the dtypes of their timesteps
 differ from those of their specs, some loaders use a fixed seed and one takes no
-seed. Here rewards and discounts are float32 as in the specs, actions are int32,
-and the caller chooses the seed.
+seed. This adapter returns float32 rewards and discounts, takes int32 actions,
+and lets the caller choose the seed.
 """
 
 import difflib
@@ -43,11 +43,11 @@ class BSuiteEnvironment(specified.Specified, dm_env.Environment):
 
   @property
   def bsuite_num_episodes(self) -> int:
-    """Episodes after which bsuite ends the experiment."""
+    """Number of episodes after which bsuite ends the experiment."""
     return cast(int, self._environment.bsuite_num_episodes)
 
   def bsuite_info(self) -> dict[str, Any]:
-    """Returns the numbers that bsuite scores, e.g. the total regret."""
+    """Returns the values that bsuite scores, e.g. the total regret."""
     return cast(dict[str, Any], self._environment.bsuite_info())
 
   def reset(self) -> dm_env.TimeStep:

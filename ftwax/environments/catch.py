@@ -43,14 +43,14 @@ def make(
   terminates. All other rewards are 0.
 
   Args:
-    rows: rows of the board, at least 2; an episode has `rows - 1` transitions.
-    columns: columns of the board, at least 1.
+    rows: number of rows, at least 2; an episode has `rows - 1` transitions.
+    columns: number of columns, at least 1.
     miss_reward: reward of a miss, at most 1. With 0, a random policy is
-      rewarded in one episode out of `columns` only.
+      rewarded in only one of `columns` episodes.
 
   Returns:
     The environment. Its observation is float32 [rows, columns], 1 at the ball
-    and the paddle; its actions are left, stay and right.
+    and the paddle and 0 elsewhere; its actions are left, stay and right.
 
   Raises:
     ValueError: if the board is too small or a miss pays more than a catch.
@@ -102,7 +102,7 @@ def make(
 
 
 def _make_page(rows: int, columns: int) -> game_pages.GamePage:
-  """Makes the page of catch; a state is [ball_x, ball_y, paddle_x]."""
+  """Makes the page of catch; a state becomes [ball_x, ball_y, paddle_x]."""
 
   def view(observation: types.ArrayTree) -> Any:
     board = np.asarray(observation).reshape(rows, columns)

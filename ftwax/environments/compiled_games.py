@@ -1,4 +1,4 @@
-"""Games in JAX played side by side, stepped by one compiled call."""
+"""Parallel JAX games, stepped by one compiled call."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ from ftwax.environments import (
 
 
 class CompiledGames:
-  """`G` games in JAX; see `game_vectors.GameVector`."""
+  """`G` JAX games; see `game_vectors.GameVector`."""
 
   def __init__(
     self,
@@ -28,17 +28,17 @@ class CompiledGames:
     seed: int,
     name: str,
   ):
-    """Prepares games.
+    """Prepares the games.
 
     Args:
-      game: a single game, not a vector of them.
+      game: a single game, not a vector.
       num_games: `G`.
-      seed: of all games.
-      name: of the games, for messages.
+      seed: seed of all games.
+      name: name of the games in messages.
 
     Raises:
-      ValueError: if the game is off its spec, or teams, events and actions do
-        not fit together.
+      ValueError: if the game violates its spec, or its teams, events and
+        actions are inconsistent.
     """
     games.check_game(game.spec, game.teams, game.event_names)
     self.spec = spec_of_compiled(game)
@@ -61,7 +61,7 @@ class CompiledGames:
 
   @property
   def state(self) -> functional.State | None:
-    """States of the games, leaves [G, ...]; None before the first."""
+    """States of the games, leaves [G, ...]; None before the first `reset`."""
     return None if self._state is None else self._state.state
 
   def reset(self) -> dm_env.TimeStep:
@@ -71,7 +71,7 @@ class CompiledGames:
     return self._checker.check(timestep)
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
-    """Plays a step of each game, or starts a new one after `LAST`."""
+    """Steps each game, or starts a new one after `LAST`."""
     if self._state is None:
       return self.reset()
     self._state, timestep = self._call(
@@ -80,7 +80,7 @@ class CompiledGames:
     return self._checker.check(timestep)
 
   def step_games(self, action: types.ArrayTree, places: Sequence[int]) -> None:
-    """Plays a step of some games and drops their timesteps."""
+    """Steps some games and drops their timesteps."""
     before, chosen = self._state, np.asarray(places, np.int32)
     after, _ = self._call('step', before, self._convert(action))
     self._state = jax.tree.map(
@@ -94,16 +94,16 @@ class CompiledGames:
     return outcomes
 
   def save(self) -> Any:
-    """Returns key and states of the games."""
+    """Returns the random key and the states of the games."""
     return self._key, self._state
 
   def restore(self, state: Any, timestep: dm_env.TimeStep) -> None:
-    """Continues from what `save` returned after `timestep`."""
+    """Continues from the result of `save` and the timestep at that time."""
     self._key, self._state = state
     self._checker.continue_after(timestep.step_type)
 
   def close(self) -> None:
-    """Does nothing: games in JAX hold nothing but memory."""
+    """Does nothing, since JAX games hold no resources besides memory."""
 
   def _reset_rows(self, key: types.Key) -> tuple[types.Key, Any, Any]:
     key, reset_key = jax.random.split(key)
@@ -130,14 +130,14 @@ class CompiledGames:
     """Returns states, and a timestep of NumPy arrays."""
     try:
       *states, timestep = self._functions[call](*args)
-      # Copies: the caller may write into them.
+      # Copies, since callers may write to them.
       return [*states, jax.tree.map(np.array, timestep)]
-    except jax.errors.JaxRuntimeError as error:  # Of a callback, for instance.
+    except jax.errors.JaxRuntimeError as error:  # For example of a callback.
       environment_faults.fail(self._name, call, error)
 
 
 def spec_of_compiled(game: functional.FunctionalGame) -> games.GameSpec:
-  """Returns the spec of a game in JAX."""
+  """Returns the spec of a JAX game."""
   return games.GameSpec(game.spec, tuple(game.teams), tuple(game.event_names))
 
 

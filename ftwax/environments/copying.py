@@ -1,10 +1,10 @@
-"""Copying in JAX: symbols are shown once, then to be repeated in order.
+"""Copying in JAX: symbols are shown once and must be repeated in order.
 
 The first task of Graves et al., 2014 (arXiv:1410.5401, section 4.1), for agents
-rather than classifiers. Only the order of the symbols tells which one is asked
-for, so an agent must remember all of them and its place among them. An LSTM
-needs units for that; a DNC (Graves et al., 2016) reads its slots in the order
-in which it wrote them.
+instead of classifiers. Only the order of the symbols determines which one is
+asked for, so an agent must remember all symbols and its position in the
+sequence. An LSTM must hold these in its units; a DNC (Graves et al., 2016) can
+read its memory slots in the order in which it wrote them.
 """
 
 import functools
@@ -24,9 +24,9 @@ class CopyingState(NamedTuple):
   """State of an episode.
 
   Attributes:
-    symbols: int32 [max_length], of which the first `length` are used.
+    symbols: int32 [max_length], the symbols; only the first `length` are used.
     length: int32 [], number of symbols of this episode.
-    step: int32 [], actions taken so far.
+    step: int32 [], number of actions taken so far.
   """
 
   symbols: types.Array
@@ -39,20 +39,21 @@ def make(
 ) -> functional.FunctionalEnvironment:
   """Makes the copying task.
 
-  An action names a symbol. An episode of `n` symbols has `2 * n` transitions.
-  The first `n` actions have no effect. Each of the others is rewarded with
-  `1 / n` if it names the right symbol, so that a perfect return is 1 and the
-  return of guessing `1 / num_symbols`.
+  An action is the index of a symbol. An episode of `n` symbols has `2 * n`
+  transitions. The first `n` actions have no effect. Each of the others is
+  rewarded with `1 / n` if it is the right symbol, so a perfect return is 1 and
+  random guessing returns `1 / num_symbols` on average.
 
   Args:
     length: largest number of symbols in an episode.
     num_symbols: number of different symbols, at least 2.
     min_length: smallest number of symbols in an episode, at least 1; the number
-      is drawn uniformly. None for `length` in every episode.
+      is drawn uniformly from `min_length` to `length`. None for `length` in
+      every episode.
 
   Returns:
-    The environment. Its observation is float32 [num_symbols + 1]: the one-hot
-    code of the symbol while symbols are shown, then zeros, and last a flag
+    The environment. Its observation is float32 [num_symbols + 1]: first the
+    one-hot code of the symbol while symbols are shown, zeros later; last a flag
     that is 1 when a symbol is asked for.
 
   Raises:

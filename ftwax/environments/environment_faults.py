@@ -1,4 +1,4 @@
-"""Faults of environments, told as what they are: errors of the user's code."""
+"""Reports faults of environments as errors of the user's code."""
 
 import os
 import re
@@ -11,7 +11,7 @@ import ftwax
 
 _OWN = os.path.join(os.path.dirname(ftwax.__file__), '')
 
-# Where installed packages and Python's own modules are.
+# Directories of installed packages and of Python's standard library.
 _INSTALLED = tuple(
   os.path.join(sysconfig.get_path(name), '')
   for name in ('stdlib', 'purelib', 'platlib')
@@ -21,19 +21,20 @@ _FRAMES_TOLD = 3
 _FRAME = re.compile(r'File "(.*)", line (\d+), in (.*)')
 
 
-class EnvironmentFault(RuntimeError):  # noqa: N818 It is the user's error.
-  """An environment raised an error, or sent what it must not."""
+class EnvironmentFault(RuntimeError):  # noqa: N818 Caused by the user.
+  """An environment raised an error or returned invalid data."""
 
 
 def fail(name: str, call: str, error: BaseException) -> NoReturn:
-  """Raises what came out of an environment as an EnvironmentFault.
+  """Raises an error of an environment as an EnvironmentFault.
 
-  `SystemExit` may be given, too: it would end the run in silence.
+  Also accepts `SystemExit`, which would otherwise end the run silently.
 
   Args:
-    name: of the environment.
-    call: what was called, e.g. `step`.
-    error: that came out of it; raised as it is if it is a fault already.
+    name: name of the environment.
+    call: the method that was called, e.g. `step`.
+    error: the error that it raised; reraised unchanged if it is already an
+      EnvironmentFault.
   """
   if isinstance(error, EnvironmentFault):
     raise error
@@ -41,9 +42,10 @@ def fail(name: str, call: str, error: BaseException) -> NoReturn:
 
 
 def fail_to_make(name: str, error: BaseException) -> NoReturn:
-  """Raises what came out of a factory.
+  """Raises an error of an environment factory.
 
-  Errors of this library, such as those of its adapters, name thing and remedy.
+  Errors of this library, such as those of its adapters, are reraised unchanged,
+  since their messages already explain the remedy.
   """
   frames = traceback.extract_tb(error.__traceback__)
   if isinstance(error, Exception) and _is_below(frames[-1], (_OWN,)):
@@ -52,17 +54,17 @@ def fail_to_make(name: str, error: BaseException) -> NoReturn:
 
 
 def describe(name: str, call: str, error: BaseException) -> str:
-  """Returns one line: the environment, what it did, and the user's frames.
+  """Returns a line with the environment, its error and the user's frames.
 
   Args:
-    name: of the environment.
-    call: what was called.
-    error: that came out of it.
+    name: name of the environment.
+    call: the method that was called.
+    error: the error that it raised.
   """
   lines = str(error).strip().splitlines() or ['']
   frames = list(traceback.extract_tb(error.__traceback__))
   text = lines[0]
-  if 'Traceback (' in text:  # What a callback of JAX raised.
+  if 'Traceback (' in text:  # Raised by a JAX callback.
     text = lines[-1]
     matches = map(_FRAME.search, lines)
     frames = [
@@ -84,7 +86,7 @@ def describe(name: str, call: str, error: BaseException) -> str:
 def _user_frames(
   frames: Sequence[traceback.FrameSummary],
 ) -> list[traceback.FrameSummary]:
-  """Returns the user's frames or else the last one, innermost first."""
+  """Returns the user's frames, innermost first, or else the last frame."""
   own = [frame for frame in frames if not _is_below(frame, (_OWN, *_INSTALLED))]
   return list(reversed(own[-_FRAMES_TOLD:] or frames[-1:]))
 

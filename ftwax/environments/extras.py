@@ -1,4 +1,4 @@
-"""A clear error for packages that only some environments need."""
+"""Clear errors for packages that only some environments need."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,7 +12,8 @@ def required(package: str) -> Iterator[None]:
     package: name under which the package is installed.
 
   Raises:
-    ImportError: if an import fails; names the package and how to install it.
+    ImportError: if an import fails; the message names the package and how to
+      install it.
   """
   try:
     yield

@@ -1,15 +1,15 @@
 """Environments and team games as pure JAX functions.
 
 An environment is two functions, `reset(key) -> (state, timestep)` and
-`step(state, action) -> (state, timestep)`, so that it can live inside a
-compiled loop beside the agent (Hessel et al., 2021, "Podracer architectures",
-call this Anakin). Both describe one environment, without a batch axis; what
-runs is `vectorize(environment, num_environments)`.
+`step(state, action) -> (state, timestep)`, so it can be compiled into one loop
+with the agent (called Anakin in Hessel et al., 2021, "Podracer architectures").
+Both functions describe one environment, without a batch axis; runtimes use
+`vectorize(environment, num_environments)`.
 
 Timesteps are `dm_env.TimeStep`s of arrays under the conventions of
 `types.Trajectory`: `step_type` int32, `reward` float32 [] or [num_events],
-`discount` float32; reward 0 and discount 1 at `FIRST`; an episode that is
-cut off rather than over is `LAST` with discount 1.
+`discount` float32; reward 0 and discount 1 at `FIRST`; a truncated episode ends
+in `LAST` with discount 1.
 
 A game has `P` players: all leaves of its timesteps and actions get a leading
 axis [P], and the step type is the same for all of them.
@@ -29,8 +29,8 @@ from ftwax.environments import game_pages
 # A pytree of arrays that only the environment reads.
 State = Any
 
-# `(key, state, player) -> action` of one player, an integer, who may see all of
-# the state of a game.
+# `(key, state, player) -> action` of one player, given as an integer. A script
+# may use the full state of the game.
 Script = Callable[[types.Key, State, types.Array], types.ArrayTree]
 
 Reset = Callable[[types.Key], tuple[State, dm_env.TimeStep]]
@@ -43,9 +43,9 @@ class FunctionalEnvironment(NamedTuple):
   Attributes:
     spec: shapes and dtypes, without a batch axis.
     reset: starts an episode.
-    step: continues one; the state must not be one at `LAST`, unless the
+    step: continues an episode; must not be called after `LAST`, unless the
       environment comes from `vectorize`.
-    page: how the browser shows it; None for nothing.
+    page: displays the environment in the browser; None if it cannot be shown.
   """
 
   spec: types.EnvironmentSpec
@@ -55,13 +55,13 @@ class FunctionalEnvironment(NamedTuple):
 
 
 class Display(NamedTuple):
-  """What films and reports show of a game.
+  """Functions and labels that show a game in films and reports.
 
   Attributes:
     render: draws the state of one game, uint8 [H, W, 3].
-    score: returns what each team has scored in it, [num_teams].
-    team_names: of the teams, e.g. their colours.
-    legend: labels and the colours that they explain, red, green and blue.
+    score: returns each team's score in that state, [num_teams].
+    team_names: names of the teams, e.g. their colors.
+    legend: labels with the RGB colors that they explain.
   """
 
   render: Callable[[State], types.Array]
@@ -71,20 +71,20 @@ class Display(NamedTuple):
 
 
 class FunctionalGame(NamedTuple):
-  """A game of teams.
+  """A team game.
 
   Attributes:
     spec: shapes and dtypes of one player, without batch and player axes.
-    reset: starts a game; leaves of the timestep are [P, ...].
-    step: continues one, given actions [P]; as in `FunctionalEnvironment`.
+    reset: starts a game; the timestep has leaves [P, ...].
+    step: continues a game, given actions [P, ...]; see `FunctionalEnvironment`.
     teams: the team of each player, length P; teams count from zero.
-    event_names: what the entries of a vector reward count, or ('reward',).
-    outcome: float32 [num_teams], 1 where the team has won, 0 for a draw and
-      -1 where it has lost; valid only where the timestep is `LAST`.
-    scripts: scripted players of the game by name, which evaluations play
-      against; the first one anchors ratings.
-    display: how to show a game; None if it cannot be shown.
-    page: how the browser shows a game; None for its `display`.
+    event_names: names of the events that a vector reward counts, or
+      ('reward',).
+    outcome: returns float32 [num_teams], 1 for a win, 0 for a draw and -1 for a
+      loss; only valid at `LAST`.
+    scripts: scripted players of the game, by name; opponents in evaluations.
+    display: shows a game in films and reports; None if it cannot be shown.
+    page: displays a game in the browser; None to use its `display`.
   """
 
   spec: types.EnvironmentSpec
@@ -104,12 +104,12 @@ AnyEnvironment = TypeVar(
 
 
 class VectorState(NamedTuple):
-  """State of `B` environments that reset by themselves; leaves are [B, ...].
+  """State of `B` environments that reset automatically.
 
   Attributes:
-    state: of each environment.
-    is_last: bool, whether its last timestep was `LAST`.
-    key: each environment's own, for its next episodes.
+    state: states of the environments, leaves [B, ...].
+    is_last: bool [B], whether the last timestep was `LAST`.
+    key: uint32 [B, 2], each environment's random key for its next episodes.
   """
 
   state: State
@@ -123,8 +123,8 @@ def restart(
   """Returns the `FIRST` timestep of one environment.
 
   Args:
-    observation: what is seen first.
-    num_events: length of a vector reward, None for a scalar one.
+    observation: the first observation.
+    num_events: length of a vector reward; None for a scalar reward.
   """
   shape = () if num_events is None else (num_events,)
   return dm_env.TimeStep(
@@ -144,11 +144,11 @@ def transition(
   """Returns a `MID` or `LAST` timestep of one environment.
 
   Args:
-    reward: of the action taken, [] or [num_events].
-    observation: what is seen after it.
-    is_terminal: whether the episode is over: `LAST` with discount 0.
-    is_truncated: whether it is cut off here: `LAST`, with discount 1 unless it
-      is over too.
+    reward: reward of the action, [] or [num_events].
+    observation: observation after the action.
+    is_terminal: whether the episode terminates: `LAST` with discount 0.
+    is_truncated: whether the episode is truncated: `LAST`, with discount 1
+      unless it also terminates.
   """
   is_last = jnp.logical_or(is_terminal, is_truncated)
   return dm_env.TimeStep(
@@ -164,26 +164,26 @@ def transition(
 def vectorize(
   environment: AnyEnvironment, num_environments: int
 ) -> AnyEnvironment:
-  """Returns `B` environments side by side, which reset by themselves.
+  """Returns `B` parallel environments, which reset automatically.
 
-  `reset(key)` starts all of them; `step(state, action)` takes leaves [B, ...]
-  and gives the `FIRST` timestep of a new episode, its action ignored, wherever
-  the timestep before was `LAST`. Each row's stream depends on the key and on
-  its own actions only.
+  `reset(key)` starts all of them. `step(state, action)` takes leaves [B, ...].
+  Rows whose previous timestep was `LAST` ignore the action and return the
+  `FIRST` timestep of a new episode. Each row depends only on the key and on its
+  own actions.
 
-  New episodes are drawn under a `lax.cond`, all `B` of them or none, so that
-  they cost nothing in steps where no episode has ended. An outer `vmap`, of a
-  population, turns the condition into a selection that pays for `B` resets at
-  every step: where resets are dear, make one vector of all members'
-  environments instead and give each member its rows.
+  New episodes are drawn inside a `lax.cond`, all `B` of them or none, so steps
+  in which no episode has ended pay nothing for them. Under an outer `vmap`, for
+  example over a population, the condition becomes a selection, and every step
+  pays for `B` resets. If resets are expensive, make a single vector with the
+  environments of all members instead, and give each member its rows.
 
   Args:
     environment: one environment or game.
     num_environments: `B`.
 
   Returns:
-    The same kind of thing; leaves of its states, timesteps and actions are
-    [B, ...], and its `spec` is still that of a single environment.
+    An environment or game whose states, timesteps and actions have leaves
+    [B, ...]; its `spec` is still that of a single environment.
 
   Raises:
     ValueError: if `num_environments` is not positive.
@@ -228,13 +228,13 @@ def _start(
 
 
 def _is_last(timestep: dm_env.TimeStep) -> types.Array:
-  """Returns bool [B]; the step type is [B], or [B, P] with P equal columns."""
+  """Returns bool [B]; the step type is [B], or [B, P] with equal columns."""
   num_rows = timestep.step_type.shape[0]
   return timestep.step_type.reshape(num_rows, -1)[:, 0] == types.LAST
 
 
 def as_game(environment: FunctionalEnvironment) -> FunctionalGame:
-  """Returns the game of one player that `environment` is; always a draw."""
+  """Returns the environment as a game of one player, which is always a draw."""
 
   def add_player(timestep: dm_env.TimeStep) -> dm_env.TimeStep:
     return jax.tree.map(lambda leaf: leaf[None], timestep)
@@ -264,14 +264,14 @@ def as_game(environment: FunctionalEnvironment) -> FunctionalGame:
 
 
 def cast_like(tree: types.ArrayTree, like: types.ArrayTree) -> types.ArrayTree:
-  """Casts leaves to the dtypes of `like`, which loops over steps demand."""
+  """Casts leaves to the dtypes of `like`, as loops over steps require."""
   return jax.tree.map(
     lambda leaf, other: jnp.asarray(leaf, other.dtype), tree, like
   )
 
 
 def array_specs(tree: types.ArrayTree) -> types.SpecTree:
-  """Returns the specs of arrays or of what `jax.eval_shape` gives for them."""
+  """Returns the specs of arrays or of results of `jax.eval_shape`."""
   return jax.tree.map(lambda leaf: specs.Array(leaf.shape, leaf.dtype), tree)
 
 

@@ -1,4 +1,4 @@
-"""Checks of environments in JAX before anything is compiled."""
+"""Checks JAX environments before anything is compiled."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,16 +13,16 @@ from ftwax.environments import environment_faults, functional
 def check_shapes(
   made: functional.FunctionalEnvironment | functional.FunctionalGame,
 ) -> None:
-  """Compares what reset and step return with the spec, and with each other.
+  """Compares the results of reset and step with the spec and each other.
 
-  Nothing is run: shapes and dtypes are read off the functions.
+  Nothing is executed: shapes and dtypes come from abstract evaluation.
 
   Args:
     made: a single environment or game, not a vector.
 
   Raises:
-    ValueError: if timesteps are off the spec, or if the state or the timestep
-      changes its structure, shape or dtype from step to step.
+    ValueError: if timesteps violate the spec, or the state or the timestep
+      changes its structure, shape or dtype between steps.
   """
   axes: tuple[int, ...] = ()
   if isinstance(made, functional.FunctionalGame):
@@ -48,7 +48,7 @@ def check_shapes(
 
 
 def _trace(call: str, function: Callable[..., Any], *args: Any) -> Any:
-  """Returns shapes and dtypes of what a function of the user returns."""
+  """Returns the shapes and dtypes of the result of a user's function."""
   try:
     return jax.eval_shape(function, *args)
   except (Exception, SystemExit) as error:

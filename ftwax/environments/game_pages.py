@@ -1,8 +1,8 @@
-"""How the browser shows a game: its constant facts, its states, its keys.
+"""Displays games in the browser: constant facts, states and keys.
 
-A game gets a page of its own by one function that makes a `GamePage`, which
-stands in its field `page`, and by a script that draws what this sends. Any
-other game is shown by the frames that it renders.
+A game gets its own page by a function that makes a `GamePage` for its field
+`page`, and a script that draws the data it sends. Any other game is shown by
+the frames that it renders.
 """
 
 import base64
@@ -18,15 +18,15 @@ from ftwax import distributions, types
 
 
 class Key(NamedTuple):
-  """A key and the choice that it stands for.
+  """A key and the choice that it makes.
 
   Attributes:
-    codes: `KeyboardEvent.code`s, any of which is the key.
-    label: of the choice, shown to people.
-    choice: number of the choice, in its part of the action.
-    part: name of the part of the action, '' if it has one part only.
+    codes: alternative `KeyboardEvent.code`s of the key.
+    label: label of the choice, shown to people.
+    choice: index of the choice in its part of the action.
+    part: name of the part of the action; '' if there is only one part.
     repeats: whether the choice is made at every step while the key is down,
-      rather than once.
+      instead of once.
   """
 
   codes: tuple[str, ...]
@@ -37,20 +37,20 @@ class Key(NamedTuple):
 
 
 class GamePage(NamedTuple):
-  """How a page shows a game.
+  """The page of a game.
 
-  States are None for games in Python, whose functions look at the game itself.
+  States are None for Python games, whose functions read the game itself.
 
   Attributes:
-    script: JavaScript that draws the game: it adds to `ftwax.games` an object
-      of the name of the file; see `reporting/static/drawing.js`.
-    keys: by which a person acts.
-    facts: maps the first state of a game to what does not change in it, as
-      JSON.
-    to_page: maps a state to what moves in it, an array. For a game in JAX it is
+    script: JavaScript file that draws the game; it adds an object with the name
+      of the file to `ftwax.games`; see `reporting/static/drawing.js`.
+    keys: keys with which a person acts.
+    facts: maps the initial state of a game to its constant facts, as JSON.
+    to_page: maps a state to its changing part, an array. For a JAX game, it is
       compiled together with the step. See `to_json`.
-    view: maps the observation of one player to JSON: what an agent sees.
-    act: maps the choices made in some parts to the action of one player.
+    view: maps the observation of one player to JSON that shows what an agent
+      sees.
+    act: maps choices, by part, to the action of one player.
   """
 
   script: pathlib.Path
@@ -62,14 +62,14 @@ class GamePage(NamedTuple):
 
 
 def find(game: Any, action_spec: types.SpecTree) -> GamePage:
-  """Returns the page of a game: its `page`, or one of what it renders.
+  """Returns the `page` of a game, or else a page of its rendered frames.
 
   Args:
-    game: in JAX or in Python, with a `page`, a `display` or a `render`.
-    action_spec: of one player.
+    game: a JAX or Python game with a `page`, a `display` or a `render`.
+    action_spec: action spec of one player.
 
   Raises:
-    ValueError: if it has none of these, or keys cannot play it.
+    ValueError: if it has none of these or cannot be played by keys.
   """
   page: GamePage | None = getattr(game, 'page', None)
   if page is not None:
@@ -88,15 +88,15 @@ def find(game: Any, action_spec: types.SpecTree) -> GamePage:
 def _rendered(
   render: Callable[[Any], Any], action_spec: types.SpecTree
 ) -> GamePage:
-  """Makes the page of any game that renders frames.
+  """Makes a page for any game that renders frames.
 
   Args:
     render: maps a state to a frame, uint8 [H, W, 3].
-    action_spec: of one player: one discrete action, whose choices get the
-      arrow keys and then digits.
+    action_spec: action spec of one player, a single discrete action. Its
+      choices are assigned to the arrow keys and then to digits.
 
   Raises:
-    ValueError: if actions have several parts, or are not discrete.
+    ValueError: if actions have several parts or are not discrete.
   """
   num_actions = distributions.num_actions(action_spec)
   if not isinstance(num_actions, int):
@@ -121,7 +121,7 @@ def _rendered(
 
 
 def to_json(shown: Any) -> Any:
-  """Returns an array as numbers, an image uint8 [H, W, 3] as its address."""
+  """Converts an array to lists, or an image uint8 [H, W, 3] to a data URL."""
   array = np.asarray(shown)
   if array.dtype == np.uint8 and array.ndim == 3:
     return _png(array)
@@ -141,8 +141,8 @@ def view_of_any(observation: types.ArrayTree) -> Any:
 
 
 def _png(frame: types.NumpyArray) -> str:
-  """Returns the address of an image that holds the image."""
-  from PIL import Image  # Not for those who only play.
+  """Encodes an image as a data URL."""
+  from PIL import Image  # Imported only when needed.
 
   buffer = io.BytesIO()
   Image.fromarray(frame).save(buffer, 'PNG', compress_level=1)

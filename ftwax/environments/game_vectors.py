@@ -1,9 +1,9 @@
-"""Several games of one kind played side by side, a row for each seat.
+"""Parallel games of one kind, with a row for each seat.
 
-Every task is a game: an environment of one agent is a game of one seat. Leaves
-of timesteps and actions are [G * P, ...], the P seats of the first of G games
-before those of the second. Games restart by themselves: the step after `LAST`
-starts a new one and ignores the action.
+Every task is a game: a single-agent environment is a game with one seat.
+Timesteps and actions have leaves [G * P, ...]: the P seats of game 0, then
+those of game 1, and so on. Games restart automatically: the step after `LAST`
+starts a new game and ignores the action.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from ftwax.environments import (
 )
 
 # Makes an environment or a game, given a seed, or a whole vector. It may also
-# make a `gymnasium.Env`, which gets the seed when it is reset first.
+# make a `gymnasium.Env`, whose first reset uses the seed.
 EnvironmentFactory = (
   Callable[
     [int],
@@ -42,28 +42,28 @@ EnvironmentFactory = (
 
 
 class GameVector(Protocol):
-  """`G` games of one kind; see the module's docstring."""
+  """`G` games of one kind; see the module docstring."""
 
   @property
   def spec(self) -> games.GameSpec:
-    """Specs of each game."""
+    """Spec of each game."""
 
   @property
   def num_games(self) -> int:
-    """`G`."""
+    """`G`, number of games."""
 
   @property
   def state(self) -> functional.State | None:
-    """States of games in JAX, leaves [G, ...]; None for games in Python."""
+    """States of JAX games, leaves [G, ...]; None for Python games."""
 
   def reset(self) -> dm_env.TimeStep:
     """Starts all games."""
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
-    """Plays a step of each game, or starts a new one after `LAST`."""
+    """Steps each game, or starts a new one after `LAST`."""
 
   def step_games(self, action: types.ArrayTree, places: Sequence[int]) -> None:
-    """Plays a step of some games and drops their timesteps.
+    """Steps some games and drops their timesteps.
 
     Args:
       action: leaves [G * P, ...].
@@ -81,22 +81,22 @@ class GameVector(Protocol):
     """
 
   def save(self) -> Any:
-    """Returns a pytree to continue from, or None: games in Python have none."""
+    """Returns a pytree to restore; None for Python games."""
 
   def restore(self, state: Any, timestep: dm_env.TimeStep) -> None:
-    """Continues from what `save` returned after `timestep`."""
+    """Continues from the result of `save` and the timestep at that time."""
 
   def close(self) -> None:
-    """Releases what the games hold."""
+    """Releases the resources of the games."""
 
 
 class HostGames:
-  """What is the same for all games in Python: nothing of them can be saved."""
+  """Base class of Python games, whose state cannot be saved."""
 
   state = None
 
   def save(self) -> None:
-    """Returns None: the games of a resumed run begin anew."""
+    """Returns None: Python games restart when a run is resumed."""
 
   def restore(self, state: Any, timestep: dm_env.TimeStep) -> None:
     """Does nothing."""
@@ -104,10 +104,10 @@ class HostGames:
 
 
 class SoloGames(HostGames):
-  """Environments of one agent as games of one seat, which always end drawn."""
+  """Single-agent environments as games of one seat, which are always draws."""
 
   def __init__(self, environments: vector.EnvironmentVector):
-    """Takes over environments, to close them in the end.
+    """Takes ownership of the environments; `close` closes them.
 
     Args:
       environments: G environments that are stepped together.
@@ -139,20 +139,20 @@ class SoloGames(HostGames):
 
 
 class PythonGames(HostGames):
-  """Games in Python, stepped one after the other; see `GameVector`."""
+  """Python games, stepped one after another; see `GameVector`."""
 
   def __init__(
     self, made: Sequence[games.GameEnvironment], name: str, first: int = 0
   ):
-    """Takes over games, to close them in the end.
+    """Takes ownership of the games; `close` closes them.
 
     Args:
-      made: at least one.
-      name: of the games, for messages.
-      first: the number of the first one, for messages.
+      made: at least one game.
+      name: name of the games in messages.
+      first: index of the first game in messages.
 
     Raises:
-      ValueError: if their specs differ.
+      ValueError: if the specs of the games differ.
     """
     self._games = tuple(made)
     self._name, self._first = name, first
@@ -174,11 +174,11 @@ class PythonGames(HostGames):
     return self._stack([self._call(place, 'reset') for place in places])
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
-    """Plays a step of each game, or starts a new one after `LAST`."""
+    """Steps each game, or starts a new one after `LAST`."""
     return self._stack(self._step(action, range(self.num_games)))
 
   def step_games(self, action: types.ArrayTree, places: Sequence[int]) -> None:
-    """Plays a step of some games and drops their timesteps."""
+    """Steps some games and drops their timesteps."""
     self._step(action, places)
 
   def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
@@ -188,7 +188,7 @@ class PythonGames(HostGames):
     return outcomes.astype(np.float32)
 
   def close(self) -> None:
-    """Closes every game, also those behind one that cannot be closed."""
+    """Closes all games, even if closing one of them fails."""
     with contextlib.ExitStack() as stack:
       for place in range(self.num_games):
         stack.callback(self._call, place, 'close')
@@ -225,22 +225,22 @@ def make_games(
   name: str,
   first: int = 0,
 ) -> GameVector:
-  """Makes games side by side from what a factory makes.
+  """Makes parallel games.
 
   Args:
-    environment_factory: makes an environment or a game, given a seed. One in
-      JAX, and the vector of a `vector.VectorFactory`, is made once for all
-      rows, from the first seed.
-    seeds: one for each game.
-    name: of the games, for messages.
-    first: the number of the first game, for messages.
+    environment_factory: makes an environment or a game, given a seed. A JAX
+      environment, or the vector of a `vector.VectorFactory`, is made once for
+      all rows, from the first seed.
+    seeds: one seed for each game.
+    name: name of the games in messages.
+    first: index of the first game in messages.
 
   Returns:
-    A game for each seed.
+    The games, one for each seed.
 
   Raises:
-    TypeError: if the factory makes none of these.
-    ValueError: if what it makes is off its specs.
+    TypeError: if the factory makes neither an environment nor a game.
+    ValueError: if an environment or game violates its specs.
   """
   make = functools.partial(_make, environment_factory, name)
   if isinstance(environment_factory, vector.VectorFactory):
@@ -281,7 +281,7 @@ def _make(
 def read_spec(
   environment_factory: EnvironmentFactory, name: str
 ) -> games.GameSpec:
-  """Returns the spec of what a factory makes, read off a game of its own."""
+  """Makes a game, reads its spec and closes it."""
   with contextlib.closing(make_games(environment_factory, [0], name)) as made:
     return made.spec
 
@@ -289,7 +289,7 @@ def read_spec(
 def read_scripts(
   environment_factory: EnvironmentFactory,
 ) -> Mapping[str, functional.Script]:
-  """Returns the scripted players of a game in JAX, by name."""
+  """Returns the scripted players of a JAX game, by name; empty for others."""
   made: Any = environment_factory(0)
   if isinstance(made, functional.FunctionalGame):
     return made.scripts

@@ -1,10 +1,10 @@
-"""Plays a share of the games of `process_games`, in a process of its own.
+"""Plays a share of the games of `process_games` in a separate process.
 
-The parent sends commands through a socket and reads replies from it. Actions
-and timesteps are in memory that both share and that has no name, so that
-nothing is left when either is killed. The process ends when the parent has, as
-the socket is closed then, and when the parent's patience with a call is over:
-the kernel's timer ends it also where the games never return.
+The parent sends commands and reads replies through a socket. Actions and
+timesteps are in shared memory without a name, so nothing is left behind when
+either process is killed. The process ends when the parent ends, since that
+closes the socket, and when a call exceeds the parent's timeout: a kernel timer
+ends the process even if a game never returns.
 """
 
 import gc
@@ -28,7 +28,7 @@ from ftwax.environments import compiled_games, game_vectors, games
 
 OK, RAISED = 'ok', 'raised'
 
-# So much longer than the parent waits, which tells what happened.
+# Time beyond the parent's timeout, so that the parent reports it first.
 _GRACE_S = 5.0
 
 _ALIGNMENT = 64
@@ -37,11 +37,11 @@ _ALIGNMENT = 64
 def map_memory(
   descriptor: int, spec: games.GameSpec, num_games: int
 ) -> tuple[types.ArrayTree, dm_env.TimeStep]:
-  """Returns actions and timesteps of all games, in the memory of a file.
+  """Maps the actions and timesteps of all games to the memory of a file.
 
   Args:
-    descriptor: of the file, which is made as long as it must be.
-    spec: of one game.
+    descriptor: descriptor of the file, which is resized to fit.
+    spec: spec of one game.
     num_games: `G`.
 
   Returns:
@@ -56,7 +56,7 @@ def map_memory(
   )
   parts = environment.actions, timestep_spec
   leaves = jax.tree.leaves(parts)
-  # Typed Any since jax's own stubs hide the methods of tree structures.
+  # Typed Any, since jax's stubs hide the methods of tree structures.
   structure: Any = jax.tree.structure(parts)
   num_rows = num_games * spec.num_players
   offsets = [0]
@@ -115,7 +115,7 @@ class _Worker:
     self._games.close()
 
   def _take(self) -> types.ArrayTree:
-    # Copies: the environment may keep its action.
+    # Copies, since the environment may keep its action.
     return jax.tree.map(np.array, self._action)
 
   def _put(self, timestep: dm_env.TimeStep) -> None:
@@ -123,7 +123,7 @@ class _Worker:
 
 
 def main() -> None:
-  """Serves the socket that the command line names, until it is closed."""
+  """Serves the socket named on the command line until it is closed."""
   stream = socket.socket(fileno=int(sys.argv[1])).makefile('rwb')
   worker: Any = None
   while True:
@@ -131,13 +131,13 @@ def main() -> None:
       command, arguments, timeout_s = pickle.load(stream)
     except (EOFError, ConnectionError):
       return
-    # Its default action, the end of the process, needs no interpreter.
+    # The default action, ending the process, does not need the interpreter.
     signal.setitimer(signal.ITIMER_REAL, timeout_s + _GRACE_S)
     reply: tuple[Any, ...]
     try:
       if command == 'make':
         worker = _Worker(*arguments)
-        gc.freeze()  # What imports made is not searched again.
+        gc.freeze()  # Skip imported objects in collections.
         reply = OK, worker.spec()
       else:
         reply = OK, getattr(worker, command)(*arguments)

@@ -1,9 +1,9 @@
-"""Games of teams as the host sees them, in the manner of dm_env.
+"""Team games on the host, with an interface like dm_env.
 
-A game has `P` players, each in one of the teams. What the players see and do
-is stacked: leaves of a timestep and of an action are [P, ...], and the step
-type is the same for all of them, so that a game ends for everyone at once. A
-player who is out before that gets rewards of 0 and a discount of 0.
+A game has `P` players, each in one of the teams. Timesteps and actions are
+stacked into leaves [P, ...]. The step type is the same for all players, so a
+game ends for all of them at once. A player who is out earlier gets rewards of 0
+and a discount of 0.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ import numpy as np
 from ftwax import distributions, internal_rewards, types
 from ftwax.environments import specified
 
-# Entries of an outcome: lost, drawn, won.
+# Entries of an outcome: loss, draw, win.
 _SCORES = (-1, 0, 1)
 
 
@@ -23,7 +23,7 @@ class GameSpec(NamedTuple):
   """The static description of a game.
 
   Attributes:
-    environment: specs of one player.
+    environment: spec of one player.
     teams: the team of each player, length P.
     event_names: names of the entries of the reward.
   """
@@ -34,22 +34,22 @@ class GameSpec(NamedTuple):
 
   @property
   def num_players(self) -> int:
-    """P, the seats of a game."""
+    """P, number of seats of a game."""
     return len(self.teams)
 
   @property
   def team_size(self) -> int:
-    """Players of a team; 1 in a single-agent task."""
+    """Number of players in a team; 1 in a single-agent task."""
     return max(len(self.teams) // 2, 1)
 
   @property
   def num_events(self) -> int:
-    """Entries of the reward, 1 for a scalar."""
+    """Number of entries of the reward; 1 for a scalar."""
     return internal_rewards.num_events(self.environment.rewards)
 
 
 class GameEnvironment(Protocol):
-  """A game of teams; see the module's docstring."""
+  """A team game; see the module docstring."""
 
   @property
   def teams(self) -> tuple[int, ...]:
@@ -75,30 +75,30 @@ class GameEnvironment(Protocol):
     """Starts a game.
 
     Returns:
-      A timestep of `step_type` int32 [P], `reward` float32 [P] or
-      [P, num_events] and 0 at `FIRST`, `discount` float32 [P] and 1 at
-      `FIRST`, and an observation of leaves [P, ...].
+      A timestep with `step_type` int32 [P], `reward` float32 [P] or
+      [P, num_events] (0 at `FIRST`), `discount` float32 [P] (1 at `FIRST`), and
+      an observation with leaves [P, ...].
     """
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
-    """Plays one step, or starts a game after `LAST` and before the first.
+    """Steps the game; starts a game after `LAST` and before the first.
 
     Args:
       action: int32 [P] for each part.
     """
 
   def outcome(self) -> types.NumpyArray:
-    """Returns how the game that has just ended went, float32 [num_teams].
+    """Returns the outcome of the game that has just ended, float32 [num_teams].
 
-    1 is for a team that has won, 0 for a draw, -1 for one that has lost.
+    A win is 1, a draw 0, and a loss -1.
     """
 
   def close(self) -> None:
-    """Releases what the game holds."""
+    """Releases the resources of the game."""
 
 
 class SpecifiedGame(specified.Specified):
-  """The part of a `GameEnvironment` that never changes: specs and teams."""
+  """The constant part of a `GameEnvironment`: specs and teams."""
 
   def __init__(
     self,
@@ -106,15 +106,15 @@ class SpecifiedGame(specified.Specified):
     teams: Sequence[int],
     event_names: Sequence[str] = ('reward',),
   ):
-    """Takes the specs of one player.
+    """Stores the specs and teams.
 
     Args:
-      spec: of one player.
+      spec: spec of one player.
       teams: the team of each player.
-      event_names: what the entries of a vector reward count.
+      event_names: names of the events that a vector reward counts.
 
     Raises:
-      ValueError: if teams, events and actions do not fit together.
+      ValueError: if teams, events and actions are inconsistent.
     """
     super().__init__(spec)
     self._teams, self._event_names = tuple(teams), tuple(event_names)
@@ -134,7 +134,7 @@ class SpecifiedGame(specified.Specified):
 def check_game(
   spec: types.EnvironmentSpec, teams: Sequence[int], event_names: Sequence[str]
 ) -> None:
-  """Raises a ValueError unless actions, teams and events fit together."""
+  """Raises a ValueError unless actions, teams and events are consistent."""
   distributions.check_action_spec(spec.actions)
   check_teams(teams)
   num_events = spec.rewards.shape[0] if spec.rewards.shape else 1
@@ -146,11 +146,11 @@ def check_game(
 
 
 def check_teams(teams: Sequence[int], num_players: int | None = None) -> None:
-  """Raises a ValueError unless `teams` names a team for each player.
+  """Raises a ValueError unless `teams` lists a team for each player.
 
   Args:
     teams: the team of each player.
-    num_players: how many there are, None if `teams` says it.
+    num_players: number of players; None to take it from `teams`.
   """
   if num_players is not None and len(teams) != num_players:
     raise ValueError(
@@ -165,11 +165,11 @@ def check_teams(teams: Sequence[int], num_players: int | None = None) -> None:
 
 
 def check_outcomes(outcomes: types.NumpyArray, num_teams: int) -> None:
-  """Raises a ValueError unless every team has won, drawn or lost.
+  """Raises a ValueError unless every outcome is a win, a draw or a loss.
 
   Args:
-    outcomes: [num_games, num_teams].
-    num_teams: of a game.
+    outcomes: outcomes, [num_games, num_teams].
+    num_teams: number of teams in a game.
   """
   good = np.isin(outcomes, _SCORES).all(axis=1)
   if outcomes.shape[1:] != (num_teams,) or not good.all():
@@ -181,9 +181,10 @@ def check_outcomes(outcomes: types.NumpyArray, num_teams: int) -> None:
 
 
 def outcome_of_scores(scores: Sequence[float]) -> types.NumpyArray:
-  """Returns float32 [num_teams]: 1 for a sole best, 0 for a shared, -1 below.
+  """Returns the outcome of scores, float32 [num_teams].
 
-  A single team always draws.
+  The best team gets 1, or 0 if several teams share the best score; all others
+  get -1. A single team always gets 0.
   """
   value = np.asarray(scores, np.float64)
   is_best = value == value.max()

@@ -1,17 +1,17 @@
-"""Gymnasium's environments as dm_env environments, alone and in vectors.
+"""Gymnasium environments, single or vectorized, as dm_env environments.
 
 A terminated episode ends with discount 0, a truncated one with discount 1, so
-that its value is bootstrapped; one that is both counts as terminated.
+its value is bootstrapped; an episode that is both counts as terminated.
 
 Gymnasium's vector environments step all rows at once, in one of three autoreset
-modes. A stream of timesteps needs two steps at each end of an episode, `LAST`
-and `FIRST`, and `NEXT_STEP` gives these. With `SAME_STEP` a row has been reset
-by the time its `LAST` timestep comes out; with `DISABLED` it cannot be reset in
-the call that steps the others. In both, emitting `FIRST` one step later would
-need a row that pauses while the others go on, which `step` does not offer: it
-would take an action that no agent chose, and lose the transition. Vectors of
-these modes are therefore refused, except a `SyncVectorEnv`: its environments
-are stepped one by one, which gives the right streams.
+modes. A stream of timesteps needs two steps at the end of each episode, `LAST`
+and `FIRST`, which `NEXT_STEP` provides. With `SAME_STEP`, a row has already
+been reset when its `LAST` timestep is returned; with `DISABLED`, it cannot be
+reset in the call that steps the other rows. In both modes, emitting `FIRST` one
+step later would require a row to pause while the others continue. `step` cannot
+do that: it would take an action that no agent chose, and the transition would
+be lost. Vectors with these modes are therefore refused, except for
+`SyncVectorEnv`, whose environments are stepped one by one.
 """
 
 from collections.abc import Sequence
@@ -33,8 +33,8 @@ with extras.required('gymnasium'):
 class GymnasiumEnvironment(specified.Specified, dm_env.Environment):
   """A Gymnasium environment as a dm_env environment.
 
-  Observations are copies in the dtypes of the spec (64 bits become 32). Rewards
-  and discounts are float32, both None at `FIRST`.
+  Observations are copies with the dtypes of the spec (64 bits become 32).
+  Rewards and discounts are float32, both None at `FIRST`.
 
   Args:
     env: a Gymnasium environment; see `ftwax.environments.gymnasium_spaces` for
@@ -84,10 +84,11 @@ class GymnasiumEnvironment(specified.Specified, dm_env.Environment):
     )
 
   def render(self) -> Any:
-    """Returns the picture of this moment, uint8 [H, W, 3].
+    """Returns an image of the present state, uint8 [H, W, 3].
 
     Raises:
-      ValueError: the environment was not made to give pictures.
+      ValueError: if the environment was not made with
+        `render_mode='rgb_array'`.
     """
     if self._env.render_mode != 'rgb_array':
       raise ValueError(
@@ -111,7 +112,7 @@ class GymnasiumVectorEnvironment(specified.Specified, dm_env.Environment):
   Args:
     vector_env: its metadata must hold an `autoreset_mode`: `NEXT_STEP`, or any
       mode for a `SyncVectorEnv`.
-    seed: row `i` gets `seed + i` at the first reset; None gives no seeds.
+    seed: row `i` uses `seed + i` at the first reset; None for no seeds.
 
   Raises:
     ValueError: if the autoreset mode is missing or not supported (see the
@@ -184,8 +185,8 @@ class GymnasiumVectorEnvironment(specified.Specified, dm_env.Environment):
   def step_rows(self, action: types.ArrayTree, rows: Sequence[int]) -> None:
     """Steps the environments of some rows and drops their timesteps.
 
-    A vector that steps all rows at once steps the other rows too, so that this
-    is for the last steps of a run only.
+    A vector that can only step all rows at once also steps the other rows, so
+    call this only for the last steps of a run.
 
     Args:
       action: leaves [E, ...].
@@ -204,7 +205,7 @@ class GymnasiumVectorEnvironment(specified.Specified, dm_env.Environment):
 def _make_one_by_one(
   vector_env: gymnasium_vector.VectorEnv, seed: int | None
 ) -> vector_lib.VectorEnvironment | None:
-  """Returns a vector that steps rows singly, None for mode `NEXT_STEP`."""
+  """Returns a vector that steps rows one by one; None for `NEXT_STEP`."""
   mode = vector_env.metadata.get('autoreset_mode')
   modes = gymnasium_vector.AutoresetMode
   if mode is None:
@@ -214,8 +215,8 @@ def _make_one_by_one(
     )
   if modes(mode) == modes.NEXT_STEP:
     return None
-  # A wrapper around a `SyncVectorEnv` is refused: stepping the environments
-  # themselves would bypass what it does to timesteps.
+  # A wrapper around a `SyncVectorEnv` is refused, since stepping the
+  # environments directly would bypass the wrapper.
   if not isinstance(vector_env, gymnasium_vector.SyncVectorEnv):
     raise ValueError(
       f'the autoreset mode of {vector_env} ({mode}) must be NEXT_STEP, since'

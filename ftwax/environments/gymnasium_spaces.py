@@ -1,12 +1,12 @@
-"""Gymnasium's spaces as specs, and functions that convert their values.
+"""Converts Gymnasium spaces to specs, and their values.
 
 Observations keep their structure and dtypes, except that 64 bits become 32, the
-widest that JAX computes with by default. Actions become parts: `Discrete` is
-one discrete part, `MultiDiscrete` and `MultiBinary` are tuples of them, a `Box`
-of floats is one vector, `Dict` and `Tuple` nest.
+widest type that JAX uses by default. Actions become parts: `Discrete` is one
+discrete part, `MultiDiscrete` and `MultiBinary` are tuples of discrete parts, a
+`Box` of floats is one vector, and `Dict` and `Tuple` nest.
 
 Converters accept values of a single environment and values with leading axes,
-as Gymnasium's vector environments stack them.
+as stacked by Gymnasium's vector environments.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ _NARROWED = {
 
 Space: TypeAlias = spaces.Space[Any]
 
-# Turns a value of a space into one of a spec, or back.
+# Converts a value of a space to a value of a spec, or back.
 Convert = Callable[[Any], Any]
 
 
@@ -52,8 +52,8 @@ def observation_spec(space: Space, name: str) -> types.SpecTree:
 
   Args:
     space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of
-      these. A `Discrete` that starts at 0 becomes a `specs.DiscreteArray`, any
-      other a `specs.BoundedArray`.
+      these. A `Discrete` that starts at 0 becomes a `specs.DiscreteArray`;
+      other spaces become a `specs.BoundedArray`.
     name: name of the space, for specs and messages.
 
   Raises:
@@ -64,7 +64,7 @@ def observation_spec(space: Space, name: str) -> types.SpecTree:
 
 
 def make_encoder(space: Space) -> Convert:
-  """Makes a function from Gymnasium's observations to those of the spec.
+  """Returns a function that converts Gymnasium observations to the spec.
 
   Its result shares no memory with its argument.
   """
@@ -86,7 +86,7 @@ def action_spec(space: Space, name: str) -> types.SpecTree:
 
 
 def make_decoder(space: Space) -> Convert:
-  """Makes a function from actions of the spec to Gymnasium's."""
+  """Returns a function that converts actions of the spec to Gymnasium's."""
   return _make_converter(_make_leaf_decoder, space)
 
 
@@ -187,7 +187,7 @@ def _bounded(
         f'{name} ({space}) must have bounds that fit {dtype}; narrow it with a'
         ' gymnasium.ObservationWrapper.'
       )
-  # The largest float64 stands for no bound and becomes infinite in float32.
+  # The largest float64 means unbounded and becomes infinite in float32.
   with np.errstate(over='ignore'):
     return specs.BoundedArray(
       space.shape, dtype, low.astype(dtype), high.astype(dtype), name

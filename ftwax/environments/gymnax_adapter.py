@@ -1,9 +1,9 @@
-"""Environments of gymnax (Lange, 2022) as functional environments.
+"""gymnax environments (Lange, 2022) as functional environments.
 
 gymnax 1.0 distinguishes time limits from terminations: an episode that reaches
-its time limit is `LAST` with discount 1. Older versions (0.0.x) work too, but
-treat the time limit as a termination. No extra of ftwax installs gymnax, as it
-bounds the version of JAX; only `make` imports it.
+its time limit ends in `LAST` with discount 1. Older versions (0.0.x) also work,
+but treat the time limit as a termination. No extra of ftwax installs gymnax,
+since it restricts the version of JAX; only `make` imports it.
 """
 
 import importlib
@@ -20,7 +20,7 @@ class GymnaxState(NamedTuple):
   """State of a gymnax environment.
 
   Attributes:
-    state: pytree of gymnax.
+    state: state of the gymnax environment, a pytree.
     key: uint32 [2], random key of the remaining steps.
   """
 
@@ -29,7 +29,7 @@ class GymnaxState(NamedTuple):
 
 
 def make(name: str) -> functional.FunctionalEnvironment:
-  """Makes the environment that gymnax registers under `name`.
+  """Makes the environment registered under `name` in gymnax.
 
   Args:
     name: e.g. 'CartPole-v1' or 'Breakout-MinAtar'.
@@ -56,12 +56,12 @@ def make(name: str) -> functional.FunctionalEnvironment:
 def from_gymnax(
   environment: Any, params: Any = None
 ) -> functional.FunctionalEnvironment:
-  """Makes a functional environment from one of gymnax.
+  """Converts a gymnax environment to a functional environment.
 
   Args:
-    environment: an environment that `gymnax.make` returned, with discrete
+    environment: an environment returned by `gymnax.make`, with discrete
       actions.
-    params: its parameters; the environment's defaults if None.
+    params: parameters of the environment; its defaults if None.
 
   Raises:
     ValueError: if the action is not discrete.

@@ -1,14 +1,15 @@
-"""Environments of jumanji 1.x (Bonnet et al., 2024) as functional environments.
+"""jumanji 1.x environments (Bonnet et al., 2024) as functional environments.
 
-Jumanji is not imported here; install it beside ftwax and pass an environment:
+This module does not import jumanji; install it separately and pass an
+environment:
 
     environment_factory = lambda seed: jumanji_adapter.from_jumanji(
       jumanji.make('Snake-v1')
     )
 
 Observations that are NamedTuples become dicts, so that a field `action_mask`
-masks actions (see `types.ACTION_MASK`). An action of several numbers becomes a
-tuple of discrete parts.
+masks actions (see `types.ACTION_MASK`). An action with several entries becomes
+a tuple of discrete parts.
 """
 
 from typing import Any, TypeAlias
@@ -26,10 +27,10 @@ _Transition: TypeAlias = tuple[functional.State, dm_env.TimeStep]
 
 
 def from_jumanji(environment: Any) -> functional.FunctionalEnvironment:
-  """Makes a functional environment from one of jumanji.
+  """Converts a jumanji environment to a functional environment.
 
   Args:
-    environment: an environment that `jumanji.make` returned.
+    environment: an environment returned by `jumanji.make`.
 
   Raises:
     ValueError: if an action is not discrete or the reward is not a scalar.

@@ -1,10 +1,10 @@
-"""Melting Pot's substrates (Leibo et al., 2021) as games of teams.
+"""Melting Pot substrates (Leibo et al., 2021) as team games.
 
 The events that a substrate emits can be counted as a vector reward; see
 `meltingpot_paintball` for an example.
 
 On Python 3.10, install Melting Pot 2.2 from its source distribution with empty
-assets, as its set-up would download assets that only its bots need:
+assets, since its setup would download assets that only its bots need:
 
     pip install dmlab2d==1.0.0 immutabledict ml-collections networkx reactivex
     pip download --no-deps dm-meltingpot==2.2.0
@@ -38,8 +38,8 @@ class Events(NamedTuple):
   Attributes:
     names: names of the entries of the reward, length num_events.
     count_events: turns the events of a step into float32 [P, num_events].
-    score: name of the entry by which teams win: the team whose players have
-      the larger mean of it over the game.
+    score: name of the entry that decides a game: the team whose players have
+      the largest mean of it over the game wins.
   """
 
   names: tuple[str, ...]
@@ -51,12 +51,13 @@ class MeltingPotGame(games.SpecifiedGame):
   """A Melting Pot substrate as a `games.GameEnvironment`.
 
   Args:
-    substrate: a substrate that `meltingpot.substrate.build` returned.
+    substrate: a substrate returned by `meltingpot.substrate.build`.
     teams: the team of each player; by default each player is a team.
-    events: rules of a vector reward; by default the reward is the substrate's
+    events: rules of a vector reward; by default, the substrate's reward is used
       and the team with the highest mean return wins.
     observation_names: entries of the observation that players see; by default
-      all but 'WORLD.RGB' and 'COLLECTIVE_REWARD', which are hidden information.
+      all except 'WORLD.RGB' and 'COLLECTIVE_REWARD', which are hidden
+      information.
 
   Raises:
     ValueError: if teams do not match players or an observation is unknown.
@@ -98,7 +99,7 @@ class MeltingPotGame(games.SpecifiedGame):
     return self._stack(timestep, np.zeros(self._totals.shape, np.float32), 1.0)
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
-    """Plays one step, or starts a game after `LAST` and before the first.
+    """Steps the game; starts a game after `LAST` and before the first.
 
     Args:
       action: int32 [P].
@@ -136,7 +137,7 @@ class MeltingPotGame(games.SpecifiedGame):
     reward: npt.NDArray[np.float32],
     discount: float,
   ) -> dm_env.TimeStep:
-    """Returns `timestep`, a list of observations, with leaves [P, ...]."""
+    """Stacks the list of observations in `timestep` into leaves [P, ...]."""
     num_players = len(self._teams)
     observation = {
       name: np.stack([one[name] for one in timestep.observation]).astype(
@@ -187,7 +188,7 @@ def _make_spec(
 
 
 def _dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-  """Returns `dtype` with 32 bits in place of 64, as JAX has it by default."""
+  """Returns `dtype` with 32 bits instead of 64, as in JAX by default."""
   return np.dtype(
     {'float64': np.float32, 'int64': np.int32}.get(dtype.name, dtype)
   )

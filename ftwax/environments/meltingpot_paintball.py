@@ -1,9 +1,9 @@
 """Melting Pot's `paintball__capture_the_flag` with a reward of thirteen events.
 
-The events are those of the built-in capture the flag, so that the same internal
-rewards apply to both games, and `draw_map` draws its maps with the generator of
-the built-in game. Players see RGB images from above, which are black for 81
-steps after they were tagged.
+The events equal those of the built-in capture the flag, so the same internal
+rewards apply to both games. `draw_map` draws maps with the generator of the
+built-in game. Players observe top-down RGB images, which are black for 81 steps
+after they were tagged.
 """
 
 import importlib
@@ -27,11 +27,11 @@ _FLAGS = 'FG'
 
 
 def paintball_events(teams: Sequence[int]) -> meltingpot_adapter.Events:
-  """Returns rules that count the thirteen events of paintball.
+  """Returns the rules that count the thirteen events of paintball.
 
   Args:
-    teams: the team of each player, 0 (red) at even seats and 1 (blue) at odd
-      ones, as the substrate seats them.
+    teams: the team of each player, 0 (red) on even seats and 1 (blue) on odd
+      ones, as in the substrate.
   """
   num_players = len(teams)
 
@@ -57,9 +57,9 @@ def make_paintball(
   """Makes `paintball__capture_the_flag` with its thirteen events.
 
   Args:
-    seed: seed of the substrate. It does not fix a game entirely: two runs of
-      Melting Pot 2.2 with one seed place players differently.
-    team_size: players in each of the two teams, at least 1.
+    seed: seed of the substrate. Does not fully determine a game: two runs of
+      Melting Pot 2.2 with the same seed place players differently.
+    team_size: number of players in each of the two teams, at least 1.
     num_steps: length of a game, in steps.
     ascii_map: a map in the letters of the substrate, see `draw_map`; by default
       the substrate's map, for four against four.
@@ -105,9 +105,9 @@ def draw_map(seed: int, height: int = 9, width: int = 13) -> str:
 
   Args:
     seed: seed of the map.
-    height: rows, without the frame that shows who holds the flags; odd and at
-      least 7.
-    width: columns, likewise; odd and at least 11.
+    height: number of rows, without the frame that shows who holds the flags;
+      odd and at least 7.
+    width: number of columns, without the frame; odd and at least 11.
 
   Returns:
     Lines of letters, with four spawn points for each team.
@@ -140,7 +140,7 @@ def _import_substrate() -> Any:
 def _paintball_deeds(
   happened: Sequence[meltingpot_adapter.Event], num_players: int
 ) -> rules.Deeds:
-  """Translates the events of a step, which number players from one."""
+  """Translates the events of a step, in which players count from one."""
   tagged = np.zeros((num_players, num_players), bool)
   flags = {
     name: np.zeros(num_players, bool)

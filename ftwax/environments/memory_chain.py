@@ -1,4 +1,4 @@
-"""Memory chain in JAX: a bit shown at the start is asked for at the end.
+"""Memory chain in JAX: recall a bit shown at the start of the episode.
 
 Follows the rules of bsuite's memory_len (Osband et al., 2020,
 arXiv:1908.03568).
@@ -20,7 +20,7 @@ class MemoryChainState(NamedTuple):
   """State of an episode.
 
   Attributes:
-    num_steps: int32 [], transitions so far.
+    num_steps: int32 [], number of transitions so far.
     context: int32 [num_bits], the bits to remember.
     query: int32 [], index of the bit asked for.
   """
@@ -35,17 +35,17 @@ def make(
 ) -> functional.FunctionalEnvironment:
   """Makes a chain of `memory_length + 1` transitions.
 
-  The context is seen before and after the first action, the query after action
-  number `memory_length`. The action after that is the answer, rewarded with 1
-  if it equals the bit asked for and with -1 if not. All other rewards are 0.
+  The context is visible before and after the first action, the query after
+  action number `memory_length`. The next action is the answer, rewarded with 1
+  if it equals the queried bit and with -1 otherwise. All other rewards are 0.
 
   Args:
     memory_length: steps between the context and the answer, at least 1.
     num_bits: number of bits in the context, at least 1.
 
   Returns:
-    The environment. Its observation is float32 [1, 2 + num_bits]: the share of
-    time left, the query, and the bits as -1 and 1 (0 while they are hidden).
+    The environment. Its observation is float32 [1, 2 + num_bits]: the fraction
+    of time left, the query, and the bits as -1 or 1 (0 while hidden).
 
   Raises:
     ValueError: if either argument is below 1.
@@ -53,7 +53,7 @@ def make(
   task_specs.check_at_least(1, memory_length=memory_length, num_bits=num_bits)
 
   def observe(state: MemoryChainState) -> types.Array:
-    # As in bsuite, the observation after an action has the time before it.
+    # As in bsuite, an observation contains the time before its action.
     time = jnp.maximum(state.num_steps - 1, 0)
     query = jnp.where(time == memory_length - 1, state.query, 0)
     bits = jnp.where(time == 0, 2 * state.context - 1, 0)

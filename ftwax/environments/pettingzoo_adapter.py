@@ -1,9 +1,9 @@
-"""PettingZoo's parallel environments as games of teams.
+"""PettingZoo's parallel environments as team games.
 
 Agents of a parallel environment come and go, but players stay until the end of
-a game. A player whose agent is absent observes zeros, gets rewards of 0 and its
-actions are ignored. Its discount is 0 from the termination of its agent on; an
-agent that was truncated keeps discount 1.
+a game. A player whose agent is absent observes zeros and gets rewards of 0; its
+actions are ignored. Its discount is 0 once its agent has terminated; an agent
+that was truncated keeps discount 1.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -79,7 +79,7 @@ class PettingZooGame(games.SpecifiedGame):
     return self._timestep(types.FIRST, {}, observations)
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
-    """Plays one step, or starts a game after `LAST` and before the first.
+    """Steps the game; starts a game after `LAST` and before the first.
 
     Args:
       action: leaves [P, ...]; those of absent agents are ignored.
@@ -113,7 +113,7 @@ class PettingZooGame(games.SpecifiedGame):
     return outcome.astype(np.float32)
 
   def render(self) -> Any:
-    """Returns the picture of this moment in the environment's render mode."""
+    """Returns an image of the present state, in `env.render_mode`."""
     return self._env.render()
 
   def close(self) -> None:
@@ -150,7 +150,7 @@ class PettingZooGame(games.SpecifiedGame):
 
 
 def _common_spaces(env: Any, agents: Sequence[str]) -> tuple[Any, Any]:
-  """Returns the observation and the action space that all agents share."""
+  """Returns the observation and action spaces that all agents share."""
   spaces = []
   for kind in ('observation_space', 'action_space'):
     space_of = getattr(env, kind)

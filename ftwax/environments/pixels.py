@@ -1,4 +1,4 @@
-"""Board environments rendered as images, in JAX."""
+"""Renders board environments as images, in JAX."""
 
 import dm_env
 import jax.numpy as jnp
@@ -14,21 +14,22 @@ _NUM_CHANNELS = 3
 def make(
   environment: functional.FunctionalEnvironment, size: int = 84
 ) -> functional.FunctionalEnvironment:
-  """Renders the observation of an environment, a board, as an image.
+  """Renders the board that an environment observes as an image.
 
-  Each square of the board becomes a block of gray pixels, white where the board
-  is 1 and black where it is 0. Blocks are as large as fits the image, and the
-  board is centered in it.
+  Each square of the board becomes a block of gray pixels, from black for 0 to
+  white for 1. Blocks are as large as the image allows, and the board is
+  centered.
 
   Args:
-    environment: its observation is [rows, columns], values in [0, 1].
+    environment: environment whose observation is [rows, columns], with values
+      in [0, 1].
     size: height and width of the image, in pixels.
 
   Returns:
     The same environment with observations uint8 [size, size, 3].
 
   Raises:
-    ValueError: if the observation is no board or has more squares than the
+    ValueError: if the observation is not a board or has more squares than the
       image has pixels on a side.
   """
   shape = environment.spec.observations.shape

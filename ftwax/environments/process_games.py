@@ -1,10 +1,10 @@
-"""Games whose environments step in other processes, several at a time.
+"""Games whose environments step in other processes, in parallel.
 
-For simulators in Python that are slow or wait. Each process plays a share of
-the games as `game_vectors` would in this one, with the same seeds and checks,
-so that timesteps are the same, bit for bit; what crosses is a short command,
-and rows of shared memory. Processes are new ones rather than forks, since JAX
-and many simulators have threads.
+Intended for Python simulators that are slow or wait. Each process plays a share
+of the games as `game_vectors` would in this process, with the same seeds and
+checks, so timesteps are bitwise identical. Communication consists of short
+commands and rows of shared memory. Processes are spawned rather than forked,
+since JAX and many simulators use threads.
 """
 
 import contextlib
@@ -36,12 +36,12 @@ from ftwax.environments import (
   vector,
 )
 
-# A new interpreter takes seconds to import what it needs, on a busy machine
-# many more.
+# A new interpreter takes seconds for its imports, and many more on a busy
+# machine.
 _START_S = 60.0
 _CLOSE_S = 5.0
 
-# Errors that name the environment themselves.
+# Errors whose messages already name the environment.
 _FAULTS = {
   fault.__name__: fault
   for fault in (
@@ -50,7 +50,7 @@ _FAULTS = {
   )
 }
 
-# Without the main module of the parent, which need not guard what it runs.
+# Does not import the parent's main module, which may lack a main guard.
 _SCRIPT = (
   'import json, sys; sys.path[:] = json.loads(sys.argv.pop());'
   ' from ftwax.environments import game_worker; game_worker.main()'
@@ -60,7 +60,7 @@ _SCRIPT = (
 class EnvironmentProcessError(
   environment_faults.EnvironmentFault, ChildProcessError
 ):
-  """An environment in another process failed, or its process did."""
+  """An environment in another process, or its process, failed."""
 
 
 class ProcessGames(game_vectors.HostGames):
@@ -74,19 +74,19 @@ class ProcessGames(game_vectors.HostGames):
     num_processes: int,
     timeout_s: float,
   ):
-    """Starts processes, which make the games.
+    """Starts the processes, which make the games.
 
     Args:
-      environment_factory: makes an environment or a game, given a seed, not one
-        in JAX. One that makes vectors makes one in each process.
-      seeds: one for each game.
-      name: of the games, for messages.
-      num_processes: that share the games, of which each plays one at least.
-      timeout_s: that a step of all games may take.
+      environment_factory: makes a Python environment or game, given a seed. A
+        factory of vectors makes one in each process.
+      seeds: one seed for each game.
+      name: name of the games in messages.
+      num_processes: number of processes; each plays at least one game.
+      timeout_s: maximum duration of a step of all games, in seconds.
 
     Raises:
       EnvironmentProcessError: if a factory raised, or a process died or hangs.
-      ValueError: if the factory cannot be sent, or specs differ.
+      ValueError: if the factory cannot be pickled or specs differ.
     """
     self.num_games = len(seeds)
     self._timeout_s = timeout_s
@@ -97,7 +97,8 @@ class ProcessGames(game_vectors.HostGames):
     directory = '/dev/shm' if os.path.isdir('/dev/shm') else None
     with tempfile.TemporaryFile(dir=directory) as memory:
       self._workers: list[_Process] = []
-      # Also at the end of the interpreter; the list is shared with it.
+      # Also runs at interpreter exit. It shares the list, which is filled
+      # below.
       self._kill = weakref.finalize(self, _kill, self._workers)
       try:
         for share in shares:
@@ -128,18 +129,18 @@ class ProcessGames(game_vectors.HostGames):
     return self._take()
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
-    """Plays a step of each game, or starts a new one after `LAST`.
+    """Steps each game, or starts a new one after `LAST`.
 
     Raises:
       EnvironmentProcessError: if a game raised, or a process died or hangs.
-      InvalidTimestepError: if a timestep is off the specs.
+      InvalidTimestepError: if a timestep violates the specs.
     """
     self._put(action)
     self._call_all('step')
     return self._take()
 
   def step_games(self, action: types.ArrayTree, places: Sequence[int]) -> None:
-    """Plays a step of some games and drops their timesteps."""
+    """Steps some games and drops their timesteps."""
     self._put(action)
     self._call_some('step_games', places)
 
@@ -154,7 +155,7 @@ class ProcessGames(game_vectors.HostGames):
     return np.stack([rows[place] for place in places])
 
   def close(self) -> None:
-    """Closes the games and ends their processes, whatever state they are in."""
+    """Closes the games and ends their processes, whatever their state."""
     try:
       if self._kill.alive:
         self._call_all('close', wait_s=_CLOSE_S)
@@ -182,7 +183,7 @@ class ProcessGames(game_vectors.HostGames):
   def _call_some(
     self, command: str, places: Sequence[int]
   ) -> list[tuple[list[int], Any]]:
-    """Calls the processes of some games; returns places and result of each."""
+    """Calls the processes of some games; returns places and results."""
     own = {
       process: [place for place in places if place in process.places]
       for process in self._workers
@@ -197,7 +198,7 @@ class ProcessGames(game_vectors.HostGames):
   def _receive(
     self, processes: Sequence['_Process'], wait_s: float
   ) -> list[Any]:
-    """Returns a reply of each; after a failure no process is left."""
+    """Returns the reply of each process; kills all processes on a failure."""
     deadline = time.monotonic() + wait_s
     try:
       return [process.receive(deadline, wait_s) for process in processes]
@@ -207,7 +208,7 @@ class ProcessGames(game_vectors.HostGames):
 
 
 class _Process:
-  """A process that plays games `places`, as its parent sees it."""
+  """The parent's view of a process that plays the games `places`."""
 
   def __init__(self, share: types.NumpyArray, name: str, memory: int):
     self.places = range(int(share[0]), int(share[-1]) + 1)
@@ -218,7 +219,7 @@ class _Process:
     with theirs:
       self._process = subprocess.Popen(
         [sys.executable, '-c', _SCRIPT, str(theirs.fileno()), _path()],
-        # Devices are the parent's; cores are shared by all.
+        # The parent owns the devices; all processes share the cores.
         env={'OMP_NUM_THREADS': '1', **os.environ, 'JAX_PLATFORMS': 'cpu'},
         stdin=subprocess.DEVNULL,
         pass_fds=[theirs.fileno(), memory],
@@ -228,7 +229,7 @@ class _Process:
     self._stream = ours.makefile('rwb')
 
   def send(self, command: str, *arguments: Any, wait_s: float) -> None:
-    """Sends a command; that the process is gone is told by `receive`."""
+    """Sends a command; a lost process is reported by `receive`."""
     with contextlib.suppress(ConnectionError):
       pickle.dump((command, arguments, wait_s), self._stream)
       self._stream.flush()
@@ -260,7 +261,7 @@ class _Process:
     )
 
   def kill(self) -> None:
-    """Ends the process, at once."""
+    """Kills the process immediately."""
     with contextlib.suppress(OSError):
       self._stream.close()
     self._socket.close()
@@ -285,7 +286,7 @@ def _kill(processes: Sequence[_Process]) -> None:
 
 
 def _path() -> str:
-  """Returns where modules are found; '' is the current directory."""
+  """Returns the module search path; '' is the current directory."""
   return json.dumps([str(pathlib.Path(entry).absolute()) for entry in sys.path])
 
 

@@ -1,10 +1,10 @@
-"""Associative recall in JAX: pairs are shown once, then asked for.
+"""Associative recall in JAX: pairs are shown once, then queried.
 
-An episode shows several keys once each, in random order, and with each key a
-value that is drawn for every episode. Then it shows the keys alone, in
-another order, and asks for their values. As pairs differ between episodes, an
-agent must keep them in its recurrent state. The task is that of Graves et al.,
-2014 (arXiv:1410.5401, section 4.3), for agents rather than classifiers.
+An episode shows several keys once each, in random order, each with a value that
+is redrawn for every episode. It then shows the keys alone, in another order,
+and asks for their values. Since pairs differ between episodes, an agent must
+keep them in its recurrent state. The task follows Graves et al., 2014
+(arXiv:1410.5401, section 4.3), for agents instead of classifiers.
 """
 
 import functools
@@ -24,13 +24,13 @@ class RecallState(NamedTuple):
   """State of an episode.
 
   Attributes:
-    shown: int32 [num_pairs], indices of keys in the order of showing, of which
-      the first `num_shown` are used.
-    asked: int32 [num_pairs], likewise in the order of asking.
+    shown: int32 [num_pairs], indices of keys in the order in which they are
+      shown; only the first `num_shown` are used.
+    asked: int32 [num_pairs], likewise in the order in which they are queried.
     codes: float32 [num_pairs, key_size], the vector that represents each key.
     values: int32 [num_pairs], the value of each key.
     num_shown: int32 [], number of keys of this episode.
-    step: int32 [], actions taken so far.
+    step: int32 [], number of actions taken so far.
   """
 
   shown: types.Array
@@ -49,21 +49,20 @@ def make(
 ) -> functional.FunctionalEnvironment:
   """Makes the recall task.
 
-  An action names a value. An episode of `n` pairs has `2 * n` transitions. The
-  first `n` actions have no effect. Each of the others is rewarded with `1 / n`
-  if it names the value asked for, so that a perfect return is 1 and the return
-  of guessing `1 / num_values`.
+  An action is the index of a value. An episode of `n` pairs has `2 * n`
+  transitions. The first `n` actions have no effect. Each of the others is
+  rewarded with `1 / n` if it is the value of the key, so a perfect return is 1
+  and random guessing returns `1 / num_values` on average.
 
   Args:
-    num_pairs: number of keys, and the largest number that an episode shows.
+    num_pairs: number of keys, and the largest number of pairs in an episode.
     num_values: number of different values.
-    min_pairs: smallest number of pairs that an episode shows; the number is
-      drawn uniformly. Episodes of few pairs are learned first and prepare for
-      longer ones. None for `num_pairs` in every episode.
+    min_pairs: smallest number of pairs in an episode; the number is drawn
+      uniformly. Short episodes are learned first and prepare for longer ones.
+      None for `num_pairs` in every episode.
     key_size: length of the vector that represents a key. Vectors are random
-      and of norm 1, drawn in every episode, so that they cannot be
-      learned by heart. None for one-hot codes of length `num_pairs`, the same
-      in every episode.
+      with norm 1 and redrawn in every episode, so they cannot be memorized.
+      None for fixed one-hot codes of length `num_pairs`.
 
   Returns:
     The environment. Its observation is float32 [key_size + num_values + 1]:
@@ -89,6 +88,8 @@ def make(
 
 
 class _Options(NamedTuple):
+  """Options of `make`, with defaults filled in."""
+
   num_pairs: int
   num_values: int
   min_pairs: int
@@ -127,7 +128,7 @@ def _reset(
     number_key, (), options.min_pairs, num_pairs + 1, jnp.int32
   )
   shown = jax.random.permutation(shown_key, num_pairs).astype(jnp.int32)
-  # Adding one to keys that are not shown sorts them behind all others.
+  # Adding one to the keys that are not shown sorts them last.
   order = jax.random.uniform(asked_key, (num_pairs,))
   order += jnp.arange(num_pairs) >= num_shown
   state = RecallState(
@@ -178,8 +179,8 @@ def _observe(num_values: int, state: RecallState) -> types.Array:
 
 
 def _key_now(state: RecallState) -> tuple[types.Array, types.Array]:
-  """Returns the index of the key at this step and whether it is asked for."""
-  # After the last action the last key stays.
+  """Returns the index of the current key and whether its value is queried."""
+  # After the last action, the last key stays visible.
   index = jnp.minimum(state.step, 2 * state.num_shown - 1)
   is_asked = index >= state.num_shown
   index -= jnp.where(is_asked, state.num_shown, 0)

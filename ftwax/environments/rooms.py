@@ -1,8 +1,7 @@
 """Four rooms in JAX: walk to a goal in the opposite room.
 
-The rooms are those of Sutton et al. (1999, "Between MDPs and semi-MDPs"), but
-doors, start and goal are drawn in every episode, and the whole board is
-seen.
+The rooms follow Sutton et al. (1999, "Between MDPs and semi-MDPs"), but doors,
+start and goal are redrawn in every episode, and the whole board is observed.
 """
 
 from typing import NamedTuple
@@ -27,10 +26,10 @@ class RoomsState(NamedTuple):
   """State of an episode.
 
   Attributes:
-    is_wall: bool [side, side], true where a wall is.
+    is_wall: bool [side, side], whether each square is a wall.
     position: int32 [2], row and column of the agent.
     goal: int32 [2], row and column of the goal.
-    num_steps: int32 [], transitions so far.
+    num_steps: int32 [], number of transitions so far.
   """
 
   is_wall: types.Array
@@ -52,7 +51,7 @@ def make(
   0. After `max_steps` transitions the episode is truncated.
 
   Args:
-    side: rows and columns of the board; odd, at least 3.
+    side: number of rows and of columns; odd, at least 3.
     max_steps: largest number of transitions in an episode, at least 1.
 
   Returns:
@@ -125,5 +124,5 @@ def _make_walls(key: types.Key, side: int) -> types.Array:
 
 
 def _draw(key: types.Key, room_side: int) -> types.Array:
-  """Draws a square of a room, int32 [2] from its upper left corner."""
+  """Draws a square of a room, int32 [2], relative to its upper left corner."""
   return jax.random.randint(key, (2,), 0, room_side, jnp.int32)

@@ -1,13 +1,16 @@
-"""The part of an environment that never changes: its specs."""
+"""The constant part of an environment: its specs."""
 
 from ftwax import types
 
 
 class Specified:
-  """Answers for a spec; goes before `dm_env.Environment` among the bases."""
+  """Returns the specs of an environment.
+
+  Must precede `dm_env.Environment` among the base classes.
+  """
 
   def __init__(self, spec: types.EnvironmentSpec):
-    """Takes the specs of one environment, or of one player."""
+    """Stores the spec of one environment or of one player."""
     self._spec = spec
 
   def observation_spec(self) -> types.SpecTree:

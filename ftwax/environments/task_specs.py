@@ -1,4 +1,4 @@
-"""Specs and checks that the environments of this room share."""
+"""Specs and checks that the environments of this package share."""
 
 import numpy as np
 from dm_env import specs
@@ -17,8 +17,8 @@ def make_spec(
   Args:
     observations: specs of the observation.
     actions: specs of the action, or the number of choices of a discrete one.
-    reward_range: least and largest reward; None for any.
-    num_events: length of a vector reward; None for a scalar one.
+    reward_range: smallest and largest reward; None for unbounded rewards.
+    num_events: length of a vector reward; None for a scalar reward.
 
   Returns:
     The spec; discounts are scalars in [0, 1].

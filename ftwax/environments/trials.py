@@ -1,6 +1,7 @@
 """Trials: several episodes of one task as one episode, for RL2 agents.
 
-See `networks.rl2_core` for the memory that outlives the episodes of a trial.
+See `networks.rl2_core` for the recurrent state that persists across the
+episodes of a trial.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,13 +20,13 @@ EPISODE_START = 'episode_start'
 class TrialEnvironment(specified.Specified, dm_env.Environment):
   """Plays several episodes of an environment as one long episode, the trial.
 
-  Where an episode ends inside the trial, the timestep has its last reward and
-  the first observation of the next episode; its last observation is dropped.
-  The discount is 1 there, as what was learned in one episode is of use in the
-  next. The trial terminates with its last episode.
+  Where an episode ends within the trial, the timestep combines its last reward
+  with the first observation of the next episode; its last observation is
+  dropped. The discount there is 1, since knowledge from one episode is useful
+  in the next. The trial terminates with its last episode.
 
   Observations are dicts with the entry `EPISODE_START`, float32 [], 1 at the
-  first step of each episode and 0 elsewhere. An observation that is no dict
+  first step of each episode and 0 elsewhere. An observation that is not a dict
   becomes the entry 'observation'.
   """
 
@@ -38,10 +39,10 @@ class TrialEnvironment(specified.Specified, dm_env.Environment):
     """Wraps `environment`.
 
     Args:
-      environment: the environment whose episodes are joined; closed with this.
-      num_episodes: episodes in a trial, at least 1.
-      start_trial: called at the start of each trial, to choose a task that
-        the environment keeps until the next call.
+      environment: the environment whose episodes are joined; `close` closes it.
+      num_episodes: number of episodes in a trial, at least 1.
+      start_trial: called at the start of each trial, to select a task that the
+        environment keeps until the next call.
 
     Raises:
       ValueError: if `num_episodes` is below 1 or the observation already has

@@ -1,4 +1,4 @@
-"""A vector of environments whose timesteps are checked against its specs."""
+"""Checks the timesteps of a vector of environments against its specs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,21 +17,21 @@ from ftwax.environments import (
 
 
 class ValidatedVector(specified.Specified, dm_env.Environment):
-  """Checks every timestep of a vector and hands it on unchanged.
+  """Checks every timestep of a vector and returns it unchanged.
 
-  What `validation.ValidatedEnvironment` demands of one environment is demanded
-  of each row, which messages name.
+  Each row must meet the demands of `validation.ValidatedEnvironment`; messages
+  name the row.
   """
 
   def __init__(
     self, environments: vector.EnvironmentVector, name: str, first: int = 0
   ):
-    """Takes over a vector, to close it in the end.
+    """Takes ownership of a vector; `close` closes it.
 
     Args:
-      environments: what is checked.
-      name: of the environments, for messages.
-      first: the number of the first one, for messages.
+      environments: the vector to check.
+      name: name of the environments in messages.
+      first: index of the first environment in messages.
 
     Raises:
       ValueError: if agents cannot act on its specs.
@@ -41,7 +41,7 @@ class ValidatedVector(specified.Specified, dm_env.Environment):
     self._name = name
     num_rows = environments.num_environments
     self._checker = validation.RowChecker(self._spec, num_rows, 1, name, first)
-    # Typed Any since jax's own stubs hide the methods of tree structures.
+    # Typed Any, since jax's stubs hide the methods of tree structures.
     self._structure: Any = jax.tree.structure(self._spec.observations)
     self._leaves = [
       leaf._replace(shape=(num_rows, *leaf.shape))
@@ -58,7 +58,7 @@ class ValidatedVector(specified.Specified, dm_env.Environment):
     """Returns the first timesteps of a new episode in every row.
 
     Raises:
-      InvalidTimestepError: if a row is off the specs.
+      InvalidTimestepError: if a row violates the specs.
     """
     self._checker.restart()
     return self._check(self._call('reset'))
@@ -67,7 +67,7 @@ class ValidatedVector(specified.Specified, dm_env.Environment):
     """Steps each environment with its row of `action`, leaves [E, ...].
 
     Raises:
-      InvalidTimestepError: if a row is off the specs.
+      InvalidTimestepError: if a row violates the specs.
       ValueError: if a leaf of `action` has another shape.
     """
     vector.action_leaves(self._spec, action, self.num_environments)

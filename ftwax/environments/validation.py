@@ -1,8 +1,8 @@
-"""An environment whose timesteps are checked against its own specs.
+"""Checks the timesteps of an environment against its specs.
 
-Bad data is cheapest where it comes in: a NaN reward found here names the
-environment and the field, found in the learner it is a lost run. What costs
-little is checked at every step, bounds only where an episode starts.
+Invalid data is cheapest to detect at its source: a NaN reward found here names
+the environment and the field; found in the learner, it is a lost run. Cheap
+checks run at every step; bounds are only checked where an episode starts.
 """
 
 import math
@@ -16,14 +16,14 @@ from dm_env import specs
 from ftwax import distributions, internal_rewards, types
 from ftwax.environments import environment_faults, specified
 
-# A reward of 1e300 is finite, and infinite once it is stored.
+# Rewards are stored as float32, in which a reward of 1e300 is infinite.
 _LARGEST = float(np.finfo(np.float32).max)
 
-# Looked up once: a step may cost no more than a few microseconds.
+# Looked up once, since checking a step must take only a few microseconds.
 _NUMBERS = (float, int, np.floating, np.integer)
 _ARRAYS = (np.ndarray, np.generic)
 
-# What is demanded, and what helps.
+# Pairs of a demand and its remedy, as used in error messages.
 ORDER = (
   'be FIRST where an episode starts and only there',
   'return FIRST from reset and from the step after LAST',
@@ -40,11 +40,19 @@ CHANGE_SPEC = 'change what the environment sends or its observation_spec'
 
 
 class InvalidTimestepError(environment_faults.EnvironmentFault, ValueError):
-  """A timestep that is off the specs of its environment."""
+  """A timestep violates the specs of its environment."""
 
 
 class Leaf(NamedTuple):
-  """Demands on an array of the observation, checked at each step."""
+  """Demands on an array of the observation.
+
+  Attributes:
+    name: name of the array in messages.
+    shape: expected shape.
+    dtype: expected dtype.
+    is_float: whether values must be checked for NaN and infinity.
+    spec: spec of the array, with its bounds.
+  """
 
   name: str
   shape: tuple[int, ...]
@@ -54,22 +62,22 @@ class Leaf(NamedTuple):
 
 
 class ValidatedEnvironment(specified.Specified, dm_env.Environment):
-  """Checks every timestep of an environment and hands it on unchanged.
+  """Checks every timestep of an environment and returns it unchanged.
 
-  At every step: the order of step types (`FIRST` at first and after `LAST`,
-  and only there); structure, shapes and dtypes of the observation; that its
-  floats are finite; that the reward is finite and a scalar, or a vector if its
-  spec is, and the discount a scalar in [0, 1], both of them None or not at
-  `FIRST`. At `FIRST` also the
-  bounds of the observation.
+  Checks at every step: the order of step types (`FIRST` at the start and after
+  `LAST`, and only there); structure, shapes and dtypes of the observation; that
+  its floats are finite; that the reward is finite, and a scalar or a vector
+  according to its spec; and that the discount is a scalar in [0, 1]. At
+  `FIRST`, reward and discount may be None, and the bounds of the observation
+  are checked as well.
 
   Args:
-    environment: what is checked, and closed by this one.
-    name: of the environment, for messages.
+    environment: the environment to check; `close` closes it.
+    name: name of the environment in messages.
 
   Raises:
-    ValueError: if an action is not discrete or the reward has more than one
-      axis.
+    ValueError: if agents cannot act on the action spec or the reward has more
+      than one axis.
   """
 
   def __init__(self, environment: dm_env.Environment, name: str):
@@ -77,7 +85,7 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
     self._name = name
     super().__init__(types.make_environment_spec(environment))
     check_spec(self._spec, name)
-    # Typed Any since jax's own stubs hide the methods of tree structures.
+    # Typed Any, since jax's stubs hide the methods of tree structures.
     self._structure: Any = jax.tree.structure(self._spec.observations)
     self._is_single_array = jax.tree_util.treedef_is_leaf(self._structure)
     self._leaves = observation_leaves(self._spec)
@@ -86,14 +94,14 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
 
   @property
   def environment(self) -> dm_env.Environment:
-    """The environment that is checked."""
+    """The wrapped environment."""
     return self._environment
 
   def reset(self) -> dm_env.TimeStep:
     """Returns the first timestep of a new episode.
 
     Raises:
-      InvalidTimestepError: if the timestep is off the specs.
+      InvalidTimestepError: if the timestep violates the specs.
     """
     self._must_be_first = True
     return self._check(self._call('reset'))
@@ -102,7 +110,7 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
     """Returns the next timestep.
 
     Raises:
-      InvalidTimestepError: if the timestep is off the specs.
+      InvalidTimestepError: if the timestep violates the specs.
     """
     return self._check(self._call('step', action))
 
@@ -168,7 +176,7 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
   def _check_discount(self, is_first: bool, discount: Any) -> None:
     if is_first and discount is None:
       return
-    # In Python's floats: comparing NumPy's scalars takes longer than the rest.
+    # Python floats, since comparing NumPy scalars takes longer than the rest.
     if not 0.0 <= _as_float(discount) <= 1.0:
       fail(self._name, 'discount', repr(discount), *IS_DISCOUNT)
 
@@ -190,7 +198,7 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
         f'be of shape {shape} and dtype {dtype} as its spec says',
         CHANGE_SPEC,
       )
-    # Half the time of `np.isfinite(value).all()`.
+    # Takes half the time of `np.isfinite(value).all()`.
     if is_float and np.count_nonzero(np.isfinite(value)) != value.size:
       fail(
         self._name,
@@ -227,7 +235,10 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
 
 
 def observation_leaves(spec: types.EnvironmentSpec) -> list[Leaf]:
-  """Returns what steps compare with, made once: names take long to make."""
+  """Returns the demands on each array of the observation.
+
+  Make them once, since creating the names is slow.
+  """
   return [
     Leaf(
       name='observation' + jax.tree_util.keystr(path),
@@ -241,10 +252,10 @@ def observation_leaves(spec: types.EnvironmentSpec) -> list[Leaf]:
 
 
 class RowChecker:
-  """Checks the values of timesteps of environments or games side by side.
+  """Checks the values of timesteps of parallel environments or games.
 
-  Shapes and dtypes are checked where rows are made or stacked; the rest of what
-  `ValidatedEnvironment` checks is checked here, for all rows at once.
+  Shapes and dtypes are checked where rows are made or stacked. This class
+  checks the other demands of `ValidatedEnvironment`, for all rows at once.
   """
 
   def __init__(
@@ -258,11 +269,12 @@ class RowChecker:
     """Prepares the checks.
 
     Args:
-      spec: of one environment, or of one player.
-      num_rows: rows of a timestep.
-      num_players: rows that belong to one game.
-      name: of the environment, for messages, which add the number of the game.
-      first: the number of the first game.
+      spec: spec of one environment or of one player.
+      num_rows: number of rows of a timestep.
+      num_players: number of rows that belong to one game.
+      name: name of the environment in messages, which add the index of the
+        game.
+      first: index of the first game.
 
     Raises:
       ValueError: if agents cannot act on the spec; see `check_spec`.
@@ -279,14 +291,14 @@ class RowChecker:
     self._must_be_first[:] = True
 
   def continue_after(self, step_type: types.NumpyArray) -> None:
-    """Expects what may follow steps of these types, [num_rows]."""
+    """Expects the successors of these step types, [num_rows]."""
     self._must_be_first = np.asarray(step_type) == types.LAST
 
   def check(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
     """Returns `timestep`, leaves [num_rows, ...], unchanged.
 
     Raises:
-      InvalidTimestepError: names a game whose row is off the specs.
+      InvalidTimestepError: if a row violates the specs; names its game.
     """
     step_type, reward, discount, observation = timestep
     is_first = step_type == types.FIRST
@@ -321,21 +333,21 @@ class RowChecker:
 
 
 def in_bounds(leaf: Leaf) -> str:
-  """Returns the demand on bounds, in words."""
+  """Returns the words of the demand on bounds."""
   return f'lie within the bounds of its spec, {leaf.spec!r}'
 
 
 def fail(
   name: str, field: str, value: Any, demand: str, remedy: str
 ) -> NoReturn:
-  """Raises an InvalidTimestepError that says what is wrong and what helps."""
+  """Raises an InvalidTimestepError that names the problem and a remedy."""
   raise InvalidTimestepError(
     f'{field} of environment {name!r} ({value}) must {demand}; {remedy}.'
   )
 
 
 def _as_float(value: Any) -> float:
-  """Returns `value` as Python's float, NaN if it is not a real scalar."""
+  """Returns `value` as a Python float; NaN unless it is a real scalar."""
   if isinstance(value, _NUMBERS):
     return float(value)
   if isinstance(value, np.ndarray) and value.shape == ():
@@ -344,11 +356,11 @@ def _as_float(value: Any) -> float:
 
 
 def check_spec(spec: types.EnvironmentSpec, name: str) -> None:
-  """Raises a ValueError unless agents can act on it and be paid by it.
+  """Raises a ValueError unless agents support its actions and rewards.
 
   Args:
-    spec: of one environment.
-    name: of the environment, for messages.
+    spec: spec of one environment.
+    name: name of the environment in messages.
   """
   try:
     distributions.check_action_spec(spec.actions)

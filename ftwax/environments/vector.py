@@ -1,10 +1,10 @@
-"""Several environments stepped together, their timesteps stacked.
+"""Steps several environments together and stacks their timesteps.
 
-An actor chooses for all its environments in one call of the network; what it
-steps is one `VectorEnvironment`. Rows reset by themselves: by dm_env's
-contract an environment whose last timestep was `LAST` ignores the next action
-and returns a `FIRST` timestep, so that each row is an endless stream of
-episodes, `FIRST .. LAST, FIRST .. LAST`, with nothing left out.
+An actor selects actions for all its environments in one call of the network,
+and steps them as one `VectorEnvironment`. Rows reset automatically: by dm_env's
+contract, an environment whose last timestep was `LAST` ignores the next action
+and returns a `FIRST` timestep. Each row is thus an endless stream of complete
+episodes, `FIRST .. LAST, FIRST .. LAST`.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from ftwax.environments import specified
 
 
 class EnvironmentVector(Protocol):
-  """`E` environments that one call steps; see `VectorEnvironment`."""
+  """`E` environments that are stepped by one call; see `VectorEnvironment`."""
 
   @property
   def num_environments(self) -> int:
@@ -50,16 +50,16 @@ class EnvironmentVector(Protocol):
     """Steps the environments of some rows and drops their timesteps."""
 
   def close(self) -> None:
-    """Closes every environment."""
+    """Closes all environments."""
 
 
 @dataclasses.dataclass(frozen=True)
 class VectorFactory:
-  """Marks an environment factory that makes all environments of a vector.
+  """Marks an environment factory that makes a whole vector.
 
   Attributes:
-    make: `(num_environments, seed) -> vector`, of as many rows, for instance a
-      `gymnasium_adapter.GymnasiumVectorEnvironment`.
+    make: `(num_environments, seed) -> vector` with that number of rows, for
+      example a `gymnasium_adapter.GymnasiumVectorEnvironment`.
   """
 
   make: Callable[[int, int], EnvironmentVector]
@@ -68,7 +68,7 @@ class VectorFactory:
     """Makes a vector.
 
     Raises:
-      TypeError: if what is made is no vector.
+      TypeError: if the result is not a vector.
       ValueError: if it has another number of rows.
     """
     made = self.make(num_environments, seed)
@@ -91,23 +91,23 @@ class VectorFactory:
 
 
 class VectorEnvironment(specified.Specified, dm_env.Environment):
-  """Steps `E` environments, one after the other, as if they were one.
+  """Steps `E` environments, one after another, as if they were one.
 
-  A timestep holds, stacked over environments:
+  Timesteps are stacked over environments:
 
   - `step_type` int32 [E];
-  - `reward` float32 [E], or [E, num_events] for a vector, 0 at `FIRST`;
+  - `reward` float32 [E], or [E, num_events] for a vector reward, 0 at `FIRST`;
   - `discount` float32 [E], 1 at `FIRST`;
-  - `observation` leaves [E, ...] in the dtypes of the observation spec.
+  - `observation` leaves [E, ...] with the dtypes of the observation spec.
 
-  All arrays are new at each step; the caller may keep or change them.
-  Specs are those of a single environment, without the leading axis.
+  All arrays are new at each step; the caller may keep or modify them. Specs are
+  those of a single environment, without the leading axis.
 
   Args:
-    environments: all of the same specs; stepped and closed by this one.
+    environments: environments with equal specs; `close` closes them.
 
   Raises:
-    ValueError: if there is none or if their specs differ.
+    ValueError: if there are no environments or their specs differ.
   """
 
   def __init__(self, environments: Sequence[dm_env.Environment]):
@@ -118,7 +118,7 @@ class VectorEnvironment(specified.Specified, dm_env.Environment):
       )
     self._environments = tuple(environments)
     super().__init__(_common_spec(self._environments))
-    # Typed Any since jax's own stubs hide the methods of tree structures.
+    # Typed Any, since jax's stubs hide the methods of tree structures.
     self._observation_structure: Any = jax.tree.structure(
       self._spec.observations
     )
@@ -146,14 +146,13 @@ class VectorEnvironment(specified.Specified, dm_env.Environment):
 
     Args:
       action: leaves [E, ...], in the structure of the action spec. Rows whose
-        last timestep was `LAST` are reset instead and theirs is ignored.
+        last timestep was `LAST` are reset instead and ignore their action.
 
     Returns:
       The next timesteps, stacked.
 
     Raises:
-      ValueError: if a leaf of `action` has another shape, or its structure
-        differs.
+      ValueError: if `action` has another structure or a leaf has another shape.
     """
     rows = self._action_rows(action)
     return self._stack(
@@ -165,14 +164,14 @@ class VectorEnvironment(specified.Specified, dm_env.Environment):
 
     Args:
       action: leaves [E, ...].
-      rows: whose last timestep was not `LAST`.
+      rows: rows whose last timestep was not `LAST`.
     """
     actions = list(self._action_rows(action))
     for row in rows:
       self._environments[row].step(actions[row])
 
   def close(self) -> None:
-    """Closes every environment, also those behind one that cannot be."""
+    """Closes all environments, even if closing one of them fails."""
     with contextlib.ExitStack() as stack:
       for environment in self._environments:
         stack.callback(environment.close)
@@ -212,7 +211,7 @@ class VectorEnvironment(specified.Specified, dm_env.Environment):
 def action_leaves(
   spec: types.EnvironmentSpec, action: types.ArrayTree, num_rows: int
 ) -> list[types.NumpyArray]:
-  """Returns the leaves of `action`, if they are [E, ...] as the spec says."""
+  """Returns the leaves of `action`; checks that their shapes are [E, ...]."""
   structure: Any = jax.tree.structure(spec.actions)
   leaves = [np.asarray(leaf) for leaf in structure.flatten_up_to(action)]
   for leaf, one in zip(leaves, jax.tree.leaves(spec.actions), strict=True):
@@ -225,7 +224,7 @@ def action_leaves(
 
 
 def _stack_leaf(rows: Sequence[Any], spec: Any) -> types.NumpyArray:
-  """Copies `rows` into one new array in the dtype of `spec`."""
+  """Copies `rows` into one new array with the dtype of `spec`."""
   shape = spec.shape
   stacked = np.empty((len(rows), *shape), spec.dtype)
   for index, row in enumerate(rows):

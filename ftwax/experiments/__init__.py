@@ -1,5 +1,5 @@
-"""Experiments: each file is a command, which nobody imports.
+"""Experiments: each file is a command and is not meant to be imported.
 
-`ftwax train NAME` runs one by its name, and in a clone so does
-`uv run experiments/NAME.py`.
+`ftwax train NAME` runs an experiment by its name; in a clone, so does `uv run
+experiments/NAME.py`.
 """

@@ -2,8 +2,8 @@
 
 Run `uv run experiments/atari.py --game=breakout`. Ctrl-C saves the run, and the
 same command with `--resume` continues it. `--agent=a3c --runtime=distributed`
-is A3C with asynchronous actors. `--vector` has ale-py step all games together;
-`ftwax.environments.atari_vector` says what differs.
+is A3C with asynchronous actors. With `--vector`, ale-py steps all games
+together; see `ftwax.environments.atari_vector` for the differences.
 """
 
 import functools
@@ -47,7 +47,7 @@ _PRESETS = {
 
 
 def build_experiment() -> experiment.ExperimentConfig:
-  """Returns the experiment that the flags describe."""
+  """Returns the experiment described by the flags."""
   large = _SIZE.value == '84'
   agent = named.AGENTS[_AGENT.value]
   config = _PRESETS[_AGENT.value](image_torso=_TORSO.value if large else 'a3c')

@@ -1,11 +1,11 @@
-"""The main job: a small population of FTW agents learns capture the flag.
+"""A small population of FTW agents learns capture the flag, the main task.
 
 Run `uv run experiments/capture_the_flag.py`. Matchmaking seats members in games
 of two against two on generated maps, as opponents and as teammates. Members
 that lose copy stronger ones and perturb hyperparameters and internal rewards.
-At the end all members play a tournament with scripted players on maps of full
-size, and `report.html` in the run directory summarizes the run.
-`ftwax.load(run_dir, member)` gives a member that acts.
+At the end all members and the scripted players play a tournament on full-size
+maps, and `report.html` in the run directory summarizes the run.
+`ftwax.load(run_dir, member)` loads a member that acts.
 """
 
 import dataclasses
@@ -59,16 +59,16 @@ _GAMES_PER_PAIR = flags.DEFINE_integer(
   'games_per_pair', 26, 'Games between each pair of players in the tournament.'
 )
 
-# The game's own walls and length, on wider maps.
+# The default walls and length, on wider maps.
 _GAME = capture_the_flag.CaptureTheFlagConfig(height=11, width=15)
 
-# As in the paper maps of training have several sizes. On small ones the flags
-# are near, so that members capture some before they can find their way.
+# As in the paper, training maps have several sizes. On small maps the flags are
+# close, so members capture some before they can navigate.
 _TRAINING_GAME = dataclasses.replace(_GAME, min_height=7, min_width=11)
 
 
 def make_game(seed: int) -> functional.FunctionalGame:
-  """Returns the game on maps of full size."""
+  """Returns the game on full-size maps."""
   del seed
   return capture_the_flag.make(_GAME)
 
@@ -94,10 +94,10 @@ def make_config() -> ftw.FTWConfig:
     internal_rewards_prior=_event_priors(),
   ).with_size(64)
   # The paper's settings, `FTWConfig.paper`, are for 2e9 steps. In a thousandth
-  # of these one step an update on V-trace's loss left the policy uniform, and
-  # with noise in the latents, or costs that hold them near their prior from the
-  # first, it began later. Small latents cost less and learn as well.
-  # The rest differs from the defaults as it was tuned for this game.
+  # of that, one optimizer step per update on the V-trace loss left the policy
+  # uniform. Noise in the latents, or costs that hold them near their prior from
+  # the start, delayed learning. Small latents are cheaper and learn as well.
+  # The remaining changes were tuned for this game.
   return config.replace(
     latent_size=16,
     priors=config.priors._replace(
@@ -112,7 +112,7 @@ def make_config() -> ftw.FTWConfig:
 
 
 def build_experiment() -> experiment.ExperimentConfig:
-  """Returns the experiment that the flags describe."""
+  """Returns the experiment described by the flags."""
   config = make_config()
   return experiment.ExperimentConfig(
     name='capture_the_flag',
@@ -130,7 +130,7 @@ def build_experiment() -> experiment.ExperimentConfig:
 
 
 def _event_priors() -> tuple[Any, ...]:
-  """Returns priors of the internal rewards, most with the sign of the event."""
+  """Returns priors of internal rewards, mostly with the sign of the event."""
   worth = {
     'i_captured_the_flag': (0.5, 1.0),
     'i_picked_up_the_flag': (0.1, 0.5),

@@ -1,9 +1,9 @@
-"""IMPALA learns catch (bsuite's) within a minute, with its defaults.
+"""IMPALA with default settings learns bsuite's catch within a minute.
 
 Run `uv run experiments/catch.py`; `--help` lists the flags. With
 `--runtime=device` the game is `environments.catch`, compiled together with the
 agent. `--agent=a2c` and `--agent=a3c` learn it too. A3C updates from one
-environment at a time, so give it few: `--runtime=distributed
+environment at a time, so use few environments: `--runtime=distributed
 --num_environments=2`.
 """
 
@@ -22,7 +22,7 @@ _AGENT = flags.DEFINE_enum('agent', 'impala', named.STANDARD, 'The agent.')
 
 
 def make_functional(seed: int) -> functional.FunctionalEnvironment:
-  """Returns catch in JAX, whose keys come from the run's seed."""
+  """Returns catch in JAX; its random keys come from the run."""
   del seed
   return catch.make()
 
@@ -37,7 +37,7 @@ def make_environment_factory() -> game_vectors.EnvironmentFactory:
 
 
 def build_experiment() -> experiment.ExperimentConfig:
-  """Returns the experiment that the flags describe."""
+  """Returns the experiment described by the flags."""
   agent = named.AGENTS[_AGENT.value]
   config = agent.make_config()
   return experiment.ExperimentConfig(

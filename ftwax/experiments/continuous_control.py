@@ -14,12 +14,12 @@ launch.define_flags(
 )
 _TASK = flags.DEFINE_string('task', 'Pendulum-v1', "Gymnasium's name of it.")
 
-# Where it is known what suits a task.
+# Discounts that are known to suit a task.
 _DISCOUNTS = {'Pendulum-v1': 0.9}
 
 
 def build_experiment() -> experiment.ExperimentConfig:
-  """Returns the experiment that the flags describe."""
+  """Returns the experiment described by the flags."""
   config = ppo.PPOConfig(
     core='feed_forward',
     skip_connection=False,

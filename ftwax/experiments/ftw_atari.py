@@ -1,8 +1,8 @@
-"""FTW, as a single agent, on an Atari game, Pong by default.
+"""A single FTW agent on an Atari game, Pong by default.
 
 Run `uv run experiments/ftw_atari.py --core=rpth_dnc --game=breakout`. Without a
-population hyperparameters do not evolve: they are fixed to values in the middle
-of the paper's ranges, and the reward is that of the game.
+population, hyperparameters do not evolve: they are fixed to values in the
+middle of the paper's ranges. The reward is that of the game.
 """
 
 import functools
@@ -32,7 +32,7 @@ _AUXILIARY = flags.DEFINE_bool(
 
 
 def build_experiment() -> experiment.ExperimentConfig:
-  """Returns the experiment that the flags describe."""
+  """Returns the experiment described by the flags."""
   config = ftw.FTWConfig.paper(
     core=_CORE.value,
     memory=interfaces.MemoryConfig(linkage=_LINKAGE.value),
@@ -61,7 +61,7 @@ def build_experiment() -> experiment.ExperimentConfig:
 
 
 def make_environment(game: str, seed: int) -> dm_env.Environment:
-  """Returns a game with observations of 84x84 pixels in color."""
+  """Returns a game with 84x84 color observations."""
   return atari.make(game, seed=seed, config=atari.AtariConfig(grayscale=False))
 
 

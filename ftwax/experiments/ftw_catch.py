@@ -2,9 +2,8 @@
 
 Run `uv run experiments/ftw_catch.py`, and with `--noauxiliary` to compare;
 `--compare=3` runs both with three seeds each and prints a table. Observations
-are 84x84x3 images. A catch is rewarded with 1 and a miss with 0, so that there
-are few rewards to learn from at first. The torso is that of UNREAL, which takes
-a fraction of the time of FTW's.
+are 84x84x3 images. A catch is rewarded with 1 and a miss with 0, so rewards are
+rare at first. The torso is that of UNREAL, which is much faster than FTW's.
 """
 
 import functools
@@ -32,7 +31,7 @@ _HIDDEN_SIZE = 128
 
 
 def make_environment(seed: int) -> functional.FunctionalEnvironment:
-  """Returns catch, rendered as images."""
+  """Returns catch rendered as images."""
   del seed
   return pixels.make(catch.make(_ROWS, _COLUMNS, miss_reward=0.0))
 
@@ -40,7 +39,7 @@ def make_environment(seed: int) -> functional.FunctionalEnvironment:
 def make_experiment(
   use_auxiliary: bool, seed: int | None = None
 ) -> experiment.ExperimentConfig:
-  """Returns the experiment with or without auxiliary tasks."""
+  """Returns the experiment, with or without auxiliary tasks."""
   config = ftw.FTWConfig.paper(
     core=_CORE.value,
     use_pixel_control=use_auxiliary,
@@ -72,12 +71,12 @@ def make_experiment(
 
 
 def build_experiment() -> experiment.ExperimentConfig:
-  """Returns the experiment that the flags describe."""
+  """Returns the experiment described by the flags."""
   return make_experiment(_AUXILIARY.value)
 
 
 def make_variants() -> comparison.Variants:
-  """Returns the variants that `--compare` runs, by name."""
+  """Returns the variants of `--compare`, by name."""
   return {
     'tasks': functools.partial(make_experiment, True),
     'no tasks': functools.partial(make_experiment, False),

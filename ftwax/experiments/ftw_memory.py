@@ -1,15 +1,15 @@
-"""Memory tests for the cores of FTW: copying, and recall by random keys.
+"""Memory tests for FTW's cores: copying, and recall by random keys.
 
 Run `uv run experiments/ftw_memory.py --core=rpth_dnc`, and with `--core=lstm`
-and `--core=rpth` to compare; all cores have the same size. `--compare=3` runs
-the three with three seeds each and prints a table.
+and `--core=rpth` for comparison; all cores have the same size. `--compare=3`
+runs all three with three seeds each and prints a table.
 
-In copying, symbols are shown and then to be repeated in order, which suits a
+In copying, symbols are shown and must then be repeated in order, which suits a
 memory that links its slots in the order of writing. `--task=recall` asks for
-the values of keys instead. Keys are random vectors, new in every episode, so
-that no unit can specialize in one. An agent that remembers the values of six
-pairs, but not which key has which value, has a return of about 0.45; to get
-more, it must look values up by their keys.
+the values of keys instead. Keys are random vectors, redrawn in every episode,
+so no unit can specialize in one. An agent that remembers the values of six
+pairs, but not which key has which value, reaches a return of about 0.45; a
+higher return requires looking up values by their keys.
 """
 
 import functools
@@ -68,7 +68,7 @@ def make_environment(seed: int) -> functional.FunctionalEnvironment:
 def build_experiment(
   core: str | None = None, seed: int | None = None
 ) -> experiment.ExperimentConfig:
-  """Returns the experiment that flags and arguments describe."""
+  """Returns the experiment described by flags and arguments."""
   core = core or _CORE.value
   config = ftw.FTWConfig.paper(
     core=core,
@@ -76,8 +76,8 @@ def build_experiment(
     use_pixel_control=False,
     use_reward_prediction=False,
     optimizer='adam',
-    # A whole episode and the first step of the next one, so that gradients
-    # reach from each answer to the step that showed it.
+    # A whole episode and the first step of the next, so that gradients reach
+    # from each answer to the step that showed it.
     sequence_length=2 * _length() + 1,
     batch_size=32,
   ).with_size(_HIDDEN_SIZE.value)
@@ -101,7 +101,7 @@ def build_experiment(
 
 
 def make_variants() -> comparison.Variants:
-  """Returns the variants that `--compare` runs: one for each core."""
+  """Returns the variants of `--compare`: one for each core."""
   return {core: functools.partial(build_experiment, core) for core in ftw.CORES}
 
 

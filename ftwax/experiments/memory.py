@@ -1,13 +1,13 @@
-"""Memory test: a bit is shown at first and asked for many steps later.
+"""Memory test: recall a bit that was shown many steps earlier.
 
-The task is bsuite's memory_len, in the device runtime its counterpart in JAX,
+The task is bsuite's memory_len or, in the device runtime, its JAX counterpart
 `environments.memory_chain`. With `--core` lstm, gru or feed_forward the agent
 is IMPALA; with rpth, dnc or rpth_dnc it is FTW without auxiliary tasks. A
-feed-forward agent cannot do better than chance, a return of 0.
+feed-forward agent cannot exceed chance, a return of 0.
 
 Run `uv run experiments/memory.py --core=lstm`, and with `--core=feed_forward`
-to compare. To run all cores that remember with three seeds each, use
-`uv run experiments/memory.py --runtime=device --compare=3`.
+for comparison. To run all recurrent cores with three seeds each, use `uv run
+experiments/memory.py --runtime=device --compare=3`.
 """
 
 import functools
@@ -44,8 +44,8 @@ _MEMORY = interfaces.MemoryConfig(
   num_slots=16, word_size=16, num_reads=1, linkage='none'
 )
 
-# Longer than an episode, so that gradients of most answers reach the step that
-# showed the bit.
+# Longer than an episode, so that the gradients of most answers reach the step
+# that showed the bit.
 _SEQUENCE_LENGTH = 64
 
 
@@ -69,7 +69,7 @@ def make_environment_factory() -> game_vectors.EnvironmentFactory:
   return functools.partial(bsuite_adapter.make, f'memory_len/{_SETTING.value}')
 
 
-# Forget gates start open, so that the bit is kept from the first. With a bias
+# Forget gates start open, so that the bit is kept from the start. With a bias
 # of 1, an LSTM learned the task in two of three seeds and `rpth` in none.
 _FORGET_BIAS = 3.0
 
@@ -122,7 +122,7 @@ def make_ftw(core: str) -> _Agent:
 def build_experiment(
   core: str | None = None, seed: int | None = None
 ) -> experiment.ExperimentConfig:
-  """Returns the experiment that flags and arguments describe."""
+  """Returns the experiment described by flags and arguments."""
   core = core or _CORE.value
   make = make_impala if core in _IMPALA_CORES else make_ftw
   builder, make_network = make(core)
@@ -136,7 +136,7 @@ def build_experiment(
 
 
 def make_variants() -> comparison.Variants:
-  """Returns the variants that `--compare` runs: each core with memory."""
+  """Returns the variants of `--compare`: each recurrent core."""
   return {
     core: functools.partial(build_experiment, core)
     for core in ('lstm', *_FTW_CORES)

@@ -1,9 +1,8 @@
-"""PPO on games of MinAtar, compiled together with the agent.
+"""PPO on MinAtar games, compiled together with the agent.
 
-The games (Young and Tian, 2019, arXiv:1903.03176) are those of gymnax. They
-have 10x10 cells and a few channels, for which an MLP suffices. Settings are
-close to those in common use with gymnax: many environments and a high learning
-rate.
+The games (Young and Tian, 2019, arXiv:1903.03176) come from gymnax. They have
+10x10 cells and a few channels, for which an MLP suffices. The settings are
+close to common ones for gymnax: many environments and a high learning rate.
 
 Run `uv run --with gymnax experiments/minatar.py --game=breakout`.
 """
@@ -38,7 +37,7 @@ def make_environment(seed: int) -> functional.FunctionalEnvironment:
 
 
 def build_experiment() -> experiment.ExperimentConfig:
-  """Returns the experiment that the flags describe."""
+  """Returns the experiment described by the flags."""
   options = launch.experiment_options()
   config = ppo.PPOConfig(
     core='feed_forward',

@@ -4,11 +4,11 @@ Eight IMPALA agents learn catch, with learning rates and entropy costs drawn
 from ranges of several decades. In the population, the worst members copy the
 best and perturb their hyperparameters (truncation selection of Jaderberg et
 al., 2017, arXiv:1711.09846). In random search, the same eight agents train
-independently for as many steps. A table shows the return of the best member, of
-the median member and of the mean, averaged over the last episodes.
+independently for the same number of steps. A table shows the best, median and
+mean return of the members, averaged over the last episodes.
 
-Run `uv run experiments/pbt_catch.py`. It runs all seeds in turn, each in a
-directory of its own below `runs/pbt_catch`.
+Run `uv run experiments/pbt_catch.py`. It runs all seeds in turn, each in its
+own directory below `runs/pbt_catch`.
 """
 
 import functools
@@ -44,11 +44,11 @@ _RUN_DIR = flags.DEFINE_string(
 )
 
 _GAMES_PER_MEMBER = 8
-_NUM_RETURNS = 200  # A member's fitness is the mean of these.
+_NUM_RETURNS = 200  # Fitness is the mean of these.
 
 
 def make_environment(seed: int) -> functional.FunctionalEnvironment:
-  """Returns catch on a wide board, on which random policies seldom catch."""
+  """Returns catch on a wide board, where random policies rarely catch."""
   del seed
   return catch.make(rows=10, columns=9)
 
@@ -56,7 +56,7 @@ def make_environment(seed: int) -> functional.FunctionalEnvironment:
 def build_experiment(
   seed: int, exploits: bool
 ) -> experiment_lib.ExperimentConfig:
-  """Returns the experiment of a population, or of random search."""
+  """Returns the experiment of the population or of random search."""
   config = impala.IMPALAConfig.atari_paper(
     core='feed_forward',
     hidden_size=64,
@@ -93,7 +93,7 @@ def build_experiment(
 def run(
   seed: int, exploits: bool
 ) -> tuple[types.NumpyArray, run_records.Counts]:
-  """Runs one seed; returns the members' last mean returns and the counts."""
+  """Runs one seed; returns members' last mean returns [N] and the counts."""
   name = 'population' if exploits else 'random_search'
   directory = pathlib.Path(_RUN_DIR.value) / f'{name}_{seed}'
   directory.parent.mkdir(parents=True, exist_ok=True)
@@ -104,7 +104,7 @@ def run(
 
 
 def main(arguments: Any) -> None:
-  """Runs both with each seed and prints the table."""
+  """Runs both methods with each seed and prints the table."""
   del arguments
   rows = []
   for seed in _SEEDS.value:

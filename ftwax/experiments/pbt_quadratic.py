@@ -1,11 +1,13 @@
 """Population based training on a quadratic, the toy example of the paper.
 
 Two members maximize 1.2 - x^2 - y^2 by gradient ascent on surrogates,
-1.2 - h_x x^2 - h_y y^2 with h = (1, 0) and (0, 1), each of which depends on one
-coordinate only (Jaderberg et al., 2017, arXiv:1711.09846, figure 2). With these
-hyperparameters fixed, neither member gets above 0.39. As a population, the
-worse member copies the better one and draws new hyperparameters, and both reach
-the maximum.
+
+  1.2 - h_x x^2 - h_y y^2 with h = (1, 0) and (0, 1),
+
+each of which depends on one coordinate only (Jaderberg et al., 2017,
+arXiv:1711.09846, figure 2). With fixed hyperparameters, neither member exceeds
+0.39. As a population, the worse member copies the better one and draws new
+hyperparameters, and both reach the maximum.
 
 Run `uv run experiments/pbt_quadratic.py`. It prints a table, and writes the
 lineage and a plot to `runs/pbt_quadratic`.
@@ -73,7 +75,7 @@ def surrogate(theta: jax.Array, weights: Surrogate) -> jax.Array:
 def make_population(
   key: types.Key, config: config_lib.PopulationConfig
 ) -> state_lib.PopulationState:
-  """Returns the population at the start."""
+  """Returns the initial population."""
   zeros = jnp.zeros((2,), jnp.int32)
   members = types.TrainingState(
     params=jnp.array(START),

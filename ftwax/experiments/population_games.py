@@ -7,7 +7,7 @@ Run
 for PettingZoo's knights against archers, who compete for zombies, or add
 `--game=rock_paper_scissors`. `--game=paintball` is Melting Pot's
 `paintball__capture_the_flag`, two against two on a small map that depends on
-the seed; agents get its events as a vector reward. See the docstring of
+the seed; agents receive its events as a vector reward. See the docstring of
 `ftwax.environments.meltingpot_adapter` for how to install Melting Pot.
 """
 
@@ -106,7 +106,7 @@ def make_config() -> ftw.FTWConfig:
 
 
 def build_experiment() -> experiment.ExperimentConfig:
-  """Returns the experiment that the flags describe."""
+  """Returns the experiment described by the flags."""
   make_game = _GAMES[_GAME.value]
   config = make_config()
   return experiment.ExperimentConfig(

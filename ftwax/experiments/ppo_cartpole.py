@@ -1,8 +1,9 @@
 """PPO on CartPole-v1, which counts as solved at a return of 475 of 500.
 
 Run `uv run experiments/ppo_cartpole.py`; `--help` lists the flags. The
-environment is Gymnasium's. To compile gymnax's, in JAX, together with the
-agent, run `uv run --with gymnax experiments/ppo_cartpole.py --runtime=device`.
+environment is Gymnasium's. To compile gymnax's JAX environment together with
+the agent, run `uv run --with gymnax experiments/ppo_cartpole.py
+--runtime=device`.
 """
 
 import functools
@@ -24,7 +25,7 @@ _NAME = 'CartPole-v1'
 
 
 def make_environment(seed: int) -> dm_env.Environment:
-  """Returns Gymnasium's cart pole."""
+  """Returns Gymnasium's CartPole."""
   import gymnasium  # The device runtime does not need it.
 
   from ftwax.environments import gymnasium_adapter
@@ -33,13 +34,13 @@ def make_environment(seed: int) -> dm_env.Environment:
 
 
 def make_functional(seed: int) -> functional.FunctionalEnvironment:
-  """Returns gymnax's cart pole; episodes depend on the seed of the run."""
+  """Returns gymnax's CartPole; episodes depend on the seed of the run."""
   del seed
   return gymnax_adapter.make(_NAME)
 
 
 def build_experiment() -> experiment.ExperimentConfig:
-  """Returns the experiment that the flags describe."""
+  """Returns the experiment described by the flags."""
   options = launch.experiment_options()
   config = ppo.PPOConfig(
     core='feed_forward',

@@ -1,13 +1,14 @@
 """A differentiable neural computer (DNC) learns the repeat-copy task.
 
-The input is a few random bit patterns and a number of repeats. The output must
-repeat the patterns that often and end with a marker (Graves et al., 2016,
-"Hybrid computing using a neural network with dynamic external memory"). The
-loss is the sigmoid cross-entropy of the outputs, in bits per sequence.
+The input consists of a few random bit patterns and a number of repeats. The
+output must repeat the patterns that many times and end with a marker (Graves et
+al., 2016, "Hybrid computing using a neural network with dynamic external
+memory"). The loss is the sigmoid cross-entropy of the outputs, in bits per
+sequence.
 
 Run `uv run experiments/repeat_copy.py`. It trains a DNC and an LSTM of the same
-size with several seeds, and writes to `runs/repeat_copy` the losses and plots
-of inputs, targets, outputs and the weights of reading and writing. `--compare`
+size with several seeds, and writes losses and plots of inputs, targets,
+outputs, read weights and write weights to `runs/repeat_copy`. `--compare`
 trains every kind of linkage instead and prints a table.
 """
 
@@ -72,7 +73,7 @@ class Batch(NamedTuple):
   Attributes:
     inputs: float32 [T, B, NUM_BITS + 2]: bits, start marker, repeats.
     targets: float32 [T, B, NUM_BITS + 1]: bits, end marker.
-    mask: float32 [T, B], one at steps whose output counts.
+    mask: float32 [T, B], 1 at steps whose output counts.
   """
 
   inputs: jax.Array
@@ -156,7 +157,7 @@ class Result(NamedTuple):
     name: name of the core.
     params: trained parameters, leaves [num_seeds, ...].
     losses: mean bits per sequence, [num_reports][num_seeds].
-    seconds_per_update: time of an update of all seeds together.
+    seconds_per_update: duration of an update of all seeds together.
     megabytes: scratch memory of an update of one seed.
   """
 
@@ -168,7 +169,7 @@ class Result(NamedTuple):
 
 
 def make_update(name: str) -> tuple[Any, Any]:
-  """Returns functions that initialize and update the training of one seed."""
+  """Returns functions that initialize and update one seed."""
   network = make_network(name)
   optimizer = optax.chain(
     optax.clip_by_global_norm(50.0), optax.adam(_LEARNING_RATE.value)
@@ -193,7 +194,7 @@ def make_update(name: str) -> tuple[Any, Any]:
 
 
 def train(name: str) -> Result:
-  """Trains all seeds at once, each update on a new batch."""
+  """Trains all seeds at once, with a new batch for each update."""
   init, update = make_update(name)
   keys = jax.vmap(jax.random.PRNGKey)(jnp.arange(_SEEDS.value))
   carry = jax.jit(jax.vmap(init))(keys)
@@ -224,7 +225,7 @@ def train(name: str) -> Result:
 
 
 def draw_picture(result: Result, seed: int, path: pathlib.Path) -> None:
-  """Plots inputs, outputs and the weights of the memory for one sequence."""
+  """Plots inputs, outputs and memory weights for one sequence."""
   batch = make_batch(jax.random.PRNGKey(1_000))
   params = jax.tree.map(lambda leaf: leaf[seed], result.params)
   logits, auxiliary = make_network(result.name).apply(params, batch.inputs)

@@ -1,8 +1,8 @@
 """RL2 learns to explore and exploit two-armed bandits with unknown arms.
 
 Run `uv run experiments/rl2_bandits.py`; `--help` lists the flags. A trial has
-ten pulls. For comparison, the returns of the optimal player and of Thompson
-sampling are printed.
+ten pulls. The returns of the optimal player and of Thompson sampling are
+printed for comparison.
 """
 
 import functools
@@ -31,7 +31,7 @@ def make_environment(
 
 
 def build_experiment() -> experiment.ExperimentConfig:
-  """Returns the experiment that the flags describe."""
+  """Returns the experiment described by the flags."""
   options = launch.experiment_options()
   config = rl2.RL2Config(
     sequence_length=2 * (_NUM_PULLS.value + 1),

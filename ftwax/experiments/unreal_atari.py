@@ -1,7 +1,7 @@
 """UNREAL on an Atari game, Pong by default.
 
-Run `uv run experiments/unreal_atari.py --game=breakout`. `--notasks` leaves out
-the auxiliary tasks, which makes the agent A2C, to compare.
+Run `uv run experiments/unreal_atari.py --game=breakout`. `--notasks` disables
+the auxiliary tasks, which turns the agent into A2C, for comparison.
 """
 
 import functools
@@ -21,7 +21,7 @@ _TASKS = flags.DEFINE_bool('tasks', True, 'Whether to train auxiliary tasks.')
 
 
 def build_experiment() -> experiment.ExperimentConfig:
-  """Returns the experiment that the flags describe."""
+  """Returns the experiment described by the flags."""
   config = unreal.UNREALConfig.paper(
     image_torso='a3c',
     batch_size=16,
@@ -32,8 +32,8 @@ def build_experiment() -> experiment.ExperimentConfig:
     use_value_replay=_TASKS.value,
     image_period=500,
   )
-  # Without a population nothing evolves: values inside of the paper's ranges,
-  # that of pixel control on Atari.
+  # Without a population nothing evolves: use fixed values within the paper's
+  # ranges, for pixel control its range on Atari.
   config = config.fix(
     learning_rate=7e-4, entropy_cost=1e-3, pixel_control_cost=1e-3
   )

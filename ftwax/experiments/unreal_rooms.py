@@ -1,9 +1,9 @@
-"""UNREAL with and without auxiliary tasks, where rewards are rare.
+"""UNREAL with and without auxiliary tasks, on a task with rare rewards.
 
-Run `uv run experiments/unreal_rooms.py`. `--notasks` leaves out the auxiliary
-tasks, which makes the agent A2C; `--compare=3` runs both with three seeds each
-and prints a table. The task is to walk through four rooms of 3x3 squares, seen
-as images of 28x28 pixels. The only reward is 1 at the goal, which 3% of random
+Run `uv run experiments/unreal_rooms.py`. `--notasks` disables the auxiliary
+tasks, which turns the agent into A2C; `--compare=3` runs both with three seeds
+each and prints a table. The task is to walk through four rooms of 3x3 squares,
+observed as 28x28 images. The only reward is 1 at the goal, which 3% of random
 walks reach in time. `--game=catch` is a game that both agents solve.
 """
 
@@ -33,13 +33,13 @@ _CELL_SIZES = {'rooms': _SQUARE, 'catch': 5}
 
 
 def make_rooms(seed: int) -> functional.FunctionalEnvironment:
-  """Returns four rooms, rendered as images."""
+  """Returns four rooms rendered as images."""
   del seed
   return pixels.make(rooms.make(_SIDE, max_steps=40), size=_SIDE * _SQUARE)
 
 
 def make_catch(seed: int) -> functional.FunctionalEnvironment:
-  """Returns catch; its board is an image of one pixel per square."""
+  """Returns catch, whose board is an image with one pixel per square."""
   del seed
   return catch.make()
 
@@ -47,7 +47,7 @@ def make_catch(seed: int) -> functional.FunctionalEnvironment:
 def make_experiment(
   use_tasks: bool, seed: int | None = None
 ) -> experiment.ExperimentConfig:
-  """Returns the experiment with UNREAL, or with A2C: UNREAL without tasks."""
+  """Returns the experiment with UNREAL or, without tasks, A2C."""
   options = launch.experiment_options(seed)
   num_environments = options['num_environments']
   config = unreal.UNREALConfig.paper(
@@ -64,7 +64,7 @@ def make_experiment(
     entropy_cost=1e-3,
     max_abs_reward=math.inf,
     pixel_control_cost=0.01,
-    # The weight that errors of fresh values have.
+    # Equals the weight of the on-policy value loss.
     value_replay_cost=0.5,
   )
   agent = 'unreal' if use_tasks else 'a2c'
@@ -78,12 +78,12 @@ def make_experiment(
 
 
 def build_experiment() -> experiment.ExperimentConfig:
-  """Returns the experiment that the flags describe."""
+  """Returns the experiment described by the flags."""
   return make_experiment(_TASKS.value)
 
 
 def make_variants() -> comparison.Variants:
-  """Returns the variants that `--compare` runs, by name."""
+  """Returns the variants of `--compare`, by name."""
   return {
     'UNREAL': functools.partial(make_experiment, True),
     'without tasks (A2C)': functools.partial(make_experiment, False),

@@ -1,12 +1,13 @@
-"""What a trained agent knows: linear probes of its state, and how it behaves.
+"""Analyzes a trained agent: linear probes of its state, and its behavior.
 
 Run `uv run experiments/what_it_knows.py RUN_DIR` on a run of
-`capture_the_flag.py`, or `capture_the_flag` for the population that comes with
-the library. Two members play two scripted opponents. In each step questions on
-the game are answered from it, and probes learn to answer them from the agent's
-recurrent state alone, on other games than those that they are scored on. The
-state of an untrained agent that goes through the same games is compared. After
-Jaderberg et al., 2019 (arXiv:1807.01281), figures 3 and 4.
+`capture_the_flag.py`, or pass `capture_the_flag` for the population included in
+the library. Two copies of a member play against two scripted opponents. In each
+step, questions about the game are answered from the game's state, and probes
+learn to answer them from the agent's recurrent state alone. Probes are scored
+on held-out games and compared with probes of an untrained agent that observes
+the same games. After Jaderberg et al., 2019 (arXiv:1807.01281), figures 3 and
+4.
 """
 
 import functools
@@ -40,10 +41,10 @@ _DIRECTORY = flags.DEFINE_string(
   'directory', None, 'Of the page; by default the run, or runs/what_it_knows.'
 )
 
-# Steps that questions on what will be look ahead.
+# Number of steps that questions about the future look ahead.
 _AHEAD = 10
 
-# Cells up to which a player is near a stand or a team mate.
+# Distance, in cells, within which a player is near a stand or a teammate.
 _NEAR = 3
 
 QUESTIONS = (
@@ -66,7 +67,19 @@ BEHAVIOURS = ('at our base', "at the opponents' base", 'beside a team mate')
 
 
 class Facts(NamedTuple):
-  """What is true of each seat at a moment, bool [S]."""
+  """Facts about each seat at one step, bool [S].
+
+  Attributes:
+    carries: whether the player carries the opponents' flag.
+    flag_is_away: whether its team's flag is away from its stand.
+    flag_is_stray: whether its team's flag is away and not carried.
+    teammate_carries: whether a teammate carries the opponents' flag.
+    base_is_empty: whether no player of its team is near the team's stand.
+    waits: whether the player waits after a tag.
+    at_own_base: whether it is near its team's stand.
+    at_other_base: whether it is near the opponents' stand.
+    beside_teammate: whether it is near a teammate.
+  """
 
   carries: types.Array
   flag_is_away: types.Array
@@ -80,12 +93,12 @@ class Facts(NamedTuple):
 
 
 class Record(NamedTuple):
-  """Games that were played, of S seats.
+  """Games that were played, on S seats.
 
   Attributes:
     facts: leaves bool [T, G, S].
-    states: [T, G, S, D], of the agent.
-    untrained: likewise, of the untrained agent in its place.
+    states: float32 [T, G, S, D], recurrent states of the agent.
+    untrained: likewise, of an untrained agent in its place.
   """
 
   facts: Facts
@@ -96,7 +109,7 @@ class Record(NamedTuple):
 def read_facts(
   state: rules.State, config: capture_the_flag.CaptureTheFlagConfig
 ) -> Facts:
-  """Returns what is true of the players of team 0, leaves [S]."""
+  """Returns the facts about the players of team 0, leaves [S]."""
   num_seats = config.team_size
   carries = rules.carries_flag(state, config)[:num_seats]
   near = functools.partial(_is_near, width=config.width)
@@ -132,7 +145,7 @@ def play(
   game: functional.FunctionalGame,
   config: capture_the_flag.CaptureTheFlagConfig,
 ) -> Record:
-  """Plays the games; an untrained agent sees them with the agent's actions."""
+  """Plays the games; an untrained agent observes the same steps."""
   num_seats, num_games = config.team_size, _NUM_GAMES.value
   script = players.scripted(game.scripts[_OPPONENT.value])
   actor = agent.actor
@@ -146,7 +159,7 @@ def play(
     rows = jax.tree.map(lambda leaf: merge(leaf[:, :num_seats]), timestep)
     action, own = actor.select_action(agent.variables, rows, own)
     _, naive = actor.select_action(untrained, rows, naive)
-    # It remembers the actions that were taken, not those that it chose.
+    # Replace its own action by the action taken, as its next input.
     naive = actor.replace_action(naive, action)
     states = jax.tree.map(
       lambda leaf: jnp.repeat(leaf, num_seats, axis=0), state
@@ -185,10 +198,10 @@ def play(
 
 
 def _flatten(state: types.ActorState) -> types.Array:
-  """Returns the numbers of a recurrent state, [B, D], without memories.
+  """Flattens a recurrent state to [B, D], leaving out memory matrices.
 
-  They are squashed, as an LSTM reads its own cell: some of these count steps,
-  and would be the first principal component.
+  Values are squashed by tanh, as an LSTM squashes its cell: some cells count
+  steps and would otherwise dominate the first principal component.
   """
   leaves = [
     leaf
@@ -231,14 +244,14 @@ def probe(states: types.NumpyArray, answers: types.NumpyArray) -> probes.Scores:
 
 
 def behave(facts: Facts) -> list[float]:
-  """Returns the share of the steps in play that each behaviour has."""
+  """Returns the fraction of steps in play for each behavior."""
   in_play = max(float((~facts.waits).mean()), 1e-9)
   shares = facts.at_own_base, facts.at_other_base, facts.beside_teammate
   return [float(share.mean()) / in_play for share in shares]
 
 
 def plot_episode(record: Record) -> matplotlib.figure.Figure:
-  """Draws two dimensions of the state over the game of most captures."""
+  """Plots two dimensions of the state over the game with the most captures."""
   states = record.states[:, :, 0]  # [T, G, D]
   flat = states.reshape(-1, states.shape[-1])
   projected = (states - flat.mean(axis=0)) @ probes.principal_axes(flat)
@@ -267,7 +280,7 @@ def write_page(
   record: Record,
   behaviours: Sequence[Sequence[str]],
 ) -> list[list[str]]:
-  """Writes the page and returns the rows of the table of probes."""
+  """Writes the page and returns the rows of its table of probes."""
   answers = answer(record.facts)
   trained = probe(record.states, answers)
   untrained = probe(record.untrained, answers)
@@ -331,7 +344,7 @@ def write_page(
 
 
 def load_stages(source: str) -> dict[str, loaded_agent.LoadedAgent]:
-  """Returns the untrained agent and those of all checkpoints, by name."""
+  """Returns the untrained agent and the agents of all checkpoints, by name."""
   load = functools.partial(loading.load, source, _MEMBER.value, greedy=False)
   newest = load()
   untrained = loaded_agent.LoadedAgent(

@@ -1,4 +1,4 @@
-"""Runs of experiments: local, on the device, and distributed."""
+"""Runs experiments: locally, on the device, and distributed."""
 
 from ftwax.runtime.experiment import ExperimentConfig
 from ftwax.runtime.loaded_agent import LoadedAgent

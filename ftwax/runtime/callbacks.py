@@ -1,10 +1,10 @@
-"""Observers that end a run early, or keep its best checkpoint.
+"""Observers that end a run early or keep its best checkpoint.
 
     experiment.replace(observers=[callbacks.EarlyStopping(patience=5)])
 
-They look at evaluations, so give `eval_every`. A distributed run ends once its
-actors have taken the steps that they hold, and its best checkpoint is of the
-moment at which the learner hears of the evaluation.
+They act on evaluations, so pass `eval_every`. A distributed run ends once its
+actors have taken the steps already granted to them, and its best checkpoint
+dates from the moment at which the learner receives the evaluation.
 """
 
 import json
@@ -15,15 +15,15 @@ from typing import Any
 from ftwax.records import checkpoints, files
 from ftwax.runtime import experiment as experiment_lib
 
-# Holds the checkpoint of `BestCheckpoint` in the directory of a run.
+# Subdirectory of a run with the checkpoint of `BestCheckpoint`.
 BEST_DIRECTORY = 'best'
 _SCORE_FILE = 'score.json'
 
 
 class EarlyStopping(experiment_lib.Observer):
-  """Ends a run at a score, or when evaluations get no better.
+  """Ends a run at a given score, or when evaluations stop improving.
 
-  A run that ended early goes on with `resume`.
+  A run that ended early can be continued with `resume`.
   """
 
   def __init__(
@@ -32,16 +32,16 @@ class EarlyStopping(experiment_lib.Observer):
     patience: int | None = None,
     key: str = 'episode_return',
   ):
-    """Takes when to end.
+    """Stores the stopping criteria.
 
     Args:
-      score: ends the run when an evaluation reaches it.
-      patience: ends the run after so many evaluations in a row that are not
-        better than the best one before.
-      key: value of the row that counts; see `evaluation.make_row`.
+      score: ends the run when an evaluation reaches this score.
+      patience: ends the run after this many consecutive evaluations without a
+        new best score.
+      key: name of the score in the row; see `evaluation.make_row`.
 
     Raises:
-      ValueError: neither is given, or `patience` is less than 1.
+      ValueError: if neither is given or `patience` is less than 1.
     """
     if score is None and patience is None:
       raise ValueError(
@@ -59,7 +59,7 @@ class EarlyStopping(experiment_lib.Observer):
   def observe_evaluation(
     self, row: Mapping[str, Any], run: experiment_lib.RunView
   ) -> bool:
-    """Returns whether the run is to end."""
+    """Returns whether the run should end."""
     value = read_score(row, self.key)
     self._num_worse = 0 if value > self._best else self._num_worse + 1
     self._best = max(self._best, value)
@@ -76,14 +76,15 @@ class EarlyStopping(experiment_lib.Observer):
 
 
 class BestCheckpoint(experiment_lib.Observer):
-  """Keeps the checkpoint of the best evaluation beside the newest ones.
+  """Keeps the checkpoint of the best evaluation, besides the newest ones.
 
-  It is in `best/` in the run's directory; `ftwax.load(run_dir,
-  step='best')` loads an agent of it. A run that is resumed goes on comparing.
+  The checkpoint is stored in `best/` in the run directory; `ftwax.load(run_dir,
+  step='best')` loads an agent from it. A resumed run continues to compare with
+  it.
   """
 
   def __init__(self, key: str = 'episode_return'):
-    """Takes the value of the row that counts; see `evaluation.make_row`."""
+    """Stores the name of the score in the row; see `evaluation.make_row`."""
     self.key = key
 
   def observe_evaluation(
@@ -101,7 +102,7 @@ class BestCheckpoint(experiment_lib.Observer):
       must_be_finite=lambda state: state.training.params,
     ) as checkpointer:
       if any(saved > step for saved in checkpointer.steps()):
-        shutil.rmtree(directory)  # Of steps that a kill has undone.
+        shutil.rmtree(directory)  # Of steps lost in a kill.
       checkpointer.save(step, run.snapshot())
     files.write_atomically(path, json.dumps({self.key: value, 'step': step}))
     return False
@@ -111,7 +112,7 @@ def read_score(row: Mapping[str, Any], key: str) -> float:
   """Returns a value of an evaluation's row.
 
   Raises:
-    ValueError: there is none, or it is no number.
+    ValueError: if the value is missing or not a number.
   """
   value = row.get(key)
   if not isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""Players that take seats without a person: members, scripts, random, still."""
+"""Players that can take seats without a person: members, scripts and others."""
 
 import functools
 import json
@@ -24,16 +24,17 @@ from ftwax.runtime import loaded_agent, loading, sharing
 RANDOM = 'random'
 STILL = 'still'
 
-# Rating of a player of whom nothing is recorded, as in a population's start.
+# Rating of a player without records; the initial rating of a population.
 _UNKNOWN_RATING = 1000.0
 
 
 class Cast:
-  """Those who can take a seat of a game.
+  """The players that can take a seat of a game.
 
   Attributes:
-    names: of players: members first, then scripts, `RANDOM` and `STILL`.
-    ratings: Elo points by name.
+    names: names of the players: members first, then scripts, `RANDOM` if the
+      actions are discrete, and `STILL`.
+    ratings: Elo ratings by name.
   """
 
   def __init__(
@@ -43,16 +44,16 @@ class Cast:
     source: str | os.PathLike[str] | None = None,
     experiment: experiment_lib.ExperimentConfig | None = None,
   ):
-    """Takes a game and, if there is one, its population.
+    """Makes the players of a game and, optionally, of its population.
 
     Args:
-      spec: of the game.
-      scripts: of the game; see `functional.FunctionalGame`.
-      source: of members; see `loading.load`. None for none.
-      experiment: of the members; see `loading.load`.
+      spec: spec of the game.
+      scripts: scripts of the game; see `functional.FunctionalGame`.
+      source: source of the members; see `loading.load`. None for no members.
+      experiment: experiment of the members; see `loading.load`.
 
     Raises:
-      ValueError: as `loading.load`, or the members play another game.
+      ValueError: as in `loading.load`, or if the members play another game.
     """
     self._spec = spec
     self._source, self._experiment = source, experiment
@@ -65,7 +66,7 @@ class Cast:
     self._acts: dict[str, Callable[..., Any]] = {}
     self.ratings = read_ratings(source)
     if source is not None:
-      # As they play in training and in tournaments, which rated them.
+      # Not greedy, as in the training and tournaments that rated them.
       self._agents = loading.load_members(source, False, experiment)
       first = self._agents[0].player
       players.check_specs({'member 0': first}, spec.environment)
@@ -73,11 +74,11 @@ class Cast:
     self.names = [*members, *self._players, STILL]
 
   def rating(self, name: str) -> float:
-    """Returns the rating of a player, that of a new one if it has none."""
+    """Returns the rating of a player; the initial rating if it has none."""
     return self.ratings.get(name, _UNKNOWN_RATING)
 
   def start(self, name: str, key: types.Key) -> Any:
-    """Returns the state of a player before a game."""
+    """Returns the initial state of a player in a game."""
     if name == STILL:
       return ()
     return self._player(name).init(key, 1)
@@ -90,17 +91,17 @@ class Cast:
     timestep: dm_env.TimeStep,
     state: Any,
   ) -> tuple[types.ArrayTree, Any]:
-    """Chooses the action of a player.
+    """Selects the action of a player.
 
     Args:
-      name: of the player, not `STILL`.
-      game_state: of the game; None if it is in Python.
-      seat: of the player.
-      timestep: what is seen there, without a batch axis.
-      state: of the player.
+      name: name of the player, not `STILL`.
+      game_state: state of the game; None for a Python game.
+      seat: seat of the player.
+      timestep: timestep observed on the seat, without a batch axis.
+      state: state of the player.
 
     Returns:
-      The action, without a batch axis, and the player's state.
+      The action, without a batch axis, and the player's new state.
     """
     rows = jax.tree.map(lambda leaf: np.asarray(leaf)[None], timestep)
     if name.startswith('member '):
@@ -116,11 +117,12 @@ class Cast:
   def look(
     self, name: str, timestep: dm_env.TimeStep, state: Any
   ) -> dict[str, Any]:
-    """Returns what goes on in a member before it acts, as JSON.
+    """Returns internal values of a member before it acts, as JSON.
 
     Returns:
-      'value'; 'surprise', KL(posterior || prior) in nats, and 'reads', weights
-      [R, N] of its memory, where its network has these. Nothing for others.
+      'value'; and if the network has them, 'surprise', KL(posterior || prior)
+      in nats, and 'reads', the read weights [R, N] of its memory. Empty for
+      other players.
     """
     if not name.startswith('member '):
       return {}
@@ -136,7 +138,7 @@ class Cast:
 
   @functools.cached_property
   def _select(self) -> Any:
-    # Members differ by their variables alone: compiled once for all.
+    # Members differ only in their variables, so one compilation suffices.
     return jax.jit(self._agents[0].actor.select_action)
 
   @functools.cached_property
@@ -185,7 +187,7 @@ def _insights(output: types.NetworkOutput) -> dict[str, types.Array]:
 
 
 def read_ratings(source: str | os.PathLike[str] | None) -> dict[str, float]:
-  """Returns the ratings that a run or an exported population records."""
+  """Returns the ratings recorded by a run or an exported population."""
   if source is None:
     return {}
   directory = loading.find(source)

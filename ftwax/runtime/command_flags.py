@@ -1,7 +1,7 @@
-"""Flags of a command line: help on one screen, and suggestions.
+"""Command line flags: help on a single screen, and suggestions.
 
-Flags are absl's, defined where they are read. Libraries that are imported
-define some, too; help is of ours alone.
+Flags are defined with absl where they are read. Imported libraries define flags
+as well; the help shows only ours.
 """
 
 import difflib
@@ -15,7 +15,7 @@ from absl import flags
 
 _EXIT_USAGE = 2
 
-# Columns of a name with its default, and of a line.
+# Width of the column of names with defaults, and of a line.
 _NAME_WIDTH, _WIDTH = 32, 80
 
 
@@ -25,21 +25,21 @@ def make_parser(
   module: str,
   arguments: str = '',
 ) -> Callable[[Sequence[str]], list[str]]:
-  """Returns a parser as `app.run` takes it.
+  """Returns a parser for `app.run`.
 
-  `--help` prints our flags and ends the program; a wrong flag ends it with
-  status 2 and a suggestion.
+  `--help` prints our flags and exits; an invalid flag exits with status 2 and a
+  suggestion.
 
   Args:
-    description: stands at the top of the help.
-    groups: names of flags by the title that they stand under.
-    module: whose flags stand in a group of their own.
-    arguments: names of what must be given beside flags, such as 'RUN'.
+    description: text at the top of the help.
+    groups: names of flags, by the title of their group.
+    module: module whose flags form a group of their own.
+    arguments: names of required positional arguments, such as 'RUN'.
   """
 
   def parse(argv: Sequence[str]) -> list[str]:
     usage, command = argv[0], f'{argv[0]} {arguments}'.strip()
-    # absl names the main module so.
+    # absl registers flags of the main module under the program's name.
     own = _flags_of(usage if module == '__main__' else module)
     grouped = {'this experiment': own, **groups} if own else groups
     if any(argument in ('-h', '--help') for argument in argv[1:]):
@@ -47,7 +47,7 @@ def make_parser(
       raise SystemExit(0)
     names = [name for group in grouped.values() for name in group]
     for name in names:
-      flags.FLAGS[name].unparse()  # Of an earlier command in this process.
+      flags.FLAGS[name].unparse()  # Set by an earlier command.
     try:
       rest = flags.FLAGS(list(argv))
       if len(rest) - 1 != len(arguments.split()):
@@ -64,7 +64,7 @@ def make_parser(
 
 
 def _flags_of(module: str) -> list[str]:
-  """Returns names of the flags that a module defined."""
+  """Returns the names of the flags that a module defines."""
   defined = flags.FLAGS.flags_by_module_dict().get(module, ())
   return [flag.name for flag in defined]
 
@@ -93,14 +93,14 @@ def _help(
 
 
 def _describe(name: str, flag: Any) -> list[str]:
-  """Returns a flag with its default and its help, wrapped."""
+  """Formats a flag with its default and its help, wrapped."""
   if flag.flag_type() == 'bool':
     label = f'--no{name}' if flag.default else f'--{name}'
   elif flag.default in (None, []):
     label = f'--{name}=...'
   else:
     label = f'--{name}={flag.default_unparsed}'
-  text = re.split(r';\s+repeat', flag.help)[0]  # absl's remark on lists.
+  text = re.split(r';\s+repeat', flag.help)[0]  # absl's note on lists.
   wrapped = textwrap.wrap(text, _WIDTH - _NAME_WIDTH)
   if len(label) + 3 > _NAME_WIDTH:
     return [f'  {label}', *[' ' * _NAME_WIDTH + line for line in wrapped]]

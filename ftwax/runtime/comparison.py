@@ -1,4 +1,4 @@
-"""Runs variants of an experiment with several seeds: a table and curves."""
+"""Compares variants of an experiment over several seeds."""
 
 import pathlib
 import statistics
@@ -20,9 +20,9 @@ class Score(NamedTuple):
 
   Attributes:
     last: mean return over the last episodes; see `runs.RunResult`.
-    whole: mean return over all of the run's training episodes, which shows how
-      soon it learned.
-    seconds: of training.
+    whole: mean return over all training episodes of the run, which reflects the
+      speed of learning.
+    seconds: duration of training.
   """
 
   last: float
@@ -33,17 +33,17 @@ class Score(NamedTuple):
 def compare(
   variants: Variants, seeds: Sequence[int], runtime: str, **options: Any
 ) -> dict[str, list[Score]]:
-  """Runs each variant with each seed, in turn, and prints what came of it.
+  """Runs each variant with each seed, in turn, and prints the scores.
 
-  Learning curves of all are drawn into `comparison.png`, in the directory of
-  the first run.
+  Learning curves of all runs are written to `comparison.png` in the directory
+  of the first run.
 
   Args:
-    variants: experiments by name; those with the same name have different
-      directories.
-    seeds: with which.
+    variants: experiments by name; runs with the same experiment name get
+      separate directories.
+    seeds: seeds to run each variant with.
     runtime: see `runs.run_experiment`.
-    **options: of the runtime; see there.
+    **options: options of the runtime; see `runs.run_experiment`.
 
   Returns:
     Scores by variant, one for each seed.

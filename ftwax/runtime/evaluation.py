@@ -1,8 +1,8 @@
 """Evaluations: members play episodes, or games against opponents.
 
-In a task of one seat every member plays alone. In a game of two teams a team of
-copies of a member meets a team of copies of each opponent, on either side;
-without opponents it meets itself.
+In a single-seat task every member plays alone. In a game of two teams, a team
+of copies of each member plays against a team of copies of each opponent, on
+either side. Without opponents, each member plays against itself.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,16 +18,15 @@ from ftwax.runtime import experiment as experiment_lib
 
 
 class GameResult(NamedTuple):
-  """A game that has ended.
+  """The result of a game.
 
   Attributes:
-    place: of the game among those played side by side.
-    seats: int32 [P], the player on each seat: members from zero, opponents
-      from N on.
-    outcome: float32 [num_teams], 1 for a team that has won, 0 for a draw, -1
-      for one that has lost.
-    returns: float32 [P, num_events], sums of the rewards of each player.
-    length: steps.
+    place: index of the game among the parallel games.
+    seats: int32 [P], the player on each seat: members are 0 to N - 1, opponents
+      start at N.
+    outcome: float32 [num_teams], 1 for a win, 0 for a draw, -1 for a loss.
+    returns: float32 [P, num_events], summed rewards of each player.
+    length: number of steps.
   """
 
   place: int
@@ -41,11 +40,12 @@ class Plan(NamedTuple):
   """The games of an evaluation.
 
   Attributes:
-    seating: seats of members and opponents.
+    seating: assigns seats to members and opponents.
     seats: int32 [G, P], the player on each seat.
-    games_per_place: games on each place that count; the first ones, since to
-      stop at the first to end would favour short episodes.
-    opponents: players that do not learn, in the order of their numbers.
+    games_per_place: number of games that count at each of the `G` indices. The
+      first ones count, whenever they end; counting the first games to end
+      overall would favor short episodes.
+    opponents: players that do not learn, in the order of their indices.
   """
 
   seating: seating.Seating
@@ -58,8 +58,8 @@ class Outcome(NamedTuple):
   """The games that counted in an evaluation.
 
   Attributes:
-    plan: of the evaluation.
-    results: of the games.
+    plan: plan of the evaluation.
+    results: results of the games.
   """
 
   plan: Plan
@@ -75,10 +75,10 @@ def make_plan(
   """Plans the games of an evaluation.
 
   Args:
-    experiment: has the members and opponents.
-    spec: of the game.
-    scripts: scripted players that the game has.
-    num_episodes: episodes of each member, at the least.
+    experiment: provides the members and opponents.
+    spec: spec of the game.
+    scripts: scripted players of the game.
+    num_episodes: minimum number of episodes of each member.
   """
   opponents = make_opponents(experiment, spec, scripts)
   num_games, games_per_place = num_episodes, 1
@@ -96,8 +96,8 @@ def make_plan(
 def next_step(num_steps: int, eval_every: int) -> int:
   """Returns the step of the first evaluation after `num_steps`.
 
-  It is a multiple of the period, so that a run that was resumed evaluates where
-  one that was not would.
+  The step is a multiple of the period, so a resumed run evaluates at the same
+  steps as an uninterrupted one.
   """
   return (num_steps // eval_every + 1) * eval_every
 
@@ -107,9 +107,9 @@ def make_opponents(
   spec: games.GameSpec,
   scripts: Mapping[str, functional.Script],
 ) -> dict[str, players.Player]:
-  """Returns the opponents of evaluations, the anchor of ratings first.
+  """Returns the opponents of evaluations; the first anchors the ratings.
 
-  A game with scripts has a player that draws actions uniformly as the anchor.
+  If the game has scripts, the anchor is a player that acts uniformly at random.
   """
   if spec.num_players == 1:
     return {}
@@ -123,7 +123,7 @@ def make_opponents(
 
 
 def check_spec(spec: games.GameSpec, training_spec: games.GameSpec) -> None:
-  """Raises a ValueError unless evaluations have the specs of training."""
+  """Raises a ValueError unless evaluation and training specs are equal."""
   if spec != training_spec:
     raise ValueError(
       f'evaluation_environment_factory must make a game with the specs of'
@@ -135,7 +135,7 @@ def check_spec(spec: games.GameSpec, training_spec: games.GameSpec) -> None:
 def count_results(
   results: Sequence[GameResult], plan: Plan
 ) -> list[GameResult]:
-  """Returns the results that count, the first ones of each place."""
+  """Returns the results that count: the first ones at each index."""
   num_played = np.zeros(len(plan.seats), np.int64)
   counted = []
   for result in results:
@@ -146,18 +146,18 @@ def count_results(
 
 
 def is_complete(results: Sequence[GameResult], plan: Plan) -> bool:
-  """Returns whether enough games have ended on each place."""
+  """Returns whether enough games have ended at each index."""
   num_needed = plan.games_per_place * len(plan.seats)
   return len(count_results(results, plan)) == num_needed
 
 
 def make_row(outcome: Outcome) -> dict[str, Any]:
-  """Returns a row for the log of evaluations.
+  """Returns a row for the evaluation log.
 
-  `member_returns` [N] are the means of each member. With opponents there are
-  `scores/<opponent>`, the members' mean score, 1 for a win and 0.5 for a draw,
-  `member_scores` [N, K], and `elo` with `member_elo` [N]: Elo points above the
-  first opponent.
+  With several members, `member_returns` [N] holds the mean of each. With
+  opponents, `scores/<opponent>` is the members' mean score
+  (a win is 1, a draw 0.5), `member_scores` is [N, K], and `elo` and
+  `member_elo` [N] are Elo points above the first opponent.
   """
   plan, results = outcome
   num_members = plan.seating.num_members
@@ -181,11 +181,11 @@ def make_row(outcome: Outcome) -> dict[str, Any]:
 
 
 def describe(row: Mapping[str, Any], num_steps: int) -> str:
-  """Returns the numbers of one evaluation as a line for the terminal.
+  """Formats the main values of an evaluation as a line for the terminal.
 
   Args:
-    row: of `make_row`.
-    num_steps: of training so far.
+    row: returned by `make_row`.
+    num_steps: number of training steps so far.
   """
   names = [name for name in row if name.startswith('scores/') or name == 'elo']
   numbers = {name: row[name] for name in ['episode_return', *names]}
@@ -204,10 +204,10 @@ def summarize(
   """Returns win rates and ratings of games between teams of copies.
 
   Args:
-    results: of the games.
+    results: results of the games.
     teams: the team of each seat.
-    num_players: members and opponents.
-    anchor: player whose rating is fixed.
+    num_players: number of members and opponents.
+    anchor: index of the player whose rating is fixed.
   """
   seats = np.stack([result.seats for result in results])  # [G, P]
   return tournament.summarize(
@@ -224,13 +224,13 @@ def summarize_for_report(
   names: Sequence[str],
   num_members: int,
 ) -> tournament_files.Results:
-  """Returns what `summarize` tells, ratings above the first opponent's.
+  """Summarizes games, with ratings relative to the first opponent.
 
   Args:
-    results: of the games.
+    results: results of the games.
     teams: the team of each seat.
-    names: of members and opponents.
-    num_members: of the population.
+    names: names of members and opponents.
+    num_members: size of the population.
   """
   summary = summarize(results, teams, len(names), num_members)
   ratings = summary.ratings - summary.ratings[num_members]
@@ -248,7 +248,7 @@ def summarize_for_report(
 
 
 def _rate(outcome: Outcome) -> dict[str, Any]:
-  """Returns scores and ratings against opponents."""
+  """Returns scores and ratings against the opponents."""
   plan, results = outcome
   num_members = plan.seating.num_members
   summary = summarize(

@@ -1,7 +1,6 @@
-"""An experiment: one object that every runtime can run.
+"""The configuration of an experiment, which every runtime can run.
 
-The names are those of `acme.jax.experiments.ExperimentConfig` on acme's main
-branch.
+Names follow `acme.jax.experiments.ExperimentConfig` on acme's main branch.
 """
 
 import dataclasses
@@ -27,12 +26,12 @@ from ftwax.replay import replay_options
 
 
 class RunView(NamedTuple):
-  """A run, as observers see it.
+  """The view of a run that observers get.
 
   Attributes:
-    directory: of the run.
-    counts: its progress; see `run_records.Counts`.
-    snapshot: returns what a checkpoint of this moment holds.
+    directory: directory of the run.
+    counts: progress of the run; see `run_records.Counts`.
+    snapshot: returns the contents of a checkpoint at this moment.
   """
 
   directory: pathlib.Path
@@ -41,18 +40,19 @@ class RunView(NamedTuple):
 
 
 class Observer:
-  """Watches training; a class of one's own overrides what it needs.
+  """Watches training; subclasses override the methods that they need.
 
-  Timesteps and actions have a row for each seat. The device runtime shows no
-  single steps. In distributed runs each process has a copy: those of actors see
-  steps, that of the first learner sees evaluations, a little after they were
-  made, and that of the process that holds the population sees generations.
+  Timesteps and actions have a row for each seat. The device runtime does not
+  show single steps. In distributed runs each process has its own copy: copies
+  in actors see steps; that of the first learner sees evaluations, shortly after
+  they happen; and that of the process that holds the population sees
+  generations.
   """
 
   def observe_first(
     self, environment: dm_env.Environment, timestep: dm_env.TimeStep
   ) -> None:
-    """Sees the first timesteps of a round."""
+    """Observes the first timesteps of a round."""
 
   def observe(
     self,
@@ -60,23 +60,23 @@ class Observer:
     timestep: dm_env.TimeStep,
     action: types.ArrayTree,
   ) -> None:
-    """Sees the timesteps that followed `action`."""
+    """Observes the timesteps that followed `action`."""
 
   def get_metrics(self) -> Mapping[str, float]:
-    """Returns values for the rows of the training log."""
+    """Returns values to add to the rows of the training log."""
     return {}
 
   def observe_evaluation(self, row: Mapping[str, Any], run: RunView) -> bool:
-    """Sees the row of an evaluation; returns whether the run is to end."""
+    """Observes the row of an evaluation; returns whether to end the run."""
     del row, run
     return False
 
   def observe_generation(self, population: state_lib.PopulationState) -> None:
-    """Sees the population after each round, when members may have copied."""
+    """Observes the population after each round, possibly after copies."""
 
   @property
   def sees_steps(self) -> bool:
-    """Whether it watches single steps."""
+    """Whether the observer overrides methods that observe single steps."""
     own = type(self)
     return (
       own.observe is not Observer.observe
@@ -84,7 +84,7 @@ class Observer:
     )
 
 
-# What a local run does when an environment raises.
+# Reactions of a local run when an environment raises.
 ON_ENVIRONMENT_ERROR = ('stop', 'restart')
 
 NetworkFactory = Callable[[types.EnvironmentSpec], types.RecurrentNetwork]
@@ -94,63 +94,68 @@ NetworkFactory = Callable[[types.EnvironmentSpec], types.RecurrentNetwork]
 class ExperimentConfig:
   """An agent or a population, its task, and the length of its training.
 
-  Every task is a game: an environment of one agent is a game of one seat. Every
-  experiment has a population: one agent is a population of one that does not
-  evolve.
+  Every task is a game: a single-agent environment is a game with one seat.
+  Every experiment has a population: a single agent is a population of one that
+  does not evolve.
 
   Attributes:
     builder: makes the parts of the agent.
-    network_factory: makes the network for an environment's spec.
-    environment_factory: makes an environment or a game, given a seed. One in
-      JAX, which the device runtime needs, is made once for all rows, and so is
-      the vector of a `vector.VectorFactory`.
-    max_num_actor_steps: actions of all members in all environments together.
-    seed: of parameters, actors and environments.
-    name: names the run's directory and its plots.
-    num_environments: G, environments or games that one actor steps at a time.
-    environment_processes: processes that step the environments of one actor,
-      and those of evaluations, at the same time; 0 for that of the actor. Of
-      environments in Python; results are the same.
-    environment_timeout_s: seconds that a step of all environments of an actor
-      may take in other processes and in distributed runs. Nobody can end a call
-      in the process of a local run.
-    on_environment_error: `stop`, or `restart` for local runs that make all
-      environments anew and drop their unfinished trajectories, ten times in
-      five minutes at most. Distributed runs always do, within the limits of
-      their settings.
-    game_spec: specs of the game; read off a game if None.
+    network_factory: makes the network for an environment spec.
+    environment_factory: makes an environment or a game, given a seed. A JAX
+      environment, which the device runtime requires, is made once for all rows,
+      as is the vector of a `vector.VectorFactory`.
+    max_num_actor_steps: total number of actions of all members in all
+      environments.
+    seed: seed of parameters, actors and environments.
+    name: name used for the run directory and in plots.
+    num_environments: G, number of environments or games that one actor steps at
+      a time.
+    environment_processes: number of processes that step the Python environments
+      of one actor, and those of evaluations, in parallel; 0 to step them in the
+      actor's process. Does not change results.
+    environment_timeout_s: maximum seconds for a step of all environments of an
+      actor, in environment processes and in distributed runs. Within the
+      process of a local run, a call cannot be aborted.
+    on_environment_error: `stop`, or `restart` for local runs that recreate all
+      environments and drop their unfinished trajectories, at most ten times in
+      five minutes. Distributed runs always restart, within the limits of their
+      settings.
+    game_spec: specs of the game; read from a new game if None.
     population: size and evolution of the population.
-    steps_per_round: steps of each game between two generations, rounded up to
-      whole trajectories and, in a game of teams, to whole games.
-    select: chooses the parents that members copy.
-    explore: changes the values that a copy inherits.
-    opponents: players by name that do not learn, scripts or frozen agents.
-      They play in a share of the training games, and in evaluations beside
-      the scripts that the game has.
+    steps_per_round: number of steps of each game between two generations,
+      rounded up to complete trajectories and, in team games, to complete games.
+    select: selects the parents that members copy.
+    explore: perturbs the values that a copy inherits.
+    opponents: players that do not learn, by name: scripts or frozen agents.
+      They play in a share of the training games, and in evaluations in addition
+      to the game's own scripts.
     opponent_share: fraction of the training games in which an opponent takes
       one team.
-    evaluation_greedy: whether evaluation takes the most probable action.
+    evaluation_greedy: whether evaluations take the most probable action.
     evaluation_environment_factory: makes the environment or game of evaluations
-      where that is another one of the same specs, such as harder levels; None
-      for that of training.
-    init_from: directory of an earlier run; a new run starts from what it
-      learned, with this config and environment. See `runtime.initial_state`.
-    observers: watch training; see `Observer`, and `runtime.callbacks` for those
-      that end a run early or keep its best checkpoint.
-    logger_factory: makes the loggers; by default those of the run's directory.
-    trackers: experiment trackers that these write to as well, of
-      `records.trackers.TRACKERS`.
-    replay: what local runs keep trajectories in: `reverb`, or `functional` for
-      a queue in this process and tables on the device; None for Reverb where it
-      is installed. It changes no result but the draws of auxiliary tasks.
-    replay_port: port of the Reverb server of the first member, those of the
-      others follow; any free ports if None.
+      if it differs from training, such as harder levels with the same specs;
+      None to evaluate in the training environment.
+    init_from: directory of an earlier run whose learned parameters a new run
+      starts from, with this config and environment. See
+      `runtime.initial_state`.
+    observers: watch training; see `Observer`, and `runtime.callbacks` for
+      observers that end a run early or keep its best checkpoint.
+    logger_factory: makes the loggers; by default, loggers that write to the run
+      directory.
+    trackers: names of experiment trackers that the default loggers also write
+      to, from `records.trackers.TRACKERS`.
+    replay: storage for the trajectories of local runs: `reverb`, or
+      `functional` for a queue in this process and tables on the device; None
+      for Reverb if it is installed. Affects only the samples of auxiliary
+      tasks.
+    replay_port: port of the first member's Reverb server; other members use the
+      following ports. Any free ports if None.
     expose: whether other machines may reach the ports of Reverb and Courier,
-      which ask nobody for a password. Otherwise they are closed, and where the
-      system does not allow that, a run is refused.
-    checkpointing: when to save; None for never.
-    watch: whether to serve a page that follows the run while it trains, on this
-      machine alone; see `runtime.live_page`.
+      which do not authenticate clients. If False, the ports are closed; where
+      the system does not allow that, the run is refused.
+    checkpointing: when to save checkpoints; None for never.
+    watch: whether to serve a web page that follows the training, on this
+      machine only; see `runtime.live_page`.
   """
 
   builder: builders.Builder
@@ -192,12 +197,12 @@ class ExperimentConfig:
   watch: bool = False
 
   def __post_init__(self) -> None:
-    """Checks counts."""
+    """Checks the values of fields."""
     for name in ('num_environments', 'max_num_actor_steps', 'steps_per_round'):
       value = getattr(self, name)
       if value < 1:
         raise ValueError(f'{name} ({value}) must be at least 1; choose 1.')
-    if not 0 <= self.seed < 2**32:  # Those that give a key of their own.
+    if not 0 <= self.seed < 2**32:  # Others would alias random keys.
       raise ValueError(
         f'seed ({self.seed}) must be from 0 to {2**32 - 1}; choose 0.'
       )
@@ -236,7 +241,7 @@ class ExperimentConfig:
     return dataclasses.replace(self, **changes)
 
   def read_game_spec(self) -> games.GameSpec:
-    """Returns `game_spec`, read off a game of its own if it is None."""
+    """Returns `game_spec`, or if it is None, the spec of a new game."""
     if self.game_spec is not None:
       return self.game_spec
     return game_vectors.read_spec(self.environment_factory, self.name)
@@ -247,12 +252,12 @@ class ExperimentConfig:
     seeds: Sequence[int],
     name: str,
   ) -> game_vectors.GameVector:
-    """Makes games side by side, in other processes if there are to be some.
+    """Makes parallel games, in separate processes if configured.
 
     Args:
-      environment_factory: that of training or of evaluation.
-      seeds: one for each game.
-      name: of the games, for messages.
+      environment_factory: factory of training or evaluation environments.
+      seeds: one seed for each game.
+      name: name of the games in messages.
     """
     if not self.environment_processes:
       return game_vectors.make_games(environment_factory, seeds, name)
@@ -266,11 +271,11 @@ class ExperimentConfig:
 
   @property
   def evaluation_factory(self) -> game_vectors.EnvironmentFactory:
-    """Makes the environment or game of evaluations."""
+    """The factory of evaluation environments or games."""
     return self.evaluation_environment_factory or self.environment_factory
 
   def observe_evaluation(self, row: Mapping[str, Any], run: RunView) -> bool:
-    """Shows observers an evaluation; returns whether one ends the run."""
+    """Passes an evaluation to observers; returns whether one ends the run."""
     ends = [
       observer.observe_evaluation(row, run) for observer in self.observers
     ]
@@ -280,7 +285,7 @@ class ExperimentConfig:
     """Returns the seats of members and opponents in the games of one actor.
 
     Raises:
-      ValueError: teams, games, members and opponents do not fit.
+      ValueError: if teams, games, members and opponents are inconsistent.
     """
     return seating.make_seating(
       self.read_game_spec().teams,

@@ -1,4 +1,4 @@
-"""Films of a game, with its players, score and legend."""
+"""Films of games, captioned with players, score and legend."""
 
 import os
 import pathlib
@@ -28,12 +28,12 @@ def record(
 
   Args:
     environment: an environment or a game, which stays open.
-    path: of the GIF.
-    seats: name and player of each seat, or one for all; None for the script of
-      that name.
-    seed: of the players, and of a game in JAX.
-    max_num_steps: steps after which the film ends.
-    frames_per_second: of the film.
+    path: path of the GIF.
+    seats: name and player of each seat, or of one player for all seats; a
+      player of None is the script of that name.
+    seed: seed of the players, and of a JAX game.
+    max_num_steps: number of steps after which the film ends.
+    frames_per_second: frame rate of the film.
 
   Returns:
     The path.
@@ -61,7 +61,7 @@ def _seat(
   environment: Any,
   spec: games.GameSpec,
 ) -> tuple[list[str], list[players_lib.Player]]:
-  """Returns names and players of all seats."""
+  """Returns the names and players of all seats."""
   seats = list(seats) * spec.num_players if len(seats) == 1 else seats
   if len(seats) != spec.num_players:
     raise ValueError(
@@ -97,7 +97,7 @@ def _find_script(
 
 
 class _Cast:
-  """Players on their seats; a player on several acts for them at once."""
+  """Players on their seats; a player with several seats acts once for all."""
 
   def __init__(self, seated: Sequence[players_lib.Player], seed: int):
     parts: list[tuple[players_lib.Player, list[int]]] = []
@@ -138,7 +138,7 @@ class _Cast:
 
 
 class _Camera:
-  """Takes pictures of a game and says how it stands."""
+  """Takes pictures of a game and describes its state."""
 
   def __init__(self, environment: Any, game: game_vectors.GameVector):
     self._game = game
@@ -152,11 +152,11 @@ class _Camera:
 
   @property
   def legend(self) -> Sequence[tuple[str, tuple[int, int, int]]]:
-    """What the colours stand for."""
+    """The meaning of the colors."""
     return () if self._display is None else self._display.legend
 
   def take(self, timestep: dm_env.TimeStep) -> types.NumpyArray:
-    """Returns the picture of this moment, uint8 [H, W, 3]."""
+    """Returns an image of the present state, uint8 [H, W, 3]."""
     frame = np.asarray(self._render(timestep))
     if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[-1] != 3:
       raise ValueError(
@@ -169,7 +169,7 @@ class _Camera:
   def describe(
     self, names: Sequence[str], returns: types.NumpyArray, num_steps: int
   ) -> list[str]:
-    """Returns lines on players, score and time."""
+    """Returns caption lines with players, score and time."""
     teams = self._game.spec.teams
     if len(teams) == 1:
       return [f'{names[0]}   return {returns.sum():.4g}   step {num_steps}']
@@ -193,7 +193,7 @@ class _Camera:
     return jax.tree.map(lambda leaf: leaf[0], self._game.state)
 
   def _find_render(self, environment: Any) -> Callable[[dm_env.TimeStep], Any]:
-    """Returns what makes a picture of the game, given its timestep."""
+    """Returns a function that renders the game, given its timestep."""
     if self._display is not None:
       render = jax.jit(self._display.render)
       return lambda timestep: render(self._first_state())
@@ -210,7 +210,7 @@ class _Camera:
 
 
 def _to_image(observation: types.NumpyArray) -> types.NumpyArray:
-  """Returns an observed image as uint8 [H, W, 3]; of a stack the last one."""
+  """Converts an image, or the last of a stack, to uint8 [H, W, 3]."""
   image = np.asarray(observation)
   if image.dtype != np.uint8:
     image = (255 * np.clip(image, 0.0, 1.0)).astype(np.uint8)
@@ -221,7 +221,7 @@ def _to_image(observation: types.NumpyArray) -> types.NumpyArray:
 
 
 def _list_names(names: Sequence[str]) -> str:
-  """Returns names with their numbers, e.g. `member 1 (2x)`."""
+  """Joins names with their multiplicities, e.g. `member 1 (2x)`."""
   counts = {name: list(names).count(name) for name in names}
   return ', '.join(
     name if count == 1 else f'{name} ({count}x)'

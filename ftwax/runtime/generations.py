@@ -1,4 +1,4 @@
-"""Generations of a population: evolution, logs and reports, in every runtime.
+"""Generations of a population: evolution, logs and reports, for all runtimes.
 
 A round is the time between two generations.
 """
@@ -20,17 +20,17 @@ from ftwax.reporting import history
 from ftwax.runtime import evaluation, initial_state, run_records
 from ftwax.runtime import experiment as experiment_lib
 
-# Label of the log that `population_row` is for.
+# Label of the log with rows of `population_row`.
 LABEL = history.LABEL
 
 
 class Round(NamedTuple):
-  """Games, or episodes of a single-agent task, that ended in a round.
+  """Means over the games or single-agent episodes that ended in a round.
 
   Attributes:
-    num_episodes: int [N], seats on which a member's games ended.
-    returns: float [N, num_events], sums over a game, mean over those seats.
-    lengths: float [N], likewise.
+    num_episodes: int [N], number of seats on which a member's games ended.
+    returns: float [N, num_events], summed over a game, mean over those seats.
+    lengths: float [N], mean over those seats.
   """
 
   num_episodes: types.NumpyArray
@@ -39,23 +39,23 @@ class Round(NamedTuple):
 
   @property
   def total(self) -> int:
-    """Episodes of all members."""
+    """Number of episodes of all members."""
     return int(np.sum(self.num_episodes))
 
   @property
   def mean_return(self) -> float:
-    """Mean over episodes of the sum of events."""
+    """Mean over episodes of the return, summed over events."""
     sums = self.returns.sum(axis=1) @ self.num_episodes
     return float(sums / max(self.total, 1))
 
 
 class RoundSums(NamedTuple):
-  """Sums over the seats on which members' games ended in a round so far.
+  """Sums over the seats on which members' games ended in the current round.
 
   Attributes:
-    num_episodes: int64 [N], those seats.
-    returns: float64 [N, num_events].
-    lengths: float64 [N].
+    num_episodes: int64 [N], number of those seats.
+    returns: float64 [N, num_events], summed returns.
+    lengths: float64 [N], summed numbers of steps.
   """
 
   num_episodes: types.NumpyArray
@@ -75,7 +75,7 @@ def start_round(num_members: int, num_events: int) -> RoundSums:
 def add_results(
   sums: RoundSums, results: Sequence[evaluation.GameResult]
 ) -> RoundSums:
-  """Returns the sums of a round in which these games ended as well."""
+  """Returns the sums with the results of further games added."""
   sums = RoundSums(*[array.copy() for array in sums])
   num_members = len(sums.num_episodes)
   for result in results:
@@ -88,7 +88,7 @@ def add_results(
 
 
 def make_round(sums: RoundSums) -> Round:
-  """Returns the means of a round."""
+  """Converts the sums of a round to means."""
   counts = np.maximum(sums.num_episodes, 1)
   return Round(
     sums.num_episodes,
@@ -101,7 +101,7 @@ def make_priors(
   builder: builders.Builder,
   environment_spec: types.EnvironmentSpec,
 ) -> evolution.Traits:
-  """Returns the priors of all that evolution may change."""
+  """Returns the priors of all values that evolution may change."""
   num_events = internal_rewards.num_events(environment_spec.rewards)
   return evolution.Traits(
     builder.config.priors,
@@ -110,7 +110,7 @@ def make_priors(
 
 
 class Evolution:
-  """Evolves a population, a generation a round, and writes its lineage."""
+  """Evolves a population by one generation per round and logs its lineage."""
 
   def __init__(
     self,
@@ -118,12 +118,12 @@ class Evolution:
     environment_spec: types.EnvironmentSpec,
     directory: pathlib.Path,
   ):
-    """Prepares evolution; `begin` or `resume` comes next.
+    """Prepares evolution; call `begin` or `resume` next.
 
     Args:
-      experiment: has the rules of selection and exploration.
-      environment_spec: has the events.
-      directory: of the run.
+      experiment: provides the rules of selection and exploration.
+      environment_spec: provides the number of events.
+      directory: directory of the run.
     """
     config = experiment.population
     self._experiment = experiment
@@ -143,10 +143,10 @@ class Evolution:
   def begin(
     self, population: state_lib.PopulationState
   ) -> state_lib.PopulationState:
-    """Starts a new lineage with the members' first values.
+    """Starts a new lineage with the members' initial values.
 
     Returns:
-      The population, with what `init_from` learned if that is set.
+      The population, initialized from `init_from` if that is set.
     """
     population = initial_state.start_from(self._experiment, population)
     self._path.unlink(missing_ok=True)
@@ -154,14 +154,14 @@ class Evolution:
     return population
 
   def resume(self, population: state_lib.PopulationState) -> None:
-    """Drops the rows that are younger than the checkpoint."""
+    """Drops lineage rows that are newer than the checkpoint."""
     if self._path.exists():
       lineage.drop_after(self._path, int(population.generation))
 
   def evolve(
     self, population: state_lib.PopulationState
   ) -> state_lib.PopulationState:
-    """Evolves the population if it exploits, and logs every copy."""
+    """Evolves the population if it exploits, and logs all copies."""
     if self._exploits:
       key, evolve_key = jax.random.split(population.key)
       population, generation = self._evolve(
@@ -174,10 +174,10 @@ class Evolution:
   def propose(
     self, population: state_lib.PopulationState
   ) -> tuple[state_lib.PopulationState, evolution.Generation]:
-    """Draws a generation, of which parts are committed one by one.
+    """Draws a generation, whose parts are committed one by one.
 
     Returns:
-      The population, which copied nothing yet, and the generation.
+      The population, which has not copied anything yet, and the generation.
     """
     key, evolve_key = jax.random.split(population.key)
     generation, explore_state = self._propose(evolve_key, population)
@@ -190,7 +190,7 @@ class Evolution:
     population: state_lib.PopulationState,
     generation: evolution.Generation,
   ) -> state_lib.PopulationState:
-    """Logs what came to pass of a generation; returns the population after."""
+    """Logs the given part of a generation; returns the new population."""
     self._write(generation)
     population = self._commit(population, generation)
     self._show(population)
@@ -215,10 +215,10 @@ def make_population(
   """Returns the population of an experiment before any game.
 
   Args:
-    experiment: has its options and opponents.
-    spec: of the game.
-    members: leaves [N, ...].
-    key: of what the population draws.
+    experiment: provides the options and opponents.
+    spec: spec of the game.
+    members: training states, leaves [N, ...].
+    key: random key of the population.
   """
   return state_lib.from_members(
     members,
@@ -232,7 +232,7 @@ def make_population(
 def member_episodes(
   results: Sequence[evaluation.GameResult], num_members: int
 ) -> tuple[types.NumpyArray, types.NumpyArray]:
-  """Returns returns [K, num_events] and lengths [K] of members' episodes."""
+  """Returns members' episodes: returns [K, num_events] and lengths [K]."""
   if not results:
     return np.zeros((0, 1), np.float32), np.zeros(0, np.int64)
   is_member = np.stack([result.seats for result in results]) < num_members
@@ -246,11 +246,11 @@ def population_row(
   played: Round,
   counts: run_records.Counts,
 ) -> dict[str, Any]:
-  """Returns the row of a round in the log of the population.
+  """Returns the row of a round for the population log.
 
   Args:
     population: before it evolves.
-    played: the games of the round.
+    played: means over the games of the round.
     counts: progress of the run.
   """
   weights = np.asarray(population.members.internal_rewards)
@@ -265,14 +265,14 @@ def population_row(
 def train_row(
   returns: types.NumpyArray, lengths: types.NumpyArray
 ) -> dict[str, Any]:
-  """Returns a row of the training log.
+  """Returns a row for the training log.
 
   Args:
-    returns: float [K, num_events] or [K], of episodes that ended.
-    lengths: [K], their actions.
+    returns: float [K, num_events] or [K], returns of the ended episodes.
+    lengths: int [K], their numbers of actions.
 
   Returns:
-    Means over the episodes; the counts of the run are to be added.
+    Means over the episodes; the caller adds the counts of the run.
   """
   row: dict[str, Any] = {
     'episode_return': float(
@@ -289,8 +289,8 @@ def train_row(
 def write_report(
   experiment: experiment_lib.ExperimentConfig, directory: pathlib.Path
 ) -> None:
-  """Draws the curves of a run, and the report of several members."""
-  from ftwax.reporting import curves, report  # Matplotlib: not before --help.
+  """Draws the curves of a run, and the report of a population."""
+  from ftwax.reporting import curves, report  # Slow: Matplotlib.
 
   if curves.can_plot(directory):
     curves.plot_curves(directory)

@@ -1,8 +1,8 @@
-"""New runs that start from what an earlier run learned.
+"""Initializes new runs from the results of an earlier run.
 
-Parameters come from the newest checkpoint of that run, and with them running
-statistics and the state of the optimizer where they fit. All else is that of a
-new run: hyperparameters, internal rewards, counts, ratings, random keys.
+Parameters come from the newest checkpoint of the earlier run, as do running
+statistics and the optimizer state where they match. Everything else belongs to
+the new run: hyperparameters, internal rewards, counts, ratings and random keys.
 """
 
 import os
@@ -18,10 +18,12 @@ from ftwax.population import state as state_lib
 from ftwax.records import checkpoints, run_directory
 from ftwax.runtime import experiment as experiment_lib
 
-# Where a checkpoint has what learns.
+# Path of the training states in a checkpoint.
 _MEMBERS = '.members'
 
 
+# One-field tuples name the subtrees to restore: checkpoints are read by path,
+# and each part may be missing or differ on its own.
 class _Params(NamedTuple):
   params: Any
 
@@ -42,7 +44,13 @@ _PARTS = (_Params, _Optimizer, _ObservationStatistics, _ReturnStatistics)
 
 
 class _Source(NamedTuple):
-  """The earlier run: its checkpoints, its members and their optimizer."""
+  """The earlier run.
+
+  Attributes:
+    checkpoints: directory of its checkpoints.
+    num_members: size of its population.
+    optimizer: name of its optimizer.
+  """
 
   checkpoints: pathlib.Path
   num_members: int
@@ -50,7 +58,7 @@ class _Source(NamedTuple):
 
 
 def check(experiment: experiment_lib.ExperimentConfig) -> None:
-  """Raises a ValueError unless `init_from`, if set, is a run."""
+  """Raises a ValueError if `init_from` is set and is not a run."""
   if experiment.init_from is not None:
     _read_source(experiment.init_from)
 
@@ -59,18 +67,18 @@ def start_from(
   experiment: experiment_lib.ExperimentConfig,
   population: state_lib.PopulationState,
 ) -> state_lib.PopulationState:
-  """Returns a new population with what `init_from` learned, if that is set.
+  """Returns the population, initialized from `init_from` if that is set.
 
-  Members take those of the earlier run in turn: all of them its one agent, or
-  member 5 of eight the first of four.
+  Members take those of the earlier run cyclically: all members take its single
+  agent, or member 5 of eight takes member 1 of four.
 
   Args:
-    experiment: has `init_from`.
-    population: of a new run.
+    experiment: provides `init_from`.
+    population: population of the new run.
 
   Raises:
-    ValueError: there is no such run, or its network is another; names the
-      first array that differs.
+    ValueError: if there is no such run or its network differs; the message
+      names the first array that differs.
   """
   members = start_members(experiment, population.members)
   return population._replace(members=members)
@@ -81,12 +89,13 @@ def start_members(
   members: types.TrainingState,
   first: int = 0,
 ) -> types.TrainingState:
-  """Returns some of the members of a new population; see `start_from`.
+  """Initializes some members of a new population; see `start_from`.
 
   Args:
-    experiment: has `init_from`.
-    members: leaves [n, ...]; where parts are not known here, none of them.
-    first: number of the first in the population.
+    experiment: provides `init_from`.
+    members: training states, leaves [n, ...]. Parts without leaves are not
+      read.
+    first: index of the first of them in the population.
   """
   if experiment.init_from is None:
     return members
@@ -113,7 +122,7 @@ def start_members(
 
 
 def _template(part: Any, num_members: int) -> Any:
-  """Returns a part of a state as the earlier run saved it."""
+  """Returns the shapes of a part of a state, as saved by the earlier run."""
   return jax.tree.map(
     lambda leaf: jax.ShapeDtypeStruct(
       (num_members, *leaf.shape[1:]), leaf.dtype
@@ -123,7 +132,7 @@ def _template(part: Any, num_members: int) -> Any:
 
 
 def _tell(init_from: str, kind: type, problem: str) -> None:
-  """Raises a ValueError if parameters do not fit; warns of what is left out."""
+  """Raises a ValueError for parameters; warns about other skipped parts."""
   if kind is _Params:
     raise ValueError(
       f'init_from ({init_from!r}) must have the parameters of this network, but'

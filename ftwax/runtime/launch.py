@@ -1,6 +1,6 @@
 """The command line that all experiments share.
 
-An experiment file calls `define_flags` and `run`, beside flags of its own.
+An experiment file calls `define_flags` and `run`, and may define more flags.
 """
 
 import contextlib
@@ -28,8 +28,8 @@ from ftwax.runtime import experiment as experiment_lib
 
 FLAGS = flags.FLAGS
 
-# What goes wrong because of the user's values, data, disk or ports. Its
-# message says it all; anything else is a fault of the program.
+# Errors caused by the user's values, data, disk or ports, for which the message
+# suffices; any other error is a bug.
 EXPECTED = (
   ValueError,
   OSError,
@@ -40,7 +40,7 @@ EXPECTED = (
   checkpoints.CheckpointError,
 )
 
-# Takes an experiment in place of running it; see `collected`.
+# Receives experiments instead of running them; see `collected`.
 _collect: contextvars.ContextVar[
   Callable[[experiment_lib.ExperimentConfig], None] | None
 ] = contextvars.ContextVar('collect', default=None)
@@ -53,16 +53,16 @@ def define_flags(
   runtime: str = 'local',
   num_devices: int = 1,
 ) -> None:
-  """Defines the flags that all experiments have.
+  """Defines the flags that all experiments share.
 
   Args:
-    max_num_actor_steps: default of `--max_num_actor_steps`; None for what the
-      experiment says, like `num_environments`.
-    num_environments: default of `--num_environments`.
+    max_num_actor_steps: default of `--max_num_actor_steps`; None to keep the
+      value of the experiment.
+    num_environments: default of `--num_environments`; None likewise.
     eval_every: default of `--eval_every`.
     runtime: default of `--runtime`.
-    num_devices: default of `--num_devices` in one process; fewer are used where
-      there are fewer, or where members cannot be shared out evenly.
+    num_devices: default of `--num_devices` in one process. Fewer devices are
+      used if fewer exist or if they cannot share the members evenly.
   """
   _define_run_flags(max_num_actor_steps, num_environments, eval_every)
   runtime_options.define(runtime, num_devices)
@@ -86,7 +86,7 @@ _FIELDS = (
   'watch',
 )
 
-# Titles in the help, and the flags below them.
+# Flags by title of their group in the help.
 _GROUPS: dict[str, tuple[str, ...]] = {
   'run': (
     'max_num_actor_steps',
@@ -147,10 +147,10 @@ def _define_run_flags(
 
 
 def experiment_options(seed: int | None = None) -> dict[str, Any]:
-  """Returns the fields of an `ExperimentConfig` that flags set.
+  """Returns the fields of an `ExperimentConfig` that are set by flags.
 
   Args:
-    seed: in place of the flag's, as variants need it; None for the flag's.
+    seed: replaces the value of `--seed`, as variants need; None to keep it.
   """
   options = {name: FLAGS[name].value for name in _FIELDS}
   if seed is not None:
@@ -160,10 +160,10 @@ def experiment_options(seed: int | None = None) -> dict[str, Any]:
 
 
 def configure(config: Any) -> Any:
-  """Returns an agent's config with what `--config` and `--set` change.
+  """Applies the changes of `--config` and `--set` to an agent's config.
 
-  An experiment needs it only where it computes something of the config: `run`
-  applies them to what `build_experiment` returns in any case.
+  Only needed by experiments that compute something from the config: `run`
+  always applies the changes to the result of `build_experiment`.
   """
   return overrides.change_agent_config(config, _changes())
 
@@ -176,15 +176,15 @@ def run(
 ) -> None:
   """Parses the command line, runs the experiment and exits.
 
-  The exit status is 0, 1 after an error, whose message is printed, 2 after a
-  wrong flag, or 130 after Ctrl-C, SIGTERM or SIGHUP.
+  The exit status is 0; 1 after an error, whose message is printed; 2 after an
+  invalid flag; or 130 after Ctrl-C, SIGTERM or SIGHUP.
 
   Args:
-    build_experiment: makes the experiment, once flags are parsed.
-    finish: does what is left, given the experiment and what its run came to.
-    make_variants: makes what `--compare` compares, once flags are parsed;
-      without it there is no such flag.
-    module: of the experiment.
+    build_experiment: makes the experiment, after flags are parsed.
+    finish: called with the experiment and the result of its run.
+    make_variants: makes the variants of `--compare`, after flags are parsed;
+      without it, there is no such flag.
+    module: module of the experiment.
   """
   groups = dict(_GROUPS)
   if make_variants is not None:
@@ -231,9 +231,9 @@ def run(
 def run_function(
   build: Callable[[], experiment_lib.ExperimentConfig],
 ) -> None:
-  """Runs what a user's function builds with the flags of all experiments.
+  """Runs the experiment built by a user's function, with the shared flags.
 
-  Flags that are not given are as the function has them.
+  Flags that are not given keep the values of the function.
   """
   define_flags(None, None, eval_every=0)
 
@@ -262,10 +262,10 @@ def main(
   """Parses the command line, calls a function and exits; see `run`.
 
   Args:
-    function: is given the command and the arguments that are no flags.
-    groups: names of flags beside those of the module; see `command_flags`.
-    module: of the experiment.
-    arguments: names of what must be given beside flags, such as 'RUN'.
+    function: called with the command and the positional arguments.
+    groups: names of flags besides those of the module; see `command_flags`.
+    module: module of the experiment.
+    arguments: names of required positional arguments, such as 'RUN'.
   """
 
   def guarded(argv: Sequence[str]) -> None:
@@ -283,7 +283,7 @@ def main(
 
 @contextlib.contextmanager
 def errors_told() -> Iterator[None]:
-  """Ends the program with one message where the user can mend an error.
+  """Exits with a single message on errors that the user can fix.
 
   A context manager.
 
@@ -303,12 +303,12 @@ def errors_told() -> Iterator[None]:
 
 @contextlib.contextmanager
 def collected() -> Iterator[list[experiment_lib.ExperimentConfig]]:
-  """Lets `run` make experiments without running them.
+  """Makes `run` collect experiments instead of running them.
 
   A context manager.
 
   Yields:
-    A list, to which `run` appends what it makes.
+    A list to which `run` appends the experiments that it makes.
   """
   made: list[experiment_lib.ExperimentConfig] = []
   token = _collect.set(made.append)
@@ -328,16 +328,16 @@ def _seeds() -> Sequence[int]:
 
 
 def _changes() -> overrides.Changes:
-  """Returns what `--config` and `--set` change beside the flags."""
+  """Returns the changes of `--config` and `--set` that are not flags."""
   changes = overrides.read(FLAGS.config, list(FLAGS['set'].value or ()))
   return {name: value for name, value in changes.items() if name not in _FIELDS}
 
 
 def _set_flags() -> None:
-  """Gives flags the values that `--config` and `--set` have for their fields.
+  """Sets flags to the values of their fields in `--config` and `--set`.
 
-  So what an experiment computes of a flag follows them. A flag that was typed
-  goes before the file, and `--set` before the flag.
+  Values that an experiment computes from flags thus follow the changes. A flag
+  on the command line overrides the file, and `--set` overrides the flag.
   """
   typed = overrides.read(None, list(FLAGS['set'].value or ()))
   for name, value in {**overrides.read(FLAGS.config, ()), **typed}.items():
@@ -347,7 +347,7 @@ def _set_flags() -> None:
 
 
 def _change_variants(variants: comparison.Variants) -> comparison.Variants:
-  """Returns variants with what `--config` and `--set` change."""
+  """Returns variants with the changes of `--config` and `--set`."""
 
   def change(
     make: Callable[[int], experiment_lib.ExperimentConfig], seed: int

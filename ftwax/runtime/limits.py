@@ -1,19 +1,19 @@
-"""Limits on the restarts of what fails."""
+"""Limits restarts of failing parts."""
 
 import collections
 import time
 from collections.abc import Callable
 
-# Ends of the same kind, one after the other, that show that it will not do.
+# Consecutive identical failures after which restarting is pointless.
 _MAX_SAME = 3
 
 
 class RestartsExceededError(RuntimeError):
-  """Something failed too often."""
+  """A part failed too often."""
 
 
 class RestartLimiter:
-  """Judges restarts by their rate: of one thing, or of many alike together."""
+  """Limits the rate of restarts of one part, or of several together."""
 
   def __init__(
     self,
@@ -21,12 +21,12 @@ class RestartLimiter:
     period_s: float,
     clock: Callable[[], float] = time.monotonic,
   ):
-    """Starts with none.
+    """Starts without restarts.
 
     Args:
-      max_restarts: allowed within `period_s`.
-      period_s: seconds.
-      clock: returns seconds.
+      max_restarts: number of restarts allowed within `period_s`.
+      period_s: length of the period, in seconds.
+      clock: returns the time in seconds.
     """
     self._max_restarts = max_restarts
     self._period_s = period_s
@@ -40,13 +40,14 @@ class RestartLimiter:
     """Counts a restart.
 
     Args:
-      name: of what failed.
-      reason: for which it failed.
-      error: that it raised itself; the same one three times in a row is not
-        waited out. Empty if it was ended from outside.
+      name: name of the part that failed.
+      reason: reason of the failure.
+      error: error that the part raised itself; the limit is exceeded if it is
+        the same three times in a row. Empty if the part was killed from
+        outside.
 
     Raises:
-      RestartsExceededError: it is one too many.
+      RestartsExceededError: if the limit is exceeded.
     """
     now = self._clock()
     while self._times and now - self._times[0] >= self._period_s:

@@ -1,7 +1,7 @@
-"""A game in progress: steps of the environment, actions of its players.
+"""A game in progress: steps the environment and its players.
 
-What it shows is what a page draws, so that a game that was played or recorded
-is watched again in the browser.
+Shown states are JSON for a web page, so a game that was played or recorded can
+be replayed in the browser.
 """
 
 import os
@@ -19,7 +19,7 @@ from ftwax.reporting import saved_games
 from ftwax.runtime import cast as cast_lib
 from ftwax.runtime import playable as playable_lib
 
-# Moves a second, as many as FTW agents make in the paper.
+# Steps per second, as for FTW agents in the paper.
 DEFAULT_SPEED = 15
 
 
@@ -27,9 +27,10 @@ class Moment(NamedTuple):
   """A game after a step.
 
   Attributes:
-    state: JSON, of `GamePage.to_page`.
+    state: state for the page, as JSON; see `GamePage.to_page`.
     is_over: whether the game has ended.
-    outcome: of each team, if it has; 1 won, 0 drawn, -1 lost.
+    outcome: outcome of each team if the game has ended: 1 for a win, 0 for a
+      draw, -1 for a loss.
   """
 
   state: Any
@@ -38,23 +39,23 @@ class Moment(NamedTuple):
 
 
 class LiveGame:
-  """Plays one game after the other; a step of each takes milliseconds.
+  """Plays one game after another; each step takes milliseconds.
 
   Attributes:
-    seed: of the present game: its map and the draws of its players.
-    timestep: the last one, leaves [P, ...].
-    facts: of the present game; see `GamePage.facts`.
-    states: that it has shown, the first one included.
-    actions_taken: of all seats, in each of its steps.
+    seed: seed of the current game's map and players.
+    timestep: the last timestep, leaves [P, ...].
+    facts: facts of the current game; see `GamePage.facts`.
+    states: states shown so far, including the first.
+    actions_taken: actions of all seats in each step.
   """
 
   def __init__(self, playable: playable_lib.PlayableGame):
-    """Takes the game; compiles nothing yet."""
+    """Stores the game; compiles nothing yet."""
     self._playable = playable
-    self._game: Any = playable.game  # Of either kind.
+    self._game: Any = playable.game  # In JAX or in Python.
     self._state: Any = None
     self._players: list[tuple[str, Any]] = []
-    self._chosen: dict[int, Any] = {}  # Actions in the present state, by seat.
+    self._chosen: dict[int, Any] = {}  # Actions in this state, by seat.
     self.timestep: dm_env.TimeStep | None = None
     self.facts: Any = None
     self.seed = 0
@@ -65,7 +66,7 @@ class LiveGame:
     """Starts a game.
 
     Args:
-      seed: of the map and of players; counts in games in JAX only.
+      seed: seed of the map and of players; only used for JAX games.
       seats: name of the player on each seat; `cast.STILL` for a person.
     """
     self.seed = seed
@@ -88,7 +89,7 @@ class LiveGame:
     return Moment(self.states[-1], False, [])
 
   def prepare(self, seed: int, seats: Sequence[str]) -> Moment:
-    """Starts a game after compiling what its first step needs."""
+    """Compiles the functions of a first step, then starts a game."""
     self.start(seed, seats)
     self.step(self.actions({}))
     return self.start(seed, seats)
@@ -98,14 +99,14 @@ class LiveGame:
     return self.step(self.actions(choices))
 
   def seat(self, seat: int, name: str) -> None:
-    """Puts another player on a seat, at any time."""
+    """Puts another player on a seat; allowed at any time."""
     if self._players[seat][0] != name:
       state = self._playable.cast.start(name, self._keys[seat])
       self._players[seat] = (name, state)
       self._chosen.pop(seat, None)
 
   def think(self) -> None:
-    """Lets all players choose, so that `play` waits for people alone."""
+    """Computes the actions of all players, so `play` only waits for people."""
     self.actions({})
 
   def actions(
@@ -114,7 +115,7 @@ class LiveGame:
     """Returns the action of each seat.
 
     Args:
-      choices: of people, by seat; see `GamePage.act`.
+      choices: choices of people, by seat; see `GamePage.act`.
     """
     chosen = []
     for seat, (name, state) in enumerate(self._players):
@@ -157,12 +158,12 @@ class LiveGame:
   def record(
     self, seats: Sequence[Mapping[str, Any]], moment: Moment, speed: int
   ) -> dict[str, Any]:
-    """Returns the present game as `saved_games` saves it.
+    """Returns the current game in the format of `saved_games`.
 
     Args:
       seats: 'name', 'kind', 'team' and 'rating' of each player.
-      moment: the last one.
-      speed: moves a second.
+      moment: the last moment of the game.
+      speed: steps per second.
     """
     page = self._playable.page
     return {
@@ -179,15 +180,15 @@ class LiveGame:
     }
 
   def observed(self, seat: int) -> dm_env.TimeStep:
-    """Returns the last timestep of one seat, without an axis of players."""
+    """Returns the last timestep of one seat, without a player axis."""
     return jax.tree.map(lambda leaf: leaf[seat], self.timestep)
 
   def view(self, seat: int) -> Any:
-    """Returns what the agent on a seat would see now, as JSON."""
+    """Returns the current observation of the agent on a seat, as JSON."""
     return self._playable.page.view(self.observed(seat).observation)
 
   def looks(self) -> list[dict[str, Any]]:
-    """Returns what goes on in the player on each seat; see `Cast.look`."""
+    """Returns internal values of the player on each seat; see `Cast.look`."""
     return [
       self._playable.cast.look(name, self.observed(seat), state)
       for seat, (name, state) in enumerate(self._players)
@@ -200,17 +201,18 @@ def record_matches(
   run_dir: str | os.PathLike[str],
   seed: int = 0,
 ) -> None:
-  """Plays games between chosen players, and saves them for a run's report.
+  """Plays games between given players and saves them for a run's report.
 
   Args:
     playable: the game.
-    matches: in each game the player of each team, or of each seat; see
+    matches: for each game, the player of each team or of each seat; see
       `Cast.names`.
     run_dir: directory of the run.
-    seed: of all games.
+    seed: seed of all games.
 
   Raises:
-    ValueError: if there is no such player, or not one for each team or seat.
+    ValueError: if a player does not exist, or their number matches neither
+      teams nor seats.
   """
   teams, cast = playable.teams, playable.cast
   for match in matches:

@@ -1,8 +1,8 @@
-"""The page that follows a run while it trains, in a process of its own.
+"""Serves a web page that follows a training run, in a separate process.
 
-The process reads what the run writes, yields its share of the processor to the
-run, and ends with the program, since its standard input does. What becomes of
-it does not touch the run.
+The process reads the files that the run writes, runs at low priority, and ends
+with the program, when its standard input closes. Its failures do not affect the
+run.
 """
 
 import atexit
@@ -14,10 +14,10 @@ import subprocess
 import sys
 import threading
 
-# Of the extra `web`.
+# Packages of the extra `web`.
 _PACKAGES = ('anyio', 'plotly', 'starlette', 'uvicorn', 'websockets')
 
-# What `nice` adds: the run goes first.
+# Niceness added to the page's process, so that the run takes precedence.
 _NICENESS = 10
 
 _END_S = 5.0
@@ -27,7 +27,7 @@ def check() -> None:
   """Checks that pages can be served.
 
   Raises:
-    ImportError: if a package that they need is not installed.
+    ImportError: if a required package is not installed.
   """
   missing = [name for name in _PACKAGES if not importlib.util.find_spec(name)]
   if missing:
@@ -42,14 +42,14 @@ def start(directory: pathlib.Path) -> None:
   """Serves the page of a run until this program ends, and prints its link.
 
   Args:
-    directory: of the run.
+    directory: directory of the run.
   """
   process = subprocess.Popen(
     [
       sys.executable, '-m', 'ftwax', 'watch', os.fspath(directory),
       '--end_with_input',
     ],
-    # Accelerators are the run's, and Ctrl-C is not for the page.
+    # Leave accelerators to the run, and shield the page from Ctrl-C.
     env={**os.environ, 'JAX_PLATFORMS': 'cpu'},
     start_new_session=True,
     stdin=subprocess.PIPE,
@@ -71,7 +71,7 @@ def _tell(
   directory: pathlib.Path,
   ends: threading.Event,
 ) -> None:
-  """Prints the link, and why the page ended if it did so by itself."""
+  """Prints the link, and the reason if the page ends prematurely."""
   assert process.stdout is not None
   last = ''
   for line in process.stdout:
@@ -99,5 +99,5 @@ def _end(
   except subprocess.TimeoutExpired:
     process.kill()
     process.wait()
-  with contextlib.suppress(OSError):  # Nobody reads any more.
+  with contextlib.suppress(OSError):  # Standard output is closed.
     print(f'`ftwax watch {directory}` opens the page of the run again.')

@@ -1,4 +1,4 @@
-"""An agent of an earlier run, which plays, is filmed and is shared."""
+"""Trained agents of earlier runs: acting, evaluation, films and sharing."""
 
 import os
 import pathlib
@@ -21,10 +21,10 @@ class LoadedAgent:
 
   Attributes:
     actor: functions of the agent's actor.
-    variables: of the agent, without a member axis.
+    variables: variables of the agent, without a member axis.
     player: the agent as a player; see `ExperimentConfig.opponents`.
-    game_spec: of the game that it was trained in.
-    name: of the agent, in films.
+    game_spec: spec of the game that it was trained in.
+    name: name of the agent in films.
   """
 
   def __init__(
@@ -35,14 +35,14 @@ class LoadedAgent:
     source: pathlib.Path | None = None,
     member: int = 0,
   ):
-    """Takes functions and variables of the agent's actor.
+    """Wraps the functions and variables of an agent's actor.
 
     Args:
-      actor: its functions.
-      variables: without a member axis.
-      game_spec: of the game that it was trained in.
-      source: the directory of its records, for `save`.
-      member: its number in the population.
+      actor: functions of the actor.
+      variables: variables of the agent, without a member axis.
+      game_spec: spec of the game that it was trained in.
+      source: directory of its records, for `save`.
+      member: index of the agent in its population.
     """
     self.name = f'member {member}'
     self._source, self._member = source, member
@@ -56,14 +56,15 @@ class LoadedAgent:
   def act(self, timestep: dm_env.TimeStep) -> types.ArrayTree:
     """Returns the action for a timestep of one environment.
 
-    The memory is reset where the timestep is `FIRST`.
+    The recurrent state is reset at `FIRST`.
 
     Args:
-      timestep: without a batch axis; reward and discount may be None at
-        `FIRST`.
+      timestep: timestep without a batch axis; reward and discount may be None
+        at `FIRST`.
 
     Raises:
-      ValueError: it is no timestep of the game that the agent was trained in.
+      ValueError: if the timestep does not match the game that the agent was
+        trained in.
     """
     num_events = len(self.variables.internal_rewards)
     if timestep.step_type == types.FIRST:
@@ -85,21 +86,20 @@ class LoadedAgent:
   def evaluate(
     self, environment: Any, num_episodes: int = 10, seed: int = 0
   ) -> types.NumpyArray:
-    """Plays episodes in an environment of one agent.
+    """Plays episodes in a single-agent environment.
 
     Args:
-      environment: in JAX or in Python, or the name of one of Gymnasium. It
-        stays open.
-      num_episodes: how many.
-      seed: of an environment in JAX or of Gymnasium.
+      environment: a JAX or Python environment, which stays open, or the name of
+        a Gymnasium environment.
+      num_episodes: number of episodes.
+      seed: seed of a JAX or Gymnasium environment.
 
     Returns:
-      float32 [num_episodes], their returns; the events of a vector reward add
-      up.
+      float32 [num_episodes], the returns; events of a vector reward are summed.
 
     Raises:
-      ValueError: `num_episodes` is less than 1, or the environment is a game of
-        several players, or another one than the agent was trained in.
+      ValueError: if `num_episodes` is less than 1, the environment is a game of
+        several players, or the agent was not trained in it.
     """
     if num_episodes < 1:
       raise ValueError(
@@ -115,7 +115,7 @@ class LoadedAgent:
     returns = [0.0]
     timestep = _first_row(game.reset())
     while not (timestep.last() and len(returns) == num_episodes):
-      if timestep.last():  # The next step begins another episode.
+      if timestep.last():  # The next step starts an episode.
         returns.append(0.0)
       action = self.act(timestep)
       rows = game.step(jax.tree.map(lambda leaf: leaf[None], action))
@@ -136,23 +136,23 @@ class LoadedAgent:
     """Films an episode of the agent.
 
     Args:
-      environment: in JAX or in Python, of one agent or a game, or the name of
-        one of Gymnasium. It is drawn by its `display` or its `render`, which
-        returns uint8 [H, W, 3]; without these an image that the first player
-        observes is shown. Gymnasium environments that are not named but given
-        need `render_mode='rgb_array'`.
-      path: of the GIF.
-      seats: the player on each seat, or one for all: an agent, or the name of
-        a script of the game, such as 'random'. By default this agent.
-      seed: of the players, and of a game in JAX.
-      max_num_steps: steps after which the film ends, if the episode does not.
-      frames_per_second: of the film.
+      environment: a JAX or Python environment or game, or the name of a
+        Gymnasium environment. It is drawn by its `display` or its `render`,
+        which returns uint8 [H, W, 3]; otherwise the film shows the first
+        player's observed image. Gymnasium environments passed as objects need
+        `render_mode='rgb_array'`.
+      path: path of the GIF.
+      seats: the player on each seat, or one for all: an agent, or the name of a
+        script of the game, such as 'random'. Defaults to this agent.
+      seed: seed of the players, and of a JAX game.
+      max_num_steps: maximum number of steps in the film.
+      frames_per_second: frame rate of the film.
 
     Returns:
       The path.
 
     Raises:
-      ValueError: the agents were trained in another game, there is no such
+      ValueError: if the agents were trained in another game, there is no such
         script, or the environment cannot be drawn.
     """
     return filming.record(
@@ -177,15 +177,15 @@ class LoadedAgent:
     `loading.load` reads it back.
 
     Args:
-      directory: a new one.
+      directory: a new directory.
       about: see `loading.export`.
 
     Returns:
       The path of the folder.
 
     Raises:
-      FileExistsError: there is such a directory.
-      ValueError: the agent was not loaded from records.
+      FileExistsError: if the directory exists.
+      ValueError: if the agent was not loaded from records.
     """
     if self._source is None:
       raise ValueError(
@@ -204,15 +204,16 @@ class LoadedAgent:
   ) -> str:
     """Uploads the agent's folder to a model repository of a hub.
 
-    Needs the extra `hub`, and the credentials that `huggingface_hub` uses.
+    Requires the extra `hub` and credentials for `huggingface_hub`.
 
     Args:
-      repo_id: owner and name of the repository; made if it does not exist.
+      repo_id: owner and name of the repository; created if it does not exist.
       about: see `loading.export`.
-      **options: of `huggingface_hub.HfApi`, such as `endpoint` or `token`.
+      **options: options of `huggingface_hub.HfApi`, such as `endpoint` or
+        `token`.
 
     Returns:
-      The address of the upload.
+      The URL of the upload.
     """
     with tempfile.TemporaryDirectory() as directory:
       folder = self.save(
@@ -221,7 +222,7 @@ class LoadedAgent:
       return sharing.push_folder(folder, repo_id, **options)
 
   def _check(self, timestep: dm_env.TimeStep) -> None:
-    """Raises a ValueError unless this is a timestep of the agent's game."""
+    """Raises a ValueError unless the timestep matches the agent's game."""
     spec = self.game_spec.environment
     observation = timestep.observation
     seen = jax.tree.map(np.shape, observation)

@@ -1,8 +1,8 @@
-"""Agents of earlier runs: to play, to meet as opponents, to look at.
+"""Loads agents of earlier runs, to play, to serve as opponents or to analyze.
 
-An agent is made again from the records in the directory of its run, without the
+An agent is rebuilt from the records in the directory of its run, without the
 experiment or the environment. `export` and `LoadedAgent.save` write folders
-that can be shared; some such populations come with the library (`TRAINED`).
+that can be shared; the library includes such populations (`TRAINED`).
 """
 
 import functools
@@ -28,12 +28,19 @@ from ftwax.records import (
 from ftwax.runtime import callbacks, loaded_agent, sharing
 from ftwax.runtime import experiment as experiment_lib
 
-# Populations that come with the library, by name.
+# Directory of the populations included in the library, by name.
 TRAINED = pathlib.Path(__file__).parents[1] / 'trained'
 
 
 class _Origin(NamedTuple):
-  """The agent of a run, before its variables are read."""
+  """The agent of a run, before its variables are read.
+
+  Attributes:
+    builder: builder of the agent.
+    network: network of the agent.
+    game_spec: spec of the game that it was trained in.
+    members: indices of the members whose variables are available.
+  """
 
   builder: builders.Builder
   network: types.RecurrentNetwork
@@ -42,7 +49,7 @@ class _Origin(NamedTuple):
 
   @property
   def num_members(self) -> int:
-    """Members whose variables are there."""
+    """Number of members whose variables are available."""
     return len(self.members)
 
 
@@ -56,20 +63,24 @@ def load(
   """Loads an agent of an earlier run.
 
   Args:
-    source: the directory of a run of any runtime, whose newest checkpoint
-      counts; one that `export` has written; or the name of a population that
-      comes with the library, such as 'capture_the_flag'.
+    source: the directory of a run of any runtime, whose newest checkpoint is
+      used; a directory written by `export`; or the name of a population
+      included in the library, such as 'capture_the_flag'.
     member: index of the agent in the population.
     greedy: whether it takes the most probable action.
-    experiment: the one that the run was started with. Needed only where its
+    experiment: the experiment that the run was started with. Only needed if its
       network is not that of a named agent.
-    step: of the checkpoint; by default the newest one. 'best' for the one that
-      `callbacks.BestCheckpoint` keeps.
+    step: step of the checkpoint; by default the newest. 'best' for the
+      checkpoint that `callbacks.BestCheckpoint` keeps.
+
+  Returns:
+    The agent.
 
   Raises:
-    CheckpointError: there is no checkpoint, or it is of another experiment.
-    ValueError: the records are missing or damaged, the agent cannot be made
-      from them, or there is no such member.
+    CheckpointError: if there is no checkpoint or it belongs to another
+      experiment.
+    ValueError: if the records are missing or damaged, the agent cannot be
+      rebuilt from them, or there is no such member.
   """
   directory = find(source)
   origin = _find_origin(directory, experiment)
@@ -87,7 +98,7 @@ def load_members(
   experiment: experiment_lib.ExperimentConfig | None = None,
   step: int | str | None = None,
 ) -> list[loaded_agent.LoadedAgent]:
-  """Loads all agents of a population, of one read; see `load`."""
+  """Loads all agents of a population at once; see `load`."""
   directory = find(source)
   origin = _find_origin(directory, experiment)
   return _load(directory, origin, range(origin.num_members), greedy, step)
@@ -98,13 +109,13 @@ def initial_variables(
   seed: int = 0,
   experiment: experiment_lib.ExperimentConfig | None = None,
 ) -> types.ActorVariables:
-  """Draws variables as a run begins with, of one member.
+  """Draws the initial variables of a member of a run.
 
-  With them an agent is compared with what it was before it learned.
+  Allows a comparison of an agent with its untrained state.
 
   Args:
     source: see `load`.
-    seed: for the draws.
+    seed: seed of the variables.
     experiment: see `load`.
   """
   origin = _find_origin(find(source), experiment)
@@ -118,7 +129,7 @@ def read_network(
   source: str | os.PathLike[str],
   experiment: experiment_lib.ExperimentConfig | None = None,
 ) -> types.RecurrentNetwork:
-  """Returns the network of the agents, whose outputs tell more than actions."""
+  """Returns the agents' network, for outputs other than actions."""
   return _find_origin(find(source), experiment).network
 
 
@@ -129,21 +140,22 @@ def export(
 ) -> None:
   """Writes the population of a run to a folder that can be shared.
 
-  It holds the parameters (safetensors), the configuration, the lineage, the
-  specs of the environment, the versions, a card (`README.md`) and, if there is
-  one, the newest film.
+  The folder contains the parameters (safetensors), the configuration, the
+  lineage, the specs of the environment, the versions, a card (`README.md`) and
+  the newest film, if any.
 
   Args:
     source: see `load`.
-    directory: a new one.
-    about: what else the card tells, as JSON. By default the command, the seed,
-      the steps and the scores of the last evaluation, where they are recorded.
+    directory: a new directory.
+    about: further information for the card, as JSON. By default the command,
+      the seed, the steps and the scores of the last evaluation, as far as they
+      are recorded.
 
   Raises:
-    CheckpointError: there is no checkpoint.
-    FileExistsError: there is such a directory.
-    ValueError: the records are missing or damaged, or the agent cannot be made
-      from them.
+    CheckpointError: if there is no checkpoint.
+    FileExistsError: if the directory exists.
+    ValueError: if the records are missing or damaged, or the agent cannot be
+      rebuilt from them.
   """
   source = find(source)
   origin = _read_origin(source)
@@ -209,7 +221,7 @@ def _find_origin(
 
 
 def _read_origin(directory: pathlib.Path) -> _Origin:
-  """Makes the agent of a run from its records."""
+  """Rebuilds the agent of a run from its records."""
   path = directory / run_directory.CONFIG_FILE
   recorded, num_members, factory = files.parse_json(
     path,
@@ -224,7 +236,7 @@ def _read_origin(directory: pathlib.Path) -> _Origin:
   agent = _agent_of(config)
   made_by = functools.partial(agent.make_network, config=config)
   differences = config_files.differences(factory, config_files.to_json(made_by))
-  # Options that are newer than the record have their defaults in both.
+  # Options added after the run was recorded have their defaults in both.
   if any(then != config_files.ABSENT for _, then, _ in differences):
     raise ValueError(
       f'network_factory in {path} must be that of a named agent to be made'
@@ -239,7 +251,7 @@ def _read_origin(directory: pathlib.Path) -> _Origin:
 
 
 def _agent_of(config: Any) -> named.Agent:
-  """Returns the agent that a config is of."""
+  """Returns the named agent to which a config belongs."""
   name = named.find(config)
   if name is not None:
     return named.AGENTS[name]

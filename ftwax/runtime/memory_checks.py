@@ -1,4 +1,4 @@
-"""Checks that what a run has to hold fits into memory, before it is made."""
+"""Checks that the data of a run fits into memory before it is allocated."""
 
 import math
 import os
@@ -16,11 +16,12 @@ _GIB = 2**30
 def check_fits(
   experiment: experiment_lib.ExperimentConfig, spec: games.GameSpec
 ) -> None:
-  """Raises a ValueError if one trajectory of all environments does not fit.
+  """Raises a ValueError if a trajectory of all environments does not fit.
 
   Args:
-    experiment: has the number of environments and the length of trajectories.
-    spec: of the game.
+    experiment: provides the number of environments and the length of
+      trajectories.
+    spec: spec of the game.
   """
   config = experiment.builder.config
   num_bytes = _observation_bytes(spec.environment)
@@ -37,7 +38,7 @@ def check_fits(
 
 
 def _observation_bytes(spec: types.EnvironmentSpec) -> int:
-  """Returns the bytes of an observation, its reward and its action."""
+  """Returns the size of an observation, a reward and an action in bytes."""
   leaves = jax.tree.leaves((spec.observations, spec.rewards, spec.actions))
   return sum(
     math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in leaves
@@ -45,7 +46,7 @@ def _observation_bytes(spec: types.EnvironmentSpec) -> int:
 
 
 def _available_bytes() -> int:
-  """Returns the memory of JAX's first device, or what this machine has left."""
+  """Returns the memory of the first JAX device, or free host memory."""
   device = jax.devices()[0]
   if device.platform != 'cpu':
     return int((device.memory_stats() or {}).get('bytes_limit', 1 << 62))

@@ -1,4 +1,4 @@
-"""Experiments told in a line: the name of an agent and that of its task."""
+"""Makes experiments from the name of an agent and the name of a task."""
 
 import functools
 import re
@@ -17,21 +17,21 @@ def make_experiment(
   max_num_actor_steps: int,
   **fields: Any,
 ) -> experiment_lib.ExperimentConfig:
-  """Makes an experiment of one of the named agents.
+  """Makes an experiment with one of the named agents.
 
   Args:
-    agent: its name, for its defaults, or a config of it.
-    environment: the name of an environment of Gymnasium; a class, such as a
-      `gymnasium.Env` of one's own, made without arguments; or an
+    agent: name of the agent, for its default config, or a config.
+    environment: the name of a Gymnasium environment; a class, such as a custom
+      `gymnasium.Env`, made without arguments; or an
       `ExperimentConfig.environment_factory`.
-    max_num_actor_steps: see `ExperimentConfig`, and there for the rest.
-    **fields: of the `ExperimentConfig`.
+    max_num_actor_steps: see `ExperimentConfig`.
+    **fields: other fields of the `ExperimentConfig`.
 
   Returns:
     The experiment, by default named after agent and environment.
 
   Raises:
-    ValueError: there is no such agent.
+    ValueError: if there is no such agent.
   """
   if isinstance(agent, str) and agent in named.AGENTS:
     agent = named.AGENTS[agent].make_config()

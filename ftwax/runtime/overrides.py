@@ -1,6 +1,6 @@
-"""Changes of an experiment's fields by `--config` and `--set`.
+"""Changes an experiment's fields by `--config` and `--set`.
 
-Keys are those of `ExperimentConfig`, and `agent` stands for the agent's config:
+Keys are fields of `ExperimentConfig`; `agent` stands for the agent's config:
 `population.num_members`, `agent.batch_size`, `agent.priors.learning_rate`.
 """
 
@@ -17,7 +17,7 @@ Changes = config_changes.Changes
 
 AGENT = 'agent'
 
-# Fields that only Python can give.
+# Fields that can only be set in Python.
 _IN_PYTHON = (
   'builder',
   'network_factory',
@@ -36,11 +36,11 @@ def read(path: str | None, texts: Sequence[str]) -> Changes:
   """Reads the changes of a file, then those of `KEY=VALUE` texts.
 
   Args:
-    path: of a TOML file, or None.
-    texts: in the order in which they count.
+    path: path of a TOML file, or None.
+    texts: texts in order; later ones take precedence.
 
   Raises:
-    ValueError: if one of them cannot be read.
+    ValueError: if a change cannot be parsed.
   """
   changes: Changes = config_changes.read_file(path) if path else {}
   for text in texts:
@@ -54,11 +54,11 @@ def change(
   """Returns an experiment with some fields changed.
 
   Args:
-    experiment: any.
+    experiment: the experiment.
     changes: see `config_changes.apply`.
 
   Raises:
-    ValueError: if there is no such field, or it does not take the value.
+    ValueError: if a field does not exist or does not accept the value.
   """
   fields = _fields(experiment)
   for name in changes:
@@ -79,18 +79,18 @@ def change(
 
 
 def change_agent_config(config: Any, changes: Changes) -> Any:
-  """Returns an agent's config with the changes below `agent`."""
+  """Returns an agent's config with the changes below `agent` applied."""
   return config_changes.apply(config, changes.get(AGENT, {}), AGENT)
 
 
 def convert_field(name: str, value: Any) -> Any:
-  """Returns the value of a field that is no record, checked by its type."""
+  """Converts the value of a field that is not itself a config to its type."""
   kind = typing.get_type_hints(experiment_lib.ExperimentConfig)[name]
   return config_changes.convert(value, None, kind, name)
 
 
 def describe(experiment: experiment_lib.ExperimentConfig) -> str:
-  """Returns all fields that can be changed, as TOML."""
+  """Formats all fields that can be changed as TOML."""
   return config_changes.to_toml(_fields(experiment))
 
 
@@ -105,9 +105,9 @@ def _fields(experiment: experiment_lib.ExperimentConfig) -> dict[str, Any]:
 
 
 def _remake_builder(builder: builders.Builder, config: Any) -> builders.Builder:
-  """Returns a builder of another config.
+  """Returns a builder with another config.
 
-  That of a named agent is made again, with the losses and tasks of its new
+  The builder of a named agent is rebuilt, with the losses and tasks of the new
   options.
   """
   name = named.find(config)
@@ -120,7 +120,7 @@ def _remake_builder(builder: builders.Builder, config: Any) -> builders.Builder:
 
 
 def _with_config(factory: Any, before: Any, config: Any) -> Any:
-  """Returns a network factory that was given one config with another."""
+  """Returns a network factory with one config replaced by another."""
   if not isinstance(factory, functools.partial):
     return factory
   return functools.partial(

@@ -1,8 +1,8 @@
-"""Checkpoints of a population that several learners hold.
+"""Checkpoints of a population that is held by several learners.
 
-While a run lasts each learner saves its members and the keeper what it knows of
-all, in folders of their own. When the run ends, or is resumed, they are put
-together to a checkpoint as any other run leaves it.
+During a run, each learner saves its members and the keeper saves its part, in
+separate folders. When the run ends or is resumed, the parts are merged into a
+checkpoint like that of any other run.
 """
 
 import pathlib
@@ -22,7 +22,7 @@ from ftwax.records import checkpoints
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import generations, run_records
 
-# Where the checkpoint of a run has its members.
+# Path of the members in the checkpoint of a run.
 MEMBERS = f'{run_records.POPULATION}.members'
 
 _FOLDER = 'parts'
@@ -30,11 +30,11 @@ _KEEPER, _LEARNER = 'keeper', 'learner-'
 
 
 class LearnerPart(NamedTuple):
-  """What a learner saves.
+  """Checkpoint of a learner.
 
   Attributes:
-    training: its members, leaves [n, ...].
-    copies: the last that they made.
+    training: training states of its members, leaves [n, ...].
+    copies: the last copies that its members made.
   """
 
   training: types.TrainingState
@@ -42,12 +42,12 @@ class LearnerPart(NamedTuple):
 
 
 class KeeperPart(NamedTuple):
-  """What the keeper saves.
+  """Checkpoint of the keeper.
 
   Attributes:
-    population: of its members nothing but traits.
-    numbers: int32 [K], number of the last copies of each learner that are in
-      `population`.
+    population: population whose members contain only traits.
+    numbers: int32 [K], number of each learner's last copies that are included
+      in `population`.
   """
 
   population: state_lib.PopulationState
@@ -55,23 +55,23 @@ class KeeperPart(NamedTuple):
 
 
 def learner_folder(directory: pathlib.Path, index: int) -> pathlib.Path:
-  """Returns where the learner of some number saves."""
+  """Returns the folder of a learner's checkpoints."""
   return directory / _FOLDER / f'{_LEARNER}{index}'
 
 
 def keeper_folder(directory: pathlib.Path) -> pathlib.Path:
-  """Returns where the keeper saves."""
+  """Returns the folder of the keeper's checkpoints."""
   return directory / _FOLDER / _KEEPER
 
 
 def make_template(
   experiment: experiment_lib.ExperimentConfig, spec: games.GameSpec
 ) -> state_lib.PopulationState:
-  """Returns shapes and dtypes of a population.
+  """Returns the shapes and dtypes of a population.
 
   Args:
-    experiment: has its options.
-    spec: of the game.
+    experiment: provides the options.
+    spec: spec of the game.
   """
   core = experiment.builder.make_learner_core(
     experiment.network_factory(spec.environment), spec.environment
@@ -90,7 +90,7 @@ def make_template(
 def without_parameters(
   population: state_lib.PopulationState,
 ) -> state_lib.PopulationState:
-  """Returns a population of whose members nothing is known but traits."""
+  """Returns a population whose members contain only traits."""
   traits = evolution_lib.traits(population.members)
   return population._replace(members=copies_lib.members_of_traits(traits))
 
@@ -101,16 +101,16 @@ def settle(
   index: int,
   copies: copies_lib.Copies,
 ) -> KeeperPart:
-  """Counts copies that a learner has made, unless they are counted already.
+  """Adds copies that a learner has made, unless they are already included.
 
   Args:
-    part: before them.
-    evolution: writes them to the lineage.
-    index: of the learner.
-    copies: the last of the learner.
+    part: checkpoint of the keeper before the copies.
+    evolution: writes the copies to the lineage.
+    index: index of the learner.
+    copies: the last copies of the learner.
 
   Returns:
-    The part after them.
+    The checkpoint with the copies included.
   """
   number = int(copies.number)
   if number <= int(part.numbers[index]):
@@ -124,25 +124,25 @@ def settle(
 def collect(
   experiment: experiment_lib.ExperimentConfig, directory: pathlib.Path
 ) -> None:
-  """Puts parts together to a checkpoint of the run, if there are any.
+  """Merges the parts into a checkpoint of the run, if there are any.
 
-  Learners save at times of their own: unless the run has ended as it should,
-  members are of moments as far apart as checkpoints are. Their traits are those
-  of the lineage at any time.
+  Learners save at different times: unless the run ended normally, members may
+  be as far apart in time as two checkpoints. Their traits always agree with the
+  lineage.
 
   Args:
-    experiment: of the run.
-    directory: of the run, in which nothing runs.
+    experiment: experiment of the run.
+    directory: directory of the run, which must not be running.
 
   Raises:
-    CheckpointError: all checkpoints of a part are damaged.
+    CheckpointError: if all checkpoints of a part are damaged.
   """
   root, discarded = directory / _FOLDER, directory / f'tmp-{_FOLDER}'
   shutil.rmtree(discarded, ignore_errors=True)  # Left by a kill.
   if not root.exists():
     return
   if checkpoints.saved_steps(keeper_folder(directory)):
-    # The keeper saves when all learners have.
+    # The keeper starts to save after all learners have.
     population, metadata = _read(experiment, directory)
     config = experiment.checkpointing or checkpoints.CheckpointingConfig()
     with checkpoints.Checkpointer(
@@ -155,14 +155,14 @@ def collect(
         run_records.RunState(population),
         metadata,
       )
-  root.rename(discarded)  # At once: half of the parts is nothing.
+  root.rename(discarded)  # Atomic: partial deletion is unusable.
   shutil.rmtree(discarded)
 
 
 def _read(
   experiment: experiment_lib.ExperimentConfig, directory: pathlib.Path
 ) -> tuple[state_lib.PopulationState, dict[str, Any]]:
-  """Returns the population in the parts, and the newest metadata of them."""
+  """Returns the population merged from the parts and their newest metadata."""
   spec = experiment.read_game_spec()
   template = make_template(experiment, spec)
   num_learners = len(list((directory / _FOLDER).glob(f'{_LEARNER}*')))
@@ -194,7 +194,7 @@ def _read(
 def restore(
   folder: pathlib.Path, template: Any, part: str | None = None
 ) -> tuple[Any, dict[str, Any]]:
-  """Returns the newest checkpoint in a folder, or a part, and its metadata."""
+  """Restores a folder's newest checkpoint, or a part; also returns metadata."""
   with checkpoints.Checkpointer(folder) as checkpointer:
     return checkpointer.restore(template, run_records.check_metadata, part)
 
@@ -202,10 +202,10 @@ def restore(
 def keeper_template(
   population: state_lib.PopulationState, num_learners: int
 ) -> KeeperPart:
-  """Returns a keeper's part as it is before the first copy.
+  """Returns the keeper's checkpoint before the first copy.
 
   Args:
-    population: whole, or its shapes and dtypes.
+    population: complete population, or its shapes and dtypes.
     num_learners: K.
   """
   return KeeperPart(
@@ -214,10 +214,11 @@ def keeper_template(
 
 
 def learner_template(members: types.TrainingState) -> LearnerPart:
-  """Returns a learner's part as it is before the first copy.
+  """Returns a learner's checkpoint before the first copy.
 
   Args:
-    members: of the learner, leaves [n, ...], or their shapes and dtypes.
+    members: training states of the learner, leaves [n, ...], or their shapes
+      and dtypes.
   """
   traits = jax.tree.map(
     lambda leaf: np.zeros(leaf.shape, leaf.dtype), evolution_lib.traits(members)

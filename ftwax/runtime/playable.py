@@ -1,4 +1,4 @@
-"""Games that can be played in the browser, with those who can play them."""
+"""Games that can be played in the browser, and their players."""
 
 import dataclasses
 import functools
@@ -28,13 +28,13 @@ _PETTINGZOO = 'pettingzoo:'
 
 @dataclasses.dataclass(frozen=True)
 class PlayableGame:
-  """A game, its page, and those who take seats without a person.
+  """A game, its page, and its players.
 
   Attributes:
-    name: shown to people.
-    game: in JAX, or in Python (a `games.GameEnvironment`).
-    page: how it is shown.
-    cast: members, scripts and others.
+    name: name shown to people.
+    game: a JAX game, or a Python game (`games.GameEnvironment`).
+    page: displays the game.
+    cast: players that can take seats: members, scripts and others.
   """
 
   name: str
@@ -50,7 +50,7 @@ class PlayableGame:
   def seat_facts(
     self, seat: int, name: str, is_person: bool = False
   ) -> dict[str, Any]:
-    """Returns what a saved game tells of the player on a seat."""
+    """Returns the record of the player on a seat, for saved games."""
     return {
       'name': name,
       'kind': 'person' if is_person else 'player',
@@ -60,9 +60,10 @@ class PlayableGame:
 
   @functools.cached_property
   def functions(self) -> tuple[Any, Any] | None:
-    """Compiled `reset(key)` and `step(state, action)`; None in Python.
+    """Compiled `reset(key)` and `step(state, action)`; None for Python games.
 
-    They return the state, the timestep, what the page shows, and the outcome.
+    Both return the state, the timestep, the state shown by the page, and the
+    outcome.
     """
     game, page = self.game, self.page
     if not isinstance(game, functional.FunctionalGame):
@@ -86,14 +87,15 @@ def make(
   """Makes a game that can be played in the browser.
 
   Args:
-    name: shown to people.
-    game: in JAX or in Python, with a `page`, a `display` or a `render`; see
-      `game_pages.find`. An environment in JAX is a game of one player.
-    source: of members, if there are any; see `loading.load`.
-    experiment: of the members; see there.
+    name: name shown to people.
+    game: a JAX or Python game with a `page`, a `display` or a `render`; see
+      `game_pages.find`. A JAX environment is a game of one player.
+    source: source of members, if any; see `loading.load`.
+    experiment: experiment of the members; see `loading.load`.
 
   Raises:
-    ValueError: if it is no such game, or members were trained in another one.
+    ValueError: if the game is not supported, or members were trained in another
+      game.
   """
   if isinstance(game, functional.FunctionalEnvironment):
     game = functional.as_game(game)
@@ -119,18 +121,19 @@ def make(
 def find(
   source: str, experiment: experiment_lib.ExperimentConfig | None = None
 ) -> PlayableGame:
-  """Finds a game and who can play it.
+  """Finds a game and its players.
 
   Args:
-    source: a population that comes with the library, such as
-      'capture_the_flag'; the directory of a run; 'catch', without a
-      population; or 'pettingzoo:' and the name of a parallel environment,
-      such as 'pettingzoo:butterfly/cooperative_pong-v6'.
-    experiment: of the run, whose game is that of evaluations. Without it, a run
-      must be of capture the flag or catch, which its records tell.
+    source: a population included in the library, such as 'capture_the_flag';
+      the directory of a run; 'catch', without a population; or 'pettingzoo:'
+      and the name of a parallel environment, such as
+      'pettingzoo:butterfly/cooperative_pong-v6'.
+    experiment: experiment of the run, whose evaluation game is used. Without
+      it, the records of the run must show that its game is capture the flag or
+      catch.
 
   Raises:
-    ValueError: if there is no such thing, or its game cannot be shown.
+    ValueError: if the source does not exist or its game cannot be shown.
   """
   if source.startswith(_PETTINGZOO):
     name = source.removeprefix(_PETTINGZOO)
@@ -168,7 +171,7 @@ def _pettingzoo_game(name: str) -> Any:
     import pettingzoo
 
     env = pettingzoo.make('parallel', name, render_mode='rgb_array')
-  except Exception as error:  # PettingZoo and what it imports have their own.
+  except Exception as error:  # Of PettingZoo or its imports.
     raise ValueError(
       f'game ({_PETTINGZOO}{name}) must be a parallel environment of PettingZoo'
       f' whose packages are installed, but: {error}; choose e.g.'

@@ -1,4 +1,4 @@
-"""Counts, logs and checkpoints of a run, the same in every runtime."""
+"""Counts, logs and checkpoints of a run, for all runtimes."""
 
 import contextlib
 import functools
@@ -19,34 +19,34 @@ from ftwax.population import state as state_lib
 from ftwax.records import checkpoints, files, loggers, progress
 from ftwax.runtime import experiment as experiment_lib
 
-# Episodes that the mean return in the progress bar and the result is over.
+# Number of episodes in the mean return of progress bar and result.
 WINDOW = 100
 
 # Seconds between two updates of the progress bar.
 _DISPLAY_PERIOD_S = 0.25
 
-# Seconds between two rows in the log of the learner.
+# Seconds between two rows of the learner's log.
 _LEARNER_LOG_PERIOD_S = 1.0
 
-# Seconds between two copies of the state, more where a copy would take more
-# than so large a part of the time.
+# Minimum seconds between two copies of the state, and the maximum fraction of
+# time spent on copying.
 _COPY_PERIOD_S = 5.0
 _COPY_SHARE = 0.02
 
-# Seconds that a save under way has to end before the process does.
+# Seconds that a save in progress has to end before the process exits.
 _LAST_SAVE_S = 60.0
 
 ERROR_FILE = 'error.txt'
 
 
 class Counts(NamedTuple):
-  """Progress of a run, which its checkpoints hold.
+  """Progress of a run, saved in its checkpoints.
 
   Attributes:
-    actor_steps: actions in all training environments together.
-    episodes: training episodes that ended.
-    learner_steps: updates of each member.
-    seconds: of training, earlier sessions included.
+    actor_steps: number of actions in all training environments.
+    episodes: number of training episodes that have ended.
+    learner_steps: number of updates of each member.
+    seconds: duration of training, including earlier sessions.
   """
 
   actor_steps: int = 0
@@ -56,12 +56,12 @@ class Counts(NamedTuple):
 
 
 class RunState(NamedTuple):
-  """What a checkpoint of a run in Python holds, whatever its runtime.
+  """Contents of a checkpoint of the local and distributed runtimes.
 
   Attributes:
     population: the population.
-    position: where a local run continues; see `host.position`. None where it
-      starts its games anew.
+    position: where a local run continues; see `host.position`. None if its
+      games restart.
   """
 
   population: state_lib.PopulationState
@@ -69,16 +69,16 @@ class RunState(NamedTuple):
 
   @property
   def training(self) -> types.TrainingState:
-    """The members, by the name that checkpoints have for what learns."""
+    """The members, under the name that checkpoints use for training states."""
     return self.population.members
 
 
-# Where the parts are, as `Checkpointer.restore` takes it.
+# Paths of the parts, for `Checkpointer.restore`.
 POPULATION, POSITION = '.population', '.position'
 
 
 class RunRecords:
-  """The counts of a run, and all that it writes into its directory."""
+  """The counts of a run and the files in its directory."""
 
   def __init__(
     self,
@@ -102,7 +102,7 @@ class RunRecords:
     self._saved_at = time.monotonic()
     self._copy: _Copy | None = None
     self._next_copy_at = 0.0
-    self._lock = threading.Lock()  # Of the checkpointer.
+    self._lock = threading.Lock()  # Guards the checkpointer.
     self.start_clock()
     self._checkpointer: checkpoints.Checkpointer | None = None
     config = experiment.checkpointing
@@ -121,7 +121,7 @@ class RunRecords:
 
   @functools.cached_property
   def evaluation_logger(self) -> loggers.Logger:
-    """The logger of evaluations, opened when there is a first one."""
+    """The logger of evaluations, opened on first use."""
     return self.open_logger('evaluation')
 
   @property
@@ -141,9 +141,9 @@ class RunRecords:
     steps_key: str | None = 'learner_steps',
     instance: int | None = None,
   ) -> loggers.Logger:
-    """Returns a logger that is seldom written to.
+    """Returns a logger that writes rarely.
 
-    The values of an update are waited for when they are written.
+    Writing a row blocks until the values of its update are computed.
     """
     logger = loggers.TimeFilter(
       self._make_logger(label, steps_key, instance), _LEARNER_LOG_PERIOD_S
@@ -157,12 +157,12 @@ class RunRecords:
     return list(self._returns)
 
   def start_clock(self) -> None:
-    """Adds the seconds from now on to those of `counts`."""
+    """Restarts the clock, which adds to the seconds of `counts`."""
     self._started_at = time.monotonic()
     self._seconds_before = self.counts.seconds
 
   def continue_from(self, counts: Counts, returns: Sequence[float]) -> None:
-    """Continues counting where a checkpoint was."""
+    """Continues with the counts of a checkpoint."""
     self.counts = counts
     self._returns.clear()
     self._returns.extend(returns)
@@ -175,7 +175,7 @@ class RunRecords:
     A context manager.
 
     Yields:
-      A function that shows how far the run is.
+      A function that updates the progress bar.
     """
     self.start_clock()
     next_time = 0.0
@@ -200,12 +200,12 @@ class RunRecords:
   def advance(
     self, num_steps: int, returns: Sequence[float], learner_steps: int
   ) -> None:
-    """Counts what was done since the last call.
+    """Counts the progress since the last call.
 
     Args:
-      num_steps: actions taken.
-      returns: of the training episodes that ended.
-      learner_steps: updates of the whole run.
+      num_steps: number of actions taken.
+      returns: returns of the training episodes that ended.
+      learner_steps: number of updates of the whole run.
     """
     self._returns.extend(returns)
     self.counts = Counts(
@@ -216,22 +216,22 @@ class RunRecords:
     )
 
   def mark(self) -> None:
-    """Lets checkpoints be of this moment, until there is another call.
+    """Makes checkpoints refer to this moment, until the next call.
 
-    Without one they are of the moment in which they are saved.
+    Without any call, checkpoints refer to the moment of saving.
     """
     self._marked = self.counts, self.returns
 
   def save_if_due(
     self, snapshot: Callable[[], Any], keep_copies: bool = False
   ) -> None:
-    """Starts to save a checkpoint if the last one is old enough.
+    """Starts to save a checkpoint if one is due.
 
     Args:
-      snapshot: returns what to save.
-      keep_copies: between checkpoints keeps a copy now and then, which is saved
-        where the state itself cannot be: a computation that fails or is not
-        over has taken it.
+      snapshot: returns the state to save.
+      keep_copies: whether to copy the state periodically between checkpoints.
+        The copy is saved if the state is unavailable because a failed or
+        running computation has consumed it.
     """
     config, checkpointer = self._experiment.checkpointing, self._checkpointer
     if config is None or checkpointer is None:
@@ -248,37 +248,38 @@ class RunRecords:
       self._next_copy_at = end + seconds
 
   def save(self, state: Any) -> None:
-    """Saves a checkpoint and waits until it is on the disk."""
+    """Saves a checkpoint and waits until it is on disk."""
     if self._checkpointer is not None:
       with self._lock:
         self._start_to_save(self._checkpointer, self._describe(), state)
         self._checkpointer.wait()
 
   def save_at_error(self, snapshot: Callable[[], Any]) -> None:
-    """Saves the state or, if that cannot be, the last copy of it.
+    """Saves the state or, if that is impossible, its last copy.
 
-    What keeps both from being saved is logged: something else came first.
+    Errors while saving are only logged, so that they do not hide the original
+    error.
     """
     try:
       self.save(snapshot())
-    except Exception as error:  # noqa: BLE001 It must not hide the first one.
+    except Exception as error:  # noqa: BLE001 Must not hide the original.
       logging.warning('The last state is not saved: %s', _first_line(error))
       self.save_copy()
 
   def save_in_time(self, snapshot: Callable[[], Any] | None) -> None:
-    """Saves what can be saved now, while the main thread is busy elsewhere.
+    """Saves what can be saved now, while the main thread is busy.
 
     Args:
-      snapshot: returns the state; None where only a copy can be saved.
+      snapshot: returns the state; None if only a copy can be saved.
     """
     if snapshot is None:
       self.save_copy()
-    elif self._lock.acquire(timeout=_LAST_SAVE_S):  # Else it is being saved.
+    elif self._lock.acquire(timeout=_LAST_SAVE_S):  # Else a save is running.
       self._lock.release()
       self.save_at_error(snapshot)
 
   def save_copy(self) -> None:
-    """Saves the last copy, if there is no newer checkpoint; any thread may."""
+    """Saves the last copy unless a newer checkpoint exists; thread-safe."""
     if not self._lock.acquire(timeout=_LAST_SAVE_S):
       return
     try:
@@ -289,13 +290,13 @@ class RunRecords:
       if not saved or saved[-1] < copy.metadata['counts']['actor_steps']:
         self._start_to_save(checkpointer, copy.metadata, copy.state)
         checkpointer.wait()
-    except Exception as error:  # noqa: BLE001 Likewise.
+    except Exception as error:  # noqa: BLE001 Must not hide the original.
       logging.warning('The last copy is not saved: %s', _first_line(error))
     finally:
       self._lock.release()
 
   def write_error(self, error: BaseException) -> pathlib.Path:
-    """Writes the whole traceback of an error; returns the file's path."""
+    """Writes the full traceback of an error; returns the file's path."""
     path = self.directory / ERROR_FILE
     text = ''.join(traceback.format_exception(error))
     try:
@@ -306,23 +307,23 @@ class RunRecords:
 
   @property
   def can_resume(self) -> bool:
-    """Whether there is a checkpoint; a run without one starts again."""
+    """Whether there is a checkpoint; a run without one starts from scratch."""
     return self._checkpointer is None or bool(self._checkpointer.steps())
 
   def restore(self, template: Any, part: str | None = None) -> Any:
-    """Goes on from the newest checkpoint.
+    """Restores the newest checkpoint.
 
-    After it `is_whole` tells whether that is of a moment that was marked.
+    Sets `is_whole` to whether the checkpoint refers to a marked moment.
 
     Args:
       template: see `checkpoints.Checkpointer.restore`.
-      part: likewise.
+      part: see `checkpoints.Checkpointer.restore`.
 
     Returns:
-      What the snapshot was.
+      The state that was saved.
 
     Raises:
-      ValueError: the run keeps no checkpoints.
+      ValueError: if the run keeps no checkpoints.
     """
     if self._checkpointer is None:
       raise ValueError(
@@ -335,7 +336,7 @@ class RunRecords:
     return state
 
   def _describe(self) -> dict[str, Any]:
-    """Returns the metadata of a checkpoint of this moment."""
+    """Returns the metadata of a checkpoint saved now."""
     counts, returns = self._marked or (self.counts, self.returns)
     return {
       'counts': counts._asdict(),
@@ -359,14 +360,13 @@ def save(
   counts: Mapping[str, Any],
   returns: Sequence[float],
 ) -> None:
-  """Starts to save a checkpoint of a run whose counts another process has.
+  """Starts to save a checkpoint of a run that another process counts.
 
   Args:
-    checkpointer: saves.
-    state: what a checkpoint holds.
-    counts: see `Counts`; a little less than they were if that process has been
-      restarted.
-    returns: of the last training episodes.
+    checkpointer: saves the checkpoint.
+    state: contents of the checkpoint.
+    counts: see `Counts`; may lag slightly if that process has restarted.
+    returns: returns of the last training episodes.
   """
   step = max([counts['actor_steps'], *checkpointer.steps()])
   metadata = {'counts': dict(counts), 'returns': list(returns)}
@@ -374,14 +374,14 @@ def save(
 
 
 class _Copy(NamedTuple):
-  """A state on the host, and the metadata of its checkpoint."""
+  """A copy of the state on the host, and its checkpoint's metadata."""
 
   metadata: Mapping[str, Any]
   state: Any
 
 
 def describe_saved(directory: pathlib.Path) -> str:
-  """Returns what of a run is saved, and how to go on from there."""
+  """Describes what is saved of a run and how to continue it."""
   steps = checkpoints.saved_steps(directory / 'checkpoints')
   again = f'run the same command with --resume --run_dir={directory}'
   if not steps:
@@ -394,7 +394,7 @@ def _first_line(error: Exception) -> str:
 
 
 def check_metadata(metadata: Mapping[str, Any]) -> None:
-  """Raises a KeyError, TypeError or ValueError if counts are damaged."""
+  """Raises a KeyError, TypeError or ValueError if metadata is damaged."""
   counts = Counts(**metadata['counts'])
   for value in (*counts, *metadata['returns']):
     float(value)

@@ -1,7 +1,7 @@
-"""Runs of experiments: the part that is the same in every runtime.
+"""Runs experiments: the part that all runtimes share.
 
-A runtime makes a `Run`, which trains, evaluates and returns what is to be
-saved. The rest is here: the choice of the runtime, the run's directory,
+A runtime makes a `Run`, which trains, evaluates and returns the state to save.
+Everything else is here: the choice of the runtime, the run directory,
 evaluations, interrupts and reports.
 """
 
@@ -31,7 +31,7 @@ from ftwax.runtime import experiment as experiment_lib
 if TYPE_CHECKING:
   from ftwax.runtime.distributed import settings as settings_lib
 
-# Fields that may change when a run is resumed, since they change no result.
+# Fields that may change when a run is resumed.
 _MAY_DIFFER = (
   'max_num_actor_steps',
   'init_from',
@@ -47,8 +47,8 @@ _MAY_DIFFER = (
   *(f'trackers.{index}' for index in range(len(trackers.TRACKERS))),
 )
 
-# Modules with a `run_experiment`, imported only when they are asked for: two of
-# them load TensorFlow.
+# Modules with a `run_experiment`, imported on demand, since two of them import
+# TensorFlow.
 _RUNTIMES = {
   'local': 'ftwax.runtime.host.local',
   'device': 'ftwax.runtime.device.run',
@@ -56,7 +56,7 @@ _RUNTIMES = {
 }
 RUNTIMES = tuple(_RUNTIMES)
 
-# What runtimes cannot keep their trajectories in.
+# Unsupported pairs of runtime and replay.
 _NO_REPLAYS = (
   ('device', 'reverb'),
   ('device', 'functional'),
@@ -65,13 +65,13 @@ _NO_REPLAYS = (
 
 
 class RunResult(NamedTuple):
-  """The end of a run.
+  """The result of a run.
 
   Attributes:
-    run_dir: the run's directory.
+    run_dir: directory of the run.
     counts: progress at the end.
-    mean_return: over the last 100 training episodes; NaN before the first.
-    state: of the learner, leaves [N, ...] for N members.
+    mean_return: mean over the last 100 training episodes; NaN without any.
+    state: state of the learner, leaves [N, ...] for N members.
   """
 
   run_dir: pathlib.Path
@@ -81,10 +81,10 @@ class RunResult(NamedTuple):
 
 
 class Run(Protocol):
-  """An experiment in one process."""
+  """A run of an experiment in one process."""
 
-  # Whether a computation under way has taken the state, which `snapshot` then
-  # cannot return.
+  # Whether a running computation consumes the state, so that `snapshot` cannot
+  # return it in the meantime.
   gives_state_away: bool
 
   @property
@@ -98,11 +98,11 @@ class Run(Protocol):
     """Plays at least `num_episodes` episodes with each member."""
 
   def snapshot(self) -> Any:
-    """Returns the pytree that a checkpoint holds."""
+    """Returns the contents of a checkpoint, a pytree."""
 
 
 class MakeRun(Protocol):
-  """Makes a run, restored by `records` if there is something to restore."""
+  """Makes a new run, or restores one from `records`."""
 
   def __call__(
     self,
@@ -111,7 +111,7 @@ class MakeRun(Protocol):
     resume: bool,
     stack: contextlib.ExitStack,
   ) -> Run:
-    """Makes a run; `stack` closes its parts, the last one first."""
+    """Makes a run; `stack` closes its parts in reverse order."""
 
 
 def run_experiment(
@@ -128,28 +128,30 @@ def run_experiment(
   """Trains for `experiment.max_num_actor_steps`; evaluates, logs and saves.
 
   Args:
-    experiment: an agent or a population and its task.
-    eval_every: actor steps between evaluations; None for none.
-    num_eval_episodes: episodes of each member in an evaluation, at the least.
-    runtime: `local` for environments in Python or JAX and a Reverb server in
-      this process, `device` for environments in JAX, compiled together with the
-      agent, `distributed` for many processes.
+    experiment: an agent or a population, and its task.
+    eval_every: number of actor steps between evaluations; None for no
+      evaluation.
+    num_eval_episodes: minimum number of episodes of each member in an
+      evaluation.
+    runtime: `local` for Python or JAX environments and the replay in this
+      process, `device` for JAX environments compiled together with the agent,
+      `distributed` for many processes.
     run_dir: directory of the run; by default a new one in `runs/<name>`.
-    resume: continues from the newest checkpoint in `run_dir`, by default that
-      of the newest run of this name.
+    resume: whether to continue from the newest checkpoint in `run_dir`, by
+      default that of the newest run of this name.
     devices: devices that share the work: members, or rows of batches and
-      environments. JAX's first one by default.
-    settings: processes, limits and periods; of a distributed run alone.
+      environments. Defaults to the first JAX device.
+    settings: processes, limits and periods of a distributed run.
 
   Returns:
-    The end of the run.
+    The result of the run.
 
   Raises:
-    KeyboardInterrupt: on Ctrl-C, SIGTERM or SIGHUP, after a checkpoint is
-      saved.
-    ImportError: the run is to be watched, and the extra `web` is not there.
-    RunDirectoryError: the directory is in use, or of another config.
-    ValueError: there is no such runtime, it cannot run the experiment, or it
+    KeyboardInterrupt: on Ctrl-C, SIGTERM or SIGHUP, after saving a checkpoint.
+    ImportError: if `experiment.watch` is set and the extra `web` is not
+      installed.
+    RunDirectoryError: if the directory is in use or belongs to another config.
+    ValueError: if there is no such runtime, it cannot run the experiment, or it
       takes no settings.
   """
   if runtime not in _RUNTIMES:
@@ -255,7 +257,7 @@ def _train(
   num_eval_episodes: int,
   check_interrupts: Callable[[], None],
 ) -> None:
-  """Trains to the end, or until an observer ends it, and evaluates."""
+  """Trains and evaluates, to the end or until an observer ends the run."""
   check_interrupts()
   next_evaluation = evaluation.next_step(
     records.counts.actor_steps, eval_every or 1
@@ -279,15 +281,16 @@ def open_run_directory(
   run_dir: str | pathlib.Path | None,
   resume: bool,
 ) -> pathlib.Path:
-  """Makes the directory of a run, or opens that of one to be resumed.
+  """Creates the directory of a run, or opens that of a run to resume.
 
   Args:
-    experiment: what is run.
+    experiment: the experiment to run.
     run_dir: directory of the run; by default one in `runs/<name>`.
-    resume: opens an existing one, by default the newest of this name.
+    resume: whether to open an existing one, by default the newest of this name.
 
   Raises:
-    RunDirectoryError: there is none to resume, or it is of another config.
+    RunDirectoryError: if there is none to resume or it belongs to another
+      config.
   """
   if not resume:
     if run_dir is None:

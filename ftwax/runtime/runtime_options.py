@@ -1,4 +1,4 @@
-"""Options of the runtimes, as the flags of `launch` say."""
+"""Options of the runtimes, set by the flags of `launch`."""
 
 import math
 import os
@@ -52,7 +52,7 @@ def define(runtime: str, num_devices: int) -> None:
 
 
 def prepare() -> None:
-  """Sets what JAX must know before it is used."""
+  """Configures JAX before its first use."""
   if FLAGS.runtime == 'device':
     _keep_compiled_functions()
   if FLAGS.num_devices > 1 and FLAGS.runtime != 'distributed':
@@ -60,10 +60,10 @@ def prepare() -> None:
 
 
 def make(num_members: int) -> dict[str, Any]:
-  """Returns what one runtime alone is given by flags.
+  """Returns the runtime-specific options that are set by flags.
 
   Args:
-    num_members: of the population, who may share devices.
+    num_members: size of the population, whose members may share devices.
   """
   own: dict[str, Any] = {
     name: FLAGS[name].value
@@ -79,7 +79,7 @@ def make(num_members: int) -> dict[str, Any]:
         f' runtime is {FLAGS.runtime}; leave it out, or choose that runtime.'
       )
     return {'devices': _devices(num_members)}
-  from ftwax.runtime.distributed import settings  # Not before --help.
+  from ftwax.runtime.distributed import settings  # Slow import.
 
   if FLAGS['num_devices'].present:
     own['num_devices'] = FLAGS.num_devices
@@ -87,7 +87,7 @@ def make(num_members: int) -> dict[str, Any]:
 
 
 def _read_resources(texts: Sequence[str]) -> dict[str, dict[str, float]]:
-  """Returns what nodes take, of texts such as 'learner.GPU=1'."""
+  """Parses the resources of nodes from texts such as 'learner.GPU=1'."""
   resources: dict[str, dict[str, float]] = {}
   for text in texts:
     name, _, value = text.partition('=')
@@ -123,10 +123,9 @@ def _devices(num_members: int) -> Sequence[Any] | None:
 
 
 def _split_cpu(num_devices: int) -> None:
-  """Makes as many devices of the CPU, up to one for each core.
+  """Splits the CPU into this many devices, at most one for each core.
 
-  Accelerators are not concerned, and neither is a number that the user's
-  XLA_FLAGS name.
+  Does not affect accelerators, and keeps a number set in the user's XLA_FLAGS.
   """
   import jax
 
@@ -137,10 +136,10 @@ def _split_cpu(num_devices: int) -> None:
 
 
 def _keep_compiled_functions() -> None:
-  """Keeps compiled functions in the user's cache, unless JAX has another.
+  """Enables JAX's compilation cache in the user's cache directory.
 
-  The second start is quicker then. `JAX_COMPILATION_CACHE_DIR` says where
-  else, and `JAX_ENABLE_COMPILATION_CACHE=false` not to.
+  This speeds up later starts. `JAX_COMPILATION_CACHE_DIR` selects another
+  directory, and `JAX_ENABLE_COMPILATION_CACHE=false` disables the cache.
   """
   if 'JAX_COMPILATION_CACHE_DIR' in os.environ:
     return

@@ -1,10 +1,10 @@
-"""Shardings over a row of devices.
+"""Shardings over a one-dimensional mesh of devices.
 
-A function that is compiled for one device is compiled for all of them, and XLA
-inserts their communication (GSPMD; Xu et al., 2021, arXiv:2105.04663). With
-replicated parameters and a batch that is spread over the devices, the sums of a
-loss over its batch, and with them the gradients, become sums over devices. The
-numbers are those of one device, but for the order of summation.
+A function written for one device is compiled for all of them, and XLA inserts
+their communication (GSPMD; Xu et al., 2021, arXiv:2105.04663). With replicated
+parameters and a batch sharded over the devices, sums over the batch in the loss
+and its gradients become sums over devices. The results equal those of one
+device up to the order of summation.
 """
 
 from collections.abc import Sequence
@@ -15,15 +15,15 @@ import numpy as np
 from ftwax import types
 from ftwax.agents.actor_critic import batches
 
-# Name of the axis of devices.
+# Name of the device axis.
 _AXIS = 'device'
 
 
 def make_mesh(devices: Sequence[jax.Device] | None) -> jax.sharding.Mesh:
-  """Returns the devices of a run in a row, JAX's first one for None.
+  """Returns a one-dimensional mesh; None means the first JAX device.
 
   Raises:
-    ValueError: if there is none, or one twice.
+    ValueError: if there are no devices or duplicates.
   """
   if devices is None:
     devices = jax.devices()[:1]
@@ -36,11 +36,11 @@ def make_mesh(devices: Sequence[jax.Device] | None) -> jax.sharding.Mesh:
 
 
 def check_divides(mesh: jax.sharding.Mesh, **counts: int) -> None:
-  """Raises a ValueError unless each count is a multiple of the devices.
+  """Raises a ValueError unless each count divides by the number of devices.
 
   Args:
     mesh: the devices.
-    **counts: sizes of axes that are spread over the devices, by name.
+    **counts: sizes of axes to be sharded over the devices, by name.
   """
   for name, count in counts.items():
     rest = count % mesh.size
@@ -53,7 +53,7 @@ def check_divides(mesh: jax.sharding.Mesh, **counts: int) -> None:
 
 
 def replicated(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
-  """Returns the sharding of arrays of which each device has a copy."""
+  """Returns the sharding of arrays that are replicated on all devices."""
   return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
 
 
@@ -68,7 +68,7 @@ def spread(
 def place_learner_core(
   mesh: jax.sharding.Mesh, core: types.LearnerCore
 ) -> types.LearnerCore:
-  """Returns a learner whose state is replicated and whose batches are spread.
+  """Returns a learner with a replicated state and sharded batches.
 
   Args:
     mesh: the devices.

@@ -1,4 +1,4 @@
-"""Folders of agents that can be shared, as hubs take them."""
+"""Folders of agents that can be shared, for example on hubs."""
 
 import json
 import os
@@ -23,7 +23,7 @@ ABOUT_FILE = 'about.json'
 CARD_FILE = 'README.md'
 FILM_FILE = 'game.gif'
 
-# Records that a folder has in common with the directory of a run.
+# Records that are copied from the directory of a run.
 _RECORDS = (
   run_directory.CONFIG_FILE,
   run_directory.VERSIONS_FILE,
@@ -42,10 +42,10 @@ def write_folder(
   """Writes agents with their records; see `loading.export`.
 
   Args:
-    source: the directory of the run, or another such folder.
-    directory: a new one.
-    members: their numbers in the population.
-    variables: leaves [len(members), ...].
+    source: directory of the run, or another such folder.
+    directory: a new directory.
+    members: indices of the agents in the population.
+    variables: variables of the agents, leaves [len(members), ...].
     about: see `loading.export`.
   """
   if about is None:
@@ -76,10 +76,10 @@ def write_folder(
 
 
 def read_members(directory: pathlib.Path) -> list[int]:
-  """Returns the members that a folder holds; none for the directory of a run.
+  """Returns the members in a folder; empty for the directory of a run.
 
   Raises:
-    ValueError: the file that names them is damaged.
+    ValueError: if the file that lists them is damaged.
   """
   path = directory / ABOUT_FILE
   if not path.exists():
@@ -112,7 +112,7 @@ def push_folder(folder: pathlib.Path, repo_id: str, **options: Any) -> str:
 
 
 def _read_about(source: pathlib.Path) -> dict[str, Any]:
-  """Returns what the records of a run, or a folder, tell of it."""
+  """Returns the information recorded about a run or a folder."""
   if (source / ABOUT_FILE).exists():
     about = files.read_object(source / ABOUT_FILE)
     about.pop('members', None)

@@ -1,4 +1,4 @@
-"""Interrupts that wait until a run can save, but not for ever."""
+"""Defers interrupts until a run can save, but not indefinitely."""
 
 import contextlib
 import os
@@ -9,10 +9,10 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-# Ctrl-C, a request to end, and the end of the terminal.
+# Ctrl-C, a request to terminate, and a closed terminal.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-# Exit status of a run that was interrupted: 128 + SIGINT, as shells have it.
+# Exit status of an interrupted run: 128 + SIGINT, as in shells.
 INTERRUPTED = 130
 
 # Seconds that an interrupt waits for an answer, and then for the end.
@@ -22,17 +22,16 @@ _END_S = 60.0
 
 @contextlib.contextmanager
 def deferred_interrupts() -> Iterator[Callable[[], None]]:
-  """Holds Ctrl-C, SIGTERM and SIGHUP back until the caller asks for them.
+  """Defers Ctrl-C, SIGTERM and SIGHUP until the caller checks for them.
 
-  One that is ignored, as SIGHUP is below `nohup`, stays so.
+  Signals that are ignored, such as SIGHUP under `nohup`, stay ignored.
 
-  An exception raised wherever a signal happens to come may be lost: Python
-  ignores those in callbacks of extensions and in finalizers. A second signal
-  does not wait.
+  An exception raised at an arbitrary point may be lost: Python ignores those in
+  callbacks of extensions and in finalizers. A second signal is not deferred.
 
   Yields:
-    A function that raises KeyboardInterrupt if a signal has come. It never
-    does outside the main thread, where Python delivers no signals.
+    A function that raises KeyboardInterrupt if a signal has arrived. Outside
+    the main thread, where Python delivers no signals, it never does.
   """
   if threading.current_thread() is not threading.main_thread():
     yield lambda: None
@@ -67,23 +66,23 @@ def answered_in_time(
   status: int = INTERRUPTED,
   patience_s: float = _PATIENCE_S,
 ) -> Iterator[Callable[[], None]]:
-  """Ends the process if a signal comes and the body does not end in time.
+  """Exits the process if a signal arrives and the body does not end in time.
 
-  Python's handlers wait for the main thread, which may be in a simulator that
-  hangs or in a function that XLA compiles for minutes. A thread reads of the
-  signal from a pipe, into which the interpreter writes at once. Sessions at a
-  prompt, as of a notebook, are left alone.
+  Python's signal handlers wait for the main thread, which may be in a hanging
+  simulator or in a compilation by XLA that takes minutes. A thread therefore
+  reads the signal from a pipe, to which the interpreter writes immediately.
+  Interactive sessions, such as notebooks, are not affected.
 
   A context manager.
 
   Args:
-    save: saves what can be saved; called in the thread.
-    status: of the process's exit.
-    patience_s: seconds that the body has to end once a signal has come.
+    save: saves as much as possible; called in the thread.
+    status: exit status of the process.
+    patience_s: seconds that the body has to end after a signal.
 
   Yields:
-    A function to be called when the body has seen the signal, which gives it a
-    minute more.
+    A function to call once the body has seen the signal; it extends the
+    deadline by a minute.
   """
   is_main = threading.current_thread() is threading.main_thread()
   if not is_main or hasattr(sys, 'ps1'):
@@ -104,7 +103,7 @@ def answered_in_time(
       save()
     finally:
       if sys.stdout.isatty():
-        sys.stdout.write('\x1b[?25h')  # The cursor, which progress bars hide.
+        sys.stdout.write('\x1b[?25h')  # Show the cursor again.
       sys.stdout.flush()
       sys.stderr.flush()
       os._exit(status)

@@ -1,13 +1,13 @@
-"""Pages in the browser: to play against a population and to watch it learn.
+"""Web pages to play against a population and to watch it learn.
 
-The server sends states and numbers, the browser draws them. How a game is shown
-is `environments.game_pages`, how it goes on `runtime.live_game`. In reading
-order:
+The server sends states and numbers, and the browser draws them.
+`environments.game_pages` defines how a game is displayed, `runtime.live_game`
+steps it. In reading order:
 
 - `people`, `play_room`: seats, people and the clock of a game;
-- `run_tail`: what a run writes, as far as it is new;
-- `safeguards`: who may ask for anything;
-- `web_app`, `watch_app`: the pages and their addresses;
+- `run_tail`: reads new rows of a run's files;
+- `safeguards`: restricts access to the server;
+- `web_app`, `watch_app`: the pages and their URLs;
 - `web_server`: starts the server.
 """
 

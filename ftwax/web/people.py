@@ -7,22 +7,22 @@ Send = Callable[[Mapping[str, Any]], None]
 
 
 class RequestError(Exception):
-  """A request that cannot be granted; the message is for people."""
+  """A request that cannot be granted; the message is shown to people."""
 
 
 class Person:
-  """Someone in the room.
+  """A person in the room.
 
   Attributes:
-    name: shown to all.
-    send: sends a message to the person's page; never waits.
-    sees_all: whether the whole map is shown, or what an agent sees.
-    watches: the seat whose view is shown to someone without a seat.
-    looks_inside: whether to tell what goes on in members.
-    down: keys that are down, by their numbers in `GamePage.keys`.
+    name: name shown to all.
+    send: sends a message to the person's page without blocking.
+    sees_all: whether to show the whole map instead of an agent's view.
+    watches: the seat whose view is shown to a person without a seat.
+    looks_inside: whether to send internal values of members.
+    down: keys that are down, as indices into `GamePage.keys`.
     pressed: keys that went down since the last step.
-    num_messages: of keys that came.
-    num_heard: of these, how many the last step has taken into account.
+    num_messages: number of key messages received.
+    num_heard: number of key messages taken into account by the last step.
   """
 
   def __init__(self, name: str, send: Send):

@@ -1,9 +1,9 @@
-"""A room: one game, its seats, the people in it, and its clock.
+"""A room: one game, its seats, its people, and its clock.
 
-People ask by messages, `{'do': 'sit', 'seat': 1}` and the like, one method
-below for each, and are told by messages. A request that cannot be granted is
-answered by a sentence; whatever people send, the room goes on. One event loop
-uses a room, and the game steps in a thread.
+People send requests as messages, such as `{'do': 'sit', 'seat': 1}`, each
+handled by a method below, and receive messages. A request that cannot be
+granted is answered by a sentence; no message can stop the room. A room is used
+by a single event loop, and the game steps in a thread.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from ftwax.runtime import live_game
 from ftwax.runtime import playable as playable_lib
 from ftwax.web import people
 
-# Moves a second.
+# Steps per second that people can choose.
 SPEEDS = range(4, 16)
 
 _MAX_NAME_LENGTH = 24
@@ -34,31 +34,31 @@ class Room:
   def __init__(
     self, playable: playable_lib.PlayableGame, saved: saved_games.SavedGames
   ):
-    """Takes a game and where to save games."""
+    """Makes a room for a game; `saved` stores finished games."""
     self._playable = playable
     self._saved = saved
     self._game = live_game.LiveGame(playable)
     self._people: list[people.Person] = []
     self._seats = _first_seats(playable)
-    self._phase = 'waiting'  # Then 'preparing', 'playing', 'paused', 'over'.
+    self._phase = 'waiting'  # Or preparing, playing, paused, over.
     self._speed = live_game.DEFAULT_SPEED
     self._clock: asyncio.Task[None] | None = None
     self._moment: live_game.Moment | None = None
-    # One thread: what games in Python draw with may not be used by several.
+    # A single thread, since renderers of Python games may not be thread-safe.
     self._thread = futures.ThreadPoolExecutor(1)
 
   @property
   def script(self) -> pathlib.Path:
-    """What draws the game."""
+    """The JavaScript file that draws the game."""
     return self._playable.page.script
 
   @property
   def is_empty(self) -> bool:
-    """Whether nobody is in the room."""
+    """Whether there are no people in the room."""
     return not self._people
 
   def enter(self, send: people.Send) -> people.Person:
-    """Lets a person in.
+    """Adds a person to the room.
 
     Raises:
       people.RequestError: if the room is full.
@@ -87,7 +87,7 @@ class Room:
     return person
 
   def leave(self, person: people.Person) -> None:
-    """Lets a person go; a room that nobody is in pauses."""
+    """Removes a person; pauses the game when the room becomes empty."""
     self._people.remove(person)
     self._empty_seats_of(person)
     if not self._people and self._phase == 'playing':
@@ -95,14 +95,14 @@ class Room:
     self._tell_room(f'{person.name} left.')
 
   async def close(self) -> None:
-    """Ends the clock."""
+    """Stops the clock."""
     if self._clock is not None:
       self._clock.cancel()
       await asyncio.gather(self._clock, return_exceptions=True)
       self._clock = None
 
   def request(self, person: people.Person, message: Any) -> None:
-    """Grants a request of a person, or says why not."""
+    """Handles a request of a person, or answers why it cannot be granted."""
     try:
       do = message.get('do') if isinstance(message, dict) else None
       method = getattr(self, f'_do_{do}', None) if isinstance(do, str) else None
@@ -214,7 +214,7 @@ class Room:
     self._start(random.getrandbits(31))
 
   def _start(self, seed: int) -> None:
-    """Starts a game, in place of the present one."""
+    """Starts a new game, replacing the current one."""
     if self._phase == 'preparing':
       raise people.RequestError('A game is being prepared; wait a moment.')
     self._phase = 'preparing'
@@ -227,8 +227,8 @@ class Room:
     """Steps the game at its speed until it pauses or ends.
 
     Args:
-      before: the task of the game before, which ends here.
-      seed: of a new game; None to go on with the present one.
+      before: task of the previous game, which is cancelled first.
+      seed: seed of a new game; None to continue the current one.
     """
     if before is not None:
       before.cancel()
@@ -243,7 +243,7 @@ class Room:
         await asyncio.sleep(due - clock())
         if self._phase == 'playing':
           await self._step()
-    except Exception as error:  # Whatever it is, the server goes on.
+    except Exception as error:  # The server must survive any error.
       self._fail(error)
 
   async def _prepare(self, seed: int) -> None:
@@ -282,7 +282,7 @@ class Room:
       await self._in_thread(self._game.think)
 
   def _choices(self, person: people.Person) -> dict[str, int]:
-    """Returns the choices that a person's keys make in a step."""
+    """Returns the choices that a person's keys make in this step."""
     choices: dict[str, int] = {}
     for index in sorted(person.down | person.pressed):
       key = self._playable.page.keys[index]
@@ -293,7 +293,7 @@ class Room:
     return choices
 
   async def _end(self) -> None:
-    """Saves the game, and tells the result and the Elo of people."""
+    """Saves the game, and sends the result and the Elo ratings of people."""
     assert self._moment is not None
     self._phase = 'over'
     players = {p for p in self._seats if isinstance(p, people.Person)}
@@ -326,7 +326,7 @@ class Room:
     self._tell_room()
 
   def _show(self, person: people.Person) -> None:
-    """Sends the state, or what the agent on the person's seat would see."""
+    """Sends the state, or the view of the agent on the person's seat."""
     assert self._moment is not None
     shown: dict[str, Any] = {'state': self._moment.state}
     if not person.sees_all:
@@ -373,7 +373,7 @@ class Room:
         self._seats[seat] = _first_seats(self._playable)[seat]
 
   def _free_name(self, name: str) -> str:
-    """Returns `name`, numbered if someone else here has it."""
+    """Returns `name`, with a number if it is already taken."""
     taken = {person.name for person in self._people}
     free, number = name, 1
     while free in taken or free in self._playable.cast.names:
@@ -385,9 +385,10 @@ class Room:
 def _first_seats(
   playable: playable_lib.PlayableGame,
 ) -> list[str | people.Person]:
-  """Seats members in turn, or the best script where there are none."""
+  """Seats members in turn; without members, the strongest script."""
   names = playable.cast.names
   members = [name for name in names if name.startswith('member ')]
   others = [name for name in names if name not in members]
+  # Names end with 'random' and 'still'; the script before is the strongest.
   chosen = members or [others[max(len(others) - 3, 0)]]
   return [chosen[seat % len(chosen)] for seat in range(len(playable.teams))]

@@ -1,4 +1,4 @@
-"""Reads what a run writes, as far as it is new; never writes."""
+"""Reads new data of a run as it is written; never writes."""
 
 import json
 import os
@@ -16,30 +16,30 @@ from ftwax.records import (
 )
 from ftwax.reporting import history, report
 
-# Bytes of each log that one answer holds; the page asks again at once.
+# Maximum bytes of each log per answer; the page immediately asks for more.
 _MAX_BYTES = 1_000_000
 
 
 class RunTail:
-  """The directory of a run, which may be written to, ended or damaged.
+  """The directory of a run, which may be active, finished or damaged.
 
   Attributes:
-    directory: of the run.
+    directory: directory of the run.
   """
 
   def __init__(self, directory: str | os.PathLike[str]):
-    """Takes a directory, which need not exist yet."""
+    """Stores the directory, which need not exist yet."""
     self.directory = pathlib.Path(directory)
 
   def facts(self) -> dict[str, Any]:
-    """Returns what is known of the run, as JSON.
+    """Returns the facts of the run, as JSON.
 
     Returns:
       'name', 'directory', 'seed', 'command', 'events' and the newest
-      'checkpoint'; whether there is a 'report'; of a 'tournament' its players,
-      their Elo and its interval; of a distributed run 'nodes', what is said of
-      each, and 'nodes_age', seconds since then; 'problem', a sentence, where
-      something cannot be read.
+      'checkpoint'; 'report', whether there is one; 'tournament', its players
+      with Elo ratings and intervals; for a distributed run, 'nodes', the status
+      of each, and 'nodes_age', seconds since it was written; 'problem', a
+      sentence, if something cannot be read.
     """
     directory = self.directory
     facts: dict[str, Any] = {
@@ -75,12 +75,12 @@ class RunTail:
     return facts
 
   def read(self, offsets: Mapping[str, int]) -> dict[str, Any]:
-    """Returns the rows of all logs after `offsets`, in bytes by label.
+    """Returns the rows of all logs after `offsets`, given in bytes by label.
 
     Returns:
-      By label: 'rows'; 'offset' to ask with next; 'more', whether there are
-      rows already; 'fresh', whether the log was begun anew; 'damaged', lines
-      left out; 'age', seconds since it was written.
+      By label: 'rows'; 'offset' for the next call; 'more', whether there are
+      further rows; 'fresh', whether the log was restarted; 'damaged', number of
+      lines that were skipped; 'age', seconds since the log was written.
     """
     paths = sorted(loggers.log_path(self.directory, 'x').parent.glob('*.jsonl'))
     lineage = self.directory / history.LINEAGE_FILE
@@ -90,7 +90,7 @@ class RunTail:
       try:
         found[path.stem] = _tail(path, offsets.get(path.stem, 0))
       except OSError:
-        continue  # Gone since it was listed; there may be another next time.
+        continue  # Deleted since it was listed.
     return found
 
 
@@ -103,7 +103,7 @@ def _tail(path: pathlib.Path, offset: int) -> dict[str, Any]:
     data = file.read(_MAX_BYTES)
   end = data.rfind(b'\n') + 1
   if not end and len(data) == _MAX_BYTES:
-    end = _MAX_BYTES  # No line of ours is as long: it counts as damaged.
+    end = _MAX_BYTES  # Our lines are shorter: count it as damaged.
   rows, num_damaged = [], 0
   for line in data[:end].splitlines():
     try:
@@ -124,7 +124,7 @@ def _tail(path: pathlib.Path, offset: int) -> dict[str, Any]:
 
 
 def newest_checkpoint(directory: pathlib.Path) -> str | None:
-  """Returns the name of the newest checkpoint, None if there is none."""
+  """Returns the name of the newest checkpoint; None if there is none."""
   names = [
     path.name
     for path in (directory / 'checkpoints').glob('*')
@@ -134,7 +134,7 @@ def newest_checkpoint(directory: pathlib.Path) -> str | None:
 
 
 def newest_run(root: pathlib.Path) -> pathlib.Path:
-  """Returns the run in `root/<name>/<run>` that was begun last.
+  """Returns the run in `root/<name>/<run>` that was started last.
 
   Raises:
     ValueError: if there is none.

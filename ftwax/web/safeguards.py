@@ -1,11 +1,11 @@
-"""Who may ask the server for anything.
+"""Restricts access to the server.
 
 A page of another site that is open in the same browser can send requests to
-this machine, under a name of its own that leads here (DNS rebinding) or from
-its own scripts. So the name that was asked for must be one of this server's,
-and a request that tells its origin must come from a page of this server. On
-addresses other than loopback every request needs the token of the link; a
-cookie keeps it.
+this machine, by a host name that resolves to it (DNS rebinding) or from its own
+scripts. The requested host must therefore be one of this server's names, and a
+request with an origin must come from a page of this server. On addresses other
+than loopback, every request also needs the token in the link, which is then
+kept in a cookie.
 """
 
 import hmac
@@ -19,7 +19,7 @@ from starlette import datastructures, responses, websockets
 
 _COOKIE = 'ftwax_token'
 
-# Nothing from anywhere else; inline styles are those of the charts.
+# Forbids other origins; the charts need inline styles.
 _POLICY = (
   "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline';"
   " img-src 'self' data: blob:; frame-ancestors 'self'"
@@ -36,7 +36,7 @@ _App = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 def is_loopback(host: str) -> bool:
-  """Returns whether an address is reached from this machine alone."""
+  """Returns whether an address is only reachable from this machine."""
   if host == 'localhost':
     return True
   try:
@@ -46,22 +46,22 @@ def is_loopback(host: str) -> bool:
 
 
 class Safeguards:
-  """Middleware that refuses requests of others; see the module's docstring."""
+  """Middleware that refuses foreign requests; see the module docstring."""
 
   def __init__(self, app: _App, host: str, token: str | None):
     """Wraps an application.
 
     Args:
       app: the application.
-      host: that it is served on.
-      token: that requests need; None for none.
+      host: host that it is served on.
+      token: token that requests need; None for no token.
     """
     self._app = app
     self._token = token
     self._hosts = {host.strip('[]')}
     if is_loopback(host):
       self._hosts |= {'127.0.0.1', 'localhost', '::1'}
-    # Any name may lead to all addresses of a machine; the token remains.
+    # A server on all addresses has unknown names; the token protects it.
     self._any_host = token is not None and host in ('0.0.0.0', '::')
 
   async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -89,7 +89,7 @@ class Safeguards:
     await self._app(scope, receive, send_with_headers)
 
   def _refuse(self, headers: datastructures.Headers, scope: Any) -> str:
-    """Returns why a request is refused, '' if it is not."""
+    """Returns the reason to refuse a request; '' to grant it."""
     host = _hostname(headers.get('host', ''))
     if not self._any_host and host not in self._hosts:
       return (
@@ -97,6 +97,8 @@ class Safeguards:
         ' the link that it printed.'
       )
     origin = headers.get('origin')
+    # Browsers let any page open WebSockets to any server, so they need an
+    # origin.
     needs_origin = scope['type'] == 'websocket'
     if (origin or needs_origin) and (
       parse.urlsplit(origin or '').netloc != headers.get('host')

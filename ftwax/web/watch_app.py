@@ -1,4 +1,4 @@
-"""The page that follows runs, and rooms for games between their members."""
+"""The page that follows runs, with rooms for games between their members."""
 
 import asyncio
 import importlib.resources
@@ -12,7 +12,11 @@ from ftwax.web import play_room, run_tail, web_app
 
 
 class _Rooms:
-  """A room for each run, of the newest checkpoint when the first one enters."""
+  """One room for each run.
+
+  When somebody enters an empty room, it is renewed if there is a newer
+  checkpoint.
+  """
 
   def __init__(self, make_room: Callable[[str], play_room.Room]):
     self._make_room = make_room
@@ -21,14 +25,14 @@ class _Rooms:
 
   @property
   def made(self) -> list[play_room.Room]:
-    """The rooms so far."""
+    """The rooms made so far."""
     return [room for _, room in self._made.values()]
 
   async def find(self, index: int, tail: run_tail.RunTail) -> play_room.Room:
     """Returns the room of a run.
 
     Raises:
-      Exception: if no agent can be made of what the directory holds.
+      Exception: if no agent can be made from the directory.
     """
     async with self._lock:
       newest = run_tail.newest_checkpoint(tail.directory)
@@ -53,9 +57,9 @@ def make_watch_app(
   Args:
     tails: the runs.
     make_room: makes a room with the population in a directory.
-    saved: games that were played.
+    saved: stores finished games.
     host: see `safeguards.Safeguards`.
-    token: likewise.
+    token: see `safeguards.Safeguards`.
   """
   rooms = _Rooms(make_room)
 
@@ -89,7 +93,7 @@ def make_watch_app(
     index = websocket.path_params['index']
     try:
       found = await rooms.find(index, tail_of(index))
-    except Exception as error:  # Whatever a damaged run raises.
+    except Exception as error:  # A damaged run may raise anything.
       await websocket.accept()
       await websocket.send_json({'error': str(error)[:500]})
       await websocket.close(1011, 'No games can be played of this run.')

@@ -1,4 +1,4 @@
-"""The pages and their addresses, as an ASGI application."""
+"""The pages and their URLs, as an ASGI application."""
 
 import asyncio
 import contextlib
@@ -30,15 +30,15 @@ from ftwax.reporting import page as report_page
 from ftwax.reporting import saved_games
 from ftwax.web import people, play_room, safeguards
 
-# A second's messages of one page, and all that it may have unread.
+# Limits for each page: received messages per second, and unread messages.
 _MAX_MESSAGES_PER_SECOND = 120
 _MAX_UNREAD = 64
 _MAX_MESSAGE_LENGTH = 4096
 
 _STATIC = pathlib.Path(__file__).parent / 'static'
 
-# The page of a saved game or a report holds its own scripts, and is kept apart
-# from other pages.
+# The page of a saved game or a report contains its own scripts, so it is
+# sandboxed.
 _OWN_POLICY = (
   f"{report_page.POLICY}; frame-ancestors 'none'; sandbox allow-scripts"
 )
@@ -50,7 +50,7 @@ def make_play_app(
   host: str = '127.0.0.1',
   token: str | None = None,
 ) -> Any:
-  """Makes the application of one room."""
+  """Makes the application with a single room."""
 
   async def socket(websocket: websockets.WebSocket) -> None:
     await serve_person(websocket, room)
@@ -77,10 +77,10 @@ def make_app(
   """Makes an application with safeguards.
 
   Args:
-    routes: its addresses.
-    rooms: returns the rooms to close at the end.
+    routes: its routes.
+    rooms: returns the rooms to close at shutdown.
     host: see `safeguards.Safeguards`.
-    token: likewise.
+    token: see `safeguards.Safeguards`.
   """
 
   @contextlib.asynccontextmanager
@@ -101,7 +101,7 @@ def make_app(
 def shared_routes(
   saved: saved_games.SavedGames,
 ) -> list[routing.BaseRoute]:
-  """Returns the addresses of saved games, and of scripts and styles."""
+  """Returns the routes of saved games, scripts and styles."""
 
   async def index(request: requests.Request) -> responses.Response:
     del request
@@ -141,7 +141,7 @@ def shared_routes(
 
 
 def page(name: str) -> Any:
-  """Returns what answers with a page of the library."""
+  """Returns an endpoint that answers with a page of the library."""
 
   async def answer(request: requests.Request) -> responses.Response:
     del request
@@ -153,13 +153,13 @@ def page(name: str) -> Any:
 def own_page(
   text: str, headers: Mapping[str, str] | None = None
 ) -> responses.Response:
-  """Returns a page that holds its own scripts, with further headers."""
+  """Returns a response with a page that contains its own scripts."""
   headers = {**(headers or {}), 'Content-Security-Policy': _OWN_POLICY}
   return responses.HTMLResponse(text, headers=headers)
 
 
 def script(room: play_room.Room) -> responses.Response:
-  """Returns what draws the game of a room."""
+  """Returns a response with the script that draws the game of a room."""
   return responses.FileResponse(room.script, media_type='text/javascript')
 
 
@@ -173,7 +173,7 @@ async def _say(request: requests.Request, error: Exception) -> Any:
 async def serve_person(
   websocket: websockets.WebSocket, room: play_room.Room
 ) -> None:
-  """Passes messages between a person's page and the room until either ends."""
+  """Passes messages between a page and the room until either ends."""
   await websocket.accept()
   unread: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue(_MAX_UNREAD)
   too_slow = asyncio.Event()
@@ -218,7 +218,7 @@ async def _receive(
   room: play_room.Room,
   person: people.Person,
 ) -> str:
-  """Passes on requests; returns why the page has to be cut off, '' if gone."""
+  """Passes requests on; returns the reason to disconnect, '' if it left."""
   second, count = 0, 0
   while True:
     try:
@@ -241,7 +241,7 @@ async def _receive(
 async def _send(
   websocket: websockets.WebSocket, unread: asyncio.Queue[Mapping[str, Any]]
 ) -> str:
-  """Sends messages until the page is gone."""
+  """Sends messages until the page disconnects."""
   try:
     while True:
       message = await unread.get()

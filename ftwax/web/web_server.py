@@ -1,4 +1,4 @@
-"""Starts the server: prints the link, serves."""
+"""Starts the web server and prints its link."""
 
 import functools
 import pathlib
@@ -13,10 +13,10 @@ from ftwax.reporting import saved_games
 from ftwax.runtime import playable as playable_lib
 from ftwax.web import play_room, run_tail, safeguards, watch_app, web_app
 
-# Where pages are served, unless something else is there.
+# Default port, if it is free.
 _PORT = 8700
 
-# Above what a page sends; longer messages end the connection.
+# More than a page sends; longer messages close the connection.
 _MAX_MESSAGE_BYTES = 65536
 
 
@@ -30,12 +30,13 @@ def play(
 
   Args:
     playable: the game.
-    save_dir: where games are saved.
-    host: address to serve on. Others than loopback need the token in the link.
-    port: 8700, or any other if that is not free, by default.
+    save_dir: directory for saved games.
+    host: address to serve on. Addresses other than loopback need the token in
+      the link.
+    port: port to serve on; by default 8700, or any free port if that is taken.
 
   Raises:
-    ValueError: if the address cannot be served on.
+    ValueError: if the address cannot be used.
   """
   saved = saved_games.SavedGames(pathlib.Path(save_dir))
   room = play_room.Room(playable, saved)
@@ -54,15 +55,16 @@ def watch(
   """Serves a page that follows runs until Ctrl-C.
 
   Args:
-    directories: of runs, which may not have begun yet; none for the newest.
+    directories: directories of runs, which may not have started yet; empty for
+      the newest run.
     save_dir: see `play`.
-    host: likewise.
-    port: likewise.
+    host: see `play`.
+    port: see `play`.
     end_with_input: see `serve`.
     find_game: finds the game of a run, given its directory.
 
   Raises:
-    ValueError: if there is no run, or the address cannot be served on.
+    ValueError: if there is no run or the address cannot be used.
   """
   if not directories:
     directories = [str(run_tail.newest_run(pathlib.Path('runs')))]
@@ -82,13 +84,14 @@ def serve(
   """Serves an application until Ctrl-C, and prints its link.
 
   Args:
-    make_app: makes it of a host and a token.
+    make_app: makes the application, given a host and a token.
     host: see `play`.
-    port: likewise.
-    end_with_input: ends when standard input does, in place of Ctrl-C.
+    port: see `play`.
+    end_with_input: whether to end when standard input closes; then the link
+      does not mention Ctrl-C.
 
   Raises:
-    ValueError: if the address cannot be served on.
+    ValueError: if the address cannot be used.
   """
   import uvicorn
 
@@ -118,7 +121,7 @@ def serve(
 
 
 def _listen(host: str, port: int | None) -> socket.socket:
-  """Returns a socket that listens; see `play`."""
+  """Returns a listening socket; see `play`."""
   family = socket.AF_INET6 if ':' in host else socket.AF_INET
   ports = (_PORT, 0) if port is None else (port,)
   for candidate in ports:

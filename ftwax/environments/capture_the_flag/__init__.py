@@ -7,12 +7,12 @@ reinforcement learning"), here on a grid. In reading order:
 - `game_config`: sizes and options;
 - `maps`: draws a map;
 - `rules`: the state of a game and one step of it;
-- `events`: the reward, thirteen events that a step counts for each player;
+- `events`: the reward, counts of thirteen events for each player;
 - `views`, `features`, `rendering`: observations, as vectors or as images;
-- `actions`: actions as agents choose them;
+- `actions`: converts agents' actions;
 - `opponents`: scripted players;
-- `browser`: its page, and which keys play it;
-- `game`: joins these to a `functional.FunctionalGame`.
+- `browser`: its page and keys in the browser;
+- `game`: combines these into a `functional.FunctionalGame`.
 """
 
 from ftwax.environments.capture_the_flag.events import EVENT_NAMES

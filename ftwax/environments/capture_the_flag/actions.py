@@ -1,4 +1,4 @@
-"""Conversion between actions of agents and actions of the rules."""
+"""Converts between actions of agents and actions of the rules."""
 
 import jax.numpy as jnp
 
@@ -6,19 +6,19 @@ from ftwax import types
 from ftwax.environments.capture_the_flag import game_config as config_lib
 from ftwax.environments.capture_the_flag import rules
 
-# Choices of each part of an action, in the order in which 'flat' counts them.
+# Number of choices of each part, in the order used by 'flat' actions.
 NUM_CHOICES = {'move': len(rules.MOVES), 'turn': len(rules.TURNS), 'tag': 2}
 
 
 def decode_action(
   action: types.ArrayTree, config: config_lib.CaptureTheFlagConfig
 ) -> rules.Action:
-  """Converts an action of the game to one of the rules.
+  """Converts an action of the game to an action of the rules.
 
   Args:
     action: int32 [...]: a dict of 'move', 'turn' and 'tag', or a flat action,
       `(move * num_turns + turn) * 2 + tag`.
-    config: config of the game, which says which of the two.
+    config: config of the game, which selects one of the two.
   """
   if config.action == 'composite':
     return rules.Action(action['move'], action['turn'], action['tag'])
@@ -30,7 +30,7 @@ def decode_action(
 def encode_action(
   action: rules.Action, config: config_lib.CaptureTheFlagConfig
 ) -> types.ArrayTree:
-  """Converts an action of the rules to one of the game, int32 [...]."""
+  """Converts an action of the rules to an action of the game, int32 [...]."""
   if config.action == 'composite':
     return action._asdict()
   rest = action.move * NUM_CHOICES['turn'] + action.turn

@@ -1,4 +1,4 @@
-"""Capture the flag in the browser: its page, and which keys play it."""
+"""Capture the flag in the browser: its page and keys."""
 
 import pathlib
 from collections.abc import Mapping
@@ -30,8 +30,9 @@ def make_page(
 ) -> game_pages.GamePage:
   """Makes the page of capture the flag.
 
-  A state is [num_steps, score of each team, then carrier, cell and timer of
-  each flag, then cell, direction, waiting and cooldown of each player].
+  A state is sent as the concatenation of [num_steps], score [2], carrier, cell
+  and timer of the flags, [2] each, and cell, direction, waiting and cooldown of
+  the players, [P] each.
   """
 
   def facts(state: rules.State) -> Any:
@@ -80,9 +81,10 @@ def make_page(
 def read_config(
   spec: types.EnvironmentSpec, team_size: int
 ) -> config_lib.CaptureTheFlagConfig:
-  """Returns the config of a game in which agents of these specs can play.
+  """Returns the config of a game in which agents with these specs can play.
 
-  The map, which agents do not depend on, is that of the main job.
+  The map size, which does not affect the specs, is that of the experiment
+  `capture_the_flag`.
   """
   shape = spec.observations.shape
   is_vector = len(shape) == 1

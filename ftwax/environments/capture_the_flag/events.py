@@ -34,11 +34,11 @@ EVENT_NAMES = (
 def count(deeds: rules.Deeds, teams: Sequence[int]) -> types.Array:
   """Counts the events of a step for each player.
 
-  A player tagged by two opponents at once counts one event, and so does each
-  of the two.
+  If two opponents tag a player at once, the player counts one event, and so
+  does each of the opponents.
 
   Args:
-    deeds: what each player did in the step.
+    deeds: deeds of all players in the step.
     teams: the team of each player, length P.
 
   Returns:

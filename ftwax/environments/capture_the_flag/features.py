@@ -1,10 +1,11 @@
 """The 'features' observation: a float32 vector for each player.
 
-It starts with `CHANNELS` of the player's view: for each channel, one entry per
-cell, 1 where that thing is; pads count as walls. `SCALARS` follow: positions of
-flags and stands relative to the player, in shares of the longer side of the
-map, and the states of flags, player and game. Without `compass`, positions
-outside the view are 0. The view of a player that waits on its pad is empty.
+First come the `CHANNELS` of the player's view: for each channel, one entry per
+cell, 1 where that thing is; pads count as walls. Then come the `SCALARS`:
+positions of flags and stands relative to the player, as fractions of the longer
+side of the map, and the states of flags, player and game. Without `compass`,
+positions outside the view are 0. The view of a player that waits on its pad is
+empty.
 """
 
 import jax.numpy as jnp
@@ -85,7 +86,7 @@ def _channels(
 def _is_present(
   state: rules.State, config: config_lib.CaptureTheFlagConfig
 ) -> types.Array:
-  """Returns bool [P, K], false for players that wait; see `views.Things`."""
+  """Returns bool [P, K], false for waiting players; see `views.Things`."""
   players = (state.waiting == 0)[views.others(config)]
   rest = jnp.ones((config.num_players, 4), bool)
   return jnp.concatenate([players, rest], axis=1)
@@ -105,7 +106,7 @@ def _scalars(
   side = max(config.height, config.width)
   ahead, right = things.ahead[:, -4:] / side, things.right[:, -4:] / side
   if not config.compass:
-    # Like the view itself, empty for a player that waits.
+    # As in the view itself, nothing is visible to a waiting player.
     in_view = (things.view_cell[:, -4:] >= 0) & (state.waiting == 0)[:, None]
     ahead, right = jnp.where(in_view, ahead, 0), jnp.where(in_view, right, 0)
   parts = [

@@ -37,11 +37,11 @@ def make(
   [P]; see `rules.Action`.
 
   Args:
-    config: sizes and options; by default two against two.
+    config: sizes and options; by default, two against two.
 
   Returns:
     The game. The first half of its players is team 0. Equal configs return the
-    same object, so that JAX compiles its functions once.
+    same object, so JAX compiles its functions only once.
   """
   return _make(config or config_lib.CaptureTheFlagConfig())
 
@@ -120,7 +120,7 @@ def _timestep(
   deeds: rules.Deeds,
   config: config_lib.CaptureTheFlagConfig,
 ) -> dm_env.TimeStep:
-  """Returns what players observe in `state` and get for `deeds`."""
+  """Returns the observations of `state` and the rewards for `deeds`."""
   num_players = config.num_players
   is_over = rules.is_over(state, config)
   step_type = jnp.where(

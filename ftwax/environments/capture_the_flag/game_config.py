@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-# Least rows and columns for two bases with a free column between them.
+# Minimum size for two bases with a free column between them.
 _MIN_HEIGHT = 7
 _MIN_WIDTH = 11
 _MAX_TEAM_SIZE = 4
@@ -19,23 +19,23 @@ class CaptureTheFlagConfig:
   Periods and lengths are in steps; a step is one action of every player.
 
   Attributes:
-    team_size: players in each of the two teams, 1 to 4.
-    height: rows of the map with its border; odd, at least 7.
-    width: columns of the map with its border; odd, at least 11.
-    min_height: least rows of a map. Each game draws its own from the odd
-      numbers up to `height`; the rest of the grid is walls. None for `height`.
-    min_width: least columns of a map, likewise.
+    team_size: number of players in each of the two teams, 1 to 4.
+    height: number of rows of the map, including its border; odd, at least 7.
+    width: number of columns of the map, including its border; odd, at least 11.
+    min_height: minimum number of rows of a map. Each game draws an odd number
+      up to `height`; the rest of the grid is walls. None for `height`.
+    min_width: minimum number of columns of a map, likewise.
     wall_density: probability of each possible wall, in [0, 1]; see `maps`.
     num_steps: length of a game.
-    tag_range: cells ahead that a tag reaches.
+    tag_range: number of cells ahead that a tag reaches.
     tag_cooldown: steps after a tag during which a player cannot tag again.
-    respawn_period: steps that a tagged player waits.
+    respawn_period: number of steps that a tagged player waits.
     flag_return_period: steps after which a dropped flag returns to its stand.
     observation: 'features', a float32 vector, or 'rgb', a uint8 image.
-    view_size: rows and columns of the square of cells that a player sees; odd.
-    view_behind: rows of that square that are behind the player.
-    compass: whether the 'features' observation holds positions of flags and
-      stands outside the player's view. Without, agents must find and remember
+    view_size: side, in cells, of the square that a player sees; odd.
+    view_behind: number of rows of that square behind the player.
+    compass: whether the 'features' observation includes positions of flags and
+      stands outside the player's view. If False, agents must find and remember
       them, as with the 'rgb' observation.
     tile_size: height and width of a cell in the 'rgb' observation, in pixels.
     action: 'composite', a dict of move, turn and tag, or 'flat', an integer.
@@ -64,7 +64,7 @@ class CaptureTheFlagConfig:
 
   @property
   def num_players(self) -> int:
-    """`P`, the players of both teams."""
+    """`P`, number of players of both teams."""
     return 2 * self.team_size
 
   @property

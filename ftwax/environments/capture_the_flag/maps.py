@@ -1,4 +1,4 @@
-"""Random symmetric maps on which each base can be reached from the other.
+"""Random symmetric maps on which the bases can reach each other.
 
 A map is a grid of tiles inside a border of walls. The base of team 0 is on the
 left; that of team 1 is its image on the right, under a reflection or a rotation
@@ -6,8 +6,8 @@ by 180 degrees, each with probability one half. Posts stand on a lattice of
 every second row and column, each with a chance of `wall_density`, and each has
 an arm of one cell in a random direction, which makes many short walls and
 loops. Cells that cannot be reached from the left base become walls. If the
-right base is among them, all inner walls are removed instead. Where the config
-allows smaller maps, each has a size of its own; it lies at the top left, and
+right base is among them, all inner walls are removed instead. If the config
+allows smaller maps, each map draws its own size; it lies at the top left, and
 the rest of the grid is walls.
 
 Cells are numbered row by row: a cell is `row * width + column`.
@@ -31,8 +31,8 @@ NORTH, EAST, SOUTH, WEST = range(4)
 # [rows, columns] that one step in each direction adds.
 STEPS = np.array([[-1, 0], [0, 1], [1, 0], [0, -1]], np.int32)
 
-# The left base: rows above and below its centre and columns without walls, the
-# columns of stand and pads, and the rows of pads, counted from the centre.
+# The left base: rows above and below its center and columns without walls, the
+# columns of stand and pads, and the rows of pads relative to the center.
 _BASE_ROWS = 2
 _BASE_COLUMNS = range(1, 5)
 _STAND_COLUMN = 3
@@ -40,19 +40,19 @@ _PAD_COLUMN = 1
 _PAD_ROWS = np.array([-1, 1, -2, 2])
 
 
-# Distances found so far, their next value, and whether the last step found any.
+# Distances so far, the next distance, and whether the last step found any.
 _Flood: TypeAlias = tuple[types.Array, types.Array, types.Array]
 
 
 class _Size(NamedTuple):
-  """Rows and columns of a map with its border, int32 []."""
+  """Rows and columns of a map, including its border, int32 []."""
 
   height: types.Array | int
   width: types.Array | int
 
 
 class Map(NamedTuple):
-  """The parts of a game that never change.
+  """The constant parts of a game.
 
   Attributes:
     tiles: int8 [height, width], `FLOOR`, `WALL`, `PAD` or `STAND`.
@@ -67,7 +67,7 @@ class Map(NamedTuple):
 
 
 def make_map(key: types.Key, config: config_lib.CaptureTheFlagConfig) -> Map:
-  """Draws a map; see the module's docstring."""
+  """Draws a map; see the module docstring."""
   wall_key, row_key, symmetry_key = jax.random.split(key, 3)
   size = _draw_size(key, config)
   base_row = jax.random.randint(
@@ -97,18 +97,18 @@ def flood(is_open: types.Array, start: types.Array) -> types.Array:
   """Returns the number of steps from the cell `start` to every cell.
 
   Args:
-    is_open: bool [height, width], whether a cell can be entered; false all
-      along the border.
+    is_open: bool [height, width], whether a cell can be entered; must be false
+      on the border.
     start: int32 [], a cell, at distance 0 even if it is not open.
 
   Returns:
-    int32 [height, width], `height * width` at cells that cannot be reached.
+    int32 [height, width]; `height * width` at unreachable cells.
   """
   never = is_open.size
   at_start = jnp.arange(never).reshape(is_open.shape) == start
 
   def spread(carry: _Flood) -> _Flood:
-    # The border is closed, so nothing passes from one edge to the other.
+    # `roll` wraps around, but nothing passes the closed border.
     distance, num_steps, _ = carry
     reached = distance < never
     new = (
@@ -123,7 +123,7 @@ def flood(is_open: types.Array, start: types.Array) -> types.Array:
     )
     return jnp.where(new, num_steps, distance), num_steps + 1, jnp.any(new)
 
-  # Goes on until a step reaches no new cell.
+  # Runs until a step reaches no new cell.
   start_distance = jnp.where(at_start, 0, never).astype(jnp.int32)
   distance, _, _ = jax.lax.while_loop(
     lambda carry: carry[2],
@@ -136,7 +136,7 @@ def flood(is_open: types.Array, start: types.Array) -> types.Array:
 def _draw_size(
   key: types.Key, config: config_lib.CaptureTheFlagConfig
 ) -> _Size:
-  """Draws the size of a map from those that the config allows."""
+  """Draws the size of a map within the limits of the config."""
   sides: list[types.Array | int] = []
   for index, (low, high) in enumerate(
     ((config.min_height, config.height), (config.min_width, config.width))
@@ -157,8 +157,8 @@ def _image_of_cells(
 
   Args:
     config: size of the grid.
-    size: of the map; cells outside are their own images.
-    is_turned: bool [], whether it is a rotation rather than a reflection.
+    size: size of the map; cells outside are their own images.
+    is_turned: bool [], whether to rotate instead of reflect.
 
   Returns:
     int32 [height * width]; the image of an image is the cell itself.

@@ -1,15 +1,15 @@
-"""Scripted players of three strengths, against which agents are rated.
+"""Scripted players of three strengths, used to rate agents.
 
 A script is a pure function of a random key, the state of the game and the index
-of a player. Unlike agents it sees the whole map. It does not plan ahead.
+of a player. Unlike agents, it sees the whole map. It does not plan ahead.
 
-- 'wanderer' walks about, turns at random and where it is blocked, tags at
-  random, and captures a flag by luck only.
+- 'wanderer' walks around, turns at random and where it is blocked, tags at
+  random, and captures flags only by luck.
 - 'attacker' takes a shortest path to the opponents' flag and back to its base,
   and never tags.
-- 'tactician' tags any opponent that one turn brings into its line of fire. The
-  players of odd index in a team guard their flag and go after its carrier; the
-  others attack.
+- 'tactician' tags any opponent that one turn brings into its line of fire.
+  Players with an odd index in their team guard their flag and chase its
+  carrier; the others attack.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ _Config: TypeAlias = config_lib.CaptureTheFlagConfig
 
 STRENGTHS = ('wanderer', 'attacker', 'tactician')
 
-# Probability of a random heading, without which two players that block each
+# Probability of a random heading. Without it, two players that block each
 # other's shortest path would never move again.
 _NOISE = 0.1
 
@@ -36,17 +36,17 @@ _NOISE = 0.1
 _WANDERER_TURN = 0.2
 _WANDERER_TAG = 0.2
 
-# Distance from the flag, in cells, up to which a guard goes after an opponent,
-# and distance from its stand up to which an idle guard stays where it is.
+# Distance from the flag, in cells, up to which a guard chases an opponent, and
+# distance from its stand up to which an idle guard stays where it is.
 _ALARM = 6
 _STRAY = 2
 
-# Move (see `rules.MOVES`) that goes ahead, right, back and left.
+# Indices of `rules.MOVES` that go ahead, right, back and left.
 _MOVE_OF_TURN = np.array([1, 4, 2, 3], np.int32)
 
 
 def make_script(strength: str, config: _Config) -> functional.Script:
-  """Makes the script of a strength.
+  """Makes the script of the given strength.
 
   Args:
     strength: one of `STRENGTHS`.
@@ -109,14 +109,14 @@ def _wander(
 def _attack(
   key: types.Key, state: rules.State, player: types.Array, config: _Config
 ) -> rules.Action:
-  """Fetches the opponents' flag, and nothing else."""
+  """Only fetches the opponents' flag."""
   return _go(key, state, player, _attack_target(state, player, config), config)
 
 
 def _play_tactics(
   key: types.Key, state: rules.State, player: types.Array, config: _Config
 ) -> rules.Action:
-  """Tags an opponent if it can, else goes to the target of its role."""
+  """Tags an opponent if possible, else goes to the target of its role."""
   target = jnp.where(
     _is_guard(player, config) & ~rules.carries_flag(state, config)[player],
     _guard_target(state, player, config),
@@ -132,14 +132,14 @@ def _play_tactics(
 
 
 def _is_guard(player: types.Array, config: _Config) -> types.Array:
-  """Returns whether `player` guards; a team of one has no guard."""
+  """Returns whether `player` is a guard; a team of one has no guard."""
   return (player % config.team_size) % 2 == 1
 
 
 def _attack_target(
   state: rules.State, player: types.Array, config: _Config
 ) -> types.Array:
-  """Returns the own stand for a carrier, else the cell of the enemy flag."""
+  """Returns the own stand if carrying the flag, else the enemy flag's cell."""
   team = player // config.team_size
   return jnp.where(
     rules.carries_flag(state, config)[player],
@@ -151,10 +151,10 @@ def _attack_target(
 def _guard_target(
   state: rules.State, player: types.Array, config: _Config
 ) -> types.Array:
-  """Returns the cell that a guard goes to.
+  """Returns the cell to which a guard goes.
 
-  It is the cell of its flag if that is not on its stand, else that of the
-  opponent nearest to the flag if within `_ALARM`, else near the stand.
+  Its own flag if that is not on its stand, else the opponent nearest to the
+  flag if within `_ALARM`, else a cell near the stand.
   """
   team = player // config.team_size
   here, home = state.cell[player], state.map.stands[team]
@@ -174,7 +174,7 @@ def _guard_target(
 def _distance(
   cell: types.Array, other: types.Array, config: _Config
 ) -> types.Array:
-  """Returns the number of steps between cells if there were no walls."""
+  """Returns the number of steps between cells, ignoring walls."""
   rows = jnp.abs(cell // config.width - other // config.width)
   return rows + jnp.abs(cell % config.width - other % config.width)
 
@@ -215,7 +215,7 @@ def _go(
     is_random, jax.random.randint(heading_key, (), 0, 4), heading
   )
   quarters = (heading - state.direction[player]) % 4
-  # A turn is by a quarter at most; until the player faces its heading it walks
+  # A turn is at most a quarter; until it faces its heading, the player walks
   # sideways or backwards.
   turn = jnp.where(quarters == 3, 1, jnp.where(quarters == 0, 0, 2))
   left_over = (quarters - jnp.asarray(rules.TURN_QUARTERS)[turn]) % 4
@@ -240,7 +240,7 @@ def _first_heading(
   distance = maps.flood(maps.is_walkable(tiles), target)
   distance = distance.reshape(-1)[neighbours]
   is_taken = jnp.any(neighbours[:, None] == state.cell[None], axis=1)
-  # Ties are broken by less than a step. A detour costs two steps, so that a
-  # penalty of three for occupied cells makes it worthwhile.
+  # Ties are broken by less than a step. A detour costs two steps, so a penalty
+  # of three for occupied cells makes it worthwhile.
   ties = jax.random.uniform(key, (4,))
   return jnp.argmin(distance + ties + jnp.where(is_taken, 3, 0))

@@ -1,9 +1,10 @@
 """RGB images: the view of each player, and the whole map for videos.
 
-An image is a grid of square tiles. Each combination of ground, figure (a
-player) and flag in a cell has a code and a tile, painted once in NumPy, so that
-an image is one lookup of codes in a table. In a player's view its own team is
-blue and the opponents are red; on the whole map team 0 is blue and team 1 red.
+An image is a grid of square tiles. Each combination of ground, figure
+(a player) and flag in a cell has a code and a tile, painted once in NumPy, so
+rendering an image is a single table lookup. In a player's view its own team is
+blue and the opponents are red; on the whole map team 0 is blue and team 1 is
+red.
 """
 
 import functools
@@ -34,7 +35,7 @@ _TEAM_COLORS = np.array([[28, 74, 190], [190, 38, 30]], np.uint8)
 _FLAG_COLORS = np.array([[120, 215, 255], [255, 190, 70]], np.uint8)
 _NOSE_COLOR = np.array([250, 250, 245], np.uint8)
 
-# What the colours of the whole map stand for.
+# The meaning of the colors of the whole map.
 LEGEND = tuple(
   (label, (int(color[0]), int(color[1]), int(color[2])))
   for label, color in (
@@ -59,7 +60,7 @@ def observe(
   """Renders the view of each player; see `views`.
 
   Returns:
-    uint8 [P, side, side, 3] with side = view_size * tile_size, black for
+    uint8 [P, side, side, 3] with side = view_size * tile_size; black for
     players that wait on their pads.
   """
   size = config.view_size
@@ -110,7 +111,7 @@ def _figures_in_view(
 ) -> types.Array:
   """Returns figures in the view of each player, int32 [P, V * V].
 
-  Directions are relative to the player, and it is a figure of its own view.
+  Directions are relative to the player, who is included as a figure.
   """
   others = views.others(config)
   is_enemy = np.arange(others.shape[1]) >= config.team_size - 1
@@ -126,12 +127,12 @@ def _figures_in_view(
 def _marks(
   index: types.Array, code: types.Array | npt.NDArray[Any], num_cells: int
 ) -> types.Array:
-  """Writes codes into cells; where several meet, the largest stays.
+  """Writes codes into cells; the largest code wins where several meet.
 
   Args:
     index: int32 [..., K], cells, or -1 for codes to leave out.
-    code: int32 [..., K], or of a shape that broadcasts to it.
-    num_cells: cells of the grid.
+    code: int32 [..., K], or any shape that broadcasts to it.
+    num_cells: number of cells of the grid.
 
   Returns:
     int32 [..., num_cells], 0 at cells without a code.
@@ -178,7 +179,7 @@ def _make_tile(
 ) -> npt.NDArray[np.uint8]:
   """Paints a figure as a square with a bright front, a flag as a diamond."""
   tile = np.tile(_GROUND_COLORS[ground], (size, size, 1))
-  # Coordinates of pixel centres, from -1 to 1.
+  # Coordinates of pixel centers, from -1 to 1.
   y, x = np.meshgrid(
     *[(np.arange(size) + 0.5) / size * 2 - 1] * 2, indexing='ij'
   )

@@ -1,6 +1,6 @@
 """State and rules of capture the flag.
 
-All players act at once, so that no team and no seat has an advantage. A step
+All players act simultaneously, so no team and no seat has an advantage. A step
 has three phases:
 
 1. Players turn, then move. A cell holds one player. A player stays where it is
@@ -45,7 +45,7 @@ class Action(NamedTuple):
     move: int32 [P], index into `MOVES`, relative to the direction after the
       turn.
     turn: int32 [P], index into `TURNS`.
-    tag: int32 [P], 1 to tag and 0 not to.
+    tag: int32 [P], 1 to tag, 0 otherwise.
   """
 
   move: types.Array
@@ -58,17 +58,17 @@ class State(NamedTuple):
 
   Attributes:
     map: walls, stands and pads.
-    cell: int32 [P], the cell of each player, its pad while it waits.
+    cell: int32 [P], the cell of each player; its pad while it waits.
     direction: int32 [P], the direction that each player faces; see
       `maps.STEPS`.
-    waiting: int32 [P], steps that each player still has to wait; 0 while it
+    waiting: int32 [P], remaining steps that each player waits; 0 while it
       plays.
     cooldown: int32 [P], steps until each player can tag again.
     carrier: int32 [2], the player that carries each team's flag, or `NOBODY`.
     flag_cell: int32 [2], the cell of each team's flag.
     flag_timer: int32 [2], steps until each team's flag, if dropped, returns.
-    score: int32 [2], captures by each team.
-    num_steps: int32 [], steps played.
+    score: int32 [2], number of captures by each team.
+    num_steps: int32 [], number of steps played.
   """
 
   map: maps.Map
@@ -84,7 +84,7 @@ class State(NamedTuple):
 
 
 class Deeds(NamedTuple):
-  """The outcome of a step, from which `events` counts the reward.
+  """The deeds of a step, from which `events` counts the reward.
 
   Attributes:
     tagged: bool [P, P], whether the first player tagged the second.
@@ -129,7 +129,7 @@ def start(key: types.Key, config: config_lib.CaptureTheFlagConfig) -> State:
 def start_direction(
   config: config_lib.CaptureTheFlagConfig,
 ) -> npt.NDArray[np.int32]:
-  """Returns the direction of each player on its pad, int32 [P]: inwards."""
+  """Returns the inward direction of each player on its pad, int32 [P]."""
   return np.where(team_of_players(config) == 0, maps.EAST, maps.WEST).astype(
     np.int32
   )
@@ -142,7 +142,7 @@ def step(
 
   Args:
     state: state of a game that is not over.
-    action: the actions of all players; those of waiting players are ignored.
+    action: actions of all players; those of waiting players are ignored.
     config: sizes and rules.
 
   Returns:
@@ -191,7 +191,7 @@ def is_home(state: State) -> types.Array:
 def steps_in_cells(
   config: config_lib.CaptureTheFlagConfig,
 ) -> npt.NDArray[np.int32]:
-  """Returns int32 [4], the number that each direction adds to a cell."""
+  """Returns int32 [4], the change of the cell number in each direction."""
   return maps.STEPS @ np.array([config.width, 1], np.int32)
 
 
@@ -201,7 +201,7 @@ def _move(
   is_active: types.Array,
   config: config_lib.CaptureTheFlagConfig,
 ) -> State:
-  """Turns and moves the players that do not wait."""
+  """Turns and moves the players that are not waiting."""
   steps = jnp.asarray(steps_in_cells(config))
   turn = jnp.asarray(TURN_QUARTERS)[action.turn]
   direction = (state.direction + jnp.where(is_active, turn, 0)) % 4
@@ -230,7 +230,7 @@ def aim(
 
   Args:
     state: positions and walls.
-    direction: int32 [P], the direction that each player is taken to face.
+    direction: int32 [P], the assumed direction of each player.
     config: sizes and rules.
 
   Returns:
@@ -250,7 +250,7 @@ def aim(
     & can_be_hit[:, None, :]
     & (is_clear > 0)[:, :, None]
   )  # [P, range, P]
-  # The nearest player shields those behind: only the first distance counts.
+  # The nearest player shields those behind it: only the first distance counts.
   num_until = jnp.cumsum(jnp.any(stands_there, axis=2), axis=1)
   return jnp.any(stands_there & (num_until == 1)[:, :, None], axis=1)
 
@@ -261,7 +261,7 @@ def _tag(
   is_active: types.Array,
   config: config_lib.CaptureTheFlagConfig,
 ) -> tuple[State, types.Array]:
-  """Returns the state with new cooldowns, and who hit whom, bool [P, P]."""
+  """Returns the state with new cooldowns, and the tags, bool [P, P]."""
   fires = is_active & (action.tag > 0) & (state.cooldown == 0)
   tagged = aim(state, state.direction, config) & fires[:, None]
   cooldown = jnp.where(
@@ -275,7 +275,7 @@ def _drop_flags(
 ) -> State:
   """Moves flags along with their carriers; carriers that were hit drop them."""
   is_carried = state.carrier != NOBODY
-  # Nobody becomes player 0, whose values the mask drops.
+  # NOBODY becomes player 0, whose values are masked below.
   carrier = jnp.maximum(state.carrier, 0)
   flag_cell = jnp.where(is_carried, state.cell[carrier], state.flag_cell)
   is_dropped = is_carried & is_hit[carrier]
@@ -293,7 +293,7 @@ def _drop_flags(
 def _send_to_pads(
   state: State, is_hit: types.Array, config: config_lib.CaptureTheFlagConfig
 ) -> State:
-  """Puts players that were hit on their pads; the others wait one step less."""
+  """Puts players that were hit on their pads; decrements others' waiting."""
   return state._replace(
     cell=jnp.where(is_hit, state.map.pads, state.cell),
     direction=jnp.where(is_hit, start_direction(config), state.direction),
@@ -311,11 +311,12 @@ def _touch_flags(
 
   Args:
     state: state after moves and tags.
-    can_touch: bool [P], whether each player plays and was not hit.
+    can_touch: bool [P], whether each player was active and not hit.
     config: sizes and rules.
 
   Returns:
-    The next state, and who picked up, returned and captured, bool [P] each.
+    The next state, and whether each player picked up, returned and captured a
+    flag, bool [P] each.
   """
   players = np.arange(config.num_players)
   teams = team_of_players(config)
@@ -358,7 +359,7 @@ def _who(
   players: npt.NDArray[Any],
   teams: npt.NDArray[np.int32],
 ) -> types.Array:
-  """Returns int32 [2], a player of each team for which `is_true` [P] holds."""
+  """Returns a player per team with `is_true` [P], int32 [2], or `NOBODY`."""
   by_team = teams[None, :] == np.arange(2)[:, None]
   ids = jnp.where(is_true[None, :] & by_team, players[None, :], NOBODY)
   return jnp.max(ids, axis=1).astype(jnp.int32)

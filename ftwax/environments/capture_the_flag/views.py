@@ -1,8 +1,8 @@
-"""Views: the square of the map that each player sees, with ahead turned up.
+"""Views: the square of the map around each player, rotated to look up.
 
 A view is relative to its player: rows run from ahead to behind, columns from
-left to right, and things belong to the own team or to the opponents. One policy
-can therefore play for either team.
+left to right, and things belong to the player's own team or to the opponents.
+The same policy can therefore play for either team.
 """
 
 from typing import NamedTuple
@@ -23,10 +23,10 @@ class Things(NamedTuple):
   opponents' stand, in this order.
 
   Attributes:
-    ahead: int32 [P, K], cells ahead of the player.
-    right: int32 [P, K], cells to the right of the player.
+    ahead: int32 [P, K], number of cells ahead of the player.
+    right: int32 [P, K], number of cells to the right of the player.
     view_cell: int32 [P, K], cell of the view, `row * view_size + column`, or -1
-      outside of the view.
+      outside the view.
   """
 
   ahead: types.Array
@@ -53,7 +53,7 @@ def slices(
 def others(
   config: config_lib.CaptureTheFlagConfig,
 ) -> npt.NDArray[np.int32]:
-  """Returns the teammates, then the opponents of each player, [P, P - 1]."""
+  """Returns each player's teammates, then its opponents, int32 [P, P - 1]."""
   teams = rules.team_of_players(config)
   rows = []
   for player, team in enumerate(teams):
@@ -98,12 +98,12 @@ def tiles_in_view(
 ) -> types.Array:
   """Returns the tiles in the view of each player, int8 [P, view_size ** 2].
 
-  Cells outside of the map are walls.
+  Cells outside the map are walls.
   """
   offsets = jnp.asarray(_offsets(config))[state.direction]  # [P, V * V, 2]
   row = (state.cell // config.width)[:, None] + offsets[:, :, 0]
   column = (state.cell % config.width)[:, None] + offsets[:, :, 1]
-  # Cells beyond the border take the nearest tile of it, which is a wall.
+  # Cells beyond the border take its nearest tile, which is a wall.
   row = jnp.clip(row, 0, config.height - 1)
   column = jnp.clip(column, 0, config.width - 1)
   tiles = state.map.tiles.reshape(-1)

@@ -1,6 +1,6 @@
 """Runs the nodes of a distributed run on the hosts of a Ray cluster.
 
-Ray says which host each node runs on and accounts for what it takes there. On
-each host an actor of Ray's starts the nodes' processes and forwards the ports
-of nodes on other hosts.
+Ray places each node on a host and accounts for its resources there. On each
+host, a Ray actor starts the processes of nodes and forwards the ports of nodes
+on other hosts.
 """

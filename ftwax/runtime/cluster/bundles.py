@@ -1,10 +1,10 @@
-"""Which nodes of a run go together, and what they take on a host."""
+"""Groups the nodes of a run into bundles that are placed on a host together."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-# Of a node, unless settings say otherwise. Ray counts CPUs and GPUs as shares
-# of a host, not as cores that a node is kept to.
+# Default resources of a node. Ray counts CPUs and GPUs as shares of a host; it
+# does not pin nodes to cores.
 _DEFAULTS: Mapping[str, Mapping[str, float]] = {
   'learner': {'CPU': 1.0},
   'inference': {'CPU': 1.0},
@@ -14,11 +14,11 @@ _DEFAULTS: Mapping[str, Mapping[str, float]] = {
 
 
 class Bundles(NamedTuple):
-  """Nodes of a run that are placed together.
+  """Groups of nodes that are placed together.
 
   Attributes:
-    resources: of each bundle, by Ray's names: CPU, GPU, memory (bytes), or
-      the user's own.
+    resources: resources of each bundle, by Ray's names: CPU, GPU, memory
+      (bytes), or custom ones.
     of_node: index of each node's bundle, by the node's name.
   """
 
@@ -29,14 +29,14 @@ class Bundles(NamedTuple):
 def make(
   names: Sequence[str], resources: Mapping[str, Mapping[str, float]]
 ) -> Bundles:
-  """Groups nodes: a learner and its replay, the first with counter and keeper.
+  """Groups a learner with its replay; counter and keeper join learner 0.
 
   Args:
-    names: of nodes, `label` or `label/index`.
-    resources: by label, in place of the defaults of this file.
+    names: names of the nodes, `label` or `label/index`.
+    resources: resources by label, overriding the defaults of this file.
 
   Raises:
-    ValueError: a label has no nodes, or a bundle takes nothing of a host.
+    ValueError: if a label has no nodes or a bundle needs no resources.
   """
   labels = {name.partition('/')[0] for name in names}
   for label in resources:
@@ -68,7 +68,7 @@ def make(
 
 
 def _group(name: str) -> str:
-  """Returns what nodes that share a bundle have in common."""
+  """Returns a key shared by the nodes of a bundle."""
   label, _, index = name.partition('/')
   if label in ('counter', 'keeper'):
     return 'learner/0'

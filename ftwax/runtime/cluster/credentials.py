@@ -1,7 +1,7 @@
-"""Certificates by which the hosts of a cluster know each other.
+"""Certificates with which the hosts of a cluster authenticate each other.
 
-They are those of Ray's own connections, named by the same variables, so that a
-cluster needs one set; see docs/clusters.md.
+These are the certificates of Ray's own connections, set by the same environment
+variables, so a cluster needs only one set; see docs/clusters.md.
 """
 
 import os
@@ -15,11 +15,11 @@ _AUTHORITY = 'RAY_TLS_CA_CERT'
 
 
 class Contexts(NamedTuple):
-  """TLS contexts of a host. Both sides must show a certificate.
+  """TLS contexts of a host. Both sides must present a certificate.
 
   Attributes:
-    server: of connections that it accepts.
-    client: of connections that it opens.
+    server: context of connections that the host accepts.
+    client: context of connections that the host opens.
   """
 
   server: ssl.SSLContext
@@ -27,15 +27,15 @@ class Contexts(NamedTuple):
 
 
 def uses_tls() -> bool:
-  """Returns whether Ray is told to encrypt and authenticate."""
+  """Returns whether Ray is configured to use TLS."""
   return os.environ.get(USE_TLS, '0').lower() in ('1', 'true')
 
 
 def read() -> Contexts | None:
-  """Returns this host's contexts; None where Ray uses no TLS.
+  """Returns this host's TLS contexts; None if Ray uses no TLS.
 
   Raises:
-    ValueError: a file is not named, or cannot be read.
+    ValueError: if a file is not set or cannot be read.
   """
   if not uses_tls():
     return None
@@ -66,8 +66,8 @@ def _make_context(
 ) -> ssl.SSLContext:
   context = ssl.SSLContext(protocol)
   context.minimum_version = ssl.TLSVersion.TLSv1_3
-  # Hosts are known by the authority that signed, as Ray does it: addresses of
-  # a cluster change.
+  # Hosts are authenticated by the certificate authority, as in Ray, and not by
+  # address, since the addresses of a cluster change.
   context.check_hostname = False
   context.verify_mode = ssl.CERT_REQUIRED
   context.load_cert_chain(certificate, key)

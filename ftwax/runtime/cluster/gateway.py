@@ -1,14 +1,14 @@
-"""Forwards ports of the loopback interface between the hosts of a run.
+"""Forwards loopback ports between the hosts of a run.
 
-Servers of nodes (Courier, Reverb) know no authentication, so they are reached
-over loopback alone. A gateway on each host listens on the loopback ports of
-servers on other hosts. It forwards what connects there to the other host's
-gateway, which connects to the server. So a node has one address, `localhost`
-and its port, wherever it and its clients run.
+Servers of nodes (Courier, Reverb) do not authenticate clients, so they are
+reachable over loopback only. A gateway on each host listens on the loopback
+ports of servers on other hosts and forwards connections to the gateway of the
+other host, which connects to the server. A node thus has the same address,
+`localhost` and its port, wherever it and its clients run.
 
-Between gateways there is TLS, in which both sides show a certificate of the
-cluster, and then the run's token. Hosts that are not of the cluster are turned
-away before any of that.
+Gateways connect by TLS, in which both sides present a certificate of the
+cluster, and then send the run's token. Hosts outside the cluster are refused
+before any of that.
 """
 
 import asyncio
@@ -35,12 +35,12 @@ TOKEN_BYTES = 32
 
 _HEADER = struct.Struct(f'!{TOKEN_BYTES}sH')
 _CHUNK_BYTES = 2**18
-_CONNECT_S = 10.0  # To connect, and for the handshake and the header.
+_CONNECT_S = 10.0  # For each of connect, handshake and header.
 _CALL_S = 30.0
 _ACCEPT_AGAIN_S = 0.1
 _CLOSE_S = 0.05
 
-# A link may be down for half a minute without a connection being lost.
+# A link may be down for half a minute without losing connections.
 _OPTIONS = {
   socket.TCP_NODELAY: 1,
   socket.TCP_KEEPIDLE: 15,
@@ -49,22 +49,22 @@ _OPTIONS = {
   socket.TCP_USER_TIMEOUT: 60_000,  # Milliseconds.
 }
 
-# Connections that may be shaking hands at a time.
+# Maximum number of connections that have not shown a token yet.
 _MAX_UNKNOWN = 64
 _BACKLOG = 1024
 
-# Connections refused between two lines of the log.
+# Number of refused connections per line of the log.
 _REFUSED_PER_LINE = 1000
 
 _T = TypeVar('_T')
 
 
 class Peer(NamedTuple):
-  """Another host's gateway.
+  """The gateway of another host.
 
   Attributes:
-    host: its address.
-    port: of the gateway.
+    host: address of the host.
+    port: port of the gateway.
   """
 
   host: str
@@ -75,9 +75,9 @@ class Gateway:
   """The gateway of a host. A context manager.
 
   Attributes:
-    loopback: address of servers and clients of this host.
-    num_refused: connections that were refused.
-    num_bytes: that came from or went to other hosts.
+    loopback: address of servers and clients on this host.
+    num_refused: number of refused connections.
+    num_bytes: number of bytes received from and sent to other hosts.
   """
 
   loopback = '127.0.0.1'
@@ -91,10 +91,10 @@ class Gateway:
     """Prepares a gateway.
 
     Args:
-      host: the one address on which other gateways reach it.
-      token: of the run, `TOKEN_BYTES` long.
-      contexts: of TLS; None for connections that are neither encrypted nor
-        safe from those who can read them.
+      host: the only address on which other gateways can reach it.
+      token: token of the run, `TOKEN_BYTES` long.
+      contexts: TLS contexts; None for unencrypted connections, whose token can
+        be intercepted.
     """
     if len(token) != TOKEN_BYTES:
       raise ValueError(
@@ -131,7 +131,7 @@ class Gateway:
     self._loop.close()
 
   def serve(self) -> Peer:
-    """Accepts other gateways from now on; returns where they reach it."""
+    """Starts to accept other gateways; returns this gateway's address."""
     self._socket = socket.create_server((self._host, 0), backlog=_BACKLOG)
     self._socket.setblocking(False)
     asyncio.run_coroutine_threadsafe(self._accept_all(self._socket), self._loop)
@@ -143,15 +143,15 @@ class Gateway:
     routes: Mapping[int, Peer],
     hosts: Collection[str],
   ) -> None:
-    """Says where the run's servers are.
+    """Sets the locations of the run's servers.
 
     Args:
-      own_ports: of servers on this host, which others may reach.
-      routes: gateways of the hosts of other servers, by the servers' ports.
+      own_ports: ports of servers on this host, which others may reach.
+      routes: gateway of each server on another host, by the server's port.
       hosts: addresses of all hosts of the cluster; others are refused.
 
     Raises:
-      OSError: a port is taken on this host.
+      OSError: if a port is taken on this host.
     """
     self._run(self._route(frozenset(own_ports), dict(routes), frozenset(hosts)))
 
@@ -192,7 +192,7 @@ class Gateway:
   ) -> Callable[
     [asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]
   ]:
-    """Returns what forwards connections of this host to another's server."""
+    """Returns the handler that forwards connections to another host."""
 
     async def forward(
       reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -209,11 +209,11 @@ class Gateway:
     return forward
 
   async def _accept_all(self, server: socket.socket) -> None:
-    """Takes connections; turns strangers away before any work for them."""
+    """Accepts connections; refuses strangers before doing any work for them."""
     while True:
       try:
         connection, address = await self._loop.sock_accept(server)
-      except OSError:  # For instance no descriptor is free.
+      except OSError:  # For example no free descriptor.
         await asyncio.sleep(_ACCEPT_AGAIN_S)
         continue
       if address[0] not in self._hosts:
@@ -224,10 +224,10 @@ class Gateway:
         connection.close()
       else:
         task = self._loop.create_task(self._welcome(connection, address))
-        self._tasks.add(task)  # Which takes itself out.
+        self._tasks.add(task)  # Removes itself, see `_kept`.
 
   async def _welcome(self, connection: socket.socket, address: Any) -> None:
-    """Connects another gateway, if it is one, to a server of this host."""
+    """Authenticates another gateway and connects it to a local server."""
     _set_options(connection)
     with self._kept():
       self._num_unknown += 1
@@ -247,7 +247,7 @@ class Gateway:
           self._refuse(address, "its token is not the run's")
           return
         if port not in self._own_ports:
-          return  # The server moved; the other gateway will be told.
+          return  # The server moved; the peer's routes will change.
         near = await _connect(Peer(self.loopback, port), None)
         with _closing(near[1]):
           await self._splice((reader, writer), near)
@@ -255,7 +255,7 @@ class Gateway:
   async def _open(
     self, connection: socket.socket
   ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Returns the streams of a connection that was accepted."""
+    """Returns the streams of an accepted connection."""
     context = self._contexts.server if self._contexts else None
     reader = asyncio.StreamReader(_CHUNK_BYTES, self._loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=self._loop)
@@ -268,7 +268,7 @@ class Gateway:
     return reader, asyncio.StreamWriter(transport, protocol, reader, self._loop)
 
   def _refuse(self, address: Any, reason: str) -> None:
-    """Counts a connection that is refused."""
+    """Counts a refused connection and logs some of them."""
     if self.num_refused % _REFUSED_PER_LINE == 0:
       logging.warning(
         'refused a connection of %s, since %s (%d refused so far).',
@@ -280,9 +280,9 @@ class Gateway:
 
   @contextlib.contextmanager
   def _kept(self) -> Iterator[None]:
-    """Keeps the task of a connection, which loops refer to weakly.
+    """Keeps a reference to the current task, since loops hold weak ones.
 
-    A connection that breaks is no fault.
+    Suppresses errors of broken connections, which are expected.
     """
     task = asyncio.current_task()
     self._tasks.add(task)
@@ -293,13 +293,13 @@ class Gateway:
       self._tasks.discard(task)
 
   async def _splice(self, one: Any, other: Any) -> None:
-    """Copies both ways until both have ended."""
+    """Copies in both directions until one side ends."""
     copies = [
       asyncio.ensure_future(self._copy(one[0], other[1])),
       asyncio.ensure_future(self._copy(other[0], one[1])),
     ]
     try:
-      # A server that is gone must be seen by its clients at once.
+      # Clients must notice at once when a server is gone.
       await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
     finally:
       for copy in copies:
@@ -326,7 +326,7 @@ async def _connect(
 
 
 def _set_options(connection: Any) -> None:
-  """Sends at once, and notices within a time that the other host is gone."""
+  """Disables Nagle's algorithm and bounds the time to detect a lost host."""
   for option, value in _OPTIONS.items():
     connection.setsockopt(socket.IPPROTO_TCP, option, value)
   connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -337,7 +337,7 @@ def _closing(writer: asyncio.StreamWriter) -> Iterator[None]:
   try:
     yield
   except asyncio.CancelledError:
-    writer.transport.abort()  # Nobody waits until all is sent.
+    writer.transport.abort()  # Do not wait until all is sent.
     raise
   finally:
     writer.close()

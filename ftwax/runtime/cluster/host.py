@@ -1,7 +1,7 @@
-"""What Ray runs on each host: starts the nodes there and forwards their ports.
+"""Ray actor of each host: starts the host's nodes and forwards their ports.
 
-Nodes are forked from one process, as on a single machine, so that they share
-the memory of the code and start at once.
+Nodes are forked from a single process, as on one machine, so that they share
+the memory of the code and start quickly.
 """
 
 import contextlib
@@ -26,20 +26,20 @@ from ftwax.runtime.distributed import (
   temporary,
 )
 
-# What hosts must have the same versions of.
+# Packages whose versions must agree on all hosts.
 _PACKAGES = ('ftwax', 'jax', 'dm-reverb', 'dm-launchpad', 'cloudpickle')
 
 _POLL_S = 0.05
-_OUTPUT_BYTES = 2**16  # Of a node's output in one report.
+_OUTPUT_BYTES = 2**16  # Of a node's output, per report.
 
 
 class Description(NamedTuple):
-  """A host, as the runner must know it.
+  """Properties of a host that the runner needs.
 
   Attributes:
-    peer: its gateway.
-    versions: of Python and of packages.
-    shares_run_directory: whether it sees the runner's run directory.
+    peer: gateway of the host.
+    versions: versions of Python and of packages.
+    shares_run_directory: whether the host sees the runner's run directory.
   """
 
   peer: gateway.Peer
@@ -48,12 +48,12 @@ class Description(NamedTuple):
 
 
 class Report(NamedTuple):
-  """A node's process.
+  """Status of a node's process.
 
   Attributes:
-    returncode: exit status, negative for a signal; None if it runs.
-    silent_s: seconds since its last sign of life, or its start.
-    output: what it wrote since the last report.
+    returncode: exit status, negative for a signal; None while it runs.
+    silent_s: seconds since its last heartbeat or its start.
+    output: output since the last report.
   """
 
   returncode: int | None
@@ -62,7 +62,7 @@ class Report(NamedTuple):
 
 
 def versions() -> dict[str, str]:
-  """Returns the versions here of what hosts must have in common."""
+  """Returns the versions on this host that all hosts must share."""
   found = {'Python': platform.python_version().rpartition('.')[0]}
   for name in _PACKAGES:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -71,18 +71,19 @@ def versions() -> dict[str, str]:
 
 
 class Host:
-  """Starts and watches the nodes of one host. An actor of Ray's."""
+  """Starts and watches the nodes of one host. Runs as a Ray actor."""
 
   def __init__(self, address: str, token: bytes, paths: Sequence[str]):
     """Opens the gateway.
 
     Args:
-      address: of this host.
-      token: of the run; see `gateway.Gateway`.
-      paths: of the runner's modules, which this host may share.
+      address: address of this host.
+      token: token of the run; see `gateway.Gateway`.
+      paths: `sys.path` of the runner, whose modules this host may share.
     """
     sys.path += [path for path in paths if path not in sys.path]
-    # Nodes of an earlier actor of this host ended with it.
+    # A new name tells the runner that an earlier actor of this host died, and
+    # its nodes with it.
     self._name = uuid.uuid4().hex
     self._address = address
     self._stack = contextlib.ExitStack()
@@ -92,14 +93,14 @@ class Host:
     )
     self._peer = self._gateway.serve()
     self._server: forkserver.Forkserver | None = None
-    self._lock = threading.Lock()  # Of the server, made for the first node.
+    self._lock = threading.Lock()  # Guards the server.
     self._nodes: dict[str, _HostNode] = {}
 
   def describe(self, run_directory: str, mark: str) -> Description:
-    """Returns what the runner must know of this host.
+    """Returns the properties of this host.
 
     Args:
-      run_directory: of the runner.
+      run_directory: run directory of the runner.
       mark: name of a file that the runner made in it.
     """
     return Description(
@@ -107,7 +108,7 @@ class Host:
     )
 
   def free_ports(self, ports: Collection[int]) -> list[int]:
-    """Returns those of the ports that no process of this host listens on."""
+    """Returns the given ports on which no process of this host listens."""
     free = []
     for port in ports:
       with contextlib.suppress(OSError), socket.create_server(('', port)):
@@ -120,7 +121,7 @@ class Host:
     routes: Mapping[int, Sequence[Any]],
     hosts: Collection[str],
   ) -> None:
-    """Says where servers are; see `gateway.Gateway.route`."""
+    """Sets the locations of servers; see `gateway.Gateway.route`."""
     peers = {port: gateway.Peer(*peer) for port, peer in routes.items()}
     self._gateway.route(own_ports, peers, hosts)
 
@@ -132,14 +133,14 @@ class Host:
     environment: Mapping[str, str],
     files: Mapping[str, bytes],
   ) -> None:
-    """Starts a node; one of this name that still runs here is killed.
+    """Starts a node; kills the previous process of the same node.
 
     Args:
-      name: of the node.
-      start: name of this start of it.
-      arguments: of its process.
-      environment: variables beside those of this host.
-      files: contents of files that stand in `arguments`, by their paths there.
+      name: name of the node.
+      start: unique name of this start of the node.
+      arguments: command line of its process.
+      environment: environment variables added to those of this host.
+      files: contents of the files named in `arguments`, by path.
     """
     for node in self._nodes.values():
       if node.name == name:
@@ -171,21 +172,22 @@ class Host:
     self._nodes[start] = _HostNode(name, process, output, heart)
 
   def send(self, start: str, signum: int) -> None:
-    """Signals a node and the processes that it started itself."""
+    """Signals a node and the processes that it has started."""
     if start in self._nodes:
       self._nodes[start].process.send(signum)
 
   def poll(
     self, starts: Collection[str], wait_s: float
   ) -> tuple[str, dict[str, Report]]:
-    """Returns reports of nodes, those apart that this actor did not start.
+    """Returns reports of nodes that this actor has started.
 
     Args:
-      starts: of nodes.
-      wait_s: that it waits for a node to end.
+      starts: names of the starts of nodes.
+      wait_s: seconds to wait for a node to end.
 
     Returns:
-      The name of this actor, which a new one does not share, and reports.
+      The unique name of this actor, and reports by start. Unknown starts are
+      left out.
     """
     deadline = time.monotonic() + wait_s
     nodes = {key: self._nodes[key] for key in starts if key in self._nodes}
@@ -196,21 +198,21 @@ class Host:
     return self._name, {key: node.report() for key, node in nodes.items()}
 
   def traffic(self) -> tuple[int, int]:
-    """Returns bytes from and to other hosts, and connections refused."""
+    """Returns the bytes from and to other hosts, and connections refused."""
     return self._gateway.num_bytes, self._gateway.num_refused
 
   def write_directory(self, path: str, archive: bytes) -> None:
-    """Unpacks what `read_directory` returned, below `path`."""
+    """Unpacks the result of `read_directory` below `path`."""
     directory = pathlib.Path(path)
     directory.mkdir(parents=True, exist_ok=True)
     archives.unpack(archive, directory)
 
   def read_directory(self, path: str) -> bytes:
-    """Returns the files below a directory, packed."""
+    """Packs the files below a directory."""
     return archives.pack(pathlib.Path(path))
 
   def stop(self) -> None:
-    """Kills what still runs and removes what is left."""
+    """Kills running nodes and removes temporary files."""
     for node in self._nodes.values():
       node.process.send(signal.SIGKILL)
       node.process.wait(10.0)
@@ -218,10 +220,10 @@ class Host:
 
 
 class GpuHolder:
-  """Holds the GPUs of a node. An actor of Ray's."""
+  """Holds the GPUs of a node. Runs as a Ray actor."""
 
   def ids(self) -> list[str]:
-    """Returns the numbers of the GPUs on this host."""
+    """Returns the IDs of its GPUs on this host."""
     import ray
 
     found: list[str] = ray.get_runtime_context().get_accelerator_ids()['GPU']
@@ -246,8 +248,8 @@ class _HostNode:
     self._num_read = 0
 
   def report(self) -> Report:
-    """Returns how it is, with what it wrote since the last report."""
-    returncode = self.process.poll()  # Before the output, to have all of it.
+    """Returns the node's status and its output since the last report."""
+    returncode = self.process.poll()  # Read before the output: none is missed.
     seen_at = self._started_at
     with contextlib.suppress(OSError):
       seen_at = self._heart.stat().st_mtime
@@ -256,5 +258,5 @@ class _HostNode:
       output = file.read(_OUTPUT_BYTES)
     self._num_read += len(output)
     if output and len(output) == _OUTPUT_BYTES:
-      returncode = None  # Until all of it is read.
+      returncode = None  # Hide the end until all output is read.
     return Report(returncode, time.time() - seen_at, output)

@@ -1,4 +1,4 @@
-"""The hosts of a Ray cluster that a run uses, and the gateways between them."""
+"""The hosts of a Ray cluster used by a run, and the gateways between them."""
 
 import contextlib
 import pathlib
@@ -21,24 +21,24 @@ _STOP_S = 20.0
 
 
 class ClusterError(ConnectionError):
-  """The cluster cannot be reached, or cannot take the run."""
+  """The cluster cannot be reached or lacks resources for the run."""
 
 
 class HostHandle:
-  """A host, as seen from the runner.
+  """The runner's handle of a host.
 
   Attributes:
-    node_id: Ray's name of it.
-    address: of the host.
-    actor: of Ray's, a `host.Host`.
-    actor_name: empty until its first report; a new actor has another.
-    description: of the host.
-    routes: as its gateway was last told.
-    reports: of its nodes, that it was asked for.
+    node_id: Ray's ID of the host.
+    address: address of the host.
+    actor: Ray actor of a `host.Host`.
+    actor_name: unique name of the actor; empty until its first report.
+    description: properties of the host.
+    routes: routes last sent to its gateway.
+    reports: pending request for reports of its nodes; None if there is none.
   """
 
   def __init__(self, node_id: str, address: str, actor: Any):
-    """Takes a host whose actor has been made."""
+    """Wraps a host whose actor already exists."""
     self.node_id = node_id
     self.address = address
     self.actor = actor
@@ -48,11 +48,11 @@ class HostHandle:
     self.reports: Any = None
 
   def call(self, method: str, *args: Any) -> Any:
-    """Calls its actor and returns the result.
+    """Calls a method of the host's actor and returns the result.
 
     Raises:
-      ClusterError: the method raised.
-      RayError: the host is lost.
+      ClusterError: if the method raises.
+      RayError: if the host is lost.
     """
     return self.result(getattr(self.actor, method).remote(*args))
 
@@ -65,12 +65,12 @@ class HostHandle:
 
   @property
   def shares_directory(self) -> bool:
-    """Whether it sees the run directory of the runner."""
+    """Whether the host sees the runner's run directory."""
     return self.description is None or self.description.shares_run_directory
 
 
 class Hosts:
-  """Hosts of the cluster, with an actor on each that is used.
+  """The hosts of a cluster, with an actor on each host in use.
 
   A context manager.
   """
@@ -79,12 +79,12 @@ class Hosts:
     """Prepares a connection.
 
     Args:
-      address: of the cluster, as `ray.init` takes it.
-      expose: whether hosts may do without knowing each other.
-      directory: of the run, on this host.
+      address: address of the cluster, as accepted by `ray.init`.
+      expose: whether hosts may connect without authentication.
+      directory: run directory on this host.
 
     Raises:
-      ValueError: hosts could not know each other, and that is not accepted.
+      ValueError: if hosts cannot authenticate each other and `expose` is False.
     """
     self._cluster = address
     self._directory = directory
@@ -97,7 +97,7 @@ class Hosts:
       )
     self._token = secrets.token_bytes(gateway.TOKEN_BYTES)
     self._mark = f'.cluster-{secrets.token_hex(8)}'
-    # The gateway of this host, and its address, if it is not of the cluster.
+    # Gateway and address of this host if it is outside the cluster.
     self._own: gateway.Gateway | None = None
     self._own_address: str | None = None
     self._stack = contextlib.ExitStack()
@@ -108,7 +108,7 @@ class Hosts:
     """Connects to the cluster.
 
     Raises:
-      ClusterError: there is no cluster.
+      ClusterError: if there is no cluster.
     """
     with contextlib.ExitStack() as stack:
       self._connect(stack)
@@ -145,9 +145,9 @@ class Hosts:
     stack.callback(ray.shutdown)
 
   def _open_here(self, stack: contextlib.ExitStack) -> None:
-    """Makes the actor of this host, or a gateway if it is not of the cluster.
+    """Makes the actor of this host, or a gateway if it is outside the cluster.
 
-    A client of a cluster (`ray://`) may be on one of its hosts or not.
+    A client of a cluster (`ray://`) may run on one of its hosts or elsewhere.
     """
     if not ray.util.client.ray.is_connected():  # type: ignore[no-untyped-call]
       self.open([ray.get_runtime_context().get_node_id()])
@@ -163,7 +163,7 @@ class Hosts:
     )
 
   def refresh(self) -> None:
-    """Looks which hosts there are now."""
+    """Updates the list of live hosts."""
     self.alive = {
       node['NodeID']: node['NodeManagerAddress']
       for node in ray.nodes()
@@ -174,7 +174,7 @@ class Hosts:
     """Makes actors on hosts that have none.
 
     Raises:
-      ClusterError: a host has other versions than this one.
+      ClusterError: if a host has other versions than this one.
     """
     opened = {}
     for node_id in node_ids:
@@ -192,7 +192,7 @@ class Hosts:
     self.handles |= opened
 
   def describe(self, handle: HostHandle) -> None:
-    """Asks a host anew, since it has another actor."""
+    """Updates the description of a host after its actor has restarted."""
     handle.routes = None
     self._take_description(
       handle, handle.actor.describe.remote(str(self._directory), self._mark)
@@ -221,7 +221,7 @@ class Hosts:
     ).remote(address, self._token, list(sys.path))
 
   def free_ports(self, candidates: Collection[int]) -> list[int]:
-    """Returns those of the ports that are free on all hosts there are."""
+    """Returns the given ports that are free on all live hosts."""
     self.open(list(self.alive))
     free = set(candidates)
     references = [
@@ -233,16 +233,16 @@ class Hosts:
     return sorted(free)
 
   def route(self, places: Mapping[int, str | None]) -> None:
-    """Tells all gateways where servers are.
+    """Sends the locations of servers to all gateways.
 
     Args:
-      places: Ray's names of their hosts, by the servers' ports; None for those
-        that have no host yet.
+      places: Ray's ID of each server's host, by port; None for servers without
+        a host.
     """
     addresses = sorted(
       {*self.alive.values(), *filter(None, [self._own_address])}
     )
-    # A host that servers move to must free their ports first.
+    # Hosts that servers move to go first, to free the servers' ports.
     handles = sorted(
       self.handles.values(), key=lambda h: h.node_id not in places.values()
     )
@@ -253,15 +253,14 @@ class Hosts:
         handle.call('route', *routes)
         handle.routes = routes
     if self._own is not None:
-      # A port that is taken here is that of a host of the cluster on this
-      # machine.
+      # A port taken here belongs to a host of the cluster on this machine.
       with contextlib.suppress(OSError):
         self._own.route([], self._peers(places, None), addresses)
 
   def _peers(
     self, places: Mapping[int, str | None], own: str | None
   ) -> dict[int, gateway.Peer]:
-    """Returns the gateways of servers on other hosts than `own`."""
+    """Returns the gateways of servers on hosts other than `own`, by port."""
     peers = {}
     for port, node_id in places.items():
       handle = self.handles.get(node_id or '')
@@ -282,7 +281,7 @@ class Hosts:
       archives.unpack(packed, self._directory)
 
   def traffic(self) -> dict[str, dict[str, int]]:
-    """Returns bytes to and from other hosts and refusals, by address."""
+    """Returns transferred bytes and refused connections, by host address."""
     found = {}
     for handle in self.handles.values():
       num_bytes, num_refused = handle.call('traffic')
@@ -292,9 +291,9 @@ class Hosts:
 
 @contextlib.contextmanager
 def _handlers_kept() -> Iterator[None]:
-  """Keeps handlers of signals, in place of which Ray sets its own.
+  """Restores signal handlers that Ray replaces.
 
-  Those would end the process at SIGTERM before it has saved.
+  Ray's handlers would end the process on SIGTERM before it has saved.
   """
   signums = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
   handlers = {signum: signal.getsignal(signum) for signum in signums}
@@ -307,7 +306,7 @@ def _handlers_kept() -> Iterator[None]:
 
 
 def _address_towards(address: str) -> str:
-  """Returns this host's address on the way to another."""
+  """Returns this host's address on the route to another host."""
   with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
     probe.connect((address, 9))  # Sends nothing.
     own: str = probe.getsockname()[0]

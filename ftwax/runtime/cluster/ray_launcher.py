@@ -1,9 +1,9 @@
 """Starts the nodes of a run on the hosts of a Ray cluster.
 
-Ray places nodes by what they take and accounts for it, in a placement group; a
-bundle whose host is lost is placed on another. On each host an actor of Ray's
-starts the processes. A thread here follows where bundles are, starts what
-waits, and takes in how processes do.
+Ray places nodes according to their resources, in a placement group; if a host
+is lost, its bundles move to another host. A Ray actor on each host starts the
+processes. A thread here tracks the bundles, starts waiting nodes and collects
+reports of processes.
 """
 
 import json
@@ -25,14 +25,14 @@ from ftwax.runtime.cluster import bundles, host, ray_hosts, remote_process
 from ftwax.runtime.distributed import node_commands
 from ftwax.runtime.distributed import settings as settings_lib
 
-_PLACE_S = 60.0  # Until all nodes of a run that starts have a place.
+_PLACE_S = 60.0  # Until all nodes of a new run are placed.
 _STOP_S = 20.0
 _POLL_S = 0.2
 _HOST_POLL_S = 0.3
 _REFRESH_S = 1.0
 
-# Ports to choose from, below those that systems give to clients, and how many
-# hosts are asked about at a time.
+# Range of ports, below the ephemeral ports of common systems, and the number of
+# ports that hosts are asked about at a time.
 _PORTS = (20_000, 32_000)
 _NUM_CANDIDATES = 64
 
@@ -49,23 +49,23 @@ class RayLauncher:
     """Prepares a launcher.
 
     Args:
-      settings: of the run: address of the cluster, resources of nodes.
-      expose: whether hosts may do without knowing each other.
-      directory: of the run, on this host.
+      settings: provides the address of the cluster and the resources of nodes.
+      expose: whether hosts may connect without authentication.
+      directory: run directory on this host.
 
     Raises:
-      ValueError: hosts could not know each other, and that is not accepted.
+      ValueError: if hosts cannot authenticate each other and `expose` is False.
     """
     self._settings = settings
     self._directory = directory
     self._hosts = ray_hosts.Hosts(settings.cluster, expose, directory)
     self._lock = threading.RLock()
     self._nodes: dict[str, remote_process.RemoteProcess] = {}
-    self._ports: dict[int, str] = {}  # Names of the nodes that listen there.
+    self._ports: dict[int, str] = {}  # Names of the nodes that listen on them.
     self._bundles = bundles.Bundles([], {})
     self._group: Any = None
-    self._places: dict[int, str] = {}  # Hosts of bundles.
-    self._gpu_holders: dict[str, Any] = {}  # By the nodes that use them.
+    self._places: dict[int, str] = {}  # Ray's host ID of each bundle.
+    self._gpu_holders: dict[str, Any] = {}  # By node name.
     self._refreshed_at = 0.0
     self._error: Exception | None = None
     self._stopped = threading.Event()
@@ -78,7 +78,7 @@ class RayLauncher:
     """Connects to the cluster.
 
     Raises:
-      ClusterError: there is no cluster.
+      ClusterError: if there is no cluster.
     """
     self._hosts.__enter__()
     return self
@@ -93,11 +93,11 @@ class RayLauncher:
         ray.util.remove_placement_group(self._group)
     except (OSError, exceptions.RayError) as error:
       logging.warning('Ray: %s', error)
-    finally:  # Or processes would be left on hosts.
+    finally:  # Else processes would stay on hosts.
       self._hosts.__exit__(*exception)
 
   def _write_traffic(self) -> None:
-    """Leaves a file of the bytes that hosts sent and received."""
+    """Writes a file with the bytes that each host sent and received."""
     text = json.dumps(self._hosts.traffic(), indent=2)
     (self._directory / 'output' / 'traffic.json').write_text(text, 'utf-8')
 
@@ -105,7 +105,7 @@ class RayLauncher:
     """Returns a port that is free on all hosts of the cluster.
 
     Raises:
-      ClusterError: there is none.
+      ClusterError: if none is found.
     """
     low, high = _PORTS
     drawn = {
@@ -121,13 +121,13 @@ class RayLauncher:
     return free[0]
 
   def place(self, commands: Sequence[node_commands.Command]) -> None:
-    """Has Ray find room for the nodes of a run.
+    """Reserves resources for the nodes of a run.
 
     Args:
-      commands: of all nodes.
+      commands: commands of all nodes.
 
     Raises:
-      ClusterError: the cluster has no room for them.
+      ClusterError: if the cluster lacks resources for them.
     """
     self._ports = {
       port: command.name for command in commands for port in command.ports
@@ -147,7 +147,7 @@ class RayLauncher:
     self._thread.start()
 
   def _check_size(self) -> None:
-    """Raises a ClusterError if there is not enough of something."""
+    """Raises a ClusterError if the cluster lacks a resource."""
     there = ray.cluster_resources()
     for name in {name for own in self._bundles.resources for name in own}:
       wanted = sum(own.get(name, 0.0) for own in self._bundles.resources)
@@ -166,7 +166,7 @@ class RayLauncher:
     heart: pathlib.Path,
     output: pathlib.Path,
   ) -> remote_process.RemoteProcess:
-    """Starts a node as soon as it has a host; see `Launcher.start`."""
+    """Starts a node as soon as it is placed; see `Launcher.start`."""
     output.touch()
     process = remote_process.RemoteProcess(
       command, heart, output, self._send, self._check
@@ -176,12 +176,12 @@ class RayLauncher:
     return process
 
   def _check(self) -> None:
-    """Raises what ended the thread."""
+    """Raises the error that ended the thread, if any."""
     if self._error is not None:
       raise self._error
 
   def _send(self, process: remote_process.RemoteProcess, signum: int) -> None:
-    """Signals a process at its host."""
+    """Signals a process on its host."""
     with self._lock:
       handle = self._hosts.handles.get(process.node_id)
       if handle is not None:
@@ -204,7 +204,7 @@ class RayLauncher:
         for reference in ready:
           self._take_reports(asked[reference])
       except exceptions.RayError as error:
-        # For instance a host that is just lost; the next round will tell.
+        # For example a host was just lost; the next iteration will notice.
         logging.warning('Ray: %s', error)
         self._stopped.wait(_REFRESH_S)
       except Exception as error:
@@ -212,7 +212,7 @@ class RayLauncher:
         return
 
   def _refresh(self) -> None:
-    """Looks which hosts there are and where bundles are placed."""
+    """Updates the live hosts and the hosts of bundles."""
     self._hosts.refresh()
     table = ray.util.placement_group_table(self._group)
     self._places = {
@@ -228,7 +228,7 @@ class RayLauncher:
         self._lose(handle, 'is lost')
 
   def _lose(self, handle: ray_hosts.HostHandle, reason: str) -> None:
-    """Takes a host for gone, and its nodes for dead."""
+    """Removes a host and marks its nodes as dead."""
     self._hosts.handles.pop(handle.node_id, None)
     self._lose_nodes(handle, reason)
 
@@ -242,14 +242,15 @@ class RayLauncher:
     return self._places.get(self._bundles.of_node[name])
 
   def _start_waiting(self) -> None:
-    """Starts nodes that have a place, once all hosts know where servers are."""
+    """Starts placed nodes, once all hosts know the servers' locations."""
     waiting = []
     for name, process in self._nodes.items():
       if process.returncode is None and process.is_waiting:
         process.touch()
         if process.started is None and self._place_of(name) is not None:
           waiting.append(process)
-    # A host may have to import first, which clients on others do not wait for.
+    # Servers start first: their host may have to import first, and clients on
+    # other hosts would time out in the meantime.
     servers = {name for name in self._ports.values() if name in self._nodes}
     if any(self._nodes[name].is_waiting for name in servers):
       waiting = [p for p in waiting if p.command.name in servers]
@@ -262,7 +263,7 @@ class RayLauncher:
       command = process.command
       handle = self._hosts.handles.get(self._place_of(command.name) or '')
       if handle is None:
-        continue  # Lost just now.
+        continue  # The host was just lost.
       if command.name.partition('/')[0] == 'learner':
         self._bring_directory(command.name, handle)
       process.node_id = handle.node_id
@@ -275,9 +276,9 @@ class RayLauncher:
       )
 
   def _take_gpus(self, name: str) -> dict[str, str]:
-    """Returns the variable that shows a node the GPUs of its bundle.
+    """Returns the environment variable with the GPUs of a node's bundle.
 
-    Ray gives devices to its own actors alone, so that one holds them.
+    Ray assigns devices only to its own actors, so a holder actor reserves them.
     """
     index = self._bundles.of_node[name]
     takes_gpus = self._settings.resources.get(name.partition('/')[0], {})
@@ -296,10 +297,10 @@ class RayLauncher:
     return {'CUDA_VISIBLE_DEVICES': ','.join(map(str, ids))}
 
   def _bring_directory(self, name: str, handle: ray_hosts.HostHandle) -> None:
-    """Gives the run directory to a learner's host that does not see it.
+    """Copies the run directory to a learner's host that does not share it.
 
     Raises:
-      ClusterError: the learner's checkpoints are on a host that is lost.
+      ClusterError: if the learner's checkpoints are on a host that is lost.
     """
     if handle.shares_directory:
       return
@@ -314,7 +315,7 @@ class RayLauncher:
     self._hosts.send_directory(handle)
 
   def _take_started(self) -> None:
-    """Notes which processes have been started."""
+    """Updates the processes whose start has finished."""
     starting = [
       process
       for process in self._nodes.values()
@@ -336,7 +337,7 @@ class RayLauncher:
   def _running_at(
     self, handle: ray_hosts.HostHandle
   ) -> dict[str, remote_process.RemoteProcess]:
-    """Returns the processes that run on a host, by their starts."""
+    """Returns the processes that run on a host, by start name."""
     return {
       process.start_name: process
       for process in self._nodes.values()
@@ -344,7 +345,7 @@ class RayLauncher:
     }
 
   def _ask_for_reports(self) -> dict[Any, ray_hosts.HostHandle]:
-    """Returns hosts that have been asked how their nodes are."""
+    """Requests reports from hosts; returns hosts by pending request."""
     handles = self._hosts.handles.values()
     for handle in handles:
       running = self._running_at(handle)
@@ -359,14 +360,14 @@ class RayLauncher:
     try:
       actor_name, reports = ray.get(reference)
     except exceptions.ActorUnavailableError:
-      return  # It may come back; silence is judged by the supervisor.
+      return  # It may return; the supervisor checks heartbeats.
     except exceptions.RayActorError:
       with self._lock:
         self._lose(handle, 'is lost')
       return
     with self._lock:
       if handle.actor_name not in ('', actor_name):
-        # Ray has started the actor anew; nodes end with the one before.
+        # Ray has restarted the actor; its nodes ended with the previous one.
         self._lose_nodes(handle, 'has lost what started them')
         self._hosts.describe(handle)
       handle.actor_name = actor_name
@@ -374,7 +375,8 @@ class RayLauncher:
       for start_name, report in reports.items():
         if start_name in running:
           process = running[start_name]
-          # What others read once these have ended.
+          # Fetch the files before the end is visible, since others then read
+          # them.
           ends = report.returncode is not None
           if ends and _writes_directory(process.command.name):
             self._hosts.fetch_directory(handle)
@@ -382,12 +384,15 @@ class RayLauncher:
 
 
 def _writes_directory(name: str) -> bool:
-  """Whether a node writes checkpoints or logs."""
+  """Returns whether a node writes checkpoints or logs."""
   return name.partition('/')[0] in ('learner', 'counter', 'keeper')
 
 
 def _read_files(arguments: Sequence[str]) -> dict[str, bytes]:
-  """Returns the files among the arguments of a process but its interpreter."""
+  """Returns the contents of files among the arguments, by path.
+
+  Skips the interpreter.
+  """
   return {
     argument: pathlib.Path(argument).read_bytes()
     for argument in arguments[1:]

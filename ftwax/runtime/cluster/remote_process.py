@@ -1,4 +1,4 @@
-"""A node's process on another host, as the supervisor sees it."""
+"""The supervisor's view of a node's process on another host."""
 
 import contextlib
 import os
@@ -16,18 +16,18 @@ _POLL_S = 0.05
 
 
 class RemoteProcess:
-  """A process; see `supervision.Process`.
+  """A process on another host; see `local_launcher.Process`.
 
-  What it writes and its signs of life are copied to files of this host, where
-  the supervisor looks for them.
+  Its output and heartbeats are copied to files on this host, where the
+  supervisor expects them.
 
   Attributes:
-    command: of the node.
-    start_name: of this start of the node.
-    returncode: exit status, negative for a signal; None if it runs or waits.
-    is_waiting: whether it has not been started yet, since it has no host.
-    node_id: Ray's name of its host; empty before it has one.
-    started: the start that it waits for.
+    command: command of the node.
+    start_name: unique name of this start of the node.
+    returncode: exit status, negative for a signal; None while it runs or waits.
+    is_waiting: whether it has not been started yet because it lacks a host.
+    node_id: Ray's ID of its host; empty until it has one.
+    started: Ray's reference to the pending start.
   """
 
   def __init__(
@@ -41,11 +41,11 @@ class RemoteProcess:
     """Makes a process that waits for its host.
 
     Args:
-      command: of the node.
-      heart: touched at a sign of life.
-      output: to which what it writes is appended.
-      send: signals the process at its host.
-      check: raises what ended the launcher.
+      command: command of the node.
+      heart: file to touch on a heartbeat.
+      output: file to which the output of the process is appended.
+      send: signals the process on its host.
+      check: raises the error that ended the launcher, if any.
     """
     self.command = command
     self.start_name = uuid.uuid4().hex
@@ -60,23 +60,23 @@ class RemoteProcess:
 
   @property
   def is_running(self) -> bool:
-    """Whether it was started and has not ended."""
+    """Whether it has been started and has not ended."""
     return not self.is_waiting and self.returncode is None
 
   def poll(self) -> int | None:
-    """Returns the exit status; None if it runs or waits."""
+    """Returns the exit status; None while it runs or waits."""
     self._check()
     return self.returncode
 
   def wait(self, timeout_s: float) -> bool:
-    """Returns whether it has ended in time."""
+    """Waits for the process; returns whether it has ended in time."""
     deadline = time.monotonic() + timeout_s
     while self.returncode is None and time.monotonic() < deadline:
       time.sleep(_POLL_S)
     return self.returncode is not None
 
   def send(self, signum: int) -> None:
-    """Signals it and what it started; one that waits ends at once."""
+    """Signals it and its children; a process that waits ends at once."""
     if self.is_waiting and self.returncode is None:
       if signum in (signal.SIGTERM, signal.SIGKILL):
         self.returncode = -signum
@@ -84,11 +84,11 @@ class RemoteProcess:
       self._send(self, signum)
 
   def touch(self) -> None:
-    """Takes a sign of life."""
+    """Records a heartbeat."""
     self._heart.touch()
 
   def take(self, report: host.Report) -> None:
-    """Takes in what its host says."""
+    """Applies a report of its host."""
     self._append(report.output)
     now = time.time()
     with contextlib.suppress(OSError):
@@ -97,7 +97,7 @@ class RemoteProcess:
     self.returncode = report.returncode
 
   def end(self, returncode: int, reason: str) -> None:
-    """Takes it for ended, for a reason that its output tells."""
+    """Marks it as ended and appends the reason to its output."""
     self._append(reason.encode())
     self.returncode = returncode
 

@@ -1,1 +1,1 @@
-"""Environment, actor and learner in one compiled function."""
+"""Runs environment, actor and learner in one compiled function."""

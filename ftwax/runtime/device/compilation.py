@@ -1,4 +1,4 @@
-"""Compiles the call that a run repeats, and shows that it does."""
+"""Compiles the function that a run calls repeatedly, and reports progress."""
 
 import contextlib
 import os
@@ -16,13 +16,14 @@ def compile_call(
   """Compiles `function(state)` ahead of time, with the state donated.
 
   Args:
-    function: pure; returns a state like its argument, and something else.
-    state: an argument, or one of the same shapes; not donated here.
-    label: name of the run, shown while the user waits.
+    function: a pure function that returns a new state, with the same structure
+      and shapes as its argument, and a second value.
+    state: an example argument, which is not donated here.
+    label: name of the run, shown while it compiles.
 
   Returns:
-    The compiled function, whose argument may not be used again. The state that
-    it returns has the shardings of `state`.
+    The compiled function. It donates its argument, which must not be used
+    afterwards, and returns a state with the shardings of `state`.
   """
   shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
   compiled = jax.jit(
@@ -34,7 +35,7 @@ def compile_call(
 
 @contextlib.contextmanager
 def _shown(text: str) -> Iterator[None]:
-  """Shows a spinner on a terminal, or prints the seconds that it took."""
+  """Shows a spinner on a terminal; elsewhere prints the elapsed seconds."""
   if sys.stdout.isatty() and os.environ.get('TERM') != 'dumb':
     import rich.console  # Loaded only where it is used.
 

@@ -1,8 +1,9 @@
-"""Games in JAX whose seats are taken by members of a population and opponents.
+"""Compiled games whose seats are taken by population members and opponents.
 
-Games have leaves [G, P, ...], members act on leaves [N, M, ...]: the seats of a
-member, gathered from all games. Parameters are never gathered: each member acts
-once, on all of its seats. Opponents act inside of the arena.
+Games have leaves [G, P, ...]. Members act on leaves [N, M, ...]: the seats of
+each member, gathered from all games. Gathering observations instead of
+parameters lets each member act once, on all of its seats. Opponents act inside
+the arena.
 """
 
 import dataclasses
@@ -20,15 +21,15 @@ from ftwax.population import players, seating
 
 
 class MatchState(NamedTuple):
-  """Seats, opponents and results of games of teams.
+  """Seats, opponents and results of team games.
 
   Attributes:
-    order: int32 [G * P], seats sorted by player: those of the first member,
-      those of the second, ..., those of the first opponent, ...
-    places: int32 [G * P], the place of each seat in `order`.
-    outcome: float32 [G, num_teams], of the first game that ended on each place
-      of the arena; see `functional.FunctionalGame.outcome`.
-    is_played: bool [G], whether one has ended.
+    order: int32 [G * P], indices of the seats, sorted by player: first those of
+      member 0, then of member 1, ..., then of opponent 0, ...
+    places: int32 [G * P], the position of each seat in `order`.
+    outcome: float32 [G, num_teams], outcome of the first game that ended at
+      each index; see `functional.FunctionalGame.outcome`.
+    is_played: bool [G], whether a game has ended at each index.
     opponents: the state of each opponent.
     seen: the last timestep on the seats of opponents, leaves [O, ...] in the
       order of `order`; None without opponents.
@@ -43,11 +44,11 @@ class MatchState(NamedTuple):
 
 
 class ArenaState(NamedTuple):
-  """`G` games side by side.
+  """State of `G` parallel games.
 
   Attributes:
-    games: state of the games.
-    match: None in games of one seat, in which each member keeps its games.
+    games: states of the games.
+    match: None for single-seat games, in which each member keeps its games.
   """
 
   games: functional.VectorState
@@ -59,8 +60,8 @@ class Arena:
   """Plays games; all methods are pure.
 
   Attributes:
-    games: `G` games side by side, see `functional.vectorize`.
-    seating: seats of members and opponents.
+    games: `G` parallel games; see `functional.vectorize`.
+    seating: assigns seats to members and opponents.
     opponents: players that do not learn.
   """
 
@@ -74,9 +75,10 @@ class Arena:
     """Starts all games.
 
     Args:
-      key: for games and opponents.
-      seats: int32 [G, P], the player on each seat: members from zero, opponents
-        from N on, each as often as in `seating`. Not read in games of one seat.
+      key: random key for games and opponents.
+      seats: int32 [G, P], the player on each seat: members are 0 to N - 1,
+        opponents start at N, and each takes as many seats as in `seating`.
+        Ignored in single-seat games.
 
     Returns:
       The state, and the timesteps of members [N, M, ...].
@@ -91,6 +93,7 @@ class Arena:
     num_games = self.seating.num_games
     match = MatchState(
       order=order,
+      # The inverse permutation of `order`.
       places=jnp.argsort(order).astype(jnp.int32),
       outcome=jnp.zeros((num_games, self._num_teams)),
       is_played=jnp.zeros((num_games,), bool),
@@ -108,11 +111,11 @@ class Arena:
   def step(
     self, state: ArenaState, action: types.ArrayTree
   ) -> tuple[ArenaState, dm_env.TimeStep]:
-    """Takes a step in all games.
+    """Steps all games.
 
     Args:
       state: before the step.
-      action: of members, leaves [N, M].
+      action: actions of the members, leaves [N, M, ...].
 
     Returns:
       The new state, and the timesteps of members [N, M, ...].
@@ -123,7 +126,7 @@ class Arena:
   def step_games(
     self, state: ArenaState, action: types.ArrayTree
   ) -> tuple[ArenaState, dm_env.TimeStep]:
-    """Takes a step and returns the timesteps of all seats [G, P, ...]."""
+    """Steps all games and returns the timesteps of all seats [G, P, ...]."""
     shape = self.seating.opponents.shape
     match = state.match
     if match is None:
@@ -158,7 +161,7 @@ class Arena:
   def to_members(
     self, state: ArenaState, tree: types.ArrayTree
   ) -> types.ArrayTree:
-    """Returns leaves [N, M, ...] of leaves [G, P, ...]."""
+    """Gathers leaves [G, P, ...] into leaves [N, M, ...]."""
     shape = self.seating.num_members, self.seating.seats_per_member
     match = state.match
 
@@ -180,7 +183,7 @@ class Arena:
 
   @property
   def _counts(self) -> list[int]:
-    """Seats of each opponent."""
+    """The number of seats of each opponent."""
     return [
       int((self.seating.opponents == index).sum())
       for index in range(len(self.opponents))
@@ -192,13 +195,13 @@ class Arena:
 
   @property
   def _num_taken(self) -> int:
-    """Seats of all members."""
+    """The number of seats of all members together."""
     return self.seating.num_members * self.seating.seats_per_member
 
   def _of_opponents(
     self, order: types.Array, timestep: dm_env.TimeStep
   ) -> dm_env.TimeStep | None:
-    """Returns the rows of opponents of a timestep [G, P, ...]."""
+    """Returns the opponents' rows [O, ...] of a timestep [G, P, ...]."""
     if not sum(self._counts):
       return None
     seats = order[self._num_taken :]
@@ -237,7 +240,7 @@ def make_arena(
   seats: seating.Seating,
   opponents: Sequence[players.Player] = (),
 ) -> Arena:
-  """Returns an arena of a game with these seats; see `Arena`."""
+  """Returns an arena for `game` with the given seating; see `Arena`."""
   return Arena(
     functional.vectorize(game, seats.num_games), seats, tuple(opponents)
   )

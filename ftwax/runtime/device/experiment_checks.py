@@ -17,7 +17,7 @@ def check_not_traced() -> None:
 
 
 def check_one_process(environment_processes: int) -> None:
-  """Raises a ValueError if environments are to step in other processes."""
+  """Raises a ValueError if environments are to step in separate processes."""
   if environment_processes:
     raise ValueError(
       f'environment_processes ({environment_processes}) must be 0 for'
@@ -27,17 +27,18 @@ def check_one_process(environment_processes: int) -> None:
 
 
 def check_game(made: object) -> functional.FunctionalGame:
-  """Returns a game that can be compiled, from an environment or a game.
+  """Returns the environment or game as a game that can be compiled.
 
-  Nothing is run: shapes and dtypes are read off its functions.
+  Nothing is executed: shapes and dtypes come from abstract evaluation.
 
   Args:
-    made: by the environment factory.
+    made: returned by the environment factory.
 
   Raises:
-    TypeError: if it is neither.
-    ValueError: if it is off its spec, see `functional_checks.check_shapes`, or
-      teams, events and actions do not fit together.
+    TypeError: if it is neither a functional environment nor a functional game.
+    ValueError: if it does not match its spec (see
+      `functional_checks.check_shapes`), or its teams, events and actions are
+      inconsistent.
   """
   if not isinstance(
     made, functional.FunctionalEnvironment | functional.FunctionalGame

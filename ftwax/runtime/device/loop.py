@@ -1,14 +1,14 @@
-"""Acting and learning in turn as one pure function (Hessel et al., 2021).
+"""Alternates acting and learning in one pure function (Hessel et al., 2021).
 
-    iteration = rollouts with one policy, then updates from what they gathered
+    iteration = rollouts with a fixed policy, then updates on their data
     call      = K iterations in one compiled function
     round     = calls between two generations
 
-At the start of a round of games of teams members are seated again, and at its
-end the results are recorded. In games of one seat episodes go on from round to
-round. Members differ in parameters, hyperparameters and internal rewards; all
-else is shared (see `member_axis`). Evolution comes between rounds, on the field
-`population` (see `population.evolution`).
+In team games, members are seated anew at the start of each round and results
+are recorded at its end. In single-seat games, episodes continue across rounds.
+Members differ in parameters, hyperparameters and internal rewards; everything
+else is shared (see `member_axis`). Evolution runs between rounds and changes
+the field `population` (see `population.evolution`).
 """
 
 import dataclasses
@@ -32,13 +32,13 @@ from ftwax.runtime.device import sizes as sizes_lib
 
 
 class Totals(NamedTuple):
-  """Sums over the episodes that ended in a round so far.
+  """Sums over the episodes that have ended in the current round.
 
   Attributes:
-    num_iterations: int32, iterations done.
-    num_episodes: int32 [N], seats on which an episode ended.
-    returns: float32 [N, num_events].
-    lengths: int32 [N].
+    num_iterations: int32 [], iterations done.
+    num_episodes: int32 [N], number of seats on which an episode ended.
+    returns: float32 [N, num_events], summed undiscounted returns.
+    lengths: int32 [N], summed numbers of actions.
   """
 
   num_iterations: types.Array
@@ -48,15 +48,15 @@ class Totals(NamedTuple):
 
 
 class LoopState(NamedTuple):
-  """All that changes in a run on the device; a checkpoint holds just this.
+  """The complete mutable state of a run; a checkpoint holds exactly this.
 
   Attributes:
-    population: members, ratings and all else that evolution reads.
+    population: members, ratings and everything else that evolution reads.
     rollout: environments and actors, leaves [N, M, ...].
     replay: trajectories for the auxiliary tasks of each member, leaves
       [N, ...]; `()` if no task needs them.
-    totals: of the round.
-    key: for seats, games and actors of rounds to come.
+    totals: statistics of the current round.
+    key: random key for the seats, games and actors of later rounds.
   """
 
   population: state_lib.PopulationState
@@ -75,10 +75,11 @@ class Report(NamedTuple):
   """Metrics and episodes of a call of `K` iterations.
 
   Attributes:
-    metrics: of each update, [K, U, N].
-    episodes: leaves [K, R, T, N, M].
-    skipped_in_a_row: int32 [K, U, N], consecutive updates that were skipped
-      since their gradient was not finite, up to each update.
+    metrics: metrics of each update, [K, U, N].
+    episodes: episodes at each step, leaves [K, R, T, N, M].
+    skipped_in_a_row: int32 [K, U, N], number of consecutive updates, up to and
+      including each one, that were skipped because their gradient was not
+      finite.
   """
 
   metrics: types.Metrics
@@ -92,11 +93,12 @@ class Loop:
 
   Attributes:
     arena: the training games.
-    actor: acts for each member.
-    learner: learns for each member.
-    replay: for the auxiliary tasks of each member; None if they need none.
-    config: of the population.
-    sizes: of an iteration.
+    actor: selects actions for one member.
+    learner: updates one member.
+    replay: replay for the auxiliary tasks of one member; None if they need
+      none.
+    config: configuration of the population.
+    sizes: sizes of an iteration.
   """
 
   arena: compiled_arena.Arena
@@ -107,7 +109,7 @@ class Loop:
   sizes: sizes_lib.Sizes
 
   def init(self, key: types.Key) -> LoopState:
-    """Returns the first state, at the start of a round."""
+    """Returns the initial state, at the start of a round."""
     num_members = self.config.num_members
     population_key, start_key, replay_key, key = jax.random.split(key, 4)
     population = state_lib.init(
@@ -131,7 +133,7 @@ class Loop:
     )
 
   def begin_round(self, state: LoopState) -> LoopState:
-    """Starts a round: seats the members of teams again and starts all games."""
+    """Starts a round: in team games, draws new seats and restarts all games."""
     state = state._replace(totals=self._zero_totals())
     if self.arena.seating.is_solo:
       return state
@@ -142,14 +144,14 @@ class Loop:
   def call(
     self, num_iterations: int, state: LoopState
   ) -> tuple[LoopState, Report]:
-    """Does K iterations.
+    """Runs K iterations.
 
     Args:
       num_iterations: K; static.
-      state: before them.
+      state: before the iterations.
 
     Returns:
-      The state after them, and metrics and episodes.
+      The new state, and the metrics and episodes of all iterations.
     """
     population = state.population
     (members, rollout_state, replay), report = jax.lax.scan(
@@ -175,12 +177,13 @@ class Loop:
     )
 
   def end_round(self, state: LoopState) -> LoopState:
-    """Records the results of games of teams."""
+    """Records the results of team games."""
     match = state.rollout.environment.match
     if match is None:  # Returns are recorded by each call.
       return state
     teams = seating.as_teams(self.arena.seats(match), self.arena.games.teams)
-    # Outcomes are from -1 to 1 for each team, ratings count wins of the first.
+    # Outcomes lie in [-1, 1] for each team; ratings take the score of the first
+    # team, in [0, 1].
     population = state_lib.record_games(
       state.population,
       teams,
@@ -212,7 +215,7 @@ class Loop:
     replay: Any,
   ) -> tuple[tuple[types.TrainingState, rollout.RolloutState, Any], Report]:
     rollout_state, (trajectories, episodes) = self.act(members, rollout_state)
-    # Leaves are [R, T, N, M, ...], but those of the recurrent state [R, N, M].
+    # Leaves are [R, T, N, M, ...], those of the recurrent state [R, N, M, ...].
     learn = member_axis.over_members(
       updates.make_learn(self.learner, self.replay, self.sizes),
       self.config.num_members,
@@ -226,15 +229,15 @@ class Loop:
   def act(
     self, members: types.TrainingState, rollout_state: rollout.RolloutState
   ) -> tuple[rollout.RolloutState, tuple[types.Trajectory, rollout.Episodes]]:
-    """Does the rollouts of an iteration.
+    """Runs the rollouts of an iteration.
 
     Args:
-      members: leaves [N, ...].
-      rollout_state: before them.
+      members: training states, leaves [N, ...].
+      rollout_state: before the rollouts.
 
     Returns:
-      The state after them; trajectories, leaves [R, T + 1 or T, N, M, ...], and
-      their episodes.
+      The new rollout state; the trajectories, leaves
+      [R, T + 1 or T, N, M, ...]; and their episodes, leaves [R, T, N, M].
     """
     variables = types.actor_variables(members)
     select_action = member_axis.over_members(
@@ -270,7 +273,7 @@ class Loop:
 def _record_returns(
   population: state_lib.PopulationState, episodes: rollout.Episodes
 ) -> state_lib.PopulationState:
-  """Records returns of a single-agent task, with each member's weights."""
+  """Records single-agent returns, weighted by members' internal rewards."""
 
   def in_order(leaf: types.Array) -> types.Array:
     # [K, R, T, N, M, ...] to [N, K * R * T * M, ...].
@@ -285,7 +288,7 @@ def _record_returns(
 
 
 def _add_up(totals: Totals, episodes: rollout.Episodes) -> Totals:
-  """Adds the episodes that ended, leaves [K, R, T, N, M]."""
+  """Adds the ended episodes, leaves [K, R, T, N, M], to the totals."""
   ended, axes = episodes.ended, (0, 1, 2, 4)
 
   def total(leaf: types.Array) -> types.Array:

@@ -1,6 +1,6 @@
-"""Games of members and opponents without learning, compiled.
+"""Plays compiled games between members and opponents, without learning.
 
-Evaluations play them during a run, tournaments after it.
+Used by evaluations during a run and by tournaments after it.
 """
 
 import functools
@@ -18,12 +18,20 @@ from ftwax.population import players, seating, tournament
 from ftwax.runtime import evaluation, sharding
 from ftwax.runtime.device import compiled_arena, member_axis
 
-# Steps of all games in one call of the compiled function.
+# Number of steps of each game per call of the compiled function.
 _STEPS_PER_CALL = 20
 
 
 class _State(NamedTuple):
-  """Games under way; returns [G, P, num_events] and lengths [G] so far."""
+  """State of running games.
+
+  Attributes:
+    arena: state of the games.
+    timestep: last timesteps of members, leaves [N, M, ...].
+    actor: states of the actors, leaves [N, M, ...].
+    returns: float32 [G, P, num_events], of the current game so far.
+    lengths: int32 [G], of the current game so far.
+  """
 
   arena: compiled_arena.ArenaState
   timestep: dm_env.TimeStep
@@ -33,10 +41,13 @@ class _State(NamedTuple):
 
 
 class _Step(NamedTuple):
-  """Games after each step, leaves [T, G, ...].
+  """Results after each step.
 
-  Returns [T, G, P, num_events] and lengths are those of the game so far. The
-  outcome [T, G, num_teams] is valid where a game has ended.
+  Attributes:
+    ended: bool [T, G], whether a game ended with this step.
+    outcome: float32 [T, G, num_teams], valid where a game ended.
+    returns: float32 [T, G, P, num_events], of the current game so far.
+    lengths: int32 [T, G], of the current game so far.
   """
 
   ended: types.Array
@@ -46,7 +57,7 @@ class _Step(NamedTuple):
 
 
 class Matches:
-  """Plays games in an arena; compiled once."""
+  """Plays games in an arena; compiles once."""
 
   def __init__(
     self,
@@ -54,16 +65,17 @@ class Matches:
     actor: types.ActorCore,
     mesh: jax.sharding.Mesh,
   ):
-    """Prepares games.
+    """Prepares the compiled functions.
 
     Args:
-      arena: has the seats of members and opponents.
-      actor: acts for each member.
-      mesh: the devices on which the variables of members are.
+      arena: holds the seats of members and opponents.
+      actor: selects actions for one member.
+      mesh: the devices that hold the members' variables.
     """
     self._arena = arena
     self._actor = actor
-    # Said of both, or the second call would compile again.
+    # Both functions declare their output sharding; otherwise the second call of
+    # `_play` would see other input shardings and recompile.
     whole = sharding.replicated(mesh)
     self._start = jax.jit(self._start_games, out_shardings=whole)
     self._play = jax.jit(
@@ -77,16 +89,16 @@ class Matches:
     seats: types.NumpyArray,
     games_per_place: int = 1,
   ) -> list[evaluation.GameResult]:
-    """Plays until enough games have ended on each place.
+    """Plays until enough games have ended at each index.
 
     Args:
-      key: for games and actions.
-      variables: of members, leaves [N, ...].
+      key: random key for games and actions.
+      variables: the members' variables, leaves [N, ...].
       seats: int32 [G, P], the player on each seat; see `Arena.reset`.
-      games_per_place: games on each place, at the least.
+      games_per_place: minimum number of games at each of the `G` indices.
 
     Returns:
-      All games that ended, in the order in which they did.
+      The results of all games that ended, in the order in which they ended.
     """
     state = self._start(key, jnp.asarray(seats))
     results: list[evaluation.GameResult] = []
@@ -163,19 +175,22 @@ def play(
   opponents: Mapping[str, players.Player],
   seats: types.NumpyArray,
 ) -> list[evaluation.GameResult]:
-  """Plays a game on each place.
+  """Plays one game for each row of `seats`.
 
   Args:
-    key: for games and actions.
+    key: random key for games and actions.
     game: a single game.
-    actor: acts for each member.
-    variables: of the members, leaves [N, ...].
+    actor: selects actions for one member.
+    variables: the members' variables, leaves [N, ...].
     opponents: players that do not learn, by name.
-    seats: int32 [G, P], the player on each seat: members from zero, opponents
-      from N on. Teams may be mixed.
+    seats: int32 [G, P], the player on each seat: members are 0 to N - 1,
+      opponents start at N. A team may mix players.
+
+  Returns:
+    One result for each row, in the order of the rows.
 
   Raises:
-    ValueError: if members do not have the same number of seats.
+    ValueError: if members have different numbers of seats.
   """
   num_members = len(jax.tree.leaves(variables)[0])
   arena = compiled_arena.make_arena(
@@ -198,18 +213,22 @@ def round_robin(
   opponents: Mapping[str, players.Player],
   games_per_pair: int,
 ) -> list[evaluation.GameResult]:
-  """Plays every pair of members and opponents against each other.
+  """Plays all pairs of members and opponents against each other.
 
-  A team is copies of one player. See `play` for the arguments, and
-  `evaluation.summarize` for win rates and ratings.
+  Each team consists of copies of one player. `evaluation.summarize` computes
+  win rates and ratings from the results.
 
   Args:
-    key: for games and actions.
-    game: of two teams of one size.
-    actor: acts for each member.
-    variables: of the members, leaves [N, ...].
+    key: random key for games and actions.
+    game: a game of two equally large teams.
+    actor: selects actions for one member.
+    variables: the members' variables, leaves [N, ...].
     opponents: players that do not learn, by name.
-    games_per_pair: games of each pair; even, so that each has either side.
+    games_per_pair: number of games of each pair; even, so that each player
+      plays both sides equally often.
+
+  Returns:
+    One result for each game; see `play`.
   """
   num_players = len(jax.tree.leaves(variables)[0]) + len(opponents)
   teams = tournament.round_robin(

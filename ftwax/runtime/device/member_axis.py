@@ -1,4 +1,4 @@
-"""The axis of members, mapped over or, where it has size one, squeezed."""
+"""Maps functions over the member axis, or squeezes an axis of size one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,18 +13,18 @@ def over_members(
   in_axes: Any = 0,
   out_axes: Any = 0,
 ) -> Callable[..., Any]:
-  """Maps a function over members; a single one is squeezed instead.
+  """Maps a function over members; with one member, squeezes the axis instead.
 
-  The results are those of `jax.vmap`. Without a batch axis a single agent
-  keeps what batching takes away: `lax.cond` skips a branch rather than
-  computes both, and convolutions have one kernel rather than a group each.
+  The results equal those of `jax.vmap`, but a single agent avoids the cost of a
+  batch axis: under `vmap`, `lax.cond` computes both branches instead of
+  skipping one, and convolutions become grouped convolutions.
 
   Args:
-    function: of one member.
+    function: a function of one member.
     num_members: N.
-    in_axes: the axis of members in each argument; an integer for all, or a
-      tuple with a prefix of each argument.
-    out_axes: that in each result, a prefix of the results.
+    in_axes: the member axis of each argument; an integer for all arguments, or
+      a tuple with a prefix tree for each.
+    out_axes: the member axis of the results, as a prefix tree.
 
   Returns:
     The function of all members.
@@ -44,7 +44,7 @@ def over_members(
 def _map_axes(
   function: Callable[[jax.Array, int], jax.Array], axes: Any, tree: Any
 ) -> Any:
-  """Applies `function(leaf, axis)`, with a prefix of axes."""
+  """Applies `function(leaf, axis)`, where `axes` is a prefix tree of `tree`."""
   return jax.tree.map(
     lambda axis, branch: jax.tree.map(
       lambda leaf: function(leaf, axis), branch

@@ -1,7 +1,7 @@
 """Shardings of the state of a run; see `runtime.sharding`.
 
-Members are spread over the devices, with their games. A single agent has its
-environments and the rows of its batches spread.
+A population is sharded by member, together with the members' games. A single
+agent is sharded by environment and by row of its batches.
 """
 
 from typing import Any
@@ -18,11 +18,11 @@ from ftwax.runtime.device import sizes as sizes_lib
 def check_sizes(
   mesh: jax.sharding.Mesh, sizes: sizes_lib.Sizes, num_games: int
 ) -> None:
-  """Raises a ValueError unless a run can be spread over the devices evenly.
+  """Raises a ValueError unless the devices can share the work evenly.
 
   Args:
     mesh: the devices.
-    sizes: of an iteration.
+    sizes: sizes of an iteration.
     num_games: G.
   """
   counts = {'num_environments': num_games}
@@ -35,10 +35,10 @@ def check_sizes(
 
 
 def of_loop(mesh: jax.sharding.Mesh, num_members: int) -> loop.LoopState:
-  """Returns shardings of the state of a run, a prefix of it.
+  """Returns the shardings of `LoopState` as a prefix tree.
 
-  Ratings, opponents and the like lie on each device. So does the replay of a
-  single agent, since each device draws from all of it.
+  Ratings, opponents and other shared state are replicated. So is the replay of
+  a single agent, since each device samples from all of it.
   """
   first: Any = sharding.spread(mesh)
   whole: Any = sharding.replicated(mesh)

@@ -1,9 +1,9 @@
-"""Acting as a pure function: many steps of many environments in one scan.
+"""Acts as a pure function: many steps of many environments in one scan.
 
-Trajectories are those that the adder of the Reverb path writes: `T + 1`
-timesteps that run across the ends of episodes, the last of which is the first
-of the next trajectory. Acting needs no gradients, so that convolutions may
-stand inside of this scan; see `sizes.make_sizes`.
+Trajectories have the layout that the Reverb adder writes: `T + 1` consecutive
+timesteps that may span the ends of episodes; the last timestep is also the
+first of the next trajectory. Acting needs no gradients, so convolutions may
+stay inside this scan; see `sizes.make_sizes`.
 """
 
 from collections.abc import Callable
@@ -22,17 +22,17 @@ Step = Callable[[Any, types.ArrayTree], tuple[Any, dm_env.TimeStep]]
 
 
 class RolloutState(NamedTuple):
-  """State of environments and their actor; leaves are [B, ...].
+  """State of the environments and their actor, leaves [B, ...].
 
-  `B` may be several axes, such as members and seats.
+  `B` may stand for several axes, such as members and seats.
 
   Attributes:
     environment: state of the environments.
-    timestep: the last one, at which no action is chosen yet.
+    timestep: the last timestep, for which no action is chosen yet.
     actor: state of the actor.
-    episode_return: float32 [B] or [B, num_events], rewards of the episode so
-      far, not discounted.
-    episode_length: int32 [B], actions of the episode so far.
+    episode_return: float32 [B] or [B, num_events], undiscounted sum of the
+      rewards of the current episode.
+    episode_length: int32 [B], number of actions in the current episode.
   """
 
   environment: Any
@@ -43,14 +43,14 @@ class RolloutState(NamedTuple):
 
 
 class Episodes(NamedTuple):
-  """Episodes at each step of a rollout; leaves are [T, B].
+  """Episode statistics at each step of a rollout, leaves [T, B].
 
   Attributes:
-    moved: bool, whether an action was taken rather than an episode started.
-    ended: bool, whether the step ended an episode.
+    moved: bool [T, B], whether the step took an action rather than reset.
+    ended: bool [T, B], whether the step ended an episode.
     returns: float32 [T, B] or [T, B, num_events], of the episode so far.
-    lengths: int32, of the episode so far.
-    faults: bool [T, num_demands], whether a row was off a demand; see
+    lengths: int32 [T, B], of the episode so far.
+    faults: bool [T, num_demands], whether any row violated a demand; see
       `timestep_checks`.
   """
 
@@ -64,12 +64,12 @@ class Episodes(NamedTuple):
 def start(
   environment_state: Any, timestep: dm_env.TimeStep, actor: types.ActorState
 ) -> RolloutState:
-  """Returns the state of a rollout at the first timestep of environments.
+  """Returns the rollout state at the first timestep of the environments.
 
   Args:
     environment_state: state of the environments.
     timestep: `FIRST` in all rows, leaves [B, ...].
-    actor: state of a new actor.
+    actor: initial state of the actor.
   """
   return RolloutState(
     environment=environment_state,
@@ -91,16 +91,16 @@ def rollout(
   """Acts for `T` steps.
 
   Args:
-    spec: of one environment.
-    step: of the environments.
-    select_action: of the actor.
-    variables: of the actor's learner.
+    spec: spec of one environment.
+    step: steps the environments.
+    select_action: selects actions for all rows.
+    variables: variables of the policy.
     state: before the first step.
     num_steps: T.
 
   Returns:
     The state after the last step; the trajectory, leaves [T + 1 or T, B, ...]
-    and the recurrent state [B, ...]; and the episodes at each step.
+    with a recurrent state [B, ...]; and the episodes at each step.
   """
 
   def act(
@@ -137,7 +137,7 @@ def _advance(
   actor: types.ActorState,
   faults: types.Array,
 ) -> tuple[RolloutState, Episodes]:
-  """Takes the step to `timestep` into the sums of its episode."""
+  """Adds `timestep` to the running sums of its episode."""
   moved = jnp.logical_not(acting.is_first(timestep))
   ended = timestep.step_type == types.LAST
   returns = state.episode_return + timestep.reward
@@ -155,7 +155,7 @@ def _advance(
 def _zero_at_last(
   timestep: dm_env.TimeStep, logits: types.ArrayTree
 ) -> types.ArrayTree:
-  """Zeroes logits [B, num_actions] where no action is taken."""
+  """Zeroes logits [B, num_actions] at the last timesteps of episodes."""
   ended = timestep.step_type == types.LAST
   return jax.tree.map(
     lambda leaf: jnp.where(trees.align(ended, leaf), 0.0, leaf), logits

@@ -1,8 +1,8 @@
-"""Runs an experiment on the device: environments in JAX, no replay server.
+"""Runs an experiment on the device: JAX environments, no replay server.
 
 The host only evolves, counts, logs and saves, between calls of the compiled
-loop (see `loop`). All that changes is one pytree: a resumed run continues bit
-for bit, in the middle of its episodes.
+loop (see `loop`). All mutable state is one pytree, so a resumed run continues
+bit for bit, even in the middle of episodes.
 """
 
 import contextlib
@@ -61,29 +61,33 @@ def run_experiment(
 ) -> runs.RunResult:
   """Trains on the device; see `runs.run_experiment`.
 
-  A run ends with the call in which the last step is taken, and evaluations come
-  between calls.
+  A run ends after the call that takes its last step. Evaluations run between
+  calls.
 
   Args:
-    experiment: its factory makes an environment or a game in JAX.
-    eval_every: actor steps between evaluations; None for none.
-    num_eval_episodes: episodes of each member in an evaluation, at the least.
+    experiment: its environment factory makes a JAX environment or game.
+    eval_every: number of actor steps between evaluations; None for no
+      evaluation.
+    num_eval_episodes: minimum number of episodes of each member in an
+      evaluation.
     run_dir: directory of the run; by default a new one in `runs/<name>`.
-    resume: continues from the newest checkpoint, on any number of devices.
+    resume: whether to continue from the newest checkpoint, on any number of
+      devices.
     devices: devices that share the work: members with their games, or the
-      environments and batches of a single agent. JAX's first one by default.
+      environments and batches of a single agent. Defaults to the first JAX
+      device.
 
   Returns:
-    The end of the run.
+    The result of the run.
 
   Raises:
-    InvalidTimestepError: a reward was not finite.
-    KeyboardInterrupt: on Ctrl-C, SIGTERM or SIGHUP, after a checkpoint is
-      saved.
-    NonFiniteGradientError: a member skipped too many updates in a row.
-    RunDirectoryError: the directory is in use, or of another config.
-    TypeError: the environment cannot be compiled.
-    ValueError: sizes or options do not fit.
+    InvalidTimestepError: if a timestep violates the spec or a reward is not
+      finite.
+    KeyboardInterrupt: on Ctrl-C, SIGTERM or SIGHUP, after saving a checkpoint.
+    NonFiniteGradientError: if a member skips too many updates in a row.
+    RunDirectoryError: if the directory is in use or belongs to another config.
+    TypeError: if the environment cannot be compiled.
+    ValueError: if sizes or options are inconsistent.
   """
   experiment_checks.check_not_traced()
   if any(observer.sees_steps for observer in experiment.observers):
@@ -104,7 +108,7 @@ def run_experiment(
 
 
 class _Parts:
-  """The parts of an experiment that do not change."""
+  """The immutable parts of an experiment."""
 
   def __init__(
     self,
@@ -143,7 +147,7 @@ class _Parts:
   def _make_evaluation_game(
     self, experiment: experiment_lib.ExperimentConfig
   ) -> functional.FunctionalGame:
-    """Returns the game of evaluations, by default that of training."""
+    """Returns the evaluation game; defaults to the training game."""
     if experiment.evaluation_environment_factory is None:
       return self.game
     made = experiment_checks.check_game(
@@ -197,7 +201,7 @@ def _make_loop(
 
 
 class _Run:
-  """A run under way; see `runs.Run`."""
+  """A run in progress; see `runs.Run`."""
 
   gives_state_away = True
 
@@ -209,8 +213,8 @@ class _Run:
     resume: bool,
     stack: contextlib.ExitStack,
   ):
-    """Makes the first state, or restores one."""
-    del stack  # Nothing here must be closed.
+    """Makes or restores the initial state."""
+    del stack  # Holds no resources to close.
     self._parts = parts
     self._experiment = experiment
     self._records = records
@@ -238,7 +242,7 @@ class _Run:
     return self._state.training
 
   def snapshot(self) -> loop.LoopState:
-    """Returns all that changes."""
+    """Returns the complete mutable state."""
     return self._state
 
   def train(self) -> Iterator[loop.Report]:
@@ -263,14 +267,14 @@ class _Run:
         yield report
 
   def _call(self, call: Callable[..., Any]) -> loop.Report:
-    """Calls the compiled loop, which takes over the state, even if it fails."""
+    """Calls the compiled loop, which consumes the state even if it fails."""
     try:
       self._state, report = call(self._state)
       self._num_iterations += self._parts.iterations_per_call
       fetched: loop.Report = jax.device_get(report)
       return fetched
     except jax.errors.JaxRuntimeError as error:
-      if 'callback' not in str(error):  # For want of memory, for instance.
+      if 'callback' not in str(error):  # Out of memory, for example.
         raise
       environment_faults.fail(self._experiment.name, 'a callback', error)
 
@@ -303,7 +307,7 @@ class _Run:
     return plan, matches.Matches(arena, parts.evaluation_actor, parts.mesh)
 
   def _begin_next_round(self) -> None:
-    """Records the round that has ended, and evolves the population."""
+    """Records the finished round and evolves the population."""
     state = self._state = self._end_round(self._state)
     totals = jax.device_get(state.totals)
     counts = np.maximum(totals.num_episodes, 1)
@@ -315,7 +319,7 @@ class _Run:
     self._population_logger.write(
       generations.population_row(state.population, played, self._records.counts)
     )
-    # Members stay on their devices.
+    # Evolution may return other shardings; keep members on their devices.
     population = jax.device_put(
       self._evolution.evolve(state.population),
       self._parts.shardings.population,
@@ -334,12 +338,12 @@ class _Run:
   def _compile(
     self, function: Callable[[loop.LoopState], loop.LoopState]
   ) -> Callable[[loop.LoopState], loop.LoopState]:
-    """Compiles `function(state) -> state`, which takes over its argument."""
+    """Compiles `function(state) -> state`, which donates its argument."""
     shardings = jax.tree.map(lambda leaf: leaf.sharding, self._state)
     return jax.jit(function, donate_argnums=0, out_shardings=shardings)
 
   def _record(self, report: loop.Report) -> None:
-    """Counts and logs a call; checks rewards and gradients."""
+    """Counts and logs one call; checks rewards and gradients."""
     episodes, records = report.episodes, self._records
     ended = np.asarray(episodes.ended)
     returns = np.asarray(episodes.returns)[ended]
@@ -368,7 +372,7 @@ class _Run:
     faults.check_skipped(int(skipped.max()), self._parts.max_skipped_updates)
 
   def _check_timesteps(self, episodes: rollout.Episodes) -> None:
-    """Raises an InvalidTimestepError if a timestep was off its demands."""
+    """Raises an InvalidTimestepError if a timestep violated a demand."""
     faults = np.asarray(episodes.faults)
     is_off = faults.any(axis=tuple(range(faults.ndim - 1)))
     demands = timestep_checks.demands(self._parts.game_spec.environment)

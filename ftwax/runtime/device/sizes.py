@@ -1,4 +1,4 @@
-"""The numbers of steps, rows and updates in iterations, calls and rounds."""
+"""Numbers of steps, rows and updates in iterations, calls and rounds."""
 
 from typing import NamedTuple
 
@@ -6,8 +6,8 @@ import jax
 
 from ftwax import types
 
-# Steps of a call, about: enough to hide its overhead, few enough that progress
-# is shown and interrupts are answered at once.
+# Approximate number of steps per call: enough to hide the overhead of a call,
+# few enough to show progress and to answer interrupts promptly.
 _STEPS_PER_CALL = 8192
 
 
@@ -15,11 +15,11 @@ class Sizes(NamedTuple):
   """Sizes of an iteration.
 
   Attributes:
-    sequence_length: T, steps of a rollout.
-    num_rows: M, rows of a member's rollout.
-    batch_size: B, trajectories in an update.
+    sequence_length: T, number of steps of a rollout.
+    num_rows: M, number of rows of a member's rollout.
+    batch_size: B, number of trajectories in an update.
     num_members: N.
-    unroll: whether updates are compiled outside of loops.
+    unroll: whether updates are unrolled instead of compiled as a loop.
   """
 
   sequence_length: int
@@ -30,25 +30,25 @@ class Sizes(NamedTuple):
 
   @property
   def num_rollouts(self) -> int:
-    """R, rollouts of an iteration, all with the same policy."""
+    """R, number of rollouts per iteration, all with the same policy."""
     return max(1, self.batch_size // self.num_rows)
 
   @property
   def num_updates(self) -> int:
-    """U, updates of an iteration."""
+    """U, number of updates per iteration."""
     return max(1, self.num_rows // self.batch_size)
 
   @property
   def steps_per_iteration(self) -> int:
-    """Steps of all members in all rows, resets included."""
+    """Number of steps of all members in all rows, including resets."""
     steps = self.num_rollouts * self.sequence_length
     return steps * self.num_rows * self.num_members
 
   def iterations_per_round(self, steps_per_round: int) -> int:
-    """Returns the iterations of a round, a whole number of calls.
+    """Returns the number of iterations per round, a multiple of a call's.
 
     Args:
-      steps_per_round: steps of each game, at the least.
+      steps_per_round: minimum number of steps of each game.
     """
     num_steps = self.num_rollouts * self.sequence_length
     num_iterations = -(-steps_per_round // num_steps)
@@ -58,11 +58,11 @@ class Sizes(NamedTuple):
   def iterations_per_call(
     self, iterations_per_round: int, max_num_steps: int
   ) -> int:
-    """Returns K, which divides `iterations_per_round`.
+    """Returns K, a divisor of `iterations_per_round`.
 
     Args:
-      iterations_per_round: see there.
-      max_num_steps: of the run, so that short ones do not end late.
+      iterations_per_round: number of iterations per round.
+      max_num_steps: steps of the whole run; keeps short runs from overshooting.
     """
     most = max(1, max_num_steps // self.steps_per_iteration)
     num_iterations = self._per_call(iterations_per_round)
@@ -71,13 +71,13 @@ class Sizes(NamedTuple):
     return num_iterations
 
   def _per_call(self, num_iterations: int) -> int:
-    """Returns the size of calls that exceed `num_iterations` the least."""
+    """Returns the size of calls that overshoot `num_iterations` the least."""
     if self.unroll:
       return 1
     most = max(1, _STEPS_PER_CALL // self.steps_per_iteration)
     if num_iterations <= most:
       return num_iterations
-    # Of sizes that exceed by the same number, the largest.
+    # `min` keeps the first of equal candidates, so the largest size wins a tie.
     return min(
       range(most, most // 2, -1), key=lambda size: -num_iterations % size
     )
@@ -91,19 +91,19 @@ def make_sizes(
   num_members: int = 1,
   has_convolutions: bool = False,
 ) -> Sizes:
-  """Checks that rollouts and batches fit together.
+  """Returns the sizes; checks that rollouts and batches fit together.
 
-  XLA on the CPU makes the gradient of a convolution inside of a rolled loop 10
-  to 80 times slower. So updates are unrolled where there are images or
+  On the CPU, XLA computes the gradient of a convolution 10 to 80 times slower
+  inside a rolled loop. Updates are therefore unrolled if there are images or
   convolutions.
 
   Args:
-    environment_spec: has the observations.
+    environment_spec: spec with the observations.
     sequence_length: T.
-    num_rows: M, the environments or seats of each member.
+    num_rows: M, the number of environments or seats of each member.
     batch_size: B.
     num_members: N.
-    has_convolutions: whether the network has some without images.
+    has_convolutions: whether the network has convolutions even without images.
 
   Raises:
     ValueError: if neither of `num_rows` and `batch_size` divides the other.
@@ -116,7 +116,7 @@ def make_sizes(
       ' trajectory is used once; choose num_environments or batch_size so that'
       f' there are {batch_size} rows.'
     )
-  # Images have height, width and channels.
+  # Images have three axes: height, width and channels.
   unroll = has_convolutions or any(
     len(leaf.shape) > 2
     for leaf in jax.tree.leaves(environment_spec.observations)

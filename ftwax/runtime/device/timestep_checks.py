@@ -1,8 +1,8 @@
-"""Checks of timesteps inside of the compiled loop.
+"""Checks timesteps inside the compiled loop.
 
-What `environments.validation` demands of environments in Python is demanded of
-those in JAX. Nothing can be raised there: each step gives a flag for each
-demand, and the host reads them once a call.
+JAX environments must meet the same demands as `environments.validation` checks
+for Python environments. Compiled code cannot raise: each step returns a flag
+for each demand, and the host reads the flags once per call.
 """
 
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from ftwax.environments import validation
 
 
 class Demand(NamedTuple):
-  """Words of an error; see `validation.fail`."""
+  """The words of an error message; see `validation.fail`."""
 
   field: str
   demand: str
@@ -26,7 +26,7 @@ class Demand(NamedTuple):
 
 
 def demands(spec: types.EnvironmentSpec) -> list[Demand]:
-  """Returns what is demanded, in the order of the flags."""
+  """Returns the demands, in the order of the flags."""
   found = [
     Demand('step_type', *validation.ORDER),
     Demand('reward', *validation.IS_FINITE),
@@ -46,12 +46,12 @@ def find_faults(
   before: dm_env.TimeStep,
   timestep: dm_env.TimeStep,
 ) -> types.Array:
-  """Returns whether some row is off each demand, bool [num_demands].
+  """Returns for each demand whether any row violates it, bool [num_demands].
 
   Args:
-    spec: of one environment.
-    before: the timesteps before, leaves [B, ...]; `B` may be several axes.
-    timestep: those that followed.
+    spec: spec of one environment.
+    before: the previous timesteps, leaves [B, ...]; `B` may be several axes.
+    timestep: the timesteps that followed.
   """
   step_type, discount = timestep.step_type, timestep.discount
   is_first = step_type == types.FIRST
@@ -70,13 +70,13 @@ def find_faults(
     if _has_bounds(leaf.spec):
       inside = (value >= leaf.spec.minimum) & (value <= leaf.spec.maximum)
       axes = tuple(range(step_type.ndim, value.ndim))
-      # As for environments in Python, where an episode starts.
+      # As for Python environments, bounds are checked where episodes start.
       flags.append(is_first & ~jnp.all(inside, axes))
   return jnp.stack([jnp.any(flag) for flag in flags])
 
 
 def _has_bounds(spec: Any) -> bool:
-  """Whether a value of the spec's dtype may be out of its bounds."""
+  """Returns whether a value of the spec's dtype can be out of bounds."""
   if not isinstance(spec, specs.BoundedArray):
     return False
   if spec.dtype.kind in 'iu':

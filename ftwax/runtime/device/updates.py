@@ -1,4 +1,4 @@
-"""Updates of one agent from rollouts, as a pure function."""
+"""Updates one agent from rollouts, as a pure function."""
 
 import functools
 import operator
@@ -24,7 +24,7 @@ def make_learn(
   replay: auxiliary_replay.AuxiliaryReplay | None,
   sizes: sizes_lib.Sizes,
 ) -> Learn:
-  """Returns the function that does the updates of an iteration."""
+  """Returns the function that runs the updates of an iteration."""
   return functools.partial(
     learn, learner, replay, sizes.num_updates, sizes.unroll
   )
@@ -39,20 +39,21 @@ def learn(
   replay_state: Any,
   trajectories: types.Trajectory,
 ) -> tuple[types.TrainingState, Any, tuple[types.Metrics, types.Array]]:
-  """Learns from rollouts, each trajectory once.
+  """Learns from rollouts, using each trajectory once.
 
   Args:
     learner: functions of the learner.
-    replay: for auxiliary tasks; None if they need none.
+    replay: replay for auxiliary tasks; None if they need none.
     num_updates: U, which divides R * M.
-    unroll: whether the updates are compiled outside of a loop.
-    state: of the learner.
-    replay_state: of `replay`; not read without one.
-    trajectories: R rollouts, leaves [R, T + 1 or T, M, ...], and the recurrent
+    unroll: whether to unroll the updates instead of compiling a loop.
+    state: state of the learner.
+    replay_state: state of `replay`; unused without one.
+    trajectories: R rollouts, leaves [R, T + 1 or T, M, ...], with a recurrent
       state [R, M, ...].
 
   Returns:
-    The new states; metrics and updates skipped in a row, [U].
+    The new states, and the metrics and numbers of updates skipped in a row,
+    leaves [U].
   """
   if replay is not None:
     for index in range(trajectories.timestep.reward.shape[0]):
@@ -91,9 +92,9 @@ def learn(
 
 
 def scan_unroll(length: int, unroll: bool) -> int:
-  """Returns `unroll` of a `lax.scan`, for no loop at all or for a loop."""
-  # More than the length: `True`, or the length itself, leave a scan of one
-  # step a loop of one trip, in which gradients of convolutions are slow, too.
+  """Returns the `unroll` argument of a `lax.scan`: all of it, or a loop."""
+  # Exceeds the length on purpose: with `True` or the length itself, a scan of
+  # one step stays a loop, in which gradients of convolutions are slow too.
   return length + 1 if unroll else 1
 
 
@@ -106,7 +107,7 @@ def _make_batches(
   """
 
   def cut(leaf: types.Array) -> types.Array:  # [R, M, ...]
-    # No -1: a state's leaf may be empty.
+    # Not -1, since a leaf of the recurrent state may be empty.
     num_columns = leaf.shape[0] * leaf.shape[1] // num_batches
     return leaf.reshape(num_batches, num_columns, *leaf.shape[2:])
 

@@ -1,7 +1,8 @@
 """Runs an experiment in many processes, as a Launchpad program.
 
-`make_distributed_experiment` makes the program and `run_experiment` runs it:
-it replaces nodes that die, saves when it is interrupted and leaves no process.
+`make_distributed_experiment` makes the program. `run_experiment` runs it: it
+replaces nodes that die, saves a checkpoint when interrupted and leaves no
+process behind.
 """
 
 from ftwax import compatibility

@@ -1,4 +1,4 @@
-"""The loop of an actor: asks for steps, takes them, reports what it did."""
+"""The main loop of an actor: requests steps, takes them and reports them."""
 
 import contextlib
 import threading
@@ -24,15 +24,15 @@ from ftwax.runtime.host import game_loop
 _ASK_AGAIN_S = 0.1
 _REGISTER_S = 0.2
 
-# Steps of the games between two reports of results, at the most.
+# Maximum number of game steps between two reports of results.
 _REPORT_STEPS = 20
 
 
 class ActorLoop:
   """Runs an actor within the steps that the counter grants.
 
-  It plays its own games for all members. Games that raise are replaced, within
-  limits; their unfinished trajectories are dropped.
+  The actor plays its own games for all members. Games that raise are replaced,
+  up to a limit; their unfinished trajectories are dropped.
   """
 
   def __init__(
@@ -48,13 +48,13 @@ class ActorLoop:
     """Prepares the loop.
 
     Args:
-      experiment: an agent or a population and its task.
-      index: of the actor.
-      settings: of the run.
-      counter: grants steps.
-      learner: seats members and takes the results of games.
-      seating: seats of members and opponents.
-      stop: is set when the run is to end.
+      experiment: an agent or a population, and its task.
+      index: index of the actor.
+      settings: settings of the run.
+      counter: node that grants steps.
+      learner: node that seats members and records the results of games.
+      seating: assigns seats to members and opponents.
+      stop: event that ends the loop.
     """
     self._experiment = experiment
     self._index = index
@@ -69,20 +69,20 @@ class ActorLoop:
       settings.max_restarts, settings.restart_period_s
     )
     self._grant = grants.Grant(0)
-    self._num_steps = 0  # Not yet reported to the counter.
+    self._num_steps = 0  # Steps not yet reported to the counter.
     self._episodes: list[evaluation.GameResult] = []  # Likewise.
     # Not yet reported to the learner.
     self._results: list[evaluation.GameResult] = []
     self._is_round_over = False
-    self._num_ticks = 0  # Since results were reported.
-    self._report: tuple[Any, ...] = ()  # Until it is sure that it came.
+    self._num_ticks = 0  # Since the last report of results.
+    self._report: tuple[Any, ...] = ()  # Kept until it is acknowledged.
     self._entropy: tuple[int, ...] = ()
 
   def register(self) -> int | None:
     """Registers the actor with the counter.
 
     Returns:
-      Actor steps of the run so far; None if it is ended meanwhile.
+      The actor steps of the run so far; None if the run ends in the meantime.
     """
     while not self._stop.is_set():
       steps: int | None = self._counter.call(
@@ -95,13 +95,13 @@ class ActorLoop:
     return None
 
   def run(self, actors: Any) -> None:
-    """Acts until no step is left, or until the run is to end.
+    """Acts until no steps are left or the run ends.
 
     Args:
-      actors: of all members; see `host.members.Actors`.
+      actors: actors of all members; see `host.members.Actors`.
 
     Raises:
-      FatalError: the queue stalled, or environments failed too often.
+      FatalError: if the queue stalls or environments fail too often.
     """
     from ftwax.replay.reverb import tables
 
@@ -122,7 +122,7 @@ class ActorLoop:
     return self._grant.is_last and self._grant.num_steps == 0
 
   def _run_environments(self, actors: Any) -> None:
-    """Acts in new environments, until one of them fails or all is done."""
+    """Acts in new environments until one fails or no steps are left."""
     actors.reset()
     environment = self._make_environment()
     self._watchdog.environment = environment
@@ -137,6 +137,7 @@ class ActorLoop:
         if self._spent or self._stop.is_set():
           return
     except environments.BudgetMet:
+      # The step was taken in only as many environments as steps were granted.
       self._num_steps += self._grant.num_steps
       self._grant = grants.Grant(0, is_last=True)
       self._ask(environment)
@@ -167,11 +168,13 @@ class ActorLoop:
         yield tick
 
   def _report_results(self, tick: game_loop.Tick) -> None:
-    """Reports results to the learner; those that it missed, once more."""
+    """Reports results to the learner; repeats a report that got no reply."""
     self._results += tick.results
     self._is_round_over |= tick.ends_round
     self._num_ticks += 1
     is_due = self._is_round_over or self._num_ticks >= _REPORT_STEPS
+    # One report at a time: it is repeated under the same number until it gets a
+    # reply.
     if not self._report and is_due and (self._results or self._is_round_over):
       packed = results_format.pack(self._results)
       number = self._learner.make_number()
@@ -196,7 +199,7 @@ class ActorLoop:
     self._episodes += tick.results
 
   def _take_episodes(self) -> dict[str, Any]:
-    """Returns the report of the episodes that ended."""
+    """Returns the report of the episodes that have ended, and clears them."""
     returns, lengths = generations.member_episodes(
       self._episodes, self._seating.num_members
     )
@@ -210,7 +213,10 @@ class ActorLoop:
     return {'returns': returns.sum(axis=1).tolist(), 'row': row}
 
   def _ask(self, environment: environments.GuardedEnvironment) -> None:
-    """Reports, and waits until there are steps to take or none is left."""
+    """Reports progress and waits for a new grant.
+
+    Returns when there are steps to take, none are left, or the run ends.
+    """
     num_needed = environment.num_environments
     num_wanted = num_needed * max(
       self._experiment.builder.config.sequence_length, 1
@@ -238,8 +244,8 @@ class ActorLoop:
 
 
 class ReplacedError(RuntimeError):
-  """An actor that was taken for lost; its steps were granted to others."""
+  """The actor was presumed lost and its steps were granted to others."""
 
 
-class _Stopped(Exception):  # noqa: N818 It is no error.
-  """The run is to end."""
+class _Stopped(Exception):  # noqa: N818 Control flow, not an error.
+  """The run ends."""

@@ -1,9 +1,9 @@
-"""The node that counts: steps granted, episodes, logs, who is alive.
+"""The counter node: grants steps, counts episodes, logs and tracks liveness.
 
-It is the one process that writes the run's logs. Others reach it by courier;
-what they send are plain numbers, lists and dicts. It keeps no file of its own:
-counts are in the checkpoints, and the learner, which holds those, reports them
-to a counter that has just been started.
+It is the only process that writes the logs of the run. Other nodes call it by
+courier with plain numbers, lists and dicts. It keeps no file of its own: counts
+are stored in the checkpoints, and the learner reports them to a counter that
+has just started.
 """
 
 import contextlib
@@ -21,19 +21,19 @@ from ftwax.runtime.distributed import grants, processes, shares
 
 EVALUATOR, INFERENCE, KEEPER = 'evaluator', 'inference', 'keeper'
 
-# Orders to an evaluator.
+# Commands to an evaluator.
 WAIT, EVALUATE, LEAVE = 'wait', 'evaluate', 'leave'
 
 _POLL_S = 0.2
 
 
 def actor_name(index: int) -> str:
-  """Returns the name by which an actor is known."""
+  """Returns the name of an actor node."""
   return f'actor/{index}'
 
 
 class Counter:
-  """Grants steps, counts and logs; public methods are called by courier."""
+  """Grants steps, counts and logs; other nodes call its public methods."""
 
   def __init__(
     self,
@@ -43,21 +43,22 @@ class Counter:
     eval_every: int | None,
     num_learners: int = 1,
   ):
-    """Starts at zero; see `report_learner`.
+    """Starts at zero; the first `report_learner` restores the counts.
 
     Args:
-      experiment: what runs.
-      directory: of the run.
-      num_actors: of the program.
+      experiment: the experiment that runs.
+      directory: directory of the run.
+      num_actors: number of actors in the program.
       eval_every: steps between evaluations; None if there is no evaluator.
-      num_learners: of the program, which has as many replay nodes.
+      num_learners: number of learners in the program; there are as many replay
+        nodes.
     """
     self._max_steps = experiment.max_num_actor_steps
     self._eval_every = eval_every
     self._actors = [actor_name(index) for index in range(num_actors)]
     self._learners = shares.node_names('learner', num_learners)
     self._replays = shares.node_names('replay', num_learners)
-    self._last = list(self._replays)  # Nodes that end before the counter.
+    self._last = list(self._replays)  # Last to end before the counter.
     if shares.has_keeper(experiment.population.num_members, num_learners):
       self._last.append(KEEPER)
     self._stack = contextlib.ExitStack()  # Closes the logs.
@@ -72,16 +73,16 @@ class Counter:
     self._learner_steps = 0
     self._next_evaluation = 0
     self._evaluations: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = []
-    self._callers: dict[int, str] = {}  # Of the calls of each actor.
+    self._callers: dict[int, str] = {}  # `Remote.caller` of each actor.
     self._seen: dict[str, float] = {}
     self._finished: set[str] = set()
     self._failures: dict[str, int] = {}
     self._loggers: dict[str, loggers.Logger] = {}
-    self._replay: dict[str, dict[str, Any]] = {}  # By the node.
+    self._replay: dict[str, dict[str, Any]] = {}  # By node.
     self._replies = processes.Replies()
 
   def run(self) -> None:
-    """Serves until all other nodes have ended, or the run is to end."""
+    """Serves until all other nodes have ended or the run ends."""
     with processes.node('counter') as stop, contextlib.ExitStack() as stack:
       processes.keep_to_cpu(0)
       stack.callback(self._close)
@@ -89,15 +90,15 @@ class Counter:
         pass
 
   def register_actor(self, index: int, caller: str) -> int | None:
-    """Takes an actor in, whose predecessor is gone or cut off.
+    """Registers an actor that starts or replaces a lost one.
 
     Args:
-      index: of the actor.
-      caller: the actor's name of its calls; see `processes.Remote`.
+      index: index of the actor.
+      caller: the caller ID of the actor's calls; see `processes.Remote`.
 
     Returns:
-      Actor steps of the run, for the actor's seeds; None if no learner has
-      reported the progress of the run yet; ask again.
+      The actor steps of the run, from which the actor derives its seeds. None
+      if no learner has reported the progress of the run yet; call again.
     """
     with self._lock:
       self._seen[actor_name(index)] = time.monotonic()
@@ -109,14 +110,14 @@ class Counter:
       return self._records.counts.actor_steps
 
   def release_actor(self, index: int) -> bool:
-    """Does without an actor, which is lost and has no host to come back on.
+    """Releases a lost actor for which there is no host to restart on.
 
     Args:
-      index: of the actor.
+      index: index of the actor.
 
     Returns:
-      Whether its steps have gone to others; not before a learner has reported
-      the progress of the run.
+      Whether its steps were released to others; False until a learner has
+      reported the progress of the run.
     """
     with self._lock:
       if self._budget is None:
@@ -135,20 +136,21 @@ class Counter:
     needed_and_wanted: Sequence[int],
     num_failures: int = 0,
   ) -> grants.Grant | None:
-    """Counts what an actor did and grants it steps.
+    """Counts the steps of an actor and grants it new ones.
 
     Args:
-      number: of the call; see `processes.Replies`.
-      index: of the actor.
-      num_steps: taken since the last report.
+      number: number of the call; see `processes.Replies`.
+      index: index of the actor.
+      num_steps: number of steps taken since the last report.
       episodes: `returns` of the episodes that ended since the last report, and
-        the `row` of the training log for them, empty if there were none.
+        their `row` for the training log, which is empty without episodes.
       needed_and_wanted: see `grants.Budget.ask`.
-      num_failures: times that the actor has replaced its environments.
+      num_failures: number of times that the actor has replaced its
+        environments.
 
     Returns:
-      A grant; over courier, a tuple of its fields. None for an actor that
-      another has replaced, for instance while its host was cut off: its steps
+      A grant; over courier, a tuple of its fields. None if another actor has
+      replaced this one, for example while its host was disconnected: its steps
       were granted to others.
     """
     with self._lock:
@@ -181,23 +183,25 @@ class Counter:
     num_evaluations: int = 0,
     ends: bool = False,
   ) -> dict[str, Any] | None:
-    """Counts and logs what a learner did; of several the first counts.
+    """Counts and logs the progress of a learner.
+
+    Only the updates of learner 0 are counted.
 
     Args:
-      learner_steps: updates of the whole run.
-      base: `counts` and `returns` as the learner last knew them, from which a
-        counter that has just been started continues.
-      number: of the rows; see `processes.Replies`.
-      rows: label and values of rows to log.
-      index: of the learner.
-      num_evaluations: that the learner knows.
+      learner_steps: number of updates of the whole run.
+      base: `counts` and `returns` as last known to the learner; a counter that
+        has just started continues from them.
+      number: number of the call with these rows; see `processes.Replies`.
+      rows: labels and values of rows to log.
+      index: index of the learner.
+      num_evaluations: number of evaluations that the learner has received.
       ends: whether an observer of the learner ends the run.
 
     Returns:
-      `counts` and `returns` for a checkpoint, `done` if all steps are taken,
-      `leave` if nobody needs the learner any more, and `evaluations` that are
-      new to it, each a row and the counts then; None, of learners but the
-      first, before that one has reported.
+      `counts` and `returns` for a checkpoint; `done`, whether all steps are
+      taken; `leave`, whether no node needs the learner any more; and
+      `evaluations` that the learner has not received, each a row and the counts
+      at the time. None for other learners until learner 0 has reported.
     """
     with self._lock:
       self._see_learner(index)
@@ -219,22 +223,22 @@ class Counter:
       }
 
   def report_follower(self, index: int) -> None:
-    """Takes a sign of life of a learner that follows the first one."""
+    """Records a heartbeat of a learner that follows the first one."""
     with self._lock:
       self._see_learner(index)
 
   def report_keeper(
     self, number: Sequence[Any], rows: Sequence[tuple[str, Mapping[str, Any]]]
   ) -> dict[str, Any] | None:
-    """Logs what the keeper of a population writes.
+    """Logs rows of the keeper of a population.
 
     Args:
-      number: of the rows; see `processes.Replies`.
-      rows: label and values of rows to log.
+      number: number of the call with these rows; see `processes.Replies`.
+      rows: labels and values of rows to log.
 
     Returns:
-      `counts` and `returns` for a checkpoint, `leave` if nobody needs the
-      keeper any more; None before a learner has reported.
+      `counts` and `returns` for a checkpoint, and `leave`, whether no node
+      needs the keeper any more. None until a learner has reported.
     """
     with self._lock:
       self._seen[KEEPER] = time.monotonic()
@@ -248,7 +252,7 @@ class Counter:
       }
 
   def poll_evaluator(self) -> str:
-    """Returns what the evaluator is to do: WAIT, EVALUATE or LEAVE."""
+    """Returns the next command for the evaluator: WAIT, EVALUATE or LEAVE."""
     with self._lock:
       self._seen[EVALUATOR] = time.monotonic()
       if self._budget is None or not self._eval_every:
@@ -265,11 +269,14 @@ class Counter:
       self._replies.answer(number, functools.partial(self._log_evaluation, row))
 
   def report_replay(self, index: int, statistics: Mapping[str, Any]) -> bool:
-    """Takes a sign of life; returns whether nobody needs the servers now.
+    """Records a heartbeat of a replay node.
 
     Args:
-      index: of the node.
+      index: index of the node.
       statistics: size and limit of each table.
+
+    Returns:
+      Whether no node needs the replay servers any more.
     """
     with self._lock:
       name = self._replays[index]
@@ -278,18 +285,18 @@ class Counter:
       return self._finished.issuperset([*self._learners, *self._actors])
 
   def report_inference(self) -> bool:
-    """Takes a sign of life; returns whether nobody acts any more."""
+    """Records a heartbeat; returns whether all actors have ended."""
     with self._lock:
       self._seen[INFERENCE] = time.monotonic()
       return self._finished.issuperset(self._actors)
 
   def finish(self, name: str) -> None:
-    """Notes that a node has done all that it had to."""
+    """Records that a node has finished its work."""
     with self._lock:
       self._finished.add(name)
 
   def status(self) -> dict[str, Any]:
-    """Returns what a table of the run shows."""
+    """Returns the status that the table of the run shows."""
     with self._lock:
       now = time.monotonic()
       return {
@@ -312,7 +319,7 @@ class Counter:
     }
 
   def _see_learner(self, index: int) -> None:
-    """Takes a sign of life of a learner, which may have been restarted."""
+    """Records a heartbeat of a learner, which may have been restarted."""
     name = self._learners[index]
     self._seen[name] = time.monotonic()
     self._finished.discard(name)
@@ -361,7 +368,7 @@ class Counter:
 
 
 def _add_up(statistics: Iterable[Mapping[str, Any]]) -> dict[str, list[int]]:
-  """Returns size and limit of each table, of all replay nodes together."""
+  """Returns the size and limit of each table, summed over replay nodes."""
   sums: dict[str, list[int]] = {}
   for tables in statistics:
     for name, (size, limit) in tables.items():

@@ -1,4 +1,4 @@
-"""Courier servers that other machines do not reach."""
+"""Courier servers whose ports are closed to other machines."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from ftwax import loopback
 
 
 class CourierNode(lp.CourierNode):
-  """Launchpad's node, whose port is closed to other machines."""
+  """Launchpad's courier node with its port closed to other machines."""
 
   def __init__(
     self,
@@ -23,10 +23,11 @@ class CourierNode(lp.CourierNode):
     """Makes the node.
 
     Args:
-      expose: whether other machines may reach the port after all.
-      constructor: makes the object whose methods are called.
-      *args: of the constructor.
-      **kwargs: likewise, or `courier_kwargs` of the server.
+      expose: whether to leave the port open to other machines.
+      constructor: makes the object whose methods are served.
+      *args: arguments of the constructor.
+      **kwargs: keyword arguments of the constructor, or `courier_kwargs` of the
+        server.
     """
     super().__init__(constructor, *args, **kwargs)
     self._expose = expose

@@ -1,4 +1,4 @@
-"""An actor's environments: made from a seed, watched, stopped at a budget."""
+"""Environments of an actor: seeded, watched and limited to a budget."""
 
 import dataclasses
 import os
@@ -28,8 +28,8 @@ class EnvironmentFailure(RuntimeError):
   """An environment raised an error."""
 
 
-class BudgetMet(Exception):  # noqa: N818 It is no error.
-  """The last steps were taken, in some of the environments."""
+class BudgetMet(Exception):  # noqa: N818 Control flow, not an error.
+  """The last steps were taken, possibly in only some environments."""
 
 
 def make_environment(
@@ -38,16 +38,16 @@ def make_environment(
   entropy: tuple[int, ...],
   label: str,
 ) -> 'GuardedEnvironment':
-  """Makes an arena with games of its own.
+  """Makes an arena with its own games.
 
   Args:
-    experiment: has the environments and opponents.
-    seating: seats of members and opponents.
-    entropy: seeds the games, beside the experiment's seed.
-    label: of the games, for messages.
+    experiment: holds the environments and opponents.
+    seating: assigns seats to members and opponents.
+    entropy: seeds the games, together with the experiment's seed.
+    label: label of the games in messages.
 
   Raises:
-    EnvironmentFailure: the factory failed.
+    EnvironmentFailure: if the factory fails.
   """
   own_seeds = seeds.make_seeds((experiment.seed, *entropy), seating.num_games)
   try:
@@ -62,12 +62,13 @@ def make_environment(
 
 
 class GuardedEnvironment(specified.Specified, dm_env.Environment):
-  """An arena whose errors differ from all others in their type.
+  """An arena that reraises all errors as `EnvironmentFailure`.
 
   Attributes:
     arena: the games.
-    entered_at: when the call under way began; None between calls.
-    limit: steps that may still be taken; None for any number.
+    entered_at: start of the current call, in `time.monotonic()` seconds; None
+      between calls.
+    limit: number of steps that may still be taken; None for no limit.
   """
 
   def __init__(self, arena: arena_lib.Arena):
@@ -80,15 +81,15 @@ class GuardedEnvironment(specified.Specified, dm_env.Environment):
     self.limit: int | None = None
 
   def reset(self) -> dm_env.TimeStep:
-    """Returns the first timesteps of all."""
+    """Returns the first timesteps of all games."""
     return self._call(self.arena.reset)
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
-    """Steps all games, or the few that `limit` allows at the end.
+    """Steps all games, or only as many as `limit` allows at the end.
 
     Raises:
       BudgetMet: after the last steps.
-      EnvironmentFailure: whatever an environment raised.
+      EnvironmentFailure: if an environment raises.
     """
     if self.limit is not None and self._num_moving > self.limit:
       self._call(self.arena.step_some, action, self.limit)
@@ -96,10 +97,10 @@ class GuardedEnvironment(specified.Specified, dm_env.Environment):
     return self._call(self.arena.step, action)
 
   def close(self) -> None:
-    """Closes all, whatever state they are in."""
+    """Closes all games, whatever state they are in."""
     try:
       self.arena.close()
-    except Exception as error:  # noqa: BLE001 It may be what failed before.
+    except Exception as error:  # noqa: BLE001 May be what failed before.
       print(f'closing environments failed: {error}', file=sys.stderr)
 
   def _call(self, method: Callable[..., Any], *args: Any) -> Any:
@@ -117,12 +118,12 @@ class GuardedEnvironment(specified.Specified, dm_env.Environment):
 
 @dataclasses.dataclass
 class Watchdog:
-  """Ends a process whose environment hangs, for nobody can end the call.
+  """Exits the process if an environment hangs, since a call cannot be aborted.
 
   Attributes:
-    name: of the actor.
-    timeout_s: seconds that one step of all environments may take.
-    environment: watched.
+    name: name of the actor.
+    timeout_s: maximum duration of one step of all environments, in seconds.
+    environment: the environment to watch.
   """
 
   name: str
@@ -130,7 +131,7 @@ class Watchdog:
   environment: GuardedEnvironment | None = None
 
   def start(self) -> None:
-    """Watches from now on, from a thread."""
+    """Starts watching in a background thread."""
     threading.Thread(target=self._run, name='watchdog', daemon=True).start()
 
   def _run(self) -> None:
@@ -145,6 +146,6 @@ class Watchdog:
     os._exit(1)
 
   def _seconds(self) -> float:
-    """Returns how long the call under way has taken; 0 if there is none."""
+    """Returns the duration of the current call, or 0 without one."""
     entered_at: Any = getattr(self.environment, 'entered_at', None)
     return 0.0 if entered_at is None else time.monotonic() - entered_at

@@ -1,7 +1,7 @@
-"""Copies of members between learners: what is asked for, fetched and given.
+"""Exchanges copies of members between learners.
 
-A learner asks the keeper in a thread and fetches there, so that it learns on
-meanwhile; copies are made between two updates.
+A learner asks the keeper and fetches parents in a thread, so it keeps learning
+in the meantime. The copies themselves are made between two updates.
 """
 
 import collections
@@ -18,20 +18,21 @@ from ftwax.population import copies as copies_lib
 from ftwax.population import evolution
 from ftwax.runtime.distributed import processes
 
-# Seconds between two questions to the keeper.
+# Seconds between two calls of the keeper.
 _ASK_S = 1.0
 
-# What is sent at a time, and how many members are kept ready to be sent.
+# Size of the chunks to send, and the number of members kept ready to send.
 _CHUNK_BYTES = 4 * 2**20
 _MAX_OFFERS = 8
 
 
 class Ready(NamedTuple):
-  """Copies that a learner can make.
+  """Copies that are ready to be made.
 
   Attributes:
-    copies: of its members.
-    heritages: of parents that other learners hold; see `copies.receive`.
+    copies: copies of the learner's members.
+    heritages: data of parents that other learners hold, by row; see
+      `copies.receive`.
   """
 
   copies: copies_lib.Copies
@@ -39,10 +40,10 @@ class Ready(NamedTuple):
 
 
 class Offers:
-  """Gives away what copies of a learner's members take, in chunks."""
+  """Serves the data of a learner's members to be copied, in chunks."""
 
   def __init__(self) -> None:
-    """Offers nothing yet."""
+    """Starts without offers."""
     self._offers: collections.OrderedDict[int, memoryview] = (
       collections.OrderedDict()
     )
@@ -50,14 +51,15 @@ class Offers:
     self._lock = threading.Lock()
 
   def offer(self, members: types.TrainingState, row: int) -> list[Any]:
-    """Keeps what a member is at this moment, for `read`.
+    """Stores the current data of a member for `read`.
 
     Args:
-      members: leaves [n, ...].
-      row: of the member.
+      members: training states, leaves [n, ...].
+      row: row of the member.
 
     Returns:
-      The number of the offer, its bytes, and leaves of the member's traits.
+      The number of the offer, its size in bytes, and the leaves of the member's
+      traits.
     """
     traits, heritage = jax.device_get(
       jax.tree.map(
@@ -76,7 +78,7 @@ class Offers:
   def read(self, number: int, offset: int) -> types.NumpyArray | None:
     """Returns the bytes of an offer from `offset` on; None if it has expired.
 
-    With the last bytes it ends.
+    Reading the last bytes deletes the offer.
     """
     with self._lock:
       content = self._offers.get(number)
@@ -94,19 +96,20 @@ def fetch(
   inherited: evolution.Traits,
   members: types.TrainingState,
 ) -> dict[str, Any]:
-  """Fetches what a copy takes from a member of another learner.
+  """Fetches the inheritable data of a member from another learner.
 
   Args:
-    peer: the learner.
-    member: as the population counts them.
-    inherited: its traits when the copy was drawn.
-    members: of the own learner, leaves [n, ...].
+    peer: the learner that holds the member.
+    member: index of the member in the population.
+    inherited: traits of the member when the copy was drawn.
+    members: training states of this learner's members, leaves [n, ...].
 
   Returns:
     See `evolution.heritage`.
 
   Raises:
-    CopyError: the learner is away, or the member has changed its traits.
+    CopyError: if the learner does not answer or the member's traits have
+      changed.
   """
   reply = peer.try_call('offer', member)
   if reply is None:
@@ -125,7 +128,7 @@ def fetch(
 
 
 def _unpack(content: bytes, members: dict[str, Any]) -> dict[str, Any]:
-  """Returns a heritage from its bytes; `members` has leaves [n, ...]."""
+  """Decodes a heritage; `members` has leaves [n, ...] of the same structure."""
   structure: Any = jax.tree.structure(members)
   rows, offset = [], 0
   for leaf in jax.tree.leaves(members):
@@ -140,11 +143,11 @@ def _unpack(content: bytes, members: dict[str, Any]) -> dict[str, Any]:
 
 
 class CopyError(RuntimeError):
-  """A copy that cannot be made."""
+  """A member cannot be copied."""
 
 
 class Exchange:
-  """Asks the keeper what members are to copy, and fetches it, in a thread."""
+  """Asks the keeper which members to copy and fetches them, in a thread."""
 
   def __init__(
     self,
@@ -153,13 +156,13 @@ class Exchange:
     index: int,
     stop: threading.Event,
   ):
-    """Starts nothing yet.
+    """Initializes the exchange; see `start`.
 
     Args:
-      keeper: of the population.
+      keeper: keeper of the population.
       peers: all learners of the run.
-      index: of this one.
-      stop: ends the thread.
+      index: index of this learner.
+      stop: event that ends the thread.
     """
     self._keeper = keeper
     self._peers = peers
@@ -172,23 +175,23 @@ class Exchange:
     self._error: Exception | None = None
 
   def start(self, learner: Any, last: copies_lib.Copies) -> None:
-    """Joins the keeper, and asks from now on.
+    """Starts the thread, which joins the keeper and then polls it.
 
     Args:
-      learner: whose `state` is that of its members.
-      last: copies that it has made, and saved.
+      learner: learner whose `state` holds the members.
+      last: the last copies that it has made and saved.
     """
     self._learner, self._last = learner, last
     threading.Thread(target=self._run, name='exchange', daemon=True).start()
 
   def take(self) -> Ready | None:
-    """Returns copies to be made; they must be saved before `settle`."""
+    """Returns copies to make now, or None; `settle` them once saved."""
     if self._error is not None:
       raise self._error
     return self._ready
 
   def settle(self) -> None:
-    """Lets the keeper know that the copies taken were made, and saved."""
+    """Marks the taken copies as saved, to be reported to the keeper."""
     assert self._ready is not None
     self._last, self._ready = self._ready.copies, None
     self._unsettled = True
@@ -201,7 +204,7 @@ class Exchange:
       self._error = error
 
   def _turn(self) -> None:
-    """Asks the keeper once, unless there are copies to be made first."""
+    """Calls the keeper once, unless copies are waiting to be made."""
     if self._ready is not None:
       return
     if self._unsettled:
@@ -216,7 +219,7 @@ class Exchange:
       self._ready = self._fetch(self._unflatten(reply))
 
   def _join(self) -> None:
-    """Tells the keeper of the members, and takes from it what it knows."""
+    """Reports the members to the keeper and adopts its record of them."""
     traits = self._traits()
     reply = self._keeper.try_call(
       'join', self._index, jax.tree.leaves((traits, self._last))
@@ -237,14 +240,14 @@ class Exchange:
     self._ready = Ready(known, {})
 
   def _fetch(self, copies: copies_lib.Copies) -> Ready | None:
-    """Fetches what copies take, and drops those that cannot be made."""
+    """Fetches the parents of copies and drops copies that cannot be made."""
     num_members = len(copies.member)
     is_kept = np.ones(num_members, bool)
     heritages = {}
     for row in copies.rows:
       parent = int(copies.parent[row])
       if parent // num_members == self._index:
-        continue  # Read when it is copied.
+        continue  # Held here; read when it is copied.
       try:
         heritages[row] = fetch(
           self._peers[parent // num_members],

@@ -1,7 +1,8 @@
-"""A learner's node that follows the first one: it updates with its own share.
+"""A learner node that follows the first one and updates with its own share.
 
-The first learner does all else; see `learner_node`. Since all have the same
-parameters, actors fetch them from the learner that reads what they write.
+The first learner does everything else; see `learner_node`. All learners have
+the same parameters, so actors fetch them from the learner that reads their
+trajectories.
 """
 
 import contextlib
@@ -24,12 +25,12 @@ from ftwax.runtime.distributed import (
 )
 from ftwax.runtime.distributed import settings as settings_lib
 
-# Seconds between two signs of life.
+# Seconds between two heartbeats.
 _REPORT_S = 0.5
 
 
 class Follower:
-  """Learns with the first learner until that ends; actors call it."""
+  """Learns together with the first learner; actors call it."""
 
   def __init__(
     self,
@@ -40,15 +41,15 @@ class Follower:
     index: int,
     coordinator_address: Sequence[str],
   ):
-    """Prepares a learner, which `run` makes.
+    """Stores the arguments; `run` makes the learner.
 
     Args:
       experiment: an agent and its task.
-      settings: of the run.
-      replay_addresses: of the replay server from which its shares come.
-      counter_client: of the counter.
-      index: of the learner, above 0.
-      coordinator_address: where the first learner coordinates all.
+      settings: settings of the run.
+      replay_addresses: address of the replay server that provides its shares.
+      counter_client: client of the counter.
+      index: index of the learner, above 0.
+      coordinator_address: address at which the first learner coordinates all.
     """
     self._name = shares.node_names('learner', settings.num_learners)[index]
     self._experiment = experiment
@@ -64,7 +65,10 @@ class Follower:
   def variables(
     self, known_steps: int, written_at: float = 0.0
   ) -> list[types.NumpyArray] | None:
-    """See `NodeLearner.variables`; returns None before there is a learner."""
+    """Returns variables; None until the learner is made.
+
+    See `NodeLearner.variables`.
+    """
     if self._learner is None:
       return None
     return self._learner.variables(known_steps, written_at)
@@ -99,7 +103,7 @@ class Follower:
 
   def _on_idle(self) -> bool:
     self._report()
-    return False  # The first learner knows.
+    return False  # The first learner decides when the run is done.
 
   def _report(self) -> None:
     self._counter.try_call('report_follower', self._index)
@@ -107,10 +111,10 @@ class Follower:
 
 
 class _NoLogger:
-  """Drops what the first learner logs, too."""
+  """Discards rows, which the first learner logs as well."""
 
   def write(self, values: log_values.LoggingData) -> None:
-    """Drops a row."""
+    """Discards a row."""
 
   def close(self) -> None:
     """Does nothing."""

@@ -1,14 +1,15 @@
-"""Starts nodes by forking a process that has imported what they need.
+"""Starts nodes by forking a process that has already imported their modules.
 
-Imports are most of what a node does before it works: TensorFlow alone takes
-seconds of a core. A server imports them once. It has one thread and has not
-touched a device, so that its forks are as good as new processes.
+Imports dominate the startup time of a node: TensorFlow alone takes seconds of
+CPU time. A server imports the modules once. It has a single thread and has not
+touched a device, so forking it is as safe as starting a new process.
 
-A node is forked twice and its first parent ends, so that it becomes a child of
-the runner, which waits for it as for any other and may lose the server.
+Each node is forked twice. The intermediate parent exits, so the node becomes a
+child of the runner, which can wait for it as for any child and which does not
+depend on the server.
 
-This file is also the server's script, which imports the modules that it is
-sent.
+This file is also the script of the server, which imports the modules whose
+names it receives.
 """
 
 import contextlib
@@ -26,7 +27,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# What nodes import.
+# Modules that nodes import.
 MODULES = (
   'ftwax.agents.actor_critic.shells.actor',
   'ftwax.agents.actor_critic.shells.learner',
@@ -39,26 +40,26 @@ MODULES = (
   'orbax.checkpoint',
 )
 
-_SET_SUBREAPER, _GET_SUBREAPER = 36, 37  # Of prctl(2).
+_SET_SUBREAPER, _GET_SUBREAPER = 36, 37  # Options of prctl(2).
 _POLL_S = 0.01
 
 
 class ForkserverError(ChildProcessError):
-  """The server ended, for instance since an import failed."""
+  """The server exited, for example because an import failed."""
 
 
 class Process:
-  """A child of this process that another one started."""
+  """A child of this process that another process started."""
 
   is_waiting = False
 
   def __init__(self, pid: int):
-    """Takes over the child `pid`, the leader of a process group."""
+    """Adopts the child `pid`, the leader of a process group."""
     self.pid = pid
     self.returncode: int | None = None
 
   def poll(self) -> int | None:
-    """Returns the exit status, negative for a signal; None if it runs."""
+    """Returns the exit status, negative for a signal; None while it runs."""
     if self.returncode is None:
       pid, status = os.waitpid(self.pid, os.WNOHANG)
       if pid:
@@ -66,24 +67,24 @@ class Process:
     return self.returncode
 
   def wait(self, timeout_s: float) -> bool:
-    """Returns whether it has ended in time."""
+    """Waits for the process; returns whether it has ended in time."""
     deadline = time.monotonic() + timeout_s
     while self.poll() is None and time.monotonic() < deadline:
       time.sleep(_POLL_S)
     return self.returncode is not None
 
   def send(self, signum: int) -> None:
-    """Signals it and the processes that it started itself."""
+    """Signals the process and the processes that it has started."""
     with contextlib.suppress(ProcessLookupError):
       try:
         os.killpg(self.pid, signum)
-      except ProcessLookupError:  # A process just forked leads no group yet.
+      except ProcessLookupError:  # Just forked: it leads no group yet.
         if self.poll() is None:
           os.kill(self.pid, signum)
 
 
 class Forkserver:
-  """The server, as its client sees it. A context manager."""
+  """Client of the server. A context manager."""
 
   def __init__(
     self,
@@ -91,12 +92,12 @@ class Forkserver:
     environment: Mapping[str, str],
     modules: Sequence[str] = MODULES,
   ):
-    """Starts the server, which imports meanwhile.
+    """Starts the server, which imports the modules in the background.
 
     Args:
-      output: the file to which it writes.
-      environment: variables that have to be set before modules are imported.
-      modules: to be imported by their names.
+      output: file for the output of the server.
+      environment: environment variables to set before the imports.
+      modules: names of the modules to import.
     """
     self._output = output
     self._environment = environment
@@ -120,15 +121,15 @@ class Forkserver:
     environment: Mapping[str, str],
     output: pathlib.Path,
   ) -> Process:
-    """Starts a process; a server that was killed is restarted before.
+    """Starts a process; first restarts the server if it was killed.
 
     Args:
-      arguments: an interpreter, which is not read, a script and its arguments.
-      environment: all variables.
-      output: the file to which it writes.
+      arguments: an interpreter, which is ignored, a script and its arguments.
+      environment: all environment variables of the process.
+      output: file for the output of the process.
 
     Raises:
-      ForkserverError: the server ended for another reason.
+      ForkserverError: if the server has exited for another reason.
     """
     output.touch()
     request = {
@@ -164,11 +165,11 @@ class Forkserver:
     self._send({'path': sys.path, 'modules': self._modules})
 
   def _send(self, message: Mapping[str, Any]) -> None:
-    with contextlib.suppress(ConnectionError):  # The reply will be missed.
+    with contextlib.suppress(ConnectionError):  # Then the reply is empty.
       self._socket.sendall(json.dumps(message).encode() + b'\n')
 
   def _ask(self, request: Mapping[str, Any]) -> bytes:
-    """Returns the reply, empty if the server is gone."""
+    """Returns the reply; empty if the server is gone."""
     self._send(request)
     with contextlib.suppress(ConnectionError):
       return self._replies.readline()
@@ -180,10 +181,10 @@ class Forkserver:
 
 
 def _set_subreaper(value: bool) -> bool:
-  """Has orphans of this process's children become its own, or not.
+  """Sets whether this process adopts orphans of its descendants.
 
   Returns:
-    Whether they did before.
+    The previous setting.
   """
   prctl = ctypes.CDLL(None, use_errno=True).prctl
   before = ctypes.c_int()
@@ -193,7 +194,7 @@ def _set_subreaper(value: bool) -> bool:
 
 
 def _serve(connection: socket.socket) -> list[str]:
-  """Forks for each request; returns its arguments in the forked process."""
+  """Forks for each request; in each fork, returns the request's arguments."""
   with connection, connection.makefile('rwb') as stream:
     first = json.loads(stream.readline())
     sys.path[:] = first['path']
@@ -206,7 +207,7 @@ def _serve(connection: socket.socket) -> list[str]:
         ' would lose.'
       )
     gc.collect()
-    gc.freeze()  # Or a collection would copy the pages that forks share.
+    gc.freeze()  # A collection would copy pages that forks share.
     for line in stream:
       request = json.loads(line)
       pid = _fork_twice()
@@ -221,7 +222,7 @@ def _serve(connection: socket.socket) -> list[str]:
 
 
 def _fork_twice() -> int | None:
-  """Returns the pid of a grandchild, and None in there."""
+  """Returns the pid of a grandchild; in the grandchild, returns None."""
   read_end, write_end = os.pipe()
   child = os.fork()
   if child:
@@ -236,13 +237,15 @@ def _fork_twice() -> int | None:
     os._exit(0)
   os.close(read_end)
   os.close(write_end)
+  # The intermediate process writes the pid before it exits. Wait for the exit,
+  # so that the node's parent is the runner.
   while os.getppid() == child:
     time.sleep(0.001)
   return None
 
 
 def _become_node(request: Mapping[str, Any]) -> None:
-  """Does what a new process would have done in the beginning."""
+  """Sets up the forked process like a newly started one."""
   os.setsid()
   with open(request['output'], 'ab') as output:
     os.dup2(output.fileno(), 1)
@@ -250,14 +253,14 @@ def _become_node(request: Mapping[str, Any]) -> None:
   os.environ.clear()
   os.environ.update(request['environment'])
   if 'numpy' in sys.modules:
-    sys.modules['numpy'].random.seed()  # Or all would draw the same.
+    sys.modules['numpy'].random.seed()  # Else all would draw the same.
   if 'jax' in sys.modules:
     platforms = os.environ.get('JAX_PLATFORMS')
     sys.modules['jax'].config.update('jax_platforms', platforms)
 
 
 def main() -> None:
-  """Serves, and in each forked process runs a script."""
+  """Serves; in each forked process, runs the requested script."""
   sys.argv = _serve(socket.socket(fileno=int(sys.argv[1])))
   runpy.run_path(sys.argv[0], run_name='__main__')
 

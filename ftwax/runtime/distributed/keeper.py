@@ -1,10 +1,10 @@
-"""The node that keeps a population whose members several learners hold.
+"""The keeper node of a population whose members are held by several learners.
 
-It knows what is small: ratings, results, traits, the lineage. It seats members
-and, when a round of an actor is over, draws a generation. A learner asks what
-its members are to copy, fetches that from the parents' learners, saves, and
-tells the keeper, which only then counts the copies: a copy that fails has never
-been. Nobody waits for anybody else.
+It stores what is small: ratings, results, traits and the lineage. It seats
+members and draws a generation when a round of an actor is over. A learner asks
+which members to copy, fetches them from the parents' learners, saves a
+checkpoint and reports back. Only then does the keeper record the copies, so a
+copy that fails leaves no trace. No node waits for another.
 """
 
 import contextlib
@@ -30,19 +30,20 @@ from ftwax.runtime.distributed import settings as settings_lib
 
 _POLL_S = 0.2
 
-# Seconds between two saves, where copies have to be saved.
+# Seconds between two saves while copies have to be saved.
 _SAVE_S = 1.0
 
-# Rounds are so many seconds apart for each member at the least, since a row of
-# the population's log has a number for each pair of members.
+# Minimum seconds between rounds, per member, since a row of the population's
+# log has a number for each pair of members.
 _ROUND_S = 1.0 / 64.0
 
-# A learner that has not asked for so long is away, and nobody copies from it.
+# After so many seconds without a call, a learner counts as away and none of its
+# members is copied.
 _AWAY_S = 10.0
 
 
 class Keeper:
-  """Seats and rates members, draws generations; called by courier."""
+  """Seats and rates members and draws generations; called by courier."""
 
   def __init__(
     self,
@@ -51,13 +52,13 @@ class Keeper:
     settings: settings_lib.Settings,
     counter_client: Any,
   ):
-    """Prepares a keeper, which `run` makes.
+    """Stores the arguments; `run` restores the population.
 
     Args:
       experiment: a population and its task.
-      directory: of the run; the newest checkpoint in it is continued.
-      settings: of the run; each of K learners holds n members.
-      counter_client: of the counter.
+      directory: directory of the run; continues from its newest checkpoint.
+      settings: settings of the run; each of K learners holds n members.
+      counter_client: client of the counter.
     """
     self._experiment = experiment
     self._directory = pathlib.Path(directory)
@@ -69,30 +70,30 @@ class Keeper:
     self._counter = processes.Remote(counter_client, 'counter')
     self._lock = threading.Lock()
     self._replies = processes.Replies()
-    self._structure: Any = None  # Of what learners send.
+    self._structure: Any = None  # Of the leaves that learners send.
     self._evolution: Any = None
     self._checkpointer: Any = None
-    self._coordinator: Any = None  # None before the learners have joined.
+    self._coordinator: Any = None  # None until all learners have joined.
     self._members = _Members()
     self._numbers = np.zeros(settings.num_learners, np.int32)
     self._saved_numbers = self._numbers
     self._joined: dict[int, evolution_lib.Traits] = {}
     self._asked_at: dict[int, float] = {}
     self._drafts = _Drafts()
-    self._has_taken: set[int] = set()  # Learners, their part of the draft.
-    self._is_busy: set[int] = set()  # Learners, with copies.
-    self._is_dirty = False  # Whether there is something to be saved.
+    self._has_taken: set[int] = set()  # Learners, from the newest draft.
+    self._is_busy: set[int] = set()  # Learners that are making copies.
+    self._is_dirty = False  # Whether there are unsaved changes.
     self._save_lock = threading.Lock()
     self._is_round_over = False
     self._rows: list[tuple[str, dict[str, Any]]] = []
-    self._reported_rows: tuple[Any, ...] = ()  # Until they came for sure.
+    self._reported_rows: tuple[Any, ...] = ()  # Kept until acknowledged.
     self._status: dict[str, Any] = {
       'counts': run_records.Counts()._asdict(),
       'returns': [],
     }
 
   def draw_seats(self) -> types.NumpyArray | None:
-    """Returns the player on each seat of an arena; None if not ready yet."""
+    """Returns the player on each seat of an arena; None if not ready."""
     with self._lock:
       if self._coordinator is None:
         return None
@@ -119,15 +120,15 @@ class Keeper:
   def join(
     self, index: int, leaves: Sequence[types.NumpyArray]
   ) -> list[types.NumpyArray] | None:
-    """Takes a learner in that was started, or whose keeper was.
+    """Registers a learner after it or the keeper has started.
 
     Args:
-      index: of the learner.
-      leaves: of the traits of its members and of its last copies.
+      index: index of the learner.
+      leaves: leaves of the traits of its members and of its last copies.
 
     Returns:
-      The copies that the keeper knows to be its last, of which traits and
-      number count; None if other learners have not joined yet.
+      The keeper's record of the learner's last copies, of which only traits and
+      number matter; None until all learners have joined.
     """
     with self._lock:
       if self._structure is None:
@@ -143,15 +144,15 @@ class Keeper:
       return jax.tree.leaves(known._replace(number=self._numbers[index]))
 
   def ask(self, index: int) -> list[types.NumpyArray] | None:
-    """Returns what a learner's members are to copy.
+    """Returns the copies that a learner should make.
 
     Args:
-      index: of the learner, which has settled what it was told before, or has
-        dropped it.
+      index: index of the learner, which has settled or dropped the copies of
+        the last call.
 
     Returns:
-      Leaves of `copies.Copies`; none if there is nothing to copy; None if the
-      learner has to join.
+      Leaves of `copies.Copies`; an empty list if there is nothing to copy; None
+      if the learner has to join first.
     """
     with self._lock:
       if self._coordinator is None or index not in self._joined:
@@ -159,7 +160,7 @@ class Keeper:
       self._asked_at[index] = time.monotonic()
       self._is_busy.discard(index)
       draft = self._drafts.newest
-      # Nothing is built on what might be lost.
+      # No copies based on unsaved changes, which might be lost.
       if draft is None or self._is_dirty or index in self._has_taken:
         return []
       self._has_taken.add(index)
@@ -172,15 +173,14 @@ class Keeper:
       return jax.tree.leaves(copies)
 
   def settle(self, index: int, leaves: Sequence[types.NumpyArray]) -> bool:
-    """Counts copies that a learner has made and saved.
+    """Records copies that a learner has made and saved.
 
     Args:
-      index: of the learner.
-      leaves: of `copies.Copies`.
+      index: index of the learner.
+      leaves: leaves of `copies.Copies`.
 
     Returns:
-      Whether they are counted and saved here too; else this is to be called
-      again.
+      Whether they are recorded and saved here too; otherwise call again.
     """
     with self._lock:
       if self._coordinator is None:
@@ -191,7 +191,7 @@ class Keeper:
       return bool(self._saved_numbers[index] >= copies.number)
 
   def run(self) -> None:
-    """Keeps the population until all others have ended."""
+    """Keeps the population until all other nodes have ended."""
     with (
       processes.node(counter.KEEPER, self._save) as stop,
       contextlib.ExitStack() as stack,
@@ -218,7 +218,7 @@ class Keeper:
       self._counter.try_call('finish', counter.KEEPER)
 
   def _make(self, stack: contextlib.ExitStack) -> None:
-    """Makes what is kept, restored if there is something to restore."""
+    """Makes the checkpointer and evolution; restores a saved population."""
     experiment, directory = self._experiment, self._directory
     spec = experiment.read_game_spec()
     config = experiment.checkpointing or checkpoints.CheckpointingConfig()
@@ -247,7 +247,7 @@ class Keeper:
       )
 
   def _begin_if_complete(self) -> bool:
-    """Begins, and returns True, once all learners have joined, thus saved."""
+    """Begins once all learners have joined; returns whether it did."""
     if len(self._joined) < self._num_learners:
       return False
     experiment, directory = self._experiment, self._directory
@@ -287,7 +287,7 @@ class Keeper:
     self._is_round_over |= ends_round
 
   def _end_round(self) -> None:
-    """Logs a round and draws a generation, of which nothing is done yet."""
+    """Logs a round and draws a generation, which learners then carry out."""
     with self._lock:
       self._is_round_over = False
       if self._coordinator is None:
@@ -297,13 +297,13 @@ class Keeper:
         self._members,
         run_records.Counts(**self._status['counts']),
       )
-      if rows:  # Learners that have copies were drawn as they were before.
+      if rows:  # The draft does not know copies in progress.
         self._has_taken = set(self._is_busy)
     for row in rows:
       self._rows.append((generations.LABEL, log_values.to_plain(row)))
 
   def _still_right(self, copies: copies_lib.Copies) -> copies_lib.Copies:
-    """Drops copies of parents that have changed, or are away."""
+    """Drops copies whose parents have changed or are away."""
     learner = copies.parent // len(copies.member)
     now = time.monotonic()
     is_kept = np.array(
@@ -319,7 +319,7 @@ class Keeper:
     return copies_lib.keep(copies, is_kept, self._traits(copies.member))
 
   def _traits(self, members: types.NumpyArray) -> evolution_lib.Traits:
-    """Returns the traits of some members, NumPy arrays."""
+    """Returns the traits of the given members as NumPy arrays."""
     traits: evolution_lib.Traits = jax.tree.map(
       lambda leaf: np.asarray(leaf)[members],
       evolution_lib.traits(self._members.state),
@@ -341,7 +341,7 @@ class Keeper:
     self._is_dirty = True
 
   def _save(self) -> None:
-    """Saves what there is, and waits until it is done."""
+    """Saves a checkpoint and waits until it is complete."""
     with self._save_lock:
       with self._lock:
         if self._coordinator is None:
@@ -359,7 +359,7 @@ class Keeper:
         self._saved_numbers = np.array(part.numbers)
 
   def _report(self) -> bool:
-    """Reports to the counter; returns whether nobody needs the keeper."""
+    """Reports to the counter; returns whether no node needs the keeper."""
     if not self._reported_rows:
       self._reported_rows = self._counter.make_number(), self._rows
       self._rows = []
@@ -372,7 +372,7 @@ class Keeper:
 
 
 class _Drafts:
-  """Draws generations in the place of those that are carried out at once."""
+  """Evolution that only draws generations instead of carrying them out."""
 
   evolution: generations.Evolution
   newest: evolution_lib.Generation | None = None
@@ -380,16 +380,16 @@ class _Drafts:
   def evolve(
     self, population: state_lib.PopulationState
   ) -> state_lib.PopulationState:
-    """Draws a generation, and returns a population that has copied nothing."""
+    """Draws a generation; returns a population that has copied nothing."""
     population, self.newest = self.evolution.propose(population)
     return population
 
 
 class _Members:
-  """Members as a coordinator takes them, of which the traits are known."""
+  """Stands in for a learner in a coordinator; knows only traits."""
 
   state: types.TrainingState
 
   def restore(self, state: types.TrainingState) -> None:
-    """Replaces what is known."""
+    """Replaces the known members."""
     self.state = state

@@ -1,7 +1,7 @@
-"""The learner's node: updates, evolves, offers variables, saves checkpoints.
+"""The learner node: updates, evolves, serves variables and saves checkpoints.
 
-It holds all members, rates them, seats them at games and evolves them between
-updates, so that one checkpoint holds everything.
+It holds all members, rates them, seats them in games and evolves them between
+updates, so a single checkpoint holds everything.
 """
 
 import contextlib
@@ -46,18 +46,19 @@ class Learner:
     index: int = 0,
     coordinator_address: Sequence[str] = (),
   ):
-    """Prepares a learner, which `run` makes.
+    """Stores the arguments; `run` makes the learner.
 
     Args:
-      experiment: an agent or a population and its task.
-      directory: of the run; the newest checkpoint in it is continued.
-      settings: of the run.
-      replay_addresses: of the learner's replay servers, one for each of its
-        members.
-      counter_client: of the counter.
-      index: of the learner.
-      coordinator_address: of several learners that update as one, of which this
-        is the first; empty for one.
+      experiment: an agent or a population, and its task.
+      directory: directory of the run; continues from its newest checkpoint.
+      settings: settings of the run.
+      replay_addresses: addresses of the learner's replay servers, one for each
+        of its members.
+      counter_client: client of the counter.
+      index: index of the learner.
+      coordinator_address: address at which this learner, as the first of
+        several that update as one, coordinates them; empty for a single
+        learner.
     """
     self._name = shares.node_names('learner', settings.num_learners)[index]
     self._index = index
@@ -67,15 +68,15 @@ class Learner:
     self._replay_addresses = replay_addresses
     self._coordinator_address = coordinator_address
     self._counter = processes.Remote(counter_client, 'counter')
-    self._learner: Any = None  # A NodeLearner, once it is made.
+    self._learner: Any = None  # A NodeLearner, set by `run`.
     self._coordinator: Any = None
     self._checkpointer: checkpoints.Checkpointer | None = None
     self._save_lock = threading.Lock()
-    self._lock = threading.Lock()  # Of the coordinator.
+    self._lock = threading.Lock()  # Guards the coordinator.
     self._is_round_over = False
     self._replies = processes.Replies()
     self._rows: list[tuple[str, dict[str, Any]]] = []
-    # The number of a report and its rows, until it is sure that they came.
+    # Number and rows of a report, kept until it is acknowledged.
     self._reported_rows: tuple[Any, ...] = ()
     self._loggers: list[loggers.TimeFilter] = []
     self._status: dict[str, Any] = {
@@ -85,7 +86,7 @@ class Learner:
       'leave': False,
     }
     self._evaluations: list[Sequence[Any]] = []  # Each a row and the counts.
-    self._num_observed = 0  # Of these.
+    self._num_observed = 0  # Evaluations shown to observers.
     self._ends = False  # Whether an observer ends the run.
     self._report_time = 0.0
     self._stop = threading.Event()
@@ -93,13 +94,16 @@ class Learner:
   def variables(
     self, known_steps: int, written_at: float = 0.0
   ) -> list[types.NumpyArray] | None:
-    """See `NodeLearner.variables`; returns None before there is a learner."""
+    """Returns variables; None until the learner is made.
+
+    See `NodeLearner.variables`.
+    """
     if self._checkpointer is None:
       return None
     return self._learner.variables(known_steps, written_at)
 
   def draw_seats(self) -> types.NumpyArray | None:
-    """Returns the player on each seat of an arena; None if not ready yet."""
+    """Returns the player on each seat of an arena; None if not ready."""
     if self._coordinator is None:
       return None
     with self._lock:
@@ -117,12 +121,12 @@ class Learner:
     """Records the results of games.
 
     Args:
-      number: of the report; see `processes.Replies`.
+      number: number of the call; see `processes.Replies`.
       results: see `results_format.pack`.
       ends_round: whether a round of the arena is over.
 
     Returns:
-      Whether they were recorded; not before there is a learner.
+      Whether they were recorded; False until the learner is made.
     """
     if self._coordinator is None:
       return False
@@ -132,7 +136,7 @@ class Learner:
     return True
 
   def run(self) -> None:
-    """Learns, saves, and ends when nobody needs the learner."""
+    """Learns and saves; ends when no node needs the learner any more."""
     with (
       processes.node(self._name, self._save_last) as self._stop,
       contextlib.ExitStack() as stack,
@@ -142,9 +146,9 @@ class Learner:
       self._checkpointer = checkpointer = self._make(stack)
       self._report()
       self._learn(checkpointer)
-      self._end_round()  # The results since the last one.
+      self._end_round()  # Includes the results since the last round.
       for logger in self._loggers:
-        logger.close()  # It writes the last row.
+        logger.close()  # Writes the last row.
       self._report()
       self._save(checkpointer, self._learner.state, waits=True)
       if self._coordinator_address:
@@ -156,7 +160,7 @@ class Learner:
       self._counter.try_call('finish', self._name)
 
   def _make(self, stack: contextlib.ExitStack) -> checkpoints.Checkpointer:
-    """Makes the learner, restored if there is something to restore."""
+    """Makes the learner and restores the newest checkpoint, if any."""
     from ftwax.runtime.host import coordinator as coordinator_lib
 
     experiment = self._experiment
@@ -219,12 +223,12 @@ class Learner:
     except patient_iterator.Ended:
       pass
     except Exception:
-      # What was learned is not lost.
+      # Do not lose what was learned.
       self._save(checkpointer, self._learner.whole_state, waits=True)
       raise
 
   def _on_idle(self) -> bool:
-    """Reports; returns whether all steps were taken at the last report."""
+    """Reports; returns whether all steps had been taken before this report."""
     done: bool = self._status['done']
     self._report()
     return done
@@ -237,12 +241,12 @@ class Learner:
       self._is_round_over |= ends_round
 
   def _evolve_if_due(self) -> None:
-    """Called between two updates."""
+    """Evolves if a round is over; called between two updates."""
     if self._is_round_over:
       self._end_round()
 
   def _end_round(self) -> None:
-    """Logs a round and evolves the members, between two updates."""
+    """Logs a round and evolves the members; called between two updates."""
     with self._lock:
       self._is_round_over = False
       rows = self._coordinator.end_round(
@@ -254,7 +258,7 @@ class Learner:
       self._rows.append((generations.LABEL, log_values.to_plain(row)))
 
   def _report(self) -> None:
-    """Reports progress to the counter, if it can be reached."""
+    """Reports progress to the counter, if it is reachable."""
     if not self._reported_rows:
       self._reported_rows = self._counter.make_number(), list(self._rows)
       self._rows.clear()
@@ -275,7 +279,7 @@ class Learner:
       self._reported_rows = ()
 
   def _observe_evaluations(self) -> None:
-    """Shows observers what the first learner has been told, in its order."""
+    """Passes new evaluations to the observers, on the first learner only."""
     if self._index > 0:
       return
     for row, counts in self._evaluations[self._num_observed :]:
@@ -286,7 +290,7 @@ class Learner:
       self._num_observed += 1
 
   def _snapshot_whole(self) -> Any:
-    """Returns what a checkpoint of the run holds."""
+    """Returns the contents of a checkpoint of the run."""
     return self._snapshot(self._learner.state)
 
   def _save(
@@ -307,13 +311,13 @@ class Learner:
         checkpointer.wait()
 
   def _snapshot(self, state: types.TrainingState) -> Any:
-    """Returns what a checkpoint holds."""
+    """Returns the contents of a checkpoint."""
     with self._lock:
       population = self._coordinator.population(state)
     return run_records.RunState(population)
 
   def _save_last(self) -> None:
-    """Saves while `run` is in a call that does not return."""
+    """Saves while `run` is stuck in a call that does not return."""
     if self._checkpointer is not None and self._learner.num_steps:
       self._save(self._checkpointer, self._learner.whole_state, waits=True)
 
@@ -327,7 +331,7 @@ class Learner:
 
 
 class _Rows:
-  """Keeps rows until they are reported."""
+  """Logger that keeps rows until they are reported."""
 
   def __init__(self, label: str, append: Callable[[Any], None]):
     self._label = label

@@ -1,4 +1,4 @@
-"""Starts the processes of nodes, on this machine."""
+"""Starts the processes of nodes on this machine."""
 
 import os
 import pathlib
@@ -8,26 +8,26 @@ from ftwax.runtime.distributed import forkserver, node_commands, processes
 
 
 class Process(Protocol):
-  """A node's process.
+  """Process of a node.
 
   Attributes:
-    returncode: exit status, negative for a signal; None if it runs.
-    is_waiting: whether it has not been started yet, for want of a host.
+    returncode: exit status, negative for a signal; None while it runs.
+    is_waiting: whether it has not been started yet because it lacks a host.
   """
 
   returncode: int | None
   is_waiting: bool
 
   def poll(self) -> int | None:
-    """Returns the exit status; None if it runs."""
+    """Returns the exit status; None while it runs."""
     ...
 
   def wait(self, timeout_s: float) -> bool:
-    """Returns whether it has ended in time."""
+    """Waits for the process; returns whether it has ended in time."""
     ...
 
   def send(self, signum: int) -> None:
-    """Signals it and the processes that it started itself."""
+    """Signals the process and the processes that it has started."""
     ...
 
 
@@ -43,18 +43,18 @@ class Launcher(Protocol):
     """Starts a process.
 
     Args:
-      command: of the node.
-      heart: the file that is touched as a sign of life.
-      output: the file to which the process writes.
+      command: command of the node.
+      heart: file that the node touches as a heartbeat.
+      output: file for the output of the process.
     """
     ...
 
 
 class LocalLauncher:
-  """Forks nodes from a process that has imported what they need."""
+  """Forks nodes from a process that has already imported their modules."""
 
   def __init__(self, server: forkserver.Forkserver):
-    """Takes that process."""
+    """Uses `server` to fork processes."""
     self._server = server
 
   def start(

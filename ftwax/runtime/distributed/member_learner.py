@@ -1,7 +1,8 @@
-"""The node of a learner that holds some members of a population.
+"""Node of a learner that holds some of the members of a population.
 
-Others hold the rest, and a keeper knows of all; see `keeper`. It saves before
-the keeper counts a copy, so that no copy in the lineage is ever lost.
+Other learners hold the rest, and a keeper oversees all; see `keeper`. The
+learner saves before the keeper records a copy, so no copy in the lineage is
+ever lost.
 """
 
 import contextlib
@@ -40,17 +41,19 @@ class MemberLearner(learner_node.Learner):
     keeper_client: Any,
     peer_clients: Sequence[Any],
   ):
-    """Prepares a learner, which `run` makes.
+    """Stores the arguments; `run` makes the learner.
+
+    See `learner_node.Learner` for arguments not listed here.
 
     Args:
-      experiment: see `learner_node.Learner`, for this and what follows.
-      directory: of the run.
-      settings: of the run.
-      replay_addresses: n of them.
-      counter_client: of the counter.
-      index: of the learner.
-      keeper_client: of the population's keeper.
-      peer_clients: of all learners, this one included.
+      experiment: a population and its task.
+      directory: directory of the run.
+      settings: settings of the run.
+      replay_addresses: addresses of `n` replay servers.
+      counter_client: client of the counter.
+      index: index of the learner.
+      keeper_client: client of the population's keeper.
+      peer_clients: clients of all learners, including this one.
     """
     super().__init__(
       experiment, directory, settings, replay_addresses, counter_client, index
@@ -62,7 +65,7 @@ class MemberLearner(learner_node.Learner):
     self._peers = [processes.Remote(peer, 'learner') for peer in peer_clients]
     self._offers = exchange.Offers()
     self._exchange: Any = None
-    self._copies: Any = None  # The last.
+    self._copies: Any = None  # The last copies.
     self._is_compiling = False  # After a restart.
 
   def variables(
@@ -70,7 +73,7 @@ class MemberLearner(learner_node.Learner):
   ) -> list[types.NumpyArray] | None:
     """Returns variables; see `learner_node.Learner`.
 
-    While a learner that was restarted compiles, nobody waits for it.
+    Does not make callers wait while a restarted learner compiles.
     """
     if self._is_compiling:
       written_at = 0.0
@@ -89,7 +92,7 @@ class MemberLearner(learner_node.Learner):
     return self._offers.read(number, offset)
 
   def _make(self, stack: contextlib.ExitStack) -> checkpoints.Checkpointer:
-    """Makes the learner, restored if there is something to restore."""
+    """Makes the learner and restores the newest checkpoint, if any."""
     experiment = self._experiment
     if self._index == 0:
       game_files.write(self._directory, experiment.read_game_spec())
@@ -130,7 +133,7 @@ class MemberLearner(learner_node.Learner):
     return checkpointer
 
   def _start(self) -> parts.LearnerPart:
-    """Returns the members of a new run, or of one that is resumed."""
+    """Returns the members of a new run or of a resumed one."""
     members = self._learner.state
     folder = self._directory / 'checkpoints'
     if checkpoints.saved_steps(folder):

@@ -11,13 +11,13 @@ import launchpad as lp
 from launchpad import context
 from launchpad.nodes.python import local_multi_processing
 
-# Who kills nodes that do not end in time is the supervisor.
+# The supervisor, not Launchpad, kills nodes that do not end in time.
 _NO_NOTICE = '--lp_termination_notice_secs=-1'
 
-# Small nodes are many, so each keeps to one thread; and to one heap, since
-# threads that come and go, as with every save, leave theirs behind half empty.
-# These are read when a process starts or imports modules, which is before it is
-# known what a node is.
+# There are many small nodes, so each gets one thread. It also gets one malloc
+# arena, since short-lived threads, such as those of each save, would leave
+# theirs behind half empty. These variables are read when a process starts or
+# imports modules, before it is known which node it becomes.
 IMPORT_ENVIRONMENT = {
   'MALLOC_ARENA_MAX': '1',
   'OMP_NUM_THREADS': '1',
@@ -33,8 +33,8 @@ _CPU_ENVIRONMENT = {
 }
 _CPU_XLA_FLAG = '--xla_cpu_multi_thread_eigen=false'
 
-# Who computes on an accelerator if there is one, and the part of its memory
-# that JAX takes at the start.
+# Labels of nodes that use an accelerator if there is one, and the variable with
+# the fraction of its memory that JAX preallocates.
 _ACCELERATED = ('learner', 'inference')
 _FRACTION = 'XLA_PYTHON_CLIENT_MEM_FRACTION'
 
@@ -43,10 +43,10 @@ class Command(NamedTuple):
   """The command that starts a node.
 
   Attributes:
-    name: `label`, or `label/index` where there may be several.
-    arguments: of the process.
-    environment: variables added to those of this process.
-    ports: that the node listens on.
+    name: `label`, or `label/index` where there may be several nodes.
+    arguments: command line of the process.
+    environment: environment variables added to those of this process.
+    ports: ports that the node listens on.
   """
 
   name: str
@@ -56,15 +56,15 @@ class Command(NamedTuple):
 
 
 def make_environments(labels: Sequence[str]) -> dict[str, dict[str, str]]:
-  """Returns each group's variables: who needs no accelerator sees none.
+  """Returns the environment variables of each group of nodes.
 
-  Those that do share its memory evenly, unless the user says how much each
-  may take.
+  Nodes that need no accelerator see none. The others share its memory evenly,
+  unless the user has set the fraction.
   """
   sharing = [label for label in labels if label in _ACCELERATED]
   fraction = os.environ.get(_FRACTION, f'{0.9 / max(len(sharing), 1):.3f}')
   accelerated = {**IMPORT_ENVIRONMENT, _FRACTION: fraction}
-  flags = os.environ.get('XLA_FLAGS', '')  # The last of a kind counts.
+  flags = os.environ.get('XLA_FLAGS', '')  # The last flag wins.
   on_cpu = {
     **IMPORT_ENVIRONMENT,
     **_CPU_ENVIRONMENT,
@@ -76,11 +76,11 @@ def make_environments(labels: Sequence[str]) -> dict[str, dict[str, str]]:
 
 
 class Commands(NamedTuple):
-  """All that it takes to start a program.
+  """Everything needed to start a program.
 
   Attributes:
-    list: one for each node.
-    addresses: of the first node with each label, if it has one.
+    list: one command for each node.
+    addresses: address of the first node with each label, if it has one.
   """
 
   list: list[Command]
@@ -88,10 +88,10 @@ class Commands(NamedTuple):
 
 
 class FixedPort(lp.AbstractAddressBuilder):
-  """Builds the address of a port of this host."""
+  """Builds an address with a given port of this host."""
 
   def __init__(self, port: int):
-    """Takes the port."""
+    """Stores the port."""
     self._port = port
 
   def build(self) -> str:
@@ -104,13 +104,13 @@ def make_commands(
   directory: pathlib.Path,
   pick_port: Callable[[], int] | None = None,
 ) -> Commands:
-  """Does what `launchpad.launch` does up to the start of processes.
+  """Does what `launchpad.launch` does, except for starting processes.
 
   Args:
-    program: whose nodes are to be started.
-    directory: for the files by which Launchpad hands nodes to processes.
-    pick_port: returns a port that no process listens on; by default one of
-      this host.
+    program: program with the nodes to start.
+    directory: directory for the files with which Launchpad passes nodes to
+      processes.
+    pick_port: returns a free port; by default one of this host.
   """
   variables = make_environments(list(program.groups))
   for label, group in program.groups.items():
@@ -156,6 +156,8 @@ def make_commands(
 
 @contextlib.contextmanager
 def _temporary_files_in(directory: pathlib.Path) -> Iterator[None]:
+  # Launchpad pickles nodes into temporary files and takes no directory for
+  # them.
   before, tempfile.tempdir = tempfile.tempdir, str(directory)
   try:
     yield

@@ -1,4 +1,4 @@
-"""The learner of a node: its members or, of one, its share of each batch."""
+"""The learner inside a node: holds its members, or updates on its share."""
 
 import contextlib
 import threading
@@ -19,15 +19,15 @@ from ftwax.runtime.distributed import (
 )
 from ftwax.runtime.distributed import settings as settings_lib
 
-# The time to notice that the run is to end while no batch comes.
+# Seconds after which a learner without a batch notices the end of a run.
 POLL_S = 0.5
 
 
 class NodeLearner:
-  """acme's learner, its datasets, and the variables that it offers.
+  """Wraps acme's learner, its datasets and the variables that it serves.
 
-  Where learners of several nodes update as one, each calls `step` and `restore`
-  at the same time as the others.
+  If the learners of several nodes update as one, all must call `step` and
+  `restore` at the same time.
   """
 
   def __init__(
@@ -40,21 +40,21 @@ class NodeLearner:
     stop: threading.Event,
     on_idle: Callable[[], bool],
   ):
-    """Makes the learner's first state.
+    """Makes the learner's initial state.
 
     Args:
-      experiment: an agent or a population and its task.
-      settings: of the run.
-      key: for the first state.
-      replay_addresses: of the replay servers, one for each member that the
-        learner holds.
+      experiment: an agent or a population, and its task.
+      settings: settings of the run.
+      key: random key for the initial state.
+      replay_addresses: addresses of the replay servers, one for each member
+        that the learner holds.
       make_logger: makes the logger of a label.
-      stop: is set when the learner is to end.
-      on_idle: called while no batch comes; returns whether no more will come
-        than those that came up to now.
+      stop: event that ends the learner.
+      on_idle: called while no batch arrives; returns whether no further batches
+        will come.
 
     Raises:
-      FatalError: what is to be spread over devices does not divide by them.
+      FatalError: if the number of devices does not divide members or batches.
     """
     self._experiment = experiment
     self._settings = settings
@@ -70,25 +70,25 @@ class NodeLearner:
         stack, mesh, key, replay_addresses, make_logger
       )
       self._datasets = stack.pop_all()
-    self._whole: Any = None  # A state before the newest, known to be whole.
+    self._whole: Any = None  # An earlier state, known to be valid.
 
   @property
   def state(self) -> types.TrainingState:
-    """The state of all members, leaves [N, ...], on a device of this node."""
+    """State of all members, leaves [N, ...], on a device of this node."""
     return self._localize(self._learner.state)
 
   @property
   def whole_state(self) -> types.TrainingState:
-    """Likewise the newest state that no failed update has touched.
+    """The newest state that no failed update has touched, like `state`.
 
-    An update fails while it is computed, after `step` has returned, where
-    another learner has died.
+    If another learner dies, an update fails while it is computed, after `step`
+    has returned.
     """
     return self.state if self._whole is None else self._localize(self._whole)
 
   @property
   def num_steps(self) -> int:
-    """Updates done."""
+    """Number of updates done."""
     return self._learner.num_steps
 
   def variables(
@@ -97,12 +97,13 @@ class NodeLearner:
     """Returns the leaves of the actors' variables, [N, ...].
 
     Args:
-      known_steps: learner steps of those that the caller has.
-      written_at: when the trajectories were written that are to be learned from
-        before; see `PatientIterator.wait_until_learned`.
+      known_steps: learner steps of the caller's current variables.
+      written_at: waits until the trajectories written up to this time are
+        learned from; see `PatientIterator.wait_until_learned`.
 
     Returns:
-      The leaves, none if the caller has them; None if an update has failed.
+      The leaves; an empty list if the caller already has them; None if an
+      update has failed.
     """
     self._shares.wait_until_learned(written_at)
     try:
@@ -120,11 +121,12 @@ class NodeLearner:
       return None
 
   def step(self) -> None:
-    """Takes one batch and does one update.
+    """Takes one batch and runs one update.
 
     Raises:
-      Ended: no batch will come, or the run is to end.
-      FatalError: no batch came in time, or gradients were not finite too often.
+      Ended: if no more batches come or the run ends.
+      FatalError: if no batch came in time, or too many gradients were not
+        finite.
     """
     from ftwax.agents.actor_critic import faults
     from ftwax.replay.reverb import tables
@@ -133,7 +135,7 @@ class NodeLearner:
       raise patient_iterator.Ended
     state = self._learner.state
     try:
-      self._learner.step()  # It has read what the update before came to.
+      self._learner.step()  # Reads the previous update's result.
     except (tables.ReplayTimeoutError, faults.NonFiniteGradientError) as error:
       reason = f'{type(error).__name__}: {error}'
       raise processes.FatalError(reason) from error
@@ -141,13 +143,13 @@ class NodeLearner:
       self._whole = state
 
   def restore(self, state: types.TrainingState) -> None:
-    """Continues from a state; of several learners, from the first one's."""
+    """Continues from a state, or from the first of several learners' state."""
     if self._peers is not None:
       state = self._peers.replicate(state)
     self._learner.restore(state)
 
   def close(self) -> None:
-    """Ends sampling."""
+    """Stops sampling."""
     self._datasets.close()
 
   def _make(
@@ -191,7 +193,7 @@ class NodeLearner:
     )
 
   def _make_batches(self, dataset: Any) -> Any:
-    """Returns an iterator over whole batches; sets that over shares."""
+    """Returns an iterator over complete batches; sets the one over shares."""
     timeout_s = self._settings.stall_timeout_s
     if self._peers is not None:
       batches = peers.SharedBatches(
@@ -220,15 +222,15 @@ def make_mesh(
   settings: settings_lib.Settings,
   num_members: int,
 ) -> jax.sharding.Mesh:
-  """Returns the devices over which members or batches are spread.
+  """Returns the devices over which members or batches are sharded.
 
   Args:
-    experiment: has the size of batches.
-    settings: have the number of devices.
-    num_members: that the learner holds.
+    experiment: provides the batch size.
+    settings: provides the number of devices.
+    num_members: number of members that the learner holds.
 
   Raises:
-    FatalError: there are too few, or something does not divide by them.
+    FatalError: if there are too few devices or they cannot share evenly.
   """
   from ftwax.runtime.host import members
 

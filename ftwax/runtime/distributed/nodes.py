@@ -1,7 +1,8 @@
-"""The nodes that do a run's work: replay, actor, evaluator.
+"""The worker nodes of a run: replay, actor and evaluator.
 
-Each is a function that a process, or in tests a thread, of a Launchpad program
-runs. What they import is imported there: some nodes do without TensorFlow.
+Each is a function that runs in a process of a Launchpad program, or in tests in
+a thread. Functions import what they need themselves, since some nodes do not
+need TensorFlow.
 """
 
 import contextlib
@@ -39,18 +40,18 @@ def run_replay(
   addresses: Sequence[str],
   counter_client: Any,
 ) -> None:
-  """Serves the tables until actors and learner have ended.
+  """Serves the replay tables until actors and learner have ended.
 
-  Servers continue from their newest checkpoints in the run's directory.
+  Servers continue from their newest checkpoints in the run directory.
 
   Args:
-    experiment: has the tables.
-    directory: of the run.
-    settings: of the run.
-    index: of the node, and of the learner that reads the tables.
-    addresses: where servers listen, one with all tables for each member that
-      the learner holds.
-    counter_client: of the counter.
+    experiment: provides the tables.
+    directory: directory of the run.
+    settings: settings of the run.
+    index: index of the node and of the learner that reads the tables.
+    addresses: addresses of the servers; each server has all tables of one
+      member that the learner holds.
+    counter_client: client of the counter.
   """
   name = shares.node_names('replay', settings.num_learners)[index]
   with (
@@ -91,7 +92,7 @@ def run_replay(
 
 
 def _statistics(servers: Sequence[Any]) -> dict[str, Any]:
-  """Returns the size of each table and its limit, of all servers together."""
+  """Returns the size and limit of each table, summed over servers."""
   sizes: dict[str, Any] = {}
   for client, _ in servers:
     for name, info in client.server_info(timeout=10).items():
@@ -112,20 +113,22 @@ def run_actor(
   """Plays games for all members until no steps are left.
 
   Args:
-    experiment: an agent or a population and its task.
-    index: of the actor.
-    settings: of the run.
-    replay_addresses: of the members' replay servers, those of a learner each.
-    keeper_client: of who seats members, the keeper or the learner of all.
-    policy_clients: of the learners that read these servers, from which
-      variables come, or of the inference server.
-    counter_client: of the counter, which grants steps.
+    experiment: an agent or a population, and its task.
+    index: index of the actor.
+    settings: settings of the run.
+    replay_addresses: addresses of the members' replay servers, one list for
+      each learner.
+    keeper_client: client of the node that seats members: the keeper, or the
+      learner of all members.
+    policy_clients: clients of the learners that read these servers and provide
+      variables, or of the inference server.
+    counter_client: client of the counter, which grants steps.
   """
   with (
     processes.node(counter.actor_name(index)) as stop,
     contextlib.ExitStack() as stack,
   ):
-    if not experiment.environment_processes:  # They would share it.
+    if not experiment.environment_processes:  # Children would share the CPU.
       processes.keep_to_cpu(index)
     from ftwax.runtime.host import members
 
@@ -186,15 +189,15 @@ def run_evaluator(
   learner_clients: Sequence[Any],
   counter_client: Any,
 ) -> None:
-  """Evaluates the newest policies whenever the counter says so.
+  """Evaluates the newest policies whenever the counter requests it.
 
   Args:
-    experiment: an agent or a population and its task.
-    num_episodes: of each member in an evaluation, at the least.
-    settings: of the run.
-    learner_clients: of the learners that hold different members, from which
-      variables come.
-    counter_client: of the counter.
+    experiment: an agent or a population, and its task.
+    num_episodes: minimum number of episodes of each member in an evaluation.
+    settings: settings of the run.
+    learner_clients: clients of the learners that hold different members and
+      provide their variables.
+    counter_client: client of the counter.
   """
   with (
     processes.node(counter.EVALUATOR) as stop,

@@ -1,4 +1,4 @@
-"""Batches for a learner that others ask how far it is."""
+"""Iterates over batches and tracks which trajectories are learned from."""
 
 import threading
 import time
@@ -12,19 +12,19 @@ from ftwax.replay.reverb import tables
 # Seconds without a batch after which none is expected soon.
 _IDLE_S = 0.05
 
-# Seconds that an actor waits for the learner at the most.
+# Maximum seconds that an actor waits for the learner.
 _MAX_WAIT_S = 5.0
 
 
-class Ended(Exception):  # noqa: N818 It is no error.
-  """No batch will come."""
+class Ended(Exception):  # noqa: N818 Control flow, not an error.
+  """No more batches will come."""
 
 
 class PatientIterator(Iterator[samples.ReplaySample]):
-  """Waits for a batch in short spells, and calls a function between them.
+  """Polls for a batch with short timeouts and calls a function in between.
 
-  It knows how far learning is: a learner that asks for a batch has learned from
-  the last one.
+  It also tracks the progress of learning: a learner that asks for a batch has
+  learned from the previous one.
   """
 
   def __init__(
@@ -36,24 +36,27 @@ class PatientIterator(Iterator[samples.ReplaySample]):
     """Wraps a dataset.
 
     Args:
-      dataset: raises ReplayTimeoutError after a spell, and may be asked again.
-      timeout_s: after which that error is let through.
-      on_idle: called after each spell.
+      dataset: raises ReplayTimeoutError after a short timeout and can be polled
+        again.
+      timeout_s: seconds without a batch after which that error is reraised.
+      on_idle: called after each short timeout.
     """
     self._dataset = dataset
     self._timeout_s = timeout_s
     self._on_idle = on_idle
-    # When the newest trajectories of the batch given last were written, and of
-    # the last one that was learned from.
+    # Times at which the newest trajectories were written, of the last batch
+    # returned and of the last batch learned from.
     self._given = self._learned = 0.0
     self._idle_since: float | None = None
     self._changed = threading.Condition()
 
   def wait_until_learned(self, written_at: float) -> None:
-    """Waits until trajectories are learned from, or too few for a batch.
+    """Waits for trajectories to be learned from.
+
+    Returns early if there are too few trajectories for a batch.
 
     Args:
-      written_at: when they were written, as they themselves tell.
+      written_at: time at which they were written, as recorded in them.
     """
     start = time.monotonic()
     with self._changed:
@@ -71,7 +74,7 @@ class PatientIterator(Iterator[samples.ReplaySample]):
       self._changed.notify_all()
     sample = self._wait()
     with self._changed:
-      # The newest of a batch, and of members the one that is behind.
+      # The newest trajectory of each member's batch, of the slowest member.
       self._given = float(np.min(np.max(sample.written_at, axis=-1)))
       self._idle_since = None
     return sample

@@ -1,10 +1,11 @@
-"""Learners of one member in processes of their own, which update as one.
+"""Learners of one member in separate processes, which update as one.
 
-Each holds all parameters and a share of every batch. Compiled for the devices
-of all of them, an update adds up gradients over processes as it does over
-devices (`sharding`): by gloo on CPUs, by NCCL on GPUs. A process that waits in
-such a sum waits for all others; so they agree before each update whether all
-have a batch, and whether the run is to end.
+Each process holds all parameters and a share of every batch. Updates are
+compiled for the devices of all processes, so gradients are summed over
+processes just as over devices (see `sharding`): by gloo on CPUs, by NCCL on
+GPUs. A process in such a sum blocks until all others join it. Before each
+update, the learners therefore agree on whether all have a batch and whether the
+run ends.
 """
 
 import functools
@@ -26,7 +27,7 @@ from ftwax.runtime.distributed import settings as settings_lib
 
 _LOOPBACK = '127.0.0.1'
 
-# What a learner tells the others before an update.
+# Columns of the row that a learner sends to the others before an update.
 _READY, _DONE, _STOPS, _REPLAY_IS_LIVE, _PREDICTION_IS_LIVE = range(5)
 
 
@@ -38,12 +39,12 @@ def join(
   JAX must not have touched a device in this process.
 
   Args:
-    address: `host:port` where the first learner coordinates them.
-    index: of this learner.
-    settings: of the run.
+    address: `host:port` at which the first learner coordinates them.
+    index: index of this learner.
+    settings: settings of the run.
 
   Raises:
-    FatalError: learners are threads of one process.
+    FatalError: if learners are threads of one process.
   """
   if jax.distributed.is_initialized():
     raise processes.FatalError(
@@ -51,7 +52,7 @@ def join(
       ' threads of one process; choose 1, or launch processes.'
     )
   (coordinator,) = address
-  # JAX watches for SIGTERM from here on, unless the handler is put back.
+  # JAX installs a SIGTERM handler here; put the previous one back.
   handler = signal.getsignal(signal.SIGTERM)
   jax.distributed.initialize(
     coordinator,
@@ -67,7 +68,7 @@ def join(
 
 
 def _register_gloo(host: str) -> None:
-  """Has gloo listen at one address; by default it is what the name means."""
+  """Makes gloo listen on one address instead of that of the host name."""
   from jax._src import distributed, xla_bridge
   from jax._src.lib import _jax  # type: ignore[attr-defined]
   from jax.extend import backend
@@ -83,23 +84,23 @@ def _register_gloo(host: str) -> None:
 
 
 def leave() -> None:
-  """Ends the connection once all learners do; arrays can still be read."""
+  """Disconnects once all learners do; arrays can still be read."""
   jax.distributed.shutdown()
 
 
 def local(tree: types.ArrayTree) -> types.ArrayTree:
-  """Returns replicated arrays as arrays of this process's first device."""
+  """Returns replicated arrays as arrays on this process's first device."""
   return jax.tree.map(lambda leaf: leaf.addressable_data(0), tree)
 
 
 class Peers:
-  """What learners do together: all call a method at once, or none goes on."""
+  """Collective operations; each blocks until all learners have called it."""
 
   def __init__(self, mesh: jax.sharding.Mesh):
-    """Takes the devices of all of them.
+    """Uses the devices of all learners.
 
     Args:
-      mesh: in the order of the processes, with as many devices of each.
+      mesh: devices in the order of the processes, equally many of each.
     """
     self._mesh = mesh
     self._devices = [
@@ -116,23 +117,23 @@ class Peers:
     )
 
   def gather(self, numbers: Sequence[int]) -> types.NumpyArray:
-    """Returns the numbers of all, a row for each device."""
+    """Gathers the numbers of all learners, one row for each device."""
     rows = self._copy(self._stack(np.asarray(numbers, np.int32)))
     return np.asarray(rows)
 
   def replicate(self, tree: types.ArrayTree) -> types.ArrayTree:
-    """Returns the first learner's arrays, replicated, to all."""
+    """Returns the first learner's arrays, replicated over all devices."""
     return self._take_first(jax.tree.map(self._stack, tree))
 
   def spread(
     self, batch: types.LearnerBatch, is_live: Sequence[bool]
   ) -> types.LearnerBatch:
-    """Returns the whole batch, of which each has given its share.
+    """Returns the complete batch, assembled from the shares of all learners.
 
     Args:
       batch: this process's share.
-      is_live: whether the shares that all have given of the replay and of
-        reward prediction are live.
+      is_live: whether the shares of all learners are live, for replay and for
+        reward prediction.
     """
     num_shares = self._mesh.size // len(self._devices)
 
@@ -163,7 +164,7 @@ class Peers:
     return joined
 
   def _stack(self, leaf: Any) -> jax.Array:
-    """Returns the leaves of all, one for each device, along a new axis."""
+    """Stacks the leaves of all learners, one for each device, on a new axis."""
     row = np.asarray(leaf)[None]
     return jax.make_array_from_single_device_arrays(
       (self._mesh.size, *row.shape[1:]),
@@ -173,10 +174,10 @@ class Peers:
 
 
 def make_mesh(num_devices: int) -> jax.sharding.Mesh:
-  """Returns the first devices of each process.
+  """Returns a mesh of the first devices of each process.
 
   Raises:
-    ValueError: this process has fewer.
+    ValueError: if this process has fewer devices.
   """
   available = jax.local_devices()
   if num_devices > len(available):
@@ -197,7 +198,7 @@ def make_mesh(num_devices: int) -> jax.sharding.Mesh:
 
 
 class SharedBatches(Iterator[samples.ReplaySample]):
-  """Batches of which each learner gives a share."""
+  """Iterates over batches of which each learner provides a share."""
 
   def __init__(
     self,
@@ -210,12 +211,12 @@ class SharedBatches(Iterator[samples.ReplaySample]):
     """Wraps a dataset.
 
     Args:
-      peers: of the learners.
-      dataset: of this learner's shares; see `PatientIterator`.
-      timeout_s: see there.
-      stop: is set when this learner is to end, and so all.
-      on_idle: called while a share is missing; returns whether no more will
-        come than those that came up to now.
+      peers: collective operations of the learners.
+      dataset: yields this learner's shares; see `PatientIterator`.
+      timeout_s: see `PatientIterator`.
+      stop: event that ends this learner and thereby all learners.
+      on_idle: called while a share is missing; returns whether no further
+        shares will come.
     """
     self._peers = peers
     self._stop = stop
@@ -229,7 +230,7 @@ class SharedBatches(Iterator[samples.ReplaySample]):
     """Returns the next batch.
 
     Raises:
-      Ended: all are to end.
+      Ended: if all learners end.
     """
     sample = next(self.shares)
     is_done = False
@@ -240,11 +241,11 @@ class SharedBatches(Iterator[samples.ReplaySample]):
     )
 
   def _wait(self) -> None:
-    """Tells the others that this learner's share has not come."""
+    """Tells the others that this learner's share has not arrived."""
     self._agree(None, self._on_idle())
 
   def _agree(self, sample: samples.ReplaySample | None, is_done: bool) -> bool:
-    """Returns whether all have a share."""
+    """Returns whether all learners have a share."""
     row = [sample is not None, is_done, self._stop.is_set(), True, True]
     if sample is not None:
       replay, prediction = sample.batch.replay, sample.batch.reward_prediction

@@ -1,8 +1,8 @@
-"""The frame around the work of every node, and calls of other nodes.
+"""Runs the work of a node in its process, and calls other nodes.
 
-A node that `runner.run_distributed` started ends its process by itself, with
-an exit status for the supervisor. A node that Launchpad started, as a
-thread or as a process, returns or raises.
+A node started by `runner.run_experiment` exits its process itself, with an exit
+status for the supervisor. A node started by Launchpad, as a thread or as a
+process, returns or raises.
 """
 
 import contextlib
@@ -21,16 +21,16 @@ from launchpad.launch import worker_manager
 
 from ftwax.runtime import signals
 
-# Set in the environment of nodes that `run_distributed` starts: its process id.
+# Process ID of the runner, set in the environment of the nodes it starts.
 RUNNER_VARIABLE = 'FTWAX_RUNNER'
 
-# Likewise the file that a node touches as a sign of life.
+# The file that a node touches as a heartbeat, set likewise.
 HEART_VARIABLE = 'FTWAX_HEART'
 
-# The address at which this host takes connections of learners of other hosts.
+# The address at which this host accepts connections from other learners.
 HOST_VARIABLE = 'FTWAX_HOST'
 
-# Exit status of a node that would fail in the same way if it was restarted.
+# Exit status of a node that would fail in the same way after a restart.
 FATAL = 70
 
 _ACTOR_NICENESS = 5
@@ -39,33 +39,31 @@ _RETRY_S = 0.2
 
 
 def is_process() -> bool:
-  """Whether this node has a process of its own that `run_distributed` made."""
+  """Returns whether this node runs in its own process, made by the runner."""
   return RUNNER_VARIABLE in os.environ
 
 
 class UnreachableError(ConnectionError):
-  """A node that did not answer in time."""
+  """A node did not answer in time."""
 
 
 class FatalError(RuntimeError):
-  """A restart would not cure this."""
+  """An error that a restart would not fix."""
 
 
 @contextlib.contextmanager
 def node(
   name: str, save: Callable[[], object] = lambda: None
 ) -> Iterator[threading.Event]:
-  """Surrounds the work of a node.
-
-  A context manager.
+  """Runs the work of a node. A context manager.
 
   Args:
-    name: of the node.
-    save: saves what can be saved, in a thread, where the work does not end in
+    name: name of the node.
+    save: saves as much as possible, in a thread, if the work does not end in
       time after a signal.
 
   Yields:
-    An event that is set when the node is to end.
+    An event that is set when the node should end.
   """
   stop = worker_manager.stop_event()
   runner = os.environ.get(RUNNER_VARIABLE)
@@ -93,10 +91,10 @@ def node(
 
 
 def connect_to_replay(address: str, timeout_s: float) -> Any:
-  """Returns a client of the replay server, once that answers.
+  """Returns a client of a replay server once the server answers.
 
   Raises:
-    UnreachableError: it did not answer in time.
+    UnreachableError: if it does not answer in time.
   """
   import reverb
 
@@ -113,10 +111,10 @@ def connect_to_replay(address: str, timeout_s: float) -> Any:
 
 
 def keep_to_cpu(number: int) -> None:
-  """Keeps this process, if it is a node's alone, to one of its CPUs.
+  """Pins this process to one of its CPUs if it belongs to a single node.
 
   Args:
-    number: of the CPU, modulo the number of those that it may use.
+    number: index of the CPU, modulo the number of available ones.
   """
   if not is_process():
     return
@@ -127,17 +125,17 @@ def keep_to_cpu(number: int) -> None:
 
 
 def yield_to_others() -> None:
-  """Lowers the priority of this process, if it is a node's alone.
+  """Lowers the priority of this process if it belongs to a single node.
 
-  Actors are many and never done: a learner, and an actor that is just started,
-  come before them.
+  There are many actors and they always have work: a learner, or an actor that
+  is just starting, takes precedence.
   """
   if is_process():
     os.nice(_ACTOR_NICENESS)
 
 
 def _follow(runner: int, stop: threading.Event) -> None:
-  """Gives signs of life; ends this process some time after the runner."""
+  """Sends heartbeats; exits this process some time after the runner died."""
   heart = pathlib.Path(os.environ[HEART_VARIABLE])
   while os.getppid() == runner:
     with contextlib.suppress(OSError):
@@ -149,10 +147,10 @@ def _follow(runner: int, stop: threading.Event) -> None:
 
 
 class Remote:
-  """Calls a node that may be away for a while, since it is restarted.
+  """Calls a node that may be away temporarily, for example to restart.
 
   Attributes:
-    caller: name of the calls made here, which no other has.
+    caller: unique ID of this caller.
   """
 
   def __init__(
@@ -165,10 +163,10 @@ class Remote:
     """Wraps a courier client.
 
     Args:
-      client: whose calls fail when they take too long.
-      name: of the node, for errors.
-      patience_s: seconds after which a call gives up.
-      stop: ends the waiting, too.
+      client: client whose calls fail after a timeout.
+      name: name of the node in errors.
+      patience_s: seconds after which `call` gives up.
+      stop: event that also ends the waiting.
     """
     self._client = client
     self._name = name
@@ -178,21 +176,22 @@ class Remote:
     self._num_calls = 0
 
   def make_number(self) -> tuple[str, int]:
-    """Returns what marks a call, so that `Replies` knows it if it is repeated.
+    """Returns an ID of a call, by which `Replies` detects repetitions.
 
     Returns:
-      This caller's name, which no other has, and the number of the call.
+      The ID of this caller and the number of the call.
     """
     self._num_calls += 1
     return self.caller, self._num_calls
 
   def call(self, method: str, *args: Any) -> Any:
-    """Calls `method` until it answers; it may be carried out twice.
+    """Calls `method` until it answers; the call may be executed twice.
 
-    What must not be carried out twice takes a number; see `Replies`.
+    Methods that must not be executed twice take a number; see `Replies`.
 
     Raises:
-      UnreachableError: it did not answer in time.
+      FatalError: if the method raises.
+      UnreachableError: if it does not answer in time.
     """
     deadline = time.monotonic() + self._patience_s
     while True:
@@ -219,22 +218,23 @@ class Remote:
 
 
 class Replies:
-  """Carries out a call that comes twice only once.
+  """Executes repeated calls only once.
 
-  A call that is late is made again, though only its reply may have been lost.
+  A caller repeats a call that timed out, although perhaps only its reply was
+  lost.
   """
 
   def __init__(self) -> None:
-    """Knows of no call yet."""
+    """Starts without calls."""
     self._last: dict[str, tuple[int, Any]] = {}
     self._lock = threading.Lock()
 
   def answer(self, call: Sequence[Any], make: Callable[[], Any]) -> Any:
-    """Returns the result of `make`, or the reply that the call got before.
+    """Returns the result of `make`, or the previous reply to the same call.
 
     Args:
-      call: what `Remote.make_number` returned.
-      make: carries the call out; not called if it was before.
+      call: the ID returned by `Remote.make_number`.
+      make: executes the call; skipped for a repeated call.
     """
     caller, number = call
     with self._lock:
@@ -246,5 +246,5 @@ class Replies:
 
 
 def _is_raised_by_server(error: Exception) -> bool:
-  """Whether the method itself raised, rather than the way there and back."""
+  """Returns whether the method itself raised, not the connection."""
   return 'Python exception was raised' in str(error)

@@ -39,12 +39,12 @@ LABELS = (
   'evaluator',
 )
 
-# Memory of the code that nodes share, TensorFlow, JAX and Reverb, and of a
-# small node beside that.
+# Memory of the libraries that nodes share (TensorFlow, JAX and Reverb), and of
+# each small node in addition.
 _SHARED_BYTES = 450 * 2**20
 _NODE_BYTES = 100 * 2**20
 
-# Less than that of other calls: who asks has variables already.
+# Shorter than for other calls, since callers already have variables.
 _VARIABLES_TIMEOUT_S = 10.0
 
 
@@ -60,32 +60,34 @@ def make_distributed_experiment(
 ) -> lp.Program:
   """Makes the program: counter, replay, learner, actors, evaluator.
 
-  With `settings.inference_server` there is that, too, and a keeper where
+  Adds an inference server with `settings.inference_server`, and a keeper if
   several learners hold the members of a population.
 
-  It ends by itself when all steps are taken. Launched by `launchpad.launch`
-  nothing restarts a node that dies; `runner.run_distributed` does.
+  The program ends when all steps are taken. If launched by `launchpad.launch`,
+  nodes that die are not restarted; `runner.run_experiment` restarts them.
 
   Args:
-    experiment: an agent or a population and its task.
-    eval_every: actor steps between evaluations; None for no evaluator.
-    num_eval_episodes: episodes of an evaluation, at the least.
+    experiment: an agent or a population, and its task.
+    eval_every: number of actor steps between evaluations; None for no
+      evaluator.
+    num_eval_episodes: minimum number of episodes of each member in an
+      evaluation.
     run_dir: directory of the run, made by `run_directory`; the learner
-      continues from the newest checkpoint in it. By default a new one in
+      continues from its newest checkpoint. By default a new one in
       `runs/<name>`.
     settings: periods and limits.
-    name: of the program.
-    program: to which the nodes are added; a new one if None.
+    name: name of the program.
+    program: program to which the nodes are added; a new one if None.
 
   Returns:
     The program.
 
   Raises:
-    ExposedError: ports cannot be closed to other machines.
-    ValueError: there are too many actors for the machine, a label is in use in
-      `program`, a part of the experiment cannot be sent to another process, or
-      the experiment keeps no checkpoints.
-    OSError: the replay server's port is taken.
+    ExposedError: if ports cannot be closed to other machines.
+    ValueError: if there are too many actors for the machine's memory, a label
+      is already used in `program`, a part of the experiment cannot be pickled,
+      or the experiment keeps no checkpoints.
+    OSError: if the replay server's port is taken.
   """
   settings = settings or settings_lib.Settings()
   prepared = prepare(experiment, eval_every, settings)
@@ -141,11 +143,11 @@ class _Handles(NamedTuple):
   """Handles of the servers of a program.
 
   Attributes:
-    replays: become the addresses of the replay servers of each learner.
-    counter: of the counter.
-    keeper: of who seats members.
-    variables: of the learners that hold different members.
-    policies: of each learner, or of the inference server.
+    replays: one for each learner; becomes the addresses of its replay servers.
+    counter: handle of the counter.
+    keeper: handle of the node that seats members.
+    variables: handles of the learners that hold different members.
+    policies: handles of all learners, or of the inference server.
   """
 
   replays: Sequence[base.Handle]
@@ -162,7 +164,7 @@ def _add_servers(
   directory: str,
   eval_every: int | None,
 ) -> _Handles:
-  """Adds counter, replays, learners and, if asked for, inference server."""
+  """Adds counter, replays, learners and an optional inference server."""
   courier_node = functools.partial(courier_nodes.CourierNode, experiment.expose)
   counter_node = courier_node(
     counter.Counter,
@@ -219,10 +221,10 @@ def _add_servers(
 def _settle_waiting(
   settings: settings_lib.Settings, experiment: experiment_lib.ExperimentConfig
 ) -> settings_lib.Settings:
-  """Returns settings in which actors wait for the learner only if they can.
+  """Returns settings without `actors_wait` if actors cannot fill a batch.
 
-  Those of a replay server together must have written the trajectories of a
-  batch.
+  Actors that wait for the learner must together write the trajectories of a
+  batch to a replay server, otherwise the learner would wait for them as well.
   """
   num_actors, num_learners = settings.num_actors, settings.num_learners
   if experiment.population.num_members == 1:
@@ -243,17 +245,18 @@ def prepare(
   """Checks an experiment before anything is started.
 
   Args:
-    experiment: an agent or a population and its task.
-    eval_every: actor steps between evaluations; None for no evaluator.
-    settings: of the run.
+    experiment: an agent or a population, and its task.
+    eval_every: number of actor steps between evaluations; None for no
+      evaluator.
+    settings: settings of the run.
 
   Returns:
-    The experiment, with the spec of its game.
+    The experiment with the spec of its game.
 
   Raises:
-    ExposedError: ports cannot be closed to other machines.
+    ExposedError: if ports cannot be closed to other machines.
     ValueError: see `make_distributed_experiment`.
-    OSError: the replay server's port is taken.
+    OSError: if the replay server's port is taken.
   """
   shares.check(experiment, settings)
   num_nodes = 1 + 2 * settings.num_learners + settings.num_actors

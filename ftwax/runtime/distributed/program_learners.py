@@ -1,4 +1,4 @@
-"""The nodes of learners in a program, and of the keeper of their members."""
+"""Adds the learners to a program, and the keeper of their members."""
 
 import functools
 from collections.abc import Sequence
@@ -20,26 +20,26 @@ from ftwax.runtime.distributed import (
 )
 from ftwax.runtime.distributed import settings as settings_lib
 
-# A call that takes longer has failed.
+# Seconds after which a call has failed.
 CALL_TIMEOUT_S = 20.0
 
-# Requests of actors that died may hold a thread of a server for a while.
+# Requests of actors that died may occupy threads of a server for a while.
 _SPARE_THREADS = 16
 
 
 def num_threads(
   experiment: experiment_lib.ExperimentConfig, settings: settings_lib.Settings
 ) -> int:
-  """Returns the threads of a server of all actors.
+  """Returns the number of threads of a server that serves all actors.
 
-  Each request of an actor holds one until it has a reply.
+  Each request of an actor occupies a thread until it gets a reply.
   """
   num_members = experiment.population.num_members
   return settings.num_actors * num_members + _SPARE_THREADS
 
 
 def client_of(node: lp.CourierNode, timeout_s: float) -> lp.CourierHandle:
-  """Returns a handle whose client fails at once if the node is not there."""
+  """Returns a handle whose client fails at once if the node is away."""
   handle = node.create_handle()
   handle.set_client_kwargs(call_timeout=timeout_s, wait_for_ready=False)
   return handle
@@ -53,18 +53,19 @@ def add(
   replays: Sequence[base.Handle],
   counter_client: lp.CourierHandle,
 ) -> tuple[list[lp.CourierNode], lp.CourierNode]:
-  """Adds the learners and, if they hold different members, a keeper.
+  """Adds the learners, and a keeper if they hold different members.
 
   Args:
-    program: to which nodes are added.
-    experiment: an agent or a population and its task.
-    directory: of the run.
-    settings: of the run.
-    replays: become the addresses of the replay servers of each learner.
-    counter_client: of the counter.
+    program: program to which the nodes are added.
+    experiment: an agent or a population, and its task.
+    directory: directory of the run.
+    settings: settings of the run.
+    replays: one for each learner; becomes the addresses of its replay servers.
+    counter_client: client of the counter.
 
   Returns:
-    The learners, and who seats members: the keeper or the first learner.
+    The learners, and the node that seats members: the keeper or the first
+    learner.
   """
   args = experiment, settings, replays, counter_client
   if shares.has_keeper(experiment.population.num_members, len(replays)):
@@ -98,7 +99,7 @@ def _make_of_members(
   directory: str,
   keeper_node: lp.CourierNode,
 ) -> list[lp.CourierNode]:
-  """Returns learners of some members each, which call each other."""
+  """Returns learners that hold some members each and call each other."""
   options = {'thread_pool_size': num_threads(experiment, settings)}
   learners = [
     courier_nodes.CourierNode(

@@ -1,4 +1,4 @@
-"""Policies of actors whose network another process applies.
+"""Actors' policies whose network is applied in another process.
 
 See `inference` for that process.
 """
@@ -21,11 +21,11 @@ _ASK_AGAIN_S = 0.1
 
 
 class StatesLostError(environments.EnvironmentFailure):
-  """The server was restarted: episodes under way cannot continue."""
+  """The server has restarted, so current episodes cannot continue."""
 
 
 class RemotePolicy:
-  """An actor's functions and source of variables, without parameters."""
+  """Functions and variable source of an actor without parameters."""
 
   def __init__(
     self,
@@ -35,19 +35,19 @@ class RemotePolicy:
     environment_spec: types.EnvironmentSpec,
     stop: threading.Event,
   ):
-    """Asks for nothing yet.
+    """Makes no request yet.
 
     Args:
       server: an `InferenceServer`.
-      index: of the actor, and of the member.
+      index: index of the actor and index of the member.
       core: functions that the server computes.
-      environment_spec: has the structure of actions.
-      stop: ends the waiting for the server.
+      environment_spec: provides the structure of actions.
+      stop: event that ends the waiting for the server.
     """
     self._server = server
     self._index = index
     self._stop = stop
-    self._number = time.time_ns()  # Not one of an actor that was here before.
+    self._number = time.time_ns()  # Unused by an actor before this one.
     self._epoch: int | None = None
     state = jax.eval_shape(lambda: core.init(jax.random.PRNGKey(0), 1))
     self._state_structure: Any = jax.tree.structure(state.recurrent_state)
@@ -60,7 +60,7 @@ class RemotePolicy:
     )
 
   def get_variables(self, names: Sequence[str]) -> list[types.ActorVariables]:
-    """Returns what the server has but for the parameters, for each name."""
+    """Returns the server's variables, without parameters, for each name."""
     steps, internal_rewards = self._ask('describe', self._index[1])
     variables_ = types.ActorVariables(
       (), (), internal_rewards, jnp.int32(steps)
@@ -105,7 +105,7 @@ class RemotePolicy:
     }
 
   def _ask(self, method: str, *args: Any) -> Any:
-    """Calls a method until it has an answer."""
+    """Calls a method until it returns an answer."""
     while (reply := self._server.call(method, *args)) is None:
       if self._stop.wait(_ASK_AGAIN_S):
         raise processes.UnreachableError(
@@ -129,13 +129,13 @@ def make_actors(
 
   Args:
     server: an `InferenceServer`.
-    index: of the actor.
+    index: index of the actor.
     core: functions that the server computes.
-    environment_spec: of one player.
-    key: for the first states.
-    adders: one for each member.
-    num_rows: M, seats of each member.
-    stop: ends the waiting for the server.
+    environment_spec: spec of one player.
+    key: random key for the initial states.
+    adders: one adder for each member.
+    num_rows: M, number of seats of each member.
+    stop: event that ends the waiting for the server.
   """
   from ftwax.agents.actor_critic.shells import actor
   from ftwax.agents.actor_critic.shells import variables as client_lib
@@ -158,7 +158,7 @@ def make_actors(
 
 
 class _FetchedLeaf:
-  """An array that is fetched when it is read: few of the states are."""
+  """An array that is fetched only when read, since few of the states are."""
 
   def __init__(
     self, fetch: Callable[[], Sequence[types.NumpyArray]], index: int
@@ -169,5 +169,5 @@ class _FetchedLeaf:
   def __array__(
     self, dtype: Any = None, copy: bool | None = None
   ) -> types.NumpyArray:
-    del copy  # It comes from another process.
+    del copy  # Always a copy, from another process.
     return np.asarray(self._fetch()[self._index], dtype)

@@ -1,4 +1,4 @@
-"""Brings a learner's variables to actors in other processes."""
+"""Provides a learner's variables to actors in other processes."""
 
 import threading
 import time
@@ -22,7 +22,7 @@ def make_structure(
   network: types.RecurrentNetwork,
   environment_spec: types.EnvironmentSpec,
 ) -> Any:
-  """Returns the tree structure of the variables that a learner offers."""
+  """Returns the tree structure of the variables that a learner serves."""
   core = builder.make_learner_core(network, environment_spec)
 
   def make(key: types.Key) -> types.ActorVariables:
@@ -38,14 +38,14 @@ def make_member_sources(
   stop: threading.Event,
   adders: Sequence[Any] = (),
 ) -> list[Any]:
-  """Returns the variables of each member, from the learner that holds it.
+  """Returns a variable source for each member, from the learner that holds it.
 
   Args:
-    experiment: what runs.
-    settings: of the run.
-    learners: hold the members, as many each.
+    experiment: the experiment that runs.
+    settings: settings of the run.
+    learners: learners that hold the members, equally many each.
     stop: see `RemoteVariables`.
-    adders: of each member; see `make_source`.
+    adders: adders of each member; see `make_source`.
   """
   from ftwax.runtime.host import members
 
@@ -65,14 +65,15 @@ def make_source(
   stop: threading.Event,
   adders: Sequence[Any] = (),
 ) -> 'RemoteVariables':
-  """Returns the variables of an experiment's learner.
+  """Returns the variable source of an experiment's learner.
 
   Args:
-    experiment: what runs.
-    settings: of the run.
-    learner: offers `variables`.
+    experiment: the experiment that runs.
+    settings: settings of the run.
+    learner: serves `variables`.
     stop: see `RemoteVariables`.
-    adders: whose last trajectories must have been learned from, if actors wait.
+    adders: if actors wait, the adders whose last trajectories must have been
+      learned from.
   """
 
   def written_at() -> float:
@@ -92,11 +93,11 @@ def make_source(
 
 
 class RemoteVariables:
-  """The variable source of an actor whose learner is another process.
+  """Variable source of an actor whose learner runs in another process.
 
-  It asks at most once a period; or each time that something was
-  written, from which the learner is to learn before it answers. While the
-  learner is away it keeps the variables that it has.
+  It polls at most once per period. If actors wait, it instead polls after each
+  written trajectory, and the learner answers once it has learned from that.
+  While the learner is away, it keeps its current variables.
   """
 
   def __init__(
@@ -108,17 +109,17 @@ class RemoteVariables:
     written_at: Callable[[], float] | None = None,
     adders: Sequence[Any] = (),
   ):
-    """Asks for nothing yet.
+    """Makes no request yet.
 
     Args:
-      learner: offers `variables`.
+      learner: serves `variables`.
       structure: see `make_structure`.
-      period_s: seconds between two requests, where nothing is waited for.
-      stop: ends the waiting for the first variables.
-      written_at: returns when the trajectories to wait for were written, as
-        they themselves tell.
-      adders: that write nothing while the learner is away, so that those of
-        other learners do not wait for a queue that nobody empties.
+      period_s: seconds between two requests if actors do not wait.
+      stop: event that ends the waiting for the first variables.
+      written_at: returns the time at which the trajectories to wait for were
+        written, as recorded in them; None if actors do not wait.
+      adders: adders to pause while the learner is away, so that the actor's
+        other members do not block on a queue that is not being emptied.
     """
     self._adders = adders
     self._learner = learner
@@ -134,7 +135,7 @@ class RemoteVariables:
     """Returns the newest variables, once for each name.
 
     Raises:
-      UnreachableError: the first ones did not come before the end.
+      UnreachableError: if the run ends before the first variables arrive.
     """
     if self._current is None:
       self._current = self._wait()
@@ -143,14 +144,14 @@ class RemoteVariables:
     return [self._current for _ in names]
 
   def _ask(self, current: types.ActorVariables) -> types.ActorVariables:
-    """Returns the newest variables, if there are others than the current."""
+    """Returns the newest variables, or the current ones if unchanged."""
     written_at, period_s = 0.0, self._period_s
     if self._written_at is not None:
       written_at, period_s = self._written_at(), 0.0
       if written_at == self._waited_for:
-        return current  # Nothing was written since.
+        return current  # Nothing new was written.
       self._waited_for = written_at
-    steps = int(np.max(current.steps))  # Of members, the same.
+    steps = int(np.max(current.steps))  # Equal for all members.
     reply = self._learner.try_call('variables', steps, written_at)
     for adder in self._adders:
       adder.is_idle = reply is None
@@ -160,7 +161,7 @@ class RemoteVariables:
     return self._structure.unflatten(reply) if reply else current
 
   def _wait(self) -> types.ActorVariables:
-    """Returns the first variables; a learner may compile for long."""
+    """Waits for the first variables, since a learner may compile for long."""
     while not self._stop.is_set():
       reply = self._learner.try_call('variables', -1)
       if reply:

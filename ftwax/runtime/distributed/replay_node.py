@@ -12,10 +12,10 @@ from ftwax.runtime.distributed import settings as settings_lib
 
 
 class ReplayNode(lp.PyNode):
-  """A learner's replay servers; its handle is addresses rather than clients.
+  """A learner's replay servers; its handle yields addresses, not clients.
 
-  Launchpad's own node loads TensorFlow already where the program is made, and
-  does not end with the run.
+  Launchpad's own node imports TensorFlow in the process that makes the program
+  and does not end with the run.
   """
 
   def __init__(
@@ -47,16 +47,16 @@ class ReplayNode(lp.PyNode):
       self.allocate_address(address)
 
   def create_handle(self) -> 'AddressesHandle':
-    """Returns what becomes the servers' addresses where they are used."""
+    """Returns a handle that dereferences to the servers' addresses."""
     return self._track_handle(AddressesHandle(self._addresses))
 
   @property
   def has_fixed_ports(self) -> bool:
-    """Whether the experiment says on which ports servers listen."""
+    """Whether the experiment sets the ports of the servers."""
     return self._port is not None
 
   def bind_addresses(self, **kwargs: Any) -> None:
-    """Binds addresses to the experiment's port and those after, or to any."""
+    """Binds addresses to the experiment's ports, or to free ports."""
     if self._port is None:
       super().bind_addresses(**kwargs)
       return
@@ -65,7 +65,7 @@ class ReplayNode(lp.PyNode):
 
 
 class AddressesHandle(base.Handle):
-  """Becomes addresses, `host:port` each."""
+  """Dereferences to a list of addresses `host:port`."""
 
   def __init__(self, addresses: Sequence[lp.Address]):
     self._addresses = addresses

@@ -1,4 +1,4 @@
-"""Results of games as few arrays, to be sent to another process."""
+"""Packs the results of games into a few arrays for another process."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ def pack(results: Sequence[evaluation.GameResult]) -> list[types.NumpyArray]:
 
 
 def unpack(columns: Sequence[types.NumpyArray]) -> list[evaluation.GameResult]:
-  """Returns the results that `pack` was given."""
+  """Returns the results that were packed by `pack`."""
   return [
     evaluation.GameResult(
       int(place), np.asarray(seats), outcome, returns, int(length)

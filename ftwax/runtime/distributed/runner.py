@@ -1,4 +1,4 @@
-"""Runs a distributed experiment to its end and leaves nothing behind."""
+"""Runs a distributed experiment to its end and cleans up."""
 
 import contextlib
 import functools
@@ -43,8 +43,8 @@ _STATUS_TIMEOUT_S = 2.0
 # Seconds between two tables: on a terminal, and in a file.
 _TABLE_PERIODS_S = (1.0, 10.0)
 
-# Seconds until a counter that did not answer, e.g. since it is not up yet, is
-# asked again.
+# Seconds until a counter that did not answer, e.g. because it is still
+# starting, is called again.
 _RETRY_S = 1.0
 
 
@@ -58,25 +58,27 @@ def run_experiment(
   devices: Sequence[jax.Device] | None = None,
   settings: settings_lib.Settings | None = None,
 ) -> runs.RunResult:
-  """Trains in processes of their own; see `runs.run_experiment`.
+  """Trains in separate processes; see `runs.run_experiment`.
 
   Args:
-    experiment: an agent or a population and its task.
-    eval_every: actor steps between evaluations; None for none.
-    num_eval_episodes: episodes of each member in an evaluation, at the least.
+    experiment: an agent or a population, and its task.
+    eval_every: number of actor steps between evaluations; None for no
+      evaluation.
+    num_eval_episodes: minimum number of episodes of each member in an
+      evaluation.
     run_dir: directory of the run; by default a new one in `runs/<name>`.
-    resume: continues from the newest checkpoint.
-    devices: must be None, since devices are the learner's process's own; see
-      `settings.num_devices`.
-    settings: processes, limits of restarts, timeouts and periods.
+    resume: whether to continue from the newest checkpoint.
+    devices: must be None, since the devices belong to the learner's process;
+      see `settings.num_devices`.
+    settings: processes, restart limits, timeouts and periods.
 
   Returns:
-    The end of the run.
+    The result of the run.
 
   Raises:
-    KeyboardInterrupt: on Ctrl-C or SIGTERM, after a checkpoint is saved.
-    NodeFailedError: a node failed for good, or died too often.
-    RunDirectoryError: the directory is in use, or of another config.
+    KeyboardInterrupt: on Ctrl-C or SIGTERM, after saving a checkpoint.
+    NodeFailedError: if a node failed fatally or died too often.
+    RunDirectoryError: if the directory is in use or belongs to another config.
     ValueError: see `program.make_distributed_experiment`.
   """
   if devices is not None:
@@ -101,7 +103,7 @@ def run_experiment(
       settings=settings,
     )
     with signals.answered_in_time(functools.partial(_tell, directory)):
-      # The imports of nodes, which this waits for, take a while.
+      # Waits for the imports of nodes, which take a while.
       supervisor, counter_address = _start(
         stack, made, directory, settings, prepared
       )
@@ -122,7 +124,7 @@ def _start(
   settings: settings_lib.Settings,
   experiment: experiment_lib.ExperimentConfig,
 ) -> tuple[supervision.Supervisor, str]:
-  """Starts a program's nodes, which `stack` ends, with all that they left.
+  """Starts a program's nodes; `stack` stops them and cleans up.
 
   Returns:
     The supervisor and the counter's address.
@@ -138,7 +140,7 @@ def _start(
     launcher = local_launcher.LocalLauncher(stack.enter_context(server))
     commands = node_commands.make_commands(made, temporary_dir)
   else:
-    # Ray is an extra, and takes a while to import.
+    # Ray is an optional dependency and slow to import.
     from ftwax.runtime.cluster import ray_launcher
 
     cluster = ray_launcher.RayLauncher(settings, experiment.expose, directory)
@@ -173,9 +175,9 @@ def _supervise(
   check_interrupts: Callable[[], None],
   collect: Callable[[], None],
 ) -> None:
-  """Waits until all nodes have ended; stops them if anything goes wrong.
+  """Waits until all nodes have ended; stops them on interrupts and errors.
 
-  What they saved is then collected.
+  Collects the checkpoints of stopped nodes.
   """
   with display:
     try:
@@ -203,7 +205,7 @@ def _tell(directory: pathlib.Path) -> None:
 def _read_result(
   experiment: experiment_lib.ExperimentConfig, directory: pathlib.Path
 ) -> runs.RunResult:
-  """Returns the end of a run, read from its last checkpoint."""
+  """Returns the result of a run, read from its last checkpoint."""
   population, metadata = parts.restore(
     directory / 'checkpoints',
     parts.make_template(experiment, experiment.read_game_spec()),
@@ -220,7 +222,7 @@ def _read_result(
 
 
 class _Display:
-  """Shows the state of the run now and then. A context manager."""
+  """Shows the status of the run periodically. A context manager."""
 
   def __init__(
     self,
@@ -231,7 +233,7 @@ class _Display:
   ):
     self._directory = directory
     self._evaluations = loggers.log_path(directory, 'evaluation')
-    self._num_evaluations = len(self._read_evaluations())  # Of sessions before.
+    self._num_evaluations = len(self._read_evaluations())  # Before this start.
     self._max_steps = experiment.max_num_actor_steps
     self._supervisor = supervisor
     self._counter = processes.Remote(
@@ -245,7 +247,7 @@ class _Display:
     self._released: set[str] = set()
     self._live: Any = None
     if sys.stdout.isatty():
-      from rich import live  # Not for those who write into files.
+      from rich import live  # Only needed on a terminal.
 
       self._live = live.Live(auto_refresh=False)
     self._period_s = _TABLE_PERIODS_S[0 if self._live else 1]
@@ -264,7 +266,7 @@ class _Display:
       self._live.stop()
 
   def release_waiting(self) -> None:
-    """Has the counter do without actors that wait for a host."""
+    """Tells the counter to release actors that wait for a host."""
     waiting = {n for n in self._supervisor.waiting if n.startswith('actor/')}
     for name in waiting - self._released:
       index = int(name.partition('/')[2])
@@ -273,7 +275,7 @@ class _Display:
     self._released &= waiting
 
   def show(self) -> None:
-    """Shows a table if it is time to."""
+    """Shows a table if one is due."""
     now = time.monotonic()
     if now < self._next_time:
       return
@@ -294,7 +296,7 @@ class _Display:
     self._last = now, steps, updates
     self._show_evaluations()
     nodes = self._supervisor.restarts, self._supervisor.waiting
-    with contextlib.suppress(OSError):  # A full disk ends a run elsewhere.
+    with contextlib.suppress(OSError):  # A full disk is reported elsewhere.
       files.write_atomically(
         self._directory / run_directory.NODES_FILE,
         json.dumps(table.describe_nodes(status, *nodes)),
@@ -308,13 +310,13 @@ class _Display:
       print(text, flush=True)
 
   def show_end(self, result: runs.RunResult) -> None:
-    """Shows what the run came to, however short it was."""
+    """Shows the result of the run, however short it was."""
     self._show_evaluations()
     seconds = time.monotonic() - self._start_time
     print(table.format_end(result, self._max_steps, seconds), flush=True)
 
   def _show_evaluations(self) -> None:
-    """Prints those that have been logged since the last call."""
+    """Prints evaluations logged since the last call."""
     rows = self._read_evaluations()[self._num_evaluations :]
     self._num_evaluations += len(rows)
     for row in rows:

@@ -3,48 +3,52 @@
 import dataclasses
 from collections.abc import Mapping
 
-# In place of the address of a cluster.
+# Value of `Settings.cluster` without a cluster.
 LOCAL = 'local'
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-  """Periods and limits.
+  """Settings of a distributed run.
 
   Attributes:
-    num_actors: processes that act, each in `experiment.num_environments`.
-    num_learners: learner nodes, with a replay node each, over which the members
-      or, of one member, its batches are spread.
-    num_devices: devices over which a learner spreads members or, of one
-      member, its batches: the first ones that JAX sees in its process.
+    num_actors: number of actor processes, each with
+      `experiment.num_environments` environments.
+    num_learners: number of learner nodes, with one replay node each, that share
+      the members or, with a single member, each batch.
+    num_devices: number of devices over which a learner shards its members or,
+      with a single member, its batches: the first ones that JAX sees in its
+      process.
     inference_server: whether one process applies the network for all actors,
       which then hold no parameters.
-    actors_wait: whether an actor begins a trajectory only when the learner has
-      learned from its last one. Its parameters lag less behind, so that as many
-      steps teach more; where there are more CPUs than nodes it acts less.
-      Not read with an inference server.
-    inference_wait_s: that the inference server waits for more actors once one
-      has asked, so as to serve them together.
-    max_restarts: of one node within `restart_period_s`, after which the run
-      fails; all actors together may have as many as there are actors times it.
-    restart_period_s: seconds.
-    heartbeat_timeout_s: after which a node that gives no sign of life, since it
-      was stopped or cannot go on, is killed and replaced.
-    stall_timeout_s: that the queue may take to give the learner a batch, or to
-      take an actor's trajectories.
-    variables_period_s: between two requests for variables of those that do not
-      wait for the learner.
-    replay_start_s: that the replay server may take to answer at first. A node
-      that waited so long in vain is restarted once, so that the run fails
+    actors_wait: whether an actor waits to begin a trajectory until the learner
+      has learned from its previous one. Parameters are then less stale, so the
+      same number of steps teaches more; with more CPUs than nodes, fewer steps
+      are taken per second. Ignored with an inference server.
+    inference_wait_s: seconds that the inference server waits for further actors
+      after the first request, to serve them in one batch.
+    max_restarts: number of restarts of a node within `restart_period_s` after
+      which the run fails. All actors together share this number times the
+      number of actors.
+    restart_period_s: period of `max_restarts`, in seconds.
+    heartbeat_timeout_s: seconds without a heartbeat after which a node, which
+      was stopped or hangs, is killed and replaced.
+    stall_timeout_s: maximum seconds that the learner waits for a batch from the
+      queue, or that an actor waits to insert trajectories.
+    variables_period_s: seconds between two requests for variables of nodes that
+      do not wait for the learner.
+    replay_start_s: maximum seconds until the replay server first answers. A
+      node that has waited so long in vain is restarted once, so the run fails
       after twice this time.
-    replay_save_s: between two checkpoints of the replay server.
-    stop_timeout_s: that nodes have to save and end before they are killed.
-    cluster: address of the Ray cluster whose hosts nodes run on, as `ray.init`
-      takes it ('auto', 'ray://HOST:PORT'); 'local' for this machine without
-      Ray.
-    resources: of the cluster, that a node takes, by its label and by Ray's
-      names: {'learner': {'GPU': 1}, 'actor': {'CPU': 2}}. A CPU is the default
-      of those that compute.
+    replay_save_s: seconds between two checkpoints of the replay server.
+    stop_timeout_s: seconds that nodes have to save and end before they are
+      killed.
+    cluster: address of the Ray cluster whose hosts run the nodes, as accepted
+      by `ray.init` ('auto', 'ray://HOST:PORT'); 'local' for this machine
+      without Ray.
+    resources: resources of the cluster that a node takes, by label and by Ray's
+      names: {'learner': {'GPU': 1}, 'actor': {'CPU': 2}}. Compute nodes take
+      one CPU by default.
   """
 
   num_actors: int = 2
@@ -67,7 +71,7 @@ class Settings:
   )
 
   def __post_init__(self) -> None:
-    """Checks signs."""
+    """Checks that numbers are in range."""
     for field in dataclasses.fields(self):
       value = getattr(self, field.name)
       if isinstance(value, int | float) and value < 0:

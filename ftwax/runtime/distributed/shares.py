@@ -1,7 +1,8 @@
-"""The share of each learner node: its members, rows of a batch and actors.
+"""Divides members, batches and actors among learner nodes.
 
-Learner k reads the replay servers of replay node k. One member's actors take
-turns among the replay nodes; the actors of several members write to all.
+Learner k reads the replay servers of replay node k. The actors of a single
+member are assigned to replay nodes round-robin; the actors of several members
+write to all replay nodes.
 """
 
 import math
@@ -14,7 +15,7 @@ from ftwax.runtime.distributed import settings as settings_lib
 def check(
   experiment: experiment_lib.ExperimentConfig, settings: settings_lib.Settings
 ) -> None:
-  """Raises a ValueError unless there is a share for each learner node."""
+  """Raises a ValueError unless every learner node gets an equal share."""
   num_learners = settings.num_learners
   num_members = experiment.population.num_members
   if num_learners == 1:
@@ -44,17 +45,17 @@ def check(
 
 
 def has_keeper(num_members: int, num_learners: int) -> bool:
-  """Returns whether learners hold different members, which a keeper keeps."""
+  """Returns whether learners hold different members, overseen by a keeper."""
   return num_members > 1 and num_learners > 1
 
 
 def learners_of(index: int, num_learners: int, num_members: int) -> list[int]:
-  """Returns the learners for which an actor acts.
+  """Returns the indices of the learners for which an actor acts.
 
   Args:
-    index: of the actor.
-    num_learners: of the program.
-    num_members: of the population.
+    index: index of the actor.
+    num_learners: number of learners in the program.
+    num_members: size of the population.
   """
   if has_keeper(num_members, num_learners):
     return list(range(num_learners))
@@ -62,16 +63,16 @@ def learners_of(index: int, num_learners: int, num_members: int) -> list[int]:
 
 
 def num_servers(num_learners: int, num_members: int) -> int:
-  """Returns the replay servers of a node: one for each member that it holds."""
+  """Returns the number of replay servers per node: one per member it holds."""
   return max(num_members // num_learners, 1)
 
 
 def replay_builder(
   experiment: experiment_lib.ExperimentConfig, num_learners: int
 ) -> builders.Builder:
-  """Returns the builder of a replay server and of what reads it.
+  """Returns the builder for a replay server and its dataset.
 
-  Of one member, each server's queue and batches are a learner's share.
+  With a single member, each server's queue and batches are a learner's share.
   """
   config = experiment.builder.config
   num_shares = num_learners if experiment.population.num_members == 1 else 1
@@ -86,18 +87,18 @@ def replay_builder(
 def dependents(
   settings: settings_lib.Settings, num_members: int
 ) -> dict[str, list[str]]:
-  """Returns the nodes that must be started anew with a node that died.
+  """Returns the nodes that must be restarted together with a node that died.
 
-  A stream from or to a replay server ends with it, and a sampler whose server
-  is gone does not return. Learners of one member, each of which waits for the
-  others in every update, share one fate.
+  A stream from or to a replay server ends with the server, and a sampler whose
+  server is gone does not return. Learners of a single member wait for each
+  other in every update, so they all restart together.
 
   Args:
-    settings: of the run.
-    num_members: of the population.
+    settings: settings of the run.
+    num_members: size of the population.
 
   Returns:
-    Names of nodes by the name of the one that died.
+    Names of nodes, by the name of the node that died.
   """
   num_learners = settings.num_learners
   learners = node_names('learner', num_learners)
@@ -118,7 +119,7 @@ def dependents(
 
 
 def node_names(label: str, num_nodes: int) -> list[str]:
-  """Returns the names of nodes of a label: that itself if there is one."""
+  """Returns the names of the nodes with a label; a single node has no index."""
   if num_nodes == 1:
     return [label]
   return [f'{label}/{index}' for index in range(num_nodes)]

@@ -1,9 +1,9 @@
-"""Starts a program's nodes as processes and replaces those that die.
+"""Starts a program's nodes as processes and replaces nodes that die.
 
-Launchpad starts processes, but restarts none and cannot tell how one ended. So
-the runner starts the commands of `node_commands` itself. A new process
-takes over the address, the seeds and the work of the one before, since all of
-these stand in the command.
+Launchpad starts processes, but does not restart them and cannot tell how one
+ended. The runner therefore starts the commands of `node_commands` itself. A new
+process takes over the address, the seeds and the work of its predecessor, since
+the command contains them all.
 """
 
 import pathlib
@@ -20,7 +20,7 @@ from ftwax.runtime.distributed import (
 )
 from ftwax.runtime.distributed import settings as settings_lib
 
-# Nodes that end in turns: those that others still talk to come later.
+# Nodes end group by group: those that others still call end later.
 _STOP_ORDER = (
   ('actor', 'evaluator', 'inference', 'learner'),
   ('replay', 'keeper'),
@@ -31,11 +31,11 @@ _LINES_TOLD = 4
 
 
 class NodeFailedError(ChildProcessError):
-  """A node that ended for good."""
+  """A node failed and cannot be restarted."""
 
 
 class _Node:
-  """A node's process, and those before it."""
+  """The process of a node, and its history."""
 
   def __init__(
     self,
@@ -46,7 +46,7 @@ class _Node:
     self.command = command
     self.label = command.name.partition('/')[0]
     self.output = output
-    self.limiter = limiter  # Which all actors share.
+    self.limiter = limiter  # Shared by all actors.
     self.process: local_launcher.Process | None = None
     self.num_restarts = 0
     self._heart = output.with_suffix('.alive')
@@ -60,23 +60,23 @@ class _Node:
 
   @property
   def is_waiting(self) -> bool:
-    """Whether its process has not been started yet, for want of a host."""
+    """Whether its process has not been started yet because it lacks a host."""
     return self.process is not None and self.process.is_waiting
 
   def is_alive(self) -> bool:
     return self.process is not None and self.process.poll() is None
 
   def send(self, signum: int) -> None:
-    """Signals the node and the processes that it started itself."""
+    """Signals the node and the processes that it has started."""
     if self.process is not None:
       self.process.send(signum)
 
   def wait(self, timeout_s: float) -> bool:
-    """Returns whether the process has ended in time."""
+    """Waits for the process; returns whether it has ended in time."""
     return self.process is None or self.process.wait(timeout_s)
 
   def silent_s(self) -> float:
-    """Returns the seconds since its last sign of life, or its start."""
+    """Returns the seconds since its last heartbeat or its start."""
     try:
       seen_at = self._heart.stat().st_mtime
     except OSError:
@@ -86,8 +86,8 @@ class _Node:
   def reason(self) -> tuple[str, str]:
     """Returns how the process ended, and the error that it raised itself.
 
-    That it was killed is no error of its own. Of a failure for good the last
-    line that it wrote says it all.
+    Being killed is not an error of its own. For a fatal failure, the last line
+    of output is the complete message.
     """
     code = self.process.returncode if self.process else None
     lines = self.output.read_text('utf-8', 'replace').splitlines()
@@ -112,15 +112,15 @@ class Supervisor:
     launcher: local_launcher.Launcher,
     dependents: Mapping[str, Sequence[str]],
   ):
-    """Starts nothing yet.
+    """Stores the arguments; entering the context starts the nodes.
 
     Args:
-      commands: one for each node.
-      output_dir: where what nodes print goes, a file for each.
-      settings: limits of restarts, and the time that nodes have to end.
+      commands: one command for each node.
+      output_dir: directory for the output of nodes, one file each.
+      settings: restart limits, and the time that nodes have to end.
       launcher: starts processes.
-      dependents: names of nodes that are started anew with a node that died,
-        by its name.
+      dependents: names of nodes to restart together with a node that died, by
+        its name.
     """
     self._settings = settings
     self._launcher = launcher
@@ -158,25 +158,25 @@ class Supervisor:
 
   @property
   def restarts(self) -> dict[str, int]:
-    """Restarts of each node."""
+    """Number of restarts of each node."""
     return {name: node.num_restarts for name, node in self._nodes.items()}
 
   @property
   def waiting(self) -> list[str]:
-    """Names of nodes that wait for a host."""
+    """Names of the nodes that wait for a host."""
     return [name for name, node in self._nodes.items() if node.is_waiting]
 
   def poll(self) -> bool:
     """Replaces nodes that died.
 
     Returns:
-      Whether all nodes have ended as they should.
+      Whether all nodes have ended normally.
 
     Raises:
-      NodeFailedError: one ended for good, or died too often.
+      NodeFailedError: if a node failed fatally or died too often.
     """
     self._kill_silent()
-    # The replay server first: who is connected to it dies of its death.
+    # Replay servers first, since their death takes connected nodes down.
     nodes = sorted(self._nodes.values(), key=lambda n: n.label != 'replay')
     for node in nodes:
       if node.is_alive() or node.process is None:
@@ -184,7 +184,7 @@ class Supervisor:
       if node.process.returncode == 0:
         continue
       self._replace(node)
-    # Actors that wait for a host are not waited for.
+    # The run may end without actors that still wait for a host.
     return not any(
       node.is_alive()
       for node in nodes
@@ -192,7 +192,7 @@ class Supervisor:
     )
 
   def stop(self) -> None:
-    """Asks nodes to save and end, in turns, and kills those that do not."""
+    """Asks nodes to save and end, group by group; kills those that do not."""
     deadline = time.monotonic() + self._settings.stop_timeout_s
     for labels in _STOP_ORDER:
       nodes = [n for n in self._nodes.values() if n.label in labels]
@@ -207,15 +207,16 @@ class Supervisor:
         node.wait(10.0)
 
   def kill(self) -> None:
-    """Kills what runs, and what nodes that ended left behind."""
+    """Kills all nodes, and any processes that ended nodes left behind."""
     for node in self._nodes.values():
       node.send(signal.SIGKILL)
     for node in self._nodes.values():
       node.wait(10.0)
 
   def _kill_silent(self) -> None:
-    """Kills nodes that gave no sign of life for too long."""
-    # Where this process stood still, as in a suspended machine, they did too.
+    """Kills nodes whose heartbeat is overdue."""
+    # If this process was suspended, as on a sleeping machine, so were the
+    # nodes: give them time for a heartbeat.
     before, self._polled_at = self._polled_at, time.time()
     timeout_s = self._settings.heartbeat_timeout_s
     if self._polled_at - before > timeout_s / 4:
@@ -240,14 +241,14 @@ class Supervisor:
     except limits.RestartsExceededError as error:
       raise NodeFailedError(str(error)) from None
     node.num_restarts += 1
-    node.send(signal.SIGKILL)  # What it may have started.
+    node.send(signal.SIGKILL)  # Also kills processes it started.
     self._restart_dependents(node)
     node.start(self._launcher)
 
   def _restart_dependents(self, died: _Node) -> None:
-    """Restarts the nodes that cannot go on with the next; learners save.
+    """Restarts the nodes that depend on a node that died; learners save.
 
-    Learners share the fate of one that died, even if they have ended.
+    The other learners of a learner that died restart even if they have ended.
     """
     shares_fate = died.label == 'learner'
     names = self._dependents.get(died.command.name, ())
@@ -260,7 +261,7 @@ class Supervisor:
         node.send(signal.SIGKILL)
         node.wait(10.0)
     for node in nodes:
-      if shares_fate:  # Its error may be what the other one died of.
+      if shares_fate:  # Its error may have killed the other.
         _check_not_fatal(node)
       node.start(self._launcher)
 

@@ -1,4 +1,4 @@
-"""The state of a distributed run, as text for people."""
+"""Formats the status of a distributed run as text."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -18,11 +18,11 @@ def format_status(
   """Returns a few lines: progress, queue, and each node.
 
   Args:
-    status: of `counter.Counter.status`.
-    max_steps: actor steps of the whole run.
-    speeds: actor steps and learner steps a second.
-    restarts: of each node.
-    waiting: nodes that wait for a host.
+    status: returned by `counter.Counter.status`.
+    max_steps: number of actor steps of the whole run.
+    speeds: actor steps and learner steps per second.
+    restarts: number of restarts of each node.
+    waiting: names of nodes that wait for a host.
   """
   steps_per_second, updates_per_second = speeds
   head = _format_counts(
@@ -45,7 +45,7 @@ def describe_nodes(
   restarts: Mapping[str, int],
   waiting: Collection[str] = (),
 ) -> dict[str, str]:
-  """Returns how each node is, in words, by its name; see `format_status`."""
+  """Describes the state of each node in words; see `format_status`."""
   nodes = {}
   for name in sorted(set(status['ages']) | set(restarts)):
     age = status['ages'].get(name)
@@ -63,12 +63,12 @@ def describe_nodes(
 
 
 def format_end(result: runs.RunResult, max_steps: int, seconds: float) -> str:
-  """Returns a line: what a run came to.
+  """Returns a line that summarizes a finished run.
 
   Args:
-    result: of the run.
-    max_steps: actor steps of the whole run.
-    seconds: that it took, since it was started or resumed.
+    result: result of the run.
+    max_steps: number of actor steps of the whole run.
+    seconds: duration since the run was started or resumed.
   """
   took = f'took {log_values.format_seconds(seconds)}'
   parts = _format_counts(result.counts, result.mean_return, max_steps, took)

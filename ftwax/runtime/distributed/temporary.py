@@ -1,4 +1,4 @@
-"""A temporary directory of a run, which the next run removes after a kill."""
+"""Temporary directory of a run; after a kill, the next run removes it."""
 
 import contextlib
 import fcntl
@@ -13,10 +13,10 @@ _PREFIX = f'ftwax-run-{os.getuid()}-'
 
 @contextlib.contextmanager
 def directory() -> Iterator[pathlib.Path]:
-  """Makes a directory, and removes those of runs that were killed.
+  """Makes a temporary directory; removes those of runs that were killed.
 
-  Who lives holds a lock on its own, which the kernel gives back at a death.
-  A context manager.
+  A running process holds a lock on its directory, which the kernel releases
+  when it dies. A context manager.
 
   Yields:
     The directory, which is removed at the end.
@@ -35,7 +35,7 @@ def directory() -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def _locked(path: pathlib.Path) -> Iterator[None]:
-  """Holds the lock of a directory; raises an OSError if another does."""
+  """Locks a directory; raises an OSError if another process holds the lock."""
   descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
   try:
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,1 +1,1 @@
-"""Runs of populations: what all runtimes share, and those of host games."""
+"""Runs experiments whose actors run in Python; shared by all runtimes."""

@@ -1,8 +1,9 @@
-"""Games that members of a population play, as runtimes that act in Python do.
+"""Games between population members, for runtimes whose actors run in Python.
 
-The members' rows are [N * M, ...], the M seats of the first member before those
-of the second, so that an arena has the interface of a vector of environments.
-Seats of opponents, which do not learn, are played by the arena itself.
+The members' rows are [N * M, ...]: the M seats of member 0, then those of
+member 1, and so on. An arena thus has the interface of a vector of
+environments. The arena itself acts on the seats of opponents, which do not
+learn.
 """
 
 from collections.abc import Sequence
@@ -20,16 +21,16 @@ from ftwax.runtime import evaluation
 
 
 class ArenaState(NamedTuple):
-  """State of an arena whose games are in JAX.
+  """State of an arena of JAX games.
 
   Attributes:
     games: see `game_vectors.GameVector.save`.
-    timestep: of all seats, [G * P, ...].
-    seats: int32 [G, P].
-    returns: float32 [G, P, num_events], of the games under way.
-    lengths: int64 [G].
-    num_played: int64 [G], games that ended since members were seated.
-    opponents: key and state of each.
+    timestep: last timesteps of all seats, leaves [G * P, ...].
+    seats: int32 [G, P], the player on each seat.
+    returns: float32 [G, P, num_events], of the current games so far.
+    lengths: int64 [G], of the current games so far.
+    num_played: int64 [G], number of games that ended since the last seating.
+    opponents: random key and state of each opponent.
   """
 
   games: Any
@@ -42,7 +43,7 @@ class ArenaState(NamedTuple):
 
 
 class Arena(specified.Specified, dm_env.Environment):
-  """`G` games side by side, which restart by themselves."""
+  """`G` parallel games, which restart automatically."""
 
   def __init__(
     self,
@@ -51,16 +52,16 @@ class Arena(specified.Specified, dm_env.Environment):
     opponents: Sequence[players.Player],
     key: types.Key,
   ):
-    """Takes over games, to close them in the end.
+    """Takes ownership of the games; `close` closes them.
 
     Args:
       made: the games.
-      seating: seats of members and opponents.
+      seating: assigns seats to members and opponents.
       opponents: players that do not learn.
-      key: for the draws of opponents.
+      key: random key for the opponents.
 
     Raises:
-      TypeError: if an opponent needs games in JAX and these are in Python.
+      TypeError: if an opponent needs JAX games and these are Python games.
     """
     super().__init__(made.spec.environment)
     self.spec = made.spec
@@ -74,7 +75,7 @@ class Arena(specified.Specified, dm_env.Environment):
         _SeatedPlayer(player, index, made, seating, own_key)
       )
     self._order: types.NumpyArray | None = None  # Seats of the members' rows.
-    self._timestep: dm_env.TimeStep | None = None  # Of all seats, [G * P, ...].
+    self._timestep: dm_env.TimeStep | None = None  # Leaves [G * P, ...].
     self._returns = np.zeros((*self._shape, self.spec.num_events), np.float32)
     self._lengths = np.zeros(made.num_games, np.int64)
     self._num_played = np.zeros(made.num_games, np.int64)
@@ -82,27 +83,28 @@ class Arena(specified.Specified, dm_env.Environment):
 
   @property
   def num_environments(self) -> int:
-    """Rows: the seats of all members."""
+    """Number of rows: the seats of all members."""
     return self._seating.num_members * self._seating.seats_per_member
 
   @property
   def all_played(self) -> bool:
-    """Whether a game has ended on each place since members were seated."""
+    """Whether every game has ended at least once since the last seating."""
     return bool(self._num_played.all())
 
   @property
   def state(self) -> Any:
-    """States of games in JAX, leaves [G, ...]; None for games in Python."""
+    """States of JAX games, leaves [G, ...]; None for Python games."""
     return self._games.state
 
   def seat(self, seats: types.NumpyArray) -> None:
-    """Seats players, which a reset has to follow.
+    """Seats players; `reset` must be called next.
 
     Args:
-      seats: int32 [G, P], the player on each seat: members from zero, all
-        equally often, opponents from N on.
+      seats: int32 [G, P], the player on each seat: members are 0 to N - 1, all
+        equally often; opponents start at N.
     """
     self._seats = np.array(seats, np.int32)
+    # None if rows already are in the order of the members: nothing to gather.
     order = np.argsort(self._seats.reshape(-1), kind='stable')
     in_order = len(order) == self.num_environments and (
       order == np.arange(len(order))
@@ -111,7 +113,7 @@ class Arena(specified.Specified, dm_env.Environment):
     self._num_played[:] = 0
 
   def reset(self) -> dm_env.TimeStep:
-    """Starts all games; leaves of the timestep are [N * M, ...]."""
+    """Starts all games; returns timesteps with leaves [N * M, ...]."""
     self._returns[:] = 0.0
     self._lengths[:] = 0
     for opponent in self._opponents:
@@ -119,14 +121,14 @@ class Arena(specified.Specified, dm_env.Environment):
     return self._to_members(self._games.reset())
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
-    """Plays a step of each game, or starts a new one after `LAST`.
+    """Steps each game, or starts a new one after `LAST`.
 
     Args:
-      action: leaves [N * M, ...], in the order of the members.
+      action: actions of the members, leaves [N * M, ...].
 
     Raises:
-      InvalidTimestepError: if a timestep is off the specs.
-      ValueError: if an outcome is neither win nor draw nor loss.
+      InvalidTimestepError: if a timestep violates the specs.
+      ValueError: if an outcome is not a win, a draw or a loss.
     """
     timestep = self._games.step(self._to_seats(action))
     rows = self._to_members(timestep)
@@ -134,11 +136,11 @@ class Arena(specified.Specified, dm_env.Environment):
     return rows
 
   def step_some(self, action: types.ArrayTree, max_steps: int) -> None:
-    """Plays a step of the first games, as many as `max_steps` actions allow.
+    """Steps only the first games, as many as `max_steps` actions allow.
 
     Args:
-      action: leaves [N * M, ...].
-      max_steps: actions of members that may be taken.
+      action: actions of the members, leaves [N * M, ...].
+      max_steps: maximum number of members' actions.
     """
     if self._timestep is None:
       return
@@ -148,12 +150,12 @@ class Arena(specified.Specified, dm_env.Environment):
     self._games.step_games(self._to_seats(action), places.tolist())
 
   def take_results(self) -> list[evaluation.GameResult]:
-    """Returns the games that have ended since the last call."""
+    """Returns the results of games that ended since the last call."""
     results, self._results = self._results, []
     return results
 
   def save(self) -> ArenaState | None:
-    """Returns the state after a step, or None if the games have none."""
+    """Returns the state after a step; None if the games cannot be saved."""
     games = self._games.save()
     if games is None or self._timestep is None:
       return None
@@ -168,7 +170,7 @@ class Arena(specified.Specified, dm_env.Environment):
     )
 
   def restore(self, state: ArenaState) -> dm_env.TimeStep:
-    """Continues from a state; returns its timestep, leaves [N * M, ...]."""
+    """Continues from a state; returns its timesteps, leaves [N * M, ...]."""
     self.seat(state.seats)
     self._games.restore(state.games, state.timestep)
     self._returns = np.array(state.returns)
@@ -179,7 +181,7 @@ class Arena(specified.Specified, dm_env.Environment):
     return self._to_members(state.timestep)
 
   def replace_games(self, made: game_vectors.GameVector) -> None:
-    """Plays other games of the same spec; seats and a reset have to follow."""
+    """Uses other games of the same spec; call `seat` and `reset` next."""
     self._games = made
     self._timestep = None
     self._results = []
@@ -189,7 +191,7 @@ class Arena(specified.Specified, dm_env.Environment):
     self._games.close()
 
   def _first_column(self, rows: types.NumpyArray) -> types.NumpyArray:
-    """Returns the entry of the first player of each game, [G]."""
+    """Returns the value of the first player of each game, [G]."""
     return rows.reshape(self._shape)[:, 0]
 
   def _to_members(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
@@ -219,7 +221,7 @@ class Arena(specified.Specified, dm_env.Environment):
     return jax.tree.map(scatter, action, *(rows for _, rows in played))
 
   def _count(self, timestep: dm_env.TimeStep) -> None:
-    """Adds a step up, leaves [G * P, ...], and notes the games that ended."""
+    """Adds a step, leaves [G * P, ...], and records the games that ended."""
     step_type = self._first_column(timestep.step_type)
     moved = step_type != types.FIRST
     self._returns += timestep.reward.reshape(self._returns.shape)
@@ -249,7 +251,7 @@ class Arena(specified.Specified, dm_env.Environment):
 
 
 class _SeatedPlayer:
-  """An opponent on its seats."""
+  """An opponent and its seats."""
 
   def __init__(
     self,
@@ -291,7 +293,7 @@ class _SeatedPlayer:
     self._key, self._state = saved
 
   def act(self, games: Any, timestep: dm_env.TimeStep | None) -> Any:
-    """Returns actions, leaves [M_k, ...], given timesteps of all seats."""
+    """Returns actions, leaves [M_k, ...], given the timesteps of all seats."""
     rows = jax.tree.map(lambda leaf: leaf[self.seats], timestep)
     action, self._state = self._act(
       games if self._player.reads_games else None, rows, self._state

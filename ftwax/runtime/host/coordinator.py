@@ -1,6 +1,7 @@
-"""Seats members at games, rates them by the results, and evolves them.
+"""Seats members in games, rates them by the results, and evolves them.
 
-It holds all of a population but the members, which a learner holds.
+The coordinator holds the whole population except the members themselves, which
+a learner holds.
 """
 
 from collections.abc import Sequence
@@ -19,18 +20,18 @@ from ftwax.runtime import experiment as experiment_lib
 
 
 class MembersLearner(Protocol):
-  """The part of acme's learner that evolution needs."""
+  """The part of acme's learner interface that evolution uses."""
 
   @property
   def state(self) -> types.TrainingState:
-    """The learners' states [N, ...]."""
+    """The training states of all members, leaves [N, ...]."""
 
   def restore(self, state: types.TrainingState) -> None:
-    """Replaces the states."""
+    """Replaces the training states."""
 
 
 class Evolves(Protocol):
-  """The part of `generations.Evolution` that a coordinator needs."""
+  """The part of `generations.Evolution` that a coordinator uses."""
 
   def evolve(
     self, population: state_lib.PopulationState
@@ -39,13 +40,13 @@ class Evolves(Protocol):
 
 
 class Moment(NamedTuple):
-  """What a coordinator holds at some moment of a run.
+  """State of a coordinator at one moment of a run.
 
   Attributes:
-    population: without its members, and before the results that are pending.
+    population: population without members, before the pending results.
     pending: results that are not rated yet.
-    sums: of the round so far.
-    has_ended: whether a round has ended before.
+    sums: statistics of the current round so far.
+    has_ended: whether any round has ended before.
   """
 
   population: state_lib.PopulationState
@@ -55,7 +56,7 @@ class Moment(NamedTuple):
 
 
 class Coordinator:
-  """Keeps ratings and results of a population."""
+  """Holds the ratings and results of a population."""
 
   def __init__(
     self,
@@ -66,11 +67,12 @@ class Coordinator:
     """Continues with a population.
 
     Args:
-      population: its members are dropped.
-      experiment: has its options and the games of an arena.
-      spec: of the game.
+      population: the population; its members are dropped.
+      experiment: provides the options and the games of an arena.
+      spec: spec of the game.
     """
-    # Put where evolution leaves it, or JAX would compile everything twice.
+    # Placed on the device where evolution leaves it; otherwise JAX would
+    # compile everything twice.
     self._device = jax.local_devices()[0]
     self._population = jax.device_put(
       _without_members(population), self._device
@@ -81,8 +83,8 @@ class Coordinator:
     self._no_sums = generations.start_round(
       self._config.num_members, spec.num_events
     )
-    self._sums = self._no_sums  # Of the round.
-    self._has_ended = False  # A round.
+    self._sums = self._no_sums  # Of the current round.
+    self._has_ended = False  # Whether a round has ended.
     self.seating = experiment.make_seating()
 
     def draw(key: types.Key, ratings: types.Array) -> types.Array:
@@ -97,16 +99,16 @@ class Coordinator:
   def population(
     self, members: types.TrainingState
   ) -> state_lib.PopulationState:
-    """Returns the whole population, with these members [N, ...]."""
+    """Returns the whole population with the given members [N, ...]."""
     self._rate(members.internal_rewards)
     return self._population._replace(members=members)
 
   def replace(self, population: state_lib.PopulationState) -> None:
-    """Continues with what `population` returned, changed by evolution."""
+    """Continues with a population changed by evolution."""
     self._population = _without_members(population)
 
   def capture(self) -> Moment:
-    """Returns what is held now; later changes do not reach it."""
+    """Returns the current state, which later changes do not affect."""
     return Moment(
       self._population, tuple(self._pending), self._sums, self._has_ended
     )
@@ -114,7 +116,7 @@ class Coordinator:
   def population_at(
     self, moment: Moment, members: types.TrainingState
   ) -> state_lib.PopulationState:
-    """Returns the whole population as it was, with these members [N, ...]."""
+    """Returns the whole population at `moment`, with members [N, ...]."""
     population = self._rated(
       moment.population, moment.pending, members.internal_rewards
     )
@@ -131,7 +133,7 @@ class Coordinator:
     """Returns the player on each seat of an arena, int32 [G, P].
 
     Args:
-      internal_rewards: [N, num_events], of the members.
+      internal_rewards: internal rewards of the members, [N, num_events].
     """
     self._rate(internal_rewards)
     key, seats_key = jax.random.split(self._population.key)
@@ -139,7 +141,7 @@ class Coordinator:
     return np.asarray(self._draw(seats_key, self._population.ratings))
 
   def record(self, results: Sequence[evaluation.GameResult]) -> None:
-    """Records results, in the order in which games ended."""
+    """Records results in the order in which the games ended."""
     if results:
       self._pending += results
       self._sums = generations.add_results(self._sums, results)
@@ -150,22 +152,22 @@ class Coordinator:
     learner: MembersLearner,
     counts: run_records.Counts,
   ) -> list[dict[str, Any]]:
-    """Evolves the members of a learner by the results of a round.
+    """Evolves a learner's members according to the results of a round.
 
     Args:
-      evolution: of the run.
+      evolution: evolution of the run.
       learner: holds the members.
       counts: progress of the run.
 
     Returns:
-      Rows for the log of the population. If no game has ended, nothing evolves
-      and there is none but for the first time, so that every run has something
-      to report.
+      Rows for the population log. If no game has ended, nothing evolves and the
+      list is empty, except after the first round, so that every run has
+      something to report.
     """
     if not self._sums.num_episodes.any() and self._has_ended:
       return []
     self._has_ended = True
-    # Members may be spread over devices; the learner puts them back.
+    # Members may be sharded over devices; the learner shards them again.
     population = self.population(jax.device_put(learner.state, self._device))
     played = generations.make_round(self._sums)
     self._sums = self._no_sums
@@ -177,7 +179,7 @@ class Coordinator:
     return [row]
 
   def _rate(self, internal_rewards: types.InternalRewards) -> None:
-    """Rates the members by the results that are pending."""
+    """Applies the pending results to the ratings."""
     self._population = self._rated(
       self._population, self._pending, internal_rewards
     )
@@ -189,7 +191,7 @@ class Coordinator:
     results: Sequence[evaluation.GameResult],
     internal_rewards: types.InternalRewards,
   ) -> state_lib.PopulationState:
-    """Returns the population after these results."""
+    """Returns the population with the given results applied."""
     if not results:
       return population
     if self._spec.num_players == 1:
@@ -208,7 +210,7 @@ class Coordinator:
     outcomes = np.zeros(size, np.float32)
     for index, result in enumerate(results):
       seats[index] = result.seats
-      # From -1 to 1 for each team; ratings count the first one's wins.
+      # In [-1, 1] for each team; ratings take the first team's score in [0, 1].
       outcomes[index] = 0.5 * (1.0 + result.outcome[0])
     rated: state_lib.PopulationState = self._record_games(
       population,
@@ -225,7 +227,7 @@ class Coordinator:
     results: Sequence[evaluation.GameResult],
     internal_rewards: types.NumpyArray,
   ) -> state_lib.PopulationState:
-    """Records returns of single agents, each by its own internal rewards."""
+    """Records returns of single agents, weighted by their internal rewards."""
     num_members = self._config.num_members
     own = np.zeros((num_members, _padded(len(results))), np.float32)
     num_episodes = np.zeros(num_members, np.int64)
@@ -250,5 +252,5 @@ def _without_members(
 
 
 def _padded(size: int) -> int:
-  """Returns the next power of two, so that few sizes are compiled."""
+  """Returns the next power of two, so that few shapes are compiled."""
   return 1 << (size - 1).bit_length()

@@ -1,4 +1,4 @@
-"""Evaluations in runtimes that act in Python."""
+"""Evaluations for runtimes whose actors run in Python."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from ftwax.runtime.host import game_loop, members, seeds
 
 
 class Evaluator:
-  """Plays the games of evaluations with the newest variables of all members."""
+  """Evaluates all members with their newest variables."""
 
   def __init__(
     self,
@@ -22,13 +22,13 @@ class Evaluator:
     num_episodes: int,
     entropy: tuple[int, ...],
   ):
-    """Makes games and actors, for all evaluations of a run.
+    """Makes games and actors for all evaluations of a run.
 
     Args:
-      experiment: an agent or a population and its task.
-      sources: of the variables of each member; see `members.member_sources`.
-      num_episodes: of each member in an evaluation, at the least.
-      entropy: seeds games and actors, beside the experiment's seed.
+      experiment: an agent or a population, and its task.
+      sources: variable source of each member; see `members.member_sources`.
+      num_episodes: minimum number of episodes of each member in an evaluation.
+      entropy: seeds games and actors, together with the experiment's seed.
     """
     builder = experiment.builder
     spec = experiment.read_game_spec()

@@ -1,7 +1,7 @@
-"""The loop of actors and an arena, as generators.
+"""Loops of actors in an arena, as generators.
 
-One call acts on all seats of the members. Statistics are what the caller makes
-of the ticks.
+One call acts on all seats of the members. Callers compute statistics from the
+ticks.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,10 +21,10 @@ class Tick(NamedTuple):
   """One step of all games.
 
   Attributes:
-    num_steps: actions of members; a game that restarted took none.
-    results: of games that ended.
-    round_step: steps of each game in the round, this one included; 0 after the
-      one that ends it.
+    num_steps: number of members' actions; games that restarted took none.
+    results: results of the games that ended.
+    round_step: number of steps of each game in the round, including this one; 0
+      after the step that ends the round.
   """
 
   num_steps: int
@@ -33,16 +33,16 @@ class Tick(NamedTuple):
 
   @property
   def ends_round(self) -> bool:
-    """Whether members are seated again after it."""
+    """Whether the round is over, so that members are seated again."""
     return self.round_step == 0
 
 
 class Start(NamedTuple):
-  """Where a resumed run continues.
+  """The point from which a resumed run continues.
 
   Attributes:
-    timestep: that actors observed last, leaves [N * M, ...].
-    round_step: of the last tick.
+    timestep: last timesteps observed by the actors, leaves [N * M, ...].
+    round_step: `round_step` of the last tick.
   """
 
   timestep: dm_env.TimeStep
@@ -50,7 +50,7 @@ class Start(NamedTuple):
 
 
 class LoopActor(Protocol):
-  """The part of acme's actor that the loop calls, on rows of members."""
+  """The part of acme's actor interface that the loop uses."""
 
   def select_action(self, observation: types.ArrayTree) -> types.ArrayTree:
     """Returns actions, leaves [N * M, ...]."""
@@ -61,10 +61,10 @@ class LoopActor(Protocol):
   def observe(
     self, action: types.ArrayTree, next_timestep: dm_env.TimeStep
   ) -> None:
-    """Observes the timesteps that followed, leaves [N * M, ...]."""
+    """Observes the next timesteps, leaves [N * M, ...]."""
 
   def update(self, wait: bool = False) -> None:
-    """Fetches variables where it is time to."""
+    """Fetches variables if they are due."""
 
 
 def play_rounds(
@@ -75,20 +75,21 @@ def play_rounds(
   environment: Any = None,
   start: Start | None = None,
 ) -> Iterator[Tick]:
-  """Plays for as long as ticks are asked for.
+  """Plays rounds for as long as the caller asks for ticks.
 
-  A round takes at least `steps_per_round` steps, ends with whole trajectories,
-  so that nothing is thrown away, and not before a game has ended on each place.
-  In a game of one seat members keep their seats and episodes continue.
+  A round takes at least `steps_per_round` steps, ends with complete
+  trajectories, so that no data is dropped, and lasts until every game has ended
+  at least once. In single-seat games, members keep their seats and episodes
+  continue across rounds.
 
   Args:
     arena: the games.
     actor: acts for all members.
     draw_seats: returns the player on each seat, int32 [G, P].
-    experiment: has the length of a round and observers.
-    environment: what is stepped, by default the arena itself.
-    start: where to continue, with arena and actors restored; a new round by
-      default.
+    experiment: provides observers and the length of a round.
+    environment: the environment to step; by default the arena itself.
+    start: where to continue, with arena and actors already restored; by default
+      a new round.
 
   Yields:
     A tick for each step of the games.
@@ -122,7 +123,7 @@ def play_rounds(
 def play_plan(
   arena: arena_lib.Arena, actor: LoopActor, plan: evaluation.Plan
 ) -> evaluation.Outcome:
-  """Plays the games of an evaluation."""
+  """Plays the games of an evaluation and returns their outcome."""
   arena.seat(plan.seats)
   arena.take_results()
   results: list[evaluation.GameResult] = []
@@ -136,7 +137,7 @@ def play_plan(
 def _play(
   arena: arena_lib.Arena, actor: LoopActor, observers: Any, environment: Any
 ) -> Iterator[Tick]:
-  """Yields a tick for each step of the games, from their start."""
+  """Resets the games and yields a tick for each step."""
   timestep = environment.reset()
   actor.observe_first(timestep)
   yield from _step(arena, actor, observers, environment, timestep)
@@ -149,7 +150,7 @@ def _step(
   environment: Any,
   timestep: dm_env.TimeStep,
 ) -> Iterator[Tick]:
-  """Yields a tick for each step of the games after a timestep."""
+  """Yields a tick for each step of the games, starting after `timestep`."""
   for observer in observers:
     observer.observe_first(environment, timestep)
   action = jax.tree.map(
@@ -158,6 +159,7 @@ def _step(
   )
   while True:
     actor.update()
+    # Where all games restart, the action is ignored: skip the network.
     if not (timestep.step_type == types.LAST).all():
       action = actor.select_action(timestep.observation)
     timestep = environment.step(action)

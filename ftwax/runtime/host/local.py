@@ -1,9 +1,9 @@
-"""Runs an experiment in one process: games, replays, actors, learner.
+"""Runs an experiment in one process: games, replays, actors and learner.
 
-Acting and learning take turns: whenever the actors have written as many
-trajectories as a learner step takes, the learner takes a step. Nothing depends
-on the clock, so the same seed on the same machine gives the same parameters,
-bit for bit. After each round members evolve.
+Acting and learning alternate: whenever the actors have written enough
+trajectories for a learner step, the learner takes one. Nothing depends on the
+clock, so the same seed on the same machine gives bitwise identical parameters.
+Members evolve after each round.
 """
 
 import contextlib
@@ -40,13 +40,13 @@ from ftwax.runtime.host import (
   seeds,
 )
 
-# Seeds of environments differ by these.
+# Distinguish the seeds of training and evaluation environments.
 _TRAINING, _EVALUATION = 0, 1
 
-# Folded into the key of the run, beside 1 for actors.
+# Folded into the key of the run; 1 is used for actors.
 _REPLAY = 2
 
-# Of all environments, where they are made anew.
+# Limits for recreating the environments after failures.
 _MAX_RESTARTS, _RESTART_PERIOD_S = 10, 300.0
 
 
@@ -63,28 +63,30 @@ def run_experiment(
 
   Args:
     experiment: an agent or a population, in Python or JAX environments.
-    eval_every: actor steps between evaluations; None for none.
-    num_eval_episodes: episodes of each member in an evaluation, at the least.
+    eval_every: number of actor steps between evaluations; None for no
+      evaluation.
+    num_eval_episodes: minimum number of episodes of each member in an
+      evaluation.
     run_dir: directory of the run; by default a new one in `runs/<name>`.
-    resume: continues from the newest checkpoint; games in Python restart.
-    devices: devices that share members or, of one member, its batches; JAX's
-      first one by default.
+    resume: whether to continue from the newest checkpoint; Python games
+      restart.
+    devices: devices that share the members or, with a single member, its
+      batches; by default the first JAX device.
 
   Returns:
-    The end of the run.
+    The result of the run.
 
   Raises:
-    ExposedError: Reverb's port cannot be closed to other machines.
-    ImportError: the experiment names Reverb, which is not installed.
-    KeyboardInterrupt: on Ctrl-C, SIGTERM or SIGHUP, after a checkpoint is
-      saved.
-    NonFiniteGradientError: a member skipped too many updates in a row.
-    ReplayTimeoutError: a queue stalled.
-    RunDirectoryError: the directory is in use, or of another config.
-    TypeError: the factory makes no environment.
-    ValueError: games, members, seats and devices do not fit.
+    ExposedError: if Reverb's port cannot be closed to other machines.
+    ImportError: if the experiment selects Reverb, which is not installed.
+    KeyboardInterrupt: on Ctrl-C, SIGTERM or SIGHUP, after saving a checkpoint.
+    NonFiniteGradientError: if a member skips too many updates in a row.
+    ReplayTimeoutError: if a queue stalls.
+    RunDirectoryError: if the directory is in use or belongs to another config.
+    TypeError: if the factory does not make an environment.
+    ValueError: if games, members, seats and devices are inconsistent.
   """
-  # Raises before there is a directory.
+  # Raises before a run directory is made.
   kind = replays.choose(experiment.replay, experiment.replay_port)
   if kind == replay_options.REVERB and not experiment.expose:
     loopback.check()
@@ -107,7 +109,7 @@ def run_experiment(
 
 
 class _Run:
-  """A run under way."""
+  """A run in progress; see `runs.Run`."""
 
   gives_state_away = False
 
@@ -120,7 +122,7 @@ class _Run:
     resume: bool,
     stack: contextlib.ExitStack,
   ):
-    """Makes the parts; `stack` closes them, the last one first."""
+    """Makes the parts; `stack` closes them in reverse order."""
     self._experiment = experiment
     self._records = records
     self._stack = stack
@@ -146,7 +148,7 @@ class _Run:
       mesh,
     )
     self._coordinator = self._make_coordinator(spec, population_key, resume)
-    # Made last: their draws depend on the progress of the run.
+    # Made last, since their seeds depend on the progress of the run.
     self._arena = self._make_arena()
     self._actors = members.make_actors(
       builder,
@@ -156,7 +158,7 @@ class _Run:
       self._coordinator.seating.seats_per_member,
       [replay.adder for replay in made],
     )
-    self._num_updates = 0  # In this session.
+    self._num_updates = 0  # Since this process started.
     self._tracker = position.Tracker(
       self._arena,
       self._actors,
@@ -174,11 +176,11 @@ class _Run:
     return self._learner.state
 
   def snapshot(self) -> run_records.RunState:
-    """Returns what to save; games in Python restart."""
+    """Returns the state to save; Python games restart when resumed."""
     return self._tracker.state(self._learner.save())
 
   def train(self) -> Iterator[game_loop.Tick]:
-    """Plays rounds until all steps are taken, and evolves after each."""
+    """Plays rounds until all steps are taken; evolves after each round."""
     records = self._records
     if records.done:
       return
@@ -200,7 +202,7 @@ class _Run:
     return self._make_evaluator(num_episodes).run()
 
   def _play(self) -> Iterator[game_loop.Tick]:
-    """Plays rounds; makes environments anew that fail, if that is wanted."""
+    """Plays rounds; recreates failed environments if configured to do so."""
     limiter = limits.RestartLimiter(_MAX_RESTARTS, _RESTART_PERIOD_S)
     start = self._start
     while True:
@@ -224,7 +226,7 @@ class _Run:
         start = None
 
   def _restart_games(self, num_restarts: int) -> None:
-    """Makes all games anew and drops their unfinished trajectories."""
+    """Recreates all games and drops their unfinished trajectories."""
     try:
       self._arena.close()
     except environment_faults.EnvironmentFault as fault:
@@ -235,12 +237,12 @@ class _Run:
     return self._coordinator.draw_seats(self._learner.state.internal_rewards)
 
   def _note(self, round_step: int) -> None:
-    """Lets checkpoints be of this moment, if the run can continue from it."""
+    """Makes this moment the next checkpoint if the run can continue from it."""
     if self._tracker.note(round_step, self._learner.state):
       self._records.mark()
 
   def _learn(self) -> None:
-    """Does the updates that the trajectories written allow."""
+    """Runs the updates for which enough trajectories are written."""
     due = self._actors.num_items // self._experiment.builder.items_per_step
     while self._num_updates < due:
       self._learner.step()
@@ -285,7 +287,7 @@ class _Run:
     )
 
   def _restore_position(self) -> game_loop.Start | None:
-    """Continues games, actors and tables, if the checkpoint has them."""
+    """Restores games, actors and tables if the checkpoint contains them."""
     if not self._records.is_whole:
       return None
     template = self._tracker.template(self._learner.state)
@@ -298,7 +300,7 @@ class _Run:
   def _make_coordinator(
     self, spec: games.GameSpec, key: types.Key, resume: bool
   ) -> coordinator_lib.Coordinator:
-    """Begins or resumes the population, the learner's members included."""
+    """Begins or resumes the population, including the learner's members."""
     experiment = self._experiment
     self._evolution = generations.Evolution(
       experiment, spec.environment, self._records.directory
@@ -338,7 +340,7 @@ class _Run:
 
   @functools.cache  # noqa: B019 It lives as long as the run.
   def _make_evaluator(self, num_episodes: int) -> evaluations.Evaluator:
-    """Returns what plays the games of all evaluations."""
+    """Returns the evaluator for all evaluations of the run."""
     evaluator = evaluations.Evaluator(
       self._experiment,
       members.member_sources(
@@ -351,6 +353,6 @@ class _Run:
     return evaluator
 
   def _actor_key(self) -> types.Key:
-    """Returns the key of actors; a resumed run does not draw the same."""
+    """Returns the key of actors, which changes with each resumption."""
     key = jax.random.fold_in(self._key, self._records.counts.actor_steps)
     return jax.random.fold_in(key, 1)

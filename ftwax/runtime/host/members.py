@@ -1,10 +1,10 @@
-"""Actors, batches and learners of all members, each used as those of one agent.
+"""Actors, batches and learners of all members, with single-agent interfaces.
 
-Members share what is compiled. They have a replay each, since items of
-one must not reach another, and the same number of seats, so that trajectories
-of all of them are complete at once and batches have one shape. The member axis
-of a population of one is squeezed here: its learner's core and batches have
-none.
+Members share compiled functions. Each has its own replay, since its items must
+not reach other members, and all have the same number of seats, so that their
+trajectories complete at the same time and batches have a fixed shape. For a
+population of one, the member axis is squeezed here: the learner's core and
+batches have none.
 """
 
 import concurrent.futures
@@ -30,9 +30,9 @@ from ftwax.runtime import sharding
 
 
 class Actors:
-  """Actors of all members as one, on rows in the order of the members.
+  """The actors of all members as one, on rows in the order of the members.
 
-  It is a `game_loop.LoopActor`.
+  Implements `game_loop.LoopActor`.
   """
 
   def __init__(
@@ -41,25 +41,25 @@ class Actors:
     adders: Sequence[gatherer.TrajectoryGatherer] = (),
     at_once: bool = False,
   ):
-    """Takes over the actors.
+    """Takes ownership of the actors.
 
     Args:
-      actors: one for each member.
-      adders: one for each member; none in evaluation.
-      at_once: whether members choose at once, in threads: where their policies
-        are in another process.
+      actors: one actor for each member.
+      adders: one adder for each member; none in evaluation.
+      at_once: whether members select actions concurrently, in threads, which
+        helps if their policies run in another process.
     """
     self._actors = tuple(actors)
     self._threads: concurrent.futures.Executor | None = None
     if at_once and len(actors) > 1:
       self._threads = concurrent.futures.ThreadPoolExecutor(len(actors))
     self._adders = tuple(adders)
-    self._chosen: tuple[types.ArrayTree, ...] = ()  # Of each member.
-    self._action: types.ArrayTree = None  # Of all, as returned.
+    self._chosen: tuple[types.ArrayTree, ...] = ()  # Actions of each member.
+    self._action: types.ArrayTree = None  # Concatenated, as returned.
 
   @property
   def num_items(self) -> int:
-    """Trajectories that each member has written."""
+    """Number of trajectories that each member has written."""
     return min(adder.num_items for adder in self._adders)
 
   def reset(self) -> None:
@@ -68,8 +68,8 @@ class Actors:
       adder.reset()
 
   def select_action(self, observation: types.ArrayTree) -> types.ArrayTree:
-    """Returns actions for the timesteps observed last, leaves [N * M, ...]."""
-    del observation  # It is that of the timesteps observed last.
+    """Returns actions for the last observed timesteps, leaves [N * M, ...]."""
+    del observation  # Actors keep the last timesteps.
     each = self._threads.map if self._threads else map
     self._chosen = tuple(
       each(lambda actor: actor.select_action(None), self._actors)
@@ -82,7 +82,7 @@ class Actors:
     return self._action
 
   def observe_first(self, timestep: dm_env.TimeStep) -> None:
-    """Observes where games start; unfinished trajectories are dropped."""
+    """Observes the first timesteps; drops unfinished trajectories."""
     self.reset()
     for actor, rows in zip(self._actors, self._split(timestep), strict=True):
       actor.observe_first(rows)
@@ -90,7 +90,8 @@ class Actors:
   def observe(
     self, action: types.ArrayTree, next_timestep: dm_env.TimeStep
   ) -> None:
-    """Observes what `action` led to, leaves [N * M, ...]."""
+    """Observes the timesteps that follow `action`, leaves [N * M, ...]."""
+    # Avoids splitting what `select_action` has just concatenated.
     chosen = self._chosen if action is self._action else self._split(action)
     rows = self._split(next_timestep)
     for actor, own, timestep in zip(self._actors, chosen, rows, strict=True):
@@ -98,7 +99,7 @@ class Actors:
 
   @property
   def at_start(self) -> bool:
-    """Whether the next actions are the first of trajectories."""
+    """Whether the next actions start new trajectories."""
     return all(adder.at_start for adder in self._adders)
 
   def save(self) -> tuple[types.ActorState, ...]:
@@ -108,24 +109,24 @@ class Actors:
   def restore(
     self, states: tuple[types.ActorState, ...], timestep: dm_env.TimeStep
   ) -> None:
-    """Continues from states with the timesteps observed last."""
+    """Continues from saved states and the last observed timesteps."""
     for actor, state, rows in zip(
       self._actors, states, self._split(timestep), strict=True
     ):
       actor.restore(state, rows)
 
   def update(self, wait: bool = False) -> None:
-    """Fetches variables where it is time to."""
+    """Fetches variables if they are due."""
     for actor in self._actors:
       actor.update(wait)
 
   def close(self) -> None:
-    """Ends the threads."""
+    """Shuts the threads down."""
     if self._threads is not None:
       self._threads.shutdown(wait=False, cancel_futures=True)
 
   def _split(self, tree: Any) -> Sequence[Any]:
-    """Returns the rows of each member, leaves [M, ...]."""
+    """Splits rows by member into leaves [M, ...]."""
     num_members = len(self._actors)
     if num_members == 1:
       return [tree]
@@ -151,12 +152,12 @@ def make_actors(
   """Makes the actors of a population.
 
   Args:
-    builder: of the agent.
-    key: for the draws of the actors.
-    policy: functions that they share.
-    sources: variables of each member; see `member_sources`.
+    builder: builder of the agent.
+    key: random key for the actors.
+    policy: functions that all actors share.
+    sources: variable source of each member; see `member_sources`.
     num_rows: M.
-    adders: one for each member; none in evaluation.
+    adders: one adder for each member; none in evaluation.
   """
   actors = [
     builder.make_actor(
@@ -174,10 +175,10 @@ def make_actors(
 def member_sources(
   source: variables.VariableSource, num_members: int
 ) -> list[variables.VariableSource]:
-  """Returns the variables of each member, taken from those of all.
+  """Returns a variable source for each member.
 
   Args:
-    source: of the variables of all members, leaves [N, ...].
+    source: variable source of all members, leaves [N, ...].
     num_members: N.
   """
   take = jax.jit(_squeeze) if num_members == 1 else jax.jit(row)
@@ -192,12 +193,12 @@ def row(tree: Any, index: types.Array | int) -> Any:
 
 
 def _squeeze(tree: Any, index: int) -> Any:
-  del index  # There is one.
+  del index  # Always 0.
   return jax.tree.map(lambda leaf: jnp.squeeze(leaf, 0), tree)
 
 
 class _MemberVariables:
-  """The variables of one member, taken from those of all."""
+  """Variable source of one member, sliced from that of all members."""
 
   def __init__(
     self,
@@ -214,6 +215,8 @@ class _MemberVariables:
   def get_variables(self, names: Sequence[str]) -> list[types.ActorVariables]:
     """Returns the member's variables, once for each name."""
     found = self._source.get_variables(names)
+    # Slices only if a field is a new object, since unchanged variables are the
+    # same objects.
     if self._all is None or not all(map(operator.is_, found[0], self._all)):
       self._all = found[0]
       self._own = self._take(found[0], self._member)
@@ -221,10 +224,10 @@ class _MemberVariables:
 
 
 class Batches(Iterator[samples.ReplaySample]):
-  """The batches of all members: leaves [N, ...], without N for one member."""
+  """Batches of all members, leaves [N, ...]; no axis N for one member."""
 
   def __init__(self, datasets: Sequence[Iterator[samples.ReplaySample]]):
-    """Takes batches from one dataset for each member."""
+    """Combines one dataset per member."""
     self._datasets = tuple(datasets)
     self._stack = jax.jit(
       lambda *trees: jax.tree.map(lambda *x: jnp.stack(x), *trees)
@@ -235,8 +238,8 @@ class Batches(Iterator[samples.ReplaySample]):
     """Returns the next batch of each member.
 
     Raises:
-      ReplayTimeoutError: that of a member did not come in time; those that did
-        are kept for the next call.
+      ReplayTimeoutError: if a member's batch does not come in time; batches
+        already taken are kept for the next call.
     """
     for dataset in self._datasets[len(self._taken) :]:
       self._taken.append(next(dataset))
@@ -268,17 +271,18 @@ def make_learner(
   logger_fn: Callable[..., loggers.Logger],
   mesh: jax.sharding.Mesh,
 ) -> learner_lib.Learner:
-  """Makes a learner whose state is that of all members, leaves [N, ...].
+  """Makes a learner whose state holds all members, leaves [N, ...].
 
   Args:
-    builder: of the agent; see its `make_learner`.
-    key: for the first members.
-    network: that they share.
-    spec: of one player.
+    builder: builder of the agent; see its `make_learner`.
+    key: random key for the initial members.
+    network: network that all members share.
+    spec: spec of one player.
     num_members: N.
     batches: see `Batches`.
     logger_fn: makes the logger of a label.
-    mesh: devices over which members or, of one member, batches are spread.
+    mesh: devices over which members or, with a single member, batches are
+      sharded.
   """
   place_core = functools.partial(
     make_core,
@@ -289,8 +293,8 @@ def make_learner(
   learner = builder.make_learner(
     key, network, batches, logger_fn, spec, place_core
   )
-  # Evolved members are put on their device; so are the first ones, or JAX would
-  # compile for both.
+  # Evolved members are committed to their device. Commit the initial ones as
+  # well; otherwise JAX would compile for both cases.
   learner.restore(learner.state)
   return learner
 
@@ -303,16 +307,17 @@ def make_core(
 ) -> types.LearnerCore:
   """Returns the functions of a learner of N members, leaves [N, ...].
 
-  On a CPU, members at once take longer than one after another, by half and
-  more: `vmap` gives each its own small matrices to multiply, or its own kernels
-  to convolve with (benchmarks/population.py).
+  On a CPU, updating members at once takes at least half as long again as
+  updating them one after another: `vmap` turns matrix products and convolutions
+  into batches of small ones (benchmarks/population.py).
 
   Args:
-    core: of one member.
-    mesh: devices over which members or, of one member, batches are spread.
+    core: functions of one member.
+    mesh: devices over which members or, with a single member, batches are
+      sharded.
     num_members: N.
-    unroll: compiles the update once for each member, where they take turns:
-      gradients of convolutions are slow inside a loop of XLA's on a CPU.
+    unroll: whether to unroll the loop over members on a CPU, where XLA computes
+      gradients of convolutions slowly inside a loop.
   """
   if num_members == 1:
     return _squeeze_core(sharding.place_learner_core(mesh, core))
@@ -342,7 +347,7 @@ def make_core(
 
 
 def _squeeze_core(core: types.LearnerCore) -> types.LearnerCore:
-  """Returns functions of one member whose state has leaves [1, ...]."""
+  """Returns functions of a single member whose state has leaves [1, ...]."""
 
   def expand(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 0), tree)
@@ -363,7 +368,7 @@ def _squeeze_core(core: types.LearnerCore) -> types.LearnerCore:
 def check_devices(
   mesh: jax.sharding.Mesh, num_members: int, batch_size: int
 ) -> None:
-  """Raises a ValueError unless members or rows of batches can be spread."""
+  """Raises a ValueError unless devices can share members or rows evenly."""
   if num_members > 1:
     sharding.check_divides(mesh, num_members=num_members)
   else:

@@ -1,8 +1,8 @@
-"""Where a local run is: what it needs, beside its population, to continue.
+"""The position of a local run: its state besides the population.
 
-A run in games in JAX that is resumed continues bit for bit. Its checkpoints are
-of the last moment at which every trajectory had been learned from, when only
-games, actors and tables have to be kept.
+A resumed run of JAX games continues bit for bit. Checkpoints hold the last
+moment at which every trajectory had been learned from, when only games, actors
+and tables have to be saved.
 """
 
 from typing import Any, NamedTuple
@@ -19,14 +19,14 @@ from ftwax.runtime.host import game_loop, members
 
 
 class Position(NamedTuple):
-  """Arrays of a run beside those of its population.
+  """State of a run besides its population.
 
   Attributes:
-    arena: games under way.
+    arena: games in progress.
     actors: state of each member's actor.
-    tables: of each member, for auxiliary tasks; none of Reverb's.
-    sums: of the round so far.
-    has_ended: bool [], whether a round has ended before.
+    tables: each member's tables for auxiliary tasks; empty with Reverb.
+    sums: statistics of the current round so far.
+    has_ended: bool [], whether any round has ended before.
     round_step: int64 []; see `game_loop.Tick`.
   """
 
@@ -39,7 +39,7 @@ class Position(NamedTuple):
 
 
 class Tracker:
-  """Notes where a run is, at moments from which it can continue."""
+  """Records the state of a run at moments from which it can continue."""
 
   def __init__(
     self,
@@ -49,14 +49,14 @@ class Tracker:
     coordinator: coordinator_lib.Coordinator,
     items_per_step: int,
   ):
-    """Takes the parts of a run.
+    """Stores the parts of a run.
 
     Args:
       arena: the games.
-      actors: of all members.
-      made: their replays.
-      coordinator: rates them.
-      items_per_step: trajectories of a member that one update takes.
+      actors: actors of all members.
+      made: replays of all members.
+      coordinator: rates the members.
+      items_per_step: number of trajectories of a member per update.
     """
     self._arena = arena
     self._actors = actors
@@ -64,20 +64,20 @@ class Tracker:
     self._coordinator = coordinator
     self._items_per_step = items_per_step
     rows = coordinator.seating.seats_per_member
-    # Else updates come between two moments at which none is left over, and
-    # tables have changed since the one before.
+    # Otherwise updates happen between two moments without leftover
+    # trajectories, and tables have changed since the earlier one.
     self._is_regular = rows % items_per_step == 0 or items_per_step % rows == 0
     self._noted: tuple[Any, ...] | None = None
 
   def note(self, round_step: int, learned: types.TrainingState) -> bool:
-    """Notes the present moment if the run can continue from it.
+    """Records the present moment if the run can continue from it.
 
     Args:
-      round_step: of the last tick.
-      learned: the members' states.
+      round_step: `round_step` of the last tick.
+      learned: training states of the members.
 
     Returns:
-      Whether it can.
+      Whether it was recorded.
     """
     if not (
       self._is_regular
@@ -93,7 +93,7 @@ class Tracker:
     return True
 
   def state(self, learned: types.TrainingState) -> run_records.RunState:
-    """Returns what to save: as it was noted last, or else as it is now."""
+    """Returns the state to save: the recorded one, or else the present one."""
     if self._noted is None:
       return run_records.RunState(self._coordinator.population(learned))
     moment, learned, arena, actors, round_step = self._noted
@@ -110,7 +110,7 @@ class Tracker:
     )
 
   def template(self, learned: types.TrainingState) -> Any:
-    """Returns a position to restore another one like; games start."""
+    """Returns a position with the structure to restore; starts the games."""
     shape = self._coordinator.seating.opponents.shape
     self._arena.seat(np.zeros(shape, np.int32))
     self._actors.observe_first(self._arena.reset())
@@ -118,7 +118,7 @@ class Tracker:
     return self.state(learned).position
 
   def restore(self, position: Position) -> game_loop.Start:
-    """Continues from a position; returns where its round goes on."""
+    """Restores a position; returns where its round continues."""
     timestep = self._arena.restore(position.arena)
     self._actors.restore(position.actors, timestep)
     for dataset, tables in zip(self._datasets, position.tables, strict=True):
