@@ -388,7 +388,8 @@ def _first_seats(
   """Seats members in turn; without members, the strongest script."""
   names = playable.cast.names
   members = [name for name in names if name.startswith('member ')]
-  others = [name for name in names if name not in members]
-  # Names end with 'random' and 'still'; the script before is the strongest.
-  chosen = members or [others[max(len(others) - 3, 0)]]
+  weak = (cast_lib.RANDOM, cast_lib.STILL)
+  # Scripts are listed from the weakest to the strongest.
+  scripts = [name for name in names if name not in (*members, *weak)]
+  chosen = members or scripts[-1:] or names
   return [chosen[seat % len(chosen)] for seat in range(len(playable.teams))]
