@@ -125,6 +125,7 @@ def self_play(experiment: _Experiment) -> _Experiment:
 
 def ppo_lstm(experiment: _Experiment) -> _Experiment:
   """PPO with an LSTM in the same population, with the same internal rewards."""
+  ours = experiment.builder.config
   config = ppo.PPOConfig(
     core='lstm',
     hidden_size=128,
@@ -135,11 +136,13 @@ def ppo_lstm(experiment: _Experiment) -> _Experiment:
     batch_size=32,
     num_epochs=3,
     num_minibatches=4,
-    internal_rewards_prior=experiment.builder.config.internal_rewards_prior,
+    internal_rewards_prior=ours.internal_rewards_prior,
+    decayed_hyperparameters=ours.decayed_hyperparameters,
   )
   config = config.replace(
     priors=config.priors._replace(
       learning_rate=hyperparameters.LogUniform(3e-4, 2e-3),
+      learning_rate_decay_steps=ours.priors.learning_rate_decay_steps,
       entropy_cost=hyperparameters.LogUniform(2e-3, 2e-2),
     )
   )

@@ -92,16 +92,25 @@ def make_config() -> ftw.FTWConfig:
     num_minibatches=4,
     num_events=len(capture_the_flag.EVENT_NAMES),
     internal_rewards_prior=_event_priors(),
+    decayed_hyperparameters=('learning_rate', 'entropy_cost'),
   ).with_size(64)
   # The paper's settings, `FTWConfig.paper`, are for 2e9 steps. In a thousandth
   # of that, one optimizer step per update on the V-trace loss left the policy
   # uniform. Noise in the latents, or costs that hold them near their prior from
   # the start, delayed learning. Small latents are cheaper and learn as well.
   # The remaining changes were tuned for this game.
+  steps_per_update = (
+    _NUM_MEMBERS.value * config.sequence_length * config.batch_size
+  )
+  num_updates = launch.FLAGS.max_num_actor_steps / steps_per_update
   return config.replace(
     latent_size=16,
     priors=config.priors._replace(
       learning_rate=hyperparameters.LogUniform(5e-4, 2e-3),
+      # A run that is resumed for a little longer still learns.
+      learning_rate_decay_steps=hyperparameters.Constant(
+        max(1.0, 1.1 * num_updates)
+      ),
       entropy_cost=hyperparameters.LogUniform(2e-3, 1e-2),
       kl_posterior_prior_cost=hyperparameters.LogUniform(1e-9, 1e-7),
       kl_prior_fixed_cost=hyperparameters.LogUniform(1e-9, 1e-7),
