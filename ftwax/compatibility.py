@@ -18,7 +18,7 @@ def require_python_310(room: str) -> None:
   if sys.version_info >= (3, 11):
     version = '.'.join(map(str, sys.version_info[:2]))
     raise ImportError(
-      f'{room} needs Python 3.10, on which dm-acme, dm-reverb and dm-launchpad'
-      f' install, and this is Python {version}; use Python 3.10, or a local'
-      " run with replay='functional', which newer Pythons have, too."
+      f'{room} needs Python 3.10, as dm-acme, dm-reverb and dm-launchpad do,'
+      f' and this is Python {version}; use Python 3.10, or a local run with'
+      " replay='functional', which also works on newer versions."
     )

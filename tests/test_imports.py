@@ -226,5 +226,5 @@ print(tensorflow.__version__)
   'name', ['ftwax.replay.reverb.tables', 'ftwax.runtime.distributed.runner']
 )
 def test_newer_pythons_are_told_of_python_310(name):
-  with pytest.raises(ImportError, match=r'needs Python 3.10, on which dm-acme'):
+  with pytest.raises(ImportError, match=r'needs Python 3.10, as dm-acme'):
     importlib.import_module(name)

@@ -17,7 +17,11 @@ _FOLDER = pathlib.Path(ftwax.__file__).parents[1] / 'benchmarks'
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
   """Adds the arguments: a benchmark and its flags."""
-  parser.add_argument('benchmark', nargs='?', help='by default all are listed')
+  parser.add_argument(
+    'benchmark',
+    nargs='?',
+    help='name of a benchmark; by default, all are listed',
+  )
   parser.add_argument(
     'flags', nargs=argparse.REMAINDER, help='flags of the benchmark'
   )
@@ -34,8 +38,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
   if name not in paths:
     raise ValueError(
-      f'benchmark ({name!r}) must be one of `ftwax bench`'
-      f'{commands.suggest(name, paths)}'
+      f'benchmark ({name!r}) must be listed by `ftwax'
+      f' bench`{commands.suggest(name, paths)}'
     )
   command = [sys.executable, str(paths[name]), *arguments.flags]
   return subprocess.run(command, check=False).returncode
@@ -55,7 +59,7 @@ def _benchmarks() -> dict[str, pathlib.Path]:
   }
   if not paths:
     raise ValueError(
-      f'benchmarks ({_FOLDER}) must be there, as in a clone of the repository;'
-      ' run this command in one.'
+      f'benchmarks ({_FOLDER}) must exist, as in a clone of the repository; run'
+      ' this command from a clone.'
     )
   return paths

@@ -44,16 +44,22 @@ class Entry(NamedTuple):
 
 
 COMMANDS: Mapping[str, Entry] = {
-  'list': Entry('ftwax.cli.list_command', 'experiments, agents, environments'),
+  'list': Entry(
+    'ftwax.cli.list_command', 'list experiments, agents and environments'
+  ),
   'train': Entry('ftwax.cli.train_command', 'run an experiment'),
   'evaluate': Entry('ftwax.cli.evaluate_command', 'evaluate a run'),
   'film': Entry('ftwax.cli.film_command', 'film an episode of a run'),
-  'report': Entry('ftwax.cli.report_command', 'curves and report of runs'),
-  'compare': Entry('ftwax.cli.compare_command', 'several runs side by side'),
+  'report': Entry(
+    'ftwax.cli.report_command', 'draw curves and write reports of runs'
+  ),
+  'compare': Entry('ftwax.cli.compare_command', 'compare several runs'),
   'watch': Entry('ftwax.cli.watch_command', 'follow runs in the browser'),
   'play': Entry('ftwax.cli.play_command', 'play against a population'),
-  'bench': Entry('ftwax.cli.bench_command', 'benchmarks of a clone'),
-  'doctor': Entry('ftwax.cli.doctor_command', 'can ftwax run here?'),
+  'bench': Entry(
+    'ftwax.cli.bench_command', 'list or run the benchmarks of a clone'
+  ),
+  'doctor': Entry('ftwax.cli.doctor_command', 'check that ftwax can run here'),
 }
 
 
@@ -158,6 +164,6 @@ def _overview() -> str:
       '',
       *rows,
       '',
-      'A first run, of one minute: ftwax train catch',
+      'A first run, which takes a minute: ftwax train catch',
     ]
   )

@@ -32,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     'runs', metavar='RUN', nargs='+', help='directory of a run'
   )
   parser.add_argument(
-    '--out', default='comparison.png', help='the figure (comparison.png)'
+    '--out',
+    default='comparison.png',
+    help='path of the figure (comparison.png)',
   )
 
 
@@ -87,8 +89,8 @@ def _read(directory: pathlib.Path) -> _Run:
     last = curves.last_mean(curves.read_returns(directory, 'train'))
   except (OSError, ValueError, IndexError) as error:
     raise ValueError(
-      f'run ({directory}) must be the directory of a run in which an episode'
-      f' has ended, and cannot be read ({error}); give one below runs/.'
+      f'run ({directory}) must be the directory of a run with a finished'
+      f' episode, and cannot be read ({error}); give one below runs/.'
     ) from None
   seconds = rows[-1].get('seconds', float('nan'))
   return _Run(directory, config, last, rows[-1]['actor_steps'], seconds)

@@ -17,8 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     type=int,
     action='append',
     default=[],
-    help='a port that must be free, such as that of --replay_port; several'
-    ' times for several',
+    help='a port to check, such as that of --replay_port; may be repeated',
   )
 
 
@@ -39,5 +38,5 @@ def run(arguments: argparse.Namespace) -> int:
     for level, subject, text in findings:
       num_faults += level == health_checks.FAULT
       print(f'{level:5}  {subject:16}  {text}', flush=True)
-  print(f'{num_faults} at fault.' if num_faults else 'All is well.')
+  print(f'{num_faults} failed.' if num_faults else 'All checks passed.')
   return int(num_faults > 0)

@@ -19,16 +19,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   """Adds the arguments: the run and what to play."""
   past_runs.add_arguments(parser)
   parser.add_argument(
-    '--episodes', type=int, default=20, help='of each member, at the least (20)'
+    '--episodes',
+    type=int,
+    default=20,
+    help='minimum number of episodes of each member (20)',
   )
-  parser.add_argument('--seed', type=int, help='by default that of the run')
+  parser.add_argument(
+    '--seed', type=int, help='random seed; by default that of the run'
+  )
   parser.add_argument(
     '--sampled',
     action='store_true',
-    help='draws actions; else the most probable one is taken',
+    help='sample actions instead of taking the most probable one',
   )
   parser.add_argument(
-    '--json', action='store_true', help='prints all numbers as JSON'
+    '--json', action='store_true', help='print all numbers as JSON'
   )
 
 

@@ -62,8 +62,8 @@ def built(
           raise
     if not made:
       raise ValueError(
-        f'experiment ({experiment}) must be one whose file calls `launch.run`,'
-        ' and does not; choose another.'
+        f'experiment ({experiment}) must call `launch.run` in its file, and'
+        ' does not; choose another.'
       )
     yield made
 
@@ -91,7 +91,7 @@ def _find(name: str) -> pathlib.Path:
   files = named()
   if name not in files:
     raise ValueError(
-      f'experiment ({name!r}) must be a name of `ftwax list` or'
+      f'experiment ({name!r}) must be a name listed by `ftwax list` or'
       f' FILE.py:FUNCTION{commands.suggest(name, files)}'
     )
   return files[name]
@@ -114,7 +114,7 @@ def _run_function(experiment: str) -> None:
   if not callable(build):
     raise ValueError(
       f'experiment ({experiment!r}) must name a function of {file} that returns'
-      ' an ExperimentConfig, and there is none of this name; write'
+      ' an ExperimentConfig, and there is no such function; write'
       f' {file}:FUNCTION.'
     )
   launch.run_function(build)

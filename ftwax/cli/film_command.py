@@ -21,17 +21,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     nargs='+',
     default=['0'],
     metavar='PLAYER',
-    help='for each team a member or a script of the game: 0 random (0)',
+    help='for each team, the number of a member or the name of a script:'
+    ' 0 random (0)',
   )
-  parser.add_argument('--out', help='the GIF (RUN/videos/film.gif)')
-  parser.add_argument('--seed', type=int, default=0, help='of the episode (0)')
+  parser.add_argument('--out', help='path of the GIF (RUN/videos/film.gif)')
   parser.add_argument(
-    '--steps', type=int, default=1000, help='at the most (1000)'
+    '--seed', type=int, default=0, help='random seed of the episode (0)'
+  )
+  parser.add_argument(
+    '--steps', type=int, default=1000, help='maximum number of steps (1000)'
   )
   parser.add_argument(
     '--greedy',
     action='store_true',
-    help='takes the most probable action; else actions are drawn',
+    help='take the most probable action instead of sampling',
   )
 
 
@@ -77,7 +80,7 @@ def _make_environment(
   factory = experiment.evaluation_factory
   if isinstance(factory, vector.VectorFactory):
     raise ValueError(
-      'environment_factory of the run must make single environments to be'
-      ' filmed, and makes vectors; give --experiment with one that does.'
+      'environment_factory of the run must make single environments for a film,'
+      ' and makes vectors; pass --experiment with one that does.'
     )
   return factory(seed)

@@ -96,10 +96,10 @@ def check_packages(
   ]
   if others:
     yield Finding(
-      NOTE, 'versions', f'other than in constraints.txt: {", ".join(others)}'
+      NOTE, 'versions', f'not those of constraints.txt: {", ".join(others)}'
     )
   elif pins:
-    yield Finding(OK, 'versions', f'{len(pins)}, as in constraints.txt')
+    yield Finding(OK, 'versions', f'{len(pins)} as in constraints.txt')
 
 
 def read_pins() -> dict[str, str]:
@@ -185,7 +185,9 @@ def check_ports(ports: Sequence[int] = ()) -> Iterator[Finding]:
         bound.bind(('', port))
       except OSError as error:
         yield Finding(
-          FAULT, 'port', f'{port}: {error.strerror}; choose another, 0 for any'
+          FAULT,
+          'port',
+          f'{port}: {error.strerror}; choose another, or 0 for any',
         )
       else:
         yield Finding(OK, 'port', f'{bound.getsockname()[1]} is free')

@@ -1,4 +1,4 @@
-"""Lists experiments, agents and environments, a line each."""
+"""Lists experiments, agents and environments, one per line."""
 
 import argparse
 import ast
@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     'kind',
     nargs='?',
     choices=_LISTS,
-    help='all by default',
+    help='what to list; by default everything',
   )
 
 

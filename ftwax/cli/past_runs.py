@@ -13,8 +13,8 @@ from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import playable as playable_lib
 
 EXPERIMENT_HELP = (
-  'the experiment of the run, if its own command does not tell: a name, or'
-  ' FILE:FUNCTION'
+  'the experiment of the run, if its recorded command does not name it: a name,'
+  ' or FILE:FUNCTION'
 )
 
 
@@ -23,7 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument('run', metavar='RUN', help='directory of the run')
   parser.add_argument('--experiment', help=EXPERIMENT_HELP)
   parser.add_argument(
-    '--step', type=_step, help='of the checkpoint, or best (the newest)'
+    '--step',
+    type=_step,
+    help='step of the checkpoint, or best; by default the newest',
   )
 
 
@@ -68,9 +70,9 @@ def rebuilt(
         return
     if arguments:
       raise ValueError(
-        f'{run_dir} must be of the experiment that its command makes now, and'
-        f' {different[0][0]} was {different[0][1]!r} and is'
-        f' {different[0][2]!r}; give its --experiment.'
+        f'{run_dir} must match the experiment that its command builds now, but'
+        f' {different[0][0]} was {different[0][1]!r} and is now'
+        f' {different[0][2]!r}; pass --experiment=NAME.'
       )
     yield made[0]
 
@@ -118,7 +120,7 @@ def parse_command(directory: pathlib.Path) -> tuple[str, list[str]]:
       if here.stem in known:
         return here.stem, words[index + 1 :]
   raise ValueError(
-    f'run ({directory}) must be of a command that tells its experiment, and is'
-    f' of `{shlex.join(words)}`; give --experiment=NAME or'
+    f'run ({directory}) must record a command that names its experiment, and'
+    f' records `{shlex.join(words)}`; pass --experiment=NAME or'
     ' --experiment=FILE.py:FUNCTION.'
   )

@@ -1,12 +1,12 @@
-"""Draws the curves of runs and, of populations, writes their reports.
+"""Draws the curves of runs, and writes the reports of populations.
 
-Runs may be unfinished. Files are written into the directory of each run. With
-several runs there is also a page with these side by side.
+Runs may be unfinished. Files are written into the directory of each run.
+Several runs also get a page that shows them side by side.
 
 ftwax report RUN --match 0 1 --match 0 tactician
                    first plays member 0 against member 1, and member 0 against
-                   a script, to be watched in the report; a player for each
-                   team, or for each seat
+                   a script, so that the report shows these games; name a
+                   player for each team, or for each seat
 """
 
 import argparse
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
     '--page',
     default='comparison.html',
-    help='the page of several runs (comparison.html)',
+    help='page that shows several runs side by side (comparison.html)',
   )
   parser.add_argument(
     '--match',
@@ -32,10 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     action='append',
     default=[],
     metavar='PLAYER',
-    help='members or scripts whose game is recorded; may be repeated',
+    help='record a game between these members or scripts; may be repeated',
   )
   parser.add_argument('--experiment', help=past_runs.EXPERIMENT_HELP)
-  parser.add_argument('--seed', type=int, default=0, help='of the games (0)')
+  parser.add_argument(
+    '--seed', type=int, default=0, help='random seed of the games (0)'
+  )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -45,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not curves.can_plot(directory):
       raise ValueError(
         f'run ({name}) must be a directory with the log of a run, and has none;'
-        ' give one below runs/ in which an episode has ended.'
+        ' give one below runs/ with a finished episode.'
       )
     if arguments.match:
       _record(arguments, name)

@@ -1,8 +1,8 @@
-"""Runs an experiment, by its name or in a file of your own.
+"""Runs an experiment of ftwax, or one from your own file.
 
-ftwax train catch --seed=1            the flags of `ftwax train catch --help`
-ftwax train my_file.py:build --help   a function that returns an
-                                      ExperimentConfig, with all common flags
+ftwax train catch --seed=1            `ftwax train catch --help` lists the flags
+ftwax train my_file.py:build --help   runs a function that returns an
+                                      ExperimentConfig; has the common flags
 """
 
 import argparse
@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
   parser.add_argument(
     'experiment',
     metavar='EXPERIMENT',
-    help='a name of `ftwax list`, or FILE:FUNCTION',
+    help='a name listed by `ftwax list`, or FILE.py:FUNCTION',
   )
   parser.add_argument(
     'flags', nargs=argparse.REMAINDER, help='flags of the experiment'

@@ -1,4 +1,4 @@
-"""Follows runs in the browser, several side by side, also ended ones."""
+"""Follows runs in the browser, one or several, running or finished."""
 
 import argparse
 import importlib
@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     'runs',
     metavar='RUN',
     nargs='*',
-    help='directory of a run; by default that below runs/ that began last',
+    help='directory of a run; by default the newest one below runs/',
   )
   parser.add_argument(
     '--end_with_input', action='store_true', help=argparse.SUPPRESS
@@ -24,15 +24,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_server_arguments(parser: argparse.ArgumentParser) -> None:
   """Adds the arguments of the server: directory of saved games and address."""
   parser.add_argument(
-    '--save_dir', default='runs/games', help='where games are saved'
+    '--save_dir',
+    default='runs/games',
+    help='directory of saved games (runs/games)',
   )
   parser.add_argument(
     '--host',
     default='127.0.0.1',
-    help='address to serve on; others than loopback need the token of the link',
+    help='address to serve on (127.0.0.1); other machines need the token in the'
+    ' printed link',
   )
   parser.add_argument(
-    '--port', type=int, help='8700, or any other if that is not free'
+    '--port',
+    type=int,
+    help='port; by default 8700, or any free one if that is taken',
   )
 
 
@@ -46,8 +51,8 @@ def import_server() -> Any:
     return importlib.import_module('ftwax.web.web_server')
   except ImportError as error:
     raise ValueError(
-      f'pages need packages that must be installed ({error}); run `uv sync`, or'
-      " `pip install -c constraints.txt -e '.[web]'`, in a clone."
+      f'web pages need packages that are not installed ({error}); run `uv'
+      " sync`, or `pip install -c constraints.txt -e '.[web]'`, in a clone."
     ) from None
 
 

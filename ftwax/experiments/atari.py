@@ -24,11 +24,13 @@ _SIZE = flags.DEFINE_enum(
   'size',
   '84',
   ['84', '42'],
-  'Height and width of frames: 84 in color, for the torso of --torso, or 42 in'
-  ' gray, as in A3C and UNREAL, which is four times as fast.',
+  'Height and width of frames: 84 (color, see --torso) or 42 (gray, as in A3C'
+  ' and UNREAL; four times as fast).',
 )
 _VECTOR = flags.DEFINE_bool(
-  'vector', False, "ale-py's own vector steps the games, in threads."
+  'vector',
+  False,
+  "Step the games in threads, with ale-py's own vector environment.",
 )
 _TORSO = flags.DEFINE_enum(
   'torso',

@@ -47,16 +47,16 @@ _CORE = flags.DEFINE_enum(
   'core',
   'lstm',
   ftw.CORES,
-  "The recurrent core. In so few steps the paper's, rpth, wins nothing over"
-  ' lstm and takes 1.6 times the time (docs/results.md).',
+  "The recurrent core. In so few steps the paper's rpth is no better than lstm,"
+  ' and it takes 1.6 times as long (docs/results.md).',
 )
 _BURN_IN = flags.DEFINE_integer(
   'burn_in_games',
   150,
-  'Games that a member plays between two chances to copy another.',
+  'Games a member plays between chances to copy another member.',
 )
 _GAMES_PER_PAIR = flags.DEFINE_integer(
-  'games_per_pair', 26, 'Games between each pair of players in the tournament.'
+  'games_per_pair', 26, 'Tournament games between each pair of players.'
 )
 
 # The default walls and length, on wider maps.

@@ -12,7 +12,9 @@ from ftwax.runtime import experiment, launch, named_experiments
 launch.define_flags(
   max_num_actor_steps=100_000, num_environments=16, eval_every=0
 )
-_TASK = flags.DEFINE_string('task', 'Pendulum-v1', "Gymnasium's name of it.")
+_TASK = flags.DEFINE_string(
+  'task', 'Pendulum-v1', 'Name of the environment in Gymnasium.'
+)
 
 # Discounts that are known to suit a task.
 _DISCOUNTS = {'Pendulum-v1': 0.9}

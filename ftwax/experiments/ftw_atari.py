@@ -24,7 +24,7 @@ _LINKAGE = flags.DEFINE_enum(
   'linkage',
   'sparse',
   ['exact', 'sparse', 'none'],
-  'Links between memory slots in the order of writing.',
+  "Temporal links between the DNC's memory slots.",
 )
 _AUXILIARY = flags.DEFINE_bool(
   'auxiliary', True, 'Whether to train pixel control and reward prediction.'

@@ -35,11 +35,9 @@ _LENGTH = flags.DEFINE_integer(
 _MIN_LENGTH = flags.DEFINE_integer(
   'min_length',
   None,
-  'Least symbols or pairs in an episode; --length by default.',
+  'Fewest symbols or pairs; by default --length.',
 )
-_KEY_SIZE = flags.DEFINE_integer(
-  'key_size', 12, 'Length of the vectors that are keys.'
-)
+_KEY_SIZE = flags.DEFINE_integer('key_size', 12, 'Size of the key vectors.')
 _HIDDEN_SIZE = flags.DEFINE_integer('hidden_size', 32, 'Units of each core.')
 
 _LENGTHS = {'copying': 10, 'recall': 6}

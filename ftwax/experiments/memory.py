@@ -34,7 +34,7 @@ _CORE = flags.DEFINE_enum(
   'core', 'lstm', [*_IMPALA_CORES, *_FTW_CORES], 'The recurrent core.'
 )
 _SETTING = flags.DEFINE_integer(
-  'setting', 15, "Setting in bsuite's sweep, memory_len/0 to memory_len/22."
+  'setting', 15, "Setting N of bsuite's memory_len/N, 0 to 22."
 )
 
 # Steps from the bit to the question for each setting of bsuite's sweep.

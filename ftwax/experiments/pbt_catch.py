@@ -28,19 +28,19 @@ from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import launch, run_records, runs
 
 _SEEDS = flags.DEFINE_multi_integer(
-  'seed', [0, 1, 2], 'Seeds; each is run once.'
+  'seed', [0, 1, 2], 'Seeds, with one run each.'
 )
 _MAX_STEPS = flags.DEFINE_integer(
   'max_num_actor_steps',
   1_000_000,
-  'Steps of all members together.',
+  'Environment steps, summed over members.',
   lower_bound=1,
 )
 _NUM_MEMBERS = flags.DEFINE_integer(
   'num_members', 8, 'Members of the population.', lower_bound=1
 )
 _RUN_DIR = flags.DEFINE_string(
-  'run_dir', 'runs/pbt_catch', 'Directory of all runs.'
+  'run_dir', 'runs/pbt_catch', 'Parent directory of the runs.'
 )
 
 _GAMES_PER_MEMBER = 8

@@ -179,7 +179,7 @@ def main(arguments: Any) -> None:
       num_copies = write_lineage(path, population, generations)
       print(f'{"":10s}  members copied each other {num_copies} times')
   plot(paths, directory / 'pbt_quadratic.png')
-  print(f'picture and lineage are in {directory}')
+  print(f'figure and lineage are in {directory}')
 
 
 if __name__ == '__main__':

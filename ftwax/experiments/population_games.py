@@ -28,17 +28,17 @@ _NUM_MEMBERS = flags.DEFINE_integer(
 )
 _CORE = flags.DEFINE_enum('core', 'rpth', ftw.CORES, 'The recurrent core.')
 _SEQUENCE_LENGTH = flags.DEFINE_integer(
-  'sequence_length', 20, 'Steps of a trajectory.'
+  'sequence_length', 20, 'Steps per trajectory.'
 )
 _GAME_LENGTH = flags.DEFINE_integer(
   'game_length',
   100,
-  'Largest number of steps in a game.',
+  'Maximum number of steps per game.',
 )
 _BURN_IN = flags.DEFINE_integer(
   'burn_in_games',
   50,
-  'Games that a member plays between two chances to copy another.',
+  'Games a member plays between chances to copy another member.',
 )
 
 

@@ -35,17 +35,17 @@ from ftwax.runtime import launch
 _CORES = ('exact', 'sparse', 'none', 'lstm')
 
 _CORE = flags.DEFINE_enum(
-  'core', 'exact', _CORES, 'Linkage of the DNC, or an LSTM.'
+  'core', 'exact', _CORES, 'Linkage of the DNC; or an LSTM instead.'
 )
 _COMPARE = flags.DEFINE_bool(
   'compare', False, 'Train all cores and print a table.'
 )
 _SEEDS = flags.DEFINE_integer('seeds', 3, 'Number of seeds.', lower_bound=1)
 _UPDATES = flags.DEFINE_integer(
-  'updates', 20_000, 'Updates of each seed.', lower_bound=1
+  'updates', 20_000, 'Updates per seed.', lower_bound=1
 )
 _REPORT_EVERY = flags.DEFINE_integer(
-  'report_every', 500, 'Updates between two reports.', lower_bound=1
+  'report_every', 500, 'Updates between printed losses.', lower_bound=1
 )
 _LEARNING_RATE = flags.DEFINE_float(
   'learning_rate', 1e-3, 'Learning rate of Adam.'
@@ -297,7 +297,7 @@ def main(_: Any) -> None:
   ]
   (directory / 'losses.json').write_text(json.dumps(summary, indent=2))
   print_table(results)
-  print(f'\nPictures and losses are in {directory}.')
+  print(f'\nFigures and losses are in {directory}.')
 
 
 if __name__ == '__main__':

@@ -29,16 +29,20 @@ from ftwax.records import checkpoints, files
 from ftwax.reporting import drawing, page, probes
 from ftwax.runtime import launch, loaded_agent, loading
 
-_MEMBER = flags.DEFINE_integer('member', 0, 'The member that is looked at.')
-_OPPONENT = flags.DEFINE_string('opponent', 'attacker', 'A script of the game.')
+_MEMBER = flags.DEFINE_integer('member', 0, 'Member to analyze.')
+_OPPONENT = flags.DEFINE_string(
+  'opponent', 'attacker', 'Script of the game to play against.'
+)
 _NUM_GAMES = flags.DEFINE_integer(
-  'num_games', 48, 'Games; a third is held out.'
+  'num_games', 48, 'Number of games; a third is held out.'
 )
 _HEIGHT = flags.DEFINE_integer('height', 11, 'Rows of the map.')
 _WIDTH = flags.DEFINE_integer('width', 15, 'Columns of the map.')
-_SEED = flags.DEFINE_integer('seed', 0, 'Seed of the games.')
+_SEED = flags.DEFINE_integer('seed', 0, 'Random seed of the games.')
 _DIRECTORY = flags.DEFINE_string(
-  'directory', None, 'Of the page; by default the run, or runs/what_it_knows.'
+  'directory',
+  None,
+  'Output directory; by default the run, or runs/what_it_knows.',
 )
 
 # Number of steps that questions about the future look ahead.
@@ -50,7 +54,7 @@ _NEAR = 3
 QUESTIONS = (
   'Do I carry the flag?',
   'Is our flag away from its stand?',
-  'Does our flag lie about?',
+  'Is our flag lying on the ground?',
   'Does a team mate carry the flag?',
   'Is our base empty?',
   f'Will I be near our base in {_AHEAD} steps?',
@@ -307,14 +311,14 @@ def write_page(
       }
     ),
     *page.section(
-      'What its state tells',
-      'Logistic regressions from the recurrent state alone, on games that they'
-      ' were not fitted to. The untrained agent went through the same games:'
-      ' what its state tells, any recurrent network would. Most answers are'
-      ' seen by players in each step.',
+      'What its state encodes',
+      'Logistic regressions from the recurrent state alone, tested on held-out'
+      ' games. The untrained agent went through the same games: whatever its'
+      ' state encodes, any recurrent network would. Players see most of the'
+      ' answers at each step.',
       probes.plot_scores(QUESTIONS, trained, untrained),
-      'Bar chart of the areas under the curve. The trained agent is most ahead'
-      f' in "{QUESTIONS[best]}": {trained.auc[best]:.2f} to'
+      'Bar chart of the areas under the curve. The trained agent leads most in'
+      f' "{QUESTIONS[best]}": {trained.auc[best]:.2f} to'
       f' {untrained.auc[best]:.2f}.',
     ),
     page.columns(
@@ -325,16 +329,16 @@ def write_page(
       rows,
     ),
     *page.section(
-      'Its state over a game',
-      'Two principal components of the state of one player, a dot for each step'
-      ' of a game, coloured by what happens.',
+      'Its state during a game',
+      'Two principal components of the state of one player, one dot per step of'
+      ' a game, colored by what happens.',
       plot_episode(record),
-      'Scatter plot of the states of a game, coloured by situation.',
+      'Scatter plot of the states of a game, colored by situation.',
     ),
     page.heading('Behaviour'),
     page.paragraph(
-      f'Share of the steps in play: within {_NEAR} cells of a stand or of a'
-      ' team mate. The first row is an agent that has not learned.'
+      f'Share of the steps in play that are within {_NEAR} cells of a stand or'
+      ' of a team mate. The first row is an agent that has not learned.'
     ),
     page.columns(['', *BEHAVIOURS], behaviours),
   ]  # fmt: skip

@@ -52,7 +52,7 @@ def make_parser(
       rest = flags.FLAGS(list(argv))
       if len(rest) - 1 != len(arguments.split()):
         raise flags.Error(
-          f'arguments beside flags ({rest[1:]}) must be {arguments or "none"}'
+          f'arguments besides flags ({rest[1:]}) must be {arguments or "none"}'
         )
     except flags.Error as error:
       print(f'{usage}: {_message(error, names)}', file=sys.stderr)

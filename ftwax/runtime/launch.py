@@ -66,11 +66,11 @@ def define_flags(
   """
   _define_run_flags(max_num_actor_steps, num_environments, eval_every)
   runtime_options.define(runtime, num_devices)
-  flags.DEFINE_string('config', None, 'TOML file with fields to change.')
+  flags.DEFINE_string('config', None, 'TOML file of fields to change.')
   flags.DEFINE_multi_string(
-    'set', [], 'KEY=VALUE, a field to change: agent.batch_size=32.'
+    'set', [], 'Change a field, e.g. agent.batch_size=32.'
   )
-  flags.DEFINE_bool('print_config', False, 'Print all fields as TOML and end.')
+  flags.DEFINE_bool('print_config', False, 'Print all fields as TOML and exit.')
 
 
 # Flags that are fields of an `ExperimentConfig`.
@@ -123,27 +123,33 @@ def _define_run_flags(
   eval_every: int,
 ) -> None:
   flags.DEFINE_integer(
-    'max_num_actor_steps', max_num_actor_steps, 'Actions in all environments.'
+    'max_num_actor_steps',
+    max_num_actor_steps,
+    'Environment steps of the whole run.',
   )
   flags.DEFINE_integer(
-    'num_environments', num_environments, 'Environments acted in at a time.'
+    'num_environments',
+    num_environments,
+    'Environments that each actor steps at a time.',
   )
-  flags.DEFINE_integer('seed', 0, 'Of parameters, actors and environments.')
+  flags.DEFINE_integer('seed', 0, 'Random seed of the run.')
   flags.DEFINE_integer(
     'eval_every', eval_every, 'Steps between evaluations; 0 for none.'
   )
-  flags.DEFINE_integer('num_eval_episodes', 20, 'Episodes of an evaluation.')
-  flags.DEFINE_string('run_dir', None, 'By default a new one in runs/.')
-  flags.DEFINE_bool('resume', False, 'Go on with --run_dir or the newest run.')
+  flags.DEFINE_integer('num_eval_episodes', 20, 'Episodes per evaluation.')
   flags.DEFINE_string(
-    'init_from', None, 'Run whose parameters a new one starts from.'
+    'run_dir', None, 'Run directory; by default a new one in runs/.'
+  )
+  flags.DEFINE_bool('resume', False, 'Resume --run_dir, or the newest run.')
+  flags.DEFINE_string(
+    'init_from', None, 'Run directory to take initial parameters from.'
   )
   flags.DEFINE_float(
     'save_every_seconds',
     checkpoints.CheckpointingConfig.save_every_seconds,
     'Seconds between checkpoints.',
   )
-  flags.DEFINE_bool('watch', False, 'Serve a page that follows the run.')
+  flags.DEFINE_bool('watch', False, 'Serve a web page that follows the run.')
 
 
 def experiment_options(seed: int | None = None) -> dict[str, Any]:
@@ -191,7 +197,7 @@ def run(
     flags.DEFINE_integer(
       'compare',
       0,
-      'Run all variants, with so many seeds each.',
+      'Run every variant with this many seeds.',
       lower_bound=0,
     )
     groups['run'] = (*groups['run'], 'compare')
@@ -297,7 +303,7 @@ def errors_told() -> Iterator[None]:
   except EXPECTED as error:
     logging.vlog(1, traceback.format_exc())
     raise SystemExit(
-      f'{type(error).__name__}: {error}\n(-v=1 prints where it was raised.)'
+      f'{type(error).__name__}: {error}\n(-v=1 prints the traceback.)'
     ) from None
 
 

@@ -22,33 +22,42 @@ def define(runtime: str, num_devices: int) -> None:
     runtime: default of `--runtime`.
     num_devices: default of `--num_devices`.
   """
-  flags.DEFINE_enum('runtime', runtime, runs.RUNTIMES, 'Where it runs.')
+  flags.DEFINE_enum('runtime', runtime, runs.RUNTIMES, 'Where to run it.')
   flags.DEFINE_integer(
-    'num_actors', None, 'Processes that act, if distributed.'
+    'num_actors', None, 'Actor processes, with --runtime=distributed.'
   )
   flags.DEFINE_bool(
-    'inference_server', None, 'One process acts for all, if distributed.'
+    'inference_server',
+    None,
+    'Select all actions in one server process, with --runtime=distributed.',
   )
   flags.DEFINE_integer(
-    'num_learners', None, 'Processes that learn, if distributed.'
+    'num_learners', None, 'Learner processes, with --runtime=distributed.'
   )
   flags.DEFINE_string(
-    'cluster', None, 'Of Ray (auto or ray://HOST:PORT), if distributed.'
+    'cluster',
+    None,
+    'Ray cluster to run on (auto or ray://HOST:PORT), with'
+    ' --runtime=distributed.',
   )
   flags.DEFINE_multi_string(
-    'resources', [], 'LABEL.RESOURCE=NUMBER of a node on the cluster.'
+    'resources', [], 'Ray resources of a node, e.g. learner.GPU=1.'
   )
   flags.DEFINE_integer(
-    'num_devices', num_devices, 'Devices, or cores, that share the work.'
+    'num_devices', num_devices, 'Devices, or CPU cores, that share the work.'
   )
   flags.DEFINE_integer(
     'environment_processes',
     experiment_lib.ExperimentConfig.environment_processes,
-    'That step environments; 0 for none.',
+    'Processes that step environments; 0 for none.',
   )
-  flags.DEFINE_enum('replay', None, replay_options.KINDS, 'Of a local run.')
-  flags.DEFINE_integer('replay_port', None, 'Of Reverb; any free one if unset.')
-  flags.DEFINE_bool('expose', False, 'Leave ports open to other machines.')
+  flags.DEFINE_enum(
+    'replay', None, replay_options.KINDS, 'For --runtime=local.'
+  )
+  flags.DEFINE_integer(
+    'replay_port', None, 'Port of Reverb; by default any free one.'
+  )
+  flags.DEFINE_bool('expose', False, 'Accept connections from other machines.')
 
 
 def prepare() -> None:
@@ -75,8 +84,8 @@ def make(num_members: int) -> dict[str, Any]:
   if FLAGS.runtime != 'distributed':
     for name, value in own.items():
       raise ValueError(
-        f'--{name} ({value}) must go with --runtime=distributed, and the'
-        f' runtime is {FLAGS.runtime}; leave it out, or choose that runtime.'
+        f'--{name} ({value}) needs --runtime=distributed, and the runtime is'
+        f' {FLAGS.runtime}; leave it out, or choose --runtime=distributed.'
       )
     return {'devices': _devices(num_members)}
   from ftwax.runtime.distributed import settings  # Slow import.

@@ -96,11 +96,11 @@ def test_the_block_ends_with_a_count(capsys, monkeypatch):
   monkeypatch.setattr(health_checks, 'check_packages', lambda: ())
   assert commands.main(['doctor']) == 0
   text = capsys.readouterr().out
-  assert text.startswith('ftwax 0.') and text.endswith('All is well.\n')
+  assert text.startswith('ftwax 0.') and text.endswith('All checks passed.\n')
   assert 'python' in text and 'jax' in text
   with socket.socket() as taken:
     taken.bind(('', 0))
     taken.listen()
     port = taken.getsockname()[1]
     assert commands.main(['doctor', f'--port={port}']) == 1
-  assert capsys.readouterr().out.endswith('1 at fault.\n')
+  assert capsys.readouterr().out.endswith('1 failed.\n')

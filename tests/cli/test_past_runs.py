@@ -105,7 +105,7 @@ def test_the_command_of_a_run_tells_its_experiment(tmp_path):
     (tmp_path / 'command.txt').write_text(f'2026-01-01T00:00:00 {command}\n')
     assert past_runs.parse_command(tmp_path) == expected
   (tmp_path / 'command.txt').write_text('2026-01-01T00:00:00 python mine.py\n')
-  with pytest.raises(ValueError, match='give --experiment=NAME'):
+  with pytest.raises(ValueError, match='pass --experiment=NAME'):
     past_runs.parse_command(tmp_path)
 
 
@@ -120,7 +120,7 @@ def test_the_experiment_of_a_run_is_made_again(tmp_path):
     assert experiment.builder.config == made.builder.config
   path.write_text('now python experiments/catch.py --agent=ppo\n')
   with (
-    pytest.raises(ValueError, match=r'seed was 3 and is 0; give its --exp'),
+    pytest.raises(ValueError, match=r'seed was 3 and is now 0; pass --exp'),
     past_runs.rebuilt(str(tmp_path), None),
   ):
     pass

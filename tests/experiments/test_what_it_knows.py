@@ -23,7 +23,7 @@ def test_the_population_of_the_library_is_probed(tmp_path):
   assert done.returncode == 0, done.stderr
   text = (tmp_path / 'what_it_knows.html').read_text('utf-8')
   assert text.count('<img') == 2
-  for question in ('Do I carry the flag?', 'Does our flag lie about?'):
+  for question in ('Do I carry the flag?', 'Is our flag lying on the ground?'):
     assert question in text and question in done.stdout
   (line,) = [
     line for line in done.stdout.splitlines() if line.startswith('Do I carry')
