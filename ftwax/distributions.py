@@ -44,8 +44,8 @@ def check_action_spec(action_spec: types.SpecTree) -> None:
     if num_choices(leaf) is None and not continuous.is_spec(leaf):
       raise ValueError(
         f'action_spec{jax.tree_util.keystr(path)} ({leaf!r}) must be a'
-        ' dm_env.specs.DiscreteArray, or an array of floats with one axis;'
-        ' wrap the environment so that its actions are such.'
+        ' dm_env.specs.DiscreteArray, or an array of floats with one axis; wrap'
+        ' the environment to convert its actions.'
       )
 
 
@@ -72,8 +72,8 @@ def num_actions(action_spec: types.SpecTree) -> Any:
     if choices is None:
       raise ValueError(
         f'action_spec{jax.tree_util.keystr(path)} ({leaf!r}) must be discrete'
-        ' here: action masks and values of actions need choices to count; do'
-        ' without them or wrap the environment.'
+        ' for action masks and action values; turn these off, or wrap the'
+        ' environment.'
       )
     return choices
 

@@ -62,7 +62,7 @@ class Constant:
     if not (math.isinf(self.value) or _is_float32(self.value)):
       raise ValueError(
         f'Constant value ({self.value}) must be infinite or in the range of'
-        ' float32; give such a number.'
+        ' float32; choose such a number.'
       )
 
   def sample(self, key: types.Key) -> types.Array:
@@ -268,7 +268,7 @@ def _check_range(name: str, drawn: Bounds, bounds: Bounds | None) -> None:
   for ends in (drawn, bounds or drawn):
     if not all(map(_is_float32, ends)):
       raise ValueError(
-        f'{name} bounds {tuple(ends)} must be finite as float32; give such'
+        f'{name} bounds {tuple(ends)} must be finite as float32; choose such'
         ' numbers.'
       )
   if low > high:
@@ -277,8 +277,8 @@ def _check_range(name: str, drawn: Bounds, bounds: Bounds | None) -> None:
     )
   if bounds is not None and not bounds[0] <= low <= high <= bounds[1]:
     raise ValueError(
-      f'{name} bounds {tuple(bounds)} must hold all that is drawn, [{low},'
-      f' {high}]; choose wider bounds.'
+      f'{name} bounds {tuple(bounds)} must contain the range of the prior,'
+      f' [{low}, {high}]; choose wider bounds.'
     )
 
 

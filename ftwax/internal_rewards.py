@@ -24,8 +24,8 @@ def num_events(reward_spec: dm_env.specs.Array) -> int:
   """
   if len(reward_spec.shape) > 1 or 0 in reward_spec.shape:
     raise ValueError(
-      f'reward_spec ({reward_spec!r}) must be of a scalar or of a vector with'
-      ' an entry for each event; flatten it.'
+      f'reward_spec ({reward_spec!r}) must be that of a scalar or of a vector'
+      ' with an entry for each event; flatten it.'
     )
   return reward_spec.shape[0] if reward_spec.shape else 1
 
@@ -90,7 +90,7 @@ def _one_for_each(
   if len(priors) != num_events:
     raise ValueError(
       f'internal_rewards_prior ({len(priors)} priors) must be one prior for all'
-      f' events or one for each of the {num_events}; give as many.'
+      f' events or one for each of the {num_events}; give that many.'
     )
   return priors
 

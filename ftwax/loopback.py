@@ -66,19 +66,19 @@ def close_to_others(port: int) -> None:
     )
   if strangers:
     raise ExposedError(
-      f'port {port} must be reached from this machine alone, and'
-      f' {", ".join(sorted(strangers))} had connected before it was closed;'
-      ' start again.'
+      f'port {port} must be reachable only from this machine, but'
+      f' {", ".join(sorted(strangers))} connected before it was closed; start'
+      ' again.'
     )
 
 
 def _refusal(what: str, error: OSError) -> ExposedError:
   return ExposedError(
     f'{what} must be closed to other machines, any of which could run code as'
-    f' you, and this system does not close them ({error}; Linux 5.7 does);'
-    ' close them by a firewall or a network namespace as docs/distributed.md'
-    ' says, and choose --expose (expose=True), or --replay=functional of a'
-    ' local run, which has no port.'
+    f' you, but this system cannot close them ({error}; Linux 5.7 or newer'
+    ' can); close them with a firewall or a network namespace'
+    ' (docs/distributed.md) and choose --expose (expose=True), or choose'
+    ' --replay=functional in a local run, which has no port.'
   )
 
 

@@ -96,5 +96,7 @@ def test_as_many_priors_as_events_are_demanded(key):
 
 @pytest.mark.parametrize('shape', [(2, 3), (0,)])
 def test_rewards_are_scalars_or_vectors(shape):
-  with pytest.raises(ValueError, match=r'must be of a scalar or of a vector'):
+  with pytest.raises(
+    ValueError, match=r'must be that of a scalar or of a vector'
+  ):
     internal_rewards.num_events(dm_env.specs.Array(shape, np.float32))

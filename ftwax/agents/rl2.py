@@ -45,8 +45,8 @@ class RL2Config(a2c.A2CConfig):
     super().__post_init__()
     if self.wiring:
       raise ValueError(
-        f'wiring ({self.wiring}) must be empty for a memory of two levels, both'
-        ' of which see all of the input; choose ().'
+        f'wiring ({self.wiring}) must be empty for a two-level memory, whose'
+        ' levels both see the whole input; choose ().'
       )
 
 

@@ -113,7 +113,7 @@ def check_game(game: str, seed: int) -> None:
     )
   if not 0 <= seed < 2**31:
     raise ValueError(
-      f'seed ({seed}) must lie in [0, 2**31), as the emulator demands; take it'
+      f'seed ({seed}) must lie in [0, 2**31), as the emulator requires; take it'
       ' modulo 2**31.'
     )
 
@@ -193,8 +193,8 @@ class AtariEnvironment(specified.Specified, dm_env.Environment):
     index = int(action)
     if not 0 <= index < len(self._actions):
       raise ValueError(
-        f'action ({index}) must lie in [0, {len(self._actions)}); choose one of'
-        ' the choices of action_spec.'
+        f'action ({index}) must lie in [0, {len(self._actions)}); choose an'
+        ' action of action_spec.'
       )
     reward, life_lost = self._act(self._actions[index])
     game_over = self._ale.game_over()

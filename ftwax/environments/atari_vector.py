@@ -54,9 +54,9 @@ def make(
   atari.check_game(game, seed)
   if config.terminal_on_life_loss:
     raise ValueError(
-      'terminal_on_life_loss (True) must be False in a vector of ale-py, which'
-      ' would start a new game after each life; set it to False or make single'
-      ' environments with atari.make.'
+      'terminal_on_life_loss (True) must be False in a vector environment of'
+      ' ale-py, which would start a new game after each life; set it to False,'
+      ' or make single environments with atari.make.'
     )
   vector_env = ale_py.AtariVectorEnv(
     game,

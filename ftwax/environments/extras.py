@@ -19,7 +19,7 @@ def required(package: str) -> Iterator[None]:
     yield
   except ImportError as error:
     raise ImportError(
-      f'{package} must be importable for this environment ({error}); install'
-      f' it with `pip install {package}`. A clone has all that is needed'
-      " after `uv sync`, or `pip install -c constraints.txt -e '.[envs]'`."
+      f'{package} must be importable for this environment ({error}); install it'
+      f' with `pip install {package}`. In a clone, install all packages with'
+      " `uv sync`, or `pip install -c constraints.txt -e '.[envs]'`."
     ) from error

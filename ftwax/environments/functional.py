@@ -190,8 +190,8 @@ def vectorize(
   """
   if num_environments < 1:
     raise ValueError(
-      f'num_environments ({num_environments}) must be at least 1; choose how'
-      ' many environments run side by side.'
+      f'num_environments ({num_environments}) must be at least 1; choose the'
+      ' number of parallel environments.'
     )
 
   def reset(key: types.Key) -> Any:

@@ -60,9 +60,9 @@ def _check_like(tree: Any, expected: Any, source: str) -> None:
   structure: Any = jax.tree.structure(expected)
   if jax.tree.structure(tree) != structure:
     raise ValueError(
-      f'what the environment returns ({jax.tree.structure(tree)}) must have the'
-      f' structure of {source}, {structure}; return the same at every'
-      ' step.'
+      f'the tree that the environment returns ({jax.tree.structure(tree)}) must'
+      f' have the structure of {source}, {structure}; return the same structure'
+      ' at every step.'
     )
   pairs = zip(
     jax.tree.leaves_with_path(tree), jax.tree.leaves(expected), strict=True

@@ -81,7 +81,7 @@ def find(game: Any, action_spec: types.SpecTree) -> GamePage:
     return _rendered(lambda state: game.render(), action_spec)
   raise ValueError(
     f'game ({type(game).__name__}) must have a `page`, a `display`, or a method'
-    ' `render` that returns uint8 [H, W, 3], to be shown; give it one of these.'
+    ' `render` that returns uint8 [H, W, 3], to be shown; add one of these.'
   )
 
 
@@ -101,8 +101,8 @@ def _rendered(
   num_actions = distributions.num_actions(action_spec)
   if not isinstance(num_actions, int):
     raise ValueError(
-      f'actions ({action_spec}) must be one discrete choice to be played by'
-      ' keys; give the game a `page` of its own, a game_pages.GamePage.'
+      f'actions ({action_spec}) must be one discrete choice to be played with'
+      ' the keyboard; give the game a `page` of its own, a game_pages.GamePage.'
     )
   names = ('ArrowUp', 'ArrowDown', 'ArrowLeft', 'ArrowRight')
   codes = [*names, *(f'Digit{digit}' for digit in range(1, 10))]

@@ -215,7 +215,9 @@ class PythonGames(HostGames):
     try:
       stacked = jax.tree.map(lambda *rows: np.concatenate(rows), *timesteps)
     except (TypeError, ValueError) as error:
-      environment_faults.fail(self._name, 'timesteps of different kinds', error)
+      environment_faults.fail(
+        self._name, 'stacking timesteps of different structures', error
+      )
     return self._checker.check(stacked)
 
 
@@ -257,10 +259,9 @@ def make_games(
     return PythonGames(all_made, name, first)
   if not isinstance(made, dm_env.Environment):
     raise TypeError(
-      f'environment_factory must make an environment or a game, and made a'
-      f' {type(made).__name__}; give a dm_env.Environment, a'
-      ' gymnasium.Env, a games.GameEnvironment, or a functional environment or'
-      ' game.'
+      'environment_factory must make an environment or a game, but made a'
+      f' {type(made).__name__}; return a dm_env.Environment, a gymnasium.Env, a'
+      ' games.GameEnvironment, or a functional environment or game.'
     )
   validated = [
     validation.ValidatedEnvironment(environment, f'{name}[{index}]')

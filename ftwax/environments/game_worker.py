@@ -85,8 +85,8 @@ class _Worker:
     self._first = first
     if isinstance(self._games, compiled_games.CompiledGames):
       raise ValueError(
-        'environment_processes must be 0 for environments in JAX, which one'
-        ' compiled call steps; leave it out.'
+        'environment_processes must be 0 for environments in JAX, which are'
+        ' stepped in one compiled call; leave it out.'
       )
 
   def spec(self) -> games.GameSpec:

@@ -93,7 +93,7 @@ class GymnasiumEnvironment(specified.Specified, dm_env.Environment):
     if self._env.render_mode != 'rgb_array':
       raise ValueError(
         f'render_mode ({self._env.render_mode!r}) of {self._env} must be'
-        " 'rgb_array' for pictures; give render_mode='rgb_array' to"
+        " 'rgb_array' for images; pass render_mode='rgb_array' to"
         ' gymnasium.make.'
       )
     return self._env.render()
@@ -210,8 +210,9 @@ def _make_one_by_one(
   modes = gymnasium_vector.AutoresetMode
   if mode is None:
     raise ValueError(
-      f'the metadata of {vector_env} ({vector_env.metadata}) must hold its'
-      " autoreset_mode; set metadata['autoreset_mode'] to what it does."
+      f'the metadata of {vector_env} ({vector_env.metadata}) must have the key'
+      " autoreset_mode; set metadata['autoreset_mode'] to the mode that it"
+      ' implements.'
     )
   if modes(mode) == modes.NEXT_STEP:
     return None

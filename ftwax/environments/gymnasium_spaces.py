@@ -140,7 +140,7 @@ def _observation_leaf(space: Space, name: str) -> types.SpecTree:
     return _bounded(space, space.low, space.high, name)
   raise ValueError(
     f'{name} ({space}) must be Box, Discrete, MultiDiscrete, MultiBinary, or a'
-    ' Dict or Tuple of such; convert it with a gymnasium.ObservationWrapper.'
+    ' Dict or Tuple of these; convert it with a gymnasium.ObservationWrapper.'
   )
 
 
@@ -161,8 +161,8 @@ def _action_leaf(space: Space, name: str) -> types.SpecTree:
     num_choices = np.full(np.prod(space.shape, dtype=int), 2)
   else:
     raise ValueError(
-      f'{name} ({space}) must be Discrete, MultiDiscrete, MultiBinary, a Box'
-      ' of floats, or a Dict or Tuple of such; convert it with a'
+      f'{name} ({space}) must be Discrete, MultiDiscrete, MultiBinary, a Box of'
+      ' floats, or a Dict or Tuple of these; convert it with a'
       ' gymnasium.ActionWrapper.'
     )
   return tuple(

@@ -47,7 +47,7 @@ def make(name: str) -> functional.FunctionalEnvironment:
     ) from error
   if name not in gymnax.registered_envs:
     raise ValueError(
-      f'name ({name!r}) must be that of an environment of gymnax; choose from'
+      f'name ({name!r}) must be the name of a gymnax environment; choose from'
       f' {sorted(gymnax.registered_envs)}.'
     )
   return from_gymnax(*gymnax.make(name))
@@ -107,6 +107,6 @@ def _num_actions(space: Any) -> int:
   if not hasattr(space, 'n'):
     raise ValueError(
       f'action_space ({space!r}) of a gymnax environment must be Discrete;'
-      ' choose another environment, or wrap it so that its actions are.'
+      ' choose another environment, or wrap it to make its actions discrete.'
     )
   return int(space.n)

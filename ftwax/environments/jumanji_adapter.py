@@ -40,7 +40,7 @@ def from_jumanji(environment: Any) -> functional.FunctionalEnvironment:
   if reward.shape:
     raise ValueError(
       f'the reward of {environment} (shape {reward.shape}) must be a scalar;'
-      ' wrap it so that the rewards of its agents are summed.'
+      ' wrap it to sum the rewards of its agents.'
     )
   action_spec = _action_spec(environment.action_spec)
 
@@ -87,7 +87,7 @@ def _action_spec(spec: Any) -> types.SpecTree:
   if not hasattr(spec, 'num_values'):
     raise ValueError(
       f'action_spec ({spec!r}) of a jumanji environment must be discrete;'
-      ' choose another environment, or wrap it so that it is.'
+      ' choose another environment, or wrap it to make its actions discrete.'
     )
   num_values = np.asarray(spec.num_values)
   if not num_values.shape:

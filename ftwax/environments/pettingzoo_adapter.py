@@ -158,9 +158,9 @@ def _common_spaces(env: Any, agents: Sequence[str]) -> tuple[Any, Any]:
     for agent in agents[1:]:
       if space_of(agent) != first:
         raise ValueError(
-          f'{kind} of agent {agent!r} ({space_of(agent)}) must be that of agent'
-          f' {agents[0]!r} ({first}), since one network plays every seat; pad'
-          ' them to the same space with a wrapper.'
+          f'{kind} of agent {agent!r} ({space_of(agent)}) must equal that of'
+          f' agent {agents[0]!r} ({first}), since one network plays every seat;'
+          ' pad them to the same space with a wrapper.'
         )
     spaces.append(first)
   return spaces[0], spaces[1]

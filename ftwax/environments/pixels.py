@@ -35,8 +35,8 @@ def make(
   shape = environment.spec.observations.shape
   if len(shape) != 2 or max(shape) > size:
     raise ValueError(
-      f'observations (shape {shape}) must be of a board of at most {size}'
-      ' squares on each side; choose a larger size.'
+      f'observations (shape {shape}) must be two-dimensional with at most'
+      f' {size} squares on each side; choose a larger size.'
     )
   block = [size // side for side in shape]
   margins = [

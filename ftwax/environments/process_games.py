@@ -242,14 +242,14 @@ class _Process:
     except TimeoutError:
       raise EnvironmentProcessError(
         f'{self.label} (process {self._process.pid}) must answer within'
-        f' {wait_s:g} s and has not; find out what it waits for, or raise'
+        f' {wait_s:g} s and has not; find out why it hangs, or raise'
         ' environment_timeout_s.'
       ) from None
     except (EOFError, ConnectionError):
       raise EnvironmentProcessError(
-        f'{self.label} (process {self._process.pid}) must not end its process,'
-        f' and did {self._ending()}; see what it printed, or step it in this'
-        ' process with environment_processes=0.'
+        f'{self.label} (process {self._process.pid}) must keep running, but'
+        f' ended {self._ending()}; see its output, or step it in this process'
+        ' with environment_processes=0.'
       ) from None
     if kind == game_worker.OK:
       return value
@@ -272,7 +272,7 @@ class _Process:
     try:
       status = self._process.wait(_CLOSE_S)
     except subprocess.TimeoutExpired:
-      return 'close its socket'
+      return 'by closing its socket'
     if status >= 0:
       return f'with status {status}'
     name = signal.Signals(-status).name
@@ -296,6 +296,7 @@ def _pickle(environment_factory: game_vectors.EnvironmentFactory) -> bytes:
   except Exception as error:
     raise ValueError(
       f'environment_factory ({environment_factory!r}) must be picklable, to be'
-      f' sent to environment processes ({error}); make what it holds inside it.'
+      f' sent to environment processes ({error}); create its unpicklable parts'
+      ' inside it.'
     ) from error
   return pickled

@@ -51,14 +51,14 @@ class TrialEnvironment(specified.Specified, dm_env.Environment):
     if num_episodes < 1:
       raise ValueError(
         f'num_episodes ({num_episodes}) of a trial must be at least 1; choose'
-        ' how long a task is kept.'
+        ' the number of episodes on the same task.'
       )
     spec = types.make_environment_spec(environment)
     entries = _entries(spec.observations)
     if EPISODE_START in entries:
       raise ValueError(
         f'observation_spec ({list(entries)}) must not have the entry'
-        f' {EPISODE_START!r} before it is wrapped; wrap it once.'
+        f' {EPISODE_START!r} before wrapping; wrap the environment only once.'
       )
     start = specs.BoundedArray((), np.float32, 0, 1, EPISODE_START)
     super().__init__(

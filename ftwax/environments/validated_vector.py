@@ -122,6 +122,6 @@ class ValidatedVector(specified.Specified, dm_env.Environment):
       self._name,
       field,
       f'shape {found[0]}, dtype {found[1]}',
-      f'be of shape {shape}{expected}, a row for each environment',
+      f'be of shape {shape}{expected}, with a row for each environment',
       validation.CHANGE_SPEC,
     )

@@ -34,9 +34,11 @@ IS_DISCOUNT = (
 )
 IS_FINITE = (
   'be finite',
-  'find out why the environment sends NaN or infinity',
+  'find out why the environment returns NaN or infinity',
 )
-CHANGE_SPEC = 'change what the environment sends or its observation_spec'
+CHANGE_SPEC = (
+  'change the observations of the environment, or its observation_spec'
+)
 
 
 class InvalidTimestepError(environment_faults.EnvironmentFault, ValueError):
@@ -158,7 +160,7 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
         self._name,
         'reward',
         repr(reward),
-        'be a scalar that is finite as a float32',
+        'be a finite scalar in float32',
         'return a float32, or None at FIRST',
       )
 
@@ -373,5 +375,5 @@ def check_spec(spec: types.EnvironmentSpec, name: str) -> None:
   if getattr(spec.discounts, 'shape', None) != ():
     raise ValueError(
       f'discount_spec of environment {name!r} ({spec.discounts!r}) must be that'
-      ' of a scalar; give each agent an environment of its own.'
+      ' of a scalar; make a single-agent environment for each agent.'
     )

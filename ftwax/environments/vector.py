@@ -75,16 +75,16 @@ class VectorFactory:
     num_rows = getattr(made, 'num_environments', None)
     if num_rows is None:
       raise TypeError(
-        'VectorFactory.make must make a vector of environments, and made a'
+        'VectorFactory.make must make a vector of environments, but made a'
         f' {type(made).__name__}; wrap it in a'
-        ' gymnasium_adapter.GymnasiumVectorEnvironment, or give a function of'
-        ' a seed, without VectorFactory.'
+        ' gymnasium_adapter.GymnasiumVectorEnvironment, or give a function of a'
+        ' seed, without VectorFactory.'
       )
     if num_rows != num_environments:
       made.close()
       raise ValueError(
-        f'VectorFactory.make must make as many rows as it is told'
-        f' ({num_environments}), and made {num_rows}; pass its first argument'
+        'VectorFactory.make must make the number of rows that it is called with'
+        f' ({num_environments}), but made {num_rows}; pass its first argument'
         ' on to the vector.'
       )
     return made
@@ -232,8 +232,8 @@ def _stack_leaf(rows: Sequence[Any], spec: Any) -> types.NumpyArray:
     if row.shape != shape:
       raise ValueError(
         f'observation of environment {index} (shape {row.shape}) must have the'
-        f' shape of its spec, {spec!r}; wrap it in ValidatedEnvironment to see'
-        ' where it goes wrong.'
+        f' shape of its spec, {spec!r}; wrap it in ValidatedEnvironment to find'
+        ' the error.'
       )
     stacked[index] = row
   return stacked

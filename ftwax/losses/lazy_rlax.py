@@ -33,7 +33,7 @@ def load() -> types.ModuleType:
     except ImportError as error:
       raise ImportError(
         f'Losses need rlax, which cannot be imported: {error} Install the'
-        ' versions that ftwax names.'
+        ' versions that ftwax requires.'
       ) from error
   return rlax
 

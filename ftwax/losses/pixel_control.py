@@ -172,7 +172,7 @@ def _crop_size(
   if any(side < part for side, part in zip(size, crop, strict=True)):
     raise ValueError(
       f'crop_size {tuple(crop)} must not be larger than the frame {size};'
-      ' choose a smaller one, or None for all of the frame.'
+      ' choose a smaller one, or None for the whole frame.'
     )
   if min(crop) < cell_size or any(side % cell_size for side in crop):
     raise ValueError(
@@ -189,7 +189,7 @@ def _check_action_values(
     if leaf.shape[:-1] != (frames.shape[0], *r_t.shape[1:]):
       raise ValueError(
         f'action_values{jax.tree_util.keystr(path)} {leaf.shape} must be'
-        f' [{frames.shape[0]}, {r_t.shape[1]}, {r_t.shape[2]}, num_actions]'
-        f' for frames {frames.shape}; choose the grid of the head, cell_size'
-        ' and crop_size to fit.'
+        f' [{frames.shape[0]}, {r_t.shape[1]}, {r_t.shape[2]}, num_actions] for'
+        f" frames {frames.shape}; choose cell_size, crop_size and the head's"
+        ' grid to match.'
       )

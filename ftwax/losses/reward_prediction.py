@@ -47,8 +47,8 @@ def reward_prediction_loss(
   """
   if logits.shape != (*reward.shape, 3):
     raise ValueError(
-      f'logits {logits.shape} must be {(*reward.shape, 3)}, those of three'
-      ' classes for each reward; give the head three outputs.'
+      f'logits {logits.shape} must be {(*reward.shape, 3)}, with three classes'
+      ' for each reward; give the head three outputs.'
     )
   labels = jax.nn.one_hot(reward_class(reward, threshold), 3)
   return -jnp.sum(labels * jax.nn.log_softmax(logits), axis=-1)

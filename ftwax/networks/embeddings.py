@@ -64,7 +64,7 @@ class ObservationEmbedding(hk.Module):
     if not self._specs:
       raise ValueError(
         f'observation_spec ({observation_spec!r}) must have an entry besides'
-        f' {types.ACTION_MASK!r}; add what the agent is to see.'
+        f' {types.ACTION_MASK!r}; add an observation for the agent.'
       )
     unknown = sorted(make_torsos.keys() - self._specs.keys())
     if unknown:
@@ -123,9 +123,9 @@ class InputEmbedding(hk.Module):
     super().__init__(name)
     if isinstance(embed_observation, InputEmbedding):
       raise ValueError(
-        f'embed_observation ({embed_observation.name!r}) must embed the'
-        ' observation alone and adds the previous action and reward, which'
-        ' the network does itself; pass the torso inside it.'
+        f'embed_observation ({embed_observation.name!r}) must embed only the'
+        ' observation, but also adds the previous action and reward, which the'
+        ' network adds itself; pass the torso inside it.'
       )
     self._embed_observation = embed_observation
     self._parts = parts

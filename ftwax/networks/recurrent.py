@@ -360,7 +360,7 @@ class _NoHyperparameters:
   def __getattr__(self, name: str) -> Any:
     raise AttributeError(
       f'hyperparameters.{name} is read by the core while its parameters are'
-      ' made; pass example_hyperparameters=..., with any values, to'
+      ' initialized; pass example_hyperparameters=..., with any values, to'
       ' make_recurrent_network.'
     )
 

@@ -113,7 +113,7 @@ def check_observation_spec(observation_spec: types.SpecTree) -> None:
     entries = list(observation_spec) if is_dict else observation_spec
     raise ValueError(
       f'observation_spec ({entries}) must have the entry {EPISODE_START!r} for'
-      ' a memory of two levels; wrap the environment in'
+      ' a two-level memory; wrap the environment in'
       ' environments.trials.TrialEnvironment.'
     )
 

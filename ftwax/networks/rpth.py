@@ -75,9 +75,10 @@ class RPTHConfig:
       )
     if self.memory is not None and len(set(self.hidden_sizes)) > 1:
       raise ValueError(
-        f'hidden_sizes ({self.hidden_sizes}) must be equal where levels share'
-        ' a memory and its access; choose hidden_sizes='
-        f'{(self.hidden_sizes[0],) * len(self.hidden_sizes)} or memory=None.'
+        f'hidden_sizes ({self.hidden_sizes}) must be equal if levels share a'
+        ' memory and its access; choose'
+        f' hidden_sizes={(self.hidden_sizes[0],) * len(self.hidden_sizes)} or'
+        ' memory=None.'
       )
     if self.latent_size < 1:
       raise ValueError(
@@ -302,7 +303,7 @@ def check_period(period: types.Array) -> types.Array:
   dtype = jnp.asarray(period).dtype
   if not jnp.issubdtype(dtype, jnp.integer):
     raise ValueError(
-      f'slow_period ({period}) must be an integer and has dtype {dtype};'
+      f'slow_period ({period}) must be an integer, but has dtype {dtype};'
       ' choose slow_period=jnp.int32(10).'
     )
   if not isinstance(period, jax.core.Tracer) and np.any(np.asarray(period) < 1):

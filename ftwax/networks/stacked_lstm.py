@@ -48,13 +48,14 @@ class StackedLSTMConfig:
     if len(self.wiring) != len(self.hidden_sizes):
       raise ValueError(
         f'wiring ({self.wiring}) must have one entry for each of the'
-        f' {len(self.hidden_sizes)} layers; give each the parts that it sees.'
+        f' {len(self.hidden_sizes)} layers; list the parts that each layer'
+        ' sees.'
       )
     for parts in self.wiring:
       if not all(0 <= part < len(self.input_sizes) for part in parts):
         raise ValueError(
           f'wiring ({self.wiring}) must name parts from 0 to'
-          f' {len(self.input_sizes) - 1}, those of input_sizes'
+          f' {len(self.input_sizes) - 1}, the parts of input_sizes'
           f' ({self.input_sizes}); leave the others out.'
         )
 

@@ -155,7 +155,7 @@ def _to_float(observation: types.Array, torso: hk.Module) -> types.Array:
   if not hasattr(observation, 'shape'):
     raise TypeError(
       f'The observation of {type(torso).__name__} ({type(observation)}) must be'
-      ' one array; join the torsos of several by'
+      ' one array; combine several entries with'
       ' embeddings.ObservationEmbedding.'
     )
   x = jnp.asarray(observation, jnp.float32)

@@ -107,8 +107,8 @@ def read(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
       found.append(json.loads(line))
     except ValueError as error:
       raise ValueError(
-        f'line {number} of {path} ({line[:40]!r}) must be JSON: {error}; take'
-        ' the file from a copy of the run.'
+        f'line {number} of {path} ({line[:40]!r}) must be JSON: {error};'
+        ' restore the file from a copy of the run.'
       ) from error
   return found
 
@@ -153,8 +153,8 @@ def replay(
     if row.get('num_members', num_members) != num_members:
       raise ValueError(
         f'population (of {num_members} members) must be of the size of the'
-        f' lineage ({row["num_members"]} members); give the one that it was'
-        ' written for.'
+        f' lineage ({row["num_members"]} members); give the population that it'
+        ' was written for.'
       )
     if 'parent' in row:
       generations.setdefault(row['generation'], []).append(row)

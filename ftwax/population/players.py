@@ -144,8 +144,8 @@ def check_specs(
       if getattr(made_for, field) != getattr(environment_spec, field)
     )
     raise ValueError(
-      f'player {name!r} must be of a game with the {field}'
-      f' {getattr(environment_spec, field)}, and was trained with'
+      f'player {name!r} must be trained in a game with the {field}'
+      f' {getattr(environment_spec, field)}, but was trained with'
       f' {getattr(made_for, field)}; choose one that was trained in this game.'
     )
 

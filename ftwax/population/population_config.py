@@ -70,7 +70,7 @@ class PopulationConfig:
     self._check_numbers()
     if self.exploits and self.num_members == 1:
       raise ValueError(
-        'num_members (1) must be at least 2, since nobody copies itself;'
+        'num_members (1) must be at least 2, since a member cannot copy itself;'
         ' choose 2 or pass exploits=False.'
       )
 
@@ -94,7 +94,7 @@ class PopulationConfig:
     if not 0.0 < self.truncation_fraction <= 0.5:
       raise ValueError(
         f'truncation_fraction ({self.truncation_fraction}) must be above 0 and'
-        ' at most 0.5, so that nobody is both at the top and at the bottom;'
+        ' at most 0.5, so that no member is both at the top and at the bottom;'
         ' choose 0.2.'
       )
     if len(self.perturb_factors) != 2 or not all(

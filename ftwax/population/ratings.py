@@ -64,18 +64,18 @@ def check_games(teams: Any, outcomes: Any, num_players: int) -> None:
   if teams.ndim != 3 or teams.shape[1] != 2:
     raise ValueError(
       f'teams (shape {teams.shape}) must be of shape [games, 2, team_size], two'
-      ' teams of one size; seat the players so.'
+      ' teams of one size; give the players in this shape.'
     )
   if outcomes.shape != teams.shape[:1]:
     raise ValueError(
       f'outcomes (shape {outcomes.shape}) must have one entry for each of the'
-      f' {teams.shape[0]} games; give one outcome a game.'
+      f' {teams.shape[0]} games; give one outcome per game.'
     )
   outside = (teams < 0) | (teams >= num_players)
   if outside.any():
     raise ValueError(
       f'teams (player {teams[outside][0]}) must name players 0 to'
-      f' {num_players - 1}; leave out who is not rated.'
+      f' {num_players - 1}; leave out players that are not rated.'
     )
   is_odd = ~np.isin(outcomes, (WIN, DRAW, LOSS))
   if is_odd.any():

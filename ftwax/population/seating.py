@@ -97,7 +97,7 @@ def make_seating(
   if num_opponents:
     if len(teams) == 1:
       raise ValueError(
-        f'opponents ({num_opponents}) must be none in a game of one seat; leave'
+        f'opponents ({num_opponents}) must be 0 in a game with one seat; leave'
         ' them out, or choose a game of two teams.'
       )
     for game in range(round(opponent_share * num_games)):

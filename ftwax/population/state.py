@@ -107,13 +107,13 @@ def check_size(
     raise ValueError(
       f'population (of {", ".join(map(str, found))} members) must have'
       f' num_members ({config.num_members}); resume with the num_members that'
-      ' the run began with, or begin a new run.'
+      ' the run was started with, or start a new run.'
     )
   if population.returns.shape[1] != config.num_returns:
     raise ValueError(
       f'population (with {population.returns.shape[1]} returns a member) must'
       f' have num_returns ({config.num_returns}); resume with the num_returns'
-      ' that the run began with.'
+      ' that the run was started with.'
     )
 
 

@@ -57,8 +57,8 @@ def read(
     ):
       raise ValueError(
         f'{name} in {os.fspath(path)} ({_describe(there)}) must be'
-        f' {_describe(wanted)} for this agent; give the config and the game of'
-        ' these arrays.'
+        f' {_describe(wanted)} for this agent; use the config and the game that'
+        ' these arrays were saved with.'
       )
   structure = jax.tree.structure(template)
   return jax.tree.unflatten(structure, [stored[name] for name in expected])

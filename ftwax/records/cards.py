@@ -35,7 +35,7 @@ def make_card(
   if film is not None:
     parts.append(f'![A game of the agents]({film})')
   parts += [
-    'Load one, which acts in an environment or records a film:',
+    'Load an agent, to act in an environment or to record a film:',
     '```python\nimport ftwax\n\nagent = ftwax.load(folder, member=0)\n'
     'action = agent.act(timestep)\n```',
   ]

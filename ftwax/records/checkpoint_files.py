@@ -164,7 +164,7 @@ def _array(
     or array.shape != leaf.shape
     or array.dtype.itemsize != dtype.itemsize
   ):
-    raise manifests.DamagedError(f'{leaf.path} is not as the manifest says')
+    raise manifests.DamagedError(f'{leaf.path} does not match the manifest')
   return array if array.dtype == dtype else array.view(dtype)
 
 

@@ -306,7 +306,8 @@ def _check_directory(directory: pathlib.Path) -> None:
   if directory.is_symlink() and not directory.resolve().is_relative_to(home):
     raise CheckpointError(
       f'{directory} must not be a link out of {home}, where saves would delete'
-      ' the checkpoints of others; put the whole run where the link leads.'
+      ' the checkpoints of other runs; move the whole run to where the link'
+      ' leads.'
     )
 
 
@@ -317,7 +318,7 @@ def _check(
     check(metadata)
   except (KeyError, TypeError, ValueError) as error:
     raise manifests.DamagedError(
-      f'its metadata are not those of a run ({error!r})'
+      f'its metadata is not that of a run ({error!r})'
     ) from error
 
 
@@ -338,5 +339,6 @@ def _check_finite(step: int, tree: types.ArrayTree) -> None:
       raise NonFiniteError(
         f'state{jax.tree_util.keystr(path)} must be finite to be saved at step'
         f' {step}, but {num_bad} of its {leaf.size} numbers are not; go back to'
-        ' the checkpoint before, and lower the learning rate or clip gradients.'
+        ' the previous checkpoint, and lower the learning rate or clip'
+        ' gradients.'
       )

@@ -67,8 +67,8 @@ def parse(text: str) -> dict[str, Any]:
   parts = key.strip().split('.')
   if not equals or not all(part.isidentifier() for part in parts):
     raise ValueError(
-      f'set ({text!r}) must be KEY=VALUE, such as agent.batch_size=32; write it'
-      ' so.'
+      f'set ({text!r}) must be KEY=VALUE, such as agent.batch_size=32; rewrite'
+      ' it in this form.'
     )
   changes: Any
   try:
@@ -111,7 +111,7 @@ def apply(config: Any, changes: Changes, path: str = '') -> Any:
   for name, value in changes.items():
     key = f'{path}.{name}' if path else name
     if name not in fields:
-      raise ValueError(f'{key} is no field{suggest(key, config, path)}')
+      raise ValueError(f'{key} is not a field{suggest(key, config, path)}')
     values[name] = convert(value, fields[name], kinds.get(name, Any), key)
   try:
     return _replace(config, values)
@@ -239,7 +239,7 @@ def convert(value: Any, current: Any, kind: Any, key: str) -> Any:
       return apply(current, value, key)
     fields = ', '.join(_fields(current))
     raise ValueError(
-      f'{key} ({value!r}) must be given by field; choose one of {fields}.'
+      f'{key} ({value!r}) must be set field by field; choose one of {fields}.'
     )
   if isinstance(current, Mapping) and isinstance(value, Mapping):
     return {**current, **value}
@@ -250,8 +250,8 @@ def convert(value: Any, current: Any, kind: Any, key: str) -> Any:
   converted = _fit(value, kind)
   if converted is _NOT_PLAIN:
     raise ValueError(
-      f'{key} ({value!r}) must be {_readable(kind)}, and is'
-      f' {type(value).__name__}; give another.'
+      f'{key} ({value!r}) must be {_readable(kind)}, but is'
+      f' {type(value).__name__}; choose another value.'
     )
   return converted
 

@@ -69,8 +69,8 @@ def to_json(config: Any, path: str = 'config') -> Any:
     return sorted(entries, key=json.dumps)
   raise TypeError(
     f'{path} ({config!r}) must be a number, string, array, function, an object'
-    ' with attributes, or a list or dict of such, to be recorded; put there a'
-    ' function that makes it.'
+    ' with attributes, or a list or dict of such, to be recorded; replace it'
+    ' with a function that makes it.'
   )
 
 
@@ -130,8 +130,8 @@ def find_type(name: str, path: str) -> Any:
   is_record = dataclasses.is_dataclass(made) or hasattr(made, '_asdict')
   if not isinstance(made, type) or not is_record:
     raise ValueError(
-      f'{path} ({name}) must be a config of ftwax to be made again from its'
-      ' record, and is none; make it in Python, as the run did.'
+      f'{path} ({name}) must be a config of ftwax to be rebuilt from its'
+      ' record, and is not; make it in Python, as the run did.'
     )
   return made
 

@@ -303,8 +303,8 @@ def make_logger_factory(
   ) -> Logger:
     if not re.fullmatch(r'[A-Za-z0-9_]+', label):
       raise ValueError(
-        f'label ({label!r}) must be of letters, digits and "_", to name a file;'
-        ' choose another.'
+        f'label ({label!r}) must consist of letters, digits and "_", to name a'
+        ' file; choose another.'
       )
     rows: list[Logger] = [JSONLLogger(log_path(run_dir, label, instance))]
     if csv_files:

@@ -96,8 +96,8 @@ def describe(state: types.ArrayTree) -> tuple[Leaf, ...]:
     leaves.append(Leaf(path, np.shape(leaf), np.dtype(dtype).name))
   if not any(math.prod(leaf.shape) for leaf in leaves):
     raise CheckpointError(
-      'state must hold an array that is not empty, but has none; save it'
-      ' together with what changes in a run.'
+      'state must hold a non-empty array, but has none; save it together with'
+      ' the training state.'
     )
   return tuple(leaves)
 
@@ -113,7 +113,7 @@ def check_leaves(
   difference = _first_difference(saved, expected)
   if difference is not None:
     raise CheckpointError(
-      f'template must be of the structure saved in {path}, but {difference};'
+      f'template must have the structure saved in {path}, but {difference};'
       ' restore with the configuration that the run was started with.'
     )
 
@@ -167,8 +167,8 @@ def encode_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     ) from error
   if copy != encoded:
     raise ValueError(
-      f'metadata ({metadata}) must come back from JSON as it is, not as'
-      f' {copy}; use lists, and strings as keys.'
+      f'metadata ({metadata}) must come back from JSON unchanged, not'
+      f' as {copy}; use lists, and strings as keys.'
     )
   return copy
 
@@ -225,7 +225,7 @@ def read(path: pathlib.Path) -> Manifest:
   except OSError as error:
     raise DamagedError(f'{_name(path, error)} cannot be read') from error
   except (ValueError, RecursionError) as error:
-    raise DamagedError(f'{_MANIFEST} is no JSON ({error})') from error
+    raise DamagedError(f'{_MANIFEST} is not JSON ({error})') from error
   _check_layout(path, manifest)
   try:
     made = Manifest(
@@ -243,7 +243,7 @@ def read(path: pathlib.Path) -> Manifest:
     digests = dict(manifest['files'])
   except (KeyError, TypeError, ValueError) as error:
     raise DamagedError(
-      f'{_MANIFEST} is not as ftwax writes it ({error!r})'
+      f'{_MANIFEST} is not what ftwax writes ({error!r})'
     ) from error
   _check_digests(path, digests)
   return made
@@ -321,7 +321,7 @@ def _check_kinds(path: pathlib.Path) -> None:
 def _check_layout(path: pathlib.Path, manifest: Any) -> None:
   layout = manifest.get('format') if isinstance(manifest, dict) else None
   if not isinstance(layout, int):
-    raise DamagedError(f'{_MANIFEST} names no layout')
+    raise DamagedError(f'{_MANIFEST} has no layout version')
   if layout != LAYOUT:
     raise CheckpointError(f'checkpoint {path} {layout_message(layout)}')
 
@@ -341,13 +341,13 @@ def _check_digests(path: pathlib.Path, digests: Mapping[str, Any]) -> None:
   for name, expected in digests.items():
     file = pathlib.PurePosixPath(name)
     if file.is_absolute() or '..' in file.parts:
-      raise DamagedError(f'{_MANIFEST} names a file outside of it, {name!r}')
+      raise DamagedError(f'{_MANIFEST} names a file outside it, {name!r}')
     try:
       actual = digest(path / file)
     except (OSError, ValueError) as error:
       raise DamagedError(f'{name} cannot be read ({error})') from error
     if actual != expected:
-      raise DamagedError(f'{name} is not as it was saved')
+      raise DamagedError(f'{name} has changed since it was saved')
 
 
 def _name(path: pathlib.Path, error: OSError) -> str:

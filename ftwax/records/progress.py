@@ -106,7 +106,7 @@ class Progress:
     if self._display is None:
       raise RuntimeError(
         f'Progress of {self._label!r} must be entered before update; write'
-        ' `with Progress(...) as shell: shell.update(...)`.'
+        ' `with Progress(...) as progress: progress.update(...)`.'
       )
     self._display.update(int(steps), fields)
 

@@ -228,9 +228,9 @@ def lock(path: str | os.PathLike[str]) -> Iterator[None]:
       fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
       raise RunDirectoryError(
-        f'run directory ({os.fspath(path)}) must be in use by one process at a'
-        ' time, but another one is in it; wait for that run to end, or start a'
-        ' new run.'
+        f'run directory ({os.fspath(path)}) must be used by one process at a'
+        ' time, but another one is using it; wait for that run to end, or start'
+        ' a new run.'
       ) from error
     yield
 
@@ -242,8 +242,8 @@ def _reported(path: str | os.PathLike[str]) -> Iterator[None]:
     yield
   except (OSError, ValueError) as error:  # ValueError: a name with '\0'.
     raise RunDirectoryError(
-      f'run directory ({os.fspath(path)}) must be in a place that can be'
-      f' written, but: {error}; choose another directory.'
+      f'run directory ({os.fspath(path)}) must be writable, but: {error};'
+      ' choose another directory.'
     ) from error
 
 
@@ -263,8 +263,8 @@ def _dump(plain: Any) -> str:
 def _check_name(name: str) -> None:
   if not re.fullmatch(r'[A-Za-z0-9_-][A-Za-z0-9._-]*', name):
     raise ValueError(
-      f'name ({name!r}) must be of letters, digits, ".", "_" and "-", and not'
-      ' begin with "."; choose another.'
+      f'name ({name!r}) must consist of letters, digits, ".", "_" and "-", and'
+      ' not start with "."; choose another.'
     )
 
 

@@ -74,7 +74,7 @@ class LocalReplay(gatherer.TrajectoryGatherer, Iterator[samples.ReplaySample]):
     """
     if self.queue_size < self._batch_size:
       raise ValueError(
-        f'the queue holds {self.queue_size} trajectories and must hold'
+        f'the queue holds {self.queue_size} trajectories, but must hold'
         f' batch_size ({self._batch_size}) of them for an update; let an actor'
         ' add timesteps first.'
       )
@@ -122,8 +122,8 @@ class LocalReplay(gatherer.TrajectoryGatherer, Iterator[samples.ReplaySample]):
     if self.queue_size > self._max_queue_size:
       raise ValueError(
         f'the queue holds {self.queue_size} trajectories and must not hold more'
-        f' than max_queue_size ({self._max_queue_size}) when others are'
-        ' written; let a learner take a step first, or raise max_queue_size.'
+        f' than max_queue_size ({self._max_queue_size}) when more are added;'
+        ' let a learner take a step first, or raise max_queue_size.'
       )
     self._queue.append(gathered)
 

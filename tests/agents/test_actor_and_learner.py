@@ -283,7 +283,9 @@ def test_unknown_variables_are_refused(make_agent):
 
 
 def test_an_actor_must_observe_before_it_acts(make_agent):
-  with pytest.raises(ValueError, match='select_action must come after observe'):
+  with pytest.raises(
+    ValueError, match='select_action must be called after observe'
+  ):
     make_agent().actor.select_action(np.zeros(4, np.float32))
 
 

@@ -435,7 +435,7 @@ PRIORS = ftw.FTWConfig().priors
     ),
     (
       {'priors': PRIORS._replace(slow_period=hyperparameters.Constant(5))},
-      r'priors.slow_period .* must be of integers',
+      r'priors.slow_period .* must be a prior of integers',
     ),
     (
       {
@@ -462,7 +462,7 @@ def test_frames_must_suit_pixel_control():
     ftw.make_network(
       ftw_batches.SPEC, ftw_batches.make_config(crop_size=(80, 80))
     )
-  with pytest.raises(ValueError, match=r'frame_entry \(None\) must name the'):
+  with pytest.raises(ValueError, match=r'frame_entry \(None\) must name an'):
     ftw.make_network(fakes.make_vector_spec(), ftw_batches.make_config())
 
 
@@ -471,7 +471,7 @@ def test_a_torso_that_adds_action_and_reward_is_refused():
     return embeddings.InputEmbedding(torsos.FTWTorso(8), 3)
 
   spec = fakes.make_image_spec((16, 16, 3))
-  with pytest.raises(ValueError, match=r'must embed the observation alone'):
+  with pytest.raises(ValueError, match=r'must embed only the observation'):
     ftw.make_network(spec, ftw_batches.make_config(), make_torso=make_torso)
 
 

@@ -184,7 +184,7 @@ def test_pixel_control_needs_choices():
   spec = SPACES['everything']._replace(
     actions=fakes.make_continuous_spec().actions
   )
-  with pytest.raises(ValueError, match='must be discrete here'):
+  with pytest.raises(ValueError, match='must be discrete for'):
     unreal.make_network(spec, AGENTS['unreal'][1])
 
 

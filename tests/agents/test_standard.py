@@ -224,11 +224,11 @@ def test_a_wiring_of_unknown_parts_is_refused():
     core='stacked_lstm', wiring=(('price',), ('velocity',))
   )
   with pytest.raises(
-    ValueError, match=r"\['price'\] are none; choose .*prices"
+    ValueError, match=r"\['price'\] are not among them; choose .*prices"
   ):
     a2c.make_network(SPEC, config)
 
 
 def test_two_levels_of_memory_see_all_of_the_input():
-  with pytest.raises(ValueError, match=r'wiring .* must be empty for a memory'):
+  with pytest.raises(ValueError, match=r'wiring .* must be empty for a two'):
     rl2.RL2Config(core='stacked_lstm', wiring=WIRING)

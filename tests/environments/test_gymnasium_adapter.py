@@ -274,7 +274,7 @@ def test_autoreset_mode_must_be_in_the_metadata():
   vector_env = make_sync(NEXT_STEP)
   del vector_env.metadata['autoreset_mode']
   with pytest.raises(
-    ValueError, match=r'metadata of .* must hold its autoreset'
+    ValueError, match=r'metadata of .* must have the key autoreset'
   ):
     gymnasium_adapter.GymnasiumVectorEnvironment(vector_env)
 

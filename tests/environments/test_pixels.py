@@ -57,5 +57,5 @@ def test_a_frame_smaller_than_the_board_is_refused():
 
 
 def test_what_is_no_board_is_refused():
-  with pytest.raises(ValueError, match=r'observations .* must be of a board'):
+  with pytest.raises(ValueError, match=r'observations .* must be two-dim'):
     pixels.make(recall.make())

@@ -176,7 +176,7 @@ def test_the_end_of_a_process_is_told():
   made.reset()
   with pytest.raises(
     process_games.EnvironmentProcessError,
-    match=r"environment 'test\[0\]' .* must not end its process, and did with"
+    match=r"environment 'test\[0\]' .* must keep running, but ended with"
     r' status 3; see .* environment_processes=0',
   ):
     for _ in range(3):
@@ -189,7 +189,7 @@ def test_the_end_of_a_process_is_told():
   [
     (
       lambda: os.kill(os.getpid(), signal.SIGKILL),
-      r'must not end its process, and did by SIGKILL, perhaps for lack of',
+      r'must keep running, but ended by SIGKILL, perhaps for lack of',
     ),
     (
       functools.partial(time.sleep, 60.0),
@@ -258,7 +258,7 @@ def _make_compiled(seed):
   [
     (_make_other, r"'test\[1\]' .* must be like the first"),
     (_make_compiled, 'environment_processes must be 0 for environments in JAX'),
-    (lambda seed: seed, 'must make an environment or a game, and made a int'),
+    (lambda seed: seed, 'must make an environment or a game, but made a int'),
   ],
   ids=['other specs', 'compiled', 'none'],
 )

@@ -139,7 +139,7 @@ def _spoil(shape, dtype, value):
     ),
     (
       {'observation': np.zeros((3, 2))},
-      r'dtype float64\) must be of shape \(3, 2\) and dtype float32, a row',
+      r'dtype float64\) must be of shape \(3, 2\) and dtype float32, with a',
     ),
     (
       {'observation': {'x': np.zeros((3, 2), np.float32)}},
@@ -155,9 +155,11 @@ def test_a_row_that_goes_wrong_is_named(fields, message):
 
 
 def test_as_many_rows_as_told_are_made():
-  with pytest.raises(ValueError, match=r'as many rows as it is told \(3\), an'):
+  with pytest.raises(
+    ValueError, match=r'number of rows that it is called with \(3\)'
+  ):
     make_games(lambda num_environments, seed: make_vector(2, seed))
-  with pytest.raises(TypeError, match='must make a vector of environments, an'):
+  with pytest.raises(TypeError, match='must make a vector of environments, bu'):
     make_games(lambda num_environments, seed: make_single(seed))
 
 

@@ -134,9 +134,7 @@ def test_scalars_of_any_kind_pass(reward, discount):
   ],
 )
 def test_reward_must_be_a_finite_scalar(reward):
-  message = (
-    r"reward of environment 'maze' \(.*\) must be a scalar that is finite as"
-  )
+  message = r"reward of environment 'maze' \(.*\) must be a finite scalar in"
   check_raises(message, run_transition, reward=reward)
 
 
@@ -246,7 +244,11 @@ def test_actions_must_be_discrete_or_vectors():
 @pytest.mark.parametrize(
   ('field', 'shape', 'message'),
   [
-    ('reward', (2, 3), "'maze': reward_spec .* must be of a scalar or of a"),
+    (
+      'reward',
+      (2, 3),
+      "'maze': reward_spec .* must be that of a scalar or of a",
+    ),
     (
       'discount',
       (2,),

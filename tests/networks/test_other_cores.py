@@ -171,7 +171,7 @@ def test_dropout_acts_in_unrolls_only(key):
     (
       stacked_lstm.StackedLSTMConfig,
       {'input_sizes': (3,), 'wiring': ((0,), (1,))},
-      r'must name parts from 0 to 0, those of input_sizes \(\(3,\)\)',
+      r'must name parts from 0 to 0, the parts of input_sizes \(\(3,\)\)',
     ),
     (
       layer_norm_lstm.LayerNormLSTMConfig,

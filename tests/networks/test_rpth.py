@@ -304,7 +304,7 @@ def test_a_reset_row_forgets(key):
     ({'hidden_sizes': (8, 0)}, r'must have at least two levels of at least'),
     (
       {'hidden_sizes': (8, 9), 'memory': MEMORIES['exact']},
-      r'hidden_sizes \(\(8, 9\)\) must be equal where levels share a memory',
+      r'hidden_sizes \(\(8, 9\)\) must be equal if levels share a memory',
     ),
     ({'latent_size': 0}, r'latent_size \(0\) of a temporal hierarchy must be'),
   ],
@@ -332,7 +332,7 @@ def test_bad_level_options(kwargs, message):
   ('period', 'message'),
   [
     (jnp.float32(10), r'slow_period \(10.0\) must be an integer'),
-    (2.5, r'slow_period \(2.5\) must be an integer and has dtype float32'),
+    (2.5, r'slow_period \(2.5\) must be an integer, but has dtype float32'),
     (jnp.int32(0), r'slow_period \(0\) must be at least one step'),
     (-3, r'slow_period \(-3\) must be at least one step'),
   ],

@@ -155,16 +155,16 @@ _CRAFTED = {
   'no leaves': (_without('leaves'), "KeyError.'leaves'"),
   'no metadata': (_without('metadata'), "KeyError.'metadata'"),
   'no files': (_without('files'), "KeyError.'files'"),
-  'no layout': (_without('format'), 'manifest.json names no layout'),
-  'no JSON': (_rewrite_manifest(lambda _: '{'), 'manifest.json is no JSON'),
-  'too deep': (_rewrite_manifest(lambda _: '[' * 10**5), 'is no JSON'),
-  'a list': (_rewrite_manifest(lambda _: []), 'names no layout'),
-  'leaves of numbers': (_with(leaves=[1]), 'not as ftwax writes it'),
+  'no layout': (_without('format'), 'manifest.json has no layout version'),
+  'no JSON': (_rewrite_manifest(lambda _: '{'), 'manifest.json is not JSON'),
+  'too deep': (_rewrite_manifest(lambda _: '[' * 10**5), 'is not JSON'),
+  'a list': (_rewrite_manifest(lambda _: []), 'has no layout version'),
+  'leaves of numbers': (_with(leaves=[1]), 'not what ftwax writes'),
   'odd shapes': (
     _with(leaves=[{'path': 'a', 'shape': 'x', 'dtype': 'int'}]),
-    'not as ftwax writes it',
+    'not what ftwax writes',
   ),
-  'metadata of a number': (_with(metadata=3), 'not as ftwax writes it'),
+  'metadata of a number': (_with(metadata=3), 'not what ftwax writes'),
   'a file outside': (_with(files={'../a': ''}), 'a file outside of it'),
   'an absolute file': (_with(files={'/etc/passwd': ''}), 'outside of it'),
   'no file': (_with(files={'a': ''}), 'a cannot be read'),
@@ -203,7 +203,7 @@ def test_arrays_that_are_not_as_the_manifest_says(tmp_path):
   with (
     checkpoints.Checkpointer(tmp_path) as checkpointer,
     pytest.warns(
-      checkpoints.DamagedCheckpointWarning, match='is not as the manifest says'
+      checkpoints.DamagedCheckpointWarning, match='does not match the manifest'
     ),
     pytest.raises(checkpoints.CheckpointError, match='all 1 are damaged'),
   ):

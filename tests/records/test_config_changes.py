@@ -84,12 +84,12 @@ def test_values_have_the_type_of_the_field(text, field, value):
     ('pair=[1]', r'pair \(\[1\]\) must be tuple\[int, int\]'),
     (
       'inner=3',
-      r'inner \(3\) must be given by field; choose one of size, limit',
+      r'inner \(3\) must be set field by field; choose one of size, limit',
     ),
     ('inner.size=9', r'inner: size \(9\) must not be above limit'),
-    ('inner.sise=9', r'inner.sise is no field; did you mean inner.size\?'),
-    ('size=9', r'size is no field; did you mean inner.size\?'),
-    ('qqqq=9', r'qqqq is no field; --print_config prints all'),
+    ('inner.sise=9', r'inner.sise is not a field; did you mean inner.size\?'),
+    ('size=9', r'size is not a field; did you mean inner.size\?'),
+    ('qqqq=9', r'qqqq is not a field; --print_config prints all'),
     ('function=len', r'function \(.len.\) must be .*Callable'),
     ('priors.rate=Normal(1)', r'must be a number or a prior'),
     (

@@ -375,7 +375,9 @@ def test_factory_can_write_jsonl_alone(tmp_path, capsys):
 
 def test_factory_refuses_labels_that_name_no_file(tmp_path):
   factory = loggers.make_logger_factory(tmp_path)
-  with pytest.raises(ValueError, match=r"label \('a/b'\) must be of letters"):
+  with pytest.raises(
+    ValueError, match=r"label \('a/b'\) must consist of letters"
+  ):
     factory('a/b')
   assert not list(tmp_path.iterdir())
 

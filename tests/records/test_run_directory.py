@@ -166,7 +166,7 @@ def test_create_gives_each_run_its_own_directory(tmp_path):
 
 @pytest.mark.parametrize('name', ['', '../a', 'a/b', '.a'])
 def test_create_refuses_names_of_no_directory(tmp_path, name):
-  with pytest.raises(ValueError, match=r'name \(.*\) must be of letters'):
+  with pytest.raises(ValueError, match=r'name \(.*\) must consist of letters'):
     run_directory.create(tmp_path, name, 0, {})
   assert not list(tmp_path.iterdir())
 
@@ -216,7 +216,7 @@ def test_create_at_leaves_nothing_behind_a_failure(tmp_path, monkeypatch):
 def test_places_that_cannot_be_written(tmp_path, monkeypatch, name):
   monkeypatch.chdir(tmp_path)
   pathlib.Path('file').write_text('')
-  match = r'run directory \(.*\) must be in a place that can be written, but: '
+  match = r'run directory \(.*\) must be writable, but: '
   with pytest.raises(run_directory.RunDirectoryError, match=match):
     run_directory.create_at(name, _Config())
   with pytest.raises(run_directory.RunDirectoryError, match=match):
@@ -416,7 +416,7 @@ def test_lock_keeps_other_processes_out(tmp_path):
     assert process.stdout.readline() == b'locked\n'
     with (
       pytest.raises(
-        run_directory.RunDirectoryError, match='in use by one process at a'
+        run_directory.RunDirectoryError, match='used by one process at a'
       ),
       run_directory.lock(path),
     ):

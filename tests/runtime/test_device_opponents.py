@@ -135,5 +135,5 @@ def test_opponents_need_a_game_of_teams(run):
     make_environment,
     opponents={'knows': players.scripted(functional_fakes.name_sign)},
   )
-  with pytest.raises(ValueError, match=r'opponents \(1\) must be none'):
+  with pytest.raises(ValueError, match=r'opponents \(1\) must be 0'):
     run(experiment)

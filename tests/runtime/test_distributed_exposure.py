@@ -103,7 +103,7 @@ def test_a_local_run_may_be_exposed(tmp_path, monkeypatch, caplog):
     expose=True, max_num_actor_steps=8
   )
   run_helpers.make_run('local', tmp_path)(experiment)
-  assert 'whoever reaches it can read, change and delete' in caplog.text
+  assert 'anyone who can reach it can read, change and delete' in caplog.text
 
 
 def test_a_program_may_be_exposed(tmp_path, monkeypatch):

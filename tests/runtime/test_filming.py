@@ -135,9 +135,13 @@ def test_a_game_that_does_not_fit_ends_in_one_message(player, tmp_path):
   flat = capture_the_flag.make(
     capture_the_flag.CaptureTheFlagConfig(action='flat')
   )
-  with pytest.raises(ValueError, match="'member 0' must be of a game with the"):
+  with pytest.raises(
+    ValueError, match="'member 0' must be trained in a game with"
+  ):
     player.record(flat, path)
-  with pytest.raises(ValueError, match="'member 0' must be of a game with the"):
+  with pytest.raises(
+    ValueError, match="'member 0' must be trained in a game with"
+  ):
     player.record(MATCHING, path)
   assert not path.exists()
 

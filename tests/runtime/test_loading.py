@@ -206,7 +206,9 @@ def test_opponents_are_of_the_same_game(trained, tmp_path, runtime):
   assert player.environment_spec == SOLO.spec
   other = player._replace(environment_spec=capture_the_flag.make().spec)
   experiment = population_helpers.make_experiment(opponents={'other': other})
-  with pytest.raises(ValueError, match="player 'other' must be of a game"):
+  with pytest.raises(
+    ValueError, match="player 'other' must be trained in a game"
+  ):
     run_helpers.make_run(runtime, tmp_path)(experiment)
 
 

@@ -268,7 +268,7 @@ class _Bad(dm_env.Environment):
   [
     (
       {'reward': float('nan')},
-      r"reward of environment 'test\[0\]' \(nan\) must be a scalar",
+      r"reward of environment 'test\[0\]' \(nan\) must be a finite scalar",
     ),
     (
       {'observation': np.zeros(3, np.float32)},

@@ -112,7 +112,7 @@ def test_two_devices_share_the_members(run):
 def test_opponents_need_a_game_of_two_teams(run):
   solo = functional_fakes.make_matching()
   assert isinstance(solo, functional.FunctionalEnvironment)
-  with pytest.raises(ValueError, match=r'opponents \(1\) must be none in a'):
+  with pytest.raises(ValueError, match=r'opponents \(1\) must be 0 in a'):
     run(
       population_helpers.make_experiment(
         lambda seed: solo,

@@ -141,9 +141,9 @@ def _replace_action(
   shapes = [jax.tree.map(jnp.shape, tree) for tree in (taken, state.action)]
   if shapes[0] != shapes[1]:
     raise ValueError(
-      f'action (shapes {shapes[0]}) must have the structure and shapes of those'
-      f' that the actor selects, {shapes[1]}; give one of action_spec for each'
-      ' environment.'
+      f'action (shapes {shapes[0]}) must have the structure and shapes of the'
+      f" actor's own actions, {shapes[1]}; pass one action of action_spec for"
+      ' each environment.'
     )
   return state._replace(
     action=jax.tree.map(

@@ -250,7 +250,8 @@ class ActorCriticConfig:
     if not 0.0 <= self.reward_prediction_threshold < math.inf:
       raise ValueError(
         f'reward_prediction_threshold ({self.reward_prediction_threshold}) must'
-        ' be finite and not negative, since sizes of rewards are; choose 0.'
+        ' be finite and not negative, like the absolute rewards that it is'
+        ' compared with; choose 0.'
       )
     if self.image_period < 0:
       raise ValueError(
@@ -262,9 +263,9 @@ class ActorCriticConfig:
     self._check_priors()
     if self.use_off_policy and self.use_value_replay:
       raise ValueError(
-        f'use_value_replay ({self.use_value_replay}) must be off where'
-        ' use_off_policy is on, which learns the value from the same'
-        ' trajectories; choose one of the two.'
+        f'use_value_replay ({self.use_value_replay}) must be False with'
+        ' use_off_policy=True, which learns the value from the same'
+        ' trajectories; turn one of the two off.'
       )
 
   def _check_replay(self) -> None:
@@ -277,13 +278,13 @@ class ActorCriticConfig:
     if self.reward_prediction_length > self.sequence_length:
       raise ValueError(
         f'reward_prediction_length ({self.reward_prediction_length}) must not'
-        f' be above sequence_length ({self.sequence_length}), in which its'
-        ' frames lie; choose a shorter one.'
+        f' be above sequence_length ({self.sequence_length}), from which its'
+        ' frames are taken; choose a smaller one.'
       )
     if not self.replay_timeout_s > 0.0 or math.isinf(self.replay_timeout_s):
       raise ValueError(
         f'replay_timeout_s ({self.replay_timeout_s}) must be positive and'
-        ' finite, since a full queue blocks for ever; choose 60.'
+        ' finite, since a full queue would otherwise block forever; choose 60.'
       )
 
   def _check_priors(self) -> None:

@@ -119,9 +119,9 @@ class ActorCriticBuilder:
 
     if self._replay_options.prioritized:
       raise ValueError(
-        f'prioritize_replay ({self.config.prioritize_replay}) must be off where'
-        ' trajectories are kept in Reverb; choose --runtime=device, or'
-        ' --replay=functional in a local run.'
+        f'prioritize_replay ({self.config.prioritize_replay}) must be False'
+        ' with trajectories in Reverb; choose --runtime=device, or'
+        ' --replay=functional with --runtime=local.'
       )
     template = self._template(environment_spec, policy)
     return [

@@ -15,8 +15,8 @@ def check_skipped(skipped_in_a_row: int, max_skipped_updates: int) -> None:
   """
   if skipped_in_a_row >= max_skipped_updates:
     raise NonFiniteGradientError(
-      f'gradients must be finite and {skipped_in_a_row} updates in a row had'
-      f' some that are not (max_skipped_updates={max_skipped_updates}); lower'
-      ' the learning rate or look for observations and rewards out of range.'
-      ' The parameters are those of the last good update.'
+      f'gradients must be finite, but {skipped_in_a_row} updates in a row had'
+      f' NaN or infinite ones (max_skipped_updates={max_skipped_updates});'
+      ' lower the learning rate, or look for observations and rewards out of'
+      ' range. The parameters are those of the last good update.'
     )

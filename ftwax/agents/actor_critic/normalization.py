@@ -95,9 +95,9 @@ def find_entries(
       shapes[name] = tuple(spec.shape)
   if not shapes:
     raise ValueError(
-      'normalize_observations (True) must have an entry of floats that is'
-      ' neither an image nor the frame of pixel control, and the observation'
-      f' ({observation_spec!r}) has none; choose False.'
+      'normalize_observations (True) needs a float entry in the observation'
+      ' besides images and the frame of pixel control, and'
+      f' {observation_spec!r} has none; choose False.'
     )
   return shapes
 

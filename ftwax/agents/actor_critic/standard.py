@@ -255,7 +255,7 @@ def _check_wiring(
   if unknown:
     raise ValueError(
       f'wiring ({wiring}) must name parts of the input, and {sorted(unknown)}'
-      f' are none; choose from {known}.'
+      f' are not among them; choose from {known}.'
     )
 
 
@@ -291,9 +291,9 @@ def _pixel_control_head(
   shape = getattr(frame_spec, 'shape', ())
   if len(shape) not in (2, 3):
     raise ValueError(
-      f'frame_entry ({entry!r}) must name the image or signal in the'
-      f' observation ({observations!r}) that pixel control is of; choose an'
-      ' entry, or use_pixel_control=False where there is none.'
+      f'frame_entry ({entry!r}) must name an image or signal of the observation'
+      f' ({observations!r}) for pixel control; choose an entry, or'
+      ' use_pixel_control=False if there is none.'
     )
   num_actions = distributions.num_actions(environment_spec.actions)
   if config.controls_signal:

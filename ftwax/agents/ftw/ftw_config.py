@@ -212,9 +212,9 @@ class FTWConfig(config_lib.ActorCriticConfig):
         )
     if not isinstance(self.priors.slow_period, UniformInteger):
       raise ValueError(
-        f'priors.slow_period ({self.priors.slow_period!r}) must be of integers;'
-        ' choose hyperparameters.UniformInteger(5, 20), or (10, 10) for a'
-        ' period that does not change.'
+        f'priors.slow_period ({self.priors.slow_period!r}) must be a prior of'
+        ' integers; choose hyperparameters.UniformInteger(5, 20), or (10, 10)'
+        ' for a constant period.'
       )
 
   @classmethod
@@ -266,7 +266,7 @@ class FTWConfig(config_lib.ActorCriticConfig):
       raise ValueError(
         f'num_events ({self.num_events}) must be the number of entries of the'
         f" environment's reward, {num_events}; choose num_events={num_events}"
-        ' or None, or an environment with as many events.'
+        ' or None, or an environment with this many events.'
       )
     if self.internal_rewards_prior is not None:
       return self.internal_rewards_prior

@@ -86,8 +86,8 @@ def make_replay(
   """
   if not jax.tree.leaves(step_spec):
     raise ValueError(
-      f'step_spec ({step_spec!r}) must have at least one array; give what is'
-      ' added at one step.'
+      f'step_spec ({step_spec!r}) must have at least one array; give the spec'
+      ' of one step.'
     )
   # Raises an error here if a field is missing.
   jax.eval_shape(functools.partial(init, step_spec, config))

@@ -146,8 +146,8 @@ def dequeue(
   replay_checks.check(
     config.checkify,
     size >= num_steps,
-    f'each environment must hold num_steps ({num_steps}) steps, one holds'
-    ' {size}; add more first.',
+    f'each environment must hold num_steps ({num_steps}) steps, but one'
+    ' holds {size}; add more first.',
     size=jnp.min(size, initial=config.max_length),
   )
   has_steps = size >= num_steps
@@ -306,8 +306,8 @@ def _check_episodes(
 ) -> None:
   if state.episodes is None:
     raise ValueError(
-      f'this replay does not know of episodes (episodes={config.episodes});'
-      ' make it with episodes=True.'
+      f'this replay does not track episodes (episodes={config.episodes}); make'
+      ' it with episodes=True.'
     )
 
 

@@ -70,14 +70,14 @@ def reward_balanced(
     config.checkify,
     jnp.asarray(skew) >= 1,
     'skew ({skew}) must be at least 1, since 1 / skew is a probability; choose'
-    ' 2 to balance rewards of zero and others.',
+    ' 2 to balance zero and other rewards.',
     skew=skew,
   )
   replay_checks.check(
     config.checkify,
     jnp.asarray(threshold) >= 0,
-    'threshold ({threshold}) must not be negative, since sizes of rewards are'
-    ' not; choose 0.',
+    'threshold ({threshold}) must not be negative, like the absolute rewards'
+    ' that it is compared with; choose 0.',
     threshold=threshold,
   )
   if reward is None:

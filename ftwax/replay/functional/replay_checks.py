@@ -117,8 +117,8 @@ def as_array(value: Any, name: str) -> types.Array:
   check(
     False,
     fits,
-    f'{name} must fit into {kept.dtype}, the dtype in which JAX holds'
-    f' {given.dtype}, got {{value}}; scale it, or enable jax_enable_x64.',
+    f'{name} must fit into {kept.dtype}, which JAX uses for {given.dtype}, got'
+    f' {{value}}; scale it, or enable jax_enable_x64.',
     value=given,
   )
   return jnp.asarray(kept)

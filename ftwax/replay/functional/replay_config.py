@@ -98,8 +98,8 @@ class ReplayConfig:
       )
     if self.record_returns and not self.episodes:
       raise ValueError(
-        f'record_returns ({self.record_returns}) needs to know of episodes;'
-        ' set episodes=True.'
+        f'record_returns ({self.record_returns}) needs episode tracking; set'
+        ' episodes=True.'
       )
 
   def _check_sizes(self) -> None:
@@ -117,8 +117,8 @@ class ReplayConfig:
     if self.draw == draws.DISTINCT and self.batch_size > num_slots:
       raise ValueError(
         f'batch_size ({self.batch_size}) must be at most num_environments *'
-        f" max_length ({num_slots}) where draw is 'distinct'; choose"
-        " 'stratified', whose rows may repeat."
+        f" max_length ({num_slots}) with draw='distinct'; choose 'stratified',"
+        ' whose rows may repeat.'
       )
 
   @property
@@ -207,8 +207,8 @@ def check_state(config: ReplayConfig, state: ReplayState) -> None:
   ):
     if getattr(config, feature) and part is None:
       raise ValueError(
-        f'state must have what {feature}=True needs, and was made by a replay'
-        ' without; make it with init() of this replay.'
+        f'state must come from a replay with {feature}=True, but was made'
+        ' without it; make it with init() of this replay.'
       )
 
 

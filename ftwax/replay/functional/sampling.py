@@ -262,9 +262,9 @@ def _check_whole(
   replay_checks.check(
     config.checkify,
     is_whole,
-    f'a sequence must have {config.sequence_length} steps, one that was drawn'
-    ' has not: priorities of the state are of another sequence_length; call'
-    ' reindex() once.',
+    f'a sequence must have {config.sequence_length} steps, but one that was'
+    ' drawn has not: the priorities of the state are for another'
+    ' sequence_length; call reindex() once.',
   )
 
 
@@ -279,6 +279,6 @@ def _check_valid(
     is_valid,
     f'a sample needs at least {needed} sequences of {config.sequence_length}'
     ' steps whose priority is not zero, out of {num_candidates} stored; add'
-    ' more steps first, which can_sample() tells.',
+    ' more steps first, and check can_sample().',
     num_candidates=num_candidates,
   )

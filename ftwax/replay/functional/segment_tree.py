@@ -138,8 +138,8 @@ def update(
   replay_checks.check(
     False,
     ~is_nan,
-    'value of a leaf must not be NaN, which would spread to the root; leave'
-    f' the entry out with an index of {LEFT_OUT}.',
+    'value of a leaf must not be NaN, which would spread to the root; skip the'
+    f' entry with an index of {LEFT_OUT}.',
   )
   index = jnp.where(is_nan, LEFT_OUT, index)
   return update_all((operation,), (tree,), index, value)[0]

@@ -65,7 +65,7 @@ class SequenceConfig:
     if self.min_size > self.capacity:
       raise ValueError(
         f'min_size ({self.min_size}) must be at most capacity'
-        f' ({self.capacity}), or nothing is ever sampled; lower it.'
+        f' ({self.capacity}), or nothing will ever be sampled; lower it.'
       )
     for name in ('priority_exponent', 'importance_exponent', 'timeout_s'):
       value = getattr(self, name)
@@ -269,7 +269,7 @@ class SequenceSampler:
     priorities = np.asarray(priorities)
     if np.shape(keys) != priorities.shape or priorities.ndim != 1:
       raise ValueError(
-        f'priorities {priorities.shape} must be as many as keys'
+        f'priorities {priorities.shape} must be as many as the keys'
         f' {np.shape(keys)}; give one for each sequence of the batch.'
       )
     _check_priorities(priorities)

@@ -54,7 +54,7 @@ def make_server(
   if expose:
     logging.warning(
       'Reverb listens on port %d of all interfaces, without authentication:'
-      ' whoever reaches it can read, change and delete what it holds.',
+      ' anyone who can reach it can read, change and delete its data.',
       server.port,
     )
     return server
@@ -91,7 +91,7 @@ def open_writer(
   except RuntimeError as error:
     raise tables_lib.ReplayTimeoutError(
       f'the Reverb server at {client.server_address} must answer within'
-      f' {_OPEN_S:g} s and did not ({error}); see that it runs.'
+      f' {_OPEN_S:g} s and did not ({error}); check that it is running.'
     ) from error
 
 

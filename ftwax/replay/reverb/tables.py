@@ -127,8 +127,8 @@ def timeout_error(
   except Exception as error:  # noqa: BLE001 The server may be gone as well.
     statistics = f'its server does not answer ({type(error).__name__})'
   remedy = {
-    'insert': 'see that a learner samples from it, or raise its max_size',
-    'sample': 'see that actors insert into it',
+    'insert': 'check that a learner samples from it, or raise its max_size',
+    'sample': 'check that actors insert into it',
   }[action]
   return ReplayTimeoutError(
     f'table {table!r} must {action} within {timeout_s:g} s and did not:'

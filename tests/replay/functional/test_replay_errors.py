@@ -40,7 +40,7 @@ def make(**changes):
     ({'batch_size': 2**16}, r'batch_size \(65536\) must be at most 32768'),
     (
       {'draw': 'distinct', 'batch_size': 13},
-      r"batch_size \(13\) must be at most .*\(12\) where draw is 'distinct'",
+      r"batch_size \(13\) must be at most .*\(12\) with draw='distinct'",
     ),
     ({'draw': 'random'}, r"draw \('random'\) must be one of"),
     ({'episodes': False}, r'record_returns \(True\) .* set episodes=True'),
@@ -243,7 +243,9 @@ def test_dequeueing_more_than_there_is():
   replay = make()
   state = replay_steps.fill(replay, 3, 2)
   state = replay.remove_up_to(state, 2, jnp.array([1]))
-  with pytest.raises(ValueError, match=r'num_steps \(2\) steps, one holds 1'):
+  with pytest.raises(
+    ValueError, match=r'num_steps \(2\) steps, but one holds 1'
+  ):
     replay.dequeue(state, 2)
   with pytest.raises(ValueError, match=r'num_steps \(7\) must lie in \[1, 6\]'):
     replay.dequeue(state, 7)
@@ -257,7 +259,7 @@ def test_what_needs_episodes():
   replay = make(episodes=False, record_returns=False)
   state = replay_steps.fill(replay, 1, 2)
   for function in (replay.steps_to_episode_end, replay.episode_begin_position):
-    with pytest.raises(ValueError, match=r'does not know of episodes'):
+    with pytest.raises(ValueError, match=r'does not track episodes'):
       function(state, 0, 0)
   with pytest.raises(ValueError, match=r'make it with episodes=True'):
     replay.end_episodes(state)

@@ -183,7 +183,7 @@ def test_an_iterator_that_starves_names_the_table(client_of):
   with pytest.raises(
     tables.ReplayTimeoutError,
     match=r"table 'queue' must sample within 0.5 s and did not: it holds 0 of"
-    r' 1000 items, after 0 inserts and 0 samples; see that actors',
+    r' 1000 items, after 0 inserts and 0 samples; check that actors',
   ):
     next(iterator)
   iterator.close()

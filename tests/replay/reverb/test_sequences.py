@@ -141,7 +141,7 @@ def test_priorities_that_are_none_are_refused(open_parts, priority):
     writer.append(STEP, priority)
   with pytest.raises(ValueError, match='must be finite and not negative'):
     sampler.update_priorities(np.uint64([1]), np.array([priority]))
-  with pytest.raises(ValueError, match='as many as keys'):
+  with pytest.raises(ValueError, match='as many as the keys'):
     sampler.update_priorities(np.uint64([1, 2]), np.ones(1))
 
 

@@ -103,8 +103,8 @@ class Learner(acme_interfaces.Learner):
     unknown = set(names) - {variables_lib.POLICY}
     if unknown:
       raise ValueError(
-        f'names ({sorted(unknown)}) must be {variables_lib.POLICY!r}; ask for'
-        ' that.'
+        f'names ({sorted(unknown)}) must be {variables_lib.POLICY!r}; request'
+        ' only that.'
       )
     return [types.actor_variables(self._state) for _ in names]
 
@@ -173,12 +173,12 @@ def _convert(name: str, old: jax.Array, new: Any) -> jax.Array:
     np.asarray(given) != np.asarray(new)
   ):
     raise ValueError(
-      f'{name} ({given}) must be integers where those that they replace are'
-      f' ({old.dtype}); round them, or let their prior be of floats.'
+      f'{name} ({given}) must be integers, like the values that they replace'
+      f' ({old.dtype}); round them, or choose a prior of floats.'
     )
   if new.shape != old.shape:
     raise ValueError(
-      f'{name} (shape {new.shape}) must have the shape of those that it'
+      f'{name} (shape {new.shape}) must have the shape of the values that it'
       f' replaces, {old.shape}; give values of the same agent.'
     )
   put: jax.Array = jax.device_put(new, old.sharding)

@@ -38,8 +38,8 @@ def choose(replay: str | None, port: int | None = None) -> str:
   has_reverb = spec is not None and spec.origin is not None
   if replay == replay_options.REVERB and not has_reverb:
     raise ImportError(
-      "replay ('reverb') must be installed, and dm-reverb is not: it needs"
-      " Python 3.10; use that, or choose replay='functional'."
+      "replay ('reverb') needs dm-reverb, which is not installed and needs"
+      " Python 3.10; use that version, or choose replay='functional'."
     )
   by_default = (
     replay_options.REVERB if has_reverb else replay_options.FUNCTIONAL
