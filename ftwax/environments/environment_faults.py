@@ -77,9 +77,9 @@ def describe(name: str, call: str, error: BaseException) -> str:
     f'{frame.filename}:{frame.lineno} in {frame.name}' for frame in frames
   )
   return (
-    f'environment {name!r} raised {type(error).__name__}'
-    f'{f" ({text})" if text else ""} in {call}, at {places}; correct the'
-    ' environment.'
+    f'environment {name!r} raised'
+    f' {type(error).__name__}{f" ({text})" if text else ""} in {call}, at'
+    f' {places}; fix the environment.'
   )
 
 

@@ -64,8 +64,8 @@ def plot_curves(run_dir: str | os.PathLike[str]) -> pathlib.Path:
   if not can_plot(run_dir):
     path = loggers.log_path(run_dir, 'train')
     raise FileNotFoundError(
-      f'training log ({path}) must be there to draw curves of; give the'
-      ' directory of a run whose loggers came from make_logger_factory.'
+      f'training log ({path}) must exist to draw its curves; give the directory'
+      ' of a run whose loggers come from make_logger_factory.'
     )
   # Not through pyplot, whose backend belongs to the user.
   figure = matplotlib.figure.Figure(

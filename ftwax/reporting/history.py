@@ -59,14 +59,14 @@ def read(run_dir: str | os.PathLike[str]) -> History:
   path = loggers.log_path(run_dir, LABEL)
   if not path.exists():
     raise FileNotFoundError(
-      f'population log ({path}) must be there to make a report of; give the'
-      ' directory of a run of a population.'
+      f'population log ({path}) must exist for a report; give the directory of'
+      ' a population run.'
     )
   rows = loggers.read_jsonl(path)
   if not rows:
     raise ValueError(
-      f'population log ({path}) must have a row to make a report of; wait for'
-      ' the run to write one.'
+      f'population log ({path}) must have at least one row for a report; wait'
+      ' until the run has written one.'
     )
   return from_rows(rows)
 

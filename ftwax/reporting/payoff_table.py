@@ -35,7 +35,7 @@ def plot_payoff(
   axes.set_facecolor('#eaeef2')
   image = axes.imshow(win_rates, cmap='RdBu', vmin=0.0, vmax=1.0)
   bar = figure.colorbar(image, ax=axes, shrink=0.85)
-  bar.set_label('win rate of the row, a draw is half a win', fontsize=8)
+  bar.set_label('win rate of the row player; a draw is half a win', fontsize=8)
   bar.ax.tick_params(labelsize=8)
   bar.ax.spines[:].set_visible(False)
   ticks = range(num_players)

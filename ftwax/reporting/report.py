@@ -171,7 +171,8 @@ def _matches(run_dir: pathlib.Path) -> list[str]:
       page.gif(
         gif.read_bytes(),
         name,
-        f'Film of a game of members, with players and score above: {name}.',
+        'Film of a game between members, with players and score at the top:'
+        f' {name}.',
       )
       for gif, name in zip(gifs, names, strict=True)
     ),
@@ -186,16 +187,16 @@ def _tournament(results: tournament_files.Results | None) -> list[str]:
   return [
     *page.section(
       'Tournament',
-      f'After training every player met every other one, {results.num_games:,}'
-      ' games in all. Lines are 95% confidence intervals; a player rated 100'
-      ' points more wins 64% of games.',
+      'After training, every player played against every other,'
+      f' {results.num_games:,} games in all. Lines are 95% confidence'
+      ' intervals. A player rated 100 points higher wins 64% of games.',
       payoff_table.plot_tournament(results),
       f'Elo above {anchor} of {len(results.players)} players, from'
       f' {results.ratings.min():.0f} to {results.ratings.max():.0f}; the best'
       f' is {drawing.readable(results.players[best])}.',
     ),
     page.paragraph(
-      'The second number of a cell is half the width of the 95% confidence'
+      'The second number in a cell is half the width of the 95% confidence'
       ' interval of its win rate, in percent.'
     ),
     page.plot(
@@ -222,13 +223,14 @@ def _games(history: history_lib.History) -> list[str]:
     first, last = history.ratings[0], history.ratings[-1]
     body += page.section(
       'Ratings in training',
-      'Elo rating of each member in the games of training, and the mean. It'
-      ' compares members with each other at one time and is no measure of'
-      ' strength: a copy takes the rating of its parent, and the mean drifts.',
+      'Elo rating of each member in training games, and the mean. It only'
+      ' compares members with each other at the same time and does not measure'
+      ' strength over time: a copy takes the rating of its parent, and the mean'
+      ' drifts.',
       population_curves.plot_ratings(history),
       f'Line chart of the Elo of {last.size} members over games: at first'
-      f' {first.mean():.0f} in the mean; at the end from {last.min():.0f} to'
-      f' {last.max():.0f}, {last.mean():.0f} in the mean.',
+      f' {first.mean():.0f} on average; at the end from {last.min():.0f} to'
+      f' {last.max():.0f}, {last.mean():.0f} on average.',
     )
   if _has_returns(history):
     first, last = history.mean_returns[0], history.mean_returns[-1]
@@ -237,7 +239,7 @@ def _games(history: history_lib.History) -> list[str]:
       "Mean return of each member's last episodes.",
       population_curves.plot_returns(history),
       f'Line chart of the return of {last.size} members over games: at first'
-      f' {_mean(first)} in the mean, {_mean(last)} at the end.',
+      f' {_mean(first)} on average, {_mean(last)} at the end.',
     )
   if history.payoff_games.any():
     games = history.payoff_games
@@ -246,8 +248,8 @@ def _games(history: history_lib.History) -> list[str]:
     )
     body += page.section(
       'Win rates in training',
-      'Counted since a member last copied another one. The second number of a'
-      ' cell is the number of games. Gray: no game yet.',
+      'Counted since a member last copied another one. The second number in a'
+      ' cell is the number of games. Gray: no games yet.',
       payoff_table.plot_payoff(rates, games=games),
       f'Heat map of the win rates between {len(games)} members, from'
       f' {100 * np.nanmin(rates):.0f}% to {100 * np.nanmax(rates):.0f}%.',
@@ -264,8 +266,8 @@ def _play_styles(
   sentence = play_styles.describe(rates, names)
   return page.section(
     'Diversity',
-    'Events of each member in a game, at the end of training. Orange is more'
-    f' often than the mean of members, purple less often. {sentence}',
+    'Events per game of each member, at the end of training. Orange is above'
+    f' the mean of all members, purple below. {sentence}',
     play_styles.plot_play_styles(rates, names),
     f'Heat map of {rates.shape[1]} events by {rates.shape[0]} members.'
     f' {sentence}',
@@ -285,9 +287,9 @@ def _evaluations(run_dir: pathlib.Path) -> list[str]:
   scores = dict(zip(evaluations.opponents, evaluations.scores[-1], strict=True))
   return page.section(
     'Strength in training',
-    'Games against fixed opponents, from which nobody learns. Left, the Elo of'
-    ' each member and the mean; right, the mean score of members: 1 for a win,'
-    ' 0.5 for a draw.',
+    'Games against fixed opponents, which are not used for learning. Left, the'
+    ' Elo of each member and the mean; right, the mean score of members: 1 for'
+    ' a win, 0.5 for a draw.',
     evaluation_curves.plot_evaluations(evaluations),
     f'Line charts of Elo and scores over steps. At the end the mean Elo is'
     f' {evaluations.elo[-1].mean():.0f} above'
@@ -309,8 +311,8 @@ def _evolution(
   if num_copies:
     body += page.section(
       'Descent',
-      'A lane for each member. At a dot it copied the parent at the other end'
-      ' of the thin line. Colours are those of the founders.',
+      'One lane per member. Each dot is a copy; the thin line leads to the'
+      ' parent. Colors show which founder a member descends from.',
       lineage_tree.plot_lineage(lineage, num_members, history.games[-1]),
       f'Tree of the {num_copies} copies among {num_members} members.',
     )
@@ -338,7 +340,7 @@ def _curves(run_dir: pathlib.Path) -> list[str]:
   path = run_dir / curves.CURVES_FILE
   if not path.exists():
     return []
-  caption = 'Returns of episodes over steps of the environment.'
+  caption = 'Returns of episodes over environment steps.'
   alt = 'Learning curve: the return of episodes and its moving mean.'
   return [
     page.heading('Learning curve'),

@@ -52,7 +52,7 @@ def compare_runs(
   directories = [pathlib.Path(run_dir).resolve() for run_dir in run_dirs]
   if len(directories) < 2:
     raise ValueError(
-      f'run_dirs ({len(directories)}) must be two or more to be compared; add'
+      f'run_dirs ({len(directories)}) must be two or more for a comparison; add'
       ' one, or make the report of one run.'
     )
   configs = [_read_config(directory) for directory in directories]
@@ -168,7 +168,7 @@ def _evaluations(
   return page.section(
     'Strength in training',
     'Elo of members in games against fixed opponents: the mean, and the range'
-    ' from the weakest to the strongest.',
+    ' from the weakest to the strongest member.',
     figure,
     f'Line chart of the Elo of runs over steps, at the end {", ".join(ends)}.',
   )

@@ -90,5 +90,5 @@ def _commands(path: pathlib.Path) -> dict[str, str]:
     facts['command'] = os.fsencode(command).decode('utf-8', 'replace')
     facts['started'] = started
   if len(lines) > 1:
-    facts['resumed'] = f'{len(lines) - 1} times, at last {lines[-1][0]}'
+    facts['resumed'] = f'{len(lines) - 1} times, last at {lines[-1][0]}'
   return facts

@@ -66,8 +66,8 @@ class SavedGames:
     path = self._directory / f'{name}.json'
     if not _ID.fullmatch(name) or not path.is_file():
       raise ValueError(
-        f'game ({name}) must be one that was saved here; choose it from the'
-        ' list of games.'
+        f'game ({name}) must be one of the saved games; choose it from the list'
+        ' of games.'
       )
     return files.parse_json(path, _checked, 'a saved game')
 

@@ -63,7 +63,9 @@ def _fit(text: str, width: int) -> ImageFont.FreeTypeFont:
 def _font(size: int) -> ImageFont.FreeTypeFont:
   font = ImageFont.load_default(size)
   if not isinstance(font, ImageFont.FreeTypeFont):
-    raise ImportError('Pillow has no FreeType here; install a wheel of pillow.')
+    raise ImportError(
+      'Pillow was built without FreeType; install pillow from a wheel.'
+    )
   return font
 
 
@@ -116,12 +118,12 @@ def write_gif(
   if frames.ndim != 4 or frames.shape[-1] != 3 or frames.dtype != np.uint8:
     raise ValueError(
       f'frames ({frames.dtype} of shape {frames.shape}) must be uint8 of shape'
-      ' [T, H, W, 3]; render them so.'
+      ' [T, H, W, 3]; render them in this format.'
     )
   if 0 in frames.shape:
     raise ValueError(
-      f'frames (shape {frames.shape}) must have at least one frame with a'
-      ' pixel; play for a step.'
+      f'frames (shape {frames.shape}) must have at least one frame with at'
+      ' least one pixel; record at least one step.'
     )
   if not 0.0 < frames_per_second <= 50.0:
     raise ValueError(

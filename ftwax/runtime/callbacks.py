@@ -64,12 +64,12 @@ class EarlyStopping(experiment_lib.Observer):
     self._num_worse = 0 if value > self._best else self._num_worse + 1
     self._best = max(self._best, value)
     if self.score is not None and value >= self.score:
-      print(f'{self.key} reached {self.score:g}: the run ends.')
+      print(f'{self.key} reached {self.score:g}; stopping the run.')
       return True
     if self.patience is not None and self._num_worse >= self.patience:
       print(
-        f'{self.key} is not above {self._best:g} after {self.patience} more'
-        ' evaluations: the run ends.'
+        f'{self.key} has not exceeded {self._best:g} in {self.patience} more'
+        ' evaluations; stopping the run.'
       )
       return True
     return False

@@ -126,9 +126,9 @@ def check_spec(spec: games.GameSpec, training_spec: games.GameSpec) -> None:
   """Raises a ValueError unless evaluation and training specs are equal."""
   if spec != training_spec:
     raise ValueError(
-      f'evaluation_environment_factory must make a game with the specs of'
-      f' training ({training_spec}), and made one with {spec}; choose one that'
-      ' differs in its levels alone.'
+      'evaluation_environment_factory must make a game with the specs of'
+      f' training ({training_spec}), but made one with {spec}; choose one that'
+      ' differs only in its levels.'
     )
 
 

@@ -160,9 +160,9 @@ class _Camera:
     frame = np.asarray(self._render(timestep))
     if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[-1] != 3:
       raise ValueError(
-        f'the picture of the environment ({frame.dtype} of shape {frame.shape})'
-        " must be uint8 [H, W, 3]; make the environment with render_mode='"
-        "rgb_array'."
+        f'the image of the environment ({frame.dtype} of shape {frame.shape})'
+        ' must be uint8 [H, W, 3]; make the environment with'
+        " render_mode='rgb_array'."
       )
     return frame
 

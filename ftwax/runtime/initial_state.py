@@ -108,7 +108,10 @@ def start_members(
       (name,) = kind._fields
       part = kind(getattr(members, name))
       if kind is _Optimizer and source.optimizer != _optimizer(experiment):
-        logging.warning('The optimizer is another one, and starts anew.')
+        logging.warning(
+          'The optimizer differs from that of init_from, and starts from its'
+          ' initial state.'
+        )
       elif jax.tree.leaves(part):
         try:
           restored, _ = checkpointer.restore(
@@ -139,7 +142,7 @@ def _tell(init_from: str, kind: type, problem: str) -> None:
       f' {problem}; choose the observations, actions and options of the network'
       ' that it was trained with.'
     )
-  logging.warning('Not taken from %s: %s.', init_from, problem)
+  logging.warning('Not restored from %s: %s.', init_from, problem)
 
 
 def _optimizer(experiment: experiment_lib.ExperimentConfig) -> str:

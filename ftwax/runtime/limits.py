@@ -54,14 +54,14 @@ class RestartLimiter:
       self._times.popleft()
     if len(self._times) >= self._max_restarts:
       raise RestartsExceededError(
-        f'{name} must fail no more than {self._max_restarts} times in'
-        f' {self._period_s:g} s, and did once more: {reason}'
+        f'{name} must not fail more than {self._max_restarts} times in'
+        f' {self._period_s:g} s, but did: {reason}'
       )
     self._num_same = self._num_same + 1 if error == self._error else 1
     self._error = error
     if error and self._num_same >= _MAX_SAME:
       raise RestartsExceededError(
-        f'{name} must not fail {_MAX_SAME} times in a row in the same way, and'
+        f'{name} must not fail {_MAX_SAME} times in a row in the same way, but'
         f' did: {reason}'
       )
     self._times.append(now)

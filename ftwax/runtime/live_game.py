@@ -221,7 +221,7 @@ def record_matches(
       raise ValueError(
         f'match ({list(match)}) must name a player for each of the'
         f' {max(teams) + 1} teams, or each of the {len(teams)} seats, of'
-        f' {cast.names}; choose among these.'
+        f' {cast.names}; choose from these.'
       )
   live = LiveGame(playable)
   saved = saved_games.SavedGames(

@@ -32,9 +32,9 @@ def check() -> None:
   missing = [name for name in _PACKAGES if not importlib.util.find_spec(name)]
   if missing:
     raise ImportError(
-      f'watch (True) needs packages that are not installed ({missing}); run'
-      " `uv sync`, or `pip install -c constraints.txt -e '.[web]'`, in a clone;"
-      ' or leave out --watch.'
+      f'watch (True) needs packages that are not installed ({missing}); run `uv'
+      " sync`, or `pip install -c constraints.txt -e '.[web]'`, in a clone; or"
+      ' leave out --watch.'
     )
 
 
@@ -77,11 +77,11 @@ def _tell(
   for line in process.stdout:
     last = line.strip() or last
     if 'http://' in line and not ends.is_set():
-      print(f'The run in the browser: {last}', flush=True)
+      print(f'To follow the run: {last}', flush=True)
   if not ends.is_set():
     print(
-      f'The page of the run ended ({last}); the run goes on. Open it again by'
-      f' `ftwax watch {directory}`.',
+      f'The web page of the run ended ({last}); the run continues. Open the'
+      f' page again with `ftwax watch {directory}`.',
       flush=True,
     )
 

@@ -178,7 +178,7 @@ def find(source: str | os.PathLike[str]) -> pathlib.Path:
     known = sorted(path.name for path in TRAINED.glob('*') if path.is_dir())
     raise ValueError(
       f'source ({os.fspath(source)!r}) must be the directory of a run or one of'
-      f' {known}; run an experiment, whose directory is printed at its end.'
+      f' {known}; run an experiment, which prints its directory at the end.'
     )
   return directory
 
@@ -239,9 +239,9 @@ def _read_origin(directory: pathlib.Path) -> _Origin:
   # Options added after the run was recorded have their defaults in both.
   if any(then != config_files.ABSENT for _, then, _ in differences):
     raise ValueError(
-      f'network_factory in {path} must be that of a named agent to be made'
-      ' again from its record, and is another; pass experiment=..., the one'
-      ' that the run was started with.'
+      f'network_factory in {path} must be that of a named agent to be rebuilt'
+      ' from its record, and is not; pass experiment=..., the one that the run'
+      ' was started with.'
     )
   spec = game_files.read(directory)
   members = sharing.read_members(directory) or range(num_members)

@@ -64,7 +64,7 @@ def change(
   for name in changes:
     if name not in fields:
       raise ValueError(
-        f'{name} is no field{config_changes.suggest(name, fields)}'
+        f'{name} is not a field{config_changes.suggest(name, fields)}'
       )
   own = {name: value for name, value in changes.items() if name != AGENT}
   experiment = config_changes.apply(experiment, own)

@@ -146,7 +146,7 @@ def find(
     if isinstance(factory, vector.VectorFactory):
       raise ValueError(
         f'environment_factory of {source} must make single games to be played,'
-        ' and makes vectors; give --experiment with one that does.'
+        ' and makes vectors; pass --experiment with one that does.'
       )
     return make(
       experiment.name.replace('_', ' '), factory(0), directory, experiment
@@ -159,8 +159,8 @@ def find(
   if len(shape) == 2 and spec.environment == catch.make(*shape).spec:
     return make('catch', catch.make(*shape), directory)
   raise ValueError(
-    f'game of {source} must be capture the flag or catch to be found by its'
-    ' records; give the experiment of the run, --experiment.'
+    f'game of {source} must be capture the flag or catch to be rebuilt from its'
+    ' records; pass the experiment of the run with --experiment.'
   )
 
 

@@ -263,7 +263,7 @@ class RunRecords:
     try:
       self.save(snapshot())
     except Exception as error:  # noqa: BLE001 Must not hide the original.
-      logging.warning('The last state is not saved: %s', _first_line(error))
+      logging.warning('Could not save the last state: %s', _first_line(error))
       self.save_copy()
 
   def save_in_time(self, snapshot: Callable[[], Any] | None) -> None:
@@ -291,7 +291,9 @@ class RunRecords:
         self._start_to_save(checkpointer, copy.metadata, copy.state)
         checkpointer.wait()
     except Exception as error:  # noqa: BLE001 Must not hide the original.
-      logging.warning('The last copy is not saved: %s', _first_line(error))
+      logging.warning(
+        'Could not save the last copy of the state: %s', _first_line(error)
+      )
     finally:
       self._lock.release()
 
@@ -302,7 +304,7 @@ class RunRecords:
     try:
       files.write_atomically(path, text)
     except OSError as second:
-      logging.warning('%s is not written: %s', path, second)
+      logging.warning('Could not write %s: %s', path, second)
     return path
 
   @property
@@ -386,7 +388,7 @@ def describe_saved(directory: pathlib.Path) -> str:
   again = f'run the same command with --resume --run_dir={directory}'
   if not steps:
     return f'Nothing is saved yet. To start again, {again}'
-  return f'Saved at {steps[-1]} steps. To go on, {again}'
+  return f'Saved at {steps[-1]} steps. To continue, {again}'
 
 
 def _first_line(error: Exception) -> str:

@@ -161,7 +161,7 @@ def run_experiment(
   if (runtime, experiment.replay) in _NO_REPLAYS:
     raise ValueError(
       f'replay ({experiment.replay!r}) must be None with runtime={runtime!r},'
-      " which has one of its own; leave it out, or choose runtime='local'."
+      " which has its own replay; leave it out, or choose runtime='local'."
     )
   if eval_every is not None and eval_every < 1:
     raise ValueError(
@@ -302,8 +302,8 @@ def open_run_directory(
     run_dir = run_directory.newest('runs', experiment.name)
   if run_dir is None:
     raise run_directory.RunDirectoryError(
-      f'runs/{experiment.name} must hold a run to resume, and holds none; give'
-      ' its directory, or start a new run.'
+      f'runs/{experiment.name} must contain a run to resume, and contains none;'
+      ' give its directory, or start a new run.'
     )
   return run_directory.open_existing(
     run_dir, experiment, may_differ=_MAY_DIFFER

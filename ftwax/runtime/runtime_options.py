@@ -107,7 +107,7 @@ def _read_resources(texts: Sequence[str]) -> dict[str, dict[str, float]]:
       resource = ''
     if not (label and resource):
       raise ValueError(
-        f'resources ({text}) must be LABEL.RESOURCE=NUMBER; choose for instance'
+        f'resources ({text}) must be LABEL.RESOURCE=NUMBER; choose e.g.'
         ' learner.GPU=1.'
       )
   return resources

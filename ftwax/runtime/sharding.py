@@ -29,7 +29,7 @@ def make_mesh(devices: Sequence[jax.Device] | None) -> jax.sharding.Mesh:
     devices = jax.devices()[:1]
   if not devices or len(set(devices)) < len(devices):
     raise ValueError(
-      f'devices ({list(devices)}) must be one or more, each once; choose'
+      f'devices ({list(devices)}) must be one or more distinct devices; choose'
       ' jax.devices().'
     )
   return jax.sharding.Mesh(np.array(devices), (_AXIS,))
@@ -47,7 +47,7 @@ def check_divides(mesh: jax.sharding.Mesh, **counts: int) -> None:
     if rest:
       raise ValueError(
         f'{name} ({count}) must divide by the number of devices ({mesh.size}),'
-        f' over which it is spread; choose {count + mesh.size - rest} or pass'
+        f' over which it is split; choose {count + mesh.size - rest} or pass'
         ' other devices.'
       )
 

@@ -107,9 +107,7 @@ class Room:
       do = message.get('do') if isinstance(message, dict) else None
       method = getattr(self, f'_do_{do}', None) if isinstance(do, str) else None
       if method is None:
-        raise people.RequestError(
-          'The page sent a request that is not known here.'
-        )
+        raise people.RequestError('The page sent an unknown request.')
       method(person, message)
     except people.RequestError as error:
       person.send({'error': str(error)})
@@ -119,7 +117,9 @@ class Room:
     if not isinstance(down, list) or not all(
       type(key) is int and key in keys for key in down
     ):
-      raise people.RequestError('The page sent keys that are not of this game.')
+      raise people.RequestError(
+        'The page sent keys that this game does not have.'
+      )
     person.num_messages += 1
     person.pressed |= set(down) - person.down
     person.down = set(down)
@@ -148,7 +148,7 @@ class Room:
     speed = message.get('speed')
     if type(speed) is not int or speed not in SPEEDS:
       raise people.RequestError(
-        f'Moves a second must be from {min(SPEEDS)} to {max(SPEEDS)}.'
+        f'Moves per second must be from {min(SPEEDS)} to {max(SPEEDS)}.'
       )
     self._speed = speed
     self._tell_room()
@@ -176,7 +176,7 @@ class Room:
     there = self._seats[seat]
     if player not in self._playable.cast.names:
       raise people.RequestError(
-        'That player is not here; choose one of the list.'
+        'That player does not exist; choose one from the list.'
       )
     if isinstance(there, people.Person) and there is not person:
       raise people.RequestError(f'Seat {seat + 1} is taken by {there.name}.')
@@ -187,7 +187,7 @@ class Room:
     del message
     if self._phase == 'paused':
       self._phase = 'playing'
-      self._tell_room(f'{person.name} goes on.')
+      self._tell_room(f'{person.name} resumed the game.')
       if self._clock is None or self._clock.done():
         self._clock = asyncio.create_task(self._run())
     elif self._phase in ('waiting', 'over'):
@@ -216,7 +216,7 @@ class Room:
   def _start(self, seed: int) -> None:
     """Starts a new game, replacing the current one."""
     if self._phase == 'preparing':
-      raise people.RequestError('A game is being prepared; wait a moment.')
+      raise people.RequestError('The game is being prepared; wait a moment.')
     self._phase = 'preparing'
     self._tell_room()
     self._clock = asyncio.create_task(self._run(self._clock, seed))

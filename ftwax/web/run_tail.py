@@ -142,7 +142,7 @@ def newest_run(root: pathlib.Path) -> pathlib.Path:
   found = list(root.glob(f'*/*/{run_directory.CONFIG_FILE}'))
   if not found:
     raise ValueError(
-      f'run ({root}/*/*) must be given where there is none in {root}; start an'
+      f'run ({root}/*/*) must be given, since there is none in {root}; start an'
       ' experiment, or give the directory of a run.'
     )
   return max(found, key=lambda path: path.stat().st_mtime).parent

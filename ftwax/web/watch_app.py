@@ -96,7 +96,7 @@ def make_watch_app(
     except Exception as error:  # A damaged run may raise anything.
       await websocket.accept()
       await websocket.send_json({'error': str(error)[:500]})
-      await websocket.close(1011, 'No games can be played of this run.')
+      await websocket.close(1011, 'Games of this run cannot be played.')
       return
     await web_app.serve_person(websocket, found)
 

@@ -210,7 +210,7 @@ async def serve_person(
 
 async def _until(too_slow: asyncio.Event) -> str:
   await too_slow.wait()
-  return 'The page did not read its messages in time; load it again.'
+  return 'The page did not read its messages in time; reload it.'
 
 
 async def _receive(
@@ -228,7 +228,7 @@ async def _receive(
     now = int(time.monotonic())
     second, count = now, count + 1 if now == second else 1
     if count > _MAX_MESSAGES_PER_SECOND:
-      return 'The page sent too many messages; load it again.'
+      return 'The page sent too many messages; reload it.'
     try:
       if len(text) > _MAX_MESSAGE_LENGTH:
         raise ValueError

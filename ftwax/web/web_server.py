@@ -131,6 +131,6 @@ def _listen(host: str, port: int | None) -> socket.socket:
     except OSError as error:
       reason = error
   raise ValueError(
-    f'address ({host}, port {ports[-1]}) must be free and of this machine, but:'
-    f' {reason}; choose another port, or 0 for any.'
+    f'address ({host}, port {ports[-1]}) must be free and belong to this'
+    f' machine, but: {reason}; choose another port, or 0 for any.'
   )

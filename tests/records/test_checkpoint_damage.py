@@ -165,8 +165,8 @@ _CRAFTED = {
     'not what ftwax writes',
   ),
   'metadata of a number': (_with(metadata=3), 'not what ftwax writes'),
-  'a file outside': (_with(files={'../a': ''}), 'a file outside of it'),
-  'an absolute file': (_with(files={'/etc/passwd': ''}), 'outside of it'),
+  'a file outside': (_with(files={'../a': ''}), 'a file outside it'),
+  'an absolute file': (_with(files={'/etc/passwd': ''}), 'outside it'),
   'no file': (_with(files={'a': ''}), 'a cannot be read'),
   'an impossible name': (_with(files={'\0': ''}), 'cannot be read'),
   'a file for a step': (_replace_by_file, 'it is not a directory'),
@@ -216,7 +216,7 @@ def test_metadata_of_another_kind_are_damage(tmp_path, metadata):
     checkpointer.save(1, _make_state(1), {'counts': {'a': 1}})
     checkpointer.save(2, _make_state(2), metadata)
     with pytest.warns(
-      checkpoints.DamagedCheckpointWarning, match='are not those of a run'
+      checkpoints.DamagedCheckpointWarning, match='is not that of a run'
     ):
       state, restored = checkpointer.restore(
         _make_state(0), lambda metadata: dict(**metadata['counts'])['a']

@@ -77,8 +77,8 @@ def test_values_have_the_type_of_the_field(text, field, value):
 @pytest.mark.parametrize(
   ('text', 'message'),
   [
-    ('number=1.5', r'number \(1.5\) must be int, and is float'),
-    ('number=true', r'number \(True\) must be int, and is bool'),
+    ('number=1.5', r'number \(1.5\) must be int, but is float'),
+    ('number=true', r'number \(True\) must be int, but is bool'),
     ('flag=1', r'flag \(1\) must be bool'),
     ('mode=c', r"mode \('c'\) must be .*'a', 'b'"),
     ('pair=[1]', r'pair \(\[1\]\) must be tuple\[int, int\]'),

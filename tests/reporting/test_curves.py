@@ -135,7 +135,7 @@ def test_a_run_without_episodes_has_a_picture_too(tmp_path, lines):
 def test_a_run_without_a_log_has_none(tmp_path):
   assert not curves.can_plot(tmp_path)
   with pytest.raises(
-    FileNotFoundError, match=r'training log \(.*train.jsonl\) must be there'
+    FileNotFoundError, match=r'training log \(.*train.jsonl\) must exist'
   ):
     curves.plot_curves(tmp_path)
   assert not list(tmp_path.iterdir())

@@ -169,7 +169,7 @@ def test_alt_texts_say_what_is_drawn(run_dir):
   assert all(len(alt.split()) > 5 for alt in found.alts)
   ratings = np.asarray(_row(30)['ratings'])
   assert (
-    f'{ratings.max():.0f}, {ratings.mean():.0f} in the mean' in found.alts[0]
+    f'{ratings.max():.0f}, {ratings.mean():.0f} on average' in found.alts[0]
   )
 
 
@@ -191,7 +191,7 @@ def test_facts_of_the_run(tmp_path, monkeypatch):
   facts = dict(zip(facts[::2], facts[1::2], strict=True))
   assert facts['command'] == 'python pbt.py --seed=7'
   assert facts['started'][:2] == '20' and facts['started'].endswith('+00:00')
-  assert facts['resumed'].startswith('1 times, at last 20')
+  assert facts['resumed'].startswith('1 times, last at 20')
   assert facts['seed'] == '7'
   assert facts['environment steps'] == '123,456'
   assert facts['duration'] == '1:02:03'
@@ -298,7 +298,9 @@ def test_no_run_of_a_population(tmp_path):
   ):
     report.make_report(tmp_path)
   _log(tmp_path, [])
-  with pytest.raises(ValueError, match=r'population log .* must have a row'):
+  with pytest.raises(
+    ValueError, match=r'population log .* must have at least one row'
+  ):
     report.make_report(tmp_path)
   assert not (tmp_path / 'report.html').exists()
 

@@ -42,9 +42,11 @@ def test_resources_replace_defaults():
 
 
 def test_wrong_resources_are_refused():
-  with pytest.raises(ValueError, match="resources of 'actr' must be of nodes"):
+  with pytest.raises(
+    ValueError, match="resources of 'actr' must belong to nodes"
+  ):
     bundles.make(_NAMES, {'actr': {'CPU': 1}})
-  with pytest.raises(ValueError, match=r"\['actor/0'\] must have one above"):
+  with pytest.raises(ValueError, match=r"\['actor/0'\] must include one above"):
     bundles.make(_NAMES, {'actor': {'CPU': 0}})
 
 

@@ -168,7 +168,7 @@ def test_a_lost_host_of_actors_does_not_end_a_run(start):
   status, output = run.wait()
   assert status == 0, output
   assert run.last_steps() == 20_000
-  assert 'waits for a host' in output
+  assert 'waiting for a host' in output
 
 
 @pytest.mark.slow

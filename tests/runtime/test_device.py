@@ -373,7 +373,7 @@ class StepObserver(experiment.Observer):
 
 
 def test_observers_of_steps_are_refused(run, make_experiment):
-  with pytest.raises(ValueError, match=r'observers .* must watch no steps'):
+  with pytest.raises(ValueError, match=r'observers .* must not observe steps'):
     run(make_experiment(observers=[StepObserver()]))
 
 

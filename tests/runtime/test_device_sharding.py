@@ -167,5 +167,5 @@ def test_members_that_cannot_be_shared_out_are_refused(run):
 
 @pytest.mark.parametrize('devices', [(), (DEVICES[0], DEVICES[0])])
 def test_a_device_stands_there_once(devices):
-  with pytest.raises(ValueError, match=r'devices .* each once; choose'):
+  with pytest.raises(ValueError, match=r'devices .* distinct devices; choose'):
     sharding.make_mesh(devices)

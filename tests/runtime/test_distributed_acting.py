@@ -232,7 +232,7 @@ class TestActorLoop:
     )
     with pytest.raises(
       processes.FatalError,
-      match=r'environments of actor/0 must fail no more than 2 times.*crashed',
+      match=r'environments of actor/0 must not fail more than 2 times.*crashed',
     ):
       loop.run(_StillActor(3))
 

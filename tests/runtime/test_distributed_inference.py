@@ -266,7 +266,8 @@ def test_episodes_do_not_go_on_with_another_server(make_server):
   policy.core.select_action((), FIRST, state)
   policy._server = processes.Remote(other, 'inference')
   with pytest.raises(
-    environments.EnvironmentFailure, match='was restarted, and states are lost'
+    environments.EnvironmentFailure,
+    match='was restarted, and recurrent states were lost',
   ):
     policy.core.select_action((), MID, state)
   policy.core.select_action((), FIRST, state)

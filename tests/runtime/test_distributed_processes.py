@@ -16,7 +16,7 @@ class TestLimits:
     now[0] += 1.0
     with pytest.raises(
       limits.RestartsExceededError,
-      match=r'actor/1 must fail no more than 3 times in 60 s, and .*more: boo',
+      match=r'actor/1 must not fail more than 3 times in 60 s, but did: boo',
     ):
       limiter.count('actor/1', 'boo')
     assert limiter.num_restarts == 50
@@ -39,7 +39,7 @@ class TestLimits:
       settings.Settings(num_devices=0)
     with pytest.raises(ValueError, match=r'num_learners \(0\) must be at leas'):
       settings.Settings(num_learners=0)
-    with pytest.raises(ValueError, match=r'resources .* must go with a clust'):
+    with pytest.raises(ValueError, match=r'resources .* need a Ray clust'):
       settings.Settings(resources={'actor': {'CPU': 2}})
 
 

@@ -62,7 +62,7 @@ class TestProgram:
     mine = lp.Program('mine')
     mine.add_node(lp.PyNode(print), label='learner')
     with pytest.raises(
-      ValueError, match=r"labels \['learner'\] must not be used twice"
+      ValueError, match=r"labels \['learner'\] must not occur twice"
     ):
       program.make_distributed_experiment(
         distributed_helpers.make_experiment(), run_dir=tmp_path, program=mine
@@ -231,7 +231,10 @@ class TestDevices:
   @pytest.mark.parametrize(
     ('num_devices', 'message'),
     [
-      (5, r'num_devices \(5\) must not be more than .* 4 \(cpu\); choose 4'),
+      (
+        5,
+        r'num_devices \(5\) must be at most the number .* 4 \(cpu\); choose 4',
+      ),
       (3, r'batch_size \(4\) must divide by the number of devices \(3\)'),
     ],
   )

@@ -206,7 +206,7 @@ class TestSupervisor:
       os.kill(second, signal.SIGKILL)
       with pytest.raises(
         supervision.NodeFailedError,
-        match=r'actor/0 must fail no more than 1 times.*killed by SIGKILL',
+        match=r'actor/0 must not fail more than 1 times.*killed by SIGKILL',
       ):
         self._poll(supervisor, lambda _: False)
     assert _pids(supervisor) == {}

@@ -94,7 +94,7 @@ def test_environments_are_made_anew_within_a_limit(
   faulty(1)
   with pytest.raises(
     environment_faults.EnvironmentFault,
-    match=r'no more than 10 times in 300 s, and did once more: .*KeyError',
+    match=r'not fail more than 10 times in 300 s, but did: .*KeyError',
   ):
     run(config, name='other')
 

@@ -238,7 +238,9 @@ def test_parents_that_have_changed_are_not_copied(make, capsys):
     internal_rewards=one.internal_rewards + 1.0
   )
   population.exchanges[0]._turn()
-  assert 'it has copied another meanwhile' in capsys.readouterr().out
+  assert (
+    'it has copied another member in the meantime' in capsys.readouterr().out
+  )
   assert population.exchanges[0].take() is None
 
 
@@ -280,7 +282,7 @@ def test_a_learner_that_lost_a_copy_takes_its_traits(make, capsys):
   again = population.exchanges[0]
   again._last = learner.copies
   again._join()
-  assert 'take the traits that the keeper knows' in capsys.readouterr().out
+  assert 'take their traits from the keeper' in capsys.readouterr().out
   population.copy(0)
   assert _leaves(evolution.traits(learner.state)) == traits
   again._turn()
@@ -307,7 +309,7 @@ def test_members_are_sent_in_chunks(experiment, monkeypatch):
   assert len(learner.read_offer(number, 0)) == 100 < size
   assert learner.read_offer(number - 8, 0) is None
   monkeypatch.setattr(_Learner, 'read_offer', lambda *args: None)
-  with pytest.raises(exchange.CopyError, match='stopped to answer'):
+  with pytest.raises(exchange.CopyError, match='stopped answering'):
     exchange.fetch(peer, 1, traits, learner.state)
 
 

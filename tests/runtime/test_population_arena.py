@@ -235,7 +235,7 @@ def test_opponents_take_their_seats_and_members_see_theirs_alone():
 def test_a_script_cannot_play_games_in_python():
   games_ = game_vectors.PythonGames([TellingGame(0), TellingGame(1)], 'test')
   script = players.scripted(lambda key, state, seat: jnp.int32(0))
-  with pytest.raises(TypeError, match='opponent 0 must play by what it obs'):
+  with pytest.raises(TypeError, match='opponent 0 must act on observations'):
     arena_lib.Arena(
       games_,
       seating_lib.make_seating((0, 1), 1, 2, 1, 1.0),

@@ -44,7 +44,7 @@ def _start(tmp_path, then, wait):
 
 def test_the_link_is_printed_once_and_the_page_ends_with_the_run(tmp_path):
   assert _start(tmp_path, 'sys.stdin.read()', 2) == [
-    'The run in the browser: Open http://127.0.0.1:1/',
+    'To follow the run: Open http://127.0.0.1:1/',
     'trained',
     '`ftwax watch runs/catch/1` opens the page of the run again.',
   ]
@@ -53,8 +53,8 @@ def test_the_link_is_printed_once_and_the_page_ends_with_the_run(tmp_path):
 def test_a_page_that_fails_leaves_the_run_alone(tmp_path):
   lines = _start(tmp_path, 'sys.exit("No room.")', 2)
   assert lines[1] == (
-    'The page of the run ended (No room.); the run goes on. Open it again by'
-    ' `ftwax watch runs/catch/1`.'
+    'The web page of the run ended (No room.); the run continues. Open the page'
+    ' again with `ftwax watch runs/catch/1`.'
   )
   assert lines[2] == 'trained'
 

@@ -140,7 +140,7 @@ def test_a_shared_game_plays_the_same_states_without_a_network(
   page.goto(path.as_uri())
   shown = [page.evaluate('ftwax.replay.stage.to')]
   for _ in record['states'][1:]:
-    page.click('button[aria-label="One step on"]')
+    page.click('button[aria-label="One step forward"]')
     shown.append(page.evaluate('ftwax.replay.stage.to'))
   assert shown == record['states']
   page.focus('input[type=range]')
@@ -173,7 +173,7 @@ def test_a_report_plays_chosen_games_of_any_drawing(page, tmp_path):
   labels = page.locator('#match option').all_inner_texts()
   assert labels == ['member 0 against copycat'] * 2
   assert page.inner_text('.score') == '0 : 0, round 0 of 2'
-  page.click('button[aria-label="One step on"]')
+  page.click('button[aria-label="One step forward"]')
   assert page.evaluate('ftwax.replay.stage.to') == game['states'][1]
   before = page.locator('canvas').screenshot()
   page.select_option('#match', '1')
@@ -190,7 +190,7 @@ def test_a_server_that_is_gone_is_told(page, tmp_path):
   with _serve(web_app.make_play_app(room, saved)) as address:
     page.goto(address)
     page.wait_for_selector('#play:enabled')
-  page.wait_for_selector('#problem:has-text("The server is gone")')
+  page.wait_for_selector('#problem:has-text("The server does not answer")')
 
 
 def test_the_live_page_shows_a_growing_curve(page, tmp_path):

@@ -13,7 +13,7 @@ ftwax.makeReplay = (root, record) => {
   const slider = element('input', {type: 'range', min: 0, max: last, value: 0});
   slider.setAttribute('aria-label', 'Step');
   const speed = element('select', {}, ...[1, 4, 15, 30].map((rate) =>
-    element('option', {value: rate, textContent: `${rate} moves a second`})));
+    element('option', {value: rate, textContent: `${rate} moves per second`})));
   speed.value = record.speed > 8 ? 15 : 4;
   speed.setAttribute('aria-label', 'Speed');
   const button = (text, label, action) => {
@@ -52,7 +52,7 @@ ftwax.makeReplay = (root, record) => {
   speed.onchange = () => { if (timer) { stop(); start(); } };
   const controls = element('div', {className: 'row'}, play,
     button('◀', 'One step back', () => { stop(); show(step - 1); }),
-    button('▶', 'One step on', () => { stop(); show(step + 1); }), slider, speed);
+    button('▶', 'One step forward', () => { stop(); show(step + 1); }), slider, speed);
   const teams = game.teams || [];
   const seats = record.seats.map((seat, i) => element('li', {
     className: `team${seat.team}`,

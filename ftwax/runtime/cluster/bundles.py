@@ -42,7 +42,7 @@ def make(
   for label in resources:
     if label not in labels:
       raise ValueError(
-        f'resources of {label!r} must be of nodes of this run, which are'
+        f'resources of {label!r} must belong to nodes of this run, which are'
         f' {sorted(labels)}; leave them out.'
       )
   groups: dict[str, list[str]] = {}
@@ -60,8 +60,8 @@ def make(
     total = {name: amount for name, amount in total.items() if amount > 0}
     if not total:
       raise ValueError(
-        f'resources of {members} must have one above zero, and are'
-        f' {dict(resources)}; choose for instance CPU=0.1.'
+        f'resources of {members} must include one above zero, but are'
+        f' {dict(resources)}; choose e.g. CPU=0.1.'
       )
     made.resources.append(total)
   return made

@@ -217,10 +217,10 @@ class Gateway:
         await asyncio.sleep(_ACCEPT_AGAIN_S)
         continue
       if address[0] not in self._hosts:
-        self._refuse(address, 'it is no host of the cluster')
+        self._refuse(address, 'it is not a host of the cluster')
         connection.close()
       elif self._num_unknown >= _MAX_UNKNOWN:
-        self._refuse(address, 'too many have not shown a token yet')
+        self._refuse(address, 'too many connections have not sent a token yet')
         connection.close()
       else:
         task = self._loop.create_task(self._welcome(connection, address))
@@ -237,14 +237,14 @@ class Gateway:
           await asyncio.wait_for(reader.readexactly(_HEADER.size), _CONNECT_S)
         )
       except (OSError, EOFError, asyncio.TimeoutError) as error:
-        self._refuse(address, f'it did not show a token ({error!r})')
+        self._refuse(address, f'it did not send a token ({error!r})')
         connection.close()
         return
       finally:
         self._num_unknown -= 1
       with _closing(writer):
         if not hmac.compare_digest(token, self._token):
-          self._refuse(address, "its token is not the run's")
+          self._refuse(address, 'its token is not that of the run')
           return
         if port not in self._own_ports:
           return  # The server moved; the peer's routes will change.
@@ -271,7 +271,7 @@ class Gateway:
     """Counts a refused connection and logs some of them."""
     if self.num_refused % _REFUSED_PER_LINE == 0:
       logging.warning(
-        'refused a connection of %s, since %s (%d refused so far).',
+        'refused a connection from %s, since %s (%d refused so far).',
         address[0],
         reason,
         self.num_refused + 1,

@@ -92,8 +92,8 @@ class Hosts:
     if self._contexts is None and not expose:
       raise ValueError(
         f'{credentials.USE_TLS} must be 1, with certificates of the cluster'
-        ' (docs/clusters.md), and is not: whoever reaches this cluster can run'
-        ' code on it; choose --expose where only you can reach it.'
+        ' (docs/clusters.md), but is not: anyone who can reach this cluster can'
+        ' run code on it; choose --expose if only you can reach it.'
       )
     self._token = secrets.token_bytes(gateway.TOKEN_BYTES)
     self._mark = f'.cluster-{secrets.token_hex(8)}'
@@ -203,8 +203,8 @@ class Hosts:
     theirs, ours = description.versions, host.versions()
     if theirs != ours:
       raise ClusterError(
-        f'host {handle.address} must have the versions of this one, {ours},'
-        f' and has {theirs}; install the same ones there.'
+        f'host {handle.address} must have the same versions as this one,'
+        f' {ours}, but has {theirs}; install the same versions there.'
       )
     handle.description = description
 

@@ -115,7 +115,7 @@ class RayLauncher:
     if not free:
       raise ray_hosts.ClusterError(
         f'a port from {low} to {high} must be free on all hosts of the cluster,'
-        ' and none of many was; see what listens there.'
+        ' and none of those tried was; check what listens there.'
       )
     self._ports[free[0]] = ''
     return free[0]
@@ -141,7 +141,7 @@ class RayLauncher:
     )
     if not self._group.wait(_PLACE_S):
       raise self._too_small(
-        f'{ray.available_resources()} were free for {_PLACE_S:g} s'
+        f'{ray.available_resources()} was all that was free for {_PLACE_S:g} s'
       )
     self._refresh()
     self._thread.start()
@@ -306,10 +306,10 @@ class RayLauncher:
       return
     if name in self._have_learned:
       raise ray_hosts.ClusterError(
-        f'{self._directory} must be on storage that all hosts share for a'
-        f' learner to go on on another host, and {handle.address} does not see'
-        ' it: the checkpoints are on the host that was lost. Bring that back'
-        ' and resume, or choose a --run_dir that hosts share.'
+        f'{self._directory} must be on storage shared by all hosts for a'
+        f' learner to continue on another host, and {handle.address} does not'
+        ' see it: the checkpoints are on the lost host. Restart that host and'
+        ' resume, or choose a --run_dir on shared storage.'
       )
     self._have_learned.add(name)
     self._hosts.send_directory(handle)
@@ -368,7 +368,7 @@ class RayLauncher:
     with self._lock:
       if handle.actor_name not in ('', actor_name):
         # Ray has restarted the actor; its nodes ended with the previous one.
-        self._lose_nodes(handle, 'has lost what started them')
+        self._lose_nodes(handle, 'has lost the process that started its nodes')
         self._hosts.describe(handle)
       handle.actor_name = actor_name
       running = self._running_at(handle)

@@ -10,8 +10,8 @@ def check_not_traced() -> None:
   """Raises a RuntimeError inside another `jax.jit`, `vmap` or `grad`."""
   if isinstance(jnp.zeros(()), jax.core.Tracer):
     raise RuntimeError(
-      'run_experiment must not be called inside a function that JAX traces,'
-      ' and is; call it as plain Python, or compile the functions of'
+      'run_experiment must not be called inside a function that JAX traces, but'
+      ' was; call it from plain Python, or compile the functions of'
       ' ftwax.runtime.device.loop into yours.'
     )
 
@@ -45,8 +45,8 @@ def check_game(made: object) -> functional.FunctionalGame:
   ):
     raise TypeError(
       'environment_factory must make a functional.FunctionalEnvironment or'
-      f" FunctionalGame for runtime='device', and made a {type(made).__name__};"
-      " give one that is written in JAX, or choose runtime='local'."
+      f" FunctionalGame for runtime='device', but made a {type(made).__name__};"
+      " return one that is written in JAX, or choose runtime='local'."
     )
   functional_checks.check_shapes(made)
   if isinstance(made, functional.FunctionalEnvironment):

@@ -92,9 +92,8 @@ def run_experiment(
   experiment_checks.check_not_traced()
   if any(observer.sees_steps for observer in experiment.observers):
     raise ValueError(
-      f'observers ({list(experiment.observers)!r}) must watch no steps with'
-      " runtime='device', which shows none; choose"
-      " runtime='local'."
+      f'observers ({list(experiment.observers)!r}) must not observe steps with'
+      " runtime='device', which hides them; choose runtime='local'."
     )
   parts = _Parts(experiment, sharding.make_mesh(devices))
   return runs.execute(

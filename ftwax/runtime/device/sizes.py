@@ -113,8 +113,8 @@ def make_sizes(
     raise ValueError(
       f'num_environments, which gives each member {num_rows} rows, must divide'
       f' batch_size ({batch_size}) or be a multiple of it, so that each'
-      ' trajectory is used once; choose num_environments or batch_size so that'
-      f' there are {batch_size} rows.'
+      ' trajectory is used once; choose them so that each member has'
+      f' {batch_size} rows.'
     )
   # Images have three axes: height, width and channels.
   unroll = has_convolutions or any(

@@ -112,7 +112,7 @@ class ActorLoop:
         try:
           self._run_environments(actors)
         except environments.EnvironmentFailure as error:
-          print(f'environments are replaced after: {error}', flush=True)
+          print(f'replacing environments after an error: {error}', flush=True)
           self._limiter.count(f'environments of actor/{self._index}', error)
     except (tables.ReplayTimeoutError, limits.RestartsExceededError) as error:
       raise processes.FatalError(str(error)) from error
@@ -233,7 +233,7 @@ class ActorLoop:
       )
       if reply is None:
         raise ReplacedError(
-          f'actor/{self._index} was taken for lost, and another has its place.'
+          f'actor/{self._index} was considered lost and has been replaced.'
         )
       self._num_steps = 0
       self._grant = grants.Grant(*reply)

@@ -117,12 +117,12 @@ def fetch(
   number, size, *traits = reply
   for leaf, wanted in zip(traits, jax.tree.leaves(inherited), strict=True):
     if not np.array_equal(leaf, wanted):
-      raise CopyError('it has copied another meanwhile')
+      raise CopyError('it has copied another member in the meantime')
   chunks: list[bytes] = []
   while (offset := sum(map(len, chunks))) < size:
     chunk = peer.try_call('read_offer', number, offset)
     if chunk is None or not len(chunk):
-      raise CopyError('its learner has stopped to answer')
+      raise CopyError('its learner has stopped answering')
     chunks.append(np.asarray(chunk, np.uint8).tobytes())
   return _unpack(b''.join(chunks), evolution.heritage(members))
 
@@ -233,8 +233,8 @@ class Exchange:
       self._last = known
       return
     print(
-      'members take the traits that the keeper knows, from copies that no'
-      ' checkpoint here has.',
+      'members take their traits from the keeper, which knows of copies that no'
+      ' checkpoint here contains.',
       flush=True,
     )
     self._ready = Ready(known, {})

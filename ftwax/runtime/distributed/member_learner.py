@@ -178,7 +178,7 @@ class MemberLearner(learner_node.Learner):
 
   def _snapshot_whole(self) -> Any:
     raise processes.FatalError(
-      f'observers ({self._experiment.observers!r}) must save no checkpoints of'
-      ' their own where several learners hold the population, since none holds'
-      ' it all; leave out BestCheckpoint, or choose num_learners=1.'
+      f'observers ({self._experiment.observers!r}) must not save checkpoints of'
+      ' their own with several learners, since none holds the whole population;'
+      ' leave out BestCheckpoint, or choose num_learners=1.'
     )

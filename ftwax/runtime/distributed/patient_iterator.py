@@ -87,6 +87,6 @@ class PatientIterator(Iterator[samples.ReplaySample]):
       except tables.ReplayTimeoutError as error:
         if time.monotonic() - start > self._timeout_s:
           raise tables.ReplayTimeoutError(
-            f'{error} (No batch came for {self._timeout_s:g} s.)'
+            f'{error} (No batch arrived for {self._timeout_s:g} s.)'
           ) from error
         self._on_idle()

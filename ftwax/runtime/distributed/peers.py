@@ -48,8 +48,8 @@ def join(
   """
   if jax.distributed.is_initialized():
     raise processes.FatalError(
-      f'num_learners ({settings.num_learners}) must be 1 where nodes are'
-      ' threads of one process; choose 1, or launch processes.'
+      f'num_learners ({settings.num_learners}) must be 1 if nodes are threads'
+      ' of one process; choose 1, or launch processes.'
     )
   (coordinator,) = address
   # JAX installs a SIGTERM handler here; put the previous one back.
@@ -182,8 +182,9 @@ def make_mesh(num_devices: int) -> jax.sharding.Mesh:
   available = jax.local_devices()
   if num_devices > len(available):
     raise ValueError(
-      f'num_devices ({num_devices}) must not be more than the learner has,'
-      f' {len(available)} ({available[0].platform}); choose {len(available)}.'
+      f"num_devices ({num_devices}) must be at most the number of the learner's"
+      f' devices, {len(available)} ({available[0].platform}); choose'
+      f' {len(available)}.'
     )
   devices = jax.devices()
   return sharding.make_mesh(

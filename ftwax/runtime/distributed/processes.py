@@ -104,8 +104,8 @@ def connect_to_replay(address: str, timeout_s: float) -> Any:
   except (reverb.ReverbError, RuntimeError) as error:
     raise UnreachableError(
       f'replay ({address}) must answer within {timeout_s:g} s, and did not'
-      f' ({error}); see what its output says, or raise replay_start_s if it has'
-      ' much to restore.'
+      f' ({error}); see its output, or raise replay_start_s if it has much to'
+      ' restore.'
     ) from error
   return client
 
@@ -203,7 +203,7 @@ class Remote:
         if self._stop.is_set() or time.monotonic() > deadline:
           raise UnreachableError(
             f'{self._name} must answer {method} within {self._patience_s:g} s,'
-            f' and did not ({error}); see what its output says.'
+            f' and did not ({error}); see its output.'
           ) from error
       time.sleep(_RETRY_S)
 

@@ -101,8 +101,8 @@ def make_distributed_experiment(
   in_use = sorted(set(LABELS) & set(program.groups))
   if in_use:
     raise ValueError(
-      f'labels {in_use} must not be used twice in a program; choose other'
-      f' labels than {LABELS} for your own nodes.'
+      f'labels {in_use} must not occur twice in a program; choose other labels'
+      f' than {LABELS} for your own nodes.'
     )
   directory = str(pathlib.Path(run_dir).absolute())
   handles = _add_servers(program, experiment, settings, directory, eval_every)
@@ -314,6 +314,6 @@ def _check_picklable(experiment: experiment_lib.ExperimentConfig) -> None:
     except Exception as error:
       raise ValueError(
         f'{field.name} ({value!r}) must be picklable, to be sent to other'
-        f' processes ({error}); make what it holds in the process that uses it,'
-        ' for instance with a function at the top level of a module.'
+        f' processes ({error}); create its unpicklable parts in the process'
+        ' that uses them, e.g. in a function at the top level of a module.'
       ) from error

@@ -85,7 +85,7 @@ class RemotePolicy:
     self._epoch = epoch
     if is_other and any(timestep.step_type != types.FIRST):
       raise StatesLostError(
-        'the inference server was restarted, and states are lost.'
+        'the inference server was restarted, and recurrent states were lost.'
       )
     action, raw_action, logits = (
       structure.unflatten(leaves)
@@ -109,8 +109,7 @@ class RemotePolicy:
     while (reply := self._server.call(method, *args)) is None:
       if self._stop.wait(_ASK_AGAIN_S):
         raise processes.UnreachableError(
-          f'inference must answer {method}, and did not before the run was'
-          ' ended.'
+          f'inference must answer {method}, and did not before the run ended.'
         )
     return reply
 

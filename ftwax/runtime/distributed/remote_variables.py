@@ -168,5 +168,5 @@ class RemoteVariables:
         return self._structure.unflatten(reply)
       time.sleep(_FIRST_POLL_S)
     raise processes.UnreachableError(
-      'learner must offer variables, and did not before the run was ended.'
+      'learner must offer variables, and did not before the run ended.'
     )

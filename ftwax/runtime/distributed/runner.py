@@ -153,7 +153,7 @@ def _start(
     ports = sorted(port for made in commands.list for port in made.ports)
     logging.warning(
       'Reverb and Courier listen on ports %s of all interfaces, without'
-      ' authentication: whoever reaches them can run code as you.',
+      ' authentication: anyone who can reach them can run code as you.',
       ', '.join(map(str, ports)),
     )
   supervisor = stack.enter_context(

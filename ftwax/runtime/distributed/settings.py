@@ -85,6 +85,6 @@ class Settings:
         )
     if self.resources and self.cluster == LOCAL:
       raise ValueError(
-        f'resources ({dict(self.resources)}) must go with a cluster, which'
-        f' accounts for them, and cluster is {LOCAL!r}; choose --cluster=auto.'
+        f'resources ({dict(self.resources)}) need a Ray cluster, which reserves'
+        f' them, but cluster is {LOCAL!r}; choose --cluster=auto.'
       )

@@ -25,16 +25,15 @@ def check(
       fitting = [k for k in range(1, num_learners) if num_members % k == 0]
       raise ValueError(
         f'num_learners ({num_learners}) must divide num_members'
-        f' ({num_members}), which are shared out evenly; choose {fitting[-1]}.'
+        f' ({num_members}), which are divided evenly; choose {fitting[-1]}.'
       )
     return
   batch_size = experiment.builder.config.batch_size
   rest = batch_size % num_learners
   if rest:
     raise ValueError(
-      f'batch_size ({batch_size}) must divide by num_learners'
-      f' ({num_learners}), over which it is spread; choose'
-      f' {batch_size + num_learners - rest}.'
+      f'batch_size ({batch_size}) must divide by num_learners ({num_learners}),'
+      f' over which it is split; choose {batch_size + num_learners - rest}.'
     )
   if settings.num_actors < num_learners:
     raise ValueError(

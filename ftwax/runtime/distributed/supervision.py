@@ -93,7 +93,7 @@ class _Node:
     lines = self.output.read_text('utf-8', 'replace').splitlines()
     last = lines[-1] if lines else ''
     if code == processes.FATAL:
-      return f'{last or "no word"} (see {self.output})', last
+      return f'{last or "no output"} (see {self.output})', last
     how, error = f'exit status {code}', last
     if code is not None and code < 0:
       how, error = f'killed by {signal.Signals(-code).name}', ''

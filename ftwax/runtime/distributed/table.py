@@ -55,7 +55,7 @@ def describe_nodes(
     if status['failures'].get(name):
       parts.append(f'failed environments {status["failures"][name]}')
     if name in waiting:
-      parts.append('waits for a host')
+      parts.append('waiting for a host')
     elif name in status['finished']:
       parts.append('ended')
     nodes[name] = ', '.join(filter(None, parts))

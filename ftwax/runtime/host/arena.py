@@ -265,9 +265,8 @@ class _SeatedPlayer:
       made, compiled_games.CompiledGames
     ):
       raise TypeError(
-        f'opponent {index} must play by what it observes in games in Python,'
-        ' and it reads the states of games; give players.frozen, or games in'
-        ' JAX.'
+        f'opponent {index} must act on observations in Python games, but reads'
+        ' game states; use players.frozen, or games in JAX.'
       )
     self.seats = np.flatnonzero(seating.opponents.reshape(-1) == index)
     self._player = player

@@ -221,7 +221,7 @@ class _Run:
           limiter.count('environments', fault)
         except limits.RestartsExceededError as error:
           raise environment_faults.EnvironmentFault(str(error)) from fault
-        logging.warning('Environments are made anew: %s', fault)
+        logging.warning('Recreating environments after an error: %s', fault)
         self._restart_games(limiter.num_restarts)
         start = None
 
@@ -230,7 +230,7 @@ class _Run:
     try:
       self._arena.close()
     except environment_faults.EnvironmentFault as fault:
-      logging.warning('Environments are not closed: %s', fault)
+      logging.warning('Could not close environments: %s', fault)
     self._arena.replace_games(self._make_games(num_restarts))
 
   def _draw_seats(self) -> types.NumpyArray:

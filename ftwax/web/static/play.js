@@ -58,7 +58,7 @@
   // Loads the script that draws the game, once.
   const load = (name) => name in ftwax.games ? Promise.resolve() : new Promise((resolve) => {
     const script = element('script', {src: new URL(`script.js${location.search}`, location.href), onload: resolve});
-    script.onerror = () => problem('The script that draws the game cannot be loaded. Load the page again.');
+    script.onerror = () => problem('The script that draws the game cannot be loaded. Reload the page.');
     document.head.append(script);
   });
 
@@ -76,7 +76,7 @@
       else if (kind) before = before.then(() => on[kind](message));
     };
     socket.onclose = (event) => {
-      problem(event.code === 1011 ? byId('problem').textContent || event.reason : event.reason || 'The server is gone. Start it again; this page tries to reach it.');
+      problem(event.code === 1011 ? byId('problem').textContent || event.reason : event.reason || 'The server does not answer. Start it again; this page will reconnect.');
       if (!event.reason) setTimeout(connect, 2000);
     };
   };
@@ -127,7 +127,7 @@
   const toggle = () => send({do: room.phase === 'playing' ? 'pause' : 'play'});
 
   const showRoom = () => {
-    const words = {waiting: 'Play', preparing: 'Preparing…', playing: 'Pause (Esc)', paused: 'Go on', over: 'Play again'};
+    const words = {waiting: 'Play', preparing: 'Preparing…', playing: 'Pause (Esc)', paused: 'Resume', over: 'Play again'};
     byId('play').textContent = words[room.phase];
     byId('play').disabled = room.phase === 'preparing';
     byId('restart').disabled = byId('new_map').disabled = room.phase === 'preparing' || room.phase === 'waiting';
@@ -191,7 +191,7 @@
   };
 
   const curve = (kept) => {
-    const canvas = picture(100, 24, 'The value over the last moves');
+    const canvas = picture(100, 24, 'Value over the last moves');
     const context = canvas.getContext('2d');
     const least = Math.min(...kept), range = Math.max(...kept) - least || 1;
     context.strokeStyle = ftwax.color('accent');
@@ -224,8 +224,8 @@
   };
 
   const links = (name) => element('span', {},
-    element('a', {href: `/games/${name}`, textContent: 'Watch it again', target: '_blank', rel: 'noopener'}), ' · ',
-    element('a', {href: `/games/${name}?download=1`, textContent: 'one file to share'}));
+    element('a', {href: `/games/${name}`, textContent: 'Watch the replay', target: '_blank', rel: 'noopener'}), ' · ',
+    element('a', {href: `/games/${name}?download=1`, textContent: 'download as one file'}));
 
   const showGames = async () => {
     const response = await fetch('/games');

@@ -67,13 +67,13 @@
         }
       }
       byId('problem').textContent = runs.map(({fact, damaged}) => [fact.problem,
-        damaged && `${damaged} lines of the logs of ${fact.name} are damaged and left out.`]).flat().filter(Boolean).join(' ');
+        damaged && `${damaged} lines in the logs of ${fact.name} are damaged and left out.`]).flat().filter(Boolean).join(' ');
       const start = performance.now();
       show(again);
       again &&= periodAfter(performance.now() - start);
     } catch (error) {
       const names = runs.map(({fact}) => fact.directory).join(' ');
-      byId('problem').textContent = `The server does not answer (${error.message}); it ends with a run that was started with --watch. This page tries again.${names && ` Start it by: ftwax watch ${names}`}`;
+      byId('problem').textContent = `The server does not answer (${error.message}); with --watch, it ends when the run ends. This page keeps trying.${names && ` To start it: ftwax watch ${names}`}`;
     }
     setTimeout(poll, document.hidden ? LONGEST : again);
   };
