@@ -96,10 +96,10 @@ def check_packages(
   ]
   if others:
     yield Finding(
-      NOTE, 'versions', f'not those of constraints.txt: {", ".join(others)}'
+      NOTE, 'versions', f'differ from constraints.txt: {", ".join(others)}'
     )
   elif pins:
-    yield Finding(OK, 'versions', f'{len(pins)} as in constraints.txt')
+    yield Finding(OK, 'versions', f'all {len(pins)} as in constraints.txt')
 
 
 def read_pins() -> dict[str, str]:

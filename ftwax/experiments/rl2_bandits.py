@@ -48,10 +48,10 @@ def build_experiment() -> experiment.ExperimentConfig:
     )
   )
   print(
-    f'Of {_NUM_PULLS.value} pulls the best player wins'
+    f'Of {_NUM_PULLS.value} pulls, an optimal player wins'
     f' {bandits.best_return(_NUM_PULLS.value):.3f}, Thompson sampling'
-    f' {bandits.thompson_return(_NUM_PULLS.value, 100_000, seed=0):.3f},'
-    f' chance {_NUM_PULLS.value / 2:.3f}.'
+    f' {bandits.thompson_return(_NUM_PULLS.value, 100_000, seed=0):.3f}, chance'
+    f' {_NUM_PULLS.value / 2:.3f}.'
   )
   return experiment.ExperimentConfig(
     name='rl2_bandits',

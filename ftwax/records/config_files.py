@@ -69,7 +69,7 @@ def to_json(config: Any, path: str = 'config') -> Any:
     return sorted(entries, key=json.dumps)
   raise TypeError(
     f'{path} ({config!r}) must be a number, string, array, function, an object'
-    ' with attributes, or a list or dict of such, to be recorded; replace it'
+    ' with attributes, or a list or dict of these, to be recorded; replace it'
     ' with a function that makes it.'
   )
 

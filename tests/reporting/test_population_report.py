@@ -294,7 +294,7 @@ def test_a_single_agent_population_has_returns_and_no_ratings(tmp_path):
 
 def test_no_run_of_a_population(tmp_path):
   with pytest.raises(
-    FileNotFoundError, match=r'population log \(.*population.jsonl\) must be'
+    FileNotFoundError, match=r'population log \(.*population.jsonl\) must exist'
   ):
     report.make_report(tmp_path)
   _log(tmp_path, [])

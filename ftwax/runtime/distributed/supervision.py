@@ -228,7 +228,7 @@ class Supervisor:
         with open(node.output, 'a', encoding='utf-8') as output:
           output.write(
             f'{node.command.name} gave no sign of life for {timeout_s:g} s and'
-            ' is killed.\n'
+            ' was killed.\n'
           )
         node.send(signal.SIGKILL)
         node.wait(10.0)

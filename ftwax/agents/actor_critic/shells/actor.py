@@ -62,8 +62,8 @@ class Actor(acme_interfaces.Actor):
     del observation  # The last observed timestep holds it too.
     if self._timestep is None:
       raise ValueError(
-        'select_action must be called after observe_first, and this was not'
-        ' called; call it with the first timestep of the episode.'
+        'select_action must be called after observe_first, which was not'
+        ' called; call observe_first with the first timestep of the episode.'
       )
     action, self._state = self._select(
       self._client.variables, self._timestep, self._state
