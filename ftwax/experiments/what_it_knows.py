@@ -30,9 +30,7 @@ from ftwax.reporting import drawing, page, probes
 from ftwax.runtime import launch, loaded_agent, loading
 
 _MEMBER = flags.DEFINE_integer('member', 0, 'Member to analyze.')
-_OPPONENT = flags.DEFINE_string(
-  'opponent', 'attacker', 'Script of the game to play against.'
-)
+_OPPONENT = flags.DEFINE_string('opponent', 'attacker', 'Opposing script.')
 _NUM_GAMES = flags.DEFINE_integer(
   'num_games', 48, 'Number of games; a third is held out.'
 )
@@ -40,9 +38,7 @@ _HEIGHT = flags.DEFINE_integer('height', 11, 'Rows of the map.')
 _WIDTH = flags.DEFINE_integer('width', 15, 'Columns of the map.')
 _SEED = flags.DEFINE_integer('seed', 0, 'Random seed of the games.')
 _DIRECTORY = flags.DEFINE_string(
-  'directory',
-  None,
-  'Output directory; by default the run, or runs/what_it_knows.',
+  'directory', None, 'Output; by default in the run, or runs/what_it_knows.'
 )
 
 # Number of steps that questions about the future look ahead.

@@ -291,9 +291,7 @@ class RunRecords:
         self._start_to_save(checkpointer, copy.metadata, copy.state)
         checkpointer.wait()
     except Exception as error:  # noqa: BLE001 Must not hide the original.
-      logging.warning(
-        'Could not save the last copy of the state: %s', _first_line(error)
-      )
+      logging.warning('Could not save the last copy: %s', _first_line(error))
     finally:
       self._lock.release()
 
