@@ -198,7 +198,7 @@ def test_the_end_of_a_process_is_told():
     ),
     (
       lambda: {}['key of mine'],
-      r"(?s)environment 'test\[2\]' raised KeyError: 'key of mine'.*"
+      r"(?s)environment 'test\[2\]' raised KeyError \('key of mine'\).*"
       r"Traceback.*lambda: \{\}\['key of mine'\]",
     ),
   ],
