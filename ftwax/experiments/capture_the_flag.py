@@ -52,7 +52,7 @@ _CORE = flags.DEFINE_enum(
 )
 _BURN_IN = flags.DEFINE_integer(
   'burn_in_games',
-  150,
+  1500,
   'Games a member plays between chances to copy another member.',
 )
 _GAMES_PER_PAIR = flags.DEFINE_integer(
@@ -129,9 +129,13 @@ def build_experiment() -> experiment.ExperimentConfig:
     network_factory=functools.partial(ftw.make_network, config=config),
     environment_factory=make_training_game,
     evaluation_environment_factory=make_game,
+    # A first exploit before all members have begun to learn would leave copies
+    # of the member that began first, and the paper's few perturbations would
+    # keep them alike.
     population=population_config.PopulationConfig(
       num_members=_NUM_MEMBERS.value,
       burn_in_games=_BURN_IN.value,
+      perturb_probability=1.0,
     ),
     steps_per_round=_GAME.num_steps,
     **launch.experiment_options(),
