@@ -91,7 +91,7 @@ def measure_run(browser, num_pairs, window_s):
     run_dir = pathlib.Path(directory) / 'run'
     output = start(
       'train', 'catch', '--max_num_actor_steps=1_000_000_000',
-      f'--run_dir={run_dir}', '--num_environments=32', '--replay=functional',
+      f'--run_dir={run_dir}', '--num_environments=32', '--runtime=device',
       '--eval_every=0', '--watch',
     )  # fmt: skip
     with output as lines:
