@@ -128,5 +128,7 @@ def test_what_is_neither_a_choice_nor_a_vector_is_refused(spec, message):
 
 def test_choices_of_a_vector_cannot_be_counted():
   spec = {'turn': dm_env.specs.Array((2,), np.float32)}
-  with pytest.raises(ValueError, match=r"action_spec\['turn'\] .* discrete he"):
+  with pytest.raises(
+    ValueError, match=r"action_spec\['turn'\] .* be discrete for"
+  ):
     distributions.num_actions(spec)

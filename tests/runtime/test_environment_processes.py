@@ -105,7 +105,7 @@ def test_a_process_that_dies_costs_no_training(run, tmp_path):
   )
   with pytest.raises(
     process_games.EnvironmentProcessError,
-    match=r"environment 'test\[0..1\]' .* did by SIGKILL",
+    match=r"environment 'test\[0..1\]' .* ended by SIGKILL",
   ):
     run(experiment)
   saved = checkpoints.Checkpointer(tmp_path / 'run' / 'checkpoints')

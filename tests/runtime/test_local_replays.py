@@ -234,7 +234,7 @@ def test_reverb_is_the_default_where_it_is_installed(monkeypatch):
   assert replays.choose('functional') == 'functional'
   monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
   assert replays.choose(None) == 'functional'
-  with pytest.raises(ImportError, match=r"replay \('reverb'\) must be install"):
+  with pytest.raises(ImportError, match=r"replay \('reverb'\) needs dm-reverb"):
     replays.choose('reverb')
 
 
@@ -250,7 +250,7 @@ def test_a_run_with_a_missing_reverb_leaves_nothing(tmp_path, monkeypatch):
   experiment = run_helpers.make_experiment(
     impala.IMPALAConfig(), _make_matching, replay='reverb'
   )
-  with pytest.raises(ImportError, match=r"replay \('reverb'\) must be install"):
+  with pytest.raises(ImportError, match=r"replay \('reverb'\) needs dm-reverb"):
     run_helpers.make_run('local', tmp_path)(experiment)
   assert list(tmp_path.iterdir()) == []
 

@@ -194,8 +194,11 @@ def test_numbers_that_do_not_fit():
 def test_states_of_another_replay():
   state = replay_steps.fill(replay_steps.make_small(prioritized=False), 3)
   for changes, message in (
-    ({}, r'what prioritized=True needs'),
-    ({'prioritized': False, 'episodes': True}, r'what episodes=True needs'),
+    ({}, r'must come from a replay with prioritized=True'),
+    (
+      {'prioritized': False, 'episodes': True},
+      r'must come from a replay with episodes=True',
+    ),
     (
       {'num_environments': 2},
       r'of 1 environments and 8 steps\) must be of num_environments \(2\)',
