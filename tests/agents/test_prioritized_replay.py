@@ -127,9 +127,12 @@ def test_uniform_draws_give_no_priorities():
 @pytest.mark.parametrize(
   'name', ['replay_priority_exponent', 'replay_importance_exponent']
 )
-@pytest.mark.parametrize('value', [-1.0, 1.5, float('inf')])
+@pytest.mark.parametrize('value', [-1.0, 1.5, float('nan'), float('inf')])
 def test_exponents_are_checked(name, value):
-  with pytest.raises(ValueError, match=f'{name} '):
+  message = f'priors.{name} .* must lie in'
+  if np.isnan(value):  # No prior has it.
+    message = r'Constant value \(nan\) must be'
+  with pytest.raises(ValueError, match=message):
     CONFIG.fix(**{name: value})
 
 

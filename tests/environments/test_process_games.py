@@ -197,13 +197,8 @@ def test_the_end_of_a_process_is_told():
       r"environment 'test\[2\]' .* must answer within 1 s and has not; .*"
       r' raise environment_timeout_s',
     ),
-    (
-      lambda: {}['key of mine'],
-      r"environment 'test\[2\]' raised KeyError \('key of mine'\) in step, at "
-      r'.* in <lambda>',
-    ),
   ],
-  ids=['kill', 'hang', 'raise'],
+  ids=['kill', 'hang'],
 )
 @pytest.mark.slow
 def test_a_failure_is_told_and_ends_all_processes(what, message):
@@ -212,8 +207,32 @@ def test_a_failure_is_told_and_ends_all_processes(what, message):
   action = np.zeros(3, np.int32)
   made.step(action)
   made.step(action)
-  with pytest.raises(environment_faults.EnvironmentFault, match=message):
+  with pytest.raises(process_games.EnvironmentProcessError, match=message):
     made.step(action)
+  assert not children()
+  made.close()
+
+
+@pytest.mark.slow
+def test_an_error_is_told_with_its_traceback_and_ends_all_processes():
+  broken = functools.partial(Broken, what=lambda: {}['key of mine'])
+  made = make_games(broken, timeout_s=1.0)
+  made.reset()
+  action = np.zeros(3, np.int32)
+  made.step(action)
+  made.step(action)
+  message = (
+    r"environment 'test\[2\]' raised KeyError \('key of mine'\) in step, at .*"
+    r' in <lambda>'
+  )
+  with pytest.raises(
+    environment_faults.EnvironmentFault, match=message
+  ) as told:
+    made.step(action)
+  cause = told.value.__cause__
+  assert isinstance(cause, process_games.EnvironmentProcessError)
+  assert "what=lambda: {}['key of mine']" in str(cause)
+  assert 'Traceback' in str(cause)
   assert not children()
   made.close()
 

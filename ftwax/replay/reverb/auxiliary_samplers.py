@@ -36,7 +36,7 @@ class TableSampler:
     self._client = client
     self._table = table
     self._structure: Any = jax.tree.structure(template)
-    self._signature = tables.make_signature(template)
+    self._template = template
     self._items: Iterator[Any] | None = None
 
   def sample(self, num_items: int) -> list[Any] | None:
@@ -56,13 +56,8 @@ class TableSampler:
     self._items = None
 
   def _open(self, num_items: int) -> Iterator[Any]:
-    dataset = reverb.TrajectoryDataset(
-      server_address=self._client.server_address,
-      table=self._table,
-      dtypes=tuple(spec.dtype for spec in self._signature),
-      shapes=tuple(spec.shape for spec in self._signature),
-      max_in_flight_samples_per_worker=num_items,
-      num_workers_per_iterator=1,
+    dataset = tables.make_dataset(
+      self._client, self._table, self._template, num_items
     )
     return iter(dataset.as_numpy_iterator())
 

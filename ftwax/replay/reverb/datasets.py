@@ -140,15 +140,12 @@ class TrajectoryIterator(Iterator[samples.ReplaySample]):
     Only one item is in flight: a sampler that times out drops the items that it
     has fetched ahead, which a queue does not return again.
     """
-    signature = tables.make_signature(self._columns)
-    dataset = reverb.TrajectoryDataset(
-      server_address=self._client.server_address,
-      table=tables.QUEUE,
-      dtypes=tuple(spec.dtype for spec in signature),
-      shapes=tuple(spec.shape for spec in signature),
-      max_in_flight_samples_per_worker=1,
-      num_workers_per_iterator=1,
-      rate_limiter_timeout_ms=int(1000 * _POLL_S),
+    dataset = tables.make_dataset(
+      self._client,
+      tables.QUEUE,
+      self._columns,
+      max_in_flight=1,
+      timeout_s=_POLL_S,
     )
     while not self._closed.is_set():
       with native_log.filtered():

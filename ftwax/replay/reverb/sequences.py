@@ -208,15 +208,8 @@ class SequenceSampler:
     self._config = config
     template = _stack(step, config.sequence_length)
     self._structure: Any = jax.tree.structure(template)
-    signature = tables.make_signature(template)
-    self._dataset = reverb.TrajectoryDataset(
-      server_address=client.server_address,
-      table=name,
-      dtypes=tuple(spec.dtype for spec in signature),
-      shapes=tuple(spec.shape for spec in signature),
-      max_in_flight_samples_per_worker=config.batch_size,
-      num_workers_per_iterator=1,
-      rate_limiter_timeout_ms=int(1000 * config.timeout_s),
+    self._dataset = tables.make_dataset(
+      client, name, template, config.batch_size, config.timeout_s
     )
     self._items: Iterator[Any] | None = None
 

@@ -109,6 +109,35 @@ def reward_prediction_columns(
   return columns[:3]
 
 
+def make_dataset(
+  client: reverb.Client,
+  table: str,
+  template: Any,
+  max_in_flight: int,
+  timeout_s: float | None = None,
+) -> reverb.TrajectoryDataset:
+  """Makes a dataset of the items of a table, in the order of their sampling.
+
+  Args:
+    client: client of the server that holds the table.
+    table: name of the table.
+    template: an item with the shapes and dtypes of those to read.
+    max_in_flight: number of items fetched ahead.
+    timeout_s: seconds without an item after which an iterator ends; None waits
+      forever.
+  """
+  signature = make_signature(template)
+  return reverb.TrajectoryDataset(
+    server_address=client.server_address,
+    table=table,
+    dtypes=tuple(spec.dtype for spec in signature),
+    shapes=tuple(spec.shape for spec in signature),
+    max_in_flight_samples_per_worker=max_in_flight,
+    num_workers_per_iterator=1,
+    rate_limiter_timeout_ms=-1 if timeout_s is None else int(1000 * timeout_s),
+  )
+
+
 class ReplayTimeoutError(TimeoutError):
   """Raised if an insert into a table or a sample from it takes too long."""
 
