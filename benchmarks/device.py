@@ -226,9 +226,9 @@ def print_shares(seconds):
 def compare_checks(seconds, rounds):
   """Prints speeds with and without the checks of timesteps."""
 
-  def find_none(spec, before, timestep):
-    del before, timestep
-    return jnp.zeros(len(timestep_checks.demands(spec)), bool)
+  def find_none(spec, timesteps):
+    num_steps = len(timesteps.reward) - 1
+    return jnp.zeros((num_steps, len(timestep_checks.demands(spec))), bool)
 
   rows = []
   for name, environment in {

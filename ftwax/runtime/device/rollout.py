@@ -105,7 +105,7 @@ def rollout(
 
   def act(
     carry: RolloutState, _: None
-  ) -> tuple[RolloutState, tuple[Any, Episodes]]:
+  ) -> tuple[RolloutState, tuple[Any, Any]]:
     action, actor = select_action(variables, carry.timestep, carry.actor)
     row = (
       carry.timestep,
@@ -113,12 +113,11 @@ def rollout(
       _zero_at_last(carry.timestep, actor.logits),
     )
     environment, timestep = step(carry.environment, action)
-    faults = timestep_checks.find_faults(spec, carry.timestep, timestep)
-    carry, episodes = _advance(carry, environment, timestep, actor, faults)
-    return carry, (row, episodes)
+    carry, statistics = _advance(carry, environment, timestep, actor)
+    return carry, (row, statistics)
 
   recurrent_state = state.actor.recurrent_state
-  state, (rows, episodes) = jax.lax.scan(act, state, length=num_steps)
+  state, (rows, statistics) = jax.lax.scan(act, state, length=num_steps)
   timesteps, previous_actions, logits = rows
   last_action = acting.previous_action_of(state.timestep, state.actor.action)
   trajectory = types.Trajectory(
@@ -127,7 +126,8 @@ def rollout(
     logits=logits,
     recurrent_state=recurrent_state,
   )
-  return state, trajectory, episodes
+  faults = timestep_checks.find_faults(spec, trajectory.timestep)
+  return state, trajectory, Episodes(*statistics, faults)
 
 
 def _advance(
@@ -135,9 +135,12 @@ def _advance(
   environment: Any,
   timestep: dm_env.TimeStep,
   actor: types.ActorState,
-  faults: types.Array,
-) -> tuple[RolloutState, Episodes]:
-  """Adds `timestep` to the running sums of its episode."""
+) -> tuple[RolloutState, tuple[types.Array, ...]]:
+  """Adds `timestep` to the running sums of its episode.
+
+  Returns:
+    The next state, and the fields of `Episodes` except for `faults`.
+  """
   moved = jnp.logical_not(acting.is_first(timestep))
   ended = timestep.step_type == types.LAST
   returns = state.episode_return + timestep.reward
@@ -149,7 +152,7 @@ def _advance(
     episode_return=jnp.where(trees.align(ended, returns), 0.0, returns),
     episode_length=jnp.where(ended, 0, lengths),
   )
-  return after, Episodes(moved, ended, returns, lengths, faults)
+  return after, (moved, ended, returns, lengths)
 
 
 def _zero_at_last(
