@@ -69,14 +69,24 @@ def _exchange(port, data=b'hello'):
   """Returns what comes back of data sent to a port of this host."""
   received = b''
   with socket.create_connection((_HOST, port), timeout=10.0) as connection:
-    threading.Thread(target=connection.sendall, args=(data,)).start()
+    sender = threading.Thread(target=_send, args=(connection, data))
+    sender.start()
     with contextlib.suppress(ConnectionError):
       while len(received) < len(data):
         chunk = connection.recv(2**16)
         if not chunk:
           break
         received += chunk
+    with contextlib.suppress(OSError):  # Of one that is closed already.
+      connection.shutdown(socket.SHUT_RDWR)
+    sender.join()
   return received
+
+
+def _send(connection, data):
+  """Sends as much as a server takes that may refuse the connection."""
+  with contextlib.suppress(ConnectionError):
+    connection.sendall(data)
 
 
 def _wait_until(condition):
