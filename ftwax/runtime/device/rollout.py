@@ -127,7 +127,7 @@ def rollout(
     recurrent_state=recurrent_state,
   )
   faults = timestep_checks.find_faults(spec, trajectory.timestep)
-  return state, trajectory, Episodes(*statistics, faults)
+  return state, trajectory, Episodes(*statistics, faults=faults)
 
 
 def _advance(
