@@ -119,6 +119,7 @@ def rollout(
   recurrent_state = state.actor.recurrent_state
   state, (rows, statistics) = jax.lax.scan(act, state, length=num_steps)
   timesteps, previous_actions, logits = rows
+  moved, ended, returns, lengths = statistics
   last_action = acting.previous_action_of(state.timestep, state.actor.action)
   trajectory = types.Trajectory(
     timestep=_append(timesteps, state.timestep),
@@ -127,7 +128,7 @@ def rollout(
     recurrent_state=recurrent_state,
   )
   faults = timestep_checks.find_faults(spec, trajectory.timestep)
-  return state, trajectory, Episodes(*statistics, faults=faults)
+  return state, trajectory, Episodes(moved, ended, returns, lengths, faults)
 
 
 def _advance(
