@@ -103,9 +103,7 @@ def rollout(
     with a recurrent state [B, ...]; and the episodes at each step.
   """
 
-  def act(
-    carry: RolloutState, _: None
-  ) -> tuple[RolloutState, tuple[Any, Any]]:
+  def act(carry: RolloutState, _: None) -> tuple[RolloutState, tuple[Any, Any]]:
     action, actor = select_action(variables, carry.timestep, carry.actor)
     row = (
       carry.timestep,
