@@ -5,6 +5,10 @@ of two against two on generated maps, as opponents and as teammates. Members
 that lose copy stronger ones and perturb hyperparameters and internal rewards.
 At the end all members and the scripted players play a tournament on full-size
 maps, and `report.html` in the run directory summarizes the run.
+
+`--long` is a run of about half an hour on two cores. It starts from wide priors
+of the internal rewards, as in the paper: apart from captures, which make the
+score, nothing says which events are good.
 `ftwax.load(run_dir, member)` loads a member that acts.
 """
 
@@ -40,6 +44,9 @@ launch.define_flags(
   runtime='device',
   num_devices=2,
 )
+_LONG = flags.DEFINE_bool(
+  'long', False, 'Train 60M steps, with wide priors of internal rewards.'
+)
 _NUM_MEMBERS = flags.DEFINE_integer(
   'num_members', 4, 'Members of the population.'
 )
@@ -65,6 +72,31 @@ _GAME = capture_the_flag.CaptureTheFlagConfig(height=11, width=15)
 # As in the paper, training maps have several sizes. On small maps the flags are
 # close, so members capture some before they can navigate.
 _TRAINING_GAME = dataclasses.replace(_GAME, min_height=7, min_width=11)
+
+
+# Ranges of internal rewards by event.
+_WORTH = {
+  'i_captured_the_flag': (0.5, 1.0),
+  'i_picked_up_the_flag': (0.1, 0.5),
+  'i_returned_the_flag': (0.05, 0.3),
+  'teammate_captured_the_flag': (0.0, 0.5),
+  'opponent_captured_the_flag': (-0.5, 0.0),
+  'i_tagged_opponent_with_flag': (0.05, 0.3),
+  'i_tagged_opponent_without_flag': (0.0, 0.1),
+  'i_was_tagged_with_flag': (-0.2, 0.0),
+  'i_was_tagged_without_flag': (-0.1, 0.0),
+}
+_WIDE_WORTH = {
+  'i_captured_the_flag': (0.0, 1.0),
+  'teammate_captured_the_flag': (0.0, 1.0),
+  'opponent_captured_the_flag': (-1.0, 0.0),
+}
+
+# Defaults of the flags with `--long`.
+_LONG_DEFAULTS = {
+  'max_num_actor_steps': 60_000_000,
+  'eval_every': 10_000_000,
+}
 
 
 def make_game(seed: int) -> functional.FunctionalGame:
@@ -122,6 +154,9 @@ def make_config() -> ftw.FTWConfig:
 
 def build_experiment() -> experiment.ExperimentConfig:
   """Returns the experiment described by the flags."""
+  if _LONG.value:
+    for name, value in _LONG_DEFAULTS.items():
+      launch.FLAGS.set_default(name, value)
   config = make_config()
   return experiment.ExperimentConfig(
     name='capture_the_flag',
@@ -143,20 +178,16 @@ def build_experiment() -> experiment.ExperimentConfig:
 
 
 def _event_priors() -> tuple[Any, ...]:
-  """Returns priors of internal rewards, mostly with the sign of the event."""
-  worth = {
-    'i_captured_the_flag': (0.5, 1.0),
-    'i_picked_up_the_flag': (0.1, 0.5),
-    'i_returned_the_flag': (0.05, 0.3),
-    'teammate_captured_the_flag': (0.0, 0.5),
-    'opponent_captured_the_flag': (-0.5, 0.0),
-    'i_tagged_opponent_with_flag': (0.05, 0.3),
-    'i_tagged_opponent_without_flag': (0.0, 0.1),
-    'i_was_tagged_with_flag': (-0.2, 0.0),
-    'i_was_tagged_without_flag': (-0.1, 0.0),
-  }
+  """Returns priors of internal rewards.
+
+  In a long run only events that change the score have a sign, as the score has.
+  In a short run most events have one.
+  """
+  worth, other = _WORTH, (-0.05, 0.05)
+  if _LONG.value:
+    worth, other = _WIDE_WORTH, (-1.0, 1.0)
   return tuple(
-    hyperparameters.Uniform(*worth.get(name, (-0.05, 0.05)))
+    hyperparameters.Uniform(*worth.get(name, other))
     for name in capture_the_flag.EVENT_NAMES
   )
 

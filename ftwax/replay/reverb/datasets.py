@@ -31,6 +31,9 @@ _POLL_S = 0.2
 # Seconds that `close` waits for the thread.
 _JOIN_S = 5.0
 
+# Seconds within which a live server answers, an integer for Reverb.
+_SERVER_S = 1
+
 
 class TrajectoryIterator(Iterator[samples.ReplaySample]):
   """Iterates over batches, prefetched to the device."""
@@ -109,10 +112,18 @@ class TrajectoryIterator(Iterator[samples.ReplaySample]):
     A sampler whose server is gone never returns; its thread is abandoned.
     """
     self._closed.set()
-    self._thread.join(timeout=_JOIN_S)
+    if self._is_server_alive():
+      self._thread.join(timeout=_JOIN_S)
     for sampler in (self._replay, self._reward_prediction):
       if sampler is not None:
         sampler.close()
+
+  def _is_server_alive(self) -> bool:
+    try:
+      self._client.server_info(timeout=_SERVER_S)
+    except Exception:  # noqa: BLE001 Reverb raises several kinds.
+      return False
+    return True
 
   def _run(self) -> None:
     try:

@@ -165,7 +165,7 @@ class Host:
         self._server = self._stack.enter_context(
           forkserver.Forkserver(
             self._directory / 'forkserver.txt',
-            node_commands.IMPORT_ENVIRONMENT,
+            node_commands.make_import_environment(self._directory),
           )
         )
       process = self._server.start(own_arguments, variables, output)

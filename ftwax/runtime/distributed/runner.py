@@ -135,7 +135,8 @@ def _start(
   launcher: local_launcher.Launcher
   if settings.cluster == settings_lib.LOCAL:
     server = forkserver.Forkserver(
-      output_dir / 'forkserver.txt', node_commands.IMPORT_ENVIRONMENT
+      output_dir / 'forkserver.txt',
+      node_commands.make_import_environment(temporary_dir),
     )
     launcher = local_launcher.LocalLauncher(stack.enter_context(server))
     commands = node_commands.make_commands(made, temporary_dir)
