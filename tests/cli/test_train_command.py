@@ -81,6 +81,19 @@ def test_experiments_do_not_share_flags(capsys):
   assert set(flags.FLAGS) == before
 
 
+def test_a_long_run_has_wide_internal_rewards(capsys):
+  """Only events that change the score have a sign."""
+  _, short, _ = _train(capsys, 'capture_the_flag', '--print_config')
+  _, text, _ = _train(capsys, 'capture_the_flag', '--long', '--print_config')
+  assert text.count('Uniform(low=-1.0, high=1.0,') == 10 > short.count('low=-1')
+  assert 'max_num_actor_steps = 60000000' in text
+  _, text, _ = _train(
+    capsys, 'capture_the_flag', '--long', '--max_num_actor_steps=5000',
+    '--print_config',
+  )  # fmt: skip
+  assert 'max_num_actor_steps = 5000' in text
+
+
 def test_flags_change_what_a_users_function_builds(capsys, my_file):
   _, text, _ = _train(
     capsys, my_file, '--num_environments=2', '--set=agent.hidden_size=4',

@@ -30,7 +30,8 @@ def make_server(tmp_path):
 
   def make(*modules):
     output = tmp_path / 'forkserver.txt'
-    made = forkserver.Forkserver(output, {'OMP_NUM_THREADS': '1'}, modules)
+    environment = node_commands.make_import_environment(tmp_path)
+    made = forkserver.Forkserver(output, environment, modules)
     servers.append(made)
     return made
 
@@ -150,6 +151,27 @@ class TestForkserver:
       self._run(server, write_script('node', ''))
     told = (tmp_path / 'forkserver.txt').read_text()
     assert 'imports started threads (there are 2)' in told
+
+  def test_what_one_process_compiled_the_next_one_loads(
+    self, make_server, write_script
+  ):
+    code = (
+      'import jax\n'
+      'from jax import monitoring\n'
+      'events = []\n'
+      'monitoring.register_event_listener(lambda e, **_: events.append(e))\n'
+      'print(jax.jit(lambda x: 3 * x + 1)(2.0))\n'
+      'print(sum(e.endswith("cache_hits") for e in events) > 0)\n'
+    )
+    server = make_server('jax')
+    for has_hits in (False, True):
+      status, output = self._run(server, write_script(f'{has_hits}', code))
+      assert (status, output) == (0, f'7.0\n{has_hits}\n')
+
+  def test_the_users_own_cache_is_used(self, tmp_path, monkeypatch):
+    monkeypatch.setenv('JAX_COMPILATION_CACHE_DIR', 'theirs')
+    made = node_commands.make_import_environment(tmp_path)
+    assert made['JAX_COMPILATION_CACHE_DIR'] == 'theirs'
 
 
 def _pids(supervisor):

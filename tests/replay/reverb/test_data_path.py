@@ -7,6 +7,7 @@ import fakes
 import jax
 import numpy as np
 import pytest
+import reverb
 
 from ftwax import types
 from ftwax.replay import trajectories
@@ -129,6 +130,14 @@ def test_trajectories_come_back_as_they_were_added(client_of):
   assert isinstance(trajectory.timestep.reward, jax.Array)
   adder.close()
   iterator.close()
+
+
+def test_a_reader_of_a_dead_server_closes_at_once():
+  iterator = _make_iterator(reverb.Client('localhost:1'), batch_size=2)
+  time.sleep(0.5)  # It has begun to wait for the server.
+  before = time.monotonic()
+  iterator.close()
+  assert time.monotonic() - before < datasets._JOIN_S - 1.0
 
 
 def test_a_step_without_a_choice_has_zero_logits(client_of):
