@@ -86,10 +86,13 @@ _DEV = [
 
 # The site. mkdocstrings does not yet know newer extensions.
 _DOCS = [
+  'ipykernel>=6.29',
   'jupytext>=1.16',
   'latex2mathml>=3.77',
   'mkdocs-material>=9.6',
   'mkdocstrings[python]>=0.30',
+  'nbclient>=0.11',
+  'nbconvert>=7.16',
   'pymdown-extensions<12',
 ]
 

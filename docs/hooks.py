@@ -7,19 +7,19 @@ Three things in a page are replaced when it is built:
 - equations, fenced as `math` or inline as GitHub has them, by MathML, which
   browsers render without a script.
 
-Tutorials have a notebook beside them, to which their pages link.
+Pages with a notebook beside them show its outputs and link to it.
 """
 
 import dataclasses
 import importlib
 import inspect
 import math
+import pathlib
 import re
 from typing import Any
 
-import jupytext
+import nbconvert
 from latex2mathml import converter
-from mkdocs.structure import files as files_lib
 
 from ftwax import hyperparameters
 from ftwax.agents import named
@@ -28,42 +28,28 @@ _PUBLIC = re.compile(r'^::public (\S+)$', re.MULTILINE)
 _DEFAULTS = re.compile(r'^::defaults (\S+)$', re.MULTILINE)
 _MATH_BLOCK = re.compile(r'^```math\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 _MATH_SPAN = re.compile(r'\$`([^`]+)`\$')
+# Leaves images in the text, as data.
+_EXPORTER = nbconvert.MarkdownExporter(
+  config={'ExtractOutputPreprocessor': {'enabled': False}}
+)
 _ATTRIBUTES = re.compile(r'^Attributes:\n(.*?)(?=^\S|\Z)', re.DOTALL | re.M)
 _ATTRIBUTE = re.compile(r'^  (\w+): (.*?)(?=^  \w+: |\Z)', re.DOTALL | re.M)
 
 
-def on_files(files: files_lib.Files, config: Any) -> files_lib.Files:
-  """Adds the notebooks of tutorials; MkDocs calls it."""
-  for page in files.documentation_pages():
-    if _is_notebook(page.src_uri):
-      notebook = jupytext.reads(page.content_string, 'md')
-      notebook.metadata['kernelspec'] = {
-        'name': 'python3',
-        'display_name': 'Python 3',
-        'language': 'python',
-      }
-      made = jupytext.writes(notebook, 'ipynb')
-      path = page.src_uri.replace('.md', '.ipynb')
-      files.append(files_lib.File.generated(config, path, content=made))
-  return files
-
-
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
   """Replaces the marks of a page; MkDocs calls it."""
-  if _is_notebook(page.file.src_uri):
-    title, _, rest = markdown.partition('\n')
-    name = page.file.name
-    markdown = f'{title}\n\n[As a notebook]({name}.ipynb){{ download }}\n{rest}'
+  notebook = pathlib.Path(page.file.abs_src_path).with_suffix('.ipynb')
+  if notebook.exists():
+    markdown, _ = _EXPORTER.from_filename(notebook)
+    title, _, rest = markdown.strip().partition('\n')
+    link = f'[As a notebook]({notebook.name}){{ download }}'
+    markdown = f'{title}\n\n{link}\n{rest}'
   markdown = _PUBLIC.sub(lambda match: _reference(match[1]), markdown)
   markdown = _DEFAULTS.sub(lambda match: _defaults(match[1]), markdown)
   markdown = _MATH_BLOCK.sub(
     lambda match: f'<div>{_to_mathml(match[1], "block")}</div>', markdown
   )
   return _MATH_SPAN.sub(lambda match: _to_mathml(match[1], 'inline'), markdown)
-
-
-def _is_notebook(path: str) -> bool:
-  return path.startswith('tutorials/') and not path.endswith('index.md')
 
 
 def _to_mathml(latex: str, display: str) -> str:

@@ -17,15 +17,17 @@ PAGES = [
 
 # Those that take long even shortened.
 _LONG = {
+  'core',
+  'loss',
   'memory',
   'population',
   'reading_a_run',
+  'scaling',
   'several_devices',
   'several_seeds',
   'use_only_the_learner',
   'use_only_the_networks',
   'your_own_game',
-  'your_own_loss',
 }
 
 # What makes a page short. Tests have several CPU devices already.
@@ -80,13 +82,22 @@ def test_there_are_pages():
   [page for page in PAGES if page.parent.name == 'tutorials'],
   ids=lambda page: page.stem,
 )
-def test_cells_of_a_notebook_are_the_code_of_its_page(page):
-  cells = [
-    cell.source
-    for cell in jupytext.read(page).cells
-    if cell.cell_type == 'code'
+def test_the_notebook_of_a_page_is_its_execution(page):
+  cells = jupytext.read(page.with_suffix('.ipynb')).cells
+  of_page = jupytext.read(page).cells
+  assert [(cell.cell_type, cell.source) for cell in cells] == [
+    (cell.cell_type, cell.source) for cell in of_page
+  ], f'run `uv run --extra docs docs/execute.py {page.stem}`'
+  code = [cell for cell in cells if cell.cell_type == 'code']
+  assert [cell.source for cell in code] == [
+    block.strip() for block in documented_code.read_blocks(page)
   ]
-  assert cells == [code.strip() for code in documented_code.read_blocks(page)]
+  counts = [cell.execution_count for cell in code]
+  assert counts == list(range(1, len(code) + 1))
+  outputs = [output for cell in code for output in cell.outputs]
+  assert outputs
+  for output in outputs:
+    assert output.get('name') != 'stderr' and '/tmp' not in str(output)
 
 
 # PettingZoo's own way to make its environments.
