@@ -41,7 +41,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
   notebook = pathlib.Path(page.file.abs_src_path).with_suffix('.ipynb')
   if notebook.exists():
     markdown, _ = _EXPORTER.from_filename(notebook)
-    title, _, rest = markdown.strip().partition('\n')
+    markdown = markdown.strip().replace('![png]', '![figure]')
+    title, _, rest = markdown.partition('\n')
     link = f'[As a notebook]({notebook.name}){{ download }}'
     markdown = f'{title}\n\n{link}\n{rest}'
   markdown = _PUBLIC.sub(lambda match: _reference(match[1]), markdown)
