@@ -13,6 +13,7 @@ member with as many games. `--tables` selects.
 import argparse
 import collections
 import functools
+import itertools
 import statistics
 import subprocess
 import sys
@@ -230,12 +231,18 @@ def compare_checks(seconds, rounds):
     num_steps = len(timesteps.reward) - 1
     return jnp.zeros((num_steps, len(timestep_checks.demands(spec))), bool)
 
-  rows = []
-  for name, environment in {
+  environments = {
     'catch': catch.make(),
     'memory chain of 100': memory_chain.make(99),
-  }.items():
-    config = make_config('feed_forward')
+  }
+  configs = {
+    'small MLP': make_config('feed_forward'),
+    'defaults': impala.IMPALAConfig(batch_size=_NUM_ENVIRONMENTS),
+  }
+  rows = []
+  for (name, environment), (agent, config) in itertools.product(
+    environments.items(), configs.items()
+  ):
     checked = Agent(impala, config, environment)
     with mock.patch.object(timestep_checks, 'find_faults', find_none):
       unchecked = Agent(impala, config, environment)
@@ -247,10 +254,11 @@ def compare_checks(seconds, rounds):
       rounds,
     )
     ratio = speeds['checked'] / speeds['unchecked']
-    rows.append([name, *(f'{x:,.0f}' for x in speeds.values()), f'{ratio:.3f}'])
+    speeds = [f'{speed:,.0f}' for speed in speeds.values()]
+    rows.append([name, agent, *speeds, f'{ratio:.3f}'])
   common.print_table(
-    'Checks of timesteps, IMPALA with an MLP: steps/s',
-    ['', 'checked', 'unchecked', 'ratio'],
+    'Checks of timesteps: steps/s of IMPALA',
+    ['environment', 'agent', 'checked', 'unchecked', 'ratio'],
     rows,
   )
 

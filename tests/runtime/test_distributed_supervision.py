@@ -153,8 +153,9 @@ class TestForkserver:
     assert 'imports started threads (there are 2)' in told
 
   def test_what_one_process_compiled_the_next_one_loads(
-    self, make_server, write_script
+    self, make_server, write_script, monkeypatch
   ):
+    monkeypatch.setenv('JAX_ENABLE_COMPILATION_CACHE', 'true')
     code = (
       'import jax\n'
       'from jax import monitoring\n'
