@@ -5,11 +5,11 @@ of two against two on generated maps, as opponents and as teammates. Members
 that lose copy stronger ones and perturb hyperparameters and internal rewards.
 At the end all members and the scripted players play a tournament on full-size
 maps, and `report.html` in the run directory summarizes the run.
+`ftwax.load(run_dir, member)` loads a member that acts.
 
-`--long` is a run of about half an hour on two cores. It starts from wide priors
+`--long` is a run of less than an hour on two cores. It starts from wide priors
 of the internal rewards, as in the paper: apart from captures, which make the
 score, nothing says which events are good.
-`ftwax.load(run_dir, member)` loads a member that acts.
 """
 
 import dataclasses
@@ -75,7 +75,7 @@ _TRAINING_GAME = dataclasses.replace(_GAME, min_height=7, min_width=11)
 
 
 # Ranges of internal rewards by event.
-_WORTH = {
+_NARROW_RANGES = {
   'i_captured_the_flag': (0.5, 1.0),
   'i_picked_up_the_flag': (0.1, 0.5),
   'i_returned_the_flag': (0.05, 0.3),
@@ -86,7 +86,7 @@ _WORTH = {
   'i_was_tagged_with_flag': (-0.2, 0.0),
   'i_was_tagged_without_flag': (-0.1, 0.0),
 }
-_WIDE_WORTH = {
+_WIDE_RANGES = {
   'i_captured_the_flag': (0.0, 1.0),
   'teammate_captured_the_flag': (0.0, 1.0),
   'opponent_captured_the_flag': (-1.0, 0.0),
@@ -183,11 +183,11 @@ def _event_priors() -> tuple[Any, ...]:
   In a long run only events that change the score have a sign, as the score has.
   In a short run most events have one.
   """
-  worth, other = _WORTH, (-0.05, 0.05)
+  ranges, other = _NARROW_RANGES, (-0.05, 0.05)
   if _LONG.value:
-    worth, other = _WIDE_WORTH, (-1.0, 1.0)
+    ranges, other = _WIDE_RANGES, (-1.0, 1.0)
   return tuple(
-    hyperparameters.Uniform(*worth.get(name, other))
+    hyperparameters.Uniform(*ranges.get(name, other))
     for name in capture_the_flag.EVENT_NAMES
   )
 

@@ -2,8 +2,7 @@
 
 JAX environments must meet the same demands as `environments.validation` checks
 for Python environments. Compiled code cannot raise: a rollout returns flags for
-each demand, and the host reads the flags once per call. All steps of a rollout
-are checked together, which costs less than a check within each step.
+each of its steps and each demand, and the host reads them once per call.
 """
 
 from typing import Any, NamedTuple
