@@ -28,7 +28,9 @@ from ftwax.replay.reverb import (
 # before it checks whether to stop. The user's timeout applies in `__next__`.
 _POLL_S = 0.2
 
-# Seconds that `close` waits for the thread.
+# Seconds in which the thread usually ends, and that `close` waits after these
+# if the server is alive.
+_END_S = 0.5
 _JOIN_S = 5.0
 
 # Seconds within which a live server answers, an integer for Reverb.
@@ -112,7 +114,8 @@ class TrajectoryIterator(Iterator[samples.ReplaySample]):
     A sampler whose server is gone never returns; its thread is abandoned.
     """
     self._closed.set()
-    if self._is_server_alive():
+    self._thread.join(timeout=_END_S)
+    if self._thread.is_alive() and self._is_server_alive():
       self._thread.join(timeout=_JOIN_S)
     for sampler in (self._replay, self._reward_prediction):
       if sampler is not None:
