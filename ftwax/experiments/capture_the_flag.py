@@ -7,7 +7,7 @@ At the end all members and the scripted players play a tournament on full-size
 maps, and `report.html` in the run directory summarizes the run.
 `ftwax.load(run_dir, member)` loads a member that acts.
 
-`--long` is a run of less than an hour on two cores. It starts from wide priors
+`--long` is a run of about an hour on two cores. It starts from wide priors
 of the internal rewards, as in the paper: apart from captures, which make the
 score, nothing says which events are good.
 """
@@ -45,7 +45,7 @@ launch.define_flags(
   num_devices=2,
 )
 _LONG = flags.DEFINE_bool(
-  'long', False, 'Train 60M steps, with wide priors of internal rewards.'
+  'long', False, 'Train 100M steps, with wide priors of internal rewards.'
 )
 _NUM_MEMBERS = flags.DEFINE_integer(
   'num_members', 4, 'Members of the population.'
@@ -94,7 +94,7 @@ _WIDE_RANGES = {
 
 # Defaults of the flags with `--long`.
 _LONG_DEFAULTS = {
-  'max_num_actor_steps': 60_000_000,
+  'max_num_actor_steps': 100_000_000,
   'eval_every': 10_000_000,
 }
 

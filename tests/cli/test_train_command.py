@@ -86,7 +86,7 @@ def test_a_long_run_has_wide_internal_rewards(capsys):
   _, short, _ = _train(capsys, 'capture_the_flag', '--print_config')
   _, text, _ = _train(capsys, 'capture_the_flag', '--long', '--print_config')
   assert text.count('Uniform(low=-1.0, high=1.0,') == 10 > short.count('low=-1')
-  assert 'max_num_actor_steps = 60000000' in text
+  assert 'max_num_actor_steps = 100000000' in text
   _, text, _ = _train(
     capsys, 'capture_the_flag', '--long', '--max_num_actor_steps=5000',
     '--print_config',
