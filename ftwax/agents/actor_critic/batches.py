@@ -102,3 +102,47 @@ def take_columns(
 
   taken: types.LearnerBatch = jax.tree.map(take, batch_axes(batch), batch)
   return taken
+
+
+def cut_trajectories(
+  trajectory: types.Trajectory, states: types.RecurrentState, length: int
+) -> types.Trajectory:
+  """Cuts each trajectory into sequences of `length` transitions.
+
+  Args:
+    trajectory: leaves [T + 1 or T, B, ...].
+    states: leaves [T / length, B, ...], the recurrent state before each
+      sequence.
+    length: a divisor of T.
+
+  Returns:
+    T / length sequences of each trajectory, leaves [length + 1 or length,
+    B * T / length, ...].
+  """
+  return types.Trajectory(
+    timestep=cut(trajectory.timestep, length, 1),
+    previous_action=cut(trajectory.previous_action, length, 1),
+    logits=cut(trajectory.logits, length),
+    recurrent_state=jax.tree.map(
+      lambda x: jax.lax.collapse(jnp.moveaxis(x, 0, 1), 0, 2), states
+    ),
+  )
+
+
+def cut(
+  tree: types.ArrayTree, length: int, overlap: int = 0
+) -> types.ArrayTree:
+  """Cuts leaves [T + overlap, B, ...] into sequences of `length` + `overlap`.
+
+  Returns:
+    Leaves [length + overlap, B * T / length, ...]; the sequences of a
+    trajectory are consecutive.
+  """
+
+  def cut_leaf(x: types.Array) -> types.Array:
+    starts = jnp.arange(0, x.shape[0] - overlap, length)
+    rows = jnp.arange(length + overlap)[:, None] + starts[None]
+    parts = jnp.moveaxis(x[rows], 1, 2)  # [length + overlap, B, n, ...]
+    return jax.lax.collapse(parts, 1, 3)
+
+  return jax.tree.map(cut_leaf, tree)
