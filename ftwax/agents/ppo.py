@@ -1,9 +1,9 @@
 """Proximal policy optimization (Schulman et al., 2017, arXiv:1707.06347).
 
 Within the family it is a set of defaults, the standard network and the clipped
-loss, with several epochs of minibatches per update. Minibatches are sequences,
-each with the recurrent state at its start, so that PPO trains any recurrent
-core. The old policy is the behaviour policy.
+loss, with several epochs of minibatches per update. Minibatches are whole
+sequences, each with the actor's recurrent state at its start, so that PPO
+trains any recurrent core. The old policy is the behaviour policy.
 """
 
 import dataclasses

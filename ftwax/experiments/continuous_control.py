@@ -33,7 +33,6 @@ def build_experiment() -> experiment.ExperimentConfig:
     batch_size=32,
     num_epochs=10,
     num_minibatches=16,
-    minibatch_sequence_length=4,
   ).fix(
     learning_rate=3e-4,
     discount=_DISCOUNTS.get(_TASK.value, 0.99),

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from ftwax import hyperparameters, types
-from ftwax.agents import ftw, impala, ppo
-from ftwax.agents.actor_critic import batches, learning, optimization, tasks
-from ftwax.losses import clipped_surrogate, vtrace
+from ftwax.agents import impala
+from ftwax.agents.actor_critic import batches, learning, optimization
+from ftwax.losses import vtrace
 
 
 @pytest.fixture(scope='module')
@@ -114,110 +114,6 @@ def test_targets_are_those_before_the_first_step(
   assert 0.0 < moved[0] < moved[1]
 
 
-def _update_whole_and_cut(spec, make_batch, agent, config):
-  """Updates with trajectories whole and cut to single transitions.
-
-  Returns:
-    Differences of the parameters, and the metrics of both.
-  """
-  network = agent.make_network(spec, config)
-  trajectory = make_batch(0).trajectory._replace(
-    recurrent_state=network.initial_state(3)
-  )
-  params, metrics = [], []
-  for length in (None, 1):
-    core = learning.make_learner_core(
-      network,
-      clipped_surrogate.ppo_loss,
-      config.replace(minibatch_sequence_length=length),
-      make_targets=clipped_surrogate.make_targets,
-    )
-    state, found = jax.jit(core.update)(
-      core.init(jax.random.PRNGKey(0)), types.LearnerBatch(trajectory)
-    )
-    params.append(_params(state))
-    metrics.append(found)
-  differences = [
-    float(jnp.max(jnp.abs(x - y))) for x, y in zip(*params, strict=True)
-  ]
-  return differences, metrics
-
-
-_ONE_STEP = {
-  'sequence_length': 5,
-  'batch_size': 3,
-  'num_epochs': 1,
-  'num_minibatches': 1,
-}
-
-
-def test_cut_trajectories_have_the_same_gradients_without_a_state(
-  spec, make_batch
-):
-  config = ppo.PPOConfig(core='feed_forward', hidden_size=4, **_ONE_STEP)
-  differences, _ = _update_whole_and_cut(spec, make_batch, ppo, config)
-  assert max(differences) < 1e-6
-
-
-@pytest.mark.parametrize(
-  ('agent', 'agent_config'),
-  [
-    (ppo, ppo.PPOConfig(core='lstm', hidden_size=4, **_ONE_STEP)),
-    (
-      ftw,
-      ftw.FTWConfig(
-        core='rpth',
-        use_pixel_control=False,
-        use_reward_prediction=False,
-        **_ONE_STEP,
-      ).with_size(4),
-    ),
-  ],
-)
-def test_cut_trajectories_start_in_the_states_of_the_whole(
-  spec, make_batch, agent, agent_config
-):
-  """So that all losses are equal, though gradients end at the cuts."""
-  differences, (whole, cut) = _update_whole_and_cut(
-    spec, make_batch, agent, agent_config
-  )
-  for name in ('policy_loss', 'value_loss', 'entropy', 'loss'):
-    np.testing.assert_allclose(cut[name], whole[name], rtol=1e-4, atol=1e-7)
-  assert max(differences) > 1e-5
-
-
-def test_cut_trajectories_stay_together_with_their_targets():
-  x = jnp.arange(2 * 7 * 3).reshape(7, 3, 2)
-  np.testing.assert_array_equal(
-    batches.cut(x, 3, 1)[:, 2:4], jnp.stack([x[:4, 1], x[3:, 1]], 1)
-  )
-  np.testing.assert_array_equal(
-    batches.cut(x[:6], 3)[:, 2:4], jnp.stack([x[:3, 1], x[3:6, 1]], 1)
-  )
-
-
-@pytest.mark.parametrize(
-  ('task', 'make_targets', 'message'),
-  [
-    ((), None, r'\(1\) must be None for a loss that computes its targets'),
-    (
-      (tasks.value_replay_task(),),
-      clipped_surrogate.make_targets,
-      r"\(1\) must be None for tasks that learn from \['replay'\]",
-    ),
-  ],
-)
-def test_what_needs_whole_trajectories_is_refused(
-  small_network, small, task, make_targets, message
-):
-  config = small.replace(minibatch_sequence_length=1)
-  with pytest.raises(ValueError, match=message):
-    learning.make_learner_core(
-      small_network, clipped_surrogate.ppo_loss, config, task,
-      make_targets=make_targets,
-    )  # fmt: skip
-
-
 def test_mean_is_the_sum_over_the_number_of_actions(
   small_network, small, one_step, state, make_small_batch
 ):
@@ -300,14 +196,6 @@ def test_columns_are_taken_of_all_sources(make_small_batch):
     (
       {'batch_size': 6, 'num_minibatches': 4},
       r'num_minibatches \(4\) must divide batch_size \(6\).*minibatches=2',
-    ),
-    (
-      {'minibatch_sequence_length': 2},
-      r'minibatch_sequence_length \(2\) must divide sequence_length \(5\)',
-    ),
-    (
-      {'minibatch_sequence_length': 1, 'num_minibatches': 4},
-      r'\(4\) must divide batch_size \(3\) times 5 parts, .*minibatches=1',
     ),
     ({'num_epochs': 0}, r'num_epochs \(0\) must be at least 1'),
     ({'optimizer': 'sgd'}, r"optimizer \('sgd'\) must be one of"),

@@ -148,11 +148,6 @@ class ActorCriticConfig:
     num_epochs: passes over the batch in each update.
     num_minibatches: optimizer steps in an epoch, each on an equal share of the
       batch's sequences.
-    minibatch_sequence_length: length of the sequences in minibatches, a divisor
-      of `sequence_length`. Trajectories are cut into them once targets are
-      computed, so that targets still look `sequence_length` steps ahead while
-      minibatches mix more trajectories. Gradients do not flow from one to the
-      next. None keeps trajectories whole.
     unroll_steps: whether to unroll the loop over the optimizer steps of an
       update; gradients of convolutions are slow inside a loop on CPUs.
     max_skipped_updates: number of consecutive updates with a non-finite
@@ -210,7 +205,6 @@ class ActorCriticConfig:
   loss_reduction: str = 'mean'
   num_epochs: int = 1
   num_minibatches: int = 1
-  minibatch_sequence_length: int | None = None
   unroll_steps: bool = False
   max_skipped_updates: int = 25
 
@@ -318,13 +312,6 @@ class ActorCriticConfig:
     """Number of optimizer steps in an update."""
     return self.num_epochs * self.num_minibatches
 
-  @property
-  def uses_minibatches(self) -> bool:
-    """Whether an update takes more than one step on the whole batch."""
-    return (
-      self.steps_per_update > 1 or self.minibatch_sequence_length is not None
-    )
-
   def _check_optimization(self) -> None:
     for name, choices in (
       ('optimizer', ('rms_prop', 'adam')),
@@ -335,32 +322,18 @@ class ActorCriticConfig:
         raise ValueError(
           f'{name} ({value!r}) must be one of {choices}; choose one.'
         )
-    self._check_minibatches()
+    if self.batch_size % self.num_minibatches:
+      raise ValueError(
+        f'num_minibatches ({self.num_minibatches}) must divide batch_size'
+        f' ({self.batch_size}), since minibatches are whole sequences; choose'
+        f' num_minibatches={math.gcd(self.num_minibatches, self.batch_size)}.'
+      )
     for name in self.decayed_hyperparameters:
       if not hasattr(self.priors, name):
         raise ValueError(
           f'decayed_hyperparameters ({name!r}) must be among the'
           f' hyperparameters; choose from {list(self.priors._fields)}.'
         )
-
-  def _check_minibatches(self) -> None:
-    length = self.minibatch_sequence_length or self.sequence_length
-    if length < 1 or self.sequence_length % length:
-      raise ValueError(
-        f'minibatch_sequence_length ({length}) must divide sequence_length'
-        f' ({self.sequence_length}); choose None for whole trajectories.'
-      )
-    num_sequences = self.batch_size * self.sequence_length // length
-    if num_sequences % self.num_minibatches:
-      of_length = ''
-      if num_sequences != self.batch_size:
-        of_length = f' times {num_sequences // self.batch_size} parts'
-      raise ValueError(
-        f'num_minibatches ({self.num_minibatches}) must divide batch_size'
-        f' ({self.batch_size}){of_length}, since minibatches are whole'
-        ' sequences; choose'
-        f' num_minibatches={math.gcd(self.num_minibatches, num_sequences)}.'
-      )
 
   def replace(self: _Config, **changes: Any) -> _Config:
     """Returns a copy with some options changed."""

@@ -137,48 +137,6 @@ def make_targets(
   return jax.lax.stop_gradient(targets)
 
 
-def unroll_states(
-  objective: Objective,
-  params: types.Params,
-  hyperparameters: types.Hyperparameters,
-  key: types.Key,
-  trajectory: types.Trajectory,
-  length: int,
-) -> types.RecurrentState:
-  """Computes the recurrent state at every `length`-th step of trajectories.
-
-  Args:
-    objective: static.
-    params: parameters of the network.
-    hyperparameters: the agent's hyperparameters.
-    key: random key of the network.
-    trajectory: leaves [T + 1 or T, B, ...]; `length` divides T.
-    length: number of steps between two states.
-
-  Returns:
-    The states before steps 0, length, ..., T - length, leaves
-    [T / length, B, ...].
-  """
-  timestep = trajectory.timestep
-  inputs = (
-    acting.make_network_input(timestep, trajectory.previous_action),
-    acting.is_first(timestep),
-  )
-  parts = jax.tree.map(
-    lambda x: x[:-1].reshape(-1, length, *x.shape[1:]), inputs
-  )
-
-  def unroll(state: Any, part: Any) -> tuple[Any, Any]:
-    network_input, is_first = part
-    _, following = objective.network.unroll(
-      params, hyperparameters, key, network_input, is_first, state
-    )
-    return following, state
-
-  _, states = jax.lax.scan(unroll, trajectory.recurrent_state, parts)
-  return states
-
-
 def _unroll(
   network: types.RecurrentNetwork,
   params: types.Params,

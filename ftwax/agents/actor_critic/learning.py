@@ -1,8 +1,7 @@
 """Learning as pure functions: a joint loss and its optimizer steps.
 
 An update takes one step on the whole batch or, as in PPO, several epochs of
-steps on minibatches. Minibatches consist of sequences with the recurrent state
-at their start: whole trajectories, or parts of them.
+steps on minibatches. Minibatches are whole sequences with their stored states.
 
 No function closes over a hyperparameter: the traced update makes its optimizer
 from the hyperparameters in the state. Changing one thus does not trigger a
@@ -86,7 +85,6 @@ def make_learner_core(
       does not allow the number of events, or there is nothing to normalize.
   """
   auxiliary.check_tasks(auxiliary_tasks)
-  _check_minibatches(config, auxiliary_tasks, make_targets)
   objective = joint_loss.Objective(
     network,
     policy_loss,
@@ -107,30 +105,6 @@ def make_learner_core(
     init=functools.partial(_init, static),
     update=functools.partial(_update, static),
   )
-
-
-def _check_minibatches(
-  config: config_lib.ActorCriticConfig,
-  tasks: tuple[auxiliary.AuxiliaryTask, ...],
-  make_targets: policy_loss_lib.MakeTargets | None,
-) -> None:
-  """Raises a ValueError if the config cuts trajectories that must be whole."""
-  length = config.minibatch_sequence_length
-  if length is None:
-    return
-  if make_targets is None:
-    raise ValueError(
-      f'minibatch_sequence_length ({length}) must be None for a loss that'
-      ' computes its targets in each optimizer step, such as V-trace; choose'
-      ' None, or a loss with targets, such as PPO.'
-    )
-  others = auxiliary.sources(tasks) - {auxiliary.TRAJECTORY}
-  if others:
-    raise ValueError(
-      f'minibatch_sequence_length ({length}) must be None for tasks that learn'
-      f' from {sorted(others)}, which have one sequence for each trajectory;'
-      ' choose None, or turn these tasks off.'
-    )
 
 
 def _init(static: _Static, key: types.Key) -> types.TrainingState:
@@ -168,7 +142,9 @@ def _update(
   hyperparameters = optimization.decay(
     static.config, state.hyperparameters, state.steps
   )
-  take_steps = _several_steps if static.config.uses_minibatches else _one_step
+  take_steps = (
+    _one_step if static.config.steps_per_update == 1 else _several_steps
+  )
   seen = batches.with_normalized_observations(
     state.observation_statistics,
     batches.with_own_rewards(state.internal_rewards, batch),
@@ -242,20 +218,6 @@ def _several_steps(
     batch.trajectory,
     return_scale,
   )
-  length = config.minibatch_sequence_length
-  if length is not None:
-    states = joint_loss.unroll_states(
-      static.objective,
-      learned.params,
-      hyperparameters,
-      targets_key,
-      batch.trajectory,
-      length,
-    )
-    batch = batch._replace(
-      trajectory=batches.cut_trajectories(batch.trajectory, states, length)
-    )
-    targets = batches.cut(targets, length)
 
   def step(
     learned: _Learned, inputs: tuple[types.Key, types.Array]
