@@ -166,10 +166,12 @@ def build_experiment() -> experiment.ExperimentConfig:
     evaluation_environment_factory=make_game,
     # A first exploit before all members have begun to learn would leave copies
     # of the member that began first, and the paper's few perturbations would
-    # keep them alike.
+    # keep them alike. With wide priors all members may value the flag so little
+    # that nobody ever captures it.
     population=population_config.PopulationConfig(
       num_members=_NUM_MEMBERS.value,
       burn_in_games=_BURN_IN.value,
+      min_decided_fraction=0.1,
       perturb_probability=1.0,
     ),
     steps_per_round=_GAME.num_steps,

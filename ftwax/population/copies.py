@@ -26,6 +26,7 @@ class Copies(NamedTuple):
     number: int32 [], index of the set, from 1; 0 before the first.
     member: int32 [n], the learner's members, by index in the population.
     parent: int32 [n], the member that each one copies; itself for no copy.
+    is_redrawn: bool [n], whether a member draws new traits from their priors.
     evidence: float32 [n], see `evolution.Generation`.
     inherited: traits [n, ...] to copy.
     explored: traits [n, ...] to continue with.
@@ -34,14 +35,16 @@ class Copies(NamedTuple):
   number: types.NumpyArray
   member: types.NumpyArray
   parent: types.NumpyArray
+  is_redrawn: types.NumpyArray
   evidence: types.NumpyArray
   inherited: evolution.Traits
   explored: evolution.Traits
 
   @property
   def rows(self) -> list[int]:
-    """Rows of the members that copy another one."""
-    rows: list[int] = np.flatnonzero(self.parent != self.member).tolist()
+    """Rows of the members that copy another one or draw new traits."""
+    is_changed = (self.parent != self.member) | self.is_redrawn
+    rows: list[int] = np.flatnonzero(is_changed).tolist()
     return rows
 
 
@@ -57,6 +60,7 @@ def no_copies(traits: evolution.Traits, member: types.NumpyArray) -> Copies:
     number=np.array(0, np.int32),
     member=np.asarray(member, np.int32),
     parent=np.asarray(member, np.int32),
+    is_redrawn=np.zeros(len(member), bool),
     evidence=np.zeros(len(member), np.float32),
     inherited=traits,
     explored=traits,
@@ -81,6 +85,7 @@ def take(
     number=np.array(number, np.int32),
     member=np.asarray(member, np.int32),
     parent=own(generation.parent),
+    is_redrawn=own(generation.is_redrawn),
     evidence=own(generation.evidence),
     inherited=own(generation.inherited),
     explored=own(generation.explored),
@@ -161,6 +166,7 @@ def as_generation(
     number=population.generation + 1,
     games=population.games,
     parent=write(np.arange(num_members, dtype=np.int32), copies.parent),
+    is_redrawn=write(np.zeros(num_members, bool), copies.is_redrawn),
     evidence=write(np.zeros(num_members, np.float32), copies.evidence),
     inherited=jax.tree.map(write, traits, copies.inherited),
     explored=jax.tree.map(write, traits, copies.explored),

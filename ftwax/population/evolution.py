@@ -42,6 +42,7 @@ class Generation(NamedTuple):
     number: int32 [], index of the generation, from 1.
     games: int32 [N], games that each member has played.
     parent: int32 [N], the member that each one copied; itself for no copy.
+    is_redrawn: bool [N], whether a member drew new traits from their priors.
     evidence: float32 [N], the value on which the selection rule decided.
     inherited: traits [N, ...] as copied.
     explored: traits [N, ...] with which the members continue.
@@ -50,6 +51,7 @@ class Generation(NamedTuple):
   number: types.Array
   games: types.Array
   parent: types.Array
+  is_redrawn: types.Array
   evidence: types.Array
   inherited: Traits
   explored: Traits
@@ -129,8 +131,15 @@ def resample(
   """Resamples each value from its prior with some probability."""
   del selection
   probability = config.resample_probability
+  return redraw(key, inherited, priors, probability), population.explore_state
 
-  def resample_member(key: types.Key, traits: Traits) -> Traits:
+
+def redraw(
+  key: types.Key, traits: Traits, priors: Traits, probability: float
+) -> Traits:
+  """Samples each trait [N, ...] anew from its prior with some probability."""
+
+  def redraw_member(key: types.Key, traits: Traits) -> Traits:
     keys = jax.random.split(key)
     return Traits(
       hyperparameters_lib.resample(
@@ -141,8 +150,8 @@ def resample(
       ),
     )
 
-  keys = jax.random.split(key, config.num_members)
-  return jax.vmap(resample_member)(keys, inherited), population.explore_state
+  keys = jax.random.split(key, len(traits.internal_rewards))
+  return jax.vmap(redraw_member)(keys, traits)
 
 
 def evolve(
@@ -160,6 +169,9 @@ def evolve(
   from there, and restarts its burn-in. Its past results against others are
   forgotten. It keeps its own key and step count. Ratings of copies are not
   balanced by losses elsewhere, since the population did become better.
+
+  With `min_decided_fraction`, members in whose games nobody wins draw new
+  hyperparameters and internal rewards from their priors. They keep the rest.
 
   Args:
     key: random key.
@@ -211,10 +223,17 @@ def propose(
     explore_key, inherited, selection, population, priors, config
   )
   explored = trees.where_rows(has_copied, clip(explored, priors), inherited)
+  is_redrawn = jnp.zeros_like(has_copied)
+  if config.exploits and config.min_decided_fraction > 0.0:
+    is_redrawn = _is_undecided(population, config) & ~has_copied
+    redraw_key = jax.random.fold_in(explore_key, 1)
+    drawn = redraw(redraw_key, inherited, priors, 1.0)
+    explored = trees.where_rows(is_redrawn, drawn, explored)
   generation = Generation(
     number=population.generation + 1,
     games=population.games,
     parent=selection.parent,
+    is_redrawn=is_redrawn,
     evidence=selection.evidence,
     inherited=inherited,
     explored=explored,
@@ -234,7 +253,7 @@ def commit(
   Returns:
     The population after the generation.
   """
-  population = copy_rows(population, generation.parent)
+  population = copy_rows(population, generation.parent, generation.is_redrawn)
   members = population.members._replace(**generation.explored._asdict())
   return population._replace(members=members, generation=generation.number)
 
@@ -275,9 +294,17 @@ def clip(explored: Traits, priors: Traits) -> Traits:
 
 
 def copy_rows(
-  population: state_lib.PopulationState, parent: types.Array | types.NumpyArray
+  population: state_lib.PopulationState,
+  parent: types.Array | types.NumpyArray,
+  is_redrawn: types.Array | types.NumpyArray,
 ) -> state_lib.PopulationState:
-  """Gives each member the rows of its parent [N], before exploring."""
+  """Gives each member the rows of its parent [N], before exploring.
+
+  Args:
+    population: the population before the copies.
+    parent: int32 [N], itself for no copy.
+    is_redrawn: bool [N]; those that drew new traits restart their burn-in, too.
+  """
   has_copied = parent != jnp.arange(parent.shape[0])
   members = population.members
   copied = inherit({**heritage(members), **traits(members)._asdict()}, parent)
@@ -288,6 +315,20 @@ def copy_rows(
     returns=population.returns[parent],
     num_returns=population.num_returns[parent],
     games_since_exploitation=jnp.where(
-      has_copied, 0, population.games_since_exploitation
+      has_copied | is_redrawn, 0, population.games_since_exploitation
     ),
+    decided_games=jnp.where(
+      has_copied | is_redrawn, 0, population.decided_games
+    ),
+  )
+
+
+def _is_undecided(
+  population: state_lib.PopulationState, config: config_lib.PopulationConfig
+) -> types.Array:
+  """Returns which members [N] past their burn-in see too few games won."""
+  games = population.games_since_exploitation
+  is_ready = games >= config.burn_in_games
+  return is_ready & (
+    population.decided_games < config.min_decided_fraction * games
   )

@@ -1,7 +1,8 @@
 """The lineage of a population: all copies, their reasons and their changes.
 
 It is a JSONL file. Its first row holds the initial traits of the members; then
-there is a row for each copy. In between, nothing changes hyperparameters or
+there is a row for each copy, and for each member that drew new traits, which is
+its own parent there. In between, nothing changes hyperparameters or
 internal rewards, so that the file determines both at any time, and `replay`
 reproduces an evolution from it to the last bit.
 
@@ -25,6 +26,9 @@ from ftwax.population import state as state_lib
 
 Row = Mapping[str, Any]
 
+# Reason of a row of a member that drew new traits since nobody won its games.
+_UNDECIDED = 'undecided'
+
 
 def birth_row(population: state_lib.PopulationState) -> dict[str, Any]:
   """Returns the first row: initial traits of all members, lists of [N]."""
@@ -36,15 +40,17 @@ def birth_row(population: state_lib.PopulationState) -> dict[str, Any]:
 
 
 def rows(generation: evolution.Generation, reason: str) -> list[dict[str, Any]]:
-  """Returns a row for each member that copied another one in a generation.
+  """Returns a row for each member whose traits changed in a generation.
 
   Args:
     generation: a record from `evolution.evolve`.
-    reason: name of the selection rule.
+    reason: name of the selection rule; `undecided` stands for those that drew
+      new traits.
   """
   parents = np.asarray(generation.parent)
-  (copied,) = np.nonzero(parents != np.arange(len(parents)))
-  if not len(copied):
+  is_redrawn = np.asarray(generation.is_redrawn)
+  (changed,) = np.nonzero((parents != np.arange(len(parents))) | is_redrawn)
+  if not len(changed):
     return []
   inherited = _named(generation.inherited)
   explored = _named(generation.explored)
@@ -61,7 +67,7 @@ def rows(generation: evolution.Generation, reason: str) -> list[dict[str, Any]]:
       'member': member,
       'parent': int(parents[member]),
       'games': int(games[member]),
-      'reason': reason,
+      'reason': _UNDECIDED if is_redrawn[member] else reason,
       'evidence': _plain(evidence[member]),
       'changed': {
         f'{part}/{name}': [inherited[part][name][member], value]
@@ -72,7 +78,7 @@ def rows(generation: evolution.Generation, reason: str) -> list[dict[str, Any]]:
       **values,
     }
 
-  return [row(int(member)) for member in copied]
+  return [row(int(member)) for member in changed]
 
 
 def append(path: str | os.PathLike[str], new_rows: Iterable[Row]) -> None:
@@ -172,9 +178,11 @@ def _replay_generation(
 ) -> state_lib.PopulationState:
   """Copies rows at once, as `evolve` does, then sets the explored traits."""
   parent = np.arange(population.ratings.shape[0])
+  is_redrawn = np.zeros(len(parent), bool)
   for row in group:
     parent[row['member']] = row['parent']
-  population = evolution.copy_rows(population, parent)
+    is_redrawn[row['member']] = row['parent'] == row['member']
+  population = evolution.copy_rows(population, parent, is_redrawn)
   traits = evolution.traits(population.members)
   named = {part: dict(_leaves(tree)) for part, tree in _parts(traits)}
   for part, columns in named.items():

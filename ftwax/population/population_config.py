@@ -25,6 +25,11 @@ class PopulationConfig:
       bottom, of truncation selection.
     t_test_level: p-value below which a difference of returns is significant.
     num_returns: number of last returns that determine a member's fitness.
+    min_decided_fraction: a member past its burn-in draws new hyperparameters
+      and internal rewards from their priors if less than this fraction of its
+      games since its last change had a winner. Where nobody wins, ratings do
+      not tell members apart, so that none would ever be copied. 0 turns this
+      off.
     perturb_probability: probability of perturbing each value, independently of
       the others.
     perturb_factors: a perturbed value is scaled by one of the two.
@@ -46,6 +51,7 @@ class PopulationConfig:
   num_returns: int = 10
 
   # Explore.
+  min_decided_fraction: float = 0.0
   perturb_probability: float = 0.05
   perturb_factors: tuple[float, float] = (0.8, 1.2)
   resample_probability: float = 0.25
@@ -87,7 +93,11 @@ class PopulationConfig:
           f'{name} ({value}) must be above {low:g} and below {high:g}; choose'
           f' {remedy}.'
         )
-    for name in ('perturb_probability', 'resample_probability'):
+    for name in (
+      'min_decided_fraction',
+      'perturb_probability',
+      'resample_probability',
+    ):
       value = getattr(self, name)
       if not 0.0 <= value <= 1.0:
         raise ValueError(f'{name} ({value}) must be in [0, 1]; choose 0.05.')

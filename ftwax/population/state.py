@@ -24,7 +24,9 @@ class PopulationState(NamedTuple):
       task, unordered.
     num_returns: int32 [N], number of returns recorded so far.
     games: int32 [N], games or episodes that each member has played.
-    games_since_exploitation: int32 [N], those since it copied another one.
+    games_since_exploitation: int32 [N], those since its traits last changed.
+    decided_games: int32 [N], those of the latter that had a winner; all
+      episodes of a single-agent task.
     explore_state: state of the explore rule; for most rules `()`.
     key: random key for the population's next draws.
     generation: int32 [], calls of `evolution.evolve` so far.
@@ -39,6 +41,7 @@ class PopulationState(NamedTuple):
   num_returns: types.Array
   games: types.Array
   games_since_exploitation: types.Array
+  decided_games: types.Array
   explore_state: Any
   key: types.Key
   generation: types.Array
@@ -88,6 +91,7 @@ def from_members(
     num_returns=zeros,
     games=zeros,
     games_since_exploitation=zeros,
+    decided_games=zeros,
     explore_state=explore_state,
     key=key,
     generation=jnp.int32(0),
@@ -140,7 +144,8 @@ def record_games(
   num_members = config.num_members
   outcomes = jnp.where(is_played, outcomes, ratings_lib.DRAW)
   has_seat = jnp.any(jax.nn.one_hot(teams, num_members) > 0.0, axis=(1, 2))
-  num_games = jnp.sum(has_seat & is_played[:, None], axis=0, dtype=jnp.int32)
+  num_games = _count(has_seat & is_played[:, None])
+  is_decided = outcomes != ratings_lib.DRAW
   ratings = jnp.concatenate([population.ratings, population.opponent_ratings])
   ratings = ratings_lib.update_in_turn(
     ratings,
@@ -154,6 +159,9 @@ def record_games(
     payoff=payoff_lib.update(population.payoff, teams, outcomes, is_played),
     games=population.games + num_games,
     games_since_exploitation=population.games_since_exploitation + num_games,
+    decided_games=(
+      population.decided_games + _count(has_seat & is_decided[:, None])
+    ),
   )
 
 
@@ -194,7 +202,13 @@ def record_returns(
     num_returns=population.num_returns + num_done,
     games=population.games + num_done,
     games_since_exploitation=population.games_since_exploitation + num_done,
+    decided_games=population.decided_games + num_done,
   )
+
+
+def _count(has_played: types.Array) -> types.Array:
+  """Returns the number of games [N] of each member, from bool [G, N]."""
+  return jnp.sum(has_played, axis=0, dtype=jnp.int32)
 
 
 def mean_returns(population: PopulationState) -> types.Array:
