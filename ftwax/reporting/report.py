@@ -112,9 +112,11 @@ def _results(
     results['mean return'] = f'{np.nanmean(returns):.4g}'
     results['best return'] = f'{np.nanmax(returns):.4g}'
   if lineage:
-    num_copies = sum('parent' in row for row in lineage)
+    num_copies, num_redrawn = _count_changes(lineage)
     lines = set(lineage_tree.founders(lineage, num_members))
     results['copies'] = f'{num_copies:,}'
+    if num_redrawn:
+      results['new draws of traits, as nobody won'] = f'{num_redrawn:,}'
     results['surviving founders'] = f'{len(lines)} of {num_members}'
   return results
 
@@ -298,6 +300,13 @@ def _evaluations(run_dir: pathlib.Path) -> list[str]:
   )
 
 
+def _count_changes(lineage: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+  """Returns the numbers of copies and of new draws of traits in a lineage."""
+  changes = [row for row in lineage if 'parent' in row]
+  num_copies = sum(row['parent'] != row['member'] for row in changes)
+  return num_copies, len(changes) - num_copies
+
+
 def _evolution(
   history: history_lib.History,
   lineage: Sequence[Mapping[str, Any]],
@@ -307,12 +316,13 @@ def _evolution(
   """Returns the sections on copies and on the traits that evolve."""
   num_members = history.ratings.shape[1]
   body = []
-  num_copies = sum('parent' in row for row in lineage)
-  if num_copies:
+  num_copies, num_redrawn = _count_changes(lineage)
+  if num_copies or num_redrawn:
     body += page.section(
       'Descent',
       'One lane per member. Each dot is a copy; the thin line leads to the'
-      ' parent. Colors show which founder a member descends from.',
+      ' parent. A dot without a line is a new draw of traits. Colors show which'
+      ' founder a member descends from.',
       lineage_tree.plot_lineage(lineage, num_members, history.games[-1]),
       f'Tree of the {num_copies} copies among {num_members} members.',
     )

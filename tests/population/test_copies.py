@@ -12,6 +12,9 @@ from ftwax.population import selection as selection_lib
 
 PARENTS = (2, 1, 2, 1)  # Of four members, two with each learner.
 
+# Members 0, 1 and 3 saw nobody win. Of these, 1 copies no other member.
+DECIDED = (0, 0, 10, 0)
+
 
 def _assert_trees_equal(actual, expected):
   jax.tree.map(np.testing.assert_array_equal, actual, expected)
@@ -28,10 +31,13 @@ def _select(key, population, config):
 def drawn():
   """A population, the generation drawn for it, and the one after it."""
   population, config = population_fakes.make_population(
-    4, burn_in_games=0, perturb_probability=1.0
+    4, burn_in_games=0, perturb_probability=1.0, min_decided_fraction=0.1
   )
   population = population._replace(
-    ratings=100.0 * jnp.arange(4.0), games=jnp.arange(4, dtype=jnp.int32)
+    ratings=100.0 * jnp.arange(4.0),
+    games=jnp.arange(4, dtype=jnp.int32),
+    games_since_exploitation=jnp.full((4,), 10, jnp.int32),
+    decided_games=jnp.array(DECIDED, jnp.int32),
   )
   args = (
     jax.random.PRNGKey(3), population, population_fakes.PRIORS, config, _select
@@ -56,12 +62,13 @@ def test_learners_make_together_what_one_generation_makes(drawn, tmp_path):
   for members in (range(2), range(2, 4)):
     own = _rows(population.members, members)
     copies = copies_lib.take(generation, np.array(members), 1)
-    assert copies.rows == ([0] if members.start == 0 else [1])
+    assert copies.rows == ([0, 1] if members.start == 0 else [1])
     heritages = {
       row: _rows(
         evolution.heritage(population.members), int(copies.parent[row])
       )
       for row in copies.rows
+      if copies.parent[row] not in members
     }
     after.append(copies_lib.receive(own, copies, heritages))
     done = copies_lib.as_generation(copies, known)
@@ -77,6 +84,14 @@ def test_learners_make_together_what_one_generation_makes(drawn, tmp_path):
   replayed = lineage.replay(population, lineage.read(path))
   _assert_trees_equal(replayed.members, members)
   np.testing.assert_array_equal(replayed.ratings, known.ratings)
+  for field in ('games_since_exploitation', 'decided_games'):
+    expected = getattr(evolved, field)
+    np.testing.assert_array_equal(getattr(known, field), expected)
+    np.testing.assert_array_equal(getattr(replayed, field), expected)
+  rows = lineage.read(path)[1:]
+  assert {(row['member'], row['reason']) for row in rows} == {
+    (0, 'test'), (1, 'undecided'), (3, 'test')
+  }  # fmt: skip
 
 
 def test_copies_that_cannot_be_made_leave_members_as_they_are(drawn):

@@ -38,6 +38,7 @@ def test_games_are_rated_in_turn_and_counted():
   np.testing.assert_array_equal(after.ratings, ratings)
   np.testing.assert_array_equal(after.games, [2, 2, 1, 2])
   np.testing.assert_array_equal(after.games_since_exploitation, [2, 2, 1, 2])
+  np.testing.assert_array_equal(after.decided_games, [1, 1, 1, 1])
   np.testing.assert_array_equal(after.payoff.games[0], [0, 2, 1, 3])
 
 
@@ -66,6 +67,7 @@ def test_the_last_returns_are_kept():
         np.testing.assert_allclose(mean, np.mean(kept[member]), rtol=1e-5)
   np.testing.assert_array_equal(population.games, count)
   np.testing.assert_array_equal(population.games_since_exploitation, count)
+  np.testing.assert_array_equal(population.decided_games, count)
 
 
 def test_resume_with_another_size():
