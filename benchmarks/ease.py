@@ -1,11 +1,15 @@
 """Lines of user code and seconds for eight tasks, compared with rivals.
 
-    uv run benchmarks/ease.py --rival_python=PATH
+    uv run benchmarks/ease.py --rival_python=PATH --acme_python=PATH
 
 The programs are in `ease_tasks/`, formatted in the same way; blank lines and
 comments are not counted. Rivals are Stable-Baselines3 and sb3-contrib, run by
 the interpreter `--rival_python`, which also needs moviepy and pygame; for a
 custom core, which they do not support, the rival is written by hand with rlax.
+The third side is acme 0.4.0, run by `--acme_python`; `rivals/README.md` tells
+how to install it. Its programs print the returns of ten episodes of training
+where the others evaluate, which would take some six lines more.
+
 Programs take turns, each in its own process. Seconds are measured from the
 start to the end of the process; processor seconds approximate the duration on
 an otherwise idle core. The first program ends when ten greedy episodes of
@@ -27,10 +31,13 @@ from absl import app, flags
 _RIVAL_PYTHON = flags.DEFINE_string(
   'rival_python', None, 'Interpreter of the rivals, which are not run without.'
 )
+_ACME_PYTHON = flags.DEFINE_string(
+  'acme_python', None, 'Interpreter of acme, which is not run without.'
+)
 _TASKS = flags.DEFINE_list('tasks', None, 'Names; all by default.')
 
-_DIRECTORY = pathlib.Path(__file__).resolve().parent / 'ease_tasks'
-_OURS, _RIVAL = 'ours', 'rival'
+_HERE = pathlib.Path(__file__).resolve().parent
+_SIDES = ('ours', 'rival', 'acme')
 _COLUMNS = ('lines', 'seconds', 'of the processor')
 
 # Tasks that use the agent saved by the first one come after it.
@@ -44,12 +51,12 @@ TASKS = {
   'core': 'a recurrent core of your own',
   'seeds': 'three seeds',
 }
-_BY_HAND = ('core',)  # Tasks whose rivals only need our packages.
+_BY_HAND = ('core',)  # Tasks whose `rival` only needs our packages.
 
 
 def program(task: str, side: str) -> pathlib.Path:
-  """Returns the path of a program; `side` is `ours` or `rival`."""
-  return _DIRECTORY / f'{task}_{side}.py'
+  """Returns the path of a program; `side` is `ours`, `rival` or `acme`."""
+  return _HERE / 'ease_tasks' / f'{task}_{side}.py'
 
 
 def count_lines(path: pathlib.Path) -> int:
@@ -58,19 +65,36 @@ def count_lines(path: pathlib.Path) -> int:
   return sum(bool(line) and not line.startswith('#') for line in lines)
 
 
+def _python(task: str, side: str) -> str | None:
+  """Returns the interpreter of a program, if there is one."""
+  if side == 'acme':
+    return _ACME_PYTHON.value
+  if side == 'rival' and task not in _BY_HAND:
+    return _RIVAL_PYTHON.value
+  return sys.executable
+
+
+def _environment(side: str, directory: pathlib.Path) -> dict[str, str]:
+  """Returns the variables of a program's environment."""
+  variables = {**os.environ, 'SDL_VIDEODRIVER': 'dummy'}
+  if side == 'acme':
+    # acme writes its logs to ~/acme, and needs names that JAX has removed.
+    variables['HOME'] = str(directory)
+    variables['PYTHONPATH'] = str(_HERE / 'rivals' / 'acme_names')
+  return variables
+
+
 def _run(task: str, side: str, directory: pathlib.Path) -> list[str]:
   """Runs a program; returns its seconds and processor seconds."""
-  python = sys.executable
-  if side == _RIVAL and task not in _BY_HAND:
-    if _RIVAL_PYTHON.value is None:
-      return ['not run', '']
-    python = _RIVAL_PYTHON.value
+  python = _python(task, side)
+  if python is None:
+    return ['not run', '']
   directory.mkdir(exist_ok=True)
   start, before = time.perf_counter(), _processor_seconds()
   ended = subprocess.run(
     [python, str(program(task, side))],
     cwd=directory,
-    env={**os.environ, 'SDL_VIDEODRIVER': 'dummy'},
+    env=_environment(side, directory),
     capture_output=True,
     text=True,
     check=False,
@@ -101,13 +125,13 @@ def main(argv: list[str]) -> None:
   with tempfile.TemporaryDirectory() as directory:
     for task in _TASKS.value or TASKS:
       cells = [TASKS[task]]
-      for side in (_OURS, _RIVAL):
+      for side in _SIDES:
         cells.append(str(count_lines(program(task, side))))
         cells += _run(task, side, pathlib.Path(directory, side))
       rows.append(cells)
   common.print_table(
     'Lines of user code, and seconds from the start of the process to its end',
-    ['task', *_COLUMNS, *(f'{name}, rival' for name in _COLUMNS)],
+    ['task', *(f'{name}, {side}' for side in _SIDES for name in _COLUMNS)],
     rows,
   )
 
