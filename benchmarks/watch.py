@@ -84,7 +84,8 @@ def measure_play(browser):
 def measure_run(browser, num_pairs, window_s):
   """Yields steps/s without and with the page open, and the page's CPU use.
 
-  Uses a single run, since two runs differ by more than the cost of a page. CPU
+  Uses a single run, since two runs differ by more than the cost of a page. The
+  order alternates, so that a machine that becomes slower favors neither. CPU
   use is in CPU seconds per second, of the server and of Chromium together.
   """
   with tempfile.TemporaryDirectory() as directory:
@@ -98,9 +99,9 @@ def measure_run(browser, num_pairs, window_s):
       link = read_link(lines)
       browser.new_page().goto(link)
       time.sleep(_WARM_UP_S)
-      for _ in range(num_pairs):
-        speeds = []
-        for is_open in (False, True):
+      for pair in range(num_pairs):
+        speeds, share = {}, 0.0
+        for is_open in (False, True) if pair % 2 else (True, False):
           for page in browser.contexts:
             page.close()
           if is_open:
@@ -112,8 +113,9 @@ def measure_run(browser, num_pairs, window_s):
           time.sleep(window_s)
           last, cpu = read_last_row(run_dir), read_page_cpu() - cpu
           steps = last['actor_steps'] - first['actor_steps']
-          speeds.append(steps / (last['seconds'] - first['seconds']))
-        yield *speeds, cpu / window_s
+          speeds[is_open] = steps / (last['seconds'] - first['seconds'])
+          share = cpu / window_s if is_open else share
+        yield speeds[False], speeds[True], share
 
 
 def read_page_cpu():
