@@ -100,7 +100,7 @@ def measure_run(browser, num_pairs, window_s):
       browser.new_page().goto(link)
       time.sleep(_WARM_UP_S)
       for pair in range(num_pairs):
-        speeds, share = {}, 0.0
+        speeds, shares = {}, {}
         for is_open in (False, True) if pair % 2 else (True, False):
           for page in browser.contexts:
             page.close()
@@ -114,8 +114,8 @@ def measure_run(browser, num_pairs, window_s):
           last, cpu = read_last_row(run_dir), read_page_cpu() - cpu
           steps = last['actor_steps'] - first['actor_steps']
           speeds[is_open] = steps / (last['seconds'] - first['seconds'])
-          share = cpu / window_s if is_open else share
-        yield speeds[False], speeds[True], share
+          shares[is_open] = cpu / window_s
+        yield speeds[False], speeds[True], shares[True]
 
 
 def read_page_cpu():

@@ -7,8 +7,8 @@ At the end all members and the scripted players play a tournament on full-size
 maps, and `report.html` in the run directory summarizes the run.
 `ftwax.load(run_dir, member)` loads a member that acts.
 
-`--long` is a run of about an hour on two cores. It starts from wide priors
-of the internal rewards, as in the paper: apart from captures, which make the
+`--long` is a run of about an hour on one core. It starts from wide priors of
+the internal rewards, as in the paper: apart from captures, which make the
 score, nothing says which events are good.
 """
 

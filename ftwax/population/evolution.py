@@ -306,6 +306,7 @@ def copy_rows(
     is_redrawn: bool [N]; those that drew new traits restart their burn-in, too.
   """
   has_copied = parent != jnp.arange(parent.shape[0])
+  has_changed = has_copied | is_redrawn
   members = population.members
   copied = inherit({**heritage(members), **traits(members)._asdict()}, parent)
   return population._replace(
@@ -315,11 +316,9 @@ def copy_rows(
     returns=population.returns[parent],
     num_returns=population.num_returns[parent],
     games_since_exploitation=jnp.where(
-      has_copied | is_redrawn, 0, population.games_since_exploitation
+      has_changed, 0, population.games_since_exploitation
     ),
-    decided_games=jnp.where(
-      has_copied | is_redrawn, 0, population.decided_games
-    ),
+    decided_games=jnp.where(has_changed, 0, population.decided_games),
   )
 
 
@@ -327,8 +326,9 @@ def _is_undecided(
   population: state_lib.PopulationState, config: config_lib.PopulationConfig
 ) -> types.Array:
   """Returns which members [N] past their burn-in see too few games won."""
-  games = population.games_since_exploitation
-  is_ready = games >= config.burn_in_games
-  return is_ready & (
-    population.decided_games < config.min_decided_fraction * games
+  min_decided = (
+    config.min_decided_fraction * population.games_since_exploitation
+  )
+  return selection_lib.is_past_burn_in(population, config) & (
+    population.decided_games < min_decided
   )

@@ -2,9 +2,9 @@
 
 It is a JSONL file. Its first row holds the initial traits of the members; then
 there is a row for each copy, and for each member that drew new traits, which is
-its own parent there. In between, nothing changes hyperparameters or
-internal rewards, so that the file determines both at any time, and `replay`
-reproduces an evolution from it to the last bit.
+its own parent there. In between, nothing changes hyperparameters or internal
+rewards, so that the file determines both at any time, and `replay` reproduces
+an evolution from it to the last bit.
 
 Floats are written with all their digits. Non-finite floats are written as
 strings, since JSON does not support them.

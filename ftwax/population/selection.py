@@ -150,6 +150,13 @@ def _mean_and_square_error(
   return mean, jnp.sum(jnp.square(errors), axis=-1) / dof / count, dof
 
 
+def is_past_burn_in(
+  population: state_lib.PopulationState, config: config_lib.PopulationConfig
+) -> types.Array:
+  """Returns which members, bool [N], have played enough games to change."""
+  return population.games_since_exploitation >= config.burn_in_games
+
+
 def _other_members(key: types.Key, num_members: int) -> types.Array:
   """Samples another member for each member, uniformly, int32 [N]."""
   ahead = jax.random.randint(key, (num_members,), 1, num_members)
@@ -164,7 +171,7 @@ def _select(
   config: config_lib.PopulationConfig,
 ) -> Selection:
   """Selects the candidates of members that copy and are past their burn-in."""
-  is_ready = population.games_since_exploitation >= config.burn_in_games
   itself = jnp.arange(config.num_members)
-  parent = jnp.where(copies & is_ready, candidate, itself)
+  copies &= is_past_burn_in(population, config)
+  parent = jnp.where(copies, candidate, itself)
   return Selection(parent.astype(jnp.int32), evidence)
