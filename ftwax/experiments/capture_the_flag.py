@@ -24,7 +24,7 @@ from ftwax import hyperparameters, types
 from ftwax.agents import ftw
 from ftwax.environments import capture_the_flag, functional
 from ftwax.networks import rpth_level
-from ftwax.population import population_config
+from ftwax.population import evolution, population_config
 from ftwax.records import tournament_files
 from ftwax.reporting import report
 from ftwax.runtime import (
@@ -167,13 +167,16 @@ def build_experiment() -> experiment.ExperimentConfig:
     # A first exploit before all members have begun to learn would leave copies
     # of the member that began first, and the paper's few perturbations would
     # keep them alike. With wide priors all members may value the flag so little
-    # that nobody ever captures it.
+    # that nobody ever captures it, and all descendants of a member inherit its
+    # signs of internal rewards unless these are resampled now and then.
     population=population_config.PopulationConfig(
       num_members=_NUM_MEMBERS.value,
       burn_in_games=_BURN_IN.value,
       min_decided_fraction=0.1,
       perturb_probability=1.0,
+      resample_probability=0.1,
     ),
+    explore=evolution.perturb_or_resample,
     steps_per_round=_GAME.num_steps,
     **launch.experiment_options(),
   )

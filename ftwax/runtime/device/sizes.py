@@ -8,7 +8,7 @@ from ftwax import types
 
 # Approximate number of steps per call: enough to hide the overhead of a call,
 # few enough to show progress and to answer interrupts promptly.
-_STEPS_PER_CALL = 8192
+_STEPS_PER_CALL = 16384
 
 
 class Sizes(NamedTuple):
