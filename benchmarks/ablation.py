@@ -35,7 +35,7 @@ sys.path.append(str(pathlib.Path(__file__).parents[1] / 'experiments'))
 import capture_the_flag
 
 import ftwax
-from ftwax import hyperparameters
+from ftwax import hyperparameters, types
 from ftwax.agents import ftw, ppo
 from ftwax.environments import capture_the_flag as game_lib
 from ftwax.reporting import drawing, evaluation_curves
@@ -71,12 +71,12 @@ class _Curve(NamedTuple):
     scores: float [n] by opponent, mean over members.
   """
 
-  steps: drawing.Floats
-  seconds: drawing.Floats
-  scores: Mapping[str, drawing.Floats]
+  steps: types.Floats
+  seconds: types.Floats
+  scores: Mapping[str, types.Floats]
 
   @property
-  def mean_score(self) -> drawing.Floats:
+  def mean_score(self) -> types.Floats:
     """Mean over all opponents, [n]."""
     return np.mean(list(self.scores.values()), axis=0)
 

@@ -21,6 +21,7 @@ import numpy as np
 ArrayTree = Any
 Array = jax.Array
 NumpyArray = np.ndarray[Any, Any]
+Floats = np.ndarray[Any, np.dtype[np.float64]]  # A NumPy array, too.
 
 # Shapes, dtypes and bounds: an array spec or any nesting of such.
 SpecTree = Any

@@ -10,6 +10,7 @@ import matplotlib.figure
 import matplotlib.ticker
 import numpy as np
 
+from ftwax import types
 from ftwax.records import loggers
 from ftwax.reporting import drawing
 
@@ -32,9 +33,9 @@ class Returns(NamedTuple):
     num_left_out: number of further rows, whose return is not finite.
   """
 
-  steps: drawing.Floats
-  returns: drawing.Floats
-  num_episodes: drawing.Floats
+  steps: types.Floats
+  returns: types.Floats
+  num_episodes: types.Floats
   num_left_out: int
 
 
@@ -83,8 +84,8 @@ def plot_curves(run_dir: str | os.PathLike[str]) -> pathlib.Path:
 
 
 def rolling_mean(
-  returns: drawing.Floats, num_episodes: drawing.Floats, window: int
-) -> drawing.Floats:
+  returns: types.Floats, num_episodes: types.Floats, window: int
+) -> types.Floats:
   """Returns the mean over the last `window` episodes up to each row, [n].
 
   If the window begins within a row, only the part of its episodes inside the
@@ -110,7 +111,7 @@ def last_mean(episodes: Returns) -> float:
   return float(means[-1])
 
 
-def mean_by_step(episodes: Returns, edges: drawing.Floats) -> drawing.Floats:
+def mean_by_step(episodes: Returns, edges: types.Floats) -> types.Floats:
   """Returns the mean return of the episodes that ended in each interval.
 
   Args:

@@ -10,10 +10,8 @@ import matplotlib
 import matplotlib.figure
 import matplotlib.ticker
 import numpy as np
-import numpy.typing as npt
 
-# Float64 array.
-Floats = npt.NDArray[np.float64]
+from ftwax import types
 
 INK = '#24292f'
 FAINT = '#8c959f'
@@ -76,7 +74,7 @@ def style_games(axes: Any) -> None:
 
 
 def plot_mean_and_spread(
-  axes: Any, games: Floats, values: Floats, log: bool = False
+  axes: Any, games: types.Floats, values: types.Floats, log: bool = False
 ) -> None:
   """Plots the mean over members, one standard deviation, and the extremes.
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import matplotlib.figure
 import numpy as np
 
+from ftwax import types
 from ftwax.records import loggers
 from ftwax.reporting import drawing
 
@@ -27,11 +28,11 @@ class Evaluations(NamedTuple):
       draw.
   """
 
-  steps: drawing.Floats
-  seconds: drawing.Floats
-  elo: drawing.Floats
+  steps: types.Floats
+  seconds: types.Floats
+  elo: types.Floats
   opponents: tuple[str, ...]
-  scores: drawing.Floats
+  scores: types.Floats
 
 
 def read(run_dir: str | os.PathLike[str]) -> Evaluations | None:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ftwax import types
 from ftwax.records import loggers
-from ftwax.reporting import drawing
 
 # Label of the log. Each row holds the result of
 # `ftwax.population.state.log_values`, and may hold `event_rates` and the counts
@@ -37,14 +37,14 @@ class History(NamedTuple):
     seconds: seconds of training until the last time; 0 if not logged.
   """
 
-  games: drawing.Floats
-  ratings: drawing.Floats
-  mean_returns: drawing.Floats
-  hyperparameters: Mapping[str, drawing.Floats]
-  internal_rewards: drawing.Floats
-  event_rates: drawing.Floats | None
-  payoff_scores: drawing.Floats
-  payoff_games: drawing.Floats
+  games: types.Floats
+  ratings: types.Floats
+  mean_returns: types.Floats
+  hyperparameters: Mapping[str, types.Floats]
+  internal_rewards: types.Floats
+  event_rates: types.Floats | None
+  payoff_scores: types.Floats
+  payoff_games: types.Floats
   num_steps: int = 0
   seconds: float = 0.0
 
@@ -82,7 +82,7 @@ def from_rows(rows: Sequence[Mapping[str, Any]]) -> History:
   """Returns the history from the rows of a log, which must not be empty."""
   rows = _drop_replaced(rows)
 
-  def column(name: str) -> drawing.Floats:
+  def column(name: str) -> types.Floats:
     # Loggers write null for non-finite numbers; NumPy converts None to NaN.
     return np.array([row[name] for row in rows], np.float64)
 

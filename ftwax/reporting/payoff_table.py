@@ -6,6 +6,7 @@ from typing import Any
 import matplotlib.figure
 import numpy as np
 
+from ftwax import types
 from ftwax.records import tournament_files
 from ftwax.reporting import drawing
 
@@ -14,10 +15,10 @@ _MAX_NUMBERS = 16
 
 
 def plot_payoff(
-  win_rates: drawing.Floats,
+  win_rates: types.Floats,
   names: Sequence[str] | None = None,
-  games: drawing.Floats | None = None,
-  half_widths: drawing.Floats | None = None,
+  games: types.Floats | None = None,
+  half_widths: types.Floats | None = None,
 ) -> matplotlib.figure.Figure:
   """Plots the win rates of rows against columns; gray where there is none.
 

@@ -6,6 +6,7 @@ from typing import Any
 import matplotlib.figure
 import numpy as np
 
+from ftwax import types
 from ftwax.reporting import drawing
 from ftwax.reporting import history as history_lib
 
@@ -16,7 +17,7 @@ _SHARE = 0.2
 _MAX_NUMBERS = 16
 
 
-def mean_rates(history: history_lib.History) -> drawing.Floats | None:
+def mean_rates(history: history_lib.History) -> types.Floats | None:
   """Returns events of each member per game at the end, [N, num_events]."""
   if history.event_rates is None:
     return None
@@ -25,7 +26,7 @@ def mean_rates(history: history_lib.History) -> drawing.Floats | None:
 
 
 def plot_play_styles(
-  rates: drawing.Floats, event_names: Sequence[str]
+  rates: types.Floats, event_names: Sequence[str]
 ) -> matplotlib.figure.Figure:
   """Plots events by member; colours compare each member with the mean.
 
@@ -64,7 +65,7 @@ def plot_play_styles(
   return figure
 
 
-def describe(rates: drawing.Floats, event_names: Sequence[str]) -> str:
+def describe(rates: types.Floats, event_names: Sequence[str]) -> str:
   """Returns a sentence on the event in which members differ most."""
   spread = np.ptp(rates, axis=0) / np.maximum(rates.mean(axis=0), 1e-9)
   # Ignore rare events, whose rates differ by chance.

@@ -10,6 +10,7 @@ from typing import Any
 import matplotlib.figure
 import numpy as np
 
+from ftwax import types
 from ftwax.reporting import drawing
 from ftwax.reporting import history as history_lib
 
@@ -95,7 +96,7 @@ def _title(axes: Any, title: str) -> None:
 
 
 def _plot_member(
-  axes: Any, history: history_lib.History, values: drawing.Floats, member: int
+  axes: Any, history: history_lib.History, values: types.Floats, member: int
 ) -> None:
   axes.plot(
     history.games,

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ftwax import types
 from ftwax.records import files, tournament_files
 from ftwax.reporting import (
   curves,
@@ -126,7 +127,7 @@ def _members(
 ) -> tuple[list[str], list[list[str]]]:
   """Returns header and rows of the table of members, the strongest first."""
   has_games, has_returns = _has_games(history), _has_returns(history)
-  columns: dict[str, drawing.Floats] = {}
+  columns: dict[str, types.Floats] = {}
   if has_games:
     columns['rating'] = history.ratings[-1]
   if has_returns:
@@ -276,7 +277,7 @@ def _play_styles(
   )
 
 
-def _mean(values: drawing.Floats) -> str:
+def _mean(values: types.Floats) -> str:
   """Returns the mean of the finite values as text."""
   known = values[np.isfinite(values)]
   return f'{known.mean():.4g}' if known.size else 'unknown'

@@ -110,7 +110,7 @@ class _Cast:
         parts.append((player, [seat]))
     keys = jax.random.split(jax.random.PRNGKey(seed), len(parts))
     self._parts = [
-      (jax.jit(player.act), np.array(seats, np.int32))
+      (jax.jit(_act_on_seats(player.act)), np.array(seats, np.int32))
       for player, seats in parts
     ]
     self._states = [
@@ -125,16 +125,25 @@ class _Cast:
     actions = []
     for index, (act, seats) in enumerate(self._parts):
       rows = jax.tree.map(lambda leaf, seats=seats: leaf[seats], timestep)
-      states = jax.tree.map(
-        lambda leaf, seats=seats: jnp.repeat(leaf, len(seats), axis=0), game
-      )
-      action, self._states[index] = act(
-        states, seats, rows, self._states[index]
-      )
+      action, self._states[index] = act(game, seats, rows, self._states[index])
       actions.append(action)
     return jax.tree.map(
       lambda *leaves: np.concatenate(leaves)[self._order], *actions
     )
+
+
+def _act_on_seats(act: Callable[..., Any]) -> Callable[..., Any]:
+  """Repeats the state of the game, leaves [1, ...], for each seat."""
+
+  def act_on_seats(
+    game: Any, seats: types.Array, timestep: dm_env.TimeStep, state: Any
+  ) -> tuple[types.ArrayTree, Any]:
+    games = jax.tree.map(
+      lambda leaf: jnp.repeat(leaf, seats.shape[0], axis=0), game
+    )
+    return act(games, seats, timestep, state)
+
+  return act_on_seats
 
 
 class _Camera:

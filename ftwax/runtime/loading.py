@@ -194,10 +194,17 @@ def _load(
   policy = origin.builder.make_policy(
     origin.network, origin.game_spec.environment, evaluation=greedy
   )
+
+  @jax.jit  # Otherwise each leaf compiles an indexing of its own.
+  def select(
+    variables: types.ActorVariables, member: int
+  ) -> types.ActorVariables:
+    return jax.tree.map(lambda leaf: leaf[member], variables)
+
   return [
     loaded_agent.LoadedAgent(
       policy,
-      jax.tree.map(lambda leaf, m=member: leaf[m], variables),
+      select(variables, member),
       origin.game_spec,
       directory,
       origin.members[member],

@@ -1,5 +1,4 @@
 import html.parser
-import io
 import json
 import re
 import sys
@@ -8,7 +7,6 @@ import fakes
 import matplotlib
 import numpy as np
 import pytest
-from PIL import Image
 
 from ftwax import hyperparameters
 from ftwax.agents import impala
@@ -449,39 +447,3 @@ def test_the_backend_is_left_alone(run_dir):
   before = matplotlib.get_backend(auto_select=False)
   report.make_report(run_dir)
   assert matplotlib.get_backend(auto_select=False) == before
-
-
-def test_gifs_hold_all_frames(tmp_path):
-  frames = np.zeros((5, 4, 6, 3), np.uint8)
-  for t in range(5):
-    frames[t, :, t] = (255, 0, 0)
-  path = videos.write_gif(tmp_path / 'deep' / 'game.gif', frames, 10.0, 3)
-  assert [p.name for p in path.parent.iterdir()] == ['game.gif']
-  with Image.open(io.BytesIO(path.read_bytes())) as image:
-    assert (image.n_frames, image.size) == (5, (18, 12))
-    assert image.info['loop'] == 0
-    for t in range(5):
-      image.seek(t)
-      assert image.info['duration'] == 100
-      shown = np.asarray(image.convert('RGB'))[::3, ::3]
-      np.testing.assert_array_equal(shown, frames[t])
-
-
-@pytest.mark.parametrize(
-  ('frames', 'options', 'message'),
-  [
-    (np.zeros((2, 4, 4, 3)), {}, r'frames \(float64 of shape .* must be uint8'),
-    (np.zeros((4, 4, 3), np.uint8), {}, r'frames \(uint8 of shape \(4, 4, 3\)'),
-    (np.zeros((0, 4, 4, 3), np.uint8), {}, r'must have at least one frame'),
-    (
-      np.zeros((1, 4, 4, 3), np.uint8),
-      {'frames_per_second': 0.0},
-      r'frames_per_second \(0.0\) must be above 0',
-    ),
-    (np.zeros((1, 4, 4, 3), np.uint8), {'scale': 0}, r'scale \(0\) must be'),
-  ],
-)
-def test_what_is_no_video(tmp_path, frames, options, message):
-  with pytest.raises(ValueError, match=message):
-    videos.write_gif(tmp_path / 'game.gif', frames, **options)
-  assert not list(tmp_path.iterdir())
