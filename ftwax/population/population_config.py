@@ -39,6 +39,9 @@ class PopulationConfig:
     k_factor: maximum change of a rating per game and seat, in Elo points.
     matchmaking_deviation: standard deviation, in win probability, of the normal
       density from which the other players of a game are sampled.
+    own_team_fraction: fraction of the games in which each team consists of
+      copies of one member, as in evaluations. In the others teams are mixed, so
+      that a member can win by what its teammates do.
   """
 
   num_members: int
@@ -61,6 +64,7 @@ class PopulationConfig:
   initial_rating: float = 1000.0
   k_factor: float = 4.0
   matchmaking_deviation: float = 1.0 / 6.0
+  own_team_fraction: float = 0.0
 
   def __post_init__(self) -> None:
     """Checks each option and the combinations of options."""
@@ -96,6 +100,7 @@ class PopulationConfig:
         )
     for name in (
       'min_decided_fraction',
+      'own_team_fraction',
       'perturb_probability',
       'resample_probability',
     ):

@@ -32,11 +32,14 @@ class Seating(NamedTuple):
     num_members: N.
     teams: the team of each player, length P.
     opponents: int32 [G, P], the opponent on each seat, or `MEMBER`.
+    num_own_team_games: the last so many games have teams of copies of one
+      member; in the others teams are mixed.
   """
 
   num_members: int
   teams: tuple[int, ...]
   opponents: types.NumpyArray
+  num_own_team_games: int = 0
 
   @property
   def num_games(self) -> int:
@@ -70,11 +73,13 @@ def make_seating(
   num_games: int,
   num_opponents: int = 0,
   opponent_share: float = 0.5,
+  own_team_fraction: float = 0.0,
 ) -> Seating:
   """Divides the seats of games among members and opponents.
 
   In a fraction of the games, one team consists of copies of an opponent.
-  Opponents take turns, and each alternates between the two sides.
+  Opponents take turns, and each alternates between the two sides. In another
+  fraction, each team of members consists of copies of one member.
 
   Args:
     teams: the team of each player: a single player, or two teams of one size.
@@ -82,6 +87,7 @@ def make_seating(
     num_games: G.
     num_opponents: number of players that do not learn.
     opponent_share: fraction of the games in which one of them plays.
+    own_team_fraction: fraction of the games with teams of copies of a member.
 
   Raises:
     ValueError: if the teams are of another kind, there are opponents but no
@@ -103,8 +109,14 @@ def make_seating(
     for game in range(round(opponent_share * num_games)):
       opponent, turn = game % num_opponents, game // num_opponents
       opponents[game, np.equal(teams, 1 - turn % 2)] = opponent
-  _check_shares(opponents, num_members)
-  return Seating(num_members, tuple(teams), opponents)
+  num_own_team_games = 0
+  if len(teams) > 1:
+    num_own_team_games = round(own_team_fraction * num_games)
+  seating = Seating(num_members, tuple(teams), opponents, num_own_team_games)
+  mixed, own = _split(seating)
+  _check_shares(mixed.opponents, num_members, 'players')
+  _check_shares(own.opponents, num_members, 'own teams')
+  return seating
 
 
 def make_evaluation_seating(
@@ -186,6 +198,8 @@ def draw_seats(
   the others in proportion to their density given the first. A member has two
   seats in a game only if no other has seats left, so the last games take the
   remaining members. In games of one seat, each member takes the next `M` games.
+  Games with teams of copies of one member are drawn likewise, with a seat for
+  each team.
 
   Args:
     key: random key.
@@ -196,10 +210,45 @@ def draw_seats(
   Returns:
     int32 [G, P], the player on each seat: members from zero, opponents from N.
   """
+  if seating.is_solo:
+    members = jnp.arange(seating.num_members, dtype=jnp.int32)
+    return jnp.repeat(members, seating.seats_per_member)[:, None]
+  if not seating.num_own_team_games:
+    return _draw_seats(key, log_density, seating)
+  mixed, own = _split(seating)
+  mixed_key, own_key = jax.random.split(key)
+  teams = _draw_seats(own_key, log_density, own)
+  seats = teams[:, jnp.asarray(seating.teams)]
+  if not mixed.num_games:
+    return seats
+  mixed_seats = _draw_seats(mixed_key, log_density, mixed)
+  return jnp.concatenate([mixed_seats, seats])
+
+
+def _split(seating: Seating) -> tuple[Seating, Seating]:
+  """Returns the seatings of mixed games, and of those with own teams.
+
+  The latter have a seat for each team.
+  """
+  num_mixed = seating.num_games - seating.num_own_team_games
+  num_teams = max(seating.teams) + 1
+  first_seats = [seating.teams.index(team) for team in range(num_teams)]
+  return (
+    Seating(seating.num_members, seating.teams, seating.opponents[:num_mixed]),
+    Seating(
+      seating.num_members,
+      tuple(range(num_teams)),
+      seating.opponents[num_mixed:, first_seats],
+    ),
+  )
+
+
+def _draw_seats(
+  key: types.Key, log_density: types.Array, seating: Seating
+) -> types.Array:
+  """Samples the members on the seats of games that are all mixed."""
   num_members, num_players = seating.num_members, seating.num_players
   share = seating.seats_per_member
-  if seating.is_solo:
-    return jnp.repeat(jnp.arange(num_members, dtype=jnp.int32), share)[:, None]
 
   def draw_player(log_weights: Any, carry: Any, inputs: Any) -> Any:
     player_key, is_open = inputs
@@ -243,14 +292,16 @@ def draw_seats(
   ).astype(jnp.int32)
 
 
-def _check_shares(opponents: types.NumpyArray, num_members: int) -> None:
+def _check_shares(
+  opponents: types.NumpyArray, num_members: int, unit: str
+) -> None:
   """Raises a ValueError unless each member gets the same number of seats."""
   num_games, num_players = opponents.shape
   num_seats = int((opponents == MEMBER).sum())
   if num_seats % num_members:
     step = num_members // math.gcd(num_members, num_players)
     raise ValueError(
-      f'num_environments ({num_games} games of {num_players} players, so'
+      f'num_environments ({num_games} games of {num_players} {unit}, so'
       f' {num_seats} seats) must give each of num_members ({num_members}) the'
-      f' same number of seats; choose a multiple of {step} games.'
+      f' same number of seats; choose a multiple of {step} such games.'
     )

@@ -293,4 +293,5 @@ class ExperimentConfig:
       self.num_environments,
       len(self.opponents),
       self.opponent_share,
+      self.population.own_team_fraction,
     )

@@ -37,6 +37,7 @@ def test_replace_checks_again():
     ({'matchmaking_deviation': 0.0}, r'deviation \(0.0\) must be above 0'),
     ({'perturb_probability': 1.5}, r'perturb_probability \(1.5\) must be in'),
     ({'resample_probability': -0.1}, r'resample_probability \(-0.1\) must'),
+    ({'own_team_fraction': 1.5}, r'own_team_fraction \(1.5\) must'),
     ({'min_decided_fraction': 1.1}, r'min_decided_fraction \(1.1\) must be in'),
     ({'perturb_factors': (0.8,)}, r'perturb_factors .* must be two'),
     ({'perturb_factors': (0.0, 1.2)}, r'perturb_factors .* must be two'),

@@ -60,7 +60,7 @@ def test_equals_meet_more_often(key):
 
 def test_seats_that_cannot_be_shared_out_are_refused():
   with pytest.raises(
-    ValueError, match=r'num_environments \(3 games of 4 .*a multiple of 2 game'
+    ValueError, match=r'num_environments \(3 games of 4 .*a multiple of 2 such'
   ):
     seating.make_seating((0, 0, 1, 1), 8, 3)
   with pytest.raises(ValueError, match=r'teams \(0, 1, 1\) of the game must'):
@@ -81,6 +81,41 @@ def test_members_are_drawn_beside_opponents(key):
       np.testing.assert_array_equal(
         seats[game] == opponent, np.equal(made.teams, side)
       )
+
+
+@pytest.mark.parametrize('fraction', [0.5, 1.0])
+def test_own_teams_are_copies_of_one_member(key, fraction):
+  teams = (0, 1, 0, 1)
+  made = seating.make_seating(teams, 4, 8, own_team_fraction=fraction)
+  draw = jax.jit(functools.partial(seating.draw_seats, seating=made))
+  density = matchmaking.log_density(jnp.zeros(4), 1 / 6)
+  num_mixed = round(8 * (1 - fraction))
+  for seed_key in jax.random.split(key, 5):
+    seats = np.asarray(draw(seed_key, density))
+    np.testing.assert_array_equal(np.bincount(seats.ravel()), [8] * 4)
+    for blue, red in seating.as_teams(seats[num_mixed:], teams):
+      assert blue[0] == blue[1] and red[0] == red[1]
+    for game in seats[:num_mixed]:
+      assert len(set(game)) == 4
+
+
+def test_own_teams_play_opponents_too(key):
+  made = seating.make_seating(
+    (0, 0, 1, 1), 3, 6, 2, opponent_share=1.0, own_team_fraction=1.0
+  )
+  density = matchmaking.log_density(jnp.zeros(3), 1 / 6)
+  seats = np.asarray(seating.draw_seats(key, density, made))
+  assert made.seats_per_member == 4
+  for game, (blue, red) in enumerate(seating.as_teams(seats, (0, 0, 1, 1))):
+    assert blue[0] == blue[1] and red[0] == red[1]
+    assert max(blue[0], red[0]) == 3 + game % 2
+
+
+def test_own_teams_must_be_shared_out_evenly():
+  with pytest.raises(
+    ValueError, match=r'num_environments \(3 games of 2 own t'
+  ):
+    seating.make_seating((0, 0, 1, 1), 4, 6, own_team_fraction=0.5)
 
 
 def test_evaluations_pair_each_member_with_each_opponent():

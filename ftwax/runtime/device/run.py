@@ -173,6 +173,7 @@ def _make_loop(
       experiment.num_environments,
       len(experiment.opponents),
       experiment.opponent_share,
+      population.own_team_fraction,
     ),
     list(experiment.opponents.values()),
   )
