@@ -24,7 +24,7 @@ from ftwax import hyperparameters, types
 from ftwax.agents import ftw
 from ftwax.environments import capture_the_flag, functional
 from ftwax.networks import rpth_level
-from ftwax.population import evolution, population_config
+from ftwax.population import population_config
 from ftwax.records import tournament_files
 from ftwax.reporting import report
 from ftwax.runtime import (
@@ -96,6 +96,7 @@ _WIDE_RANGES = {
 _LONG_DEFAULTS = {
   'max_num_actor_steps': 100_000_000,
   'eval_every': 10_000_000,
+  'burn_in_games': 750,
 }
 
 
@@ -167,16 +168,15 @@ def build_experiment() -> experiment.ExperimentConfig:
     # A first exploit before all members have begun to learn would leave copies
     # of the member that began first, and the paper's few perturbations would
     # keep them alike. With wide priors all members may value the flag so little
-    # that nobody ever captures it, and all descendants of a member inherit its
-    # signs of internal rewards unless these are resampled now and then.
+    # that nobody ever captures it. Members that only tag can still win, if
+    # teammates capture, so a long run has no mixed teams.
     population=population_config.PopulationConfig(
       num_members=_NUM_MEMBERS.value,
       burn_in_games=_BURN_IN.value,
       min_decided_fraction=0.1,
       perturb_probability=1.0,
-      resample_probability=0.1,
+      own_team_fraction=1.0 if _LONG.value else 0.0,
     ),
-    explore=evolution.perturb_or_resample,
     steps_per_round=_GAME.num_steps,
     **launch.experiment_options(),
   )

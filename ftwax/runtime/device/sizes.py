@@ -79,7 +79,7 @@ class Sizes(NamedTuple):
       return num_iterations
     # `min` keeps the first of equal candidates, so the largest size wins a tie.
     return min(
-      range(most, most // 2, -1), key=lambda size: -num_iterations % size
+      range(most, most // 4, -1), key=lambda size: -num_iterations % size
     )
 
 
