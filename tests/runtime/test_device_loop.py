@@ -183,9 +183,10 @@ def test_sizes_of_an_iteration():
   ('num_members', 'steps_per_round', 'per_round', 'per_call'),
   [
     (1, 1000, 200, 200),  # All of a round in one call of 8,000 steps.
-    (4, 1000, 200, 50),  # Calls of at most 51 iterations.
-    (64, 50, 10, 2),  # At most 3 iterations; 2 of them divide the round.
-    (32, 65, 15, 5),  # At most 6; 13 iterations are rounded up to whole calls.
+    (4, 1000, 200, 100),  # Calls of at most 102 iterations.
+    (64, 50, 10, 5),  # At most 6 iterations; 5 of them divide the round.
+    (99, 50, 10, 2),  # At most 4; 2 divide the round, 4 and 3 overshoot.
+    (32, 65, 14, 7),  # At most 12; 13 iterations are rounded up to whole calls.
     (999, 50, 10, 1),
   ],
 )
@@ -196,7 +197,7 @@ def test_a_round_is_a_whole_number_of_calls(
   assert sizes.iterations_per_round(steps_per_round) == per_round
   assert sizes.iterations_per_call(per_round, 10**9) == per_call
   short = sizes.iterations_per_call(per_round, 2 * sizes.steps_per_iteration)
-  assert short == (2 if per_call % 2 == 0 else 1)
+  assert short == (1 if per_call == 1 else 2)
 
 
 def test_environments_and_batches_must_fit():
