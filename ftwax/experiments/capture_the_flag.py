@@ -96,7 +96,6 @@ _WIDE_RANGES = {
 _LONG_DEFAULTS = {
   'max_num_actor_steps': 100_000_000,
   'eval_every': 10_000_000,
-  'burn_in_games': 750,
 }
 
 
@@ -168,14 +167,12 @@ def build_experiment() -> experiment.ExperimentConfig:
     # A first exploit before all members have begun to learn would leave copies
     # of the member that began first, and the paper's few perturbations would
     # keep them alike. With wide priors all members may value the flag so little
-    # that nobody ever captures it. Members that only tag can still win, if
-    # teammates capture, so a long run has no mixed teams.
+    # that nobody ever captures it.
     population=population_config.PopulationConfig(
       num_members=_NUM_MEMBERS.value,
       burn_in_games=_BURN_IN.value,
       min_decided_fraction=0.1,
       perturb_probability=1.0,
-      own_team_fraction=1.0 if _LONG.value else 0.0,
     ),
     steps_per_round=_GAME.num_steps,
     **launch.experiment_options(),
@@ -185,14 +182,16 @@ def build_experiment() -> experiment.ExperimentConfig:
 def _event_priors() -> tuple[Any, ...]:
   """Returns priors of internal rewards.
 
-  In a long run only events that change the score have a sign, as the score has.
-  In a short run most events have one.
+  In a long run only events that change the score have a sign, as the score has;
+  the others may change theirs. In a short run most events have one.
   """
-  ranges, other = _NARROW_RANGES, (-0.05, 0.05)
-  if _LONG.value:
-    ranges, other = _WIDE_RANGES, (-1.0, 1.0)
+  if not _LONG.value:
+    return tuple(
+      hyperparameters.Uniform(*_NARROW_RANGES.get(name, (-0.05, 0.05)))
+      for name in capture_the_flag.EVENT_NAMES
+    )
   return tuple(
-    hyperparameters.Uniform(*ranges.get(name, other))
+    hyperparameters.AdditiveUniform(*_WIDE_RANGES.get(name, (-1.0, 1.0)))
     for name in capture_the_flag.EVENT_NAMES
   )
 

@@ -1,11 +1,8 @@
 """Populations: matchmaking, ratings, selection and evolution of members."""
 
-from ftwax.population.evolution import (
-  evolve,
-  perturb,
-  perturb_or_resample,
-  resample,
-)
+from ftwax.population.evolution import evolve
+from ftwax.population.evolution import perturb as perturb
+from ftwax.population.evolution import resample as resample
 from ftwax.population.players import Player
 from ftwax.population.players import frozen as frozen_player
 from ftwax.population.players import scripted as scripted_player
@@ -22,7 +19,6 @@ __all__ = (
   'evolve',
   'frozen_player',
   'perturb',
-  'perturb_or_resample',
   'resample',
   'round_robin',
   'scripted_player',

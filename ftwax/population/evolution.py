@@ -134,28 +134,6 @@ def resample(
   return redraw(key, inherited, priors, probability), population.explore_state
 
 
-def perturb_or_resample(
-  key: types.Key,
-  inherited: Traits,
-  selection: selection_lib.Selection,
-  population: state_lib.PopulationState,
-  priors: Traits,
-  config: config_lib.PopulationConfig,
-) -> tuple[Traits, Any]:
-  """Resamples each value with some probability; perturbs the others.
-
-  Scaling never changes the sign of an internal reward, so that a population of
-  which all members have the wrong one is stuck without resampling. Ray Tune's
-  `PopulationBasedTraining` combines the two in the same way.
-  """
-  perturb_key, resample_key = jax.random.split(key)
-  perturbed, explore_state = perturb(
-    perturb_key, inherited, selection, population, priors, config
-  )
-  probability = config.resample_probability
-  return redraw(resample_key, perturbed, priors, probability), explore_state
-
-
 def redraw(
   key: types.Key, traits: Traits, priors: Traits, probability: float
 ) -> Traits:

@@ -33,8 +33,7 @@ class PopulationConfig:
     perturb_probability: probability of perturbing each value, independently of
       the others.
     perturb_factors: a perturbed value is scaled by one of the two.
-    resample_probability: probability of resampling each value, with the rules
-      `resample` and `perturb_or_resample`.
+    resample_probability: probability of resampling each value, with that rule.
     initial_rating: initial rating of every member, in Elo points.
     k_factor: maximum change of a rating per game and seat, in Elo points.
     matchmaking_deviation: standard deviation, in win probability, of the normal

@@ -34,6 +34,7 @@ _NONE = 'none'
 _NOT_PLAIN = object()
 
 _PRIORS = (
+  hyperparameters.AdditiveUniform,
   hyperparameters.Constant,
   hyperparameters.Initial,
   hyperparameters.LogUniform,
