@@ -5,9 +5,9 @@
 Each run is `experiments/capture_the_flag.py` with one change, in its own
 process on one core. The variants are the ablations of Jaderberg et al. (2019,
 arXiv:1807.01281), figure 4, and PPO with an LSTM in the same population. `ftw`
-has the temporal hierarchy; as in the experiment, the other parts of FTW are
-left out. During training, members are evaluated against the scripted players of
-the game.
+is the experiment without a change. Its core is an LSTM, so `with_hierarchy`
+adds what the paper's ablation takes away. During training, members are
+evaluated against the scripted players of the game.
 
 Runs are kept in `--directory`: finished runs are not repeated and interrupted
 runs are resumed, so the table can be completed over days. A score is 1 for a
@@ -82,13 +82,13 @@ class _Curve(NamedTuple):
 
 
 def ftw_agent(experiment: _Experiment) -> _Experiment:
-  """The temporal hierarchy without memory."""
+  """The experiment as it stands, with an LSTM core."""
+  return experiment
+
+
+def with_hierarchy(experiment: _Experiment) -> _Experiment:
+  """The temporal hierarchy, without memory, instead of the LSTM."""
   return _with_config(experiment, core='rpth')
-
-
-def without_hierarchy(experiment: _Experiment) -> _Experiment:
-  """An LSTM instead of the temporal hierarchy."""
-  return _with_config(experiment, core='lstm')
 
 
 def without_evolved_rewards(experiment: _Experiment) -> _Experiment:
@@ -154,7 +154,7 @@ def ppo_lstm(experiment: _Experiment) -> _Experiment:
 
 VARIANTS: dict[str, Callable[[_Experiment], _Experiment]] = {
   'ftw': ftw_agent,
-  'without_hierarchy': without_hierarchy,
+  'with_hierarchy': with_hierarchy,
   'without_evolved_rewards': without_evolved_rewards,
   'without_evolution': without_evolution,
   'self_play': self_play,

@@ -182,16 +182,14 @@ def build_experiment() -> experiment.ExperimentConfig:
 def _event_priors() -> tuple[Any, ...]:
   """Returns priors of internal rewards.
 
-  In a long run only events that change the score have a sign, as the score has;
-  the others may change theirs. In a short run most events have one.
+  In a long run only events that change the score have a sign, as the score has.
+  In a short run most events have one.
   """
-  if not _LONG.value:
-    return tuple(
-      hyperparameters.Uniform(*_NARROW_RANGES.get(name, (-0.05, 0.05)))
-      for name in capture_the_flag.EVENT_NAMES
-    )
+  ranges, other = _NARROW_RANGES, (-0.05, 0.05)
+  if _LONG.value:
+    ranges, other = _WIDE_RANGES, (-1.0, 1.0)
   return tuple(
-    hyperparameters.AdditiveUniform(*_WIDE_RANGES.get(name, (-1.0, 1.0)))
+    hyperparameters.Uniform(*ranges.get(name, other))
     for name in capture_the_flag.EVENT_NAMES
   )
 
