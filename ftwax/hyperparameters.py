@@ -169,23 +169,6 @@ class Uniform(_Interval):
 
 
 @dataclasses.dataclass(frozen=True)
-class AdditiveUniform(Uniform):
-  """Uniform on [low, high]; explored by adding.
-
-  A factor of 1.2 adds 0.2 times half the width of [low, high], and one of 0.8
-  subtracts it. Scaling would never change a sign, and hardly change a value
-  near zero.
-  """
-
-  def perturb(
-    self, key: types.Key, value: types.Array, factor: types.Array
-  ) -> types.Array:
-    """Returns `value` plus a part of the width, clipped to the bounds."""
-    del key
-    return self.clip(value + (factor - 1.0) * 0.5 * (self.high - self.low))
-
-
-@dataclasses.dataclass(frozen=True)
 class LogUniform(_Interval):
   """Log-uniform on [low, high]; explored by scaling.
 

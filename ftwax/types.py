@@ -21,10 +21,8 @@ import numpy as np
 ArrayTree = Any
 Array = jax.Array
 NumpyArray = np.ndarray[Any, Any]
-Floats = np.ndarray[Any, np.dtype[np.float64]]  # A NumPy array, too.
-
-# Shapes, dtypes and bounds: an array spec or any nesting of such.
-SpecTree = Any
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+SpecTree = Any  # Shapes, dtypes and bounds: an array spec or a nesting of them.
 
 # A uint32 key of shape [2]; `jax.random.split` gives keys of shape [n, 2].
 Key = jax.Array

@@ -97,24 +97,6 @@ def test_perturbing_an_integer_draws_it_anew(population):
   assert set(np.unique(perturbed.period)) == set(range(5, 21))
 
 
-def test_an_additive_prior_adds_a_part_of_its_width_and_changes_signs(key):
-  prior = hyperparameters.AdditiveUniform(-0.5, 1.5, bounds=(-1.0, 2.0))
-  keys = jax.random.split(key, NUM_MEMBERS)
-  before = jax.vmap(prior.sample)(keys)
-  _assert_uniform(before, -0.5, 1.5)
-  after = jax.vmap(
-    lambda key, value: hyperparameters.perturb(
-      key, [value], [prior], 1.0, (0.8, 1.2)
-    )[0]
-  )(keys, before)
-  steps = np.asarray(after - before)
-  np.testing.assert_allclose(np.abs(steps), 0.2, rtol=1e-5)
-  assert 0.45 < np.mean(steps > 0.0) < 0.55
-  assert np.any((before < 0.0) & (after > 0.0))
-  np.testing.assert_allclose(prior.perturb(key, 1.95, 1.2), 2.0)
-  np.testing.assert_allclose(prior.perturb(key, -0.9, 0.8), -1.0)
-
-
 def test_resample_draws_from_the_prior_with_its_probability(population):
   never = _explore(population, hyperparameters.resample, probability=0.0)
   jax.tree.map(np.testing.assert_array_equal, never, population)

@@ -34,7 +34,6 @@ _NONE = 'none'
 _NOT_PLAIN = object()
 
 _PRIORS = (
-  hyperparameters.AdditiveUniform,
   hyperparameters.Constant,
   hyperparameters.Initial,
   hyperparameters.LogUniform,
