@@ -22,48 +22,49 @@ Color = tuple[int, int, int]
 
 
 def add_captions(
-  frames: npt.NDArray[np.uint8],
+  frames: Sequence[npt.NDArray[np.uint8]],
   lines: Sequence[Sequence[str]],
   legend: Sequence[tuple[str, Color]] = (),
 ) -> npt.NDArray[np.uint8]:
   """Adds lines of text above frames and a legend below them.
 
   Args:
-    frames: uint8 [T, H, W, 3]; frames narrower than 320 pixels are enlarged.
+    frames: T images uint8 [H, W, 3]; those narrower than 320 pixels are
+      enlarged.
     lines: lines of each frame, equally many; long text gets a smaller font.
     legend: labels and the colours that they explain.
 
   Returns:
     uint8 [T, H', W', 3].
   """
-  frames = _enlarge(frames, -(-_MIN_WIDTH // frames.shape[2]))
-  num_frames, height, width, _ = frames.shape
+  scale = -(-_MIN_WIDTH // frames[0].shape[1])
+  height, width = scale * frames[0].shape[0], scale * frames[0].shape[1]
   longest = max((line for row in lines for line in row), key=len)
   font = _fit(longest, width)
   line_height = round(1.35 * font.size)
   top = line_height * len(lines[0]) + _MARGIN
   footer = _draw_legend(legend, width)
-  shape = (num_frames, top + height + len(footer), width, 3)
+  shape = (len(frames), top + height + len(footer), width, 3)
   captioned = np.empty(shape, np.uint8)
-  captioned[:, top : top + height] = frames
-  captioned[:, top + height :] = footer
-  for image, row in zip(captioned, lines, strict=True):
+  for image, frame, row in zip(captioned, frames, lines, strict=True):
     header = Image.new('RGB', (width, top), _PAPER)
     draw = ImageDraw.Draw(header)
     for index, line in enumerate(row):
       place = (_MARGIN, _MARGIN // 2 + index * line_height)
       draw.text(place, line, fill=_INK, font=font)
     image[:top] = np.asarray(header)
+    image[top : top + height] = _enlarge(frame, scale)
+    image[top + height :] = footer
   return captioned
 
 
 def _enlarge(
   frames: npt.NDArray[np.uint8], scale: int
 ) -> npt.NDArray[np.uint8]:
-  """Repeats the pixels of frames [T, H, W, 3] in both directions."""
+  """Repeats the pixels of frames [..., H, W, 3] in both directions."""
   if scale == 1:
     return frames  # Spares two copies of a whole film.
-  return frames.repeat(scale, axis=1).repeat(scale, axis=2)
+  return frames.repeat(scale, axis=-3).repeat(scale, axis=-2)
 
 
 def _fit(text: str, width: int) -> ImageFont.FreeTypeFont:

@@ -52,7 +52,7 @@ def record(
     lines.append(camera.describe(names, returns, step))
     if timestep.step_type[0] == types.LAST:
       break
-  captioned = videos.add_captions(np.stack(frames), lines, camera.legend)
+  captioned = videos.add_captions(frames, lines, camera.legend)
   return videos.write_gif(path, captioned, frames_per_second)
 
 
