@@ -177,15 +177,17 @@ def _to_images(frames: npt.NDArray[np.uint8]) -> list[Image.Image]:
   packed = np.flatnonzero(is_seen)
   if len(packed) > _MAX_SHARED_COLORS:
     return [Image.fromarray(frame) for frame in frames]
+  colors = np.stack([packed >> 16, packed >> 8 & 255, packed & 255], axis=-1)
   index = np.zeros(_NUM_PACKED_COLORS, np.uint16)
   index[packed] = np.arange(len(packed))
-  counts = np.zeros(len(packed), np.int64)
-  for frame in frames:
-    counts += np.bincount(index[_pack(frame)].ravel(), minlength=len(packed))
-  colors = np.stack([packed >> 16, packed >> 8 & 255, packed & 255], axis=-1)
-  palette = _make_palette(colors[np.argsort(-counts, kind='stable')])
-  distance = np.sum((colors[:, None] - palette) ** 2, axis=-1)
-  index[packed] = np.argmin(distance, axis=1)
+  palette = colors
+  if len(colors) > 256:
+    counts = np.zeros(len(colors), np.int64)
+    for frame in frames:
+      counts += np.bincount(index[_pack(frame)].ravel(), minlength=len(colors))
+    palette = _make_palette(colors[np.argsort(-counts, kind='stable')])
+    distance = np.sum((colors[:, None] - palette) ** 2, axis=-1)
+    index[packed] = np.argmin(distance, axis=1)
   images = []
   for frame in frames:
     images.append(Image.fromarray(index[_pack(frame)].astype(np.uint8), 'P'))
@@ -194,14 +196,12 @@ def _to_images(frames: npt.NDArray[np.uint8]) -> list[Image.Image]:
 
 
 def _make_palette(colors: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-  """Returns at most 256 of the colors [K, 3], or colors close to them.
+  """Returns 256 of more than so many colors [K, 3], or colors close to them.
 
   Half of the palette are the first colors, so that the most frequent ones, of
   areas, stay exact. The other half are means of the others, which are mostly
   shades of smoothed edges.
   """
-  if len(colors) <= 256:
-    return colors
   areas, shades = np.split(colors, [128])
   image = Image.fromarray(shades[None].astype(np.uint8)).quantize(128)
   means = np.array(image.getpalette(), np.int64).reshape(-1, 3)[:128]

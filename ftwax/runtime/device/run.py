@@ -23,7 +23,7 @@ from ftwax.environments import (
   validation,
 )
 from ftwax.networks import recurrent
-from ftwax.population import players, seating
+from ftwax.population import players
 from ftwax.records import game_files
 from ftwax.runtime import (
   evaluation,
@@ -132,7 +132,9 @@ class _Parts:
     self.evaluation_actor = builder.make_policy(
       network, spec, evaluation=experiment.evaluation_greedy
     )
-    self.loop = _make_loop(experiment, self.game, spec, network, mesh)
+    self.loop = _make_loop(
+      experiment.replace(game_spec=self.game_spec), self.game, network, mesh
+    )
     sizes = self.loop.sizes
     self.iterations_per_round = sizes.iterations_per_round(
       experiment.steps_per_round
@@ -159,22 +161,15 @@ class _Parts:
 def _make_loop(
   experiment: experiment_lib.ExperimentConfig,
   game: functional.FunctionalGame,
-  spec: types.EnvironmentSpec,
   network: types.RecurrentNetwork,
   mesh: jax.sharding.Mesh,
 ) -> loop.Loop:
   """Makes the functions of a run; checks that sizes and devices fit."""
   builder, population = experiment.builder, experiment.population
+  spec = experiment.read_game_spec().environment
   arena = compiled_arena.make_arena(
     game,
-    seating.make_seating(
-      game.teams,
-      population.num_members,
-      experiment.num_environments,
-      len(experiment.opponents),
-      experiment.opponent_share,
-      population.own_team_fraction,
-    ),
+    experiment.make_seating(),
     list(experiment.opponents.values()),
   )
   sizes = sizes_lib.make_sizes(
