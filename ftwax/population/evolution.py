@@ -44,7 +44,7 @@ class Generation(NamedTuple):
     parent: int32 [N], the member that each one copied; itself for no copy.
     is_redrawn: bool [N], whether a member drew new traits from their priors.
     evidence: float32 [N], the value on which the selection rule decided.
-    inherited: traits [N, ...] as copied.
+    inherited: traits [N, ...] of the parents.
     explored: traits [N, ...] with which the members continue.
   """
 
@@ -80,7 +80,7 @@ class ExploreRule(Protocol):
 
     Args:
       key: random key.
-      inherited: traits [N, ...].
+      inherited: traits [N, ...], after crossover if there is any.
       selection: the parent of each member.
       population: the population before the generation.
       priors: traits whose leaves are priors.
@@ -154,6 +154,36 @@ def redraw(
   return jax.vmap(redraw_member)(keys, traits)
 
 
+def cross(
+  key: types.Key, inherited: Traits, own: Traits, probability: float
+) -> Traits:
+  """Crosses the traits [N, ...] of members with those of their parents.
+
+  This is uniform crossover (Syswerda, 1989). It changes inherited traits less
+  as members become alike.
+
+  Args:
+    key: random key.
+    inherited: traits of the parents.
+    own: traits of the members before they copied.
+    probability: probability of keeping each of a member's own values,
+      independently of the others.
+
+  Returns:
+    The mixed traits.
+  """
+  leaves, structure = jax.tree.flatten(inherited)
+  keys = jax.tree.unflatten(structure, list(jax.random.split(key, len(leaves))))
+  return jax.tree.map(
+    lambda key, inherited, own: jnp.where(
+      jax.random.bernoulli(key, probability, inherited.shape), own, inherited
+    ),
+    keys,
+    inherited,
+    own,
+  )
+
+
 def evolve(
   key: types.Key,
   population: state_lib.PopulationState,
@@ -169,6 +199,9 @@ def evolve(
   from there, and restarts its burn-in. Its past results against others are
   forgotten. It keeps its own key and step count. Ratings of copies are not
   balanced by losses elsewhere, since the population did become better.
+
+  With `crossover_probability`, a copy keeps some of its own hyperparameters and
+  internal rewards, but never its parameters.
 
   With `min_decided_fraction`, members in whose games nobody wins draw new
   hyperparameters and internal rewards from their priors. They keep the rest.
@@ -218,9 +251,13 @@ def propose(
   if not config.exploits:
     selection = selection._replace(parent=itself)
   has_copied = selection.parent != itself
-  inherited = inherit(traits(population.members), selection.parent)
+  own = traits(population.members)
+  inherited = start = inherit(own, selection.parent)
+  if config.crossover_probability > 0.0:
+    cross_key = jax.random.fold_in(explore_key, 2)
+    start = cross(cross_key, inherited, own, config.crossover_probability)
   explored, explore_state = explore(
-    explore_key, inherited, selection, population, priors, config
+    explore_key, start, selection, population, priors, config
   )
   explored = trees.where_rows(has_copied, clip(explored, priors), inherited)
   is_redrawn = jnp.zeros_like(has_copied)

@@ -30,6 +30,10 @@ class PopulationConfig:
       games since its last change had a winner. Where nobody wins, ratings do
       not tell members apart, so that none would ever be copied. 0 turns this
       off.
+    crossover_probability: probability that a copy keeps each of its own
+      hyperparameters and internal rewards instead of the parent's. Scaling
+      never changes the sign of an internal reward; this does, as long as
+      members differ.
     perturb_probability: probability of perturbing each value, independently of
       the others.
     perturb_factors: a perturbed value is scaled by one of the two.
@@ -55,6 +59,7 @@ class PopulationConfig:
 
   # Explore.
   min_decided_fraction: float = 0.0
+  crossover_probability: float = 0.0
   perturb_probability: float = 0.05
   perturb_factors: tuple[float, float] = (0.8, 1.2)
   resample_probability: float = 0.25
@@ -100,6 +105,7 @@ class PopulationConfig:
     for name in (
       'min_decided_fraction',
       'own_team_fraction',
+      'crossover_probability',
       'perturb_probability',
       'resample_probability',
     ):

@@ -31,7 +31,11 @@ def _select(key, population, config):
 def drawn():
   """A population, the generation drawn for it, and the one after it."""
   population, config = population_fakes.make_population(
-    4, burn_in_games=0, perturb_probability=1.0, min_decided_fraction=0.1
+    4,
+    burn_in_games=0,
+    crossover_probability=0.5,
+    perturb_probability=1.0,
+    min_decided_fraction=0.1,
   )
   population = population._replace(
     ratings=100.0 * jnp.arange(4.0),

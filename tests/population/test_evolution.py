@@ -122,6 +122,60 @@ def test_only_copies_explore(key):
   _assert_trees_equal(generation.explored, evolution.traits(after.members))
 
 
+def test_crossover_keeps_some_of_the_own_traits_but_no_parameters(key):
+  population, config = population_fakes.make_population(
+    64, burn_in_games=0, crossover_probability=0.25, perturb_probability=0.0
+  )
+
+  def copy_first(key, population, config):
+    del key, population, config
+    return selection_lib.Selection(
+      jnp.zeros((64,), jnp.int32), jnp.zeros((64,))
+    )
+
+  after, generation = _evolve(key, population, config, select=copy_first)
+  before = evolution.traits(population.members)
+  for own, inherited, mixed in zip(
+    *map(jax.tree.leaves, (before, generation.inherited, generation.explored)),
+    strict=True,
+  ):
+    own, inherited, mixed = map(np.asarray, (own, inherited, mixed))
+    is_own, is_inherited = mixed == own, mixed == inherited
+    assert (is_own | is_inherited).all()
+    np.testing.assert_array_equal(inherited, np.broadcast_to(own[0], own.shape))
+    if (own != own[0]).any():
+      assert 0.05 < np.mean(is_own & ~is_inherited) < 0.45
+      assert 0.55 < np.mean(is_inherited[1:]) < 0.95
+  # Each value is drawn by itself, not whole members or whole events.
+  weights = generation.explored.internal_rewards == before.internal_rewards
+  mixed = np.asarray(weights)[1:]
+  assert (mixed.any(axis=1) & ~mixed.all(axis=1)).mean() > 0.4
+  np.testing.assert_array_equal(
+    after.members.params['w'],
+    np.broadcast_to(
+      population.members.params['w'][0],
+      (64, *after.members.params['w'].shape[1:]),
+    ),
+  )
+
+
+def test_only_copies_are_crossed(key):
+  population, config = _in_order(
+    crossover_probability=1.0, perturb_probability=0.0
+  )
+  after, generation = _evolve(key, population, config)
+  copied = np.asarray(generation.parent) != np.arange(4)
+  assert copied[0]
+  assert not copied[3]
+  _assert_trees_equal(
+    evolution.traits(after.members), evolution.traits(population.members)
+  )
+  np.testing.assert_array_equal(
+    after.members.params['w'],
+    np.asarray(population.members.params['w'])[generation.parent],
+  )
+
+
 def test_resample_draws_from_the_priors():
   population, config = population_fakes.make_population(
     num_members=64, burn_in_games=0, resample_probability=0.25
@@ -308,9 +362,12 @@ def test_rows_tell_who_from_whom_why_and_what():
     )
 
 
-def test_replay_between_training(tmp_path):
+@pytest.mark.parametrize('crossover_probability', [0.0, 0.5])
+def test_replay_between_training(tmp_path, crossover_probability):
   path = tmp_path / 'lineage.jsonl'
-  for before, generation, after in _generations(5):
+  for before, generation, after in _generations(
+    5, crossover_probability=crossover_probability
+  ):
     rows = lineage_lib.rows(generation, 'test')
     lineage_lib.append(path, rows)
     # Parameters are what training made of them; one generation is replayed.

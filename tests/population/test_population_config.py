@@ -35,6 +35,10 @@ def test_replace_checks_again():
     ({'t_test_level': 0.0}, r't_test_level \(0.0\) must be above 0'),
     ({'k_factor': float('nan')}, r'k_factor \(nan\) must be above 0'),
     ({'matchmaking_deviation': 0.0}, r'deviation \(0.0\) must be above 0'),
+    (
+      {'crossover_probability': -0.1},
+      r'crossover_probability \(-0.1\) must be in',
+    ),
     ({'perturb_probability': 1.5}, r'perturb_probability \(1.5\) must be in'),
     ({'resample_probability': -0.1}, r'resample_probability \(-0.1\) must'),
     ({'own_team_fraction': 1.5}, r'own_team_fraction \(1.5\) must'),
