@@ -11,9 +11,12 @@ import pytest
 from ftwax import hyperparameters, types
 from ftwax.agents import impala
 from ftwax.agents.actor_critic import faults
+from ftwax.agents.actor_critic.shells import actor as actor_lib
+from ftwax.agents.actor_critic.shells import variables
 from ftwax.environments import vector
 from ftwax.replay import samples
 from ftwax.replay.reverb import servers, tables
+from ftwax.runtime import sharding
 
 EPISODE_LENGTH = 4
 
@@ -133,6 +136,40 @@ def test_learner_steps_change_what_the_actor_gets(make_agent, spec):
   assert row['learner_steps'] == 1 and row['sample_age_steps'] == 0
   assert 0 < row['sample_age_s'] < 60 and 0 <= row['wait_fraction'] <= 1
   assert np.isfinite(row['loss']) and row['skipped_updates'] == 0
+
+
+class _OnMesh:
+  """A learner whose variables are on a mesh of one device."""
+
+  def __init__(self, learner):
+    self._learner = learner
+    self._sharding = sharding.replicated(sharding.make_mesh(None))
+
+  def get_variables(self, names):
+    return jax.device_put(self._learner.get_variables(names), self._sharding)
+
+
+def test_a_policy_is_compiled_once(make_agent, spec, network):
+  agent = make_agent()
+  core = impala.make_builder(agent.config).make_policy(network, spec)
+  num_traces = 0
+
+  def select_action(*args):
+    nonlocal num_traces
+    num_traces += 1
+    return core.select_action(*args)
+
+  actor = actor_lib.Actor(
+    core._replace(select_action=select_action),
+    jax.random.PRNGKey(1),
+    variables.VariableClient(_OnMesh(agent.learner)),
+  )
+  loop = acme.EnvironmentLoop(_fake(spec), actor, logger=_MemoryLogger())
+  loop.run(num_episodes=2)
+  environment = _fake(spec)
+  actor.restore(jax.device_get(actor.save()), environment.reset())
+  actor.select_action(None)
+  assert num_traces == 1
 
 
 def test_sample_age_counts_learner_steps(make_agent, spec):

@@ -53,7 +53,7 @@ class Actor(acme_interfaces.Actor):
     self._replace_action = jax.jit(replace) if compiles else replace
     self._selected: types.ArrayTree = None
     self._state: types.ActorState = jax.device_put(
-      core.init(key, num_environments or 1), variable_client.device
+      core.init(key, num_environments or 1), variable_client.sharding
     )
     self._timestep: dm_env.TimeStep | None = None
 
@@ -108,7 +108,7 @@ class Actor(acme_interfaces.Actor):
 
     A new trajectory begins with that timestep.
     """
-    self._state = jax.device_put(state, self._client.device)
+    self._state = jax.device_put(state, self._client.sharding)
     if self._adder is not None:
       self._adder.reset()
     self._observe(timestep)

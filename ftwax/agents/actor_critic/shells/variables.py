@@ -31,9 +31,20 @@ class VariableClient:
       device: device that the variables are put on; the first CPU if None.
     """
     self._source = source
-    self.device = device or jax.local_devices(backend='cpu')[0]
+    self._device = device or jax.local_devices(backend='cpu')[0]
     self._fetched: types.ActorVariables | None = None
     self.update()
+
+  @property
+  def sharding(self) -> jax.sharding.Sharding:
+    """Sharding of the variables.
+
+    A learner in this process may have placed them on a mesh of one device. JAX
+    compiles a function of them again if its results come back as arguments,
+    unless these were on the same mesh from the start.
+    """
+    sharding: jax.sharding.Sharding = self.variables.steps.sharding
+    return sharding
 
   def update(self) -> None:
     """Fetches the newest variables."""
@@ -49,7 +60,7 @@ class VariableClient:
 
   def _put(self, leaf: types.Array) -> types.Array:
     # `device_put` costs time even if the array is on the device already.
-    if isinstance(leaf, jax.Array) and leaf.devices() == {self.device}:
+    if isinstance(leaf, jax.Array) and leaf.devices() == {self._device}:
       return leaf
-    put: types.Array = jax.device_put(leaf, self.device)
+    put: types.Array = jax.device_put(leaf, self._device)
     return put
