@@ -7,9 +7,9 @@ At the end all members and the scripted players play a tournament on full-size
 maps, and `report.html` in the run directory summarizes the run.
 `ftwax.load(run_dir, member)` loads a member that acts.
 
-`--long` is a run of about an hour on one core. It starts from wide priors of
-the internal rewards, as in the paper: apart from captures, which make the
-score, nothing says which events are good.
+`--long` is a run of about an hour on two cores, with eight members. It starts
+from wide priors of the internal rewards, as in the paper: apart from captures,
+which make the score, nothing says which events are good.
 """
 
 import dataclasses
@@ -45,7 +45,9 @@ launch.define_flags(
   num_devices=2,
 )
 _LONG = flags.DEFINE_bool(
-  'long', False, 'Train 100M steps, with wide priors of internal rewards.'
+  'long',
+  False,
+  'Train eight members for 160M steps, with wide priors of internal rewards.',
 )
 _NUM_MEMBERS = flags.DEFINE_integer(
   'num_members', 4, 'Members of the population.'
@@ -94,8 +96,11 @@ _WIDE_RANGES = {
 
 # Defaults of the flags with `--long`.
 _LONG_DEFAULTS = {
-  'max_num_actor_steps': 100_000_000,
+  'max_num_actor_steps': 160_000_000,
+  'num_environments': 64,
   'eval_every': 10_000_000,
+  'num_members': 8,
+  'burn_in_games': 2000,
 }
 
 
@@ -164,18 +169,35 @@ def build_experiment() -> experiment.ExperimentConfig:
     network_factory=functools.partial(ftw.make_network, config=config),
     environment_factory=make_training_game,
     evaluation_environment_factory=make_game,
-    # A first exploit before all members have begun to learn would leave copies
-    # of the member that began first, and the paper's few perturbations would
-    # keep them alike. With wide priors all members may value the flag so little
-    # that nobody ever captures it.
-    population=population_config.PopulationConfig(
-      num_members=_NUM_MEMBERS.value,
-      burn_in_games=_BURN_IN.value,
-      min_decided_fraction=0.1,
-      perturb_probability=1.0,
-    ),
+    population=_make_population(),
     steps_per_round=_GAME.num_steps,
     **launch.experiment_options(),
+  )
+
+
+def _make_population() -> population_config.PopulationConfig:
+  """Returns the options of the population.
+
+  A first exploit before all members have begun to learn would leave copies of
+  the member that began first, and the paper's few perturbations would keep them
+  alike. With wide priors all members may value the flag so little that nobody
+  ever captures it.
+  """
+  config = population_config.PopulationConfig(
+    num_members=_NUM_MEMBERS.value,
+    burn_in_games=_BURN_IN.value,
+    min_decided_fraction=0.1,
+    perturb_probability=1.0,
+  )
+  if not _LONG.value:
+    return config
+  # The first member to capture flags may have the wrong sign for other events.
+  # Crossover tries other signs, and large factors soon make a wrong one not
+  # matter.
+  return config.replace(
+    crossover_probability=0.3,
+    perturb_probability=0.3,
+    perturb_factors=(0.5, 2.0),
   )
 
 

@@ -86,7 +86,12 @@ def test_a_long_run_has_wide_internal_rewards(capsys):
   _, short, _ = _train(capsys, 'capture_the_flag', '--print_config')
   _, text, _ = _train(capsys, 'capture_the_flag', '--long', '--print_config')
   assert text.count('Uniform(low=-1.0, high=1.0,') == 10 > short.count('low=-1')
-  assert 'max_num_actor_steps = 100000000' in text
+  for line in (
+    'max_num_actor_steps = 160000000', 'num_environments = 64',
+    'num_members = 8', 'burn_in_games = 2000', 'crossover_probability = 0.3',
+  ):  # fmt: skip
+    assert line in text.splitlines()
+    assert line not in short.splitlines()
   _, text, _ = _train(
     capsys, 'capture_the_flag', '--long', '--max_num_actor_steps=5000',
     '--print_config',
