@@ -11,6 +11,7 @@ from absl import flags
 from ftwax.replay import replay_options
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import runs
+from ftwax.runtime.device import freed_memory
 
 FLAGS = flags.FLAGS
 
@@ -63,6 +64,7 @@ def define(runtime: str, num_devices: int) -> None:
 def prepare() -> None:
   """Configures JAX before its first use."""
   if FLAGS.runtime == 'device':
+    freed_memory.keep()
     _keep_compiled_functions()
   if FLAGS.num_devices > 1 and FLAGS.runtime != 'distributed':
     _split_cpu(FLAGS.num_devices)

@@ -38,6 +38,7 @@ from ftwax.runtime.device import (
   compilation,
   compiled_arena,
   experiment_checks,
+  freed_memory,
   loop,
   matches,
   placement,
@@ -89,6 +90,7 @@ def run_experiment(
     TypeError: if the environment cannot be compiled.
     ValueError: if sizes or options are inconsistent.
   """
+  freed_memory.keep()
   experiment_checks.check_not_traced()
   if any(observer.sees_steps for observer in experiment.observers):
     raise ValueError(
