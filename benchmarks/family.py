@@ -62,9 +62,8 @@ def make_batch(agent, config, environment, network):
   )
 
 
-def make_optimizer(config):
-  """Returns the agent's optimizer, with the means of its priors."""
-  values = config.sample_hyperparameters(jax.random.PRNGKey(0))
+def make_optimizer(config, values):
+  """Returns the agent's optimizer with the given hyperparameters."""
   if config.optimizer == 'adam':
     scale = optax.scale_by_adam(eps=1e-5)
   else:
@@ -88,8 +87,9 @@ def make_rival(agent, config, environment, batch):
     is_image=agent is unreal,
   )
   network = rlax_updates.make_network(sizes, spec.observations.shape)
-  optimizer = make_optimizer(config)
-  entropy_cost = config.priors.entropy_cost.value
+  values = config.sample_hyperparameters(jax.random.PRNGKey(0))
+  optimizer = make_optimizer(config, values)
+  entropy_cost = float(values.entropy_cost)
   if agent is ppo:
     update = rlax_updates.make_ppo_update(
       network, optimizer, config, entropy_cost
