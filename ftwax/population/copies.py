@@ -127,6 +127,8 @@ def receive(
   Returns:
     The members after the copies.
   """
+  # A learner's members are consecutive, so its first one gives the offset of
+  # its rows. A member that drew new traits is its own parent.
   own: dict[int, Any] = {
     row: int(copies.parent[row] - copies.member[0])
     for row in copies.rows
@@ -136,6 +138,8 @@ def receive(
   def write(before: Any, *new: Any) -> types.NumpyArray:
     written = np.array(before)
     for row, parent in own.items():
+      # Reads `before`, never `written`: a parent may itself copy another
+      # member.
       written[row] = before[parent]
     for row, leaf in zip(heritages, new, strict=True):
       written[row] = leaf

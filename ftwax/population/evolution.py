@@ -249,11 +249,14 @@ def propose(
   selection = select(select_key, population, config)
   itself = jnp.arange(config.num_members, dtype=jnp.int32)
   if not config.exploits:
+    # The rule is evaluated all the same: its evidence is recorded.
     selection = selection._replace(parent=itself)
   has_copied = selection.parent != itself
   own = traits(population.members)
   inherited = start = inherit(own, selection.parent)
   if config.crossover_probability > 0.0:
+    # Keys of optional draws are folded in, not split off, so that the other
+    # draws are the same with and without them.
     cross_key = jax.random.fold_in(explore_key, 2)
     start = cross(cross_key, inherited, own, config.crossover_probability)
   explored, explore_state = explore(
@@ -345,6 +348,8 @@ def copy_rows(
   has_copied = parent != jnp.arange(parent.shape[0])
   has_changed = has_copied | is_redrawn
   members = population.members
+  # One gather reads all rows before any is written. A parent that copies
+  # somebody itself in this generation passes on its old parameters.
   copied = inherit({**heritage(members), **traits(members)._asdict()}, parent)
   return population._replace(
     members=members._replace(**copied),

@@ -93,6 +93,8 @@ def append(path: str | os.PathLike[str], new_rows: Iterable[Row]) -> None:
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
   with open(path, 'ab+') as file:
+    # Opened for appending, the file is written at its end, wherever it was
+    # read. Hence the end has to move to the last complete line.
     file.seek(0)
     file.truncate(file.read().rfind(b'\n') + 1)
     file.write(text.encode('utf-8'))
@@ -127,6 +129,7 @@ def drop_after(path: str | os.PathLike[str], generation: int) -> None:
   path = pathlib.Path(path)
   kept = [row for row in read(path) if row['generation'] <= generation]
   temporary = path.with_name(f'.{path.name}.tmp')
+  # A kill may have left one, to which `append` would add.
   temporary.unlink(missing_ok=True)
   append(temporary, kept)
   # `append` writes nothing if there are no rows.

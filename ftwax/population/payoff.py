@@ -7,6 +7,8 @@ import jax.numpy as jnp
 
 from ftwax import types
 
+# Counts must stay exact; by default, accelerators may multiply float32 matrices
+# in lower precision.
 _HIGHEST = jax.lax.Precision.HIGHEST
 
 
@@ -46,7 +48,7 @@ def update(
     The new counts.
   """
   num_players = payoff.games.shape[0]
-  seats = jnp.sum(jax.nn.one_hot(teams, num_players), axis=-2)
+  seats = jnp.sum(jax.nn.one_hot(teams, num_players), axis=-2)  # [G, 2, N]
   blue, red = seats[:, 0], seats[:, 1]
   won = jnp.where(is_played, outcomes, 0.0)
   lost = jnp.where(is_played, 1.0 - outcomes, 0.0)
@@ -60,6 +62,7 @@ def update(
   scores = meetings(won, blue, red) + meetings(lost, red, blue)
   played = is_played.astype(jnp.float32)
   games = meetings(played, blue, red) + meetings(played, red, blue)
+  # A player with seats in both teams would meet itself.
   is_other = ~jnp.eye(num_players, dtype=bool)
   return Payoff(
     payoff.scores + jnp.where(is_other, scores, 0.0),

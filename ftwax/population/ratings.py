@@ -35,6 +35,7 @@ _GRID = 1024.0
 # overshoot far from the optimum. Hence many steps are needed.
 _NUM_NEWTON_STEPS = 100
 
+# By default, accelerators may multiply float32 matrices in lower precision.
 _HIGHEST = jax.lax.Precision.HIGHEST
 
 
@@ -147,6 +148,8 @@ def update(
   Returns:
     The new ratings, float32 [N].
   """
+  # The gradient of the log-likelihood is (outcome - P) m, up to a constant that
+  # is part of the step size.
   surprise = outcome - win_probability(ratings, multiplicities)
   step = jnp.round(_GRID * k_factor * surprise) / _GRID
   return ratings + step * multiplicities
@@ -194,6 +197,8 @@ def fit(
   # The anchor's strength is fixed at zero.
   design = jnp.where(is_free, multiplicities, 0.0)
   precision = 1.0 / (_SCALE * prior_deviation) ** 2
+  # The anchor's row of the Hessian is zero otherwise. Its gradient is zero,
+  # too, so that it does not move.
   diagonal = jnp.diag(jnp.where(is_free, precision, 1.0))
 
   def curvature(strengths: types.Array) -> tuple[types.Array, types.Array]:
@@ -249,6 +254,7 @@ def bootstrap(
     games = multiplicities[drawn], outcomes[drawn]
     return fit(*games, anchor, anchor_rating).ratings
 
+  # One sample at a time: `vmap` would hold the games of all S samples at once.
   samples: types.Array = jax.lax.map(
     fit_sample, jax.random.split(key, num_samples)
   )

@@ -185,6 +185,7 @@ def as_teams(seats: _Seats, teams: Sequence[int]) -> _Seats:
     seats: the player on each seat.
     teams: the team of each player.
   """
+  # Stable, so that the seats of a team keep their order.
   order = np.argsort(teams, kind='stable')
   return seats[..., order].reshape(*seats.shape[:-1], 2, -1)
 
@@ -257,6 +258,8 @@ def _draw_seats(
     member = jax.random.categorical(
       player_key, jnp.where(left > 0, log_weights, -jnp.inf)
     )
+    # A seat of an opponent is drawn, too, since shapes are static, but takes
+    # none of the member's seats and is overwritten in the end.
     chosen = (jnp.arange(num_members) == member) & is_open
     return (left - chosen, is_seated | chosen), member
 
@@ -272,6 +275,8 @@ def _draw_seats(
     carry, first = draw_player(
       jnp.log(left.astype(jnp.float32)), (left, nobody), (keys[0], True)
     )
+    # With a tiny deviation, the density of a member that is not seated yet
+    # could fall below that of a last choice.
     log_weights = jnp.maximum(log_density[first], _LAST_CHOICE)
     (left, _), others = jax.lax.scan(
       lambda carry, inputs: draw_player(log_weights, carry, inputs),

@@ -76,10 +76,12 @@ def truncation(
   num_top = max(int(config.truncation_fraction * num_members), 1)
   fitness = state_lib.mean_returns(population)
   order = jnp.argsort(fitness)
+  # The inverse permutation; rank 0 is the lowest return.
   rank = jnp.argsort(order)
   draws = jax.random.randint(key, (num_members,), 0, num_top)
   candidate = order[num_members - 1 - draws]
   gain = fitness[candidate] - fitness
+  # The gain is NaN between members without returns, and then not positive.
   copies = (rank < num_top) & (gain > 0.0)
   return _select(candidate, gain, copies, population, config)
 
@@ -127,12 +129,16 @@ def welch_p_value(
   # If all samples of a side are equal, any difference is significant.
   tiny = np.finfo(np.float32).tiny
   t = (mean_high - mean_low) / jnp.sqrt(jnp.maximum(square, tiny))
+  # The Welch-Satterthwaite equation, divided by the squared sum of the two
+  # terms, since their squares could overflow or underflow.
   share = square_high / jnp.maximum(square, tiny)
   dof = 1.0 / jnp.maximum(
     jnp.square(share) / dof_high + jnp.square(1.0 - share) / dof_low, tiny
   )
   # The p-value is zero beyond this, while the square of t would overflow.
   t_square = jnp.square(jnp.clip(t, -1e6, 1e6))
+  # The tail of Student's t beyond |t|, as a regularized incomplete beta
+  # function.
   tail = 0.5 * jax.scipy.special.betainc(0.5 * dof, 0.5, dof / (dof + t_square))
   p_value = jnp.where(t > 0.0, tail, 1.0 - tail)
   has_samples = (jnp.sum(is_high, -1) > 1) & (jnp.sum(is_low, -1) > 1)
@@ -159,6 +165,7 @@ def is_past_burn_in(
 
 def _other_members(key: types.Key, num_members: int) -> types.Array:
   """Samples another member for each member, uniformly, int32 [N]."""
+  # An offset of 1 to N - 1 never leads back to the member itself.
   ahead = jax.random.randint(key, (num_members,), 1, num_members)
   return (jnp.arange(num_members) + ahead) % num_members
 

@@ -142,7 +142,11 @@ def record_games(
     The population after the games.
   """
   num_members = config.num_members
+  # Outcomes without a game are arbitrary. As draws they are not decided, and no
+  # NaN reaches the ratings through a step size of zero.
   outcomes = jnp.where(is_played, outcomes, ratings_lib.DRAW)
+  # Opponents, from N on, have a one-hot vector of zeros. A member with several
+  # seats counts a game once.
   has_seat = jnp.any(jax.nn.one_hot(teams, num_members) > 0.0, axis=(1, 2))
   num_games = _count(has_seat & is_played[:, None])
   is_decided = outcomes != ratings_lib.DRAW
@@ -192,6 +196,7 @@ def record_returns(
     # If there are more episodes than slots, skips the first ones, so that no
     # two episodes write to the same slot.
     is_kept = is_done & (index >= count + num_done - window)
+    # Writes to slot `window`, which does not exist, are dropped.
     slot = jnp.where(is_kept, index % window, window)
     return kept.at[slot].set(returns, mode='drop')
 

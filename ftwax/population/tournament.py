@@ -97,6 +97,7 @@ def summarize(
   won = outcomes[:, None]
   scores = (blue * won).T @ red + (red * (1.0 - won)).T @ blue
   games = (blue.T @ red + red.T @ blue).astype(np.int64)
+  # In mixed teams a player may sit on both sides of a game.
   np.fill_diagonal(scores, 0.0)
   np.fill_diagonal(games, 0)
   lows, highs = wilson_interval(scores, games, deviations)
@@ -123,6 +124,8 @@ def wilson_interval(
   games = np.asarray(games, np.float64)
   square = deviations**2
   rate = scores / np.maximum(games, 1.0)
+  # Wilson, 1927. Unlike rate +- error, it stays informative at rates of 0 and
+  # 1.
   centre = (scores + 0.5 * square) / (games + square)
   half = (
     deviations

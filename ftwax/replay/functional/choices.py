@@ -140,6 +140,7 @@ def choose_uniform(
     # `locate` needs the same cumulative sum, which XLA shares.
     num_all = jnp.cumsum(population.counts)[-1]
     num_of_group = jnp.where(groups.is_recent, population.num_recent, num_all)
+    # The last two columns are for `draw_uniform` to rotate each group.
     bits = jax.random.bits(key, (2, config.batch_size + 2))
     number = draws.draw_uniform(bits, groups, num_of_group, config.draw)
     env_id, rank = draws.locate(number, population.counts)

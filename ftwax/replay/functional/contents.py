@@ -73,10 +73,12 @@ def _oldest(
   """Returns the oldest steps of each environment after `num_skipped`."""
   _, max_length = ring_lib.dimensions(ring)
   size = ring_lib.take(ring.size, env_ids)
+  # The oldest step has the age `size`; ages below 1 do not exist.
   steps = jnp.arange(num_skipped, num_skipped + num_steps, dtype=jnp.int32)
   age = size[None] - steps[:, None]  # [num_steps, K]
   is_valid = age >= 1
   rows = jnp.broadcast_to(env_ids, age.shape)
+  # Skipped ids of E read another environment. Their rows are arbitrary.
   rows = jnp.minimum(rows, ring.size.shape[0] - 1)
   slot = ring_lib.slot_of_age(ring, rows, jnp.clip(age, 1, max_length))
   return config_lib.Steps(
@@ -191,6 +193,7 @@ def _remove(
   num_steps: types.Array,
   env_ids: types.Array,
 ) -> config_lib.ReplayState:
+  # Steps are not erased: what is older than `size` counts as not stored.
   size = state.ring.size.at[env_ids].add(-num_steps, mode='drop')
   state = state._replace(ring=state.ring._replace(size=size))
   if state.priorities is None:
@@ -336,6 +339,7 @@ def end_episodes(
   ring = state.ring
   ids = ring_lib.resolve_env_ids(ring, env_ids, config.checkify)
   leaves, structure = jax.tree.flatten(ring.data)
+  # Selecting from a tree of indices tells which leaf the path names.
   numbers = jax.tree.unflatten(structure, range(len(leaves)))
   number = ring_lib.select(numbers, config.step_type_field)
   leaves[number] = episodes_lib.end_episodes(leaves[number], ring, ids)

@@ -74,6 +74,7 @@ def scale_bits(bits: types.Array, num_values: types.Array) -> types.Array:
   num_values = num_values.astype(jnp.uint32)
   product_high, product_low = _multiply(high, num_values)
   carry_in, _ = _multiply(low, num_values)
+  # An unsigned sum that wraps around is less than each of its terms.
   carries = product_low + carry_in < product_low
   return (product_high + carries.astype(jnp.uint32)).astype(jnp.int32)
 
@@ -108,6 +109,8 @@ def draw_uniform(
   if method == INDEPENDENT:
     return scale_bits(bits[:, :-2], num_candidates)
   num_rows = jnp.maximum(groups.num_rows, 1)
+  # Part `i` of `n` candidates begins at floor(i n / rows). The product i n
+  # could overflow int32, the product of `i` and the rest of n / rows cannot.
   whole, rest = num_candidates // num_rows, num_candidates % num_rows
   low = groups.rank * whole + groups.rank * rest // num_rows
   size = (
@@ -140,6 +143,7 @@ def locate(
     env_id = jnp.searchsorted(ends, number, side='right', method='compare_all')
   else:
     env_id = count_up_to(ends, number)
+  # Without any candidate, number 0 lies beyond all ends.
   env_id = jnp.minimum(env_id.astype(jnp.int32), num_environments - 1)
   start = (ends - counts).at[env_id].get(mode='promise_in_bounds')
   return env_id, number - start
@@ -152,6 +156,7 @@ def count_up_to(ordered: types.Array, number: types.Array) -> types.Array:
   `shard_map` rejects.
   """
   count = jnp.zeros_like(number, jnp.int32)
+  # A binary search that decides the bits of the count, highest first.
   for bit in reversed(range(ordered.size.bit_length())):
     more = count + (1 << bit)
     last = ordered.at[jnp.minimum(more, ordered.size) - 1].get(
@@ -226,6 +231,7 @@ def draw_distinct(
   chosen, was_found = _race(
     recent_key, jnp.where(is_recent, 0.0, -jnp.inf), batch_size
   )
+  # Leaves that recent rows took leave the race. Index E L is dropped.
   recent = jnp.where(groups.is_recent, chosen, weights.size)
   rest = weights.at[recent].set(0.0, mode='drop')
   others, others_found = _race(key, jnp.log(rest), batch_size)
@@ -242,6 +248,7 @@ def _race(
   bits = jax.random.bits(key, log_weights.shape)
   # Small numbers, which win, are the most precise. The bound avoids log(0).
   uniform = jnp.minimum((bits.astype(jnp.float32) + 0.5) * 2.0**-32, 1 - 2**-24)
+  # Minus the log of the time, which is -log(1 - uniform) / weight.
   scores = log_weights - jnp.log(-jnp.log1p(-uniform))
   num_scores = min(num_winners, scores.size)
   scores, index = lax.top_k(scores, num_scores)

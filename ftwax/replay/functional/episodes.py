@@ -308,6 +308,8 @@ def _fill(
     value = value.at[rows, slot_t].set(return_t, mode='drop')
     return step + 1, value, return_t
 
+  # Environments with fewer open steps go on until the longest is done, without
+  # writing. The return after the last step is zero.
   last = jnp.max(num_open, initial=0)
   # Under `shard_map`, all parts of a carry must vary over the same axes.
   start = transforms.vary_alike((jnp.int32(0), value, zero, env_ids))[:3]

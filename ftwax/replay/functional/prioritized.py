@@ -205,6 +205,8 @@ def _forgotten_later(
   old = segment_tree.take(priorities.learned, jnp.maximum(leaf, 0))
   old = jnp.where(leaf < 0, segment_tree.MAX.identity, old)
   largest = lax.cummax(jnp.max(old, axis=1, initial=segment_tree.MAX.identity))
+  # Exclusive: a step finds what newer steps will replace, but not what it
+  # replaces itself.
   return jnp.roll(largest, 1).at[0].set(segment_tree.MAX.identity)
 
 
@@ -337,4 +339,5 @@ def importance_weights(
   least = jnp.min(jnp.where(is_valid, probability, jnp.inf))
   # Faster than `**`, which takes several times as long on a CPU.
   weights = jnp.exp(importance_exponent * jnp.log(least / probability))
+  # Weights of rows that are not valid may be NaN here.
   return jnp.where(is_valid, weights, 0.0)

@@ -31,6 +31,7 @@ def within_episodes(
   # Slots are consecutive modulo L: the count continues into the first slots.
   length = config.sequence_length - 1
   count = jnp.cumsum(jnp.concatenate([is_first, is_first[:, :length]], 1), 1)
+  # Equal if no `FIRST` is among the T - 1 steps after the first one.
   inside = count[:, length:] == count[:, : is_first.shape[1]]
   inside &= config.candidates.in_slots(state.ring)
   return inside.astype(jnp.float32)
@@ -82,6 +83,7 @@ def reward_balanced(
   )
   if reward is None:
     reward = ring_lib.select(state.ring.data, config.reward_field)
+  # To each slot, the reward of the step T - 1 slots later, modulo L.
   last_reward = jnp.roll(reward, 1 - config.sequence_length, axis=1)
   is_zero = (jnp.abs(last_reward) <= threshold).astype(jnp.float32)
   inside = within_episodes(config, state)

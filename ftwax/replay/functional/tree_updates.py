@@ -57,6 +57,7 @@ def update_in_sequence(
   num_leaves = num_nodes // 2
   # Leaves climb to the lowest level with at most one node per leaf.
   num_entries = max(1, index.shape[0] // num_trees)
+  # The largest power of two that does not exceed either number.
   num_tops = 1 << min(num_leaves, num_entries).bit_length() - 1
   height = (num_leaves // num_tops).bit_length() - 1
 
@@ -141,6 +142,7 @@ def update_together(
   def update_one(operation: Operation, tree: types.Array) -> types.Array:
     def climb(level: types.Array, flat: types.Array) -> types.Array:
       # Skipped entries recompute values that do not change.
+      # Entries that share a parent write the same value to it.
       parent = node >> level
       left, right = flat[base + 2 * parent], flat[base + 2 * parent + 1]
       return flat.at[base + parent].set(operation.combine(left, right))
