@@ -125,6 +125,7 @@ def make_auxiliary_replay(
   )
   replay_config = functional.ReplayConfig(
     num_environments=num_environments,
+    # The ring's rows are the E trajectories that are added together.
     max_length=-(-capacity // num_environments),
     batch_size=batch_size,
     prioritized=options.prioritized,
@@ -230,6 +231,7 @@ def _sample_trajectories(
   state: functional.ReplayState,
 ) -> types.ReplayBatch:
   sample = replay.sample(state, key, hyperparameters)
+  # Sequences of one step, a whole trajectory: drop the axis of length 1.
   stored = jax.tree.map(lambda leaf: leaf[0], sample.data)
   info = sample.info
   batch = types.ReplayBatch(_rows(stored.trajectory), jnp.all(info.is_valid))

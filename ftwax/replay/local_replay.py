@@ -82,6 +82,7 @@ class LocalReplay(gatherer.TrajectoryGatherer, Iterator[samples.ReplaySample]):
     fresh = jax.device_put(_join([part.trajectory for part in parts]))
     replay, prediction = None, None
     if self._auxiliary is not None:
+      # Added first, so that the first batch has something to replay.
       self._auxiliary_state = self._auxiliary.add(
         self._auxiliary_state,
         fresh,

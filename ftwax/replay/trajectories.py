@@ -50,6 +50,7 @@ def classify(step_type: Any, reward: Any, sequences: Sequences) -> Any:
   """
   xp: Any = jnp if isinstance(step_type, jax.Array) else np
   length = len(step_type) - 1
+  # [T, 1, ...], against time-major rewards.
   ends = np.arange(length).reshape(-1, *(1,) * (step_type.ndim - 1))
   has_sequence = (ends % sequences.period == 0) & (step_type[:-1] != types.LAST)
   for offset in range(sequences.num_frames - 1):

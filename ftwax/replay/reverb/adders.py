@@ -61,6 +61,7 @@ class TrajectoryAdder(gatherer.TrajectoryGatherer):
       trajectory_columns.make_columns_template(template)
     )
     self._timeout_s = timeout_s
+    # Items refer to the last step only, which is a whole trajectory.
     self._writer = servers.open_writer(client, num_keep_alive_refs=1)
     self._num_pending = 0
 
@@ -86,6 +87,7 @@ class TrajectoryAdder(gatherer.TrajectoryGatherer):
     leaves = jax.tree.leaves(self._pack(gathered))
     for index in range(self._num_environments):
       self._writer.append(tuple(leaf[index] for leaf in leaves))
+      # References to the data just appended, shared by the items of all tables.
       columns = tuple(column[-1] for column in self._writer.history)
       self._create_item(tables.QUEUE, 1.0, columns)
       self._create_auxiliary_items(columns, gathered.reward_class[:, index])

@@ -151,6 +151,7 @@ class RewardPredictionSampler:
     if self._is_delta_encoded:
       observation = frames.decode(observation)
     end = self._rng.choice(np.flatnonzero(reward_class == wanted))
+    # The class at `end` is that of the reward after it; see `classify`.
     begin = end + 1 - self._num_frames
     return (
       jax.tree.map(lambda leaf: leaf[begin : end + 1], observation),

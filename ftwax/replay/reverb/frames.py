@@ -30,6 +30,7 @@ def decode(observation: types.ArrayTree) -> types.ArrayTree:
   def decode_leaf(leaf: Any) -> Any:
     if leaf.dtype != np.uint8:
       return leaf
+    # Sums modulo 256 undo differences modulo 256.
     return np.cumsum(leaf, axis=0, dtype=np.uint8)
 
   return jax.tree.map(decode_leaf, observation)

@@ -32,6 +32,7 @@ def filtered() -> Iterator[None]:
 
   Other lines are written at its end, including those of other threads.
   """
+  # A file, since a pipe whose buffer is full would block Reverb's threads.
   with _lock, tempfile.TemporaryFile() as written:
     sys.stderr.flush()
     original = os.dup(_STDERR)

@@ -102,6 +102,8 @@ def save(client: reverb.Client, directory: pathlib.Path) -> None:
     client: client of the server.
     directory: the server's `checkpoint_dir`.
   """
+  # Listed before and deleted after the new one is complete, so that a kill
+  # always leaves one.
   earlier = [path for path in directory.glob('*') if path.is_dir()]
   client.checkpoint()
   for path in earlier:
@@ -126,6 +128,7 @@ def _is_free(port: int) -> bool:
   dual = socket.has_dualstack_ipv6()
   family = socket.AF_INET6 if dual else socket.AF_INET
   try:
+    # On all interfaces and both protocols, like Reverb.
     socket.create_server(('', port), family=family, dualstack_ipv6=dual).close()
   except OSError:
     return False

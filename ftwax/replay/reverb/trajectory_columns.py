@@ -74,7 +74,7 @@ def pack(records: Record) -> Columns:
   """
   timestep = records.trajectory.timestep
   num_records = len(timestep.reward)
-  rest = [
+  rest = [  # [E, num_bytes] each.
     np.ascontiguousarray(leaf).reshape(num_records, -1).view(np.uint8)
     for leaf in jax.tree.leaves(_rest(records))
   ]
@@ -140,6 +140,7 @@ def _unpack_rest(rest: npt.NDArray[Any], template: Record) -> Record:
   leaves, structure = jax.tree.flatten(_rest(template))
   ends = np.cumsum([leaf.nbytes for leaf in leaves]).tolist()
   unpacked = [
+    # A copy, since a view with another dtype needs contiguous, aligned bytes.
     np.ascontiguousarray(rest[:, end - leaf.nbytes : end])
     .view(leaf.dtype)
     .reshape(len(rest), *leaf.shape)

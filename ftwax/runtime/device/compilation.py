@@ -25,6 +25,8 @@ def compile_call(
     The compiled function. It donates its argument, which must not be used
     afterwards, and returns a state with the shardings of `state`.
   """
+  # A donated buffer can be reused only if the output has its sharding, and the
+  # next call accepts only the shardings it was compiled for.
   shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
   compiled = jax.jit(
     function, donate_argnums=0, out_shardings=(shardings, None)

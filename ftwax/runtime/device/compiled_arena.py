@@ -146,6 +146,8 @@ class Arena:
     games, timestep = self.games.step(
       state.games, jax.tree.map(to_seats, action, *actions)
     )
+    # The seats of a game end together. Only the first game of a round at each
+    # index is rated; with more, short games would count more often.
     is_last = timestep.step_type[:, 0] == types.LAST
     is_new = is_last & ~match.is_played
     match = match._replace(
@@ -168,6 +170,7 @@ class Arena:
     def gather(leaf: types.Array) -> types.Array:
       flat = leaf.reshape(-1, *leaf.shape[2:])
       if match is not None:
+        # Members come first in `order`, in equal blocks of M seats.
         flat = flat[match.order[: shape[0] * shape[1]]]
       return flat.reshape(*shape, *flat.shape[1:])
 

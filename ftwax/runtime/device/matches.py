@@ -201,6 +201,8 @@ def play(
   made = Matches(arena, actor, sharding.make_mesh(None))
   results = made.play(key, jax.device_get(variables), seats)
   places = [result.place for result in results]
+  # The first game at each index. Counting later ones, too, would favour short
+  # games.
   first = np.unique(places, return_index=True)[1]
   return [results[index] for index in first]
 

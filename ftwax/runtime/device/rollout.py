@@ -105,6 +105,8 @@ def rollout(
 
   def act(carry: RolloutState, _: None) -> tuple[RolloutState, tuple[Any, Any]]:
     action, actor = select_action(variables, carry.timestep, carry.actor)
+    # The logits of the action chosen here belong to this timestep; the reward
+    # of that action is in the next row.
     row = (
       carry.timestep,
       acting.previous_action_of(carry.timestep, carry.actor.action),
@@ -114,6 +116,7 @@ def rollout(
     carry, statistics = _advance(carry, environment, timestep, actor)
     return carry, (row, statistics)
 
+  # The state before the first timestep, from which the learner unrolls.
   recurrent_state = state.actor.recurrent_state
   state, (rows, statistics) = jax.lax.scan(act, state, length=num_steps)
   timesteps, previous_actions, logits = rows
@@ -143,6 +146,7 @@ def _advance(
   moved = jnp.logical_not(acting.is_first(timestep))
   ended = timestep.step_type == types.LAST
   returns = state.episode_return + timestep.reward
+  # A reset brings no reward and is not an action.
   lengths = state.episode_length + moved
   after = RolloutState(
     environment=environment,

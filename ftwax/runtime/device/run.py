@@ -260,6 +260,7 @@ class _Run:
         if is_over or records.done:
           self._begin_next_round()
         show()
+        # The next call consumes the state, so an interrupt needs a copy of it.
         records.save_if_due(self.snapshot, keep_copies=True)
         yield report
 
@@ -268,6 +269,7 @@ class _Run:
     try:
       self._state, report = call(self._state)
       self._num_iterations += self._parts.iterations_per_call
+      # Dispatch is asynchronous: errors of the call are raised here.
       fetched: loop.Report = jax.device_get(report)
       return fetched
     except jax.errors.JaxRuntimeError as error:
@@ -278,6 +280,8 @@ class _Run:
   def evaluate(self, num_episodes: int) -> evaluation.Outcome:
     """Plays at least `num_episodes` episodes with each member."""
     plan, made = self._make_evaluation(num_episodes)
+    # From the step, not from a stream of keys: evaluations do not affect
+    # training, and a resumed run repeats them.
     key = jax.random.fold_in(self._key, self._records.counts.actor_steps)
     results = made.play(
       jax.random.fold_in(key, _EVALUATION),

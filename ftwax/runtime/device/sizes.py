@@ -66,6 +66,7 @@ class Sizes(NamedTuple):
     """
     most = max(1, max_num_steps // self.steps_per_iteration)
     num_iterations = self._per_call(iterations_per_round)
+    # Reaches 1 at the latest, which divides everything.
     while num_iterations > most or iterations_per_round % num_iterations:
       num_iterations -= 1
     return num_iterations

@@ -62,6 +62,7 @@ def find_faults(
   flags = [
     (is_first != must_be_first) | (step_type < 0) | (step_type > types.LAST),
     ~jnp.isfinite(timestep.reward),
+    # Negated, so that NaN is a fault.
     ~((discount >= 0.0) & (discount <= 1.0)),
   ]
   rows = jax.tree.leaves(timestep.observation)

@@ -105,6 +105,7 @@ class ActorLoop:
     """
     from ftwax.replay.reverb import tables
 
+    # In threads of one process, exiting would end all nodes.
     if processes.is_process():
       self._watchdog.start()
     try:
@@ -180,6 +181,7 @@ class ActorLoop:
       number = self._learner.make_number()
       self._report = number, packed, self._is_round_over
       self._results, self._is_round_over, self._num_ticks = [], False, 0
+    # Without waiting for the learner: a restart of it must not stop the games.
     if self._report and self._learner.try_call('report_results', *self._report):
       self._report = ()
 
@@ -240,6 +242,8 @@ class ActorLoop:
       if self._grant.num_steps or self._grant.is_last or self._stop.is_set():
         break
       time.sleep(_ASK_AGAIN_S)
+    # Only the last grant may end within a step of all environments; others are
+    # renewed before they run out.
     environment.limit = self._grant.num_steps if self._grant.is_last else None
 
 

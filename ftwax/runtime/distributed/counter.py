@@ -102,6 +102,7 @@ class Counter:
     """
     with self._lock:
       self._seen[actor_name(index)] = time.monotonic()
+      # A replaced actor has work again, even if its predecessor had finished.
       self._finished.discard(actor_name(index))
       if self._budget is None:
         return None
@@ -155,6 +156,7 @@ class Counter:
     """
     with self._lock:
       name = actor_name(index)
+      # Checked before anything is counted: these steps were granted to others.
       if self._callers.get(index, number[0]) != number[0]:
         return None
       self._seen[name] = time.monotonic()

@@ -91,6 +91,7 @@ class GuardedEnvironment(specified.Specified, dm_env.Environment):
       BudgetMet: after the last steps.
       EnvironmentFailure: if an environment raises.
     """
+    # Games at `LAST` restart, which is not counted as a step.
     if self.limit is not None and self._num_moving > self.limit:
       self._call(self.arena.step_some, action, self.limit)
       raise BudgetMet
@@ -143,6 +144,8 @@ class Watchdog:
       file=sys.stderr,
       flush=True,
     )
+    # `sys.exit` would end only this thread, and an orderly exit would wait for
+    # the environment.
     os._exit(1)
 
   def _seconds(self) -> float:

@@ -67,10 +67,12 @@ class Offers:
         (evolution.traits(members), evolution.heritage(members)),
       )
     )
+    # One snapshot: later updates do not change what is read in parts.
     content = b''.join(leaf.tobytes() for leaf in jax.tree.leaves(heritage))
     with self._lock:
       number = next(self._numbers)
       self._offers[number] = memoryview(content)
+      # A reader that died never deletes its offer.
       if len(self._offers) > _MAX_OFFERS:
         self._offers.popitem(last=False)
     return [number, len(content), *jax.tree.leaves(traits)]
@@ -115,6 +117,7 @@ def fetch(
   if reply is None:
     raise CopyError('its learner does not answer')
   number, size, *traits = reply
+  # The rating that made it a parent belongs to these traits.
   for leaf, wanted in zip(traits, jax.tree.leaves(inherited), strict=True):
     if not np.array_equal(leaf, wanted):
       raise CopyError('it has copied another member in the meantime')
@@ -237,6 +240,7 @@ class Exchange:
       ' checkpoint here contains.',
       flush=True,
     )
+    # No heritages: parameters stay those of the checkpoint here.
     self._ready = Ready(known, {})
 
   def _fetch(self, copies: copies_lib.Copies) -> Ready | None:

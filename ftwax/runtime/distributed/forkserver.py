@@ -138,6 +138,8 @@ class Forkserver:
       'output': str(output.absolute()),
     }
     reply = self._ask(request)
+    # Negative for a signal, such as that of a lack of memory. After an error, a
+    # new server would fail in the same way.
     if not reply and self._server.wait() < 0:
       self._disconnect()
       self._start()
@@ -246,6 +248,7 @@ def _fork_twice() -> int | None:
 
 def _become_node(request: Mapping[str, Any]) -> None:
   """Sets up the forked process like a newly started one."""
+  # A group of its own, which a signal reaches as a whole; see `Process`.
   os.setsid()
   with open(request['output'], 'ab') as output:
     os.dup2(output.fileno(), 1)

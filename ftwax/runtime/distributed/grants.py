@@ -65,6 +65,7 @@ class Budget:
     if left >= num_needed:
       self._held[actor] = min(left, num_wanted)
       return Grant(self._held[actor])
+    # Whoever holds steps may die and give them back.
     if any(self._held.values()):
       return Grant(0)
     self._held[actor] = left

@@ -117,6 +117,8 @@ class InferenceServer:
     """
     with self._lock:
       last_number, reply = self._replies.get((actor, member), (None, None))
+      # A repeated request waits for the same future, since acting twice on a
+      # timestep would advance the recurrent state twice.
       if reply is None or last_number != number:
         reply = concurrent.futures.Future()
         self._replies[actor, member] = number, reply
@@ -174,6 +176,7 @@ class InferenceServer:
       requests = [self._requests.get(timeout=_POLL_S)]
     except queue.Empty:
       return []
+    # From the first request on, so that slow actors delay others only so long.
     deadline = time.monotonic() + self._settings.inference_wait_s
     while len(requests) < max_requests:
       try:
@@ -253,6 +256,7 @@ class _Batch:
 
   def read_state(self, index: int) -> list[types.NumpyArray]:
     with self._lock:
+      # Under the lock: while a step runs, this state is donated.
       leaves = jax.tree.leaves(self._state.recurrent_state)
       return [np.array(leaf[self._rows(index)]) for leaf in leaves]
 

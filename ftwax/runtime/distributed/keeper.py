@@ -256,6 +256,7 @@ class Keeper:
       *[self._joined[index] for index in range(self._num_learners)],
     )
     members = copies_lib.members_of_traits(traits)
+    # The same key as with a single learner.
     _, key = jax.random.split(jax.random.PRNGKey(experiment.seed))
     population = generations.make_population(
       experiment, experiment.read_game_spec(), members, key

@@ -229,6 +229,8 @@ class Learner:
 
   def _on_idle(self) -> bool:
     """Reports; returns whether all steps had been taken before this report."""
+    # The status before the report: trajectories may arrive until the actors
+    # have heard of the end.
     done: bool = self._status['done']
     self._report()
     return done
@@ -261,6 +263,7 @@ class Learner:
     """Reports progress to the counter, if it is reachable."""
     if not self._reported_rows:
       self._reported_rows = self._counter.make_number(), list(self._rows)
+      # Cleared in place, since loggers hold its `append`.
       self._rows.clear()
     base = {name: self._status[name] for name in ('counts', 'returns')}
     status = self._counter.try_call(

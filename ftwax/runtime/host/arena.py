@@ -144,6 +144,7 @@ class Arena(specified.Specified, dm_env.Environment):
     """
     if self._timestep is None:
       return
+    # Games that restart take no actions, so their places cost nothing.
     moves = self._first_column(self._timestep.step_type) != types.LAST
     num_steps = np.where(moves, self._seating.is_member.sum(axis=1), 0)
     places = np.flatnonzero(moves & (np.cumsum(num_steps) <= max_steps))
@@ -163,6 +164,7 @@ class Arena(specified.Specified, dm_env.Environment):
       games,
       self._timestep,
       self._seats,
+      # Copies, since steps change these arrays in place.
       self._returns.copy(),
       self._lengths.copy(),
       self._num_played.copy(),
@@ -226,6 +228,7 @@ class Arena(specified.Specified, dm_env.Environment):
     moved = step_type != types.FIRST
     self._returns += timestep.reward.reshape(self._returns.shape)
     self._lengths += moved
+    # At `FIRST`, rewards do not count.
     if not moved.all():
       self._returns[~moved] = 0.0
     ended = np.flatnonzero(step_type == types.LAST)

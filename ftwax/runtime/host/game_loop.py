@@ -114,6 +114,8 @@ def play_rounds(
         and num_steps % sequence_length == 0
         and (is_solo or arena.all_played)
       )
+      # The caller evolves the members at this tick, before the next seats are
+      # drawn by their ratings.
       yield tick._replace(round_step=0 if ends_round else num_steps)
       if ends_round:
         break
@@ -125,6 +127,7 @@ def play_plan(
 ) -> evaluation.Outcome:
   """Plays the games of an evaluation and returns their outcome."""
   arena.seat(plan.seats)
+  # Drops what an earlier, interrupted evaluation left.
   arena.take_results()
   results: list[evaluation.GameResult] = []
   for tick in _play(arena, actor, (), arena):

@@ -243,6 +243,7 @@ class _Run:
 
   def _learn(self) -> None:
     """Runs the updates for which enough trajectories are written."""
+    # Actors count the items of this process only, and so do updates.
     due = self._actors.num_items // self._experiment.builder.items_per_step
     while self._num_updates < due:
       self._learner.step()

@@ -70,6 +70,7 @@ class Actors:
   def select_action(self, observation: types.ArrayTree) -> types.ArrayTree:
     """Returns actions for the last observed timesteps, leaves [N * M, ...]."""
     del observation  # Actors keep the last timesteps.
+    # Both keep the order of the members.
     each = self._threads.map if self._threads else map
     self._chosen = tuple(
       each(lambda actor: actor.select_action(None), self._actors)
@@ -332,6 +333,7 @@ def make_core(
     state: types.TrainingState, batch: types.LearnerBatch
   ) -> tuple[types.TrainingState, types.Metrics]:
     if takes_turns:
+      # A loop over members, not time: nothing is carried.
       updated: tuple[types.TrainingState, types.Metrics] = jax.lax.scan(
         lambda carry, row: (carry, core.update(*row)),
         None,

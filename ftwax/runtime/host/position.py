@@ -79,6 +79,7 @@ class Tracker:
     Returns:
       Whether it was recorded.
     """
+    # `at_start` alone would allow trajectories that wait for an update.
     if not (
       self._is_regular
       and self._actors.at_start
@@ -114,6 +115,7 @@ class Tracker:
     shape = self._coordinator.seating.opponents.shape
     self._arena.seat(np.zeros(shape, np.int32))
     self._actors.observe_first(self._arena.reset())
+    # A position of the right structure exists only while games run.
     self.note(0, learned)
     return self.state(learned).position
 
