@@ -129,6 +129,7 @@ class Dirichlet(NamedTuple):
 
     The density is over all shares but one, which the others determine.
     """
+    # A sampled share may underflow to zero, whose logarithm is not finite.
     smallest = np.finfo(value.dtype).tiny
     log_value = jnp.log(jnp.maximum(value, smallest))
     excess = jax.nn.softplus(self.logits)
@@ -240,7 +241,9 @@ def _scale(spec: Any, rank: int) -> list[types.NumpyArray]:
     for x in (spec.minimum, spec.maximum)
   )
   bounded = np.isfinite(minimum) & np.isfinite(maximum)
+  # With bounds of -1 and 1, the scaling below changes nothing.
   begin, end = np.where(bounded, (minimum, maximum), [[-1.0], [1.0]])
+  # Halved first, since the difference of large bounds may overflow.
   middle, half = 0.5 * begin + 0.5 * end, 0.5 * end - 0.5 * begin
   shape = (1,) * (rank - 1) + spec.shape
   return [

@@ -112,6 +112,7 @@ def reward(
     float32 [...].
   """
   events = jnp.asarray(timestep.reward, jnp.float32)
+  # A scalar reward has no axis of events.
   if events.ndim == jnp.ndim(timestep.step_type):
     events = events[..., None]
   return weigh(internal_rewards, events)

@@ -56,6 +56,8 @@ def close_to_others(port: int) -> None:
     for listener in _listeners(port):
       _bind_to_loopback(listener)
       num_closed += 1
+    # After the listeners are bound nobody else can connect, so that this finds
+    # all who have.
     strangers = _find_strangers(port)
   except OSError as error:
     raise _refusal(f'port {port}', error) from error
@@ -95,6 +97,8 @@ def _listeners(port: int) -> Iterator[socket.socket]:
     try:
       if not os.readlink(f'/proc/self/fd/{name}').startswith('socket:'):
         continue
+      # A duplicate refers to the same socket, so that options set on it hold
+      # for the server, and closing it does not close the server's.
       fd = os.dup(int(name))
     except OSError:  # Another thread may have closed the file.
       continue

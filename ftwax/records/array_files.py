@@ -17,6 +17,7 @@ from ftwax import types
 
 def write(path: pathlib.Path, tree: types.ArrayTree) -> None:
   """Writes the leaves of a tree to a file."""
+  # safetensors stores the buffer of an array as it is, whatever its strides.
   leaves = {
     name: np.array(leaf, order='C') for name, leaf in _named(tree).items()
   }

@@ -232,6 +232,7 @@ class Checkpointer:
     return _saved(self._directory)
 
   def _check_step(self, step: int) -> None:
+    # After falling back, a run has to save steps that damaged checkpoints have.
     whole = [s for s, _, path in self._saved() if path not in self._damaged]
     newest = max(whole, default=0)
     if step < newest:
@@ -247,6 +248,8 @@ class Checkpointer:
       _delete(self._directory.glob(f'{_TEMPORARY}*'))  # Left by a kill.
       temporary = self._directory / f'{_TEMPORARY}{step}'
       checkpoint_files.write(temporary, step, *content)
+      # Under another name than earlier attempts, which are deleted only once
+      # this one is there.
       earlier = [path for s, _, path in self._entries() if s == step]
       temporary.rename(self._new_path(step))
       files.sync(self._directory)
@@ -267,6 +270,7 @@ class Checkpointer:
   def _discard(self, paths: Iterable[pathlib.Path]) -> None:
     """Deletes checkpoints such that none is ever visible half deleted."""
     for path in {path for path in paths if os.path.lexists(path)}:
+      # A rename is atomic. The next save deletes what a kill leaves.
       discarded = path.with_name(f'{_TEMPORARY}{path.name}-discarded')
       path.rename(discarded)
       _delete([discarded])

@@ -26,6 +26,7 @@ def write_atomically(path: pathlib.Path, text: str) -> None:
     os.replace(temporary, path)
   finally:
     temporary.unlink(missing_ok=True)
+  # A power failure could undo the rename until the directory is on disk.
   sync(path.parent)
 
 

@@ -55,10 +55,12 @@ class WandbTracker:
       project=run_dir.resolve().parent.name,
       group=run_dir.resolve().name,
       name=name,
+      # A fixed ID, by which a resumed run continues its own.
       id=name.replace(' ', '-'),
       resume='allow',
       dir=run_dir,
       config=dict(config),
+      # Members have runs of their own, open at the same time.
       reinit='create_new',
     )
     self._labels: set[str] = set()
@@ -85,6 +87,7 @@ class MLflowTracker:
   ):
     mlflow = _import('mlflow')
     self._entities = mlflow.entities
+    # The client, since `mlflow.log_*` knows only one run at a time.
     self._client = mlflow.MlflowClient()
     resolved = run_dir.resolve()
     experiment = self._client.get_experiment_by_name(resolved.parent.name)

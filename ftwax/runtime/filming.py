@@ -117,6 +117,7 @@ class _Cast:
       player.init(key, len(seats))
       for key, (player, seats) in zip(keys, parts, strict=True)
     ]
+    # Actions come part by part; the inverse permutation sorts them by seat.
     order = np.concatenate([seats for _, seats in self._parts])
     self._order = np.argsort(order)
 

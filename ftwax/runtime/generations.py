@@ -81,6 +81,7 @@ def add_results(
   for result in results:
     is_member = result.seats < num_members
     members = result.seats[is_member]
+    # Unlike `+=`, counts a member once for each of its seats.
     np.add.at(sums.num_episodes, members, 1)
     np.add.at(sums.lengths, members, result.length)
     np.add.at(sums.returns, members, result.returns[is_member])

@@ -122,6 +122,7 @@ class LiveGame:
       if seat in choices or name == cast_lib.STILL:
         chosen.append(self._playable.page.act(choices.get(seat, {})))
         continue
+      # Acting twice in a state would advance the recurrent state twice.
       if seat not in self._chosen:
         self._chosen[seat], state = self._playable.cast.act(
           name, self._state, seat, self.observed(seat), state

@@ -211,6 +211,8 @@ def execute(
     stack.enter_context(run_directory.lock(directory))
     if experiment.watch:
       live_page.start(directory)
+    # A distributed run that was killed leaves parts, which become the newest
+    # checkpoint here.
     parts.collect(experiment, directory)
     records = run_records.RunRecords(experiment, directory, stack)
 
@@ -235,6 +237,7 @@ def execute(
       )
       records.save(run.snapshot())
     except BaseException as error:
+      # The main thread has noticed: saving may take longer than its patience.
       answer()
       if run is not None:
         records.save_at_error(run.snapshot)

@@ -93,6 +93,7 @@ def answered_in_time(
   answered, ended = threading.Event(), threading.Event()
 
   def watch() -> None:
+    # Every signal with a handler in Python is written, also e.g. SIGCHLD.
     while (received := ours.recv(1)) and received[0] not in _SIGNALS:
       pass
     if not received or ended.wait(patience_s):
@@ -116,6 +117,8 @@ def answered_in_time(
   finally:
     ended.set()
     signal.set_wakeup_fd(before)
+    # Ends `recv` in the thread. If it is saving already, it exits the process
+    # while this one waits.
     theirs.close()
     thread.join()
     ours.close()

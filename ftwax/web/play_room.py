@@ -231,6 +231,7 @@ class Room:
       seed: seed of a new game; None to continue the current one.
     """
     if before is not None:
+      # Its last step may go on in the thread, where the next one waits for it.
       before.cancel()
       await asyncio.gather(before, return_exceptions=True)
     try:

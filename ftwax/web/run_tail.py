@@ -97,6 +97,7 @@ class RunTail:
 def _tail(path: pathlib.Path, offset: int) -> dict[str, Any]:
   with open(path, 'rb') as file:
     status = os.fstat(file.fileno())
+    # A file that has become shorter was replaced.
     is_fresh = not 0 <= offset <= status.st_size
     offset = 0 if is_fresh else offset
     file.seek(offset)

@@ -34,6 +34,7 @@ class _Rooms:
     Raises:
       Exception: if no agent can be made from the directory.
     """
+    # Two people who enter at once must find the same room.
     async with self._lock:
       newest = run_tail.newest_checkpoint(tail.directory)
       checkpoint, room = self._made.get(index, (None, None))

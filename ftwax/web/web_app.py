@@ -223,6 +223,7 @@ async def _receive(
   while True:
     try:
       text = await websocket.receive_text()
+    # A binary message has no text, which is a KeyError.
     except (websockets.WebSocketDisconnect, KeyError):
       return ''
     now = int(time.monotonic())
@@ -233,6 +234,7 @@ async def _receive(
       if len(text) > _MAX_MESSAGE_LENGTH:
         raise ValueError
       message = json.loads(text)
+    # Deeply nested lists exceed the recursion limit.
     except (ValueError, RecursionError):
       message = None
     room.request(person, message)

@@ -112,6 +112,7 @@ def serve(
   server = uvicorn.Server(config)
 
   def wait_for_the_end() -> None:
+    # Returns at the end of the input, when the parent has closed it or died.
     sys.stdin.read()
     server.should_exit = True
 

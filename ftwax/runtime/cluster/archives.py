@@ -8,6 +8,7 @@ import tarfile
 def pack(directory: pathlib.Path) -> bytes:
   """Packs the files below a directory; skips files that vanish meanwhile."""
   stream = io.BytesIO()
+  # Parameters hardly compress, so a higher level would only cost time.
   with tarfile.open(fileobj=stream, mode='w:gz', compresslevel=1) as archive:
     for path in sorted(directory.rglob('*')):
       try:

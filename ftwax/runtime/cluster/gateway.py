@@ -166,6 +166,7 @@ class Gateway:
     hosts: frozenset[str],
   ) -> None:
     self._own_ports, self._hosts = own_ports, hosts
+    # Closed first: a server that moves to this host needs its port.
     for port in [port for port in self._listeners if port not in routes]:
       self._listeners.pop(port).close()
     self._routes = routes

@@ -153,6 +153,7 @@ class Host:
     stem = self._directory / uuid.uuid4().hex
     heart, output = stem.with_suffix('.alive'), stem.with_suffix('.txt')
     variables = {
+      # First, so that the host's own setting takes precedence.
       processes.HOST_VARIABLE: self._address,
       **os.environ,
       **environment,

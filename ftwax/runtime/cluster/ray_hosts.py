@@ -214,6 +214,8 @@ class Hosts:
     )
     actor: Any = ray.remote(host.Host)
     return actor.options(
+      # Takes nothing from what nodes are placed by. `poll` waits, and other
+      # calls must not wait for it.
       num_cpus=0,
       max_restarts=-1,
       max_concurrency=8,

@@ -93,7 +93,9 @@ class RemoteProcess:
     now = time.time()
     with contextlib.suppress(OSError):
       self._heart.touch()
+      # By the clock of this host, which may differ from the other one's.
       os.utime(self._heart, (now, now - report.silent_s))
+    # Set last: who sees the end may read the whole output.
     self.returncode = report.returncode
 
   def end(self, returncode: int, reason: str) -> None:

@@ -125,6 +125,7 @@ class MemberLearner(learner_node.Learner):
       part = self._start()
     learner.restore(part.training)
     self._copies = part.copies
+    # Before it joins: the keeper hears only of what a checkpoint contains.
     self._save(checkpointer, learner.state, waits=True)
     self._exchange = exchange.Exchange(
       self._keeper, self._peers, self._index, self._stop
@@ -157,6 +158,7 @@ class MemberLearner(learner_node.Learner):
     ready = self._exchange.take()
     if ready is None:
       return
+    # Another thread may save in the meantime.
     with self._save_lock:
       self._learner.restore(copies_lib.receive(self._learner.state, *ready))
       self._copies = ready.copies
@@ -168,6 +170,7 @@ class MemberLearner(learner_node.Learner):
     """Does nothing: the keeper logs rounds."""
 
   def _report(self) -> None:
+    # In place, since loggers hold its `append`.
     self._rows[:] = [
       (label, {**row, 'learner': self._index}) for label, row in self._rows
     ]

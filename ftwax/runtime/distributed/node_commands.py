@@ -151,6 +151,7 @@ def make_commands(
     with _temporary_files_in(directory):
       made = group[0].to_executables(group, label, group[0].launch_context)
     for index, command in enumerate(made):
+      # `counter.actor_name` has an index even for a single actor.
       is_one = len(made) == 1 and label != 'actor'
       commands.append(
         Command(

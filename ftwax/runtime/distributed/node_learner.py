@@ -111,11 +111,13 @@ class NodeLearner:
       steps = int(np.max(state.steps))  # The same for all members.
       if steps == known_steps:
         return []
+      # Copied from the device once per update, not once per actor.
       if self._offered is None or self._offered[0] != steps:
         leaves = jax.tree.leaves(types.actor_variables(state))
         self._offered = steps, [np.asarray(leaf) for leaf in leaves]
       return self._offered[1]
     except Exception:
+      # Another learner died in mid-update, so this one will be restarted, too.
       if self._peers is None:
         raise
       return None
@@ -131,6 +133,8 @@ class NodeLearner:
     from ftwax.agents.actor_critic import faults
     from ftwax.replay.reverb import tables
 
+    # Several learners must all end before the same update; `SharedBatches` sees
+    # to that.
     if self._peers is None and self._stop.is_set():
       raise patient_iterator.Ended
     state = self._learner.state
@@ -169,6 +173,7 @@ class NodeLearner:
     policy = experiment.builder.make_policy(network, spec)
     builder = shares.replay_builder(experiment, self._settings.num_learners)
     builder = builder.replace(
+      # Only to be polled: `PatientIterator` has the real timeout.
       config=builder.config.replace(replay_timeout_s=POLL_S)
     )
     datasets = [

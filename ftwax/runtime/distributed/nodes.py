@@ -87,6 +87,7 @@ def run_replay(
         save_all()
         saved_at = time.monotonic()
     save_all()
+    # Servers stop before the run hears that they are done.
     stack.close()
     remote.try_call('finish', name)
 
@@ -157,6 +158,7 @@ def run_actor(
     steps = loop.register()
     if steps is None:
       return
+    # An actor that replaces a dead one does not repeat its random numbers.
     key = jax.random.fold_in(jax.random.PRNGKey(experiment.seed), steps)
     key = jax.random.fold_in(key, 1 + index)
     if settings.inference_server:

@@ -152,6 +152,7 @@ class Peers:
         return tree
       return jax.tree.map(functools.partial(join_shares, axis), tree)
 
+    # `is_live` has no batch axis to be sharded: its values must agree.
     replay, prediction = batch.replay, batch.reward_prediction
     batch = types.LearnerBatch(
       batch.trajectory,
@@ -254,6 +255,8 @@ class SharedBatches(Iterator[samples.ReplaySample]):
       row[_PREDICTION_IS_LIVE] = prediction is None or bool(prediction.is_live)
     rows = self._peers.gather(row).astype(bool)
     is_ready = bool(rows[:, _READY].all())
+    # All see the same rows, so all end here or none does. Whoever went on alone
+    # would wait forever in the next sum.
     if rows[:, _STOPS].any() or (rows[:, _DONE].any() and not is_ready):
       raise patient_iterator.Ended
     self._is_live = rows[:, _REPLAY_IS_LIVE:].all(0).tolist()

@@ -79,6 +79,7 @@ def node(
       yield stop
   except FatalError as error:
     traceback.print_exc()
+    # The supervisor shows the last line of output.
     print(f'{name} failed: {error}', file=sys.stderr)
     status = FATAL
   except BaseException:
@@ -119,6 +120,7 @@ def keep_to_cpu(number: int) -> None:
   if not is_process():
     return
   cpus = sorted(os.sched_getaffinity(0))
+  # Affinity belongs to threads; later ones inherit it from their creator.
   for thread in os.listdir('/proc/self/task'):
     with contextlib.suppress(ProcessLookupError):
       os.sched_setaffinity(int(thread), {cpus[number % len(cpus)]})
@@ -237,6 +239,8 @@ class Replies:
       make: executes the call; skipped for a repeated call.
     """
     caller, number = call
+    # Held while `make` runs: a repetition that arrives meanwhile waits for the
+    # reply instead of running it a second time.
     with self._lock:
       last, reply = self._last.get(caller, (0, None))
       if number > last:

@@ -101,6 +101,7 @@ def _make_of_members(
 ) -> list[lp.CourierNode]:
   """Returns learners that hold some members each and call each other."""
   options = {'thread_pool_size': num_threads(experiment, settings)}
+  # Made before they are configured, since each gets clients of all.
   learners = [
     courier_nodes.CourierNode(
       experiment.expose, member_learner.MemberLearner, courier_kwargs=options

@@ -81,6 +81,8 @@ class RemotePolicy:
       self._number,
       [np.asarray(leaf) for leaf in jax.tree.leaves(timestep)],
     )
+    # A new server lost the recurrent states, which matters only within an
+    # episode: at `FIRST` they are reset.
     is_other = self._epoch not in (None, epoch)
     self._epoch = epoch
     if is_other and any(timestep.step_type != types.FIRST):

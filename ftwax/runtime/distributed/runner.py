@@ -87,6 +87,7 @@ def run_experiment(
       ' choose settings=Settings(num_devices=...).'
     )
   settings = settings or settings_lib.Settings()
+  # Checked before there is a directory, so that a mistake leaves none.
   prepared = program.prepare(experiment, eval_every, settings)
   directory = runs.open_run_directory(experiment, run_dir, resume)
   with contextlib.ExitStack() as stack:

@@ -78,6 +78,7 @@ class _Node:
   def silent_s(self) -> float:
     """Returns the seconds since its last heartbeat or its start."""
     try:
+      # Wall-clock time, unlike elsewhere, to be comparable to that of files.
       seen_at = self._heart.stat().st_mtime
     except OSError:
       seen_at = self._started_at
