@@ -249,10 +249,11 @@ def propose(
   selection = select(select_key, population, config)
   itself = jnp.arange(config.num_members, dtype=jnp.int32)
   if not config.exploits:
-    # The rule is evaluated all the same: its evidence is recorded.
+    # The rule is evaluated all the same, for the evidence in the record.
     selection = selection._replace(parent=itself)
   has_copied = selection.parent != itself
   own = traits(population.members)
+  # The record keeps what the parents had; crossover counts as exploring.
   inherited = start = inherit(own, selection.parent)
   if config.crossover_probability > 0.0:
     # Keys of optional draws are folded in, not split off, so that the other
@@ -262,6 +263,7 @@ def propose(
   explored, explore_state = explore(
     explore_key, start, selection, population, priors, config
   )
+  # Others keep their values to the last bit, even outside of the bounds.
   explored = trees.where_rows(has_copied, clip(explored, priors), inherited)
   is_redrawn = jnp.zeros_like(has_copied)
   if config.exploits and config.min_decided_fraction > 0.0:

@@ -26,6 +26,7 @@ def log_density(
   Returns:
     float32 [N, N], up to a constant; minus infinity on the diagonal.
   """
+  # Of one against one, whatever the size of the teams.
   surprise = ratings_lib.pairwise_win_probability(ratings) - 0.5
   density = -0.5 * jnp.square(surprise / deviation)
   return jnp.where(jnp.eye(ratings.shape[0], dtype=bool), -jnp.inf, density)

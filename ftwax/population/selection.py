@@ -81,7 +81,7 @@ def truncation(
   draws = jax.random.randint(key, (num_members,), 0, num_top)
   candidate = order[num_members - 1 - draws]
   gain = fitness[candidate] - fitness
-  # The gain is NaN between members without returns, and then not positive.
+  # NaN, and hence not positive, between two members without returns.
   copies = (rank < num_top) & (gain > 0.0)
   return _select(candidate, gain, copies, population, config)
 
@@ -129,8 +129,8 @@ def welch_p_value(
   # If all samples of a side are equal, any difference is significant.
   tiny = np.finfo(np.float32).tiny
   t = (mean_high - mean_low) / jnp.sqrt(jnp.maximum(square, tiny))
-  # The Welch-Satterthwaite equation, divided by the squared sum of the two
-  # terms, since their squares could overflow or underflow.
+  # The Welch-Satterthwaite equation in terms of shares of the sum, since the
+  # squares of its terms could overflow or underflow.
   share = square_high / jnp.maximum(square, tiny)
   dof = 1.0 / jnp.maximum(
     jnp.square(share) / dof_high + jnp.square(1.0 - share) / dof_low, tiny

@@ -232,7 +232,7 @@ class Checkpointer:
     return _saved(self._directory)
 
   def _check_step(self, step: int) -> None:
-    # After falling back, a run has to save steps that damaged checkpoints have.
+    # A run that fell back saves the steps of damaged checkpoints again.
     whole = [s for s, _, path in self._saved() if path not in self._damaged]
     newest = max(whole, default=0)
     if step < newest:
@@ -248,8 +248,8 @@ class Checkpointer:
       _delete(self._directory.glob(f'{_TEMPORARY}*'))  # Left by a kill.
       temporary = self._directory / f'{_TEMPORARY}{step}'
       checkpoint_files.write(temporary, step, *content)
-      # Under another name than earlier attempts, which are deleted only once
-      # this one is there.
+      # A new attempt has a name of its own, and earlier ones are deleted only
+      # once it is there.
       earlier = [path for s, _, path in self._entries() if s == step]
       temporary.rename(self._new_path(step))
       files.sync(self._directory)

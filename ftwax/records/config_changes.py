@@ -273,6 +273,7 @@ def _fit(value: Any, kind: Any) -> Any:
       return _NOT_PLAIN
     entries = tuple(map(_fit, value, arguments))
     return _NOT_PLAIN if _NOT_PLAIN in entries else entries
+  # Before numbers, since a bool is an int in Python.
   if isinstance(value, bool) or kind is bool:
     return value if isinstance(value, bool) and kind is bool else _NOT_PLAIN
   if kind is float and isinstance(value, int | float):

@@ -124,8 +124,8 @@ def find_type(name: str, path: str) -> Any:
   """
   module, _, attribute = name.rpartition('.')
   made = None
-  # A record may come from strangers: nothing but records of this library is
-  # imported and called.
+  # A record may come from anybody: only this library's own types are imported
+  # and called.
   if module.split('.')[0] == 'ftwax':
     with contextlib.suppress(ImportError):
       made = getattr(importlib.import_module(module), attribute, None)

@@ -193,6 +193,7 @@ class Dispatcher:
   def close(self) -> None:
     """Closes each logger, even if closing another one fails."""
     with contextlib.ExitStack() as stack:
+      # A stack calls the last callback first.
       for logger in reversed(self._to):
         stack.callback(logger.close)
 

@@ -87,7 +87,7 @@ class MLflowTracker:
   ):
     mlflow = _import('mlflow')
     self._entities = mlflow.entities
-    # The client, since `mlflow.log_*` knows only one run at a time.
+    # Not `mlflow.log_metrics`, which writes to the one active run.
     self._client = mlflow.MlflowClient()
     resolved = run_dir.resolve()
     experiment = self._client.get_experiment_by_name(resolved.parent.name)

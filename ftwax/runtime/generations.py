@@ -198,6 +198,7 @@ class Evolution:
     return population
 
   def _write(self, generation: evolution.Generation) -> None:
+    # Before the next checkpoint: `resume` drops rows that none contains.
     lineage.append(
       self._path, lineage.rows(jax.device_get(generation), self._reason)
     )

@@ -237,7 +237,7 @@ def execute(
       )
       records.save(run.snapshot())
     except BaseException as error:
-      # The main thread has noticed: saving may take longer than its patience.
+      # From here on the end is near: saving may take longer than the patience.
       answer()
       if run is not None:
         records.save_at_error(run.snapshot)

@@ -128,6 +128,7 @@ class Room:
     name = ' '.join(str(message.get('name', '')).split())[:_MAX_NAME_LENGTH]
     if not name:
       raise people.RequestError('A name must have at least one letter.')
+    # Frees the present name, which the person may have typed again.
     person.name = ''
     person.name = self._free_name(name)
     self._tell_room()
@@ -188,6 +189,7 @@ class Room:
     if self._phase == 'paused':
       self._phase = 'playing'
       self._tell_room(f'{person.name} resumed the game.')
+      # Otherwise the clock has not noticed the pause and just goes on.
       if self._clock is None or self._clock.done():
         self._clock = asyncio.create_task(self._run())
     elif self._phase in ('waiting', 'over'):

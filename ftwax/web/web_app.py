@@ -223,8 +223,8 @@ async def _receive(
   while True:
     try:
       text = await websocket.receive_text()
-    # A binary message has no text, which is a KeyError.
     except (websockets.WebSocketDisconnect, KeyError):
+      # A binary message has no text, hence the KeyError.
       return ''
     now = int(time.monotonic())
     second, count = now, count + 1 if now == second else 1
@@ -234,8 +234,8 @@ async def _receive(
       if len(text) > _MAX_MESSAGE_LENGTH:
         raise ValueError
       message = json.loads(text)
-    # Deeply nested lists exceed the recursion limit.
     except (ValueError, RecursionError):
+      # Deeply nested lists exceed the recursion limit.
       message = None
     room.request(person, message)
 

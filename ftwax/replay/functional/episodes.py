@@ -230,8 +230,10 @@ def _add_returns(
     num_open = jnp.minimum(
       position - first_open, ring_lib.take(ring.size, env_ids) - age
     )
+    # No action led to the first step of an episode, so it completes nothing.
     num_open = jnp.where(ends & ~begins, num_open, 0)
     value = _fill(value, ring, env_ids, age, num_open, parameters)
+    # The step at an end stays open itself: what it earns comes after it.
     first_open = jnp.where(begins | ends, position, first_open)
     new_first_open = returns.first_open.at[env_ids].set(first_open, mode='drop')
     return Returns(value, new_first_open), None

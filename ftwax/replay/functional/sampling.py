@@ -221,6 +221,7 @@ def _make_sample(
   slots = jnp.where(slots < max_length, slots, slots - max_length)
   age = ring_lib.age_of_slot(ring, env_id, slot)
   if config.prioritized:
+    # The state may hold priorities for another sequence length.
     size = ring_lib.take(ring.size, env_id)
     is_whole = config.candidates.contain(age, size)
     _check_whole(config, is_whole | ~is_valid)

@@ -131,6 +131,7 @@ class TrajectoryIterator(Iterator[samples.ReplaySample]):
   def _run(self) -> None:
     try:
       structure: Any = jax.tree.structure(self._columns)
+      # Outlives samplers: a queue does not return an item a second time.
       items: list[trajectory_columns.Columns] = []
       for item in self._items():
         items.append(structure.unflatten(item))

@@ -158,6 +158,7 @@ class SequenceWriter:
     _check_priorities(np.asarray(priority))
     self._writer.append(tuple(_match(step, self._template)))
     self._num_steps += 1
+    # The index of the first step of the sequence that ends here.
     behind = self._num_steps - self._config.sequence_length
     if behind >= 0 and behind % self._config.period == 0:
       columns = tuple(
@@ -229,6 +230,7 @@ class SequenceSampler:
     for _ in range(self._config.batch_size):
       item = next(self._items, None)
       if item is None:
+        # An iterator that has ended stays so; the next call makes another.
         self._items = None
         raise tables.timeout_error(
           self._client, self._name, 'sample', self._config.timeout_s

@@ -141,6 +141,7 @@ class Arena:
     def to_seats(leaf: types.Array, *others: types.Array) -> types.Array:
       flat = leaf.reshape(-1, *leaf.shape[2:])
       flat = jnp.concatenate([flat, *others]) if others else flat
+      # From the order of `order`, members and then opponents, to seats.
       return flat[places].reshape(*shape, *flat.shape[1:])
 
     games, timestep = self.games.step(
@@ -222,6 +223,7 @@ class Arena:
     ):
       if count:
         rows = slice(start, start + count)
+        # Seats are numbered game by game.
         game, seat = jnp.divmod(
           match.order[self._num_taken :][rows], self.seating.num_players
         )

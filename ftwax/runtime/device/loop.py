@@ -156,12 +156,14 @@ class Loop:
     population = state.population
     (members, rollout_state, replay), report = jax.lax.scan(
       lambda carry, _: self._iterate(*carry),
+      # Only what an iteration changes is carried.
       (population.members, state.rollout, state.replay),
       length=num_iterations,
       unroll=updates.scan_unroll(num_iterations, self.sizes.unroll),
     )
     population = population._replace(members=members)
     if self.arena.seating.is_solo:
+      # Results of team games are recorded when the round ends.
       population = _record_returns(population, report.episodes)
     totals = _add_up(state.totals, report.episodes)
     return (
@@ -289,7 +291,7 @@ def _record_returns(
 
 def _add_up(totals: Totals, episodes: rollout.Episodes) -> Totals:
   """Adds the ended episodes, leaves [K, R, T, N, M], to the totals."""
-  ended, axes = episodes.ended, (0, 1, 2, 4)
+  ended, axes = episodes.ended, (0, 1, 2, 4)  # Not N.
 
   def total(leaf: types.Array) -> types.Array:
     return jnp.sum(jnp.where(trees.align(ended, leaf), leaf, 0), axes)
@@ -297,6 +299,7 @@ def _add_up(totals: Totals, episodes: rollout.Episodes) -> Totals:
   returns = total(episodes.returns)
   return totals._replace(
     num_episodes=totals.num_episodes + jnp.sum(ended, axes, dtype=jnp.int32),
+    # A scalar reward has no axis of events.
     returns=totals.returns + returns.reshape(totals.returns.shape),
     lengths=totals.lengths + total(episodes.lengths),
   )

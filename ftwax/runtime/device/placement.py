@@ -44,6 +44,7 @@ def of_loop(mesh: jax.sharding.Mesh, num_members: int) -> loop.LoopState:
   whole: Any = sharding.replicated(mesh)
   members, rows = first, first
   if num_members == 1:
+    # Rows have leaves [1, M, ...].
     members, rows = whole, sharding.spread(mesh, axis=1)
   population: dict[str, Any] = dict.fromkeys(
     state_lib.PopulationState._fields, whole

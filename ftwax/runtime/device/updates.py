@@ -56,7 +56,6 @@ def learn(
     leaves [U].
   """
   if replay is not None:
-    # All rollouts are stored before the first update, in temporal order.
     for index in range(trajectories.timestep.reward.shape[0]):
       rollout = jax.tree.map(operator.itemgetter(index), trajectories)
       reward_class = replay.classify(rollout, state.internal_rewards)

@@ -105,7 +105,7 @@ class ActorLoop:
     """
     from ftwax.replay.reverb import tables
 
-    # In threads of one process, exiting would end all nodes.
+    # The watchdog exits the process, which must not hold other nodes.
     if processes.is_process():
       self._watchdog.start()
     try:

@@ -102,10 +102,11 @@ class Counter:
     """
     with self._lock:
       self._seen[actor_name(index)] = time.monotonic()
-      # A replaced actor has work again, even if its predecessor had finished.
+      # One that was released for lack of a host counts as finished.
       self._finished.discard(actor_name(index))
       if self._budget is None:
         return None
+      # The predecessor's steps that were not reported are granted anew.
       self._budget.release(index)
       self._callers[index] = caller
       return self._records.counts.actor_steps
@@ -221,6 +222,7 @@ class Counter:
         **self._progress(),
         'done': self._done,
         'evaluations': self._evaluations[num_evaluations:],
+        # The evaluator still needs variables after the last step.
         'leave': not self._eval_every or EVALUATOR in self._finished,
       }
 
@@ -259,6 +261,7 @@ class Counter:
       self._seen[EVALUATOR] = time.monotonic()
       if self._budget is None or not self._eval_every:
         return WAIT
+      # Checked first: an evaluation that is due at the end still takes place.
       if self._records.counts.actor_steps >= self._next_evaluation:
         return EVALUATE
       return LEAVE if self._done else WAIT

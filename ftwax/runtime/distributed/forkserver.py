@@ -138,7 +138,7 @@ class Forkserver:
       'output': str(output.absolute()),
     }
     reply = self._ask(request)
-    # Negative for a signal, such as that of a lack of memory. After an error, a
+    # Killed by a signal, e.g. for lack of memory. After an error of its own, a
     # new server would fail in the same way.
     if not reply and self._server.wait() < 0:
       self._disconnect()

@@ -333,6 +333,7 @@ class Keeper:
     )
 
   def _settle(self, index: int, copies: copies_lib.Copies) -> None:
+    # Settled before, perhaps without the learner getting a reply.
     if int(copies.number) <= self._numbers[index]:
       return
     part = parts.settle(self._part(), self._evolution, index, copies)

@@ -229,8 +229,8 @@ class Learner:
 
   def _on_idle(self) -> bool:
     """Reports; returns whether all steps had been taken before this report."""
-    # The status before the report: trajectories may arrive until the actors
-    # have heard of the end.
+    # The status before this report: the last trajectories may arrive later than
+    # the news that all steps are taken, so wait once more after it.
     done: bool = self._status['done']
     self._report()
     return done

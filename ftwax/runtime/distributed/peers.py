@@ -58,6 +58,7 @@ def join(
     coordinator,
     settings.num_learners,
     index,
+    # Under Slurm, for example, JAX would read the processes from there.
     cluster_detection_method='deactivate',
     initialization_timeout=int(settings.stall_timeout_s),
     coordinator_bind_address=coordinator,
@@ -69,6 +70,7 @@ def join(
 
 def _register_gloo(host: str) -> None:
   """Makes gloo listen on one address instead of that of the host name."""
+  # No public option sets this address.
   from jax._src import distributed, xla_bridge
   from jax._src.lib import _jax  # type: ignore[attr-defined]
   from jax.extend import backend

@@ -191,6 +191,7 @@ def _add_servers(
   learners, keeper = program_learners.add(
     program, experiment, directory, settings, replays, counter_handle
   )
+  # Learners of a single member all have the same variables.
   own = learners if keeper is not learners[0] else learners[:1]
   variables = [
     program_learners.client_of(learner, _VARIABLES_TIMEOUT_S) for learner in own

@@ -158,11 +158,13 @@ class RemoteVariables:
     self._next_time = time.monotonic() + (
       _ABSENT_S if reply is None else period_s
     )
+    # None if the learner is away, empty if it has nothing newer.
     return self._structure.unflatten(reply) if reply else current
 
   def _wait(self) -> types.ActorVariables:
     """Waits for the first variables, since a learner may compile for long."""
     while not self._stop.is_set():
+      # -1 differs from the steps of any learner, which therefore replies.
       reply = self._learner.try_call('variables', -1)
       if reply:
         return self._structure.unflatten(reply)

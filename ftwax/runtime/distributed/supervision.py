@@ -182,6 +182,7 @@ class Supervisor:
     for node in nodes:
       if node.is_alive() or node.process is None:
         continue
+      # A node that has finished its work is not replaced.
       if node.process.returncode == 0:
         continue
       self._replace(node)

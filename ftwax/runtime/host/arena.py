@@ -109,6 +109,7 @@ class Arena(specified.Specified, dm_env.Environment):
     in_order = len(order) == self.num_environments and (
       order == np.arange(len(order))
     )
+    # Opponents have higher numbers than members, so their seats come last.
     self._order = None if np.all(in_order) else order[: self.num_environments]
     self._num_played[:] = 0
 

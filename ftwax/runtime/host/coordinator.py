@@ -109,6 +109,7 @@ class Coordinator:
 
   def capture(self) -> Moment:
     """Returns the current state, which later changes do not affect."""
+    # Not copied, since updates replace these objects instead of changing them.
     return Moment(
       self._population, tuple(self._pending), self._sums, self._has_ended
     )
@@ -206,6 +207,7 @@ class Coordinator:
     results: Sequence[evaluation.GameResult],
   ) -> state_lib.PopulationState:
     size = _padded(len(results))
+    # Rows beyond the results are marked as not played below.
     seats = np.zeros((size, self._spec.num_players), np.int32)
     outcomes = np.zeros(size, np.float32)
     for index, result in enumerate(results):

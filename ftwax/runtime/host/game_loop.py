@@ -108,6 +108,7 @@ def play_rounds(
     if loop is None or not (is_solo or round_step):
       arena.seat(draw_seats())
       loop = _play(arena, actor, experiment.observers, environment)
+    # Leaving this loop does not close the generator: single-seat games go on.
     for num_steps, tick in enumerate(loop, start=round_step + 1):
       ends_round = (
         num_steps >= experiment.steps_per_round
@@ -127,7 +128,6 @@ def play_plan(
 ) -> evaluation.Outcome:
   """Plays the games of an evaluation and returns their outcome."""
   arena.seat(plan.seats)
-  # Drops what an earlier, interrupted evaluation left.
   arena.take_results()
   results: list[evaluation.GameResult] = []
   for tick in _play(arena, actor, (), arena):

@@ -190,6 +190,7 @@ class _Run:
         self._record(tick)
         if tick.ends_round or records.done:
           self._end_round()
+        # After evolution, whose result the checkpoint has to include.
         self._note(tick.round_step)
         records.save_if_due(self.snapshot)
         show()
@@ -231,6 +232,7 @@ class _Run:
       self._arena.close()
     except environment_faults.EnvironmentFault as fault:
       logging.warning('Could not close environments: %s', fault)
+    # Other seeds, since the same ones might fail in the same way again.
     self._arena.replace_games(self._make_games(num_restarts))
 
   def _draw_seats(self) -> types.NumpyArray:
@@ -243,7 +245,7 @@ class _Run:
 
   def _learn(self) -> None:
     """Runs the updates for which enough trajectories are written."""
-    # Actors count the items of this process only, and so do updates.
+    # Items are counted from the start of this process, too.
     due = self._actors.num_items // self._experiment.builder.items_per_step
     while self._num_updates < due:
       self._learner.step()
