@@ -75,6 +75,7 @@ def make(
     reward_clipping=False,
     use_fire_reset=False,
   )
+  # The seed of the last row must be below the limit as well.
   first_seed = min(seed, _MAX_SEED - num_environments)
   return AtariVectorEnvironment(vector_env, first_seed, config)
 

@@ -199,11 +199,14 @@ def vectorize(
     return _start(environment, keys)
 
   def step(vector_state: VectorState, action: types.ArrayTree) -> Any:
+    # Rows after `LAST` are stepped as well; the result is replaced below.
     state, timestep = jax.vmap(environment.step)(vector_state.state, action)
     stepped = VectorState(state, _is_last(timestep), vector_state.key), timestep
 
     def with_new_episodes() -> Any:
       started = _start(environment, vector_state.key)
+      # Other rows keep their keys, so that the episodes of a row do not depend
+      # on when others end.
       return trees.where_rows(vector_state.is_last, started, stepped)
 
     return jax.lax.cond(

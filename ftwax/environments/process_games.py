@@ -115,6 +115,7 @@ class ProcessGames(game_vectors.HostGames):
               ' make environments of one kind in environment_factory.'
             )
         descriptor = memory.fileno()
+        # The mapping stays valid when the file is closed.
         self._action, self._timestep = game_worker.map_memory(
           descriptor, self.spec, self.num_games
         )
@@ -170,12 +171,14 @@ class ProcessGames(game_vectors.HostGames):
       shared[...] = leaf
 
   def _take(self) -> dm_env.TimeStep:
+    # Copies, since the next step overwrites the shared memory.
     return jax.tree.map(np.array, self._timestep)
 
   def _call_all(
     self, command: str, *arguments: Any, wait_s: float | None = None
   ) -> None:
     wait_s = self._timeout_s if wait_s is None else wait_s
+    # Sent to all before waiting for any, so that they work in parallel.
     for process in self._workers:
       process.send(command, *arguments, wait_s=wait_s)
     self._receive(self._workers, wait_s)
@@ -236,6 +239,7 @@ class _Process:
 
   def receive(self, deadline: float, wait_s: float) -> Any:
     """Returns the reply to a command."""
+    # A timeout of zero would make the socket non-blocking.
     self._socket.settimeout(max(deadline - time.monotonic(), 1e-3))
     try:
       kind, value = pickle.load(self._stream)

@@ -84,6 +84,7 @@ class TrialEnvironment(specified.Specified, dm_env.Environment):
       return _with_start(timestep, 0.0)
     self._episodes_left -= 1
     if not self._episodes_left:
+      # `[()]` makes a scalar of the same dtype from an array without axes.
       zero = np.zeros_like(timestep.discount)[()]
       return _with_start(timestep._replace(discount=zero), 0.0)
     following = self._environment.reset()

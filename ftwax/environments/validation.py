@@ -155,6 +155,7 @@ class ValidatedEnvironment(specified.Specified, dm_env.Environment):
       return
     if self._reward_shape:
       self._check_events(reward)
+    # NaN fails every comparison, so `not <=` also rejects NaN.
     elif not abs(_as_float(reward)) <= _LARGEST:
       fail(
         self._name,
@@ -316,6 +317,7 @@ class RowChecker:
         self._check(leaf.name, rows, np.isfinite(rows), *IS_FINITE)
       if isinstance(leaf.spec, specs.BoundedArray) and is_first.any():
         inside = (rows >= leaf.spec.minimum) & (rows <= leaf.spec.maximum)
+        # Bounds are only checked where an episode starts.
         inside[~is_first] = True
         self._check(leaf.name, rows, inside, in_bounds(leaf), CHANGE_SPEC)
     return timestep

@@ -201,6 +201,7 @@ class VectorEnvironment(specified.Specified, dm_env.Environment):
   def _stack_observations(self, rows: Sequence[Any]) -> types.ArrayTree:
     if self._is_single_array:
       return _stack_leaf(rows, self._leaf_specs[0])
+    # Raises if the structure of a row differs.
     flatten = self._observation_structure.flatten_up_to
     columns = zip(*map(flatten, rows), strict=True)
     return self._observation_structure.unflatten(

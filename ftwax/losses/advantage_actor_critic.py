@@ -33,6 +33,8 @@ def advantage_actor_critic_loss(
   """
   advantages = generalized_advantages(transitions, hyperparameters)
   v_tm1 = jax.lax.stop_gradient(transitions.v_tm1)
+  # Equal to the advantages, but with the gradient of the value. Normalization
+  # must not affect these.
   errors = advantages + v_tm1 - transitions.v_tm1
   if normalize_advantages:
     advantages = policy_loss.normalize_advantages(

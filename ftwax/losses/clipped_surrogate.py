@@ -54,6 +54,7 @@ def make_targets(
     Targets [T, B], with gradients stopped.
   """
   targets = make_plain_targets(transitions, hyperparameters)
+  # The returns keep the scale of the rewards.
   return targets._replace(
     advantages=policy_loss.normalize_advantages(
       targets.advantages, transitions.mask_tm1
@@ -90,6 +91,8 @@ def ppo_loss(
   if targets is None:
     targets = _stream_targets(transitions, hyperparameters)
   mask = transitions.mask_tm1 != 0
+  # Masked before the exponential: where no action was taken, it may overflow,
+  # and a product with zero would then be NaN.
   log_ratio = jnp.where(
     mask,
     policy_loss.log_prob_tm1(transitions)
@@ -139,4 +142,5 @@ def _value_loss(
   change = jnp.clip(v_tm1 - targets.v_tm1, -value_clip, value_clip)
   error = jnp.square(targets.returns - v_tm1)
   bounded_error = jnp.square(targets.returns - targets.v_tm1 - change)
+  # As the minimum in the policy's loss, the maximum is a pessimistic bound.
   return 0.5 * jnp.maximum(error, bounded_error)

@@ -76,6 +76,8 @@ def latent_kl(
   chex.assert_equal_shape([*locs, *scales])
   posterior_prior = jnp.zeros(locs[0].shape[:-1])
   for level in range(len(locs) - 1):
+    # No gradient is stopped: the posterior is drawn to the prior, and the prior
+    # learns to predict the posterior.
     divergence = normal_kl(
       locs[level], scales[level], locs[level + 1], scales[level + 1]
     )

@@ -122,6 +122,7 @@ def pixel_control_loss(
     values: types.Array, allowed: types.Array, previous_action: types.Array
   ) -> types.Array:
     best = jnp.max(jnp.where(allowed, values, -jnp.inf), axis=-1)
+    # [T, rows, columns]. There is no target network.
     v_t = jax.lax.stop_gradient(best[1:])
     targets = returns.lambda_returns(r_t, discount_t, v_t, mask_tm1)
     # A one-hot sum instead of a gather, whose gradient is slow.

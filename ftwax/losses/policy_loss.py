@@ -124,6 +124,7 @@ def make_transitions(
     r_t = jnp.clip(r_t / return_scale, -_MAX_SCALED_REWARD, _MAX_SCALED_REWARD)
   return Transitions(
     logits_tm1=jax.tree.map(lambda leaf: leaf[tm1], output.logits),
+    # [T] already: the action at the last step is in the next trajectory.
     behaviour_logits_tm1=trajectory.logits,
     a_tm1=jax.tree.map(lambda leaf: leaf[t], trajectory.previous_action),
     v_tm1=output.value[tm1],
@@ -172,5 +173,6 @@ def normalize_advantages(
   is_live = weights != 0
   count = jnp.maximum(1.0, total(weights))
   mean = total(jnp.where(is_live, advantages, 0.0)) / count
+  # w (A - mean), since `advantages` are w A.
   centred = jnp.where(is_live, advantages - weights * mean, 0.0)
   return centred / (jnp.sqrt(total(jnp.square(centred)) / count) + _EPSILON)

@@ -47,6 +47,7 @@ def lambda_returns(
   """
   chex.assert_equal_shape([r_t, v_t])
   chex.assert_shape([discount_t, mask_tm1], r_t.shape[:1])
+  # With lambda 0 a return bootstraps from `v_t`, whatever comes next.
   lambda_t = jnp.where(_goes_on(mask_tm1), lambda_, 0.0)
   # Masked entries may be infinite or NaN, which a product with 0 would keep.
   r_t, v_t = (_masked(mask_tm1, x) for x in (r_t, v_t))
@@ -57,6 +58,7 @@ def lambda_returns(
     )
     return returns
 
+  # rlax's function takes a single time axis.
   for axis in range(1, r_t.ndim):
     stream_returns = jax.vmap(stream_returns, axis, axis)
   return _masked(mask_tm1, stream_returns(r_t, v_t))
@@ -90,6 +92,7 @@ def n_step_returns(
 
   # In rlax's n-step returns, `n` is static.
   def lengthen(_: types.Array, returns: types.Array) -> types.Array:
+    # Each round looks one step further ahead, at all steps at once.
     following = jnp.concatenate([returns[1:], v_t[-1:]])
     return r_t + discount_t * jnp.where(goes_on, following, v_t)
 

@@ -67,6 +67,8 @@ def vtrace(
   # rlax's advantages would take the value after a step from the next step's
   # v_tm1, which padding does not have. The cost is the same.
   next_errors = jnp.concatenate([errors[1:], jnp.zeros_like(errors[:1])])
+  # (1 - lambda) V + lambda v, where v = V + error. The error is zero at a step
+  # without an action.
   targets_t = v_t + lambda_ * next_errors
   advantages = jnp.minimum(clip_pg_rho_threshold, rho_tm1) * (
     r_t + discount_t * targets_t - v_tm1
@@ -119,6 +121,7 @@ def vtrace_loss(
     advantages = policy_loss.normalize_advantages(
       advantages, jax.lax.stop_gradient(weights), policy_loss.STREAMS
     )
+  # Only the value that is subtracted below has a gradient.
   targets = jax.lax.stop_gradient(transitions.v_tm1) + returns.errors
   return policy_loss.PolicyLossOutput(
     policy=-advantages * log_prob,

@@ -106,6 +106,7 @@ def _backward(
     x: types.Array, w: types.Array, cotangent: types.Array
   ) -> _Pair:
     _, vjp_x = jax.vjp(lambda x: _conv_of_blocks(x, w, stride, padding), x)
+    # Only the kernel's gradient needs the input, in another layout.
     late_x = _after(cotangent, x)
     _, vjp_w = jax.vjp(lambda w: _conv_of_blocks(late_x, w, stride, padding), w)
     (dx,), (dw,) = vjp_x(cotangent), vjp_w(cotangent)
@@ -154,6 +155,7 @@ def _conv_of_blocks(
   pads = typed.padtype_to_pads(
     sides, (kernel_size, kernel_size), (stride, stride), padding
   )
+  # The kernel's last position, in blocks, plus the blocks that it covers there.
   padded_sides = [
     ((side + sum(pad) - kernel_size) // stride + num_blocks) * stride
     for side, pad in zip(sides, pads, strict=True)
@@ -178,6 +180,7 @@ def _conv_of_blocks(
   x = x.reshape(num_frames, height, stride, width, stride, num_channels)
   x = x.transpose(0, 1, 3, 2, 4, 5).reshape(num_frames, height, width, -1)
   rest = num_blocks * stride - kernel_size
+  # Zeros fill the kernel up to whole blocks.
   w = jnp.pad(w, ((0, rest), (0, rest), (0, 0), (0, 0)))
   w = w.reshape(num_blocks, stride, num_blocks, stride, *w.shape[2:])
   w = w.transpose(0, 2, 1, 3, 4, 5).reshape(

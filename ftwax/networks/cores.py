@@ -97,6 +97,7 @@ def unroll_step(
     carry: _State, step_inputs: tuple[types.Array, _Inputs]
   ) -> tuple[_State, _Output]:
     step_start, step_input = step_inputs
+    # `start` marks the first step of an episode, so the reset comes first.
     output, carry = step(step_input, reset_state(step_start, carry))
     return carry, output
 

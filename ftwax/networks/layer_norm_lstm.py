@@ -107,6 +107,7 @@ class LayerNormLSTM(hk.Module):
     )
     b = hk.get_parameter('b', (num_gates,), init=jnp.zeros)
     gates = self._normalise(jnp.dot(inputs, w_i), 'input_scale')
+    # One bias for both norms, whose offsets would only be added.
     return gates + jnp.broadcast_to(b, gates.shape)
 
   def _step(

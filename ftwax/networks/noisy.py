@@ -56,6 +56,8 @@ def draw_noise(
     )
   e_i = _signed_root(jax.random.normal(key_i, (num_inputs,)))
   e_j = _signed_root(jax.random.normal(key_j, (num_outputs,)))
+  # num_inputs + num_outputs samples instead of their product. The bias shares
+  # those of the outputs (equations 10 and 11).
   return Noise(w=e_i[:, None] * e_j[None, :], b=e_j)
 
 

@@ -285,6 +285,7 @@ class _ActorCritic:
     self, head: Callable[[types.Array], types.ArrayTree]
   ) -> Callable[[types.ArrayTree], types.ArrayTree]:
     """Returns a head on observations, leaves [num_frames, B, ...]."""
+    # The policy's own torso, so that the auxiliary task shapes it too.
     torso = typed.batch_apply(self.policy_path.torso)
     return lambda observation: head(torso(observation))
 

@@ -242,6 +242,7 @@ def _gru_step(
   the candidate.
   """
   hidden_size = state.shape[-1]
+  # Two products, since the candidate's needs the reset gate first.
   w_zr, w_a = jnp.split(w_h, [2 * hidden_size], axis=-1)
   zr, a = jnp.split(gates, [2 * hidden_size], axis=-1)
   z, r = jnp.split(jax.nn.sigmoid(zr + jnp.dot(state, w_zr)), 2, axis=-1)

@@ -74,6 +74,7 @@ class RL2Core(hk.Module):
     hyperparameters: types.Hyperparameters = None,
   ) -> tuple[cores.CoreOutput, RL2State]:
     """Does one step on inputs [B, num_inputs]."""
+    # At the start of a trial, the caller has reset both states.
     inner_state = cores.reset_state(_episode_start(inputs), state.inner)
     inner, inner_state = self._inner(inputs, inner_state, hyperparameters)
     outer, outer_state = self._outer(

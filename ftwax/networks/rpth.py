@@ -189,7 +189,9 @@ class RPTH(hk.Module):
     fast_step, prepared = self._levels[0].prepare(inputs)
     level_steps, all_prepared = [fast_step], [prepared]
     for level in self._levels[1:]:
+      # Only the fastest level sees the network's inputs.
       level_step, prepared = level.prepare(jnp.zeros((*leading_shape, 0)))
+      # While initializing, every level runs, so that all parameters exist.
       if skips_idle and not hk.running_init():
         level_step = rpth_level.skip_if_idle(level_step, self._memory)
       level_steps.append(level_step)
@@ -207,8 +209,11 @@ class RPTH(hk.Module):
       prepared, noise = inputs
       ticks = [_ticks(state.step, period, i) for i in range(len(level_steps))]
       levels, memory = list(state.levels), state.memory
+      # From slow to fast: a level sees this step's state of the level above,
+      # which has been replaced, and the last step's of the level below.
       for i in reversed(range(len(levels))):
         seen = _see(i, levels, state.sample, gradient_scale)
+        # The fastest level ticks always: slow_period ** 0 is one.
         mask = ticks[i] if i else None
         level_inputs = rpth_level.LevelInputs(prepared[i], seen, mask)
         levels[i], memory = level_steps[i](level_inputs, levels[i], memory)
@@ -323,5 +328,6 @@ def scale_gradient(x: types.Array, scale: types.Array) -> types.Array:
 
 scale_gradient.defvjp(
   lambda x, scale: (x, scale),
+  # The scale is a hyperparameter, which only a population changes.
   lambda scale, gradient: (scale * gradient, jnp.zeros_like(scale)),
 )

@@ -158,6 +158,7 @@ class Level(hk.Module):
       loc, scale = self._parse_latent(latent(mixed, latent_tap))
       new_level = LevelState(controller, hidden, words, loc, scale)
       if inputs.mask is not None:
+        # The memory needs no selection: its access was masked.
         new_level = trees.where_rows(inputs.mask, new_level, level)
       return new_level, memory
 

@@ -51,6 +51,7 @@ class SignalControlHead(hk.Module):
       [B, cells, channels, num_actions] for each part of the action.
     """
     num_cells, num_channels = self._grid_shape
+    # The transposed convolution doubles the length; an odd one is cropped.
     half = -(-num_cells // 2)
     x = jax.nn.relu(hk.Linear(half * self._num_features)(features))
     x = x.reshape(-1, half, self._num_features)

@@ -78,6 +78,7 @@ def previous_action_of(
   timestep: dm_env.TimeStep, action: types.ArrayTree
 ) -> types.ArrayTree:
   """Returns the action that led to `timestep`; at `FIRST`, no action."""
+  # The state still holds the action selected at `LAST`, which was not taken.
   none = jax.tree.map(distributions.none_of, action)
   return trees.where_rows(is_first(timestep), none, action)
 
@@ -118,6 +119,7 @@ def _select_action(
     variables.hyperparameters,
     None if greedy else network_key,
     make_network_input(timestep, previous_action_of(timestep, state.action)),
+    # Before the step, as in the learner's unroll, not after `LAST`.
     cores.reset_state(is_first(timestep), state.recurrent_state),
   )
   if greedy:

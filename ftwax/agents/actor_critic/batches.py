@@ -44,6 +44,7 @@ def with_own_rewards(
     replay = replay._replace(trajectory=weigh_trajectory(replay.trajectory))
   if prediction is not None:
     events = prediction.reward
+    # A scalar reward is one event, [B, 1].
     events = events[:, None] if events.ndim == 1 else events
     prediction = prediction._replace(
       reward=internal_rewards_lib.weigh(internal_rewards, events)

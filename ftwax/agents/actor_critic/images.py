@@ -122,6 +122,7 @@ def _look_at_cells(
   changes = pixel_control.pseudo_rewards(
     frames, config.cell_size, config.crop_size
   )
+  # The Kronecker product enlarges each cell to its size in the frame.
   cell = np.ones((config.cell_size, config.cell_size), np.float32)
   return {
     'pixel_control': jnp.kron(sum(best) / len(best), cell),

@@ -100,6 +100,8 @@ def joint_loss(
   )
   loss += auxiliary_loss
   if objective.averages:
+    # Auxiliary losses are divided by the same count, so that their weight
+    # relative to the policy's does not depend on the reduction.
     loss /= _count(transitions)
   value = jnp.mean(unrolled[0].output.value)
   metrics = {**metrics, **auxiliary_metrics, **priorities}
@@ -164,6 +166,7 @@ def _unroll(
   unrolled, begin = [], 0
   for trajectory in trajectories:
     end = begin + trajectory.timestep.reward.shape[1]
+    # [T + 1, B, ...] of one source.
     part = jax.tree.map(lambda x, b=begin, e=end: x[:, b:e], output)
     unrolled.append(auxiliary.Unrolled(trajectory, part))
     begin = end
@@ -194,6 +197,7 @@ def _priorities(transitions: policy_loss_lib.Transitions) -> types.Array:
   """
   returns = transitions.r_t + transitions.discount_t * transitions.v_t
   mask = transitions.mask_tm1
+  # [T, B]
   sizes = jnp.abs(jnp.where(mask != 0, returns - transitions.v_tm1, 0.0))
   mean = jnp.sum(sizes, axis=0) / jnp.maximum(1.0, jnp.sum(mask, axis=0))
   priorities = _MAX_SHARE * jnp.max(sizes, axis=0) + (1 - _MAX_SHARE) * mean

@@ -235,6 +235,8 @@ def _several_steps(
     return learned, (metrics, finite)
 
   num_sequences = batch.trajectory.timestep.reward.shape[1]
+  # [num_epochs, B]: whole sequences are shuffled, since the network is
+  # recurrent.
   order = jax.vmap(jax.random.permutation, in_axes=(0, None))(
     jax.random.split(order_key, config.num_epochs), num_sequences
   )
@@ -242,6 +244,7 @@ def _several_steps(
   learned, (metrics, finite) = jax.lax.scan(
     step,
     learned,
+    # Minibatches are the rows of [num_steps, B / num_minibatches].
     (jax.random.split(key, num_steps), order.reshape(num_steps, -1)),
     unroll=num_steps if config.unroll_steps else 1,
   )
@@ -280,6 +283,7 @@ def _gradient_step(
 
   gradient_norm = optax.tree.norm(gradients)
   finite = jnp.isfinite(gradient_norm)
+  # The optimizer's state too, whose moving averages would stay NaN.
   learned = jax.tree.map(
     lambda new, old: jnp.where(finite, new, old),
     _Learned(params, opt_state),

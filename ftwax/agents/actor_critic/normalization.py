@@ -139,6 +139,8 @@ def normalize(statistics: Any, observation: types.ArrayTree) -> types.ArrayTree:
     if name not in statistics.mean:
       return leaf
     variance = statistics.variance[name]
+    # For an entry that has been constant, dividing by the root of epsilon would
+    # blow up its first change.
     deviation = jnp.where(variance > 0.0, jnp.sqrt(variance + _EPSILON), 1.0)
     mean, deviation = (
       jnp.broadcast_to(x, leaf.shape)
@@ -245,6 +247,7 @@ def update_returns(
     ]
   )  # fmt: skip
   num_transitions = statistics.num_transitions + count
+  # A mean of all updates at first, then a moving one.
   weight = jnp.maximum(count / num_transitions, _MIN_WEIGHT)
   new = ReturnStatistics(
     num_transitions=num_transitions,
@@ -267,6 +270,7 @@ def return_scale(statistics: Any) -> types.Array | None:
     return None
   inside, beyond, inside_2, product, beyond_2 = statistics.moments
   mean = inside / jnp.maximum(1.0 - beyond, _MIN_INSIDE)
+  # E[(R + D m)^2]; rounding may make it negative.
   square = inside_2 + 2.0 * mean * product + mean**2 * beyond_2
   return jnp.where(square > 0.0, jnp.sqrt(jnp.maximum(square, 0.0)), 1.0)
 

@@ -57,6 +57,7 @@ def decay(
     hyperparameters: values at the first update.
     steps: int32 [], updates done.
   """
+  # Zero if the number of steps is infinite.
   fraction = steps / hyperparameters.learning_rate_decay_steps
   rest = jnp.maximum(0.0, 1.0 - fraction)
   return hyperparameters._replace(

@@ -178,6 +178,8 @@ def value_replay_task() -> auxiliary.AuxiliaryTask:
   ) -> tuple[types.Array, dict[str, types.Array]]:
     assert inputs.replay is not None
     hyperparameters = inputs.hyperparameters
+    # Rewards are scaled like those of fresh trajectories, since both train one
+    # value.
     transitions = _replayed_transitions(inputs)
     losses = jax.vmap(value_replay.value_replay_loss, in_axes=1)(transitions)
     return hyperparameters.value_replay_cost * inputs.replay.sum(losses), {

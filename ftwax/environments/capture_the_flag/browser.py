@@ -63,6 +63,7 @@ def make_page(
       return {'frame': game_pages.to_json(seen)}
     num_cells = config.view_size**2
     channels = seen[: len(features.CHANNELS) * num_cells].reshape(-1, num_cells)
+    # One integer per cell, with a bit for each channel.
     bits = (channels > 0).T @ (1 << np.arange(len(channels)))
     scalars = seen[channels.size :].astype(float)
     return {'cells': bits.tolist(), 'scalars': scalars.round(3).tolist()}

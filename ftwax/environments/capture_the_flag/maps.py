@@ -81,6 +81,7 @@ def make_map(key: types.Key, config: config_lib.CaptureTheFlagConfig) -> Map:
   border = _border(config, size)
   closed = _make_symmetric(_draw_walls(wall_key, config), image)
   left_base = _left_base(config, base_row)
+  # Gathering by `image` moves each cell to its image, as it is an involution.
   closed &= ~(left_base | left_base.reshape(-1)[image].reshape(closed.shape))
   walls = _wall_up(closed | border, border, stands, pads)
   tiles = jnp.where(walls, WALL, FLOOR).reshape(-1)
@@ -210,6 +211,7 @@ def _draw_walls(
   # Arms in one direction are their posts, shifted by one cell.
   for direction, step in enumerate(STEPS):
     arm = jnp.zeros_like(walls).at[::2, ::2].set(posts & (arms == direction))
+    # Arms out of the grid wrap around to the border, which is walls anyway.
     walls |= jnp.roll(arm, step, (0, 1))
   return walls
 
@@ -225,6 +227,7 @@ def _wall_up(
   If the base of team 1 is unreachable, only the border is returned.
   """
   is_pad = jnp.zeros(walls.size, bool).at[pads].set(True).reshape(walls.shape)
+  # No path leads over a pad, since players cannot enter pads.
   distance = flood(~walls & ~is_pad, stands[0])
   reached = distance < walls.size
   reaches_base = reached.reshape(-1)[stands[1]]

@@ -70,6 +70,7 @@ def make_script(strength: str, config: _Config) -> functional.Script:
     key: types.Key, state: rules.State, player: types.Array
   ) -> types.ArrayTree:
     action = scripts[strength](key, state, player, config)
+    # Same dtypes as the agents' actions; some parts are bool.
     action = jax.tree.map(lambda part: jnp.asarray(part, jnp.int32), action)
     return actions.encode_action(action, config)
 
@@ -166,6 +167,7 @@ def _guard_target(
   )
   nearest = jnp.argmin(distance)
   is_near = _distance(here, home, config) <= _STRAY
+  # Guards that idle where they are do not crowd on one cell.
   idle = jnp.where(is_near, here, home)
   hunted = jnp.where(distance[nearest] <= _ALARM, state.cell[nearest], idle)
   return jnp.where(rules.is_home(state)[team], hunted, flag)
@@ -237,6 +239,7 @@ def _first_heading(
   """Returns the first direction of a short path that avoids other players."""
   tiles, cell = state.map.tiles, state.cell[player]
   neighbours = cell + jnp.asarray(rules.steps_in_cells(config))
+  # From the target, one flood serves all neighbours.
   distance = maps.flood(maps.is_walkable(tiles), target)
   distance = distance.reshape(-1)[neighbours]
   is_taken = jnp.any(neighbours[:, None] == state.cell[None], axis=1)

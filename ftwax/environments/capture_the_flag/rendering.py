@@ -114,12 +114,14 @@ def _figures_in_view(
   Directions are relative to the player, who is included as a figure.
   """
   others = views.others(config)
+  # Teammates come first.
   is_enemy = np.arange(others.shape[1]) >= config.team_size - 1
   turned = (state.direction[others] - state.direction[:, None]) % 4
   is_there = (state.waiting == 0)[others]
   index = jnp.where(is_there, things.view_cell[:, :-4], -1)
   size = config.view_size
   figure = _marks(index, 1 + 4 * is_enemy[None] + turned, size * size)
+  # The player itself, of its own team and facing up: figure 1.
   here = (size - 1 - config.view_behind) * size + size // 2
   return jnp.where(np.arange(size * size)[None] == here, 1, figure)
 
@@ -138,6 +140,7 @@ def _marks(
     int32 [..., num_cells], 0 at cells without a code.
   """
   code = jnp.broadcast_to(code, index.shape)[..., None]
+  # Compares every code with every cell; no cell equals -1.
   cells = np.arange(num_cells).reshape((1,) * index.ndim + (num_cells,))
   return jnp.max(jnp.where(index[..., None] == cells, code, 0), axis=-2)
 

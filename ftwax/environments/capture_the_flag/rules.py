@@ -153,6 +153,7 @@ def step(
   state = _move(state, action, is_active, config)
   state, tagged = _tag(state, action, is_active, config)
   is_hit = jnp.any(tagged, axis=0)
+  # Flags fall where their carriers were hit, before these go to their pads.
   state = _drop_flags(state, is_hit, config)
   state = _send_to_pads(state, is_hit, config)
   state, picked_up, returned, captured = _touch_flags(
@@ -208,11 +209,13 @@ def _move(
   heading = (direction + jnp.asarray(_MOVE_QUARTERS)[action.move]) % 4
   wants = is_active & (action.move > 0)
   target = jnp.where(wants, state.cell + steps[heading], state.cell)
+  # `target` is inside the grid, since players are never on its border.
   wants &= maps.is_walkable(state.map.tiles.reshape(-1)[target])
   same_target = target[:, None] == target[None, :]
   others = ~np.eye(config.num_players, dtype=bool)
   both_want = wants[:, None] & wants[None, :]
   contested = jnp.any(same_target & both_want & others, axis=1)
+  # Positions before the step, so players can neither swap nor follow closely.
   on_target = target[:, None] == state.cell[None, :]
   taken = jnp.any(on_target & is_active[None, :] & others, axis=1)
   moves = wants & ~contested & ~taken
@@ -241,6 +244,8 @@ def aim(
   steps = jnp.asarray(steps_in_cells(config))[direction]
   ahead = state.cell[:, None] + steps[:, None] * reach[None]  # [P, range]
   tiles = state.map.tiles.reshape(-1)
+  # Beyond the border, cell numbers continue in another row. The walls of the
+  # border have blocked the way by then.
   is_clear = jnp.cumprod(
     (jnp.take(tiles, ahead, mode='clip') != maps.WALL).astype(jnp.int32), axis=1
   )
@@ -326,11 +331,15 @@ def _touch_flags(
   picked_up = can_touch & on_enemy_flag & is_free[1 - teams]
   on_own_flag = state.cell == state.flag_cell[teams]
   returned = can_touch & on_own_flag & is_free[teams] & ~is_home(state)[teams]
+  # `NOBODY` is less than any player.
   carrier = jnp.maximum(state.carrier, _who(picked_up, players, 1 - teams))
+  # The timer of a flag on its stand may be 0 as well; that flag stays.
   goes_home = _any_by_team(returned, teams) | (
     is_free & (carrier == NOBODY) & (state.flag_timer == 0)
   )
   flag_cell = jnp.where(goes_home, stands, state.flag_cell)
+  # After pick-ups and returns, so that a teammate's return in this step counts.
+  # A flag that was just picked up is not at home.
   own_is_home = (carrier == NOBODY) & (flag_cell == stands)
   captured = (
     (carrier[1 - teams] == players)

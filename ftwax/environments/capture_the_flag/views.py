@@ -79,6 +79,7 @@ def locate(
   south = cells // config.width - (state.cell // config.width)[:, None]
   east = cells % config.width - (state.cell % config.width)[:, None]
   ahead_step, right_step = _axes(state.direction)
+  # Projections on the player's two axes, [P, K].
   ahead = south * ahead_step[:, :1] + east * ahead_step[:, 1:]
   right = south * right_step[:, :1] + east * right_step[:, 1:]
   row = config.view_size - 1 - config.view_behind - ahead

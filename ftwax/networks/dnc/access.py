@@ -56,6 +56,8 @@ def access(
     The state after the access, including the words read.
   """
   usage, allocation, memory = _allocate(config, interface, state)
+  # The key is compared with the memory before freed slots are erased, since
+  # de-allocation is a part of the write.
   content = addressing.content_weights(
     state.memory,
     interface.write_keys,
@@ -87,6 +89,7 @@ def access(
     'brm,mbrn->brn', interface.read_modes, jnp.stack([*reads, content])
   )
   if not config.has_links:
+    # u_t = 0.99 u_{t-1} + w^r_t + w^w_t (Santoro et al., 2016, section 3.2).
     usage = usage + jnp.sum(write_weights, 1) + jnp.sum(read_weights, 1)
   return memory_state.MemoryState(
     memory=memory,
@@ -127,6 +130,8 @@ def masked_access(
   interface = interface._replace(**closed)
   state = open_links.flush(state)
   new_state = access(config, interface, state, is_ahead=True)
+  # These change even if the gates are closed: the heads still read, and usage
+  # takes up the last write.
   small = ('read_weights', 'write_weights', 'usage', 'words')
   kept = {
     name: trees.where_rows(mask, getattr(new_state, name), getattr(state, name))
@@ -147,6 +152,7 @@ def _allocate(
     which freed slots are erased if de-allocation is on.
   """
   if not config.has_links:
+    # Usage only chooses a slot, which has no gradient.
     usage = jax.lax.stop_gradient(_USAGE_DECAY * state.usage)
     least_used = _least_used(usage, config.num_writes)
     return usage, least_used, state.memory
@@ -170,6 +176,7 @@ def _least_used(usage: types.Array, num_writes: int) -> types.Array:
   for _ in range(num_writes):
     slot = jnp.argmin(usage, axis=-1)
     weights.append(jax.nn.one_hot(slot, usage.shape[-1]))
+    # Each write head gets a slot of its own.
     usage = jnp.where(weights[-1] > 0.0, jnp.inf, usage)
   return jnp.stack(weights, axis=-2)
 

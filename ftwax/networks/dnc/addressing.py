@@ -92,6 +92,7 @@ def content_weights(
   """
   if masks is None:
     masked_keys = keys
+    # [..., 1, W]: without masks a slot has the same norm for all heads.
     squares = jnp.ones_like(keys[..., :1, :])
   else:
     # The mask multiplies both factors of the dot product, hence its square.
@@ -138,6 +139,7 @@ def usage(
     retention_t: [..., N], psi_t.
   """
   unwritten = _product_over_heads(jnp.moveaxis(1.0 - write_weights_tm1, -2, 0))
+  # 1 - (1 - u) (1 - w) = u + w - u w.
   return (1.0 - (1.0 - usage_tm1) * unwritten) * retention_t
 
 
@@ -154,9 +156,11 @@ def allocation(usage_t: types.Array) -> types.Array:
   slots = jax.lax.broadcasted_iota(jnp.int32, u.shape, u.ndim - 1)
   u, order = jax.lax.sort_key_val(u, slots)
   products = jnp.cumprod(u, axis=-1)
+  # The product over the slots before each one: 1, u_1, u_1 u_2, ...
   before = jnp.concatenate(
     [jnp.ones_like(u[..., :1]), products[..., :-1]], axis=-1
   )
+  # From the order of usage back to that of the slots.
   return jnp.put_along_axis(
     jnp.zeros_like(u), order, (1.0 - u) * before, axis=-1, inplace=False
   )
@@ -249,5 +253,7 @@ def sharpen(weights: types.Array, sharpness: types.Array) -> types.Array:
     weights: [..., N], non-negative.
     sharpness: [...], s, at least one.
   """
+  # The softmax subtracts the largest logarithm, which is the division by max d:
+  # the largest power is one and cannot underflow.
   logs = jnp.log(weights + EPSILON)
   return jax.nn.softmax(sharpness[..., None] * logs, axis=-1)

@@ -101,6 +101,7 @@ class LSTMController(hk.Module):
     w_h = hk.get_parameter('w_h', (num_recurrent, num_gates), init=w_init)
     b = hk.get_parameter('b', (num_gates,), init=jnp.zeros)
     gates = jnp.broadcast_to(b, (*leading_shape, num_gates))
+    # The slow cores of a hierarchy have no inputs besides those fed back.
     if num_inputs:
       w_i = hk.get_parameter('w_i', (num_inputs, num_gates), init=w_init)
       gates = gates + jnp.dot(inputs, w_i)

@@ -136,6 +136,7 @@ class DNC(hk.Module):
   ) -> tuple[cores.CoreOutput, DNCState]:
     """Does `T` steps on inputs [T, B, num_inputs]."""
     step, prepared = self._prepare(inputs, hyperparameters)
+    # The features are not fed back, so their projection is outside the loop.
     outputs, state = self._memory.unroll(step, prepared, start, state)
     return self._read_out(outputs, self._config.bypass_dropout), state
 

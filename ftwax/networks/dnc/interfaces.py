@@ -133,6 +133,8 @@ def _identity(x: types.Array) -> types.Array:
 
 
 def _oneplus(x: types.Array) -> types.Array:
+  # As in the paper. The code released with it uses the softplus alone, which
+  # lets strengths fall to zero.
   return 1.0 + jax.nn.softplus(x)
 
 

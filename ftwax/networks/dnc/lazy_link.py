@@ -61,6 +61,8 @@ def make_lazy(matrix: types.Array, num_taps: int) -> LazyLink:
   """
   shape = (*matrix.shape[:-2], num_taps, matrix.shape[-1])
 
+  # The identity, whose gradient takes in the tap of the first step. For a later
+  # step, the update of the step before does so.
   @jax.custom_vjp
   def open_tap(matrix: types.Array) -> tuple[types.Array, deferred.Tap]:
     return matrix, deferred.Tap(jnp.zeros(shape), jnp.zeros(shape))
@@ -83,6 +85,8 @@ def make_lazy(matrix: types.Array, num_taps: int) -> LazyLink:
 
 def reset(start: types.Array, link: LazyLink) -> LazyLink:
   """Resets the link where `start`, bool [...], is true."""
+  # The step before belongs to another episode: its matrix gets no gradient from
+  # the tap either.
   zeros = jax.tree.map(lambda leaf: 0.0, link.tap)
   return link._replace(
     keep=jnp.where(start, 0.0, link.keep),
@@ -103,6 +107,7 @@ def read_ahead(
   Returns:
     The link after the write, and the reads along it.
   """
+  # [..., 2 R, N] each: the taps of the forward and of the backward reads.
   rows, columns = (
     deferred.Tap(*parts)
     for parts in zip(
@@ -149,6 +154,7 @@ def flush(link: LazyLink) -> LazyLink:
   """Applies the pending write to the matrix, if there is one."""
   if link.pending is None:
     return link
+  # [..., 0, N]
   no_reads = jnp.zeros_like(link.pending.weights[..., None, :])[..., :0, :]
   return update_and_read(link._replace(pending=None), link.pending, no_reads)[0]
 

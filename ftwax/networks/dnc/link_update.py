@@ -169,9 +169,12 @@ def _backward_at_once(
   cotangent, tap, (df, db) = cotangents
   held = _hold(_in_order(pending, write), keep)
   keep = held.keep[..., None, :]
+  # Reads are f = L' v and b = L'^T v, hence dv = L'^T df + L' db, where
+  # products with the new matrix L' follow from products with the old one.
   dv = through(
     lambda x: keep * linkage.transposed_times(matrix, x), held.writes, df, True
   ) + through(lambda x: keep * linkage.times(matrix, x), held.writes, db, False)
+  # All terms of H but G in one contraction, [..., 2 R + K, N].
   outer = outer_product(
     jnp.concatenate([df, v, tap.u], axis=-2),
     jnp.concatenate([v, db, tap.v], axis=-2),
@@ -233,6 +236,8 @@ def _two_writes_backward(
   sums, sums_w1, sums_w2 = (
     row + column for row, column in zip(rows, columns, strict=True)
   )
+  # Row plus column sums of elementwise products: of H and L' for the second
+  # write, of a' H and L for the first one.
   sums_second = (1.0 - w1) * sums - sums_w1 + w1 * h_p1 + p1 * h_w1
   sums_first = (1.0 - w2) * sums - sums_w2
   return (
@@ -327,11 +332,14 @@ def through(
     return apply(x)
   *earlier, write = writes
   w, p = (leaf[..., None, :] for leaf in write)
+  # L x and L (w x) in one product: each write doubles the vectors, and the
+  # matrix is still read only once.
   both = through(
     apply, earlier, jnp.concatenate([x, w * x], axis=-2), is_transposed
   )
   plain, weighted = jnp.split(both, 2, axis=-2)
   row, column = (p, w) if is_transposed else (w, p)
+  # The last term takes the diagonal of w p^T out again.
   return (1.0 - w) * plain - weighted + row * _dot(column, x) - w * p * x
 
 

@@ -77,6 +77,7 @@ def _initial_links(config: interfaces.MemoryConfig, batch_size: int) -> Any:
       jnp.zeros(shape), jnp.zeros(shape, jnp.int32)
     )
 
+  # Called twice, since an array that occurs twice in a state cannot be donated.
   link = sparse_linkage.SparseLink(empty_lists(), empty_lists())
   return LinkState(link, precedence)
 

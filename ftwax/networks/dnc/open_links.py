@@ -45,6 +45,8 @@ def close_links(config: interfaces.MemoryConfig, state: _State) -> _State:
   """Undoes `open_links`."""
   if config.linkage != 'exact':
     return state
+  # Only the matrix is kept: the last access of a step has applied all writes,
+  # and resets come before accesses.
   closed: _State = _map_links(
     lambda links: links._replace(link=links.link.matrix), state
   )
@@ -63,6 +65,7 @@ def reset(start: types.Array, state: _State) -> _State:
     if not isinstance(links.link, lazy_link.LazyLink):
       link = jax.tree.map(lambda leaf: _reset(start, leaf), links.link)
       return memory_state.LinkState(link, precedence)
+    # `keep` has an axis for the write heads, [B, H].
     heads = jnp.repeat(start[:, None], links.precedence.shape[1], axis=1)
     return memory_state.LinkState(
       lazy_link.reset(heads, links.link), precedence

@@ -65,6 +65,8 @@ def unroll_step(
     state, outputs = unroll_segment(state, (inputs, start))
     return outputs, state
   return _unroll_segments(
+    # Around a loop, the recomputation needs no barriers against the elimination
+    # of common subexpressions, which would cost time.
     hk.remat(unroll_segment, policy=_make_policy(config), prevent_cse=False),
     (inputs, start),
     state,

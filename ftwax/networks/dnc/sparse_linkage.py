@@ -154,7 +154,8 @@ def _merge(
   is_self = others.slots[..., :, None] == owners.slots[..., None, :]
   added = jnp.where(is_self, 0.0, added)
   other_slots = jnp.broadcast_to(others.slots[..., :, None], added.shape)
-  # [..., K, O, M]: where a link to the other slot exists already.
+  # [..., K, O, M]: where a link to the other slot exists already. The slots of
+  # empty entries are arbitrary and must not match.
   matches = (slots[..., :, None, :] == other_slots[..., None, :, :]) & (
     values[..., :, None, :] > 0.0
   )
@@ -164,6 +165,7 @@ def _merge(
   added = jnp.where(jnp.any(matches, axis=-3), 0.0, added)
   values = jnp.concatenate([values, added], axis=-2)
   slots = jnp.concatenate([slots, other_slots], axis=-2)
+  # `top_k` works on the last axis. The gradient flows through the gathers.
   keys = jax.lax.stop_gradient(jnp.swapaxes(values, -1, -2))
   _, order = jax.lax.top_k(keys, num_links)
   order = jnp.swapaxes(order, -1, -2)
@@ -187,6 +189,7 @@ def _gather(vectors: types.Array, slots: types.Array) -> types.Array:
     vectors[..., None, :, :],
     slots[..., :, None, :],
     axis=-1,
+    # All slots come from `top_k`, or are zero.
     mode='promise_in_bounds',
   )
 

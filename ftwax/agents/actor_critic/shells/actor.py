@@ -170,6 +170,7 @@ def _previous_action(
     return action
 
   def of_part(part: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    # A copy, since arrays of JAX cannot be written to.
     part = np.array(part)
     part[start] = distributions.none_of(part)
     return part

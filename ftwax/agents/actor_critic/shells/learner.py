@@ -114,6 +114,7 @@ class Learner(acme_interfaces.Learner):
 
   def restore(self, state: types.TrainingState) -> None:
     """Continues from `state`."""
+    # A change of sharding would compile the update again.
     self._state = jax.tree.map(
       lambda new, old: jax.device_put(new, old.sharding), state, self._state
     )
