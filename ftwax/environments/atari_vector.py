@@ -41,7 +41,8 @@ def make(
   Args:
     game: one of `atari.list_games()`.
     num_environments: `E`.
-    seed: seed of row 0, in [0, 2**31); row `i` uses `seed + i`.
+    seed: seed of row 0, in [0, 2**31); row `i` uses `seed + i`. Where that of
+      the last row would not be below 2**31 - 1, all are lowered alike.
     config: observations and rules; defaults to `AtariConfig()`.
     num_threads: number of threads that step the games; 0 chooses it by the
       machine.

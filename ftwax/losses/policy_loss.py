@@ -153,7 +153,11 @@ def log_prob_tm1(transitions: Transitions) -> types.Array:
 def normalize_advantages(
   advantages: types.Array, weights: types.Array, axis_name: str | None = None
 ) -> types.Array:
-  """Normalizes advantages to weighted mean 0 and variance 1.
+  """Normalizes advantages to weighted mean 0, and products to unit variance.
+
+  Products are the advantages multiplied by their weights; their squares are
+  averaged over the sum of the weights. With weights of 0 and 1 this is the
+  variance of the advantages that have weight 1.
 
   Args:
     advantages: any shape, already multiplied by their weights.

@@ -104,7 +104,9 @@ def vtrace_loss(
   behaviour_log_prob = distributions.log_prob(
     transitions.behaviour_logits_tm1, transitions.a_tm1
   )
-  rho_tm1 = transitions.mask_tm1 * jnp.exp(log_prob - behaviour_log_prob)
+  log_rho_tm1 = log_prob - behaviour_log_prob
+  # Masked before the exponential, which may overflow for a placeholder action.
+  rho_tm1 = jnp.exp(jnp.where(transitions.mask_tm1 > 0, log_rho_tm1, -jnp.inf))
   returns = vtrace(
     transitions.v_tm1,
     transitions.v_t,

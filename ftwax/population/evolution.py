@@ -256,9 +256,9 @@ def propose(
   # The record keeps what the parents had; crossover counts as exploring.
   inherited = start = inherit(own, selection.parent)
   if config.crossover_probability > 0.0:
-    # Keys of optional draws are folded in, not split off, so that the other
-    # draws are the same with and without them.
-    cross_key = jax.random.fold_in(explore_key, 2)
+    # Keys of optional draws are folded in, so that the other draws are the same
+    # with and without them. Folding in 0 and 1 gives the keys of the split.
+    cross_key = jax.random.fold_in(key, 3)
     start = cross(cross_key, inherited, own, config.crossover_probability)
   explored, explore_state = explore(
     explore_key, start, selection, population, priors, config
@@ -268,7 +268,7 @@ def propose(
   is_redrawn = jnp.zeros_like(has_copied)
   if config.exploits and config.min_decided_fraction > 0.0:
     is_redrawn = _is_undecided(population, config) & ~has_copied
-    redraw_key = jax.random.fold_in(explore_key, 1)
+    redraw_key = jax.random.fold_in(key, 2)
     drawn = redraw(redraw_key, inherited, priors, 1.0)
     explored = trees.where_rows(is_redrawn, drawn, explored)
   generation = Generation(

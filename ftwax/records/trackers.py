@@ -98,8 +98,12 @@ class MLflowTracker:
     )
     # A resumed run continues its MLflow run.
     tags = {'group': str(resolved), 'member': name}
-    query = ' and '.join(f"tags.{k} = '{v}'" for k, v in tags.items())
-    found = self._client.search_runs([experiment_id], query)
+    # Compared here, since a query cannot escape the quotes in a path.
+    found = [
+      run
+      for run in self._client.search_runs([experiment_id], max_results=10_000)
+      if tags.items() <= run.data.tags.items()
+    ]
     made = found or [
       self._client.create_run(experiment_id, tags=tags, run_name=name)
     ]

@@ -8,6 +8,7 @@ dates from the moment at which the learner receives the evaluation.
 """
 
 import json
+import math
 import shutil
 from collections.abc import Mapping
 from typing import Any
@@ -94,7 +95,9 @@ class BestCheckpoint(experiment_lib.Observer):
     value, step = read_score(row, self.key), run.counts['actor_steps']
     directory = run.directory / BEST_DIRECTORY
     path = directory / _SCORE_FILE
-    if path.exists() and value <= json.loads(files.read(path))[self.key]:
+    best = json.loads(files.read(path)) if path.exists() else {}
+    # A score by another key says nothing about this one.
+    if not value > best.get(self.key, -math.inf):
       return False
     with checkpoints.Checkpointer(
       directory,

@@ -110,6 +110,27 @@ def test_what_is_no_signal_is_refused(shape, options):
     a2c.make_network(spec, _signal_config(**options))
 
 
+@pytest.mark.parametrize(('threshold', 'expected'), [(0.0, 0.0), (0.5, 1.0)])
+def test_small_rewards_are_predicted_as_they_are_sampled(threshold, expected):
+  spec = fakes.make_vector_spec()
+  config = a2c.A2CConfig(
+    use_reward_prediction=True, reward_prediction_threshold=threshold, **SIZES
+  )
+  network = a2c.make_network(spec, config)
+  core = a2c.make_builder(config).make_learner_core(network, spec)
+  state = core.init(jax.random.PRNGKey(0))
+  # With zeros as parameters, all logits are equal and the first class is told.
+  state = state._replace(params=jax.tree.map(jnp.zeros_like, state.params))
+  batch = random_batches.make_batch(0, spec, network, config)
+  small = batch.reward_prediction._replace(
+    reward=jnp.full_like(batch.reward_prediction.reward, 0.25)
+  )
+  _, metrics = jax.jit(core.update)(
+    state, batch._replace(reward_prediction=small)
+  )
+  assert metrics['reward_prediction_accuracy'] == expected
+
+
 @pytest.mark.parametrize('threshold', [-1.0, float('nan'), float('inf')])
 def test_a_threshold_of_rewards_is_a_size(threshold):
   with pytest.raises(ValueError, match=r'reward_prediction_threshold \('):

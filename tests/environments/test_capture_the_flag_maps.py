@@ -125,6 +125,17 @@ def test_sizes_vary_from_map_to_map():
   assert min(sizes.values()) > 30
 
 
+def test_rows_of_bases_do_not_depend_on_the_width():
+  found = collections.Counter()
+  drawn = draw(dataclasses.replace(VARIED, min_height=None, wall_density=0.0))
+  for tiles, stands in zip(drawn.tiles, drawn.stands, strict=True):
+    width = np.nonzero(tiles != maps.WALL)[1].max() + 2
+    found[int(stands[0]) // VARIED.width, width] += 1
+  rows = {row for row, _ in found}
+  assert len(found) == len(rows) * 3
+  assert min(found.values()) > 0.3 * max(found.values())
+
+
 def test_maps_of_varied_sizes_are_symmetric():
   for tiles in draw(VARIED).tiles:
     width = np.nonzero(tiles != maps.WALL)[1].max() + 2

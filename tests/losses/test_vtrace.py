@@ -151,6 +151,24 @@ def test_steps_without_an_action_lose_nothing():
     assert np.all(np.delete(np.asarray(loss), 2) != 0.0)
 
 
+def test_a_ratio_that_overflows_where_nothing_was_done_counts_nothing():
+  output, trajectory = _trajectory(STREAM, [1, 1, 1, 1, 1, 1, 1, 1])
+  transitions = policy_loss.make_transitions(
+    output, trajectory, _Hyperparameters()
+  )
+  others = transitions.behaviour_logits_tm1.at[2].set(0.0)
+  chosen = transitions.a_tm1[2]
+  unlikely = others.at[2, chosen].set(-200.0)
+  expected, actual = (
+    vtrace.vtrace_loss(
+      transitions._replace(behaviour_logits_tm1=logits), _Hyperparameters()
+    )
+    for logits in (others, unlikely)
+  )
+  chex.assert_trees_all_equal(actual, expected)
+  assert np.all(np.isfinite(actual.policy))
+
+
 def test_gradient_reaches_policy_and_value_apart():
   output, trajectory = _trajectory(STREAM, [1, 1, 1, 1, 1, 1, 1, 1])
 

@@ -37,7 +37,7 @@ class _Tracker:
 
 @pytest.fixture
 def run_dir(tmp_path):
-  run_dir = tmp_path / 'my_game' / 'run_1'
+  run_dir = tmp_path / "anna's" / 'my_game' / 'run_1'
   run_dir.mkdir(parents=True)
   config = {'seed': 7, 'builder': {'config': {'batch_size': 32}}}
   (run_dir / 'config.json').write_text(json.dumps(config))

@@ -69,6 +69,30 @@ def test_a_run_ends_when_it_gets_no_better():
   assert ends == [False] * 5 + [True]
 
 
+def test_what_is_no_number_is_never_the_best(tmp_path):
+  best = callbacks.BestCheckpoint()
+  # Without a look at the run, which is None beyond its directory and counts.
+  run = experiment.RunView(tmp_path, {'actor_steps': 1}, None)
+  assert not best.observe_evaluation({'episode_return': float('nan')}, run)
+  assert not list(tmp_path.iterdir())
+
+
+def test_another_score_is_compared_anew(tmp_path):
+  directory = tmp_path / callbacks.BEST_DIRECTORY
+  directory.mkdir()
+  (directory / 'score.json').write_text('{"episode_return": 5.0, "step": 1}')
+  saved = []
+
+  def snapshot():
+    saved.append(True)
+    raise InterruptedError
+
+  run = experiment.RunView(tmp_path, {'actor_steps': 2}, snapshot)
+  with pytest.raises(InterruptedError):
+    callbacks.BestCheckpoint('elo').observe_evaluation({'elo': 1.0}, run)
+  assert saved == [True]
+
+
 def test_wrong_options_are_refused():
   with pytest.raises(ValueError, match=r'score \(None\) or patience'):
     callbacks.EarlyStopping()

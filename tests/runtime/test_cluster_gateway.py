@@ -134,6 +134,21 @@ def test_hosts_outside_the_cluster_are_refused(join, port):
     assert connection.recv(1) == b''
 
 
+def test_a_burst_of_strangers_is_refused_beyond_a_limit(
+  join, port, monkeypatch
+):
+  monkeypatch.setattr(gateway, '_MAX_UNKNOWN', 3)
+  _, far, peer = join()
+  with contextlib.ExitStack() as stack:
+    for _ in range(8):
+      stack.enter_context(
+        socket.create_connection((_HOST, peer.port), timeout=10.0)
+      )
+    _wait_until(lambda: far.num_refused == 5)
+  _wait_until(lambda: far.num_refused == 8)  # Those that waited sent no token.
+  assert _exchange(port) == b'hello'
+
+
 def test_ports_that_are_not_of_the_run_are_not_reached(join, port):
   _, far, peer = join()
   far.route([], {}, (_HOST,))

@@ -3,8 +3,6 @@
 import os
 import pathlib
 import signal
-import subprocess
-import sys
 import time
 
 import psutil
@@ -17,7 +15,6 @@ from ftwax.runtime.distributed import (
   processes,
   settings,
   supervision,
-  temporary,
 )
 
 _ENVIRONMENT = {**os.environ, 'MARK': 'set'}
@@ -287,6 +284,25 @@ class TestSupervisor:
       supervisor.stop()
       assert _pids(supervisor) == {}
 
+  def test_replay_servers_get_the_time_to_save(self, supervise, tmp_path):
+    saves = (
+      'import signal, sys, time\n'
+      'def save(*_):\n'
+      '  time.sleep(3.0)\n'
+      '  print("saved", flush=True)\n'
+      '  sys.exit(0)\n'
+      'signal.signal(signal.SIGTERM, save)\n'
+      'print("up", flush=True)\n'
+      'time.sleep(100)\n'
+    )
+    with supervise({'replay': saves}) as supervisor:
+      output = tmp_path / 'replay.txt'
+      self._poll(
+        supervisor, lambda _: output.exists() and 'up' in output.read_text()
+      )
+      supervisor.stop()
+      assert 'saved' in output.read_text()
+
   def test_what_a_node_started_ends_with_it(self, supervise, tmp_path):
     code = (
       'import os, subprocess, time\n'
@@ -348,32 +364,3 @@ class TestSupervisor:
       self._poll(supervisor, lambda _: 'up' in output.read_text())
       os.kill(_pids(supervisor)['learner/0'], signal.SIGKILL)
       self._poll(supervisor, lambda _: False)
-
-
-@pytest.mark.slow
-def test_temporary_files_of_dead_runs_are_removed(tmp_path, monkeypatch):
-  monkeypatch.setattr('tempfile.tempdir', str(tmp_path))
-  code = (
-    'import os, sys\n'
-    'from ftwax.runtime.distributed import temporary\n'
-    'with temporary.directory() as path:\n'
-    '  (path / "x").touch()\n'
-    '  print(path, flush=True)\n'
-    '  sys.stdin.read()\n'
-  )
-  with subprocess.Popen(
-    [sys.executable, '-c', code],
-    stdin=subprocess.PIPE,
-    stdout=subprocess.PIPE,
-    text=True,
-    env={**os.environ, 'TMPDIR': str(tmp_path)},
-  ) as process:
-    left = pathlib.Path(process.stdout.readline().strip())
-    with temporary.directory() as own:
-      assert left.exists()
-    assert not own.exists()
-    process.kill()
-    process.wait()
-  assert (left / 'x').exists()
-  with temporary.directory():
-    assert not left.exists()

@@ -196,6 +196,42 @@ def test_copies_are_counted_when_they_have_been_made(make):
   assert population.rows() == rows
 
 
+def test_no_copies_are_given_before_what_they_rest_on_is_saved(
+  make, monkeypatch
+):
+  population = make()
+  population.turn()
+  population.turn()
+  population.play(1)
+  kept, answers = population.keeper, []
+  kept._num_changes += 1
+  assert kept.ask(1) == []  # A sign of life of the parents.
+
+  def wait():
+    answers.append(kept.ask(0))
+
+  with monkeypatch.context() as patch:
+    patch.setattr(kept._checkpointer, 'wait', wait)
+    kept._save()
+  assert answers and not any(answers)
+  assert kept.ask(0)
+
+
+def test_copies_are_unsettled_before_others_may_be_asked_for():
+  seen = []
+
+  class Watched(exchange.Exchange):
+    def __setattr__(self, name, value):
+      super().__setattr__(name, value)
+      if name == '_ready' and value is None:
+        seen.append(self.__dict__.get('_unsettled'))
+
+  watched = Watched(None, [], 0, threading.Event())
+  watched._ready = exchange.Ready(None, {})
+  watched.settle()
+  assert seen[-1] is True
+
+
 @pytest.mark.slow
 def test_copies_that_cannot_be_made_have_never_been(make, monkeypatch, capsys):
   population = make()

@@ -40,7 +40,7 @@ def make_tasks(
   if config.use_pixel_control:
     made.append(pixel_control_task(config))
   if config.use_reward_prediction:
-    made.append(reward_prediction_task())
+    made.append(reward_prediction_task(config.reward_prediction_threshold))
   if config.use_value_replay:
     made.append(value_replay_task())
   if config.use_off_policy:
@@ -143,11 +143,15 @@ def signal_grid_shape(
   return shape[0] // cell_size, shape[1]
 
 
-def reward_prediction_task() -> auxiliary.AuxiliaryTask:
+def reward_prediction_task(threshold: float = 0.0) -> auxiliary.AuxiliaryTask:
   """Makes reward prediction; see `losses.reward_prediction`.
 
   It uses the observation head `reward_prediction` and the hyperparameter
   `reward_prediction_cost`.
+
+  Args:
+    threshold: absolute value up to which a reward counts as zero, the same as
+      in the replay that samples the sequences.
   """
 
   def loss(
@@ -156,8 +160,10 @@ def reward_prediction_task() -> auxiliary.AuxiliaryTask:
     batch = inputs.reward_prediction
     assert batch is not None
     logits = inputs.heads[REWARD_PREDICTION](inputs.params, batch.observation)
-    losses = reward_prediction.reward_prediction_loss(logits, batch.reward)
-    label = reward_prediction.reward_class(batch.reward)
+    losses = reward_prediction.reward_prediction_loss(
+      logits, batch.reward, threshold
+    )
+    label = reward_prediction.reward_class(batch.reward, threshold)
     return inputs.hyperparameters.reward_prediction_cost * jnp.sum(losses), {
       'accuracy': jnp.mean(jnp.argmax(logits, axis=-1) == label),
     }

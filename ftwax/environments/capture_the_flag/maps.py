@@ -69,7 +69,8 @@ class Map(NamedTuple):
 def make_map(key: types.Key, config: config_lib.CaptureTheFlagConfig) -> Map:
   """Draws a map; see the module docstring."""
   wall_key, row_key, symmetry_key = jax.random.split(key, 3)
-  size = _draw_size(key, config)
+  # Not the key itself: folding in 0 to 2 gives the keys of the split.
+  size = _draw_size(jax.random.fold_in(key, 3), config)
   base_row = jax.random.randint(
     row_key, (), 1 + _BASE_ROWS, size.height - 1 - _BASE_ROWS
   )

@@ -1,12 +1,12 @@
-"""An unroll whose gradient recomputes the link matrices.
+"""An unroll whose gradient recomputes links and memories.
 
 Reverse-mode differentiation of a loop stores, for every step, the residuals of
-the step. For a memory access these are small, except for the N x N link matrix.
-This unroll stores the matrix only at the first step of each segment of about
-sqrt(T) steps. The backward pass goes through the segments from last to first
-and recomputes the link matrices of one segment at a time from the write weights
-and precedences, which are stored. Only the links are computed twice, and at
-most about 2 sqrt(T) of them exist at a time.
+the step. For a memory access the largest are the N x N link matrix, if there is
+one, and the memory of N words. This unroll stores both only at the first step
+of each segment of about sqrt(T) steps. The backward pass goes through the
+segments from last to first and recomputes links and memories of one segment at
+a time from the weights, precedences and words written, which are stored. At
+most about 2 sqrt(T) of each exist at a time.
 """
 
 import math

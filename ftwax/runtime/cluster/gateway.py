@@ -224,34 +224,35 @@ class Gateway:
         self._refuse(address, 'too many connections have not sent a token yet')
         connection.close()
       else:
+        # Counted here, since several connections may be accepted before a task
+        # runs.
+        self._num_unknown += 1
         task = self._loop.create_task(self._welcome(connection, address))
         self._tasks.add(task)  # Removes itself, see `_kept`.
 
   async def _welcome(self, connection: socket.socket, address: Any) -> None:
     """Authenticates another gateway and connects it to a local server."""
     _set_options(connection)
-    with self._kept():
-      self._num_unknown += 1
+    with self._kept(), contextlib.ExitStack() as stack:
       try:
         reader, writer = await self._open(connection)
+        stack.enter_context(_closing(writer))
         token, port = _HEADER.unpack(
           await asyncio.wait_for(reader.readexactly(_HEADER.size), _CONNECT_S)
         )
       except (OSError, EOFError, asyncio.TimeoutError) as error:
         self._refuse(address, f'it did not send a token ({error!r})')
-        connection.close()
         return
       finally:
         self._num_unknown -= 1
-      with _closing(writer):
-        if not hmac.compare_digest(token, self._token):
-          self._refuse(address, 'its token is not that of the run')
-          return
-        if port not in self._own_ports:
-          return  # The server moved; the peer's routes will change.
-        near = await _connect(Peer(self.loopback, port), None)
-        with _closing(near[1]):
-          await self._splice((reader, writer), near)
+      if not hmac.compare_digest(token, self._token):
+        self._refuse(address, 'its token is not that of the run')
+        return
+      if port not in self._own_ports:
+        return  # The server moved; the peer's routes will change.
+      near = await _connect(Peer(self.loopback, port), None)
+      with _closing(near[1]):
+        await self._splice((reader, writer), near)
 
   async def _open(
     self, connection: socket.socket
@@ -260,6 +261,7 @@ class Gateway:
     context = self._contexts.server if self._contexts else None
     reader = asyncio.StreamReader(_CHUNK_BYTES, self._loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=self._loop)
+    # Closes the connection if it fails.
     transport, _ = await self._loop.connect_accepted_socket(
       lambda: protocol,
       connection,

@@ -142,7 +142,8 @@ class Host:
       environment: environment variables added to those of this host.
       files: contents of the files named in `arguments`, by path.
     """
-    for node in self._nodes.values():
+    # Copied, since other calls may start nodes meanwhile.
+    for node in list(self._nodes.values()):
       if node.name == name:
         node.process.send(signal.SIGKILL)
     paths = {}
@@ -214,7 +215,7 @@ class Host:
 
   def stop(self) -> None:
     """Kills running nodes and removes temporary files."""
-    for node in self._nodes.values():
+    for node in list(self._nodes.values()):
       node.process.send(signal.SIGKILL)
       node.process.wait(10.0)
     self._stack.close()

@@ -138,7 +138,9 @@ class ActorLoop:
         if self._spent or self._stop.is_set():
           return
     except environments.BudgetMet:
-      # The step was taken in only as many environments as steps were granted.
+      # The step was taken in as many games as the granted steps allow. Steps
+      # that are too few for the members' seats of a game count as taken, too,
+      # or the run would never end.
       self._num_steps += self._grant.num_steps
       self._grant = grants.Grant(0, is_last=True)
       self._ask(environment)

@@ -196,8 +196,10 @@ class Exchange:
   def settle(self) -> None:
     """Marks the taken copies as saved, to be reported to the keeper."""
     assert self._ready is not None
-    self._last, self._ready = self._ready.copies, None
-    self._unsettled = True
+    # In this order: without `_ready` the thread asks for the next copies unless
+    # these are unsettled.
+    self._last, self._unsettled = self._ready.copies, True
+    self._ready = None
 
   def _run(self) -> None:
     try:

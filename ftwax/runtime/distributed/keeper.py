@@ -77,12 +77,12 @@ class Keeper:
     self._members = _Members()
     self._numbers = np.zeros(settings.num_learners, np.int32)
     self._saved_numbers = self._numbers
+    self._num_changes = self._num_saved_changes = 0
     self._joined: dict[int, evolution_lib.Traits] = {}
     self._asked_at: dict[int, float] = {}
     self._drafts = _Drafts()
     self._has_taken: set[int] = set()  # Learners, from the newest draft.
     self._is_busy: set[int] = set()  # Learners that are making copies.
-    self._is_dirty = False  # Whether there are unsaved changes.
     self._save_lock = threading.Lock()
     self._is_round_over = False
     self._rows: list[tuple[str, dict[str, Any]]] = []
@@ -161,7 +161,7 @@ class Keeper:
       self._is_busy.discard(index)
       draft = self._drafts.newest
       # No copies based on unsaved changes, which might be lost.
-      if draft is None or self._is_dirty or index in self._has_taken:
+      if draft is None or self._is_dirty() or index in self._has_taken:
         return []
       self._has_taken.add(index)
       copies = self._still_right(
@@ -208,7 +208,7 @@ class Keeper:
           round_at = time.monotonic()
         seconds = time.monotonic() - saved_at
         if seconds >= config.save_every_seconds or (
-          self._is_dirty and seconds >= _SAVE_S
+          self._is_dirty() and seconds >= _SAVE_S
         ):
           self._save()
           saved_at = time.monotonic()
@@ -269,7 +269,7 @@ class Keeper:
     else:
       population = self._evolution.begin(population)
     self._begin(parts.KeeperPart(population, self._numbers))
-    self._is_dirty = True
+    self._num_changes += 1
     return True
 
   def _begin(self, part: parts.KeeperPart) -> None:
@@ -340,7 +340,7 @@ class Keeper:
     self._numbers = np.array(part.numbers)
     self._members.restore(part.population.members)
     self._coordinator.replace(part.population)
-    self._is_dirty = True
+    self._num_changes += 1
 
   def _save(self) -> None:
     """Saves a checkpoint and waits until it is complete."""
@@ -348,8 +348,7 @@ class Keeper:
       with self._lock:
         if self._coordinator is None:
           return
-        part = self._part()
-        self._is_dirty = False
+        part, num_changes = self._part(), self._num_changes
       run_records.save(
         self._checkpointer,
         part,
@@ -359,6 +358,10 @@ class Keeper:
       self._checkpointer.wait()
       with self._lock:
         self._saved_numbers = np.array(part.numbers)
+        self._num_saved_changes = num_changes
+
+  def _is_dirty(self) -> bool:
+    return self._num_changes > self._num_saved_changes
 
   def _report(self) -> bool:
     """Reports to the counter; returns whether no node needs the keeper."""

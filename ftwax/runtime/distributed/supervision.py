@@ -27,6 +27,9 @@ _STOP_ORDER = (
   ('counter',),
 )
 
+# Labels of nodes that save before they end.
+_SAVING = ('learner', 'replay', 'keeper')
+
 _LINES_TOLD = 4
 
 
@@ -201,7 +204,7 @@ class Supervisor:
       for node in nodes:
         node.send(signal.SIGTERM)
       for node in nodes:
-        if node.label == 'learner':
+        if node.label in _SAVING:
           node.wait(max(deadline - time.monotonic(), 0.0))
       for node in nodes:
         node.wait(2.0)

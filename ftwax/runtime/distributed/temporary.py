@@ -25,12 +25,24 @@ def directory() -> Iterator[pathlib.Path]:
   for path in root.glob(f'{_PREFIX}*'):
     with contextlib.suppress(OSError), _locked(path):
       shutil.rmtree(path)
-  path = pathlib.Path(tempfile.mkdtemp(prefix=_PREFIX, dir=root))
-  with _locked(path):
+  with contextlib.ExitStack() as stack:
+    path = _make(root, stack)
     try:
       yield path
     finally:
       shutil.rmtree(path, ignore_errors=True)
+
+
+def _make(root: pathlib.Path, stack: contextlib.ExitStack) -> pathlib.Path:
+  """Makes a directory and locks it until the stack is closed."""
+  while True:
+    path = pathlib.Path(tempfile.mkdtemp(prefix=_PREFIX, dir=root))
+    # Before it is locked, another run that starts may take it for that of a
+    # killed run.
+    with contextlib.suppress(OSError):
+      stack.enter_context(_locked(path))
+      if path.is_dir():
+        return path
 
 
 @contextlib.contextmanager
