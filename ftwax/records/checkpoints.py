@@ -178,6 +178,7 @@ class Checkpointer:
     template: types.ArrayTree,
     check_metadata: Callable[[dict[str, Any]], object] = lambda metadata: None,
     part: str | None = None,
+    step: int | None = None,
   ) -> tuple[Any, dict[str, Any]]:
     """Restores the newest checkpoint that is not damaged.
 
@@ -191,6 +192,7 @@ class Checkpointer:
         invalid; that checkpoint then counts as damaged.
       part: end of the path of the subtree that the template describes, such as
         `.members`; None for the whole state.
+      step: only checkpoints of this step are considered; None for all.
 
     Returns:
       The state and its metadata.
@@ -200,8 +202,8 @@ class Checkpointer:
         newest undamaged one has another structure or layout.
     """
     self.wait()
-    entries = self._entries()
-    for step, _, path in reversed(entries):
+    entries = [e for e in self._entries() if step is None or e[0] == step]
+    for saved_step, _, path in reversed(entries):
       try:
         state, metadata = checkpoint_files.read(path, template, part)
         _check(metadata, check_metadata)
@@ -209,14 +211,15 @@ class Checkpointer:
       except manifests.DamagedError as error:
         self._damaged.add(path)
         warnings.warn(
-          f'checkpoint of step {step} in {path} is damaged: {error}. Falling'
-          ' back to the one before it.',
+          f'checkpoint of step {saved_step} in {path} is damaged: {error}.'
+          ' Falling back to the one before it.',
           DamagedCheckpointWarning,
           stacklevel=2,
         )
     if entries:
       raise CheckpointError(
-        f'{self._directory} must hold a whole checkpoint, but all'
+        f'{self._directory} must hold a whole checkpoint'
+        f'{"" if step is None else f" of step {step}"}, but all'
         f' {len(entries)} are damaged; restore the directory from a copy, or'
         ' start a new run.'
       )

@@ -292,9 +292,10 @@ def write_report(
   experiment: experiment_lib.ExperimentConfig, directory: pathlib.Path
 ) -> None:
   """Draws the curves of a run, and the report of a population."""
-  from ftwax.reporting import curves, report  # Slow: Matplotlib.
+  from ftwax.reporting import curves, history, report  # Slow: Matplotlib.
 
   if curves.can_plot(directory):
     curves.plot_curves(directory)
-  if experiment.population.num_members > 1:
+  # A user's own loggers may write elsewhere.
+  if history.find(directory) is not None:
     report.make_report(directory)

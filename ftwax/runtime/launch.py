@@ -219,12 +219,7 @@ def run(
       return
     runtime_options.prepare()
     if make_variants is not None and FLAGS.compare:
-      comparison.compare(
-        _change_variants(make_variants()),
-        _seeds(),
-        FLAGS.runtime,
-        **runtime_options.make(1),
-      )
+      _compare(_change_variants(make_variants()))
       return
     (experiment,) = make_all()
     result = _run(experiment)
@@ -363,6 +358,25 @@ def _change_variants(variants: comparison.Variants) -> comparison.Variants:
   return {
     name: functools.partial(change, make) for name, make in variants.items()
   }
+
+
+def _compare(variants: comparison.Variants) -> None:
+  for name in ('run_dir', 'resume'):
+    if FLAGS[name].value:
+      raise ValueError(
+        f'--{name} ({FLAGS[name].value}) is for a single run, but'
+        f' --compare={FLAGS.compare} starts several; leave one of the two out.'
+      )
+  # Without the flag nothing is evaluated: the curves are those of training.
+  asked = FLAGS['eval_every'].present and FLAGS.eval_every
+  comparison.compare(
+    variants,
+    _seeds(),
+    FLAGS.runtime,
+    eval_every=asked or None,
+    num_eval_episodes=FLAGS.num_eval_episodes,
+    **runtime_options.make(1),
+  )
 
 
 def _run(experiment: experiment_lib.ExperimentConfig) -> runs.RunResult:

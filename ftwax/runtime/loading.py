@@ -18,7 +18,6 @@ from ftwax.agents import builders, named
 from ftwax.environments import games
 from ftwax.records import (
   array_files,
-  checkpoint_files,
   checkpoints,
   config_files,
   files,
@@ -288,13 +287,10 @@ def _read_variables(
     return variables
   folder = callbacks.BEST_DIRECTORY if step == 'best' else 'checkpoints'
   with checkpoints.Checkpointer(directory / folder) as checkpointer:
-    if step is None or step == 'best':
-      return checkpointer.restore(template, part='.members')[0]
-    if step not in checkpointer.steps():
+    wanted = None if step == 'best' else step
+    if wanted is not None and wanted not in checkpointer.steps():
       raise ValueError(
         f'step ({step}) must be one of {checkpointer.steps()}, the checkpoints'
         f' in {directory}; choose the last.'
       )
-  path = (directory / 'checkpoints' / f'{step:010d}').absolute()
-  variables, _ = checkpoint_files.read(path, template, part='.members')
-  return variables
+    return checkpointer.restore(template, part='.members', step=wanted)[0]

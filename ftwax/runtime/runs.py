@@ -266,7 +266,6 @@ def _train(
     records.counts.actor_steps, eval_every or 1
   )
   for _ in run.train():
-    check_interrupts()
     if eval_every and records.counts.actor_steps >= next_evaluation:
       row = evaluation.make_row(run.evaluate(num_eval_episodes))
       records.evaluation_logger.write({**row, **records.counts._asdict()})
@@ -277,6 +276,8 @@ def _train(
       )
       if experiment.observe_evaluation(row, view):
         break
+    # Only now, since a resumed run does not make up for a missed evaluation.
+    check_interrupts()
 
 
 def open_run_directory(

@@ -166,6 +166,14 @@ def test_variants_follow_the_changes():
     assert [one.seed for one in made] == [0, 0, 1, 1]
 
 
+def test_a_comparison_refuses_the_flags_of_a_single_run(capsys, tmp_path):
+  status, _, error = _train(
+    capsys, 'memory', '--compare=2', f'--run_dir={tmp_path / "run"}'
+  )
+  assert status == 1
+  assert '--run_dir' in error and 'is for a single run' in error
+
+
 @pytest.mark.slow
 def test_a_users_function_runs(capsys, my_file, tmp_path):
   run_dir = tmp_path / 'run'

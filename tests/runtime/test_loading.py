@@ -131,6 +131,18 @@ def test_a_checkpoint_is_chosen_by_its_step(trained):
     loading.load(trained.run_dir, step=7)
 
 
+def test_a_step_that_was_saved_twice_is_its_newest_checkpoint(
+  trained, tmp_path
+):
+  copy = tmp_path / 'run'
+  shutil.copytree(trained.run_dir, copy)
+  (path,) = (copy / 'checkpoints').iterdir()
+  path.rename(path.with_name(f'{path.name}-1'))
+  newest = loading.load(trained.run_dir)
+  same = loading.load(copy, step=int(path.name))
+  run_helpers.assert_same(same.variables, newest.variables)
+
+
 def test_what_an_agent_was_before_it_learned(trained):
   agent = loading.load(trained.run_dir)
   variables = loading.initial_variables(trained.run_dir)

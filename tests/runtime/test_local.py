@@ -198,6 +198,20 @@ def test_a_truncated_checkpoint_is_told_and_nothing_is_lost(
   assert largest.exists()
 
 
+class _Interrupter(experiment.Observer):
+  """Sends a signal in step 60."""
+
+  def __init__(self, signum):
+    self._signum = signum
+    self._num_steps = 0
+
+  def observe(self, environment, timestep, action):
+    del environment, timestep, action
+    self._num_steps += 1
+    if self._num_steps == 60:
+      os.kill(os.getpid(), self._signum)
+
+
 @pytest.mark.parametrize(
   'signum',
   [
@@ -211,28 +225,35 @@ def test_a_truncated_checkpoint_is_told_and_nothing_is_lost(
 def test_an_interrupted_run_saves_and_can_go_on(
   run, make_experiment, signum, capsys
 ):
-  class Interrupter(experiment.Observer):
-    def __init__(self):
-      self.ticks = 0
-
-    def observe(self, environment, timestep, action):
-      del environment, timestep, action
-      self.ticks += 1
-      if self.ticks == 60:
-        os.kill(os.getpid(), signum)
-
   config = make_experiment(
-    max_num_actor_steps=10_000, observers=[Interrupter()]
+    max_num_actor_steps=10_000, observers=[_Interrupter(signum)]
   )
   before = signal.getsignal(signum)
   with pytest.raises(KeyboardInterrupt):
     run(config)
   assert signal.getsignal(signum) is before
   assert '--resume --run_dir=' in capsys.readouterr().out
-  config = make_experiment(max_num_actor_steps=150, observers=[Interrupter()])
+  config = make_experiment(
+    max_num_actor_steps=150, observers=[_Interrupter(signum)]
+  )
   resumed = run(config, resume=True)
   assert 150 <= resumed.counts.actor_steps < 154
   assert 5 <= resumed.counts.learner_steps <= 9
+
+
+def test_an_evaluation_that_is_due_at_an_interrupt_is_not_lost(
+  run, make_experiment, tmp_path
+):
+  config = make_experiment(
+    max_num_actor_steps=10_000, observers=[_Interrupter(signal.SIGTERM)]
+  )
+  # Less than the steps between two updates, so it is always due.
+  with pytest.raises(KeyboardInterrupt):
+    run(config, eval_every=2, num_eval_episodes=1)
+  (path,) = tmp_path.rglob('evaluation.jsonl')
+  evaluated = loggers.read_jsonl(path)[-1]['actor_steps']
+  (saved,) = checkpoints.saved_steps(path.parents[1] / 'checkpoints')
+  assert evaluated == saved
 
 
 class _Bad(dm_env.Environment):
