@@ -251,7 +251,7 @@ def test_what_computes_no_loss_loads_nothing_heavy():
 
 REVERB_LAST = [
   'ftwax.agents.impala',
-  'ftwax.agents.actor_critic.shells.actor',
+  'ftwax.agents.acme.actor',
   'ftwax.runtime.host.local',
 ]
 

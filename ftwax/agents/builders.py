@@ -17,7 +17,7 @@ from ftwax.records import loggers
 if TYPE_CHECKING:
   import reverb
 
-  from ftwax.agents.actor_critic.shells import actor, learner, variables
+  from ftwax.agents.acme import actor, learner, variables
   from ftwax.replay import auxiliary_replay, gatherer, local_replay, samples
   from ftwax.replay.reverb import adders, datasets
 

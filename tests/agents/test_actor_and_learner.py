@@ -10,9 +10,9 @@ import pytest
 
 from ftwax import hyperparameters, types
 from ftwax.agents import impala
+from ftwax.agents.acme import actor as actor_lib
+from ftwax.agents.acme import variables
 from ftwax.agents.actor_critic import faults
-from ftwax.agents.actor_critic.shells import actor as actor_lib
-from ftwax.agents.actor_critic.shells import variables
 from ftwax.environments import vector
 from ftwax.replay import samples
 from ftwax.replay.reverb import servers, tables

@@ -13,7 +13,7 @@ import pytest
 import run_helpers
 
 from ftwax.agents import a2c, impala
-from ftwax.agents.actor_critic.shells import replays
+from ftwax.agents.actor_critic import replays
 from ftwax.population import population_config
 from ftwax.records import loggers
 

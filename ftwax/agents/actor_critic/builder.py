@@ -28,7 +28,7 @@ from ftwax.replay import (
 if TYPE_CHECKING:
   import reverb
 
-  from ftwax.agents.actor_critic.shells import actor, learner, variables
+  from ftwax.agents.acme import actor, learner, variables
   from ftwax.replay.reverb import adders, datasets, trajectory_columns
 
 
@@ -191,7 +191,7 @@ class ActorCriticBuilder:
     place_core: Callable[[types.LearnerCore], types.LearnerCore] | None = None,
   ) -> learner.Learner:
     """Returns a learner; see `builders.Builder.make_learner`."""
-    from ftwax.agents.actor_critic.shells import learner
+    from ftwax.agents.acme import learner
 
     image_writer = None
     if self.config.image_period:
@@ -218,7 +218,7 @@ class ActorCriticBuilder:
     num_environments: int | None = None,
   ) -> actor.Actor:
     """Returns an actor; see `actor.Actor` for `num_environments`."""
-    from ftwax.agents.actor_critic.shells import actor, variables
+    from ftwax.agents.acme import actor, variables
 
     client = variables.VariableClient(variable_source)
     return actor.Actor(policy, key, client, adder, num_environments)

@@ -2,7 +2,7 @@
 
 from ftwax import types
 from ftwax.agents import builders
-from ftwax.agents.actor_critic.shells import actor, learner, learning_agent
+from ftwax.agents.acme import actor, learner, learning_agent
 from ftwax.agents.ftw import agent as ftw
 from ftwax.agents.ftw import ftw_config as config_lib
 from ftwax.records import loggers

@@ -29,8 +29,8 @@ from typing import Any
 
 # Modules that nodes import.
 MODULES = (
-  'ftwax.agents.actor_critic.shells.actor',
-  'ftwax.agents.actor_critic.shells.learner',
+  'ftwax.agents.acme.actor',
+  'ftwax.agents.acme.learner',
   'ftwax.replay.reverb.adders',
   'ftwax.replay.reverb.datasets',
   'ftwax.runtime.distributed',

@@ -236,7 +236,7 @@ class _Batch:
     num_actors: int,
     key: types.Key,
   ):
-    from ftwax.agents.actor_critic.shells import variables as client_lib
+    from ftwax.agents.acme import variables as client_lib
 
     spec, self._num_rows = functions.spec, functions.num_rows
     num_rows = num_actors * self._num_rows

@@ -138,8 +138,8 @@ def make_actors(
     num_rows: M, number of seats of each member.
     stop: event that ends the waiting for the server.
   """
-  from ftwax.agents.actor_critic.shells import actor
-  from ftwax.agents.actor_critic.shells import variables as client_lib
+  from ftwax.agents.acme import actor
+  from ftwax.agents.acme import variables as client_lib
   from ftwax.runtime.host import members
 
   made = []

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import jax
 
-from ftwax.agents.actor_critic.shells import variables
+from ftwax.agents.acme import variables
 from ftwax.environments import game_vectors
 from ftwax.runtime import evaluation
 from ftwax.runtime import experiment as experiment_lib

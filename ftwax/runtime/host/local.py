@@ -15,7 +15,7 @@ import jax
 from absl import logging
 
 from ftwax import loopback, types
-from ftwax.agents.actor_critic.shells import replays
+from ftwax.agents.actor_critic import replays
 from ftwax.environments import environment_faults, game_vectors, games
 from ftwax.population import players
 from ftwax.records import game_files

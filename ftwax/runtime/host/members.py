@@ -20,9 +20,9 @@ import numpy as np
 
 from ftwax import types
 from ftwax.agents import builders
-from ftwax.agents.actor_critic.shells import actor as actor_lib
-from ftwax.agents.actor_critic.shells import learner as learner_lib
-from ftwax.agents.actor_critic.shells import variables
+from ftwax.agents.acme import actor as actor_lib
+from ftwax.agents.acme import learner as learner_lib
+from ftwax.agents.acme import variables
 from ftwax.networks import recurrent
 from ftwax.records import loggers
 from ftwax.replay import gatherer, samples

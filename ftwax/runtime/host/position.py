@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ftwax import types
-from ftwax.agents.actor_critic.shells import replays
+from ftwax.agents.actor_critic import replays
 from ftwax.replay import local_replay
 from ftwax.runtime import generations, run_records
 from ftwax.runtime.host import arena as arena_lib

@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ftwax import distributions, types
+from ftwax.agents.acme import interfaces
+from ftwax.agents.acme import variables as variables_lib
 from ftwax.agents.actor_critic import acting
-from ftwax.agents.actor_critic.shells import acme_interfaces
-from ftwax.agents.actor_critic.shells import variables as variables_lib
 from ftwax.replay import gatherer
 
 
-class Actor(acme_interfaces.Actor):
+class Actor(interfaces.Actor):
   """Acts in one environment, or in several with a single call.
 
   With `num_environments=None` it is an acme actor for `acme.EnvironmentLoop`.

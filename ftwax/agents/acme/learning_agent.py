@@ -11,17 +11,13 @@ import jax
 
 from ftwax import types
 from ftwax.agents import builders
-from ftwax.agents.actor_critic.shells import (
-  acme_interfaces,
-  actor,
-  learner,
-  replays,
-)
+from ftwax.agents.acme import actor, interfaces, learner
+from ftwax.agents.actor_critic import replays
 from ftwax.records import log_values, loggers
 from ftwax.replay import gatherer
 
 
-class LearningAgent(acme_interfaces.VariableSource, acme_interfaces.Saveable):
+class LearningAgent(interfaces.VariableSource, interfaces.Saveable):
   """A learner with its Reverb server, without an actor.
 
   Actors elsewhere write trajectories into the tables of `client` through
@@ -122,7 +118,7 @@ class LearningAgent(acme_interfaces.VariableSource, acme_interfaces.Saveable):
     servers.stop(self._server)
 
 
-class Agent(acme_interfaces.Actor):
+class Agent(interfaces.Actor):
   """Acts, and learns in `update`, for any loop that runs an acme actor."""
 
   def __init__(

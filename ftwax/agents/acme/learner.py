@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
+from ftwax.agents.acme import interfaces
+from ftwax.agents.acme import variables as variables_lib
 from ftwax.agents.actor_critic import bounds as bounds_lib
 from ftwax.agents.actor_critic import faults, images
-from ftwax.agents.actor_critic.shells import acme_interfaces
-from ftwax.agents.actor_critic.shells import variables as variables_lib
 from ftwax.records import loggers
 from ftwax.replay import auxiliary_replay, samples
 
 
-class Learner(acme_interfaces.Learner):
+class Learner(interfaces.Learner):
   """Updates on batches from a dataset, and serves its variables to actors."""
 
   def __init__(

@@ -1,1 +1,0 @@
-"""Actors, learners and whole agents with acme's interfaces."""
