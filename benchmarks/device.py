@@ -386,12 +386,11 @@ def make_round(num_members, num_games):
   state = jax.jit(made.init)(jax.random.PRNGKey(0))
   call = jax.jit(functools.partial(made.call, 5), donate_argnums=0)
   begin = jax.jit(made.begin_round, donate_argnums=0)
-  end = jax.jit(made.end_round, donate_argnums=0)
 
   def run():
     nonlocal state
     state, report = call(state)
-    state = begin(end(state))
+    state = begin(state)
     return jax.device_get(report)
 
   return run, int(run().episodes.moved.sum())

@@ -38,7 +38,7 @@ def make_batch(agent, config, environment, network):
   )
   _, trajectory, _ = rollout.rollout(
     environment.spec,
-    vector.step,
+    lambda state, action: (*vector.step(state, action), ()),
     actor.select_action,
     types.actor_variables(state),
     start,

@@ -26,6 +26,11 @@ CONFIG = impala.IMPALAConfig(
 # Rollouts.
 
 
+def _without_results(step):
+  """Makes the step of a rollout from that of a vector."""
+  return lambda state, action: (*step(state, action), ())
+
+
 def _start(environment, num_environments, key):
   """Returns environments, actor, variables and the state of a rollout."""
   network = impala.make_network(environment.spec, CONFIG)
@@ -43,7 +48,10 @@ def test_a_rollout_is_what_steps_one_by_one_give(key):
   num_steps = 7
   _, trajectory, episodes = jax.jit(
     functools.partial(
-      rollout.rollout, vector.spec, vector.step, actor.select_action
+      rollout.rollout,
+      vector.spec,
+      _without_results(vector.step),
+      actor.select_action,
     ),
     static_argnums=2,
   )(variables, state, num_steps)
@@ -81,7 +89,10 @@ def test_a_rollout_goes_on_where_the_last_one_stopped(key):
   vector, actor, variables, state = _start(environment, 2, key)
   roll = jax.jit(
     functools.partial(
-      rollout.rollout, vector.spec, vector.step, actor.select_action
+      rollout.rollout,
+      vector.spec,
+      _without_results(vector.step),
+      actor.select_action,
     ),
     static_argnums=2,
   )
@@ -103,7 +114,12 @@ def test_a_rollout_goes_on_where_the_last_one_stopped(key):
 def test_statistics_of_catch(key):
   vector, actor, variables, state = _start(catch.make(rows=4), 3, key)
   _, _, episodes = rollout.rollout(
-    vector.spec, vector.step, actor.select_action, variables, state, 12
+    vector.spec,
+    _without_results(vector.step),
+    actor.select_action,
+    variables,
+    state,
+    12,
   )
   # Three transitions and a reset are an episode.
   np.testing.assert_array_equal(

@@ -10,8 +10,10 @@ from ftwax import types
 from ftwax.agents import impala
 from ftwax.agents.actor_critic import acting
 from ftwax.population import players
+from ftwax.population import population_config as config_lib
+from ftwax.population import state as state_lib
 from ftwax.runtime import evaluation
-from ftwax.runtime.device import matches
+from ftwax.runtime.device import compiled_arena, matches
 
 EPISODE_LENGTH = 5
 NUM_MEMBERS = 2
@@ -88,3 +90,29 @@ def test_members_must_have_the_same_number_of_seats(game, actor_and_variables):
   message = r'each of the 2 members .* not \[3, 1\]'
   with pytest.raises(ValueError, match=message):
     matches.play(jax.random.PRNGKey(0), game, actor, variables, {}, seats)
+
+
+def test_games_are_rated_in_the_order_in_which_they_end(key):
+  config = config_lib.PopulationConfig(num_members=3)
+  population = state_lib.from_members(
+    jnp.zeros(3), key, config, num_opponents=1
+  )
+  rng = np.random.default_rng(0)
+  teams = rng.integers(0, 4, (4, 2, 2)).astype(np.int32)
+  has_ended = rng.random((31, 4)) < 0.3
+  outcomes = rng.choice(np.float32([0.0, 0.5, 1.0]), (31, 4))
+  # Scores of the first team; the second one's are not read.
+  outcome = np.stack([2.0 * outcomes - 1.0, np.full((31, 4), np.nan)], axis=-1)
+  rated = jax.jit(compiled_arena.record_results, static_argnums=3)(
+    population, teams, compiled_arena.Results(has_ended, outcome), config
+  )
+  step, place = np.nonzero(has_ended)
+  assert len(step) > 8 and len(step) % 4
+  expected = state_lib.record_games(
+    population,
+    teams[place],
+    outcomes[step, place],
+    np.ones(len(step), bool),
+    config,
+  )
+  jax.tree.map(np.testing.assert_array_equal, rated, expected)

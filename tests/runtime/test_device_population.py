@@ -19,6 +19,7 @@ from ftwax.agents.actor_critic import acting, learning
 from ftwax.environments import functional
 from ftwax.population import evolution, players, seating
 from ftwax.population import population_config as config_lib
+from ftwax.population import state as state_lib
 from ftwax.records import checkpoints, loggers, run_directory
 from ftwax.reporting import history
 from ftwax.runtime.device import compiled_arena, loop
@@ -77,7 +78,7 @@ def test_members_see_and_act_on_their_own_seats(key):
                        observation[[0, 1, 2], [0, 1, 1]]])  # fmt: skip
   np.testing.assert_array_equal(timestep.observation, expected)
   action = jnp.array([[1, 2, 3], [4, 5, 6]], jnp.int32)
-  _, timestep = arena.step(state, action)
+  _, timestep, _ = arena.step(state, action)
   np.testing.assert_array_equal(timestep.observation[..., 2], action)
   np.testing.assert_array_equal(
     timestep.observation[..., :2], expected[..., :2]
@@ -109,7 +110,7 @@ def test_opponents_act_on_their_own_seats(key):
   assert timestep.observation.shape == (2, 4, 3)
   action = jnp.arange(8).reshape(2, 4).astype(jnp.int32)
   for step in range(2):
-    state, timestep = arena.step(state, action)
+    state, timestep, _ = arena.step(state, action)
     np.testing.assert_array_equal(timestep.observation[..., 2], action)
     seen = state.match.seen.observation[:, 2]
     np.testing.assert_array_equal(
@@ -128,23 +129,24 @@ def test_members_keep_the_environments_of_a_single_agent_task(key):
   )
 
 
-def test_the_first_outcome_of_each_game_is_kept(key):
+def test_each_game_that_ends_has_a_result(key):
   game = functional_fakes.make_team_matching(team_size=1, episode_length=2)
   arena, seats = _make_arena(game, [[0, 1], [1, 0]], 2)
   state, timestep = arena.reset(key, seats)
   right = timestep.observation.argmax(axis=-1)
   # Member 0 is always right and member 1 always wrong.
-  for expected in (False, True):
+  for expected in (False, True, False):
     action = jnp.stack([right[0], 1 - right[1]]).astype(jnp.int32)
-    state, timestep = arena.step(state, action)
+    state, timestep, results = arena.step(state, action)
     right = timestep.observation.argmax(axis=-1)
-    assert (np.asarray(state.match.is_played) == expected).all()
-  np.testing.assert_array_equal(state.match.outcome, [[1, -1], [-1, 1]])
-  for _ in range(3):  # A game that the other one wins does not count.
+    assert (np.asarray(results.ended) == expected).all()
+    if expected:
+      np.testing.assert_array_equal(results.outcome, [[1, -1], [-1, 1]])
+  for _ in range(2):  # The other one wins the next game.
     action = jnp.stack([1 - right[0], right[1]]).astype(jnp.int32)
-    state, timestep = arena.step(state, action)
+    state, timestep, results = arena.step(state, action)
     right = timestep.observation.argmax(axis=-1)
-  np.testing.assert_array_equal(state.match.outcome, [[1, -1], [-1, 1]])
+  np.testing.assert_array_equal(results.outcome, [[-1, 1], [1, -1]])
 
 
 # Rounds.
@@ -156,14 +158,13 @@ class _Rounds:
   def __init__(self, made):
     self.loop = made
     self.init = jax.jit(made.init)
-    self._call = jax.jit(functools.partial(made.call, 2))
-    self._end = jax.jit(made.end_round)
+    self._call = jax.jit(made.call, static_argnums=0)
     self.begin = jax.jit(made.begin_round)
 
-  def play(self, state):
+  def play(self, state, num_iterations=2):
     """Returns the state at the end of a round, and the report of its call."""
-    state, report = self._call(state)
-    return self._end(state), jax.device_get(report)
+    state, report = self._call(num_iterations, state)
+    return state, jax.device_get(report)
 
 
 @functools.cache
@@ -208,7 +209,6 @@ def test_a_round_of_games_is_recorded(key):
   state, report = rounds.play(rounds.init(key))
   match = state.rollout.environment.match
   # 2 iterations of 3 steps: 5 of a game, and a reset.
-  assert np.asarray(match.is_played).all()
   np.testing.assert_array_equal(
     report.episodes.moved.sum(axis=(0, 1, 2, 4)), 4 * 5
   )
@@ -221,31 +221,76 @@ def test_a_round_of_games_is_recorded(key):
   np.testing.assert_array_equal(state.totals.num_iterations, 2)
   np.testing.assert_array_equal(state.training.steps, 2)
   seats = np.asarray(rounds.loop.arena.seats(match))
-  outcome = np.asarray(match.outcome)[:, 0]
-  assert set(outcome) <= {-1.0, 0.0, 1.0}
+  scores = _scores(rounds.loop, report, seats)[4]
+  assert set(scores) <= {0.0, 0.5, 1.0}
   played = [len(np.flatnonzero((seats == i).any(axis=1))) for i in range(4)]
   np.testing.assert_array_equal(state.population.games, played)
   config = rounds.loop.config
   ratings = np.asarray(state.population.ratings)
   np.testing.assert_allclose(ratings.sum(), 4 * config.initial_rating)
-  teams = seats.reshape(4, 2, 2)
-  expected = np.full(4, config.initial_rating)
-  for game in range(4):
-    counts = np.bincount(teams[game, 0], minlength=4) - np.bincount(
-      teams[game, 1], minlength=4
-    )
-    p = 1 / (1 + 10 ** (-(counts @ expected) / 400))
-    expected += config.k_factor * (0.5 * (1 + outcome[game]) - p) * counts
+  expected = _rate(config, seats, scores)
   np.testing.assert_allclose(ratings, expected, atol=0.01)
   again, _ = rounds.play(rounds.init(key))
   run_helpers.assert_same(state, again)
   later = rounds.begin(state)
   np.testing.assert_array_equal(later.totals.num_episodes, 0)
   new_match = later.rollout.environment.match
-  assert not np.asarray(new_match.is_played).any()
   assert np.any(seats != np.asarray(rounds.loop.arena.seats(new_match)))
   later, _ = rounds.play(later)
   assert (np.asarray(later.training.steps) == 4).all()
+
+
+def _scores(made, report, seats):
+  """Returns the score of each game's first team after each step, [T, G]."""
+  returns = report.episodes.returns  # [K, R, T, N, M]
+  returns = returns.reshape(-1, seats.size)
+  order = np.argsort(seats.reshape(-1), kind='stable')
+  by_seat = np.empty_like(returns)
+  by_seat[:, order] = returns
+  paid = by_seat.reshape(-1, len(seats), 2, 2).sum(axis=-1)
+  return 0.5 + 0.5 * np.sign(paid[..., 0] - paid[..., 1])
+
+
+def _rate(config, seats, scores):
+  """Returns Elo ratings after games in turn, in NumPy."""
+  ratings = np.full(config.num_members, config.initial_rating)
+  for row, score in zip(
+    np.resize(seats, (len(scores), 4)), scores, strict=True
+  ):
+    counts = np.bincount(row[:2], minlength=4) - np.bincount(
+      row[2:], minlength=4
+    )
+    p = 1 / (1 + 10 ** (-(counts @ ratings) / 400))
+    ratings += config.k_factor * (score - p) * counts
+  return ratings
+
+
+def test_every_game_of_a_round_is_rated_as_on_the_host(key):
+  rounds = _make_rounds(num_members=4)
+  # 4 iterations of 3 steps: games end with steps 5 and 11.
+  state, report = rounds.play(rounds.init(key), 4)
+  seats = np.asarray(rounds.loop.arena.seats(state.rollout.environment.match))
+  scores = _scores(rounds.loop, report, seats)[[4, 10]].reshape(-1)
+  played = [2 * np.sum((seats == i).any(axis=1)) for i in range(4)]
+  np.testing.assert_array_equal(state.population.games, played)
+  config = rounds.loop.config
+  np.testing.assert_allclose(
+    state.population.ratings, _rate(config, seats, scores), atol=0.01
+  )
+  # In two calls, the same.
+  again = rounds.play(rounds.play(rounds.init(key))[0])[0]
+  run_helpers.assert_same(
+    state.population._replace(members=()), again.population._replace(members=())
+  )
+  at_once = state_lib.record_games(
+    rounds.init(key).population,
+    seating.as_teams(np.tile(seats, (2, 1)), (0, 0, 1, 1)),
+    scores.astype(np.float32),
+    np.ones(8, bool),
+    config,
+  )
+  run_helpers.assert_same(state.population.payoff, at_once.payoff)
+  np.testing.assert_array_equal(state.population.ratings, at_once.ratings)
 
 
 def test_members_learn_from_their_own_seats_alone(key):

@@ -17,19 +17,30 @@ import numpy as np
 
 from ftwax import types
 from ftwax.environments import functional
-from ftwax.population import players, seating
+from ftwax.population import players, population_config, seating
+from ftwax.population import state as state_lib
+
+
+class Results(NamedTuple):
+  """The games that ended with a step, leaves [G, ...].
+
+  Attributes:
+    ended: bool [G], whether a game ended at each index.
+    outcome: float32 [G, num_teams], valid where a game ended; see
+      `functional.FunctionalGame.outcome`.
+  """
+
+  ended: types.Array
+  outcome: types.Array
 
 
 class MatchState(NamedTuple):
-  """Seats, opponents and results of team games.
+  """Seats and opponents of team games.
 
   Attributes:
     order: int32 [G * P], indices of the seats, sorted by player: first those of
       member 0, then of member 1, ..., then of opponent 0, ...
     places: int32 [G * P], the position of each seat in `order`.
-    outcome: float32 [G, num_teams], outcome of the first game that ended at
-      each index; see `functional.FunctionalGame.outcome`.
-    is_played: bool [G], whether a game has ended at each index.
     opponents: the state of each opponent.
     seen: the last timestep on the seats of opponents, leaves [O, ...] in the
       order of `order`; None without opponents.
@@ -37,8 +48,6 @@ class MatchState(NamedTuple):
 
   order: types.Array
   places: types.Array
-  outcome: types.Array
-  is_played: types.Array
   opponents: tuple[Any, ...]
   seen: dm_env.TimeStep | None
 
@@ -90,13 +99,10 @@ class Arena:
     games_key, *keys = jax.random.split(key, 1 + len(self.opponents))
     games, timestep = self.games.reset(games_key)
     order = jnp.argsort(seats.reshape(-1)).astype(jnp.int32)
-    num_games = self.seating.num_games
     match = MatchState(
       order=order,
       # The inverse permutation of `order`.
       places=jnp.argsort(order).astype(jnp.int32),
-      outcome=jnp.zeros((num_games, self._num_teams)),
-      is_played=jnp.zeros((num_games,), bool),
       opponents=tuple(
         player.init(player_key, count) if count else ()
         for player, player_key, count in zip(
@@ -110,7 +116,7 @@ class Arena:
 
   def step(
     self, state: ArenaState, action: types.ArrayTree
-  ) -> tuple[ArenaState, dm_env.TimeStep]:
+  ) -> tuple[ArenaState, dm_env.TimeStep, Any]:
     """Steps all games.
 
     Args:
@@ -118,10 +124,12 @@ class Arena:
       action: actions of the members, leaves [N, M, ...].
 
     Returns:
-      The new state, and the timesteps of members [N, M, ...].
+      The new state, the timesteps of members [N, M, ...], and the `Results`;
+      `()` in single-seat games.
     """
     state, timestep = self.step_games(state, action)
-    return state, self.to_members(state, timestep)
+    results = () if state.match is None else self.results(state, timestep)
+    return state, self.to_members(state, timestep), results
 
   def step_games(
     self, state: ArenaState, action: types.ArrayTree
@@ -147,19 +155,17 @@ class Arena:
     games, timestep = self.games.step(
       state.games, jax.tree.map(to_seats, action, *actions)
     )
-    # The seats of a game end together. Only the first game of a round at each
-    # index is rated; with more, short games would count more often.
-    is_last = timestep.step_type[:, 0] == types.LAST
-    is_new = is_last & ~match.is_played
     match = match._replace(
-      outcome=jnp.where(
-        is_new[:, None], self.games.outcome(games), match.outcome
-      ),
-      is_played=match.is_played | is_new,
       opponents=opponents,
       seen=self._of_opponents(match.order, timestep),
     )
     return ArenaState(games, match), timestep
+
+  def results(self, state: ArenaState, timestep: dm_env.TimeStep) -> Results:
+    """Returns the games that ended with a timestep, leaves [G, P, ...]."""
+    # The seats of a game end together.
+    ended = timestep.step_type[:, 0] == types.LAST
+    return Results(ended, self.games.outcome(state.games))
 
   def to_members(
     self, state: ArenaState, tree: types.ArrayTree
@@ -192,10 +198,6 @@ class Arena:
       int((self.seating.opponents == index).sum())
       for index in range(len(self.opponents))
     ]
-
-  @property
-  def _num_teams(self) -> int:
-    return max(self.games.teams) + 1
 
   @property
   def _num_taken(self) -> int:
@@ -238,6 +240,57 @@ class Arena:
         start += count
       states.append(state)
     return actions, tuple(states)
+
+
+def record_results(
+  population: state_lib.PopulationState,
+  teams: types.Array,
+  results: Results,
+  config: population_config.PopulationConfig,
+) -> state_lib.PopulationState:
+  """Records and rates all games that ended in `S` steps of `G` places.
+
+  Games are rated in the order in which they ended, those of one step in the
+  order of their places. The time depends on the number of ended games alone.
+
+  Args:
+    population: the population before the games.
+    teams: int32 [G, 2, team_size], the players at each place.
+    results: results of the steps, leaves [S, G, ...].
+    config: options of the population.
+
+  Returns:
+    The population after the games.
+  """
+  num_places = teams.shape[0]
+  num_games = jnp.sum(results.ended, dtype=jnp.int32)
+  # Outcomes lie in [-1, 1] for each team; ratings take the score of the first
+  # team, in [0, 1].
+  scores = 0.5 * (1.0 + results.outcome[..., 0]).reshape(-1)
+  # Indices of the ended games, [S * G]; the rest is filled with zeros.
+  where = jnp.flatnonzero(results.ended, size=results.ended.size)
+
+  def record(
+    index: types.Array, rated: state_lib.PopulationState
+  ) -> state_lib.PopulationState:
+    start = index * num_places
+    game = jax.lax.dynamic_slice(where, (start,), (num_places,))
+    return state_lib.record_games(
+      rated,
+      teams[game % num_places],
+      scores[game],
+      start + jnp.arange(num_places) < num_games,
+      config,
+    )
+
+  nobody: Any = ()  # The loop carries no members, who do not change.
+  rated: state_lib.PopulationState = jax.lax.fori_loop(
+    0,
+    -(-num_games // num_places),
+    record,
+    population._replace(members=nobody),
+  )
+  return rated._replace(members=population.members)
 
 
 def make_arena(

@@ -4,8 +4,9 @@
     call      = K iterations in one compiled function
     round     = calls between two generations
 
-In team games, members are seated anew at the start of each round and results
-are recorded at its end. In single-seat games, episodes continue across rounds.
+In team games, members are seated anew at the start of each round. In
+single-seat games, episodes continue across rounds. Every game that ends is
+rated, in the order in which games end, by the call in which it ends.
 Members differ in parameters, hyperparameters and internal rewards; everything
 else is shared (see `member_axis`). Evolution runs between rounds and changes
 the field `population` (see `population.evolution`).
@@ -162,9 +163,15 @@ class Loop:
       unroll=updates.scan_unroll(num_iterations, self.sizes.unroll),
     )
     population = population._replace(members=members)
+    episodes = report.episodes
     if self.arena.seating.is_solo:
-      # Results of team games are recorded when the round ends.
-      population = _record_returns(population, report.episodes)
+      population = _record_returns(population, episodes)
+    else:
+      population = self._record_games(
+        population, rollout_state.environment.match, episodes.results
+      )
+    # Recorded, and of no use to the host.
+    report = report._replace(episodes=episodes._replace(results=()))
     totals = _add_up(state.totals, report.episodes)
     return (
       state._replace(
@@ -178,22 +185,20 @@ class Loop:
       report,
     )
 
-  def end_round(self, state: LoopState) -> LoopState:
-    """Records the results of team games."""
-    match = state.rollout.environment.match
-    if match is None:  # Returns are recorded by each call.
-      return state
+  def _record_games(
+    self,
+    population: state_lib.PopulationState,
+    match: compiled_arena.MatchState,
+    results: compiled_arena.Results,
+  ) -> state_lib.PopulationState:
+    """Rates all games of a call, leaves [K, R, T, G, ...], as they ended."""
     teams = seating.as_teams(self.arena.seats(match), self.arena.games.teams)
-    # Outcomes lie in [-1, 1] for each team; ratings take the score of the first
-    # team, in [0, 1].
-    population = state_lib.record_games(
-      state.population,
-      teams,
-      0.5 * (1.0 + match.outcome[:, 0]),
-      match.is_played,
-      self.config,
+    results = jax.tree.map(
+      lambda leaf: leaf.reshape(-1, *leaf.shape[3:]), results
     )
-    return state._replace(population=population)
+    return compiled_arena.record_results(
+      population, teams, results, self.config
+    )
 
   def _start(
     self, key: types.Key, ratings: types.Array

@@ -147,13 +147,12 @@ class Matches:
     def step(state: _State, _: None) -> tuple[_State, _Step]:
       action, actor = select_action(variables, state.timestep, state.actor)
       arena_state, timestep = arena.step_games(state.arena, action)
-      step_type = timestep.step_type[:, 0]
-      ended = step_type == types.LAST
+      ended, outcome = arena.results(arena_state, timestep)
       done = _Step(
         ended=ended,
-        outcome=arena.games.outcome(arena_state.games),
+        outcome=outcome,
         returns=state.returns + timestep.reward.reshape(state.returns.shape),
-        lengths=state.lengths + (step_type != types.FIRST),
+        lengths=state.lengths + (timestep.step_type[:, 0] != types.FIRST),
       )
       state = _State(
         arena=arena_state,

@@ -17,8 +17,9 @@ from ftwax import trees, types
 from ftwax.agents.actor_critic import acting
 from ftwax.runtime.device import timestep_checks
 
-# `(state, action) -> (state, timestep)` of environments that reset themselves.
-Step = Callable[[Any, types.ArrayTree], tuple[Any, dm_env.TimeStep]]
+# `(state, action) -> (state, timestep, results)` of environments that reset
+# themselves; `results` are those of the games that ended, or `()`.
+Step = Callable[[Any, types.ArrayTree], tuple[Any, dm_env.TimeStep, Any]]
 
 
 class RolloutState(NamedTuple):
@@ -50,6 +51,7 @@ class Episodes(NamedTuple):
     ended: bool [T, B], whether the step ended an episode.
     returns: float32 [T, B] or [T, B, num_events], of the episode so far.
     lengths: int32 [T, B], of the episode so far.
+    results: the results of `Step` at each step, leaves [T, ...].
     faults: bool [T, num_demands], whether any row violated a demand; see
       `timestep_checks`.
   """
@@ -58,6 +60,7 @@ class Episodes(NamedTuple):
   ended: types.Array
   returns: types.Array
   lengths: types.Array
+  results: Any
   faults: types.Array
 
 
@@ -112,15 +115,14 @@ def rollout(
       acting.previous_action_of(carry.timestep, carry.actor.action),
       _zero_at_last(carry.timestep, actor.logits),
     )
-    environment, timestep = step(carry.environment, action)
+    environment, timestep, results = step(carry.environment, action)
     carry, statistics = _advance(carry, environment, timestep, actor)
-    return carry, (row, statistics)
+    return carry, (row, (*statistics, results))
 
   # The state before the first timestep, from which the learner unrolls.
   recurrent_state = state.actor.recurrent_state
   state, (rows, statistics) = jax.lax.scan(act, state, length=num_steps)
   timesteps, previous_actions, logits = rows
-  moved, ended, returns, lengths = statistics
   last_action = acting.previous_action_of(state.timestep, state.actor.action)
   trajectory = types.Trajectory(
     timestep=_append(timesteps, state.timestep),
@@ -129,7 +131,12 @@ def rollout(
     recurrent_state=recurrent_state,
   )
   faults = timestep_checks.find_faults(spec, trajectory.timestep)
-  return state, trajectory, Episodes(moved, ended, returns, lengths, faults)
+  moved, ended, returns, lengths, results = statistics
+  return (
+    state,
+    trajectory,
+    Episodes(moved, ended, returns, lengths, results, faults),
+  )
 
 
 def _advance(
@@ -141,7 +148,7 @@ def _advance(
   """Adds `timestep` to the running sums of its episode.
 
   Returns:
-    The next state, and the fields of `Episodes` except for `faults`.
+    The next state, and the fields of `Episodes` before `results`.
   """
   moved = jnp.logical_not(acting.is_first(timestep))
   ended = timestep.step_type == types.LAST

@@ -308,8 +308,8 @@ class _Run:
     return plan, matches.Matches(arena, parts.evaluation_actor, parts.mesh)
 
   def _begin_next_round(self) -> None:
-    """Records the finished round and evolves the population."""
-    state = self._state = self._end_round(self._state)
+    """Logs the finished round and evolves the population."""
+    state = self._state
     totals = jax.device_get(state.totals)
     counts = np.maximum(totals.num_episodes, 1)
     played = generations.Round(
@@ -329,19 +329,13 @@ class _Run:
     self._num_iterations = 0
 
   @functools.cached_property
-  def _end_round(self) -> Callable[[loop.LoopState], loop.LoopState]:
-    return self._compile(self._parts.loop.end_round)
-
-  @functools.cached_property
   def _begin_round(self) -> Callable[[loop.LoopState], loop.LoopState]:
-    return self._compile(self._parts.loop.begin_round)
-
-  def _compile(
-    self, function: Callable[[loop.LoopState], loop.LoopState]
-  ) -> Callable[[loop.LoopState], loop.LoopState]:
-    """Compiles `function(state) -> state`, which donates its argument."""
-    shardings = jax.tree.map(lambda leaf: leaf.sharding, self._state)
-    return jax.jit(function, donate_argnums=0, out_shardings=shardings)
+    """Compiled `begin_round(state) -> state`, which donates its argument."""
+    return jax.jit(
+      self._parts.loop.begin_round,
+      donate_argnums=0,
+      out_shardings=jax.tree.map(lambda leaf: leaf.sharding, self._state),
+    )
 
   def _record(self, report: loop.Report) -> None:
     """Counts and logs one call; checks rewards and gradients."""
