@@ -32,18 +32,6 @@ PRIORITIES = 'replay_priorities'
 _LEAST_PRIORITY = 1e-6
 
 
-class Stored(NamedTuple):
-  """One trajectory, as the replay stores it.
-
-  Attributes:
-    trajectory: leaves [T + 1 or T, ...].
-    reward_class: int8 [T]; see `trajectories.classify`.
-  """
-
-  trajectory: types.Trajectory
-  reward_class: types.Array
-
-
 class AuxiliaryState(NamedTuple):
   """State of a replay for auxiliary tasks.
 
@@ -136,8 +124,8 @@ def make_auxiliary_replay(
     priority_exponent=1.0,
     importance_exponent=1.0,
   )
-  reward_class: Any = np.zeros(length, np.int8)
-  replay = functional.make_replay(Stored(template, reward_class), replay_config)
+  record = trajectories.Record(template, np.zeros(length, np.int8))
+  replay = functional.make_replay(record, replay_config)
   return AuxiliaryReplay(
     init=lambda key: AuxiliaryState(replay.init(), key),
     add=functools.partial(_add, replay, hyperparameters),
@@ -173,15 +161,6 @@ def _classify(
   return reward_class
 
 
-def _rows(trajectory: types.Trajectory) -> types.Trajectory:
-  """Moves the batch axis first: leaves [T, E, ...] to [E, T, ...]."""
-  swapped = jax.tree.map(
-    lambda leaf: jnp.swapaxes(leaf, 0, 1),
-    trajectory._replace(recurrent_state=()),
-  )
-  return swapped._replace(recurrent_state=trajectory.recurrent_state)
-
-
 def _add(
   replay: functional.Replay,
   hyperparameters: functional.ReplayHyperparameters,
@@ -189,7 +168,8 @@ def _add(
   trajectory: types.Trajectory,
   reward_class: types.Array,
 ) -> AuxiliaryState:
-  rows = Stored(_rows(trajectory), jnp.swapaxes(reward_class, 0, 1))
+  # Its steps are whole trajectories, leaves [E, T, ...].
+  rows = trajectories.swap_batch(trajectories.Record(trajectory, reward_class))
   new = replay.add(state.replay, rows, hyperparameters=hyperparameters)
   return state._replace(replay=new)
 
@@ -234,7 +214,9 @@ def _sample_trajectories(
   # Sequences of one step, a whole trajectory: drop the axis of length 1.
   stored = jax.tree.map(lambda leaf: leaf[0], sample.data)
   info = sample.info
-  batch = types.ReplayBatch(_rows(stored.trajectory), jnp.all(info.is_valid))
+  batch = types.ReplayBatch(
+    trajectories.swap_batch(stored).trajectory, jnp.all(info.is_valid)
+  )
   if state.priorities is None:
     return batch
   return batch._replace(
@@ -243,7 +225,7 @@ def _sample_trajectories(
 
 
 def _sample_reward_prediction(
-  batch_size: int, num_frames: int, key: types.Key, stored: Stored
+  batch_size: int, num_frames: int, key: types.Key, stored: trajectories.Record
 ) -> types.RewardPredictionBatch:
   """Samples sequences uniformly within each class, from leaves [E, L, ...].
 

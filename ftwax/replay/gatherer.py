@@ -8,7 +8,7 @@ like any other, so nothing is padded or discarded.
 
 import abc
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import dm_env
 import jax
@@ -17,23 +17,6 @@ import numpy.typing as npt
 
 from ftwax import types
 from ftwax.replay import replay_options, trajectories
-
-
-class Gathered(NamedTuple):
-  """One trajectory of each of E environments.
-
-  Attributes:
-    trajectory: leaves [T + 1, E, ...]; logits are [T, E, ...] and the recurrent
-      state is [E, ...].
-    reward_class: int8 [T, E]; see `trajectories.classify`.
-    variables_steps: learner steps of the behaviour policy.
-    written_at: seconds since the epoch.
-  """
-
-  trajectory: types.Trajectory
-  reward_class: npt.NDArray[Any]
-  variables_steps: int
-  written_at: float
 
 
 class TrajectoryGatherer(abc.ABC):
@@ -96,9 +79,9 @@ class TrajectoryGatherer(abc.ABC):
     if self._length == self._sequence_length + 1:
       if not self.is_idle:
         self.flush()  # The previous trajectories.
-      gathered = self._complete()
+      record = self._complete()
       if not self.is_idle:
-        self._write(gathered)
+        self._write(record)
         self.num_items += self._num_environments
       self._begin(timestep, previous_action, recurrent_state)
 
@@ -134,8 +117,8 @@ class TrajectoryGatherer(abc.ABC):
     """Releases the resources for writing."""
 
   @abc.abstractmethod
-  def _write(self, gathered: Gathered) -> None:
-    """Writes trajectories; it may keep their arrays."""
+  def _write(self, record: trajectories.Record) -> None:
+    """Writes one trajectory of each environment; it may keep the arrays."""
 
   def _make_rows(self) -> None:
     """Allocates new trajectories, since `_write` may keep the old arrays."""
@@ -176,17 +159,17 @@ class TrajectoryGatherer(abc.ABC):
         rows[row] = 0.0  # Until `add_choice` sets it.
     self._length += 1
 
-  def _complete(self) -> Gathered:
+  def _complete(self) -> trajectories.Record:
     """Returns the complete trajectories and allocates new ones."""
     self.written_at = time.time()
-    gathered = Gathered(
+    record = trajectories.Record(
       self._rows._replace(recurrent_state=self._recurrent_state),
       self._classify(),
-      self._variables_steps or 0,
-      self.written_at,
+      np.full(self._num_environments, self._variables_steps or 0, np.int64),
+      np.full(self._num_environments, self.written_at, np.float64),
     )
     self._make_rows()
-    return gathered
+    return record
 
   def _classify(self) -> npt.NDArray[Any]:
     """Returns the class of each timestep, int8 [T, E]."""

@@ -7,7 +7,7 @@ that auxiliary tasks replay are on the device, in a functional replay.
 
 import collections
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -19,6 +19,7 @@ from ftwax.replay import (
   gatherer,
   replay_options,
   samples,
+  trajectories,
 )
 
 
@@ -58,7 +59,7 @@ class LocalReplay(gatherer.TrajectoryGatherer, Iterator[samples.ReplaySample]):
     self._auxiliary_state: Any = auxiliary.init(key) if auxiliary else ()
     # Entries hold E trajectories each; `_num_taken` of the first entry have
     # been taken already.
-    self._queue: collections.deque[gatherer.Gathered] = collections.deque()
+    self._queue: collections.deque[trajectories.Record] = collections.deque()
     self._num_taken = 0
 
   @property
@@ -78,15 +79,13 @@ class LocalReplay(gatherer.TrajectoryGatherer, Iterator[samples.ReplaySample]):
         f' batch_size ({self._batch_size}) of them for an update; let an actor'
         ' add timesteps first.'
       )
-    parts = self._take_columns()
-    fresh = jax.device_put(_join([part.trajectory for part in parts]))
+    record = self._take()
+    fresh = jax.device_put(record.trajectory)
     replay, prediction = None, None
     if self._auxiliary is not None:
       # Added first, so that the first batch has something to replay.
       self._auxiliary_state = self._auxiliary.add(
-        self._auxiliary_state,
-        fresh,
-        np.concatenate([part.reward_class for part in parts], axis=1),
+        self._auxiliary_state, fresh, record.reward_class
       )
       self._auxiliary_state, replay, prediction = self._auxiliary.sample(
         self._auxiliary_state
@@ -94,11 +93,10 @@ class LocalReplay(gatherer.TrajectoryGatherer, Iterator[samples.ReplaySample]):
     set_priorities = None
     if replay is not None and self._options.prioritized:
       set_priorities = functools.partial(self._set_priorities, replay.slots)
-    sizes = [part.reward_class.shape[1] for part in parts]
     return samples.ReplaySample(
       types.LearnerBatch(fresh, replay, prediction),
-      np.repeat([part.variables_steps for part in parts], sizes),
-      np.repeat([part.written_at for part in parts], sizes),
+      record.variables_steps,
+      record.written_at,
       set_priorities,
     )
 
@@ -119,17 +117,17 @@ class LocalReplay(gatherer.TrajectoryGatherer, Iterator[samples.ReplaySample]):
   def close(self) -> None:
     """Does nothing: there is neither a thread nor a server."""
 
-  def _write(self, gathered: gatherer.Gathered) -> None:
+  def _write(self, record: trajectories.Record) -> None:
     if self.queue_size > self._max_queue_size:
       raise ValueError(
         f'the queue holds {self.queue_size} trajectories and must not hold more'
         f' than max_queue_size ({self._max_queue_size}) when more are added;'
         ' let a learner take a step first, or raise max_queue_size.'
       )
-    self._queue.append(gathered)
+    self._queue.append(record)
 
-  def _take_columns(self) -> list[gatherer.Gathered]:
-    """Takes the oldest B trajectories from the queue, in one or more parts."""
+  def _take(self) -> trajectories.Record:
+    """Takes the oldest B trajectories from the queue."""
     parts, missing = [], self._batch_size
     while missing:
       start = self._num_taken
@@ -140,33 +138,17 @@ class LocalReplay(gatherer.TrajectoryGatherer, Iterator[samples.ReplaySample]):
       if stop == self._num_environments:
         self._queue.popleft()
         self._num_taken = 0
-    return parts
+    if len(parts) == 1:
+      return parts[0]
+    return trajectories.map_batch(
+      lambda axis, *leaves: np.concatenate(leaves, axis), *parts
+    )
 
 
-def _columns(gathered: gatherer.Gathered, columns: slice) -> gatherer.Gathered:
+def _columns(
+  record: trajectories.Record, columns: slice
+) -> trajectories.Record:
   """Selects some of E trajectories."""
-  trajectory = gathered.trajectory
-  steps = trajectory._replace(recurrent_state=())
-  return gathered._replace(
-    trajectory=jax.tree.map(lambda leaf: leaf[:, columns], steps)._replace(
-      recurrent_state=jax.tree.map(
-        lambda leaf: leaf[columns], trajectory.recurrent_state
-      )
-    ),
-    reward_class=gathered.reward_class[:, columns],
+  return trajectories.map_batch(
+    lambda axis, leaf: leaf[:, columns] if axis else leaf[columns], record
   )
-
-
-def _join(parts: Sequence[types.Trajectory]) -> types.Trajectory:
-  """Concatenates trajectories along the batch axis."""
-  if len(parts) == 1:
-    return parts[0]
-
-  def join(axis: int, *trees: Any) -> Any:
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis), *trees)
-
-  states = [part.recurrent_state for part in parts]
-  joined: types.Trajectory = join(
-    1, *[part._replace(recurrent_state=()) for part in parts]
-  )
-  return joined._replace(recurrent_state=join(0, *states))

@@ -33,7 +33,7 @@ class ReplayOptions(NamedTuple):
       tables for reward prediction; 0 for no such tables.
     sequences: the sequences for reward prediction.
     delta_encodes: whether Reverb stores frames as differences; see
-      `reverb.frames`.
+      `reverb.columns`.
     prioritized: whether replayed trajectories are sampled by priority.
   """
 

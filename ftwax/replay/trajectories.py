@@ -1,5 +1,8 @@
 """Trajectories as every replay stores them, and the sequences in them.
 
+A record is one trajectory with its origin, or a batch of them. Most of its
+leaves have a batch axis after that of time, the others have no axis of time.
+
 Reward prediction (Jaderberg et al., 2017, arXiv:1611.05397, section 3.2)
 predicts the next reward from a few consecutive frames of an episode. Half of
 the sequences precede a nonzero reward. Both the on-device replay and Reverb
@@ -7,6 +10,8 @@ store whole trajectories, with the class of the sequence that ends at each of
 their timesteps.
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import dm_env
@@ -19,6 +24,43 @@ from ftwax import distributions, trees, types
 # Classes of a timestep: no sequence ends there, or one does, and the next
 # reward is zero or not. Empty slots of a replay have the first class.
 NONE, ZERO, NONZERO = 0, 1, 2
+
+
+class Record(NamedTuple):
+  """A trajectory and its origin; shapes are those of a batch of B.
+
+  Attributes:
+    trajectory: leaves [T + 1 or T, B, ...]; the recurrent state is [B, ...].
+    reward_class: int8 [T, B]; see `classify`.
+    variables_steps: int64 [B], learner steps of the behaviour policy.
+    written_at: float64 [B], seconds since the epoch.
+  """
+
+  trajectory: types.Trajectory
+  reward_class: types.ArrayTree
+  variables_steps: types.ArrayTree = ()
+  written_at: types.ArrayTree = ()
+
+
+# Batch axis of the leaves of each field.
+_BATCH_AXES = Record(types.Trajectory(1, 1, 1, 0), 1, 0, 0)
+
+
+def map_batch(function: Callable[..., Any], *records: Record) -> Record:
+  """Maps `function(batch_axis, *leaves)` over the leaves of records."""
+  mapped: Record = jax.tree.map(
+    lambda axis, *fields: jax.tree.map(
+      functools.partial(function, axis), *fields
+    ),
+    _BATCH_AXES,
+    *records,
+  )
+  return mapped
+
+
+def swap_batch(record: Record) -> Record:
+  """Swaps the axes of time and batch, where there are both."""
+  return map_batch(lambda axis, leaf: leaf.swapaxes(0, axis), record)
 
 
 class Sequences(NamedTuple):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
   import reverb
 
   from ftwax.agents.acme import actor, learner, variables
-  from ftwax.replay.reverb import adders, datasets, trajectory_columns
+  from ftwax.replay.reverb import adders, datasets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,7 @@ class ActorCriticBuilder:
     """Returns the on-device replay of the auxiliary tasks; None without any."""
     return auxiliary_replay.make_auxiliary_replay(
       self._replay_options,
-      self._trajectory_template(environment_spec, policy),
+      self._template(environment_spec, policy),
       self.config.batch_size,
       num_environments,
     )
@@ -100,7 +100,7 @@ class ActorCriticBuilder:
       auxiliary = auxiliary_replay.compile_functions(auxiliary)
     return [
       local_replay.LocalReplay(
-        self._trajectory_template(environment_spec, policy),
+        self._template(environment_spec, policy),
         num_environments,
         config.batch_size,
         config.max_queue_size,
@@ -244,21 +244,11 @@ class ActorCriticBuilder:
       prioritized=replays and config.prioritize_replay,
     )
 
-  def _trajectory_template(
+  def _template(
     self, environment_spec: types.EnvironmentSpec, policy: types.ActorCore
   ) -> types.Trajectory:
     """Returns a trajectory of zeros, as a template of shapes and dtypes."""
     state = jax.eval_shape(lambda: policy.init(jax.random.PRNGKey(0), 1))
     return trajectories.make_template(
       environment_spec, state.recurrent_state, self.config.sequence_length
-    )
-
-  def _template(
-    self, environment_spec: types.EnvironmentSpec, policy: types.ActorCore
-  ) -> trajectory_columns.Record:
-    """Returns a template of one trajectory in the layout of Reverb's tables."""
-    from ftwax.replay.reverb import trajectory_columns
-
-    return trajectory_columns.make_template(
-      self._trajectory_template(environment_spec, policy)
     )

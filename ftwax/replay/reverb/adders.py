@@ -12,13 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import reverb
 
-from ftwax.replay import gatherer, replay_options
-from ftwax.replay.reverb import (
-  frames,
-  servers,
-  tables,
-  trajectory_columns,
-)
+from ftwax import types
+from ftwax.replay import gatherer, replay_options, trajectories
+from ftwax.replay.reverb import columns as columns_lib
+from ftwax.replay.reverb import servers, tables
 
 # Reverb warns if more items than this wait to be sent or confirmed.
 _MAX_PENDING = 32
@@ -38,7 +35,7 @@ class TrajectoryAdder(gatherer.TrajectoryGatherer):
   def __init__(
     self,
     client: reverb.Client,
-    template: trajectory_columns.Record,
+    template: types.Trajectory,
     num_environments: int,
     timeout_s: float,
     options: replay_options.ReplayOptions = replay_options.QUEUE_ALONE,
@@ -47,7 +44,7 @@ class TrajectoryAdder(gatherer.TrajectoryGatherer):
 
     Args:
       client: client of the server that holds the tables.
-      template: a record with the shapes and dtypes of those to write.
+      template: see `trajectories.make_template`.
       num_environments: E, number of environments.
       timeout_s: time in seconds within which the queue must accept an item.
       options: options of the tables other than the queue.
@@ -55,10 +52,10 @@ class TrajectoryAdder(gatherer.TrajectoryGatherer):
     Raises:
       ReplayTimeoutError: if the server does not answer in time.
     """
-    super().__init__(template.trajectory, num_environments, options)
+    super().__init__(template, num_environments, options)
     self._client = client
     self._structure: Any = jax.tree.structure(
-      trajectory_columns.make_columns_template(template)
+      columns_lib.make_template(template)
     )
     self._timeout_s = timeout_s
     # Items refer to the last step only, which is a whole trajectory.
@@ -83,36 +80,23 @@ class TrajectoryAdder(gatherer.TrajectoryGatherer):
     """Closes the writer."""
     self._writer.close()
 
-  def _write(self, gathered: gatherer.Gathered) -> None:
-    leaves = jax.tree.leaves(self._pack(gathered))
+  def _write(self, record: trajectories.Record) -> None:
+    timestep = record.trajectory.timestep
+    if self._options.delta_encodes:
+      timestep = timestep._replace(
+        observation=columns_lib.encode_frames(timestep.observation)
+      )
+    packed = columns_lib.pack(
+      record._replace(trajectory=record.trajectory._replace(timestep=timestep))
+    )
+    leaves = jax.tree.leaves(packed)  # [E, ...]
     for index in range(self._num_environments):
       self._writer.append(tuple(leaf[index] for leaf in leaves))
       # References to the data just appended, shared by the items of all tables.
       columns = tuple(column[-1] for column in self._writer.history)
       self._create_item(tables.QUEUE, 1.0, columns)
-      self._create_auxiliary_items(columns, gathered.reward_class[:, index])
+      self._create_auxiliary_items(columns, record.reward_class[:, index])
       self._ease()
-
-  def _pack(self, gathered: gatherer.Gathered) -> trajectory_columns.Columns:
-    """Converts trajectories to columns, leaves [E, ...]."""
-    rows = gathered.trajectory._replace(recurrent_state=())
-    if self._options.delta_encodes:
-      observation = frames.encode(rows.timestep.observation)
-      rows = rows._replace(
-        timestep=rows.timestep._replace(observation=observation)
-      )
-    trajectory = jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), rows)
-    size = self._num_environments
-    return trajectory_columns.pack(
-      trajectory_columns.Record(
-        trajectory._replace(
-          recurrent_state=gathered.trajectory.recurrent_state
-        ),
-        gathered.reward_class.swapaxes(0, 1),
-        np.full(size, gathered.variables_steps, np.int64),
-        np.full(size, gathered.written_at, np.float64),
-      )
-    )
 
   def _create_item(self, table: str, priority: float, columns: Any) -> None:
     self._writer.create_item(table, priority, columns)

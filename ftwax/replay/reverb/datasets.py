@@ -3,11 +3,15 @@
 A thread samples trajectories, stacks them to time-major batches, adds the data
 of auxiliary tasks, and transfers them to the device while the learner works on
 the previous batch.
+
+The tables of auxiliary tasks may be empty at the start and, for rare rewards,
+for a long time. Then a sampler returns zeros, marked as not live, and does not
+wait.
 """
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -15,14 +19,9 @@ import numpy as np
 import reverb
 
 from ftwax import types
-from ftwax.replay import replay_options, samples
-from ftwax.replay.reverb import (
-  auxiliary_samplers,
-  frames,
-  native_log,
-  tables,
-  trajectory_columns,
-)
+from ftwax.replay import replay_options, samples, trajectories
+from ftwax.replay.reverb import columns as columns_lib
+from ftwax.replay.reverb import native_log, tables
 
 # Seconds that the sampling thread waits for an item, or for space for a batch,
 # before it checks whether to stop. The user's timeout applies in `__next__`.
@@ -43,7 +42,7 @@ class TrajectoryIterator(Iterator[samples.ReplaySample]):
   def __init__(
     self,
     client: reverb.Client,
-    template: trajectory_columns.Record,
+    template: types.Trajectory,
     batch_size: int,
     timeout_s: float,
     prefetch_size: int,
@@ -54,7 +53,7 @@ class TrajectoryIterator(Iterator[samples.ReplaySample]):
 
     Args:
       client: client of the server that holds the tables.
-      template: a record with the shapes and dtypes of those to read.
+      template: see `trajectories.make_template`.
       batch_size: B, trajectories in a batch.
       timeout_s: time in seconds within which a batch must arrive.
       prefetch_size: number of batches to prefetch, at least 1.
@@ -63,19 +62,17 @@ class TrajectoryIterator(Iterator[samples.ReplaySample]):
     """
     self._client = client
     self._timeout_s = timeout_s
-    self._template = template
-    self._columns = trajectory_columns.make_columns_template(template)
+    self._template = columns_lib.make_record(template)
+    self._columns = columns_lib.make_template(template)
     self._batch_size = batch_size
     self._device = device
     self._options = options
     self._replay = None
     if options.replay_capacity:
-      self._replay = auxiliary_samplers.TableSampler(
-        client, tables.REPLAY, self._columns
-      )
+      self._replay = TableSampler(client, tables.REPLAY, self._columns)
     self._reward_prediction = None
     if options.reward_prediction_capacity:
-      self._reward_prediction = auxiliary_samplers.RewardPredictionSampler(
+      self._reward_prediction = RewardPredictionSampler(
         client,
         template,
         batch_size,
@@ -132,7 +129,7 @@ class TrajectoryIterator(Iterator[samples.ReplaySample]):
     try:
       structure: Any = jax.tree.structure(self._columns)
       # Outlives samplers: a queue does not return an item a second time.
-      items: list[trajectory_columns.Columns] = []
+      items: list[columns_lib.Columns] = []
       for item in self._items():
         items.append(structure.unflatten(item))
         if len(items) == self._batch_size:
@@ -171,7 +168,7 @@ class TrajectoryIterator(Iterator[samples.ReplaySample]):
           return
 
   def _make_sample(
-    self, items: list[trajectory_columns.Columns]
+    self, items: list[columns_lib.Columns]
   ) -> samples.ReplaySample:
     fresh = self._unpack(items)
     batch = types.LearnerBatch(
@@ -196,12 +193,153 @@ class TrajectoryIterator(Iterator[samples.ReplaySample]):
       items = [self._columns] * self._batch_size
     return types.ReplayBatch(self._unpack(items).trajectory, np.bool_(is_live))
 
-  def _unpack(
-    self, items: list[trajectory_columns.Columns]
-  ) -> trajectory_columns.Record:
+  def _unpack(self, items: list[columns_lib.Columns]) -> trajectories.Record:
     if self._options.delta_encodes:
       items = [
-        item._replace(observation=frames.decode(item.observation))
+        item._replace(observation=columns_lib.decode_frames(item.observation))
         for item in items
       ]
-    return trajectory_columns.unpack(items, self._template)
+    return columns_lib.unpack(items, self._template)
+
+
+def can_sample(client: reverb.Client, table: str) -> bool:
+  """Returns whether a table holds any item."""
+  info = client.server_info(timeout=10)[table]
+  return bool(info.current_size > 0)
+
+
+class TableSampler:
+  """Samples items, with replacement, from a table that may be empty."""
+
+  def __init__(self, client: reverb.Client, table: str, template: Any):
+    """Makes a sampler.
+
+    Args:
+      client: client of the server that holds the table.
+      table: name of the table.
+      template: an item with the shapes and dtypes of those to read.
+    """
+    self._client = client
+    self._table = table
+    self._structure: Any = jax.tree.structure(template)
+    self._template = template
+    self._items: Iterator[Any] | None = None
+
+  def sample(self, num_items: int) -> list[Any] | None:
+    """Returns items in the structure of the template; None if it is empty."""
+    if self._items is None:
+      # Once filled, these tables never become empty again.
+      if not can_sample(self._client, self._table):
+        return None
+      self._items = self._open(num_items)
+    return [
+      self._structure.unflatten(next(self._items).data)
+      for _ in range(num_items)
+    ]
+
+  def close(self) -> None:
+    """Stops sampling; call it before the server stops."""
+    self._items = None
+
+  def _open(self, num_items: int) -> Iterator[Any]:
+    dataset = tables.make_dataset(
+      self._client, self._table, self._template, num_items
+    )
+    return iter(dataset.as_numpy_iterator())
+
+
+class RewardPredictionSampler:
+  """Samples short sequences, half of them before a nonzero reward.
+
+  If all rewards are of one class, all sequences are of that class.
+  """
+
+  def __init__(
+    self,
+    client: reverb.Client,
+    template: types.Trajectory,
+    batch_size: int,
+    num_frames: int,
+    is_delta_encoded: bool,
+    seed: int = 0,
+  ):
+    """Makes a sampler.
+
+    Args:
+      client: client of the server that holds the two tables.
+      template: see `trajectories.make_template`.
+      batch_size: B, sequences in a batch.
+      num_frames: observations in a sequence.
+      is_delta_encoded: whether frames are delta-encoded; see `columns`.
+      seed: random seed of the choice of a sequence within a trajectory.
+    """
+    columns = tables.reward_prediction_columns(
+      columns_lib.make_template(template)
+    )
+    self._samplers = {
+      name: TableSampler(client, name, columns)
+      for name in tables.REWARD_PREDICTION
+    }
+    self._num_frames = num_frames
+    self._is_delta_encoded = is_delta_encoded
+    self._rng = np.random.default_rng(seed)
+    num_nonzero = -(-batch_size // 2)
+    self._num_items = {
+      tables.REWARD_PREDICTION_NONZERO: num_nonzero,
+      tables.REWARD_PREDICTION_ZERO: batch_size - num_nonzero,
+    }
+    observation, reward, _ = columns
+    self._zeros = types.RewardPredictionBatch(
+      observation=jax.tree.map(
+        lambda leaf: np.zeros(
+          (num_frames, batch_size, *leaf.shape[1:]), leaf.dtype
+        ),
+        observation,
+      ),
+      reward=np.zeros((batch_size, *reward.shape[1:]), np.float32),
+      is_live=np.bool_(False),
+    )
+
+  def sample(self) -> types.RewardPredictionBatch:
+    """Returns a batch, which is live unless both tables are empty."""
+    sequences: list[Any] = []
+    for name, num_items in self._num_items.items():
+      if num_items:
+        sampled = self._sample_kind(name, num_items)
+        if sampled is None:
+          return self._zeros
+        sequences += sampled
+    observations, rewards = zip(*sequences, strict=True)
+    return types.RewardPredictionBatch(
+      observation=columns_lib.stack_sequences(observations),
+      reward=np.stack(rewards),
+      is_live=np.bool_(True),
+    )
+
+  def _sample_kind(self, name: str, num_items: int) -> list[Any] | None:
+    """Returns sequences of the table's class, or else of the other one."""
+    others = [other for other in tables.REWARD_PREDICTION if other != name]
+    for table in (name, *others):
+      items = self._samplers[table].sample(num_items)
+      if items is not None:
+        wanted = tables.REWARD_PREDICTION[table]
+        return [self._choose(item, wanted) for item in items]
+    return None
+
+  def close(self) -> None:
+    """Stops sampling; call it before the server stops."""
+    for sampler in self._samplers.values():
+      sampler.close()
+
+  def _choose(self, item: Sequence[Any], wanted: int) -> tuple[Any, Any]:
+    """Returns the frames of one of an item's sequences, and its reward."""
+    observation, reward, reward_class = item
+    if self._is_delta_encoded:
+      observation = columns_lib.decode_frames(observation)
+    end = self._rng.choice(np.flatnonzero(reward_class == wanted))
+    # The class at `end` is that of the reward after it; see `classify`.
+    begin = end + 1 - self._num_frames
+    return (
+      jax.tree.map(lambda leaf: leaf[begin : end + 1], observation),
+      reward[end + 1],
+    )

@@ -1,7 +1,7 @@
 """Reverb tables of trajectories.
 
-An item is a flat tuple of columns, the leaves of `trajectory_columns.Columns`
-in JAX's order. Items of the other tables refer to those of the queue, so that
+An item is a flat tuple of columns, the leaves of `columns.Columns` in JAX's
+order. Items of the other tables refer to those of the queue, so that
 frames are stored once.
 
 A table for reward prediction holds whole trajectories. The priority of each is
@@ -16,8 +16,9 @@ import jax
 import reverb
 import tensorflow as tf
 
+from ftwax import types
 from ftwax.replay import replay_options, trajectories
-from ftwax.replay.reverb import trajectory_columns
+from ftwax.replay.reverb import columns as columns_lib
 
 QUEUE = 'queue'
 REPLAY = 'replay'
@@ -39,14 +40,14 @@ def make_signature(template: Any) -> tuple[tf.TensorSpec, ...]:
 
 
 def make_queue(
-  name: str, max_size: int, template: trajectory_columns.Record
+  name: str, max_size: int, template: types.Trajectory
 ) -> reverb.Table:
   """Makes a first-in first-out table in which each item is used once.
 
   Args:
     name: name of the table.
     max_size: maximum number of items; an insert into a full queue waits.
-    template: a record with the shapes and dtypes of those to insert.
+    template: see `trajectories.make_template`.
 
   Returns:
     The table, for a `reverb.Server`.
@@ -54,25 +55,23 @@ def make_queue(
   return reverb.Table.queue(
     name,
     max_size=max_size,
-    signature=make_signature(
-      trajectory_columns.make_columns_template(template)
-    ),
+    signature=make_signature(columns_lib.make_template(template)),
   )
 
 
 def make_auxiliary_tables(
-  options: replay_options.ReplayOptions, template: trajectory_columns.Record
+  options: replay_options.ReplayOptions, template: types.Trajectory
 ) -> list[reverb.Table]:
   """Makes the tables other than the queue; none of them ever blocks a writer.
 
   Args:
     options: which tables to make.
-    template: a record with the shapes and dtypes of those to insert.
+    template: see `trajectories.make_template`.
 
   Returns:
     The tables, in which new items replace the oldest.
   """
-  columns = trajectory_columns.make_columns_template(template)
+  columns = columns_lib.make_template(template)
 
   def make(name: str, sampler: Any, capacity: int, template: Any) -> Any:
     return reverb.Table(
@@ -103,7 +102,7 @@ def make_auxiliary_tables(
 
 
 def reward_prediction_columns(
-  columns: trajectory_columns.Columns,
+  columns: columns_lib.Columns,
 ) -> tuple[Any, ...]:
   """Returns observation, reward and reward class, for reward prediction."""
   return columns[:3]

@@ -12,12 +12,10 @@ import pytest
 from ftwax.replay import replay_options, trajectories
 from ftwax.replay.reverb import (
   adders,
-  auxiliary_samplers,
+  columns,
   datasets,
-  frames,
   servers,
   tables,
-  trajectory_columns,
 )
 
 T, E = 8, 2
@@ -28,9 +26,7 @@ def _make_template(frame):
   spec = fakes.make_image_spec(frame)._replace(
     rewards=dm_env.specs.Array((2,), np.float32)
   )
-  return trajectory_columns.make_template(
-    trajectories.make_template(spec, STATE, T)
-  )
+  return trajectories.make_template(spec, STATE, T)
 
 
 TEMPLATE = _make_template((4, 4, 1))
@@ -103,7 +99,7 @@ def test_empty_tables_give_zeros_that_are_not_live(make_parts):
   # No trajectory holds a sequence as long as itself.
   options = _options(sequences=trajectories.Sequences(T + 1, 1))
   client, adder, iterator = make_parts(options)
-  assert not auxiliary_samplers.can_sample(client, tables.REPLAY)
+  assert not datasets.can_sample(client, tables.REPLAY)
   _add(adder, 1, _never)
   batch = next(iterator).batch
   assert not batch.reward_prediction.is_live
@@ -117,7 +113,7 @@ def test_replayed_trajectories_are_those_of_the_queue(make_parts):
   _add(adder, 3, _never)
   fresh = [next(iterator).batch for _ in range(3)]
   assert client.server_info()[tables.REPLAY].current_size == 3
-  assert auxiliary_samplers.can_sample(client, tables.REPLAY)
+  assert datasets.can_sample(client, tables.REPLAY)
   seen = [
     np.asarray(batch.trajectory.timestep.observation[:, i])
     for batch in fresh
@@ -215,7 +211,7 @@ def test_sequences_are_drawn_alike_whatever_their_trajectory(make_parts):
     return [0.0, float(often or step == T + 2)]
 
   _add(adder, 2, events)
-  sampler = auxiliary_samplers.RewardPredictionSampler(
+  sampler = datasets.RewardPredictionSampler(
     client, TEMPLATE, 2, 1, is_delta_encoded=False
   )
   num_draws, counts = 600, {}
@@ -235,10 +231,10 @@ def test_delta_encoding_loses_nothing():
     'image': np.random.default_rng(0).integers(0, 256, (5, 3, 3), np.uint8),
     'vector': np.ones((5, 2), np.float32),
   }
-  encoded = frames.encode(observation)
+  encoded = columns.encode_frames(observation)
   assert not np.array_equal(encoded['image'], observation['image'])
   jax.tree.map(
-    np.testing.assert_array_equal, frames.decode(encoded), observation
+    np.testing.assert_array_equal, columns.decode_frames(encoded), observation
   )
 
 

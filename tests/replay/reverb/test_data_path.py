@@ -11,13 +11,7 @@ import reverb
 
 from ftwax import types
 from ftwax.replay import trajectories
-from ftwax.replay.reverb import (
-  adders,
-  datasets,
-  servers,
-  tables,
-  trajectory_columns,
-)
+from ftwax.replay.reverb import adders, datasets, servers, tables
 
 SEQUENCE_LENGTH = 4
 NUM_ENVIRONMENTS = 2
@@ -28,8 +22,8 @@ def _recurrent_state(value):
   return {'hidden': np.full((NUM_ENVIRONMENTS, 3), value, np.float32)}
 
 
-TEMPLATE = trajectory_columns.make_template(
-  trajectories.make_template(SPEC, _recurrent_state(0.0), SEQUENCE_LENGTH)
+TEMPLATE = trajectories.make_template(
+  SPEC, _recurrent_state(0.0), SEQUENCE_LENGTH
 )
 
 
@@ -264,12 +258,10 @@ def test_a_busy_port_is_refused(client_of):
 
 
 def test_the_template_has_the_shapes_of_the_environment():
-  image = trajectory_columns.make_template(
-    trajectories.make_template(
-      fakes.make_image_spec(), _recurrent_state(0.0), SEQUENCE_LENGTH
-    )
+  image = trajectories.make_template(
+    fakes.make_image_spec(), _recurrent_state(0.0), SEQUENCE_LENGTH
   )
-  assert image.trajectory.timestep.observation.shape == (5, 8, 8, 3)
-  assert image.trajectory.timestep.observation.dtype == np.uint8
-  assert image.trajectory.logits.shape == (4, 3)
-  assert isinstance(image.trajectory, types.Trajectory)
+  assert image.timestep.observation.shape == (5, 8, 8, 3)
+  assert image.timestep.observation.dtype == np.uint8
+  assert image.logits.shape == (4, 3)
+  assert isinstance(image, types.Trajectory)

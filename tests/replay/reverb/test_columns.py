@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ftwax.replay import trajectories
-from ftwax.replay.reverb import trajectory_columns
+from ftwax.replay.reverb import columns
 
 T, E = 4, 3
 
@@ -28,43 +28,39 @@ def _draw(rng, leaf):
   return drawn.astype(leaf.dtype)
 
 
+def _time_major(record):
+  """Swaps the first axes [E, T, ...] of leaves that have both."""
+  trajectory = jax.tree.map(
+    lambda leaf: leaf.swapaxes(0, 1),
+    record.trajectory._replace(recurrent_state=()),
+  )
+  return record._replace(
+    trajectory=trajectory._replace(
+      recurrent_state=record.trajectory.recurrent_state
+    ),
+    reward_class=record.reward_class.swapaxes(0, 1),
+  )
+
+
 @pytest.mark.parametrize('state', [(), STATE], ids=['none', 'dict'])
 @pytest.mark.parametrize(
   'spec', [fakes.make_dict_spec(), fakes.make_composite_spec()]
 )
 def test_what_is_packed_comes_back(spec, state):
-  template = trajectory_columns.make_template(
-    trajectories.make_template(spec, state, T)
-  )
+  template = columns.make_record(trajectories.make_template(spec, state, T))
   rng = np.random.default_rng(0)
-  written = jax.tree.map(lambda leaf: _draw(rng, leaf), template)
-  columns = trajectory_columns.pack(written)
-  like = trajectory_columns.make_columns_template(template)
+  rows = jax.tree.map(lambda leaf: _draw(rng, leaf), template)
+  packed = columns.pack(_time_major(rows))
+  like = columns.make_template(template.trajectory)
   for leaf, one in zip(
-    jax.tree.leaves(columns), jax.tree.leaves(like), strict=True
+    jax.tree.leaves(packed), jax.tree.leaves(like), strict=True
   ):
     assert leaf.shape == (E, *one.shape) and leaf.dtype == one.dtype
   items = [
-    jax.tree.map(lambda leaf, i=index: leaf[i], columns) for index in (2, 0)
+    jax.tree.map(lambda leaf, i=index: leaf[i], packed) for index in (2, 0)
   ]
-  read = trajectory_columns.unpack(items, template)
-
-  def time_major(leaf):
-    return leaf[[2, 0]].swapaxes(0, 1)
-
-  trajectory = written.trajectory
-  expected = written._replace(
-    trajectory=jax.tree.map(
-      time_major, trajectory._replace(recurrent_state=())
-    )._replace(
-      recurrent_state=jax.tree.map(
-        lambda leaf: leaf[[2, 0]], trajectory.recurrent_state
-      )
-    ),
-    reward_class=written.reward_class[[2, 0]],
-    variables_steps=written.variables_steps[[2, 0]],
-    written_at=written.written_at[[2, 0]],
-  )
+  read = columns.unpack(items, template)
+  expected = _time_major(jax.tree.map(lambda leaf: leaf[[2, 0]], rows))
   assert jax.tree.structure(read) == jax.tree.structure(expected)
   jax.tree.map(np.testing.assert_array_equal, read, expected)
   for leaf, one in zip(
@@ -75,12 +71,8 @@ def test_what_is_packed_comes_back(spec, state):
 
 def test_the_parts_of_a_state_are_one_column():
   spec = fakes.make_vector_spec()
-  small = trajectory_columns.make_columns_template(
-    trajectory_columns.make_template(trajectories.make_template(spec, (), T))
-  )
-  large = trajectory_columns.make_columns_template(
-    trajectory_columns.make_template(trajectories.make_template(spec, STATE, T))
-  )
+  small = columns.make_template(trajectories.make_template(spec, (), T))
+  large = columns.make_template(trajectories.make_template(spec, STATE, T))
   assert jax.tree.structure(small) == jax.tree.structure(large)
   assert len(jax.tree.leaves(large)) == 4
   assert len(large.rest) - len(small.rest) == 3 * 2 + 1 + 40 + 4 + 8

@@ -1,10 +1,13 @@
-"""Records of tables, and their layout in the columns of an item.
+"""The layout of a record in the columns of a table's item.
 
 An item is one trajectory, written as a single step whose columns are whole
 arrays: the cost of a column, which is high however small it is, is paid once
 per trajectory, not once per step. Only the data that tables for reward
 prediction refer to have their own columns. Everything else, mostly the many
 small arrays of a recurrent state, is one column of bytes.
+
+Reverb compresses data byte by byte. If little changes from frame to frame,
+their differences are mostly zeros and compress better than frames.
 """
 
 from collections.abc import Sequence
@@ -15,22 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ftwax import types
-
-
-class Record(NamedTuple):
-  """An item of a table: a trajectory and its origin.
-
-  Attributes:
-    trajectory: a trajectory without a batch axis.
-    reward_class: int8 [T], see `trajectories.classify`.
-    variables_steps: int64 [], learner steps of the behaviour policy.
-    written_at: float64 [], seconds since the epoch.
-  """
-
-  trajectory: types.Trajectory
-  reward_class: Any
-  variables_steps: Any
-  written_at: Any
+from ftwax.replay import trajectories
 
 
 class Columns(NamedTuple):
@@ -43,19 +31,19 @@ class Columns(NamedTuple):
     rest: uint8 [num_bytes], all other leaves of the record, concatenated.
   """
 
-  observation: Any
-  reward: Any
-  reward_class: Any
-  rest: Any
+  observation: types.ArrayTree
+  reward: npt.NDArray[Any]
+  reward_class: npt.NDArray[Any]
+  rest: npt.NDArray[Any]
 
 
-def make_template(trajectory: types.Trajectory) -> Record:
-  """Returns a record of zeros with the shapes and dtypes of real ones.
+def make_record(trajectory: types.Trajectory) -> trajectories.Record:
+  """Returns a record of zeros, without a batch axis.
 
   Args:
     trajectory: see `trajectories.make_template`.
   """
-  return Record(
+  return trajectories.Record(
     trajectory=trajectory,
     reward_class=np.zeros(len(trajectory.timestep.reward) - 1, np.int8),
     variables_steps=np.int64(0),
@@ -63,15 +51,18 @@ def make_template(trajectory: types.Trajectory) -> Record:
   )
 
 
-def pack(records: Record) -> Columns:
-  """Converts E records to columns.
+def make_template(trajectory: types.Trajectory) -> Columns:
+  """Returns the columns of that record."""
+  batch = trajectories.map_batch(
+    lambda axis, leaf: np.expand_dims(leaf, axis), make_record(trajectory)
+  )
+  columns: Columns = jax.tree.map(lambda leaf: leaf[0], pack(batch))
+  return columns
 
-  Args:
-    records: leaves [E, ...].
 
-  Returns:
-    Columns, leaves [E, ...].
-  """
+def pack(records: trajectories.Record) -> Columns:
+  """Converts records, leaves [T + 1, E, ...], to columns, [E, T + 1, ...]."""
+  records = trajectories.swap_batch(records)
   timestep = records.trajectory.timestep
   num_records = len(timestep.reward)
   rest = [  # [E, num_bytes] each.
@@ -86,39 +77,29 @@ def pack(records: Record) -> Columns:
   )
 
 
-def unpack(items: Sequence[Columns], template: Record) -> Record:
+def unpack(
+  items: Sequence[Columns], template: trajectories.Record
+) -> trajectories.Record:
   """Converts the columns of B items to records, for a learner.
 
   Args:
     items: columns of each item.
-    template: a record with their shapes and dtypes.
+    template: see `make_record`.
 
   Returns:
-    Records whose trajectories have leaves [T + 1, B, ...] or [T, B, ...]; the
-    recurrent state and the other fields have leaves [B, ...].
+    Records, leaves [T + 1, B, ...].
   """
-  rest = _unpack_rest(np.stack([item.rest for item in items]), template)
-  trajectory = jax.tree.map(
-    lambda leaf: leaf.swapaxes(0, 1),
-    rest.trajectory._replace(recurrent_state=()),
+  rest = trajectories.swap_batch(
+    _unpack_rest(np.stack([item.rest for item in items]), template)
   )
-  timestep = trajectory.timestep._replace(
+  timestep = rest.trajectory.timestep._replace(
     observation=stack_sequences([item.observation for item in items]),
     reward=stack_sequences([item.reward for item in items]),
   )
   return rest._replace(
-    trajectory=trajectory._replace(
-      timestep=timestep, recurrent_state=rest.trajectory.recurrent_state
-    ),
-    reward_class=np.stack([item.reward_class for item in items]),
+    trajectory=rest.trajectory._replace(timestep=timestep),
+    reward_class=stack_sequences([item.reward_class for item in items]),
   )
-
-
-def make_columns_template(template: Record) -> Columns:
-  """Returns the columns of a single record."""
-  one = pack(jax.tree.map(lambda leaf: np.asarray(leaf)[None], template))
-  columns: Columns = jax.tree.map(lambda leaf: leaf[0], one)
-  return columns
 
 
 def stack_sequences(sequences: Sequence[types.ArrayTree]) -> types.ArrayTree:
@@ -126,7 +107,33 @@ def stack_sequences(sequences: Sequence[types.ArrayTree]) -> types.ArrayTree:
   return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *sequences)
 
 
-def _rest(record: Record) -> Record:
+def encode_frames(observation: types.ArrayTree) -> types.ArrayTree:
+  """Replaces all frames but the first by differences, leaves [T, ...].
+
+  Only uint8 arrays are encoded, whose differences wrap around without loss.
+  """
+
+  def encode(leaf: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if leaf.dtype != np.uint8:
+      return leaf
+    return np.concatenate([leaf[:1], leaf[1:] - leaf[:-1]])
+
+  return jax.tree.map(encode, observation)
+
+
+def decode_frames(observation: types.ArrayTree) -> types.ArrayTree:
+  """Inverts `encode_frames`."""
+
+  def decode(leaf: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if leaf.dtype != np.uint8:
+      return leaf
+    # Sums modulo 256 undo differences modulo 256.
+    return np.cumsum(leaf, axis=0, dtype=np.uint8)
+
+  return jax.tree.map(decode, observation)
+
+
+def _rest(record: trajectories.Record) -> trajectories.Record:
   """Returns the parts of a record without a column of their own."""
   trajectory = record.trajectory
   timestep = trajectory.timestep._replace(observation=(), reward=())
@@ -135,7 +142,9 @@ def _rest(record: Record) -> Record:
   )
 
 
-def _unpack_rest(rest: npt.NDArray[Any], template: Record) -> Record:
+def _unpack_rest(
+  rest: npt.NDArray[Any], template: trajectories.Record
+) -> trajectories.Record:
   """Converts bytes [B, num_bytes] to the leaves of records, [B, ...]."""
   leaves, structure = jax.tree.flatten(_rest(template))
   ends = np.cumsum([leaf.nbytes for leaf in leaves]).tolist()
@@ -146,5 +155,5 @@ def _unpack_rest(rest: npt.NDArray[Any], template: Record) -> Record:
     .reshape(len(rest), *leaf.shape)
     for leaf, end in zip(leaves, ends, strict=True)
   ]
-  record: Record = jax.tree.unflatten(structure, unpacked)
+  record: trajectories.Record = jax.tree.unflatten(structure, unpacked)
   return record
