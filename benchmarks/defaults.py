@@ -38,6 +38,8 @@ from absl import app, flags
 
 import ftwax
 from ftwax.agents import named
+from ftwax.agents.actor_critic import actor_critic_config as config_lib
+from ftwax.agents.actor_critic import builder
 from ftwax.environments import catch, gymnax_adapter, memory_chain, pixels
 from ftwax.records import loggers
 from ftwax.reporting import evaluation_curves
@@ -174,14 +176,13 @@ def build_experiment(
   agent_name: str, task_name: str, seed: int
 ) -> experiment.ExperimentConfig:
   """Returns the experiment of an agent with its defaults on a task."""
-  task, agent = TASKS[task_name], named.AGENTS[agent_name]
-  config = agent.make_config()
+  task, config = TASKS[task_name], named.AGENTS[agent_name]()
   if not task.has_pixels:
     config = config.replace(use_pixel_control=False)
   return experiment.ExperimentConfig(
     name=f'{agent_name}_{task_name}',
-    builder=agent.make_builder(config),
-    network_factory=functools.partial(agent.make_network, config=config),
+    builder=builder.ActorCriticBuilder(config),
+    network_factory=functools.partial(config_lib.make_network, config=config),
     environment_factory=task.make,
     max_num_actor_steps=task.num_steps,
     seed=seed,

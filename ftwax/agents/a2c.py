@@ -10,11 +10,11 @@ of the learner, use `impala`, which is the same agent with V-trace.
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from ftwax import hyperparameters
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.agents.actor_critic import builder, standard, tasks
+from ftwax.agents.actor_critic import builder, standard
 from ftwax.losses import advantage_actor_critic
 from ftwax.losses import policy_loss as policy_loss_lib
 
@@ -22,7 +22,10 @@ from ftwax.losses import policy_loss as policy_loss_lib
 policy_loss = advantage_actor_critic.advantage_actor_critic_loss
 
 # `make_network(environment_spec, config)`.
-make_network = standard.make_network
+make_network = config_lib.make_network
+
+# `make_builder(config)`.
+make_builder = builder.ActorCriticBuilder
 
 
 class Hyperparameters(NamedTuple):
@@ -81,6 +84,8 @@ class A2CConfig(standard.StandardConfig):
   `paper` returns the defaults of the paper.
   """
 
+  name: ClassVar[str] = 'a2c'
+
   priors: Hyperparameters = Hyperparameters(
     learning_rate=hyperparameters.Constant(2e-3),
     learning_rate_decay_steps=hyperparameters.Constant(float('inf')),
@@ -128,12 +133,8 @@ class A2CConfig(standard.StandardConfig):
     }
     return cls(**{**settings, **options})
 
-
-def make_builder(
-  config: standard.StandardConfig,
-) -> builder.ActorCriticBuilder:
-  """Makes the agent's builder."""
-  loss: policy_loss_lib.PolicyLoss = policy_loss
-  if config.normalize_advantages:
-    loss = functools.partial(policy_loss, normalize_advantages=True)
-  return builder.ActorCriticBuilder(config, loss, tasks.make_tasks(config))
+  @property
+  def _default_loss(self) -> policy_loss_lib.PolicyLoss:
+    return functools.partial(
+      policy_loss, normalize_advantages=bool(self.normalize_advantages)
+    )

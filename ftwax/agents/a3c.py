@@ -19,7 +19,7 @@ then each of their trajectories makes one update.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 from ftwax.agents import a2c
 
@@ -42,6 +42,8 @@ class A3CConfig(a2c.A2CConfig):
   They equal A2C's except for the batch size of one. `paper` returns the
   defaults of the paper.
   """
+
+  name: ClassVar[str] = 'a3c'
 
   batch_size: int = 1
 

@@ -42,11 +42,7 @@ class Builder(Protocol):
     """Tasks that are learned in addition to policy and value."""
 
   def replace(self, *, config: config_lib.ActorCriticConfig) -> Builder:
-    """Returns a copy of the builder with another config.
-
-    Losses and tasks are not rebuilt: they stay those of the config that the
-    agent's `make_builder` was given.
-    """
+    """Returns a copy of the builder with another config."""
 
   def make_policy(
     self,

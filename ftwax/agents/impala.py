@@ -7,11 +7,11 @@ standard recurrent network and the V-trace loss.
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, ClassVar
 
 from ftwax import hyperparameters
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.agents.actor_critic import builder, standard, tasks
+from ftwax.agents.actor_critic import builder, standard
 from ftwax.losses import policy_loss as policy_loss_lib
 from ftwax.losses import vtrace
 
@@ -19,7 +19,10 @@ from ftwax.losses import vtrace
 policy_loss = vtrace.vtrace_loss
 
 # `make_network(environment_spec, config)`.
-make_network = standard.make_network
+make_network = config_lib.make_network
+
+# `make_builder(config)`.
+make_builder = builder.ActorCriticBuilder
 
 Hyperparameters = config_lib.Hyperparameters
 
@@ -31,6 +34,8 @@ class IMPALAConfig(standard.StandardConfig):
   One set of defaults learns small tasks of several kinds (`docs/results.md`);
   `atari_paper` returns the settings of the paper.
   """
+
+  name: ClassVar[str] = 'impala'
 
   priors: Hyperparameters = config_lib.DEFAULT_PRIORS
   separate_value: bool = True
@@ -60,12 +65,8 @@ class IMPALAConfig(standard.StandardConfig):
     }
     return cls(**{**settings, **options})
 
-
-def make_builder(
-  config: standard.StandardConfig,
-) -> builder.ActorCriticBuilder:
-  """Makes the agent's builder."""
-  loss: policy_loss_lib.PolicyLoss = policy_loss
-  if config.normalize_advantages:
-    loss = functools.partial(policy_loss, normalize_advantages=True)
-  return builder.ActorCriticBuilder(config, loss, tasks.make_tasks(config))
+  @property
+  def _default_loss(self) -> policy_loss_lib.PolicyLoss:
+    return functools.partial(
+      policy_loss, normalize_advantages=bool(self.normalize_advantages)
+    )

@@ -7,18 +7,22 @@ trains any recurrent core. The old policy is the behaviour policy.
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from ftwax import hyperparameters
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.agents.actor_critic import builder, standard, tasks
+from ftwax.agents.actor_critic import builder, standard
 from ftwax.losses import clipped_surrogate
+from ftwax.losses import policy_loss as policy_loss_lib
 
 # Loss of one stream of transitions; `actor_critic` weights and sums its terms.
 policy_loss = clipped_surrogate.ppo_loss
 
 # `make_network(environment_spec, config)`.
-make_network = standard.make_network
+make_network = config_lib.make_network
+
+# `make_builder(config)`.
+make_builder = builder.ActorCriticBuilder
 
 
 class Hyperparameters(NamedTuple):
@@ -80,6 +84,8 @@ class PPOConfig(standard.StandardConfig):
   `atari_paper` returns the settings of the paper.
   """
 
+  name: ClassVar[str] = 'ppo'
+
   priors: Hyperparameters = Hyperparameters(
     learning_rate=hyperparameters.Constant(1e-3),
     learning_rate_decay_steps=hyperparameters.Constant(float('inf')),
@@ -134,14 +140,13 @@ class PPOConfig(standard.StandardConfig):
     }
     return cls(**{**settings, **options})
 
+  @property
+  def targets_fn(self) -> policy_loss_lib.MakeTargets | None:
+    """Computes the advantages, which the whole batch may normalize."""
+    if self.normalize_advantages:
+      return clipped_surrogate.make_targets
+    return clipped_surrogate.make_plain_targets
 
-def make_builder(config: PPOConfig) -> builder.ActorCriticBuilder:
-  """Makes the agent's builder."""
-  make_targets = (
-    clipped_surrogate.make_targets
-    if config.normalize_advantages
-    else clipped_surrogate.make_plain_targets
-  )
-  return builder.ActorCriticBuilder(
-    config, policy_loss, tasks.make_tasks(config), make_targets
-  )
+  @property
+  def _default_loss(self) -> policy_loss_lib.PolicyLoss:
+    return policy_loss

@@ -7,6 +7,7 @@ environment must mark both; see `environments.trials`.
 """
 
 import dataclasses
+from typing import ClassVar
 
 from ftwax import hyperparameters, types
 from ftwax.agents import a2c
@@ -18,6 +19,9 @@ policy_loss = a2c.policy_loss
 
 Hyperparameters = a2c.Hyperparameters
 
+# `make_network(environment_spec, config)`.
+make_network = a2c.make_network
+
 # `make_builder(config)`.
 make_builder = a2c.make_builder
 
@@ -28,6 +32,8 @@ class RL2Config(a2c.A2CConfig):
 
   `core` and `hidden_size` apply to each of the two levels.
   """
+
+  name: ClassVar[str] = 'rl2'
 
   priors: Hyperparameters = a2c.A2CConfig.priors._replace(
     learning_rate=hyperparameters.Constant(1e-3),
@@ -49,34 +55,18 @@ class RL2Config(a2c.A2CConfig):
         ' levels both see the whole input; choose ().'
       )
 
-
-def make_network(
-  environment_spec: types.EnvironmentSpec, config: RL2Config
-) -> types.RecurrentNetwork:
-  """Makes the agent's network for an environment.
-
-  Args:
-    environment_spec: its observations are dicts that mark episode starts.
-    config: chooses torsos, cores and auxiliary tasks.
-
-  Returns:
-    The network.
-
-  Raises:
-    ValueError: if observations do not mark episode starts, or the frame does
-      not suit pixel control.
-  """
-  rl2_core.check_observation_spec(environment_spec.observations)
-  return recurrent.make_recurrent_network(
-    environment_spec,
-    make_torso=lambda: rl2_core.make_torso(
-      environment_spec.observations,
-      lambda others: standard.make_embedding(others, config),
-    ),
-    make_core=lambda: rl2_core.RL2Core(
-      standard.make_core(config), standard.make_core(config)
-    ),
-    head_options=standard.head_options(config),
-    separate_value=config.separate_value,
-    auxiliary_heads=standard.make_heads(environment_spec, config),
-  )
+  def _default_network(
+    self, environment_spec: types.EnvironmentSpec
+  ) -> types.RecurrentNetwork:
+    """Makes a network whose observations must mark episode starts."""
+    rl2_core.check_observation_spec(environment_spec.observations)
+    return recurrent.make_recurrent_network(
+      environment_spec,
+      make_torso=lambda: rl2_core.make_torso(
+        environment_spec.observations, self.make_embedding
+      ),
+      make_core=lambda: rl2_core.RL2Core(self.make_core(), self.make_core()),
+      head_options=self.head_options,
+      separate_value=self.separate_value,
+      auxiliary_heads=standard.make_heads(environment_spec, self),
+    )

@@ -6,7 +6,7 @@ is A2C with these tasks on by default; every agent has them as options.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 from ftwax import hyperparameters
 from ftwax.agents import a2c
@@ -31,6 +31,8 @@ class UNREALConfig(a2c.A2CConfig):
   the value loss of fresh trajectories. `paper` returns the settings of the
   paper, which does not have `use_off_policy`.
   """
+
+  name: ClassVar[str] = 'unreal'
 
   priors: Hyperparameters = a2c.A2CConfig.priors._replace(
     pixel_control_cost=hyperparameters.Constant(1e-3),

@@ -12,6 +12,8 @@ import dm_env
 from absl import flags
 
 from ftwax.agents import a2c, a3c, impala, named, ppo
+from ftwax.agents.actor_critic import actor_critic_config as config_lib
+from ftwax.agents.actor_critic import builder
 from ftwax.environments import atari, atari_vector, vector
 from ftwax.runtime import experiment, launch
 
@@ -51,7 +53,6 @@ _PRESETS = {
 def build_experiment() -> experiment.ExperimentConfig:
   """Returns the experiment described by the flags."""
   large = _SIZE.value == '84'
-  agent = named.AGENTS[_AGENT.value]
   config = _PRESETS[_AGENT.value](image_torso=_TORSO.value if large else 'a3c')
   rules = atari.AtariConfig(size=int(_SIZE.value), grayscale=not large)
   make = functools.partial(
@@ -59,8 +60,8 @@ def build_experiment() -> experiment.ExperimentConfig:
   )
   return experiment.ExperimentConfig(
     name=f'{_AGENT.value}_{_GAME.value}',
-    builder=agent.make_builder(config),
-    network_factory=functools.partial(agent.make_network, config=config),
+    builder=builder.ActorCriticBuilder(config),
+    network_factory=functools.partial(config_lib.make_network, config=config),
     environment_factory=vector.VectorFactory(make) if _VECTOR.value else make,
     **launch.experiment_options(),
   )

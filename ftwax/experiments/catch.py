@@ -12,6 +12,8 @@ import functools
 from absl import flags
 
 from ftwax.agents import named
+from ftwax.agents.actor_critic import actor_critic_config as config_lib
+from ftwax.agents.actor_critic import builder
 from ftwax.environments import catch, functional, game_vectors
 from ftwax.runtime import experiment, launch
 
@@ -38,12 +40,11 @@ def make_environment_factory() -> game_vectors.EnvironmentFactory:
 
 def build_experiment() -> experiment.ExperimentConfig:
   """Returns the experiment described by the flags."""
-  agent = named.AGENTS[_AGENT.value]
-  config = agent.make_config()
+  config = named.AGENTS[_AGENT.value]()
   return experiment.ExperimentConfig(
     name='catch' if _AGENT.value == 'impala' else f'catch_{_AGENT.value}',
-    builder=agent.make_builder(config),
-    network_factory=functools.partial(agent.make_network, config=config),
+    builder=builder.ActorCriticBuilder(config),
+    network_factory=functools.partial(config_lib.make_network, config=config),
     environment_factory=make_environment_factory(),
     **launch.experiment_options(),
   )

@@ -42,6 +42,7 @@ def make_experiment(
   """Returns the experiment, with or without auxiliary tasks."""
   config = ftw.FTWConfig.paper(
     core=_CORE.value,
+    torso=functools.partial(torsos.ShallowTorso, _HIDDEN_SIZE),
     use_pixel_control=use_auxiliary,
     use_reward_prediction=use_auxiliary,
     crop_size=(80, 80),
@@ -60,11 +61,7 @@ def make_experiment(
   return experiment.ExperimentConfig(
     name=f'ftw_catch_{_CORE.value}{suffix}',
     builder=ftw.make_builder(config),
-    network_factory=functools.partial(
-      ftw.make_network,
-      config=config,
-      make_torso=functools.partial(torsos.ShallowTorso, _HIDDEN_SIZE),
-    ),
+    network_factory=functools.partial(ftw.make_network, config=config),
     environment_factory=make_environment,
     **launch.experiment_options(seed),
   )

@@ -12,7 +12,6 @@ experiments/memory.py --runtime=device --compare=3`.
 
 import functools
 import math
-from typing import Any
 
 from absl import flags
 
@@ -73,6 +72,9 @@ def make_environment_factory() -> game_vectors.EnvironmentFactory:
 # of 1, an LSTM learned the task in two of three seeds and `rpth` in none.
 _FORGET_BIAS = 3.0
 
+# Units of FTW's cores and layers.
+_SIZE = 64
+
 
 def make_impala(core: str) -> _Agent:
   """Returns IMPALA's builder and network factory."""
@@ -87,16 +89,21 @@ def make_impala(core: str) -> _Agent:
   return impala.make_builder(config), make_network
 
 
+def _make_dnc() -> dnc_core.DNC:
+  return dnc_core.DNC(
+    dnc_core.DNCConfig(_MEMORY, hidden_size=_SIZE, output_size=_SIZE)
+  )
+
+
 def make_ftw(core: str) -> _Agent:
   """Returns FTW's builder and network factory."""
-  size = 64
   config = ftw.FTWConfig.paper(
-    core='lstm' if core == 'dnc' else core,
-    hidden_size=size,
-    latent_size=size,
+    core=_make_dnc if core == 'dnc' else core,
+    hidden_size=_SIZE,
+    latent_size=_SIZE,
     level_options=rpth_level.LevelOptions(forget_bias=_FORGET_BIAS),
-    vector_hidden_sizes=(size,),
-    head_hidden_size=size,
+    vector_hidden_sizes=(_SIZE,),
+    head_hidden_size=_SIZE,
     memory=_MEMORY,
     use_pixel_control=False,
     use_reward_prediction=False,
@@ -110,12 +117,7 @@ def make_ftw(core: str) -> _Agent:
     slow_period=8,
     fast_to_slow_gradient_scale=1.0,
   )
-  options: dict[str, Any] = {}
-  if core == 'dnc':
-    options['make_core'] = lambda: dnc_core.DNC(
-      dnc_core.DNCConfig(_MEMORY, hidden_size=size, output_size=size)
-    )
-  make_network = functools.partial(ftw.make_network, config=config, **options)
+  make_network = functools.partial(ftw.make_network, config=config)
   return ftw.make_builder(config), make_network
 
 

@@ -15,6 +15,8 @@ import jax
 
 from ftwax import types
 from ftwax.agents import builders, named
+from ftwax.agents.actor_critic import actor_critic_config as config_lib
+from ftwax.agents.actor_critic import builder
 from ftwax.environments import games
 from ftwax.records import (
   array_files,
@@ -239,8 +241,13 @@ def _read_origin(directory: pathlib.Path) -> _Origin:
     'the configuration of a run',
   )
   config = config_files.from_json(recorded, 'builder.config')
-  agent = _agent_of(config)
-  made_by = functools.partial(agent.make_network, config=config)
+  if not isinstance(config, config_lib.ActorCriticConfig):
+    raise ValueError(
+      f'builder.config ({type(config).__name__}) must be that of an agent in'
+      f' {list(named.AGENTS)}; pass experiment=..., the one that the run was'
+      ' started with.'
+    )
+  made_by = functools.partial(config_lib.make_network, config=config)
   differences = config_files.differences(factory, config_files.to_json(made_by))
   # Options added after the run was recorded have their defaults in both.
   if any(then != config_files.ABSENT for _, then, _ in differences):
@@ -252,19 +259,10 @@ def _read_origin(directory: pathlib.Path) -> _Origin:
   spec = game_files.read(directory)
   members = sharing.read_members(directory) or range(num_members)
   return _Origin(
-    agent.make_builder(config), made_by(spec.environment), spec, members
-  )
-
-
-def _agent_of(config: Any) -> named.Agent:
-  """Returns the named agent to which a config belongs."""
-  name = named.find(config)
-  if name is not None:
-    return named.AGENTS[name]
-  raise ValueError(
-    f'builder.config ({type(config).__name__}) must be that of an agent in'
-    f' {list(named.AGENTS)}; pass experiment=..., the one that the run was'
-    ' started with.'
+    builder.ActorCriticBuilder(config),
+    made_by(spec.environment),
+    spec,
+    members,
   )
 
 

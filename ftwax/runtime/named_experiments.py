@@ -7,6 +7,7 @@ from typing import Any
 
 from ftwax.agents import named
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
+from ftwax.agents.actor_critic import builder
 from ftwax.environments import adapting
 from ftwax.runtime import experiment as experiment_lib
 
@@ -34,21 +35,19 @@ def make_experiment(
     ValueError: if there is no such agent.
   """
   if isinstance(agent, str) and agent in named.AGENTS:
-    agent = named.AGENTS[agent].make_config()
-  name = named.find(agent)
-  if name is None:
+    agent = named.AGENTS[agent]()
+  if not isinstance(agent, config_lib.ActorCriticConfig):
     raise ValueError(
       f'agent ({agent!r}) must be one of {list(named.AGENTS)}, or a config of'
       ' one; choose one.'
     )
-  made = named.AGENTS[name]
   task = environment
   if not isinstance(environment, str):
     task = getattr(environment, '__name__', 'environment')
   defaults: dict[str, Any] = {
-    'name': re.sub(r'[^\w.-]', '_', f'{name}_{task}'),
-    'builder': made.make_builder(agent),
-    'network_factory': functools.partial(made.make_network, config=agent),
+    'name': re.sub(r'[^\w.-]', '_', f'{agent.name}_{task}'),
+    'builder': builder.ActorCriticBuilder(agent),
+    'network_factory': functools.partial(config_lib.make_network, config=agent),
     'max_num_actor_steps': max_num_actor_steps,
     'environment_factory': adapting.make_factory(environment),
   }

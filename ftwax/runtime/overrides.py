@@ -9,8 +9,7 @@ import typing
 from collections.abc import Sequence
 from typing import Any
 
-from ftwax.agents import builders, named
-from ftwax.records import config_changes, config_files
+from ftwax.records import config_changes
 from ftwax.runtime import experiment as experiment_lib
 
 Changes = config_changes.Changes
@@ -73,7 +72,7 @@ def change(
   if config == before:
     return experiment
   return experiment.replace(
-    builder=_remake_builder(experiment.builder, config),
+    builder=experiment.builder.replace(config=config),
     network_factory=_with_config(experiment.network_factory, before, config),
   )
 
@@ -102,21 +101,6 @@ def _fields(experiment: experiment_lib.ExperimentConfig) -> dict[str, Any]:
     if name not in _IN_PYTHON
   }
   return {**own, AGENT: experiment.builder.config}
-
-
-def _remake_builder(builder: builders.Builder, config: Any) -> builders.Builder:
-  """Returns a builder with another config.
-
-  The builder of a named agent is rebuilt, with the losses and tasks of the new
-  options.
-  """
-  name = named.find(config)
-  if name is not None:
-    agent = named.AGENTS[name]
-    as_named = agent.make_builder(builder.config)
-    if config_files.to_json(as_named) == config_files.to_json(builder):
-      return agent.make_builder(config)
-  return builder.replace(config=config)
 
 
 def _with_config(factory: Any, before: Any, config: Any) -> Any:

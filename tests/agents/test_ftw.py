@@ -64,7 +64,7 @@ def batch(network):
 def loss_and_gradient(network, config):
   """The joint loss with its gradient, jitted: every cost is an argument."""
   objective = joint_loss.Objective(
-    network, vtrace.vtrace_loss, ftw.make_auxiliary_tasks(config)
+    network, vtrace.vtrace_loss, config.make_tasks()
   )
 
   def loss_fn(params, hypers, internal_rewards, batch):
@@ -472,7 +472,7 @@ def test_a_torso_that_adds_action_and_reward_is_refused():
 
   spec = fakes.make_image_spec((16, 16, 3))
   with pytest.raises(ValueError, match=r'must embed only the observation'):
-    ftw.make_network(spec, ftw_batches.make_config(), make_torso=make_torso)
+    ftw_batches.make_config(torso=make_torso).make_network(spec)
 
 
 def test_the_number_of_events_is_checked():

@@ -12,6 +12,8 @@ import random_batches
 
 from ftwax import distributions, types
 from ftwax.agents import a2c, a3c, ftw, impala, ppo, rl2, unreal
+from ftwax.agents.actor_critic import auxiliary, builder
+from ftwax.networks import recurrent_cores
 
 pytestmark = pytest.mark.slow
 
@@ -25,37 +27,27 @@ SIZES = {
 }
 ALL_TASKS = {'cell_size': 8, 'frame_entry': 'image'}
 AGENTS = {
-  'impala': (impala, impala.IMPALAConfig(**SIZES)),
-  'a2c': (a2c, a2c.A2CConfig(**SIZES)),
-  'a3c': (a3c, a3c.A3CConfig(**SIZES | {'batch_size': 1})),
-  'ppo': (
-    ppo,
-    ppo.PPOConfig(**SIZES | {'num_minibatches': 2, 'num_epochs': 2}),
+  'impala': impala.IMPALAConfig(**SIZES),
+  'a2c': a2c.A2CConfig(**SIZES),
+  'a3c': a3c.A3CConfig(**SIZES | {'batch_size': 1}),
+  'ppo': ppo.PPOConfig(**SIZES | {'num_minibatches': 2, 'num_epochs': 2}),
+  'rl2': rl2.RL2Config(**SIZES),
+  'unreal': unreal.UNREALConfig(**SIZES, **ALL_TASKS),
+  'unreal_off_policy': unreal.UNREALConfig(
+    **SIZES,
+    use_pixel_control=False,
+    use_value_replay=False,
+    use_off_policy=True,
   ),
-  'rl2': (rl2, rl2.RL2Config(**SIZES)),
-  'unreal': (unreal, unreal.UNREALConfig(**SIZES, **ALL_TASKS)),
-  'unreal_off_policy': (
-    unreal,
-    unreal.UNREALConfig(
-      **SIZES,
-      use_pixel_control=False,
-      use_value_replay=False,
-      use_off_policy=True,
-    ),
+  'ppo_with_tasks': ppo.PPOConfig(
+    **SIZES | {'num_minibatches': 2, 'num_epochs': 2},
+    **ALL_TASKS,
+    use_pixel_control=True,
+    use_reward_prediction=True,
+    use_value_replay=True,
   ),
-  'ppo_with_tasks': (
-    ppo,
-    ppo.PPOConfig(
-      **SIZES | {'num_minibatches': 2, 'num_epochs': 2},
-      **ALL_TASKS,
-      use_pixel_control=True,
-      use_reward_prediction=True,
-      use_value_replay=True,
-    ),
-  ),
-  'rl2_with_tasks': (
-    rl2,
-    rl2.RL2Config(**SIZES, use_reward_prediction=True, use_value_replay=True),
+  'rl2_with_tasks': rl2.RL2Config(
+    **SIZES, use_reward_prediction=True, use_value_replay=True
   ),
 }
 
@@ -94,12 +86,11 @@ SPACES = {
 @functools.cache
 def _make(name, space):
   """Returns actor, jitted update, first state and a batch."""
-  (agent, config), spec = AGENTS[name], SPACES[space]
-  network = agent.make_network(spec, config)
-  builder = agent.make_builder(config)
-  learner = builder.make_learner_core(network, spec)
+  config, spec = AGENTS[name], SPACES[space]
+  network = config.make_network(spec)
+  learner = config.make_learner_core(network, spec)
   return (
-    builder.make_policy(network, spec),
+    config.make_policy(network, spec),
     jax.jit(learner.update),
     learner.init(jax.random.PRNGKey(0)),
     random_batches.make_batch(0, spec, network, config),
@@ -175,9 +166,9 @@ def _check_acting(actor, spec, variables):
 
 
 def test_pixel_control_needs_an_image():
-  config = AGENTS['unreal'][1].replace(frame_entry='vector')
+  config = AGENTS['unreal'].replace(frame_entry='vector')
   with pytest.raises(ValueError, match=r"frame_entry \('vector'\) must name"):
-    unreal.make_network(SPACES['everything'], config)
+    config.make_network(SPACES['everything'])
 
 
 def test_pixel_control_needs_choices():
@@ -185,29 +176,68 @@ def test_pixel_control_needs_choices():
     actions=fakes.make_continuous_spec().actions
   )
   with pytest.raises(ValueError, match='must be discrete for'):
-    unreal.make_network(spec, AGENTS['unreal'][1])
+    AGENTS['unreal'].make_network(spec)
 
 
 def test_two_levels_of_memory_need_trials():
   with pytest.raises(ValueError, match="must have the entry 'episode_start'"):
-    rl2.make_network(SPACES['vector'], AGENTS['rl2'][1])
+    AGENTS['rl2'].make_network(SPACES['vector'])
 
 
 def test_tasks_leave_the_optimization_of_an_agent_as_it_is():
   without, having = ppo.PPOConfig(), ppo.PPOConfig(use_pixel_control=True)
   assert having.replace(use_pixel_control=False) == without
-  (task,) = ppo.make_builder(having).auxiliary_tasks
+  (task,) = having.make_tasks()
   assert task.name == 'pixel_control'
-  assert not ppo.make_builder(without).auxiliary_tasks
+  assert not without.make_tasks()
 
 
-def test_a_builder_with_another_config_keeps_losses_and_tasks():
-  for agent, config in (*AGENTS.values(), (ftw, ftw.FTWConfig())):
-    builder = agent.make_builder(config)
-    changed = builder.replace(config=config.replace(replay_timeout_s=1.0))
-    assert changed.config.replay_timeout_s == 1.0
-    assert changed.auxiliary_tasks is builder.auxiliary_tasks
-    assert changed.replace(config=config) == builder
+def test_a_builder_with_another_config_has_its_losses_and_tasks():
+  ppo_builder = builder.ActorCriticBuilder(ppo.PPOConfig())
+  (task,) = ppo_builder.replace(
+    config=ppo.PPOConfig(use_value_replay=True)
+  ).auxiliary_tasks
+  assert task.name == 'value_replay'
+  clipped, traced = ftw.FTWConfig(), ftw.FTWConfig(policy_loss='vtrace')
+  assert clipped.targets_fn is not None and traced.targets_fn is None
+  assert clipped.loss_fn is not traced.loss_fn
+
+
+def test_parts_of_the_users_own_are_fields():
+  def zero_loss(transitions, hyperparameters):
+    output = a2c.policy_loss(transitions, hyperparameters)
+    return output._replace(policy=jnp.zeros_like(output.policy))
+
+  task = auxiliary.AuxiliaryTask(
+    'extra', auxiliary.TRAJECTORY, lambda inputs: (jnp.ones(()), {})
+  )
+  spec = SPACES['vector']
+  config = AGENTS['a2c'].replace(
+    loss=zero_loss,
+    tasks=(task,),
+    network=lambda spec, config: config.replace(network=None).make_network(
+      spec._replace(rewards=None)
+    ),
+  )
+  network = config.make_network(spec)
+  learner = config.make_learner_core(network, spec)
+  state = learner.init(jax.random.PRNGKey(0))
+  batch = random_batches.make_batch(0, spec, network, config)
+  _, metrics = jax.jit(learner.update)(state, batch)
+  assert metrics['policy_loss'] == 0.0
+  assert metrics['extra_loss'] == 1.0
+  with pytest.raises(ValueError, match=r"loss \('mine.loss'\) must be a funct"):
+    config.replace(loss='mine.loss')
+
+
+def test_a_core_of_the_users_own_is_a_field():
+  for config in (
+    AGENTS['a2c'].replace(core=recurrent_cores.FeedForward),
+    ftw.FTWConfig(core=recurrent_cores.FeedForward, use_pixel_control=False),
+  ):
+    network = config.make_network(SPACES['vector'])
+    assert not jax.tree.leaves(network.initial_state(2))
+    assert 'latent_kl' not in [task.name for task in config.make_tasks()]
 
 
 def test_two_tasks_on_the_same_value_are_refused():

@@ -11,7 +11,7 @@ import pytest
 import random_batches
 
 from ftwax.agents import a2c, rl2
-from ftwax.agents.actor_critic import acting, standard
+from ftwax.agents.actor_critic import acting
 from ftwax.environments import catch
 from ftwax.networks import embeddings, recurrent
 from ftwax.runtime import experiment, runs
@@ -86,7 +86,7 @@ def test_every_parameter_learns(name, key):
 
 def test_parts_of_the_input_have_names_and_lengths():
   sizes = embeddings.part_sizes(
-    SPEC, lambda: standard.make_embedding(SPEC.observations, SMALL)
+    SPEC, lambda: SMALL.make_embedding(SPEC.observations)
   )
   expected = {
     'prices': 7,

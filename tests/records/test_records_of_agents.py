@@ -20,7 +20,7 @@ from ftwax.records import array_files, config_files, game_files
 
 @pytest.mark.parametrize('name', named.AGENTS)
 def test_configs_come_back(name):
-  config = named.AGENTS[name].make_config(sequence_length=7)
+  config = named.AGENTS[name](sequence_length=7)
   plain = json.loads(json.dumps(config_files.to_json(config)))
   again = config_files.from_json(plain)
   assert type(again) is type(config)

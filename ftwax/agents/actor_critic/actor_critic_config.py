@@ -1,4 +1,4 @@
-"""Options and hyperparameters that all agents of the family share.
+"""The config of an agent, from which all of its functions are made.
 
 Options, such as sizes, are static. Hyperparameters are data in the training
 state, so that a population may change them: the config holds a prior for each,
@@ -7,14 +7,17 @@ from which the learner samples its initial value.
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from ftwax import hyperparameters as hyperparameters_lib
-from ftwax import types
+from ftwax import internal_rewards, types
+from ftwax.agents.actor_critic import acting, auxiliary, learning
 from ftwax.agents.actor_critic import bounds as bounds_lib
+from ftwax.agents.actor_critic import tasks as tasks_lib
+from ftwax.losses import policy_loss
 
 # A hyperparameter, float32 or int32 [], or its prior.
 Scalar = types.Array | hyperparameters_lib.Prior
@@ -23,6 +26,11 @@ Scalar = types.Array | hyperparameters_lib.Prior
 InternalRewardsPrior = (
   hyperparameters_lib.Prior | tuple[hyperparameters_lib.Prior, ...]
 )
+
+# Makes a network from the specs of an environment and the agent's config.
+NetworkFactory = Callable[
+  [types.EnvironmentSpec, 'ActorCriticConfig'], types.RecurrentNetwork
+]
 
 _Config = TypeVar('_Config', bound='ActorCriticConfig')
 
@@ -107,9 +115,13 @@ class Priors(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class ActorCriticConfig:
-  """Options of the family; an agent's config sets its own defaults.
+  """An agent; a named agent sets its own defaults, network and loss.
 
   Attributes:
+    network: makes a network that replaces the agent's own; see
+      `NetworkFactory`.
+    loss: replaces the agent's policy loss.
+    tasks: auxiliary tasks in addition to those that the options name.
     priors: a prior for each hyperparameter; see `Hyperparameters`.
     internal_rewards_prior: prior of the agent's reward for each event, or a
       tuple with one prior for each event; a scalar reward is one event. None
@@ -171,6 +183,14 @@ class ActorCriticConfig:
       them. The device runtime logs none.
   """
 
+  # Name of the agent.
+  name: ClassVar[str] = 'actor_critic'
+
+  # Parts of the user's own.
+  network: NetworkFactory | None = None
+  loss: policy_loss.PolicyLoss | None = None
+  tasks: tuple[auxiliary.AuxiliaryTask, ...] = ()
+
   priors: Priors = DEFAULT_PRIORS
   internal_rewards_prior: InternalRewardsPrior | None = (
     hyperparameters_lib.Constant(1.0)
@@ -231,6 +251,13 @@ class ActorCriticConfig:
         raise ValueError(
           f'{field.name} ({value!r}) must be an integer; choose'
           f' {field.default}.'
+        )
+    for name in ('network', 'loss'):
+      value = getattr(self, name)
+      if value is not None and not callable(value):
+        raise ValueError(
+          f'{name} ({value!r}) must be a function, which a record only names;'
+          ' pass the function in Python.'
         )
     for name in (
       'sequence_length',
@@ -352,6 +379,67 @@ class ActorCriticConfig:
     }
     return self.replace(priors=self.priors._replace(**priors))
 
+  def make_network(
+    self, environment_spec: types.EnvironmentSpec
+  ) -> types.RecurrentNetwork:
+    """Makes the agent's network for an environment.
+
+    Raises:
+      ValueError: if the config names entries that the observation does not
+        have, or the frame does not suit pixel control.
+    """
+    if self.network is not None:
+      return self.network(environment_spec, self)
+    return self._default_network(environment_spec)
+
+  def make_policy(
+    self,
+    network: types.RecurrentNetwork,
+    environment_spec: types.EnvironmentSpec,
+    evaluation: bool = False,
+  ) -> types.ActorCore:
+    """Makes the functions of an actor, greedy in evaluation."""
+    return acting.make_actor_core(network, environment_spec, greedy=evaluation)
+
+  def make_tasks(self) -> tuple[auxiliary.AuxiliaryTask, ...]:
+    """Makes the tasks that are learned in addition to policy and value."""
+    return (*tasks_lib.make_tasks(self), *self.tasks)
+
+  def make_learner_core(
+    self,
+    network: types.RecurrentNetwork,
+    environment_spec: types.EnvironmentSpec,
+  ) -> types.LearnerCore:
+    """Makes the functions of a learner."""
+    return learning.make_learner_core(
+      network,
+      self.loss_fn,
+      self,
+      self.make_tasks(),
+      internal_rewards.num_events(environment_spec.rewards),
+      self.targets_fn,
+      environment_spec.observations,
+    )
+
+  @property
+  def loss_fn(self) -> policy_loss.PolicyLoss:
+    """Loss of one stream of transitions; see `losses.policy_loss`."""
+    return self.loss or self._default_loss
+
+  @property
+  def targets_fn(self) -> policy_loss.MakeTargets | None:
+    """Computes targets of the loss on the whole batch, if it needs any."""
+    return None
+
+  @property
+  def _default_loss(self) -> policy_loss.PolicyLoss:
+    raise NotImplementedError
+
+  def _default_network(
+    self, environment_spec: types.EnvironmentSpec
+  ) -> types.RecurrentNetwork:
+    raise NotImplementedError
+
   def sample_hyperparameters(self, key: types.Key) -> types.Hyperparameters:
     """Samples hyperparameters from their priors."""
     return hyperparameters_lib.sample(key, self.priors)
@@ -364,3 +452,10 @@ class ActorCriticConfig:
     if self.internal_rewards_prior is None:
       return hyperparameters_lib.Constant(1.0)
     return self.internal_rewards_prior
+
+
+def make_network(
+  environment_spec: types.EnvironmentSpec, config: ActorCriticConfig
+) -> types.RecurrentNetwork:
+  """Makes the network of an agent; see `ActorCriticConfig.make_network`."""
+  return config.make_network(environment_spec)

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 import jax
 
-from ftwax import internal_rewards, types
-from ftwax.agents.actor_critic import acting, auxiliary, images, learning
+from ftwax import types
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.losses import policy_loss as policy_loss_lib
+from ftwax.agents.actor_critic import auxiliary, images
 from ftwax.records import loggers
 from ftwax.replay import (
   auxiliary_replay,
@@ -37,18 +36,15 @@ class ActorCriticBuilder:
   """Makes tables, adders, datasets, actors and learners from a config.
 
   Attributes:
-    config: options and priors.
-    policy_loss: loss of one stream of transitions; see `losses.policy_loss`.
-    auxiliary_tasks: tasks learned in addition to the policy; see
-      `tasks.make_tasks`.
-    make_targets: computes targets of the loss on the whole batch, before its
-      first optimizer step; see `losses.clipped_surrogate`.
+    config: the agent.
   """
 
   config: config_lib.ActorCriticConfig
-  policy_loss: policy_loss_lib.PolicyLoss
-  auxiliary_tasks: tuple[auxiliary.AuxiliaryTask, ...] = ()
-  make_targets: policy_loss_lib.MakeTargets | None = None
+
+  @property
+  def auxiliary_tasks(self) -> tuple[auxiliary.AuxiliaryTask, ...]:
+    """Tasks that are learned in addition to policy and value."""
+    return self.config.make_tasks()
 
   @property
   def items_per_step(self) -> int:
@@ -68,7 +64,7 @@ class ActorCriticBuilder:
     evaluation: bool = False,
   ) -> types.ActorCore:
     """Returns the functions of an actor, greedy in evaluation."""
-    return acting.make_actor_core(network, environment_spec, greedy=evaluation)
+    return self.config.make_policy(network, environment_spec, evaluation)
 
   def make_auxiliary_replay(
     self,
@@ -171,15 +167,7 @@ class ActorCriticBuilder:
     environment_spec: types.EnvironmentSpec,
   ) -> types.LearnerCore:
     """Returns the functions of a learner."""
-    return learning.make_learner_core(
-      network,
-      self.policy_loss,
-      self.config,
-      self.auxiliary_tasks,
-      internal_rewards.num_events(environment_spec.rewards),
-      self.make_targets,
-      environment_spec.observations,
-    )
+    return self.config.make_learner_core(network, environment_spec)
 
   def make_learner(
     self,

@@ -7,8 +7,10 @@ the frames. The predicted probabilities of the sign of the reward that follows
 these frames are logged as numbers.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +19,12 @@ import numpy.typing as npt
 
 from ftwax import types
 from ftwax.agents.actor_critic import acting, batches, tasks
-from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.losses import pixel_control
 from ftwax.networks import embeddings
 from ftwax.records import loggers
+
+if TYPE_CHECKING:
+  from ftwax.agents.actor_critic import actor_critic_config as config_lib
 
 # Names of the classes, in the order of `reward_prediction.reward_class`.
 _CLASSES = ('zero', 'negative', 'positive')

@@ -8,8 +8,10 @@ from the hyperparameters in the state. Changing one thus does not trigger a
 recompilation, and a population is `jax.vmap` of `init` and `update`.
 """
 
+from __future__ import annotations
+
 import functools
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +19,6 @@ import optax
 
 from ftwax import internal_rewards as internal_rewards_lib
 from ftwax import types
-from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import (
   auxiliary,
   batches,
@@ -27,6 +28,9 @@ from ftwax.agents.actor_critic import (
 )
 from ftwax.losses import policy_loss as policy_loss_lib
 from ftwax.replay import auxiliary_replay
+
+if TYPE_CHECKING:
+  from ftwax.agents.actor_critic import actor_critic_config as config_lib
 
 
 class _Static(NamedTuple):

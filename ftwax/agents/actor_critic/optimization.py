@@ -4,11 +4,17 @@ Each traced update makes its optimizer from the hyperparameters in the state, so
 that changing one does not trigger a recompilation.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import jax.numpy as jnp
 import optax
 
 from ftwax import types
-from ftwax.agents.actor_critic import actor_critic_config as config_lib
+
+if TYPE_CHECKING:
+  from ftwax.agents.actor_critic import actor_critic_config as config_lib
 
 # Adam's epsilon in common implementations of A2C and PPO.
 _ADAM_EPSILON = 1e-5

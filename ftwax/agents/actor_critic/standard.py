@@ -27,6 +27,9 @@ from ftwax.networks import (
   torsos,
 )
 
+# Makes a core; called within a Haiku transform.
+MakeCore = Callable[[], cores.RecurrentCore]
+
 
 @dataclasses.dataclass(frozen=True)
 class StandardConfig(config_lib.ActorCriticConfig):
@@ -39,7 +42,8 @@ class StandardConfig(config_lib.ActorCriticConfig):
     entry_torsos: torsos of individual observation entries, by path: an image
       torso, `signal` for signals [length, channels], or `mlp`. The path of an
       observation that is a single array is ''.
-    core: `lstm`, `stacked_lstm`, `gru` or `feed_forward`.
+    core: `lstm`, `stacked_lstm`, `gru` or `feed_forward`, or a function that
+      makes a core of the user's own; see `cores.RecurrentCore`.
     hidden_size: units of the core.
     forget_bias: forget gate bias of LSTMs; see `recurrent_cores.LSTM`.
     layer_norm: whether to use the LSTMs of `networks.layer_norm_lstm`, whose
@@ -59,7 +63,7 @@ class StandardConfig(config_lib.ActorCriticConfig):
   image_torso: str = 'shallow'
   vector_hidden_sizes: tuple[int, ...] = (64, 64)
   entry_torsos: Mapping[str, str] = dataclasses.field(default_factory=dict)
-  core: str = 'lstm'
+  core: str | MakeCore = 'lstm'
   hidden_size: int = 64
   forget_bias: float = 3.0
   layer_norm: bool = False
@@ -75,16 +79,17 @@ class StandardConfig(config_lib.ActorCriticConfig):
     super().__post_init__()
     chosen: list[tuple[str, str | None, Collection[str | None]]] = [
       ('image_torso', self.image_torso, _IMAGE_TORSOS),
-      ('core', self.core, _CORES),
       ('noise', self.noise, (None, *noisy.KINDS)),
     ]
+    if not callable(self.core):
+      chosen.append(('core', self.core, _CORES))
     for entry, torso in self.entry_torsos.items():
       chosen.append((f'entry_torsos[{entry!r}]', torso, _ENTRY_TORSOS))
     for name, value, parts in chosen:
       if value not in parts:
         raise ValueError(
           f'{name} ({value!r}) must be one of {list(parts)}; choose one or pass'
-          ' a network factory of your own to the experiment.'
+          ' network=..., a function that makes your own.'
         )
     if self.hidden_size < 1:
       raise ValueError(
@@ -110,6 +115,66 @@ class StandardConfig(config_lib.ActorCriticConfig):
   def controls_signal(self) -> bool:
     """Whether the entry of pixel control uses the signal torso."""
     return self.entry_torsos.get(self.frame_entry or '') == 'signal'
+
+  def make_embedding(
+    self, observation_spec: types.SpecTree
+  ) -> embeddings.ObservationEmbedding:
+    """Makes torsos for all entries; call within a Haiku transform."""
+
+    def make_mlp() -> torsos.MLPTorso:
+      return torsos.MLPTorso(self.vector_hidden_sizes)
+
+    known: dict[str, torsos.MakeTorso] = {
+      **_IMAGE_TORSOS,
+      'signal': signal.SignalTorso,
+      'mlp': make_mlp,
+    }
+    return embeddings.ObservationEmbedding(
+      observation_spec,
+      make_image_torso=_IMAGE_TORSOS[self.image_torso],
+      make_vector_torso=make_mlp,
+      make_torsos={
+        entry: known[name] for entry, name in self.entry_torsos.items()
+      },
+    )
+
+  def make_core(
+    self, input_sizes: Mapping[str, int] | None = None
+  ) -> cores.RecurrentCore:
+    """Makes the core; call within a Haiku transform.
+
+    Args:
+      input_sizes: see `embeddings.part_sizes`; only needed for `wiring`.
+    """
+    if callable(self.core):
+      core = self.core()
+    else:
+      core = _CORES[self.core](self, input_sizes or {})
+    return cores.SkipConnection(core) if self.skip_connection else core
+
+  @property
+  def head_options(self) -> heads.HeadOptions:
+    """Options of the policy and value heads."""
+    return heads.HeadOptions(noise=self.noise)
+
+  def _default_network(
+    self, environment_spec: types.EnvironmentSpec
+  ) -> types.RecurrentNetwork:
+    def make_torso() -> embeddings.ObservationEmbedding:
+      return self.make_embedding(environment_spec.observations)
+
+    input_sizes: dict[str, int] = {}
+    if self.wiring:
+      input_sizes = embeddings.part_sizes(environment_spec, make_torso)
+      _check_wiring(self.wiring, list(input_sizes))
+    return recurrent.make_recurrent_network(
+      environment_spec,
+      make_torso=make_torso,
+      make_core=lambda: self.make_core(input_sizes),
+      head_options=self.head_options,
+      separate_value=self.separate_value,
+      auxiliary_heads=make_heads(environment_spec, self),
+    )
 
 
 # The network in the papers on A3C, UNREAL and IMPALA, for their presets.
@@ -169,82 +234,6 @@ _CORES: dict[str, _MakeCore] = {
     (config.hidden_size,)
   ),
 }
-
-
-def make_embedding(
-  observation_spec: types.SpecTree, config: StandardConfig
-) -> embeddings.ObservationEmbedding:
-  """Makes torsos for all observation entries; call within a Haiku transform."""
-
-  def make_mlp() -> torsos.MLPTorso:
-    return torsos.MLPTorso(config.vector_hidden_sizes)
-
-  known: dict[str, torsos.MakeTorso] = {
-    **_IMAGE_TORSOS,
-    'signal': signal.SignalTorso,
-    'mlp': make_mlp,
-  }
-  return embeddings.ObservationEmbedding(
-    observation_spec,
-    make_image_torso=_IMAGE_TORSOS[config.image_torso],
-    make_vector_torso=make_mlp,
-    make_torsos={
-      entry: known[name] for entry, name in config.entry_torsos.items()
-    },
-  )
-
-
-def make_core(
-  config: StandardConfig, input_sizes: Mapping[str, int] | None = None
-) -> cores.RecurrentCore:
-  """Makes the core that the config names; call within a Haiku transform.
-
-  Args:
-    config: names the core.
-    input_sizes: see `embeddings.part_sizes`; only needed for `wiring`.
-  """
-  core = _CORES[config.core](config, input_sizes or {})
-  return cores.SkipConnection(core) if config.skip_connection else core
-
-
-def head_options(config: StandardConfig) -> heads.HeadOptions:
-  """Returns the options of the policy and value heads."""
-  return heads.HeadOptions(noise=config.noise)
-
-
-def make_network(
-  environment_spec: types.EnvironmentSpec, config: StandardConfig
-) -> types.RecurrentNetwork:
-  """Makes a network for an environment.
-
-  Args:
-    environment_spec: specs of observations and actions.
-    config: chooses torsos, core and auxiliary tasks.
-
-  Returns:
-    A network with a torso for each observation entry, the core, linear policy
-    and value heads, and a head for each auxiliary task that needs one.
-
-  Raises:
-    ValueError: if the config names entries that the observation does not have,
-      or the frame does not suit pixel control.
-  """
-
-  def make_torso() -> embeddings.ObservationEmbedding:
-    return make_embedding(environment_spec.observations, config)
-
-  input_sizes: dict[str, int] = {}
-  if config.wiring:
-    input_sizes = embeddings.part_sizes(environment_spec, make_torso)
-    _check_wiring(config.wiring, list(input_sizes))
-  return recurrent.make_recurrent_network(
-    environment_spec,
-    make_torso=make_torso,
-    make_core=lambda: make_core(config, input_sizes),
-    head_options=head_options(config),
-    separate_value=config.separate_value,
-    auxiliary_heads=make_heads(environment_spec, config),
-  )
 
 
 def _check_wiring(

@@ -4,15 +4,16 @@ Each task sums its loss over time and batch and multiplies it by the
 hyperparameter `<task>_cost`.
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import auxiliary, batches
 from ftwax.losses import (
   latent_kl,
@@ -23,6 +24,9 @@ from ftwax.losses import (
   vtrace,
 )
 from ftwax.networks import embeddings
+
+if TYPE_CHECKING:
+  from ftwax.agents.actor_critic import actor_critic_config as config_lib
 
 # Names of the tasks and of the heads that they read.
 PIXEL_CONTROL = 'pixel_control'

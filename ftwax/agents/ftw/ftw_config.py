@@ -1,14 +1,47 @@
-"""Options of the For-The-Win agent and priors of its hyperparameters."""
+"""The For-The-Win agent: its options, network, losses and priors.
+
+    observation -> torso -> core -> z -> policy, value, pixel control
+                     |
+                     `-> reward prediction
+
+The core is a temporal hierarchy, with or without a shared memory, or a plain
+LSTM; see `networks.rpth`. The agent minimizes
+
+  L = L_V-trace policy + baseline_cost L_V-trace value - entropy_cost entropy
+    + pixel_control_cost L_pixel control + reward_prediction_cost L_prediction
+    + kl_posterior_prior_cost KL(Q || P) + kl_prior_fixed_cost KL(P || N(0, s))
+
+(supplement, section "Agent objective"), summed over time and batch, with one
+RMSProp step per update. This is the setting of `FTWConfig.paper`; the default
+policy loss is PPO's. Rewards are the agent's own: a sum of the environment's
+events weighted by its internal rewards. All costs, the slow core's period and
+the internal rewards are data that a population evolves.
+"""
 
 import dataclasses
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
-from ftwax import hyperparameters
+import jax
+
+from ftwax import hyperparameters, types
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
+from ftwax.agents.actor_critic import auxiliary, standard, tasks
 from ftwax.agents.actor_critic import bounds as bounds_lib
-from ftwax.networks import rpth_level
+from ftwax.losses import clipped_surrogate, vtrace
+from ftwax.losses import policy_loss as policy_loss_lib
+from ftwax.networks import (
+  cores,
+  embeddings,
+  heads,
+  recurrent,
+  recurrent_cores,
+  rpth,
+  rpth_level,
+  torsos,
+)
 from ftwax.networks.dnc import interfaces
 
 Constant = hyperparameters.Constant
@@ -143,7 +176,11 @@ class FTWConfig(config_lib.ActorCriticConfig):
       minibatches per update and normalizes advantages over the batch, so that
       the scale of a member's internal rewards does not affect the policy; see
       `losses.clipped_surrogate`. Or `vtrace`, as in the paper.
-    core: `lstm`, `rpth` or `rpth_dnc`.
+    core: `lstm`, `rpth` or `rpth_dnc`, or a function that makes a core of the
+      user's own, which has no KL losses.
+    torso: makes a torso that replaces the agent's own; it maps an observation,
+      leaves [B, ...], to features [B, num_features]. The network appends the
+      previous action and reward to these.
     hidden_size: units of each core.
     latent_size: size of the hierarchy's latent variable.
     num_levels: number of cores in the hierarchy.
@@ -157,13 +194,16 @@ class FTWConfig(config_lib.ActorCriticConfig):
       value head.
   """
 
+  name: ClassVar[str] = 'ftw'
+
   priors: Hyperparameters = _PRIORS
   internal_rewards_prior: config_lib.InternalRewardsPrior | None = None
   num_events: int | None = None
   policy_loss: str = 'ppo'
 
   # Network.
-  core: str = 'rpth'
+  core: str | standard.MakeCore = 'rpth'
+  torso: Callable[[], Callable[[Any], types.Array]] | None = None
   hidden_size: int = 64
   latent_size: int = 16
   num_levels: int = 2
@@ -195,10 +235,10 @@ class FTWConfig(config_lib.ActorCriticConfig):
   def __post_init__(self) -> None:
     """Checks names, sizes and bounds."""
     super().__post_init__()
-    if self.core not in CORES:
+    if self.core not in CORES and not callable(self.core):
       raise ValueError(
-        f'core ({self.core!r}) must be one of {CORES}; choose one, or pass'
-        ' make_core=... to make_network.'
+        f'core ({self.core!r}) must be one of {CORES}; choose one, or pass a'
+        ' function that makes your own.'
       )
     if self.policy_loss not in POLICY_LOSSES:
       raise ValueError(
@@ -271,3 +311,76 @@ class FTWConfig(config_lib.ActorCriticConfig):
     if self.internal_rewards_prior is not None:
       return self.internal_rewards_prior
     return Constant(1.0) if num_events == 1 else Uniform(-1.0, 1.0)
+
+  def make_tasks(self) -> tuple[auxiliary.AuxiliaryTask, ...]:
+    """Makes the tasks of the options and, for a hierarchy, its KL losses."""
+    rest = super().make_tasks()
+    return (tasks.latent_kl_task(), *rest) if self._is_hierarchical else rest
+
+  @property
+  def targets_fn(self) -> policy_loss_lib.MakeTargets | None:
+    """Computes the advantages of `ppo`, which are normalized by default."""
+    if self.policy_loss != 'ppo':
+      return None
+    if self.normalize_advantages is False:
+      return clipped_surrogate.make_plain_targets
+    return clipped_surrogate.make_targets
+
+  @property
+  def _default_loss(self) -> policy_loss_lib.PolicyLoss:
+    if self.policy_loss == 'ppo':
+      return clipped_surrogate.ppo_loss
+    return functools.partial(
+      vtrace.vtrace_loss, normalize_advantages=bool(self.normalize_advantages)
+    )
+
+  @property
+  def _is_hierarchical(self) -> bool:
+    return self.core in ('rpth', 'rpth_dnc')
+
+  def _default_network(
+    self, environment_spec: types.EnvironmentSpec
+  ) -> types.RecurrentNetwork:
+    network = recurrent.make_recurrent_network(
+      environment_spec,
+      make_torso=self.torso
+      or functools.partial(self._make_torso, environment_spec),
+      make_core=self._make_core,
+      head_options=heads.HeadOptions(
+        policy_hidden_sizes=(self.head_hidden_size,),
+        value_hidden_sizes=(self.head_hidden_size,),
+      ),
+      auxiliary_heads=standard.make_heads(environment_spec, self),
+      example_hyperparameters=self.sample_hyperparameters(
+        jax.random.PRNGKey(0)
+      ),
+    )
+    if self.torso is not None or callable(self.core):
+      # Trace custom parts now, so that a mismatch raises here.
+      jax.eval_shape(network.init, jax.random.PRNGKey(0))
+    return network
+
+  def _make_torso(
+    self, environment_spec: types.EnvironmentSpec
+  ) -> embeddings.ObservationEmbedding:
+    return embeddings.ObservationEmbedding(
+      environment_spec.observations,
+      make_image_torso=lambda: torsos.FTWTorso(self.embedding_size),
+      make_vector_torso=lambda: torsos.MLPTorso(self.vector_hidden_sizes),
+    )
+
+  def _make_core(self) -> cores.RecurrentCore:
+    if callable(self.core):
+      return self.core()
+    if self.core == 'lstm':
+      return recurrent_cores.LSTM(
+        self.hidden_size, self.level_options.forget_bias
+      )
+    return rpth.RPTH(
+      rpth.RPTHConfig(
+        hidden_sizes=(self.hidden_size,) * self.num_levels,
+        latent_size=self.latent_size,
+        memory=self.memory if self.core == 'rpth_dnc' else None,
+        level_options=self.level_options,
+      )
+    )

@@ -3,7 +3,7 @@
 from ftwax import types
 from ftwax.agents import builders
 from ftwax.agents.acme import actor, learner, learning_agent
-from ftwax.agents.ftw import agent as ftw
+from ftwax.agents.actor_critic import builder
 from ftwax.agents.ftw import ftw_config as config_lib
 from ftwax.records import loggers
 
@@ -65,5 +65,5 @@ def _make_parts(
 ) -> tuple[types.EnvironmentSpec, types.RecurrentNetwork, builders.Builder]:
   """Returns spec, network and builder, with the agent's defaults for None."""
   config = config or config_lib.FTWConfig()
-  network = network or ftw.make_network(environment_spec, config)
-  return environment_spec, network, ftw.make_builder(config)
+  network = network or config.make_network(environment_spec)
+  return environment_spec, network, builder.ActorCriticBuilder(config)
