@@ -17,7 +17,6 @@ runs.
 """
 
 import concurrent.futures
-import functools
 import os
 import pathlib
 import queue
@@ -36,7 +35,7 @@ import capture_the_flag
 
 import ftwax
 from ftwax import hyperparameters, types
-from ftwax.agents import ftw, ppo
+from ftwax.agents import ppo
 from ftwax.environments import capture_the_flag as game_lib
 from ftwax.reporting import drawing, evaluation_curves
 from ftwax.runtime import experiment as experiment_lib
@@ -93,7 +92,7 @@ def with_hierarchy(experiment: _Experiment) -> _Experiment:
 
 def without_evolved_rewards(experiment: _Experiment) -> _Experiment:
   """Internal rewards fixed at the means of their priors."""
-  priors = experiment.builder.config.internal_rewards_prior
+  priors = experiment.agent.internal_rewards_prior
   means = tuple(
     hyperparameters.Constant(0.5 * (prior.low + prior.high)) for prior in priors
   )
@@ -125,7 +124,7 @@ def self_play(experiment: _Experiment) -> _Experiment:
 
 def ppo_lstm(experiment: _Experiment) -> _Experiment:
   """PPO with an LSTM in the same population, with the same internal rewards."""
-  ours = experiment.builder.config
+  ours = experiment.agent
   config = ppo.PPOConfig(
     core='lstm',
     hidden_size=128,
@@ -147,8 +146,7 @@ def ppo_lstm(experiment: _Experiment) -> _Experiment:
     )
   )
   return experiment.replace(
-    builder=ppo.make_builder(config),
-    network_factory=functools.partial(ppo.make_network, config=config),
+    agent=config,
   )
 
 
@@ -164,10 +162,9 @@ VARIANTS: dict[str, Callable[[_Experiment], _Experiment]] = {
 
 def _with_config(experiment: _Experiment, **changes: Any) -> _Experiment:
   """Changes options of the agent's config."""
-  config = experiment.builder.config.replace(**changes)
+  config = experiment.agent.replace(**changes)
   return experiment.replace(
-    builder=ftw.make_builder(config),
-    network_factory=functools.partial(ftw.make_network, config=config),
+    agent=config,
   )
 
 

@@ -64,9 +64,8 @@ def measure(name: str, num_members: int) -> tuple[float, float, float, float]:
   agent, config = make_config(name)
   made = experiment.ExperimentConfig(
     name='compile',
-    builder=agent.make_builder(config),
-    network_factory=functools.partial(agent.make_network, config=config),
-    environment_factory=make_environment,
+    agent=config,
+    environment=make_environment,
     max_num_actor_steps=10_000,
     num_environments=_B * num_members,
     population=population_config.PopulationConfig(

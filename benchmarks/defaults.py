@@ -38,8 +38,6 @@ from absl import app, flags
 
 import ftwax
 from ftwax.agents import named
-from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.agents.actor_critic import builder
 from ftwax.environments import catch, gymnax_adapter, memory_chain, pixels
 from ftwax.records import loggers
 from ftwax.reporting import evaluation_curves
@@ -181,9 +179,8 @@ def build_experiment(
     config = config.replace(use_pixel_control=False)
   return experiment.ExperimentConfig(
     name=f'{agent_name}_{task_name}',
-    builder=builder.ActorCriticBuilder(config),
-    network_factory=functools.partial(config_lib.make_network, config=config),
-    environment_factory=task.make,
+    agent=config,
+    environment=task.make,
     max_num_actor_steps=task.num_steps,
     seed=seed,
   )

@@ -280,9 +280,8 @@ def run_catch(runtime, replay, seed, num_steps):
     return runs.run_experiment(
       experiment.ExperimentConfig(
         name='catch',
-        builder=impala.make_builder(config),
-        network_factory=functools.partial(impala.make_network, config=config),
-        environment_factory=make_catch,
+        agent=config,
+        environment=make_catch,
         max_num_actor_steps=num_steps,
         num_environments=_NUM_ENVIRONMENTS,
         seed=seed,
@@ -306,9 +305,8 @@ config = impala.IMPALAConfig.atari_paper(batch_size=16)
 with tempfile.TemporaryDirectory() as directory:
   runs.run_experiment(
     experiment.ExperimentConfig(
-      builder=impala.make_builder(config),
-      network_factory=functools.partial(impala.make_network, config=config),
-      environment_factory=lambda seed: catch.make(),
+      agent=config,
+      environment=lambda seed: catch.make(),
       max_num_actor_steps=1,
       replay=sys.argv[2] or None,
     ),

@@ -29,9 +29,8 @@ def build_experiment(
   config = impala.IMPALAConfig.atari_paper(batch_size=16)
   return experiment.ExperimentConfig(
     name='chaos',
-    builder=impala.make_builder(config),
-    network_factory=functools.partial(impala.make_network, config=config),
-    environment_factory=make_catch if in_jax else make_environment,
+    agent=config,
+    environment=make_catch if in_jax else make_environment,
     max_num_actor_steps=10**9,
     num_environments=num_environments,
     checkpointing=checkpoints.CheckpointingConfig(save_every_seconds),

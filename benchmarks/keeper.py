@@ -12,7 +12,6 @@ and lose at random, and copy each other after 50 games.
 
 import argparse
 import contextlib
-import functools
 import heapq
 import multiprocessing
 import pathlib
@@ -49,9 +48,8 @@ def make_experiment(num_members: int) -> experiment.ExperimentConfig:
   config = impala.IMPALAConfig.atari_paper()
   made = experiment.ExperimentConfig(
     name='keeper',
-    builder=impala.make_builder(config),
-    network_factory=functools.partial(impala.make_network, config=config),
-    environment_factory=_make_game,
+    agent=config,
+    environment=_make_game,
     max_num_actor_steps=10**9,
     num_environments=num_members,
     population=population_config.PopulationConfig(

@@ -90,9 +90,8 @@ def run(seconds, num_environments):
   agent = parts.Agent(environment.spec.environment, config, num_environments)
   time_parts(agent, environment)
   made = experiment.ExperimentConfig(
-    builder=impala.make_builder(config),
-    network_factory=functools.partial(impala.make_network, config=config),
-    environment_factory=functools.partial(bsuite_adapter.make, 'catch/0'),
+    agent=config,
+    environment=functools.partial(bsuite_adapter.make, 'catch/0'),
     max_num_actor_steps=10**9,
   )
   seats = np.zeros((num_environments, 1), np.int32)

@@ -10,7 +10,6 @@ chance, about -150 for the best policies.
 """
 
 import argparse
-import functools
 import pathlib
 import tempfile
 import time
@@ -61,9 +60,8 @@ def make_experiment(options, seed, num_steps, learning_rate):
   )
   return experiment.ExperimentConfig(
     name='pendulum',
-    builder=ppo.make_builder(config),
-    network_factory=functools.partial(ppo.make_network, config=config),
-    environment_factory=make_environment,
+    agent=config,
+    environment=make_environment,
     max_num_actor_steps=num_steps,
     num_environments=16,
     seed=seed,

@@ -78,7 +78,7 @@ def _reference(module_name: str) -> str:
 
 def _defaults(agent_name: str) -> str:
   """Returns tables of the hyperparameters and the options of an agent."""
-  config = named.AGENTS[agent_name].make_config()
+  config = named.AGENTS[agent_name]()
   priors = [
     (name, _format(prior)) for name, prior in config.priors._asdict().items()
   ]

@@ -2,10 +2,9 @@
 
 The subpackages are `ftwax.agents`, `ftwax.environments`, `ftwax.networks`,
 `ftwax.losses`, `ftwax.population`, `ftwax.replay`, `ftwax.records`,
-`ftwax.reporting` and `ftwax.runtime`. `ftwax.make_experiment` makes an
-experiment with a named agent, `ftwax.run` runs it, and `ftwax.load` loads an
-agent from an earlier run. Subpackages are imported on first use, so that
-`import ftwax` is fast.
+`ftwax.reporting` and `ftwax.runtime`. `ftwax.ExperimentConfig` describes an
+experiment, `ftwax.run` runs it, and `ftwax.load` loads an agent from an earlier
+run. Subpackages are imported on first use, so that `import ftwax` is fast.
 """
 
 import importlib
@@ -24,28 +23,35 @@ if TYPE_CHECKING:
   from ftwax import reporting as reporting
   from ftwax import runtime as runtime
   from ftwax import types as types
-  from ftwax.runtime.loading import load as load
-  from ftwax.runtime.named_experiments import (
-    make_experiment as make_experiment,
+  from ftwax.population.population_config import (
+    PopulationConfig as PopulationConfig,
   )
+  from ftwax.runtime.experiment import ExperimentConfig as ExperimentConfig
+  from ftwax.runtime.loading import load as load
   from ftwax.runtime.runs import run_experiment as run  # noqa: F401
 
 __version__ = '0.1.0'
 
-_FUNCTIONS = {
+# Names that are not subpackages, with their modules and names there.
+_SHORTCUTS = {
+  'ExperimentConfig': ('ftwax.runtime.experiment', 'ExperimentConfig'),
+  'PopulationConfig': (
+    'ftwax.population.population_config',
+    'PopulationConfig',
+  ),
   'load': ('ftwax.runtime.loading', 'load'),
-  'make_experiment': ('ftwax.runtime.named_experiments', 'make_experiment'),
   'run': ('ftwax.runtime.runs', 'run_experiment'),
 }
 
 __all__ = (
+  'ExperimentConfig',
+  'PopulationConfig',
   'agents',
   'environments',
   'hyperparameters',
   'internal_rewards',
   'load',
   'losses',
-  'make_experiment',
   'networks',
   'population',
   'records',
@@ -58,9 +64,9 @@ __all__ = (
 
 
 def __getattr__(name: str) -> Any:
-  if name in _FUNCTIONS:
-    module, function = _FUNCTIONS[name]
-    return getattr(importlib.import_module(module), function)
+  if name in _SHORTCUTS:
+    module, attribute = _SHORTCUTS[name]
+    return getattr(importlib.import_module(module), attribute)
   if name in __all__:
     return importlib.import_module(f'ftwax.{name}')
   raise AttributeError(f"module 'ftwax' has no attribute {name!r}")

@@ -5,7 +5,6 @@ is for the user. `FTWAX_FUZZ_SECONDS=3600 pytest -m '' tests/test_fuzz.py`
 searches for an hour; by default it takes a minute.
 """
 
-import functools
 import itertools
 import json
 import math
@@ -106,11 +105,8 @@ def test_values_begin_a_run_or_are_refused(monkeypatch):
         options = {**options, 'checkpointing': made}
       config = experiment_lib.ExperimentConfig(
         **{
-          'builder': impala.make_builder(_CONFIG),
-          'network_factory': functools.partial(
-            impala.make_network, config=_CONFIG
-          ),
-          'environment_factory': _make_matching,
+          'agent': _CONFIG,
+          'environment': _make_matching,
           'max_num_actor_steps': 100,
           'num_environments': 4,
           'replay': None if runtime == 'device' else 'functional',

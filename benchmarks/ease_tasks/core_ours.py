@@ -3,6 +3,7 @@ import jax
 
 import ftwax
 from ftwax import networks
+from ftwax.agents import ppo
 
 
 class BottleneckGRU(hk.Module):
@@ -20,13 +21,12 @@ class BottleneckGRU(hk.Module):
     return self._gru.unroll(inputs, start, state, hyperparameters)
 
 
-def make_network(environment_spec):
+def make_network(environment_spec, config):
   return networks.make_recurrent_network(
     environment_spec, make_core=BottleneckGRU
   )
 
 
-experiment = ftwax.make_experiment(
-  'ppo', 'CartPole-v1', 10_000, network_factory=make_network
-)
+config = ppo.PPOConfig(network=make_network)
+experiment = ftwax.ExperimentConfig(config, 'CartPole-v1', 10_000)
 ftwax.run(experiment, eval_every=10_000)

@@ -3,6 +3,7 @@ import numpy as np
 from gymnasium import spaces
 
 import ftwax
+from ftwax.agents import ppo
 
 
 class Target(gymnasium.Env):
@@ -24,5 +25,5 @@ class Target(gymnasium.Env):
     return self._state.copy(), reward, False, self._steps == 50, {}
 
 
-experiment = ftwax.make_experiment('ppo', Target, 10_000)
+experiment = ftwax.ExperimentConfig(ppo.PPOConfig(), Target, 10_000)
 ftwax.run(experiment, eval_every=10_000)

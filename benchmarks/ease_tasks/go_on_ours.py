@@ -1,7 +1,7 @@
 import ftwax
 
 config = ftwax.agents.PPOConfig().fix(learning_rate=1e-4)
-experiment = ftwax.make_experiment(
+experiment = ftwax.ExperimentConfig(
   config, 'CartPole-v1', 10_000, init_from='cartpole'
 )
 ftwax.run(experiment, eval_every=10_000)

@@ -1,4 +1,5 @@
 import ftwax
+from ftwax.agents import ppo
 
-experiment = ftwax.make_experiment('ppo', 'CartPole-v1', 10_000)
+experiment = ftwax.ExperimentConfig(ppo.PPOConfig(), 'CartPole-v1', 10_000)
 ftwax.run(experiment, eval_every=10_000)

@@ -1,8 +1,9 @@
 import ftwax
+from ftwax.agents import ppo
 from ftwax.runtime import callbacks
 
-experiment = ftwax.make_experiment(
-  'ppo',
+experiment = ftwax.ExperimentConfig(
+  ppo.PPOConfig(),
   'CartPole-v1',
   150_000,
   observers=[callbacks.EarlyStopping(score=475)],

@@ -1,5 +1,6 @@
 import ftwax
+from ftwax.agents import ppo
 
-experiment = ftwax.make_experiment('ppo', 'CartPole-v1', 10_000)
+experiment = ftwax.ExperimentConfig(ppo.PPOConfig(), 'CartPole-v1', 10_000)
 for seed in range(3):
   ftwax.run(experiment.replace(seed=seed), eval_every=10_000)

@@ -122,9 +122,7 @@ def _label(first: _Run, groups: Sequence[Sequence[_Run]], index: int) -> str:
   changed: dict[str, Any] = {}
   for other in others:
     for key, _, value in _differences(other, first):
-      if not config_files.repeats_agent(key):
-        key = key.replace('builder.config', 'agent').removesuffix('.value')
-        changed.setdefault(key, value)
+      changed.setdefault(key.removesuffix('.value'), value)
   parts = [f'{key}={value}' for key, value in changed.items()]
   return ' '.join([name, *parts[:2]])
 

@@ -80,7 +80,7 @@ def _make_environment(
   factory = experiment.evaluation_factory
   if isinstance(factory, vector.VectorFactory):
     raise ValueError(
-      'environment_factory of the run must make single environments for a film,'
+      'environment of the run must make single environments for a film,'
       ' and makes vectors; pass --experiment with one that does.'
     )
   return factory(seed)

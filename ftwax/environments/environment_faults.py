@@ -50,7 +50,7 @@ def fail_to_make(name: str, error: BaseException) -> NoReturn:
   frames = traceback.extract_tb(error.__traceback__)
   if isinstance(error, Exception) and _is_below(frames[-1], (_OWN,)):
     raise error
-  fail(name, 'environment_factory', error)
+  fail(name, 'environment', error)
 
 
 def describe(name: str, call: str, error: BaseException) -> str:

@@ -259,7 +259,7 @@ def make_games(
     return PythonGames(all_made, name, first)
   if not isinstance(made, dm_env.Environment):
     raise TypeError(
-      'environment_factory must make an environment or a game, but made a'
+      'environment must make an environment or a game, but made a'
       f' {type(made).__name__}; return a dm_env.Environment, a gymnasium.Env, a'
       ' games.GameEnvironment, or a functional environment or game.'
     )
@@ -314,6 +314,6 @@ def _common_spec(made: Sequence[games.GameEnvironment]) -> games.GameSpec:
     if _spec_of(game) != first:
       raise ValueError(
         f'game {index} ({_spec_of(game)}) must be like game 0 ({first}); make'
-        ' games of one kind in environment_factory.'
+        ' games of one kind in environment.'
       )
   return first

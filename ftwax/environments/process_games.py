@@ -112,7 +112,7 @@ class ProcessGames(game_vectors.HostGames):
           if spec != self.spec:
             raise ValueError(
               f'{process.label} ({spec}) must be like the first ({self.spec});'
-              ' make environments of one kind in environment_factory.'
+              ' make environments of one kind in environment.'
             )
         descriptor = memory.fileno()
         # The mapping stays valid when the file is closed.
@@ -299,7 +299,7 @@ def _pickle(environment_factory: game_vectors.EnvironmentFactory) -> bytes:
     pickled: bytes = cloudpickle.dumps(environment_factory)
   except Exception as error:
     raise ValueError(
-      f'environment_factory ({environment_factory!r}) must be picklable, to be'
+      f'environment ({environment_factory!r}) must be picklable, to be'
       f' sent to environment processes ({error}); create its unpicklable parts'
       ' inside it.'
     ) from error

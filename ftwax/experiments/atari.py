@@ -12,8 +12,6 @@ import dm_env
 from absl import flags
 
 from ftwax.agents import a2c, a3c, impala, named, ppo
-from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.agents.actor_critic import builder
 from ftwax.environments import atari, atari_vector, vector
 from ftwax.runtime import experiment, launch
 
@@ -60,9 +58,8 @@ def build_experiment() -> experiment.ExperimentConfig:
   )
   return experiment.ExperimentConfig(
     name=f'{_AGENT.value}_{_GAME.value}',
-    builder=builder.ActorCriticBuilder(config),
-    network_factory=functools.partial(config_lib.make_network, config=config),
-    environment_factory=vector.VectorFactory(make) if _VECTOR.value else make,
+    agent=config,
+    environment=vector.VectorFactory(make) if _VECTOR.value else make,
     **launch.experiment_options(),
   )
 

@@ -13,7 +13,6 @@ which make the score, nothing says which events are good.
 """
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
@@ -165,10 +164,9 @@ def build_experiment() -> experiment.ExperimentConfig:
   config = make_config()
   return experiment.ExperimentConfig(
     name='capture_the_flag',
-    builder=ftw.make_builder(config),
-    network_factory=functools.partial(ftw.make_network, config=config),
-    environment_factory=make_training_game,
-    evaluation_environment_factory=make_game,
+    agent=config,
+    environment=make_training_game,
+    evaluation_environment=make_game,
     population=_make_population(),
     steps_per_round=_GAME.num_steps,
     **launch.experiment_options(),
@@ -219,7 +217,7 @@ def _event_priors() -> tuple[Any, ...]:
 def finish(made: experiment.ExperimentConfig, result: runs.RunResult) -> None:
   """Plays the tournament, records games and writes the report."""
   game = make_game(0)
-  network = made.network_factory(game.spec)
+  network = made.agent.make_network(game.spec)
   policy = made.builder.make_policy(network, game.spec)
   variables = jax.device_get(types.actor_variables(result.state))
   spec = made.read_game_spec()

@@ -12,8 +12,6 @@ import functools
 from absl import flags
 
 from ftwax.agents import named
-from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.agents.actor_critic import builder
 from ftwax.environments import catch, functional, game_vectors
 from ftwax.runtime import experiment, launch
 
@@ -43,9 +41,8 @@ def build_experiment() -> experiment.ExperimentConfig:
   config = named.AGENTS[_AGENT.value]()
   return experiment.ExperimentConfig(
     name='catch' if _AGENT.value == 'impala' else f'catch_{_AGENT.value}',
-    builder=builder.ActorCriticBuilder(config),
-    network_factory=functools.partial(config_lib.make_network, config=config),
-    environment_factory=make_environment_factory(),
+    agent=config,
+    environment=make_environment_factory(),
     **launch.experiment_options(),
   )
 

@@ -7,7 +7,7 @@ Run `uv run experiments/continuous_control.py` for Pendulum-v1, or
 from absl import flags
 
 from ftwax.agents import ppo
-from ftwax.runtime import experiment, launch, named_experiments
+from ftwax.runtime import experiment, launch
 
 launch.define_flags(
   max_num_actor_steps=100_000, num_environments=16, eval_every=0
@@ -38,8 +38,8 @@ def build_experiment() -> experiment.ExperimentConfig:
     discount=_DISCOUNTS.get(_TASK.value, 0.99),
     entropy_cost=0.0,
   )
-  return named_experiments.make_experiment(
-    config, _TASK.value, **launch.experiment_options()
+  return experiment.ExperimentConfig(
+    agent=config, environment=_TASK.value, **launch.experiment_options()
   )
 
 

@@ -53,9 +53,8 @@ def build_experiment() -> experiment.ExperimentConfig:
   )
   return experiment.ExperimentConfig(
     name=f'ftw_{_CORE.value}_{_GAME.value}',
-    builder=ftw.make_builder(config),
-    network_factory=functools.partial(ftw.make_network, config=config),
-    environment_factory=functools.partial(make_environment, _GAME.value),
+    agent=config,
+    environment=functools.partial(make_environment, _GAME.value),
     **launch.experiment_options(),
   )
 

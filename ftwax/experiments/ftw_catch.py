@@ -60,9 +60,8 @@ def make_experiment(
   suffix = '' if use_auxiliary else '_no_auxiliary'
   return experiment.ExperimentConfig(
     name=f'ftw_catch_{_CORE.value}{suffix}',
-    builder=ftw.make_builder(config),
-    network_factory=functools.partial(ftw.make_network, config=config),
-    environment_factory=make_environment,
+    agent=config,
+    environment=make_environment,
     **launch.experiment_options(seed),
   )
 

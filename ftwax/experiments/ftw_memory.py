@@ -91,9 +91,8 @@ def build_experiment(
   )
   return experiment.ExperimentConfig(
     name=f'ftw_memory_{core}',
-    builder=ftw.make_builder(config),
-    network_factory=functools.partial(ftw.make_network, config=config),
-    environment_factory=make_environment,
+    agent=config,
+    environment=make_environment,
     **launch.experiment_options(seed),
   )
 

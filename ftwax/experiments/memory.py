@@ -15,7 +15,7 @@ import math
 
 from absl import flags
 
-from ftwax.agents import builders, ftw, impala
+from ftwax.agents import ftw, impala
 from ftwax.environments import functional, game_vectors, memory_chain
 from ftwax.networks import rpth_level
 from ftwax.networks.dnc import core as dnc_core
@@ -25,7 +25,6 @@ from ftwax.runtime import comparison, experiment, launch
 launch.define_flags(
   max_num_actor_steps=500_000, num_environments=16, eval_every=100_000
 )
-_Agent = tuple[builders.Builder, experiment.NetworkFactory]
 
 _IMPALA_CORES = ('lstm', 'gru', 'feed_forward')
 _FTW_CORES = ('rpth', 'dnc', 'rpth_dnc')
@@ -76,17 +75,15 @@ _FORGET_BIAS = 3.0
 _SIZE = 64
 
 
-def make_impala(core: str) -> _Agent:
-  """Returns IMPALA's builder and network factory."""
-  config = impala.IMPALAConfig.atari_paper(
+def make_impala(core: str) -> impala.IMPALAConfig:
+  """Returns IMPALA with a core."""
+  return impala.IMPALAConfig.atari_paper(
     core=core,
     hidden_size=128,
     forget_bias=_FORGET_BIAS,
     sequence_length=_SEQUENCE_LENGTH,
     batch_size=16,
   ).fix(learning_rate=1e-3, rms_prop_epsilon=1e-5, max_abs_reward=math.inf)
-  make_network = functools.partial(impala.make_network, config=config)
-  return impala.make_builder(config), make_network
 
 
 def _make_dnc() -> dnc_core.DNC:
@@ -95,9 +92,9 @@ def _make_dnc() -> dnc_core.DNC:
   )
 
 
-def make_ftw(core: str) -> _Agent:
-  """Returns FTW's builder and network factory."""
-  config = ftw.FTWConfig.paper(
+def make_ftw(core: str) -> ftw.FTWConfig:
+  """Returns FTW with a core."""
+  return ftw.FTWConfig.paper(
     core=_make_dnc if core == 'dnc' else core,
     hidden_size=_SIZE,
     latent_size=_SIZE,
@@ -117,8 +114,6 @@ def make_ftw(core: str) -> _Agent:
     slow_period=8,
     fast_to_slow_gradient_scale=1.0,
   )
-  make_network = functools.partial(ftw.make_network, config=config)
-  return ftw.make_builder(config), make_network
 
 
 def build_experiment(
@@ -127,12 +122,10 @@ def build_experiment(
   """Returns the experiment described by flags and arguments."""
   core = core or _CORE.value
   make = make_impala if core in _IMPALA_CORES else make_ftw
-  builder, make_network = make(core)
   return experiment.ExperimentConfig(
     name=f'memory_{core}',
-    builder=builder,
-    network_factory=make_network,
-    environment_factory=make_environment_factory(),
+    agent=make(core),
+    environment=make_environment_factory(),
     **launch.experiment_options(seed),
   )
 

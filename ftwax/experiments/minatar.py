@@ -7,8 +7,6 @@ close to common ones for gymnax: many environments and a high learning rate.
 Run `uv run --with gymnax experiments/minatar.py --game=breakout`.
 """
 
-import functools
-
 from absl import flags
 
 from ftwax.agents import ppo
@@ -58,9 +56,8 @@ def build_experiment() -> experiment.ExperimentConfig:
   )
   return experiment.ExperimentConfig(
     name=f'minatar_{_GAME.value}',
-    builder=ppo.make_builder(config),
-    network_factory=functools.partial(ppo.make_network, config=config),
-    environment_factory=make_environment,
+    agent=config,
+    environment=make_environment,
     **options,
   )
 

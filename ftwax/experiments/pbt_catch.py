@@ -11,7 +11,6 @@ Run `uv run experiments/pbt_catch.py`. It runs all seeds in turn, each in its
 own directory below `runs/pbt_catch`.
 """
 
-import functools
 import math
 import pathlib
 from typing import Any
@@ -71,9 +70,8 @@ def build_experiment(
   )
   return experiment_lib.ExperimentConfig(
     name='pbt_catch' if exploits else 'random_search_catch',
-    builder=impala.make_builder(config),
-    network_factory=functools.partial(impala.make_network, config=config),
-    environment_factory=make_environment,
+    agent=config,
+    environment=make_environment,
     max_num_actor_steps=_MAX_STEPS.value,
     num_environments=_GAMES_PER_MEMBER * _NUM_MEMBERS.value,
     seed=seed,

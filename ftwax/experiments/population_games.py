@@ -111,11 +111,8 @@ def build_experiment() -> experiment.ExperimentConfig:
   config = make_config()
   return experiment.ExperimentConfig(
     name=_GAME.value,
-    builder=ftw.make_builder(config),
-    network_factory=functools.partial(ftw.make_network, config=config),
-    environment_factory=functools.partial(
-      make_game, game_length=_GAME_LENGTH.value
-    ),
+    agent=config,
+    environment=functools.partial(make_game, game_length=_GAME_LENGTH.value),
     population=population_config.PopulationConfig(
       num_members=_NUM_MEMBERS.value,
       burn_in_games=_BURN_IN.value,

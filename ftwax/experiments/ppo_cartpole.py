@@ -6,8 +6,6 @@ the agent, run `uv run --with gymnax experiments/ppo_cartpole.py
 --runtime=device`.
 """
 
-import functools
-
 import dm_env
 
 from ftwax import hyperparameters
@@ -67,9 +65,8 @@ def build_experiment() -> experiment.ExperimentConfig:
   )
   return experiment.ExperimentConfig(
     name='ppo_cartpole',
-    builder=ppo.make_builder(config),
-    network_factory=functools.partial(ppo.make_network, config=config),
-    environment_factory=(
+    agent=config,
+    environment=(
       make_functional if launch.FLAGS.runtime == 'device' else make_environment
     ),
     **options,

@@ -55,9 +55,8 @@ def build_experiment() -> experiment.ExperimentConfig:
   )
   return experiment.ExperimentConfig(
     name='rl2_bandits',
-    builder=rl2.make_builder(config),
-    network_factory=functools.partial(rl2.make_network, config=config),
-    environment_factory=functools.partial(make_environment, _NUM_PULLS.value),
+    agent=config,
+    environment=functools.partial(make_environment, _NUM_PULLS.value),
     **options,
   )
 

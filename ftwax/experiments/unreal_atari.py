@@ -39,9 +39,8 @@ def build_experiment() -> experiment.ExperimentConfig:
   )
   return experiment.ExperimentConfig(
     name=f'unreal_{_GAME.value}',
-    builder=unreal.make_builder(config),
-    network_factory=functools.partial(unreal.make_network, config=config),
-    environment_factory=functools.partial(
+    agent=config,
+    environment=functools.partial(
       _make_environment,
       _GAME.value,
       atari.AtariConfig(size=42, grayscale=True),

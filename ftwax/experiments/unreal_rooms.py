@@ -70,9 +70,8 @@ def make_experiment(
   agent = 'unreal' if use_tasks else 'a2c'
   return experiment.ExperimentConfig(
     name=f'{agent}_{_GAME.value}',
-    builder=unreal.make_builder(config),
-    network_factory=functools.partial(unreal.make_network, config=config),
-    environment_factory={'rooms': make_rooms, 'catch': make_catch}[_GAME.value],
+    agent=config,
+    environment={'rooms': make_rooms, 'catch': make_catch}[_GAME.value],
     **options,
   )
 

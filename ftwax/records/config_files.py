@@ -207,14 +207,6 @@ def flatten(plain: Any, path: str = '') -> dict[str, Any]:
   return leaves
 
 
-def repeats_agent(key: str) -> bool:
-  """Returns whether a key of an experiment repeats one of its agent's config.
-
-  The network factory holds that config, too.
-  """
-  return key.startswith('network_factory.keywords.config')
-
-
 def differences(then: Any, now: Any) -> list[tuple[str, Any, Any]]:
   """Returns (key, then, now) for each leaf that differs."""
   then, now = flatten(then), flatten(now)

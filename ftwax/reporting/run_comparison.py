@@ -190,9 +190,8 @@ def _differences(
   leaves: dict[str, list[str]] = {}
   for index, config in enumerate(configs[1:], start=1):
     for key, first, other in config_files.differences(configs[0], config):
-      if not config_files.repeats_agent(key):
-        row = leaves.setdefault(key, [_short(first)] * len(configs))
-        row[index] = _short(other)
+      row = leaves.setdefault(key, [_short(first)] * len(configs))
+      row[index] = _short(other)
   if not leaves:
     return [page.paragraph('The configurations are equal.')]
   rows = [[key, *values] for key, values in leaves.items()]

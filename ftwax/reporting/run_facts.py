@@ -67,8 +67,7 @@ def read_event_names(
 def read_log_scaled(run_dir: str | os.PathLike[str]) -> list[str]:
   """Returns the names of the hyperparameters with a log-uniform prior."""
   config = files.read_object(pathlib.Path(run_dir) / run_directory.CONFIG_FILE)
-  builder = config.get('builder')
-  agent = builder.get('config') if isinstance(builder, dict) else None
+  agent = config.get('agent')
   priors = agent.get('priors') if isinstance(agent, dict) else None
   kind = hyperparameters.LogUniform.__name__
   return [

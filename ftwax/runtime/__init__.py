@@ -3,7 +3,6 @@
 from ftwax.runtime.experiment import ExperimentConfig
 from ftwax.runtime.loaded_agent import LoadedAgent
 from ftwax.runtime.loading import export, load
-from ftwax.runtime.named_experiments import make_experiment
 from ftwax.runtime.runs import RunResult, run_experiment
 
 __all__ = (
@@ -17,7 +16,6 @@ __all__ = (
   'launch',
   'live_game',
   'load',
-  'make_experiment',
   'playable',
   'run_experiment',
 )

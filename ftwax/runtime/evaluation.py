@@ -126,7 +126,7 @@ def check_spec(spec: games.GameSpec, training_spec: games.GameSpec) -> None:
   """Raises a ValueError unless evaluation and training specs are equal."""
   if spec != training_spec:
     raise ValueError(
-      'evaluation_environment_factory must make a game with the specs of'
+      'evaluation_environment must make a game with the specs of'
       f' training ({training_spec}), but made one with {spec}; choose one that'
       ' differs only in its levels.'
     )

@@ -5,6 +5,7 @@ Names follow `acme.jax.experiments.ExperimentConfig` on acme's main branch.
 
 import dataclasses
 import pathlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +13,8 @@ import dm_env
 
 from ftwax import types
 from ftwax.agents import builders
-from ftwax.environments import game_vectors, games, process_games
+from ftwax.agents.actor_critic import actor_critic_config, builder
+from ftwax.environments import adapting, game_vectors, games, process_games
 from ftwax.population import (
   evolution,
   players,
@@ -87,8 +89,6 @@ class Observer:
 # Reactions of a local run when an environment raises.
 ON_ENVIRONMENT_ERROR = ('stop', 'restart')
 
-NetworkFactory = Callable[[types.EnvironmentSpec], types.RecurrentNetwork]
-
 
 @dataclasses.dataclass(frozen=True)
 class ExperimentConfig:
@@ -99,15 +99,16 @@ class ExperimentConfig:
   does not evolve.
 
   Attributes:
-    builder: makes the parts of the agent.
-    network_factory: makes the network for an environment spec.
-    environment_factory: makes an environment or a game, given a seed. A JAX
-      environment, which the device runtime requires, is made once for all rows,
-      as is the vector of a `vector.VectorFactory`.
+    agent: the agent's config.
+    environment: the environment or game: the name of a Gymnasium environment; a
+      class, made with a seed if it takes one; a function that makes one, given
+      a seed; a `vector.VectorFactory`; or a JAX environment or game, which the
+      device runtime requires.
     max_num_actor_steps: total number of actions of all members in all
       environments.
     seed: seed of parameters, actors and environments.
-    name: name used for the run directory and in plots.
+    name: name used for the run directory and in plots; by default, the agent
+      and the environment.
     num_environments: G, number of environments or games that one actor steps at
       a time.
     environment_processes: number of processes that step the Python environments
@@ -132,9 +133,9 @@ class ExperimentConfig:
     opponent_share: fraction of the training games in which an opponent takes
       one team.
     evaluation_greedy: whether evaluations take the most probable action.
-    evaluation_environment_factory: makes the environment or game of evaluations
-      if it differs from training, such as harder levels with the same specs;
-      None to evaluate in the training environment.
+    evaluation_environment: the environment or game of evaluations if it differs
+      from training, such as harder levels with the same specs; None to evaluate
+      in the training environment.
     init_from: directory of an earlier run whose learned parameters a new run
       starts from, with this config and environment. See
       `runtime.initial_state`.
@@ -158,12 +159,11 @@ class ExperimentConfig:
       machine only; see `runtime.live_page`.
   """
 
-  builder: builders.Builder
-  network_factory: NetworkFactory
-  environment_factory: game_vectors.EnvironmentFactory
+  agent: actor_critic_config.ActorCriticConfig
+  environment: adapting.Environment
   max_num_actor_steps: int
   seed: int = 0
-  name: str = 'experiment'
+  name: str = ''
   num_environments: int = 8
   environment_processes: int = 0
   environment_timeout_s: float = 60.0
@@ -183,7 +183,7 @@ class ExperimentConfig:
   opponent_share: float = 0.5
 
   evaluation_greedy: bool = True
-  evaluation_environment_factory: game_vectors.EnvironmentFactory | None = None
+  evaluation_environment: adapting.Environment | None = None
   init_from: str | None = None
   observers: Sequence[Observer] = ()
   logger_factory: loggers.LoggerFactory | None = None
@@ -197,7 +197,19 @@ class ExperimentConfig:
   watch: bool = False
 
   def __post_init__(self) -> None:
-    """Checks the values of fields."""
+    """Checks the values of fields and names the experiment."""
+    if not isinstance(self.agent, actor_critic_config.ActorCriticConfig):
+      raise ValueError(
+        f'agent ({self.agent!r}) must be the config of an agent; choose'
+        ' ppo.PPOConfig().'
+      )
+    for environment in (self.environment, self.evaluation_environment):
+      if environment is not None:
+        adapting.make_factory(environment)  # Raises for anything else.
+    if not self.name:
+      task = adapting.describe(self.environment)
+      name = re.sub(r'[^\w.-]', '_', f'{self.agent.name}_{task}')
+      object.__setattr__(self, 'name', name)
     for name in ('num_environments', 'max_num_actor_steps', 'steps_per_round'):
       value = getattr(self, name)
       if value < 1:
@@ -240,6 +252,16 @@ class ExperimentConfig:
     """Returns a copy with some fields changed."""
     return dataclasses.replace(self, **changes)
 
+  @property
+  def builder(self) -> builders.Builder:
+    """The builder of the agent."""
+    return builder.ActorCriticBuilder(self.agent)
+
+  @property
+  def environment_factory(self) -> game_vectors.EnvironmentFactory:
+    """The factory of training environments or games."""
+    return adapting.make_factory(self.environment)
+
   def read_game_spec(self) -> games.GameSpec:
     """Returns `game_spec`, or if it is None, the spec of a new game."""
     if self.game_spec is not None:
@@ -272,7 +294,9 @@ class ExperimentConfig:
   @property
   def evaluation_factory(self) -> game_vectors.EnvironmentFactory:
     """The factory of evaluation environments or games."""
-    return self.evaluation_environment_factory or self.environment_factory
+    if self.evaluation_environment is None:
+      return self.environment_factory
+    return adapting.make_factory(self.evaluation_environment)
 
   def observe_evaluation(self, row: Mapping[str, Any], run: RunView) -> bool:
     """Passes an evaluation to observers; returns whether one ends the run."""

@@ -146,7 +146,7 @@ def _tell(init_from: str, kind: type, problem: str) -> None:
 
 
 def _optimizer(experiment: experiment_lib.ExperimentConfig) -> str:
-  return experiment.builder.config.optimizer
+  return experiment.agent.optimizer
 
 
 def _read_source(path: str | os.PathLike[str]) -> _Source:
@@ -156,7 +156,7 @@ def _read_source(path: str | os.PathLike[str]) -> _Source:
     return _Source(
       directory / 'checkpoints',
       int(plain['population']['num_members']),
-      plain['builder']['config']['optimizer'],
+      plain['agent']['optimizer'],
     )
   except (ValueError, KeyError, TypeError) as error:
     raise ValueError(

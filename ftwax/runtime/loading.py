@@ -5,7 +5,6 @@ experiment or the environment. `export` and `LoadedAgent.save` write folders
 that can be shared; the library includes such populations (`TRAINED`).
 """
 
-import functools
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -222,7 +221,7 @@ def _find_origin(
   spec = experiment.read_game_spec()
   return _Origin(
     experiment.builder,
-    experiment.network_factory(spec.environment),
+    experiment.agent.make_network(spec.environment),
     spec,
     range(experiment.population.num_members),
   )
@@ -231,36 +230,23 @@ def _find_origin(
 def _read_origin(directory: pathlib.Path) -> _Origin:
   """Rebuilds the agent of a run from its records."""
   path = directory / run_directory.CONFIG_FILE
-  recorded, num_members, factory = files.parse_json(
+  recorded, num_members = files.parse_json(
     path,
-    lambda plain: (
-      plain['builder']['config'],
-      int(plain['population']['num_members']),
-      plain['network_factory'],
-    ),
+    lambda plain: (plain['agent'], int(plain['population']['num_members'])),
     'the configuration of a run',
   )
-  config = config_files.from_json(recorded, 'builder.config')
+  config = config_files.from_json(recorded, 'agent')
   if not isinstance(config, config_lib.ActorCriticConfig):
     raise ValueError(
-      f'builder.config ({type(config).__name__}) must be that of an agent in'
+      f'agent ({type(config).__name__}) must be that of an agent in'
       f' {list(named.AGENTS)}; pass experiment=..., the one that the run was'
       ' started with.'
-    )
-  made_by = functools.partial(config_lib.make_network, config=config)
-  differences = config_files.differences(factory, config_files.to_json(made_by))
-  # Options added after the run was recorded have their defaults in both.
-  if any(then != config_files.ABSENT for _, then, _ in differences):
-    raise ValueError(
-      f'network_factory in {path} must be that of a named agent to be rebuilt'
-      ' from its record, and is not; pass experiment=..., the one that the run'
-      ' was started with.'
     )
   spec = game_files.read(directory)
   members = sharing.read_members(directory) or range(num_members)
   return _Origin(
     builder.ActorCriticBuilder(config),
-    made_by(spec.environment),
+    config.make_network(spec.environment),
     spec,
     members,
   )

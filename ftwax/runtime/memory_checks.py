@@ -23,7 +23,7 @@ def check_fits(
       trajectories.
     spec: spec of the game.
   """
-  config = experiment.builder.config
+  config = experiment.agent
   num_bytes = _observation_bytes(spec.environment)
   num_bytes *= (config.sequence_length + 1) * spec.num_players
   available = _available_bytes()

@@ -1,10 +1,9 @@
 """Changes an experiment's fields by `--config` and `--set`.
 
-Keys are fields of `ExperimentConfig`; `agent` stands for the agent's config:
+Keys are fields of `ExperimentConfig` and of the configs that it holds:
 `population.num_members`, `agent.batch_size`, `agent.priors.learning_rate`.
 """
 
-import functools
 import typing
 from collections.abc import Sequence
 from typing import Any
@@ -18,10 +17,8 @@ AGENT = 'agent'
 
 # Fields that can only be set in Python.
 _IN_PYTHON = (
-  'builder',
-  'network_factory',
-  'environment_factory',
-  'evaluation_environment_factory',
+  'environment',
+  'evaluation_environment',
   'game_spec',
   'select',
   'explore',
@@ -65,16 +62,7 @@ def change(
       raise ValueError(
         f'{name} is not a field{config_changes.suggest(name, fields)}'
       )
-  own = {name: value for name, value in changes.items() if name != AGENT}
-  experiment = config_changes.apply(experiment, own)
-  before = experiment.builder.config
-  config = change_agent_config(before, changes)
-  if config == before:
-    return experiment
-  return experiment.replace(
-    builder=experiment.builder.replace(config=config),
-    network_factory=_with_config(experiment.network_factory, before, config),
-  )
+  return config_changes.apply(experiment, changes)
 
 
 def change_agent_config(config: Any, changes: Changes) -> Any:
@@ -95,23 +83,8 @@ def describe(experiment: experiment_lib.ExperimentConfig) -> str:
 
 def _fields(experiment: experiment_lib.ExperimentConfig) -> dict[str, Any]:
   """Returns the fields that can be changed."""
-  own = {
+  return {
     name: value
     for name, value in vars(experiment).items()
     if name not in _IN_PYTHON
   }
-  return {**own, AGENT: experiment.builder.config}
-
-
-def _with_config(factory: Any, before: Any, config: Any) -> Any:
-  """Returns a network factory with one config replaced by another."""
-  if not isinstance(factory, functools.partial):
-    return factory
-  return functools.partial(
-    factory.func,
-    *[config if value == before else value for value in factory.args],
-    **{
-      name: config if value == before else value
-      for name, value in factory.keywords.items()
-    },
-  )

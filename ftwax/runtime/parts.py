@@ -74,7 +74,7 @@ def make_template(
     spec: spec of the game.
   """
   core = experiment.builder.make_learner_core(
-    experiment.network_factory(spec.environment), spec.environment
+    experiment.agent.make_network(spec.environment), spec.environment
   )
 
   def make(key: types.Key) -> state_lib.PopulationState:

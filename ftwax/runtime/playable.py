@@ -145,7 +145,7 @@ def find(
     factory = experiment.evaluation_factory
     if isinstance(factory, vector.VectorFactory):
       raise ValueError(
-        f'environment_factory of {source} must make single games to be played,'
+        f'environment of {source} must make single games to be played,'
         ' and makes vectors; pass --experiment with one that does.'
       )
     return make(

@@ -1,7 +1,5 @@
 """What of the standard network a config chooses, in a line each."""
 
-import functools
-
 import dm_env
 import fakes
 import jax
@@ -184,9 +182,8 @@ def test_all_choices_together_learn_catch(tmp_path):
   ).fix(learning_rate=1e-3)
   result = runs.run_experiment(
     experiment.ExperimentConfig(
-      builder=a2c.make_builder(config),
-      network_factory=functools.partial(a2c.make_network, config=config),
-      environment_factory=lambda seed: catch.make(5, 3),
+      agent=config,
+      environment=lambda seed: catch.make(5, 3),
       max_num_actor_steps=40_000,
       num_environments=16,
       checkpointing=None,

@@ -19,9 +19,8 @@ def build():
   config = {agent}.{config}
   return ExperimentConfig(
     name='mine',
-    builder={agent}.make_builder(config),
-    network_factory=functools.partial({agent}.make_network, config=config),
-    environment_factory=make_environment,
+    agent=config,
+    environment=make_environment,
     {fields},
   )
 '''

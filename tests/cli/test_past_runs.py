@@ -54,7 +54,7 @@ def _write_run(directory, returns, **config):
 def test_runs_are_compared_with_intervals(tmp_path, capsys):
   run_dirs = [
     _write_run(tmp_path / f'{rate}{seed}', [0.0, value], seed=seed,
-               builder={'config': {'rate': rate}})
+               agent={'rate': rate})
     for rate, values in ((1, (0.5, 0.6, 0.7)), (2, (0.25,)))
     for seed, value in enumerate(values)
   ]  # fmt: skip
@@ -78,7 +78,7 @@ def test_runs_are_compared_with_intervals(tmp_path, capsys):
 
 def test_several_runs_are_reported_side_by_side(tmp_path, capsys):
   run_dirs = [
-    _write_run(tmp_path / name, [0.0, 0.5], builder={'config': {'rate': name}})
+    _write_run(tmp_path / name, [0.0, 0.5], agent={'rate': name})
     for name in ('first', 'second')
   ]
   page = tmp_path / 'page.html'
@@ -87,7 +87,7 @@ def test_several_runs_are_reported_side_by_side(tmp_path, capsys):
   assert commands.main(['report', *run_dirs, f'--page={page}']) == 0
   assert capsys.readouterr().out.splitlines()[-1] == str(page)
   text = page.read_text('utf-8')
-  assert 'Returns in training' in text and 'builder.config.rate' in text
+  assert 'Returns in training' in text and 'agent.rate' in text
 
 
 @pytest.mark.parametrize('command', ['compare', 'report', 'evaluate'])
@@ -117,7 +117,7 @@ def test_the_experiment_of_a_run_is_made_again(tmp_path):
   path.write_text('now python experiments/catch.py --agent=ppo --seed=3\n')
   with past_runs.rebuilt(str(tmp_path), None) as experiment:
     assert experiment.seed == 3
-    assert experiment.builder.config == made.builder.config
+    assert experiment.agent == made.agent
   path.write_text('now python experiments/catch.py --agent=ppo\n')
   with (
     pytest.raises(ValueError, match=r'seed was 3 and is now 0; pass --exp'),

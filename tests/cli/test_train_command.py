@@ -153,8 +153,7 @@ def test_what_an_experiment_computes_follows_the_changes(capsys):
 def test_tasks_and_networks_follow_the_changes():
   arguments = ['--set=agent.use_value_replay=true', '--set=agent.core=gru']
   with experiment_files.built('catch', arguments) as (experiment,):
-    assert experiment.builder.config.core == 'gru'
-    assert experiment.network_factory.keywords['config'].core == 'gru'
+    assert experiment.agent.core == 'gru'
     assert len(experiment.builder.auxiliary_tasks) == 1
     assert launch.FLAGS.seed == 0
 
@@ -162,7 +161,7 @@ def test_tasks_and_networks_follow_the_changes():
 def test_variants_follow_the_changes():
   arguments = ['--set=agent.batch_size=2', '--compare=2']
   with experiment_files.built('ftw_catch', arguments) as made:
-    assert [one.builder.config.batch_size for one in made] == [2] * 4
+    assert [one.agent.batch_size for one in made] == [2] * 4
     assert [one.seed for one in made] == [0, 0, 1, 1]
 
 

@@ -86,7 +86,7 @@ def test_a_factory_s_own_errors_are_left_as_they_are():
 
   with pytest.raises(
     environment_faults.EnvironmentFault,
-    match=r'OSError \(no such level\) in environment_factory, at .* in make;',
+    match=r'OSError \(no such level\) in environment, at .* in make;',
   ):
     game_vectors.make_games(make, [0], 'mine')
   refuse = functools.partial(validation.fail, 'a', 'b', 'c', 'd', 'e')

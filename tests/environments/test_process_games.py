@@ -292,7 +292,7 @@ def test_what_does_not_fit_is_refused(factory, message):
 
 def test_factories_must_be_picklable():
   lock = threading.Lock()
-  with pytest.raises(ValueError, match=r'environment_factory .* must be pick'):
+  with pytest.raises(ValueError, match=r'environment .* must be pick'):
     make_games(lambda seed: (lock, seed))
 
 

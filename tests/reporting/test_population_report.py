@@ -380,9 +380,7 @@ def test_log_uniform_priors_are_read_from_the_configuration(tmp_path):
       learning_rate=hyperparameters.LogUniform(1e-4, 1e-3)
     )
   )
-  run_dir = run_directory.create(
-    tmp_path, 'a', 0, {'builder': {'config': config}}
-  )
+  run_dir = run_directory.create(tmp_path, 'a', 0, {'agent': config})
   names = run_facts.read_log_scaled(run_dir)
   assert 'learning_rate' in names and 'discount' not in names
   assert run_facts.read_log_scaled(tmp_path) == []

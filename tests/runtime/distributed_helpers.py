@@ -20,9 +20,8 @@ def make_experiment(**options):
   )
   return experiment.ExperimentConfig(
     **{
-      'builder': impala.make_builder(config),
-      'network_factory': functools.partial(impala.make_network, config=config),
-      'environment_factory': make_fake,
+      'agent': config,
+      'environment': make_fake,
       'max_num_actor_steps': 100,
       'num_environments': 2,
       'name': 'test',

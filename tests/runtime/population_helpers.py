@@ -23,7 +23,7 @@ def make_game(seed: int) -> functional.FunctionalGame:
   return functional_fakes.make_team_matching(episode_length=5)
 
 
-def make_experiment(environment_factory=make_game, config=CONFIG, **options):
+def make_experiment(environment=make_game, config=CONFIG, **options):
   """Makes an experiment of four members, who copy each other readily."""
   config = config.replace(
     priors=config.priors._replace(
@@ -41,4 +41,4 @@ def make_experiment(environment_factory=make_game, config=CONFIG, **options):
     ),
     **options,
   }
-  return run_helpers.make_experiment(config, environment_factory, **options)
+  return run_helpers.make_experiment(config, environment, **options)

@@ -1,7 +1,5 @@
 """How tests of runtimes make experiments, run them and compare the states."""
 
-import functools
-
 import jax
 import numpy as np
 
@@ -19,7 +17,7 @@ FEED_FORWARD = impala.IMPALAConfig(
 
 def make_experiment(
   config,
-  environment_factory,
+  environment,
   agent=impala,
   **options,
 ):
@@ -32,9 +30,8 @@ def make_experiment(
     **options,
   }
   return experiment.ExperimentConfig(
-    builder=agent.make_builder(config),
-    network_factory=functools.partial(agent.make_network, config=config),
-    environment_factory=environment_factory,
+    agent=config,
+    environment=environment,
     **options,
   )
 

@@ -39,8 +39,8 @@ def _make_matching(seed):
 
 @pytest.fixture
 def make_experiment():
-  def make(environment_factory=_make_matching, config=CONFIG, **options):
-    return run_helpers.make_experiment(config, environment_factory, **options)
+  def make(environment=_make_matching, config=CONFIG, **options):
+    return run_helpers.make_experiment(config, environment, **options)
 
   return make
 

@@ -23,9 +23,8 @@ def test_each_trajectory_makes_an_update_whoever_wrote_it(tmp_path):
   )
   result = distributed.run_experiment(
     experiment.ExperimentConfig(
-      builder=a3c.make_builder(config),
-      network_factory=functools.partial(a3c.make_network, config=config),
-      environment_factory=functools.partial(
+      agent=config,
+      environment=functools.partial(
         fakes.FakeEnvironment, fakes.make_vector_spec(), 4, False
       ),
       max_num_actor_steps=_NUM_STEPS,

@@ -47,7 +47,7 @@ class TestEnvironments:
       raise KeyError(seed)
 
     with pytest.raises(environments.EnvironmentFailure, match='KeyError'):
-      _make_environment(environment_factory=fail)
+      _make_environment(environment=fail)
 
   def test_seeds_follow_from_the_entropy(self):
     seeds = []
@@ -57,7 +57,7 @@ class TestEnvironments:
       return distributed_helpers.make_fake(seed)
 
     for entropy in [(0, 1), (0, 2), (0, 1)]:
-      _make_environment(entropy, environment_factory=make)
+      _make_environment(entropy, environment=make)
     assert seeds[:2] == seeds[4:]
     assert not set(seeds[:2]) & set(seeds[2:4])
     assert all(0 <= seed < 2**31 for seed in seeds)
@@ -200,7 +200,7 @@ class TestActorLoop:
   def test_environments_that_raise_are_made_anew(self, make_loop, capsys):
     loop, node = make_loop(
       max_num_actor_steps=403,
-      environment_factory=functools.partial(_Failing, SPEC, 4, False),
+      environment=functools.partial(_Failing, SPEC, 4, False),
     )
     loop.run(_StillActor(3))
     status = node.status()
@@ -213,9 +213,7 @@ class TestActorLoop:
     loop, node = make_loop(
       max_num_actor_steps=100,
       environment_processes=1,
-      environment_factory=functools.partial(
-        _Dying, os.getpid(), SPEC, 4, False
-      ),
+      environment=functools.partial(_Dying, os.getpid(), SPEC, 4, False),
     )
     loop.run(_StillActor(3))
     assert node.status()['counts']['actor_steps'] == 100
@@ -228,7 +226,7 @@ class TestActorLoop:
       max_restarts=2,
       restart_period_s=60.0,
       max_num_actor_steps=403,
-      environment_factory=functools.partial(_Failing, SPEC, 4, False),
+      environment=functools.partial(_Failing, SPEC, 4, False),
     )
     with pytest.raises(
       processes.FatalError,
@@ -254,7 +252,7 @@ def test_an_environment_that_hangs_ends_its_process(monkeypatch, capfd):
   monkeypatch.setattr(environments, '_WATCH_S', 0.01)
   made = _make_environment(
     num_environments=1,
-    environment_factory=functools.partial(Hanging, SPEC, 4, False),
+    environment=functools.partial(Hanging, SPEC, 4, False),
   )
   environments.Watchdog('actor/3', 0.1, made).start()
   made.reset()

@@ -64,7 +64,7 @@ def _run_attacked(attack, tmp_path):
   thread.start()
   result = distributed.run_experiment(
     distributed_helpers.make_experiment(
-      environment_factory=_make_slow, max_num_actor_steps=_NUM_STEPS
+      environment=_make_slow, max_num_actor_steps=_NUM_STEPS
     ),
     run_dir=tmp_path / 'run',
   )

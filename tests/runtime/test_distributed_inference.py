@@ -36,14 +36,13 @@ CONFIG = impala.IMPALAConfig(
   normalize_observations=True,
 )
 EXPERIMENT = experiment.ExperimentConfig(
-  builder=impala.make_builder(CONFIG),
-  network_factory=functools.partial(impala.make_network, config=CONFIG),
-  environment_factory=functools.partial(fakes.FakeEnvironment, SPEC, 4, False),
+  agent=CONFIG,
+  environment=functools.partial(fakes.FakeEnvironment, SPEC, 4, False),
   max_num_actor_steps=100,
   num_environments=2,
   game_spec=games.GameSpec(SPEC, (0,), ('reward',)),
 )
-NETWORK = EXPERIMENT.network_factory(SPEC)
+NETWORK = EXPERIMENT.agent.make_network(SPEC)
 POLICY = EXPERIMENT.builder.make_policy(NETWORK, SPEC)
 
 

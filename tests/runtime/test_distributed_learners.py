@@ -24,9 +24,8 @@ def _make_experiment():
     hidden_size=16, sequence_length=10, batch_size=4, max_queue_size=8
   )
   return experiment.ExperimentConfig(
-    builder=impala.make_builder(config),
-    network_factory=functools.partial(impala.make_network, config=config),
-    environment_factory=functools.partial(bsuite_adapter.make, 'catch/0'),
+    agent=config,
+    environment=functools.partial(bsuite_adapter.make, 'catch/0'),
     max_num_actor_steps=_NUM_STEPS,
     num_environments=2,
     checkpointing=checkpoints.CheckpointingConfig(save_every_seconds=0.5),

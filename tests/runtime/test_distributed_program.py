@@ -70,12 +70,10 @@ class TestProgram:
 
   def test_what_cannot_be_pickled_is_named(self, tmp_path):
     lock = threading.Lock()
-    with pytest.raises(
-      ValueError, match=r'environment_factory .* must be picklable'
-    ):
+    with pytest.raises(ValueError, match=r'environment .* must be picklable'):
       program.make_distributed_experiment(
         distributed_helpers.make_experiment(
-          environment_factory=lambda seed: (lock, seed)
+          environment=lambda seed: (lock, seed)
         ),
         run_dir=tmp_path,
       )
@@ -182,11 +180,7 @@ class TestSeveralLearners:
     ('options', 'message'),
     [
       (
-        {
-          'builder': impala.make_builder(
-            impala.IMPALAConfig(batch_size=5, max_queue_size=8)
-          )
-        },
+        {'agent': impala.IMPALAConfig(batch_size=5, max_queue_size=8)},
         r'batch_size \(5\) must divide by num_learners \(2\).*choose 6',
       ),
       ({'num_actors': 1}, r'num_actors \(1\) must be at least num_learners'),

@@ -155,7 +155,7 @@ def _make_vector(num_environments, seed):
   'options',
   [
     {'environment_processes': 2},
-    {'environment_factory': vector.VectorFactory(_make_vector)},
+    {'environment': vector.VectorFactory(_make_vector)},
   ],
   ids=['processes', 'vector'],
 )
@@ -191,7 +191,7 @@ def pickled_by_value():
 def test_a_bad_environment_ends_the_run_and_is_told(leaving_nothing, tmp_path):
   config = distributed_helpers.make_experiment(
     max_num_actor_steps=10**9,
-    environment_factory=functools.partial(_fail_in_nodes, os.getpid()),
+    environment=functools.partial(_fail_in_nodes, os.getpid()),
   )
   with (
     leaving_nothing(),

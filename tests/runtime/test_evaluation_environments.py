@@ -37,7 +37,7 @@ def test_evaluations_are_of_their_own_environment(tmp_path, runtime):
     ('evaluation', _make_game('evaluation')),
     ('training', None),
   ):
-    experiment = _make_experiment(evaluation_environment_factory=factory)
+    experiment = _make_experiment(evaluation_environment=factory)
     result = run(experiment, name, eval_every=160, num_eval_episodes=2)
     for label, length in (
       ('train', _LENGTHS['training']),
@@ -52,7 +52,7 @@ def test_evaluations_are_of_their_own_environment(tmp_path, runtime):
 def test_specs_of_evaluations_must_be_those_of_training(tmp_path, runtime):
   run = run_helpers.make_run(runtime, tmp_path)
   experiment = _make_experiment(
-    evaluation_environment_factory=_make_game('evaluation', team_size=2)
+    evaluation_environment=_make_game('evaluation', team_size=2)
   )
-  with pytest.raises(ValueError, match='evaluation_environment_factory must'):
+  with pytest.raises(ValueError, match='evaluation_environment must'):
     run(experiment, eval_every=160, num_eval_episodes=2)

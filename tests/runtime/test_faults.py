@@ -52,12 +52,12 @@ def faulty(monkeypatch):
 
 @pytest.fixture
 def make_experiment():
-  def make(environment_factory=_Faulty, **options):
+  def make(environment=_Faulty, **options):
     config = impala.IMPALAConfig(
       hidden_size=8, sequence_length=5, batch_size=4, max_queue_size=8
     )
     options = {'num_environments': 2, 'replay': 'functional', **options}
-    return run_helpers.make_experiment(config, environment_factory, **options)
+    return run_helpers.make_experiment(config, environment, **options)
 
   return make
 

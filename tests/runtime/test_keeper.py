@@ -58,7 +58,7 @@ class _Learner:
   def __init__(self, experiment, index):
     spec = experiment.read_game_spec().environment
     core = experiment.builder.make_learner_core(
-      experiment.network_factory(spec), spec
+      experiment.agent.make_network(spec), spec
     )
     keys = jax.random.split(jax.random.PRNGKey(index), 2)
     self.state = jax.jit(jax.vmap(core.init))(keys)

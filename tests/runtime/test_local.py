@@ -60,7 +60,7 @@ def _make_fake(seed):
 
 @pytest.fixture
 def make_experiment():
-  def make(environment_factory=_make_fake, learning_rate=1e-3, **options):
+  def make(environment=_make_fake, learning_rate=1e-3, **options):
     config = impala.IMPALAConfig(
       hidden_size=8, sequence_length=5, batch_size=4, max_queue_size=8
     )
@@ -72,7 +72,7 @@ def make_experiment():
     )
     return run_helpers.make_experiment(
       config,
-      environment_factory,
+      environment,
       **{'num_environments': 2, **options},
     )
 

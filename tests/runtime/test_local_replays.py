@@ -205,9 +205,8 @@ config = impala.IMPALAConfig(
 )
 runs.run_experiment(
   experiment.ExperimentConfig(
-    builder=impala.make_builder(config),
-    network_factory=functools.partial(impala.make_network, config=config),
-    environment_factory=lambda seed: catch.make(),
+    agent=config,
+    environment=lambda seed: catch.make(),
     max_num_actor_steps=100,
     num_environments=4,
     replay='functional',

@@ -10,6 +10,7 @@ import pytest
 from dm_env import specs
 
 from ftwax import types
+from ftwax.agents import impala
 from ftwax.environments import game_vectors, games, validation
 from ftwax.population import players
 from ftwax.population import population_config as config_lib
@@ -68,7 +69,7 @@ class TellingGame(games.SpecifiedGame):
     )
 
 
-def make_experiment(environment_factory=TellingGame, **options):
+def make_experiment(environment=lambda seed: TellingGame(seed), **options):
   options = {
     'num_environments': 3,
     'population': config_lib.PopulationConfig(2),
@@ -76,9 +77,8 @@ def make_experiment(environment_factory=TellingGame, **options):
     **options,
   }
   return experiment_lib.ExperimentConfig(
-    builder=None,
-    network_factory=lambda spec: None,
-    environment_factory=environment_factory,
+    agent=impala.IMPALAConfig(),
+    environment=environment,
     max_num_actor_steps=1,
     **options,
   )
@@ -311,7 +311,7 @@ def test_results_are_rated_as_by_the_pure_functions(key):
 def test_single_agents_are_ranked_by_their_own_reward(key):
   coordinator, population = _make_coordinator(
     key,
-    environment_factory=lambda seed: TellingGame(seed, teams=(0,)),
+    environment=lambda seed: TellingGame(seed, teams=(0,)),
     num_environments=4,
   )
   members = population.members

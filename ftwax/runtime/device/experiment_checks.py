@@ -44,7 +44,7 @@ def check_game(made: object) -> functional.FunctionalGame:
     made, functional.FunctionalEnvironment | functional.FunctionalGame
   ):
     raise TypeError(
-      'environment_factory must make a functional.FunctionalEnvironment or'
+      'environment must make a functional.FunctionalEnvironment or'
       f" FunctionalGame for runtime='device', but made a {type(made).__name__};"
       " return one that is written in JAX, or choose runtime='local'."
     )

@@ -130,7 +130,7 @@ class _Parts:
     self.evaluation_game = self._make_evaluation_game(experiment)
     spec = self.game_spec.environment
     players.check_specs(experiment.opponents, spec)
-    network = experiment.network_factory(spec)
+    network = experiment.agent.make_network(spec)
     self.evaluation_actor = builder.make_policy(
       network, spec, evaluation=experiment.evaluation_greedy
     )
@@ -151,10 +151,10 @@ class _Parts:
     self, experiment: experiment_lib.ExperimentConfig
   ) -> functional.FunctionalGame:
     """Returns the evaluation game; defaults to the training game."""
-    if experiment.evaluation_environment_factory is None:
+    if experiment.evaluation_environment is None:
       return self.game
     made = experiment_checks.check_game(
-      experiment.evaluation_environment_factory(experiment.seed)
+      experiment.evaluation_factory(experiment.seed)
     )
     evaluation.check_spec(compiled_games.spec_of_compiled(made), self.game_spec)
     return made

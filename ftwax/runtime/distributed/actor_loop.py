@@ -222,9 +222,7 @@ class ActorLoop:
     Returns when there are steps to take, none are left, or the run ends.
     """
     num_needed = environment.num_environments
-    num_wanted = num_needed * max(
-      self._experiment.builder.config.sequence_length, 1
-    )
+    num_wanted = num_needed * max(self._experiment.agent.sequence_length, 1)
     while True:
       reply = self._counter.call(
         'report_actor',

@@ -219,7 +219,7 @@ def _make_functions(
 ) -> _Functions:
   spec = experiment.read_game_spec()
   core = experiment.builder.make_policy(
-    experiment.network_factory(spec.environment), spec.environment
+    experiment.agent.make_network(spec.environment), spec.environment
   )
   seating = experiment.make_seating()
   step = jax.jit(functools.partial(_step, core.select_action), donate_argnums=2)

@@ -169,7 +169,7 @@ class NodeLearner:
 
     experiment = self._experiment
     spec = experiment.read_game_spec().environment
-    network = experiment.network_factory(spec)
+    network = experiment.agent.make_network(spec)
     policy = experiment.builder.make_policy(network, spec)
     builder = shares.replay_builder(experiment, self._settings.num_learners)
     builder = builder.replace(
@@ -244,7 +244,7 @@ def make_mesh(
     members.check_devices(
       mesh,
       num_members,
-      experiment.builder.config.batch_size,
+      experiment.agent.batch_size,
     )
   except ValueError as error:
     raise processes.FatalError(str(error)) from error

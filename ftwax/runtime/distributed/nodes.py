@@ -64,7 +64,7 @@ def run_replay(
     checkpoints_dir = pathlib.Path(directory) / 'replay'
     spec = experiment.read_game_spec().environment
     builder = shares.replay_builder(experiment, settings.num_learners)
-    policy = builder.make_policy(experiment.network_factory(spec), spec)
+    policy = builder.make_policy(experiment.agent.make_network(spec), spec)
     servers = []
     for server_index, address in enumerate(addresses, index * len(addresses)):
       path = checkpoints_dir / str(server_index)
@@ -141,7 +141,7 @@ def run_actor(
       config=builder.config.replace(replay_timeout_s=settings.stall_timeout_s)
     )
     policy = builder.make_policy(
-      experiment.network_factory(spec.environment), spec.environment
+      experiment.agent.make_network(spec.environment), spec.environment
     )
     adders = []
     for address in itertools.chain(*replay_addresses):

@@ -81,7 +81,7 @@ def make_source(
 
   waits = settings.actors_wait and adders
   spec = experiment.read_game_spec().environment
-  network = experiment.network_factory(spec)
+  network = experiment.agent.make_network(spec)
   return RemoteVariables(
     learner,
     make_structure(experiment.builder, network, spec),

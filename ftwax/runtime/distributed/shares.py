@@ -28,7 +28,7 @@ def check(
         f' ({num_members}), which are divided evenly; choose {fitting[-1]}.'
       )
     return
-  batch_size = experiment.builder.config.batch_size
+  batch_size = experiment.agent.batch_size
   rest = batch_size % num_learners
   if rest:
     raise ValueError(
@@ -73,7 +73,7 @@ def replay_builder(
 
   With a single member, each server's queue and batches are a learner's share.
   """
-  config = experiment.builder.config
+  config = experiment.agent
   num_shares = num_learners if experiment.population.num_members == 1 else 1
   return experiment.builder.replace(
     config=config.replace(

@@ -51,7 +51,7 @@ class Evaluator:
       key,
     )
     policy = builder.make_policy(
-      experiment.network_factory(spec.environment),
+      experiment.agent.make_network(spec.environment),
       spec.environment,
       evaluation=experiment.evaluation_greedy,
     )

@@ -95,7 +95,7 @@ def play_rounds(
     A tick for each step of the games.
   """
   is_solo = arena.spec.num_players == 1
-  sequence_length = experiment.builder.config.sequence_length
+  sequence_length = experiment.agent.sequence_length
   loop: Iterator[Tick] | None = None
   environment = environment or arena
   round_step = 0

@@ -94,7 +94,7 @@ def run_experiment(
   members.check_devices(
     mesh,
     experiment.population.num_members,
-    experiment.builder.config.batch_size,
+    experiment.agent.batch_size,
   )
   spec = experiment.read_game_spec()
   memory_checks.check_fits(experiment, spec)
@@ -133,7 +133,7 @@ class _Run:
     players.check_specs(experiment.opponents, spec.environment)
     game_files.write(records.directory, spec)
     builder = experiment.builder
-    self._network = experiment.network_factory(spec.environment)
+    self._network = experiment.agent.make_network(spec.environment)
     policy = builder.make_policy(self._network, spec.environment)
     num_members = experiment.population.num_members
     made = self._make_replays(policy)
