@@ -32,6 +32,7 @@ from ftwax.environments import (
   catch,
   functional,
   memory_chain,
+  validation,
 )
 from ftwax.population import population_config, seating
 from ftwax.runtime import experiment
@@ -39,7 +40,6 @@ from ftwax.runtime.device import (
   compiled_arena,
   loop,
   sizes,
-  timestep_checks,
   updates,
 )
 
@@ -227,9 +227,10 @@ def print_shares(seconds):
 def compare_checks(seconds, rounds):
   """Prints speeds with and without the checks of timesteps."""
 
-  def find_none(spec, timesteps):
+  def find_none(fields, timesteps):
     num_steps = len(timesteps.reward) - 1
-    return jnp.zeros((num_steps, len(timestep_checks.demands(spec))), bool)
+    num_demands = sum(len(field.demands) for field in fields)
+    return jnp.zeros((num_steps, num_demands), bool)
 
   environments = {
     'catch': catch.make(),
@@ -244,7 +245,7 @@ def compare_checks(seconds, rounds):
     environments.items(), configs.items()
   ):
     checked = Agent(impala, config, environment)
-    with mock.patch.object(timestep_checks, 'find_faults', find_none):
+    with mock.patch.object(validation, 'find_faults', find_none):
       unchecked = Agent(impala, config, environment)
       unchecked.run()
     speeds = measure_in_turn(

@@ -123,7 +123,7 @@ def measure_host(make_vector):
 
 def make_one(make_game):
   """Returns a vector of a single Python game."""
-  return game_vectors.PythonGames([make_game()], 'game')
+  return game_vectors.TeamGames([make_game()], 'game')
 
 
 def make_compiled(num_games):

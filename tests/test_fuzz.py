@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from ftwax import types
 from ftwax.agents import impala
-from ftwax.environments import environment_faults, validation
+from ftwax.environments import environment_faults, validation, vector
 from ftwax.records import checkpoints
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import launch, runs
@@ -314,15 +314,15 @@ _ERRORS = st.builds(
 
 def test_timesteps_and_errors_are_an_environment_s_fault():
   def test(calls):
-    made = validation.ValidatedEnvironment(_Replayed(calls), 'mine')
+    made = vector.VectorEnvironment([_Replayed(calls)], 'mine')
     with warnings.catch_warnings():
       warnings.simplefilter('ignore', RuntimeWarning)
       try:
         made.reset()
         for _ in calls[1:]:
-          made.step(0)
+          made.step(np.zeros(1, np.int32))
       except environment_faults.EnvironmentFault as fault:
-        assert "'mine'" in str(fault)  # noqa: PT017
+        assert "'mine[0]'" in str(fault)  # noqa: PT017
         if not isinstance(fault, validation.InvalidTimestepError):
           assert '\n' not in str(fault)
 

@@ -16,14 +16,11 @@ where ale-py's vector (0.12) differs:
   so `terminal_on_life_loss` is refused.
 """
 
-from collections.abc import Sequence
-
 import ale_py
-import dm_env
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import atari, gymnasium_adapter, specified
+from ftwax.environments import atari, gymnasium_adapter
 
 _MAX_SEED = 2**31
 
@@ -81,8 +78,11 @@ def make(
   return AtariVectorEnvironment(vector_env, first_seed, config)
 
 
-class AtariVectorEnvironment(specified.Specified, dm_env.Environment):
-  """Atari games as a `vector.EnvironmentVector`, with the specs of `atari`."""
+class AtariVectorEnvironment(gymnasium_adapter.GymnasiumVectorEnvironment):
+  """Atari games as a `vector.EnvironmentVector`, with the specs of `atari`.
+
+  Single games cannot be stepped alone, so `step_rows` steps all of them.
+  """
 
   def __init__(
     self,
@@ -90,35 +90,13 @@ class AtariVectorEnvironment(specified.Specified, dm_env.Environment):
     seed: int,
     config: atari.AtariConfig,
   ):
-    self._vector = gymnasium_adapter.GymnasiumVectorEnvironment(
-      vector_env, seed
-    )
-    num_actions = self._vector.action_spec().num_values
-    super().__init__(atari.make_spec(config, num_actions))
+    super().__init__(vector_env, seed)
+    self._spec = atari.make_spec(config, self._spec.actions.num_values)
+    shape = self._spec.observations.shape
 
-  @property
-  def num_environments(self) -> int:
-    """`E`, the number of rows."""
-    return self._vector.num_environments
+    def encode(frames: types.NumpyArray) -> types.NumpyArray:
+      # [E, stack, size, size] or [..., 3], with the stack in the channels.
+      frames = np.moveaxis(np.array(frames), 1, 3)
+      return frames.reshape((len(frames), *shape))
 
-  def reset(self) -> dm_env.TimeStep:
-    """Returns the first timesteps of a new game in every row."""
-    return self._convert(self._vector.reset())
-
-  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
-    """Steps each game with its row of `action`, [E], or starts a new one."""
-    return self._convert(self._vector.step(action))
-
-  def step_rows(self, action: types.ArrayTree, rows: Sequence[int]) -> None:
-    """Steps all games, since single games cannot be stepped alone."""
-    self._vector.step_rows(action, rows)
-
-  def close(self) -> None:
-    """Closes the games."""
-    self._vector.close()
-
-  def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-    """Moves frames, [E, stack, size, size] or [..., 3], to the channels."""
-    frames = np.moveaxis(timestep.observation, 1, 3)
-    shape = (len(frames), *self._spec.observations.shape)
-    return timestep._replace(observation=frames.reshape(shape))
+    self._encode = encode

@@ -1,6 +1,6 @@
-"""Parallel JAX games, stepped by one compiled call."""
+"""Parallel JAX games, stepped by one compiled call, and checks of JAX games."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dm_env
@@ -11,7 +11,6 @@ from ftwax import types
 from ftwax.environments import (
   environment_faults,
   functional,
-  functional_checks,
   games,
   validation,
   vector,
@@ -40,15 +39,14 @@ class CompiledGames:
       ValueError: if the game violates its spec, or its teams, events and
         actions are inconsistent.
     """
-    games.check_game(game.spec, game.teams, game.event_names)
     self.spec = spec_of_compiled(game)
+    games.check_game(self.spec)
     self.num_games = num_games
-    num_rows = num_games * self.spec.num_players
-    self._checker = validation.RowChecker(
-      game.spec, num_rows, self.spec.num_players, name
+    self._num_rows = num_games * self.spec.num_players
+    self._checker = validation.Checker(
+      game.spec, self._num_rows, self.spec.num_players, name
     )
-    functional_checks.check_shapes(game)
-    self._num_rows = num_rows
+    check_shapes(game)
     self._made = functional.vectorize(game, num_games)
     self._name = name
     self._functions = {
@@ -144,3 +142,70 @@ def spec_of_compiled(game: functional.FunctionalGame) -> games.GameSpec:
 def _as_32_bits(leaf: types.ArrayTree) -> types.NumpyArray:
   leaf = np.asarray(leaf)
   return leaf.astype(np.float32 if leaf.dtype.kind == 'f' else np.int32)
+
+
+def check_shapes(
+  made: functional.FunctionalEnvironment | functional.FunctionalGame,
+) -> None:
+  """Compares the results of reset and step with the spec and each other.
+
+  Nothing is executed: shapes and dtypes come from abstract evaluation.
+
+  Args:
+    made: a single environment or game, not a vector.
+
+  Raises:
+    ValueError: if timesteps violate the spec, or the state or the timestep
+      changes its structure, shape or dtype between steps.
+  """
+  axes: tuple[int, ...] = ()
+  if isinstance(made, functional.FunctionalGame):
+    axes = (len(made.teams),)
+  key = jax.ShapeDtypeStruct((2,), np.uint32)
+  state, timestep = _trace('reset', made.reset, key)
+
+  def expect(leaf: Any, dtype: Any = None) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((*axes, *leaf.shape), dtype or leaf.dtype)
+
+  spec = made.spec
+  scalar = jax.ShapeDtypeStruct((), np.float32)
+  expected = dm_env.TimeStep(
+    step_type=expect(scalar, np.int32),
+    reward=expect(spec.rewards, np.float32),
+    discount=expect(scalar),
+    observation=jax.tree.map(expect, spec.observations),
+  )
+  _check_like(timestep, expected, 'its spec')
+  action = jax.tree.map(lambda leaf: expect(leaf, np.int32), spec.actions)
+  after = _trace('step', made.step, state, action)
+  _check_like(after, (state, timestep), 'reset')
+
+
+def _trace(call: str, function: Callable[..., Any], *args: Any) -> Any:
+  """Returns the shapes and dtypes of the result of a user's function."""
+  try:
+    return jax.eval_shape(function, *args)
+  except (Exception, SystemExit) as error:
+    environment_faults.fail('in JAX', call, error)
+
+
+def _check_like(tree: Any, expected: Any, source: str) -> None:
+  """Raises a ValueError that names the first leaf that differs."""
+  structure: Any = jax.tree.structure(expected)
+  if jax.tree.structure(tree) != structure:
+    raise ValueError(
+      f'the tree that the environment returns ({jax.tree.structure(tree)}) must'
+      f' have the structure of {source}, {structure}; return the same structure'
+      ' at every step.'
+    )
+  pairs = zip(
+    jax.tree.leaves_with_path(tree), jax.tree.leaves(expected), strict=True
+  )
+  for (path, leaf), demanded in pairs:
+    if leaf.shape != demanded.shape or leaf.dtype != demanded.dtype:
+      raise ValueError(
+        f'{jax.tree_util.keystr(path)} of the environment (shape {leaf.shape},'
+        f' dtype {leaf.dtype}) must be as in {source}, of shape'
+        f' {demanded.shape} and dtype {demanded.dtype}; shapes and dtypes must'
+        ' not change in an episode.'
+      )

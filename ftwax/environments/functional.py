@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from dm_env import specs
 
 from ftwax import trees, types
-from ftwax.environments import game_pages
+from ftwax.environments import game_pages, games
 
 # A pytree of arrays that only the environment reads.
 State = Any
@@ -260,7 +260,7 @@ def as_game(environment: FunctionalEnvironment) -> FunctionalGame:
     reset=reset,
     step=step,
     teams=(0,),
-    event_names=event_names_of(environment.spec),
+    event_names=games.event_names_of(environment.spec),
     outcome=outcome,
     page=environment.page,
   )
@@ -276,10 +276,3 @@ def cast_like(tree: types.ArrayTree, like: types.ArrayTree) -> types.ArrayTree:
 def array_specs(tree: types.ArrayTree) -> types.SpecTree:
   """Returns the specs of arrays or of results of `jax.eval_shape`."""
   return jax.tree.map(lambda leaf: specs.Array(leaf.shape, leaf.dtype), tree)
-
-
-def event_names_of(spec: types.EnvironmentSpec) -> tuple[str, ...]:
-  """Returns ('reward',), or a numbered name for each entry of the reward."""
-  if not spec.rewards.shape:
-    return ('reward',)
-  return tuple(f'event_{i}' for i in range(spec.rewards.shape[0]))

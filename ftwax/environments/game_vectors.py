@@ -22,7 +22,6 @@ from ftwax.environments import (
   environment_faults,
   functional,
   games,
-  validated_vector,
   validation,
   vector,
 )
@@ -90,130 +89,84 @@ class GameVector(Protocol):
     """Releases the resources of the games."""
 
 
-class HostGames:
-  """Base class of Python games, whose state cannot be saved."""
+class VectorGames(vector.PythonGames):
+  """The rows of a vector as games of one seat; their timesteps are checked."""
 
-  state = None
-
-  def save(self) -> None:
-    """Returns None: Python games restart when a run is resumed."""
-
-  def restore(self, state: Any, timestep: dm_env.TimeStep) -> None:
-    """Does nothing."""
-    del state, timestep
-
-
-class SoloGames(HostGames):
-  """Single-agent environments as games of one seat, which are always draws."""
-
-  def __init__(self, environments: vector.EnvironmentVector):
-    """Takes ownership of the environments; `close` closes them.
+  def __init__(
+    self, environments: vector.EnvironmentVector, name: str, first: int = 0
+  ):
+    """Takes ownership of a vector; `close` closes it.
 
     Args:
       environments: G environments that are stepped together.
+      name: name of the environments in messages.
+      first: index of the first environment in messages.
+
+    Raises:
+      ValueError: if agents cannot act on its specs.
     """
+    num_rows = environments.num_environments
+    super().__init__(games.spec_of(environments), num_rows)
     self._environments = environments
-    self.num_games = environments.num_environments
-    spec = types.make_environment_spec(environments)
-    self.spec = games.GameSpec(spec, (0,), functional.event_names_of(spec))
+    self._name = name
+    self._checker = validation.Checker(self._spec, num_rows, 1, name, first)
 
   def reset(self) -> dm_env.TimeStep:
     """Starts an episode in every environment."""
-    return self._environments.reset()
+    self._checker.restart()
+    return self._checker.check(self._call('reset'))
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
     """Steps each environment, or resets it after `LAST`."""
-    return self._environments.step(action)
+    vector.action_leaves(self._spec, action, self.num_games)
+    return self._checker.check(self._call('step', action))
 
   def step_games(self, action: types.ArrayTree, places: Sequence[int]) -> None:
     """Steps some environments and drops their timesteps."""
-    self._environments.step_rows(action, places)
-
-  def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
-    """Returns draws, [len(places), 1]."""
-    return np.zeros((len(places), 1), np.float32)
+    self._call('step_rows', action, places)
 
   def close(self) -> None:
     """Closes the environments."""
-    self._environments.close()
+    self._call('close')
+
+  def _call(self, method: str, *args: Any) -> Any:
+    try:
+      return getattr(self._environments, method)(*args)
+    except (Exception, SystemExit) as error:
+      environment_faults.fail(self._name, method, error)
 
 
-class PythonGames(HostGames):
-  """Python games, stepped one after another; see `GameVector`."""
+class TeamGames(vector.VectorEnvironment):
+  """Python games of teams, stepped one after another; see `GameVector`."""
 
   def __init__(
     self, made: Sequence[games.GameEnvironment], name: str, first: int = 0
   ):
-    """Takes ownership of the games; `close` closes them.
-
-    Args:
-      made: at least one game.
-      name: name of the games in messages.
-      first: index of the first game in messages.
-
-    Raises:
-      ValueError: if the specs of the games differ.
-    """
-    self._games = tuple(made)
-    self._name, self._first = name, first
-    self.spec = _common_spec(made)
-    self.num_games = len(self._games)
-    num_players = self.spec.num_players
-    self._checker = validation.RowChecker(
-      self.spec.environment,
-      self.num_games * num_players,
-      num_players,
-      name,
-      first,
-    )
-
-  def reset(self) -> dm_env.TimeStep:
-    """Starts all games."""
-    self._checker.restart()
-    places = range(self.num_games)
-    return self._stack([self._call(place, 'reset') for place in places])
-
-  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
-    """Steps each game, or starts a new one after `LAST`."""
-    return self._stack(self._step(action, range(self.num_games)))
-
-  def step_games(self, action: types.ArrayTree, places: Sequence[int]) -> None:
-    """Steps some games and drops their timesteps."""
-    self._step(action, places)
+    """Takes ownership of the games; see `vector.VectorEnvironment`."""
+    games.check_game(games.spec_of(made[0]))
+    self._name = name
+    super().__init__(made, name, first)
 
   def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
     """Returns the outcomes of games that have just ended."""
-    outcomes = np.stack([self._call(place, 'outcome') for place in places])
+    outcomes = np.stack(self._call('outcome', places))
     games.check_outcomes(outcomes, max(self.spec.teams) + 1)
     return outcomes.astype(np.float32)
 
-  def close(self) -> None:
-    """Closes all games, even if closing one of them fails."""
-    with contextlib.ExitStack() as stack:
-      for place in range(self.num_games):
-        stack.callback(self._call, place, 'close')
-
-  def _call(self, place: int, method: str, *args: Any) -> Any:
-    try:
-      return getattr(self._games[place], method)(*args)
-    except (Exception, SystemExit) as error:
-      name = f'{self._name}[{self._first + place}]'
-      environment_faults.fail(name, method, error)
-
-  def _step(
-    self, action: types.ArrayTree, places: Sequence[int]
-  ) -> list[dm_env.TimeStep]:
+  def _action_rows(self, action: types.ArrayTree) -> list[types.ArrayTree]:
     num_players = self.spec.num_players
 
     def seats(place: int) -> types.ArrayTree:
       rows = slice(place * num_players, (place + 1) * num_players)
       return jax.tree.map(lambda leaf: leaf[rows], action)
 
-    return [self._call(place, 'step', seats(place)) for place in places]
+    return [seats(place) for place in range(self.num_games)]
 
   def _stack(self, timesteps: Sequence[dm_env.TimeStep]) -> dm_env.TimeStep:
     try:
-      stacked = jax.tree.map(lambda *rows: np.concatenate(rows), *timesteps)
+      stacked: dm_env.TimeStep = jax.tree.map(
+        lambda *rows: np.concatenate(rows), *timesteps
+      )
     except (TypeError, ValueError) as error:
       environment_faults.fail(
         self._name, 'stacking timesteps of different structures', error
@@ -246,8 +199,7 @@ def make_games(
   """
   make = functools.partial(_make, environment_factory, name)
   if isinstance(environment_factory, vector.VectorFactory):
-    rows = make(seeds[0], len(seeds))
-    return SoloGames(validated_vector.ValidatedVector(rows, name, first))
+    return VectorGames(make(seeds[0], len(seeds)), name, first)
   made: Any = adapting.adapt(make(seeds[0]), seeds[0])
   if isinstance(made, functional.FunctionalEnvironment):
     made = functional.as_game(made)
@@ -256,18 +208,14 @@ def make_games(
   others = [adapting.adapt(make(seed), seed) for seed in seeds[1:]]
   all_made = [made, *others]
   if hasattr(made, 'outcome'):
-    return PythonGames(all_made, name, first)
+    return TeamGames(all_made, name, first)
   if not isinstance(made, dm_env.Environment):
     raise TypeError(
       'environment must make an environment or a game, but made a'
       f' {type(made).__name__}; return a dm_env.Environment, a gymnasium.Env, a'
       ' games.GameEnvironment, or a functional environment or game.'
     )
-  validated = [
-    validation.ValidatedEnvironment(environment, f'{name}[{index}]')
-    for index, environment in enumerate(all_made, start=first)
-  ]
-  return SoloGames(vector.VectorEnvironment(validated))
+  return vector.VectorEnvironment(all_made, name, first)
 
 
 def _make(
@@ -297,23 +245,3 @@ def read_scripts(
   if hasattr(made, 'close'):
     made.close()
   return {}
-
-
-def _spec_of(game: games.GameEnvironment) -> games.GameSpec:
-  return games.GameSpec(
-    types.make_environment_spec(game),
-    tuple(game.teams),
-    tuple(game.event_names),
-  )
-
-
-def _common_spec(made: Sequence[games.GameEnvironment]) -> games.GameSpec:
-  first = _spec_of(made[0])
-  games.check_game(first.environment, first.teams, first.event_names)
-  for index, game in enumerate(made[1:], start=1):
-    if _spec_of(game) != first:
-      raise ValueError(
-        f'game {index} ({_spec_of(game)}) must be like game 0 ({first}); make'
-        ' games of one kind in environment.'
-      )
-  return first

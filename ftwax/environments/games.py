@@ -7,7 +7,7 @@ and a discount of 0.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import dm_env
 import numpy as np
@@ -46,6 +46,22 @@ class GameSpec(NamedTuple):
   def num_events(self) -> int:
     """Number of entries of the reward; 1 for a scalar."""
     return internal_rewards.num_events(self.environment.rewards)
+
+
+def spec_of(environment: Any) -> GameSpec:
+  """Returns the spec of a Python game or of a single-agent environment."""
+  spec = types.make_environment_spec(environment)
+  if hasattr(environment, 'teams'):
+    names = tuple(environment.event_names)
+    return GameSpec(spec, tuple(environment.teams), names)
+  return GameSpec(spec, (0,), event_names_of(spec))
+
+
+def event_names_of(spec: types.EnvironmentSpec) -> tuple[str, ...]:
+  """Returns ('reward',), or a numbered name for each entry of the reward."""
+  if not spec.rewards.shape:
+    return ('reward',)
+  return tuple(f'event_{i}' for i in range(spec.rewards.shape[0]))
 
 
 class GameEnvironment(Protocol):
@@ -118,7 +134,7 @@ class SpecifiedGame(specified.Specified):
     """
     super().__init__(spec)
     self._teams, self._event_names = tuple(teams), tuple(event_names)
-    check_game(spec, self._teams, self._event_names)
+    check_game(GameSpec(spec, self._teams, self._event_names))
 
   @property
   def teams(self) -> tuple[int, ...]:
@@ -131,16 +147,15 @@ class SpecifiedGame(specified.Specified):
     return self._event_names
 
 
-def check_game(
-  spec: types.EnvironmentSpec, teams: Sequence[int], event_names: Sequence[str]
-) -> None:
+def check_game(spec: GameSpec) -> None:
   """Raises a ValueError unless actions, teams and events are consistent."""
-  distributions.check_action_spec(spec.actions)
-  check_teams(teams)
-  num_events = spec.rewards.shape[0] if spec.rewards.shape else 1
-  if len(event_names) != num_events:
+  distributions.check_action_spec(spec.environment.actions)
+  check_teams(spec.teams)
+  rewards = spec.environment.rewards
+  num_events = rewards.shape[0] if rewards.shape else 1
+  if len(spec.event_names) != num_events:
     raise ValueError(
-      f'event_names {tuple(event_names)} must name the {num_events} entries of'
+      f'event_names {spec.event_names} must name the {num_events} entries of'
       ' the reward; give one name for each.'
     )
 

@@ -9,6 +9,7 @@ Converters accept values of a single environment and values with leading axes,
 as stacked by Gymnasium's vector environments.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeGuard
 
@@ -200,14 +201,15 @@ def _dtype(space: Space) -> np.dtype[Any]:
 
 
 def _make_leaf_encoder(space: Space) -> Convert:
-  dtype = _dtype(space)
-  return lambda value: np.array(value, dtype)
+  return functools.partial(np.array, dtype=_dtype(space))
 
 
 def _make_leaf_decoder(space: Space) -> Convert:
-  dtype, shape = space.dtype, space.shape or ()
+  dtype, shape = np.dtype(space.dtype), space.shape or ()
   if isinstance(space, spaces.Discrete):
     first = space.start
+    if first == 0:
+      return dtype.type  # Without a call of Python.
     return lambda value: np.asarray(value, dtype) + first
   if _is_continuous(space):
 

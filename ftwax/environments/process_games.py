@@ -63,7 +63,7 @@ class EnvironmentProcessError(
   """An environment in another process, or its process, failed."""
 
 
-class ProcessGames(game_vectors.HostGames):
+class ProcessGames(vector.PythonGames):
   """Games in other processes; see `game_vectors.GameVector`."""
 
   def __init__(
@@ -88,12 +88,10 @@ class ProcessGames(game_vectors.HostGames):
       EnvironmentProcessError: if a factory raised, or a process died or hangs.
       ValueError: if the factory cannot be pickled or specs differ.
     """
-    self.num_games = len(seeds)
+    num_games = len(seeds)
     self._timeout_s = timeout_s
     sent = _pickle(environment_factory)
-    shares = np.array_split(
-      np.arange(self.num_games), min(num_processes, self.num_games)
-    )
+    shares = np.array_split(np.arange(num_games), min(num_processes, num_games))
     directory = '/dev/shm' if os.path.isdir('/dev/shm') else None
     with tempfile.TemporaryFile(dir=directory) as memory:
       self._workers: list[_Process] = []
@@ -107,7 +105,7 @@ class ProcessGames(game_vectors.HostGames):
           own = [seeds[place] for place in share]
           process.send('make', sent, own, name, process.first, wait_s=timeout_s)
         found = self._receive(self._workers, _START_S + timeout_s)
-        self.spec = found[0]
+        super().__init__(found[0], num_games)
         for process, spec in zip(self._workers, found, strict=True):
           if spec != self.spec:
             raise ValueError(
@@ -117,9 +115,9 @@ class ProcessGames(game_vectors.HostGames):
         descriptor = memory.fileno()
         # The mapping stays valid when the file is closed.
         self._action, self._timestep = game_worker.map_memory(
-          descriptor, self.spec, self.num_games
+          descriptor, self.spec, num_games
         )
-        self._call_all('share', descriptor, self.num_games)
+        self._call_all('share', descriptor, num_games)
       except BaseException:
         self._kill()
         raise

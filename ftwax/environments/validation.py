@@ -1,42 +1,28 @@
-"""Checks the timesteps of an environment against its specs.
+"""Checks timesteps against the specs of their environment.
 
 Invalid data is cheapest to detect at its source: a NaN reward found here names
-the environment and the field; found in the learner, it is a lost run. Cheap
-checks run at every step; bounds are only checked where an episode starts.
+the environment and the field; found in the learner, it is a lost run. What must
+hold is one table, `make_fields`, for environments in Python and in JAX:
+`Checker` evaluates it with NumPy and raises, and `find_faults` evaluates it in
+compiled loops, which cannot raise, and returns flags.
 """
 
-import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import dm_env
 import jax
+import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
 
 from ftwax import distributions, internal_rewards, types
-from ftwax.environments import environment_faults, specified
+from ftwax.environments import environment_faults
 
 # Rewards are stored as float32, in which a reward of 1e300 is infinite.
 _LARGEST = float(np.finfo(np.float32).max)
 
-# Looked up once, since checking a step must take only a few microseconds.
-_NUMBERS = (float, int, np.floating, np.integer)
-_ARRAYS = (np.ndarray, np.generic)
-
-# Pairs of a demand and its remedy, as used in error messages.
-ORDER = (
-  'be FIRST where an episode starts and only there',
-  'return FIRST from reset and from the step after LAST',
-)
-IS_DISCOUNT = (
-  'be a scalar in [0, 1]',
-  'return 0 where the episode terminates, else 1, or None at FIRST',
-)
-IS_FINITE = (
-  'be finite',
-  'find out why the environment returns NaN or infinity',
-)
-CHANGE_SPEC = (
+_CHANGE_SPEC = (
   'change the observations of the environment, or its observation_spec'
 )
 
@@ -45,221 +31,160 @@ class InvalidTimestepError(environment_faults.EnvironmentFault, ValueError):
   """A timestep violates the specs of its environment."""
 
 
-class Leaf(NamedTuple):
-  """Demands on an array of the observation.
+class Rows(NamedTuple):
+  """What demands read besides the values of their field.
 
   Attributes:
-    name: name of the array in messages.
-    shape: expected shape.
-    dtype: expected dtype.
-    is_float: whether values must be checked for NaN and infinity.
-    spec: spec of the array, with its bounds.
+    is_first: bool [B], whether each row is `FIRST`.
+    must_be_first: bool [B], whether it has to be.
+  """
+
+  is_first: Any
+  must_be_first: Any
+
+
+class Demand(NamedTuple):
+  """A demand on the values of a field.
+
+  Attributes:
+    demand: what the values must do.
+    remedy: what to do where they do not.
+    holds: `(values, rows) -> bool [B, ...]`, for arrays of NumPy and of JAX.
+    only_first: whether it is made only where episodes start, and not at every
+      step.
+  """
+
+  demand: str
+  remedy: str
+  holds: Callable[[Any, Rows], Any]
+  only_first: bool = False
+
+
+class Field(NamedTuple):
+  """A field of a timestep and what it must be.
+
+  Attributes:
+    name: name in messages.
+    shape: shape of one row.
+    dtype: dtype; None for any numbers, which are converted.
+    demands: demands on its values.
   """
 
   name: str
   shape: tuple[int, ...]
-  dtype: np.dtype[Any]
-  is_float: bool
-  spec: Any
+  dtype: np.dtype[Any] | None
+  demands: tuple[Demand, ...]
 
 
-class ValidatedEnvironment(specified.Specified, dm_env.Environment):
-  """Checks every timestep of an environment and returns it unchanged.
-
-  Checks at every step: the order of step types (`FIRST` at the start and after
-  `LAST`, and only there); structure, shapes and dtypes of the observation; that
-  its floats are finite; that the reward is finite, and a scalar or a vector
-  according to its spec; and that the discount is a scalar in [0, 1]. At
-  `FIRST`, reward and discount may be None, and the bounds of the observation
-  are checked as well.
-
-  Args:
-    environment: the environment to check; `close` closes it.
-    name: name of the environment in messages.
-
-  Raises:
-    ValueError: if agents cannot act on the action spec or the reward has more
-      than one axis.
-  """
-
-  def __init__(self, environment: dm_env.Environment, name: str):
-    self._environment = environment
-    self._name = name
-    super().__init__(types.make_environment_spec(environment))
-    check_spec(self._spec, name)
-    # Typed Any, since jax's stubs hide the methods of tree structures.
-    self._structure: Any = jax.tree.structure(self._spec.observations)
-    self._is_single_array = jax.tree_util.treedef_is_leaf(self._structure)
-    self._leaves = observation_leaves(self._spec)
-    self._reward_shape = self._spec.rewards.shape
-    self._must_be_first = True
-
-  @property
-  def environment(self) -> dm_env.Environment:
-    """The wrapped environment."""
-    return self._environment
-
-  def reset(self) -> dm_env.TimeStep:
-    """Returns the first timestep of a new episode.
-
-    Raises:
-      InvalidTimestepError: if the timestep violates the specs.
-    """
-    self._must_be_first = True
-    return self._check(self._call('reset'))
-
-  def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
-    """Returns the next timestep.
-
-    Raises:
-      InvalidTimestepError: if the timestep violates the specs.
-    """
-    return self._check(self._call('step', action))
-
-  def close(self) -> None:
-    """Closes the environment."""
-    self._call('close')
-
-  def _call(self, method: str, *args: Any) -> Any:
-    try:
-      return getattr(self._environment, method)(*args)
-    except (Exception, SystemExit) as error:
-      environment_faults.fail(self._name, method, error)
-
-  def _check(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-    if not isinstance(timestep, dm_env.TimeStep):
-      fail(
-        self._name,
-        'what is returned',
-        f'a {type(timestep).__name__}',
-        'be a dm_env.TimeStep',
-        'return dm_env.restart, transition, truncation or termination',
-      )
-    step_type, reward, discount, observation = timestep
-    is_first = step_type == types.FIRST
-    if is_first != self._must_be_first:
-      fail(self._name, 'step_type', repr(step_type), *ORDER)
-    self._must_be_first = step_type == types.LAST
-    self._check_reward(is_first, reward)
-    self._check_discount(is_first, discount)
-    for value, leaf in zip(
-      self._flatten(observation), self._leaves, strict=True
-    ):
-      self._check_leaf(value, leaf)
-      if is_first:
-        self._check_bounds(value, leaf)
-    return timestep
-
-  def _check_reward(self, is_first: bool, reward: Any) -> None:
-    if is_first and reward is None:
-      return
-    if self._reward_shape:
-      self._check_events(reward)
-    # NaN fails every comparison, so `not <=` also rejects NaN.
-    elif not abs(_as_float(reward)) <= _LARGEST:
-      fail(
-        self._name,
-        'reward',
-        repr(reward),
-        'be a finite scalar in float32',
-        'return a float32, or None at FIRST',
-      )
-
-  def _check_events(self, events: Any) -> None:
-    shape = self._reward_shape
-    if np.shape(events) != shape or not np.all(np.abs(events) <= _LARGEST):
-      fail(
-        self._name,
-        'reward',
-        repr(events),
-        f'hold a finite number for each of the {shape[0]} events of its spec',
-        'return float32 counts of events, or None at FIRST',
-      )
-
-  def _check_discount(self, is_first: bool, discount: Any) -> None:
-    if is_first and discount is None:
-      return
-    # Python floats, since comparing NumPy scalars takes longer than the rest.
-    if not 0.0 <= _as_float(discount) <= 1.0:
-      fail(self._name, 'discount', repr(discount), *IS_DISCOUNT)
-
-  def _check_leaf(self, value: Any, leaf: Leaf) -> None:
-    name, shape, dtype, is_float, spec = leaf
-    if not isinstance(value, _ARRAYS):
-      fail(
-        self._name,
-        name,
-        f'a {type(value).__name__}',
-        f'be a NumPy array or scalar of its spec, {spec!r}',
-        'convert it with np.asarray(value, spec.dtype)',
-      )
-    if value.shape != shape or value.dtype != dtype:
-      fail(
-        self._name,
-        name,
-        f'shape {value.shape}, dtype {value.dtype}',
-        f'be of shape {shape} and dtype {dtype} as its spec says',
-        CHANGE_SPEC,
-      )
-    # Takes half the time of `np.isfinite(value).all()`.
-    if is_float and np.count_nonzero(np.isfinite(value)) != value.size:
-      fail(
-        self._name,
-        name,
-        f'with {np.extract(~np.isfinite(value), value)[0]}',
-        *IS_FINITE,
-      )
-
-  def _check_bounds(self, value: Any, leaf: Leaf) -> None:
-    try:
-      leaf.spec.validate(value)
-    except ValueError:
-      fail(
-        self._name,
-        leaf.name,
-        f'from {np.min(value)} to {np.max(value)}',
-        in_bounds(leaf),
-        CHANGE_SPEC,
-      )
-
-  def _flatten(self, observation: Any) -> list[Any]:
-    if self._is_single_array:
-      return [observation]
-    try:
-      return self._structure.flatten_up_to(observation)
-    except (ValueError, TypeError):
-      fail(
-        self._name,
-        'observation',
-        f'structure {jax.tree.structure(observation)}',
-        f'have the structure of its spec, {self._structure}',
-        CHANGE_SPEC,
-      )
-
-
-def observation_leaves(spec: types.EnvironmentSpec) -> list[Leaf]:
-  """Returns the demands on each array of the observation.
+def make_fields(spec: types.EnvironmentSpec) -> list[Field]:
+  """Returns step type, reward, discount and the leaves of the observation.
 
   Make them once, since creating the names is slow.
+
+  Args:
+    spec: spec of one environment or of one player.
   """
-  return [
-    Leaf(
-      name='observation' + jax.tree_util.keystr(path),
-      shape=leaf.shape,
-      dtype=leaf.dtype,
-      is_float=leaf.dtype.kind in 'fc',
-      spec=leaf,
+  order = Demand(
+    'be FIRST where an episode starts and only there',
+    'return FIRST from reset and from the step after LAST',
+    lambda values, rows: (
+      (rows.is_first == rows.must_be_first)
+      & (values >= types.FIRST)
+      & (values <= types.LAST)
+    ),
+  )
+  words = 'be a finite scalar in float32', 'return a float32, or None at FIRST'
+  if spec.rewards.shape:
+    words = (
+      f'hold a finite number for each of the {spec.rewards.shape[0]} events of'
+      ' its spec',
+      'return float32 counts of events, or None at FIRST',
     )
-    for path, leaf in jax.tree.leaves_with_path(spec.observations)
+  in_unit_interval = Demand(
+    'be a scalar in [0, 1]',
+    'return 0 where the episode terminates, else 1, or None at FIRST',
+    lambda values, rows: (values >= 0.0) & (values <= 1.0),
+  )
+  is_finite = Demand(*words, _is_at_most(_LARGEST))
+  return [
+    Field('step_type', (), None, (order,)),
+    Field('reward', spec.rewards.shape, None, (is_finite,)),
+    Field('discount', (), None, (in_unit_interval,)),
+    *(
+      Field(
+        'observation' + jax.tree_util.keystr(path),
+        leaf.shape,
+        leaf.dtype,
+        tuple(_observation_demands(leaf)),
+      )
+      for path, leaf in jax.tree.leaves_with_path(spec.observations)
+    ),
   ]
 
 
-class RowChecker:
-  """Checks the values of timesteps of parallel environments or games.
+def _observation_demands(spec: Any) -> Iterator[Demand]:
+  if spec.dtype.kind in 'fc':
+    yield Demand(
+      'be finite',
+      'find out why the environment returns NaN or infinity',
+      _is_at_most(float(np.finfo(spec.dtype).max)),
+    )
+  if _has_bounds(spec):
+    yield Demand(
+      f'lie within the bounds of its spec, {spec!r}',
+      _CHANGE_SPEC,
+      lambda values, rows: (values >= spec.minimum) & (values <= spec.maximum),
+      only_first=True,
+    )
 
-  Shapes and dtypes are checked where rows are made or stacked. This class
-  checks the other demands of `ValidatedEnvironment`, for all rows at once.
+
+def _is_at_most(largest: float) -> Callable[[Any, Rows], Any]:
+  # NaN fails every comparison.
+  return lambda values, rows: abs(values) <= largest
+
+
+def _has_bounds(spec: Any) -> bool:
+  """Returns whether a value of the spec's dtype can be out of bounds."""
+  if not isinstance(spec, specs.BoundedArray):
+    return False
+  if spec.dtype.kind in 'iu':
+    info = np.iinfo(spec.dtype)
+    return bool(
+      np.any(spec.minimum > info.min) or np.any(spec.maximum < info.max)
+    )
+  return spec.dtype.kind == 'f' and bool(
+    np.any(np.isfinite(spec.minimum)) or np.any(np.isfinite(spec.maximum))
+  )
+
+
+def find_faults(
+  fields: Sequence[Field], timesteps: dm_env.TimeStep
+) -> types.Array:
+  """Returns for each step and demand whether any row violates it, compiled.
+
+  Args:
+    fields: see `make_fields`.
+    timesteps: consecutive timesteps, leaves [T + 1, B, ...]; `B` may be several
+      axes. The first was checked before, as the last of the steps before it.
+
+  Returns:
+    Flags, bool [T, num_demands], in the order of the fields.
   """
+  step_type = timesteps.step_type
+  rows = Rows(step_type[1:] == types.FIRST, step_type[:-1] == types.LAST)
+  flags = []
+  for field, values in zip(fields, _leaves(timesteps), strict=True):
+    for demand in field.demands:
+      is_fault = ~demand.holds(values[1:], rows)  # [T, B, ...]
+      if demand.only_first:
+        axes = tuple(range(step_type.ndim, is_fault.ndim))
+        is_fault = rows.is_first & jnp.any(is_fault, axes)  # [T, B]
+      flags.append(jnp.any(is_fault, tuple(range(1, is_fault.ndim))))
+  return jnp.stack(flags, axis=1)
+
+
+class Checker:
+  """Checks the timesteps of parallel environments or games with NumPy."""
 
   def __init__(
     self,
@@ -283,15 +208,16 @@ class RowChecker:
       ValueError: if agents cannot act on the spec; see `check_spec`.
     """
     check_spec(spec, name)
-    self._leaves = observation_leaves(spec)
-    self._num_players = num_players
-    self._name = name
-    self._first = first
-    self._must_be_first = np.ones(num_rows, bool)
+    self.fields = make_fields(spec)
+    self._name, self._first = name, first
+    self._num_rows, self._num_players = num_rows, num_players
+    # Typed Any, since jax's stubs hide the methods of tree structures.
+    self._structure: Any = jax.tree.structure(spec.observations)
+    self.restart()
 
   def restart(self) -> None:
     """Expects the first step of an episode in every row."""
-    self._must_be_first[:] = True
+    self._must_be_first = np.ones(self._num_rows, bool)
 
   def continue_after(self, step_type: types.NumpyArray) -> None:
     """Expects the successors of these step types, [num_rows]."""
@@ -301,44 +227,73 @@ class RowChecker:
     """Returns `timestep`, leaves [num_rows, ...], unchanged.
 
     Raises:
-      InvalidTimestepError: if a row violates the specs; names its game.
+      InvalidTimestepError: if it violates the specs; where values do, the
+        message names their game.
     """
-    step_type, reward, discount, observation = timestep
-    is_first = step_type == types.FIRST
-    self._check('step_type', step_type, is_first == self._must_be_first, *ORDER)
-    self._must_be_first = step_type == types.LAST
-    self._check('reward', reward, np.abs(reward) <= _LARGEST, *IS_FINITE)
-    in_range = (discount >= 0.0) & (discount <= 1.0)
-    self._check('discount', discount, in_range, *IS_DISCOUNT)
-    for leaf, rows in zip(
-      self._leaves, jax.tree.leaves(observation), strict=True
-    ):
-      if leaf.is_float:
-        self._check(leaf.name, rows, np.isfinite(rows), *IS_FINITE)
-      if isinstance(leaf.spec, specs.BoundedArray) and is_first.any():
-        inside = (rows >= leaf.spec.minimum) & (rows <= leaf.spec.maximum)
-        # Bounds are only checked where an episode starts.
-        inside[~is_first] = True
-        self._check(leaf.name, rows, inside, in_bounds(leaf), CHANGE_SPEC)
+    if jax.tree.structure(timestep.observation) != self._structure:
+      fail_structure(self._name, timestep.observation, self._structure)
+    leaves = _leaves(timestep)
+    for field, values in zip(self.fields, leaves, strict=True):
+      shape = (self._num_rows, *field.shape)
+      if np.shape(values) != shape or field.dtype not in (None, values.dtype):
+        fail_shape(self._name, field, values, shape)
+    self.check_values(leaves)
     return timestep
 
-  def _check(
-    self,
-    field: str,
-    rows: types.NumpyArray,
-    is_good: types.NumpyArray,
-    *demand: str,
-  ) -> None:
-    if is_good.all():
-      return
-    place = np.unravel_index(np.argmin(is_good), is_good.shape)
-    game = self._first + place[0] // self._num_players
-    fail(f'{self._name}[{game}]', field, rows[place], *demand)
+  def check_values(self, leaves: Sequence[Any]) -> None:
+    """Checks the values of all fields, leaves [num_rows, ...].
+
+    Raises:
+      InvalidTimestepError: if one violates a demand.
+    """
+    step_type = leaves[0]
+    is_first = step_type == types.FIRST
+    any_first = is_first.any()
+    rows = Rows(is_first, self._must_be_first)
+    self._must_be_first = step_type == types.LAST
+    for field, values in zip(self.fields, leaves, strict=True):
+      for demand in field.demands:
+        if demand.only_first and not any_first:
+          continue
+        is_good = demand.holds(values, rows)
+        if demand.only_first:
+          is_good[~is_first] = True
+        if not is_good.all():
+          place = np.unravel_index(np.argmin(is_good), is_good.shape)
+          name = self.name_of(place[0] // self._num_players)
+          fail(name, field.name, values[place], *demand[:2])
+
+  def name_of(self, game: int | np.integer[Any]) -> str:
+    """Returns the name of a game in messages."""
+    return f'{self._name}[{self._first + game}]'
 
 
-def in_bounds(leaf: Leaf) -> str:
-  """Returns the words of the demand on bounds."""
-  return f'lie within the bounds of its spec, {leaf.spec!r}'
+def fail_structure(name: str, observation: Any, structure: Any) -> NoReturn:
+  """Raises the error of an observation without the structure of its spec."""
+  fail(
+    name,
+    'observation',
+    f'structure {jax.tree.structure(observation)}',
+    f'have the structure of its spec, {structure}',
+    _CHANGE_SPEC,
+  )
+
+
+def fail_shape(
+  name: str, field: Field, values: Any, shape: tuple[int, ...]
+) -> NoReturn:
+  """Raises the error of values whose shape or dtype is not that of a field."""
+  value, kind = f'a {type(values).__name__}', 'a NumPy array of'
+  if isinstance(values, np.ndarray | np.generic):
+    value, kind = f'shape {values.shape}, dtype {values.dtype}', 'of'
+  dtype = '' if field.dtype is None else f' and dtype {field.dtype}'
+  fail(
+    name,
+    field.name,
+    value,
+    f'be {kind} shape {shape}{dtype} as its spec says',
+    _CHANGE_SPEC,
+  )
 
 
 def fail(
@@ -350,13 +305,10 @@ def fail(
   )
 
 
-def _as_float(value: Any) -> float:
-  """Returns `value` as a Python float; NaN unless it is a real scalar."""
-  if isinstance(value, _NUMBERS):
-    return float(value)
-  if isinstance(value, np.ndarray) and value.shape == ():
-    return _as_float(value[()])
-  return math.nan
+def _leaves(timestep: dm_env.TimeStep) -> list[Any]:
+  """Returns the values of all fields, in the order of `make_fields`."""
+  step_type, reward, discount, observation = timestep
+  return [step_type, reward, discount, *jax.tree.leaves(observation)]
 
 
 def check_spec(spec: types.EnvironmentSpec, name: str) -> None:
@@ -368,9 +320,6 @@ def check_spec(spec: types.EnvironmentSpec, name: str) -> None:
   """
   try:
     distributions.check_action_spec(spec.actions)
-  except ValueError as error:
-    raise ValueError(f'environment {name!r}: {error}') from error
-  try:
     internal_rewards.num_events(spec.rewards)
   except (AttributeError, ValueError) as error:
     raise ValueError(f'environment {name!r}: {error}') from error

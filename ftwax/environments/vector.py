@@ -4,21 +4,32 @@ An actor selects actions for all its environments in one call of the network,
 and steps them as one `VectorEnvironment`. Rows reset automatically: by dm_env's
 contract, an environment whose last timestep was `LAST` ignores the next action
 and returns a `FIRST` timestep. Each row is thus an endless stream of complete
-episodes, `FIRST .. LAST, FIRST .. LAST`.
+episodes, `FIRST .. LAST, FIRST .. LAST`. A vector of single-agent environments
+is a vector of games of one seat; see `game_vectors.GameVector`.
 """
 
 import contextlib
 import dataclasses
-import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import dm_env
 import jax
 import numpy as np
+from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import specified
+from ftwax.environments import (
+  environment_faults,
+  games,
+  specified,
+  validation,
+)
+
+# The kinds of dtypes that are real numbers.
+_REAL = 'biuf'
+
+_ARRAYS = (np.ndarray, np.generic)
 
 
 class EnvironmentVector(Protocol):
@@ -90,56 +101,96 @@ class VectorFactory:
     return made
 
 
-class VectorEnvironment(specified.Specified, dm_env.Environment):
+class PythonGames(specified.Specified, dm_env.Environment):
+  """Base class of games in Python, whose state cannot be saved.
+
+  Attributes:
+    spec: spec of each game.
+    num_games: `G`.
+    state: None; see `game_vectors.GameVector`.
+  """
+
+  state = None
+
+  def __init__(self, spec: games.GameSpec, num_games: int):
+    """Stores the spec and the number of games."""
+    super().__init__(spec.environment)
+    self.spec = spec
+    self.num_games = num_games
+
+  def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
+    """Returns the outcomes of games that have just ended: draws, [K, 1]."""
+    return np.zeros((len(places), 1), np.float32)
+
+  def save(self) -> None:
+    """Returns None: Python games restart when a run is resumed."""
+
+  def restore(self, state: Any, timestep: dm_env.TimeStep) -> None:
+    """Does nothing."""
+    del state, timestep
+
+
+class VectorEnvironment(PythonGames):
   """Steps `E` environments, one after another, as if they were one.
 
-  Timesteps are stacked over environments:
+  Timesteps are checked (see `validation`) and stacked over environments:
 
   - `step_type` int32 [E];
   - `reward` float32 [E], or [E, num_events] for a vector reward, 0 at `FIRST`;
   - `discount` float32 [E], 1 at `FIRST`;
   - `observation` leaves [E, ...] with the dtypes of the observation spec.
 
-  All arrays are new at each step; the caller may keep or modify them. Specs are
-  those of a single environment, without the leading axis.
-
-  Args:
-    environments: environments with equal specs; `close` closes them.
-
-  Raises:
-    ValueError: if there are no environments or their specs differ.
+  Environments may return rewards and discounts of any real dtype, and None at
+  `FIRST`. All arrays are new at each step; the caller may keep or modify them.
+  Specs are those of a single environment, without the leading axis.
   """
 
-  def __init__(self, environments: Sequence[dm_env.Environment]):
+  def __init__(
+    self,
+    environments: Sequence[Any],
+    name: str = 'environment',
+    first: int = 0,
+  ):
+    """Takes ownership of the environments; `close` closes them.
+
+    Args:
+      environments: environments with equal specs.
+      name: name of the environments in messages.
+      first: index of the first environment in messages.
+
+    Raises:
+      ValueError: if there are no environments, their specs differ, or agents
+        cannot act on them.
+    """
     if not environments:
       raise ValueError(
         'environments must hold at least one environment, not 0; pass e.g.'
         ' [make_environment(seed) for seed in range(num_environments)].'
       )
     self._environments = tuple(environments)
-    super().__init__(_common_spec(self._environments))
+    super().__init__(
+      _common_spec([games.spec_of(each) for each in environments]),
+      len(environments),
+    )
+    num_players = self.spec.num_players
+    self._num_rows = self.num_games * num_players
+    self._checker = validation.Checker(
+      self._spec, self._num_rows, num_players, name, first
+    )
+    self._zero_reward = np.zeros(self._spec.rewards.shape)
     # Typed Any, since jax's stubs hide the methods of tree structures.
-    self._observation_structure: Any = jax.tree.structure(
-      self._spec.observations
-    )
+    self._structure: Any = jax.tree.structure(self._spec.observations)
     self._action_structure: Any = jax.tree.structure(self._spec.actions)
-    self._is_single_array = jax.tree_util.treedef_is_leaf(
-      self._observation_structure
-    )
-    self._is_single_action = jax.tree_util.treedef_is_leaf(
-      self._action_structure
-    )
-    self._reward_shape = self._spec.rewards.shape
-    self._leaf_specs = jax.tree.leaves(self._spec.observations)
 
   @property
   def num_environments(self) -> int:
     """`E`, the number of rows."""
-    return len(self._environments)
+    return self._num_rows
 
   def reset(self) -> dm_env.TimeStep:
     """Returns the first timesteps of a new episode in every row."""
-    return self._stack([env.reset() for env in self._environments])
+    self._checker.restart()
+    return self._stack(self._call('reset', range(self.num_games)))
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
     """Steps each environment with its row of `action`.
@@ -152,12 +203,12 @@ class VectorEnvironment(specified.Specified, dm_env.Environment):
       The next timesteps, stacked.
 
     Raises:
+      EnvironmentFault: if an environment raises.
+      InvalidTimestepError: if a timestep violates the specs.
       ValueError: if `action` has another structure or a leaf has another shape.
     """
     rows = self._action_rows(action)
-    return self._stack(
-      [env.step(row) for env, row in zip(self._environments, rows, strict=True)]
-    )
+    return self._stack(self._call('step', range(self.num_games), rows))
 
   def step_rows(self, action: types.ArrayTree, rows: Sequence[int]) -> None:
     """Steps the environments of some rows and drops their timesteps.
@@ -167,45 +218,118 @@ class VectorEnvironment(specified.Specified, dm_env.Environment):
       rows: rows whose last timestep was not `LAST`.
     """
     actions = list(self._action_rows(action))
-    for row in rows:
-      self._environments[row].step(actions[row])
+    self._call('step', rows, [actions[row] for row in rows])
+
+  step_games = step_rows
 
   def close(self) -> None:
     """Closes all environments, even if closing one of them fails."""
     with contextlib.ExitStack() as stack:
-      for environment in self._environments:
-        stack.callback(environment.close)
+      for place in range(self.num_games):
+        stack.callback(self._call, 'close', [place])
+
+  def _call(
+    self, method: str, places: Sequence[int], *arguments: Iterable[Any]
+  ) -> list[Any]:
+    """Calls a method of the environments at some places, one by one."""
+    done: list[Any] = []
+    try:
+      for place, *own in zip(places, *arguments, strict=True):
+        done.append(getattr(self._environments[place], method)(*own))
+    except (Exception, SystemExit) as error:
+      name = self._checker.name_of(places[len(done)])
+      environment_faults.fail(name, method, error)
+    return done
 
   def _action_rows(self, action: types.ArrayTree) -> Iterable[Any]:
-    leaves = action_leaves(self._spec, action, self.num_environments)
-    if self._is_single_action:
+    """Returns the action of each environment."""
+    leaves = action_leaves(self._spec, action, self._num_rows)
+    if isinstance(self._spec.actions, specs.Array):
       return leaves[0]
     return map(self._action_structure.unflatten, zip(*leaves, strict=True))
 
   def _stack(self, timesteps: Sequence[dm_env.TimeStep]) -> dm_env.TimeStep:
-    num_rows = len(timesteps)
-    step_type = np.empty(num_rows, np.int32)
-    reward = np.zeros((num_rows, *self._reward_shape), np.float32)
-    discount = np.ones(num_rows, np.float32)
     for row, timestep in enumerate(timesteps):
-      step_type[row] = timestep.step_type
-      if timestep.reward is not None:
-        reward[row] = timestep.reward
-      if timestep.discount is not None:
-        discount[row] = timestep.discount
-    observation = self._stack_observations(
-      [timestep.observation for timestep in timesteps]
+      if not isinstance(timestep, dm_env.TimeStep):
+        self._fail_type(row, timestep)
+    step_types, rewards, discounts, rows = zip(*timesteps, strict=True)
+    first = [step_type == types.FIRST for step_type in step_types]
+    step_type = self._numbers(0, step_types)
+    reward = self._numbers(1, [
+      self._zero_reward if value is None and is_first else value
+      for value, is_first in zip(rewards, first, strict=True)
+    ])  # fmt: skip
+    discount = self._numbers(2, [
+      1.0 if value is None and is_first else value
+      for value, is_first in zip(discounts, first, strict=True)
+    ])  # fmt: skip
+    leaves = self._stack_observations(rows)
+    self._checker.check_values([step_type, reward, discount, *leaves])
+    return dm_env.TimeStep(
+      step_type.astype(np.int32),
+      reward.astype(np.float32),
+      discount.astype(np.float32),
+      self._structure.unflatten(leaves),
     )
-    return dm_env.TimeStep(step_type, reward, discount, observation)
 
-  def _stack_observations(self, rows: Sequence[Any]) -> types.ArrayTree:
-    if self._is_single_array:
-      return _stack_leaf(rows, self._leaf_specs[0])
-    # Raises if the structure of a row differs.
-    flatten = self._observation_structure.flatten_up_to
-    columns = zip(*map(flatten, rows), strict=True)
-    return self._observation_structure.unflatten(
-      map(_stack_leaf, columns, self._leaf_specs)
+  def _numbers(self, index: int, values: Sequence[Any]) -> types.NumpyArray:
+    """Stacks the numbers of one field; keeps their dtype."""
+    field = self._checker.fields[index]
+    try:
+      stacked = np.array(values)
+    except ValueError:  # Of several shapes.
+      stacked = np.empty(())
+    if (
+      stacked.shape != (len(values), *field.shape)
+      or stacked.dtype.kind not in _REAL
+    ):
+      shapes = [np.shape(value) == field.shape for value in values]
+      kinds = [np.asarray(value).dtype.kind in _REAL for value in values]
+      row = int(np.argmin(np.logical_and(shapes, kinds)))
+      name = self._checker.name_of(row)
+      validation.fail(
+        name, field.name, repr(values[row]), *field.demands[0][:2]
+      )
+    return stacked
+
+  def _stack_observations(self, rows: Sequence[Any]) -> list[types.NumpyArray]:
+    """Copies observations into one new array for each leaf."""
+    fields = self._checker.fields[3:]
+    if isinstance(self._spec.observations, specs.Array):
+      return [self._stack_leaf(rows, fields[0])]
+    flat = []
+    for row, observation in enumerate(rows):
+      try:
+        flat.append(self._structure.flatten_up_to(observation))
+      except (ValueError, TypeError):
+        name = self._checker.name_of(row)
+        validation.fail_structure(name, observation, self._structure)
+    columns = zip(*flat, strict=True)
+    return [*map(self._stack_leaf, columns, fields)]
+
+  def _stack_leaf(
+    self, rows: Sequence[Any], field: validation.Field
+  ) -> types.NumpyArray:
+    shape, dtype = field.shape, field.dtype
+    stacked = np.empty((len(rows), *shape), dtype)
+    for row, values in enumerate(rows):
+      if (
+        not isinstance(values, _ARRAYS)
+        or values.shape != shape
+        or values.dtype != dtype
+      ):
+        name = self._checker.name_of(row)
+        validation.fail_shape(name, field, values, shape)
+      stacked[row] = values
+    return stacked
+
+  def _fail_type(self, row: int, timestep: Any) -> NoReturn:
+    validation.fail(
+      self._checker.name_of(row),
+      'what is returned',
+      f'a {type(timestep).__name__}',
+      'be a dm_env.TimeStep',
+      'return dm_env.restart, transition, truncation or termination',
     )
 
 
@@ -213,9 +337,13 @@ def action_leaves(
   spec: types.EnvironmentSpec, action: types.ArrayTree, num_rows: int
 ) -> list[types.NumpyArray]:
   """Returns the leaves of `action`; checks that their shapes are [E, ...]."""
-  structure: Any = jax.tree.structure(spec.actions)
-  leaves = [np.asarray(leaf) for leaf in structure.flatten_up_to(action)]
-  for leaf, one in zip(leaves, jax.tree.leaves(spec.actions), strict=True):
+  if isinstance(spec.actions, specs.Array):
+    leaves, parts = [np.asarray(action)], [spec.actions]
+  else:
+    parts = jax.tree.leaves(spec.actions)
+    structure: Any = jax.tree.structure(spec.actions)
+    leaves = [np.asarray(leaf) for leaf in structure.flatten_up_to(action)]
+  for leaf, one in zip(leaves, parts, strict=True):
     if leaf.shape != (num_rows, *one.shape):
       raise ValueError(
         f'each part of action (shape {leaf.shape}) must have the shape'
@@ -224,40 +352,19 @@ def action_leaves(
   return leaves
 
 
-def _stack_leaf(rows: Sequence[Any], spec: Any) -> types.NumpyArray:
-  """Copies `rows` into one new array with the dtype of `spec`."""
-  shape = spec.shape
-  stacked = np.empty((len(rows), *shape), spec.dtype)
-  for index, row in enumerate(rows):
-    row = np.asarray(row)
-    if row.shape != shape:
-      raise ValueError(
-        f'observation of environment {index} (shape {row.shape}) must have the'
-        f' shape of its spec, {spec!r}; wrap it in ValidatedEnvironment to find'
-        ' the error.'
-      )
-    stacked[index] = row
-  return stacked
-
-
-def _common_spec(
-  environments: Sequence[dm_env.Environment],
-) -> types.EnvironmentSpec:
-  common = types.make_environment_spec(environments[0])
-  for index, environment in enumerate(environments):
-    spec = types.make_environment_spec(environment)
-    for field, expected, value in zip(spec._fields, common, spec, strict=True):
-      if not _is_same_spec(expected, value):
+def _common_spec(found: Sequence[games.GameSpec]) -> games.GameSpec:
+  """Returns the spec of all environments."""
+  for index, spec in enumerate(found):
+    for field, expected, value in zip(
+      (*spec.environment._fields, 'teams', 'event_names'),
+      (*found[0].environment, *found[0][1:]),
+      (*spec.environment, *spec[1:]),
+      strict=True,
+    ):
+      if expected != value:
         raise ValueError(
           f'{field} of environment {index} ({value!r}) must equal those of'
           f' environment 0 ({expected!r}); vectors hold environments of one'
           ' kind, so make one for each kind.'
         )
-  return common
-
-
-def _is_same_spec(a: types.SpecTree, b: types.SpecTree) -> bool:
-  a_leaves, a_structure = jax.tree.flatten(a)
-  b_leaves, b_structure = jax.tree.flatten(b)
-  same_structure = operator.eq(a_structure, b_structure)
-  return same_structure and all(map(operator.eq, a_leaves, b_leaves))
+  return found[0]

@@ -1,8 +1,11 @@
-"""Episodes of environments in JAX, for tests."""
+"""Episodes of environments in JAX, and checks of single ones, for tests."""
 
 import dm_env
 import jax
 import numpy as np
+
+from ftwax import types
+from ftwax.environments import specified, vector
 
 
 class HostLoop:
@@ -56,3 +59,36 @@ def play(loop, choose):
     rewards.append(float(timestep.reward))
   assert timestep.discount == 0.0
   return np.array(seen), np.array(rewards)
+
+
+class Checked(specified.Specified, dm_env.Environment):
+  """Passes on the timesteps of an environment, checked as those of a run."""
+
+  def __init__(self, environment, name):
+    super().__init__(types.make_environment_spec(environment))
+    self._environment = _Recorder(environment)
+    self._rows = vector.VectorEnvironment([self._environment], name)
+
+  def reset(self):
+    self._rows.reset()
+    return self._environment.last
+
+  def step(self, action):
+    self._rows.step(jax.tree.map(lambda part: np.asarray(part)[None], action))
+    return self._environment.last
+
+
+class _Recorder(specified.Specified, dm_env.Environment):
+  """Keeps the last timestep."""
+
+  def __init__(self, environment):
+    super().__init__(types.make_environment_spec(environment))
+    self._environment = environment
+
+  def reset(self):
+    self.last = self._environment.reset()
+    return self.last
+
+  def step(self, action):
+    self.last = self._environment.step(action)
+    return self.last

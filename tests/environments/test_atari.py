@@ -1,11 +1,12 @@
 import dataclasses
 
 import dm_env
+import episodes
 import numpy as np
 import pytest
 from dm_env import specs
 
-from ftwax.environments import atari, validation, vector
+from ftwax.environments import atari, vector
 
 FIRST, MID, LAST = dm_env.StepType
 
@@ -36,7 +37,7 @@ def frames(timesteps):
   ],
 )
 def test_specs(options, shape):
-  environment = validation.ValidatedEnvironment(make(**options), 'pong')
+  environment = episodes.Checked(make(**options), 'pong')
   spec = environment.observation_spec()
   assert spec == specs.BoundedArray(shape, np.uint8, 0, 255)
   assert environment.action_spec() == specs.DiscreteArray(6, np.int32)

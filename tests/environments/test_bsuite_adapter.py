@@ -1,10 +1,11 @@
+import episodes
 import numpy as np
 import pytest
 from dm_env import specs
 
 pytest.importorskip('bsuite', reason='bsuite installs on Python 3.10 only')
 
-from ftwax.environments import bsuite_adapter, validation
+from ftwax.environments import bsuite_adapter
 
 # Those on MNIST download their data.
 NAMES = [
@@ -28,7 +29,7 @@ def describe(timesteps):
 @pytest.mark.parametrize('name', NAMES)
 def test_timesteps_conform(name):
   environment = bsuite_adapter.make(name, seed=0)
-  checked = validation.ValidatedEnvironment(environment, name)
+  checked = episodes.Checked(environment, name)
   assert environment.action_spec().dtype == np.int32
   for timestep in play(checked, 250):
     environment.observation_spec().validate(timestep.observation)

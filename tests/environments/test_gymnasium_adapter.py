@@ -1,6 +1,7 @@
 import functools
 
 import dm_env
+import episodes
 import gymnasium
 import jax
 import numpy as np
@@ -11,7 +12,6 @@ from gymnasium import vector as gymnasium_vector
 from ftwax import types
 from ftwax.environments import (
   gymnasium_adapter,
-  validation,
   vector,
 )
 
@@ -148,7 +148,7 @@ def test_observations_are_copied():
 
 
 def test_environment_conforms_to_its_specs():
-  environment = validation.ValidatedEnvironment(
+  environment = episodes.Checked(
     gymnasium_adapter.GymnasiumEnvironment(WalkEnv(), seed=0), 'walk'
   )
   actions = np.random.default_rng(0).integers(0, 3, 200)

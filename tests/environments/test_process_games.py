@@ -239,7 +239,7 @@ def test_an_error_is_told_with_its_traceback_and_ends_all_processes():
 
 @pytest.mark.slow
 def test_values_are_checked_as_in_one_process():
-  observation = np.zeros((), np.float32)
+  observation = np.zeros(4, np.float32)
 
   def fail():
     return dm_env.transition(float('nan'), observation)

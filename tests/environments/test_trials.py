@@ -1,11 +1,12 @@
 """Trials against the episodes that they are made of."""
 
 import dm_env
+import episodes
 import fakes
 import numpy as np
 import pytest
 
-from ftwax.environments import trials, validation
+from ftwax.environments import trials
 
 
 def _make(num_episodes=3, calls=None, **kwargs):
@@ -55,9 +56,7 @@ def test_step_after_the_end_starts_a_trial():
 
 
 def test_specs_are_kept():
-  environment = validation.ValidatedEnvironment(
-    _make(spec=fakes.make_dict_spec()), 'trials'
-  )
+  environment = episodes.Checked(_make(spec=fakes.make_dict_spec()), 'trials')
   timestep = environment.reset()
   for _ in range(8):
     timestep = environment.step(0)

@@ -10,6 +10,7 @@ from dm_env import specs
 from ftwax import types
 from ftwax.environments import (
   compiled_games,
+  environment_faults,
   functional,
   validation,
   vector,
@@ -167,7 +168,9 @@ def test_close_closes_every_row(monkeypatch):
   assert all(env.is_closed for env in rows)
   rows = make_rows(fakes.make_spec())
   monkeypatch.setattr(rows[1], 'close', lambda: 1 / 0)
-  with pytest.raises(ZeroDivisionError):
+  with pytest.raises(
+    environment_faults.EnvironmentFault, match='ZeroDivisionError .* in close'
+  ):
     vector.VectorEnvironment(rows).close()
   assert rows[0].is_closed and rows[2].is_closed
 
@@ -221,9 +224,10 @@ def test_observations_that_would_broadcast_are_refused():
 
   rows = [Narrow(fakes.make_vector_spec(size)) for size in (4, 1)]
   with pytest.raises(
-    ValueError, match=r'observation of environment 1 \(shape \(1,\)\) must'
+    validation.InvalidTimestepError,
+    match=r"observation of environment 'fake\[1\]' \(shape \(1,\), dtype",
   ):
-    vector.VectorEnvironment(rows).reset()
+    vector.VectorEnvironment(rows, 'fake').reset()
 
 
 def test_some_rows_can_be_stepped_alone():

@@ -195,7 +195,7 @@ _OFF = {
   ),
   'reward': (
     lambda t: t._replace(reward=t.reward * jnp.nan),
-    r"reward of environment 'test' .*must be finite",
+    r"reward of environment 'test' .*must be a finite scalar",
   ),
   'sum': (
     lambda t: t._replace(reward=t.reward + 3e38),

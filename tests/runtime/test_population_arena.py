@@ -89,7 +89,7 @@ SEATS = np.array([[1, 0], [0, 1], [0, 1]])
 
 def make_arena(**options):
   made = [TellingGame(number, **options) for number in range(3)]
-  games_ = game_vectors.PythonGames(made, 'test')
+  games_ = game_vectors.TeamGames(made, 'test')
   seating = seating_lib.make_seating(games_.spec.teams, 2, 3)
   arena = arena_lib.Arena(games_, seating, (), jax.random.PRNGKey(0))
   arena.seat(SEATS)
@@ -164,8 +164,10 @@ def test_bad_rewards_are_refused():
 
 def test_games_of_another_kind_are_refused():
   made = [TellingGame(0), TellingGame(1, teams=(1, 0))]
-  with pytest.raises(ValueError, match=r'game 1 \(.*must be like game 0'):
-    game_vectors.PythonGames(made, 'test')
+  with pytest.raises(
+    ValueError, match=r'teams of environment 1 \(\(1, 0\)\) must equal those of'
+  ):
+    game_vectors.TeamGames(made, 'test')
 
 
 def test_games_are_made_of_all_that_can_be_played():
@@ -207,7 +209,7 @@ def _constant(action):
 
 def test_opponents_take_their_seats_and_members_see_theirs_alone():
   made = [TellingGame(number, length=2) for number in range(4)]
-  games_ = game_vectors.PythonGames(made, 'test')
+  games_ = game_vectors.TeamGames(made, 'test')
   seating = seating_lib.make_seating((0, 1), 1, 4, 2, opponent_share=1.0)
   # The opponents take turns, and sides.
   np.testing.assert_array_equal(
@@ -233,7 +235,7 @@ def test_opponents_take_their_seats_and_members_see_theirs_alone():
 
 
 def test_a_script_cannot_play_games_in_python():
-  games_ = game_vectors.PythonGames([TellingGame(0), TellingGame(1)], 'test')
+  games_ = game_vectors.TeamGames([TellingGame(0), TellingGame(1)], 'test')
   script = players.scripted(lambda key, state, seat: jnp.int32(0))
   with pytest.raises(TypeError, match='opponent 0 must act on observations'):
     arena_lib.Arena(

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from ftwax.environments import functional, functional_checks, games
+from ftwax.environments import compiled_games, functional, games
 
 
 def check_not_traced() -> None:
@@ -37,7 +37,7 @@ def check_game(made: object) -> functional.FunctionalGame:
   Raises:
     TypeError: if it is neither a functional environment nor a functional game.
     ValueError: if it does not match its spec (see
-      `functional_checks.check_shapes`), or its teams, events and actions are
+      `compiled_games.check_shapes`), or its teams, events and actions are
       inconsistent.
   """
   if not isinstance(
@@ -48,8 +48,8 @@ def check_game(made: object) -> functional.FunctionalGame:
       f" FunctionalGame for runtime='device', but made a {type(made).__name__};"
       " return one that is written in JAX, or choose runtime='local'."
     )
-  functional_checks.check_shapes(made)
+  compiled_games.check_shapes(made)
   if isinstance(made, functional.FunctionalEnvironment):
     made = functional.as_game(made)
-  games.check_game(made.spec, made.teams, made.event_names)
+  games.check_game(compiled_games.spec_of_compiled(made))
   return made

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from ftwax import trees, types
 from ftwax.agents.actor_critic import acting
-from ftwax.runtime.device import timestep_checks
+from ftwax.environments import validation
 
 # `(state, action) -> (state, timestep, results)` of environments that reset
 # themselves; `results` are those of the games that ended, or `()`.
@@ -53,7 +53,7 @@ class Episodes(NamedTuple):
     lengths: int32 [T, B], of the episode so far.
     results: the results of `Step` at each step, leaves [T, ...].
     faults: bool [T, num_demands], whether any row violated a demand; see
-      `timestep_checks`.
+      `environments.validation.make_fields`.
   """
 
   moved: types.Array
@@ -130,7 +130,8 @@ def rollout(
     logits=logits,
     recurrent_state=recurrent_state,
   )
-  faults = timestep_checks.find_faults(spec, trajectory.timestep)
+  fields = validation.make_fields(spec)
+  faults = validation.find_faults(fields, trajectory.timestep)
   moved, ended, returns, lengths, results = statistics
   return (
     state,

@@ -43,7 +43,6 @@ from ftwax.runtime.device import (
   matches,
   placement,
   rollout,
-  timestep_checks,
 )
 from ftwax.runtime.device import sizes as sizes_lib
 
@@ -370,10 +369,13 @@ class _Run:
     """Raises an InvalidTimestepError if a timestep violated a demand."""
     faults = np.asarray(episodes.faults)
     is_off = faults.any(axis=tuple(range(faults.ndim - 1)))
-    demands = timestep_checks.demands(self._parts.game_spec.environment)
-    for demand in np.array(demands)[is_off]:
-      value = f'in one of the last {episodes.moved.size} steps'
-      validation.fail(self._experiment.name, demand[0], value, *demand[1:])
+    fields = validation.make_fields(self._parts.game_spec.environment)
+    demands = [(field, one) for field in fields for one in field.demands]
+    for (field, demand), off in zip(demands, is_off, strict=True):
+      if off:
+        value = f'in one of the last {episodes.moved.size} steps'
+        name = self._experiment.name
+        validation.fail(name, field.name, value, *demand[:2])
     returns = np.asarray(episodes.returns)
     bad = returns[~np.isfinite(returns)]
     if bad.size:

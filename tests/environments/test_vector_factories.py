@@ -119,7 +119,7 @@ def _spoil(shape, dtype, value):
   [
     (
       {'reward': _spoil(3, np.float32, np.nan)},
-      r"reward of environment 'test\[1\]' \(nan\) must be finite",
+      r"reward of environment 'test\[1\]' \(nan\) must be a finite scalar",
     ),
     (
       {'discount': _spoil(3, np.float32, 2.0)},
@@ -139,7 +139,7 @@ def _spoil(shape, dtype, value):
     ),
     (
       {'observation': np.zeros((3, 2))},
-      r'dtype float64\) must be of shape \(3, 2\) and dtype float32, with a',
+      r'dtype float64\) must be of shape \(3, 2\) and dtype float32 as',
     ),
     (
       {'observation': {'x': np.zeros((3, 2), np.float32)}},
