@@ -24,7 +24,6 @@ _FUNCTIONAL = [
   'matplotlib>=3.8',
   'numpy>=1.23',
   'optax>=0.2.8',
-  'orbax-checkpoint>=0.11.39',
   'rich>=13',
   'rlax>=0.1.7',
   'scipy>=1.11',

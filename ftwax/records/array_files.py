@@ -1,76 +1,364 @@
-"""Pytrees as arrays in a safetensors file, named by their path in the tree.
+"""Pytrees of arrays on disk: checkpoints, exports and shared agents.
 
-A name is the path with slashes, e.g. `params/torso/linear/w`. Reading such a
-file runs no code, and other frameworks can read it too.
+A directory holds one tree, next to any other files:
+
+    <name>.safetensors   the arrays; gzipped, and named `.safetensors.gz`, if
+                         most of them are integers, such as frames of a replay
+    manifest.json        layout, the user's metadata, and the SHA-256 of the
+                         file above
+    manifest.sha256      SHA-256 of the manifest, readable by `sha256sum -c`
+
+An array is named by its path in the tree, e.g. `params/torso/linear/w`. Nothing
+is pickled, and other programs read safetensors, too. Nothing in a directory is
+trusted: any deviation from what `write` writes counts as damage.
 """
 
-import os
+import gzip
+import hashlib
+import json
+import math
 import pathlib
+import re
+import zlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import safetensors
 import safetensors.numpy
 
 from ftwax import types
+from ftwax.records import files
+
+# Layout version of these files and of run directories. In layout 1, a single
+# agent had no member axis; in layout 2, Orbax wrote the arrays.
+LAYOUT = 3
+
+MANIFEST_FILE = 'manifest.json'
+DIGEST_FILE = 'manifest.sha256'
+
+# Names of dtypes by their name in safetensors.
+_DTYPES = {
+  'BOOL': 'bool',
+  'BF16': 'bfloat16',
+  'F16': 'float16',
+  'F32': 'float32',
+  'F64': 'float64',
+  'C64': 'complex64',
+  **{f'I{bits}': f'int{bits}' for bits in (8, 16, 32, 64)},
+  **{f'U{bits}': f'uint{bits}' for bits in (8, 16, 32, 64)},
+}
+
+# JSON does not support these numbers.
+_NON_FINITE = {'NaN': math.nan, 'Infinity': math.inf, '-Infinity': -math.inf}
 
 
-def write(path: pathlib.Path, tree: types.ArrayTree) -> None:
-  """Writes the leaves of a tree to a file."""
+class CheckpointError(RuntimeError):
+  """Raised if arrays cannot be saved or restored."""
+
+
+class DamagedError(Exception):
+  """Raised if files differ from what was saved."""
+
+
+class Leaf(NamedTuple):
+  """The kind of an array.
+
+  Attributes:
+    dtype: name of the dtype, e.g. `float32`.
+    shape: shape of the array.
+  """
+
+  dtype: str
+  shape: tuple[int, ...]
+
+  def __str__(self) -> str:
+    return f'{self.dtype}{list(self.shape)}'
+
+
+def describe(tree: types.ArrayTree) -> dict[str, Leaf]:
+  """Returns the kind of each leaf by its path, in the order of the tree.
+
+  Args:
+    tree: a pytree of arrays, numbers or `jax.ShapeDtypeStruct`.
+
+  Raises:
+    CheckpointError: if a leaf is not numeric, or two have the same path.
+  """
+  leaves = {}
+  for key_path, leaf in jax.tree.leaves_with_path(tree):
+    name = jax.tree_util.keystr(key_path, simple=True, separator='/') or 'state'
+    dtype = leaf.dtype if hasattr(leaf, 'dtype') else np.asarray(leaf).dtype
+    if dtype.name not in _DTYPES.values():
+      raise CheckpointError(
+        f'{name} ({dtype}) must be an array of numbers or booleans; put strings'
+        ' into the metadata, and unwrap typed keys with jax.random.key_data.'
+      )
+    if name in leaves:
+      raise CheckpointError(
+        f'{name} must be the path of one array, but is that of two; rename one'
+        ' of them, so that slashes in names do not repeat a path.'
+      )
+    leaves[name] = Leaf(dtype.name, np.shape(leaf))
+  return leaves
+
+
+def encode_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns a copy of `metadata` for JSON, with non-finite numbers as strings.
+
+  Raises:
+    ValueError: if `read` would not return `metadata` unchanged.
+  """
+  encoded = _encode(metadata)
+  try:
+    copy: dict[str, Any] = json.loads(json.dumps(encoded, allow_nan=False))
+  except (TypeError, ValueError) as error:
+    raise ValueError(
+      f'metadata must be plain JSON, but: {error}; convert arrays to lists.'
+    ) from error
+  if copy != encoded:
+    raise ValueError(
+      f'metadata ({metadata}) must come back from JSON unchanged, not'
+      f' as {copy}; use lists, and strings as keys.'
+    )
+  return copy
+
+
+def write(
+  directory: pathlib.Path,
+  name: str,
+  tree: types.ArrayTree,
+  metadata: Mapping[str, Any],
+) -> None:
+  """Writes a tree and waits until all of it is on disk.
+
+  Args:
+    directory: an existing directory.
+    name: name of the file of arrays, without its suffix.
+    tree: a pytree of arrays and numbers.
+    metadata: from `encode_metadata`.
+  """
   # safetensors stores the buffer of an array as it is, whatever its strides.
-  leaves = {
-    name: np.array(leaf, order='C') for name, leaf in _named(tree).items()
+  arrays = {
+    path: np.asarray(leaf, order='C')
+    for path, leaf in zip(describe(tree), jax.tree.leaves(tree), strict=True)
   }
-  path.write_bytes(safetensors.numpy.save(leaves))
+  content, suffix = safetensors.numpy.save(arrays), '.safetensors'
+  if _is_compressible(arrays):
+    content, suffix = gzip.compress(content, 1, mtime=0), f'{suffix}.gz'
+  files.write_synced(directory / f'{name}{suffix}', content)
+  manifest = {
+    'format': LAYOUT,
+    'metadata': metadata,
+    'files': {f'{name}{suffix}': digest(content)},
+  }
+  text = json.dumps(manifest, indent=1).encode()
+  files.write_synced(directory / MANIFEST_FILE, text)
+  files.write_synced(directory / DIGEST_FILE, _digest_line(text))
+  files.sync(directory)
 
 
 def read(
-  path: str | os.PathLike[str], template: types.ArrayTree
-) -> types.ArrayTree:
+  directory: pathlib.Path, template: types.ArrayTree, part: str | None = None
+) -> tuple[Any, dict[str, Any]]:
   """Reads a tree.
 
   Args:
-    path: path of the file.
-    template: a tree of the same structure, shapes and dtypes, of arrays or
-      `jax.ShapeDtypeStruct`.
+    directory: directory of the files.
+    template: a tree with the structure, shapes and dtypes that were saved, of
+      arrays or `jax.ShapeDtypeStruct`. Each leaf is restored as the same kind
+      as the template's: a JAX array (with the template's sharding if it is
+      committed to devices; never weakly typed), a NumPy array or a Python
+      number.
+    part: end of the path of the subtree that the template describes, such as
+      `population/members`, which may hold more; None for the whole tree.
 
   Returns:
-    NumPy arrays in the structure of the template.
+    The tree and the metadata.
 
   Raises:
-    ValueError: if there is no such file, it is damaged, or it holds a tree of
-      another structure.
+    DamagedError: if something differs from what was saved.
+    CheckpointError: if another structure was saved, or with another layout.
   """
+  expected = describe(template)
+  arrays, metadata = _read_files(directory)
+  saved = {name: leaf for name, (leaf, _) in arrays.items()}
+  start = '' if part is None else _find_part(saved, part)
+  difference = _first_difference(saved, expected, start, part is None)
+  if difference is not None:
+    raise CheckpointError(
+      f'template must have the structure saved in {directory}, but'
+      f' {difference}; give the experiment that the run was started with.'
+    )
+  likes, structure = jax.tree.flatten(template)
+  leaves = [
+    _make_like(arrays[start + name][1], leaf, like)
+    for (name, leaf), like in zip(expected.items(), likes, strict=True)
+  ]
+  return jax.tree.unflatten(structure, leaves), metadata
+
+
+def digest(content: bytes) -> str:
+  """Returns the SHA-256 of a file's content, 64 hexadecimal digits."""
+  return hashlib.sha256(content).hexdigest()
+
+
+def layout_message(
+  layout: Any, versions: Mapping[str, Any] | None = None
+) -> str:
+  """Returns the part of an error message about a layout other than `LAYOUT`.
+
+  Args:
+    layout: the other layout.
+    versions: versions recorded with the run; None if they are not at hand.
+  """
+  is_newer = isinstance(layout, int) and layout > LAYOUT
+  age = 'a newer' if is_newer else 'an older'
+  reader = 'the version of ftwax named in its versions.json'
+  if versions:
+    commit = versions.get('commit')
+    reader = f'ftwax {versions.get("ftwax")}{f" at {commit}" if commit else ""}'
+  return (
+    f'has layout {layout}, that of {age} version of ftwax, but must have'
+    f' layout {LAYOUT}; start a new run, or resume this one with {reader}.'
+  )
+
+
+def _is_compressible(arrays: Mapping[str, types.NumpyArray]) -> bool:
+  """Returns whether compression is worth its time.
+
+  Frames in a replay buffer shrink by an order of magnitude, learned parameters
+  by a tenth.
+  """
+  num_bytes = {True: 0, False: 0}
+  for array in arrays.values():
+    num_bytes[jnp.issubdtype(array.dtype, np.inexact)] += array.nbytes
+  return num_bytes[False] > num_bytes[True]
+
+
+def _digest_line(manifest: bytes) -> bytes:
+  return f'{digest(manifest)}  {MANIFEST_FILE}\n'.encode()
+
+
+def _read_files(
+  directory: pathlib.Path,
+) -> tuple[dict[str, tuple[Leaf, bytearray]], dict[str, Any]]:
+  """Reads kinds and bytes of all arrays by path, and the metadata."""
+  text = _read_file(directory, MANIFEST_FILE)
+  if _read_file(directory, DIGEST_FILE) != _digest_line(text):
+    raise DamagedError(f'{MANIFEST_FILE} and {DIGEST_FILE} do not agree')
   try:
-    stored = safetensors.numpy.load(pathlib.Path(path).read_bytes())
-  except (OSError, safetensors.SafetensorError) as error:
-    raise ValueError(
-      f'{os.fspath(path)} must be a file of arrays, and cannot be read'
-      f' ({type(error).__name__}: {error}); restore it from a copy.'
-    ) from None
-  expected = _named(template)
-  for name in {**expected, **stored}:
-    there, wanted = stored.get(name), expected.get(name)
-    if (
-      there is None
-      or wanted is None
-      or (there.shape, there.dtype) != (wanted.shape, wanted.dtype)
-    ):
-      raise ValueError(
-        f'{name} in {os.fspath(path)} ({_describe(there)}) must be'
-        f' {_describe(wanted)} for this agent; use the config and the game that'
-        ' these arrays were saved with.'
+    manifest = json.loads(text)
+  except (ValueError, RecursionError) as error:
+    raise DamagedError(f'{MANIFEST_FILE} is not JSON ({error})') from error
+  layout = manifest.get('format') if isinstance(manifest, dict) else None
+  if not isinstance(layout, int):
+    raise DamagedError(f'{MANIFEST_FILE} has no layout version')
+  if layout != LAYOUT:
+    raise CheckpointError(f'checkpoint {directory} {layout_message(layout)}')
+  try:
+    ((name, expected),) = dict(manifest['files']).items()
+    metadata = dict(_decode(manifest['metadata']))
+  except (KeyError, TypeError, ValueError) as error:
+    raise DamagedError(
+      f'{MANIFEST_FILE} is not what ftwax writes ({error!r})'
+    ) from error
+  if not re.fullmatch(r'\w+\.safetensors(\.gz)?', name):
+    raise DamagedError(f'{MANIFEST_FILE} names {name!r}, no file of arrays')
+  content = _read_file(directory, name)
+  if digest(content) != expected:
+    raise DamagedError(f'{name} has changed since it was saved')
+  try:
+    if name.endswith('.gz'):
+      content = gzip.decompress(content)
+    arrays = {
+      path: (
+        Leaf(_DTYPES[array['dtype']], tuple(array['shape'])),
+        array['data'],
       )
-  structure = jax.tree.structure(template)
-  return jax.tree.unflatten(structure, [stored[name] for name in expected])
+      for path, array in safetensors.deserialize(content)
+    }
+  except (OSError, EOFError, zlib.error, KeyError) as error:
+    raise DamagedError(f'{name} is no file of arrays ({error!r})') from error
+  except safetensors.SafetensorError as error:
+    raise DamagedError(f'{name} is no file of arrays ({error})') from error
+  return arrays, metadata
 
 
-def _named(tree: types.ArrayTree) -> dict[str, types.Array]:
-  return {
-    jax.tree_util.keystr(path, simple=True, separator='/'): leaf
-    for path, leaf in jax.tree.leaves_with_path(tree)
-  }
+def _read_file(directory: pathlib.Path, name: str) -> bytes:
+  path = directory / name
+  try:
+    # Opening a pipe blocks forever.
+    if path.exists() and not path.is_file():
+      raise DamagedError(f'{name} is no file')
+    return path.read_bytes()
+  except OSError as error:
+    raise DamagedError(f'{name} cannot be read ({error.strerror})') from error
 
 
-def _describe(leaf: types.Array | types.NumpyArray | None) -> str:
-  return 'absent' if leaf is None else f'{leaf.dtype}{list(leaf.shape)}'
+def _find_part(saved: Mapping[str, Leaf], part: str) -> str:
+  """Returns the start of the paths in a part; the shortest that fits."""
+  pattern = re.compile(rf'(.*?/)?{re.escape(part)}/')
+  starts = {match.group() for match in map(pattern.match, saved) if match}
+  return min(starts, key=len, default=f'{part}/')
+
+
+def _first_difference(
+  saved: Mapping[str, Leaf],
+  expected: Mapping[str, Leaf],
+  start: str,
+  is_whole: bool,
+) -> str | None:
+  for name, leaf in expected.items():
+    other = saved.get(start + name)
+    if other is None:
+      return f'{start}{name} is not in the checkpoint'
+    if other != leaf:
+      return (
+        f'{start}{name} is {leaf} in the template and {other} in the checkpoint'
+      )
+  for name in sorted(saved.keys() - expected.keys()) if is_whole else ():
+    return f'{name} of the checkpoint is not in the template'
+  return None
+
+
+def _make_like(data: bytearray, leaf: Leaf, like: Any) -> Any:
+  """Returns an array of the kind of the template's leaf."""
+  # The dtype of the template, not that of the name: if TensorFlow is loaded,
+  # the name bfloat16 refers to another dtype.
+  dtype = np.dtype(getattr(like, 'dtype', leaf.dtype))
+  array = np.frombuffer(data, dtype).reshape(leaf.shape)
+  if isinstance(like, np.ndarray):
+    return array
+  if isinstance(like, np.generic):
+    return array[()]
+  if isinstance(like, bool | int | float | complex):
+    return type(like)(array.item())
+  if isinstance(like, jax.Array) and like.committed:
+    return jax.device_put(array, like.sharding)
+  return jnp.asarray(array)
+
+
+def _encode(value: Any) -> Any:
+  if isinstance(value, Mapping):
+    return {key: _encode(entry) for key, entry in value.items()}
+  if isinstance(value, list):
+    return [_encode(entry) for entry in value]
+  if isinstance(value, str) and value in _NON_FINITE:
+    raise ValueError(
+      f'metadata must not hold the string {value!r}, which stands for a number'
+      ' that is not finite; write another string.'
+    )
+  if isinstance(value, float) and not math.isfinite(value):
+    return 'NaN' if math.isnan(value) else f'{"-" * (value < 0)}Infinity'
+  return value
+
+
+def _decode(value: Any) -> Any:
+  if isinstance(value, dict):
+    return {key: _decode(entry) for key, entry in value.items()}
+  if isinstance(value, list):
+    return [_decode(entry) for entry in value]
+  return _NON_FINITE.get(value, value) if isinstance(value, str) else value

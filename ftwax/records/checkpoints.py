@@ -3,7 +3,7 @@
 A directory holds one directory per checkpoint, named by its step. It is written
 under a temporary name and renamed once it is on disk, so that a kill during a
 save leaves the previous checkpoint. A damaged checkpoint is skipped with a
-warning. `ftwax.records.checkpoint_files` describes the files of a checkpoint.
+warning. `ftwax.records.array_files` describes the files of a checkpoint.
 """
 
 import concurrent.futures
@@ -23,13 +23,16 @@ import numpy as np
 from absl import logging
 
 from ftwax import types
-from ftwax.records import checkpoint_files, files, manifests
+from ftwax.records import array_files, files
 
-CheckpointError = manifests.CheckpointError
+CheckpointError = array_files.CheckpointError
 
 # If a step is saved again, its name has the number of the attempt.
 _STEP_NAME = re.compile(r'(?P<step>\d+)(-(?P<attempt>\d+))?')
 _TEMPORARY = 'tmp-'
+
+# Name of the file of arrays in a checkpoint.
+_STATE = 'state'
 
 
 class NonFiniteError(CheckpointError):
@@ -98,7 +101,6 @@ class Checkpointer:
       ValueError: if `max_to_keep` is less than 1.
     """
     _check_max_to_keep(max_to_keep)
-    # Orbax requires absolute paths.
     self._directory = pathlib.Path(directory).absolute()
     _check_directory(self._directory)
     self._max_to_keep = max_to_keep
@@ -149,15 +151,13 @@ class Checkpointer:
     self.wait()
     step = operator.index(step)
     self._check_step(step)
-    leaves = manifests.describe(state)
-    metadata = manifests.encode_metadata(dict(metadata or {}))
+    array_files.describe(state)  # Raises an error now, not in the background.
+    metadata = array_files.encode_metadata(dict(metadata or {}))
     # Copied, since on the CPU `device_get` may return a view of the device's
     # memory.
     state = jax.tree.map(np.array, jax.device_get(state))
     _check_finite(step, self._must_be_finite(state))
-    self._saving = self._executor.submit(
-      self._write, step, state, leaves, metadata
-    )
+    self._saving = self._executor.submit(self._write, step, state, metadata)
 
   def wait(self) -> None:
     """Waits for the last save and raises its error, if any."""
@@ -183,15 +183,10 @@ class Checkpointer:
     """Restores the newest checkpoint that is not damaged.
 
     Args:
-      template: a state with the structure, shapes and dtypes that were saved,
-        of arrays or `jax.ShapeDtypeStruct`. Each leaf is restored as the same
-        kind as the template's: a JAX array (with the template's sharding if it
-        is committed to devices; never weakly typed), a NumPy array or a Python
-        number.
+      template: see `array_files.read`.
       check_metadata: raises a KeyError, TypeError or ValueError if metadata are
         invalid; that checkpoint then counts as damaged.
-      part: end of the path of the subtree that the template describes, such as
-        `.members`; None for the whole state.
+      part: see `array_files.read`.
       step: only checkpoints of this step are considered; None for all.
 
     Returns:
@@ -202,13 +197,16 @@ class Checkpointer:
         newest undamaged one has another structure or layout.
     """
     self.wait()
-    entries = [e for e in self._entries() if step is None or e[0] == step]
+    entries = [
+      e for e in _entries(self._directory) if step is None or e[0] == step
+    ]
     for saved_step, _, path in reversed(entries):
       try:
-        state, metadata = checkpoint_files.read(path, template, part)
+        _check_kinds(path)
+        state, metadata = array_files.read(path, template, part)
         _check(metadata, check_metadata)
         return state, metadata
-      except manifests.DamagedError as error:
+      except array_files.DamagedError as error:
         self._damaged.add(path)
         warnings.warn(
           f'checkpoint of step {saved_step} in {path} is damaged: {error}.'
@@ -228,15 +226,11 @@ class Checkpointer:
       ' directory of a run that has saved one, or start a new run.'
     )
 
-  def _entries(self) -> list[tuple[int, int, pathlib.Path]]:
-    return _entries(self._directory)
-
-  def _saved(self) -> list[tuple[int, int, pathlib.Path]]:
-    return _saved(self._directory)
-
   def _check_step(self, step: int) -> None:
     # A run that fell back saves the steps of damaged checkpoints again.
-    whole = [s for s, _, path in self._saved() if path not in self._damaged]
+    whole = [
+      s for s, _, path in _saved(self._directory) if path not in self._damaged
+    ]
     newest = max(whole, default=0)
     if step < newest:
       raise CheckpointError(
@@ -245,20 +239,23 @@ class Checkpointer:
         ' directory.'
       )
 
-  def _write(self, step: int, *content: Any) -> None:
+  def _write(
+    self, step: int, state: types.ArrayTree, metadata: dict[str, Any]
+  ) -> None:
     """Writes a checkpoint; runs in the background thread."""
     try:
       _delete(self._directory.glob(f'{_TEMPORARY}*'))  # Left by a kill.
       temporary = self._directory / f'{_TEMPORARY}{step}'
-      checkpoint_files.write(temporary, step, *content)
+      temporary.mkdir(parents=True)
+      array_files.write(temporary, _STATE, state, metadata)
       # A new attempt has a name of its own, and earlier ones are deleted only
       # once it is there.
-      earlier = [path for s, _, path in self._entries() if s == step]
+      earlier = [path for s, _, path in _entries(self._directory) if s == step]
       temporary.rename(self._new_path(step))
       files.sync(self._directory)
       self._discard([*earlier, *self._damaged])
       self._damaged.clear()
-      old = self._saved()[: -self._max_to_keep]
+      old = _saved(self._directory)[: -self._max_to_keep]
       self._discard([path for _, _, path in old])
     except BaseException:
       # Also raised by `wait`, which may be called much later.
@@ -266,7 +263,9 @@ class Checkpointer:
       raise
 
   def _new_path(self, step: int) -> pathlib.Path:
-    attempts = [attempt for s, attempt, _ in self._entries() if s == step]
+    attempts = [
+      attempt for s, attempt, _ in _entries(self._directory) if s == step
+    ]
     suffix = f'-{max(attempts) + 1}' if attempts else ''
     return self._directory / f'{step:010d}{suffix}'
 
@@ -318,13 +317,30 @@ def _check_directory(directory: pathlib.Path) -> None:
     )
 
 
+def _check_kinds(path: pathlib.Path) -> None:
+  """Raises a DamagedError if a checkpoint is or has a link, pipe or device.
+
+  A link may lead out of the run's directory.
+  """
+  if path.is_symlink():
+    raise array_files.DamagedError('it is a link; put a copy in its place')
+  try:
+    links = [entry.name for entry in path.iterdir() if entry.is_symlink()]
+  except OSError as error:
+    raise array_files.DamagedError(
+      f'it cannot be listed ({error.strerror})'
+    ) from error
+  if links:
+    raise array_files.DamagedError(f'{links[0]} is a link')
+
+
 def _check(
   metadata: dict[str, Any], check: Callable[[dict[str, Any]], object]
 ) -> None:
   try:
     check(metadata)
   except (KeyError, TypeError, ValueError) as error:
-    raise manifests.DamagedError(
+    raise array_files.DamagedError(
       f'its metadata is not that of a run ({error!r})'
     ) from error
 
@@ -338,13 +354,14 @@ def _delete(paths: Iterable[pathlib.Path]) -> None:
 
 
 def _check_finite(step: int, tree: types.ArrayTree) -> None:
-  for path, leaf in jax.tree.leaves_with_path(tree):
+  leaves = jax.tree.leaves(tree)
+  for name, leaf in zip(array_files.describe(tree), leaves, strict=True):
     if not jnp.issubdtype(leaf.dtype, np.inexact):
       continue
     num_bad = int(np.sum(~np.isfinite(leaf)))
     if num_bad:
       raise NonFiniteError(
-        f'state{jax.tree_util.keystr(path)} must be finite to be saved at step'
+        f'{name} must be finite to be saved at step'
         f' {step}, but {num_bad} of its {leaf.size} numbers are not; go back to'
         ' the previous checkpoint, and lower the learning rate or clip'
         ' gradients.'

@@ -1,4 +1,4 @@
-"""Text files that survive a kill or a power failure intact."""
+"""Files that survive a kill or a power failure intact."""
 
 import io
 import json
@@ -13,7 +13,8 @@ _Parsed = TypeVar('_Parsed')
 def write_atomically(path: pathlib.Path, text: str) -> None:
   """Replaces a file so that readers see either the old text or the new one.
 
-  The text and the file's name are on disk when this returns. Surrogates, which
+  The text and the file's name are on disk when this returns. Line ends stay as
+  they are. Surrogates, which
   represent non-UTF-8 bytes of a path, are written as these bytes.
 
   Args:
@@ -22,7 +23,7 @@ def write_atomically(path: pathlib.Path, text: str) -> None:
   """
   temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
   try:
-    write_synced(temporary, text)
+    write_synced(temporary, text.encode('utf-8', 'surrogateescape'))
     os.replace(temporary, path)
   finally:
     temporary.unlink(missing_ok=True)
@@ -30,13 +31,10 @@ def write_atomically(path: pathlib.Path, text: str) -> None:
   sync(path.parent)
 
 
-def write_synced(path: pathlib.Path, text: str) -> None:
+def write_synced(path: pathlib.Path, content: bytes) -> None:
   """Writes a file and waits until its content is on disk."""
-  # Without newline translation, so that text read with newline='' round-trips.
-  with open(
-    path, 'w', encoding='utf-8', errors='surrogateescape', newline=''
-  ) as file:
-    file.write(text)
+  with open(path, 'wb') as file:
+    file.write(content)
     file.flush()
     os.fsync(file.fileno())
 

@@ -30,7 +30,7 @@ from typing import Any
 from absl import logging
 
 import ftwax
-from ftwax.records import config_files, files, manifests
+from ftwax.records import array_files, config_files, files
 
 CONFIG_FILE = 'config.json'
 VERSIONS_FILE = 'versions.json'
@@ -47,7 +47,6 @@ _PACKAGES = (
   'chex',
   'dm-haiku',
   'optax',
-  'orbax-checkpoint',
   'dm-acme',
   'dm-launchpad',
   'dm-reverb',
@@ -155,7 +154,7 @@ def open_existing(
   typed = os.fspath(path)
   recorded = _read_json(typed, CONFIG_FILE)
   versions = _read_json(typed, VERSIONS_FILE)
-  _check_layout(typed, versions)
+  check_layout(typed)
   current = json.loads(_dump(config_files.to_json(config)))
   _check_same(typed, recorded, current, may_differ)
   _log_new_versions(versions)
@@ -165,6 +164,24 @@ def open_existing(
     commands = files.read(command_path) if command_path.exists() else ''
     files.write_atomically(command_path, commands + _command_line())
   return directory
+
+
+def check_layout(path: str | os.PathLike[str]) -> None:
+  """Checks that this version of ftwax can read a run, if it says its version.
+
+  Raises:
+    RunDirectoryError: if the run has another layout.
+  """
+  if not (pathlib.Path(path) / VERSIONS_FILE).exists():
+    return
+  versions = _read_json(os.fspath(path), VERSIONS_FILE)
+  # Versions of ftwax that wrote layout 1 did not record it.
+  layout = versions.get('layout', 1) if isinstance(versions, dict) else 1
+  if layout != array_files.LAYOUT:
+    raise RunDirectoryError(
+      f'run directory ({os.fspath(path)})'
+      f' {array_files.layout_message(layout, versions)}'
+    )
 
 
 def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -317,7 +334,7 @@ def _number(path: pathlib.Path) -> int:
 
 def _versions() -> dict[str, Any]:
   versions: dict[str, Any] = {
-    'layout': manifests.LAYOUT,
+    'layout': array_files.LAYOUT,
     'ftwax': ftwax.__version__,
     'python': platform.python_version(),
     'platform': platform.platform(),
@@ -372,15 +389,6 @@ def _read_json(typed: str, name: str) -> Any:
       f'run directory ({typed}) must hold a readable {name}, but: {error};'
       ' give the directory of an earlier run, or start a new run.'
     ) from error
-
-
-def _check_layout(typed: str, versions: Any) -> None:
-  # Versions of ftwax that wrote layout 1 did not record it.
-  layout = versions.get('layout', 1) if isinstance(versions, dict) else 1
-  if layout != manifests.LAYOUT:
-    raise RunDirectoryError(
-      f'run directory ({typed}) {manifests.layout_message(layout)}'
-    )
 
 
 def _check_same(

@@ -19,7 +19,7 @@ from ftwax.records import checkpoints, run_directory
 from ftwax.runtime import experiment as experiment_lib
 
 # Path of the training states in a checkpoint.
-_MEMBERS = '.members'
+_MEMBERS = 'members'
 
 
 # One-field tuples name the subtrees to restore: checkpoints are read by path,

@@ -230,6 +230,7 @@ def _find_origin(
 def _read_origin(directory: pathlib.Path) -> _Origin:
   """Rebuilds the agent of a run from its records."""
   path = directory / run_directory.CONFIG_FILE
+  run_directory.check_layout(directory)
   recorded, num_members = files.parse_json(
     path,
     lambda plain: (plain['agent'], int(plain['population']['num_members'])),
@@ -266,8 +267,8 @@ def _read_variables(
 
   template: Any = jax.eval_shape(make, jax.random.PRNGKey(0))
   variables: types.ActorVariables
-  if (directory / sharing.VARIABLES_FILE).exists():
-    variables = array_files.read(directory / sharing.VARIABLES_FILE, template)
+  if (directory / array_files.MANIFEST_FILE).exists():
+    variables = sharing.read_variables(directory, template)
     return variables
   folder = callbacks.BEST_DIRECTORY if step == 'best' else 'checkpoints'
   with checkpoints.Checkpointer(directory / folder) as checkpointer:
@@ -277,4 +278,4 @@ def _read_variables(
         f'step ({step}) must be one of {checkpointer.steps()}, the checkpoints'
         f' in {directory}; choose the last.'
       )
-    return checkpointer.restore(template, part='.members', step=wanted)[0]
+    return checkpointer.restore(template, part='members', step=wanted)[0]

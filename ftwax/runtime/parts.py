@@ -23,7 +23,7 @@ from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import generations, run_records
 
 # Path of the members in the checkpoint of a run.
-MEMBERS = f'{run_records.POPULATION}.members'
+MEMBERS = f'{run_records.POPULATION}/members'
 
 _FOLDER = 'parts'
 _KEEPER, _LEARNER = 'keeper', 'learner-'

@@ -74,7 +74,7 @@ class RunState(NamedTuple):
 
 
 # Paths of the parts, for `Checkpointer.restore`.
-POPULATION, POSITION = '.population', '.position'
+POPULATION, POSITION = 'population', 'position'
 
 
 class RunRecords:

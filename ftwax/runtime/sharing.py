@@ -18,10 +18,12 @@ from ftwax.records import (
 )
 from ftwax.reporting import history
 
-VARIABLES_FILE = 'variables.safetensors'
 ABOUT_FILE = 'about.json'
 CARD_FILE = 'README.md'
 FILM_FILE = 'game.gif'
+
+# Name of the file of arrays.
+_VARIABLES = 'variables'
 
 # Records that are copied from the directory of a run.
 _RECORDS = (
@@ -61,7 +63,7 @@ def write_folder(
   )
   if films:
     shutil.copyfile(films[-1], directory / FILM_FILE)
-  array_files.write(directory / VARIABLES_FILE, variables)
+  array_files.write(directory, _VARIABLES, variables, {})
   files.write_atomically(
     directory / ABOUT_FILE, json.dumps(about, indent=2) + '\n'
   )
@@ -89,6 +91,30 @@ def read_members(directory: pathlib.Path) -> list[int]:
     lambda plain: [int(member) for member in plain['members']],
     'what is known of shared agents',
   )
+
+
+def read_variables(
+  directory: pathlib.Path, template: types.ActorVariables
+) -> types.ActorVariables:
+  """Reads the variables of the agents in a folder.
+
+  Args:
+    directory: directory of the folder.
+    template: variables of the same agents, leaves [num_members, ...].
+
+  Raises:
+    CheckpointError: if these are the variables of other agents.
+    ValueError: if the folder is damaged.
+  """
+  variables: types.ActorVariables
+  try:
+    variables, _ = array_files.read(directory, template)
+  except array_files.DamagedError as error:
+    raise ValueError(
+      f'{directory} must hold shared agents as they were saved, but {error};'
+      ' restore it from a copy.'
+    ) from None
+  return variables
 
 
 def push_folder(folder: pathlib.Path, repo_id: str, **options: Any) -> str:

@@ -36,7 +36,6 @@ def test_experiments_run(tmp_path, name):
   assert re.search(rf'{name}: 1,2\d\d of 1,200 steps', result.stdout)
   assert '\x1b' not in result.stdout
   assert 'steps/s' in result.stdout.splitlines()[-1]
-  assert 'orbax' not in result.stderr  # Others' chatter is not for users.
   assert (run_dir / 'checkpoints').exists()
 
 

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import safetensors
 
-from ftwax.records import checkpoint_files, checkpoints, manifests
+from ftwax.records import array_files, checkpoints
 
 
 class _State(NamedTuple):
@@ -112,13 +113,13 @@ def test_arrays_go_where_the_template_was_put(tmp_path):
 def may_write(monkeypatch):
   """An event that saves in the background wait for."""
   event = threading.Event()
-  write = checkpoint_files.write
+  write = array_files.write
 
   def wait_and_write(*args):
     assert event.wait(10.0)
     write(*args)
 
-  monkeypatch.setattr(checkpoint_files, 'write', wait_and_write)
+  monkeypatch.setattr(array_files, 'write', wait_and_write)
   return event
 
 
@@ -179,8 +180,8 @@ def test_refuses_what_is_not_finite(tmp_path):
     checkpoints.Checkpointer(tmp_path) as checkpointer,
     pytest.raises(
       checkpoints.NonFiniteError,
-      match=r"state.params\['head'\]\['w'\] must be finite to be saved at step"
-      r' 7, but 2 of its 4 numbers are not',
+      match=r'head/w must be finite to be saved at step 7, but 2 of its 4'
+      r' numbers are not',
     ),
   ):
     checkpointer.save(7, state)
@@ -195,7 +196,7 @@ def test_refuses_what_is_no_number(tmp_path, leaf, dtype):
     checkpoints.Checkpointer(tmp_path) as checkpointer,
     pytest.raises(
       checkpoints.CheckpointError,
-      match=rf"state\['name'\] \({dtype}\) must be an array of numbers",
+      match=rf'name \({dtype}\) must be an array of numbers',
     ),
   ):
     checkpointer.save(1, {'a': 1, 'name': leaf})
@@ -209,14 +210,14 @@ def test_refuses_typed_keys(tmp_path):
     checkpointer.save(1, {'key': jax.random.key(0)})
 
 
-def test_refuses_a_state_without_arrays(tmp_path):
+def test_refuses_two_arrays_of_one_path(tmp_path):
   with (
     checkpoints.Checkpointer(tmp_path) as checkpointer,
     pytest.raises(
-      checkpoints.CheckpointError, match='must hold a non-empty array'
+      checkpoints.CheckpointError, match='a/b must be the path of one array'
     ),
   ):
-    checkpointer.save(1, {'empty': np.zeros((0,))})
+    checkpointer.save(1, {'a': {'b': 1}, 'a/b': 2})
 
 
 @pytest.mark.parametrize(
@@ -247,20 +248,20 @@ def _change_params(params):
   [
     (
       _change_params(lambda p: p | {'new': jnp.ones((2,))}),
-      r"state.params\['new'\] is not in the checkpoint",
+      'params/new is not in the checkpoint',
     ),
     (
       _change_params(lambda p: {'head': p['head']}),
-      r"state.params\['torso/~/conv'\]\['b'\] of the checkpoint is not in the",
+      'params/torso/~/conv/b of the checkpoint is not in the',
     ),
     (
       _change_params(lambda p: p | {'head': {'w': jnp.ones((5,))}}),
-      r"state.params\['head'\]\['w'\] is float32\[5\] in the template and"
-      r' bfloat16\[4\] in the checkpoint',
+      r'params/head/w is float32\[5\] in the template and bfloat16\[4\] in the'
+      r' checkpoint',
     ),
     (
       lambda state: state._replace(steps=jnp.float32(0)),
-      r'state.steps is float32\[\] in the template and int32\[\] in the',
+      r'steps is float32\[\] in the template and int32\[\] in the',
     ),
   ],
 )
@@ -298,15 +299,15 @@ def test_nothing_to_restore(tmp_path):
   assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(('layout', 'age'), [(1, 'older'), (3, 'newer')])
+@pytest.mark.parametrize(('layout', 'age'), [(2, 'older'), (4, 'newer')])
 def test_another_layout_ends_in_one_message(tmp_path, monkeypatch, layout, age):
   with monkeypatch.context() as context:
-    context.setattr(manifests, 'LAYOUT', layout)
+    context.setattr(array_files, 'LAYOUT', layout)
     _save(tmp_path, [1, 2])
   with pytest.raises(
     checkpoints.CheckpointError,
     match=rf'0000000002 has layout {layout}, that of an? {age} version of ftwax'
-    r', but must have layout 2; start a new run, or resume this one with the',
+    r', but must have layout 3; start a new run, or resume this one with the',
   ):
     _restore(tmp_path)
 
@@ -324,21 +325,31 @@ def test_metadata_may_hold_numbers_that_are_not_finite(tmp_path):
   assert saved['nan'] == 'NaN'
 
 
-def test_orbax_alone_reads_the_arrays_by_their_path(tmp_path):
-  import orbax.checkpoint
-
+def test_safetensors_alone_reads_the_arrays_by_their_path(tmp_path):
   _save(tmp_path, [1])
-  state = tmp_path / '0000000001' / 'state'
-  arrays = orbax.checkpoint.PyTreeCheckpointer().restore(state)
+  path = tmp_path / '0000000001' / 'state.safetensors'
   expected = _make_state(1)
-  assert arrays.keys() == {
-    f'state{jax.tree_util.keystr(path)}'
-    for path, _ in jax.tree.leaves_with_path(expected)
-  }
-  np.testing.assert_array_equal(
-    arrays["state.params['torso/~/conv']['w']"],
-    expected.params['torso/~/conv']['w'],
-  )
+  with safetensors.safe_open(path, 'flax') as file:
+    assert set(file.keys()) >= {'key', 'params/torso/~/conv/w', 'steps'}
+    assert len(file.keys()) == len(jax.tree.leaves(expected))
+    np.testing.assert_array_equal(
+      file.get_tensor('params/torso/~/conv/w'),
+      expected.params['torso/~/conv']['w'],
+    )
+
+
+def test_part_of_a_state(tmp_path):
+  state = {'a': {'part': {'x': 1, 'y': 2}, 'z': 3}, 'part': 4}
+  with checkpoints.Checkpointer(tmp_path) as checkpointer:
+    checkpointer.save(1, state)
+    assert checkpointer.restore({'y': 0}, part='part')[0] == {'y': 2}
+    assert checkpointer.restore({'x': 0}, part='a/part')[0] == {'x': 1}
+    for part, match in (
+      ('part', 'a/part/z is not in the checkpoint'),
+      ('art', 'art/z is not in'),
+    ):
+      with pytest.raises(checkpoints.CheckpointError, match=match):
+        checkpointer.restore({'z': 0}, part=part)
 
 
 def test_a_save_is_on_the_disk_before_and_after_it_is_renamed(
@@ -362,15 +373,11 @@ def test_a_save_is_on_the_disk_before_and_after_it_is_renamed(
     monkeypatch.setattr(pathlib.Path, 'rename', record_rename)
     checkpointer.save(2, _make_state(2))
   written = tmp_path / 'tmp-2'
-  state = written / 'state'
-  # TensorStore writes the arrays, and waits for the disk itself.
   assert {
     written,
+    written / 'state.safetensors',
     written / 'manifest.json',
     written / 'manifest.sha256',
-    state,
-    state / '_METADATA',
-    state / '_CHECKPOINT_METADATA',
   } <= set(events[: events.index('rename')])
   assert events[events.index('rename') + 1] == tmp_path
 
@@ -386,11 +393,11 @@ def test_a_failed_save_is_raised_later_and_harms_nothing(tmp_path, monkeypatch):
   with checkpoints.Checkpointer(tmp_path) as checkpointer:
     with monkeypatch.context() as context:
 
-      def fail(path):
-        del path
+      def fail(content):
+        del content
         raise OSError('disk full')
 
-      context.setattr(manifests, 'digest', fail)
+      context.setattr(array_files, 'digest', fail)
       checkpointer.save(2, _make_state(2))
       with pytest.raises(OSError, match='disk full'):
         checkpointer.wait()

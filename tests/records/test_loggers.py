@@ -383,7 +383,7 @@ def test_factory_refuses_labels_that_name_no_file(tmp_path):
 
 
 def test_import_loads_no_tensorboard_and_no_tensorflow():
-  heavy = ('tensorboardX', 'tensorflow', 'acme', 'orbax', 'rich', 'matplotlib')
+  heavy = ('tensorboardX', 'tensorflow', 'acme', 'rich', 'matplotlib')
   code = (
     'import sys\n'
     'from ftwax.records import checkpoints, loggers, progress, run_directory\n'

@@ -3,7 +3,6 @@
 import json
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from dm_env import specs
@@ -15,7 +14,7 @@ from ftwax.environments import (
   compiled_games,
   games,
 )
-from ftwax.records import array_files, config_files, game_files
+from ftwax.records import config_files, game_files
 
 
 @pytest.mark.parametrize('name', named.AGENTS)
@@ -71,14 +70,3 @@ def test_specs_come_back(tmp_path):
   ctf = compiled_games.spec_of_compiled(capture_the_flag.make())
   game_files.write(tmp_path, ctf)
   assert game_files.read(tmp_path) == ctf
-
-
-def test_trees_of_arrays_come_back(tmp_path):
-  tree = {'a': (jnp.arange(3), jnp.float32(0.5)), 'b': [np.zeros((2, 0))]}
-  array_files.write(tmp_path / 'x.safetensors', tree)
-  again = array_files.read(tmp_path / 'x.safetensors', tree)
-  jax.tree.map(np.testing.assert_array_equal, again, tree)
-  with pytest.raises(ValueError, match=r'b/0 in .*must be absent'):
-    array_files.read(tmp_path / 'x.safetensors', {'a': tree['a']})
-  with pytest.raises(ValueError, match='absent. must be int32'):
-    array_files.read(tmp_path / 'x.safetensors', {**tree, 'c': jnp.arange(2)})

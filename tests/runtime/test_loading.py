@@ -15,7 +15,7 @@ import safetensors
 from ftwax.agents import impala
 from ftwax.environments import capture_the_flag
 from ftwax.population import population_config
-from ftwax.records import checkpoints
+from ftwax.records import checkpoints, run_directory
 from ftwax.runtime import loading
 
 SOLO = functional_fakes.make_matching(episode_length=10)
@@ -90,7 +90,8 @@ def test_one_agent_is_saved_with_its_records_and_a_card(trained, tmp_path):
   folder = agent.save(tmp_path / 'shared')
   assert {path.name for path in folder.iterdir()} == {
     'README.md', 'about.json', 'config.json', 'game.json', 'lineage.jsonl',
-    'variables.safetensors', 'versions.json',
+    'manifest.json', 'manifest.sha256', 'variables.safetensors',
+    'versions.json',
   }  # fmt: skip
   again = loading.load(folder)
   assert again.name == 'member 1'
@@ -218,7 +219,8 @@ def test_opponents_are_of_the_same_game(trained, tmp_path, runtime):
   [
     ('game.json', b'{"observations": 3', 'must hold the specs of a game'),
     ('config.json', b'[]', 'must hold the configuration of a run'),
-    ('variables.safetensors', b'damaged', 'must be a file of arrays'),
+    ('variables.safetensors', b'damaged', 'shared agents .* has changed since'),
+    ('manifest.json', b'{}', 'as they were saved, but .* do not agree; rest'),
     ('about.json', b'{"members": 3}', 'must hold what is known of shared'),
   ],
 )
@@ -239,9 +241,26 @@ def test_arrays_of_another_agent_are_refused(trained, tmp_path):
     experiment = make_experiment(config=config)
     result = run(experiment.replace(max_num_actor_steps=200), name)
     loading.export(result.run_dir, tmp_path / f'{name}_small')
-  shutil.copyfile(
-    tmp_path / 'two_small' / 'variables.safetensors',
-    tmp_path / 'one_small' / 'variables.safetensors',
-  )
-  with pytest.raises(ValueError, match=r'float32\[.*must be .*for this agent'):
+  for name in ('variables.safetensors', 'manifest.json', 'manifest.sha256'):
+    shutil.copyfile(
+      tmp_path / 'two_small' / name, tmp_path / 'one_small' / name
+    )
+  with pytest.raises(
+    checkpoints.CheckpointError, match=r'float32\[.* in the template and float'
+  ):
     loading.load(tmp_path / 'one_small')
+
+
+def test_a_run_of_an_older_layout_names_the_version_that_reads_it(
+  trained, tmp_path
+):
+  copy = tmp_path / 'run'
+  shutil.copytree(trained.run_dir, copy)
+  versions = json.loads((copy / 'versions.json').read_text())
+  old = {**versions, 'layout': 2, 'commit': 'abc'}
+  (copy / 'versions.json').write_text(json.dumps(old))
+  with pytest.raises(
+    run_directory.RunDirectoryError,
+    match=r'has layout 2, that of an older version .* ftwax 0.1.0 at abc\.',
+  ):
+    loading.load(copy)

@@ -7,10 +7,10 @@ import sys
 import fakes
 import functional_fakes
 import numpy as np
-import orbax.checkpoint
 import population_helpers
 import pytest
 import run_helpers
+import safetensors.numpy
 
 from ftwax.agents import a2c, impala
 from ftwax.agents.actor_critic import replays
@@ -118,9 +118,10 @@ def test_replayed_trajectories_have_priorities(tmp_path, runtime):
   assert rows[-1]['off_policy_live'] == [1.0, 1.0]
   assert not any('priorities' in name for name in rows[-1])
   (checkpoint,) = (result.run_dir / 'checkpoints').iterdir()
-  arrays = orbax.checkpoint.PyTreeCheckpointer().restore(checkpoint / 'state')
+  content = (checkpoint / 'state.safetensors').read_bytes()
+  arrays = safetensors.numpy.load(content)
   learned = [
-    array for name, array in arrays.items() if 'priorities.learned' in name
+    array for name, array in arrays.items() if 'priorities/learned' in name
   ]
   assert learned
   for array in learned:  # -inf where the learner has set none.

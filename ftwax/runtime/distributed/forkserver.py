@@ -37,7 +37,6 @@ MODULES = (
   'haiku',
   'launchpad',
   'optax',
-  'orbax.checkpoint',
 )
 
 _SET_SUBREAPER, _GET_SUBREAPER = 36, 37  # Options of prctl(2).
