@@ -10,6 +10,8 @@ run. Subpackages are imported on first use, so that `import ftwax` is fast.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ftwax.version import __version__ as __version__
+
 if TYPE_CHECKING:
   from ftwax import agents as agents
   from ftwax import environments as environments
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
   from ftwax.runtime.loading import load as load
   from ftwax.runtime.runs import run_experiment as run  # noqa: F401
 
-__version__ = '0.1.0'
 
 # Names that are not subpackages, with their modules and names there.
 _SHORTCUTS = {

@@ -49,6 +49,7 @@ SHARED = {
   'internal_rewards',
   'distributions',
   'continuous',
+  'version',
 }
 
 # The rooms that each room may import, itself and the shared files aside. The
@@ -62,7 +63,7 @@ MAY_IMPORT = {
   'environments': set(),
   'population': set(),
   'replay': {'compatibility', 'loopback'},
-  'records': {'environments'},
+  'records': set(),
   'agents': {'losses', 'networks', 'population', 'replay', 'records'},
   'reporting': {'population', 'records'},
   'runtime': {

@@ -9,10 +9,9 @@ import pathlib
 import subprocess
 import sys
 
-import ftwax
 from ftwax.cli import commands, list_command
 
-_FOLDER = pathlib.Path(ftwax.__file__).parents[1] / 'benchmarks'
+_FOLDER = pathlib.Path(__file__).parents[2] / 'benchmarks'
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,8 +5,9 @@ exit status is 1 if a check fails.
 """
 
 import argparse
+import pathlib
 
-import ftwax
+from ftwax import version
 from ftwax.cli import health_checks
 
 
@@ -23,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
   """Prints the findings."""
-  print(f'ftwax {ftwax.__version__} in {ftwax.__path__[0]}')
+  folder = pathlib.Path(__file__).parents[1]
+  print(f'ftwax {version.__version__} in {folder}')
   num_faults = 0
   for findings in (
     health_checks.check_machine(),

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 import cloudpickle
 from absl import flags
 
-import ftwax
 from ftwax.cli import commands
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import launch
@@ -21,7 +20,7 @@ _DEFAULT_FUNCTION = 'build_experiment'
 
 def named() -> dict[str, pathlib.Path]:
   """Returns the paths of the library's experiments, by name."""
-  folder = pathlib.Path(ftwax.__file__).parent / 'experiments'
+  folder = pathlib.Path(__file__).parents[1] / 'experiments'
   files = sorted(folder.glob('[a-z]*.py'))
   return {path.stem: path for path in files}
 

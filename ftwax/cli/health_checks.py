@@ -13,8 +13,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import ftwax
-
 OK, NOTE, FAULT = 'ok', 'note', 'FAULT'
 
 # Modules that are only available on Python 3.10, and slow to import.
@@ -104,7 +102,7 @@ def check_packages(
 
 def read_pins() -> dict[str, str]:
   """Returns the versions of `constraints.txt`; empty outside a clone."""
-  path = pathlib.Path(ftwax.__file__).parents[1] / 'constraints.txt'
+  path = pathlib.Path(__file__).parents[2] / 'constraints.txt'
   if sys.version_info[:2] != _LAST_REVERB_PYTHON or not path.exists():
     return {}
   lines = [line.split('#')[0].strip() for line in path.open(encoding='utf-8')]

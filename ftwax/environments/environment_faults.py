@@ -7,9 +7,7 @@ import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
-import ftwax
-
-_OWN = os.path.join(os.path.dirname(ftwax.__file__), '')
+_OWN = os.path.join(os.path.dirname(os.path.dirname(__file__)), '')
 
 # Directories of installed packages and of Python's standard library.
 _INSTALLED = tuple(

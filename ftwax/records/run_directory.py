@@ -29,7 +29,7 @@ from typing import Any
 
 from absl import logging
 
-import ftwax
+from ftwax import version
 from ftwax.records import array_files, config_files, files
 
 CONFIG_FILE = 'config.json'
@@ -37,6 +37,7 @@ VERSIONS_FILE = 'versions.json'
 COMMAND_FILE = 'command.txt'
 NUMBER_FILE = 'number.txt'
 LOCK_FILE = 'lock'
+GAME_FILE = 'game.json'  # Specs of the game.
 NODES_FILE = 'output/nodes.json'  # Status of a distributed run's nodes.
 
 # Versions are read from metadata, since some packages take seconds to import.
@@ -200,6 +201,20 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     ) from None
 
 
+def read_event_names(path: str | os.PathLike[str]) -> list[str] | None:
+  """Reads the names of the events of a run's game; None if there are none.
+
+  Raises:
+    ValueError: if the specs of the game are damaged.
+  """
+  game = pathlib.Path(path) / GAME_FILE
+  if not game.exists():
+    return None
+  return files.parse_json(
+    game, lambda plain: list(plain['event_names']), 'the specs of a game'
+  )
+
+
 def newest(root: str | os.PathLike[str], name: str) -> pathlib.Path | None:
   """Returns the latest run of an experiment, or None.
 
@@ -335,7 +350,7 @@ def _number(path: pathlib.Path) -> int:
 def _versions() -> dict[str, Any]:
   versions: dict[str, Any] = {
     'layout': array_files.LAYOUT,
-    'ftwax': ftwax.__version__,
+    'ftwax': version.__version__,
     'python': platform.python_version(),
     'platform': platform.platform(),
   }
@@ -352,7 +367,7 @@ def _versions() -> dict[str, Any]:
 
 def _commit() -> str:
   """Returns the commit of a checkout of ftwax; '' if it is installed."""
-  root = pathlib.Path(ftwax.__file__).parent.parent
+  root = pathlib.Path(__file__).parents[2]
   if not (root / '.git').exists():
     return ''
   try:

@@ -19,7 +19,6 @@ from typing import Any, Protocol
 from ftwax.records import (
   config_files,
   files,
-  game_files,
   log_values,
   run_directory,
 )
@@ -216,7 +215,9 @@ class Tracking:
         named[key] = value
         continue
       if self._event_names is None:
-        self._event_names = _read_event_names(self._run_dir, len(value))
+        self._event_names = run_directory.read_event_names(self._run_dir) or [
+          str(event) for event in range(len(value))
+        ]
       if len(value) == len(self._event_names):
         for event, entry in zip(self._event_names, value, strict=True):
           named[f'{key}/{event}'] = entry
@@ -257,12 +258,6 @@ def _read_config(run_dir: pathlib.Path) -> dict[str, Any]:
   """Returns the configuration of a run by dotted key."""
   path = run_dir / run_directory.CONFIG_FILE
   return config_files.flatten(files.read_object(path))
-
-
-def _read_event_names(run_dir: pathlib.Path, num_events: int) -> Sequence[str]:
-  if (run_dir / game_files.GAME_FILE).exists():
-    return game_files.read(run_dir).event_names
-  return [str(event) for event in range(num_events)]
 
 
 def _import(package: str) -> Any:

@@ -4,7 +4,7 @@ import os
 import pathlib
 
 from ftwax import hyperparameters
-from ftwax.records import files, game_files, log_values, run_directory
+from ftwax.records import files, log_values, run_directory
 from ftwax.reporting import drawing
 from ftwax.reporting import history as history_lib
 
@@ -53,13 +53,13 @@ def read_event_names(
     ValueError: if the specs of the game are damaged or have other events.
   """
   num_events = history.internal_rewards.shape[-1]
-  if not (pathlib.Path(run_dir) / game_files.GAME_FILE).exists():
+  names = run_directory.read_event_names(run_dir)
+  if names is None:
     return [f'event {i}' for i in range(num_events)]
-  names = game_files.read(run_dir).event_names
   if len(names) != num_events:
     raise ValueError(
-      f'{game_files.GAME_FILE} in {run_dir} must name the {num_events} events'
-      f' of the run, and names {len(names)}; restore it from a copy.'
+      f'{run_directory.GAME_FILE} in {run_dir} must name the {num_events}'
+      f' events of the run, and names {len(names)}; restore it from a copy.'
     )
   return [drawing.readable(name) for name in names]
 

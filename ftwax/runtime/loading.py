@@ -22,10 +22,9 @@ from ftwax.records import (
   checkpoints,
   config_files,
   files,
-  game_files,
   run_directory,
 )
-from ftwax.runtime import callbacks, loaded_agent, sharing
+from ftwax.runtime import callbacks, game_files, loaded_agent, sharing
 from ftwax.runtime import experiment as experiment_lib
 
 # Directory of the populations included in the library, by name.

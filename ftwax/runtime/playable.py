@@ -18,10 +18,9 @@ from ftwax.environments import (
   vector,
 )
 from ftwax.environments.capture_the_flag import browser
-from ftwax.records import game_files
 from ftwax.runtime import cast as cast_lib
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import loading
+from ftwax.runtime import game_files, loading
 
 _PETTINGZOO = 'pettingzoo:'
 

@@ -7,13 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ftwax.records import (
-  files,
-  game_files,
-  loggers,
-  run_directory,
-  tournament_files,
-)
+from ftwax.records import files, loggers, run_directory, tournament_files
 from ftwax.reporting import history, report
 
 # Maximum bytes of each log per answer; the page immediately asks for more.
@@ -55,7 +49,7 @@ class RunTail:
       facts |= {'experiment': config['name'], 'seed': config['seed']}
       facts['steps'] = config.get('max_num_actor_steps')
       facts['members'] = config['population']['num_members']
-      facts['events'] = game_files.read(directory).event_names
+      facts['events'] = run_directory.read_event_names(directory)
       command = directory / run_directory.COMMAND_FILE
       facts['command'] = command.read_text('utf-8', 'replace').strip()
       tournament = directory / tournament_files.TOURNAMENT_FILE

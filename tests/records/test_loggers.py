@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from ftwax.records import (
-  episode_filter,
   log_values,
   loggers,
   tensorboard_logger,
@@ -265,7 +264,7 @@ def _weighted_mean(rows, name):
 def test_episode_filter_merges_but_loses_no_episode():
   now = [0.0]
   recorder = _Recorder()
-  logger = episode_filter.EpisodeFilter(
+  logger = loggers.EpisodeFilter(
     recorder, 1.0, num_unmerged=5, clock=lambda: now[0]
   )
   rows = _episodes(1000)
@@ -290,7 +289,7 @@ def test_episode_filter_merges_but_loses_no_episode():
 
 def test_episode_filter_counts_rows_without_a_number_of_episodes():
   recorder = _Recorder()
-  logger = episode_filter.EpisodeFilter(recorder, 10.0, 0, clock=lambda: 0.0)
+  logger = loggers.EpisodeFilter(recorder, 10.0, 0, clock=lambda: 0.0)
   for value in (1.0, 2.0, 3.0):
     logger.write({'episode_return': value, 'episode_length': 4, 'actor': 1})
   logger.close()

@@ -14,7 +14,8 @@ from ftwax.environments import (
   compiled_games,
   games,
 )
-from ftwax.records import config_files, game_files
+from ftwax.records import config_files
+from ftwax.runtime import game_files
 
 
 @pytest.mark.parametrize('name', named.AGENTS)

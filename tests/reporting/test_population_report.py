@@ -11,12 +11,7 @@ import pytest
 from ftwax import hyperparameters
 from ftwax.agents import impala
 from ftwax.environments import games
-from ftwax.records import (
-  game_files,
-  loggers,
-  run_directory,
-  tournament_files,
-)
+from ftwax.records import loggers, run_directory, tournament_files
 from ftwax.reporting import (
   drawing,
   evaluation_curves,
@@ -32,6 +27,7 @@ from ftwax.reporting import (
   videos,
 )
 from ftwax.reporting import history as history_lib
+from ftwax.runtime import game_files
 
 NUM_MEMBERS = 3
 EVENT_NAMES = ('captured', 'was <tagged>')

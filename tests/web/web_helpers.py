@@ -7,9 +7,8 @@ import time
 from starlette import testclient
 
 from ftwax.environments import capture_the_flag, catch, functional, games
-from ftwax.records import game_files
 from ftwax.reporting import saved_games
-from ftwax.runtime import playable
+from ftwax.runtime import game_files, playable
 from ftwax.web import play_room, web_app
 
 BASE_URL = 'http://127.0.0.1'

@@ -24,9 +24,9 @@ from ftwax.environments import (
 )
 from ftwax.networks import recurrent
 from ftwax.population import players
-from ftwax.records import game_files
 from ftwax.runtime import (
   evaluation,
+  game_files,
   generations,
   memory_checks,
   run_records,

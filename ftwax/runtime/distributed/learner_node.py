@@ -15,9 +15,9 @@ from typing import Any
 import jax
 
 from ftwax import types
-from ftwax.records import checkpoints, game_files, log_values, loggers
+from ftwax.records import checkpoints, log_values, loggers
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import generations, run_records
+from ftwax.runtime import game_files, generations, run_records
 from ftwax.runtime.distributed import (
   node_learner,
   patient_iterator,

@@ -15,9 +15,9 @@ import numpy as np
 from ftwax import types
 from ftwax.population import copies as copies_lib
 from ftwax.population import evolution
-from ftwax.records import checkpoints, game_files
+from ftwax.records import checkpoints
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import initial_state, parts
+from ftwax.runtime import game_files, initial_state, parts
 from ftwax.runtime.distributed import (
   exchange,
   learner_node,

@@ -18,10 +18,10 @@ from ftwax import loopback, types
 from ftwax.agents.actor_critic import replays
 from ftwax.environments import environment_faults, game_vectors, games
 from ftwax.population import players
-from ftwax.records import game_files
 from ftwax.replay import replay_options
 from ftwax.runtime import (
   evaluation,
+  game_files,
   generations,
   limits,
   memory_checks,

@@ -15,9 +15,7 @@ from dm_env import specs
 
 from ftwax import continuous, types
 from ftwax.environments import games
-from ftwax.records import files
-
-GAME_FILE = 'game.json'
+from ftwax.records import files, run_directory
 
 _Json = dict[str, Any]
 
@@ -35,7 +33,7 @@ def write(directory: pathlib.Path, spec: games.GameSpec) -> None:
     'event_names': list(spec.event_names),
   }
   files.write_atomically(
-    directory / GAME_FILE, json.dumps(plain, indent=2) + '\n'
+    directory / run_directory.GAME_FILE, json.dumps(plain, indent=2) + '\n'
   )
 
 
@@ -45,7 +43,7 @@ def read(directory: str | os.PathLike[str]) -> games.GameSpec:
   Raises:
     ValueError: if there is no such file or it is damaged.
   """
-  path = pathlib.Path(directory) / GAME_FILE
+  path = pathlib.Path(directory) / run_directory.GAME_FILE
   return files.parse_json(path, _game_from_json, 'the specs of a game')
 
 
