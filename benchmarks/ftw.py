@@ -142,14 +142,14 @@ def _acting_line(start, seconds, *line):
   del start
   config = _make_config(*line, 20, True).replace(max_queue_size=4000)
   spec = common.pixel_spec()
-  agent = _make_agent(spec, config, 1)
+  agent = parts.Agent(spec, config, 1)
   timesteps = itertools.cycle(parts.random_timesteps(spec, 1))
 
   def call():
-    action = agent.select_action(None)
-    agent.observe(action, next(timesteps))
+    action = agent.actor.select_action(None)
+    agent.actor.observe(action, next(timesteps))
 
-  agent.observe_first(next(timesteps))
+  agent.actor.observe_first(next(timesteps))
   measured = common.measure(call, seconds=seconds, warmup=50)
   agent.close()
   return {'steps_per_second': 1.0 / measured.median}
@@ -164,25 +164,19 @@ def _agent_line(start, seconds, core, linkage, auxiliary):
   del start
   config = _make_config(core, linkage, 20, auxiliary)
   spec, num_environments = common.pixel_spec(), 8
-  agent = _make_agent(spec, config, num_environments)
+  agent = parts.Agent(spec, config, num_environments)
   timesteps = itertools.cycle(parts.random_timesteps(spec, num_environments))
 
   def call():  # As many steps as two updates use.
     for _ in range(80):
-      action = agent.select_action(None)
-      agent.observe(action, next(timesteps))
+      action = agent.actor.select_action(None)
+      agent.actor.observe(action, next(timesteps))
       agent.update()
 
-  agent.observe_first(next(timesteps))
+  agent.actor.observe_first(next(timesteps))
   measured = common.measure(call, seconds=seconds, warmup=2)
   agent.close()
   return {'steps_per_second': 80 * num_environments / measured.median}
-
-
-def _make_agent(spec, config, num_environments):
-  from ftwax.agents.ftw import shells
-
-  return shells.FTW(spec, config, num_environments=num_environments)
 
 
 _KINDS = {

@@ -1,4 +1,4 @@
-"""Builds the parts of IMPALA for an environment, to be measured separately."""
+"""Builds the parts of an agent in an environment, to be measured apart."""
 
 import collections
 import time
@@ -10,7 +10,8 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.agents import impala
+from ftwax.agents import acme
+from ftwax.agents.actor_critic import actor_critic_config
 from ftwax.environments import bsuite_adapter
 from ftwax.replay.reverb import servers
 
@@ -48,17 +49,18 @@ class Agent:
   def __init__(
     self,
     spec: types.EnvironmentSpec,
-    config: impala.IMPALAConfig,
+    config: actor_critic_config.ActorCriticConfig,
     num_environments: int,
   ):
     """Makes the parts; `clock` counts the learner's waiting as `sample`."""
     self.clock = Clock()
-    network = impala.make_network(spec, config)
-    builder = impala.make_builder(config)
+    network = config.make_network(spec)
+    builder = acme.Builder(config, num_environments)
     policy = builder.make_policy(network, spec)
+    self._batch_size = config.batch_size
     self._server = servers.make_server(builder.make_replay_tables(spec, policy))
     client = self._server.localhost_client()
-    self._dataset = builder.make_dataset_iterator(client, spec, policy)
+    self._dataset = builder.make_dataset_iterator(client)
     self.learner = builder.make_learner(
       jax.random.PRNGKey(0),
       network,
@@ -66,10 +68,16 @@ class Agent:
       lambda *_: _NoLogger(),
       spec,
     )
-    self.adder = builder.make_adder(client, spec, policy, num_environments)
+    self.adder = builder.make_adder(client, spec, policy)
     self.actor = builder.make_actor(
-      jax.random.PRNGKey(1), policy, self.learner, self.adder, num_environments
+      jax.random.PRNGKey(1), policy, spec, self.learner, self.adder
     )
+
+  def update(self) -> None:
+    """Does an update for each full batch, then fetches variables."""
+    while self.learner.num_steps < self.adder.num_items // self._batch_size:
+      self.learner.step()
+    self.actor.update()
 
   def close(self) -> None:
     """Stops the threads and the server."""

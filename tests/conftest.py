@@ -32,7 +32,8 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 _REVERB_HALF = [
   'replay/reverb',
   'agents/test_actor_and_learner.py',
-  'agents/test_ftw_shells.py',
+  'agents/test_ftw_pair.py',
+  'docs/test_acme_by_hand.py',
   'runtime/test_distributed_*.py',
 ]
 _HAS_REVERB_HALF = sys.version_info < (3, 11)

@@ -1,17 +1,20 @@
-"""acme's shells around the pair, on a real Reverb server."""
+"""acme's actor and learner, on a real Reverb server."""
+
+import inspect
 
 import acme
+import cloudpickle
 import dm_env
 import fakes
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import reverb
+from acme.utils import counting
 
 from ftwax import hyperparameters, types
-from ftwax.agents import impala
-from ftwax.agents.acme import actor as actor_lib
-from ftwax.agents.acme import variables
+from ftwax.agents import acme as pair
 from ftwax.agents.actor_critic import faults
 from ftwax.environments import vector
 from ftwax.replay import samples
@@ -37,26 +40,27 @@ def _make_logger(label, steps_key, instance):
 
 
 class _Agent:
-  """The parts that a runtime makes with a builder."""
+  """The parts that a process makes with a builder."""
 
   def __init__(self, spec, network, config, num_environments=None):
     self.config = config
-    builder = impala.make_builder(config)
+    builder = pair.Builder(config, num_environments)
     policy = builder.make_policy(network, spec)
     self.server = servers.make_server(builder.make_replay_tables(spec, policy))
     client = self.server.localhost_client()
     self.logger = _MemoryLogger()
-    self.dataset = builder.make_dataset_iterator(client, spec, policy)
+    self.dataset = builder.make_dataset_iterator(client)
     self.learner = builder.make_learner(
       jax.random.PRNGKey(0),
       network,
       self.dataset,
       lambda label, steps_key, instance: self.logger,
       spec,
+      client,
     )
-    self.adder = builder.make_adder(client, spec, policy, num_environments or 1)
+    self.adder = builder.make_adder(client, spec, policy)
     self.actor = builder.make_actor(
-      jax.random.PRNGKey(1), policy, self.learner, self.adder, num_environments
+      jax.random.PRNGKey(1), policy, spec, self.learner, self.adder
     )
 
   def close(self):
@@ -151,7 +155,7 @@ class _OnMesh:
 
 def test_a_policy_is_compiled_once(make_agent, spec, network):
   agent = make_agent()
-  core = impala.make_builder(agent.config).make_policy(network, spec)
+  core = agent.config.make_policy(network, spec)
   num_traces = 0
 
   def select_action(*args):
@@ -159,10 +163,10 @@ def test_a_policy_is_compiled_once(make_agent, spec, network):
     num_traces += 1
     return core.select_action(*args)
 
-  actor = actor_lib.Actor(
+  actor = pair.Actor(
     core._replace(select_action=select_action),
     jax.random.PRNGKey(1),
-    variables.VariableClient(_OnMesh(agent.learner)),
+    pair.VariableClient(_OnMesh(agent.learner)),
   )
   loop = acme.EnvironmentLoop(_fake(spec), actor, logger=_MemoryLogger())
   loop.run(num_episodes=2)
@@ -188,7 +192,7 @@ def test_a_restored_learner_goes_on_bit_for_bit(
   batches = [_sample(make_batch(seed)) for seed in range(4)]
 
   def make_learner(dataset, seed):
-    return impala.make_builder(config).make_learner(
+    return pair.Builder(config).make_learner(
       jax.random.PRNGKey(seed), network, dataset, _make_logger, spec
     )
 
@@ -216,7 +220,7 @@ def test_the_learner_gives_up_after_too_many_bad_gradients(
   bad = good._replace(
     trajectory=good.trajectory._replace(timestep=bad_timestep)
   )
-  builder = impala.make_builder(config.replace(max_skipped_updates=3))
+  builder = pair.Builder(config.replace(max_skipped_updates=3))
   learner = builder.make_learner(
     jax.random.PRNGKey(0),
     network,
@@ -239,7 +243,7 @@ def test_the_learner_gives_up_after_too_many_bad_gradients(
 def make_learner(network, config, make_batch, spec):
   def make(**priors):
     changed = config.replace(priors=config.priors._replace(**priors))
-    return impala.make_builder(changed).make_learner(
+    return pair.Builder(changed).make_learner(
       jax.random.PRNGKey(0),
       network,
       iter([_sample(make_batch(0))]),
@@ -360,9 +364,72 @@ def test_a_number_is_no_prior(config):
 
 
 def test_tables_have_the_size_of_the_config(spec, network, config):
-  builder = impala.make_builder(config)
+  builder = pair.Builder(config)
   (table,) = builder.make_replay_tables(
     spec, builder.make_policy(network, spec)
   )
   assert table.info.max_size == config.max_queue_size
   assert table.info.name == tables.QUEUE
+
+
+# `acme.agents.jax.builders.ActorLearnerBuilder` on acme's main branch.
+_ACME = {
+  'make_replay_tables': '(environment_spec, policy)',
+  'make_dataset_iterator': '(replay_client)',
+  'make_adder': '(replay_client, environment_spec, policy)',
+  'make_learner': (
+    '(random_key, networks, dataset, logger_fn, environment_spec,'
+    ' replay_client=None, counter=None)'
+  ),
+  'make_actor': (
+    '(random_key, policy, environment_spec, variable_source=None, adder=None)'
+  ),
+  'make_policy': '(networks, environment_spec, evaluation=False)',
+}
+
+
+@pytest.mark.parametrize('method', _ACME)
+def test_a_builder_has_the_arguments_of_acmes(config, method):
+  signature = inspect.signature(getattr(pair.Builder(config), method))
+  empty = inspect.Parameter.empty
+  plain = [
+    parameter.replace(annotation=empty)
+    for parameter in signature.parameters.values()
+  ]
+  assert str(inspect.Signature(plain)) == _ACME[method]
+
+
+def test_a_learners_process_needs_only_the_server(make_agent, network, spec):
+  agent = make_agent()
+  loop = acme.EnvironmentLoop(_fake(spec), agent.actor, logger=_MemoryLogger())
+  loop.run(num_episodes=6)
+  # As acme's programs do: the iterator first, and the specs of acme.
+  builder = cloudpickle.loads(cloudpickle.dumps(pair.Builder(agent.config)))
+  dataset = builder.make_dataset_iterator(
+    reverb.Client(f'localhost:{agent.server.port}')
+  )
+  with pytest.raises(ValueError, match=r'needs the layout.*call its make_'):
+    next(dataset)
+  counter = counting.Counter(prefix='learner')
+  logger = _MemoryLogger()
+  learner = builder.make_learner(
+    jax.random.PRNGKey(0),
+    network,
+    dataset,
+    lambda *label: logger,
+    acme.specs.EnvironmentSpec(*spec),
+    counter=counter,
+  )
+  learner.step()
+  assert counter.get_counts() == {'learner_steps': 1}
+  (row,) = logger.rows
+  assert row['learner_steps'] == 1 and np.isfinite(row['loss'])
+  dataset.close()
+
+
+def test_an_actor_needs_variables(config, network, spec):
+  builder = pair.Builder(config)
+  with pytest.raises(ValueError, match=r'variable_source \(None\) must serve'):
+    builder.make_actor(
+      jax.random.PRNGKey(0), builder.make_policy(network, spec), spec
+    )

@@ -17,6 +17,7 @@ PAGES = [
 
 # Those that take long even shortened.
 _LONG = {
+  'acme_by_hand',
   'core',
   'loss',
   'memory',

@@ -7,5 +7,6 @@ alone.
 """
 
 from ftwax.agents.acme.actor import Actor as Actor
+from ftwax.agents.acme.builder import Builder as Builder
 from ftwax.agents.acme.learner import Learner as Learner
 from ftwax.agents.acme.variables import VariableClient as VariableClient

@@ -1,9 +1,11 @@
 """acme's learner, around the functions of a `LearnerCore`."""
 
+from __future__ import annotations
+
 import functools
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +14,14 @@ import numpy as np
 from ftwax import types
 from ftwax.agents.acme import interfaces
 from ftwax.agents.acme import variables as variables_lib
+from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import bounds as bounds_lib
 from ftwax.agents.actor_critic import faults, images
 from ftwax.records import loggers
 from ftwax.replay import auxiliary_replay, samples
+
+if TYPE_CHECKING:
+  from acme.utils import counting
 
 
 class Learner(interfaces.Learner):
@@ -27,9 +33,10 @@ class Learner(interfaces.Learner):
     key: types.Key,
     dataset: Iterator[samples.ReplaySample],
     logger: loggers.Logger,
-    max_skipped_updates: int,
+    max_skipped_updates: int = 25,
     image_writer: images.ImageWriter | None = None,
     bounds: bounds_lib.Bounds = bounds_lib.BOUNDS,
+    counter: counting.Counter | None = None,
   ):
     """Makes a learner in its initial state.
 
@@ -43,7 +50,10 @@ class Learner(interfaces.Learner):
       image_writer: logs images of the batches; None for none.
       bounds: bounds of hyperparameters set by `set_hyperparameters`; see
         `bounds.check_values`.
+      counter: counts updates as `steps`, and its counts are logged; None counts
+        nothing.
     """
+    self._counter = counter
     self._dataset = dataset
     self._logger = logger
     self._max_skipped_updates = max_skipped_updates
@@ -83,8 +93,10 @@ class Learner(interfaces.Learner):
     metrics = dict(metrics)
     if sample.set_priorities is not None:
       sample.set_priorities(metrics.pop(auxiliary_replay.PRIORITIES))
+    counts = self._counter.increment(steps=1) if self._counter else {}
     self._logger.write(
       {
+        **counts,
         **metrics,
         'sample_age_steps': self._num_steps - np.mean(sample.variables_steps),
         'sample_age_s': time.time() - np.mean(sample.written_at),
@@ -165,6 +177,47 @@ class Learner(interfaces.Learner):
       self._state = self._state._replace(
         **{name: jax.tree.map(convert, old, new)}
       )
+
+
+def make_learner(
+  config: config_lib.ActorCriticConfig,
+  key: types.Key,
+  network: types.RecurrentNetwork,
+  dataset: Iterator[samples.ReplaySample],
+  logger_fn: loggers.LoggerFactory,
+  environment_spec: types.EnvironmentSpec,
+  place_core: Callable[[types.LearnerCore], types.LearnerCore] | None = None,
+  counter: counting.Counter | None = None,
+) -> Learner:
+  """Makes a learner that logs under the labels `learner` and `images`.
+
+  Args:
+    config: the agent.
+    key: random key of parameters, hyperparameters and updates.
+    network: the network that learns.
+    dataset: yields batches.
+    logger_fn: makes the logger of a label.
+    environment_spec: specs of the environments.
+    place_core: places the learner's functions on devices; by default they run
+      where their arguments are.
+    counter: see `Learner`.
+  """
+  image_writer = None
+  if config.image_period:
+    image_writer = images.ImageWriter(
+      network, config, logger_fn('images', 'learner_steps', None)
+    )
+  core = config.make_learner_core(network, environment_spec)
+  return Learner(
+    place_core(core) if place_core else core,
+    key,
+    dataset,
+    logger_fn('learner', 'learner_steps', None),
+    config.max_skipped_updates,
+    image_writer,
+    config.bounds,
+    counter,
+  )
 
 
 def _convert(name: str, old: jax.Array, new: Any) -> jax.Array:

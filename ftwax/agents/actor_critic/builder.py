@@ -1,4 +1,4 @@
-"""The builder of the family, which implements `agents.builders.Builder`.
+"""The builder from which runtimes make every part of an agent.
 
 Methods that need Reverb import it when they are called.
 """
@@ -9,20 +9,11 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import jax
-
 from ftwax import types
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.agents.actor_critic import auxiliary, images
+from ftwax.agents.actor_critic import auxiliary, replays
 from ftwax.records import loggers
-from ftwax.replay import (
-  auxiliary_replay,
-  gatherer,
-  local_replay,
-  replay_options,
-  samples,
-  trajectories,
-)
+from ftwax.replay import auxiliary_replay, gatherer, local_replay, samples
 
 if TYPE_CHECKING:
   import reverb
@@ -73,11 +64,8 @@ class ActorCriticBuilder:
     num_environments: int,
   ) -> auxiliary_replay.AuxiliaryReplay | None:
     """Returns the on-device replay of the auxiliary tasks; None without any."""
-    return auxiliary_replay.make_auxiliary_replay(
-      self._replay_options,
-      self._template(environment_spec, policy),
-      self.config.batch_size,
-      num_environments,
+    return replays.make_auxiliary_replay(
+      self.config, environment_spec, policy, num_environments
     )
 
   def make_local_replays(
@@ -88,42 +76,15 @@ class ActorCriticBuilder:
     num_environments: int = 1,
   ) -> list[local_replay.LocalReplay]:
     """Returns one in-process replay per key."""
-    config = self.config
-    auxiliary = self.make_auxiliary_replay(
-      environment_spec, policy, config.batch_size
+    return replays.make_local_replays(
+      self.config, environment_spec, policy, keys, num_environments
     )
-    if auxiliary is not None:
-      auxiliary = auxiliary_replay.compile_functions(auxiliary)
-    return [
-      local_replay.LocalReplay(
-        self._template(environment_spec, policy),
-        num_environments,
-        config.batch_size,
-        config.max_queue_size,
-        self._replay_options,
-        auxiliary,
-        key,
-      )
-      for key in keys
-    ]
 
   def make_replay_tables(
     self, environment_spec: types.EnvironmentSpec, policy: types.ActorCore
   ) -> list[reverb.Table]:
     """Returns the tables of the replay server."""
-    from ftwax.replay.reverb import tables
-
-    if self._replay_options.prioritized:
-      raise ValueError(
-        f'prioritize_replay ({self.config.prioritize_replay}) must be False'
-        ' with trajectories in Reverb; choose --runtime=device, or'
-        ' --replay=functional with --runtime=local.'
-      )
-    template = self._template(environment_spec, policy)
-    return [
-      tables.make_queue(tables.QUEUE, self.config.max_queue_size, template),
-      *tables.make_auxiliary_tables(self._replay_options, template),
-    ]
+    return replays.make_tables(self.config, environment_spec, policy)
 
   def make_adder(
     self,
@@ -133,14 +94,8 @@ class ActorCriticBuilder:
     num_environments: int = 1,
   ) -> adders.TrajectoryAdder:
     """Returns an adder for an actor in `num_environments` environments."""
-    from ftwax.replay.reverb import adders
-
-    return adders.TrajectoryAdder(
-      replay_client,
-      self._template(environment_spec, policy),
-      num_environments,
-      self.config.replay_timeout_s,
-      self._replay_options,
+    return replays.make_adder(
+      self.config, environment_spec, policy, replay_client, num_environments
     )
 
   def make_dataset_iterator(
@@ -150,15 +105,8 @@ class ActorCriticBuilder:
     policy: types.ActorCore,
   ) -> datasets.TrajectoryIterator:
     """Returns an iterator over batches; the caller must close it."""
-    from ftwax.replay.reverb import datasets
-
-    return datasets.TrajectoryIterator(
-      replay_client,
-      self._template(environment_spec, policy),
-      self.config.batch_size,
-      self.config.replay_timeout_s,
-      self.config.prefetch_size,
-      self._replay_options,
+    return replays.make_dataset(
+      self.config, environment_spec, policy, replay_client
     )
 
   def make_learner_core(
@@ -178,23 +126,17 @@ class ActorCriticBuilder:
     environment_spec: types.EnvironmentSpec,
     place_core: Callable[[types.LearnerCore], types.LearnerCore] | None = None,
   ) -> learner.Learner:
-    """Returns a learner; see `builders.Builder.make_learner`."""
+    """Returns a learner; see `learner.make_learner`."""
     from ftwax.agents.acme import learner
 
-    image_writer = None
-    if self.config.image_period:
-      image_writer = images.ImageWriter(
-        network, self.config, logger_fn('images', 'learner_steps', None)
-      )
-    core = self.make_learner_core(network, environment_spec)
-    return learner.Learner(
-      place_core(core) if place_core else core,
+    return learner.make_learner(
+      self.config,
       key,
+      network,
       dataset,
-      logger_fn('learner', 'learner_steps', None),
-      self.config.max_skipped_updates,
-      image_writer,
-      self.config.bounds,
+      logger_fn,
+      environment_spec,
+      place_core,
     )
 
   def make_actor(
@@ -210,33 +152,3 @@ class ActorCriticBuilder:
 
     client = variables.VariableClient(variable_source)
     return actor.Actor(policy, key, client, adder, num_environments)
-
-  @property
-  def _replay_options(self) -> replay_options.ReplayOptions:
-    """Options of the replay that the auxiliary tasks learn from."""
-    config = self.config
-    sources = auxiliary.sources(self.auxiliary_tasks)
-    replays = auxiliary.REPLAY in sources
-    predicts = auxiliary.REWARD_PREDICTION in sources
-    return replay_options.ReplayOptions(
-      replay_capacity=config.replay_capacity if replays else 0,
-      reward_prediction_capacity=(
-        config.reward_prediction_capacity if predicts else 0
-      ),
-      sequences=trajectories.Sequences(
-        config.reward_prediction_length,
-        config.reward_prediction_period,
-        config.reward_prediction_threshold,
-      ),
-      delta_encodes=config.delta_encode,
-      prioritized=replays and config.prioritize_replay,
-    )
-
-  def _template(
-    self, environment_spec: types.EnvironmentSpec, policy: types.ActorCore
-  ) -> types.Trajectory:
-    """Returns a trajectory of zeros, as a template of shapes and dtypes."""
-    state = jax.eval_shape(lambda: policy.init(jax.random.PRNGKey(0), 1))
-    return trajectories.make_template(
-      environment_spec, state.recurrent_state, self.config.sequence_length
-    )

@@ -1,13 +1,35 @@
-"""The replay of agents that act and learn in one process."""
+"""The replays of an agent: in this process, on the device, or in Reverb.
+
+Each is made from the agent's config, the specs of an environment, and the
+agent's policy, which gives the recurrent state that trajectories begin with.
+The functions whose replay is in Reverb import it when they are called.
+"""
+
+from __future__ import annotations
 
 import contextlib
 import importlib.util
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
 
 from ftwax import types
-from ftwax.agents import builders
-from ftwax.replay import gatherer, replay_options, samples
+from ftwax.agents.actor_critic import actor_critic_config as config_lib
+from ftwax.agents.actor_critic import auxiliary
+from ftwax.replay import auxiliary_replay as auxiliary_replay_lib
+from ftwax.replay import (
+  gatherer,
+  local_replay,
+  replay_options,
+  samples,
+  trajectories,
+)
+
+if TYPE_CHECKING:
+  import reverb
+
+  from ftwax.replay.reverb import adders, datasets
 
 
 class AgentReplay(NamedTuple):
@@ -20,6 +42,161 @@ class AgentReplay(NamedTuple):
 
   adder: gatherer.TrajectoryGatherer
   dataset: Iterator[samples.ReplaySample]
+
+
+def make_options(
+  config: config_lib.ActorCriticConfig,
+) -> replay_options.ReplayOptions:
+  """Returns the options of the replay that the auxiliary tasks learn from."""
+  sources = auxiliary.sources(config.make_tasks())
+  replays = auxiliary.REPLAY in sources
+  predicts = auxiliary.REWARD_PREDICTION in sources
+  return replay_options.ReplayOptions(
+    replay_capacity=config.replay_capacity if replays else 0,
+    reward_prediction_capacity=(
+      config.reward_prediction_capacity if predicts else 0
+    ),
+    sequences=trajectories.Sequences(
+      config.reward_prediction_length,
+      config.reward_prediction_period,
+      config.reward_prediction_threshold,
+    ),
+    delta_encodes=config.delta_encode,
+    prioritized=replays and config.prioritize_replay,
+  )
+
+
+def make_template(
+  config: config_lib.ActorCriticConfig,
+  environment_spec: types.EnvironmentSpec,
+  policy: types.ActorCore,
+) -> types.Trajectory:
+  """Returns a trajectory of zeros, as a template of shapes and dtypes."""
+  state = jax.eval_shape(lambda: policy.init(jax.random.PRNGKey(0), 1))
+  return trajectories.make_template(
+    environment_spec, state.recurrent_state, config.sequence_length
+  )
+
+
+def make_auxiliary_replay(
+  config: config_lib.ActorCriticConfig,
+  environment_spec: types.EnvironmentSpec,
+  policy: types.ActorCore,
+  num_environments: int,
+) -> auxiliary_replay_lib.AuxiliaryReplay | None:
+  """Returns the on-device replay of the auxiliary tasks; None without any.
+
+  Args:
+    config: the agent.
+    environment_spec: specs of the environments.
+    policy: the agent's policy.
+    num_environments: number of trajectories added at a time.
+  """
+  return auxiliary_replay_lib.make_auxiliary_replay(
+    make_options(config),
+    make_template(config, environment_spec, policy),
+    config.batch_size,
+    num_environments,
+  )
+
+
+def make_local_replays(
+  config: config_lib.ActorCriticConfig,
+  environment_spec: types.EnvironmentSpec,
+  policy: types.ActorCore,
+  keys: Sequence[types.Key],
+  num_environments: int = 1,
+) -> list[local_replay.LocalReplay]:
+  """Returns in-process replays, which share their compiled functions.
+
+  Args:
+    config: the agent.
+    environment_spec: specs of the environments.
+    policy: the agent's policy.
+    keys: random key of each replay.
+    num_environments: number of environments whose timesteps each one gathers.
+  """
+  auxiliary_replay = make_auxiliary_replay(
+    config, environment_spec, policy, config.batch_size
+  )
+  if auxiliary_replay is not None:
+    auxiliary_replay = auxiliary_replay_lib.compile_functions(auxiliary_replay)
+  return [
+    local_replay.LocalReplay(
+      make_template(config, environment_spec, policy),
+      num_environments,
+      config.batch_size,
+      config.max_queue_size,
+      make_options(config),
+      auxiliary_replay,
+      key,
+    )
+    for key in keys
+  ]
+
+
+def make_tables(
+  config: config_lib.ActorCriticConfig,
+  environment_spec: types.EnvironmentSpec,
+  policy: types.ActorCore,
+) -> list[reverb.Table]:
+  """Returns the tables of a Reverb server.
+
+  Raises:
+    ValueError: if the config prioritizes the replay.
+  """
+  from ftwax.replay.reverb import tables
+
+  options = make_options(config)
+  if options.prioritized:
+    raise ValueError(
+      f'prioritize_replay ({config.prioritize_replay}) must be False with'
+      ' trajectories in Reverb; choose --runtime=device, or'
+      ' --replay=functional with --runtime=local.'
+    )
+  template = make_template(config, environment_spec, policy)
+  return [
+    tables.make_queue(tables.QUEUE, config.max_queue_size, template),
+    *tables.make_auxiliary_tables(options, template),
+  ]
+
+
+def make_adder(
+  config: config_lib.ActorCriticConfig,
+  environment_spec: types.EnvironmentSpec,
+  policy: types.ActorCore,
+  client: reverb.Client,
+  num_environments: int = 1,
+) -> adders.TrajectoryAdder:
+  """Returns an adder to these tables; the caller must close it."""
+  from ftwax.replay.reverb import adders
+
+  return adders.TrajectoryAdder(
+    client,
+    make_template(config, environment_spec, policy),
+    num_environments,
+    config.replay_timeout_s,
+    make_options(config),
+  )
+
+
+def make_dataset(
+  config: config_lib.ActorCriticConfig,
+  environment_spec: types.EnvironmentSpec,
+  policy: types.ActorCore,
+  client: reverb.Client,
+) -> datasets.TrajectoryIterator:
+  """Returns an iterator over batches; the caller must close it."""
+  from ftwax.replay.reverb import datasets
+
+  return datasets.TrajectoryIterator(
+    client,
+    make_template(config, environment_spec, policy),
+    config.batch_size,
+    config.replay_timeout_s,
+    config.prefetch_size,
+    make_options(config),
+  )
 
 
 def choose(replay: str | None, port: int | None = None) -> str:
@@ -54,23 +231,23 @@ def choose(replay: str | None, port: int | None = None) -> str:
 
 
 def make_replays(
-  builder: builders.Builder,
-  keys: Sequence[types.Key],
+  config: config_lib.ActorCriticConfig,
   environment_spec: types.EnvironmentSpec,
   policy: types.ActorCore,
+  keys: Sequence[types.Key],
   num_environments: int,
   stack: contextlib.ExitStack,
   replay: str | None = None,
   server: replay_options.ServerOptions = replay_options.LOOPBACK,
 ) -> list[AgentReplay]:
-  """Makes one replay per agent.
+  """Makes one replay per member of a population.
 
   Args:
-    builder: builder of the agents.
-    keys: random key of each agent's replay.
+    config: the agent.
     environment_spec: specs of the environments.
-    policy: actor functions of the agents.
-    num_environments: number of environments in which each agent acts.
+    policy: the agent's policy.
+    keys: random key of each member's replay.
+    num_environments: number of environments in which each member acts.
     stack: closes the replays when it exits.
     replay: see `choose`.
     server: options of the first Reverb server; later ones use the next ports.
@@ -80,28 +257,21 @@ def make_replays(
     ImportError: if Reverb is requested but not installed.
     ValueError: if a port is given for a replay without a server.
   """
+  agent = config, environment_spec, policy
   if choose(replay, server.port) == replay_options.FUNCTIONAL:
-    local = builder.make_local_replays(
-      keys, environment_spec, policy, num_environments
-    )
+    local = make_local_replays(*agent, keys, num_environments)
     return [AgentReplay(each, each) for each in local]
   from ftwax.replay.reverb import servers
 
   replays = []
   for index in range(len(keys)):
     port = None if server.port is None else server.port + index
-    made = servers.make_server(
-      builder.make_replay_tables(environment_spec, policy),
-      port,
-      server.expose,
-    )
-    stack.callback(servers.stop, made)
-    client = made.localhost_client()
-    dataset = builder.make_dataset_iterator(client, environment_spec, policy)
+    running = servers.make_server(make_tables(*agent), port, server.expose)
+    stack.callback(servers.stop, running)
+    client = running.localhost_client()
+    dataset = make_dataset(*agent, client)
     stack.callback(dataset.close)
-    adder = builder.make_adder(
-      client, environment_spec, policy, num_environments
-    )
+    adder = make_adder(*agent, client, num_environments)
     stack.callback(adder.close)
     replays.append(AgentReplay(adder, dataset))
   return replays

@@ -1,6 +1,6 @@
 """For The Win (Jaderberg et al., 2019, arXiv:1807.01281).
 
-`ftw_config` holds the agent, and `shells` wraps it in acme's interfaces.
+`ftw_config` holds the agent.
 """
 
 from ftwax.agents.actor_critic.actor_critic_config import (

@@ -37,7 +37,7 @@ class TrajectoryAdder(gatherer.TrajectoryGatherer):
     client: reverb.Client,
     template: types.Trajectory,
     num_environments: int,
-    timeout_s: float,
+    timeout_s: float = 60.0,
     options: replay_options.ReplayOptions = replay_options.QUEUE_ALONE,
   ):
     """Opens a writer.

@@ -44,8 +44,8 @@ class TrajectoryIterator(Iterator[samples.ReplaySample]):
     client: reverb.Client,
     template: types.Trajectory,
     batch_size: int,
-    timeout_s: float,
-    prefetch_size: int,
+    timeout_s: float = 60.0,
+    prefetch_size: int = 1,
     options: replay_options.ReplayOptions = replay_options.QUEUE_ALONE,
     device: jax.Device | None = None,
   ):

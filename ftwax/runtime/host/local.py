@@ -279,10 +279,10 @@ class _Run:
     experiment = self._experiment
     key = jax.random.fold_in(self._key, _REPLAY)
     return replays.make_replays(
-      experiment.builder,
-      list(jax.random.split(key, experiment.population.num_members)),
+      experiment.builder.config,
       self._spec.environment,
       policy,
+      list(jax.random.split(key, experiment.population.num_members)),
       experiment.make_seating().seats_per_member,
       self._stack,
       experiment.replay,

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from ftwax import distributions
-from ftwax.agents import impala
+from ftwax.agents import acme, impala
 from ftwax.environments import vector
 from ftwax.replay.reverb import servers
 
@@ -34,17 +34,19 @@ def test_trajectories_hold_what_was_drawn_and_environments_get_what_fits():
     batch_size=B,
     max_queue_size=B,
   )
-  builder = impala.make_builder(config)
+  builder = acme.Builder(config, B)
   network = impala.make_network(SPEC, config)
   policy = builder.make_policy(network, SPEC)
   server = servers.make_server(builder.make_replay_tables(SPEC, policy))
   client = server.localhost_client()
-  dataset = builder.make_dataset_iterator(client, SPEC, policy)
+  dataset = builder.make_dataset_iterator(client)
   learner = builder.make_learner(
     jax.random.PRNGKey(0), network, dataset, lambda *_: _NoLogger(), SPEC
   )
-  adder = builder.make_adder(client, SPEC, policy, B)
-  actor = builder.make_actor(jax.random.PRNGKey(1), policy, learner, adder, B)
+  adder = builder.make_adder(client, SPEC, policy)
+  actor = builder.make_actor(
+    jax.random.PRNGKey(1), policy, SPEC, learner, adder
+  )
   made = []
 
   def make(seed):
