@@ -13,7 +13,7 @@ import argparse
 import pathlib
 
 from ftwax.cli import past_runs
-from ftwax.reporting import curves, history, report, run_comparison
+from ftwax.reporting import comparison, curves, history, report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     ):
       print(report.make_report(directory))
   if len(arguments.runs) > 1:
-    print(run_comparison.compare_runs(arguments.runs, arguments.page))
+    runs = [comparison.read(name) for name in arguments.runs]
+    print(comparison.write_page(runs, arguments.page))
   return 0
 
 

@@ -5,10 +5,9 @@ The modules need Matplotlib, so import them where they are used:
 """
 
 __all__ = (
-  'comparison_curves',
+  'comparison',
   'curves',
   'history',
   'report',
-  'run_comparison',
   'videos',
 )

@@ -65,13 +65,16 @@ def test_runs_are_compared_with_intervals(tmp_path, capsys):
   assert text[1].split()[:6] == (
     ['catch', 'agent.rate=1', '3', '0.600', '±', '0.248']
   )
+  assert text[1].split()[-3:] == ['0.500', '0.600', '0.700']
   assert text[2].split() == [
     'catch',
     'agent.rate=2',
     '1',
     '0.250',
+    '0.125',
     '2,000',
     '2',
+    '0.250',
   ]
   assert out.read_bytes().startswith(b'\x89PNG')
 

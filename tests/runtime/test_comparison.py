@@ -3,6 +3,7 @@ import pathlib
 
 import pytest
 
+from ftwax.agents import ppo
 from ftwax.runtime import comparison, experiment, run_records, runs
 
 
@@ -15,12 +16,18 @@ def asked(monkeypatch, tmp_path):
     asked.append((config.name, config.seed, runtime))
     directory = tmp_path / f'{len(asked)}'
     (directory / 'logs').mkdir(parents=True)
+    (directory / 'config.json').write_text(json.dumps({'seed': config.seed}))
     rows = [
-      {'episode_return': 1.0 + config.seed, 'actor_steps': 10},
+      {
+        'episode_return': 1.0 + config.seed,
+        'num_episodes': 100,
+        'actor_steps': 10,
+      },
       {
         'episode_return': 4.0 + config.seed,
-        'num_episodes': 3,
+        'num_episodes': 300,
         'actor_steps': 20,
+        'seconds': 2.0 * len(asked),
       },
     ]
     (directory / 'logs' / 'train.jsonl').write_text(
@@ -36,7 +43,7 @@ def asked(monkeypatch, tmp_path):
 def _make_variants():
   def make(name):
     return lambda seed: experiment.ExperimentConfig(
-      None, lambda spec: None, lambda seed: None, 10, seed=seed, name=name
+      ppo.PPOConfig(), 'CartPole-v1', 10, seed=seed, name=name
     )
 
   return {'with tasks': make('a'), 'without': make('b')}
@@ -47,23 +54,25 @@ def test_each_variant_runs_with_each_seed(asked):
   assert asked == [
     (name, seed, 'device') for seed in (3, 4) for name in ('a', 'b')
   ]
-  # The mean over episodes, not over rows.
-  assert scores['with tasks'] == [
-    comparison.Score(8.0, 6.25, 2.0),
-    comparison.Score(9.0, 7.25, 6.0),
+  # Means over episodes, not over rows.
+  assert [one[2:] for one in scores['with tasks']] == [
+    (7.0, 6.25, 20, 2.0),
+    (8.0, 7.25, 20, 6.0),
   ]
   assert [score.seconds for score in scores['without']] == [4.0, 8.0]
 
 
-def test_tables_have_a_row_for_each_variant(asked, capsys):
+def test_the_table_has_a_row_for_each_variant(asked, capsys):
   comparison.compare(_make_variants(), [3, 4], 'local')
   lines = capsys.readouterr().out.splitlines()
   (curves,) = [line for line in lines if line.startswith('Curves: ')]
   content = pathlib.Path(curves.removeprefix('Curves: ')).read_bytes()
   assert content.startswith(b'\x89PNG')
-  begin = lines.index('Mean return of all episodes of the run')
-  assert [line.split() for line in lines[begin + 1 : begin + 4]] == [
-    ['seed', '3', 'seed', '4', 'mean'],
-    ['with', 'tasks', '6.250', '7.250', '6.750'],
-    ['without', '6.250', '7.250', '6.750'],
+  # Student's t with one degree of freedom: 12.706 * 0.707 / sqrt(2).
+  means = ['7.500', '±', '6.353', '6.750', '±', '6.353']
+  assert [line.split() for line in lines[1:4]] == [
+    ['runs', 'return,', 'last', '100', 'episodes']
+    + ['return,', 'all', 'episodes', 'steps', 'seconds', 'each', 'run'],
+    ['with', 'tasks', '2', *means, '20', '4', '7.000', '8.000'],
+    ['without', '2', *means, '20', '6', '7.000', '8.000'],
   ]

@@ -1,0 +1,351 @@
+"""Comparisons of runs: a table, learning curves, and a page.
+
+A row of a comparison holds the runs of one experiment, one for each seed.
+Intervals are 95% confidence intervals over seeds (Student's t).
+"""
+
+import json
+import os
+import pathlib
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import matplotlib.axes
+import matplotlib.figure
+import numpy as np
+
+from ftwax.records import (
+  config_files,
+  files,
+  loggers,
+  run_directory,
+  tournament_files,
+)
+from ftwax.reporting import (
+  curves,
+  drawing,
+  evaluation_curves,
+  page,
+  run_facts,
+)
+from ftwax.reporting import history as history_lib
+
+# Fields that may differ between runs of one row.
+_FREE = (
+  'seed',
+  'max_num_actor_steps',
+  'replay_port',
+  'expose',
+  'environment_processes',
+)
+
+_CONFIDENCE = 0.95
+
+# Points on a curve; each is the mean over an interval of steps.
+_NUM_POINTS = 40
+
+# With more differences than this, nobody would read the table.
+_MAX_DIFFERENCES = 40
+
+
+class Run(NamedTuple):
+  """A run and its results in training.
+
+  Attributes:
+    directory: directory of the run.
+    config: its recorded configuration.
+    last: mean return of the last episodes; see `curves.WINDOW`.
+    whole: mean return of all episodes, which reflects the speed of learning.
+    steps: number of actor steps.
+    seconds: duration of training.
+  """
+
+  directory: pathlib.Path
+  config: Mapping[str, Any]
+  last: float
+  whole: float
+  steps: int
+  seconds: float
+
+
+Rows = Mapping[str, Sequence[Run]]
+
+
+def read(run_dir: str | os.PathLike[str]) -> Run:
+  """Reads the results of a run, finished or not.
+
+  Raises:
+    ValueError: if it is not the directory of a run that has ended an episode.
+  """
+  directory = pathlib.Path(run_dir)
+  try:
+    config = run_directory.read_config(directory)
+    row = loggers.read_jsonl(loggers.log_path(directory, 'train'))[-1]
+    episodes = curves.read_returns(directory, 'train')
+    last = curves.last_mean(episodes)
+  except (OSError, ValueError, IndexError) as error:
+    raise ValueError(
+      f'run ({directory}) must be the directory of a run with a finished'
+      f' episode, and cannot be read ({error}); give one below runs/.'
+    ) from None
+  whole = np.average(episodes.returns, weights=episodes.num_episodes)
+  seconds = row.get('seconds', float('nan'))
+  return Run(directory, config, last, float(whole), row['actor_steps'], seconds)
+
+
+def group(runs: Sequence[Run]) -> dict[str, list[Run]]:
+  """Returns rows of runs that differ only in their seeds.
+
+  The name of a row is that of the experiment, with the first fields that
+  distinguish it from rows of the same name.
+  """
+  groups: list[list[Run]] = []
+  for run in runs:
+    for row in groups:
+      if not _differences(row[0], run):
+        row.append(run)
+        break
+    else:
+      groups.append([run])
+  first = [row[0] for row in groups]
+  return {_label(row[0], first): row for row in groups}
+
+
+def make_table(rows: Rows) -> list[list[str]]:
+  """Returns the cells of a table: a line of names, then one for each row.
+
+  The last column has the return of each run, if a row has several.
+  """
+  table = [
+    ['', 'runs', f'return, last {curves.WINDOW} episodes']
+    + ['return, all episodes', 'steps', 'seconds']
+    + ['each run'] * any(len(runs) > 1 for runs in rows.values())
+  ]
+  for name, runs in rows.items():
+    steps, seconds = (
+      f'{statistics.mean(getattr(run, field) for run in runs):,.0f}'
+      for field in ('steps', 'seconds')
+    )
+    last = _interval([run.last for run in runs])
+    whole = _interval([run.whole for run in runs])
+    each = ' '.join(f'{run.last:.3f}' for run in runs)
+    line = [name, str(len(runs)), last, whole, steps, seconds, each]
+    table.append(line[: len(table[0])])
+  return table
+
+
+def format_table(table: Sequence[Sequence[str]]) -> str:
+  """Returns a table as text."""
+  widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+  return '\n'.join(
+    '  '.join(
+      [line[0].ljust(widths[0])]
+      + [c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True)]
+    )
+    for line in table
+  )
+
+
+def plot(rows: Rows, title: str) -> matplotlib.figure.Figure:
+  """Plots the training return of each run, and the mean of each row."""
+  figure, axes = _make_axes('episode return')
+  episodes = {
+    name: [curves.read_returns(run.directory, 'train') for run in runs]
+    for name, runs in rows.items()
+  }
+  last_step = max(run.steps[-1] for row in episodes.values() for run in row)
+  edges = np.linspace(0.0, last_step, _NUM_POINTS + 1)
+  steps = (edges[:-1] + edges[1:]) / 2  # [_NUM_POINTS]
+  for index, (name, row) in enumerate(episodes.items()):
+    color = drawing.member_color(index)
+    # [len(row), _NUM_POINTS], NaN where no episode ended.
+    means = np.array([curves.mean_by_step(run, edges) for run in row])
+    for mean in means if len(row) > 1 else ():
+      known = np.isfinite(mean)
+      axes.plot(
+        steps[known], mean[known], color=color, linewidth=0.8, alpha=0.4
+      )
+    # No mean where a seed is missing, since it would jump there.
+    known = np.all(np.isfinite(means), axis=0)
+    label = name if len(row) == 1 else f'{name}, mean of {len(row)}'
+    mean = means[:, known].mean(axis=0)
+    axes.plot(steps[known], mean, color=color, linewidth=2.0, label=label)
+  axes.set_title(title, loc='left', fontsize=10)
+  axes.legend(fontsize=8, frameon=False)
+  return figure
+
+
+def write_page(
+  runs: Sequence[Run],
+  path: str | os.PathLike[str],
+  title: str = 'Runs side by side',
+) -> pathlib.Path:
+  """Writes a page that shows runs side by side: HTML without scripts.
+
+  Args:
+    runs: two or more runs.
+    path: path of the page.
+    title: title of the page.
+
+  Returns:
+    The path of the page.
+
+  Raises:
+    ValueError: if there are fewer than two runs.
+  """
+  if len(runs) < 2:
+    raise ValueError(
+      f'runs ({len(runs)}) must be two or more for a comparison; add one, or'
+      ' make the report of one run.'
+    )
+  names = _names([run.directory.resolve() for run in runs])
+  rows = {name: [run] for name, run in zip(names, runs, strict=True)}
+  _, _, *results = map(list, zip(*make_table(rows), strict=True))
+  facts = [_facts(run.directory) for run in runs]
+  results += [
+    [fact, *(run.get(fact, '') for run in facts)]
+    for fact in dict.fromkeys(fact for run in facts for fact in run)
+  ]
+  body = [
+    page.heading('Results'),
+    page.columns(['', *names], results),
+    *page.section(
+      'Returns in training',
+      'Mean return of the episodes that ended in each interval of steps.',
+      plot(rows, ''),
+      f'Line chart of the episode return of {len(runs)} runs over steps.',
+    ),
+    *_plot_elo(runs, names),
+    page.heading('Differences of the configurations'),
+    *_list_differences([run.config for run in runs], names),
+  ]
+  path = pathlib.Path(path)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  files.write_atomically(path, page.render(title, body))
+  return path
+
+
+def _differences(first: Run, second: Run) -> list[tuple[str, Any, Any]]:
+  """Returns (key, first, second) for each field that distinguishes runs."""
+  return [
+    difference
+    for difference in config_files.differences(first.config, second.config)
+    if difference[0] not in _FREE
+  ]
+
+
+def _label(run: Run, others: Sequence[Run]) -> str:
+  name = str(run.config.get('name', run.directory))
+  changed: dict[str, Any] = {}
+  for other in others:
+    if other.config.get('name') != run.config.get('name'):
+      continue
+    for key, _, value in _differences(other, run):
+      changed.setdefault(key.removesuffix('.value'), value)
+  parts = [f'{key}={value}' for key, value in changed.items()]
+  return ' '.join([name, *parts[:2]])
+
+
+def _interval(values: Sequence[float]) -> str:
+  """Formats the mean with the half-width of its confidence interval."""
+  mean = statistics.mean(values)
+  if len(values) < 2:
+    return f'{mean:.3f}'
+  import scipy.stats  # Slow.
+
+  quantile = scipy.stats.t.ppf(0.5 + _CONFIDENCE / 2, len(values) - 1)
+  half_width = quantile * statistics.stdev(values) / len(values) ** 0.5
+  return f'{mean:.3f} ± {half_width:.3f}'
+
+
+def _make_axes(
+  label: str,
+) -> tuple[matplotlib.figure.Figure, matplotlib.axes.Axes]:
+  figure = drawing.make_figure(9.0, 3.6)
+  axes = figure.subplots()
+  drawing.style_games(axes)
+  axes.set_xlabel('environment steps', fontsize=9)
+  axes.set_ylabel(label, fontsize=9)
+  return figure, axes
+
+
+def _names(directories: Sequence[pathlib.Path]) -> list[str]:
+  """Returns names that differ: directories without what all paths share."""
+  common = os.path.commonpath(directories)
+  for names in (
+    [directory.name for directory in directories],
+    [os.path.relpath(directory, common) for directory in directories],
+  ):
+    if len(set(names)) == len(names):
+      return names
+  return [f'{index + 1}: {d.name}' for index, d in enumerate(directories)]
+
+
+def _facts(directory: pathlib.Path) -> dict[str, str]:
+  """Returns what a run's column has besides its returns, by name."""
+  facts = {'experiment': run_facts.read_title(directory)}
+  tournament = tournament_files.read(directory)
+  if tournament is not None:
+    for name, score in tournament_files.member_scores(tournament).items():
+      facts[f'score against {drawing.readable(name)}'] = f'{score:.2f}'
+  evaluations = evaluation_curves.read(directory)
+  if evaluations is not None:
+    anchor = drawing.readable(evaluations.opponents[0])
+    facts[f'Elo above {anchor}, last evaluation'] = (
+      f'{evaluations.elo[-1].mean():.0f}'
+    )
+  history = history_lib.find(directory)
+  if history is not None:
+    facts['members'] = str(history.ratings.shape[1])
+    facts |= run_facts.read(directory, history)
+  return facts
+
+
+def _plot_elo(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
+  """Returns a section on the strength of members; nothing without games."""
+  evaluations = [evaluation_curves.read(run.directory) for run in runs]
+  if not any(evaluations):
+    return []
+  figure, axes = _make_axes('Elo above the first opponent')
+  ends = []
+  for index, (run, name) in enumerate(zip(evaluations, names, strict=True)):
+    if run is None:
+      continue
+    color, elo = drawing.member_color(index), run.elo  # [n, N]
+    axes.plot(run.steps, elo.mean(axis=1), color=color, label=name)
+    axes.fill_between(
+      run.steps, elo.min(axis=1), elo.max(axis=1), color=color, alpha=0.15
+    )
+    ends.append(f'{elo[-1].mean():.0f} in {name}')
+  axes.legend(fontsize=8, frameon=False)
+  return page.section(
+    'Strength in training',
+    'Elo of members in games against fixed opponents: the mean, and the range'
+    ' from the weakest to the strongest member.',
+    figure,
+    f'Line chart of the Elo of runs over steps, at the end {", ".join(ends)}.',
+  )
+
+
+def _list_differences(
+  configs: Sequence[Mapping[str, Any]], names: Sequence[str]
+) -> list[str]:
+  """Returns a table of differences from the first run, or a sentence."""
+  leaves: dict[str, list[str]] = {}
+  for index, config in enumerate(configs[1:], start=1):
+    for key, first, other in config_files.differences(configs[0], config):
+      row = leaves.setdefault(key, [_short(first)] * len(configs))
+      row[index] = _short(other)
+  if not leaves:
+    return [page.paragraph('The configurations are equal.')]
+  rows = [[key, *values] for key, values in leaves.items()]
+  parts = [page.columns(['', *names], rows[:_MAX_DIFFERENCES])]
+  if len(rows) > _MAX_DIFFERENCES:
+    parts.append(page.paragraph(f'And {len(rows) - _MAX_DIFFERENCES} more.'))
+  return parts
+
+
+def _short(value: Any) -> str:
+  text = value if isinstance(value, str) else json.dumps(value)
+  return text if len(text) <= 40 else f'...{text[-37:]}'
