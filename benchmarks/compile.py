@@ -22,8 +22,11 @@ from ftwax.agents import a2c, ftw, impala, ppo, unreal  # noqa: E402
 from ftwax.environments import catch, pixels  # noqa: E402
 from ftwax.networks.dnc import interfaces  # noqa: E402
 from ftwax.population import population_config  # noqa: E402
-from ftwax.runtime import experiment, sharding  # noqa: E402
-from ftwax.runtime.device import run as device_run  # noqa: E402
+from ftwax.runtime import (  # noqa: E402
+  experiment,
+  prepare,  # noqa: E402
+)
+from ftwax.runtime.device import train  # noqa: E402
 
 _SIZE, _T, _B = 64, 20, 8
 
@@ -72,9 +75,14 @@ def measure(name: str, num_members: int) -> tuple[float, float, float, float]:
       num_members=num_members, exploits=num_members > 1
     ),
   )
-  parts = device_run._Parts(made, sharding.make_mesh(None))
-  state = jax.eval_shape(parts.loop.init, jax.random.PRNGKey(0))
-  call = functools.partial(parts.loop.call, parts.iterations_per_call)
+  parts = prepare.prepare(made)
+  loop = train.make_loop(parts)
+  state = jax.eval_shape(loop.init, jax.random.PRNGKey(0))
+  num_iterations = loop.sizes.iterations_per_call(
+    loop.sizes.iterations_per_round(parts.steps_per_round),
+    parts.max_num_actor_steps,
+  )
+  call = functools.partial(loop.call, num_iterations)
   start = time.perf_counter()
   traced = jax.jit(call, donate_argnums=0).trace(state)
   is_traced = time.perf_counter()

@@ -21,7 +21,7 @@ from ftwax.agents import impala
 from ftwax.environments import bsuite_adapter, game_vectors
 from ftwax.population import seating
 from ftwax.runtime import experiment
-from ftwax.runtime.host import arena, game_loop, members
+from ftwax.runtime.local import arena, game_loop, members
 
 _WARM_UP_UPDATES = 5
 _NUM_ENVIRONMENTS = (1, 8, 32)

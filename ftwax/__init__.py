@@ -28,6 +28,7 @@ if TYPE_CHECKING:
   from ftwax.population.population_config import (
     PopulationConfig as PopulationConfig,
   )
+  from ftwax.runtime.device.train import make_train as make_train
   from ftwax.runtime.experiment import ExperimentConfig as ExperimentConfig
   from ftwax.runtime.loading import load as load
   from ftwax.runtime.runs import run_experiment as run  # noqa: F401
@@ -41,6 +42,7 @@ _SHORTCUTS = {
     'PopulationConfig',
   ),
   'load': ('ftwax.runtime.loading', 'load'),
+  'make_train': ('ftwax.runtime.device.train', 'make_train'),
   'run': ('ftwax.runtime.runs', 'run_experiment'),
 }
 
@@ -53,6 +55,7 @@ __all__ = (
   'internal_rewards',
   'load',
   'losses',
+  'make_train',
   'networks',
   'population',
   'records',

@@ -34,8 +34,8 @@ FUNCTIONAL = [
   'replay/gatherer.py',
   'replay/local_replay.py',
   'runtime/device',
-  'runtime/host/arena.py',
-  'runtime/host/coordinator.py',
+  'runtime/local/arena.py',
+  'runtime/local/coordinator.py',
   'runtime/generations.py',
   'environments',
   'reporting',
@@ -253,7 +253,7 @@ def test_what_computes_no_loss_loads_nothing_heavy():
 REVERB_LAST = [
   'ftwax.agents.impala',
   'ftwax.agents.acme.actor',
-  'ftwax.runtime.host.local',
+  'ftwax.runtime.local.run',
 ]
 
 
@@ -303,3 +303,32 @@ print(tensorflow.__version__)
 def test_newer_pythons_are_told_of_python_310(name):
   with pytest.raises(ImportError, match=r'needs Python 3.10, as dm-acme'):
     importlib.import_module(name)
+
+
+# All others get the parts of an experiment; see `runtime.prepare`.
+NAME_EXPERIMENTS = {
+  '__init__.py',
+  'cli',
+  'experiments',
+  'runtime/__init__.py',
+  'runtime/cast.py',
+  'runtime/comparison.py',
+  'runtime/device/train.py',
+  'runtime/distributed',
+  'runtime/experiment.py',
+  'runtime/launch.py',
+  'runtime/loaded_agent.py',
+  'runtime/loading.py',
+  'runtime/overrides.py',
+  'runtime/playable.py',
+  'runtime/prepare.py',
+  'runtime/runs.py',
+  'runtime/runtime_options.py',
+}
+
+
+def test_few_files_name_the_config_of_an_experiment():
+  rooms = [PACKAGE / name for name in NAME_EXPERIMENTS]
+  for path in _files('.'):
+    if 'ExperimentConfig' in path.read_text('utf-8'):
+      assert any(path.is_relative_to(room) for room in rooms), path

@@ -3,6 +3,7 @@
 import pathlib
 
 import documented_code
+import numpy as np
 
 README = pathlib.Path(__file__).parents[1] / 'README.md'
 
@@ -12,9 +13,16 @@ def test_it_is_short():
 
 
 def test_the_example_learns(tmp_path):
-  (example,) = documented_code.read_blocks(README)
-  output = documented_code.run(example, tmp_path, timeout_s=900)
+  run, pure = documented_code.read_blocks(README)
+  output = documented_code.run(run, tmp_path, timeout_s=900)
   assert 'runs/ppo_CartPole-v1' in output
   assert output.count('evaluation after') == 4
   mean_return = float(output.splitlines()[-1].split()[0])
   assert mean_return > 400  # The best is 500.
+
+  # Without the run: the next block only reads its experiment.
+  setup = run.partition('result = ')[0]
+  output = documented_code.run(setup + pure, tmp_path, timeout_s=900)
+  returns = np.array(output.replace('[', '').replace(']', '').split(), float)
+  assert returns.shape == (4,)
+  assert (returns > 0.5).all()  # The best is 1.

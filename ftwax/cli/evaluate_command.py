@@ -11,8 +11,8 @@ from typing import Any
 
 from ftwax import types
 from ftwax.cli import past_runs
-from ftwax.runtime import evaluation, loading
-from ftwax.runtime.host import evaluations
+from ftwax.runtime import evaluation, loading, prepare
+from ftwax.runtime.local import evaluations
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     sources = [_Member(agent.variables) for agent in agents]
     evaluator = evaluations.Evaluator(
-      experiment, sources, arguments.episodes, ()
+      prepare.prepare(experiment), sources, arguments.episodes, ()
     )
     try:
       row = evaluation.make_row(evaluator.run())

@@ -39,6 +39,7 @@ class CompiledGames:
       ValueError: if the game violates its spec, or its teams, events and
         actions are inconsistent.
     """
+    self.game = game
     self.spec = spec_of_compiled(game)
     games.check_game(self.spec)
     self.num_games = num_games

@@ -8,7 +8,7 @@ starts a new game and ignores the action.
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import dm_env
@@ -50,6 +50,10 @@ class GameVector(Protocol):
   @property
   def num_games(self) -> int:
     """`G`, number of games."""
+
+  @property
+  def game(self) -> functional.FunctionalGame | None:
+    """One of the games, if they are written in JAX."""
 
   @property
   def state(self) -> functional.State | None:
@@ -202,6 +206,7 @@ def make_games(
     return VectorGames(make(seeds[0], len(seeds)), name, first)
   made: Any = adapting.adapt(make(seeds[0]), seeds[0])
   if isinstance(made, functional.FunctionalEnvironment):
+    compiled_games.check_shapes(made)  # Names shapes without seats.
     made = functional.as_game(made)
   if isinstance(made, functional.FunctionalGame):
     return compiled_games.CompiledGames(made, len(seeds), seeds[0], name)
@@ -233,15 +238,3 @@ def read_spec(
   """Makes a game, reads its spec and closes it."""
   with contextlib.closing(make_games(environment_factory, [0], name)) as made:
     return made.spec
-
-
-def read_scripts(
-  environment_factory: EnvironmentFactory,
-) -> Mapping[str, functional.Script]:
-  """Returns the scripted players of a JAX game, by name; empty for others."""
-  made: Any = environment_factory(0)
-  if isinstance(made, functional.FunctionalGame):
-    return made.scripts
-  if hasattr(made, 'close'):
-    made.close()
-  return {}

@@ -107,9 +107,11 @@ class PythonGames(specified.Specified, dm_env.Environment):
   Attributes:
     spec: spec of each game.
     num_games: `G`.
-    state: None; see `game_vectors.GameVector`.
+    game: None; see `game_vectors.GameVector`.
+    state: None.
   """
 
+  game = None
   state = None
 
   def __init__(self, spec: games.GameSpec, num_games: int):

@@ -32,6 +32,7 @@ from ftwax.runtime import (
   launch,
   live_game,
   playable,
+  prepare,
   runs,
 )
 from ftwax.runtime.device import matches
@@ -217,16 +218,14 @@ def _event_priors() -> tuple[Any, ...]:
 def finish(made: experiment.ExperimentConfig, result: runs.RunResult) -> None:
   """Plays the tournament, records games and writes the report."""
   game = make_game(0)
-  network = made.agent.make_network(game.spec)
-  policy = made.builder.make_policy(network, game.spec)
+  parts = prepare.prepare(made)
   variables = jax.device_get(types.actor_variables(result.state))
-  spec = made.read_game_spec()
-  opponents = evaluation.make_opponents(made, spec, game.scripts)
+  opponents = evaluation.make_opponents(parts)
   num_members = made.population.num_members
   results = matches.round_robin(
     jax.random.PRNGKey(made.seed),
     game,
-    policy,
+    parts.policy,
     variables,
     opponents,
     _GAMES_PER_PAIR.value,

@@ -8,6 +8,7 @@ writes any, so that the order of members does not matter. A
 decides how copies explore.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -55,6 +56,12 @@ class Generation(NamedTuple):
   evidence: types.Array
   inherited: Traits
   explored: Traits
+
+
+# Runs one generation with all options given; see `evolve`.
+Evolve = Callable[
+  [state_lib.PopulationState], tuple[state_lib.PopulationState, Generation]
+]
 
 
 class ExploreRule(Protocol):

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import functional, games
 from ftwax.population import players, seating, tournament
 from ftwax.records import log_values, tournament_files
-from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import prepare
 
 
 class GameResult(NamedTuple):
@@ -66,29 +65,23 @@ class Outcome(NamedTuple):
   results: Sequence[GameResult]
 
 
-def make_plan(
-  experiment: experiment_lib.ExperimentConfig,
-  spec: games.GameSpec,
-  scripts: Mapping[str, functional.Script],
-  num_episodes: int,
-) -> Plan:
+def make_plan(parts: prepare.Prepared, num_episodes: int) -> Plan:
   """Plans the games of an evaluation.
 
   Args:
-    experiment: provides the members and opponents.
-    spec: spec of the game.
-    scripts: scripted players of the game.
+    parts: provide game, members and opponents.
     num_episodes: minimum number of episodes of each member.
   """
-  opponents = make_opponents(experiment, spec, scripts)
+  spec = parts.spec
+  opponents = make_opponents(parts)
   num_games, games_per_place = num_episodes, 1
   if spec.num_players == 1:
-    num_games = min(num_episodes, experiment.num_environments)
+    num_games = min(num_episodes, parts.num_environments)
     games_per_place = -(-num_episodes // num_games)
   elif opponents:
     num_games = -(-num_episodes // len(opponents))
   made, seats = seating.make_evaluation_seating(
-    spec.teams, experiment.population.num_members, len(opponents), num_games
+    spec.teams, parts.population.num_members, len(opponents), num_games
   )
   return Plan(made, seats, games_per_place, opponents)
 
@@ -102,34 +95,21 @@ def next_step(num_steps: int, eval_every: int) -> int:
   return (num_steps // eval_every + 1) * eval_every
 
 
-def make_opponents(
-  experiment: experiment_lib.ExperimentConfig,
-  spec: games.GameSpec,
-  scripts: Mapping[str, functional.Script],
-) -> dict[str, players.Player]:
+def make_opponents(parts: prepare.Prepared) -> dict[str, players.Player]:
   """Returns the opponents of evaluations; the first anchors the ratings.
 
   If the game has scripts, the anchor is a player that acts uniformly at random.
   """
-  if spec.num_players == 1:
+  game = parts.evaluation_game
+  if parts.spec.num_players == 1:
     return {}
   named: dict[str, players.Player] = {}
-  if scripts:
-    named['random'] = players.uniform(spec.environment.actions)
-  named.update(
-    {name: players.scripted(script) for name, script in scripts.items()}
-  )
-  return {**named, **experiment.opponents}
-
-
-def check_spec(spec: games.GameSpec, training_spec: games.GameSpec) -> None:
-  """Raises a ValueError unless evaluation and training specs are equal."""
-  if spec != training_spec:
-    raise ValueError(
-      'evaluation_environment must make a game with the specs of'
-      f' training ({training_spec}), but made one with {spec}; choose one that'
-      ' differs only in its levels.'
+  if game is not None and game.scripts:
+    named['random'] = players.uniform(parts.spec.environment.actions)
+    named.update(
+      {name: players.scripted(script) for name, script in game.scripts.items()}
     )
+  return {**named, **parts.opponents}
 
 
 def count_results(

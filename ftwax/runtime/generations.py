@@ -11,14 +11,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ftwax import internal_rewards, types
-from ftwax.agents import builders
-from ftwax.environments import games
+from ftwax import types
 from ftwax.population import evolution, lineage
 from ftwax.population import state as state_lib
 from ftwax.reporting import history
-from ftwax.runtime import evaluation, initial_state, run_records
-from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import evaluation, initial_state, prepare, run_records
 
 # Label of the log with rows of `population_row`.
 LABEL = history.LABEL
@@ -98,46 +95,26 @@ def make_round(sums: RoundSums) -> Round:
   )
 
 
-def make_priors(
-  builder: builders.Builder,
-  environment_spec: types.EnvironmentSpec,
-) -> evolution.Traits:
-  """Returns the priors of all values that evolution may change."""
-  num_events = internal_rewards.num_events(environment_spec.rewards)
-  return evolution.Traits(
-    builder.config.priors,
-    builder.config.make_internal_rewards_prior(num_events),
-  )
-
-
 class Evolution:
   """Evolves a population by one generation per round and logs its lineage."""
 
-  def __init__(
-    self,
-    experiment: experiment_lib.ExperimentConfig,
-    environment_spec: types.EnvironmentSpec,
-    directory: pathlib.Path,
-  ):
+  def __init__(self, parts: prepare.Prepared, directory: pathlib.Path):
     """Prepares evolution; call `begin` or `resume` next.
 
     Args:
-      experiment: provides the rules of selection and exploration.
-      environment_spec: provides the number of events.
+      parts: provide the rules of selection and exploration.
       directory: directory of the run.
     """
-    config = experiment.population
-    self._experiment = experiment
-    self._exploits = config.exploits
-    self._reason = getattr(experiment.select, '__name__', 'selection')
+    self._parts = parts
+    self._reason = getattr(parts.select, '__name__', 'selection')
     self._path = directory / history.LINEAGE_FILE
     options: dict[str, Any] = {
-      'priors': make_priors(experiment.builder, environment_spec),
-      'config': config,
-      'select': experiment.select,
-      'explore': experiment.explore,
+      'priors': parts.priors,
+      'config': parts.population,
+      'select': parts.select,
+      'explore': parts.explore,
     }
-    self._evolve = jax.jit(functools.partial(evolution.evolve, **options))
+    self._evolve = jax.jit(parts.evolve)
     self._propose = jax.jit(functools.partial(evolution.propose, **options))
     self._commit = jax.jit(evolution.commit)
 
@@ -149,7 +126,9 @@ class Evolution:
     Returns:
       The population, initialized from `init_from` if that is set.
     """
-    population = initial_state.start_from(self._experiment, population)
+    population = initial_state.start_from(
+      self._parts.init_from, self._parts.agent.optimizer, population
+    )
     self._path.unlink(missing_ok=True)
     lineage.append(self._path, [lineage.birth_row(population)])
     return population
@@ -163,11 +142,8 @@ class Evolution:
     self, population: state_lib.PopulationState
   ) -> state_lib.PopulationState:
     """Evolves the population if it exploits, and logs all copies."""
-    if self._exploits:
-      key, evolve_key = jax.random.split(population.key)
-      population, generation = self._evolve(
-        evolve_key, population._replace(key=key)
-      )
+    if self._parts.population.exploits:
+      population, generation = self._evolve(population)
       self._write(generation)
     self._show(population)
     return population
@@ -204,30 +180,26 @@ class Evolution:
     )
 
   def _show(self, population: state_lib.PopulationState) -> None:
-    for observer in self._experiment.observers:
+    for observer in self._parts.observers:
       observer.observe_generation(population)
 
 
 def make_population(
-  experiment: experiment_lib.ExperimentConfig,
-  spec: games.GameSpec,
-  members: types.TrainingState,
-  key: types.Key,
+  parts: prepare.Prepared, members: types.TrainingState, key: types.Key
 ) -> state_lib.PopulationState:
-  """Returns the population of an experiment before any game.
+  """Returns the population of a run before any game.
 
   Args:
-    experiment: provides the options and opponents.
-    spec: spec of the game.
+    parts: provide the options and opponents.
     members: training states, leaves [N, ...].
     key: random key of the population.
   """
   return state_lib.from_members(
     members,
     key,
-    experiment.population,
-    num_opponents=len(experiment.opponents),
-    team_size=spec.team_size,
+    parts.population,
+    num_opponents=len(parts.opponents),
+    team_size=parts.spec.team_size,
   )
 
 
@@ -288,9 +260,7 @@ def train_row(
   return row
 
 
-def write_report(
-  experiment: experiment_lib.ExperimentConfig, directory: pathlib.Path
-) -> None:
+def write_report(directory: pathlib.Path) -> None:
   """Draws the curves of a run, and the report of a population."""
   from ftwax.reporting import curves, history, report  # Slow: Matplotlib.
 

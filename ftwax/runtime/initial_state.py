@@ -16,7 +16,6 @@ from absl import logging
 from ftwax import types
 from ftwax.population import state as state_lib
 from ftwax.records import checkpoints, run_directory
-from ftwax.runtime import experiment as experiment_lib
 
 # Path of the training states in a checkpoint.
 _MEMBERS = 'members'
@@ -57,14 +56,15 @@ class _Source(NamedTuple):
   optimizer: str
 
 
-def check(experiment: experiment_lib.ExperimentConfig) -> None:
+def check(init_from: str | None) -> None:
   """Raises a ValueError if `init_from` is set and is not a run."""
-  if experiment.init_from is not None:
-    _read_source(experiment.init_from)
+  if init_from is not None:
+    _read_source(init_from)
 
 
 def start_from(
-  experiment: experiment_lib.ExperimentConfig,
+  init_from: str | None,
+  optimizer: str,
   population: state_lib.PopulationState,
 ) -> state_lib.PopulationState:
   """Returns the population, initialized from `init_from` if that is set.
@@ -73,33 +73,36 @@ def start_from(
   agent, or member 5 of eight takes member 1 of four.
 
   Args:
-    experiment: provides `init_from`.
+    init_from: directory of the earlier run.
+    optimizer: name of the optimizer of the new run.
     population: population of the new run.
 
   Raises:
     ValueError: if there is no such run or its network differs; the message
       names the first array that differs.
   """
-  members = start_members(experiment, population.members)
+  members = start_members(init_from, optimizer, population.members)
   return population._replace(members=members)
 
 
 def start_members(
-  experiment: experiment_lib.ExperimentConfig,
+  init_from: str | None,
+  optimizer: str,
   members: types.TrainingState,
   first: int = 0,
 ) -> types.TrainingState:
   """Initializes some members of a new population; see `start_from`.
 
   Args:
-    experiment: provides `init_from`.
+    init_from: see `start_from`.
+    optimizer: see `start_from`.
     members: training states, leaves [n, ...]. Parts without leaves are not
       read.
     first: index of the first of them in the population.
   """
-  if experiment.init_from is None:
+  if init_from is None:
     return members
-  source = _read_source(experiment.init_from)
+  source = _read_source(init_from)
   num_members = len(members.internal_rewards)
   turns = (first + np.arange(num_members)) % source.num_members
   changes: dict[str, Any] = {}
@@ -107,7 +110,7 @@ def start_members(
     for kind in _PARTS:
       (name,) = kind._fields
       part = kind(getattr(members, name))
-      if kind is _Optimizer and source.optimizer != _optimizer(experiment):
+      if kind is _Optimizer and source.optimizer != optimizer:
         logging.warning(
           'The optimizer differs from that of init_from, and starts from its'
           ' initial state.'
@@ -118,7 +121,7 @@ def start_members(
             _template(part, source.num_members), part=_MEMBERS
           )
         except checkpoints.CheckpointError as error:
-          _tell(experiment.init_from, kind, str(error).partition(';')[0])
+          _tell(init_from, kind, str(error).partition(';')[0])
         else:
           changes[name] = jax.tree.map(lambda leaf: leaf[turns], restored[0])
   return members._replace(**changes)
@@ -143,10 +146,6 @@ def _tell(init_from: str, kind: type, problem: str) -> None:
       ' that it was trained with.'
     )
   logging.warning('Not restored from %s: %s.', init_from, problem)
-
-
-def _optimizer(experiment: experiment_lib.ExperimentConfig) -> str:
-  return experiment.agent.optimizer
 
 
 def _read_source(path: str | os.PathLike[str]) -> _Source:

@@ -7,30 +7,31 @@ import jax
 import numpy as np
 
 from ftwax import types
+from ftwax.agents.actor_critic import actor_critic_config
 from ftwax.environments import games
-from ftwax.runtime import experiment as experiment_lib
 
 _GIB = 2**30
 
 
 def check_fits(
-  experiment: experiment_lib.ExperimentConfig, spec: games.GameSpec
+  agent: actor_critic_config.ActorCriticConfig,
+  num_environments: int,
+  spec: games.GameSpec,
 ) -> None:
   """Raises a ValueError if a trajectory of all environments does not fit.
 
   Args:
-    experiment: provides the number of environments and the length of
-      trajectories.
+    agent: provides the length of trajectories.
+    num_environments: number of environments or games of an actor.
     spec: spec of the game.
   """
-  config = experiment.agent
   num_bytes = _observation_bytes(spec.environment)
-  num_bytes *= (config.sequence_length + 1) * spec.num_players
+  num_bytes *= (agent.sequence_length + 1) * spec.num_players
   available = _available_bytes()
-  needed = experiment.num_environments * num_bytes
+  needed = num_environments * num_bytes
   if needed > available:
     raise ValueError(
-      f'num_environments ({experiment.num_environments}) must fit into memory,'
+      f'num_environments ({num_environments}) must fit into memory,'
       f' where their trajectories take {needed / _GIB:.1f} GiB or more and'
       f' {available / _GIB:.1f} GiB are available; choose'
       f' {max(available // num_bytes // 4, 1)} or fewer.'

@@ -14,13 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import games
 from ftwax.population import copies as copies_lib
 from ftwax.population import evolution as evolution_lib
 from ftwax.population import state as state_lib
 from ftwax.records import checkpoints
-from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import generations, run_records
+from ftwax.runtime import generations, prepare, run_records
 
 # Path of the members in the checkpoint of a run.
 MEMBERS = f'{run_records.POPULATION}/members'
@@ -64,27 +62,17 @@ def keeper_folder(directory: pathlib.Path) -> pathlib.Path:
   return directory / _FOLDER / _KEEPER
 
 
-def make_template(
-  experiment: experiment_lib.ExperimentConfig, spec: games.GameSpec
-) -> state_lib.PopulationState:
-  """Returns the shapes and dtypes of a population.
-
-  Args:
-    experiment: provides the options.
-    spec: spec of the game.
-  """
-  core = experiment.builder.make_learner_core(
-    experiment.agent.make_network(spec.environment), spec.environment
-  )
+def make_template(made: prepare.Prepared) -> state_lib.PopulationState:
+  """Returns the shapes and dtypes of a population."""
 
   def make(key: types.Key) -> state_lib.PopulationState:
-    keys = jax.random.split(key, experiment.population.num_members)
-    members = jax.vmap(core.init)(keys)
-    return generations.make_population(experiment, spec, members, key)
+    keys = jax.random.split(key, made.population.num_members)
+    members = jax.vmap(made.learner.init)(keys)
+    return generations.make_population(made, members, key)
 
-  template: Any = jax.eval_shape(make, jax.random.PRNGKey(0))
-  made: state_lib.PopulationState = template
-  return made
+  template: state_lib.PopulationState
+  template = jax.eval_shape(make, jax.random.PRNGKey(0))
+  return template
 
 
 def without_parameters(
@@ -121,9 +109,7 @@ def settle(
   return KeeperPart(evolution.commit(part.population, generation), numbers)
 
 
-def collect(
-  experiment: experiment_lib.ExperimentConfig, directory: pathlib.Path
-) -> None:
+def collect(made: prepare.Prepared, directory: pathlib.Path) -> None:
   """Merges the parts into a checkpoint of the run, if there are any.
 
   Learners save at different times: unless the run ended normally, members may
@@ -131,7 +117,7 @@ def collect(
   lineage.
 
   Args:
-    experiment: experiment of the run.
+    made: parts of the experiment of the run.
     directory: directory of the run, which must not be running.
 
   Raises:
@@ -143,8 +129,8 @@ def collect(
     return
   if checkpoints.saved_steps(keeper_folder(directory)):
     # The keeper starts to save after all learners have.
-    population, metadata = _read(experiment, directory)
-    config = experiment.checkpointing or checkpoints.CheckpointingConfig()
+    population, metadata = _read(made, directory)
+    config = made.checkpointing or checkpoints.CheckpointingConfig()
     with checkpoints.Checkpointer(
       directory / 'checkpoints',
       config.max_to_keep,
@@ -160,18 +146,17 @@ def collect(
 
 
 def _read(
-  experiment: experiment_lib.ExperimentConfig, directory: pathlib.Path
+  made: prepare.Prepared, directory: pathlib.Path
 ) -> tuple[state_lib.PopulationState, dict[str, Any]]:
   """Returns the population merged from the parts and their newest metadata."""
-  spec = experiment.read_game_spec()
-  template = make_template(experiment, spec)
+  template = make_template(made)
   num_learners = len(list((directory / _FOLDER).glob(f'{_LEARNER}*')))
-  evolution = generations.Evolution(experiment, spec.environment, directory)
+  evolution = generations.Evolution(made, directory)
   part, newest = restore(
     keeper_folder(directory), keeper_template(template, num_learners)
   )
   evolution.resume(part.population)
-  share = experiment.population.num_members // num_learners
+  share = made.population.num_members // num_learners
   shapes = jax.tree.map(
     lambda leaf: jax.ShapeDtypeStruct((share, *leaf.shape[1:]), leaf.dtype),
     template.members,

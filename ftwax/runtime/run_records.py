@@ -17,7 +17,7 @@ from absl import logging
 from ftwax import types
 from ftwax.population import state as state_lib
 from ftwax.records import checkpoints, files, loggers, progress
-from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import prepare
 
 # Number of episodes in the mean return of progress bar and result.
 WINDOW = 100
@@ -60,7 +60,7 @@ class RunState(NamedTuple):
 
   Attributes:
     population: the population.
-    position: where a local run continues; see `host.position`. None if its
+    position: where a local run continues; see `local.position`. None if its
       games restart.
   """
 
@@ -82,19 +82,19 @@ class RunRecords:
 
   def __init__(
     self,
-    experiment: experiment_lib.ExperimentConfig,
+    parts: prepare.Prepared,
     directory: pathlib.Path,
     stack: contextlib.ExitStack,
   ):
     """Opens the records; `stack` closes them."""
     self.counts = Counts()
     self.directory = directory
-    self._make_logger = experiment.logger_factory or (
+    self._make_logger = parts.logger_factory or (
       loggers.make_logger_factory(
-        directory, terminal=False, trackers=experiment.trackers
+        directory, terminal=False, trackers=parts.trackers
       )
     )
-    self._experiment = experiment
+    self._parts = parts
     self._stack = stack
     self._returns: deque[float] = deque(maxlen=WINDOW)
     self._marked: tuple[Counts, list[float]] | None = None
@@ -105,7 +105,7 @@ class RunRecords:
     self._lock = threading.Lock()  # Guards the checkpointer.
     self.start_clock()
     self._checkpointer: checkpoints.Checkpointer | None = None
-    config = experiment.checkpointing
+    config = parts.checkpointing
     if config is not None:
       self._checkpointer = checkpoints.Checkpointer(
         directory / 'checkpoints',
@@ -127,7 +127,7 @@ class RunRecords:
   @property
   def done(self) -> bool:
     """Whether all steps are taken."""
-    return self.counts.actor_steps >= self._experiment.max_num_actor_steps
+    return self.counts.actor_steps >= self._parts.max_num_actor_steps
 
   def open_logger(self, label: str) -> loggers.Logger:
     """Returns the logger of a part of the run."""
@@ -180,8 +180,8 @@ class RunRecords:
     self.start_clock()
     next_time = 0.0
     with progress.Progress(
-      self._experiment.max_num_actor_steps,
-      label=self._experiment.name,
+      self._parts.max_num_actor_steps,
+      label=self._parts.name,
       initial_steps=self.counts.actor_steps,
     ) as display:
 
@@ -233,7 +233,7 @@ class RunRecords:
         The copy is saved if the state is unavailable because a failed or
         running computation has consumed it.
     """
-    config, checkpointer = self._experiment.checkpointing, self._checkpointer
+    config, checkpointer = self._parts.checkpointing, self._checkpointer
     if config is None or checkpointer is None:
       return
     now = time.monotonic()

@@ -22,11 +22,12 @@ from ftwax.runtime import (
   generations,
   initial_state,
   live_page,
-  parts,
+  prepare,
   run_records,
   signals,
 )
 from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import parts as checkpoint_parts
 
 if TYPE_CHECKING:
   from ftwax.runtime.distributed import settings as settings_lib
@@ -50,7 +51,7 @@ _MAY_DIFFER = (
 # Modules with a `run_experiment`, imported on demand, since two of them import
 # TensorFlow.
 _RUNTIMES = {
-  'local': 'ftwax.runtime.host.local',
+  'local': 'ftwax.runtime.local.run',
   'device': 'ftwax.runtime.device.run',
   'distributed': 'ftwax.runtime.distributed.runner',
 }
@@ -106,7 +107,7 @@ class MakeRun(Protocol):
 
   def __call__(
     self,
-    experiment: experiment_lib.ExperimentConfig,
+    parts: prepare.Prepared,
     records: run_records.RunRecords,
     resume: bool,
     stack: contextlib.ExitStack,
@@ -163,6 +164,12 @@ def run_experiment(
       f'replay ({experiment.replay!r}) must be None with runtime={runtime!r},'
       " which has its own replay; leave it out, or choose runtime='local'."
     )
+  if runtime == 'device' and experiment.environment_processes:
+    raise ValueError(
+      f'environment_processes ({experiment.environment_processes}) must be 0'
+      " for runtime='device', which compiles environments with the agent;"
+      " leave it out, or choose runtime='local'."
+    )
   if eval_every is not None and eval_every < 1:
     raise ValueError(
       f'eval_every ({eval_every}) must be at least 1; choose None, 0 on the'
@@ -173,48 +180,61 @@ def run_experiment(
       f'num_eval_episodes ({num_eval_episodes}) must be at least 1; choose 10.'
     )
   if not resume:
-    initial_state.check(experiment)
+    initial_state.check(experiment.init_from)
   if experiment.watch:
     live_page.check()
-  options: dict[str, Any] = {}
+  module = importlib.import_module(_RUNTIMES[runtime])
   if runtime == 'distributed':
-    options['settings'] = settings
-  elif settings is not None:
+    result: RunResult = module.run_experiment(
+      experiment,
+      eval_every,
+      num_eval_episodes,
+      run_dir=run_dir,
+      resume=resume,
+      devices=devices,
+      settings=settings,
+    )
+    return result
+  if settings is not None:
     raise ValueError(
       f'settings ({settings}) must be None with runtime={runtime!r}; leave them'
       " out, or choose runtime='distributed'."
     )
-  module = importlib.import_module(_RUNTIMES[runtime])
-  result: RunResult = module.run_experiment(
-    experiment,
-    eval_every,
-    num_eval_episodes,
-    run_dir=run_dir,
-    resume=resume,
-    devices=devices,
-    **options,
+  # Errors of parts and devices come before a run directory is made.
+  parts = prepare.prepare(experiment)
+  make_run = module.prepare_run(parts, devices)
+  directory = open_run_directory(experiment, run_dir, resume)
+  return execute(
+    make_run, parts, directory, resume, eval_every, num_eval_episodes
   )
-  return result
 
 
 def execute(
   make_run: MakeRun,
-  experiment: experiment_lib.ExperimentConfig,
+  parts: prepare.Prepared,
+  directory: pathlib.Path,
+  resume: bool,
   eval_every: int | None,
   num_eval_episodes: int,
-  run_dir: str | pathlib.Path | None,
-  resume: bool,
 ) -> RunResult:
-  """Runs an experiment in this process; see `run_experiment`."""
-  directory = open_run_directory(experiment, run_dir, resume)
+  """Trains, evaluates, logs and saves in this process.
+
+  Args:
+    make_run: makes the run.
+    parts: the parts of the experiment.
+    directory: directory of the run.
+    resume: whether to continue from the newest checkpoint.
+    eval_every: see `run_experiment`.
+    num_eval_episodes: see `run_experiment`.
+  """
   with contextlib.ExitStack() as stack:
     stack.enter_context(run_directory.lock(directory))
-    if experiment.watch:
+    if parts.watch:
       live_page.start(directory)
     # A distributed run that was killed leaves parts, which become the newest
     # checkpoint here.
-    parts.collect(experiment, directory)
-    records = run_records.RunRecords(experiment, directory, stack)
+    checkpoint_parts.collect(parts, directory)
+    records = run_records.RunRecords(parts, directory, stack)
 
     run: Run | None = None
 
@@ -226,10 +246,10 @@ def execute(
     answer = stack.enter_context(signals.answered_in_time(save_in_time))
     check_interrupts = stack.enter_context(signals.deferred_interrupts())
     try:
-      run = make_run(experiment, records, resume and records.can_resume, stack)
+      run = make_run(parts, records, resume and records.can_resume, stack)
       _train(
-        experiment,
         run,
+        parts.observers,
         records,
         eval_every,
         num_eval_episodes,
@@ -246,15 +266,15 @@ def execute(
         what = f'Stopped by an error; see {records.write_error(error)}.'
       print(what, run_records.describe_saved(directory), flush=True)
       raise
-  generations.write_report(experiment, directory)
+  generations.write_report(directory)
   return RunResult(
     directory, records.counts, records.mean_return, run.training_state
   )
 
 
 def _train(
-  experiment: experiment_lib.ExperimentConfig,
   run: Run,
+  observers: Sequence[experiment_lib.Observer],
   records: run_records.RunRecords,
   eval_every: int | None,
   num_eval_episodes: int,
@@ -274,7 +294,9 @@ def _train(
       view = experiment_lib.RunView(
         records.directory, records.counts._asdict(), run.snapshot
       )
-      if experiment.observe_evaluation(row, view):
+      # All of them see the row, even if one ends the run.
+      ends = [one.observe_evaluation(row, view) for one in observers]
+      if any(ends):
         break
     # Only now, since a resumed run does not make up for a missed evaluation.
     check_interrupts()

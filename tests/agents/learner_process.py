@@ -28,7 +28,7 @@ from ftwax.runtime.distributed import (
   processes,
   settings,
 )
-from ftwax.runtime.host import members
+from ftwax.runtime.local import members
 
 CONFIG = impala.IMPALAConfig.atari_paper(
   core='lstm',
@@ -87,7 +87,7 @@ def _make_sample(batch):
 def learn(mesh, dataset):
   """Returns a learner of one member that has made all updates."""
   learner = members.make_learner(
-    impala.make_builder(CONFIG),
+    CONFIG,
     jax.random.PRNGKey(0),
     NETWORK,
     SPEC,

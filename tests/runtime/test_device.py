@@ -312,7 +312,7 @@ def test_an_environment_in_python_is_refused(run, make_experiment):
   def make_python(seed):
     return fakes.FakeEnvironment(_make_matching(seed).spec, seed=seed)
 
-  with pytest.raises(TypeError, match=r'must make a functional.*a FakeEnv'):
+  with pytest.raises(TypeError, match=r'must make a functional.*in Python'):
     run(make_experiment(make_python))
 
 

@@ -17,7 +17,7 @@ from ftwax.agents.actor_critic import acting, normalization
 from ftwax.environments import games
 from ftwax.population import seating as seating_lib
 from ftwax.replay.reverb import servers
-from ftwax.runtime import experiment
+from ftwax.runtime import experiment, prepare
 from ftwax.runtime.distributed import (
   environments,
   inference,
@@ -25,7 +25,7 @@ from ftwax.runtime.distributed import (
   remote_policy,
   settings,
 )
-from ftwax.runtime.host import game_loop
+from ftwax.runtime.local import game_loop
 
 SPEC = fakes.make_vector_spec()
 CONFIG = impala.IMPALAConfig(
@@ -151,7 +151,7 @@ def _act(server, index, client, num_steps):
   seating = seating_lib.make_seating((0,), 1, 2)
   made = environments.make_environment(EXPERIMENT, seating, (index,), 'test')
   loop = game_loop.play_rounds(
-    made.arena, actors, lambda: np.zeros((2, 1)), EXPERIMENT
+    made.arena, actors, lambda: np.zeros((2, 1)), prepare.prepare(EXPERIMENT)
   )
   for _ in range(num_steps):
     next(loop)

@@ -16,7 +16,7 @@ import pytest
 from ftwax.population import population_config
 from ftwax.records import loggers
 from ftwax.reporting import history
-from ftwax.runtime import distributed, evaluation
+from ftwax.runtime import distributed, evaluation, runs
 from ftwax.runtime.distributed import (
   actor_loop,
   environments,
@@ -25,7 +25,7 @@ from ftwax.runtime.distributed import (
   program,
   results_format,
 )
-from ftwax.runtime.host import game_loop, local
+from ftwax.runtime.local import game_loop
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ def test_members_of_two_learners_evolve_and_survive_the_loss_of_one(tmp_path):
   # What they saved is one checkpoint, which a local run goes on from.
   metadata = exchanging_population.check_lineage(tmp_path / 'run')
   steps = metadata['counts']['actor_steps']
-  result = local.run_experiment(
+  result = runs.run_experiment(
     exchanging_population.build().replace(max_num_actor_steps=steps + 40),
     run_dir=tmp_path / 'run',
     resume=True,

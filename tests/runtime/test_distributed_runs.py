@@ -22,9 +22,8 @@ from absl.testing import absltest
 
 from ftwax.environments import vector
 from ftwax.records import checkpoints, loggers, run_directory
-from ftwax.runtime import callbacks, distributed, loading
+from ftwax.runtime import callbacks, distributed, loading, runs
 from ftwax.runtime.distributed import settings
-from ftwax.runtime.host import local
 
 
 @pytest.fixture
@@ -254,7 +253,7 @@ def test_a_run_that_is_told_to_end_saves_and_can_go_on(
     steps = saved.steps()[-1]
   assert steps >= 200
   # The local runtime, too, goes on from what this one saved.
-  result = local.run_experiment(
+  result = runs.run_experiment(
     distributed_helpers.make_experiment(max_num_actor_steps=steps + 40),
     run_dir=directory,
     resume=True,
@@ -291,7 +290,7 @@ def test_local_batches_are_spread_over_devices(tmp_path):
   config = distributed_helpers.make_experiment(max_num_actor_steps=400)
 
   def run(name, devices):
-    return local.run_experiment(
+    return runs.run_experiment(
       config, run_dir=tmp_path / name, devices=devices
     ).state
 

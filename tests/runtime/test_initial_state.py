@@ -106,7 +106,9 @@ def test_members_take_those_of_the_earlier_run_in_turn(earlier):
     jax.random.PRNGKey(0),
     population_config.PopulationConfig(num_members=3),
   )
-  started = initial_state.start_from(experiment, population)
+  started = initial_state.start_from(
+    experiment.init_from, experiment.agent.optimizer, population
+  )
   run_helpers.assert_same(
     started.members.params,
     jax.tree.map(lambda leaf: leaf[np.array([0, 1, 0])], earlier.state.params),

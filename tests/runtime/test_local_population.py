@@ -19,7 +19,7 @@ from ftwax.records import checkpoints, loggers, run_directory
 from ftwax.replay import samples
 from ftwax.reporting import history
 from ftwax.runtime import runs, sharding
-from ftwax.runtime.host import members
+from ftwax.runtime.local import members
 
 pytestmark = pytest.mark.slow
 

@@ -16,10 +16,10 @@ from ftwax.population import players
 from ftwax.population import population_config as config_lib
 from ftwax.population import seating as seating_lib
 from ftwax.population import state as state_lib
-from ftwax.runtime import evaluation, generations
+from ftwax.runtime import evaluation, generations, prepare
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime.host import arena as arena_lib
-from ftwax.runtime.host import coordinator as coordinator_lib
+from ftwax.runtime.local import arena as arena_lib
+from ftwax.runtime.local import coordinator as coordinator_lib
 
 _SPEC = types.EnvironmentSpec(
   observations=specs.Array((3,), np.float32),
@@ -262,9 +262,8 @@ def _make_coordinator(key, **options):
   population = state_lib.from_members(
     _members([[1, 0], [0, 1]]), key, experiment.population
   )
-  return coordinator_lib.Coordinator(
-    population, experiment, experiment.read_game_spec()
-  ), population
+  parts = prepare.prepare(experiment)
+  return coordinator_lib.Coordinator(population, parts), population
 
 
 def _result(seats, outcome, returns, length=3):

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import internal_rewards, trees, types
-from ftwax.population import matchmaking, population_config, seating
+from ftwax.population import evolution, matchmaking, population_config, seating
 from ftwax.population import state as state_lib
 from ftwax.replay import auxiliary_replay
 from ftwax.runtime.device import (
@@ -100,6 +100,7 @@ class Loop:
       none.
     config: configuration of the population.
     sizes: sizes of an iteration.
+    evolve: returns the population after a generation, and its record.
   """
 
   arena: compiled_arena.Arena
@@ -108,6 +109,7 @@ class Loop:
   replay: auxiliary_replay.AuxiliaryReplay | None
   config: population_config.PopulationConfig
   sizes: sizes_lib.Sizes
+  evolve: evolution.Evolve
 
   def init(self, key: types.Key) -> LoopState:
     """Returns the initial state, at the start of a round."""
@@ -141,6 +143,46 @@ class Loop:
     start_key, key = jax.random.split(state.key)
     ratings = state.population.ratings
     return state._replace(rollout=self._start(start_key, ratings), key=key)
+
+  def next_round(self, state: LoopState) -> tuple[LoopState, types.Array]:
+    """Evolves the population if it exploits, and starts a round.
+
+    Returns:
+      The new state; and the member that each one copied, int32 [N].
+    """
+    parent = jnp.arange(self.config.num_members, dtype=jnp.int32)
+    if self.config.exploits:
+      population, generation = self.evolve(state.population)
+      state = state._replace(population=population)
+      parent = generation.parent.astype(jnp.int32)
+    return self.begin_round(state), parent
+
+  def same_round(self, state: LoopState) -> tuple[LoopState, types.Array]:
+    """Returns what `next_round` does, for a round that has not ended."""
+    return state, jnp.arange(self.config.num_members, dtype=jnp.int32)
+
+  def summarize(self, state: LoopState, report: Report) -> types.Metrics:
+    """Returns the metrics of a call; see `train.make_train`.
+
+    Args:
+      state: after the call.
+      report: of the call.
+    """
+    totals = _add_up(self._zero_totals(), report.episodes)
+    num_episodes = totals.num_episodes
+    count = jnp.where(num_episodes > 0, num_episodes, jnp.nan)
+    return {
+      **{
+        name: jnp.mean(leaf, axis=(0, 1))  # [K, U, N] to [N].
+        for name, leaf in report.metrics.items()
+      },
+      'episode_return': totals.returns.sum(axis=1) / count,
+      'episode_length': totals.lengths / count,
+      'num_episodes': num_episodes,
+      'num_steps': jnp.sum(report.episodes.moved, dtype=jnp.int32),
+      'rating': state.population.ratings[: self.config.num_members],
+      'is_valid': ~jnp.any(report.episodes.faults),
+    }
 
   def call(
     self, num_iterations: int, state: LoopState

@@ -6,194 +6,95 @@ bit for bit, even in the middle of episodes.
 """
 
 import contextlib
+import dataclasses
 import functools
-import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
 from ftwax.agents.actor_critic import faults
-from ftwax.environments import (
-  compiled_games,
-  environment_faults,
-  functional,
-  validation,
-)
-from ftwax.networks import recurrent
-from ftwax.population import players
+from ftwax.environments import environment_faults, validation
 from ftwax.runtime import (
   evaluation,
   game_files,
   generations,
-  memory_checks,
+  prepare,
   run_records,
   runs,
   sharding,
 )
-from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.device import (
   compilation,
   compiled_arena,
-  experiment_checks,
   freed_memory,
   loop,
   matches,
   placement,
   rollout,
+  train,
 )
-from ftwax.runtime.device import sizes as sizes_lib
 
 # Folded into the keys of evaluations.
 _EVALUATION = 1
 
 
-def run_experiment(
-  experiment: experiment_lib.ExperimentConfig,
-  eval_every: int | None = None,
-  num_eval_episodes: int = 10,
-  *,
-  run_dir: str | pathlib.Path | None = None,
-  resume: bool = False,
-  devices: Sequence[jax.Device] | None = None,
-) -> runs.RunResult:
-  """Trains on the device; see `runs.run_experiment`.
+def prepare_run(
+  parts: prepare.Prepared, devices: Sequence[jax.Device] | None
+) -> runs.MakeRun:
+  """Checks sizes and devices; returns the function that makes a run.
 
   A run ends after the call that takes its last step. Evaluations run between
-  calls.
+  calls. A resumed run may have any number of devices.
 
   Args:
-    experiment: its environment factory makes a JAX environment or game.
-    eval_every: number of actor steps between evaluations; None for no
-      evaluation.
-    num_eval_episodes: minimum number of episodes of each member in an
-      evaluation.
-    run_dir: directory of the run; by default a new one in `runs/<name>`.
-    resume: whether to continue from the newest checkpoint, on any number of
-      devices.
+    parts: an agent or a population, and a JAX environment or game.
     devices: devices that share the work: members with their games, or the
       environments and batches of a single agent. Defaults to the first JAX
       device.
 
-  Returns:
-    The result of the run.
-
   Raises:
-    InvalidTimestepError: if a timestep violates the spec or a reward is not
-      finite.
-    KeyboardInterrupt: on Ctrl-C, SIGTERM or SIGHUP, after saving a checkpoint.
-    NonFiniteGradientError: if a member skips too many updates in a row.
-    RunDirectoryError: if the directory is in use or belongs to another config.
     TypeError: if the environment cannot be compiled.
     ValueError: if sizes or options are inconsistent.
   """
   freed_memory.keep()
-  experiment_checks.check_not_traced()
-  if any(observer.sees_steps for observer in experiment.observers):
+  if isinstance(jnp.zeros(()), jax.core.Tracer):
+    raise RuntimeError(
+      'run_experiment must not be called inside a function that JAX traces, but'
+      ' was; call it from plain Python, or use ftwax.make_train there.'
+    )
+  if any(observer.sees_steps for observer in parts.observers):
     raise ValueError(
-      f'observers ({list(experiment.observers)!r}) must not observe steps with'
+      f'observers ({list(parts.observers)!r}) must not observe steps with'
       " runtime='device', which hides them; choose runtime='local'."
     )
-  parts = _Parts(experiment, sharding.make_mesh(devices))
-  return runs.execute(
-    functools.partial(_Run, parts),
-    experiment,
-    eval_every,
-    num_eval_episodes,
-    run_dir,
-    resume,
-  )
+  compiled = _Compiled(parts, sharding.make_mesh(devices))
+  return functools.partial(_Run, compiled)
 
 
-class _Parts:
-  """The immutable parts of an experiment."""
+class _Compiled:
+  """The parts of a run that are compiled, and their sizes."""
 
-  def __init__(
-    self,
-    experiment: experiment_lib.ExperimentConfig,
-    mesh: jax.sharding.Mesh,
-  ):
-    """Makes and checks the parts."""
-    builder = experiment.builder
+  def __init__(self, parts: prepare.Prepared, mesh: jax.sharding.Mesh):
+    """Makes the functions of a run; checks that sizes and devices fit."""
     self.mesh = mesh
-    experiment_checks.check_one_process(experiment.environment_processes)
-    self.game = experiment_checks.check_game(
-      experiment.environment_factory(experiment.seed)
-    )
-    self.game_spec = experiment.game_spec or compiled_games.spec_of_compiled(
-      self.game
-    )
-    memory_checks.check_fits(experiment, self.game_spec)
-    self.evaluation_game = self._make_evaluation_game(experiment)
-    spec = self.game_spec.environment
-    players.check_specs(experiment.opponents, spec)
-    network = experiment.agent.make_network(spec)
-    self.evaluation_actor = builder.make_policy(
-      network, spec, evaluation=experiment.evaluation_greedy
-    )
-    self.loop = _make_loop(
-      experiment.replace(game_spec=self.game_spec), self.game, network, mesh
-    )
+    self.loop = train.make_loop(parts)
     sizes = self.loop.sizes
+    placement.check_sizes(mesh, sizes, parts.num_environments)
+    if sizes.num_members == 1:
+      self.loop = dataclasses.replace(
+        self.loop, learner=sharding.place_learner_core(mesh, parts.learner)
+      )
     self.iterations_per_round = sizes.iterations_per_round(
-      experiment.steps_per_round
+      parts.steps_per_round
     )
     self.iterations_per_call = sizes.iterations_per_call(
-      self.iterations_per_round, experiment.max_num_actor_steps
+      self.iterations_per_round, parts.max_num_actor_steps
     )
     self.shardings = placement.of_loop(mesh, sizes.num_members)
-    self.max_skipped_updates = builder.config.max_skipped_updates
-
-  def _make_evaluation_game(
-    self, experiment: experiment_lib.ExperimentConfig
-  ) -> functional.FunctionalGame:
-    """Returns the evaluation game; defaults to the training game."""
-    if experiment.evaluation_environment is None:
-      return self.game
-    made = experiment_checks.check_game(
-      experiment.evaluation_factory(experiment.seed)
-    )
-    evaluation.check_spec(compiled_games.spec_of_compiled(made), self.game_spec)
-    return made
-
-
-def _make_loop(
-  experiment: experiment_lib.ExperimentConfig,
-  game: functional.FunctionalGame,
-  network: types.RecurrentNetwork,
-  mesh: jax.sharding.Mesh,
-) -> loop.Loop:
-  """Makes the functions of a run; checks that sizes and devices fit."""
-  builder, population = experiment.builder, experiment.population
-  spec = experiment.read_game_spec().environment
-  arena = compiled_arena.make_arena(
-    game,
-    experiment.make_seating(),
-    list(experiment.opponents.values()),
-  )
-  sizes = sizes_lib.make_sizes(
-    spec,
-    builder.config.sequence_length,
-    arena.seating.seats_per_member,
-    builder.config.batch_size,
-    population.num_members,
-    recurrent.has_convolutions(network),
-  )
-  placement.check_sizes(mesh, sizes, experiment.num_environments)
-  actor = builder.make_policy(network, spec)
-  learner = builder.make_learner_core(network, spec)
-  if population.num_members == 1:
-    learner = sharding.place_learner_core(mesh, learner)
-  return loop.Loop(
-    arena=arena,
-    actor=actor,
-    learner=learner,
-    replay=builder.make_auxiliary_replay(spec, actor, sizes.num_rows),
-    config=population,
-    sizes=sizes,
-  )
 
 
 class _Run:
@@ -203,30 +104,27 @@ class _Run:
 
   def __init__(
     self,
-    parts: _Parts,
-    experiment: experiment_lib.ExperimentConfig,
+    compiled: _Compiled,
+    parts: prepare.Prepared,
     records: run_records.RunRecords,
     resume: bool,
     stack: contextlib.ExitStack,
   ):
     """Makes or restores the initial state."""
     del stack  # Holds no resources to close.
+    self._compiled = compiled
     self._parts = parts
-    self._experiment = experiment
     self._records = records
-    self._evolution = generations.Evolution(
-      experiment, parts.game_spec.environment, records.directory
-    )
-    self._key = jax.random.PRNGKey(experiment.seed)
-    game_files.write(records.directory, parts.game_spec)
+    self._evolution = generations.Evolution(parts, records.directory)
+    game_files.write(records.directory, parts.spec)
     if resume:
-      state = records.restore(jax.eval_shape(parts.loop.init, self._key))
+      state = records.restore(jax.eval_shape(compiled.loop.init, parts.key))
       self._evolution.resume(state.population)
     else:
-      state = jax.jit(parts.loop.init)(self._key)
+      state = jax.jit(compiled.loop.init)(parts.key)
       population = self._evolution.begin(state.population)
       state = state._replace(population=population)
-    self._state: loop.LoopState = jax.device_put(state, parts.shardings)
+    self._state: loop.LoopState = jax.device_put(state, compiled.shardings)
     self._num_iterations = int(self._state.totals.num_iterations)
     self._train_logger = records.open_logger('train')
     self._population_logger = records.open_logger(generations.LABEL)
@@ -243,19 +141,19 @@ class _Run:
 
   def train(self) -> Iterator[loop.Report]:
     """Calls the compiled loop until all steps are taken."""
-    records, parts = self._records, self._parts
+    records, compiled = self._records, self._compiled
     if records.done:
       return
     call = compilation.compile_call(
-      functools.partial(parts.loop.call, parts.iterations_per_call),
+      functools.partial(compiled.loop.call, compiled.iterations_per_call),
       self._state,
-      self._experiment.name,
+      self._parts.name,
     )
     with records.training() as show:
       while not records.done:
         report = self._call(call)
         self._record(report)
-        is_over = self._num_iterations >= parts.iterations_per_round
+        is_over = self._num_iterations >= compiled.iterations_per_round
         if is_over or records.done:
           self._begin_next_round()
         show()
@@ -267,21 +165,21 @@ class _Run:
     """Calls the compiled loop, which consumes the state even if it fails."""
     try:
       self._state, report = call(self._state)
-      self._num_iterations += self._parts.iterations_per_call
+      self._num_iterations += self._compiled.iterations_per_call
       # Dispatch is asynchronous: errors of the call are raised here.
       fetched: loop.Report = jax.device_get(report)
       return fetched
     except jax.errors.JaxRuntimeError as error:
       if 'callback' not in str(error):  # Out of memory, for example.
         raise
-      environment_faults.fail(self._experiment.name, 'a callback', error)
+      environment_faults.fail(self._parts.name, 'a callback', error)
 
   def evaluate(self, num_episodes: int) -> evaluation.Outcome:
     """Plays at least `num_episodes` episodes with each member."""
     plan, made = self._make_evaluation(num_episodes)
     # From the step, not from a stream of keys: evaluations do not affect
     # training, and a resumed run repeats them.
-    key = jax.random.fold_in(self._key, self._records.counts.actor_steps)
+    key = jax.random.fold_in(self._parts.key, self._records.counts.actor_steps)
     results = made.play(
       jax.random.fold_in(key, _EVALUATION),
       types.actor_variables(self._state.training),
@@ -295,16 +193,14 @@ class _Run:
     self, num_episodes: int
   ) -> tuple[evaluation.Plan, matches.Matches]:
     parts = self._parts
-    plan = evaluation.make_plan(
-      self._experiment,
-      parts.game_spec,
-      parts.evaluation_game.scripts,
-      num_episodes,
-    )
+    plan = evaluation.make_plan(parts, num_episodes)
+    assert parts.evaluation_game is not None  # See `train.make_loop`.
     arena = compiled_arena.make_arena(
       parts.evaluation_game, plan.seating, list(plan.opponents.values())
     )
-    return plan, matches.Matches(arena, parts.evaluation_actor, parts.mesh)
+    return plan, matches.Matches(
+      arena, parts.evaluation_policy, self._compiled.mesh
+    )
 
   def _begin_next_round(self) -> None:
     """Logs the finished round and evolves the population."""
@@ -322,7 +218,7 @@ class _Run:
     # Evolution may return other shardings; keep members on their devices.
     population = jax.device_put(
       self._evolution.evolve(state.population),
-      self._parts.shardings.population,
+      self._compiled.shardings.population,
     )
     self._state = self._begin_round(state._replace(population=population))
     self._num_iterations = 0
@@ -331,7 +227,7 @@ class _Run:
   def _begin_round(self) -> Callable[[loop.LoopState], loop.LoopState]:
     """Compiled `begin_round(state) -> state`, which donates its argument."""
     return jax.jit(
-      self._parts.loop.begin_round,
+      self._compiled.loop.begin_round,
       donate_argnums=0,
       out_shardings=jax.tree.map(lambda leaf: leaf.sharding, self._state),
     )
@@ -341,9 +237,9 @@ class _Run:
     episodes, records = report.episodes, self._records
     ended = np.asarray(episodes.ended)
     returns = np.asarray(episodes.returns)[ended]
-    returns = returns.reshape(len(returns), self._parts.game_spec.num_events)
+    returns = returns.reshape(len(returns), self._parts.spec.num_events)
     sums = returns.sum(axis=1)
-    num_members = self._experiment.population.num_members
+    num_members = self._parts.population.num_members
     skipped = report.skipped_in_a_row  # [K, U, N]
     records.advance(
       int(episodes.moved.sum()),
@@ -363,24 +259,26 @@ class _Run:
     self._learner_logger.write(
       {**metrics, 'learner_steps': records.counts.learner_steps}
     )
-    faults.check_skipped(int(skipped.max()), self._parts.max_skipped_updates)
+    faults.check_skipped(
+      int(skipped.max()), self._parts.agent.max_skipped_updates
+    )
 
   def _check_timesteps(self, episodes: rollout.Episodes) -> None:
     """Raises an InvalidTimestepError if a timestep violated a demand."""
     faults = np.asarray(episodes.faults)
     is_off = faults.any(axis=tuple(range(faults.ndim - 1)))
-    fields = validation.make_fields(self._parts.game_spec.environment)
+    fields = validation.make_fields(self._parts.spec.environment)
     demands = [(field, one) for field in fields for one in field.demands]
     for (field, demand), off in zip(demands, is_off, strict=True):
       if off:
         value = f'in one of the last {episodes.moved.size} steps'
-        name = self._experiment.name
+        name = self._parts.name
         validation.fail(name, field.name, value, *demand[:2])
     returns = np.asarray(episodes.returns)
     bad = returns[~np.isfinite(returns)]
     if bad.size:
       validation.fail(
-        self._experiment.name,
+        self._parts.name,
         'reward',
         f'summing up to {bad[0]}',
         'have a finite sum over an episode',

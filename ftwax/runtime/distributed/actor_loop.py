@@ -10,7 +10,7 @@ import numpy as np
 
 from ftwax import types
 from ftwax.population import seating as seating_lib
-from ftwax.runtime import evaluation, generations, limits
+from ftwax.runtime import evaluation, generations, limits, prepare
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import (
   environments,
@@ -19,7 +19,7 @@ from ftwax.runtime.distributed import (
   results_format,
 )
 from ftwax.runtime.distributed import settings as settings_lib
-from ftwax.runtime.host import game_loop
+from ftwax.runtime.local import game_loop
 
 _ASK_AGAIN_S = 0.1
 _REGISTER_S = 0.2
@@ -98,7 +98,7 @@ class ActorLoop:
     """Acts until no steps are left or the run ends.
 
     Args:
-      actors: actors of all members; see `host.members.Actors`.
+      actors: actors of all members; see `local.members.Actors`.
 
     Raises:
       FatalError: if the queue stalls or environments fail too often.
@@ -164,7 +164,7 @@ class ActorLoop:
         environment.arena,
         actors,
         self._draw_seats,
-        self._experiment,
+        prepare.prepare(self._experiment),
         environment,
       ):
         self._report_results(tick)

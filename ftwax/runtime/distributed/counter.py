@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ftwax.records import loggers
-from ftwax.runtime import evaluation, run_records
+from ftwax.runtime import evaluation, prepare, run_records
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import grants, processes, shares
 
@@ -64,7 +64,7 @@ class Counter:
     self._stack = contextlib.ExitStack()  # Closes the logs.
     # The learner's node saves the checkpoints.
     self._records = run_records.RunRecords(
-      experiment.replace(checkpointing=None),
+      prepare.prepare(experiment.replace(checkpointing=None)),
       pathlib.Path(directory),
       self._stack,
     )

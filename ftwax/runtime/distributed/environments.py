@@ -16,8 +16,8 @@ from ftwax import types
 from ftwax.environments import specified
 from ftwax.population import seating as seating_lib
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime.host import arena as arena_lib
-from ftwax.runtime.host import seeds
+from ftwax.runtime.local import arena as arena_lib
+from ftwax.runtime.local import seeds
 
 TRAINING, EVALUATION = 0, 1
 

@@ -24,7 +24,7 @@ from ftwax.population import evolution as evolution_lib
 from ftwax.population import state as state_lib
 from ftwax.records import checkpoints, log_values
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import generations, parts, run_records
+from ftwax.runtime import generations, parts, prepare, run_records
 from ftwax.runtime.distributed import counter, processes, results_format
 from ftwax.runtime.distributed import settings as settings_lib
 
@@ -220,7 +220,7 @@ class Keeper:
   def _make(self, stack: contextlib.ExitStack) -> None:
     """Makes the checkpointer and evolution; restores a saved population."""
     experiment, directory = self._experiment, self._directory
-    spec = experiment.read_game_spec()
+    made = prepare.prepare(experiment)
     config = experiment.checkpointing or checkpoints.CheckpointingConfig()
     folder = parts.keeper_folder(directory)
     self._checkpointer = stack.enter_context(
@@ -230,11 +230,9 @@ class Keeper:
         must_be_finite=lambda part: part.population.ratings,
       )
     )
-    self._evolution = generations.Evolution(
-      experiment, spec.environment, directory
-    )
+    self._evolution = generations.Evolution(made, directory)
     self._drafts.evolution = self._evolution
-    template = parts.make_template(experiment, spec)
+    template = parts.make_template(made)
     traits = evolution_lib.traits(template.members)
     with self._lock:
       if self._checkpointer.steps():
@@ -259,7 +257,7 @@ class Keeper:
     # The same key as with a single learner.
     _, key = jax.random.split(jax.random.PRNGKey(experiment.seed))
     population = generations.make_population(
-      experiment, experiment.read_game_spec(), members, key
+      prepare.prepare(experiment), members, key
     )
     if checkpoints.saved_steps(directory / 'checkpoints'):
       population, self._status = parts.restore(
@@ -273,12 +271,12 @@ class Keeper:
     return True
 
   def _begin(self, part: parts.KeeperPart) -> None:
-    from ftwax.runtime.host import coordinator
+    from ftwax.runtime.local import coordinator
 
     self._numbers = self._saved_numbers = np.array(part.numbers)
     self._members.restore(part.population.members)
     self._coordinator = coordinator.Coordinator(
-      part.population, self._experiment, self._experiment.read_game_spec()
+      part.population, prepare.prepare(self._experiment)
     )
 
   def _record(

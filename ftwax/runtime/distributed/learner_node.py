@@ -17,7 +17,7 @@ import jax
 from ftwax import types
 from ftwax.records import checkpoints, log_values, loggers
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import game_files, generations, run_records
+from ftwax.runtime import game_files, generations, prepare, run_records
 from ftwax.runtime.distributed import (
   node_learner,
   patient_iterator,
@@ -161,11 +161,11 @@ class Learner:
 
   def _make(self, stack: contextlib.ExitStack) -> checkpoints.Checkpointer:
     """Makes the learner and restores the newest checkpoint, if any."""
-    from ftwax.runtime.host import coordinator as coordinator_lib
+    from ftwax.runtime.local import coordinator as coordinator_lib
 
     experiment = self._experiment
-    spec = experiment.read_game_spec()
-    game_files.write(self._directory, spec)
+    made = prepare.prepare(experiment)
+    game_files.write(self._directory, made.spec)
     key, population_key = jax.random.split(jax.random.PRNGKey(experiment.seed))
     self._learner = learner = node_learner.NodeLearner(
       experiment,
@@ -185,11 +185,9 @@ class Learner:
         must_be_finite=lambda state: state.training.params,
       )
     )
-    self._evolution = generations.Evolution(
-      experiment, spec.environment, self._directory
-    )
+    self._evolution = generations.Evolution(made, self._directory)
     population = generations.make_population(
-      experiment, spec, learner.state, population_key
+      made, learner.state, population_key
     )
     if checkpointer.steps():
       population, metadata = checkpointer.restore(
@@ -201,9 +199,7 @@ class Learner:
     else:
       population = self._evolution.begin(population)
       learner.restore(population.members)
-    self._coordinator = coordinator_lib.Coordinator(
-      population, experiment, spec
-    )
+    self._coordinator = coordinator_lib.Coordinator(population, made)
     return checkpointer
 
   def _learn(self, checkpointer: checkpoints.Checkpointer) -> None:

@@ -148,7 +148,10 @@ class MemberLearner(learner_node.Learner):
       members = jax.tree.map(lambda leaf: leaf[self._member], everyone)
     else:
       members = initial_state.start_members(
-        self._experiment, members, int(self._member[0])
+        self._experiment.init_from,
+        self._experiment.agent.optimizer,
+        members,
+        int(self._member[0]),
       )
     copies = copies_lib.no_copies(evolution.traits(members), self._member)
     return parts.LearnerPart(members, copies)

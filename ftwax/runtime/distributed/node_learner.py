@@ -165,7 +165,7 @@ class NodeLearner:
     make_logger: loggers.LoggerFactory,
   ) -> Any:
     """Makes the learner of all members; `stack` closes its datasets."""
-    from ftwax.runtime.host import members
+    from ftwax.runtime.local import members
 
     experiment = self._experiment
     spec = experiment.read_game_spec().environment
@@ -187,7 +187,7 @@ class NodeLearner:
     for dataset in datasets:
       stack.callback(dataset.close)
     return members.make_learner(
-      experiment.builder,
+      experiment.agent,
       key,
       network,
       spec,
@@ -237,7 +237,7 @@ def make_mesh(
   Raises:
     FatalError: if there are too few devices or they cannot share evenly.
   """
-  from ftwax.runtime.host import members
+  from ftwax.runtime.local import members
 
   try:
     mesh = peers.make_mesh(settings.num_devices)

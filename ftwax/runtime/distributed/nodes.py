@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 
-from ftwax.runtime import evaluation
+from ftwax.runtime import evaluation, prepare
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import (
   actor_loop,
@@ -131,7 +131,7 @@ def run_actor(
   ):
     if not experiment.environment_processes:  # Children would share the CPU.
       processes.keep_to_cpu(index)
-    from ftwax.runtime.host import members
+    from ftwax.runtime.local import members
 
     spec = experiment.read_game_spec()
     seating = experiment.make_seating()
@@ -176,9 +176,7 @@ def run_actor(
       sources = remote_variables.make_member_sources(
         experiment, settings, learners, stop, adders
       )
-      actors = members.make_actors(
-        builder, key, policy, sources, num_rows, adders
-      )
+      actors = members.make_actors(key, policy, sources, num_rows, adders)
     processes.yield_to_others()
     loop.run(actors)
     remote.try_call('finish', counter.actor_name(index))
@@ -207,13 +205,14 @@ def run_evaluator(
   ):
     if not experiment.environment_processes:
       processes.keep_to_cpu(0)
-    from ftwax.runtime.host import evaluations
+    from ftwax.runtime.local import evaluations
 
     learners = [
       processes.Remote(client, 'learner') for client in learner_clients
     ]
     evaluator = evaluations.Evaluator(
-      experiment,
+      # Read again, for the scripts of the game.
+      prepare.prepare(experiment.replace(game_spec=None)),
       remote_variables.make_member_sources(
         experiment, settings, learners, stop
       ),

@@ -268,7 +268,7 @@ def prepare(
   _check(experiment, settings.num_actors, num_nodes)
   _check_picklable(experiment)
   spec = experiment.read_game_spec()
-  memory_checks.check_fits(experiment, spec)
+  memory_checks.check_fits(experiment.agent, experiment.num_environments, spec)
   players.check_specs(experiment.opponents, spec.environment)
   prepared = experiment.replace(game_spec=spec)
   prepared.make_seating()

@@ -140,7 +140,7 @@ def make_actors(
   """
   from ftwax.agents.acme import actor
   from ftwax.agents.acme import variables as client_lib
-  from ftwax.runtime.host import members
+  from ftwax.runtime.local import members
 
   made = []
   for member, adder in enumerate(adders):

@@ -47,7 +47,7 @@ def make_member_sources(
     stop: see `RemoteVariables`.
     adders: adders of each member; see `make_source`.
   """
-  from ftwax.runtime.host import members
+  from ftwax.runtime.local import members
 
   num_members = experiment.population.num_members // len(learners)
   sources = []

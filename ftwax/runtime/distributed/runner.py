@@ -19,6 +19,7 @@ from ftwax.runtime import (
   generations,
   live_page,
   parts,
+  prepare,
   run_records,
   runs,
   signals,
@@ -95,7 +96,7 @@ def run_experiment(
     stack.enter_context(run_directory.lock(directory))
     if experiment.watch:
       live_page.start(directory)
-    parts.collect(prepared, directory)
+    parts.collect(prepare.prepare(prepared), directory)
     made = program.make_distributed_experiment(
       prepared,
       eval_every,
@@ -109,10 +110,12 @@ def run_experiment(
         stack, made, directory, settings, prepared
       )
     display = _Display(experiment, counter_address, supervisor, directory)
-    collect = functools.partial(parts.collect, prepared, directory)
+    collect = functools.partial(
+      parts.collect, prepare.prepare(prepared), directory
+    )
     _supervise(supervisor, display, directory, check_interrupts, collect)
     collect()
-  generations.write_report(prepared, directory)
+  generations.write_report(directory)
   result = _read_result(prepared, directory)
   display.show_end(result)
   return result
@@ -210,7 +213,7 @@ def _read_result(
   """Returns the result of a run, read from its last checkpoint."""
   population, metadata = parts.restore(
     directory / 'checkpoints',
-    parts.make_template(experiment, experiment.read_game_spec()),
+    parts.make_template(prepare.prepare(experiment)),
     run_records.POPULATION,
   )
   returns: Sequence[float] = metadata['returns']

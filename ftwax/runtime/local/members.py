@@ -19,10 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
-from ftwax.agents import builders
 from ftwax.agents.acme import actor as actor_lib
 from ftwax.agents.acme import learner as learner_lib
 from ftwax.agents.acme import variables
+from ftwax.agents.actor_critic import actor_critic_config
 from ftwax.networks import recurrent
 from ftwax.records import loggers
 from ftwax.replay import gatherer, samples
@@ -143,7 +143,6 @@ class Actors:
 
 
 def make_actors(
-  builder: builders.Builder,
   key: types.Key,
   policy: types.ActorCore,
   sources: Sequence[variables.VariableSource],
@@ -153,7 +152,6 @@ def make_actors(
   """Makes the actors of a population.
 
   Args:
-    builder: builder of the agent.
     key: random key for the actors.
     policy: functions that all actors share.
     sources: variable source of each member; see `member_sources`.
@@ -161,10 +159,10 @@ def make_actors(
     adders: one adder for each member; none in evaluation.
   """
   actors = [
-    builder.make_actor(
-      jax.random.fold_in(key, member),
+    actor_lib.Actor(
       policy,
-      source,
+      jax.random.fold_in(key, member),
+      variables.VariableClient(source),
       adders[member] if adders else None,
       num_rows,
     )
@@ -263,7 +261,7 @@ class Batches(Iterator[samples.ReplaySample]):
 
 
 def make_learner(
-  builder: builders.Builder,
+  agent: actor_critic_config.ActorCriticConfig,
   key: types.Key,
   network: types.RecurrentNetwork,
   spec: types.EnvironmentSpec,
@@ -275,7 +273,7 @@ def make_learner(
   """Makes a learner whose state holds all members, leaves [N, ...].
 
   Args:
-    builder: builder of the agent; see its `make_learner`.
+    agent: the agent's config.
     key: random key for the initial members.
     network: network that all members share.
     spec: spec of one player.
@@ -291,8 +289,8 @@ def make_learner(
     num_members=num_members,
     unroll=recurrent.has_convolutions(network),
   )
-  learner = builder.make_learner(
-    key, network, batches, logger_fn, spec, place_core
+  learner = learner_lib.make_learner(
+    agent, key, network, batches, logger_fn, spec, place_core
   )
   # Evolved members are committed to their device. Commit the initial ones as
   # well; otherwise JAX would compile for both cases.

@@ -13,9 +13,9 @@ from ftwax import types
 from ftwax.agents.actor_critic import replays
 from ftwax.replay import local_replay
 from ftwax.runtime import generations, run_records
-from ftwax.runtime.host import arena as arena_lib
-from ftwax.runtime.host import coordinator as coordinator_lib
-from ftwax.runtime.host import game_loop, members
+from ftwax.runtime.local import arena as arena_lib
+from ftwax.runtime.local import coordinator as coordinator_lib
+from ftwax.runtime.local import game_loop, members
 
 
 class Position(NamedTuple):

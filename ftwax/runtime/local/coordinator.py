@@ -11,12 +11,10 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import games
 from ftwax.population import matchmaking
 from ftwax.population import seating as seating_lib
 from ftwax.population import state as state_lib
-from ftwax.runtime import evaluation, generations, run_records
-from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import evaluation, generations, prepare, run_records
 
 
 class MembersLearner(Protocol):
@@ -59,17 +57,13 @@ class Coordinator:
   """Holds the ratings and results of a population."""
 
   def __init__(
-    self,
-    population: state_lib.PopulationState,
-    experiment: experiment_lib.ExperimentConfig,
-    spec: games.GameSpec,
+    self, population: state_lib.PopulationState, parts: prepare.Prepared
   ):
     """Continues with a population.
 
     Args:
       population: the population; its members are dropped.
-      experiment: provides the options and the games of an arena.
-      spec: spec of the game.
+      parts: provide the options and the games of an arena.
     """
     # Placed on the device where evolution leaves it; otherwise JAX would
     # compile everything twice.
@@ -77,18 +71,18 @@ class Coordinator:
     self._population = jax.device_put(
       _without_members(population), self._device
     )
-    self._spec = spec
-    self._config = experiment.population
+    self._spec = parts.spec
+    self._config = parts.population
     self._pending: list[evaluation.GameResult] = []  # Not yet rated.
     self._no_sums = generations.start_round(
-      self._config.num_members, spec.num_events
+      self._config.num_members, parts.spec.num_events
     )
     self._sums = self._no_sums  # Of the current round.
     self._has_ended = False  # Whether a round has ended.
-    self.seating = experiment.make_seating()
+    self.seating = parts.seating
 
     def draw(key: types.Key, ratings: types.Array) -> types.Array:
-      deviation = experiment.population.matchmaking_deviation
+      deviation = parts.population.matchmaking_deviation
       density = matchmaking.log_density(ratings, deviation)
       return seating_lib.draw_seats(key, density, self.seating)
 

@@ -12,9 +12,8 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.runtime import evaluation
-from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime.host import arena as arena_lib
+from ftwax.runtime import evaluation, prepare
+from ftwax.runtime.local import arena as arena_lib
 
 
 class Tick(NamedTuple):
@@ -71,7 +70,7 @@ def play_rounds(
   arena: arena_lib.Arena,
   actor: LoopActor,
   draw_seats: Callable[[], types.NumpyArray],
-  experiment: experiment_lib.ExperimentConfig,
+  parts: prepare.Prepared,
   environment: Any = None,
   start: Start | None = None,
 ) -> Iterator[Tick]:
@@ -86,7 +85,7 @@ def play_rounds(
     arena: the games.
     actor: acts for all members.
     draw_seats: returns the player on each seat, int32 [G, P].
-    experiment: provides observers and the length of a round.
+    parts: provide observers and the length of a round.
     environment: the environment to step; by default the arena itself.
     start: where to continue, with arena and actors already restored; by default
       a new round.
@@ -95,23 +94,21 @@ def play_rounds(
     A tick for each step of the games.
   """
   is_solo = arena.spec.num_players == 1
-  sequence_length = experiment.agent.sequence_length
+  sequence_length = parts.agent.sequence_length
   loop: Iterator[Tick] | None = None
   environment = environment or arena
   round_step = 0
   if start is not None and (is_solo or start.round_step):
     round_step = start.round_step
-    loop = _step(
-      arena, actor, experiment.observers, environment, start.timestep
-    )
+    loop = _step(arena, actor, parts.observers, environment, start.timestep)
   while True:
     if loop is None or not (is_solo or round_step):
       arena.seat(draw_seats())
-      loop = _play(arena, actor, experiment.observers, environment)
+      loop = _play(arena, actor, parts.observers, environment)
     # Leaving this loop does not close the generator: single-seat games go on.
     for num_steps, tick in enumerate(loop, start=round_step + 1):
       ends_round = (
-        num_steps >= experiment.steps_per_round
+        num_steps >= parts.steps_per_round
         and num_steps % sequence_length == 0
         and (is_solo or arena.all_played)
       )

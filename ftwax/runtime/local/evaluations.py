@@ -5,11 +5,9 @@ from collections.abc import Sequence
 import jax
 
 from ftwax.agents.acme import variables
-from ftwax.environments import game_vectors
-from ftwax.runtime import evaluation
-from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime.host import arena as arena_lib
-from ftwax.runtime.host import game_loop, members, seeds
+from ftwax.runtime import evaluation, prepare
+from ftwax.runtime.local import arena as arena_lib
+from ftwax.runtime.local import game_loop, members, seeds
 
 
 class Evaluator:
@@ -17,7 +15,7 @@ class Evaluator:
 
   def __init__(
     self,
-    experiment: experiment_lib.ExperimentConfig,
+    parts: prepare.Prepared,
     sources: Sequence[variables.VariableSource],
     num_episodes: int,
     entropy: tuple[int, ...],
@@ -25,40 +23,24 @@ class Evaluator:
     """Makes games and actors for all evaluations of a run.
 
     Args:
-      experiment: an agent or a population, and its task.
+      parts: the parts of the experiment.
       sources: variable source of each member; see `members.member_sources`.
       num_episodes: minimum number of episodes of each member in an evaluation.
       entropy: seeds games and actors, together with the experiment's seed.
     """
-    builder = experiment.builder
-    spec = experiment.read_game_spec()
-    scripts = game_vectors.read_scripts(experiment.evaluation_factory)
-    self._plan = plan = evaluation.make_plan(
-      experiment, spec, scripts, num_episodes
-    )
-    own_seeds = seeds.make_seeds(
-      (experiment.seed, *entropy), plan.seating.num_games
-    )
+    self._plan = plan = evaluation.make_plan(parts, num_episodes)
+    own_seeds = seeds.make_seeds((parts.seed, *entropy), plan.seating.num_games)
     key = jax.random.PRNGKey(own_seeds[0])
-    made = experiment.make_games(
-      experiment.evaluation_factory, own_seeds, experiment.name
-    )
-    evaluation.check_spec(made.spec, spec)
+    made = parts.make_evaluation_games(own_seeds, parts.name)
     self._arena = arena_lib.Arena(
       made,
       plan.seating,
       list(plan.opponents.values()),
       key,
     )
-    policy = builder.make_policy(
-      experiment.agent.make_network(spec.environment),
-      spec.environment,
-      evaluation=experiment.evaluation_greedy,
-    )
     self._actors = members.make_actors(
-      builder,
       key,
-      policy,
+      parts.evaluation_policy,
       sources,
       plan.seating.seats_per_member,
     )

@@ -8,7 +8,6 @@ Members evolve after each round.
 
 import contextlib
 import functools
-import pathlib
 from collections.abc import Iterator, Sequence
 
 import jax
@@ -16,23 +15,21 @@ from absl import logging
 
 from ftwax import loopback, types
 from ftwax.agents.actor_critic import replays
-from ftwax.environments import environment_faults, game_vectors, games
-from ftwax.population import players
+from ftwax.environments import environment_faults, game_vectors
 from ftwax.replay import replay_options
 from ftwax.runtime import (
   evaluation,
   game_files,
   generations,
   limits,
-  memory_checks,
+  prepare,
   run_records,
   runs,
   sharding,
 )
-from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime.host import arena as arena_lib
-from ftwax.runtime.host import coordinator as coordinator_lib
-from ftwax.runtime.host import (
+from ftwax.runtime.local import arena as arena_lib
+from ftwax.runtime.local import coordinator as coordinator_lib
+from ftwax.runtime.local import (
   evaluations,
   game_loop,
   members,
@@ -50,62 +47,30 @@ _REPLAY = 2
 _MAX_RESTARTS, _RESTART_PERIOD_S = 10, 300.0
 
 
-def run_experiment(
-  experiment: experiment_lib.ExperimentConfig,
-  eval_every: int | None = None,
-  num_eval_episodes: int = 10,
-  *,
-  run_dir: str | pathlib.Path | None = None,
-  resume: bool = False,
-  devices: Sequence[jax.Device] | None = None,
-) -> runs.RunResult:
-  """Trains in this process; see `runs.run_experiment`.
+def prepare_run(
+  parts: prepare.Prepared, devices: Sequence[jax.Device] | None
+) -> runs.MakeRun:
+  """Checks replay and devices; returns the function that makes a run.
 
   Args:
-    experiment: an agent or a population, in Python or JAX environments.
-    eval_every: number of actor steps between evaluations; None for no
-      evaluation.
-    num_eval_episodes: minimum number of episodes of each member in an
-      evaluation.
-    run_dir: directory of the run; by default a new one in `runs/<name>`.
-    resume: whether to continue from the newest checkpoint; Python games
-      restart.
+    parts: an agent or a population, in Python or JAX environments. Python games
+      restart when a run is resumed.
     devices: devices that share the members or, with a single member, its
       batches; by default the first JAX device.
-
-  Returns:
-    The result of the run.
 
   Raises:
     ExposedError: if Reverb's port cannot be closed to other machines.
     ImportError: if the experiment selects Reverb, which is not installed.
-    KeyboardInterrupt: on Ctrl-C, SIGTERM or SIGHUP, after saving a checkpoint.
-    NonFiniteGradientError: if a member skips too many updates in a row.
-    ReplayTimeoutError: if a queue stalls.
-    RunDirectoryError: if the directory is in use or belongs to another config.
-    TypeError: if the factory does not make an environment.
-    ValueError: if games, members, seats and devices are inconsistent.
+    ValueError: if members and devices are inconsistent.
   """
-  # Raises before a run directory is made.
-  kind = replays.choose(experiment.replay, experiment.replay_port)
-  if kind == replay_options.REVERB and not experiment.expose:
+  kind = replays.choose(parts.replay, parts.replay_port)
+  if kind == replay_options.REVERB and not parts.expose:
     loopback.check()
   mesh = sharding.make_mesh(devices)
   members.check_devices(
-    mesh,
-    experiment.population.num_members,
-    experiment.agent.batch_size,
+    mesh, parts.population.num_members, parts.agent.batch_size
   )
-  spec = experiment.read_game_spec()
-  memory_checks.check_fits(experiment, spec)
-  return runs.execute(
-    functools.partial(_Run, mesh, spec),
-    experiment,
-    eval_every,
-    num_eval_episodes,
-    run_dir,
-    resume,
-  )
+  return functools.partial(_Run, mesh)
 
 
 class _Run:
@@ -116,44 +81,35 @@ class _Run:
   def __init__(
     self,
     mesh: jax.sharding.Mesh,
-    spec: games.GameSpec,
-    experiment: experiment_lib.ExperimentConfig,
+    parts: prepare.Prepared,
     records: run_records.RunRecords,
     resume: bool,
     stack: contextlib.ExitStack,
   ):
-    """Makes the parts; `stack` closes them in reverse order."""
-    self._experiment = experiment
+    """Makes games, replays, actors and learner; `stack` closes them."""
+    self._parts = parts
     self._records = records
     self._stack = stack
-    self._key, population_key = jax.random.split(
-      jax.random.PRNGKey(experiment.seed)
-    )
-    self._spec = spec
-    players.check_specs(experiment.opponents, spec.environment)
-    game_files.write(records.directory, spec)
-    builder = experiment.builder
-    self._network = experiment.agent.make_network(spec.environment)
-    policy = builder.make_policy(self._network, spec.environment)
-    num_members = experiment.population.num_members
-    made = self._make_replays(policy)
+    self._key, population_key = jax.random.split(parts.key)
+    game_files.write(records.directory, parts.spec)
+    num_members = parts.population.num_members
+    made = self._make_replays()
     self._learner = members.make_learner(
-      builder,
+      parts.agent,
       self._key,
-      self._network,
-      spec.environment,
+      parts.network,
+      parts.spec.environment,
       num_members,
       members.Batches([replay.dataset for replay in made]),
       records.open_learner_logger,
       mesh,
     )
-    self._coordinator = self._make_coordinator(spec, population_key, resume)
+    self._coordinator = self._make_coordinator(population_key, resume)
     # Made last, since their seeds depend on the progress of the run.
     self._arena = self._make_arena()
     self._actors = members.make_actors(
-      builder,
       self._actor_key(),
-      policy,
+      parts.policy,
       members.member_sources(self._learner, num_members),
       self._coordinator.seating.seats_per_member,
       [replay.adder for replay in made],
@@ -164,7 +120,7 @@ class _Run:
       self._actors,
       made,
       self._coordinator,
-      builder.items_per_step,
+      parts.agent.batch_size,
     )
     self._start = self._restore_position()
     self._train_logger = records.open_logger('train')
@@ -212,11 +168,11 @@ class _Run:
           self._arena,
           self._actors,
           self._draw_seats,
-          self._experiment,
+          self._parts,
           start=start,
         )
       except environment_faults.EnvironmentFault as fault:
-        if self._experiment.on_environment_error == 'stop':
+        if self._parts.on_environment_error == 'stop':
           raise
         try:
           limiter.count('environments', fault)
@@ -246,7 +202,7 @@ class _Run:
   def _learn(self) -> None:
     """Runs the updates for which enough trajectories are written."""
     # Items are counted from the start of this process, too.
-    due = self._actors.num_items // self._experiment.builder.items_per_step
+    due = self._actors.num_items // self._parts.agent.batch_size
     while self._num_updates < due:
       self._learner.step()
       self._num_updates += 1
@@ -254,7 +210,7 @@ class _Run:
   def _record(self, tick: game_loop.Tick) -> None:
     """Counts a step of all games and logs the games that ended."""
     returns, lengths = generations.member_episodes(
-      tick.results, self._experiment.population.num_members
+      tick.results, self._parts.population.num_members
     )
     self._records.advance(
       tick.num_steps, returns.sum(axis=1).tolist(), self._learner.num_steps
@@ -263,7 +219,7 @@ class _Run:
     if len(returns):
       row = generations.train_row(returns, lengths)
       row.update(self._records.counts._asdict())
-      for observer in self._experiment.observers:
+      for observer in self._parts.observers:
         row.update(observer.get_metrics())
       self._train_logger.write(row)
 
@@ -274,19 +230,19 @@ class _Run:
     ):
       self._population_logger.write(row)
 
-  def _make_replays(self, policy: types.ActorCore) -> list[replays.AgentReplay]:
+  def _make_replays(self) -> list[replays.AgentReplay]:
     """Makes a replay for each member."""
-    experiment = self._experiment
+    parts = self._parts
     key = jax.random.fold_in(self._key, _REPLAY)
     return replays.make_replays(
-      experiment.builder.config,
-      self._spec.environment,
-      policy,
-      list(jax.random.split(key, experiment.population.num_members)),
-      experiment.make_seating().seats_per_member,
+      parts.agent,
+      parts.spec.environment,
+      parts.policy,
+      list(jax.random.split(key, parts.population.num_members)),
+      parts.seating.seats_per_member,
       self._stack,
-      experiment.replay,
-      replay_options.ServerOptions(experiment.replay_port, experiment.expose),
+      parts.replay,
+      replay_options.ServerOptions(parts.replay_port, parts.expose),
     )
 
   def _restore_position(self) -> game_loop.Start | None:
@@ -301,16 +257,12 @@ class _Run:
     return start
 
   def _make_coordinator(
-    self, spec: games.GameSpec, key: types.Key, resume: bool
+    self, key: types.Key, resume: bool
   ) -> coordinator_lib.Coordinator:
     """Begins or resumes the population, including the learner's members."""
-    experiment = self._experiment
-    self._evolution = generations.Evolution(
-      experiment, spec.environment, self._records.directory
-    )
-    population = generations.make_population(
-      experiment, spec, self._learner.state, key
-    )
+    parts = self._parts
+    self._evolution = generations.Evolution(parts, self._records.directory)
+    population = generations.make_population(parts, self._learner.state, key)
     if resume:
       population = self._records.restore(population, run_records.POPULATION)
       self._learner.restore(population.members)
@@ -318,37 +270,31 @@ class _Run:
     else:
       population = self._evolution.begin(population)
       self._learner.restore(population.members)
-    return coordinator_lib.Coordinator(population, experiment, spec)
+    return coordinator_lib.Coordinator(population, parts)
 
   def _make_arena(self) -> arena_lib.Arena:
     arena = arena_lib.Arena(
       self._make_games(),
       self._coordinator.seating,
-      list(self._experiment.opponents.values()),
+      list(self._parts.opponents.values()),
       jax.random.fold_in(self._actor_key(), 0),
     )
     self._stack.callback(arena.close)
     return arena
 
   def _make_games(self, *restarts: int) -> game_vectors.GameVector:
-    experiment, steps = self._experiment, self._records.counts.actor_steps
-    return experiment.make_games(
-      experiment.environment_factory,
-      seeds.make_seeds(
-        (experiment.seed, _TRAINING, steps, *restarts),
-        self._coordinator.seating.num_games,
-      ),
-      experiment.name,
+    parts, steps = self._parts, self._records.counts.actor_steps
+    entropy = (parts.seed, _TRAINING, steps, *restarts)
+    return parts.make_games(
+      seeds.make_seeds(entropy, parts.seating.num_games), parts.name
     )
 
   @functools.cache  # noqa: B019 It lives as long as the run.
   def _make_evaluator(self, num_episodes: int) -> evaluations.Evaluator:
     """Returns the evaluator for all evaluations of the run."""
     evaluator = evaluations.Evaluator(
-      self._experiment,
-      members.member_sources(
-        self._learner, self._experiment.population.num_members
-      ),
+      self._parts,
+      members.member_sources(self._learner, self._parts.population.num_members),
       num_episodes,
       (_EVALUATION, self._records.counts.actor_steps),
     )

@@ -1,0 +1,212 @@
+"""Resolves an experiment into the parts that runtimes use.
+
+Each process does this once. What is below gets parts and never the experiment,
+so nothing is made twice, and a function's arguments show what it depends on.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import jax
+
+from ftwax import internal_rewards, types
+from ftwax.agents.actor_critic import actor_critic_config
+from ftwax.environments import (
+  adapting,
+  functional,
+  game_vectors,
+  games,
+  process_games,
+)
+from ftwax.population import (
+  evolution,
+  players,
+  population_config,
+  seating,
+  selection,
+)
+from ftwax.population import state as state_lib
+from ftwax.records import checkpoints, loggers
+from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime import memory_checks
+
+# Makes games from one seed for each and the name of the games in messages.
+MakeGames = Callable[[Sequence[int], str], game_vectors.GameVector]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Prepared:
+  """The parts of an experiment; see `ExperimentConfig` for the other fields.
+
+  Attributes:
+    spec: specs of the game.
+    network: the network that all members share.
+    policy: functions of an actor in training.
+    evaluation_policy: functions of an actor in evaluations.
+    learner: functions of the learner of one member.
+    priors: priors of all values that evolution may change.
+    evolve: runs one generation, with a key of the population's.
+    seating: seats of members and opponents in the games of one actor.
+    key: random key of the run.
+    game: the training game, if it is written in JAX.
+    evaluation_game: the game of evaluations, if it is written in JAX.
+    make_games: makes parallel training games.
+    make_evaluation_games: makes parallel games of evaluations.
+  """
+
+  name: str
+  seed: int
+  agent: actor_critic_config.ActorCriticConfig
+  population: population_config.PopulationConfig
+  select: selection.SelectionRule
+  explore: evolution.ExploreRule
+  opponents: Mapping[str, players.Player]
+  max_num_actor_steps: int
+  num_environments: int
+  steps_per_round: int
+  on_environment_error: str
+  init_from: str | None
+  observers: Sequence[experiment_lib.Observer]
+  logger_factory: loggers.LoggerFactory | None
+  trackers: tuple[str, ...]
+  replay: str | None
+  replay_port: int | None
+  expose: bool
+  checkpointing: checkpoints.CheckpointingConfig | None
+  watch: bool
+
+  spec: games.GameSpec
+  network: types.RecurrentNetwork
+  policy: types.ActorCore
+  evaluation_policy: types.ActorCore
+  learner: types.LearnerCore
+  priors: evolution.Traits
+  evolve: evolution.Evolve
+  seating: seating.Seating
+  key: types.Key
+  game: functional.FunctionalGame | None
+  evaluation_game: functional.FunctionalGame | None
+  make_games: MakeGames
+  make_evaluation_games: MakeGames
+
+
+def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
+  """Resolves an experiment.
+
+  Raises:
+    ValueError: if environment, agent, members and opponents do not fit
+      together, or the data of the run do not fit into memory.
+  """
+  agent, population = experiment.agent, experiment.population
+  factory = adapting.make_factory(experiment.environment)
+  evaluation_factory = factory
+  if experiment.evaluation_environment is not None:
+    evaluation_factory = adapting.make_factory(
+      experiment.evaluation_environment
+    )
+  spec, game = _read(experiment, factory)
+  evaluation_game = game
+  if experiment.evaluation_environment is not None:
+    own_spec, evaluation_game = _read(experiment, evaluation_factory)
+    _check_spec(own_spec, spec)
+  memory_checks.check_fits(agent, experiment.num_environments, spec)
+  players.check_specs(experiment.opponents, spec.environment)
+  network = agent.make_network(spec.environment)
+  num_events = internal_rewards.num_events(spec.environment.rewards)
+  priors = evolution.Traits(
+    agent.priors, agent.make_internal_rewards_prior(num_events)
+  )
+  parts = {field.name for field in dataclasses.fields(Prepared)}
+  copied = {
+    field.name: getattr(experiment, field.name)
+    for field in dataclasses.fields(experiment)
+    if field.name in parts
+  }
+  return Prepared(
+    **copied,
+    spec=spec,
+    network=network,
+    policy=agent.make_policy(network, spec.environment),
+    evaluation_policy=agent.make_policy(
+      network, spec.environment, evaluation=experiment.evaluation_greedy
+    ),
+    learner=agent.make_learner_core(network, spec.environment),
+    priors=priors,
+    evolve=_make_evolve(experiment, priors),
+    seating=seating.make_seating(
+      spec.teams,
+      population.num_members,
+      experiment.num_environments,
+      len(experiment.opponents),
+      experiment.opponent_share,
+      population.own_team_fraction,
+    ),
+    key=jax.random.PRNGKey(experiment.seed),
+    game=game,
+    evaluation_game=evaluation_game,
+    make_games=_make_games(experiment, factory),
+    make_evaluation_games=_make_games(experiment, evaluation_factory),
+  )
+
+
+def _read(
+  experiment: experiment_lib.ExperimentConfig,
+  factory: game_vectors.EnvironmentFactory,
+) -> tuple[games.GameSpec, functional.FunctionalGame | None]:
+  """Makes a game; returns its specs and, if it is written in JAX, itself."""
+  if experiment.game_spec is not None:
+    return experiment.game_spec, None
+  seed = experiment.seed % 2**31  # Many simulators take 32 bits with a sign.
+  with contextlib.closing(
+    game_vectors.make_games(factory, [seed], experiment.name)
+  ) as made:
+    return made.spec, made.game
+
+
+def _check_spec(spec: games.GameSpec, training_spec: games.GameSpec) -> None:
+  """Raises a ValueError unless evaluation and training specs are equal."""
+  if spec != training_spec:
+    raise ValueError(
+      'evaluation_environment must make a game with the specs of training'
+      f' ({training_spec}), but made one with {spec}; choose one that differs'
+      ' only in its levels.'
+    )
+
+
+def _make_evolve(
+  experiment: experiment_lib.ExperimentConfig, priors: evolution.Traits
+) -> evolution.Evolve:
+  """Returns the function that runs one generation."""
+
+  def evolve(
+    population: state_lib.PopulationState,
+  ) -> tuple[state_lib.PopulationState, evolution.Generation]:
+    key, evolve_key = jax.random.split(population.key)
+    return evolution.evolve(
+      evolve_key,
+      population._replace(key=key),
+      priors,
+      experiment.population,
+      experiment.select,
+      experiment.explore,
+    )
+
+  return evolve
+
+
+def _make_games(
+  experiment: experiment_lib.ExperimentConfig,
+  factory: game_vectors.EnvironmentFactory,
+) -> MakeGames:
+  """Returns a function that makes games, in processes if configured."""
+  num_processes = experiment.environment_processes
+
+  def make(seeds: Sequence[int], name: str) -> game_vectors.GameVector:
+    if not num_processes:
+      return game_vectors.make_games(factory, seeds, name)
+    return process_games.ProcessGames(
+      factory, seeds, name, num_processes, experiment.environment_timeout_s
+    )
+
+  return make
