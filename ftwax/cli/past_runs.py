@@ -53,6 +53,7 @@ def rebuilt(
     ValueError: if there is no such run or its experiment cannot be made.
   """
   directory = pathlib.Path(run_dir)
+  run_directory.check_layout(directory)
   recorded = run_directory.read_config(directory)
   arguments: Sequence[str] = ()
   if experiment is None:

@@ -21,7 +21,7 @@ import pathlib
 import re
 import zlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,9 @@ import safetensors.numpy
 
 from ftwax import types
 from ftwax.records import files
+
+# A pytree; what is read has the structure of the template.
+Tree = TypeVar('Tree')
 
 # Layout version of these files and of run directories. In layout 1, a single
 # agent had no member axis; in layout 2, Orbax wrote the arrays.
@@ -161,8 +164,8 @@ def write(
 
 
 def read(
-  directory: pathlib.Path, template: types.ArrayTree, part: str | None = None
-) -> tuple[Any, dict[str, Any]]:
+  directory: pathlib.Path, template: Tree, part: str | None = None
+) -> tuple[Tree, dict[str, Any]]:
   """Reads a tree.
 
   Args:
@@ -197,7 +200,8 @@ def read(
     _make_like(arrays[start + name][1], leaf, like)
     for (name, leaf), like in zip(expected.items(), likes, strict=True)
   ]
-  return jax.tree.unflatten(structure, leaves), metadata
+  tree: Tree = jax.tree.unflatten(structure, leaves)
+  return tree, metadata
 
 
 def digest(content: bytes) -> str:

@@ -175,11 +175,11 @@ class Checkpointer:
 
   def restore(
     self,
-    template: types.ArrayTree,
+    template: array_files.Tree,
     check_metadata: Callable[[dict[str, Any]], object] = lambda metadata: None,
     part: str | None = None,
     step: int | None = None,
-  ) -> tuple[Any, dict[str, Any]]:
+  ) -> tuple[array_files.Tree, dict[str, Any]]:
     """Restores the newest checkpoint that is not damaged.
 
     Args:

@@ -9,10 +9,10 @@ import numpy as np
 
 # Values by name: numbers and arrays of JAX, NumPy or Python, strings, and
 # images, which are NumPy arrays, uint8 [height, width, 3].
-LoggingData = Mapping[str, Any]
+LoggingData = Mapping[str, object]
 
 
-def is_image(value: Any) -> bool:
+def is_image(value: object) -> bool:
   """Returns whether a value is an image."""
   return (
     isinstance(value, np.ndarray)
@@ -59,7 +59,7 @@ def _plain_value(key: str, value: Any) -> Any:
   return array.item() if array.ndim == 0 else array.tolist()
 
 
-def format_value(value: Any) -> str:
+def format_value(value: object) -> str:
   """Formats a plain value with four significant digits."""
   if not isinstance(value, float):
     return str(value)

@@ -150,6 +150,7 @@ def _tell(init_from: str, kind: type, problem: str) -> None:
 
 def _read_source(path: str | os.PathLike[str]) -> _Source:
   directory = pathlib.Path(path)
+  run_directory.check_layout(directory)
   try:
     plain = run_directory.read_config(directory)
     return _Source(

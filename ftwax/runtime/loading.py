@@ -264,11 +264,9 @@ def _read_variables(
     members = jax.vmap(core.init)(jax.random.split(key, origin.num_members))
     return types.actor_variables(members)
 
-  template: Any = jax.eval_shape(make, jax.random.PRNGKey(0))
-  variables: types.ActorVariables
+  template: types.ActorVariables = jax.eval_shape(make, jax.random.PRNGKey(0))
   if (directory / array_files.MANIFEST_FILE).exists():
-    variables = sharing.read_variables(directory, template)
-    return variables
+    return sharing.read_variables(directory, template)
   folder = callbacks.BEST_DIRECTORY if step == 'best' else 'checkpoints'
   with checkpoints.Checkpointer(directory / folder) as checkpointer:
     wanted = None if step == 'best' else step

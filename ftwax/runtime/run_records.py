@@ -16,7 +16,7 @@ from absl import logging
 
 from ftwax import types
 from ftwax.population import state as state_lib
-from ftwax.records import checkpoints, files, loggers, progress
+from ftwax.records import array_files, checkpoints, files, loggers, progress
 from ftwax.runtime import prepare
 
 # Number of episodes in the mean return of progress bar and result.
@@ -223,7 +223,7 @@ class RunRecords:
     self._marked = self.counts, self.returns
 
   def save_if_due(
-    self, snapshot: Callable[[], Any], keep_copies: bool = False
+    self, snapshot: Callable[[], types.ArrayTree], keep_copies: bool = False
   ) -> None:
     """Starts to save a checkpoint if one is due.
 
@@ -247,14 +247,14 @@ class RunRecords:
       seconds = max(_COPY_PERIOD_S, (end - now) / _COPY_SHARE)
       self._next_copy_at = end + seconds
 
-  def save(self, state: Any) -> None:
+  def save(self, state: types.ArrayTree) -> None:
     """Saves a checkpoint and waits until it is on disk."""
     if self._checkpointer is not None:
       with self._lock:
         self._start_to_save(self._checkpointer, self._describe(), state)
         self._checkpointer.wait()
 
-  def save_at_error(self, snapshot: Callable[[], Any]) -> None:
+  def save_at_error(self, snapshot: Callable[[], types.ArrayTree]) -> None:
     """Saves the state or, if that is impossible, its last copy.
 
     Errors while saving are only logged, so that they do not hide the original
@@ -266,7 +266,9 @@ class RunRecords:
       logging.warning('Could not save the last state: %s', _first_line(error))
       self.save_copy()
 
-  def save_in_time(self, snapshot: Callable[[], Any] | None) -> None:
+  def save_in_time(
+    self, snapshot: Callable[[], types.ArrayTree] | None
+  ) -> None:
     """Saves what can be saved now, while the main thread is busy.
 
     Args:
@@ -310,7 +312,9 @@ class RunRecords:
     """Whether there is a checkpoint; a run without one starts from scratch."""
     return self._checkpointer is None or bool(self._checkpointer.steps())
 
-  def restore(self, template: Any, part: str | None = None) -> Any:
+  def restore(
+    self, template: array_files.Tree, part: str | None = None
+  ) -> array_files.Tree:
     """Restores the newest checkpoint.
 
     Sets `is_whole` to whether the checkpoint refers to a marked moment.
@@ -348,7 +352,7 @@ class RunRecords:
     self,
     checkpointer: checkpoints.Checkpointer,
     metadata: Mapping[str, Any],
-    state: Any,
+    state: types.ArrayTree,
   ) -> None:
     checkpointer.save(metadata['counts']['actor_steps'], state, metadata)
     self._saved_at = time.monotonic()
@@ -356,7 +360,7 @@ class RunRecords:
 
 def save(
   checkpointer: checkpoints.Checkpointer,
-  state: Any,
+  state: types.ArrayTree,
   counts: Mapping[str, Any],
   returns: Sequence[float],
 ) -> None:
@@ -377,7 +381,7 @@ class _Copy(NamedTuple):
   """A copy of the state on the host, and its checkpoint's metadata."""
 
   metadata: Mapping[str, Any]
-  state: Any
+  state: types.ArrayTree
 
 
 def describe_saved(directory: pathlib.Path) -> str:

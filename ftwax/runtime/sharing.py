@@ -104,7 +104,6 @@ def read_variables(
     CheckpointError: if these are the variables of other agents.
     ValueError: if the folder is damaged.
   """
-  variables: types.ActorVariables
   try:
     variables, _ = array_files.read(directory, template)
   except array_files.DamagedError as error:

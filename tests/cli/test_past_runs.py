@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 
 import own_experiment
 import pytest
@@ -167,3 +168,13 @@ def test_benchmarks_are_listed(capsys):
   assert '  acting ' in capsys.readouterr().out
   with pytest.raises(SystemExit, match="'actng'.*did you mean acting?"):
     commands.main(['bench', 'actng'])
+
+
+def test_a_run_of_an_older_layout_is_refused(my_run, tmp_path):
+  run_dir, experiment = my_run
+  copy = tmp_path / 'old'
+  shutil.copytree(run_dir, copy)
+  versions = json.loads((copy / 'versions.json').read_text())
+  (copy / 'versions.json').write_text(json.dumps({**versions, 'layout': 2}))
+  with pytest.raises(SystemExit, match=r'has layout 2, that of an older'):
+    commands.main(['evaluate', str(copy), f'--experiment={experiment}'])
