@@ -17,6 +17,7 @@ runs.
 """
 
 import concurrent.futures
+import dataclasses
 import os
 import pathlib
 import queue
@@ -27,32 +28,33 @@ from typing import Any, NamedTuple
 
 import common
 import numpy as np
-from absl import app, flags
-
-sys.path.append(str(pathlib.Path(__file__).parents[1] / 'experiments'))
-
-import capture_the_flag
 
 import ftwax
 from ftwax import hyperparameters, types
 from ftwax.agents import ppo
+from ftwax.cli import flags, launch
 from ftwax.environments import capture_the_flag as game_lib
+from ftwax.experiments import capture_the_flag  # noqa: TID251
 from ftwax.reporting import drawing, evaluation_curves
 from ftwax.runtime import experiment as experiment_lib
 
-FLAGS = flags.FLAGS
 
-_DIRECTORY = flags.DEFINE_string(
-  'directory', 'runs/ablation', 'Directory in which runs are kept.'
-)
-_VARIANTS = flags.DEFINE_list('variants', None, 'Names; all by default.')
-_FIRST_SEED = flags.DEFINE_integer('first_seed', 0, 'The first seed.')
-_NUM_SEEDS = flags.DEFINE_integer('num_seeds', 3, 'Runs of each variant.')
-_NUM_WORKERS = flags.DEFINE_integer('num_workers', 2, 'Runs at a time.')
-_VARIANT = flags.DEFINE_string(
-  'variant', None, 'Does the run of one variant with --seed, and nothing else.'
-)
-_CPU = flags.DEFINE_integer('cpu', 0, 'The processor of this run.')
+@dataclasses.dataclass(frozen=True)
+class Options(capture_the_flag.Options):
+  """Flags of this benchmark."""
+
+  directory: str = flags.flag(
+    'runs/ablation', 'Directory in which runs are kept.'
+  )
+  variants: tuple[str, ...] = flags.flag((), 'Names; all by default.')
+  first_seed: int = flags.flag(0, 'The first seed.')
+  num_seeds: int = flags.flag(3, 'Runs of each variant.')
+  num_workers: int = flags.flag(2, 'Runs at a time.')
+  variant: str | None = flags.flag(
+    None, 'Does the run of one variant with --seed, and nothing else.'
+  )
+  cpu: int = flags.flag(0, 'The processor of this run.')
+
 
 _NUM_EVALUATIONS = 8
 _NUM_EVALUATION_EPISODES = 48
@@ -168,11 +170,11 @@ def _with_config(experiment: _Experiment, **changes: Any) -> _Experiment:
   )
 
 
-def run(variant: str, seed: int) -> None:
+def run(options: Options, variant: str) -> None:
   """Runs or resumes a variant."""
-  os.sched_setaffinity(0, {_CPU.value})
-  experiment = VARIANTS[variant](capture_the_flag.build_experiment())
-  directory = _run_directory(variant, seed)
+  os.sched_setaffinity(0, {options.cpu})
+  experiment = VARIANTS[variant](capture_the_flag.build(options))
+  directory = _run_directory(options, variant, options.seed)
   ftwax.run(
     experiment.replace(evaluation_greedy=False),
     experiment.max_num_actor_steps // _NUM_EVALUATIONS,
@@ -183,20 +185,22 @@ def run(variant: str, seed: int) -> None:
   )
 
 
-def _run_directory(variant: str, seed: int) -> pathlib.Path:
-  return pathlib.Path(_DIRECTORY.value) / f'{variant}-seed{seed}'
+def _run_directory(options: Options, variant: str, seed: int) -> pathlib.Path:
+  return pathlib.Path(options.directory) / f'{variant}-seed{seed}'
 
 
-def _run_all(variants: Sequence[str], seeds: Sequence[int]) -> None:
+def _run_all(
+  options: Options, variants: Sequence[str], seeds: Sequence[int]
+) -> None:
   """Does the unfinished runs, some at a time, each on one core."""
   cores: queue.Queue[int] = queue.Queue()
-  for core in sorted(os.sched_getaffinity(0))[: _NUM_WORKERS.value]:
+  for core in sorted(os.sched_getaffinity(0))[: options.num_workers]:
     cores.put(core)
 
   def run_one(variant: str, seed: int) -> None:
-    directory = _run_directory(variant, seed)
+    directory = _run_directory(options, variant, seed)
     curve = _read_curve(directory)
-    if curve is not None and curve.steps[-1] >= FLAGS.max_num_actor_steps:
+    if curve is not None and curve.steps[-1] >= options.max_num_actor_steps:
       return
     core = cores.get()
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -214,7 +218,7 @@ def _run_all(variants: Sequence[str], seeds: Sequence[int]) -> None:
       cores.put(core)
     print(f'{variant}, seed {seed}: done', flush=True)
 
-  with concurrent.futures.ThreadPoolExecutor(_NUM_WORKERS.value) as pool:
+  with concurrent.futures.ThreadPoolExecutor(options.num_workers) as pool:
     runs = [
       pool.submit(run_one, variant, seed)
       for seed in seeds
@@ -249,7 +253,9 @@ def _summarize(values: Sequence[float]) -> str:
   return f'{np.mean(values):.2f} ({low:.2f} to {high:.2f})'
 
 
-def _print_table(curves: Mapping[str, Sequence[_Curve]]) -> None:
+def _print_table(
+  options: Options, curves: Mapping[str, Sequence[_Curve]]
+) -> None:
   opponents = list(next(iter(curves.values()))[0].scores)
   rows = []
   for variant, runs in curves.items():
@@ -261,13 +267,15 @@ def _print_table(curves: Mapping[str, Sequence[_Curve]]) -> None:
     minutes = np.mean([run.seconds[-1] for run in runs]) / 60
     rows.append([variant, len(runs), score, *scores, f'{minutes:.1f}'])
   common.print_table(
-    f'Capture the flag after {FLAGS.max_num_actor_steps:,} steps',
+    f'Capture the flag after {options.max_num_actor_steps:,} steps',
     ['variant', 'seeds', 'score (95%)', *opponents, 'minutes'],
     rows,
   )
 
 
-def _plot(curves: Mapping[str, Sequence[_Curve]]) -> pathlib.Path:
+def _plot(
+  options: Options, curves: Mapping[str, Sequence[_Curve]]
+) -> pathlib.Path:
   """Draws scores over steps and over time, with the bands of the table."""
   figure = drawing.make_figure(9.0, 3.6)
   panels = figure.subplots(1, 2, sharey=True)
@@ -290,41 +298,44 @@ def _plot(curves: Mapping[str, Sequence[_Curve]]) -> pathlib.Path:
     axes.set_xlabel(label, fontsize=8)
   panels[0].set_ylabel('score', fontsize=8)
   panels[0].legend(fontsize=7, frameon=False)
-  path = pathlib.Path(_DIRECTORY.value) / 'ablation.png'
+  path = pathlib.Path(options.directory) / 'ablation.png'
   drawing.write_png(path, figure)
   return path
 
 
-def _compare(variants: Sequence[str], seeds: Sequence[int]) -> None:
+def _compare(
+  options: Options, variants: Sequence[str], seeds: Sequence[int]
+) -> None:
   """Does all runs and prints the results."""
   unknown = set(variants) - set(VARIANTS)
   if unknown:
-    raise app.UsageError(
+    raise ValueError(
       f'--variants {sorted(unknown)} must be among {list(VARIANTS)}.'
     )
-  _run_all(variants, seeds)
+  _run_all(options, variants, seeds)
   curves: dict[str, list[_Curve]] = {}
   for variant in variants:
     for seed in seeds:
-      curve = _read_curve(_run_directory(variant, seed))
+      curve = _read_curve(_run_directory(options, variant, seed))
       assert curve is not None, f'{variant} with seed {seed} has ended'
       curves.setdefault(variant, []).append(curve)
   print(common.machine_line())
-  _print_table(curves)
-  print(f'\nCurves: {_plot(curves)}')
+  _print_table(options, curves)
+  print(f'\nCurves: {_plot(options, curves)}')
 
 
-def main(argv: Sequence[str]) -> None:
+def main(options: Options) -> None:
   """Does one run, or all runs and the table."""
-  del argv
-  if _VARIANT.value is not None:
-    run(_VARIANT.value, FLAGS.seed)
+  if options.variant is not None:
+    run(options, options.variant)
     return
-  first = _FIRST_SEED.value
+  first = options.first_seed
   _compare(
-    _VARIANTS.value or list(VARIANTS), range(first, first + _NUM_SEEDS.value)
+    options,
+    options.variants or list(VARIANTS),
+    range(first, first + options.num_seeds),
   )
 
 
 if __name__ == '__main__':
-  app.run(main)
+  launch.main(__file__)

@@ -26,10 +26,11 @@ from hypothesis import strategies as st
 
 from ftwax import types
 from ftwax.agents import impala
+from ftwax.cli import commands
 from ftwax.environments import environment_faults, validation, vector
 from ftwax.records import checkpoints
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import launch, runs
+from ftwax.runtime import runs
 
 # Of all five searches together.
 _SECONDS = float(os.environ.get('FTWAX_FUZZ_SECONDS', '50')) / 5
@@ -37,6 +38,8 @@ _SECONDS = float(os.environ.get('FTWAX_FUZZ_SECONDS', '50')) / 5
 _CONFIG = impala.IMPALAConfig(
   core='feed_forward', hidden_size=4, sequence_length=3, batch_size=4
 )
+
+_EXPECTED = commands.expected_errors()
 
 _INTS = st.one_of(
   st.integers(-3, 70_000),
@@ -100,7 +103,7 @@ def test_values_begin_a_run_or_are_refused(monkeypatch):
   )
 
   def test(options, save_every, eval_every, num_eval_episodes, runtime):
-    with pytest.raises((*launch.EXPECTED, _BegunError)) as info:
+    with pytest.raises((*_EXPECTED, _BegunError)) as info:
       if save_every is not None:
         made = checkpoints.CheckpointingConfig(save_every)
         options = {**options, 'checkpointing': made}
@@ -153,7 +156,7 @@ def test_configs_make_an_agent_or_are_refused():
       network = impala.make_network(spec, config=config)
       core = impala.make_builder(config).make_learner_core(network, spec)
       jax.eval_shape(core.init, jax.random.PRNGKey(0))
-    except launch.EXPECTED as error:
+    except _EXPECTED as error:
       assert str(error)  # noqa: PT017
 
   _search(

@@ -81,6 +81,7 @@ MAY_IMPORT = {
   'web': {'records', 'reporting', 'runtime'},
   'experiments': {
     'agents',
+    'cli',
     'environments',
     'networks',
     'population',
@@ -316,14 +317,11 @@ NAME_EXPERIMENTS = {
   'runtime/device/train.py',
   'runtime/distributed',
   'runtime/experiment.py',
-  'runtime/launch.py',
   'runtime/loaded_agent.py',
   'runtime/loading.py',
-  'runtime/overrides.py',
   'runtime/playable.py',
   'runtime/prepare.py',
   'runtime/runs.py',
-  'runtime/runtime_options.py',
 }
 
 

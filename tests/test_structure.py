@@ -49,7 +49,7 @@ def _num_arguments(function):
 BUDGETS = {
   '': (2_020, 670),
   'agents': (5_490, 1_750),
-  'cli': (1_570, 680),
+  'cli': (1_700, 790),
   'environments': (8_060, 3_140),
   'experiments': (2_690, 1_000),
   'losses': (1_340, 350),
@@ -58,7 +58,7 @@ BUDGETS = {
   'records': (3_920, 1_720),
   'replay': (6_830, 2_370),
   'reporting': (2_740, 1_290),
-  'runtime': (9_860, 3_830),
+  'runtime': (9_000, 3_500),
   'runtime/cluster': (1_850, 910),
   'runtime/distributed': (6_890, 3_020),
   'web': (1_460, 740),

@@ -4,43 +4,43 @@ ftwax bench
 ftwax bench acting
 """
 
-import argparse
+import dataclasses
 import pathlib
 import subprocess
 import sys
 
-from ftwax.cli import commands, list_command
+from ftwax.cli import commands, flags
 
 _FOLDER = pathlib.Path(__file__).parents[2] / 'benchmarks'
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-  """Adds the arguments: a benchmark and its flags."""
-  parser.add_argument(
-    'benchmark',
-    nargs='?',
-    help='name of a benchmark; by default, all are listed',
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """Flags of `ftwax bench`."""
+
+  benchmark: str | None = flags.argument(
+    'Name of a benchmark; by default, all are listed.', default=None
   )
-  parser.add_argument(
-    'flags', nargs=argparse.REMAINDER, help='flags of the benchmark'
+  flags: tuple[str, ...] = flags.argument(
+    'Flags of the benchmark.', default=(), rest=True
   )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(options: Options) -> int:
   """Lists the benchmarks, or runs one as a script."""
   paths = _benchmarks()
-  name = arguments.benchmark
+  name = options.benchmark
   if name is None:
     width = max(map(len, paths))
     for name, path in paths.items():
-      print(f'  {name:{width}}  {list_command.first_line(path)}')
+      print(f'  {name:{width}}  {commands.first_line(path)}')
     return 0
   if name not in paths:
     raise ValueError(
       f'benchmark ({name!r}) must be listed by `ftwax'
-      f' bench`{commands.suggest(name, paths)}'
+      f' bench`{flags.suggest(name, paths)}'
     )
-  command = [sys.executable, str(paths[name]), *arguments.flags]
+  command = [sys.executable, str(paths[name]), *options.flags]
   return subprocess.run(command, check=False).returncode
 
 

@@ -1,91 +1,42 @@
 """The subcommands of `ftwax`, and their shared code.
 
-A subcommand is a module with two functions: `add_arguments(parser)` adds its
-arguments to an `argparse.ArgumentParser`, and `run(arguments)` executes it and
-returns the exit status. The module docstring is its help text. To add a
-subcommand, write the module and list it in `COMMANDS`.
+A subcommand is a module with a dataclass `Options`, whose fields are its flags,
+and a function `run(options)` that executes it and returns the exit status. The
+module docstring is its help text. To add a subcommand, write the module and
+list it in `COMMANDS`.
 """
 
-import argparse
+import ast
 import contextlib
-import difflib
 import importlib
 import inspect
 import os
+import pathlib
 import select
 import signal
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple, NoReturn, Protocol, cast
+import traceback
+from collections.abc import Iterator, Sequence
 
-_EXIT_USAGE = 2
+from ftwax.cli import flags
 
-
-class Command(Protocol):
-  """The module of a subcommand."""
-
-  def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the subcommand."""
-
-  def run(self, arguments: argparse.Namespace) -> int:
-    """Executes the subcommand; returns the exit status."""
+_INTERRUPTED = 128 + signal.SIGINT
 
 
-class Entry(NamedTuple):
-  """A row of the table of subcommands.
-
-  Attributes:
-    module: name of the module, imported when the subcommand is called.
-    summary: line in `ftwax --help`.
-  """
-
-  module: str
-  summary: str
-
-
-COMMANDS: Mapping[str, Entry] = {
-  'list': Entry(
-    'ftwax.cli.list_command', 'list experiments, agents and environments'
-  ),
-  'train': Entry('ftwax.cli.train_command', 'run an experiment'),
-  'evaluate': Entry('ftwax.cli.evaluate_command', 'evaluate a run'),
-  'film': Entry('ftwax.cli.film_command', 'film an episode of a run'),
-  'report': Entry(
-    'ftwax.cli.report_command', 'draw curves and write reports of runs'
-  ),
-  'compare': Entry('ftwax.cli.compare_command', 'compare several runs'),
-  'watch': Entry('ftwax.cli.watch_command', 'follow runs in the browser'),
-  'play': Entry('ftwax.cli.play_command', 'play against a population'),
-  'bench': Entry(
-    'ftwax.cli.bench_command', 'list or run the benchmarks of a clone'
-  ),
-  'doctor': Entry('ftwax.cli.doctor_command', 'check that ftwax can run here'),
-}
-
-
-class Parser(argparse.ArgumentParser):
-  """A parser whose errors suggest the intended argument."""
-
-  def parse(self, argv: Sequence[str]) -> argparse.Namespace:
-    """Parses arguments; an unknown flag exits with a suggestion."""
-    arguments, unknown = self.parse_known_args(argv)
-    if unknown:
-      typed = unknown[0].split('=')[0]
-      known = list(self._option_string_actions)
-      self.error(f'there is no {typed}{suggest(typed, known)}')
-    return arguments
-
-  def error(self, message: str) -> NoReturn:
-    """Prints the message and exits with status 2."""
-    print(f'{self.prog}: {message}', file=sys.stderr)
-    print(f'`{self.prog} --help` shows the usage.', file=sys.stderr)
-    raise SystemExit(_EXIT_USAGE)
-
-
-def suggest(typed: str, known: Collection[str]) -> str:
-  """Returns the end of an error message about an unknown name."""
-  close = difflib.get_close_matches(typed, known, n=1)
-  return f'; did you mean {close[0]}?' if close else '.'
+# Each is the module `NAME_command`; the first line of its docstring is its line
+# in `ftwax --help`.
+COMMANDS = (
+  'list',
+  'train',
+  'evaluate',
+  'film',
+  'report',
+  'compare',
+  'watch',
+  'play',
+  'bench',
+  'doctor',
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -102,61 +53,84 @@ def main(argv: Sequence[str] | None = None) -> int:
   """
   argv = list(sys.argv[1:] if argv is None else argv)
   if not argv or argv[0] in ('-h', '--help', 'help'):
-    with _readers_may_leave():
+    with errors_told():
       print(_overview())
     return 0
   name, *rest = argv
   if name not in COMMANDS:
-    _make_parser('', None).error(
-      f'there is no command {name!r}{suggest(name, COMMANDS)}'
+    print(
+      f'ftwax: there is no command {name!r}{flags.suggest(name, COMMANDS)}',
+      file=sys.stderr,
     )
+    raise SystemExit(flags.EXIT_USAGE)
+  with errors_told():
+    try:
+      module = importlib.import_module(f'ftwax.cli.{name}_command')
+    except ImportError as error:
+      raise ImportError(f'{error}; see `ftwax doctor`.') from None
+    description = inspect.getdoc(module) or ''
+    parsed = flags.parse(module.Options, rest, f'ftwax {name}', description)
+    status: int = module.run(parsed.options)
+    return status
+
+
+def expected_errors() -> tuple[type[Exception], ...]:
+  """Returns the errors caused by the user's values, data, disk or ports.
+
+  For these the message suffices; any other error is a bug.
+  """
+  errors = (ValueError, OSError, ArithmeticError, ImportError)
   try:
-    module = importlib.import_module(COMMANDS[name].module)
-  except ImportError as error:
-    print(f'ftwax {name}: {error}; see `ftwax doctor`.', file=sys.stderr)
-    return 1
-  command = cast(Command, module)
-  parser = _make_parser(f' {name}', inspect.getdoc(module))
-  command.add_arguments(parser)
-  arguments = parser.parse(rest)
-  with contextlib.ExitStack() as stack:
-    # Needs JAX: import it after --help, and do without it if it is missing.
-    with contextlib.suppress(ImportError):
-      launch = importlib.import_module('ftwax.runtime.launch')
-      stack.enter_context(launch.errors_told())
-    stack.enter_context(_readers_may_leave())
-    return command.run(arguments)
-
-
-@contextlib.contextmanager
-def _readers_may_leave() -> Iterator[None]:
-  """Ends the program quietly once its output is closed, as `head` does."""
-  try:
-    yield
-    sys.stdout.flush()
-  except BrokenPipeError:
-    poll = select.poll()
-    poll.register(sys.stdout, 0)
-    if not poll.poll(0):
-      raise  # Another pipe is broken.
-    # Python flushes once more at its end.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    raise SystemExit(128 + signal.SIGPIPE) from None
-
-
-def _make_parser(command: str, description: str | None) -> Parser:
-  return Parser(
-    prog=f'ftwax{command}',
-    description=description,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-    allow_abbrev=False,
+    from ftwax.environments import environment_faults  # Slow imports.
+    from ftwax.records import checkpoints, run_directory
+  except ImportError:  # Of a package that `ftwax doctor` misses.
+    return errors
+  return (
+    *errors,
+    environment_faults.EnvironmentFault,
+    run_directory.RunDirectoryError,
+    checkpoints.CheckpointError,
   )
 
 
+@contextlib.contextmanager
+def errors_told() -> Iterator[None]:
+  """Exits with a single message on errors that the user can fix.
+
+  A context manager. It also ends the program quietly once its output is closed,
+  as `head` does.
+  """
+  try:
+    yield
+    sys.stdout.flush()
+  except KeyboardInterrupt:
+    raise SystemExit(_INTERRUPTED) from None
+  except Exception as error:
+    if isinstance(error, BrokenPipeError) and _output_is_closed():
+      # Python flushes once more at its end.
+      os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+      raise SystemExit(128 + signal.SIGPIPE) from None
+    if not isinstance(error, expected_errors()):
+      raise
+    from absl import logging
+
+    logging.vlog(1, traceback.format_exc())
+    raise SystemExit(
+      f'{type(error).__name__}: {error}\n(-v=1 prints the traceback.)'
+    ) from None
+
+
+def _output_is_closed() -> bool:
+  poll = select.poll()
+  poll.register(sys.stdout, 0)
+  return bool(poll.poll(0))
+
+
 def _overview() -> str:
-  width = max(map(len, COMMANDS))
+  folder = pathlib.Path(__file__).parent
   rows = [
-    f'  {name:{width}}  {entry.summary}' for name, entry in COMMANDS.items()
+    f'  {name:10}{first_line(folder / f"{name}_command.py")}'
+    for name in COMMANDS
   ]
   return '\n'.join(
     [
@@ -167,3 +141,10 @@ def _overview() -> str:
       'A first run, which takes a minute: ftwax train catch',
     ]
   )
+
+
+def first_line(path: pathlib.Path) -> str:
+  """Returns the first line of a module's docstring, without importing it."""
+  path = path / '__init__.py' if path.is_dir() else path
+  tree = ast.parse(path.read_text('utf-8'))
+  return (ast.get_docstring(tree) or '').partition('\n')[0]

@@ -5,30 +5,27 @@ confidence interval over seeds (Student's t). `ftwax report` with several runs
 writes a page that shows them side by side.
 """
 
-import argparse
+import dataclasses
 import pathlib
 
+from ftwax.cli import flags
 from ftwax.reporting import comparison, drawing
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-  """Adds the arguments: the runs and the file of the figure."""
-  parser.add_argument(
-    'runs', metavar='RUN', nargs='+', help='directory of a run'
-  )
-  parser.add_argument(
-    '--out',
-    default='comparison.png',
-    help='path of the figure (comparison.png)',
-  )
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """Flags of `ftwax compare`."""
+
+  runs: tuple[str, ...] = flags.argument('Directories of runs.')
+  out: str = flags.flag('comparison.png', 'Path of the figure.')
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(options: Options) -> int:
   """Prints the table and draws the figure."""
-  rows = comparison.group([comparison.read(name) for name in arguments.runs])
+  rows = comparison.group([comparison.read(name) for name in options.runs])
   print(comparison.format_table(comparison.make_table(rows)))
   figure = comparison.plot(rows, 'Training, and means over seeds')
-  path = pathlib.Path(arguments.out)
+  path = pathlib.Path(options.out)
   path.write_bytes(drawing.to_png(figure))
   print(f'\nCurves: {path}')
   return 0

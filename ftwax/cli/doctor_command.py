@@ -4,25 +4,23 @@ Checks Python, packages, imports, devices, disk, shared memory and ports. The
 exit status is 1 if a check fails.
 """
 
-import argparse
+import dataclasses
 import pathlib
 
 from ftwax import version
-from ftwax.cli import health_checks
+from ftwax.cli import flags, health_checks
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-  """Adds the arguments: ports to check."""
-  parser.add_argument(
-    '--port',
-    type=int,
-    action='append',
-    default=[],
-    help='a port to check, such as that of --replay_port; may be repeated',
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """Flags of `ftwax doctor`."""
+
+  port: tuple[int, ...] = flags.flag(
+    (), 'A port to check, such as that of --replay_port; may be repeated.'
   )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(options: Options) -> int:
   """Prints the findings."""
   folder = pathlib.Path(__file__).parents[1]
   print(f'ftwax {version.__version__} in {folder}')
@@ -35,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     health_checks.check_devices(),
     health_checks.check_disk(),
     health_checks.check_shared_memory(),
-    health_checks.check_ports(arguments.port),
+    health_checks.check_ports(options.port),
   ):
     for level, subject, text in findings:
       num_faults += level == health_checks.FAULT

@@ -4,63 +4,55 @@ Members play episodes of the run's evaluation environment or, in a game of two
 teams, play against its scripts and opponents.
 """
 
-import argparse
+import dataclasses
 import json
 from collections.abc import Sequence
 from typing import Any
 
 from ftwax import types
-from ftwax.cli import past_runs
+from ftwax.cli import flags, past_runs
 from ftwax.runtime import evaluation, loading, prepare
 from ftwax.runtime.local import evaluations
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-  """Adds the arguments: the run and what to play."""
-  past_runs.add_arguments(parser)
-  parser.add_argument(
-    '--episodes',
-    type=int,
-    default=20,
-    help='minimum number of episodes of each member (20)',
+@dataclasses.dataclass(frozen=True)
+class Options(past_runs.Options):
+  """Flags of `ftwax evaluate`."""
+
+  episodes: int = flags.flag(20, 'Minimum number of episodes of each member.')
+  seed: int | None = flags.flag(
+    None, 'Random seed; by default that of the run.'
   )
-  parser.add_argument(
-    '--seed', type=int, help='random seed; by default that of the run'
+  sampled: bool = flags.flag(
+    False, 'Sample actions instead of taking the most probable one.'
   )
-  parser.add_argument(
-    '--sampled',
-    action='store_true',
-    help='sample actions instead of taking the most probable one',
-  )
-  parser.add_argument(
-    '--json', action='store_true', help='print all numbers as JSON'
-  )
+  json: bool = flags.flag(False, 'Print all numbers as JSON.')
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(options: Options) -> int:
   """Prints the results."""
-  if arguments.episodes < 1:
+  if options.episodes < 1:
     raise ValueError(
-      f'episodes ({arguments.episodes}) must be at least 1; choose 20.'
+      f'episodes ({options.episodes}) must be at least 1; choose 20.'
     )
-  with past_runs.rebuilt(arguments.run, arguments.experiment) as experiment:
-    if arguments.seed is not None:
-      experiment = experiment.replace(seed=arguments.seed)
-    experiment = experiment.replace(
-      evaluation_greedy=not arguments.sampled, environment_processes=0
-    )
-    agents = loading.load_members(
-      arguments.run, experiment=experiment, step=arguments.step
-    )
-    sources = [_Member(agent.variables) for agent in agents]
-    evaluator = evaluations.Evaluator(
-      prepare.prepare(experiment), sources, arguments.episodes, ()
-    )
-    try:
-      row = evaluation.make_row(evaluator.run())
-    finally:
-      evaluator.close()
-  if arguments.json:
+  experiment = past_runs.rebuild(options.run, options.experiment)
+  if options.seed is not None:
+    experiment = experiment.replace(seed=options.seed)
+  experiment = experiment.replace(
+    evaluation_greedy=not options.sampled, environment_processes=0
+  )
+  agents = loading.load_members(
+    options.run, experiment=experiment, step=options.checkpoint
+  )
+  sources = [_Member(agent.variables) for agent in agents]
+  evaluator = evaluations.Evaluator(
+    prepare.prepare(experiment), sources, options.episodes, ()
+  )
+  try:
+    row = evaluation.make_row(evaluator.run())
+  finally:
+    evaluator.close()
+  if options.json:
     print(json.dumps(row))
     return 0
   for name, value in row.items():

@@ -1,31 +1,45 @@
 """Lists experiments, agents and environments, one per line."""
 
-import argparse
 import ast
+import dataclasses
 import pathlib
+from collections.abc import Iterator
 
-from ftwax.cli import experiment_files
+from ftwax.cli import commands, flags
 
 _PACKAGE = pathlib.Path(__file__).parents[1]
 
-# Modules of `ftwax.environments` that are not tasks.
-_INTERFACES = ('functional', 'game_pages', 'games', 'vector')
+# Public modules that are no agents, or no tasks.
+_PARTS = (
+  'acme',
+  'builders',
+  'functional',
+  'game_pages',
+  'games',
+  'named',
+  'vector',
+)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-  """Adds the argument: the kind of things to list."""
-  parser.add_argument(
-    'kind',
-    nargs='?',
-    choices=_LISTS,
-    help='what to list; by default everything',
+_KINDS = ('experiments', 'agents', 'environments')
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """Flags of `ftwax list`."""
+
+  kind: str | None = flags.argument(
+    'What to list; by default everything.', None, _KINDS
   )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(options: Options) -> int:
   """Prints the lists."""
-  for kind in [arguments.kind] if arguments.kind else _LISTS:
-    lines = _LISTS[kind]()
+  for kind in [options.kind] if options.kind else _KINDS:
+    lines = {
+      path.name.removesuffix('.py'): commands.first_line(path)
+      for path in _modules(_PACKAGE / kind)
+    }
     width = max(map(len, lines))
     print(f'{kind}:')
     for name, line in lines.items():
@@ -34,43 +48,17 @@ def run(arguments: argparse.Namespace) -> int:
   return 0
 
 
-def first_line(path: pathlib.Path) -> str:
-  """Returns the first line of a module's docstring, without importing it."""
-  tree = ast.parse(path.read_text('utf-8'))
-  return (ast.get_docstring(tree) or '').partition('\n')[0]
-
-
-def _experiments() -> dict[str, str]:
-  return {
-    name: first_line(path) for name, path in experiment_files.named().items()
-  }
-
-
-def _agents() -> dict[str, str]:
-  from ftwax.agents import named
-
-  return {
-    name: _module_line(_PACKAGE / 'agents' / name) for name in named.AGENTS
-  }
-
-
-def _environments() -> dict[str, str]:
-  from ftwax import environments
-
-  return {
-    name: _module_line(_PACKAGE / 'environments' / name)
-    for name in environments.__all__
-    if name.islower() and name not in _INTERFACES
-  }
-
-
-def _module_line(path: pathlib.Path) -> str:
-  package = path / '__init__.py'
-  return first_line(package if package.exists() else path.with_suffix('.py'))
-
-
-_LISTS = {
-  'experiments': _experiments,
-  'agents': _agents,
-  'environments': _environments,
-}
+def _modules(package: pathlib.Path) -> Iterator[pathlib.Path]:
+  """Yields the public modules of a package, as its `__all__` names them."""
+  names = sorted(path.stem for path in package.glob('[a-z]*.py'))
+  tree = ast.parse((package / '__init__.py').read_text('utf-8'))
+  for node in tree.body:
+    if (
+      isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == '__all__'
+    ):
+      names = ast.literal_eval(node.value)
+  for name in names:
+    path = package / name
+    path = path if path.is_dir() else path.with_suffix('.py')
+    if name not in _PARTS and path.exists():
+      yield path

@@ -5,21 +5,25 @@ capture_the_flag; the directory of a run; catch, without opponents; or
 pettingzoo:NAME, such as pettingzoo:butterfly/cooperative_pong-v6.
 """
 
-import argparse
+import dataclasses
 
-from ftwax.cli import past_runs, watch_command
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-  """Adds the arguments: the source and the address."""
-  parser.add_argument('source', nargs='?', default='capture_the_flag')
-  parser.add_argument('--experiment', help=past_runs.EXPERIMENT_HELP)
-  watch_command.add_server_arguments(parser)
+from ftwax.cli import flags, past_runs, watch_command
 
 
-def run(arguments: argparse.Namespace) -> int:
+@dataclasses.dataclass(frozen=True)
+class Options(watch_command.ServerOptions):
+  """Flags of `ftwax play`."""
+
+  source: str = flags.argument('What to play.', default='capture_the_flag')
+  experiment: str | None = flags.flag(
+    None,
+    past_runs.EXPERIMENT_HELP,
+  )
+
+
+def run(options: Options) -> int:
   """Serves the game until Ctrl-C."""
   server = watch_command.import_server()
-  playable = past_runs.find_game(arguments.source, arguments.experiment)
-  server.play(playable, arguments.save_dir, arguments.host, arguments.port)
+  playable = past_runs.find_game(options.source, options.experiment)
+  server.play(playable, options.save_dir, options.host, options.port)
   return 0

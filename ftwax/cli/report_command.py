@@ -9,67 +9,61 @@ ftwax report RUN --match 0 1 --match 0 tactician
                    player for each team, or for each seat
 """
 
-import argparse
+import dataclasses
 import pathlib
 
-from ftwax.cli import past_runs
+from ftwax.cli import flags, past_runs
 from ftwax.reporting import comparison, curves, history, report
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-  """Adds the arguments: the runs and matches to record."""
-  parser.add_argument(
-    'runs', metavar='RUN', nargs='+', help='directory of a run'
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """Flags of `ftwax report`."""
+
+  runs: tuple[str, ...] = flags.argument('Directories of runs.')
+  page: str = flags.flag(
+    'comparison.html', 'Page that shows several runs side by side.'
   )
-  parser.add_argument(
-    '--page',
-    default='comparison.html',
-    help='page that shows several runs side by side (comparison.html)',
+  match: tuple[tuple[str, ...], ...] = flags.flag(
+    (), 'Record a game between these members or scripts; may be repeated.'
   )
-  parser.add_argument(
-    '--match',
-    nargs='+',
-    action='append',
-    default=[],
-    metavar='PLAYER',
-    help='record a game between these members or scripts; may be repeated',
+  experiment: str | None = flags.flag(
+    None,
+    past_runs.EXPERIMENT_HELP,
   )
-  parser.add_argument('--experiment', help=past_runs.EXPERIMENT_HELP)
-  parser.add_argument(
-    '--seed', type=int, default=0, help='random seed of the games (0)'
-  )
+  seed: int = flags.flag(0, 'Random seed of the games.')
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(options: Options) -> int:
   """Writes the files and prints their paths."""
-  for name in arguments.runs:
+  for name in options.runs:
     directory = pathlib.Path(name)
     if not curves.can_plot(directory):
       raise ValueError(
         f'run ({name}) must be a directory with the log of a run, and has none;'
         ' give one below runs/ with a finished episode.'
       )
-    if arguments.match:
-      _record(arguments, name)
+    if options.match:
+      _record(options, name)
     print(curves.plot_curves(directory))
     population = history.find(directory)
     if population is not None and (
-      population.ratings.shape[1] > 1 or arguments.match
+      population.ratings.shape[1] > 1 or options.match
     ):
       print(report.make_report(directory))
-  if len(arguments.runs) > 1:
-    runs = [comparison.read(name) for name in arguments.runs]
-    print(comparison.write_page(runs, arguments.page))
+  if len(options.runs) > 1:
+    runs = [comparison.read(name) for name in options.runs]
+    print(comparison.write_page(runs, options.page))
   return 0
 
 
-def _record(arguments: argparse.Namespace, run: str) -> None:
+def _record(options: Options, run: str) -> None:
   """Plays and records the requested matches."""
   from ftwax.runtime import live_game  # Slow import.
 
   matches = [
     [f'member {name}' if name.isdecimal() else name for name in match]
-    for match in arguments.match
+    for match in options.match
   ]
-  playable = past_runs.find_game(run, arguments.experiment)
-  live_game.record_matches(playable, matches, run, arguments.seed)
+  playable = past_runs.find_game(run, options.experiment)
+  live_game.record_matches(playable, matches, run, options.seed)

@@ -5,24 +5,24 @@ ftwax train my_file.py:build --help   runs a function that returns an
                                       ExperimentConfig; has the common flags
 """
 
-import argparse
+import dataclasses
 
-from ftwax.cli import experiment_files
+from ftwax.cli import flags, launch
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-  """Adds the arguments: the experiment and its flags."""
-  parser.add_argument(
-    'experiment',
-    metavar='EXPERIMENT',
-    help='a name listed by `ftwax list`, or FILE.py:FUNCTION',
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """Flags of `ftwax train`."""
+
+  experiment: str = flags.argument(
+    'A name listed by `ftwax list`, or FILE.py:FUNCTION.'
   )
-  parser.add_argument(
-    'flags', nargs=argparse.REMAINDER, help='flags of the experiment'
+  flags: tuple[str, ...] = flags.argument(
+    'Flags of the experiment.', default=(), rest=True
   )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(options: Options) -> int:
   """Runs the experiment, which exits the program."""
-  experiment_files.run(arguments.experiment, arguments.flags)
+  launch.main(options.experiment, options.flags)
   return 0

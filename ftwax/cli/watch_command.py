@@ -1,44 +1,34 @@
 """Follows runs in the browser, one or several, running or finished."""
 
-import argparse
+import dataclasses
 import importlib
 from typing import Any
 
-from ftwax.cli import past_runs
+from ftwax.cli import flags, past_runs
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-  """Adds the arguments: the runs and the address."""
-  parser.add_argument(
-    'runs',
-    metavar='RUN',
-    nargs='*',
-    help='directory of a run; by default the newest one below runs/',
+@dataclasses.dataclass(frozen=True)
+class ServerOptions:
+  """Flags of the server."""
+
+  save_dir: str = flags.flag('runs/games', 'Directory of saved games.')
+  host: str = flags.flag(
+    '127.0.0.1',
+    'Address to serve on; other machines need the token in the printed link.',
   )
-  parser.add_argument(
-    '--end_with_input', action='store_true', help=argparse.SUPPRESS
+  port: int | None = flags.flag(
+    None, 'Port; by default 8700, or any free one if that is taken.'
   )
-  add_server_arguments(parser)
 
 
-def add_server_arguments(parser: argparse.ArgumentParser) -> None:
-  """Adds the arguments of the server: directory of saved games and address."""
-  parser.add_argument(
-    '--save_dir',
-    default='runs/games',
-    help='directory of saved games (runs/games)',
+@dataclasses.dataclass(frozen=True)
+class Options(ServerOptions):
+  """Flags of `ftwax watch`."""
+
+  runs: tuple[str, ...] = flags.argument(
+    'Directories of runs; by default the newest one below runs/.', default=()
   )
-  parser.add_argument(
-    '--host',
-    default='127.0.0.1',
-    help='address to serve on (127.0.0.1); other machines need the token in the'
-    ' printed link',
-  )
-  parser.add_argument(
-    '--port',
-    type=int,
-    help='port; by default 8700, or any free one if that is taken',
-  )
+  end_with_input: bool = flags.flag(False, 'End when the standard input ends.')
 
 
 def import_server() -> Any:
@@ -56,14 +46,14 @@ def import_server() -> Any:
     ) from None
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(options: Options) -> int:
   """Serves the page until Ctrl-C."""
   import_server().watch(
-    arguments.runs,
-    arguments.save_dir,
-    arguments.host,
-    arguments.port,
-    arguments.end_with_input,
+    options.runs,
+    options.save_dir,
+    options.host,
+    options.port,
+    options.end_with_input,
     past_runs.find_game,
   )
   return 0

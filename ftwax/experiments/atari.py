@@ -6,38 +6,41 @@ is A3C with asynchronous actors. With `--vector`, ale-py steps all games
 together; see `ftwax.environments.atari_vector` for the differences.
 """
 
+import dataclasses
 import functools
 
 import dm_env
-from absl import flags
 
-from ftwax.agents import a2c, a3c, impala, named, ppo
+import ftwax
+from ftwax.agents import a2c, a3c, impala, ppo
+from ftwax.cli import flags, launch
 from ftwax.environments import atari, atari_vector, vector
-from ftwax.runtime import experiment, launch
 
-launch.define_flags(
-  max_num_actor_steps=10_000_000, num_environments=8, eval_every=0
-)
-_GAME = flags.DEFINE_string('game', 'pong', 'Name of the game.')
-_AGENT = flags.DEFINE_enum('agent', 'impala', named.STANDARD, 'The agent.')
-_SIZE = flags.DEFINE_enum(
-  'size',
-  '84',
-  ['84', '42'],
-  'Height and width of frames: 84 (color, see --torso) or 42 (gray, as in A3C'
-  ' and UNREAL; four times as fast).',
-)
-_VECTOR = flags.DEFINE_bool(
-  'vector',
-  False,
-  "Step the games in threads, with ale-py's own vector environment.",
-)
-_TORSO = flags.DEFINE_enum(
-  'torso',
-  'shallow',
-  ['shallow', 'deep', 'ftw', 'nature'],
-  'Torso for frames of 84x84.',
-)
+
+@dataclasses.dataclass(frozen=True)
+class Options(launch.Options):
+  """Flags of this experiment."""
+
+  max_num_actor_steps: int = 10_000_000
+  game: str = flags.flag('pong', 'Name of the game.')
+  agent: str = flags.flag(
+    'impala', 'The agent.', ['impala', 'a2c', 'a3c', 'ppo']
+  )
+  size: str = flags.flag(
+    '84',
+    'Height and width of frames: 84 (color, see --torso) or 42 (gray, as in'
+    ' A3C and UNREAL; four times as fast).',
+    ['84', '42'],
+  )
+  vector: bool = flags.flag(
+    False, "Step the games in threads, with ale-py's own vector environment."
+  )
+  torso: str = flags.flag(
+    'shallow',
+    'Torso for frames of 84x84.',
+    ['shallow', 'deep', 'ftw', 'nature'],
+  )
+
 
 # The settings of each agent's paper on Atari.
 _PRESETS = {
@@ -48,35 +51,39 @@ _PRESETS = {
 }
 
 
-def build_experiment() -> experiment.ExperimentConfig:
-  """Returns the experiment described by the flags."""
-  large = _SIZE.value == '84'
-  config = _PRESETS[_AGENT.value](image_torso=_TORSO.value if large else 'a3c')
-  rules = atari.AtariConfig(size=int(_SIZE.value), grayscale=not large)
+def build(options: Options) -> ftwax.ExperimentConfig:
+  """Returns the experiment."""
+  large = options.size == '84'
+  config = _PRESETS[options.agent](
+    image_torso=options.torso if large else 'a3c'
+  )
+  rules = atari.AtariConfig(size=int(options.size), grayscale=not large)
   make = functools.partial(
-    _make_vector if _VECTOR.value else _make_environment, _GAME.value, rules
+    make_vector if options.vector else make_environment, options.game, rules
   )
-  return experiment.ExperimentConfig(
-    name=f'{_AGENT.value}_{_GAME.value}',
+  return ftwax.ExperimentConfig(
+    name=f'{options.agent}_{options.game}',
     agent=config,
-    environment=vector.VectorFactory(make) if _VECTOR.value else make,
-    **launch.experiment_options(),
+    environment=vector.VectorFactory(make) if options.vector else make,
+    **options.fields(),
   )
 
 
-def _make_environment(
+def make_environment(
   game: str, config: atari.AtariConfig, seed: int
 ) -> dm_env.Environment:
+  """Returns a game."""
   return atari.make(game, seed=seed, config=config)
 
 
-def _make_vector(
+def make_vector(
   game: str, config: atari.AtariConfig, num_environments: int, seed: int
 ) -> vector.EnvironmentVector:
+  """Returns a vector of games."""
   return atari_vector.make(
     game, num_environments=num_environments, seed=seed, config=config
   )
 
 
 if __name__ == '__main__':
-  launch.run(build_experiment)
+  launch.main(__file__)

@@ -17,56 +17,59 @@ from typing import Any
 
 import jax
 import numpy as np
-from absl import flags
 
+import ftwax
 from ftwax import hyperparameters, types
 from ftwax.agents import ftw
+from ftwax.cli import flags, launch
 from ftwax.environments import capture_the_flag, functional
 from ftwax.networks import rpth_level
 from ftwax.population import population_config
 from ftwax.records import tournament_files
 from ftwax.reporting import report
-from ftwax.runtime import (
-  evaluation,
-  experiment,
-  launch,
-  live_game,
-  playable,
-  prepare,
-  runs,
-)
+from ftwax.runtime import evaluation, live_game, playable, prepare, runs
 from ftwax.runtime.device import matches
 
-launch.define_flags(
-  max_num_actor_steps=8_000_000,
-  num_environments=32,
-  eval_every=2_000_000,
-  runtime='device',
-  num_devices=2,
-)
-_LONG = flags.DEFINE_bool(
-  'long',
-  False,
-  'Train eight members for 160M steps, with wide priors of internal rewards.',
-)
-_NUM_MEMBERS = flags.DEFINE_integer(
-  'num_members', 4, 'Members of the population.'
-)
-_CORE = flags.DEFINE_enum(
-  'core',
-  'lstm',
-  ftw.CORES,
-  "The recurrent core. In so few steps the paper's rpth is no better than lstm,"
-  ' and it takes 1.6 times as long (docs/results.md).',
-)
-_BURN_IN = flags.DEFINE_integer(
-  'burn_in_games',
-  1500,
-  'Games a member plays between chances to copy another member.',
-)
-_GAMES_PER_PAIR = flags.DEFINE_integer(
-  'games_per_pair', 26, 'Tournament games between each pair of players.'
-)
+
+@dataclasses.dataclass(frozen=True)
+class Options(launch.Options):
+  """Flags of this experiment."""
+
+  max_num_actor_steps: int = 8_000_000
+  num_environments: int = 32
+  eval_every: int = 2_000_000
+  runtime: str = 'device'
+  num_devices: int = 2
+  long: bool = flags.flag(
+    False,
+    'Train eight members for 160M steps, with wide priors of internal rewards.',
+  )
+  num_members: int = flags.flag(4, 'Members of the population.')
+  core: str = flags.flag(
+    'lstm',
+    "The recurrent core. In so few steps the paper's rpth is no better than"
+    ' lstm, and it takes 1.6 times as long (docs/results.md).',
+    ftw.CORES,
+  )
+  burn_in_games: int = flags.flag(
+    1500, 'Games a member plays between chances to copy another member.'
+  )
+  games_per_pair: int = flags.flag(
+    26, 'Tournament games between each pair of players.'
+  )
+
+  def defaults(self) -> dict[str, Any]:
+    """Returns the defaults of a long run."""
+    if not self.long:
+      return {}
+    return {
+      'max_num_actor_steps': 160_000_000,
+      'num_environments': 64,
+      'eval_every': 10_000_000,
+      'num_members': 8,
+      'burn_in_games': 2000,
+    }
+
 
 # The default walls and length, on wider maps.
 _GAME = capture_the_flag.CaptureTheFlagConfig(height=11, width=15)
@@ -94,15 +97,6 @@ _WIDE_RANGES = {
   'opponent_captured_the_flag': (-1.0, 0.0),
 }
 
-# Defaults of the flags with `--long`.
-_LONG_DEFAULTS = {
-  'max_num_actor_steps': 160_000_000,
-  'num_environments': 64,
-  'eval_every': 10_000_000,
-  'num_members': 8,
-  'burn_in_games': 2000,
-}
-
 
 def make_game(seed: int) -> functional.FunctionalGame:
   """Returns the game on full-size maps."""
@@ -116,10 +110,10 @@ def make_training_game(seed: int) -> functional.FunctionalGame:
   return capture_the_flag.make(_TRAINING_GAME)
 
 
-def make_config() -> ftw.FTWConfig:
+def make_config(options: Options) -> ftw.FTWConfig:
   """Returns the agent's config, small enough for four members on two cores."""
   config = ftw.FTWConfig(
-    core=_CORE.value,
+    core=options.core,
     use_pixel_control=False,
     use_reward_prediction=False,
     level_options=rpth_level.LevelOptions(noise_scale=0.0),
@@ -128,7 +122,7 @@ def make_config() -> ftw.FTWConfig:
     num_epochs=2,
     num_minibatches=4,
     num_events=len(capture_the_flag.EVENT_NAMES),
-    internal_rewards_prior=_event_priors(),
+    internal_rewards_prior=_event_priors(options.long),
     decayed_hyperparameters=('learning_rate', 'entropy_cost'),
   ).with_size(64)
   # The paper's settings, `FTWConfig.paper`, are for 2e9 steps. In a thousandth
@@ -137,9 +131,9 @@ def make_config() -> ftw.FTWConfig:
   # the start, delayed learning. Small latents are cheaper and learn as well.
   # The remaining changes were tuned for this game.
   steps_per_update = (
-    _NUM_MEMBERS.value * config.sequence_length * config.batch_size
+    options.num_members * config.sequence_length * config.batch_size
   )
-  num_updates = launch.FLAGS.max_num_actor_steps / steps_per_update
+  num_updates = options.max_num_actor_steps / steps_per_update
   return config.replace(
     latent_size=16,
     priors=config.priors._replace(
@@ -157,24 +151,20 @@ def make_config() -> ftw.FTWConfig:
   ).fix(pixel_control_cost=0.0, reward_prediction_cost=0.0)
 
 
-def build_experiment() -> experiment.ExperimentConfig:
-  """Returns the experiment described by the flags."""
-  if _LONG.value:
-    for name, value in _LONG_DEFAULTS.items():
-      launch.FLAGS.set_default(name, value)
-  config = make_config()
-  return experiment.ExperimentConfig(
+def build(options: Options) -> ftwax.ExperimentConfig:
+  """Returns the experiment."""
+  return ftwax.ExperimentConfig(
     name='capture_the_flag',
-    agent=config,
+    agent=make_config(options),
     environment=make_training_game,
     evaluation_environment=make_game,
-    population=_make_population(),
+    population=_make_population(options),
     steps_per_round=_GAME.num_steps,
-    **launch.experiment_options(),
+    **options.fields(),
   )
 
 
-def _make_population() -> population_config.PopulationConfig:
+def _make_population(options: Options) -> population_config.PopulationConfig:
   """Returns the options of the population.
 
   A first exploit before all members have begun to learn would leave copies of
@@ -183,12 +173,12 @@ def _make_population() -> population_config.PopulationConfig:
   ever captures it.
   """
   config = population_config.PopulationConfig(
-    num_members=_NUM_MEMBERS.value,
-    burn_in_games=_BURN_IN.value,
+    num_members=options.num_members,
+    burn_in_games=options.burn_in_games,
     min_decided_fraction=0.1,
     perturb_probability=1.0,
   )
-  if not _LONG.value:
+  if not options.long:
     return config
   # The first member to capture flags may have the wrong sign for other events.
   # Crossover tries other signs, and large factors soon make a wrong one not
@@ -200,14 +190,14 @@ def _make_population() -> population_config.PopulationConfig:
   )
 
 
-def _event_priors() -> tuple[Any, ...]:
+def _event_priors(is_long: bool) -> tuple[Any, ...]:
   """Returns priors of internal rewards.
 
   In a long run only events that change the score have a sign, as the score has.
   In a short run most events have one.
   """
   ranges, other = _NARROW_RANGES, (-0.05, 0.05)
-  if _LONG.value:
+  if is_long:
     ranges, other = _WIDE_RANGES, (-1.0, 1.0)
   return tuple(
     hyperparameters.Uniform(*ranges.get(name, other))
@@ -215,7 +205,9 @@ def _event_priors() -> tuple[Any, ...]:
   )
 
 
-def finish(made: experiment.ExperimentConfig, result: runs.RunResult) -> None:
+def finish(
+  made: ftwax.ExperimentConfig, result: runs.RunResult, options: Options
+) -> None:
   """Plays the tournament, records games and writes the report."""
   game = make_game(0)
   parts = prepare.prepare(made)
@@ -228,7 +220,7 @@ def finish(made: experiment.ExperimentConfig, result: runs.RunResult) -> None:
     parts.policy,
     variables,
     opponents,
-    _GAMES_PER_PAIR.value,
+    options.games_per_pair,
   )
   names = [*(f'member {i}' for i in range(num_members)), *opponents]
   summary = evaluation.summarize_for_report(
@@ -253,4 +245,4 @@ def finish(made: experiment.ExperimentConfig, result: runs.RunResult) -> None:
 
 
 if __name__ == '__main__':
-  launch.run(build_experiment, finish)
+  launch.main(__file__)

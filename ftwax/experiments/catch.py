@@ -7,18 +7,21 @@ environment at a time, so use few environments: `--runtime=distributed
 --num_environments=2`.
 """
 
+import dataclasses
 import functools
 
-from absl import flags
-
+import ftwax
 from ftwax.agents import named
-from ftwax.environments import catch, functional, game_vectors
-from ftwax.runtime import experiment, launch
+from ftwax.cli import flags, launch
+from ftwax.environments import adapting, catch, functional
 
-launch.define_flags(
-  max_num_actor_steps=100_000, num_environments=8, eval_every=20_000
-)
-_AGENT = flags.DEFINE_enum('agent', 'impala', named.STANDARD, 'The agent.')
+
+@dataclasses.dataclass(frozen=True)
+class Options(launch.Options):
+  """Flags of this experiment."""
+
+  eval_every: int = 20_000
+  agent: str = flags.flag('impala', 'The agent.', named.STANDARD)
 
 
 def make_functional(seed: int) -> functional.FunctionalEnvironment:
@@ -27,25 +30,21 @@ def make_functional(seed: int) -> functional.FunctionalEnvironment:
   return catch.make()
 
 
-def make_environment_factory() -> game_vectors.EnvironmentFactory:
-  """Returns the environment factory for the chosen runtime."""
-  if launch.FLAGS.runtime == 'device':
-    return make_functional
-  from ftwax.environments import bsuite_adapter
+def build(options: Options) -> ftwax.ExperimentConfig:
+  """Returns the experiment."""
+  environment: adapting.Environment = make_functional
+  if options.runtime != 'device':
+    from ftwax.environments import bsuite_adapter
 
-  return functools.partial(bsuite_adapter.make, 'catch/0')
-
-
-def build_experiment() -> experiment.ExperimentConfig:
-  """Returns the experiment described by the flags."""
-  config = named.AGENTS[_AGENT.value]()
-  return experiment.ExperimentConfig(
-    name='catch' if _AGENT.value == 'impala' else f'catch_{_AGENT.value}',
-    agent=config,
-    environment=make_environment_factory(),
-    **launch.experiment_options(),
+    environment = functools.partial(bsuite_adapter.make, 'catch/0')
+  name = options.agent
+  return ftwax.ExperimentConfig(
+    name='catch' if name == 'impala' else f'catch_{name}',
+    agent=named.AGENTS[name](),
+    environment=environment,
+    **options.fields(),
   )
 
 
 if __name__ == '__main__':
-  launch.run(build_experiment)
+  launch.main(__file__)

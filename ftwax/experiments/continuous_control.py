@@ -4,24 +4,27 @@ Run `uv run experiments/continuous_control.py` for Pendulum-v1, or
 `uv run --with mujoco experiments/continuous_control.py --task=Hopper-v5`.
 """
 
-from absl import flags
+import dataclasses
 
+import ftwax
 from ftwax.agents import ppo
-from ftwax.runtime import experiment, launch
+from ftwax.cli import flags, launch
 
-launch.define_flags(
-  max_num_actor_steps=100_000, num_environments=16, eval_every=0
-)
-_TASK = flags.DEFINE_string(
-  'task', 'Pendulum-v1', 'Name of the environment in Gymnasium.'
-)
+
+@dataclasses.dataclass(frozen=True)
+class Options(launch.Options):
+  """Flags of this experiment."""
+
+  num_environments: int = 16
+  task: str = flags.flag('Pendulum-v1', 'Name of the environment in Gymnasium.')
+
 
 # Discounts that are known to suit a task.
 _DISCOUNTS = {'Pendulum-v1': 0.9}
 
 
-def build_experiment() -> experiment.ExperimentConfig:
-  """Returns the experiment described by the flags."""
+def build(options: Options) -> ftwax.ExperimentConfig:
+  """Returns the experiment."""
   config = ppo.PPOConfig(
     core='feed_forward',
     skip_connection=False,
@@ -35,13 +38,13 @@ def build_experiment() -> experiment.ExperimentConfig:
     num_minibatches=16,
   ).fix(
     learning_rate=3e-4,
-    discount=_DISCOUNTS.get(_TASK.value, 0.99),
+    discount=_DISCOUNTS.get(options.task, 0.99),
     entropy_cost=0.0,
   )
-  return experiment.ExperimentConfig(
-    agent=config, environment=_TASK.value, **launch.experiment_options()
+  return ftwax.ExperimentConfig(
+    agent=config, environment=options.task, **options.fields()
   )
 
 
 if __name__ == '__main__':
-  launch.run(build_experiment)
+  launch.main(__file__)

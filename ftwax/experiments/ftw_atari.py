@@ -5,39 +5,42 @@ population, hyperparameters do not evolve: they are fixed to values in the
 middle of the paper's ranges. The reward is that of the game.
 """
 
+import dataclasses
 import functools
 
 import dm_env
-from absl import flags
 
+import ftwax
 from ftwax.agents import ftw
+from ftwax.cli import flags, launch
 from ftwax.environments import atari
 from ftwax.networks.dnc import interfaces
-from ftwax.runtime import experiment, launch
-
-launch.define_flags(
-  max_num_actor_steps=10_000_000, num_environments=8, eval_every=0
-)
-_GAME = flags.DEFINE_string('game', 'pong', 'Name of the game.')
-_CORE = flags.DEFINE_enum('core', 'rpth_dnc', ftw.CORES, 'The recurrent core.')
-_LINKAGE = flags.DEFINE_enum(
-  'linkage',
-  'sparse',
-  ['exact', 'sparse', 'none'],
-  "Temporal links between the DNC's memory slots.",
-)
-_AUXILIARY = flags.DEFINE_bool(
-  'auxiliary', True, 'Whether to train pixel control and reward prediction.'
-)
 
 
-def build_experiment() -> experiment.ExperimentConfig:
-  """Returns the experiment described by the flags."""
+@dataclasses.dataclass(frozen=True)
+class Options(launch.Options):
+  """Flags of this experiment."""
+
+  max_num_actor_steps: int = 10_000_000
+  game: str = flags.flag('pong', 'Name of the game.')
+  core: str = flags.flag('rpth_dnc', 'The recurrent core.', ftw.CORES)
+  linkage: str = flags.flag(
+    'sparse',
+    "Temporal links between the DNC's memory slots.",
+    ['exact', 'sparse', 'none'],
+  )
+  auxiliary: bool = flags.flag(
+    True, 'Whether to train pixel control and reward prediction.'
+  )
+
+
+def build(options: Options) -> ftwax.ExperimentConfig:
+  """Returns the experiment."""
   config = ftw.FTWConfig.paper(
-    core=_CORE.value,
-    memory=interfaces.MemoryConfig(linkage=_LINKAGE.value),
-    use_pixel_control=_AUXILIARY.value,
-    use_reward_prediction=_AUXILIARY.value,
+    core=options.core,
+    memory=interfaces.MemoryConfig(linkage=options.linkage),
+    use_pixel_control=options.auxiliary,
+    use_reward_prediction=options.auxiliary,
     crop_size=(80, 80),
     delta_encode=True,
   ).fix(
@@ -51,11 +54,11 @@ def build_experiment() -> experiment.ExperimentConfig:
     slow_period=10,
     fast_to_slow_gradient_scale=0.3,
   )
-  return experiment.ExperimentConfig(
-    name=f'ftw_{_CORE.value}_{_GAME.value}',
+  return ftwax.ExperimentConfig(
+    name=f'ftw_{options.core}_{options.game}',
     agent=config,
-    environment=functools.partial(make_environment, _GAME.value),
-    **launch.experiment_options(),
+    environment=functools.partial(make_environment, options.game),
+    **options.fields(),
   )
 
 
@@ -65,4 +68,4 @@ def make_environment(game: str, seed: int) -> dm_env.Environment:
 
 
 if __name__ == '__main__':
-  launch.run(build_experiment)
+  launch.main(__file__)

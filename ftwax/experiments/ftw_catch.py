@@ -6,25 +6,28 @@ are 84x84x3 images. A catch is rewarded with 1 and a miss with 0, so rewards are
 rare at first. The torso is that of UNREAL, which is much faster than FTW's.
 """
 
+import dataclasses
 import functools
 
-from absl import flags
-
+import ftwax
 from ftwax.agents import ftw
+from ftwax.cli import flags, launch
 from ftwax.environments import catch, functional, pixels
 from ftwax.networks import torsos
-from ftwax.runtime import comparison, experiment, launch
 
-launch.define_flags(
-  max_num_actor_steps=80_000,
-  num_environments=16,
-  eval_every=0,
-  runtime='device',
-)
-_CORE = flags.DEFINE_enum('core', 'lstm', ftw.CORES, 'The recurrent core.')
-_AUXILIARY = flags.DEFINE_bool(
-  'auxiliary', True, 'Whether to train pixel control and reward prediction.'
-)
+
+@dataclasses.dataclass(frozen=True)
+class Options(launch.VariantOptions):
+  """Flags of this experiment."""
+
+  max_num_actor_steps: int = 80_000
+  num_environments: int = 16
+  runtime: str = 'device'
+  core: str = flags.flag('lstm', 'The recurrent core.', ftw.CORES)
+  auxiliary: bool = flags.flag(
+    True, 'Whether to train pixel control and reward prediction.'
+  )
+
 
 _ROWS = _COLUMNS = 12
 _HIDDEN_SIZE = 128
@@ -36,15 +39,13 @@ def make_environment(seed: int) -> functional.FunctionalEnvironment:
   return pixels.make(catch.make(_ROWS, _COLUMNS, miss_reward=0.0))
 
 
-def make_experiment(
-  use_auxiliary: bool, seed: int | None = None
-) -> experiment.ExperimentConfig:
+def build(options: Options) -> ftwax.ExperimentConfig:
   """Returns the experiment, with or without auxiliary tasks."""
   config = ftw.FTWConfig.paper(
-    core=_CORE.value,
+    core=options.core,
     torso=functools.partial(torsos.ShallowTorso, _HIDDEN_SIZE),
-    use_pixel_control=use_auxiliary,
-    use_reward_prediction=use_auxiliary,
+    use_pixel_control=options.auxiliary,
+    use_reward_prediction=options.auxiliary,
     crop_size=(80, 80),
   ).with_size(_HIDDEN_SIZE)
   config = config.fix(
@@ -57,27 +58,22 @@ def make_experiment(
     slow_period=5,
     fast_to_slow_gradient_scale=0.5,
   )
-  suffix = '' if use_auxiliary else '_no_auxiliary'
-  return experiment.ExperimentConfig(
-    name=f'ftw_catch_{_CORE.value}{suffix}',
+  suffix = '' if options.auxiliary else '_no_auxiliary'
+  return ftwax.ExperimentConfig(
+    name=f'ftw_catch_{options.core}{suffix}',
     agent=config,
     environment=make_environment,
-    **launch.experiment_options(seed),
+    **options.fields(),
   )
 
 
-def build_experiment() -> experiment.ExperimentConfig:
-  """Returns the experiment described by the flags."""
-  return make_experiment(_AUXILIARY.value)
-
-
-def make_variants() -> comparison.Variants:
-  """Returns the variants of `--compare`, by name."""
+def variants(options: Options) -> dict[str, Options]:
+  """Returns the options of each variant."""
   return {
-    'tasks': functools.partial(make_experiment, True),
-    'no tasks': functools.partial(make_experiment, False),
+    'tasks': dataclasses.replace(options, auxiliary=True),
+    'no tasks': dataclasses.replace(options, auxiliary=False),
   }
 
 
 if __name__ == '__main__':
-  launch.run(build_experiment, make_variants=make_variants)
+  launch.main(__file__)

@@ -12,33 +12,34 @@ pairs, but not which key has which value, reaches a return of about 0.45; a
 higher return requires looking up values by their keys.
 """
 
+import dataclasses
 import functools
 
-from absl import flags
-
+import ftwax
 from ftwax.agents import ftw
+from ftwax.cli import flags, launch
 from ftwax.environments import copying, functional, recall
 from ftwax.networks.dnc import interfaces
-from ftwax.runtime import comparison, experiment, launch
 
-launch.define_flags(
-  max_num_actor_steps=2_500_000,
-  num_environments=32,
-  eval_every=0,
-  runtime='device',
-)
-_CORE = flags.DEFINE_enum('core', 'rpth_dnc', ftw.CORES, 'The recurrent core.')
-_TASK = flags.DEFINE_enum('task', 'copying', ['copying', 'recall'], 'The task.')
-_LENGTH = flags.DEFINE_integer(
-  'length', None, 'Symbols (default 10) or pairs (default 6) in an episode.'
-)
-_MIN_LENGTH = flags.DEFINE_integer(
-  'min_length',
-  None,
-  'Fewest symbols or pairs; by default --length.',
-)
-_KEY_SIZE = flags.DEFINE_integer('key_size', 12, 'Size of the key vectors.')
-_HIDDEN_SIZE = flags.DEFINE_integer('hidden_size', 32, 'Units of each core.')
+
+@dataclasses.dataclass(frozen=True)
+class Options(launch.VariantOptions):
+  """Flags of this experiment."""
+
+  max_num_actor_steps: int = 2_500_000
+  num_environments: int = 32
+  runtime: str = 'device'
+  core: str = flags.flag('rpth_dnc', 'The recurrent core.', ftw.CORES)
+  task: str = flags.flag('copying', 'The task.', ['copying', 'recall'])
+  length: int | None = flags.flag(
+    None, 'Symbols (default 10) or pairs (default 6) in an episode.'
+  )
+  min_length: int | None = flags.flag(
+    None, 'Fewest symbols or pairs; by default --length.'
+  )
+  key_size: int = flags.flag(12, 'Size of the key vectors.')
+  hidden_size: int = flags.flag(32, 'Units of each core.')
+
 
 _LENGTHS = {'copying': 10, 'recall': 6}
 _MEMORIES = {
@@ -49,36 +50,43 @@ _MEMORIES = {
 }
 
 
-def _length() -> int:
-  return _LENGTHS[_TASK.value] if _LENGTH.value is None else _LENGTH.value
-
-
-def make_environment(seed: int) -> functional.FunctionalEnvironment:
-  """Returns the task; its episodes depend on the seed of the run."""
+def make_copying(
+  length: int, min_length: int | None, seed: int
+) -> functional.FunctionalEnvironment:
+  """Returns copying; its episodes depend on the seed of the run."""
   del seed
-  if _TASK.value == 'copying':
-    return copying.make(_length(), min_length=_MIN_LENGTH.value)
-  return recall.make(
-    _length(), min_pairs=_MIN_LENGTH.value, key_size=_KEY_SIZE.value
-  )
+  return copying.make(length, min_length=min_length)
 
 
-def build_experiment(
-  core: str | None = None, seed: int | None = None
-) -> experiment.ExperimentConfig:
-  """Returns the experiment described by flags and arguments."""
-  core = core or _CORE.value
+def make_recall(
+  length: int, min_length: int | None, key_size: int, seed: int
+) -> functional.FunctionalEnvironment:
+  """Returns recall; its episodes depend on the seed of the run."""
+  del seed
+  return recall.make(length, min_pairs=min_length, key_size=key_size)
+
+
+def build(options: Options) -> ftwax.ExperimentConfig:
+  """Returns the experiment."""
+  length, min_length = options.length, options.min_length
+  if length is None:
+    length = _LENGTHS[options.task]
+  environment = functools.partial(make_copying, length, min_length)
+  if options.task == 'recall':
+    environment = functools.partial(
+      make_recall, length, min_length, options.key_size
+    )
   config = ftw.FTWConfig.paper(
-    core=core,
-    memory=_MEMORIES[_TASK.value],
+    core=options.core,
+    memory=_MEMORIES[options.task],
     use_pixel_control=False,
     use_reward_prediction=False,
     optimizer='adam',
     # A whole episode and the first step of the next, so that gradients reach
     # from each answer to the step that showed it.
-    sequence_length=2 * _length() + 1,
+    sequence_length=2 * length + 1,
     batch_size=32,
-  ).with_size(_HIDDEN_SIZE.value)
+  ).with_size(options.hidden_size)
   config = config.fix(
     learning_rate=2e-3,
     entropy_cost=0.015,
@@ -89,18 +97,18 @@ def build_experiment(
     slow_period=4,
     fast_to_slow_gradient_scale=1.0,
   )
-  return experiment.ExperimentConfig(
-    name=f'ftw_memory_{core}',
+  return ftwax.ExperimentConfig(
+    name=f'ftw_memory_{options.core}',
     agent=config,
-    environment=make_environment,
-    **launch.experiment_options(seed),
+    environment=environment,
+    **options.fields(),
   )
 
 
-def make_variants() -> comparison.Variants:
-  """Returns the variants of `--compare`: one for each core."""
-  return {core: functools.partial(build_experiment, core) for core in ftw.CORES}
+def variants(options: Options) -> dict[str, Options]:
+  """Returns the options of each variant: one for each core."""
+  return {core: dataclasses.replace(options, core=core) for core in ftw.CORES}
 
 
 if __name__ == '__main__':
-  launch.run(build_experiment, make_variants=make_variants)
+  launch.main(__file__)

@@ -10,30 +10,34 @@ for comparison. To run all recurrent cores with three seeds each, use `uv run
 experiments/memory.py --runtime=device --compare=3`.
 """
 
+import dataclasses
 import functools
 import math
 
-from absl import flags
-
+import ftwax
 from ftwax.agents import ftw, impala
-from ftwax.environments import functional, game_vectors, memory_chain
+from ftwax.cli import flags, launch
+from ftwax.environments import adapting, functional, memory_chain
 from ftwax.networks import rpth_level
 from ftwax.networks.dnc import core as dnc_core
 from ftwax.networks.dnc import interfaces
-from ftwax.runtime import comparison, experiment, launch
-
-launch.define_flags(
-  max_num_actor_steps=500_000, num_environments=16, eval_every=100_000
-)
 
 _IMPALA_CORES = ('lstm', 'gru', 'feed_forward')
 _FTW_CORES = ('rpth', 'dnc', 'rpth_dnc')
-_CORE = flags.DEFINE_enum(
-  'core', 'lstm', [*_IMPALA_CORES, *_FTW_CORES], 'The recurrent core.'
-)
-_SETTING = flags.DEFINE_integer(
-  'setting', 15, "Setting N of bsuite's memory_len/N, 0 to 22."
-)
+
+
+@dataclasses.dataclass(frozen=True)
+class Options(launch.VariantOptions):
+  """Flags of this experiment."""
+
+  max_num_actor_steps: int = 500_000
+  num_environments: int = 16
+  eval_every: int = 100_000
+  core: str = flags.flag(
+    'lstm', 'The recurrent core.', [*_IMPALA_CORES, *_FTW_CORES]
+  )
+  setting: int = flags.flag(15, "Setting N of bsuite's memory_len/N, 0 to 22.")
+
 
 # Steps from the bit to the question for each setting of bsuite's sweep.
 _LENGTHS = (*range(1, 11), 12, 14, 17, 20, 25, *range(30, 101, 10))
@@ -47,24 +51,17 @@ _MEMORY = interfaces.MemoryConfig(
 _SEQUENCE_LENGTH = 64
 
 
-def make_functional(seed: int) -> functional.FunctionalEnvironment:
+def make_functional(
+  setting: int, seed: int
+) -> functional.FunctionalEnvironment:
   """Returns the task in JAX; its episodes depend on the seed of the run."""
   del seed
-  if not 0 <= _SETTING.value < len(_LENGTHS):
+  if not 0 <= setting < len(_LENGTHS):
     raise ValueError(
-      f'setting ({_SETTING.value}) must be from 0 to {len(_LENGTHS) - 1}, of'
+      f'setting ({setting}) must be from 0 to {len(_LENGTHS) - 1}, of'
       ' memory_len/0 to memory_len/22; choose 15.'
     )
-  return memory_chain.make(_LENGTHS[_SETTING.value])
-
-
-def make_environment_factory() -> game_vectors.EnvironmentFactory:
-  """Returns the environment factory for the chosen runtime."""
-  if launch.FLAGS.runtime == 'device':
-    return make_functional
-  from ftwax.environments import bsuite_adapter
-
-  return functools.partial(bsuite_adapter.make, f'memory_len/{_SETTING.value}')
+  return memory_chain.make(_LENGTHS[setting])
 
 
 # Forget gates start open, so that the bit is kept from the start. With a bias
@@ -86,7 +83,8 @@ def make_impala(core: str) -> impala.IMPALAConfig:
   ).fix(learning_rate=1e-3, rms_prop_epsilon=1e-5, max_abs_reward=math.inf)
 
 
-def _make_dnc() -> dnc_core.DNC:
+def make_dnc() -> dnc_core.DNC:
+  """Returns a DNC in place of a named core."""
   return dnc_core.DNC(
     dnc_core.DNCConfig(_MEMORY, hidden_size=_SIZE, output_size=_SIZE)
   )
@@ -95,7 +93,7 @@ def _make_dnc() -> dnc_core.DNC:
 def make_ftw(core: str) -> ftw.FTWConfig:
   """Returns FTW with a core."""
   return ftw.FTWConfig.paper(
-    core=_make_dnc if core == 'dnc' else core,
+    core=make_dnc if core == 'dnc' else core,
     hidden_size=_SIZE,
     latent_size=_SIZE,
     level_options=rpth_level.LevelOptions(forget_bias=_FORGET_BIAS),
@@ -116,27 +114,33 @@ def make_ftw(core: str) -> ftw.FTWConfig:
   )
 
 
-def build_experiment(
-  core: str | None = None, seed: int | None = None
-) -> experiment.ExperimentConfig:
-  """Returns the experiment described by flags and arguments."""
-  core = core or _CORE.value
-  make = make_impala if core in _IMPALA_CORES else make_ftw
-  return experiment.ExperimentConfig(
+def build(options: Options) -> ftwax.ExperimentConfig:
+  """Returns the experiment."""
+  core, setting = options.core, options.setting
+  environment: adapting.Environment = functools.partial(
+    make_functional, setting
+  )
+  if options.runtime != 'device':
+    from ftwax.environments import bsuite_adapter
+
+    environment = functools.partial(
+      bsuite_adapter.make, f'memory_len/{setting}'
+    )
+  return ftwax.ExperimentConfig(
     name=f'memory_{core}',
-    agent=make(core),
-    environment=make_environment_factory(),
-    **launch.experiment_options(seed),
+    agent=make_impala(core) if core in _IMPALA_CORES else make_ftw(core),
+    environment=environment,
+    **options.fields(),
   )
 
 
-def make_variants() -> comparison.Variants:
-  """Returns the variants of `--compare`: each recurrent core."""
+def variants(options: Options) -> dict[str, Options]:
+  """Returns the options of each variant: each recurrent core."""
   return {
-    core: functools.partial(build_experiment, core)
+    core: dataclasses.replace(options, core=core)
     for core in ('lstm', *_FTW_CORES)
   }
 
 
 if __name__ == '__main__':
-  launch.run(build_experiment, make_variants=make_variants)
+  launch.main(__file__)

@@ -7,36 +7,40 @@ close to common ones for gymnax: many environments and a high learning rate.
 Run `uv run --with gymnax experiments/minatar.py --game=breakout`.
 """
 
-from absl import flags
+import dataclasses
+import functools
 
+import ftwax
 from ftwax.agents import ppo
+from ftwax.cli import flags, launch
 from ftwax.environments import functional, gymnax_adapter
-from ftwax.runtime import experiment, launch
 
-launch.define_flags(
-  max_num_actor_steps=10_000_000,
-  num_environments=64,
-  eval_every=0,
-  runtime='device',
-)
 _GAMES = {
   'asterix': 'Asterix-MinAtar',
   'breakout': 'Breakout-MinAtar',
   'freeway': 'Freeway-MinAtar',
   'space_invaders': 'SpaceInvaders-MinAtar',
 }
-_GAME = flags.DEFINE_enum('game', 'breakout', list(_GAMES), 'The game.')
 
 
-def make_environment(seed: int) -> functional.FunctionalEnvironment:
-  """Returns the game; its episodes depend on the seed of the run."""
+@dataclasses.dataclass(frozen=True)
+class Options(launch.Options):
+  """Flags of this experiment."""
+
+  max_num_actor_steps: int = 10_000_000
+  num_environments: int = 64
+  runtime: str = 'device'
+  game: str = flags.flag('breakout', 'The game.', list(_GAMES))
+
+
+def make_environment(name: str, seed: int) -> functional.FunctionalEnvironment:
+  """Returns a game of gymnax; its episodes depend on the seed of the run."""
   del seed
-  return gymnax_adapter.make(_GAMES[_GAME.value])
+  return gymnax_adapter.make(name)
 
 
-def build_experiment() -> experiment.ExperimentConfig:
-  """Returns the experiment described by the flags."""
-  options = launch.experiment_options()
+def build(options: Options) -> ftwax.ExperimentConfig:
+  """Returns the experiment."""
   config = ppo.PPOConfig(
     core='feed_forward',
     skip_connection=False,
@@ -47,20 +51,20 @@ def build_experiment() -> experiment.ExperimentConfig:
     num_epochs=4,
     num_minibatches=8,
   )
-  config = launch.configure(config)
+  config = options.configure(config)
   steps_per_update = config.batch_size * config.sequence_length
-  num_updates = max(1.0, options['max_num_actor_steps'] / steps_per_update)
+  num_updates = max(1.0, options.max_num_actor_steps / steps_per_update)
   config = config.fix(
     learning_rate=5e-3,
     learning_rate_decay_steps=num_updates,
   )
-  return experiment.ExperimentConfig(
-    name=f'minatar_{_GAME.value}',
+  return ftwax.ExperimentConfig(
+    name=f'minatar_{options.game}',
     agent=config,
-    environment=make_environment,
-    **options,
+    environment=functools.partial(make_environment, _GAMES[options.game]),
+    **options.fields(),
   )
 
 
 if __name__ == '__main__':
-  launch.run(build_experiment)
+  launch.main(__file__)

@@ -11,36 +11,33 @@ Run `uv run experiments/pbt_catch.py`. It runs all seeds in turn, each in its
 own directory below `runs/pbt_catch`.
 """
 
+import dataclasses
 import math
 import pathlib
-from typing import Any
 
 import numpy as np
-from absl import flags
 
+import ftwax
 from ftwax import hyperparameters, types
 from ftwax.agents import impala
+from ftwax.cli import flags, launch
 from ftwax.environments import catch, functional
 from ftwax.population import population_config, selection
 from ftwax.reporting import history
-from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import launch, run_records, runs
+from ftwax.runtime import run_records
 
-_SEEDS = flags.DEFINE_multi_integer(
-  'seed', [0, 1, 2], 'Seeds, with one run each.'
-)
-_MAX_STEPS = flags.DEFINE_integer(
-  'max_num_actor_steps',
-  1_000_000,
-  'Environment steps, summed over members.',
-  lower_bound=1,
-)
-_NUM_MEMBERS = flags.DEFINE_integer(
-  'num_members', 8, 'Members of the population.', lower_bound=1
-)
-_RUN_DIR = flags.DEFINE_string(
-  'run_dir', 'runs/pbt_catch', 'Parent directory of the runs.'
-)
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """Flags of this experiment."""
+
+  seed: tuple[int, ...] = flags.flag((0, 1, 2), 'Seeds, with one run each.')
+  max_num_actor_steps: int = flags.flag(
+    1_000_000, 'Environment steps, summed over members.'
+  )
+  num_members: int = flags.flag(8, 'Members of the population.')
+  run_dir: str = flags.flag('runs/pbt_catch', 'Parent directory of the runs.')
+
 
 _GAMES_PER_MEMBER = 8
 _NUM_RETURNS = 200  # Fitness is the mean of these.
@@ -52,9 +49,9 @@ def make_environment(seed: int) -> functional.FunctionalEnvironment:
   return catch.make(rows=10, columns=9)
 
 
-def build_experiment(
-  seed: int, exploits: bool
-) -> experiment_lib.ExperimentConfig:
+def make_experiment(
+  options: Options, seed: int, exploits: bool
+) -> ftwax.ExperimentConfig:
   """Returns the experiment of the population or of random search."""
   config = impala.IMPALAConfig.atari_paper(
     core='feed_forward',
@@ -68,16 +65,16 @@ def build_experiment(
       entropy_cost=hyperparameters.LogUniform(1e-4, 1.0),
     )
   )
-  return experiment_lib.ExperimentConfig(
+  return ftwax.ExperimentConfig(
     name='pbt_catch' if exploits else 'random_search_catch',
     agent=config,
     environment=make_environment,
-    max_num_actor_steps=_MAX_STEPS.value,
-    num_environments=_GAMES_PER_MEMBER * _NUM_MEMBERS.value,
+    max_num_actor_steps=options.max_num_actor_steps,
+    num_environments=_GAMES_PER_MEMBER * options.num_members,
     seed=seed,
     steps_per_round=450,
     population=population_config.PopulationConfig(
-      num_members=_NUM_MEMBERS.value,
+      num_members=options.num_members,
       exploits=exploits,
       burn_in_games=2 * _NUM_RETURNS,
       num_returns=_NUM_RETURNS,
@@ -89,25 +86,26 @@ def build_experiment(
 
 
 def run(
-  seed: int, exploits: bool
+  options: Options, seed: int, exploits: bool
 ) -> tuple[types.NumpyArray, run_records.Counts]:
   """Runs one seed; returns members' last mean returns [N] and the counts."""
   name = 'population' if exploits else 'random_search'
-  directory = pathlib.Path(_RUN_DIR.value) / f'{name}_{seed}'
+  directory = pathlib.Path(options.run_dir) / f'{name}_{seed}'
   directory.parent.mkdir(parents=True, exist_ok=True)
-  result = runs.run_experiment(
-    build_experiment(seed, exploits), runtime='device', run_dir=directory
+  result = ftwax.run(
+    make_experiment(options, seed, exploits),
+    runtime='device',
+    run_dir=directory,
   )
   return history.read(result.run_dir).mean_returns[-1], result.counts
 
 
-def main(arguments: Any) -> None:
+def main(options: Options) -> None:
   """Runs both methods with each seed and prints the table."""
-  del arguments
   rows = []
-  for seed in _SEEDS.value:
+  for seed in options.seed:
     for name, exploits in (('random search', False), ('population', True)):
-      returns, counts = run(seed, exploits)
+      returns, counts = run(options, seed, exploits)
       numbers = returns.max(), np.median(returns), returns.mean()
       columns = '  '.join(f'{number:6.3f}' for number in numbers)
       rows.append(f'{name:14}  {seed:4}  {columns}  {counts.seconds:7.1f}')
@@ -116,4 +114,4 @@ def main(arguments: Any) -> None:
 
 
 if __name__ == '__main__':
-  launch.main(main)
+  launch.main(__file__)

@@ -13,6 +13,7 @@ Run `uv run experiments/pbt_quadratic.py`. It prints a table, and writes the
 lineage and a plot to `runs/pbt_quadratic`.
 """
 
+import dataclasses
 import functools
 import pathlib
 from typing import Any, NamedTuple
@@ -21,21 +22,21 @@ import jax
 import jax.numpy as jnp
 import matplotlib.figure
 import numpy as np
-from absl import flags
 
 from ftwax import hyperparameters, types
+from ftwax.cli import flags, launch
 from ftwax.population import evolution, lineage, selection
 from ftwax.population import population_config as config_lib
 from ftwax.population import state as state_lib
-from ftwax.runtime import launch
 
-_SEED = flags.DEFINE_integer('seed', 0, 'Seed of the run.')
-_NUM_STEPS = flags.DEFINE_integer(
-  'num_steps', 200, 'Steps of gradient ascent.', lower_bound=1
-)
-_DIRECTORY = flags.DEFINE_string(
-  'directory', 'runs/pbt_quadratic', 'Output directory.'
-)
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """Flags of this experiment."""
+
+  seed: int = flags.flag(0, 'Seed of the run.')
+  num_steps: int = flags.flag(200, 'Steps of gradient ascent.')
+  directory: str = flags.flag('runs/pbt_quadratic', 'Output directory.')
 
 
 class Surrogate(NamedTuple):
@@ -112,7 +113,9 @@ def step(
   return population, (population.members.params, generation)
 
 
-def run(config: config_lib.PopulationConfig, key: types.Key) -> Any:
+def run(
+  config: config_lib.PopulationConfig, key: types.Key, num_steps: int
+) -> Any:
   """Runs all steps.
 
   Returns:
@@ -120,7 +123,7 @@ def run(config: config_lib.PopulationConfig, key: types.Key) -> Any:
     generations, leaves [num_steps, ...].
   """
   population = make_population(key, config)
-  keys = jax.random.split(key, _NUM_STEPS.value)
+  keys = jax.random.split(key, num_steps)
   steps = functools.partial(step, config=config)
   theta, generations = jax.jit(
     lambda population: jax.lax.scan(steps, population, keys)[1]
@@ -130,11 +133,14 @@ def run(config: config_lib.PopulationConfig, key: types.Key) -> Any:
 
 
 def write_lineage(
-  path: pathlib.Path, population: state_lib.PopulationState, generations: Any
+  path: pathlib.Path,
+  population: state_lib.PopulationState,
+  generations: Any,
+  num_steps: int,
 ) -> int:
   """Overwrites the lineage file; returns how often a member copied."""
   rows = [lineage.birth_row(population)]
-  for number in range(_NUM_STEPS.value):
+  for number in range(num_steps):
     one = jax.tree.map(lambda leaf, n=number: leaf[n], generations)
     rows += lineage.rows(one, selection.truncation.__name__)
   path.unlink(missing_ok=True)
@@ -162,25 +168,26 @@ def plot(paths: dict[str, types.NumpyArray], picture: pathlib.Path) -> None:
   figure.savefig(picture)
 
 
-def main(arguments: Any) -> None:
+def main(options: Options) -> None:
   """Runs the population, and for comparison the same members alone."""
-  del arguments
-  directory = pathlib.Path(_DIRECTORY.value)
+  directory = pathlib.Path(options.directory)
   directory.mkdir(parents=True, exist_ok=True)
-  key = jax.random.PRNGKey(_SEED.value)
+  key = jax.random.PRNGKey(options.seed)
   paths = {}
   for name, exploits in (('population', True), ('fixed', False)):
     config = CONFIG.replace(exploits=exploits)
-    population, paths[name], generations = run(config, key)
+    population, paths[name], generations = run(config, key, options.num_steps)
     best = objective(paths[name][-1]).max()
     print(f'{name:10s}  best height {best:.4f} of {TOP}')
     if exploits:
       path = directory / 'lineage.jsonl'
-      num_copies = write_lineage(path, population, generations)
+      num_copies = write_lineage(
+        path, population, generations, options.num_steps
+      )
       print(f'{"":10s}  members copied each other {num_copies} times')
   plot(paths, directory / 'pbt_quadratic.png')
   print(f'figure and lineage are in {directory}')
 
 
 if __name__ == '__main__':
-  launch.main(main)
+  launch.main(__file__)

@@ -11,35 +11,33 @@ the seed; agents receive its events as a vector reward. See the docstring of
 `ftwax.environments.meltingpot_adapter` for how to install Melting Pot.
 """
 
+import dataclasses
 import functools
 
-from absl import flags
-
+import ftwax
 from ftwax.agents import ftw
+from ftwax.cli import flags, launch
 from ftwax.environments import games
 from ftwax.population import population_config
-from ftwax.runtime import experiment, launch
 
-launch.define_flags(
-  max_num_actor_steps=100_000, num_environments=4, eval_every=0
-)
-_NUM_MEMBERS = flags.DEFINE_integer(
-  'num_members', 2, 'Members of the population.'
-)
-_CORE = flags.DEFINE_enum('core', 'rpth', ftw.CORES, 'The recurrent core.')
-_SEQUENCE_LENGTH = flags.DEFINE_integer(
-  'sequence_length', 20, 'Steps per trajectory.'
-)
-_GAME_LENGTH = flags.DEFINE_integer(
-  'game_length',
-  100,
-  'Maximum number of steps per game.',
-)
-_BURN_IN = flags.DEFINE_integer(
-  'burn_in_games',
-  50,
-  'Games a member plays between chances to copy another member.',
-)
+
+@dataclasses.dataclass(frozen=True)
+class Options(launch.Options):
+  """Flags of this experiment."""
+
+  num_environments: int = 4
+  num_members: int = flags.flag(2, 'Members of the population.')
+  core: str = flags.flag('rpth', 'The recurrent core.', ftw.CORES)
+  sequence_length: int = flags.flag(20, 'Steps per trajectory.')
+  game_length: int = flags.flag(100, 'Maximum number of steps per game.')
+  burn_in_games: int = flags.flag(
+    50, 'Games a member plays between chances to copy another member.'
+  )
+  game: str = flags.flag(
+    'knights_archers_zombies',
+    'The game.',
+    ['knights_archers_zombies', 'rock_paper_scissors', 'paintball'],
+  )
 
 
 def make_zombies(seed: int, game_length: int) -> games.GameEnvironment:
@@ -88,39 +86,30 @@ _GAMES = {
   'rock_paper_scissors': make_rock_paper_scissors,
   'paintball': make_paintball,
 }
-_GAME = flags.DEFINE_enum(
-  'game', 'knights_archers_zombies', list(_GAMES), 'The game.'
-)
 
 
-def make_config() -> ftw.FTWConfig:
-  """Returns the agent's config, small enough for two members on two cores."""
+def build(options: Options) -> ftwax.ExperimentConfig:
+  """Returns the experiment, small enough for two members on two cores."""
   config = ftw.FTWConfig.paper(
-    core=_CORE.value,
+    core=options.core,
     use_pixel_control=False,
     use_reward_prediction=False,
-    sequence_length=_SEQUENCE_LENGTH.value,
+    sequence_length=options.sequence_length,
     batch_size=8,
   ).with_size(64)
-  return config.fix(pixel_control_cost=0.0, reward_prediction_cost=0.0)
-
-
-def build_experiment() -> experiment.ExperimentConfig:
-  """Returns the experiment described by the flags."""
-  make_game = _GAMES[_GAME.value]
-  config = make_config()
-  return experiment.ExperimentConfig(
-    name=_GAME.value,
-    agent=config,
-    environment=functools.partial(make_game, game_length=_GAME_LENGTH.value),
-    population=population_config.PopulationConfig(
-      num_members=_NUM_MEMBERS.value,
-      burn_in_games=_BURN_IN.value,
+  return ftwax.ExperimentConfig(
+    name=options.game,
+    agent=config.fix(pixel_control_cost=0.0, reward_prediction_cost=0.0),
+    environment=functools.partial(
+      _GAMES[options.game], game_length=options.game_length
     ),
-    steps_per_round=_GAME_LENGTH.value,
-    **launch.experiment_options(),
+    population=population_config.PopulationConfig(
+      num_members=options.num_members, burn_in_games=options.burn_in_games
+    ),
+    steps_per_round=options.game_length,
+    **options.fields(),
   )
 
 
 if __name__ == '__main__':
-  launch.run(build_experiment)
+  launch.main(__file__)

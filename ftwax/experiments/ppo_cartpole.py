@@ -6,29 +6,25 @@ the agent, run `uv run --with gymnax experiments/ppo_cartpole.py
 --runtime=device`.
 """
 
-import dm_env
+import dataclasses
 
+import ftwax
 from ftwax import hyperparameters
 from ftwax.agents import ppo
+from ftwax.cli import launch
 from ftwax.environments import functional, gymnax_adapter
-from ftwax.runtime import experiment, launch
 
-launch.define_flags(
-  max_num_actor_steps=500_000, num_environments=8, eval_every=100_000
-)
+
+@dataclasses.dataclass(frozen=True)
+class Options(launch.Options):
+  """Flags of this experiment."""
+
+  max_num_actor_steps: int = 500_000
+  eval_every: int = 100_000
 
 
 # Both versions truncate episodes after 500 steps.
 _NAME = 'CartPole-v1'
-
-
-def make_environment(seed: int) -> dm_env.Environment:
-  """Returns Gymnasium's CartPole."""
-  import gymnasium  # The device runtime does not need it.
-
-  from ftwax.environments import gymnasium_adapter
-
-  return gymnasium_adapter.GymnasiumEnvironment(gymnasium.make(_NAME), seed)
 
 
 def make_functional(seed: int) -> functional.FunctionalEnvironment:
@@ -37,9 +33,8 @@ def make_functional(seed: int) -> functional.FunctionalEnvironment:
   return gymnax_adapter.make(_NAME)
 
 
-def build_experiment() -> experiment.ExperimentConfig:
-  """Returns the experiment described by the flags."""
-  options = launch.experiment_options()
+def build(options: Options) -> ftwax.ExperimentConfig:
+  """Returns the experiment."""
   config = ppo.PPOConfig(
     core='feed_forward',
     skip_connection=False,
@@ -50,9 +45,9 @@ def build_experiment() -> experiment.ExperimentConfig:
     num_minibatches=2,
     decayed_hyperparameters=('learning_rate', 'clip_epsilon'),
   )
-  config = launch.configure(config)
+  config = options.configure(config)
   steps_per_update = config.batch_size * config.sequence_length
-  num_updates = max(1.0, options['max_num_actor_steps'] / steps_per_update)
+  num_updates = max(1.0, options.max_num_actor_steps / steps_per_update)
   config = config.replace(
     priors=config.priors._replace(
       learning_rate=hyperparameters.Constant(1e-3),
@@ -63,15 +58,13 @@ def build_experiment() -> experiment.ExperimentConfig:
       clip_epsilon=hyperparameters.Constant(0.2),
     )
   )
-  return experiment.ExperimentConfig(
+  return ftwax.ExperimentConfig(
     name='ppo_cartpole',
     agent=config,
-    environment=(
-      make_functional if launch.FLAGS.runtime == 'device' else make_environment
-    ),
-    **options,
+    environment=make_functional if options.runtime == 'device' else _NAME,
+    **options.fields(),
   )
 
 
 if __name__ == '__main__':
-  launch.run(build_experiment)
+  launch.main(__file__)

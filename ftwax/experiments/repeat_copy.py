@@ -12,6 +12,7 @@ outputs, read weights and write weights to `runs/repeat_copy`. `--compare`
 trains every kind of linkage instead and prints a table.
 """
 
+import dataclasses
 import json
 import pathlib
 import time
@@ -26,42 +27,40 @@ matplotlib.use('Agg')
 
 import matplotlib.pyplot as plt
 import optax
-from absl import flags
 
+from ftwax.cli import flags, launch
 from ftwax.networks import recurrent_cores
 from ftwax.networks.dnc import core, interfaces
-from ftwax.runtime import launch
 
 _CORES = ('exact', 'sparse', 'none', 'lstm')
 
-_CORE = flags.DEFINE_enum(
-  'core', 'exact', _CORES, 'Linkage of the DNC; or an LSTM instead.'
-)
-_COMPARE = flags.DEFINE_bool(
-  'compare', False, 'Train all cores and print a table.'
-)
-_SEEDS = flags.DEFINE_integer('seeds', 3, 'Number of seeds.', lower_bound=1)
-_UPDATES = flags.DEFINE_integer(
-  'updates', 20_000, 'Updates per seed.', lower_bound=1
-)
-_REPORT_EVERY = flags.DEFINE_integer(
-  'report_every', 500, 'Updates between printed losses.', lower_bound=1
-)
-_LEARNING_RATE = flags.DEFINE_float(
-  'learning_rate', 1e-3, 'Learning rate of Adam.'
-)
-_NUM_SLOTS = flags.DEFINE_integer(
-  'num_slots', 16, 'Slots of the memory.', lower_bound=1
-)
-_WORD_SIZE = flags.DEFINE_integer(
-  'word_size', 16, 'Numbers in each slot.', lower_bound=1
-)
-_HIDDEN_SIZE = flags.DEFINE_integer(
-  'hidden_size', 64, 'Units of the LSTM.', lower_bound=1
-)
-_RUN_DIR = flags.DEFINE_string(
-  'run_dir', 'runs/repeat_copy', 'Output directory.'
-)
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """Flags of this experiment."""
+
+  core: str = flags.flag(
+    'exact',
+    'Linkage of the DNC; or an LSTM instead.',
+    ['exact', 'sparse', 'none', 'lstm'],
+  )
+  compare: bool = flags.flag(False, 'Train all cores and print a table.')
+  seeds: int = flags.flag(3, 'Number of seeds.')
+  updates: int = flags.flag(20_000, 'Updates per seed.')
+  report_every: int = flags.flag(500, 'Updates between printed losses.')
+  learning_rate: float = flags.flag(1e-3, 'Learning rate of Adam.')
+  num_slots: int = flags.flag(16, 'Slots of the memory.')
+  word_size: int = flags.flag(16, 'Numbers in each slot.')
+  hidden_size: int = flags.flag(64, 'Units of the LSTM.')
+  run_dir: str = flags.flag('runs/repeat_copy', 'Output directory.')
+
+  def __post_init__(self) -> None:
+    """Checks the numbers."""
+    flags.check_positive(
+      self, 'seeds', 'updates', 'report_every', 'num_slots', 'word_size',
+      'hidden_size',
+    )  # fmt: skip
+
 
 NUM_BITS, MAX_LENGTH, MAX_REPEATS, BATCH_SIZE = 4, 2, 2, 16
 NUM_STEPS = MAX_LENGTH * (MAX_REPEATS + 1) + 3
@@ -114,21 +113,21 @@ def make_batch(key: jax.Array) -> Batch:
   )
 
 
-def make_network(name: str) -> hk.Transformed:
+def make_network(name: str, options: Options) -> hk.Transformed:
   """Makes a network that maps inputs [T, B, ...] to logits and weights."""
 
   def unroll(inputs: jax.Array) -> Any:
     start = jnp.zeros(inputs.shape[:2], bool)
     if name == 'lstm':
-      module: Any = recurrent_cores.LSTM(_HIDDEN_SIZE.value)
+      module: Any = recurrent_cores.LSTM(options.hidden_size)
     else:
       memory = interfaces.MemoryConfig(
-        num_slots=_NUM_SLOTS.value, word_size=_WORD_SIZE.value, linkage=name
+        num_slots=options.num_slots, word_size=options.word_size, linkage=name
       )
       module = core.DNC(
         core.DNCConfig(
           memory=memory,
-          hidden_size=_HIDDEN_SIZE.value,
+          hidden_size=options.hidden_size,
           output_size=None,
           clip_value=20.0,
         )
@@ -168,11 +167,11 @@ class Result(NamedTuple):
   megabytes: float
 
 
-def make_update(name: str) -> tuple[Any, Any]:
+def make_update(name: str, options: Options) -> tuple[Any, Any]:
   """Returns functions that initialize and update one seed."""
-  network = make_network(name)
+  network = make_network(name, options)
   optimizer = optax.chain(
-    optax.clip_by_global_norm(50.0), optax.adam(_LEARNING_RATE.value)
+    optax.clip_by_global_norm(50.0), optax.adam(options.learning_rate)
   )
 
   def init(key: jax.Array) -> Any:
@@ -193,10 +192,10 @@ def make_update(name: str) -> tuple[Any, Any]:
   return init, update
 
 
-def train(name: str) -> Result:
+def train(name: str, options: Options) -> Result:
   """Trains all seeds at once, with a new batch for each update."""
-  init, update = make_update(name)
-  keys = jax.vmap(jax.random.PRNGKey)(jnp.arange(_SEEDS.value))
+  init, update = make_update(name, options)
+  keys = jax.vmap(jax.random.PRNGKey)(jnp.arange(options.seeds))
   carry = jax.jit(jax.vmap(init))(keys)
   one_seed = jax.tree.map(lambda leaf: leaf[0], carry), keys[0]
   analysis: Any = jax.jit(update).lower(*one_seed).compile().memory_analysis()
@@ -205,7 +204,7 @@ def train(name: str) -> Result:
   def run(carry: Any, report: int) -> Any:
     def draw(key: jax.Array) -> jax.Array:
       key = jax.random.fold_in(key, 1 + report)
-      return jax.random.split(key, _REPORT_EVERY.value)
+      return jax.random.split(key, options.report_every)
 
     step_keys = jnp.swapaxes(jax.vmap(draw)(keys), 0, 1)
     carry, values = jax.lax.scan(jax.vmap(update), carry, step_keys)
@@ -213,10 +212,10 @@ def train(name: str) -> Result:
 
   compiled = run.lower(carry, 0).compile()
   losses, start, updates = [], time.perf_counter(), 0
-  for report in range(-(-_UPDATES.value // _REPORT_EVERY.value)):
+  for report in range(-(-options.updates // options.report_every)):
     carry, values = compiled(carry, report)
     losses.append(values.tolist())
-    updates += _REPORT_EVERY.value
+    updates += options.report_every
     bits = '  '.join(f'{value:.3f}' for value in losses[-1])
     print(f'{name} update {updates}: {bits} bits', flush=True)
   seconds = (time.perf_counter() - start) / updates
@@ -224,11 +223,15 @@ def train(name: str) -> Result:
   return Result(name, carry[0], losses, seconds, megabytes)
 
 
-def draw_picture(result: Result, seed: int, path: pathlib.Path) -> None:
+def draw_picture(
+  result: Result, seed: int, path: pathlib.Path, options: Options
+) -> None:
   """Plots inputs, outputs and memory weights for one sequence."""
   batch = make_batch(jax.random.PRNGKey(1_000))
   params = jax.tree.map(lambda leaf: leaf[seed], result.params)
-  logits, auxiliary = make_network(result.name).apply(params, batch.inputs)
+  logits, auxiliary = make_network(result.name, options).apply(
+    params, batch.inputs
+  )
   # The longest sequence of the batch.
   row = int(jnp.argmax(jnp.sum(batch.mask, axis=0)))
   outputs = jax.nn.sigmoid(logits) * batch.mask[..., None]
@@ -254,11 +257,13 @@ def draw_picture(result: Result, seed: int, path: pathlib.Path) -> None:
   plt.close(figure)
 
 
-def draw_losses(results: list[Result], path: pathlib.Path) -> None:
+def draw_losses(
+  results: list[Result], path: pathlib.Path, report_every: int
+) -> None:
   """Plots the losses of all seeds."""
   figure, axis = plt.subplots(figsize=(6, 4), layout='constrained')
   for index, result in enumerate(results):
-    updates = [(i + 1) * _REPORT_EVERY.value for i in range(len(result.losses))]
+    updates = [(i + 1) * report_every for i in range(len(result.losses))]
     lines = axis.semilogy(updates, result.losses, color=f'C{index}')
     lines[0].set_label(result.name)
   axis.set_xlabel('updates')
@@ -280,17 +285,17 @@ def print_table(results: list[Result]) -> None:
     )
 
 
-def main(_: Any) -> None:
+def main(options: Options) -> None:
   """Trains the cores, plots and prints results."""
-  directory = pathlib.Path(_RUN_DIR.value)
+  directory = pathlib.Path(options.run_dir)
   directory.mkdir(parents=True, exist_ok=True)
-  names = _CORES if _COMPARE.value else dict.fromkeys([_CORE.value, 'lstm'])
+  names = _CORES if options.compare else dict.fromkeys([options.core, 'lstm'])
   results = []
   for name in names:
-    results.append(train(name))
-    for seed in range(_SEEDS.value):
-      draw_picture(results[-1], seed, directory / f'{name}_{seed}.png')
-  draw_losses(results, directory / 'losses.png')
+    results.append(train(name, options))
+    for seed in range(options.seeds):
+      draw_picture(results[-1], seed, directory / f'{name}_{seed}.png', options)
+  draw_losses(results, directory / 'losses.png', options.report_every)
   summary = [
     {key: x for key, x in result._asdict().items() if key != 'params'}
     for result in results
@@ -301,4 +306,4 @@ def main(_: Any) -> None:
 
 
 if __name__ == '__main__':
-  launch.main(main)
+  launch.main(__file__)

@@ -5,21 +5,27 @@ ten pulls. The returns of the optimal player and of Thompson sampling are
 printed for comparison.
 """
 
+import dataclasses
 import functools
+from typing import Any
 
-from absl import flags
-
+import ftwax
 from ftwax import hyperparameters
 from ftwax.agents import rl2
+from ftwax.cli import flags, launch
 from ftwax.environments import bandits, functional
-from ftwax.runtime import experiment, launch
 
-launch.define_flags(
-  max_num_actor_steps=3_000_000, num_environments=128, eval_every=1_000_000
-)
-flags.FLAGS.set_default('runtime', 'device')
-flags.FLAGS.set_default('num_eval_episodes', 10_000)
-_NUM_PULLS = flags.DEFINE_integer('num_pulls', 10, 'Pulls in a trial.')
+
+@dataclasses.dataclass(frozen=True)
+class Options(launch.Options):
+  """Flags of this experiment."""
+
+  max_num_actor_steps: int = 3_000_000
+  num_environments: int = 128
+  eval_every: int = 1_000_000
+  num_eval_episodes: int = 10_000
+  runtime: str = 'device'
+  num_pulls: int = flags.flag(10, 'Pulls in a trial.')
 
 
 def make_environment(
@@ -30,36 +36,41 @@ def make_environment(
   return bandits.make(num_pulls)
 
 
-def build_experiment() -> experiment.ExperimentConfig:
-  """Returns the experiment described by the flags."""
-  options = launch.experiment_options()
+def build(options: Options) -> ftwax.ExperimentConfig:
+  """Returns the experiment."""
   config = rl2.RL2Config(
-    sequence_length=2 * (_NUM_PULLS.value + 1),
-    batch_size=options['num_environments'],
-    max_queue_size=options['num_environments'],
+    sequence_length=2 * (options.num_pulls + 1),
+    batch_size=options.num_environments,
+    max_queue_size=options.num_environments,
     decayed_hyperparameters=('learning_rate', 'entropy_cost'),
   )
-  config = launch.configure(config)
+  config = options.configure(config)
   steps_per_update = config.batch_size * config.sequence_length
-  num_updates = max(1.0, options['max_num_actor_steps'] / steps_per_update)
+  num_updates = max(1.0, options.max_num_actor_steps / steps_per_update)
   config = config.replace(
     priors=config.priors._replace(
       learning_rate_decay_steps=hyperparameters.Constant(num_updates)
     )
   )
-  print(
-    f'Of {_NUM_PULLS.value} pulls, an optimal player wins'
-    f' {bandits.best_return(_NUM_PULLS.value):.3f}, Thompson sampling'
-    f' {bandits.thompson_return(_NUM_PULLS.value, 100_000, seed=0):.3f}, chance'
-    f' {_NUM_PULLS.value / 2:.3f}.'
-  )
-  return experiment.ExperimentConfig(
+  return ftwax.ExperimentConfig(
     name='rl2_bandits',
     agent=config,
-    environment=functools.partial(make_environment, _NUM_PULLS.value),
-    **options,
+    environment=functools.partial(make_environment, options.num_pulls),
+    **options.fields(),
+  )
+
+
+def finish(experiment: Any, result: Any, options: Options) -> None:
+  """Prints the returns of other players."""
+  del experiment, result
+  num_pulls = options.num_pulls
+  print(
+    f'Of {num_pulls} pulls, an optimal player wins'
+    f' {bandits.best_return(num_pulls):.3f}, Thompson sampling'
+    f' {bandits.thompson_return(num_pulls, 100_000, seed=0):.3f}, chance'
+    f' {num_pulls / 2:.3f}.'
   )
 
 
 if __name__ == '__main__':
-  launch.run(build_experiment)
+  launch.main(__file__)

@@ -4,32 +4,36 @@ Run `uv run experiments/unreal_atari.py --game=breakout`. `--notasks` disables
 the auxiliary tasks, which turns the agent into A2C, for comparison.
 """
 
+import dataclasses
 import functools
 
 import dm_env
-from absl import flags
 
+import ftwax
 from ftwax.agents import unreal
+from ftwax.cli import flags, launch
 from ftwax.environments import atari
-from ftwax.runtime import experiment, launch
-
-launch.define_flags(
-  max_num_actor_steps=10_000_000, num_environments=8, eval_every=0
-)
-_GAME = flags.DEFINE_string('game', 'pong', 'Name of the game.')
-_TASKS = flags.DEFINE_bool('tasks', True, 'Whether to train auxiliary tasks.')
 
 
-def build_experiment() -> experiment.ExperimentConfig:
-  """Returns the experiment described by the flags."""
+@dataclasses.dataclass(frozen=True)
+class Options(launch.Options):
+  """Flags of this experiment."""
+
+  max_num_actor_steps: int = 10_000_000
+  game: str = flags.flag('pong', 'Name of the game.')
+  tasks: bool = flags.flag(True, 'Whether to train auxiliary tasks.')
+
+
+def build(options: Options) -> ftwax.ExperimentConfig:
+  """Returns the experiment."""
   config = unreal.UNREALConfig.paper(
     image_torso='a3c',
     batch_size=16,
     cell_size=2,
     crop_size=(40, 40),
-    use_pixel_control=_TASKS.value,
-    use_reward_prediction=_TASKS.value,
-    use_value_replay=_TASKS.value,
+    use_pixel_control=options.tasks,
+    use_reward_prediction=options.tasks,
+    use_value_replay=options.tasks,
     image_period=500,
   )
   # Without a population nothing evolves: use fixed values within the paper's
@@ -37,23 +41,19 @@ def build_experiment() -> experiment.ExperimentConfig:
   config = config.fix(
     learning_rate=7e-4, entropy_cost=1e-3, pixel_control_cost=1e-3
   )
-  return experiment.ExperimentConfig(
-    name=f'unreal_{_GAME.value}',
+  return ftwax.ExperimentConfig(
+    name=f'unreal_{options.game}',
     agent=config,
-    environment=functools.partial(
-      _make_environment,
-      _GAME.value,
-      atari.AtariConfig(size=42, grayscale=True),
-    ),
-    **launch.experiment_options(),
+    environment=functools.partial(make_environment, options.game),
+    **options.fields(),
   )
 
 
-def _make_environment(
-  game: str, config: atari.AtariConfig, seed: int
-) -> dm_env.Environment:
+def make_environment(game: str, seed: int) -> dm_env.Environment:
+  """Returns a game with gray observations of 42x42."""
+  config = atari.AtariConfig(size=42, grayscale=True)
   return atari.make(game, seed=seed, config=config)
 
 
 if __name__ == '__main__':
-  launch.run(build_experiment)
+  launch.main(__file__)

@@ -7,23 +7,25 @@ observed as 28x28 images. The only reward is 1 at the goal, which 3% of random
 walks reach in time. `--game=catch` is a game that both agents solve.
 """
 
-import functools
+import dataclasses
 import math
 
-from absl import flags
-
+import ftwax
 from ftwax.agents import unreal
+from ftwax.cli import flags, launch
 from ftwax.environments import catch, functional, pixels, rooms
-from ftwax.runtime import comparison, experiment, launch
 
-launch.define_flags(
-  max_num_actor_steps=300_000,
-  num_environments=16,
-  eval_every=0,
-  runtime='device',
-)
-_TASKS = flags.DEFINE_bool('tasks', True, 'Whether to train auxiliary tasks.')
-_GAME = flags.DEFINE_enum('game', 'rooms', ['rooms', 'catch'], 'The game.')
+
+@dataclasses.dataclass(frozen=True)
+class Options(launch.VariantOptions):
+  """Flags of this experiment."""
+
+  max_num_actor_steps: int = 300_000
+  num_environments: int = 16
+  runtime: str = 'device'
+  tasks: bool = flags.flag(True, 'Whether to train auxiliary tasks.')
+  game: str = flags.flag('rooms', 'The game.', ['rooms', 'catch'])
+
 
 _SIDE = 7
 _SQUARE = 4  # Pixels on each side of a square of the rooms.
@@ -44,20 +46,16 @@ def make_catch(seed: int) -> functional.FunctionalEnvironment:
   return catch.make()
 
 
-def make_experiment(
-  use_tasks: bool, seed: int | None = None
-) -> experiment.ExperimentConfig:
+def build(options: Options) -> ftwax.ExperimentConfig:
   """Returns the experiment with UNREAL or, without tasks, A2C."""
-  options = launch.experiment_options(seed)
-  num_environments = options['num_environments']
   config = unreal.UNREALConfig.paper(
-    batch_size=num_environments,
-    max_queue_size=num_environments,
+    batch_size=options.num_environments,
+    max_queue_size=options.num_environments,
     hidden_size=128,
-    cell_size=_CELL_SIZES[_GAME.value],
-    use_pixel_control=use_tasks,
-    use_reward_prediction=use_tasks,
-    use_value_replay=use_tasks,
+    cell_size=_CELL_SIZES[options.game],
+    use_pixel_control=options.tasks,
+    use_reward_prediction=options.tasks,
+    use_value_replay=options.tasks,
     optimizer='adam',
   ).fix(
     learning_rate=1e-3,
@@ -67,27 +65,22 @@ def make_experiment(
     # Equals the weight of the on-policy value loss.
     value_replay_cost=0.5,
   )
-  agent = 'unreal' if use_tasks else 'a2c'
-  return experiment.ExperimentConfig(
-    name=f'{agent}_{_GAME.value}',
+  agent = 'unreal' if options.tasks else 'a2c'
+  return ftwax.ExperimentConfig(
+    name=f'{agent}_{options.game}',
     agent=config,
-    environment={'rooms': make_rooms, 'catch': make_catch}[_GAME.value],
-    **options,
+    environment={'rooms': make_rooms, 'catch': make_catch}[options.game],
+    **options.fields(),
   )
 
 
-def build_experiment() -> experiment.ExperimentConfig:
-  """Returns the experiment described by the flags."""
-  return make_experiment(_TASKS.value)
-
-
-def make_variants() -> comparison.Variants:
-  """Returns the variants of `--compare`, by name."""
+def variants(options: Options) -> dict[str, Options]:
+  """Returns the options of each variant."""
   return {
-    'UNREAL': functools.partial(make_experiment, True),
-    'without tasks (A2C)': functools.partial(make_experiment, False),
+    'UNREAL': dataclasses.replace(options, tasks=True),
+    'without tasks (A2C)': dataclasses.replace(options, tasks=False),
   }
 
 
 if __name__ == '__main__':
-  launch.run(build_experiment, make_variants=make_variants)
+  launch.main(__file__)

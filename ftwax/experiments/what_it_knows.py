@@ -10,6 +10,7 @@ the same games. After Jaderberg et al., 2019 (arXiv:1807.01281), figures 3 and
 4.
 """
 
+import dataclasses
 import functools
 import pathlib
 from collections.abc import Sequence
@@ -19,27 +20,32 @@ import jax
 import jax.numpy as jnp
 import matplotlib.figure
 import numpy as np
-from absl import flags
 
 from ftwax import types
+from ftwax.cli import flags, launch
 from ftwax.environments import capture_the_flag, functional
 from ftwax.environments.capture_the_flag import rules
 from ftwax.population import players
 from ftwax.records import checkpoints, files
 from ftwax.reporting import drawing, page, probes
-from ftwax.runtime import launch, loaded_agent, loading
+from ftwax.runtime import loaded_agent, loading
 
-_MEMBER = flags.DEFINE_integer('member', 0, 'Member to analyze.')
-_OPPONENT = flags.DEFINE_string('opponent', 'attacker', 'Opposing script.')
-_NUM_GAMES = flags.DEFINE_integer(
-  'num_games', 48, 'Number of games; a third is held out.'
-)
-_HEIGHT = flags.DEFINE_integer('height', 11, 'Rows of the map.')
-_WIDTH = flags.DEFINE_integer('width', 15, 'Columns of the map.')
-_SEED = flags.DEFINE_integer('seed', 0, 'Random seed of the games.')
-_DIRECTORY = flags.DEFINE_string(
-  'directory', None, 'Output; by default in the run, or runs/what_it_knows.'
-)
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """Flags of this analysis."""
+
+  run: str = flags.argument('Directory of a run, or a population of ftwax.')
+  member: int = flags.flag(0, 'Member to analyze.')
+  opponent: str = flags.flag('attacker', 'Opposing script.')
+  num_games: int = flags.flag(48, 'Number of games; a third is held out.')
+  height: int = flags.flag(11, 'Rows of the map.')
+  width: int = flags.flag(15, 'Columns of the map.')
+  seed: int = flags.flag(0, 'Random seed of the games.')
+  directory: str | None = flags.flag(
+    None, 'Output; by default in the run, or runs/what_it_knows.'
+  )
+
 
 # Number of steps that questions about the future look ahead.
 _AHEAD = 10
@@ -144,10 +150,11 @@ def play(
   untrained: types.ActorVariables,
   game: functional.FunctionalGame,
   config: capture_the_flag.CaptureTheFlagConfig,
+  options: Options,
 ) -> Record:
   """Plays the games; an untrained agent observes the same steps."""
-  num_seats, num_games = config.team_size, _NUM_GAMES.value
-  script = players.scripted(game.scripts[_OPPONENT.value])
+  num_seats, num_games = config.team_size, options.num_games
+  script = players.scripted(game.scripts[options.opponent])
   actor = agent.actor
   opponents = np.arange(num_seats, config.num_players, dtype=np.int32)
 
@@ -192,7 +199,7 @@ def play(
     )
     return jax.lax.scan(step, carry, length=config.num_steps)[1]
 
-  facts, states, naive = jax.device_get(run(jax.random.PRNGKey(_SEED.value)))
+  facts, states, naive = jax.device_get(run(jax.random.PRNGKey(options.seed)))
   shape = config.num_steps, num_games, num_seats, -1
   return Record(Facts(*facts), states.reshape(shape), naive.reshape(shape))
 
@@ -276,7 +283,7 @@ def plot_episode(record: Record) -> matplotlib.figure.Figure:
 
 def write_page(
   path: pathlib.Path,
-  source: str,
+  options: Options,
   record: Record,
   behaviours: Sequence[Sequence[str]],
 ) -> list[list[str]]:
@@ -299,10 +306,10 @@ def write_page(
   body = [
     page.table(
       {
-        'agent': f'{source}, member {_MEMBER.value}',
-        'opponents': _OPPONENT.value,
-        'maps': f'{_HEIGHT.value}x{_WIDTH.value}',
-        'games': f'{_NUM_GAMES.value}, a third held out; seed {_SEED.value}',
+        'agent': f'{options.run}, member {options.member}',
+        'opponents': options.opponent,
+        'maps': f'{options.height}x{options.width}',
+        'games': f'{options.num_games}, a third held out; seed {options.seed}',
         'numbers of the state': str(record.states.shape[-1]),
       }
     ),
@@ -343,13 +350,14 @@ def write_page(
   return rows
 
 
-def load_stages(source: str) -> dict[str, loaded_agent.LoadedAgent]:
+def load_stages(options: Options) -> dict[str, loaded_agent.LoadedAgent]:
   """Returns the untrained agent and the agents of all checkpoints, by name."""
-  load = functools.partial(loading.load, source, _MEMBER.value, greedy=False)
+  source = options.run
+  load = functools.partial(loading.load, source, options.member, greedy=False)
   newest = load()
   untrained = loaded_agent.LoadedAgent(
     newest.actor,
-    loading.initial_variables(source, _SEED.value),
+    loading.initial_variables(source, options.seed),
     newest.game_spec,
   )
   stages = {'untrained': untrained}
@@ -361,30 +369,30 @@ def load_stages(source: str) -> dict[str, loaded_agent.LoadedAgent]:
   return {**stages, 'trained': newest}
 
 
-def main(argv: Sequence[str]) -> None:
+def main(options: Options) -> None:
   """Plays, fits probes and writes the page."""
-  source = argv[1]
+  source = options.run
   config = capture_the_flag.CaptureTheFlagConfig(
-    height=_HEIGHT.value, width=_WIDTH.value
+    height=options.height, width=options.width
   )
   game = capture_the_flag.make(config)
-  if _OPPONENT.value not in game.scripts:
+  if options.opponent not in game.scripts:
     raise ValueError(
-      f'--opponent ({_OPPONENT.value}) must be one of {list(game.scripts)};'
+      f'--opponent ({options.opponent}) must be one of {list(game.scripts)};'
       ' choose one of these.'
     )
-  stages = load_stages(source)
+  stages = load_stages(options)
   players.check_specs({source: stages['trained'].player}, game.spec)
   untrained = stages['untrained'].variables
   behaviours = []
   for name, agent in stages.items():
-    record = play(agent, untrained, game, config)
+    record = play(agent, untrained, game, config, options)
     shares = [f'{share:.2f}' for share in behave(record.facts)]
     behaviours.append([name, *shares])
   is_run = pathlib.Path(source).is_dir()
-  directory = _DIRECTORY.value or (source if is_run else 'runs/what_it_knows')
+  directory = options.directory or (source if is_run else 'runs/what_it_knows')
   path = pathlib.Path(directory) / 'what_it_knows.html'
-  rows = write_page(path, source, record, behaviours)
+  rows = write_page(path, options, record, behaviours)
   print('question: most frequent answer, accuracy, untrained, AUC, untrained')
   for question, *numbers in rows:
     print(f'{question:48s} {"  ".join(numbers)}')
@@ -397,4 +405,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  launch.main(main, arguments='RUN')
+  launch.main(__file__)

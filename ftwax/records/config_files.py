@@ -1,36 +1,62 @@
-"""Configurations as JSON, for records and comparisons."""
+"""Configurations as plain data: JSON in records, TOML from people.
 
-import contextlib
+A configuration is a tree of dataclasses and NamedTuples. `to_json` writes it as
+dicts, lists, strings, numbers, booleans and None; `rebuilding` is the inverse.
+
+  number or string   itself; NaN and infinities are strings
+  prior              its number if it is constant, else its `repr`
+  function or class  `module:name`
+  object             its fields, and its class under `__type__`
+"""
+
 import dataclasses
 import enum
 import functools
 import hashlib
-import importlib
 import itertools
 import json
 import math
 import os
-import re
+import pathlib
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from ftwax import types
+from ftwax import hyperparameters, types
 
-_NOT_FINITE = ('Infinity', '-Infinity', 'NaN')
-_ARRAY_TYPE = re.compile(r'array\[(?P<dtype>\w+)\]')
+if sys.version_info >= (3, 11):
+  import tomllib
+else:
+  import tomli as tomllib
+
+# Values by name, nested like the fields.
+Changes = Mapping[str, Any]
 
 # Stands for the value of a key that only the other configuration has.
 ABSENT = '<absent>'
+
+TYPE = '__type__'
+NONE = 'none'  # None in TOML, which has no null.
+NOT_FINITE = ('Infinity', '-Infinity', 'NaN')
+
+PRIORS = {
+  prior.__name__: prior
+  for prior in (
+    hyperparameters.Constant,
+    hyperparameters.Initial,
+    hyperparameters.LogUniform,
+    hyperparameters.Uniform,
+    hyperparameters.UniformInteger,
+  )
+}
 
 
 def to_json(config: Any, path: str = 'config') -> Any:
   """Converts a configuration to JSON that is the same in every process.
 
-  Dataclasses, NamedTuples and objects with attributes become dicts with their
-  type under `__type__`. Functions and classes become their qualified name;
-  values in closures are left out. NaN and infinities become strings.
+  Values in closures are left out.
 
   Args:
     config: a configuration, nested to any depth.
@@ -45,19 +71,22 @@ def to_json(config: Any, path: str = 'config') -> Any:
   if hasattr(config, '__array__') and not isinstance(config, type):
     return _array_to_json(np.asarray(config), path)
   if isinstance(config, enum.Enum):
-    return f'{_qualified_name(type(config))}.{config.name}'
+    return f'{name_of(type(config))}.{config.name}'
   if config is None or isinstance(config, bool | int | str):
     return config
   if isinstance(config, float):
     return _float_to_json(config)
   if isinstance(config, os.PathLike | np.dtype):
     return str(config)
+  if isinstance(config, hyperparameters.Constant):
+    return to_json(config.value)
+  if type(config) in PRIORS.values():
+    return repr(config)
   if callable(config) and hasattr(config, '__name__'):  # A function or class.
-    return _qualified_name(config)
-  fields = _fields(config)
+    return name_of(config)
+  fields = fields_of(config)
   if fields is not None:
-    plain = {'__type__': _qualified_name(type(config))}
-    return plain | _mapping_to_json(fields, path)
+    return {TYPE: name_of(type(config))} | _mapping_to_json(fields, path)
   if isinstance(config, Mapping):
     return _mapping_to_json(config, path)
   if isinstance(config, list | tuple):
@@ -74,77 +103,31 @@ def to_json(config: Any, path: str = 'config') -> Any:
   )
 
 
-def from_json(plain: Any, path: str = 'config') -> Any:
-  """Inverts `to_json` for this library's own classes.
-
-  Lists become tuples. Functions and objects of other libraries are not
-  restored, since only their names are recorded.
-
-  Args:
-    plain: a part of what `to_json` returned.
-    path: name of the part in errors.
-
-  Returns:
-    Dataclasses, NamedTuples, dicts, tuples, arrays, strings, numbers, booleans
-    and None.
-
-  Raises:
-    ValueError: if an entry is of another kind; names the first one.
-  """
-  if isinstance(plain, str) and plain in _NOT_FINITE:
-    return float(plain)
-  if isinstance(plain, list):
-    return tuple(
-      from_json(entry, f'{path}[{index}]') for index, entry in enumerate(plain)
-    )
-  if not isinstance(plain, Mapping):
-    return plain
-  kind = plain.get('__type__')
-  if kind is None:
-    return {
-      name: from_json(entry, f'{path}.{name}') for name, entry in plain.items()
-    }
-  array = _ARRAY_TYPE.fullmatch(kind)
-  if array is not None:
-    return np.asarray(plain['values'], array['dtype'])
-  made = find_type(kind, path)
-  fields = {
-    name: from_json(entry, f'{path}.{name}')
-    for name, entry in plain.items()
-    if name != '__type__'
+def _mapping_to_json(mapping: Mapping[Any, Any], path: str) -> dict[str, Any]:
+  for key in mapping:
+    if not isinstance(key, str | int):
+      raise TypeError(
+        f'{path} must have strings as keys, not {key!r}; rename the key.'
+      )
+  return {
+    str(key): to_json(value, f'{path}.{key}') for key, value in mapping.items()
   }
-  return made(**fields)
 
 
-def find_type(name: str, path: str) -> Any:
-  """Returns a dataclass or NamedTuple of this library by its qualified name.
-
-  Raises:
-    ValueError: if there is none.
-  """
-  module, _, attribute = name.rpartition('.')
-  made = None
-  # A record may come from anybody: only this library's own types are imported
-  # and called.
-  if module.split('.')[0] == 'ftwax':
-    with contextlib.suppress(ImportError):
-      made = getattr(importlib.import_module(module), attribute, None)
-  is_record = dataclasses.is_dataclass(made) or hasattr(made, '_asdict')
-  if not isinstance(made, type) or not is_record:
-    raise ValueError(
-      f'{path} ({name}) must be a config of ftwax to be rebuilt from its'
-      ' record, and is not; make it in Python, as the run did.'
-    )
-  return made
+def _array_to_json(array: types.NumpyArray, path: str) -> Any:
+  values = to_json(array.tolist(), path)
+  if array.ndim == 0:
+    return values
+  return {TYPE: f'array[{array.dtype}]', 'values': values}
 
 
-def _qualified_name(value: Any) -> str:
-  # Before NumPy 2, universal functions have no module and no qualified name.
-  module = getattr(value, '__module__', None) or type(value).__module__
-  return f'{module}.{getattr(value, "__qualname__", value.__name__)}'
+def _float_to_json(value: float) -> float | str:
+  if math.isfinite(value):
+    return value
+  return 'NaN' if math.isnan(value) else f'{"-" * (value < 0)}Infinity'
 
 
-def _fields(config: Any) -> Mapping[str, Any] | None:
+def fields_of(config: Any) -> Mapping[str, Any] | None:
   """Returns the fields of an object by name; None if it has none."""
   names: Iterable[str]
   if dataclasses.is_dataclass(config):
@@ -165,28 +148,118 @@ def _fields(config: Any) -> Mapping[str, Any] | None:
   }
 
 
-def _mapping_to_json(mapping: Mapping[Any, Any], path: str) -> dict[str, Any]:
-  for key in mapping:
-    if not isinstance(key, str | int):
-      raise TypeError(
-        f'{path} must have strings as keys, not {key!r}; rename the key.'
-      )
-  return {
-    str(key): to_json(value, f'{path}.{key}') for key, value in mapping.items()
-  }
+def name_of(value: Any) -> str:
+  """Returns `module:name` of a function or class."""
+  # Before NumPy 2, universal functions have no module and no qualified name.
+  module = getattr(value, '__module__', None) or type(value).__module__
+  return f'{module}:{getattr(value, "__qualname__", value.__name__)}'
 
 
-def _array_to_json(array: types.NumpyArray, path: str) -> Any:
-  values = to_json(array.tolist(), path)
-  if array.ndim == 0:
-    return values
-  return {'__type__': f'array[{array.dtype}]', 'values': values}
+def read_json(path: pathlib.Path) -> dict[str, Any]:
+  """Reads a configuration as JSON.
+
+  Raises:
+    ValueError: if there is no such file, or it is damaged; names the file.
+  """
+
+  def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    plain = dict(pairs)
+    if len(plain) < len(pairs):
+      names = [name for name, _ in pairs]
+      twice = next(name for name in names if names.count(name) > 1)
+      raise ValueError(f'the key {twice!r} stands there twice')
+    return plain
+
+  try:
+    plain = json.loads(path.read_text('utf-8'), object_pairs_hook=unique)
+    if not isinstance(plain, dict):
+      raise ValueError(f'it is a {type(plain).__name__}, not an object')
+    return plain
+  except (OSError, ValueError, RecursionError) as error:
+    raise ValueError(
+      f'{path} must hold the configuration of a run as JSON, and cannot be read'
+      f' ({type(error).__name__}: {error}); give the directory of a run, or'
+      ' restore the file from a copy.'
+    ) from None
 
 
-def _float_to_json(value: float) -> float | str:
-  if math.isfinite(value):
-    return value
-  return 'NaN' if math.isnan(value) else f'{"-" * (value < 0)}Infinity'
+def read_toml(path: str) -> dict[str, Any]:
+  """Reads a TOML file.
+
+  Raises:
+    ValueError: if there is no such file, or it is not TOML.
+  """
+  try:
+    return tomllib.loads(pathlib.Path(path).read_text('utf-8'))
+  except (OSError, ValueError, RecursionError) as error:
+    raise ValueError(
+      f'config ({path}) must be a TOML file, and cannot be read ({error});'
+      ' --print_config prints one.'
+    ) from None
+
+
+def parse(text: str) -> dict[str, Any]:
+  """Parses `KEY=VALUE`, where the value is TOML or an unquoted string.
+
+  Raises:
+    ValueError: if the text has another form.
+  """
+  key, equals, value = text.partition('=')
+  parts = key.strip().split('.')
+  if not equals or not all(part.isidentifier() for part in parts):
+    raise ValueError(
+      f'set ({text!r}) must be KEY=VALUE, such as agent.batch_size=32; rewrite'
+      ' it in this form.'
+    )
+  changes: Any
+  try:
+    changes = tomllib.loads(f'value = {value}')['value']
+  except (tomllib.TOMLDecodeError, RecursionError):
+    changes = value.strip()
+  for part in reversed(parts):
+    changes = {part: changes}
+  return dict(changes)
+
+
+def merge(first: Changes, second: Changes) -> dict[str, Any]:
+  """Merges changes recursively; the second ones take precedence."""
+  merged = dict(first)
+  for name, value in second.items():
+    before = merged.get(name)
+    if isinstance(before, Mapping) and isinstance(value, Mapping):
+      value = merge(before, value)
+    merged[name] = value
+  return merged
+
+
+def to_toml(plain: Mapping[str, Any], path: str = '') -> str:
+  """Returns what `to_json` returned as TOML, readable by `read_toml`."""
+  lines = [
+    f'{json.dumps(name) if "." in name else name} = {_toml_value(value)}'
+    for name, value in plain.items()
+    if not isinstance(value, dict)
+  ]
+  tables = [
+    to_toml(value, f'{path}.{name}' if path else name)
+    for name, value in plain.items()
+    if isinstance(value, dict)
+  ]
+  text = '\n'.join([f'[{path}]'] * bool(path) + lines)
+  return '\n\n'.join(part for part in (text, *tables) if part)
+
+
+def _toml_value(value: Any) -> str:
+  if value is None:
+    return json.dumps(NONE)
+  if isinstance(value, str):
+    number = value.removesuffix('inity').lower()
+    return number if value in NOT_FINITE else json.dumps(value)
+  if isinstance(value, list):
+    return f'[{", ".join(map(_toml_value, value))}]'
+  if isinstance(value, dict):
+    pairs = (f'{json.dumps(k)} = {_toml_value(v)}' for k, v in value.items())
+    return f'{{{", ".join(pairs)}}}'
+  return json.dumps(value)
 
 
 def digest(config: Any) -> str:

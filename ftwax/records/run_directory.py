@@ -191,14 +191,13 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
   Raises:
     ValueError: if there is none at `path`, or it is damaged.
   """
-  try:
-    return dict(json.loads(files.read(pathlib.Path(path) / CONFIG_FILE)))
-  except (OSError, ValueError, TypeError) as error:
+  file = pathlib.Path(path) / CONFIG_FILE
+  if not file.exists():
     raise ValueError(
-      f'run ({os.fspath(path)}) must be the directory of a run, whose'
-      f' {CONFIG_FILE} cannot be read ({type(error).__name__}: {error}); give'
-      ' one below runs/.'
-    ) from None
+      f'run ({os.fspath(path)}) must be the directory of a run, and has no'
+      f' {CONFIG_FILE}; give one below runs/.'
+    )
+  return config_files.read_json(file)
 
 
 def read_event_names(path: str | os.PathLike[str]) -> list[str] | None:

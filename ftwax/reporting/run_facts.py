@@ -69,11 +69,11 @@ def read_log_scaled(run_dir: str | os.PathLike[str]) -> list[str]:
   config = files.read_object(pathlib.Path(run_dir) / run_directory.CONFIG_FILE)
   agent = config.get('agent')
   priors = agent.get('priors') if isinstance(agent, dict) else None
-  kind = hyperparameters.LogUniform.__name__
+  kind = f'{hyperparameters.LogUniform.__name__}('
   return [
     name
     for name, prior in (priors if isinstance(priors, dict) else {}).items()
-    if isinstance(prior, dict) and prior.get('__type__', '').endswith(kind)
+    if isinstance(prior, str) and prior.startswith(kind)
   ]
 
 

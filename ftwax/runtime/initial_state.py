@@ -14,8 +14,10 @@ import numpy as np
 from absl import logging
 
 from ftwax import types
+from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.population import state as state_lib
-from ftwax.records import checkpoints, run_directory
+from ftwax.records import checkpoints
+from ftwax.runtime import rebuilding
 
 # Path of the training states in a checkpoint.
 _MEMBERS = 'members'
@@ -150,17 +152,16 @@ def _tell(init_from: str, kind: type, problem: str) -> None:
 
 def _read_source(path: str | os.PathLike[str]) -> _Source:
   directory = pathlib.Path(path)
-  run_directory.check_layout(directory)
   try:
-    plain = run_directory.read_config(directory)
-    return _Source(
-      directory / 'checkpoints',
-      int(plain['population']['num_members']),
-      plain['agent']['optimizer'],
+    config, num_members = rebuilding.read_parts(
+      directory,
+      {
+        'agent': config_lib.ActorCriticConfig,
+        'population.num_members': int,
+      },
     )
-  except (ValueError, KeyError, TypeError) as error:
+  except ValueError as error:
     raise ValueError(
-      f'init_from ({os.fspath(path)!r}) must be the directory of a run, and'
-      f' its configuration cannot be read ({type(error).__name__}: {error});'
-      ' give one below runs/.'
+      f'init_from ({os.fspath(path)!r}) must be the directory of a run: {error}'
     ) from None
+  return _Source(directory / 'checkpoints', num_members, config.optimizer)

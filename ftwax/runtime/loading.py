@@ -13,18 +13,21 @@ from typing import Any, NamedTuple
 import jax
 
 from ftwax import types
-from ftwax.agents import builders, named
+from ftwax.agents import builders
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import builder
 from ftwax.environments import games
 from ftwax.records import (
   array_files,
   checkpoints,
-  config_files,
-  files,
-  run_directory,
 )
-from ftwax.runtime import callbacks, game_files, loaded_agent, sharing
+from ftwax.runtime import (
+  callbacks,
+  game_files,
+  loaded_agent,
+  rebuilding,
+  sharing,
+)
 from ftwax.runtime import experiment as experiment_lib
 
 # Directory of the populations included in the library, by name.
@@ -228,20 +231,13 @@ def _find_origin(
 
 def _read_origin(directory: pathlib.Path) -> _Origin:
   """Rebuilds the agent of a run from its records."""
-  path = directory / run_directory.CONFIG_FILE
-  run_directory.check_layout(directory)
-  recorded, num_members = files.parse_json(
-    path,
-    lambda plain: (plain['agent'], int(plain['population']['num_members'])),
-    'the configuration of a run',
+  config, num_members = rebuilding.read_parts(
+    directory,
+    {
+      'agent': config_lib.ActorCriticConfig,
+      'population.num_members': int,
+    },
   )
-  config = config_files.from_json(recorded, 'agent')
-  if not isinstance(config, config_lib.ActorCriticConfig):
-    raise ValueError(
-      f'agent ({type(config).__name__}) must be that of an agent in'
-      f' {list(named.AGENTS)}; pass experiment=..., the one that the run was'
-      ' started with.'
-    )
   spec = game_files.read(directory)
   members = sharing.read_members(directory) or range(num_members)
   return _Origin(

@@ -3,8 +3,6 @@
 _TEXT = '''
 """An experiment of one's own."""
 
-import functools
-
 from ftwax.agents import {agent}
 from ftwax.environments import catch
 from ftwax.runtime import ExperimentConfig

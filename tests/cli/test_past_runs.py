@@ -3,12 +3,21 @@
 import json
 import pathlib
 import shutil
+import sys
 
 import own_experiment
 import pytest
 
-from ftwax.cli import commands, experiment_files, past_runs
-from ftwax.records import config_files, loggers
+import ftwax
+from ftwax.agents import ppo
+from ftwax.cli import commands, launch, past_runs
+from ftwax.records import checkpoints, config_files, loggers
+
+
+def _builds(name):
+  path = pathlib.Path(launch.__file__).parents[1] / 'experiments' / f'{name}.py'
+  return 'def build(' in path.read_text('utf-8')
+
 
 MY_FILE = own_experiment.make_text(
   'impala',
@@ -100,34 +109,111 @@ def test_what_is_no_run_is_told(tmp_path, command):
     commands.main([command, str(tmp_path / 'nothing')])
 
 
-def test_the_command_of_a_run_tells_its_experiment(tmp_path):
-  for command, expected in (
-    ('python -u experiments/catch.py --seed=2', ('catch', ['--seed=2'])),
-    ('python /x/bin/ftwax train catch --seed 3', ('catch', ['--seed', '3'])),
-    ('python -m ftwax train a.py:build', ('a.py:build', [])),
-  ):
-    (tmp_path / 'command.txt').write_text(f'2026-01-01T00:00:00 {command}\n')
-    assert past_runs.parse_command(tmp_path) == expected
-  (tmp_path / 'command.txt').write_text('2026-01-01T00:00:00 python mine.py\n')
-  with pytest.raises(ValueError, match='pass --experiment=NAME'):
-    past_runs.parse_command(tmp_path)
-
-
-def test_the_experiment_of_a_run_is_made_again(tmp_path):
-  with experiment_files.built('catch', ['--agent=ppo', '--seed=3']) as (made,):
-    plain = config_files.to_json(made)
+def test_the_experiment_of_a_run_is_rebuilt(tmp_path):
+  experiment = launch.find('catch', ['--agent=ppo', '--seed=3']).build()
+  plain = config_files.to_json(experiment)
   (tmp_path / 'config.json').write_text(json.dumps(plain), 'utf-8')
-  path = tmp_path / 'command.txt'
-  path.write_text('now python experiments/catch.py --agent=ppo --seed=3\n')
-  with past_runs.rebuilt(str(tmp_path), None) as experiment:
-    assert experiment.seed == 3
-    assert experiment.agent == made.agent
-  path.write_text('now python experiments/catch.py --agent=ppo\n')
-  with (
-    pytest.raises(ValueError, match=r'seed was 3 and is now 0; pass --exp'),
-    past_runs.rebuilt(str(tmp_path), None),
-  ):
-    pass
+  again = past_runs.rebuild(str(tmp_path), None)
+  assert again.seed == 3 and again.agent == experiment.agent
+  assert config_files.to_json(again) == plain
+  assert again.environment_factory(0).reset().observation.shape == (10, 5)
+
+
+@pytest.mark.parametrize('name', [n for n in launch.names() if _builds(n)])
+def test_every_experiment_is_rebuilt(tmp_path, name):
+  pytest.importorskip('gymnasium')
+  for arguments in ([], ['--runtime=device']):
+    experiment = launch.find(name, arguments).build()
+    plain = config_files.to_json(experiment)
+    (tmp_path / 'config.json').write_text(json.dumps(plain), 'utf-8')
+    again = past_runs.rebuild(str(tmp_path), None)
+    assert config_files.to_json(again) == plain
+
+
+_GAME = """
+import pathlib
+import shutil
+pathlib.Path(__file__).with_name('ran').touch()
+
+
+def build():
+  raise AssertionError
+"""
+
+# Where a record may name code.
+_FOREIGN = {
+  'environment': [
+    'game:build',
+    'game:Evil-v0',
+    {'__type__': 'functools:partial', 'func': 'game:build', 'args': [],
+     'keywords': {}},
+    {'__type__': 'game:Game'},
+    'os:system',
+    'ftwax.cli.launch:main',
+  ],
+  'agent': [{'__type__': 'game:Agent'}, 'game:build'],
+}  # fmt: skip
+
+
+def _foreign_runs():
+  for field, values in _FOREIGN.items():
+    for index, value in enumerate(values):
+      yield pytest.param(field, value, id=f'{field}{index}')
+
+
+@pytest.mark.parametrize(('field', 'value'), [*_foreign_runs()])
+def test_no_code_of_a_run_directory_runs(
+  tmp_path, monkeypatch, capsys, field, value
+):
+  run = tmp_path / 'run'
+  run_dir = _write_run(run, [0.0, 0.5])
+  (run / 'game.py').write_text(_GAME, 'utf-8')
+  (run / 'command.txt').write_text(
+    'now python -m ftwax train game.py:build\nnow python game.py\n', 'utf-8'
+  )
+  plain = config_files.to_json(launch.find('catch').build()) | {field: value}
+  (run / 'config.json').write_text(json.dumps(plain), 'utf-8')
+  # As when a user has changed into the directory.
+  monkeypatch.chdir(run)
+  monkeypatch.syspath_prepend(str(run))
+  for argv in (
+    ['evaluate', '.'],
+    ['film', '.'],
+    ['play', '.'],
+    ['watch', run_dir],
+    ['report', '.', '--match', '0'],
+    ['train', 'catch', '--run_dir=.', '--resume', '--runtime=device'],
+    ['train', 'catch', '--init_from=.', f'--run_dir={tmp_path / "new"}',
+     '--runtime=device'],
+  ):  # fmt: skip
+    if argv[0] == 'watch':
+      monkeypatch.setattr(
+        'ftwax.cli.watch_command.import_server', lambda: _Server
+      )
+    if field == 'environment' and '--init_from=.' in argv:
+      continue  # The agent alone is read.
+    with pytest.raises(SystemExit) as end:
+      commands.main(argv)
+    message = str(end.value.code).removesuffix('\n(-v=1 prints the traceback.)')
+    if '--resume' not in argv:  # It names each key that differs.
+      assert '\n' not in message, argv
+    assert message not in ('0', 'None'), argv
+    assert not (run / 'ran').exists(), argv
+  with pytest.raises((ValueError, checkpoints.CheckpointError)) as info:
+    ftwax.load(run_dir)
+  assert '\n' not in str(info.value)
+  assert not (run / 'ran').exists()
+  assert 'game' not in sys.modules
+
+
+class _Server:
+  """Of the page: it looks for the game of the run at once."""
+
+  @staticmethod
+  def watch(runs, save_dir, host, port, end_with_input, find_game):
+    del save_dir, host, port, end_with_input
+    for run in runs:
+      find_game(run)
 
 
 @pytest.mark.slow
@@ -145,6 +231,27 @@ def test_a_run_is_evaluated(my_run, capsys):
   assert pathlib.Path(film).read_bytes().startswith(b'GIF')
   assert commands.main(['report', run_dir]) == 0
   assert 'curves.png' in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_run_that_began_in_python_is_evaluated(tmp_path, capsys):
+  pytest.importorskip('gymnasium')
+  experiment = ftwax.ExperimentConfig(
+    agent=ppo.PPOConfig(hidden_size=8, batch_size=8, sequence_length=8),
+    environment='CartPole-v1',
+    max_num_actor_steps=200,
+    num_environments=2,
+    replay='functional',
+  )
+  run_dir = str(ftwax.run(experiment, run_dir=tmp_path / 'run').run_dir)
+  capsys.readouterr()
+  assert commands.main(['evaluate', run_dir, '--episodes=2', '--json']) == 0
+  assert json.loads(capsys.readouterr().out)['num_episodes'] >= 2
+  assert commands.main(['film', run_dir, '--steps=5']) == 0
+  assert pathlib.Path(capsys.readouterr().out.strip()).exists()
+  with pytest.raises(SystemExit, match='must be a game of teams, or an env'):
+    commands.main(['play', run_dir])
+  assert ftwax.load(run_dir).game_spec.teams == (0,)
 
 
 @pytest.mark.slow
@@ -170,11 +277,13 @@ def test_benchmarks_are_listed(capsys):
     commands.main(['bench', 'actng'])
 
 
+@pytest.mark.slow
 def test_a_run_of_an_older_layout_is_refused(my_run, tmp_path):
   run_dir, experiment = my_run
   copy = tmp_path / 'old'
   shutil.copytree(run_dir, copy)
   versions = json.loads((copy / 'versions.json').read_text())
   (copy / 'versions.json').write_text(json.dumps({**versions, 'layout': 2}))
-  with pytest.raises(SystemExit, match=r'has layout 2, that of an older'):
-    commands.main(['evaluate', str(copy), f'--experiment={experiment}'])
+  for flags in ([], [f'--experiment={experiment}']):
+    with pytest.raises(SystemExit, match=r'has layout 2, that of an older'):
+      commands.main(['evaluate', str(copy), *flags])

@@ -5,10 +5,8 @@ import sys
 
 import own_experiment
 import pytest
-from absl import flags
 
-from ftwax.cli import commands, experiment_files
-from ftwax.runtime import launch
+from ftwax.cli import commands, launch
 
 MY_FILE = own_experiment.make_text(
   'ppo',
@@ -36,7 +34,7 @@ def _train(capsys, *argv):
   return code or 0, captured.out, captured.err
 
 
-@pytest.mark.parametrize('name', experiment_files.named())
+@pytest.mark.parametrize('name', launch.names())
 def test_every_experiment_has_a_help_of_one_screen(capsys, name):
   pytest.importorskip('gymnasium')
   status, text, _ = _train(capsys, name, '--help')
@@ -56,8 +54,16 @@ def test_every_experiment_has_a_help_of_one_screen(capsys, name):
   [
     (['ctch'], 1, r"'ctch'.*did you mean catch\?"),
     (['catch', '--sed=1'], 2, r'no flag --sed; did you mean --seed\?'),
-    (['catch', '--runtime=foo'], 2, r'local\|device\|distributed'),
-    (['catch', 'more'], 2, r"flags \(\['more'\]\) must be none"),
+    (
+      ['catch', '--runtime=foo'],
+      2,
+      r"'foo' \(choose from '?local'?, '?device'?, '?dist",
+    ),
+    (
+      ['catch', 'more'],
+      2,
+      r"arguments besides flags \(\['more'\]\) must be none",
+    ),
     (['ftw_catch', '--noauxilary'], 2, r'did you mean --noauxiliary\?'),
     (['nothing.py:build'], 1, r'there is no nothing.py'),
     (['catch', '--set=agent.batch_sise=2'], 1, r'mean agent.batch_size\?'),
@@ -72,13 +78,6 @@ def test_a_wrong_value_ends_in_one_message(capsys, argv, status, message):
   ended, _, error = _train(capsys, *argv)
   assert ended == status
   assert re.search(message, error), error
-
-
-def test_experiments_do_not_share_flags(capsys):
-  before = set(flags.FLAGS)
-  _train(capsys, 'memory', '--core=gru', '--print_config')
-  _train(capsys, 'ftw_memory', '--core=rpth', '--print_config')
-  assert set(flags.FLAGS) == before
 
 
 def test_a_long_run_has_wide_internal_rewards(capsys):
@@ -152,17 +151,26 @@ def test_what_an_experiment_computes_follows_the_changes(capsys):
 
 def test_tasks_and_networks_follow_the_changes():
   arguments = ['--set=agent.use_value_replay=true', '--set=agent.core=gru']
-  with experiment_files.built('catch', arguments) as (experiment,):
-    assert experiment.agent.core == 'gru'
-    assert len(experiment.builder.auxiliary_tasks) == 1
-    assert launch.FLAGS.seed == 0
+  experiment = launch.find('catch', arguments).build()
+  assert experiment.agent.core == 'gru'
+  assert len(experiment.builder.auxiliary_tasks) == 1
+  assert experiment.seed == 0
 
 
 def test_variants_follow_the_changes():
-  arguments = ['--set=agent.batch_size=2', '--compare=2']
-  with experiment_files.built('ftw_catch', arguments) as made:
-    assert [one.agent.batch_size for one in made] == [2] * 4
-    assert [one.seed for one in made] == [0, 0, 1, 1]
+  arguments = [
+    '--set=agent.batch_size=2',
+    '--compare=2',
+    '--num-environments=4',
+  ]
+  variants = launch.variants(launch.find('ftw_catch', arguments))
+  made = [make(seed) for make in variants.values() for seed in (3, 4)]
+  assert [one.agent.batch_size for one in made] == [2] * 4
+  assert [one.num_environments for one in made] == [4] * 4
+  assert [one.seed for one in made] == [3, 4] * 2
+  assert [one.name for one in made[::2]] == (
+    ['ftw_catch_lstm', 'ftw_catch_lstm_no_auxiliary']
+  )
 
 
 def test_a_comparison_refuses_the_flags_of_a_single_run(capsys, tmp_path):

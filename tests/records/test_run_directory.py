@@ -75,26 +75,26 @@ def test_configs_become_json():
   plain = config_files.to_json(config)
   assert json.loads(json.dumps(plain, allow_nan=False)) == plain
   assert plain == {
-    '__type__': f'{here}._Config',
+    '__type__': f'{here}:_Config',
     'batch_size': 32,
-    'prior': {'__type__': f'{here}._Uniform', 'low': 0.1, 'high': 1.0},
+    'prior': {'__type__': f'{here}:_Uniform', 'low': 0.1, 'high': 1.0},
     'sizes': [64, 64],
-    'activation': f'{jnp.tanh.__module__}.tanh',
+    'activation': f'{jnp.tanh.__module__}:tanh',
     'extra': {
       'partial': {
-        '__type__': 'functools.partial',
-        'func': f'{here}._module_function',
+        '__type__': 'functools:partial',
+        'func': f'{here}:_module_function',
         'args': [1],
         'keywords': {'y': 0.5},
       },
-      'class': f'{here}._Config',
-      'enum': f'{here}._Core.LSTM',
+      'class': f'{here}:_Config',
+      'enum': f'{here}:_Core.LSTM',
       'path': 'a/b',
       'dtype': 'float32',
       'array': {'__type__': 'array[int32]', 'values': [0, 1]},
       'infinity': ['Infinity', '-Infinity', 'NaN'],
       'set': ['a', 'b'],
-      'initializer': {'__type__': f'{here}._Initializer', 'scale': 2},
+      'initializer': {'__type__': f'{here}:_Initializer', 'scale': 2},
       '3': True,
     },
   }
@@ -112,7 +112,7 @@ def test_configs_see_the_attributes_of_slots():
   'activation', [jax.nn.relu, jax.nn.elu, np.tanh, jnp.add]
 )
 def test_configs_name_functions_of_libraries(activation):
-  module, _, name = config_files.to_json(activation).rpartition('.')
+  module, _, name = config_files.to_json(activation).rpartition(':')
   assert module.split('.')[0] in ('jax', 'numpy')
   assert name == activation.__name__
 
@@ -307,8 +307,8 @@ def test_open_existing_names_all_that_differs(tmp_path):
   assert lines[0].startswith(f'config must be that of the run in {path}, but')
   assert lines[1:-1] == [
     '  batch_size: 32 in the run directory, 33 now',
-    f"  prior.__type__: '{__name__}._Uniform' in the run directory,"
-    f" '{__name__}._LogUniform' now",
+    f"  prior.__type__: '{__name__}:_Uniform' in the run directory,"
+    f" '{__name__}:_LogUniform' now",
     '  prior.high: 1.0 in the run directory, 2.0 now',
     "  extra: None in the run directory, 'a' now",
     "  sizes.2: '<absent>' in the run directory, 8 now",

@@ -1,0 +1,273 @@
+"""Command lines from dataclasses: each field is a flag.
+
+The type of a field is that of its flag:
+
+  bool                    --name, or --noname
+  int, float, str         --name=VALUE, or --name VALUE
+  tuple[str, ...]         --name VALUE ..., which may be repeated
+  tuple[tuple[str, ...]]  the same; the values of each stay together
+
+`flag` gives a field its help, and `argument` a place among the arguments. Names
+may be written with dashes.
+"""
+
+import argparse
+import dataclasses
+import difflib
+import sys
+import textwrap
+import types as python_types
+import typing
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+EXIT_USAGE = 2
+
+# Width of the column of names with defaults, and of a line.
+_NAME_WIDTH, _WIDTH = 32, 80
+
+
+class Parsed(NamedTuple):
+  """A command line.
+
+  Attributes:
+    options: the values of all fields.
+    given: names of the fields that the command line sets.
+  """
+
+  options: Any
+  given: frozenset[str]
+
+
+def flag(default: Any, text: str, choices: Sequence[str] = ()) -> Any:
+  """Returns a field that is a flag.
+
+  Args:
+    default: value of the field.
+    text: its help.
+    choices: the values that it may have, if not any.
+  """
+  metadata = {'help': text, 'choices': choices}
+  return dataclasses.field(default=default, metadata=metadata)
+
+
+def argument(
+  text: str,
+  default: Any = dataclasses.MISSING,
+  choices: Sequence[str] = (),
+  rest: bool = False,
+) -> Any:
+  """Returns a field that is given by its position.
+
+  Args:
+    text: its help.
+    default: value of the field; without one, the argument is required.
+    choices: the values that it may have, if not any.
+    rest: whether it takes all that follows, flags too.
+  """
+  position = 'rest' if rest else 'one'
+  metadata = {'help': text, 'choices': choices, 'position': position}
+  return dataclasses.field(default=default, metadata=metadata)
+
+
+def check_positive(options: Any, *names: str) -> None:
+  """Raises a ValueError if a flag of these names is below 1."""
+  for name in names:
+    value = getattr(options, name)
+    if value < 1:
+      raise ValueError(f'--{name} ({value}) must be at least 1; choose 1.')
+
+
+def suggest(name: str, known: Collection[str]) -> str:
+  """Returns the end of an error message about an unknown name."""
+  close = difflib.get_close_matches(name, known, n=1)
+  return f'; did you mean {close[0]}?' if close else '.'
+
+
+class _Parser(argparse.ArgumentParser):
+  """A parser whose errors suggest the intended flag."""
+
+  def error(self, message: str) -> NoReturn:
+    """Prints the message and exits with status 2."""
+    print(f'{self.prog}: {message}', file=sys.stderr)
+    print(f'`{self.prog} --help` shows the usage.', file=sys.stderr)
+    raise SystemExit(EXIT_USAGE)
+
+
+def parse(
+  kind: type, argv: Sequence[str], command: str, description: str
+) -> Parsed:
+  """Parses a command line.
+
+  `--help` prints the flags and exits; a wrong argument exits with status 2 and
+  a suggestion. `-v=1` logs more.
+
+  Args:
+    kind: dataclass of the options.
+    argv: words after the command.
+    command: the command, for messages.
+    description: text at the top of the help.
+  """
+  fields = dataclasses.fields(kind)
+  hints = typing.get_type_hints(kind)
+  parser = _Parser(
+    prog=command,
+    add_help=False,
+    allow_abbrev=False,
+    argument_default=argparse.SUPPRESS,
+  )
+  parser.add_argument('-v', '--verbosity', type=int)
+  for field in fields:
+    _add(parser, field, hints[field.name], _about(kind, field.name))
+  rests = [f for f in fields if f.metadata.get('position') == 'rest']
+  words = _normalize(argv[:1] if rests else argv)
+  words += argv[1:] if rests else []
+  if {'-h', '--help'}.intersection(words[:1] if rests else words):
+    print(_help(kind, command, description))
+    raise SystemExit(0)
+  arguments, unknown = parser.parse_known_args(words)
+  values = vars(arguments)
+  if unknown:
+    name = unknown[0].partition('=')[0]
+    known = [*parser._option_string_actions, '--help']
+    if name.startswith('-'):
+      parser.error(f'there is no flag {name}{suggest(name, known)}')
+    positions = [f.name.upper() for f in fields if 'position' in f.metadata]
+    wanted = ' '.join(positions) or 'none'
+    parser.error(f'arguments besides flags ({unknown}) must be {wanted}')
+  if 'verbosity' in values:
+    from absl import logging
+
+    logging.set_verbosity(values.pop('verbosity'))
+  for name, value in values.items():
+    if typing.get_origin(hints[name]) is tuple:
+      values[name] = _to_tuple(value, hints[name])
+  return Parsed(kind(**values), frozenset(values))
+
+
+def _normalize(words: Sequence[str]) -> list[str]:
+  """Replaces dashes in the names of flags by underscores."""
+  pairs = [word.partition('=') for word in words]
+  return [
+    f'--{name[2:].replace("-", "_")}{equals}{value}'
+    if name.startswith('--')
+    else f'{name}{equals}{value}'
+    for name, equals, value in pairs
+  ]
+
+
+def _add(
+  parser: argparse.ArgumentParser,
+  field: Any,
+  kind: Any,
+  about: Mapping[str, Any],
+) -> None:
+  """Adds the argument of a field."""
+  name = f'--{field.name}'
+  if kind is bool:
+    for flag, value in ((name, True), (f'--no{field.name}', False)):
+      parser.add_argument(
+        flag, dest=field.name, action='store_const', const=value
+      )
+    return
+  member = next(m for m in _members(kind) if m is not type(None))
+  options: dict[str, Any] = {'choices': about.get('choices') or None}
+  if typing.get_origin(member) is tuple:
+    options = {'nargs': '+', 'action': 'append'}
+  elif member in (int, float):
+    options = {'type': member}
+  position = about.get('position')
+  if position is None:
+    parser.add_argument(name, **options)
+    return
+  is_optional = field.default is not dataclasses.MISSING
+  if position == 'rest':
+    options = {'nargs': argparse.REMAINDER}
+  elif typing.get_origin(member) is tuple:
+    options = {'nargs': '*' if is_optional else '+'}
+  elif is_optional:
+    options['nargs'] = '?'
+  if is_optional:
+    options['default'] = field.default
+  parser.add_argument(field.name, metavar=field.name.upper(), **options)
+
+
+def _to_tuple(value: Any, kind: Any) -> Any:
+  """Converts the words of a flag, a list for each time that it was given."""
+  entry = typing.get_args(kind)[0]
+  words = [[word] if isinstance(word, str) else word for word in value]
+  if typing.get_origin(entry) is tuple:
+    return tuple(map(tuple, words))
+  return tuple(entry(word) for group in words for word in group)
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+  """Returns the members of a union; of another type, itself."""
+  is_union = typing.get_origin(kind) in (typing.Union, python_types.UnionType)
+  return typing.get_args(kind) if is_union else (kind,)
+
+
+def _help(kind: type, command: str, description: str) -> str:
+  """Formats the flags, those of this class first, then those of its bases."""
+  fields = dataclasses.fields(kind)
+  positions = [f for f in fields if 'position' in f.metadata]
+  lines = [f'usage: {command} {_usage_of(positions)}[flags]', '']
+  lines += description.splitlines()
+  groups: dict[str, list[str]] = {'arguments': [], 'flags': []}
+  titles = dict.fromkeys((field.name for field in fields), 'flags')
+  for base in kind.__mro__[1:]:
+    if dataclasses.is_dataclass(base):
+      title = (base.__doc__ or '').partition('.')[0]
+      names = [field.name for field in dataclasses.fields(base)]
+      titles.update(dict.fromkeys(names, f'{title[:1].lower()}{title[1:]}'))
+  for field in fields:
+    if 'position' in field.metadata:
+      entry = field.name.upper(), _about(kind, field.name).get('help', '')
+      groups['arguments'] += _columns(*entry)
+    else:
+      entry = _label(field), _about(kind, field.name).get('help', '')
+      groups.setdefault(titles[field.name], []).extend(_columns(*entry))
+  for title, rows in groups.items():
+    lines += ['', f'{title}:', *rows] if rows else []
+  return '\n'.join(lines)
+
+
+def _usage_of(positions: Sequence[Any]) -> str:
+  words = ''
+  for field in positions:
+    word = field.name.upper()
+    is_required = field.default is dataclasses.MISSING
+    words += f'{word} ' if is_required else f'[{word}] '
+  return words
+
+
+def _label(field: Any) -> str:
+  """Returns a flag with its default."""
+  if field.default is True:
+    return f'--no{field.name}'
+  if field.default is False:
+    return f'--{field.name}'
+  if field.default in (None, ()):
+    return f'--{field.name}=...'
+  return f'--{field.name}={field.default}'
+
+
+def _columns(label: str, text: str) -> list[str]:
+  """Formats a flag and its help, wrapped."""
+  wrapped = textwrap.wrap(text, _WIDTH - _NAME_WIDTH)
+  indent = ' ' * _NAME_WIDTH
+  if len(label) + 3 > _NAME_WIDTH:
+    return [f'  {label}', *(indent + line for line in wrapped)]
+  first, *others = wrapped or ['']
+  lines = [f'  {label:{_NAME_WIDTH - 2}}{first}']
+  return [*lines, *(indent + line for line in others)]
+
+
+def _about(kind: type, name: str) -> Mapping[str, Any]:
+  """Returns the metadata of a field; a class may change its default alone."""
+  for base in kind.__mro__:
+    field = vars(base).get('__dataclass_fields__', {}).get(name)
+    if field is not None and field.metadata:
+      metadata: Mapping[str, Any] = field.metadata
+      return metadata
+  return {}

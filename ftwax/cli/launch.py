@@ -1,0 +1,415 @@
+"""Runs experiments by their files: the library's, by name, and users' own.
+
+An experiment file has a function `build(options)` that returns an
+`ExperimentConfig`. The dataclass that annotates `options` defines its flags,
+usually a subclass of `Options` with further fields and other defaults. The file
+may also have
+
+  variants(options)                   options of each variant, for `--compare`
+  finish(experiment, result, options) called after the run
+  main(options)                       in place of `build`, a script of its own
+"""
+
+import dataclasses
+import importlib
+import pathlib
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import cloudpickle
+from absl import logging
+
+import ftwax
+from ftwax.cli import commands, flags
+from ftwax.records import checkpoints, config_files
+from ftwax.runtime import comparison, devices, rebuilding, run_records, runs
+from ftwax.runtime import experiment as experiment_lib
+
+_FOLDER = pathlib.Path(ftwax.__file__).parent / 'experiments'
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """Flags of all experiments."""
+
+  max_num_actor_steps: int = flags.flag(
+    100_000, 'Environment steps of the whole run.'
+  )
+  num_environments: int = flags.flag(
+    8, 'Environments that each actor steps at a time.'
+  )
+  seed: int = flags.flag(0, 'Random seed of the run.')
+  eval_every: int = flags.flag(0, 'Steps between evaluations; 0 for none.')
+  num_eval_episodes: int = flags.flag(20, 'Episodes per evaluation.')
+  run_dir: str | None = flags.flag(
+    None, 'Run directory; by default a new one in runs/.'
+  )
+  resume: bool = flags.flag(False, 'Resume --run_dir, or the newest run.')
+  init_from: str | None = flags.flag(
+    None, 'Run directory to take initial parameters from.'
+  )
+  save_every_seconds: float = flags.flag(
+    checkpoints.CheckpointingConfig.save_every_seconds,
+    'Seconds between checkpoints.',
+  )
+  watch: bool = flags.flag(False, 'Serve a web page that follows the run.')
+  runtime: str = flags.flag('local', 'Where to run it.', runs.RUNTIMES)
+  num_actors: int | None = flags.flag(
+    None, 'Actor processes, with --runtime=distributed.'
+  )
+  inference_server: bool = flags.flag(
+    False,
+    'Select all actions in one server process, with --runtime=distributed.',
+  )
+  num_learners: int | None = flags.flag(
+    None, 'Learner processes, with --runtime=distributed.'
+  )
+  cluster: str | None = flags.flag(
+    None,
+    'Ray cluster to run on (auto or ray://HOST:PORT), with'
+    ' --runtime=distributed.',
+  )
+  resources: tuple[str, ...] = flags.flag(
+    (), 'Ray resources of a node, e.g. learner.GPU=1.'
+  )
+  num_devices: int = flags.flag(
+    1, 'Devices, or CPU cores, that share the work.'
+  )
+  environment_processes: int = flags.flag(
+    0, 'Processes that step environments; 0 for none.'
+  )
+  replay: str | None = flags.flag(
+    None, 'For --runtime=local.', ['reverb', 'functional']
+  )
+  replay_port: int | None = flags.flag(
+    None, 'Port of Reverb; by default any free one.'
+  )
+  expose: bool = flags.flag(False, 'Accept connections from other machines.')
+  set: tuple[str, ...] = flags.flag(
+    (), 'Change a field, e.g. agent.batch_size=32; see docs/cli.md.'
+  )
+  config: str | None = flags.flag(None, 'TOML file of fields to change.')
+  print_config: bool = flags.flag(False, 'Print all fields as TOML and exit.')
+
+  def defaults(self) -> dict[str, Any]:
+    """Returns the defaults of flags that depend on other flags."""
+    return {}
+
+  def fields(self) -> dict[str, Any]:
+    """Returns the fields of an `ExperimentConfig` that flags set."""
+    checkpointing = checkpoints.CheckpointingConfig(self.save_every_seconds)
+    values = {name: getattr(self, name) for name in _FIELDS}
+    return {**values, 'checkpointing': checkpointing}
+
+  def changes(self) -> dict[str, Any]:
+    """Returns the changes of `--config` and `--set`."""
+    changes = config_files.read_toml(self.config) if self.config else {}
+    for text in self.set:
+      changes = config_files.merge(changes, config_files.parse(text))
+    return changes
+
+  def configure(self, config: Any) -> Any:
+    """Applies the changes of `--config` and `--set` to an agent's config.
+
+    Only needed if an experiment computes something from the config: the changes
+    are always applied to what `build` returns.
+    """
+    changes = self.changes().get('agent', {})
+    return rebuilding.rebuild(changes, type(config), 'agent', config)
+
+
+@dataclasses.dataclass(frozen=True)
+class VariantOptions(Options):
+  """Flags of all experiments."""
+
+  compare: int = flags.flag(0, 'Run every variant with this many seeds.')
+
+
+# Flags that are fields of an `ExperimentConfig`.
+_FIELDS = (
+  'max_num_actor_steps',
+  'num_environments',
+  'environment_processes',
+  'seed',
+  'replay',
+  'replay_port',
+  'expose',
+  'init_from',
+  'watch',
+)
+
+
+class Experiment(NamedTuple):
+  """An experiment file with its options.
+
+  Attributes:
+    module: the module of the file.
+    function: its `build` or `main`, or the one that the user names.
+    options: the options; None if the function takes none.
+    given: names of the options that are set.
+  """
+
+  module: types.ModuleType
+  function: Callable[..., Any]
+  options: Any
+  given: frozenset[str] = frozenset()
+
+  def build(self, options: Any = None) -> experiment_lib.ExperimentConfig:
+    """Builds the experiment, with the changes of `--config` and `--set`."""
+    options = options or self.options
+    if _options_class(self.function) is None:
+      fields = self.options.fields()
+      names = {'save_every_seconds': 'checkpointing'}
+      given = {names.get(name, name) for name in self.given}
+      experiment = self.function().replace(
+        **{name: value for name, value in fields.items() if name in given}
+      )
+    else:
+      experiment = self.function(options)
+    changes = {
+      name: value
+      for name, value in options.changes().items()
+      if name not in _FIELDS
+    }
+    return change(experiment, changes)
+
+
+def change(
+  experiment: experiment_lib.ExperimentConfig, changes: Mapping[str, Any]
+) -> experiment_lib.ExperimentConfig:
+  """Returns an experiment with some fields changed."""
+  made: experiment_lib.ExperimentConfig = rebuilding.rebuild(
+    changes, type(experiment), '', experiment
+  )
+  return made
+
+
+def names() -> list[str]:
+  """Returns the names of the library's experiments."""
+  return sorted(path.stem for path in _FOLDER.glob('[a-z]*.py'))
+
+
+def find(source: str, argv: Sequence[str] = ()) -> Experiment:
+  """Finds an experiment and parses its options.
+
+  Args:
+    source: name of an experiment of the library, FILE.py:FUNCTION, or the path
+      of an experiment file.
+    argv: flags of the experiment.
+
+  Raises:
+    SystemExit: after `--help`, or with status 2 after an invalid flag.
+    ValueError: if there is no such experiment.
+  """
+  file, _, name = source.partition(':')
+  path = pathlib.Path(file)
+  if path.suffix != '.py':
+    if source not in names():
+      raise ValueError(
+        f'experiment ({source!r}) must be a name listed by `ftwax list` or'
+        f' FILE.py:FUNCTION{flags.suggest(source, names())}'
+      )
+    path = _FOLDER / f'{source}.py'
+  module = _import(path, source)
+  function = getattr(module, name or 'build', None)
+  if function is None and not name:
+    function = getattr(module, 'main', None)
+  if not callable(function):
+    raise ValueError(
+      f'experiment ({source!r}) must name a function of {file} that returns an'
+      f' ExperimentConfig, and there is no {name or "build"}; write'
+      f' {file}:FUNCTION.'
+    )
+  command = f'ftwax train {source}' if name or path.stem == source else file
+  description = (module.__doc__ or '').strip().partition('\n')[0]
+  kind = _options_class(function) or Options
+  parsed = flags.parse(kind, argv, command, description)
+  return Experiment(module, function, *_set_fields(*parsed))
+
+
+def _import(path: pathlib.Path, source: str) -> types.ModuleType:
+  """Imports an experiment file, the library's as part of its package."""
+  if not path.is_file():
+    raise ValueError(
+      f'experiment ({source!r}) must name a file, and there is no {path};'
+      ' give its path.'
+    )
+  if path.resolve().parent == _FOLDER.resolve():
+    return importlib.import_module(f'ftwax.experiments.{path.stem}')
+  sys.path.insert(0, str(path.resolve().parent))
+  try:
+    module = importlib.import_module(path.stem)
+  finally:
+    del sys.path[0]
+  # Pickled by value, since other processes may not find the file.
+  cloudpickle.register_pickle_by_value(module)
+  return module
+
+
+def _options_class(function: Callable[..., Any]) -> Any:
+  """Returns the annotation of `options`; None if there is no such argument."""
+  return typing.get_type_hints(function).get('options')
+
+
+def _set_fields(
+  options: Any, given: frozenset[str]
+) -> tuple[Any, frozenset[str]]:
+  """Sets options to the values of their fields in `--config` and `--set`.
+
+  What an experiment computes from options thus follows the changes. A flag
+  overrides the file, and `--set` overrides the flag.
+  """
+  if not isinstance(options, Options):
+    return options, given
+  defaults = options.defaults()
+  options = dataclasses.replace(
+    options, **{name: defaults[name] for name in defaults.keys() - given}
+  )
+  hints = typing.get_type_hints(experiment_lib.ExperimentConfig)
+  typed = dataclasses.replace(options, config=None).changes()
+  changed = {
+    name: rebuilding.rebuild(value, hints[name], name)
+    for name, value in options.changes().items()
+    if name in _FIELDS and (name in typed or name not in given)
+  }
+  return dataclasses.replace(options, **changed), given | changed.keys()
+
+
+def main(source: str, argv: Sequence[str] | None = None) -> None:
+  """Parses the command line, runs the experiment and exits.
+
+  The exit status is 0; 1 after an error, whose message is printed; 2 after an
+  invalid flag; or 130 after Ctrl-C, SIGTERM or SIGHUP.
+
+  Args:
+    source: see `find`; an experiment file passes its `__file__`.
+    argv: flags of the experiment; by default those of the process.
+  """
+  logging.use_absl_handler()
+  with commands.errors_told():
+    found = find(source, sys.argv[1:] if argv is None else argv)
+    options = found.options
+    if found.function.__name__ == 'main':
+      found.function(options)
+    elif getattr(options, 'compare', 0):
+      _compare(found)
+    elif options.print_config:
+      print(config_files.to_toml(config_files.to_json(found.build())))
+    else:
+      devices.prepare(options.runtime, options.num_devices)
+      experiment = found.build()
+      result = _run(experiment, options, found.given)
+      if hasattr(found.module, 'finish'):
+        found.module.finish(experiment, result, options)
+  raise SystemExit(0)
+
+
+def variants(found: Experiment) -> comparison.Variants:
+  """Returns the variants of `--compare`, by name."""
+
+  def make(
+    options: Any,
+  ) -> Callable[[int], experiment_lib.ExperimentConfig]:
+    return lambda seed: found.build(dataclasses.replace(options, seed=seed))
+
+  made = found.module.variants(found.options)
+  return {name: make(options) for name, options in made.items()}
+
+
+def _compare(found: Experiment) -> None:
+  options = found.options
+  for name in ('run_dir', 'resume', 'print_config'):
+    if getattr(options, name):
+      raise ValueError(
+        f'--{name} ({getattr(options, name)}) is for a single run, but'
+        f' --compare={options.compare} starts several; leave one of the two'
+        ' out.'
+      )
+  devices.prepare(options.runtime, options.num_devices)
+  # Without the flag nothing is evaluated: the curves are those of training.
+  asked = 'eval_every' in found.given and options.eval_every
+  comparison.compare(
+    variants(found),
+    range(options.seed, options.seed + options.compare),
+    options.runtime,
+    eval_every=asked or None,
+    num_eval_episodes=options.num_eval_episodes,
+    **_runtime_options(options, found.given, 1),
+  )
+
+
+def _run(
+  experiment: experiment_lib.ExperimentConfig,
+  options: Options,
+  given: frozenset[str],
+) -> runs.RunResult:
+  result = runs.run_experiment(
+    experiment,
+    options.eval_every or None,
+    options.num_eval_episodes,
+    runtime=options.runtime,
+    run_dir=options.run_dir,
+    resume=options.resume,
+    **_runtime_options(options, given, experiment.population.num_members),
+  )
+  counts = result.counts
+  steps_per_second = counts.actor_steps / max(counts.seconds, 1e-9)
+  print(
+    f'{counts.actor_steps:,} steps and {counts.learner_steps:,} updates in'
+    f' {counts.seconds:.0f} s ({steps_per_second:,.0f} steps/s): mean return'
+    f' {result.mean_return:.3f} over the last {run_records.WINDOW} of'
+    f' {counts.episodes:,} episodes. See {result.run_dir}'
+  )
+  return result
+
+
+def _runtime_options(
+  options: Options, given: frozenset[str], num_members: int
+) -> dict[str, Any]:
+  """Returns the runtime-specific options that flags set.
+
+  Args:
+    options: the options.
+    given: names of the options that are set.
+    num_members: size of the population, whose members may share devices.
+  """
+  names = ('num_actors', 'num_learners', 'inference_server', 'cluster')
+  own = {name: getattr(options, name) for name in names if name in given}
+  if options.resources:
+    own['resources'] = _read_resources(options.resources)
+  if options.runtime != 'distributed':
+    for name, value in own.items():
+      raise ValueError(
+        f'--{name} ({value}) needs --runtime=distributed, and the runtime is'
+        f' {options.runtime}; leave it out, or choose --runtime=distributed.'
+      )
+    is_given = 'num_devices' in given
+    return {
+      'devices': devices.choose(options.num_devices, is_given, num_members)
+    }
+  from ftwax.runtime.distributed import settings  # Slow import.
+
+  if 'num_devices' in given:
+    own['num_devices'] = options.num_devices
+  return {'settings': settings.Settings(**own)}
+
+
+def _read_resources(texts: Sequence[str]) -> dict[str, dict[str, float]]:
+  """Parses the resources of nodes from texts such as 'learner.GPU=1'."""
+  resources: dict[str, dict[str, float]] = {}
+  for text in texts:
+    name, _, value = text.partition('=')
+    label, _, resource = name.partition('.')
+    try:
+      resources.setdefault(label, {})[resource] = float(value)
+    except ValueError:
+      resource = ''
+    if not (label and resource):
+      raise ValueError(
+        f'resources ({text}) must be LABEL.RESOURCE=NUMBER; choose e.g.'
+        ' learner.GPU=1.'
+      )
+  return resources

@@ -1,0 +1,447 @@
+"""Rebuilds configurations from plain data, and changes them by text.
+
+`rebuild` is the inverse of `config_files.to_json`, by the annotations of the
+fields. It also applies changes such as `agent.batch_size=32` to a
+configuration.
+
+Data may come from anybody. Only classes and functions of this library are
+looked up by name, and nothing else is imported or called.
+"""
+
+import ast
+import collections.abc
+import contextlib
+import dataclasses
+import difflib
+import functools
+import importlib
+import itertools
+import math
+import os
+import pathlib
+import re
+import types as python_types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ftwax import hyperparameters
+from ftwax.records import config_files, run_directory
+
+_ARRAY_TYPE = re.compile(r'array\[(?P<dtype>\w+)\]')
+_PARTIAL = 'functools:partial'
+
+# A string that names code, or lets Gymnasium import a module.
+_CODE = re.compile(r'(?P<module>[A-Za-z_][\w.]*):(?P<name>.+)')
+
+# Packages whose functions data may name; of other packages it may only name
+# dataclasses and NamedTuples.
+_PACKAGES = (
+  'agents',
+  'environments',
+  'experiments',
+  'losses',
+  'networks',
+  'population',
+)
+
+
+def rebuild(
+  plain: Any, kind: Any = Any, key: str = '', current: Any = None
+) -> Any:
+  """Rebuilds a value from plain data, or changes one.
+
+  All fields of an object are set at once, so that its checks see them together.
+
+  Args:
+    plain: what `to_json` returned, or a part of it; or TOML.
+    kind: annotation of the value.
+    key: dotted key of the value, for messages.
+    current: the value to change: fields that `plain` lacks, and values that it
+      describes as they are, stay the same objects. Without it, missing fields
+      have their defaults.
+
+  Returns:
+    A value of the annotated type. Lists become tuples where the annotation does
+    not say otherwise.
+
+  Raises:
+    ValueError: if a value does not fit its annotation, or names something that
+      is not of this library; names its key and a remedy.
+  """
+  is_nested = isinstance(plain, str | list | Mapping)
+  if is_nested and current is not None and plain == _as_recorded(current):
+    return current  # It may be of code that cannot be looked up.
+  choices = _choices(kind)
+  if plain in (None, config_files.NONE) and python_types.NoneType in choices:
+    return None
+  if hyperparameters.Prior in choices or _is_prior(current):
+    if not isinstance(plain, list):
+      return _to_prior(plain, choices, current, key)
+  if isinstance(plain, Mapping):
+    return _rebuild_mapping(plain, choices, key, current)
+  if _is_record(current):
+    raise ValueError(
+      f'{key} ({plain!r}) must be set field by field; choose one of'
+      f' {", ".join(config_files.fields_of(current) or ())}.'
+    )
+  if isinstance(plain, str) and any(map(_admits_code, choices)):
+    if _CODE.fullmatch(plain):
+      return _find_function(plain, key)
+  for choice in choices:
+    with contextlib.suppress(LookupError):
+      return _fit(plain, choice, key)
+  raise ValueError(
+    f'{key} ({plain!r}) must be {_readable(kind)}, but is'
+    f' {type(plain).__name__}; choose another value.'
+  )
+
+
+def read_parts(
+  directory: str | os.PathLike[str],
+  kinds: Mapping[str, Any],
+  without: Sequence[str] = (),
+) -> list[Any]:
+  """Rebuilds parts of the configuration of a run.
+
+  Args:
+    directory: directory of the run.
+    kinds: annotation of each part, by dotted key; '' is the whole.
+    without: fields of the whole that are left at their defaults.
+
+  Raises:
+    RunDirectoryError: if another version of ftwax wrote the run.
+    ValueError: if there is no such run, or a part is missing or cannot be
+      rebuilt; names the file and the key.
+  """
+  run_directory.check_layout(directory)
+  plain = run_directory.read_config(directory)
+  plain = {name: plain[name] for name in plain if name not in without}
+  parts = []
+  try:
+    for key, kind in kinds.items():
+      part: Any = plain
+      for name in key.split('.') if key else ():
+        if not isinstance(part, Mapping) or name not in part:
+          raise ValueError(
+            f'{key} is missing; the run may be of another version of ftwax'
+          )
+        part = part[name]
+      parts.append(rebuild(part, kind, key))
+  except (ValueError, RecursionError) as error:
+    path = pathlib.Path(directory) / run_directory.CONFIG_FILE
+    raise ValueError(f'{path}: {error}') from None
+  return parts
+
+
+def _rebuild_mapping(
+  plain: Mapping[str, Any], choices: Sequence[Any], key: str, current: Any
+) -> Any:
+  name = plain.get(config_files.TYPE)
+  array = _ARRAY_TYPE.fullmatch(str(name))
+  if array is not None and _admits(np.ndarray, choices):
+    return _to_array(plain, array['dtype'], key)
+  if name == _PARTIAL and any(map(_admits_code, choices)):
+    return _to_partial(plain, key)
+  made: Any
+  if _is_record(current) and name in (
+    None,
+    config_files.name_of(type(current)),
+  ):
+    made = type(current)
+  elif name is not None:
+    made = _find_class(name, key)
+  else:
+    made = next(filter(_is_record_class, choices), None)
+  if made is None:
+    return _to_dict(plain, choices, key, current)
+  if not _admits(made, choices):
+    raise ValueError(
+      f'{key} ({name}) must be {_readable(*choices)}; give one of that type.'
+    )
+  is_change = type(current) is made
+  hints, known = _annotations(made), _field_names(made)
+  values = {}
+  for field, value in plain.items():
+    if field != config_files.TYPE:
+      below = f'{key}.{field}' if key else field
+      if field not in known:
+        raise ValueError(
+          f'{below} is not a field{suggest(field, known, current, key)}'
+        )
+      before = getattr(current, field) if is_change else None
+      values[field] = rebuild(value, hints.get(field, Any), below, before)
+  try:
+    if is_change:
+      return _replace(current, values)
+    return made(**values)
+  except (TypeError, ValueError) as error:
+    raise ValueError(f'{key or "configuration"}: {error}') from None
+
+
+def _fit(plain: Any, kind: Any, key: str) -> Any:
+  """Converts a value to one type; raises a LookupError if it does not fit."""
+  origin, arguments = typing.get_origin(kind) or kind, typing.get_args(kind)
+  if kind is Any or isinstance(kind, typing.TypeVar):
+    if isinstance(plain, str) and plain in config_files.NOT_FINITE:
+      return float(plain)
+    if isinstance(plain, list):
+      return tuple(
+        rebuild(entry, Any, f'{key}.{i}') for i, entry in enumerate(plain)
+      )
+    return plain
+  if origin is typing.Literal and plain in arguments:
+    return plain
+  if isinstance(plain, list) and origin in (
+    tuple,
+    list,
+    collections.abc.Sequence,
+  ):
+    if origin is not tuple or arguments[-1:] == (Ellipsis,):
+      arguments = (arguments or (Any,))[:1] * len(plain)
+    if len(arguments) == len(plain):
+      entries = [
+        rebuild(entry, argument, f'{key}.{i}')
+        for i, (entry, argument) in enumerate(
+          zip(plain, arguments, strict=True)
+        )
+      ]
+      return entries if origin is list else tuple(entries)
+  # Before numbers, since a bool is an int in Python.
+  if isinstance(plain, bool) or kind is bool:
+    if isinstance(plain, bool) and kind is bool:
+      return plain
+  elif kind is float and isinstance(plain, int | float):
+    return float(plain)
+  elif (
+    kind is float
+    and isinstance(plain, str)
+    and plain in config_files.NOT_FINITE
+  ):
+    return float(plain)
+  elif kind is int and isinstance(plain, float) and plain.is_integer():
+    return int(plain)  # Such as 1e6.
+  elif kind in (int, str) and isinstance(plain, kind):
+    return plain
+  raise LookupError(key)
+
+
+def _to_prior(
+  plain: Any, choices: Sequence[Any], current: Any, key: str
+) -> Any:
+  """Converts a number or the `repr` of a prior."""
+  if isinstance(plain, str) and plain in config_files.NOT_FINITE:
+    plain = float(plain)
+  try:
+    if isinstance(plain, str):
+      call: Any = ast.parse(plain.strip(), mode='eval').body
+      return config_files.PRIORS[call.func.id](
+        *map(_literal, call.args),
+        **{keyword.arg: _literal(keyword.value) for keyword in call.keywords},
+      )
+    if isinstance(plain, bool) or not isinstance(plain, int | float):
+      raise TypeError(f'is {type(plain).__name__}')
+    if _is_prior(current):
+      return hyperparameters.fix(current, plain)
+    return (
+      float(plain) if float in choices else hyperparameters.fix(None, plain)
+    )
+  except (
+    SyntaxError, TypeError, ValueError, KeyError, AttributeError,
+    RecursionError, MemoryError,
+  ) as error:  # fmt: skip
+    raise ValueError(
+      f'{key} ({plain!r:.80}) must be a number or a prior ({error}); choose'
+      f' {key}=0.001 or {key}="LogUniform(low=0.0001, high=0.01)".'
+    ) from None
+
+
+def _literal(node: Any) -> Any:
+  if isinstance(node, ast.Tuple):
+    return tuple(map(_literal, node.elts))
+  if isinstance(node, ast.Name) and node.id == 'inf':
+    return math.inf
+  return ast.literal_eval(node)
+
+
+def _to_array(plain: Mapping[str, Any], dtype: str, key: str) -> Any:
+  try:
+    return np.asarray(rebuild(plain['values'], Any, key), dtype)
+  except (KeyError, TypeError, ValueError) as error:
+    raise ValueError(
+      f'{key} must hold the values of a {dtype} array, and does not ({error});'
+      ' restore it from a copy.'
+    ) from None
+
+
+def _to_partial(plain: Mapping[str, Any], key: str) -> Any:
+  function = rebuild(plain.get('func'), type, f'{key}.func')
+  # Others than those that make something could be called for their effects.
+  if not function.__name__.startswith('make') and not isinstance(
+    function, type
+  ):
+    raise _foreign(plain['func'], f'{key}.func')
+  return functools.partial(
+    function,
+    *rebuild(plain.get('args'), list[Any], f'{key}.args'),
+    **rebuild(plain.get('keywords'), dict[str, Any], f'{key}.keywords'),
+  )
+
+
+def _to_dict(
+  plain: Mapping[str, Any], choices: Sequence[Any], key: str, current: Any
+) -> dict[str, Any]:
+  kinds = [typing.get_origin(choice) or choice for choice in choices]
+  mappings = [
+    choice
+    for choice, kind in zip(choices, kinds, strict=True)
+    if kind in (dict, collections.abc.Mapping, Any)
+  ]
+  if not mappings:
+    raise ValueError(
+      f'{key} ({plain!r:.80}) must be {_readable(*choices)}, and is a table;'
+      ' choose another value.'
+    )
+  entry = (*typing.get_args(mappings[0]), Any, Any)[1]
+  before = current if isinstance(current, Mapping) else {}
+  return {
+    **before,
+    **{
+      name: rebuild(value, entry, f'{key}.{name}', before.get(name))
+      for name, value in plain.items()
+    },
+  }
+
+
+def _find(reference: str) -> Any:
+  """Returns what `module:name` names in this library; None if there is none."""
+  code = _CODE.fullmatch(reference)
+  if code is None or code['module'].split('.')[0] != 'ftwax':
+    return None
+  try:
+    value: Any = importlib.import_module(code['module'])
+    for part in code['name'].split('.'):
+      value = getattr(value, part)
+  except (ImportError, AttributeError):
+    return None
+  # Not what the module has imported.
+  return value if config_files.name_of(value) == reference else None
+
+
+def _find_class(reference: Any, key: str) -> Any:
+  found = _find(reference) if isinstance(reference, str) else None
+  if not _is_record_class(found):
+    raise _foreign(reference, key)
+  return found
+
+
+def _find_function(reference: str, key: str) -> Any:
+  module = reference.partition(':')[0]
+  is_allowed = module.split('.')[1:2] in [[name] for name in _PACKAGES]
+  found = _find(reference) if is_allowed else None
+  if found is None or found.__name__.startswith('_'):
+    raise _foreign(reference, key)
+  return found
+
+
+def _foreign(reference: Any, key: str) -> ValueError:
+  return ValueError(
+    f'{key} ({str(reference):.80}) must be a part of ftwax to be looked up by'
+    ' its name, and is not; pass the code that has it, with'
+    ' --experiment=FILE.py:FUNCTION or, in Python, experiment=...'
+  )
+
+
+def _choices(kind: Any) -> tuple[Any, ...]:
+  """Returns the members of a union; of another type, itself."""
+  if typing.get_origin(kind) in (typing.Union, python_types.UnionType):
+    return tuple(itertools.chain(*map(_choices, typing.get_args(kind))))
+  return (kind,)
+
+
+def _admits(made: type, choices: Sequence[Any]) -> bool:
+  """Returns whether an object of a class is one of the annotated types."""
+  for choice in choices:
+    kind = typing.get_origin(choice) or choice
+    if kind is Any or isinstance(kind, typing.TypeVar):
+      return True
+    is_protocol = getattr(kind, '_is_protocol', False)
+    if isinstance(kind, type) and (is_protocol or issubclass(made, kind)):
+      return True
+  return False
+
+
+def _admits_code(kind: Any) -> bool:
+  origin = typing.get_origin(kind) or kind
+  return (
+    origin in (Any, type, collections.abc.Callable)
+    or isinstance(kind, typing.TypeVar)
+    or (getattr(kind, '_is_protocol', False) and '__call__' in vars(kind))
+  )
+
+
+def _is_prior(value: Any) -> bool:
+  return type(value) in config_files.PRIORS.values()
+
+
+def _is_record_class(value: Any) -> bool:
+  return isinstance(value, type) and (
+    dataclasses.is_dataclass(value) or hasattr(value, '_asdict')
+  )
+
+
+def _is_record(value: Any) -> bool:
+  return _is_record_class(type(value))
+
+
+def _field_names(kind: type) -> Sequence[str]:
+  if dataclasses.is_dataclass(kind):
+    return [field.name for field in dataclasses.fields(kind) if field.init]
+  return tuple(kind.__annotations__)
+
+
+def _replace(config: Any, values: Mapping[str, Any]) -> Any:
+  if hasattr(config, '_asdict'):
+    return config._replace(**values)
+  return dataclasses.replace(config, **values)
+
+
+def _annotations(kind: type) -> Mapping[str, Any]:
+  try:
+    return typing.get_type_hints(kind)
+  except NameError:  # A name imported under TYPE_CHECKING.
+    return {}
+
+
+def _as_recorded(value: Any) -> Any:
+  try:
+    return config_files.to_json(value)
+  except TypeError:
+    return None
+
+
+def _readable(*kinds: Any) -> str:
+  return ' | '.join(
+    str(kind) if typing.get_args(kind) else getattr(kind, '__name__', str(kind))
+    for kind in kinds
+  )
+
+
+def suggest(name: str, fields: Sequence[str], current: Any, path: str) -> str:
+  """Returns the end of an error message about an unknown field.
+
+  Args:
+    name: name of the unknown field.
+    fields: names of the fields that are there.
+    current: the configuration to search, if any: the field may be a nested one.
+    path: dotted key of the configuration.
+  """
+  prefix = f'{path}.' if path else ''
+  known = [*fields, *config_files.flatten(_as_recorded(current) or {})]
+  keys = {name.rpartition('.')[-1]: f'{prefix}{name}' for name in known[::-1]}
+  close = [name] if name in keys else difflib.get_close_matches(name, keys, n=1)
+  if close:
+    return f'; did you mean {keys[close[0]]}?'
+  return '; a newer version may have written it, or --print_config prints all.'

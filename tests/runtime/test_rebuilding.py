@@ -1,0 +1,209 @@
+"""Configs from plain data: types, bounds, suggestions, and no foreign code."""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import pytest
+
+from ftwax import hyperparameters
+from ftwax.environments import catch
+from ftwax.records import config_files
+from ftwax.runtime import rebuilding
+
+_Function = Callable[[int], Any]
+
+
+class _Priors(NamedTuple):
+  rate: hyperparameters.Prior = hyperparameters.Constant(0.5)
+  period: hyperparameters.Prior = hyperparameters.UniformInteger(2, 8)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Inner:
+  size: int = 4
+  limit: int = 8
+
+  def __post_init__(self):
+    if self.size > self.limit:
+      raise ValueError(f'size ({self.size}) must not be above limit; lower it.')
+
+
+@dataclasses.dataclass(frozen=True)
+class _Config:
+  number: int = 1
+  scale: float = 1.0
+  flag: bool = False
+  name: str | None = None
+  mode: Literal['a', 'b'] = 'a'
+  pair: tuple[int, int] | None = None
+  sizes: tuple[int, ...] = (1,)
+  table: dict[str, str] = dataclasses.field(default_factory=dict)
+  inner: _Inner = _Inner()
+  priors: _Priors = _Priors()
+  function: Callable[[], int] = len
+
+
+def _change(*texts):
+  changes = {}
+  for text in texts:
+    changes = config_files.merge(changes, config_files.parse(text))
+  return rebuilding.rebuild(changes, _Config, '', _Config())
+
+
+@pytest.mark.parametrize(
+  ('text', 'field', 'value'),
+  [
+    ('number=1e3', 'number', 1000),
+    ('scale=2', 'scale', 2.0),
+    ('scale=inf', 'scale', float('inf')),
+    ('flag=true', 'flag', True),
+    ('name=some text', 'name', 'some text'),
+    ('name="none"', 'name', None),
+    ('mode=b', 'mode', 'b'),
+    ('pair=[1, 2]', 'pair', (1, 2)),
+    ('sizes=[]', 'sizes', ()),
+    ('table.camera=deep', 'table', {'camera': 'deep'}),
+    ('inner.size=2', 'inner', _Inner(2)),
+    (
+      'priors.rate=LogUniform(1e-3, 0.1)',
+      'priors',
+      _Priors(hyperparameters.LogUniform(1e-3, 0.1)),
+    ),
+    ('priors.rate=2', 'priors', _Priors(hyperparameters.Constant(2.0))),
+  ],
+)
+def test_values_have_the_type_of_the_field(text, field, value):
+  changed = getattr(_change(text), field)
+  assert changed == value and type(changed) is type(value)
+
+
+@pytest.mark.parametrize(
+  ('text', 'message'),
+  [
+    ('number=1.5', r'number \(1.5\) must be int, but is float'),
+    ('number=true', r'number \(True\) must be int, but is bool'),
+    ('flag=1', r'flag \(1\) must be bool'),
+    ('mode=c', r"mode \('c'\) must be .*'a', 'b'"),
+    ('pair=[1]', r'pair \(\[1\]\) must be tuple\[int, int\]'),
+    (
+      'inner=3',
+      r'inner \(3\) must be set field by field; choose one of size, limit',
+    ),
+    ('inner.size=9', r'inner: size \(9\) must not be above limit'),
+    ('inner.sise=9', r'inner.sise is not a field; did you mean inner.size\?'),
+    ('size=9', r'size is not a field; did you mean inner.size\?'),
+    ('qqqq=9', r'qqqq is not a field; .*--print_config prints all'),
+    ('function=len', r'function \(.len.\) must be .*Callable'),
+    ('priors.rate=Normal(1)', r'must be a number or a prior'),
+    (
+      'priors.rate=Uniform(2, 1)',
+      r'priors.rate .* must be a number or a prior',
+    ),
+    ('a b=1', r'must be KEY=VALUE'),
+  ],
+)
+def test_a_wrong_value_is_told(text, message):
+  with pytest.raises(ValueError, match=message):
+    _change(text)
+
+
+def test_changes_of_an_object_are_checked_together():
+  assert _change('inner.size=16', 'inner.limit=32').inner == _Inner(16, 32)
+  assert _change('number=2', 'number=3').number == 3
+
+
+def test_toml_comes_back(tmp_path):
+  config = _change(
+    'sizes=[3, 4]', 'name=x"y', 'pair=[1, 2]', 'table.a=b', 'scale=inf',
+    'priors.rate=LogUniform(0.1, 1.0)',
+  )  # fmt: skip
+  path = tmp_path / 'config.toml'
+  path.write_text(config_files.to_toml(config_files.to_json(config)), 'utf-8')
+  changes = config_files.read_toml(str(path))
+  assert rebuilding.rebuild(changes, _Config, '', config) == config
+  del changes['function']  # Of Python, and the one that is there.
+  assert rebuilding.rebuild(changes, _Config, '', _Config()) == config
+  seven = config_files.parse('number=7')
+  assert rebuilding.rebuild(seven, _Config, '', config).number == 7
+
+
+AGENT = 'ftwax.agents.ppo:PPOConfig'
+
+
+@pytest.mark.parametrize(
+  ('plain', 'kind', 'message'),
+  [
+    ({'__type__': 'os:system'}, object, r'key \(os:system\) must be a part of'),
+    ({'__type__': 'ftwax.records.files:read'}, Any, 'must be a part of ftwax'),
+    ({'__type__': 'ftwax.nowhere:Config'}, Any, 'must be a part of ftwax'),
+    ({'__type__': 3}, Any, r'key \(3\) must be a part of ftwax'),
+    ('game:make', _Function, r'key \(game:make\) must .*pass the code'),
+    ('game:Evil-v0', str | type, r'key \(game:Evil-v0\) must be a part'),
+    ('ftwax.environments.catch:jax.jit', _Function, 'must be a part of ftwax'),
+    ('ftwax.environments.process_games:subprocess.run', Any, 'must be a part'),
+    ('ftwax.runtime.loading:load', _Function, 'must be a part of ftwax'),
+    ('ftwax.environments.adapting:_make', _Function, 'must be a part of ftwax'),
+    (
+      {
+        '__type__': 'functools:partial',
+        'func': 'ftwax.environments.adapting:adapt',
+        'args': ['game:Evil-v0'],
+        'keywords': {},
+      },
+      _Function,
+      'must be a part of ftwax',
+    ),
+    (
+      {'__type__': AGENT, 'batch_sise': 3},
+      Any,
+      r'key.batch_sise is not a field; did you mean key.batch_size\?',
+    ),
+    ({'__type__': AGENT, 'qqqqq': 3}, Any, r'a newer version may have written'),
+    ({'__type__': AGENT, 'batch_size': None}, Any, r'batch_size \(None\) must'),
+    ({'__type__': AGENT, 'batch_size': 0}, Any, r'\(0\) must be at least 1'),
+    (None, hyperparameters.Prior, r'key \(None\) must be a number or a prior'),
+    ('(' * 9999, hyperparameters.Prior, r'must be a number or a prior'),
+    ({'__type__': AGENT}, _Inner, r'must be _Inner; give one of that type'),
+    ({'__type__': 'array[int32]', 'values': 'x'}, Any, r'values of a int32'),
+  ],
+)
+def test_data_of_others_is_told(plain, kind, message):
+  with pytest.raises(ValueError, match=message) as info:
+    rebuilding.rebuild(plain, kind, 'key')
+  assert '\n' not in str(info.value)
+
+
+@pytest.mark.parametrize(
+  ('content', 'message'),
+  [
+    (b'{"a": 1, "a": 2}', r"the key 'a' stands there twice"),
+    (b'{"a": "\xff"}', r'UnicodeDecodeError'),
+    (b'[' * 100_000, r'RecursionError'),
+    (b'{"a": ' * 100_000, r'RecursionError'),
+    (b'[1]', r'it is a list, not an object'),
+    (b'{"a":', r'JSONDecodeError'),
+    (b'{}', r'agent.batch_size is missing; the run may be of another version'),
+    (b'{"agent": null}', r'agent.batch_size is missing'),
+    (
+      b'{"agent": {"batch_size": "x"}}',
+      r"agent.batch_size \('x'\) must be int",
+    ),
+  ],
+)
+def test_a_damaged_file_is_named(tmp_path, content, message):
+  path = tmp_path / 'config.json'
+  path.write_bytes(content)
+  with pytest.raises(ValueError, match=message) as info:
+    rebuilding.read_parts(tmp_path, {'agent.batch_size': int})
+  assert str(path) in str(info.value) and '\n' not in str(info.value)
+
+
+def test_functions_come_back():
+  make = functools.partial(catch.make, 4, columns=3)
+  for function in (catch.make, make, catch.CatchState):
+    plain = config_files.to_json(function)
+    again = rebuilding.rebuild(json.loads(json.dumps(plain)), _Function)
+    assert config_files.to_json(again) == plain
