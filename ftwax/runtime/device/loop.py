@@ -100,7 +100,8 @@ class Loop:
       none.
     config: configuration of the population.
     sizes: sizes of an iteration.
-    evolve: returns the population after a generation, and its record.
+    evolve: returns the population after a generation, and its record; None for
+      a population that does not evolve.
   """
 
   arena: compiled_arena.Arena
@@ -109,7 +110,7 @@ class Loop:
   replay: auxiliary_replay.AuxiliaryReplay | None
   config: population_config.PopulationConfig
   sizes: sizes_lib.Sizes
-  evolve: evolution.Evolve
+  evolve: evolution.Evolve | None = None
 
   def init(self, key: types.Key) -> LoopState:
     """Returns the initial state, at the start of a round."""
@@ -145,13 +146,13 @@ class Loop:
     return state._replace(rollout=self._start(start_key, ratings), key=key)
 
   def next_round(self, state: LoopState) -> tuple[LoopState, types.Array]:
-    """Evolves the population if it exploits, and starts a round.
+    """Evolves the population, unless it never does, and starts a round.
 
     Returns:
       The new state; and the member that each one copied, int32 [N].
     """
     parent = jnp.arange(self.config.num_members, dtype=jnp.int32)
-    if self.config.exploits:
+    if self.evolve is not None:
       population, generation = self.evolve(state.population)
       state = state._replace(population=population)
       parent = generation.parent.astype(jnp.int32)

@@ -161,7 +161,7 @@ def make_loop(parts: prepare.Prepared) -> loop_lib.Loop:
     ),
     config=parts.population,
     sizes=sizes,
-    evolve=parts.evolve,
+    evolve=parts.evolve if parts.population.exploits else None,
   )
 
 
