@@ -16,7 +16,6 @@ trusted: any deviation from what `write` writes counts as damage.
 import gzip
 import hashlib
 import json
-import math
 import pathlib
 import re
 import zlib
@@ -53,9 +52,6 @@ _DTYPES = {
   **{f'I{bits}': f'int{bits}' for bits in (8, 16, 32, 64)},
   **{f'U{bits}': f'uint{bits}' for bits in (8, 16, 32, 64)},
 }
-
-# JSON does not support these numbers.
-_NON_FINITE = {'NaN': math.nan, 'Infinity': math.inf, '-Infinity': -math.inf}
 
 
 class CheckpointError(RuntimeError):
@@ -108,32 +104,35 @@ def describe(tree: types.ArrayTree) -> dict[str, Leaf]:
   return leaves
 
 
-def encode_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns a copy of `metadata` for JSON, with non-finite numbers as strings.
+def encode_metadata(metadata: Mapping[str, Any]) -> str:
+  """Returns `metadata` as text for a manifest.
+
+  The text is JSON with Python's names for numbers that are not finite.
 
   Raises:
     ValueError: if `read` would not return `metadata` unchanged.
   """
-  encoded = _encode(metadata)
   try:
-    copy: dict[str, Any] = json.loads(json.dumps(encoded, allow_nan=False))
+    text = json.dumps(metadata)
   except (TypeError, ValueError) as error:
     raise ValueError(
       f'metadata must be plain JSON, but: {error}; convert arrays to lists.'
     ) from error
-  if copy != encoded:
+  copy = json.loads(text)
+  # Compared by their text, too, since NaN differs from itself.
+  if copy != metadata and (repr(copy) != repr(metadata)):
     raise ValueError(
       f'metadata ({metadata}) must come back from JSON unchanged, not'
       f' as {copy}; use lists, and strings as keys.'
     )
-  return copy
+  return text
 
 
 def write(
   directory: pathlib.Path,
   name: str,
   tree: types.ArrayTree,
-  metadata: Mapping[str, Any],
+  metadata: str = '{}',
 ) -> None:
   """Writes a tree and waits until all of it is on disk.
 
@@ -264,8 +263,8 @@ def _read_files(
     raise CheckpointError(f'checkpoint {directory} {layout_message(layout)}')
   try:
     ((name, expected),) = dict(manifest['files']).items()
-    metadata = dict(_decode(manifest['metadata']))
-  except (KeyError, TypeError, ValueError) as error:
+    metadata = dict(json.loads(manifest['metadata']))
+  except (KeyError, TypeError, ValueError, RecursionError) as error:
     raise DamagedError(
       f'{MANIFEST_FILE} is not what ftwax writes ({error!r})'
     ) from error
@@ -343,26 +342,3 @@ def _make_like(data: bytearray, leaf: Leaf, like: Any) -> Any:
   if isinstance(like, jax.Array) and like.committed:
     return jax.device_put(array, like.sharding)
   return jnp.asarray(array)
-
-
-def _encode(value: Any) -> Any:
-  if isinstance(value, Mapping):
-    return {key: _encode(entry) for key, entry in value.items()}
-  if isinstance(value, list):
-    return [_encode(entry) for entry in value]
-  if isinstance(value, str) and value in _NON_FINITE:
-    raise ValueError(
-      f'metadata must not hold the string {value!r}, which stands for a number'
-      ' that is not finite; write another string.'
-    )
-  if isinstance(value, float) and not math.isfinite(value):
-    return 'NaN' if math.isnan(value) else f'{"-" * (value < 0)}Infinity'
-  return value
-
-
-def _decode(value: Any) -> Any:
-  if isinstance(value, dict):
-    return {key: _decode(entry) for key, entry in value.items()}
-  if isinstance(value, list):
-    return [_decode(entry) for entry in value]
-  return _NON_FINITE.get(value, value) if isinstance(value, str) else value

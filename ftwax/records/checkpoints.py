@@ -152,12 +152,12 @@ class Checkpointer:
     step = operator.index(step)
     self._check_step(step)
     array_files.describe(state)  # Raises an error now, not in the background.
-    metadata = array_files.encode_metadata(dict(metadata or {}))
+    text = array_files.encode_metadata(dict(metadata or {}))
     # Copied, since on the CPU `device_get` may return a view of the device's
     # memory.
     state = jax.tree.map(np.array, jax.device_get(state))
     _check_finite(step, self._must_be_finite(state))
-    self._saving = self._executor.submit(self._write, step, state, metadata)
+    self._saving = self._executor.submit(self._write, step, state, text)
 
   def wait(self) -> None:
     """Waits for the last save and raises its error, if any."""
@@ -239,9 +239,7 @@ class Checkpointer:
         ' directory.'
       )
 
-  def _write(
-    self, step: int, state: types.ArrayTree, metadata: dict[str, Any]
-  ) -> None:
+  def _write(self, step: int, state: types.ArrayTree, metadata: str) -> None:
     """Writes a checkpoint; runs in the background thread."""
     try:
       _delete(self._directory.glob(f'{_TEMPORARY}*'))  # Left by a kill.

@@ -298,7 +298,13 @@ def _facts(directory: pathlib.Path) -> dict[str, str]:
   history = history_lib.find(directory)
   if history is not None:
     facts['members'] = str(history.ratings.shape[1])
-    facts |= run_facts.read(directory, history)
+    more = run_facts.read(directory, history)
+    # The table has steps and seconds.
+    facts |= {
+      name: fact
+      for name, fact in more.items()
+      if name not in ('environment steps', 'duration')
+    }
   return facts
 
 

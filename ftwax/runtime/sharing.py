@@ -61,7 +61,7 @@ def write_folder(
   )
   if films:
     shutil.copyfile(films[-1], directory / FILM_FILE)
-  array_files.write(directory, _VARIABLES, variables, {})
+  array_files.write(directory, _VARIABLES, variables)
   files.write_atomically(
     directory / ABOUT_FILE, json.dumps(about, indent=2) + '\n'
   )

@@ -161,6 +161,8 @@ _CRAFTED = {
   'too deep': (_rewrite_manifest(lambda _: '[' * 10**5), 'is not JSON'),
   'a list': (_rewrite_manifest(lambda _: []), 'has no layout version'),
   'metadata of a number': (_with(metadata=3), 'not what ftwax writes'),
+  'metadata of a list': (_with(metadata='[3]'), 'not what ftwax writes'),
+  'metadata too deep': (_with(metadata='[' * 10**5), 'not what ftwax writes'),
   'no arrays': (_with(files={}), 'not what ftwax writes'),
   'two files': (_with(files={'a': '', 'b': ''}), 'not what ftwax writes'),
   'a file outside': (_with(files={'../a.safetensors': ''}), 'no file of arr'),

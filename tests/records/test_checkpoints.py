@@ -224,8 +224,7 @@ def test_refuses_two_arrays_of_one_path(tmp_path):
   ('metadata', 'match'),
   [
     ({'a': np.ones((2,))}, 'metadata must be plain JSON, but: Object of type'),
-    ({'a': (float('nan'),)}, 'metadata must be plain JSON, but: Out of range'),
-    ({'a': 'NaN'}, "metadata must not hold the string 'NaN', which stands"),
+    ({'a': (float('nan'),)}, 'must come back from JSON unchanged'),
     ({'a': (1, 2)}, 'must come back from JSON unchanged, .* use lists'),
     ({1: 2}, 'must come back from JSON unchanged'),
   ],
@@ -314,15 +313,14 @@ def test_another_layout_ends_in_one_message(tmp_path, monkeypatch, layout, age):
 
 def test_metadata_may_hold_numbers_that_are_not_finite(tmp_path):
   metadata = {'returns': [np.inf, -np.inf, 1e300], 'nested': {'a': np.inf}}
+  metadata['text'] = 'NaN'
   with checkpoints.Checkpointer(tmp_path) as checkpointer:
     checkpointer.save(1, _make_state(1), {**metadata, 'nan': np.nan})
     _, restored = checkpointer.restore(_make_state(0))
   assert np.isnan(restored.pop('nan'))
   assert restored == metadata
   text = next(tmp_path.glob('*/manifest.json')).read_text()
-  saved = json.loads(text, parse_constant=pytest.fail)['metadata']
-  assert saved['returns'] == ['Infinity', '-Infinity', 1e300]
-  assert saved['nan'] == 'NaN'
+  json.loads(text, parse_constant=pytest.fail)  # A manifest is strict JSON.
 
 
 def test_safetensors_alone_reads_the_arrays_by_their_path(tmp_path):

@@ -137,7 +137,7 @@ def test_donated_states_are_written_in_place():
 def test_saved_and_restored_on_bits(tmp_path):
   replay = replay_steps.make()
   state, _ = use(replay, replay_steps.fill(replay, 9, 2), KEY)
-  array_files.write(tmp_path, 'replay', state, {})
+  array_files.write(tmp_path, 'replay', state)
   restored, _ = array_files.read(tmp_path, jax.eval_shape(replay.init))
   equal(restored, state)
   # What follows is the same, weights and initial priorities included.
