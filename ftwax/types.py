@@ -10,8 +10,10 @@ with the reward and discount of the transition that led to it. The action that
 led to it is `previous_action` at `t`.
 """
 
+import dataclasses
+import difflib
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import dm_env
 import jax
@@ -397,3 +399,31 @@ def actor_variables(state: TrainingState) -> ActorVariables:
   return ActorVariables(
     *(getattr(state, name) for name in ActorVariables._fields)
   )
+
+
+_Config = TypeVar('_Config', bound='Config')
+
+
+class Config:
+  """Base of configurations: a misspelt field gets a suggestion."""
+
+  def __new__(cls, *args: Any, **fields: Any) -> Any:
+    """Makes an object whose fields the dataclass sets.
+
+    Raises:
+      TypeError: if there is no such field; names the nearest one.
+    """
+    del args
+    known = getattr(cls, '__dataclass_fields__', {})
+    for name in fields:
+      if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        remedy = f'did you mean {close[0]}?' if close else 'leave it out.'
+        raise TypeError(f'{cls.__name__} has no field {name!r}; {remedy}')
+    return super().__new__(cls)
+
+  def replace(self: _Config, **changes: Any) -> _Config:
+    """Returns a copy with some fields changed."""
+    config: Any = self
+    made: _Config = dataclasses.replace(config, **changes)
+    return made

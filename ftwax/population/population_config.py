@@ -2,11 +2,12 @@
 
 import dataclasses
 import math
-from typing import Any
+
+from ftwax import types
 
 
 @dataclasses.dataclass(frozen=True)
-class PopulationConfig:
+class PopulationConfig(types.Config):
   """Options of a population.
 
   Defaults for games are those of Jaderberg et al., 2019 (arXiv:1807.01281),
@@ -129,7 +130,3 @@ class PopulationConfig:
       raise ValueError(
         f'initial_rating ({self.initial_rating}) must be finite; choose 1000.'
       )
-
-  def replace(self, **changes: Any) -> 'PopulationConfig':
-    """Returns a copy with some options changed."""
-    return dataclasses.replace(self, **changes)

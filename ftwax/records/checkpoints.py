@@ -44,7 +44,7 @@ class DamagedCheckpointWarning(RuntimeWarning):
 
 
 @dataclasses.dataclass(frozen=True)
-class CheckpointingConfig:
+class CheckpointingConfig(types.Config):
   """When checkpoints are saved and how many are kept.
 
   Attributes:

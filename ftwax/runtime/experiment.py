@@ -91,7 +91,7 @@ ON_ENVIRONMENT_ERROR = ('stop', 'restart')
 
 
 @dataclasses.dataclass(frozen=True)
-class ExperimentConfig:
+class ExperimentConfig(types.Config):
   """An agent or a population, its task, and the length of its training.
 
   Every task is a game: a single-agent environment is a game with one seat.
@@ -247,10 +247,6 @@ class ExperimentConfig:
       raise ValueError(
         f'opponent_share ({self.opponent_share}) must be in [0, 1]; choose 0.5.'
       )
-
-  def replace(self, **changes: Any) -> 'ExperimentConfig':
-    """Returns a copy with some fields changed."""
-    return dataclasses.replace(self, **changes)
 
   @property
   def builder(self) -> builders.Builder:

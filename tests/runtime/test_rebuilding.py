@@ -1,15 +1,20 @@
 """Configs from plain data: types, bounds, suggestions, and no foreign code."""
 
+import copy
 import dataclasses
 import functools
 import json
+import pickle
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import pytest
 
+import ftwax
 from ftwax import hyperparameters
+from ftwax.agents import ppo
 from ftwax.environments import catch
+from ftwax.population import population_config
 from ftwax.records import config_files
 from ftwax.runtime import rebuilding
 
@@ -207,3 +212,34 @@ def test_functions_come_back():
     plain = config_files.to_json(function)
     again = rebuilding.rebuild(json.loads(json.dumps(plain)), _Function)
     assert config_files.to_json(again) == plain
+
+
+@pytest.mark.parametrize(
+  ('make', 'message'),
+  [
+    (
+      lambda: ppo.PPOConfig(batch_sise=4),
+      "PPOConfig has no field 'batch_sise'; did you mean batch_size",
+    ),
+    (
+      lambda: ppo.PPOConfig().replace(hiden_size=4),
+      "no field 'hiden_size'; did you mean hidden_size",
+    ),
+    (
+      lambda: population_config.PopulationConfig(members=4),
+      "no field 'members'; did you mean num_members",
+    ),
+    (
+      lambda: ftwax.ExperimentConfig(qqqq=1),
+      "ExperimentConfig has no field 'qqqq'; leave it out",
+    ),
+  ],
+)
+def test_a_misspelt_field_in_python_is_told(make, message):
+  with pytest.raises(TypeError, match=message):
+    make()
+
+
+def test_configs_are_copied_and_pickled():
+  config = ppo.PPOConfig(hidden_size=8)
+  assert copy.deepcopy(config) == pickle.loads(pickle.dumps(config)) == config

@@ -114,7 +114,7 @@ class Priors(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class ActorCriticConfig:
+class ActorCriticConfig(types.Config):
   """An agent; a named agent sets its own defaults, network and loss.
 
   Attributes:
@@ -361,10 +361,6 @@ class ActorCriticConfig:
           f'decayed_hyperparameters ({name!r}) must be among the'
           f' hyperparameters; choose from {list(self.priors._fields)}.'
         )
-
-  def replace(self: _Config, **changes: Any) -> _Config:
-    """Returns a copy with some options changed."""
-    return dataclasses.replace(self, **changes)
 
   def fix(self, **values: float) -> Any:
     """Returns a copy with some hyperparameters fixed to constants.
