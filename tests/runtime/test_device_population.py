@@ -71,7 +71,7 @@ def _make_arena(game, seats, num_members, opponents=()):
 def test_members_see_and_act_on_their_own_seats(key):
   arena, seats = _make_arena(_make_telling_game(), [[1, 0], [0, 1], [0, 1]], 2)
   state, timestep = arena.reset(key, seats)
-  np.testing.assert_array_equal(arena.seats(state.match), seats)
+  np.testing.assert_array_equal(state.match.routes.seats, seats)
   _, plain = arena.games.reset(jax.random.split(key, 1)[0])
   observation = np.asarray(plain.observation)  # [G, P, 3]
   expected = np.stack([observation[[0, 1, 2], [1, 0, 0]],
@@ -106,7 +106,7 @@ def test_opponents_act_on_their_own_seats(key):
     [_make_counting_player(offset) for offset in (100, 200, 300)],
   )
   state, timestep = arena.reset(key, seats)
-  np.testing.assert_array_equal(arena.seats(state.match), seats)
+  np.testing.assert_array_equal(state.match.routes.seats, seats)
   assert timestep.observation.shape == (2, 4, 3)
   action = jnp.arange(8).reshape(2, 4).astype(jnp.int32)
   for step in range(2):
@@ -220,7 +220,7 @@ def test_a_round_of_games_is_recorded(key):
   )
   np.testing.assert_array_equal(state.totals.num_iterations, 2)
   np.testing.assert_array_equal(state.training.steps, 2)
-  seats = np.asarray(rounds.loop.arena.seats(match))
+  seats = np.asarray(match.routes.seats)
   scores = _scores(rounds.loop, report, seats)[4]
   assert set(scores) <= {0.0, 0.5, 1.0}
   played = [len(np.flatnonzero((seats == i).any(axis=1))) for i in range(4)]
@@ -235,7 +235,7 @@ def test_a_round_of_games_is_recorded(key):
   later = rounds.begin(state)
   np.testing.assert_array_equal(later.totals.num_episodes, 0)
   new_match = later.rollout.environment.match
-  assert np.any(seats != np.asarray(rounds.loop.arena.seats(new_match)))
+  assert np.any(seats != np.asarray(new_match.routes.seats))
   later, _ = rounds.play(later)
   assert (np.asarray(later.training.steps) == 4).all()
 
@@ -269,7 +269,7 @@ def test_every_game_of_a_round_is_rated_as_on_the_host(key):
   rounds = _make_rounds(num_members=4)
   # 4 iterations of 3 steps: games end with steps 5 and 11.
   state, report = rounds.play(rounds.init(key), 4)
-  seats = np.asarray(rounds.loop.arena.seats(state.rollout.environment.match))
+  seats = np.asarray(state.rollout.environment.match.routes.seats)
   scores = _scores(rounds.loop, report, seats)[[4, 10]].reshape(-1)
   played = [2 * np.sum((seats == i).any(axis=1)) for i in range(4)]
   np.testing.assert_array_equal(state.population.games, played)

@@ -1,9 +1,8 @@
 """Compiled games whose seats are taken by population members and opponents.
 
-Games have leaves [G, P, ...]. Members act on leaves [N, M, ...]: the seats of
-each member, gathered from all games. Gathering observations instead of
-parameters lets each member act once, on all of its seats. Opponents act inside
-the arena.
+Games have leaves [G, P, ...], members act on leaves [N, M, ...]: the seats of
+each member, gathered from all games (see `population.routing`). Opponents act
+inside the arena.
 """
 
 import dataclasses
@@ -13,11 +12,11 @@ from typing import Any, NamedTuple
 import dm_env
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from ftwax import types
 from ftwax.environments import functional
-from ftwax.population import players, population_config, seating
+from ftwax.population import players, population_config, routing
+from ftwax.population import seating as seating_lib
 from ftwax.population import state as state_lib
 
 
@@ -38,16 +37,13 @@ class MatchState(NamedTuple):
   """Seats and opponents of team games.
 
   Attributes:
-    order: int32 [G * P], indices of the seats, sorted by player: first those of
-      member 0, then of member 1, ..., then of opponent 0, ...
-    places: int32 [G * P], the position of each seat in `order`.
+    routes: where players sit.
     opponents: the state of each opponent.
-    seen: the last timestep on the seats of opponents, leaves [O, ...] in the
-      order of `order`; None without opponents.
+    seen: the last timestep on the seats of opponents; see
+      `routing.Router.to_opponents`.
   """
 
-  order: types.Array
-  places: types.Array
+  routes: routing.Routes
   opponents: tuple[Any, ...]
   seen: dm_env.TimeStep | None
 
@@ -70,13 +66,16 @@ class Arena:
 
   Attributes:
     games: `G` parallel games; see `functional.vectorize`.
-    seating: assigns seats to members and opponents.
-    opponents: players that do not learn.
+    router: routes rows between seats, members and opponents.
   """
 
   games: functional.FunctionalGame
-  seating: seating.Seating
-  opponents: tuple[players.Player, ...] = ()
+  router: routing.Router
+
+  @property
+  def seating(self) -> seating_lib.Seating:
+    """The seats of members and opponents."""
+    return self.router.seating
 
   def reset(
     self, key: types.Key, seats: types.Array
@@ -86,8 +85,8 @@ class Arena:
     Args:
       key: random key for games and opponents.
       seats: int32 [G, P], the player on each seat: members are 0 to N - 1,
-        opponents start at N, and each takes as many seats as in `seating`.
-        Ignored in single-seat games.
+        opponents start at N, on the seats that they have in `seating`. Ignored
+        in single-seat games.
 
     Returns:
       The state, and the timesteps of members [N, M, ...].
@@ -96,20 +95,12 @@ class Arena:
       games, timestep = self.games.reset(key)
       state = ArenaState(games, None)
       return state, self.to_members(state, timestep)
-    games_key, *keys = jax.random.split(key, 1 + len(self.opponents))
+    games_key, *keys = jax.random.split(key, 1 + len(self.router.opponents))
     games, timestep = self.games.reset(games_key)
-    order = jnp.argsort(seats.reshape(-1)).astype(jnp.int32)
     match = MatchState(
-      order=order,
-      # The inverse permutation of `order`.
-      places=jnp.argsort(order).astype(jnp.int32),
-      opponents=tuple(
-        player.init(player_key, count) if count else ()
-        for player, player_key, count in zip(
-          self.opponents, keys, self._counts, strict=True
-        )
-      ),
-      seen=self._of_opponents(order, timestep),
+      routing.make_routes(seats),
+      self.router.init(keys),
+      self.router.to_opponents(_merge(timestep)),
     )
     state = ArenaState(games, match)
     return state, self.to_members(state, timestep)
@@ -135,30 +126,17 @@ class Arena:
     self, state: ArenaState, action: types.ArrayTree
   ) -> tuple[ArenaState, dm_env.TimeStep]:
     """Steps all games and returns the timesteps of all seats [G, P, ...]."""
-    shape = self.seating.opponents.shape
-    match = state.match
-    if match is None:
-      action = jax.tree.map(
-        lambda leaf: leaf.reshape(*shape, *leaf.shape[2:]), action
+    match, rows = state.match, _merge(action)
+    if match is not None:
+      others, opponents = self.router.act(
+        state.games.state, match.seen, match.opponents
       )
-      games, timestep = self.games.step(state.games, action)
-      return ArenaState(games, None), timestep
-    places = match.places
-    actions, opponents = self._act(state.games, match)
-
-    def to_seats(leaf: types.Array, *others: types.Array) -> types.Array:
-      flat = leaf.reshape(-1, *leaf.shape[2:])
-      flat = jnp.concatenate([flat, *others]) if others else flat
-      # From the order of `order`, members and then opponents, to seats.
-      return flat[places].reshape(*shape, *flat.shape[1:])
-
-    games, timestep = self.games.step(
-      state.games, jax.tree.map(to_seats, action, *actions)
-    )
-    match = match._replace(
-      opponents=opponents,
-      seen=self._of_opponents(match.order, timestep),
-    )
+      rows = self.router.to_seats(match.routes, rows, others)
+      match = match._replace(opponents=opponents)
+    shape = self.seating.opponents.shape
+    games, timestep = self.games.step(state.games, _split(rows, shape))
+    if match is not None:
+      match = match._replace(seen=self.router.to_opponents(_merge(timestep)))
     return ArenaState(games, match), timestep
 
   def results(self, state: ArenaState, timestep: dm_env.TimeStep) -> Results:
@@ -171,75 +149,21 @@ class Arena:
     self, state: ArenaState, tree: types.ArrayTree
   ) -> types.ArrayTree:
     """Gathers leaves [G, P, ...] into leaves [N, M, ...]."""
+    rows = _merge(tree)
+    if state.match is not None:
+      rows = self.router.to_members(state.match.routes, rows)
     shape = self.seating.num_members, self.seating.seats_per_member
-    match = state.match
+    return _split(rows, shape)
 
-    def gather(leaf: types.Array) -> types.Array:
-      flat = leaf.reshape(-1, *leaf.shape[2:])
-      if match is not None:
-        # Members come first in `order`, in equal blocks of M seats.
-        flat = flat[match.order[: shape[0] * shape[1]]]
-      return flat.reshape(*shape, *flat.shape[1:])
 
-    return jax.tree.map(gather, tree)
+def _merge(tree: types.ArrayTree) -> Any:
+  """Merges the first two axes of each leaf into one of rows."""
+  return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
 
-  def seats(self, match: MatchState) -> types.Array:
-    """Returns the player on each seat, int32 [G, P]."""
-    counts = [self.seating.seats_per_member] * self.seating.num_members
-    counts += self._counts
-    owners = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-    seats = jnp.asarray(owners)[match.places]
-    return seats.reshape(self.seating.opponents.shape)
 
-  @property
-  def _counts(self) -> list[int]:
-    """The number of seats of each opponent."""
-    return [
-      int((self.seating.opponents == index).sum())
-      for index in range(len(self.opponents))
-    ]
-
-  @property
-  def _num_taken(self) -> int:
-    """The number of seats of all members together."""
-    return self.seating.num_members * self.seating.seats_per_member
-
-  def _of_opponents(
-    self, order: types.Array, timestep: dm_env.TimeStep
-  ) -> dm_env.TimeStep | None:
-    """Returns the opponents' rows [O, ...] of a timestep [G, P, ...]."""
-    if not sum(self._counts):
-      return None
-    seats = order[self._num_taken :]
-    return jax.tree.map(
-      lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[seats], timestep
-    )
-
-  def _act(
-    self, games: functional.VectorState, match: MatchState
-  ) -> tuple[list[types.ArrayTree], tuple[Any, ...]]:
-    """Returns the actions of opponents and their new states."""
-    actions, states, start = [], [], 0
-    for player, count, state in zip(
-      self.opponents, self._counts, match.opponents, strict=True
-    ):
-      if count:
-        rows = slice(start, start + count)
-        # Seats are numbered game by game.
-        game, seat = jnp.divmod(
-          match.order[self._num_taken :][rows], self.seating.num_players
-        )
-        seen = jax.tree.map(lambda leaf, rows=rows: leaf[rows], match.seen)
-        states_of_games = None
-        if player.reads_games:
-          states_of_games = jax.tree.map(
-            lambda leaf, game=game: leaf[game], games.state
-          )
-        action, state = player.act(states_of_games, seat, seen, state)
-        actions.append(action)
-        start += count
-      states.append(state)
-    return actions, tuple(states)
+def _split(rows: types.ArrayTree, shape: tuple[int, ...]) -> Any:
+  """Splits the rows of each leaf into two axes of the given shape."""
+  return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), rows)
 
 
 def record_results(
@@ -295,10 +219,11 @@ def record_results(
 
 def make_arena(
   game: functional.FunctionalGame,
-  seats: seating.Seating,
+  seats: seating_lib.Seating,
   opponents: Sequence[players.Player] = (),
 ) -> Arena:
   """Returns an arena for `game` with the given seating; see `Arena`."""
   return Arena(
-    functional.vectorize(game, seats.num_games), seats, tuple(opponents)
+    functional.vectorize(game, seats.num_games),
+    routing.Router(seats, opponents),
   )

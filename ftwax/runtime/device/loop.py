@@ -120,7 +120,7 @@ class Loop:
       population_key,
       self.learner.init,
       self.config,
-      len(self.arena.opponents),
+      len(self.arena.router.opponents),
       len(self.arena.games.teams) // (max(self.arena.games.teams) + 1),
     )
     replay_state: Any = ()
@@ -235,7 +235,7 @@ class Loop:
     results: compiled_arena.Results,
   ) -> state_lib.PopulationState:
     """Rates all games of a call, leaves [K, R, T, G, ...], as they ended."""
-    teams = seating.as_teams(self.arena.seats(match), self.arena.games.teams)
+    teams = seating.as_teams(match.routes.seats, self.arena.games.teams)
     results = jax.tree.map(
       lambda leaf: leaf.reshape(-1, *leaf.shape[3:]), results
     )

@@ -1,9 +1,8 @@
 """Games between population members, for runtimes whose actors run in Python.
 
-The members' rows are [N * M, ...]: the M seats of member 0, then those of
-member 1, and so on. An arena thus has the interface of a vector of
-environments. The arena itself acts on the seats of opponents, which do not
-learn.
+The members' rows are [N * M, ...]; see `population.routing`. An arena thus has
+the interface of a vector of environments. The arena itself lets opponents act,
+which do not learn.
 """
 
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ import numpy as np
 
 from ftwax import types
 from ftwax.environments import compiled_games, game_vectors, specified
-from ftwax.population import players
+from ftwax.population import players, routing
 from ftwax.population import seating as seating_lib
 from ftwax.runtime import evaluation
 
@@ -65,16 +64,19 @@ class Arena(specified.Specified, dm_env.Environment):
     """
     super().__init__(made.spec.environment)
     self.spec = made.spec
-    self._games = made
-    self._seating = seating
-    self._shape = seating.opponents.shape
-    self._opponents = []
     for index, player in enumerate(opponents):
-      own_key = jax.random.fold_in(key, index)
-      self._opponents.append(
-        _SeatedPlayer(player, index, made, seating, own_key)
-      )
-    self._order: types.NumpyArray | None = None  # Seats of the members' rows.
+      _check_player(index, player, made)
+    self._games = made
+    self._router = routing.Router(seating, opponents)
+    self._shape = seating.opponents.shape
+    self._reads_games = any(player.reads_games for player in opponents)
+    # A random key and a state for each opponent.
+    self._opponents: list[tuple[types.Key, Any]] = [
+      (jax.random.fold_in(key, index), None) for index in range(len(opponents))
+    ]
+    self._act = jax.jit(self._router.act)
+    # None if rows of seats already are in the order of the members.
+    self._routes: routing.Routes | None = None
     self._timestep: dm_env.TimeStep | None = None  # Leaves [G * P, ...].
     self._returns = np.zeros((*self._shape, self.spec.num_events), np.float32)
     self._lengths = np.zeros(made.num_games, np.int64)
@@ -84,7 +86,7 @@ class Arena(specified.Specified, dm_env.Environment):
   @property
   def num_environments(self) -> int:
     """Number of rows: the seats of all members."""
-    return self._seating.num_members * self._seating.seats_per_member
+    return self._router.num_rows
 
   @property
   def all_played(self) -> bool:
@@ -104,21 +106,20 @@ class Arena(specified.Specified, dm_env.Environment):
         equally often; opponents start at N.
     """
     self._seats = np.array(seats, np.int32)
-    # None if rows already are in the order of the members: nothing to gather.
-    order = np.argsort(self._seats.reshape(-1), kind='stable')
-    in_order = len(order) == self.num_environments and (
-      order == np.arange(len(order))
-    )
-    # Opponents have higher numbers than members, so their seats come last.
-    self._order = None if np.all(in_order) else order[: self.num_environments]
+    routes = routing.make_routes(self._seats)
+    in_order = np.array_equal(routes.order, np.arange(self.num_environments))
+    self._routes = None if in_order else routes
     self._num_played[:] = 0
 
   def reset(self) -> dm_env.TimeStep:
     """Starts all games; returns timesteps with leaves [N * M, ...]."""
     self._returns[:] = 0.0
     self._lengths[:] = 0
-    for opponent in self._opponents:
-      opponent.reset()
+    split = [jax.random.split(key) for key, _ in self._opponents]
+    states = self._router.init([key for _, key in split])
+    self._opponents = [
+      (key, state) for (key, _), state in zip(split, states, strict=True)
+    ]
     return self._to_members(self._games.reset())
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
@@ -147,7 +148,8 @@ class Arena(specified.Specified, dm_env.Environment):
       return
     # Games that restart take no actions, so their places cost nothing.
     moves = self._first_column(self._timestep.step_type) != types.LAST
-    num_steps = np.where(moves, self._seating.is_member.sum(axis=1), 0)
+    num_seats = self._router.seating.is_member.sum(axis=1)
+    num_steps = np.where(moves, num_seats, 0)
     places = np.flatnonzero(moves & (np.cumsum(num_steps) <= max_steps))
     self._games.step_games(self._to_seats(action), places.tolist())
 
@@ -169,7 +171,7 @@ class Arena(specified.Specified, dm_env.Environment):
       self._returns.copy(),
       self._lengths.copy(),
       self._num_played.copy(),
-      tuple(opponent.save() for opponent in self._opponents),
+      tuple(self._opponents),
     )
 
   def restore(self, state: ArenaState) -> dm_env.TimeStep:
@@ -179,8 +181,7 @@ class Arena(specified.Specified, dm_env.Environment):
     self._returns = np.array(state.returns)
     self._lengths = np.array(state.lengths)
     self._num_played = np.array(state.num_played)
-    for opponent, saved in zip(self._opponents, state.opponents, strict=True):
-      opponent.restore(saved)
+    self._opponents = [(key, saved) for key, saved in state.opponents]
     return self._to_members(state.timestep)
 
   def replace_games(self, made: game_vectors.GameVector) -> None:
@@ -199,29 +200,27 @@ class Arena(specified.Specified, dm_env.Environment):
 
   def _to_members(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
     self._timestep = timestep
-    if self._order is None:
+    if self._routes is None:
       return timestep
-    order = self._order
-    return jax.tree.map(lambda leaf: leaf[order], timestep)
+    rows: dm_env.TimeStep = self._router.to_members(self._routes, timestep)
+    return rows
 
   def _to_seats(self, action: types.ArrayTree) -> types.ArrayTree:
-    if self._order is None:
+    if self._routes is None:
       return action
-    played = [
-      (opponent.seats, opponent.act(self._games.state, self._timestep))
-      for opponent in self._opponents
-    ]
-    num_seats = self._seats.size
-
-    def scatter(own: Any, *others: Any) -> types.NumpyArray:
-      own = np.asarray(own)
-      all_seats = np.empty((num_seats, *own.shape[1:]), own.dtype)
-      all_seats[self._order] = own
-      for (seats, _), rows in zip(played, others, strict=True):
-        all_seats[seats] = rows
-      return all_seats
-
-    return jax.tree.map(scatter, action, *(rows for _, rows in played))
+    others: list[types.ArrayTree] = []
+    if self._opponents:
+      assert self._timestep is not None
+      keys, states = zip(*self._opponents, strict=True)
+      others, states = self._act(
+        self._games.state if self._reads_games else None,
+        self._router.to_opponents(self._timestep),
+        states,
+      )
+      self._opponents = [*zip(keys, states, strict=True)]
+    return self._router.to_seats(
+      self._routes, action, [jax.tree.map(np.asarray, one) for one in others]
+    )
 
   def _count(self, timestep: dm_env.TimeStep) -> None:
     """Adds a step, leaves [G * P, ...], and records the games that ended."""
@@ -254,51 +253,12 @@ class Arena(specified.Specified, dm_env.Environment):
     self._num_played[ended] += 1
 
 
-class _SeatedPlayer:
-  """An opponent and its seats."""
-
-  def __init__(
-    self,
-    player: players.Player,
-    index: int,
-    made: game_vectors.GameVector,
-    seating: seating_lib.Seating,
-    key: types.Key,
-  ):
-    if player.reads_games and not isinstance(
-      made, compiled_games.CompiledGames
-    ):
-      raise TypeError(
-        f'opponent {index} must act on observations in Python games, but reads'
-        ' game states; use players.frozen, or games in JAX.'
-      )
-    self.seats = np.flatnonzero(seating.opponents.reshape(-1) == index)
-    self._player = player
-    self._key = key
-    self._state: Any = None
-    num_players = seating.num_players
-
-    def act(games: Any, timestep: dm_env.TimeStep, state: Any) -> Any:
-      rows = jax.tree.map(lambda leaf: leaf[self.seats // num_players], games)
-      numbers = jax.numpy.asarray(self.seats % num_players, np.int32)
-      return player.act(rows, numbers, timestep, state)
-
-    self._act = jax.jit(act)
-
-  def reset(self) -> None:
-    self._key, key = jax.random.split(self._key)
-    self._state = self._player.init(key, len(self.seats))
-
-  def save(self) -> Any:
-    return self._key, self._state
-
-  def restore(self, saved: Any) -> None:
-    self._key, self._state = saved
-
-  def act(self, games: Any, timestep: dm_env.TimeStep | None) -> Any:
-    """Returns actions, leaves [M_k, ...], given the timesteps of all seats."""
-    rows = jax.tree.map(lambda leaf: leaf[self.seats], timestep)
-    action, self._state = self._act(
-      games if self._player.reads_games else None, rows, self._state
+def _check_player(
+  index: int, player: players.Player, made: game_vectors.GameVector
+) -> None:
+  """Raises a TypeError if an opponent needs JAX games and these are not."""
+  if player.reads_games and not isinstance(made, compiled_games.CompiledGames):
+    raise TypeError(
+      f'opponent {index} must act on observations in Python games, but reads'
+      ' game states; use players.frozen, or games in JAX.'
     )
-    return jax.tree.map(np.asarray, action)
