@@ -65,7 +65,7 @@ class Router:
     """Finds the seats of opponents, which are the same in every round."""
     self.seating = seating
     self.opponents = tuple(opponents)
-    self.num_rows = seating.num_members * seating.seats_per_member
+    self.num_rows = int(seating.is_member.sum())
     flat = seating.opponents.reshape(-1)
     self._seats = [
       np.flatnonzero(flat == index).astype(np.int32)
@@ -79,18 +79,13 @@ class Router:
     order = routes.order[: self.num_rows]
     return jax.tree.map(lambda leaf: leaf[order], tree)
 
-  def to_seats(
-    self,
-    routes: Routes,
-    own: types.ArrayTree,
-    others: Sequence[types.ArrayTree],
-  ) -> Any:
+  def to_seats(self, routes: Routes, parts: Sequence[types.ArrayTree]) -> Any:
     """Returns rows of seats [G * P, ...].
 
     Args:
       routes: where players sit.
-      own: rows of members, [N * M, ...].
-      others: rows of each opponent that has seats; see `act`.
+      parts: rows of members, [N * M, ...], if there are any; then those of each
+        opponent that has seats (see `act`).
     """
     is_numpy = isinstance(routes.places, np.ndarray)
 
@@ -99,7 +94,7 @@ class Router:
         return np.concatenate(leaves)[routes.places]
       return jnp.concatenate(leaves)[routes.places]
 
-    return jax.tree.map(merge, own, *others)
+    return jax.tree.map(merge, *parts)
 
   def to_opponents(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep | None:
     """Returns the rows of opponents, [O, ...], of a timestep [G * P, ...].

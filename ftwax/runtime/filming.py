@@ -7,13 +7,13 @@ from typing import Any
 
 import dm_env
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
 from ftwax.environments import adapting, functional, game_vectors, games
 from ftwax.population import players as players_lib
 from ftwax.reporting import videos
+from ftwax.runtime import play
 
 
 def record(
@@ -41,16 +41,15 @@ def record(
   environment = adapting.adapt(environment, seed, render_mode='rgb_array')
   game = game_vectors.make_games(lambda seed: environment, [seed], 'film')
   names, seated = _seat(seats, environment, game.spec)
-  camera, cast = _Camera(environment, game), _Cast(seated, seed)
-  timestep = game.reset()
+  camera = _Camera(environment, game)
+  players = play.SeatedPlayers(game, seated, seed)
   returns = np.zeros((len(names), game.spec.num_events))
-  frames, lines = [camera.take(timestep)], [camera.describe(names, returns, 0)]
-  for step in range(1, max_num_steps + 1):
-    timestep = game.step(cast.act(game.state, timestep))
+  frames, lines = [], []
+  for step, (_, timestep) in enumerate(play.play(game, players.act)):
     returns += np.reshape(timestep.reward, returns.shape)
     frames.append(camera.take(timestep))
     lines.append(camera.describe(names, returns, step))
-    if timestep.step_type[0] == types.LAST:
+    if timestep.step_type[0] == types.LAST or step == max_num_steps:
       break
   captioned = videos.add_captions(frames, lines, camera.legend)
   return videos.write_gif(path, captioned, frames_per_second)
@@ -94,57 +93,6 @@ def _find_script(
       ' choose one of these, or give a loaded agent.'
     )
   return players_lib.scripted(scripts[name])
-
-
-class _Cast:
-  """Players on their seats; a player with several seats acts once for all."""
-
-  def __init__(self, seated: Sequence[players_lib.Player], seed: int):
-    parts: list[tuple[players_lib.Player, list[int]]] = []
-    for seat, player in enumerate(seated):
-      for other, seats in parts:
-        if other is player:
-          seats.append(seat)
-          break
-      else:
-        parts.append((player, [seat]))
-    keys = jax.random.split(jax.random.PRNGKey(seed), len(parts))
-    self._parts = [
-      (jax.jit(_act_on_seats(player.act)), np.array(seats, np.int32))
-      for player, seats in parts
-    ]
-    self._states = [
-      player.init(key, len(seats))
-      for key, (player, seats) in zip(keys, parts, strict=True)
-    ]
-    # Actions come part by part; the inverse permutation sorts them by seat.
-    order = np.concatenate([seats for _, seats in self._parts])
-    self._order = np.argsort(order)
-
-  def act(self, game: Any, timestep: dm_env.TimeStep) -> types.ArrayTree:
-    """Returns the actions on all seats, leaves [P, ...]."""
-    actions = []
-    for index, (act, seats) in enumerate(self._parts):
-      rows = jax.tree.map(lambda leaf, seats=seats: leaf[seats], timestep)
-      action, self._states[index] = act(game, seats, rows, self._states[index])
-      actions.append(action)
-    return jax.tree.map(
-      lambda *leaves: np.concatenate(leaves)[self._order], *actions
-    )
-
-
-def _act_on_seats(act: Callable[..., Any]) -> Callable[..., Any]:
-  """Repeats the state of the game, leaves [1, ...], for each seat."""
-
-  def act_on_seats(
-    game: Any, seats: types.Array, timestep: dm_env.TimeStep, state: Any
-  ) -> tuple[types.ArrayTree, Any]:
-    games = jax.tree.map(
-      lambda leaf: jnp.repeat(leaf, seats.shape[0], axis=0), game
-    )
-    return act(games, seats, timestep, state)
-
-  return act_on_seats
 
 
 class _Camera:

@@ -13,7 +13,7 @@ import numpy as np
 from ftwax import types
 from ftwax.environments import adapting, game_vectors, games
 from ftwax.population import players
-from ftwax.runtime import filming, sharing
+from ftwax.runtime import filming, play, sharing
 
 
 class LoadedAgent:
@@ -112,15 +112,20 @@ class LoadedAgent:
         f'environment ({game.spec.num_players} players) must be of one agent;'
         ' use `ftwax evaluate` for games.'
       )
-    returns = [0.0]
-    timestep = _first_row(game.reset())
-    while not (timestep.last() and len(returns) == num_episodes):
-      if timestep.last():  # The next step starts an episode.
-        returns.append(0.0)
-      action = self.act(timestep)
-      rows = game.step(jax.tree.map(lambda leaf: leaf[None], action))
+
+    def act(rows: dm_env.TimeStep) -> types.ArrayTree:
+      action = self.act(_first_row(rows))
+      return jax.tree.map(lambda leaf: leaf[None], action)
+
+    returns: list[float] = []
+    for _, rows in play.play(game, act):
       timestep = _first_row(rows)
-      returns[-1] += 0.0 if timestep.first() else np.sum(timestep.reward)
+      if timestep.first():
+        returns.append(0.0)
+      else:
+        returns[-1] += np.sum(timestep.reward)
+      if timestep.last() and len(returns) == num_episodes:
+        break
     return np.array(returns, np.float32)
 
   def record(

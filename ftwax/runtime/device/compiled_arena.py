@@ -131,7 +131,7 @@ class Arena:
       others, opponents = self.router.act(
         state.games.state, match.seen, match.opponents
       )
-      rows = self.router.to_seats(match.routes, rows, others)
+      rows = self.router.to_seats(match.routes, [rows, *others])
       match = match._replace(opponents=opponents)
     shape = self.seating.opponents.shape
     games, timestep = self.games.step(state.games, _split(rows, shape))

@@ -218,9 +218,8 @@ class Arena(specified.Specified, dm_env.Environment):
         states,
       )
       self._opponents = [*zip(keys, states, strict=True)]
-    return self._router.to_seats(
-      self._routes, action, [jax.tree.map(np.asarray, one) for one in others]
-    )
+    others = jax.tree.map(np.asarray, others)
+    return self._router.to_seats(self._routes, [action, *others])
 
   def _count(self, timestep: dm_env.TimeStep) -> None:
     """Adds a step, leaves [G * P, ...], and records the games that ended."""

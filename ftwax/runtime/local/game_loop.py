@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.runtime import evaluation, prepare
+from ftwax.runtime import evaluation, play, prepare
 from ftwax.runtime.local import arena as arena_lib
 
 
@@ -100,7 +100,7 @@ def play_rounds(
   round_step = 0
   if start is not None and (is_solo or start.round_step):
     round_step = start.round_step
-    loop = _step(arena, actor, parts.observers, environment, start.timestep)
+    loop = _play(arena, actor, parts.observers, environment, start.timestep)
   while True:
     if loop is None or not (is_solo or round_step):
       arena.seat(draw_seats())
@@ -135,36 +135,35 @@ def play_plan(
 
 
 def _play(
-  arena: arena_lib.Arena, actor: LoopActor, observers: Any, environment: Any
-) -> Iterator[Tick]:
-  """Resets the games and yields a tick for each step."""
-  timestep = environment.reset()
-  actor.observe_first(timestep)
-  yield from _step(arena, actor, observers, environment, timestep)
-
-
-def _step(
   arena: arena_lib.Arena,
   actor: LoopActor,
   observers: Any,
   environment: Any,
-  timestep: dm_env.TimeStep,
+  start: dm_env.TimeStep | None = None,
 ) -> Iterator[Tick]:
-  """Yields a tick for each step of the games, starting after `timestep`."""
-  for observer in observers:
-    observer.observe_first(environment, timestep)
+  """Yields a tick for each step of the games, after `start` or a reset."""
   action = jax.tree.map(
     lambda spec: np.zeros((arena.num_environments, *spec.shape), spec.dtype),
     arena.action_spec(),
   )
-  while True:
+
+  def act(timestep: dm_env.TimeStep) -> types.ArrayTree:
+    nonlocal action
     actor.update()
     # Where all games restart, the action is ignored: skip the network.
     if not (timestep.step_type == types.LAST).all():
       action = actor.select_action(timestep.observation)
-    timestep = environment.step(action)
-    actor.observe(action, timestep)
+    return action
+
+  steps = play.play(environment, act, start)
+  _, timestep = next(steps)
+  if start is None:
+    actor.observe_first(timestep)
+  for observer in observers:
+    observer.observe_first(environment, timestep)
+  for taken, timestep in steps:
+    actor.observe(taken, timestep)
     for observer in observers:
-      observer.observe(environment, timestep, action)
+      observer.observe(environment, timestep, taken)
     num_steps = int(np.count_nonzero(timestep.step_type != types.FIRST))
     yield Tick(num_steps, arena.take_results())
