@@ -1,5 +1,6 @@
 """Runs experiments: locally, on the device, and distributed."""
 
+from ftwax.runtime.device.train import make_train
 from ftwax.runtime.experiment import ExperimentConfig
 from ftwax.runtime.loaded_agent import LoadedAgent
 from ftwax.runtime.loading import export, load
@@ -16,6 +17,7 @@ __all__ = (
   'launch',
   'live_game',
   'load',
+  'make_train',
   'playable',
   'run_experiment',
 )
