@@ -220,7 +220,7 @@ def layout_message(
   is_newer = isinstance(layout, int) and layout > LAYOUT
   age = 'a newer' if is_newer else 'an older'
   reader = 'the version of ftwax named in its versions.json'
-  if isinstance(versions, Mapping):  # A damaged file may hold anything.
+  if versions and isinstance(versions, Mapping):  # It may be damaged.
     commit = versions.get('commit')
     reader = f'ftwax {versions.get("ftwax")}{f" at {commit}" if commit else ""}'
   return (
