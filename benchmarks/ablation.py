@@ -141,11 +141,9 @@ def ppo_lstm(experiment: _Experiment) -> _Experiment:
     decayed_hyperparameters=ours.decayed_hyperparameters,
   )
   config = config.replace(
-    priors=config.priors._replace(
-      learning_rate=hyperparameters.LogUniform(3e-4, 2e-3),
-      learning_rate_decay_steps=ours.priors.learning_rate_decay_steps,
-      entropy_cost=hyperparameters.LogUniform(2e-3, 2e-2),
-    )
+    learning_rate=hyperparameters.LogUniform(3e-4, 2e-3),
+    learning_rate_decay_steps=ours.priors.learning_rate_decay_steps,
+    entropy_cost=hyperparameters.LogUniform(2e-3, 2e-2),
   )
   return experiment.replace(
     agent=config,

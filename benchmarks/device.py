@@ -274,7 +274,7 @@ def run_catch(runtime, replay, seed, num_steps):
   """Runs IMPALA on JAX catch; startup and compilation are not counted."""
   from ftwax.runtime import runs
 
-  config = impala.IMPALAConfig.atari_paper(batch_size=16).fix(
+  config = impala.IMPALAConfig.atari_paper(batch_size=16).replace(
     learning_rate=1e-3, rms_prop_epsilon=1e-3
   )
   with tempfile.TemporaryDirectory() as directory:

@@ -52,7 +52,7 @@ def make_experiment(options, seed, num_steps, learning_rate):
     num_epochs=10,
     num_minibatches=8,
     **options,
-  ).fix(
+  ).replace(
     learning_rate=learning_rate,
     discount=0.9,
     gae_lambda=0.95,

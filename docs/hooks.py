@@ -85,12 +85,12 @@ def _defaults(agent_name: str) -> str:
   options = [
     (field.name, _format(getattr(config, field.name)))
     for field in dataclasses.fields(config)
-    if field.name != 'priors'
+    if field.name not in config.priors._fields
   ]
   return '\n\n'.join(
     [
       'Hyperparameters, which a population may change:',
-      _table(priors, _describe(type(config.priors))),
+      _table(priors, _describe(type(config))),
       'Options:',
       _table(options, _describe(type(config))),
     ]

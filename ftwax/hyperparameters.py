@@ -12,8 +12,11 @@ over keys and hyperparameters and close over the priors, which are static.
 """
 
 import abc
+import collections
 import dataclasses
+import functools
 import math
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import jax
@@ -242,19 +245,34 @@ class UniformInteger:
     return int(self.low), int(self.high)
 
 
-def fix(prior: Prior | None, value: float) -> Prior:
-  """Returns a prior of a single value, with the dtype of `prior`.
+# A hyperparameter in a config: a number, which is fixed, or a prior.
+Scalar = float | Prior
+Integer = int | Prior
 
-  Args:
-    prior: the current prior, if any; a `UniformInteger` keeps integers.
-    value: the value; converted to float unless the prior is over integers.
 
-  Raises:
-    ValueError: if the prior is over integers and `value` is not an integer.
-  """
-  if isinstance(prior, UniformInteger):
+def as_prior(value: Scalar, is_integer: bool = False) -> Prior:
+  """Returns a prior; that of a number has this value alone."""
+  if not isinstance(value, int | float | np.number):
+    return value
+  if is_integer:
     return UniformInteger(value, value)  # type: ignore[arg-type]
   return Constant(float(value))
+
+
+@functools.cache
+def make_type(names: tuple[str, ...]) -> Callable[..., Any]:
+  """Makes the NamedTuple of hyperparameters, or their priors, by name.
+
+  Equal names give the same type, in other processes too.
+  """
+  make: Any = collections.namedtuple
+  kind = make('Hyperparameters', names)
+  kind.__reduce__ = lambda values: (_of_names, (names, tuple(values)))
+  return kind
+
+
+def _of_names(names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+  return make_type(names)(*values)
 
 
 def _is_float32(value: float) -> bool:

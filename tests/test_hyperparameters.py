@@ -173,11 +173,11 @@ def test_bounds_change_no_draw(key):
   assert plain.limits == (-1.0, 1.0) and wide.limits == (-9.0, 9.0)
 
 
-def test_fixing_keeps_the_type_of_the_values(key):
+def test_a_number_is_a_prior_of_this_value_alone(key):
   fixed = _Tuple(
     *(
-      hyperparameters.fix(prior, value)
-      for prior, value in zip(PRIORS, (0, 7, 1, 2), strict=True)
+      hyperparameters.as_prior(value, is_integer)
+      for value, is_integer in ((0, False), (7, True), (1, False), (2, False))
     )
   )
   values = hyperparameters.sample(key, fixed)
@@ -188,7 +188,7 @@ def test_fixing_keeps_the_type_of_the_values(key):
   with pytest.raises(
     ValueError, match=r'UniformInteger low \(0.5\) must be an'
   ):
-    hyperparameters.fix(PRIORS.period, 0.5)
+    hyperparameters.as_prior(0.5, is_integer=True)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import dataclasses
 import functools
 from typing import Any, ClassVar
 
-from ftwax import hyperparameters
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import builder, standard
 from ftwax.losses import policy_loss as policy_loss_lib
@@ -24,8 +23,6 @@ make_network = config_lib.make_network
 # `make_builder(config)`.
 make_builder = builder.ActorCriticBuilder
 
-Hyperparameters = config_lib.Hyperparameters
-
 
 @dataclasses.dataclass(frozen=True)
 class IMPALAConfig(standard.StandardConfig):
@@ -37,7 +34,6 @@ class IMPALAConfig(standard.StandardConfig):
 
   name: ClassVar[str] = 'impala'
 
-  priors: Hyperparameters = config_lib.DEFAULT_PRIORS
   separate_value: bool = True
 
   @classmethod
@@ -51,12 +47,10 @@ class IMPALAConfig(standard.StandardConfig):
       **options: override these settings or add to them.
     """
     settings: dict[str, Any] = {
-      'priors': config_lib.DEFAULT_PRIORS._replace(
-        learning_rate=hyperparameters.Constant(6e-4),
-        rms_prop_epsilon=hyperparameters.Constant(0.01),
-        max_gradient_norm=hyperparameters.Constant(40.0),
-        max_abs_reward=hyperparameters.Constant(1.0),
-      ),
+      'learning_rate': 6e-4,
+      'rms_prop_epsilon': 0.01,
+      'max_gradient_norm': 40.0,
+      'max_abs_reward': 1.0,
       'sequence_length': 20,
       'batch_size': 32,
       'optimizer': 'rms_prop',

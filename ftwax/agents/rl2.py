@@ -9,15 +9,14 @@ environment must mark both; see `environments.trials`.
 import dataclasses
 from typing import ClassVar
 
-from ftwax import hyperparameters, types
+from ftwax import types
 from ftwax.agents import a2c
+from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import standard
 from ftwax.networks import recurrent, rl2_core
 
 # Loss of one stream of transitions; `actor_critic` weights and sums its terms.
 policy_loss = a2c.policy_loss
-
-Hyperparameters = a2c.Hyperparameters
 
 # `make_network(environment_spec, config)`.
 make_network = a2c.make_network
@@ -35,10 +34,8 @@ class RL2Config(a2c.A2CConfig):
 
   name: ClassVar[str] = 'rl2'
 
-  priors: Hyperparameters = a2c.A2CConfig.priors._replace(
-    learning_rate=hyperparameters.Constant(1e-3),
-    entropy_cost=hyperparameters.Constant(0.05),
-  )
+  learning_rate: config_lib.Scalar = 1e-3
+  entropy_cost: config_lib.Scalar = 0.05
   sequence_length: int = 20
   batch_size: int = 16
   vector_hidden_sizes: tuple[int, ...] = (64,)

@@ -10,14 +10,13 @@ from typing import Any, ClassVar
 
 from ftwax import hyperparameters
 from ftwax.agents import a2c
+from ftwax.agents.actor_critic import actor_critic_config as config_lib
 
 # Loss of one stream of transitions; `actor_critic` weights and sums its terms.
 policy_loss = a2c.policy_loss
 
 # `make_network(environment_spec, config)`.
 make_network = a2c.make_network
-
-Hyperparameters = a2c.Hyperparameters
 
 # `make_builder(config)`.
 make_builder = a2c.make_builder
@@ -34,11 +33,9 @@ class UNREALConfig(a2c.A2CConfig):
 
   name: ClassVar[str] = 'unreal'
 
-  priors: Hyperparameters = a2c.A2CConfig.priors._replace(
-    pixel_control_cost=hyperparameters.Constant(1e-3),
-    reward_prediction_cost=hyperparameters.Constant(0.1),
-    value_replay_cost=hyperparameters.Constant(0.5),
-  )
+  pixel_control_cost: config_lib.Scalar = 1e-3
+  reward_prediction_cost: config_lib.Scalar = 0.1
+  value_replay_cost: config_lib.Scalar = 0.5
   use_pixel_control: bool = True
   use_reward_prediction: bool = True
   use_value_replay: bool = True
@@ -55,13 +52,11 @@ class UNREALConfig(a2c.A2CConfig):
       **options: override these settings or add to them.
     """
     settings: dict[str, Any] = {
-      'priors': a2c.A2CConfig.paper().priors._replace(
-        learning_rate=hyperparameters.LogUniform(1e-4, 5e-3),
-        entropy_cost=hyperparameters.LogUniform(5e-4, 1e-2),
-        pixel_control_cost=hyperparameters.LogUniform(0.01, 0.1),
-        reward_prediction_cost=hyperparameters.Constant(1.0),
-        value_replay_cost=hyperparameters.Constant(1.0),
-      ),
+      'learning_rate': hyperparameters.LogUniform(1e-4, 5e-3),
+      'entropy_cost': hyperparameters.LogUniform(5e-4, 1e-2),
+      'pixel_control_cost': hyperparameters.LogUniform(0.01, 0.1),
+      'reward_prediction_cost': 1.0,
+      'value_replay_cost': 1.0,
       'sequence_length': 20,
       'batch_size': 1,
     }

@@ -136,19 +136,17 @@ def make_config(options: Options) -> ftw.FTWConfig:
   num_updates = options.max_num_actor_steps / steps_per_update
   return config.replace(
     latent_size=16,
-    priors=config.priors._replace(
-      learning_rate=hyperparameters.LogUniform(5e-4, 2e-3),
-      # A run that is resumed for a little longer still learns.
-      learning_rate_decay_steps=hyperparameters.Constant(
-        max(1.0, 1.1 * num_updates)
-      ),
-      entropy_cost=hyperparameters.LogUniform(2e-3, 1e-2),
-      kl_posterior_prior_cost=hyperparameters.LogUniform(1e-9, 1e-7),
-      kl_prior_fixed_cost=hyperparameters.LogUniform(1e-9, 1e-7),
-      slow_period=hyperparameters.UniformInteger(5, 20),
-      fast_to_slow_gradient_scale=hyperparameters.LogUniform(0.1, 1.0),
-    ),
-  ).fix(pixel_control_cost=0.0, reward_prediction_cost=0.0)
+    learning_rate=hyperparameters.LogUniform(5e-4, 2e-3),
+    # A run that is resumed for a little longer still learns.
+    learning_rate_decay_steps=max(1.0, 1.1 * num_updates),
+    entropy_cost=hyperparameters.LogUniform(2e-3, 1e-2),
+    kl_posterior_prior_cost=hyperparameters.LogUniform(1e-9, 1e-7),
+    kl_prior_fixed_cost=hyperparameters.LogUniform(1e-9, 1e-7),
+    slow_period=hyperparameters.UniformInteger(5, 20),
+    fast_to_slow_gradient_scale=hyperparameters.LogUniform(0.1, 1.0),
+    pixel_control_cost=0.0,
+    reward_prediction_cost=0.0,
+  )
 
 
 def build(options: Options) -> ftwax.ExperimentConfig:

@@ -36,7 +36,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     batch_size=32,
     num_epochs=10,
     num_minibatches=16,
-  ).fix(
+  ).replace(
     learning_rate=3e-4,
     discount=_DISCOUNTS.get(options.task, 0.99),
     entropy_cost=0.0,

@@ -43,7 +43,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     use_reward_prediction=options.auxiliary,
     crop_size=(80, 80),
     delta_encode=True,
-  ).fix(
+  ).replace(
     learning_rate=3e-4,
     entropy_cost=3e-3,
     max_abs_reward=1.0,

@@ -48,7 +48,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     use_reward_prediction=options.auxiliary,
     crop_size=(80, 80),
   ).with_size(_HIDDEN_SIZE)
-  config = config.fix(
+  config = config.replace(
     learning_rate=3e-4,
     entropy_cost=1e-2,
     pixel_control_cost=2e-3,

@@ -87,7 +87,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     sequence_length=2 * length + 1,
     batch_size=32,
   ).with_size(options.hidden_size)
-  config = config.fix(
+  config = config.replace(
     learning_rate=2e-3,
     entropy_cost=0.015,
     # Actions have no effect on later rewards.

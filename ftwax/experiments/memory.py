@@ -80,7 +80,7 @@ def make_impala(core: str) -> impala.IMPALAConfig:
     forget_bias=_FORGET_BIAS,
     sequence_length=_SEQUENCE_LENGTH,
     batch_size=16,
-  ).fix(learning_rate=1e-3, rms_prop_epsilon=1e-5, max_abs_reward=math.inf)
+  ).replace(learning_rate=1e-3, rms_prop_epsilon=1e-5, max_abs_reward=math.inf)
 
 
 def make_dnc() -> dnc_core.DNC:
@@ -103,7 +103,7 @@ def make_ftw(core: str) -> ftw.FTWConfig:
     use_pixel_control=False,
     use_reward_prediction=False,
     sequence_length=_SEQUENCE_LENGTH,
-  ).fix(
+  ).replace(
     learning_rate=1e-3,
     max_gradient_norm=40.0,
     entropy_cost=0.01,

@@ -54,7 +54,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   config = options.configure(config)
   steps_per_update = config.batch_size * config.sequence_length
   num_updates = max(1.0, options.max_num_actor_steps / steps_per_update)
-  config = config.fix(
+  config = config.replace(
     learning_rate=5e-3,
     learning_rate_decay_steps=num_updates,
   )

@@ -58,12 +58,10 @@ def make_experiment(
     hidden_size=64,
     sequence_length=9,
     batch_size=8,
-  ).fix(rms_prop_epsilon=1e-3, max_abs_reward=math.inf)
+  ).replace(rms_prop_epsilon=1e-3, max_abs_reward=math.inf)
   config = config.replace(
-    priors=config.priors._replace(
-      learning_rate=hyperparameters.LogUniform(1e-6, 1e-1),
-      entropy_cost=hyperparameters.LogUniform(1e-4, 1.0),
-    )
+    learning_rate=hyperparameters.LogUniform(1e-6, 1e-1),
+    entropy_cost=hyperparameters.LogUniform(1e-4, 1.0),
   )
   return ftwax.ExperimentConfig(
     name='pbt_catch' if exploits else 'random_search_catch',

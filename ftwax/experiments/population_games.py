@@ -99,7 +99,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   ).with_size(64)
   return ftwax.ExperimentConfig(
     name=options.game,
-    agent=config.fix(pixel_control_cost=0.0, reward_prediction_cost=0.0),
+    agent=config.replace(pixel_control_cost=0.0, reward_prediction_cost=0.0),
     environment=functools.partial(
       _GAMES[options.game], game_length=options.game_length
     ),

@@ -9,7 +9,6 @@ the agent, run `uv run --with gymnax experiments/ppo_cartpole.py
 import dataclasses
 
 import ftwax
-from ftwax import hyperparameters
 from ftwax.agents import ppo
 from ftwax.cli import launch
 from ftwax.environments import functional, gymnax_adapter
@@ -49,14 +48,12 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   steps_per_update = config.batch_size * config.sequence_length
   num_updates = max(1.0, options.max_num_actor_steps / steps_per_update)
   config = config.replace(
-    priors=config.priors._replace(
-      learning_rate=hyperparameters.Constant(1e-3),
-      learning_rate_decay_steps=hyperparameters.Constant(num_updates),
-      discount=hyperparameters.Constant(0.98),
-      entropy_cost=hyperparameters.Constant(0.0),
-      gae_lambda=hyperparameters.Constant(0.8),
-      clip_epsilon=hyperparameters.Constant(0.2),
-    )
+    learning_rate=1e-3,
+    learning_rate_decay_steps=num_updates,
+    discount=0.98,
+    entropy_cost=0.0,
+    gae_lambda=0.8,
+    clip_epsilon=0.2,
   )
   return ftwax.ExperimentConfig(
     name='ppo_cartpole',

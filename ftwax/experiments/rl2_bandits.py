@@ -10,7 +10,6 @@ import functools
 from typing import Any
 
 import ftwax
-from ftwax import hyperparameters
 from ftwax.agents import rl2
 from ftwax.cli import flags, launch
 from ftwax.environments import bandits, functional
@@ -47,11 +46,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   config = options.configure(config)
   steps_per_update = config.batch_size * config.sequence_length
   num_updates = max(1.0, options.max_num_actor_steps / steps_per_update)
-  config = config.replace(
-    priors=config.priors._replace(
-      learning_rate_decay_steps=hyperparameters.Constant(num_updates)
-    )
-  )
+  config = config.replace(learning_rate_decay_steps=num_updates)
   return ftwax.ExperimentConfig(
     name='rl2_bandits',
     agent=config,

@@ -38,7 +38,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   )
   # Without a population nothing evolves: use fixed values within the paper's
   # ranges, for pixel control its range on Atari.
-  config = config.fix(
+  config = config.replace(
     learning_rate=7e-4, entropy_cost=1e-3, pixel_control_cost=1e-3
   )
   return ftwax.ExperimentConfig(

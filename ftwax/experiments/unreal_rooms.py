@@ -57,7 +57,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     use_reward_prediction=options.tasks,
     use_value_replay=options.tasks,
     optimizer='adam',
-  ).fix(
+  ).replace(
     learning_rate=1e-3,
     entropy_cost=1e-3,
     max_abs_reward=math.inf,

@@ -68,11 +68,10 @@ def read_log_scaled(run_dir: str | os.PathLike[str]) -> list[str]:
   """Returns the names of the hyperparameters with a log-uniform prior."""
   config = files.read_object(pathlib.Path(run_dir) / run_directory.CONFIG_FILE)
   agent = config.get('agent')
-  priors = agent.get('priors') if isinstance(agent, dict) else None
   kind = f'{hyperparameters.LogUniform.__name__}('
   return [
     name
-    for name, prior in (priors if isinstance(priors, dict) else {}).items()
+    for name, prior in (agent if isinstance(agent, dict) else {}).items()
     if isinstance(prior, str) and prior.startswith(kind)
   ]
 

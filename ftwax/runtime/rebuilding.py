@@ -243,11 +243,13 @@ def _to_prior(
       )
     if isinstance(plain, bool) or not isinstance(plain, int | float):
       raise TypeError(f'is {type(plain).__name__}')
-    if _is_prior(current):
-      return hyperparameters.fix(current, plain)
-    return (
-      float(plain) if float in choices else hyperparameters.fix(None, plain)
-    )
+    if float in choices:
+      return float(plain)
+    if int in choices:
+      if not float(plain).is_integer():
+        raise TypeError('is no integer')
+      return int(plain)
+    return hyperparameters.Constant(float(plain))
   except (
     SyntaxError, TypeError, ValueError, KeyError, AttributeError,
     RecursionError, MemoryError,

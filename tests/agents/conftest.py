@@ -21,7 +21,9 @@ def config():
     sequence_length=SEQUENCE_LENGTH,
     batch_size=BATCH_SIZE,
     max_queue_size=8,
-  ).fix(learning_rate=1e-3, rms_prop_epsilon=1e-3, max_abs_reward=float('inf'))
+  ).replace(
+    learning_rate=1e-3, rms_prop_epsilon=1e-3, max_abs_reward=float('inf')
+  )
 
 
 @pytest.fixture(scope='session')

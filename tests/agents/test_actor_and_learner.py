@@ -242,7 +242,7 @@ def test_the_learner_gives_up_after_too_many_bad_gradients(
 @pytest.fixture
 def make_learner(network, config, make_batch, spec):
   def make(**priors):
-    changed = config.replace(priors=config.priors._replace(**priors))
+    changed = config.replace(**priors)
     return pair.Builder(changed).make_learner(
       jax.random.PRNGKey(0),
       network,
@@ -354,13 +354,6 @@ def _sample(batch):
 def test_bad_options_are_refused(config, options, message):
   with pytest.raises(ValueError, match=message):
     config.replace(**options)
-
-
-def test_a_number_is_no_prior(config):
-  with pytest.raises(
-    ValueError, match=r'priors.discount \(0.9\) must be a prior.*Constant\(0.9'
-  ):
-    config.replace(priors=config.priors._replace(discount=0.9))
 
 
 def test_tables_have_the_size_of_the_config(spec, network, config):

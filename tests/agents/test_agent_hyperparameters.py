@@ -1,10 +1,10 @@
+import dataclasses
 import pickle
 
 import pytest
 
 from ftwax import hyperparameters
 from ftwax.agents import a2c, a3c, ftw, impala, ppo, rl2, unreal
-from ftwax.agents.actor_critic import actor_critic_config
 
 Constant = hyperparameters.Constant
 
@@ -18,10 +18,50 @@ CONFIGS = {
 
 @pytest.mark.parametrize('name', CONFIGS)
 def test_every_agent_has_those_of_the_family_and_documents_all(name):
-  fields = type(CONFIGS[name].priors)._fields
-  assert set(actor_critic_config.Hyperparameters._fields) <= set(fields)
+  fields = CONFIGS[name].priors._fields
+  family = impala.IMPALAConfig().priors._fields
+  assert fields[: len(family)] == family
+  docs = [kind.__doc__ or '' for kind in type(CONFIGS[name]).__mro__]
   for field in fields:
-    assert f'\n    {field}: ' in type(CONFIGS[name].priors).__doc__
+    assert any(f'\n    {field}: ' in doc for doc in docs)
+
+
+def test_a_number_is_fixed_and_a_prior_evolves():
+  prior = hyperparameters.LogUniform(1e-4, 1e-3)
+  config = ppo.PPOConfig(learning_rate=3e-4, entropy_cost=prior)
+  assert config.priors.learning_rate == Constant(3e-4)
+  assert config.priors.entropy_cost == prior
+  assert config == config.replace(learning_rate=Constant(3e-4))
+  period = ftw.FTWConfig(slow_period=5).priors.slow_period
+  assert period == hyperparameters.UniformInteger(5, 5)
+  drawn = hyperparameters.UniformInteger(5, 20)
+  assert ftw.FTWConfig(slow_period=drawn).priors.slow_period == drawn
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    ({'learning_rate': '3e-4'}, r"learning_rate \('3e-4'\) must be a number"),
+    ({'discount': None}, r'discount \(None\) must be a number or a prior'),
+    ({'slow_period': 2.5}, r'slow_period \(2.5\) must be an integer'),
+    ({'slow_period': Constant(5.0)}, r'slow_period .* must be an integer'),
+  ],
+)
+def test_what_is_neither_a_number_nor_a_prior_is_refused(changes, message):
+  with pytest.raises(ValueError, match=message):
+    ftw.FTWConfig(**changes)
+
+
+def test_a_hyperparameter_of_a_subclass_comes_last():
+  @dataclasses.dataclass(frozen=True)
+  class WithCost(ppo.PPOConfig):
+    extra_cost: hyperparameters.Scalar = 0.1
+
+  assert WithCost(extra_cost=0.2).priors.extra_cost == Constant(0.2)
+  assert WithCost().priors._fields == (
+    *ppo.PPOConfig().priors._fields,
+    'extra_cost',
+  )
 
 
 @pytest.mark.parametrize('name', CONFIGS)
@@ -35,27 +75,24 @@ def test_values_travel_between_processes(name):
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
-    ({'entropy_cost': -0.1}, r'priors.entropy_cost .* in \[0, inf\]'),
-    ({'clip_epsilon': -0.1}, r'priors.clip_epsilon .* in \[0, inf\]'),
-    ({'gae_lambda': 1.5}, r'priors.gae_lambda .* in \[0, 1\]'),
+    ({'entropy_cost': -0.1}, r'entropy_cost .* in \[0, inf\]'),
+    ({'clip_epsilon': -0.1}, r'clip_epsilon .* in \[0, inf\]'),
+    ({'gae_lambda': 1.5}, r'gae_lambda .* in \[0, 1\]'),
     (
       {'learning_rate_decay_steps': 0.5},
-      r'priors.learning_rate_decay_steps .* in \[1, inf\]',
+      r'learning_rate_decay_steps .* in \[1, inf\]',
     ),
   ],
 )
 def test_values_out_of_bounds_are_refused(changes, message):
   with pytest.raises(ValueError, match=message):
-    ppo.PPOConfig().fix(**changes)
+    ppo.PPOConfig().replace(**changes)
 
 
 def test_both_ends_of_a_range_are_checked():
-  priors = ppo.PPOConfig.priors
   for low, high in ((-1.0, 0.5), (0.5, 2.0)):
-    with pytest.raises(ValueError, match=r'priors.discount .* in \[0, 1\]'):
-      ppo.PPOConfig(
-        priors=priors._replace(discount=hyperparameters.Uniform(low, high))
-      )
+    with pytest.raises(ValueError, match=r'discount .* in \[0, 1\]'):
+      ppo.PPOConfig(discount=hyperparameters.Uniform(low, high))
 
 
 def test_a_prior_of_the_users_own_is_taken():
@@ -63,8 +100,8 @@ def test_a_prior_of_the_users_own_is_taken():
     def sample(self, key):
       return key
 
-  priors = ppo.PPOConfig.priors._replace(discount=Anything())
-  assert ppo.PPOConfig(priors=priors).priors is priors
+  prior = Anything()
+  assert ppo.PPOConfig(discount=prior).priors.discount is prior
 
 
 def _assert_of_the_paper(config, core='lstm'):
@@ -112,9 +149,7 @@ def test_the_paper_of_unreal_draws_what_is_searched():
 
 def test_a2c_has_impalas_defaults():
   impala_config, config = impala.IMPALAConfig(), a2c.A2CConfig()
-  assert config.replace(priors=impala_config.priors) == a2c.A2CConfig(
-    **{**vars(impala_config)}
-  )
+  assert config == a2c.A2CConfig(**vars(impala_config))
   for name, prior in impala_config.priors._asdict().items():
     assert getattr(config.priors, name) == prior
   assert a3c.A3CConfig(batch_size=config.batch_size) == a3c.A3CConfig(

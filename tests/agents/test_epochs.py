@@ -213,10 +213,9 @@ def test_bad_options_are_refused(config, changes, message):
 
 def test_decays_are_data(small):
   """A population may evolve how fast its members decay."""
-  priors = small.priors._replace(
+  config = small.replace(
     learning_rate_decay_steps=hyperparameters.LogUniform(10.0, 1000.0)
   )
-  config = small.replace(priors=priors)
   keys = jax.random.split(jax.random.PRNGKey(0), 4)
   values = jax.vmap(config.sample_hyperparameters)(keys)
   found = jax.vmap(lambda x: optimization.decay(config, x, jnp.int32(5)))(

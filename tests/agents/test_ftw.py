@@ -310,7 +310,7 @@ def test_the_clipped_loss_ignores_the_scale_of_rewards(network, batch):
     loss_reduction='mean',
     num_epochs=2,
     num_minibatches=2,
-  ).fix(baseline_cost=0.0, learning_rate=1e-3)
+  ).replace(baseline_cost=0.0, learning_rate=1e-3)
   core = ftw.make_builder(config).make_learner_core(network, ftw_batches.SPEC)
   state = core.init(jax.random.PRNGKey(1))
   update = jax.jit(core.update)
@@ -416,9 +416,6 @@ def test_internal_rewards_start_from_the_papers_prior():
   assert core.init(jax.random.PRNGKey(0)).internal_rewards.tolist() == [1.0]
 
 
-PRIORS = ftw.FTWConfig().priors
-
-
 @pytest.mark.parametrize(
   ('options', 'message'),
   [
@@ -430,20 +427,16 @@ PRIORS = ftw.FTWConfig().priors
       r'reward_prediction_length \(30\) must not be above sequence_length',
     ),
     (
-      {'priors': PRIORS._replace(discount=hyperparameters.Constant(1.5))},
-      r'priors.discount .* must lie in \[0, 1\]',
+      {'discount': 1.5},
+      r'discount .* must lie in \[0, 1\]',
     ),
     (
-      {'priors': PRIORS._replace(slow_period=hyperparameters.Constant(5))},
-      r'priors.slow_period .* must be a prior of integers',
+      {'slow_period': hyperparameters.Constant(5)},
+      r'slow_period .* must be an integer or a prior of integers',
     ),
     (
-      {
-        'priors': PRIORS._replace(
-          slow_period=hyperparameters.UniformInteger(0, 5)
-        )
-      },
-      r'priors.slow_period .* must lie in \[1, inf\]',
+      {'slow_period': hyperparameters.UniformInteger(0, 5)},
+      r'slow_period .* must lie in \[1, inf\]',
     ),
   ],
 )

@@ -14,13 +14,11 @@ from ftwax.losses import policy_loss, vtrace
 
 @pytest.fixture(scope='module')
 def core(network, config):
-  priors = config.priors._replace(
+  config = config.replace(
     learning_rate=hyperparameters.LogUniform(1e-3, 1e-1),
     entropy_cost=hyperparameters.LogUniform(1e-3, 1e-1),
   )
-  return learning.make_learner_core(
-    network, impala.policy_loss, config.replace(priors=priors)
-  )
+  return learning.make_learner_core(network, impala.policy_loss, config)
 
 
 @pytest.fixture(scope='module')
@@ -111,7 +109,7 @@ def test_the_bound_is_on_the_mean_gradient_where_the_mean_is_learned_from(
     core = learning.make_learner_core(
       network,
       impala.policy_loss,
-      config.replace(loss_reduction='mean').fix(
+      config.replace(loss_reduction='mean').replace(
         max_gradient_norm=bound, rms_prop_epsilon=1.0
       ),
     )
@@ -206,7 +204,7 @@ def test_each_update_draws_anew(network, config, make_batch):
   core = learning.make_learner_core(
     network._replace(unroll=unroll),
     impala.policy_loss,
-    config.fix(learning_rate=0.0),
+    config.replace(learning_rate=0.0),
   )
   update, batch = jax.jit(core.update), make_batch(0)
   state, values = core.init(jax.random.PRNGKey(0)), []

@@ -134,7 +134,7 @@ def _scale(rewards, discount=0.9, discounts=None, statistics=None):
   """Returns the scale after a batch of rewards [T, B]."""
   rewards = np.concatenate([np.zeros_like(rewards[:1]), rewards]).astype('f')
   timestep = _make_timestep(rewards, rewards, discounts)
-  hypers = impala.IMPALAConfig().fix(discount=discount)
+  hypers = impala.IMPALAConfig().replace(discount=discount)
   statistics = normalization.update_returns(
     statistics or normalization.init_returns(),
     types.Trajectory(timestep, (), (), ()),
@@ -362,7 +362,7 @@ def test_scaled_rewards_are_clipped_after_the_bound_on_rewards():
     (),
   )
   output = types.NetworkOutput(jnp.zeros((4, 2)), jnp.zeros(4), (), {})
-  config = impala.IMPALAConfig().fix(max_abs_reward=100.0)
+  config = impala.IMPALAConfig().replace(max_abs_reward=100.0)
   hypers = config.sample_hyperparameters(jax.random.PRNGKey(0))
   for scale, expected in (
     (None, [1.0, 50.0, -100.0]),
@@ -404,7 +404,7 @@ def test_the_option_makes_policy_losses_of_one_scale(agent, make_config):
     for scale in (1.0, 100.0):
       config = make_config(
         normalize_advantages=on, core='feed_forward', **SIZES
-      ).fix(learning_rate=0.0)
+      ).replace(learning_rate=0.0)
       network, _, core = _make(agent, config)
       batch = random_batches.make_batch(0, SPEC, network, config)
       batch = types.LearnerBatch(batch.trajectory)

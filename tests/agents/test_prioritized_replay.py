@@ -133,7 +133,7 @@ def test_exponents_are_checked(name, value):
   if np.isnan(value):  # No prior has it.
     message = r'Constant value \(nan\) must be'
   with pytest.raises(ValueError, match=message):
-    CONFIG.fix(**{name: value})
+    CONFIG.replace(**{name: value})
 
 
 def test_updates_on_the_device_keep_priorities():

@@ -179,7 +179,7 @@ def test_all_choices_together_learn_catch(tmp_path):
     noise='factorised',
     optimizer='adam',
     sequence_length=8,
-  ).fix(learning_rate=1e-3)
+  ).replace(learning_rate=1e-3)
   result = runs.run_experiment(
     experiment.ExperimentConfig(
       agent=config,

@@ -371,11 +371,7 @@ def test_a_legend_only_where_it_helps():
 
 def test_log_uniform_priors_are_read_from_the_configuration(tmp_path):
   config = impala.IMPALAConfig()
-  config = config.replace(
-    priors=config.priors._replace(
-      learning_rate=hyperparameters.LogUniform(1e-4, 1e-3)
-    )
-  )
+  config = config.replace(learning_rate=hyperparameters.LogUniform(1e-4, 1e-3))
   run_dir = run_directory.create(tmp_path, 'a', 0, {'agent': config})
   names = run_facts.read_log_scaled(run_dir)
   assert 'learning_rate' in names and 'discount' not in names

@@ -25,11 +25,7 @@ def make_game(seed: int) -> functional.FunctionalGame:
 
 def make_experiment(environment=make_game, config=CONFIG, **options):
   """Makes an experiment of four members, who copy each other readily."""
-  config = config.replace(
-    priors=config.priors._replace(
-      learning_rate=hyperparameters.LogUniform(5e-3, 2e-2)
-    )
-  )
+  config = config.replace(learning_rate=hyperparameters.LogUniform(5e-3, 2e-2))
   options = {
     'max_num_actor_steps': 400,
     'steps_per_round': 5,

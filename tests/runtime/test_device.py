@@ -60,10 +60,8 @@ def short_calls(monkeypatch):
 def test_the_agent_learns_to_match(run, make_experiment):
   config = CONFIG.replace(
     batch_size=8,
-    priors=CONFIG.priors._replace(
-      learning_rate=hyperparameters.Constant(3e-3),
-      discount=hyperparameters.Constant(0.5),
-    ),
+    learning_rate=hyperparameters.Constant(3e-3),
+    discount=hyperparameters.Constant(0.5),
   )
   result = run(
     make_experiment(

@@ -174,12 +174,10 @@ def _make_rounds(num_members, team_size=2, num_games=4, learning_rate=1e-3):
   else:
     game = functional.as_game(functional_fakes.make_matching(episode_length=5))
   config = CONFIG.replace(
-    priors=CONFIG.priors._replace(
-      learning_rate=hyperparameters.LogUniform(1e-4, 1e-2)
-      if learning_rate is None
-      else hyperparameters.Constant(learning_rate),
-      discount=hyperparameters.Constant(0.5),
-    )
+    learning_rate=hyperparameters.LogUniform(1e-4, 1e-2)
+    if learning_rate is None
+    else hyperparameters.Constant(learning_rate),
+    discount=hyperparameters.Constant(0.5),
   )
   network = impala.make_network(game.spec, config)
   arena = compiled_arena.make_arena(

@@ -19,7 +19,7 @@ _CONFIG = impala.IMPALAConfig(
   normalize_observations=True,
 )
 # Does not move from where it starts.
-_FIXED = _CONFIG.fix(learning_rate=0.0)
+_FIXED = _CONFIG.replace(learning_rate=0.0)
 
 
 def _make_catch(seed):

@@ -65,10 +65,8 @@ def make_experiment():
       hidden_size=8, sequence_length=5, batch_size=4, max_queue_size=8
     )
     config = config.replace(
-      priors=config.priors._replace(
-        learning_rate=hyperparameters.Constant(learning_rate),
-        discount=hyperparameters.Constant(0.5),
-      )
+      learning_rate=hyperparameters.Constant(learning_rate),
+      discount=hyperparameters.Constant(0.5),
     )
     return run_helpers.make_experiment(
       config,

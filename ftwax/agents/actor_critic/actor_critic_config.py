@@ -1,14 +1,16 @@
 """The config of an agent, from which all of its functions are made.
 
 Options, such as sizes, are static. Hyperparameters are data in the training
-state, so that a population may change them: the config holds a prior for each,
-from which the learner samples its initial value.
+state, so that a population may change them: the config holds a number or a
+prior for each, from which the learner samples its initial value.
 """
 
 import dataclasses
+import functools
 import math
+import typing
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,8 +21,8 @@ from ftwax.agents.actor_critic import bounds as bounds_lib
 from ftwax.agents.actor_critic import tasks as tasks_lib
 from ftwax.losses import policy_loss
 
-# A hyperparameter, float32 or int32 [], or its prior.
-Scalar = types.Array | hyperparameters_lib.Prior
+Scalar = hyperparameters_lib.Scalar
+Integer = hyperparameters_lib.Integer
 
 # One prior shared by all events, or a tuple with one for each.
 InternalRewardsPrior = (
@@ -32,24 +34,35 @@ NetworkFactory = Callable[
   [types.EnvironmentSpec, 'ActorCriticConfig'], types.RecurrentNetwork
 ]
 
-_Config = TypeVar('_Config', bound='ActorCriticConfig')
+
+@functools.cache
+def _find_hyperparameters(kind: Any) -> Mapping[str, bool]:
+  """Returns whether each hyperparameter is an integer, by name, in order."""
+  hints = typing.get_type_hints(kind)
+  return {
+    field.name: hints[field.name] == Integer
+    for field in dataclasses.fields(kind)
+    if hints[field.name] in (Scalar, Integer)
+  }
 
 
-class Hyperparameters(NamedTuple):
-  """Hyperparameters that every agent of the family has, or their priors.
+@dataclasses.dataclass(frozen=True)
+class ActorCriticConfig(types.Config):
+  """An agent; a named agent sets its own defaults, network and loss.
 
-  An agent with more of them defines its own class, which repeats these fields.
+  The first fields are hyperparameters: a number is fixed, a prior may evolve.
+  Those of a subclass follow, each annotated as `Scalar` or `Integer`.
 
   Attributes:
     learning_rate: step size of the optimizer at the first update.
     learning_rate_decay_steps: number of updates over which the hyperparameters
-      in `ActorCriticConfig.decayed_hyperparameters`, by default the learning
+      in `decayed_hyperparameters`, by default the learning
       rate, are annealed linearly to zero; infinity keeps them constant.
     rms_prop_epsilon: added to RMSProp's mean square, inside the square root.
       Adam ignores it.
     max_gradient_norm: maximum global norm of the gradients; larger ones are
       scaled down to it. It applies to the gradient of all losses together,
-      after `ActorCriticConfig.loss_reduction`. The logged `gradient_norm` is
+      after `loss_reduction`. The logged `gradient_norm` is
       the norm before clipping.
     discount: factor that multiplies the environment's discount.
     max_abs_reward: rewards are clipped to this magnitude in the loss.
@@ -64,65 +77,10 @@ class Hyperparameters(NamedTuple):
       trajectories, if replay is prioritized; 0 samples uniformly.
     replay_importance_exponent: exponent of their importance weights; 1 corrects
       fully for prioritized sampling.
-  """
-
-  learning_rate: Scalar
-  learning_rate_decay_steps: Scalar
-  rms_prop_epsilon: Scalar
-  max_gradient_norm: Scalar
-  discount: Scalar
-  max_abs_reward: Scalar
-  baseline_cost: Scalar
-  entropy_cost: Scalar
-  pixel_control_cost: Scalar
-  pixel_control_discount: Scalar
-  reward_prediction_cost: Scalar
-  value_replay_cost: Scalar
-  off_policy_cost: Scalar
-  replay_priority_exponent: Scalar
-  replay_importance_exponent: Scalar
-
-
-DEFAULT_PRIORS = Hyperparameters(
-  learning_rate=hyperparameters_lib.Constant(2e-3),
-  learning_rate_decay_steps=hyperparameters_lib.Constant(math.inf),
-  rms_prop_epsilon=hyperparameters_lib.Constant(1e-3),
-  max_gradient_norm=hyperparameters_lib.Constant(0.5),
-  discount=hyperparameters_lib.Constant(0.99),
-  max_abs_reward=hyperparameters_lib.Constant(math.inf),
-  baseline_cost=hyperparameters_lib.Constant(0.5),
-  entropy_cost=hyperparameters_lib.Constant(0.01),
-  pixel_control_cost=hyperparameters_lib.Constant(0.05),
-  pixel_control_discount=hyperparameters_lib.Constant(0.9),
-  reward_prediction_cost=hyperparameters_lib.Constant(1.0),
-  value_replay_cost=hyperparameters_lib.Constant(1.0),
-  off_policy_cost=hyperparameters_lib.Constant(1.0),
-  replay_priority_exponent=hyperparameters_lib.Constant(0.9),
-  replay_importance_exponent=hyperparameters_lib.Constant(0.6),
-)
-
-
-class Priors(Protocol):
-  """Priors of an agent: a NamedTuple with at least the fields above."""
-
-  @property
-  def _fields(self) -> tuple[str, ...]: ...
-
-  def _asdict(self) -> dict[str, Any]: ...
-
-  def _replace(self, *args: Any, **kwargs: Any) -> Any: ...
-
-
-@dataclasses.dataclass(frozen=True)
-class ActorCriticConfig(types.Config):
-  """An agent; a named agent sets its own defaults, network and loss.
-
-  Attributes:
     network: makes a network that replaces the agent's own; see
       `NetworkFactory`.
     loss: replaces the agent's policy loss.
     tasks: auxiliary tasks in addition to those that the options name.
-    priors: a prior for each hyperparameter; see `Hyperparameters`.
     internal_rewards_prior: prior of the agent's reward for each event, or a
       tuple with one prior for each event; a scalar reward is one event. None
       leaves the choice to `make_internal_rewards_prior`.
@@ -186,12 +144,27 @@ class ActorCriticConfig(types.Config):
   # Name of the agent.
   name: ClassVar[str] = 'actor_critic'
 
+  learning_rate: Scalar = 2e-3
+  learning_rate_decay_steps: Scalar = math.inf
+  rms_prop_epsilon: Scalar = 1e-3
+  max_gradient_norm: Scalar = 0.5
+  discount: Scalar = 0.99
+  max_abs_reward: Scalar = math.inf
+  baseline_cost: Scalar = 0.5
+  entropy_cost: Scalar = 0.01
+  pixel_control_cost: Scalar = 0.05
+  pixel_control_discount: Scalar = 0.9
+  reward_prediction_cost: Scalar = 1.0
+  value_replay_cost: Scalar = 1.0
+  off_policy_cost: Scalar = 1.0
+  replay_priority_exponent: Scalar = 0.9
+  replay_importance_exponent: Scalar = 0.6
+
   # Parts of the user's own.
   network: NetworkFactory | None = None
   loss: policy_loss.PolicyLoss | None = None
   tasks: tuple[auxiliary.AuxiliaryTask, ...] = ()
 
-  priors: Priors = DEFAULT_PRIORS
   internal_rewards_prior: InternalRewardsPrior | None = (
     hyperparameters_lib.Constant(1.0)
   )
@@ -246,7 +219,10 @@ class ActorCriticConfig(types.Config):
     """Checks each option and the combinations of options."""
     for field in dataclasses.fields(self):
       value = getattr(self, field.name)
-      is_count = isinstance(field.default, int)
+      is_count = (
+        isinstance(field.default, int)
+        and field.name not in self._hyperparameters
+      )
       if is_count and not isinstance(value, int | np.integer):
         raise ValueError(
           f'{field.name} ({value!r}) must be an integer; choose'
@@ -315,19 +291,47 @@ class ActorCriticConfig(types.Config):
       )
 
   def _check_priors(self) -> None:
-    priors = {f'priors.{k}': v for k, v in self.priors._asdict().items()}
-    if isinstance(self.internal_rewards_prior, tuple):
-      for index, prior in enumerate(self.internal_rewards_prior):
-        priors[f'internal_rewards_prior[{index}]'] = prior
-    elif self.internal_rewards_prior is not None:
-      priors['internal_rewards_prior'] = self.internal_rewards_prior
-    for name, prior in priors.items():
-      if not hasattr(prior, 'sample'):
+    for name, is_integer in self._hyperparameters.items():
+      value = getattr(self, name)
+      # Equal agents compare as equal, however a fixed value is written.
+      if isinstance(value, hyperparameters_lib.Constant) and not is_integer:
+        object.__setattr__(self, name, value.value)
+      elif isinstance(value, bool) or not (
+        isinstance(value, int | float | np.number) or hasattr(value, 'sample')
+      ):
         raise ValueError(
-          f'{name} ({prior!r}) must be a prior; choose'
+          f'{name} ({value!r}) must be a number or a prior; choose'
+          f' {getattr(type(self), name)!r}.'
+        )
+      elif is_integer and not _is_integer(value):
+        raise ValueError(
+          f'{name} ({value!r}) must be an integer or a prior of integers;'
+          ' choose 10, or hyperparameters.UniformInteger(5, 20).'
+        )
+    rewards = self.internal_rewards_prior
+    for prior in rewards if isinstance(rewards, tuple) else (rewards,):
+      if prior is not None and not hasattr(prior, 'sample'):
+        raise ValueError(
+          f'internal_rewards_prior ({prior!r}) must be a prior; choose'
           f' hyperparameters.Constant({prior!r}).'
         )
     bounds_lib.check_priors(self.priors._asdict(), self.bounds)
+
+  @property
+  def _hyperparameters(self) -> Mapping[str, bool]:
+    kind: Any = type(self)
+    return _find_hyperparameters(kind)
+
+  @property
+  def priors(self) -> Any:
+    """A NamedTuple of the prior of each hyperparameter, in field order."""
+    known = self._hyperparameters
+    return hyperparameters_lib.make_type(tuple(known))(
+      *(
+        hyperparameters_lib.as_prior(getattr(self, name), is_integer)
+        for name, is_integer in known.items()
+      )
+    )
 
   @property
   def controls_signal(self) -> bool:
@@ -356,24 +360,11 @@ class ActorCriticConfig(types.Config):
         f' num_minibatches={math.gcd(self.num_minibatches, self.batch_size)}.'
       )
     for name in self.decayed_hyperparameters:
-      if not hasattr(self.priors, name):
+      if name not in self._hyperparameters:
         raise ValueError(
           f'decayed_hyperparameters ({name!r}) must be among the'
-          f' hyperparameters; choose from {list(self.priors._fields)}.'
+          f' hyperparameters; choose from {list(self._hyperparameters)}.'
         )
-
-  def fix(self, **values: float) -> Any:
-    """Returns a copy with some hyperparameters fixed to constants.
-
-    Args:
-      **values: value of each hyperparameter, by name; an integer where the
-        prior is over integers, as for a period, otherwise a float.
-    """
-    priors = {
-      name: hyperparameters_lib.fix(getattr(self.priors, name, None), value)
-      for name, value in values.items()
-    }
-    return self.replace(priors=self.priors._replace(**priors))
 
   def make_network(
     self, environment_spec: types.EnvironmentSpec
@@ -455,3 +446,9 @@ def make_network(
 ) -> types.RecurrentNetwork:
   """Makes the network of an agent; see `ActorCriticConfig.make_network`."""
   return config.make_network(environment_spec)
+
+
+def _is_integer(value: Any) -> bool:
+  if isinstance(value, hyperparameters_lib.UniformInteger):
+    return True
+  return isinstance(value, int | np.integer)

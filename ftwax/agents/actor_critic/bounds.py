@@ -38,7 +38,7 @@ def check_priors(
     lowest, highest = prior.limits
     if not low <= lowest <= highest <= high:  # Also true for NaN.
       raise ValueError(
-        f'priors.{name} ({prior!r}) must lie in [{low:g}, {high:g}]; choose a'
+        f'{name} ({prior!r}) must lie in [{low:g}, {high:g}]; choose a'
         ' value or bounds inside.'
       )
 

@@ -9,12 +9,10 @@ from ftwax.agents.actor_critic.actor_critic_config import (
 from ftwax.agents.actor_critic.builder import ActorCriticBuilder as make_builder
 from ftwax.agents.ftw.ftw_config import CORES as CORES
 from ftwax.agents.ftw.ftw_config import FTWConfig as FTWConfig
-from ftwax.agents.ftw.ftw_config import Hyperparameters as Hyperparameters
 
 __all__ = (
   'CORES',
   'FTWConfig',
-  'Hyperparameters',
   'make_builder',
   'make_network',
 )

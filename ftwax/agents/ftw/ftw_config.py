@@ -22,7 +22,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 
@@ -56,116 +56,25 @@ POLICY_LOSSES = ('vtrace', 'ppo')
 _SIZES = ('hidden_size', 'latent_size', 'embedding_size', 'head_hidden_size')
 
 
-class Hyperparameters(NamedTuple):
-  """Hyperparameters of the agent, or their priors.
-
-  Attributes:
-    learning_rate: step size of the optimizer at the first update.
-    learning_rate_decay_steps: number of updates over which the learning rate
-      is annealed linearly to zero; infinity keeps it constant.
-    rms_prop_epsilon: added to RMSProp's mean square, inside the square root.
-    max_gradient_norm: maximum global norm of the gradients; larger ones are
-      scaled down to it.
-    discount: factor that multiplies the environment's discount.
-    max_abs_reward: rewards are clipped to this magnitude in the loss.
-    baseline_cost: weight of the value loss.
-    entropy_cost: weight of the entropy bonus.
-    pixel_control_cost: weight of pixel control.
-    pixel_control_discount: discount of the pseudo-rewards of pixel control.
-    reward_prediction_cost: weight of reward prediction.
-    value_replay_cost: weight of value replay, if used.
-    kl_posterior_prior_cost: weight of KL(posterior || prior).
-    kl_prior_fixed_cost: weight of KL(prior || N(0, 0.1^2)).
-    slow_period: int32, steps between two ticks of the slow core.
-    fast_to_slow_gradient_scale: scale of the gradient from the fast core into
-      the slow core's output.
-    off_policy_cost: weight of the loss on replayed trajectories, if used.
-    replay_priority_exponent: exponent of the priorities of replayed
-      trajectories, if replay is prioritized; 0 samples uniformly.
-    replay_importance_exponent: exponent of their importance weights; 1 corrects
-      fully for prioritized sampling.
-    gae_lambda: lambda of generalized advantage estimation with `ppo`.
-    clip_epsilon: distance from 1 at which `ppo` clips probability ratios.
-    value_clip: change of a value in an update of `ppo` beyond which its loss
-      has no gradient; infinity for no limit.
-  """
-
-  learning_rate: config_lib.Scalar
-  learning_rate_decay_steps: config_lib.Scalar
-  rms_prop_epsilon: config_lib.Scalar
-  max_gradient_norm: config_lib.Scalar
-  discount: config_lib.Scalar
-  max_abs_reward: config_lib.Scalar
-  baseline_cost: config_lib.Scalar
-  entropy_cost: config_lib.Scalar
-  pixel_control_cost: config_lib.Scalar
-  pixel_control_discount: config_lib.Scalar
-  reward_prediction_cost: config_lib.Scalar
-  value_replay_cost: config_lib.Scalar
-  kl_posterior_prior_cost: config_lib.Scalar
-  kl_prior_fixed_cost: config_lib.Scalar
-  slow_period: config_lib.Scalar
-  fast_to_slow_gradient_scale: config_lib.Scalar
-  off_policy_cost: config_lib.Scalar
-  replay_priority_exponent: config_lib.Scalar
-  replay_importance_exponent: config_lib.Scalar
-  gae_lambda: config_lib.Scalar
-  clip_epsilon: config_lib.Scalar
-  value_clip: config_lib.Scalar
-
-
-# Priors of the paper's population (supplement, table of hyperparameters). The
-# last three, which V-trace does not use, are common values for PPO.
-_PAPER_PRIORS = Hyperparameters(
-  learning_rate=LogUniform(1e-5, 5e-3),
-  learning_rate_decay_steps=Constant(math.inf),
-  rms_prop_epsilon=Constant(1e-5),
-  max_gradient_norm=Constant(math.inf),
-  discount=Constant(0.99),
-  max_abs_reward=Constant(math.inf),
-  baseline_cost=Constant(0.5),
-  entropy_cost=LogUniform(5e-4, 1e-2),
-  pixel_control_cost=LogUniform(0.01, 0.1),
-  pixel_control_discount=Constant(0.9),
-  reward_prediction_cost=LogUniform(0.1, 1.0),
-  value_replay_cost=Constant(1.0),
-  kl_posterior_prior_cost=LogUniform(1e-3, 1.0),
-  kl_prior_fixed_cost=LogUniform(1e-4, 0.1),
-  slow_period=UniformInteger(5, 20),
-  fast_to_slow_gradient_scale=LogUniform(0.1, 1.0),
-  off_policy_cost=Constant(1.0),
-  replay_priority_exponent=Constant(0.9),
-  replay_importance_exponent=Constant(0.6),
-  gae_lambda=Constant(0.95),
-  clip_epsilon=Constant(0.2),
-  value_clip=Constant(math.inf),
-)
-
-# Values that work for a single agent, from which a population explores. The
-# paper's KL costs would hold latents near their prior from the start.
-_PRIORS = _PAPER_PRIORS._replace(
-  learning_rate=Initial(1e-3, (1e-5, 5e-3)),
-  max_gradient_norm=Constant(0.5),
-  entropy_cost=Initial(1e-2, (5e-4, 5e-2)),
-  pixel_control_cost=Initial(1e-3, (1e-4, 0.1)),
-  reward_prediction_cost=Initial(0.1, (0.01, 1.0)),
-  kl_posterior_prior_cost=Initial(1e-8, (1e-10, 1.0)),
-  kl_prior_fixed_cost=Initial(1e-8, (1e-10, 0.1)),
-  slow_period=UniformInteger(8, 8),
-  fast_to_slow_gradient_scale=Constant(1.0),
-)
-
-
 @dataclasses.dataclass(frozen=True)
 class FTWConfig(config_lib.ActorCriticConfig):
   """Options of the agent; see `ActorCriticConfig` for the rest.
 
   One set of defaults learns small tasks of several kinds within minutes
   (`docs/results.md`); `paper` returns the paper's settings. Value replay, which
-  the paper does not use, is off. To keep a hyperparameter from evolving, use a
-  `Constant`, or a `UniformInteger(n, n)` for the period.
+  the paper does not use, is off. A hyperparameter that is a number does not
+  evolve.
 
   Attributes:
+    kl_posterior_prior_cost: weight of KL(posterior || prior).
+    kl_prior_fixed_cost: weight of KL(prior || N(0, 0.1^2)).
+    slow_period: int32, steps between two ticks of the slow core.
+    fast_to_slow_gradient_scale: scale of the gradient from the fast core into
+      the slow core's output.
+    gae_lambda: lambda of generalized advantage estimation with `ppo`.
+    clip_epsilon: distance from 1 at which `ppo` clips probability ratios.
+    value_clip: change of a value in an update of `ppo` beyond which its loss
+      has no gradient; infinity for no limit.
     internal_rewards_prior: prior of the agent's reward for each event, or a
       tuple with one prior for each event. None: uniform in [-1, 1] for a vector
       of events, as in the paper, and 1 for a scalar reward, whose sign a single
@@ -196,7 +105,21 @@ class FTWConfig(config_lib.ActorCriticConfig):
 
   name: ClassVar[str] = 'ftw'
 
-  priors: Hyperparameters = _PRIORS
+  # Values that work for a single agent, from which a population explores. The
+  # paper's KL costs would hold latents near their prior from the start.
+  learning_rate: config_lib.Scalar = Initial(1e-3, (1e-5, 5e-3))
+  rms_prop_epsilon: config_lib.Scalar = 1e-5
+  entropy_cost: config_lib.Scalar = Initial(1e-2, (5e-4, 5e-2))
+  pixel_control_cost: config_lib.Scalar = Initial(1e-3, (1e-4, 0.1))
+  reward_prediction_cost: config_lib.Scalar = Initial(0.1, (0.01, 1.0))
+  kl_posterior_prior_cost: config_lib.Scalar = Initial(1e-8, (1e-10, 1.0))
+  kl_prior_fixed_cost: config_lib.Scalar = Initial(1e-8, (1e-10, 0.1))
+  slow_period: config_lib.Integer = 8
+  fast_to_slow_gradient_scale: config_lib.Scalar = 1.0
+  gae_lambda: config_lib.Scalar = 0.95
+  clip_epsilon: config_lib.Scalar = 0.2
+  value_clip: config_lib.Scalar = math.inf
+
   internal_rewards_prior: config_lib.InternalRewardsPrior | None = None
   num_events: int | None = None
   policy_loss: str = 'ppo'
@@ -250,12 +173,6 @@ class FTWConfig(config_lib.ActorCriticConfig):
         raise ValueError(
           f'{name} ({getattr(self, name)}) must be at least 1; choose 256.'
         )
-    if not isinstance(self.priors.slow_period, UniformInteger):
-      raise ValueError(
-        f'priors.slow_period ({self.priors.slow_period!r}) must be a prior of'
-        ' integers; choose hyperparameters.UniformInteger(5, 20), or (10, 10)'
-        ' for a constant period.'
-      )
 
   @classmethod
   def paper(cls, **options: Any) -> 'FTWConfig':
@@ -269,7 +186,15 @@ class FTWConfig(config_lib.ActorCriticConfig):
       **options: override these settings or add to them.
     """
     settings: dict[str, Any] = {
-      'priors': _PAPER_PRIORS,
+      'learning_rate': LogUniform(1e-5, 5e-3),
+      'max_gradient_norm': math.inf,
+      'entropy_cost': LogUniform(5e-4, 1e-2),
+      'pixel_control_cost': LogUniform(0.01, 0.1),
+      'reward_prediction_cost': LogUniform(0.1, 1.0),
+      'kl_posterior_prior_cost': LogUniform(1e-3, 1.0),
+      'kl_prior_fixed_cost': LogUniform(1e-4, 0.1),
+      'slow_period': UniformInteger(5, 20),
+      'fast_to_slow_gradient_scale': LogUniform(0.1, 1.0),
       'internal_rewards_prior': None,
       'policy_loss': 'vtrace',
       'hidden_size': 256,
