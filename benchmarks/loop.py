@@ -3,22 +3,31 @@
     uv run benchmarks/loop.py
 
 The rival is acme 0.4.0's IMPALA with the same sizes, in its own environment
-(see rivals/); both run alternately. `--no-rival` leaves it out.
+(see rivals/); both run alternately. `--no-rival` leaves it out. `--calls` only
+counts calls of functions of ours.
 """
 
 import argparse
 import collections
 import functools
+import os
 import statistics
+import sys
 import time
 
 import common
+import gymnasium
 import jax
 import numpy as np
 import parts
 
+import ftwax
 from ftwax.agents import impala
-from ftwax.environments import bsuite_adapter, game_vectors
+from ftwax.environments import (
+  bsuite_adapter,
+  game_vectors,
+  gymnasium_adapter,
+)
 from ftwax.population import seating
 from ftwax.runtime import experiment
 from ftwax.runtime.local import arena, game_loop, members
@@ -45,13 +54,18 @@ _RIVALS = {
 _PARTS = ('environment', 'act', 'adder', 'sample', 'update', 'variables')
 
 
-def make_arena(num_environments):
+def make_cart_pole(seed):
+  """Makes Gymnasium's CartPole."""
+  made = gymnasium.make('CartPole-v1')
+  return gymnasium_adapter.GymnasiumEnvironment(made, seed)
+
+
+_make_catch = functools.partial(bsuite_adapter.make, 'catch/0')
+
+
+def make_arena(num_environments, make=_make_catch):
   """Makes an arena of validated catch, as in the local runtime."""
-  made = game_vectors.make_games(
-    functools.partial(bsuite_adapter.make, 'catch/0'),
-    range(num_environments),
-    'catch',
-  )
+  made = game_vectors.make_games(make, range(num_environments), 'test')
   made_seating = seating.make_seating(made.spec.teams, 1, num_environments)
   return arena.Arena(made, made_seating, (), jax.random.PRNGKey(0))
 
@@ -125,6 +139,40 @@ def run(seconds, num_environments):
   )
 
 
+def count_calls(num_ticks=400, num_environments=8):
+  """Returns the calls of functions of ours in a step of eight CartPoles."""
+  environment = make_arena(num_environments, make_cart_pole)
+  config = impala.IMPALAConfig(hidden_size=32, batch_size=num_environments)
+  agent = parts.Agent(environment.spec.environment, config, num_environments)
+  made = experiment.ExperimentConfig(
+    agent=config, environment=make_cart_pole, max_num_actor_steps=10**9
+  )
+  loop = game_loop.play_rounds(
+    environment,
+    members.Actors([agent.actor], [agent.adder]),
+    lambda: np.zeros((num_environments, 1), np.int32),
+    made,
+  )
+  room = os.path.dirname(ftwax.__file__)
+  num_calls = num_updates = 0
+
+  def count(frame, event, argument):
+    del argument
+    nonlocal num_calls
+    num_calls += event == 'call' and frame.f_code.co_filename.startswith(room)
+
+  for tick in range(num_ticks + 60):
+    if tick >= 60:  # After compilation.
+      sys.setprofile(count)
+    next(loop)
+    sys.setprofile(None)
+    while num_updates < agent.adder.num_items // config.batch_size:
+      agent.learner.step()
+      num_updates += 1
+  agent.close()
+  return num_calls / num_ticks
+
+
 def print_ratios(ours, rivals):
   """Prints the ratio of our median speed to that of each rival."""
   rows = []
@@ -151,7 +199,11 @@ def main():
   parser.add_argument('--seconds', type=float, default=20.0)
   parser.add_argument('--rounds', type=int, default=3)
   parser.add_argument('--no-rival', action='store_true')
+  parser.add_argument('--calls', action='store_true')
   args = parser.parse_args()
+  if args.calls:
+    print(f'{count_calls():.0f} calls in a step of eight CartPoles')
+    return
   print(common.machine_line())
   ours, rivals = collections.defaultdict(list), collections.defaultdict(list)
   rows = []

@@ -41,7 +41,6 @@ from ftwax.environments import (
   gymnasium_adapter,
   process_games,
   specified,
-  task_specs,
   vector,
 )
 
@@ -55,7 +54,7 @@ class Sleeper(specified.Specified, dm_env.Environment):
   def __init__(self, seed):
     del seed
     observation = specs.BoundedArray((8,), np.float32, -1.0, 1.0)
-    super().__init__(task_specs.make_spec(observation, 2))
+    super().__init__(specified.make_spec(observation, 2))
     self._num_steps = 0
 
   def reset(self):

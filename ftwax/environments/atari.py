@@ -21,7 +21,7 @@ from dm_env import specs
 from numpy import typing as npt
 
 from ftwax import types
-from ftwax.environments import extras, specified, task_specs
+from ftwax.environments import extras, specified
 
 with extras.required('ale-py'):
   import ale_py
@@ -99,7 +99,7 @@ def make_spec(config: AtariConfig, num_actions: int) -> types.EnvironmentSpec:
   num_channels = (1 if config.grayscale else 3) * config.frame_stack
   shape = (config.size, config.size, num_channels)
   frames = specs.BoundedArray(shape, np.uint8, 0, 255, 'observation')
-  return task_specs.make_spec(frames, num_actions)
+  return specified.make_spec(frames, num_actions)
 
 
 def check_game(game: str, seed: int) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import functional, task_specs, trials
+from ftwax.environments import functional, specified, trials
 
 
 class BanditState(NamedTuple):
@@ -50,8 +50,8 @@ def make(
   Raises:
     ValueError: if there are no pulls or fewer than two arms.
   """
-  task_specs.check_at_least(1, num_pulls=num_pulls)
-  task_specs.check_at_least(2, num_arms=num_arms)
+  specified.check_at_least(1, num_pulls=num_pulls)
+  specified.check_at_least(2, num_arms=num_arms)
   observation = {trials.EPISODE_START: jnp.ones((), jnp.float32)}
 
   def reset(key: types.Key) -> tuple[BanditState, dm_env.TimeStep]:
@@ -76,7 +76,7 @@ def make(
     )
 
   start = specs.BoundedArray((), np.float32, 0, 1, trials.EPISODE_START)
-  spec = task_specs.make_spec(
+  spec = specified.make_spec(
     {trials.EPISODE_START: start}, num_arms, reward_range=(0, 1)
   )
   return functional.FunctionalEnvironment(spec, reset, step)

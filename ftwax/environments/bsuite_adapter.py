@@ -14,7 +14,7 @@ import dm_env
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import extras, specified, task_specs
+from ftwax.environments import extras, specified
 
 with extras.required('bsuite'):
   import bsuite.bsuite
@@ -34,7 +34,7 @@ class BSuiteEnvironment(specified.Specified, dm_env.Environment):
 
   def __init__(self, environment: Any):
     super().__init__(
-      task_specs.make_spec(
+      specified.make_spec(
         environment.observation_spec(),
         int(environment.action_spec().num_values),
       )

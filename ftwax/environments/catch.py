@@ -14,7 +14,7 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import functional, game_pages, task_specs
+from ftwax.environments import functional, game_pages, specified
 
 _NUM_ACTIONS = 3  # Left, stay, right.
 
@@ -55,8 +55,8 @@ def make(
   Raises:
     ValueError: if the board is too small or a miss pays more than a catch.
   """
-  task_specs.check_at_least(2, rows=rows)
-  task_specs.check_at_least(1, columns=columns)
+  specified.check_at_least(2, rows=rows)
+  specified.check_at_least(1, columns=columns)
   if not -math.inf < miss_reward <= 1.0:
     raise ValueError(
       f'miss_reward ({miss_reward}) must be finite and at most 1, the reward of'
@@ -91,7 +91,7 @@ def make(
       jnp.where(last, reward, 0.0), observe(state), is_terminal=last
     )
 
-  spec = task_specs.make_spec(
+  spec = specified.make_spec(
     specs.BoundedArray((rows, columns), np.float32, 0, 1, 'observation'),
     _NUM_ACTIONS,
     reward_range=(min(miss_reward, 0.0), 1.0),

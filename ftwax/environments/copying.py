@@ -17,7 +17,7 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import functional, task_specs
+from ftwax.environments import functional, specified
 
 
 class CopyingState(NamedTuple):
@@ -60,7 +60,7 @@ def make(
     ValueError: if `num_symbols` is below 2 or `min_length` is not from 1 to
       `length`.
   """
-  task_specs.check_at_least(2, num_symbols=num_symbols)
+  specified.check_at_least(2, num_symbols=num_symbols)
   least = length if min_length is None else min_length
   if not 1 <= least <= length:
     raise ValueError(
@@ -69,7 +69,7 @@ def make(
       ' episode.'
     )
   return functional.FunctionalEnvironment(
-    task_specs.make_spec(
+    specified.make_spec(
       specs.Array((num_symbols + 1,), np.float32, 'observation'), num_symbols
     ),
     functools.partial(_reset, least, length, num_symbols),

@@ -17,7 +17,7 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import extras, task_specs
+from ftwax.environments import extras, specified
 
 with extras.required('gymnasium'):
   from gymnasium import spaces
@@ -42,7 +42,7 @@ def make_spec(
   Raises:
     ValueError: if a space cannot be expressed as a spec.
   """
-  return task_specs.make_spec(
+  return specified.make_spec(
     observation_spec(observation_space, 'observation_space'),
     action_spec(action_space, 'action_space'),
   )

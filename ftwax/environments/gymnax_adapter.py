@@ -13,7 +13,7 @@ import dm_env
 import jax
 
 from ftwax import types
-from ftwax.environments import functional, task_specs
+from ftwax.environments import functional, specified
 
 
 class GymnaxState(NamedTuple):
@@ -96,7 +96,7 @@ def from_gymnax(
     )
     return GymnaxState(new_state, key), timestep
 
-  spec = task_specs.make_spec(
+  spec = specified.make_spec(
     functional.array_specs(like[0]),
     _num_actions(environment.action_space(params)),
   )

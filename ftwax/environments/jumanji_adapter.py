@@ -21,7 +21,7 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import functional, task_specs
+from ftwax.environments import functional, specified
 
 _Transition: TypeAlias = tuple[functional.State, dm_env.TimeStep]
 
@@ -59,7 +59,7 @@ def from_jumanji(environment: Any) -> functional.FunctionalEnvironment:
     state, timestep = environment.step(state, action)
     return functional.cast_like((state, _convert(timestep)), like)
 
-  spec = task_specs.make_spec(
+  spec = specified.make_spec(
     functional.array_specs(like[1].observation), action_spec
   )
   return functional.FunctionalEnvironment(spec, reset, step)

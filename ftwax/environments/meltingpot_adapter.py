@@ -26,7 +26,7 @@ from dm_env import specs
 from numpy import typing as npt
 
 from ftwax import types
-from ftwax.environments import games, task_specs
+from ftwax.environments import games, specified
 
 # Name and content of an event that a substrate emits.
 Event = tuple[str, Mapping[str, Any]]
@@ -177,7 +177,7 @@ def _make_spec(
         f'observation_names ({name!r}) must be among those of the substrate;'
         f' choose from {sorted(seen)}.'
       )
-  return task_specs.make_spec(
+  return specified.make_spec(
     {
       name: specs.Array(seen[name].shape, _dtype(seen[name].dtype), name)
       for name in names

@@ -13,7 +13,7 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import functional, task_specs
+from ftwax.environments import functional, specified
 
 
 class MemoryChainState(NamedTuple):
@@ -50,7 +50,7 @@ def make(
   Raises:
     ValueError: if either argument is below 1.
   """
-  task_specs.check_at_least(1, memory_length=memory_length, num_bits=num_bits)
+  specified.check_at_least(1, memory_length=memory_length, num_bits=num_bits)
 
   def observe(state: MemoryChainState) -> types.Array:
     # As in bsuite, an observation contains the time before its action.
@@ -83,7 +83,7 @@ def make(
       jnp.where(last, reward, 0.0), observe(state), is_terminal=last
     )
 
-  spec = task_specs.make_spec(
+  spec = specified.make_spec(
     specs.Array((1, 2 + num_bits), np.float32, 'observation'),
     2,
     reward_range=(-1, 1),

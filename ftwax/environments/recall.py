@@ -17,7 +17,7 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import functional, task_specs
+from ftwax.environments import functional, specified
 
 
 class RecallState(NamedTuple):
@@ -97,11 +97,11 @@ class _Options(NamedTuple):
 
 
 def _check(options: _Options) -> None:
-  task_specs.check_at_least(
+  specified.check_at_least(
     2, num_pairs=options.num_pairs, num_values=options.num_values
   )
   if options.key_size is not None:
-    task_specs.check_at_least(2, key_size=options.key_size)
+    specified.check_at_least(2, key_size=options.key_size)
   if not 1 <= options.min_pairs <= options.num_pairs:
     raise ValueError(
       f'min_pairs ({options.min_pairs}) must be from 1 to num_pairs'
@@ -112,7 +112,7 @@ def _check(options: _Options) -> None:
 
 def _make_spec(key_size: int, num_values: int) -> types.EnvironmentSpec:
   size = key_size + num_values + 1
-  return task_specs.make_spec(
+  return specified.make_spec(
     specs.Array((size,), np.float32, 'observation'), num_values
   )
 

@@ -13,7 +13,7 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import functional, task_specs
+from ftwax.environments import functional, specified
 
 # Up, down, left, right, as [rows, columns] to add.
 _MOVES = np.array([[-1, 0], [1, 0], [0, -1], [0, 1]], np.int32)
@@ -103,7 +103,7 @@ def make(
       is_truncated=state.num_steps >= max_steps,
     )
 
-  spec = task_specs.make_spec(
+  spec = specified.make_spec(
     specs.BoundedArray((side, side), np.float32, 0, 1, 'observation'),
     len(_MOVES),
     reward_range=(0, 1),

@@ -1,4 +1,7 @@
-"""The constant part of an environment: its specs."""
+"""Specs of environments, and checks that those of this package share."""
+
+import numpy as np
+from dm_env import specs
 
 from ftwax import types
 
@@ -28,3 +31,44 @@ class Specified:
   def discount_spec(self) -> types.SpecTree:
     """Returns the spec of the discount."""
     return self._spec.discounts
+
+
+def make_spec(
+  observations: types.SpecTree,
+  actions: types.SpecTree | int,
+  reward_range: tuple[float, float] | None = None,
+  num_events: int | None = None,
+) -> types.EnvironmentSpec:
+  """Makes the spec of an environment with a float32 reward and discount.
+
+  Args:
+    observations: specs of the observation.
+    actions: specs of the action, or the number of choices of a discrete one.
+    reward_range: smallest and largest reward; None for unbounded rewards.
+    num_events: length of a vector reward; None for a scalar reward.
+
+  Returns:
+    The spec; discounts are scalars in [0, 1].
+  """
+  if isinstance(actions, int):
+    actions = specs.DiscreteArray(actions, np.int32, 'action')
+  shape = () if num_events is None else (num_events,)
+  if reward_range is None:
+    rewards = specs.Array(shape, np.float32, 'reward')
+  else:
+    rewards = specs.BoundedArray(shape, np.float32, *reward_range, 'reward')
+  return types.EnvironmentSpec(
+    observations=observations,
+    actions=actions,
+    rewards=rewards,
+    discounts=specs.BoundedArray((), np.float32, 0, 1, 'discount'),
+  )
+
+
+def check_at_least(least: int, **values: int) -> None:
+  """Raises a ValueError that names the first value below `least`."""
+  for name, value in values.items():
+    if value < least:
+      raise ValueError(
+        f'{name} ({value}) must be at least {least}; choose {least}.'
+      )

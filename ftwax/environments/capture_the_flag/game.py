@@ -9,7 +9,7 @@ import numpy as np
 from dm_env import specs
 
 from ftwax import types
-from ftwax.environments import functional, task_specs
+from ftwax.environments import functional, specified
 from ftwax.environments.capture_the_flag import (
   actions,
   browser,
@@ -103,7 +103,7 @@ def _make_spec(
     }
   else:
     action = math.prod(actions.NUM_CHOICES.values())
-  return task_specs.make_spec(
+  return specified.make_spec(
     observations, action, num_events=len(events.EVENT_NAMES)
   )
 
