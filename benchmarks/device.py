@@ -57,13 +57,12 @@ def make_config(core):
 
 def make_loop(agent, config, game, num_members, num_games):
   """Returns the loop of a population of agents in a game."""
-  builder = agent.make_builder(config)
   network = agent.make_network(game.spec, config)
   seats = seating.make_seating(game.teams, num_members, num_games)
   return loop.Loop(
     arena=compiled_arena.make_arena(game, seats),
-    actor=builder.make_policy(network, game.spec),
-    learner=builder.make_learner_core(network, game.spec),
+    actor=config.make_policy(network, game.spec),
+    learner=config.make_learner_core(network, game.spec),
     replay=None,
     config=population_config.PopulationConfig(
       num_members, exploits=num_members > 1

@@ -27,9 +27,8 @@ _PIXELS = 24
 
 def make_batch(agent, config, environment, network):
   """Returns a batch gathered by the untrained agent."""
-  builder = agent.make_builder(config)
-  actor = builder.make_policy(network, environment.spec)
-  core = builder.make_learner_core(network, environment.spec)
+  actor = config.make_policy(network, environment.spec)
+  core = config.make_learner_core(network, environment.spec)
   vector = functional.vectorize(environment, config.batch_size)
   state = jax.jit(core.init)(jax.random.PRNGKey(0))
   start = rollout.start(

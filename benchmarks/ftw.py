@@ -113,7 +113,7 @@ def _learner_line(start, seconds, *line):
 
   config, spec = _make_config(*line), common.pixel_spec()
   network = ftw.make_network(spec, config)
-  core = ftw.make_builder(config).make_learner_core(network, spec)
+  core = config.make_learner_core(network, spec)
   state = jax.jit(core.init)(jax.random.PRNGKey(0))
   batch = _make_batch(config, spec, network)
   update = jax.jit(core.update, donate_argnums=0)

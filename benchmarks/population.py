@@ -60,7 +60,7 @@ def _measure(core, seconds):
   spec = capture_the_flag.make().spec
   config = _make_config(core)
   network = ftw.make_network(spec, config)
-  learner = ftw.make_builder(config).make_learner_core(network, spec)
+  learner = config.make_learner_core(network, spec)
   rng = np.random.default_rng(0)
   alone = jax.jit(learner.update)
   together = jax.jit(jax.vmap(learner.update))

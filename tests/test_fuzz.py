@@ -154,7 +154,7 @@ def test_configs_make_an_agent_or_are_refused():
     try:
       config = _CONFIG.replace(**fields).replace(**constants)
       network = impala.make_network(spec, config=config)
-      core = impala.make_builder(config).make_learner_core(network, spec)
+      core = config.make_learner_core(network, spec)
       jax.eval_shape(core.init, jax.random.PRNGKey(0))
     except _EXPECTED as error:
       assert str(error)  # noqa: PT017

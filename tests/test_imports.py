@@ -239,8 +239,7 @@ from ftwax.environments import catch
 
 spec = catch.make().spec
 config = impala.IMPALAConfig()
-builder = impala.make_builder(config)
-core = builder.make_learner_core(impala.make_network(spec, config), spec)
+core = config.make_learner_core(config.make_network(spec), spec)
 jax.eval_shape(core.init, jax.random.PRNGKey(0))
 """
 

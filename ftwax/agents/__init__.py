@@ -1,13 +1,12 @@
 """Actor-critic agents: a shared actor and learner, and the named agents.
 
-Each agent is a module with a config, `make_network` and `make_builder`.
+Each agent is a config; `agents.acme` has its actor and learner for acme.
 """
 
 from ftwax.agents import a2c, a3c, ftw, impala, named, ppo, rl2, unreal
 from ftwax.agents.a2c import A2CConfig
 from ftwax.agents.a3c import A3CConfig
 from ftwax.agents.actor_critic.actor_critic_config import ActorCriticConfig
-from ftwax.agents.builders import Builder
 from ftwax.agents.ftw import FTWConfig
 from ftwax.agents.impala import IMPALAConfig
 from ftwax.agents.ppo import PPOConfig
@@ -18,7 +17,6 @@ __all__ = (
   'A2CConfig',
   'A3CConfig',
   'ActorCriticConfig',
-  'Builder',
   'FTWConfig',
   'IMPALAConfig',
   'PPOConfig',

@@ -13,7 +13,7 @@ import functools
 from typing import Any, ClassVar
 
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.agents.actor_critic import builder, standard
+from ftwax.agents.actor_critic import standard
 from ftwax.losses import advantage_actor_critic
 from ftwax.losses import policy_loss as policy_loss_lib
 
@@ -22,9 +22,6 @@ policy_loss = advantage_actor_critic.advantage_actor_critic_loss
 
 # `make_network(environment_spec, config)`.
 make_network = config_lib.make_network
-
-# `make_builder(config)`.
-make_builder = builder.ActorCriticBuilder
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,9 +29,6 @@ policy_loss = a2c.policy_loss
 # `make_network(environment_spec, config)`.
 make_network = a2c.make_network
 
-# `make_builder(config)`.
-make_builder = a2c.make_builder
-
 
 @dataclasses.dataclass(frozen=True)
 class A3CConfig(a2c.A2CConfig):

@@ -11,7 +11,7 @@ import math
 from typing import Any, ClassVar
 
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.agents.actor_critic import builder, standard
+from ftwax.agents.actor_critic import standard
 from ftwax.losses import clipped_surrogate
 from ftwax.losses import policy_loss as policy_loss_lib
 
@@ -20,9 +20,6 @@ policy_loss = clipped_surrogate.ppo_loss
 
 # `make_network(environment_spec, config)`.
 make_network = config_lib.make_network
-
-# `make_builder(config)`.
-make_builder = builder.ActorCriticBuilder
 
 
 @dataclasses.dataclass(frozen=True)

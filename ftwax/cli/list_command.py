@@ -12,7 +12,6 @@ _PACKAGE = pathlib.Path(__file__).parents[1]
 # Public modules that are no agents, or no tasks.
 _PARTS = (
   'acme',
-  'builders',
   'functional',
   'game_pages',
   'games',

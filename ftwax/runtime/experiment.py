@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import dm_env
 
 from ftwax import types
-from ftwax.agents import builders
-from ftwax.agents.actor_critic import actor_critic_config, builder
+from ftwax.agents.actor_critic import actor_critic_config
 from ftwax.environments import adapting, game_vectors, games, process_games
 from ftwax.population import (
   evolution,
@@ -247,11 +246,6 @@ class ExperimentConfig(types.Config):
       raise ValueError(
         f'opponent_share ({self.opponent_share}) must be in [0, 1]; choose 0.5.'
       )
-
-  @property
-  def builder(self) -> builders.Builder:
-    """The builder of the agent."""
-    return builder.ActorCriticBuilder(self.agent)
 
   @property
   def environment_factory(self) -> game_vectors.EnvironmentFactory:

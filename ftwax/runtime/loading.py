@@ -13,9 +13,7 @@ from typing import Any, NamedTuple
 import jax
 
 from ftwax import types
-from ftwax.agents import builders
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.agents.actor_critic import builder
 from ftwax.environments import games
 from ftwax.records import (
   array_files,
@@ -38,13 +36,13 @@ class _Origin(NamedTuple):
   """The agent of a run, before its variables are read.
 
   Attributes:
-    builder: builder of the agent.
+    agent: config of the agent.
     network: network of the agent.
     game_spec: spec of the game that it was trained in.
     members: indices of the members whose variables are available.
   """
 
-  builder: builders.Builder
+  agent: config_lib.ActorCriticConfig
   network: types.RecurrentNetwork
   game_spec: games.GameSpec
   members: Sequence[int]
@@ -121,7 +119,7 @@ def initial_variables(
     experiment: see `load`.
   """
   origin = _find_origin(find(source), experiment)
-  core = origin.builder.make_learner_core(
+  core = origin.agent.make_learner_core(
     origin.network, origin.game_spec.environment
   )
   return types.actor_variables(core.init(jax.random.PRNGKey(seed)))
@@ -193,7 +191,7 @@ def _load(
   step: int | str | None,
 ) -> list[loaded_agent.LoadedAgent]:
   variables = _read_variables(directory, origin, step)
-  policy = origin.builder.make_policy(
+  policy = origin.agent.make_policy(
     origin.network, origin.game_spec.environment, evaluation=greedy
   )
 
@@ -222,7 +220,7 @@ def _find_origin(
     return _read_origin(directory)
   spec = experiment.read_game_spec()
   return _Origin(
-    experiment.builder,
+    experiment.agent,
     experiment.agent.make_network(spec.environment),
     spec,
     range(experiment.population.num_members),
@@ -241,7 +239,7 @@ def _read_origin(directory: pathlib.Path) -> _Origin:
   spec = game_files.read(directory)
   members = sharing.read_members(directory) or range(num_members)
   return _Origin(
-    builder.ActorCriticBuilder(config),
+    config,
     config.make_network(spec.environment),
     spec,
     members,
@@ -252,7 +250,7 @@ def _read_variables(
   directory: pathlib.Path, origin: _Origin, step: int | str | None = None
 ) -> types.ActorVariables:
   """Reads the variables of all members, leaves [N, ...]."""
-  core = origin.builder.make_learner_core(
+  core = origin.agent.make_learner_core(
     origin.network, origin.game_spec.environment
   )
 

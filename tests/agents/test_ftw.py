@@ -47,7 +47,7 @@ def network(config):
 
 @pytest.fixture(scope='module')
 def core(network, config):
-  return ftw.make_builder(config).make_learner_core(network, ftw_batches.SPEC)
+  return config.make_learner_core(network, ftw_batches.SPEC)
 
 
 @pytest.fixture(scope='module')
@@ -311,7 +311,7 @@ def test_the_clipped_loss_ignores_the_scale_of_rewards(network, batch):
     num_epochs=2,
     num_minibatches=2,
   ).replace(baseline_cost=0.0, learning_rate=1e-3)
-  core = ftw.make_builder(config).make_learner_core(network, ftw_batches.SPEC)
+  core = config.make_learner_core(network, ftw_batches.SPEC)
   state = core.init(jax.random.PRNGKey(1))
   update = jax.jit(core.update)
   # So large that first values are nothing to them, nor does the network, which
@@ -339,7 +339,7 @@ def test_the_agent_with_a_memory_learns(linkage):
   memory = interfaces.MemoryConfig(4, 3, 2, linkage=linkage, num_links=2)
   config = ftw_batches.make_config(core='rpth_dnc', memory=memory)
   network = ftw.make_network(ftw_batches.SPEC, config)
-  core = ftw.make_builder(config).make_learner_core(network, ftw_batches.SPEC)
+  core = config.make_learner_core(network, ftw_batches.SPEC)
   state = core.init(jax.random.PRNGKey(0))
   batch = ftw_batches.make_batch(0, network)
   after, metrics = jax.jit(core.update)(state, batch)
@@ -360,7 +360,7 @@ def test_each_of_the_papers_six_action_parts_is_learned():
   )
   config = ftw_batches.make_config(core='lstm', use_reward_prediction=False)
   network = ftw.make_network(spec, config)
-  core = ftw.make_builder(config).make_learner_core(network, spec)
+  core = config.make_learner_core(network, spec)
   state = core.init(jax.random.PRNGKey(0))
   fresh, past = (
     ftw_batches.make_trajectory(seed, network, spec) for seed in (0, 1)
@@ -404,15 +404,13 @@ def test_the_papers_agent_is_a_configuration():
 def test_internal_rewards_start_from_the_papers_prior():
   config = ftw_batches.make_config(core='lstm')
   network = ftw.make_network(ftw_batches.SPEC, config)
-  core = ftw.make_builder(config).make_learner_core(network, ftw_batches.SPEC)
+  core = config.make_learner_core(network, ftw_batches.SPEC)
   drawn = core.init(jax.random.PRNGKey(0)).internal_rewards
   assert drawn.shape == (ftw_batches.NUM_EVENTS,)
   assert np.all(np.abs(drawn) <= 1.0) and len(set(np.asarray(drawn))) == 3
   # Nobody could tell the sign of a scalar reward.
   scalar = fakes.make_image_spec((16, 16, 3))
-  core = ftw.make_builder(config).make_learner_core(
-    ftw.make_network(scalar, config), scalar
-  )
+  core = config.make_learner_core(ftw.make_network(scalar, config), scalar)
   assert core.init(jax.random.PRNGKey(0)).internal_rewards.tolist() == [1.0]
 
 
@@ -472,4 +470,4 @@ def test_the_number_of_events_is_checked():
   config = ftw_batches.make_config(core='lstm', num_events=13)
   network = ftw.make_network(ftw_batches.SPEC, config)
   with pytest.raises(ValueError, match=r'num_events \(13\) must be the number'):
-    ftw.make_builder(config).make_learner_core(network, ftw_batches.SPEC)
+    config.make_learner_core(network, ftw_batches.SPEC)

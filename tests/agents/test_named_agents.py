@@ -12,7 +12,7 @@ import random_batches
 
 from ftwax import distributions, types
 from ftwax.agents import a2c, a3c, ftw, impala, ppo, rl2, unreal
-from ftwax.agents.actor_critic import auxiliary, builder
+from ftwax.agents.actor_critic import auxiliary
 from ftwax.networks import recurrent_cores
 
 pytestmark = pytest.mark.slow
@@ -192,11 +192,8 @@ def test_tasks_leave_the_optimization_of_an_agent_as_it_is():
   assert not without.make_tasks()
 
 
-def test_a_builder_with_another_config_has_its_losses_and_tasks():
-  ppo_builder = builder.ActorCriticBuilder(ppo.PPOConfig())
-  (task,) = ppo_builder.replace(
-    config=ppo.PPOConfig(use_value_replay=True)
-  ).auxiliary_tasks
+def test_a_config_makes_its_losses_and_tasks():
+  (task,) = ppo.PPOConfig().replace(use_value_replay=True).make_tasks()
   assert task.name == 'value_replay'
   clipped, traced = ftw.FTWConfig(), ftw.FTWConfig(policy_loss='vtrace')
   assert clipped.targets_fn is not None and traced.targets_fn is None

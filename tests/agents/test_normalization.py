@@ -124,7 +124,7 @@ def test_an_observation_without_such_entries_is_refused():
   config = impala.IMPALAConfig(normalize_observations=True, **SIZES)
   network = impala.make_network(spec, config)
   with pytest.raises(ValueError, match=r'normalize_observations .* has none; '):
-    impala.make_builder(config).make_learner_core(network, spec)
+    config.make_learner_core(network, spec)
 
 
 # Returns.
@@ -206,9 +206,8 @@ def test_no_action_leaves_the_scale_as_it_is():
 
 def _make(agent, config, spec=SPEC):
   network = agent.make_network(spec, config)
-  builder = agent.make_builder(config)
-  core = builder.make_learner_core(network, spec)
-  return network, builder, core
+  core = config.make_learner_core(network, spec)
+  return network, config, core
 
 
 def _make_state(core, batch=None):
@@ -274,10 +273,10 @@ def test_an_update_normalizes_all_it_learns_from_by_what_it_begins_with():
 
 def test_actors_normalize_as_learners_do():
   config = impala.IMPALAConfig(core='feed_forward', **SIZES)
-  network, builder, core = _make(impala, config.replace(**ON))
+  network, config, core = _make(impala, config.replace(**ON))
   batch = random_batches.make_batch(0, SPEC, network, config)
   state = _make_state(core, batch)
-  actor = builder.make_policy(network, SPEC, evaluation=True)
+  actor = config.make_policy(network, SPEC, evaluation=True)
   timestep = random_batches.make_timesteps(3, SPEC, (4,))
   _, chosen = actor.select_action(
     types.actor_variables(state), timestep, actor.init(jax.random.PRNGKey(1), 4)

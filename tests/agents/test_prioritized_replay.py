@@ -11,7 +11,7 @@ import random_batches
 
 from ftwax import types
 from ftwax.agents import a2c
-from ftwax.agents.actor_critic import acting, batches
+from ftwax.agents.actor_critic import acting, batches, replays
 from ftwax.replay import auxiliary_replay
 from ftwax.replay.functional import segment_tree
 from ftwax.runtime.device import updates
@@ -31,7 +31,7 @@ WEIGHTS = jnp.array([1.0, 0.5, 0.25, 0.125])
 def _make(**options):
   config = CONFIG.replace(**options)
   network = a2c.make_network(SPEC, config)
-  core = a2c.make_builder(config).make_learner_core(network, SPEC)
+  core = config.make_learner_core(network, SPEC)
   return network, core, jax.jit(core.update)
 
 
@@ -138,9 +138,9 @@ def test_exponents_are_checked(name, value):
 
 def test_updates_on_the_device_keep_priorities():
   network, core, _ = _make(prioritize_replay=True)
-  builder = a2c.make_builder(CONFIG.replace(prioritize_replay=True))
-  actor = builder.make_policy(network, SPEC)
-  replay = builder.make_auxiliary_replay(SPEC, actor, 4)
+  config = CONFIG.replace(prioritize_replay=True)
+  actor = config.make_policy(network, SPEC)
+  replay = replays.make_auxiliary_replay(config, SPEC, actor, 4)
   state = core.init(jax.random.PRNGKey(0))
   rollouts = jax.tree.map(lambda x: x[None], _make_batch(network).trajectory)
   learn = jax.jit(functools.partial(updates.learn, core, replay, 1, False))

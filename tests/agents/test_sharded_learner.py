@@ -39,7 +39,7 @@ def test_updates_are_those_of_one_device(name):
   agent, config = AGENTS[name]
   spec = fakes.make_vector_spec()
   network = agent.make_network(spec, config)
-  core = agent.make_builder(config).make_learner_core(network, spec)
+  core = config.make_learner_core(network, spec)
 
   def learn(core):
     state = jax.jit(core.init)(jax.random.PRNGKey(0))
@@ -65,7 +65,7 @@ def test_each_device_has_its_part_of_a_batch():
   config = AGENTS['unreal'][1]
   spec = fakes.make_vector_spec()
   network = unreal.make_network(spec, config)
-  core = unreal.make_builder(config).make_learner_core(network, spec)
+  core = config.make_learner_core(network, spec)
   placed = sharding.place_learner_core(
     sharding.make_mesh(jax.devices()[:4]), core
   )
@@ -82,7 +82,7 @@ def test_no_device_sees_the_batch_of_another():
   agent, config = AGENTS['impala']
   spec = fakes.make_vector_spec()
   network = agent.make_network(spec, config)
-  core = agent.make_builder(config).make_learner_core(network, spec)
+  core = config.make_learner_core(network, spec)
   placed = sharding.place_learner_core(
     sharding.make_mesh(jax.devices()[:4]), core
   )

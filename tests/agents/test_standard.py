@@ -68,7 +68,7 @@ def _unroll(network, params, key, inputs):
 def test_every_parameter_learns(name, key):
   config = CONFIGS[name]
   network = a2c.make_network(SPEC, config)
-  core = a2c.make_builder(config).make_learner_core(network, SPEC)
+  core = config.make_learner_core(network, SPEC)
   state = core.init(key)
   batch = random_batches.make_batch(0, SPEC, network, config)
   after, metrics = jax.jit(core.update)(state, batch)

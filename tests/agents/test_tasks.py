@@ -81,7 +81,7 @@ def test_an_agent_learns_to_control_a_signal():
   )
   config = _signal_config()
   network = a2c.make_network(spec, config)
-  core = a2c.make_builder(config).make_learner_core(network, spec)
+  core = config.make_learner_core(network, spec)
   state = core.init(jax.random.PRNGKey(0))
   values = network.heads['pixel_control'](
     state.params, jnp.ones((5, 2, config.hidden_size))
@@ -117,7 +117,7 @@ def test_small_rewards_are_predicted_as_they_are_sampled(threshold, expected):
     use_reward_prediction=True, reward_prediction_threshold=threshold, **SIZES
   )
   network = a2c.make_network(spec, config)
-  core = a2c.make_builder(config).make_learner_core(network, spec)
+  core = config.make_learner_core(network, spec)
   state = core.init(jax.random.PRNGKey(0))
   # With zeros as parameters, all logits are equal and the first class is told.
   state = state._replace(params=jax.tree.map(jnp.zeros_like, state.params))

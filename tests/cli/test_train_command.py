@@ -153,7 +153,7 @@ def test_tasks_and_networks_follow_the_changes():
   arguments = ['--set=agent.use_value_replay=true', '--set=agent.core=gru']
   experiment = launch.find('catch', arguments).build()
   assert experiment.agent.core == 'gru'
-  assert len(experiment.builder.auxiliary_tasks) == 1
+  assert len(experiment.agent.make_tasks()) == 1
   assert experiment.seed == 0
 
 

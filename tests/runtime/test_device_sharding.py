@@ -112,14 +112,13 @@ def _count_operations(devices):
   config = impala.IMPALAConfig(**SIZES)
   game = functional.as_game(functional_fakes.make_matching())
   network = impala.make_network(game.spec, config)
-  builder = impala.make_builder(config)
   made = loop.Loop(
     arena=compiled_arena.make_arena(
       game, seating.make_seating(game.teams, 1, 8)
     ),
-    actor=builder.make_policy(network, game.spec),
+    actor=config.make_policy(network, game.spec),
     learner=sharding.place_learner_core(
-      mesh, builder.make_learner_core(network, game.spec)
+      mesh, config.make_learner_core(network, game.spec)
     ),
     replay=None,
     config=population_config.PopulationConfig(1, exploits=False),

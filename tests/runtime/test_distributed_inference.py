@@ -13,7 +13,7 @@ import pytest
 
 from ftwax import types
 from ftwax.agents import impala
-from ftwax.agents.actor_critic import acting, normalization
+from ftwax.agents.actor_critic import acting, normalization, replays
 from ftwax.environments import games
 from ftwax.population import seating as seating_lib
 from ftwax.replay.reverb import servers
@@ -43,14 +43,14 @@ EXPERIMENT = experiment.ExperimentConfig(
   game_spec=games.GameSpec(SPEC, (0,), ('reward',)),
 )
 NETWORK = EXPERIMENT.agent.make_network(SPEC)
-POLICY = EXPERIMENT.builder.make_policy(NETWORK, SPEC)
+POLICY = EXPERIMENT.agent.make_policy(NETWORK, SPEC)
 
 
 class _Learner:
   """Offers the variables of a first state."""
 
   def __init__(self):
-    core = EXPERIMENT.builder.make_learner_core(NETWORK, SPEC)
+    core = EXPERIMENT.agent.make_learner_core(NETWORK, SPEC)
     variables = types.actor_variables(core.init(jax.random.PRNGKey(1)))
     statistics = variables.observation_statistics
     self.variables_ = variables._replace(
@@ -126,10 +126,11 @@ MID = _make_timestep(dm_env.StepType.MID, 1)
 @pytest.fixture
 def replay():
   """A replay server, its client and batches from it."""
-  builder = EXPERIMENT.builder
-  server = servers.make_server(builder.make_replay_tables(SPEC, POLICY))
+  server = servers.make_server(
+    replays.make_tables(EXPERIMENT.agent, SPEC, POLICY)
+  )
   client = server.localhost_client()
-  dataset = builder.make_dataset_iterator(client, SPEC, POLICY)
+  dataset = replays.make_dataset(EXPERIMENT.agent, SPEC, POLICY, client)
   yield client, dataset
   dataset.close()
   server.stop()
@@ -137,7 +138,7 @@ def replay():
 
 def _act(server, index, client, num_steps):
   """Acts in two environments; the policy is elsewhere."""
-  adder = EXPERIMENT.builder.make_adder(client, SPEC, POLICY, 2)
+  adder = replays.make_adder(EXPERIMENT.agent, SPEC, POLICY, client, 2)
   actors = remote_policy.make_actors(
     processes.Remote(server, 'inference'),
     index,

@@ -198,9 +198,9 @@ class TestSeveralLearners:
 
   def test_a_builder_of_a_share(self):
     config = distributed_helpers.make_experiment()
-    share = shares.replay_builder(config, 2).config
+    share = shares.replay_config(config, 2)
     assert (share.batch_size, share.max_queue_size) == (2, 4)
-    assert shares.replay_builder(config, 1) == config.builder
+    assert shares.replay_config(config, 1) == config.agent
 
   def test_nodes_that_are_restarted_together(self):
     one = settings.Settings(num_actors=3)

@@ -57,7 +57,7 @@ class _Learner:
 
   def __init__(self, experiment, index):
     spec = experiment.read_game_spec().environment
-    core = experiment.builder.make_learner_core(
+    core = experiment.agent.make_learner_core(
       experiment.agent.make_network(spec), spec
     )
     keys = jax.random.split(jax.random.PRNGKey(index), 2)

@@ -6,13 +6,11 @@
 from ftwax.agents.actor_critic.actor_critic_config import (
   make_network as make_network,
 )
-from ftwax.agents.actor_critic.builder import ActorCriticBuilder as make_builder
 from ftwax.agents.ftw.ftw_config import CORES as CORES
 from ftwax.agents.ftw.ftw_config import FTWConfig as FTWConfig
 
 __all__ = (
   'CORES',
   'FTWConfig',
-  'make_builder',
   'make_network',
 )

@@ -218,7 +218,7 @@ def _make_functions(
   experiment: experiment_lib.ExperimentConfig,
 ) -> _Functions:
   spec = experiment.read_game_spec()
-  core = experiment.builder.make_policy(
+  core = experiment.agent.make_policy(
     experiment.agent.make_network(spec.environment), spec.environment
   )
   seating = experiment.make_seating()

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from ftwax import types
+from ftwax.agents.actor_critic import replays
 from ftwax.records import loggers
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import (
@@ -170,17 +171,16 @@ class NodeLearner:
     experiment = self._experiment
     spec = experiment.read_game_spec().environment
     network = experiment.agent.make_network(spec)
-    policy = experiment.builder.make_policy(network, spec)
-    builder = shares.replay_builder(experiment, self._settings.num_learners)
-    builder = builder.replace(
-      # Only to be polled: `PatientIterator` has the real timeout.
-      config=builder.config.replace(replay_timeout_s=POLL_S)
-    )
+    policy = experiment.agent.make_policy(network, spec)
+    agent = shares.replay_config(experiment, self._settings.num_learners)
+    # Only to be polled: `PatientIterator` has the real timeout.
+    agent = agent.replace(replay_timeout_s=POLL_S)
     datasets = [
-      builder.make_dataset_iterator(
-        processes.connect_to_replay(address, self._settings.replay_start_s),
+      replays.make_dataset(
+        agent,
         spec,
         policy,
+        processes.connect_to_replay(address, self._settings.replay_start_s),
       )
       for address in replay_addresses
     ]

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 
+from ftwax.agents.actor_critic import replays
 from ftwax.runtime import evaluation, prepare
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import (
@@ -63,12 +64,12 @@ def run_replay(
 
     checkpoints_dir = pathlib.Path(directory) / 'replay'
     spec = experiment.read_game_spec().environment
-    builder = shares.replay_builder(experiment, settings.num_learners)
-    policy = builder.make_policy(experiment.agent.make_network(spec), spec)
+    agent = shares.replay_config(experiment, settings.num_learners)
+    policy = agent.make_policy(agent.make_network(spec), spec)
     servers = []
     for server_index, address in enumerate(addresses, index * len(addresses)):
       path = checkpoints_dir / str(server_index)
-      tables = builder.make_replay_tables(spec, policy)
+      tables = replays.make_tables(agent, spec, policy)
       port = int(address.rpartition(':')[2])
       server = servers_lib.make_server(tables, port, experiment.expose, path)
       stack.callback(servers_lib.stop, server)
@@ -136,18 +137,15 @@ def run_actor(
     spec = experiment.read_game_spec()
     seating = experiment.make_seating()
     num_rows = seating.seats_per_member
-    builder = experiment.builder
-    builder = builder.replace(
-      config=builder.config.replace(replay_timeout_s=settings.stall_timeout_s)
-    )
-    policy = builder.make_policy(
-      experiment.agent.make_network(spec.environment), spec.environment
+    agent = experiment.agent.replace(replay_timeout_s=settings.stall_timeout_s)
+    policy = agent.make_policy(
+      agent.make_network(spec.environment), spec.environment
     )
     adders = []
     for address in itertools.chain(*replay_addresses):
       client = processes.connect_to_replay(address, settings.replay_start_s)
       adders.append(
-        builder.make_adder(client, spec.environment, policy, num_rows)
+        replays.make_adder(agent, spec.environment, policy, client, num_rows)
       )
       stack.callback(adders[-1].close)
     remote = processes.Remote(counter_client, 'counter', stop=stop)

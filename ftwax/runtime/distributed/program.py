@@ -231,8 +231,8 @@ def _settle_waiting(
   if experiment.population.num_members == 1:
     num_actors //= num_learners
   num_written = num_actors * experiment.make_seating().seats_per_member
-  builder = shares.replay_builder(experiment, num_learners)
-  fills = num_written >= builder.config.batch_size
+  batch_size = shares.replay_config(experiment, num_learners).batch_size
+  fills = num_written >= batch_size
   return dataclasses.replace(
     settings, actors_wait=settings.actors_wait and fills
   )

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from ftwax import types
+from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import processes
 from ftwax.runtime.distributed import settings as settings_lib
@@ -18,12 +19,12 @@ _ABSENT_S = 1.0
 
 
 def make_structure(
-  builder: Any,
+  agent: config_lib.ActorCriticConfig,
   network: types.RecurrentNetwork,
   environment_spec: types.EnvironmentSpec,
 ) -> Any:
   """Returns the tree structure of the variables that a learner serves."""
-  core = builder.make_learner_core(network, environment_spec)
+  core = agent.make_learner_core(network, environment_spec)
 
   def make(key: types.Key) -> types.ActorVariables:
     return types.actor_variables(core.init(key))
@@ -84,7 +85,7 @@ def make_source(
   network = experiment.agent.make_network(spec)
   return RemoteVariables(
     learner,
-    make_structure(experiment.builder, network, spec),
+    make_structure(experiment.agent, network, spec),
     settings.variables_period_s,
     stop,
     written_at if waits else None,

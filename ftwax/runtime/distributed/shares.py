@@ -7,7 +7,7 @@ write to all replay nodes.
 
 import math
 
-from ftwax.agents import builders
+from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import settings as settings_lib
 
@@ -66,20 +66,18 @@ def num_servers(num_learners: int, num_members: int) -> int:
   return max(num_members // num_learners, 1)
 
 
-def replay_builder(
+def replay_config(
   experiment: experiment_lib.ExperimentConfig, num_learners: int
-) -> builders.Builder:
-  """Returns the builder for a replay server and its dataset.
+) -> config_lib.ActorCriticConfig:
+  """Returns the config of the agent for a replay server and its dataset.
 
   With a single member, each server's queue and batches are a learner's share.
   """
   config = experiment.agent
   num_shares = num_learners if experiment.population.num_members == 1 else 1
-  return experiment.builder.replace(
-    config=config.replace(
-      batch_size=config.batch_size // num_shares,
-      max_queue_size=math.ceil(config.max_queue_size / num_shares),
-    )
+  return config.replace(
+    batch_size=config.batch_size // num_shares,
+    max_queue_size=math.ceil(config.max_queue_size / num_shares),
   )
 
 
