@@ -1,14 +1,12 @@
 """Replay as pure functions over a single pytree of arrays."""
 
 from ftwax.replay.functional.buffer import Replay, make_replay
+from ftwax.replay.functional.contents import ReplayState, Steps
 from ftwax.replay.functional.replay_config import (
   ReplayConfig,
   ReplayHyperparameters,
-  ReplayState,
-  Sample,
-  SampleInfo,
-  Steps,
 )
+from ftwax.replay.functional.sampling import Sample, SampleInfo
 
 __all__ = (
   'Replay',

@@ -48,24 +48,24 @@ from ftwax.replay.functional import ring as ring_lib
 class Replay(NamedTuple):
   """The functions of a replay, documented in this package by the same names."""
 
-  init: Callable[..., config_lib.ReplayState]
-  add: Callable[..., config_lib.ReplayState]
-  add_sequence: Callable[..., config_lib.ReplayState]
-  sample: Callable[..., config_lib.Sample]
-  sample_weighted: Callable[..., config_lib.Sample]
+  init: Callable[..., contents.ReplayState]
+  add: Callable[..., contents.ReplayState]
+  add_sequence: Callable[..., contents.ReplayState]
+  sample: Callable[..., sampling.Sample]
+  sample_weighted: Callable[..., sampling.Sample]
   can_sample: Callable[..., types.Array]
-  update_priorities: Callable[..., config_lib.ReplayState]
-  reindex: Callable[..., config_lib.ReplayState]
+  update_priorities: Callable[..., contents.ReplayState]
+  reindex: Callable[..., contents.ReplayState]
   is_stored: Callable[..., types.Array]
   get_field: Callable[..., Any]
-  gather_all: Callable[..., config_lib.Steps]
-  dequeue: Callable[..., tuple[config_lib.ReplayState, config_lib.Steps]]
-  remove_up_to: Callable[..., config_lib.ReplayState]
-  clear: Callable[..., config_lib.ReplayState]
+  gather_all: Callable[..., contents.Steps]
+  dequeue: Callable[..., tuple[contents.ReplayState, contents.Steps]]
+  remove_up_to: Callable[..., contents.ReplayState]
+  clear: Callable[..., contents.ReplayState]
   total_size: Callable[..., types.Array]
   steps_to_episode_end: Callable[..., types.Array]
   episode_begin_position: Callable[..., types.Array]
-  end_episodes: Callable[..., config_lib.ReplayState]
+  end_episodes: Callable[..., contents.ReplayState]
 
 
 def make_replay(
@@ -91,16 +91,33 @@ def make_replay(
     )
   # Raises an error here if a field is missing.
   jax.eval_shape(functools.partial(init, step_spec, config))
-  bound = {
-    name: _bind(function, config) for name, function in _FUNCTIONS.items()
-  }
+  functions: tuple[Callable[..., Any], ...] = (
+    add,
+    add_sequence,
+    sampling.sample,
+    sampling.sample_weighted,
+    sampling.can_sample,
+    update_priorities,
+    reindex,
+    contents.is_stored,
+    contents.get_field,
+    contents.gather_all,
+    contents.dequeue,
+    contents.remove_up_to,
+    contents.clear,
+    contents.total_size,
+    contents.steps_to_episode_end,
+    contents.episode_begin_position,
+    contents.end_episodes,
+  )
+  bound = {function.__name__: _bind(function, config) for function in functions}
   return Replay(init=_bind_init(step_spec, config), **bound)
 
 
 def _bind_init(
   step_spec: types.SpecTree, config: config_lib.ReplayConfig
-) -> Callable[[], config_lib.ReplayState]:
-  def init_fn() -> config_lib.ReplayState:
+) -> Callable[[], contents.ReplayState]:
+  def init_fn() -> contents.ReplayState:
     return init(step_spec, config)
 
   init_fn.__name__, init_fn.__doc__ = init.__name__, init.__doc__
@@ -117,8 +134,8 @@ def _bind(
   """
 
   @functools.wraps(function)
-  def bound(state: config_lib.ReplayState, *args: Any, **kwargs: Any) -> Any:
-    config_lib.check_state(config, state)
+  def bound(state: contents.ReplayState, *args: Any, **kwargs: Any) -> Any:
+    contents.check_state(config, state)
     state = jax.tree.map(jnp.asarray, state)
     state, args, kwargs = transforms.vary_alike(
       transforms.stop_gradients((state, args, kwargs))
@@ -134,7 +151,7 @@ def _bind(
 
 def init(
   step_spec: types.SpecTree, config: config_lib.ReplayConfig
-) -> config_lib.ReplayState:
+) -> contents.ReplayState:
   """Returns an empty replay."""
   shape = config.num_environments, config.max_length
   ring = ring_lib.init(step_spec, *shape)
@@ -147,7 +164,7 @@ def init(
     returns = episodes_lib.init_returns(reward)
   if config.prioritized:
     priorities = prioritized.init(*shape)
-  return config_lib.ReplayState(ring, episodes, returns, priorities)
+  return contents.ReplayState(ring, episodes, returns, priorities)
 
 
 def _transition(
@@ -167,11 +184,11 @@ def _transition(
 
 def add(
   config: config_lib.ReplayConfig,
-  state: config_lib.ReplayState,
+  state: contents.ReplayState,
   step: types.ArrayTree,
   env_ids: types.Array | None = None,
   hyperparameters: config_lib.ReplayHyperparameters = config_lib.DEFAULTS,
-) -> config_lib.ReplayState:
+) -> contents.ReplayState:
   """Adds one step of each of some environments, overwriting the oldest steps.
 
   Args:
@@ -196,11 +213,11 @@ def add(
 
 def add_sequence(
   config: config_lib.ReplayConfig,
-  state: config_lib.ReplayState,
+  state: contents.ReplayState,
   batch: types.ArrayTree,
   env_ids: types.Array | None = None,
   hyperparameters: config_lib.ReplayHyperparameters = config_lib.DEFAULTS,
-) -> config_lib.ReplayState:
+) -> contents.ReplayState:
   """Adds S consecutive steps of some environments, leaves [S, K, ...].
 
   Equivalent to calling `add` S times, but done at once; S is at most L. See
@@ -221,12 +238,7 @@ def add_sequence(
   state = state._replace(ring=ring)
   if state.priorities is not None:
     priorities = prioritized.add(
-      state.priorities,
-      ring,
-      num_steps,
-      env_ids,
-      config.candidates,
-      config_lib.lowest_priority(config, hyperparameters),
+      config, state.priorities, ring, num_steps, env_ids, hyperparameters
     )
     state = state._replace(priorities=priorities)
   if state.episodes is not None:
@@ -236,11 +248,11 @@ def add_sequence(
 
 def _add_episodes(
   config: config_lib.ReplayConfig,
-  state: config_lib.ReplayState,
+  state: contents.ReplayState,
   batch: types.ArrayTree,
   env_ids: types.Array,
   hyperparameters: config_lib.ReplayHyperparameters,
-) -> config_lib.ReplayState:
+) -> contents.ReplayState:
   """Adds steps that were just written to the index of episodes."""
   assert state.episodes is not None
   new = _transition(config, batch)
@@ -257,24 +269,19 @@ def _add_episodes(
     begins,
     episodes_lib.is_end(new, config.return_at_truncation),
     env_ids,
-    episodes_lib.ReturnParameters(
-      discount=hyperparameters.discount,
-      default_return=hyperparameters.default_return,
-      min_reward=hyperparameters.min_reward,
-      max_reward=hyperparameters.max_reward,
-    ),
+    hyperparameters,
   )
   return state._replace(returns=returns)
 
 
 def update_priorities(
   config: config_lib.ReplayConfig,
-  state: config_lib.ReplayState,
+  state: contents.ReplayState,
   env_ids: types.Array,
   positions: types.Array,
   priorities: types.Array,
   hyperparameters: config_lib.ReplayHyperparameters = config_lib.DEFAULTS,
-) -> config_lib.ReplayState:
+) -> contents.ReplayState:
   """Sets the priorities of sampled sequences.
 
   Sequences that have been overwritten since are skipped. If a sequence occurs
@@ -332,12 +339,12 @@ def update_priorities(
   exponent = hyperparameters.priority_exponent
   replay_checks.check_scalar(config.checkify, 'priority_exponent', exponent)
   new = prioritized.update(
+    config,
     state.priorities,
     ring,
     env_ids,
     positions,
     priorities,
-    config.candidates,
     exponent,
   )
   return state._replace(priorities=new)
@@ -345,9 +352,9 @@ def update_priorities(
 
 def reindex(
   config: config_lib.ReplayConfig,
-  state: config_lib.ReplayState,
+  state: contents.ReplayState,
   hyperparameters: config_lib.ReplayHyperparameters = config_lib.DEFAULTS,
-) -> config_lib.ReplayState:
+) -> contents.ReplayState:
   """Adapts a state from a replay of another sequence length, in O(E L).
 
   Sequences that are candidates in both keep their priorities. Others, and those
@@ -364,37 +371,10 @@ def reindex(
   """
   if state.priorities is None:
     return state
-  priorities = prioritized.restrict(
-    state.priorities, state.ring, config.candidates
-  )
-  lowest = config_lib.lowest_priority(config, hyperparameters)
-  first = prioritized.initial_priority(priorities, lowest)
-  is_candidate = config.candidates.in_slots(state.ring).reshape(-1)
+  priorities = prioritized.restrict(config, state.priorities, state.ring)
+  first = prioritized.initial_priority(config, priorities, hyperparameters)
+  is_candidate = prioritized.candidates_in_slots(config, state.ring).reshape(-1)
   old = segment_tree.get_all(priorities.sampling, is_candidate.size)
   new = jnp.where(is_candidate & (old == 0), first, old)
   sampling = segment_tree.build(segment_tree.SUM, new)
   return state._replace(priorities=priorities._replace(sampling=sampling))
-
-
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-  function.__name__: function
-  for function in (
-    add,
-    add_sequence,
-    sampling.sample,
-    sampling.sample_weighted,
-    sampling.can_sample,
-    update_priorities,
-    reindex,
-    contents.is_stored,
-    contents.get_field,
-    contents.gather_all,
-    contents.dequeue,
-    contents.remove_up_to,
-    contents.clear,
-    contents.total_size,
-    contents.steps_to_episode_end,
-    contents.episode_begin_position,
-    contents.end_episodes,
-  )
-}

@@ -10,7 +10,12 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.replay.functional import draws, replay_checks, segment_tree
+from ftwax.replay.functional import (
+  draws,
+  prioritized,
+  replay_checks,
+  segment_tree,
+)
 from ftwax.replay.functional import replay_config as config_lib
 from ftwax.replay.functional import ring as ring_lib
 
@@ -76,7 +81,7 @@ def make_population(
     config.checkify, 'recent_data_ratio', ratio, highest=1.0
   )
   ratio = jnp.asarray(ratio, jnp.float32)
-  counts = config.candidates.count(ring)
+  counts = prioritized.count_candidates(config, ring)
   if not config.recent_data:
     replay_checks.check(
       config.checkify,
@@ -131,7 +136,7 @@ def choose_uniform(
 ) -> Chosen:
   """Samples uniformly from all candidates."""
   if config.draw == draws.DISTINCT:
-    weights = config.candidates.in_slots(ring).astype(jnp.float32)
+    weights = prioritized.candidates_in_slots(config, ring).astype(jnp.float32)
     env_id, slot, is_valid = _choose_distinct(
       config, ring, key, population, weights.reshape(-1)
     )
@@ -172,7 +177,7 @@ def choose_proportional(
     key, recent_key = jax.random.split(key)
   if config.draw == draws.DISTINCT:
     # A state from a replay of another sequence length may have other leaves.
-    is_candidate = config.candidates.in_slots(ring).reshape(-1)
+    is_candidate = prioritized.candidates_in_slots(config, ring).reshape(-1)
     env_id, slot, is_valid = _choose_distinct(
       config, ring, key, population, jnp.where(is_candidate, weights, 0.0)
     )

@@ -1,6 +1,6 @@
-"""Reads, removes and describes the steps stored in a replay."""
+"""The state of a replay: reads, removes and describes its steps."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +12,68 @@ from ftwax.replay.functional import replay_config as config_lib
 from ftwax.replay.functional import ring as ring_lib
 
 
+class ReplayState(NamedTuple):
+  """State of a replay, a pytree of arrays.
+
+  Attributes:
+    ring: the stored steps.
+    episodes: the index of episodes; None unless configured.
+    returns: episodic returns; None unless configured.
+    priorities: priorities of sequences; None unless configured.
+  """
+
+  ring: ring_lib.Ring
+  episodes: episodes_lib.Episodes | None
+  returns: episodes_lib.Returns | None
+  priorities: prioritized.Priorities | None
+
+
+def check_state(config: config_lib.ReplayConfig, state: ReplayState) -> None:
+  """Checks that a state has the sizes and parts that a replay needs.
+
+  Args:
+    config: config of the replay.
+    state: leaves may be NumPy arrays.
+
+  Raises:
+    ValueError: if the state has other sizes, or lacks a part.
+  """
+  wanted = config.num_environments, config.max_length
+  found = ring_lib.dimensions(state.ring)
+  if found != wanted or state.ring.size.shape != wanted[:1]:
+    raise ValueError(
+      f'state (of {found[0]} environments and {found[1]} steps) must be of'
+      f' num_environments ({wanted[0]}) and max_length ({wanted[1]}); make it'
+      ' with init() of this replay, or vmap over the members of a population.'
+    )
+  for feature, part in (
+    ('prioritized', state.priorities),
+    ('episodes', state.episodes),
+    ('record_returns', state.returns),
+  ):
+    if getattr(config, feature) and part is None:
+      raise ValueError(
+        f'state must come from a replay with {feature}=True, but was made'
+        ' without it; make it with init() of this replay.'
+      )
+
+
+class Steps(NamedTuple):
+  """Stored steps, oldest first.
+
+  Attributes:
+    data: leaves [num_steps, K, ...], zero where not valid.
+    position: int32 [num_steps, K].
+    is_valid: bool [num_steps, K].
+  """
+
+  data: types.ArrayTree
+  position: types.Array
+  is_valid: types.Array
+
+
 def total_size(
-  config: config_lib.ReplayConfig, state: config_lib.ReplayState
+  config: config_lib.ReplayConfig, state: ReplayState
 ) -> types.Array:
   """Returns the number of stored steps of all environments, int32 []."""
   del config
@@ -22,7 +82,7 @@ def total_size(
 
 def is_stored(
   config: config_lib.ReplayConfig,
-  state: config_lib.ReplayState,
+  state: ReplayState,
   env_ids: types.Array,
   positions: types.Array,
 ) -> types.Array:
@@ -34,7 +94,7 @@ def is_stored(
 
 def get_field(
   config: config_lib.ReplayConfig,
-  state: config_lib.ReplayState,
+  state: ReplayState,
   name: Any,
   env_ids: types.Array,
   positions: types.Array,
@@ -57,11 +117,21 @@ def get_field(
       stored.
   """
   field = ring_lib.select(state.ring.data, name)
+  env_ids, _, slot, stored = _find_stored(config, state, env_ids, positions)
+  return ring_lib.mask(stored, ring_lib.read(field, env_ids, slot))
+
+
+def _find_stored(
+  config: config_lib.ReplayConfig,
+  state: ReplayState,
+  env_ids: types.Array,
+  positions: types.Array,
+) -> tuple[types.Array, types.Array, types.Array, types.Array]:
+  """Returns valid ids, positions, slots, and which of the steps are stored."""
   env_ids, positions = ring_lib.as_steps(env_ids, positions)
   ring_lib.check_stored(state.ring, env_ids, positions, config.checkify)
   slot, stored = ring_lib.find(state.ring, env_ids, positions)
-  env_ids = jnp.where(stored, env_ids, 0)
-  return ring_lib.mask(stored, ring_lib.read(field, env_ids, slot))
+  return jnp.where(stored, env_ids, 0), positions, slot, stored
 
 
 def _oldest(
@@ -69,7 +139,7 @@ def _oldest(
   env_ids: types.Array,
   num_steps: int,
   num_skipped: int,
-) -> config_lib.Steps:
+) -> Steps:
   """Returns the oldest steps of each environment after `num_skipped`."""
   _, max_length = ring_lib.dimensions(ring)
   size = ring_lib.take(ring.size, env_ids)
@@ -81,7 +151,7 @@ def _oldest(
   # Skipped ids of E read another environment. Their rows are arbitrary.
   rows = jnp.minimum(rows, ring.size.shape[0] - 1)
   slot = ring_lib.slot_of_age(ring, rows, jnp.clip(age, 1, max_length))
-  return config_lib.Steps(
+  return Steps(
     data=ring_lib.mask(is_valid, ring_lib.read(ring.data, rows, slot)),
     position=ring.position[rows] - age,
     is_valid=is_valid,
@@ -90,9 +160,9 @@ def _oldest(
 
 def gather_all(
   config: config_lib.ReplayConfig,
-  state: config_lib.ReplayState,
+  state: ReplayState,
   ignore_earliest_frames: bool = False,
-) -> config_lib.Steps:
+) -> Steps:
   """Returns all stored steps, oldest first.
 
   Args:
@@ -117,10 +187,10 @@ def gather_all(
 
 def dequeue(
   config: config_lib.ReplayConfig,
-  state: config_lib.ReplayState,
+  state: ReplayState,
   num_steps: int = 1,
   env_ids: types.Array | None = None,
-) -> tuple[config_lib.ReplayState, config_lib.Steps]:
+) -> tuple[ReplayState, Steps]:
   """Removes the oldest steps and returns them.
 
   Args:
@@ -154,7 +224,7 @@ def dequeue(
   )
   has_steps = size >= num_steps
   steps = _oldest(ring, env_ids, num_steps, 0)
-  steps = config_lib.Steps(
+  steps = Steps(
     data=ring_lib.mask(
       jnp.broadcast_to(has_steps, steps.is_valid.shape), steps.data
     ),
@@ -167,10 +237,10 @@ def dequeue(
 
 def remove_up_to(
   config: config_lib.ReplayConfig,
-  state: config_lib.ReplayState,
+  state: ReplayState,
   num_steps: types.Array | int,
   env_ids: types.Array | None = None,
-) -> config_lib.ReplayState:
+) -> ReplayState:
   """Removes the oldest steps, or all if there are fewer.
 
   Args:
@@ -189,27 +259,25 @@ def remove_up_to(
 
 def _remove(
   config: config_lib.ReplayConfig,
-  state: config_lib.ReplayState,
+  state: ReplayState,
   num_steps: types.Array,
   env_ids: types.Array,
-) -> config_lib.ReplayState:
+) -> ReplayState:
   # Steps are not erased: what is older than `size` counts as not stored.
   size = state.ring.size.at[env_ids].add(-num_steps, mode='drop')
   state = state._replace(ring=state.ring._replace(size=size))
   if state.priorities is None:
     return state
   return state._replace(
-    priorities=prioritized.restrict(
-      state.priorities, state.ring, config.candidates
-    )
+    priorities=prioritized.restrict(config, state.priorities, state.ring)
   )
 
 
 def clear(
   config: config_lib.ReplayConfig,
-  state: config_lib.ReplayState,
+  state: ReplayState,
   env_ids: types.Array | None = None,
-) -> config_lib.ReplayState:
+) -> ReplayState:
   """Removes all steps; positions continue to count.
 
   The next step of a cleared environment begins an episode.
@@ -228,9 +296,9 @@ def clear(
 
 def _begin_anew(
   config: config_lib.ReplayConfig,
-  state: config_lib.ReplayState,
+  state: ReplayState,
   env_ids: types.Array | None,
-) -> config_lib.ReplayState:
+) -> ReplayState:
   """Makes the next step begin an episode, whatever its step type."""
   if state.episodes is None:
     return state
@@ -241,7 +309,7 @@ def _begin_anew(
 
 def steps_to_episode_end(
   config: config_lib.ReplayConfig,
-  state: config_lib.ReplayState,
+  state: ReplayState,
   env_ids: types.Array,
   positions: types.Array,
 ) -> types.Array:
@@ -261,17 +329,15 @@ def steps_to_episode_end(
     ValueError: if the replay does not index episodes; outside `jit`, if a step
       is not stored.
   """
-  ids, positions, number, stored = _find_episode(
-    config, state, env_ids, positions
-  )
-  assert state.episodes is not None
-  end = state.episodes.end[ids, number]
+  episodes = _episodes(config, state)
+  ids, positions, slot, stored = _find_stored(config, state, env_ids, positions)
+  end = episodes.end[ids, episodes.number[ids, slot]]
   return jnp.where(stored, end - positions, -1)
 
 
 def episode_begin_position(
   config: config_lib.ReplayConfig,
-  state: config_lib.ReplayState,
+  state: ReplayState,
   env_ids: types.Array,
   positions: types.Array,
 ) -> types.Array:
@@ -281,44 +347,28 @@ def episode_begin_position(
   `steps_to_episode_end`. Under `jit`, steps that are not stored return their
   own position.
   """
-  ids, positions, number, stored = _find_episode(
-    config, state, env_ids, positions
-  )
-  assert state.episodes is not None
-  return jnp.where(stored, state.episodes.begin[ids, number], positions)
+  episodes = _episodes(config, state)
+  ids, positions, slot, stored = _find_stored(config, state, env_ids, positions)
+  begin = episodes.begin[ids, episodes.number[ids, slot]]
+  return jnp.where(stored, begin, positions)
 
 
-def _find_episode(
-  config: config_lib.ReplayConfig,
-  state: config_lib.ReplayState,
-  env_ids: types.Array,
-  positions: types.Array,
-) -> tuple[types.Array, types.Array, types.Array, types.Array]:
-  """Returns valid ids, positions, episode numbers, and what is stored."""
-  _check_episodes(config, state)
-  env_ids, positions = ring_lib.as_steps(env_ids, positions)
-  ring_lib.check_stored(state.ring, env_ids, positions, config.checkify)
-  slot, stored = ring_lib.find(state.ring, env_ids, positions)
-  env_ids = jnp.where(stored, env_ids, 0)
-  assert state.episodes is not None
-  return env_ids, positions, state.episodes.number[env_ids, slot], stored
-
-
-def _check_episodes(
-  config: config_lib.ReplayConfig, state: config_lib.ReplayState
-) -> None:
+def _episodes(
+  config: config_lib.ReplayConfig, state: ReplayState
+) -> episodes_lib.Episodes:
   if state.episodes is None:
     raise ValueError(
       f'this replay does not track episodes (episodes={config.episodes}); make'
       ' it with episodes=True.'
     )
+  return state.episodes
 
 
 def end_episodes(
   config: config_lib.ReplayConfig,
-  state: config_lib.ReplayState,
+  state: ReplayState,
   env_ids: types.Array | None = None,
-) -> config_lib.ReplayState:
+) -> ReplayState:
   """Turns the newest steps into `LAST` steps, without changing their discounts.
 
   This is needed if environments are reset within an episode, as after restoring
@@ -335,7 +385,7 @@ def end_episodes(
   Raises:
     ValueError: if the replay does not index episodes.
   """
-  _check_episodes(config, state)
+  _episodes(config, state)  # Raises without them.
   ring = state.ring
   ids = ring_lib.resolve_env_ids(ring, env_ids, config.checkify)
   leaves, structure = jax.tree.flatten(ring.data)

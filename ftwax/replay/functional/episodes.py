@@ -20,9 +20,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import custom_batching, lax
+from jax import lax
 
 from ftwax import trees, types
+from ftwax.replay.functional import replay_config as config_lib
 from ftwax.replay.functional import ring as ring_lib
 from ftwax.replay.functional import transforms
 
@@ -58,22 +59,6 @@ class Returns(NamedTuple):
 
   value: types.Array
   first_open: types.Array
-
-
-class ReturnParameters(NamedTuple):
-  """Parameters of returns, float32 [K] or scalars.
-
-  Attributes:
-    discount: the agent's discount; multiplies the environment's.
-    default_return: the return of steps whose return is not known.
-    min_reward: lower bound to which rewards are clipped.
-    max_reward: upper bound to which rewards are clipped.
-  """
-
-  discount: types.Array | float
-  default_return: types.Array | float
-  min_reward: types.Array | float
-  max_reward: types.Array | float
 
 
 class Transition(NamedTuple):
@@ -172,7 +157,7 @@ def add_returns(
   begins: types.Array,
   ends: types.Array,
   env_ids: types.Array,
-  parameters: ReturnParameters,
+  hyperparameters: config_lib.ReplayHyperparameters,
 ) -> Returns:
   """Fills in the returns that S newly written steps complete.
 
@@ -186,35 +171,34 @@ def add_returns(
     begins: bool [S, K], which of the steps begin an episode.
     ends: bool [S, K], after which of the steps nothing more is earned.
     env_ids: int32 [K], unique; entries of E are skipped.
-    parameters: parameters of returns.
+    hyperparameters: the parameters of returns.
 
   Returns:
     The new returns.
   """
   # One per environment, so that the members of a population can be merged.
-  rows = ReturnParameters(
+  rows = config_lib.ReplayHyperparameters(
     *(
       jnp.broadcast_to(jnp.asarray(value, jnp.float32), env_ids.shape)
-      for value in parameters
+      for value in hyperparameters
     )
   )
   # The rest of the ring's data is not needed.
   ring = ring._replace(data=transition)
-  args = transforms.vary_alike((returns, ring, begins, ends, env_ids, rows))
-  new: Returns = _jitted_add_returns(*args)
-  return new
+  return _merged_add_returns(
+    *transforms.vary_alike((returns, ring, begins.T, ends.T, env_ids, rows))
+  )
 
 
-@custom_batching.custom_vmap
 def _add_returns(
   returns: Returns,
   ring: ring_lib.Ring,
   begins: types.Array,
   ends: types.Array,
   env_ids: types.Array,
-  parameters: ReturnParameters,
+  hyperparameters: config_lib.ReplayHyperparameters,
 ) -> Returns:
-  """Implements `add_returns`, with parameters [K]."""
+  """Implements `add_returns`, by environment, [K, S] and [K]."""
 
   def enter(
     returns: Returns, inputs: tuple[types.Array, ...]
@@ -223,7 +207,7 @@ def _add_returns(
     slot = ring_lib.slot_of_age(ring, env_ids, age)
     position = ring_lib.take(ring.position, env_ids) - age
     new = jnp.zeros((*env_ids.shape, *returns.value.shape[2:]), jnp.float32)
-    new += trees.align(parameters.default_return, new)
+    new += trees.align(hyperparameters.default_return, new)
     value = returns.value.at[env_ids, slot].set(new, mode='drop')
     first_open = returns.first_open.at[env_ids].get(mode='clip')
     # Skips steps that have been overwritten, even by later ones of this batch.
@@ -232,23 +216,26 @@ def _add_returns(
     )
     # No action led to the first step of an episode, so it completes nothing.
     num_open = jnp.where(ends & ~begins, num_open, 0)
-    value = _fill(value, ring, env_ids, age, num_open, parameters)
+    value = _fill(value, ring, env_ids, age, num_open, hyperparameters)
     # The step at an end stays open itself: what it earns comes after it.
     first_open = jnp.where(begins | ends, position, first_open)
     new_first_open = returns.first_open.at[env_ids].set(first_open, mode='drop')
     return Returns(value, new_first_open), None
 
-  ages = _new_ages(begins.shape[0])
-  return lax.scan(enter, returns, (ages, begins, ends))[0]
+  ages = _new_ages(begins.shape[1])
+  return lax.scan(enter, returns, (ages, begins.T, ends.T))[0]
 
 
-@_add_returns.def_vmap
-def _add_returns_vmap(
-  axis_size: int, is_batched: Any, *args: Any
-) -> tuple[Returns, Any]:
-  """Merges A members' E environments into one table; see `transforms`."""
-  args = transforms.broadcast_members(axis_size, is_batched, args)
-  returns, ring, begins, ends, env_ids, parameters = args
+def _shift_members(
+  axis_size: int,
+  returns: Returns,
+  ring: ring_lib.Ring,
+  begins: types.Array,
+  ends: types.Array,
+  env_ids: types.Array,
+  hyperparameters: config_lib.ReplayHyperparameters,
+) -> tuple[Any, ...]:
+  """Points ids [A, K] to the environments of their member, [A, E, ...]."""
   num_environments = ring.size.shape[1]
   member = jnp.arange(axis_size, dtype=jnp.int32)[:, None]
   env_ids = jnp.where(
@@ -256,22 +243,10 @@ def _add_returns_vmap(
     env_ids + num_environments * member,
     num_environments * axis_size,
   )
-  steps = [
-    jnp.swapaxes(leaf, 0, 1).reshape(leaf.shape[1], -1)  # [S, A K]
-    for leaf in (begins, ends)
-  ]
-  returns, ring, env_ids, parameters = transforms.lay_side_by_side(
-    (returns, ring, env_ids, parameters)
-  )
-  new = _add_returns(returns, ring, *steps, env_ids, parameters)
-  new = jax.tree.map(
-    lambda leaf: leaf.reshape(axis_size, -1, *leaf.shape[1:]), new
-  )
-  return new, jax.tree.map(lambda _: True, new)
+  return returns, ring, begins, ends, env_ids, hyperparameters
 
 
-# Jitted so that calls outside `jit` do not compile the loops each time.
-_jitted_add_returns = jax.jit(_add_returns)
+_merged_add_returns = transforms.merge_members(_add_returns, _shift_members)
 
 
 def _fill(
@@ -280,7 +255,7 @@ def _fill(
   env_ids: types.Array,
   age: types.Array,
   num_open: types.Array,
-  parameters: ReturnParameters,
+  hyperparameters: config_lib.ReplayHyperparameters,
 ) -> types.Array:
   """Fills in the returns of `num_open` [K] steps before those of age `age`."""
   transition: Transition = ring.data
@@ -299,10 +274,10 @@ def _fill(
     slot_t = ring_lib.slot_of_age(ring, env_ids, age + step + 1)
     reward_tp1 = jnp.clip(
       get(transition.reward, slot_tp1),
-      trees.align(parameters.min_reward, zero),
-      trees.align(parameters.max_reward, zero),
+      trees.align(hyperparameters.min_reward, zero),
+      trees.align(hyperparameters.max_reward, zero),
     )
-    discount_tp1 = trees.align(parameters.discount, zero) * get(
+    discount_tp1 = trees.align(hyperparameters.discount, zero) * get(
       transition.discount, slot_tp1
     )
     return_t = reward_tp1 + discount_tp1 * return_tp1

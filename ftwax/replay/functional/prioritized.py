@@ -15,15 +15,15 @@ A sequence of T steps is a candidate if the age of its first step is at least T
 and at most size - num_ignored.
 """
 
-import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
 
 from ftwax import types
+from ftwax.replay.functional import replay_checks, segment_tree
+from ftwax.replay.functional import replay_config as config_lib
 from ftwax.replay.functional import ring as ring_lib
-from ftwax.replay.functional import segment_tree
 
 # Lower bound of positive priorities: products of smaller ones with a
 # probability might underflow to zero in float32.
@@ -42,35 +42,33 @@ class Priorities(NamedTuple):
   learned: segment_tree.SegmentTree
 
 
-@dataclasses.dataclass(frozen=True)
-class Candidates:
-  """The rule for where sequences may begin.
+def count_candidates(
+  config: config_lib.ReplayConfig, ring: ring_lib.Ring
+) -> types.Array:
+  """Returns the number of candidates of each environment, int32 [E]."""
+  first_ages = ring.size - config.num_earliest_frames_ignored
+  return jnp.maximum(first_ages - config.sequence_length + 1, 0)
 
-  Attributes:
-    sequence_length: T, the number of steps of a sequence.
-    num_ignored: number of oldest steps with which no sequence begins.
+
+def begins_candidate(
+  config: config_lib.ReplayConfig, age: types.Array, size: types.Array
+) -> types.Array:
+  """Returns whether steps of age `age` begin a candidate, bool [...].
+
+  Args:
+    config: where sequences may begin.
+    age: int32 [...].
+    size: int32 [...], number of stored steps of the environment.
   """
+  first_age = size - config.num_earliest_frames_ignored
+  return (age >= config.sequence_length) & (age <= first_age)
 
-  sequence_length: int
-  num_ignored: int
 
-  def count(self, ring: ring_lib.Ring) -> types.Array:
-    """Returns the number of candidates of each environment, int32 [E]."""
-    num_starts = ring.size - self.num_ignored - self.sequence_length + 1
-    return jnp.maximum(num_starts, 0)
-
-  def contain(self, age: types.Array, size: types.Array) -> types.Array:
-    """Returns whether steps of age `age` begin a candidate, bool [...].
-
-    Args:
-      age: int32 [...].
-      size: int32 [...], number of stored steps of the environment.
-    """
-    return (age >= self.sequence_length) & (age <= size - self.num_ignored)
-
-  def in_slots(self, ring: ring_lib.Ring) -> types.Array:
-    """Returns whether each slot's step begins a candidate, bool [E, L]."""
-    return self.contain(ring_lib.slot_ages(ring), ring.size[:, None])
+def candidates_in_slots(
+  config: config_lib.ReplayConfig, ring: ring_lib.Ring
+) -> types.Array:
+  """Returns whether each slot's step begins a candidate, bool [E, L]."""
+  return begins_candidate(config, ring_lib.slot_ages(ring), ring.size[:, None])
 
 
 def init(num_environments: int, max_length: int) -> Priorities:
@@ -83,34 +81,59 @@ def init(num_environments: int, max_length: int) -> Priorities:
 
 
 def initial_priority(
-  priorities: Priorities, lowest: types.Array | float
+  config: config_lib.ReplayConfig,
+  priorities: Priorities,
+  hyperparameters: config_lib.ReplayHyperparameters,
 ) -> types.Array:
-  """Returns the priority of new sequences: the largest learned, or `lowest`."""
+  """Returns the priority of new sequences: the largest learned, or the minimum.
+
+  Returns:
+    float32 [], with the exponent applied.
+
+  Raises:
+    ValueError: outside `jit`, if the minimum or its power is negative or not
+      finite; under `jit` it is then 1.
+  """
+  priority = jnp.asarray(hyperparameters.initial_priority, jnp.float32)
+  exponent = jnp.asarray(hyperparameters.priority_exponent, jnp.float32)
+  power = priority**exponent
+  is_good = [
+    replay_checks.check_scalar(config.checkify, name, value)
+    for name, value in (
+      ('initial_priority', priority),
+      ('priority_exponent', exponent),
+      ('initial_priority ** priority_exponent', power),
+    )
+  ]
+  lowest = jnp.where(is_good[0] & is_good[1] & is_good[2], power, 1.0)
   return jnp.maximum(segment_tree.summary(priorities.learned), lowest)
 
 
 def add(
+  config: config_lib.ReplayConfig,
   priorities: Priorities,
   ring: ring_lib.Ring,
   num_steps: int,
   env_ids: types.Array,
-  candidates: Candidates,
-  lowest: types.Array | float,
+  hyperparameters: config_lib.ReplayHyperparameters,
 ) -> Priorities:
   """Adds sequences that a write of `num_steps` steps completes.
 
   Args:
+    config: where sequences may begin.
     priorities: the priorities before.
     ring: the ring after the write.
     num_steps: S.
     env_ids: int32 [K], unique; entries of E are skipped.
-    candidates: where sequences may begin.
-    lowest: float32, the minimum priority of new sequences.
+    hyperparameters: the initial priority.
 
   Returns:
     The new priorities.
   """
-  length = candidates.sequence_length
+  length, num_ignored = (
+    config.sequence_length,
+    config.num_earliest_frames_ignored,
+  )
   size = ring_lib.take(ring.size, env_ids)[None]  # [1, K]
   # The leaves that change: sequences that the new steps complete, the new steps
   # themselves, which begin none yet, and the oldest, which are now ignored.
@@ -119,8 +142,8 @@ def add(
     length + steps,
     1 + steps[: min(num_steps, length - 1)],
   ]
-  if candidates.num_ignored:
-    ages.append(size - candidates.num_ignored + 1 + steps)
+  if num_ignored:
+    ages.append(size - num_ignored + 1 + steps)
   age = jnp.concatenate(
     [jnp.broadcast_to(part, (len(part), len(env_ids))) for part in ages]
   )  # [A, K]
@@ -132,14 +155,12 @@ def add(
     jnp.full(leaf.size, segment_tree.MAX.identity, jnp.float32),
   )[0]
   new = priorities._replace(learned=learned)
-  first = initial_priority(new, lowest).astype(jnp.float32)
+  first = initial_priority(config, new, hyperparameters)
   if num_steps > 1:
-    forgotten = _forgotten_later(
-      priorities, ring, num_steps, env_ids, candidates
-    )
+    forgotten = _forgotten_later(config, priorities, ring, num_steps, env_ids)
     first = jnp.maximum(first, forgotten)[:, None]  # [S, 1]
     first = jnp.pad(first, ((0, len(age) - num_steps), (0, 0)))
-  value = jnp.where(candidates.contain(age, size), first, 0.0)
+  value = jnp.where(begins_candidate(config, age, size), first, 0.0)
   return _set_sampling(new, leaf, value)
 
 
@@ -172,11 +193,11 @@ def _leaf_of_age(
 
 
 def _forgotten_later(
+  config: config_lib.ReplayConfig,
   priorities: Priorities,
   ring: ring_lib.Ring,
   num_steps: int,
   env_ids: types.Array,
-  candidates: Candidates,
 ) -> types.Array:
   """Returns the largest replaced priority that each new step still found.
 
@@ -185,11 +206,11 @@ def _forgotten_later(
   steps of the same write replace, but not on those that earlier steps replaced.
 
   Args:
+    config: where sequences may begin.
     priorities: the priorities before the write.
     ring: the ring after the write.
     num_steps: S.
     env_ids: int32 [K], unique; entries of E are skipped.
-    candidates: where sequences may begin.
 
   Returns:
     float32 [S], in the order of ages: the newest sequence first.
@@ -198,7 +219,7 @@ def _forgotten_later(
   # If nothing had been overwritten, the candidate that the newest step replaced
   # would be just too old now; those replaced before it would be older still.
   steps = jnp.arange(num_steps, dtype=jnp.int32)  # [S]
-  age = max_length - candidates.num_ignored + 1 + steps
+  age = max_length - config.num_earliest_frames_ignored + 1 + steps
   age = jnp.where(age > max_length, age - max_length, age)[:, None]
   age = jnp.broadcast_to(age, (num_steps, len(env_ids)))
   leaf = _leaf_of_age(ring, env_ids, age)
@@ -211,11 +232,11 @@ def _forgotten_later(
 
 
 def resize(
+  config: config_lib.ReplayConfig,
   priorities: Priorities,
   ring: ring_lib.Ring,
-  old: Candidates,
-  new: Candidates,
-  lowest: types.Array | float,
+  sequence_length: int,
+  hyperparameters: config_lib.ReplayHyperparameters,
 ) -> Priorities:
   """Returns priorities of sequences of another length.
 
@@ -224,51 +245,40 @@ def resize(
   O(E |T - T'| log E L), apart from a copy.
 
   Args:
-    priorities: priorities of sequences of `old`.
+    config: where sequences begin, with T steps each.
+    priorities: priorities of these sequences.
     ring: the ring.
-    old: where sequences begin, with T steps each.
-    new: where sequences will begin, with T' steps each and as many ignored.
-    lowest: float32, the minimum priority of new sequences.
+    sequence_length: T', the steps of the others.
+    hyperparameters: the initial priority.
 
   Returns:
     Priorities, whose `learned` are unchanged.
   """
   num_environments, _ = ring_lib.dimensions(ring)
-  least, most = sorted((old.sequence_length, new.sequence_length))
+  least, most = sorted((config.sequence_length, sequence_length))
   env_ids = jnp.arange(num_environments, dtype=jnp.int32)
   age = jnp.arange(least, most, dtype=jnp.int32)[:, None]
   age = jnp.broadcast_to(age, (len(age), num_environments))
-  first = initial_priority(priorities, lowest).astype(jnp.float32)
-  value = jnp.where(new.contain(age, ring.size[None]), first, 0.0)
+  first = initial_priority(config, priorities, hyperparameters)
+  new = config.replace(sequence_length=sequence_length)
+  value = jnp.where(begins_candidate(new, age, ring.size[None]), first, 0.0)
   leaf = _leaf_of_age(ring, env_ids, age)
   return _set_sampling(priorities, leaf, value)
 
 
 def update(
+  config: config_lib.ReplayConfig,
   priorities: Priorities,
   ring: ring_lib.Ring,
   env_ids: types.Array,
   positions: types.Array,
   new_priorities: types.Array,
-  candidates: Candidates,
   exponent: types.Array | float,
 ) -> Priorities:
-  """Sets priorities of sequences; for repeated ones the last one counts.
+  """Implements `buffer.update_priorities`, for arrays [M].
 
   It skips sequences that are not candidates (any more) and priorities that are
   negative or not finite.
-
-  Args:
-    priorities: the priorities before.
-    ring: the ring.
-    env_ids: int32 [M].
-    positions: int32 [M], positions of the sequences' first steps.
-    new_priorities: float32 [M].
-    candidates: where sequences may begin.
-    exponent: float, exponent of the new priorities.
-
-  Returns:
-    The new priorities.
   """
 
   def enter(
@@ -280,7 +290,7 @@ def update(
     age = ring_lib.age_of_slot(ring, env_id, slot)
     size = ring_lib.take(ring.size, env_id)
     power = priority**exponent
-    is_set = is_stored & candidates.contain(age, size)
+    is_set = is_stored & begins_candidate(config, age, size)
     is_set &= (priority >= 0) & jnp.isfinite(priority) & jnp.isfinite(power)
     leaf = jnp.where(is_set, env_id * max_length + slot, segment_tree.LEFT_OUT)
     return leaf, jnp.where(power > 0, jnp.maximum(power, _SMALLEST), 0.0)
@@ -299,10 +309,10 @@ def update(
 
 
 def restrict(
-  priorities: Priorities, ring: ring_lib.Ring, candidates: Candidates
+  config: config_lib.ReplayConfig, priorities: Priorities, ring: ring_lib.Ring
 ) -> Priorities:
   """Drops sequences that are not candidates after a removal, in O(E L)."""
-  is_kept = candidates.in_slots(ring).reshape(-1)
+  is_kept = candidates_in_slots(config, ring).reshape(-1)
   sampling = segment_tree.get_all(priorities.sampling, is_kept.size)
   learned = segment_tree.get_all(priorities.learned, is_kept.size)
   return Priorities(

@@ -7,13 +7,13 @@ at each call, in O(E L), since an agent's rewards for events may change.
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.replay.functional import replay_checks
+from ftwax.replay.functional import contents, prioritized, replay_checks
 from ftwax.replay.functional import replay_config as config_lib
 from ftwax.replay.functional import ring as ring_lib
 
 
 def within_episodes(
-  config: config_lib.ReplayConfig, state: config_lib.ReplayState
+  config: config_lib.ReplayConfig, state: contents.ReplayState
 ) -> types.Array:
   """Returns whether each slot begins a sequence within one episode.
 
@@ -33,13 +33,13 @@ def within_episodes(
   count = jnp.cumsum(jnp.concatenate([is_first, is_first[:, :length]], 1), 1)
   # Equal if no `FIRST` is among the T - 1 steps after the first one.
   inside = count[:, length:] == count[:, : is_first.shape[1]]
-  inside &= config.candidates.in_slots(state.ring)
+  inside &= prioritized.candidates_in_slots(config, state.ring)
   return inside.astype(jnp.float32)
 
 
 def reward_balanced(
   config: config_lib.ReplayConfig,
-  state: config_lib.ReplayState,
+  state: contents.ReplayState,
   skew: types.Array | float = 2.0,
   threshold: types.Array | float = 0.0,
   reward: types.Array | None = None,

@@ -40,23 +40,17 @@ def check(
     ValueError: outside `jit`, if any of `predicate` is false.
   """
   is_readable = is_concrete(predicate, values)
-  if not np.size(predicate) or not (is_readable or emit):
+  if not np.size(predicate) or (np.all(predicate) if is_readable else not emit):
     return
-  first: Any
-  if not is_readable:
-    first = jnp.argmin(predicate)
-    shown = {
-      name: jnp.broadcast_to(value, predicate.shape).reshape(-1)[first]
-      for name, value in values.items()
-    }
-    checkify.debug_check(jnp.all(predicate), message, **shown)
-  elif not np.all(predicate):
-    first = np.argmin(predicate)
-    shown = {
-      name: np.broadcast_to(value, np.shape(predicate)).reshape(-1)[first]
-      for name, value in values.items()
-    }
+  xp: Any = np if is_readable else jnp
+  first = xp.argmin(predicate)
+  shown = {
+    name: xp.broadcast_to(value, np.shape(predicate)).reshape(-1)[first]
+    for name, value in values.items()
+  }
+  if is_readable:
     raise ValueError(message.format(**shown))
+  checkify.debug_check(jnp.all(predicate), message, **shown)
 
 
 def check_scalar(

@@ -1,15 +1,10 @@
-"""Config, hyperparameters, state and samples of a functional replay."""
+"""Config and hyperparameters of a functional replay."""
 
 import dataclasses
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
-
 from ftwax import types
-from ftwax.replay.functional import draws, replay_checks
-from ftwax.replay.functional import episodes as episodes_lib
-from ftwax.replay.functional import prioritized as prioritized_lib
-from ftwax.replay.functional import ring as ring_lib
+from ftwax.replay.functional import draws
 
 # Slots are int32, and a sum of two of them must not overflow.
 _MAX_NUM_SLOTS = 2**30
@@ -121,13 +116,6 @@ class ReplayConfig:
         ' whose rows may repeat.'
       )
 
-  @property
-  def candidates(self) -> prioritized_lib.Candidates:
-    """The rule for where sequences may begin."""
-    return prioritized_lib.Candidates(
-      self.sequence_length, self.num_earliest_frames_ignored
-    )
-
   def replace(self, **changes: Any) -> 'ReplayConfig':
     """Returns a copy with `changes`."""
     return dataclasses.replace(self, **changes)
@@ -164,128 +152,3 @@ class ReplayHyperparameters(NamedTuple):
 
 
 DEFAULTS = ReplayHyperparameters()
-
-
-class ReplayState(NamedTuple):
-  """State of a replay, a pytree of arrays.
-
-  Attributes:
-    ring: the stored steps.
-    episodes: the index of episodes; None unless configured.
-    returns: episodic returns; None unless configured.
-    priorities: priorities of sequences; None unless configured.
-  """
-
-  ring: ring_lib.Ring
-  episodes: episodes_lib.Episodes | None
-  returns: episodes_lib.Returns | None
-  priorities: prioritized_lib.Priorities | None
-
-
-def check_state(config: ReplayConfig, state: ReplayState) -> None:
-  """Checks that a state has the sizes and parts that a replay needs.
-
-  Args:
-    config: config of the replay.
-    state: leaves may be NumPy arrays.
-
-  Raises:
-    ValueError: if the state has other sizes, or lacks a part.
-  """
-  wanted = config.num_environments, config.max_length
-  found = ring_lib.dimensions(state.ring)
-  if found != wanted or state.ring.size.shape != wanted[:1]:
-    raise ValueError(
-      f'state (of {found[0]} environments and {found[1]} steps) must be of'
-      f' num_environments ({wanted[0]}) and max_length ({wanted[1]}); make it'
-      ' with init() of this replay, or vmap over the members of a population.'
-    )
-  for feature, part in (
-    ('prioritized', state.priorities),
-    ('episodes', state.episodes),
-    ('record_returns', state.returns),
-  ):
-    if getattr(config, feature) and part is None:
-      raise ValueError(
-        f'state must come from a replay with {feature}=True, but was made'
-        ' without it; make it with init() of this replay.'
-      )
-
-
-def lowest_priority(
-  config: ReplayConfig, hyperparameters: ReplayHyperparameters
-) -> types.Array:
-  """Returns the minimum priority of new sequences, exponent applied.
-
-  Returns:
-    float32 [].
-
-  Raises:
-    ValueError: outside `jit`, if the initial priority or its power is negative
-      or not finite; under `jit` it is then 1.
-  """
-  priority = jnp.asarray(hyperparameters.initial_priority, jnp.float32)
-  exponent = jnp.asarray(hyperparameters.priority_exponent, jnp.float32)
-  is_good = replay_checks.check_scalar(
-    config.checkify, 'initial_priority', priority
-  )
-  is_good &= replay_checks.check_scalar(
-    config.checkify, 'priority_exponent', exponent
-  )
-  power = priority**exponent
-  is_power = replay_checks.check_scalar(
-    config.checkify, 'initial_priority ** priority_exponent', power
-  )
-  return jnp.where(is_good & is_power, power, 1.0)
-
-
-class SampleInfo(NamedTuple):
-  """Origin and weight of sampled sequences.
-
-  Attributes:
-    env_id: int32 [B].
-    position: int32 [B], position of the first step.
-    probability: float32 [B], probability that a row of the batch is this
-      sequence; for distinct rows, that the first row drawn is.
-    num_candidates: int32 [], number of sequences to sample from.
-    importance_weight: float32 [B], (num_candidates * probability) ** -beta,
-      divided by the largest one of the batch.
-    is_valid: bool [B]; if false, no complete sequence was drawn, the weight is
-      zero and the data are arbitrary.
-    discounted_return: float32 [B, ...], the episodic return of the first step;
-      None if not recorded.
-  """
-
-  env_id: types.Array
-  position: types.Array
-  probability: types.Array
-  num_candidates: types.Array
-  importance_weight: types.Array
-  is_valid: types.Array
-  discounted_return: types.Array | None
-
-
-class Sample(NamedTuple):
-  """A batch of sequences.
-
-  Attributes:
-    data: leaves [T, B, ...].
-    info: their origin and weight.
-  """
-
-  data: types.ArrayTree
-  info: SampleInfo
-
-
-class Steps(NamedTuple):
-  """Stored steps, oldest first.
-
-  Attributes:
-    data: leaves [num_steps, K, ...], zero where not valid.
-    position: int32 [num_steps, K].
-    is_valid: bool [num_steps, K].
-  """
-
-  data: types.ArrayTree
-  position: types.Array
-  is_valid: types.Array

@@ -1,7 +1,7 @@
 """Samples sequences from a replay."""
 
 import operator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -9,6 +9,7 @@ from jax import lax
 from ftwax import types
 from ftwax.replay.functional import (
   choices,
+  contents,
   draws,
   prioritized,
   replay_checks,
@@ -18,14 +19,52 @@ from ftwax.replay.functional import replay_config as config_lib
 from ftwax.replay.functional import ring as ring_lib
 
 
+class SampleInfo(NamedTuple):
+  """Origin and weight of sampled sequences.
+
+  Attributes:
+    env_id: int32 [B].
+    position: int32 [B], position of the first step.
+    probability: float32 [B], probability that a row of the batch is this
+      sequence; for distinct rows, that the first row drawn is.
+    num_candidates: int32 [], number of sequences to sample from.
+    importance_weight: float32 [B], (num_candidates * probability) ** -beta,
+      divided by the largest one of the batch.
+    is_valid: bool [B]; if false, no complete sequence was drawn, the weight is
+      zero and the data are arbitrary.
+    discounted_return: float32 [B, ...], the episodic return of the first step;
+      None if not recorded.
+  """
+
+  env_id: types.Array
+  position: types.Array
+  probability: types.Array
+  num_candidates: types.Array
+  importance_weight: types.Array
+  is_valid: types.Array
+  discounted_return: types.Array | None
+
+
+class Sample(NamedTuple):
+  """A batch of sequences.
+
+  Attributes:
+    data: leaves [T, B, ...].
+    info: their origin and weight.
+  """
+
+  data: types.ArrayTree
+  info: SampleInfo
+
+
 def sample(
   config: config_lib.ReplayConfig,
-  state: config_lib.ReplayState,
+  state: contents.ReplayState,
   key: types.Key,
   hyperparameters: config_lib.ReplayHyperparameters = config_lib.DEFAULTS,
   batch_size: int | None = None,
   sequence_length: int | None = None,
-) -> config_lib.Sample:
+) -> Sample:
   """Samples B sequences of T consecutive steps each.
 
   Sequences may cross episode boundaries, but not the head of the ring: each
@@ -75,13 +114,13 @@ def sample(
 
 def sample_weighted(
   config: config_lib.ReplayConfig,
-  state: config_lib.ReplayState,
+  state: contents.ReplayState,
   key: types.Key,
   weights: types.Array,
   hyperparameters: config_lib.ReplayHyperparameters = config_lib.DEFAULTS,
   batch_size: int | None = None,
   sequence_length: int | None = None,
-) -> config_lib.Sample:
+) -> Sample:
   """Samples B sequences in proportion to given weights, in O(E L).
 
   It is for sampling that depends on the stored data, such as balancing zero and
@@ -121,7 +160,7 @@ def sample_weighted(
     'weights must be finite and not negative, got {weight}; clip them.',
     weight=weights,
   )
-  is_weight &= config.candidates.in_slots(state.ring)
+  is_weight &= prioritized.candidates_in_slots(config, state.ring)
   tree = segment_tree.build(
     segment_tree.SUM, jnp.where(is_weight, weights, 0.0).reshape(-1)
   )
@@ -133,7 +172,7 @@ def sample_weighted(
 
 def can_sample(
   config: config_lib.ReplayConfig,
-  state: config_lib.ReplayState,
+  state: contents.ReplayState,
   hyperparameters: config_lib.ReplayHyperparameters = config_lib.DEFAULTS,
   batch_size: int | None = None,
   sequence_length: int | None = None,
@@ -150,7 +189,7 @@ def can_sample(
   new = _resize(config, batch_size, sequence_length)
   distinct = new.draw == draws.DISTINCT
   if not config.prioritized:
-    count = jnp.sum(new.candidates.count(state.ring))
+    count = jnp.sum(prioritized.count_candidates(new, state.ring))
   else:
     tree = _sampling_tree(config, new, state, hyperparameters)
     if not distinct:
@@ -186,7 +225,7 @@ def _resize(
 def _sampling_tree(
   config: config_lib.ReplayConfig,
   new: config_lib.ReplayConfig,
-  state: config_lib.ReplayState,
+  state: contents.ReplayState,
   hyperparameters: config_lib.ReplayHyperparameters,
 ) -> segment_tree.SegmentTree:
   """Returns the priorities of sequences of the length in `new`."""
@@ -194,22 +233,18 @@ def _sampling_tree(
   assert priorities is not None  # Checked by `check_state`.
   if new.sequence_length != config.sequence_length:
     priorities = prioritized.resize(
-      priorities,
-      state.ring,
-      config.candidates,
-      new.candidates,
-      config_lib.lowest_priority(config, hyperparameters),
+      config, priorities, state.ring, new.sequence_length, hyperparameters
     )
   return priorities.sampling
 
 
 def _make_sample(
   config: config_lib.ReplayConfig,
-  state: config_lib.ReplayState,
+  state: contents.ReplayState,
   population: choices.Population,
   chosen: choices.Chosen,
   hyperparameters: config_lib.ReplayHyperparameters,
-) -> config_lib.Sample:
+) -> Sample:
   """Reads the chosen sequences."""
   ring = state.ring
   _, max_length = ring_lib.dimensions(ring)
@@ -223,7 +258,7 @@ def _make_sample(
   if config.prioritized:
     # The state may hold priorities for another sequence length.
     size = ring_lib.take(ring.size, env_id)
-    is_whole = config.candidates.contain(age, size)
+    is_whole = prioritized.begins_candidate(config, age, size)
     _check_whole(config, is_whole | ~is_valid)
     is_valid &= is_whole
   _check_valid(config, chosen.num_candidates, is_valid)
@@ -231,7 +266,7 @@ def _make_sample(
   discounted_return = None
   if state.returns is not None:
     discounted_return = ring_lib.read(state.returns.value, env_id, slot)
-  info = config_lib.SampleInfo(
+  info = SampleInfo(
     env_id=env_id,
     position=ring_lib.take(ring.position, env_id) - age,
     probability=jnp.where(is_valid, probability, 0.0),
@@ -243,7 +278,7 @@ def _make_sample(
     discounted_return=discounted_return,
   )
   rows = jnp.broadcast_to(env_id, slots.shape)
-  return config_lib.Sample(ring_lib.read(ring.data, rows, slots), info)
+  return Sample(ring_lib.read(ring.data, rows, slots), info)
 
 
 def _importance_exponent(

@@ -14,23 +14,46 @@ A node is always computed from its two children, never by adding a difference,
 so that rounding errors do not accumulate: after any number of updates the root
 is the pairwise sum of the current leaves.
 
-The algorithms are in `tree_updates` and `tree_searches`.
+The algorithms, with one for each platform, take N trees at once, float32 [N, 2
+P]: under `vmap` the trees of a population are merged, since a loop of scalars
+would be about a hundred times slower if each of its steps were batched. Their
+entries name one of the N trees in `member` int32 [M].
+
+On a CPU, leaves are set one after another, in a loop that XLA compiles to
+scalar code, up to the level that has about as many nodes as leaves were set;
+the nodes above it are then computed once. On other platforms all leaves of a
+batch climb together, level by level. Both result in the same trees.
 """
 
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
 import jax.numpy as jnp
+from jax import lax
 
 from ftwax import types
-from ftwax.replay.functional import (
-  replay_checks,
-  transforms,
-  tree_searches,
-  tree_updates,
-)
+from ftwax.replay.functional import replay_checks, transforms
 
 # float32 [2 P], see above.
 SegmentTree = types.Array
 
-Operation = tree_updates.Operation
+# With more thresholds than this, a CPU searches for all at once, too.
+_MANY_THRESHOLDS = 1024
+
+
+class Operation(NamedTuple):
+  """Combines two children into their parent.
+
+  Attributes:
+    combine: an associative and commutative function of two arrays.
+    identity: the neutral element of `combine`.
+  """
+
+  combine: Callable[[types.Array, types.Array], types.Array]
+  identity: float
+
 
 # Entries with this index are skipped in an update.
 LEFT_OUT = -1
@@ -167,7 +190,7 @@ def update_all(
   trees, index, value = transforms.vary_alike((trees, index, value))
   member = jnp.zeros_like(index)
   trees = tuple(tree[None] for tree in trees)
-  trees = tree_updates.make_update(operations)(trees, member, index, value)
+  trees = make_update(operations)(trees, member, index, value)
   return tuple(tree[0] for tree in trees)
 
 
@@ -202,7 +225,7 @@ def find_sum_bound(
     'threshold must lie in [0, {total}), the sum of all leaves, got'
     ' {threshold}; scale it by summary(tree).',
     total=total,
-    threshold=threshold[jnp.argmin(in_range)] if threshold.size else 0.0,
+    threshold=threshold,
   )
   return search(tree, threshold, remainder)
 
@@ -214,10 +237,7 @@ def search(
   args = transforms.vary_alike((tree, threshold, remainder))
   tree, threshold, remainder = args
   member = jnp.zeros_like(threshold, jnp.int32)
-  found: tuple[types.Array, types.Array] = tree_searches.find(
-    tree[None], member, threshold, remainder
-  )
-  return found
+  return _find(tree[None], member, threshold, remainder)
 
 
 def _check_index(tree: SegmentTree, index: types.Array, lowest: int) -> None:
@@ -229,5 +249,249 @@ def _check_index(tree: SegmentTree, index: types.Array, lowest: int) -> None:
     in_range,
     f'index of a leaf must lie in [{lowest}, {num_leaves}), got {{index}};'
     ' make a tree of a larger capacity.',
-    index=index.reshape(-1)[jnp.argmin(in_range)] if index.size else 0,
+    index=index,
   )
+
+
+def last_occurrence(index: types.Array) -> types.Array:
+  """Returns whether no later entry of `index` [M] is equal, bool [M]."""
+  order = jnp.argsort(index, stable=True)
+  ordered = index[order]
+  is_last = jnp.concatenate([ordered[1:] != ordered[:-1], jnp.ones(1, bool)])
+  return jnp.zeros(index.shape, bool).at[order].set(is_last)
+
+
+def update_in_sequence(
+  operations: tuple[Operation, ...],
+  trees: tuple[types.Array, ...],
+  member: types.Array,
+  index: types.Array,
+  value: types.Array,
+) -> tuple[types.Array, ...]:
+  """Sets leaves one after another; the implementation for CPUs."""
+  num_trees, num_nodes = trees[0].shape
+  num_leaves = num_nodes // 2
+  # Leaves climb to the lowest level with at most one node per leaf.
+  num_entries = max(1, index.shape[0] // num_trees)
+  # The largest power of two that does not exceed either number.
+  num_tops = 1 << min(num_leaves, num_entries).bit_length() - 1
+  height = (num_leaves // num_tops).bit_length() - 1
+
+  def climb(_: Any, carry: Any) -> Any:
+    flats, base, node, values = carry
+    # One of the two children has just been computed.
+    sibling = base + (node ^ 1)
+    values = [
+      operation.combine(value, flat[sibling])
+      for operation, flat, value in zip(operations, flats, values, strict=True)
+    ]
+    node >>= 1
+    return _write(flats, base + node, values), base, node, values
+
+  def set_leaf(
+    flats: list[types.Array], entry: tuple[types.Array, ...]
+  ) -> tuple[list[types.Array], None]:
+    member, index, value = entry
+    in_range = (index >= 0) & (index < num_leaves)
+    base = member * num_nodes if num_trees > 1 else 0
+    node = num_leaves + jnp.where(in_range, index, 0)
+    values = [jnp.where(in_range, value, flat[base + node]) for flat in flats]
+    carry = _write(flats, base + node, values), base, node, values
+    return lax.fori_loop(0, height, climb, carry)[0], None
+
+  flats = [tree.reshape(-1) for tree in trees]
+  flats, _ = lax.scan(set_leaf, flats, (member, index, value))
+  flats = _renew(operations, flats, num_nodes, num_tops - 1)
+  pairs = zip(flats, trees, strict=True)
+  return tuple(flat.reshape(tree.shape) for flat, tree in pairs)
+
+
+def _renew(
+  operations: tuple[Operation, ...],
+  flats: list[types.Array],
+  num_nodes: int,
+  num_renewed: int,
+) -> list[types.Array]:
+  """Recomputes the uppermost nodes of each tree from their children."""
+
+  def renew_one(i: types.Array, flats: list[types.Array]) -> list[types.Array]:
+    base = i // num_renewed * num_nodes
+    node = num_renewed - i % num_renewed  # Down to the root.
+    values = [
+      operation.combine(flat[base + 2 * node], flat[base + 2 * node + 1])
+      for operation, flat in zip(operations, flats, strict=True)
+    ]
+    return _write(flats, base + node, values)
+
+  if num_renewed == 0:
+    return flats
+  num_trees = flats[0].shape[0] // num_nodes
+  new: list[types.Array] = lax.fori_loop(
+    0, num_trees * num_renewed, renew_one, flats
+  )
+  return new
+
+
+def _write(
+  flats: list[types.Array], place: types.Array, values: list[types.Array]
+) -> list[types.Array]:
+  pairs = zip(flats, values, strict=True)
+  return [flat.at[place].set(value) for flat, value in pairs]
+
+
+def update_together(
+  operations: tuple[Operation, ...],
+  trees: tuple[types.Array, ...],
+  member: types.Array,
+  index: types.Array,
+  value: types.Array,
+) -> tuple[types.Array, ...]:
+  """Sets all leaves at once; the implementation for accelerators."""
+  num_nodes = trees[0].shape[1]
+  num_leaves = num_nodes // 2
+  in_range = (index >= 0) & (index < num_leaves)
+  base = member * num_nodes
+  node = num_leaves + jnp.where(in_range, index, 0)
+  leaf = jnp.where(in_range, base + node, trees[0].size)
+  leaf = jnp.where(last_occurrence(leaf), leaf, trees[0].size)
+
+  def update_one(operation: Operation, tree: types.Array) -> types.Array:
+    def climb(level: types.Array, flat: types.Array) -> types.Array:
+      # Skipped entries recompute values that do not change.
+      # Entries that share a parent write the same value to it.
+      parent = node >> level
+      left, right = flat[base + 2 * parent], flat[base + 2 * parent + 1]
+      return flat.at[base + parent].set(operation.combine(left, right))
+
+    flat = tree.reshape(-1).at[leaf].set(value, mode='drop')
+    flat = lax.fori_loop(1, num_leaves.bit_length(), climb, flat)
+    new: types.Array = flat.reshape(tree.shape)
+    return new
+
+  return tuple(map(update_one, operations, trees))
+
+
+def _shift_members(
+  axis_size: int, trees: Any, member: types.Array, *columns: types.Array
+) -> tuple[Any, ...]:
+  """Points the entries of A members, [A, M], to their trees, [A, N, 2 P]."""
+  num_trees = jax.tree.leaves(trees)[0].shape[1]
+  shift = num_trees * jnp.arange(axis_size, dtype=jnp.int32)[:, None]
+  return trees, member + shift, *columns
+
+
+@functools.cache
+def make_update(
+  operations: tuple[Operation, ...],
+) -> Callable[..., tuple[types.Array, ...]]:
+  """Makes the update of N trees for any platform, also under `vmap`.
+
+  Args:
+    operations: one for each array of trees.
+
+  Returns:
+    `(trees, member, index, value) -> trees`.
+  """
+
+  def update_fn(*args: Any) -> tuple[types.Array, ...]:
+    new: tuple[types.Array, ...] = lax.platform_dependent(
+      *args,
+      cpu=functools.partial(update_in_sequence, operations),
+      default=functools.partial(update_together, operations),
+    )
+    return new
+
+  return transforms.merge_members(update_fn, _shift_members)
+
+
+def _step_down(
+  flat: types.Array, base: types.Array, walker: tuple[types.Array, ...]
+) -> tuple[types.Array, ...]:
+  """Moves from a node to the child in which threshold + remainder falls."""
+  node, _, threshold, remainder = walker
+  left, right = flat[base + 2 * node], flat[base + 2 * node + 1]
+  # `~(<)` instead of `>=`, so that NaN also finds a nonzero leaf, the last one.
+  go_right = (right > 0) & ~(threshold < left)
+  rest = threshold - left
+  # The rounding error of the sum becomes the remainder.
+  total = rest + remainder
+  error = remainder - (total - rest)
+  threshold = jnp.where(go_right, jnp.maximum(total, 0.0), threshold)
+  remainder = jnp.where(go_right, error, remainder)
+  value = jnp.where(go_right, right, left)
+  return 2 * node + go_right.astype(jnp.int32), value, threshold, remainder
+
+
+def _descend(
+  flat: types.Array, num_nodes: int, *entries: tuple[types.Array, ...]
+) -> list[tuple[types.Array, types.Array]]:
+  """Walks from root to leaf for several entries; returns a leaf per entry."""
+  bases = [member * num_nodes for member, *_ in entries]
+
+  def step(_: Any, walkers: Any) -> Any:
+    pairs = zip(bases, walkers, strict=True)
+    return [_step_down(flat, base, walker) for base, walker in pairs]
+
+  # Under `shard_map`, all parts of a carry must vary over the same axes.
+  root, _ = transforms.vary_alike((jnp.int32(1), flat))
+  start = [
+    (root, flat[base + 1], jnp.maximum(threshold, 0.0), remainder)
+    for base, (_, threshold, remainder) in zip(bases, entries, strict=True)
+  ]
+  depth = (num_nodes // 2).bit_length() - 1
+  walkers = lax.fori_loop(0, depth, step, start)
+  return [(node - num_nodes // 2, value) for node, value, *_ in walkers]
+
+
+def find_in_sequence(
+  trees: types.Array,
+  member: types.Array,
+  threshold: types.Array,
+  remainder: types.Array,
+) -> tuple[types.Array, types.Array]:
+  """Descends for two thresholds at a time, which is fastest on a CPU.
+
+  Two walks are interleaved: one computes while the other waits for memory. XLA
+  would not compile a loop of three to scalar code.
+  """
+  flat, num_nodes = trees.reshape(-1), trees.shape[1]
+  num_entries = threshold.shape[0]
+
+  def find_two(columns: Any) -> Any:
+    rows = [tuple(column[i] for column in columns) for i in range(2)]
+    found = _descend(flat, num_nodes, *rows)
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
+
+  columns = [
+    jnp.pad(column, (0, num_entries % 2)).reshape(-1, 2)
+    for column in (member, threshold, remainder)
+  ]
+  found, value = lax.map(find_two, columns)
+  return found.reshape(-1)[:num_entries], value.reshape(-1)[:num_entries]
+
+
+def find_together(
+  trees: types.Array,
+  member: types.Array,
+  threshold: types.Array,
+  remainder: types.Array,
+) -> tuple[types.Array, types.Array]:
+  """Descends for all thresholds at once, which is fastest on accelerators."""
+  flat, num_nodes = trees.reshape(-1), trees.shape[1]
+  found, value = jax.vmap(lambda *entry: _descend(flat, num_nodes, entry)[0])(
+    member, threshold, remainder
+  )
+  return found, value
+
+
+def _find_on_platform(*args: types.Array) -> tuple[types.Array, types.Array]:
+  is_many = args[-1].shape[0] > _MANY_THRESHOLDS
+  found: tuple[types.Array, types.Array] = lax.platform_dependent(
+    *args,
+    cpu=find_together if is_many else find_in_sequence,
+    default=find_together,
+  )
+  return found
+
+
+_find = transforms.merge_members(_find_on_platform, _shift_members)

@@ -3,7 +3,7 @@
 `vmap` of a loop runs every iteration for all members, and if their numbers of
 iterations differ, it selects between whole carries. Loops that write to a table
 therefore operate on the tables of all members, merged into one larger table;
-see `lay_side_by_side`.
+see `merge_members`.
 
 `shard_map` tracks which arrays vary from device to device, and rejects a loop
 whose carry starts to vary inside it; see `vary_alike`.
@@ -11,45 +11,54 @@ whose carry starts to vary inside it; see `vary_alike`.
 `grad` does not support a `while_loop`; see `stop_gradients`.
 """
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import custom_batching, lax
 
 _Tree = TypeVar('_Tree')
 
 
-def broadcast_members(
-  axis_size: int, is_batched: Any, args: tuple[Any, ...]
-) -> tuple[Any, ...]:
-  """Adds a leading axis of members to all arguments of a `custom_vmap` rule.
+def merge_members(
+  function: Callable[..., _Tree],
+  shift: Callable[..., tuple[Any, ...]],
+) -> Callable[..., _Tree]:
+  """Makes a function whose `vmap` merges the tables of all members.
 
   Args:
-    axis_size: A, the number of members.
-    is_batched: which leaves of `args` have that axis already.
-    args: leaves [A, ...] or [...].
+    function: takes and returns tables and entries for them, leaves [N, ...].
+    shift: `(axis_size, *args) -> args` points entries to the rows of their
+      member, which follow those of the member before; leaves [A, N, ...].
 
   Returns:
-    Leaves [A, ...].
+    The function, jitted, since outside `jit` its loops would be compiled at
+    each call.
   """
-  new: tuple[Any, ...] = jax.tree.map(
-    lambda batched, leaf: (
-      leaf if batched else jnp.broadcast_to(leaf, (axis_size, *leaf.shape))
-    ),
-    tuple(is_batched),
-    tuple(args),
-  )
-  return new
+  merged = custom_batching.custom_vmap(function)
 
+  @merged.def_vmap
+  def map_members(axis_size: int, is_batched: Any, *args: Any) -> Any:
+    args = jax.tree.map(
+      lambda batched, leaf: (
+        leaf if batched else jnp.broadcast_to(leaf, (axis_size, *leaf.shape))
+      ),
+      tuple(is_batched),
+      args,
+    )
+    new = merged(
+      *jax.tree.map(  # [A, N, ...] to [A N, ...].
+        lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), shift(axis_size, *args)
+      )
+    )
+    new = jax.tree.map(
+      lambda leaf: leaf.reshape(axis_size, -1, *leaf.shape[1:]), new
+    )
+    return new, jax.tree.map(lambda _: True, new)
 
-def lay_side_by_side(tree: _Tree) -> _Tree:
-  """Merges the first two axes of leaves [A, N, ...] to [A N, ...]."""
-  new: _Tree = jax.tree.map(
-    lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree
-  )
-  return new
+  return jax.jit(merged)
 
 
 def vary_alike(tree: _Tree) -> _Tree:

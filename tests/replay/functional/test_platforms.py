@@ -9,7 +9,7 @@ import pytest
 from jax import export
 
 from ftwax.replay import functional
-from ftwax.replay.functional import prioritized, tree_searches, tree_updates
+from ftwax.replay.functional import prioritized, segment_tree
 
 pytestmark = pytest.mark.slow
 
@@ -58,12 +58,12 @@ def test_both_ways_give_the_same_replay(monkeypatch):
     ways.append(set(others))
     return default(*args)
 
-  for module in (prioritized, tree_searches, tree_updates):
+  for module in (prioritized, segment_tree):
     monkeypatch.setattr(module.lax, 'platform_dependent', choose_default)
-  tree_updates.make_update.cache_clear()
+  segment_tree.make_update.cache_clear()
   jax.clear_caches()
   actual = run(make_replay(23), 20, priorities)
-  tree_updates.make_update.cache_clear()
+  segment_tree.make_update.cache_clear()
   jax.clear_caches()
   assert {'cpu'} in ways
   jax.tree.map(np.testing.assert_array_equal, actual, expected)

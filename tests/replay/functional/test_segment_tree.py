@@ -7,11 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from ftwax.replay.functional import (
-  segment_tree,
-  tree_searches,
-  tree_updates,
-)
+from ftwax.replay.functional import segment_tree
 
 pytestmark = pytest.mark.slow
 
@@ -89,8 +85,8 @@ def test_both_ways_give_the_same_tree(capacity):
     ]
   )
   args = operations, (trees, maxima), member, index, value
-  one_by_one, one_by_one_max = tree_updates.update_in_sequence(*args)
-  together, together_max = tree_updates.update_together(*args)
+  one_by_one, one_by_one_max = segment_tree.update_in_sequence(*args)
+  together, together_max = segment_tree.update_together(*args)
   np.testing.assert_array_equal(one_by_one, together)
   np.testing.assert_array_equal(one_by_one_max, together_max)
   # Something was set, and what lies out of range was left out.
@@ -98,13 +94,13 @@ def test_both_ways_give_the_same_tree(capacity):
   inside = (index >= 0) & (index < trees.shape[1] // 2)
   kept = (arg[inside] for arg in (member, index, value))
   np.testing.assert_array_equal(
-    tree_updates.update_in_sequence(operations[:1], (trees,), *kept)[0],
+    segment_tree.update_in_sequence(operations[:1], (trees,), *kept)[0],
     together,
   )
   threshold = rng.random(num_updates).astype(np.float32) * trees[member, 1]
   args = trees, member, threshold, np.zeros_like(threshold)
   np.testing.assert_array_equal(
-    tree_searches.find_in_sequence(*args), tree_searches.find_together(*args)
+    segment_tree.find_in_sequence(*args), segment_tree.find_together(*args)
   )
 
 
@@ -198,7 +194,7 @@ def test_a_million_updates_keep_the_root():
 def test_last_occurrence():
   index = jnp.array([3, 1, 3, 2, 1, 3])
   np.testing.assert_array_equal(
-    tree_updates.last_occurrence(index), [0, 0, 0, 1, 1, 1]
+    segment_tree.last_occurrence(index), [0, 0, 0, 1, 1, 1]
   )
 
 
