@@ -67,8 +67,10 @@ _WEB = [
   'websockets>=15',
 ]
 
-# Newer ones need a newer protobuf than TensorFlow 2.8 takes.
-_CLUSTER = _on_python_310(['ray==2.48.0'])
+# Places the nodes of distributed runs; on Python 3.10 Launchpad does.
+_DISTRIBUTED = [
+  'ray>=2.60; python_version >= "3.11" and python_version < "3.15"'
+]
 
 _DEV = [
   'axe-core-python>=0.1',
@@ -135,7 +137,7 @@ setuptools.setup(
   entry_points={'console_scripts': ['ftwax = ftwax.cli.commands:main']},
   install_requires=_FUNCTIONAL + _on_python_310(_REVERB),
   extras_require={
-    'cluster': _CLUSTER,
+    'distributed': _DISTRIBUTED,
     'envs': _ENVS,
     'dev': _DEV,
     'docs': _DOCS,

@@ -1,4 +1,4 @@
-"""An endless run of catch, for `chaos.py` and `soak.py`.
+"""An endless run of catch, for `soak.py`.
 
 As a script, it is the run; as a module, it controls and observes the run.
 """
@@ -91,10 +91,10 @@ class Run:
   def nodes(self) -> dict[str, psutil.Process]:
     """Returns the running nodes, by the name of their output file."""
     found = {}
-    for child in psutil.Process(self.pid).children():
+    for child in psutil.Process(self.pid).children(recursive=True):
       try:
         path = pathlib.Path(os.readlink(f'/proc/{child.pid}/fd/1'))
-        if path.parent.name == 'output' and path.stem != 'forkserver':
+        if path.parent.name == 'output':
           found[path.stem] = child
       except (psutil.Error, OSError):
         continue
@@ -137,7 +137,6 @@ def main() -> None:
   parser.add_argument('--num_learners', type=int, default=1)
   parser.add_argument('--num_environments', type=int, default=16)
   parser.add_argument('--save_every_seconds', type=float, default=5.0)
-  parser.add_argument('--inference_server', type=int, default=0)
   parser.add_argument('--runtime', default='distributed')
   parser.add_argument('--run_dir', required=True)
   arguments = parser.parse_args()
@@ -145,7 +144,6 @@ def main() -> None:
     settings = distributed.Settings(
       num_actors=arguments.num_actors,
       num_learners=arguments.num_learners,
-      inference_server=bool(arguments.inference_server),
       max_restarts=1000,
     )
     runs.run_experiment(

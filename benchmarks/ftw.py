@@ -6,7 +6,7 @@
 in its own process, so that its peak memory and the seconds from its start to
 the first finished step are its own. As in a distributed run, it has one malloc
 arena, and a single thread if it only acts
-(`runtime.distributed.node_commands`). Figures of the TensorFlow agent, which
+(`MALLOC_ARENA_MAX`). Figures of the TensorFlow agent, which
 only runs on Python 3.8, are shown for comparison; they were recorded on two
 other cores without a GPU.
 """
@@ -186,7 +186,7 @@ _KINDS = {
 }
 
 
-# As for actors of a distributed run (`node_commands`): one thread each.
+# One thread each.
 _ENVIRONMENTS = {
   'acting': {
     'XLA_FLAGS': '--xla_cpu_multi_thread_eigen=false',

@@ -34,7 +34,7 @@ _REVERB_HALF = [
   'agents/test_actor_and_learner.py',
   'agents/test_ftw_pair.py',
   'docs/test_acme_by_hand.py',
-  'runtime/test_distributed_*.py',
+  'runtime/test_launchpad.py',
 ]
 _HAS_REVERB_HALF = sys.version_info < (3, 11)
 

@@ -59,8 +59,7 @@ BUDGETS = {
   'replay': (6_830, 2_370),
   'reporting': (2_740, 1_290),
   'runtime': (9_000, 3_500),
-  'runtime/cluster': (1_850, 910),
-  'runtime/distributed': (6_890, 3_020),
+  'runtime/distributed': (3_000, 1_250),
   'web': (1_460, 740),
 }
 

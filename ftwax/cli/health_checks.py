@@ -46,9 +46,7 @@ def check_python() -> Iterator[Finding]:
   """Checks the version of Python."""
   text = f'{platform.python_version()}, {sys.executable}'
   if sys.version_info[:2] > _LAST_REVERB_PYTHON:
-    yield Finding(
-      NOTE, 'python', f'{text}; distributed runs and Reverb need 3.10'
-    )
+    yield Finding(NOTE, 'python', f'{text}; Reverb and Launchpad need 3.10')
   else:
     yield Finding(OK, 'python', text)
 

@@ -60,10 +60,6 @@ class Options:
   num_actors: int | None = flags.flag(
     None, 'Actor processes, with --runtime=distributed.'
   )
-  inference_server: bool = flags.flag(
-    False,
-    'Select all actions in one server process, with --runtime=distributed.',
-  )
   num_learners: int | None = flags.flag(
     None, 'Learner processes, with --runtime=distributed.'
   )
@@ -376,7 +372,7 @@ def _runtime_options(
     given: names of the options that are set.
     num_members: size of the population, whose members may share devices.
   """
-  names = ('num_actors', 'num_learners', 'inference_server', 'cluster')
+  names = ('num_actors', 'num_learners', 'cluster')
   own = {name: getattr(options, name) for name in names if name in given}
   if options.resources:
     own['resources'] = _read_resources(options.resources)

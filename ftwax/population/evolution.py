@@ -325,6 +325,20 @@ def traits(members: types.TrainingState) -> Traits:
   return Traits(members.hyperparameters, members.internal_rewards)
 
 
+def members_of_traits(traits: Traits) -> types.TrainingState:
+  """Returns members with the given traits [N, ...] and nothing else."""
+  nothing: Any = ()
+  return types.TrainingState(
+    params=nothing,
+    opt_state=nothing,
+    **traits._asdict(),
+    key=nothing,
+    steps=nothing,
+    skipped=nothing,
+    skipped_in_a_row=nothing,
+  )
+
+
 def inherit(tree: Any, parent: types.Array | types.NumpyArray) -> Any:
   """Selects the rows of parents [N] from leaves [N, ...]."""
   return jax.tree.map(lambda leaf: leaf[parent], tree)

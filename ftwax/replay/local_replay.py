@@ -117,6 +117,10 @@ class LocalReplay(gatherer.TrajectoryGatherer, Iterator[samples.ReplaySample]):
   def close(self) -> None:
     """Does nothing: there is neither a thread nor a server."""
 
+  def insert(self, record: trajectories.Record) -> None:
+    """Queues trajectories that were gathered elsewhere."""
+    self._write(record)
+
   def _write(self, record: trajectories.Record) -> None:
     if self.queue_size > self._max_queue_size:
       raise ValueError(

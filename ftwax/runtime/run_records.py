@@ -358,25 +358,6 @@ class RunRecords:
     self._saved_at = time.monotonic()
 
 
-def save(
-  checkpointer: checkpoints.Checkpointer,
-  state: types.ArrayTree,
-  counts: Mapping[str, Any],
-  returns: Sequence[float],
-) -> None:
-  """Starts to save a checkpoint of a run that another process counts.
-
-  Args:
-    checkpointer: saves the checkpoint.
-    state: contents of the checkpoint.
-    counts: see `Counts`; may lag slightly if that process has restarted.
-    returns: returns of the last training episodes.
-  """
-  step = max([counts['actor_steps'], *checkpointer.steps()])
-  metadata = {'counts': dict(counts), 'returns': list(returns)}
-  checkpointer.save(step, state, metadata)
-
-
 class _Copy(NamedTuple):
   """A copy of the state on the host, and its checkpoint's metadata."""
 

@@ -27,7 +27,6 @@ from ftwax.runtime import (
   signals,
 )
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import parts as checkpoint_parts
 
 if TYPE_CHECKING:
   from ftwax.runtime.distributed import settings as settings_lib
@@ -231,9 +230,6 @@ def execute(
     stack.enter_context(run_directory.lock(directory))
     if parts.watch:
       live_page.start(directory)
-    # A distributed run that was killed leaves parts, which become the newest
-    # checkpoint here.
-    checkpoint_parts.collect(parts, directory)
     records = run_records.RunRecords(parts, directory, stack)
 
     run: Run | None = None

@@ -1,23 +1,23 @@
-"""Runs an experiment in many processes, as a Launchpad program.
+"""Distributed runs: a coordinator, learners, actors and an evaluator.
 
-`make_distributed_experiment` makes the program. `run_experiment` runs it: it
-replaces nodes that die, saves a checkpoint when interrupted and leaves no
-process behind.
+They are plain classes, which an engine places: Ray, on one machine or many, or
+Launchpad on Python 3.10.
 """
 
-from ftwax import compatibility
+from ftwax.runtime.distributed.engine import (
+  Engine,
+  InProcess,
+  NodeFailedError,
+  NodeLostError,
+)
+from ftwax.runtime.distributed.runner import run_experiment
+from ftwax.runtime.distributed.settings import Settings
 
-compatibility.require_python_310(__name__)
-
-from ftwax.runtime.distributed.program import (  # noqa: E402
-  make_distributed_experiment as make_distributed_experiment,
-)
-from ftwax.runtime.distributed.runner import (  # noqa: E402
-  run_experiment as run_experiment,
-)
-from ftwax.runtime.distributed.settings import (  # noqa: E402
-  Settings as Settings,
-)
-from ftwax.runtime.distributed.supervision import (  # noqa: E402
-  NodeFailedError as NodeFailedError,
+__all__ = (
+  'Engine',
+  'InProcess',
+  'NodeFailedError',
+  'NodeLostError',
+  'Settings',
+  'run_experiment',
 )

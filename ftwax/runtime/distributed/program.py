@@ -1,54 +1,48 @@
-"""Makes the Launchpad program of an experiment."""
+"""The nodes of a run as a Launchpad program with Reverb, on Python 3.10.
 
-import dataclasses
+The nodes are those of every distributed run. They are served by Courier, and
+trajectories go through Reverb servers. Launchpad starts the processes; if one
+of them dies, Launchpad ends the program, and `--resume` continues the run.
+"""
+
+import concurrent.futures
 import functools
-import math
+import os
 import pathlib
-import socket
-from collections.abc import Sequence
-from typing import NamedTuple
+import pickle
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-import cloudpickle
+import jax
 import launchpad as lp
-import psutil
-from launchpad.nodes import base
+from absl import flags, logging
+from launchpad import address as lp_address
+from launchpad.launch import worker_manager
+from launchpad.nodes.courier import courier_utils
+from launchpad.nodes.python import local_multi_processing
 
-from ftwax import loopback
-from ftwax.population import players
-from ftwax.records import run_directory
+from ftwax import loopback, types
+from ftwax.agents.actor_critic import replays as replays_lib
+from ftwax.population import state as state_lib
+from ftwax.records import checkpoints, run_directory
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import memory_checks
-from ftwax.runtime.distributed import (
-  counter,
-  courier_nodes,
-  inference,
-  nodes,
-  program_learners,
-  replay_node,
-  shares,
-)
+from ftwax.runtime import generations, prepare, run_records, runs
+from ftwax.runtime.distributed import actor, engine, learner, queues, runner
+from ftwax.runtime.distributed import coordinator as coordinator_lib
 from ftwax.runtime.distributed import settings as settings_lib
 
-LABELS = (
-  'counter',
-  'replay',
-  'keeper',
-  'learner',
-  'inference',
-  'actor',
-  'evaluator',
-)
+LABELS = ('coordinator', 'replay', 'learner', 'actor', 'evaluator')
 
-# Memory of the libraries that nodes share (TensorFlow, JAX and Reverb), and of
-# each small node in addition.
-_SHARED_BYTES = 450 * 2**20
-_NODE_BYTES = 100 * 2**20
+_POLL_S = 0.2
 
-# Shorter than for other calls, since callers already have variables.
-_VARIABLES_TIMEOUT_S = 10.0
+# Seconds that nodes serve after a signal, so that the coordinator can save.
+_GRACE_S = 30.0
 
 
-def make_distributed_experiment(
+def make_program(
   experiment: experiment_lib.ExperimentConfig,
   eval_every: int | None = None,
   num_eval_episodes: int = 10,
@@ -58,13 +52,9 @@ def make_distributed_experiment(
   name: str = 'ftwax',
   program: lp.Program | None = None,
 ) -> lp.Program:
-  """Makes the program: counter, replay, learner, actors, evaluator.
+  """Makes the program: coordinator, replays, learners, actors, evaluator.
 
-  Adds an inference server with `settings.inference_server`, and a keeper if
-  several learners hold the members of a population.
-
-  The program ends when all steps are taken. If launched by `launchpad.launch`,
-  nodes that die are not restarted; `runner.run_experiment` restarts them.
+  It ends by itself when all steps are taken.
 
   Args:
     experiment: an agent or a population, and its task.
@@ -72,10 +62,9 @@ def make_distributed_experiment(
       evaluator.
     num_eval_episodes: minimum number of episodes of each member in an
       evaluation.
-    run_dir: directory of the run, made by `run_directory`; the learner
-      continues from its newest checkpoint. By default a new one in
-      `runs/<name>`.
-    settings: periods and limits.
+    run_dir: directory of the run, made by `run_directory`, which continues from
+      its newest checkpoint. By default a new one in `runs/<name>`.
+    settings: numbers of nodes.
     name: name of the program.
     program: program to which the nodes are added; a new one if None.
 
@@ -84,19 +73,21 @@ def make_distributed_experiment(
 
   Raises:
     ExposedError: if ports cannot be closed to other machines.
-    ValueError: if there are too many actors for the machine's memory, a label
-      is already used in `program`, a part of the experiment cannot be pickled,
-      or the experiment keeps no checkpoints.
-    OSError: if the replay server's port is taken.
+    ValueError: if a label is already used in `program`, or see `runner.check`.
   """
   settings = settings or settings_lib.Settings()
-  prepared = prepare(experiment, eval_every, settings)
+  runner.check(prepare.prepare(experiment), settings)
+  if settings.cluster != settings_lib.LOCAL:
+    raise ValueError(
+      f'cluster ({settings.cluster!r}) must be {settings_lib.LOCAL!r} with'
+      ' Launchpad, as clusters need Ray; choose Python 3.11 or newer.'
+    )
+  if not experiment.expose:
+    loopback.check()
   if run_dir is None:
     run_dir = run_directory.create(
       'runs', experiment.name, experiment.seed, experiment
     )
-  experiment = prepared
-  settings = _settle_waiting(settings, experiment)
   program = program or lp.Program(name)
   in_use = sorted(set(LABELS) & set(program.groups))
   if in_use:
@@ -104,217 +95,423 @@ def make_distributed_experiment(
       f'labels {in_use} must not occur twice in a program; choose other labels'
       f' than {LABELS} for your own nodes.'
     )
-  directory = str(pathlib.Path(run_dir).absolute())
-  handles = _add_servers(program, experiment, settings, directory, eval_every)
-  num_members = experiment.population.num_members
-  with program.group('actor'):
-    for index in range(settings.num_actors):
-      own = shares.learners_of(index, settings.num_learners, num_members)
-      program.add_node(
-        lp.PyNode(
-          nodes.run_actor,
-          experiment,
-          index,
-          settings,
-          [handles.replays[number] for number in own],
-          handles.keeper,
-          handles.policies[:1]
-          if settings.inference_server
-          else [handles.policies[number] for number in own],
-          handles.counter,
-        )
-      )
-  if eval_every:
-    program.add_node(
-      lp.PyNode(
-        nodes.run_evaluator,
-        experiment,
-        num_eval_episodes,
-        settings,
-        handles.variables,
-        handles.counter,
-      ),
-      label='evaluator',
-    )
+  handles = _add_nodes(
+    program, experiment, settings, num_eval_episodes if eval_every else None
+  )
+  program.add_node(
+    lp.PyNode(
+      _coordinate,
+      experiment,
+      eval_every,
+      num_eval_episodes,
+      str(pathlib.Path(run_dir).absolute()),
+      settings,
+      handles,
+    ),
+    label='coordinator',
+  )
   return program
 
 
-class _Handles(NamedTuple):
-  """Handles of the servers of a program.
+def run_experiment(
+  experiment: experiment_lib.ExperimentConfig,
+  parts: prepare.Prepared,
+  directory: pathlib.Path,
+  eval_every: int | None,
+  num_eval_episodes: int,
+  settings: settings_lib.Settings,
+) -> runs.RunResult:
+  """Makes the program and launches it; see `runner.run_experiment`."""
+  program = make_program(
+    experiment,
+    eval_every,
+    num_eval_episodes,
+    run_dir=directory,
+    settings=settings,
+  )
+  logging.warning(
+    'Courier and Reverb take calls from every user of this machine; on one that'
+    ' you share, run in a network namespace (docs/distributed.md).'
+  )
+  if not flags.FLAGS.is_parsed():
+    flags.FLAGS.mark_as_parsed()
+  # Nodes find the modules that this process finds.
+  own = {'PYTHONPATH': os.pathsep.join(path for path in sys.path if path)}
+  cpu = {**own, 'JAX_PLATFORMS': 'cpu'}
+  manager = lp.launch(
+    program,
+    launch_type='local_mp',
+    terminal='current_terminal',
+    local_resources={
+      label: local_multi_processing.PythonProcess(
+        env=own if label == 'learner' else cpu
+      )
+      for label in program.groups
+    },
+  )
+  manager.wait()
+  if manager.stop_event().is_set():
+    print('Interrupted.', run_records.describe_saved(directory), flush=True)
+    raise KeyboardInterrupt
+  return _read_result(parts, directory)
 
-  Attributes:
-    replays: one for each learner; becomes the addresses of its replay servers.
-    counter: handle of the counter.
-    keeper: handle of the node that seats members.
-    variables: handles of the learners that hold different members.
-    policies: handles of all learners, or of the inference server.
-  """
 
-  replays: Sequence[base.Handle]
-  counter: lp.CourierHandle
-  keeper: lp.CourierHandle
-  variables: Sequence[lp.CourierHandle]
-  policies: Sequence[lp.CourierHandle]
+class Replay:
+  """The Reverb servers of a learner's members."""
+
+  def __init__(self, parts: prepare.Prepared, num_learners: int, index: int):
+    """Starts a server for each member.
+
+    Args:
+      parts: provide the tables, and the port of the first server.
+      num_learners: K, number of learners that share the members.
+      index: index of the learner that reads them.
+    """
+    from ftwax.replay.reverb import servers
+
+    share = parts.population.num_members // num_learners
+    self._stop = servers.stop
+    self._servers = []
+    for member in range(index * share, (index + 1) * share):
+      port = parts.replay_port
+      self._servers.append(
+        servers.make_server(
+          replays_lib.make_tables(
+            parts.agent, parts.spec.environment, parts.policy
+          ),
+          None if port is None else port + member,
+          parts.expose,
+        )
+      )
+
+  def addresses(self) -> list[str]:
+    """Returns the address of each member's server."""
+    return [f'localhost:{server.port}' for server in self._servers]
+
+  def close(self) -> None:
+    """Stops the servers."""
+    for server in self._servers:
+      self._stop(server)
 
 
-def _add_servers(
+class Server:
+  """Serves the methods of a node until the coordinator has finished."""
+
+  def __init__(self, make: Callable[..., Any], *clients: Any):
+    """Makes the node at the first call.
+
+    Args:
+      make: makes the node.
+      *clients: courier clients of other nodes, given to `make` as functions
+        that return the addresses of replay servers.
+    """
+    self._make = functools.partial(
+      make,
+      *[functools.partial(_call, client, 'addresses') for client in clients],
+    )
+    self._node: Any = None
+    self._is_finished = threading.Event()
+
+  def call(self, method: str, payload: bytes) -> bytes:
+    """Calls a method with pickled arguments; returns the pickled result."""
+    if self._node is None:
+      self._node = self._make()
+    return pickle.dumps(getattr(self._node, method)(*pickle.loads(payload)))
+
+  def finish(self) -> None:
+    """Ends the node."""
+    self._is_finished.set()
+
+  def run(self) -> None:
+    """Waits for the end; after a signal, for some time."""
+    stop = worker_manager.stop_event()
+    while not self._is_finished.wait(_POLL_S) and not stop.is_set():
+      pass
+    if stop.is_set():
+      self._is_finished.wait(_GRACE_S)
+    if hasattr(self._node, 'close'):
+      self._node.close()
+
+
+class CourierEngine:
+  """Carries the calls of a coordinator to nodes that Launchpad has started."""
+
+  def __init__(self, clients: Mapping[str, Any]):
+    """Connects to nodes.
+
+    Args:
+      clients: courier client of each node's `Server`, by the node's name.
+    """
+    self._clients = clients
+    # A thread for each node keeps its calls in order.
+    self._threads = {
+      name: concurrent.futures.ThreadPoolExecutor(1) for name in clients
+    }
+    self._stop = worker_manager.stop_event()
+
+  def start(self, nodes: Mapping[str, Callable[[], Any]]) -> None:
+    """Does nothing: Launchpad has started the nodes."""
+
+  def call(
+    self, name: str, method: str, *args: Any, num_returns: int = 1
+  ) -> list[engine.Reference]:
+    """Calls a method of a node without waiting."""
+
+    def call() -> Any:
+      return _call(
+        self._clients[name],
+        method,
+        *[arg.get() if isinstance(arg, _Part) else arg for arg in args],
+      )
+
+    future = self._threads[name].submit(call)
+    if num_returns == 1:
+      return [_Part(name, future, None)]
+    return [_Part(name, future, index) for index in range(num_returns)]
+
+  def ping(self, name: str) -> engine.Reference:
+    """Answers at once: supervision is Launchpad's."""
+    future: concurrent.futures.Future[float] = concurrent.futures.Future()
+    future.set_result(0.0)
+    return _Part(name, future, None)
+
+  def wait(
+    self, references: Sequence[engine.Reference], timeout_s: float
+  ) -> list[engine.Reference]:
+    """Waits until any reference is ready; returns those that are.
+
+    Raises:
+      KeyboardInterrupt: if the program is stopped.
+    """
+    if self._stop.is_set():
+      raise KeyboardInterrupt
+    if not references:
+      time.sleep(timeout_s)
+    concurrent.futures.wait(
+      [reference.future for reference in references],
+      timeout_s,
+      concurrent.futures.FIRST_COMPLETED,
+    )
+    return [one for one in references if one.future.done()]
+
+  def get(
+    self, reference: engine.Reference, timeout_s: float | None = None
+  ) -> Any:
+    """Waits for a result and returns it; see `engine.Engine`."""
+    try:
+      return reference.get(timeout_s)
+    except concurrent.futures.TimeoutError as error:
+      raise TimeoutError(f'no answer within {timeout_s} s') from error
+    except Exception as error:
+      raise engine.NodeFailedError(
+        f'{reference.name} failed: {error}'
+      ) from error
+
+  def replace(self, name: str) -> None:
+    """Does nothing: supervision is Launchpad's."""
+
+  def close(self) -> None:
+    """Ends all nodes."""
+    for threads in self._threads.values():
+      threads.shutdown(wait=False, cancel_futures=True)
+    for client in self._clients.values():
+      client.futures.finish()
+
+
+class _Part:
+  """A result of a call, or one part of a result."""
+
+  def __init__(
+    self,
+    name: str,
+    future: 'concurrent.futures.Future[Any]',
+    index: int | None,
+  ):
+    self.name = name
+    self.future = future
+    self._index = index
+
+  def get(self, timeout_s: float | None = None) -> Any:
+    result = self.future.result(timeout_s)
+    return result if self._index is None else result[self._index]
+
+
+class CourierNode(lp.CourierNode):
+  """Launchpad's courier node with its port closed to other machines."""
+
+  def __init__(self, expose: bool, *args: Any, **kwargs: Any):
+    """Makes the node.
+
+    Args:
+      expose: whether to leave the port open to other machines.
+      *args: constructor of the object that is served, and its arguments.
+      **kwargs: keyword arguments of the constructor.
+    """
+    super().__init__(*args, **kwargs)
+    self._expose = expose
+
+  def run(self) -> None:
+    """Serves until the object's `run` returns."""
+    instance = self._construct_instance()
+    port = lp_address.get_port_from_address(self._address.resolve())
+    server = courier_utils.make_courier_server(
+      instance, port=port, **self._courier_kwargs
+    )
+    server.Start()
+    try:
+      if not self._expose:
+        loopback.close_to_others(port)
+      instance.run()
+    finally:
+      server.Stop()
+      server.Join()
+
+
+def _add_nodes(
   program: lp.Program,
   experiment: experiment_lib.ExperimentConfig,
   settings: settings_lib.Settings,
-  directory: str,
-  eval_every: int | None,
-) -> _Handles:
-  """Adds counter, replays, learners and an optional inference server."""
-  courier_node = functools.partial(courier_nodes.CourierNode, experiment.expose)
-  counter_node = courier_node(
-    counter.Counter,
-    experiment,
-    directory,
-    settings.num_actors,
-    eval_every,
-    settings.num_learners,
-  )
-  program.add_node(counter_node, label='counter')
-  call = functools.partial(
-    program_learners.client_of, timeout_s=program_learners.CALL_TIMEOUT_S
-  )
-  counter_handle = call(counter_node)
-  with program.group('replay'):
-    replays = [
-      program.add_node(
-        replay_node.ReplayNode(
-          experiment, directory, settings, index, counter_handle
-        )
-      )
-      for index in range(settings.num_learners)
-    ]
-  learners, keeper = program_learners.add(
-    program, experiment, directory, settings, replays, counter_handle
-  )
-  # Learners of a single member all have the same variables.
-  own = learners if keeper is not learners[0] else learners[:1]
-  variables = [
-    program_learners.client_of(learner, _VARIABLES_TIMEOUT_S) for learner in own
-  ]
-  policies = learners
-  if settings.inference_server:
-    num_threads = program_learners.num_threads(experiment, settings)
-    policies = [
-      courier_node(
-        inference.InferenceServer,
+  num_eval_episodes: int | None,
+) -> dict[str, Any]:
+  """Adds all nodes but the coordinator; returns their handles by name."""
+  handles: dict[str, Any] = {}
+  num_learners = settings.num_learners
+
+  def add(name: str, make: Callable[..., Any], *clients: Any) -> None:
+    label = name.partition('/')[0]
+    node = CourierNode(experiment.expose, Server, make, *clients)
+    with program.group(label):
+      handles[name] = program.add_node(node)
+
+  for index in range(num_learners):
+    add(
+      f'replay/{index}',
+      functools.partial(
+        runner.make_node, experiment, Replay, num_learners, index
+      ),
+    )
+  replays = [handles[f'replay/{index}'] for index in range(num_learners)]
+  for index, replay in enumerate(replays):
+    add(
+      f'learner/{index}',
+      functools.partial(
+        _make_learner, experiment, num_learners, index, settings.num_devices
+      ),
+      replay,
+    )
+  for index in range(settings.num_actors):
+    add(
+      f'actor/{index}',
+      functools.partial(_make_actor, experiment, num_learners, index),
+      *replays,
+    )
+  if num_eval_episodes is not None:
+    add(
+      coordinator_lib.EVALUATOR,
+      functools.partial(
+        runner.make_node,
         experiment,
-        settings,
-        variables,
-        counter_handle,
-        courier_kwargs={'thread_pool_size': num_threads},
-      )
-    ]
-    program.add_node(policies[0], label='inference')
-  return _Handles(
-    replays,
-    counter_handle,
-    call(keeper),
-    variables,
-    [call(policy) for policy in policies],
+        actor.Evaluator,
+        num_learners,
+        num_eval_episodes,
+      ),
+    )
+  return handles
+
+
+def _make_learner(
+  experiment: experiment_lib.ExperimentConfig,
+  num_learners: int,
+  index: int,
+  num_devices: int,
+  replay: Callable[[], Sequence[str]],
+) -> Any:
+  make_queue = functools.partial(queues.ReverbQueue, replay)
+  return runner.make_node(
+    experiment, learner.Learner, num_learners, index, num_devices, make_queue
   )
 
 
-def _settle_waiting(
-  settings: settings_lib.Settings, experiment: experiment_lib.ExperimentConfig
-) -> settings_lib.Settings:
-  """Returns settings without `actors_wait` if actors cannot fill a batch.
-
-  Actors that wait for the learner must together write the trajectories of a
-  batch to a replay server, otherwise the learner would wait for them as well.
-  """
-  num_actors, num_learners = settings.num_actors, settings.num_learners
-  if experiment.population.num_members == 1:
-    num_actors //= num_learners
-  num_written = num_actors * experiment.make_seating().seats_per_member
-  batch_size = shares.replay_config(experiment, num_learners).batch_size
-  fills = num_written >= batch_size
-  return dataclasses.replace(
-    settings, actors_wait=settings.actors_wait and fills
+def _make_actor(
+  experiment: experiment_lib.ExperimentConfig,
+  num_learners: int,
+  index: int,
+  *replays: Any,
+) -> Any:
+  make_writer = functools.partial(queues.ReverbWriter, replays)
+  return runner.make_node(
+    experiment, actor.Actor, num_learners, index, make_writer
   )
 
 
-def prepare(
+def _coordinate(
   experiment: experiment_lib.ExperimentConfig,
   eval_every: int | None,
+  num_eval_episodes: int,
+  run_dir: str,
   settings: settings_lib.Settings,
-) -> experiment_lib.ExperimentConfig:
-  """Checks an experiment before anything is started.
+  clients: Mapping[str, Any],
+) -> None:
+  """Runs the coordinator; its process gets Launchpad's signals."""
+  courier = CourierEngine(clients)
+  # Beside the main thread, in which Launchpad handles signals.
+  with concurrent.futures.ThreadPoolExecutor(1) as thread:
+    try:
+      thread.submit(
+        runner.run_with,
+        lambda: courier,
+        experiment,
+        pathlib.Path(run_dir),
+        True,
+        eval_every,
+        num_eval_episodes,
+        settings,
+      ).result()
+    except KeyboardInterrupt:
+      pass  # It has saved.
+    finally:
+      courier.close()
 
-  Args:
-    experiment: an agent or a population, and its task.
-    eval_every: number of actor steps between evaluations; None for no
-      evaluator.
-    settings: settings of the run.
 
-  Returns:
-    The experiment with the spec of its game.
+def _call(client: Any, method: str, *args: Any) -> Any:
+  return pickle.loads(client.call(method, pickle.dumps(args)))
+
+
+def _read_result(
+  parts: prepare.Prepared, directory: pathlib.Path
+) -> runs.RunResult:
+  """Returns the result of a run, read from its last checkpoint.
 
   Raises:
-    ExposedError: if ports cannot be closed to other machines.
-    ValueError: see `make_distributed_experiment`.
-    OSError: if the replay server's port is taken.
+    NodeFailedError: if the run ended before all steps were taken.
   """
-  shares.check(experiment, settings)
-  num_nodes = 1 + 2 * settings.num_learners + settings.num_actors
-  num_nodes += bool(eval_every) + settings.inference_server
-  num_nodes += shares.has_keeper(
-    experiment.population.num_members, settings.num_learners
+  if (directory / run_records.ERROR_FILE).exists() or not (
+    checkpoints.saved_steps(directory / 'checkpoints')
+  ):
+    raise engine.NodeFailedError(
+      'The program ended early; see what its nodes have written, and'
+      f' {directory / run_records.ERROR_FILE}.'
+    )
+  with checkpoints.Checkpointer(directory / 'checkpoints') as checkpointer:
+    population, metadata = checkpointer.restore(
+      _template(parts), run_records.check_metadata, run_records.POPULATION
+    )
+  returns = metadata['returns']
+  return runs.RunResult(
+    directory,
+    run_records.Counts(**metadata['counts']),
+    sum(returns) / len(returns) if returns else float('nan'),
+    population.members,
   )
-  _check(experiment, settings.num_actors, num_nodes)
-  _check_picklable(experiment)
-  spec = experiment.read_game_spec()
-  memory_checks.check_fits(experiment.agent, experiment.num_environments, spec)
-  players.check_specs(experiment.opponents, spec.environment)
-  prepared = experiment.replace(game_spec=spec)
-  prepared.make_seating()
-  return prepared
 
 
-def _check(
-  experiment: experiment_lib.ExperimentConfig, num_actors: int, num_nodes: int
-) -> None:
-  if experiment.checkpointing is None:
-    raise ValueError(
-      'checkpointing (None) must be set for a distributed run, in which a'
-      ' learner that dies continues from its checkpoint; choose'
-      ' CheckpointingConfig().'
-    )
-  available = psutil.virtual_memory().available
-  needed = _SHARED_BYTES + num_nodes * _NODE_BYTES
-  if needed > available:
-    fitting = num_actors - math.ceil((needed - available) / _NODE_BYTES)
-    raise ValueError(
-      f'num_actors ({num_actors}) must fit into memory, where {num_nodes} nodes'
-      f' take {needed / 2**30:.1f} GiB or more and'
-      f' {available / 2**30:.1f} GiB are available; choose'
-      f' {max(fitting, 1)} or fewer, with more environments each.'
-    )
-  if not experiment.expose:
-    loopback.check()
-  port = experiment.replay_port
-  if port is not None:
-    try:
-      socket.create_server(('', port)).close()
-    except OSError as error:
-      raise OSError(
-        f'replay_port ({port}) must be free and is in use; choose another, or'
-        ' None for any that is free.'
-      ) from error
+def _template(parts: prepare.Prepared) -> state_lib.PopulationState:
+  """Returns the shapes and dtypes of a population."""
 
+  def make(key: types.Key) -> state_lib.PopulationState:
+    keys = jax.random.split(key, parts.population.num_members)
+    members = jax.vmap(parts.learner.init)(keys)
+    return generations.make_population(parts, members, key)
 
-def _check_picklable(experiment: experiment_lib.ExperimentConfig) -> None:
-  for field in dataclasses.fields(experiment):
-    value = getattr(experiment, field.name)
-    try:
-      cloudpickle.dumps(value)
-    except Exception as error:
-      raise ValueError(
-        f'{field.name} ({value!r}) must be picklable, to be sent to other'
-        f' processes ({error}); create its unpicklable parts in the process'
-        ' that uses them, e.g. in a function at the top level of a module.'
-      ) from error
+  template: Any = jax.eval_shape(make, jax.random.PRNGKey(0))
+  return template

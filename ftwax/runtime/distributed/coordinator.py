@@ -1,0 +1,677 @@
+"""The coordinator of a distributed run.
+
+It is the only part that knows the whole run: it counts, grants steps, seats,
+rates and evolves members, logs, and saves checkpoints. Actors and learners do
+what it asks and remember nothing that it could not restore: so an actor that
+dies costs one trajectory, which was not counted yet, and after the death of a
+learner all members continue from the newest checkpoint.
+"""
+
+import contextlib
+import dataclasses
+import json
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from absl import logging
+
+from ftwax import types
+from ftwax.population import evolution as evolution_lib
+from ftwax.population import state as state_lib
+from ftwax.records import files, loggers, run_directory
+from ftwax.runtime import (
+  evaluation,
+  game_files,
+  generations,
+  limits,
+  prepare,
+  run_records,
+)
+from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime.distributed import engine as engine_lib
+from ftwax.runtime.distributed import messages
+from ftwax.runtime.distributed import settings as settings_lib
+from ftwax.runtime.local import coordinator as ratings_lib
+
+# Distinguish the seeds of training and evaluation environments.
+_TRAINING, _EVALUATION = 0, 1
+
+EVALUATOR = 'evaluator'
+
+_POLL_S = 0.2
+_RETRY_S = 0.5
+_PING_S = 2.0
+_STATUS_S = 2.0
+
+# Seconds that learners have to return their state.
+_STATE_S = 60.0
+
+
+@dataclasses.dataclass
+class _Actor:
+  """What the coordinator knows of an actor.
+
+  Attributes:
+    held: number of steps granted and not yet reported.
+    needs_seats: whether its next order begins a round.
+    position: number of trajectories of a member, in the order in which learners
+      get them, up to its last one.
+    retry_at: time before which it is not asked again.
+  """
+
+  held: int = 0
+  needs_seats: bool = True
+  position: int = 0
+  retry_at: float = 0.0
+
+
+@dataclasses.dataclass
+class _Call:
+  """A call without an answer.
+
+  Attributes:
+    name: name of the node.
+    kind: name of the method.
+    number: number of the call.
+    rest: references to the other parts of the result.
+    position: see `_Actor.position`.
+  """
+
+  name: str
+  kind: str
+  number: int
+  rest: Sequence[Any] = ()
+  position: int = 0
+
+
+class Coordinator:
+  """A run in progress; see `runs.Run`."""
+
+  gives_state_away = False
+  _ratings: ratings_lib.Coordinator
+
+  def __init__(
+    self,
+    engine: engine_lib.Engine,
+    settings: settings_lib.Settings,
+    eval_every: int | None,
+    environment_timeout_s: float,
+    parts: prepare.Prepared,
+    records: run_records.RunRecords,
+    resume: bool,
+  ):
+    """Begins or resumes a run on nodes that have been started.
+
+    Args:
+      engine: carries calls to `actor/i`, `learner/k` and `evaluator`.
+      settings: numbers of nodes, and limits.
+      eval_every: number of actor steps between evaluations; None for none.
+      environment_timeout_s: maximum seconds for a step of an actor's games.
+      parts: the parts of the experiment.
+      records: counts, logs and checkpoints of the run.
+      resume: whether to continue from the newest checkpoint.
+    """
+    self._engine = engine
+    self._settings = settings
+    self._eval_every = eval_every
+    self._parts = parts
+    self._records = records
+    game_files.write(records.directory, parts.spec)
+    self._seating = seating = parts.seating
+    self._num_rows = seating.num_members * seating.seats_per_member
+    self._shares = np.split(
+      np.arange(seating.num_members), settings.num_learners
+    )
+    self._learners = [f'learner/{k}' for k in range(settings.num_learners)]
+    self._actors = {
+      f'actor/{index}': _Actor() for index in range(settings.num_actors)
+    }
+    self._batch_size = parts.agent.batch_size
+    self._max_queued = parts.agent.max_queue_size
+    num_written = settings.num_actors * seating.seats_per_member
+    self._waits = settings.actors_wait and num_written >= self._batch_size
+    self._calls: dict[Any, _Call] = {}
+    self._num_calls = 0
+    self._position = 0  # Trajectories of a member that learners got.
+    self._learned = dict.fromkeys(self._learners, 0)
+    self._learner_steps = 0
+    self._variables: dict[str, Any] = {}  # References.
+    self._variables_numbers = dict.fromkeys(self._learners, -1)
+    self._faults = limits.RestartLimiter(
+      settings.max_restarts * settings.num_actors, settings.restart_period_s
+    )
+    names = [*self._learners, *self._actors]
+    if eval_every:
+      names.append(EVALUATOR)
+    self._health = _Health(engine, settings, environment_timeout_s, names)
+    self._is_recovering = False
+    self._status_at = 0.0
+    self._ends = False  # Whether an observer ends the run.
+    self._eval_due = 0
+    self._eval_counts = records.counts
+    self._loggers: dict[str, loggers.Logger] = {}
+    _, key = jax.random.split(parts.key)
+    self._begin(key, resume)
+
+  @property
+  def training_state(self) -> types.TrainingState:
+    """The members of the newest snapshot, leaves [N, ...]."""
+    return self._common.members
+
+  def snapshot(self) -> run_records.RunState:
+    """Returns the present state, or the newest common one if a learner died."""
+    if not self._is_recovering:
+      try:
+        states = self._call_learners('state')
+        members = [self._engine.get(state, _STATE_S) for state in states]
+      except (engine_lib.NodeLostError, TimeoutError) as error:
+        logging.warning('Saving the state before, as %s', error)
+      else:
+        self._common = self._ratings.population(_concatenate(members))
+    return run_records.RunState(self._common)
+
+  def evaluate(self, num_episodes: int) -> evaluation.Outcome:
+    """Is not called: the evaluator's node evaluates beside the training."""
+    raise NotImplementedError(num_episodes)
+
+  def train(self) -> Iterator[None]:
+    """Trains until all steps are taken and learned from."""
+    records = self._records
+    with records.training() as show:
+      while not self._is_done:
+        self._dispatch()
+        yield from self._handle()
+        if not self._is_recovering:
+          records.save_if_due(self.snapshot)
+        self._health.check()
+        self._write_status()
+        show()
+        yield
+
+  @property
+  def _is_done(self) -> bool:
+    if self._calls or not (self._records.done or self._ends):
+      return False
+    return self._ends or not self._is_evaluation_due
+
+  @property
+  def _is_evaluation_due(self) -> bool:
+    steps = self._records.counts.actor_steps
+    return bool(self._eval_every) and steps >= self._eval_due
+
+  def _begin(self, key: types.Key, resume: bool) -> None:
+    """Begins or resumes the population, including the learners' members."""
+    parts = self._parts
+    evolution = generations.Evolution(parts, self._records.directory)
+    members = _concatenate(
+      [
+        self._engine.get(state)
+        for state in self._call_learners('initial_state')
+      ]
+    )
+    population = generations.make_population(parts, members, key)
+    if resume:
+      population = self._records.restore(population, run_records.POPULATION)
+      evolution.resume(population)
+    else:
+      population = evolution.begin(population)
+    self._evolution = _Generations(evolution)
+    self._common = jax.tree.map(np.asarray, population)
+    self._ratings = ratings_lib.Coordinator(population, parts)
+    self._traits = _Traits(self._common)
+    for _ in self._restore():
+      pass
+    self._eval_due = evaluation.next_step(
+      self._records.counts.actor_steps, self._eval_every or 1
+    )
+
+  # Asking nodes.
+
+  def _call(
+    self, name: str, method: str, *args: Any, num_returns: int = 1, **more: Any
+  ) -> None:
+    """Calls a node; `_handle` deals with the answer."""
+    first, *rest = self._engine.call(
+      name, method, *args, num_returns=num_returns
+    )
+    self._num_calls += 1
+    self._calls[first] = _Call(name, method, self._num_calls, rest, **more)
+
+  def _call_learners(self, method: str, *args: Sequence[Any]) -> list[Any]:
+    """Calls all learners; each of `args` has an argument for each."""
+    return [
+      self._engine.call(name, method, *own)[0]
+      for name, *own in zip(self._learners, *args, strict=True)
+    ]
+
+  def _dispatch(self) -> None:
+    """Gives orders to the actors that may play, and to the evaluator."""
+    if self._is_recovering:
+      return
+    busy = {call.name for call in self._calls.values()}
+    idle = [name for name in self._actors if name not in busy]
+    ready = [name for name in idle if self._may_play(self._actors[name])]
+    if not ready and len(busy - {EVALUATOR}) == 0:
+      # Nobody plays and nobody learns: waiting for more would be for ever.
+      ready = idle
+    for name in ready:
+      self._order(name)
+    self._evaluate_if_due(busy)
+
+  def _may_play(self, actor: _Actor) -> bool:
+    """Returns whether its last trajectory is learned, or need not be."""
+    learned = min(self._learned.values())
+    if self._waits:
+      return actor.position <= learned
+    return self._position - learned < self._max_queued
+
+  def _order(self, name: str) -> None:
+    """Grants an actor the steps of a trajectory, or the last ones."""
+    actor = self._actors[name]
+    if self._ends or time.monotonic() < actor.retry_at:
+      return
+    num_held = sum(other.held for other in self._actors.values())
+    counts = self._records.counts
+    left = self._parts.max_num_actor_steps - counts.actor_steps - num_held
+    wanted = self._num_rows * self._parts.agent.sequence_length
+    # Whoever holds steps may give some back: only the last one gets the rest.
+    if left <= 0 or (left < wanted and num_held):
+      return
+    actor.held = min(left, wanted)
+    seats = None
+    if actor.needs_seats:
+      seats = self._ratings.draw_seats(self._traits.state.internal_rewards)
+    self._call(
+      name,
+      'play',
+      messages.Order(actor.held, seats, (_TRAINING, counts.actor_steps)),
+      *self._variables.values(),
+      num_returns=1 + len(self._learners),
+    )
+
+  def _evaluate_if_due(self, busy: set[str]) -> None:
+    # The last one is of the members with which the run ends.
+    waits = self._records.done and busy
+    if self._is_evaluation_due and not waits and EVALUATOR not in busy:
+      self._eval_counts = counts = self._records.counts
+      self._eval_due = evaluation.next_step(
+        counts.actor_steps, self._eval_every or 1
+      )
+      entropy = (_EVALUATION, counts.actor_steps)
+      self._call(EVALUATOR, 'evaluate', entropy, *self._variables.values())
+
+  # Answers of nodes.
+
+  def _handle(self) -> Iterator[None]:
+    """Waits for answers and deals with them."""
+    for reference in self._engine.wait(list(self._calls), _POLL_S):
+      call = self._calls.pop(reference, None)
+      if call is None:  # A learner died meanwhile, so the answer is void.
+        continue
+      try:
+        answer = self._engine.get(reference)
+      except engine_lib.NodeLostError as error:
+        yield from self._lose(call.name, error)
+        continue
+      self._health.see(call.name)
+      if call.kind == 'play':
+        self._count(call, answer)
+      elif call.kind == 'learn':
+        self._note_learned(call, answer)
+      elif call.kind == 'evaluate':
+        self._log_evaluation(answer)
+      elif call.kind == 'adopt':
+        self._note_variables(call, reference)
+
+  def _count(self, call: _Call, played: messages.Played) -> None:
+    """Counts what an actor has played, and passes it to the learners."""
+    actor = self._actors[call.name]
+    actor.held = 0
+    actor.needs_seats = played.ends_round
+    if played.fault is not None:
+      self._count_fault(call.name, played.fault)
+    self._record(call.name, played)
+    if played.has_items:
+      self._position += self._seating.seats_per_member
+      actor.position = self._position
+      for name, items in zip(self._learners, call.rest, strict=True):
+        self._call(name, 'learn', items, num_returns=2, position=self._position)
+    if played.ends_round:
+      self._end_round()
+
+  def _count_fault(self, name: str, fault: str) -> None:
+    logging.warning('Environments of %s are made again: %s', name, fault)
+    try:
+      self._faults.count(f'environments of {name}', fault)
+    except limits.RestartsExceededError as error:
+      raise engine_lib.NodeFailedError(str(error)) from error
+
+  def _record(self, name: str, played: messages.Played) -> None:
+    """Adds to counts, ratings and logs what an actor has played."""
+    returns, lengths = generations.member_episodes(
+      played.results, self._seating.num_members
+    )
+    self._records.advance(
+      played.num_steps, returns.sum(axis=1).tolist(), self._learner_steps
+    )
+    self._ratings.record(played.results)
+    if len(returns):
+      row = generations.train_row(returns, lengths)
+      row['actor'] = int(name.partition('/')[2])
+      row.update(played.metrics)
+      row.update(self._records.counts._asdict())
+      self._logger('train').write(row)
+
+  def _note_learned(self, call: _Call, learned: messages.Learned) -> None:
+    """Takes over a learner's progress, logs and variables."""
+    self._learned[call.name] = max(
+      self._learned[call.name], call.position - learned.num_queued
+    )
+    if learned.num_steps != self._learner_steps:
+      self._learner_steps = learned.num_steps
+      self._records.advance(0, [], learned.num_steps)
+    index = self._learners.index(call.name)
+    for label, steps_key, row in learned.rows:
+      if len(self._learners) > 1:
+        row = {**row, 'learner': index}
+      self._learner_logger(label, steps_key).write(row)
+    if learned.has_variables:
+      self._note_variables(call, call.rest[0])
+
+  def _note_variables(self, call: _Call, reference: Any) -> None:
+    """Takes over variables unless newer ones have come before."""
+    if call.number > self._variables_numbers[call.name]:
+      self._variables[call.name] = reference
+      self._variables_numbers[call.name] = call.number
+
+  def _log_evaluation(self, outcome: evaluation.Outcome) -> None:
+    row = evaluation.make_row(outcome)
+    counts = self._eval_counts
+    records = self._records
+    records.evaluation_logger.write({**row, **counts._asdict()})
+    print(evaluation.describe(row, counts.actor_steps), flush=True)
+    view = experiment_lib.RunView(
+      records.directory, records.counts._asdict(), self.snapshot
+    )
+    # All of them see the row, even if one ends the run.
+    ends = [one.observe_evaluation(row, view) for one in self._parts.observers]
+    self._ends |= any(ends)
+
+  # Evolution.
+
+  def _end_round(self) -> None:
+    """Logs the round and evolves the members, wherever they are."""
+    rows = self._ratings.end_round(
+      self._evolution, self._traits, self._records.counts
+    )
+    for row in rows:
+      self._logger(generations.LABEL).write(row)
+    generation = self._evolution.take()
+    if generation is not None:
+      self._copy(generation)
+
+  def _copy(self, generation: evolution_lib.Generation) -> None:
+    """Has learners copy members from each other, between two updates."""
+    parent = np.asarray(generation.parent)
+    copies = parent != np.arange(len(parent))
+    changed = copies | np.asarray(generation.is_redrawn)
+    share = len(parent) // len(self._learners)
+    # All give before any adopts: a parent that copies somebody itself passes on
+    # what it had before.
+    given: list[Any] = []
+    places: dict[int, tuple[int, int]] = {}
+    for k, name in enumerate(self._learners):
+      rows = sorted({int(p) for p in parent[copies] if p // share == k})
+      if rows:
+        places.update({p: (len(given), i) for i, p in enumerate(rows)})
+        given += self._engine.call(name, 'give', [p - k * share for p in rows])
+    for name, members in zip(self._learners, self._shares, strict=True):
+      own = [int(member) for member in members if changed[member]]
+      if own:
+        traits = {
+          member % share: jax.tree.map(
+            lambda leaf, row=member: np.asarray(leaf)[row], generation.explored
+          )
+          for member in own
+        }
+        parents = {
+          member % share: places[int(parent[member])]
+          for member in own
+          if copies[member]
+        }
+        self._call(name, 'adopt', traits, parents, *given)
+
+  # Failures.
+
+  def _lose(self, name: str, error: Exception) -> Iterator[None]:
+    """Deals with the death of a node, which starts again."""
+    self._health.lose(name, error)
+    if _is_actor(name):
+      actor = self._actors[name]
+      actor.held = 0  # What it played is lost, and was not counted.
+      actor.needs_seats = True
+      actor.retry_at = time.monotonic() + _RETRY_S
+    elif name == EVALUATOR:
+      self._eval_due = self._eval_counts.actor_steps
+    else:
+      yield from self._recover()
+
+  def _recover(self) -> Iterator[None]:
+    """Brings all learners back to the newest common checkpoint."""
+    logging.warning('All members continue from the newest checkpoint.')
+    self._is_recovering = True
+    self._calls = {
+      reference: call
+      for reference, call in self._calls.items()
+      if not call.name.startswith('learner')
+    }
+    self._evolution.resume(self._common)
+    self._ratings.replace(self._common)
+    self._traits.restore(self._common.members)
+    yield from self._restore()
+    self._is_recovering = False
+
+  def _restore(self) -> Iterator[None]:
+    """Gives the learners the members of the newest common checkpoint."""
+    missing = list(self._learners)
+    while missing:
+      calls = []
+      for name in missing:
+        rows = self._shares[self._learners.index(name)]
+        members = jax.tree.map(
+          lambda leaf, rows=rows: leaf[rows], self._common.members
+        )
+        calls.append((name, self._engine.call(name, 'restore', members)[0]))
+      missing = []
+      for name, reference in calls:
+        while not self._engine.wait([reference], _POLL_S):
+          yield
+        try:
+          self._engine.get(reference)
+        except engine_lib.NodeLostError:
+          missing.append(name)
+          time.sleep(_RETRY_S)
+          yield
+        else:
+          self._variables[name] = reference
+          self._num_calls += 1
+          self._variables_numbers[name] = self._num_calls
+    self._position = 0
+    self._learned = dict.fromkeys(self._learners, 0)
+    for actor in self._actors.values():
+      actor.position = 0
+
+  # Logs.
+
+  def _logger(self, label: str) -> loggers.Logger:
+    if label not in self._loggers:
+      self._loggers[label] = self._records.open_logger(label)
+    return self._loggers[label]
+
+  def _learner_logger(
+    self, label: str, steps_key: str | None
+  ) -> loggers.Logger:
+    if label not in self._loggers:
+      self._loggers[label] = self._records.open_learner_logger(label, steps_key)
+    return self._loggers[label]
+
+  def _write_status(self) -> None:
+    """Writes what the live page shows of each node."""
+    now = time.monotonic()
+    if now < self._status_at:
+      return
+    self._status_at = now + _STATUS_S
+    path = self._records.directory / run_directory.NODES_FILE
+    path.parent.mkdir(exist_ok=True)
+    with contextlib.suppress(OSError):  # A full disk is reported elsewhere.
+      files.write_atomically(path, json.dumps(self._health.describe()))
+
+
+class _Generations:
+  """Draws generations and remembers the newest, for learners to carry out."""
+
+  def __init__(self, evolution: generations.Evolution):
+    self._evolution = evolution
+    self._newest: evolution_lib.Generation | None = None
+
+  def evolve(
+    self, population: state_lib.PopulationState
+  ) -> state_lib.PopulationState:
+    """Returns the population after a generation; members have only traits."""
+    population, generation = self._evolution.propose(population)
+    self._newest = generation
+    return self._evolution.commit(population, generation)
+
+  def take(self) -> evolution_lib.Generation | None:
+    """Returns the generation since the last call, if there was one."""
+    generation, self._newest = self._newest, None
+    return generation
+
+  def resume(self, population: state_lib.PopulationState) -> None:
+    """Drops what the lineage has of later generations."""
+    self._evolution.resume(population)
+    self._newest = None
+
+
+class _Traits:
+  """Stands in for a learner in a coordinator; knows only traits."""
+
+  def __init__(self, population: state_lib.PopulationState):
+    self.restore(population.members)
+
+  def restore(self, state: types.TrainingState) -> None:
+    """Replaces the known members."""
+    self.state = evolution_lib.members_of_traits(evolution_lib.traits(state))
+
+
+class _Health:
+  """Pings nodes, and has those replaced that do not answer or hang."""
+
+  def __init__(
+    self,
+    engine: engine_lib.Engine,
+    settings: settings_lib.Settings,
+    environment_timeout_s: float,
+    names: Sequence[str],
+  ):
+    self._engine = engine
+    self._timeout_s = settings.heartbeat_timeout_s
+    self._environment_timeout_s = environment_timeout_s
+    self._limiters = {
+      name: limits.RestartLimiter(
+        settings.max_restarts, settings.restart_period_s
+      )
+      for name in names
+    }
+    # Actors share their limit, so that one more of them fails no run.
+    self._actors = limits.RestartLimiter(
+      settings.max_restarts * settings.num_actors, settings.restart_period_s
+    )
+    self._pings: dict[str, tuple[Any, float]] = {}
+    self._seen: dict[str, float] = {}  # Since the last start of the node.
+    self._restarts = dict.fromkeys(names, 0)
+    self._next_time = 0.0
+
+  def lose(self, name: str, error: Exception) -> None:
+    """Counts the death of a node.
+
+    Raises:
+      NodeFailedError: if it died too often.
+    """
+    self._pings.pop(name, None)
+    # Until it answers again it is the same death.
+    if self._seen.pop(name, None) is None and self._restarts[name]:
+      return
+    logging.warning('Replacing %s: %s', name, error)
+    self._restarts[name] += 1
+    limiter = self._actors if _is_actor(name) else self._limiters[name]
+    try:
+      limiter.count(name, error)
+    except limits.RestartsExceededError as problem:
+      raise engine_lib.NodeFailedError(str(problem)) from error
+
+  def check(self) -> None:
+    """Sends pings if they are due, and replaces nodes that do not answer."""
+    now = time.monotonic()
+    if now < self._next_time:
+      return
+    self._next_time = now + _PING_S
+    for name in self._restarts:
+      reference, sent_at = self._pings.get(name, (None, now))
+      if reference is None:
+        self._pings[name] = self._engine.ping(name), now
+      elif self._engine.wait([reference], 0.0):
+        del self._pings[name]
+        self._read(name, reference, now)
+      # A node that is starting does not answer either, for as long as it takes.
+      elif name in self._seen and now - sent_at > self._timeout_s:
+        self._replace(name, f'did not answer for {now - sent_at:.0f} s')
+
+  def see(self, name: str) -> None:
+    """Notes that a node has answered a call."""
+    self._seen[name] = time.monotonic()
+
+  def describe(self) -> dict[str, str]:
+    """Describes the state of each node in words."""
+    now = time.monotonic()
+    described = {}
+    for name, restarts in self._restarts.items():
+      seen = self._seen.get(name)
+      words = ['starting' if seen is None else f'seen {now - seen:.1f} s ago']
+      if restarts:
+        words.append(f'restarts {restarts}')
+      described[name] = ', '.join(words)
+    return described
+
+  def _read(self, name: str, reference: Any, now: float) -> None:
+    try:
+      busy_s = self._engine.get(reference)
+    except engine_lib.NodeLostError:
+      return  # So is the call that it was busy with.
+    self._seen[name] = now
+    if busy_s > self._environment_timeout_s:
+      self._replace(name, f'environments did not step for {busy_s:.0f} s')
+
+  def _replace(self, name: str, reason: str) -> None:
+    logging.warning('%s %s; it is killed.', name, reason)
+    self._pings.pop(name, None)
+    self._engine.replace(name)
+
+
+def _is_actor(name: str) -> bool:
+  return name.startswith('actor/')
+
+
+def _concatenate(
+  states: Sequence[types.TrainingState],
+) -> types.TrainingState:
+  """Returns the members of all learners, leaves [N, ...]."""
+  if len(states) == 1:
+    return states[0]
+  joined: types.TrainingState = jax.tree.map(
+    lambda *leaves: np.concatenate(leaves), *states
+  )
+  return joined

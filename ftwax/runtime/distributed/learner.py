@@ -1,0 +1,208 @@
+"""The learner: updates its members on the trajectories that it gets."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ftwax import types
+from ftwax.population import evolution
+from ftwax.records import log_values, loggers
+from ftwax.runtime import prepare, sharding
+from ftwax.runtime.distributed import engine, messages
+from ftwax.runtime.local import members
+
+_LOG_PERIOD_S = 1.0
+
+# Folded into the key of the run; actors use 1.
+_REPLAY = 2
+
+
+class Learner:
+  """Holds some of the members, their queue and their tables."""
+
+  def __init__(
+    self,
+    parts: prepare.Prepared,
+    num_learners: int,
+    index: int,
+    num_devices: int,
+    make_queue: Callable[..., Any],
+  ):
+    """Makes the initial members.
+
+    Args:
+      parts: the parts of the experiment.
+      num_learners: K, number of learners that share the members.
+      index: index of the learner.
+      num_devices: number of devices over which it shards members or batches.
+      make_queue: makes the queue; see `queues`.
+    """
+    num_members = parts.population.num_members // num_learners
+    # The same keys as in a local run, if there is one learner.
+    key, _ = jax.random.split(parts.key)
+    if num_learners > 1:
+      key = jax.random.fold_in(key, index)
+    keys = jax.random.split(jax.random.fold_in(key, _REPLAY), num_members)
+    self._queue = make_queue(parts, list(keys))
+    self._items_per_step = parts.agent.batch_size
+    self._is_restored = False
+    self._rows: list[tuple[str, str | None, Mapping[str, Any]]] = []
+    self._learner = members.make_learner(
+      parts.agent,
+      key,
+      parts.network,
+      parts.spec.environment,
+      num_members,
+      members.Batches(self._queue.datasets),
+      self._make_logger,
+      _make_mesh(num_devices, num_members, parts.agent.batch_size),
+    )
+
+  def learn(
+    self, items: Any
+  ) -> tuple[messages.Learned, types.ActorVariables | None]:
+    """Adds trajectories and makes the updates for which there are enough.
+
+    Args:
+      items: trajectories of each member, as the actor returned them.
+
+    Returns:
+      The report, and the new variables; None without an update.
+
+    Raises:
+      NonFiniteGradientError: if a member skips too many updates in a row.
+    """
+    self._check_restored()
+    self._queue.insert(items)
+    updates = False
+    while self._queue.size >= self._items_per_step:
+      self._learner.step()
+      self._queue.taken()
+      updates = True
+    variables = self.variables() if updates else None
+    rows, self._rows[:] = list(self._rows), []
+    return messages.Learned(
+      self._learner.num_steps, self._queue.size, updates, rows
+    ), variables
+
+  def variables(self) -> types.ActorVariables:
+    """Returns the variables of its members, leaves [n, ...]."""
+    variables: types.ActorVariables = jax.tree.map(
+      np.asarray, types.actor_variables(self._learner.state)
+    )
+    return variables
+
+  def state(self) -> types.TrainingState:
+    """Returns its members, leaves [n, ...]."""
+    self._check_restored()
+    return self.initial_state()
+
+  def initial_state(self) -> types.TrainingState:
+    """Returns its members, also before `restore`."""
+    state: types.TrainingState = jax.tree.map(np.asarray, self._learner.state)
+    return state
+
+  def restore(self, state: types.TrainingState) -> types.ActorVariables:
+    """Continues with other members [n, ...]; returns their variables."""
+    self._learner.restore(state)
+    self._is_restored = True
+    return self.variables()
+
+  def give(self, rows: Sequence[int]) -> list[dict[str, Any]]:
+    """Returns what copies take from the members in the given rows."""
+    self._check_restored()
+    heritage = evolution.heritage(self._learner.state)
+    return [
+      jax.tree.map(lambda leaf, row=row: np.asarray(leaf[row]), heritage)
+      for row in rows
+    ]
+
+  def adopt(
+    self,
+    traits: Mapping[int, evolution.Traits],
+    parents: Mapping[int, tuple[int, int]],
+    *given: Sequence[Mapping[str, Any]],
+  ) -> types.ActorVariables:
+    """Gives members new traits, and those that copy the data of a parent.
+
+    Args:
+      traits: the new traits, by row.
+      parents: place of the parent's data in `given`, by the row that copies.
+      *given: what `give` of several learners returned.
+
+    Returns:
+      The new variables.
+    """
+    self._check_restored()
+    state = self._learner.state
+
+    def write(rows: Sequence[int], leaf: Any, *new: Any) -> types.NumpyArray:
+      written = np.array(leaf)
+      for row, value in zip(rows, new, strict=True):
+        written[row] = value
+      return written
+
+    heritage = jax.tree.map(
+      lambda leaf, *new: write(list(parents), leaf, *new),
+      evolution.heritage(state),
+      *[given[learner][place] for learner, place in parents.values()],
+    )
+    explored = jax.tree.map(
+      lambda leaf, *new: write(list(traits), leaf, *new),
+      evolution.traits(state),
+      *traits.values(),
+    )
+    return self.restore(state._replace(**heritage, **explored._asdict()))
+
+  def close(self) -> None:
+    """Closes what reads the queue."""
+    for dataset in self._queue.datasets:
+      dataset.close()
+
+  def _check_restored(self) -> None:
+    if not self._is_restored:
+      raise engine.NodeLostError('A learner has started again.')
+
+  def _make_logger(
+    self, label: str, steps_key: str | None = None, instance: int | None = None
+  ) -> loggers.Logger:
+    del instance
+    return loggers.TimeFilter(
+      _Rows(label, steps_key, self._rows), _LOG_PERIOD_S
+    )
+
+
+class _Rows:
+  """Logger that keeps rows until they are reported."""
+
+  def __init__(self, label: str, steps_key: str | None, rows: list[Any]):
+    self._label = label, steps_key
+    self._rows = rows
+
+  def write(self, values: log_values.LoggingData) -> None:
+    """Keeps a row of plain numbers."""
+    self._rows.append((*self._label, log_values.to_plain(values)))
+
+  def close(self) -> None:
+    """Does nothing."""
+
+
+def _make_mesh(
+  num_devices: int, num_members: int, batch_size: int
+) -> jax.sharding.Mesh:
+  """Returns the devices over which members or batches are sharded.
+
+  Raises:
+    ValueError: if there are too few devices or they cannot share evenly.
+  """
+  devices = jax.local_devices()
+  if num_devices > len(devices):
+    raise ValueError(
+      f'num_devices ({num_devices}) must be at most the number of devices of'
+      f' the learner ({len(devices)}); choose {len(devices)}.'
+    )
+  mesh = sharding.make_mesh(devices[:num_devices])
+  members.check_devices(mesh, num_members, batch_size)
+  return mesh

@@ -1,0 +1,59 @@
+"""What the coordinator and its nodes tell each other."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ftwax import types
+from ftwax.runtime import evaluation
+
+
+class Order(NamedTuple):
+  """What an actor is asked to play: one trajectory in each of its games.
+
+  Attributes:
+    num_steps: maximum number of steps of all members together. Only the last
+      steps of a run are fewer than a trajectory of all games needs.
+    seats: int32 [G, P], the player on each seat of the next round; None to
+      continue the present one.
+    entropy: seeds games and actors, in a node that has not played yet.
+  """
+
+  num_steps: int
+  seats: types.NumpyArray | None
+  entropy: tuple[int, ...]
+
+
+class Played(NamedTuple):
+  """What an actor has played.
+
+  Attributes:
+    num_steps: number of steps taken.
+    results: results of the games that ended.
+    ends_round: whether the round is over, so that the next order has seats.
+    has_items: whether trajectories come with it.
+    fault: why the environments were made again; None if they were not.
+    metrics: metrics of the actor's observers.
+  """
+
+  num_steps: int
+  results: Sequence[evaluation.GameResult]
+  ends_round: bool
+  has_items: bool
+  fault: str | None
+  metrics: Mapping[str, float]
+
+
+class Learned(NamedTuple):
+  """What a learner has learned.
+
+  Attributes:
+    num_steps: number of updates of the whole run.
+    num_queued: number of trajectories of a member that wait for an update.
+    has_variables: whether new variables come with it.
+    rows: rows for logs, each a label, the name of its steps, and values.
+  """
+
+  num_steps: int
+  num_queued: int
+  has_variables: bool
+  rows: Sequence[tuple[str, str | None, Mapping[str, Any]]]

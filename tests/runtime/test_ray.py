@@ -1,0 +1,282 @@
+"""Real runs on Ray, on Python 3.11 and newer."""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import stat
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+pytest.importorskip('ray')
+
+from ftwax.records import checkpoints, loggers  # noqa: E402
+from ftwax.runtime.distributed import ray_engine  # noqa: E402
+from ftwax.runtime.distributed import settings as settings_lib  # noqa: E402
+
+_TIMEOUT_S = 300.0
+
+_RUN = """
+import sys
+from ftwax.agents import impala
+from ftwax.environments import catch
+from ftwax.records import checkpoints
+from ftwax.runtime import distributed, experiment, runs
+
+if __name__ == '__main__':
+  runs.run_experiment(
+    experiment.ExperimentConfig(
+      name='catch',
+      agent=impala.IMPALAConfig(batch_size=16),
+      environment=catch.make(),
+      max_num_actor_steps=int(sys.argv[2]),
+      num_environments=8,
+      checkpointing=checkpoints.CheckpointingConfig(2.0),
+    ),
+    eval_every=4000,
+    runtime='distributed',
+    run_dir=sys.argv[1],
+    resume='resume' in sys.argv,
+  )
+"""
+
+
+class _Run:
+  """A run in a process of its own."""
+
+  def __init__(self, directory, num_steps, *options):
+    self.directory = directory
+    script = directory.parent / 'run_catch.py'
+    script.write_text(_RUN)
+    self.process = subprocess.Popen(
+      [
+        sys.executable,
+        '-W',
+        'ignore',
+        str(script),
+        str(directory),
+        str(num_steps),
+        *options,
+      ],
+      stdout=subprocess.PIPE,
+      stderr=subprocess.STDOUT,
+      text=True,
+    )
+
+  def rows(self, label):
+    path = loggers.log_path(self.directory, label)
+    return loggers.read_jsonl(path) if path.exists() else []
+
+  def wait_for(self, condition):
+    deadline = time.monotonic() + _TIMEOUT_S
+    while not condition():
+      assert self.process.poll() is None, self.process.stdout.read()
+      assert time.monotonic() < deadline
+      time.sleep(0.2)
+
+  def nodes(self):
+    """Returns the processes of the nodes, by name."""
+    found = {}
+    for name in filter(str.isdigit, os.listdir('/proc')):
+      with contextlib.suppress(OSError):
+        path = pathlib.Path(os.readlink(f'/proc/{name}/fd/1'))
+        if path.parent == self.directory / 'output':
+          found[path.stem] = int(name)
+    return found
+
+  def wait_for_end(self):
+    deadline = time.monotonic() + 60.0
+    while self.nodes():
+      assert time.monotonic() < deadline
+      time.sleep(0.2)
+
+
+@pytest.fixture
+def start(tmp_path):
+  with contextlib.ExitStack() as stack:
+
+    def make(*arguments):
+      run = _Run(tmp_path / 'run', *arguments)
+
+      def kill():
+        run.process.kill()
+        run.process.communicate()
+
+      stack.callback(kill)
+      return run
+
+    yield make
+
+
+def test_a_run_outlives_its_nodes_and_is_resumed(start):
+  run = start(10**9)
+  run.wait_for(lambda: len(run.rows('train')) > 20)
+  # Everything listens on the loopback interface alone.
+  assert _listeners(run.nodes().values()) <= {'127.0.0.1', '::1'}
+  for name in ('actor-0', 'learner-0'):
+    pid = run.nodes()[name]
+    num_rows = {label: len(run.rows(label)) for label in ('train', 'learner')}
+    os.kill(pid, signal.SIGKILL)
+    run.wait_for(lambda pid=pid: pid not in run.nodes().values())
+    run.wait_for(
+      lambda name=name, num_rows=num_rows: (
+        name in run.nodes()
+        and len(run.rows('train')) > num_rows['train'] + 10
+        and len(run.rows('learner')) > num_rows['learner'] + 1
+      )
+    )
+  status = json.loads((run.directory / 'output' / 'nodes.json').read_text())
+  assert 'restarts 1' in status['learner/0']
+  run.process.send_signal(signal.SIGTERM)
+  output, _ = run.process.communicate(timeout=_TIMEOUT_S)
+  assert run.process.returncode == 130, output
+  assert 'Interrupted. Saved at' in output
+  run.wait_for_end()
+  (*_, steps) = checkpoints.saved_steps(run.directory / 'checkpoints')
+  rows = run.rows('train')
+  assert sum(row['num_episodes'] for row in rows) == rows[-1]['episodes']
+
+  resumed = start(steps + 1000, 'resume')
+  output, _ = resumed.process.communicate(timeout=_TIMEOUT_S)
+  assert resumed.process.returncode == 0, output
+  last = checkpoints.saved_steps(run.directory / 'checkpoints')[-1]
+  assert last == steps + 1000
+  assert run.rows('evaluation')
+
+
+def test_nothing_is_left_of_a_run_that_is_killed(start):
+  run = start(10**9)
+  run.wait_for(lambda: len(run.rows('train')) > 3)
+  assert len(run.nodes()) == 4
+  run.process.kill()
+  run.wait_for_end()
+
+
+def _listeners(pids):
+  """Returns the addresses on which processes listen."""
+  inodes = set()
+  for pid in pids:
+    for name in os.listdir(f'/proc/{pid}/fd'):
+      with contextlib.suppress(OSError):
+        inodes.add(os.readlink(f'/proc/{pid}/fd/{name}').strip('socket:[]'))
+  addresses = set()
+  for table in ('tcp', 'tcp6'):
+    for line in pathlib.Path(f'/proc/net/{table}').read_text().splitlines()[1:]:
+      fields = line.split()
+      if fields[3] == '0A' and fields[9] in inodes:
+        addresses.add(_DECODED.get(fields[1].split(':')[0], fields[1]))
+  return addresses
+
+
+_DECODED = {'0100007F': '127.0.0.1', '0' * 24 + '01000000': '::1'}
+
+
+class _Echo:
+  """A node that does what a test asks."""
+
+  def say(self, value):
+    return value
+
+  def fail(self):
+    raise LookupError('nothing is here')
+
+  def both(self):
+    return 1, 2
+
+
+@pytest.fixture(scope='module')
+def engine(tmp_path_factory):
+  directory = tmp_path_factory.mktemp('run')
+  (directory / 'output').mkdir()
+  made = ray_engine.RayEngine(settings_lib.Settings(num_actors=1), directory)
+  try:
+    made.start({'actor/0': _Echo, 'learner/0': _Echo})
+    yield made
+  finally:
+    made.close()
+
+
+@pytest.mark.filterwarnings('ignore')
+def test_an_engine_carries_calls_and_errors(engine):
+  (said,) = engine.call('actor/0', 'say', 'hello')
+  assert engine.get(engine.call('learner/0', 'say', said)[0]) == 'hello'
+  first, second = engine.call('actor/0', 'both', num_returns=2)
+  assert (engine.get(first), engine.get(second)) == (1, 2)
+  with pytest.raises(
+    ray_engine.engine.NodeFailedError,
+    match='actor/0 failed: LookupError: nothing is here',
+  ):
+    engine.get(engine.call('actor/0', 'fail')[0])
+  assert engine.get(engine.ping('learner/0')) == 0.0
+
+
+@pytest.mark.filterwarnings('ignore')
+def test_a_token_guards_every_port(engine):
+  path = pathlib.Path(os.environ['RAY_AUTH_TOKEN_PATH'])
+  for part in (path, path.parent):
+    assert not path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO), part
+  import ray
+
+  address = ray.get_runtime_context().gcs_address
+  code = (
+    'import sys, ray\n'
+    f'ray.init({address!r}, log_to_driver=False)\n'
+    'print(ray.nodes())\n'
+  )
+  for token in ('', 'f' * 64):
+    variables = {**os.environ, 'RAY_AUTH_TOKEN': token}
+    if not token:  # A stranger that asks for no mode.
+      variables['RAY_AUTH_MODE'] = 'disabled'
+      del variables['RAY_AUTH_TOKEN']
+    del variables['RAY_AUTH_TOKEN_PATH']
+    stranger = subprocess.run(
+      [sys.executable, '-c', code],
+      env=variables,
+      capture_output=True,
+      text=True,
+      timeout=_TIMEOUT_S,
+    )
+    assert stranger.returncode != 0
+    assert 'NodeManagerPort' not in stranger.stdout
+  for node in ray.nodes():
+    for port in (node['RuntimeEnvAgentPort'], node['MetricsExportPort']):
+      _refuses_http(port)
+
+
+def _refuses_http(port):
+  if port <= 0:
+    return
+  request = urllib.request.Request(
+    f'http://127.0.0.1:{port}/get_or_create_runtime_env', b'{}'
+  )
+  with pytest.raises((urllib.error.HTTPError, OSError)) as caught:
+    urllib.request.urlopen(request, timeout=10)
+  if isinstance(caught.value, urllib.error.HTTPError):
+    assert caught.value.code in (401, 403, 404, 405)
+
+
+@pytest.mark.filterwarnings('ignore')
+def test_a_cluster_that_is_not_there_is_told_in_one_line(tmp_path):
+  code = (
+    'import pathlib\n'
+    'from ftwax.runtime.distributed import ray_engine, settings\n'
+    f'path = pathlib.Path({str(tmp_path)!r})\n'
+    "ray_engine.RayEngine(settings.Settings(cluster='127.0.0.1:1'), path)"
+  )
+  process = subprocess.run(
+    [sys.executable, '-W', 'ignore', '-c', code],
+    env={**os.environ, 'RAY_AUTH_TOKEN': 'f' * 64},
+    capture_output=True,
+    text=True,
+    timeout=_TIMEOUT_S,
+  )
+  last = process.stderr.splitlines()[-1]
+  assert last.startswith(
+    "ConnectionError: cluster ('127.0.0.1:1') must be a Ray"
+  )
