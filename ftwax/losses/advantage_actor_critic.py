@@ -31,7 +31,7 @@ def advantage_actor_critic_loss(
   Returns:
     The losses, each [T].
   """
-  advantages = generalized_advantages(transitions, hyperparameters)
+  advantages = generalized_advantages(transitions, hyperparameters)  # [T]
   v_tm1 = jax.lax.stop_gradient(transitions.v_tm1)
   # Equal to the advantages, but with the gradient of the value. Normalization
   # must not affect these.
@@ -41,7 +41,7 @@ def advantage_actor_critic_loss(
       advantages, transitions.mask_tm1, policy_loss.STREAMS
     )
   mask = transitions.mask_tm1 != 0
-  entropy = distributions.entropy(transitions.logits_tm1)
+  entropy = distributions.entropy(transitions.logits_tm1)  # [T]
   return policy_loss.PolicyLossOutput(
     policy=-advantages * policy_loss.log_prob_tm1(transitions),
     value=jnp.where(mask, 0.5 * jnp.square(errors), 0.0),

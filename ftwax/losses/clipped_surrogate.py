@@ -65,7 +65,7 @@ def make_targets(
 def make_plain_targets(
   transitions: policy_loss.Transitions, hyperparameters: types.Hyperparameters
 ) -> PPOTargets:
-  """Computes the targets of a batch, without normalizing advantages."""
+  """Computes targets [T, B] of a batch, without normalizing advantages."""
   return jax.vmap(_stream_targets, in_axes=(1, None), out_axes=1)(
     transitions, hyperparameters
   )
@@ -101,8 +101,8 @@ def ppo_loss(
     ),
     0.0,
   )
-  entropy = distributions.entropy(transitions.logits_tm1)
-  ratio = jnp.exp(log_ratio)
+  entropy = distributions.entropy(transitions.logits_tm1)  # [T]
+  ratio = jnp.exp(log_ratio)  # [T]
   epsilon = hyperparameters.clip_epsilon
   clipped = jnp.clip(ratio, 1.0 - epsilon, 1.0 + epsilon)
   num_actions = jnp.maximum(1, jnp.sum(mask))
@@ -138,7 +138,7 @@ def _stream_targets(
 def _value_loss(
   v_tm1: types.Array, targets: PPOTargets, value_clip: types.Array
 ) -> types.Array:
-  """Returns half the larger squared error, with and without value clipping."""
+  """Returns half the larger squared error [T], value clipped and unclipped."""
   change = jnp.clip(v_tm1 - targets.v_tm1, -value_clip, value_clip)
   error = jnp.square(targets.returns - v_tm1)
   bounded_error = jnp.square(targets.returns - targets.v_tm1 - change)

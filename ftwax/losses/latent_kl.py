@@ -49,10 +49,10 @@ def normal_kl(
     loc_q: means m_q, broadcast against `loc_p`.
     scale_q: standard deviations s_q, above zero, broadcast against `scale_p`.
   """
-  ratio = scale_p / scale_q
+  ratio = scale_p / scale_q  # [..., num_latents]
   difference = (loc_p - loc_q) / scale_q
   terms = jnp.square(ratio) + jnp.square(difference) - 1.0
-  return jnp.sum(0.5 * terms - jnp.log(ratio), axis=-1)
+  return jnp.sum(0.5 * terms - jnp.log(ratio), axis=-1)  # [...]
 
 
 def latent_kl(
@@ -74,7 +74,7 @@ def latent_kl(
     The divergences; `posterior_prior` is summed over all but the slowest level.
   """
   chex.assert_equal_shape([*locs, *scales])
-  posterior_prior = jnp.zeros(locs[0].shape[:-1])
+  posterior_prior = jnp.zeros(locs[0].shape[:-1])  # [...]
   for level in range(len(locs) - 1):
     # No gradient is stopped: the posterior is drawn to the prior, and the prior
     # learns to predict the posterior.

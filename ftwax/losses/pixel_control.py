@@ -67,14 +67,14 @@ def pseudo_rewards(
     float32 [T, rows, columns], in [0, 1].
   """
   size = _crop_size(frames.shape[1:], cell_size, crop_size)
-  top, left = (
+  row, column = (
     (side - part) // 2
     for side, part in zip(frames.shape[1:3], size, strict=True)
   )
-  frames = frames[:, top : top + size[0], left : left + size[1]]
+  frames = frames[:, row : row + size[0], column : column + size[1]]
   if frames.dtype == jnp.uint8:
     frames = frames.astype(jnp.float32) / 255.0
-  frames = frames.reshape(*frames.shape[:3], -1)  # Adds a channel axis.
+  frames = frames.reshape(*frames.shape[:3], -1)  # [T + 1, H, W, C]
   rewards: types.Array = lazy_rlax.load().pixel_control_rewards(
     frames, cell_size
   )
@@ -121,14 +121,14 @@ def pixel_control_loss(
   def part_loss(
     values: types.Array, allowed: types.Array, previous_action: types.Array
   ) -> types.Array:
+    # There is no target network.
     best = jnp.max(jnp.where(allowed, values, -jnp.inf), axis=-1)
-    # [T, rows, columns]. There is no target network.
-    v_t = jax.lax.stop_gradient(best[1:])
+    v_t = jax.lax.stop_gradient(best[1:])  # [T, rows, columns]
     targets = returns.lambda_returns(r_t, discount_t, v_t, mask_tm1)
     # A one-hot sum instead of a gather, whose gradient is slow.
-    chosen = jax.nn.one_hot(previous_action[1:], values.shape[-1])
-    taken = jnp.sum(values[:-1] * chosen[:, None, None], axis=-1)
-    return 0.5 * jnp.sum(jnp.square(targets - taken), axis=(1, 2))
+    a_tm1 = jax.nn.one_hot(previous_action[1:], values.shape[-1])
+    q_tm1 = jnp.sum(values[:-1] * a_tm1[:, None, None], axis=-1)
+    return 0.5 * jnp.sum(jnp.square(targets - q_tm1), axis=(1, 2))  # [T]
 
   losses = jax.tree.map(
     part_loss,
@@ -154,7 +154,7 @@ def _allowed(
 
   def of_part(mask: types.Array) -> types.Array:
     allowed = (mask != 0) | jnp.all(mask == 0, axis=-1, keepdims=True)
-    return allowed[:, None, None]
+    return allowed[:, None, None]  # [T + 1, 1, 1, num_actions]
 
   return jax.tree.map(of_part, observation[types.ACTION_MASK])
 

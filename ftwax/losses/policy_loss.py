@@ -171,12 +171,12 @@ def normalize_advantages(
   """
 
   def total(x: types.Array) -> types.Array:
-    summed = jnp.sum(x)
-    return jax.lax.psum(summed, axis_name) if axis_name else summed
+    x = jnp.sum(x)
+    return jax.lax.psum(x, axis_name) if axis_name else x
 
-  is_live = weights != 0
+  is_nonzero = weights != 0
   count = jnp.maximum(1.0, total(weights))
-  mean = total(jnp.where(is_live, advantages, 0.0)) / count
+  mean = total(jnp.where(is_nonzero, advantages, 0.0)) / count
   # w (A - mean), since `advantages` are w A.
-  centred = jnp.where(is_live, advantages - weights * mean, 0.0)
+  centred = jnp.where(is_nonzero, advantages - weights * mean, 0.0)
   return centred / (jnp.sqrt(total(jnp.square(centred)) / count) + _EPSILON)

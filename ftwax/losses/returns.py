@@ -48,7 +48,7 @@ def lambda_returns(
   chex.assert_equal_shape([r_t, v_t])
   chex.assert_shape([discount_t, mask_tm1], r_t.shape[:1])
   # With lambda 0 a return bootstraps from `v_t`, whatever comes next.
-  lambda_t = jnp.where(_goes_on(mask_tm1), lambda_, 0.0)
+  lambda_t = jnp.where(_continues(mask_tm1), lambda_, 0.0)  # [T]
   # Masked entries may be infinite or NaN, which a product with 0 would keep.
   r_t, v_t = (_masked(mask_tm1, x) for x in (r_t, v_t))
 
@@ -86,19 +86,20 @@ def n_step_returns(
   chex.assert_equal_shape([r_t, v_t])
   chex.assert_shape([discount_t, mask_tm1], r_t.shape[:1])
   r_t, v_t = jax.lax.stop_gradient((r_t, v_t))
-  discount_t, goes_on = (
-    trees.align(x, r_t) for x in (discount_t, _goes_on(mask_tm1))
+  # [T, 1, ...], as many axes as the rewards.
+  discount_t, continues = (
+    trees.align(x, r_t) for x in (discount_t, _continues(mask_tm1))
   )
 
   # In rlax's n-step returns, `n` is static.
   def lengthen(_: types.Array, returns: types.Array) -> types.Array:
     # Each round looks one step further ahead, at all steps at once.
-    following = jnp.concatenate([returns[1:], v_t[-1:]])
-    return r_t + discount_t * jnp.where(goes_on, following, v_t)
+    returns_t = jnp.concatenate([returns[1:], v_t[-1:]])  # [T, ...]
+    return r_t + discount_t * jnp.where(continues, returns_t, v_t)
 
   # The 0-step return is the value before the action. Its first entry is a
   # placeholder, which is never used.
-  values_tm1 = jnp.concatenate([v_t[:1], v_t[:-1]])
+  values_tm1 = jnp.concatenate([v_t[:1], v_t[:-1]])  # [T, ...]
   returns = jax.lax.fori_loop(0, n, lengthen, values_tm1)
   return _masked(mask_tm1, returns)
 
@@ -136,7 +137,7 @@ def generalized_advantages(
   return _masked(mask_tm1, returns - v_tm1)
 
 
-def _goes_on(mask_tm1: types.Array) -> types.Array:
+def _continues(mask_tm1: types.Array) -> types.Array:
   """Returns whether the next step continues the same episode, bool [T]."""
   return jnp.concatenate([mask_tm1[1:] != 0, jnp.zeros((1,), bool)])
 

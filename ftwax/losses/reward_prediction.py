@@ -50,5 +50,5 @@ def reward_prediction_loss(
       f'logits {logits.shape} must be {(*reward.shape, 3)}, with three classes'
       ' for each reward; give the head three outputs.'
     )
-  labels = jax.nn.one_hot(reward_class(reward, threshold), 3)
+  labels = jax.nn.one_hot(reward_class(reward, threshold), 3)  # [B, 3]
   return -jnp.sum(labels * jax.nn.log_softmax(logits), axis=-1)

@@ -66,10 +66,10 @@ def vtrace(
   )
   # rlax's advantages would take the value after a step from the next step's
   # v_tm1, which padding does not have. The cost is the same.
-  next_errors = jnp.concatenate([errors[1:], jnp.zeros_like(errors[:1])])
+  errors_t = jnp.concatenate([errors[1:], jnp.zeros_like(errors[:1])])  # [T]
   # (1 - lambda) V + lambda v, where v = V + error. The error is zero at a step
   # without an action.
-  targets_t = v_t + lambda_ * next_errors
+  targets_t = v_t + lambda_ * errors_t
   advantages = jnp.minimum(clip_pg_rho_threshold, rho_tm1) * (
     r_t + discount_t * targets_t - v_tm1
   )
