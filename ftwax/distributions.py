@@ -207,8 +207,7 @@ def mode(logits: types.ArrayTree) -> types.ArrayTree:
 
 
 def _sum_over_parts(parts: Any) -> types.Array:
-  total: types.Array = functools.reduce(operator.add, jax.tree.leaves(parts))
-  return total
+  return functools.reduce(operator.add, jax.tree.leaves(parts))
 
 
 def log_prob(logits: types.ArrayTree, action: types.ArrayTree) -> types.Array:

@@ -53,10 +53,7 @@ def lambda_returns(
   r_t, v_t = (_masked(mask_tm1, x) for x in (r_t, v_t))
 
   def stream_returns(r_t: types.Array, v_t: types.Array) -> types.Array:
-    returns: types.Array = lazy_rlax.load().lambda_returns(
-      r_t, discount_t, v_t, lambda_t
-    )
-    return returns
+    return lazy_rlax.load().lambda_returns(r_t, discount_t, v_t, lambda_t)
 
   # rlax's function takes a single time axis.
   for axis in range(1, r_t.ndim):
@@ -143,5 +140,4 @@ def _continues(mask_tm1: types.Array) -> types.Array:
 
 
 def _masked(mask_tm1: types.Array, x: types.Array) -> types.Array:
-  masked: types.Array = trees.where_rows(mask_tm1 != 0, x, jnp.zeros_like(x))
-  return masked
+  return trees.where_rows(mask_tm1 != 0, x, jnp.zeros_like(x))

@@ -38,8 +38,7 @@ def pad(
     widths = [(0, length - num_steps)] + [(0, 0)] * (leaf.ndim - 1)
     return jnp.pad(leaf, widths)
 
-  padded: policy_loss.Transitions = jax.tree.map(pad_leaf, transitions)
-  return padded
+  return jax.tree.map(pad_leaf, transitions)
 
 
 def flatten(tree: types.ArrayTree) -> types.ArrayTree:

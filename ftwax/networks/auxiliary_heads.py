@@ -73,17 +73,62 @@ class PixelControlHead(hk.Module):
     rows, columns = (-(-side // 3) for side in self._grid_shape)
     channels = self._num_channels
     x = jax.nn.relu(hk.Linear(rows * columns * channels)(features))
-    x = x.reshape(-1, rows, columns, channels)
+    x = x.reshape(-1, rows, columns, channels)  # [B, rows, columns, channels]
     height, width = self._grid_shape
     x = jax.nn.relu(_enlarge(x)[:, :height, :width])
-    sizes, structure = jax.tree.flatten(self._num_actions)
     # One convolution computes both branches.
-    x = convolutions.Conv2D(1 + sum(sizes), 4, name='values')(x)
-    value, *parts = jnp.split(x, np.cumsum([1, *sizes[:-1]]), axis=-1)
-    return jax.tree.unflatten(
-      structure,
-      [value + part - jnp.mean(part, -1, keepdims=True) for part in parts],
-    )
+    num_outputs = 1 + sum(jax.tree.leaves(self._num_actions))
+    x = convolutions.Conv2D(num_outputs, 4, name='values')(x)
+    return _combine_branches(x, self._num_actions)
+
+
+class SignalControlHead(hk.Module):
+  """Computes action values of changing each cell of a signal.
+
+  A dueling head as `PixelControlHead`. A cell of a signal [length, channels]
+  consists of consecutive samples of one channel. Cells are only neighbours
+  along time: the head convolves over time, and each channel has its own maps.
+  """
+
+  def __init__(
+    self,
+    num_actions: Any,
+    grid_shape: tuple[int, int],
+    num_features: int = 32,
+    name: str | None = None,
+  ):
+    """Makes a head.
+
+    Args:
+      num_actions: number of choices of each part of the action, in the
+        action's structure; see `distributions.num_actions`.
+      grid_shape: number of cells along time, and of channels.
+      num_features: channels of the hidden feature maps.
+      name: name of the module.
+    """
+    super().__init__(name)
+    self._num_actions = num_actions
+    self._grid_shape = grid_shape
+    self._num_features = num_features
+
+  def __call__(self, features: types.Array) -> types.ArrayTree:
+    """Maps features [B, num_features] to action values.
+
+    Returns:
+      [B, cells, channels, num_actions] for each part of the action.
+    """
+    num_cells, num_channels = self._grid_shape
+    # The transposed convolution doubles the length; an odd one is cropped.
+    half = -(-num_cells // 2)
+    x = jax.nn.relu(hk.Linear(half * self._num_features)(features))
+    x = x.reshape(-1, half, self._num_features)  # [B, half, num_features]
+    x = hk.Conv1DTranspose(self._num_features, 4, stride=2)(x)
+    x = jax.nn.relu(x[:, :num_cells])
+    # One convolution computes both branches of all channels.
+    num_outputs = 1 + sum(jax.tree.leaves(self._num_actions))
+    x = hk.Conv1D(num_channels * num_outputs, 4, name='values')(x)
+    x = x.reshape(-1, num_cells, num_channels, num_outputs)
+    return _combine_branches(x, self._num_actions)
 
 
 class RewardPredictionHead(hk.Module):
@@ -103,10 +148,25 @@ class RewardPredictionHead(hk.Module):
       Logits of a zero, a negative and a positive reward.
     """
     num_frames, batch_size, num_features = embeddings.shape
-    x = jnp.moveaxis(embeddings, 0, 1)
+    x = jnp.moveaxis(embeddings, 0, 1)  # [B, num_frames, num_features]
     x = x.reshape(batch_size, num_frames * num_features)
     x = jax.nn.relu(hk.Linear(self._hidden_size)(x))
     return hk.Linear(NUM_REWARD_CLASSES)(x)
+
+
+def _combine_branches(x: types.Array, num_actions: Any) -> types.ArrayTree:
+  """Returns Q = V + A - mean_a A, [..., num_actions] for each part.
+
+  Args:
+    x: [..., 1 + num_actions of all parts], the value, then the advantages.
+    num_actions: number of choices of each part of the action.
+  """
+  sizes, structure = jax.tree.flatten(num_actions)
+  value, *parts = jnp.split(x, np.cumsum([1, *sizes[:-1]]), axis=-1)
+  return jax.tree.unflatten(
+    structure,
+    [value + part - jnp.mean(part, -1, keepdims=True) for part in parts],
+  )
 
 
 def _enlarge(maps: types.Array) -> types.Array:
@@ -121,5 +181,5 @@ def _enlarge(maps: types.Array) -> types.Array:
   x = convolutions.Conv2D(9 * channels, 3, name='enlarge')(maps)
   # Depth to space: 9 groups of channels become a block of 3 x 3.
   x = x.reshape(batch_size, rows, columns, 3, 3, channels)
-  x = jnp.swapaxes(x, 2, 3)
+  x = jnp.swapaxes(x, 2, 3)  # [B, rows, 3, columns, 3, channels]
   return x.reshape(batch_size, 3 * rows, 3 * columns, channels)

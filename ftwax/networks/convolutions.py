@@ -20,7 +20,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
-from ftwax.networks import typed
 
 
 class Conv2D(hk.Module):
@@ -152,7 +151,7 @@ def _conv_of_blocks(
   sides = (height, width)
   kernel_size = w.shape[0]
   num_blocks = -(-kernel_size // stride)  # In the kernel.
-  pads = typed.padtype_to_pads(
+  pads = jax.lax.padtype_to_pads(
     sides, (kernel_size, kernel_size), (stride, stride), padding
   )
   # The kernel's last position, in blocks, plus the blocks that it covers there.
@@ -176,7 +175,8 @@ def _conv_of_blocks(
     ],
   )
   height, width = (side // stride for side in padded_sides)
-  # Space to depth: [B, H / s, W / s, s s C] for x, and likewise for w.
+  # Space to depth, for x and likewise for w.
+  # [B, H / s, s, W / s, s, C], then [B, H / s, W / s, s s C].
   x = x.reshape(num_frames, height, stride, width, stride, num_channels)
   x = x.transpose(0, 1, 3, 2, 4, 5).reshape(num_frames, height, width, -1)
   rest = num_blocks * stride - kernel_size

@@ -6,13 +6,13 @@ core is inside the loop over time.
 """
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
+import haiku as hk
 import jax
 import jax.numpy as jnp
 
 from ftwax import trees, types
-from ftwax.networks import typed
 
 _Inputs = TypeVar('_Inputs')
 _Output = TypeVar('_Output')
@@ -71,8 +71,7 @@ class RecurrentCore(Protocol):
 def reset_state(start: types.Array, state: _State) -> _State:
   """Sets `state` [B, ...] to zero in the rows where `start` [B] is true."""
   zeros = jax.tree.map(jnp.zeros_like, state)
-  reset: _State = trees.where_rows(start, zeros, state)
-  return reset
+  return trees.where_rows(start, zeros, state)
 
 
 def unroll_step(
@@ -96,13 +95,34 @@ def unroll_step(
   def scan_step(
     carry: _State, step_inputs: tuple[types.Array, _Inputs]
   ) -> tuple[_State, _Output]:
-    step_start, step_input = step_inputs
+    step_start, step_input = step_inputs  # [B], leaves [B, ...]
     # `start` marks the first step of an episode, so the reset comes first.
     output, carry = step(step_input, reset_state(step_start, carry))
     return carry, output
 
-  state, outputs = typed.scan(scan_step, state, (start, inputs))
+  state, outputs = hk.scan(scan_step, state, (start, inputs))
   return outputs, state
+
+
+def batch_apply(function: Callable[..., Any]) -> Callable[..., Any]:
+  """Merges the time and batch axes around a function of [B, ...].
+
+  The batch comes first in the merged axis. With time first, XLA would gather a
+  batch that is sharded over devices on all of them, since no contiguous part of
+  the merged axis would belong to one device.
+
+  Args:
+    function: a function between arrays [B * T, ...].
+
+  Returns:
+    A function between arrays [T, B, ...].
+  """
+  apply = hk.BatchApply(function)
+  return lambda *args: _swap_axes(apply(*_swap_axes(args)))
+
+
+def _swap_axes(tree: Any) -> Any:
+  return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), tree)
 
 
 class SkipConnection:
@@ -125,7 +145,7 @@ class SkipConnection:
   ) -> tuple[CoreOutput, types.RecurrentState]:
     """Does one step on inputs [B, num_inputs]."""
     output, state = self._core(inputs, state, hyperparameters)
-    return _beside(output, inputs), state
+    return _append(output, inputs), state
 
   def unroll(
     self,
@@ -136,9 +156,10 @@ class SkipConnection:
   ) -> tuple[CoreOutput, types.RecurrentState]:
     """Does `T` steps on inputs [T, B, num_inputs]."""
     output, state = self._core.unroll(inputs, start, state, hyperparameters)
-    return _beside(output, inputs), state
+    return _append(output, inputs), state
 
 
-def _beside(output: CoreOutput, inputs: types.Array) -> CoreOutput:
+def _append(output: CoreOutput, inputs: types.Array) -> CoreOutput:
+  # [..., num_features + num_inputs]
   features = jnp.concatenate([output.features, inputs], axis=-1)
   return output._replace(features=features)

@@ -20,7 +20,6 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.networks import typed
 
 
 class Weights(NamedTuple):
@@ -79,7 +78,7 @@ def prepare(
   taps = open_taps(matrix)
   matrix = jax.lax.stop_gradient(matrix)
   # Without the barrier XLA would move the transposition into the loop.
-  return Weights(matrix, typed.optimization_barrier(matrix.T)), taps
+  return Weights(matrix, jax.lax.optimization_barrier(matrix.T)), taps
 
 
 @jax.custom_vjp
@@ -143,7 +142,7 @@ class Linear(hk.Module):
   ) -> tuple[PreparedLinear, Tap]:
     """Returns the layer for all steps, and one tap per step."""
     shape = (num_inputs, self._num_outputs)
-    w_init = typed.variance_scaling(1.0, 'fan_in', 'truncated_normal')
+    w_init = hk.initializers.VarianceScaling(1.0, 'fan_in', 'truncated_normal')
     w = hk.get_parameter('w', shape, init=w_init)
     b = hk.get_parameter('b', shape[1:], init=jnp.zeros)
     weights, taps = prepare(w, leading_shape)

@@ -150,7 +150,7 @@ class InputEmbedding(hk.Module):
       [
         self._embed_observation(inputs.observation),
         *jax.tree.leaves(actions),
-        self._reward_transform(reward)[:, None],
+        self._reward_transform(reward)[:, None],  # [B, 1]
       ],
       axis=-1,
     )

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import continuous, distributions, types
-from ftwax.networks import noisy, typed
+from ftwax.networks import noisy
 
 # Scale of the last layer's initial variance: small, so that the initial policy
 # is nearly uniform for all features.
@@ -72,13 +72,13 @@ class PolicyHead(hk.Module):
 
   def __call__(self, features: types.Array) -> types.ArrayTree:
     """Maps features [..., num_features] to logits, leaves [..., size]."""
-    w_init = typed.variance_scaling(_LAST_LAYER_SCALE)
+    w_init = hk.initializers.VarianceScaling(_LAST_LAYER_SCALE)
 
     def branch(part: Any) -> Any:
       num_choices = distributions.num_choices(part)
       size = part.shape[0] if num_choices is None else num_choices
       x = _hidden_layers(features, self._hidden_sizes, self._noise)
-      x = _make_linear(size, self._noise, w_init)(x)
+      x = _make_linear(size, self._noise, w_init)(x)  # [..., size]
       if num_choices is not None:
         return x
       if isinstance(part, continuous.SimplexArray):

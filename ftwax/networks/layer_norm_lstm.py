@@ -1,7 +1,7 @@
-"""LSTM with layer normalisation and dropout.
+"""LSTM with layer normalization and dropout.
 
 Ba, Kiros and Hinton, "Layer normalization", 2016 (arXiv:1607.06450), equations
-20 to 22: normalises the contributions of the inputs and of the recurrence to
+20 to 22: normalizes the contributions of the inputs and of the recurrence to
 the gates separately, and the cell before the output. Dropout acts on the
 candidate, so that no memory is lost (Semeniuta, Severyn and Barth, 2016,
 arXiv:1603.05118).
@@ -22,7 +22,7 @@ _EPSILON = 1e-5
 
 @dataclasses.dataclass(frozen=True)
 class LayerNormLSTMConfig:
-  """Size and dropout of a layer-normalised LSTM.
+  """Size and dropout of a layer-normalized LSTM.
 
   Attributes:
     hidden_size: number of units.
@@ -37,7 +37,7 @@ class LayerNormLSTMConfig:
     """Checks the numbers."""
     if self.hidden_size < 1:
       raise ValueError(
-        f'hidden_size ({self.hidden_size}) of a layer-normalised LSTM must be'
+        f'hidden_size ({self.hidden_size}) of a layer-normalized LSTM must be'
         ' at least one; choose hidden_size=256.'
       )
     if not 0.0 <= self.dropout < 1.0:
@@ -56,8 +56,7 @@ class LayerNormLSTM(hk.Module):
 
   def initial_state(self, batch_size: int) -> recurrent_cores.LSTMState:
     """Returns the zero state."""
-    shape = (batch_size, self._config.hidden_size)
-    return recurrent_cores.LSTMState(jnp.zeros(shape), jnp.zeros(shape))
+    return recurrent_cores.zero_lstm_state(batch_size, self._config.hidden_size)
 
   def __call__(
     self,
@@ -100,13 +99,13 @@ class LayerNormLSTM(hk.Module):
     return cores.CoreOutput(features=hidden, auxiliary={}), state
 
   def _project(self, inputs: types.Array) -> types.Array:
-    """Returns the inputs' part of the gates, normalised, for all steps."""
+    """Returns the inputs' part of the gates, normalized, for all steps."""
     num_gates = 4 * self._config.hidden_size
     w_i = hk.get_parameter(
       'w_i', (inputs.shape[-1], num_gates), init=self._w_init(inputs.shape[-1])
     )
     b = hk.get_parameter('b', (num_gates,), init=jnp.zeros)
-    gates = self._normalise(jnp.dot(inputs, w_i), 'input_scale')
+    gates = self._normalize(jnp.dot(inputs, w_i), 'input_scale')
     # One bias for both norms, whose offsets would only be added.
     return gates + jnp.broadcast_to(b, gates.shape)
 
@@ -121,25 +120,25 @@ class LayerNormLSTM(hk.Module):
     w_h = hk.get_parameter(
       'w_h', (hidden_size, 4 * hidden_size), init=self._w_init(hidden_size)
     )
-    recurrent = self._normalise(jnp.dot(state.hidden, w_h), 'recurrent_scale')
+    recurrent = self._normalize(jnp.dot(state.hidden, w_h), 'recurrent_scale')
+    # [B, hidden_size] each.
     i, g, f, o = jnp.split(gates + recurrent, 4, axis=-1)
-    remembered = jax.nn.sigmoid(f + 1.0) * state.cell
-    cell = remembered + jax.nn.sigmoid(i) * jnp.tanh(g) * mask
-    normalised = self._normalise(cell, 'cell_scale')
+    cell = jax.nn.sigmoid(f + 1.0) * state.cell
+    cell = cell + jax.nn.sigmoid(i) * jnp.tanh(g) * mask
+    output = self._normalize(cell, 'cell_scale')
     offset = hk.get_parameter('cell_offset', (hidden_size,), init=jnp.zeros)
-    normalised += jnp.broadcast_to(offset, normalised.shape)
-    return recurrent_cores.LSTMState(
-      hidden=jax.nn.sigmoid(o) * jnp.tanh(normalised), cell=cell
-    )
+    output += jnp.broadcast_to(offset, output.shape)
+    hidden = jax.nn.sigmoid(o) * jnp.tanh(output)
+    return recurrent_cores.LSTMState(hidden=hidden, cell=cell)
 
   def _w_init(self, num_inputs: int) -> hk.initializers.Initializer:
     return hk.initializers.TruncatedNormal(1.0 / math.sqrt(num_inputs))
 
-  def _normalise(self, x: types.Array, scale_name: str) -> types.Array:
-    """Normalises the last axis to mean zero and a learned scale."""
+  def _normalize(self, x: types.Array, scale_name: str) -> types.Array:
+    """Normalizes the last axis to mean zero and a learned scale."""
     scale = hk.get_parameter(scale_name, (x.shape[-1],), init=jnp.ones)
     x = x - jnp.mean(x, axis=-1, keepdims=True)
-    variance = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
+    variance = jnp.mean(jnp.square(x), axis=-1, keepdims=True)  # [..., 1]
     return (
       x * jax.lax.rsqrt(variance + _EPSILON) * jnp.broadcast_to(scale, x.shape)
     )

@@ -20,7 +20,6 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.networks import typed
 
 KINDS = ('factorised', 'independent')
 
@@ -109,7 +108,7 @@ class NoisyLinear(hk.Module):
     num_inputs = inputs.shape[-1]
     bound, scale = self._initial_bounds(num_inputs)
     shape = (num_inputs, self._num_outputs)
-    mu_init = typed.random_uniform(-bound, bound)
+    mu_init = hk.initializers.RandomUniform(-bound, bound)
     sigma_init = hk.initializers.Constant(scale)
     w = hk.get_parameter('mu_w', shape, init=mu_init)
     b = hk.get_parameter('mu_b', shape[1:], init=mu_init)

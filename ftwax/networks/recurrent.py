@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import distributions, trees, types
-from ftwax.networks import cores, embeddings, heads, typed
+from ftwax.networks import cores, embeddings, heads
 
 # Makes an auxiliary head, called inside a Haiku transform.
 MakeHead = Callable[[], Callable[[types.Array], types.ArrayTree]]
@@ -139,7 +139,7 @@ def make_recurrent_network(
         )
 
     heads_by_name: dict[str, Callable[..., Any]] = {
-      name: typed.batch_apply(head) for name, head in feature_heads.items()
+      name: cores.batch_apply(head) for name, head in feature_heads.items()
     }
     heads_by_name |= frame_heads
     return init, _Functions(
@@ -200,7 +200,7 @@ class _Path(NamedTuple):
     hyperparameters: types.Hyperparameters,
   ) -> tuple[cores.CoreOutput, types.RecurrentState]:
     """Does `T` steps, leaves [T, B, ...]."""
-    embedding = typed.batch_apply(self.embed)(inputs)  # [T, B, num_features]
+    embedding = cores.batch_apply(self.embed)(inputs)  # [T, B, num_features]
     return self.core.unroll(embedding, start, state, hyperparameters)
 
 
@@ -228,7 +228,7 @@ class _ActorCritic:
     hyperparameters: types.Hyperparameters,
   ) -> tuple[types.NetworkOutput, types.RecurrentState]:
     """Does one step, leaves [B, ...]."""
-    return self._follow(
+    return self._apply_paths(
       lambda path, state: path.step(inputs, state, hyperparameters),
       inputs,
       state,
@@ -242,13 +242,13 @@ class _ActorCritic:
     hyperparameters: types.Hyperparameters,
   ) -> tuple[types.NetworkOutput, types.RecurrentState]:
     """Does `T` steps, leaves [T, B, ...]."""
-    return self._follow(
+    return self._apply_paths(
       lambda path, state: path.unroll(inputs, start, state, hyperparameters),
       inputs,
       state,
     )
 
-  def _follow(
+  def _apply_paths(
     self,
     apply: Callable[
       [_Path, types.RecurrentState],
@@ -260,25 +260,25 @@ class _ActorCritic:
     """Applies the paths, then the heads."""
     if self.value_path is None:
       output, state = apply(self.policy_path, state)
-      return self._read(inputs, output, output.features), state
+      return self._apply_heads(inputs, output, output.features), state
     output, policy_state = apply(self.policy_path, state.policy)
     value_output, value_state = apply(self.value_path, state.value)
     return (
-      self._read(inputs, output, value_output.features),
+      self._apply_heads(inputs, output, value_output.features),
       SeparateState(policy_state, value_state),
     )
 
-  def _read(
+  def _apply_heads(
     self,
     inputs: types.NetworkInput,
     output: cores.CoreOutput,
     value_features: types.Array,
   ) -> types.NetworkOutput:
-    logits = self.policy_head(output.features)
+    logits = self.policy_head(output.features)  # [..., B, num_actions]
     if self.has_action_mask:
       action_mask = inputs.observation[types.ACTION_MASK]
       logits = distributions.mask_logits(logits, action_mask)
-    value = self.value_head(value_features)
+    value = self.value_head(value_features)  # [..., B]
     return types.NetworkOutput(logits, value, output.features, output.auxiliary)
 
   def make_frame_head(
@@ -286,7 +286,7 @@ class _ActorCritic:
   ) -> Callable[[types.ArrayTree], types.ArrayTree]:
     """Returns a head on observations, leaves [num_frames, B, ...]."""
     # The policy's own torso, so that the auxiliary task shapes it too.
-    torso = typed.batch_apply(self.policy_path.torso)
+    torso = cores.batch_apply(self.policy_path.torso)
     return lambda observation: head(torso(observation))
 
 
@@ -305,44 +305,21 @@ def _make_pure(transformed: hk.MultiTransformed) -> types.RecurrentNetwork:
   Args:
     transformed: a transform of `_Functions`.
   """
-  transformed_step, transformed_unroll, transformed_state, transformed_heads = (
-    transformed.apply
-  )
+  step, unroll, initial_state, heads_by_name = transformed.apply
 
-  def apply(
-    params: types.Params,
-    hyperparameters: types.Hyperparameters,
-    key: types.Key | None,
-    inputs: types.NetworkInput,
-    state: types.RecurrentState,
-  ) -> Any:
-    return transformed_step(params, key, inputs, state, hyperparameters)
-
-  def unroll(
-    params: types.Params,
-    hyperparameters: types.Hyperparameters,
-    key: types.Key | None,
-    inputs: types.NetworkInput,
-    start: types.Array,
-    state: types.RecurrentState,
-  ) -> Any:
-    return transformed_unroll(
-      params, key, inputs, start, state, hyperparameters
-    )
-
-  def initial_state(batch_size: int) -> types.RecurrentState:
-    no_params: types.Params = {}
-    return transformed_state(no_params, None, batch_size)
-
-  def make_head(transformed_head: Callable[..., Any]) -> types.NetworkHead:
-    return lambda params, inputs: transformed_head(params, None, inputs)
+  def make_head(head: Callable[..., Any]) -> types.NetworkHead:
+    return lambda params, inputs: head(params, None, inputs)
 
   return types.RecurrentNetwork(
     init=transformed.init,
-    apply=apply,
-    unroll=unroll,
-    initial_state=initial_state,
-    heads={k: make_head(head) for k, head in transformed_heads.items()},
+    apply=lambda params, hyperparameters, key, inputs, state: step(
+      params, key, inputs, state, hyperparameters
+    ),
+    unroll=lambda params, hyperparameters, key, inputs, start, state: unroll(
+      params, key, inputs, start, state, hyperparameters
+    ),
+    initial_state=lambda batch_size: initial_state({}, None, batch_size),
+    heads={name: make_head(head) for name, head in heads_by_name.items()},
   )
 
 
@@ -376,13 +353,13 @@ def _check_action_mask(environment_spec: types.EnvironmentSpec) -> None:
     return
   mask_spec = environment_spec.observations[types.ACTION_MASK]
   shapes = jax.tree.map(lambda leaf: leaf.shape, mask_spec)
-  demanded = jax.tree.map(
+  logit_shapes = jax.tree.map(
     lambda num_actions: (num_actions,),
     distributions.num_actions(environment_spec.actions),
   )
-  if shapes != demanded:
+  if shapes != logit_shapes:
     raise ValueError(
       f'The shapes of observation_spec[{types.ACTION_MASK!r}] ({shapes}) must'
-      f' be those of the logits, {demanded}; give one entry for each choice of'
-      ' each part of the action.'
+      f' be those of the logits, {logit_shapes}; give one entry for each'
+      ' choice of each part of the action.'
     )

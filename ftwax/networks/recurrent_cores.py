@@ -30,6 +30,12 @@ class LSTMState(NamedTuple):
   cell: types.Array
 
 
+def zero_lstm_state(batch_size: int, hidden_size: int) -> LSTMState:
+  """Returns zeros, each [batch_size, hidden_size]."""
+  # Two arrays, so that both may be donated.
+  return LSTMState(*(jnp.zeros((batch_size, hidden_size)) for _ in range(2)))
+
+
 class LSTM(hk.Module):
   """Long short-term memory; gates are ordered input, cell, forget, output.
 
@@ -52,11 +58,7 @@ class LSTM(hk.Module):
 
   def initial_state(self, batch_size: int) -> LSTMState:
     """Returns the zero state."""
-    # Two arrays, so that both may be donated.
-    return LSTMState(
-      hidden=jnp.zeros((batch_size, self._hidden_size)),
-      cell=jnp.zeros((batch_size, self._hidden_size)),
-    )
+    return zero_lstm_state(batch_size, self._hidden_size)
 
   def __call__(
     self,
@@ -82,7 +84,7 @@ class LSTM(hk.Module):
     gates, w_h = self._project(inputs)
     # Taps are [B, T], so that the gradient is summed sequence by sequence.
     weights, taps = deferred.prepare(w_h, start.shape[::-1])
-    taps = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), taps)
+    taps = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), taps)  # [T, B]
 
     def step(
       inputs: tuple[types.Array, deferred.Tap], state: LSTMState
@@ -98,6 +100,7 @@ class LSTM(hk.Module):
   def _project(self, inputs: types.Array) -> tuple[types.Array, types.Array]:
     """Returns the inputs' part of the gates, with the forget bias, and w_h."""
     gates, w_h = _project(inputs, self._hidden_size, num_gates=4)
+    # [4 * hidden_size], in the order of the gates.
     biases = jnp.repeat(
       jnp.array([0.0, 0.0, self._forget_bias, 0.0]), self._hidden_size
     )
@@ -211,7 +214,7 @@ def _project(
   w_i = hk.get_parameter('w_i', (num_inputs, num_outputs), init=w_init)
   w_h = hk.get_parameter('w_h', (hidden_size, num_outputs), init=w_init)
   b = hk.get_parameter('b', (num_outputs,), init=jnp.zeros)
-  gates = jnp.dot(inputs, w_i)
+  gates = jnp.dot(inputs, w_i)  # [..., num_gates * hidden_size]
   return gates + jnp.broadcast_to(b, gates.shape), w_h
 
 
@@ -227,24 +230,24 @@ def lstm_cell(
     cell: float32 [B, hidden_size], before the step.
     forget_bias: added to the forget gate, unless `gates` include it.
   """
-  i, g, f, o = jnp.split(gates, 4, axis=-1)
-  remembered = jax.nn.sigmoid(f + forget_bias) * cell
-  cell = remembered + jax.nn.sigmoid(i) * jnp.tanh(g)
+  i, g, f, o = jnp.split(gates, 4, axis=-1)  # [B, hidden_size] each
+  cell = jax.nn.sigmoid(f + forget_bias) * cell
+  cell = cell + jax.nn.sigmoid(i) * jnp.tanh(g)
   return LSTMState(hidden=jax.nn.sigmoid(o) * jnp.tanh(cell), cell=cell)
 
 
 def _gru_step(
   w_h: types.Array, gates: types.Array, state: types.Array
 ) -> types.Array:
-  """Does one step, given the inputs' part of the gates, [B, 3 * hidden_size].
+  """Does one step, given the inputs' part of the gates, [B, 3 H].
 
   Equations of Cho et al., 2014, section 2.3, where the update gate `z` weights
-  the candidate.
+  the candidate. `H` is the number of units.
   """
   hidden_size = state.shape[-1]
   # Two products, since the candidate's needs the reset gate first.
   w_zr, w_a = jnp.split(w_h, [2 * hidden_size], axis=-1)
-  zr, a = jnp.split(gates, [2 * hidden_size], axis=-1)
+  zr, a = jnp.split(gates, [2 * hidden_size], axis=-1)  # [B, 2 H], [B, H]
   z, r = jnp.split(jax.nn.sigmoid(zr + jnp.dot(state, w_zr)), 2, axis=-1)
   a = jnp.tanh(a + jnp.dot(r * state, w_a))
   return (1.0 - z) * state + z * a

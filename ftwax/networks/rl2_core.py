@@ -140,12 +140,12 @@ def make_torso(
     ValueError: if there is no such entry.
   """
   check_observation_spec(observation_spec)
-  others = _without_start(observation_spec)
-  embed = make_embedding(others) if others else None
+  specs = _without_start(observation_spec)
+  embed = make_embedding(specs) if specs else None
 
   def torso(observation: Mapping[str, Any]) -> types.Array:
     start = jnp.asarray(observation[EPISODE_START] != 0, jnp.float32)
-    features = [start.reshape(-1, 1)]
+    features = [start.reshape(-1, 1)]  # [B, 1]
     if embed is not None:
       features.append(embed(_without_start(observation)))
     return jnp.concatenate(features, axis=-1)

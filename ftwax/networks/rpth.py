@@ -132,7 +132,7 @@ class RPTH(hk.Module):
       rpth_level.Level(
         hidden_size,
         config.latent_size,
-        _count_seen(config, self._memory.num_words, index),
+        _context_size(config, self._memory.num_words, index),
         config.level_options,
         self._memory,
         name=f'level_{index}',
@@ -212,12 +212,13 @@ class RPTH(hk.Module):
       # From slow to fast: a level sees this step's state of the level above,
       # which has been replaced, and the last step's of the level below.
       for i in reversed(range(len(levels))):
-        seen = _see(i, levels, state.sample, gradient_scale)
+        # [B, context_size]
+        context = _make_context(i, levels, state.sample, gradient_scale)
         # The fastest level ticks always: slow_period ** 0 is one.
         mask = ticks[i] if i else None
-        level_inputs = rpth_level.LevelInputs(prepared[i], seen, mask)
+        level_inputs = rpth_level.LevelInputs(prepared[i], context, mask)
         levels[i], memory = level_steps[i](level_inputs, levels[i], memory)
-      sample = levels[0].loc + levels[0].scale * noise
+      sample = levels[0].loc + levels[0].scale * noise  # [B, latent_size]
       state = RPTHState(tuple(levels), memory, sample, state.step + 1)
       auxiliary = self._memory.auxiliary(memory)
       return _make_output(state, ticks, auxiliary), state
@@ -233,24 +234,24 @@ def _draw_noise(shape: tuple[int, ...], noise_scale: float) -> types.Array:
   return noise_scale * jax.random.normal(key, shape)
 
 
-def _count_seen(config: RPTHConfig, num_words: int, index: int) -> int:
-  """Returns the size of the vector that `_see` returns."""
-  num_seen = config.latent_size + num_words
+def _context_size(config: RPTHConfig, num_words: int, index: int) -> int:
+  """Returns the size of the vector that `_make_context` returns."""
+  context_size = config.latent_size + num_words
   if index:
-    num_seen = config.hidden_sizes[index - 1] + 2 * num_words
+    context_size = config.hidden_sizes[index - 1] + 2 * num_words
   if index + 1 < len(config.hidden_sizes):
-    num_seen += config.hidden_sizes[index + 1] + num_words
-    num_seen += 2 * config.latent_size
-  return num_seen
+    context_size += config.hidden_sizes[index + 1] + num_words
+    context_size += 2 * config.latent_size
+  return context_size
 
 
-def _see(
+def _make_context(
   index: int,
   levels: list[rpth_level.LevelState],
   sample: types.Array,
   gradient_scale: types.Array,
 ) -> types.Array:
-  """Returns a level's inputs other than the network's inputs, [B, num_seen].
+  """Returns [B, context_size], a level's inputs but for the network's inputs.
 
   - From the next slower level, in this step: the LSTM's output, the words read,
     and the latent. Their gradient is scaled.
@@ -258,19 +259,19 @@ def _see(
     words read. The fastest level gets the last sample instead.
   - The last words that the level itself read.
   """
-  seen = []
+  context = []
   if index + 1 < len(levels):
     above = levels[index + 1]
-    seen = [
+    context = [
       scale_gradient(leaf, gradient_scale)
       for leaf in (above.output, above.words, above.loc, above.scale)
     ]
   if index:
     below = levels[index - 1]
-    seen += [below.output, below.words]
+    context += [below.output, below.words]
   else:
-    seen.append(sample)
-  return jnp.concatenate([*seen, levels[index].words], axis=-1)
+    context.append(sample)
+  return jnp.concatenate([*context, levels[index].words], axis=-1)
 
 
 def _make_output(

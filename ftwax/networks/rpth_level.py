@@ -80,12 +80,12 @@ class LevelInputs(NamedTuple):
 
   Attributes:
     prepared: this step's entry of the result of `Level.prepare`.
-    seen: float32 [B, num_seen], inputs other than the network's inputs.
+    context: float32 [B, context_size], inputs other than the network's inputs.
     mask: bool [B], the rows that do the step; None for all.
   """
 
   prepared: Any
-  seen: types.Array
+  context: types.Array
   mask: types.Array | None
 
 
@@ -100,7 +100,7 @@ class Level(hk.Module):
     self,
     hidden_size: int,
     latent_size: int,
-    num_seen: int,
+    context_size: int,
     options: LevelOptions,
     memory: memory_access.Memory,
     name: str | None = None,
@@ -110,7 +110,7 @@ class Level(hk.Module):
     Args:
       hidden_size: units of the LSTM.
       latent_size: size of the latent variable.
-      num_seen: size of a step's inputs other than the network's inputs.
+      context_size: size of a step's inputs other than the network's inputs.
       options: options that all levels share.
       memory: the memory that all levels share.
       name: name of the module.
@@ -118,7 +118,7 @@ class Level(hk.Module):
     super().__init__(name)
     self._hidden_size = hidden_size
     self._latent_size = latent_size
-    self._num_seen = num_seen
+    self._context_size = context_size
     self._options = options
     self._memory = memory
     self._controller = controllers.LSTMController(
@@ -142,7 +142,7 @@ class Level(hk.Module):
   def prepare(self, inputs: types.Array) -> tuple[LevelStep, Any]:
     """Returns one step and its prepared inputs, from [..., num_inputs]."""
     leading_shape = inputs.shape[:-1]
-    control, gates = self._controller.prepare(inputs, self._num_seen)
+    control, gates = self._controller.prepare(inputs, self._context_size)
     access, access_taps = self._memory.prepare(self._hidden_size, leading_shape)
     mix, mix_taps = self._prepare_mix(leading_shape)
     latent, latent_taps = self._latent(self._hidden_size, leading_shape)
@@ -151,11 +151,14 @@ class Level(hk.Module):
       inputs: LevelInputs, level: LevelState, memory: Any
     ) -> tuple[LevelState, Any]:
       gates, access_tap, mix_tap, latent_tap = inputs.prepared
-      hidden, controller = control(gates, inputs.seen, level.controller, None)
+      hidden, controller = control(
+        gates, inputs.context, level.controller, None
+      )
       hidden = core.clip(hidden, self._options.clip_value)
       words, memory = access(hidden, access_tap, memory, inputs.mask)
-      mixed = mix(hidden, words, mix_tap)
-      loc, scale = self._parse_latent(latent(mixed, latent_tap))
+      # [B, 2 * latent_size]
+      numbers = latent(mix(hidden, words, mix_tap), latent_tap)
+      loc, scale = self._parse_latent(numbers)
       new_level = LevelState(controller, hidden, words, loc, scale)
       if inputs.mask is not None:
         # The memory needs no selection: its access was masked.
@@ -180,8 +183,9 @@ class Level(hk.Module):
     def mix(
       hidden: types.Array, words: types.Array, tap: deferred.Tap
     ) -> types.Array:
-      mixed = project(jnp.concatenate([hidden, words], -1), tap)
-      return core.clip(mixed, self._options.clip_value)
+      # [B, hidden_size + num_words] to [B, hidden_size].
+      output = project(jnp.concatenate([hidden, words], -1), tap)
+      return core.clip(output, self._options.clip_value)
 
     return mix, taps
 
@@ -190,7 +194,7 @@ class Level(hk.Module):
   ) -> tuple[types.Array, types.Array]:
     """Returns mean and standard deviation [B, latent_size]."""
     options = self._options
-    loc, scale = jnp.split(numbers, 2, axis=-1)
+    loc, scale = jnp.split(numbers, 2, axis=-1)  # [B, latent_size] each
     # softplus(0) = log 2: the scale is `init_scale` if the layer outputs zero.
     scale = jax.nn.softplus(scale) * (options.init_scale / math.log(2.0))
     loc = jnp.tanh(loc) if options.tanh_loc else loc

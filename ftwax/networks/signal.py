@@ -1,7 +1,7 @@
 """Torso for signals: several channels over recent samples.
 
 One-dimensional version of the convolutions of Pathak et al., 2017
-(arXiv:1705.05363): layers of width 3 and stride 2 with ELU, each normalised
+(arXiv:1705.05363): layers of width 3 and stride 2 with ELU, each normalized
 over time and channels.
 """
 
@@ -22,7 +22,7 @@ class SignalTorsoConfig:
     num_channels: channels of each convolution.
     width: length of the kernels.
     stride: factor by which each convolution shortens the signal.
-    layer_norm: whether to normalise after each convolution.
+    layer_norm: whether to normalize after each convolution.
     output_size: number of features of a final linear layer; None returns the
       flattened output of the last convolution.
   """
@@ -71,13 +71,14 @@ class SignalTorso(hk.Module):
         f'A signal of shape {signal.shape[1:]} must be [length, channels] or'
         ' [length]; use an image torso for images.'
       )
+    # [B, length, channels]
     x = signal.reshape(*signal.shape[:2], -1).astype(jnp.float32)
     for num_channels in config.num_channels:
       x = hk.Conv1D(num_channels, config.width, config.stride)(x)
       if config.layer_norm:
         x = hk.LayerNorm((-2, -1), True, True, param_axis=-1)(x)
       x = jax.nn.elu(x)
-    x = x.reshape(x.shape[0], -1)
+    x = x.reshape(x.shape[0], -1)  # [B, length' * channels]
     if config.output_size is not None:
       x = jax.nn.elu(hk.Linear(config.output_size)(x))
     return x

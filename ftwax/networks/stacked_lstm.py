@@ -98,15 +98,9 @@ class StackedLSTM(hk.Module):
     hyperparameters: types.Hyperparameters = None,
   ) -> tuple[cores.CoreOutput, tuple[types.RecurrentState, ...]]:
     """Does one step on inputs [B, num_inputs]."""
-
-    def apply(
-      layer: cores.RecurrentCore,
-      inputs: types.Array,
-      state: types.RecurrentState,
-    ) -> tuple[cores.CoreOutput, types.RecurrentState]:
-      return layer(inputs, state, hyperparameters)
-
-    return self._apply_layers(apply, inputs, state)
+    return self._apply_layers(
+      lambda layer, x, state: layer(x, state, hyperparameters), inputs, state
+    )
 
   def unroll(
     self,
@@ -116,15 +110,11 @@ class StackedLSTM(hk.Module):
     hyperparameters: types.Hyperparameters = None,
   ) -> tuple[cores.CoreOutput, tuple[types.RecurrentState, ...]]:
     """Does `T` steps on inputs [T, B, num_inputs], layer by layer."""
-
-    def apply(
-      layer: cores.RecurrentCore,
-      inputs: types.Array,
-      state: types.RecurrentState,
-    ) -> tuple[cores.CoreOutput, types.RecurrentState]:
-      return layer.unroll(inputs, start, state, hyperparameters)
-
-    return self._apply_layers(apply, inputs, state)
+    return self._apply_layers(
+      lambda layer, x, state: layer.unroll(x, start, state, hyperparameters),
+      inputs,
+      state,
+    )
 
   def _apply_layers(
     self,
@@ -136,10 +126,9 @@ class StackedLSTM(hk.Module):
     below: list[types.Array] = []
     outputs, new_state = [], []
     for index, layer in enumerate(self._layers):
-      seen = self._parts(inputs, index) + below
-      output, layer_state = apply(
-        layer, jnp.concatenate(seen, axis=-1), state[index]
-      )
+      # [..., B, num_parts + num_below], of the parts and of the layer below.
+      x = jnp.concatenate(self._parts(inputs, index) + below, axis=-1)
+      output, layer_state = apply(layer, x, state[index])
       below = [output.features]
       outputs.append(output.features)
       new_state.append(layer_state)

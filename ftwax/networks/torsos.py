@@ -40,8 +40,8 @@ class FTWTorso(hk.Module):
   def __call__(self, frames: types.Array) -> types.Array:
     """Embeds frames [B, H, W, C]; 84x84 become 11x11x64, then features."""
     x = _to_images(frames, self, min_side=8)
-    x = jax.nn.relu(convolutions.Conv2D(32, 8, 4)(x))
-    x = jax.nn.relu(convolutions.Conv2D(64, 4, 2)(x))
+    x = jax.nn.relu(convolutions.Conv2D(32, 8, 4)(x))  # [B, 21, 21, 32]
+    x = jax.nn.relu(convolutions.Conv2D(64, 4, 2)(x))  # [B, 11, 11, 64]
     x = x + convolutions.Conv2D(64, 3)(x)
     x = x + convolutions.Conv2D(64, 3)(jax.nn.relu(x))
     return hk.Linear(self._num_features)(hk.Flatten()(jax.nn.relu(x)))
@@ -91,7 +91,7 @@ class A3CTorso(hk.Module):
     x = _to_images(frames, self, min_side=16)
     for _ in range(4):
       x = jax.nn.elu(convolutions.Conv2D(32, 3, 2)(x))
-    return jnp.reshape(x, (x.shape[0], -1))
+    return jnp.reshape(x, (x.shape[0], -1))  # [B, num_features]
 
 
 class DeepTorso(hk.Module):
@@ -144,7 +144,7 @@ class MLPTorso(hk.Module):
   def __call__(self, observation: types.Array) -> types.Array:
     """Embeds an observation [B, ...]."""
     x = _to_float(observation, self)
-    x = x.reshape(x.shape[0], -1)
+    x = x.reshape(x.shape[0], -1)  # [B, num_inputs]
     for hidden_size in self._hidden_sizes:
       x = jax.nn.relu(hk.Linear(hidden_size)(x))
     return x

@@ -255,7 +255,4 @@ def bootstrap(
     return fit(*games, anchor, anchor_rating).ratings
 
   # One sample at a time: `vmap` would hold the games of all S samples at once.
-  samples: types.Array = jax.lax.map(
-    fit_sample, jax.random.split(key, num_samples)
-  )
-  return samples
+  return jax.lax.map(fit_sample, jax.random.split(key, num_samples))

@@ -120,18 +120,18 @@ def test_layer_norm_lstm_is_that_of_the_paper(key):
   apply, _, initial_state = transformed.apply
   p = {k: np.float64(v) for k, v in params['layer_norm_lstm'].items()}
 
-  def normalise(x, scale):
+  def normalize(x, scale):
     x = x - x.mean(-1, keepdims=True)
     return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * scale
 
   state = initial_state({}, None, BATCH)
   hidden = cell = np.zeros((BATCH, 5))
   for step_inputs in inputs:
-    gates = normalise(step_inputs @ p['w_i'], p['input_scale']) + p['b']
-    gates += normalise(hidden @ p['w_h'], p['recurrent_scale'])
+    gates = normalize(step_inputs @ p['w_i'], p['input_scale']) + p['b']
+    gates += normalize(hidden @ p['w_h'], p['recurrent_scale'])
     i, g, f, o = np.split(gates, 4, -1)
     cell = sigmoid(f + 1) * cell + sigmoid(i) * np.tanh(g)
-    output = normalise(cell, p['cell_scale']) + p['cell_offset']
+    output = normalize(cell, p['cell_scale']) + p['cell_offset']
     hidden = sigmoid(o) * np.tanh(output)
     found, state = apply(params, None, step_inputs, state)
     np.testing.assert_allclose(found.features, hidden, atol=1e-5)
@@ -176,7 +176,7 @@ def test_dropout_acts_in_unrolls_only(key):
     (
       layer_norm_lstm.LayerNormLSTMConfig,
       {'hidden_size': 0},
-      r'hidden_size \(0\) of a layer-normalised LSTM must be at least one',
+      r'hidden_size \(0\) of a layer-normalized LSTM must be at least one',
     ),
     (
       layer_norm_lstm.LayerNormLSTMConfig,

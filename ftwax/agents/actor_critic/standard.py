@@ -22,7 +22,6 @@ from ftwax.networks import (
   recurrent,
   recurrent_cores,
   signal,
-  signal_control,
   stacked_lstm,
   torsos,
 )
@@ -287,6 +286,6 @@ def _pixel_control_head(
   num_actions = distributions.num_actions(environment_spec.actions)
   if config.controls_signal:
     grid = tasks.signal_grid_shape(shape, config.cell_size, config.crop_size)
-    return lambda: signal_control.SignalControlHead(num_actions, grid)
+    return lambda: auxiliary_heads.SignalControlHead(num_actions, grid)
   grid = pixel_control.grid_shape(shape, config.cell_size, config.crop_size)
   return lambda: auxiliary_heads.PixelControlHead(num_actions, grid)

@@ -58,7 +58,7 @@ def access(
   usage, allocation, memory = _allocate(config, interface, state)
   # The key is compared with the memory before freed slots are erased, since
   # de-allocation is a part of the write.
-  content = addressing.content_weights(
+  content = addressing.content_weights(  # [B, H, N]
     state.memory,
     interface.write_keys,
     interface.write_strengths,
@@ -78,13 +78,13 @@ def access(
     state.read_weights,
     is_ahead,
   )
-  content = addressing.content_weights(
+  content = addressing.content_weights(  # [B, R, N]
     memory,
     interface.read_keys,
     interface.read_strengths,
     interface.read_masks,
   )
-  # A contraction instead of a sum; see `addressing.write_weights`.
+  # [B, R, N]. A contraction instead of a sum; see `addressing.write_weights`.
   read_weights = addressing.batch_dot(
     'brm,mbrn->brn', interface.read_modes, jnp.stack([*reads, content])
   )
@@ -124,20 +124,17 @@ def masked_access(
   gates = {'write_gates': interface.write_gates}
   if interface.free_gates is not None:
     gates['free_gates'] = interface.free_gates
-  closed = {
-    name: jnp.where(mask[:, None], gate, 0.0) for name, gate in gates.items()
-  }
-  interface = interface._replace(**closed)
+  interface = interface._replace(
+    **{k: jnp.where(mask[:, None], gate, 0.0) for k, gate in gates.items()}
+  )
   state = open_links.flush(state)
   new_state = access(config, interface, state, is_ahead=True)
   # These change even if the gates are closed: the heads still read, and usage
   # takes up the last write.
-  small = ('read_weights', 'write_weights', 'usage', 'words')
-  kept = {
-    name: trees.where_rows(mask, getattr(new_state, name), getattr(state, name))
-    for name in small
-  }
-  return new_state._replace(**kept)
+  for name in ('read_weights', 'write_weights', 'usage', 'words'):
+    new, old = getattr(new_state, name), getattr(state, name)
+    new_state = new_state._replace(**{name: trees.where_rows(mask, new, old)})
+  return new_state
 
 
 def _allocate(
@@ -166,7 +163,7 @@ def _allocate(
   )
   memory = state.memory
   if config.deallocation:
-    memory = memory * retention[..., None]
+    memory = memory * retention[..., None]  # [B, N, W] by [B, N, 1]
   return usage, allocation, memory
 
 
@@ -174,11 +171,11 @@ def _least_used(usage: types.Array, num_writes: int) -> types.Array:
   """Returns one-hot weights [B, H, N] of the H least used slots."""
   weights = []
   for _ in range(num_writes):
-    slot = jnp.argmin(usage, axis=-1)
-    weights.append(jax.nn.one_hot(slot, usage.shape[-1]))
+    slot = jnp.argmin(usage, axis=-1)  # [B]
+    weights.append(jax.nn.one_hot(slot, usage.shape[-1]))  # [B, N]
     # Each write head gets a slot of its own.
     usage = jnp.where(weights[-1] > 0.0, jnp.inf, usage)
-  return jnp.stack(weights, axis=-2)
+  return jnp.stack(weights, axis=-2)  # [B, H, N]
 
 
 def _follow_links(

@@ -48,16 +48,12 @@ def keep_inputs_only(
     return jax.vjp(plain, *inputs)[1](cotangents)
 
   custom.defvjp(lambda *inputs: (plain(*inputs), inputs), backward)
-  with_gradient: Callable[_Arguments, _Result] = custom
-  return with_gradient
+  return custom
 
 
 def batch_dot(equation: str, *operands: types.Array) -> types.Array:
   """Contracts operands in full float32 precision on every platform."""
-  product: types.Array = jnp.einsum(
-    equation, *operands, precision=jax.lax.Precision.HIGHEST
-  )
-  return product
+  return jnp.einsum(equation, *operands, precision=jax.lax.Precision.HIGHEST)
 
 
 def _product_over_heads(factors: types.Array) -> types.Array:
@@ -65,8 +61,7 @@ def _product_over_heads(factors: types.Array) -> types.Array:
 
   Its gradient is simpler than that of `jnp.prod`.
   """
-  product: types.Array = functools.reduce(operator.mul, list(factors))
-  return product
+  return functools.reduce(operator.mul, list(factors))
 
 
 @keep_inputs_only
@@ -99,10 +94,11 @@ def content_weights(
     keys = keys * masks
     masked_keys = keys * masks
     squares = jnp.square(masks)
-  dot = batch_dot('...nw,...rw->...rn', memory, masked_keys)
-  memory_norm = jnp.sqrt(
+  dot = batch_dot('...nw,...rw->...rn', memory, masked_keys)  # [..., R, N]
+  memory_norm = jnp.sqrt(  # [..., R, N], or [..., 1, N] without masks
     batch_dot('...nw,...rw->...rn', jnp.square(memory), squares) + EPSILON
   )
+  # [..., R, 1]
   key_norm = jnp.sqrt(jnp.sum(jnp.square(keys), -1, keepdims=True) + EPSILON)
   similarity = dot / (key_norm * memory_norm + EPSILON)
   return jax.nn.softmax(strengths[..., None] * similarity, axis=-1)
@@ -119,8 +115,8 @@ def retention(
     free_gates: [..., R], in [0, 1].
     read_weights_tm1: [..., R, N].
   """
-  kept = 1.0 - free_gates[..., None] * read_weights_tm1
-  return _product_over_heads(jnp.moveaxis(kept, -2, 0))
+  factors = 1.0 - free_gates[..., None] * read_weights_tm1  # [..., R, N]
+  return _product_over_heads(jnp.moveaxis(factors, -2, 0))
 
 
 def usage(
@@ -181,9 +177,9 @@ def write_allocation(
   weights = []
   for head in range(write_gates.shape[-1]):
     weights.append(allocation(usage_t))
-    gate = write_gates[..., head, None]
+    gate = write_gates[..., head, None]  # [..., 1]
     usage_t = usage_t + (1.0 - usage_t) * gate * weights[-1]
-  return jnp.stack(weights, axis=-2)
+  return jnp.stack(weights, axis=-2)  # [..., H, N]
 
 
 def write_weights(
@@ -200,6 +196,7 @@ def write_weights(
     allocation_t: [..., H, N].
     content_t: [..., H, N].
   """
+  # [..., H, 2]
   gates = jnp.stack([allocation_gates, 1.0 - allocation_gates], axis=-1)
   sources = jnp.stack([allocation_t, content_t], axis=-2)  # [..., H, 2, N]
   # XLA computes a contraction once. It could fuse a sum of products into loops
@@ -226,9 +223,10 @@ def write(
     erase: [..., H, W], in [0, 1].
     vectors: [..., H, W].
   """
-  kept = 1.0 - write_weights_t[..., None] * erase[..., None, :]
-  kept = _product_over_heads(jnp.moveaxis(kept, -3, 0))
-  return memory_tm1 * kept + batch_dot(
+  # [..., H, N, W], the fraction that each head leaves; then [..., N, W].
+  factors = 1.0 - write_weights_t[..., None] * erase[..., None, :]
+  factors = _product_over_heads(jnp.moveaxis(factors, -3, 0))
+  return memory_tm1 * factors + batch_dot(
     '...hn,...hw->...nw', write_weights_t, vectors
   )
 
@@ -244,7 +242,7 @@ def read(memory_t: types.Array, read_weights_t: types.Array) -> types.Array:
 
 
 def sharpen(weights: types.Array, sharpness: types.Array) -> types.Array:
-  """Returns weights [..., N] raised to a power and renormalised to sum to one.
+  """Returns weights [..., N] raised to a power and renormalized to sum to one.
 
   S(d, s)[i] = (d[i] / max d)^s / sum_j (d[j] / max d)^s (Csordás and
   Schmidhuber, equation 10), with an epsilon added to d.

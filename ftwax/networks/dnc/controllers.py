@@ -85,8 +85,7 @@ class LSTMController(hk.Module):
 
   def initial_state(self, batch_size: int) -> recurrent_cores.LSTMState:
     """Returns the zero state."""
-    shape = (batch_size, self._hidden_size)
-    return recurrent_cores.LSTMState(jnp.zeros(shape), jnp.zeros(shape))
+    return recurrent_cores.zero_lstm_state(batch_size, self._hidden_size)
 
   def prepare(
     self, inputs: types.Array, num_fed_back: int
@@ -114,6 +113,7 @@ class LSTMController(hk.Module):
       hyperparameters: types.Hyperparameters,
     ) -> tuple[types.Array, recurrent_cores.LSTMState]:
       del hyperparameters
+      # [B, num_fed_back + hidden_size]
       recurrent = jnp.concatenate([fed_back, state.hidden], axis=-1)
       gates = prepared.gates + deferred.dot(recurrent, weights, prepared.tap)
       state = recurrent_cores.lstm_cell(gates, state.cell, self._forget_bias)

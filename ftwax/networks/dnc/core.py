@@ -125,7 +125,7 @@ class DNC(hk.Module):
     """Does one step on inputs [B, num_inputs]."""
     step, prepared = self._prepare(inputs, hyperparameters)
     outputs, state = self._memory.step(step, prepared, state)
-    return self._read_out(outputs, dropout=0.0), state
+    return self._make_output(outputs, dropout=0.0), state
 
   def unroll(
     self,
@@ -138,7 +138,7 @@ class DNC(hk.Module):
     step, prepared = self._prepare(inputs, hyperparameters)
     # The features are not fed back, so their projection is outside the loop.
     outputs, state = self._memory.unroll(step, prepared, start, state)
-    return self._read_out(outputs, self._config.bypass_dropout), state
+    return self._make_output(outputs, self._config.bypass_dropout), state
 
   def _prepare(
     self, inputs: types.Array, hyperparameters: types.Hyperparameters
@@ -165,7 +165,7 @@ class DNC(hk.Module):
 
     return step, (prepared, taps)
 
-  def _read_out(
+  def _make_output(
     self, outputs: '_StepOutput', dropout: float
   ) -> cores.CoreOutput:
     """Computes the features of all steps at once, leaves [..., B, ...]."""
@@ -173,6 +173,7 @@ class DNC(hk.Module):
     key = hk.maybe_next_rng_key() if dropout else None
     if key is not None:
       hidden = hk.dropout(key, dropout, hidden)
+    # [..., B, hidden_size + num_words]
     features = jnp.concatenate([hidden, outputs.words], axis=-1)
     if self._config.output_size is not None:
       features = self._output(features)

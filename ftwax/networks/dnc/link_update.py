@@ -59,11 +59,11 @@ def update_and_read(
   Returns:
     The matrix after the writes, a tap of zeros for it, and reads along it.
   """
-  held = _hold(_in_order(pending, write), keep)
-  matrix = held.keep[..., :, None] * matrix
-  for w, p in held.writes:
+  passes = _materialize(_in_order(pending, write), keep)
+  matrix = passes.keep[..., :, None] * matrix
+  for w, p in passes.writes:
     matrix = _decay(Write(w, p), matrix) + w[..., :, None] * p[..., None, :]
-  matrix = _clear_diagonal(matrix, held)
+  matrix = _clear_diagonal(matrix, passes)
   reads = linkage.directional_reads(matrix, read_weights)
   return matrix, jax.tree.map(jnp.zeros_like, tap), reads
 
@@ -100,10 +100,9 @@ def _backward(residuals: _Residuals, cotangents: _Outputs) -> _Gradients:
 
   where H L is an elementwise product, whose rows or columns are summed.
   """
-  gradients: _Gradients = jax.lax.platform_dependent(
+  return jax.lax.platform_dependent(
     residuals, cotangents, cpu=_backward_in_parts, default=_backward_at_once
   )
-  return gradients
 
 
 def _backward_in_parts(
@@ -167,28 +166,33 @@ def _backward_at_once(
 ) -> _Gradients:
   matrix, keep, pending, write, v = residuals
   cotangent, tap, (df, db) = cotangents
-  held = _hold(_in_order(pending, write), keep)
-  keep = held.keep[..., None, :]
+  passes = _materialize(_in_order(pending, write), keep)
+  keep = passes.keep[..., None, :]
   # Reads are f = L' v and b = L'^T v, hence dv = L'^T df + L' db, where
   # products with the new matrix L' follow from products with the old one.
   dv = through(
-    lambda x: keep * linkage.transposed_times(matrix, x), held.writes, df, True
-  ) + through(lambda x: keep * linkage.times(matrix, x), held.writes, db, False)
+    lambda x: keep * linkage.transposed_times(matrix, x),
+    passes.writes,
+    df,
+    True,
+  ) + through(
+    lambda x: keep * linkage.times(matrix, x), passes.writes, db, False
+  )
   # All terms of H but G in one contraction, [..., 2 R + K, N].
   outer = outer_product(
     jnp.concatenate([df, v, tap.u], axis=-2),
     jnp.concatenate([v, db, tap.v], axis=-2),
   )
-  h = _clear_diagonal(cotangent + outer, held)
-  hl = held.keep[..., :, None] * h * matrix
-  dmatrix = held.keep[..., :, None] * h
-  for each in held.writes:
-    dmatrix = _decay(each, dmatrix)
+  h = _clear_diagonal(cotangent + outer, passes)
+  hl = passes.keep[..., :, None] * h * matrix  # [..., N, N]
+  dmatrix = passes.keep[..., :, None] * h
+  for write in passes.writes:
+    dmatrix = _decay(write, dmatrix)
   dpending: Write | None
   if pending is None:
-    dpending, dwrite = None, _one_write_backward(held.writes[0], h, hl)
+    dpending, dwrite = None, _one_write_backward(passes.writes[0], h, hl)
   else:
-    dpending, dwrite = _two_writes_backward(held.writes, h, hl)
+    dpending, dwrite = _two_writes_backward(passes.writes, h, hl)
   return dmatrix, None, dpending, dwrite, dv, None
 
 
@@ -200,6 +204,7 @@ def _products(
   matrix: types.Array, row_vectors: Any, column_vectors: Any
 ) -> tuple[list[types.Array], list[types.Array]]:
   """Returns M x and M^T x for two lists of vectors x, [..., N]."""
+  # [..., 1, N] each, and [..., num_columns, N].
   rows = [linkage.times(matrix, x[..., None, :]) for x in row_vectors]
   columns = linkage.transposed_times(matrix, jnp.stack(column_vectors, axis=-2))
   return [x[..., 0, :] for x in rows], [
@@ -249,8 +254,8 @@ def _two_writes_backward(
 update_and_read.defvjp(_forward, _backward)
 
 
-class _Held(NamedTuple):
-  """Vectors used in passes over the matrix; see `_hold`.
+class _PassInputs(NamedTuple):
+  """Vectors used in passes over the matrix; see `_materialize`.
 
   Attributes:
     writes: in temporal order, leaves float32 [..., N].
@@ -263,7 +268,7 @@ class _Held(NamedTuple):
   slots: types.Array
 
 
-def _hold(writes: Sequence[Write], keep: types.Array) -> _Held:
+def _materialize(writes: Sequence[Write], keep: types.Array) -> _PassInputs:
   """Returns the writes unchanged, but computed before the loops that use them.
 
   XLA fuses the computation of a vector into the loops over the matrix that use
@@ -284,19 +289,19 @@ def _hold(writes: Sequence[Write], keep: types.Array) -> _Held:
     jnp.broadcast_to(keep[..., None], shape),
     jnp.broadcast_to(slots, shape),
   ]
-  *vectors, keep, slots = addressing.batch_dot(
+  *vectors, keep, slots = addressing.batch_dot(  # [..., N] each
     'kl,l...->k...', jnp.eye(len(vectors)), jnp.stack(vectors)
   )
   pairs = zip(vectors[::2], vectors[1::2], strict=True)
-  return _Held([Write(*pair) for pair in pairs], keep, slots)
+  return _PassInputs([Write(*pair) for pair in pairs], keep, slots)
 
 
-def _clear_diagonal(matrix: types.Array, held: _Held) -> types.Array:
+def _clear_diagonal(matrix: types.Array, passes: _PassInputs) -> types.Array:
   """Returns `matrix` [..., N, N] with a diagonal of zeros."""
   rows = jax.lax.broadcasted_iota(
-    held.slots.dtype, (*held.slots.shape, 1), held.slots.ndim - 1
+    passes.slots.dtype, (*passes.slots.shape, 1), passes.slots.ndim - 1
   )
-  is_off_diagonal = rows != held.slots[..., None, :]
+  is_off_diagonal = rows != passes.slots[..., None, :]
   return is_off_diagonal.astype(matrix.dtype) * matrix
 
 
@@ -334,13 +339,13 @@ def through(
   w, p = (leaf[..., None, :] for leaf in write)
   # L x and L (w x) in one product: each write doubles the vectors, and the
   # matrix is still read only once.
-  both = through(
+  products = through(  # [..., 2 K, N]
     apply, earlier, jnp.concatenate([x, w * x], axis=-2), is_transposed
   )
-  plain, weighted = jnp.split(both, 2, axis=-2)
+  l_x, l_wx = jnp.split(products, 2, axis=-2)
   row, column = (p, w) if is_transposed else (w, p)
   # The last term takes the diagonal of w p^T out again.
-  return (1.0 - w) * plain - weighted + row * _dot(column, x) - w * p * x
+  return (1.0 - w) * l_x - l_wx + row * _dot(column, x) - w * p * x
 
 
 def _dot(x: types.Array, y: types.Array) -> types.Array:

@@ -25,7 +25,7 @@ from ftwax.networks.dnc import (
 _Inputs = TypeVar('_Inputs')
 _Output = TypeVar('_Output')
 _State = TypeVar('_State')
-_Other = TypeVar('_Other')
+_Carry = TypeVar('_Carry')
 
 # A step of a core, leaves [B, ...].
 CoreStep = Callable[[_Inputs, _State], tuple[_Output, _State]]
@@ -82,20 +82,20 @@ class Memory(Protocol):
   def access_if(
     self,
     condition: types.Array,
-    do_access: Callable[[_Other, Any], tuple[_Other, Any]],
-    other: _Other,
+    do_access: Callable[[_Carry, Any], tuple[_Carry, Any]],
+    carry: _Carry,
     state: Any,
-  ) -> tuple[_Other, Any]:
+  ) -> tuple[_Carry, Any]:
     """Computes a masked access only if any row does it (except under `vmap`).
 
     Args:
       condition: bool [], whether any row does the access.
-      do_access: `(other, state) -> (other, state)`, which does the access.
-      other: values that change with the access, other than the memory's state.
+      do_access: `(carry, state) -> (carry, state)`, which does the access.
+      carry: values that change with the access, other than the memory's state.
       state: the memory's state.
 
     Returns:
-      `do_access(other, state)`, or both unchanged if the condition is false.
+      `do_access(carry, state)`, or both unchanged if the condition is false.
     """
 
   def step(
@@ -194,28 +194,28 @@ class MemoryAccess(hk.Module):
   def access_if(
     self,
     condition: types.Array,
-    do_access: Callable[[_Other, Any], tuple[_Other, Any]],
-    other: _Other,
+    do_access: Callable[[_Carry, Any], tuple[_Carry, Any]],
+    carry: _Carry,
     state: memory_state.MemoryState,
-  ) -> tuple[_Other, memory_state.MemoryState]:
+  ) -> tuple[_Carry, memory_state.MemoryState]:
     """Computes a masked access only if any row does it; see `Memory`."""
     # Matrices stay outside of the branch, since `hk.cond` would copy them. The
     # branch must then not change them, so no write may be pending before it.
     state, matrix = open_links.detach(open_links.flush(state))
 
     def do(
-      other: _Other, state: memory_state.MemoryState
-    ) -> tuple[_Other, memory_state.MemoryState]:
-      other, state = do_access(other, open_links.attach(state, matrix))
-      return other, open_links.detach(state)[0]
+      carry: _Carry, state: memory_state.MemoryState
+    ) -> tuple[_Carry, memory_state.MemoryState]:
+      carry, state = do_access(carry, open_links.attach(state, matrix))
+      return carry, open_links.detach(state)[0]
 
     def hold(
-      other: _Other, state: memory_state.MemoryState
-    ) -> tuple[_Other, memory_state.MemoryState]:
-      return other, open_links.write_nothing(state)
+      carry: _Carry, state: memory_state.MemoryState
+    ) -> tuple[_Carry, memory_state.MemoryState]:
+      return carry, open_links.write_nothing(state)
 
-    other, state = hk.cond(condition, do, hold, other, state)
-    return other, open_links.attach(state, matrix)
+    carry, state = hk.cond(condition, do, hold, carry, state)
+    return carry, open_links.attach(state, matrix)
 
   def step(
     self,
@@ -286,15 +286,15 @@ class NoMemory:
   def access_if(
     self,
     condition: types.Array,
-    do_access: Callable[[_Other, Any], tuple[_Other, Any]],
-    other: _Other,
+    do_access: Callable[[_Carry, Any], tuple[_Carry, Any]],
+    carry: _Carry,
     state: tuple[()],
-  ) -> tuple[_Other, tuple[()]]:
+  ) -> tuple[_Carry, tuple[()]]:
     """Calls `do_access` if the condition is true; see `Memory`."""
-    other, state = hk.cond(
-      condition, do_access, lambda other, state: (other, state), other, state
+    carry, state = hk.cond(
+      condition, do_access, lambda carry, state: (carry, state), carry, state
     )
-    return other, state
+    return carry, state
 
   def step(
     self,

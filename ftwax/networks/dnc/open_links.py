@@ -37,8 +37,7 @@ def open_links(
   def make_lazy(links: memory_state.LinkState) -> memory_state.LinkState:
     return links._replace(link=lazy_link.make_lazy(links.link, num_taps))
 
-  opened: _State = _map_links(make_lazy, state)
-  return opened
+  return _map_links(make_lazy, state)
 
 
 def close_links(config: interfaces.MemoryConfig, state: _State) -> _State:
@@ -47,10 +46,7 @@ def close_links(config: interfaces.MemoryConfig, state: _State) -> _State:
     return state
   # Only the matrix is kept: the last access of a step has applied all writes,
   # and resets come before accesses.
-  closed: _State = _map_links(
-    lambda links: links._replace(link=links.link.matrix), state
-  )
-  return closed
+  return _map_links(lambda links: links._replace(link=links.link.matrix), state)
 
 
 def reset(start: types.Array, state: _State) -> _State:
@@ -71,10 +67,7 @@ def reset(start: types.Array, state: _State) -> _State:
       lazy_link.reset(heads, links.link), precedence
     )
 
-  zeroed: _State = _map_links(
-    reset_links, state, lambda leaf: _reset(start, leaf)
-  )
-  return zeroed
+  return _map_links(reset_links, state, lambda leaf: _reset(start, leaf))
 
 
 @jax.custom_vjp
@@ -149,15 +142,15 @@ def write_nothing(
 def _map_links(
   function: Callable[[memory_state.LinkState], memory_state.LinkState],
   state: Any,
-  other: Callable[[types.Array], types.Array] = lambda leaf: leaf,
+  change_leaf: Callable[[types.Array], types.Array] = lambda leaf: leaf,
 ) -> Any:
-  """Applies `function` to link states and `other` to all other leaves."""
+  """Applies `function` to link states and `change_leaf` to other leaves."""
 
   def is_links(node: Any) -> TypeGuard[memory_state.LinkState]:
     return isinstance(node, memory_state.LinkState)
 
   return jax.tree.map(
-    lambda node: function(node) if is_links(node) else other(node),
+    lambda node: function(node) if is_links(node) else change_leaf(node),
     state,
     is_leaf=is_links,
   )

@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.networks import typed
 from ftwax.networks.dnc import interfaces, open_links
 
 _Inputs = TypeVar('_Inputs')
@@ -56,7 +55,7 @@ def unroll_step(
   def unroll_segment(
     state: _State, segment: tuple[_Inputs, types.Array]
   ) -> tuple[_State, _Output]:
-    state, outputs = typed.scan(scan_step, state, segment)
+    state, outputs = hk.scan(scan_step, state, segment)
     return state, outputs
 
   num_steps = start.shape[0]
@@ -82,16 +81,16 @@ def _unroll_segments(
 ) -> tuple[_Output, _State]:
   """Unrolls one segment after another, and then the remaining steps."""
   num_steps = jax.tree.leaves(sequence)[0].shape[0]
-  num_whole = num_steps // length * length
-  segments = jax.tree.map(
-    lambda leaf: leaf[:num_whole].reshape(-1, length, *leaf.shape[1:]), sequence
+  num_even = num_steps // length * length  # Steps in segments of equal length.
+  segments = jax.tree.map(  # [num_segments, length, B, ...]
+    lambda leaf: leaf[:num_even].reshape(-1, length, *leaf.shape[1:]), sequence
   )
-  state, outputs = typed.scan(unroll_segment, state, segments)
+  state, outputs = hk.scan(unroll_segment, state, segments)
   outputs = jax.tree.map(
-    lambda leaf: leaf.reshape(num_whole, *leaf.shape[2:]), outputs
+    lambda leaf: leaf.reshape(num_even, *leaf.shape[2:]), outputs
   )
-  if num_whole < num_steps:
-    rest = jax.tree.map(lambda leaf: leaf[num_whole:], sequence)
+  if num_even < num_steps:
+    rest = jax.tree.map(lambda leaf: leaf[num_even:], sequence)
     state, rest_outputs = unroll_segment(state, rest)
     outputs = jax.tree.map(
       lambda x, y: jnp.concatenate([x, y]), outputs, rest_outputs
@@ -117,7 +116,7 @@ def _make_policy(config: interfaces.MemoryConfig) -> Callable[..., bool]:
   It stores all except for links and memories, which it recognises by their last
   two axes.
   """
-  recomputed = (
+  large_shapes = (
     (config.num_slots, config.num_slots),
     (config.num_slots, config.word_size),
   )
@@ -129,6 +128,6 @@ def _make_policy(config: interfaces.MemoryConfig) -> Callable[..., bool]:
       return False  # A call; the policy is asked about its primitives, too.
     if not primitive.multiple_results:
       results = [results]
-    return not any(tuple(x.shape[-2:]) in recomputed for x in results)
+    return not any(tuple(x.shape[-2:]) in large_shapes for x in results)
 
   return policy

@@ -59,12 +59,13 @@ class SparseWeights(NamedTuple):
 
 def keep_largest(weights: types.Array, num_links: int) -> SparseWeights:
   """Keeps the `num_links` largest of weights [..., N], with the same sum."""
+  # [..., K]. The choice has no gradient.
   _, slots = jax.lax.top_k(jax.lax.stop_gradient(weights), num_links)
   values = jnp.take_along_axis(weights, slots, axis=-1)
-  kept = jnp.sum(values, axis=-1, keepdims=True)
-  total = jnp.sum(weights, axis=-1, keepdims=True)
+  part = jnp.sum(values, axis=-1, keepdims=True)  # [..., 1]
+  total = jnp.sum(weights, axis=-1, keepdims=True)  # [..., 1]
   # Avoids 0 / 0 if all weights are zero.
-  scale = jnp.where(kept > 0.0, total / jnp.where(kept > 0.0, kept, 1.0), 0.0)
+  scale = jnp.where(part > 0.0, total / jnp.where(part > 0.0, part, 1.0), 0.0)
   return SparseWeights(values * scale, slots)
 
 
@@ -89,7 +90,7 @@ def _update_lists(
   lists: LinkLists,
   write: SparseWeights,
   owners: SparseWeights,
-  others: SparseWeights,
+  ends: SparseWeights,
 ) -> LinkLists:
   """Decays all links by the write, and adds new ones to the owners' lists.
 
@@ -97,17 +98,17 @@ def _update_lists(
     lists: links of N slots.
     write: the write weights by which links decay.
     owners: the slots whose lists get new links.
-    others: the slots at the other end of the new links, and their weights.
+    ends: the slots at the other end of the new links, and their weights.
   """
   num_slots = lists.values.shape[-1]
-  decay = 1.0 - (_at_own_slot(write, num_slots) + _at(write, lists.slots))
+  decay = 1.0 - (_at_all_slots(write, num_slots) + _at(write, lists.slots))
   values = decay * lists.values
   # The lists of the owners, [..., K links, K owners].
-  own_values = jnp.take_along_axis(values, owners.slots[..., None, :], axis=-1)
-  own_slots = jnp.take_along_axis(
-    lists.slots, owners.slots[..., None, :], axis=-1
+  owner_values, owner_slots = (
+    jnp.take_along_axis(leaf, owners.slots[..., None, :], axis=-1)
+    for leaf in (values, lists.slots)
   )
-  new_values, new_slots = _merge(own_values, own_slots, owners, others)
+  new_values, new_slots = _merge(owner_values, owner_slots, owners, ends)
   values = _put(values, owners.slots, new_values)
   threshold = 1.0 / values.shape[-2]
   return LinkLists(
@@ -116,7 +117,7 @@ def _update_lists(
   )
 
 
-def _at_own_slot(weights: SparseWeights, num_slots: int) -> types.Array:
+def _at_all_slots(weights: SparseWeights, num_slots: int) -> types.Array:
   """Returns the weights of all slots, [..., 1, N]."""
   shape = (*weights.slots.shape[:-1], 1, num_slots)
   iota = jax.lax.broadcasted_iota(jnp.int32, shape, len(shape) - 1)
@@ -128,47 +129,47 @@ def _at(weights: SparseWeights, slots: types.Array) -> types.Array:
   # [..., K, M, N]
   is_same = slots[..., None, :, :] == weights.slots[..., :, None, None]
   values = jnp.where(is_same, weights.values[..., :, None, None], 0.0)
-  return jnp.sum(values, axis=-3)
+  return jnp.sum(values, axis=-3)  # [..., M, N]
 
 
 def _merge(
   values: types.Array,
   slots: types.Array,
   owners: SparseWeights,
-  others: SparseWeights,
+  ends: SparseWeights,
 ) -> tuple[types.Array, types.Array]:
-  """Adds links from each of `owners` to each of `others` to the owners' lists.
+  """Adds links from each of `owners` to each of `ends` to the owners' lists.
 
   Args:
     values: [..., K, M], the links of M owners.
     slots: [..., K, M].
     owners: [..., M].
-    others: [..., O].
+    ends: [..., O].
 
   Returns:
     Values and slots [..., K, M] of the K largest links.
   """
   num_links = values.shape[-2]
   # [..., O, M]
-  added = others.values[..., :, None] * owners.values[..., None, :]
-  is_self = others.slots[..., :, None] == owners.slots[..., None, :]
-  added = jnp.where(is_self, 0.0, added)
-  other_slots = jnp.broadcast_to(others.slots[..., :, None], added.shape)
-  # [..., K, O, M]: where a link to the other slot exists already. The slots of
-  # empty entries are arbitrary and must not match.
-  matches = (slots[..., :, None, :] == other_slots[..., None, :, :]) & (
+  new = ends.values[..., :, None] * owners.values[..., None, :]
+  is_self = ends.slots[..., :, None] == owners.slots[..., None, :]
+  new = jnp.where(is_self, 0.0, new)
+  end_slots = jnp.broadcast_to(ends.slots[..., :, None], new.shape)
+  # [..., K, O, M]: where a link to the slot at the end exists already. The
+  # slots of empty entries are arbitrary and must not match.
+  matches = (slots[..., :, None, :] == end_slots[..., None, :, :]) & (
     values[..., :, None, :] > 0.0
   )
   values = values + jnp.sum(
-    jnp.where(matches, added[..., None, :, :], 0.0), axis=-2
+    jnp.where(matches, new[..., None, :, :], 0.0), axis=-2
   )
-  added = jnp.where(jnp.any(matches, axis=-3), 0.0, added)
-  values = jnp.concatenate([values, added], axis=-2)
-  slots = jnp.concatenate([slots, other_slots], axis=-2)
+  new = jnp.where(jnp.any(matches, axis=-3), 0.0, new)
+  values = jnp.concatenate([values, new], axis=-2)  # [..., K + O, M]
+  slots = jnp.concatenate([slots, end_slots], axis=-2)
   # `top_k` works on the last axis. The gradient flows through the gathers.
   keys = jax.lax.stop_gradient(jnp.swapaxes(values, -1, -2))
-  _, order = jax.lax.top_k(keys, num_links)
-  order = jnp.swapaxes(order, -1, -2)
+  _, order = jax.lax.top_k(keys, num_links)  # [..., M, K]
+  order = jnp.swapaxes(order, -1, -2)  # [..., K, M]
   return (
     jnp.take_along_axis(values, order, axis=-2),
     jnp.take_along_axis(slots, order, axis=-2),
@@ -210,8 +211,8 @@ def _times(
 
 
 def _plain_times(lists: LinkLists, vectors: types.Array) -> types.Array:
-  gathered = _gather(vectors, lists.slots)
-  return jnp.sum(lists.values[..., :, None, :] * gathered, axis=-3)
+  entries = _gather(vectors, lists.slots)  # [..., K, R, N]
+  return jnp.sum(lists.values[..., :, None, :] * entries, axis=-3)
 
 
 _Residuals = tuple[LinkLists, LinkLists, types.Array]
@@ -227,8 +228,8 @@ def _times_backward(
   residuals: _Residuals, cotangent: types.Array
 ) -> _Residuals:
   lists, transposed, vectors = residuals
-  gathered = _gather(vectors, lists.slots)
-  values = jnp.sum(gathered * cotangent[..., None, :, :], axis=-2)
+  entries = _gather(vectors, lists.slots)  # [..., K, R, N]
+  values = jnp.sum(entries * cotangent[..., None, :, :], axis=-2)
   # `transposed` holds the same links, whose gradient must not count twice.
   return (
     LinkLists(values, None),
