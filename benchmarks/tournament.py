@@ -25,7 +25,7 @@ from absl import app, flags, logging
 from ftwax.environments import capture_the_flag, functional
 from ftwax.population import players, ratings, tournament
 from ftwax.records import files, tournament_files
-from ftwax.reporting import page, payoff_table
+from ftwax.reporting import page, population_figures
 from ftwax.runtime import loading
 from ftwax.runtime.device import matches
 
@@ -243,13 +243,13 @@ def run_size(size: str, directory: pathlib.Path) -> list[str]:
       f'Maps of {size}',
       f'{len(teams):,} games. Elo above the random player; lines are 95%'
       ' intervals by bootstrap.',
-      payoff_table.plot_tournament(results),
+      population_figures.plot_tournament(results),
       f'Elo of {len(cast.names)} players on maps of {size}; the best is'
       f' {ranking[0][0]} with {ranking[0][1]}.',
     ),
     page.paragraph('Win rates of teams of copies, and half their intervals.'),
     page.plot(
-      payoff_table.plot_payoff(
+      population_figures.plot_payoff(
         results.win_rates, results.players, None, results.half_widths
       ),
       f'Heat map of the win rates between {len(cast.names)} players.',

@@ -32,13 +32,13 @@ class Options(ServerOptions):
 
 
 def import_server() -> Any:
-  """Imports `web_server`.
+  """Imports `server`.
 
   Raises:
     ValueError: if required packages are not installed.
   """
   try:
-    return importlib.import_module('ftwax.web.web_server')
+    return importlib.import_module('ftwax.web.server')
   except ImportError as error:
     raise ValueError(
       f'web pages need packages that are not installed ({error}); run `uv'

@@ -17,12 +17,8 @@ from ftwax.reporting import (
   curves,
   drawing,
   evaluation_curves,
-  event_rates,
-  lineage_tree,
   page,
-  payoff_table,
-  play_styles,
-  population_curves,
+  population_figures,
   run_facts,
   saved_games,
 )
@@ -114,7 +110,7 @@ def _results(
     results['best return'] = f'{np.nanmax(returns):.4g}'
   if lineage:
     num_copies, num_redrawn = _count_changes(lineage)
-    lines = set(lineage_tree.founders(lineage, num_members))
+    lines = set(population_figures.founders(lineage, num_members))
     results['copies'] = f'{num_copies:,}'
     if num_redrawn:
       results['new draws of traits, as nobody won'] = f'{num_redrawn:,}'
@@ -193,7 +189,7 @@ def _tournament(results: tournament_files.Results | None) -> list[str]:
       'After training, every player played against every other,'
       f' {results.num_games:,} games in all. Lines are 95% confidence'
       ' intervals. A player rated 100 points higher wins 64% of games.',
-      payoff_table.plot_tournament(results),
+      population_figures.plot_tournament(results),
       f'Elo above {anchor} of {len(results.players)} players, from'
       f' {results.ratings.min():.0f} to {results.ratings.max():.0f}; the best'
       f' is {drawing.readable(results.players[best])}.',
@@ -203,7 +199,7 @@ def _tournament(results: tournament_files.Results | None) -> list[str]:
       ' interval of its win rate, in percent.'
     ),
     page.plot(
-      payoff_table.plot_payoff(
+      population_figures.plot_payoff(
         results.win_rates, results.players, None, results.half_widths
       ),
       f'Heat map of the win rates between {len(results.players)} players. '
@@ -230,7 +226,7 @@ def _games(history: history_lib.History) -> list[str]:
       ' compares members with each other at the same time and does not measure'
       ' strength over time: a copy takes the rating of its parent, and the mean'
       ' drifts.',
-      population_curves.plot_ratings(history),
+      population_figures.plot_ratings(history),
       f'Line chart of the Elo of {last.size} members over games: at first'
       f' {first.mean():.0f} on average; at the end from {last.min():.0f} to'
       f' {last.max():.0f}, {last.mean():.0f} on average.',
@@ -240,7 +236,7 @@ def _games(history: history_lib.History) -> list[str]:
     body += page.section(
       'Returns',
       "Mean return of each member's last episodes.",
-      population_curves.plot_returns(history),
+      population_figures.plot_returns(history),
       f'Line chart of the return of {last.size} members over games: at first'
       f' {_mean(first)} on average, {_mean(last)} at the end.',
     )
@@ -253,7 +249,7 @@ def _games(history: history_lib.History) -> list[str]:
       'Win rates in training',
       'Counted since a member last copied another one. The second number in a'
       ' cell is the number of games. Gray: no games yet.',
-      payoff_table.plot_payoff(rates, games=games),
+      population_figures.plot_payoff(rates, games=games),
       f'Heat map of the win rates between {len(games)} members, from'
       f' {100 * np.nanmin(rates):.0f}% to {100 * np.nanmax(rates):.0f}%.',
     )
@@ -263,15 +259,15 @@ def _games(history: history_lib.History) -> list[str]:
 def _play_styles(
   history: history_lib.History, names: Sequence[str]
 ) -> list[str]:
-  rates = play_styles.mean_rates(history)
+  rates = population_figures.mean_rates(history)
   if rates is None or rates.shape[0] < 2:
     return []
-  sentence = play_styles.describe(rates, names)
+  sentence = population_figures.describe(rates, names)
   return page.section(
     'Diversity',
     'Events per game of each member, at the end of training. Orange is above'
     f' the mean of all members, purple below. {sentence}',
-    play_styles.plot_play_styles(rates, names),
+    population_figures.plot_play_styles(rates, names),
     f'Heat map of {rates.shape[1]} events by {rates.shape[0]} members.'
     f' {sentence}',
   )
@@ -324,15 +320,17 @@ def _evolution(
       'One lane per member. Each dot is a copy; the thin line leads to the'
       ' parent. A dot without a line is a new draw of traits. Colors show which'
       ' founder a member descends from.',
-      lineage_tree.plot_lineage(lineage, num_members, history.games[-1]),
+      population_figures.plot_lineage(lineage, num_members, history.games[-1]),
       f'Tree of the {num_copies} copies among {num_members} members.',
     )
   figures = {
-    'Hyperparameters': population_curves.plot_hyperparameters(
+    'Hyperparameters': population_figures.plot_hyperparameters(
       history, log_scaled
     ),
-    'Internal rewards': population_curves.plot_internal_rewards(history, names),
-    'Events in a game': event_rates.plot_event_rates(history, names),
+    'Internal rewards': population_figures.plot_internal_rewards(
+      history, names
+    ),
+    'Events in a game': population_figures.plot_event_rates(history, names),
   }
   for title, figure in figures.items():
     if figure is not None:

@@ -4,13 +4,13 @@ The server sends states and numbers, and the browser draws them.
 `environments.game_pages` defines how a game is displayed, `runtime.live_game`
 steps it. In reading order:
 
-- `people`, `play_room`: seats, people and the clock of a game;
+- `play_room`: seats, people and the clock of a game;
 - `run_tail`: reads new rows of a run's files;
 - `safeguards`: restricts access to the server;
-- `web_app`, `watch_app`: the pages and their URLs;
-- `web_server`: starts the server.
+- `pages`: the pages and their URLs;
+- `server`: starts the server.
 """
 
-from ftwax.web import web_server
+from ftwax.web import server
 
-__all__ = ('web_server',)
+__all__ = ('server',)

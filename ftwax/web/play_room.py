@@ -7,6 +7,7 @@ by a single event loop, and the game steps in a thread.
 """
 
 import asyncio
+import dataclasses
 import pathlib
 import random
 from collections.abc import Callable, Mapping
@@ -19,13 +20,50 @@ from ftwax.reporting import saved_games
 from ftwax.runtime import cast as cast_lib
 from ftwax.runtime import live_game
 from ftwax.runtime import playable as playable_lib
-from ftwax.web import people
 
 # Steps per second that people can choose.
 SPEEDS = range(4, 16)
 
 _MAX_NAME_LENGTH = 24
 _MAX_PEOPLE = 32
+
+
+# A message from or to a page, plain JSON.
+Message = Mapping[str, Any]
+
+# Sends a message to a person's page without blocking.
+Send = Callable[[Message], None]
+
+
+class RequestError(Exception):
+  """A request that cannot be granted; the message is shown to people."""
+
+
+@dataclasses.dataclass(eq=False)
+class Person:
+  """A person in the room.
+
+  Attributes:
+    name: name shown to all.
+    send: sends a message to the person's page without blocking.
+    sees_all: whether to show the whole map instead of an agent's view.
+    watches: the seat whose view is shown to a person without a seat.
+    looks_inside: whether to send internal values of members.
+    down: keys that are down, as indices into `GamePage.keys`.
+    pressed: keys that went down since the last step.
+    num_messages: number of key messages received.
+    num_applied: number of key messages taken into account by the last step.
+  """
+
+  name: str
+  send: Send
+  sees_all: bool = True
+  watches: int = 0
+  looks_inside: bool = False
+  down: set[int] = dataclasses.field(default_factory=set)
+  pressed: set[int] = dataclasses.field(default_factory=set)
+  num_messages: int = 0
+  num_applied: int = 0
 
 
 class Room:
@@ -38,7 +76,7 @@ class Room:
     self._playable = playable
     self._saved = saved
     self._game = live_game.LiveGame(playable)
-    self._people: list[people.Person] = []
+    self._people: list[Person] = []
     self._seats = _first_seats(playable)
     self._phase = 'waiting'  # Or preparing, playing, paused, over.
     self._speed = live_game.DEFAULT_SPEED
@@ -57,17 +95,15 @@ class Room:
     """Whether there are no people in the room."""
     return not self._people
 
-  def enter(self, send: people.Send) -> people.Person:
+  def enter(self, send: Send) -> Person:
     """Adds a person to the room.
 
     Raises:
-      people.RequestError: if the room is full.
+      RequestError: if the room is full.
     """
     if len(self._people) >= _MAX_PEOPLE:
-      raise people.RequestError(
-        f'The room is full: {_MAX_PEOPLE} people are in it.'
-      )
-    person = people.Person(self._free_name('player'), send)
+      raise RequestError(f'The room is full: {_MAX_PEOPLE} people are in it.')
+    person = Person(self._free_name('player'), send)
     self._people.append(person)
     keys = [key._asdict() for key in self._playable.page.keys]
     person.send(
@@ -80,19 +116,19 @@ class Room:
         'speeds': [min(SPEEDS), max(SPEEDS)],
       }
     )
-    self._tell_room()
+    self._broadcast()
     if self._moment is not None:
       person.send({'facts': self._game.facts})
       self._show(person)
     return person
 
-  def leave(self, person: people.Person) -> None:
+  def leave(self, person: Person) -> None:
     """Removes a person; pauses the game when the room becomes empty."""
     self._people.remove(person)
     self._empty_seats_of(person)
     if not self._people and self._phase == 'playing':
       self._phase = 'paused'
-    self._tell_room(f'{person.name} left.')
+    self._broadcast(f'{person.name} left.')
 
   async def close(self) -> None:
     """Stops the clock."""
@@ -101,126 +137,106 @@ class Room:
       await asyncio.gather(self._clock, return_exceptions=True)
       self._clock = None
 
-  def request(self, person: people.Person, message: Any) -> None:
+  def request(self, person: Person, message: Any) -> None:
     """Handles a request of a person, or answers why it cannot be granted."""
     try:
       do = message.get('do') if isinstance(message, dict) else None
       method = getattr(self, f'_do_{do}', None) if isinstance(do, str) else None
       if method is None:
-        raise people.RequestError('The page sent an unknown request.')
+        raise RequestError('The page sent an unknown request.')
       method(person, message)
-    except people.RequestError as error:
+    except RequestError as error:
       person.send({'error': str(error)})
 
-  def _do_keys(self, person: people.Person, message: Mapping[str, Any]) -> None:
+  def _do_keys(self, person: Person, message: Message) -> None:
     down, keys = message.get('down'), range(len(self._playable.page.keys))
     if not isinstance(down, list) or not all(
       type(key) is int and key in keys for key in down
     ):
-      raise people.RequestError(
-        'The page sent keys that this game does not have.'
-      )
+      raise RequestError('The page sent keys that this game does not have.')
     person.num_messages += 1
     person.pressed |= set(down) - person.down
     person.down = set(down)
 
-  def _do_name(self, person: people.Person, message: Mapping[str, Any]) -> None:
+  def _do_name(self, person: Person, message: Message) -> None:
     name = ' '.join(str(message.get('name', '')).split())[:_MAX_NAME_LENGTH]
     if not name:
-      raise people.RequestError('A name must have at least one letter.')
+      raise RequestError('A name must have at least one letter.')
     # Frees the present name, which the person may have typed again.
     person.name = ''
     person.name = self._free_name(name)
-    self._tell_room()
+    self._broadcast()
 
-  def _do_view(self, person: people.Person, message: Mapping[str, Any]) -> None:
+  def _do_view(self, person: Person, message: Message) -> None:
     person.sees_all = message.get('all') is not False
     if 'seat' in message:
       person.watches = self._seat_of(message)
     if self._moment is not None:
       self._show(person)
 
-  def _do_look(self, person: people.Person, message: Mapping[str, Any]) -> None:
+  def _do_look(self, person: Person, message: Message) -> None:
     person.looks_inside = message.get('on') is True
 
-  def _do_speed(
-    self, person: people.Person, message: Mapping[str, Any]
-  ) -> None:
+  def _do_speed(self, person: Person, message: Message) -> None:
     speed = message.get('speed')
     if type(speed) is not int or speed not in SPEEDS:
-      raise people.RequestError(
+      raise RequestError(
         f'Moves per second must be from {min(SPEEDS)} to {max(SPEEDS)}.'
       )
     self._speed = speed
-    self._tell_room()
+    self._broadcast()
 
-  def _do_sit(self, person: people.Person, message: Mapping[str, Any]) -> None:
-    seat = self._seat_of(message)
-    there = self._seats[seat]
-    if isinstance(there, people.Person) and there is not person:
-      raise people.RequestError(
-        f'Seat {seat + 1} is taken by {there.name}; choose another seat.'
-      )
+  def _do_sit(self, person: Person, message: Message) -> None:
+    seat = self._free_seat_of(message, person)
     self._empty_seats_of(person)
     self._seats[seat] = person
-    self._tell_room()
+    self._broadcast()
 
-  def _do_stand(
-    self, person: people.Person, message: Mapping[str, Any]
-  ) -> None:
+  def _do_stand(self, person: Person, message: Message) -> None:
     del message
     self._empty_seats_of(person)
-    self._tell_room()
+    self._broadcast()
 
-  def _do_seat(self, person: people.Person, message: Mapping[str, Any]) -> None:
-    seat, player = self._seat_of(message), message.get('player')
-    there = self._seats[seat]
+  def _do_seat(self, person: Person, message: Message) -> None:
+    seat, player = self._free_seat_of(message, person), message.get('player')
     if player not in self._playable.cast.names:
-      raise people.RequestError(
+      raise RequestError(
         'That player does not exist; choose one from the list.'
       )
-    if isinstance(there, people.Person) and there is not person:
-      raise people.RequestError(f'Seat {seat + 1} is taken by {there.name}.')
     self._seats[seat] = player
-    self._tell_room()
+    self._broadcast()
 
-  def _do_play(self, person: people.Person, message: Mapping[str, Any]) -> None:
+  def _do_play(self, person: Person, message: Message) -> None:
     del message
     if self._phase == 'paused':
       self._phase = 'playing'
-      self._tell_room(f'{person.name} resumed the game.')
+      self._broadcast(f'{person.name} resumed the game.')
       # Otherwise the clock has not noticed the pause and just goes on.
       if self._clock is None or self._clock.done():
         self._clock = asyncio.create_task(self._run())
     elif self._phase in ('waiting', 'over'):
       self._start(random.getrandbits(31))
 
-  def _do_pause(
-    self, person: people.Person, message: Mapping[str, Any]
-  ) -> None:
+  def _do_pause(self, person: Person, message: Message) -> None:
     del message
     if self._phase == 'playing':
       self._phase = 'paused'
-      self._tell_room(f'{person.name} paused the game.')
+      self._broadcast(f'{person.name} paused the game.')
 
-  def _do_restart(
-    self, person: people.Person, message: Mapping[str, Any]
-  ) -> None:
+  def _do_restart(self, person: Person, message: Message) -> None:
     del person, message
     self._start(self._game.seed)
 
-  def _do_new_map(
-    self, person: people.Person, message: Mapping[str, Any]
-  ) -> None:
+  def _do_new_map(self, person: Person, message: Message) -> None:
     del person, message
     self._start(random.getrandbits(31))
 
   def _start(self, seed: int) -> None:
     """Starts a new game, replacing the current one."""
     if self._phase == 'preparing':
-      raise people.RequestError('The game is being prepared; wait a moment.')
+      raise RequestError('The game is being prepared; wait a moment.')
     self._phase = 'preparing'
-    self._tell_room()
+    self._broadcast()
     self._clock = asyncio.create_task(self._run(self._clock, seed))
 
   async def _run(
@@ -257,7 +273,7 @@ class Room:
       person.pressed.clear()
       person.send({'facts': self._game.facts})
       self._show(person)
-    self._tell_room()
+    self._broadcast()
 
   async def _in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
     loop = asyncio.get_running_loop()
@@ -269,7 +285,7 @@ class Room:
     choices = {
       seat: self._choices(player)
       for seat, player in enumerate(self._seats)
-      if isinstance(player, people.Person)
+      if isinstance(player, Person)
     }
     self._moment = await self._in_thread(self._game.play, choices)
     for person in self._people:
@@ -284,7 +300,7 @@ class Room:
     else:
       await self._in_thread(self._game.think)
 
-  def _choices(self, person: people.Person) -> dict[str, int]:
+  def _choices(self, person: Person) -> dict[str, int]:
     """Returns the choices that a person's keys make in this step."""
     choices: dict[str, int] = {}
     for index in sorted(person.down | person.pressed):
@@ -292,14 +308,14 @@ class Room:
       if key.repeats or index in person.pressed:
         choices.setdefault(key.part, key.choice)
     person.pressed.clear()
-    person.num_heard = person.num_messages
+    person.num_applied = person.num_messages
     return choices
 
   async def _end(self) -> None:
     """Saves the game, and sends the result and the Elo ratings of people."""
     assert self._moment is not None
     self._phase = 'over'
-    players = {p for p in self._seats if isinstance(p, people.Person)}
+    players = {p for p in self._seats if isinstance(p, Person)}
     seats = [self._seat_facts(seat) for seat in range(len(self._seats))]
     record = self._game.record(seats, self._moment, self._speed)
     try:
@@ -314,7 +330,7 @@ class Room:
     }
     for person in self._people:
       person.send({'end': self._moment.outcome, 'saved': name, 'elo': elo})
-    self._tell_room()
+    self._broadcast()
 
   def _rate(self, name: str) -> Mapping[str, float]:
     rating, num_games = self._saved.rate(name)
@@ -326,27 +342,27 @@ class Room:
     for person in self._people:
       text = str(error)[:300]
       person.send({'error': f'The game stopped: {text}'})
-    self._tell_room()
+    self._broadcast()
 
-  def _show(self, person: people.Person) -> None:
+  def _show(self, person: Person) -> None:
     """Sends the state, or the view of the agent on the person's seat."""
     assert self._moment is not None
-    shown: dict[str, Any] = {'state': self._moment.state}
+    picture: Message = {'state': self._moment.state}
     if not person.sees_all:
-      own = [seat for seat, there in enumerate(self._seats) if there is person]
-      seat = (own or [person.watches])[0]
-      shown = {'view': self._game.view(seat), 'seat': seat}
-    person.send({**shown, 'heard': person.num_heard})
+      is_person = [player is person for player in self._seats]
+      seat = is_person.index(True) if any(is_person) else person.watches
+      picture = {'view': self._game.view(seat), 'seat': seat}
+    person.send({**picture, 'heard': person.num_applied})
 
-  def _tell_room(self, text: str = '') -> None:
+  def _broadcast(self, text: str = '') -> None:
     for person in list(self._people):
       person.send(
         {
           'phase': self._phase,
           'speed': self._speed,
           'seats': [
-            {**self._seat_facts(seat), 'you': there is person}
-            for seat, there in enumerate(self._seats)
+            {**self._seat_facts(seat), 'you': player is person}
+            for seat, player in enumerate(self._seats)
           ],
           'you': person.name,
           'text': text,
@@ -354,32 +370,40 @@ class Room:
       )
 
   def _seat_facts(self, seat: int) -> dict[str, Any]:
-    there = self._seats[seat]
-    if isinstance(there, people.Person):
-      return self._playable.seat_facts(seat, there.name, is_person=True)
-    return self._playable.seat_facts(seat, there)
+    player = self._seats[seat]
+    if isinstance(player, Person):
+      return self._playable.seat_facts(seat, player.name, is_person=True)
+    return self._playable.seat_facts(seat, player)
 
-  def _player_name(self, player: str | people.Person) -> str:
-    return cast_lib.STILL if isinstance(player, people.Person) else player
+  def _player_name(self, player: str | Person) -> str:
+    return cast_lib.STILL if isinstance(player, Person) else player
 
-  def _seat_of(self, message: Mapping[str, Any]) -> int:
+  def _seat_of(self, message: Message) -> int:
     seat = message.get('seat')
     if type(seat) is not int or seat not in range(len(self._seats)):
-      raise people.RequestError(
-        'There is no such seat; choose one that is shown.'
+      raise RequestError('There is no such seat; choose one that is shown.')
+    return seat
+
+  def _free_seat_of(self, message: Message, person: Person) -> int:
+    """Returns the seat of a message, unless another person sits on it."""
+    seat = self._seat_of(message)
+    player = self._seats[seat]
+    if isinstance(player, Person) and player is not person:
+      raise RequestError(
+        f'Seat {seat + 1} is taken by {player.name}; choose another seat.'
       )
     return seat
 
-  def _empty_seats_of(self, person: people.Person) -> None:
-    for seat, there in enumerate(self._seats):
-      if there is person:
+  def _empty_seats_of(self, person: Person) -> None:
+    for seat, player in enumerate(self._seats):
+      if player is person:
         self._seats[seat] = _first_seats(self._playable)[seat]
 
   def _free_name(self, name: str) -> str:
     """Returns `name`, with a number if it is already taken."""
-    taken = {person.name for person in self._people}
+    names = {person.name for person in self._people}
     free, number = name, 1
-    while free in taken or free in self._playable.cast.names:
+    while free in names or free in self._playable.cast.names:
       number += 1
       free = f'{name} {number}'
     return free
@@ -387,12 +411,12 @@ class Room:
 
 def _first_seats(
   playable: playable_lib.PlayableGame,
-) -> list[str | people.Person]:
+) -> list[str | Person]:
   """Seats members in turn; without members, the strongest script."""
   names = playable.cast.names
   members = [name for name in names if name.startswith('member ')]
   weak = (cast_lib.RANDOM, cast_lib.STILL)
   # Scripts are listed from the weakest to the strongest.
   scripts = [name for name in names if name not in (*members, *weak)]
-  chosen = members or scripts[-1:] or names
-  return [chosen[seat % len(chosen)] for seat in range(len(playable.teams))]
+  players = members or scripts[-1:] or names
+  return [players[seat % len(players)] for seat in range(len(playable.teams))]

@@ -79,16 +79,16 @@ class RunTail:
     paths = sorted(loggers.log_path(self.directory, 'x').parent.glob('*.jsonl'))
     lineage = self.directory / history.LINEAGE_FILE
     paths += [lineage] if lineage.exists() else []
-    found = {}
+    tails = {}
     for path in paths:
       try:
-        found[path.stem] = _tail(path, offsets.get(path.stem, 0))
+        tails[path.stem] = _read_tail(path, offsets.get(path.stem, 0))
       except OSError:
         continue  # Deleted since it was listed.
-    return found
+    return tails
 
 
-def _tail(path: pathlib.Path, offset: int) -> dict[str, Any]:
+def _read_tail(path: pathlib.Path, offset: int) -> dict[str, Any]:
   with open(path, 'rb') as file:
     status = os.fstat(file.fileno())
     # A file that has become shorter was replaced.
@@ -134,10 +134,10 @@ def newest_run(root: pathlib.Path) -> pathlib.Path:
   Raises:
     ValueError: if there is none.
   """
-  found = list(root.glob(f'*/*/{run_directory.CONFIG_FILE}'))
-  if not found:
+  configs = list(root.glob(f'*/*/{run_directory.CONFIG_FILE}'))
+  if not configs:
     raise ValueError(
       f'run ({root}/*/*) must be given, since there is none in {root}; start an'
       ' experiment, or give the directory of a run.'
     )
-  return max(found, key=lambda path: path.stat().st_mtime).parent
+  return max(configs, key=lambda path: path.stat().st_mtime).parent

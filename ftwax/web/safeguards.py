@@ -62,7 +62,7 @@ class Safeguards:
     if is_loopback(host):
       self._hosts |= {'127.0.0.1', 'localhost', '::1'}
     # A server on all addresses has unknown names; the token protects it.
-    self._any_host = token is not None and host in ('0.0.0.0', '::')
+    self._allows_any_host = token is not None and host in ('0.0.0.0', '::')
 
   async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
     """Serves or refuses a request."""
@@ -71,7 +71,7 @@ class Safeguards:
       return
     reason = self._refuse(datastructures.Headers(scope=scope), scope)
     if reason:
-      await _answer(reason, scope, receive, send)
+      await _reply(reason, scope, receive, send)
       return
 
     async def send_with_headers(message: MutableMapping[str, Any]) -> None:
@@ -91,7 +91,7 @@ class Safeguards:
   def _refuse(self, headers: datastructures.Headers, scope: Any) -> str:
     """Returns the reason to refuse a request; '' to grant it."""
     host = _hostname(headers.get('host', ''))
-    if not self._any_host and host not in self._hosts:
+    if not self._allows_any_host and host not in self._hosts:
       return (
         f'This server answers to {sorted(self._hosts)}, not to {host!r}; open'
         ' the link that it printed.'
@@ -114,8 +114,8 @@ class Safeguards:
       cookie.load(headers.get('cookie', ''))
     except http.cookies.CookieError:
       pass
-    kept = cookie[_COOKIE].value if _COOKIE in cookie else ''
-    return self._is_token(kept) or self._query_token(scope)
+    token = cookie[_COOKIE].value if _COOKIE in cookie else ''
+    return self._is_token(token) or self._query_token(scope)
 
   def _query_token(self, scope: Any) -> bool:
     query = parse.parse_qs(scope['query_string'].decode('latin-1'))
@@ -126,7 +126,7 @@ class Safeguards:
     return hmac.compare_digest(text.encode('utf-8', 'replace'), expected)
 
 
-async def _answer(reason: str, scope: Any, receive: Any, send: Any) -> None:
+async def _reply(reason: str, scope: Any, receive: Any, send: Any) -> None:
   if scope['type'] == 'websocket':
     socket = websockets.WebSocket(scope, receive, send)
     await socket.close(1008, reason[:120])

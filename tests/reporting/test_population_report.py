@@ -15,12 +15,8 @@ from ftwax.records import loggers, run_directory, tournament_files
 from ftwax.reporting import (
   drawing,
   evaluation_curves,
-  event_rates,
-  lineage_tree,
   page,
-  payoff_table,
-  play_styles,
-  population_curves,
+  population_figures,
   report,
   run_facts,
   saved_games,
@@ -314,13 +310,13 @@ def test_what_a_resumed_run_does_again_replaces_the_rest():
 
 
 def test_the_lines_of_the_last_are_those_of_their_donors():
-  founders = lineage_tree.founders(LINEAGE, NUM_MEMBERS)
+  founders = population_figures.founders(LINEAGE, NUM_MEMBERS)
   # 0 copied 1; then 1 copied 2, and 2 copied 0, whose line was 1's by then.
   np.testing.assert_array_equal(founders, [1, 2, 1])
 
 
 def test_lanes_and_arrows_of_the_tree():
-  figure = lineage_tree.plot_lineage(LINEAGE, NUM_MEMBERS, 30.0)
+  figure = population_figures.plot_lineage(LINEAGE, NUM_MEMBERS, 30.0)
   lanes, arrows, _ = figure.axes[0].collections
   lengths = [segment[1, 0] - segment[0, 0] for segment in lanes.get_segments()]
   assert sum(lengths) == pytest.approx(30.0 * NUM_MEMBERS)
@@ -347,22 +343,22 @@ def test_mean_and_spread():
 
 def test_schedules_show_what_changes():
   history = history_lib.from_rows([_row(10), _row(20)])
-  figure = population_curves.plot_hyperparameters(history, ('learning_rate',))
+  figure = population_figures.plot_hyperparameters(history, ('learning_rate',))
   (axes,) = figure.axes
   assert axes.get_title(loc='left') == 'learning rate (log)'
   assert axes.get_yscale() == 'log'
   constant = history._replace(hyperparameters={'a': np.ones((2, 3))})
-  assert population_curves.plot_hyperparameters(constant) is None
-  rewards = population_curves.plot_internal_rewards(history, EVENT_NAMES)
+  assert population_figures.plot_hyperparameters(constant) is None
+  rewards = population_figures.plot_internal_rewards(history, EVENT_NAMES)
   assert [a.get_title(loc='left') for a in rewards.axes] == list(EVENT_NAMES)
-  assert event_rates.plot_event_rates(history, EVENT_NAMES) is None
+  assert population_figures.plot_event_rates(history, EVENT_NAMES) is None
 
 
 def test_a_legend_only_where_it_helps():
   for num_members, has_legend in ((4, True), (30, False)):
     row = _row(10, ratings=np.zeros((num_members,)))
     history = history_lib.from_rows([row])
-    figure = population_curves.plot_ratings(history)
+    figure = population_figures.plot_ratings(history)
     (axes,) = figure.axes
     assert (axes.get_legend() is not None) == has_legend
     # Members and their mean: no other player has a rating on this scale.
@@ -384,13 +380,13 @@ def test_diversity_is_the_events_of_members():
   history = history_lib.from_rows([_row(i) for i in range(10)])._replace(
     event_rates=rates
   )
-  mean = play_styles.mean_rates(history)
+  mean = population_figures.mean_rates(history)
   np.testing.assert_array_equal(mean, last)
-  assert play_styles.describe(mean, EVENT_NAMES) == (
+  assert population_figures.describe(mean, EVENT_NAMES) == (
     'Members differ most in "was <tagged>": from 2 a game (member 0) to 6'
     ' (member 2).'
   )
-  figure = play_styles.plot_play_styles(mean, EVENT_NAMES)
+  figure = population_figures.plot_play_styles(mean, EVENT_NAMES)
   assert [text.get_text() for text in figure.axes[0].texts] == [
     '1', '2', '1', '4', '1', '6',
   ]  # fmt: skip
@@ -418,12 +414,14 @@ def test_members_have_colors_of_their_own():
 
 def test_payoff_tells_numbers_where_there_is_room():
   rates = np.array([[np.nan, 0.25], [0.75, np.nan]])
-  figure = payoff_table.plot_payoff(rates, games=np.full((2, 2), 1234))
+  figure = population_figures.plot_payoff(rates, games=np.full((2, 2), 1234))
   texts = [text.get_text() for text in figure.axes[0].texts]
   assert texts == ['25%\n1,234', '75%\n1,234']
-  figure = payoff_table.plot_payoff(rates, half_widths=np.full((2, 2), 0.05))
+  figure = population_figures.plot_payoff(
+    rates, half_widths=np.full((2, 2), 0.05)
+  )
   assert figure.axes[0].texts[0].get_text() == '25%\n±5'
-  figure = payoff_table.plot_payoff(np.full((20, 20), 0.5))
+  figure = population_figures.plot_payoff(np.full((20, 20), 0.5))
   assert not figure.axes[0].texts
 
 

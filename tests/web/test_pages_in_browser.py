@@ -19,7 +19,7 @@ from playwright import sync_api
 
 from ftwax.reporting import page as report_page
 from ftwax.reporting import saved_games
-from ftwax.web import play_room, run_tail, watch_app, web_app
+from ftwax.web import pages, play_room, run_tail
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -77,7 +77,7 @@ def page(browser):
 def game_table(tmp_path_factory):
   saved = saved_games.SavedGames(tmp_path_factory.mktemp('games'))
   room = play_room.Room(web_helpers.make_capture_the_flag(num_steps=40), saved)
-  with _serve(web_app.make_play_app(room, saved)) as address:
+  with _serve(pages.make_play_app(room, saved)) as address:
     yield address, saved
 
 
@@ -187,7 +187,7 @@ def test_a_report_plays_chosen_games_of_any_drawing(page, tmp_path):
 def test_a_server_that_is_gone_is_told(page, tmp_path):
   saved = saved_games.SavedGames(tmp_path)
   room = play_room.Room(web_helpers.make_catch(), saved)
-  with _serve(web_app.make_play_app(room, saved)) as address:
+  with _serve(pages.make_play_app(room, saved)) as address:
     page.goto(address)
     page.wait_for_selector('#play:enabled')
   page.wait_for_selector('#problem:has-text("The server does not answer")')
@@ -205,7 +205,7 @@ def test_the_live_page_shows_a_growing_curve(page, tmp_path):
     '{"actor_steps": 10, "scores/random": 0.5, "scores/still": 0.75}\n'
   )
   saved = saved_games.SavedGames(tmp_path / 'games')
-  app = watch_app.make_watch_app([run_tail.RunTail(run)], None, saved)
+  app = pages.make_watch_app([run_tail.RunTail(run)], None, saved)
   with _serve(app) as address:
     page.goto(address)
     page.wait_for_selector('.chart .main-svg')

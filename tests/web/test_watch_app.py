@@ -9,7 +9,7 @@ from starlette import testclient, websockets
 
 from ftwax.reporting import saved_games
 from ftwax.runtime import playable
-from ftwax.web import play_room, run_tail, watch_app
+from ftwax.web import pages, play_room, run_tail
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def run(tmp_path):
 def _client(directory, make_room=None):
   saved = saved_games.SavedGames(pathlib.Path(directory) / 'games')
   tails = [run_tail.RunTail(directory)]
-  app = watch_app.make_watch_app(tails, make_room, saved)
+  app = pages.make_watch_app(tails, make_room, saved)
   return testclient.TestClient(app, base_url=web_helpers.BASE_URL)
 
 

@@ -9,7 +9,7 @@ from starlette import testclient
 from ftwax.environments import capture_the_flag, catch, functional, games
 from ftwax.reporting import saved_games
 from ftwax.runtime import game_files, playable
-from ftwax.web import play_room, web_app
+from ftwax.web import pages, play_room
 
 BASE_URL = 'http://127.0.0.1'
 
@@ -32,7 +32,7 @@ def make_catch():
 def make_client(playable, directory, **options):
   """Returns a client of a new room, and its saved games."""
   saved = saved_games.SavedGames(directory)
-  app = web_app.make_play_app(play_room.Room(playable, saved), saved, **options)
+  app = pages.make_play_app(play_room.Room(playable, saved), saved, **options)
   return testclient.TestClient(app, base_url=BASE_URL), saved
 
 

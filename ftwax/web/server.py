@@ -11,7 +11,7 @@ from typing import Any
 
 from ftwax.reporting import saved_games
 from ftwax.runtime import playable as playable_lib
-from ftwax.web import play_room, run_tail, safeguards, watch_app, web_app
+from ftwax.web import pages, play_room, run_tail, safeguards
 
 # Default port, if it is free.
 _PORT = 8700
@@ -40,7 +40,7 @@ def play(
   """
   saved = saved_games.SavedGames(pathlib.Path(save_dir))
   room = play_room.Room(playable, saved)
-  make_app = functools.partial(web_app.make_play_app, room, saved)
+  make_app = functools.partial(pages.make_play_app, room, saved)
   serve(make_app, host, port)
 
 
@@ -70,7 +70,7 @@ def watch(
     directories = [str(run_tail.newest_run(pathlib.Path('runs')))]
   saved = saved_games.SavedGames(pathlib.Path(save_dir))
   make_app = functools.partial(
-    watch_app.make_watch_app,
+    pages.make_watch_app,
     [run_tail.RunTail(directory) for directory in directories],
     lambda directory: play_room.Room(find_game(directory), saved),
     saved,
@@ -96,12 +96,12 @@ def serve(
   import uvicorn
 
   token = None if safeguards.is_loopback(host) else secrets.token_urlsafe(16)
-  listening = _listen(host, port)
-  port = listening.getsockname()[1]
+  sock = _listen(host, port)
+  port = sock.getsockname()[1]
   query = f'?token={token}' if token else ''
-  shown = f'[{host}]' if ':' in host else host
+  address = f'[{host}]' if ':' in host else host
   end = '' if end_with_input else ' (Ctrl-C ends)'
-  print(f'Open http://{shown}:{port}/{query}{end}', flush=True)
+  print(f'Open http://{address}:{port}/{query}{end}', flush=True)
   config = uvicorn.Config(
     make_app(host, token),
     log_level='warning',
@@ -118,7 +118,7 @@ def serve(
 
   if end_with_input:
     threading.Thread(target=wait_for_the_end, daemon=True).start()
-  server.run([listening])
+  server.run([sock])
 
 
 def _listen(host: str, port: int | None) -> socket.socket:

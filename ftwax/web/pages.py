@@ -1,7 +1,12 @@
-"""The pages and their URLs, as an ASGI application."""
+"""The pages and their URLs, as ASGI applications.
+
+One application plays a game; the other follows runs, with a room for games
+between the members of each.
+"""
 
 import asyncio
 import contextlib
+import importlib.resources
 import json
 import pathlib
 import time
@@ -27,8 +32,8 @@ from starlette import (
 )
 
 from ftwax.reporting import page as report_page
-from ftwax.reporting import saved_games
-from ftwax.web import people, play_room, safeguards
+from ftwax.reporting import report, saved_games
+from ftwax.web import play_room, run_tail, safeguards
 
 # Limits for each page: received messages per second, and unread messages.
 _MAX_MESSAGES_PER_SECOND = 120
@@ -39,7 +44,7 @@ _STATIC = pathlib.Path(__file__).parent / 'static'
 
 # The page of a saved game or a report contains its own scripts, so it is
 # sandboxed.
-_OWN_POLICY = (
+_SCRIPTED_POLICY = (
   f"{report_page.POLICY}; frame-ancestors 'none'; sandbox allow-scripts"
 )
 
@@ -53,22 +58,130 @@ def make_play_app(
   """Makes the application with a single room."""
 
   async def socket(websocket: websockets.WebSocket) -> None:
-    await serve_person(websocket, room)
+    await _serve_person(websocket, room)
 
   async def room_script(request: requests.Request) -> responses.Response:
     del request
-    return script(room)
+    return _script(room)
 
   routes = [
-    routing.Route('/', page('play.html')),
+    routing.Route('/', _page('play.html')),
     routing.Route('/script.js', room_script),
     routing.WebSocketRoute('/room', socket),
-    *shared_routes(saved),
+    *_shared_routes(saved),
   ]
-  return make_app(routes, lambda: [room], host, token)
+  return _make_app(routes, lambda: [room], host, token)
 
 
-def make_app(
+class _Rooms:
+  """One room for each run.
+
+  When somebody enters an empty room, it is renewed if there is a newer
+  checkpoint.
+  """
+
+  def __init__(self, make_room: Callable[[str], play_room.Room]):
+    self._make_room = make_room
+    self._rooms: dict[int, tuple[str | None, play_room.Room]] = {}
+    self._lock = asyncio.Lock()
+
+  @property
+  def all(self) -> list[play_room.Room]:
+    """The rooms that exist."""
+    return [room for _, room in self._rooms.values()]
+
+  async def find(self, index: int, tail: run_tail.RunTail) -> play_room.Room:
+    """Returns the room of a run.
+
+    Raises:
+      Exception: if no agent can be made from the directory.
+    """
+    # Two people who enter at once must find the same room.
+    async with self._lock:
+      newest = run_tail.newest_checkpoint(tail.directory)
+      checkpoint, room = self._rooms.get(index, (None, None))
+      if room is None or (room.is_empty and checkpoint != newest):
+        if room is not None:
+          await room.close()
+        room = await asyncio.to_thread(self._make_room, str(tail.directory))
+        self._rooms[index] = newest, room
+      return room
+
+
+def make_watch_app(
+  tails: Sequence[run_tail.RunTail],
+  make_room: Callable[[str], play_room.Room],
+  saved: saved_games.SavedGames,
+  host: str = '127.0.0.1',
+  token: str | None = None,
+) -> Any:
+  """Makes the application.
+
+  Args:
+    tails: the runs.
+    make_room: makes a room with the population in a directory.
+    saved: stores finished games.
+    host: see `safeguards.Safeguards`.
+    token: see `safeguards.Safeguards`.
+  """
+  rooms = _Rooms(make_room)
+
+  def tail_of(index: int) -> run_tail.RunTail:
+    if index >= len(tails):
+      raise exceptions.HTTPException(404, f'There is no run {index} here.')
+    return tails[index]
+
+  async def list_runs(request: requests.Request) -> responses.Response:
+    del request
+    facts = [await asyncio.to_thread(tail.facts) for tail in tails]
+    return responses.JSONResponse(facts)
+
+  async def logs(request: requests.Request) -> responses.Response:
+    tail = tail_of(request.path_params['index'])
+    offsets = {
+      label: int(offset)
+      for label, offset in request.query_params.items()
+      if offset.isdecimal() and len(offset) < 20
+    }
+    return responses.JSONResponse(await asyncio.to_thread(tail.read, offsets))
+
+  async def read_report(request: requests.Request) -> responses.Response:
+    return await _read_report(tail_of(request.path_params['index']))
+
+  async def play(request: requests.Request) -> responses.Response:
+    tail_of(request.path_params['index'])
+    return await _page('play.html')(request)
+
+  async def room(websocket: websockets.WebSocket) -> None:
+    index = websocket.path_params['index']
+    try:
+      entered = await rooms.find(index, tail_of(index))
+    except Exception as error:  # A damaged run may raise anything.
+      await websocket.accept()
+      await websocket.send_json({'error': str(error)[:500]})
+      await websocket.close(1011, 'Games of this run cannot be played.')
+      return
+    await _serve_person(websocket, entered)
+
+  async def script(request: requests.Request) -> responses.Response:
+    index = request.path_params['index']
+    return _script(await rooms.find(index, tail_of(index)))
+
+  routes = [
+    routing.Route('/', _page('watch.html')),
+    routing.Route('/runs', list_runs),
+    routing.Route('/runs/{index:int}/logs', logs),
+    routing.Route('/runs/{index:int}/report', read_report),
+    routing.Route('/runs/{index:int}/play', play),
+    routing.Route('/runs/{index:int}/script.js', script),
+    routing.WebSocketRoute('/runs/{index:int}/room', room),
+    routing.Route('/plotly.min.js', _plotly),
+    *_shared_routes(saved),
+  ]
+  return _make_app(routes, lambda: rooms.all, host, token)
+
+
+def _make_app(
   routes: Sequence[routing.BaseRoute],
   rooms: Callable[[], Iterable[play_room.Room]],
   host: str,
@@ -93,12 +206,12 @@ def make_app(
   app = applications.Starlette(
     routes=list(routes),
     lifespan=lifespan,
-    exception_handlers={exceptions.HTTPException: _say},
+    exception_handlers={exceptions.HTTPException: _answer_error},
   )
   return safeguards.Safeguards(app, host, token)
 
 
-def shared_routes(
+def _shared_routes(
   saved: saved_games.SavedGames,
 ) -> list[routing.BaseRoute]:
   """Returns the routes of saved games, scripts and styles."""
@@ -128,7 +241,7 @@ def shared_routes(
     headers = {}
     if 'download' in request.query_params:
       headers['Content-Disposition'] = f'attachment; filename="{name}.html"'
-    return own_page(text, headers)
+    return _scripted_page(text, headers)
 
   return [
     routing.Route('/games', index),
@@ -140,7 +253,7 @@ def shared_routes(
   ]
 
 
-def page(name: str) -> Any:
+def _page(name: str) -> Any:
   """Returns an endpoint that answers with a page of the library."""
 
   async def answer(request: requests.Request) -> responses.Response:
@@ -150,27 +263,27 @@ def page(name: str) -> Any:
   return answer
 
 
-def own_page(
+def _scripted_page(
   text: str, headers: Mapping[str, str] | None = None
 ) -> responses.Response:
   """Returns a response with a page that contains its own scripts."""
-  headers = {**(headers or {}), 'Content-Security-Policy': _OWN_POLICY}
+  headers = {**(headers or {}), 'Content-Security-Policy': _SCRIPTED_POLICY}
   return responses.HTMLResponse(text, headers=headers)
 
 
-def script(room: play_room.Room) -> responses.Response:
+def _script(room: play_room.Room) -> responses.Response:
   """Returns a response with the script that draws the game of a room."""
   return responses.FileResponse(room.script, media_type='text/javascript')
 
 
-async def _say(request: requests.Request, error: Exception) -> Any:
+async def _answer_error(request: requests.Request, error: Exception) -> Any:
   del request
   assert isinstance(error, exceptions.HTTPException)
   text = error.detail
   return responses.PlainTextResponse(text, error.status_code)
 
 
-async def serve_person(
+async def _serve_person(
   websocket: websockets.WebSocket, room: play_room.Room
 ) -> None:
   """Passes messages between a page and the room until either ends."""
@@ -186,7 +299,7 @@ async def serve_person(
 
   try:
     person = room.enter(send)
-  except people.RequestError as error:
+  except play_room.RequestError as error:
     await websocket.close(1013, str(error))
     return
   reason = ''
@@ -216,7 +329,7 @@ async def _until(too_slow: asyncio.Event) -> str:
 async def _receive(
   websocket: websockets.WebSocket,
   room: play_room.Room,
-  person: people.Person,
+  person: play_room.Person,
 ) -> str:
   """Passes requests on; returns the reason to disconnect, '' if it left."""
   second, count = 0, 0
@@ -250,3 +363,19 @@ async def _send(
       await websocket.send_text(json.dumps(message, separators=(',', ':')))
   except (RuntimeError, websockets.WebSocketDisconnect):
     return ''
+
+
+async def _read_report(tail: run_tail.RunTail) -> responses.Response:
+  path = tail.directory / report.REPORT_FILE
+  try:
+    text = await asyncio.to_thread(path.read_text, 'utf-8', 'replace')
+  except OSError as error:
+    raise exceptions.HTTPException(404, str(error)) from None
+  return _scripted_page(text)
+
+
+async def _plotly(request: requests.Request) -> responses.Response:
+  del request
+  package = importlib.resources.files('plotly') / 'package_data'
+  with importlib.resources.as_file(package / 'plotly.min.js') as path:
+    return responses.FileResponse(path)
