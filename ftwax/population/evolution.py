@@ -162,7 +162,7 @@ def redraw(
 
 
 def cross(
-  key: types.Key, inherited: Traits, own: Traits, probability: float
+  key: types.Key, inherited: Traits, previous: Traits, probability: float
 ) -> Traits:
   """Crosses the traits [N, ...] of members with those of their parents.
 
@@ -172,7 +172,7 @@ def cross(
   Args:
     key: random key.
     inherited: traits of the parents.
-    own: traits of the members before they copied.
+    previous: traits of the members before they copied.
     probability: probability of keeping each of a member's own values,
       independently of the others.
 
@@ -182,12 +182,14 @@ def cross(
   leaves, structure = jax.tree.flatten(inherited)
   keys = jax.tree.unflatten(structure, list(jax.random.split(key, len(leaves))))
   return jax.tree.map(
-    lambda key, inherited, own: jnp.where(
-      jax.random.bernoulli(key, probability, inherited.shape), own, inherited
+    lambda key, inherited, previous: jnp.where(
+      jax.random.bernoulli(key, probability, inherited.shape),
+      previous,
+      inherited,
     ),
     keys,
     inherited,
-    own,
+    previous,
   )
 
 
@@ -259,14 +261,14 @@ def propose(
     # The rule is evaluated all the same, for the evidence in the record.
     selection = selection._replace(parent=itself)
   has_copied = selection.parent != itself
-  own = traits(population.members)
+  previous = traits(population.members)  # [N, ...]
   # The record keeps what the parents had; crossover counts as exploring.
-  inherited = start = inherit(own, selection.parent)
+  inherited = start = inherit(previous, selection.parent)
   if config.crossover_probability > 0.0:
     # Keys of optional draws are folded in, so that the other draws are the same
     # with and without them. Folding in 0 and 1 gives the keys of the split.
     cross_key = jax.random.fold_in(key, 3)
-    start = cross(cross_key, inherited, own, config.crossover_probability)
+    start = cross(cross_key, inherited, previous, config.crossover_probability)
   explored, explore_state = explore(
     explore_key, start, selection, population, priors, config
   )
@@ -276,8 +278,8 @@ def propose(
   if config.exploits and config.min_decided_fraction > 0.0:
     is_redrawn = _is_undecided(population, config) & ~has_copied
     redraw_key = jax.random.fold_in(key, 2)
-    drawn = redraw(redraw_key, inherited, priors, 1.0)
-    explored = trees.where_rows(is_redrawn, drawn, explored)
+    new_traits = redraw(redraw_key, inherited, priors, 1.0)
+    explored = trees.where_rows(is_redrawn, new_traits, explored)
   generation = Generation(
     number=population.generation + 1,
     games=population.games,
@@ -373,9 +375,9 @@ def copy_rows(
   members = population.members
   # One gather reads all rows before any is written. A parent that copies
   # somebody itself in this generation passes on its old parameters.
-  copied = inherit({**heritage(members), **traits(members)._asdict()}, parent)
+  rows = inherit({**heritage(members), **traits(members)._asdict()}, parent)
   return population._replace(
-    members=members._replace(**copied),
+    members=members._replace(**rows),
     ratings=population.ratings[parent],
     payoff=payoff_lib.forget(population.payoff, has_copied),
     returns=population.returns[parent],

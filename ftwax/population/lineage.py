@@ -35,7 +35,7 @@ def birth_row(population: state_lib.PopulationState) -> dict[str, Any]:
   return {
     'generation': int(population.generation),
     'num_members': population.ratings.shape[0],
-    **_named(evolution.traits(population.members)),
+    **_values_by_name(evolution.traits(population.members)),
   }
 
 
@@ -49,11 +49,11 @@ def rows(generation: evolution.Generation, reason: str) -> list[dict[str, Any]]:
   """
   parents = np.asarray(generation.parent)
   is_redrawn = np.asarray(generation.is_redrawn)
-  (changed,) = np.nonzero((parents != np.arange(len(parents))) | is_redrawn)
-  if not len(changed):
+  (members,) = np.nonzero((parents != np.arange(len(parents))) | is_redrawn)
+  if not len(members):
     return []
-  inherited = _named(generation.inherited)
-  explored = _named(generation.explored)
+  inherited = _values_by_name(generation.inherited)
+  explored = _values_by_name(generation.explored)
   evidence = np.asarray(generation.evidence)
   games = np.asarray(generation.games)
 
@@ -78,7 +78,7 @@ def rows(generation: evolution.Generation, reason: str) -> list[dict[str, Any]]:
       **values,
     }
 
-  return [row(int(member)) for member in changed]
+  return [row(int(member)) for member in members]
 
 
 def append(path: str | os.PathLike[str], new_rows: Iterable[Row]) -> None:
@@ -109,16 +109,16 @@ def read(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     ValueError: if a line is not JSON; names the line.
   """
   lines = pathlib.Path(path).read_text('utf-8').split('\n')[:-1]
-  found = []
+  rows_read = []
   for number, line in enumerate(lines, start=1):
     try:
-      found.append(json.loads(line))
+      rows_read.append(json.loads(line))
     except ValueError as error:
       raise ValueError(
         f'line {number} of {path} ({line[:40]!r}) must be JSON: {error};'
         ' restore the file from a copy of the run.'
       ) from error
-  return found
+  return rows_read
 
 
 def drop_after(path: str | os.PathLike[str], generation: int) -> None:
@@ -127,11 +127,11 @@ def drop_after(path: str | os.PathLike[str], generation: int) -> None:
   The file is replaced atomically: a kill leaves either the old or the new one.
   """
   path = pathlib.Path(path)
-  kept = [row for row in read(path) if row['generation'] <= generation]
+  earlier = [row for row in read(path) if row['generation'] <= generation]
   temporary = path.with_name(f'.{path.name}.tmp')
   # A kill may have left one, to which `append` would add.
   temporary.unlink(missing_ok=True)
-  append(temporary, kept)
+  append(temporary, earlier)
   # `append` writes nothing if there are no rows.
   temporary.touch()
   temporary.replace(path)
@@ -213,7 +213,7 @@ def _leaves(tree: Any) -> list[tuple[str, Any]]:
   ]
 
 
-def _named(traits: evolution.Traits) -> dict[str, dict[str, Any]]:
+def _values_by_name(traits: evolution.Traits) -> dict[str, dict[str, Any]]:
   """Returns traits as plain values: a list of [N] for each name."""
   return {
     part: {name: _plain(leaf) for name, leaf in _leaves(tree)}

@@ -50,23 +50,23 @@ def update(
   num_players = payoff.games.shape[0]
   seats = jnp.sum(jax.nn.one_hot(teams, num_players), axis=-2)  # [G, 2, N]
   blue, red = seats[:, 0], seats[:, 1]
-  won = jnp.where(is_played, outcomes, 0.0)
-  lost = jnp.where(is_played, 1.0 - outcomes, 0.0)
+  blue_scores = jnp.where(is_played, outcomes, 0.0)  # [G]
+  red_scores = jnp.where(is_played, 1.0 - outcomes, 0.0)  # [G]
 
   def meetings(
     weight: types.Array, first: types.Array, second: types.Array
   ) -> types.Array:
-    weighted = first * jnp.expand_dims(weight, -1)
-    return jnp.dot(weighted.T, second, precision=_HIGHEST)
+    first = first * jnp.expand_dims(weight, -1)  # [G, N]
+    return jnp.dot(first.T, second, precision=_HIGHEST)  # [N, N]
 
-  scores = meetings(won, blue, red) + meetings(lost, red, blue)
-  played = is_played.astype(jnp.float32)
-  games = meetings(played, blue, red) + meetings(played, red, blue)
+  scores = meetings(blue_scores, blue, red) + meetings(red_scores, red, blue)
+  weights = is_played.astype(jnp.float32)
+  games = meetings(weights, blue, red) + meetings(weights, red, blue)
   # A player with seats in both teams would meet itself.
-  is_other = ~jnp.eye(num_players, dtype=bool)
+  is_off_diagonal = ~jnp.eye(num_players, dtype=bool)
   return Payoff(
-    payoff.scores + jnp.where(is_other, scores, 0.0),
-    payoff.games + jnp.where(is_other, games, 0.0),
+    payoff.scores + jnp.where(is_off_diagonal, scores, 0.0),
+    payoff.games + jnp.where(is_off_diagonal, games, 0.0),
   )
 
 

@@ -250,8 +250,8 @@ def bootstrap(
   num_games = len(outcomes)
 
   def fit_sample(key: types.Key) -> types.Array:
-    drawn = jax.random.randint(key, (num_games,), 0, num_games)
-    games = multiplicities[drawn], outcomes[drawn]
+    indices = jax.random.randint(key, (num_games,), 0, num_games)
+    games = multiplicities[indices], outcomes[indices]
     return fit(*games, anchor, anchor_rating).ratings
 
   # One sample at a time: `vmap` would hold the games of all S samples at once.

@@ -97,10 +97,10 @@ def t_test(
   t-test on the last returns. The evidence is the p-value.
   """
   candidate = _other_members(key, config.num_members)
-  is_kept = state_lib.kept_returns(population)
+  is_set = state_lib.has_return(population)
   p_value = welch_p_value(
-    population.returns[candidate], is_kept[candidate],
-    population.returns, is_kept,
+    population.returns[candidate], is_set[candidate],
+    population.returns, is_set,
   )  # fmt: skip
   copies = p_value < config.t_test_level
   return _select(candidate, p_value, copies, population, config)
@@ -146,12 +146,12 @@ def welch_p_value(
 
 
 def _mean_and_square_error(
-  values: types.Array, is_kept: types.Array
+  values: types.Array, is_set: types.Array
 ) -> tuple[types.Array, types.Array, types.Array]:
   """Returns mean, squared standard error and degrees of freedom [...]."""
-  count = jnp.maximum(jnp.sum(is_kept, axis=-1).astype(jnp.float32), 1.0)
-  mean = jnp.sum(jnp.where(is_kept, values, 0.0), axis=-1) / count
-  errors = jnp.where(is_kept, values - jnp.expand_dims(mean, -1), 0.0)
+  count = jnp.maximum(jnp.sum(is_set, axis=-1).astype(jnp.float32), 1.0)
+  mean = jnp.sum(jnp.where(is_set, values, 0.0), axis=-1) / count
+  errors = jnp.where(is_set, values - jnp.expand_dims(mean, -1), 0.0)
   dof = jnp.maximum(count - 1.0, 1.0)
   return mean, jnp.sum(jnp.square(errors), axis=-1) / dof / count, dof
 

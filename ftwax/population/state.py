@@ -107,9 +107,9 @@ def check_size(
   sizes = {leaf.shape[:1] for leaf in jax.tree.leaves(population.members)}
   sizes |= {population.ratings.shape}
   if sizes != {(config.num_members,)}:
-    found = sorted(size[0] if size else 1 for size in sizes)
+    numbers = sorted(size[0] if size else 1 for size in sizes)
     raise ValueError(
-      f'population (of {", ".join(map(str, found))} members) must have'
+      f'population (of {", ".join(map(str, numbers))} members) must have'
       f' num_members ({config.num_members}); resume with the num_members that'
       ' the run was started with, or start a new run.'
     )
@@ -150,6 +150,7 @@ def record_games(
   has_seat = jnp.any(jax.nn.one_hot(teams, num_members) > 0.0, axis=(1, 2))
   num_games = _count(has_seat & is_played[:, None])
   is_decided = outcomes != ratings_lib.DRAW
+  # [N + K]
   ratings = jnp.concatenate([population.ratings, population.opponent_ratings])
   ratings = ratings_lib.update_in_turn(
     ratings,
@@ -186,19 +187,19 @@ def record_returns(
   num_done = jnp.sum(is_done, axis=1, dtype=jnp.int32)
 
   def write(
-    kept: types.Array,
+    slots: types.Array,
     count: types.Array,
     num_done: types.Array,
     returns: types.Array,
     is_done: types.Array,
   ) -> types.Array:
-    index = count + jnp.cumsum(is_done) - 1
+    index = count + jnp.cumsum(is_done) - 1  # [K]
     # If there are more episodes than slots, skips the first ones, so that no
     # two episodes write to the same slot.
     is_kept = is_done & (index >= count + num_done - window)
     # Writes to slot `window`, which does not exist, are dropped.
     slot = jnp.where(is_kept, index % window, window)
-    return kept.at[slot].set(returns, mode='drop')
+    return slots.at[slot].set(returns, mode='drop')
 
   return population._replace(
     returns=jax.vmap(write)(
@@ -218,13 +219,13 @@ def _count(has_played: types.Array) -> types.Array:
 
 def mean_returns(population: PopulationState) -> types.Array:
   """Returns the mean [N] of the kept returns; minus infinity without any."""
-  is_kept = kept_returns(population)
-  total = jnp.sum(jnp.where(is_kept, population.returns, 0.0), axis=1)
-  count = jnp.sum(is_kept, axis=1)
+  is_set = has_return(population)  # [N, num_returns]
+  total = jnp.sum(jnp.where(is_set, population.returns, 0.0), axis=1)
+  count = jnp.sum(is_set, axis=1)  # [N]
   return jnp.where(count > 0, total / jnp.maximum(count, 1), -jnp.inf)
 
 
-def kept_returns(population: PopulationState) -> types.Array:
+def has_return(population: PopulationState) -> types.Array:
   """Returns which entries of `returns` are set, bool [N, num_returns]."""
   slots = jnp.arange(population.returns.shape[1])
   return jnp.expand_dims(slots, 0) < jnp.expand_dims(population.num_returns, 1)

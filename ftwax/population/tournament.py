@@ -94,8 +94,8 @@ def summarize(
   # Whether each player is in each team, [G, 2, N].
   sits = (teams[..., None] == np.arange(num_players)).any(axis=2)
   blue, red = sits[:, 0].astype(np.float64), sits[:, 1].astype(np.float64)
-  won = outcomes[:, None]
-  scores = (blue * won).T @ red + (red * (1.0 - won)).T @ blue
+  share = outcomes[:, None]  # Blue's part of the point of each game, [G, 1].
+  scores = (blue * share).T @ red + (red * (1.0 - share)).T @ blue  # [N, N]
   games = (blue.T @ red + red.T @ blue).astype(np.int64)
   # In mixed teams a player may sit on both sides of a game.
   np.fill_diagonal(scores, 0.0)

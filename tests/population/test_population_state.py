@@ -57,10 +57,10 @@ def test_the_last_returns_are_kept():
     is_done = rng.random((2, 5)) < rng.choice([0.1, 0.9])
     population = record(population, jnp.asarray(returns), jnp.asarray(is_done))
     count += is_done.sum(axis=1)
-    is_kept = np.asarray(state_lib.kept_returns(population))
+    is_set = np.asarray(state_lib.has_return(population))
     for member in range(2):
       kept[member].extend(returns[member, is_done[member]])
-      actual = np.asarray(population.returns)[member, is_kept[member]]
+      actual = np.asarray(population.returns)[member, is_set[member]]
       np.testing.assert_array_equal(np.sort(actual), np.sort(kept[member]))
       if kept[member]:
         mean = state_lib.mean_returns(population)[member]
