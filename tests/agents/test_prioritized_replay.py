@@ -129,7 +129,7 @@ def test_uniform_draws_give_no_priorities():
 )
 @pytest.mark.parametrize('value', [-1.0, 1.5, float('nan'), float('inf')])
 def test_exponents_are_checked(name, value):
-  message = f'priors.{name} .* must lie in'
+  message = f'^{name} .* must lie in'
   if np.isnan(value):  # No prior has it.
     message = r'Constant value \(nan\) must be'
   with pytest.raises(ValueError, match=message):
