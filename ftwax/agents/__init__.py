@@ -24,6 +24,7 @@ __all__ = (
   'UNREALConfig',
   'a2c',
   'a3c',
+  'acme',
   'ftw',
   'impala',
   'named',

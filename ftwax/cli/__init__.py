@@ -1,1 +1,6 @@
 """The `ftwax` command, with one file for each subcommand."""
+
+__all__ = (
+  'flags',
+  'launch',
+)

@@ -12,6 +12,7 @@ _PACKAGE = pathlib.Path(__file__).parents[1]
 # Public modules that are no agents, or no tasks.
 _PARTS = (
   'acme',
+  'adapting',
   'functional',
   'game_pages',
   'games',

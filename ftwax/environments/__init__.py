@@ -26,6 +26,7 @@ __all__ = (
   'FunctionalEnvironment',
   'FunctionalGame',
   'GameEnvironment',
+  'adapting',
   'atari',
   'atari_vector',
   'bandits',

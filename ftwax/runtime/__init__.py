@@ -14,7 +14,6 @@ __all__ = (
   'comparison',
   'distributed',
   'export',
-  'launch',
   'live_game',
   'load',
   'make_train',
