@@ -1,6 +1,7 @@
 """Real runs on Ray, on Python 3.11 and newer."""
 
 import contextlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -14,7 +15,9 @@ import urllib.request
 
 import pytest
 
-pytest.importorskip('ray')
+# Not imported here: a run sets how Ray authenticates before it imports Ray.
+if importlib.util.find_spec('ray') is None:
+  pytest.skip('Ray needs Python 3.11 or newer.', allow_module_level=True)
 
 from ftwax.records import checkpoints, loggers  # noqa: E402
 from ftwax.runtime.distributed import ray_engine  # noqa: E402
@@ -174,7 +177,11 @@ def _listeners(pids):
   return addresses
 
 
-_DECODED = {'0100007F': '127.0.0.1', '0' * 24 + '01000000': '::1'}
+_DECODED = {
+  '0100007F': '127.0.0.1',
+  '0000000000000000FFFF00000100007F': '127.0.0.1',
+  '0' * 24 + '01000000': '::1',
+}
 
 
 class _Echo:

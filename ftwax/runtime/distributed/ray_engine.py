@@ -250,6 +250,11 @@ def _start(stack: contextlib.ExitStack, settings: settings_lib.Settings) -> Any:
   """Starts or joins a cluster; `stack` leaves it. Returns the module `ray`."""
   os.environ.setdefault('RAY_USAGE_STATS_ENABLED', '0')
   is_local = settings.cluster == settings_lib.LOCAL
+  if 'ray' in sys.modules and os.environ.get(_MODE) != 'token':
+    raise ConnectionError(
+      f'{_MODE} must be set to token before Ray is imported, and Ray has been'
+      ' imported without; set it in the environment of the command.'
+    )
   if is_local:
     os.environ.update(
       {
