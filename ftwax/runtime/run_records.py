@@ -129,9 +129,11 @@ class RunRecords:
     """Whether all steps are taken."""
     return self.counts.actor_steps >= self._parts.max_num_actor_steps
 
-  def open_logger(self, label: str) -> loggers.Logger:
+  def open_logger(
+    self, label: str, steps_key: str | None = 'actor_steps'
+  ) -> loggers.Logger:
     """Returns the logger of a part of the run."""
-    logger = self._make_logger(label, 'actor_steps', None)
+    logger = self._make_logger(label, steps_key, None)
     self._stack.callback(logger.close)
     return logger
 

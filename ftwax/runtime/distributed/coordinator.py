@@ -377,7 +377,8 @@ class Coordinator:
     for label, steps_key, row in learned.rows:
       if len(self._learners) > 1:
         row = {**row, 'learner': index}
-      self._learner_logger(label, steps_key).write(row)
+      # Each learner drops rows that follow each other too quickly.
+      self._logger(label, steps_key).write(row)
     if learned.has_variables:
       self._note_variables(call, call.rest[0])
 
@@ -506,16 +507,11 @@ class Coordinator:
 
   # Logs.
 
-  def _logger(self, label: str) -> loggers.Logger:
-    if label not in self._loggers:
-      self._loggers[label] = self._records.open_logger(label)
-    return self._loggers[label]
-
-  def _learner_logger(
-    self, label: str, steps_key: str | None
+  def _logger(
+    self, label: str, steps_key: str | None = 'actor_steps'
   ) -> loggers.Logger:
     if label not in self._loggers:
-      self._loggers[label] = self._records.open_learner_logger(label, steps_key)
+      self._loggers[label] = self._records.open_logger(label, steps_key)
     return self._loggers[label]
 
   def _write_status(self) -> None:
