@@ -292,7 +292,7 @@ def test_environments_that_raise_are_made_again(tmp_path):
 def test_environments_that_always_raise_fail_the_run(tmp_path):
   _Breaks.period = 1
   with pytest.raises(
-    distributed.NodeFailedError, match='environments of .* the simulator has'
+    distributed.NodeFailedError, match=r'environments of .*\(the simulator has'
   ):
     _run(
       distributed_helpers.make_experiment(environment=_make_breaking),
@@ -301,13 +301,17 @@ def test_environments_that_always_raise_fail_the_run(tmp_path):
     )
 
 
-def _broken_network(spec, config):
-  raise LookupError('no such layer')
-
-
 def test_an_error_of_a_node_names_it(tmp_path):
   experiment = distributed_helpers.make_experiment()
-  agent = experiment.agent.replace(network=_broken_network)
+  calls = []
+
+  def make_network(spec, config):
+    calls.append(config)
+    if len(calls) > 1:  # The first one is that of the command's own process.
+      raise LookupError('no such layer')
+    return experiment.agent.make_network(spec)
+
+  agent = experiment.agent.replace(network=make_network)
   with pytest.raises(
     distributed.NodeFailedError,
     match='learner/0 failed: LookupError: no such layer',

@@ -497,6 +497,7 @@ class Coordinator:
           time.sleep(_RETRY_S)
           yield
         else:
+          self._health.see(name)
           self._variables[name] = reference
           self._num_calls += 1
           self._variables_numbers[name] = self._num_calls
