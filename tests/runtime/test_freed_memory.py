@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-# Prints the pages mapped in ten calls, each with a result of 64 MB. Where the
-# allocator puts it settles in the calls before.
+# Prints the pages mapped in ten calls, each with a result of 64 MB. The heap
+# grows by some results before every later one fits into what is free.
 _CALLS = """
 import resource
 
@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 add = jax.jit(lambda x: x + 1)
 x = jnp.zeros((2**24,))
-for _ in range(15):
+for _ in range(60):
   add(x).block_until_ready()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(10):
