@@ -58,7 +58,7 @@ BUDGETS = {
   'records': (2_770, 1_220),
   'replay': (5_910, 2_070),
   'reporting': (2_480, 1_160),
-  'runtime': (8_410, 3_330),
+  'runtime': (8_450, 3_340),
   'runtime/distributed': (2_810, 1_260),
   'web': (1_260, 660),
 }

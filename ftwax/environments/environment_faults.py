@@ -1,11 +1,14 @@
 """Reports faults of environments as errors of the user's code."""
 
+import functools
 import os
 import re
 import sysconfig
 import traceback
 from collections.abc import Sequence
 from typing import NoReturn
+
+from absl import logging
 
 _OWN = os.path.join(os.path.dirname(os.path.dirname(__file__)), '')
 
@@ -16,6 +19,9 @@ _INSTALLED = tuple(
 )
 
 _FRAMES_TOLD = 3
+
+# Steps of an episode after which it may have no end.
+_LONG = 10_000
 _FRAME = re.compile(r'File "(.*)", line (\d+), in (.*)')
 
 
@@ -78,6 +84,22 @@ def describe(name: str, call: str, error: BaseException) -> str:
     f'environment {name!r} raised'
     f' {type(error).__name__}{f" ({text})" if text else ""} in {call}, at'
     f' {places}; fix the environment.'
+  )
+
+
+def warn_of_endless(name: str, num_steps: int) -> None:
+  """Warns once of each environment with an episode of 10,000 steps or more."""
+  if num_steps >= _LONG:
+    _warn_of_endless(name)
+
+
+@functools.cache  # The warning is given once.
+def _warn_of_endless(name: str) -> None:
+  logging.warning(
+    'environment %r has not ended an episode in %s steps; if it never does,'
+    ' limit its steps, for example by gymnasium.wrappers.TimeLimit.',
+    name,
+    f'{_LONG:,}',
   )
 
 

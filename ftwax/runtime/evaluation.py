@@ -11,9 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ftwax import types
+from ftwax.environments import environment_faults
 from ftwax.population import players, seating, tournament
 from ftwax.records import log_values, tournament_files
 from ftwax.runtime import prepare
+
+# Steps after which an evaluation ends a game that has no end of its own. An
+# episode of Atari has at most 27,000.
+MAX_STEPS = 30_000
 
 
 class GameResult(NamedTuple):
@@ -125,10 +130,51 @@ def count_results(
   return counted
 
 
-def is_complete(results: Sequence[GameResult], plan: Plan) -> bool:
-  """Returns whether enough games have ended at each index."""
-  num_needed = plan.games_per_place * len(plan.seats)
-  return len(count_results(results, plan)) == num_needed
+def is_complete(
+  num_ended: types.NumpyArray,
+  games_per_place: int,
+  lengths: types.NumpyArray,
+  name: str,
+) -> bool:
+  """Returns whether no further game is needed.
+
+  At each index, enough games must have ended, or the present one never ends.
+
+  Args:
+    num_ended: int [G], number of games that ended.
+    games_per_place: see `Plan`.
+    lengths: int [G], steps of the present games so far.
+    name: name of the environment, for a warning.
+  """
+  is_open = num_ended < games_per_place
+  environment_faults.warn_of_endless(name, int((lengths * is_open).max()))
+  return not np.any(is_open & (lengths < MAX_STEPS))
+
+
+def endless_results(
+  seats: types.NumpyArray,
+  num_teams: int,
+  returns: types.NumpyArray,
+  lengths: types.NumpyArray,
+) -> list[GameResult]:
+  """Returns the results of games that never end: draws.
+
+  Args:
+    seats: int32 [G, P], the player on each seat.
+    num_teams: number of teams.
+    returns: float32 [G, P, num_events], of the present games so far.
+    lengths: int [G], steps of the present games so far.
+  """
+  return [
+    GameResult(
+      place,
+      seats[place],
+      np.zeros(num_teams, np.float32),
+      returns[place].copy(),
+      int(lengths[place]),
+    )
+    for place in np.flatnonzero(lengths >= MAX_STEPS).tolist()
+  ]
 
 
 def make_row(outcome: Outcome) -> dict[str, Any]:

@@ -13,12 +13,11 @@ import dm_env
 
 from ftwax import types
 from ftwax.agents.actor_critic import actor_critic_config
-from ftwax.environments import adapting, game_vectors, games, process_games
+from ftwax.environments import adapting, game_vectors, games
 from ftwax.population import (
   evolution,
   players,
   population_config,
-  seating,
   selection,
 )
 from ftwax.population import state as state_lib
@@ -258,54 +257,9 @@ class ExperimentConfig(types.Config):
       return self.game_spec
     return game_vectors.read_spec(self.environment_factory, self.name)
 
-  def make_games(
-    self,
-    environment_factory: game_vectors.EnvironmentFactory,
-    seeds: Sequence[int],
-    name: str,
-  ) -> game_vectors.GameVector:
-    """Makes parallel games, in separate processes if configured.
-
-    Args:
-      environment_factory: factory of training or evaluation environments.
-      seeds: one seed for each game.
-      name: name of the games in messages.
-    """
-    if not self.environment_processes:
-      return game_vectors.make_games(environment_factory, seeds, name)
-    return process_games.ProcessGames(
-      environment_factory,
-      seeds,
-      name,
-      self.environment_processes,
-      self.environment_timeout_s,
-    )
-
   @property
   def evaluation_factory(self) -> game_vectors.EnvironmentFactory:
     """The factory of evaluation environments or games."""
     if self.evaluation_environment is None:
       return self.environment_factory
     return adapting.make_factory(self.evaluation_environment)
-
-  def observe_evaluation(self, row: Mapping[str, Any], run: RunView) -> bool:
-    """Passes an evaluation to observers; returns whether one ends the run."""
-    ends = [
-      observer.observe_evaluation(row, run) for observer in self.observers
-    ]
-    return any(ends)
-
-  def make_seating(self) -> seating.Seating:
-    """Returns the seats of members and opponents in the games of one actor.
-
-    Raises:
-      ValueError: if teams, games, members and opponents are inconsistent.
-    """
-    return seating.make_seating(
-      self.read_game_spec().teams,
-      self.population.num_members,
-      self.num_environments,
-      len(self.opponents),
-      self.opponent_share,
-      self.population.own_team_fraction,
-    )

@@ -11,7 +11,12 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import adapting, game_vectors, games
+from ftwax.environments import (
+  adapting,
+  environment_faults,
+  game_vectors,
+  games,
+)
 from ftwax.population import players
 from ftwax.runtime import filming, play, sharing
 
@@ -118,12 +123,16 @@ class LoadedAgent:
       return jax.tree.map(lambda leaf: leaf[None], action)
 
     returns: list[float] = []
+    length = 0
     for _, rows in play.play(game, act):
       timestep = _first_row(rows)
+      length += 1
       if timestep.first():
         returns.append(0.0)
+        length = 0
       else:
         returns[-1] += np.sum(timestep.reward)
+      environment_faults.warn_of_endless('evaluation', length)
       if timestep.last() and len(returns) == num_episodes:
         break
     return np.array(returns, np.float32)

@@ -15,6 +15,7 @@ import numpy as np
 from absl import logging
 
 from ftwax import types
+from ftwax.environments import environment_faults
 from ftwax.population import state as state_lib
 from ftwax.records import array_files, checkpoints, files, loggers, progress
 from ftwax.runtime import prepare
@@ -98,6 +99,7 @@ class RunRecords:
     self._stack = stack
     self._returns: deque[float] = deque(maxlen=WINDOW)
     self._marked: tuple[Counts, list[float]] | None = None
+    self._expects_ends = True
     self.is_whole = False
     self._saved_at = time.monotonic()
     self._copy: _Copy | None = None
@@ -216,6 +218,31 @@ class RunRecords:
       learner_steps=learner_steps,
       seconds=self._seconds_before + time.monotonic() - self._started_at,
     )
+    if self._expects_ends:
+      self._watch_ends()
+
+  def _watch_ends(self) -> None:
+    """Warns once of games that never end, or are longer than an unroll."""
+    parts, counts = self._parts, self.counts
+    if counts.episodes < 1:
+      num_rows = int(parts.seating.is_member.sum())
+      environment_faults.warn_of_endless(
+        parts.name, counts.actor_steps // num_rows
+      )
+    elif counts.episodes >= WINDOW:
+      self._expects_ends = False
+      length = counts.actor_steps / counts.episodes
+      unroll = parts.agent.sequence_length
+      is_recurrent = getattr(parts.agent, 'core', None) != 'feed_forward'
+      if is_recurrent and length > unroll and parts.spec.num_players == 1:
+        logging.warning(
+          'episodes of %s have %.0f steps on average, and gradients reach back'
+          ' sequence_length (%d) steps; raise it if the agent has to remember'
+          ' for longer.',
+          parts.name,
+          length,
+          unroll,
+        )
 
   def mark(self) -> None:
     """Makes checkpoints refer to this moment, until the next call.

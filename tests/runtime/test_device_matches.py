@@ -84,6 +84,24 @@ def test_teams_may_be_mixed(game, actor_and_variables):
     assert 0 <= returns.min() < EPISODE_LENGTH
 
 
+def test_games_that_never_end_are_draws(actor_and_variables, monkeypatch):
+  monkeypatch.setattr(evaluation, 'MAX_STEPS', 30)
+  actor, variables = actor_and_variables
+  game = functional_fakes.make_team_matching(2, 10**6)
+  results = matches.play(
+    jax.random.PRNGKey(1),
+    game,
+    actor,
+    variables,
+    {'knows': players.scripted(functional_fakes.name_sign)},
+    np.array([[0, 0, 2, 2], [2, 2, 1, 1]], np.int32),
+  )
+  for place, result in enumerate(results):
+    assert result.length == 40  # Two calls of twenty steps.
+    np.testing.assert_array_equal(result.outcome, [0.0, 0.0])
+    np.testing.assert_array_equal(result.returns[2 - 2 * place :][:2], 40)
+
+
 def test_members_must_have_the_same_number_of_seats(game, actor_and_variables):
   actor, variables = actor_and_variables
   seats = np.array([[0, 0, 0, 1]], np.int32)

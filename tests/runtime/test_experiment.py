@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 import ftwax
 from ftwax.agents import ppo
-from ftwax.environments import catch
+from ftwax.environments import catch, game_vectors
 from ftwax.records import config_files
 
 _SMALL = run_helpers.FEED_FORWARD
@@ -83,7 +83,7 @@ def test_a_class_of_gymnasium_is_played_as_it_is(tmp_path):
 
 def test_a_factory_may_make_an_environment_of_gymnasium():
   made = ftwax.ExperimentConfig(_SMALL, lambda seed: Counting(), 64)
-  games = made.make_games(made.environment_factory, [0, 1], 'games')
+  games = game_vectors.make_games(made.environment_factory, [0, 1], 'games')
   assert games.reset().observation.shape == (2, 1)
   timestep = games.step(np.zeros(2, np.int32))
   np.testing.assert_array_equal(timestep.reward, [1.0, 1.0])

@@ -64,6 +64,7 @@ class Matches:
     arena: compiled_arena.Arena,
     actor: types.ActorCore,
     mesh: jax.sharding.Mesh,
+    name: str = 'game',
   ):
     """Prepares the compiled functions.
 
@@ -71,7 +72,9 @@ class Matches:
       arena: holds the seats of members and opponents.
       actor: selects actions for one member.
       mesh: the devices that hold the members' variables.
+      name: name of the games in messages.
     """
+    self._name = name
     self._arena = arena
     self._actor = actor
     # Both functions declare their output sharding; otherwise the second call of
@@ -98,15 +101,19 @@ class Matches:
       games_per_place: minimum number of games at each of the `G` indices.
 
     Returns:
-      The results of all games that ended, in the order in which they ended.
+      The results of all games that ended, in the order in which they ended,
+      then those of games that never end.
     """
     state = self._start(key, jnp.asarray(seats))
     results: list[evaluation.GameResult] = []
-    num_ended = np.zeros(len(seats), np.int64)
-    while (num_ended < games_per_place).any():
+    num_ended = lengths = np.zeros(len(seats), np.int64)
+    while not evaluation.is_complete(
+      num_ended, games_per_place, lengths, self._name
+    ):
       state, steps = self._play(variables, state)
       steps = jax.device_get(steps)
-      num_ended += steps.ended.sum(axis=0)
+      num_ended = num_ended + steps.ended.sum(axis=0)
+      lengths = np.where(steps.ended[-1], 0, steps.lengths[-1])
       for step, place in np.argwhere(steps.ended):
         results.append(
           evaluation.GameResult(
@@ -117,7 +124,9 @@ class Matches:
             int(steps.lengths[step, place]),
           )
         )
-    return results
+    return results + evaluation.endless_results(
+      seats, max(self._arena.seating.teams) + 1, steps.returns[-1], lengths
+    )
 
   def _start_games(self, key: types.Key, seats: types.Array) -> _State:
     arena, places = self._arena, self._arena.seating

@@ -199,7 +199,7 @@ class _Run:
       parts.evaluation_game, plan.seating, list(plan.opponents.values())
     )
     return plan, matches.Matches(
-      arena, parts.evaluation_policy, self._compiled.mesh
+      arena, parts.evaluation_policy, self._compiled.mesh, parts.name
     )
 
   def _begin_next_round(self) -> None:

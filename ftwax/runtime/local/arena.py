@@ -158,6 +158,11 @@ class Arena(specified.Specified, dm_env.Environment):
     results, self._results = self._results, []
     return results
 
+  @property
+  def unfinished(self) -> tuple[types.NumpyArray, types.NumpyArray]:
+    """Returns [G, P, num_events] and lengths [G] of the present games."""
+    return self._returns, self._lengths
+
   def save(self) -> ArenaState | None:
     """Returns the state after a step; None if the games cannot be saved."""
     games = self._games.save()

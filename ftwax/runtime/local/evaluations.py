@@ -28,6 +28,7 @@ class Evaluator:
       num_episodes: minimum number of episodes of each member in an evaluation.
       entropy: seeds games and actors, together with the experiment's seed.
     """
+    self._name = parts.name
     self._plan = plan = evaluation.make_plan(parts, num_episodes)
     own_seeds = seeds.make_seeds((parts.seed, *entropy), plan.seating.num_games)
     key = jax.random.PRNGKey(own_seeds[0])
@@ -47,7 +48,9 @@ class Evaluator:
 
   def run(self) -> evaluation.Outcome:
     """Plays the games of one evaluation."""
-    return game_loop.play_plan(self._arena, self._actors, self._plan)
+    return game_loop.play_plan(
+      self._arena, self._actors, self._plan, self._name
+    )
 
   def close(self) -> None:
     """Closes the games."""

@@ -15,6 +15,9 @@ from ftwax import types
 from ftwax.runtime import evaluation, play, prepare
 from ftwax.runtime.local import arena as arena_lib
 
+# Steps of each game between two searches for games that never end.
+_CHECK_PERIOD = 1000
+
 
 class Tick(NamedTuple):
   """One step of all games.
@@ -121,16 +124,34 @@ def play_rounds(
 
 
 def play_plan(
-  arena: arena_lib.Arena, actor: LoopActor, plan: evaluation.Plan
+  arena: arena_lib.Arena,
+  actor: LoopActor,
+  plan: evaluation.Plan,
+  name: str,
 ) -> evaluation.Outcome:
-  """Plays the games of an evaluation and returns their outcome."""
+  """Plays the games of an evaluation and returns their outcome.
+
+  Args:
+    arena: the games.
+    actor: acts for all members.
+    plan: plan of the evaluation.
+    name: name of the environment in messages.
+  """
   arena.seat(plan.seats)
   arena.take_results()
   results: list[evaluation.GameResult] = []
-  for tick in _play(arena, actor, (), arena):
+  num_ended = np.zeros(len(plan.seats), np.int64)
+  for num_steps, tick in enumerate(_play(arena, actor, (), arena), start=1):
+    for result in tick.results:
+      num_ended[result.place] += 1
     results += tick.results
-    if tick.results and evaluation.is_complete(results, plan):
+    returns, lengths = arena.unfinished
+    if (tick.results or num_steps % _CHECK_PERIOD == 0) and (
+      evaluation.is_complete(num_ended, plan.games_per_place, lengths, name)
+    ):
       break
+  num_teams = max(plan.seating.teams) + 1
+  results += evaluation.endless_results(plan.seats, num_teams, returns, lengths)
   return evaluation.Outcome(plan, evaluation.count_results(results, plan))
 
 

@@ -1,0 +1,132 @@
+"""Games that never end, as without a forgotten limit of their steps."""
+
+import contextlib
+import logging
+import types
+
+import fakes
+import jax
+import numpy as np
+import pytest
+
+from ftwax.environments import environment_faults, game_vectors
+from ftwax.population import seating
+from ftwax.runtime import evaluation, run_records
+from ftwax.runtime.local import arena as arena_lib
+from ftwax.runtime.local import game_loop
+
+_SPEC = fakes.make_vector_spec()
+_LIMIT = 50
+
+
+class _Actor:
+  """Takes the first action everywhere."""
+
+  def __init__(self, num_rows):
+    self._action = np.zeros(num_rows, np.int32)
+
+  def select_action(self, observation):
+    return self._action
+
+  def observe_first(self, timestep):
+    pass
+
+  def observe(self, action, next_timestep):
+    pass
+
+  def update(self, wait=False):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch):
+  monkeypatch.setattr(evaluation, 'MAX_STEPS', _LIMIT)
+  monkeypatch.setattr(game_loop, '_CHECK_PERIOD', 10)
+
+
+def _play(lengths, games_per_place):
+  made = game_vectors.make_games(
+    lambda seed: fakes.FakeEnvironment(_SPEC, lengths[seed], seed=seed),
+    range(len(lengths)),
+    'maze',
+  )
+  seats, rows = seating.make_evaluation_seating((0,), 1, 0, len(lengths))
+  arena = arena_lib.Arena(made, seats, [], jax.random.PRNGKey(0))
+  plan = evaluation.Plan(seats, rows, games_per_place, {})
+  return game_loop.play_plan(arena, _Actor(len(lengths)), plan, 'maze')
+
+
+def test_an_evaluation_ends_and_counts_what_was_paid():
+  outcome = _play([10**6, 10**6], games_per_place=3)
+  assert [result.place for result in outcome.results] == [0, 1]
+  for result in outcome.results:
+    assert result.length == _LIMIT
+    np.testing.assert_array_equal(result.outcome, [0.0])
+  row = evaluation.make_row(outcome)
+  assert row['num_episodes'] == 2 and row['episode_length'] == _LIMIT
+  assert np.isfinite(row['episode_return'])
+
+
+def test_games_that_end_count_as_before():
+  outcome = _play([5, 10**6, 7], games_per_place=2)
+  ended = [(result.place, result.length) for result in outcome.results]
+  assert ended == [(0, 5), (2, 7), (0, 5), (2, 7), (1, _LIMIT)]
+
+
+@pytest.fixture
+def warnings(caplog, monkeypatch):
+  """Returns the warnings of a test, those of earlier tests forgotten."""
+  environment_faults._warn_of_endless.cache_clear()
+  monkeypatch.setattr(logging.getLogger('absl'), 'propagate', True)
+  with caplog.at_level(logging.WARNING):
+    yield lambda: [record.getMessage() for record in caplog.records]
+
+
+def test_the_environment_is_named_once(warnings):
+  for num_steps in (9_999, 10_000, 10_001):
+    environment_faults.warn_of_endless('maze', num_steps)
+  (message,) = warnings()
+  assert "'maze' has not ended an episode in 10,000 steps" in message
+
+
+@pytest.fixture
+def records(tmp_path):
+  """Records of a run of two games, with unrolls of 20 steps."""
+
+  def make(core):
+    seats, _ = seating.make_evaluation_seating((0,), 1, 0, 2)
+    parts = types.SimpleNamespace(
+      name='maze',
+      agent=types.SimpleNamespace(sequence_length=20, core=core),
+      seating=seats,
+      spec=types.SimpleNamespace(num_players=1),
+      logger_factory=lambda *args: None,
+      checkpointing=None,
+    )
+    return run_records.RunRecords(parts, tmp_path, contextlib.ExitStack())
+
+  return make
+
+
+def test_training_without_an_end_is_told(records, warnings):
+  made = records('lstm')
+  made.advance(19_999, [], 0)
+  assert warnings() == []
+  made.advance(1, [], 0)
+  assert 'has not ended an episode' in warnings()[0]
+
+
+@pytest.mark.parametrize(
+  ('core', 'length', 'num_warnings'),
+  [('lstm', 21, 1), ('lstm', 20, 0), ('feed_forward', 21, 0)],
+)
+def test_episodes_longer_than_an_unroll_are_told_of_once(
+  records, warnings, core, length, num_warnings
+):
+  made = records(core)
+  for _ in range(3):
+    made.advance(length * 100, [0.0] * 100, 0)
+  assert len(warnings()) == num_warnings
+  for message in warnings():
+    assert 'maze have 21 steps on average' in message
+    assert 'sequence_length (20)' in message
