@@ -25,7 +25,6 @@ _FUNCTIONAL = [
   'numpy>=1.23',
   'optax>=0.2.8',
   'rich>=13',
-  'rlax>=0.1.7',
   'scipy>=1.11',
   'safetensors>=0.5',
   'tensorboardX>=2.6',

@@ -1,6 +1,6 @@
 """Lines of user code and seconds for eight tasks, compared with rivals.
 
-    uv run benchmarks/ease.py --rival_python=PATH --acme_python=PATH
+    uv run --with rlax benchmarks/ease.py --rival_python=PATH --acme_python=PATH
 
 The programs are in `ease_tasks/`, formatted in the same way; blank lines and
 comments are not counted. Rivals are Stable-Baselines3 and sb3-contrib, run by

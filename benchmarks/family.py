@@ -1,6 +1,6 @@
 """Compares updates of each agent of the family with updates written in rlax.
 
-    uv run benchmarks/family.py
+    uv run --with rlax benchmarks/family.py
 
 Both learn from the same batch, gathered by the agent's own rollout, and take
 turns in one process. Networks are small, so that any overhead of an agent

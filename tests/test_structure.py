@@ -52,7 +52,7 @@ BUDGETS = {
   'cli': (1_700, 800),
   'environments': (7_070, 2_730),
   'experiments': (2_360, 920),
-  'losses': (1_210, 320),
+  'losses': (1_160, 310),
   'networks': (5_830, 1_980),
   'population': (2_380, 780),
   'records': (2_770, 1_220),
