@@ -26,7 +26,7 @@ _QUEUE = impala.IMPALAConfig.atari_paper(max_queue_size=1_000_000)
 
 def measure_select(spec, batch_size):
   """Measures the compiled policy alone, from batch to actions."""
-  network = impala.make_network(spec, _QUEUE)
+  network = _QUEUE.make_network(spec)
   core = acting.make_actor_core(network, spec)
   select = jax.jit(core.select_action)
   agent = parts.Agent(spec, _QUEUE, 1)

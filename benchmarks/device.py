@@ -57,7 +57,7 @@ def make_config(core):
 
 def make_loop(agent, config, game, num_members, num_games):
   """Returns the loop of a population of agents in a game."""
-  network = agent.make_network(game.spec, config)
+  network = config.make_network(game.spec)
   seats = seating.make_seating(game.teams, num_members, num_games)
   return loop.Loop(
     arena=compiled_arena.make_arena(game, seats),

@@ -178,7 +178,7 @@ def main():
   for name, agent, config, environment in make_lines():
     if args.agents and name not in args.agents:
       continue
-    network = agent.make_network(environment.spec, config)
+    network = config.make_network(environment.spec)
     core, state, batch = make_batch(agent, config, environment, network)
     num_params, ours = make_ours(core, state, batch)
     num_by_hand, rival = make_rival(agent, config, environment, batch)

@@ -109,10 +109,8 @@ def _learner_line(start, seconds, *line):
   """Measures updates alone, on a batch on the device, without replay."""
   import jax
 
-  from ftwax.agents import ftw
-
   config, spec = _make_config(*line), common.pixel_spec()
-  network = ftw.make_network(spec, config)
+  network = config.make_network(spec)
   core = config.make_learner_core(network, spec)
   state = jax.jit(core.init)(jax.random.PRNGKey(0))
   batch = _make_batch(config, spec, network)

@@ -59,7 +59,7 @@ def _measure(core, seconds):
   """Returns the rows of the table for one core."""
   spec = capture_the_flag.make().spec
   config = _make_config(core)
-  network = ftw.make_network(spec, config)
+  network = config.make_network(spec)
   learner = config.make_learner_core(network, spec)
   rng = np.random.default_rng(0)
   alone = jax.jit(learner.update)

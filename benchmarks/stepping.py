@@ -228,7 +228,7 @@ class Acting:
     """Takes ownership of the games; prepares the policy."""
     spec = made.spec.environment
     config = impala.IMPALAConfig.atari_paper()
-    network = impala.make_network(spec, config)
+    network = config.make_network(spec)
     core = acting.make_actor_core(network, spec)
     key = jax.random.PRNGKey(0)
     self._variables = jax.device_put(

@@ -153,7 +153,7 @@ def test_configs_make_an_agent_or_are_refused():
   def test(fields, constants):
     try:
       config = _CONFIG.replace(**fields).replace(**constants)
-      network = impala.make_network(spec, config=config)
+      network = config.make_network(spec)
       core = config.make_learner_core(network, spec)
       jax.eval_shape(core.init, jax.random.PRNGKey(0))
     except _EXPECTED as error:

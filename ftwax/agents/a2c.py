@@ -17,12 +17,6 @@ from ftwax.agents.actor_critic import standard
 from ftwax.losses import advantage_actor_critic
 from ftwax.losses import policy_loss as policy_loss_lib
 
-# Loss of one stream of transitions; `actor_critic` weights and sums its terms.
-policy_loss = advantage_actor_critic.advantage_actor_critic_loss
-
-# `make_network(environment_spec, config)`.
-make_network = config_lib.make_network
-
 
 @dataclasses.dataclass(frozen=True)
 class A2CConfig(standard.StandardConfig):
@@ -72,5 +66,6 @@ class A2CConfig(standard.StandardConfig):
   @property
   def _default_loss(self) -> policy_loss_lib.PolicyLoss:
     return functools.partial(
-      policy_loss, normalize_advantages=bool(self.normalize_advantages)
+      advantage_actor_critic.advantage_actor_critic_loss,
+      normalize_advantages=bool(self.normalize_advantages),
     )

@@ -23,12 +23,6 @@ from typing import Any, ClassVar
 
 from ftwax.agents import a2c
 
-# Loss of one stream of transitions; `actor_critic` weights and sums its terms.
-policy_loss = a2c.policy_loss
-
-# `make_network(environment_spec, config)`.
-make_network = a2c.make_network
-
 
 @dataclasses.dataclass(frozen=True)
 class A3CConfig(a2c.A2CConfig):

@@ -9,16 +9,9 @@ import dataclasses
 import functools
 from typing import Any, ClassVar
 
-from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import standard
 from ftwax.losses import policy_loss as policy_loss_lib
 from ftwax.losses import vtrace
-
-# Loss of one stream of transitions; `actor_critic` weights and sums its terms.
-policy_loss = vtrace.vtrace_loss
-
-# `make_network(environment_spec, config)`.
-make_network = config_lib.make_network
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,5 +52,5 @@ class IMPALAConfig(standard.StandardConfig):
   @property
   def _default_loss(self) -> policy_loss_lib.PolicyLoss:
     return functools.partial(
-      policy_loss, normalize_advantages=bool(self.normalize_advantages)
+      vtrace.vtrace_loss, normalize_advantages=bool(self.normalize_advantages)
     )

@@ -15,12 +15,6 @@ from ftwax.agents.actor_critic import standard
 from ftwax.losses import clipped_surrogate
 from ftwax.losses import policy_loss as policy_loss_lib
 
-# Loss of one stream of transitions; `actor_critic` weights and sums its terms.
-policy_loss = clipped_surrogate.ppo_loss
-
-# `make_network(environment_spec, config)`.
-make_network = config_lib.make_network
-
 
 @dataclasses.dataclass(frozen=True)
 class PPOConfig(standard.StandardConfig):
@@ -85,4 +79,4 @@ class PPOConfig(standard.StandardConfig):
 
   @property
   def _default_loss(self) -> policy_loss_lib.PolicyLoss:
-    return policy_loss
+    return clipped_surrogate.ppo_loss

@@ -15,12 +15,6 @@ from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import standard
 from ftwax.networks import recurrent, rl2_core
 
-# Loss of one stream of transitions; `actor_critic` weights and sums its terms.
-policy_loss = a2c.policy_loss
-
-# `make_network(environment_spec, config)`.
-make_network = a2c.make_network
-
 
 @dataclasses.dataclass(frozen=True)
 class RL2Config(a2c.A2CConfig):

@@ -12,12 +12,6 @@ from ftwax import hyperparameters
 from ftwax.agents import a2c
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 
-# Loss of one stream of transitions; `actor_critic` weights and sums its terms.
-policy_loss = a2c.policy_loss
-
-# `make_network(environment_spec, config)`.
-make_network = a2c.make_network
-
 
 @dataclasses.dataclass(frozen=True)
 class UNREALConfig(a2c.A2CConfig):

@@ -16,7 +16,7 @@ EXPERIMENT_HELP = (
 )
 
 # Fields that only concern the run itself, and may be of other code.
-_WATCHERS = ('observers', 'logger_factory', 'game_spec')
+_WATCHERS = ('observers', 'logger_factory')
 
 
 @dataclasses.dataclass(frozen=True)

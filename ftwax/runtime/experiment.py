@@ -13,7 +13,7 @@ import dm_env
 
 from ftwax import types
 from ftwax.agents.actor_critic import actor_critic_config
-from ftwax.environments import adapting, game_vectors, games
+from ftwax.environments import adapting, game_vectors
 from ftwax.population import (
   evolution,
   players,
@@ -119,7 +119,6 @@ class ExperimentConfig(types.Config):
       environments and drop their unfinished trajectories, at most ten times in
       five minutes. Distributed runs always restart, within the limits of their
       settings.
-    game_spec: specs of the game; read from a new game if None.
     population: size and evolution of the population.
     steps_per_round: number of steps of each game between two generations,
       rounded up to complete trajectories and, in team games, to complete games.
@@ -166,7 +165,6 @@ class ExperimentConfig(types.Config):
   environment_processes: int = 0
   environment_timeout_s: float = 60.0
   on_environment_error: str = 'stop'
-  game_spec: games.GameSpec | None = None
 
   # The population.
   population: population_config.PopulationConfig = (
@@ -250,12 +248,6 @@ class ExperimentConfig(types.Config):
   def environment_factory(self) -> game_vectors.EnvironmentFactory:
     """The factory of training environments or games."""
     return adapting.make_factory(self.environment)
-
-  def read_game_spec(self) -> games.GameSpec:
-    """Returns `game_spec`, or if it is None, the spec of a new game."""
-    if self.game_spec is not None:
-      return self.game_spec
-    return game_vectors.read_spec(self.environment_factory, self.name)
 
   @property
   def evaluation_factory(self) -> game_vectors.EnvironmentFactory:

@@ -14,7 +14,7 @@ import jax
 
 from ftwax import types
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
-from ftwax.environments import games
+from ftwax.environments import game_vectors, games
 from ftwax.records import (
   array_files,
   checkpoints,
@@ -218,7 +218,7 @@ def _find_origin(
 ) -> _Origin:
   if experiment is None:
     return _read_origin(directory)
-  spec = experiment.read_game_spec()
+  spec = game_vectors.read_spec(experiment.environment_factory, experiment.name)
   return _Origin(
     experiment.agent,
     experiment.agent.make_network(spec.environment),

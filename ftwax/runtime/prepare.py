@@ -13,7 +13,6 @@ import jax
 from ftwax import internal_rewards, types
 from ftwax.agents.actor_critic import actor_critic_config
 from ftwax.environments import (
-  adapting,
   functional,
   game_vectors,
   games,
@@ -99,12 +98,8 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
       together, or the data of the run do not fit into memory.
   """
   agent, population = experiment.agent, experiment.population
-  factory = adapting.make_factory(experiment.environment)
-  evaluation_factory = factory
-  if experiment.evaluation_environment is not None:
-    evaluation_factory = adapting.make_factory(
-      experiment.evaluation_environment
-    )
+  factory = experiment.environment_factory
+  evaluation_factory = experiment.evaluation_factory
   spec, game = _read(experiment, factory)
   evaluation_game = game
   if experiment.evaluation_environment is not None:
@@ -155,8 +150,6 @@ def _read(
   factory: game_vectors.EnvironmentFactory,
 ) -> tuple[games.GameSpec, functional.FunctionalGame | None]:
   """Makes a game; returns its specs and, if it is written in JAX, itself."""
-  if experiment.game_spec is not None:
-    return experiment.game_spec, None
   seed = experiment.seed % 2**31  # Many simulators take 32 bits with a sign.
   with contextlib.closing(
     game_vectors.make_games(factory, [seed], experiment.name)

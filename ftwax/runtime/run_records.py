@@ -132,26 +132,25 @@ class RunRecords:
     return self.counts.actor_steps >= self._parts.max_num_actor_steps
 
   def open_logger(
-    self, label: str, steps_key: str | None = 'actor_steps'
-  ) -> loggers.Logger:
-    """Returns the logger of a part of the run."""
-    logger = self._make_logger(label, steps_key, None)
-    self._stack.callback(logger.close)
-    return logger
-
-  def open_learner_logger(
     self,
-    label: str = 'learner',
-    steps_key: str | None = 'learner_steps',
+    label: str,
+    steps_key: str | None = 'actor_steps',
     instance: int | None = None,
+    *,
+    rarely: bool = False,
   ) -> loggers.Logger:
-    """Returns a logger that writes rarely.
+    """Returns the logger of a part of the run.
 
-    Writing a row blocks until the values of its update are computed.
+    Args:
+      label: see `loggers.LoggerFactory`.
+      steps_key: see `loggers.LoggerFactory`.
+      instance: see `loggers.LoggerFactory`.
+      rarely: whether to drop most rows, for those of a learner: writing a row
+        blocks until the values of its update are computed.
     """
-    logger = loggers.TimeFilter(
-      self._make_logger(label, steps_key, instance), _LEARNER_LOG_PERIOD_S
-    )
+    logger = self._make_logger(label, steps_key, instance)
+    if rarely:
+      logger = loggers.TimeFilter(logger, _LEARNER_LOG_PERIOD_S)
     self._stack.callback(logger.close)
     return logger
 

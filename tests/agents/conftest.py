@@ -33,7 +33,7 @@ def spec():
 
 @pytest.fixture(scope='session')
 def network(spec, config):
-  return impala.make_network(spec, config)
+  return config.make_network(spec)
 
 
 @pytest.fixture(scope='session')

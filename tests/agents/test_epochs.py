@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from ftwax import hyperparameters, types
-from ftwax.agents import impala
 from ftwax.agents.actor_critic import batches, learning, optimization
 from ftwax.losses import vtrace
 
@@ -19,7 +18,7 @@ def small(config):
 
 @pytest.fixture(scope='module')
 def small_network(spec, small):
-  return impala.make_network(spec, small)
+  return small.make_network(spec)
 
 
 @pytest.fixture(scope='module')
@@ -35,7 +34,7 @@ def make_small_batch(make_batch, small_network):
 
 @pytest.fixture(scope='module')
 def one_step(small_network, small):
-  return learning.make_learner_core(small_network, impala.policy_loss, small)
+  return learning.make_learner_core(small_network, vtrace.vtrace_loss, small)
 
 
 @pytest.fixture(scope='module')
@@ -51,7 +50,7 @@ def test_epochs_are_steps_on_the_same_batch(
   small_network, small, one_step, state, make_small_batch
 ):
   core = learning.make_learner_core(
-    small_network, impala.policy_loss, small.replace(num_epochs=2)
+    small_network, vtrace.vtrace_loss, small.replace(num_epochs=2)
   )
   batch = make_small_batch(0)
   expected = state
@@ -69,7 +68,7 @@ def test_minibatches_are_steps_on_whole_sequences(
   """All sequences are alike, so that their order does not matter."""
   core = learning.make_learner_core(
     small_network,
-    impala.policy_loss,
+    vtrace.vtrace_loss,
     small.replace(num_minibatches=3, unroll_steps=unroll_steps),
   )
   alike = batches.take_columns(make_small_batch(0), jnp.array([1, 1, 1]))
@@ -118,7 +117,7 @@ def test_mean_is_the_sum_over_the_number_of_actions(
   small_network, small, one_step, state, make_small_batch
 ):
   core = learning.make_learner_core(
-    small_network, impala.policy_loss, small.replace(loss_reduction='mean')
+    small_network, vtrace.vtrace_loss, small.replace(loss_reduction='mean')
   )
   batch = make_small_batch(0)
   _, total = jax.jit(one_step.update)(state, batch)
@@ -132,7 +131,7 @@ def test_one_bad_minibatch_is_skipped_and_the_update_counted(
   small_network, small, state, make_small_batch
 ):
   core = learning.make_learner_core(
-    small_network, impala.policy_loss, small.replace(num_minibatches=3)
+    small_network, vtrace.vtrace_loss, small.replace(num_minibatches=3)
   )
   batch = make_small_batch(0)
   timestep = batch.trajectory.timestep

@@ -42,7 +42,7 @@ def config():
 
 @pytest.fixture(scope='module')
 def network(config):
-  return ftw.make_network(ftw_batches.SPEC, config)
+  return config.make_network(ftw_batches.SPEC)
 
 
 @pytest.fixture(scope='module')
@@ -338,7 +338,7 @@ def test_the_clipped_loss_ignores_the_scale_of_rewards(network, batch):
 def test_the_agent_with_a_memory_learns(linkage):
   memory = interfaces.MemoryConfig(4, 3, 2, linkage=linkage, num_links=2)
   config = ftw_batches.make_config(core='rpth_dnc', memory=memory)
-  network = ftw.make_network(ftw_batches.SPEC, config)
+  network = config.make_network(ftw_batches.SPEC)
   core = config.make_learner_core(network, ftw_batches.SPEC)
   state = core.init(jax.random.PRNGKey(0))
   batch = ftw_batches.make_batch(0, network)
@@ -359,7 +359,7 @@ def test_each_of_the_papers_six_action_parts_is_learned():
     }
   )
   config = ftw_batches.make_config(core='lstm', use_reward_prediction=False)
-  network = ftw.make_network(spec, config)
+  network = config.make_network(spec)
   core = config.make_learner_core(network, spec)
   state = core.init(jax.random.PRNGKey(0))
   fresh, past = (
@@ -403,14 +403,14 @@ def test_the_papers_agent_is_a_configuration():
 
 def test_internal_rewards_start_from_the_papers_prior():
   config = ftw_batches.make_config(core='lstm')
-  network = ftw.make_network(ftw_batches.SPEC, config)
+  network = config.make_network(ftw_batches.SPEC)
   core = config.make_learner_core(network, ftw_batches.SPEC)
   drawn = core.init(jax.random.PRNGKey(0)).internal_rewards
   assert drawn.shape == (ftw_batches.NUM_EVENTS,)
   assert np.all(np.abs(drawn) <= 1.0) and len(set(np.asarray(drawn))) == 3
   # Nobody could tell the sign of a scalar reward.
   scalar = fakes.make_image_spec((16, 16, 3))
-  core = config.make_learner_core(ftw.make_network(scalar, config), scalar)
+  core = config.make_learner_core(config.make_network(scalar), scalar)
   assert core.init(jax.random.PRNGKey(0)).internal_rewards.tolist() == [1.0]
 
 
@@ -450,11 +450,9 @@ def test_a_period_range_upside_down_is_told_at_once():
 
 def test_frames_must_suit_pixel_control():
   with pytest.raises(ValueError, match=r'crop_size \(80, 80\) must not be'):
-    ftw.make_network(
-      ftw_batches.SPEC, ftw_batches.make_config(crop_size=(80, 80))
-    )
+    ftw_batches.make_config(crop_size=(80, 80)).make_network(ftw_batches.SPEC)
   with pytest.raises(ValueError, match=r'frame_entry \(None\) must name an'):
-    ftw.make_network(fakes.make_vector_spec(), ftw_batches.make_config())
+    ftw_batches.make_config().make_network(fakes.make_vector_spec())
 
 
 def test_a_torso_that_adds_action_and_reward_is_refused():
@@ -468,6 +466,6 @@ def test_a_torso_that_adds_action_and_reward_is_refused():
 
 def test_the_number_of_events_is_checked():
   config = ftw_batches.make_config(core='lstm', num_events=13)
-  network = ftw.make_network(ftw_batches.SPEC, config)
+  network = config.make_network(ftw_batches.SPEC)
   with pytest.raises(ValueError, match=r'num_events \(13\) must be the number'):
     config.make_learner_core(network, ftw_batches.SPEC)

@@ -21,16 +21,12 @@ FTW = ftw.FTWConfig.paper(
   use_reward_prediction=False,
 ).with_size(8)
 NETWORKS = {
-  'factorised': lambda: impala.make_network(
-    SPEC, IMPALA.replace(noise='factorised')
+  'factorised': lambda: IMPALA.replace(noise='factorised').make_network(SPEC),
+  'independent': lambda: IMPALA.replace(noise='independent').make_network(SPEC),
+  'dropout': lambda: IMPALA.replace(layer_norm=True, dropout=0.5).make_network(
+    SPEC
   ),
-  'independent': lambda: impala.make_network(
-    SPEC, IMPALA.replace(noise='independent')
-  ),
-  'dropout': lambda: impala.make_network(
-    SPEC, IMPALA.replace(layer_norm=True, dropout=0.5)
-  ),
-  'latent': lambda: ftw.make_network(SPEC, FTW),
+  'latent': lambda: FTW.make_network(SPEC),
 }
 
 

@@ -32,7 +32,7 @@ class _Recorder:
 
 def _write(agent, config, spec):
   """Returns rows written in six updates, the state, and the batch."""
-  network = agent.make_network(spec, config)
+  network = config.make_network(spec)
   core = config.make_learner_core(network, spec)
   state = core.init(jax.random.PRNGKey(0))
   batch = random_batches.make_batch(0, spec, network, config)

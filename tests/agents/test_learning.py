@@ -7,7 +7,6 @@ import optax
 import pytest
 
 from ftwax import hyperparameters
-from ftwax.agents import impala
 from ftwax.agents.actor_critic import acting, learning
 from ftwax.losses import policy_loss, vtrace
 
@@ -18,7 +17,7 @@ def core(network, config):
     learning_rate=hyperparameters.LogUniform(1e-3, 1e-1),
     entropy_cost=hyperparameters.LogUniform(1e-3, 1e-1),
   )
-  return learning.make_learner_core(network, impala.policy_loss, config)
+  return learning.make_learner_core(network, vtrace.vtrace_loss, config)
 
 
 @pytest.fixture(scope='module')
@@ -108,14 +107,14 @@ def test_the_bound_is_on_the_mean_gradient_where_the_mean_is_learned_from(
   for bound in (1e9, 3.0, 1e-2):
     core = learning.make_learner_core(
       network,
-      impala.policy_loss,
+      vtrace.vtrace_loss,
       config.replace(loss_reduction='mean').replace(
         max_gradient_norm=bound, rms_prop_epsilon=1.0
       ),
     )
     state = core.init(jax.random.PRNGKey(3))
     found[bound] = jax.jit(core.update)(state, make_batch(0))
-  summed = learning.make_learner_core(network, impala.policy_loss, config)
+  summed = learning.make_learner_core(network, vtrace.vtrace_loss, config)
   _, metrics = jax.jit(summed.update)(state, make_batch(0))
   norms = [float(metrics['gradient_norm']) for _, metrics in found.values()]
   # The log has the norm before it is bounded, here of 14 transitions.
@@ -203,7 +202,7 @@ def test_each_update_draws_anew(network, config, make_batch):
 
   core = learning.make_learner_core(
     network._replace(unroll=unroll),
-    impala.policy_loss,
+    vtrace.vtrace_loss,
     config.replace(learning_rate=0.0),
   )
   update, batch = jax.jit(core.update), make_batch(0)

@@ -13,6 +13,7 @@ import random_batches
 from ftwax import distributions, types
 from ftwax.agents import a2c, a3c, ftw, impala, ppo, rl2, unreal
 from ftwax.agents.actor_critic import auxiliary
+from ftwax.losses import advantage_actor_critic
 from ftwax.networks import recurrent_cores
 
 pytestmark = pytest.mark.slow
@@ -202,7 +203,9 @@ def test_a_config_makes_its_losses_and_tasks():
 
 def test_parts_of_the_users_own_are_fields():
   def zero_loss(transitions, hyperparameters):
-    output = a2c.policy_loss(transitions, hyperparameters)
+    output = advantage_actor_critic.advantage_actor_critic_loss(
+      transitions, hyperparameters
+    )
     return output._replace(policy=jnp.zeros_like(output.policy))
 
   task = auxiliary.AuxiliaryTask(

@@ -122,7 +122,7 @@ def test_entries_other_than_vectors_of_floats_stay():
 def test_an_observation_without_such_entries_is_refused():
   spec = fakes.make_image_spec((24, 24, 3))
   config = impala.IMPALAConfig(normalize_observations=True, **SIZES)
-  network = impala.make_network(spec, config)
+  network = config.make_network(spec)
   with pytest.raises(ValueError, match=r'normalize_observations .* has none; '):
     config.make_learner_core(network, spec)
 
@@ -205,7 +205,7 @@ def test_no_action_leaves_the_scale_as_it_is():
 
 
 def _make(agent, config, spec=SPEC):
-  network = agent.make_network(spec, config)
+  network = config.make_network(spec)
   core = config.make_learner_core(network, spec)
   return network, config, core
 

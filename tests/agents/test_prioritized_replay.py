@@ -30,7 +30,7 @@ WEIGHTS = jnp.array([1.0, 0.5, 0.25, 0.125])
 @functools.cache
 def _make(**options):
   config = CONFIG.replace(**options)
-  network = a2c.make_network(SPEC, config)
+  network = config.make_network(SPEC)
   core = config.make_learner_core(network, SPEC)
   return network, core, jax.jit(core.update)
 

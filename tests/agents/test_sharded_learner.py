@@ -38,7 +38,7 @@ AGENTS = {
 def test_updates_are_those_of_one_device(name):
   agent, config = AGENTS[name]
   spec = fakes.make_vector_spec()
-  network = agent.make_network(spec, config)
+  network = config.make_network(spec)
   core = config.make_learner_core(network, spec)
 
   def learn(core):
@@ -64,7 +64,7 @@ def test_updates_are_those_of_one_device(name):
 def test_each_device_has_its_part_of_a_batch():
   config = AGENTS['unreal'][1]
   spec = fakes.make_vector_spec()
-  network = unreal.make_network(spec, config)
+  network = config.make_network(spec)
   core = config.make_learner_core(network, spec)
   placed = sharding.place_learner_core(
     sharding.make_mesh(jax.devices()[:4]), core
@@ -81,7 +81,7 @@ def test_each_device_has_its_part_of_a_batch():
 def test_no_device_sees_the_batch_of_another():
   agent, config = AGENTS['impala']
   spec = fakes.make_vector_spec()
-  network = agent.make_network(spec, config)
+  network = config.make_network(spec)
   core = config.make_learner_core(network, spec)
   placed = sharding.place_learner_core(
     sharding.make_mesh(jax.devices()[:4]), core

@@ -67,7 +67,7 @@ def _unroll(network, params, key, inputs):
 @pytest.mark.parametrize('name', CONFIGS)
 def test_every_parameter_learns(name, key):
   config = CONFIGS[name]
-  network = a2c.make_network(SPEC, config)
+  network = config.make_network(SPEC)
   core = config.make_learner_core(network, SPEC)
   state = core.init(key)
   batch = random_batches.make_batch(0, SPEC, network, config)
@@ -97,7 +97,7 @@ def test_parts_of_the_input_have_names_and_lengths():
 
 def test_layers_see_what_the_wiring_names(key):
   config = SMALL.replace(core='stacked_lstm', wiring=WIRING)
-  params = a2c.make_network(SPEC, config).init(key)
+  params = config.make_network(SPEC).init(key)
   found = {
     name.rsplit('/', 1)[-1]: module['w_i'].shape
     for name, module in params.items()
@@ -107,7 +107,7 @@ def test_layers_see_what_the_wiring_names(key):
 
 
 def test_a_separate_value_shares_nothing_with_the_policy(key):
-  network = a2c.make_network(SPEC, CONFIGS['separate'])
+  network = CONFIGS['separate'].make_network(SPEC)
   params, inputs = network.init(key), _make_inputs(network)
 
   def read(params, field):
@@ -128,7 +128,7 @@ def test_a_separate_value_shares_nothing_with_the_policy(key):
 
 
 def test_noise_is_that_of_the_key(key):
-  network = a2c.make_network(SPEC, CONFIGS['noisy'])
+  network = CONFIGS['noisy'].make_network(SPEC)
   params, inputs = network.init(key), _make_inputs(network)
   first, again, other = (
     _unroll(network, params, jax.random.PRNGKey(seed), inputs)
@@ -143,7 +143,7 @@ def test_noise_is_that_of_the_key(key):
 @pytest.mark.parametrize('name', ['wired', 'all'])
 def test_steps_and_unrolls_agree(name, key):
   """Where nothing is drawn anew: of one step, whose noise has one key."""
-  network = a2c.make_network(SPEC, CONFIGS[name])
+  network = CONFIGS[name].make_network(SPEC)
   params, (inputs, start, state) = network.init(key), _make_inputs(network)
   one = jax.tree.map(lambda leaf: leaf[:1], (inputs, start))
   unrolled, last = network.unroll(params, SMALL.priors, key, *one, state)
@@ -161,7 +161,7 @@ def test_steps_and_unrolls_agree(name, key):
   ('name', 'expected'), [('stacked', False), ('signal', True)]
 )
 def test_convolutions_are_found_whatever_the_shape(name, expected):
-  network = a2c.make_network(SPEC, CONFIGS[name])
+  network = CONFIGS[name].make_network(SPEC)
   assert recurrent.has_convolutions(network) == expected
 
 
@@ -223,7 +223,7 @@ def test_a_wiring_of_unknown_parts_is_refused():
   with pytest.raises(
     ValueError, match=r"\['price'\] are not among them; choose .*prices"
   ):
-    a2c.make_network(SPEC, config)
+    config.make_network(SPEC)
 
 
 def test_two_levels_of_memory_see_all_of_the_input():

@@ -80,7 +80,7 @@ def test_an_agent_learns_to_control_a_signal():
     observations=dm_env.specs.Array((LENGTH, CHANNELS), np.float32, 'signal')
   )
   config = _signal_config()
-  network = a2c.make_network(spec, config)
+  network = config.make_network(spec)
   core = config.make_learner_core(network, spec)
   state = core.init(jax.random.PRNGKey(0))
   values = network.heads['pixel_control'](
@@ -107,7 +107,7 @@ def test_what_is_no_signal_is_refused(shape, options):
   spec = fakes.make_vector_spec()
   spec = spec._replace(observations=dm_env.specs.Array(shape, np.float32))
   with pytest.raises(ValueError, match='signal of pixel control .* must be'):
-    a2c.make_network(spec, _signal_config(**options))
+    _signal_config(**options).make_network(spec)
 
 
 @pytest.mark.parametrize(('threshold', 'expected'), [(0.0, 0.0), (0.5, 1.0)])
@@ -116,7 +116,7 @@ def test_small_rewards_are_predicted_as_they_are_sampled(threshold, expected):
   config = a2c.A2CConfig(
     use_reward_prediction=True, reward_prediction_threshold=threshold, **SIZES
   )
-  network = a2c.make_network(spec, config)
+  network = config.make_network(spec)
   core = config.make_learner_core(network, spec)
   state = core.init(jax.random.PRNGKey(0))
   # With zeros as parameters, all logits are equal and the first class is told.

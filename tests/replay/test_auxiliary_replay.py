@@ -29,7 +29,7 @@ BOTH = replay_options.ReplayOptions(
 @functools.cache
 def _make(options, threshold=0.0):
   config = impala.IMPALAConfig(hidden_size=4, vector_hidden_sizes=(4,))
-  actor = acting.make_actor_core(impala.make_network(SPEC, config), SPEC)
+  actor = acting.make_actor_core(config.make_network(SPEC), SPEC)
   state = actor.init(jax.random.PRNGKey(0), 1).recurrent_state
   made = auxiliary_replay.make_auxiliary_replay(
     options._replace(sequences=options.sequences._replace(threshold=threshold)),

@@ -15,6 +15,7 @@ from ftwax import types
 from ftwax.agents import impala
 from ftwax.agents.actor_critic import acting, learning
 from ftwax.environments import catch, functional
+from ftwax.losses import vtrace
 from ftwax.runtime.device import member_axis, rollout, updates
 from ftwax.runtime.device import sizes as sizes_lib
 
@@ -33,9 +34,9 @@ def _without_results(step):
 
 def _start(environment, num_environments, key):
   """Returns environments, actor, variables and the state of a rollout."""
-  network = impala.make_network(environment.spec, CONFIG)
+  network = CONFIG.make_network(environment.spec)
   actor = acting.make_actor_core(network, environment.spec)
-  learner = learning.make_learner_core(network, impala.policy_loss, CONFIG)
+  learner = learning.make_learner_core(network, vtrace.vtrace_loss, CONFIG)
   vector = functional.vectorize(environment, num_environments)
   variables = types.actor_variables(learner.init(key))
   state = rollout.start(*vector.reset(key), actor.init(key, num_environments))

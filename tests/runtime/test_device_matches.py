@@ -27,7 +27,7 @@ def game():
 @pytest.fixture(scope='module')
 def actor_and_variables(game):
   config = impala.IMPALAConfig(hidden_size=4, vector_hidden_sizes=(4,))
-  network = impala.make_network(game.spec, config)
+  network = config.make_network(game.spec)
   keys = jax.random.split(jax.random.PRNGKey(0), NUM_MEMBERS)
   variables = types.ActorVariables(
     params=jax.vmap(network.init)(keys),

@@ -8,7 +8,6 @@ import pytest
 import run_helpers
 
 from ftwax import types
-from ftwax.agents import impala
 from ftwax.agents.actor_critic import acting
 from ftwax.environments import functional
 from ftwax.population import players
@@ -64,7 +63,7 @@ def test_one_agent_meets_a_script_and_then_its_frozen_self(run):
   assert row['scores/knows'] <= 0.5 and row['elo'] <= 0.0
 
   spec = _make_duel(0).spec
-  network = impala.make_network(spec, CONFIG)
+  network = CONFIG.make_network(spec)
   variables = jax.tree.map(
     lambda leaf: np.asarray(leaf[0]), types.actor_variables(result.state)
   )

@@ -111,7 +111,7 @@ def _count_operations(devices):
   mesh = sharding.make_mesh(devices)
   config = impala.IMPALAConfig(**SIZES)
   game = functional.as_game(functional_fakes.make_matching())
-  network = impala.make_network(game.spec, config)
+  network = config.make_network(game.spec)
   made = loop.Loop(
     arena=compiled_arena.make_arena(
       game, seating.make_seating(game.teams, 1, 8)

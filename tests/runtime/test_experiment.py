@@ -8,8 +8,9 @@ from gymnasium import spaces
 
 import ftwax
 from ftwax.agents import ppo
-from ftwax.environments import catch, game_vectors
+from ftwax.environments import catch
 from ftwax.records import config_files
+from ftwax.runtime import prepare
 
 _SMALL = run_helpers.FEED_FORWARD
 
@@ -34,7 +35,7 @@ class Counting(gymnasium.Env):
 def test_an_experiment_is_named_after_agent_and_environment():
   made = ftwax.ExperimentConfig(ppo.PPOConfig(), 'CartPole-v1', 100)
   assert made.name == 'ppo_CartPole-v1'
-  spec = made.read_game_spec().environment
+  spec = prepare.prepare(made).spec.environment
   assert spec.observations.shape == (4,) and spec.actions.num_values == 2
   made = ftwax.ExperimentConfig(_SMALL, 'ALE/Pong-v5', 100)
   assert made.name == 'impala_ALE_Pong-v5'
@@ -83,7 +84,7 @@ def test_a_class_of_gymnasium_is_played_as_it_is(tmp_path):
 
 def test_a_factory_may_make_an_environment_of_gymnasium():
   made = ftwax.ExperimentConfig(_SMALL, lambda seed: Counting(), 64)
-  games = game_vectors.make_games(made.environment_factory, [0, 1], 'games')
+  games = prepare.prepare(made).make_games([0, 1], 'games')
   assert games.reset().observation.shape == (2, 1)
   timestep = games.step(np.zeros(2, np.int32))
   np.testing.assert_array_equal(timestep.reward, [1.0, 1.0])

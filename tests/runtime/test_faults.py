@@ -114,7 +114,7 @@ def test_a_run_without_a_checkpoint_resumes_from_its_start(
     config = config.replace(num_environments=4)
   run = run_helpers.make_run(runtime, tmp_path)
 
-  def interrupt(*args):
+  def interrupt(*args, **options):
     raise KeyboardInterrupt
 
   with monkeypatch.context() as patched:

@@ -12,7 +12,6 @@ import pytest
 import run_helpers
 import safetensors
 
-from ftwax.agents import impala
 from ftwax.environments import capture_the_flag
 from ftwax.population import population_config
 from ftwax.records import checkpoints, run_directory
@@ -23,7 +22,7 @@ SOLO = functional_fakes.make_matching(episode_length=10)
 
 def make_network(spec, config):
   """A network of the user's own, though it is that of the agent."""
-  return impala.make_network(spec, config)
+  return config.make_network(spec)
 
 
 def make_experiment(**options):

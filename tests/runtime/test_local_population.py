@@ -228,5 +228,5 @@ def test_images_are_told_from_vectors():
     (fakes.make_image_spec((42, 42, 3), 2), True),
     (fakes.make_vector_spec(), False),
   ):
-    network = impala.make_network(spec, impala.IMPALAConfig())
+    network = impala.IMPALAConfig().make_network(spec)
     assert recurrent.has_convolutions(network) == has_images

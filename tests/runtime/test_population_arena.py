@@ -190,7 +190,7 @@ def test_games_are_made_of_all_that_can_be_played():
     made.close()
   with pytest.raises(TypeError, match=r'must make an environment .*made a int'):
     game_vectors.make_games(lambda seed: seed, [3], 'test')
-  spec = make_experiment().read_game_spec()
+  spec = prepare.prepare(make_experiment()).spec
   assert spec.num_events == 2 and spec.event_names == ('paid', 'paid twice')
 
 

@@ -441,13 +441,6 @@ class ActorCriticConfig(types.Config):
     return self.internal_rewards_prior
 
 
-def make_network(
-  environment_spec: types.EnvironmentSpec, config: ActorCriticConfig
-) -> types.RecurrentNetwork:
-  """Makes the network of an agent; see `ActorCriticConfig.make_network`."""
-  return config.make_network(environment_spec)
-
-
 def _is_integer(value: Any) -> bool:
   if isinstance(value, hyperparameters_lib.UniformInteger):
     return True

@@ -3,14 +3,7 @@
 `ftw_config` holds the agent.
 """
 
-from ftwax.agents.actor_critic.actor_critic_config import (
-  make_network as make_network,
-)
 from ftwax.agents.ftw.ftw_config import CORES as CORES
 from ftwax.agents.ftw.ftw_config import FTWConfig as FTWConfig
 
-__all__ = (
-  'CORES',
-  'FTWConfig',
-  'make_network',
-)
+__all__ = ('CORES', 'FTWConfig')

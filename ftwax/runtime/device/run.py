@@ -128,7 +128,9 @@ class _Run:
     self._num_iterations = int(self._state.totals.num_iterations)
     self._train_logger = records.open_logger('train')
     self._population_logger = records.open_logger(generations.LABEL)
-    self._learner_logger = records.open_learner_logger()
+    self._learner_logger = records.open_logger(
+      'learner', 'learner_steps', rarely=True
+    )
 
   @property
   def training_state(self) -> types.TrainingState:

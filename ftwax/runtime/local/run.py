@@ -101,7 +101,7 @@ class _Run:
       parts.spec.environment,
       num_members,
       members.Batches([replay.dataset for replay in made]),
-      records.open_learner_logger,
+      functools.partial(records.open_logger, rarely=True),
       mesh,
     )
     self._coordinator = self._make_coordinator(population_key, resume)

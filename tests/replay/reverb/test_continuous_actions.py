@@ -35,7 +35,7 @@ def test_trajectories_hold_what_was_drawn_and_environments_get_what_fits():
     max_queue_size=B,
   )
   builder = acme.Builder(config, B)
-  network = impala.make_network(SPEC, config)
+  network = config.make_network(SPEC)
   policy = builder.make_policy(network, SPEC)
   server = servers.make_server(builder.make_replay_tables(SPEC, policy))
   client = server.localhost_client()
