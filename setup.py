@@ -122,7 +122,9 @@ setuptools.setup(
   classifiers=[
     'Intended Audience :: Science/Research',
     'Programming Language :: Python :: 3.10',
+    'Programming Language :: Python :: 3.11',
     'Programming Language :: Python :: 3.12',
+    'Programming Language :: Python :: 3.13',
     'Topic :: Scientific/Engineering :: Artificial Intelligence',
   ],
   cmdclass={'sdist': _SDist},

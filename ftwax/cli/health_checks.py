@@ -60,7 +60,7 @@ def check_packages(
   Args:
     requirements: requirement specifiers; by default those of ftwax.
     pins: tested versions by package; by default those of `constraints.txt`, in
-      a clone on Python 3.10.
+      a clone.
   """
   try:
     import packaging.requirements
@@ -101,11 +101,19 @@ def check_packages(
 def read_pins() -> dict[str, str]:
   """Returns the versions of `constraints.txt`; empty outside a clone."""
   path = pathlib.Path(__file__).parents[2] / 'constraints.txt'
-  if sys.version_info[:2] != _LAST_REVERB_PYTHON or not path.exists():
+  if not path.exists():
     return {}
-  lines = [line.split('#')[0].strip() for line in path.open(encoding='utf-8')]
-  pairs = [line.split('==') for line in lines if '==' in line]
-  return dict(pairs)
+  from packaging import requirements
+
+  lines = path.read_text('utf-8').splitlines()
+  pins = [
+    requirements.Requirement(line) for line in lines if not line.startswith('#')
+  ]
+  return {
+    pin.name: str(pin.specifier).removeprefix('==')
+    for pin in pins
+    if pin.marker is None or pin.marker.evaluate()
+  }
 
 
 def check_imports(modules: Sequence[str] = _REVERB_HALF) -> Iterator[Finding]:
