@@ -40,7 +40,6 @@ from ftwax.runtime.device import (
   compiled_arena,
   loop,
   sizes,
-  updates,
 )
 
 _NUM_ENVIRONMENTS = 32
@@ -102,7 +101,15 @@ class Agent:
       )
     )
     self._member = jax.tree.map(lambda leaf: leaf[0], self.state.training)
-    self._learn = jax.jit(updates.make_learn(made.learner, None, made.sizes))
+    self._learn = jax.jit(
+      functools.partial(
+        loop.learn,
+        made.learner,
+        None,
+        made.sizes.num_updates,
+        made.sizes.unroll,
+      )
+    )
 
   def run(self):
     """Makes one call and fetches its report to the host."""

@@ -1,4 +1,4 @@
-"""Shardings over a one-dimensional mesh of devices.
+"""Functions of one member on one device, for all members and devices.
 
 A function written for one device is compiled for all of them, and XLA inserts
 their communication (GSPMD; Xu et al., 2021, arXiv:2105.04663). With replicated
@@ -7,9 +7,11 @@ and its gradients become sums over devices. The results equal those of one
 device up to the order of summation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
@@ -96,3 +98,120 @@ def place_learner_core(
     return updated
 
   return types.LearnerCore(init, update)
+
+
+def place_members_core(
+  core: types.LearnerCore,
+  mesh: jax.sharding.Mesh,
+  num_members: int,
+  unroll: bool,
+) -> types.LearnerCore:
+  """Returns the functions of a learner of N members, leaves [N, ...].
+
+  On a CPU, updating members at once takes at least half as long again as
+  updating them one after another: `vmap` turns matrix products and convolutions
+  into batches of small ones (benchmarks/population.py).
+
+  Args:
+    core: functions of one member.
+    mesh: devices over which members or, with a single member, batches are
+      sharded.
+    num_members: N.
+    unroll: whether to unroll the loop over members on a CPU, where XLA computes
+      gradients of convolutions slowly inside a loop.
+  """
+  if num_members == 1:
+    return _squeeze_core(place_learner_core(mesh, core))
+  takes_turns = mesh.size == 1 and jax.default_backend() == 'cpu'
+  members = spread(mesh)
+
+  def init(key: types.Key) -> types.TrainingState:
+    state = jax.vmap(core.init)(jax.random.split(key, num_members))
+    return jax.lax.with_sharding_constraint(state, members)
+
+  def update(
+    state: types.TrainingState, batch: types.LearnerBatch
+  ) -> tuple[types.TrainingState, types.Metrics]:
+    if takes_turns:
+      # A loop over members, not time: nothing is carried.
+      updated: tuple[types.TrainingState, types.Metrics] = jax.lax.scan(
+        lambda carry, row: (carry, core.update(*row)),
+        None,
+        (state, batch),
+        unroll=num_members if unroll else 1,
+      )[1]
+      return updated
+    batch = jax.lax.with_sharding_constraint(batch, members)
+    state, metrics = jax.vmap(core.update)(state, batch)
+    return jax.lax.with_sharding_constraint(state, members), metrics
+
+  return types.LearnerCore(init, update)
+
+
+def _squeeze_core(core: types.LearnerCore) -> types.LearnerCore:
+  """Returns functions of a single member whose state has leaves [1, ...]."""
+
+  def expand(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 0), tree)
+
+  def squeeze(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: jnp.squeeze(leaf, 0), tree)
+
+  def init(key: types.Key) -> types.TrainingState:
+    state: types.TrainingState = expand(core.init(key))
+    return state
+
+  def update(
+    state: types.TrainingState, batch: types.LearnerBatch
+  ) -> tuple[types.TrainingState, types.Metrics]:
+    updated, metrics = core.update(squeeze(state), batch)
+    return expand(updated), metrics
+
+  return types.LearnerCore(init, update)
+
+
+def over_members(
+  function: Callable[..., Any],
+  num_members: int,
+  in_axes: Any = 0,
+  out_axes: Any = 0,
+) -> Callable[..., Any]:
+  """Maps a function over members; with one member, squeezes the axis instead.
+
+  The results equal those of `jax.vmap`, but a single agent avoids the cost of a
+  batch axis: under `vmap`, `lax.cond` computes both branches instead of
+  skipping one, and convolutions become grouped convolutions.
+
+  Args:
+    function: a function of one member.
+    num_members: N.
+    in_axes: the member axis of each argument; an integer for all arguments, or
+      a tuple with a prefix tree for each.
+    out_axes: the member axis of the results, as a prefix tree.
+
+  Returns:
+    The function of all members.
+  """
+  if num_members > 1:
+    return jax.vmap(function, in_axes, out_axes)
+
+  def call(*args: Any) -> Any:
+    axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
+    return _map_axes(
+      jnp.expand_dims, out_axes, function(*_map_axes(jnp.squeeze, axes, args))
+    )
+
+  return call
+
+
+def _map_axes(
+  function: Callable[[jax.Array, int], jax.Array], axes: Any, tree: Any
+) -> Any:
+  """Applies `function(leaf, axis)`, where `axes` is a prefix tree of `tree`."""
+  return jax.tree.map(
+    lambda axis, branch: jax.tree.map(
+      lambda leaf: function(leaf, axis), branch
+    ),
+    axes,
+    tree,
+  )

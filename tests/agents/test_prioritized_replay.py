@@ -14,7 +14,7 @@ from ftwax.agents import a2c
 from ftwax.agents.actor_critic import acting, batches, replays
 from ftwax.replay import auxiliary_replay
 from ftwax.replay.functional import segment_tree
-from ftwax.runtime.device import updates
+from ftwax.runtime.device import loop
 
 CONFIG = a2c.A2CConfig(
   **fakes.SMALL_NETWORK,
@@ -143,7 +143,7 @@ def test_updates_on_the_device_keep_priorities():
   replay = replays.make_auxiliary_replay(config, SPEC, actor, 4)
   state = core.init(jax.random.PRNGKey(0))
   rollouts = jax.tree.map(lambda x: x[None], _make_batch(network).trajectory)
-  learn = jax.jit(functools.partial(updates.learn, core, replay, 1, False))
+  learn = jax.jit(functools.partial(loop.learn, core, replay, 1, False))
   _, replay_state, (metrics, _) = learn(
     state, replay.init(jax.random.PRNGKey(1)), rollouts
   )

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ftwax.runtime.device import compilation
+from ftwax.runtime.device import run as device_run
 
 
 def _advance(state):
@@ -28,13 +28,13 @@ def test_a_spinner_tells_what_is_compiled(monkeypatch, state):
   terminal = _Terminal()
   monkeypatch.setenv('TERM', 'xterm')
   monkeypatch.setattr('sys.stdout', terminal)
-  compilation.compile_call(_advance, state, 'a run')
+  device_run.compile_call(_advance, state, 'a run')
   assert 'a run: compiling' in terminal.getvalue()
   assert 'took' not in terminal.getvalue()
 
 
 def test_elsewhere_a_line_tells_how_long_it_took(capsys, state):
-  compilation.compile_call(_advance, state, 'a run')
+  device_run.compile_call(_advance, state, 'a run')
   out = capsys.readouterr().out
   assert out.startswith('a run: compiling took ') and out.count('\n') == 1
 
@@ -42,7 +42,7 @@ def test_elsewhere_a_line_tells_how_long_it_took(capsys, state):
 def test_the_state_is_taken_over_and_stays_where_it_is(state):
   device = jax.devices()[1]
   state = jax.device_put(state, device)
-  call = compilation.compile_call(_advance, state, 'a run')
+  call = device_run.compile_call(_advance, state, 'a run')
   after, total = call(state)
   assert state['x'].is_deleted()
   assert after['x'].devices() == {device}

@@ -16,7 +16,8 @@ from ftwax.agents import impala
 from ftwax.agents.actor_critic import acting, learning
 from ftwax.environments import catch, functional
 from ftwax.losses import vtrace
-from ftwax.runtime.device import member_axis, rollout, updates
+from ftwax.runtime import sharding
+from ftwax.runtime.device import loop, rollout
 from ftwax.runtime.device import sizes as sizes_lib
 
 CONFIG = impala.IMPALAConfig(
@@ -167,7 +168,7 @@ def test_each_trajectory_is_learned_from_once(
     recurrent_state=jnp.asarray(stream),
   )
   _, _, (metrics, skipped) = jax.jit(
-    functools.partial(updates.learn, _make_echo(), None, num_updates, unroll)
+    functools.partial(loop.learn, _make_echo(), None, num_updates, unroll)
   )(state, (), trajectories)
   np.testing.assert_array_equal(skipped, np.arange(num_updates) + 1)
   metrics = jax.tree.map(np.asarray, metrics)
@@ -235,7 +236,7 @@ def test_members_are_mapped_over(num_members):
     'a': np.float32(np.arange(num_members)),
     'b': np.ones((num_members, 4)),
   }
-  mapped = member_axis.over_members(
+  mapped = sharding.over_members(
     function, num_members, in_axes=(1, 0), out_axes=({'sum': 0, 'b': 1}, 1)
   )
   expected = jax.vmap(
@@ -249,7 +250,7 @@ def test_a_single_member_skips_branches():
     return jax.lax.cond(x[0] > 0, jnp.sin, jnp.cos, x)
 
   def has_branches(num_members):
-    mapped = member_axis.over_members(function, num_members)
+    mapped = sharding.over_members(function, num_members)
     return 'case' in jax.jit(mapped).lower(jnp.ones((num_members, 2))).as_text()
 
   assert has_branches(1) and not has_branches(2)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from ftwax import types
-from ftwax.runtime.device import updates
+from ftwax.runtime.device import loop
 
 _T, _E = 3, 4
 
@@ -39,7 +39,7 @@ def _update(state, batch):
 @pytest.mark.parametrize('unroll', [True, False])
 def test_no_loop_where_none_may_be(num_updates, unroll):
   learner = types.LearnerCore(init=None, update=_update)
-  learn = functools.partial(updates.learn, learner, None, num_updates, unroll)
+  learn = functools.partial(loop.learn, learner, None, num_updates, unroll)
   lowered = jax.jit(learn).lower(_make_state(), (), _make_trajectories())
   assert ('while' in lowered.as_text()) is not unroll
   state, _, (_, skipped) = learn(_make_state(), (), _make_trajectories())

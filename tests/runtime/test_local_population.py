@@ -214,7 +214,7 @@ def test_members_are_updated_each_by_its_own_batch(key, num_devices, unroll):
     ),
   )
   mesh = sharding.make_mesh(jax.devices()[:num_devices])
-  core = members.make_core(core, mesh, 3, unroll)
+  core = sharding.place_members_core(core, mesh, 3, unroll)
   state = jax.jit(core.init)(key)
   assert len(np.unique(state['key'], axis=0)) == 3
   batch = np.arange(6.0, dtype=np.float32).reshape(3, 2)

@@ -8,12 +8,13 @@ In team games, members are seated anew at the start of each round. In
 single-seat games, episodes continue across rounds. Every game that ends is
 rated, in the order in which games end, by the call in which it ends.
 Members differ in parameters, hyperparameters and internal rewards; everything
-else is shared (see `member_axis`). Evolution runs between rounds and changes
-the field `population` (see `population.evolution`).
+else is shared (see `sharding.over_members`). Evolution runs between rounds and
+changes the field `population` (see `population.evolution`).
 """
 
 import dataclasses
 import functools
+import operator
 from typing import Any, NamedTuple
 
 import jax
@@ -23,11 +24,10 @@ from ftwax import internal_rewards, trees, types
 from ftwax.population import evolution, matchmaking, population_config, seating
 from ftwax.population import state as state_lib
 from ftwax.replay import auxiliary_replay
+from ftwax.runtime import sharding
 from ftwax.runtime.device import (
   compiled_arena,
-  member_axis,
   rollout,
-  updates,
 )
 from ftwax.runtime.device import sizes as sizes_lib
 
@@ -203,7 +203,7 @@ class Loop:
       # Only what an iteration changes is carried.
       (population.members, state.rollout, state.replay),
       length=num_iterations,
-      unroll=updates.scan_unroll(num_iterations, self.sizes.unroll),
+      unroll=_scan_unroll(num_iterations, self.sizes.unroll),
     )
     population = population._replace(members=members)
     episodes = report.episodes
@@ -266,13 +266,19 @@ class Loop:
   ) -> tuple[tuple[types.TrainingState, rollout.RolloutState, Any], Report]:
     rollout_state, (trajectories, episodes) = self.act(members, rollout_state)
     # Leaves are [R, T, N, M, ...], those of the recurrent state [R, N, M, ...].
-    learn = member_axis.over_members(
-      updates.make_learn(self.learner, self.replay, self.sizes),
+    update = sharding.over_members(
+      functools.partial(
+        learn,
+        self.learner,
+        self.replay,
+        self.sizes.num_updates,
+        self.sizes.unroll,
+      ),
       self.config.num_members,
       in_axes=(0, 0, types.Trajectory(2, 2, 2, 1)),
       out_axes=(0, 0, 1),
     )
-    members, replay, (metrics, skipped) = learn(members, replay, trajectories)
+    members, replay, (metrics, skipped) = update(members, replay, trajectories)
     report = Report(metrics, episodes, skipped)
     return (members, rollout_state, replay), report
 
@@ -290,7 +296,7 @@ class Loop:
       [R, T + 1 or T, N, M, ...]; and their episodes, leaves [R, T, N, M].
     """
     variables = types.actor_variables(members)
-    select_action = member_axis.over_members(
+    select_action = sharding.over_members(
       self.actor.select_action, self.config.num_members
     )
 
@@ -350,4 +356,94 @@ def _add_up(totals: Totals, episodes: rollout.Episodes) -> Totals:
     # A scalar reward has no axis of events.
     returns=totals.returns + returns.reshape(totals.returns.shape),
     lengths=totals.lengths + total(episodes.lengths),
+  )
+
+
+def learn(
+  learner: types.LearnerCore,
+  replay: auxiliary_replay.AuxiliaryReplay | None,
+  num_updates: int,
+  unroll: bool,
+  state: types.TrainingState,
+  replay_state: Any,
+  trajectories: types.Trajectory,
+) -> tuple[types.TrainingState, Any, tuple[types.Metrics, types.Array]]:
+  """Learns from rollouts, using each trajectory once.
+
+  Args:
+    learner: functions of the learner.
+    replay: replay for auxiliary tasks; None if they need none.
+    num_updates: U, which divides R * M.
+    unroll: whether to unroll the updates instead of compiling a loop.
+    state: state of the learner.
+    replay_state: state of `replay`; unused without one.
+    trajectories: R rollouts, leaves [R, T + 1 or T, M, ...], with a recurrent
+      state [R, M, ...].
+
+  Returns:
+    The new states, and the metrics and numbers of updates skipped in a row,
+    leaves [U].
+  """
+  if replay is not None:
+    for index in range(trajectories.timestep.reward.shape[0]):
+      past = jax.tree.map(operator.itemgetter(index), trajectories)
+      reward_class = replay.classify(past, state.internal_rewards)
+      replay_state = replay.add(replay_state, past, reward_class)
+
+  def step(
+    carry: tuple[types.TrainingState, Any], trajectory: types.Trajectory
+  ) -> tuple[
+    tuple[types.TrainingState, Any], tuple[types.Metrics, types.Array]
+  ]:
+    state, replay_state = carry
+    batch = types.LearnerBatch(trajectory)
+    if replay is not None:
+      replay_state, past, prediction = replay.sample(replay_state)
+      batch = types.LearnerBatch(trajectory, past, prediction)
+    state, metrics = learner.update(state, batch)
+    if auxiliary_replay.PRIORITIES in metrics:
+      assert replay is not None and batch.replay is not None
+      metrics = dict(metrics)
+      replay_state = replay.update_priorities(
+        replay_state,
+        batch.replay.slots,
+        metrics.pop(auxiliary_replay.PRIORITIES),
+      )
+    return (state, replay_state), (metrics, state.skipped_in_a_row)
+
+  (state, replay_state), rows = jax.lax.scan(
+    step,
+    (state, replay_state),
+    _make_batches(trajectories, num_updates),
+    unroll=_scan_unroll(num_updates, unroll),
+  )
+  return state, replay_state, rows
+
+
+def _scan_unroll(length: int, unroll: bool) -> int:
+  """Returns the `unroll` argument of a `lax.scan`: all of it, or a loop."""
+  # Exceeds the length on purpose: with `True` or the length itself, a scan of
+  # one step stays a loop, in which gradients of convolutions are slow too.
+  return length + 1 if unroll else 1
+
+
+def _make_batches(
+  trajectories: types.Trajectory, num_batches: int
+) -> types.Trajectory:
+  """Cuts rollouts, leaves [R, T, M, ...], into batches [U, T, R * M / U, ...].
+
+  The recurrent state, [R, M, ...], becomes [U, R * M / U, ...].
+  """
+
+  def cut(leaf: types.Array) -> types.Array:  # [R, M, ...]
+    # Not -1, since a leaf of the recurrent state may be empty.
+    num_columns = leaf.shape[0] * leaf.shape[1] // num_batches
+    return leaf.reshape(num_batches, num_columns, *leaf.shape[2:])
+
+  cut_each = jax.vmap(cut, in_axes=1, out_axes=1)  # [R, T, M, ...]
+  steps: types.Trajectory = jax.tree.map(
+    cut_each, trajectories._replace(recurrent_state=())
+  )
+  return steps._replace(
+    recurrent_state=jax.tree.map(cut, trajectories.recurrent_state)
   )

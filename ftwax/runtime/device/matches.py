@@ -16,7 +16,7 @@ from ftwax import internal_rewards, types
 from ftwax.environments import functional
 from ftwax.population import players, seating, tournament
 from ftwax.runtime import evaluation, sharding
-from ftwax.runtime.device import compiled_arena, member_axis
+from ftwax.runtime.device import compiled_arena
 
 # Number of steps of each game per call of the compiled function.
 _STEPS_PER_CALL = 20
@@ -149,7 +149,7 @@ class Matches:
     self, variables: types.ActorVariables, state: _State
   ) -> tuple[_State, _Step]:
     arena = self._arena
-    select_action = member_axis.over_members(
+    select_action = sharding.over_members(
       self._actor.select_action, arena.seating.num_members
     )
 

@@ -8,6 +8,9 @@ bit for bit, even in the middle of episodes.
 import contextlib
 import dataclasses
 import functools
+import os
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -28,7 +31,6 @@ from ftwax.runtime import (
   sharding,
 )
 from ftwax.runtime.device import (
-  compilation,
   compiled_arena,
   freed_memory,
   loop,
@@ -146,7 +148,7 @@ class _Run:
     records, compiled = self._records, self._compiled
     if records.done:
       return
-    call = compilation.compile_call(
+    call = compile_call(
       functools.partial(compiled.loop.call, compiled.iterations_per_call),
       self._state,
       self._parts.name,
@@ -286,3 +288,42 @@ class _Run:
         'have a finite sum over an episode',
         'make rewards smaller',
       )
+
+
+def compile_call(
+  function: Callable[[Any], Any], state: Any, label: str
+) -> Callable[[Any], Any]:
+  """Compiles `function(state)` ahead of time, with the state donated.
+
+  Args:
+    function: a pure function that returns a new state, with the same structure
+      and shapes as its argument, and a second value.
+    state: an example argument, which is not donated here.
+    label: name of the run, shown while it compiles.
+
+  Returns:
+    The compiled function. It donates its argument, which must not be used
+    afterwards, and returns a state with the shardings of `state`.
+  """
+  # A donated buffer can be reused only if the output has its sharding, and the
+  # next call accepts only the shardings it was compiled for.
+  shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
+  compiled = jax.jit(
+    function, donate_argnums=0, out_shardings=(shardings, None)
+  )
+  with _shown(f'{label}: compiling'):
+    return compiled.lower(state).compile()
+
+
+@contextlib.contextmanager
+def _shown(text: str) -> Iterator[None]:
+  """Shows a spinner on a terminal; elsewhere prints the elapsed seconds."""
+  if sys.stdout.isatty() and os.environ.get('TERM') != 'dumb':
+    import rich.console  # Loaded only where it is used.
+
+    with rich.console.Console().status(text):
+      yield
+    return
+  start = time.monotonic()
+  yield
+  print(f'{text} took {time.monotonic() - start:.1f} s', flush=True)

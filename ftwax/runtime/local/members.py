@@ -284,7 +284,7 @@ def make_learner(
       sharded.
   """
   place_core = functools.partial(
-    make_core,
+    sharding.place_members_core,
     mesh=mesh,
     num_members=num_members,
     unroll=recurrent.has_convolutions(network),
@@ -296,73 +296,6 @@ def make_learner(
   # well; otherwise JAX would compile for both cases.
   learner.restore(learner.state)
   return learner
-
-
-def make_core(
-  core: types.LearnerCore,
-  mesh: jax.sharding.Mesh,
-  num_members: int,
-  unroll: bool,
-) -> types.LearnerCore:
-  """Returns the functions of a learner of N members, leaves [N, ...].
-
-  On a CPU, updating members at once takes at least half as long again as
-  updating them one after another: `vmap` turns matrix products and convolutions
-  into batches of small ones (benchmarks/population.py).
-
-  Args:
-    core: functions of one member.
-    mesh: devices over which members or, with a single member, batches are
-      sharded.
-    num_members: N.
-    unroll: whether to unroll the loop over members on a CPU, where XLA computes
-      gradients of convolutions slowly inside a loop.
-  """
-  if num_members == 1:
-    return _squeeze_core(sharding.place_learner_core(mesh, core))
-  takes_turns = mesh.size == 1 and jax.default_backend() == 'cpu'
-  members = sharding.spread(mesh)
-
-  def init(key: types.Key) -> types.TrainingState:
-    state = jax.vmap(core.init)(jax.random.split(key, num_members))
-    return jax.lax.with_sharding_constraint(state, members)
-
-  def update(
-    state: types.TrainingState, batch: types.LearnerBatch
-  ) -> tuple[types.TrainingState, types.Metrics]:
-    if takes_turns:
-      # A loop over members, not time: nothing is carried.
-      updated: tuple[types.TrainingState, types.Metrics] = jax.lax.scan(
-        lambda carry, row: (carry, core.update(*row)),
-        None,
-        (state, batch),
-        unroll=num_members if unroll else 1,
-      )[1]
-      return updated
-    batch = jax.lax.with_sharding_constraint(batch, members)
-    state, metrics = jax.vmap(core.update)(state, batch)
-    return jax.lax.with_sharding_constraint(state, members), metrics
-
-  return types.LearnerCore(init, update)
-
-
-def _squeeze_core(core: types.LearnerCore) -> types.LearnerCore:
-  """Returns functions of a single member whose state has leaves [1, ...]."""
-
-  def expand(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 0), tree)
-
-  def init(key: types.Key) -> types.TrainingState:
-    state: types.TrainingState = expand(core.init(key))
-    return state
-
-  def update(
-    state: types.TrainingState, batch: types.LearnerBatch
-  ) -> tuple[types.TrainingState, types.Metrics]:
-    updated, metrics = core.update(_squeeze(state, 0), batch)
-    return expand(updated), metrics
-
-  return types.LearnerCore(init, update)
 
 
 def check_devices(
