@@ -17,13 +17,16 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
+
+# Hyperparameters, or any other pytree in the structure of its priors.
+_Values = TypeVar('_Values')
 
 
 class Prior(Protocol):
@@ -300,7 +303,7 @@ def _check_range(name: str, drawn: Bounds, bounds: Bounds | None) -> None:
     )
 
 
-def sample(key: types.Key, priors: Priors) -> types.Hyperparameters:
+def sample(key: types.Key, priors: Priors) -> types.ArrayTree:
   """Samples hyperparameters from `priors`, with one key per leaf.
 
   Args:
@@ -318,10 +321,10 @@ def sample(key: types.Key, priors: Priors) -> types.Hyperparameters:
 
 def resample(
   key: types.Key,
-  hyperparameters: types.Hyperparameters,
+  hyperparameters: _Values,
   priors: Priors,
   probability: types.Array | float,
-) -> types.Hyperparameters:
+) -> _Values:
   """Resamples each value from its prior with the given probability."""
   choice_key, sample_key = jax.random.split(key)
 
@@ -344,11 +347,11 @@ def resample(
 
 def perturb(
   key: types.Key,
-  hyperparameters: types.Hyperparameters,
+  hyperparameters: _Values,
   priors: Priors,
   probability: types.Array | float = 0.05,
   factors: tuple[float, float] = (0.8, 1.2),
-) -> types.Hyperparameters:
+) -> _Values:
   """Perturbs each value with the given probability, within its bounds.
 
   The defaults are those of Jaderberg et al., 2019 (FTW).
@@ -386,9 +389,7 @@ def perturb(
   )
 
 
-def clip(
-  hyperparameters: types.Hyperparameters, priors: Priors
-) -> types.Hyperparameters:
+def clip(hyperparameters: _Values, priors: Priors) -> _Values:
   """Clips each value to the bounds of its prior."""
   return jax.tree.map(
     lambda prior, value: prior.clip(value), priors, hyperparameters

@@ -35,9 +35,6 @@ Params = Any
 # State of a core: a pytree of arrays [B, ...], zero at the start of an episode.
 RecurrentState = Any
 
-# A NamedTuple of scalar arrays; see `ftwax.hyperparameters`.
-Hyperparameters = Any
-
 # Weights of events, float32 [num_events]; see `ftwax.internal_rewards`.
 InternalRewards = Array
 
@@ -55,6 +52,19 @@ NO_ACTION = -1
 # Optional entry of a dict observation, in the action's structure with an axis
 # of actions added to each part: nonzero where an action is allowed.
 ACTION_MASK = 'action_mask'
+
+
+class Hyperparameters(Protocol):
+  """A NamedTuple of scalar arrays; see `ftwax.hyperparameters`."""
+
+  @property
+  def _fields(self) -> tuple[str, ...]: ...
+
+  def _asdict(self) -> dict[str, Any]: ...
+
+  def _replace(self, **values: Any) -> 'Hyperparameters': ...
+
+  def __getattr__(self, name: str) -> Array: ...
 
 
 class EnvironmentSpec(NamedTuple):

@@ -296,7 +296,7 @@ NAME_EXPERIMENTS = {
   'cli',
   'experiments',
   'runtime/__init__.py',
-  'runtime/cast.py',
+  'runtime/named_players.py',
   'runtime/comparison.py',
   'runtime/device/train.py',
   'runtime/distributed/program.py',

@@ -78,10 +78,11 @@ def make_population(
 ) -> state_lib.PopulationState:
   """Returns the initial population."""
   zeros = jnp.zeros((2,), jnp.int32)
+  weights: Any = Surrogate(jnp.array([1.0, 0.0]), jnp.array([0.0, 1.0]))
   members = types.TrainingState(
     params=jnp.array(START),
     opt_state=(),
-    hyperparameters=Surrogate(jnp.array([1.0, 0.0]), jnp.array([0.0, 1.0])),
+    hyperparameters=weights,
     internal_rewards=jnp.ones((2, 1)),
     key=jax.random.split(key),
     steps=zeros,

@@ -46,7 +46,7 @@ class RecurrentCore(Protocol):
     self,
     inputs: types.Array,
     state: types.RecurrentState,
-    hyperparameters: types.Hyperparameters,
+    hyperparameters: types.Hyperparameters | None,
   ) -> tuple[CoreOutput, types.RecurrentState]:
     """Does one step on inputs [B, num_inputs]."""
 
@@ -55,7 +55,7 @@ class RecurrentCore(Protocol):
     inputs: types.Array,
     start: types.Array,
     state: types.RecurrentState,
-    hyperparameters: types.Hyperparameters,
+    hyperparameters: types.Hyperparameters | None,
   ) -> tuple[CoreOutput, types.RecurrentState]:
     """Does `T` steps on inputs [T, B, num_inputs].
 
@@ -141,7 +141,7 @@ class SkipConnection:
     self,
     inputs: types.Array,
     state: types.RecurrentState,
-    hyperparameters: types.Hyperparameters = None,
+    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[CoreOutput, types.RecurrentState]:
     """Does one step on inputs [B, num_inputs]."""
     output, state = self._core(inputs, state, hyperparameters)
@@ -152,7 +152,7 @@ class SkipConnection:
     inputs: types.Array,
     start: types.Array,
     state: types.RecurrentState,
-    hyperparameters: types.Hyperparameters = None,
+    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[CoreOutput, types.RecurrentState]:
     """Does `T` steps on inputs [T, B, num_inputs]."""
     output, state = self._core.unroll(inputs, start, state, hyperparameters)

@@ -62,7 +62,7 @@ class LayerNormLSTM(hk.Module):
     self,
     inputs: types.Array,
     state: recurrent_cores.LSTMState,
-    hyperparameters: types.Hyperparameters = None,
+    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[cores.CoreOutput, recurrent_cores.LSTMState]:
     """Does one step on inputs [B, num_inputs]."""
     del hyperparameters
@@ -75,7 +75,7 @@ class LayerNormLSTM(hk.Module):
     inputs: types.Array,
     start: types.Array,
     state: recurrent_cores.LSTMState,
-    hyperparameters: types.Hyperparameters = None,
+    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[cores.CoreOutput, recurrent_cores.LSTMState]:
     """Does `T` steps on inputs [T, B, num_inputs]."""
     del hyperparameters

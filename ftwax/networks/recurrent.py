@@ -60,7 +60,7 @@ def make_recurrent_network(
   separate_value: bool = False,
   reward_transform: Callable[[types.Array], types.Array] | None = jnp.tanh,
   auxiliary_heads: AuxiliaryHeads | None = None,
-  example_hyperparameters: types.Hyperparameters = None,
+  example_hyperparameters: types.Hyperparameters | None = None,
 ) -> types.RecurrentNetwork:
   """Makes a network for the observations and actions of an environment.
 

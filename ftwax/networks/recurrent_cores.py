@@ -64,7 +64,7 @@ class LSTM(hk.Module):
     self,
     inputs: types.Array,
     state: LSTMState,
-    hyperparameters: types.Hyperparameters = None,
+    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[cores.CoreOutput, LSTMState]:
     """Does one step on inputs [B, num_inputs]."""
     del hyperparameters
@@ -77,7 +77,7 @@ class LSTM(hk.Module):
     inputs: types.Array,
     start: types.Array,
     state: LSTMState,
-    hyperparameters: types.Hyperparameters = None,
+    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[cores.CoreOutput, LSTMState]:
     """Does `T` steps on inputs [T, B, num_inputs]."""
     del hyperparameters
@@ -126,7 +126,7 @@ class GRU(hk.Module):
     self,
     inputs: types.Array,
     state: types.Array,
-    hyperparameters: types.Hyperparameters = None,
+    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[cores.CoreOutput, types.Array]:
     """Does one step on inputs [B, num_inputs]."""
     del hyperparameters
@@ -139,7 +139,7 @@ class GRU(hk.Module):
     inputs: types.Array,
     start: types.Array,
     state: types.Array,
-    hyperparameters: types.Hyperparameters = None,
+    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[cores.CoreOutput, types.Array]:
     """Does `T` steps on inputs [T, B, num_inputs]."""
     del hyperparameters
@@ -173,7 +173,7 @@ class FeedForward(hk.Module):
     self,
     inputs: types.Array,
     state: tuple[()],
-    hyperparameters: types.Hyperparameters = None,
+    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[cores.CoreOutput, tuple[()]]:
     """Does one step on inputs [B, num_inputs]."""
     del hyperparameters
@@ -184,7 +184,7 @@ class FeedForward(hk.Module):
     inputs: types.Array,
     start: types.Array,
     state: tuple[()],
-    hyperparameters: types.Hyperparameters = None,
+    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[cores.CoreOutput, tuple[()]]:
     """Does `T` steps on inputs [T, B, num_inputs], all at once."""
     del start

@@ -71,7 +71,7 @@ class RL2Core(hk.Module):
     self,
     inputs: types.Array,
     state: RL2State,
-    hyperparameters: types.Hyperparameters = None,
+    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[cores.CoreOutput, RL2State]:
     """Does one step on inputs [B, num_inputs]."""
     # At the start of a trial, the caller has reset both states.
@@ -89,7 +89,7 @@ class RL2Core(hk.Module):
     inputs: types.Array,
     start: types.Array,
     state: RL2State,
-    hyperparameters: types.Hyperparameters = None,
+    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[cores.CoreOutput, RL2State]:
     """Does `T` steps on inputs [T, B, num_inputs]; trials begin at `start`."""
     inner, inner_state = self._inner.unroll(

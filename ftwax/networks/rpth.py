@@ -153,7 +153,7 @@ class RPTH(hk.Module):
     self,
     inputs: types.Array,
     state: RPTHState,
-    hyperparameters: types.Hyperparameters,
+    hyperparameters: types.Hyperparameters | None,
   ) -> tuple[cores.CoreOutput, RPTHState]:
     """Does one step on inputs [B, num_inputs].
 
@@ -167,7 +167,7 @@ class RPTH(hk.Module):
     inputs: types.Array,
     start: types.Array,
     state: RPTHState,
-    hyperparameters: types.Hyperparameters,
+    hyperparameters: types.Hyperparameters | None,
   ) -> tuple[cores.CoreOutput, RPTHState]:
     """Does `T` steps on inputs [T, B, num_inputs].
 
@@ -181,7 +181,7 @@ class RPTH(hk.Module):
   def _prepare(
     self,
     inputs: types.Array,
-    hyperparameters: types.Hyperparameters,
+    hyperparameters: types.Hyperparameters | None,
     skips_idle: bool,
   ) -> tuple[_Step, Any]:
     """Returns one step and its prepared inputs, from [..., num_inputs]."""
@@ -200,6 +200,7 @@ class RPTH(hk.Module):
       (*leading_shape, self._config.latent_size),
       self._config.level_options.noise_scale,
     )
+    assert hyperparameters is not None  # This core reads them.
     period = check_period(hyperparameters.slow_period)
     gradient_scale = hyperparameters.fast_to_slow_gradient_scale
 

@@ -95,7 +95,7 @@ class StackedLSTM(hk.Module):
     self,
     inputs: types.Array,
     state: tuple[types.RecurrentState, ...],
-    hyperparameters: types.Hyperparameters = None,
+    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[cores.CoreOutput, tuple[types.RecurrentState, ...]]:
     """Does one step on inputs [B, num_inputs]."""
     return self._apply_layers(
@@ -107,7 +107,7 @@ class StackedLSTM(hk.Module):
     inputs: types.Array,
     start: types.Array,
     state: tuple[types.RecurrentState, ...],
-    hyperparameters: types.Hyperparameters = None,
+    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[cores.CoreOutput, tuple[types.RecurrentState, ...]]:
     """Does `T` steps on inputs [T, B, num_inputs], layer by layer."""
     return self._apply_layers(

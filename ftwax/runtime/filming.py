@@ -17,7 +17,7 @@ from ftwax.runtime import play
 
 
 def record(
-  environment: Any,
+  environment: play.Environment,
   path: str | os.PathLike[str],
   seats: Sequence[tuple[str, players_lib.Player | None]],
   seed: int,

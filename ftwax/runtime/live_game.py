@@ -16,7 +16,7 @@ import numpy as np
 from ftwax import types
 from ftwax.environments import game_pages
 from ftwax.reporting import saved_games
-from ftwax.runtime import cast as cast_lib
+from ftwax.runtime import named_players
 from ftwax.runtime import playable as playable_lib
 
 # Steps per second, as for FTW agents in the paper.
@@ -67,7 +67,7 @@ class LiveGame:
 
     Args:
       seed: seed of the map and of players; only used for JAX games.
-      seats: name of the player on each seat; `cast.STILL` for a person.
+      seats: name of the player on each seat; `STILL` for a person.
     """
     self.seed = seed
     game, page = self._game, self._playable.page
@@ -101,7 +101,7 @@ class LiveGame:
   def seat(self, seat: int, name: str) -> None:
     """Puts another player on a seat; allowed at any time."""
     if self._players[seat][0] != name:
-      state = self._playable.cast.start(name, self._keys[seat])
+      state = self._playable.players.start(name, self._keys[seat])
       self._players[seat] = (name, state)
       self._chosen.pop(seat, None)
 
@@ -119,12 +119,12 @@ class LiveGame:
     """
     chosen = []
     for seat, (name, state) in enumerate(self._players):
-      if seat in choices or name == cast_lib.STILL:
+      if seat in choices or name == named_players.STILL:
         chosen.append(self._playable.page.act(choices.get(seat, {})))
         continue
       # Acting twice in a state would advance the recurrent state twice.
       if seat not in self._chosen:
-        self._chosen[seat], state = self._playable.cast.act(
+        self._chosen[seat], state = self._playable.players.act(
           name, self._state, seat, self.observed(seat), state
         )
         self._players[seat] = (name, state)
@@ -189,9 +189,9 @@ class LiveGame:
     return self._playable.page.view(self.observed(seat).observation)
 
   def looks(self) -> list[dict[str, Any]]:
-    """Returns internal values of the player on each seat; see `Cast.look`."""
+    """Returns values inside the player on each seat; see `NamedPlayers`."""
     return [
-      self._playable.cast.look(name, self.observed(seat), state)
+      self._playable.players.look(name, self.observed(seat), state)
       for seat, (name, state) in enumerate(self._players)
     ]
 
@@ -207,7 +207,7 @@ def record_matches(
   Args:
     playable: the game.
     matches: for each game, the player of each team or of each seat; see
-      `Cast.names`.
+      `NamedPlayers.names`.
     run_dir: directory of the run.
     seed: seed of all games.
 
@@ -215,14 +215,14 @@ def record_matches(
     ValueError: if a player does not exist, or their number matches neither
       teams nor seats.
   """
-  teams, cast = playable.teams, playable.cast
+  teams, players = playable.teams, playable.players
   for match in matches:
-    unknown = [name for name in match if name not in cast.names]
+    unknown = [name for name in match if name not in players.names]
     if unknown or len(match) not in (max(teams) + 1, len(teams)):
       raise ValueError(
         f'match ({list(match)}) must name a player for each of the'
         f' {max(teams) + 1} teams, or each of the {len(teams)} seats, of'
-        f' {cast.names}; choose from these.'
+        f' {players.names}; choose from these.'
       )
   live = LiveGame(playable)
   saved = saved_games.SavedGames(

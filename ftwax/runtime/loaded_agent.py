@@ -89,7 +89,10 @@ class LoadedAgent:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[0], action)
 
   def evaluate(
-    self, environment: Any, num_episodes: int = 10, seed: int = 0
+    self,
+    environment: play.Environment,
+    num_episodes: int = 10,
+    seed: int = 0,
   ) -> types.NumpyArray:
     """Plays episodes in a single-agent environment.
 
@@ -139,7 +142,7 @@ class LoadedAgent:
 
   def record(
     self,
-    environment: Any,
+    environment: play.Environment,
     path: str | os.PathLike[str],
     seats: Sequence['LoadedAgent | str'] | None = None,
     *,

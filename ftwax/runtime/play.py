@@ -1,17 +1,36 @@
 """The loop that plays, for training, evaluations, films and loaded agents."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import dm_env
 import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.environments import game_vectors
+from ftwax.environments import functional, game_vectors
+from ftwax.environments import games as games_lib
 from ftwax.population import players as players_lib
 from ftwax.population import routing
 from ftwax.population import seating as seating_lib
+
+
+class GymnasiumEnvironment(Protocol):
+  """An environment of Gymnasium, which need not be installed."""
+
+  observation_space: Any
+  action_space: Any
+
+
+# An environment or a game that is made, or the name of Gymnasium's.
+Environment: TypeAlias = (
+  str
+  | dm_env.Environment
+  | games_lib.GameEnvironment
+  | functional.FunctionalEnvironment
+  | functional.FunctionalGame
+  | GymnasiumEnvironment
+)
 
 
 class Playable(Protocol):

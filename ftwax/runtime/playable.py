@@ -18,9 +18,8 @@ from ftwax.environments import (
   vector,
 )
 from ftwax.environments.capture_the_flag import browser
-from ftwax.runtime import cast as cast_lib
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import game_files, loading
+from ftwax.runtime import game_files, loading, named_players
 
 _PETTINGZOO = 'pettingzoo:'
 
@@ -33,13 +32,13 @@ class PlayableGame:
     name: name shown to people.
     game: a JAX game, or a Python game (`games.GameEnvironment`).
     page: displays the game.
-    cast: players that can take seats: members, scripts and others.
+    players: players that can take seats: members, scripts and others.
   """
 
   name: str
   game: functional.FunctionalGame | games.GameEnvironment
   page: game_pages.GamePage
-  cast: cast_lib.Cast
+  players: named_players.NamedPlayers
 
   @property
   def teams(self) -> tuple[int, ...]:
@@ -54,7 +53,7 @@ class PlayableGame:
       'name': name,
       'kind': 'person' if is_person else 'player',
       'team': self.teams[seat],
-      'rating': round(self.cast.rating(name)),
+      'rating': round(self.players.rating(name)),
     }
 
   @functools.cached_property
@@ -113,7 +112,7 @@ def make(
     name,
     game,
     game_pages.find(game, environment.actions),
-    cast_lib.Cast(spec, scripts, source, experiment),
+    named_players.NamedPlayers(spec, scripts, source, experiment),
   )
 
 

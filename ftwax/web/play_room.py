@@ -17,8 +17,7 @@ from typing import Any
 from absl import logging
 
 from ftwax.reporting import saved_games
-from ftwax.runtime import cast as cast_lib
-from ftwax.runtime import live_game
+from ftwax.runtime import live_game, named_players
 from ftwax.runtime import playable as playable_lib
 
 # Steps per second that people can choose.
@@ -112,7 +111,7 @@ class Room:
         'script': self._playable.page.script.stem,
         'keys': keys,
         'teams': self._playable.teams,
-        'players': self._playable.cast.names,
+        'players': self._playable.players.names,
         'speeds': [min(SPEEDS), max(SPEEDS)],
       }
     )
@@ -199,7 +198,7 @@ class Room:
 
   def _do_seat(self, person: Person, message: Message) -> None:
     seat, player = self._free_seat_of(message, person), message.get('player')
-    if player not in self._playable.cast.names:
+    if player not in self._playable.players.names:
       raise RequestError(
         'That player does not exist; choose one from the list.'
       )
@@ -376,7 +375,7 @@ class Room:
     return self._playable.seat_facts(seat, player)
 
   def _player_name(self, player: str | Person) -> str:
-    return cast_lib.STILL if isinstance(player, Person) else player
+    return named_players.STILL if isinstance(player, Person) else player
 
   def _seat_of(self, message: Message) -> int:
     seat = message.get('seat')
@@ -403,7 +402,7 @@ class Room:
     """Returns `name`, with a number if it is already taken."""
     names = {person.name for person in self._people}
     free, number = name, 1
-    while free in names or free in self._playable.cast.names:
+    while free in names or free in self._playable.players.names:
       number += 1
       free = f'{name} {number}'
     return free
@@ -413,9 +412,9 @@ def _first_seats(
   playable: playable_lib.PlayableGame,
 ) -> list[str | Person]:
   """Seats members in turn; without members, the strongest script."""
-  names = playable.cast.names
+  names = playable.players.names
   members = [name for name in names if name.startswith('member ')]
-  weak = (cast_lib.RANDOM, cast_lib.STILL)
+  weak = (named_players.RANDOM, named_players.STILL)
   # Scripts are listed from the weakest to the strongest.
   scripts = [name for name in names if name not in (*members, *weak)]
   players = members or scripts[-1:] or names

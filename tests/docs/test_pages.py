@@ -58,7 +58,7 @@ _HOLDS = {
     and len(set(names['values']['learning_rate'].tolist())) == 16
   ),
   'your_own_game': lambda names: (
-    len(names['made'].cast.names) == 5
+    len(names['made'].players.names) == 5
     and len(list(names['run_dir'].glob('games/*.json'))) == 1
   ),
   'several_seeds': lambda names: set(names['scores']) == {'PPO', 'IMPALA'},

@@ -144,11 +144,11 @@ def test_the_script_of_the_charts_is_served_from_its_package(run):
 
 def test_what_goes_on_in_members_is_told_to_those_who_ask(tmp_path):
   found = playable.find('capture_the_flag')
-  assert found.cast.names[:5] == [
+  assert found.players.names[:5] == [
     'member 0', 'member 1', 'member 2', 'member 3', 'wanderer'
   ]  # fmt: skip
   names = ('member 0', 'tactician', 'attacker', 'wanderer')
-  ratings = [found.cast.rating(name) for name in names]
+  ratings = [found.players.rating(name) for name in names]
   assert ratings == sorted(ratings, reverse=True)
   assert len(set(ratings)) == 4
   client, _ = web_helpers.make_client(found, tmp_path)

@@ -23,7 +23,7 @@ class ControllerStep(Protocol):
     prepared: Any,
     fed_back: types.Array,
     state: Any,
-    hyperparameters: types.Hyperparameters,
+    hyperparameters: types.Hyperparameters | None,
   ) -> tuple[types.Array, Any]:
     """Does the step.
 
@@ -110,7 +110,7 @@ class LSTMController(hk.Module):
       prepared: PreparedGates,
       fed_back: types.Array,
       state: recurrent_cores.LSTMState,
-      hyperparameters: types.Hyperparameters,
+      hyperparameters: types.Hyperparameters | None,
     ) -> tuple[types.Array, recurrent_cores.LSTMState]:
       del hyperparameters
       # [B, num_fed_back + hidden_size]
@@ -142,7 +142,7 @@ class CoreController:
       prepared: types.Array,
       fed_back: types.Array,
       state: types.RecurrentState,
-      hyperparameters: types.Hyperparameters,
+      hyperparameters: types.Hyperparameters | None,
     ) -> tuple[types.Array, types.RecurrentState]:
       inputs = jnp.concatenate([prepared, fed_back], axis=-1)
       output, state = self._core(inputs, state, hyperparameters)

@@ -120,7 +120,7 @@ class DNC(hk.Module):
     self,
     inputs: types.Array,
     state: DNCState,
-    hyperparameters: types.Hyperparameters = None,
+    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[cores.CoreOutput, DNCState]:
     """Does one step on inputs [B, num_inputs]."""
     step, prepared = self._prepare(inputs, hyperparameters)
@@ -132,7 +132,7 @@ class DNC(hk.Module):
     inputs: types.Array,
     start: types.Array,
     state: DNCState,
-    hyperparameters: types.Hyperparameters = None,
+    hyperparameters: types.Hyperparameters | None = None,
   ) -> tuple[cores.CoreOutput, DNCState]:
     """Does `T` steps on inputs [T, B, num_inputs]."""
     step, prepared = self._prepare(inputs, hyperparameters)
@@ -141,7 +141,7 @@ class DNC(hk.Module):
     return self._make_output(outputs, self._config.bypass_dropout), state
 
   def _prepare(
-    self, inputs: types.Array, hyperparameters: types.Hyperparameters
+    self, inputs: types.Array, hyperparameters: types.Hyperparameters | None
   ) -> tuple[Callable[[Any, DNCState], tuple['_StepOutput', DNCState]], Any]:
     """Returns one step and its prepared inputs, from [..., num_inputs]."""
     control, prepared = self._controller.prepare(inputs, self._memory.num_words)

@@ -28,7 +28,7 @@ STILL = 'still'
 _UNKNOWN_RATING = 1000.0
 
 
-class Cast:
+class NamedPlayers:
   """The players that can take a seat of a game.
 
   Attributes:
