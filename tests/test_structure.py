@@ -59,7 +59,7 @@ BUDGETS = {
   'replay': (5_910, 2_070),
   'reporting': (2_480, 1_160),
   'runtime': (8_450, 3_340),
-  'runtime/distributed': (2_810, 1_260),
+  'runtime/distributed': (2_900, 1_300),
   'web': (1_260, 660),
 }
 

@@ -19,8 +19,11 @@ import pytest
 if importlib.util.find_spec('ray') is None:
   pytest.skip('Ray needs Python 3.11 or newer.', allow_module_level=True)
 
+import distributed_helpers  # noqa: E402
+
 from ftwax.records import checkpoints, loggers  # noqa: E402
-from ftwax.runtime.distributed import ray_engine  # noqa: E402
+from ftwax.runtime import runs  # noqa: E402
+from ftwax.runtime.distributed import ray_engine, runner  # noqa: E402
 from ftwax.runtime.distributed import settings as settings_lib  # noqa: E402
 
 _TIMEOUT_S = 300.0
@@ -93,6 +96,11 @@ class _Run:
           found[path.stem] = int(name)
     return found
 
+  def replaced(self, before, names):
+    """Returns whether new processes have taken the place of nodes."""
+    now = self.nodes()
+    return all(now.get(name, before[name]) != before[name] for name in names)
+
   def wait_for_end(self):
     deadline = time.monotonic() + 60.0
     while self.nodes():
@@ -121,19 +129,20 @@ def test_a_run_outlives_its_nodes_and_is_resumed(start):
   run = start(10**9)
   run.wait_for(lambda: len(run.rows('train')) > 20)
   # Everything listens on the loopback interface alone.
-  assert _listeners(run.nodes().values()) <= {'127.0.0.1', '::1'}
-  for name in ('actor-0', 'learner-0'):
-    pid = run.nodes()[name]
-    num_rows = {label: len(run.rows(label)) for label in ('train', 'learner')}
-    os.kill(pid, signal.SIGKILL)
-    run.wait_for(lambda pid=pid: pid not in run.nodes().values())
-    run.wait_for(
-      lambda name=name, num_rows=num_rows: (
-        name in run.nodes()
-        and len(run.rows('train')) > num_rows['train'] + 10
-        and len(run.rows('learner')) > num_rows['learner'] + 1
-      )
+  nodes = run.nodes()
+  assert len(nodes) == 4
+  assert _listeners(nodes.values()) <= {'127.0.0.1', '::1'}
+  num_rows = {label: len(run.rows(label)) for label in ('train', 'learner')}
+  killed = ('actor-0', 'learner-0')
+  for name in killed:
+    os.kill(nodes[name], signal.SIGKILL)
+  run.wait_for(lambda: run.replaced(nodes, killed))
+  run.wait_for(
+    lambda: (
+      len(run.rows('train')) > num_rows['train'] + 10
+      and len(run.rows('learner')) > num_rows['learner'] + 1
     )
+  )
   status = json.loads((run.directory / 'output' / 'nodes.json').read_text())
   assert 'restarts 1' in status['learner/0']
   run.process.send_signal(signal.SIGTERM)
@@ -146,20 +155,12 @@ def test_a_run_outlives_its_nodes_and_is_resumed(start):
   rows = run.rows('train')
   assert sum(row['num_episodes'] for row in rows) == rows[-1]['episodes']
 
-  resumed = start(steps + 1000, 'resume')
-  output, _ = resumed.process.communicate(timeout=_TIMEOUT_S)
-  assert resumed.process.returncode == 0, output
-  last = checkpoints.saved_steps(run.directory / 'checkpoints')[-1]
-  assert last == steps + 1000
-  assert run.rows('evaluation')
-
-
-def test_nothing_is_left_of_a_run_that_is_killed(start):
-  run = start(10**9)
-  run.wait_for(lambda: len(run.rows('train')) > 3)
-  assert len(run.nodes()) == 4
-  run.process.kill()
-  run.wait_for_end()
+  resumed = start(10**9, 'resume')
+  resumed.wait_for(lambda: resumed.rows('train')[-1]['actor_steps'] > steps)
+  assert len(resumed.nodes()) == 4
+  # Nothing is left of a run that is killed.
+  resumed.process.kill()
+  resumed.wait_for_end()
 
 
 def _listeners(pids):
@@ -202,9 +203,10 @@ class _Echo:
 def engine(tmp_path_factory):
   directory = tmp_path_factory.mktemp('run')
   (directory / 'output').mkdir()
-  made = ray_engine.RayEngine(settings_lib.Settings(num_actors=1), directory)
+  # Three of its processors are for the test that makes a run.
+  made = ray_engine.RayEngine(settings_lib.Settings(num_actors=3), directory)
   try:
-    made.start({'actor/0': _Echo, 'learner/0': _Echo})
+    made.start({'first/0': _Echo, 'second/0': _Echo})
     yield made
   finally:
     made.close()
@@ -212,23 +214,23 @@ def engine(tmp_path_factory):
 
 @pytest.mark.filterwarnings('ignore')
 def test_an_engine_carries_calls_and_errors(engine):
-  (said,) = engine.call('actor/0', 'say', 'hello')
-  assert engine.get(engine.call('learner/0', 'say', said)[0]) == 'hello'
-  first, second = engine.call('actor/0', 'both', num_returns=2)
-  assert (engine.get(first), engine.get(second)) == (1, 2)
+  (said,) = engine.call('first/0', 'say', 'hello')
+  assert engine.get(engine.call('second/0', 'say', said)[0]) == 'hello'
+  one, two = engine.call('first/0', 'both', num_returns=2)
+  assert (engine.get(one), engine.get(two)) == (1, 2)
   with pytest.raises(
     ray_engine.engine.NodeFailedError,
-    match='actor/0 failed: LookupError: nothing is here',
+    match='first/0 failed: LookupError: nothing is here',
   ):
-    engine.get(engine.call('actor/0', 'fail')[0])
-  assert engine.get(engine.ping('learner/0')) == 0.0
+    engine.get(engine.call('first/0', 'fail')[0])
+  assert engine.get(engine.ping('second/0')) == 0.0
 
 
 @pytest.mark.filterwarnings('ignore')
 def test_a_token_guards_every_port(engine):
   path = pathlib.Path(os.environ['RAY_AUTH_TOKEN_PATH'])
   for part in (path, path.parent):
-    assert not path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO), part
+    assert not part.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO), part
   import ray
 
   address = ray.get_runtime_context().gcs_address
@@ -237,24 +239,42 @@ def test_a_token_guards_every_port(engine):
     f'ray.init({address!r}, log_to_driver=False)\n'
     'print(ray.nodes())\n'
   )
-  for token in ('', 'f' * 64):
-    variables = {**os.environ, 'RAY_AUTH_TOKEN': token}
-    if not token:  # A stranger that asks for no mode.
-      variables['RAY_AUTH_MODE'] = 'disabled'
-      del variables['RAY_AUTH_TOKEN']
-    del variables['RAY_AUTH_TOKEN_PATH']
-    stranger = subprocess.run(
+  own = {k: v for k, v in os.environ.items() if not k.startswith('RAY_AUTH')}
+  strangers = [
+    subprocess.Popen(
       [sys.executable, '-c', code],
-      env=variables,
-      capture_output=True,
+      env=own | variables,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.STDOUT,
       text=True,
-      timeout=_TIMEOUT_S,
     )
-    assert stranger.returncode != 0
-    assert 'NodeManagerPort' not in stranger.stdout
+    for variables in (
+      {'RAY_AUTH_MODE': 'disabled'},
+      {'RAY_AUTH_MODE': 'token', 'RAY_AUTH_TOKEN': 'f' * 64},
+    )
+  ]
   for node in ray.nodes():
     for port in (node['RuntimeEnvAgentPort'], node['MetricsExportPort']):
       _refuses_http(port)
+  for stranger in strangers:
+    output, _ = stranger.communicate(timeout=_TIMEOUT_S)
+    assert stranger.returncode != 0
+    assert 'NodeManagerPort' not in output
+
+
+@pytest.mark.filterwarnings('ignore')
+def test_a_run_takes_its_steps_and_ends(engine, tmp_path):
+  result = runner.run_with(
+    lambda: engine,
+    distributed_helpers.make_experiment(),
+    runs.open_run_directory(
+      distributed_helpers.make_experiment(), tmp_path / 'run', False
+    ),
+    eval_every=50,
+    settings=settings_lib.Settings(num_actors=1),
+  )
+  assert result.counts.actor_steps == 100
+  assert loggers.read_jsonl(loggers.log_path(result.run_dir, 'evaluation'))
 
 
 def _refuses_http(port):
@@ -269,22 +289,26 @@ def _refuses_http(port):
     assert caught.value.code in (401, 403, 404, 405)
 
 
-@pytest.mark.filterwarnings('ignore')
 def test_a_cluster_that_is_not_there_is_told_in_one_line(tmp_path):
-  code = (
-    'import pathlib\n'
-    'from ftwax.runtime.distributed import ray_engine, settings\n'
-    f'path = pathlib.Path({str(tmp_path)!r})\n'
-    "ray_engine.RayEngine(settings.Settings(cluster='127.0.0.1:1'), path)"
-  )
-  process = subprocess.run(
-    [sys.executable, '-W', 'ignore', '-c', code],
-    env={**os.environ, 'RAY_AUTH_TOKEN': 'f' * 64},
-    capture_output=True,
-    text=True,
-    timeout=_TIMEOUT_S,
-  )
-  last = process.stderr.splitlines()[-1]
-  assert last.startswith(
-    "ConnectionError: cluster ('127.0.0.1:1') must be a Ray"
-  )
+  with pytest.raises(
+    ConnectionError, match=r"cluster \('127.0.0.1:1'\) must be a Ray .*refused"
+  ):
+    ray_engine._check_address('127.0.0.1:1')
+
+
+def test_folders_of_killed_runs_are_removed(tmp_path, monkeypatch):
+  monkeypatch.setattr(ray_engine.tempfile, 'tempdir', str(tmp_path))
+  dead = 2**31 - 1  # No process has this number.
+  mine = tmp_path / f'ftwax-{os.getpid()}-running'
+  killed = tmp_path / f'ftwax-{dead}-killed'
+  victim = tmp_path / 'victim'
+  for folder in (mine, killed, victim):
+    folder.mkdir()
+    os.mkfifo(folder / 'fifo')
+  os.symlink(victim, killed / 'link')
+  os.symlink(victim, tmp_path / f'ftwax-{dead}-link')
+  os.mkfifo(tmp_path / f'ftwax-{dead}-fifo')
+  made = pathlib.Path(ray_engine.make_folder())
+  assert made.parent == tmp_path
+  assert not killed.exists()
+  assert (mine / 'fifo').exists() and (victim / 'fifo').exists()

@@ -12,6 +12,7 @@ import functools
 import os
 import pathlib
 import platform
+import re
 import secrets
 import shutil
 import signal
@@ -35,6 +36,8 @@ _NUM_ATTEMPTS = 5
 
 _OBJECT_STORE_BYTES = 512 * 2**20
 _PLACEMENT_S = 60.0
+_CONNECTION_S = 10.0
+_FOLDER = re.compile(r'ftwax-(\d+)-')
 _ACTOR_NICENESS = 5
 _TOKEN, _TOKEN_FILE, _MODE = (
   'RAY_AUTH_TOKEN',
@@ -249,6 +252,9 @@ class _Node:
 def _start(stack: contextlib.ExitStack, settings: settings_lib.Settings) -> Any:
   """Starts or joins a cluster; `stack` leaves it. Returns the module `ray`."""
   os.environ.setdefault('RAY_USAGE_STATS_ENABLED', '0')
+  # Of a command under `uv run` Ray would copy the folder, and start each node
+  # by another `uv run`, which takes minutes.
+  os.environ.setdefault('RAY_ENABLE_UV_RUN_RUNTIME_ENV', '0')
   is_local = settings.cluster == settings_lib.LOCAL
   if 'ray' in sys.modules and os.environ.get(_MODE) != 'token':
     raise ConnectionError(
@@ -282,7 +288,7 @@ def _start(stack: contextlib.ExitStack, settings: settings_lib.Settings) -> Any:
     'configure_logging': False,
   }
   if is_local:
-    folder = tempfile.mkdtemp(prefix='ftwax-')
+    folder = make_folder()
     stack.callback(shutil.rmtree, folder, ignore_errors=True)
     options |= {
       'address': 'local',
@@ -293,6 +299,7 @@ def _start(stack: contextlib.ExitStack, settings: settings_lib.Settings) -> Any:
     }
   else:
     options['address'] = settings.cluster
+    _check_address(settings.cluster)
   stack.callback(ray.shutdown)
   with _same_signals(), warnings.catch_warnings():
     # It forks to start its processes, which JAX warns of; they are replaced by
@@ -316,12 +323,26 @@ def _connect(ray: Any, options: dict[str, Any]) -> None:
       ray.shutdown()
       is_slow = options['address'] == 'local' and 'timed out' in str(error)
       if not is_slow or attempt == _NUM_ATTEMPTS - 1:
-        raise ConnectionError(
-          f'cluster ({options["address"]!r}) must be a Ray cluster that takes'
-          f' the token of {_TOKEN_FILE} or {_TOKEN}, and cannot be joined'
-          f' ({_first_line(error)}); see docs/clusters.md.'
-        ) from error
+        raise _not_joined(options['address'], error) from error
       logging.warning('Ray took too long to start; it is started again.')
+
+
+def _check_address(cluster: str) -> None:
+  """Checks that something listens, for which Ray would wait for minutes."""
+  host, _, port = cluster.removeprefix('ray://').rpartition(':')
+  if port.isdigit():
+    try:
+      socket.create_connection((host, int(port)), _CONNECTION_S).close()
+    except OSError as error:
+      raise _not_joined(cluster, error) from error
+
+
+def _not_joined(cluster: str, error: Exception) -> ConnectionError:
+  return ConnectionError(
+    f'cluster ({cluster!r}) must be a Ray cluster that takes the token of'
+    f' {_TOKEN_FILE} or {_TOKEN}, and cannot be joined ({_first_line(error)});'
+    ' see docs/clusters.md.'
+  )
 
 
 @contextlib.contextmanager
@@ -342,7 +363,7 @@ def _same_signals() -> Any:
 @functools.cache  # Ray remembers the first token that a process has used.
 def _make_token() -> str:
   """Writes a token that only this user can read; returns the file's path."""
-  folder = tempfile.mkdtemp(prefix='ftwax-')
+  folder = make_folder()
   atexit.register(shutil.rmtree, folder, ignore_errors=True)
   path = os.path.join(folder, 'token')
   file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -351,9 +372,25 @@ def _make_token() -> str:
   return path
 
 
+def make_folder() -> str:
+  """Makes a temporary folder, and removes those of runs that were killed."""
+  for entry in os.scandir(tempfile.gettempdir()):
+    pid = _FOLDER.match(entry.name)
+    if pid is None or not entry.is_dir(follow_symlinks=False):
+      continue
+    try:
+      os.kill(int(pid[1]), 0)
+    except ProcessLookupError:
+      if entry.stat(follow_symlinks=False).st_uid == os.getuid():
+        shutil.rmtree(entry.path, ignore_errors=True)
+    except (OSError, OverflowError):
+      continue
+  return tempfile.mkdtemp(prefix=f'ftwax-{os.getpid()}-')
+
+
 def _pickle(name: str, make: Callable[[], Any]) -> bytes:
   try:
-    return cloudpickle.dumps((_versions(), cloudpickle.dumps(make)))
+    return cloudpickle.dumps((_versions(), sys.path, cloudpickle.dumps(make)))
   except Exception as error:
     raise ValueError(
       f'experiment must be pickled to run {name} in another process, and cannot'
@@ -362,12 +399,14 @@ def _pickle(name: str, make: Callable[[], Any]) -> bytes:
 
 
 def _unpickle(payload: bytes) -> Callable[[], Any]:
-  versions, make = cloudpickle.loads(payload)
+  versions, paths, make = cloudpickle.loads(payload)
   if versions != _versions():
     raise ValueError(
       f'{socket.gethostname()} must have the versions of the coordinator,'
       f' {versions}, and has {_versions()}; install the same.'
     )
+  # A node finds the modules that the process of the command finds.
+  sys.path.extend(path for path in paths if path not in sys.path)
   return cloudpickle.loads(make)
 
 
