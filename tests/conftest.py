@@ -1,5 +1,6 @@
 """Strictness for every test: see also `filterwarnings` in pyproject.toml."""
 
+import gc
 import os
 import signal
 import sys
@@ -49,6 +50,14 @@ def pytest_report_header(config):
     f'jax {jax.__version__}: without Reverb, acme and Launchpad, which need'
     f' Python 3.10, and so without {", ".join(_REVERB_HALF)}'
   )
+
+
+def pytest_collection_finish(session):
+  """Collects garbage rarely: JAX makes much, and modules are many."""
+  del session
+  gc.collect()
+  gc.freeze()
+  gc.set_threshold(50_000, 20, 100)
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from ftwax.environments import catch
 from ftwax.population import population_config
 from ftwax.runtime import callbacks, experiment
 
+pytestmark = pytest.mark.usefixtures('compiles_once')
+
 
 class _Watcher(experiment.Observer):
   def __init__(self):

@@ -23,6 +23,8 @@ from ftwax.records import checkpoints, loggers, run_directory
 from ftwax.runtime import experiment, runs
 from ftwax.runtime.device import sizes
 
+pytestmark = pytest.mark.usefixtures('compiles_once')
+
 CONFIG = impala.IMPALAConfig(
   core='feed_forward',
   hidden_size=8,

@@ -17,6 +17,8 @@ from ftwax.runtime import callbacks, distributed, runs
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import runner
 
+pytestmark = pytest.mark.usefixtures('compiles_once')
+
 
 def _run(experiment, directory, engine=None, settings=None, **options):
   return runner.run_with(

@@ -8,6 +8,8 @@ import run_helpers
 from ftwax.population import population_config
 from ftwax.records import loggers
 
+pytestmark = pytest.mark.usefixtures('compiles_once')
+
 _LENGTHS = {'training': 5, 'evaluation': 7}
 
 

@@ -18,6 +18,8 @@ from ftwax.environments import validation
 from ftwax.records import checkpoints, loggers, run_directory
 from ftwax.runtime import experiment
 
+pytestmark = pytest.mark.usefixtures('compiles_once')
+
 SPEC = fakes.make_vector_spec()
 
 

@@ -17,6 +17,8 @@ from ftwax.agents.actor_critic import replays
 from ftwax.population import population_config
 from ftwax.records import loggers
 
+pytestmark = pytest.mark.usefixtures('compiles_once')
+
 HAS_REVERB = sys.version_info < (3, 11)
 NEEDS_REVERB = pytest.mark.skipif(
   not HAS_REVERB, reason='Reverb installs on Python 3.10'

@@ -12,6 +12,8 @@ import ftwax
 from ftwax.agents import ppo
 from ftwax.environments import catch
 
+pytestmark = pytest.mark.usefixtures('compiles_once')
+
 MATCHING = functional_fakes.make_matching()
 
 
