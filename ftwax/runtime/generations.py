@@ -21,31 +21,6 @@ from ftwax.runtime import evaluation, initial_state, prepare, run_records
 LABEL = history.LABEL
 
 
-class Round(NamedTuple):
-  """Means over the games or single-agent episodes that ended in a round.
-
-  Attributes:
-    num_episodes: int [N], number of seats on which a member's games ended.
-    returns: float [N, num_events], summed over a game, mean over those seats.
-    lengths: float [N], mean over those seats.
-  """
-
-  num_episodes: types.NumpyArray
-  returns: types.NumpyArray
-  lengths: types.NumpyArray
-
-  @property
-  def total(self) -> int:
-    """Number of episodes of all members."""
-    return int(np.sum(self.num_episodes))
-
-  @property
-  def mean_return(self) -> float:
-    """Mean over episodes of the return, summed over events."""
-    sums = self.returns.sum(axis=1) @ self.num_episodes
-    return float(sums / max(self.total, 1))
-
-
 class RoundSums(NamedTuple):
   """Sums over the seats on which members' games ended in the current round.
 
@@ -83,16 +58,6 @@ def add_results(
     np.add.at(sums.lengths, members, result.length)
     np.add.at(sums.returns, members, result.returns[is_member])
   return sums
-
-
-def make_round(sums: RoundSums) -> Round:
-  """Converts the sums of a round to means."""
-  counts = np.maximum(sums.num_episodes, 1)
-  return Round(
-    sums.num_episodes,
-    sums.returns / counts[:, None],
-    sums.lengths / counts,
-  )
 
 
 class Evolution:
@@ -217,21 +182,22 @@ def member_episodes(
 
 def population_row(
   population: state_lib.PopulationState,
-  played: Round,
+  sums: RoundSums,
   counts: run_records.Counts,
 ) -> dict[str, Any]:
   """Returns the row of a round for the population log.
 
   Args:
     population: before it evolves.
-    played: means over the games of the round.
+    sums: of the round.
     counts: progress of the run.
   """
   weights = np.asarray(population.members.internal_rewards)
+  returns = sums.returns / np.maximum(sums.num_episodes, 1)[:, None]
   return {
     **state_lib.log_values(population),
-    'own_returns': (played.returns * weights).sum(axis=1),
-    'event_rates': played.returns,
+    'own_returns': (returns * weights).sum(axis=1),
+    'event_rates': returns,
     **counts._asdict(),
   }
 

@@ -16,7 +16,7 @@ from ftwax.population import players
 from ftwax.population import population_config as config_lib
 from ftwax.population import seating as seating_lib
 from ftwax.population import state as state_lib
-from ftwax.runtime import evaluation, generations, prepare
+from ftwax.runtime import evaluation, generations, prepare, run_records
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.local import arena as arena_lib
 from ftwax.runtime.local import coordinator as coordinator_lib
@@ -299,14 +299,15 @@ def test_results_are_rated_as_by_the_pure_functions(key):
   np.testing.assert_array_equal(rated.games, [4, 3])
   none = generations.start_round(2, 2)
   first = generations.add_results(none, results[:2])
-  played = generations.make_round(generations.add_results(first, results[2:]))
-  np.testing.assert_array_equal(played.num_episodes, [5, 3])
-  np.testing.assert_allclose(played.returns, [[12 / 5, 14 / 5], [3, 11 / 3]])
-  np.testing.assert_allclose(played.lengths, [3.6, 4.0])
-  assert played.total == 8
-  np.testing.assert_allclose(played.mean_return, (12 + 14 + 9 + 11) / 8)
-  empty = generations.make_round(none)
-  assert empty.total == 0 and empty.returns.shape == (2, 2)
+  sums = generations.add_results(first, results[2:])
+  np.testing.assert_array_equal(sums.num_episodes, [5, 3])
+  np.testing.assert_allclose(sums.returns, [[12, 14], [9, 11]])
+  np.testing.assert_allclose(sums.lengths, [18, 12])
+  row = generations.population_row(rated, sums, run_records.Counts())
+  rates = [[12 / 5, 14 / 5], [3, 11 / 3]]
+  np.testing.assert_allclose(row['event_rates'], rates)
+  row = generations.population_row(rated, none, run_records.Counts())
+  np.testing.assert_array_equal(row['event_rates'], np.zeros((2, 2)))
 
 
 def test_single_agents_are_ranked_by_their_own_reward(key):

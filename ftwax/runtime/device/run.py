@@ -210,14 +210,11 @@ class _Run:
     """Logs the finished round and evolves the population."""
     state = self._state
     totals = jax.device_get(state.totals)
-    counts = np.maximum(totals.num_episodes, 1)
-    played = generations.Round(
-      totals.num_episodes,
-      totals.returns / counts[:, None],
-      totals.lengths / counts,
+    sums = generations.RoundSums(
+      totals.num_episodes, totals.returns, totals.lengths
     )
     self._population_logger.write(
-      generations.population_row(state.population, played, self._records.counts)
+      generations.population_row(state.population, sums, self._records.counts)
     )
     # Evolution may return other shardings; keep members on their devices.
     population = jax.device_put(

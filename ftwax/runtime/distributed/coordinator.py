@@ -221,7 +221,7 @@ class Coordinator:
     self._evolution = _Generations(evolution)
     self._common = jax.tree.map(np.asarray, population)
     self._ratings = ratings_lib.Coordinator(population, parts)
-    self._traits = _Traits(self._common)
+    self._traits = _only_traits(self._common.members)
     for _ in self._restore():
       pass
     self._eval_due = evaluation.next_step(
@@ -283,7 +283,7 @@ class Coordinator:
     actor.held = min(left, wanted)
     seats = None
     if actor.needs_seats:
-      seats = self._ratings.draw_seats(self._traits.state.internal_rewards)
+      seats = self._ratings.draw_seats(self._traits.internal_rewards)
     self._call(
       name,
       'play',
@@ -405,10 +405,11 @@ class Coordinator:
 
   def _end_round(self) -> None:
     """Logs the round and evolves the members, wherever they are."""
-    rows = self._ratings.end_round(
-      self._evolution, self._traits, self._records.counts
+    row, members = self._ratings.end_round(
+      self._traits, self._records.counts, self._evolution.evolve
     )
-    for row in rows:
+    self._traits = _only_traits(members)
+    if row is not None:
       self._logger(generations.LABEL).write(row)
     generation = self._evolution.take()
     if generation is not None:
@@ -471,7 +472,7 @@ class Coordinator:
     }
     self._evolution.resume(self._common)
     self._ratings.replace(self._common)
-    self._traits.restore(self._common.members)
+    self._traits = _only_traits(self._common.members)
     yield from self._restore()
     self._is_recovering = False
 
@@ -553,15 +554,9 @@ class _Generations:
     self._newest = None
 
 
-class _Traits:
-  """Stands in for a learner in a coordinator; knows only traits."""
-
-  def __init__(self, population: state_lib.PopulationState):
-    self.restore(population.members)
-
-  def restore(self, state: types.TrainingState) -> None:
-    """Replaces the known members."""
-    self.state = evolution_lib.members_of_traits(evolution_lib.traits(state))
+def _only_traits(members: types.TrainingState) -> types.TrainingState:
+  """Returns members that have nothing but their traits."""
+  return evolution_lib.members_of_traits(evolution_lib.traits(members))
 
 
 class _Health:

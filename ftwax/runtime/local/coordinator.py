@@ -4,8 +4,8 @@ The coordinator holds the whole population except the members themselves, which
 a learner holds.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -15,26 +15,6 @@ from ftwax.population import matchmaking
 from ftwax.population import seating as seating_lib
 from ftwax.population import state as state_lib
 from ftwax.runtime import evaluation, generations, prepare, run_records
-
-
-class MembersLearner(Protocol):
-  """The part of acme's learner interface that evolution uses."""
-
-  @property
-  def state(self) -> types.TrainingState:
-    """The training states of all members, leaves [N, ...]."""
-
-  def restore(self, state: types.TrainingState) -> None:
-    """Replaces the training states."""
-
-
-class Evolves(Protocol):
-  """The part of `generations.Evolution` that a coordinator uses."""
-
-  def evolve(
-    self, population: state_lib.PopulationState
-  ) -> state_lib.PopulationState:
-    """Returns the population after a generation."""
 
 
 class Moment(NamedTuple):
@@ -143,35 +123,35 @@ class Coordinator:
 
   def end_round(
     self,
-    evolution: Evolves,
-    learner: MembersLearner,
+    members: types.TrainingState,
     counts: run_records.Counts,
-  ) -> list[dict[str, Any]]:
-    """Evolves a learner's members according to the results of a round.
+    evolve: Callable[[state_lib.PopulationState], state_lib.PopulationState],
+  ) -> tuple[dict[str, Any] | None, types.TrainingState]:
+    """Evolves members according to the results of a round.
 
     Args:
-      evolution: evolution of the run.
-      learner: holds the members.
+      members: before, leaves [N, ...].
       counts: progress of the run.
+      evolve: runs one generation.
 
     Returns:
-      Rows for the population log. If no game has ended, nothing evolves and the
-      list is empty, except after the first round, so that every run has
-      something to report.
+      The row for the population log; and the members, which are the same object
+      in a population that does not evolve. If no game has ended, nothing
+      evolves and the row is None, except after the first round, so that every
+      run has something to report.
     """
     if not self._sums.num_episodes.any() and self._has_ended:
-      return []
+      return None, members
     self._has_ended = True
     # Members may be sharded over devices; the learner shards them again.
-    population = self.population(jax.device_put(learner.state, self._device))
-    played = generations.make_round(self._sums)
+    population = self.population(jax.device_put(members, self._device))
+    row = generations.population_row(population, self._sums, counts)
     self._sums = self._no_sums
-    row = generations.population_row(population, played, counts)
     if self._config.exploits:
-      population = evolution.evolve(population)
+      population = evolve(population)
       self.replace(population)
-      learner.restore(population.members)
-    return [row]
+      members = population.members
+    return row, members
 
   def _rate(self, internal_rewards: types.InternalRewards) -> None:
     """Applies the pending results to the ratings."""

@@ -5,7 +5,7 @@ ticks.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import dm_env
 import jax
@@ -14,6 +14,7 @@ import numpy as np
 from ftwax import types
 from ftwax.runtime import evaluation, play, prepare
 from ftwax.runtime.local import arena as arena_lib
+from ftwax.runtime.local import members
 
 # Steps of each game between two searches for games that never end.
 _CHECK_PERIOD = 1000
@@ -51,27 +52,9 @@ class Start(NamedTuple):
   round_step: int
 
 
-class LoopActor(Protocol):
-  """The part of acme's actor interface that the loop uses."""
-
-  def select_action(self, observation: types.ArrayTree) -> types.ArrayTree:
-    """Returns actions, leaves [N * M, ...]."""
-
-  def observe_first(self, timestep: dm_env.TimeStep) -> None:
-    """Observes the first timesteps, leaves [N * M, ...]."""
-
-  def observe(
-    self, action: types.ArrayTree, next_timestep: dm_env.TimeStep
-  ) -> None:
-    """Observes the next timesteps, leaves [N * M, ...]."""
-
-  def update(self, wait: bool = False) -> None:
-    """Fetches variables if they are due."""
-
-
 def play_rounds(
   arena: arena_lib.Arena,
-  actor: LoopActor,
+  actor: members.Actors,
   draw_seats: Callable[[], types.NumpyArray],
   parts: prepare.Prepared,
   environment: Any = None,
@@ -125,7 +108,7 @@ def play_rounds(
 
 def play_plan(
   arena: arena_lib.Arena,
-  actor: LoopActor,
+  actor: members.Actors,
   plan: evaluation.Plan,
   name: str,
 ) -> evaluation.Outcome:
@@ -157,7 +140,7 @@ def play_plan(
 
 def _play(
   arena: arena_lib.Arena,
-  actor: LoopActor,
+  actor: members.Actors,
   observers: Any,
   environment: Any,
   start: dm_env.TimeStep | None = None,

@@ -30,10 +30,7 @@ from ftwax.runtime import sharding
 
 
 class Actors:
-  """The actors of all members as one, on rows in the order of the members.
-
-  Implements `game_loop.LoopActor`.
-  """
+  """The actors of all members as one, on rows in the order of the members."""
 
   def __init__(
     self,

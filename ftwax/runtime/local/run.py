@@ -225,10 +225,14 @@ class _Run:
 
   def _end_round(self) -> None:
     """Logs the round and evolves the population."""
-    for row in self._coordinator.end_round(
-      self._evolution, self._learner, self._records.counts
-    ):
+    before = self._learner.state
+    row, members = self._coordinator.end_round(
+      before, self._records.counts, self._evolution.evolve
+    )
+    if row is not None:
       self._population_logger.write(row)
+    if members is not before:
+      self._learner.restore(members)
 
   def _make_replays(self) -> list[replays.AgentReplay]:
     """Makes a replay for each member."""
