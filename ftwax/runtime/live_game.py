@@ -52,7 +52,6 @@ class LiveGame:
   def __init__(self, playable: playable_lib.PlayableGame):
     """Stores the game; compiles nothing yet."""
     self._playable = playable
-    self._game: Any = playable.game  # In JAX or in Python.
     self._state: Any = None
     self._players: list[tuple[str, Any]] = []
     self._chosen: dict[int, Any] = {}  # Actions in this state, by seat.
@@ -70,21 +69,16 @@ class LiveGame:
       seats: name of the player on each seat; `STILL` for a person.
     """
     self.seed = seed
-    game, page = self._game, self._playable.page
     keys = jax.random.split(jax.random.PRNGKey(seed), len(seats) + 1)
     self._keys = keys[1:]
     self._players = [('', None)] * len(seats)
     self._chosen = {}
     for seat, name in enumerate(seats):
       self.seat(seat, name)
-    if self._playable.functions is not None:
-      reset, _ = self._playable.functions
-      self._state, timestep, shown, _ = reset(keys[0])
-    else:
-      timestep = game.reset()
-      shown = page.to_page(None)
+    reset, _ = self._playable.functions
+    self._state, timestep, shown, _ = reset(keys[0])
     self.timestep = jax.device_get(timestep)
-    self.facts = page.facts(self._state)
+    self.facts = self._playable.page.facts(self._state)
     self.states, self.actions_taken = [game_pages.to_json(shown)], []
     return Moment(self.states[-1], False, [])
 
@@ -133,14 +127,10 @@ class LiveGame:
 
   def step(self, actions: Sequence[types.ArrayTree]) -> Moment:
     """Plays one step, given the action of each seat."""
-    game, self._chosen = self._game, {}
+    self._chosen = {}
     action = jax.tree.map(lambda *leaves: np.stack(leaves), *actions)
-    if self._playable.functions is not None:
-      _, step = self._playable.functions
-      self._state, timestep, shown, outcome = step(self._state, action)
-    else:
-      timestep = game.step(action)
-      shown, outcome = self._playable.page.to_page(None), None
+    _, step = self._playable.functions
+    self._state, timestep, shown, outcome = step(self._state, action)
     self.timestep = jax.device_get(timestep)
     self.states.append(game_pages.to_json(shown))
     self.actions_taken.append(
@@ -150,8 +140,6 @@ class LiveGame:
       ]
     )
     is_over = bool(self.timestep.step_type[0] == types.LAST)
-    if is_over and outcome is None:
-      outcome = game.outcome()
     return Moment(
       self.states[-1], is_over, np.asarray(outcome).tolist() if is_over else []
     )

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import os
+from collections.abc import Callable
 from typing import Any
 
 import dm_env
@@ -57,22 +58,33 @@ class PlayableGame:
     }
 
   @functools.cached_property
-  def functions(self) -> tuple[Any, Any] | None:
-    """Compiled `reset(key)` and `step(state, action)`; None for Python games.
+  def functions(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """`reset(key)` and `step(state, action)`, compiled for JAX games.
 
     Both return the state, the timestep, the state shown by the page, and the
     outcome.
     """
     game, page = self.game, self.page
-    if not isinstance(game, functional.FunctionalGame):
-      return None
+    if isinstance(game, functional.FunctionalGame):
+      jax_game = game
 
-    def shown(state: Any, timestep: dm_env.TimeStep) -> Any:
-      return state, timestep, page.to_page(state), game.outcome(state)
+      def shown(state: Any, timestep: dm_env.TimeStep) -> Any:
+        return state, timestep, page.to_page(state), jax_game.outcome(state)
+
+      return (
+        jax.jit(lambda key: shown(*jax_game.reset(key))),
+        jax.jit(lambda state, action: shown(*jax_game.step(state, action))),
+      )
+    python_game = game
+
+    def show(timestep: dm_env.TimeStep) -> Any:
+      is_over = timestep.step_type[0] == types.LAST
+      outcome = python_game.outcome() if is_over else None
+      return None, timestep, page.to_page(None), outcome
 
     return (
-      jax.jit(lambda key: shown(*game.reset(key))),
-      jax.jit(lambda state, action: shown(*game.step(state, action))),
+      lambda key: show(python_game.reset()),
+      lambda state, action: show(python_game.step(action)),
     )
 
 
