@@ -7,7 +7,7 @@ the new run: hyperparameters, internal rewards, counts, ratings and random keys.
 
 import os
 import pathlib
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -23,39 +23,14 @@ from ftwax.runtime import rebuilding
 _MEMBERS = 'members'
 
 
-# One-field tuples name the subtrees to restore: checkpoints are read by path,
-# and each part may be missing or differ on its own.
-class _Params(NamedTuple):
-  params: Any
-
-
-class _Optimizer(NamedTuple):
-  opt_state: Any
-
-
-class _ObservationStatistics(NamedTuple):
-  observation_statistics: Any
-
-
-class _ReturnStatistics(NamedTuple):
-  return_statistics: Any
-
-
-_PARTS = (_Params, _Optimizer, _ObservationStatistics, _ReturnStatistics)
-
-
-class _Source(NamedTuple):
-  """The earlier run.
-
-  Attributes:
-    checkpoints: directory of its checkpoints.
-    num_members: size of its population.
-    optimizer: name of its optimizer.
-  """
-
-  checkpoints: pathlib.Path
-  num_members: int
-  optimizer: str
+# Fields of a training state that are restored, each on its own: checkpoints are
+# read by path, and each may be missing or differ.
+_PARTS = (
+  'params',
+  'opt_state',
+  'observation_statistics',
+  'return_statistics',
+)
 
 
 def check(init_from: str | None) -> None:
@@ -104,15 +79,14 @@ def start_members(
   """
   if init_from is None:
     return members
-  source = _read_source(init_from)
-  num_members = len(members.internal_rewards)
-  turns = (first + np.arange(num_members)) % source.num_members
+  directory = pathlib.Path(init_from)
+  agent, size = _read_source(directory)
+  turns = (first + np.arange(len(members.internal_rewards))) % size
   changes: dict[str, Any] = {}
-  with checkpoints.Checkpointer(source.checkpoints) as checkpointer:
-    for kind in _PARTS:
-      (name,) = kind._fields
-      part = kind(getattr(members, name))
-      if kind is _Optimizer and source.optimizer != optimizer:
+  with checkpoints.Checkpointer(directory / 'checkpoints') as checkpointer:
+    for name in _PARTS:
+      part = {name: getattr(members, name)}
+      if name == 'opt_state' and agent.optimizer != optimizer:
         logging.warning(
           'The optimizer differs from that of init_from, and starts from its'
           ' initial state.'
@@ -120,12 +94,12 @@ def start_members(
       elif jax.tree.leaves(part):
         try:
           restored, _ = checkpointer.restore(
-            _template(part, source.num_members), part=_MEMBERS
+            _template(part, size), part=_MEMBERS
           )
         except checkpoints.CheckpointError as error:
-          _tell(init_from, kind, str(error).partition(';')[0])
+          _skip(init_from, name, str(error).partition(';')[0])
         else:
-          changes[name] = jax.tree.map(lambda leaf: leaf[turns], restored[0])
+          changes[name] = jax.tree.map(lambda leaf: leaf[turns], restored[name])
   return members._replace(**changes)
 
 
@@ -139,9 +113,9 @@ def _template(part: Any, num_members: int) -> Any:
   )
 
 
-def _tell(init_from: str, kind: type, problem: str) -> None:
+def _skip(init_from: str, name: str, problem: str) -> None:
   """Raises a ValueError for parameters; warns about other skipped parts."""
-  if kind is _Params:
+  if name == 'params':
     raise ValueError(
       f'init_from ({init_from!r}) must have the parameters of this network, but'
       f' {problem}; choose the observations, actions and options of the network'
@@ -150,11 +124,13 @@ def _tell(init_from: str, kind: type, problem: str) -> None:
   logging.warning('Not restored from %s: %s.', init_from, problem)
 
 
-def _read_source(path: str | os.PathLike[str]) -> _Source:
-  directory = pathlib.Path(path)
+def _read_source(
+  path: str | os.PathLike[str],
+) -> tuple[config_lib.ActorCriticConfig, int]:
+  """Returns the agent of an earlier run and the size of its population."""
   try:
-    config, num_members = rebuilding.read_parts(
-      directory,
+    agent, num_members = rebuilding.read_parts(
+      path,
       {
         'agent': config_lib.ActorCriticConfig,
         'population.num_members': int,
@@ -164,4 +140,4 @@ def _read_source(path: str | os.PathLike[str]) -> _Source:
     raise ValueError(
       f'init_from ({os.fspath(path)!r}) must be the directory of a run: {error}'
     ) from None
-  return _Source(directory / 'checkpoints', num_members, config.optimizer)
+  return agent, num_members
