@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import jax
 
 from ftwax import internal_rewards, types
-from ftwax.agents.actor_critic import actor_critic_config
+from ftwax.agents.actor_critic import actor_critic_config, replays
 from ftwax.environments import (
   functional,
   game_vectors,
@@ -46,6 +46,7 @@ class Prepared:
     learner: functions of the learner of one member.
     priors: priors of all values that evolution may change.
     evolve: runs one generation, with a key of the population's.
+    replays: makes the replays of the agent.
     seating: seats of members and opponents in the games of one actor.
     key: random key of the run.
     game: the training game, if it is written in JAX.
@@ -82,6 +83,7 @@ class Prepared:
   learner: types.LearnerCore
   priors: evolution.Traits
   evolve: evolution.Evolve
+  replays: replays.Replays
   seating: seating.Seating
   key: types.Key
   game: functional.FunctionalGame | None
@@ -108,6 +110,7 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
   memory_checks.check_fits(agent, experiment.num_environments, spec)
   players.check_specs(experiment.opponents, spec.environment)
   network = agent.make_network(spec.environment)
+  policy = agent.make_policy(network, spec.environment)
   num_events = internal_rewards.num_events(spec.environment.rewards)
   priors = evolution.Traits(
     agent.priors, agent.make_internal_rewards_prior(num_events)
@@ -122,13 +125,14 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
     **copied,
     spec=spec,
     network=network,
-    policy=agent.make_policy(network, spec.environment),
+    policy=policy,
     evaluation_policy=agent.make_policy(
       network, spec.environment, evaluation=experiment.evaluation_greedy
     ),
     learner=agent.make_learner_core(network, spec.environment),
     priors=priors,
     evolve=_make_evolve(experiment, priors),
+    replays=replays.Replays(agent, spec.environment, policy),
     seating=seating.make_seating(
       spec.teams,
       population.num_members,

@@ -38,8 +38,8 @@ class _Agent:
     self.logger = _MemoryLogger()
     self.server = None
     if replay == 'functional':
-      (self.adder,) = replays.make_local_replays(
-        config, SPEC, policy, [jax.random.fold_in(actor_key, 1)]
+      (self.adder,) = replays.Replays(config, SPEC, policy).make_local(
+        [jax.random.fold_in(actor_key, 1)]
       )
       self.dataset = self.adder
     else:

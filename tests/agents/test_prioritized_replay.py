@@ -140,7 +140,7 @@ def test_updates_on_the_device_keep_priorities():
   network, core, _ = _make(prioritize_replay=True)
   config = CONFIG.replace(prioritize_replay=True)
   actor = config.make_policy(network, SPEC)
-  replay = replays.make_auxiliary_replay(config, SPEC, actor, 4)
+  replay = replays.Replays(config, SPEC, actor).make_auxiliary(4)
   state = core.init(jax.random.PRNGKey(0))
   rollouts = jax.tree.map(lambda x: x[None], _make_batch(network).trajectory)
   learn = jax.jit(functools.partial(loop.learn, core, replay, 1, False))

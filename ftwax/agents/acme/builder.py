@@ -40,16 +40,15 @@ class Builder:
     """
     self.config = config
     self._num_environments = num_environments
-    # Specs and policy give the layout of trajectories, which tables lack.
-    self._spec: types.EnvironmentSpec | None = None
-    self._policy: types.ActorCore | None = None
+    # They know the layout of trajectories, which tables lack.
+    self._replays: replays.Replays | None = None
 
   def make_replay_tables(
     self, environment_spec: types.EnvironmentSpec, policy: types.ActorCore
   ) -> list[reverb.Table]:
     """Returns the tables of a Reverb server."""
-    self._spec, self._policy = environment_spec, policy
-    return replays.make_tables(self.config, environment_spec, policy)
+    self._replays = replays.Replays(self.config, environment_spec, policy)
+    return self._replays.make_tables()
 
   def make_dataset_iterator(self, replay_client: reverb.Client) -> Dataset:
     """Returns an iterator over batches; the caller must close it.
@@ -60,15 +59,13 @@ class Builder:
     """
 
     def start() -> datasets.TrajectoryIterator:
-      if self._spec is None or self._policy is None:
+      if self._replays is None:
         raise ValueError(
           'make_dataset_iterator needs the layout of trajectories, which this'
           ' builder has not seen; call its make_learner, make_adder or'
           ' make_replay_tables before taking a batch.'
         )
-      return replays.make_dataset(
-        self.config, self._spec, self._policy, replay_client
-      )
+      return self._replays.make_dataset(replay_client)
 
     return Dataset(start)
 
@@ -79,14 +76,8 @@ class Builder:
     policy: types.ActorCore,
   ) -> adders.TrajectoryAdder:
     """Returns an adder of trajectories; the caller must close it."""
-    self._spec, self._policy = environment_spec, policy
-    return replays.make_adder(
-      self.config,
-      environment_spec,
-      policy,
-      replay_client,
-      self._num_environments or 1,
-    )
+    self._replays = replays.Replays(self.config, environment_spec, policy)
+    return self._replays.make_adder(replay_client, self._num_environments or 1)
 
   def make_learner(
     self,
@@ -110,8 +101,8 @@ class Builder:
       counter: counts the updates as `steps`; its counts are logged.
     """
     del replay_client
-    self._spec = environment_spec
-    self._policy = self.make_policy(networks, environment_spec)
+    policy = self.make_policy(networks, environment_spec)
+    self._replays = replays.Replays(self.config, environment_spec, policy)
     return learner.make_learner(
       self.config,
       random_key,

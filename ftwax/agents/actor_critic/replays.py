@@ -1,13 +1,10 @@
-"""The replays of an agent: in this process, on the device, or in Reverb.
-
-Each is made from the agent's config, the specs of an environment, and the
-agent's policy, which gives the recurrent state that trajectories begin with.
-The functions whose replay is in Reverb import it when they are called.
-"""
+"""The replays of an agent: in this process, on the device, or in Reverb."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import importlib.util
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,8 +14,8 @@ import jax
 from ftwax import types
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import auxiliary
-from ftwax.replay import auxiliary_replay as auxiliary_replay_lib
 from ftwax.replay import (
+  auxiliary_replay,
   gatherer,
   local_replay,
   replay_options,
@@ -44,159 +41,174 @@ class AgentReplay(NamedTuple):
   dataset: Iterator[samples.ReplaySample]
 
 
-def make_options(
-  config: config_lib.ActorCriticConfig,
-) -> replay_options.ReplayOptions:
-  """Returns the options of the replay that the auxiliary tasks learn from."""
-  sources = auxiliary.sources(config.make_tasks())
-  replays = auxiliary.REPLAY in sources
-  predicts = auxiliary.REWARD_PREDICTION in sources
-  return replay_options.ReplayOptions(
-    replay_capacity=config.replay_capacity if replays else 0,
-    reward_prediction_capacity=(
-      config.reward_prediction_capacity if predicts else 0
-    ),
-    sequences=trajectories.Sequences(
-      config.reward_prediction_length,
-      config.reward_prediction_period,
-      config.reward_prediction_threshold,
-    ),
-    delta_encodes=config.delta_encode,
-    prioritized=replays and config.prioritize_replay,
-  )
+@dataclasses.dataclass(frozen=True, eq=False)
+class Replays:
+  """Makes the replays of an agent; one in Reverb imports it when it is made.
 
-
-def make_template(
-  config: config_lib.ActorCriticConfig,
-  environment_spec: types.EnvironmentSpec,
-  policy: types.ActorCore,
-) -> types.Trajectory:
-  """Returns a trajectory of zeros, as a template of shapes and dtypes."""
-  state = jax.eval_shape(lambda: policy.init(jax.random.PRNGKey(0), 1))
-  return trajectories.make_template(
-    environment_spec, state.recurrent_state, config.sequence_length
-  )
-
-
-def make_auxiliary_replay(
-  config: config_lib.ActorCriticConfig,
-  environment_spec: types.EnvironmentSpec,
-  policy: types.ActorCore,
-  num_environments: int,
-) -> auxiliary_replay_lib.AuxiliaryReplay | None:
-  """Returns the on-device replay of the auxiliary tasks; None without any.
-
-  Args:
+  Attributes:
     config: the agent.
     environment_spec: specs of the environments.
-    policy: the agent's policy.
-    num_environments: number of trajectories added at a time.
+    policy: the agent's policy, which gives the recurrent state that
+      trajectories begin with.
   """
-  return auxiliary_replay_lib.make_auxiliary_replay(
-    make_options(config),
-    make_template(config, environment_spec, policy),
-    config.batch_size,
-    num_environments,
-  )
 
+  config: config_lib.ActorCriticConfig
+  environment_spec: types.EnvironmentSpec
+  policy: types.ActorCore
 
-def make_local_replays(
-  config: config_lib.ActorCriticConfig,
-  environment_spec: types.EnvironmentSpec,
-  policy: types.ActorCore,
-  keys: Sequence[types.Key],
-  num_environments: int = 1,
-) -> list[local_replay.LocalReplay]:
-  """Returns in-process replays, which share their compiled functions.
+  @functools.cached_property
+  def options(self) -> replay_options.ReplayOptions:
+    """Options of the replay that the auxiliary tasks learn from."""
+    config = self.config
+    sources = auxiliary.sources(config.make_tasks())
+    replays = auxiliary.REPLAY in sources
+    predicts = auxiliary.REWARD_PREDICTION in sources
+    return replay_options.ReplayOptions(
+      replay_capacity=config.replay_capacity if replays else 0,
+      reward_prediction_capacity=(
+        config.reward_prediction_capacity if predicts else 0
+      ),
+      sequences=trajectories.Sequences(
+        config.reward_prediction_length,
+        config.reward_prediction_period,
+        config.reward_prediction_threshold,
+      ),
+      delta_encodes=config.delta_encode,
+      prioritized=replays and config.prioritize_replay,
+    )
 
-  Args:
-    config: the agent.
-    environment_spec: specs of the environments.
-    policy: the agent's policy.
-    keys: random key of each replay.
-    num_environments: number of environments whose timesteps each one gathers.
-  """
-  auxiliary_replay = make_auxiliary_replay(
-    config, environment_spec, policy, config.batch_size
-  )
-  if auxiliary_replay is not None:
-    auxiliary_replay = auxiliary_replay_lib.compile_functions(auxiliary_replay)
-  return [
-    local_replay.LocalReplay(
-      make_template(config, environment_spec, policy),
+  @functools.cached_property
+  def template(self) -> types.Trajectory:
+    """A trajectory of zeros, as a template of shapes and dtypes."""
+    state = jax.eval_shape(lambda: self.policy.init(jax.random.PRNGKey(0), 1))
+    return trajectories.make_template(
+      self.environment_spec, state.recurrent_state, self.config.sequence_length
+    )
+
+  def make_auxiliary(
+    self, num_environments: int
+  ) -> auxiliary_replay.AuxiliaryReplay | None:
+    """Returns the on-device replay of the auxiliary tasks; None without any.
+
+    Args:
+      num_environments: number of trajectories added at a time.
+    """
+    return auxiliary_replay.make_auxiliary_replay(
+      self.options, self.template, self.config.batch_size, num_environments
+    )
+
+  def make_local(
+    self, keys: Sequence[types.Key], num_environments: int = 1
+  ) -> list[local_replay.LocalReplay]:
+    """Returns in-process replays, which share their compiled functions.
+
+    Args:
+      keys: random key of each replay.
+      num_environments: number of environments whose timesteps each one gathers.
+    """
+    functions = self.make_auxiliary(self.config.batch_size)
+    if functions is not None:
+      functions = auxiliary_replay.compile_functions(functions)
+    return [
+      local_replay.LocalReplay(
+        self.template,
+        num_environments,
+        self.config.batch_size,
+        self.config.max_queue_size,
+        self.options,
+        functions,
+        key,
+      )
+      for key in keys
+    ]
+
+  def make_tables(self) -> list[reverb.Table]:
+    """Returns the tables of a Reverb server.
+
+    Raises:
+      ValueError: if the config prioritizes the replay.
+    """
+    from ftwax.replay.reverb import tables
+
+    if self.options.prioritized:
+      raise ValueError(
+        f'prioritize_replay ({self.config.prioritize_replay}) must be False'
+        ' with trajectories in Reverb; choose --runtime=device, or'
+        ' --replay=functional with --runtime=local.'
+      )
+    return [
+      tables.make_queue(
+        tables.QUEUE, self.config.max_queue_size, self.template
+      ),
+      *tables.make_auxiliary_tables(self.options, self.template),
+    ]
+
+  def make_adder(
+    self, client: reverb.Client, num_environments: int = 1
+  ) -> adders.TrajectoryAdder:
+    """Returns an adder to these tables; the caller must close it."""
+    from ftwax.replay.reverb import adders
+
+    return adders.TrajectoryAdder(
+      client,
+      self.template,
       num_environments,
-      config.batch_size,
-      config.max_queue_size,
-      make_options(config),
-      auxiliary_replay,
-      key,
+      self.config.replay_timeout_s,
+      self.options,
     )
-    for key in keys
-  ]
 
+  def make_dataset(self, client: reverb.Client) -> datasets.TrajectoryIterator:
+    """Returns an iterator over batches; the caller must close it."""
+    from ftwax.replay.reverb import datasets
 
-def make_tables(
-  config: config_lib.ActorCriticConfig,
-  environment_spec: types.EnvironmentSpec,
-  policy: types.ActorCore,
-) -> list[reverb.Table]:
-  """Returns the tables of a Reverb server.
-
-  Raises:
-    ValueError: if the config prioritizes the replay.
-  """
-  from ftwax.replay.reverb import tables
-
-  options = make_options(config)
-  if options.prioritized:
-    raise ValueError(
-      f'prioritize_replay ({config.prioritize_replay}) must be False with'
-      ' trajectories in Reverb; choose --runtime=device, or'
-      ' --replay=functional with --runtime=local.'
+    return datasets.TrajectoryIterator(
+      client,
+      self.template,
+      self.config.batch_size,
+      self.config.replay_timeout_s,
+      self.config.prefetch_size,
+      self.options,
     )
-  template = make_template(config, environment_spec, policy)
-  return [
-    tables.make_queue(tables.QUEUE, config.max_queue_size, template),
-    *tables.make_auxiliary_tables(options, template),
-  ]
 
+  def make(
+    self,
+    keys: Sequence[types.Key],
+    num_environments: int,
+    stack: contextlib.ExitStack,
+    replay: str | None = None,
+    server: replay_options.ServerOptions = replay_options.LOOPBACK,
+  ) -> list[AgentReplay]:
+    """Makes one replay per member of a population.
 
-def make_adder(
-  config: config_lib.ActorCriticConfig,
-  environment_spec: types.EnvironmentSpec,
-  policy: types.ActorCore,
-  client: reverb.Client,
-  num_environments: int = 1,
-) -> adders.TrajectoryAdder:
-  """Returns an adder to these tables; the caller must close it."""
-  from ftwax.replay.reverb import adders
+    Args:
+      keys: random key of each member's replay.
+      num_environments: number of environments in which each member acts.
+      stack: closes the replays when it exits.
+      replay: see `choose`.
+      server: options of the first Reverb server; later ones use the next ports.
 
-  return adders.TrajectoryAdder(
-    client,
-    make_template(config, environment_spec, policy),
-    num_environments,
-    config.replay_timeout_s,
-    make_options(config),
-  )
+    Raises:
+      ExposedError: if Reverb's port cannot be closed to other machines.
+      ImportError: if Reverb is requested but not installed.
+      ValueError: if a port is given for a replay without a server.
+    """
+    if choose(replay, server.port) == replay_options.FUNCTIONAL:
+      local = self.make_local(keys, num_environments)
+      return [AgentReplay(each, each) for each in local]
+    from ftwax.replay.reverb import servers
 
-
-def make_dataset(
-  config: config_lib.ActorCriticConfig,
-  environment_spec: types.EnvironmentSpec,
-  policy: types.ActorCore,
-  client: reverb.Client,
-) -> datasets.TrajectoryIterator:
-  """Returns an iterator over batches; the caller must close it."""
-  from ftwax.replay.reverb import datasets
-
-  return datasets.TrajectoryIterator(
-    client,
-    make_template(config, environment_spec, policy),
-    config.batch_size,
-    config.replay_timeout_s,
-    config.prefetch_size,
-    make_options(config),
-  )
+    replays = []
+    for index in range(len(keys)):
+      port = None if server.port is None else server.port + index
+      running = servers.make_server(self.make_tables(), port, server.expose)
+      stack.callback(servers.stop, running)
+      client = running.localhost_client()
+      dataset = self.make_dataset(client)
+      stack.callback(dataset.close)
+      adder = self.make_adder(client, num_environments)
+      stack.callback(adder.close)
+      replays.append(AgentReplay(adder, dataset))
+    return replays
 
 
 def choose(replay: str | None, port: int | None = None) -> str:
@@ -228,50 +240,3 @@ def choose(replay: str | None, port: int | None = None) -> str:
       ' no server; leave it out.'
     )
   return chosen
-
-
-def make_replays(
-  config: config_lib.ActorCriticConfig,
-  environment_spec: types.EnvironmentSpec,
-  policy: types.ActorCore,
-  keys: Sequence[types.Key],
-  num_environments: int,
-  stack: contextlib.ExitStack,
-  replay: str | None = None,
-  server: replay_options.ServerOptions = replay_options.LOOPBACK,
-) -> list[AgentReplay]:
-  """Makes one replay per member of a population.
-
-  Args:
-    config: the agent.
-    environment_spec: specs of the environments.
-    policy: the agent's policy.
-    keys: random key of each member's replay.
-    num_environments: number of environments in which each member acts.
-    stack: closes the replays when it exits.
-    replay: see `choose`.
-    server: options of the first Reverb server; later ones use the next ports.
-
-  Raises:
-    ExposedError: if Reverb's port cannot be closed to other machines.
-    ImportError: if Reverb is requested but not installed.
-    ValueError: if a port is given for a replay without a server.
-  """
-  agent = config, environment_spec, policy
-  if choose(replay, server.port) == replay_options.FUNCTIONAL:
-    local = make_local_replays(*agent, keys, num_environments)
-    return [AgentReplay(each, each) for each in local]
-  from ftwax.replay.reverb import servers
-
-  replays = []
-  for index in range(len(keys)):
-    port = None if server.port is None else server.port + index
-    running = servers.make_server(make_tables(*agent), port, server.expose)
-    stack.callback(servers.stop, running)
-    client = running.localhost_client()
-    dataset = make_dataset(*agent, client)
-    stack.callback(dataset.close)
-    adder = make_adder(*agent, client, num_environments)
-    stack.callback(adder.close)
-    replays.append(AgentReplay(adder, dataset))
-  return replays

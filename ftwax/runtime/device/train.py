@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.agents.actor_critic import replays
 from ftwax.networks import recurrent
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import prepare
@@ -156,9 +155,7 @@ def make_loop(parts: prepare.Prepared) -> loop_lib.Loop:
     ),
     actor=parts.policy,
     learner=parts.learner,
-    replay=replays.make_auxiliary_replay(
-      parts.agent, parts.spec.environment, parts.policy, sizes.num_rows
-    ),
+    replay=parts.replays.make_auxiliary(sizes.num_rows),
     config=parts.population,
     sizes=sizes,
     evolve=parts.evolve if parts.population.exploits else None,

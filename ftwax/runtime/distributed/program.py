@@ -25,7 +25,6 @@ from launchpad.nodes.courier import courier_utils
 from launchpad.nodes.python import local_multi_processing
 
 from ftwax import loopback, types
-from ftwax.agents.actor_critic import replays as replays_lib
 from ftwax.population import state as state_lib
 from ftwax.records import checkpoints, run_directory
 from ftwax.runtime import experiment as experiment_lib
@@ -176,9 +175,7 @@ class Replay:
       port = parts.replay_port
       self._servers.append(
         servers.make_server(
-          replays_lib.make_tables(
-            parts.agent, parts.spec.environment, parts.policy
-          ),
+          parts.replays.make_tables(),
           None if port is None else port + member,
           parts.expose,
         )

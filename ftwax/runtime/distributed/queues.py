@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ftwax import types
-from ftwax.agents.actor_critic import replays as replays_lib
 from ftwax.replay import gatherer, trajectories
 from ftwax.runtime import prepare
 
@@ -23,14 +22,10 @@ class LocalWriter:
     Args:
       parts: the parts of the experiment.
     """
-    template = replays_lib.make_template(
-      parts.agent, parts.spec.environment, parts.policy
-    )
+    replays = parts.replays
     self.adders = [
       _Gatherer(
-        template,
-        parts.seating.seats_per_member,
-        replays_lib.make_options(parts.agent),
+        replays.template, parts.seating.seats_per_member, replays.options
       )
       for _ in range(parts.population.num_members)
     ]
@@ -72,10 +67,7 @@ class LocalQueue:
       parts: the parts of the experiment.
       keys: random key of each member's replay.
     """
-    self.datasets = replays_lib.make_local_replays(
-      parts.agent,
-      parts.spec.environment,
-      parts.policy,
+    self.datasets = parts.replays.make_local(
       keys,
       parts.seating.seats_per_member,
     )
@@ -109,10 +101,7 @@ class ReverbWriter:
       parts: the parts of the experiment.
     """
     self.adders = [
-      replays_lib.make_adder(
-        parts.agent,
-        parts.spec.environment,
-        parts.policy,
+      parts.replays.make_adder(
         _connect(address),
         parts.seating.seats_per_member,
       )
@@ -147,10 +136,7 @@ class ReverbQueue:
     del keys
     self.size = 0  # Number of trajectories of each member.
     self.datasets: list[Any] = [
-      replays_lib.make_dataset(
-        parts.agent, parts.spec.environment, parts.policy, _connect(address)
-      )
-      for address in replay()
+      parts.replays.make_dataset(_connect(address)) for address in replay()
     ]
     self._batch_size = parts.agent.batch_size
 

@@ -238,10 +238,7 @@ class _Run:
     """Makes a replay for each member."""
     parts = self._parts
     key = jax.random.fold_in(self._key, _REPLAY)
-    return replays.make_replays(
-      parts.agent,
-      parts.spec.environment,
-      parts.policy,
+    return parts.replays.make(
       list(jax.random.split(key, parts.population.num_members)),
       parts.seating.seats_per_member,
       self._stack,
