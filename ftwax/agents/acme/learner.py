@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -186,7 +186,7 @@ def make_learner(
   dataset: Iterator[samples.ReplaySample],
   logger_fn: loggers.LoggerFactory,
   environment_spec: types.EnvironmentSpec,
-  place_core: Callable[[types.LearnerCore], types.LearnerCore] | None = None,
+  core: types.LearnerCore | None = None,
   counter: counting.Counter | None = None,
 ) -> Learner:
   """Makes a learner that logs under the labels `learner` and `images`.
@@ -198,8 +198,8 @@ def make_learner(
     dataset: yields batches.
     logger_fn: makes the logger of a label.
     environment_spec: specs of the environments.
-    place_core: places the learner's functions on devices; by default they run
-      where their arguments are.
+    core: the learner's functions, placed on devices; by default they run where
+      their arguments are.
     counter: see `Learner`.
   """
   image_writer = None
@@ -207,9 +207,8 @@ def make_learner(
     image_writer = images.ImageWriter(
       network, config, logger_fn('images', 'learner_steps', None)
     )
-  core = config.make_learner_core(network, environment_spec)
   return Learner(
-    place_core(core) if place_core else core,
+    core or config.make_learner_core(network, environment_spec),
     key,
     dataset,
     logger_fn('learner', 'learner_steps', None),

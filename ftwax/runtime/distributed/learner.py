@@ -50,10 +50,8 @@ class Learner:
     self._is_restored = False
     self._rows: list[tuple[str, str | None, Mapping[str, Any]]] = []
     self._learner = members.make_learner(
-      parts.agent,
+      parts,
       key,
-      parts.network,
-      parts.spec.environment,
       num_members,
       members.Batches(self._queue.datasets),
       self._make_logger,

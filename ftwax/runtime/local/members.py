@@ -8,7 +8,6 @@ batches have none.
 """
 
 import concurrent.futures
-import functools
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -22,11 +21,10 @@ from ftwax import types
 from ftwax.agents.acme import actor as actor_lib
 from ftwax.agents.acme import learner as learner_lib
 from ftwax.agents.acme import variables
-from ftwax.agents.actor_critic import actor_critic_config
 from ftwax.networks import recurrent
 from ftwax.records import loggers
 from ftwax.replay import gatherer, samples
-from ftwax.runtime import sharding
+from ftwax.runtime import prepare, sharding
 
 
 class Actors:
@@ -258,10 +256,8 @@ class Batches(Iterator[samples.ReplaySample]):
 
 
 def make_learner(
-  agent: actor_critic_config.ActorCriticConfig,
+  parts: prepare.Prepared,
   key: types.Key,
-  network: types.RecurrentNetwork,
-  spec: types.EnvironmentSpec,
   num_members: int,
   batches: Iterator[samples.ReplaySample],
   logger_fn: Callable[..., loggers.Logger],
@@ -270,24 +266,25 @@ def make_learner(
   """Makes a learner whose state holds all members, leaves [N, ...].
 
   Args:
-    agent: the agent's config.
+    parts: provide agent, network and specs.
     key: random key for the initial members.
-    network: network that all members share.
-    spec: spec of one player.
-    num_members: N.
+    num_members: N, the members of this learner.
     batches: see `Batches`.
     logger_fn: makes the logger of a label.
     mesh: devices over which members or, with a single member, batches are
       sharded.
   """
-  place_core = functools.partial(
-    sharding.place_members_core,
-    mesh=mesh,
-    num_members=num_members,
-    unroll=recurrent.has_convolutions(network),
+  core = sharding.place_members_core(
+    parts.learner, mesh, num_members, recurrent.has_convolutions(parts.network)
   )
   learner = learner_lib.make_learner(
-    agent, key, network, batches, logger_fn, spec, place_core
+    parts.agent,
+    key,
+    parts.network,
+    batches,
+    logger_fn,
+    parts.spec.environment,
+    core,
   )
   # Evolved members are committed to their device. Commit the initial ones as
   # well; otherwise JAX would compile for both cases.

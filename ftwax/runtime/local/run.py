@@ -95,10 +95,8 @@ class _Run:
     num_members = parts.population.num_members
     made = self._make_replays()
     self._learner = members.make_learner(
-      parts.agent,
+      parts,
       self._key,
-      parts.network,
-      parts.spec.environment,
       num_members,
       members.Batches([replay.dataset for replay in made]),
       functools.partial(records.open_logger, rarely=True),
