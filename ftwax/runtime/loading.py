@@ -47,10 +47,12 @@ class _Origin(NamedTuple):
   game_spec: games.GameSpec
   members: Sequence[int]
 
-  @property
-  def num_members(self) -> int:
-    """Number of members whose variables are available."""
-    return len(self.members)
+  def draw(self, key: types.Key) -> types.ActorVariables:
+    """Returns initial variables of one member."""
+    core = self.agent.make_learner_core(
+      self.network, self.game_spec.environment
+    )
+    return types.actor_variables(core.init(key))
 
 
 def load(
@@ -84,10 +86,9 @@ def load(
   """
   directory = find(source)
   origin = _find_origin(directory, experiment)
-  if not 0 <= member < origin.num_members:
-    raise ValueError(
-      f'member ({member}) must be from 0 to {origin.num_members - 1}; choose 0.'
-    )
+  last = len(origin.members) - 1
+  if not 0 <= member <= last:
+    raise ValueError(f'member ({member}) must be from 0 to {last}; choose 0.')
   (agent,) = _load(directory, origin, [member], greedy, step)
   return agent
 
@@ -101,7 +102,7 @@ def load_members(
   """Loads all agents of a population at once; see `load`."""
   directory = find(source)
   origin = _find_origin(directory, experiment)
-  return _load(directory, origin, range(origin.num_members), greedy, step)
+  return _load(directory, origin, range(len(origin.members)), greedy, step)
 
 
 def initial_variables(
@@ -119,10 +120,7 @@ def initial_variables(
     experiment: see `load`.
   """
   origin = _find_origin(find(source), experiment)
-  core = origin.agent.make_learner_core(
-    origin.network, origin.game_spec.environment
-  )
-  return types.actor_variables(core.init(jax.random.PRNGKey(seed)))
+  return origin.draw(jax.random.PRNGKey(seed))
 
 
 def read_network(
@@ -158,7 +156,7 @@ def export(
       rebuilt from them.
   """
   source = find(source)
-  origin = _read_origin(source)
+  origin = _find_origin(source)
   variables = _read_variables(source, origin)
   sharing.write_folder(
     source, pathlib.Path(directory), origin.members, variables, about
@@ -214,51 +212,36 @@ def _load(
 
 
 def _find_origin(
-  directory: pathlib.Path, experiment: experiment_lib.ExperimentConfig | None
+  directory: pathlib.Path,
+  experiment: experiment_lib.ExperimentConfig | None = None,
 ) -> _Origin:
-  if experiment is None:
-    return _read_origin(directory)
-  spec = game_vectors.read_spec(experiment.environment_factory, experiment.name)
-  return _Origin(
-    experiment.agent,
-    experiment.agent.make_network(spec.environment),
-    spec,
-    range(experiment.population.num_members),
-  )
-
-
-def _read_origin(directory: pathlib.Path) -> _Origin:
-  """Rebuilds the agent of a run from its records."""
-  config, num_members = rebuilding.read_parts(
-    directory,
-    {
-      'agent': config_lib.ActorCriticConfig,
-      'population.num_members': int,
-    },
-  )
-  spec = game_files.read(directory)
-  members = sharing.read_members(directory) or range(num_members)
-  return _Origin(
-    config,
-    config.make_network(spec.environment),
-    spec,
-    members,
-  )
+  """Returns the agent of an experiment or, without one, of a run's records."""
+  members: Sequence[int]
+  if experiment is not None:
+    agent = experiment.agent
+    spec = game_vectors.read_spec(
+      experiment.environment_factory, experiment.name
+    )
+    members = range(experiment.population.num_members)
+  else:
+    agent, num_members = rebuilding.read_parts(
+      directory,
+      {
+        'agent': config_lib.ActorCriticConfig,
+        'population.num_members': int,
+      },
+    )
+    spec = game_files.read(directory)
+    members = sharing.read_members(directory) or range(num_members)
+  return _Origin(agent, agent.make_network(spec.environment), spec, members)
 
 
 def _read_variables(
   directory: pathlib.Path, origin: _Origin, step: int | str | None = None
 ) -> types.ActorVariables:
   """Reads the variables of all members, leaves [N, ...]."""
-  core = origin.agent.make_learner_core(
-    origin.network, origin.game_spec.environment
-  )
-
-  def make(key: types.Key) -> types.ActorVariables:
-    members = jax.vmap(core.init)(jax.random.split(key, origin.num_members))
-    return types.actor_variables(members)
-
-  template: types.ActorVariables = jax.eval_shape(make, jax.random.PRNGKey(0))
+  keys = jax.random.split(jax.random.PRNGKey(0), len(origin.members))
+  template: types.ActorVariables = jax.eval_shape(jax.vmap(origin.draw), keys)
   if (directory / array_files.MANIFEST_FILE).exists():
     return sharing.read_variables(directory, template)
   folder = callbacks.BEST_DIRECTORY if step == 'best' else 'checkpoints'
