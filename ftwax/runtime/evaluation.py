@@ -85,10 +85,10 @@ def make_plan(parts: prepare.Prepared, num_episodes: int) -> Plan:
     games_per_place = -(-num_episodes // num_games)
   elif opponents:
     num_games = -(-num_episodes // len(opponents))
-  made, seats = seating.make_evaluation_seating(
+  places, seats = seating.make_evaluation_seating(
     spec.teams, parts.population.num_members, len(opponents), num_games
   )
-  return Plan(made, seats, games_per_place, opponents)
+  return Plan(places, seats, games_per_place, opponents)
 
 
 def next_step(num_steps: int, eval_every: int) -> int:

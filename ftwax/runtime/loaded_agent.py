@@ -113,8 +113,8 @@ class LoadedAgent:
       raise ValueError(
         f'num_episodes ({num_episodes}) must be at least 1; choose 10.'
       )
-    made = adapting.adapt(environment, seed)
-    game = game_vectors.make_games(lambda seed: made, [seed], 'evaluation')
+    adapted = adapting.adapt(environment, seed)
+    game = game_vectors.make_games(lambda seed: adapted, [seed], 'evaluation')
     if game.spec.num_players > 1:
       raise ValueError(
         f'environment ({game.spec.num_players} players) must be of one agent;'

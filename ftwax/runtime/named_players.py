@@ -151,9 +151,9 @@ class NamedPlayers:
       timestep: dm_env.TimeStep,
       state: types.ActorState,
     ) -> dict[str, types.Array]:
-      own = acting.with_own_reward(variables.internal_rewards, timestep)
-      own = normalization.with_normalized_observation(
-        variables.observation_statistics, own
+      rows = acting.with_own_reward(variables.internal_rewards, timestep)
+      rows = normalization.with_normalized_observation(
+        variables.observation_statistics, rows
       )
       output, _ = network.unroll(
         variables.params,
@@ -162,7 +162,7 @@ class NamedPlayers:
         jax.tree.map(
           lambda leaf: leaf[None],
           acting.make_network_input(
-            own, acting.previous_action_of(timestep, state.action)
+            rows, acting.previous_action_of(timestep, state.action)
           ),
         ),
         acting.is_first(timestep)[None],
@@ -174,16 +174,16 @@ class NamedPlayers:
 
 
 def _insights(output: types.NetworkOutput) -> dict[str, types.Array]:
-  found = {'value': output.value}
+  insights = {'value': output.value}
   auxiliary = output.auxiliary
   if {'loc', 'scale', 'tick'} <= set(auxiliary) and len(auxiliary['loc']) > 1:
     kl = latent_kl.latent_kl(
       auxiliary['loc'], auxiliary['scale'], auxiliary['tick']
     )
-    found['surprise'] = kl.posterior_prior
+    insights['surprise'] = kl.posterior_prior
   if 'read_weights' in auxiliary:
-    found['reads'] = jnp.asarray(auxiliary['read_weights'])
-  return found
+    insights['reads'] = jnp.asarray(auxiliary['read_weights'])
+  return insights
 
 
 def read_ratings(source: str | os.PathLike[str] | None) -> dict[str, float]:

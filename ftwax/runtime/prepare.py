@@ -157,8 +157,8 @@ def _read(
   seed = experiment.seed % 2**31  # Many simulators take 32 bits with a sign.
   with contextlib.closing(
     game_vectors.make_games(factory, [seed], experiment.name)
-  ) as made:
-    return made.spec, made.game
+  ) as vector:
+    return vector.spec, vector.game
 
 
 def _check_spec(spec: games.GameSpec, training_spec: games.GameSpec) -> None:

@@ -145,24 +145,24 @@ def _rebuild_mapping(
     return _to_array(plain, array['dtype'], key)
   if name == _PARTIAL and any(map(_admits_code, choices)):
     return _to_partial(plain, key)
-  made: Any
+  record_type: Any
   if _is_record(current) and name in (
     None,
     config_files.name_of(type(current)),
   ):
-    made = type(current)
+    record_type = type(current)
   elif name is not None:
-    made = _find_class(name, key)
+    record_type = _find_class(name, key)
   else:
-    made = next(filter(_is_record_class, choices), None)
-  if made is None:
+    record_type = next(filter(_is_record_class, choices), None)
+  if record_type is None:
     return _to_dict(plain, choices, key, current)
-  if not _admits(made, choices):
+  if not _admits(record_type, choices):
     raise ValueError(
       f'{key} ({name}) must be {_readable(*choices)}; give one of that type.'
     )
-  is_change = type(current) is made
-  hints, known = _annotations(made), _field_names(made)
+  is_change = type(current) is record_type
+  hints, known = _annotations(record_type), _field_names(record_type)
   values = {}
   for field, value in plain.items():
     if field != config_files.TYPE:
@@ -176,7 +176,7 @@ def _rebuild_mapping(
   try:
     if is_change:
       return _replace(current, values)
-    return made(**values)
+    return record_type(**values)
   except (TypeError, ValueError) as error:
     raise ValueError(f'{key or "configuration"}: {error}') from None
 
@@ -333,19 +333,19 @@ def _find(reference: str) -> Any:
 
 
 def _find_class(reference: Any, key: str) -> Any:
-  found = _find(reference) if isinstance(reference, str) else None
-  if not _is_record_class(found):
+  value = _find(reference) if isinstance(reference, str) else None
+  if not _is_record_class(value):
     raise _foreign(reference, key)
-  return found
+  return value
 
 
 def _find_function(reference: str, key: str) -> Any:
   module = reference.partition(':')[0]
   is_allowed = module.split('.')[1:2] in [[name] for name in _PACKAGES]
-  found = _find(reference) if is_allowed else None
-  if found is None or found.__name__.startswith('_'):
+  value = _find(reference) if is_allowed else None
+  if value is None or value.__name__.startswith('_'):
     raise _foreign(reference, key)
-  return found
+  return value
 
 
 def _foreign(reference: Any, key: str) -> ValueError:
@@ -363,14 +363,16 @@ def _choices(kind: Any) -> tuple[Any, ...]:
   return (kind,)
 
 
-def _admits(made: type, choices: Sequence[Any]) -> bool:
+def _admits(record_type: type, choices: Sequence[Any]) -> bool:
   """Returns whether an object of a class is one of the annotated types."""
   for choice in choices:
     kind = typing.get_origin(choice) or choice
     if kind is Any or isinstance(kind, typing.TypeVar):
       return True
     is_protocol = getattr(kind, '_is_protocol', False)
-    if isinstance(kind, type) and (is_protocol or issubclass(made, kind)):
+    if isinstance(kind, type) and (
+      is_protocol or issubclass(record_type, kind)
+    ):
       return True
   return False
 

@@ -40,16 +40,16 @@ def make_tasks(
   config: config_lib.ActorCriticConfig,
 ) -> tuple[auxiliary.AuxiliaryTask, ...]:
   """Makes the tasks that the config asks for."""
-  made: list[auxiliary.AuxiliaryTask] = []
+  tasks: list[auxiliary.AuxiliaryTask] = []
   if config.use_pixel_control:
-    made.append(pixel_control_task(config))
+    tasks.append(pixel_control_task(config))
   if config.use_reward_prediction:
-    made.append(reward_prediction_task(config.reward_prediction_threshold))
+    tasks.append(reward_prediction_task(config.reward_prediction_threshold))
   if config.use_value_replay:
-    made.append(value_replay_task())
+    tasks.append(value_replay_task())
   if config.use_off_policy:
-    made.append(off_policy_task())
-  return tuple(made)
+    tasks.append(off_policy_task())
+  return tuple(tasks)
 
 
 def pixel_control_task(

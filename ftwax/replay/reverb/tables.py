@@ -83,13 +83,13 @@ def make_auxiliary_tables(
       signature=make_signature(template),
     )
 
-  made = []
+  tables = []
   if options.replay_capacity:
     uniform = reverb.selectors.Uniform()
-    made.append(make(REPLAY, uniform, options.replay_capacity, columns))
+    tables.append(make(REPLAY, uniform, options.replay_capacity, columns))
   if options.reward_prediction_capacity:
     # Each trajectory has at least one sequence, so this capacity suffices.
-    made.extend(
+    tables.extend(
       make(
         name,
         reverb.selectors.Prioritized(priority_exponent=1.0),
@@ -98,7 +98,7 @@ def make_auxiliary_tables(
       )
       for name in REWARD_PREDICTION
     )
-  return made
+  return tables
 
 
 def reward_prediction_columns(

@@ -206,8 +206,8 @@ def play(
     seating.from_seats(seats, num_members, game.teams),
     list(opponents.values()),
   )
-  made = Matches(arena, actor, sharding.make_mesh(None))
-  results = made.play(key, jax.device_get(variables), seats)
+  matches = Matches(arena, actor, sharding.make_mesh(None))
+  results = matches.play(key, jax.device_get(variables), seats)
   places = [result.place for result in results]
   # The first game at each index. Counting later ones, too, would favour short
   # games.

@@ -180,11 +180,11 @@ class _Run:
 
   def evaluate(self, num_episodes: int) -> evaluation.Outcome:
     """Plays at least `num_episodes` episodes with each member."""
-    plan, made = self._make_evaluation(num_episodes)
+    plan, games = self._make_evaluation(num_episodes)
     # From the step, not from a stream of keys: evaluations do not affect
     # training, and a resumed run repeats them.
     key = jax.random.fold_in(self._parts.key, self._records.counts.actor_steps)
-    results = made.play(
+    results = games.play(
       jax.random.fold_in(key, _EVALUATION),
       types.actor_variables(self._state.training),
       plan.seats,

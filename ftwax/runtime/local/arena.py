@@ -46,7 +46,7 @@ class Arena(specified.Specified, dm_env.Environment):
 
   def __init__(
     self,
-    made: game_vectors.GameVector,
+    games: game_vectors.GameVector,
     seating: seating_lib.Seating,
     opponents: Sequence[players.Player],
     key: types.Key,
@@ -54,7 +54,7 @@ class Arena(specified.Specified, dm_env.Environment):
     """Takes ownership of the games; `close` closes them.
 
     Args:
-      made: the games.
+      games: the games.
       seating: assigns seats to members and opponents.
       opponents: players that do not learn.
       key: random key for the opponents.
@@ -62,11 +62,11 @@ class Arena(specified.Specified, dm_env.Environment):
     Raises:
       TypeError: if an opponent needs JAX games and these are Python games.
     """
-    super().__init__(made.spec.environment)
-    self.spec = made.spec
+    super().__init__(games.spec.environment)
+    self.spec = games.spec
     for index, player in enumerate(opponents):
-      _check_player(index, player, made)
-    self._games = made
+      _check_player(index, player, games)
+    self._games = games
     self._router = routing.Router(seating, opponents)
     self._shape = seating.opponents.shape
     self._reads_games = any(player.reads_games for player in opponents)
@@ -79,8 +79,8 @@ class Arena(specified.Specified, dm_env.Environment):
     self._routes: routing.Routes | None = None
     self._timestep: dm_env.TimeStep | None = None  # Leaves [G * P, ...].
     self._returns = np.zeros((*self._shape, self.spec.num_events), np.float32)
-    self._lengths = np.zeros(made.num_games, np.int64)
-    self._num_played = np.zeros(made.num_games, np.int64)
+    self._lengths = np.zeros(games.num_games, np.int64)
+    self._num_played = np.zeros(games.num_games, np.int64)
     self._results: list[evaluation.GameResult] = []
 
   @property
@@ -189,9 +189,9 @@ class Arena(specified.Specified, dm_env.Environment):
     self._opponents = [(key, saved) for key, saved in state.opponents]
     return self._to_members(state.timestep)
 
-  def replace_games(self, made: game_vectors.GameVector) -> None:
+  def replace_games(self, games: game_vectors.GameVector) -> None:
     """Uses other games of the same spec; call `seat` and `reset` next."""
-    self._games = made
+    self._games = games
     self._timestep = None
     self._results = []
 
@@ -258,10 +258,10 @@ class Arena(specified.Specified, dm_env.Environment):
 
 
 def _check_player(
-  index: int, player: players.Player, made: game_vectors.GameVector
+  index: int, player: players.Player, games: game_vectors.GameVector
 ) -> None:
   """Raises a TypeError if an opponent needs JAX games and these are not."""
-  if player.reads_games and not isinstance(made, compiled_games.CompiledGames):
+  if player.reads_games and not isinstance(games, compiled_games.CompiledGames):
     raise TypeError(
       f'opponent {index} must act on observations in Python games, but reads'
       ' game states; use players.frozen, or games in JAX.'

@@ -205,17 +205,17 @@ class Coordinator:
   ) -> state_lib.PopulationState:
     """Records returns of single agents, weighted by their internal rewards."""
     num_members = self._config.num_members
-    own = np.zeros((num_members, _padded(len(results))), np.float32)
+    returns = np.zeros((num_members, _padded(len(results))), np.float32)
     num_episodes = np.zeros(num_members, np.int64)
     for result in results:
       member = result.seats[0]
-      own[member, num_episodes[member]] = (
+      returns[member, num_episodes[member]] = (
         result.returns[0] @ internal_rewards[member]
       )
       num_episodes[member] += 1
-    is_done = np.arange(own.shape[1]) < num_episodes[:, None]
+    is_done = np.arange(returns.shape[1]) < num_episodes[:, None]
     rated: state_lib.PopulationState = self._record_returns(
-      population, own, is_done
+      population, returns, is_done
     )
     return rated
 

@@ -32,9 +32,9 @@ class Evaluator:
     self._plan = plan = evaluation.make_plan(parts, num_episodes)
     own_seeds = seeds.make_seeds((parts.seed, *entropy), plan.seating.num_games)
     key = jax.random.PRNGKey(own_seeds[0])
-    made = parts.make_evaluation_games(own_seeds, parts.name)
+    games = parts.make_evaluation_games(own_seeds, parts.name)
     self._arena = arena_lib.Arena(
-      made,
+      games,
       plan.seating,
       list(plan.opponents.values()),
       key,

@@ -208,12 +208,12 @@ class _MemberVariables:
 
   def get_variables(self, names: Sequence[str]) -> list[types.ActorVariables]:
     """Returns the member's variables, once for each name."""
-    found = self._source.get_variables(names)
+    fetched = self._source.get_variables(names)
     # Slices only if a field is a new object, since unchanged variables are the
     # same objects.
-    if self._all is None or not all(map(operator.is_, found[0], self._all)):
-      self._all = found[0]
-      self._own = self._take(found[0], self._member)
+    if self._all is None or not all(map(operator.is_, fetched[0], self._all)):
+      self._all = fetched[0]
+      self._own = self._take(fetched[0], self._member)
     return [self._own for _ in names]
 
 

@@ -45,7 +45,7 @@ class Tracker:
     self,
     arena: arena_lib.Arena,
     actors: members.Actors,
-    made: list[replays.AgentReplay],
+    member_replays: list[replays.AgentReplay],
     coordinator: coordinator_lib.Coordinator,
     items_per_step: int,
   ):
@@ -54,13 +54,13 @@ class Tracker:
     Args:
       arena: the games.
       actors: actors of all members.
-      made: replays of all members.
+      member_replays: replays of all members.
       coordinator: rates the members.
       items_per_step: number of trajectories of a member per update.
     """
     self._arena = arena
     self._actors = actors
-    self._datasets = [replay.dataset for replay in made]
+    self._datasets = [replay.dataset for replay in member_replays]
     self._coordinator = coordinator
     self._items_per_step = items_per_step
     rows = coordinator.seating.seats_per_member

@@ -93,12 +93,12 @@ class _Run:
     self._key, population_key = jax.random.split(parts.key)
     game_files.write(records.directory, parts.spec)
     num_members = parts.population.num_members
-    made = self._make_replays()
+    member_replays = self._make_replays()
     self._learner = members.make_learner(
       parts,
       self._key,
       num_members,
-      members.Batches([replay.dataset for replay in made]),
+      members.Batches([replay.dataset for replay in member_replays]),
       functools.partial(records.open_logger, rarely=True),
       mesh,
     )
@@ -110,13 +110,13 @@ class _Run:
       parts.policy,
       members.member_sources(self._learner, num_members),
       self._coordinator.seating.seats_per_member,
-      [replay.adder for replay in made],
+      [replay.adder for replay in member_replays],
     )
     self._num_updates = 0  # Since this process started.
     self._tracker = position.Tracker(
       self._arena,
       self._actors,
-      made,
+      member_replays,
       self._coordinator,
       parts.agent.batch_size,
     )
