@@ -1,4 +1,4 @@
-"""An endless run of catch, for `soak.py`.
+"""An endless run of catch, for `soak.py` and `chaos.py`.
 
 As a script, it is the run; as a module, it controls and observes the run.
 """
@@ -12,6 +12,7 @@ import pathlib
 import signal
 import sys
 import time
+from collections.abc import Sequence
 
 import psutil
 
@@ -73,20 +74,36 @@ class Log:
 class Run:
   """A run in its own process, observed from outside."""
 
-  def __init__(self, directory: pathlib.Path, **options: float | str):
+  def __init__(
+    self,
+    directory: pathlib.Path,
+    prefix: Sequence[str] = (),
+    **options: float | str,
+  ):
     """Starts the run; `options` are flags of this script."""
     self.directory = directory
     self._logs: dict[str, Log] = {}
-    self.pid = os.posix_spawn(
+    self.num_void = 0  # Episodes that were logged and do not count.
+    self._command = [
+      *prefix,
       sys.executable,
-      [
-        sys.executable,
-        __file__,
-        f'--run_dir={directory}',
-        *(f'--{name}={value}' for name, value in options.items()),
-      ],
-      os.environ,
-    )
+      __file__,
+      f'--run_dir={directory}',
+      *(f'--{name}={value}' for name, value in options.items()),
+    ]
+    self.start()
+
+  def start(self, *flags: str) -> None:
+    """Starts its process, again if it has ended."""
+    command = [*self._command, *flags]
+    self.pid = os.posix_spawnp(command[0], command, os.environ)
+
+  def processes(self) -> list[psutil.Process]:
+    """Returns its process and all that it has started, if it still runs."""
+    if not psutil.pid_exists(self.pid):
+      return []
+    process = psutil.Process(self.pid)
+    return [process, *process.children(recursive=True)]
 
   def nodes(self) -> dict[str, psutil.Process]:
     """Returns the running nodes, by the name of their output file."""
@@ -138,6 +155,9 @@ def main() -> None:
   parser.add_argument('--num_environments', type=int, default=16)
   parser.add_argument('--save_every_seconds', type=float, default=5.0)
   parser.add_argument('--runtime', default='distributed')
+  parser.add_argument('--cluster', default='local')
+  parser.add_argument('--heartbeat_timeout_s', type=float, default=90.0)
+  parser.add_argument('--resume', action='store_true')
   parser.add_argument('--run_dir', required=True)
   arguments = parser.parse_args()
   try:
@@ -145,6 +165,8 @@ def main() -> None:
       num_actors=arguments.num_actors,
       num_learners=arguments.num_learners,
       max_restarts=1000,
+      cluster=arguments.cluster,
+      heartbeat_timeout_s=arguments.heartbeat_timeout_s,
     )
     runs.run_experiment(
       build_experiment(
@@ -154,6 +176,7 @@ def main() -> None:
       ),
       runtime=arguments.runtime,
       run_dir=arguments.run_dir,
+      resume=arguments.resume,
       settings=settings if arguments.runtime == 'distributed' else None,
     )
   except KeyboardInterrupt:

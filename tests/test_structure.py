@@ -59,7 +59,7 @@ BUDGETS = {
   'replay': (5_890, 2_055),
   'reporting': (2_480, 1_160),
   'runtime': (8_310, 3_290),
-  'runtime/distributed': (2_900, 1_300),
+  'runtime/distributed': (2_930, 1_310),
   'web': (1_260, 660),
 }
 

@@ -1,13 +1,17 @@
 """Real runs as Launchpad programs with Reverb, on Python 3.10."""
 
+import os
+import subprocess
+
 import distributed_helpers
 import launchpad as lp
 import pytest
 from absl import flags
 
+from ftwax import loopback
 from ftwax.records import checkpoints, loggers, run_directory
 from ftwax.runtime import distributed
-from ftwax.runtime.distributed import program
+from ftwax.runtime.distributed import namespaces, program
 
 
 def test_a_program_has_the_nodes_of_the_run(tmp_path):
@@ -37,6 +41,29 @@ def test_a_cluster_needs_ray():
       distributed_helpers.make_experiment(),
       settings=distributed.Settings(cluster='auto'),
     )
+
+
+def test_nodes_run_in_a_namespace_of_their_own():
+  code = 'import os; print(os.readlink("/proc/self/ns/net"))'
+  serves = 'import socket; socket.create_server(("127.0.0.1", 0)); print("up")'
+  with namespaces.make_interpreter() as python:
+    said = [
+      subprocess.run([python, '-c', text], capture_output=True, text=True)
+      for text in (code, code, serves)
+    ]
+  first, second, up = (one.stdout.strip() for one in said)
+  assert first == second != os.readlink('/proc/self/ns/net')
+  assert up == 'up', said[2].stderr
+  assert not os.path.exists(python)
+
+
+def test_without_a_namespace_expose_is_demanded(monkeypatch):
+  monkeypatch.setenv('PATH', '')
+  with pytest.raises(
+    loopback.ExposedError, match=r'no network namespace .* choose --expose'
+  ):
+    with namespaces.make_interpreter():
+      pass
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ of them dies, Launchpad ends the program, and `--resume` continues the run.
 """
 
 import concurrent.futures
+import contextlib
 import functools
 import os
 import pathlib
@@ -18,7 +19,7 @@ from typing import Any
 
 import jax
 import launchpad as lp
-from absl import flags, logging
+from absl import flags
 from launchpad import address as lp_address
 from launchpad.launch import worker_manager
 from launchpad.nodes.courier import courier_utils
@@ -29,7 +30,14 @@ from ftwax.population import state as state_lib
 from ftwax.records import checkpoints, run_directory
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import generations, prepare, run_records, runs
-from ftwax.runtime.distributed import actor, engine, learner, queues, runner
+from ftwax.runtime.distributed import (
+  actor,
+  engine,
+  learner,
+  namespaces,
+  queues,
+  runner,
+)
 from ftwax.runtime.distributed import coordinator as coordinator_lib
 from ftwax.runtime.distributed import settings as settings_lib
 
@@ -37,8 +45,12 @@ LABELS = ('coordinator', 'replay', 'learner', 'actor', 'evaluator')
 
 _POLL_S = 0.2
 
-# Seconds that nodes serve after a signal, so that the coordinator can save.
-_GRACE_S = 30.0
+# Seconds that nodes serve after a signal, so that the coordinator can save, and
+# those after which Launchpad kills them.
+_GRACE_S, _NOTICE_S = 50.0, 60
+
+# Maximum seconds until nodes know that the run is over.
+_FINISH_S = 5.0
 
 
 def make_program(
@@ -128,27 +140,29 @@ def run_experiment(
     run_dir=directory,
     settings=settings,
   )
-  logging.warning(
-    'Courier and Reverb take calls from every user of this machine; on one that'
-    ' you share, run in a network namespace (docs/distributed.md).'
-  )
   if not flags.FLAGS.is_parsed():
     flags.FLAGS.mark_as_parsed()
+  flags.FLAGS['lp_termination_notice_secs'].value = _NOTICE_S
   # Nodes find the modules that this process finds.
   own = {'PYTHONPATH': os.pathsep.join(path for path in sys.path if path)}
   cpu = {**own, 'JAX_PLATFORMS': 'cpu'}
-  manager = lp.launch(
-    program,
-    launch_type='local_mp',
-    terminal='current_terminal',
-    local_resources={
-      label: local_multi_processing.PythonProcess(
-        env=own if label == 'learner' else cpu
-      )
-      for label in program.groups
-    },
-  )
-  manager.wait()
+  with contextlib.ExitStack() as stack:
+    interpreter = ''  # Launchpad's default.
+    if not experiment.expose:
+      interpreter = stack.enter_context(namespaces.make_interpreter())
+    manager = lp.launch(
+      program,
+      launch_type='local_mp',
+      terminal='current_terminal',
+      local_resources={
+        label: local_multi_processing.PythonProcess(
+          env=own if label == 'learner' else cpu,
+          _absolute_interpreter_path=interpreter,
+        )
+        for label in program.groups
+      },
+    )
+    manager.wait()
   if manager.stop_event().is_set():
     print('Interrupted.', run_records.describe_saved(directory), flush=True)
     raise KeyboardInterrupt
@@ -311,8 +325,11 @@ class CourierEngine:
     """Ends all nodes."""
     for threads in self._threads.values():
       threads.shutdown(wait=False, cancel_futures=True)
-    for client in self._clients.values():
-      client.futures.finish()
+    # Sent before the process of the coordinator ends.
+    concurrent.futures.wait(
+      [client.futures.finish() for client in self._clients.values()], _FINISH_S
+    )
+    self._clients = {}
 
 
 class _Part:
