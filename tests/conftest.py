@@ -18,6 +18,7 @@ os.environ['XLA_FLAGS'] = ' '.join(
   ]
 )
 
+import equal_functions  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
@@ -63,3 +64,11 @@ def pytest_collection_finish(session):
 @pytest.fixture
 def key():
   return jax.random.PRNGKey(0)
+
+
+@pytest.fixture(scope='module')
+def compiles_once():
+  """Compiles equal functions of a module's tests once."""
+  with pytest.MonkeyPatch.context() as patch:
+    equal_functions.share(patch)
+    yield

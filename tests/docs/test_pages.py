@@ -7,6 +7,8 @@ import documented_code
 import jupytext
 import pytest
 
+pytestmark = pytest.mark.usefixtures('compiles_once')
+
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = [
   path
