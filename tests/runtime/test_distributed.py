@@ -223,8 +223,11 @@ def test_what_a_lost_actor_played_is_not_counted(tmp_path, calls):
   assert {'actor/0', 'actor/2', 'learner/0'} <= set(status)
 
 
-@pytest.mark.parametrize('method', ['learn', 'give', 'adopt', 'state'])
-@pytest.mark.parametrize('num_learners', [1, 2])
+@pytest.mark.parametrize(
+  ('num_learners', 'method'),
+  [(1, 'learn'), (1, 'state')]
+  + [(2, method) for method in ('learn', 'give', 'adopt', 'state')],
+)
 def test_all_members_continue_after_a_learner_is_lost(
   tmp_path, method, num_learners
 ):
