@@ -197,9 +197,7 @@ def guess_tokens(run: distributed_run.Run, watch: Watch, seconds: float) -> str:
 def kill_host(run: distributed_run.Run, watch: Watch, seconds: float) -> str:
   """Kills all processes of the second host."""
   del seconds
-  lost = [
-    name for name, process in _nodes_of(_pids(1), run.directory).items()
-  ] or sorted(_foreign_actors(run))
+  lost = sorted(_nodes_of(_pids(1), run.directory))
   since = time.monotonic()
   for pid in _pids(1):
     with contextlib.suppress(ProcessLookupError):
@@ -317,10 +315,6 @@ def _hosts(folder: pathlib.Path):
         with contextlib.suppress(ProcessLookupError):
           os.kill(pid, signal.SIGKILL)
       subprocess.run(['ip', 'netns', 'delete', name], check=False)
-
-
-def _foreign_actors(run: distributed_run.Run) -> list[str]:
-  return [name for name in run.nodes() if name.startswith('actor')]
 
 
 SCENARIOS = {

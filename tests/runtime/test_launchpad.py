@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 
 import distributed_helpers
 import launchpad as lp
@@ -12,6 +13,11 @@ from ftwax import loopback
 from ftwax.records import checkpoints, loggers, run_directory
 from ftwax.runtime import distributed
 from ftwax.runtime.distributed import namespaces, program
+
+# Launchpad forgets its processes before it has waited for them.
+_launches = pytest.mark.filterwarnings(
+  'ignore::pytest.PytestUnraisableExceptionWarning'
+)
 
 
 def test_a_program_has_the_nodes_of_the_run(tmp_path):
@@ -66,13 +72,14 @@ def test_without_a_namespace_expose_is_demanded(monkeypatch):
       pass
 
 
+@_launches
 @pytest.mark.slow
 def test_launchpad_runs_to_the_end_and_resumes(tmp_path):
   make = distributed_helpers.make_experiment
   result = distributed.run_experiment(make(), 50, 4, run_dir=tmp_path / 'run')
   assert result.counts.actor_steps == 100
   assert result.counts.learner_steps >= 3
-  assert result.state.steps == [result.counts.learner_steps]
+  assert list(result.state.steps) == [result.counts.learner_steps]
   path = loggers.log_path(result.run_dir, 'evaluation')
   assert len(loggers.read_jsonl(path)) == 2
   resumed = distributed.run_experiment(
@@ -82,8 +89,11 @@ def test_launchpad_runs_to_the_end_and_resumes(tmp_path):
   assert checkpoints.saved_steps(result.run_dir / 'checkpoints')[-1] == 150
 
 
+@_launches
 @pytest.mark.slow
-def test_a_user_launches_the_program(tmp_path):
+def test_a_user_launches_the_program(tmp_path, monkeypatch):
+  # Nodes import what the experiment names.
+  monkeypatch.setenv('PYTHONPATH', os.pathsep.join(filter(None, sys.path)))
   experiment = distributed_helpers.make_experiment()
   run_dir = run_directory.create_at(tmp_path / 'run', experiment)
   made = program.make_program(experiment, run_dir=run_dir)
