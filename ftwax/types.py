@@ -136,15 +136,16 @@ class NetworkInit(Protocol):
 class NetworkApply(Protocol):
   """Applies a network to one step of `B` sequences, leaves [B, ...].
 
-  `key` is for the network's noise. With None the network is deterministic:
-  weights have no noise, nothing is dropped, and latents are their means.
+  `seeds`, int32 [B], determine the network's noise; see `networks.noise`. With
+  None the network is deterministic: weights have no noise, nothing is dropped,
+  and latents are their means.
   """
 
   def __call__(
     self,
     params: Params,
     hyperparameters: Hyperparameters,
-    key: Key | None,
+    seeds: Array | None,
     inputs: NetworkInput,
     state: RecurrentState,
   ) -> tuple[NetworkOutput, RecurrentState]: ...
@@ -155,14 +156,14 @@ class NetworkUnroll(Protocol):
 
   `start`, bool [T, B], is true at the first step of an episode, before which
   the state is reset to zero. `state` [B, ...] is the state before the first
-  step. `key` is as in `NetworkApply`.
+  step. `seeds` [T, B] are those of each step, as in `NetworkApply`.
   """
 
   def __call__(
     self,
     params: Params,
     hyperparameters: Hyperparameters,
-    key: Key | None,
+    seeds: Array | None,
     inputs: NetworkInput,
     start: Array,
     state: RecurrentState,
@@ -219,12 +220,15 @@ class Trajectory(NamedTuple):
       behaviour policy at `t`; zero where `timestep` is `LAST`.
     recurrent_state: state of the behaviour policy's core before the first
       timestep, without a time axis.
+    seed: int32 [T + 1], seeds of the behaviour policy's noise at each timestep;
+      None if it acted without noise.
   """
 
   timestep: dm_env.TimeStep
   previous_action: ArrayTree
   logits: ArrayTree
   recurrent_state: RecurrentState
+  seed: ArrayTree = None
 
 
 class ReplayBatch(NamedTuple):
@@ -352,12 +356,14 @@ class ActorState(NamedTuple):
     recurrent_state: state of the network's core, leaves [B, ...].
     action: int32 [B] for each part, the action selected last.
     logits: float32 [B, num_actions] for each part, of the policy that chose it.
+    seed: int32 [B], seed of the network's noise in the next step.
   """
 
   key: Key
   recurrent_state: RecurrentState
   action: ArrayTree
   logits: ArrayTree
+  seed: Array
 
 
 class ActorInit(Protocol):

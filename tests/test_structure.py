@@ -53,7 +53,7 @@ BUDGETS = {
   'environments': (7_070, 2_730),
   'experiments': (2_350, 915),
   'losses': (1_160, 310),
-  'networks': (5_830, 1_980),
+  'networks': (5_880, 2_000),
   'population': (2_370, 770),
   'records': (2_770, 1_220),
   'replay': (5_890, 2_055),

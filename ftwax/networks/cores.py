@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import trees, types
+from ftwax.networks import noise
 
 _Inputs = TypeVar('_Inputs')
 _Output = TypeVar('_Output')
@@ -35,8 +36,7 @@ class CoreOutput(NamedTuple):
 class RecurrentCore(Protocol):
   """A Haiku module that carries a state from step to step.
 
-  A core with noise takes its key from `hk.maybe_next_rng_key()`. If that is
-  None, it uses no noise: greedy policies are applied without a key.
+  A core with noise draws it by `networks.noise`.
   """
 
   def initial_state(self, batch_size: int) -> types.RecurrentState:
@@ -93,14 +93,16 @@ def unroll_step(
   """
 
   def scan_step(
-    carry: _State, step_inputs: tuple[types.Array, _Inputs]
+    carry: _State, step_inputs: tuple[types.Array, _Inputs, Any]
   ) -> tuple[_State, _Output]:
-    step_start, step_input = step_inputs  # [B], leaves [B, ...]
-    # `start` marks the first step of an episode, so the reset comes first.
-    output, carry = step(step_input, reset_state(step_start, carry))
+    # [B], leaves [B, ...], [B]
+    step_start, step_input, seeds = step_inputs
+    with noise.seeded(seeds):
+      # `start` marks the first step of an episode, so the reset comes first.
+      output, carry = step(step_input, reset_state(step_start, carry))
     return carry, output
 
-  state, outputs = hk.scan(scan_step, state, (start, inputs))
+  state, outputs = hk.scan(scan_step, state, (start, inputs, noise.seeds()))
   return outputs, state
 
 

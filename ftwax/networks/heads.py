@@ -134,6 +134,4 @@ def _make_linear(
   """Makes a layer; `w_init` does not apply to a noisy one."""
   if noise is None:
     return hk.Linear(size, w_init=w_init)
-  # No key, no noise: a greedy policy is deterministic.
-  layer, key = noisy.NoisyLinear(size, noise), hk.maybe_next_rng_key()
-  return lambda x: layer(x, key)
+  return noisy.NoisyLinear(size, noise)

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.networks import cores, recurrent_cores
+from ftwax.networks import cores, noise, recurrent_cores
 
 _EPSILON = 1e-5
 
@@ -26,8 +26,8 @@ class LayerNormLSTMConfig:
 
   Attributes:
     hidden_size: number of units.
-    dropout: probability of dropping a unit's candidate. Only applied in unrolls
-      with a key, never in acting.
+    dropout: probability of dropping a unit's candidate, in acting and in
+      learning alike; greedy policies drop nothing.
   """
 
   hidden_size: int = 256
@@ -67,7 +67,7 @@ class LayerNormLSTM(hk.Module):
     """Does one step on inputs [B, num_inputs]."""
     del hyperparameters
     gates = self._project(inputs)
-    state = self._step(gates, jnp.ones_like(state.cell), state)
+    state = self._step(gates, self._draw_mask(state.cell.shape), state)
     return cores.CoreOutput(features=state.hidden, auxiliary={}), state
 
   def unroll(
@@ -80,11 +80,7 @@ class LayerNormLSTM(hk.Module):
     """Does `T` steps on inputs [T, B, num_inputs]."""
     del hyperparameters
     shape = (*inputs.shape[:2], self._config.hidden_size)
-    masks = jnp.ones(shape)
-    key = hk.maybe_next_rng_key() if self._config.dropout else None
-    if key is not None:
-      keep_rate = 1.0 - self._config.dropout
-      masks = jax.random.bernoulli(key, keep_rate, shape) / keep_rate
+    masks = self._draw_mask(shape)
 
     def step(
       inputs: tuple[types.Array, types.Array], state: recurrent_cores.LSTMState
@@ -97,6 +93,10 @@ class LayerNormLSTM(hk.Module):
       step, (self._project(inputs), masks), start, state
     )
     return cores.CoreOutput(features=hidden, auxiliary={}), state
+
+  def _draw_mask(self, shape: tuple[int, ...]) -> types.Array:
+    mask = noise.dropout(self._config.dropout, shape[-1])
+    return jnp.ones(shape) if mask is None else mask
 
   def _project(self, inputs: types.Array) -> types.Array:
     """Returns the inputs' part of the gates, normalized, for all steps."""

@@ -7,57 +7,29 @@ Fortunato et al., "Noisy networks for exploration", 2018 (arXiv:1706.10295):
 with independent noise for every weight (section 3, a), or factorised noise of
 f(e_i) f(e_j) with f(e) = sign(e) sqrt(|e|) (b).
 
-The noise is part of the policy, not of the step: actor and learner have the
-same policy only if they use the same noise. The key is therefore an argument of
-the layer, and a key determines the noise of all rows and steps.
+Each row and step has its own noise (`networks.noise`), so no weights with noise
+are made. Factorised noise scales inputs and outputs instead, which is equal:
+
+  y = mu_w^T x + f(e_j) * (sigma_w^T (f(e_i) * x)) + mu_b + sigma_b * f(e_j)
+
+Of independent noise, one number for each output is drawn, which has the same
+distribution given x (Kingma et al., 2015, arXiv:1506.02557, section 2.3):
+
+  y = mu_w^T x + mu_b + sqrt((sigma_w^2)^T x^2 + sigma_b^2) * e_j
 """
 
 import math
-from typing import NamedTuple
 
 import haiku as hk
-import jax
 import jax.numpy as jnp
 
 from ftwax import types
+from ftwax.networks import noise
 
 KINDS = ('factorised', 'independent')
 
-
-class Noise(NamedTuple):
-  """Noise of a layer.
-
-  Attributes:
-    w: float32 [num_inputs, num_outputs].
-    b: float32 [num_outputs].
-  """
-
-  w: types.Array
-  b: types.Array
-
-
-def draw_noise(
-  key: types.Key, num_inputs: int, num_outputs: int, kind: str
-) -> Noise:
-  """Samples the noise of a layer.
-
-  Args:
-    key: random key.
-    num_inputs: number of inputs.
-    num_outputs: number of outputs.
-    kind: one of `KINDS`.
-  """
-  key_i, key_j = jax.random.split(key)
-  if kind == 'independent':
-    return Noise(
-      w=jax.random.normal(key_i, (num_inputs, num_outputs)),
-      b=jax.random.normal(key_j, (num_outputs,)),
-    )
-  e_i = _signed_root(jax.random.normal(key_i, (num_inputs,)))
-  e_j = _signed_root(jax.random.normal(key_j, (num_outputs,)))
-  # num_inputs + num_outputs samples instead of their product. The bias shares
-  # those of the outputs (equations 10 and 11).
-  return Noise(w=e_i[:, None] * e_j[None, :], b=e_j)
+# Keeps the gradient of the root finite.
+_EPSILON = 1e-12
 
 
 def _signed_root(x: types.Array) -> types.Array:
@@ -97,29 +69,33 @@ class NoisyLinear(hk.Module):
     self._num_outputs = num_outputs
     self._kind = kind
 
-  def __call__(self, inputs: types.Array, key: types.Key | None) -> types.Array:
-    """Maps [..., num_inputs] to [..., num_outputs].
-
-    Args:
-      inputs: [..., num_inputs].
-      key: random key of the noise, which is the same for all rows; None for no
-        noise, as in evaluation.
-    """
+  def __call__(self, inputs: types.Array) -> types.Array:
+    """Maps [..., B, num_inputs] to [..., B, num_outputs]."""
     num_inputs = inputs.shape[-1]
     bound, scale = self._initial_bounds(num_inputs)
     shape = (num_inputs, self._num_outputs)
     mu_init = hk.initializers.RandomUniform(-bound, bound)
     sigma_init = hk.initializers.Constant(scale)
-    w = hk.get_parameter('mu_w', shape, init=mu_init)
-    b = hk.get_parameter('mu_b', shape[1:], init=mu_init)
+    mu_w = hk.get_parameter('mu_w', shape, init=mu_init)
+    mu_b = hk.get_parameter('mu_b', shape[1:], init=mu_init)
     sigma_w = hk.get_parameter('sigma_w', shape, init=sigma_init)
     sigma_b = hk.get_parameter('sigma_b', shape[1:], init=sigma_init)
-    if key is not None:
-      noise = draw_noise(key, *shape, self._kind)
-      w = w + sigma_w * noise.w
-      b = b + sigma_b * noise.b
-    outputs = jnp.dot(inputs, w)
-    return outputs + jnp.broadcast_to(b, outputs.shape)
+    outputs = jnp.dot(inputs, mu_w)
+    outputs += jnp.broadcast_to(mu_b, outputs.shape)
+    if self._kind == 'independent':
+      e_j = noise.normal(self._num_outputs)  # [..., B, num_outputs]
+      if e_j is None:
+        return outputs
+      variance = jnp.dot(jnp.square(inputs), jnp.square(sigma_w))
+      variance += jnp.broadcast_to(jnp.square(sigma_b), variance.shape)
+      return outputs + e_j * jnp.sqrt(variance + _EPSILON)
+    e = noise.normal(num_inputs + self._num_outputs)
+    if e is None:
+      return outputs
+    e_i, e_j = jnp.split(_signed_root(e), [num_inputs], axis=-1)
+    # The bias shares the noise of the outputs (equations 10 and 11).
+    noisy = jnp.dot(inputs * e_i, sigma_w)
+    return outputs + e_j * (noisy + jnp.broadcast_to(sigma_b, noisy.shape))
 
   def _initial_bounds(self, num_inputs: int) -> tuple[float, float]:
     """Returns the bound of the initial means, and the initial noise scale.

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import distributions, trees, types
-from ftwax.networks import cores, embeddings, heads
+from ftwax.networks import cores, embeddings, heads, noise
 
 # Makes an auxiliary head, called inside a Haiku transform.
 MakeHead = Callable[[], Callable[[types.Array], types.ArrayTree]]
@@ -106,14 +106,14 @@ def make_recurrent_network(
     return _Path(torso, embed, make_core())
 
   def make_functions() -> tuple[Callable[[], None], _Functions]:
-    policy_sizes, value_sizes, noise = head_options or heads.HeadOptions()
+    policy_sizes, value_sizes, kind = head_options or heads.HeadOptions()
     actor_critic = _ActorCritic(
       policy_path=make_path(),
       value_path=make_path() if separate_value else None,
       policy_head=heads.PolicyHead(
-        environment_spec.actions, policy_sizes, noise
+        environment_spec.actions, policy_sizes, kind
       ),
-      value_head=heads.ValueHead(value_sizes, noise),
+      value_head=heads.ValueHead(value_sizes, kind),
       has_action_mask=_has_action_mask(environment_spec.observations),
     )
     feature_heads = {
@@ -142,9 +142,8 @@ def make_recurrent_network(
       name: cores.batch_apply(head) for name, head in feature_heads.items()
     }
     heads_by_name |= frame_heads
-    return init, _Functions(
-      actor_critic.step, actor_critic.unroll, initial_state, heads_by_name
-    )
+    step, unroll = _seeded(actor_critic.step), _seeded(actor_critic.unroll)
+    return init, _Functions(step, unroll, initial_state, heads_by_name)
 
   return _make_pure(hk.multi_transform(make_functions))
 
@@ -290,6 +289,16 @@ class _ActorCritic:
     return lambda observation: head(torso(observation))
 
 
+def _seeded(function: Callable[..., Any]) -> Callable[..., Any]:
+  """Adds an argument before the others, the seeds of the network's noise."""
+
+  def with_seeds(seeds: types.Array | None, *args: Any) -> Any:
+    with noise.seeded(seeds):
+      return function(*args)
+
+  return with_seeds
+
+
 class _Functions(NamedTuple):
   """Functions for a Haiku transform to make pure; `heads` are by name."""
 
@@ -312,11 +321,11 @@ def _make_pure(transformed: hk.MultiTransformed) -> types.RecurrentNetwork:
 
   return types.RecurrentNetwork(
     init=transformed.init,
-    apply=lambda params, hyperparameters, key, inputs, state: step(
-      params, key, inputs, state, hyperparameters
+    apply=lambda params, hyperparameters, seeds, inputs, state: step(
+      params, None, seeds, inputs, state, hyperparameters
     ),
-    unroll=lambda params, hyperparameters, key, inputs, start, state: unroll(
-      params, key, inputs, start, state, hyperparameters
+    unroll=lambda params, hyperparameters, seeds, inputs, start, state: unroll(
+      params, None, seeds, inputs, start, state, hyperparameters
     ),
     initial_state=lambda batch_size: initial_state({}, None, batch_size),
     heads={name: make_head(head) for name, head in heads_by_name.items()},

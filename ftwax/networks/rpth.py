@@ -45,7 +45,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
-from ftwax.networks import cores, rpth_level
+from ftwax.networks import cores, noise, rpth_level
 from ftwax.networks.dnc import interfaces, memory_access
 
 
@@ -110,7 +110,7 @@ class RPTHState(NamedTuple):
 class RPTH(hk.Module):
   """A temporal hierarchy as a recurrent core.
 
-  Features are the samples z; without a random key they are the means. Auxiliary
+  Features are the samples z; without seeds they are the means. Auxiliary
   outputs, for `losses.latent_kl`, are `loc`, `scale` and `tick`: tuples with an
   entry for each level, the fastest first, of shape [..., latent_size] and bool
   [...]. With a memory there are also the `read_weights` and `write_weights` of
@@ -196,10 +196,7 @@ class RPTH(hk.Module):
         level_step = rpth_level.skip_if_idle(level_step, self._memory)
       level_steps.append(level_step)
       all_prepared.append(prepared)
-    noise = _draw_noise(
-      (*leading_shape, self._config.latent_size),
-      self._config.level_options.noise_scale,
-    )
+    latent_noise = self._draw_noise(leading_shape)
     assert hyperparameters is not None  # This core reads them.
     period = check_period(hyperparameters.slow_period)
     gradient_scale = hyperparameters.fast_to_slow_gradient_scale
@@ -207,7 +204,7 @@ class RPTH(hk.Module):
     def step(
       inputs: tuple[list[Any], types.Array], state: RPTHState
     ) -> tuple[cores.CoreOutput, RPTHState]:
-      prepared, noise = inputs
+      prepared, latent_noise = inputs
       ticks = [_ticks(state.step, period, i) for i in range(len(level_steps))]
       levels, memory = list(state.levels), state.memory
       # From slow to fast: a level sees this step's state of the level above,
@@ -219,20 +216,23 @@ class RPTH(hk.Module):
         mask = ticks[i] if i else None
         level_inputs = rpth_level.LevelInputs(prepared[i], context, mask)
         levels[i], memory = level_steps[i](level_inputs, levels[i], memory)
-      sample = levels[0].loc + levels[0].scale * noise  # [B, latent_size]
+      sample = (
+        levels[0].loc + levels[0].scale * latent_noise
+      )  # [B, latent_size]
       state = RPTHState(tuple(levels), memory, sample, state.step + 1)
       auxiliary = self._memory.auxiliary(memory)
       return _make_output(state, ticks, auxiliary), state
 
-    return step, (all_prepared, noise)
+    return step, (all_prepared, latent_noise)
 
-
-def _draw_noise(shape: tuple[int, ...], noise_scale: float) -> types.Array:
-  """Samples the noise of z; zeros without a key, so that z is the mean."""
-  key = hk.maybe_next_rng_key() if noise_scale else None
-  if key is None:
-    return jnp.zeros(shape)
-  return noise_scale * jax.random.normal(key, shape)
+  def _draw_noise(self, leading_shape: tuple[int, ...]) -> types.Array:
+    """Draws the noise of z; zeros without seeds, so that z is the mean."""
+    scale, size = (
+      self._config.level_options.noise_scale,
+      self._config.latent_size,
+    )
+    drawn = noise.normal(size) if scale else None
+    return jnp.zeros((*leading_shape, size)) if drawn is None else scale * drawn
 
 
 def _context_size(config: RPTHConfig, num_words: int, index: int) -> int:

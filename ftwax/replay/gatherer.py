@@ -64,6 +64,7 @@ class TrajectoryGatherer(abc.ABC):
     timestep: dm_env.TimeStep,
     previous_action: types.ArrayTree,
     recurrent_state: types.RecurrentState,
+    seed: types.Array | None = None,
   ) -> None:
     """Adds a timestep, and writes the trajectories that it completes.
 
@@ -71,11 +72,13 @@ class TrajectoryGatherer(abc.ABC):
       timestep: leaves [E, ...].
       previous_action: int32 [E] for each part, `NO_ACTION` at `FIRST`.
       recurrent_state: leaves [E, ...], before the timestep.
+      seed: int32 [E], of the policy's noise at the timestep, if any.
     """
+    row = (timestep, previous_action, seed)
     if self._length == 0:
-      self._begin(timestep, previous_action, recurrent_state)
+      self._begin(row, recurrent_state)
       return
-    self._append(timestep, previous_action)
+    self._append(row)
     if self._length == self._sequence_length + 1:
       if not self.is_idle:
         self.flush()  # The previous trajectories.
@@ -83,7 +86,7 @@ class TrajectoryGatherer(abc.ABC):
       if not self.is_idle:
         self._write(record)
         self.num_items += self._num_environments
-      self._begin(timestep, previous_action, recurrent_state)
+      self._begin(row, recurrent_state)
 
   def add_choice(
     self,
@@ -132,31 +135,25 @@ class TrajectoryGatherer(abc.ABC):
     # Their leaves, flattened once: traversing the tree at every step would cost
     # more than copying the data.
     self._timestep_rows = jax.tree.leaves(
-      (self._rows.timestep, self._rows.previous_action)
+      (self._rows.timestep, self._rows.previous_action, self._rows.seed)
     )
     self._logits_rows = jax.tree.leaves(self._rows.logits)
 
   def _begin(
-    self,
-    timestep: dm_env.TimeStep,
-    previous_action: types.ArrayTree,
-    recurrent_state: types.RecurrentState,
+    self, row: types.ArrayTree, recurrent_state: types.RecurrentState
   ) -> None:
-    """Begins a trajectory with the timestep."""
+    """Begins a trajectory with the row of a timestep."""
     # Copied, since JAX may reuse the memory of a donated array.
     self._recurrent_state = jax.tree.map(np.array, recurrent_state)
     self._variables_steps = None
     self._length = 0
-    self._append(timestep, previous_action)
+    self._append(row)
 
-  def _append(
-    self, timestep: dm_env.TimeStep, previous_action: types.ArrayTree
-  ) -> None:
-    row = self._length
-    _set_row(self._timestep_rows, row, (timestep, previous_action))
-    if row < self._sequence_length:
+  def _append(self, row: types.ArrayTree) -> None:
+    _set_row(self._timestep_rows, self._length, row)
+    if self._length < self._sequence_length:
       for rows in self._logits_rows:
-        rows[row] = 0.0  # Until `add_choice` sets it.
+        rows[self._length] = 0.0  # Until `add_choice` sets it.
     self._length += 1
 
   def _complete(self) -> trajectories.Record:

@@ -43,7 +43,7 @@ class Record(NamedTuple):
 
 
 # Batch axis of the leaves of each field.
-_BATCH_AXES = Record(types.Trajectory(1, 1, 1, 0), 1, 0, 0)
+_BATCH_AXES = Record(types.Trajectory(1, 1, 1, 0, 1), 1, 0, 0)
 
 
 def map_batch(function: Callable[..., Any], *records: Record) -> Record:
@@ -136,4 +136,5 @@ def make_template(
     recurrent_state=jax.tree.map(
       lambda leaf: np.zeros(leaf.shape[1:], leaf.dtype), recurrent_state
     ),
+    seed=np.zeros(steps, np.int32),
   )

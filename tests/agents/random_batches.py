@@ -43,6 +43,7 @@ def make_trajectory(seed, spec, network, sequence_length, batch_size):
       spec.actions, (sequence_length, batch_size)
     ),
     recurrent_state=network.initial_state(batch_size),
+    seed=np.arange(np.prod(shape), dtype=np.int32).reshape(shape),
   )
   return jax.tree.map(jnp.asarray, trajectory)
 

@@ -69,8 +69,7 @@ def loss_and_gradient(network, config):
 
   def loss_fn(params, hypers, internal_rewards, batch):
     batch = batches.with_own_rewards(internal_rewards, batch)
-    key = jax.random.PRNGKey(0)
-    return joint_loss.joint_loss(objective, params, hypers, key, batch)
+    return joint_loss.joint_loss(objective, params, hypers, batch)
 
   return jax.jit(jax.value_and_grad(loss_fn, has_aux=True))
 
@@ -91,7 +90,7 @@ def _terms(network, params, hypers, internal_rewards, batch):
   output, _ = network.unroll(
     params,
     hypers,
-    jax.random.PRNGKey(0),
+    None,
     _network_input(timestep, joined.previous_action),
     timestep.step_type == 0,
     joined.recurrent_state,

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from ftwax import hyperparameters
+from ftwax import hyperparameters, types
 from ftwax.agents.actor_critic import acting, learning
 from ftwax.losses import policy_loss, vtrace
 
@@ -36,7 +36,7 @@ def _loss_one_stream_at_a_time(network, params, hypers, batch):
   output, _ = network.unroll(
     params,
     hypers,
-    jax.random.PRNGKey(0),
+    None,
     acting.make_network_input(batch.timestep, batch.previous_action),
     acting.is_first(batch.timestep),
     batch.recurrent_state,
@@ -195,19 +195,25 @@ def test_gradients_that_are_not_finite_are_skipped_and_counted(
   assert int(recovered.steps) == 3
 
 
-def test_each_update_draws_anew(network, config, make_batch):
-  def unroll(params, hypers, key, *inputs):
-    output, state = network.unroll(params, hypers, key, *inputs)
-    return output._replace(value=output.value + jax.random.normal(key)), state
+def test_the_learner_draws_the_noise_that_acted(network, config, make_batch):
+  def unroll(params, hypers, seeds, *inputs):
+    output, state = network.unroll(params, hypers, None, *inputs)
+    return output._replace(value=output.value + seeds), state
 
   core = learning.make_learner_core(
-    network._replace(unroll=unroll),
-    vtrace.vtrace_loss,
-    config.replace(learning_rate=0.0),
+    network._replace(unroll=unroll), vtrace.vtrace_loss, config
   )
-  update, batch = jax.jit(core.update), make_batch(0)
-  state, values = core.init(jax.random.PRNGKey(0)), []
-  for _ in range(3):
-    state, metrics = update(state, batch)
-    values.append(float(metrics['value']))
-  assert len(set(values)) == 3
+  batch, update = make_batch(0).trajectory, jax.jit(core.update)
+  seeds = jnp.arange(batch.timestep.reward.size).reshape(
+    batch.timestep.reward.shape
+  )
+  values = [
+    float(
+      update(
+        core.init(jax.random.PRNGKey(0)),
+        types.LearnerBatch(batch._replace(seed=seeds + added)),
+      )[1]['value']
+    )
+    for added in (0, 0, 5)
+  ]
+  np.testing.assert_allclose(np.diff(values), [0.0, 5.0], rtol=1e-5)

@@ -11,7 +11,7 @@ import random_batches
 from ftwax.agents import a2c, rl2
 from ftwax.agents.actor_critic import acting
 from ftwax.environments import catch
-from ftwax.networks import embeddings, recurrent
+from ftwax.networks import cores, embeddings, recurrent
 from ftwax.runtime import experiment, runs
 
 SPEC = fakes.make_spec(
@@ -60,8 +60,9 @@ def _make_inputs(network, seed=0):
   )
 
 
-def _unroll(network, params, key, inputs):
-  return network.unroll(params, SMALL.priors, key, *inputs)[0]
+def _unroll(network, params, seed, inputs):
+  seeds = jnp.full(inputs[1].shape, seed)
+  return network.unroll(params, SMALL.priors, seeds, *inputs)[0]
 
 
 @pytest.mark.parametrize('name', CONFIGS)
@@ -127,12 +128,11 @@ def test_a_separate_value_shares_nothing_with_the_policy(key):
   assert not touched[0] & touched[1]
 
 
-def test_noise_is_that_of_the_key(key):
+def test_noise_is_that_of_the_seeds(key):
   network = CONFIGS['noisy'].make_network(SPEC)
   params, inputs = network.init(key), _make_inputs(network)
   first, again, other = (
-    _unroll(network, params, jax.random.PRNGKey(seed), inputs)
-    for seed in (1, 1, 2)
+    _unroll(network, params, seed, inputs) for seed in (1, 1, 2)
   )
   np.testing.assert_array_equal(first.logits, again.logits)
   assert np.all(np.abs(first.logits - other.logits).max((0, 1)) > 1e-3)
@@ -142,16 +142,23 @@ def test_noise_is_that_of_the_key(key):
 
 @pytest.mark.parametrize('name', ['wired', 'all'])
 def test_steps_and_unrolls_agree(name, key):
-  """Where nothing is drawn anew: of one step, whose noise has one key."""
   network = CONFIGS[name].make_network(SPEC)
   params, (inputs, start, state) = network.init(key), _make_inputs(network)
-  one = jax.tree.map(lambda leaf: leaf[:1], (inputs, start))
-  unrolled, last = network.unroll(params, SMALL.priors, key, *one, state)
-  step, after = network.apply(
-    params, SMALL.priors, key, jax.tree.map(lambda leaf: leaf[0], inputs), state
+  seeds = jnp.arange(start.size).reshape(start.shape)
+  unrolled, last = network.unroll(
+    params, SMALL.priors, seeds, inputs, start, state
   )
-  np.testing.assert_allclose(unrolled.logits[0], step.logits, atol=1e-5)
-  np.testing.assert_allclose(unrolled.value[0], step.value, atol=1e-5)
+  after = state
+  for t in range(len(start)):
+    step, after = network.apply(
+      params,
+      SMALL.priors,
+      seeds[t],
+      jax.tree.map(lambda leaf, t=t: leaf[t], inputs),
+      cores.reset_state(start[t], after),
+    )
+    np.testing.assert_allclose(unrolled.logits[t], step.logits, atol=1e-5)
+    np.testing.assert_allclose(unrolled.value[t], step.value, atol=1e-5)
   jax.tree.map(
     lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), last, after
   )

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ftwax.networks import cores, recurrent_cores
+from ftwax.networks import cores, noise, recurrent_cores
 from ftwax.networks.dnc import (
   access,
   controllers,
@@ -333,7 +333,7 @@ def test_clipping_bounds_features(key):
   assert np.max(np.abs(output.features)) == np.float32(0.1)
 
 
-def test_bypass_dropout_acts_in_unrolls_only(key):
+def test_bypass_dropout_is_that_of_the_seeds(key):
   config = core.DNCConfig(
     make_config('none'), hidden_size=8, output_size=None, bypass_dropout=0.5
   )
@@ -342,12 +342,16 @@ def test_bypass_dropout_acts_in_unrolls_only(key):
   params = jax.jit(transformed.init)(key, inputs[0])
   apply, unroll, initial_state = transformed.apply
   state = initial_state({}, None, BATCH)
-  outputs, _ = jax.jit(unroll)(params, key, inputs, start, state)
+  seeds = jnp.arange(start.size).reshape(start.shape)
+  with noise.seeded(seeds):
+    outputs, _ = unroll(params, None, inputs, start, state)
   hidden = outputs.features[..., :8]
   assert 0.3 < np.mean(hidden == 0.0) < 0.7
+  with noise.seeded(seeds[0]):
+    output, _ = apply(params, None, inputs[0], state)
+  np.testing.assert_allclose(output.features, outputs.features[0], atol=1e-5)
   output, _ = jax.jit(apply)(params, None, inputs[0], state)
   assert np.all(output.features[..., :8] != 0.0)
-  # Without a key nothing is dropped in unrolls either.
   outputs, _ = jax.jit(unroll)(params, None, inputs, start, state)
   assert np.all(outputs.features[..., :8] != 0.0)
 

@@ -11,7 +11,7 @@ import pytest
 from dm_env import specs
 
 from ftwax import types
-from ftwax.networks import cores, recurrent
+from ftwax.networks import cores, noise, recurrent
 
 T, B, HIDDEN = 6, 3, 4
 
@@ -56,9 +56,11 @@ class _ScaledSum(hk.Module):
 
   def __call__(self, inputs, state, hyperparameters):
     x = hk.Linear(HIDDEN)(inputs)
-    noise = jax.random.normal(hk.next_rng_key(), state.shape)
-    state = state + hyperparameters.scale * x + 0.1 * noise
-    return cores.CoreOutput(state, {'noise': noise}), state
+    drawn = noise.normal(HIDDEN)
+    if drawn is None:
+      drawn = jnp.zeros_like(state)
+    state = state + hyperparameters.scale * x + 0.1 * drawn
+    return cores.CoreOutput(state, {'noise': drawn}), state
 
   def unroll(self, inputs, start, state, hyperparameters):
     def step(inputs, state):
@@ -75,26 +77,27 @@ def _scaled_network():
   )
 
 
-def test_core_reads_hyperparameters_and_draws_by_the_key(key):
+def test_core_reads_hyperparameters_and_draws_by_the_seeds(key):
   network = _scaled_network()
   params = network.init(key)
   inputs = _random_inputs()
   unroll = jax.jit(network.unroll)
 
-  def features(scale, key):
+  def features(scale, first_seed):
+    seeds = first_seed + jnp.arange(T * B).reshape(T, B)
     output, state = unroll(
-      params, _Scale(scale), key, inputs, _start(), network.initial_state(B)
+      params, _Scale(scale), seeds, inputs, _start(), network.initial_state(B)
     )
     assert output.auxiliary['noise'].shape == (T, B, HIDDEN)
     return state, output.auxiliary['noise']
 
-  one, noise = features(1.0, key)
-  two, same_noise = features(2.0, key)
-  _, other_noise = features(1.0, jax.random.PRNGKey(1))
-  np.testing.assert_array_equal(noise, same_noise)
-  assert np.all(noise != other_noise)
-  assert np.all(noise[0] != noise[1])
-  since_start = [noise[:, 0], noise[3:, 1], noise[4:, 2]]
+  one, drawn = features(1.0, 0)
+  two, same_noise = features(2.0, 0)
+  _, other_noise = features(1.0, 100)
+  np.testing.assert_array_equal(drawn, same_noise)
+  assert np.all(drawn != other_noise)
+  assert np.all(drawn[0] != drawn[1])
+  since_start = [drawn[:, 0], drawn[3:, 1], drawn[4:, 2]]
   last_noise = jnp.stack([row.sum(axis=0) for row in since_start])
   # What does not come from noise is proportional to the scale.
   _assert_close(two - 0.1 * last_noise, 2.0 * (one - 0.1 * last_noise))
@@ -111,13 +114,14 @@ def test_population_of_parameters_and_hyperparameters(key):
   )
   state = network.initial_state(B)
   start = _start()
+  seeds = jnp.arange(3 * T * B).reshape(3, T, B)
   outputs = jax.jit(jax.vmap(network.unroll, in_axes=(0, 0, 0, 0, None, None)))(
-    params, hyperparameters, keys, inputs, start, state
+    params, hyperparameters, seeds, inputs, start, state
   )
   for i in range(3):
     take = functools.partial(jax.tree.map, lambda x, i=i: x[i])
     expected = jax.jit(network.unroll)(
-      take(params), take(hyperparameters), keys[i], take(inputs), start, state
+      take(params), take(hyperparameters), seeds[i], take(inputs), start, state
     )
     _assert_close(take(outputs), expected)
 

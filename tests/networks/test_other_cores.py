@@ -4,7 +4,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ftwax.networks import cores, layer_norm_lstm, recurrent_cores, stacked_lstm
+from ftwax.networks import (
+  cores,
+  layer_norm_lstm,
+  noise,
+  recurrent_cores,
+  stacked_lstm,
+)
 
 BATCH, NUM_INPUTS = 3, 6
 # Of visual features, velocity, previous action and previous reward.
@@ -137,22 +143,26 @@ def test_layer_norm_lstm_is_that_of_the_paper(key):
     np.testing.assert_allclose(found.features, hidden, atol=1e-5)
 
 
-def test_dropout_acts_in_unrolls_only(key):
+def test_dropout_is_that_of_the_seeds(key):
   config = layer_norm_lstm.LayerNormLSTMConfig(hidden_size=64, dropout=0.5)
   transformed = make_functions(lambda: layer_norm_lstm.LayerNormLSTM(config))
   inputs, start = make_sequence(1)
   params = transformed.init(key, inputs[0])
   apply, unroll, initial_state = transformed.apply
   state = initial_state({}, None, BATCH)
-  _, dropped = unroll(params, key, inputs, start, state)
+  with noise.seeded(jnp.arange(BATCH)[None]):
+    _, dropped = unroll(params, None, inputs, start, state)
+  with noise.seeded(jnp.arange(BATCH)):
+    _, stepped = apply(params, None, inputs[0], state)
+  np.testing.assert_allclose(stepped.cell, dropped.cell, atol=1e-5)
   _, kept = apply(params, None, inputs[0], state)
   is_dropped = dropped.cell == 0.0
   assert 0.3 < np.mean(is_dropped) < 0.7
   np.testing.assert_allclose(
     dropped.cell, np.where(is_dropped, 0.0, 2.0 * kept.cell), atol=1e-5
   )
-  _, without_key = unroll(params, None, inputs, start, state)
-  np.testing.assert_allclose(without_key.cell, kept.cell, atol=1e-5)
+  _, without_seeds = unroll(params, None, inputs, start, state)
+  np.testing.assert_allclose(without_seeds.cell, kept.cell, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -121,8 +121,8 @@ def test_unroll_equals_steps(key, core, spec):
   network = recurrent.make_recurrent_network(spec, make_core=MAKE_CORE[core])
   params = network.init(key)
   inputs, state = _random_inputs(spec), _random_state(network)
-  expected = _step_by_step(network, params, None, key, inputs, _start(), state)
-  actual = jax.jit(network.unroll)(params, None, key, inputs, _start(), state)
+  expected = _step_by_step(network, params, None, None, inputs, _start(), state)
+  actual = jax.jit(network.unroll)(params, None, None, inputs, _start(), state)
   _assert_close(actual, expected)
 
 
@@ -134,7 +134,7 @@ def test_shapes_and_dtypes(key, core):
   params = network.init(key)
   inputs, state = _random_inputs(COMPOSITE), network.initial_state(B)
   output, last_state = jax.eval_shape(
-    network.unroll, params, None, key, inputs, _start(), state
+    network.unroll, params, None, None, inputs, _start(), state
   )
   assert output.logits['move'].shape == (T, B, 3)
   assert output.logits['turn'].shape == (T, B, 2)
@@ -161,7 +161,7 @@ def test_parts_are_put_together_as_told(key):
   action = np.concatenate([np.eye(3), np.zeros((1, 3))])[inputs.previous_action]
   reward = np.tanh(inputs.previous_reward)[:, None]
   x = np.concatenate([inputs.observation, action, reward], axis=-1)
-  output, state = network.apply(params, None, key, inputs, ())
+  output, state = network.apply(params, None, None, inputs, ())
   policy, value = params['policy_head/linear'], params['value_head/linear']
   np.testing.assert_allclose(
     output.logits, x @ policy['w'] + policy['b'], atol=1e-6
@@ -195,7 +195,7 @@ def test_hidden_sizes_and_reward_transform(key):
 
   def value(reward):
     rewarded = inputs._replace(previous_reward=np.full((B,), reward))
-    return network.apply(params, None, key, rewarded, ())[0].value
+    return network.apply(params, None, None, rewarded, ())[0].value
 
   np.testing.assert_array_equal(value(2.0), value(5.0))
   assert np.all(value(2.0) != value(-2.0))
@@ -209,7 +209,7 @@ def test_forbidden_actions_have_probability_zero(key):
   inputs, state = _random_inputs(COMPOSITE), network.initial_state(B)
 
   def logits_of(params):
-    return network.unroll(params, None, key, inputs, _start(), state)[0].logits
+    return network.unroll(params, None, None, inputs, _start(), state)[0].logits
 
   logits = logits_of(params)
   mask = inputs.observation[types.ACTION_MASK]
@@ -239,7 +239,7 @@ def test_mask_is_no_input_of_the_core(key):
     output, _ = network.unroll(
       params,
       None,
-      key,
+      None,
       inputs._replace(observation=observation),
       _start(),
       state,
@@ -259,7 +259,7 @@ def test_gradient_reaches_every_parameter(key, core):
   inputs, state = _random_inputs(COMPOSITE), _random_state(network)
 
   def objective(params):
-    output, _ = network.unroll(params, None, key, inputs, _start(), state)
+    output, _ = network.unroll(params, None, None, inputs, _start(), state)
     entropy = distributions.entropy(output.logits)
     return jnp.sum(output.value) + jnp.sum(entropy)
 
@@ -279,7 +279,7 @@ def test_a_reset_row_forgets(key, core):
 
   def value_at_3(observation, reward, row):
     changed = inputs._replace(observation=observation, previous_reward=reward)
-    output, _ = network.unroll(params, None, key, changed, _start(), state)
+    output, _ = network.unroll(params, None, None, changed, _start(), state)
     return output.value[3, row]
 
   # The first step that each row remembers at step 3.
@@ -300,7 +300,7 @@ def test_at_a_start_the_state_is_forgotten(key):
   params, inputs = network.init(key), _random_inputs(COMPOSITE)
   start = np.zeros((T, B), bool)
   start[0] = True
-  unroll = functools.partial(network.unroll, params, None, key, inputs, start)
+  unroll = functools.partial(network.unroll, params, None, None, inputs, start)
   _assert_close(
     unroll(_random_state(network)), unroll(network.initial_state(B)), atol=0
   )
@@ -377,7 +377,7 @@ def test_convolutions_stay_outside_the_loop(key):
   )
   params, inputs = network.init(key), _random_inputs(COMPOSITE)
   jaxpr = jax.make_jaxpr(network.unroll)(
-    params, None, key, inputs, _start(), network.initial_state(B)
+    params, None, None, inputs, _start(), network.initial_state(B)
   )
   convolving = [
     str(equation.primitive)

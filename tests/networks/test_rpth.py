@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ftwax.networks import cores, rpth, rpth_level
+from ftwax.networks import cores, noise, rpth, rpth_level
 from ftwax.networks.dnc import interfaces
 
 pytestmark = pytest.mark.slow
@@ -70,28 +70,30 @@ def assert_close(expected, found, **tolerance):
   )
 
 
-@pytest.fixture
-def no_noise(monkeypatch):
-  """Samples are means, so that steps and unrolls can be compared."""
-  monkeypatch.setattr(jax.random, 'normal', lambda key, shape: jnp.zeros(shape))
-
-
 @pytest.mark.parametrize(
   ('name', 'num_levels'),
   [('lstm', 3), ('exact', 2), ('exact', 3), ('sparse', 2), ('none', 2)],
 )
-def test_unroll_equals_steps_with_resets(name, num_levels, key, no_noise):
+def test_unroll_equals_steps_with_resets(name, num_levels, key):
   transformed = make_functions(make_config(name, num_levels))
   inputs, start = make_sequence()
   params = jax.jit(transformed.init)(key, inputs[0])
   apply, unroll, initial_state = transformed.apply
-  apply = jax.jit(apply)
+  seeds = jnp.arange(start.size).reshape(start.shape)
+
+  @jax.jit
+  def step(seeds, *args):
+    with noise.seeded(seeds):
+      return apply(params, None, *args)
+
   hps = hyperparameters(period=2)
-  state = apply(params, key, inputs[3], initial_state({}, None, BATCH), hps)[1]
-  outputs, last = jax.jit(unroll)(params, key, inputs, start, state, hps)
+  state = step(seeds[3], inputs[3], initial_state({}, None, BATCH), hps)[1]
+  with noise.seeded(seeds):
+    outputs, last = jax.jit(unroll)(params, None, inputs, start, state, hps)
+  assert not np.allclose(outputs.features, outputs.auxiliary['loc'][0])
   for t in range(len(inputs)):
     state = cores.reset_state(start[t], state)
-    output, state = apply(params, key, inputs[t], state, hps)
+    output, state = step(seeds[t], inputs[t], state, hps)
     assert_close(output, jax.tree.map(lambda leaf, t=t: leaf[t], outputs))
   assert_close(state, last)
 
@@ -117,7 +119,7 @@ def test_memories_fade_as_the_forget_bias_says(forget_bias, key):
   )
   state = state._replace(levels=levels)
   for _ in range(4):  # The slow level ticks at steps 0 and 3.
-    _, state = apply(params, key, inputs, state, hyperparameters(period=3))
+    _, state = apply(params, None, inputs, state, hyperparameters(period=3))
   kept = 1 / (1 + np.exp(-forget_bias))
   for level, num_ticks in zip(state.levels, (4, 2), strict=True):
     np.testing.assert_allclose(
@@ -137,7 +139,7 @@ def test_slow_core_ticks_at_multiples_of_its_period(name, key):
   outputs, _ = jax.jit(
     jax.vmap(
       lambda period: unroll(
-        params, key, inputs, start, state, hyperparameters(period)
+        params, None, inputs, start, state, hyperparameters(period)
       )
     )
   )(periods)
@@ -165,14 +167,14 @@ def test_state_counts_steps_of_the_episode(key):
   params = jax.jit(transformed.init)(key, inputs[0])
   _, unroll, initial_state = transformed.apply
   state = initial_state({}, None, BATCH)
-  last = jax.jit(unroll)(params, key, inputs, start, state, hyperparameters())[
+  last = jax.jit(unroll)(params, None, inputs, start, state, hyperparameters())[
     1
   ]
   np.testing.assert_array_equal(last.step, [9, 7, 1])
 
 
 @pytest.mark.parametrize('name', ['exact', 'lstm'])
-def test_gradient_from_fast_to_slow_is_scaled_exactly(name, key, no_noise):
+def test_gradient_from_fast_to_slow_is_scaled_exactly(name, key):
   """With period 1 and one step the slow core acts only through what is scaled.
 
   What it writes into the shared memory is another way, so that there only its
@@ -185,14 +187,14 @@ def test_gradient_from_fast_to_slow_is_scaled_exactly(name, key, no_noise):
   apply, unroll, initial_state = transformed.apply
   hps = hyperparameters()
   zero = initial_state({}, None, BATCH)
-  state = jax.jit(apply)(params, key, inputs[0], zero, hps)[1]
+  state = jax.jit(apply)(params, None, inputs[0], zero, hps)[1]
   state = state._replace(step=zero.step)
 
   @functools.partial(jax.jit, static_argnums=1)
   def gradient(scale, auxiliary=False):
     def loss(params):
       hps = hyperparameters(1, scale)
-      output, _ = unroll(params, key, inputs, start, state, hps)
+      output, _ = unroll(params, None, inputs, start, state, hps)
       if auxiliary:
         return jnp.sum(output.auxiliary['loc'][1] ** 2)
       return jnp.sum(output.features**2)
@@ -228,7 +230,7 @@ def test_gradient_equals_autodiff_of_the_plain_form(key):
     apply, unroll, initial_state = transformed.apply
     hps = hyperparameters(2, 0.5)
     zero = initial_state({}, None, BATCH)
-    state = jax.jit(apply)(params, key, inputs[0], zero, hps)[1]
+    state = jax.jit(apply)(params, None, inputs[0], zero, hps)[1]
 
     def loss(params, inputs, memory, step=unroll, args=(start, state, hps)):
       start, state, hps = args
@@ -261,10 +263,12 @@ def test_samples_are_of_the_posterior(noise_scale, key):
   params = jax.jit(transformed.init)(key, inputs)
   apply, _, initial_state = transformed.apply
   state = initial_state({}, None, 1)
-  keys = jax.random.split(key, 4000)
-  output, _ = jax.vmap(
-    lambda key: apply(params, key, inputs, state, hyperparameters())
-  )(keys)
+
+  def sample(seed):
+    with noise.seeded(seed[None]):
+      return apply(params, None, inputs, state, hyperparameters())[0]
+
+  output = jax.vmap(sample)(jnp.arange(4000))
   loc, scale = output.auxiliary['loc'][0], output.auxiliary['scale'][0]
   np.testing.assert_allclose(np.mean(output.features, 0), loc[0], atol=0.01)
   np.testing.assert_allclose(
@@ -272,7 +276,7 @@ def test_samples_are_of_the_posterior(noise_scale, key):
   )
   # A layer that says zero means the scale of the fixed prior.
   zeros = jax.tree.map(jnp.zeros_like, params)
-  output, _ = apply(zeros, key, inputs, state, hyperparameters())
+  output, _ = apply(zeros, None, inputs, state, hyperparameters())
   np.testing.assert_allclose(output.auxiliary['scale'][1], 0.1, atol=1e-5)
 
 
@@ -285,7 +289,7 @@ def test_a_reset_row_forgets(key):
   state = initial_state({}, None, BATCH)
 
   def last_features(inputs):
-    output, _ = unroll(params, key, inputs, start, state, hyperparameters())
+    output, _ = unroll(params, None, inputs, start, state, hyperparameters())
     return jnp.sum(output.features[-1] ** 2)
 
   gradient = jax.jit(jax.grad(last_features))(inputs)
@@ -345,4 +349,4 @@ def test_bad_periods(period, message, key):
   state = initial_state({}, None, BATCH)
   hps = hyperparameters()._replace(slow_period=period)
   with pytest.raises(ValueError, match=message):
-    apply(params, key, inputs[0], state, hps)
+    apply(params, None, inputs[0], state, hps)

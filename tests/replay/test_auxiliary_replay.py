@@ -61,6 +61,7 @@ def _make_trajectory(start, reward=0.0):
     recurrent_state=jax.tree.map(
       lambda leaf: jnp.full_like(leaf, start), state.recurrent_state
     ),
+    seed=jnp.zeros(steps.shape, jnp.int32),
   )
 
 

@@ -51,6 +51,7 @@ def _add(replay, num_trajectories, start=0, reward=0.0):
       ),
       action,
       np.stack([rows, rows], axis=1).astype(np.float32),
+      rows.astype(np.int32),
     )
     logits = distributions.zero_logits(SPEC.actions, (E,))
     replay.add_choice(logits, step, np.ones(1, np.float32))

@@ -132,10 +132,12 @@ class Actor(interfaces.Actor):
       timestep = _with_batch_axis(timestep, num_events)
     self._timestep = timestep
     if self._adder is not None:
+      extras = self._get_extras(self._state)
       self._adder.add_timestep(
         timestep,
         _previous_action(timestep, self._state.action),
-        self._get_extras(self._state)['recurrent_state'],
+        extras['recurrent_state'],
+        extras['seed'],
       )
 
 

@@ -24,7 +24,7 @@ def make_actor_core(
     network: computes the logits of the policy.
     environment_spec: its action spec defines the parts of the action.
     greedy: takes the most probable action instead of sampling one, and
-      applies the network without a key, hence without noise.
+      applies the network without seeds, hence without noise.
 
   Returns:
     The actor's functions.
@@ -98,6 +98,9 @@ def _init(
     logits=jax.tree.map(
       jnp.asarray, distributions.zero_logits(action_spec, (batch_size,))
     ),
+    seed=jax.random.randint(
+      jax.random.fold_in(key, 0), (batch_size,), 0, 2**31 - 1
+    ),
   )
 
 
@@ -109,7 +112,7 @@ def _select_action(
   timestep: dm_env.TimeStep,
   state: types.ActorState,
 ) -> tuple[types.ArrayTree, types.ActorState]:
-  key, network_key, sample_key = jax.random.split(state.key, 3)
+  key, _, sample_key = jax.random.split(state.key, 3)
   timestep = normalization.with_normalized_observation(
     variables.observation_statistics,
     with_own_reward(variables.internal_rewards, timestep),
@@ -117,7 +120,7 @@ def _select_action(
   output, recurrent_state = network.apply(
     variables.params,
     variables.hyperparameters,
-    None if greedy else network_key,
+    None if greedy else state.seed,
     make_network_input(timestep, previous_action_of(timestep, state.action)),
     # Before the step, as in the learner's unroll, not after `LAST`.
     cores.reset_state(is_first(timestep), state.recurrent_state),
@@ -126,7 +129,9 @@ def _select_action(
     action = distributions.mode(output.logits)
   else:
     action = distributions.sample(sample_key, output.logits)
-  state = types.ActorState(key, recurrent_state, action, output.logits)
+  state = types.ActorState(
+    key, recurrent_state, action, output.logits, state.seed + 1
+  )
   return distributions.to_environment(action_spec, action), state
 
 
@@ -159,4 +164,8 @@ def _replace_action(
 
 
 def _get_extras(state: types.ActorState) -> Mapping[str, types.ArrayTree]:
-  return {'logits': state.logits, 'recurrent_state': state.recurrent_state}
+  return {
+    'logits': state.logits,
+    'recurrent_state': state.recurrent_state,
+    'seed': state.seed,
+  }

@@ -114,7 +114,7 @@ def _look_at_cells(
   output, _ = network.unroll(
     state.params,
     state.hyperparameters,
-    state.key,
+    trajectory.seed,
     acting.make_network_input(timestep, trajectory.previous_action),
     acting.is_first(timestep),
     trajectory.recurrent_state,

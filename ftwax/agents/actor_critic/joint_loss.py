@@ -41,7 +41,6 @@ def joint_loss(
   objective: Objective,
   params: types.Params,
   hyperparameters: types.Hyperparameters,
-  key: types.Key,
   batch: types.LearnerBatch,
   targets: types.ArrayTree = None,
   return_scale: types.Array | None = None,
@@ -52,7 +51,6 @@ def joint_loss(
     objective: static.
     params: parameters of the network.
     hyperparameters: the agent's hyperparameters.
-    key: random key of the network.
     batch: a batch whose rewards are the agent's own.
     targets: leaves [T, B, ...], from `make_targets`.
     return_scale: see `policy_loss.make_transitions`.
@@ -68,9 +66,7 @@ def joint_loss(
     is_live[auxiliary.REPLAY] = batch.replay.is_live
   if batch.reward_prediction is not None:
     is_live[auxiliary.REWARD_PREDICTION] = batch.reward_prediction.is_live
-  unrolled = _unroll(
-    objective.network, params, hyperparameters, key, trajectories
-  )
+  unrolled = _unroll(objective.network, params, hyperparameters, trajectories)
   replay, priorities = None, {}
   if batch.replay is not None:
     replay = unrolled[1]
@@ -112,7 +108,6 @@ def make_targets(
   objective: Objective,
   params: types.Params,
   hyperparameters: types.Hyperparameters,
-  key: types.Key,
   trajectory: types.Trajectory,
   return_scale: types.Array | None = None,
 ) -> types.ArrayTree:
@@ -122,7 +117,6 @@ def make_targets(
     objective: static.
     params: parameters before the first optimizer step on the batch.
     hyperparameters: the agent's hyperparameters.
-    key: random key of the network.
     trajectory: its rewards are the agent's own.
     return_scale: see `policy_loss.make_transitions`.
 
@@ -131,9 +125,7 @@ def make_targets(
   """
   if objective.make_targets is None:
     return None
-  unrolled = _unroll(
-    objective.network, params, hyperparameters, key, [trajectory]
-  )
+  unrolled = _unroll(objective.network, params, hyperparameters, [trajectory])
   transitions = _make_transitions(unrolled[0], hyperparameters, return_scale)
   targets = objective.make_targets(transitions, hyperparameters)
   return jax.lax.stop_gradient(targets)
@@ -143,7 +135,6 @@ def _unroll(
   network: types.RecurrentNetwork,
   params: types.Params,
   hyperparameters: types.Hyperparameters,
-  key: types.Key,
   trajectories: list[types.Trajectory],
 ) -> list[auxiliary.Unrolled]:
   """Unrolls the network once over all trajectories, leaves [T + 1, sum(B)]."""
@@ -158,7 +149,7 @@ def _unroll(
   output, _ = network.unroll(
     params,
     hyperparameters,
-    key,
+    joined.seed,
     acting.make_network_input(joined.timestep, joined.previous_action),
     acting.is_first(joined.timestep),
     joined.recurrent_state,

@@ -53,7 +53,6 @@ class _Learned(NamedTuple):
 class _StepInputs(NamedTuple):
   """Inputs of an optimizer step, in the order of `joint_loss.joint_loss`."""
 
-  key: types.Key
   batch: types.LearnerBatch
   targets: types.ArrayTree
   return_scale: types.Array | None
@@ -195,11 +194,10 @@ def _one_step(
     static.objective,
     learned.params,
     hyperparameters,
-    key,
     batch.trajectory,
     return_scale,
   )
-  inputs = _StepInputs(key, batch, targets, return_scale)
+  inputs = _StepInputs(batch, targets, return_scale)
   return _gradient_step(static, hyperparameters, learned, inputs)
 
 
@@ -213,22 +211,19 @@ def _several_steps(
 ) -> tuple[_Learned, dict[str, types.Array], types.Array]:
   """Takes epochs of minibatch steps, reshuffled in each epoch."""
   config = static.config
-  targets_key, order_key, key = jax.random.split(key, 3)
+  _, order_key, _ = jax.random.split(key, 3)
   targets = joint_loss.make_targets(
     static.objective,
     learned.params,
     hyperparameters,
-    targets_key,
     batch.trajectory,
     return_scale,
   )
 
   def step(
-    learned: _Learned, inputs: tuple[types.Key, types.Array]
+    learned: _Learned, columns: types.Array
   ) -> tuple[_Learned, tuple[dict[str, types.Array], types.Array]]:
-    key, columns = inputs
     step_inputs = _StepInputs(
-      key,
       batches.take_columns(batch, columns),
       jax.tree.map(lambda x: jnp.take(x, columns, axis=1), targets),
       return_scale,
@@ -249,7 +244,7 @@ def _several_steps(
     step,
     learned,
     # Minibatches are the rows of [num_steps, B / num_minibatches].
-    (jax.random.split(key, num_steps), order.reshape(num_steps, -1)),
+    order.reshape(num_steps, -1),
     unroll=num_steps if config.unroll_steps else 1,
   )
   priorities = metrics.pop(auxiliary_replay.PRIORITIES, None)

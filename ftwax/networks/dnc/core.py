@@ -14,7 +14,7 @@ import haiku as hk
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.networks import cores
+from ftwax.networks import cores, noise
 from ftwax.networks.dnc import (
   controllers,
   interfaces,
@@ -36,7 +36,8 @@ class DNCConfig:
       clipped; None for no clipping.
     bypass_dropout: dropout rate of the controller's output in the features, so
       that they rely on the memory earlier (Franke et al., 2018,
-      arXiv:1807.02658). Only applied in unrolls with a key, never in acting.
+      arXiv:1807.02658), in acting and in learning alike; greedy policies drop
+      nothing.
   """
 
   memory: interfaces.MemoryConfig = interfaces.MemoryConfig()
@@ -125,7 +126,7 @@ class DNC(hk.Module):
     """Does one step on inputs [B, num_inputs]."""
     step, prepared = self._prepare(inputs, hyperparameters)
     outputs, state = self._memory.step(step, prepared, state)
-    return self._make_output(outputs, dropout=0.0), state
+    return self._make_output(outputs), state
 
   def unroll(
     self,
@@ -138,7 +139,7 @@ class DNC(hk.Module):
     step, prepared = self._prepare(inputs, hyperparameters)
     # The features are not fed back, so their projection is outside the loop.
     outputs, state = self._memory.unroll(step, prepared, start, state)
-    return self._make_output(outputs, self._config.bypass_dropout), state
+    return self._make_output(outputs), state
 
   def _prepare(
     self, inputs: types.Array, hyperparameters: types.Hyperparameters | None
@@ -165,14 +166,12 @@ class DNC(hk.Module):
 
     return step, (prepared, taps)
 
-  def _make_output(
-    self, outputs: '_StepOutput', dropout: float
-  ) -> cores.CoreOutput:
+  def _make_output(self, outputs: '_StepOutput') -> cores.CoreOutput:
     """Computes the features of all steps at once, leaves [..., B, ...]."""
     hidden = outputs.hidden
-    key = hk.maybe_next_rng_key() if dropout else None
-    if key is not None:
-      hidden = hk.dropout(key, dropout, hidden)
+    mask = noise.dropout(self._config.bypass_dropout, hidden.shape[-1])
+    if mask is not None:
+      hidden = mask * hidden
     # [..., B, hidden_size + num_words]
     features = jnp.concatenate([hidden, outputs.words], axis=-1)
     if self._config.output_size is not None:

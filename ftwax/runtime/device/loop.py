@@ -275,7 +275,7 @@ class Loop:
         self.sizes.unroll,
       ),
       self.config.num_members,
-      in_axes=(0, 0, types.Trajectory(2, 2, 2, 1)),
+      in_axes=(0, 0, types.Trajectory(2, 2, 2, 1, 2)),
       out_axes=(0, 0, 1),
     )
     members, replay, (metrics, skipped) = update(members, replay, trajectories)

@@ -55,7 +55,7 @@ def of_loop(mesh: jax.sharding.Mesh, num_members: int) -> loop.LoopState:
       environment=compiled_arena.ArenaState(games=first, match=whole),
       timestep=rows,
       actor=types.ActorState(
-        key=members, recurrent_state=rows, action=rows, logits=rows
+        key=members, recurrent_state=rows, action=rows, logits=rows, seed=rows
       ),
       episode_return=rows,
       episode_length=rows,

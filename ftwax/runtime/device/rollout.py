@@ -114,6 +114,7 @@ def rollout(
       carry.timestep,
       acting.previous_action_of(carry.timestep, carry.actor.action),
       _zero_at_last(carry.timestep, actor.logits),
+      carry.actor.seed,
     )
     environment, timestep, results = step(carry.environment, action)
     carry, statistics = _advance(carry, environment, timestep, actor)
@@ -122,13 +123,14 @@ def rollout(
   # The state before the first timestep, from which the learner unrolls.
   recurrent_state = state.actor.recurrent_state
   state, (rows, statistics) = jax.lax.scan(act, state, length=num_steps)
-  timesteps, previous_actions, logits = rows
+  timesteps, previous_actions, logits, seeds = rows
   last_action = acting.previous_action_of(state.timestep, state.actor.action)
   trajectory = types.Trajectory(
     timestep=_append(timesteps, state.timestep),
     previous_action=_append(previous_actions, last_action),
     logits=logits,
     recurrent_state=recurrent_state,
+    seed=_append(seeds, state.actor.seed),
   )
   fields = validation.make_fields(spec)
   faults = validation.find_faults(fields, trajectory.timestep)

@@ -85,6 +85,7 @@ def _add(adder, num_trajectories, events, weights=(1.0, 1.0)):
       ),
       np.zeros(E, np.int32),
       STATE,
+      np.full(E, step, np.int32),
     )
     adder.add_choice(np.zeros((E, 3), 'f'), 0, np.asarray(weights, 'f'))
   adder.flush()
@@ -265,6 +266,7 @@ def test_frames_are_stored_once(make_parts):
         ),
         np.zeros(E, np.int32),
         STATE,
+        np.full(E, step, np.int32),
       )
       adder.add_choice(np.zeros((E, 3), 'f'), 0, np.ones(2, 'f'))
     adder.flush()

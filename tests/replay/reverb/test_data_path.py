@@ -74,7 +74,10 @@ def _add_steps(adder, num_steps, last_steps=()):
   for step in range(num_steps):
     step_type = dm_env.StepType.LAST if step in last_steps else None
     adder.add_timestep(
-      _timestep(step, step_type), _action(step), _recurrent_state(step)
+      _timestep(step, step_type),
+      _action(step),
+      _recurrent_state(step),
+      np.full(NUM_ENVIRONMENTS, step, np.int32),
     )
     if step not in last_steps:
       adder.add_choice(_logits(step), 7 * step, np.ones(1, np.float32))
@@ -205,7 +208,12 @@ def test_idle_samplers_lose_nothing(client_of, monkeypatch):
   iterator = _make_iterator(client, batch_size=2)
   rng = np.random.default_rng(0)
   for step in range(300 * SEQUENCE_LENGTH + 1):
-    adder.add_timestep(_timestep(step), _action(step), _recurrent_state(step))
+    adder.add_timestep(
+      _timestep(step),
+      _action(step),
+      _recurrent_state(step),
+      np.full(NUM_ENVIRONMENTS, step, np.int32),
+    )
     if step % SEQUENCE_LENGTH == 0:
       time.sleep(rng.uniform(0.004, 0.006))
   for index in range(300):

@@ -1,0 +1,103 @@
+"""Noise of the policy: its learner has the same, a greedy one has none."""
+
+import fakes
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import random_batches
+from dm_env import restart
+
+from ftwax import types
+from ftwax.agents import ftw, impala
+from ftwax.agents.actor_critic import acting
+from ftwax.networks.dnc import interfaces
+
+SPEC = fakes.make_vector_spec()
+IMPALA = impala.IMPALAConfig(hidden_size=8)
+FTW = ftw.FTWConfig.paper(
+  core='rpth_dnc',
+  memory=interfaces.MemoryConfig(4, 4, 2),
+  use_pixel_control=False,
+  use_reward_prediction=False,
+).with_size(8)
+NETWORKS = {
+  'factorised': lambda: IMPALA.replace(noise='factorised').make_network(SPEC),
+  'independent': lambda: IMPALA.replace(noise='independent').make_network(SPEC),
+  'dropout': lambda: IMPALA.replace(layer_norm=True, dropout=0.5).make_network(
+    SPEC
+  ),
+  'latent': lambda: FTW.make_network(SPEC),
+}
+
+
+@pytest.mark.parametrize('name', NETWORKS)
+def test_greedy_choice_does_not_depend_on_the_key(name, key):
+  network = NETWORKS[name]()
+  config = FTW if name == 'latent' else IMPALA
+  variables = types.ActorVariables(
+    network.init(key),
+    config.sample_hyperparameters(key),
+    jnp.ones((1,)),
+    jnp.int32(0),
+  )
+  observation = fakes.sample(np.random.default_rng(0), SPEC.observations)
+  timestep = jax.tree.map(
+    lambda x: np.stack([x]), restart(observation)._replace(reward=0.0)
+  )._replace(step_type=np.array([types.FIRST]), discount=np.ones(1))
+
+  def logits(greedy, key):
+    actor = acting.make_actor_core(network, SPEC, greedy=greedy)
+    _, state = jax.jit(actor.select_action)(
+      variables, timestep, actor.init(key, 1)
+    )
+    return state.logits
+
+  other_key = jax.random.PRNGKey(7)
+  np.testing.assert_array_equal(logits(True, key), logits(True, other_key))
+  assert np.any(logits(False, key) != logits(False, other_key))
+
+
+@pytest.mark.parametrize('name', NETWORKS)
+def test_the_learner_has_the_policy_that_acted(name, key):
+  """Ratios of probabilities are one at equal weights, across episodes too."""
+  network = NETWORKS[name]()
+  config = FTW if name == 'latent' else IMPALA
+  variables = types.ActorVariables(
+    network.init(key),
+    config.sample_hyperparameters(key),
+    jnp.ones((1,)),
+    jnp.int32(0),
+  )
+  num_steps, num_rows = 5, 3
+  timesteps = random_batches.make_trajectory(
+    0, SPEC, network, num_steps, num_rows
+  ).timestep
+  actor = acting.make_actor_core(network, SPEC)
+  select = jax.jit(actor.select_action)
+  state, rows = actor.init(key, num_rows), []
+  start = state.recurrent_state
+  for t in range(num_steps + 1):
+    timestep = jax.tree.map(lambda leaf, t=t: leaf[t], timesteps)
+    previous_action = acting.previous_action_of(timestep, state.action)
+    seed = actor.get_extras(state)['seed']
+    _, state = select(variables, timestep, state)
+    rows.append((previous_action, seed, state.logits))
+  previous_actions, seeds, logits = jax.tree.map(lambda *x: jnp.stack(x), *rows)
+
+  def unroll(seeds):
+    output, _ = network.unroll(
+      variables.params,
+      variables.hyperparameters,
+      seeds,
+      acting.make_network_input(timesteps, previous_actions),
+      acting.is_first(timesteps),
+      start,
+    )
+    return jax.nn.log_softmax(output.logits)
+
+  np.testing.assert_allclose(
+    unroll(seeds), jax.nn.log_softmax(logits), atol=2e-5
+  )
+  others = unroll(seeds + 1000)
+  assert np.abs(others - jax.nn.log_softmax(logits)).max() > 1e-3
