@@ -25,6 +25,7 @@ if TYPE_CHECKING:
   from ftwax import reporting as reporting
   from ftwax import runtime as runtime
   from ftwax import types as types
+  from ftwax.environments.checking import check as check_environment  # noqa: F401
   from ftwax.population.population_config import (
     PopulationConfig as PopulationConfig,
   )
@@ -41,6 +42,7 @@ _SHORTCUTS = {
     'ftwax.population.population_config',
     'PopulationConfig',
   ),
+  'check_environment': ('ftwax.environments.checking', 'check'),
   'load': ('ftwax.runtime.loading', 'load'),
   'make_train': ('ftwax.runtime.device.train', 'make_train'),
   'run': ('ftwax.runtime.runs', 'run_experiment'),
@@ -50,6 +52,7 @@ __all__ = (
   'ExperimentConfig',
   'PopulationConfig',
   'agents',
+  'check_environment',
   'environments',
   'hyperparameters',
   'internal_rewards',

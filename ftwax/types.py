@@ -12,6 +12,8 @@ led to it is `previous_action` at `t`.
 
 import dataclasses
 import difflib
+import types as python_types
+import typing
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -420,6 +422,63 @@ def actor_variables(state: TrainingState) -> ActorVariables:
 _Config = TypeVar('_Config', bound='Config')
 
 
+class InvalidTypeError(TypeError, ValueError):
+  """A value of the user's that is of another type than it must be."""
+
+
+# What values of these classes are called, and what is as good.
+_CLASSES: Mapping[Any, tuple[str, tuple[type, ...]]] = {
+  int: ('an integer', (int, np.integer)),
+  float: ('a number', (int, float, np.number)),
+  str: ('a string', (str,)),
+  bool: ('True or False', (bool, np.bool_)),
+}
+
+
+def check_type(name: str, value: Any, annotation: Any) -> None:
+  """Raises a TypeError if a user's value is not of a class.
+
+  Args:
+    name: name of the value.
+    value: the value.
+    annotation: a class, or a union of classes; anything else is not checked.
+  """
+  kinds: tuple[Any, ...] = (annotation,)
+  if isinstance(annotation, python_types.UnionType):
+    kinds = typing.get_args(annotation)
+  if not all(map(_is_class, kinds)):
+    return
+  admitted = tuple(part for kind in kinds for part in _classes(kind))
+  is_bool = isinstance(value, bool) and bool not in kinds
+  if isinstance(value, admitted) and not is_bool:
+    return
+  kind: Any = kinds[0]
+  kind_name = kind.__name__
+  words, remedy = f'a {kind_name}', f'give a {kind_name}'
+  if kind in _CLASSES:
+    words = _CLASSES[kind][0]
+    try:
+      remedy = f'choose {kind(value)!r}'
+    except (TypeError, ValueError):
+      remedy = f'give {words}'
+  elif dataclasses.is_dataclass(kind):
+    first = dataclasses.fields(kind)[0].name
+    remedy = f'choose {kind_name}({first}={value!r})'
+  raise InvalidTypeError(f'{name} ({value!r}) must be {words}; {remedy}.')
+
+
+def _is_class(kind: Any) -> bool:
+  return (
+    isinstance(kind, type)
+    and typing.get_origin(kind) is None
+    and not getattr(kind, '_is_protocol', False)
+  )
+
+
+def _classes(kind: type) -> tuple[type, ...]:
+  return _CLASSES[kind][1] if kind in _CLASSES else (kind,)
+
+
 class Config:
   """Base of configurations: a misspelt field gets a suggestion."""
 
@@ -435,8 +494,16 @@ class Config:
       if name not in known:
         close = difflib.get_close_matches(name, known, n=1)
         remedy = f'did you mean {close[0]}?' if close else 'leave it out.'
-        raise TypeError(f'{cls.__name__} has no field {name!r}; {remedy}')
+        raise InvalidTypeError(
+          f'{cls.__name__} has no field {name!r}; {remedy}'
+        )
     return super().__new__(cls)
+
+  def check_types(self) -> None:
+    """Raises a TypeError if a field is not of its annotated class."""
+    config: Any = self
+    for field in dataclasses.fields(config):
+      check_type(field.name, getattr(self, field.name), field.type)
 
   def replace(self: _Config, **changes: Any) -> _Config:
     """Returns a copy with some fields changed."""

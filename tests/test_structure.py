@@ -47,10 +47,10 @@ def _num_arguments(function):
 # excluded. A larger number needs a line in the changelog. A path belongs to the
 # longest prefix that it starts with.
 BUDGETS = {
-  '': (1_820, 640),
+  '': (1_890, 670),
   'agents': (4_290, 1_460),
-  'cli': (1_700, 800),
-  'environments': (7_070, 2_730),
+  'cli': (1_760, 810),
+  'environments': (7_420, 2_890),
   'experiments': (2_350, 915),
   'losses': (1_160, 310),
   'networks': (5_880, 2_000),
@@ -58,7 +58,7 @@ BUDGETS = {
   'records': (2_770, 1_220),
   'replay': (5_890, 2_055),
   'reporting': (2_480, 1_160),
-  'runtime': (8_310, 3_290),
+  'runtime': (8_320, 3_290),
   'runtime/distributed': (2_930, 1_310),
   'web': (1_260, 660),
 }

@@ -27,6 +27,7 @@ _INTERRUPTED = 128 + signal.SIGINT
 # in `ftwax --help`.
 COMMANDS = (
   'list',
+  'check',
   'train',
   'evaluate',
   'film',

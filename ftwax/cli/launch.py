@@ -188,6 +188,22 @@ def names() -> list[str]:
   return sorted(path.stem for path in _FOLDER.glob('[a-z]*.py'))
 
 
+def find_name(source: str) -> Any:
+  """Returns what FILE.py:NAME names.
+
+  Raises:
+    ValueError: if there is no such file or name.
+  """
+  file, _, name = source.partition(':')
+  module = _import(pathlib.Path(file), source)
+  if not hasattr(module, name):
+    raise ValueError(
+      f'{source} must name a part of {file}, and there is no'
+      f' {name}{flags.suggest(name, vars(module))}'
+    )
+  return getattr(module, name)
+
+
 def find(source: str, argv: Sequence[str] = ()) -> Experiment:
   """Finds an experiment and parses its options.
 
@@ -230,8 +246,7 @@ def _import(path: pathlib.Path, source: str) -> types.ModuleType:
   """Imports an experiment file, the library's as part of its package."""
   if not path.is_file():
     raise ValueError(
-      f'experiment ({source!r}) must name a file, and there is no {path};'
-      ' give its path.'
+      f'{source!r} must name a file, and there is no {path}; give its path.'
     )
   if path.resolve().parent == _FOLDER.resolve():
     return importlib.import_module(f'ftwax.experiments.{path.stem}')

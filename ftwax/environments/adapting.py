@@ -1,16 +1,20 @@
-"""Accepts Gymnasium environments where those of this library are expected."""
+"""Accepts what users pass as an environment, and says what is wrong with it."""
 
+import copy
 import functools
 import inspect
 import sys
 from collections.abc import Callable
 from typing import Any
 
+import dm_env
+
+from ftwax import types
 from ftwax.environments import extras, functional
 
 _IN_JAX = (functional.FunctionalEnvironment, functional.FunctionalGame)
 
-# Anything that `make_factory` accepts.
+# Anything that `accept` accepts.
 Environment = (
   str
   | type
@@ -27,45 +31,86 @@ def adapt(environment: Any, seed: int, **options: Any) -> Any:
     environment: an environment, or the name of a Gymnasium environment.
     seed: seed of a Gymnasium environment.
     **options: options of `gymnasium.make`, if a name is given.
+
+  Raises:
+    ValueError: if there is no environment of that name.
   """
   if isinstance(environment, str):
     with extras.required('gymnasium'):
       import gymnasium
-    environment = gymnasium.make(environment, **options)
-  library = sys.modules.get('gymnasium')  # Imported if any of its classes is.
-  if library is None or not isinstance(environment, library.Env):
+    try:
+      environment = gymnasium.make(environment, **options)
+    except gymnasium.error.UnregisteredEnv as error:
+      raise ValueError(
+        f'environment ({environment!r}) must be a name that Gymnasium knows:'
+        f' {error} If a package registers it, import that package first, or'
+        " write 'package:name'."
+      ) from None
+  if not _is_gymnasium(environment, 'Env'):
     return environment
   from ftwax.environments import gymnasium_adapter
 
   return gymnasium_adapter.GymnasiumEnvironment(environment, seed)
 
 
+def accept(environment: Any) -> Environment:
+  """Returns an environment as a field of an experiment has it.
+
+  Args:
+    environment: the name of a Gymnasium environment; a class; a function that
+      makes an environment or a game; a JAX environment or game; or a Gymnasium
+      environment, of which copies are made.
+
+  Raises:
+    TypeError: if it is something else, or cannot be copied.
+  """
+  if _is_gymnasium(environment, 'Env'):
+    return _copies(environment)
+  if isinstance(environment, (str, type, *_IN_JAX)):
+    return environment
+  if hasattr(environment, 'step') or not callable(environment):
+    raise types.InvalidTypeError(
+      f'environment ({environment!r}) must be the name of a Gymnasium'
+      ' environment, a class, a function of a seed, or a JAX environment or'
+      f' game; {_remedy(environment)}.'
+    )
+  return environment
+
+
 def make_factory(environment: Environment) -> Callable[..., Any]:
   """Returns a function that makes an environment or a game, given a seed.
 
   Args:
-    environment: the name of a Gymnasium environment; a class, made with the
-      seed if its constructor takes a `seed`, else without arguments; a
-      factory, which is returned unchanged; or a JAX environment or game, which
-      is returned for every seed.
+    environment: from `accept`. A class or function that takes no seed is called
+      without; a JAX environment or game is returned for every seed.
 
   Raises:
-    TypeError: if `environment` is something else.
+    TypeError: if a class or function needs other arguments than a seed.
   """
   if isinstance(environment, str):
     return functools.partial(adapt, environment)
-  if isinstance(environment, type):
-    takes_seed = 'seed' in inspect.signature(environment).parameters
-    return functools.partial(_make, environment, takes_seed)
   if isinstance(environment, _IN_JAX):
     return functools.partial(_get, environment)
-  if not callable(environment):
-    raise TypeError(
-      f'environment ({environment!r}) must be the name of a Gymnasium'
-      ' environment, a class, a function of a seed, or a JAX environment or'
-      " game; choose 'CartPole-v1'."
-    )
-  return environment
+  is_class = isinstance(environment, type)
+  try:
+    signature = inspect.signature(environment)
+  except ValueError:  # Of some built-in functions.
+    return environment
+  if is_class and 'seed' in signature.parameters:
+    return functools.partial(_make_class, environment)
+  for arguments in ((),) if is_class else ((0,), ()):
+    try:
+      signature.bind(*arguments)
+    except TypeError:
+      continue
+    if arguments:
+      return environment
+    return functools.partial(_make_without_seed, environment)
+  name = describe(environment)
+  raise types.InvalidTypeError(
+    f'environment ({name}{signature}) must be made from a seed, or from'
+    f' nothing; choose environment=lambda seed: {name}(...).'
+  )
 
 
 def describe(environment: Environment) -> str:
@@ -75,8 +120,83 @@ def describe(environment: Environment) -> str:
   return getattr(environment, '__name__', 'environment')
 
 
-def _make(environment: type, takes_seed: bool, seed: int) -> Any:
-  return adapt(environment(seed=seed) if takes_seed else environment(), seed)
+def check_made(made: Any) -> None:
+  """Raises a TypeError unless `made` is a dm_env environment."""
+  if not isinstance(made, dm_env.Environment):
+    raise types.InvalidTypeError(
+      'environment must make an environment or a game, but made a'
+      f' {type(made).__name__}; {_remedy(made)}.'
+    )
+
+
+def _remedy(environment: Any) -> str:
+  """Returns what to do with an environment that is not accepted."""
+  kind = type(environment).__name__
+  if _is_gymnasium(environment, 'vector.VectorEnv'):
+    return (
+      'pass vector.VectorFactory of a function that makes a'
+      ' gymnasium_adapter.GymnasiumVectorEnvironment'
+    )
+  if hasattr(environment, 'agent_iter'):
+    return (
+      'convert it by pettingzoo.utils.conversions.aec_to_parallel, then wrap it'
+      ' in a pettingzoo_adapter.PettingZooGame'
+    )
+  if hasattr(environment, 'possible_agents'):
+    return (
+      'pass a function of a seed that wraps it in a'
+      ' pettingzoo_adapter.PettingZooGame'
+    )
+  if type(environment).__module__.split('.')[0] == 'gym':
+    return 'port it from gym to gymnasium, or wrap it by the package shimmy'
+  if isinstance(environment, dm_env.Environment) or hasattr(
+    environment, 'outcome'
+  ):
+    # Copies would share the state of its random numbers.
+    return f'pass a function that makes one: lambda seed: {kind}(...)'
+  if hasattr(environment, 'step'):
+    return f'derive {kind} from gymnasium.Env or dm_env.Environment'
+  return (
+    "choose 'CartPole-v1', or return a dm_env.Environment, a gymnasium.Env, a"
+    ' games.GameEnvironment, or a functional environment or game'
+  )
+
+
+def _is_gymnasium(environment: Any, kind: str) -> bool:
+  # Imported if any of its classes is.
+  library: Any = sys.modules.get('gymnasium')
+  for name in kind.split('.'):
+    library = getattr(library, name, None)
+  return library is not None and isinstance(environment, library)
+
+
+def _copies(environment: Any) -> Callable[[int], Any]:
+  """Returns a function that copies a Gymnasium environment."""
+  make = functools.partial(_copy, environment)
+  try:
+    make(0)
+  except Exception as error:
+    kind = type(environment.unwrapped).__name__
+    raise types.InvalidTypeError(
+      f'environment ({environment!r}) must be copyable, and is not ({error});'
+      f' pass a function that makes one: lambda seed: {kind}(...).'
+    ) from None
+  # Recorded as its class is.
+  for name in ('__module__', '__name__', '__qualname__'):
+    setattr(make, name, getattr(type(environment.unwrapped), name))
+  return make
+
+
+def _copy(environment: Any, seed: int) -> Any:
+  return adapt(copy.deepcopy(environment), seed)
+
+
+def _make_class(environment: Any, seed: int) -> Any:
+  return adapt(environment(seed=seed), seed)
+
+
+def _make_without_seed(make: Any, seed: int) -> Any:
+  return adapt(make(), seed)
 
 
 def _get(environment: Any, seed: int) -> Any:

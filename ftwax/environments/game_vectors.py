@@ -214,12 +214,7 @@ def make_games(
   all_made = [made, *others]
   if hasattr(made, 'outcome'):
     return TeamGames(all_made, name, first)
-  if not isinstance(made, dm_env.Environment):
-    raise TypeError(
-      'environment must make an environment or a game, but made a'
-      f' {type(made).__name__}; return a dm_env.Environment, a gymnasium.Env, a'
-      ' games.GameEnvironment, or a functional environment or game.'
-    )
+  adapting.check_made(made)
   return vector.VectorEnvironment(all_made, name, first)
 
 

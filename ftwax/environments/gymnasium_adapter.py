@@ -22,12 +22,23 @@ import numpy as np
 from numpy import typing as npt
 
 from ftwax import types
-from ftwax.environments import extras, gymnasium_spaces, specified
+from ftwax.environments import (
+  extras,
+  gymnasium_spaces,
+  specified,
+  validation,
+)
 from ftwax.environments import vector as vector_lib
 
 with extras.required('gymnasium'):
   import gymnasium
   from gymnasium import vector as gymnasium_vector
+
+# What the methods of an environment return.
+_PARTS = {
+  'reset': ('observation', 'info'),
+  'step': ('observation', 'reward', 'terminated', 'truncated', 'info'),
+}
 
 
 class GymnasiumEnvironment(specified.Specified, dm_env.Environment):
@@ -63,7 +74,7 @@ class GymnasiumEnvironment(specified.Specified, dm_env.Environment):
 
   def reset(self) -> dm_env.TimeStep:
     """Returns the first timestep of a new episode."""
-    observation, _ = self._env.reset(seed=self._seed)
+    observation, _ = self._unpack('reset', self._env.reset(seed=self._seed))
     self._seed = None
     self._must_reset = False
     return dm_env.restart(self._encode(observation))
@@ -72,15 +83,36 @@ class GymnasiumEnvironment(specified.Specified, dm_env.Environment):
     """Returns the next timestep, a `FIRST` one after `LAST` or at the start."""
     if self._must_reset:
       return self.reset()
-    observation, reward, terminated, truncated, _ = self._env.step(
-      self._decode(action)
+    observation, reward, terminated, truncated, _ = self._unpack(
+      'step', self._env.step(self._decode(action))
     )
     self._must_reset = bool(terminated or truncated)
     return dm_env.TimeStep(
       dm_env.StepType.LAST if self._must_reset else dm_env.StepType.MID,
-      np.float32(reward),
+      None if reward is None else np.float32(reward),
       np.float32(0 if terminated else 1),
       self._encode(observation),
+    )
+
+  def _unpack(self, method: str, returned: Any) -> tuple[Any, ...]:
+    """Returns what a method returned, if it has as many parts as it should."""
+    if isinstance(returned, tuple) and len(returned) == len(_PARTS[method]):
+      return returned
+    value = f'a {type(returned).__name__}'
+    if isinstance(returned, tuple):
+      value = f'{len(returned)} values'
+    remedy = 'return the observation and an empty dict'
+    if method == 'step':
+      remedy = (
+        'split done into terminated, if the task is over, and truncated, if'
+        ' only its time is'
+      )
+    return validation.fail(
+      type(self._env.unwrapped).__name__,
+      f'what {method} returns',
+      value,
+      f'be ({", ".join(_PARTS[method])}), as of Gym 0.26',
+      remedy,
     )
 
   def render(self) -> Any:

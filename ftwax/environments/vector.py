@@ -85,7 +85,7 @@ class VectorFactory:
     made = self.make(num_environments, seed)
     num_rows = getattr(made, 'num_environments', None)
     if num_rows is None:
-      raise TypeError(
+      raise types.InvalidTypeError(
         'VectorFactory.make must make a vector of environments, but made a'
         f' {type(made).__name__}; wrap it in a'
         ' gymnasium_adapter.GymnasiumVectorEnvironment, or give a function of a'

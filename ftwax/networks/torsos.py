@@ -153,7 +153,7 @@ class MLPTorso(hk.Module):
 def _to_float(observation: types.Array, torso: hk.Module) -> types.Array:
   """Returns float32; uint8 is scaled to [0, 1]."""
   if not hasattr(observation, 'shape'):
-    raise TypeError(
+    raise types.InvalidTypeError(
       f'The observation of {type(torso).__name__} ({type(observation)}) must be'
       ' one array; combine several entries with'
       ' embeddings.ObservationEmbedding.'

@@ -73,6 +73,7 @@ class PopulationConfig(types.Config):
 
   def __post_init__(self) -> None:
     """Checks each option and the combinations of options."""
+    self.check_types()
     for name, low in (
       ('num_members', 1),
       ('burn_in_games', 0),

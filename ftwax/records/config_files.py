@@ -96,7 +96,7 @@ def to_json(config: Any, path: str = 'config') -> Any:
   if isinstance(config, set | frozenset):
     entries = [to_json(entry, path) for entry in config]
     return sorted(entries, key=json.dumps)
-  raise TypeError(
+  raise types.InvalidTypeError(
     f'{path} ({config!r}) must be a number, string, array, function, an object'
     ' with attributes, or a list or dict of these, to be recorded; replace it'
     ' with a function that makes it.'
@@ -106,7 +106,7 @@ def to_json(config: Any, path: str = 'config') -> Any:
 def _mapping_to_json(mapping: Mapping[Any, Any], path: str) -> dict[str, Any]:
   for key in mapping:
     if not isinstance(key, str | int):
-      raise TypeError(
+      raise types.InvalidTypeError(
         f'{path} must have strings as keys, not {key!r}; rename the key.'
       )
   return {

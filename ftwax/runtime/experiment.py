@@ -199,9 +199,13 @@ class ExperimentConfig(types.Config):
         f'agent ({self.agent!r}) must be the config of an agent; choose'
         ' ppo.PPOConfig().'
       )
-    for environment in (self.environment, self.evaluation_environment):
+    self.check_types()
+    for name in ('environment', 'evaluation_environment'):
+      environment = getattr(self, name)
       if environment is not None:
-        adapting.make_factory(environment)  # Raises for anything else.
+        environment = adapting.accept(environment)
+        adapting.make_factory(environment)  # Raises if it takes no seed.
+        object.__setattr__(self, name, environment)
     if not self.name:
       task = adapting.describe(self.environment)
       name = re.sub(r'[^\w.-]', '_', f'{self.agent.name}_{task}')

@@ -86,7 +86,7 @@ def _spec_to_json(spec: Any) -> _Json:
   if isinstance(spec, continuous.SimplexArray):
     return {'kind': 'simplex', 'num_shares': spec.shape[0], 'name': spec.name}
   if not isinstance(spec, specs.Array):
-    raise TypeError(
+    raise types.InvalidTypeError(
       f'{spec!r} must be a dm_env spec to be recorded; give specs.Array,'
       ' BoundedArray or DiscreteArray.'
     )

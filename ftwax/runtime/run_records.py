@@ -396,7 +396,10 @@ class _Copy(NamedTuple):
 def describe_saved(directory: pathlib.Path) -> str:
   """Describes what is saved of a run and how to continue it."""
   steps = checkpoints.saved_steps(directory / 'checkpoints')
-  again = f'run the same command with --resume --run_dir={directory}'
+  again = (
+    f'add --resume --run_dir={directory} to the command, or in Python'
+    f' resume=True, run_dir={str(directory)!r} to ftwax.run'
+  )
   if not steps:
     return f'Nothing is saved yet. To start again, {again}'
   return f'Saved at {steps[-1]} steps. To continue, {again}'

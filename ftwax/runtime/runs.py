@@ -169,6 +169,8 @@ def run_experiment(
       " for runtime='device', which compiles environments with the agent;"
       " leave it out, or choose runtime='local'."
     )
+  types.check_type('eval_every', eval_every, int | None)
+  types.check_type('num_eval_episodes', num_eval_episodes, int)
   if eval_every is not None and eval_every < 1:
     raise ValueError(
       f'eval_every ({eval_every}) must be at least 1; choose None, 0 on the'

@@ -136,7 +136,7 @@ def make_loop(parts: prepare.Prepared) -> loop_lib.Loop:
     ValueError: if rollouts and batches do not fit together.
   """
   if parts.game is None or parts.evaluation_game is None:
-    raise TypeError(
+    raise types.InvalidTypeError(
       'environment must make a functional.FunctionalEnvironment or'
       ' FunctionalGame to be compiled, but made one in Python; return one that'
       " is written in JAX, or choose runtime='local'."

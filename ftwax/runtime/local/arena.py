@@ -262,7 +262,7 @@ def _check_player(
 ) -> None:
   """Raises a TypeError if an opponent needs JAX games and these are not."""
   if player.reads_games and not isinstance(games, compiled_games.CompiledGames):
-    raise TypeError(
+    raise types.InvalidTypeError(
       f'opponent {index} must act on observations in Python games, but reads'
       ' game states; use players.frozen, or games in JAX.'
     )

@@ -1,0 +1,130 @@
+"""What users pass as an environment, and what they are told of it."""
+
+import fakes
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from ftwax import types
+from ftwax.environments import adapting, game_vectors, gymnasium_adapter
+
+
+class Counting(gymnasium.Env):
+  """Counts the steps of an episode; ends at the fourth."""
+
+  observation_space = spaces.Box(0, 9, (1,), np.float32)
+  action_space = spaces.Discrete(2)
+
+  def __init__(self, first=0):
+    self._first = first
+
+  def reset(self, seed=None, options=None):
+    self._count = self._first
+    return self._observe(), {}
+
+  def step(self, action):
+    self._count += 1
+    return self._observe(), 1.0, self._count == 4, False, {}
+
+  def _observe(self):
+    return np.array([self._count], np.float32)
+
+
+class _OldStep(Counting):
+  def step(self, action):
+    return self._observe(), 1.0, False, {}
+
+
+class _OldReset(Counting):
+  def reset(self, seed=None, options=None):
+    return np.zeros(1, np.float32)
+
+
+class _NoReward(Counting):
+  def step(self, action):
+    observation, _, *ends = super().step(action)
+    return observation, None, *ends
+
+
+class _NeedsMore(Counting):
+  def __init__(self, size):
+    super().__init__(size)
+
+
+class _Turns:
+  """Looks like an environment of PettingZoo where agents take turns."""
+
+  def agent_iter(self):
+    pass
+
+  def step(self, action):
+    pass
+
+
+def _make(environment):
+  factory = adapting.make_factory(adapting.accept(environment))
+  return game_vectors.make_games(factory, [0, 1], 'test')
+
+
+def _play(environment):
+  made = _make(environment)
+  made.reset()
+  return made.step(np.zeros(2, np.int32))
+
+
+@pytest.mark.parametrize(
+  'environment',
+  [Counting, Counting(2), lambda: Counting(2), lambda seed: Counting(2)],
+  ids=['class', 'instance', 'function', 'function of a seed'],
+)
+def test_environments_of_gymnasium_are_taken_as_they_come(environment):
+  made = _make(environment)
+  first = made.reset().observation
+  second = made.step(np.zeros(2, np.int32)).observation
+  np.testing.assert_array_equal(second, first + 1)
+
+
+def test_copies_do_not_touch_the_original():
+  original = Counting()
+  original.reset()
+  make = adapting.accept(original)
+  one, other = make(0), make(1)
+  one.reset()
+  one.step(0)
+  np.testing.assert_array_equal(other.reset().observation, [0.0])
+  assert original._count == 0
+  assert adapting.describe(make) == 'Counting'
+
+
+@pytest.mark.parametrize(
+  ('environment', 'message'),
+  [
+    (_OldStep, r"step returns of .*'_OldStep' \(4 values\).*split done into"),
+    (_OldReset, r"'_OldReset' \(a ndarray\) must be \(observation, info\)"),
+    (_NoReward, r"reward of environment 'test\[0\]' \(None\) must be"),
+    (_NeedsMore, r'_NeedsMore\(size\)\) must be made from a seed.*lambda seed'),
+    (_Turns(), r'aec_to_parallel.*PettingZooGame'),
+    (_Turns, r'made a _Turns; convert it by .*aec_to_parallel'),
+    (fakes.FakeEnvironment(fakes.make_vector_spec()), 'pass a function that'),
+    ('CartPol-v1', r"environment \('CartPol-v1'\).*Did you mean: `CartPole`"),
+    (lambda one, two: Counting(), r'must be made from a seed, or from nothing'),
+    (lambda seed: gymnasium.make_vec('CartPole-v1', 2), 'VectorFactory'),
+  ],
+)
+def test_first_mistakes_are_told_with_a_remedy(environment, message):
+  with pytest.raises(ValueError, match=message):
+    _play(environment)
+
+
+def test_what_cannot_be_copied_is_refused():
+  made = Counting()
+  made.handle = (number for number in range(3))
+  with pytest.raises(types.InvalidTypeError, match='must be copyable.*lambda'):
+    adapting.accept(made)
+
+
+def test_the_adapter_alone_gives_none_for_no_reward():
+  made = gymnasium_adapter.GymnasiumEnvironment(_NoReward())
+  made.reset()
+  assert made.step(0).reward is None
