@@ -58,7 +58,7 @@ BUDGETS = {
   'records': (2_770, 1_220),
   'replay': (5_890, 2_055),
   'reporting': (2_480, 1_160),
-  'runtime': (8_320, 3_290),
+  'runtime': (8_330, 3_290),
   'runtime/distributed': (2_930, 1_310),
   'web': (1_260, 660),
 }

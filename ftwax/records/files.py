@@ -60,7 +60,9 @@ def parse_json(
   """
   try:
     return parse(json.loads(read(path)))
-  except (OSError, ValueError, KeyError, TypeError) as error:
+  except (
+    OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError,
+  ) as error:  # fmt: skip
     raise ValueError(
       f'{path} must hold {content}, and cannot be read'
       f' ({type(error).__name__}: {error}); give the directory of a run, or'

@@ -54,13 +54,13 @@ def write_folder(
   directory.mkdir(parents=True)
   for name in _RECORDS:
     if (source / name).exists():
-      shutil.copyfile(source / name, directory / name)
+      _copy(source / name, directory / name)
   films = sorted(
     [*(source / 'videos').glob('*.gif'), *source.glob(FILM_FILE)],
     key=lambda path: path.stat().st_mtime,
   )
   if films:
-    shutil.copyfile(films[-1], directory / FILM_FILE)
+    _copy(films[-1], directory / FILM_FILE)
   array_files.write(directory, _VARIABLES, variables)
   files.write_atomically(
     directory / ABOUT_FILE, json.dumps(about, indent=2) + '\n'
@@ -73,6 +73,16 @@ def write_folder(
     FILM_FILE if films else None,
   )
   files.write_atomically(directory / CARD_FILE, card)
+
+
+def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
+  """Copies a record; a link could publish any file of its reader."""
+  if source.is_symlink() or not source.is_file():
+    raise ValueError(
+      f'{source} must be a file to be shared, and is a link or a device; put a'
+      ' copy in its place.'
+    )
+  shutil.copyfile(source, target)
 
 
 def read_members(directory: pathlib.Path) -> list[int]:

@@ -121,7 +121,7 @@ def test_a_run_without_a_checkpoint_resumes_from_its_start(
     patched.setattr(run_records.RunRecords, 'open_logger', interrupt)
     with pytest.raises(KeyboardInterrupt):
       run(config)
-  assert 'Nothing is saved yet. To start again, run' in capsys.readouterr().out
+  assert 'Nothing is saved yet. To start again, add' in capsys.readouterr().out
   assert run(config, resume=True).counts.actor_steps >= 200
 
 
