@@ -108,7 +108,9 @@ class Progress:
         f'Progress of {self._label!r} must be entered before update; write'
         ' `with Progress(...) as progress: progress.update(...)`.'
       )
-    self._display.update(int(steps), fields)
+    # NaN is the mean of no episodes. A value equals itself unless it is NaN.
+    known = {name: one for name, one in fields.items() if one == one}  # noqa: PLR0124
+    self._display.update(int(steps), known)
 
   def _make_display(self) -> _Display:
     stream = self._stream or sys.stdout
@@ -175,7 +177,7 @@ class _Lines:
     )
 
   def _print(self, *parts: str) -> None:
-    percentage = 100 * self._steps / self._total_steps
+    percentage = min(100 * self._steps / self._total_steps, 100.0)
     line = ' | '.join(
       [
         f'{self._label}: {self._steps:,} of {self._total_steps:,} steps'

@@ -148,3 +148,12 @@ def test_update_outside_with_says_what_to_do():
 def test_refuses_no_steps():
   with pytest.raises(ValueError, match=r'total_steps \(0\) must be positive'):
     progress.Progress(0)
+
+
+def test_unknown_means_and_more_than_all_steps_are_not_shown():
+  stream = io.StringIO()
+  with progress.Progress(4_000, stream=stream) as display:
+    display.update(5_536, mean_return=float('nan'), learner_steps=3)
+  line = stream.getvalue()
+  assert '5,536 of 4,000 steps (100.0%)' in line
+  assert 'nan' not in line and 'learner_steps 3' in line
