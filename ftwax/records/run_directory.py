@@ -309,7 +309,7 @@ def _populate(path: pathlib.Path, config_text: str) -> bool:
   _remove_leftovers(path.parent)
   temporary = path.with_name(f'.{path.name}.{os.getpid()}.tmp')
   try:
-    temporary.mkdir()
+    temporary.mkdir(mode=0o700)  # Nobody else reads a run.
     files.write_atomically(temporary / CONFIG_FILE, config_text)
     files.write_atomically(temporary / VERSIONS_FILE, _dump(_versions()))
     files.write_atomically(temporary / COMMAND_FILE, _command_line())

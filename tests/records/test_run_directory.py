@@ -6,6 +6,7 @@ import logging
 import os
 import pathlib
 import re
+import stat
 import subprocess
 import sys
 import time
@@ -156,6 +157,15 @@ def test_create_records_config_versions_and_command(tmp_path, monkeypatch):
   assert command.endswith(' python train.py --seed=7\n')
   assert (path / 'number.txt').read_text() == '1\n'
   assert len(list(path.iterdir())) == 4
+
+
+def test_only_its_user_enters_a_run(tmp_path):
+  (tmp_path / 'given').mkdir(mode=0o755)
+  for path in (
+    run_directory.create(tmp_path, 'catch', 0, {}),
+    run_directory.create_at(tmp_path / 'given', {}),
+  ):
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
 
 
 def test_create_gives_each_run_its_own_directory(tmp_path):

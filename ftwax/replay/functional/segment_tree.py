@@ -203,26 +203,27 @@ def find_sum_bound(
 
   Args:
     tree: a sum whose leaves are non-negative.
-    threshold: float32 [M], in [0, sum of all leaves).
+    threshold: float32 [M], in [0, sum of all leaves]; the sum itself, to which
+      a product may be rounded, finds the last nonzero leaf.
     remainder: float32 [M], added to `threshold`, for bits beyond its precision;
       zeros if there are none. With it, leaves can be found whose share of the
       sum is below 2^-24.
 
   Returns:
     The indices, int32 [M], and the leaves, float32 [M]. Under `jit`, a
-    threshold of at least the sum of all leaves, or of NaN, finds the last
-    nonzero leaf, and a negative one the first.
+    threshold above the sum of all leaves, or of NaN, finds the last nonzero
+    leaf, too, and a negative one the first.
 
   Raises:
     ValueError: outside `jit`, if a threshold is out of range.
   """
   threshold = jnp.asarray(threshold)
   total = summary(tree)
-  in_range = (threshold >= 0) & (threshold < total)
+  in_range = (threshold >= 0) & (threshold <= total)
   replay_checks.check(
     False,
     in_range,
-    'threshold must lie in [0, {total}), the sum of all leaves, got'
+    'threshold must lie in [0, {total}], the sum of all leaves, got'
     ' {threshold}; scale it by summary(tree).',
     total=total,
     threshold=threshold,

@@ -228,6 +228,10 @@ def test_what_is_off_the_tree_is_refused_or_left_out():
   np.testing.assert_array_equal(update(segment_tree.LEFT_OUT, 1.0), tree)
   with pytest.raises(ValueError, match=r'must lie in \[0, 4\), got -1'):
     segment_tree.get(tree, jnp.array([0, -1]))
-  for threshold in (-1.0, np.nan, 3.0):
-    with pytest.raises(ValueError, match=r'must lie in \[0, 3.0\)'):
+  last, leaf = segment_tree.find_sum_bound(tree, jnp.array([3.0]), jnp.zeros(1))
+  assert leaf[0] > 0 and not np.any(
+    segment_tree.get_all(tree, 4)[last[0] + 1 :]
+  )
+  for threshold in (-1.0, np.nan, 3.5):
+    with pytest.raises(ValueError, match=r'must lie in \[0, 3.0\]'):
       segment_tree.find_sum_bound(tree, jnp.array([threshold]), jnp.zeros(1))
