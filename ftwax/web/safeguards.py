@@ -3,9 +3,9 @@
 A page of another site that is open in the same browser can send requests to
 this machine, by a host name that resolves to it (DNS rebinding) or from its own
 scripts. The requested host must therefore be one of this server's names, and a
-request with an origin must come from a page of this server. On addresses other
-than loopback, every request also needs the token in the link, which is then
-kept in a cookie.
+request with an origin must come from a page of this server. Every request also
+needs the token in the link, which is then kept in a cookie: other users of this
+machine reach its loopback addresses, too.
 """
 
 import hmac
@@ -54,7 +54,7 @@ class Safeguards:
     Args:
       app: the application.
       host: host that it is served on.
-      token: token that requests need; None for no token.
+      token: token that requests need; None for no token, in tests.
     """
     self._app = app
     self._token = token
@@ -103,6 +103,11 @@ class Safeguards:
     if (origin or needs_origin) and (
       parse.urlsplit(origin or '').netloc != headers.get('host')
     ):
+      return 'This server answers to its own pages only.'
+    # Cookies do not tell the ports of a host apart. Links may be followed.
+    site = headers.get('sec-fetch-site', 'none')
+    navigates = headers.get('sec-fetch-mode') == 'navigate'
+    if site not in ('same-origin', 'none') and not navigates:
       return 'This server answers to its own pages only.'
     if self._token and not self._has_token(headers, scope):
       return 'This link lacks the token; open the link that the server printed.'

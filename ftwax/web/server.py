@@ -11,7 +11,7 @@ from typing import Any
 
 from ftwax.reporting import saved_games
 from ftwax.runtime import playable as playable_lib
-from ftwax.web import pages, play_room, run_tail, safeguards
+from ftwax.web import connections, pages, play_room, run_tail
 
 # Default port, if it is free.
 _PORT = 8700
@@ -31,8 +31,7 @@ def play(
   Args:
     playable: the game.
     save_dir: directory for saved games.
-    host: address to serve on. Addresses other than loopback need the token in
-      the link.
+    host: address to serve on.
     port: port to serve on; by default 8700, or any free port if that is taken.
 
   Raises:
@@ -95,16 +94,16 @@ def serve(
   """
   import uvicorn
 
-  token = None if safeguards.is_loopback(host) else secrets.token_urlsafe(16)
+  token = secrets.token_urlsafe(16)
   sock = _listen(host, port)
   port = sock.getsockname()[1]
-  query = f'?token={token}' if token else ''
   address = f'[{host}]' if ':' in host else host
   end = '' if end_with_input else ' (Ctrl-C ends)'
-  print(f'Open http://{address}:{port}/{query}{end}', flush=True)
+  print(f'Open http://{address}:{port}/?token={token}{end}', flush=True)
   config = uvicorn.Config(
     make_app(host, token),
     log_level='warning',
+    http=connections.make_protocol(),
     ws='websockets-sansio',
     ws_max_size=_MAX_MESSAGE_BYTES,
     timeout_graceful_shutdown=1,

@@ -83,9 +83,8 @@ def test_a_page_ends_with_its_input(tmp_path):
     text=True,
   )  # fmt: skip
   with process:
-    with urllib.request.urlopen(
-      f'{web_helpers.read_link(process.stdout)}runs'
-    ) as response:
+    address, token = web_helpers.read_link(process.stdout).split('?')
+    with urllib.request.urlopen(f'{address}runs?{token}') as response:
       assert b'"experiment":"catch"' in response.read()
     process.stdin.close()
     assert process.wait(30) == 0
@@ -105,11 +104,11 @@ def test_a_run_is_watched_in_other_runtimes(tmp_path, name):
     text=True,
   )  # fmt: skip
   with process:
-    address = web_helpers.read_link(process.stdout)
+    address, token = web_helpers.read_link(process.stdout).split('?')
     rows = b''
     while b'episode_return' not in rows:
       assert process.poll() is None
-      with urllib.request.urlopen(f'{address}runs/0/logs') as response:
+      with urllib.request.urlopen(f'{address}runs/0/logs?{token}') as response:
         rows = response.read()
       time.sleep(0.2)
     assert f'`ftwax watch {run_dir}`' in process.stdout.read()

@@ -194,6 +194,11 @@ def test_pages_of_others_are_refused(playable, tmp_path):
     assert client.get('/games', headers=origin).status_code == 403
     for headers in (origin, {}):
       assert 'own pages' in _refusal(client, '127.0.0.1', headers)
+    for site in ('cross-site', 'same-site'):  # A script tag sends no origin.
+      script = {'sec-fetch-site': site, 'sec-fetch-mode': 'no-cors'}
+      assert client.get('/games', headers=script).status_code == 403
+    link = {'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'navigate'}
+    assert client.get('/', headers=link).status_code == 200
     assert (
       "script-src 'self'" in client.get('/').headers['content-security-policy']
     )
