@@ -154,20 +154,25 @@ class _Lines:
     self._min_seconds = min_seconds
     self._clock = clock
     self._start_time = self._line_time = clock()
-    self._line_steps = self._steps = self._initial_steps
+    self._steps = self._initial_steps
     self._fields: log_values.LoggingData = {}
+    # Time and steps since which the next line tells the speed. Until the first
+    # update the run compiles, which says nothing about the time that is left.
+    self._since: tuple[float, int] | None = None
 
   def update(self, steps: int, fields: log_values.LoggingData) -> None:
     self._steps, self._fields = steps, fields
-    seconds = self._clock() - self._line_time
-    if seconds < self._min_seconds:
+    now = self._clock()
+    is_first = self._since is None
+    begin, begin_steps = self._since = self._since or (now, steps)
+    if now - self._line_time < self._min_seconds:
       return
-    rate = (steps - self._line_steps) / max(seconds, 1e-9)
+    rate = (steps - begin_steps) / max(now - begin, 1e-9)
     remaining = max(self._total_steps - steps, 0)
     eta = log_values.format_seconds(remaining / rate) if rate > 0 else 'unknown'
-    self._print(f'{rate:,.0f} steps/s', f'ETA {eta}')
-    self._line_time += seconds
-    self._line_steps = steps
+    self._print(*(() if is_first else (f'{rate:,.0f} steps/s', f'ETA {eta}')))
+    self._line_time = now
+    self._since = now, steps
 
   def close(self) -> None:
     seconds = self._clock() - self._start_time

@@ -63,15 +63,23 @@ def test_no_control_characters_on_no_terminal(capsys, monkeypatch):
 
 def test_earlier_sessions_count_as_steps_but_not_as_speed():
   stream = io.StringIO()
-  _run_plain(stream, [(10.0, 600)], initial_steps=500)
+  _run_plain(stream, [(0.0, 500), (10.0, 600)], initial_steps=500)
   assert stream.getvalue().startswith(
     'training: 600 of 1,000 steps (60.0%) | 10 steps/s | ETA 0:00:40'
   )
 
 
+def test_compiling_does_not_count_as_speed():
+  stream = io.StringIO()
+  _run_plain(stream, [(60.0, 1), (70.0, 101)])
+  lines = stream.getvalue().splitlines()
+  assert 'steps/s' not in lines[0] and 'ETA' not in lines[0]
+  assert '| 10 steps/s | ETA 0:01:30' in lines[1]
+
+
 def test_no_progress_has_no_eta():
   stream = io.StringIO()
-  _run_plain(stream, [(10.0, 0)])
+  _run_plain(stream, [(0.0, 0), (10.0, 0)])
   assert '| 0 steps/s | ETA unknown |' in stream.getvalue()
 
 
