@@ -14,6 +14,7 @@ import pickle
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -150,18 +151,22 @@ def run_experiment(
     interpreter = ''  # Launchpad's default.
     if not experiment.expose:
       interpreter = stack.enter_context(namespaces.make_interpreter())
-    manager = lp.launch(
-      program,
-      launch_type='local_mp',
-      terminal='current_terminal',
-      local_resources={
-        label: local_multi_processing.PythonProcess(
-          env=own if label == 'learner' else cpu,
-          _absolute_interpreter_path=interpreter,
-        )
-        for label in program.groups
-      },
-    )
+    resources = {
+      label: local_multi_processing.PythonProcess(
+        env=own if label == 'learner' else cpu,
+        _absolute_interpreter_path=interpreter,
+      )
+      for label in program.groups
+    }
+    with warnings.catch_warnings():
+      # Launchpad drops the objects of processes, and knows them by their ids.
+      warnings.simplefilter('ignore', ResourceWarning)
+      manager = lp.launch(
+        program,
+        launch_type='local_mp',
+        terminal='current_terminal',
+        local_resources=resources,
+      )
     manager.wait()
   if manager.stop_event().is_set():
     print('Interrupted.', run_records.describe_saved(directory), flush=True)
