@@ -15,30 +15,19 @@ be lost. Vectors with these modes are therefore refused, except for
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import dm_env
 import numpy as np
 from numpy import typing as npt
 
 from ftwax import types
-from ftwax.environments import (
-  extras,
-  gymnasium_spaces,
-  specified,
-  validation,
-)
+from ftwax.environments import extras, gymnasium_spaces, specified, validation
 from ftwax.environments import vector as vector_lib
 
 with extras.required('gymnasium'):
   import gymnasium
   from gymnasium import vector as gymnasium_vector
-
-# What the methods of an environment return.
-_PARTS = {
-  'reset': ('observation', 'info'),
-  'step': ('observation', 'reward', 'terminated', 'truncated', 'info'),
-}
 
 
 class GymnasiumEnvironment(specified.Specified, dm_env.Environment):
@@ -74,7 +63,15 @@ class GymnasiumEnvironment(specified.Specified, dm_env.Environment):
 
   def reset(self) -> dm_env.TimeStep:
     """Returns the first timestep of a new episode."""
-    observation, _ = self._unpack('reset', self._env.reset(seed=self._seed))
+    returned = self._env.reset(seed=self._seed)
+    if not (isinstance(returned, tuple) and len(returned) == 2):
+      self._refuse(
+        'reset',
+        returned,
+        'observation, info',
+        'return the observation and an empty dict',
+      )
+    observation, _ = returned
     self._seed = None
     self._must_reset = False
     return dm_env.restart(self._encode(observation))
@@ -83,9 +80,16 @@ class GymnasiumEnvironment(specified.Specified, dm_env.Environment):
     """Returns the next timestep, a `FIRST` one after `LAST` or at the start."""
     if self._must_reset:
       return self.reset()
-    observation, reward, terminated, truncated, _ = self._unpack(
-      'step', self._env.step(self._decode(action))
-    )
+    returned = self._env.step(self._decode(action))
+    if not (isinstance(returned, tuple) and len(returned) == 5):
+      self._refuse(
+        'step',
+        returned,
+        'observation, reward, terminated, truncated, info',
+        'split done into terminated, if the task is over, and truncated, if'
+        ' only its time is',
+      )
+    observation, reward, terminated, truncated, _ = returned
     self._must_reset = bool(terminated or truncated)
     return dm_env.TimeStep(
       dm_env.StepType.LAST if self._must_reset else dm_env.StepType.MID,
@@ -94,24 +98,18 @@ class GymnasiumEnvironment(specified.Specified, dm_env.Environment):
       self._encode(observation),
     )
 
-  def _unpack(self, method: str, returned: Any) -> tuple[Any, ...]:
-    """Returns what a method returned, if it has as many parts as it should."""
-    if isinstance(returned, tuple) and len(returned) == len(_PARTS[method]):
-      return returned
+  def _refuse(
+    self, method: str, returned: Any, parts: str, remedy: str
+  ) -> NoReturn:
+    """Raises an error that says what a method must return."""
     value = f'a {type(returned).__name__}'
     if isinstance(returned, tuple):
       value = f'{len(returned)} values'
-    remedy = 'return the observation and an empty dict'
-    if method == 'step':
-      remedy = (
-        'split done into terminated, if the task is over, and truncated, if'
-        ' only its time is'
-      )
-    return validation.fail(
+    validation.fail(
       type(self._env.unwrapped).__name__,
       f'what {method} returns',
       value,
-      f'be ({", ".join(_PARTS[method])}), as of Gym 0.26',
+      f'be ({parts}), as of Gym 0.26',
       remedy,
     )
 

@@ -216,9 +216,8 @@ class RPTH(hk.Module):
         mask = ticks[i] if i else None
         level_inputs = rpth_level.LevelInputs(prepared[i], context, mask)
         levels[i], memory = level_steps[i](level_inputs, levels[i], memory)
-      sample = (
-        levels[0].loc + levels[0].scale * latent_noise
-      )  # [B, latent_size]
+      # [B, latent_size]
+      sample = levels[0].loc + levels[0].scale * latent_noise
       state = RPTHState(tuple(levels), memory, sample, state.step + 1)
       auxiliary = self._memory.auxiliary(memory)
       return _make_output(state, ticks, auxiliary), state
@@ -227,10 +226,8 @@ class RPTH(hk.Module):
 
   def _draw_noise(self, leading_shape: tuple[int, ...]) -> types.Array:
     """Draws the noise of z; zeros without seeds, so that z is the mean."""
-    scale, size = (
-      self._config.level_options.noise_scale,
-      self._config.latent_size,
-    )
+    size = self._config.latent_size
+    scale = self._config.level_options.noise_scale
     drawn = noise.normal(size) if scale else None
     return jnp.zeros((*leading_shape, size)) if drawn is None else scale * drawn
 

@@ -31,8 +31,7 @@ NETWORKS = {
 }
 
 
-@pytest.mark.parametrize('name', NETWORKS)
-def test_greedy_choice_does_not_depend_on_the_key(name, key):
+def _make(name, key):
   network = NETWORKS[name]()
   config = FTW if name == 'latent' else IMPALA
   variables = types.ActorVariables(
@@ -41,6 +40,12 @@ def test_greedy_choice_does_not_depend_on_the_key(name, key):
     jnp.ones((1,)),
     jnp.int32(0),
   )
+  return network, variables
+
+
+@pytest.mark.parametrize('name', NETWORKS)
+def test_greedy_choice_does_not_depend_on_the_key(name, key):
+  network, variables = _make(name, key)
   observation = fakes.sample(np.random.default_rng(0), SPEC.observations)
   timestep = jax.tree.map(
     lambda x: np.stack([x]), restart(observation)._replace(reward=0.0)
@@ -61,14 +66,7 @@ def test_greedy_choice_does_not_depend_on_the_key(name, key):
 @pytest.mark.parametrize('name', NETWORKS)
 def test_the_learner_has_the_policy_that_acted(name, key):
   """Ratios of probabilities are one at equal weights, across episodes too."""
-  network = NETWORKS[name]()
-  config = FTW if name == 'latent' else IMPALA
-  variables = types.ActorVariables(
-    network.init(key),
-    config.sample_hyperparameters(key),
-    jnp.ones((1,)),
-    jnp.int32(0),
-  )
+  network, variables = _make(name, key)
   num_steps, num_rows = 5, 3
   timesteps = random_batches.make_trajectory(
     0, SPEC, network, num_steps, num_rows

@@ -51,6 +51,14 @@ def test_half_sent_headers_hold_no_connection(address):
       assert half.recv(1) == b''
 
 
+def test_connections_beyond_the_limit_are_closed_at_once(address, monkeypatch):
+  monkeypatch.setattr(connections, 'HEADER_TIMEOUT_S', 60.0)
+  with contextlib.ExitStack() as stack:
+    for _ in range(30):
+      last = stack.enter_context(socket.create_connection(address, timeout=10))
+    assert last.recv(1) == b''
+
+
 def _answers(address):
   try:
     with contextlib.closing(

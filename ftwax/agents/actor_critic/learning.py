@@ -139,15 +139,13 @@ def _init(static: _Static, key: types.Key) -> types.TrainingState:
 def _update(
   static: _Static, state: types.TrainingState, batch: types.LearnerBatch
 ) -> tuple[types.TrainingState, types.Metrics]:
-  # The compiler removes a fold_in that nothing uses, unlike a split whose rest
-  # would be kept in the state.
-  key = jax.random.fold_in(state.key, state.steps)
   hyperparameters = optimization.decay(
     static.config, state.hyperparameters, state.steps
   )
-  take_steps = (
-    _one_step if static.config.steps_per_update == 1 else _several_steps
-  )
+  take_steps = _one_step
+  if static.config.steps_per_update > 1:
+    key = jax.random.fold_in(state.key, state.steps)
+    take_steps = functools.partial(_several_steps, key)
   seen = batches.with_normalized_observations(
     state.observation_statistics,
     batches.with_own_rewards(state.internal_rewards, batch),
@@ -160,7 +158,6 @@ def _update(
     static,
     hyperparameters,
     _Learned(state.params, state.opt_state),
-    key,
     seen,
     return_scale,
   )
@@ -185,7 +182,6 @@ def _one_step(
   static: _Static,
   hyperparameters: types.Hyperparameters,
   learned: _Learned,
-  key: types.Key,
   batch: types.LearnerBatch,
   return_scale: types.Array | None,
 ) -> tuple[_Learned, dict[str, types.Array], types.Array]:
@@ -202,10 +198,10 @@ def _one_step(
 
 
 def _several_steps(
+  key: types.Key,
   static: _Static,
   hyperparameters: types.Hyperparameters,
   learned: _Learned,
-  key: types.Key,
   batch: types.LearnerBatch,
   return_scale: types.Array | None,
 ) -> tuple[_Learned, dict[str, types.Array], types.Array]:
