@@ -315,7 +315,7 @@ class ActorCriticConfig(types.Config):
           f'internal_rewards_prior ({prior!r}) must be a prior; choose'
           f' hyperparameters.Constant({prior!r}).'
         )
-    bounds_lib.check_priors(self.priors._asdict(), self.bounds)
+    bounds_lib.check_priors(self._all_priors(), self.bounds)
 
   @property
   def _hyperparameters(self) -> Mapping[str, bool]:
@@ -324,14 +324,47 @@ class ActorCriticConfig(types.Config):
 
   @property
   def priors(self) -> Any:
-    """A NamedTuple of the prior of each hyperparameter, in field order."""
-    known = self._hyperparameters
-    return hyperparameters_lib.make_type(tuple(known))(
-      *(
-        hyperparameters_lib.as_prior(getattr(self, name), is_integer)
-        for name, is_integer in known.items()
-      )
+    """A NamedTuple of the prior of each hyperparameter, in field order.
+
+    Unused hyperparameters have a single value, so that a population neither
+    draws nor perturbs them.
+    """
+    priors = self._all_priors()
+    unused = {
+      name: hyperparameters_lib.fix(priors[name], self._hyperparameters[name])
+      for name in self.unused_hyperparameters
+    }
+    make = hyperparameters_lib.make_type(tuple(priors))
+    return make(**{**priors, **unused})
+
+  @property
+  def unused_hyperparameters(self) -> frozenset[str]:
+    """Names of the hyperparameters that no part of the agent reads.
+
+    A network, loss or task of the user's own may read any of them.
+    """
+    if self.network or self.loss or self.tasks:
+      return frozenset()
+    prioritizes = self.prioritize_replay and (
+      self.use_value_replay or self.use_off_policy
     )
+    readers = {
+      'rms_prop_epsilon': self.optimizer == 'rms_prop',
+      'pixel_control_cost': self.use_pixel_control,
+      'pixel_control_discount': self.use_pixel_control,
+      'reward_prediction_cost': self.use_reward_prediction,
+      'value_replay_cost': self.use_value_replay,
+      'off_policy_cost': self.use_off_policy,
+      'replay_priority_exponent': prioritizes,
+      'replay_importance_exponent': prioritizes,
+    }
+    return frozenset(name for name, is_read in readers.items() if not is_read)
+
+  def _all_priors(self) -> dict[str, hyperparameters_lib.Prior]:
+    return {
+      name: hyperparameters_lib.as_prior(getattr(self, name), is_integer)
+      for name, is_integer in self._hyperparameters.items()
+    }
 
   @property
   def controls_signal(self) -> bool:

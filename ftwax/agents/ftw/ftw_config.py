@@ -243,6 +243,23 @@ class FTWConfig(config_lib.ActorCriticConfig):
     return (tasks.latent_kl_task(), *rest) if self._is_hierarchical else rest
 
   @property
+  def unused_hyperparameters(self) -> frozenset[str]:
+    """Names of the hyperparameters that no part of the agent reads."""
+    unused = super().unused_hyperparameters
+    if self.network or self.loss or self.tasks:
+      return unused
+    if not (self._is_hierarchical or callable(self.core)):
+      unused |= {
+        'kl_posterior_prior_cost',
+        'kl_prior_fixed_cost',
+        'slow_period',
+        'fast_to_slow_gradient_scale',
+      }
+    if self.policy_loss != 'ppo':
+      unused |= {'gae_lambda', 'clip_epsilon', 'value_clip'}
+    return unused
+
+  @property
   def targets_fn(self) -> policy_loss_lib.MakeTargets | None:
     """Computes the advantages of `ppo`, which are normalized by default."""
     if self.policy_loss != 'ppo':
