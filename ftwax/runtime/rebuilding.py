@@ -33,7 +33,7 @@ from ftwax.records import config_files, run_directory
 _ARRAY_TYPE = re.compile(r'array\[(?P<dtype>\w+)\]')
 _PARTIAL = 'functools:partial'
 
-# A string that names code, or lets Gymnasium import a module.
+# A string that names code.
 _CODE = re.compile(r'(?P<module>[A-Za-z_][\w.]*):(?P<name>.+)')
 
 # Packages whose functions data may name; of other packages it may only name
@@ -88,7 +88,7 @@ def rebuild(
       f' {", ".join(config_files.fields_of(current) or ())}.'
     )
   if isinstance(plain, str) and any(map(_admits_code, choices)):
-    if _CODE.fullmatch(plain):
+    if ':' in plain:  # Gymnasium imports what stands before it.
       return _find_function(plain, key)
   for choice in choices:
     with contextlib.suppress(LookupError):
@@ -350,7 +350,7 @@ def _find_function(reference: str, key: str) -> Any:
 
 def _foreign(reference: Any, key: str) -> ValueError:
   return ValueError(
-    f'{key} ({str(reference):.80}) must be a part of ftwax to be looked up by'
+    f'{key} ({reference!r:.80}) must be a part of ftwax to be looked up by'
     ' its name, and is not; pass the code that has it, with'
     ' --experiment=FILE.py:FUNCTION or, in Python, experiment=...'
   )

@@ -3,7 +3,6 @@
 import json
 import pathlib
 import shutil
-import sys
 
 import own_experiment
 import pytest
@@ -11,7 +10,7 @@ import pytest
 import ftwax
 from ftwax.agents import ppo
 from ftwax.cli import commands, launch, past_runs
-from ftwax.records import checkpoints, config_files, loggers
+from ftwax.records import config_files, loggers
 
 
 def _builds(name):
@@ -128,92 +127,6 @@ def test_every_experiment_is_rebuilt(tmp_path, name):
     (tmp_path / 'config.json').write_text(json.dumps(plain), 'utf-8')
     again = past_runs.rebuild(str(tmp_path), None)
     assert config_files.to_json(again) == plain
-
-
-_GAME = """
-import pathlib
-import shutil
-pathlib.Path(__file__).with_name('ran').touch()
-
-
-def build():
-  raise AssertionError
-"""
-
-# Where a record may name code.
-_FOREIGN = {
-  'environment': [
-    'game:build',
-    'game:Evil-v0',
-    {'__type__': 'functools:partial', 'func': 'game:build', 'args': [],
-     'keywords': {}},
-    {'__type__': 'game:Game'},
-    'os:system',
-    'ftwax.cli.launch:main',
-  ],
-  'agent': [{'__type__': 'game:Agent'}, 'game:build'],
-}  # fmt: skip
-
-
-def _foreign_runs():
-  for field, values in _FOREIGN.items():
-    for index, value in enumerate(values):
-      yield pytest.param(field, value, id=f'{field}{index}')
-
-
-@pytest.mark.parametrize(('field', 'value'), [*_foreign_runs()])
-def test_no_code_of_a_run_directory_runs(
-  tmp_path, monkeypatch, capsys, field, value
-):
-  run = tmp_path / 'run'
-  run_dir = _write_run(run, [0.0, 0.5])
-  (run / 'game.py').write_text(_GAME, 'utf-8')
-  (run / 'command.txt').write_text(
-    'now python -m ftwax train game.py:build\nnow python game.py\n', 'utf-8'
-  )
-  plain = config_files.to_json(launch.find('catch').build()) | {field: value}
-  (run / 'config.json').write_text(json.dumps(plain), 'utf-8')
-  # As when a user has changed into the directory.
-  monkeypatch.chdir(run)
-  monkeypatch.syspath_prepend(str(run))
-  for argv in (
-    ['evaluate', '.'],
-    ['film', '.'],
-    ['play', '.'],
-    ['watch', run_dir],
-    ['report', '.', '--match', '0'],
-    ['train', 'catch', '--run_dir=.', '--resume', '--runtime=device'],
-    ['train', 'catch', '--init_from=.', f'--run_dir={tmp_path / "new"}',
-     '--runtime=device'],
-  ):  # fmt: skip
-    if argv[0] == 'watch':
-      monkeypatch.setattr(
-        'ftwax.cli.watch_command.import_server', lambda: _Server
-      )
-    if field == 'environment' and '--init_from=.' in argv:
-      continue  # The agent alone is read.
-    with pytest.raises(SystemExit) as end:
-      commands.main(argv)
-    message = str(end.value.code).removesuffix('\n(-v=1 prints the traceback.)')
-    if '--resume' not in argv:  # It names each key that differs.
-      assert '\n' not in message, argv
-    assert message not in ('0', 'None'), argv
-    assert not (run / 'ran').exists(), argv
-  with pytest.raises((ValueError, checkpoints.CheckpointError)) as info:
-    ftwax.load(run_dir)
-  assert '\n' not in str(info.value)
-  assert not (run / 'ran').exists()
-  assert 'game' not in sys.modules
-
-
-class _Server:
-  """Of the page: it looks for the game of the run at once."""
-
-  @staticmethod
-  def watch(runs, save_dir, host, port, end_with_input, find_game):
-    del save_dir, host, port, end_with_input
-    for run in runs:
-      find_game(run)
 
 
 @pytest.mark.slow

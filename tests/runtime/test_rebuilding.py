@@ -141,12 +141,18 @@ AGENT = 'ftwax.agents.ppo:PPOConfig'
 @pytest.mark.parametrize(
   ('plain', 'kind', 'message'),
   [
-    ({'__type__': 'os:system'}, object, r'key \(os:system\) must be a part of'),
+    (
+      {'__type__': 'os:system'},
+      object,
+      r"key \('os:system'\) must be a part of",
+    ),
     ({'__type__': 'ftwax.records.files:read'}, Any, 'must be a part of ftwax'),
     ({'__type__': 'ftwax.nowhere:Config'}, Any, 'must be a part of ftwax'),
     ({'__type__': 3}, Any, r'key \(3\) must be a part of ftwax'),
-    ('game:make', _Function, r'key \(game:make\) must .*pass the code'),
-    ('game:Evil-v0', str | type, r'key \(game:Evil-v0\) must be a part'),
+    ('game:make', _Function, r"key \('game:make'\) must .*pass the code"),
+    ('game:Evil-v0\n', str | type, r'must be a part of ftwax'),
+    ('my-game:Evil-v0', str | type, r'must be a part of ftwax'),
+    ('game:Evil-v0', str | type, r"key \('game:Evil-v0'\) must be a part"),
     ('ftwax.environments.catch:jax.jit', _Function, 'must be a part of ftwax'),
     ('ftwax.environments.process_games:subprocess.run', Any, 'must be a part'),
     ('ftwax.runtime.loading:load', _Function, 'must be a part of ftwax'),

@@ -1,0 +1,126 @@
+"""Folders of an attacker, or of another version: no code runs, no traceback."""
+
+import importlib
+import itertools
+import json
+import sys
+
+import pytest
+
+import ftwax
+from ftwax.cli import commands, launch
+from ftwax.records import checkpoints, config_files, loggers
+from ftwax.runtime import loading
+
+_MARKER = 'ran'
+_GAME = f"""
+import pathlib
+pathlib.Path(__file__).with_name('{_MARKER}').touch()
+
+
+def build():
+  raise AssertionError
+"""
+_MODULES = ('game', 'my-game', 'éa')
+
+# Values of a configuration that name the attacker's code, or that of others.
+_FOREIGN = {
+  'environment': [
+    'game:build',
+    'game:Evil-v0',
+    'game:Evil-v0\n',
+    'my-game:Evil-v0',
+    'éa:Evil-v0',
+    {'__type__': 'functools:partial', 'func': 'game:build', 'args': [],
+     'keywords': {}},
+    {'__type__': 'game:Game'},
+    'os:system',
+    'ftwax.cli.launch:main',
+  ],
+  'agent': [{'__type__': 'game:Agent'}, 'game:build'],
+}  # fmt: skip
+
+# Of every command that opens a run, by name.
+_ATTACKED = {
+  'evaluate': [['evaluate', '.']],
+  'film': [['film', '.']],
+  'play': [['play', '.']],
+  'watch': [['watch', '.']],
+  'report': [['report', '.'], ['report', '.', '--match', '0']],
+  'compare': [['compare', '.', '.']],
+  'train': [
+    ['train', 'catch', '--run_dir=.', '--resume', '--runtime=device'],
+    ['train', 'catch', '--init_from=.', '--run_dir=new', '--runtime=device'],
+  ],
+}
+_NEED_NO_CODE = (['report', '.'], ['compare', '.', '.'])
+
+
+def _write_run(run, **fields):
+  """Writes a run of catch in which some fields are the attacker's."""
+  (run / 'logs').mkdir(parents=True)
+  for name in _MODULES:
+    (run / f'{name}.py').write_text(_GAME, 'utf-8')
+  (run / 'command.txt').write_text(
+    'now python -m ftwax train game.py:build\nnow python game.py\n', 'utf-8'
+  )
+  config = config_files.to_json(launch.find('catch').build()) | fields
+  (run / 'config.json').write_text(json.dumps(config), 'utf-8')
+  row = {'episode_return': 0.5, 'actor_steps': 100, 'seconds': 1.0}
+  loggers.log_path(run, 'train').write_text(f'{json.dumps(row)}\n', 'utf-8')
+
+
+class _Server:
+  """Of the page: it looks for the game of the run at once."""
+
+  @staticmethod
+  def watch(runs, save_dir, host, port, end_with_input, find_game):
+    del save_dir, host, port, end_with_input
+    for run in runs:
+      find_game(run)
+
+
+def test_every_command_that_opens_a_run_is_attacked():
+  opening = set()
+  for name in commands.COMMANDS:
+    module = importlib.import_module(f'ftwax.cli.{name}_command')
+    fields = getattr(module.Options, '__dataclass_fields__', {})
+    if {'run', 'runs', 'source'} & fields.keys():
+      opening.add(name)
+  assert opening | {'train'} == set(_ATTACKED)
+
+
+@pytest.mark.parametrize(
+  ('field', 'value'),
+  [(field, value) for field, values in _FOREIGN.items() for value in values],
+)
+def test_no_code_of_a_run_runs(tmp_path, monkeypatch, field, value):
+  run = tmp_path / 'run'
+  _write_run(run, **{field: value})
+  # As when a user has changed into the directory.
+  monkeypatch.chdir(run)
+  monkeypatch.syspath_prepend(str(run))
+  monkeypatch.setattr('ftwax.cli.watch_command.import_server', lambda: _Server)
+  for argv in itertools.chain(*_ATTACKED.values()):
+    if argv in _NEED_NO_CODE:
+      assert commands.main(argv) == 0
+    elif field == 'agent' or '--init_from=.' not in argv:
+      # Of another run only the agent is read.
+      message = _refusal(argv)
+      # A resumed run names each key that differs.
+      assert '\n' not in message or '--resume' in argv, argv
+    assert not (run / _MARKER).exists(), argv
+  for read in (ftwax.load, lambda run: loading.export(run, tmp_path / 'out')):
+    with pytest.raises((ValueError, checkpoints.CheckpointError)) as info:
+      read(run)
+    assert '\n' not in str(info.value)
+  assert not (run / _MARKER).exists()
+  assert not {*_MODULES} & sys.modules.keys()
+
+
+def _refusal(argv):
+  """Returns the message with which a command ends."""
+  with pytest.raises(SystemExit) as end:
+    commands.main(argv)
+  assert isinstance(end.value.code, str), argv
+  return end.value.code.removesuffix('\n(-v=1 prints the traceback.)')
