@@ -74,6 +74,18 @@ def resample(
   return _stack(hyperparameters.resample(key, weights, priors, probability))
 
 
+def flip(
+  key: types.Key,
+  internal_rewards: types.InternalRewards,
+  priors: Priors,
+  probability: types.Array | float,
+) -> types.InternalRewards:
+  """Changes the sign of each weight; see `hyperparameters.flip`."""
+  priors = _one_for_each(priors, len(internal_rewards))
+  weights = tuple(internal_rewards)
+  return _stack(hyperparameters.flip(key, weights, priors, probability))
+
+
 def clip(
   internal_rewards: types.InternalRewards, priors: Priors
 ) -> types.InternalRewards:

@@ -106,7 +106,10 @@ def perturb(
   priors: Traits,
   config: config_lib.PopulationConfig,
 ) -> tuple[Traits, Any]:
-  """Scales each value with a small probability; integers are resampled."""
+  """Scales each value with a small probability; integers are resampled.
+
+  With `flip_probability`, some values change their sign.
+  """
   del selection
   probability, factors = config.perturb_probability, config.perturb_factors
 
@@ -124,7 +127,36 @@ def perturb(
     )  # fmt: skip
 
   keys = jax.random.split(key, config.num_members)
-  return jax.vmap(perturb_member)(keys, inherited), population.explore_state
+  explored = jax.vmap(perturb_member)(keys, inherited)
+  if config.flip_probability > 0.0:
+    explored = flip(
+      jax.random.fold_in(key, 4), explored, priors, config.flip_probability
+    )
+  return explored, population.explore_state
+
+
+def flip(
+  key: types.Key, traits: Traits, priors: Traits, probability: float
+) -> Traits:
+  """Changes the signs of traits [N, ...] with some probability.
+
+  Constants, integers and values whose prior does not allow the other sign stay
+  as they are.
+  """
+
+  def flip_member(key: types.Key, traits: Traits) -> Traits:
+    keys = jax.random.split(key)
+    return Traits(
+      hyperparameters_lib.flip(
+        keys[0], traits.hyperparameters, priors.hyperparameters, probability
+      ),
+      internal_rewards_lib.flip(
+        keys[1], traits.internal_rewards, priors.internal_rewards, probability
+      ),
+    )
+
+  keys = jax.random.split(key, len(traits.internal_rewards))
+  return jax.vmap(flip_member)(keys, traits)
 
 
 def resample(
@@ -260,6 +292,10 @@ def propose(
   if not config.exploits:
     # The rule is evaluated all the same, for the evidence in the record.
     selection = selection._replace(parent=itself)
+  elif config.min_lineages > 1:
+    selection = selection_lib.keep_lineages(
+      selection, population, config.min_lineages
+    )
   has_copied = selection.parent != itself
   previous = traits(population.members)  # [N, ...]
   # The record keeps what the parents had; crossover counts as exploring.
@@ -386,6 +422,7 @@ def copy_rows(
       has_changed, 0, population.games_since_exploitation
     ),
     decided_games=jnp.where(has_changed, 0, population.decided_games),
+    founder=population.founder[parent],
   )
 
 

@@ -25,6 +25,14 @@ class PopulationConfig(types.Config):
     truncation_fraction: fraction of the population in the top, and in the
       bottom, of truncation selection.
     t_test_level: p-value below which a difference of returns is significant.
+    copy_confidence: confidence that a member has in the other's advantage when
+      it copies; 0.5 is to trust the estimate. The win probability has to be
+      above its threshold even if ratings are off by the noise of online updates
+      at this one-sided confidence, and in truncation selection the p-value of a
+      t-test has to be below one minus this.
+    min_lineages: least number of founders, members of the first generation,
+      that have descendants. A copy that would end a lineage below this is left
+      out.
     num_returns: number of last returns that determine a member's fitness.
     min_decided_fraction: a member past its burn-in draws new hyperparameters
       and internal rewards from their priors if less than this fraction of its
@@ -38,6 +46,8 @@ class PopulationConfig(types.Config):
     perturb_probability: probability of perturbing each value, independently of
       the others.
     perturb_factors: a perturbed value is scaled by one of the two.
+    flip_probability: probability of changing the sign of each value that
+      `perturb` scales, if the bounds of its prior allow that.
     resample_probability: probability of resampling each value, with that rule.
     initial_rating: initial rating of every member, in Elo points.
     k_factor: maximum change of a rating per game and seat, in Elo points.
@@ -56,6 +66,8 @@ class PopulationConfig(types.Config):
   win_probability_threshold: float = 0.7
   truncation_fraction: float = 0.2
   t_test_level: float = 0.05
+  copy_confidence: float = 0.5
+  min_lineages: int = 1
   num_returns: int = 10
 
   # Explore.
@@ -63,6 +75,7 @@ class PopulationConfig(types.Config):
   crossover_probability: float = 0.0
   perturb_probability: float = 0.05
   perturb_factors: tuple[float, float] = (0.8, 1.2)
+  flip_probability: float = 0.0
   resample_probability: float = 0.25
 
   # Ratings and matchmaking.
@@ -78,12 +91,18 @@ class PopulationConfig(types.Config):
       ('num_members', 1),
       ('burn_in_games', 0),
       ('num_returns', 1),
+      ('min_lineages', 1),
     ):
       value = getattr(self, name)
       if value < low:
         raise ValueError(
           f'{name} ({value}) must be at least {low}; choose {low}.'
         )
+    if self.min_lineages > self.num_members:
+      raise ValueError(
+        f'min_lineages ({self.min_lineages}) must be at most num_members'
+        f' ({self.num_members}); choose 1.'
+      )
     self._check_numbers()
     if self.exploits and self.num_members == 1:
       raise ValueError(
@@ -109,11 +128,17 @@ class PopulationConfig(types.Config):
       'own_team_fraction',
       'crossover_probability',
       'perturb_probability',
+      'flip_probability',
       'resample_probability',
     ):
       value = getattr(self, name)
       if not 0.0 <= value <= 1.0:
         raise ValueError(f'{name} ({value}) must be in [0, 1]; choose 0.05.')
+    if not 0.5 <= self.copy_confidence < 1.0:
+      raise ValueError(
+        f'copy_confidence ({self.copy_confidence}) must be at least 0.5 and'
+        ' below 1; choose 0.95.'
+      )
     if not 0.0 < self.truncation_fraction <= 0.5:
       raise ValueError(
         f'truncation_fraction ({self.truncation_fraction}) must be above 0 and'

@@ -121,11 +121,31 @@ def win_probability(
 
 
 def pairwise_win_probability(
-  ratings: types.Array, team_size: types.Array | int = 1
+  ratings: types.Array,
+  team_size: types.Array | int = 1,
+  handicap: float = 0.0,
 ) -> types.Array:
-  """Returns P(a team of copies of `i` beats one of copies of `j`), [N, N]."""
+  """Returns P(a team of copies of `i` beats one of copies of `j`), [N, N].
+
+  Args:
+    ratings: float32 [N].
+    team_size: players in a team.
+    handicap: Elo points that each player of `i` has more than its rating.
+  """
   difference = jnp.expand_dims(ratings, -1) - jnp.expand_dims(ratings, -2)
-  return jax.nn.sigmoid(_SCALE * team_size * difference)
+  return jax.nn.sigmoid(_SCALE * team_size * (difference + handicap))
+
+
+def online_deviation(k_factor: float) -> float:
+  """Returns the standard deviation of a difference of two online ratings.
+
+  It is that of players whose strength stays the same, after many games of any
+  team size. Steps of size K on the gradient of a log-likelihood with curvature
+  A scatter by a covariance S with A S + S A = K A / scale: the noise of the
+  gradient of a log-likelihood is its curvature. So each rating has a variance
+  of K / (2 scale).
+  """
+  return math.sqrt(k_factor / _SCALE)
 
 
 def update(

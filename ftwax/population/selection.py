@@ -4,6 +4,7 @@ A selection rule sees all members at once and returns a parent for each. A
 member that does not copy is its own parent.
 """
 
+import statistics
 from typing import NamedTuple, Protocol
 
 import jax
@@ -50,11 +51,14 @@ def win_probability(
   Jaderberg et al., 2019 (arXiv:1807.01281): each member past its burn-in is
   compared with another one, sampled uniformly, and copies it if a team of the
   other's copies would win with a probability above the threshold. The evidence
-  is that probability.
+  is that probability or, with `copy_confidence`, its lower limit.
   """
   candidate = _other_members(key, config.num_members)
+  quantile = statistics.NormalDist().inv_cdf(config.copy_confidence)
   loses = 1.0 - ratings_lib.pairwise_win_probability(
-    population.ratings, population.team_size
+    population.ratings,
+    population.team_size,
+    handicap=quantile * ratings_lib.online_deviation(config.k_factor),
   )
   evidence = jnp.take_along_axis(loses, candidate[:, None], axis=1)[:, 0]
   copies = evidence > config.win_probability_threshold
@@ -70,7 +74,8 @@ def truncation(
 
   Jaderberg et al., 2017 (arXiv:1711.09846), section 4.1.1: members are ranked
   by their mean return. Top and bottom have at least one member each; equal
-  members do not copy each other. The evidence is the gain in mean return.
+  members do not copy each other. The evidence is the gain in mean return. With
+  `copy_confidence` it must be significant, too.
   """
   num_members = config.num_members
   num_top = max(int(config.truncation_fraction * num_members), 1)
@@ -83,6 +88,8 @@ def truncation(
   gain = fitness[candidate] - fitness
   # NaN, and hence not positive, between two members without returns.
   copies = (rank < num_top) & (gain > 0.0)
+  if config.copy_confidence > 0.5:
+    copies &= _p_value(candidate, population) < 1.0 - config.copy_confidence
   return _select(candidate, gain, copies, population, config)
 
 
@@ -97,13 +104,20 @@ def t_test(
   t-test on the last returns. The evidence is the p-value.
   """
   candidate = _other_members(key, config.num_members)
+  p_value = _p_value(candidate, population)
+  copies = p_value < config.t_test_level
+  return _select(candidate, p_value, copies, population, config)
+
+
+def _p_value(
+  candidate: types.Array, population: state_lib.PopulationState
+) -> types.Array:
+  """Returns the p-values [N] of candidates' returns over members' own."""
   is_set = state_lib.has_return(population)
-  p_value = welch_p_value(
+  return welch_p_value(
     population.returns[candidate], is_set[candidate],
     population.returns, is_set,
   )  # fmt: skip
-  copies = p_value < config.t_test_level
-  return _select(candidate, p_value, copies, population, config)
 
 
 def welch_p_value(
@@ -154,6 +168,40 @@ def _mean_and_square_error(
   errors = jnp.where(is_set, values - jnp.expand_dims(mean, -1), 0.0)
   dof = jnp.maximum(count - 1.0, 1.0)
   return mean, jnp.sum(jnp.square(errors), axis=-1) / dof / count, dof
+
+
+def keep_lineages(
+  selection: Selection,
+  population: state_lib.PopulationState,
+  min_lineages: int,
+) -> Selection:
+  """Leaves out copies, in turn, that would end too many lineages.
+
+  Args:
+    selection: the result of any rule.
+    population: the population before the copies.
+    min_lineages: least number of founders that have descendants.
+  """
+  members = jnp.arange(len(selection.parent))
+
+  def copy(
+    founder: types.Array, pair: tuple[types.Array, types.Array]
+  ) -> tuple[types.Array, types.Array]:
+    member, parent = pair
+    # Rows are read before any is written: a parent passes on its old one.
+    after = founder.at[member].set(population.founder[parent])
+    # [N] founders by [N] members.
+    lives = jnp.any(members[:, None] == after[None, :], axis=1)
+    is_kept = jnp.sum(lives) >= min_lineages
+    return (
+      jnp.where(is_kept, after, founder),
+      jnp.where(is_kept, parent, member),
+    )
+
+  _, parent = jax.lax.scan(
+    copy, population.founder, (members, selection.parent)
+  )
+  return selection._replace(parent=parent.astype(jnp.int32))
 
 
 def is_past_burn_in(

@@ -27,6 +27,8 @@ class PopulationState(NamedTuple):
     games_since_exploitation: int32 [N], those since its traits last changed.
     decided_games: int32 [N], those of the latter that had a winner; all
       episodes of a single-agent task.
+    founder: int32 [N], the member of the first generation that each one
+      descends from.
     explore_state: state of the explore rule; for most rules `()`.
     key: random key for the population's next draws.
     generation: int32 [], calls of `evolution.evolve` so far.
@@ -42,6 +44,7 @@ class PopulationState(NamedTuple):
   games: types.Array
   games_since_exploitation: types.Array
   decided_games: types.Array
+  founder: types.Array
   explore_state: Any
   key: types.Key
   generation: types.Array
@@ -92,6 +95,7 @@ def from_members(
     games=zeros,
     games_since_exploitation=zeros,
     decided_games=zeros,
+    founder=jnp.arange(num_members, dtype=jnp.int32),
     explore_state=explore_state,
     key=key,
     generation=jnp.int32(0),

@@ -416,3 +416,27 @@ def test_the_lineage_of_another_population():
     lineage_lib.replay(other, [lineage_lib.birth_row(other)]),
     population_fakes.make_population(4)[1],
   )
+
+
+def test_flips_change_the_signs_that_a_prior_allows(key):
+  population, config = _in_order(perturb_probability=0.0, flip_probability=1.0)
+  after, generation = _evolve(key, population, config)
+  copied = np.asarray(generation.parent) != np.arange(4)
+  assert copied.any()
+  np.testing.assert_array_equal(
+    generation.explored.internal_rewards,
+    np.where(copied[:, None], -1, 1) * generation.inherited.internal_rewards,
+  )
+  # None of these can be negative.
+  _assert_trees_equal(
+    generation.explored.hyperparameters, generation.inherited.hyperparameters
+  )
+  _assert_trees_equal(generation.explored, evolution.traits(after.members))
+
+
+def test_a_floor_of_lineages_holds_over_generations(key):
+  population, config = _in_order(min_lineages=2)
+  for number in range(4):
+    population, _ = _evolve(jax.random.fold_in(key, number), population, config)
+    assert len(set(np.asarray(population.founder).tolist())) >= 2
+  assert (np.asarray(population.founder) == 3).any()

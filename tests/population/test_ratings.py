@@ -184,3 +184,23 @@ def test_results_that_are_none(teams, outcomes, message):
 def test_good_results_pass():
   check = functools.partial(ratings_lib.check_games, num_players=4)
   check(np.array([[[0, 1], [2, 3]]] * 3), np.array([1.0, 0.5, 0.0]))
+
+
+def test_equal_players_scatter_as_the_step_size_says():
+  num_games, k_factor = 40_000, 4.0
+  keys = jax.random.split(jax.random.PRNGKey(0))
+  order = jax.vmap(lambda key: jax.random.permutation(key, 4))(
+    jax.random.split(keys[0], num_games)
+  )
+  games = ratings_lib.multiplicities(order.reshape(-1, 2, 2), 4)
+  wins = jax.random.bernoulli(keys[1], 0.5, (num_games,)).astype(jnp.float32)
+
+  def step(ratings, game):
+    ratings = ratings_lib.update(ratings, *game, k_factor)
+    return ratings, ratings
+
+  _, ratings = jax.lax.scan(step, jnp.zeros(4), (games, wins))
+  difference = np.asarray(ratings[1000:, 0] - ratings[1000:, 1])
+  expected = ratings_lib.online_deviation(k_factor)
+  # The differences of some hundred independent times.
+  assert abs(difference.std() / expected - 1.0) < 0.15

@@ -7,6 +7,7 @@ import population_fakes
 import pytest
 import scipy.stats
 
+from ftwax.population import ratings as ratings_lib
 from ftwax.population import selection as selection_lib
 from ftwax.population import state as state_lib
 
@@ -171,3 +172,58 @@ def test_one_return_is_no_sample():
     jnp.array([0.0, 9.0]), jnp.array([True, False]),
   )  # fmt: skip
   assert p_value == 1.0
+
+
+def test_a_confident_copy_needs_more_than_the_noise_of_ratings():
+  # 73.6 points are enough for the estimate. Their noise is 26 at K = 4.
+  noise = ratings_lib.online_deviation(4.0)
+  limit = 400 * np.log10(0.7 / 0.3) / 2
+  quantile = scipy.stats.norm.ppf(0.95)
+  population, config = _with_ratings(
+    [1000, 1000 + limit + quantile * noise - 0.1], [1000] * 2
+  )
+  rule = selection_lib.win_probability
+  parents, _ = _select_often(rule, population, config, 5)
+  assert set(parents[:, 0]) == {1}
+  config = config.replace(copy_confidence=0.95)
+  parents, evidence = _select_often(rule, population, config, 5)
+  assert set(parents[:, 0]) == {0}
+  np.testing.assert_allclose(evidence[:, 0], 0.7, atol=1e-3)
+  population = population._replace(
+    ratings=population.ratings + jnp.float32([0.0, 0.2])
+  )
+  parents, _ = _select_often(rule, population, config, 5)
+  assert set(parents[:, 0]) == {1}
+
+
+def test_a_confident_truncation_needs_a_significant_gain():
+  returns = np.float32([[0, 1, 0, 1], [0, 1, 1, 1], [9, 9, 9, 8], [9, 9, 9, 9]])
+  for rows, copies in (([0, 1], False), ([0, 3], True)):
+    population, config = _with_returns(
+      returns[rows], copy_confidence=0.95, truncation_fraction=0.5
+    )
+    parents, _ = _select_often(selection_lib.truncation, population, config, 5)
+    assert (parents == [1 if copies else 0, 1]).all()
+
+
+@pytest.mark.parametrize(
+  ('min_lineages', 'expected'),
+  [(1, [3, 3, 3, 3]), (2, [3, 3, 2, 3]), (3, [3, 1, 2, 3]), (4, [0, 1, 2, 3])],
+)
+def test_lineages_do_not_end_below_their_floor(min_lineages, expected):
+  population, _ = population_fakes.make_population(4)
+  everybody = selection_lib.Selection(jnp.full(4, 3), jnp.zeros(4))
+  kept = selection_lib.keep_lineages(everybody, population, min_lineages)
+  np.testing.assert_array_equal(kept.parent, expected)
+  # Members 0 and 1 descend from the same founder: one of them may go.
+  population = population._replace(founder=jnp.array([0, 0, 2, 3]))
+  kept = selection_lib.keep_lineages(everybody, population, 3)
+  np.testing.assert_array_equal(kept.parent, [3, 1, 2, 3])
+
+
+def test_parents_that_copy_pass_on_their_old_lineage():
+  population, _ = population_fakes.make_population(3)
+  ring = selection_lib.Selection(jnp.array([1, 2, 0]), jnp.zeros(3))
+  kept = selection_lib.keep_lineages(ring, population, 2)
+  # The first copies end lineage 0 for a moment, and the last brings it back.
+  np.testing.assert_array_equal(kept.parent, [1, 2, 0])

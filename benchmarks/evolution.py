@@ -1,0 +1,374 @@
+"""Evolution judged by its best member, against members that never copy.
+
+    uv run benchmarks/evolution.py --tasks catch cartpole --num_seeds=5
+
+A cell is one run: an arm of a task with a seed, on one core. After it, the best
+of its members is chosen on some games, and that member alone is scored on
+others, which are the same in all arms of a seed. Arms have equal environment
+steps, summed over members:
+
+  apart    N members with values drawn from the priors, which never copy
+  copies   the same members at the start, which copy as the task has it
+  search   random search in breadth: 2 N members, half the steps each
+  others   `copies` with one change; see `ARMS`
+
+In games of two teams the best member of an arm also plays that of `apart` with
+the same seed. Finished cells are kept in `--directory` and not repeated, and an
+interrupted run is resumed. The table shows means over seeds, and the mean
+difference to `apart` of the same seeds with the 95% interval of Student's t.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import common
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.stats
+
+import ftwax
+from ftwax import hyperparameters
+from ftwax.agents import ppo
+from ftwax.cli import flags, launch
+from ftwax.experiments import capture_the_flag, pbt_catch  # noqa: TID251
+from ftwax.population import lineage, selection
+from ftwax.runtime import evaluation, loading, prepare
+from ftwax.runtime.device import matches
+from ftwax.runtime.local import evaluations
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """Flags of this benchmark."""
+
+  tasks: tuple[str, ...] = flags.flag((), 'Names; all by default.')
+  arms: tuple[str, ...] = flags.flag((), 'Names; all by default.')
+  first_seed: int = flags.flag(300, 'The first seed.')
+  num_seeds: int = flags.flag(5, 'Runs of each arm.')
+  max_num_cells: int = flags.flag(1000, 'Runs at most, before the table.')
+  directory: str = flags.flag('runs/evolution', 'Where cells are kept.')
+
+
+# Games or episodes of each member on which the best one is chosen, and of the
+# best one on which it is scored.
+_NUM_CHOICE, _NUM_SCORE = 100, 200
+
+_Experiment = ftwax.ExperimentConfig
+
+
+def catch(seed: int, num_members: int) -> _Experiment:
+  """The experiment pbt_catch with a quarter of its steps.
+
+  With all of them the best of eight that never copy has the best return, 1.
+  """
+  options = pbt_catch.Options(
+    num_members=num_members, max_num_actor_steps=250_000
+  )
+  return pbt_catch.make_experiment(options, seed, exploits=True)
+
+
+def wide_catch(seed: int, num_members: int) -> _Experiment:
+  """The same on a board of 15 columns, which is harder."""
+
+  def make_environment(seed: int) -> Any:
+    del seed
+    return pbt_catch.catch.make(rows=10, columns=15)
+
+  return catch(seed, num_members).replace(environment=make_environment)
+
+
+def cartpole(seed: int, num_members: int) -> _Experiment:
+  """Eight PPO agents on Gymnasium's CartPole, 15,000 steps each."""
+  config = ppo.PPOConfig(
+    core='feed_forward',
+    vector_hidden_sizes=(64,),
+    sequence_length=32,
+    batch_size=4,
+    num_epochs=4,
+    num_minibatches=2,
+  ).replace(
+    learning_rate=hyperparameters.LogUniform(1e-5, 1e-1),
+    entropy_cost=hyperparameters.LogUniform(1e-4, 1e-1),
+    discount=0.98,
+  )
+  return ftwax.ExperimentConfig(
+    name='cartpole',
+    agent=config,
+    environment='CartPole-v1',
+    max_num_actor_steps=120_000,
+    num_environments=4 * num_members,
+    steps_per_round=320,
+    replay='functional',
+    seed=seed,
+    population=ftwax.PopulationConfig(
+      num_members=num_members,
+      burn_in_games=40,
+      num_returns=20,
+      truncation_fraction=0.25,
+      perturb_probability=1.0,
+    ),
+    select=selection.truncation,
+  )
+
+
+def flag(seed: int, num_members: int, share: float = 1.0) -> _Experiment:
+  """The short run of the main experiment, 8M steps."""
+  options = capture_the_flag.Options
+  return capture_the_flag.build(
+    options(
+      seed=seed,
+      num_members=num_members,
+      num_environments=8 * num_members,
+      max_num_actor_steps=int(share * options.max_num_actor_steps),
+      burn_in_games=int(share * options.burn_in_games),
+    )
+  )
+
+
+def flag_quarter(seed: int, num_members: int) -> _Experiment:
+  """A quarter of that, with chances to copy four times as often."""
+  return flag(seed, num_members, 0.25)
+
+
+# The members, the runtime and the experiment of each task.
+TASKS: dict[str, tuple[int, str, Callable[[int, int], _Experiment]]] = {
+  'catch': (8, 'device', catch),
+  'wide_catch': (8, 'device', wide_catch),
+  'cartpole': (8, 'local', cartpole),
+  'flag_quarter': (4, 'device', flag_quarter),
+  'flag': (4, 'device', flag),
+}
+
+
+def copies(experiment: _Experiment) -> _Experiment:
+  """The task as it is."""
+  return experiment
+
+
+def apart(experiment: _Experiment) -> _Experiment:
+  """Members that never copy."""
+  return _with_population(experiment, exploits=False)
+
+
+ARMS: dict[str, Callable[[_Experiment], _Experiment]] = {
+  'apart': apart,
+  'copies': copies,
+  'search': apart,
+}
+
+
+def _with_population(experiment: _Experiment, **changes: Any) -> _Experiment:
+  return experiment.replace(population=experiment.population.replace(**changes))
+
+
+def _make(task: str, arm: str, seed: int) -> _Experiment:
+  num_members, _, build = TASKS[task]
+  if arm == 'search':
+    num_members *= 2
+  return ARMS[arm](build(seed, num_members)).replace(evaluation_greedy=False)
+
+
+def run(options: Options, task: str, arm: str, seed: int) -> dict[str, Any]:
+  """Runs one cell, or what is left of it, and judges it."""
+  experiment = _make(task, arm, seed)
+  directory = _directory(options, task, arm, seed)
+  directory.parent.mkdir(parents=True, exist_ok=True)
+  start = time.perf_counter()
+  result = ftwax.run(
+    experiment,
+    runtime=TASKS[task][1],
+    run_dir=directory,
+    resume=directory.exists(),
+  )
+  agents = loading.load_members(directory, experiment=experiment)
+  scores = _play(experiment, agents, _NUM_CHOICE, 0).mean(axis=1)
+  best = int(np.argmax(scores))
+  (score,) = _play(experiment, agents[best : best + 1], _NUM_SCORE, 1)
+  rows = lineage.read(directory / 'lineage.jsonl')
+  cell = {
+    'task': task,
+    'arm': arm,
+    'seed': seed,
+    'score': score.mean(),
+    'scores': score.tolist(),
+    'best': best,
+    'choice': scores.tolist(),
+    'copies': sum('parent' in row for row in rows),
+    'founders': len(set(_founders(rows, len(scores)))),
+    'steps': result.counts.actor_steps,
+    'seconds': round(time.perf_counter() - start),
+  }
+  other = _read(options).get((task, 'apart', seed))
+  if arm != 'apart' and other is not None and len(score) > 1:
+    cell['against_apart'] = _match(options, experiment, cell, other)
+  return cell
+
+
+def _play(
+  experiment: _Experiment, agents: Sequence[Any], num_games: int, turn: int
+) -> Any:
+  """Returns agents' scores against scripts [N, K], or mean returns [N, 1]."""
+  players = ftwax.PopulationConfig(num_members=len(agents), exploits=False)
+  evaluator = evaluations.Evaluator(
+    prepare.prepare(experiment.replace(population=players)),
+    [_Source(agent.variables) for agent in agents],
+    num_games,
+    (turn,),
+  )
+  try:
+    row = evaluation.make_row(evaluator.run())
+  finally:
+    evaluator.close()
+  returns = row.get('member_returns', [row['episode_return']])
+  return np.array(row.get('member_scores', np.expand_dims(returns, 1)))
+
+
+class _Source:
+  """Variable source of a member, for evaluations."""
+
+  def __init__(self, variables: Any):
+    self._variables = variables
+
+  def get_variables(self, names: Sequence[str]) -> list[Any]:
+    return [self._variables for _ in names]
+
+
+def _match(
+  options: Options, experiment: _Experiment, first: Any, second: Any
+) -> float:
+  """Returns the score of the first cell's best member against the second's."""
+  agents = [
+    loading.load(
+      _directory(options, cell['task'], cell['arm'], cell['seed']),
+      cell['best'],
+      greedy=False,
+    )
+    for cell in (first, second)
+  ]
+  game = experiment.evaluation_factory(0)
+  results = matches.round_robin(
+    jax.random.PRNGKey(first['seed']),
+    game,
+    agents[0].actor,
+    jax.tree.map(
+      lambda *leaves: jnp.stack(leaves), *(agent.variables for agent in agents)
+    ),
+    {},
+    _NUM_SCORE,
+  )
+  return float(evaluation.summarize(results, game.teams, 2).win_rates[0, 1])
+
+
+def _founders(rows: Sequence[Any], num_members: int) -> list[int]:
+  """Returns the first ancestor of each member."""
+  founders = list(range(num_members))
+  generations: dict[int, list[Any]] = {}
+  for row in rows:
+    if 'parent' in row:
+      generations.setdefault(row['generation'], []).append(row)
+  for group in generations.values():
+    before = list(founders)
+    for row in group:
+      founders[row['member']] = before[row['parent']]
+  return founders
+
+
+def _directory(
+  options: Options, task: str, arm: str, seed: int
+) -> pathlib.Path:
+  return pathlib.Path(options.directory) / task / f'{arm}-seed{seed}'
+
+
+def _read(options: Options) -> dict[tuple[str, str, int], Any]:
+  """Returns the finished cells by task, arm and seed."""
+  path = pathlib.Path(options.directory) / 'cells.jsonl'
+  if not path.exists():
+    return {}
+  cells = map(json.loads, path.read_text('utf-8').splitlines())
+  return {(cell['task'], cell['arm'], cell['seed']): cell for cell in cells}
+
+
+def _interval(values: Sequence[float], null: float) -> str:
+  """Formats the mean of values, with its interval, less `null`."""
+  values = np.asarray(values) - null
+  if len(values) < 2:
+    return f'{values.mean():+.3f}'
+  half = scipy.stats.t.ppf(0.975, len(values) - 1) * scipy.stats.sem(values)
+  return f'{values.mean():+.3f} +- {half:.3f}'
+
+
+def print_tables(options: Options) -> None:
+  """Prints a table for each task that has cells."""
+  cells = _read(options)
+  for task in TASKS:
+    rows = []
+    for arm in ARMS:
+      own = {
+        key[2]: cell for key, cell in cells.items() if key[:2] == (task, arm)
+      }
+      if not own:
+        continue
+      pairs = [
+        (cell, cells[task, 'apart', seed])
+        for seed, cell in own.items()
+        if (task, 'apart', seed) in cells
+      ]
+      matched = [
+        c['against_apart'] for c in own.values() if 'against_apart' in c
+      ]
+      rows.append(
+        [
+          arm,
+          len(own),
+          *(
+            f'{np.mean([cell[name] for cell in own.values()]):.3f}'
+            for name in ('score',)
+          ),
+          f'{np.mean([np.mean(cell["choice"]) for cell in own.values()]):.3f}',
+          f'{np.mean([cell["scores"][-1] for cell in own.values()]):.3f}',
+          _interval([a['score'] - b['score'] for a, b in pairs], 0.0)
+          if arm != 'apart' and pairs
+          else '',
+          _interval(matched, 0.5) if matched else '',
+          f'{np.mean([cell["copies"] for cell in own.values()]):.1f}',
+          f'{np.mean([cell["founders"] for cell in own.values()]):.1f}',
+          f'{np.mean([cell["seconds"] for cell in own.values()]):.0f}',
+        ]
+      )
+    if rows:
+      seeds = sorted({key[2] for key in cells if key[0] == task})
+      common.print_table(
+        f'{task}, seeds {", ".join(map(str, seeds))}',
+        [
+          'arm', 'seeds', 'best', 'members', 'hardest', 'best less apart',
+          'against apart', 'copies', 'founders', 'seconds',
+        ],
+        rows,
+      )  # fmt: skip
+
+
+def main(options: Options) -> None:
+  """Runs the cells that are missing, then prints the tables."""
+  os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+  left = options.max_num_cells
+  for seed in range(options.first_seed, options.first_seed + options.num_seeds):
+    for task in options.tasks or TASKS:
+      for arm in options.arms or ARMS:
+        if (task, arm, seed) not in _read(options) and left > 0:
+          left -= 1
+          cell = run(options, task, arm, seed)
+          path = pathlib.Path(options.directory) / 'cells.jsonl'
+          with path.open('a', encoding='utf-8') as file:
+            file.write(json.dumps(cell) + '\n')
+  print(common.machine_line())
+  print_tables(options)
+
+
+if __name__ == '__main__':
+  launch.main(__file__)
