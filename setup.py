@@ -54,6 +54,7 @@ _ENVS = [
   'gymnasium>=1.2',
   'opencv-python-headless>=4.8',
   'pettingzoo>=1.27',
+  'pgx>=2.6',
   'pygame-ce>=2.5',
 ]
 

@@ -79,7 +79,7 @@ def scripted(
 
 
 def uniform(action_spec: types.SpecTree) -> Player:
-  """Makes a player that samples actions uniformly.
+  """Makes a player that samples actions uniformly, among those allowed.
 
   Args:
     action_spec: action spec of one player of the game.
@@ -92,9 +92,12 @@ def uniform(action_spec: types.SpecTree) -> Player:
     timestep: dm_env.TimeStep,
     state: Any,
   ) -> tuple[types.ArrayTree, Any]:
-    del games, timestep
+    del games
     key, next_key = jax.random.split(state)
     logits = jax.tree.map(lambda n: jnp.zeros((seats.shape[0], n)), num_actions)
+    seen = timestep.observation
+    if isinstance(seen, Mapping) and types.ACTION_MASK in seen:
+      logits = distributions.mask_logits(logits, seen[types.ACTION_MASK])
     action = distributions.sample(key, logits)
     return distributions.to_environment(action_spec, action), next_key
 

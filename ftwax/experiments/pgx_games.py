@@ -1,0 +1,71 @@
+"""An agent learns a game of pgx for two by playing against itself.
+
+    uv run --with pgx experiments/pgx_games.py --game=connect_four
+
+Afterwards, `ftwax exploit RUN` trains agents that beat it, and tells by how
+much.
+"""
+
+import dataclasses
+import functools
+
+import ftwax
+from ftwax.agents import ppo
+from ftwax.cli import flags, launch
+from ftwax.environments import functional, pgx_adapter
+from ftwax.population import population_config
+
+_GAMES = ('kuhn_poker', 'leduc_holdem', 'tic_tac_toe', 'connect_four')
+
+
+@dataclasses.dataclass(frozen=True)
+class Options(launch.Options):
+  """Flags of this experiment."""
+
+  max_num_actor_steps: int = 4_000_000
+  num_environments: int = 128
+  eval_every: int = 1_000_000
+  num_eval_episodes: int = 200
+  runtime: str = 'device'
+  num_members: int = flags.flag(1, 'Members of the population.')
+  game: str = flags.flag('kuhn_poker', 'The game.', _GAMES)
+
+
+def make_game(name: str, seed: int) -> functional.FunctionalGame:
+  """Returns a game of pgx; its games depend on the seed of the run."""
+  del seed
+  return pgx_adapter.make(name)
+
+
+def build(options: Options) -> ftwax.ExperimentConfig:
+  """Returns the experiment."""
+  config = ppo.PPOConfig(
+    sequence_length=16,
+    batch_size=2 * options.num_environments // options.num_members,
+    max_queue_size=2 * options.num_environments,
+    num_epochs=2,
+    num_minibatches=4,
+    discount=1.0,
+    entropy_cost=0.03,
+  )
+  config = options.configure(config)
+  steps_per_update = (
+    options.num_members * config.batch_size * config.sequence_length
+  )
+  return ftwax.ExperimentConfig(
+    name=options.game,
+    agent=config.replace(
+      learning_rate_decay_steps=max(
+        1.0, options.max_num_actor_steps / steps_per_update
+      )
+    ),
+    environment=functools.partial(make_game, options.game),
+    population=population_config.PopulationConfig(
+      options.num_members, exploits=options.num_members > 1
+    ),
+    **options.fields(),
+  )
+
+
+if __name__ == '__main__':
+  launch.main(__file__)
