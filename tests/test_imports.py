@@ -29,6 +29,7 @@ FUNCTIONAL = [
   'hyperparameters.py',
   'distributions.py',
   'continuous.py',
+  'encodings.py',
   'internal_rewards.py',
   'losses',
   'networks',
@@ -54,6 +55,7 @@ SHARED = {
   'internal_rewards',
   'distributions',
   'continuous',
+  'encodings',
   'version',
 }
 

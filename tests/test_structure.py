@@ -47,7 +47,7 @@ def _num_arguments(function):
 # excluded. A larger number needs a line in the changelog. A path belongs to the
 # longest prefix that it starts with.
 BUDGETS = {
-  '': (1_950, 700),
+  '': (2_000, 710),
   'agents': (4_400, 1_500),
   'cli': (2_000, 920),
   'environments': (8_700, 3_400),

@@ -14,14 +14,11 @@ import jax
 import numpy as np
 from dm_env import specs
 
-from ftwax import continuous, types
+from ftwax import continuous, encodings, types
 from ftwax.environments import adapting, game_vectors, games
 
 # Observations and rewards above these sizes slow learning down.
 _LARGE_OBSERVATION, _LARGE_REWARD = 10.0, 100.0
-
-# uint8 values up to this one are rather codes than intensities.
-_LARGEST_CODE = 32
 
 
 class Findings(NamedTuple):
@@ -137,7 +134,9 @@ def _describe(played: _Played) -> dict[str, str]:
   """Returns the facts of a check."""
   spec, timesteps = played.spec, played.timesteps
   facts = {
-    f'observation{path}': f'{leaf.dtype} {leaf.shape}, {_range(values)}'
+    f'observation{path}': (
+      f'{leaf.dtype} {leaf.shape}, {_range(values)}, {encodings.choose(leaf)}'
+    )
     for path, leaf, values in _observations(played)
   }
   facts['action'] = str(spec.environment.actions)
@@ -170,11 +169,13 @@ def _advise(played: _Played) -> Iterator[str]:
         f'{name} leaves the bounds of its spec ({_range(values)}): widen them.'
       )
     if leaf.dtype == np.uint8:
-      if values.max() <= _LARGEST_CODE and np.max(leaf.maximum) == 255:
+      is_scaled = encodings.choose(leaf) == encodings.SCALED
+      if is_scaled and 1 < values.max() < encodings.MAX_ONE_HOT:
         yield (
-          f'{name} is uint8 up to 255 by its spec, and {_range(values)}: if'
-          ' these are codes, not intensities, return one-hot vectors, since'
-          ' uint8 is divided by 255.'
+          f'{name} is an image by its shape, divided by 255, and'
+          f' {_range(values)}: if these are codes, not pixels, give its space'
+          " their largest value as high, or set entry_encodings to 'embedding'"
+          ' in the config of the agent.'
         )
     elif np.abs(values).max() > _LARGE_OBSERVATION and not isinstance(
       leaf, specs.DiscreteArray

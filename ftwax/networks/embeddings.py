@@ -6,6 +6,7 @@ names, followed by the previous action and reward, as in the core input of
 UNREAL (Jaderberg et al., 2016, arXiv:1611.05397) and FTW.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -15,11 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import distributions, trees, types
+from ftwax import distributions, encodings, trees, types
 from ftwax.networks import torsos
 
-# A matrix with shorter sides is treated as a vector, not as an image.
-_MIN_IMAGE_SIDE = 16
+# Number of features of a code in a learned embedding.
+_CODE_SIZE = 8
 
 # Names of the parts that follow the entries of an observation.
 PREVIOUS_ACTION = 'previous_action'
@@ -31,9 +32,9 @@ class ObservationEmbedding(hk.Module):
 
   Entries are named by their path, such as 'camera/left'; the name of an
   observation that is a single array is ''. Entries [H, W] and [H, W, C] with
-  both sides 16 or longer are images, which `scale_image` scales; everything
-  else is a vector. An entry whose spec is a `dm_env.specs.DiscreteArray` is
-  first encoded as a one-hot vector. The entry `types.ACTION_MASK` is left out.
+  both sides 16 or longer are images; everything else is a vector. Codes become
+  one-hot or learned vectors, as `ftwax.encodings` chooses; those of [H, W, C]
+  are joined to more channels. The entry `types.ACTION_MASK` is left out.
   """
 
   def __init__(
@@ -43,6 +44,7 @@ class ObservationEmbedding(hk.Module):
     make_image_torso: torsos.MakeTorso = torsos.FTWTorso,
     make_vector_torso: torsos.MakeTorso = torsos.MLPTorso,
     make_torsos: Mapping[str, torsos.MakeTorso] | None = None,
+    entry_encodings: Mapping[str, str] | None = None,
     name: str | None = None,
   ):
     """Makes the torsos.
@@ -52,29 +54,37 @@ class ObservationEmbedding(hk.Module):
       make_image_torso: makes the torso of an image.
       make_vector_torso: makes the torso of a vector.
       make_torsos: makes the torsos of individual entries of any shape, by name.
+      entry_encodings: encodings of individual entries, by name, in place of
+        those that `ftwax.encodings` chooses.
       name: name of the module.
 
     Raises:
-      ValueError: if `make_torsos` has an unknown name or there is nothing to
-        embed.
+      ValueError: if there is an unknown name or encoding, or nothing to embed.
     """
     super().__init__(name)
     self._specs = named_leaves(observation_spec)
     make_torsos = dict(make_torsos or {})
+    entry_encodings = dict(entry_encodings or {})
     if not self._specs:
       raise ValueError(
         f'observation_spec ({observation_spec!r}) must have an entry besides'
         f' {types.ACTION_MASK!r}; add an observation for the agent.'
       )
-    unknown = sorted(make_torsos.keys() - self._specs.keys())
-    if unknown:
-      raise ValueError(
-        f'make_torsos {unknown} must name entries of the observation; choose'
-        f' from {list(self._specs)}.'
-      )
-    self._torsos = {}
+    for argument, entries in (
+      ('make_torsos', make_torsos),
+      ('entry_encodings', entry_encodings),
+    ):
+      if unknown := sorted(entries.keys() - self._specs.keys()):
+        raise ValueError(
+          f'{argument} {unknown} must name entries of the observation; choose'
+          f' from {list(self._specs)}.'
+        )
+    self._torsos, self._encoders = {}, {}
     for entry, spec in self._specs.items():
-      default = make_image_torso if is_image(spec) else make_vector_torso
+      encoding = entry_encodings.get(entry, encodings.choose(spec))
+      self._encoders[entry] = _make_encoder(spec, encoding)
+      is_image = encodings.is_image(spec)
+      default = make_image_torso if is_image else make_vector_torso
       self._torsos[entry] = make_torsos.get(entry, default)()
 
   def __call__(self, observation: types.ArrayTree) -> types.Array:
@@ -91,12 +101,7 @@ class ObservationEmbedding(hk.Module):
       )
     embeddings = {}
     for entry, torso in self._torsos.items():
-      leaf, spec = leaves[entry], self._specs[entry]
-      if isinstance(spec, dm_env.specs.DiscreteArray):
-        leaf = jax.nn.one_hot(leaf, spec.num_values)
-      elif is_image(spec):
-        leaf = scale_image(leaf, spec)
-      embeddings[entry] = torso(leaf)
+      embeddings[entry] = torso(self._encoders[entry](leaves[entry]))
     return embeddings
 
 
@@ -208,16 +213,48 @@ def named_leaves(tree: types.ArrayTree | types.SpecTree) -> dict[str, Any]:
 def scale_image(image: types.Array, spec: dm_env.specs.Array) -> types.Array:
   """Scales an image to [0, 1] by its bounds, float32 [..., *spec.shape].
 
-  uint8 images stay unchanged, since torsos and losses divide them by 255, and
-  so do images without finite bounds.
+  uint8 images of pixels up to 255 stay unchanged, since torsos and losses
+  divide them by 255, and so do images without finite bounds.
   """
-  if spec.dtype == np.uint8 or not isinstance(spec, dm_env.specs.BoundedArray):
+  if not isinstance(spec, dm_env.specs.BoundedArray):
     return image
   low, high = float(np.min(spec.minimum)), float(np.max(spec.maximum))
-  if (low, high) == (0.0, 1.0) or not 0.0 < high - low < np.inf:
+  is_bytes = spec.dtype == np.uint8
+  if (low, high) == (0.0, 255.0 if is_bytes else 1.0):
+    return image
+  if not 0.0 < high - low < np.inf:
     return image
   # Python floats: the width may be infinite in float32.
   return (image.astype(jnp.float32) / (high - low)) - low / (high - low)
+
+
+def _make_encoder(
+  spec: dm_env.specs.Array, encoding: str
+) -> Callable[[types.Array], types.Array]:
+  """Returns a function from an entry [B, ...] to what its torso gets."""
+  if encoding == encodings.SCALED:
+    if encodings.is_image(spec) or spec.dtype == np.uint8:
+      return lambda leaf: scale_image(leaf, spec)
+    return lambda leaf: leaf
+  num_values = encodings.count_values(spec)
+  if encoding not in encodings.ENCODINGS or num_values is None:
+    raise ValueError(
+      f'entry_encodings ({encoding!r}) of {spec!r} must be one of'
+      f' {encodings.ENCODINGS}, and {encodings.SCALED!r} without bounds of'
+      ' integers; choose it.'
+    )
+  low = int(np.min(getattr(spec, 'minimum', 0)))
+  encode = functools.partial(jax.nn.one_hot, num_classes=num_values)
+  if encoding == encodings.EMBEDDING:
+    encode = hk.Embed(num_values, _CODE_SIZE)
+
+  def to_features(codes: types.Array) -> types.Array:
+    features = encode(jnp.asarray(codes, jnp.int32) - low)  # [B, ..., F]
+    if len(spec.shape) < 3:
+      return features
+    return features.reshape((*features.shape[:-2], -1))  # [B, H, W, C * F]
+
+  return to_features
 
 
 def _walk(tree: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
@@ -229,8 +266,3 @@ def _walk(tree: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
       yield from _walk(value, (*path, str(index)))
   else:
     yield '/'.join(path), tree
-
-
-def is_image(spec: dm_env.specs.Array) -> bool:
-  """Returns whether an entry is an image if no torso is chosen for it."""
-  return len(spec.shape) in (2, 3) and min(spec.shape[:2]) >= _MIN_IMAGE_SIDE

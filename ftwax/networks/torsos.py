@@ -5,7 +5,7 @@ so that all `T * B` frames of an unroll pass through it at once.
 
 Image torsos take frames [B, H, W, C], or [B, H, W], to which a channel axis is
 added. uint8 frames are divided by 255 here; frames of floats are used
-unchanged.
+unchanged. Codes are encoded before, by `embeddings`.
 """
 
 from collections.abc import Callable, Sequence

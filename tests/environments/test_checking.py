@@ -17,7 +17,7 @@ class Codes(gymnasium.Env):
   """A grid of codes, rewards of a thousand, and no end."""
 
   observation_space = spaces.Dict(
-    grid=spaces.Box(0, 255, (3, 3), np.uint8),
+    grid=spaces.Box(0, 255, (16, 16), np.uint8),
     far=spaces.Box(-1, 1, (1,), np.float32),
     size=spaces.Box(-np.inf, np.inf, (1,), np.float32),
   )
@@ -31,7 +31,7 @@ class Codes(gymnasium.Env):
 
   def _observe(self, far=0.0):
     return {
-      'grid': np.random.default_rng().integers(0, 11, (3, 3), np.uint8),
+      'grid': np.random.default_rng().integers(0, 11, (16, 16), np.uint8),
       'far': np.full(1, far, np.float32),
       'size': np.full(1, 50.0, np.float32),
     }
@@ -49,7 +49,7 @@ def test_a_good_environment_gets_facts_and_no_advice():
 @pytest.mark.parametrize(
   'sentence',
   [
-    "observation['grid'] is uint8 up to 255 by its spec",
+    "observation['grid'] is an image by its shape, divided by 255",
     "observation['far'] leaves the bounds of its spec (from 0 to 2)",
     "observation['size'] is large (from 50 to 50)",
     "observation['size'] never changes",

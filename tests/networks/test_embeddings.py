@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from dm_env import specs
 
-from ftwax import trees, types
+from ftwax import encodings, trees, types
 from ftwax.networks import embeddings, torsos
 
 
@@ -34,7 +34,7 @@ def test_entries_are_joined_in_sorted_order_without_the_mask():
   spec = {
     'c': {
       'y': specs.Array((2,), bool),
-      'x': specs.BoundedArray((2,), np.uint8, 0, 255),
+      'x': specs.BoundedArray((2,), np.uint8, 0, 1),
     },
     'b': specs.Array((), np.int32),
     'a': specs.DiscreteArray(3),
@@ -44,7 +44,7 @@ def test_entries_are_joined_in_sorted_order_without_the_mask():
     'a': np.array([2, 0]),
     'b': np.array([7, -7], np.int32),
     'c': {
-      'x': np.array([[0, 255], [51, 102]], np.uint8),
+      'x': np.array([[0, 1], [1, 1]], np.uint8),
       'y': np.array([[True, False], [False, True]]),
     },
     types.ACTION_MASK: np.ones((2, 4), np.uint8),
@@ -55,10 +55,88 @@ def test_entries_are_joined_in_sorted_order_without_the_mask():
     embedding,
     [
       [0, 0, 1, 7, 0, 1, 1, 0],
-      [1, 0, 0, -7, 0.2, 0.4, 0, 1],
+      [1, 0, 0, -7, 1, 1, 0, 1],
     ],
     rtol=1e-6,
   )
+
+
+def test_codes_of_few_values_are_one_hot():
+  spec = specs.BoundedArray((2,), np.int32, 1, 3)
+  np.testing.assert_array_equal(
+    _embed(spec, np.array([[1, 3], [2, 2]], np.int32)),
+    [[1, 0, 0, 0, 0, 1], [0, 1, 0, 0, 1, 0]],
+  )
+
+
+def test_codes_of_a_grid_have_unit_scale():
+  # An observation of MiniGrid: objects 0 to 10, of six colors, in three states.
+  spec = specs.BoundedArray((7, 7, 3), np.uint8, 0, 255)
+  grid = np.random.default_rng(0).integers(0, [11, 6, 3], (4, 7, 7, 3))
+  grid[1] = grid[0]
+  grid[1, 3, 6, 2] = (grid[0, 3, 6, 2] + 1) % 3
+
+  def embed(**kwargs):
+    transformed = hk.transform(
+      lambda grid: embeddings.ObservationEmbedding(
+        spec, make_vector_torso=_flatten, **kwargs
+      )(grid)
+    )
+    params = transformed.init(jax.random.PRNGKey(0), grid.astype(np.uint8))
+    return transformed.apply(params, None, grid.astype(np.uint8))
+
+  features = embed().reshape(4, 7, 7, 3, 8)
+  assert 0.7 < np.std(features) < 1.3
+  changed = np.any(features[0] != features[1], axis=-1)  # [7, 7, 3]
+  assert np.argwhere(changed).tolist() == [[3, 6, 2]]
+  scaled = embed(entry_encodings={'': 'scaled'})
+  np.testing.assert_allclose(scaled, grid.reshape(4, -1) / 255, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+  ('spec', 'encoding'),
+  [
+    (specs.BoundedArray((84, 84, 4), np.uint8, 0, 255), 'scaled'),
+    (specs.BoundedArray((16, 16), np.uint8, 0, 200), 'scaled'),
+    (specs.BoundedArray((19, 19, 3), np.uint8, 0, 10), 'one_hot'),
+    (specs.BoundedArray((7, 7, 3), np.uint8, 0, 40), 'embedding'),
+    (specs.Array((128,), np.uint8), 'embedding'),
+    (specs.BoundedArray((6,), np.int8, 0, 1), 'scaled'),
+    (specs.BoundedArray((6,), np.int32, -100, 100), 'scaled'),
+    (specs.Array((6,), np.int32), 'scaled'),
+    (specs.BoundedArray((7, 7, 3), np.float32, 0, 10), 'scaled'),
+    (specs.DiscreteArray(50), 'one_hot'),
+  ],
+)
+def test_encoding_is_chosen_by_dtype_shape_and_bounds(spec, encoding):
+  assert encodings.choose(spec) == encoding
+
+
+def test_small_images_of_bytes_may_have_any_bounds():
+  spec = specs.BoundedArray((16, 16), np.uint8, 50, 250)
+  image = np.full((1, 16, 16), 150, np.uint8)
+  scaled = _embed(spec, image, make_image_torso=_flatten)
+  np.testing.assert_allclose(scaled, np.full((1, 256), 0.5), rtol=1e-6)
+
+
+def test_channels_of_codes_are_planes_of_an_image():
+  spec = specs.BoundedArray((16, 16, 2), np.uint8, 0, 3)
+  shapes = []
+
+  def make_torso():
+    return lambda x: (shapes.append(x.shape), x.reshape(x.shape[0], -1))[1]
+
+  _embed(spec, np.zeros((5, 16, 16, 2), np.uint8), make_image_torso=make_torso)
+  assert shapes[-1] == (5, 16, 16, 8)
+
+
+def test_numbers_without_bounds_have_no_codes():
+  with pytest.raises(ValueError, match="'scaled' without bounds of integers"):
+    _embed(
+      specs.Array((2,), np.int32),
+      np.zeros((1, 2)),
+      entry_encodings={'': 'one_hot'},
+    )
 
 
 def test_insertion_order_of_an_ordered_dict_does_not_matter():

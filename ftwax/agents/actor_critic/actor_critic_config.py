@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ftwax import encodings, internal_rewards, types
 from ftwax import hyperparameters as hyperparameters_lib
-from ftwax import internal_rewards, types
 from ftwax.agents.actor_critic import acting, auxiliary, learning
 from ftwax.agents.actor_critic import bounds as bounds_lib
 from ftwax.agents.actor_critic import tasks as tasks_lib
@@ -84,6 +84,9 @@ class ActorCriticConfig(types.Config):
     internal_rewards_prior: prior of the agent's reward for each event, or a
       tuple with one prior for each event; a scalar reward is one event. None
       leaves the choice to `make_internal_rewards_prior`.
+    entry_encodings: encodings of individual observation entries, by path:
+      `scaled` for pixels and numbers, `one_hot` or `embedding` for codes, in
+      place of those that `ftwax.encodings` chooses by dtype, shape and bounds.
     use_pixel_control: whether to learn to change the pixels of the frame; see
       `losses.pixel_control`.
     use_reward_prediction: whether to learn to predict the sign of the next
@@ -169,6 +172,8 @@ class ActorCriticConfig(types.Config):
     hyperparameters_lib.Constant(1.0)
   )
 
+  entry_encodings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
   # Smallest and largest value of each hyperparameter; those not listed must be
   # non-negative.
   bounds: ClassVar[Mapping[str, tuple[float, float]]] = bounds_lib.BOUNDS
@@ -227,6 +232,12 @@ class ActorCriticConfig(types.Config):
         raise ValueError(
           f'{field.name} ({value!r}) must be an integer; choose'
           f' {field.default}.'
+        )
+    for entry, encoding in self.entry_encodings.items():
+      if encoding not in encodings.ENCODINGS:
+        raise ValueError(
+          f'entry_encodings[{entry!r}] ({encoding!r}) must be one of'
+          f' {encodings.ENCODINGS}; choose one.'
         )
     for name in ('network', 'loss'):
       value = getattr(self, name)

@@ -21,9 +21,8 @@ import dm_env
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import encodings, types
 from ftwax.losses import policy_loss, returns
-from ftwax.networks import embeddings
 
 # Observations are clipped to this many standard deviations from the mean.
 _MAX_DEVIATIONS = 10.0
@@ -87,7 +86,7 @@ def find_entries(
     name = _name(path)
     is_kept = (
       not jnp.issubdtype(spec.dtype, jnp.floating)
-      or embeddings.is_image(spec)
+      or encodings.is_image(spec)
       or name.split('/')[0] == types.ACTION_MASK
       or name == frame_entry
     )

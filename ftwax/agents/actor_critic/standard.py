@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from ftwax import distributions, types
+from ftwax import distributions, encodings, types
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import tasks
 from ftwax.losses import pixel_control
@@ -134,6 +134,15 @@ class StandardConfig(config_lib.ActorCriticConfig):
       make_vector_torso=make_mlp,
       make_torsos={
         entry: known[name] for entry, name in self.entry_torsos.items()
+      },
+      entry_encodings={
+        # Torsos of images and signals get pixels and samples.
+        **{
+          entry: encodings.SCALED
+          for entry, name in self.entry_torsos.items()
+          if name != 'mlp'
+        },
+        **self.entry_encodings,
       },
     )
 

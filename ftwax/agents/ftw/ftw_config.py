@@ -309,6 +309,7 @@ class FTWConfig(config_lib.ActorCriticConfig):
       environment_spec.observations,
       make_image_torso=lambda: torsos.FTWTorso(self.embedding_size),
       make_vector_torso=lambda: torsos.MLPTorso(self.vector_hidden_sizes),
+      entry_encodings=self.entry_encodings,
     )
 
   def _make_core(self) -> cores.RecurrentCore:
