@@ -227,16 +227,9 @@ def run_size(size: str, directory: pathlib.Path) -> list[str]:
   (directory / size).mkdir(parents=True, exist_ok=True)
   tournament_files.write(directory / size, results)
   head, rows = compare_mates(cast, mixed, outcomes[len(pure) :])
-  ranking = [
-    [
-      cast.names[player],
-      f'{results.ratings[player]:.0f}',
-      f'{results.lows[player]:.0f} to {results.highs[player]:.0f}',
-    ]
-    for player in np.argsort(-results.ratings)
-  ]
+  ranking_head, ranking = population_figures.tabulate_tournament(results)
   print(f'\nMaps of {size}, {len(teams):,} games')
-  _print(['player', 'Elo above random', '95%'], ranking)
+  _print(ranking_head, ranking)
   _print(head, rows)
   return [
     *page.section(
@@ -247,6 +240,7 @@ def run_size(size: str, directory: pathlib.Path) -> list[str]:
       f'Elo of {len(cast.names)} players on maps of {size}; the best is'
       f' {ranking[0][0]} with {ranking[0][1]}.',
     ),
+    page.columns(ranking_head, ranking),
     page.paragraph('Win rates of teams of copies, and half their intervals.'),
     page.plot(
       population_figures.plot_payoff(

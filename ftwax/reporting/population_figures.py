@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ftwax import types
+from ftwax.population import rankings
 from ftwax.records import tournament_files
 from ftwax.reporting import drawing
 from ftwax.reporting import history as history_lib
@@ -268,6 +269,35 @@ def plot_tournament(
   anchor = drawing.readable(results.players[results.anchor])
   axes.set_xlabel(f'Elo points above {anchor}', fontsize=9)
   return figure
+
+
+def tabulate_tournament(
+  results: tournament_files.Results,
+) -> tuple[list[str], list[list[str]]]:
+  """Returns the header and a row for each player, the best by Elo first."""
+  nash = rankings.nash_average(results.win_rates)
+  mass = rankings.alpha_rank(results.win_rates)
+  anchor = drawing.readable(results.players[results.anchor])
+  head = [
+    'player',
+    f'Elo above {anchor}',
+    '95%',
+    'score against Nash',
+    'weight in Nash',
+    'alpha-rank',
+  ]
+  rows = [
+    [
+      drawing.readable(results.players[player]),
+      f'{results.ratings[player]:.0f}',
+      f'{results.lows[player]:.0f} to {results.highs[player]:.0f}',
+      f'{nash.scores[player]:.2f}',
+      f'{nash.weights[player]:.2f}',
+      f'{mass[player]:.2f}',
+    ]
+    for player in np.argsort(-results.ratings)
+  ]
+  return head, rows
 
 
 def founders(rows: Sequence[Mapping[str, Any]], num_members: int) -> Founders:

@@ -195,6 +195,13 @@ def _tournament(results: tournament_files.Results | None) -> list[str]:
       f' is {drawing.readable(results.players[best])}.',
     ),
     page.paragraph(
+      'Elo assumes that strength is transitive. The Nash equilibrium of the'
+      ' win rates does not: it mixes the players that no mixture beats, and a'
+      ' player is as good as its score against that mixture. Alpha-rank is how'
+      ' long a population that evolves stays with each player.'
+    ),
+    page.columns(*population_figures.tabulate_tournament(results)),
+    page.paragraph(
       'The second number in a cell is half the width of the 95% confidence'
       ' interval of its win rate, in percent.'
     ),

@@ -1,0 +1,50 @@
+"""Records rankings by open_spiel, for `test_rankings.py`.
+
+    uv run --no-project --with open_spiel,cvxpy,matplotlib,networkx \
+      tests/population/record_open_spiel.py
+"""
+
+import json
+import pathlib
+
+import numpy as np
+from open_spiel.python.algorithms import nash_averaging
+from open_spiel.python.egt import alpharank
+
+_ALPHAS = (0.1, 10.0)
+
+
+def _matrices():
+  """Yields win rates by name."""
+  cycle = np.array([[0.5, 1.0, 0.0], [0.0, 0.5, 1.0], [1.0, 0.0, 0.5]])
+  yield 'rock_paper_scissors', cycle
+  twice = np.array([0, 0, 1, 2])
+  yield 'two_rocks', cycle[np.ix_(twice, twice)]
+  yield 'ladder', np.array([[0.5, 0.6, 0.8], [0.4, 0.5, 0.7], [0.2, 0.3, 0.5]])
+  rng = np.random.default_rng(0)
+  for num_players in (5, 8):
+    scores = np.round(rng.uniform(size=(num_players, num_players)), 2)
+    yield f'drawn_{num_players}', 0.5 + 0.5 * (scores - scores.T)
+
+
+def main():
+  """Writes the rankings of each matrix."""
+  records = {}
+  for name, rates in _matrices():
+    payoffs = 0.5 * (rates - rates.T)
+    nash = nash_averaging._max_entropy_symmetric_nash(payoffs, eps=0.0)
+    masses = {
+      alpha: alpharank.compute([payoffs], m=50, alpha=alpha)[2].tolist()
+      for alpha in _ALPHAS
+    }
+    records[name] = {
+      'win_rates': rates.tolist(),
+      'nash': nash[:, 0].tolist(),
+      'alpha_rank': masses,
+    }
+  path = pathlib.Path(__file__).with_name('open_spiel.json')
+  path.write_text(json.dumps(records, indent=1) + '\n')
+
+
+if __name__ == '__main__':
+  main()
