@@ -125,7 +125,7 @@ class Actor(interfaces.Actor):
   def _observe(self, timestep: dm_env.TimeStep) -> None:
     if self._single:
       num_events = len(self._client.internal_rewards)
-      timestep = _with_batch_axis(timestep, num_events)
+      timestep = with_batch_axis(timestep, num_events)
     self._timestep = timestep
     if self._adder is not None:
       extras = self._get_extras(self._state)
@@ -137,7 +137,7 @@ class Actor(interfaces.Actor):
       )
 
 
-def _with_batch_axis(
+def with_batch_axis(
   timestep: dm_env.TimeStep, num_events: int
 ) -> dm_env.TimeStep:
   """Returns `timestep` with leaves [1, ...] and missing fields filled in."""
