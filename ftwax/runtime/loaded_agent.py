@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.agents.acme import actor as acme_actor
+from ftwax.agents.actor_critic import acting
 from ftwax.environments import (
   adapting,
   environment_faults,
@@ -75,7 +75,7 @@ class LoadedAgent:
     num_events = len(self.variables.internal_rewards)
     if timestep.step_type == types.FIRST:
       self._check(timestep)
-    rows = acme_actor.with_batch_axis(timestep, num_events)
+    rows = acting.with_batch_axis(timestep, num_events)
     action, self._state = self._select(self.variables, rows, self._state)
     return jax.tree.map(lambda leaf: np.asarray(leaf)[0], action)
 

@@ -125,7 +125,7 @@ class Actor(interfaces.Actor):
   def _observe(self, timestep: dm_env.TimeStep) -> None:
     if self._single:
       num_events = len(self._client.internal_rewards)
-      timestep = with_batch_axis(timestep, num_events)
+      timestep = acting.with_batch_axis(timestep, num_events)
     self._timestep = timestep
     if self._adder is not None:
       extras = self._get_extras(self._state)
@@ -135,24 +135,6 @@ class Actor(interfaces.Actor):
         extras['recurrent_state'],
         extras['seed'],
       )
-
-
-def with_batch_axis(
-  timestep: dm_env.TimeStep, num_events: int
-) -> dm_env.TimeStep:
-  """Returns `timestep` with leaves [1, ...] and missing fields filled in."""
-  reward = timestep.reward
-  if reward is None:
-    reward = 0.0 if num_events == 1 else np.zeros(num_events)
-  discount = 1.0 if timestep.discount is None else timestep.discount
-  return dm_env.TimeStep(
-    step_type=np.array([timestep.step_type], np.int32),
-    reward=np.array([reward], np.float32),
-    discount=np.array([discount], np.float32),
-    observation=jax.tree.map(
-      lambda x: np.asarray(x)[None], timestep.observation
-    ),
-  )
 
 
 def _first_row(tree: types.ArrayTree) -> types.ArrayTree:
