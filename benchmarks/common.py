@@ -18,6 +18,9 @@ from ftwax import types
 
 _RIVALS = pathlib.Path(__file__).parent / 'rivals'
 
+# Variable of the environment with a file to which tables are added, for all.py.
+TABLES_FILE = 'FTWAX_TABLES_FILE'
+
 
 class Measurement(NamedTuple):
   """Seconds per call, over many calls."""
@@ -42,13 +45,18 @@ def measure(
   return Measurement(statistics.median(times), min(times), max(times))
 
 
-def machine_line() -> str:
+def machine() -> str:
   """Describes the machine on which the figures were measured."""
   return (
     f'{len(os.sched_getaffinity(0))} of {os.cpu_count()} cores,'
     f' {jax.devices()[0].device_kind}, Python {platform.python_version()},'
-    f' jax {jax.__version__}, load {os.getloadavg()[0]:.1f}'
+    f' jax {jax.__version__}'
   )
+
+
+def machine_line() -> str:
+  """Describes the machine and its load."""
+  return f'{machine()}, load {os.getloadavg()[0]:.1f}'
 
 
 def pixel_spec() -> types.EnvironmentSpec:
@@ -64,13 +72,17 @@ def pixel_spec() -> types.EnvironmentSpec:
 def print_table(
   title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> None:
-  """Prints aligned columns."""
+  """Prints aligned columns, and adds them to `TABLES_FILE`, if it is set."""
   cells = [list(header), *[[str(cell) for cell in row] for row in rows]]
   widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
   print(f'\n{title}')
   for row in cells:
     pairs = zip(row, widths, strict=True)
     print('  '.join(cell.rjust(width) for cell, width in pairs))
+  if path := os.environ.get(TABLES_FILE):
+    with open(path, 'a', encoding='utf-8') as file:
+      table = {'title': title, 'header': cells[0], 'rows': cells[1:]}
+      file.write(json.dumps(table) + '\n')
 
 
 def run_rival(

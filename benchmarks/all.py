@@ -1,0 +1,305 @@
+"""Runs the commands whose figures pages quote, and writes their tables.
+
+    uv run --with rlax --with flashbax benchmarks/all.py
+    uv run benchmarks/all.py --lines acting unreal_rooms
+    uv run benchmarks/all.py --write
+
+A line is a benchmark, whose printed tables are kept, or an experiment in some
+variants and seeds, of which the mean return of the last hundred training
+episodes is kept. Runs are done one at a time, and each is recorded at once in
+`records/LINE.json` with commit, date, machine and versions, so that the same
+command goes on after an interruption. A line that was measured since the last
+release is not run again, unless its record is deleted. `--write` runs nothing.
+
+A page shows a line between `<!-- figures LINE -->` and `<!-- end -->`. Tables
+that no line makes follow a mark `<!-- recorded DATE COMMIT -->`.
+`tests/test_figures.py` fails for other tables in `docs/results.md`, for changed
+ones, and for figures that are older than the last release.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import common
+import numpy as np
+
+ROOT = pathlib.Path(__file__).parents[1]
+RECORDS = pathlib.Path(__file__).parent / 'records'
+# The page in which each table must be marked.
+RESULTS = ROOT / 'docs' / 'results.md'
+
+# Prefixes of the marks.
+FIGURES, RECORDED, END = '<!-- figures ', '<!-- recorded ', '<!-- end -->'
+
+_RESULT = re.compile(r'([\d,]+) steps and .* mean return (\S+) over the last')
+_RELEASE = re.compile(r'^## \S+, (\d{4}-\d\d-\d\d)$', re.MULTILINE)
+_NUM_RESAMPLES = 10_000
+
+
+class Line(NamedTuple):
+  """A command that a page quotes.
+
+  Attributes:
+    command: a script and its flags.
+    variants: further flags of each row of an experiment's table, by name; empty
+      for benchmarks.
+    seeds: seeds of each variant.
+  """
+
+  command: str
+  variants: Mapping[str, str] = {}
+  seeds: Sequence[int] = (0, 1, 2)
+
+
+_OFF_POLICY = '--set agent.use_off_policy=true agent.use_value_replay=false'
+
+LINES: Mapping[str, Line] = {
+  'learning': Line('benchmarks/learning.py'),
+  'acting': Line('benchmarks/acting.py'),
+  'replay': Line('benchmarks/replay.py'),
+  'loop': Line('benchmarks/loop.py'),
+  'family': Line('benchmarks/family.py'),
+  'unreal_rooms': Line(
+    'experiments/unreal_rooms.py',
+    {
+      'A2C': '--notasks',
+      'UNREAL': '',
+      'UNREAL, off-policy replay': _OFF_POLICY,
+      'the same, prioritized': f'{_OFF_POLICY} agent.prioritize_replay=true',
+    },
+  ),
+  'a3c': Line(
+    'experiments/catch.py --agent=a3c --max_num_actor_steps=200000',
+    {
+      '2 actors of 8 environments': '--runtime=distributed',
+      '32 environments on the device': '--runtime=device --num_environments=32',
+    },
+  ),
+}
+
+
+def run_missing(name: str) -> None:
+  """Does the runs of a line that are missing or stale, and records each."""
+  line, runs = LINES[name], read_record(name)
+  release = release_date()
+  for variant, seed in _cells(line):
+    cell = {'variant': variant, 'seed': seed}
+    recorded = [run for run in runs if cell.items() <= run.items()]
+    if recorded and not is_stale(recorded[0]['date'], release):
+      continue
+    print(f'{name}: {variant or line.command} {seed or ""}', flush=True)
+    runs = [run for run in runs if run not in recorded]
+    runs.append({**cell, **_run(line, variant, seed)})
+    RECORDS.mkdir(exist_ok=True)
+    path = RECORDS / f'{name}.json'
+    path.write_text(json.dumps(runs, indent=1) + '\n', 'utf-8')
+
+
+def _cells(line: Line) -> Iterator[tuple[str, int | None]]:
+  """Yields variant and seed of each run, all variants of a seed first."""
+  if not line.variants:
+    yield '', None
+    return
+  for seed in line.seeds:
+    for variant in line.variants:
+      yield variant, seed
+
+
+def _run(line: Line, variant: str, seed: int | None) -> dict[str, Any]:
+  """Runs a command once and returns what to record."""
+  with tempfile.TemporaryDirectory() as folder:
+    tables = pathlib.Path(folder) / 'tables.jsonl'
+    command = line.command.split()
+    if line.variants:
+      command += [*line.variants[variant].split(), f'--seed={seed}']
+      command += [f'--run_dir={folder}/run']
+    about = {
+      'commit': _git('rev-parse', '--short', 'HEAD'),
+      'date': datetime.date.today().isoformat(),
+      'machine': common.machine(),
+      'load': round(os.getloadavg()[0], 1),
+    }
+    before = time.perf_counter()
+    result = subprocess.run(
+      [sys.executable, str(ROOT / command[0]), *command[1:]],
+      cwd=folder,
+      env={**os.environ, common.TABLES_FILE: str(tables)},
+      stdout=subprocess.PIPE,
+      stderr=subprocess.STDOUT,
+      text=True,
+      check=False,
+    )
+    about['seconds'] = round(time.perf_counter() - before)
+    if result.returncode:
+      raise SystemExit(f'{result.stdout[-5000:]}\n{command} failed.')
+    if not line.variants:
+      return {
+        **about,
+        'tables': [json.loads(text) for text in tables.open(encoding='utf-8')],
+      }
+  steps, mean_return = _RESULT.findall(result.stdout)[-1]
+  return {
+    **about,
+    'steps': int(steps.replace(',', '')),
+    'mean_return': float(mean_return),
+  }
+
+
+def _git(*arguments: str) -> str:
+  """Returns the output of git in the clone, which must hold no changes."""
+  changes = subprocess.run(
+    ['git', 'status', '--porcelain', '--', 'ftwax', 'benchmarks/*.py'],
+    cwd=ROOT, capture_output=True, text=True, check=True,
+  ).stdout  # fmt: skip
+  if changes:
+    raise SystemExit(
+      f'The clone ({changes.strip()}) must be as committed, since the commit is'
+      ' recorded; commit the changes.'
+    )
+  return subprocess.run(
+    ['git', *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+  ).stdout.strip()
+
+
+def read_record(name: str) -> list[dict[str, Any]]:
+  """Returns the recorded runs of a line."""
+  path = RECORDS / f'{name}.json'
+  return json.loads(path.read_text('utf-8')) if path.exists() else []
+
+
+def release_date() -> str:
+  """Returns the date of the last release; '' if there has been none."""
+  dates = _RELEASE.findall((ROOT / 'CHANGELOG.md').read_text('utf-8'))
+  return max(dates, default='')
+
+
+def is_stale(date: str, release: str) -> bool:
+  """Returns whether figures of a date are older than a release."""
+  return date < release
+
+
+def render(name: str, runs: Sequence[Mapping[str, Any]]) -> str:
+  """Returns what a page shows of a line, in Markdown."""
+  line = LINES[name]
+  if line.variants:
+    tables = [_experiment_table(line, runs)]
+  else:
+    tables = [table for run in runs for table in run['tables']]
+  blocks = []
+  for table in tables:
+    if table['title']:
+      blocks.append(f'{table["title"]}:')
+    header, *rows = [table['header'], *table['rows']]
+    cells = [header, ['---'] * len(header), *rows]
+    blocks.append('\n'.join('| ' + ' | '.join(row) + ' |' for row in cells))
+  commits = sorted({run['commit'] for run in runs})
+  dates = sorted({run['date'] for run in runs})
+  machines = sorted({run['machine'] for run in runs})
+  blocks.append(
+    f'`{line.command}`, commit {", ".join(commits)}, {", ".join(dates)};'
+    f' {"; ".join(machines)}; load {max(run["load"] for run in runs):g} or'
+    ' less at the start.'
+  )
+  return '\n\n'.join(blocks)
+
+
+def _experiment_table(
+  line: Line, runs: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+  rows = []
+  for variant in line.variants:
+    mine = {run['seed']: run for run in runs if run['variant'] == variant}
+    if not mine:
+      continue
+    seeds = sorted(mine)
+    returns = [mine[seed]['mean_return'] for seed in seeds]
+    rows.append(
+      [
+        variant,
+        f'{mine[seeds[0]]["steps"]:,}',
+        ', '.join(f'{value:.2f}' for value in returns),
+        interval(returns),
+        ', '.join(str(mine[seed]['seconds']) for seed in seeds),
+      ]
+    )
+  seeds_text = ', '.join(map(str, line.seeds))
+  header = ['', 'steps', f'return, seeds {seeds_text}', 'mean (95%)', 'seconds']
+  return {'title': '', 'header': header, 'rows': rows}
+
+
+def interval(values: Sequence[float]) -> str:
+  """Returns the mean and the central 95% of bootstrapped means."""
+  rng = np.random.default_rng(0)
+  draws = rng.choice(np.asarray(values), (_NUM_RESAMPLES, len(values)))
+  low, high = np.percentile(draws.mean(axis=1), [2.5, 97.5])
+  return f'{np.mean(values):.2f} ({low:.2f} to {high:.2f})'
+
+
+def write_pages() -> None:
+  """Writes the lines into all pages that have their marks."""
+  for page in (ROOT / 'README.md', *sorted((ROOT / 'docs').rglob('*.md'))):
+    text = page.read_text('utf-8')
+    parts = re.split(rf'({FIGURES}(\w+) -->\n).*?({END})', text, flags=re.S)
+    for i in range(1, len(parts), 4):
+      if runs := read_record(parts[i + 1]):
+        parts[i] += f'\n{render(parts[i + 1], runs)}\n\n'
+      parts[i + 1] = ''
+    written = ''.join(parts)
+    if written != text:
+      page.write_text(written, 'utf-8')
+      print(f'wrote {page.relative_to(ROOT)}')
+
+
+def find_faults(
+  text: str, records: Mapping[str, Any], release: str
+) -> Iterator[str]:
+  """Yields what is wrong with the tables of a page.
+
+  Args:
+    text: the page.
+    records: recorded runs of each line.
+    release: date of the last release.
+  """
+  for name, block in re.findall(
+    rf'{FIGURES}(\w+) -->\n(.*?){END}', text, flags=re.S
+  ):
+    runs = records.get(name)
+    if not runs or block.strip() != render(name, runs):
+      yield f'The figures of {name} must be those of its record; run all.py.'
+    elif is_stale(min(run['date'] for run in runs), release):
+      yield f'The figures of {name} must be newer than {release}; run all.py.'
+  rest = re.sub(rf'{FIGURES}.*?{END}', '', text, flags=re.S)
+  for section in re.split(r'^#+ ', rest, flags=re.M):
+    marked = ''
+    for row in section.splitlines():
+      if row.startswith(RECORDED):
+        marked = row.removeprefix(RECORDED).split()[0]
+      elif row.startswith('| --- |') and not marked:
+        yield f'A table of {section.splitlines()[0]!r} must have a mark.'
+      elif row.startswith('| --- |') and is_stale(marked, release):
+        yield f'{row} of {marked} must be newer than {release}.'
+
+
+def main() -> None:
+  """Runs what is missing, and writes the pages."""
+  parser = argparse.ArgumentParser(description=__doc__)
+  parser.add_argument('--lines', nargs='*', choices=LINES, default=[*LINES])
+  parser.add_argument('--write', action='store_true', help='Runs nothing.')
+  arguments = parser.parse_args()
+  for name in () if arguments.write else arguments.lines:
+    run_missing(name)
+  write_pages()
+
+
+if __name__ == '__main__':
+  main()
