@@ -108,6 +108,15 @@ def test_a_run_leaves_its_records(run, make_experiment, short_calls, capsys):
     run(make_experiment(seed=1), resume=True)
 
 
+def test_a_short_run_ends_in_time(run, make_experiment, caplog):
+  result = run(make_experiment(max_num_actor_steps=600))
+  assert 600 <= result.counts.actor_steps <= 660
+  assert not caplog.messages
+  run(make_experiment(max_num_actor_steps=30), 'shorter')
+  (warning,) = caplog.messages
+  assert 'max_num_actor_steps (30) is few for iterations of 20 st' in warning
+
+
 def test_a_resumed_run_goes_on_bit_for_bit(run, make_experiment, short_calls):
   make_experiment = functools.partial(
     make_experiment,

@@ -214,7 +214,7 @@ def test_a_round_is_a_whole_number_of_calls(
   sizes = sizes_lib.Sizes(5, 8, 8, num_members, unroll=False)
   assert sizes.iterations_per_round(steps_per_round) == per_round
   assert sizes.iterations_per_call(per_round, 10**9) == per_call
-  short = sizes.iterations_per_call(per_round, 2 * sizes.steps_per_iteration)
+  short = sizes.iterations_per_call(per_round, 20 * sizes.steps_per_iteration)
   assert short == (1 if per_call == 1 else 2)
 
 

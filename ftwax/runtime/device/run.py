@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from absl import logging
 
 from ftwax import types
 from ftwax.agents.actor_critic import faults
@@ -39,6 +40,7 @@ from ftwax.runtime.device import (
   rollout,
   train,
 )
+from ftwax.runtime.device import sizes as sizes_lib
 
 # Folded into the keys of evaluations.
 _EVALUATION = 1
@@ -97,6 +99,15 @@ class _Compiled:
       self.iterations_per_round, parts.max_num_actor_steps
     )
     self.shardings = placement.of_loop(mesh, sizes.num_members)
+    asked = parts.max_num_actor_steps
+    if sizes.steps_per_iteration > sizes_lib.MAX_OVERSHOOT * asked:
+      logging.warning(
+        'max_num_actor_steps (%s) is few for iterations of %s steps, the last'
+        ' of which may take the run beyond them; lower num_environments or'
+        ' sequence_length.',
+        f'{asked:,}',
+        f'{sizes.steps_per_iteration:,}',
+      )
 
 
 class _Run:

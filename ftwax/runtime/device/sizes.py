@@ -10,6 +10,10 @@ from ftwax import types
 # few enough to show progress and to answer interrupts promptly.
 _STEPS_PER_CALL = 16384
 
+# Largest fraction of a run that a call may take, since the last call may
+# overshoot the run by nearly all of its steps.
+MAX_OVERSHOOT = 0.1
+
 
 class Sizes(NamedTuple):
   """Sizes of an iteration.
@@ -64,10 +68,12 @@ class Sizes(NamedTuple):
       iterations_per_round: number of iterations per round.
       max_num_steps: steps of the whole run; keeps short runs from overshooting.
     """
-    most = max(1, max_num_steps // self.steps_per_iteration)
+    most = int(MAX_OVERSHOOT * max_num_steps) // self.steps_per_iteration
     num_iterations = self._per_call(iterations_per_round)
     # Reaches 1 at the latest, which divides everything.
-    while num_iterations > most or iterations_per_round % num_iterations:
+    while (
+      num_iterations > max(1, most) or iterations_per_round % num_iterations
+    ):
       num_iterations -= 1
     return num_iterations
 
