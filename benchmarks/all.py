@@ -13,7 +13,7 @@ release is not run again, unless its record is deleted. `--write` runs nothing.
 
 A page shows a line between `<!-- figures LINE -->` and `<!-- end -->`. Tables
 that no line makes follow a mark `<!-- recorded DATE COMMIT -->`.
-`tests/test_figures.py` fails for other tables in `docs/results.md`, for changed
+In pages with marks, `tests/test_figures.py` fails for other tables, for changed
 ones, and for figures that are older than the last release.
 """
 
@@ -35,8 +35,7 @@ import numpy as np
 
 ROOT = pathlib.Path(__file__).parents[1]
 RECORDS = pathlib.Path(__file__).parent / 'records'
-# The page in which each table must be marked.
-RESULTS = ROOT / 'docs' / 'results.md'
+PAGES = (ROOT / 'README.md', *sorted((ROOT / 'docs').rglob('*.md')))
 
 # Prefixes of the marks.
 FIGURES, RECORDED, END = '<!-- figures ', '<!-- recorded ', '<!-- end -->'
@@ -247,7 +246,7 @@ def interval(values: Sequence[float]) -> str:
 
 def write_pages() -> None:
   """Writes the lines into all pages that have their marks."""
-  for page in (ROOT / 'README.md', *sorted((ROOT / 'docs').rglob('*.md'))):
+  for page in PAGES:
     text = page.read_text('utf-8')
     parts = re.split(rf'({FIGURES}(\w+) -->\n).*?({END})', text, flags=re.S)
     for i in range(1, len(parts), 4):

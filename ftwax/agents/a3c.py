@@ -10,18 +10,22 @@ actor delays no other.
 In the paper, actors compute gradients at the parameters they acted with and
 apply them to shared parameters, which other actors have changed meanwhile. Here
 actors send trajectories, and the learner computes the gradient at the newest
-parameters. Either way the gradient lags by the updates in between, and A3C does
-not correct for the lag. `max_queue_size` bounds it, since actors wait while the
-queue is full; `impala` corrects for it.
+parameters. Either way the gradient lags by the updates in between. The paper
+does not correct for this. Here V-trace does, since more than eight environments
+did not learn without it; without lag its loss is that of A2C.
 
 The other runtimes alternate between acting and learning: all environments act,
 then each of their trajectories makes one update.
 """
 
 import dataclasses
+import functools
 from typing import Any, ClassVar
 
+from ftwax import types
 from ftwax.agents import a2c
+from ftwax.losses import policy_loss as policy_loss_lib
+from ftwax.losses import vtrace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,11 +34,17 @@ class A3CConfig(a2c.A2CConfig):
 
   They equal A2C's except for the batch size of one. `paper` returns the
   defaults of the paper.
+
+  Attributes:
+    correct_lag: whether V-trace corrects for the updates that were made since a
+      trajectory was acted. If not, N environments at a time cause up to N - 1
+      of them, and more than 8 may not learn.
   """
 
   name: ClassVar[str] = 'a3c'
 
   batch_size: int = 1
+  correct_lag: bool = True
 
   @classmethod
   def paper(cls, **options: Any) -> 'A3CConfig':
@@ -43,6 +53,28 @@ class A3CConfig(a2c.A2CConfig):
     Args:
       **options: override these settings or add to them.
     """
-    config = super().paper(**{'batch_size': 1, **options})
+    config = super().paper(**{'batch_size': 1, 'correct_lag': False, **options})
     assert isinstance(config, cls)
     return config
+
+  @property
+  def _default_loss(self) -> policy_loss_lib.PolicyLoss:
+    if not self.correct_lag:
+      return super()._default_loss
+    return functools.partial(
+      _corrected_loss, normalize_advantages=bool(self.normalize_advantages)
+    )
+
+
+def _corrected_loss(
+  transitions: policy_loss_lib.Transitions,
+  hyperparameters: types.Hyperparameters,
+  normalize_advantages: bool,
+) -> policy_loss_lib.PolicyLossOutput:
+  """Computes V-trace with the lambda of generalized advantage estimation."""
+  return vtrace.vtrace_loss(
+    transitions,
+    hyperparameters,
+    lambda_=hyperparameters.gae_lambda,
+    normalize_advantages=normalize_advantages,
+  )

@@ -2,9 +2,8 @@
 
 Run `uv run experiments/catch.py`; `--help` lists the flags. With
 `--runtime=device` the game is `environments.catch`, compiled together with the
-agent. `--agent=a2c` and `--agent=a3c` learn it too. A3C updates from one
-environment at a time, so use few environments: `--runtime=distributed
---num_environments=2`.
+agent. `--agent=a2c` and `--agent=a3c` learn it too; A3C is meant for
+`--runtime=distributed`.
 """
 
 import dataclasses

@@ -155,6 +155,7 @@ def test_a2c_has_impalas_defaults():
   assert a3c.A3CConfig(batch_size=config.batch_size) == a3c.A3CConfig(
     **vars(config)
   )
+  assert a3c.A3CConfig().correct_lag and not a3c.A3CConfig.paper().correct_lag
 
 
 def test_rl2_keeps_two_plain_cores():

@@ -9,6 +9,7 @@ import loss_streams
 import numpy as np
 import pytest
 
+from ftwax.agents import a2c, a3c
 from ftwax.losses import (
   advantage_actor_critic,
   clipped_surrogate,
@@ -63,6 +64,29 @@ def test_advantage_actor_critic_equals_the_oracle(lambda_):
       ('entropy', entropy),
     ):
       np.testing.assert_allclose(getattr(found, name), expected, atol=1e-5)
+
+
+def test_a3c_corrects_nothing_but_lag():
+  lagging = loss_streams.random_transitions(3, T)
+  current = lagging._replace(behaviour_logits_tm1=lagging.logits_tm1)
+  asynchronous, synchronous = a3c.A3CConfig().loss_fn, a2c.A2CConfig().loss_fn
+  chex.assert_trees_all_close(
+    asynchronous(current, _Hyperparameters())[:3],
+    synchronous(current, _Hyperparameters())[:3],
+    atol=1e-6,
+  )
+  _, _, ratio, *_ = _parts(lagging, 0.0)  # One-step targets.
+  hyperparameters = _Hyperparameters(gae_lambda=0.0)
+  expected = synchronous(lagging, hyperparameters).policy
+  np.testing.assert_allclose(
+    asynchronous(lagging, hyperparameters).policy,
+    np.minimum(ratio, 1.0) * expected,
+    atol=1e-5,
+  )
+  not_corrected = a3c.A3CConfig(correct_lag=False).loss_fn
+  chex.assert_trees_all_equal(
+    not_corrected(lagging, hyperparameters).policy, expected
+  )
 
 
 @pytest.mark.parametrize('value_clip', [np.inf, 0.1])
