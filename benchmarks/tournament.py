@@ -138,6 +138,14 @@ def mix(cast: Cast) -> Mixed:
   return Mixed(*(np.array(column) for column in zip(*rows, strict=True)))
 
 
+def to_seats(teams: Any, team_of_seats: Sequence[int]) -> np.ndarray:
+  """Returns the player on each seat, [G, P], given teams [G, 2, team_size]."""
+  seats = np.empty((len(teams), len(team_of_seats)), np.int32)
+  order = np.argsort(team_of_seats, kind='stable')
+  seats[:, order] = teams.reshape(len(teams), -1)
+  return seats
+
+
 def play(
   key: Any, game: functional.FunctionalGame, loaded: Any, teams: Any
 ) -> np.ndarray:
@@ -146,9 +154,7 @@ def play(
   variables = jax.tree.map(
     lambda *leaves: jnp.stack(leaves), *(agent.variables for agent in agents)
   )
-  order = np.argsort(game.teams, kind='stable')
-  seats = np.empty((len(teams), len(order)), np.int32)
-  seats[:, order] = teams.reshape(len(teams), -1)
+  seats = to_seats(teams, game.teams)
   results = matches.play(key, game, agents[0].actor, variables, others, seats)
   return np.array([0.5 * (1.0 + result.outcome[0]) for result in results])
 
@@ -158,10 +164,13 @@ def rate(key: Any, cast: Cast, teams: Any, outcomes: Any) -> Any:
   num_players, anchor = len(cast.names), cast.scripts[0]
   # Win rates are only computed for teams of copies.
   is_pure = (teams == teams[:, :, :1]).all(axis=(1, 2))
+  sides = np.repeat([0, 1], teams.shape[2])
+  seats = to_seats(teams, sides)
+  results = np.stack([outcomes, 1.0 - outcomes], axis=1)
   summary = tournament.summarize(
-    teams[is_pure], outcomes[is_pure], num_players, anchor
+    seats[is_pure], results[is_pure], sides, num_players, anchor
   )
-  games = ratings.multiplicities(jnp.asarray(teams), num_players)
+  games = ratings.multiplicities(jnp.asarray(seats), sides, num_players)[:, 0]
   scores = jnp.asarray(outcomes, jnp.float32)
   fitted = ratings.fit(games, scores, anchor, 0.0).ratings
   samples = ratings.bootstrap(key, games, scores, _RESAMPLES.value, anchor, 0.0)
@@ -217,8 +226,10 @@ def run_size(size: str, directory: pathlib.Path) -> list[str]:
   loaded = load(game)
   cast = loaded[0]
   pure = tournament.round_robin(
-    len(cast.names), 2 * (-(-_GAMES.value // 2)), len(game.teams) // 2
+    len(cast.names), 2 * (-(-_GAMES.value // 2)), game.teams
   )
+  order = np.argsort(game.teams, kind='stable')
+  pure = pure[:, order].reshape(len(pure), 2, -1)
   mixed = mix(cast)
   teams = np.concatenate([pure, mixed.teams])
   play_key, bootstrap_key = jax.random.split(jax.random.PRNGKey(_SEED.value))

@@ -122,6 +122,66 @@ def make_team_matching(
   )
 
 
+class RolesState(NamedTuple):
+  """State of the matching game of roles.
+
+  Attributes:
+    sign: int32 [], the sign that all players are shown.
+    scores: float32 [num_teams], mean signs that a team has named.
+  """
+
+  sign: types.Array
+  scores: types.Array
+
+
+def make_role_matching(
+  teams: tuple[int, ...], roles: tuple[int, ...]
+) -> functional.FunctionalGame:
+  """Makes a game of one step whose players answer a sign by their roles.
+
+  Players of role 0 are paid for naming the sign, and others for naming the
+  other one.
+
+  Args:
+    teams: the team of each player.
+    roles: the role of each player, which it is shown.
+  """
+  num_roles, sizes = max(roles) + 1, np.bincount(teams)
+
+  def observe(sign):
+    signs = jnp.tile(jax.nn.one_hot(sign, 2), (len(teams), 1))
+    own = jax.nn.one_hot(jnp.array(roles), num_roles)
+    return jnp.concatenate([signs, own], axis=1)
+
+  def reset(key):
+    sign = jax.random.randint(key, (), 0, 2, jnp.int32)
+    step_type = jnp.zeros(len(teams), jnp.int32)
+    ones = jnp.ones(len(teams))
+    state = RolesState(sign, jnp.zeros(len(sizes)))
+    return state, dm_env.TimeStep(step_type, 0 * ones, ones, observe(sign))
+
+  def step(state, action):
+    right = jnp.where(jnp.array(roles) == 0, state.sign, 1 - state.sign)
+    paid = (action == right).astype(jnp.float32)
+    own = jax.nn.one_hot(jnp.array(teams), len(sizes))
+    timestep = dm_env.TimeStep(
+      jnp.full(len(teams), 2, jnp.int32), paid, 0 * paid, observe(state.sign)
+    )
+    return state._replace(scores=paid @ own / jnp.float32(sizes)), timestep
+
+  single = make_matching()
+  observations = specs.BoundedArray((2 + num_roles,), np.float32, 0, 1)
+  return functional.FunctionalGame(
+    spec=single.spec._replace(observations=observations),
+    reset=reset,
+    step=step,
+    teams=teams,
+    event_names=('reward',),
+    outcome=lambda state: state.scores,
+    roles=roles,
+  )
+
+
 def map_timesteps(
   environment: functional.FunctionalEnvironment,
   function: Callable[[dm_env.TimeStep], dm_env.TimeStep],

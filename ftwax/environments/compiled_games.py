@@ -129,7 +129,9 @@ class CompiledGames:
 
 def spec_of_compiled(game: functional.FunctionalGame) -> games.GameSpec:
   """Returns the spec of a JAX game."""
-  return games.GameSpec(game.spec, tuple(game.teams), tuple(game.event_names))
+  return games.GameSpec(
+    game.spec, tuple(game.teams), tuple(game.event_names), tuple(game.roles)
+  )
 
 
 def _as_32_bits(leaf: types.ArrayTree) -> types.NumpyArray:

@@ -80,11 +80,12 @@ class FunctionalGame(NamedTuple):
     teams: the team of each player, length P; teams count from zero.
     event_names: names of the events that a vector reward counts, or
       ('reward',).
-    outcome: returns float32 [num_teams], 1 for a win, 0 for a draw and -1 for a
-      loss; only valid at `LAST`.
+    outcome: returns the score of each team, float32 [num_teams]; see
+      `games.GameEnvironment.outcome`. Only valid at `LAST`.
     scripts: scripted players of the game, by name; opponents in evaluations.
     display: shows a game in films and reports; None if it cannot be shown.
     page: displays a game in the browser; None to use its `display`.
+    roles: the role of each player, length P; empty if there is one.
   """
 
   spec: types.EnvironmentSpec
@@ -96,6 +97,7 @@ class FunctionalGame(NamedTuple):
   scripts: Mapping[str, Script] = {}
   display: Display | None = None
   page: game_pages.GamePage | None = None
+  roles: tuple[int, ...] = ()
 
 
 AnyEnvironment = TypeVar(

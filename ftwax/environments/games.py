@@ -1,6 +1,9 @@
 """Team games on the host, with an interface like dm_env.
 
-A game has `P` players, each in one of the teams. Timesteps and actions are
+A game has `P` players, each in one of the teams: one player; one team that
+cooperates; two teams or more of any size; or each player for itself. Players
+may have roles, such as predator and prey, which observations tell, since a
+member of a population plays all of them. Timesteps and actions are
 stacked into leaves [P, ...]. The step type is the same for all players, so a
 game ends for all of them at once. A player who is out earlier gets rewards of 0
 and a discount of 0.
@@ -15,9 +18,6 @@ import numpy as np
 from ftwax import distributions, internal_rewards, types
 from ftwax.environments import specified
 
-# Entries of an outcome: loss, draw, win.
-_SCORES = (-1, 0, 1)
-
 
 class GameSpec(NamedTuple):
   """The static description of a game.
@@ -26,11 +26,13 @@ class GameSpec(NamedTuple):
     environment: spec of one player.
     teams: the team of each player, length P.
     event_names: names of the entries of the reward.
+    roles: the role of each player; empty if there is one.
   """
 
   environment: types.EnvironmentSpec
   teams: tuple[int, ...]
   event_names: tuple[str, ...]
+  roles: tuple[int, ...] = ()
 
   @property
   def num_players(self) -> int:
@@ -39,8 +41,8 @@ class GameSpec(NamedTuple):
 
   @property
   def team_size(self) -> int:
-    """Number of players in a team; 1 in a single-agent task."""
-    return max(len(self.teams) // 2, 1)
+    """Number of players of the smallest team."""
+    return int(np.bincount(self.teams).min())
 
   @property
   def num_events(self) -> int:
@@ -53,7 +55,8 @@ def spec_of(environment: Any) -> GameSpec:
   spec = types.make_environment_spec(environment)
   if hasattr(environment, 'teams'):
     names = tuple(environment.event_names)
-    return GameSpec(spec, tuple(environment.teams), names)
+    roles = tuple(getattr(environment, 'roles', ()))
+    return GameSpec(spec, tuple(environment.teams), names, roles)
   return GameSpec(spec, (0,), event_names_of(spec))
 
 
@@ -65,7 +68,10 @@ def event_names_of(spec: types.EnvironmentSpec) -> tuple[str, ...]:
 
 
 class GameEnvironment(Protocol):
-  """A team game; see the module docstring."""
+  """A team game; see the module docstring.
+
+  A game with roles also has a property `roles`, the role of each player.
+  """
 
   @property
   def teams(self) -> tuple[int, ...]:
@@ -106,7 +112,8 @@ class GameEnvironment(Protocol):
   def outcome(self) -> types.NumpyArray:
     """Returns the outcome of the game that has just ended, float32 [num_teams].
 
-    A win is 1, a draw 0, and a loss -1.
+    It holds the score of each team; higher scores beat lower ones. Between two
+    teams a win is usually 1, a draw 0, and a loss -1.
     """
 
   def close(self) -> None:
@@ -121,25 +128,33 @@ class SpecifiedGame(specified.Specified):
     spec: types.EnvironmentSpec,
     teams: Sequence[int],
     event_names: Sequence[str] = ('reward',),
+    roles: Sequence[int] = (),
   ):
-    """Stores the specs and teams.
+    """Stores the specs, teams and roles.
 
     Args:
       spec: spec of one player.
       teams: the team of each player.
       event_names: names of the events that a vector reward counts.
+      roles: the role of each player; empty if there is one.
 
     Raises:
-      ValueError: if teams, events and actions are inconsistent.
+      ValueError: if teams, roles, events and actions are inconsistent.
     """
     super().__init__(spec)
     self._teams, self._event_names = tuple(teams), tuple(event_names)
-    check_game(GameSpec(spec, self._teams, self._event_names))
+    self._roles = tuple(roles)
+    check_game(GameSpec(spec, self._teams, self._event_names, self._roles))
 
   @property
   def teams(self) -> tuple[int, ...]:
     """The team of each player."""
     return self._teams
+
+  @property
+  def roles(self) -> tuple[int, ...]:
+    """The role of each player; empty if there is one."""
+    return self._roles
 
   @property
   def event_names(self) -> tuple[str, ...]:
@@ -151,6 +166,13 @@ def check_game(spec: GameSpec) -> None:
   """Raises a ValueError unless actions, teams and events are consistent."""
   distributions.check_action_spec(spec.environment.actions)
   check_teams(spec.teams)
+  roles = spec.roles or (0,) * spec.num_players
+  if len(roles) != spec.num_players or {*roles} != {*range(len({*roles}))}:
+    raise ValueError(
+      f'roles {spec.roles} must be numbered from zero without gaps, one for'
+      f' each of the {spec.num_players} players; choose e.g.'
+      f' {(0,) * spec.num_players}.'
+    )
   rewards = spec.environment.rewards
   num_events = rewards.shape[0] if rewards.shape else 1
   if len(spec.event_names) != num_events:
@@ -180,28 +202,27 @@ def check_teams(teams: Sequence[int], num_players: int | None = None) -> None:
 
 
 def check_outcomes(outcomes: types.NumpyArray, num_teams: int) -> None:
-  """Raises a ValueError unless every outcome is a win, a draw or a loss.
+  """Raises a ValueError unless every team has a finite score.
 
   Args:
     outcomes: outcomes, [num_games, num_teams].
     num_teams: number of teams in a game.
   """
-  good = np.isin(outcomes, _SCORES).all(axis=1)
+  good = np.isfinite(outcomes).all(axis=1)
   if outcomes.shape[1:] != (num_teams,) or not good.all():
     raise ValueError(
-      f'outcome ({outcomes[np.argmin(good)].tolist()}) of a game must be 1, 0'
-      f' or -1 for each of the {num_teams} teams: won, drawn or lost; compare'
-      ' scores with games.outcome_of_scores.'
+      f'outcome ({outcomes[np.argmin(good)].tolist()}) of a game must be a'
+      f' finite score for each of the {num_teams} teams, such as 1, 0 or -1 for'
+      ' won, drawn or lost; compare scores with games.outcome_of_scores.'
     )
 
 
 def outcome_of_scores(scores: Sequence[float]) -> types.NumpyArray:
   """Returns the outcome of scores, float32 [num_teams].
 
-  The best team gets 1, or 0 if several teams share the best score; all others
-  get -1. A single team always gets 0.
+  Each team gets the share of the others that it beats less the share that it
+  loses to: 1, 0 or -1 if there are two teams. A single team gets 0.
   """
   value = np.asarray(scores, np.float64)
-  is_best = value == value.max()
-  best = 1.0 if is_best.sum() == 1 and len(value) > 1 else 0.0
-  return np.where(is_best, best, -1.0).astype(np.float32)
+  signs = np.sign(value[:, None] - value)
+  return (signs.sum(axis=1) / max(len(value) - 1, 1)).astype(np.float32)

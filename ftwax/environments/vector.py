@@ -343,7 +343,7 @@ def _common_spec(found: Sequence[games.GameSpec]) -> games.GameSpec:
   """Returns the spec of all environments."""
   for index, spec in enumerate(found):
     for field, expected, value in zip(
-      (*spec.environment._fields, 'teams', 'event_names'),
+      (*spec.environment._fields, *spec._fields[1:]),
       (*found[0].environment, *found[0][1:]),
       (*spec.environment, *spec[1:]),
       strict=True,

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
+from ftwax.population import ratings as ratings_lib
 
 # Counts must stay exact; by default, accelerators may multiply float32 matrices
 # in lower precision.
@@ -32,40 +33,45 @@ def init(num_players: int) -> Payoff:
 
 def update(
   payoff: Payoff,
-  teams: types.Array,
-  outcomes: types.Array,
+  counts: types.Array,
+  scores: types.Array,
   is_played: types.Array,
 ) -> Payoff:
   """Counts the results of `G` games.
 
   Args:
     payoff: counts so far.
-    teams: int32 [G, 2, team_size], blue first.
-    outcomes: float32 [G], outcomes for blue.
+    counts: float32 [G, num_teams, N], seats of each player in each team.
+    scores: float32 [G, C], see `ratings.pair_scores`.
     is_played: bool [G], false where there was no game.
 
   Returns:
     The new counts.
   """
-  num_players = payoff.games.shape[0]
-  seats = jnp.sum(jax.nn.one_hot(teams, num_players), axis=-2)  # [G, 2, N]
-  blue, red = seats[:, 0], seats[:, 1]
-  blue_scores = jnp.where(is_played, outcomes, 0.0)  # [G]
-  red_scores = jnp.where(is_played, 1.0 - outcomes, 0.0)  # [G]
+  num_teams, num_players = counts.shape[1:]
+  first, second = (  # [G * C, N]
+    counts[:, team].reshape(-1, num_players)
+    for team in ratings_lib.pairs(num_teams)
+  )
+  is_played = jnp.repeat(is_played, scores.shape[1])
+  scores = scores.reshape(-1)
+  first_scores = jnp.where(is_played, scores, 0.0)
+  second_scores = jnp.where(is_played, 1.0 - scores, 0.0)
 
   def meetings(
-    weight: types.Array, first: types.Array, second: types.Array
+    weight: types.Array, own: types.Array, other: types.Array
   ) -> types.Array:
-    first = first * jnp.expand_dims(weight, -1)  # [G, N]
-    return jnp.dot(first.T, second, precision=_HIGHEST)  # [N, N]
+    own = own * jnp.expand_dims(weight, -1)
+    return jnp.dot(own.T, other, precision=_HIGHEST)  # [N, N]
 
-  scores = meetings(blue_scores, blue, red) + meetings(red_scores, red, blue)
+  won = meetings(first_scores, first, second)
+  won = won + meetings(second_scores, second, first)
   weights = is_played.astype(jnp.float32)
-  games = meetings(weights, blue, red) + meetings(weights, red, blue)
-  # A player with seats in both teams would meet itself.
+  games = meetings(weights, first, second) + meetings(weights, second, first)
+  # A player with seats in several teams would meet itself.
   is_off_diagonal = ~jnp.eye(num_players, dtype=bool)
   return Payoff(
-    payoff.scores + jnp.where(is_off_diagonal, scores, 0.0),
+    payoff.scores + jnp.where(is_off_diagonal, won, 0.0),
     payoff.games + jnp.where(is_off_diagonal, games, 0.0),
   )
 

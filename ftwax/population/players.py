@@ -5,12 +5,13 @@ team mate, in training and in evaluation. It acts on `M` seats at a time, each
 in a different game.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import dm_env
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ftwax import distributions, types
 
@@ -47,12 +48,14 @@ class Player(NamedTuple):
     reads_games: whether it uses the states of games, so that it can only play
       JAX games.
     environment_spec: the specs that it was made for; None for any.
+    roles: the roles that it plays; None for all.
   """
 
   init: InitPlayer
   act: Act
   reads_games: bool = False
   environment_spec: types.EnvironmentSpec | None = None
+  roles: tuple[int, ...] | None = None
 
 
 def scripted(
@@ -151,6 +154,34 @@ def check_specs(
       f' {getattr(environment_spec, field)}, but was trained with'
       f' {getattr(made_for, field)}; choose one that was trained in this game.'
     )
+
+
+def find_teams(
+  players: Mapping[str, Player], teams: Sequence[int], roles: Sequence[int]
+) -> list[tuple[int, ...]]:
+  """Returns the teams of which each player plays all roles.
+
+  Args:
+    players: players that do not learn, by name.
+    teams: the team of each seat.
+    roles: the role of each seat; empty if there is one.
+
+  Raises:
+    ValueError: if a player plays all roles of no team.
+  """
+  roles = tuple(roles) or (0,) * len(teams)
+  found = []
+  for name, player in players.items():
+    plays = np.isin(roles, roles if player.roles is None else player.roles)
+    own = set(teams) - set(np.asarray(teams)[~plays].tolist())
+    if not own:
+      raise ValueError(
+        f'opponent {name!r} (of roles {player.roles}) must play all roles of a'
+        f' team of the game (teams {tuple(teams)}, roles {roles}); choose'
+        ' one that does.'
+      )
+    found.append(tuple(sorted(own)))
+  return found
 
 
 def _start_with_key(key: types.Key, batch_size: int) -> types.Key:

@@ -6,12 +6,15 @@ minus those in the red team. Blue wins with probability
 
   P = 1 / (1 + 10^(-(m . ratings) / 400)).
 
-`update` takes a gradient step on the log-likelihood of each game as it comes
-in, `fit` maximizes the log-likelihood of many games. Ratings are in Elo points;
-only differences matter. A draw is half a win.
+A game of more teams counts as a game of each pair of them. In teams of several
+sizes the seats of a larger team weigh less, so that all teams count as much as
+the smallest. `update` takes a gradient step on the log-likelihood of each game
+as it comes in, `fit` maximizes the log-likelihood of many games. Ratings are in
+Elo points; only differences matter. A draw is half a win.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,9 +23,7 @@ import numpy as np
 
 from ftwax import types
 
-WIN = 1.0
 DRAW = 0.5
-LOSS = 0.0
 
 # One Elo point in logits.
 _SCALE = math.log(10.0) / 400.0
@@ -51,59 +52,113 @@ class Fit(NamedTuple):
   standard_errors: types.Array
 
 
-def check_games(teams: Any, outcomes: Any, num_players: int) -> None:
-  """Raises a ValueError unless these are results of games between two teams.
+def check_games(
+  seats: Any, outcomes: Any, teams: Sequence[int], num_players: int
+) -> None:
+  """Raises a ValueError unless these are results of games between teams.
 
   It reads values, so call it outside of jitted functions.
 
   Args:
-    teams: integers [G, 2, team_size], the player on each seat; blue first.
-    outcomes: [G], `WIN`, `DRAW` or `LOSS` of blue.
+    seats: integers [G, P], the player on each seat.
+    outcomes: [G, num_teams], the score of each team.
+    teams: the team of each seat, at least two.
     num_players: N.
   """
-  teams, outcomes = np.asarray(teams), np.asarray(outcomes)
-  if teams.ndim != 3 or teams.shape[1] != 2:
+  seats, outcomes = np.asarray(seats), np.asarray(outcomes)
+  num_teams = max(teams) + 1
+  if num_teams < 2:
     raise ValueError(
-      f'teams (shape {teams.shape}) must be of shape [games, 2, team_size], two'
-      ' teams of one size; give the players in this shape.'
+      f'teams {tuple(teams)} must be at least two for ratings; judge members of'
+      ' one team by their returns.'
     )
-  if outcomes.shape != teams.shape[:1]:
+  if seats.shape[1:] != (len(teams),):
     raise ValueError(
-      f'outcomes (shape {outcomes.shape}) must have one entry for each of the'
-      f' {teams.shape[0]} games; give one outcome per game.'
+      f'seats (shape {seats.shape}) must be of shape [games, {len(teams)}];'
+      ' give the player on each seat.'
     )
-  outside = (teams < 0) | (teams >= num_players)
+  if outcomes.shape != (len(seats), num_teams):
+    raise ValueError(
+      f'outcomes (shape {outcomes.shape}) must be of shape'
+      f' {(len(seats), num_teams)}; give each team of each game a score.'
+    )
+  outside = (seats < 0) | (seats >= num_players)
   if outside.any():
     raise ValueError(
-      f'teams (player {teams[outside][0]}) must name players 0 to'
+      f'seats (player {seats[outside][0]}) must name players 0 to'
       f' {num_players - 1}; leave out players that are not rated.'
     )
-  is_odd = ~np.isin(outcomes, (WIN, DRAW, LOSS))
+  is_odd = ~np.isfinite(outcomes).all(axis=1)
   if is_odd.any():
     raise ValueError(
-      f'outcome ({outcomes[is_odd][0]}) of game {int(np.argmax(is_odd))} must'
-      f' be {WIN} for a win, {DRAW} for a draw or {LOSS} for a loss of the blue'
-      ' team; see outcome_of_scores.'
+      f'outcome ({outcomes[is_odd][0].tolist()}) of game'
+      f' {int(np.argmax(is_odd))} must be a finite score for each team; higher'
+      ' scores beat lower ones.'
     )
 
 
-def outcome_of_scores(blue: types.Array, red: types.Array) -> types.Array:
-  """Returns blue's outcome [...] in games with these scores [...]."""
-  return 0.5 * (1.0 + jnp.sign(blue - red).astype(jnp.float32))
-
-
-def multiplicities(teams: types.Array, num_players: int) -> types.Array:
-  """Returns each player's number of blue seats minus its number of red seats.
+def count_seats(
+  seats: types.Array, teams: Sequence[int], num_players: int
+) -> types.Array:
+  """Returns the number of seats of each player in each team.
 
   Args:
-    teams: int32 [..., 2, team_size], blue first.
+    seats: int32 [..., P], the player on each seat; others than 0 to N - 1 are
+      not counted.
+    teams: the team of each seat.
     num_players: N.
 
   Returns:
-    float32 [..., N].
+    float32 [..., num_teams, N].
   """
-  counts = jnp.sum(jax.nn.one_hot(teams, num_players), axis=-2)
-  return counts[..., 0, :] - counts[..., 1, :]
+  sits = jax.nn.one_hot(seats, num_players)  # [..., P, N]
+  counts = [
+    jnp.sum(sits[..., np.flatnonzero(np.equal(teams, team)), :], axis=-2)
+    for team in range(max(teams) + 1)
+  ]
+  return jnp.stack(counts, axis=-2)
+
+
+def multiplicities(
+  seats: types.Array, teams: Sequence[int], num_players: int
+) -> types.Array:
+  """Returns each player's seats in the first minus those in the second team.
+
+  Args:
+    seats: int32 [..., P], the player on each seat.
+    teams: the team of each seat.
+    num_players: N.
+
+  Returns:
+    float32 [..., C, N], for the `C` pairs of teams.
+  """
+  counts = count_seats(seats, teams, num_players)
+  sizes = np.bincount(teams)
+  # One, and hence exact, for teams of one size.
+  weights = (sizes.min() / sizes).astype(np.float32)
+  counts = counts * np.broadcast_to(weights[:, None], counts.shape)
+  first, second = pairs(len(sizes))
+  return counts[..., first, :] - counts[..., second, :]
+
+
+def pairs(num_teams: int) -> tuple[types.NumpyArray, types.NumpyArray]:
+  """Returns the first and the second team of each pair, int [C]."""
+  first, second = np.triu_indices(num_teams, k=1)
+  return first, second
+
+
+def pair_scores(outcomes: types.Array) -> types.Array:
+  """Returns scores of the first against the second team of each pair.
+
+  Args:
+    outcomes: [..., num_teams], the score of each team.
+
+  Returns:
+    float32 [..., C], 1 for a win, 0.5 for a draw and 0 for a loss.
+  """
+  first, second = pairs(outcomes.shape[-1])
+  lead = jnp.sign(outcomes[..., first] - outcomes[..., second])
+  return 0.5 * (1.0 + lead.astype(jnp.float32))
 
 
 def win_probability(
@@ -151,7 +206,7 @@ def online_deviation(k_factor: float) -> float:
 def update(
   ratings: types.Array,
   multiplicities: types.Array,
-  outcome: types.Array,
+  scores: types.Array,
   k_factor: types.Array | float,
 ) -> types.Array:
   """Updates ratings after one game.
@@ -161,24 +216,24 @@ def update(
 
   Args:
     ratings: float32 [N].
-    multiplicities: float32 [N].
-    outcome: outcome for blue.
-    k_factor: step size in Elo points; zero if there was no game.
+    multiplicities: float32 [C, N].
+    scores: [C], see `pair_scores`.
+    k_factor: step size in Elo points for each pair; zero if there was no game.
 
   Returns:
     The new ratings, float32 [N].
   """
   # The gradient of the log-likelihood is (outcome - P) m, up to a constant that
   # is part of the step size.
-  surprise = outcome - win_probability(ratings, multiplicities)
+  surprise = scores - win_probability(ratings, multiplicities)  # [C]
   step = jnp.round(_GRID * k_factor * surprise) / _GRID
-  return ratings + step * multiplicities
+  return ratings + jnp.sum(step[:, None] * multiplicities, axis=0)
 
 
 def update_in_turn(
   ratings: types.Array,
   multiplicities: types.Array,
-  outcomes: types.Array,
+  scores: types.Array,
   k_factors: types.Array,
 ) -> types.Array:
   """Updates ratings [N] after `G` games, one after another; leaves [G, ...]."""
@@ -186,7 +241,7 @@ def update_in_turn(
   def step(ratings: types.Array, game: Any) -> tuple[types.Array, None]:
     return update(ratings, *game), None
 
-  games = (multiplicities, outcomes, k_factors)
+  games = (multiplicities, scores, k_factors)
   return jax.lax.scan(step, ratings, games)[0]
 
 

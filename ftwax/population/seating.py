@@ -8,7 +8,7 @@ games. Seats of opponents, which do not learn, are fixed.
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,15 +22,13 @@ _LAST_CHOICE = -1e6
 # Marks the seats of members in `Seating.opponents`.
 MEMBER = -1
 
-_Seats = TypeVar('_Seats', types.NumpyArray, jax.Array)
-
 
 class Seating(NamedTuple):
   """The seats of `G` games of `P` players; static.
 
   Attributes:
     num_members: N.
-    teams: the team of each player, length P.
+    teams: the team of each player, length P; any number of any size.
     opponents: int32 [G, P], the opponent on each seat, or `MEMBER`.
     num_own_team_games: the last so many games have teams of copies of one
       member; in the others teams are mixed.
@@ -57,6 +55,16 @@ class Seating(NamedTuple):
     return self.num_players == 1
 
   @property
+  def is_rated(self) -> bool:
+    """Whether teams compete; members of a single team are judged by return."""
+    return max(self.teams) > 0
+
+  @property
+  def team_size(self) -> int:
+    """Number of seats of the smallest team."""
+    return int(np.bincount(self.teams).min())
+
+  @property
   def is_member(self) -> types.NumpyArray:
     """Whether a seat is a member's, bool [G, P]."""
     return self.opponents == MEMBER
@@ -71,87 +79,118 @@ def make_seating(
   teams: Sequence[int],
   num_members: int,
   num_games: int,
-  num_opponents: int = 0,
+  opponent_teams: Sequence[Sequence[int]] = (),
   opponent_share: float = 0.5,
   own_team_fraction: float = 0.0,
 ) -> Seating:
   """Divides the seats of games among members and opponents.
 
   In a fraction of the games, one team consists of copies of an opponent.
-  Opponents take turns, and each alternates between the two sides. In another
-  fraction, each team of members consists of copies of one member.
+  Opponents take turns, and each takes its teams in turn. In another fraction,
+  each team of members consists of copies of one member.
 
   Args:
-    teams: the team of each player: a single player, or two teams of one size.
+    teams: the team of each player.
     num_members: N.
     num_games: G.
-    num_opponents: number of players that do not learn.
+    opponent_teams: the teams that each player that does not learn can take.
     opponent_share: fraction of the games in which one of them plays.
     own_team_fraction: fraction of the games with teams of copies of a member.
 
   Raises:
-    ValueError: if the teams are of another kind, there are opponents but no
-      second team, or seats cannot be divided evenly.
+    ValueError: if there are opponents but no second team, or seats cannot be
+      divided evenly.
   """
-  sizes = np.bincount(teams)
-  if len(teams) > 1 and (len(sizes) != 2 or sizes[0] != sizes[1]):
-    raise ValueError(
-      f'teams {tuple(teams)} of the game must be those of a single player or'
-      ' two teams of the same size; choose e.g. (0, 0, 1, 1).'
-    )
   opponents = np.full((num_games, len(teams)), MEMBER, np.int32)
-  if num_opponents:
-    if len(teams) == 1:
+  if opponent_teams:
+    if max(teams) == 0:
       raise ValueError(
-        f'opponents ({num_opponents}) must be 0 in a game with one seat; leave'
-        ' them out, or choose a game of two teams.'
+        f'opponents ({len(opponent_teams)}) must be 0 in a game of one team;'
+        ' leave them out, or choose a game of two teams.'
       )
     for game in range(round(opponent_share * num_games)):
-      opponent, turn = game % num_opponents, game // num_opponents
-      opponents[game, np.equal(teams, 1 - turn % 2)] = opponent
+      turn, opponent = divmod(game, len(opponent_teams))
+      sides = opponent_teams[opponent]
+      side = sides[-1 - turn % len(sides)]
+      opponents[game, np.equal(teams, side)] = opponent
   num_own_team_games = 0
   if len(teams) > 1:
     num_own_team_games = round(own_team_fraction * num_games)
   seating = Seating(num_members, tuple(teams), opponents, num_own_team_games)
   mixed, own = _split(seating)
   _check_shares(mixed.opponents, num_members, 'players')
-  _check_shares(own.opponents, num_members, 'own teams')
+  sizes = np.bincount(teams)
+  for size in set(sizes.tolist()):
+    unit = 'own teams' if len(set(sizes)) == 1 else f'own teams of {size}'
+    _check_shares(own.opponents[:, sizes == size], num_members, unit)
   return seating
 
 
 def make_evaluation_seating(
   teams: Sequence[int],
   num_members: int,
-  num_opponents: int,
   num_games: int,
+  opponent_teams: Sequence[Sequence[int]] = (),
 ) -> tuple[Seating, types.NumpyArray]:
   """Assigns seats for an evaluation.
 
-  In a game of one seat each member plays alone. With opponents, it plays
-  against each of them in teams of copies, on either side. Otherwise it plays
-  with copies of itself on all seats.
+  In a game of one seat each member plays alone. With opponents, a team of
+  copies of it plays against each of them, in each team in turn that leaves the
+  opponent teams that it can take. In a game of one team, each member takes each
+  seat in turn beside copies of each member. Otherwise it plays with copies of
+  itself on all seats.
 
   Args:
     teams: the team of each player.
     num_members: N.
-    num_opponents: K.
     num_games: minimum number of games of each member, or of each pair.
+    opponent_teams: the teams that each of `K` opponents can take.
 
   Returns:
     The seating, and the players on its seats, int32 [G, P]: members from zero,
     opponents from N on.
+
+  Raises:
+    ValueError: if an opponent cannot take the place of all other teams.
   """
-  rows, num_sides = [], 2 if num_opponents else 1
+  everybody = np.full(len(teams), True)
+  rows = []
   for member in range(num_members):
-    for _ in range(-(-num_games // num_sides)):
-      for opponent in range(num_opponents):
-        for side in range(2):
-          is_member = np.equal(teams, side)
-          rows.append(np.where(is_member, member, num_members + opponent))
-      if not num_opponents:
-        rows.append(np.full(len(teams), member))
+    # For each pair, whose seats the member has in turn, and who the others.
+    pairs = [
+      (_opposing_seats(teams, own), num_members + opponent)
+      for opponent, own in enumerate(opponent_teams)
+    ]
+    if len(teams) > max(teams) + 1 == 1:
+      each = np.eye(len(teams), dtype=bool)
+      pairs = [(each, other) for other in range(num_members)]
+    pairs = pairs or [(everybody[None], member)]
+    num_cycles = -(-num_games // min(len(masks) for masks, _ in pairs))
+    rows += num_cycles * [
+      np.where(is_member, member, other)
+      for masks, other in pairs
+      for is_member in masks
+    ]
   seats = np.stack(rows).astype(np.int32)
   return from_seats(seats, num_members, teams), seats
+
+
+def _opposing_seats(
+  teams: Sequence[int], opponent_teams: Sequence[int]
+) -> types.NumpyArray:
+  """Returns the seats, bool [K, P], of teams that leave an opponent its own."""
+  every = range(max(teams) + 1)
+  masks = [
+    np.equal(teams, team)
+    for team in every
+    if {*every} - {*opponent_teams} <= {team}
+  ]
+  if not masks:
+    raise ValueError(
+      f'opponent_teams ({tuple(opponent_teams)}) must leave a member one team'
+      f' of the {len(every)} of the game; choose an opponent of more roles.'
+    )
+  return np.stack(masks)
 
 
 def from_seats(
@@ -178,18 +217,6 @@ def from_seats(
   return Seating(num_members, tuple(teams), opponents.astype(np.int32))
 
 
-def as_teams(seats: _Seats, teams: Sequence[int]) -> _Seats:
-  """Groups seats [..., P] by team, [..., 2, P / 2].
-
-  Args:
-    seats: the player on each seat.
-    teams: the team of each player.
-  """
-  # Stable, so that the seats of a team keep their order.
-  order = np.argsort(teams, kind='stable')
-  return seats[..., order].reshape(*seats.shape[:-1], 2, -1)
-
-
 def draw_seats(
   key: types.Key, log_density: types.Array, seating: Seating
 ) -> types.Array:
@@ -200,7 +227,8 @@ def draw_seats(
   seats in a game only if no other has seats left, so the last games take the
   remaining members. In games of one seat, each member takes the next `M` games.
   Games with teams of copies of one member are drawn likewise, with a seat for
-  each team.
+  each team; members have equally many teams of each size. Seats are drawn in
+  random order, so that members play all roles equally often on average.
 
   Args:
     key: random key.
@@ -218,7 +246,8 @@ def draw_seats(
     return _draw_seats(key, log_density, seating)
   mixed, own = _split(seating)
   mixed_key, own_key = jax.random.split(key)
-  teams = _draw_seats(own_key, log_density, own)
+  kinds = np.unique(np.bincount(seating.teams), return_inverse=True)[1]
+  teams = _draw_seats(own_key, log_density, own, kinds)
   seats = teams[:, jnp.asarray(seating.teams)]
   if not mixed.num_games:
     return seats
@@ -245,23 +274,41 @@ def _split(seating: Seating) -> tuple[Seating, Seating]:
 
 
 def _draw_seats(
-  key: types.Key, log_density: types.Array, seating: Seating
+  key: types.Key,
+  log_density: types.Array,
+  seating: Seating,
+  kinds: types.NumpyArray | None = None,
 ) -> types.Array:
-  """Samples the members on the seats of games that are all mixed."""
+  """Samples the members on the seats of games that are all mixed.
+
+  Args:
+    key: random key.
+    log_density: see `draw_seats`.
+    seating: the seats of members.
+    kinds: int [P], the kind of each seat, of which each member has the same
+      number; None for seats of one kind.
+  """
   num_members, num_players = seating.num_members, seating.num_players
-  share = seating.seats_per_member
+  kinds = np.zeros(num_players, int) if kinds is None else kinds
+  shares = [
+    seating.is_member[:, kinds == kind].sum() // num_members
+    for kind in range(max(kinds) + 1)
+  ]
 
   def draw_player(log_weights: Any, carry: Any, inputs: Any) -> Any:
-    player_key, is_open = inputs
-    left, is_seated = carry
+    player_key, is_open, kind = inputs
+    left, is_seated = carry  # [num_kinds, N], [N]
     log_weights = jnp.where(is_seated, _LAST_CHOICE, log_weights)
     member = jax.random.categorical(
-      player_key, jnp.where(left > 0, log_weights, -jnp.inf)
+      player_key, jnp.where(left[kind] > 0, log_weights, -jnp.inf)
     )
     # A seat of an opponent is drawn, too, since shapes are static, but takes
     # none of the member's seats and is overwritten in the end.
     chosen = (jnp.arange(num_members) == member) & is_open
-    return (left - chosen, is_seated | chosen), member
+    return (
+      left.at[kind].add(-chosen.astype(jnp.int32)),
+      is_seated | chosen,
+    ), member
 
   def draw_game(left: Any, inputs: Any) -> Any:
     game_key, is_open = inputs
@@ -271,9 +318,12 @@ def _draw_seats(
       jax.random.permutation(keys[-1], jnp.arange(num_players))
     )
     order = order[jnp.argsort(~is_open[order], stable=True)]
+    kind = jnp.asarray(kinds)[order]
     nobody = jnp.zeros((num_members,), bool)
     carry, first = draw_player(
-      jnp.log(left.astype(jnp.float32)), (left, nobody), (keys[0], True)
+      jnp.log(left[kind[0]].astype(jnp.float32)),
+      (left, nobody),
+      (keys[0], True, kind[0]),
     )
     # With a tiny deviation, the density of a member that is not seated yet
     # could fall below that of a last choice.
@@ -281,12 +331,12 @@ def _draw_seats(
     (left, _), others = jax.lax.scan(
       lambda carry, inputs: draw_player(log_weights, carry, inputs),
       carry,
-      (keys[1:num_players], is_open[order[1:]]),
+      (keys[1:num_players], is_open[order[1:]], kind[1:]),
     )
     members = jnp.concatenate([first[None], others]).astype(jnp.int32)
     return left, jnp.zeros_like(members).at[order].set(members)
 
-  left = jnp.full((num_members,), share, jnp.int32)
+  left = jnp.tile(jnp.array(shares, jnp.int32)[:, None], (1, num_members))
   _, seats = jax.lax.scan(
     draw_game,
     left,

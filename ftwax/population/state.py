@@ -1,5 +1,6 @@
 """The state of a population, and how games and episodes update it."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +19,7 @@ class PopulationState(NamedTuple):
     members: leaves [N, ...].
     ratings: float32 [N], Elo points.
     opponent_ratings: float32 [K], Elo points of players that do not learn.
-    team_size: int32 [], players in a team; 1 in a single-agent task.
+    team_size: int32 [], players in the smallest team.
     payoff: results of members against each other.
     returns: float32 [N, num_returns], of the last episodes in a single-agent
       task, unordered.
@@ -127,20 +128,22 @@ def check_size(
 
 def record_games(
   population: PopulationState,
-  teams: types.Array,
+  seats: types.Array,
   outcomes: types.Array,
   is_played: types.Array,
+  teams: Sequence[int],
   config: config_lib.PopulationConfig,
 ) -> PopulationState:
   """Records and rates `G` games, one after another.
 
   Args:
     population: the population before the games.
-    teams: int32 [G, 2, team_size], blue first: members from zero, opponents
+    seats: int32 [G, P], the player on each seat: members from zero, opponents
       from N on.
-    outcomes: float32 [G], outcomes for blue; see `ratings.check_games`.
+    outcomes: float32 [G, num_teams], the score of each team.
     is_played: bool [G], false where there was no game.
-    config: options of the population.
+    teams: the team of each seat, at least two; static.
+    config: options of the population; static.
 
   Returns:
     The population after the games.
@@ -148,24 +151,26 @@ def record_games(
   num_members = config.num_members
   # Outcomes without a game are arbitrary. As draws they are not decided, and no
   # NaN reaches the ratings through a step size of zero.
-  outcomes = jnp.where(is_played, outcomes, ratings_lib.DRAW)
-  # Opponents, from N on, have a one-hot vector of zeros. A member with several
-  # seats counts a game once.
-  has_seat = jnp.any(jax.nn.one_hot(teams, num_members) > 0.0, axis=(1, 2))
+  outcomes = jnp.where(is_played[:, None], outcomes, 0.0)
+  scores = ratings_lib.pair_scores(outcomes)  # [G, C]
+  # Without opponents. A member with several seats counts a game once.
+  counts = ratings_lib.count_seats(seats, teams, num_members)
+  has_seat = jnp.any(counts > 0.0, axis=1)
   num_games = _count(has_seat & is_played[:, None])
-  is_decided = outcomes != ratings_lib.DRAW
+  is_decided = jnp.any(scores != ratings_lib.DRAW, axis=1)
   # [N + K]
   ratings = jnp.concatenate([population.ratings, population.opponent_ratings])
   ratings = ratings_lib.update_in_turn(
     ratings,
-    ratings_lib.multiplicities(teams, len(ratings)),
-    outcomes,
-    jnp.where(is_played, config.k_factor, 0.0),
+    ratings_lib.multiplicities(seats, teams, len(ratings)),
+    scores,
+    # Each team takes part in so many pairs.
+    jnp.where(is_played, config.k_factor / max(teams), 0.0),
   )
   return population._replace(
     ratings=ratings[:num_members],
     opponent_ratings=ratings[num_members:],
-    payoff=payoff_lib.update(population.payoff, teams, outcomes, is_played),
+    payoff=payoff_lib.update(population.payoff, counts, scores, is_played),
     games=population.games + num_games,
     games_since_exploitation=population.games_since_exploitation + num_games,
     decided_games=(

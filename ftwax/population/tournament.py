@@ -1,5 +1,6 @@
 """Round-robin tournaments: their games and statistics."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -31,42 +32,60 @@ class Tournament(NamedTuple):
 
 
 def round_robin(
-  num_players: int, games_per_pair: int, team_size: int = 1
+  num_players: int, games_per_pair: int, teams: Sequence[int] = (0, 1)
 ) -> types.NumpyArray:
-  """Assigns seats such that every pair meets equally often on either side.
+  """Assigns seats such that every pair meets equally often on every side.
+
+  In a game of two teams, the players of a pair have a team each. In a game of
+  more, one player has one team, and the other one all the others.
 
   Args:
     num_players: N.
-    games_per_pair: games of each pair; even, so that sides cancel out.
-    team_size: number of copies of one player in a team.
+    games_per_pair: games of each pair; a multiple that lets sides cancel out.
+    teams: the team of each seat, at least two.
 
   Returns:
-    int32 [G, 2, team_size], blue first.
+    int32 [G, P], the player on each seat.
 
   Raises:
-    ValueError: if there are fewer than two players, or `games_per_pair` is odd
-      or less than 2.
+    ValueError: if there are fewer than two players or teams, or
+      `games_per_pair` is not such a multiple.
   """
   if num_players < 2:
     raise ValueError(
       f'num_players ({num_players}) must be at least 2; add one, such as a'
       ' scripted player.'
     )
-  if games_per_pair < 2 or games_per_pair % 2:
+  num_teams = max(teams) + 1
+  if num_teams < 2:
     raise ValueError(
-      f'games_per_pair ({games_per_pair}) must be even and at least 2, so that'
-      f' sides cancel out; choose {max(games_per_pair + 1, 2)}.'
+      f'teams {tuple(teams)} of a tournament must be at least two; compare'
+      ' members of one team by their returns.'
+    )
+  # Both players of a pair sit alone in each team, in turn.
+  sides = range(num_teams) if num_teams > 2 else (0,)
+  cycle = 2 * len(sides)
+  if games_per_pair < 1 or games_per_pair % cycle:
+    raise ValueError(
+      f'games_per_pair ({games_per_pair}) must be a positive multiple of'
+      f' {cycle}, so that sides cancel out; choose'
+      f' {max(-(-games_per_pair // cycle), 1) * cycle}.'
     )
   first, second = np.triu_indices(num_players, k=1)
   pairs = np.stack([first, second], axis=1)
-  games = np.concatenate([pairs, pairs[:, ::-1]])
-  games = np.tile(games, (games_per_pair // 2, 1)).astype(np.int32)
-  return np.repeat(games[:, :, None], team_size, axis=2)
+  pairs = np.concatenate([pairs, pairs[:, ::-1]])[:, :, None]
+  games = [
+    np.where(np.equal(teams, side), pairs[:, 0], pairs[:, 1]) for side in sides
+  ]
+  return np.tile(np.concatenate(games), (games_per_pair // cycle, 1)).astype(
+    np.int32
+  )
 
 
 def summarize(
-  teams: types.NumpyArray,
+  seats: types.NumpyArray,
   outcomes: types.NumpyArray,
+  teams: Sequence[int],
   num_players: int,
   anchor: int = 0,
   anchor_rating: float = 1000.0,
@@ -76,11 +95,13 @@ def summarize(
 
   Intervals of win rates are Wilson's, with a draw as half a win. With draws
   they are slightly too wide, since draws have less variance than wins and
-  losses.
+  losses. In games of three teams and more they are too narrow, since each pair
+  of teams counts as a game of its own.
 
   Args:
-    teams: int [G, 2, team_size], blue first; teams may be mixed.
-    outcomes: [G], outcomes for blue.
+    seats: int [G, P], the player on each seat; teams may be mixed.
+    outcomes: [G, num_teams], the score of each team.
+    teams: the team of each seat.
     num_players: N.
     anchor: player with a given rating, such as a scripted one.
     anchor_rating: rating of the anchor.
@@ -89,23 +110,26 @@ def summarize(
   Raises:
     ValueError: if the arguments are not results of such games.
   """
-  teams, outcomes = np.asarray(teams), np.asarray(outcomes, np.float64)
-  ratings_lib.check_games(teams, outcomes, num_players)
-  # Whether each player is in each team, [G, 2, N].
-  sits = (teams[..., None] == np.arange(num_players)).any(axis=2)
-  blue, red = sits[:, 0].astype(np.float64), sits[:, 1].astype(np.float64)
-  share = outcomes[:, None]  # Blue's part of the point of each game, [G, 1].
-  scores = (blue * share).T @ red + (red * (1.0 - share)).T @ blue  # [N, N]
-  games = (blue.T @ red + red.T @ blue).astype(np.int64)
+  seats, outcomes = np.asarray(seats), np.asarray(outcomes, np.float64)
+  ratings_lib.check_games(seats, outcomes, teams, num_players)
+  places = jnp.asarray(seats)
+  counts = np.asarray(ratings_lib.count_seats(places, teams, num_players))
+  first, second = (  # Whether each player is in the team, [G * C, N].
+    (counts[:, team] > 0).reshape(-1, num_players).astype(np.float64)
+    for team in ratings_lib.pairs(max(teams) + 1)
+  )
+  pair_scores = ratings_lib.pair_scores(jnp.asarray(outcomes)).reshape(-1)
+  # The first team's part of the point of each meeting, [G * C, 1].
+  share = np.asarray(pair_scores, np.float64)[:, None]
+  scores = (first * share).T @ second + (second * (1.0 - share)).T @ first
+  games = (first.T @ second + second.T @ first).astype(np.int64)  # [N, N]
   # In mixed teams a player may sit on both sides of a game.
   np.fill_diagonal(scores, 0.0)
   np.fill_diagonal(games, 0)
   lows, highs = wilson_interval(scores, games, deviations)
+  design = ratings_lib.multiplicities(places, teams, num_players)
   fit = ratings_lib.fit(
-    ratings_lib.multiplicities(jnp.asarray(teams), num_players),
-    jnp.asarray(outcomes, jnp.float32),
-    anchor,
-    anchor_rating,
+    design.reshape(-1, num_players), pair_scores, anchor, anchor_rating
   )
   return Tournament(
     games=games,

@@ -129,9 +129,9 @@ def rate(played: Iterable[Mapping[str, Any]], person: str) -> tuple[float, int]:
     sign = np.where(np.array(teams) == 0, 1.0, -1.0)
     others = np.array([seat['rating'] for seat in seats])
     known = np.where(is_person, rating, others)
-    outcome = (game['outcome'][0] + 1) / 2
+    scores = ratings.pair_scores(jnp.asarray(game['outcome']))
     updated = ratings.update(
-      jnp.asarray(known), jnp.asarray(sign), outcome, _K_FACTOR
+      jnp.asarray(known), jnp.asarray(sign)[None], scores, _K_FACTOR
     )
     rating = float(np.asarray(updated)[is_person].mean())
     num_games += 1

@@ -1,8 +1,9 @@
 """Evaluations: members play episodes, or games against opponents.
 
-In a single-seat task every member plays alone. In a game of two teams, a team
-of copies of each member plays against a team of copies of each opponent, on
-either side. Without opponents, each member plays against itself.
+In a single-seat task every member plays alone. In a game of teams, a team of
+copies of each member plays against copies of each opponent, on every side.
+Without opponents, each member plays against itself. In a game of one team, each
+member takes each seat beside copies of each other one (cross-play).
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,7 @@ class GameResult(NamedTuple):
     place: index of the game among the parallel games.
     seats: int32 [P], the player on each seat: members are 0 to N - 1, opponents
       start at N.
-    outcome: float32 [num_teams], 1 for a win, 0 for a draw, -1 for a loss.
+    outcome: float32 [num_teams], the score of each team.
     returns: float32 [P, num_events], summed rewards of each player.
     length: number of steps.
   """
@@ -50,12 +51,14 @@ class Plan(NamedTuple):
       first ones count, whenever they end; counting the first games to end
       overall would favor short episodes.
     opponents: players that do not learn, in the order of their indices.
+    roles: the role of each seat; empty if there is one.
   """
 
   seating: seating.Seating
   seats: types.NumpyArray
   games_per_place: int
   opponents: Mapping[str, players.Player]
+  roles: tuple[int, ...] = ()
 
 
 class Outcome(NamedTuple):
@@ -85,10 +88,15 @@ def make_plan(parts: prepare.Prepared, num_episodes: int) -> Plan:
     games_per_place = -(-num_episodes // num_games)
   elif opponents:
     num_games = -(-num_episodes // len(opponents))
+  elif not parts.seating.is_rated:
+    num_games = -(-num_episodes // parts.population.num_members)
   places, seats = seating.make_evaluation_seating(
-    spec.teams, parts.population.num_members, len(opponents), num_games
+    spec.teams,
+    parts.population.num_members,
+    num_games,
+    players.find_teams(opponents, spec.teams, spec.roles),
   )
-  return Plan(places, seats, games_per_place, opponents)
+  return Plan(places, seats, games_per_place, opponents, spec.roles)
 
 
 def next_step(num_steps: int, eval_every: int) -> int:
@@ -106,7 +114,7 @@ def make_opponents(parts: prepare.Prepared) -> dict[str, players.Player]:
   If the game has scripts, the anchor is a player that acts uniformly at random.
   """
   game = parts.evaluation_game
-  if parts.spec.num_players == 1:
+  if not parts.seating.is_rated:
     return {}
   named: dict[str, players.Player] = {}
   if game is not None and game.scripts:
@@ -180,8 +188,12 @@ def endless_results(
 def make_row(outcome: Outcome) -> dict[str, Any]:
   """Returns a row for the evaluation log.
 
-  With several members, `member_returns` [N] holds the mean of each. With
-  opponents, `scores/<opponent>` is the members' mean score
+  With several members, `member_returns` [N] holds the mean of each. In a game
+  of one team, `cross_returns` [N, N] holds the mean of teams of one `i` and
+  copies of `j`, and `self_play` and `cross_play` the means of its diagonal and
+  of all others. With roles, `role_returns` holds the mean on the seats of each,
+  NaN if members have none.
+  With opponents, `scores/<opponent>` is the members' mean score
   (a win is 1, a draw 0.5), `member_scores` is [N, K], and `elo` and
   `member_elo` [N] are Elo points above the first opponent.
   """
@@ -201,9 +213,45 @@ def make_row(outcome: Outcome) -> dict[str, Any]:
     row['member_returns'] = [
       float(np.mean(returns[seats == member])) for member in range(num_members)
     ]
+    if seats.shape[1] > 1 and not plan.seating.is_rated:
+      row.update(_cross(seats, returns, num_members))
+  if plan.roles:
+    on_role = [
+      returns[is_member & np.equal(plan.roles, role)]
+      for role in range(max(plan.roles) + 1)
+    ]
+    row['role_returns'] = [
+      float(np.mean(own)) if own.size else np.nan for own in on_role
+    ]
   if plan.opponents:
     row.update(_rate(outcome))
   return row
+
+
+def _cross(
+  seats: types.NumpyArray, returns: types.NumpyArray, num_members: int
+) -> dict[str, Any]:
+  """Returns the cross-play of members; see `make_row`.
+
+  Args:
+    seats: int32 [G, P], a member on one seat and another one on all others.
+    returns: float [G, P].
+    num_members: N.
+  """
+  means = np.empty((num_members, num_members))
+  for member, other in np.ndindex(means.shape):
+    counts = (seats == member).sum(axis=1), (seats == other).sum(axis=1)
+    num_others = seats.shape[1] - 1
+    is_pair = (counts[0] == 1) & (counts[1] == num_others)
+    if member == other:
+      is_pair = counts[0] > num_others
+    means[member, other] = np.mean(returns[is_pair])
+  is_self = np.eye(num_members, dtype=bool)
+  return {
+    'self_play': float(np.mean(means[is_self])),
+    'cross_play': float(np.mean(means[~is_self])),
+    'cross_returns': means.tolist(),
+  }
 
 
 def describe(row: Mapping[str, Any], num_steps: int) -> str:
@@ -213,7 +261,8 @@ def describe(row: Mapping[str, Any], num_steps: int) -> str:
     row: returned by `make_row`.
     num_steps: number of training steps so far.
   """
-  names = [name for name in row if name.startswith('scores/') or name == 'elo']
+  main = 'elo', 'self_play', 'cross_play'
+  names = [name for name in row if name.startswith('scores/') or name in main]
   numbers = {name: row[name] for name in ['episode_return', *names]}
   return (
     f'evaluation after {num_steps:,} steps, {row["num_episodes"]} episodes:'
@@ -237,8 +286,9 @@ def summarize(
   """
   seats = np.stack([result.seats for result in results])  # [G, P]
   return tournament.summarize(
-    seating.as_teams(seats, teams),
-    np.array([0.5 * (1.0 + result.outcome[0]) for result in results]),
+    seats,
+    np.stack([result.outcome for result in results]),
+    teams,
     num_players,
     anchor,
   )

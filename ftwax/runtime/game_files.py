@@ -31,6 +31,7 @@ def write(directory: pathlib.Path, spec: games.GameSpec) -> None:
     **{name: _tree_to_json(tree) for name, tree in environment.items()},
     'teams': list(spec.teams),
     'event_names': list(spec.event_names),
+    'roles': list(spec.roles),
   }
   files.write_atomically(
     directory / run_directory.GAME_FILE, json.dumps(plain, indent=2) + '\n'
@@ -55,6 +56,7 @@ def _game_from_json(plain: _Json) -> games.GameSpec:
     types.EnvironmentSpec(**environment),
     tuple(plain['teams']),
     tuple(plain['event_names']),
+    tuple(plain.get('roles', ())),  # Of older runs: none.
   )
 
 

@@ -128,7 +128,7 @@ def make_population(
     key,
     parts.population,
     num_opponents=len(parts.opponents),
-    team_size=parts.spec.team_size,
+    team_size=parts.seating.team_size,
   )
 
 

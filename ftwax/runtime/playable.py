@@ -118,7 +118,12 @@ def make(
       f'game ({type(game).__name__}) must be a game of teams, or an environment'
       ' in JAX, to be played in the browser; `ftwax film` films any.'
     )
-  spec = games.GameSpec(environment, tuple(game.teams), tuple(game.event_names))
+  spec = games.GameSpec(
+    environment,
+    tuple(game.teams),
+    tuple(game.event_names),
+    tuple(getattr(game, 'roles', ())),
+  )
   scripts = getattr(game, 'scripts', {})
   return PlayableGame(
     name,

@@ -137,7 +137,7 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
       spec.teams,
       population.num_members,
       experiment.num_environments,
-      len(experiment.opponents),
+      players.find_teams(experiment.opponents, spec.teams, spec.roles),
       experiment.opponent_share,
       population.own_team_fraction,
     ),

@@ -65,6 +65,13 @@ def test_bad_teams_are_refused(teams, num_players, message):
     games.check_teams(teams, num_players)
 
 
+def test_bad_roles_are_refused():
+  game = capture_the_flag.make(CONFIG)
+  for roles in ((0,), (0, 2), (1, 1)):
+    with pytest.raises(ValueError, match=r'roles \(.*\) must be numbered'):
+      _play(game._replace(roles=roles))
+
+
 def test_events_must_be_named():
   game = capture_the_flag.make(CONFIG)._replace(event_names=('tag', 'flag'))
   with pytest.raises(
@@ -81,8 +88,8 @@ def test_outcomes_compare_scores():
   for scores, outcome in [
     ((3, 1), (1, -1)),
     ((2, 2), (0, 0)),
-    ((1, 5, 5), (-1, 0, 0)),
-    ((-1, -3, -2), (1, -1, -1)),
+    ((1, 5, 5), (-1, 0.5, 0.5)),
+    ((-1, -3, -2), (1, -1, 0)),
     ((7,), (0,)),
   ]:
     result = games.outcome_of_scores(scores)
@@ -90,9 +97,9 @@ def test_outcomes_compare_scores():
     games.check_outcomes(result[None], len(scores))
 
 
-@pytest.mark.parametrize('outcome', [(0.5, -0.5), (1,), (np.nan, 0)])
+@pytest.mark.parametrize('outcome', [(0.5, -0.5, 0), (1,), (np.nan, 0)])
 def test_other_outcomes_are_refused(outcome):
   with pytest.raises(
-    ValueError, match=r'outcome \(.*\) of a game must be 1, 0 or -1 for'
+    ValueError, match=r'outcome \(.*\) of a game must be a finite score for'
   ):
     games.check_outcomes(np.array([outcome]), 2)

@@ -12,6 +12,7 @@ def test_counts_against_a_loop():
   rng = np.random.default_rng(0)
   teams = rng.integers(0, 5, size=(60, 2, 2))
   outcomes = rng.choice([0.0, 0.5, 1.0], size=(60,))
+  counts = ratings.count_seats(teams.reshape(60, 4), (0, 0, 1, 1), 5)
   is_played = rng.random(60) < 0.7
   scores, games = np.zeros((5, 5)), np.zeros((5, 5))
   for (blue, red), outcome, played in zip(
@@ -28,8 +29,8 @@ def test_counts_against_a_loop():
   for half in (slice(0, 30), slice(30, 60)):
     payoff = payoff_lib.update(
       payoff,
-      jnp.asarray(teams[half]),
-      jnp.float32(outcomes[half]),
+      counts[half],
+      jnp.float32(outcomes[half])[:, None],
       jnp.asarray(is_played[half]),
     )
   np.testing.assert_array_equal(payoff.scores, scores)
@@ -38,11 +39,23 @@ def test_counts_against_a_loop():
   np.testing.assert_allclose(rates + rates.T, np.where(games, 1.0, np.nan))
 
 
+def test_every_pair_of_teams_meets():
+  counts = ratings.count_seats(jnp.array([[0, 1, 2]]), (0, 1, 2), 3)
+  scores = ratings.pair_scores(jnp.array([[3.0, 2.0, 2.0]]))
+  payoff = payoff_lib.update(
+    payoff_lib.init(3), counts, scores, jnp.array([True])
+  )
+  np.testing.assert_array_equal(payoff.games, 1 - np.eye(3))
+  np.testing.assert_array_equal(
+    payoff.scores, [[0, 1, 1], [0, 0, 0.5], [0, 0.5, 0]]
+  )
+
+
 def test_what_is_not_played_may_be_nan():
   payoff = payoff_lib.update(
     payoff_lib.init(2),
-    jnp.array([[[0], [1]]]),
-    jnp.array([jnp.nan]),
+    jnp.array([[[1.0, 0.0], [0.0, 1.0]]]),
+    jnp.array([[jnp.nan]]),
     jnp.array([False]),
   )
   assert not np.any(payoff.scores)
@@ -58,20 +71,28 @@ def test_forget_drops_rows_and_columns():
 
 
 def test_round_robin_seats_every_pair_on_both_sides():
-  teams = tournament.round_robin(4, games_per_pair=6, team_size=2)
-  assert teams.shape == (36, 2, 2)
-  assert (teams[:, :, 0] == teams[:, :, 1]).all()
+  seats = tournament.round_robin(4, games_per_pair=6, teams=(0, 1, 0, 1))
+  assert seats.shape == (36, 4)
+  assert (seats[:, :2] == seats[:, 2:]).all()
   counts = np.zeros((4, 4))
-  np.add.at(counts, (teams[:, 0, 0], teams[:, 1, 0]), 1)
+  np.add.at(counts, (seats[:, 0], seats[:, 1]), 1)
   np.testing.assert_array_equal(counts, 3 * (1 - np.eye(4)))
+
+
+def test_round_robin_of_many_teams():
+  seats = tournament.round_robin(2, games_per_pair=6, teams=(0, 1, 2))
+  expected = [[0, 1, 1], [1, 0, 1], [1, 1, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]
+  assert sorted(seats.tolist()) == sorted(expected)
 
 
 @pytest.mark.parametrize(
   ('arguments', 'message'),
   [
     ((1, 2), r'num_players \(1\) must be at least 2'),
-    ((2, 3), r'games_per_pair \(3\) must be even.*choose 4'),
-    ((2, 0), r'games_per_pair \(0\) must be even.*choose 2'),
+    ((2, 3), r'games_per_pair \(3\) must be a positive multiple.*choose 4'),
+    ((2, 0), r'games_per_pair \(0\) must be a positive multiple.*choose 2'),
+    ((2, 4, (0, 1, 2)), r'games_per_pair \(4\) .* of 6, .*; choose 6'),
+    ((2, 2, (0, 0)), r'teams \(0, 0\) of a tournament must be at least two'),
   ],
 )
 def test_no_tournament(arguments, message):
@@ -89,12 +110,14 @@ def test_intervals_are_scipys():
 
 
 def test_summary_of_a_tournament():
-  teams = tournament.round_robin(3, games_per_pair=100, team_size=2)
+  teams = 0, 0, 1, 1
+  seats = tournament.round_robin(3, games_per_pair=100, teams=teams)
   rng = np.random.default_rng(0)
   strengths = np.array([0.0, 60.0, 120.0])
-  gap = 2 * (strengths[teams[:, 0, 0]] - strengths[teams[:, 1, 0]])
-  outcomes = (rng.random(300) < 1 / (1 + 10 ** (-gap / 400))).astype(float)
-  summary = tournament.summarize(teams, outcomes, 3, anchor_rating=500.0)
+  gap = 2 * (strengths[seats[:, 0]] - strengths[seats[:, 2]])
+  wins = rng.random(300) < 1 / (1 + 10 ** (-gap / 400))
+  outcomes = np.stack([wins, ~wins], axis=1)
+  summary = tournament.summarize(seats, outcomes, teams, 3, anchor_rating=500.0)
   is_other = ~np.eye(3, dtype=bool)
   assert (summary.games[is_other] == 100).all()
   rates = summary.win_rates
@@ -112,14 +135,14 @@ def test_summary_of_a_tournament():
 
 
 def test_pairs_without_a_game_may_win_anything():
-  summary = tournament.summarize(np.array([[[0], [1]]]), np.array([0.5]), 3)
+  summary = tournament.summarize([[0, 1]], [[0, 0]], (0, 1), 3)
   assert (summary.lows[0, 2], summary.highs[0, 2]) == (0.0, 1.0)
   assert np.isnan(summary.win_rates[0, 2])
 
 
 def test_teams_may_be_mixed():
-  teams = np.array([[[0, 1], [2, 2]], [[2, 0], [1, 1]]])
-  summary = tournament.summarize(teams, np.array([1.0, 0.5]), 3)
+  seats = [[0, 1, 2, 2], [2, 0, 1, 1]]
+  summary = tournament.summarize(seats, [[1, -1], [0, 0]], (0, 0, 1, 1), 3)
   np.testing.assert_array_equal(
     summary.games, [[0, 1, 1], [1, 0, 2], [1, 2, 0]]
   )
@@ -128,10 +151,10 @@ def test_teams_may_be_mixed():
 
 
 def test_ratings_of_games_drawn_anew_scatter_as_their_errors():
-  teams = tournament.round_robin(3, games_per_pair=100)
+  seats = tournament.round_robin(3, games_per_pair=100)
   rng = np.random.default_rng(0)
   outcomes = jnp.asarray(rng.random(300) < 0.6, jnp.float32)
-  games = ratings.multiplicities(jnp.asarray(teams), 3)
+  games = ratings.multiplicities(jnp.asarray(seats), (0, 1), 3)[:, 0]
   samples = ratings.bootstrap(jax.random.PRNGKey(0), games, outcomes, 200)
   assert samples.shape == (200, 3)
   fitted = ratings.fit(games, outcomes)

@@ -25,16 +25,18 @@ def test_members_begin_differently():
 
 def test_games_are_rated_in_turn_and_counted():
   population, config = population_fakes.make_population(num_members=4)
-  teams = jnp.array([[[0, 1], [2, 3]], [[0, 0], [3, 1]], [[0, 2], [2, 1]]])
-  outcomes = jnp.array([1.0, 0.5, jnp.nan])
+  seats = jnp.array([[0, 1, 2, 3], [0, 0, 3, 1], [0, 2, 2, 1]])
+  outcomes = jnp.array([[1.0, -1.0], [0.0, 0.0], [jnp.nan, 0.0]])
   is_played = jnp.array([True, True, False])
-  after = jax.jit(state_lib.record_games, static_argnames='config')(
-    population, teams, outcomes, is_played, config=config
+  teams = 0, 0, 1, 1
+  after = jax.jit(state_lib.record_games, static_argnums=(4, 5))(
+    population, seats, outcomes, is_played, teams, config
   )
   ratings = population.ratings
   for game in range(2):
-    m = ratings_lib.multiplicities(teams[game], 4)
-    ratings = ratings_lib.update(ratings, m, outcomes[game], config.k_factor)
+    m = ratings_lib.multiplicities(seats[game], teams, 4)
+    scores = ratings_lib.pair_scores(outcomes[game])
+    ratings = ratings_lib.update(ratings, m, scores, config.k_factor)
   np.testing.assert_array_equal(after.ratings, ratings)
   np.testing.assert_array_equal(after.games, [2, 2, 1, 2])
   np.testing.assert_array_equal(after.games_since_exploitation, [2, 2, 1, 2])

@@ -1,5 +1,3 @@
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,23 +11,62 @@ STRENGTHS = np.array([1000.0, 1150.0, 900.0, 1300.0, 1050.0])
 
 
 def _play(key, strengths, num_games, team_size=2):
-  """Returns teams and outcomes of games between random teams."""
+  """Returns multiplicities and scores of games between random teams."""
   teams_key, outcome_key = jax.random.split(key)
   seats = jax.vmap(lambda key: jax.random.permutation(key, len(strengths)))(
     jax.random.split(teams_key, num_games)
   )
-  teams = seats[:, : 2 * team_size].reshape(num_games, 2, team_size)
-  m = ratings_lib.multiplicities(teams, len(strengths))
+  teams = (0,) * team_size + (1,) * team_size
+  m = ratings_lib.multiplicities(seats[:, : len(teams)], teams, len(strengths))
   p = ratings_lib.win_probability(jnp.float32(strengths), m)
-  outcomes = jax.random.bernoulli(outcome_key, p).astype(jnp.float32)
-  return teams, m, outcomes
+  return m, jax.random.bernoulli(outcome_key, p).astype(jnp.float32)
+
+
+def _fit(multiplicities, scores):
+  """Fits ratings to games of two teams."""
+  return ratings_lib.fit(multiplicities[:, 0], scores[:, 0])
 
 
 def test_multiplicities():
-  teams = jnp.array([[[0, 1], [2, 2]], [[3, 0], [0, 1]]])
+  seats = jnp.array([[0, 2, 1, 2], [3, 0, 0, 1]])
   np.testing.assert_array_equal(
-    ratings_lib.multiplicities(teams, 4), [[1, 1, -2, 0], [0, -1, 0, 1]]
+    ratings_lib.multiplicities(seats, (0, 1, 0, 1), 4)[:, 0],
+    [[1, 1, -2, 0], [0, -1, 0, 1]],
   )
+
+
+def test_a_larger_team_counts_as_much_as_a_smaller_one():
+  m = ratings_lib.multiplicities(jnp.array([0, 1, 1, 2]), (0, 0, 0, 1), 3)
+  np.testing.assert_allclose(m, [[1 / 3, 2 / 3, -1]], rtol=1e-6)
+  even = ratings_lib.win_probability(jnp.full((3,), 1000.0), m)
+  np.testing.assert_allclose(even, [0.5], atol=1e-6)
+
+
+def test_a_game_of_many_teams_is_one_of_each_pair():
+  teams = (0, 1, 2)
+  m = ratings_lib.multiplicities(jnp.array([2, 0, 1]), teams, 3)
+  np.testing.assert_array_equal(m, [[-1, 0, 1], [0, -1, 1], [1, -1, 0]])
+  scores = ratings_lib.pair_scores(jnp.array([5.0, 1.5, 1.5]))
+  np.testing.assert_array_equal(scores, [1.0, 1.0, 0.5])
+  # The first beats two equals, half of 8 points at a time.
+  ratings = ratings_lib.update(jnp.full((3,), 1000.0), m, scores, 8.0)
+  np.testing.assert_array_equal(ratings, [996.0, 996.0, 1008.0])
+
+
+@pytest.mark.parametrize('teams', [(0, 0, 0, 1), (0, 1, 2, 3)])
+def test_strengths_are_found_in_games_of_other_teams(teams):
+  rng = np.random.default_rng(0)
+  seats = np.stack([rng.permutation(5)[:4] for _ in range(4000)])
+  m = ratings_lib.multiplicities(jnp.asarray(seats), teams, 5)
+  p = ratings_lib.win_probability(jnp.float32(STRENGTHS), m)
+  scores = (rng.random(p.shape) < p).astype(np.float32)
+  fit = ratings_lib.fit(m.reshape(-1, 5), jnp.asarray(scores).reshape(-1))
+  error = np.abs(fit.ratings - STRENGTHS)[1:]
+  assert (error < 3.0 * fit.standard_errors[1:]).all()
+  ratings = ratings_lib.update_in_turn(
+    jnp.full((5,), 1000.0), m, jnp.asarray(scores), jnp.full((4000,), 4.0)
+  )
+  assert scipy.stats.spearmanr(ratings, STRENGTHS).statistic >= 0.9 - 1e-6
 
 
 def test_win_probability_against_the_formula():
@@ -51,10 +88,10 @@ def test_two_copies_each_need_half_the_gap():
 
 def test_update_of_one_game():
   ratings = jnp.array([1000.0, 1000.0, 1000.0])
-  m = jnp.array([2.0, -1.0, -1.0])
-  win = ratings_lib.update(ratings, m, ratings_lib.WIN, 16.0)
+  m = jnp.array([[2.0, -1.0, -1.0]])
+  win = ratings_lib.update(ratings, m, jnp.ones(1), 16.0)
   np.testing.assert_array_equal(win, [1016.0, 992.0, 992.0])
-  draw = ratings_lib.update(ratings, m, ratings_lib.DRAW, 16.0)
+  draw = ratings_lib.update(ratings, m, jnp.full(1, ratings_lib.DRAW), 16.0)
   np.testing.assert_array_equal(draw, ratings)
 
 
@@ -67,7 +104,7 @@ def test_update_is_the_gradient_of_the_log_likelihood():
     return 0.3 * jnp.log(p) + 0.7 * jnp.log(1 - p)
 
   gradient = jax.grad(log_likelihood)(ratings) * 400 / np.log(10)
-  step = ratings_lib.update(ratings, m, 0.3, 10.0) - ratings
+  step = ratings_lib.update(ratings, m[None], jnp.full(1, 0.3), 10.0) - ratings
   np.testing.assert_allclose(step, 10.0 * gradient, atol=5e-3)
 
 
@@ -75,7 +112,7 @@ def test_the_sum_is_kept_to_the_last_bit(key):
   keys = jax.random.split(key, 3)
   # Far from each other, so that points move by all kinds of amounts.
   strengths = np.linspace(0.0, 3000.0, 9)
-  _, m, outcomes = _play(keys[0], strengths, 5000)
+  m, outcomes = _play(keys[0], strengths, 5000)
   ratings = jnp.float32(np.arange(9) * 333.0)
   k_factors = jax.random.uniform(keys[1], (5000,), maxval=40.0)
   after = jax.jit(ratings_lib.update_in_turn)(ratings, m, outcomes, k_factors)
@@ -86,7 +123,7 @@ def test_the_sum_is_kept_to_the_last_bit(key):
 
 @pytest.mark.parametrize('seed', range(3))
 def test_online_ratings_rank_players_of_known_strength(seed):
-  _, m, outcomes = _play(jax.random.PRNGKey(seed), STRENGTHS, 2000)
+  m, outcomes = _play(jax.random.PRNGKey(seed), STRENGTHS, 2000)
   ratings = jnp.full((5,), 1000.0)
   k_factors = jnp.full((2000,), 4.0)
   ratings = ratings_lib.update_in_turn(ratings, m, outcomes, k_factors)
@@ -95,8 +132,8 @@ def test_online_ratings_rank_players_of_known_strength(seed):
 
 @pytest.mark.parametrize('seed', range(3))
 def test_the_fit_recovers_strengths_within_its_errors(seed):
-  _, m, outcomes = _play(jax.random.PRNGKey(seed), STRENGTHS, 2000)
-  fit = jax.jit(ratings_lib.fit)(m, outcomes)
+  m, outcomes = _play(jax.random.PRNGKey(seed), STRENGTHS, 2000)
+  fit = jax.jit(_fit)(m, outcomes)
   assert fit.ratings[0] == 1000.0
   assert fit.standard_errors[0] == 0.0
   # 2,000 games tell each strength to about 13 to 15 points.
@@ -107,8 +144,8 @@ def test_the_fit_recovers_strengths_within_its_errors(seed):
 
 
 def test_the_fit_is_where_scipy_finds_the_maximum(key):
-  _, m, outcomes = _play(key, STRENGTHS, 300)
-  m, outcomes = np.asarray(m, np.float64), np.array(outcomes, np.float64)
+  m, outcomes = _play(key, STRENGTHS, 300)
+  m, outcomes = np.asarray(m[:, 0], np.float64), np.array(outcomes[:, 0])
   outcomes[::7] = 0.5
 
   def loss(free):
@@ -130,8 +167,8 @@ def test_standard_errors_are_those_of_repeated_tournaments():
   @jax.jit
   @jax.vmap
   def repeat(key):
-    _, m, outcomes = _play(key, STRENGTHS, 500)
-    return ratings_lib.fit(m, outcomes)
+    m, outcomes = _play(key, STRENGTHS, 500)
+    return _fit(m, outcomes)
 
   fits = repeat(jax.random.split(jax.random.PRNGKey(0), 200))
   spread = np.std(np.asarray(fits.ratings)[:, 1:], axis=0)
@@ -156,34 +193,38 @@ def test_without_a_prior_a_single_pair_has_the_rating_of_its_score():
   np.testing.assert_allclose(fit.ratings[1], expected, atol=0.01)
 
 
-def test_outcome_of_scores():
-  outcome = ratings_lib.outcome_of_scores(
-    jnp.array([3, 1, 0]), jnp.array([1, 1, 2])
-  )
-  assert outcome.dtype == jnp.float32
-  np.testing.assert_array_equal(outcome, [1.0, 0.5, 0.0])
-
-
 @pytest.mark.parametrize(
-  ('teams', 'outcomes', 'message'),
+  ('seats', 'outcomes', 'message'),
   [
-    ([[[0, 1], [2, 3]]], [0.7], r'outcome \(0.7\) of game 0 must be 1.0'),
-    ([[[0], [1]], [[0], [1]]], [1, np.nan], r'outcome \(nan\) of game 1'),
-    ([[[0], [1]]], [1, 0], r'outcomes \(shape \(2,\)\) must have one entry'),
-    ([[0, 1, 2]], [1], r'teams \(shape \(1, 3\)\) must be of shape'),
-    ([[[0], [1], [2]]], [1], r'teams \(shape \(1, 3, 1\)\) must be of shape'),
-    ([[[0], [4]]], [1], r'teams \(player 4\) must name players 0 to 3'),
-    ([[[0], [-1]]], [1], r'teams \(player -1\) must name players 0 to 3'),
+    (
+      [[0, 1, 2]] * 2,
+      [[1, 0], [1, np.nan]],
+      r'1.0, nan\]\) of game 1 must',
+    ),
+    (
+      [[0, 1, 2]],
+      [[1, 0], [0, 1]],
+      r'outcomes \(shape \(2, 2\)\) must be',
+    ),
+    ([[0, 1, 2]], [[1, 0, 0]], r'outcomes \(shape \(1, 3\)\) must be of shape'),
+    ([[0, 1]], [[1, 0]], r'seats \(shape \(1, 2\)\) must be of shape'),
+    ([[0, 4, 0]], [[1, 0]], r'seats \(player 4\) must name players 0 to 3'),
+    ([[0, -1, 0]], [[1, 0]], r'seats \(player -1\) must name players 0 to 3'),
   ],
 )
-def test_results_that_are_none(teams, outcomes, message):
+def test_results_that_are_none(seats, outcomes, message):
   with pytest.raises(ValueError, match=message):
-    ratings_lib.check_games(np.array(teams), np.array(outcomes), 4)
+    ratings_lib.check_games(seats, outcomes, (0, 0, 1), 4)
+
+
+def test_one_team_has_no_ratings():
+  with pytest.raises(ValueError, match=r'teams \(0, 0\) must be at least two'):
+    ratings_lib.check_games([[0, 1]], [[0]], (0, 0), 4)
 
 
 def test_good_results_pass():
-  check = functools.partial(ratings_lib.check_games, num_players=4)
-  check(np.array([[[0, 1], [2, 3]]] * 3), np.array([1.0, 0.5, 0.0]))
+  seats, outcomes = [[0, 1, 2]] * 3, [[1, -1], [0, 0], [7, 2.5]]
+  ratings_lib.check_games(seats, outcomes, (0, 0, 1), 4)
 
 
 def test_equal_players_scatter_as_the_step_size_says():
@@ -192,8 +233,8 @@ def test_equal_players_scatter_as_the_step_size_says():
   order = jax.vmap(lambda key: jax.random.permutation(key, 4))(
     jax.random.split(keys[0], num_games)
   )
-  games = ratings_lib.multiplicities(order.reshape(-1, 2, 2), 4)
-  wins = jax.random.bernoulli(keys[1], 0.5, (num_games,)).astype(jnp.float32)
+  games = ratings_lib.multiplicities(order, (0, 0, 1, 1), 4)
+  wins = jax.random.bernoulli(keys[1], 0.5, (num_games, 1)).astype(jnp.float32)
 
   def step(ratings, game):
     ratings = ratings_lib.update(ratings, *game, k_factor)

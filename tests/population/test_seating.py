@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ftwax.population import matchmaking, seating
+from ftwax.population import matchmaking, players, seating
 
 
 def _teams(num_players):
@@ -63,12 +63,19 @@ def test_seats_that_cannot_be_shared_out_are_refused():
     ValueError, match=r'num_environments \(3 games of 4 .*a multiple of 2 such'
   ):
     seating.make_seating((0, 0, 1, 1), 8, 3)
-  with pytest.raises(ValueError, match=r'teams \(0, 1, 1\) of the game must'):
-    seating.make_seating((0, 1, 1), 3, 3)
+  with pytest.raises(
+    ValueError,
+    match=r'\(2 games of 1 own teams of \d, so 2 seats.* of 4 su',
+  ):
+    seating.make_seating((0, 0, 0, 1), 4, 4, own_team_fraction=0.5)
+  with pytest.raises(ValueError, match=r'opponents \(1\) must be 0 in a game'):
+    seating.make_seating((0, 0), 2, 2, [(0,)])
 
 
 def test_members_are_drawn_beside_opponents(key):
-  made = seating.make_seating((0, 0, 1, 1), 3, 6, 2, opponent_share=1.0)
+  made = seating.make_seating(
+    (0, 0, 1, 1), 3, 6, [(0, 1)] * 2, opponent_share=1.0
+  )
   assert made.seats_per_member == 4
   draw = jax.jit(functools.partial(seating.draw_seats, seating=made))
   density = matchmaking.log_density(jnp.zeros(3), 1 / 6)
@@ -93,22 +100,27 @@ def test_own_teams_are_copies_of_one_member(key, fraction):
   for seed_key in jax.random.split(key, 5):
     seats = np.asarray(draw(seed_key, density))
     np.testing.assert_array_equal(np.bincount(seats.ravel()), [8] * 4)
-    for blue, red in seating.as_teams(seats[num_mixed:], teams):
-      assert blue[0] == blue[1] and red[0] == red[1]
+    own = seats[num_mixed:]
+    assert (own[:, 0] == own[:, 2]).all() and (own[:, 1] == own[:, 3]).all()
     for game in seats[:num_mixed]:
       assert len(set(game)) == 4
 
 
 def test_own_teams_play_opponents_too(key):
   made = seating.make_seating(
-    (0, 0, 1, 1), 3, 6, 2, opponent_share=1.0, own_team_fraction=1.0
+    (0, 0, 1, 1),
+    3,
+    6,
+    [(0, 1)] * 2,
+    opponent_share=1.0,
+    own_team_fraction=1.0,
   )
   density = matchmaking.log_density(jnp.zeros(3), 1 / 6)
   seats = np.asarray(seating.draw_seats(key, density, made))
   assert made.seats_per_member == 4
-  for game, (blue, red) in enumerate(seating.as_teams(seats, (0, 0, 1, 1))):
-    assert blue[0] == blue[1] and red[0] == red[1]
-    assert max(blue[0], red[0]) == 3 + game % 2
+  assert (seats[:, 0] == seats[:, 1]).all()
+  assert (seats[:, 2] == seats[:, 3]).all()
+  np.testing.assert_array_equal(seats.max(axis=1), [3, 4] * 3)
 
 
 def test_own_teams_must_be_shared_out_evenly():
@@ -119,7 +131,7 @@ def test_own_teams_must_be_shared_out_evenly():
 
 
 def test_evaluations_pair_each_member_with_each_opponent():
-  made, seats = seating.make_evaluation_seating((0, 1), 2, 2, 4)
+  made, seats = seating.make_evaluation_seating((0, 1), 2, 4, [(0, 1)] * 2)
   assert made.seats_per_member == 8
   pairs = collections.Counter(map(tuple, seats.tolist()))
   assert pairs == {
@@ -128,5 +140,67 @@ def test_evaluations_pair_each_member_with_each_opponent():
     for opponent in (2, 3)
     for pair in ((member, opponent), (opponent, member))
   }
-  _, alone = seating.make_evaluation_seating((0, 1), 2, 0, 2)
+  _, alone = seating.make_evaluation_seating((0, 1), 2, 2)
   assert sorted(alone.tolist()) == [[0, 0], [0, 0], [1, 1], [1, 1]]
+
+
+@pytest.mark.parametrize('teams', [(0, 0), (0, 0, 0, 1), (0, 1, 2, 3)])
+def test_members_share_seats_and_roles_of_any_teams(key, teams):
+  made = seating.make_seating(teams, 4, 8, own_team_fraction=0.5)
+  density = matchmaking.log_density(jnp.array([0.0, 0.0, 0.0, 900.0]), 1 / 6)
+  draw = jax.jit(jax.vmap(functools.partial(
+    seating.draw_seats, log_density=density, seating=made
+  )))  # fmt: skip
+  seats = np.asarray(draw(jax.random.split(key, 400)))  # [K, G, P]
+  counts = (seats[..., None] == np.arange(4)).sum(axis=(1, 2))
+  np.testing.assert_array_equal(counts, 2 * len(teams))
+  own = seats[:, 8 - made.num_own_team_games :]
+  for team in range(max(teams) + 1):
+    copies = own[..., np.equal(teams, team)]
+    assert (copies == copies[..., :1]).all()
+  # Each member plays each seat of eight games twice on average.
+  played = (seats[..., None] == np.arange(4)).sum(axis=1)  # [K, P, 4]
+  errors = np.abs(played.mean(axis=0) - 2.0)
+  assert (errors <= 4.0 * played.std(axis=0) / np.sqrt(400) + 1e-6).all()
+
+
+def test_opponents_take_the_teams_whose_roles_they_play():
+  prey = players.Player(_fail, _fail, roles=(1,))
+  teams, roles = (0, 0, 0, 1), (0, 0, 0, 1)
+  own = players.find_teams({'any': PLAYER, 'prey': prey}, teams, roles)
+  assert own == [(0, 1), (1,)]
+  made = seating.make_seating(teams, 1, 6, own, opponent_share=1.0)
+  np.testing.assert_array_equal(
+    made.opponents[:, [0, 3]],
+    [[-1, 0], [-1, 1], [0, -1], [-1, 1], [-1, 0], [-1, 1]],
+  )
+  _, seats = seating.make_evaluation_seating(teams, 1, 2, own)
+  pairs = {tuple(row) for row in seats.tolist()}
+  assert pairs == {(0, 0, 0, 1), (1, 1, 1, 0), (0, 0, 0, 2)}
+
+
+def test_an_opponent_of_another_role_is_refused():
+  hunter = players.Player(_fail, _fail, roles=(2,))
+  with pytest.raises(
+    ValueError, match=r"opponent 'hunter' \(of roles \(2,\)\) must play all"
+  ):
+    players.find_teams({'hunter': hunter}, (0, 0, 1), (0, 1, 0))
+  with pytest.raises(ValueError, match=r'opponent_teams \(\(0,\)\) must leave'):
+    seating.make_evaluation_seating((0, 1, 2), 1, 1, [(0,)])
+
+
+def test_members_of_one_team_are_evaluated_with_each_other():
+  made, seats = seating.make_evaluation_seating((0, 0, 0), 2, 3)
+  assert made.seats_per_member == len(seats) * 3 // 2
+  pairs = collections.Counter(map(tuple, seats.tolist()))
+  others = {(0, 1, 1), (1, 0, 1), (1, 1, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)}
+  assert pairs == {
+    **dict.fromkeys(others, 1), (0, 0, 0): 3, (1, 1, 1): 3
+  }  # fmt: skip
+
+
+def _fail(*args):
+  raise AssertionError(args)
+
+
+PLAYER = players.Player(_fail, _fail)

@@ -116,21 +116,25 @@ def test_games_are_rated_in_the_order_in_which_they_end(key):
     jnp.zeros(3), key, config, num_opponents=1
   )
   rng = np.random.default_rng(0)
-  teams = rng.integers(0, 4, (4, 2, 2)).astype(np.int32)
+  seats = rng.integers(0, 4, (4, 4)).astype(np.int32)
+  teams = 0, 0, 1, 1
   has_ended = rng.random((31, 4)) < 0.3
-  outcomes = rng.choice(np.float32([0.0, 0.5, 1.0]), (31, 4))
-  # Scores of the first team; the second one's are not read.
-  outcome = np.stack([2.0 * outcomes - 1.0, np.full((31, 4), np.nan)], axis=-1)
-  rated = jax.jit(compiled_arena.record_results, static_argnums=3)(
-    population, teams, compiled_arena.Results(has_ended, outcome), config
+  outcomes = rng.choice(np.float32([-1.0, 0.0, 1.0]), (31, 4, 2))
+  rated = jax.jit(compiled_arena.record_results, static_argnums=(3, 4))(
+    population,
+    seats,
+    compiled_arena.Results(has_ended, outcomes),
+    teams,
+    config,
   )
   step, place = np.nonzero(has_ended)
   assert len(step) > 8 and len(step) % 4
   expected = state_lib.record_games(
     population,
-    teams[place],
+    seats[place],
     outcomes[step, place],
     np.ones(len(step), bool),
+    teams,
     config,
   )
   jax.tree.map(np.testing.assert_array_equal, rated, expected)

@@ -282,9 +282,10 @@ def test_every_game_of_a_round_is_rated_as_on_the_host(key):
   )
   at_once = state_lib.record_games(
     rounds.init(key).population,
-    seating.as_teams(np.tile(seats, (2, 1)), (0, 0, 1, 1)),
-    scores.astype(np.float32),
+    np.tile(seats, (2, 1)),
+    np.stack([scores, 1.0 - scores], axis=1),
     np.ones(8, bool),
+    (0, 0, 1, 1),
     config,
   )
   run_helpers.assert_same(state.population.payoff, at_once.payoff)

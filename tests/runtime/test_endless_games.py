@@ -50,7 +50,7 @@ def _play(lengths, games_per_place):
     range(len(lengths)),
     'maze',
   )
-  seats, rows = seating.make_evaluation_seating((0,), 1, 0, len(lengths))
+  seats, rows = seating.make_evaluation_seating((0,), 1, len(lengths))
   arena = arena_lib.Arena(made, seats, [], jax.random.PRNGKey(0))
   plan = evaluation.Plan(seats, rows, games_per_place, {})
   return game_loop.play_plan(arena, _Actor(len(lengths)), plan, 'maze')
@@ -94,7 +94,7 @@ def records(tmp_path):
   """Records of a run of two games, with unrolls of 20 steps."""
 
   def make(core):
-    seats, _ = seating.make_evaluation_seating((0,), 1, 0, 2)
+    seats, _ = seating.make_evaluation_seating((0,), 1, 2)
     parts = types.SimpleNamespace(
       name='maze',
       agent=types.SimpleNamespace(sequence_length=20, core=core),

@@ -137,18 +137,14 @@ def test_each_game_that_ends_leaves_a_result():
   assert not arena.all_played
 
 
-@pytest.mark.parametrize(
-  ('options', 'message'),
-  [
-    ({'outcome': (1, 0.5)}, r'outcome \(\[1.0, 0.5\]\) of a game must be 1, 0'),
-    ({'teams': (0, 0)}, r'teams \(0, 0\) of the game must be .* two teams of'),
-    ({'teams': (0, 1, 1, 1)}, r'single player or two teams of the same size'),
-  ],
-)
-def test_games_that_make_no_match_are_refused(options, message):
-  with pytest.raises(ValueError, match=message):
-    arena, _ = make_arena(**options)
-    arena.reset()
+@pytest.mark.parametrize('outcome', [(1, np.nan), (1, 0, 0)])
+def test_outcomes_that_are_no_scores_are_refused(outcome):
+  arena, _ = make_arena(outcome=outcome)
+  arena.reset()
+  with pytest.raises(
+    ValueError,
+    match=r'outcome \(\[1.0, .*\]\) of a game must be a finite score',
+  ):
     for _ in range(3):
       arena.step(np.zeros(6))
 
@@ -210,7 +206,9 @@ def _constant(action):
 def test_opponents_take_their_seats_and_members_see_theirs_alone():
   made = [TellingGame(number, length=2) for number in range(4)]
   games_ = game_vectors.TeamGames(made, 'test')
-  seating = seating_lib.make_seating((0, 1), 1, 4, 2, opponent_share=1.0)
+  seating = seating_lib.make_seating(
+    (0, 1), 1, 4, [(0, 1)] * 2, opponent_share=1.0
+  )
   # The opponents take turns, and sides.
   np.testing.assert_array_equal(
     seating.opponents, [[-1, 0], [-1, 1], [0, -1], [1, -1]]
@@ -240,7 +238,7 @@ def test_a_script_cannot_play_games_in_python():
   with pytest.raises(TypeError, match='opponent 0 must act on observations'):
     arena_lib.Arena(
       games_,
-      seating_lib.make_seating((0, 1), 1, 2, 1, 1.0),
+      seating_lib.make_seating((0, 1), 1, 2, [(0, 1)], 1.0),
       [script],
       jax.random.PRNGKey(0),
     )
@@ -288,9 +286,10 @@ def test_results_are_rated_as_by_the_pure_functions(key):
   coordinator.record(results)
   expected = state_lib.record_games(
     population,
-    seating_lib.as_teams(np.stack([r.seats for r in results]), (0, 1)),
-    np.array([1, 1, 0.5, 1], np.float32),
+    np.stack([r.seats for r in results]),
+    np.stack([r.outcome for r in results]),
     np.ones(4, bool),
+    (0, 1),
     make_experiment().population,
   )
   rated = coordinator.population(members)

@@ -34,7 +34,7 @@ class Results(NamedTuple):
 
 
 class MatchState(NamedTuple):
-  """Seats and opponents of team games.
+  """Seats and opponents of games of several seats.
 
   Attributes:
     routes: where players sit.
@@ -168,8 +168,9 @@ def _split(rows: types.ArrayTree, shape: tuple[int, ...]) -> Any:
 
 def record_results(
   population: state_lib.PopulationState,
-  teams: types.Array,
+  seats: types.Array,
   results: Results,
+  teams: Sequence[int],
   config: population_config.PopulationConfig,
 ) -> state_lib.PopulationState:
   """Records and rates all games that ended in `S` steps of `G` places.
@@ -179,18 +180,17 @@ def record_results(
 
   Args:
     population: the population before the games.
-    teams: int32 [G, 2, team_size], the players at each place.
+    seats: int32 [G, P], the players at each place.
     results: results of the steps, leaves [S, G, ...].
+    teams: the team of each seat.
     config: options of the population.
 
   Returns:
     The population after the games.
   """
-  num_places = teams.shape[0]
+  num_places = seats.shape[0]
   num_games = jnp.sum(results.ended, dtype=jnp.int32)
-  # Outcomes lie in [-1, 1] for each team; ratings take the score of the first
-  # team, in [0, 1].
-  scores = 0.5 * (1.0 + results.outcome[..., 0]).reshape(-1)
+  outcomes = results.outcome.reshape(-1, results.outcome.shape[-1])
   # Indices of the ended games, [S * G]; the rest is filled with zeros.
   where = jnp.flatnonzero(results.ended, size=results.ended.size)
 
@@ -201,9 +201,10 @@ def record_results(
     game = jax.lax.dynamic_slice(where, (start,), (num_places,))
     return state_lib.record_games(
       rated,
-      teams[game % num_places],
-      scores[game],
+      seats[game % num_places],
+      outcomes[game],
       start + jnp.arange(num_places) < num_games,
+      teams,
       config,
     )
 

@@ -4,8 +4,8 @@
     call      = K iterations in one compiled function
     round     = calls between two generations
 
-In team games, members are seated anew at the start of each round. In
-single-seat games, episodes continue across rounds. Every game that ends is
+In games of several seats, members are seated anew at the start of each round.
+In single-seat games, episodes continue across rounds. Every game that ends is
 rated, in the order in which games end, by the call in which it ends.
 Members differ in parameters, hyperparameters and internal rewards; everything
 else is shared (see `sharding.over_members`). Evolution runs between rounds and
@@ -121,7 +121,7 @@ class Loop:
       self.learner.init,
       self.config,
       len(self.arena.router.opponents),
-      len(self.arena.games.teams) // (max(self.arena.games.teams) + 1),
+      self.arena.seating.team_size,
     )
     replay_state: Any = ()
     if self.replay is not None:
@@ -137,7 +137,7 @@ class Loop:
     )
 
   def begin_round(self, state: LoopState) -> LoopState:
-    """Starts a round: in team games, draws new seats and restarts all games."""
+    """Starts a round: draws new seats, if any, and restarts their games."""
     state = state._replace(totals=self._zero_totals())
     if self.arena.seating.is_solo:
       return state
@@ -207,12 +207,12 @@ class Loop:
     )
     population = population._replace(members=members)
     episodes = report.episodes
-    if self.arena.seating.is_solo:
-      population = _record_returns(population, episodes)
-    else:
+    if self.arena.seating.is_rated:
       population = self._record_games(
         population, rollout_state.environment.match, episodes.results
       )
+    else:
+      population = _record_returns(population, episodes)
     # Recorded, and of no use to the host.
     report = report._replace(episodes=episodes._replace(results=()))
     totals = _add_up(state.totals, report.episodes)
@@ -235,12 +235,15 @@ class Loop:
     results: compiled_arena.Results,
   ) -> state_lib.PopulationState:
     """Rates all games of a call, leaves [K, R, T, G, ...], as they ended."""
-    teams = seating.as_teams(match.routes.seats, self.arena.games.teams)
     results = jax.tree.map(
       lambda leaf: leaf.reshape(-1, *leaf.shape[3:]), results
     )
     return compiled_arena.record_results(
-      population, teams, results, self.config
+      population,
+      match.routes.seats,
+      results,
+      self.arena.seating.teams,
+      self.config,
     )
 
   def _start(
@@ -329,7 +332,7 @@ class Loop:
 def _record_returns(
   population: state_lib.PopulationState, episodes: rollout.Episodes
 ) -> state_lib.PopulationState:
-  """Records single-agent returns, weighted by members' internal rewards."""
+  """Records returns on all seats, weighted by members' internal rewards."""
 
   def in_order(leaf: types.Array) -> types.Array:
     # [K, R, T, N, M, ...] to [N, K * R * T * M, ...].

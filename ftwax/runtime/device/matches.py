@@ -230,22 +230,16 @@ def round_robin(
 
   Args:
     key: random key for games and actions.
-    game: a game of two equally large teams.
+    game: a game of two teams or more.
     actor: selects actions for one member.
     variables: the members' variables, leaves [N, ...].
     opponents: players that do not learn, by name.
-    games_per_pair: number of games of each pair; even, so that each player
-      plays both sides equally often.
+    games_per_pair: number of games of each pair, such that each player plays
+      all sides equally often; see `population.tournament.round_robin`.
 
   Returns:
     One result for each game; see `play`.
   """
   num_players = len(jax.tree.leaves(variables)[0]) + len(opponents)
-  teams = tournament.round_robin(
-    num_players, games_per_pair, len(game.teams) // 2
-  )
-  seats = np.empty((len(teams), len(game.teams)), np.int32)
-  seats[:, np.argsort(game.teams, kind='stable')] = teams.reshape(
-    len(teams), -1
-  )
+  seats = tournament.round_robin(num_players, games_per_pair, game.teams)
   return play(key, game, actor, variables, opponents, seats)

@@ -284,6 +284,14 @@ class _Run:
         value = f'in one of the last {episodes.moved.size} steps'
         name = self._parts.name
         validation.fail(name, field.name, value, *demand[:2])
+    if not np.isfinite(self._state.population.ratings).all():
+      validation.fail(
+        self._parts.name,
+        'outcome',
+        f'of a game that ended in one of the last {episodes.moved.size} steps',
+        'be a finite score for each team',
+        'compare scores by their signs',
+      )
     returns = np.asarray(episodes.returns)
     bad = returns[~np.isfinite(returns)]
     if bad.size:

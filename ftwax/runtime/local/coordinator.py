@@ -68,7 +68,7 @@ class Coordinator:
       return seating_lib.draw_seats(key, density, self.seating)
 
     self._draw = jax.jit(draw)
-    self._record_games = jax.jit(state_lib.record_games, static_argnums=4)
+    self._record_games = jax.jit(state_lib.record_games, static_argnums=(4, 5))
     self._record_returns = jax.jit(state_lib.record_returns)
 
   def population(
@@ -174,7 +174,7 @@ class Coordinator:
     """Returns the population with the given results applied."""
     if not results:
       return population
-    if self._spec.num_players == 1:
+    if not self.seating.is_rated:
       return self._rate_episodes(
         population, results, np.asarray(internal_rewards)
       )
@@ -188,16 +188,15 @@ class Coordinator:
     size = _padded(len(results))
     # Rows beyond the results are marked as not played below.
     seats = np.zeros((size, self._spec.num_players), np.int32)
-    outcomes = np.zeros(size, np.float32)
+    outcomes = np.zeros((size, max(self._spec.teams) + 1), np.float32)
     for index, result in enumerate(results):
-      seats[index] = result.seats
-      # In [-1, 1] for each team; ratings take the first team's score in [0, 1].
-      outcomes[index] = 0.5 * (1.0 + result.outcome[0])
+      seats[index], outcomes[index] = result.seats, result.outcome
     rated: state_lib.PopulationState = self._record_games(
       population,
-      seating_lib.as_teams(seats, self._spec.teams),
+      seats,
       outcomes,
       np.arange(size) < len(results),
+      self._spec.teams,
       self._config,
     )
     return rated
@@ -208,16 +207,15 @@ class Coordinator:
     results: Sequence[evaluation.GameResult],
     internal_rewards: types.NumpyArray,
   ) -> state_lib.PopulationState:
-    """Records returns of single agents, weighted by their internal rewards."""
+    """Records returns on all seats, weighted by members' internal rewards."""
     num_members = self._config.num_members
-    returns = np.zeros((num_members, _padded(len(results))), np.float32)
+    size = _padded(len(results) * self._spec.num_players)
+    returns = np.zeros((num_members, size), np.float32)
     num_episodes = np.zeros(num_members, np.int64)
     for result in results:
-      member = result.seats[0]
-      returns[member, num_episodes[member]] = (
-        result.returns[0] @ internal_rewards[member]
-      )
-      num_episodes[member] += 1
+      for member, own in zip(result.seats, result.returns, strict=True):
+        returns[member, num_episodes[member]] = own @ internal_rewards[member]
+        num_episodes[member] += 1
     is_done = np.arange(returns.shape[1]) < num_episodes[:, None]
     rated: state_lib.PopulationState = self._record_returns(
       population, returns, is_done

@@ -213,7 +213,9 @@
 
   const showEnd = (message) => {
     const teams = stage.game.teams || [];
-    const winner = message.end.indexOf(1);
+    const best = Math.max(...message.end);
+    const isShared = message.end.filter((score) => score === best).length > 1;
+    const winner = isShared ? -1 : message.end.indexOf(best);
     const words = message.end.length < 2 ? 'The game is over.'
       : winner < 0 ? 'A draw.' : `${teams[winner] || `Player ${winner + 1}`} won.`;
     const lines = [element('p', {className: 'score', textContent: words})];
