@@ -38,8 +38,8 @@ from ftwax.agents import ppo
 from ftwax.cli import flags, launch
 from ftwax.experiments import capture_the_flag, pbt_catch  # noqa: TID251
 from ftwax.population import lineage, selection
-from ftwax.runtime import evaluation, loading, prepare
-from ftwax.runtime.device import matches
+from ftwax.runtime import evaluation, loading, prepare, sharding
+from ftwax.runtime.device import compiled_arena, matches
 from ftwax.runtime.local import evaluations
 
 
@@ -156,10 +156,37 @@ def apart(experiment: _Experiment) -> _Experiment:
   return _with_population(experiment, exploits=False)
 
 
+def confident(experiment: _Experiment) -> _Experiment:
+  """Copies need evidence, from ratings that have little noise."""
+  return _with_population(experiment, copy_confidence=0.95, k_factor=1.0)
+
+
+def lineages(experiment: _Experiment) -> _Experiment:
+  """Half of the founders keep descendants."""
+  num_lineages = experiment.population.num_members // 2
+  return _with_population(experiment, min_lineages=num_lineages)
+
+
+def late(experiment: _Experiment) -> _Experiment:
+  """Copies are four times as rare, and the first is as late."""
+  games = 4 * experiment.population.burn_in_games
+  return _with_population(experiment, burn_in_games=games)
+
+
+def frequencies(experiment: _Experiment) -> _Experiment:
+  """Two subpopulations, one of which copies four times as rarely."""
+  return experiment.replace(select=selection.multiple_frequencies)
+
+
+# `frequencies` needs eight members, so not for `flag`.
 ARMS: dict[str, Callable[[_Experiment], _Experiment]] = {
   'apart': apart,
   'copies': copies,
   'search': apart,
+  'confident': confident,
+  'lineages': lineages,
+  'late': late,
+  'frequencies': frequencies,
 }
 
 
@@ -215,18 +242,45 @@ def _play(
 ) -> Any:
   """Returns agents' scores against scripts [N, K], or mean returns [N, 1]."""
   players = ftwax.PopulationConfig(num_members=len(agents), exploits=False)
-  evaluator = evaluations.Evaluator(
-    prepare.prepare(experiment.replace(population=players)),
-    [_Source(agent.variables) for agent in agents],
-    num_games,
-    (turn,),
-  )
-  try:
-    row = evaluation.make_row(evaluator.run())
-  finally:
-    evaluator.close()
+  parts = prepare.prepare(experiment.replace(population=players))
+  if parts.spec.num_players > 1:
+    row = evaluation.make_row(_play_games(parts, agents, num_games, turn))
+  else:
+    sources = [_Source(agent.variables) for agent in agents]
+    evaluator = evaluations.Evaluator(parts, sources, num_games, (turn,))
+    try:
+      row = evaluation.make_row(evaluator.run())
+    finally:
+      evaluator.close()
   returns = row.get('member_returns', [row['episode_return']])
   return np.array(row.get('member_scores', np.expand_dims(returns, 1)))
+
+
+def _play_games(
+  parts: prepare.Prepared, agents: Sequence[Any], num_games: int, turn: int
+) -> evaluation.Outcome:
+  """Plays games against scripts, compiled."""
+  plan = evaluation.make_plan(parts, num_games)
+  players = matches.Matches(
+    compiled_arena.make_arena(
+      parts.evaluation_game, plan.seating, list(plan.opponents.values())
+    ),
+    parts.evaluation_policy,
+    sharding.make_mesh(None),
+  )
+  results = players.play(
+    jax.random.fold_in(parts.key, turn),
+    jax.device_get(_stack(agents)),
+    plan.seats,
+    plan.games_per_place,
+  )
+  return evaluation.Outcome(plan, evaluation.count_results(results, plan))
+
+
+def _stack(agents: Sequence[Any]) -> Any:
+  return jax.tree.map(
+    lambda *leaves: jnp.stack(leaves), *(agent.variables for agent in agents)
+  )
 
 
 class _Source:
@@ -256,9 +310,7 @@ def _match(
     jax.random.PRNGKey(first['seed']),
     game,
     agents[0].actor,
-    jax.tree.map(
-      lambda *leaves: jnp.stack(leaves), *(agent.variables for agent in agents)
-    ),
+    _stack(agents),
     {},
     _NUM_SCORE,
   )

@@ -308,6 +308,7 @@ NAME_EXPERIMENTS = {
   'runtime/loading.py',
   'runtime/playable.py',
   'runtime/prepare.py',
+  'runtime/replaying.py',
   'runtime/runs.py',
 }
 

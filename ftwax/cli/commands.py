@@ -29,6 +29,7 @@ COMMANDS = (
   'list',
   'check',
   'train',
+  'replay',
   'evaluate',
   'film',
   'report',

@@ -79,7 +79,10 @@ def make(
 
 
 class AtariVectorEnvironment(gymnasium_adapter.GymnasiumVectorEnvironment):
-  """Atari games as a `vector.EnvironmentVector`, with the specs of `atari`."""
+  """Atari games as a `vector.EnvironmentVector`, with the specs of `atari`.
+
+  Single games cannot be stepped alone, so `step_rows` steps all of them.
+  """
 
   def __init__(
     self,

@@ -45,7 +45,7 @@ class Generation(NamedTuple):
     parent: int32 [N], the member that each one copied; itself for no copy.
     is_redrawn: bool [N], whether a member drew new traits from their priors.
     evidence: float32 [N], the value on which the selection rule decided.
-    inherited: traits [N, ...] of the parents.
+    inherited: traits [N, ...] of the parents, or donors if they differ.
     explored: traits [N, ...] with which the members continue.
   """
 
@@ -249,8 +249,7 @@ def evolve(
 
   Args:
     key: random key.
-    population: the population before the generation. Members may lack what
-      `heritage` returns, for a caller that copies it elsewhere.
+    population: the population before the generation.
     priors: traits whose leaves are priors; static.
     config: options of the population; static.
     select: the selection rule.
@@ -258,6 +257,34 @@ def evolve(
 
   Returns:
     The population after the generation, and its record.
+  """
+  generation, explore_state = propose(
+    key, population, priors, config, select, explore
+  )
+  population = commit(population, generation)
+  return population._replace(explore_state=explore_state), generation
+
+
+def propose(
+  key: types.Key,
+  population: state_lib.PopulationState,
+  priors: Traits,
+  config: config_lib.PopulationConfig,
+  select: selection_lib.SelectionRule = selection_lib.win_probability,
+  explore: ExploreRule = perturb,
+) -> tuple[Generation, Any]:
+  """Decides one generation, the first half of `evolve`.
+
+  Args:
+    key: random key.
+    population: the population before the generation.
+    priors: traits whose leaves are priors; static.
+    config: options of the population; static.
+    select: the selection rule.
+    explore: the explore rule.
+
+  Returns:
+    The generation, and the new `explore_state`.
   """
   select_key, explore_key = jax.random.split(key)
   selection = select(select_key, population, config)
@@ -272,7 +299,10 @@ def evolve(
   has_copied = selection.parent != itself
   previous = traits(population.members)  # [N, ...]
   # The record keeps what the parents had; crossover counts as exploring.
-  inherited = start = inherit(previous, selection.parent)
+  donor = selection.parent
+  if selection.donor is not None:
+    donor = jnp.where(has_copied, selection.donor, itself)
+  inherited = start = inherit(previous, donor)
   if config.crossover_probability > 0.0:
     # Keys of optional draws are folded in, so that the other draws are the same
     # with and without them. Folding in 0 and 1 gives the keys of the split.
@@ -282,7 +312,10 @@ def evolve(
     explore_key, start, selection, population, priors, config
   )
   # Others keep their values to the last bit, even outside of the bounds.
-  explored = trees.where_rows(has_copied, clip(explored, priors), inherited)
+  explores = has_copied
+  if selection.explores is not None:
+    explores = has_copied & selection.explores
+  explored = trees.where_rows(explores, clip(explored, priors), inherited)
   is_redrawn = jnp.zeros_like(has_copied)
   if config.exploits and config.min_decided_fraction > 0.0:
     is_redrawn = _is_undecided(population, config) & ~has_copied
@@ -298,11 +331,24 @@ def evolve(
     inherited=inherited,
     explored=explored,
   )
-  population = copy_rows(population, selection.parent, is_redrawn)
-  members = population.members._replace(**explored._asdict())
-  return population._replace(
-    members=members, generation=generation.number, explore_state=explore_state
-  ), generation
+  return generation, explore_state
+
+
+def commit(
+  population: state_lib.PopulationState, generation: Generation
+) -> state_lib.PopulationState:
+  """Applies a generation, the second half of `evolve`.
+
+  Args:
+    population: the population before the generation.
+    generation: see `propose`.
+
+  Returns:
+    The population after the generation.
+  """
+  population = copy_rows(population, generation.parent, generation.is_redrawn)
+  members = population.members._replace(**generation.explored._asdict())
+  return population._replace(members=members, generation=generation.number)
 
 
 def heritage(members: types.TrainingState) -> dict[str, Any]:

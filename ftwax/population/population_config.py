@@ -33,6 +33,8 @@ class PopulationConfig(types.Config):
     min_lineages: least number of founders, members of the first generation,
       that have descendants. A copy that would end a lineage below this is left
       out.
+    periods: burn-ins between two exploits in each of several subpopulations of
+      equal size, for the rule of multiple frequencies.
     num_returns: number of last returns that determine a member's fitness.
     min_decided_fraction: a member past its burn-in draws new hyperparameters
       and internal rewards from their priors if less than this fraction of its
@@ -68,6 +70,7 @@ class PopulationConfig(types.Config):
   t_test_level: float = 0.05
   copy_confidence: float = 0.5
   min_lineages: int = 1
+  periods: tuple[int, ...] = (1, 4)
   num_returns: int = 10
 
   # Explore.
@@ -102,6 +105,10 @@ class PopulationConfig(types.Config):
       raise ValueError(
         f'min_lineages ({self.min_lineages}) must be at most num_members'
         f' ({self.num_members}); choose 1.'
+      )
+    if not self.periods or min(self.periods) < 1:
+      raise ValueError(
+        f'periods ({self.periods}) must be at least 1, each; choose (1, 4).'
       )
     self._check_numbers()
     if self.exploits and self.num_members == 1:

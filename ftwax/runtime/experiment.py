@@ -18,6 +18,7 @@ from ftwax.population import (
   evolution,
   players,
   population_config,
+  schedules,
   selection,
 )
 from ftwax.population import state as state_lib
@@ -124,6 +125,9 @@ class ExperimentConfig(types.Config):
       rounded up to complete trajectories and, in team games, to complete games.
     select: selects the parents that members copy.
     explore: perturbs the values that a copy inherits.
+    schedule: values that a single agent goes through, instead of those of its
+      config, such as those of a population's best member; see
+      `runtime.replaying`.
     opponents: players that do not learn, by name: scripts or frozen agents.
       They play in a share of the training games, and in evaluations in addition
       to the game's own scripts.
@@ -173,6 +177,7 @@ class ExperimentConfig(types.Config):
   steps_per_round: int = 1000
   select: selection.SelectionRule = selection.win_probability
   explore: evolution.ExploreRule = evolution.perturb
+  schedule: schedules.Schedule | None = None
   opponents: Mapping[str, players.Player] = dataclasses.field(
     default_factory=dict
   )
@@ -217,6 +222,12 @@ class ExperimentConfig(types.Config):
     if not 0 <= self.seed < 2**32:  # Others would alias random keys.
       raise ValueError(
         f'seed ({self.seed}) must be from 0 to {2**32 - 1}; choose 0.'
+      )
+    if self.schedule is not None and self.population.num_members > 1:
+      raise ValueError(
+        f'schedule must be for a single agent, and num_members is'
+        f' {self.population.num_members}; choose num_members=1,'
+        ' exploits=False.'
       )
     if self.replay_port is not None and not 1 <= self.replay_port < 2**16:
       raise ValueError(

@@ -3,6 +3,7 @@
 A round is the time between two generations.
 """
 
+import functools
 import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -72,7 +73,15 @@ class Evolution:
     self._parts = parts
     self._reason = getattr(parts.select, '__name__', 'selection')
     self._path = directory / history.LINEAGE_FILE
+    options: dict[str, Any] = {
+      'priors': parts.priors,
+      'config': parts.population,
+      'select': parts.select,
+      'explore': parts.explore,
+    }
     self._evolve = jax.jit(parts.evolve)
+    self._propose = jax.jit(functools.partial(evolution.propose, **options))
+    self._commit = jax.jit(evolution.commit)
 
   def begin(
     self, population: state_lib.PopulationState
@@ -96,21 +105,48 @@ class Evolution:
 
   def evolve(
     self, population: state_lib.PopulationState
-  ) -> tuple[state_lib.PopulationState, evolution.Generation | None]:
-    """Evolves the population if it exploits, and logs all copies.
+  ) -> state_lib.PopulationState:
+    """Evolves the population if it exploits, and logs all copies."""
+    if self._parts.population.exploits:
+      population, generation = self._evolve(population)
+      self._write(generation)
+    self._show(population)
+    return population
+
+  def propose(
+    self, population: state_lib.PopulationState
+  ) -> tuple[state_lib.PopulationState, evolution.Generation]:
+    """Draws a generation, whose parts are committed one by one.
 
     Returns:
-      The population and, if it exploits, the record of its generation.
+      The population, which has not copied anything yet, and the generation.
     """
-    generation: evolution.Generation | None = None
-    if self._parts.population.exploits:
-      population, made = self._evolve(population)
-      generation = jax.device_get(made)
-      # Before the next checkpoint: `resume` drops rows that none contains.
-      lineage.append(self._path, lineage.rows(generation, self._reason))
+    key, evolve_key = jax.random.split(population.key)
+    generation, explore_state = self._propose(evolve_key, population)
+    return population._replace(
+      key=key, explore_state=explore_state
+    ), jax.device_get(generation)
+
+  def commit(
+    self,
+    population: state_lib.PopulationState,
+    generation: evolution.Generation,
+  ) -> state_lib.PopulationState:
+    """Logs the given part of a generation; returns the new population."""
+    self._write(generation)
+    population = self._commit(population, generation)
+    self._show(population)
+    return population
+
+  def _write(self, generation: evolution.Generation) -> None:
+    # Before the next checkpoint: `resume` drops rows that none contains.
+    lineage.append(
+      self._path, lineage.rows(jax.device_get(generation), self._reason)
+    )
+
+  def _show(self, population: state_lib.PopulationState) -> None:
     for observer in self._parts.observers:
       observer.observe_generation(population)
-    return population, generation
 
 
 def make_population(

@@ -11,7 +11,6 @@ import jax
 import numpy as np
 
 from ftwax import types
-from ftwax.agents.actor_critic import acting
 from ftwax.environments import (
   adapting,
   environment_faults,
@@ -75,7 +74,17 @@ class LoadedAgent:
     num_events = len(self.variables.internal_rewards)
     if timestep.step_type == types.FIRST:
       self._check(timestep)
-    rows = acting.with_batch_axis(timestep, num_events)
+    reward, discount = timestep.reward, timestep.discount
+    if reward is None:
+      reward = 0.0 if num_events == 1 else np.zeros(num_events)
+    rows = dm_env.TimeStep(
+      step_type=np.array([timestep.step_type], np.int32),
+      reward=np.array([reward], np.float32),
+      discount=np.array([1.0 if discount is None else discount], np.float32),
+      observation=jax.tree.map(
+        lambda leaf: np.asarray(leaf)[None], timestep.observation
+      ),
+    )
     action, self._state = self._select(self.variables, rows, self._state)
     return jax.tree.map(lambda leaf: np.asarray(leaf)[0], action)
 

@@ -22,6 +22,7 @@ from ftwax.population import (
   evolution,
   players,
   population_config,
+  schedules,
   seating,
   selection,
 )
@@ -115,6 +116,11 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
   priors = evolution.Traits(
     agent.priors, agent.make_internal_rewards_prior(num_events)
   )
+  learner = agent.make_learner_core(network, spec.environment)
+  if experiment.schedule is not None:
+    names = priors.hyperparameters._fields
+    schedules.check(experiment.schedule, names, num_events)
+    learner = schedules.follow(learner, experiment.schedule)
   parts = {field.name for field in dataclasses.fields(Prepared)}
   copied = {
     field.name: getattr(experiment, field.name)
@@ -129,7 +135,7 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
     evaluation_policy=agent.make_policy(
       network, spec.environment, evaluation=experiment.evaluation_greedy
     ),
-    learner=agent.make_learner_core(network, spec.environment),
+    learner=learner,
     priors=priors,
     evolve=_make_evolve(experiment, priors),
     replays=replays.Replays(agent, spec.environment, policy),

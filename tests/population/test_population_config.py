@@ -44,6 +44,8 @@ def test_replace_checks_again():
     ({'own_team_fraction': 1.5}, r'own_team_fraction \(1.5\) must'),
     ({'flip_probability': 1.5}, r'flip_probability \(1.5\) must be in'),
     ({'copy_confidence': 1.0}, r'copy_confidence \(1.0\) must be at least 0.5'),
+    ({'periods': ()}, r'periods \(\(\)\) must be at least 1'),
+    ({'periods': (0, 1)}, r'periods \(\(0, 1\)\) must be at least 1'),
     ({'min_lineages': 0}, r'min_lineages \(0\) must be at least 1'),
     ({'min_lineages': 5}, r'min_lineages \(5\) must be at most num_members'),
     ({'min_decided_fraction': 1.1}, r'min_decided_fraction \(1.1\) must be in'),

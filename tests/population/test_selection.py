@@ -16,7 +16,8 @@ def _select_often(rule, population, config, num_keys=2000):
   """Returns parents and evidence [num_keys, N] for many keys."""
   select = functools.partial(rule, population=population, config=config)
   keys = jax.random.split(jax.random.PRNGKey(0), num_keys)
-  return jax.tree.map(np.asarray, jax.jit(jax.vmap(select))(keys))
+  selected = jax.jit(jax.vmap(select))(keys)
+  return np.asarray(selected.parent), np.asarray(selected.evidence)
 
 
 def _with_ratings(ratings, games):
@@ -227,3 +228,66 @@ def test_parents_that_copy_pass_on_their_old_lineage():
   kept = selection_lib.keep_lineages(ring, population, 2)
   # The first copies end lineage 0 for a moment, and the last brings it back.
   np.testing.assert_array_equal(kept.parent, [1, 2, 0])
+
+
+def _in_two_groups(fitness, games, **options):
+  population, config = _with_returns(
+    np.array(fitness)[:, None] + np.zeros((1, 2)), periods=(1, 4), **options
+  )
+  return population._replace(
+    games_since_exploitation=jnp.array(games, jnp.int32)
+  ), config
+
+
+@pytest.mark.parametrize(
+  ('games', 'parents', 'donors'),
+  [
+    # Both groups evolve. In the fast one (members 0 to 3) the worst copies the
+    # best; the third takes the best of the slow one with its traits. In the
+    # slow one the third takes the best of the fast one, but own traits.
+    (8, [0, 1, 7, 0, 7, 0, 6, 7], [0, 1, 7, 0, 7, 7, 6, 7]),
+    # The slow one does not evolve yet.
+    (2, [0, 1, 7, 0, 4, 5, 6, 7], [0, 1, 7, 0, 7, 7, 6, 7]),
+    (1, [0, 1, 2, 3, 4, 5, 6, 7], [0, 1, 7, 0, 7, 7, 6, 7]),
+  ],
+)
+def test_slow_groups_take_parameters_but_no_greedy_traits(
+  games, parents, donors
+):
+  population, config = _in_two_groups(
+    [8.0, 7.0, 2.0, 1.0, 3.0, 4.0, 5.0, 6.0], [games] * 8
+  )
+  rule = selection_lib.multiple_frequencies
+  selection = rule(jax.random.PRNGKey(0), population, config)
+  np.testing.assert_array_equal(selection.parent, parents)
+  np.testing.assert_array_equal(selection.donor, donors)
+  np.testing.assert_array_equal(
+    selection.explores, np.isin(np.arange(8), [3, 4])
+  )
+
+
+def test_migrants_are_better_than_whom_they_replace():
+  population, config = _in_two_groups(
+    [8.0, 7.0, 6.5, 5.0, 1.0, 2.0, 3.0, 4.0], [8] * 8
+  )
+  selection = selection_lib.multiple_frequencies(
+    jax.random.PRNGKey(0), population, config
+  )
+  np.testing.assert_array_equal(selection.parent, [0, 1, 2, 0, 7, 0, 6, 7])
+
+
+def test_ratings_rank_members_without_returns():
+  population, config = population_fakes.make_population(8, burn_in_games=0)
+  population = population._replace(ratings=jnp.arange(8.0))
+  selection = selection_lib.multiple_frequencies(
+    jax.random.PRNGKey(0), population, config
+  )
+  np.testing.assert_array_equal(selection.parent, [3, 7, 2, 3, 7, 5, 6, 7])
+
+
+def test_too_few_members_for_their_groups():
+  population, config = population_fakes.make_population(6)
+  with pytest.raises(ValueError, match=r'num_members \(6\) must be four'):
+    selection_lib.multiple_frequencies(
+      jax.random.PRNGKey(0), population, config
+    )

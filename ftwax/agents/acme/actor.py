@@ -30,6 +30,7 @@ class Actor(interfaces.Actor):
     variable_client: variables_lib.VariableClient,
     adder: gatherer.TrajectoryGatherer | None = None,
     num_environments: int | None = None,
+    compiles: bool = True,
   ):
     """Makes an actor in its initial state.
 
@@ -40,13 +41,16 @@ class Actor(interfaces.Actor):
       adder: records timesteps and actions; None drops them, as in evaluation.
       num_environments: number of environments; None for a single one without
         the leading axis.
+      compiles: whether to compile `core`; False if another process runs it.
     """
     self._client = variable_client
     self._adder = adder
     self._single = num_environments is None
-    self._select = jax.jit(core.select_action)
+    select = core.select_action
+    self._select = jax.jit(select) if compiles else select
     self._get_extras = core.get_extras
-    self._replace_action = jax.jit(core.replace_action)
+    replace = core.replace_action
+    self._replace_action = jax.jit(replace) if compiles else replace
     self._selected: types.ArrayTree = None
     self._state: types.ActorState = jax.device_put(
       core.init(key, num_environments or 1), variable_client.sharding
@@ -125,7 +129,7 @@ class Actor(interfaces.Actor):
   def _observe(self, timestep: dm_env.TimeStep) -> None:
     if self._single:
       num_events = len(self._client.internal_rewards)
-      timestep = acting.with_batch_axis(timestep, num_events)
+      timestep = _with_batch_axis(timestep, num_events)
     self._timestep = timestep
     if self._adder is not None:
       extras = self._get_extras(self._state)
@@ -135,6 +139,24 @@ class Actor(interfaces.Actor):
         extras['recurrent_state'],
         extras['seed'],
       )
+
+
+def _with_batch_axis(
+  timestep: dm_env.TimeStep, num_events: int
+) -> dm_env.TimeStep:
+  """Returns `timestep` with leaves [1, ...] and missing fields filled in."""
+  reward = timestep.reward
+  if reward is None:
+    reward = 0.0 if num_events == 1 else np.zeros(num_events)
+  discount = 1.0 if timestep.discount is None else timestep.discount
+  return dm_env.TimeStep(
+    step_type=np.array([timestep.step_type], np.int32),
+    reward=np.array([reward], np.float32),
+    discount=np.array([discount], np.float32),
+    observation=jax.tree.map(
+      lambda x: np.asarray(x)[None], timestep.observation
+    ),
+  )
 
 
 def _first_row(tree: types.ArrayTree) -> types.ArrayTree:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 import dm_env
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from ftwax import distributions, trees, types
 from ftwax import internal_rewards as internal_rewards_lib
@@ -170,21 +169,3 @@ def _get_extras(state: types.ActorState) -> Mapping[str, types.ArrayTree]:
     'recurrent_state': state.recurrent_state,
     'seed': state.seed,
   }
-
-
-def with_batch_axis(
-  timestep: dm_env.TimeStep, num_events: int
-) -> dm_env.TimeStep:
-  """Returns `timestep` with leaves [1, ...] and missing fields filled in."""
-  reward = timestep.reward
-  if reward is None:
-    reward = 0.0 if num_events == 1 else np.zeros(num_events)
-  discount = 1.0 if timestep.discount is None else timestep.discount
-  return dm_env.TimeStep(
-    step_type=np.array([timestep.step_type], np.int32),
-    reward=np.array([reward], np.float32),
-    discount=np.array([discount], np.float32),
-    observation=jax.tree.map(
-      lambda x: np.asarray(x)[None], timestep.observation
-    ),
-  )

@@ -20,6 +20,7 @@ from absl import logging
 
 from ftwax import types
 from ftwax.population import evolution as evolution_lib
+from ftwax.population import state as state_lib
 from ftwax.records import files, loggers, run_directory
 from ftwax.runtime import (
   evaluation,
@@ -139,7 +140,9 @@ class Coordinator:
     self._learner_steps = 0
     self._variables: dict[str, Any] = {}  # References.
     self._variables_numbers = dict.fromkeys(self._learners, -1)
-    self._faults = _limit(settings, settings.num_actors)
+    self._faults = limits.RestartLimiter(
+      settings.max_restarts * settings.num_actors, settings.restart_period_s
+    )
     names = [*self._learners, *self._actors]
     if eval_every:
       names.append(EVALUATOR)
@@ -202,7 +205,7 @@ class Coordinator:
   def _begin(self, key: types.Key, resume: bool) -> None:
     """Begins or resumes the population, including the learners' members."""
     parts = self._parts
-    self._evolution = generations.Evolution(parts, self._records.directory)
+    evolution = generations.Evolution(parts, self._records.directory)
     members = _concatenate(
       [
         self._engine.get(state)
@@ -212,9 +215,10 @@ class Coordinator:
     population = generations.make_population(parts, members, key)
     if resume:
       population = self._records.restore(population, run_records.POPULATION)
-      self._evolution.resume(population)
+      evolution.resume(population)
     else:
-      population = self._evolution.begin(population)
+      population = evolution.begin(population)
+    self._evolution = _Generations(evolution)
     self._common = jax.tree.map(np.asarray, population)
     self._ratings = ratings_lib.Coordinator(population, parts)
     self._traits = _only_traits(self._common.members)
@@ -328,9 +332,7 @@ class Coordinator:
     actor.held = 0
     actor.needs_seats = played.ends_round
     if played.fault is not None:
-      name, fault = call.name, played.fault
-      logging.warning('Environments of %s are made again: %s', name, fault)
-      self._faults.count(f'environments of {name}', fault)
+      self._count_fault(call.name, played.fault)
     self._record(call.name, played)
     if played.has_items:
       self._position += self._seating.seats_per_member
@@ -339,6 +341,13 @@ class Coordinator:
         self._call(name, 'learn', items, num_returns=2, position=self._position)
     if played.ends_round:
       self._end_round()
+
+  def _count_fault(self, name: str, fault: str) -> None:
+    logging.warning('Environments of %s are made again: %s', name, fault)
+    try:
+      self._faults.count(f'environments of {name}', fault)
+    except limits.RestartsExceededError as error:
+      raise engine_lib.NodeFailedError(str(error)) from error
 
   def _record(self, name: str, played: messages.Played) -> None:
     """Adds to counts, ratings and logs what an actor has played."""
@@ -396,12 +405,13 @@ class Coordinator:
 
   def _end_round(self) -> None:
     """Logs the round and evolves the members, wherever they are."""
-    row, members, generation = self._ratings.end_round(
-      self._traits, self._records.counts, self._evolution
+    row, members = self._ratings.end_round(
+      self._traits, self._records.counts, self._evolution.evolve
     )
     self._traits = _only_traits(members)
     if row is not None:
       self._logger(generations.LABEL).write(row)
+    generation = self._evolution.take()
     if generation is not None:
       self._copy(generation)
 
@@ -518,6 +528,32 @@ class Coordinator:
       files.write_atomically(path, json.dumps(self._health.describe()))
 
 
+class _Generations:
+  """Draws generations and remembers the newest, for learners to carry out."""
+
+  def __init__(self, evolution: generations.Evolution):
+    self._evolution = evolution
+    self._newest: evolution_lib.Generation | None = None
+
+  def evolve(
+    self, population: state_lib.PopulationState
+  ) -> state_lib.PopulationState:
+    """Returns the population after a generation; members have only traits."""
+    population, generation = self._evolution.propose(population)
+    self._newest = generation
+    return self._evolution.commit(population, generation)
+
+  def take(self) -> evolution_lib.Generation | None:
+    """Returns the generation since the last call, if there was one."""
+    generation, self._newest = self._newest, None
+    return generation
+
+  def resume(self, population: state_lib.PopulationState) -> None:
+    """Drops what the lineage has of later generations."""
+    self._evolution.resume(population)
+    self._newest = None
+
+
 def _only_traits(members: types.TrainingState) -> types.TrainingState:
   """Returns members that have nothing but their traits."""
   return evolution_lib.members_of_traits(evolution_lib.traits(members))
@@ -536,11 +572,16 @@ class _Health:
     self._engine = engine
     self._timeout_s = settings.heartbeat_timeout_s
     self._environment_timeout_s = environment_timeout_s
-    # Actors share their limit, so that one more of them fails no run.
-    actors = _limit(settings, settings.num_actors)
     self._limiters = {
-      name: actors if _is_actor(name) else _limit(settings) for name in names
+      name: limits.RestartLimiter(
+        settings.max_restarts, settings.restart_period_s
+      )
+      for name in names
     }
+    # Actors share their limit, so that one more of them fails no run.
+    self._actors = limits.RestartLimiter(
+      settings.max_restarts * settings.num_actors, settings.restart_period_s
+    )
     self._pings: dict[str, tuple[Any, float]] = {}
     self._seen: dict[str, float] = {}  # Since the last start of the node.
     self._restarts = dict.fromkeys(names, 0)
@@ -558,7 +599,11 @@ class _Health:
       return
     logging.warning('Replacing %s: %s', name, error)
     self._restarts[name] += 1
-    self._limiters[name].count(name, error)
+    limiter = self._actors if _is_actor(name) else self._limiters[name]
+    try:
+      limiter.count(name, error)
+    except limits.RestartsExceededError as problem:
+      raise engine_lib.NodeFailedError(str(problem)) from error
 
   def check(self) -> None:
     """Sends pings if they are due, and replaces nodes that do not answer."""
@@ -606,17 +651,6 @@ class _Health:
     logging.warning('%s %s; it is killed.', name, reason)
     self._pings.pop(name, None)
     self._engine.replace(name)
-
-
-def _limit(
-  settings: settings_lib.Settings, num_parts: int = 1
-) -> limits.RestartLimiter:
-  """Limits the restarts of parts together."""
-  return limits.RestartLimiter(
-    settings.max_restarts * num_parts,
-    settings.restart_period_s,
-    engine_lib.NodeFailedError,
-  )
 
 
 def _is_actor(name: str) -> bool:

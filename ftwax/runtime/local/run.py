@@ -158,9 +158,7 @@ class _Run:
 
   def _play(self) -> Iterator[game_loop.Tick]:
     """Plays rounds; recreates failed environments if configured to do so."""
-    limiter = limits.RestartLimiter(
-      _MAX_RESTARTS, _RESTART_PERIOD_S, environment_faults.EnvironmentFault
-    )
+    limiter = limits.RestartLimiter(_MAX_RESTARTS, _RESTART_PERIOD_S)
     start = self._start
     while True:
       try:
@@ -174,7 +172,10 @@ class _Run:
       except environment_faults.EnvironmentFault as fault:
         if self._parts.on_environment_error == 'stop':
           raise
-        limiter.count('environments', fault)
+        try:
+          limiter.count('environments', fault)
+        except limits.RestartsExceededError as error:
+          raise environment_faults.EnvironmentFault(str(error)) from fault
         logging.warning('Recreating environments after an error: %s', fault)
         self._restart_games(limiter.num_restarts)
         start = None
@@ -222,12 +223,13 @@ class _Run:
 
   def _end_round(self) -> None:
     """Logs the round and evolves the population."""
-    row, members, generation = self._coordinator.end_round(
-      self._learner.state, self._records.counts, self._evolution
+    before = self._learner.state
+    row, members = self._coordinator.end_round(
+      before, self._records.counts, self._evolution.evolve
     )
     if row is not None:
       self._population_logger.write(row)
-    if generation is not None:
+    if members is not before:
       self._learner.restore(members)
 
   def _make_replays(self) -> list[replays.AgentReplay]:
