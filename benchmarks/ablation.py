@@ -1,13 +1,13 @@
-"""Capture the flag with the FTW agent, with ablations of it, and with PPO.
+"""Capture the flag with the main experiment, ablations of it, and PPO.
 
     uv run benchmarks/ablation.py --num_seeds=3 --num_workers=2
 
 Each run is `experiments/capture_the_flag.py` with one change, in its own
 process on one core. The variants are the ablations of Jaderberg et al. (2019,
-arXiv:1807.01281), figure 4, and PPO with an LSTM in the same population. `ftw`
-is the experiment without a change. Its core is an LSTM, so `with_hierarchy`
-adds what the paper's ablation takes away. During training, members are
-evaluated against the scripted players of the game.
+arXiv:1807.01281), figure 4, and PPO with a larger LSTM in the same population.
+The core of the experiment is an LSTM, so `with_hierarchy` adds what the paper's
+ablation takes away. `--agent=paper` starts from the whole agent instead. During
+training, members are evaluated against the scripted players of the game.
 
 Runs are kept in `--directory`: finished runs are not repeated and interrupted
 runs are resumed, so the table can be completed over days. A score is 1 for a
@@ -82,8 +82,8 @@ class _Curve(NamedTuple):
     return np.mean(list(self.scores.values()), axis=0)
 
 
-def ftw_agent(experiment: _Experiment) -> _Experiment:
-  """The experiment as it stands, with an LSTM core."""
+def main_experiment(experiment: _Experiment) -> _Experiment:
+  """The experiment as it stands: PPO's loss with an LSTM of 64 units."""
   return experiment
 
 
@@ -151,7 +151,7 @@ def ppo_lstm(experiment: _Experiment) -> _Experiment:
 
 
 VARIANTS: dict[str, Callable[[_Experiment], _Experiment]] = {
-  'ftw': ftw_agent,
+  'main_experiment': main_experiment,
   'with_hierarchy': with_hierarchy,
   'without_evolved_rewards': without_evolved_rewards,
   'without_evolution': without_evolution,

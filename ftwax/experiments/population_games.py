@@ -1,4 +1,4 @@
-"""A population of FTW agents on games of PettingZoo and Melting Pot.
+"""A population of agents on games of PettingZoo and Melting Pot.
 
 Run
 
