@@ -51,6 +51,7 @@ FUNCTIONAL = [
 SHARED = {
   'types',
   'trees',
+  'compilation',
   'hyperparameters',
   'internal_rewards',
   'distributions',

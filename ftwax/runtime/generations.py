@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ftwax import types
+from ftwax import compilation, types
 from ftwax.population import evolution, lineage
 from ftwax.population import state as state_lib
 from ftwax.reporting import history
@@ -79,9 +79,11 @@ class Evolution:
       'select': parts.select,
       'explore': parts.explore,
     }
-    self._evolve = jax.jit(parts.evolve)
-    self._propose = jax.jit(functools.partial(evolution.propose, **options))
-    self._commit = jax.jit(evolution.commit)
+    self._evolve = compilation.jit_unoptimized(parts.evolve)
+    self._propose = compilation.jit_unoptimized(
+      functools.partial(evolution.propose, **options)
+    )
+    self._commit = compilation.jit_unoptimized(evolution.commit)
 
   def begin(
     self, population: state_lib.PopulationState

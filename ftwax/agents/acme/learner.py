@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import types
+from ftwax import compilation, types
 from ftwax.agents.acme import interfaces
 from ftwax.agents.acme import variables as variables_lib
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
@@ -60,7 +60,8 @@ class Learner(interfaces.Learner):
     self._image_writer = image_writer
     self._bounds = bounds
     self._update = jax.jit(core.update)
-    self._state: types.TrainingState = jax.jit(core.init)(key)
+    init = compilation.jit_unoptimized(core.init)
+    self._state: types.TrainingState = init(key)
     self._num_steps = 0
     self._wait_s = 0.0
     self._start = time.monotonic()

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ftwax import internal_rewards, types
+from ftwax import compilation, internal_rewards, types
 from ftwax.environments import functional
 from ftwax.population import players, seating, tournament
 from ftwax.runtime import evaluation, sharding
@@ -80,7 +80,9 @@ class Matches:
     # Both functions declare their output sharding; otherwise the second call of
     # `_play` would see other input shardings and recompile.
     whole = sharding.replicated(mesh)
-    self._start = jax.jit(self._start_games, out_shardings=whole)
+    self._start = compilation.jit_unoptimized(
+      self._start_games, out_shardings=whole
+    )
     self._play = jax.jit(
       self._play_steps, donate_argnums=1, out_shardings=whole
     )

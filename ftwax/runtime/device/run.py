@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
-from ftwax import types
+from ftwax import compilation, types
 from ftwax.agents.actor_critic import faults
 from ftwax.environments import environment_faults, validation
 from ftwax.runtime import (
@@ -134,7 +134,7 @@ class _Run:
       state = records.restore(jax.eval_shape(compiled.loop.init, parts.key))
       self._evolution.resume(state.population)
     else:
-      state = jax.jit(compiled.loop.init)(parts.key)
+      state = compilation.jit_unoptimized(compiled.loop.init)(parts.key)
       population = self._evolution.begin(state.population)
       state = state._replace(population=population)
     self._state: loop.LoopState = jax.device_put(state, compiled.shardings)
@@ -238,7 +238,7 @@ class _Run:
   @functools.cached_property
   def _begin_round(self) -> Callable[[loop.LoopState], loop.LoopState]:
     """Compiled `begin_round(state) -> state`, which donates its argument."""
-    return jax.jit(
+    return compilation.jit_unoptimized(
       self._compiled.loop.begin_round,
       donate_argnums=0,
       out_shardings=jax.tree.map(lambda leaf: leaf.sharding, self._state),
