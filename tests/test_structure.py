@@ -47,20 +47,20 @@ def _num_arguments(function):
 # excluded. A larger number needs a line in the changelog. A path belongs to the
 # longest prefix that it starts with.
 BUDGETS = {
-  '': (2_000, 710),
+  '': (2_200, 800),
   'agents': (4_400, 1_500),
   'cli': (2_000, 920),
   'environments': (8_700, 3_400),
   'experiments': (2_500, 980),
-  'losses': (1_160, 310),
+  'losses': (1_250, 350),
   'networks': (6_700, 2_300),
   'population': (3_300, 1_080),
   'records': (2_850, 1_260),
-  'replay': (5_890, 2_055),
+  'replay': (6_000, 2_100),
   'reporting': (2_700, 1_260),
   'runtime': (8_800, 3_480),
-  'runtime/distributed': (2_930, 1_310),
-  'web': (1_280, 665),
+  'runtime/distributed': (3_100, 1_400),
+  'web': (1_400, 720),
 }
 
 
