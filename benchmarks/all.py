@@ -1,7 +1,7 @@
 """Runs the commands whose figures pages quote, and writes their tables.
 
     uv run --with rlax --with flashbax benchmarks/all.py
-    uv run benchmarks/all.py --lines acting unreal_rooms
+    uv run benchmarks/all.py --lines acting replay_in_rooms
     uv run benchmarks/all.py --write
 
 A line is a benchmark, whose printed tables are kept, or an experiment in some
@@ -71,8 +71,8 @@ LINES: Mapping[str, Line] = {
   'replay': Line('benchmarks/replay.py'),
   'loop': Line('benchmarks/loop.py'),
   'family': Line('benchmarks/family.py'),
-  'unreal_rooms': Line(
-    'experiments/unreal_rooms.py',
+  'replay_in_rooms': Line(
+    'experiments/unreal_rooms.py --game=board',
     {
       'A2C': '--notasks',
       'UNREAL': _REPLAY,

@@ -39,7 +39,7 @@ def records():
   returns = {'A2C': (0.1, 0.2), 'UNREAL': (0.4, 0.5)}
   return {
     'family': [{**RUN, 'variant': '', 'seed': None, 'tables': [table]}],
-    'unreal_rooms': [
+    'replay_in_rooms': [
       {**RUN, 'variant': variant, 'seed': seed, 'steps': 9000, 'mean_return': r}
       for variant, values in returns.items()
       for seed, r in enumerate(values)

@@ -4,7 +4,8 @@ Run `uv run experiments/unreal_rooms.py`. `--notasks` disables the auxiliary
 tasks, which turns the agent into A2C; `--compare=3` runs both with three seeds
 each and prints a table. The task is to walk through four rooms of 3x3 squares,
 observed as 28x28 images. The only reward is 1 at the goal, which 3% of random
-walks reach in time. `--game=catch` is a game that both agents solve.
+walks reach in time. With `--game=board` squares are numbers rather than pixels,
+so there is no pixel control. `--game=catch` is a game that both agents solve.
 """
 
 import dataclasses
@@ -24,26 +25,34 @@ class Options(launch.VariantOptions):
   num_environments: int = 16
   runtime: str = 'device'
   tasks: bool = flags.flag(True, 'Whether to train auxiliary tasks.')
-  game: str = flags.flag('rooms', 'The game.', ['rooms', 'catch'])
+  game: str = flags.flag('rooms', 'The game.', ['rooms', 'board', 'catch'])
 
 
 _SIDE = 7
 _SQUARE = 4  # Pixels on each side of a square of the rooms.
 
 # Height and width of a cell of pixel control, in pixels.
-_CELL_SIZES = {'rooms': _SQUARE, 'catch': 5}
+_CELL_SIZES = {'rooms': _SQUARE, 'board': 1, 'catch': 5}
 
 
 def make_rooms(seed: int) -> functional.FunctionalEnvironment:
   """Returns four rooms rendered as images."""
+  return pixels.make(make_board(seed), size=_SIDE * _SQUARE)
+
+
+def make_board(seed: int) -> functional.FunctionalEnvironment:
+  """Returns four rooms as a board of numbers."""
   del seed
-  return pixels.make(rooms.make(_SIDE, max_steps=40), size=_SIDE * _SQUARE)
+  return rooms.make(_SIDE, max_steps=40)
 
 
 def make_catch(seed: int) -> functional.FunctionalEnvironment:
   """Returns catch, whose board is an image with one pixel per square."""
   del seed
   return catch.make()
+
+
+_GAMES = {'rooms': make_rooms, 'board': make_board, 'catch': make_catch}
 
 
 def build(options: Options) -> ftwax.ExperimentConfig:
@@ -53,7 +62,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     max_queue_size=options.num_environments,
     hidden_size=128,
     cell_size=_CELL_SIZES[options.game],
-    use_pixel_control=options.tasks,
+    use_pixel_control=options.tasks and options.game != 'board',
     use_reward_prediction=options.tasks,
     use_value_replay=options.tasks,
     optimizer='adam',
@@ -69,7 +78,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   return ftwax.ExperimentConfig(
     name=f'{agent}_{options.game}',
     agent=config,
-    environment={'rooms': make_rooms, 'catch': make_catch}[options.game],
+    environment=_GAMES[options.game],
     **options.fields(),
   )
 
