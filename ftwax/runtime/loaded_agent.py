@@ -1,9 +1,10 @@
 """Trained agents of earlier runs: acting, evaluation, films and sharing."""
 
+import copy
 import os
 import pathlib
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import dm_env
@@ -57,6 +58,8 @@ class LoadedAgent:
     self.player = players.frozen(actor, variables, game_spec.environment)
     self._state = actor.init(jax.random.PRNGKey(0), 1)
     self._select = jax.jit(actor.select_action)
+    self._encode: Callable[[Any], Any] = lambda observation: observation
+    self._decode: Callable[[Any], Any] = lambda action: action
 
   def act(self, timestep: dm_env.TimeStep) -> types.ArrayTree:
     """Returns the action for a timestep of one environment.
@@ -71,22 +74,121 @@ class LoadedAgent:
       ValueError: if the timestep does not match the game that the agent was
         trained in.
     """
-    num_events = len(self.variables.internal_rewards)
     if timestep.step_type == types.FIRST:
       self._check(timestep)
-    reward, discount = timestep.reward, timestep.discount
-    if reward is None:
-      reward = 0.0 if num_events == 1 else np.zeros(num_events)
-    rows = dm_env.TimeStep(
-      step_type=np.array([timestep.step_type], np.int32),
-      reward=np.array([reward], np.float32),
-      discount=np.array([1.0 if discount is None else discount], np.float32),
-      observation=jax.tree.map(
-        lambda leaf: np.asarray(leaf)[None], timestep.observation
-      ),
+    row = jax.tree.map(
+      lambda leaf: np.asarray(leaf)[None], timestep.observation
     )
-    action, self._state = self._select(self.variables, rows, self._state)
+    action, self._state = self._select_rows(
+      row, self._state, timestep.reward, timestep.first()
+    )
     return jax.tree.map(lambda leaf: np.asarray(leaf)[0], action)
+
+  def initial_state(
+    self, num_rows: int | None = None, seed: int = 0
+  ) -> types.ActorState:
+    """Returns the state before the first step of an episode; see `step`.
+
+    Args:
+      num_rows: B, environments that `step` acts in at a time; None for one
+        without a batch axis.
+      seed: seed of the samples of an agent that is loaded with `greedy=False`.
+    """
+    return self.actor.init(jax.random.PRNGKey(seed), num_rows or 1)
+
+  def step(
+    self,
+    observation: Any,
+    state: types.ActorState | None = None,
+    reward: Any = None,
+    first: Any = None,
+  ) -> tuple[Any, types.ActorState]:
+    """Returns the action for an observation, and the agent's next state.
+
+    Args:
+      observation: of one environment, or of `B`, leaves [B, ...].
+      state: what the last step returned, or `initial_state`. None begins an
+        episode.
+      reward: of the last step, a number or [B]; None for 0, as in the first.
+        Agents that see their rewards act worse without it.
+      first: whether the observation is the first of an episode, a bool or [B];
+        None if that is so only without a state.
+
+    Raises:
+      ValueError: if the observation does not match the game that the agent was
+        trained in.
+    """
+    observation = self._encode(observation)
+    leaf, spec = (
+      jax.tree.leaves(tree)[0]
+      for tree in (observation, self.game_spec.environment.observations)
+    )
+    is_batch = np.ndim(leaf) > len(spec.shape)
+    if not is_batch:
+      observation = jax.tree.map(lambda x: np.asarray(x)[None], observation)
+    self._check_observation(jax.tree.map(lambda x: x[0], observation))
+    if first is None:
+      first = state is None
+    if state is None:
+      state = self.initial_state(len(jax.tree.leaves(observation)[0]))
+    action, state = self._select_rows(observation, state, reward, first)
+    if not is_batch:
+      action = jax.tree.map(lambda x: np.asarray(x)[0], action)
+    return self._decode(action), state
+
+  def with_spaces(
+    self, observation_space: Any, action_space: Any
+  ) -> 'LoadedAgent':
+    """Returns the agent with a `step` in Gymnasium's spaces.
+
+    Args:
+      observation_space: the space of observations of one environment.
+      action_space: the space of its actions.
+
+    Raises:
+      ValueError: if these are not the spaces that the agent was trained in.
+    """
+    from ftwax.environments import gymnasium_spaces  # Needs an extra.
+
+    spec = gymnasium_spaces.make_spec(observation_space, action_space)
+    own = self.game_spec.environment
+    for field in ('observations', 'actions'):
+      given, wanted = (
+        jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype)), tree)
+        for tree in (getattr(spec, field), getattr(own, field))
+      )
+      if given != wanted:
+        raise ValueError(
+          f'space of {field} ({given}) must be that of the environment that'
+          f' the agent was trained in, {wanted}; pass the spaces of such an'
+          ' environment.'
+        )
+    agent = copy.copy(self)
+    agent._encode = gymnasium_spaces.make_encoder(observation_space)
+    agent._decode = gymnasium_spaces.make_decoder(action_space)
+    return agent
+
+  def _select_rows(
+    self,
+    observation: types.ArrayTree,
+    state: types.ActorState,
+    reward: Any,
+    first: Any,
+  ) -> tuple[types.ArrayTree, types.ActorState]:
+    """Returns actions and the next state, leaves [B, ...]."""
+    num_rows = len(jax.tree.leaves(observation)[0])
+    shape = (num_rows, *self.game_spec.environment.rewards.shape)
+    rows = dm_env.TimeStep(
+      step_type=np.broadcast_to(
+        np.where(first, types.FIRST, types.MID), num_rows
+      ).astype(np.int32),
+      reward=np.broadcast_to(
+        np.asarray(0.0 if reward is None else reward, np.float32), shape
+      ),
+      discount=np.ones(num_rows, np.float32),
+      observation=observation,
+    )
+    return self._select(self.variables, rows, state)
 
   def evaluate(
     self,
@@ -241,19 +343,23 @@ class LoadedAgent:
   def _check(self, timestep: dm_env.TimeStep) -> None:
     """Raises a ValueError unless the timestep matches the agent's game."""
     spec = self.game_spec.environment
-    observation = timestep.observation
-    seen = jax.tree.map(np.shape, observation)
-    expected = jax.tree.map(lambda leaf: leaf.shape, spec.observations)
-    if seen != expected:
-      raise ValueError(
-        f'observation (shape {seen}) must be of shape {expected}, as in the'
-        ' game that the agent was trained in; give a timestep of that game.'
-      )
+    self._check_observation(timestep.observation)
     reward = np.shape(timestep.reward)
     if timestep.reward is not None and reward != spec.rewards.shape:
       raise ValueError(
         f'reward (shape {reward}) must be of shape {spec.rewards.shape}, as in'
         ' the game that the agent was trained in; give a timestep of that game.'
+      )
+
+  def _check_observation(self, observation: types.ArrayTree) -> None:
+    seen = jax.tree.map(np.shape, observation)
+    expected = jax.tree.map(
+      lambda leaf: leaf.shape, self.game_spec.environment.observations
+    )
+    if seen != expected:
+      raise ValueError(
+        f'observation (shape {seen}) must be of shape {expected}, as in the'
+        ' game that the agent was trained in; give an observation of that game.'
       )
 
 

@@ -50,6 +50,9 @@ _HOLDS = {
     and names['states'].steps.tolist() == [1] * 8
   ),
   'use_only_the_losses': lambda names: names['gradients'][0].any(),
+  'deploy': lambda names: (
+    names['action'].shape == () and names['actions'].shape == (4,)
+  ),
   'export_parameters': lambda names: len(names['arrays']) > 10,
   'log_to_your_own_place': lambda names: (
     {label for label, _ in names['rows']} >= {'train', 'evaluation'}
