@@ -249,7 +249,8 @@ def evolve(
 
   Args:
     key: random key.
-    population: the population before the generation.
+    population: the population before the generation. Members may lack what
+      `heritage` returns, for a caller that copies it elsewhere.
     priors: traits whose leaves are priors; static.
     config: options of the population; static.
     select: the selection rule.
@@ -257,34 +258,6 @@ def evolve(
 
   Returns:
     The population after the generation, and its record.
-  """
-  generation, explore_state = propose(
-    key, population, priors, config, select, explore
-  )
-  population = commit(population, generation)
-  return population._replace(explore_state=explore_state), generation
-
-
-def propose(
-  key: types.Key,
-  population: state_lib.PopulationState,
-  priors: Traits,
-  config: config_lib.PopulationConfig,
-  select: selection_lib.SelectionRule = selection_lib.win_probability,
-  explore: ExploreRule = perturb,
-) -> tuple[Generation, Any]:
-  """Decides one generation, the first half of `evolve`.
-
-  Args:
-    key: random key.
-    population: the population before the generation.
-    priors: traits whose leaves are priors; static.
-    config: options of the population; static.
-    select: the selection rule.
-    explore: the explore rule.
-
-  Returns:
-    The generation, and the new `explore_state`.
   """
   select_key, explore_key = jax.random.split(key)
   selection = select(select_key, population, config)
@@ -331,24 +304,11 @@ def propose(
     inherited=inherited,
     explored=explored,
   )
-  return generation, explore_state
-
-
-def commit(
-  population: state_lib.PopulationState, generation: Generation
-) -> state_lib.PopulationState:
-  """Applies a generation, the second half of `evolve`.
-
-  Args:
-    population: the population before the generation.
-    generation: see `propose`.
-
-  Returns:
-    The population after the generation.
-  """
-  population = copy_rows(population, generation.parent, generation.is_redrawn)
-  members = population.members._replace(**generation.explored._asdict())
-  return population._replace(members=members, generation=generation.number)
+  population = copy_rows(population, selection.parent, is_redrawn)
+  members = population.members._replace(**explored._asdict())
+  return population._replace(
+    members=members, generation=generation.number, explore_state=explore_state
+  ), generation
 
 
 def heritage(members: types.TrainingState) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 A round is the time between two generations.
 """
 
-import functools
 import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -73,17 +72,7 @@ class Evolution:
     self._parts = parts
     self._reason = getattr(parts.select, '__name__', 'selection')
     self._path = directory / history.LINEAGE_FILE
-    options: dict[str, Any] = {
-      'priors': parts.priors,
-      'config': parts.population,
-      'select': parts.select,
-      'explore': parts.explore,
-    }
     self._evolve = compilation.jit_unoptimized(parts.evolve)
-    self._propose = compilation.jit_unoptimized(
-      functools.partial(evolution.propose, **options)
-    )
-    self._commit = compilation.jit_unoptimized(evolution.commit)
 
   def begin(
     self, population: state_lib.PopulationState
@@ -107,48 +96,21 @@ class Evolution:
 
   def evolve(
     self, population: state_lib.PopulationState
-  ) -> state_lib.PopulationState:
-    """Evolves the population if it exploits, and logs all copies."""
-    if self._parts.population.exploits:
-      population, generation = self._evolve(population)
-      self._write(generation)
-    self._show(population)
-    return population
-
-  def propose(
-    self, population: state_lib.PopulationState
-  ) -> tuple[state_lib.PopulationState, evolution.Generation]:
-    """Draws a generation, whose parts are committed one by one.
+  ) -> tuple[state_lib.PopulationState, evolution.Generation | None]:
+    """Evolves the population if it exploits, and logs all copies.
 
     Returns:
-      The population, which has not copied anything yet, and the generation.
+      The population and, if it exploits, the record of its generation.
     """
-    key, evolve_key = jax.random.split(population.key)
-    generation, explore_state = self._propose(evolve_key, population)
-    return population._replace(
-      key=key, explore_state=explore_state
-    ), jax.device_get(generation)
-
-  def commit(
-    self,
-    population: state_lib.PopulationState,
-    generation: evolution.Generation,
-  ) -> state_lib.PopulationState:
-    """Logs the given part of a generation; returns the new population."""
-    self._write(generation)
-    population = self._commit(population, generation)
-    self._show(population)
-    return population
-
-  def _write(self, generation: evolution.Generation) -> None:
-    # Before the next checkpoint: `resume` drops rows that none contains.
-    lineage.append(
-      self._path, lineage.rows(jax.device_get(generation), self._reason)
-    )
-
-  def _show(self, population: state_lib.PopulationState) -> None:
+    generation: evolution.Generation | None = None
+    if self._parts.population.exploits:
+      population, made = self._evolve(population)
+      generation = jax.device_get(made)
+      # Before the next checkpoint: `resume` drops rows that none contains.
+      lineage.append(self._path, lineage.rows(generation, self._reason))
     for observer in self._parts.observers:
       observer.observe_generation(population)
+    return population, generation
 
 
 def make_population(

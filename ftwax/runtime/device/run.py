@@ -228,10 +228,8 @@ class _Run:
       generations.population_row(state.population, sums, self._records.counts)
     )
     # Evolution may return other shardings; keep members on their devices.
-    population = jax.device_put(
-      self._evolution.evolve(state.population),
-      self._compiled.shardings.population,
-    )
+    evolved, _ = self._evolution.evolve(state.population)
+    population = jax.device_put(evolved, self._compiled.shardings.population)
     self._state = self._begin_round(state._replace(population=population))
     self._num_iterations = 0
 

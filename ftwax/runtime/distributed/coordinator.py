@@ -20,7 +20,6 @@ from absl import logging
 
 from ftwax import types
 from ftwax.population import evolution as evolution_lib
-from ftwax.population import state as state_lib
 from ftwax.records import files, loggers, run_directory
 from ftwax.runtime import (
   evaluation,
@@ -205,7 +204,7 @@ class Coordinator:
   def _begin(self, key: types.Key, resume: bool) -> None:
     """Begins or resumes the population, including the learners' members."""
     parts = self._parts
-    evolution = generations.Evolution(parts, self._records.directory)
+    self._evolution = generations.Evolution(parts, self._records.directory)
     members = _concatenate(
       [
         self._engine.get(state)
@@ -215,10 +214,9 @@ class Coordinator:
     population = generations.make_population(parts, members, key)
     if resume:
       population = self._records.restore(population, run_records.POPULATION)
-      evolution.resume(population)
+      self._evolution.resume(population)
     else:
-      population = evolution.begin(population)
-    self._evolution = _Generations(evolution)
+      population = self._evolution.begin(population)
     self._common = jax.tree.map(np.asarray, population)
     self._ratings = ratings_lib.Coordinator(population, parts)
     self._traits = _only_traits(self._common.members)
@@ -405,13 +403,12 @@ class Coordinator:
 
   def _end_round(self) -> None:
     """Logs the round and evolves the members, wherever they are."""
-    row, members = self._ratings.end_round(
-      self._traits, self._records.counts, self._evolution.evolve
+    row, members, generation = self._ratings.end_round(
+      self._traits, self._records.counts, self._evolution
     )
     self._traits = _only_traits(members)
     if row is not None:
       self._logger(generations.LABEL).write(row)
-    generation = self._evolution.take()
     if generation is not None:
       self._copy(generation)
 
@@ -526,32 +523,6 @@ class Coordinator:
     path.parent.mkdir(exist_ok=True)
     with contextlib.suppress(OSError):  # A full disk is reported elsewhere.
       files.write_atomically(path, json.dumps(self._health.describe()))
-
-
-class _Generations:
-  """Draws generations and remembers the newest, for learners to carry out."""
-
-  def __init__(self, evolution: generations.Evolution):
-    self._evolution = evolution
-    self._newest: evolution_lib.Generation | None = None
-
-  def evolve(
-    self, population: state_lib.PopulationState
-  ) -> state_lib.PopulationState:
-    """Returns the population after a generation; members have only traits."""
-    population, generation = self._evolution.propose(population)
-    self._newest = generation
-    return self._evolution.commit(population, generation)
-
-  def take(self) -> evolution_lib.Generation | None:
-    """Returns the generation since the last call, if there was one."""
-    generation, self._newest = self._newest, None
-    return generation
-
-  def resume(self, population: state_lib.PopulationState) -> None:
-    """Drops what the lineage has of later generations."""
-    self._evolution.resume(population)
-    self._newest = None
 
 
 def _only_traits(members: types.TrainingState) -> types.TrainingState:

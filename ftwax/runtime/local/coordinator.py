@@ -4,13 +4,14 @@ The coordinator holds the whole population except the members themselves, which
 a learner holds.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from ftwax import types
+from ftwax.population import evolution as evolution_lib
 from ftwax.population import matchmaking
 from ftwax.population import seating as seating_lib
 from ftwax.population import state as state_lib
@@ -125,33 +126,37 @@ class Coordinator:
     self,
     members: types.TrainingState,
     counts: run_records.Counts,
-    evolve: Callable[[state_lib.PopulationState], state_lib.PopulationState],
-  ) -> tuple[dict[str, Any] | None, types.TrainingState]:
+    evolution: generations.Evolution,
+  ) -> tuple[
+    dict[str, Any] | None,
+    types.TrainingState,
+    evolution_lib.Generation | None,
+  ]:
     """Evolves members according to the results of a round.
 
     Args:
       members: before, leaves [N, ...].
       counts: progress of the run.
-      evolve: runs one generation.
+      evolution: runs one generation.
 
     Returns:
-      The row for the population log; and the members, which are the same object
-      in a population that does not evolve. If no game has ended, nothing
-      evolves and the row is None, except after the first round, so that every
-      run has something to report.
+      The row for the population log; the members; and the record of the
+      generation, None without one. If no game has ended, nothing evolves and
+      the row is None, except after the first round, so that every run has
+      something to report.
     """
     if not self._sums.num_episodes.any() and self._has_ended:
-      return None, members
+      return None, members, None
     self._has_ended = True
     # Members may be sharded over devices; the learner shards them again.
     population = self.population(jax.device_put(members, self._device))
     row = generations.population_row(population, self._sums, counts)
     self._sums = self._no_sums
-    if self._config.exploits:
-      population = evolve(population)
-      self.replace(population)
-      members = population.members
-    return row, members
+    if not self._config.exploits:
+      return row, members, None
+    population, generation = evolution.evolve(population)
+    self.replace(population)
+    return row, population.members, generation
 
   def _rate(self, internal_rewards: types.InternalRewards) -> None:
     """Applies the pending results to the ratings."""

@@ -223,13 +223,12 @@ class _Run:
 
   def _end_round(self) -> None:
     """Logs the round and evolves the population."""
-    before = self._learner.state
-    row, members = self._coordinator.end_round(
-      before, self._records.counts, self._evolution.evolve
+    row, members, generation = self._coordinator.end_round(
+      self._learner.state, self._records.counts, self._evolution
     )
     if row is not None:
       self._population_logger.write(row)
-    if members is not before:
+    if generation is not None:
       self._learner.restore(members)
 
   def _make_replays(self) -> list[replays.AgentReplay]:
