@@ -13,7 +13,6 @@ import jax
 import numpy as np
 from absl import logging
 
-from ftwax import types
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.population import state as state_lib
 from ftwax.records import checkpoints
@@ -58,30 +57,12 @@ def start_from(
     ValueError: if there is no such run or its network differs; the message
       names the first array that differs.
   """
-  members = start_members(init_from, optimizer, population.members)
-  return population._replace(members=members)
-
-
-def start_members(
-  init_from: str | None,
-  optimizer: str,
-  members: types.TrainingState,
-  first: int = 0,
-) -> types.TrainingState:
-  """Initializes some members of a new population; see `start_from`.
-
-  Args:
-    init_from: see `start_from`.
-    optimizer: see `start_from`.
-    members: training states, leaves [n, ...]. Parts without leaves are not
-      read.
-    first: index of the first of them in the population.
-  """
   if init_from is None:
-    return members
+    return population
+  members = population.members
   directory = pathlib.Path(init_from)
   agent, size = _read_source(directory)
-  turns = (first + np.arange(len(members.internal_rewards))) % size
+  turns = np.arange(len(members.internal_rewards)) % size
   changes: dict[str, Any] = {}
   with checkpoints.Checkpointer(directory / 'checkpoints') as checkpointer:
     for name in _PARTS:
@@ -100,7 +81,7 @@ def start_members(
           _skip(init_from, name, str(error).partition(';')[0])
         else:
           changes[name] = jax.tree.map(lambda leaf: leaf[turns], restored[name])
-  return members._replace(**changes)
+  return population._replace(members=members._replace(**changes))
 
 
 def _template(part: Any, num_members: int) -> Any:
