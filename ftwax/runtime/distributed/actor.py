@@ -25,7 +25,7 @@ class Actor:
     parts: prepare.Prepared,
     num_learners: int,
     index: int,
-    make_writer: Callable[..., Any],
+    make_queue: Callable[..., Any],
   ):
     """Makes neither games nor actors before the first order.
 
@@ -33,11 +33,11 @@ class Actor:
       parts: the parts of the experiment.
       num_learners: K, number of learners that share the members.
       index: index of the actor.
-      make_writer: makes what writes the trajectories; see `queues`.
+      make_queue: makes what writes to the queue; see `queues`.
     """
     self._parts = parts
     self._index = index
-    self._writer = make_writer(parts)
+    self._writer = make_queue(parts)
     self._variables = Variables(parts.population.num_members, num_learners)
     self._num_learners = num_learners
     self._actors: members.Actors | None = None

@@ -37,7 +37,7 @@ class Learner:
       num_learners: K, number of learners that share the members.
       index: index of the learner.
       num_devices: number of devices over which it shards members or batches.
-      make_queue: makes the queue; see `queues`.
+      make_queue: makes the queue, which it reads; see `queues`.
     """
     num_members = parts.population.num_members // num_learners
     # The same keys as in a local run, if there is one learner.

@@ -32,14 +32,11 @@ from ftwax.records import checkpoints, run_directory
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import generations, prepare, run_records, runs
 from ftwax.runtime.distributed import (
-  actor,
   engine,
-  learner,
   namespaces,
   queues,
   runner,
 )
-from ftwax.runtime.distributed import coordinator as coordinator_lib
 from ftwax.runtime.distributed import settings as settings_lib
 
 LABELS = ('coordinator', 'replay', 'learner', 'actor', 'evaluator')
@@ -410,57 +407,27 @@ def _add_nodes(
       ),
     )
   replays = [handles[f'replay/{index}'] for index in range(num_learners)]
-  for index, replay in enumerate(replays):
-    add(
-      f'learner/{index}',
-      functools.partial(
-        _make_learner, experiment, num_learners, index, settings.num_devices
-      ),
-      replay,
-    )
-  for index in range(settings.num_actors):
-    add(
-      f'actor/{index}',
-      functools.partial(_make_actor, experiment, num_learners, index),
-      *replays,
-    )
-  if num_eval_episodes is not None:
-    add(
-      coordinator_lib.EVALUATOR,
-      functools.partial(
-        runner.make_node,
-        experiment,
-        actor.Evaluator,
-        num_learners,
-        num_eval_episodes,
-      ),
-    )
+  nodes = runner.make_nodes(experiment, settings, num_eval_episodes)
+  for name, make in nodes.items():
+    label, _, number = name.partition('/')
+    if label == 'learner':
+      make = functools.partial(_make_on_reverb, make, queues.ReverbQueue)
+      add(name, make, replays[int(number)])
+    elif label == 'actor':
+      make = functools.partial(_make_on_reverb, make, queues.ReverbWriter)
+      add(name, make, *replays)
+    else:
+      add(name, make)
   return handles
 
 
-def _make_learner(
-  experiment: experiment_lib.ExperimentConfig,
-  num_learners: int,
-  index: int,
-  num_devices: int,
-  replay: Callable[[], Sequence[str]],
+def _make_on_reverb(
+  make: Callable[..., Any],
+  end: Callable[..., Any],
+  *replays: Callable[[], Sequence[str]],
 ) -> Any:
-  make_queue = functools.partial(queues.ReverbQueue, replay)
-  return runner.make_node(
-    experiment, learner.Learner, num_learners, index, num_devices, make_queue
-  )
-
-
-def _make_actor(
-  experiment: experiment_lib.ExperimentConfig,
-  num_learners: int,
-  index: int,
-  *replays: Any,
-) -> Any:
-  make_writer = functools.partial(queues.ReverbWriter, replays)
-  return runner.make_node(
-    experiment, actor.Actor, num_learners, index, make_writer
-  )
+  """Makes a node whose end of the queue is Reverb's."""
+  return make(make_queue=functools.partial(end, replays))
 
 
 def _coordinate(

@@ -122,21 +122,23 @@ class ReverbQueue:
 
   def __init__(
     self,
-    replay: Callable[[], Sequence[str]],
+    replays: Sequence[Callable[[], Sequence[str]]],
     parts: prepare.Prepared,
     keys: Sequence[types.Key],
   ):
     """Starts to sample; see `LocalQueue`.
 
     Args:
-      replay: returns the addresses of the servers.
+      replays: return the addresses of the servers; one for a learner.
       parts: the parts of the experiment.
       keys: random keys, which Reverb does not need.
     """
     del keys
     self.size = 0  # Number of trajectories of each member.
     self.datasets: list[Any] = [
-      parts.replays.make_dataset(_connect(address)) for address in replay()
+      parts.replays.make_dataset(_connect(address))
+      for replay in replays
+      for address in replay()
     ]
     self._batch_size = parts.agent.batch_size
 

@@ -161,7 +161,7 @@ def make_nodes(
       num_learners,
       index,
       settings.num_devices,
-      queues.LocalQueue,
+      make_queue=queues.LocalQueue,
     )
   for index in range(settings.num_actors):
     nodes[f'actor/{index}'] = functools.partial(
@@ -170,7 +170,7 @@ def make_nodes(
       actor.Actor,
       num_learners,
       index,
-      queues.LocalWriter,
+      make_queue=queues.LocalWriter,
     )
   if num_eval_episodes is not None:
     nodes[coordinator_lib.EVALUATOR] = functools.partial(
@@ -183,9 +183,10 @@ def make_node(
   experiment: experiment_lib.ExperimentConfig,
   kind: Callable[..., Any],
   *options: Any,
+  **more: Any,
 ) -> Any:
   """Resolves an experiment and makes a node, in the node's process."""
-  return kind(prepare.prepare(experiment), *options)
+  return kind(prepare.prepare(experiment), *options, **more)
 
 
 def check(parts: prepare.Prepared, settings: settings_lib.Settings) -> None:
