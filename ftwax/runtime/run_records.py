@@ -362,7 +362,7 @@ class RunRecords:
         'checkpointing (None) must be set to resume a run; use the'
         ' configuration that the run was started with.'
       )
-    state, metadata = self._checkpointer.restore(template, check_metadata, part)
+    state, metadata = self._checkpointer.restore(template, _check_metadata, part)
     self.continue_from(Counts(**metadata['counts']), metadata['returns'])
     self.is_whole = bool(metadata.get('is_whole', False))
     return state
@@ -409,7 +409,7 @@ def _first_line(error: Exception) -> str:
   return f'{type(error).__name__}: {error}'.partition('\n')[0]
 
 
-def check_metadata(metadata: Mapping[str, Any]) -> None:
+def _check_metadata(metadata: Mapping[str, Any]) -> None:
   """Raises a KeyError, TypeError or ValueError if metadata is damaged."""
   counts = Counts(**metadata['counts'])
   for value in (*counts, *metadata['returns']):

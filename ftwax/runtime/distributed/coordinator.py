@@ -139,9 +139,7 @@ class Coordinator:
     self._learner_steps = 0
     self._variables: dict[str, Any] = {}  # References.
     self._variables_numbers = dict.fromkeys(self._learners, -1)
-    self._faults = limits.RestartLimiter(
-      settings.max_restarts * settings.num_actors, settings.restart_period_s
-    )
+    self._faults = _limit(settings, settings.num_actors)
     names = [*self._learners, *self._actors]
     if eval_every:
       names.append(EVALUATOR)
@@ -330,7 +328,9 @@ class Coordinator:
     actor.held = 0
     actor.needs_seats = played.ends_round
     if played.fault is not None:
-      self._count_fault(call.name, played.fault)
+      name, fault = call.name, played.fault
+      logging.warning('Environments of %s are made again: %s', name, fault)
+      self._faults.count(f'environments of {name}', fault)
     self._record(call.name, played)
     if played.has_items:
       self._position += self._seating.seats_per_member
@@ -339,13 +339,6 @@ class Coordinator:
         self._call(name, 'learn', items, num_returns=2, position=self._position)
     if played.ends_round:
       self._end_round()
-
-  def _count_fault(self, name: str, fault: str) -> None:
-    logging.warning('Environments of %s are made again: %s', name, fault)
-    try:
-      self._faults.count(f'environments of {name}', fault)
-    except limits.RestartsExceededError as error:
-      raise engine_lib.NodeFailedError(str(error)) from error
 
   def _record(self, name: str, played: messages.Played) -> None:
     """Adds to counts, ratings and logs what an actor has played."""
@@ -543,16 +536,11 @@ class _Health:
     self._engine = engine
     self._timeout_s = settings.heartbeat_timeout_s
     self._environment_timeout_s = environment_timeout_s
-    self._limiters = {
-      name: limits.RestartLimiter(
-        settings.max_restarts, settings.restart_period_s
-      )
-      for name in names
-    }
     # Actors share their limit, so that one more of them fails no run.
-    self._actors = limits.RestartLimiter(
-      settings.max_restarts * settings.num_actors, settings.restart_period_s
-    )
+    actors = _limit(settings, settings.num_actors)
+    self._limiters = {
+      name: actors if _is_actor(name) else _limit(settings) for name in names
+    }
     self._pings: dict[str, tuple[Any, float]] = {}
     self._seen: dict[str, float] = {}  # Since the last start of the node.
     self._restarts = dict.fromkeys(names, 0)
@@ -570,11 +558,7 @@ class _Health:
       return
     logging.warning('Replacing %s: %s', name, error)
     self._restarts[name] += 1
-    limiter = self._actors if _is_actor(name) else self._limiters[name]
-    try:
-      limiter.count(name, error)
-    except limits.RestartsExceededError as problem:
-      raise engine_lib.NodeFailedError(str(problem)) from error
+    self._limiters[name].count(name, error)
 
   def check(self) -> None:
     """Sends pings if they are due, and replaces nodes that do not answer."""
@@ -622,6 +606,17 @@ class _Health:
     logging.warning('%s %s; it is killed.', name, reason)
     self._pings.pop(name, None)
     self._engine.replace(name)
+
+
+def _limit(
+  settings: settings_lib.Settings, num_parts: int = 1
+) -> limits.RestartLimiter:
+  """Limits the restarts of parts together."""
+  return limits.RestartLimiter(
+    settings.max_restarts * num_parts,
+    settings.restart_period_s,
+    engine_lib.NodeFailedError,
+  )
 
 
 def _is_actor(name: str) -> bool:

@@ -478,17 +478,12 @@ def _read_result(
       'The program ended early; see what its nodes have written, and'
       f' {directory / run_records.ERROR_FILE}.'
     )
-  with checkpoints.Checkpointer(directory / 'checkpoints') as checkpointer:
-    population, metadata = checkpointer.restore(
-      _template(parts), run_records.check_metadata, run_records.POPULATION
+  with contextlib.ExitStack() as stack:
+    records = run_records.RunRecords(parts, directory, stack)
+    population = records.restore(_template(parts), run_records.POPULATION)
+    return runs.RunResult(
+      directory, records.counts, records.mean_return, population.members
     )
-  returns = metadata['returns']
-  return runs.RunResult(
-    directory,
-    run_records.Counts(**metadata['counts']),
-    sum(returns) / len(returns) if returns else float('nan'),
-    population.members,
-  )
 
 
 def _template(parts: prepare.Prepared) -> state_lib.PopulationState:

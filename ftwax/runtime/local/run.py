@@ -158,7 +158,9 @@ class _Run:
 
   def _play(self) -> Iterator[game_loop.Tick]:
     """Plays rounds; recreates failed environments if configured to do so."""
-    limiter = limits.RestartLimiter(_MAX_RESTARTS, _RESTART_PERIOD_S)
+    limiter = limits.RestartLimiter(
+      _MAX_RESTARTS, _RESTART_PERIOD_S, environment_faults.EnvironmentFault
+    )
     start = self._start
     while True:
       try:
@@ -172,10 +174,7 @@ class _Run:
       except environment_faults.EnvironmentFault as fault:
         if self._parts.on_environment_error == 'stop':
           raise
-        try:
-          limiter.count('environments', fault)
-        except limits.RestartsExceededError as error:
-          raise environment_faults.EnvironmentFault(str(error)) from fault
+        limiter.count('environments', fault)
         logging.warning('Recreating environments after an error: %s', fault)
         self._restart_games(limiter.num_restarts)
         start = None
