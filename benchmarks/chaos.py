@@ -26,21 +26,19 @@ import os
 import pathlib
 import random
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 
 import common
 import distributed_run
+import hosts
 import psutil
 
 from ftwax.records import checkpoints, loggers
 
 _LEFT_S = 10.0
 _TIMEOUT_S = 300.0
-_HOSTS = ('10.79.0.1', '10.79.0.2')
 
 
 class Watch:
@@ -197,9 +195,9 @@ def guess_tokens(run: distributed_run.Run, watch: Watch, seconds: float) -> str:
 def kill_host(run: distributed_run.Run, watch: Watch, seconds: float) -> str:
   """Kills all processes of the second host."""
   del seconds
-  lost = sorted(_nodes_of(_pids(1), run.directory))
+  lost = sorted(hosts.nodes(1, run.directory))
   since = time.monotonic()
-  for pid in _pids(1):
+  for pid in hosts.pids(1):
     with contextlib.suppress(ProcessLookupError):
       os.kill(pid, signal.SIGKILL)
   num_rows = run.log('learner').num_rows
@@ -244,79 +242,6 @@ def _ports(process: psutil.Process) -> set[int]:
   return ports
 
 
-def _pids(host: int) -> list[int]:
-  """Returns the processes of a host."""
-  listed = subprocess.run(
-    ['ip', 'netns', 'pids', f'ftwax-{host}'],
-    capture_output=True,
-    text=True,
-    check=True,
-  )
-  return [int(pid) for pid in listed.stdout.split()]
-
-
-def _nodes_of(pids, directory: pathlib.Path) -> dict[str, int]:
-  found = {}
-  for pid in pids:
-    with contextlib.suppress(OSError):
-      path = pathlib.Path(os.readlink(f'/proc/{pid}/fd/1'))
-      if path.parent == directory / 'output':
-        found[path.stem] = pid
-  return found
-
-
-@contextlib.contextmanager
-def _hosts(folder: pathlib.Path):
-  """Makes two hosts with Ray; yields what runs a command on the first one."""
-  names = [f'ftwax-{host}' for host in range(2)]
-  token = folder / 'token'
-  token.write_text('0123456789abcdef' * 4)
-  token.chmod(0o600)
-  os.environ.update(
-    RAY_AUTH_MODE='token',
-    RAY_AUTH_TOKEN_PATH=str(token),
-    RAY_worker_niceness='0',
-    RAY_health_check_period_ms='1000',
-    RAY_health_check_timeout_ms='2000',
-  )
-  ray = [sys.executable, '-m', 'ray.scripts.scripts', 'start', '--block']
-
-  def ip(*words):
-    subprocess.run(['ip', *words], check=True)
-
-  def run(name, *command):
-    return subprocess.Popen(
-      ['ip', 'netns', 'exec', name, *command],
-      stdout=subprocess.DEVNULL,
-      stderr=subprocess.STDOUT,
-    )
-
-  try:
-    for name in names:
-      ip('netns', 'add', name)
-      ip('-n', name, 'link', 'set', 'lo', 'up')
-    ip('link', 'add', 'veth0', 'netns', names[0], 'type', 'veth',
-       'peer', 'name', 'veth0', 'netns', names[1])  # fmt: skip
-    for name, address in zip(names, _HOSTS, strict=True):
-      ip('-n', name, 'address', 'add', f'{address}/24', 'dev', 'veth0')
-      ip('-n', name, 'link', 'set', 'veth0', 'up')
-    # Two processors on each: the learner and one actor, the other actor.
-    run(names[0], *ray, '--head', f'--node-ip-address={_HOSTS[0]}',
-        '--port=6379', '--include-dashboard=false', '--num-cpus=2',
-        f'--temp-dir={folder / "0"}')  # fmt: skip
-    time.sleep(20.0)
-    run(names[1], *ray, f'--address={_HOSTS[0]}:6379', '--num-cpus=1',
-        f'--node-ip-address={_HOSTS[1]}')  # fmt: skip
-    time.sleep(15.0)
-    yield ['ip', 'netns', 'exec', names[0]]
-  finally:
-    for host, name in enumerate(names):
-      for pid in _pids(host):
-        with contextlib.suppress(ProcessLookupError):
-          os.kill(pid, signal.SIGKILL)
-      subprocess.run(['ip', 'netns', 'delete', name], check=False)
-
-
 SCENARIOS = {
   'actors': kill_actors,
   'learner': kill_learner,
@@ -337,8 +262,8 @@ def run_scenario(name: str, seconds: float) -> tuple[str, ...]:
     if name == 'frozen':
       options['heartbeat_timeout_s'] = 10.0
     if name == 'host':
-      prefix = stack.enter_context(_hosts(folder))
-      options['cluster'] = f'{_HOSTS[0]}:6379'
+      prefix = stack.enter_context(hosts.started(folder))
+      options['cluster'] = hosts.CLUSTER
     run = distributed_run.Run(folder / 'run', prefix=prefix, **options)
     watch = Watch(run.directory)
     try:
