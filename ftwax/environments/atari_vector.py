@@ -79,10 +79,7 @@ def make(
 
 
 class AtariVectorEnvironment(gymnasium_adapter.GymnasiumVectorEnvironment):
-  """Atari games as a `vector.EnvironmentVector`, with the specs of `atari`.
-
-  Single games cannot be stepped alone, so `step_rows` steps all of them.
-  """
+  """Atari games as a `vector.EnvironmentVector`, with the specs of `atari`."""
 
   def __init__(
     self,

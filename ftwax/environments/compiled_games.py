@@ -78,14 +78,6 @@ class CompiledGames:
     )
     return self._checker.check(timestep)
 
-  def step_games(self, action: types.ArrayTree, places: Sequence[int]) -> None:
-    """Steps some games and drops their timesteps."""
-    before, chosen = self._state, np.asarray(places, np.int32)
-    after, _ = self._call('step', before, self._convert(action))
-    self._state = jax.tree.map(
-      lambda old, new: old.at[chosen].set(new[chosen]), before, after
-    )
-
   def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
     """Returns the outcomes of games that have just ended."""
     outcomes = np.asarray(self._outcome(self._state))[np.asarray(places)]

@@ -65,14 +65,6 @@ class GameVector(Protocol):
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
     """Steps each game, or starts a new one after `LAST`."""
 
-  def step_games(self, action: types.ArrayTree, places: Sequence[int]) -> None:
-    """Steps some games and drops their timesteps.
-
-    Args:
-      action: leaves [G * P, ...].
-      places: indices of games, none of which has just ended.
-    """
-
   def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
     """Returns the outcomes of games that have just ended.
 
@@ -124,10 +116,6 @@ class VectorGames(vector.PythonGames):
     """Steps each environment, or resets it after `LAST`."""
     vector.action_leaves(self._spec, action, self.num_games)
     return self._checker.check(self._call('step', action))
-
-  def step_games(self, action: types.ArrayTree, places: Sequence[int]) -> None:
-    """Steps some environments and drops their timesteps."""
-    self._call('step_rows', action, places)
 
   def close(self) -> None:
     """Closes the environments."""

@@ -105,9 +105,6 @@ class _Worker:
   def step(self) -> None:
     self._put(self._games.step(self._take()))
 
-  def step_games(self, places: list[int]) -> None:
-    self._games.step_games(self._take(), places)
-
   def outcomes(self, places: list[int]) -> types.NumpyArray:
     return self._games.outcomes(places)
 

@@ -14,7 +14,6 @@ be lost. Vectors with these modes are therefore refused, except for
 `SyncVectorEnv`, whose environments are stepped one by one.
 """
 
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import dm_env
@@ -211,21 +210,6 @@ class GymnasiumVectorEnvironment(specified.Specified, dm_env.Environment):
       np.where(terminated, 0, 1).astype(np.float32),
       self._encode(observation),
     )
-
-  def step_rows(self, action: types.ArrayTree, rows: Sequence[int]) -> None:
-    """Steps the environments of some rows and drops their timesteps.
-
-    A vector that can only step all rows at once also steps the other rows, so
-    call this only for the last steps of a run.
-
-    Args:
-      action: leaves [E, ...].
-      rows: rows whose last timestep was not `LAST`.
-    """
-    if self._one_by_one is not None:
-      self._one_by_one.step_rows(action, rows)
-    else:
-      self.step(action)
 
   def close(self) -> None:
     """Closes the vector environment."""

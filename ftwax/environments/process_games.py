@@ -138,11 +138,6 @@ class ProcessGames(vector.PythonGames):
     self._call_all('step')
     return self._take()
 
-  def step_games(self, action: types.ArrayTree, places: Sequence[int]) -> None:
-    """Steps some games and drops their timesteps."""
-    self._put(action)
-    self._call_some('step_games', places)
-
   def outcomes(self, places: Sequence[int]) -> types.NumpyArray:
     """Returns the outcomes of games that have just ended."""
     found = self._call_some('outcomes', places)

@@ -57,9 +57,6 @@ class EnvironmentVector(Protocol):
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
     """Steps each environment, or resets it after `LAST`."""
 
-  def step_rows(self, action: types.ArrayTree, rows: Sequence[int]) -> None:
-    """Steps the environments of some rows and drops their timesteps."""
-
   def close(self) -> None:
     """Closes all environments."""
 
@@ -211,18 +208,6 @@ class VectorEnvironment(PythonGames):
     """
     rows = self._action_rows(action)
     return self._stack(self._call('step', range(self.num_games), rows))
-
-  def step_rows(self, action: types.ArrayTree, rows: Sequence[int]) -> None:
-    """Steps the environments of some rows and drops their timesteps.
-
-    Args:
-      action: leaves [E, ...].
-      rows: rows whose last timestep was not `LAST`.
-    """
-    actions = list(self._action_rows(action))
-    self._call('step', rows, [actions[row] for row in rows])
-
-  step_games = step_rows
 
   def close(self) -> None:
     """Closes all environments, even if closing one of them fails."""

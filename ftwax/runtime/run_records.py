@@ -362,7 +362,9 @@ class RunRecords:
         'checkpointing (None) must be set to resume a run; use the'
         ' configuration that the run was started with.'
       )
-    state, metadata = self._checkpointer.restore(template, _check_metadata, part)
+    state, metadata = self._checkpointer.restore(
+      template, _check_metadata, part
+    )
     self.continue_from(Counts(**metadata['counts']), metadata['returns'])
     self.is_whole = bool(metadata.get('is_whole', False))
     return state

@@ -231,19 +231,6 @@ def test_vector_with_composite_actions(mode):
   assert_equal(sent[1], [{'a': 3, 'b': np.array([0, 3])}])
 
 
-@pytest.mark.parametrize(
-  ('mode', 'expected'), [(NEXT_STEP, [1, 1, 1]), (DISABLED, [0, 1, 0])]
-)
-def test_some_rows_take_a_last_step(mode, expected):
-  vector_env = gymnasium_vector.SyncVectorEnv(
-    [ScriptedEnv] * 3, autoreset_mode=mode
-  )
-  environment = gymnasium_adapter.GymnasiumVectorEnvironment(vector_env)
-  environment.reset()
-  environment.step_rows(np.ones(3, np.int32), [1])
-  assert [len(env.actions) for env in vector_env.envs] == expected
-
-
 def test_vectors_of_gymnasiums_own():
   make = functools.partial(gymnasium.make, 'CartPole-v1', max_episode_steps=12)
   environments = [

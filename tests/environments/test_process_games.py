@@ -145,8 +145,6 @@ def test_timesteps_are_those_of_one_process(factory):
       ended += timestep.discount[timestep.step_type == 2].tolist()
     assert {0.0, 1.0} == set(ended)  # Terminated and truncated ones.
     assert_equal(made.reset(), alone.reset())
-    for each in (made, alone):
-      each.step_games(np.zeros(3, np.int32), [2])
     assert_equal(made.step(action), alone.step(action))
     assert_equal(kept, copied)  # The caller's to keep.
     assert_equal(made.outcomes([2, 0]), alone.outcomes([2, 0]))

@@ -230,14 +230,6 @@ def test_observations_that_would_broadcast_are_refused():
     vector.VectorEnvironment(rows, 'fake').reset()
 
 
-def test_some_rows_can_be_stepped_alone():
-  rows = make_rows(fakes.make_spec())
-  environment = vector.VectorEnvironment(rows)
-  environment.reset()
-  environment.step_rows(np.array([2, 0, 1]), [0, 2])
-  assert [env.actions for env in rows] == [[2], [], [1]]
-
-
 # Functional environments.
 
 
@@ -279,14 +271,6 @@ def test_compiled_rows_are_drawn_from_the_seed():
   assert (signs != play(1)).any()
   assert (signs != signs[:, :1]).any()  # Rows differ.
   assert (signs[:3] != signs[3:6]).any()  # Episodes do.
-
-
-def test_some_compiled_rows_can_be_stepped_alone():
-  environment = _make_compiled()
-  environment.reset()
-  environment.step_games(np.zeros(3, np.int32), [0, 2])
-  timestep = environment.step(np.zeros(3, np.int32))
-  np.testing.assert_array_equal(timestep.step_type, [LAST, MID, LAST])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from typing import Any
 
 import dm_env
 import jax
-import numpy as np
 
 from ftwax import types
 from ftwax.agents.acme import variables as variables_lib
@@ -89,20 +88,13 @@ class Actor:
     try:
       if self._ticks is None:
         self._begin(order.entropy)
-      assert self._games is not None
       assert self._ticks is not None
-      while not items:
-        self._games.limit = order.num_steps - num_steps
+      while not items and num_steps < order.num_steps:
         tick = next(self._ticks)
         num_steps += tick.num_steps
         results += tick.results
         ends_round = tick.ends_round
         items = self._writer.take()
-    except _StepsTaken:
-      # Steps that are too few for the members' seats of a game count as taken,
-      # too, or the run would never end.
-      num_steps = order.num_steps
-      self.close()
     except _Fault as error:
       fault = str(error)
       print(f'making environments again after an error: {fault}', flush=True)
@@ -217,10 +209,6 @@ class _Fault(RuntimeError):
   """An environment raised an error."""
 
 
-class _StepsTaken(Exception):  # noqa: N818 Control flow, not an error.
-  """The last steps were taken, possibly in only some games."""
-
-
 def _make_games(parts: prepare.Prepared, entropy: tuple[int, ...]) -> '_Games':
   """Makes an arena with new games."""
   num_games = parts.seating.num_games
@@ -235,13 +223,12 @@ def _make_games(parts: prepare.Prepared, entropy: tuple[int, ...]) -> '_Games':
 
 
 class _Games(specified.Specified, dm_env.Environment):
-  """An arena that says which errors are its own, and stops at a limit.
+  """An arena that says which errors are its own.
 
   Attributes:
     arena: the games.
     entered_at: start of the current call, in `time.monotonic()` seconds; None
       between calls.
-    limit: number of steps that may still be taken.
   """
 
   def __init__(self, arena: arena_lib.Arena):
@@ -249,19 +236,13 @@ class _Games(specified.Specified, dm_env.Environment):
     self.arena = arena
     self.num_environments = arena.num_environments
     self.entered_at: float | None = None
-    self.limit = 0
-    self._num_moving = 0
 
   def reset(self) -> dm_env.TimeStep:
     """Returns the first timesteps of all games."""
     return self._call(self.arena.reset)
 
   def step(self, action: types.ArrayTree) -> dm_env.TimeStep:
-    """Steps all games, or only as many as `limit` allows at the end."""
-    # Games at `LAST` restart, which is not counted as a step.
-    if self._num_moving > self.limit:
-      self._call(self.arena.step_some, action, self.limit)
-      raise _StepsTaken
+    """Steps all games."""
     return self._call(self.arena.step, action)
 
   def close(self) -> None:
@@ -274,11 +255,8 @@ class _Games(specified.Specified, dm_env.Environment):
   def _call(self, method: Callable[..., Any], *args: Any) -> Any:
     self.entered_at = time.monotonic()
     try:
-      timestep = method(*args)
+      return method(*args)
     except Exception as error:
       raise _Fault(f'{type(error).__name__}: {error}') from error
     finally:
       self.entered_at = None
-    if timestep is not None:
-      self._num_moving = np.count_nonzero(timestep.step_type != types.LAST)
-    return timestep

@@ -137,22 +137,6 @@ class Arena(specified.Specified, dm_env.Environment):
     self._count(timestep)
     return rows
 
-  def step_some(self, action: types.ArrayTree, max_steps: int) -> None:
-    """Steps only the first games, as many as `max_steps` actions allow.
-
-    Args:
-      action: actions of the members, leaves [N * M, ...].
-      max_steps: maximum number of members' actions.
-    """
-    if self._timestep is None:
-      return
-    # Games that restart take no actions, so their places cost nothing.
-    moves = self._first_column(self._timestep.step_type) != types.LAST
-    num_seats = self._router.seating.is_member.sum(axis=1)
-    num_steps = np.where(moves, num_seats, 0)
-    places = np.flatnonzero(moves & (np.cumsum(num_steps) <= max_steps))
-    self._games.step_games(self._to_seats(action), places.tolist())
-
   def take_results(self) -> list[evaluation.GameResult]:
     """Returns the results of games that ended since the last call."""
     results, self._results = self._results, []
