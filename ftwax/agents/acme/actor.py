@@ -30,7 +30,6 @@ class Actor(interfaces.Actor):
     variable_client: variables_lib.VariableClient,
     adder: gatherer.TrajectoryGatherer | None = None,
     num_environments: int | None = None,
-    compiles: bool = True,
   ):
     """Makes an actor in its initial state.
 
@@ -41,16 +40,13 @@ class Actor(interfaces.Actor):
       adder: records timesteps and actions; None drops them, as in evaluation.
       num_environments: number of environments; None for a single one without
         the leading axis.
-      compiles: whether to compile `core`; False if another process runs it.
     """
     self._client = variable_client
     self._adder = adder
     self._single = num_environments is None
-    select = core.select_action
-    self._select = jax.jit(select) if compiles else select
+    self._select = jax.jit(core.select_action)
     self._get_extras = core.get_extras
-    replace = core.replace_action
-    self._replace_action = jax.jit(replace) if compiles else replace
+    self._replace_action = jax.jit(core.replace_action)
     self._selected: types.ArrayTree = None
     self._state: types.ActorState = jax.device_put(
       core.init(key, num_environments or 1), variable_client.sharding

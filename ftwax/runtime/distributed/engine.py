@@ -8,7 +8,7 @@ coordinator, where the engine can do that.
 """
 
 import collections
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 # A result that may not be there yet.
@@ -154,12 +154,9 @@ class InProcess:
     self._nodes.clear()
 
 
-class _Result(Hashable):
+class _Result:
   """A value or an error, compared by identity."""
 
   def __init__(self, value: Any = None, error: Exception | None = None):
     self.value = value
     self.error = error
-
-  def __hash__(self) -> int:
-    return id(self)

@@ -7,7 +7,6 @@ population of one, the member axis is squeezed here: the learner's core and
 batches have none.
 """
 
-import concurrent.futures
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -34,20 +33,14 @@ class Actors:
     self,
     actors: Sequence[actor_lib.Actor],
     adders: Sequence[gatherer.TrajectoryGatherer] = (),
-    at_once: bool = False,
   ):
     """Takes ownership of the actors.
 
     Args:
       actors: one actor for each member.
       adders: one adder for each member; none in evaluation.
-      at_once: whether members select actions concurrently, in threads, which
-        helps if their policies run in another process.
     """
     self._actors = tuple(actors)
-    self._threads: concurrent.futures.Executor | None = None
-    if at_once and len(actors) > 1:
-      self._threads = concurrent.futures.ThreadPoolExecutor(len(actors))
     self._adders = tuple(adders)
     self._chosen: tuple[types.ArrayTree, ...] = ()  # Actions of each member.
     self._action: types.ArrayTree = None  # Concatenated, as returned.
@@ -65,11 +58,7 @@ class Actors:
   def select_action(self, observation: types.ArrayTree) -> types.ArrayTree:
     """Returns actions for the last observed timesteps, leaves [N * M, ...]."""
     del observation  # Actors keep the last timesteps.
-    # Both keep the order of the members.
-    each = self._threads.map if self._threads else map
-    self._chosen = tuple(
-      each(lambda actor: actor.select_action(None), self._actors)
-    )
+    self._chosen = tuple(actor.select_action(None) for actor in self._actors)
     self._action = self._chosen[0]
     if len(self._chosen) > 1:
       self._action = jax.tree.map(
@@ -111,15 +100,10 @@ class Actors:
     ):
       actor.restore(state, rows)
 
-  def update(self, wait: bool = False) -> None:
+  def update(self) -> None:
     """Fetches variables if they are due."""
     for actor in self._actors:
-      actor.update(wait)
-
-  def close(self) -> None:
-    """Shuts the threads down."""
-    if self._threads is not None:
-      self._threads.shutdown(wait=False, cancel_futures=True)
+      actor.update()
 
   def _split(self, tree: Any) -> Sequence[Any]:
     """Splits rows by member into leaves [M, ...]."""
