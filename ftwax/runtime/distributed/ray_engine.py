@@ -321,10 +321,20 @@ def _connect(ray: Any, options: dict[str, Any]) -> None:
       return
     except Exception as error:
       ray.shutdown()
+      if '_temp_dir' in options:
+        _kill_users(options['_temp_dir'])
       is_slow = options['address'] == 'local' and 'timed out' in str(error)
       if not is_slow or attempt == _NUM_ATTEMPTS - 1:
         raise _not_joined(options['address'], error) from error
       logging.warning('Ray took too long to start; it is started again.')
+
+
+def _kill_users(folder: str) -> None:
+  """Kills Ray's processes in a folder, which it leaves if its start fails."""
+  for path in pathlib.Path('/proc').glob('[0-9]*/cmdline'):
+    with contextlib.suppress(OSError):
+      if folder.encode() in path.read_bytes():
+        os.kill(int(path.parent.name), signal.SIGKILL)
 
 
 def _check_address(cluster: str) -> None:
@@ -338,6 +348,11 @@ def _check_address(cluster: str) -> None:
 
 
 def _not_joined(cluster: str, error: Exception) -> ConnectionError:
+  if cluster == settings_lib.LOCAL:
+    return ConnectionError(
+      f'Ray must start its processes, and did not ({_first_line(error)}); if'
+      ' they timed out, try again when less runs here.'
+    )
   return ConnectionError(
     f'cluster ({cluster!r}) must be a Ray cluster that takes the token of'
     f' {_TOKEN_FILE} or {_TOKEN}, and cannot be joined ({_first_line(error)});'
