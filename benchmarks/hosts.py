@@ -26,6 +26,14 @@ CLUSTER = f'{ADDRESSES[0]}:6379'
 _CPUS = {1: (3,), 2: (2, 1)}
 _NUM_ATTEMPTS = 5
 
+# Otherwise Ray waits 15 s for its agents to choose, and gives up.
+_PORTS = (
+  '--dashboard-agent-grpc-port=6380',
+  '--dashboard-agent-listen-port=6381',
+  '--runtime-env-agent-port=6382',
+  '--metrics-export-port=6383',
+)
+
 
 def pids(host: int) -> list[int]:
   """Returns the processes of a host."""
@@ -100,7 +108,7 @@ def started(folder: pathlib.Path, num_hosts: int = 2) -> Iterator[list[str]]:
       command = [
         'ip', 'netns', 'exec', name,
         sys.executable, '-m', 'ray.scripts.scripts', 'start',
-        f'--node-ip-address={address}', f'--num-cpus={cpus}',
+        f'--node-ip-address={address}', f'--num-cpus={cpus}', *_PORTS,
         *(head if name == first else [f'--address={CLUSTER}']),
       ]  # fmt: skip
       # Ray gives up if its processes take 30 s to start, as on a busy machine.
