@@ -113,6 +113,32 @@ class Evolution:
     return population, generation
 
 
+def start(
+  parts: prepare.Prepared,
+  records: run_records.RunRecords,
+  members: types.TrainingState,
+  key: types.Key,
+  resume: bool,
+) -> tuple[Evolution, state_lib.PopulationState]:
+  """Begins or resumes the population of a run whose actors run in Python.
+
+  Args:
+    parts: the parts of the experiment.
+    records: hold the checkpoint to resume from.
+    members: initial training states, leaves [N, ...].
+    key: random key of the population.
+    resume: whether to continue from the newest checkpoint.
+  """
+  evolution = Evolution(parts, records.directory)
+  population = make_population(parts, members, key)
+  if resume:
+    population = records.restore(population, run_records.POPULATION)
+    evolution.resume(population)
+  else:
+    population = evolution.begin(population)
+  return evolution, population
+
+
 def make_population(
   parts: prepare.Prepared, members: types.TrainingState, key: types.Key
 ) -> state_lib.PopulationState:

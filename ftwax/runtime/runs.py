@@ -19,6 +19,7 @@ from ftwax import types
 from ftwax.records import run_directory, trackers
 from ftwax.runtime import (
   evaluation,
+  game_files,
   generations,
   initial_state,
   live_page,
@@ -233,6 +234,7 @@ def execute(
     if parts.watch:
       live_page.start(directory)
     records = run_records.RunRecords(parts, directory, stack)
+    game_files.write(directory, parts.spec)
 
     run: Run | None = None
 
@@ -285,19 +287,41 @@ def _train(
   )
   for _ in run.train():
     if eval_every and records.counts.actor_steps >= next_evaluation:
-      row = evaluation.make_row(run.evaluate(num_eval_episodes))
-      records.evaluation_logger.write({**row, **records.counts._asdict()})
-      print(evaluation.describe(row, records.counts.actor_steps))
+      outcome = run.evaluate(num_eval_episodes)
       next_evaluation += eval_every
-      view = experiment_lib.RunView(
-        records.directory, records.counts._asdict(), run.snapshot
-      )
-      # All of them see the row, even if one ends the run.
-      ends = [one.observe_evaluation(row, view) for one in observers]
-      if any(ends):
+      if report_evaluation(
+        outcome, records.counts, observers, records, run.snapshot
+      ):
         break
     # Only now, since a resumed run does not make up for a missed evaluation.
     check_interrupts()
+
+
+def report_evaluation(
+  outcome: evaluation.Outcome,
+  counts: run_records.Counts,
+  observers: Sequence[experiment_lib.Observer],
+  records: run_records.RunRecords,
+  snapshot: Callable[[], Any],
+) -> bool:
+  """Logs and prints an evaluation; returns whether an observer ends the run.
+
+  Args:
+    outcome: the games of the evaluation.
+    counts: progress of the run when it was evaluated.
+    observers: see the row.
+    records: records of the run.
+    snapshot: returns the contents of a checkpoint of the present moment.
+  """
+  row = evaluation.make_row(outcome)
+  records.evaluation_logger.write({**row, **counts._asdict()})
+  print(evaluation.describe(row, counts.actor_steps), flush=True)
+  view = experiment_lib.RunView(
+    records.directory, records.counts._asdict(), snapshot
+  )
+  # All of them see the row, even if one ends the run.
+  ends = [one.observe_evaluation(row, view) for one in observers]
+  return any(ends)
 
 
 def open_run_directory(

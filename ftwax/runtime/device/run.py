@@ -24,7 +24,6 @@ from ftwax.agents.actor_critic import faults
 from ftwax.environments import environment_faults, validation
 from ftwax.runtime import (
   evaluation,
-  game_files,
   generations,
   prepare,
   run_records,
@@ -129,7 +128,6 @@ class _Run:
     self._parts = parts
     self._records = records
     self._evolution = generations.Evolution(parts, records.directory)
-    game_files.write(records.directory, parts.spec)
     if resume:
       state = records.restore(jax.eval_shape(compiled.loop.init, parts.key))
       self._evolution.resume(state.population)

@@ -23,13 +23,12 @@ from ftwax.population import evolution as evolution_lib
 from ftwax.records import files, loggers, run_directory
 from ftwax.runtime import (
   evaluation,
-  game_files,
   generations,
   limits,
   prepare,
   run_records,
+  runs,
 )
-from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import engine as engine_lib
 from ftwax.runtime.distributed import messages
 from ftwax.runtime.distributed import settings as settings_lib
@@ -118,7 +117,6 @@ class Coordinator:
     self._eval_every = eval_every
     self._parts = parts
     self._records = records
-    game_files.write(records.directory, parts.spec)
     self._seating = seating = parts.seating
     self._num_rows = seating.num_members * seating.seats_per_member
     self._shares = np.split(
@@ -202,19 +200,15 @@ class Coordinator:
   def _begin(self, key: types.Key, resume: bool) -> None:
     """Begins or resumes the population, including the learners' members."""
     parts = self._parts
-    self._evolution = generations.Evolution(parts, self._records.directory)
     members = _concatenate(
       [
         self._engine.get(state)
         for state in self._call_learners('initial_state')
       ]
     )
-    population = generations.make_population(parts, members, key)
-    if resume:
-      population = self._records.restore(population, run_records.POPULATION)
-      self._evolution.resume(population)
-    else:
-      population = self._evolution.begin(population)
+    self._evolution, population = generations.start(
+      parts, self._records, members, key, resume
+    )
     self._common = jax.tree.map(np.asarray, population)
     self._ratings = ratings_lib.Coordinator(population, parts)
     self._traits = _only_traits(self._common.members)
@@ -380,17 +374,13 @@ class Coordinator:
       self._variables_numbers[call.name] = call.number
 
   def _log_evaluation(self, outcome: evaluation.Outcome) -> None:
-    row = evaluation.make_row(outcome)
-    counts = self._eval_counts
-    records = self._records
-    records.evaluation_logger.write({**row, **counts._asdict()})
-    print(evaluation.describe(row, counts.actor_steps), flush=True)
-    view = experiment_lib.RunView(
-      records.directory, records.counts._asdict(), self.snapshot
+    self._ends |= runs.report_evaluation(
+      outcome,
+      self._eval_counts,
+      self._parts.observers,
+      self._records,
+      self.snapshot,
     )
-    # All of them see the row, even if one ends the run.
-    ends = [one.observe_evaluation(row, view) for one in self._parts.observers]
-    self._ends |= any(ends)
 
   # Evolution.
 

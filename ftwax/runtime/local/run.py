@@ -19,7 +19,6 @@ from ftwax.environments import environment_faults, game_vectors
 from ftwax.replay import replay_options
 from ftwax.runtime import (
   evaluation,
-  game_files,
   generations,
   limits,
   prepare,
@@ -91,7 +90,6 @@ class _Run:
     self._records = records
     self._stack = stack
     self._key, population_key = jax.random.split(parts.key)
-    game_files.write(records.directory, parts.spec)
     num_members = parts.population.num_members
     member_replays = self._make_replays()
     self._learner = members.make_learner(
@@ -257,17 +255,11 @@ class _Run:
     self, key: types.Key, resume: bool
   ) -> coordinator_lib.Coordinator:
     """Begins or resumes the population, including the learner's members."""
-    parts = self._parts
-    self._evolution = generations.Evolution(parts, self._records.directory)
-    population = generations.make_population(parts, self._learner.state, key)
-    if resume:
-      population = self._records.restore(population, run_records.POPULATION)
-      self._learner.restore(population.members)
-      self._evolution.resume(population)
-    else:
-      population = self._evolution.begin(population)
-      self._learner.restore(population.members)
-    return coordinator_lib.Coordinator(population, parts)
+    self._evolution, population = generations.start(
+      self._parts, self._records, self._learner.state, key, resume
+    )
+    self._learner.restore(population.members)
+    return coordinator_lib.Coordinator(population, self._parts)
 
   def _make_arena(self) -> arena_lib.Arena:
     arena = arena_lib.Arena(
