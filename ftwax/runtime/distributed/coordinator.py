@@ -230,12 +230,9 @@ class Coordinator:
     self._num_calls += 1
     self._calls[first] = _Call(name, method, self._num_calls, rest, **more)
 
-  def _call_learners(self, method: str, *args: Sequence[Any]) -> list[Any]:
-    """Calls all learners; each of `args` has an argument for each."""
-    return [
-      self._engine.call(name, method, *own)[0]
-      for name, *own in zip(self._learners, *args, strict=True)
-    ]
+  def _call_learners(self, method: str) -> list[Any]:
+    """Calls all learners; returns references to their answers."""
+    return [self._engine.call(name, method)[0] for name in self._learners]
 
   def _dispatch(self) -> None:
     """Gives orders to the actors that may play, and to the evaluator."""
