@@ -144,6 +144,8 @@ def main() -> None:
   parser.add_argument('experiment', nargs=argparse.REMAINDER)
   arguments = parser.parse_args()
   directory = arguments.run_dir.absolute()
+  # The hosts end also if this process is told to.
+  signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
   seen: list[set[str]] = [set() for _ in range(arguments.num_hosts)]
   with contextlib.ExitStack() as stack:
     folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
