@@ -102,6 +102,8 @@ def test_pages_have_no_faults(figures):
 
 def test_runs_are_recorded_one_at_a_time(figures, monkeypatch, tmp_path):
   """An interrupted program goes on with the runs that are missing."""
+  line = figures.Line('run.py', {'one': '', 'other': ''})
+  monkeypatch.setattr(figures, 'LINES', {'mine': line})
   monkeypatch.setattr(figures, 'RECORDS', tmp_path)
   done = []
 
@@ -114,14 +116,14 @@ def test_runs_are_recorded_one_at_a_time(figures, monkeypatch, tmp_path):
   monkeypatch.setattr(figures, '_run', run)
   monkeypatch.setattr(figures, 'release_date', lambda: '2026-11-20')
   with pytest.raises(KeyboardInterrupt):
-    figures.run_missing('a3c')
+    figures.run_missing('mine')
   first = done.copy()
   done.clear()
-  figures.run_missing('a3c')
+  figures.run_missing('mine')
   assert len(first) == len(done) == 3 and not set(first) & set(done)
-  assert len(json.loads((tmp_path / 'a3c.json').read_text())) == 6
+  assert len(json.loads((tmp_path / 'mine.json').read_text())) == 6
   monkeypatch.setattr(figures, 'release_date', lambda: '2026-11-21')
   done.clear()
   with pytest.raises(KeyboardInterrupt):
-    figures.run_missing('a3c')
+    figures.run_missing('mine')
   assert len(done) == 3
