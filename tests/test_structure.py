@@ -48,12 +48,12 @@ def _num_arguments(function):
 # longest prefix that it starts with.
 BUDGETS = {
   '': (2_200, 800),
-  'agents': (4_400, 1_500),
+  'agents': (4_450, 1_510),
   'cli': (2_000, 920),
   'environments': (8_700, 3_400),
   'experiments': (2_500, 980),
   'losses': (1_250, 350),
-  'networks': (6_700, 2_300),
+  'networks': (6_700, 2_340),
   'population': (3_300, 1_080),
   'records': (2_850, 1_260),
   'replay': (6_000, 2_100),

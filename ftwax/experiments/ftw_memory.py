@@ -107,7 +107,10 @@ def build(options: Options) -> ftwax.ExperimentConfig:
 
 def variants(options: Options) -> dict[str, Options]:
   """Returns the options of each variant: one for each core."""
-  return {core: dataclasses.replace(options, core=core) for core in ftw.CORES}
+  return {
+    core: dataclasses.replace(options, core=core)
+    for core in ('lstm', 'rpth', 'rpth_dnc')
+  }
 
 
 if __name__ == '__main__':

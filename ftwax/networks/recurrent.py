@@ -85,7 +85,8 @@ def make_recurrent_network(
 
   Raises:
     ValueError: if an action is neither discrete nor a vector, or the action
-      mask does not fit it.
+      mask does not fit it. Its `init` raises one if a step of the core returns
+      another kind of state than it takes.
   """
   distributions.check_action_spec(environment_spec.actions)
   _check_action_mask(environment_spec)
@@ -126,10 +127,9 @@ def make_recurrent_network(
     initial_state = actor_critic.initial_state
 
     def init() -> None:
-      inputs = _zero_input(environment_spec)
-      output, _ = actor_critic.step(
-        inputs, initial_state(1), example_hyperparameters
-      )
+      inputs, state = _zero_input(environment_spec), initial_state(1)
+      output, after = actor_critic.step(inputs, state, example_hyperparameters)
+      _check_state(state, after)
       for feature_head in feature_heads.values():
         feature_head(output.features)
       for name, frame_head in frame_heads.items():
@@ -339,6 +339,24 @@ def _zero_input(environment_spec: types.EnvironmentSpec) -> types.NetworkInput:
     previous_action=trees.zeros_like_spec(environment_spec.actions, (1,)),
     previous_reward=jnp.zeros((1,)),
   )
+
+
+def _check_state(
+  before: types.RecurrentState, after: types.RecurrentState
+) -> None:
+  """Raises a ValueError if a step changed structure, shapes or dtypes."""
+  kinds = [
+    jax.tree.map(
+      lambda leaf: f'{jnp.result_type(leaf)}{list(jnp.shape(leaf))}', state
+    )
+    for state in (before, after)
+  ]
+  if kinds[0] != kinds[1]:
+    raise ValueError(
+      f'The state that a step of the core returns ({kinds[1]}) must be of the'
+      f' kind that it takes, {kinds[0]}, the one of initial_state; return the'
+      ' same structure, shapes and dtypes.'
+    )
 
 
 class _NoHyperparameters:

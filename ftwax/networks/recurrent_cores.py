@@ -6,9 +6,10 @@ since that does not depend on the state. Only the recurrent product is inside
 the loop.
 """
 
+import functools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import haiku as hk
 import jax
@@ -44,17 +45,24 @@ class LSTM(hk.Module):
   `sigmoid(forget_bias) ** n` is left of the cell and of its gradient. One is a
   common value; dependencies over tens of steps are learned much sooner with
   three.
+
+  With `memory_length`, the biases are drawn so that memories first last from
+  one to that many steps, and `forget_bias` is not used ("chrono", Tallec and
+  Ollivier, 2018, arXiv:1804.11188).
   """
 
   def __init__(
     self,
     hidden_size: int,
     forget_bias: float = 1.0,
+    memory_length: int | None = None,
     name: str | None = None,
   ):
     super().__init__(name)
+    check_memory_length(memory_length)
     self._hidden_size = hidden_size
-    self._forget_bias = forget_bias
+    self._forget_bias = forget_bias if memory_length is None else 0.0
+    self._memory_length = memory_length
 
   def initial_state(self, batch_size: int) -> LSTMState:
     """Returns the zero state."""
@@ -99,7 +107,10 @@ class LSTM(hk.Module):
 
   def _project(self, inputs: types.Array) -> tuple[types.Array, types.Array]:
     """Returns the inputs' part of the gates, with the forget bias, and w_h."""
-    gates, w_h = _project(inputs, self._hidden_size, num_gates=4)
+    b_init: hk.initializers.Initializer = jnp.zeros
+    if self._memory_length is not None:
+      b_init = functools.partial(_init_chrono, self._memory_length)
+    gates, w_h = _project(inputs, self._hidden_size, 4, b_init)
     # [4 * hidden_size], in the order of the gates.
     biases = jnp.repeat(
       jnp.array([0.0, 0.0, self._forget_bias, 0.0]), self._hidden_size
@@ -191,8 +202,31 @@ class FeedForward(hk.Module):
     return self(inputs, state, hyperparameters)
 
 
+def check_memory_length(memory_length: int | None) -> None:
+  """Raises a ValueError unless an LSTM can have it."""
+  if memory_length is not None and memory_length < 2:
+    raise ValueError(
+      f'memory_length ({memory_length}) of an LSTM must be at least two steps;'
+      ' choose the length of an episode, or None to use forget_bias.'
+    )
+
+
+def _init_chrono(
+  memory_length: int, shape: Sequence[int], dtype: Any
+) -> types.Array:
+  """Draws biases of the gates, [4 * hidden_size]; section 2 of the paper."""
+  size = shape[0] // 4
+  steps = hk.initializers.RandomUniform(1.0, memory_length - 1.0)
+  forget = jnp.log(steps((size,), dtype))
+  zeros = jnp.zeros(size, dtype)
+  return jnp.concatenate([-forget, zeros, forget, zeros])
+
+
 def _project(
-  inputs: types.Array, hidden_size: int, num_gates: int
+  inputs: types.Array,
+  hidden_size: int,
+  num_gates: int,
+  b_init: hk.initializers.Initializer = jnp.zeros,
 ) -> tuple[types.Array, types.Array]:
   """Returns the inputs' part of the gates, and the recurrent weights.
 
@@ -202,6 +236,7 @@ def _project(
     inputs: [..., num_inputs].
     hidden_size: number of units.
     num_gates: number of gates, including the candidate.
+    b_init: initializer of the biases.
 
   Returns:
     Gates [..., num_gates * hidden_size] and the weights
@@ -213,7 +248,7 @@ def _project(
   )
   w_i = hk.get_parameter('w_i', (num_inputs, num_outputs), init=w_init)
   w_h = hk.get_parameter('w_h', (hidden_size, num_outputs), init=w_init)
-  b = hk.get_parameter('b', (num_outputs,), init=jnp.zeros)
+  b = hk.get_parameter('b', (num_outputs,), init=b_init)
   gates = jnp.dot(inputs, w_i)  # [..., num_gates * hidden_size]
   return gates + jnp.broadcast_to(b, gates.shape), w_h
 

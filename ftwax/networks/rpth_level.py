@@ -1,4 +1,4 @@
-"""One level of a temporal hierarchy: an LSTM that outputs a latent."""
+"""One level of a temporal hierarchy: a core that outputs a latent."""
 
 import dataclasses
 import math
@@ -10,35 +10,40 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import trees, types
-from ftwax.networks import deferred, recurrent_cores
+from ftwax.networks import deferred, named_cores
 from ftwax.networks.dnc import controllers, core, memory_access
 
 
 @dataclasses.dataclass(frozen=True)
-class LevelOptions:
-  """Options that all levels of a hierarchy share.
+class LevelOptions(named_cores.CoreOptions):
+  """Options that all levels of a hierarchy share; see also `CoreOptions`.
 
   Attributes:
+    core: the core of each level, one of `named_cores.NAMES`.
     init_scale: standard deviation of the latent if the layer outputs zero.
     min_scale: added to standard deviations.
     noise_scale: scale of the noise in z: 1 samples z from the posterior, as in
       the paper; 0 uses the posterior's mean, with which short runs learn
       sooner. It does not change the distributions.
     tanh_loc: whether to bound means to (-1, 1) by tanh.
-    clip_value: magnitude to which the outputs of the LSTMs and, with a memory,
+    clip_value: magnitude to which the outputs of the cores and, with a memory,
       the inputs of the latent layer are clipped; None for no clipping.
-    forget_bias: forget gate bias of the LSTMs; see `recurrent_cores.LSTM`.
   """
 
+  core: str = 'lstm'
   init_scale: float = 0.1
   min_scale: float = 1e-6
   noise_scale: float = 1.0
   tanh_loc: bool = False
   clip_value: float | None = None
-  forget_bias: float = 1.0
 
   def __post_init__(self) -> None:
-    """Checks the numbers."""
+    """Checks the core's name and the numbers."""
+    if self.core not in named_cores.NAMES:
+      raise ValueError(
+        f'core ({self.core!r}) of the levels of a temporal hierarchy must be'
+        f' one of {named_cores.NAMES}; choose one.'
+      )
     for name in ('init_scale', 'min_scale'):
       if not getattr(self, name) > 0:
         raise ValueError(
@@ -61,14 +66,14 @@ class LevelState(NamedTuple):
   """State of one level, float32; zero at the start of an episode.
 
   Attributes:
-    controller: the LSTM's state.
-    output: [B, hidden_size], the LSTM's output in the last step, clipped.
+    controller: the core's state.
+    output: [B, hidden_size], the core's output in the last step, clipped.
     words: [B, num_words], the words read in the last step.
     loc: [B, latent_size], mean of the level's latent.
     scale: [B, latent_size], standard deviation of the level's latent.
   """
 
-  controller: recurrent_cores.LSTMState
+  controller: types.RecurrentState
   output: types.Array
   words: types.Array
   loc: types.Array
@@ -94,7 +99,7 @@ LevelStep = Callable[[LevelInputs, LevelState, Any], tuple[LevelState, Any]]
 
 
 class Level(hk.Module):
-  """One level: an LSTM that may read and write a memory, and its latent."""
+  """One level: a core that may read and write a memory, and its latent."""
 
   def __init__(
     self,
@@ -108,7 +113,7 @@ class Level(hk.Module):
     """Makes a level.
 
     Args:
-      hidden_size: units of the LSTM.
+      hidden_size: units of the core.
       latent_size: size of the latent variable.
       context_size: size of a step's inputs other than the network's inputs.
       options: options that all levels share.
@@ -121,9 +126,7 @@ class Level(hk.Module):
     self._context_size = context_size
     self._options = options
     self._memory = memory
-    self._controller = controllers.LSTMController(
-      hidden_size, options.forget_bias
-    )
+    self._controller = _make_controller(hidden_size, options)
     self._latent = deferred.Linear(2 * latent_size, name='latent')
     if memory.num_words:
       self._output = deferred.Linear(hidden_size, name='output')
@@ -170,9 +173,9 @@ class Level(hk.Module):
   def _prepare_mix(
     self, leading_shape: tuple[int, ...]
   ) -> tuple[Callable[[types.Array, types.Array, Any], types.Array], Any]:
-    """Returns a function that mixes LSTM output and words, and its taps.
+    """Returns a function that mixes the core's output and words, and its taps.
 
-    Without a memory, it returns the LSTM's output unchanged.
+    Without a memory, it returns the core's output unchanged.
     """
     if not self._memory.num_words:
       return lambda hidden, words, tap: hidden, ()
@@ -199,6 +202,16 @@ class Level(hk.Module):
     scale = jax.nn.softplus(scale) * (options.init_scale / math.log(2.0))
     loc = jnp.tanh(loc) if options.tanh_loc else loc
     return loc, scale + options.min_scale
+
+
+def _make_controller(
+  hidden_size: int, options: LevelOptions
+) -> controllers.Controller:
+  if options.core == 'lstm' and options.memory_length is None:
+    # The same as the core, but for fewer products inside the loop.
+    return controllers.LSTMController(hidden_size, options.forget_bias)
+  make_core = named_cores.prepare(options.core, hidden_size, options)
+  return controllers.CoreController(make_core())
 
 
 def skip_if_idle(step: LevelStep, memory: memory_access.Memory) -> LevelStep:

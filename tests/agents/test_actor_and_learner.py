@@ -345,7 +345,7 @@ def _sample(batch):
       r'choose max_queue_size=18',
     ),
     ({'sequence_length': 0}, r'sequence_length \(0\) must be at least 1'),
-    ({'core': 'rnn'}, r"core \('rnn'\) must be one of \['lstm', 'stacked_lstm"),
+    ({'core': 'rnn'}, r"core \('rnn'\) must be one of \['lstm', 'gru', 'lru"),
     ({'image_torso': 'x'}, r"image_torso \('x'\) must be one of"),
     ({'hidden_size': 0}, r'hidden_size \(0\) must be at least 1'),
     ({'replay_timeout_s': float('inf')}, r'replay_timeout_s \(inf\) must be'),

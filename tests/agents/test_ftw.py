@@ -21,7 +21,7 @@ from ftwax.losses import (
   value_replay,
   vtrace,
 )
-from ftwax.networks import embeddings, torsos
+from ftwax.networks import embeddings, rpth_level, torsos
 from ftwax.networks.dnc import interfaces
 
 pytestmark = pytest.mark.slow
@@ -416,7 +416,12 @@ def test_internal_rewards_start_from_the_papers_prior():
 @pytest.mark.parametrize(
   ('options', 'message'),
   [
-    ({'core': 'gru'}, r"core \('gru'\) must be one of .*rpth_dnc"),
+    ({'core': 'rnn'}, r"core \('rnn'\) must be one of .*rpth_dnc"),
+    ({'core': 'lru', 'hidden_size': 7}, r'hidden_size \(7\) of an LRU must be'),
+    (
+      {'level_options': rpth_level.LevelOptions(core='gtrxl', window=0)},
+      r'window \(0\) of a gated transformer must be at least one',
+    ),
     ({'policy_loss': 'a2c'}, r"policy_loss \('a2c'\) must be .*'ppo'"),
     ({'latent_size': 0}, r'latent_size \(0\) must be at least 1'),
     (

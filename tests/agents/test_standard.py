@@ -37,6 +37,7 @@ CONFIGS = {
   'signal': SMALL.replace(entry_torsos={'prices': 'signal'}),
   'layer_norm': SMALL.replace(layer_norm=True, dropout=0.3),
   'stacked': SMALL.replace(core='stacked_lstm'),
+  'linear': SMALL.replace(core='lru', num_layers=2),
   'wired': SMALL.replace(core='stacked_lstm', wiring=WIRING, layer_norm=True),
   'separate': SMALL.replace(separate_value=True),
   'noisy': SMALL.replace(noise='factorised'),
@@ -210,6 +211,7 @@ def test_all_choices_together_learn_catch(tmp_path):
       {'entry_torsos': {'prices': 'fourier'}},
       r"entry_torsos\['prices'\] \('fourier'\) must be one of .*'signal'",
     ),
+    ({'core': 'lru', 'hidden_size': 7}, r'hidden_size \(7\) of an LRU must be'),
     ({'dropout': 0.1}, r'dropout \(0.1\) must be 0 without layer_norm'),
     (
       {'core': 'gru', 'layer_norm': True},

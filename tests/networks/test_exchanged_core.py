@@ -132,3 +132,21 @@ def test_missing_hyperparameters_are_told(key):
     AttributeError, match=r'hyperparameters\.scale.*pass example_hyperp'
   ):
     network.init(key)
+
+
+class _Widening(_ScaledSum):
+  """A core whose state grows."""
+
+  def __call__(self, inputs, state, hyperparameters):
+    output, state = super().__call__(inputs, state, hyperparameters)
+    return output, jnp.append(state, state, axis=-1)
+
+
+def test_a_core_returns_the_kind_of_state_that_it_takes(key):
+  network = recurrent.make_recurrent_network(
+    _SPEC, make_core=_Widening, example_hyperparameters=_Scale(1.0)
+  )
+  with pytest.raises(
+    ValueError, match=r'float32\[1, 8\]\) must be .* float32\[1, 4\], the one'
+  ):
+    network.init(key)

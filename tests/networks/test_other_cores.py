@@ -18,14 +18,10 @@ NAV = stacked_lstm.StackedLSTMConfig(
   hidden_sizes=(4, 5), input_sizes=(2, 1, 2, 1), wiring=((0, 3), (0, 1, 2))
 )
 CORES = {
-  'stacked': lambda: stacked_lstm.StackedLSTM(
-    stacked_lstm.StackedLSTMConfig(hidden_sizes=(4, 5, 3))
-  ),
   'nav a3c': lambda: stacked_lstm.StackedLSTM(NAV),
   'layer norm': lambda: layer_norm_lstm.LayerNormLSTM(
     layer_norm_lstm.LayerNormLSTMConfig(hidden_size=5)
   ),
-  'skip connection': lambda: cores.SkipConnection(recurrent_cores.GRU(5)),
 }
 
 
@@ -47,25 +43,6 @@ def make_sequence(num_steps=6):
   start = np.zeros((num_steps, BATCH), bool)
   start[num_steps // 3, 1] = start[-1, 2] = start[0, 0] = True
   return inputs, jnp.array(start)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('name', CORES)
-def test_unroll_equals_steps_with_resets(name, key):
-  transformed = make_functions(CORES[name])
-  inputs, start = make_sequence()
-  params = transformed.init(key, inputs[0])
-  apply, unroll, initial_state = transformed.apply
-  apply = jax.jit(apply)
-  state = apply(params, None, inputs[3], initial_state({}, None, BATCH))[1]
-  outputs, last = unroll(params, None, inputs, start, state)
-  for t in range(len(inputs)):
-    state = cores.reset_state(start[t], state)
-    output, state = apply(params, None, inputs[t], state)
-    np.testing.assert_allclose(output.features, outputs.features[t], atol=1e-5)
-  jax.tree.map(
-    lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), state, last
-  )
 
 
 def test_each_layer_sees_its_parts(key):

@@ -55,34 +55,6 @@ def _random_state(state, seed=1):
   return jax.tree.map(lambda x: jnp.float32(random.randn(*x.shape)), state)
 
 
-@pytest.mark.parametrize('name', CORES)
-def test_initial_state_is_zero(name):
-  _, initial_state, _, _ = _make(name)
-  state = initial_state({}, 4)
-  shapes = [leaf.shape for leaf in jax.tree.leaves(state)]
-  num_leaves = {'lstm': 2, 'gru': 1, 'feed_forward': 0}[name]
-  assert shapes == [(4, HIDDEN)] * num_leaves
-  assert not any(np.any(leaf) for leaf in jax.tree.leaves(state))
-
-
-@pytest.mark.parametrize('name', CORES)
-def test_unroll_equals_steps(key, name):
-  init, initial_state, step_by_step, unroll = _make(name)
-  inputs, start = _data()
-  params = init(key, inputs[0])
-  state = _random_state(initial_state({}, B))
-  expected, expected_state = step_by_step(params, inputs, start, state, None)
-  output, state = jax.jit(unroll)(params, inputs, start, state, None)
-  assert output.features.shape == (T, B, HIDDEN)
-  assert output.auxiliary == {}
-  np.testing.assert_allclose(output.features, expected.features, atol=1e-6)
-  jax.tree.map(
-    functools.partial(np.testing.assert_allclose, atol=1e-6),
-    state,
-    expected_state,
-  )
-
-
 def _gradients(function, params, inputs, start, state):
   """Differentiates with respect to parameters, inputs and first state."""
 
@@ -133,29 +105,6 @@ def test_gradients_of_a_population(key, name):
       take(gradients),
       expected,
     )
-
-
-@pytest.mark.parametrize('name', WITH_MEMORY)
-def test_a_reset_row_forgets(key, name):
-  init, initial_state, _, unroll = _make(name)
-  inputs, start = _data()
-  params = init(key, inputs[0])
-  state = _random_state(initial_state({}, B))
-
-  def features_at_5(inputs, state, row):
-    output, _ = unroll(params, inputs, start, state, None)
-    return jnp.sum(output.features[5, row])
-
-  gradient = jax.grad(features_at_5, argnums=(0, 1))
-  # The first step that each row remembers at step 5.
-  for row, first in enumerate([0, 5, 3]):
-    inputs_gradient, state_gradient = gradient(inputs, state, row)
-    remembered = np.any(inputs_gradient != 0, axis=-1)
-    expected = np.zeros((T, B), bool)
-    expected[first : 5 + 1, row] = True
-    np.testing.assert_array_equal(remembered, expected)
-    for leaf in jax.tree.leaves(state_gradient):
-      assert np.any(leaf != 0) == (row == 0)
 
 
 def test_feed_forward_remembers_nothing(key):

@@ -17,6 +17,7 @@ def check_skipped(skipped_in_a_row: int, max_skipped_updates: int) -> None:
     raise NonFiniteGradientError(
       f'gradients must be finite, but {skipped_in_a_row} updates in a row had'
       f' NaN or infinite ones (max_skipped_updates={max_skipped_updates});'
-      ' lower the learning rate, or look for observations and rewards out of'
-      ' range. The parameters are those of the last good update.'
+      ' lower the learning rate, or look for observations, rewards and states'
+      ' of the core out of range. The parameters are those of the last good'
+      ' update.'
     )

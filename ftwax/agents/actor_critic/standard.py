@@ -18,6 +18,7 @@ from ftwax.networks import (
   embeddings,
   heads,
   layer_norm_lstm,
+  named_cores,
   noisy,
   recurrent,
   recurrent_cores,
@@ -25,9 +26,6 @@ from ftwax.networks import (
   stacked_lstm,
   torsos,
 )
-
-# Makes a core; called within a Haiku transform.
-MakeCore = Callable[[], cores.RecurrentCore]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,10 +39,16 @@ class StandardConfig(config_lib.ActorCriticConfig):
     entry_torsos: torsos of individual observation entries, by path: an image
       torso, `signal` for signals [length, channels], or `mlp`. The path of an
       observation that is a single array is ''.
-    core: `lstm`, `stacked_lstm`, `gru` or `feed_forward`, or a function that
-      makes a core of the user's own; see `cores.RecurrentCore`.
+    core: `lstm`, `stacked_lstm`, `gru`, `lru`, `min_gru`, `gtrxl` or
+      `feed_forward`, or a function that makes a core of the user's own; see
+      `cores.RecurrentCore`.
     hidden_size: units of the core.
     forget_bias: forget gate bias of LSTMs; see `recurrent_cores.LSTM`.
+    memory_length: steps for which memories first last; see
+      `named_cores.CoreOptions`, also on the next three.
+    num_layers: blocks of the core.
+    num_heads: heads of the core's attention.
+    window: steps before the current one that the core attends to.
     layer_norm: whether to use the LSTMs of `networks.layer_norm_lstm`, whose
       forget bias is one.
     dropout: dropout rate of the candidates of these LSTMs; zero for none.
@@ -62,9 +66,13 @@ class StandardConfig(config_lib.ActorCriticConfig):
   image_torso: str = 'shallow'
   vector_hidden_sizes: tuple[int, ...] = (64, 64)
   entry_torsos: Mapping[str, str] = dataclasses.field(default_factory=dict)
-  core: str | MakeCore = 'lstm'
+  core: str | named_cores.MakeCore = 'lstm'
   hidden_size: int = 64
   forget_bias: float = 3.0
+  memory_length: int | None = None
+  num_layers: int = 1
+  num_heads: int = 4
+  window: int = 128
   layer_norm: bool = False
   dropout: float = 0.0
   skip_connection: bool = True
@@ -94,6 +102,8 @@ class StandardConfig(config_lib.ActorCriticConfig):
       raise ValueError(
         f'hidden_size ({self.hidden_size}) must be at least 1; choose 256.'
       )
+    if self.core in named_cores.NAMES:
+      named_cores.prepare(self.core, self.hidden_size, self.core_options)
     if self.dropout and not self.layer_norm:
       raise ValueError(
         f'dropout ({self.dropout}) must be 0 without layer_norm; choose'
@@ -161,6 +171,17 @@ class StandardConfig(config_lib.ActorCriticConfig):
     return cores.SkipConnection(core) if self.skip_connection else core
 
   @property
+  def core_options(self) -> named_cores.CoreOptions:
+    """Options of a named core."""
+    return named_cores.CoreOptions(
+      forget_bias=self.forget_bias,
+      memory_length=self.memory_length,
+      num_layers=self.num_layers,
+      num_heads=self.num_heads,
+      window=self.window,
+    )
+
+  @property
   def head_options(self) -> heads.HeadOptions:
     """Options of the policy and value heads."""
     return heads.HeadOptions(noise=self.noise)
@@ -214,7 +235,9 @@ def _make_lstm(
     return layer_norm_lstm.LayerNormLSTM(
       layer_norm_lstm.LayerNormLSTMConfig(hidden_size, config.dropout), name
     )
-  return recurrent_cores.LSTM(hidden_size, config.forget_bias, name)
+  return recurrent_cores.LSTM(
+    hidden_size, config.forget_bias, config.memory_length, name
+  )
 
 
 def _make_stacked_lstm(
@@ -231,16 +254,21 @@ def _make_stacked_lstm(
   )
 
 
+def _make_named(
+  name: str, config: StandardConfig, sizes: Mapping[str, int]
+) -> cores.RecurrentCore:
+  del sizes
+  make = named_cores.prepare(name, config.hidden_size, config.core_options)
+  return make()
+
+
 # Makes a core from a config and the sizes of the input's parts by name.
 _MakeCore = Callable[[StandardConfig, Mapping[str, int]], cores.RecurrentCore]
 
 _CORES: dict[str, _MakeCore] = {
+  **{name: functools.partial(_make_named, name) for name in named_cores.NAMES},
   'lstm': lambda config, _: _make_lstm(config, config.hidden_size),
   'stacked_lstm': _make_stacked_lstm,
-  'gru': lambda config, _: recurrent_cores.GRU(config.hidden_size),
-  'feed_forward': lambda config, _: recurrent_cores.FeedForward(
-    (config.hidden_size,)
-  ),
 }
 
 

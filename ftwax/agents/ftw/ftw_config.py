@@ -36,8 +36,8 @@ from ftwax.networks import (
   cores,
   embeddings,
   heads,
+  named_cores,
   recurrent,
-  recurrent_cores,
   rpth,
   rpth_level,
   torsos,
@@ -50,7 +50,7 @@ LogUniform = hyperparameters.LogUniform
 Uniform = hyperparameters.Uniform
 UniformInteger = hyperparameters.UniformInteger
 
-CORES = ('lstm', 'rpth', 'rpth_dnc')
+CORES = (*named_cores.NAMES, 'rpth', 'rpth_dnc')
 POLICY_LOSSES = ('vtrace', 'ppo')
 
 _SIZES = ('hidden_size', 'latent_size', 'embedding_size', 'head_hidden_size')
@@ -85,8 +85,8 @@ class FTWConfig(config_lib.ActorCriticConfig):
       minibatches per update and normalizes advantages over the batch, so that
       the scale of a member's internal rewards does not affect the policy; see
       `losses.clipped_surrogate`. Or `vtrace`, as in the paper.
-    core: `lstm`, `rpth` or `rpth_dnc`, or a function that makes a core of the
-      user's own, which has no KL losses.
+    core: `rpth`, `rpth_dnc` or, without KL losses, one of `named_cores` or a
+      function that makes a core of the user's own.
     torso: makes a torso that replaces the agent's own; it maps an observation,
       leaves [B, ...], to features [B, num_features]. The network appends the
       previous action and reward to these.
@@ -95,8 +95,8 @@ class FTWConfig(config_lib.ActorCriticConfig):
     num_levels: number of cores in the hierarchy.
     memory: options of the memory of `rpth_dnc`; its `linkage` trades exactness
       for speed.
-    level_options: latents, clipping and forget bias of the cores; the core
-      `lstm` only uses the forget bias.
+    level_options: kind, latents and clipping of the hierarchy's cores; their
+      `named_cores.CoreOptions` apply to other cores as well.
     embedding_size: number of features of an observation.
     vector_hidden_sizes: layer sizes of the MLP for entries other than images.
     head_hidden_size: units of the hidden layer of each policy branch and of the
@@ -125,7 +125,7 @@ class FTWConfig(config_lib.ActorCriticConfig):
   policy_loss: str = 'ppo'
 
   # Network.
-  core: str | standard.MakeCore = 'rpth'
+  core: str | named_cores.MakeCore = 'rpth'
   torso: Callable[[], Callable[[Any], types.Array]] | None = None
   hidden_size: int = 64
   latent_size: int = 16
@@ -173,6 +173,9 @@ class FTWConfig(config_lib.ActorCriticConfig):
         raise ValueError(
           f'{name} ({getattr(self, name)}) must be at least 1; choose 256.'
         )
+    core = self.level_options.core if self._is_hierarchical else self.core
+    if isinstance(core, str):
+      named_cores.prepare(core, self.hidden_size, self.level_options)
 
   @classmethod
   def paper(cls, **options: Any) -> 'FTWConfig':
@@ -315,10 +318,10 @@ class FTWConfig(config_lib.ActorCriticConfig):
   def _make_core(self) -> cores.RecurrentCore:
     if callable(self.core):
       return self.core()
-    if self.core == 'lstm':
-      return recurrent_cores.LSTM(
-        self.hidden_size, self.level_options.forget_bias
-      )
+    if self.core in named_cores.NAMES:
+      return named_cores.prepare(
+        self.core, self.hidden_size, self.level_options
+      )()
     return rpth.RPTH(
       rpth.RPTHConfig(
         hidden_sizes=(self.hidden_size,) * self.num_levels,
