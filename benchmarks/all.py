@@ -12,7 +12,7 @@ command goes on after an interruption. A line that was measured since the last
 release is not run again, unless its record is deleted. `--write` runs nothing.
 
 A page shows a line between `<!-- figures LINE -->` and `<!-- end -->`. Tables
-that no line makes follow a mark `<!-- recorded DATE COMMIT -->`.
+that no record holds follow a mark `<!-- recorded DATE COMMIT -->`.
 In pages with marks, `tests/test_figures.py` fails for other tables, for changed
 ones, and for figures that are older than the last release.
 """
@@ -40,6 +40,9 @@ PAGES = (ROOT / 'README.md', *sorted((ROOT / 'docs').rglob('*.md')))
 # Prefixes of the marks.
 FIGURES, RECORDED, END = '<!-- figures ', '<!-- recorded ', '<!-- end -->'
 
+_BLOCK = re.compile(
+  rf'{FIGURES}(?P<name>\w+) -->\n(?P<block>.*?){END}', re.DOTALL
+)
 _RESULT = re.compile(r'([\d,]+) steps and .* mean return (\S+) over the last')
 _RELEASE = re.compile(r'^## \S+, (\d{4}-\d\d-\d\d)$', re.MULTILINE)
 _NUM_RESAMPLES = 10_000
@@ -250,15 +253,17 @@ def write_pages() -> None:
   """Writes the lines into all pages that have their marks."""
   for page in PAGES:
     text = page.read_text('utf-8')
-    parts = re.split(rf'({FIGURES}(\w+) -->\n).*?({END})', text, flags=re.S)
-    for i in range(1, len(parts), 4):
-      if runs := read_record(parts[i + 1]):
-        parts[i] += f'\n{render(parts[i + 1], runs)}\n\n'
-      parts[i + 1] = ''
-    written = ''.join(parts)
+    written = _BLOCK.sub(_write_block, text)
     if written != text:
       page.write_text(written, 'utf-8')
       print(f'wrote {page.relative_to(ROOT)}')
+
+
+def _write_block(match: re.Match[str]) -> str:
+  name = match['name']
+  if runs := read_record(name):
+    return f'{FIGURES}{name} -->\n\n{render(name, runs)}\n\n{END}'
+  return match[0]
 
 
 def find_faults(
@@ -271,16 +276,16 @@ def find_faults(
     records: recorded runs of each line.
     release: date of the last release.
   """
-  for name, block in re.findall(
-    rf'{FIGURES}(\w+) -->\n(.*?){END}', text, flags=re.S
-  ):
-    runs = records.get(name)
-    if not runs or block.strip() != render(name, runs):
+  for match in _BLOCK.finditer(text):
+    name = match['name']
+    if not (runs := records.get(name)):
+      continue  # Its tables need marks of their own, as others do.
+    text = text.replace(match[0], '')
+    if match['block'].strip() != render(name, runs):
       yield f'The figures of {name} must be those of its record; run all.py.'
     elif is_stale(min(run['date'] for run in runs), release):
       yield f'The figures of {name} must be newer than {release}; run all.py.'
-  rest = re.sub(rf'{FIGURES}.*?{END}', '', text, flags=re.S)
-  for section in re.split(r'^#+ ', rest, flags=re.M):
+  for section in re.split(r'^#+ ', text, flags=re.M):
     marked = ''
     for row in section.splitlines():
       if row.startswith(RECORDED):
