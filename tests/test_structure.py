@@ -51,7 +51,7 @@ BUDGETS = {
   'agents': (4_450, 1_510),
   'cli': (2_000, 920),
   'environments': (8_700, 3_400),
-  'experiments': (2_500, 980),
+  'experiments': (2_680, 1_050),
   'losses': (1_250, 350),
   'networks': (6_700, 2_340),
   'population': (3_300, 1_080),

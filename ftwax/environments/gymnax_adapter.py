@@ -2,8 +2,10 @@
 
 gymnax 1.0 distinguishes time limits from terminations: an episode that reaches
 its time limit ends in `LAST` with discount 1. Older versions (0.0.x) also work,
-but treat the time limit as a termination. No extra of ftwax installs gymnax,
-since it restricts the version of JAX; only `make` imports it.
+but treat the time limit as a termination. Craftax's environments without
+`auto_reset` have the same interface; pass them to `from_gymnax`. No extra of
+ftwax installs gymnax, since it restricts the version of JAX; only `make`
+imports it.
 """
 
 import importlib

@@ -4,6 +4,13 @@ Agents of a parallel environment come and go, but players stay until the end of
 a game. A player whose agent is absent observes zeros and gets rewards of 0; its
 actions are ignored. Its discount is 0 once its agent has terminated; an agent
 that was truncated keeps discount 1.
+
+Agents whose spaces differ play roles; see `ftwax.environments.padding`. For
+example, mpe2's `simple_tag`, three against one:
+
+    pettingzoo_adapter.PettingZooGame(
+      simple_tag_v3.parallel_env(), teams=(0, 0, 0, 1), seed=seed
+    )
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +22,7 @@ import numpy as np
 from numpy import typing as npt
 
 from ftwax import trees, types
-from ftwax.environments import games, gymnasium_spaces
+from ftwax.environments import games, gymnasium_spaces, padding
 
 # (parallel environment, returns of players [P]) -> outcomes of teams
 # [num_teams]; see `games.GameEnvironment.outcome`.
@@ -26,17 +33,18 @@ class PettingZooGame(games.SpecifiedGame):
   """A PettingZoo parallel environment as a `games.GameEnvironment`.
 
   Args:
-    env: a parallel environment whose agents all have the same spaces; see
-      `ftwax.environments.gymnasium_spaces`. Agents become players in the order
-      of `env.possible_agents`.
+    env: a parallel environment; see `ftwax.environments.gymnasium_spaces`.
+      Agents become players in the order of `env.possible_agents`.
     teams: the team of each player; by default each player is a team.
     seed: seed of the first reset; None leaves the choice to the environment.
     outcome_fn: computes the outcome at the end of a game; by default the team
       with the highest mean return wins.
+    roles: the role of each player. By default there is one if all spaces are
+      the same; if not, agents whose names differ by a number alone share one.
 
   Raises:
-    ValueError: if teams do not match agents, or if spaces differ or cannot be
-      expressed as specs.
+    ValueError: if teams or roles do not match agents, or if spaces cannot be
+      expressed as specs or padded to the same one.
   """
 
   def __init__(
@@ -45,18 +53,34 @@ class PettingZooGame(games.SpecifiedGame):
     teams: Sequence[int] | None = None,
     seed: int | None = None,
     outcome_fn: OutcomeFn | None = None,
+    roles: Sequence[int] | None = None,
   ):
     self._env = env
     self._agents = tuple(env.possible_agents)
     num_players = len(self._agents)
     teams = tuple(range(num_players) if teams is None else teams)
     games.check_teams(teams, num_players)
-    observation_space, action_space = _common_spaces(env, self._agents)
-    super().__init__(
-      gymnasium_spaces.make_spec(observation_space, action_space), teams
-    )
-    self._encode = gymnasium_spaces.make_encoder(observation_space)
-    self._decode = gymnasium_spaces.make_decoder(action_space)
+    seen = [env.observation_space(agent) for agent in self._agents]
+    taken = [env.action_space(agent) for agent in self._agents]
+    spec = gymnasium_spaces.make_spec(seen[0], taken[0])
+    views = [
+      gymnasium_spaces.observation_spec(space, 'observation_space')
+      for space in seen
+    ]
+    actions = [
+      gymnasium_spaces.action_spec(space, 'action_space') for space in taken
+    ]
+    if roles is None:
+      roles = padding.find_roles(self._agents, views, actions)
+    self._padding: padding.Padding | None = None
+    if roles:
+      self._padding = padding.make_padding(views, actions, roles)
+      spec = spec._replace(
+        observations=self._padding.observations, actions=self._padding.actions
+      )
+    super().__init__(spec, teams, roles=roles)
+    self._encoders = [gymnasium_spaces.make_encoder(space) for space in seen]
+    self._decoders = [gymnasium_spaces.make_decoder(space) for space in taken]
     self._nothing = trees.zeros_like_spec(self._spec.observations, ())
     self._seed = seed
     self._outcome_fn = outcome_fn or self._compare_returns
@@ -88,7 +112,7 @@ class PettingZooGame(games.SpecifiedGame):
       return self.reset()
     present = set(self._env.agents)
     actions = {
-      agent: self._decode(jax.tree.map(lambda leaf, i=i: leaf[i], action))
+      agent: self._decoders[i](jax.tree.map(lambda leaf, i=i: leaf[i], action))
       for i, agent in enumerate(self._agents)
       if agent in present
     }
@@ -127,10 +151,8 @@ class PettingZooGame(games.SpecifiedGame):
     observations: Mapping[str, Any],
   ) -> dm_env.TimeStep:
     seen = [
-      self._encode(observations[agent])
-      if agent in observations
-      else self._nothing
-      for agent in self._agents
+      self._see(player, observations.get(agent))
+      for player, agent in enumerate(self._agents)
     ]
     return dm_env.TimeStep(
       np.full(len(self._agents), step_type, np.int32),
@@ -138,6 +160,16 @@ class PettingZooGame(games.SpecifiedGame):
       np.array([self._discounts[agent] for agent in self._agents], np.float32),
       jax.tree.map(lambda *leaves: np.stack(leaves), *seen),
     )
+
+  def _see(self, player: int, observation: Any) -> Any:
+    """Returns what a player sees, given what its agent does, if present."""
+    if observation is not None:
+      observation = self._encoders[player](observation)
+    if self._padding is not None:
+      if observation is None:
+        return self._padding.nothing(player)
+      return self._padding.pad(player, observation)
+    return self._nothing if observation is None else observation
 
   def _compare_returns(
     self, env: Any, returns: npt.NDArray[np.float64]
@@ -147,20 +179,3 @@ class PettingZooGame(games.SpecifiedGame):
     return games.outcome_of_scores(
       [returns[teams == team].mean() for team in range(teams.max() + 1)]
     )
-
-
-def _common_spaces(env: Any, agents: Sequence[str]) -> tuple[Any, Any]:
-  """Returns the observation and action spaces that all agents share."""
-  spaces = []
-  for kind in ('observation_space', 'action_space'):
-    space_of = getattr(env, kind)
-    first = space_of(agents[0])
-    for agent in agents[1:]:
-      if space_of(agent) != first:
-        raise ValueError(
-          f'{kind} of agent {agent!r} ({space_of(agent)}) must equal that of'
-          f' agent {agents[0]!r} ({first}), since one network plays every seat;'
-          ' pad them to the same space with a wrapper.'
-        )
-    spaces.append(first)
-  return spaces[0], spaces[1]

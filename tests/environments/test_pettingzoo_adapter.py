@@ -109,7 +109,7 @@ def test_teams_are_compared_by_their_mean_return():
   alone = pettingzoo_adapter.PettingZooGame(FakeParallel())
   play(alone)
   assert alone.teams == (0, 1, 2)
-  np.testing.assert_array_equal(alone.outcome(), [-1, 1, -1])
+  np.testing.assert_array_equal(alone.outcome(), [-1, 1, 0])
 
 
 def test_outcomes_may_come_from_the_user():
@@ -118,7 +118,7 @@ def test_outcomes_may_come_from_the_user():
 
   def outcome_fn(env, returns):
     given.append((env, returns.tolist()))
-    return np.array([1, -1]) if len(given) == 1 else np.array([2, 0])
+    return np.array([1, -1]) if len(given) == 1 else np.array([2, np.nan])
 
   game = pettingzoo_adapter.PettingZooGame(
     env, (0, 1, 1), outcome_fn=outcome_fn
@@ -126,7 +126,7 @@ def test_outcomes_may_come_from_the_user():
   play(game)
   assert game.outcome().dtype == np.float32
   assert given == [(env, [4, 8, 6])]
-  with pytest.raises(ValueError, match=r'outcome \(\[2, 0\]\) of a game'):
+  with pytest.raises(ValueError, match=r'outcome \(\[2.0, nan\]\) of a game'):
     game.outcome()
 
 
@@ -146,10 +146,82 @@ def test_teams_must_match_the_agents():
     pettingzoo_adapter.PettingZooGame(FakeParallel(), teams=(0, 1))
 
 
-def test_agents_must_share_their_spaces():
-  class Uneven(FakeParallel):
-    def action_space(self, agent):
-      return gymnasium.spaces.Discrete(5 if agent != 'b' else 6)
+class Hunt(FakeParallel):
+  """Agents a and b see three numbers and have five actions; c has fewer."""
 
-  with pytest.raises(ValueError, match=r"action_space of agent 'b' \(Discrete"):
+  def __init__(self):
+    super().__init__()
+    self.possible_agents = ['dog_0', 'dog_1', 'fox_0']
+
+  def observation_space(self, agent):
+    size = 2 if agent == 'fox_0' else 3
+    return gymnasium.spaces.Box(1, 9, (size,), np.float32)
+
+  def action_space(self, agent):
+    return gymnasium.spaces.Discrete(3 if agent == 'fox_0' else 5, start=1)
+
+  def _see(self, agents, actions):
+    seen = super()._see(agents, actions)
+    return {
+      agent: value[: self.observation_space(agent).shape[0]]
+      for agent, value in seen.items()
+    }
+
+
+def test_roles_are_padded_and_masked():
+  game = pettingzoo_adapter.PettingZooGame(Hunt(), teams=(0, 0, 1))
+  assert game.roles == (0, 0, 1)
+  spec = types.make_environment_spec(game)
+  assert spec.actions.num_values == 5
+  assert spec.observations['observation'].minimum == 0.0
+  seen = play(game, (4, 0, 2))[2].observation
+  np.testing.assert_array_equal(
+    seen['observation'], [[1, 2, 5], [2, 2, 1], [3, 2, 0]]
+  )
+  np.testing.assert_array_equal(seen['role'], [[1, 0], [1, 0], [0, 1]])
+  np.testing.assert_array_equal(
+    seen[types.ACTION_MASK], [[1] * 5, [1] * 5, [1, 1, 1, 0, 0]]
+  )
+  for player in range(3):
+    for name, leaf in spec.observations.items():
+      leaf.validate(seen[name][player])
+  # Actions start where those of the agent do.
+  assert game.env.actions[0] == {'dog_0': 5, 'dog_1': 1, 'fox_0': 3}
+
+
+def test_roles_may_be_given_to_agents_with_the_same_spaces():
+  game = pettingzoo_adapter.PettingZooGame(
+    FakeParallel(), teams=(0, 1, 1), roles=(0, 1, 2)
+  )
+  seen = game.reset().observation
+  np.testing.assert_array_equal(seen['role'], np.eye(3))
+  assert set(seen) == {'observation', 'role'}
+  with pytest.raises(
+    ValueError, match=r'roles \(0, 2, 1, 1\) must be numbered'
+  ):
+    pettingzoo_adapter.PettingZooGame(FakeParallel(), roles=(0, 2, 1, 1))
+
+
+@pytest.mark.parametrize(
+  ('kind', 'space'),
+  [
+    ('observation', gymnasium.spaces.Box(0, 9, (3, 1), np.float64)),
+    ('observation', gymnasium.spaces.Box(0, 9, (3,), np.int8)),
+    ('action', gymnasium.spaces.Box(-1, 1, (2,), np.float32)),
+    ('action', gymnasium.spaces.MultiDiscrete([5, 5])),
+  ],
+)
+def test_spaces_that_cannot_be_padded_are_refused(kind, space):
+  class Uneven(FakeParallel):
+    pass
+
+  usual = getattr(FakeParallel, f'{kind}_space')
+  setattr(
+    Uneven,
+    f'{kind}_space',
+    lambda self, agent: space if agent == 'b' else usual(self, agent),
+  )
+  with pytest.raises(
+    ValueError, match=f'{kind} of player 1 must differ .* to be padded,'
+  ):
     pettingzoo_adapter.PettingZooGame(Uneven())

@@ -1,0 +1,134 @@
+"""JaxMARL environments (Rutherford et al., 2024) as functional games.
+
+This module does not import jaxmarl; install it separately, on Python 3.11 or
+newer, and pass an environment:
+
+    environment=jaxmarl_adapter.from_jaxmarl(
+      jaxmarl.make('MPE_simple_tag_v3'), teams=(0, 0, 0, 1)
+    )
+
+Agents whose spaces differ play roles; see `ftwax.environments.padding`. An
+agent that is out earlier than others observes zeros; its rewards are 0. Time
+limits end games with discount 0, as in JaxMARL.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import dm_env
+import jax
+import jax.numpy as jnp
+import numpy as np
+from dm_env import specs
+
+from ftwax import types
+from ftwax.environments import functional, padding, specified
+
+
+class JaxMARLState(NamedTuple):
+  """State of a JaxMARL environment.
+
+  Attributes:
+    state: state of the environment, a pytree.
+    returns: float32 [P], summed rewards of each player.
+    key: uint32 [2], random key of the remaining steps.
+  """
+
+  state: Any
+  returns: types.Array
+  key: types.Key
+
+
+def from_jaxmarl(
+  environment: Any,
+  teams: Sequence[int] | None = None,
+  shaping: float = 0.0,
+) -> functional.FunctionalGame:
+  """Converts a JaxMARL environment to a functional game.
+
+  The score of a team is its mean return.
+
+  Args:
+    environment: an environment returned by `jaxmarl.make`, with discrete
+      actions.
+    teams: the team of each agent, in the order of `environment.agents`; by
+      default they are one team.
+    shaping: weight of `shaped_reward`, which Overcooked adds to a step's
+      information; leave it at 0 in evaluations.
+
+  Raises:
+    ValueError: if an action is not discrete, or spaces cannot be padded.
+  """
+  agents = list(environment.agents)
+  teams = (0,) * len(agents) if teams is None else tuple(teams)
+  like = jax.eval_shape(environment.reset, jax.random.PRNGKey(0))
+  views = [functional.array_specs(like[0][agent]) for agent in agents]
+  actions = [_action_spec(environment.action_space(agent)) for agent in agents]
+  roles = padding.find_roles(agents, views, actions)
+  padded = padding.make_padding(views, actions, roles or (0,) * len(agents))
+
+  def see(observations: Any) -> Any:
+    seen = [observations[agent] for agent in agents]
+    if roles:
+      seen = [padded.pad(player, own) for player, own in enumerate(seen)]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *seen)
+
+  def stack(values: Any) -> types.Array:
+    return jnp.stack([jnp.float32(values[agent]) for agent in agents])
+
+  def reset(key: types.Key) -> tuple[JaxMARLState, dm_env.TimeStep]:
+    reset_key, key = jax.random.split(key)
+    observations, state = functional.cast_like(
+      environment.reset(reset_key), like
+    )
+    timestep = jax.vmap(functional.restart)(see(observations))
+    return JaxMARLState(state, jnp.zeros(len(agents)), key), timestep
+
+  def step(
+    state: JaxMARLState, action: types.Array
+  ) -> tuple[JaxMARLState, dm_env.TimeStep]:
+    step_key, key = jax.random.split(state.key)
+    own = {agent: action[player] for player, agent in enumerate(agents)}
+    *after, rewards, dones, info = environment.step_env(
+      step_key, state.state, own
+    )
+    observations, new_state = functional.cast_like(tuple(after), like)
+    reward = stack(rewards)
+    if shaping:
+      reward = reward + shaping * stack(info['shaped_reward'])
+    is_last = jnp.full(len(agents), dones['__all__'])
+    timestep = dm_env.TimeStep(
+      jnp.where(is_last, types.LAST, types.MID).astype(jnp.int32),
+      reward,
+      1.0 - jnp.maximum(stack(dones), is_last),
+      see(observations),
+    )
+    return JaxMARLState(new_state, state.returns + reward, key), timestep
+
+  return functional.FunctionalGame(
+    spec=specified.make_spec(
+      padded.observations if roles else views[0], padded.actions
+    ),
+    reset=reset,
+    step=step,
+    teams=teams,
+    event_names=('reward',),
+    outcome=functools.partial(_mean_returns, teams),
+    roles=roles,
+  )
+
+
+def _mean_returns(teams: Sequence[int], state: JaxMARLState) -> types.Array:
+  """Returns the mean return of each team."""
+  members = jax.nn.one_hot(jnp.array(teams), max(teams) + 1)
+  return state.returns @ members / jnp.float32(np.bincount(teams))
+
+
+def _action_spec(space: Any) -> specs.DiscreteArray:
+  if not hasattr(space, 'n'):
+    raise ValueError(
+      f'action_space ({space!r}) of a JaxMARL environment must be Discrete;'
+      ' choose discrete actions when you make it.'
+    )
+  return specs.DiscreteArray(int(space.n), np.int32, 'action')

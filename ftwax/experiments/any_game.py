@@ -1,0 +1,197 @@
+"""A population learns a game of another library: any teams, any roles.
+
+    uv run --with mpe2 experiments/any_game.py --game=mpe2:simple_tag
+
+Games of mpe2 are in Python. All others are in JAX, need Python 3.11 or newer,
+and run with `--runtime=device`:
+
+    --with jaxmarl    --game=jaxmarl:overcooked, jaxmarl:MPE_simple_spread_v3
+    --with navix      --game=navix:Navix-Empty-8x8-v0
+    --with xminigrid  --game=xminigrid:MiniGrid-Empty-8x8
+    --with craftax    --game=craftax:Craftax-Classic-Symbolic-v1
+
+In games of several teams, members are evaluated against players that act
+uniformly at random. At its end a run prints the returns of members in the last
+evaluation, by role, and those of random players on all seats.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+from typing import Any
+
+import jax
+import numpy as np
+
+import ftwax
+from ftwax import types
+from ftwax.agents import ppo
+from ftwax.cli import flags, launch
+from ftwax.environments import (
+  extras,
+  game_vectors,
+  gymnax_adapter,
+  jaxmarl_adapter,
+  minigrid_adapters,
+)
+from ftwax.population import players, population_config, selection
+from ftwax.records import loggers
+from ftwax.runtime import runs
+
+# The team of each agent of the particle environments.
+_TEAMS = {
+  'simple_spread': (0, 0, 0),
+  'simple_tag': (0, 0, 0, 1),
+  'simple_adversary': (0, 1, 1),
+  'simple_push': (0, 1),
+  'simple_crypto': (0, 1, 1),
+}
+
+# Games of the random players.
+_NUM_RANDOM_GAMES = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Options(launch.Options):
+  """Flags of this experiment."""
+
+  max_num_actor_steps: int = 1_000_000
+  num_environments: int = 32
+  eval_every: int = 250_000
+  num_eval_episodes: int = 100
+  num_members: int = flags.flag(2, 'Members of the population.')
+  game: str = flags.flag('mpe2:simple_tag', 'The library and its game.')
+
+
+def make_game(game: str, seed: int, is_evaluation: bool = False) -> Any:
+  """Returns a game of a library, named `library:game`."""
+  library, _, name = game.partition(':')
+  if library == 'mpe2':
+    return _make_mpe2(name, seed)
+  if library not in ('jaxmarl', 'navix', 'xminigrid', 'craftax'):
+    raise ValueError(
+      f'game ({game!r}) must name a library and one of its games; choose e.g.'
+      ' mpe2:simple_tag.'
+    )
+  with extras.required(library):
+    package = importlib.import_module(library)
+  if library == 'navix':
+    view = importlib.import_module('navix.observations').symbolic_first_person
+    return minigrid_adapters.from_navix(package.make(name, observation_fn=view))
+  if library == 'xminigrid':
+    return minigrid_adapters.from_xminigrid(*package.make(name))
+  if library == 'craftax':
+    module = importlib.import_module('craftax.craftax_env')
+    return gymnax_adapter.from_gymnax(
+      module.make_craftax_env_from_name(name, auto_reset=False)
+    )
+  if name == 'overcooked':
+    return jaxmarl_adapter.from_jaxmarl(
+      package.make(name), shaping=float(not is_evaluation)
+    )
+  name_of_mpe = name.removeprefix('MPE_').removesuffix('_v3')
+  return jaxmarl_adapter.from_jaxmarl(
+    package.make(name), _TEAMS.get(name_of_mpe)
+  )
+
+
+def _has_touched(env: Any, returns: types.NumpyArray) -> types.NumpyArray:
+  """Lets those who chase win if they have touched anybody."""
+  del env
+  return np.array([1, -1] if returns[0] > 0.0 else [-1, 1])
+
+
+def _make_mpe2(name: str, seed: int) -> Any:
+  from ftwax.environments import pettingzoo_adapter  # Needs Gymnasium.
+
+  if name not in _TEAMS:
+    raise ValueError(
+      f'game (mpe2:{name}) must be one of {sorted(_TEAMS)}; choose one.'
+    )
+  with extras.required('mpe2'):
+    module = importlib.import_module(f'mpe2.{name}_v3')
+  return pettingzoo_adapter.PettingZooGame(
+    module.parallel_env(),
+    _TEAMS[name],
+    seed,
+    outcome_fn=_has_touched if name == 'simple_tag' else None,
+  )
+
+
+def build(options: Options) -> ftwax.ExperimentConfig:
+  """Returns the experiment."""
+  make = functools.partial(make_game, options.game)
+  spec = game_vectors.read_spec(make, 'game')
+  seats = options.num_environments * spec.num_players // options.num_members
+  config = options.configure(
+    ppo.PPOConfig(
+      core='feed_forward',
+      hidden_size=128,
+      vector_hidden_sizes=(128,),
+      batch_size=seats,
+      max_queue_size=2 * seats,
+      num_epochs=4,
+      num_minibatches=4,
+      entropy_cost=0.01,
+    )
+  )
+  is_rated = max(spec.teams) > 0
+  opponents = {}
+  if is_rated:
+    opponents['random'] = players.uniform(spec.environment.actions)
+  return ftwax.ExperimentConfig(
+    name=options.game.replace(':', '_'),
+    agent=config,
+    environment=make,
+    evaluation_environment=functools.partial(make, is_evaluation=True),
+    population=population_config.PopulationConfig(
+      options.num_members, exploits=options.num_members > 1
+    ),
+    select=(selection.win_probability if is_rated else selection.truncation),
+    opponents=opponents,
+    opponent_share=0.0,
+    steps_per_round=32 * config.sequence_length,
+    **options.fields(),
+  )
+
+
+def play_randomly(game: str) -> tuple[types.NumpyArray, tuple[int, ...]]:
+  """Returns mean returns of random players on each seat, and their roles."""
+  make = functools.partial(make_game, game, is_evaluation=True)
+  seeds = range(_NUM_RANDOM_GAMES)
+  with contextlib.closing(
+    game_vectors.make_games(make, list(seeds), 'random')
+  ) as games:
+    spec = games.spec
+    player = players.uniform(spec.environment.actions)
+    act = jax.jit(lambda timestep, key: player.act(None, seats, timestep, key))
+    seats = jax.numpy.zeros(len(seeds) * spec.num_players, np.int32)
+    state, timestep = jax.random.PRNGKey(0), games.reset()
+    returns = np.zeros((len(seeds), spec.num_players))
+    is_open = np.full(len(seeds), True)
+    while is_open.any():
+      action, state = act(timestep, state)
+      timestep = games.step(jax.tree.map(np.asarray, action))
+      returns[is_open] += timestep.reward.reshape(*returns.shape, -1)[
+        is_open
+      ].sum(axis=-1)
+      is_open &= timestep.step_type.reshape(returns.shape)[:, 0] != types.LAST
+  return returns.mean(axis=0), spec.roles or (0,) * spec.num_players
+
+
+def finish(
+  experiment: ftwax.ExperimentConfig, result: runs.RunResult, options: Options
+) -> None:
+  """Prints the returns of each role, learnt and random."""
+  del experiment
+  rows = loggers.read_jsonl(loggers.log_path(result.run_dir, 'evaluation'))
+  returns, roles = play_randomly(options.game)
+  learnt = rows[-1].get('role_returns', [rows[-1]['episode_return']])
+  for role, value in enumerate(learnt):
+    random = returns[np.equal(roles, role)].mean()
+    print(f'role {role}: return {value:.2f}, of random players {random:.2f}')
+
+
+if __name__ == '__main__':
+  launch.main(__file__)
