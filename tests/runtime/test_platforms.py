@@ -1,0 +1,49 @@
+"""Compiled runs lower for accelerators, too, which tests do not have.
+
+Lowering is what Python does: it ends where the compiler of the platform would
+begin. What fails here cannot run there.
+"""
+
+import functools
+
+import jax
+import population_helpers
+import pytest
+
+from ftwax.agents import ftw
+from ftwax.runtime import prepare
+from ftwax.runtime.device import train
+
+PLATFORMS = ('cuda', 'rocm', 'tpu')
+
+
+@pytest.fixture(scope='module')
+def parts():
+  config = ftw.FTWConfig(
+    core='lstm',
+    sequence_length=3,
+    batch_size=4,
+    num_epochs=1,
+    num_minibatches=2,
+    use_pixel_control=False,
+    use_reward_prediction=False,
+  ).with_size(4)
+  return prepare.prepare(population_helpers.make_experiment(config=config))
+
+
+@pytest.mark.parametrize('name', ['init', 'call', 'begin_round', 'evolve'])
+def test_runs_lower_for_all_platforms(parts, name):
+  loop = train.make_loop(parts)
+  state = jax.eval_shape(loop.init, parts.key)
+  function, argument = {
+    'init': (loop.init, parts.key),
+    'call': (functools.partial(loop.call, 1), state),
+    'begin_round': (loop.begin_round, state),
+    'evolve': (parts.evolve, state.population),
+  }[name]
+  lowered = (
+    jax.jit(function).trace(argument).lower(lowering_platforms=PLATFORMS)
+  )
+  # Nothing returns to the host, which would stop the device in each step.
+  text = lowered.as_text()
+  assert 'callback' not in text and 'infeed' not in text
