@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from ftwax.records import loggers
 
@@ -91,11 +92,9 @@ def started(folder: pathlib.Path, num_hosts: int = 2) -> Iterator[list[str]]:
       stack.callback(_end, host)
       ip('-n', name, 'link', 'set', 'lo', 'up')
     first, last = names[0], names[-1]
-    if num_hosts > 1:
-      ip('link', 'add', 'veth0', 'netns', first, 'type', 'veth',
-         'peer', 'name', 'veth0', 'netns', last)  # fmt: skip
-    else:
-      ip('-n', first, 'link', 'add', 'veth0', 'type', 'dummy')
+    # A single host keeps both ends.
+    ip('link', 'add', 'veth0', 'netns', first, 'type', 'veth',
+       'peer', 'name', f'veth{2 - num_hosts}', 'netns', last)  # fmt: skip
     for name, address, cpus in zip(
       names, ADDRESSES, _CPUS[num_hosts], strict=False
     ):
@@ -136,6 +135,12 @@ def _end(host: int) -> None:
   subprocess.run(['ip', 'netns', 'delete', f'ftwax-{host}'], check=False)
 
 
+def _exit(number: int, _: Any) -> None:
+  """Ends the hosts, too; a second signal would leave some."""
+  signal.signal(number, signal.SIG_IGN)
+  sys.exit(128 + number)
+
+
 def main() -> None:
   """Runs the experiment."""
   parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
@@ -144,8 +149,7 @@ def main() -> None:
   parser.add_argument('experiment', nargs=argparse.REMAINDER)
   arguments = parser.parse_args()
   directory = arguments.run_dir.absolute()
-  # The hosts end also if this process is told to.
-  signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+  signal.signal(signal.SIGTERM, _exit)
   seen: list[set[str]] = [set() for _ in range(arguments.num_hosts)]
   with contextlib.ExitStack() as stack:
     folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
