@@ -16,6 +16,7 @@ import select
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 
 from ftwax.cli import flags
@@ -65,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
       file=sys.stderr,
     )
     raise SystemExit(flags.EXIT_USAGE)
-  with errors_told():
+  with errors_told(), _warnings_told():
     try:
       module = importlib.import_module(f'ftwax.cli.{name}_command')
     except ImportError as error:
@@ -120,6 +121,19 @@ def errors_told() -> Iterator[None]:
     raise SystemExit(
       f'{type(error).__name__}: {error}\n(-v=1 prints the traceback.)'
     ) from None
+
+
+@contextlib.contextmanager
+def _warnings_told() -> Iterator[None]:
+  """Prints warnings without the line of code; a context manager."""
+  before = warnings.formatwarning
+  warnings.formatwarning = lambda message, kind, *_: (
+    f'{kind.__name__}: {message}\n'
+  )
+  try:
+    yield
+  finally:
+    warnings.formatwarning = before
 
 
 def _output_is_closed() -> bool:

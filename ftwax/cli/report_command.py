@@ -1,7 +1,8 @@
 """Draws the curves of runs, and writes the reports of populations.
 
-Runs may be unfinished. Files are written into the directory of each run.
-Several runs also get a page that shows them side by side.
+Runs may be unfinished; damaged records are named, and left out. Files are
+written into the directory of each run. Several runs also get a page that shows
+them side by side.
 
 ftwax report RUN --match 0 1 --match 0 tactician
                    first plays member 0 against member 1, and member 0 against
@@ -13,6 +14,7 @@ import dataclasses
 import pathlib
 
 from ftwax.cli import flags, past_runs
+from ftwax.records import files
 from ftwax.reporting import comparison, curves, history, report
 
 
@@ -45,15 +47,19 @@ def run(options: Options) -> int:
       )
     if options.match:
       _record(options, name)
-    print(curves.plot_curves(directory))
-    population = history.find(directory)
+    figure = files.read_or_warn(curves.plot_curves, directory)
+    if figure is not None:
+      print(figure)
+    population = files.read_or_warn(history.find, directory)
     if population is not None and (
       population.ratings.shape[1] > 1 or options.match
     ):
       print(report.make_report(directory))
   if len(options.runs) > 1:
-    runs = [comparison.read(name) for name in options.runs]
-    print(comparison.write_page(runs, options.page))
+    found = [files.read_or_warn(comparison.read, name) for name in options.runs]
+    runs = [run for run in found if run is not None]
+    if len(runs) > 1:
+      print(comparison.write_page(runs, options.page))
   return 0
 
 

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from ftwax import hyperparameters, types
+from ftwax.records import files
 
 if sys.version_info >= (3, 11):
   import tomllib
@@ -172,9 +173,7 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
 
   try:
     plain = json.loads(path.read_text('utf-8'), object_pairs_hook=unique)
-    if not isinstance(plain, dict):
-      raise ValueError(f'it is a {type(plain).__name__}, not an object')
-    return plain
+    return files.to_object(plain)
   except (OSError, ValueError, RecursionError) as error:
     raise ValueError(
       f'{path} must hold the configuration of a run as JSON, and cannot be read'

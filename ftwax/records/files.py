@@ -1,13 +1,19 @@
 """Files that survive a kill or a power failure intact."""
 
+import contextlib
 import io
 import json
 import os
 import pathlib
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-_Parsed = TypeVar('_Parsed')
+_Read = TypeVar('_Read')
+
+
+class DamagedRecordWarning(RuntimeWarning):
+  """A record is damaged, and what it holds is left out."""
 
 
 def write_atomically(path: pathlib.Path, text: str) -> None:
@@ -44,9 +50,41 @@ def read(path: pathlib.Path) -> str:
   return path.read_text('utf-8', errors='surrogateescape')
 
 
+@contextlib.contextmanager
+def reading(path: str | os.PathLike[str], content: str) -> Iterator[None]:
+  """Raises any error within as a ValueError that names the file.
+
+  A context manager.
+
+  Args:
+    path: path of the file that is read.
+    content: description of what it must hold, for the message.
+  """
+  try:
+    yield
+  except (
+    OSError, ValueError, LookupError, TypeError, AttributeError,
+    OverflowError, RecursionError,
+  ) as error:  # fmt: skip
+    raise ValueError(
+      f'{os.fspath(path)} must hold {content}, and cannot be read'
+      f' ({type(error).__name__}: {error}); give the directory of a run, or'
+      ' restore it from a copy.'
+    ) from None
+
+
+def read_or_warn(read: Callable[..., _Read], *arguments: Any) -> _Read | None:
+  """Returns what `read` returns; if it is damaged, warns and returns None."""
+  try:
+    return read(*arguments)
+  except (OSError, ValueError) as error:
+    warnings.warn(f'Left out: {error}', DamagedRecordWarning, stacklevel=2)
+    return None
+
+
 def parse_json(
-  path: pathlib.Path, parse: Callable[[Any], _Parsed], content: str
-) -> _Parsed:
+  path: pathlib.Path, parse: Callable[[Any], _Read], content: str
+) -> _Read:
   """Reads a JSON file that is part of a run's records.
 
   Args:
@@ -58,24 +96,26 @@ def parse_json(
   Raises:
     ValueError: if there is no such file or it is damaged.
   """
-  try:
+  with reading(path, content):
     return parse(json.loads(read(path)))
-  except (
-    OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError,
-  ) as error:  # fmt: skip
-    raise ValueError(
-      f'{path} must hold {content}, and cannot be read'
-      f' ({type(error).__name__}: {error}); give the directory of a run, or'
-      ' restore it from a copy.'
-    ) from None
 
 
 def read_object(path: pathlib.Path) -> dict[str, Any]:
-  """Reads a JSON object; returns an empty one if there is none."""
+  """Reads a JSON object; returns an empty one if there is no file.
+
+  Raises:
+    ValueError: if the file is damaged.
+  """
   if not path.exists():
     return {}
-  content = json.loads(read(path))
-  return content if isinstance(content, dict) else {}
+  return parse_json(path, to_object, 'a JSON object')
+
+
+def to_object(plain: Any) -> dict[str, Any]:
+  """Returns a JSON value that must be an object."""
+  if not isinstance(plain, dict):
+    raise ValueError(f'it is a {type(plain).__name__}, not an object')
+  return plain
 
 
 def sync(path: pathlib.Path) -> None:

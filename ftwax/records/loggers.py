@@ -99,17 +99,19 @@ def read_jsonl(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     The rows, without an incomplete last line.
 
   Raises:
-    ValueError: if a complete line is not JSON.
+    ValueError: if the file cannot be read, or a complete line is not a JSON
+      object.
   """
-  text = pathlib.Path(path).read_text('utf-8')
+  with files.reading(path, 'rows of a log'):
+    text = pathlib.Path(path).read_text('utf-8')
   rows = []
   for number, line in enumerate(text.split('\n')[:-1], start=1):
     try:
-      rows.append(json.loads(line))
-    except ValueError as error:
+      rows.append(files.to_object(json.loads(line)))
+    except (ValueError, RecursionError) as error:
       raise ValueError(
-        f'line {number} of {path} ({line[:40]!r}) must be JSON: {error};'
-        ' remove the line.'
+        f'line {number} of {path} ({line[:40]!r}) must be a JSON object:'
+        f' {error}; remove the line.'
       ) from error
   return rows
 

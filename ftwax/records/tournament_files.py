@@ -81,10 +81,15 @@ def _from_json(plain: Any) -> Results:
     name: np.array(plain[name], np.float64)
     for name in ('ratings', 'lows', 'highs', 'win_rates', 'half_widths')
   }
+  players = tuple(map(str, plain['players']))
+  for name, array in arrays.items():
+    shape = (len(players),) * (2 if name in ('win_rates', 'half_widths') else 1)
+    if array.shape != shape or not players:
+      raise ValueError(f'{name} has the shape {array.shape}, not {shape}')
   return Results(
-    players=tuple(plain['players']),
-    num_members=int(plain['num_members']),
-    anchor=int(plain['anchor']),
+    players=players,
+    num_members=range(len(players) + 1)[plain['num_members']],
+    anchor=range(len(players))[plain['anchor']],
     num_games=int(plain['num_games']),
     **arrays,
   )

@@ -84,14 +84,14 @@ def read(run_dir: str | os.PathLike[str]) -> Run:
     row = loggers.read_jsonl(loggers.log_path(directory, 'train'))[-1]
     episodes = curves.read_returns(directory, 'train')
     last = curves.last_mean(episodes)
-  except (OSError, ValueError, IndexError) as error:
+    steps, seconds = int(row['actor_steps']), float(row.get('seconds', 'nan'))
+  except (OSError, ValueError, LookupError, TypeError) as error:
     raise ValueError(
       f'run ({directory}) must be the directory of a run with a finished'
       f' episode, and cannot be read ({error}); give one below runs/.'
     ) from None
   whole = np.average(episodes.returns, weights=episodes.num_episodes)
-  seconds = row.get('seconds', float('nan'))
-  return Run(directory, config, last, float(whole), row['actor_steps'], seconds)
+  return Run(directory, config, last, float(whole), steps, seconds)
 
 
 def group(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -285,17 +285,17 @@ def _names(directories: Sequence[pathlib.Path]) -> list[str]:
 def _facts(directory: pathlib.Path) -> dict[str, str]:
   """Returns what a run's column has besides its returns, by name."""
   facts = {'experiment': run_facts.read_title(directory)}
-  tournament = tournament_files.read(directory)
+  tournament = files.read_or_warn(tournament_files.read, directory)
   if tournament is not None:
     for name, score in tournament_files.member_scores(tournament).items():
       facts[f'score against {drawing.readable(name)}'] = f'{score:.2f}'
-  evaluations = evaluation_curves.read(directory)
+  evaluations = files.read_or_warn(evaluation_curves.read, directory)
   if evaluations is not None:
     anchor = drawing.readable(evaluations.opponents[0])
     facts[f'Elo above {anchor}, last evaluation'] = (
       f'{evaluations.elo[-1].mean():.0f}'
     )
-  history = history_lib.find(directory)
+  history = files.read_or_warn(history_lib.find, directory)
   if history is not None:
     facts['members'] = str(history.ratings.shape[1])
     more = run_facts.read(directory, history)
@@ -310,7 +310,9 @@ def _facts(directory: pathlib.Path) -> dict[str, str]:
 
 def _plot_elo(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
   """Returns a section on the strength of members; nothing without games."""
-  evaluations = [evaluation_curves.read(run.directory) for run in runs]
+  evaluations = [
+    files.read_or_warn(evaluation_curves.read, run.directory) for run in runs
+  ]
   if not any(evaluations):
     return []
   figure, axes = _make_axes('Elo above the first opponent')

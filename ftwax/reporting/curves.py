@@ -11,7 +11,7 @@ import matplotlib.ticker
 import numpy as np
 
 from ftwax import types
-from ftwax.records import loggers
+from ftwax.records import files, loggers
 from ftwax.reporting import drawing
 
 CURVES_FILE = 'curves.png'
@@ -60,6 +60,7 @@ def plot_curves(run_dir: str | os.PathLike[str]) -> pathlib.Path:
 
   Raises:
     FileNotFoundError: if the run has no training log.
+    ValueError: if that log is damaged.
   """
   run_dir = pathlib.Path(run_dir)
   if not can_plot(run_dir):
@@ -74,7 +75,9 @@ def plot_curves(run_dir: str | os.PathLike[str]) -> pathlib.Path:
   )
   axes = figure.subplots()
   _plot_training(axes, read_returns(run_dir, 'train'))
-  _plot_evaluation(axes, read_returns(run_dir, 'evaluation'))
+  evaluation = files.read_or_warn(read_returns, run_dir, 'evaluation')
+  if evaluation is not None:
+    _plot_evaluation(axes, evaluation)
   resolved = run_dir.resolve()
   title = f'{resolved.parent.name} / {resolved.name}'
   _decorate(figure, axes, drawing.readable(title))
@@ -159,12 +162,22 @@ def read_returns(run_dir: str | os.PathLike[str], label: str) -> Returns:
   Args:
     run_dir: directory of a run.
     label: e.g. 'train' or 'evaluation'.
+
+  Raises:
+    ValueError: if a log is damaged.
   """
+  paths = _log_paths(pathlib.Path(run_dir), label)
+  logs = [loggers.read_jsonl(path) for path in paths]
+  with files.reading(loggers.log_path(run_dir, label), 'returns of episodes'):
+    return _to_returns(logs)
+
+
+def _to_returns(logs: Sequence[Sequence[Mapping[str, Any]]]) -> Returns:
   rows: list[Mapping[str, Any]] = []
-  for path in _log_paths(pathlib.Path(run_dir), label):
+  for log in logs:
     episodes = [
       row
-      for row in loggers.read_jsonl(path)
+      for row in log
       if 'episode_return' in row and row.get('actor_steps') is not None
     ]
     rows += _drop_replaced(episodes)

@@ -1,13 +1,14 @@
 """Strength of a population against fixed opponents, over a run."""
 
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib.figure
 import numpy as np
 
 from ftwax import types
-from ftwax.records import loggers
+from ftwax.records import files, loggers
 from ftwax.reporting import drawing
 
 # Label of the evaluation log.
@@ -36,12 +37,22 @@ class Evaluations(NamedTuple):
 
 
 def read(run_dir: str | os.PathLike[str]) -> Evaluations | None:
-  """Reads the evaluation log; None if there is none against opponents."""
+  """Reads the evaluation log; None if there is none against opponents.
+
+  Raises:
+    ValueError: if it is damaged.
+  """
   path = loggers.log_path(run_dir, LABEL)
   if not path.exists():
     return None
-  rows: list[dict[str, Any]] = []
-  for row in loggers.read_jsonl(path):
+  read = loggers.read_jsonl(path)
+  with files.reading(path, 'evaluations against opponents'):
+    return _from_rows(read)
+
+
+def _from_rows(read: Sequence[Mapping[str, Any]]) -> Evaluations | None:
+  rows: list[Mapping[str, Any]] = []
+  for row in read:
     if 'member_elo' not in row:
       continue
     # A resumed run repeats the steps after its checkpoint.
@@ -51,13 +62,21 @@ def read(run_dir: str | os.PathLike[str]) -> Evaluations | None:
   if not rows:
     return None
   names = [name for name in rows[-1] if name.startswith(_SCORE)]
-  return Evaluations(
+  made = Evaluations(
     np.array([row['actor_steps'] for row in rows], np.float64),
     np.array([row['seconds'] for row in rows], np.float64),
     np.array([row['member_elo'] for row in rows], np.float64),
     tuple(name.removeprefix(_SCORE) for name in names),
     np.array([[row.get(name) for name in names] for row in rows], np.float64),
   )
+  num_rows = len(rows)
+  if (
+    made.elo.ndim != 2
+    or made.seconds.shape != (num_rows,)
+    or made.scores.shape != (num_rows, len(names) or 1)
+  ):
+    raise ValueError('its rows must have Elo, seconds and scores')
+  return made
 
 
 def plot_evaluations(evaluations: Evaluations) -> matplotlib.figure.Figure:

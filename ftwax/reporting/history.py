@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ftwax import types
-from ftwax.records import loggers
+from ftwax.records import files, loggers
 
 # Label of the log. Each row holds the result of
 # `ftwax.population.state.log_values`, and may hold `event_rates` and the counts
@@ -54,7 +54,7 @@ def read(run_dir: str | os.PathLike[str]) -> History:
 
   Raises:
     FileNotFoundError: if there is none.
-    ValueError: if it has no row yet.
+    ValueError: if it has no row yet, or is damaged.
   """
   path = loggers.log_path(run_dir, LABEL)
   if not path.exists():
@@ -62,51 +62,90 @@ def read(run_dir: str | os.PathLike[str]) -> History:
       f'population log ({path}) must exist for a report; give the directory of'
       ' a population run.'
     )
-  rows = loggers.read_jsonl(path)
-  if not rows:
+  history = find(run_dir)
+  if history is None:
     raise ValueError(
       f'population log ({path}) must have at least one row for a report; wait'
       ' until the run has written one.'
     )
-  return from_rows(rows)
+  return history
 
 
 def find(run_dir: str | os.PathLike[str]) -> History | None:
-  """Reads the log of the population; None if it has no rows yet."""
+  """Reads the log of the population; None if it has no rows yet.
+
+  Raises:
+    ValueError: if it is damaged.
+  """
   path = loggers.log_path(run_dir, LABEL)
   rows = loggers.read_jsonl(path) if path.exists() else []
-  return from_rows(rows) if rows else None
+  with files.reading(path, 'the log of a population'):
+    return from_rows(rows) if rows else None
 
 
 def from_rows(rows: Sequence[Mapping[str, Any]]) -> History:
   """Returns the history from the rows of a log, which must not be empty."""
   rows = _drop_replaced(rows)
+  num_members = len(rows[-1]['ratings'])
+  num_events = np.shape(rows[-1]['internal_rewards'])[-1]
 
-  def column(name: str) -> types.Floats:
-    # Loggers write null for non-finite numbers; NumPy converts None to NaN.
-    return np.array([row[name] for row in rows], np.float64)
+  def column(name: str, *rest: int) -> types.Floats:
+    return _to_array(name, [row[name] for row in rows], (len(rows), *rest))
+
+  def last(name: str) -> types.Floats:
+    return _to_array(name, rows[-1][name], (num_members, num_members))
 
   names = [name for name in rows[-1] if name.startswith(_PREFIX)]
   return History(
-    games=column('games').mean(axis=1),
-    ratings=column('ratings'),
-    mean_returns=column('mean_returns'),
+    games=column('games', num_members).mean(axis=1),
+    ratings=column('ratings', num_members),
+    mean_returns=column('mean_returns', num_members),
     hyperparameters={
-      name.removeprefix(_PREFIX): column(name) for name in names
+      name.removeprefix(_PREFIX): column(name, num_members) for name in names
     },
-    internal_rewards=column('internal_rewards'),
-    event_rates=(column('event_rates') if 'event_rates' in rows[-1] else None),
-    payoff_scores=np.array(rows[-1]['payoff_scores'], np.float64),
-    payoff_games=np.array(rows[-1]['payoff_games'], np.float64),
+    internal_rewards=column('internal_rewards', num_members, num_events),
+    event_rates=(
+      column('event_rates', num_members, num_events)
+      if 'event_rates' in rows[-1]
+      else None
+    ),
+    payoff_scores=last('payoff_scores'),
+    payoff_games=last('payoff_games'),
     num_steps=int(rows[-1].get('actor_steps', 0)),
     seconds=float(rows[-1].get('seconds', 0.0)),
   )
 
 
-def read_lineage(run_dir: str | os.PathLike[str]) -> list[dict[str, Any]]:
-  """Returns the rows of the lineage; empty if there is no such file."""
+def _to_array(name: str, values: Any, shape: tuple[int, ...]) -> types.Floats:
+  # Loggers write null for non-finite numbers; NumPy converts None to NaN.
+  array = np.array(values, np.float64)
+  if array.shape != shape or 0 in shape:
+    raise ValueError(f'{name} has the shape {array.shape}, not {shape}')
+  return array
+
+
+def read_lineage(
+  run_dir: str | os.PathLike[str], num_members: int | None = None
+) -> list[dict[str, Any]]:
+  """Returns the rows of the lineage; empty if there is no such file.
+
+  Args:
+    run_dir: directory of a run.
+    num_members: size of the population, against which members are checked.
+
+  Raises:
+    ValueError: if it is damaged.
+  """
   path = pathlib.Path(run_dir) / LINEAGE_FILE
-  return loggers.read_jsonl(path) if path.exists() else []
+  rows = loggers.read_jsonl(path) if path.exists() else []
+  if num_members is not None:
+    members = range(num_members)
+    with files.reading(path, 'the lineage of a population'):
+      for row in rows:
+        if 'parent' in row:
+          int(row['generation']), float(row['games'])
+          members[row['member']], members[row['parent']]
+  return rows
 
 
 def _drop_replaced(

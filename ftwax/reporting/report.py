@@ -48,18 +48,25 @@ def make_report(
     run_dir: directory of the run.
     title: title of the page; by default the name of the experiment.
 
+  Files that are damaged are left out, with a warning.
+
   Returns:
     The path of the page, `report.html` in `run_dir`.
 
   Raises:
     FileNotFoundError: if the run has no log of a population.
-    ValueError: if that log has no rows, or a file is damaged.
+    ValueError: if that log has no rows, or is damaged.
   """
   run_dir = pathlib.Path(run_dir)
   history = history_lib.read(run_dir)
-  lineage = history_lib.read_lineage(run_dir)
+  lineage = (
+    files.read_or_warn(
+      history_lib.read_lineage, run_dir, history.ratings.shape[1]
+    )
+    or []
+  )
   names = run_facts.read_event_names(run_dir, history)
-  tournament = tournament_files.read(run_dir)
+  tournament = files.read_or_warn(tournament_files.read, run_dir)
   title = title or run_facts.read_title(run_dir)
   path = run_dir / REPORT_FILE
   body = [
@@ -287,7 +294,7 @@ def _mean(values: types.Floats) -> str:
 
 
 def _evaluations(run_dir: pathlib.Path) -> list[str]:
-  evaluations = evaluation_curves.read(run_dir)
+  evaluations = files.read_or_warn(evaluation_curves.read, run_dir)
   if evaluations is None:
     return []
   scores = dict(zip(evaluations.opponents, evaluations.scores[-1], strict=True))

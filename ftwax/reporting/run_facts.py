@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+from typing import Any
 
 from ftwax import hyperparameters
 from ftwax.records import files, log_values, run_directory
@@ -19,8 +20,8 @@ def read(
     history: history of its population, for steps and duration.
   """
   run_dir = pathlib.Path(run_dir)
-  config = files.read_object(run_dir / run_directory.CONFIG_FILE)
-  versions = files.read_object(run_dir / run_directory.VERSIONS_FILE)
+  config = _read(run_dir / run_directory.CONFIG_FILE)
+  versions = _read(run_dir / run_directory.VERSIONS_FILE)
   facts = _commands(run_dir / run_directory.COMMAND_FILE)
   if 'seed' in config:
     facts['seed'] = str(config['seed'])
@@ -39,7 +40,7 @@ def read(
 def read_title(run_dir: str | os.PathLike[str]) -> str:
   """Returns the name of the experiment, or else of the run's directory."""
   run_dir = pathlib.Path(run_dir)
-  config = files.read_object(run_dir / run_directory.CONFIG_FILE)
+  config = _read(run_dir / run_directory.CONFIG_FILE)
   name = drawing.readable(str(config.get('name', run_dir.resolve().name)))
   return name[:1].upper() + name[1:]
 
@@ -47,26 +48,29 @@ def read_title(run_dir: str | os.PathLike[str]) -> str:
 def read_event_names(
   run_dir: str | os.PathLike[str], history: history_lib.History
 ) -> list[str]:
-  """Returns a name for each event; its index if no names are recorded.
-
-  Raises:
-    ValueError: if the specs of the game are damaged or have other events.
-  """
+  """Returns a name for each event; its index if no names are recorded."""
   num_events = history.internal_rewards.shape[-1]
+  names = files.read_or_warn(_event_names, run_dir, num_events)
+  return names or [f'event {i}' for i in range(num_events)]
+
+
+def _event_names(
+  run_dir: str | os.PathLike[str], num_events: int
+) -> list[str] | None:
   names = run_directory.read_event_names(run_dir)
   if names is None:
-    return [f'event {i}' for i in range(num_events)]
+    return None
   if len(names) != num_events:
     raise ValueError(
       f'{run_directory.GAME_FILE} in {run_dir} must name the {num_events}'
       f' events of the run, and names {len(names)}; restore it from a copy.'
     )
-  return [drawing.readable(name) for name in names]
+  return [drawing.readable(str(name)) for name in names]
 
 
 def read_log_scaled(run_dir: str | os.PathLike[str]) -> list[str]:
   """Returns the names of the hyperparameters with a log-uniform prior."""
-  config = files.read_object(pathlib.Path(run_dir) / run_directory.CONFIG_FILE)
+  config = _read(pathlib.Path(run_dir) / run_directory.CONFIG_FILE)
   agent = config.get('agent')
   kind = f'{hyperparameters.LogUniform.__name__}('
   return [
@@ -74,6 +78,10 @@ def read_log_scaled(run_dir: str | os.PathLike[str]) -> list[str]:
     for name, prior in (agent if isinstance(agent, dict) else {}).items()
     if isinstance(prior, str) and prior.startswith(kind)
   ]
+
+
+def _read(path: pathlib.Path) -> dict[str, Any]:
+  return files.read_or_warn(files.read_object, path) or {}
 
 
 def _commands(path: pathlib.Path) -> dict[str, str]:

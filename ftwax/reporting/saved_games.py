@@ -72,14 +72,16 @@ class SavedGames:
     return files.parse_json(path, _checked, 'a saved game')
 
   def readable(self) -> list[tuple[str, dict[str, Any]]]:
-    """Returns all readable games with their names, the latest first."""
+    """Returns all games with their names, the latest first.
+
+    Those that are damaged are left out, with a warning.
+    """
     names = [path.stem for path in self._directory.glob('*.json')]
     found = []
     for name in sorted(filter(_ID.fullmatch, names), key=_order, reverse=True):
-      try:
-        found.append((name, self.read(name)))
-      except (ValueError, OSError):
-        continue  # Damaged, or not a game.
+      game = files.read_or_warn(self.read, name)
+      if game is not None:
+        found.append((name, game))
     return found
 
   def rate(self, person: str) -> tuple[float, int]:

@@ -95,7 +95,7 @@ class BestCheckpoint(experiment_lib.Observer):
     value, step = read_score(row, self.key), run.counts['actor_steps']
     directory = run.directory / BEST_DIRECTORY
     path = directory / _SCORE_FILE
-    best = json.loads(files.read(path)) if path.exists() else {}
+    best = files.read_object(path)
     # A score by another key says nothing about this one.
     if not value > best.get(self.key, -math.inf):
       return False

@@ -1,7 +1,6 @@
 """Players that can take seats without a person: members, scripts and others."""
 
 import functools
-import json
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,7 +15,7 @@ from ftwax.agents.actor_critic import acting, normalization
 from ftwax.environments import functional, games
 from ftwax.losses import latent_kl
 from ftwax.population import players
-from ftwax.records import loggers
+from ftwax.records import files
 from ftwax.reporting import history
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import loaded_agent, loading, sharing
@@ -64,7 +63,7 @@ class NamedPlayers:
     if _is_discrete(spec.environment.actions):
       self._players[RANDOM] = players.uniform(spec.environment.actions)
     self._acts: dict[str, Callable[..., Any]] = {}
-    self.ratings = read_ratings(source)
+    self.ratings = files.read_or_warn(read_ratings, source) or {}
     if source is not None:
       # Not greedy, as in the training and tournaments that rated them.
       self._agents = loading.load_members(source, False, experiment)
@@ -187,18 +186,25 @@ def _insights(output: types.NetworkOutput) -> dict[str, types.Array]:
 
 
 def read_ratings(source: str | os.PathLike[str] | None) -> dict[str, float]:
-  """Returns the ratings recorded by a run or an exported population."""
+  """Returns the ratings recorded by a run or an exported population.
+
+  Raises:
+    ValueError: if they are damaged.
+  """
   if source is None:
     return {}
   directory = loading.find(source)
   about = directory / sharing.ABOUT_FILE
   if about.exists():
-    ratings = json.loads(about.read_text('utf-8')).get('ratings', {})
-    return {name: float(rating) for name, rating in ratings.items()}
-  path = loggers.log_path(directory, history.LABEL)
-  rows = loggers.read_jsonl(path) if path.exists() else []
-  last = rows[-1]['ratings'] if rows else []
+    return files.parse_json(about, _ratings, 'ratings of shared agents')
+  past = history.find(directory)
+  last = past.ratings[-1] if past is not None else ()
   return {f'member {index}': float(rating) for index, rating in enumerate(last)}
+
+
+def _ratings(plain: Any) -> dict[str, float]:
+  ratings = plain.get('ratings', {})
+  return {name: float(rating) for name, rating in ratings.items()}
 
 
 def _index(name: str) -> int:

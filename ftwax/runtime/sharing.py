@@ -153,7 +153,7 @@ def _read_about(source: pathlib.Path) -> dict[str, Any]:
   about = {}
   command = source / run_directory.COMMAND_FILE
   if command.exists():
-    about['command'] = files.read(command).splitlines()[0].partition(' ')[2]
+    about['command'] = files.read(command).partition('\n')[0].partition(' ')[2]
   config = files.read_object(source / run_directory.CONFIG_FILE)
   if 'seed' in config:
     about['seed'] = config['seed']
@@ -163,11 +163,12 @@ def _read_about(source: pathlib.Path) -> dict[str, Any]:
     last = rows[-1]
     about['steps'] = last.get('actor_steps')
     about['episode_return'] = last.get('episode_return')
-    scores = {
-      name.removeprefix('scores/'): round(value, 3)
-      for name, value in last.items()
-      if name.startswith('scores/')
-    }
+    with files.reading(log, 'scores of evaluations'):
+      scores = {
+        name.removeprefix('scores/'): round(float(value), 3)
+        for name, value in last.items()
+        if name.startswith('scores/')
+      }
     if scores:
       about['scores'] = scores
   return about

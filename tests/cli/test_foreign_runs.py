@@ -118,6 +118,48 @@ def test_no_code_of_a_run_runs(tmp_path, monkeypatch, field, value):
   assert not {*_MODULES} & sys.modules.keys()
 
 
+def _aim(text='', **fields):
+  """Returns a configuration as text, with other fields of the agent."""
+  config = config_files.to_json(launch.find('catch', ['--agent=ppo']).build())
+  config['agent'] |= fields
+  return text or json.dumps(config)
+
+
+@pytest.mark.parametrize(
+  'text',
+  [
+    _aim(newer_option=3),
+    _aim(learning_rate=None),
+    _aim(priors=None),
+    _aim(__type__='ftwax.agents.impala:IMPALAConfig'),
+    _aim(__type__='ftwax.environments.catch:CatchState'),
+    _aim(batch_size='many'),
+    _aim(core={}),
+    _aim().replace('"seed": 0', '"seed": 0, "seed": 1'),
+    _aim('[' * 100_000),
+    _aim('{"agent": ' * 100_000),
+    _aim('null'),
+    _aim('{}'),
+  ],
+)
+def test_a_foreign_configuration_is_told(tmp_path, monkeypatch, text):
+  run = tmp_path / 'run'
+  _write_run(run)
+  (run / 'config.json').write_text(text, 'utf-8')
+  monkeypatch.chdir(run)
+  for argv in (
+    ['evaluate', '.'],
+    ['film', '.'],
+    ['train', 'catch', '--init_from=.', '--run_dir=new', '--runtime=device'],
+  ):
+    message = _refusal(argv)
+    assert 'config.json' in message and '\n' not in message, argv
+    assert len(message) < 1000
+  with pytest.raises((ValueError, checkpoints.CheckpointError)) as info:
+    ftwax.load(run)
+  assert 'config.json' in str(info.value) and '\n' not in str(info.value)
+
+
 def _refusal(argv):
   """Returns the message with which a command ends."""
   with pytest.raises(SystemExit) as end:
