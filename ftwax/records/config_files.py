@@ -171,15 +171,9 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
       raise ValueError(f'the key {twice!r} stands there twice')
     return plain
 
-  try:
-    plain = json.loads(path.read_text('utf-8'), object_pairs_hook=unique)
-    return files.to_object(plain)
-  except (OSError, ValueError, RecursionError) as error:
-    raise ValueError(
-      f'{path} must hold the configuration of a run as JSON, and cannot be read'
-      f' ({type(error).__name__}: {error}); give the directory of a run, or'
-      ' restore the file from a copy.'
-    ) from None
+  with files.reading(path, 'the configuration of a run as JSON'):
+    text = files.read(path, 'strict')
+    return files.to_object(json.loads(text, object_pairs_hook=unique))
 
 
 def read_toml(path: str) -> dict[str, Any]:

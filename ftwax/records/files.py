@@ -45,9 +45,15 @@ def write_synced(path: pathlib.Path, content: bytes) -> None:
     os.fsync(file.fileno())
 
 
-def read(path: pathlib.Path) -> str:
-  """Reads a file written by `write_atomically`, including surrogates."""
-  return path.read_text('utf-8', errors='surrogateescape')
+def read(path: pathlib.Path, errors: str = 'surrogateescape') -> str:
+  """Reads a file written by `write_atomically`, including surrogates.
+
+  Raises:
+    OSError: if it is not a file; a pipe, for example, could hang the reader.
+  """
+  if path.exists() and not path.is_file():
+    raise OSError(f'{path} is not a file')
+  return path.read_text('utf-8', errors)
 
 
 @contextlib.contextmanager
@@ -131,7 +137,7 @@ def open_to_append(path: pathlib.Path) -> io.TextIOWrapper:
   """Opens a file for appending and removes an incomplete last line."""
   path.parent.mkdir(parents=True, exist_ok=True)
   if path.exists():
-    content = path.read_bytes()
+    content = read(path).encode('utf-8', 'surrogateescape')
     complete = content.rfind(b'\n') + 1
     if complete < len(content):
       os.truncate(path, complete)

@@ -103,7 +103,7 @@ def read_jsonl(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
       object.
   """
   with files.reading(path, 'rows of a log'):
-    text = pathlib.Path(path).read_text('utf-8')
+    text = files.read(pathlib.Path(path), 'strict')
   rows = []
   for number, line in enumerate(text.split('\n')[:-1], start=1):
     try:

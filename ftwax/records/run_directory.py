@@ -254,7 +254,10 @@ def lock(path: str | os.PathLike[str]) -> Iterator[None]:
 
   with contextlib.ExitStack() as stack:
     with _reported(path):
-      file = stack.enter_context(open(pathlib.Path(path) / LOCK_FILE, 'a'))
+      # A pipe without a reader would hang.
+      flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK
+      file = os.open(pathlib.Path(path) / LOCK_FILE, flags, 0o600)
+      stack.callback(os.close, file)
     try:
       fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -335,13 +338,14 @@ def _remove_leftovers(directory: pathlib.Path) -> None:
     if path.is_dir() and not path.is_symlink():
       shutil.rmtree(path, ignore_errors=True)
     else:
-      path.unlink(missing_ok=True)
+      with contextlib.suppress(OSError):  # Of another user.
+        path.unlink()
 
 
 def _number(path: pathlib.Path) -> int:
   """Returns the number of a run; 0 if it has none, or is not a run."""
   try:
-    return int((path / NUMBER_FILE).read_text('utf-8'))
+    return int(files.read(path / NUMBER_FILE))
   except (OSError, ValueError):
     return 0
 

@@ -166,7 +166,10 @@ def _matches(run_dir: pathlib.Path) -> list[str]:
   """Returns games to play back in the page, and films of games."""
   saved = saved_games.SavedGames(run_dir / saved_games.GAMES_DIRECTORY)
   played = [game for _, game in reversed(saved.readable()[:_MAX_GAMES])]
-  gifs = sorted((run_dir / VIDEOS_DIRECTORY).glob('*.gif'))[-_MAX_VIDEOS:]
+  films = filter(
+    pathlib.Path.is_file, (run_dir / VIDEOS_DIRECTORY).glob('*.gif')
+  )
+  gifs = sorted(films)[-_MAX_VIDEOS:]
   if not played and not gifs:
     return []
   names = [drawing.readable(gif.stem) for gif in gifs]
@@ -361,7 +364,7 @@ def _evolution(
 
 def _curves(run_dir: pathlib.Path) -> list[str]:
   path = run_dir / curves.CURVES_FILE
-  if not path.exists():
+  if not path.is_file():
     return []
   caption = 'Returns of episodes over environment steps.'
   alt = 'Learning curve: the return of episodes and its moving mean.'

@@ -31,6 +31,7 @@ from starlette import (
   websockets,
 )
 
+from ftwax.records import files
 from ftwax.reporting import page as report_page
 from ftwax.reporting import report, saved_games
 from ftwax.web import play_room, run_tail, safeguards
@@ -368,7 +369,7 @@ async def _send(
 async def _read_report(tail: run_tail.RunTail) -> responses.Response:
   path = tail.directory / report.REPORT_FILE
   try:
-    text = await asyncio.to_thread(path.read_text, 'utf-8', 'replace')
+    text = await asyncio.to_thread(files.read, path, 'replace')
   except OSError as error:
     raise exceptions.HTTPException(404, str(error)) from None
   return _scripted_page(text)

@@ -51,7 +51,7 @@ class RunTail:
       facts['members'] = config['population']['num_members']
       facts['events'] = run_directory.read_event_names(directory)
       command = directory / run_directory.COMMAND_FILE
-      facts['command'] = command.read_text('utf-8', 'replace').strip()
+      facts['command'] = files.read(command, 'replace').strip()
       tournament = directory / tournament_files.TOURNAMENT_FILE
       if tournament.exists():
         results = files.read_object(tournament)
@@ -79,6 +79,7 @@ class RunTail:
     paths = sorted(loggers.log_path(self.directory, 'x').parent.glob('*.jsonl'))
     lineage = self.directory / history.LINEAGE_FILE
     paths += [lineage] if lineage.exists() else []
+    paths = [path for path in paths if path.is_file()]
     tails = {}
     for path in paths:
       try:

@@ -1,16 +1,26 @@
 """Folders of an attacker, or of another version: no code runs, no traceback."""
 
+import contextlib
 import importlib
 import itertools
 import json
+import os
+import signal
 import sys
 
 import pytest
 
 import ftwax
 from ftwax.cli import commands, launch
-from ftwax.records import checkpoints, config_files, loggers
+from ftwax.records import (
+  checkpoints,
+  config_files,
+  loggers,
+  run_directory,
+)
+from ftwax.reporting import drawing
 from ftwax.runtime import loading
+from ftwax.web import run_tail
 
 _MARKER = 'ran'
 _GAME = f"""
@@ -48,6 +58,7 @@ _ATTACKED = {
   'watch': [['watch', '.']],
   'report': [['report', '.'], ['report', '.', '--match', '0']],
   'compare': [['compare', '.', '.']],
+  'replay': [['replay', '.']],
   'train': [
     ['train', 'catch', '--run_dir=.', '--resume', '--runtime=device'],
     ['train', 'catch', '--init_from=.', '--run_dir=new', '--runtime=device'],
@@ -158,6 +169,64 @@ def test_a_foreign_configuration_is_told(tmp_path, monkeypatch, text):
   with pytest.raises((ValueError, checkpoints.CheckpointError)) as info:
     ftwax.load(run)
   assert 'config.json' in str(info.value) and '\n' not in str(info.value)
+
+
+@contextlib.contextmanager
+def _ends_within(seconds):
+  """Raises a TimeoutError in code that hangs."""
+
+  def stop(number, frame):
+    del number, frame
+    raise TimeoutError
+
+  before = signal.signal(signal.SIGALRM, stop)
+  signal.alarm(seconds)
+  try:
+    yield
+  finally:
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.filterwarnings('ignore::ftwax.records.files.DamagedRecordWarning')
+@pytest.mark.parametrize(
+  'names',
+  [
+    ['config.json'],
+    ['versions.json'],
+    ['game.json'],
+    ['about.json'],
+    ['lock'],
+    ['checkpoints', 'logs/train.jsonl'],
+    ['command.txt', 'number.txt', 'curves.png', 'report.html',
+     'tournament.json', 'lineage.jsonl', 'output/nodes.json', 'videos/a.gif',
+     'logs/population.jsonl', 'logs/evaluation.jsonl',
+     'games/20260101-000000-catch.json'],
+  ],
+)  # fmt: skip
+def test_no_pipe_hangs_who_reads_a_run(tmp_path, monkeypatch, names):
+  run = tmp_path / 'run'
+  _write_run(run)
+  for name in names:
+    (run / name).parent.mkdir(exist_ok=True)
+    (run / name).unlink(missing_ok=True)
+    os.mkfifo(run / name)
+  monkeypatch.chdir(run)
+  monkeypatch.setattr(drawing, 'to_png', lambda figure: b'png')
+  for argv in (
+    ['evaluate', '.'],
+    ['report', '.'],
+    ['compare', '.', '.'],
+    ['train', 'catch', '--run_dir=.', '--resume', '--runtime=device'],
+  ):
+    with contextlib.suppress(SystemExit), _ends_within(60):
+      commands.main(argv)
+  with _ends_within(60):
+    json.dumps(run_tail.RunTail(run).facts())
+    run_tail.RunTail(run).read({})
+    run_directory.create_at(tmp_path / 'beside', {})
+    with pytest.raises(commands.expected_errors()):
+      ftwax.load(run)
 
 
 def _refusal(argv):

@@ -451,3 +451,26 @@ def test_what_killed_writers_left_is_removed(tmp_path):
   run_directory.create_at(tmp_path / 'other', {'a': 1})
   left = [path.name for path in tmp_path.rglob('.*.tmp')]
   assert left == [f'.config.json.{os.getpid()}.tmp'] * 2
+
+
+def test_what_others_leave_beside_a_run_stops_nobody(tmp_path, monkeypatch):
+  dead = 2**31 - 1  # No process has this number.
+  victim = tmp_path / 'victim'
+  victim.mkdir()
+  others = tmp_path / 'runs'
+  (others / 'other').mkdir(parents=True)
+  os.mkfifo(others / f'.pipe.{dead}.tmp')
+  os.mkfifo(others / 'other' / 'number.txt')
+  os.symlink(victim, others / f'.link.{dead}.tmp')
+  os.symlink(victim / 'nothing', others / 'loose')
+
+  def refuse(path, *args, **kwargs):
+    raise PermissionError(f'{path} is of another user')
+
+  with monkeypatch.context() as patch:
+    patch.setattr(os, 'unlink', refuse)
+    patch.setattr(pathlib.Path, 'unlink', refuse)
+    run_directory._remove_leftovers(others)
+  made = run_directory.create_at(others / 'mine', {})
+  assert (made / 'number.txt').read_text() == '1\n'
+  assert victim.exists() and not (others / f'.pipe.{dead}.tmp').exists()

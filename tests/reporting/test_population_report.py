@@ -253,7 +253,8 @@ def test_the_report_holds_the_last_games(run_dir):
       }
     )  # fmt: skip
   (run_dir / 'games' / '20260101-000000-a.json').write_text('{"half')
-  text = report.make_report(run_dir).read_text('utf-8')
+  with pytest.warns(files.DamagedRecordWarning, match='20260101-000000-a'):
+    text = report.make_report(run_dir).read_text('utf-8')
   shown = re.search(r'id="games">(.*?)</script>', text)[1]
   names = [game['seats'][0]['name'] for game in json.loads(shown)]
   assert names == [f'<{index}>' for index in range(1, 9)]
@@ -367,8 +368,9 @@ def test_schedules_show_what_changes():
 
 def test_a_legend_only_where_it_helps():
   for num_members, has_legend in ((4, True), (30, False)):
-    row = _row(10, ratings=np.zeros((num_members,)))
-    history = history_lib.from_rows([row])
+    history = history_lib.from_rows([_row(10)])._replace(
+      ratings=np.zeros((1, num_members))
+    )
     figure = population_figures.plot_ratings(history)
     (axes,) = figure.axes
     assert (axes.get_legend() is not None) == has_legend
