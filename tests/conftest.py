@@ -2,6 +2,7 @@
 
 import gc
 import os
+import secrets
 import signal
 import sys
 
@@ -43,14 +44,22 @@ _HAS_REVERB_HALF = sys.version_info < (3, 11)
 collect_ignore_glob = [] if _HAS_REVERB_HALF else _REVERB_HALF
 
 
+# Another one each time; processes of one session inherit it.
+FUZZ_SEED = os.environ.setdefault(
+  'FTWAX_FUZZ_SEED', str(secrets.randbelow(2**31))
+)
+
+
 def pytest_report_header(config):
   del config
+  seed = f'FTWAX_FUZZ_SEED={FUZZ_SEED} repeats what tests/test_fuzz.py draws'
   if _HAS_REVERB_HALF:
-    return f'jax {jax.__version__}: both halves'
-  return (
+    return [f'jax {jax.__version__}: both halves', seed]
+  return [
     f'jax {jax.__version__}: without Reverb, acme and Launchpad, which need'
-    f' Python 3.10, and so without {", ".join(_REVERB_HALF)}'
-  )
+    f' Python 3.10, and so without {", ".join(_REVERB_HALF)}',
+    seed,
+  ]
 
 
 def pytest_collection_finish(session):

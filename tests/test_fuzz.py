@@ -1,10 +1,12 @@
-"""Random values, configs, checkpoints, timesteps and faults: no traceback.
+"""Random values, commands, records, environments and faults: no traceback.
 
 Whatever a user gives, a run begins, or ends by one of the errors whose message
 is for the user. `FTWAX_FUZZ_SECONDS=3600 pytest -m '' tests/test_fuzz.py`
-searches for an hour; by default it takes 15 s.
+searches for an hour; by default it takes 16 s. Each session draws other values;
+its header has the seed that repeats them: `FTWAX_FUZZ_SEED=SEED pytest ...`.
 """
 
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -16,7 +18,9 @@ import time
 import warnings
 
 import dm_env
+import fakes
 import functional_fakes
+import gymnasium
 import hypothesis
 import jax
 import numpy as np
@@ -26,14 +30,20 @@ from hypothesis import strategies as st
 
 from ftwax import types
 from ftwax.agents import impala
-from ftwax.cli import commands
-from ftwax.environments import environment_faults, validation, vector
-from ftwax.records import checkpoints
+from ftwax.cli import commands, launch, past_runs
+from ftwax.environments import (
+  environment_faults,
+  gymnasium_adapter,
+  validation,
+  vector,
+)
+from ftwax.records import checkpoints, config_files, run_directory
+from ftwax.runtime import comparison, loading, runs
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import runs
 
-# Of all five searches together.
-_SECONDS = float(os.environ.get('FTWAX_FUZZ_SECONDS', '15')) / 5
+# Of all eight searches together.
+_SECONDS = float(os.environ.get('FTWAX_FUZZ_SECONDS', '16')) / 8
+_SEED = int(os.environ['FTWAX_FUZZ_SEED'])  # See conftest.py.
 
 _CONFIG = impala.IMPALAConfig(
   core='feed_forward', hidden_size=4, sequence_length=3, batch_size=4
@@ -53,6 +63,7 @@ _NUMBERS = st.one_of(_INTS, _FLOATS)
 
 def _search(test, *strategies):
   """Runs a test with what strategies draw until its time is over."""
+  print(f'FTWAX_FUZZ_SEED={_SEED}')  # Shown if it fails.
   settings = hypothesis.settings(
     max_examples=25,
     deadline=None,
@@ -60,7 +71,7 @@ def _search(test, *strategies):
     suppress_health_check=list(hypothesis.HealthCheck),
   )
   end = time.monotonic() + _SECONDS
-  for seed in itertools.count():
+  for seed in itertools.count(_SEED):
 
     @settings
     @hypothesis.given(st.tuples(*strategies))
@@ -335,9 +346,159 @@ def test_timesteps_and_errors_are_an_environment_s_fault():
   )
 
 
-def test_run_directories_are_opened_or_refused(tmp_path):
-  from ftwax.records import run_directory
+class _ReplayedGymnasium(gymnasium.Env):
+  """Returns in each call what the test says."""
 
+  def __init__(self, spaces, calls):
+    self.observation_space, self.action_space = spaces
+    self._calls = iter(calls)
+
+  def reset(self, *, seed=None, options=None):
+    del seed, options
+    return next(self._calls)
+
+  def step(self, action):
+    assert self.action_space.contains(action)
+    return next(self._calls)
+
+
+_BOX = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+_SPACES = st.one_of(
+  st.sampled_from(
+    [
+      _BOX,
+      gymnasium.spaces.Discrete(3, start=-1),
+      gymnasium.spaces.MultiDiscrete([2, 3]),
+      gymnasium.spaces.MultiBinary(2),
+      gymnasium.spaces.Dict({'a': _BOX, 'b': gymnasium.spaces.Discrete(2)}),
+      gymnasium.spaces.Tuple([_BOX]),
+      gymnasium.spaces.Text(3),
+      gymnasium.spaces.Sequence(_BOX),
+    ]
+  ),
+  st.builds(
+    lambda low, size, dtype: gymnasium.spaces.Box(low, low + 2, size, dtype),
+    st.integers(0, 5),
+    st.lists(st.integers(0, 3), max_size=3).map(tuple),
+    st.sampled_from([np.uint8, np.int64, np.float64, np.float16]),
+  ),
+  st.none(),
+)
+_RESULTS = st.one_of(
+  _ANYTHING,
+  st.tuples(_ANYTHING, st.just({})),
+  st.tuples(_ANYTHING, _ANYTHING, _ANYTHING, _ANYTHING, st.just({})),
+  st.just((np.zeros(2, np.float32), {})),
+  st.just((np.zeros(2, np.float32), 1.0, False, False, {})),
+  _ERRORS,
+)
+
+
+def test_gymnasium_environments_are_played_or_at_fault():
+  def test(spaces, calls):
+    with warnings.catch_warnings():
+      warnings.simplefilter('ignore')
+      environment = _ReplayedGymnasium(spaces, calls)
+      try:
+        made = vector.VectorEnvironment(
+          [gymnasium_adapter.GymnasiumEnvironment(environment)], 'mine'
+        )
+        made.reset()
+        action = fakes.sample(np.random.default_rng(0), made.action_spec())
+        for _ in calls[1:]:
+          made.step(jax.tree.map(lambda part: np.asarray(part)[None], action))
+      except _EXPECTED as error:
+        assert str(error)  # noqa: PT017
+
+  _search(
+    test,
+    st.tuples(_SPACES, _SPACES),
+    st.lists(_RESULTS, min_size=1, max_size=4),
+  )
+
+
+_WORDS = st.one_of(
+  st.sampled_from(
+    ['', '0', '-1', '1e3', 'nan', 'true', 'ppo', 'device', 'catch', '.', 'run']
+    + [
+      'agent.batch_size=3',
+      'agent.core=lstm',
+      'agent={}',
+      'a.b.c=[',
+      '=',
+      '\0',
+    ]
+  ),
+  _NUMBERS.map(str),
+  st.text(max_size=6),
+)
+_FLAGS = st.builds(
+  '--{}={}'.format,
+  st.sampled_from([f.name for f in dataclasses.fields(launch.VariantOptions)]),
+  _WORDS,
+)
+
+
+def test_command_lines_are_run_or_refused(tmp_path, monkeypatch):
+  def begin(*args, **kwargs):
+    raise _BegunError
+
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(runs, 'run_experiment', begin)
+  monkeypatch.setattr(comparison, 'compare', begin)
+  # Those that run until they are told to end, or check the machine.
+  names = set(commands.COMMANDS) - {'watch', 'play', 'bench', 'doctor'}
+
+  def test(name, words, options):
+    try:
+      status = commands.main([name, *words, *options])
+    except _BegunError:
+      assert name == 'train'
+    except SystemExit as end:
+      status = end.code
+      assert isinstance(status, int) or str(status)  # noqa: PT017
+
+  _search(
+    test,
+    st.one_of(st.just('train'), st.sampled_from(sorted(names)), _WORDS),
+    st.one_of(st.just(['catch']), st.lists(_WORDS, max_size=2)),
+    st.lists(st.one_of(_FLAGS, _WORDS), max_size=3),
+  )
+
+
+def test_opened_runs_are_read_or_refused(tmp_path):
+  config = config_files.to_json(launch.find('catch').build())
+  leaves = sorted(config_files.flatten(config))
+  values = st.one_of(
+    _JSON,
+    st.sampled_from(
+      ['game:make', 'ftwax.environments.catch:make', 'LogUniform(1, 2)', '(']
+    ),
+    st.fixed_dictionaries({'__type__': st.sampled_from(['a:B', 'os:system'])}),
+  )
+  run = tmp_path / 'run'
+  run.mkdir()
+
+  def test(key, value, is_cut):
+    plain = json.loads(json.dumps(config))
+    *parents, name = key.split('.')
+    part = plain
+    for parent in parents:
+      part = part[int(parent) if isinstance(part, list) else parent]
+    part[int(name) if isinstance(part, list) else name] = value
+    text = json.dumps(plain)
+    (run / 'config.json').write_text(text[: len(text) // (1 + is_cut)])
+    for read in (lambda: past_runs.rebuild(str(run), None), lambda: load(run)):
+      try:
+        read()
+      except _EXPECTED as error:
+        assert str(error) and '\n' not in str(error)  # noqa: PT017
+
+  load = loading.read_network
+  _search(test, st.sampled_from(leaves), values, st.integers(0, 1))
+
+
+def test_run_directories_are_opened_or_refused(tmp_path):
   made = run_directory.create_at(tmp_path / 'run', {'a': 1})
   names = [p.name for p in sorted(pathlib.Path(made).iterdir())]
 
