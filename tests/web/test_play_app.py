@@ -108,6 +108,7 @@ def test_a_saved_game_is_one_page(made):
   assert 'attachment' in shared.headers['content-disposition']
 
 
+@pytest.mark.filterwarnings('ignore::ftwax.records.files.DamagedRecordWarning')
 @pytest.mark.parametrize(
   'name', ['20260101-000000-catch', '..%2Fsecret', 'x', '20260101-000001-bad']
 )
