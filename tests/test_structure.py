@@ -59,7 +59,7 @@ BUDGETS = {
   'replay': (6_000, 2_100),
   'reporting': (2_700, 1_260),
   'runtime': (8_800, 3_480),
-  'runtime/distributed': (3_100, 1_400),
+  'runtime/distributed': (2_820, 1_260),
   'web': (1_400, 720),
 }
 
