@@ -16,9 +16,14 @@ In games of two teams the best member of an arm also plays that of `apart` with
 the same seed. Finished cells are kept in `--directory` and not repeated, and an
 interrupted run is resumed. The table shows means over seeds, and the mean
 difference to `apart` of the same seeds with the 95% interval of Student's t.
+
+`--noise` trains nothing. It simulates members of fixed strength, in teams of
+two, and counts what ratings make them copy: members that are equal, who gain
+nothing by it, and members of whom one is better.
 """
 
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -37,7 +42,8 @@ from ftwax import hyperparameters
 from ftwax.agents import ppo
 from ftwax.cli import flags, launch
 from ftwax.experiments import capture_the_flag, pbt_catch  # noqa: TID251
-from ftwax.population import lineage, selection
+from ftwax.population import evolution, lineage, ratings, selection
+from ftwax.population import state as state_lib
 from ftwax.runtime import evaluation, loading, prepare, sharding
 from ftwax.runtime.device import compiled_arena, matches
 from ftwax.runtime.local import evaluations
@@ -53,6 +59,9 @@ class Options:
   num_seeds: int = flags.flag(5, 'Runs of each arm.')
   max_num_cells: int = flags.flag(1000, 'Runs at most, before the table.')
   directory: str = flags.flag('runs/evolution', 'Where cells are kept.')
+  noise: bool = flags.flag(
+    False, 'Simulates the noise of ratings, and no more.'
+  )
 
 
 # Games or episodes of each member on which the best one is chosen, and of the
@@ -84,7 +93,7 @@ def wide_catch(seed: int, num_members: int) -> _Experiment:
 
 
 def cartpole(seed: int, num_members: int) -> _Experiment:
-  """Eight PPO agents on Gymnasium's CartPole, 15,000 steps each."""
+  """Eight PPO agents on Gymnasium's CartPole, 5,000 steps each."""
   config = ppo.PPOConfig(
     core='feed_forward',
     vector_hidden_sizes=(64,),
@@ -101,15 +110,15 @@ def cartpole(seed: int, num_members: int) -> _Experiment:
     name='cartpole',
     agent=config,
     environment='CartPole-v1',
-    max_num_actor_steps=120_000,
+    max_num_actor_steps=40_000,
     num_environments=4 * num_members,
     steps_per_round=320,
     replay='functional',
     seed=seed,
     population=ftwax.PopulationConfig(
       num_members=num_members,
-      burn_in_games=40,
-      num_returns=20,
+      burn_in_games=20,
+      num_returns=10,
       truncation_fraction=0.25,
       perturb_probability=1.0,
     ),
@@ -161,6 +170,11 @@ def confident(experiment: _Experiment) -> _Experiment:
   return _with_population(experiment, copy_confidence=0.95, k_factor=1.0)
 
 
+def quiet(experiment: _Experiment) -> _Experiment:
+  """Ratings have little noise, which only matters in games."""
+  return _with_population(experiment, k_factor=1.0)
+
+
 def lineages(experiment: _Experiment) -> _Experiment:
   """Half of the founders keep descendants."""
   num_lineages = experiment.population.num_members // 2
@@ -183,6 +197,7 @@ ARMS: dict[str, Callable[[_Experiment], _Experiment]] = {
   'apart': apart,
   'copies': copies,
   'search': apart,
+  'quiet': quiet,
   'confident': confident,
   'lineages': lineages,
   'late': late,
@@ -346,67 +361,160 @@ def _read(options: Options) -> dict[tuple[str, str, int], Any]:
   return {(cell['task'], cell['arm'], cell['seed']): cell for cell in cells}
 
 
-def _interval(values: Sequence[float], null: float) -> str:
-  """Formats the mean of values, with its interval, less `null`."""
-  values = np.asarray(values) - null
-  if len(values) < 2:
-    return f'{values.mean():+.3f}'
-  half = scipy.stats.t.ppf(0.975, len(values) - 1) * scipy.stats.sem(values)
-  return f'{values.mean():+.3f} +- {half:.3f}'
+def _with_interval(differences: Sequence[float]) -> str:
+  """Formats a mean of differences over seeds."""
+  if len(differences) < 2:
+    return ' '.join(f'{difference:+.3f}' for difference in differences)
+  deviation = scipy.stats.sem(differences)
+  half = scipy.stats.t.ppf(0.975, len(differences) - 1) * deviation
+  return f'{np.mean(differences):+.3f} +- {half:.3f}'
+
+
+def _summarize(arm: str, cells: Any, baseline: Any) -> list[Any]:
+  """Returns the row of an arm from its cells and those of `apart`, by seed."""
+
+  def mean(read: Callable[[Any], float], digits: int = 3) -> str:
+    return f'{np.mean([read(cell) for cell in cells.values()]):.{digits}f}'
+
+  shared = [] if arm == 'apart' else sorted(cells.keys() & baseline.keys())
+  matches = [cell.get('against_apart', np.nan) for cell in cells.values()]
+  return [
+    arm,
+    len(cells),
+    mean(lambda cell: cell['score']),
+    mean(lambda cell: cell['scores'][-1]),
+    mean(lambda cell: np.mean(cell['choice'])),
+    _with_interval(
+      [cells[seed]['score'] - baseline[seed]['score'] for seed in shared]
+    ),
+    _with_interval([score - 0.5 for score in matches if np.isfinite(score)]),
+    mean(lambda cell: cell['copies'], 1),
+    mean(lambda cell: cell['founders'], 1),
+    mean(lambda cell: cell['seconds'], 0),
+  ]
 
 
 def print_tables(options: Options) -> None:
   """Prints a table for each task that has cells."""
   cells = _read(options)
   for task in TASKS:
-    rows = []
-    for arm in ARMS:
-      own = {
-        key[2]: cell for key, cell in cells.items() if key[:2] == (task, arm)
-      }
-      if not own:
-        continue
-      pairs = [
-        (cell, cells[task, 'apart', seed])
-        for seed, cell in own.items()
-        if (task, 'apart', seed) in cells
-      ]
-      matched = [
-        c['against_apart'] for c in own.values() if 'against_apart' in c
-      ]
-      rows.append(
-        [
-          arm,
-          len(own),
-          *(
-            f'{np.mean([cell[name] for cell in own.values()]):.3f}'
-            for name in ('score',)
-          ),
-          f'{np.mean([np.mean(cell["choice"]) for cell in own.values()]):.3f}',
-          f'{np.mean([cell["scores"][-1] for cell in own.values()]):.3f}',
-          _interval([a['score'] - b['score'] for a, b in pairs], 0.0)
-          if arm != 'apart' and pairs
-          else '',
-          _interval(matched, 0.5) if matched else '',
-          f'{np.mean([cell["copies"] for cell in own.values()]):.1f}',
-          f'{np.mean([cell["founders"] for cell in own.values()]):.1f}',
-          f'{np.mean([cell["seconds"] for cell in own.values()]):.0f}',
-        ]
-      )
+    by_arm: dict[str, Any] = {arm: {} for arm in ARMS}
+    for (own, arm, seed), cell in cells.items():
+      if own == task:
+        by_arm[arm][seed] = cell
+    rows = [
+      _summarize(arm, by_arm[arm], by_arm['apart'])
+      for arm in ARMS
+      if by_arm[arm]
+    ]
     if rows:
-      seeds = sorted({key[2] for key in cells if key[0] == task})
       common.print_table(
-        f'{task}, seeds {", ".join(map(str, seeds))}',
+        f'{task}: score of the best, on the hardest opponent, mean of members',
         [
-          'arm', 'seeds', 'best', 'members', 'hardest', 'best less apart',
+          'arm', 'seeds', 'best', 'hardest', 'members', 'best less apart',
           'against apart', 'copies', 'founders', 'seconds',
         ],
         rows,
       )  # fmt: skip
 
 
+# Games in a round, rounds, populations, and the advantage of one in Elo points.
+_GAMES, _ROUNDS, _POPULATIONS, _ADVANTAGE = 32, 1_600, 20, 120.0
+_TEAMS = (0, 0, 1, 1)
+
+
+def _simulate(
+  config: ftwax.PopulationConfig, strengths: Any, key: Any
+) -> tuple[Any, Any, Any]:
+  """Returns copies, founders left, and the rounds before all are the best."""
+  num_members = config.num_members
+  nothing: Any = ()
+  members = evolution.members_of_traits(evolution.Traits(nothing, nothing))
+
+  def play_round(carry: Any, key: Any) -> Any:
+    population, strengths, copies = carry
+    keys = jax.random.split(key, 3)
+    seats = jax.vmap(lambda key: jax.random.permutation(key, num_members)[:4])(
+      jax.random.split(keys[0], _GAMES)
+    )
+    chances = ratings.win_probability(
+      strengths, ratings.multiplicities(seats, _TEAMS, num_members)[:, 0]
+    )
+    sign = jnp.where(jax.random.bernoulli(keys[1], chances), 1.0, -1.0)
+    population = state_lib.record_games(
+      population,
+      seats,
+      jnp.stack([sign, -sign], axis=1),
+      jnp.ones(_GAMES, bool),
+      _TEAMS,
+      config,
+    )
+    parent = selection.win_probability(keys[2], population, config).parent
+    has_copied = parent != jnp.arange(num_members)
+    population = evolution.copy_rows(
+      population, parent, jnp.zeros_like(has_copied)
+    )
+    strengths = strengths[parent]
+    carry = population, strengths, copies + jnp.sum(has_copied)
+    return carry, jnp.min(strengths) < jnp.max(strengths)
+
+  start = state_lib.from_members(members, key, config, team_size=2)
+  (population, _, copies), differ = jax.lax.scan(
+    play_round, (start, strengths, 0), jax.random.split(key, _ROUNDS)
+  )
+  lives = jnp.zeros(num_members).at[population.founder].set(1.0)
+  return copies, jnp.sum(lives), jnp.sum(differ)
+
+
+def print_noise() -> None:
+  """Prints what ratings make members copy whose strength is fixed."""
+  rows = []
+  keys = jax.random.split(jax.random.PRNGKey(0), _POPULATIONS)
+  for num_members in (4, 8):
+    strengths = jnp.zeros((2, num_members)).at[1, 0].set(_ADVANTAGE)
+    for k_factor, confidence in (
+      (4.0, 0.5),
+      (4.0, 0.95),
+      (2.0, 0.5),
+      (1.0, 0.5),
+    ):
+      config = ftwax.PopulationConfig(
+        num_members,
+        burn_in_games=1500,
+        k_factor=k_factor,
+        copy_confidence=confidence,
+      )
+      run = jax.vmap(functools.partial(_simulate, config), (None, 0))
+      run = jax.jit(jax.vmap(run, (0, None)))
+      # Of equal members first, then of one that is better.
+      copies, founders, rounds = map(np.asarray, run(strengths, keys))
+      games = rounds[1] * _GAMES * len(_TEAMS) / num_members
+      rows.append(
+        [
+          num_members,
+          f'{k_factor:g}',
+          confidence,
+          f'{copies[0].mean():.1f} ({copies[0].min()} to {copies[0].max()})',
+          f'{founders[0].mean():.1f}',
+          f'{copies[1].mean():.1f}',
+          f'{games.mean():,.0f}',
+        ]
+      )
+  common.print_table(
+    f'{_POPULATIONS} simulated populations, {_GAMES * _ROUNDS:,} games',
+    [
+      'members', 'K', 'confidence', 'copies of equals', 'founders left',
+      'copies', 'games a member until all are the best',
+    ],
+    rows,
+  )  # fmt: skip
+
+
 def main(options: Options) -> None:
   """Runs the cells that are missing, then prints the tables."""
+  if options.noise:
+    print_noise()
+    return
   os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
   left = options.max_num_cells
   for seed in range(options.first_seed, options.first_seed + options.num_seeds):

@@ -33,8 +33,6 @@ def run(options: Options) -> int:
     options.run,
     options.member,
   ).replace(seed=options.seed)
-  assert experiment.schedule is not None
-  print(f'A schedule of {len(experiment.schedule.updates)} entries')
   result = runs.run_experiment(
     experiment,
     runtime=options.runtime,

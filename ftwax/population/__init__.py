@@ -8,7 +8,12 @@ from ftwax.population.players import frozen as frozen_player
 from ftwax.population.players import scripted as scripted_player
 from ftwax.population.players import uniform as uniform_player
 from ftwax.population.population_config import PopulationConfig
-from ftwax.population.selection import t_test, truncation, win_probability
+from ftwax.population.selection import (
+  multiple_frequencies,
+  t_test,
+  truncation,
+  win_probability,
+)
 from ftwax.population.state import PopulationState
 from ftwax.population.tournament import round_robin, summarize
 
@@ -18,6 +23,7 @@ __all__ = (
   'PopulationState',
   'evolve',
   'frozen_player',
+  'multiple_frequencies',
   'perturb',
   'resample',
   'round_robin',

@@ -129,9 +129,9 @@ def perturb(
   keys = jax.random.split(key, config.num_members)
   explored = jax.vmap(perturb_member)(keys, inherited)
   if config.flip_probability > 0.0:
-    explored = flip(
-      jax.random.fold_in(key, 4), explored, priors, config.flip_probability
-    )
+    # Folding in less gives the keys of the split.
+    flip_key = jax.random.fold_in(key, config.num_members)
+    explored = flip(flip_key, explored, priors, config.flip_probability)
   return explored, population.explore_state
 
 
@@ -242,7 +242,8 @@ def evolve(
   balanced by losses elsewhere, since the population did become better.
 
   With `crossover_probability`, a copy keeps some of its own hyperparameters and
-  internal rewards, but never its parameters.
+  internal rewards, but never its parameters. With `min_lineages`, copies that
+  would end too many lineages are left out.
 
   With `min_decided_fraction`, members in whose games nobody wins draw new
   hyperparameters and internal rewards from their priors. They keep the rest.

@@ -194,11 +194,11 @@ def pairwise_win_probability(
 def online_deviation(k_factor: float) -> float:
   """Returns the standard deviation of a difference of two online ratings.
 
-  It is that of players whose strength stays the same, after many games of any
-  team size. Steps of size K on the gradient of a log-likelihood with curvature
-  A scatter by a covariance S with A S + S A = K A / scale: the noise of the
-  gradient of a log-likelihood is its curvature. So each rating has a variance
-  of K / (2 scale).
+  It is that of players whose strength stays the same, after many games of two
+  teams of any size. Steps of size K on the gradient of a log-likelihood with
+  curvature A scatter by a covariance S with A S + S A = K A / scale, since the
+  noise of that gradient is its curvature. So each rating has a variance of
+  K / (2 scale).
   """
   return math.sqrt(k_factor / _SCALE)
 

@@ -28,12 +28,17 @@ def make(
       member with the best rating or mean return at the end.
 
   Raises:
-    FileNotFoundError: if the run has no population.
-    ValueError: if there is no such member, or the records are incomplete.
+    ValueError: if the run has no population or no such member, or its records
+      are incomplete.
   """
   run_dir = pathlib.Path(run_dir)
   population = experiment.population
   last = population.num_members - 1
+  if not last:
+    raise ValueError(
+      f'run ({run_dir}) must be of a population, and has one member; choose'
+      ' another run.'
+    )
   rows = loggers.read_jsonl(loggers.log_path(run_dir, history.LABEL))
   if member is None:
     end = history.from_rows(rows[-1:])

@@ -78,6 +78,9 @@ def test_records_without_a_generation_are_named(population_run, tmp_path):
   experiment, run_dir = population_run
   with pytest.raises(ValueError, match=r'member \(4\) must be from 0 to 3'):
     replaying.make(experiment, run_dir, 4)
+  alone = ftwax.PopulationConfig(num_members=1, exploits=False)
+  with pytest.raises(ValueError, match='must be of a population'):
+    replaying.make(experiment.replace(population=alone), run_dir)
   (tmp_path / 'logs').mkdir()
   log = loggers.log_path(run_dir, history.LABEL).read_text('utf-8')
   loggers.log_path(tmp_path, history.LABEL).write_text(
