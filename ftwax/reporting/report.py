@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ftwax import types
-from ftwax.records import files, tournament_files
+from ftwax.records import files, loggers, tournament_files
 from ftwax.reporting import (
   curves,
   drawing,
@@ -76,6 +76,7 @@ def make_report(
     *_matches(run_dir),
     *_tournament(tournament),
     *_evaluations(run_dir),
+    *_cross_play(run_dir),
     *_games(history),
     *_play_styles(history, names),
     *_evolution(history, lineage, names, run_facts.read_log_scaled(run_dir)),
@@ -312,6 +313,29 @@ def _evaluations(run_dir: pathlib.Path) -> list[str]:
     f' {drawing.readable(evaluations.opponents[0])}.'
     f' {_describe_scores(scores)}',
   )
+
+
+def _cross_play(run_dir: pathlib.Path) -> list[str]:
+  """Returns the section of members who play in one team, if they do."""
+  path = loggers.log_path(run_dir, evaluation_curves.LABEL)
+  rows = loggers.read_jsonl(path) if path.exists() else []
+  if not rows or 'cross_returns' not in rows[-1]:
+    return []
+  returns = rows[-1]['cross_returns']
+  return [
+    page.heading('Cross-play'),
+    page.paragraph(
+      'Mean returns of teams in the last evaluation: the member of the row on'
+      ' one seat, and copies of that of the column on all others.'
+    ),
+    page.columns(
+      ['member', *(f'beside {other}' for other in range(len(returns)))],
+      [
+        [str(member), *map(page.number, row)]
+        for member, row in enumerate(returns)
+      ],
+    ),
+  ]
 
 
 def _count_changes(lineage: Sequence[Mapping[str, Any]]) -> tuple[int, int]:

@@ -110,6 +110,7 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
     _check_spec(own_spec, spec)
   memory_checks.check_fits(agent, experiment.num_environments, spec)
   players.check_specs(experiment.opponents, spec.environment)
+  _check_select(experiment, spec)
   network = agent.make_network(spec.environment)
   policy = agent.make_policy(network, spec.environment)
   num_events = internal_rewards.num_events(spec.environment.rewards)
@@ -174,6 +175,20 @@ def _check_spec(spec: games.GameSpec, training_spec: games.GameSpec) -> None:
       'evaluation_environment must make a game with the specs of training'
       f' ({training_spec}), but made one with {spec}; choose one that differs'
       ' only in its levels.'
+    )
+
+
+def _check_select(
+  experiment: experiment_lib.ExperimentConfig, spec: games.GameSpec
+) -> None:
+  """Raises a ValueError if ratings decide where nobody wins."""
+  is_team = spec.num_players > 1 and max(spec.teams) == 0
+  decides = experiment.select is selection.win_probability
+  if is_team and decides and experiment.population.exploits:
+    raise ValueError(
+      'select (win_probability) must judge by returns in a game of one team'
+      f' {spec.teams}, which nobody wins; choose selection.truncation or'
+      ' selection.t_test.'
     )
 
 

@@ -448,3 +448,14 @@ def test_the_backend_is_left_alone(run_dir):
   before = matplotlib.get_backend(auto_select=False)
   report.make_report(run_dir)
   assert matplotlib.get_backend(auto_select=False) == before
+
+
+def test_cross_play_is_shown(run_dir):
+  path = loggers.log_path(run_dir, 'evaluation')
+  row = {'actor_steps': 10, 'cross_returns': [[1.5, 0.25], [0.25, 2.0]]}
+  path.write_text(json.dumps(row) + '\n')
+  texts = _read(report.make_report(run_dir)).texts
+  start = texts.index('Cross-play') + 2
+  assert texts[start : start + 9] == [
+    'member', 'beside 0', 'beside 1', '0', '1.5', '0.25', '1', '0.25', '2'
+  ]  # fmt: skip

@@ -11,6 +11,7 @@ from ftwax.population import players, selection
 from ftwax.population import population_config as config_lib
 from ftwax.records import loggers
 from ftwax.reporting import history
+from ftwax.runtime import prepare
 from ftwax.runtime.local import arena as arena_lib
 
 pytestmark = pytest.mark.slow
@@ -82,6 +83,14 @@ def test_players_stay_until_a_game_ends(tmp_path, monkeypatch):
   seated = [index for index, (name, _) in enumerate(calls) if name == 'seat']
   assert len(seated) > 2
   assert all(calls[index + 1][0] == 'reset' for index in seated)
+
+
+def test_members_of_one_team_are_not_copied_by_their_ratings():
+  game = functional_fakes.make_role_matching(*ONE_TEAM)
+  with pytest.raises(
+    ValueError, match=r'select .* of one team \(0, 0\), which'
+  ):
+    prepare.prepare(population_helpers.make_experiment(game))
 
 
 def test_results_that_are_no_numbers_are_refused(tmp_path):

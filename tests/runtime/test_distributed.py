@@ -4,13 +4,14 @@ import json
 
 import distributed_helpers
 import fakes
+import functional_fakes
 import jax
 import numpy as np
 import population_helpers
 import pytest
 import run_helpers
 
-from ftwax.population import population_config
+from ftwax.population import population_config, selection
 from ftwax.records import checkpoints, loggers, run_directory
 from ftwax.reporting import history
 from ftwax.runtime import callbacks, distributed, runs
@@ -175,6 +176,20 @@ def test_members_evolve_wherever_they_are(tmp_path, num_learners):
   assert np.all(np.diff(past.games, axis=0) >= 0)
   learners = {row.get('learner', 0) for row in _read(tmp_path, 'learner')}
   assert learners == set(range(num_learners))
+
+
+def test_members_of_one_team_are_evaluated_beside_each_other(tmp_path):
+  experiment = _make_population(
+    environment=functional_fakes.make_role_matching((0, 0), (0, 1)),
+    select=selection.truncation,
+  )
+  _run(experiment, tmp_path, eval_every=200)
+  row = _read(tmp_path, 'evaluation')[-1]
+  assert np.shape(row['cross_returns']) == (4, 4)
+  assert len(row['role_returns']) == 2
+  past = history.read(tmp_path)
+  np.testing.assert_array_equal(past.ratings, 1000.0)
+  assert np.isfinite(past.mean_returns[-1]).all()
 
 
 def test_copies_cross_learners(tmp_path):
