@@ -305,6 +305,7 @@ NAME_EXPERIMENTS = {
   'runtime/distributed/program.py',
   'runtime/distributed/runner.py',
   'runtime/experiment.py',
+  'runtime/exploiting.py',
   'runtime/loaded_agent.py',
   'runtime/loading.py',
   'runtime/playable.py',

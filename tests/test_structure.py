@@ -58,7 +58,7 @@ BUDGETS = {
   'records': (2_850, 1_260),
   'replay': (6_000, 2_100),
   'reporting': (2_700, 1_260),
-  'runtime': (8_800, 3_480),
+  'runtime': (9_150, 3_580),
   'runtime/distributed': (2_820, 1_260),
   'web': (1_400, 720),
 }

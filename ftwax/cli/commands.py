@@ -33,6 +33,7 @@ COMMANDS = (
   'replay',
   'evaluate',
   'film',
+  'exploit',
   'report',
   'compare',
   'watch',

@@ -6,10 +6,8 @@ teams, play against its scripts and opponents.
 
 import dataclasses
 import json
-from collections.abc import Sequence
 from typing import Any
 
-from ftwax import types
 from ftwax.cli import flags, past_runs
 from ftwax.runtime import evaluation, loading, prepare
 from ftwax.runtime.local import evaluations
@@ -44,32 +42,19 @@ def run(options: Options) -> int:
   agents = loading.load_members(
     options.run, experiment=experiment, step=options.checkpoint
   )
-  sources = [_Member(agent.variables) for agent in agents]
-  evaluator = evaluations.Evaluator(
-    prepare.prepare(experiment), sources, options.episodes, ()
+  row = evaluation.make_row(
+    evaluations.evaluate(
+      prepare.prepare(experiment),
+      [agent.variables for agent in agents],
+      options.episodes,
+    )
   )
-  try:
-    row = evaluation.make_row(evaluator.run())
-  finally:
-    evaluator.close()
   if options.json:
     print(json.dumps(row))
     return 0
   for name, value in row.items():
     print(f'{name:20} {_readable(value)}')
   return 0
-
-
-class _Member:
-  """Variable source of a member, for evaluations."""
-
-  def __init__(self, variables: types.ActorVariables):
-    """Stores the variables."""
-    self._variables = variables
-
-  def get_variables(self, names: Sequence[str]) -> list[Any]:
-    """Returns the variables, once for each name."""
-    return [self._variables for _ in names]
 
 
 def _readable(value: Any) -> str:

@@ -194,8 +194,9 @@ def make_row(outcome: Outcome) -> dict[str, Any]:
   of all others. With roles, `role_returns` holds the mean on the seats of each,
   NaN if members have none.
   With opponents, `scores/<opponent>` is the members' mean score
-  (a win is 1, a draw 0.5), `member_scores` is [N, K], and `elo` and
-  `member_elo` [N] are Elo points above the first opponent.
+  (a win is 1, a draw 0.5), `member_scores` is [N, K], `member_payoffs` [N, K]
+  is what `make_payoffs` returns, `member_payoff_errors` its standard error, and
+  `elo` and `member_elo` [N] are Elo points above the first opponent.
   """
   plan, results = outcome
   num_members = plan.seating.num_members
@@ -294,6 +295,26 @@ def summarize(
   )
 
 
+def make_payoffs(
+  results: Sequence[GameResult], teams: Sequence[int]
+) -> types.Floats:
+  """Returns what each team gains from the others, float64 [G, num_teams].
+
+  That is its return where rewards are scalars and sum to zero in every game,
+  as in poker, and otherwise its wins less its losses against the other teams,
+  on average.
+  """
+  outcomes = np.stack([result.outcome for result in results])
+  returns = np.stack([result.returns for result in results])  # [G, P, E]
+  if returns.shape[2] == 1:
+    of_team = np.arange(outcomes.shape[1]) == np.array(teams)[:, None]
+    payoffs: types.Floats = returns[..., 0].astype(np.float64) @ of_team
+    if np.allclose(payoffs.sum(axis=1), 0.0, atol=1e-4):
+      return payoffs
+  wins = np.sign(outcomes[:, :, None] - outcomes[:, None]).astype(np.float64)
+  return wins.sum(axis=2) / max(outcomes.shape[1] - 1, 1)
+
+
 def summarize_for_report(
   results: Sequence[GameResult],
   teams: Sequence[int],
@@ -341,6 +362,32 @@ def _rate(outcome: Outcome) -> dict[str, Any]:
       for index, name in enumerate(plan.opponents)
     },
     'member_scores': scores.tolist(),
+    **_average_payoffs(outcome),
     'elo': float(np.mean(elo)),
     'member_elo': elo.tolist(),
+  }
+
+
+def _average_payoffs(outcome: Outcome) -> dict[str, Any]:
+  """Returns the mean payoffs of members against opponents, and errors."""
+  plan, results = outcome
+  num_members = plan.seating.num_members
+  teams = np.array(plan.seating.teams)
+  seats = np.stack([result.seats for result in results])  # [G, P]
+  payoffs = make_payoffs(results, plan.seating.teams)
+  means = np.full((num_members, len(plan.opponents)), np.nan)
+  errors = means.copy()
+  for member, opponent in np.ndindex(*means.shape):
+    is_member = seats == member
+    meets = (seats == num_members + opponent).any(axis=1)
+    meets &= is_member.any(axis=1)
+    if not meets.any():
+      continue
+    side = teams[is_member[meets].argmax(axis=1)]
+    own = payoffs[meets][np.arange(len(side)), side]
+    means[member, opponent] = own.mean()
+    errors[member, opponent] = own.std() / np.sqrt(len(own))
+  return {
+    'member_payoffs': means.tolist(),
+    'member_payoff_errors': errors.tolist(),
   }

@@ -23,8 +23,9 @@ def record(
   seed: int,
   max_num_steps: int,
   frames_per_second: float,
+  num_games: int = 1,
 ) -> pathlib.Path:
-  """Films an episode; see `loaded_agent.LoadedAgent.record`.
+  """Films episodes; see `loaded_agent.LoadedAgent.record`.
 
   Args:
     environment: an environment or a game, which stays open.
@@ -34,6 +35,7 @@ def record(
     seed: seed of the players, and of a JAX game.
     max_num_steps: number of steps after which the film ends.
     frames_per_second: frame rate of the film.
+    num_games: number of episodes after which the film ends.
 
   Returns:
     The path.
@@ -49,7 +51,8 @@ def record(
     returns += np.reshape(timestep.reward, returns.shape)
     frames.append(camera.take(timestep))
     lines.append(camera.describe(names, returns, step))
-    if timestep.step_type[0] == types.LAST or step == max_num_steps:
+    num_games -= int(timestep.step_type[0] == types.LAST)
+    if not num_games or step == max_num_steps:
       break
   captioned = videos.add_captions(frames, lines, camera.legend)
   return videos.write_gif(path, captioned, frames_per_second)

@@ -1,7 +1,8 @@
 """Initializes new runs from the results of an earlier run.
 
 Parameters come from the newest checkpoint of the earlier run, as do running
-statistics and the optimizer state where they match. Everything else belongs to
+statistics and the optimizer state where they match, or from a folder of shared
+agents, which has no optimizer state. Everything else belongs to
 the new run: hyperparameters, internal rewards, counts, ratings and random keys.
 """
 
@@ -15,8 +16,8 @@ from absl import logging
 
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.population import state as state_lib
-from ftwax.records import checkpoints
-from ftwax.runtime import rebuilding
+from ftwax.records import array_files, checkpoints
+from ftwax.runtime import rebuilding, sharing
 
 # Path of the training states in a checkpoint.
 _MEMBERS = 'members'
@@ -64,24 +65,29 @@ def start_from(
   agent, size = _read_source(directory)
   turns = np.arange(len(members.internal_rewards)) % size
   changes: dict[str, Any] = {}
-  with checkpoints.Checkpointer(directory / 'checkpoints') as checkpointer:
-    for name in _PARTS:
-      part = {name: getattr(members, name)}
-      if name == 'opt_state' and agent.optimizer != optimizer:
-        logging.warning(
-          'The optimizer differs from that of init_from, and starts from its'
-          ' initial state.'
-        )
-      elif jax.tree.leaves(part):
-        try:
-          restored, _ = checkpointer.restore(
-            _template(part, size), part=_MEMBERS
-          )
-        except checkpoints.CheckpointError as error:
-          _skip(init_from, name, str(error).partition(';')[0])
-        else:
-          changes[name] = jax.tree.map(lambda leaf: leaf[turns], restored[name])
+  for name in _PARTS:
+    part = getattr(members, name)
+    if name == 'opt_state' and agent.optimizer != optimizer:
+      logging.warning(
+        'The optimizer differs from that of init_from, and starts from its'
+        ' initial state.'
+      )
+    elif jax.tree.leaves(part):
+      try:
+        restored = _read_part(directory, name, _template(part, size))
+      except checkpoints.CheckpointError as error:
+        _skip(init_from, name, str(error).partition(';')[0])
+      else:
+        changes[name] = jax.tree.map(lambda leaf: leaf[turns], restored)
   return population._replace(members=members._replace(**changes))
+
+
+def _read_part(directory: pathlib.Path, name: str, template: Any) -> Any:
+  """Reads a part of the states, from a checkpoint or from shared agents."""
+  if (directory / array_files.MANIFEST_FILE).exists():
+    return array_files.read(directory, template, name)[0]
+  with checkpoints.Checkpointer(directory / 'checkpoints') as checkpointer:
+    return checkpointer.restore({name: template}, part=_MEMBERS)[0][name]
 
 
 def _template(part: Any, num_members: int) -> Any:
@@ -121,4 +127,5 @@ def _read_source(
     raise ValueError(
       f'init_from ({os.fspath(path)!r}) must be the directory of a run: {error}'
     ) from None
-  return agent, num_members
+  members = sharing.read_members(pathlib.Path(path))
+  return agent, len(members) or num_members

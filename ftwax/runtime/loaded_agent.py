@@ -251,8 +251,9 @@ class LoadedAgent:
     seed: int = 0,
     max_num_steps: int = 1_000,
     frames_per_second: float = 15.0,
+    num_games: int = 1,
   ) -> pathlib.Path:
-    """Films an episode of the agent.
+    """Films episodes of the agent.
 
     Args:
       environment: a JAX or Python environment or game, or the name of a
@@ -266,6 +267,7 @@ class LoadedAgent:
       seed: seed of the players, and of a JAX game.
       max_num_steps: maximum number of steps in the film.
       frames_per_second: frame rate of the film.
+      num_games: number of episodes in the film.
 
     Returns:
       The path.
@@ -284,6 +286,7 @@ class LoadedAgent:
       seed,
       max_num_steps,
       frames_per_second,
+      num_games,
     )
 
   def save(

@@ -130,6 +130,21 @@ def test_every_experiment_is_rebuilt(tmp_path, name):
 
 
 @pytest.mark.slow
+def test_what_cannot_be_exploited_is_told(my_run):
+  run_dir, experiment = my_run
+  with pytest.raises(SystemExit, match=r'teams \(0,\) of the game must be two'):
+    commands.main(['exploit', run_dir, '--experiment', experiment])
+  with pytest.raises(SystemExit, match=r'--steps \(0\) must be at least 1'):
+    commands.main(['exploit', run_dir, '--steps=0'])
+  with pytest.raises(SystemExit, match=r'member \(9\) must be from 0 to'):
+    commands.main(['exploit', 'capture_the_flag', '--member=9'])
+  with pytest.raises(SystemExit, match=r'must be the game of the run'):
+    commands.main(['exploit', 'capture_the_flag', '--experiment', experiment])
+  with pytest.raises(SystemExit, match=r"source \('nothing'\) must be"):
+    commands.main(['exploit', 'nothing'])
+
+
+@pytest.mark.slow
 def test_a_run_is_evaluated(my_run, capsys):
   run_dir, experiment = my_run
   argv = ['evaluate', run_dir, '--experiment', experiment, '--episodes=3']

@@ -8,7 +8,8 @@ import run_helpers
 from ftwax.agents import impala
 from ftwax.environments import catch
 from ftwax.population import population_config
-from ftwax.runtime import initial_state
+from ftwax.population import state as state_lib
+from ftwax.runtime import initial_state, loading
 
 _CONFIG = impala.IMPALAConfig(
   core='feed_forward',
@@ -96,10 +97,9 @@ def test_what_is_no_run_is_told_before_there_is_a_directory(tmp_path):
   assert not (tmp_path / 'run').exists()
 
 
-def test_members_take_those_of_the_earlier_run_in_turn(earlier):
-  from ftwax.population import state as state_lib
-
-  experiment = _make(init_from=str(earlier.run_dir))
+def _start(source, earlier):
+  """Returns three members of zeros and how they start."""
+  experiment = _make(init_from=str(source))
   members = jax.tree.map(lambda leaf: leaf[np.zeros(3, int)] * 0, earlier.state)
   population = state_lib.from_members(
     members,
@@ -109,14 +109,26 @@ def test_members_take_those_of_the_earlier_run_in_turn(earlier):
   started = initial_state.start_from(
     experiment.init_from, experiment.agent.optimizer, population
   )
+  return members, started.members
+
+
+def _in_turn(tree):
+  return jax.tree.map(lambda leaf: leaf[np.array([0, 1, 0])], tree)
+
+
+def test_members_take_those_of_the_earlier_run_in_turn(earlier):
+  members, started = _start(earlier.run_dir, earlier)
+  run_helpers.assert_same(started.params, _in_turn(earlier.state.params))
+  run_helpers.assert_same(started.opt_state, _in_turn(earlier.state.opt_state))
+  run_helpers.assert_same(started.steps, members.steps)
+
+
+def test_members_take_those_of_a_shared_folder(earlier, tmp_path):
+  loading.export(earlier.run_dir, tmp_path / 'shared')
+  members, started = _start(tmp_path / 'shared', earlier)
+  run_helpers.assert_same(started.params, _in_turn(earlier.state.params))
   run_helpers.assert_same(
-    started.members.params,
-    jax.tree.map(lambda leaf: leaf[np.array([0, 1, 0])], earlier.state.params),
+    started.observation_statistics,
+    _in_turn(earlier.state.observation_statistics),
   )
-  run_helpers.assert_same(
-    started.members.opt_state,
-    jax.tree.map(
-      lambda leaf: leaf[np.array([0, 1, 0])], earlier.state.opt_state
-    ),
-  )
-  run_helpers.assert_same(started.members.steps, members.steps)
+  run_helpers.assert_same(started.opt_state, members.opt_state)

@@ -1,9 +1,12 @@
 """Evaluations for runtimes whose actors run in Python."""
 
+import contextlib
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 
+from ftwax import types
 from ftwax.agents.acme import variables
 from ftwax.runtime import evaluation, prepare
 from ftwax.runtime.local import arena as arena_lib
@@ -55,3 +58,34 @@ class Evaluator:
   def close(self) -> None:
     """Closes the games."""
     self._arena.close()
+
+
+def evaluate(
+  parts: prepare.Prepared,
+  members: Sequence[types.ActorVariables],
+  num_episodes: int,
+) -> evaluation.Outcome:
+  """Evaluates members that do not learn any more.
+
+  Args:
+    parts: the parts of the experiment.
+    members: variables of each member.
+    num_episodes: minimum number of episodes of each member.
+  """
+  sources = [_Frozen(variables) for variables in members]
+  with contextlib.closing(
+    Evaluator(parts, sources, num_episodes, ())
+  ) as evaluator:
+    return evaluator.run()
+
+
+class _Frozen:
+  """Variable source of a member that does not learn."""
+
+  def __init__(self, variables: types.ActorVariables):
+    """Stores the variables."""
+    self._variables = variables
+
+  def get_variables(self, names: Sequence[str]) -> list[Any]:
+    """Returns the variables, once for each name."""
+    return [self._variables for _ in names]
