@@ -1,7 +1,7 @@
 """Runs the commands whose figures pages quote, and writes their tables.
 
     uv run --with rlax --with flashbax benchmarks/all.py
-    uv run benchmarks/all.py --lines acting replay_in_rooms
+    uv run benchmarks/all.py --lines acting replay_on_catch
     uv run benchmarks/all.py --write
 
 A line is a benchmark, whose printed tables are kept, or an experiment in some
@@ -63,9 +63,9 @@ class Line(NamedTuple):
   seeds: Sequence[int] = (0, 1, 2)
 
 
-_REPLAY = '--set agent.replay_capacity=1600'
+_REPLAY = '--set agent.use_pixel_control=false agent.replay_capacity=1600'
 _OFF_POLICY = (
-  f'{_REPLAY} agent.use_value_replay=false agent.use_off_policy=true'
+  f'{_REPLAY} agent.use_off_policy=true agent.use_value_replay=false'
 )
 
 LINES: Mapping[str, Line] = {
@@ -74,8 +74,8 @@ LINES: Mapping[str, Line] = {
   'replay': Line('benchmarks/replay.py'),
   'loop': Line('benchmarks/loop.py'),
   'family': Line('benchmarks/family.py'),
-  'replay_in_rooms': Line(
-    'experiments/unreal_rooms.py --game=board',
+  'replay_on_catch': Line(
+    'experiments/unreal_rooms.py --game=catch --max_num_actor_steps=60000',
     {
       'A2C': '--notasks',
       'UNREAL': _REPLAY,
@@ -101,7 +101,7 @@ def run_missing(name: str) -> None:
     recorded = [run for run in runs if cell.items() <= run.items()]
     if recorded and not is_stale(recorded[0]['date'], release):
       continue
-    print(f'{name}: {variant or line.command} {seed or ""}', flush=True)
+    print(f'{name}, {variant}, seed {seed}' if variant else name, flush=True)
     runs = [run for run in runs if run not in recorded]
     runs.append({**cell, **_run(line, variant, seed)})
     RECORDS.mkdir(exist_ok=True)
@@ -128,7 +128,7 @@ def _run(line: Line, variant: str, seed: int | None) -> dict[str, Any]:
       command += [*line.variants[variant].split(), f'--seed={seed}']
       command += [f'--run_dir={folder}/run']
     about = {
-      'commit': _git('rev-parse', '--short', 'HEAD'),
+      'commit': _commit(),
       'date': datetime.date.today().isoformat(),
       'machine': common.machine(),
       'load': round(os.getloadavg()[0], 1),
@@ -159,17 +159,18 @@ def _run(line: Line, variant: str, seed: int | None) -> dict[str, Any]:
   }
 
 
-def _git(*arguments: str) -> str:
-  """Returns the output of git in the clone, which must hold no changes."""
-  changes = subprocess.run(
-    ['git', 'status', '--porcelain', '--', 'ftwax', 'benchmarks/*.py'],
-    cwd=ROOT, capture_output=True, text=True, check=True,
-  ).stdout  # fmt: skip
-  if changes:
+def _commit() -> str:
+  """Returns the commit of the clone, whose code must be as committed."""
+  status = _git('status', '--porcelain', '--', 'ftwax', 'benchmarks/*.py')
+  if status:
     raise SystemExit(
-      f'The clone ({changes.strip()}) must be as committed, since the commit is'
+      f'The clone ({status}) must be as committed, since the commit is'
       ' recorded; commit the changes.'
     )
+  return _git('rev-parse', '--short', 'HEAD')
+
+
+def _git(*arguments: str) -> str:
   return subprocess.run(
     ['git', *arguments], cwd=ROOT, capture_output=True, text=True, check=True
   ).stdout.strip()
@@ -225,15 +226,18 @@ def _experiment_table(
     mine = {run['seed']: run for run in runs if run['variant'] == variant}
     if not mine:
       continue
-    seeds = sorted(mine)
-    returns = [mine[seed]['mean_return'] for seed in seeds]
+    returns = {seed: run['mean_return'] for seed, run in mine.items()}
+    each = [
+      f'{returns[seed]:.2f}' if seed in returns else 'not run'
+      for seed in line.seeds
+    ]
     rows.append(
       [
         variant,
-        f'{mine[seeds[0]]["steps"]:,}',
-        ', '.join(f'{value:.2f}' for value in returns),
-        interval(returns),
-        ', '.join(str(mine[seed]['seconds']) for seed in seeds),
+        f'{next(iter(mine.values()))["steps"]:,}',
+        ', '.join(each),
+        interval([*returns.values()]),
+        ', '.join(str(mine[seed]['seconds']) for seed in sorted(mine)),
       ]
     )
   seeds_text = ', '.join(map(str, line.seeds))

@@ -39,10 +39,10 @@ def records():
   returns = {'A2C': (0.1, 0.2), 'UNREAL': (0.4, 0.5)}
   return {
     'family': [{**RUN, 'variant': '', 'seed': None, 'tables': [table]}],
-    'replay_in_rooms': [
+    'replay_on_catch': [
       {**RUN, 'variant': variant, 'seed': seed, 'steps': 9000, 'mean_return': r}
       for variant, values in returns.items()
-      for seed, r in enumerate(values)
+      for seed, r in enumerate(values, start=10)
     ],
   }
 
@@ -58,7 +58,10 @@ def _page(figures, records):
 def test_tables_are_rendered_with_where_they_come_from(figures, records):
   page = _page(figures, records)
   assert '| agent | ms |\n| --- | --- |\n| ppo | 3 |' in page
-  assert '| UNREAL | 9,000 | 0.40, 0.50 | 0.45 (0.40 to 0.50) | 9, 9 |' in page
+  assert (
+    '| UNREAL | 9,000 | 0.40, 0.50, not run | 0.45 (0.40 to 0.50) | 9, 9 |'
+    in page
+  )
   assert '`benchmarks/family.py`, commit abc1234, 2026-11-20; 2 of 2' in page
   assert not list(figures.find_faults(page, records, ''))
   assert not list(figures.find_faults(page, records, '2026-11-20'))
