@@ -185,6 +185,8 @@ def finish(
 ) -> None:
   """Prints the returns of each role, learnt and random."""
   del experiment
+  if not options.eval_every:
+    return
   rows = loggers.read_jsonl(loggers.log_path(result.run_dir, 'evaluation'))
   returns, roles = play_randomly(options.game)
   learnt = rows[-1].get('role_returns', [rows[-1]['episode_return']])
