@@ -63,7 +63,6 @@ def deferred_interrupts() -> Iterator[Callable[[], None]]:
 @contextlib.contextmanager
 def answered_in_time(
   save: Callable[[], object],
-  status: int = INTERRUPTED,
   patience_s: float = _PATIENCE_S,
 ) -> Iterator[Callable[[], None]]:
   """Exits the process if a signal arrives and the body does not end in time.
@@ -77,7 +76,6 @@ def answered_in_time(
 
   Args:
     save: saves as much as possible; called in the thread.
-    status: exit status of the process.
     patience_s: seconds that the body has to end after a signal.
 
   Yields:
@@ -107,7 +105,7 @@ def answered_in_time(
         sys.stdout.write('\x1b[?25h')  # Show the cursor again.
       sys.stdout.flush()
       sys.stderr.flush()
-      os._exit(status)
+      os._exit(INTERRUPTED)
 
   thread = threading.Thread(target=watch, name='signals', daemon=True)
   thread.start()
