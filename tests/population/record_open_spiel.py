@@ -1,4 +1,4 @@
-"""Records rankings by open_spiel, for `test_rankings.py`.
+"""Records numbers of open_spiel, for tests of rankings and of exact values.
 
     uv run --no-project --with open_spiel,cvxpy,matplotlib,networkx \
       tests/population/record_open_spiel.py
@@ -8,7 +8,9 @@ import json
 import pathlib
 
 import numpy as np
-from open_spiel.python.algorithms import nash_averaging
+import pyspiel
+from open_spiel.python import policy
+from open_spiel.python.algorithms import exploitability, nash_averaging
 from open_spiel.python.egt import alpharank
 
 _ALPHAS = (0.1, 10.0)
@@ -28,7 +30,7 @@ def _matrices():
 
 
 def main():
-  """Writes the rankings of each matrix."""
+  """Writes the rankings of each matrix, and the values of games."""
   records = {}
   for name, rates in _matrices():
     payoffs = 0.5 * (rates - rates.T)
@@ -42,8 +44,15 @@ def main():
       'nash': nash[:, 0].tolist(),
       'alpha_rank': masses,
     }
+  exact = {}
+  for name in ('kuhn_poker', 'leduc_poker'):
+    game = pyspiel.load_game(name)
+    exact[name] = exploitability.exploitability(
+      game, policy.UniformRandomPolicy(game)
+    )
   path = pathlib.Path(__file__).with_name('open_spiel.json')
-  path.write_text(json.dumps(records, indent=1) + '\n')
+  plain = {'rankings': records, 'exploitability_of_uniform': exact}
+  path.write_text(json.dumps(plain, indent=1) + '\n')
 
 
 if __name__ == '__main__':

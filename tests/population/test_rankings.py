@@ -9,7 +9,7 @@ from ftwax.population import rankings, ratings, tournament
 # Made by record_open_spiel.py.
 RECORDS = json.loads(
   pathlib.Path(__file__).with_name('open_spiel.json').read_text()
-)
+)['rankings']
 
 
 @pytest.mark.parametrize('name', RECORDS)
@@ -27,10 +27,11 @@ def test_rankings_are_those_of_open_spiel(name):
 def _play(scripts, games_per_pair=20):
   """Returns the tournament of players that always show the same."""
   scripts = np.array(scripts)
-  teams = tournament.round_robin(len(scripts), games_per_pair)
-  shown = scripts[teams[:, :, 0]]
-  outcomes = np.array([0.5, 1.0, 0.0])[(shown[:, 0] - shown[:, 1]) % 3]
-  return tournament.summarize(teams, outcomes, len(scripts))
+  seats = tournament.round_robin(len(scripts), games_per_pair, (0, 1))
+  shown = scripts[seats]
+  outcomes = np.array([0, 1, -1])[(shown[:, 0] - shown[:, 1]) % 3]
+  outcomes = np.stack([outcomes, -outcomes], axis=1)
+  return tournament.summarize(seats, outcomes, (0, 1), len(scripts))
 
 
 def test_elo_cannot_rank_rock_paper_and_scissors_and_nash_can():
