@@ -14,6 +14,7 @@ be lost. Vectors with these modes are therefore refused, except for
 `SyncVectorEnv`, whose environments are stepped one by one.
 """
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import dm_env
@@ -40,14 +41,23 @@ class GymnasiumEnvironment(specified.Specified, dm_env.Environment):
       the spaces that it may have.
     seed: seed of the first reset; later episodes continue its random stream.
       None leaves the choice to the environment.
+    options: returns the `options` with which an episode is reset, from its
+      number, counted from 0.
 
   Raises:
     ValueError: if a space cannot be expressed as a spec.
   """
 
-  def __init__(self, env: gymnasium.Env, seed: int | None = None):
+  def __init__(
+    self,
+    env: gymnasium.Env,
+    seed: int | None = None,
+    options: Callable[[int], dict[str, Any]] | None = None,
+  ):
     self._env = env
     self._seed = seed
+    self._options = options
+    self._num_resets = 0
     super().__init__(
       gymnasium_spaces.make_spec(env.observation_space, env.action_space)
     )
@@ -62,7 +72,9 @@ class GymnasiumEnvironment(specified.Specified, dm_env.Environment):
 
   def reset(self) -> dm_env.TimeStep:
     """Returns the first timestep of a new episode."""
-    returned = self._env.reset(seed=self._seed)
+    options = self._options and self._options(self._num_resets)
+    self._num_resets += 1
+    returned = self._env.reset(seed=self._seed, options=options)
     if not (isinstance(returned, tuple) and len(returned) == 2):
       self._refuse(
         'reset',

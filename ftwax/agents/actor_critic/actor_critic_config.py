@@ -57,7 +57,8 @@ class ActorCriticConfig(types.Config):
     learning_rate: step size of the optimizer at the first update.
     learning_rate_decay_steps: number of updates over which the hyperparameters
       in `decayed_hyperparameters`, by default the learning
-      rate, are annealed linearly to zero; infinity keeps them constant.
+      rate, are annealed linearly to the share `decayed_to` of their values, by
+      default zero; infinity keeps them constant.
     rms_prop_epsilon: added to RMSProp's mean square, inside the square root.
       Adam ignores it.
     max_gradient_norm: maximum global norm of the gradients; larger ones are
@@ -115,7 +116,8 @@ class ActorCriticConfig(types.Config):
     optimizer: `rms_prop` or `adam`.
     rms_prop_decay: decay of RMSProp's moving mean square of gradients.
     decayed_hyperparameters: names of the hyperparameters that are annealed
-      linearly to zero over `learning_rate_decay_steps` updates.
+      linearly over `learning_rate_decay_steps` updates.
+    decayed_to: the share of their values at which these end.
     loss_reduction: `sum` or `mean` over the transitions of an optimizer step;
       `max_gradient_norm` must suit it.
     num_epochs: passes over the batch in each update.
@@ -200,6 +202,7 @@ class ActorCriticConfig(types.Config):
   optimizer: str = 'adam'
   rms_prop_decay: float = 0.99
   decayed_hyperparameters: tuple[str, ...] = ('learning_rate',)
+  decayed_to: float = 0.0
   loss_reduction: str = 'mean'
   num_epochs: int = 1
   num_minibatches: int = 1
@@ -402,6 +405,11 @@ class ActorCriticConfig(types.Config):
         f'num_minibatches ({self.num_minibatches}) must divide batch_size'
         f' ({self.batch_size}), since minibatches are whole sequences; choose'
         f' num_minibatches={math.gcd(self.num_minibatches, self.batch_size)}.'
+      )
+    if not 0.0 <= self.decayed_to <= 1.0:
+      raise ValueError(
+        f'decayed_to ({self.decayed_to}) must be a share in [0, 1]; choose 0.1'
+        ' for a tenth of the first value.'
       )
     for name in self.decayed_hyperparameters:
       if name not in self._hyperparameters:

@@ -55,8 +55,9 @@ def decay(
 ) -> types.Hyperparameters:
   """Returns the hyperparameters after `steps` updates.
 
-  Those named in `config.decayed_hyperparameters` are annealed linearly to zero
-  over `learning_rate_decay_steps` updates; the others stay constant.
+  Those named in `config.decayed_hyperparameters` are annealed linearly to the
+  share `config.decayed_to` of their values over `learning_rate_decay_steps`
+  updates; the others stay constant.
 
   Args:
     config: names the hyperparameters to anneal.
@@ -65,7 +66,7 @@ def decay(
   """
   # Zero if the number of steps is infinite.
   fraction = steps / hyperparameters.learning_rate_decay_steps
-  rest = jnp.maximum(0.0, 1.0 - fraction)
+  rest = 1.0 - (1.0 - config.decayed_to) * jnp.minimum(fraction, 1.0)
   return hyperparameters._replace(
     **{
       name: getattr(hyperparameters, name) * rest
