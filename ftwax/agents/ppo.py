@@ -21,7 +21,8 @@ class PPOConfig(standard.StandardConfig):
   """Defaults of PPO; see `StandardConfig` for the options.
 
   One set of defaults learns small tasks of several kinds (`docs/results.md`);
-  `atari_paper` returns the settings of the paper.
+  `atari_paper` returns the settings of the paper, and `long_memory` settings
+  for recall over many steps.
 
   Attributes:
     gae_lambda: lambda of generalized advantage estimation.
@@ -67,6 +68,28 @@ class PPOConfig(standard.StandardConfig):
       'num_minibatches': 4,
       **standard.PAPER_NETWORK,
       'core': 'feed_forward',
+    }
+    return cls(**{**settings, **options})
+
+  @classmethod
+  def long_memory(cls, episode_length: int, **options: Any) -> 'PPOConfig':
+    """Returns settings for episodes whose end depends on their start.
+
+    With them a bit is recalled after 100 steps (`docs/which_core.md`). An
+    unroll holds two episodes, so that most gradients reach the start.
+
+    Args:
+      episode_length: steps of an episode, about.
+      **options: override these settings or add to them.
+    """
+    settings: dict[str, Any] = {
+      'learning_rate': 3e-3,
+      'core': 'lru',
+      'hidden_size': 32,
+      'sequence_length': 2 * episode_length,
+      'batch_size': 16,
+      'num_epochs': 4,
+      'num_minibatches': 4,
     }
     return cls(**{**settings, **options})
 

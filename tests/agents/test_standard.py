@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import random_batches
 
-from ftwax.agents import a2c, rl2
+from ftwax.agents import a2c, ppo, rl2
 from ftwax.agents.actor_critic import acting
 from ftwax.environments import catch
 from ftwax.networks import cores, embeddings, recurrent
@@ -238,3 +238,9 @@ def test_a_wiring_of_unknown_parts_is_refused():
 def test_two_levels_of_memory_see_all_of_the_input():
   with pytest.raises(ValueError, match=r'wiring .* must be empty for a two'):
     rl2.RL2Config(core='stacked_lstm', wiring=WIRING)
+
+
+def test_long_memory_unrolls_two_episodes():
+  config = ppo.PPOConfig.long_memory(101, hidden_size=16)
+  assert (config.core, config.sequence_length) == ('lru', 202)
+  assert config.hidden_size == 16
