@@ -64,15 +64,16 @@ class Options(launch.Options):
   game: str = flags.flag('mpe2:simple_tag', 'The library and its game.')
 
 
-def make_game(game: str, seed: int, is_evaluation: bool = False) -> Any:
-  """Returns a game of a library, named `library:game`."""
-  library, _, name = game.partition(':')
+def make_game(
+  library: str, name: str, seed: int, is_evaluation: bool = False
+) -> Any:
+  """Returns a game of a library."""
   if library == 'mpe2':
     return _make_mpe2(name, seed)
   if library not in ('jaxmarl', 'navix', 'xminigrid', 'craftax'):
     raise ValueError(
-      f'game ({game!r}) must name a library and one of its games; choose e.g.'
-      ' mpe2:simple_tag.'
+      f'game ({library}:{name}) must name a library and one of its games;'
+      ' choose e.g. mpe2:simple_tag.'
     )
   with extras.required(library):
     package = importlib.import_module(library)
@@ -121,7 +122,8 @@ def _make_mpe2(name: str, seed: int) -> Any:
 
 def build(options: Options) -> ftwax.ExperimentConfig:
   """Returns the experiment."""
-  make = functools.partial(make_game, options.game)
+  library, _, name = options.game.partition(':')
+  make = functools.partial(make_game, library, name)
   spec = game_vectors.read_spec(make, 'game')
   seats = options.num_environments * spec.num_players // options.num_members
   config = options.configure(
@@ -156,9 +158,11 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   )
 
 
-def play_randomly(game: str) -> tuple[types.NumpyArray, tuple[int, ...]]:
+def play_randomly(
+  library: str, name: str
+) -> tuple[types.NumpyArray, tuple[int, ...]]:
   """Returns mean returns of random players on each seat, and their roles."""
-  make = functools.partial(make_game, game, is_evaluation=True)
+  make = functools.partial(make_game, library, name, is_evaluation=True)
   seeds = range(_NUM_RANDOM_GAMES)
   with contextlib.closing(
     game_vectors.make_games(make, list(seeds), 'random')
@@ -188,7 +192,8 @@ def finish(
   if not options.eval_every:
     return
   rows = loggers.read_jsonl(loggers.log_path(result.run_dir, 'evaluation'))
-  returns, roles = play_randomly(options.game)
+  library, _, name = options.game.partition(':')
+  returns, roles = play_randomly(library, name)
   learnt = rows[-1].get('role_returns', [rows[-1]['episode_return']])
   for role, value in enumerate(learnt):
     random = returns[np.equal(roles, role)].mean()

@@ -18,6 +18,7 @@ which make the score, nothing says which events are good.
 """
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -118,11 +119,22 @@ _WIDE_RANGES = {
 }
 
 
+def make_game(agent: str, seed: int) -> functional.FunctionalGame:
+  """Returns the game on full-size maps, as an agent sees it."""
+  del seed
+  return _make_game(_GAME, agent)
+
+
+def make_training_game(agent: str, seed: int) -> functional.FunctionalGame:
+  """Returns the game on maps of several sizes."""
+  del seed
+  return _make_game(_TRAINING_GAME, agent)
+
+
 def _make_game(
-  options: Options, is_training: bool
+  config: capture_the_flag.CaptureTheFlagConfig, agent: str
 ) -> functional.FunctionalGame:
-  config = _TRAINING_GAME if is_training else _GAME
-  if options.agent == 'paper':
+  if agent == 'paper':
     config = dataclasses.replace(
       config, observation='rgb', tile_size=_TILE_SIZE
     )
@@ -191,8 +203,8 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   return ftwax.ExperimentConfig(
     name='capture_the_flag',
     agent=make_config(options),
-    environment=_make_game(options, is_training=True),
-    evaluation_environment=_make_game(options, is_training=False),
+    environment=functools.partial(make_training_game, options.agent),
+    evaluation_environment=functools.partial(make_game, options.agent),
     population=_make_population(options),
     steps_per_round=_GAME.num_steps,
     **options.fields(),
@@ -244,7 +256,7 @@ def finish(
   made: ftwax.ExperimentConfig, result: runs.RunResult, options: Options
 ) -> None:
   """Plays the tournament, records games and writes the report."""
-  game = _make_game(options, is_training=False)
+  game = make_game(options.agent, 0)
   parts = prepare.prepare(made)
   variables = jax.device_get(types.actor_variables(result.state))
   opponents = evaluation.make_opponents(parts)

@@ -318,7 +318,9 @@ def _evaluations(run_dir: pathlib.Path) -> list[str]:
 def _cross_play(run_dir: pathlib.Path) -> list[str]:
   """Returns the section of members who play in one team, if they do."""
   path = loggers.log_path(run_dir, evaluation_curves.LABEL)
-  rows = loggers.read_jsonl(path) if path.exists() else []
+  rows = None
+  if path.exists():
+    rows = files.read_or_warn(loggers.read_jsonl, path)
   if not rows or 'cross_returns' not in rows[-1]:
     return []
   returns = rows[-1]['cross_returns']

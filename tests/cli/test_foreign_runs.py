@@ -59,6 +59,7 @@ _ATTACKED = {
   'report': [['report', '.'], ['report', '.', '--match', '0']],
   'compare': [['compare', '.', '.']],
   'replay': [['replay', '.']],
+  'exploit': [['exploit', '.', '--steps=1000']],
   'train': [
     ['train', 'catch', '--run_dir=.', '--resume', '--runtime=device'],
     ['train', 'catch', '--init_from=.', '--run_dir=new', '--runtime=device'],
