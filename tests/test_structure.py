@@ -51,7 +51,7 @@ BUDGETS = {
   'agents': (4_440, 1_505),
   'cli': (1_920, 880),
   'environments': (8_310, 3_240),
-  'experiments': (2_670, 1_045),
+  'experiments': (2_690, 1_050),
   'losses': (1_160, 310),
   'networks': (6_650, 2_340),
   'population': (3_010, 1_005),

@@ -139,9 +139,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     )
   )
   is_rated = max(spec.teams) > 0
-  opponents = {}
-  if is_rated:
-    opponents['random'] = players.uniform(spec.environment.actions)
+  opponents = {'random': players.uniform} if is_rated else {}
   return ftwax.ExperimentConfig(
     name=options.game.replace(':', '_'),
     agent=config,

@@ -85,6 +85,9 @@ class Observer:
     )
 
 
+# Makes a player from the action spec of one player of the game.
+MakePlayer = Callable[[types.SpecTree], players.Player]
+
 # Reactions of a local run when an environment raises.
 ON_ENVIRONMENT_ERROR = ('stop', 'restart')
 
@@ -128,7 +131,8 @@ class ExperimentConfig(types.Config):
     schedule: values that a single agent goes through, instead of those of its
       config, such as those of a population's best member; see
       `runtime.replaying`.
-    opponents: players that do not learn, by name: scripts or frozen agents.
+    opponents: players that do not learn, by name: scripts, frozen agents, or
+      functions that make one from the action spec, as `players.uniform`.
       They play in a share of the training games, and in evaluations in addition
       to the game's own scripts.
     opponent_share: fraction of the training games in which an opponent takes
@@ -178,7 +182,7 @@ class ExperimentConfig(types.Config):
   select: selection.SelectionRule = selection.win_probability
   explore: evolution.ExploreRule = evolution.perturb
   schedule: schedules.Schedule | None = None
-  opponents: Mapping[str, players.Player] = dataclasses.field(
+  opponents: Mapping[str, players.Player | MakePlayer] = dataclasses.field(
     default_factory=dict
   )
   opponent_share: float = 0.5

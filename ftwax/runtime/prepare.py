@@ -109,7 +109,13 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
     own_spec, evaluation_game = _read(experiment, evaluation_factory)
     _check_spec(own_spec, spec)
   memory_checks.check_fits(agent, experiment.num_environments, spec)
-  players.check_specs(experiment.opponents, spec.environment)
+  opponents = {
+    name: player
+    if isinstance(player, players.Player)
+    else player(spec.environment.actions)
+    for name, player in experiment.opponents.items()
+  }
+  players.check_specs(opponents, spec.environment)
   _check_select(experiment, spec)
   network = agent.make_network(spec.environment)
   policy = agent.make_policy(network, spec.environment)
@@ -129,7 +135,7 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
     if field.name in parts
   }
   return Prepared(
-    **copied,
+    **{**copied, 'opponents': opponents},
     spec=spec,
     network=network,
     policy=policy,
@@ -144,7 +150,7 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
       spec.teams,
       population.num_members,
       experiment.num_environments,
-      players.find_teams(experiment.opponents, spec.teams, spec.roles),
+      players.find_teams(opponents, spec.teams, spec.roles),
       experiment.opponent_share,
       population.own_team_fraction,
     ),
