@@ -68,7 +68,10 @@ class _Agent:
       servers.stop(self.server)
 
 
-@pytest.fixture(scope='module', params=['reverb', 'functional'])
+@pytest.fixture(
+  scope='module',
+  params=['reverb', pytest.param('functional', marks=pytest.mark.slow)],
+)
 def agent(request):
   config = ftw_batches.make_config(core='rpth', batch_size=2)
   agent = _Agent(config, request.param)
@@ -130,6 +133,7 @@ def _check_tables(info):
   assert info[tables.REWARD_PREDICTION_ZERO].max_size == 800
 
 
+@pytest.mark.slow
 def test_a_learner_leaves_acting_to_others():
   config = ftw_batches.make_config(core='lstm', batch_size=2)
   agent = _Agent(config, 'reverb')

@@ -11,13 +11,11 @@ from dm_env import restart
 from ftwax import types
 from ftwax.agents import ftw, impala
 from ftwax.agents.actor_critic import acting
-from ftwax.networks.dnc import interfaces
 
 SPEC = fakes.make_vector_spec()
 IMPALA = impala.IMPALAConfig(hidden_size=8)
 FTW = ftw.FTWConfig.paper(
-  core='rpth_dnc',
-  memory=interfaces.MemoryConfig(4, 4, 2),
+  core='rpth',
   use_pixel_control=False,
   use_reward_prediction=False,
 ).with_size(8)

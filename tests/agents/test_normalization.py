@@ -302,7 +302,9 @@ def test_nothing_is_kept_where_nothing_is_normalized():
   assert types.actor_variables(state).observation_statistics == ()
 
 
-@pytest.mark.parametrize('agent', [a2c, impala, ppo])
+@pytest.mark.parametrize(
+  'agent', [pytest.param(a2c, marks=pytest.mark.slow), impala, ppo]
+)
 def test_the_value_loss_has_one_scale_for_members_of_any(agent):
   make_config = {a2c: a2c.A2CConfig, impala: impala.IMPALAConfig}.get(
     agent, ppo.PPOConfig

@@ -241,7 +241,15 @@ def test_what_a_lost_actor_played_is_not_counted(tmp_path, calls):
 @pytest.mark.parametrize(
   ('num_learners', 'method'),
   [(1, 'learn'), (1, 'state')]
-  + [(2, method) for method in ('learn', 'give', 'adopt', 'state')],
+  + [
+    pytest.param(2, method, marks=[pytest.mark.slow] * is_slow)
+    for method, is_slow in (
+      ('learn', False),
+      ('give', True),
+      ('adopt', True),
+      ('state', False),
+    )
+  ],
 )
 def test_all_members_continue_after_a_learner_is_lost(
   tmp_path, method, num_learners

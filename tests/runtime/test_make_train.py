@@ -23,6 +23,7 @@ def _make(**options):
   )
 
 
+@pytest.mark.slow  # As an example of the README.
 def test_seeds_are_mapped():
   init, train = _make(max_num_actor_steps=64)
   keys = jax.random.split(jax.random.PRNGKey(0), 3)
@@ -68,6 +69,7 @@ def test_values_of_hyperparameters_are_mapped():
     init(jax.random.PRNGKey(0), lerning_rate=1.0)
 
 
+@pytest.mark.slow
 def test_a_population_evolves_as_in_a_run(tmp_path):
   experiment = population_helpers.make_experiment()
   result = run_helpers.make_run('device', tmp_path)(experiment)
