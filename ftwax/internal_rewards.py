@@ -6,6 +6,9 @@ product with weights of its own, which have no gradient: only a population
 evolves them. A scalar reward is one event.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import dm_env
 import jax
 import jax.numpy as jnp
@@ -55,10 +58,8 @@ def perturb(
   factors: tuple[float, float] = (0.8, 1.2),
 ) -> types.InternalRewards:
   """Perturbs each weight independently; see `hyperparameters.perturb`."""
-  priors = _one_for_each(priors, len(internal_rewards))
-  weights = tuple(internal_rewards)
-  return _stack(
-    hyperparameters.perturb(key, weights, priors, probability, factors)
+  return _change(
+    hyperparameters.perturb, key, internal_rewards, priors, probability, factors
   )
 
 
@@ -69,9 +70,9 @@ def resample(
   probability: types.Array | float,
 ) -> types.InternalRewards:
   """Resamples each weight with the given probability."""
-  priors = _one_for_each(priors, len(internal_rewards))
-  weights = tuple(internal_rewards)
-  return _stack(hyperparameters.resample(key, weights, priors, probability))
+  return _change(
+    hyperparameters.resample, key, internal_rewards, priors, probability
+  )
 
 
 def flip(
@@ -81,9 +82,9 @@ def flip(
   probability: types.Array | float,
 ) -> types.InternalRewards:
   """Changes the sign of each weight; see `hyperparameters.flip`."""
-  priors = _one_for_each(priors, len(internal_rewards))
-  weights = tuple(internal_rewards)
-  return _stack(hyperparameters.flip(key, weights, priors, probability))
+  return _change(
+    hyperparameters.flip, key, internal_rewards, priors, probability
+  )
 
 
 def clip(
@@ -92,6 +93,18 @@ def clip(
   """Clips each weight to the bounds of its prior."""
   priors = _one_for_each(priors, len(internal_rewards))
   return _stack(hyperparameters.clip(tuple(internal_rewards), priors))
+
+
+def _change(
+  function: Callable[..., tuple[types.Array, ...]],
+  key: types.Key,
+  internal_rewards: types.InternalRewards,
+  priors: Priors,
+  *arguments: Any,
+) -> types.InternalRewards:
+  """Applies `function(key, weights, priors, *arguments)`."""
+  each = _one_for_each(priors, len(internal_rewards))
+  return _stack(function(key, tuple(internal_rewards), each, *arguments))
 
 
 def _one_for_each(

@@ -160,15 +160,9 @@ def make_config(options: Options) -> ftw.FTWConfig:
   # of that, one optimizer step per update on the V-trace loss left the policy
   # uniform. Small latents are cheaper and learn as well. The remaining changes
   # were tuned for this game.
-  steps_per_update = (
-    options.num_members * config.sequence_length * config.batch_size
-  )
-  num_updates = options.max_num_actor_steps / steps_per_update
   config = config.replace(
     latent_size=16,
     learning_rate=hyperparameters.LogUniform(5e-4, 2e-3),
-    # A run that is resumed for a little longer still learns.
-    learning_rate_decay_steps=max(1.0, 1.1 * num_updates),
     entropy_cost=hyperparameters.LogUniform(2e-3, 1e-2),
     kl_posterior_prior_cost=hyperparameters.LogUniform(
       1e-9, 1e-7, bounds=_KL_BOUNDS
@@ -178,6 +172,10 @@ def make_config(options: Options) -> ftw.FTWConfig:
     ),
     slow_period=hyperparameters.UniformInteger(5, 20),
     fast_to_slow_gradient_scale=hyperparameters.LogUniform(0.1, 1.0),
+  )
+  # A run that is resumed for a little longer still learns.
+  config = config.decayed_over(
+    1.1 * options.max_num_actor_steps, options.num_members
   )
   if options.agent == 'paper':
     config = _with_all_parts(config)

@@ -52,11 +52,8 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     num_minibatches=8,
   )
   config = options.configure(config)
-  steps_per_update = config.batch_size * config.sequence_length
-  num_updates = max(1.0, options.max_num_actor_steps / steps_per_update)
-  config = config.replace(
-    learning_rate=5e-3,
-    learning_rate_decay_steps=num_updates,
+  config = config.decayed_over(options.max_num_actor_steps).replace(
+    learning_rate=5e-3
   )
   return ftwax.ExperimentConfig(
     name=f'minatar_{options.game}',

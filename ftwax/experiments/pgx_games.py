@@ -49,16 +49,9 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     entropy_cost=0.03,
   )
   config = options.configure(config)
-  steps_per_update = (
-    options.num_members * config.batch_size * config.sequence_length
-  )
   return ftwax.ExperimentConfig(
     name=options.game,
-    agent=config.replace(
-      learning_rate_decay_steps=max(
-        1.0, options.max_num_actor_steps / steps_per_update
-      )
-    ),
+    agent=config.decayed_over(options.max_num_actor_steps, options.num_members),
     environment=functools.partial(make_game, options.game),
     population=population_config.PopulationConfig(
       options.num_members, exploits=options.num_members > 1

@@ -45,11 +45,8 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     decayed_hyperparameters=('learning_rate', 'clip_epsilon'),
   )
   config = options.configure(config)
-  steps_per_update = config.batch_size * config.sequence_length
-  num_updates = max(1.0, options.max_num_actor_steps / steps_per_update)
-  config = config.replace(
+  config = config.decayed_over(options.max_num_actor_steps).replace(
     learning_rate=1e-3,
-    learning_rate_decay_steps=num_updates,
     discount=0.98,
     entropy_cost=0.0,
     gae_lambda=0.8,

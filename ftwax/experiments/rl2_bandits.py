@@ -44,9 +44,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     decayed_hyperparameters=('learning_rate', 'entropy_cost'),
   )
   config = options.configure(config)
-  steps_per_update = config.batch_size * config.sequence_length
-  num_updates = max(1.0, options.max_num_actor_steps / steps_per_update)
-  config = config.replace(learning_rate_decay_steps=num_updates)
+  config = config.decayed_over(options.max_num_actor_steps)
   return ftwax.ExperimentConfig(
     name='rl2_bandits',
     agent=config,

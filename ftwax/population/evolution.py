@@ -112,22 +112,8 @@ def perturb(
   """
   del selection
   probability, factors = config.perturb_probability, config.perturb_factors
-
-  def perturb_member(key: types.Key, traits: Traits) -> Traits:
-    keys = jax.random.split(key)
-    return Traits(
-      hyperparameters_lib.perturb(
-        keys[0], traits.hyperparameters, priors.hyperparameters, probability,
-        factors,
-      ),
-      internal_rewards_lib.perturb(
-        keys[1], traits.internal_rewards, priors.internal_rewards, probability,
-        factors,
-      ),
-    )  # fmt: skip
-
-  keys = jax.random.split(key, config.num_members)
-  explored = jax.vmap(perturb_member)(keys, inherited)
+  functions = Traits(hyperparameters_lib.perturb, internal_rewards_lib.perturb)
+  explored = _change(functions, key, inherited, priors, probability, factors)
   if config.flip_probability > 0.0:
     # Folding in less gives the keys of the split.
     flip_key = jax.random.fold_in(key, config.num_members)
@@ -143,20 +129,8 @@ def flip(
   Constants, integers and values whose prior does not allow the other sign stay
   as they are.
   """
-
-  def flip_member(key: types.Key, traits: Traits) -> Traits:
-    keys = jax.random.split(key)
-    return Traits(
-      hyperparameters_lib.flip(
-        keys[0], traits.hyperparameters, priors.hyperparameters, probability
-      ),
-      internal_rewards_lib.flip(
-        keys[1], traits.internal_rewards, priors.internal_rewards, probability
-      ),
-    )
-
-  keys = jax.random.split(key, len(traits.internal_rewards))
-  return jax.vmap(flip_member)(keys, traits)
+  functions = Traits(hyperparameters_lib.flip, internal_rewards_lib.flip)
+  return _change(functions, key, traits, priors, probability)
 
 
 def resample(
@@ -177,20 +151,40 @@ def redraw(
   key: types.Key, traits: Traits, priors: Traits, probability: float
 ) -> Traits:
   """Samples each trait [N, ...] anew from its prior with some probability."""
+  functions = Traits(
+    hyperparameters_lib.resample, internal_rewards_lib.resample
+  )
+  return _change(functions, key, traits, priors, probability)
 
-  def redraw_member(key: types.Key, traits: Traits) -> Traits:
+
+def _change(
+  functions: Traits,
+  key: types.Key,
+  traits: Traits,
+  priors: Traits,
+  *arguments: Any,
+) -> Traits:
+  """Applies `function(key, values, priors, *arguments)` to each member.
+
+  Args:
+    functions: the function for each kind of traits.
+    key: random key.
+    traits: traits [N, ...].
+    priors: their priors.
+    *arguments: arguments of both functions.
+  """
+
+  def change_member(key: types.Key, traits: Traits) -> Traits:
     keys = jax.random.split(key)
     return Traits(
-      hyperparameters_lib.resample(
-        keys[0], traits.hyperparameters, priors.hyperparameters, probability
-      ),
-      internal_rewards_lib.resample(
-        keys[1], traits.internal_rewards, priors.internal_rewards, probability
-      ),
+      *(
+        function(keys[kind], traits[kind], priors[kind], *arguments)
+        for kind, function in enumerate(functions)
+      )
     )
 
   keys = jax.random.split(key, len(traits.internal_rewards))
-  return jax.vmap(redraw_member)(keys, traits)
+  return jax.vmap(change_member)(keys, traits)
 
 
 def cross(

@@ -56,7 +56,7 @@ class LoadedAgent:
     self.variables = variables
     self.game_spec = game_spec
     self.player = players.frozen(actor, variables, game_spec.environment)
-    self._state = actor.init(jax.random.PRNGKey(0), 1)
+    self._state = self.initial_state()
     self._select = jax.jit(actor.select_action)
     self._encode: Callable[[Any], Any] = lambda observation: observation
     self._decode: Callable[[Any], Any] = lambda action: action

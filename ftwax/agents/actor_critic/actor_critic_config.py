@@ -10,7 +10,7 @@ import functools
 import math
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,9 @@ InternalRewardsPrior = (
 NetworkFactory = Callable[
   [types.EnvironmentSpec, 'ActorCriticConfig'], types.RecurrentNetwork
 ]
+
+
+_Config = TypeVar('_Config', bound='ActorCriticConfig')
 
 
 @functools.cache
@@ -359,10 +362,15 @@ class ActorCriticConfig(types.Config):
     """
     if self.network or self.loss or self.tasks:
       return frozenset()
+    return frozenset(name for name, reads in self._reads.items() if not reads)
+
+  @property
+  def _reads(self) -> dict[str, bool]:
+    """Whether the agent reads the hyperparameters that only some parts do."""
     prioritizes = self.prioritize_replay and (
       self.use_value_replay or self.use_off_policy
     )
-    readers = {
+    return {
       'rms_prop_epsilon': self.optimizer == 'rms_prop',
       'pixel_control_cost': self.use_pixel_control,
       'pixel_control_discount': self.use_pixel_control,
@@ -372,7 +380,6 @@ class ActorCriticConfig(types.Config):
       'replay_priority_exponent': prioritizes,
       'replay_importance_exponent': prioritizes,
     }
-    return frozenset(name for name, is_read in readers.items() if not is_read)
 
   def _all_priors(self) -> dict[str, hyperparameters_lib.Prior]:
     return {
@@ -389,6 +396,15 @@ class ActorCriticConfig(types.Config):
   def steps_per_update(self) -> int:
     """Number of optimizer steps in an update."""
     return self.num_epochs * self.num_minibatches
+
+  def decayed_over(
+    self: _Config, num_steps: float, members: int = 1
+  ) -> _Config:
+    """Returns a copy that decays over so many steps of all members together."""
+    steps_per_update = members * self.batch_size * self.sequence_length
+    return self.replace(
+      learning_rate_decay_steps=max(1.0, num_steps / steps_per_update)
+    )
 
   def _check_optimization(self) -> None:
     for name, choices in (

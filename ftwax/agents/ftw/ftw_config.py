@@ -246,21 +246,19 @@ class FTWConfig(config_lib.ActorCriticConfig):
     return (tasks.latent_kl_task(), *rest) if self._is_hierarchical else rest
 
   @property
-  def unused_hyperparameters(self) -> frozenset[str]:
-    """Names of the hyperparameters that no part of the agent reads."""
-    unused = super().unused_hyperparameters
-    if self.network or self.loss or self.tasks:
-      return unused
-    if not (self._is_hierarchical or callable(self.core)):
-      unused |= {
-        'kl_posterior_prior_cost',
-        'kl_prior_fixed_cost',
-        'slow_period',
-        'fast_to_slow_gradient_scale',
-      }
-    if self.policy_loss != 'ppo':
-      unused |= {'gae_lambda', 'clip_epsilon', 'value_clip'}
-    return unused
+  def _reads(self) -> dict[str, bool]:
+    of_hierarchy = self._is_hierarchical or callable(self.core)
+    of_ppo = self.policy_loss == 'ppo'
+    return {
+      **super()._reads,
+      'kl_posterior_prior_cost': of_hierarchy,
+      'kl_prior_fixed_cost': of_hierarchy,
+      'slow_period': of_hierarchy,
+      'fast_to_slow_gradient_scale': of_hierarchy,
+      'gae_lambda': of_ppo,
+      'clip_epsilon': of_ppo,
+      'value_clip': of_ppo,
+    }
 
   @property
   def targets_fn(self) -> policy_loss_lib.MakeTargets | None:
