@@ -87,7 +87,8 @@ def append_rows(directory, *steps):
 def read_link(stream):
   """Returns the address in the lines that a process prints."""
   for line in stream:
-    found = re.search(r'http://\S+', line)
+    # Launchpad ends the lines of its processes by a code of their color.
+    found = re.search(r'http://[^\s\x1b]+', line)
     if found:
       return found[0]
   raise AssertionError('no link was printed')
