@@ -397,22 +397,26 @@ def test_advantages_are_normalized_over_all_streams(weighed):
 
 @pytest.mark.parametrize(
   ('agent', 'make_config'),
-  [(impala, impala.IMPALAConfig), (a2c, a2c.A2CConfig), (ppo, ppo.PPOConfig)],
+  [
+    (impala, impala.IMPALAConfig),
+    pytest.param(a2c, a2c.A2CConfig, marks=pytest.mark.slow),
+    (ppo, ppo.PPOConfig),
+  ],
 )
 def test_the_option_makes_policy_losses_of_one_scale(agent, make_config):
   metrics = {}
   for on in (False, True):
+    config = make_config(
+      normalize_advantages=on, core='feed_forward', **SIZES
+    ).replace(learning_rate=0.0)
+    network, _, core = _make(agent, config)
+    batch = random_batches.make_batch(0, SPEC, network, config)
+    batch = types.LearnerBatch(batch.trajectory)
+    state = core.init(jax.random.PRNGKey(0))
+    update = jax.jit(core.update)
     for scale in (1.0, 100.0):
-      config = make_config(
-        normalize_advantages=on, core='feed_forward', **SIZES
-      ).replace(learning_rate=0.0)
-      network, _, core = _make(agent, config)
-      batch = random_batches.make_batch(0, SPEC, network, config)
-      batch = types.LearnerBatch(batch.trajectory)
-      state = core.init(jax.random.PRNGKey(0))
-      state = state._replace(internal_rewards=jnp.array([scale]))
-      _, found = jax.jit(core.update)(state, batch)
-      metrics[on, scale] = found
+      rewarded = state._replace(internal_rewards=jnp.array([scale]))
+      _, metrics[on, scale] = update(rewarded, batch)
   losses = {key: abs(float(m['policy_loss'])) for key, m in metrics.items()}
   assert losses[False, 100.0] > 10.0 * losses[False, 1.0]
   assert losses[True, 100.0] < 3.0

@@ -34,7 +34,15 @@ AGENTS = {
 }
 
 
-@pytest.mark.parametrize('name', AGENTS)
+@pytest.mark.parametrize(
+  'name',
+  [
+    name
+    if name in ('ppo', 'normalized')
+    else pytest.param(name, marks=pytest.mark.slow)
+    for name in AGENTS
+  ],
+)
 def test_updates_are_those_of_one_device(name):
   agent, config = AGENTS[name]
   spec = fakes.make_vector_spec()

@@ -3,10 +3,12 @@
 import pathlib
 
 import documented_code
+import pytest
 
 PAGE = pathlib.Path(__file__).parents[2] / 'docs' / 'how_to' / 'acme_by_hand.md'
 
 
+@pytest.mark.slow  # tests/docs/test_pages.py runs a shorter form.
 def test_the_pair_learns_catch(tmp_path):
   code = '\n'.join(documented_code.read_blocks(PAGE))
   printed = documented_code.run(code, tmp_path, timeout_s=900)

@@ -17,22 +17,6 @@ PAGES = [
   if '```python' in path.read_text('utf-8')
 ]
 
-# Those that take long even shortened.
-_LONG = {
-  'acme_by_hand',
-  'core',
-  'loss',
-  'memory',
-  'population',
-  'reading_a_run',
-  'scaling',
-  'several_devices',
-  'several_seeds',
-  'use_only_the_learner',
-  'use_only_the_networks',
-  'your_own_game',
-}
-
 # What makes a page short. Tests have several CPU devices already.
 _SHORTER = (
   (r'max_num_actor_steps=[\d_]+', 'max_num_actor_steps=600'),
@@ -80,7 +64,7 @@ def _code(page, directory):
 
 def test_there_are_pages():
   assert len(PAGES) > 10
-  assert set(_HOLDS) | _LONG <= {page.stem for page in PAGES}
+  assert set(_HOLDS) <= {page.stem for page in PAGES}
 
 
 @pytest.mark.parametrize(
@@ -108,15 +92,7 @@ def test_the_notebook_of_a_page_is_its_execution(page):
 
 # PettingZoo's own way to make its environments.
 @pytest.mark.filterwarnings('ignore:The old environment creation API')
-@pytest.mark.parametrize(
-  'page',
-  [
-    pytest.param(
-      page, id=page.stem, marks=[pytest.mark.slow] * (page.stem in _LONG)
-    )
-    for page in PAGES
-  ],
-)
+@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.stem)
 def test_code_runs_shortened(page, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   code = _code(page, tmp_path)

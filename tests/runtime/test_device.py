@@ -229,7 +229,15 @@ _OFF = {
 }
 
 
-@pytest.mark.parametrize('what', _OFF)
+@pytest.mark.parametrize(
+  'what',
+  [
+    what
+    if what in ('sum', 'order')
+    else pytest.param(what, marks=pytest.mark.slow)
+    for what in _OFF
+  ],
+)
 def test_a_timestep_that_is_off_its_spec_is_named(run, make_experiment, what):
   function, message = _OFF[what]
 
