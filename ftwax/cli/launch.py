@@ -25,7 +25,14 @@ from absl import logging
 import ftwax
 from ftwax.cli import commands, flags
 from ftwax.records import checkpoints, config_files
-from ftwax.runtime import comparison, devices, rebuilding, run_records, runs
+from ftwax.runtime import (
+  comparison,
+  devices,
+  evaluation,
+  rebuilding,
+  run_records,
+  runs,
+)
 from ftwax.runtime import experiment as experiment_lib
 
 _FOLDER = pathlib.Path(ftwax.__file__).parent / 'experiments'
@@ -42,7 +49,12 @@ class Options:
     8, 'Environments that each actor steps at a time.'
   )
   seed: int = flags.flag(0, 'Random seed of the run.')
-  eval_every: int = flags.flag(0, 'Steps between evaluations; 0 for none.')
+  eval_every: int = flags.flag(
+    0, 'Steps, or episodes, between evaluations; 0 for none.'
+  )
+  eval_unit: str = flags.flag(
+    'steps', 'What --eval_every counts.', tuple(evaluation.UNITS)
+  )
   num_eval_episodes: int = flags.flag(20, 'Episodes per evaluation.')
   run_dir: str | None = flags.flag(
     None, 'Run directory; by default a new one in runs/.'
@@ -93,6 +105,10 @@ class Options:
   def defaults(self) -> dict[str, Any]:
     """Returns the defaults of flags that depend on other flags."""
     return {}
+
+  def evaluation_period(self) -> str | None:
+    """Returns `eval_every` of `runs.run_experiment`."""
+    return f'{self.eval_every} {self.eval_unit}' if self.eval_every else None
 
   def fields(self) -> dict[str, Any]:
     """Returns the fields of an `ExperimentConfig` that flags set."""
@@ -346,7 +362,7 @@ def _compare(found: Experiment) -> None:
     variants(found),
     range(options.seed, options.seed + options.compare),
     options.runtime,
-    eval_every=asked or None,
+    eval_every=options.evaluation_period() if asked else None,
     num_eval_episodes=options.num_eval_episodes,
     **_runtime_options(options, found.given, 1),
   )
@@ -359,7 +375,7 @@ def _run(
 ) -> runs.RunResult:
   result = runs.run_experiment(
     experiment,
-    options.eval_every or None,
+    options.evaluation_period(),
     options.num_eval_episodes,
     runtime=options.runtime,
     run_dir=options.run_dir,

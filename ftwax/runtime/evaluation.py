@@ -22,6 +22,52 @@ from ftwax.runtime import prepare
 MAX_STEPS = 30_000
 
 
+# What periods may count, and the count of a run that it is.
+UNITS = {'steps': 'actor_steps', 'episodes': 'episodes'}
+
+
+class Period(NamedTuple):
+  """The time from one evaluation to the next.
+
+  Attributes:
+    length: number of steps or episodes.
+    unit: which of the two, a key of `UNITS`.
+  """
+
+  length: int
+  unit: str = 'steps'
+
+  def count(self, counts: Any) -> int:
+    """Returns how many of the unit a run has taken, by its counts."""
+    number: int = getattr(counts, UNITS[self.unit])
+    return number
+
+  def next_due(self, counts: Any) -> int:
+    """Returns the number of the unit at the first evaluation after `counts`.
+
+    It is a multiple of the period, so a resumed run evaluates at the same times
+    as an uninterrupted one.
+    """
+    return (self.count(counts) // self.length + 1) * self.length
+
+
+def make_period(eval_every: int | str | None) -> Period | None:
+  """Returns the period of evaluations; see `runs.run_experiment`."""
+  types.check_type('eval_every', eval_every, int | str | None)
+  if eval_every is None:
+    return None
+  number, _, unit = str(eval_every).partition(' ')
+  if (
+    not number.isdecimal() or int(number) < 1 or (unit or 'steps') not in UNITS
+  ):
+    raise ValueError(
+      f'eval_every ({eval_every!r}) must be at least 1, in steps, or a number'
+      f" with one of the units {tuple(UNITS)}, such as '100 episodes'; choose"
+      ' None, 0 on the command line, for no evaluations.'
+    )
+  return Period(int(number), unit or 'steps')
+
+
 class GameResult(NamedTuple):
   """The result of a game.
 
@@ -97,15 +143,6 @@ def make_plan(parts: prepare.Prepared, num_episodes: int) -> Plan:
     players.find_teams(opponents, spec.teams, spec.roles),
   )
   return Plan(places, seats, games_per_place, opponents, spec.roles)
-
-
-def next_step(num_steps: int, eval_every: int) -> int:
-  """Returns the step of the first evaluation after `num_steps`.
-
-  The step is a multiple of the period, so a resumed run evaluates at the same
-  steps as an uninterrupted one.
-  """
-  return (num_steps // eval_every + 1) * eval_every
 
 
 def make_opponents(parts: prepare.Prepared) -> dict[str, players.Player]:

@@ -117,7 +117,7 @@ class MakeRun(Protocol):
 
 def run_experiment(
   experiment: experiment_lib.ExperimentConfig,
-  eval_every: int | None = None,
+  eval_every: int | str | None = None,
   num_eval_episodes: int = 10,
   *,
   runtime: str = 'local',
@@ -130,8 +130,8 @@ def run_experiment(
 
   Args:
     experiment: an agent or a population, and its task.
-    eval_every: number of actor steps between evaluations; None for no
-      evaluation.
+    eval_every: number of actor steps between evaluations, or of training
+      episodes, as in '100 episodes'; None for no evaluation.
     num_eval_episodes: minimum number of episodes of each member in an
       evaluation.
     runtime: `local` for Python or JAX environments and the replay in this
@@ -170,13 +170,8 @@ def run_experiment(
       " for runtime='device', which compiles environments with the agent;"
       " leave it out, or choose runtime='local'."
     )
-  types.check_type('eval_every', eval_every, int | None)
+  period = evaluation.make_period(eval_every)
   types.check_type('num_eval_episodes', num_eval_episodes, int)
-  if eval_every is not None and eval_every < 1:
-    raise ValueError(
-      f'eval_every ({eval_every}) must be at least 1; choose None, 0 on the'
-      ' command line, for no evaluations.'
-    )
   if num_eval_episodes < 1:
     raise ValueError(
       f'num_eval_episodes ({num_eval_episodes}) must be at least 1; choose 10.'
@@ -206,9 +201,7 @@ def run_experiment(
   parts = prepare.prepare(experiment)
   make_run = module.prepare_run(parts, devices)
   directory = open_run_directory(experiment, run_dir, resume)
-  return execute(
-    make_run, parts, directory, resume, eval_every, num_eval_episodes
-  )
+  return execute(make_run, parts, directory, resume, period, num_eval_episodes)
 
 
 def execute(
@@ -216,7 +209,7 @@ def execute(
   parts: prepare.Prepared,
   directory: pathlib.Path,
   resume: bool,
-  eval_every: int | None,
+  period: evaluation.Period | None,
   num_eval_episodes: int,
 ) -> RunResult:
   """Trains, evaluates, logs and saves in this process.
@@ -226,7 +219,7 @@ def execute(
     parts: the parts of the experiment.
     directory: directory of the run.
     resume: whether to continue from the newest checkpoint.
-    eval_every: see `run_experiment`.
+    period: of evaluations; None for no evaluation.
     num_eval_episodes: see `run_experiment`.
   """
   with contextlib.ExitStack() as stack:
@@ -251,7 +244,7 @@ def execute(
         run,
         parts.observers,
         records,
-        eval_every,
+        period,
         num_eval_episodes,
         check_interrupts,
       )
@@ -276,19 +269,17 @@ def _train(
   run: Run,
   observers: Sequence[experiment_lib.Observer],
   records: run_records.RunRecords,
-  eval_every: int | None,
+  period: evaluation.Period | None,
   num_eval_episodes: int,
   check_interrupts: Callable[[], None],
 ) -> None:
   """Trains and evaluates, to the end or until an observer ends the run."""
   check_interrupts()
-  next_evaluation = evaluation.next_step(
-    records.counts.actor_steps, eval_every or 1
-  )
+  due = period.next_due(records.counts) if period else 0
   for _ in run.train():
-    if eval_every and records.counts.actor_steps >= next_evaluation:
+    if period and period.count(records.counts) >= due:
       outcome = run.evaluate(num_eval_episodes)
-      next_evaluation += eval_every
+      due = period.next_due(records.counts)
       if report_evaluation(
         outcome, records.counts, observers, records, run.snapshot
       ):

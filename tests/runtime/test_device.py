@@ -74,7 +74,7 @@ def test_the_agent_learns_to_match(run, make_experiment):
 
 
 def test_a_run_leaves_its_records(run, make_experiment, short_calls, capsys):
-  result = run(make_experiment(), eval_every=100, num_eval_episodes=6)
+  result = run(make_experiment(), eval_every='10 episodes', num_eval_episodes=6)
   assert result.counts.actor_steps >= 200
   train = loggers.read_jsonl(loggers.log_path(result.run_dir, 'train'))
   assert sum(row['num_episodes'] for row in train) == result.counts.episodes

@@ -14,7 +14,7 @@ import run_helpers
 from ftwax.population import population_config, selection
 from ftwax.records import checkpoints, loggers, run_directory
 from ftwax.reporting import history
-from ftwax.runtime import callbacks, distributed, runs
+from ftwax.runtime import callbacks, distributed, evaluation, runs
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime.distributed import runner
 
@@ -117,7 +117,11 @@ def test_a_local_run_continues_a_distributed_one_and_back(tmp_path):
 
 
 def test_evaluates_at_multiples_and_at_the_end(tmp_path):
-  result = _run(distributed_helpers.make_experiment(), tmp_path, eval_every=50)
+  result = _run(
+    distributed_helpers.make_experiment(),
+    tmp_path,
+    period=evaluation.Period(13, 'episodes'),
+  )
   rows = _read(tmp_path, 'evaluation')
   assert len(rows) == 2
   assert rows[0]['num_episodes'] >= 4
@@ -137,7 +141,7 @@ def test_an_observer_ends_the_run_and_keeps_the_best(tmp_path):
       observers=[Ends(), callbacks.BestCheckpoint()], max_num_actor_steps=1000
     ),
     tmp_path,
-    eval_every=50,
+    period=evaluation.Period(13, 'episodes'),
   )
   assert 50 <= result.counts.actor_steps < 150
   assert (tmp_path / 'best').exists()
@@ -183,7 +187,7 @@ def test_members_of_one_team_are_evaluated_beside_each_other(tmp_path):
     environment=functional_fakes.make_role_matching((0, 0), (0, 1)),
     select=selection.truncation,
   )
-  _run(experiment, tmp_path, eval_every=200)
+  _run(experiment, tmp_path, period=evaluation.Period(200))
   row = _read(tmp_path, 'evaluation')[-1]
   assert np.shape(row['cross_returns']) == (4, 4)
   assert len(row['role_returns']) == 2
@@ -275,7 +279,12 @@ def test_all_members_continue_after_a_learner_is_lost(
 
 def test_a_lost_evaluation_is_made_again(tmp_path):
   engine = _Losing('evaluate', {1})
-  _run(distributed_helpers.make_experiment(), tmp_path, engine, eval_every=100)
+  _run(
+    distributed_helpers.make_experiment(),
+    tmp_path,
+    engine,
+    period=evaluation.Period(100),
+  )
   assert engine.num_calls == 2
   assert len(_read(tmp_path, 'evaluation')) == 1
 

@@ -100,7 +100,7 @@ def test_the_agent_learns_to_match(run, make_experiment):
 
 
 def test_a_run_leaves_its_records(run, make_experiment):
-  result = run(make_experiment(), eval_every=100, num_eval_episodes=3)
+  result = run(make_experiment(), eval_every='25 episodes', num_eval_episodes=3)
   train = loggers.read_jsonl(loggers.log_path(result.run_dir, 'train'))
   assert [row['episodes'] for row in train][-1] == result.counts.episodes == 50
   assert all(row['episode_length'] == 4 for row in train)
@@ -111,7 +111,7 @@ def test_a_run_leaves_its_records(run, make_experiment):
   evaluation = loggers.read_jsonl(
     loggers.log_path(result.run_dir, 'evaluation')
   )
-  assert [row['actor_steps'] for row in evaluation] == [100, 200]
+  assert [row['episodes'] // 25 for row in evaluation] == [1, 2]
   assert all(row['num_episodes'] == 4 for row in evaluation)
   learner = loggers.read_jsonl(loggers.log_path(result.run_dir, 'learner'))
   assert learner[-1]['learner_steps'] == result.counts.learner_steps

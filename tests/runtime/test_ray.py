@@ -22,7 +22,7 @@ if importlib.util.find_spec('ray') is None:
 import distributed_helpers  # noqa: E402
 
 from ftwax.records import checkpoints, loggers  # noqa: E402
-from ftwax.runtime import runs  # noqa: E402
+from ftwax.runtime import evaluation, runs  # noqa: E402
 from ftwax.runtime.distributed import ray_engine, runner  # noqa: E402
 from ftwax.runtime.distributed import settings as settings_lib  # noqa: E402
 
@@ -270,7 +270,7 @@ def test_a_run_takes_its_steps_and_ends(engine, tmp_path):
     runs.open_run_directory(
       distributed_helpers.make_experiment(), tmp_path / 'run', False
     ),
-    eval_every=50,
+    period=evaluation.Period(50),
     settings=settings_lib.Settings(num_actors=1),
   )
   assert result.counts.actor_steps == 100

@@ -19,6 +19,7 @@ def _make_matching(seed):
   ('option', 'value', 'message'),
   [
     ('eval_every', -5, r'eval_every \(-5\) must be at least 1'),
+    ('eval_every', '5 hours', r"eval_every \('5 hours'\) must be"),
     ('num_eval_episodes', 0, r'num_eval_episodes \(0\) must be at least 1'),
     ('num_eval_episodes', -2, r'num_eval_episodes \(-2\) must be at least 1'),
     ('seed', -1, r'seed \(-1\) must be from 0 to 4294967295'),

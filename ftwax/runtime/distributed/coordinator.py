@@ -95,7 +95,7 @@ class Coordinator:
     self,
     engine: engine_lib.Engine,
     settings: settings_lib.Settings,
-    eval_every: int | None,
+    period: evaluation.Period | None,
     environment_timeout_s: float,
     parts: prepare.Prepared,
     records: run_records.RunRecords,
@@ -106,7 +106,7 @@ class Coordinator:
     Args:
       engine: carries calls to `actor/i`, `learner/k` and `evaluator`.
       settings: numbers of nodes, and limits.
-      eval_every: number of actor steps between evaluations; None for none.
+      period: of evaluations; None for none.
       environment_timeout_s: maximum seconds for a step of an actor's games.
       parts: the parts of the experiment.
       records: counts, logs and checkpoints of the run.
@@ -114,7 +114,7 @@ class Coordinator:
     """
     self._engine = engine
     self._settings = settings
-    self._eval_every = eval_every
+    self._period = period
     self._parts = parts
     self._records = records
     self._seating = seating = parts.seating
@@ -139,7 +139,7 @@ class Coordinator:
     self._variables_numbers = dict.fromkeys(self._learners, -1)
     self._faults = _limit(settings, settings.num_actors)
     names = [*self._learners, *self._actors]
-    if eval_every:
+    if period:
       names.append(EVALUATOR)
     self._health = _Health(engine, settings, environment_timeout_s, names)
     self._is_recovering = False
@@ -194,8 +194,11 @@ class Coordinator:
 
   @property
   def _is_evaluation_due(self) -> bool:
-    steps = self._records.counts.actor_steps
-    return bool(self._eval_every) and steps >= self._eval_due
+    period = self._period
+    return (
+      period is not None
+      and period.count(self._records.counts) >= self._eval_due
+    )
 
   def _begin(self, key: types.Key, resume: bool) -> None:
     """Begins or resumes the population, including the learners' members."""
@@ -214,9 +217,8 @@ class Coordinator:
     self._traits = _only_traits(self._common.members)
     for _ in self._restore():
       pass
-    self._eval_due = evaluation.next_step(
-      self._records.counts.actor_steps, self._eval_every or 1
-    )
+    if self._period:
+      self._eval_due = self._period.next_due(self._records.counts)
 
   # Asking nodes.
 
@@ -282,11 +284,11 @@ class Coordinator:
   def _evaluate_if_due(self, busy: set[str]) -> None:
     # The last one is of the members with which the run ends.
     waits = self._records.done and busy
-    if self._is_evaluation_due and not waits and EVALUATOR not in busy:
+    if not self._period or waits or EVALUATOR in busy:
+      return
+    if self._is_evaluation_due:
       self._eval_counts = counts = self._records.counts
-      self._eval_due = evaluation.next_step(
-        counts.actor_steps, self._eval_every or 1
-      )
+      self._eval_due = self._period.next_due(counts)
       entropy = (_EVALUATION, counts.actor_steps)
       self._call(EVALUATOR, 'evaluate', entropy, *self._variables.values())
 
@@ -434,7 +436,7 @@ class Coordinator:
       actor.needs_seats = True
       actor.retry_at = time.monotonic() + _RETRY_S
     elif name == EVALUATOR:
-      self._eval_due = self._eval_counts.actor_steps
+      self._eval_due = 0  # At once.
     else:
       yield from self._recover()
 

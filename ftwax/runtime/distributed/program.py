@@ -29,8 +29,15 @@ from launchpad.nodes.python import local_multi_processing
 from ftwax import loopback, types
 from ftwax.population import state as state_lib
 from ftwax.records import checkpoints, run_directory
+from ftwax.runtime import (
+  evaluation,
+  generations,
+  live_page,
+  prepare,
+  run_records,
+  runs,
+)
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import generations, prepare, run_records, runs
 from ftwax.runtime.distributed import (
   engine,
   namespaces,
@@ -53,7 +60,7 @@ _FINISH_S = 5.0
 
 def make_program(
   experiment: experiment_lib.ExperimentConfig,
-  eval_every: int | None = None,
+  eval_every: int | str | None = None,
   num_eval_episodes: int = 10,
   *,
   run_dir: str | pathlib.Path | None = None,
@@ -67,8 +74,7 @@ def make_program(
 
   Args:
     experiment: an agent or a population, and its task.
-    eval_every: number of actor steps between evaluations; None for no
-      evaluator.
+    eval_every: see `runner.run_experiment`; None for no evaluator.
     num_eval_episodes: minimum number of episodes of each member in an
       evaluation.
     run_dir: directory of the run, made by `run_directory`, which continues from
@@ -84,6 +90,7 @@ def make_program(
     ExposedError: if ports cannot be closed to other machines.
     ValueError: if a label is already used in `program`, or see `runner.check`.
   """
+  period = evaluation.make_period(eval_every)
   settings = settings or settings_lib.Settings()
   runner.check(prepare.prepare(experiment), settings)
   if settings.cluster != settings_lib.LOCAL:
@@ -105,13 +112,13 @@ def make_program(
       f' than {LABELS} for your own nodes.'
     )
   handles = _add_nodes(
-    program, experiment, settings, num_eval_episodes if eval_every else None
+    program, experiment, settings, num_eval_episodes if period else None
   )
   program.add_node(
     lp.PyNode(
       _coordinate,
       experiment,
-      eval_every,
+      period,
       num_eval_episodes,
       str(pathlib.Path(run_dir).absolute()),
       settings,
@@ -126,13 +133,15 @@ def run_experiment(
   experiment: experiment_lib.ExperimentConfig,
   parts: prepare.Prepared,
   directory: pathlib.Path,
-  eval_every: int | None,
+  eval_every: int | str | None,
   num_eval_episodes: int,
   settings: settings_lib.Settings,
 ) -> runs.RunResult:
   """Makes the program and launches it; see `runner.run_experiment`."""
+  if experiment.watch:  # Here, since no browser reaches the nodes' namespace.
+    live_page.start(directory)
   program = make_program(
-    experiment,
+    experiment.replace(watch=False),
     eval_every,
     num_eval_episodes,
     run_dir=directory,
@@ -432,7 +441,7 @@ def _make_on_reverb(
 
 def _coordinate(
   experiment: experiment_lib.ExperimentConfig,
-  eval_every: int | None,
+  period: evaluation.Period | None,
   num_eval_episodes: int,
   run_dir: str,
   settings: settings_lib.Settings,
@@ -449,7 +458,7 @@ def _coordinate(
         experiment,
         pathlib.Path(run_dir),
         True,
-        eval_every,
+        period,
         num_eval_episodes,
         settings,
       ).result()

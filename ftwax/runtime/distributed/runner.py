@@ -9,8 +9,8 @@ from typing import Any
 
 import jax
 
+from ftwax.runtime import evaluation, prepare, run_records, runs
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import prepare, run_records, runs
 from ftwax.runtime.distributed import actor, learner, queues
 from ftwax.runtime.distributed import coordinator as coordinator_lib
 from ftwax.runtime.distributed import engine as engine_lib
@@ -22,7 +22,7 @@ LAUNCHPAD_PYTHON = (3, 10)
 
 def run_experiment(
   experiment: experiment_lib.ExperimentConfig,
-  eval_every: int | None = None,
+  eval_every: int | str | None = None,
   num_eval_episodes: int = 10,
   *,
   run_dir: str | pathlib.Path | None = None,
@@ -34,8 +34,7 @@ def run_experiment(
 
   Args:
     experiment: an agent or a population, and its task.
-    eval_every: number of actor steps between evaluations; None for no
-      evaluation.
+    eval_every: see `runs.run_experiment`.
     num_eval_episodes: minimum number of episodes of each member in an
       evaluation.
     run_dir: directory of the run; by default a new one in `runs/<name>`.
@@ -59,6 +58,7 @@ def run_experiment(
       f"devices ({list(devices)}) must be None with runtime='distributed';"
       ' choose settings=Settings(num_devices=...).'
     )
+  period = evaluation.make_period(eval_every)
   settings = settings or settings_lib.Settings()
   # Errors of parts and settings come before a run directory is made.
   parts = prepare.prepare(experiment)
@@ -76,7 +76,7 @@ def run_experiment(
     experiment,
     directory,
     resume,
-    eval_every,
+    period,
     num_eval_episodes,
     settings,
   )
@@ -87,7 +87,7 @@ def run_with(
   experiment: experiment_lib.ExperimentConfig,
   directory: pathlib.Path,
   resume: bool = False,
-  eval_every: int | None = None,
+  period: evaluation.Period | None = None,
   num_eval_episodes: int = 10,
   settings: settings_lib.Settings | None = None,
 ) -> runs.RunResult:
@@ -98,7 +98,7 @@ def run_with(
     experiment: an agent or a population, and its task.
     directory: directory of the run.
     resume: whether to continue from the newest checkpoint.
-    eval_every: see `run_experiment`.
+    period: of evaluations; None for no evaluation.
     num_eval_episodes: see `run_experiment`.
     settings: numbers of nodes, and limits.
   """
@@ -113,12 +113,12 @@ def run_with(
     (directory / 'output').mkdir(exist_ok=True)
     engine = start_engine()
     stack.callback(engine.close)
-    num_episodes = num_eval_episodes if eval_every else None
+    num_episodes = num_eval_episodes if period else None
     engine.start(make_nodes(experiment, own_settings, num_episodes))
     return coordinator_lib.Coordinator(
       engine,
       own_settings,
-      eval_every,
+      period,
       experiment.environment_timeout_s,
       parts,
       records,
