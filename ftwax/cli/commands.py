@@ -79,11 +79,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def expected_errors() -> tuple[type[Exception], ...]:
-  """Returns the errors caused by the user's values, data, disk or ports.
+  """Returns the errors caused by the user's values, data, machine or ports.
 
   For these the message suffices; any other error is a bug.
   """
   errors = (ValueError, OSError, ArithmeticError, ImportError)
+  # Slow imports, and nothing else raises these.
+  engine = sys.modules.get('ftwax.runtime.distributed.engine')
+  nodes = (engine.NodeFailedError, engine.NodeLostError) if engine else ()
   try:
     from ftwax.environments import environment_faults  # Slow imports.
     from ftwax.records import checkpoints, run_directory
@@ -94,6 +97,7 @@ def expected_errors() -> tuple[type[Exception], ...]:
     environment_faults.EnvironmentFault,
     run_directory.RunDirectoryError,
     checkpoints.CheckpointError,
+    *nodes,
   )
 
 

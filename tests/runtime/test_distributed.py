@@ -11,6 +11,7 @@ import population_helpers
 import pytest
 import run_helpers
 
+from ftwax.cli import commands
 from ftwax.population import population_config, selection
 from ftwax.records import checkpoints, loggers, run_directory
 from ftwax.reporting import history
@@ -287,6 +288,16 @@ def test_a_lost_evaluation_is_made_again(tmp_path):
   )
   assert engine.num_calls == 2
   assert len(_read(tmp_path, 'evaluation')) == 1
+
+
+def test_a_learner_that_never_starts_is_told_in_one_line(tmp_path):
+  engine = _Losing('initial_state', {1})
+  with pytest.raises(SystemExit) as end, commands.errors_told():
+    _run(distributed_helpers.make_experiment(), tmp_path, engine)
+  assert end.value.code.startswith(
+    'NodeFailedError: learners must start, and one was lost before it had'
+    f' (learner/0 was lost.); see what it has written in {tmp_path}/output.'
+  )
 
 
 def test_a_node_that_dies_too_often_fails_the_run(tmp_path):

@@ -203,12 +203,14 @@ class Coordinator:
   def _begin(self, key: types.Key, resume: bool) -> None:
     """Begins or resumes the population, including the learners' members."""
     parts = self._parts
-    members = _concatenate(
-      [
-        self._engine.get(state)
-        for state in self._call_learners('initial_state')
-      ]
-    )
+    states = self._call_learners('initial_state')
+    try:
+      members = _concatenate([self._engine.get(state) for state in states])
+    except engine_lib.NodeLostError as error:
+      raise engine_lib.NodeFailedError(
+        f'learners must start, and one was lost before it had ({error}); see'
+        f' what it has written in {self._records.directory / "output"}.'
+      ) from error
     self._evolution, population = generations.start(
       parts, self._records, members, key, resume
     )

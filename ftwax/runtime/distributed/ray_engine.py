@@ -74,17 +74,20 @@ class RayEngine:
     """Starts the nodes.
 
     Raises:
-      RuntimeError: if the cluster has no room for them.
-      ValueError: if a node cannot be pickled.
+      ConnectionError: if the cluster has died.
+      ValueError: if it has no room for them, or a node cannot be pickled.
     """
     ray = self._ray
     payloads = {name: _pickle(name, make) for name, make in nodes.items()}
     resources = self._resources(list(nodes))
-    self._group = ray.util.placement_group(
-      [resources[name] for name in nodes], strategy='PACK'
-    )
-    if not self._group.wait(_PLACEMENT_S):
-      raise RuntimeError(
+    bundles = [resources[name] for name in nodes]
+    try:
+      self._group = ray.util.placement_group(bundles, strategy='PACK')
+      has_room = self._group.wait(_PLACEMENT_S)
+    except Exception as error:  # Ray has died since, which has no own error.
+      raise _not_joined(self._settings.cluster, error) from error
+    if not has_room:
+      raise ValueError(
         f'the cluster must have room for {_add(resources.values())}, and has'
         f' {_room(ray)} free; add hosts, or choose fewer nodes or --resources.'
       )
