@@ -3,12 +3,48 @@
 Jaderberg et al., 2019 (arXiv:1807.01281), section "Matchmaking": one player is
 sampled uniformly, the others in proportion to a normal density, with mean one
 half, of its win probability against them. Games between equals teach most.
+
+Past selves, if there are any, are drawn by prioritized fictitious self-play
+(PFSP; Vinyals et al., 2019): in proportion to (1 - p)^k or p (1 - p), for the
+score p of a member against each. A league of main agents and exploiters is a
+rule in which members differ in whom they meet.
 """
 
+from typing import Any, NamedTuple, Protocol
+
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ftwax import types
+from ftwax.population import past_selves, seating
+from ftwax.population import population_config as config_lib
 from ftwax.population import ratings as ratings_lib
+from ftwax.population import state as state_lib
+
+
+class Meetings(NamedTuple):
+  """Whom members meet.
+
+  Attributes:
+    members: float32 [N, N], log density of meeting each other member, up to a
+      constant.
+    past: float32 [N, S], weight of each past self; `()` without any.
+  """
+
+  members: types.Array
+  past: Any = ()
+
+
+class MatchmakingRule(Protocol):
+  """Decides whom members meet; a pure function."""
+
+  def __call__(
+    self,
+    population: state_lib.PopulationState,
+    config: config_lib.PopulationConfig,
+  ) -> Meetings:
+    """Returns whom members meet in a round."""
 
 
 def log_density(
@@ -30,3 +66,67 @@ def log_density(
   surprise = ratings_lib.pairwise_win_probability(ratings) - 0.5
   density = -0.5 * jnp.square(surprise / deviation)
   return jnp.where(jnp.eye(ratings.shape[0], dtype=bool), -jnp.inf, density)
+
+
+def by_strength(
+  population: state_lib.PopulationState, config: config_lib.PopulationConfig
+) -> Meetings:
+  """Prefers equal members, and past selves as the options say."""
+  members = log_density(population.ratings, config.matchmaking_deviation)
+  if not config.num_past:
+    return Meetings(members)
+  p = past_selves.win_rates(population.past)
+  if config.prefers_equal_past:
+    return Meetings(members, p * (1.0 - p))
+  return Meetings(members, (1.0 - p) ** config.past_exponent)
+
+
+def begin_round(
+  key: types.Key,
+  population: state_lib.PopulationState,
+  places: seating.Seating,
+  rule: MatchmakingRule,
+  config: config_lib.PopulationConfig,
+) -> tuple[state_lib.PopulationState, types.Array, Any]:
+  """Takes a snapshot if one is due, and draws the players of a round.
+
+  Args:
+    key: random key.
+    population: before the round. Without past selves, it may lack members.
+    places: the seats of members and opponents; past selves come last.
+    rule: decides whom members meet.
+    config: options of the population.
+
+  Returns:
+    The population; int32 [G, P], the player on each seat, see
+    `state.record_games`; and the variables of the past selves that play, leaves
+    [J, ...], or `()`.
+  """
+  num_others = len(population.opponent_ratings) - config.num_past
+  if config.num_past:
+    past, is_new = past_selves.begin_round(
+      population.past, population.members, config.past_period
+    )
+    # A snapshot is as strong as its member.
+    own = population.opponent_ratings[num_others:]
+    own = jnp.where(is_new, population.ratings[past.member], own)
+    population = population._replace(
+      past=past,
+      opponent_ratings=population.opponent_ratings.at[num_others:].set(own),
+    )
+  meetings = rule(population, config)
+  seats = seating.draw_seats(key, meetings.members, places)
+  if not config.num_past:
+    return population, seats, ()
+  first = config.num_members + num_others
+  snapshots = past_selves.draw(
+    # Unlike the keys of a split, in which seats are drawn.
+    jax.random.fold_in(key, 2),
+    meetings.past,
+    seats,
+    first + jnp.arange(config.num_past_at_once),
+  )
+  is_past = places.opponents >= num_others
+  place = np.where(is_past, places.opponents - num_others, 0)
+  seats = jnp.where(is_past, first + snapshots[place], seats)
+  return population, seats, past_selves.take(past, snapshots)

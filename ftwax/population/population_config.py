@@ -55,6 +55,13 @@ class PopulationConfig(types.Config):
     k_factor: maximum change of a rating per game and seat, in Elo points.
     matchmaking_deviation: standard deviation, in win probability, of the normal
       density from which the other players of a game are sampled.
+    num_past: number of snapshots of members that are kept as opponents; 0 for
+      none. They play in the share of games of `opponents`, in turn with these.
+    past_period: rounds between two snapshots.
+    num_past_at_once: number of snapshots that play in the same round.
+    past_exponent: how much a member prefers snapshots that it does not beat,
+      k in (1 - p)^k for its win rate p. 0 is plain fictitious self-play.
+    prefers_equal_past: whether it prefers its equals instead, by p (1 - p).
     own_team_fraction: fraction of the games in which each team consists of
       copies of one member, as in evaluations. In the others teams are mixed, so
       that a member can win by what its teammates do.
@@ -87,6 +94,18 @@ class PopulationConfig(types.Config):
   matchmaking_deviation: float = 1.0 / 6.0
   own_team_fraction: float = 0.0
 
+  # Past selves.
+  num_past: int = 0
+  past_period: int = 10
+  num_past_at_once: int = 2
+  past_exponent: float = 2.0
+  prefers_equal_past: bool = False
+
+  @property
+  def num_past_players(self) -> int:
+    """The number of past selves that play at once; 0 if none are kept."""
+    return self.num_past_at_once if self.num_past else 0
+
   def __post_init__(self) -> None:
     """Checks each option and the combinations of options."""
     self.check_types()
@@ -95,6 +114,9 @@ class PopulationConfig(types.Config):
       ('burn_in_games', 0),
       ('num_returns', 1),
       ('min_lineages', 1),
+      ('num_past', 0),
+      ('past_period', 1),
+      ('num_past_at_once', 1),
     ):
       value = getattr(self, name)
       if value < low:
@@ -158,6 +180,11 @@ class PopulationConfig(types.Config):
       raise ValueError(
         f'perturb_factors ({self.perturb_factors}) must be two positive'
         ' numbers; choose (0.8, 1.2).'
+      )
+    if not 0.0 <= self.past_exponent < math.inf:
+      raise ValueError(
+        f'past_exponent ({self.past_exponent}) must be finite and not negative;'
+        ' choose 2.'
       )
     if not math.isfinite(self.initial_rating):
       raise ValueError(

@@ -16,6 +16,7 @@ from ftwax.agents.actor_critic import actor_critic_config
 from ftwax.environments import adapting, game_vectors
 from ftwax.population import (
   evolution,
+  matchmaking,
   players,
   population_config,
   schedules,
@@ -128,6 +129,7 @@ class ExperimentConfig(types.Config):
       rounded up to complete trajectories and, in team games, to complete games.
     select: selects the parents that members copy.
     explore: perturbs the values that a copy inherits.
+    matchmake: decides which members and past selves members meet.
     schedule: values that a single agent goes through, instead of those of its
       config, such as those of a population's best member; see
       `runtime.replaying`.
@@ -181,6 +183,7 @@ class ExperimentConfig(types.Config):
   steps_per_round: int = 1000
   select: selection.SelectionRule = selection.win_probability
   explore: evolution.ExploreRule = evolution.perturb
+  matchmake: matchmaking.MatchmakingRule = matchmaking.by_strength
   schedule: schedules.Schedule | None = None
   opponents: Mapping[str, players.Player | MakePlayer] = dataclasses.field(
     default_factory=dict

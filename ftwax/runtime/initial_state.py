@@ -15,6 +15,7 @@ import numpy as np
 from absl import logging
 
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
+from ftwax.population import past_selves
 from ftwax.population import state as state_lib
 from ftwax.records import array_files, checkpoints
 from ftwax.runtime import rebuilding, sharing
@@ -79,7 +80,11 @@ def start_from(
         _skip(init_from, name, str(error).partition(';')[0])
       else:
         changes[name] = jax.tree.map(lambda leaf: leaf[turns], restored)
-  return population._replace(members=members._replace(**changes))
+  members = members._replace(**changes)
+  past = population.past
+  if past:
+    past = past_selves.init(members, len(past.member))
+  return population._replace(members=members, past=past)
 
 
 def _read_part(directory: pathlib.Path, name: str, template: Any) -> Any:

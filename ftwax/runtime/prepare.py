@@ -20,6 +20,7 @@ from ftwax.environments import (
 )
 from ftwax.population import (
   evolution,
+  matchmaking,
   players,
   population_config,
   schedules,
@@ -48,6 +49,7 @@ class Prepared:
     priors: priors of all values that evolution may change.
     evolve: runs one generation, with a key of the population's.
     replays: makes the replays of the agent.
+    players: opponents of training: `opponents`, then past selves.
     seating: seats of members and opponents in the games of one actor.
     key: random key of the run.
     game: the training game, if it is written in JAX.
@@ -62,6 +64,7 @@ class Prepared:
   population: population_config.PopulationConfig
   select: selection.SelectionRule
   explore: evolution.ExploreRule
+  matchmake: matchmaking.MatchmakingRule
   opponents: Mapping[str, players.Player]
   max_num_actor_steps: int
   num_environments: int
@@ -85,6 +88,7 @@ class Prepared:
   priors: evolution.Traits
   evolve: evolution.Evolve
   replays: replays.Replays
+  players: Mapping[str, players.Player]
   seating: seating.Seating
   key: types.Key
   game: functional.FunctionalGame | None
@@ -109,13 +113,7 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
     own_spec, evaluation_game = _read(experiment, evaluation_factory)
     _check_spec(own_spec, spec)
   memory_checks.check_fits(agent, experiment.num_environments, spec)
-  opponents = {
-    name: player
-    if isinstance(player, players.Player)
-    else player(spec.environment.actions)
-    for name, player in experiment.opponents.items()
-  }
-  players.check_specs(opponents, spec.environment)
+  opponents = _make_opponents(experiment, spec.environment)
   _check_select(experiment, spec)
   network = agent.make_network(spec.environment)
   policy = agent.make_policy(network, spec.environment)
@@ -128,6 +126,10 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
     names = priors.hyperparameters._fields
     schedules.check(experiment.schedule, names, num_events)
     learner = schedules.follow(learner, experiment.schedule)
+  training_players = opponents | {
+    f'past {index}': players.past_self(policy)
+    for index in range(population.num_past_players)
+  }
   parts = {field.name for field in dataclasses.fields(Prepared)}
   copied = {
     field.name: getattr(experiment, field.name)
@@ -146,11 +148,12 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
     priors=priors,
     evolve=_make_evolve(experiment, priors),
     replays=replays.Replays(agent, spec.environment, policy),
+    players=training_players,
     seating=seating.make_seating(
       spec.teams,
       population.num_members,
       experiment.num_environments,
-      players.find_teams(opponents, spec.teams, spec.roles),
+      players.find_teams(training_players, spec.teams, spec.roles),
       experiment.opponent_share,
       population.own_team_fraction,
     ),
@@ -182,6 +185,17 @@ def _check_spec(spec: games.GameSpec, training_spec: games.GameSpec) -> None:
       f' ({training_spec}), but made one with {spec}; choose one that differs'
       ' only in its levels.'
     )
+
+
+def _make_opponents(
+  experiment: experiment_lib.ExperimentConfig, spec: types.EnvironmentSpec
+) -> dict[str, players.Player]:
+  opponents = {
+    name: player if isinstance(player, players.Player) else player(spec.actions)
+    for name, player in experiment.opponents.items()
+  }
+  players.check_specs(opponents, spec)
+  return opponents
 
 
 def _check_select(

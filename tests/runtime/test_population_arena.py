@@ -327,7 +327,8 @@ def test_single_agents_are_ranked_by_their_own_reward(key):
 
 def test_seats_are_drawn_anew(key):
   coordinator, _ = _make_coordinator(key, num_environments=8)
-  drawn = [coordinator.draw_seats(np.zeros((2, 2))) for _ in range(3)]
+  members = _members(np.zeros((2, 2)))
+  drawn = [coordinator.draw_seats(members)[0] for _ in range(3)]
   assert not np.array_equal(drawn[0], drawn[1])
   for seats in drawn:
     assert seats.shape == (8, 2)

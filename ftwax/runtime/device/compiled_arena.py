@@ -15,7 +15,12 @@ import jax.numpy as jnp
 
 from ftwax import types
 from ftwax.environments import functional
-from ftwax.population import players, population_config, routing
+from ftwax.population import (
+  past_selves,
+  players,
+  population_config,
+  routing,
+)
 from ftwax.population import seating as seating_lib
 from ftwax.population import state as state_lib
 
@@ -78,7 +83,7 @@ class Arena:
     return self.router.seating
 
   def reset(
-    self, key: types.Key, seats: types.Array
+    self, key: types.Key, seats: types.Array, past: Any = ()
   ) -> tuple[ArenaState, dm_env.TimeStep]:
     """Starts all games.
 
@@ -87,6 +92,7 @@ class Arena:
       seats: int32 [G, P], the player on each seat: members are 0 to N - 1,
         opponents start at N, on the seats that they have in `seating`. Ignored
         in single-seat games.
+      past: variables of past selves; see `past_selves.seat`.
 
     Returns:
       The state, and the timesteps of members [N, M, ...].
@@ -98,8 +104,8 @@ class Arena:
     games_key, *keys = jax.random.split(key, 1 + len(self.router.opponents))
     games, timestep = self.games.reset(games_key)
     match = MatchState(
-      routing.make_routes(seats),
-      self.router.init(keys),
+      self.router.route(seats),
+      past_selves.seat(self.router.init(keys), past),
       self.router.to_opponents(_merge(timestep)),
     )
     state = ArenaState(games, match)

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import internal_rewards, trees, types
-from ftwax.population import evolution, matchmaking, population_config, seating
+from ftwax.population import evolution, matchmaking, population_config
 from ftwax.population import state as state_lib
 from ftwax.replay import auxiliary_replay
 from ftwax.runtime import sharding
@@ -100,6 +100,7 @@ class Loop:
       none.
     config: configuration of the population.
     sizes: sizes of an iteration.
+    matchmake: decides whom members meet.
     evolve: returns the population after a generation, and its record; None for
       a population that does not evolve.
   """
@@ -110,17 +111,19 @@ class Loop:
   replay: auxiliary_replay.AuxiliaryReplay | None
   config: population_config.PopulationConfig
   sizes: sizes_lib.Sizes
+  matchmake: matchmaking.MatchmakingRule = matchmaking.by_strength
   evolve: evolution.Evolve | None = None
 
   def init(self, key: types.Key) -> LoopState:
     """Returns the initial state, at the start of a round."""
     num_members = self.config.num_members
     population_key, start_key, replay_key, key = jax.random.split(key, 4)
+    num_players = len(self.arena.router.opponents)
     population = state_lib.init(
       population_key,
       self.learner.init,
       self.config,
-      len(self.arena.router.opponents),
+      num_players - self.config.num_past_players,
       self.arena.seating.team_size,
     )
     replay_state: Any = ()
@@ -128,9 +131,10 @@ class Loop:
       replay_state = jax.vmap(self.replay.init)(
         jax.random.split(replay_key, num_members)
       )
+    population, rollout_state = self._start(start_key, population)
     return LoopState(
       population=population,
-      rollout=self._start(start_key, population.ratings),
+      rollout=rollout_state,
       replay=replay_state,
       totals=self._zero_totals(),
       key=key,
@@ -142,8 +146,8 @@ class Loop:
     if self.arena.seating.is_solo:
       return state
     start_key, key = jax.random.split(state.key)
-    ratings = state.population.ratings
-    return state._replace(rollout=self._start(start_key, ratings), key=key)
+    population, rollout_state = self._start(start_key, state.population)
+    return state._replace(population=population, rollout=rollout_state, key=key)
 
   def next_round(self, state: LoopState) -> tuple[LoopState, types.Array]:
     """Evolves the population, unless it never does, and starts a round.
@@ -247,19 +251,18 @@ class Loop:
     )
 
   def _start(
-    self, key: types.Key, ratings: types.Array
-  ) -> rollout.RolloutState:
+    self, key: types.Key, population: state_lib.PopulationState
+  ) -> tuple[state_lib.PopulationState, rollout.RolloutState]:
     """Seats members and starts all games."""
     seats_key, games_key, actor_key = jax.random.split(key, 3)
-    seats = seating.draw_seats(
-      seats_key,
-      matchmaking.log_density(ratings, self.config.matchmaking_deviation),
-      self.arena.seating,
+    population, seats, past = matchmaking.begin_round(
+      seats_key, population, self.arena.seating, self.matchmake, self.config
     )
-    arena_state, timestep = self.arena.reset(games_key, seats)
+    arena_state, timestep = self.arena.reset(games_key, seats, past)
     init = functools.partial(self.actor.init, batch_size=self.sizes.num_rows)
     keys = jax.random.split(actor_key, self.config.num_members)
-    return rollout.start(arena_state, timestep, jax.vmap(init)(keys))
+    actors = jax.vmap(init)(keys)
+    return population, rollout.start(arena_state, timestep, actors)
 
   def _iterate(
     self,

@@ -151,13 +151,14 @@ def make_loop(parts: prepare.Prepared) -> loop_lib.Loop:
   )
   return loop_lib.Loop(
     arena=compiled_arena.make_arena(
-      parts.game, parts.seating, list(parts.opponents.values())
+      parts.game, parts.seating, list(parts.players.values())
     ),
     actor=parts.policy,
     learner=parts.learner,
     replay=parts.replays.make_auxiliary(sizes.num_rows),
     config=parts.population,
     sizes=sizes,
+    matchmake=parts.matchmake,
     evolve=parts.evolve if parts.population.exploits else None,
   )
 

@@ -123,7 +123,7 @@ class Actor:
       )
     self._actors.reset()
     self._ticks = game_loop.play_rounds(
-      games.arena, self._actors, lambda: self._seats, parts, games
+      games.arena, self._actors, lambda: (self._seats, ()), parts, games
     )
 
 

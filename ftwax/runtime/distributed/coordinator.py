@@ -274,7 +274,7 @@ class Coordinator:
     actor.held = min(left, wanted)
     seats = None
     if actor.needs_seats:
-      seats = self._ratings.draw_seats(self._traits.internal_rewards)
+      seats, _ = self._ratings.draw_seats(self._traits)
     self._call(
       name,
       'play',

@@ -193,12 +193,18 @@ def check(parts: prepare.Prepared, settings: settings_lib.Settings) -> None:
   """Checks a run before anything is started.
 
   Raises:
-    ValueError: if it keeps no checkpoints, or learners cannot share members.
+    ValueError: if it keeps no checkpoints, learners cannot share members, or
+      there are past selves.
   """
   if parts.checkpointing is None:
     raise ValueError(
       'checkpointing (None) must be set in a distributed run, which continues'
       ' from its checkpoints when a learner dies; leave it out.'
+    )
+  if parts.population.num_past:
+    raise ValueError(
+      f'num_past ({parts.population.num_past}) must be 0 in a distributed run,'
+      " whose actors get no past selves; choose runtime='local' or 'device'."
     )
   num_members = parts.population.num_members
   num_learners = settings.num_learners

@@ -14,7 +14,7 @@ import numpy as np
 
 from ftwax import types
 from ftwax.environments import compiled_games, game_vectors, specified
-from ftwax.population import players, routing
+from ftwax.population import past_selves, players, routing
 from ftwax.population import seating as seating_lib
 from ftwax.runtime import evaluation
 
@@ -98,15 +98,17 @@ class Arena(specified.Specified, dm_env.Environment):
     """States of JAX games, leaves [G, ...]; None for Python games."""
     return self._games.state
 
-  def seat(self, seats: types.NumpyArray) -> None:
+  def seat(self, seats: types.NumpyArray, past: Any = ()) -> None:
     """Seats players; `reset` must be called next.
 
     Args:
       seats: int32 [G, P], the player on each seat: members are 0 to N - 1, all
         equally often; opponents start at N.
+      past: variables of past selves; see `past_selves.seat`.
     """
+    self._past = past
     self._seats = np.array(seats, np.int32)
-    routes = routing.make_routes(self._seats)
+    routes = self._router.route(self._seats)
     in_order = np.array_equal(routes.order, np.arange(self.num_environments))
     self._routes = None if in_order else routes
     self._num_played[:] = 0
@@ -117,6 +119,7 @@ class Arena(specified.Specified, dm_env.Environment):
     self._lengths[:] = 0
     split = [jax.random.split(key) for key, _ in self._opponents]
     states = self._router.init([key for _, key in split])
+    states = past_selves.seat(states, self._past)
     self._opponents = [
       (key, state) for (key, _), state in zip(split, states, strict=True)
     ]

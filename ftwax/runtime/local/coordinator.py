@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
 from ftwax.population import evolution as evolution_lib
-from ftwax.population import matchmaking
-from ftwax.population import seating as seating_lib
+from ftwax.population import matchmaking, past_selves
 from ftwax.population import state as state_lib
 from ftwax.runtime import evaluation, generations, prepare, run_records
 
@@ -62,12 +62,14 @@ class Coordinator:
     self._has_ended = False  # Whether a round has ended.
     self.seating = parts.seating
 
-    def draw(key: types.Key, ratings: types.Array) -> types.Array:
-      deviation = parts.population.matchmaking_deviation
-      density = matchmaking.log_density(ratings, deviation)
-      return seating_lib.draw_seats(key, density, self.seating)
+    def begin_round(
+      key: types.Key, population: state_lib.PopulationState
+    ) -> Any:
+      return matchmaking.begin_round(
+        key, population, self.seating, parts.matchmake, self._config
+      )
 
-    self._draw = jax.jit(draw)
+    self._begin_round = jax.jit(begin_round)
     self._record_games = jax.jit(state_lib.record_games, static_argnums=(4, 5))
     self._record_returns = jax.jit(state_lib.record_returns)
 
@@ -104,17 +106,34 @@ class Coordinator:
     self._has_ended = has_ended
 
   def draw_seats(
-    self, internal_rewards: types.InternalRewards
-  ) -> types.NumpyArray:
-    """Returns the player on each seat of an arena, int32 [G, P].
+    self, members: types.TrainingState
+  ) -> tuple[types.NumpyArray, Any]:
+    """Begins a round.
 
     Args:
-      internal_rewards: internal rewards of the members, [N, num_events].
+      members: the members, leaves [N, ...]; without past selves their internal
+        rewards suffice.
+
+    Returns:
+      int32 [G, P], the player on each seat of an arena; and variables of past
+      selves, see `past_selves.seat`.
     """
-    self._rate(internal_rewards)
+    self._rate(members.internal_rewards)
     key, seats_key = jax.random.split(self._population.key)
-    self._population = self._population._replace(key=key)
-    return np.asarray(self._draw(seats_key, self._population.ratings))
+    population = self._population._replace(key=key)
+    if self._config.num_past:
+      members = jax.device_put(members, self._device)
+      population = population._replace(members=members)
+    population, seats, past = self._begin_round(seats_key, population)
+    self._population = _without_members(population)
+    return np.asarray(seats), past
+
+  def some_past(self) -> Any:
+    """Returns variables like those of `draw_seats`, drawing nothing."""
+    if not self._config.num_past:
+      return ()
+    first = jnp.zeros(self._config.num_past_at_once, jnp.int32)
+    return past_selves.take(self._population.past, first)
 
   def record(self, results: Sequence[evaluation.GameResult]) -> None:
     """Records results in the order in which the games ended."""

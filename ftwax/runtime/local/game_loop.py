@@ -55,7 +55,7 @@ class Start(NamedTuple):
 def play_rounds(
   arena: arena_lib.Arena,
   actor: members.Actors,
-  draw_seats: Callable[[], types.NumpyArray],
+  draw_seats: Callable[[], tuple[types.NumpyArray, Any]],
   parts: prepare.Prepared,
   environment: Any = None,
   start: Start | None = None,
@@ -70,7 +70,8 @@ def play_rounds(
   Args:
     arena: the games.
     actor: acts for all members.
-    draw_seats: returns the player on each seat, int32 [G, P].
+    draw_seats: returns the player on each seat, int32 [G, P], and variables of
+      past selves; see `past_selves.seat`.
     parts: provide observers and the length of a round.
     environment: the environment to step; by default the arena itself.
     start: where to continue, with arena and actors already restored; by default
@@ -89,7 +90,7 @@ def play_rounds(
     loop = _play(arena, actor, parts.observers, environment, start.timestep)
   while True:
     if loop is None or not (is_solo or round_step):
-      arena.seat(draw_seats())
+      arena.seat(*draw_seats())
       loop = _play(arena, actor, parts.observers, environment)
     # Leaving this loop does not close the generator: single-seat games go on.
     for num_steps, tick in enumerate(loop, start=round_step + 1):

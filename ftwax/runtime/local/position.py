@@ -113,7 +113,8 @@ class Tracker:
   def template(self, learned: types.TrainingState) -> Any:
     """Returns a position with the structure to restore; starts the games."""
     shape = self._coordinator.seating.opponents.shape
-    self._arena.seat(np.zeros(shape, np.int32))
+    past = self._coordinator.some_past()
+    self._arena.seat(np.zeros(shape, np.int32), past)
     self._actors.observe_first(self._arena.reset())
     # A position of the right structure exists only while games run.
     self.note(0, learned)

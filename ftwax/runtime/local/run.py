@@ -9,6 +9,7 @@ Members evolve after each round.
 import contextlib
 import functools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import jax
 from absl import logging
@@ -186,8 +187,8 @@ class _Run:
     # Other seeds, since the same ones might fail in the same way again.
     self._arena.replace_games(self._make_games(num_restarts))
 
-  def _draw_seats(self) -> types.NumpyArray:
-    return self._coordinator.draw_seats(self._learner.state.internal_rewards)
+  def _draw_seats(self) -> tuple[types.NumpyArray, Any]:
+    return self._coordinator.draw_seats(self._learner.state)
 
   def _note(self, round_step: int) -> None:
     """Makes this moment the next checkpoint if the run can continue from it."""
@@ -265,7 +266,7 @@ class _Run:
     arena = arena_lib.Arena(
       self._make_games(),
       self._coordinator.seating,
-      list(self._parts.opponents.values()),
+      list(self._parts.players.values()),
       jax.random.fold_in(self._actor_key(), 0),
     )
     self._stack.callback(arena.close)
