@@ -10,8 +10,7 @@ Each cell of the tables is one command, which goes on with an unfinished run:
 Networks have about the parameters of one with an LSTM of `--units`.
 
 `learn` trains PPO with several seeds at once, in one compiled program. Options
-are the defaults, but for unrolls of two episodes; `--set=name=value` changes
-one. Scores are mean returns of the episodes in each twentieth of the steps;
+are those of `PPOConfig.long_memory`; `--set=name=value` changes one. Scores are mean returns of the episodes in each twentieth of the steps;
 `--stop_at` ends a run once all seeds have a score.
 
 `label` trains the same networks with the right answers to whole episodes of
@@ -50,6 +49,7 @@ from ftwax.environments import (
   long_recall,
   memory_chain,
   popgym,
+  recall,
 )
 
 _CORES = ('feed_forward', 'lstm', 'gru', 'lru', 'min_gru', 'gtrxl')
@@ -62,6 +62,9 @@ _NUM_SEQUENCES = 4
 
 # Parts into which a run is split, each a point of its curve.
 _NUM_PARTS = 20
+
+# Of the tasks of POPGym.
+_DIFFICULTIES = ('easy', 'medium', 'hard')
 
 
 class _Task(NamedTuple):
@@ -93,10 +96,53 @@ _TASKS: Mapping[str, _Task] = {
     )
     for delay in (30, 100, 300, 1000)
   },
+  **{
+    f't_maze_{delay}': _Task(
+      functools.partial(long_recall.make, delay, num_goals=2, noise_size=0),
+      delay + 1,
+      0.5,
+    )
+    for delay in (100, 1000)
+  },
   'copying': _Task(copying.make, 20, 0.25),
-  'repeat_previous': _Task(popgym.repeat_previous, 51, -0.5),
-  'autoencode': _Task(popgym.autoencode, 103, -0.5),
-  'cart_pole': _Task(popgym.stateless_cart_pole, 200, 0.1),
+  'recall_by_key': _Task(recall.make, 12, 0.25),
+  'repeat_previous_easy': _Task(popgym.repeat_previous, 51, -0.5),
+  'repeat_previous_medium': _Task(
+    functools.partial(popgym.repeat_previous, 2, 32), 103, -0.5
+  ),
+  'repeat_previous_hard': _Task(
+    functools.partial(popgym.repeat_previous, 3, 64), 155, -0.5
+  ),
+  **{
+    f'autoencode_{difficulty}': _Task(
+      functools.partial(popgym.autoencode, num_decks), 104 * num_decks - 1, -0.5
+    )
+    for num_decks, difficulty in enumerate(_DIFFICULTIES, start=1)
+  },
+  **{
+    f'count_recall_{difficulty}': _Task(
+      functools.partial(popgym.count_recall, *sizes), 52 * sizes[0] - 1, -0.9
+    )
+    for difficulty, sizes in zip(
+      _DIFFICULTIES, ((1, 2), (2, 4), (4, 13)), strict=True
+    )
+  },
+  **{
+    f'concentration_{difficulty}': _Task(
+      functools.partial(popgym.concentration, *sizes), 104 * sizes[0], -0.8
+    )
+    for difficulty, sizes in zip(
+      _DIFFICULTIES, ((1, 2), (2, 2), (1, 13)), strict=True
+    )
+  },
+  **{
+    f'cart_pole_{difficulty}': _Task(
+      functools.partial(popgym.stateless_cart_pole, num_steps), num_steps, 0.1
+    )
+    for difficulty, num_steps in zip(
+      _DIFFICULTIES, (200, 400, 600), strict=True
+    )
+  },
 }
 
 
@@ -121,11 +167,11 @@ def _with_core(
 
 
 def _make_config(args: argparse.Namespace) -> ppo.PPOConfig:
-  options = {'sequence_length': 2 * _TASKS[args.task].length}
+  options = {}
   for pair in args.set:
     name, value = pair.split('=', 1)
     options[name] = ast.literal_eval(value)
-  return ppo.PPOConfig(**options)
+  return ppo.PPOConfig.long_memory(_TASKS[args.task].length, **options)
 
 
 class _Cell:

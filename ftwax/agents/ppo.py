@@ -75,8 +75,9 @@ class PPOConfig(standard.StandardConfig):
   def long_memory(cls, episode_length: int, **options: Any) -> 'PPOConfig':
     """Returns settings for episodes whose end depends on their start.
 
-    With them a bit is recalled after 100 steps (`docs/which_core.md`). An
-    unroll holds two episodes, so that most gradients reach the start.
+    An unroll holds two episodes, so that most gradients reach the start, and
+    observations are normalized, so that a rare cue is larger than what is seen
+    all the time; `docs/which_core.md` has results.
 
     Args:
       episode_length: steps of an episode, about.
@@ -86,6 +87,8 @@ class PPOConfig(standard.StandardConfig):
       'learning_rate': 3e-3,
       'core': 'lru',
       'hidden_size': 32,
+      'memory_length': 10 * episode_length,
+      'normalize_observations': True,
       'sequence_length': 2 * episode_length,
       'batch_size': 16,
       'num_epochs': 4,

@@ -4,8 +4,8 @@ LRU: Orvieto et al., 2023 (arXiv:2303.06349), a diagonal complex recurrence with
 constant decays. minGRU: Feng et al., 2024 (arXiv:2410.01201), whose gate
 depends on the inputs, but not on the state.
 
-Units start with time scales from one step to `memory_length`, uniform in their
-logarithms: after a time scale, 1 / e of a memory is left.
+Units start with time scales from a hundredth of `memory_length` to all of it,
+uniform in their logarithms: after a time scale, 1 / e of a memory is left.
 """
 
 import dataclasses
@@ -69,8 +69,9 @@ class LinearCore(hk.Module):
   """Residual blocks around linear recurrences; features are normalized.
 
   A block normalizes its inputs, does the recurrence, and adds the gated result
-  to its inputs (Smith et al., 2023, arXiv:2208.04933, appendix G). The state is
-  a tuple with an entry for each block.
+  to its inputs (Smith et al., 2023, arXiv:2208.04933, appendix G). The first
+  one takes them as they are: a cue among noise stands out by its size. The
+  state is a tuple with an entry for each block.
   """
 
   def __init__(self, config: LinearCoreConfig, name: str | None = None):
@@ -78,7 +79,10 @@ class LinearCore(hk.Module):
     size, layers = config.hidden_size, range(config.num_layers)
     make = _LRU if config.recurrence == 'lru' else _MinGRU
     self._encoder = hk.Linear(size, name='encoder')
-    self._norms = [hk.LayerNorm(-1, True, True, name='norm') for _ in layers]
+    self._norms: list[Callable[[types.Array], types.Array]] = [
+      lambda x: x,
+      *(hk.LayerNorm(-1, True, True, name='norm') for _ in layers[1:]),
+    ]
     self._recurrences: list[_Recurrence] = [
       make(config, name=config.recurrence) for _ in layers
     ]
@@ -258,7 +262,10 @@ class _MinGRU(hk.Module):
 
 def _log_rates(memory_length: int) -> hk.initializers.Initializer:
   """Draws logarithms of rates whose inverses reach to `memory_length`."""
-  return hk.initializers.RandomUniform(-math.log(memory_length), 0.0)
+  shortest = max(memory_length / 100, 1.0)
+  return hk.initializers.RandomUniform(
+    -math.log(memory_length), -math.log(shortest)
+  )
 
 
 def _init_log_phase(shape: Sequence[int], dtype: Any) -> types.Array:
