@@ -10,8 +10,9 @@ Each cell of the tables is one command, which goes on with an unfinished run:
 Networks have about the parameters of one with an LSTM of `--units`.
 
 `learn` trains PPO with several seeds at once, in one compiled program. Options
-are those of `PPOConfig.long_memory`; `--set=name=value` changes one. Scores are mean returns of the episodes in each twentieth of the steps;
-`--stop_at` ends a run once all seeds have a score.
+are those of `PPOConfig.long_memory`; `--set=name=value` changes one. Scores are
+mean returns of the episodes in each twentieth of the steps; `--stop_at` ends a
+run once all seeds have a score.
 
 `label` trains the same networks with the right answers to whole episodes of
 recall, 32 at a time, as a bound on what an agent could learn: if this fails,
