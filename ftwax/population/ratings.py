@@ -251,6 +251,7 @@ def fit(
   anchor: int = 0,
   anchor_rating: float = 1000.0,
   prior_deviation: float = 2000.0,
+  rows_per_game: int = 1,
 ) -> Fit:
   """Fits ratings to the results of games by maximum likelihood.
 
@@ -264,9 +265,13 @@ def fit(
     anchor: player with a given rating.
     anchor_rating: rating of the anchor.
     prior_deviation: standard deviation of the prior, in Elo points.
+    rows_per_game: number of consecutive rows that are the pairs of teams of one
+      game. Their results are not independent.
 
   Returns:
-    Ratings and their standard errors, from the curvature at the maximum.
+    Ratings and their standard errors, from the curvature at the maximum. With
+    several rows per game, errors are from what games differ in (Liang and
+    Zeger, 1986, "Longitudinal data analysis using generalized linear models").
   """
   is_free = jnp.arange(multiplicities.shape[-1]) != anchor
   # The anchor's strength is fixed at zero.
@@ -291,7 +296,16 @@ def fit(
   strengths = jax.lax.fori_loop(
     0, _NUM_NEWTON_STEPS, newton_step, jnp.zeros(is_free.shape)
   )
-  variances = jnp.diag(jnp.linalg.inv(curvature(strengths)[1]))
+  p, hessian = curvature(strengths)
+  covariance = jnp.linalg.inv(hessian)
+  if rows_per_game > 1:
+    gradients = jnp.expand_dims(outcomes - p, -1) * design
+    gradients = gradients.reshape(-1, rows_per_game, len(strengths)).sum(axis=1)
+    spread = jnp.dot(gradients.T, gradients, precision=_HIGHEST)
+    covariance = jnp.linalg.multi_dot(
+      [covariance, spread, covariance], precision=_HIGHEST
+    )
+  variances = jnp.diag(covariance)
   return Fit(
     ratings=anchor_rating + strengths / _SCALE,
     standard_errors=jnp.where(is_free, jnp.sqrt(variances) / _SCALE, 0.0),

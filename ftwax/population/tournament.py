@@ -95,8 +95,9 @@ def summarize(
 
   Intervals of win rates are Wilson's, with a draw as half a win. With draws
   they are slightly too wide, since draws have less variance than wins and
-  losses. In games of three teams and more they are too narrow, since each pair
-  of teams counts as a game of its own.
+  losses. In games of three teams and more each pair of teams counts as a game
+  in means, but intervals are those of as many games as there are: those of win
+  rates take a player's results in one game to be one result.
 
   Args:
     seats: int [G, P], the player on each seat; teams may be mixed.
@@ -126,14 +127,26 @@ def summarize(
   # In mixed teams a player may sit on both sides of a game.
   np.fill_diagonal(scores, 0.0)
   np.fill_diagonal(games, 0)
-  lows, highs = wilson_interval(scores, games, deviations)
+  win_rates = np.where(games > 0, scores / np.maximum(games, 1), np.nan)
+  num_pairs = len(first) // max(len(seats), 1)
+  met = games
+  if num_pairs > 1:
+    shape = len(seats), num_pairs, num_players
+    meetings = zip(first.reshape(shape), second.reshape(shape), strict=True)
+    met = sum((a.T @ b + b.T @ a > 0).astype(np.int64) for a, b in meetings)
+    np.fill_diagonal(met, 0)
+  lows, highs = wilson_interval(np.nan_to_num(win_rates) * met, met, deviations)
   design = ratings_lib.multiplicities(places, teams, num_players)
   fit = ratings_lib.fit(
-    design.reshape(-1, num_players), pair_scores, anchor, anchor_rating
+    design.reshape(-1, num_players),
+    pair_scores,
+    anchor,
+    anchor_rating,
+    rows_per_game=num_pairs,
   )
   return Tournament(
     games=games,
-    win_rates=np.where(games > 0, scores / np.maximum(games, 1), np.nan),
+    win_rates=win_rates,
     lows=lows,
     highs=highs,
     ratings=np.asarray(fit.ratings),

@@ -161,3 +161,34 @@ def test_ratings_of_games_drawn_anew_scatter_as_their_errors():
   np.testing.assert_array_equal(samples[:, 0], 1000.0)
   deviation = np.std(samples[:, 1:], axis=0)
   np.testing.assert_allclose(deviation, fitted.standard_errors[1:], rtol=0.25)
+
+
+def test_intervals_of_games_of_many_teams_cover():
+  teams, strengths = (0, 1, 2, 3), np.array([1000.0, 1080.0, 900.0])
+  seats = tournament.round_robin(3, 40, teams)
+  logits = strengths * np.log(10.0) / 400.0
+  rng = np.random.default_rng(0)
+  # Of Gumbel's noise each pair follows Elo's formula, and pairs of one game
+  # depend on each other.
+  noise = rng.gumbel(size=(200, *seats.shape))
+  outcomes = jnp.asarray(logits[seats] + noise)
+  design = ratings.multiplicities(jnp.asarray(seats), teams, 3)
+  scores = ratings.pair_scores(outcomes).reshape(200, -1)
+
+  def cover(rows_per_game):
+    fitted = jax.vmap(
+      lambda scores: ratings.fit(
+        design.reshape(-1, 3), scores, rows_per_game=rows_per_game
+      )
+    )(scores)
+    errors = np.abs(np.asarray(fitted.ratings) - strengths)[:, 1:]
+    return np.mean(errors < 1.96 * fitted.standard_errors[:, 1:])
+
+  assert 0.92 < cover(6) < 0.98
+  assert cover(1) < 0.9
+  truth = 1.0 / (1.0 + np.exp(logits[None, :] - logits[:, None]))
+  is_in = []
+  for own in outcomes[:20]:
+    summary = tournament.summarize(seats, own, teams, 3)
+    is_in.append((summary.lows <= truth) & (truth <= summary.highs))
+  assert np.mean(np.array(is_in)[:, [0, 0, 1], [1, 2, 2]]) > 0.95
