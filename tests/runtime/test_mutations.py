@@ -13,7 +13,9 @@ import ftwax
 from ftwax.environments import catch
 from ftwax.population import lineage, selection
 from ftwax.reporting import history
+from ftwax.runtime import distributed, runs
 from ftwax.runtime import experiment as experiment_lib
+from ftwax.runtime.distributed import runner
 
 pytestmark = pytest.mark.slow
 
@@ -60,24 +62,28 @@ class _Members(experiment_lib.Observer):
     self.states[int(population.generation)] = members
 
 
+def _make_experiment(max_num_actor_steps, **options):
+  return population_helpers.make_experiment(
+    _make_environment,
+    population_helpers.CONFIG.replace(optimizer='adam'),
+    max_num_actor_steps=max_num_actor_steps,
+    steps_per_round=population_helpers.CONFIG.sequence_length,
+    num_environments=16,
+    select=selection.truncation,
+    population=ftwax.PopulationConfig(
+      4, burn_in_games=4, truncation_fraction=0.5, perturb_probability=1.0
+    ),
+    **options,
+  )
+
+
 @pytest.mark.parametrize('runtime', ['device', 'local'])
 def test_members_learn_at_the_announced_rates_also_after_a_resume(
   tmp_path, runtime
 ):
   def run(max_num_actor_steps, resume=False):
     members = _Members()
-    experiment = population_helpers.make_experiment(
-      _make_environment,
-      population_helpers.CONFIG.replace(optimizer='adam'),
-      max_num_actor_steps=max_num_actor_steps,
-      steps_per_round=population_helpers.CONFIG.sequence_length,
-      num_environments=16,
-      observers=[members],
-      select=selection.truncation,
-      population=ftwax.PopulationConfig(
-        4, burn_in_games=4, truncation_fraction=0.5, perturb_probability=1.0
-      ),
-    )
+    experiment = _make_experiment(max_num_actor_steps, observers=[members])
     ftwax.run(
       experiment, runtime=runtime, run_dir=tmp_path / 'run', resume=resume
     )
@@ -115,3 +121,43 @@ def test_members_learn_at_the_announced_rates_also_after_a_resume(
         is_checked_after_resume |= next_number == min(resumed)
   assert num_checked > 10
   assert is_checked_after_resume
+
+
+class _Watched(distributed.InProcess):
+  """Compares each update of learners with what the lineage announces."""
+
+  def __init__(self, directory):
+    super().__init__()
+    self._lineage = directory / history.LINEAGE_FILE
+    self.num_checked = self.num_mutants = 0
+
+  def call(self, name, method, *args, num_returns=1):
+    if method != 'learn':
+      return super().call(name, method, *args, num_returns=num_returns)
+    before = self.get(super().call(name, 'state')[0])
+    result = super().call(name, method, *args, num_returns=num_returns)
+    after = self.get(super().call(name, 'state')[0])
+    if (after.steps - before.steps == 1).all():
+      birth, *rows = lineage.read(self._lineage)
+      announced = list(birth['hyperparameters']['learning_rate'])
+      for row in rows:
+        announced[row['member']] = row['hyperparameters']['learning_rate']
+      rates = _step_sizes(before, after)
+      np.testing.assert_allclose(rates, announced, rtol=1e-3)
+      self.num_checked += 1
+      self.num_mutants += len(rows)
+    return result
+
+
+def test_learners_of_distributed_runs_do_so_too(tmp_path):
+  for steps in (800, 1_200):
+    experiment = _make_experiment(steps)
+    engine = _Watched(tmp_path)
+    runner.run_with(
+      lambda engine=engine: engine,
+      experiment,
+      runs.open_run_directory(experiment, tmp_path, steps > 800),
+      num_eval_episodes=4,
+      resume=steps > 800,
+    )
+    assert engine.num_checked and engine.num_mutants
