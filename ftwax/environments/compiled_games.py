@@ -130,7 +130,11 @@ class CompiledGames:
 def spec_of_compiled(game: functional.FunctionalGame) -> games.GameSpec:
   """Returns the spec of a JAX game."""
   return games.GameSpec(
-    game.spec, tuple(game.teams), tuple(game.event_names), tuple(game.roles)
+    game.spec,
+    tuple(game.teams),
+    tuple(game.event_names),
+    tuple(game.roles),
+    game.headline,
   )
 
 

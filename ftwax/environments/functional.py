@@ -86,6 +86,7 @@ class FunctionalGame(NamedTuple):
     display: shows a game in films and reports; None if it cannot be shown.
     page: displays a game in the browser; None to use its `display`.
     roles: the role of each player, length P; empty if there is one.
+    headline: the event that logs give as the return; empty for the sum of all.
   """
 
   spec: types.EnvironmentSpec
@@ -98,6 +99,7 @@ class FunctionalGame(NamedTuple):
   display: Display | None = None
   page: game_pages.GamePage | None = None
   roles: tuple[int, ...] = ()
+  headline: str = ''
 
 
 AnyEnvironment = TypeVar(

@@ -27,12 +27,21 @@ class GameSpec(NamedTuple):
     teams: the team of each player, length P.
     event_names: names of the entries of the reward.
     roles: the role of each player; empty if there is one.
+    headline: the event that logs give as the return; empty for the sum of all.
   """
 
   environment: types.EnvironmentSpec
   teams: tuple[int, ...]
   event_names: tuple[str, ...]
   roles: tuple[int, ...] = ()
+  headline: str = ''
+
+  def headlines(self, returns: types.NumpyArray) -> types.NumpyArray:
+    """Returns the return in logs, [...], of sums of rewards [..., E]."""
+    if not self.headline:
+      total: types.NumpyArray = returns.sum(axis=-1)
+      return total
+    return returns[..., self.event_names.index(self.headline)]
 
   @property
   def num_players(self) -> int:
@@ -56,7 +65,8 @@ def spec_of(environment: Any) -> GameSpec:
   if hasattr(environment, 'teams'):
     names = tuple(environment.event_names)
     roles = tuple(getattr(environment, 'roles', ()))
-    return GameSpec(spec, tuple(environment.teams), names, roles)
+    headline = getattr(environment, 'headline', '')
+    return GameSpec(spec, tuple(environment.teams), names, roles, headline)
   return GameSpec(spec, (0,), event_names_of(spec))
 
 
@@ -70,7 +80,8 @@ def event_names_of(spec: types.EnvironmentSpec) -> tuple[str, ...]:
 class GameEnvironment(Protocol):
   """A team game; see the module docstring.
 
-  A game with roles also has a property `roles`, the role of each player.
+  A game with roles also has a property `roles`, the role of each player; one
+  with a headline also has `headline`. See `GameSpec`.
   """
 
   @property
@@ -179,6 +190,11 @@ def check_game(spec: GameSpec) -> None:
     raise ValueError(
       f'event_names {spec.event_names} must name the {num_events} entries of'
       ' the reward; give one name for each.'
+    )
+  if spec.headline and spec.headline not in spec.event_names:
+    raise ValueError(
+      f'headline ({spec.headline!r}) must be one of the event_names'
+      f' {spec.event_names}; choose one, or leave it out.'
     )
 
 

@@ -269,6 +269,25 @@ def lock(path: str | os.PathLike[str]) -> Iterator[None]:
     yield
 
 
+def is_locked(path: str | os.PathLike[str]) -> bool | None:
+  """Returns whether a process on this machine uses a run directory.
+
+  Takes no lock for it, which could fail a run that starts now.
+
+  Args:
+    path: path of the run directory.
+
+  Returns:
+    None if the system does not tell.
+  """
+  try:
+    inode = os.stat(pathlib.Path(path) / LOCK_FILE).st_ino
+    locks = pathlib.Path('/proc/locks').read_text().splitlines()
+  except OSError:
+    return None
+  return any(f':{inode} ' in line for line in locks if 'FLOCK' in line)
+
+
 @contextlib.contextmanager
 def _reported(path: str | os.PathLike[str]) -> Iterator[None]:
   """Converts file system errors to a RunDirectoryError that names the path."""

@@ -6,7 +6,7 @@ Without opponents, each member plays against itself. In a game of one team, each
 member takes each seat beside copies of each other one (cross-play).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,6 +87,11 @@ class GameResult(NamedTuple):
   length: int
 
 
+def _sum(returns: types.NumpyArray) -> types.NumpyArray:
+  total: types.NumpyArray = returns.sum(axis=-1)
+  return total
+
+
 class Plan(NamedTuple):
   """The games of an evaluation.
 
@@ -98,6 +103,7 @@ class Plan(NamedTuple):
       overall would favor short episodes.
     opponents: players that do not learn, in the order of their indices.
     roles: the role of each seat; empty if there is one.
+    headlines: returns what logs call the return; see `games.GameSpec`.
   """
 
   seating: seating.Seating
@@ -105,6 +111,7 @@ class Plan(NamedTuple):
   games_per_place: int
   opponents: Mapping[str, players.Player]
   roles: tuple[int, ...] = ()
+  headlines: Callable[[types.NumpyArray], types.NumpyArray] = _sum
 
 
 class Outcome(NamedTuple):
@@ -142,7 +149,9 @@ def make_plan(parts: prepare.Prepared, num_episodes: int) -> Plan:
     num_games,
     players.find_teams(opponents, spec.teams, spec.roles),
   )
-  return Plan(places, seats, games_per_place, opponents, spec.roles)
+  return Plan(
+    places, seats, games_per_place, opponents, spec.roles, spec.headlines
+  )
 
 
 def make_opponents(parts: prepare.Prepared) -> dict[str, players.Player]:
@@ -239,7 +248,7 @@ def make_row(outcome: Outcome) -> dict[str, Any]:
   num_members = plan.seating.num_members
   seats = np.stack([result.seats for result in results])  # [G, P]
   is_member = seats < num_members
-  returns = np.stack([result.returns.sum(axis=1) for result in results])
+  returns = plan.headlines(np.stack([result.returns for result in results]))
   lengths = np.array([result.length for result in results])
   row: dict[str, Any] = {
     'episode_return': float(np.mean(returns[is_member])),
@@ -301,7 +310,7 @@ def describe(row: Mapping[str, Any], num_steps: int) -> str:
   """
   main = 'elo', 'self_play', 'cross_play'
   names = [name for name in row if name.startswith('scores/') or name in main]
-  numbers = {name: row[name] for name in ['episode_return', *names]}
+  numbers = {name: row[name] for name in names or ['episode_return']}
   return (
     f'evaluation after {num_steps:,} steps, {row["num_episodes"]} episodes:'
     f' {log_values.format_values(numbers)}'

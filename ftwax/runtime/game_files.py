@@ -32,6 +32,7 @@ def write(directory: pathlib.Path, spec: games.GameSpec) -> None:
     'teams': list(spec.teams),
     'event_names': list(spec.event_names),
     'roles': list(spec.roles),
+    'headline': spec.headline,
   }
   files.write_atomically(
     directory / run_directory.GAME_FILE, json.dumps(plain, indent=2) + '\n'
@@ -57,6 +58,7 @@ def _game_from_json(plain: _Json) -> games.GameSpec:
     tuple(plain['teams']),
     tuple(plain['event_names']),
     tuple(plain.get('roles', ())),  # Of older runs: none.
+    plain.get('headline', ''),
   )
 
 

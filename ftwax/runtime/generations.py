@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from ftwax import compilation, types
+from ftwax.environments import games
 from ftwax.population import evolution, lineage
 from ftwax.population import state as state_lib
 from ftwax.reporting import history
@@ -193,25 +194,24 @@ def population_row(
 
 
 def train_row(
-  returns: types.NumpyArray, lengths: types.NumpyArray
+  spec: games.GameSpec, returns: types.NumpyArray, lengths: types.NumpyArray
 ) -> dict[str, Any]:
   """Returns a row for the training log.
 
   Args:
-    returns: float [K, num_events] or [K], returns of the ended episodes.
+    spec: spec of the game.
+    returns: float [K, num_events], returns of the ended episodes.
     lengths: int [K], their numbers of actions.
 
   Returns:
     Means over the episodes; the caller adds the counts of the run.
   """
   row: dict[str, Any] = {
-    'episode_return': float(
-      np.mean(returns.reshape(len(returns), -1).sum(axis=1))
-    ),
+    'episode_return': float(np.mean(spec.headlines(returns))),
     'episode_length': float(np.mean(lengths)),
     'num_episodes': len(returns),
   }
-  if returns.ndim > 1 and returns.shape[1] > 1:
+  if returns.shape[1] > 1:
     row['event_returns'] = np.mean(returns, axis=0).tolist()
   return row
 

@@ -194,7 +194,7 @@ class RunRecords:
           next_time = self.counts.seconds + _DISPLAY_PERIOD_S
           display.update(
             self.counts.actor_steps,
-            mean_return=self.mean_return,
+            **{self._parts.spec.headline or 'mean_return': self.mean_return},
             learner_steps=self.counts.learner_steps,
           )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ftwax.records import files, loggers, run_directory, tournament_files
 from ftwax.reporting import history, report
+from ftwax.runtime import run_records
 
 # Maximum bytes of each log per answer; the page immediately asks for more.
 _MAX_BYTES = 1_000_000
@@ -30,10 +31,12 @@ class RunTail:
 
     Returns:
       'name', 'directory', 'seed', 'command', 'events' and the newest
-      'checkpoint'; 'report', whether there is one; 'tournament', its players
-      with Elo ratings and intervals; for a distributed run, 'nodes', the status
-      of each, and 'nodes_age', seconds since it was written; 'problem', a
-      sentence, if something cannot be read.
+      'checkpoint'; 'headline', the event that is the return in logs; 'report',
+      whether there is one; 'running', whether a process writes the run, None if
+      that is not known; 'error', whether one has left an error; 'tournament',
+      its players with Elo ratings and intervals; for a distributed run,
+      'nodes', the status of each, and 'nodes_age', seconds since it was
+      written; 'problem', a sentence, if something cannot be read.
     """
     directory = self.directory
     facts: dict[str, Any] = {
@@ -41,6 +44,8 @@ class RunTail:
       'directory': os.fspath(directory),
       'checkpoint': newest_checkpoint(directory),
       'report': (directory / report.REPORT_FILE).exists(),
+      'running': run_directory.is_locked(directory),
+      'error': (directory / run_records.ERROR_FILE).exists(),
     }
     if not directory.is_dir():
       return {**facts, 'problem': f'There is no directory {directory} (yet).'}
@@ -50,6 +55,9 @@ class RunTail:
       facts['steps'] = config.get('max_num_actor_steps')
       facts['members'] = config['population']['num_members']
       facts['events'] = run_directory.read_event_names(directory)
+      if facts['events']:
+        game = files.read_object(directory / run_directory.GAME_FILE)
+        facts['headline'] = game.get('headline')
       command = directory / run_directory.COMMAND_FILE
       facts['command'] = files.read(command, 'replace').strip()
       tournament = directory / tournament_files.TOURNAMENT_FILE

@@ -11,6 +11,7 @@ from ftwax.environments import (
   functional,
   games,
 )
+from ftwax.runtime import generations
 
 CONFIG = capture_the_flag.CaptureTheFlagConfig(
   team_size=1, height=7, width=11, num_steps=4, action='flat'
@@ -70,6 +71,18 @@ def test_bad_roles_are_refused():
   for roles in ((0,), (0, 2), (1, 1)):
     with pytest.raises(ValueError, match=r'roles \(.*\) must be numbered'):
       _play(game._replace(roles=roles))
+
+
+def test_a_headline_is_one_of_the_events():
+  spec = compiled_games.spec_of_compiled(capture_the_flag.make(CONFIG))
+  returns = np.arange(26.0).reshape(2, 13)
+  row = generations.train_row(spec, returns, np.ones(2))
+  event = spec.event_names.index('i_captured_the_flag')
+  assert row['episode_return'] == returns[:, event].mean()
+  plain = spec._replace(headline='')
+  assert plain.headlines(returns).tolist() == returns.sum(axis=1).tolist()
+  with pytest.raises(ValueError, match=r"headline \('goals'\) must be one of"):
+    games.check_game(spec._replace(headline='goals'))
 
 
 def test_events_must_be_named():

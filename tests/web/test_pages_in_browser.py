@@ -17,6 +17,7 @@ import web_helpers
 from axe_core_python import sync_playwright as axe
 from playwright import sync_api
 
+from ftwax.records import run_directory
 from ftwax.reporting import page as report_page
 from ftwax.reporting import saved_games
 from ftwax.web import pages, play_room, run_tail
@@ -212,7 +213,10 @@ def test_the_live_page_shows_a_growing_curve(page, tmp_path):
     assert page.evaluate(_NUM_POINTS) == 2
     path = page.get_attribute('.scatterlayer .js-line', 'd')
     web_helpers.append_rows(run, 30, 40)
-    page.wait_for_selector('#runs td:has-text("40 of 100")')
+    page.wait_for_selector('#runs td:has-text("40 of 100 (40%)")')
+    page.wait_for_selector('#runs td:has-text("stopped")')
+    with run_directory.lock(run):
+      page.wait_for_selector('#runs td:has-text("runs at")')
     assert page.evaluate(_NUM_POINTS) == 4
     assert page.get_attribute('.scatterlayer .js-line', 'd') != path
     titles = page.locator('h3').all_inner_texts()

@@ -7,6 +7,7 @@ import pytest
 import web_helpers
 from starlette import testclient, websockets
 
+from ftwax.records import run_directory
 from ftwax.reporting import saved_games
 from ftwax.runtime import playable
 from ftwax.web import pages, play_room, run_tail
@@ -71,6 +72,9 @@ def test_facts_of_a_run(run):
   assert facts['checkpoint'] == '0000000020'
   assert facts['nodes'] == {'actor/0': 'seen 1 s ago'}
   assert facts['report'] is False and 'tournament' not in facts
+  assert not facts['running'] and not facts['error']
+  with run_directory.lock(run):
+    assert _client(run).get('/runs').json()[0]['running']
   assert 0 <= facts['nodes_age'] < 60
 
 

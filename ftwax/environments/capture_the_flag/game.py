@@ -70,6 +70,7 @@ def _make(
     step=step,
     teams=config.teams,
     event_names=events.EVENT_NAMES,
+    headline='i_captured_the_flag',
     outcome=rules.outcome,
     scripts={
       name: opponents.make_script(name, config) for name in opponents.STRENGTHS

@@ -80,7 +80,8 @@ ftwax.Stage = class {
       this.game.drawView(picture, this.facts, this.view);
       return;
     }
-    const share = Math.min((now - this.since) / this.period, 1);
+    // The time of a picture may lie before that of the state's arrival.
+    const share = Math.min(Math.max((now - this.since) / this.period, 0), 1);
     this.game.draw(picture, this.facts, this.from, this.to, share);
     this.count(now);
     // Two periods more, so that the rate is that of steady drawing.

@@ -246,17 +246,19 @@ class _Run:
     ended = np.asarray(episodes.ended)
     returns = np.asarray(episodes.returns)[ended]
     returns = returns.reshape(len(returns), self._parts.spec.num_events)
-    sums = returns.sum(axis=1)
+    headlines = self._parts.spec.headlines(returns)
     num_members = self._parts.population.num_members
     skipped = report.skipped_in_a_row  # [K, U, N]
     records.advance(
       int(episodes.moved.sum()),
-      sums[np.isfinite(sums)].tolist(),
+      headlines[np.isfinite(headlines)].tolist(),
       records.counts.learner_steps + skipped.size // num_members,
     )
     self._check_timesteps(episodes)
     if len(returns):
-      row = generations.train_row(returns, np.asarray(episodes.lengths)[ended])
+      row = generations.train_row(
+        self._parts.spec, returns, np.asarray(episodes.lengths)[ended]
+      )
       self._train_logger.write({**row, **records.counts._asdict()})
     metrics = {
       name: np.mean(leaf, axis=(0, 1)) for name, leaf in report.metrics.items()

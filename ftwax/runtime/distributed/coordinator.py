@@ -341,11 +341,13 @@ class Coordinator:
       played.results, self._seating.num_members
     )
     self._records.advance(
-      played.num_steps, returns.sum(axis=1).tolist(), self._learner_steps
+      played.num_steps,
+      self._parts.spec.headlines(returns).tolist(),
+      self._learner_steps,
     )
     self._ratings.record(played.results)
     if len(returns):
-      row = generations.train_row(returns, lengths)
+      row = generations.train_row(self._parts.spec, returns, lengths)
       row['actor'] = int(name.partition('/')[2])
       row.update(played.metrics)
       row.update(self._records.counts._asdict())

@@ -209,11 +209,13 @@ class _Run:
       tick.results, self._parts.population.num_members
     )
     self._records.advance(
-      tick.num_steps, returns.sum(axis=1).tolist(), self._learner.num_steps
+      tick.num_steps,
+      self._parts.spec.headlines(returns).tolist(),
+      self._learner.num_steps,
     )
     self._coordinator.record(tick.results)
     if len(returns):
-      row = generations.train_row(returns, lengths)
+      row = generations.train_row(self._parts.spec, returns, lengths)
       row.update(self._records.counts._asdict())
       for observer in self._parts.observers:
         row.update(observer.get_metrics())

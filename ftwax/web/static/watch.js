@@ -26,6 +26,11 @@
   let runs = [];
   const charts = new Map();
 
+  // What a game calls its return, if the runs agree.
+  const headed = (name) => {
+    const [first, ...others] = new Set(runs.map(({fact}) => fact.headline || ''));
+    return readable(name === 'episode_return' && first && !others.length ? first : name);
+  };
   const readable = (name) => name.replace(/^(hyperparameters|scores)\//, '').replaceAll('_', ' ');
 
   const fetchJSON = async (address) => {
@@ -91,23 +96,51 @@
     }).filter(Boolean);
   };
 
-  const ago = (age) => age === undefined ? '' : age < 90 ? `${Math.round(age)} s ago`
-    : age < 5400 ? `${Math.round(age / 60)} min ago` : `${Math.round(age / 3600)} h ago`;
+  const duration = (seconds) => seconds < 90 ? `${Math.round(seconds)} s`
+    : seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
+
+  // Whether it runs, how fast and how long still; or since when it does not.
+  const state = (run, steps) => {
+    const age = Math.min(...Object.values(run.ages));
+    const speed = speedRows(run).at(-1)?.['steps a second'];
+    const since = Number.isFinite(age) ? ` ${duration(age)} ago` : '';
+    if (run.fact.running ?? age < 60) {
+      const left = (run.fact.steps - steps) / speed;
+      return !speed ? 'starts' : `runs at ${Math.round(speed).toLocaleString()} steps/s${left > 0 ? `, ${duration(left)} left` : ''}`;
+    }
+    if (steps >= run.fact.steps) return `finished${since}`;
+    return run.fact.error ? `stopped by an error${since}` : since && `stopped${since}`;
+  };
+
+  // The strongest member, by the best measure that there is.
+  const best = (run) => {
+    const {tournament, members} = run.fact;
+    const value = last(run, 'episode_return');
+    if (!(members > 1)) return typeof value === 'number' ? `return ${format(value)}` : '';
+    const of = (...names) => names.map((name) => last(run, name)).find((all) => all?.some?.((v) => v !== null));
+    const elo = tournament?.ratings.slice(0, members) || of('member_elo', 'ratings');
+    const values = elo || of('member_returns', 'mean_returns') || [];
+    const index = values.indexOf(Math.max(...values.filter((v) => v !== null)));
+    return index < 0 ? '' : `member ${index}, ${elo ? 'Elo' : 'return'} ${format(elo ? Math.round(values[index]) : values[index])}`;
+  };
+
+  const scores = (run) => Object.entries(run.logs.evaluation?.at(-1) || {}).filter(([name]) => name.startsWith('scores/'))
+    .map(([name, value]) => `${readable(name)} ${value.toFixed(2)}`).join(', ');
 
   const showRuns = () => {
     const focus = document.activeElement.id;
     byId('runs').replaceChildren(...runs.map((run, index) => {
-      const speed = speedRows(run).at(-1);
       const steps = last(run, 'actor_steps');
       const play = element('button', {type: 'button', id: `play${index}`, textContent: 'Watch or play'});
       play.setAttribute('aria-label', `Watch or play games of ${run.fact.name}`);
       play.disabled = !run.fact.checkpoint;
       play.onclick = () => showGame(index);
-      const cells = [run.fact.checkpoint || 'none yet', run.fact.seed ?? '', steps === undefined ? '' : `${steps.toLocaleString()}${run.fact.steps ? ` of ${run.fact.steps.toLocaleString()}` : ''}`,
-        speed ? Math.round(speed['steps a second']).toLocaleString() : '', ago(Math.min(...Object.values(run.ages)))];
+      const share = run.fact.steps ? ` of ${run.fact.steps.toLocaleString()} (${Math.floor(100 * steps / run.fact.steps)}%)` : '';
+      const cells = [state(run, steps), steps === undefined ? '' : steps.toLocaleString() + share, best(run), scores(run)];
+      const cell = (text) => element('td', {textContent: text});
       const name = element('th', {scope: 'row', textContent: run.fact.experiment ? `${run.fact.experiment}/${run.fact.name}` : run.fact.name, title: run.fact.command || ''});
       const report = run.fact.report ? element('a', {id: `report${index}`, href: `/runs/${index}/report`, textContent: 'Report', target: '_blank', rel: 'noopener'}) : '';
-      return element('tr', {}, name, element('td', {}, play, ' ', report), ...cells.map((text) => element('td', {textContent: text})));
+      return element('tr', {}, name, ...cells.map(cell), element('td', {}, play, ' ', report), cell(run.fact.checkpoint || 'none yet'), cell(run.fact.seed ?? ''));
     }));
     if (focus && byId(focus)) byId(focus).focus();
   };
@@ -121,7 +154,7 @@
       byId('nodes').append(element('details', {id}, element('summary', {}), element('div', {className: 'table'},
         element('table', {}, element('thead', {}, head), element('tbody', {})))));
     }
-    byId(id).querySelector('summary').textContent = `Nodes of ${fact.name}, ${ago(fact.nodes_age)}`;
+    byId(id).querySelector('summary').textContent = `Nodes of ${fact.name}, ${duration(fact.nodes_age)} ago`;
     byId(id).querySelector('tbody').replaceChildren(...Object.entries(fact.nodes).map(([name, text]) =>
       element('tr', {}, element('th', {scope: 'row', textContent: name}), element('td', {textContent: String(text)}))));
   });
@@ -195,7 +228,7 @@
       const table = element('div', {className: 'table'});
       const details = element('details', {}, element('summary', {textContent: 'Numbers'}), table);
       details.ontoggle = () => showNumbers(charts.get(id));
-      const figure = element('figure', {style: 'margin:0;min-width:0'}, element('h3', {textContent: readable(name)}), plot, details);
+      const figure = element('figure', {style: 'margin:0;min-width:0'}, element('h3', {textContent: headed(name)}), plot, details);
       const title = SECTIONS.find(([, wants]) => wants(label, name))[0];
       section(title).append(figure);
       chart = {id, plot, details, table, name};
