@@ -9,7 +9,10 @@ newer, and pass an environment:
 
 Agents whose spaces differ play roles; see `ftwax.environments.padding`. An
 agent that is out earlier than others observes zeros; its rewards are 0. Time
-limits end games with discount 0, as in JaxMARL.
+limits end games with discount 0, as in JaxMARL. Observations are float32, since
+grids such as those of Overcooked hold small numbers, not pixels; where some
+actions are unavailable, as in SMAX, their mask is an entry beside
+`observation`.
 """
 
 import functools
@@ -63,13 +66,15 @@ def from_jaxmarl(
   agents = list(environment.agents)
   teams = (0,) * len(agents) if teams is None else tuple(teams)
   like = jax.eval_shape(environment.reset, jax.random.PRNGKey(0))
-  views = [functional.array_specs(like[0][agent]) for agent in agents]
+  seen_like = jax.eval_shape(functools.partial(_see, environment), *like)
+  views = [functional.array_specs(seen_like[agent]) for agent in agents]
   actions = [_action_spec(environment.action_space(agent)) for agent in agents]
   roles = padding.find_roles(agents, views, actions)
   padded = padding.make_padding(views, actions, roles or (0,) * len(agents))
 
-  def see(observations: Any) -> Any:
-    seen = [observations[agent] for agent in agents]
+  def see(observations: Any, state: Any) -> Any:
+    own = _see(environment, observations, state)
+    seen = [own[agent] for agent in agents]
     if roles:
       seen = [padded.pad(player, own) for player, own in enumerate(seen)]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *seen)
@@ -82,7 +87,7 @@ def from_jaxmarl(
     observations, state = functional.cast_like(
       environment.reset(reset_key), like
     )
-    timestep = jax.vmap(functional.restart)(see(observations))
+    timestep = jax.vmap(functional.restart)(see(observations, state))
     return JaxMARLState(state, jnp.zeros(len(agents)), key), timestep
 
   def step(
@@ -102,7 +107,7 @@ def from_jaxmarl(
       jnp.where(is_last, types.LAST, types.MID).astype(jnp.int32),
       reward,
       1.0 - jnp.maximum(stack(dones), is_last),
-      see(observations),
+      see(observations, new_state),
     )
     return JaxMARLState(new_state, state.returns + reward, key), timestep
 
@@ -123,6 +128,26 @@ def _mean_returns(teams: Sequence[int], state: JaxMARLState) -> types.Array:
   """Returns the mean return of each team."""
   members = jax.nn.one_hot(jnp.array(teams), max(teams) + 1)
   return state.returns @ members / jnp.float32(np.bincount(teams))
+
+
+def _see(
+  environment: Any, observations: Any, state: Any
+) -> dict[str, types.ArrayTree]:
+  """Returns what each agent observes, with the mask of its actions, if any."""
+  seen = {
+    agent: jnp.float32(observations[agent]) for agent in environment.agents
+  }
+  try:
+    masks = environment.get_avail_actions(state)
+  except (AttributeError, NotImplementedError):
+    return seen
+  return {
+    agent: {
+      'observation': own,
+      types.ACTION_MASK: masks[agent].astype(jnp.int8),
+    }
+    for agent, own in seen.items()
+  }
 
 
 def _action_spec(space: Any) -> specs.DiscreteArray:

@@ -3,9 +3,10 @@
     uv run --with mpe2 experiments/any_game.py --game=mpe2:simple_tag
 
 Games of mpe2 are in Python. All others are in JAX, need Python 3.11 or newer,
-and run with `--runtime=device`:
+and run on the device:
 
-    --with jaxmarl    --game=jaxmarl:overcooked, jaxmarl:MPE_simple_spread_v3
+    --with jaxmarl    --game=jaxmarl:overcooked, jaxmarl:MPE_simple_spread_v3,
+                      jaxmarl:smax_3m
     --with navix      --game=navix:Navix-Empty-8x8-v0
     --with xminigrid  --game=xminigrid:MiniGrid-Empty-8x8
     --with craftax    --game=craftax:Craftax-Classic-Symbolic-v1
@@ -25,7 +26,7 @@ import jax
 import numpy as np
 
 import ftwax
-from ftwax import types
+from ftwax import trees, types
 from ftwax.agents import ppo
 from ftwax.cli import flags, launch
 from ftwax.environments import (
@@ -35,9 +36,10 @@ from ftwax.environments import (
   jaxmarl_adapter,
   minigrid_adapters,
 )
-from ftwax.population import players, population_config, selection
+from ftwax.population import players, population_config, seating, selection
 from ftwax.records import loggers
 from ftwax.runtime import runs
+from ftwax.runtime.local import arena as arena_lib
 
 # The team of each agent of the particle environments.
 _TEAMS = {
@@ -47,6 +49,27 @@ _TEAMS = {
   'simple_push': (0, 1),
   'simple_crypto': (0, 1, 1),
 }
+
+# Flags and fields of the agent by which games are learnt, by the start of their
+# name; what follows adds to what comes before.
+_SETTINGS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
+  ('mpe2:', {}, {'discount': 0.95, 'normalize_returns': True}),
+  ('mpe2:simple_spread', {'num_members': 1}, {}),
+  ('jaxmarl:', {'num_members': 1}, {'normalize_returns': True}),
+  ('jaxmarl:MPE', {}, {'discount': 0.95}),
+  (
+    'jaxmarl:overcooked',
+    {'max_num_actor_steps': 3_000_000, 'num_eval_episodes': 10},
+    {'sequence_length': 64, 'entry_torsos': {'': 'mlp'}},
+  ),
+  ('navix:', {'num_members': 1, 'max_num_actor_steps': 300_000}, {}),
+  ('xminigrid:', {'num_members': 1, 'max_num_actor_steps': 300_000}, {}),
+  (
+    'craftax:',
+    {'num_members': 1, 'num_eval_episodes': 64},
+    {'sequence_length': 64, 'hidden_size': 256, 'vector_hidden_sizes': (256,)},
+  ),
+)
 
 # Games of the random players.
 _NUM_RANDOM_GAMES = 64
@@ -62,6 +85,24 @@ class Options(launch.Options):
   num_eval_episodes: int = 100
   num_members: int = flags.flag(2, 'Members of the population.')
   game: str = flags.flag('mpe2:simple_tag', 'The library and its game.')
+
+  def defaults(self) -> dict[str, Any]:
+    """Returns the defaults of flags for the game."""
+    is_python = self.game.startswith('mpe2:')
+    jax_only = (
+      {} if is_python else {'runtime': 'device', 'num_environments': 64}
+    )
+    return {**jax_only, **_settings(self.game)[0]}
+
+
+def _settings(game: str) -> tuple[dict[str, Any], dict[str, Any]]:
+  """Returns the flags and the fields of the agent for a game."""
+  own = [row for row in _SETTINGS if game.startswith(row[0])]
+  settings: tuple[dict[str, Any], dict[str, Any]] = {}, {}
+  for _, *parts in own:
+    for found, part in zip(settings, parts, strict=True):
+      found.update(part)
+  return settings
 
 
 def make_game(
@@ -91,6 +132,10 @@ def make_game(
     return jaxmarl_adapter.from_jaxmarl(
       package.make(name), shaping=float(not is_evaluation)
     )
+  if name.startswith('smax_'):
+    scenario = package.environments.smax.map_name_to_scenario(name[5:])
+    enemy = package.make('HeuristicEnemySMAX', scenario=scenario)
+    return jaxmarl_adapter.from_jaxmarl(enemy)
   name_of_mpe = name.removeprefix('MPE_').removesuffix('_v3')
   return jaxmarl_adapter.from_jaxmarl(
     package.make(name), _TEAMS.get(name_of_mpe)
@@ -126,18 +171,18 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   make = functools.partial(make_game, library, name)
   spec = game_vectors.read_spec(make, 'game')
   seats = options.num_environments * spec.num_players // options.num_members
-  config = options.configure(
-    ppo.PPOConfig(
-      core='feed_forward',
-      hidden_size=128,
-      vector_hidden_sizes=(128,),
-      batch_size=seats,
-      max_queue_size=2 * seats,
-      num_epochs=4,
-      num_minibatches=4,
-      entropy_cost=0.01,
-    )
-  )
+  settings: dict[str, Any] = {
+    'core': 'feed_forward',
+    'hidden_size': 128,
+    'vector_hidden_sizes': (128,),
+    'batch_size': seats,
+    'max_queue_size': 2 * seats,
+    'num_epochs': 4,
+    'num_minibatches': 4,
+    **_settings(options.game)[1],
+  }
+  config = options.configure(ppo.PPOConfig(**settings))
+  config = config.decayed_over(options.max_num_actor_steps, options.num_members)
   is_rated = max(spec.teams) > 0
   opponents = {'random': players.uniform} if is_rated else {}
   return ftwax.ExperimentConfig(
@@ -161,25 +206,23 @@ def play_randomly(
 ) -> tuple[types.NumpyArray, tuple[int, ...]]:
   """Returns mean returns of random players on each seat, and their roles."""
   make = functools.partial(make_game, library, name, is_evaluation=True)
-  seeds = range(_NUM_RANDOM_GAMES)
-  with contextlib.closing(
-    game_vectors.make_games(make, list(seeds), 'random')
-  ) as games:
-    spec = games.spec
-    player = players.uniform(spec.environment.actions)
-    act = jax.jit(lambda timestep, key: player.act(None, seats, timestep, key))
-    seats = jax.numpy.zeros(len(seeds) * spec.num_players, np.int32)
-    state, timestep = jax.random.PRNGKey(0), games.reset()
-    returns = np.zeros((len(seeds), spec.num_players))
-    is_open = np.full(len(seeds), True)
-    while is_open.any():
-      action, state = act(timestep, state)
-      timestep = games.step(jax.tree.map(np.asarray, action))
-      returns[is_open] += timestep.reward.reshape(*returns.shape, -1)[
-        is_open
-      ].sum(axis=-1)
-      is_open &= timestep.step_type.reshape(returns.shape)[:, 0] != types.LAST
-  return returns.mean(axis=0), spec.roles or (0,) * spec.num_players
+  games = game_vectors.make_games(make, range(_NUM_RANDOM_GAMES), 'random')
+  spec = games.spec
+  seats = np.zeros((_NUM_RANDOM_GAMES, spec.num_players), np.int32)
+  arena = arena_lib.Arena(
+    games,
+    seating.Seating(0, spec.teams, seats),
+    [players.uniform(spec.environment.actions)],
+    jax.random.PRNGKey(0),
+  )
+  with contextlib.closing(arena):
+    arena.seat(seats)
+    arena.reset()
+    while not arena.all_played:
+      arena.step(trees.zeros_like_spec(spec.environment.actions, (0,)))
+  firsts = {result.place: result for result in reversed(arena.take_results())}
+  returns = [result.returns.sum(axis=-1) for result in firsts.values()]
+  return np.mean(returns, axis=0), spec.roles or (0,) * spec.num_players
 
 
 def finish(

@@ -77,6 +77,20 @@ def test_one_team_may_be_paid_for_more_than_its_score(key):
   np.testing.assert_array_equal(seen.reward[1], [6, 5, 8])
 
 
+def test_unavailable_actions_of_jaxmarl_are_masked(key):
+  class Masked(FakeMarl):
+    def get_avail_actions(self, state):
+      sizes = {'dog_0': 2, 'dog_1': 2, 'fox_0': 4}
+      return {name: jnp.arange(n) <= state for name, n in sizes.items()}
+
+  game = jaxmarl_adapter.from_jaxmarl(Masked(), teams=(0, 0, 1))
+  compiled_games.check_shapes(game)
+  _, seen = _run(game, [jnp.array([0, 0, 0])], key)
+  np.testing.assert_array_equal(
+    seen.observation[types.ACTION_MASK].sum(axis=-1), [[1] * 3, [2] * 3]
+  )
+
+
 def test_continuous_actions_of_jaxmarl_are_refused():
   class Continuous(FakeMarl):
     def action_space(self, agent):

@@ -13,7 +13,7 @@ import pytest
 import run_helpers
 from dm_env import specs
 
-from ftwax import hyperparameters
+from ftwax import hyperparameters, types
 from ftwax.agents.actor_critic import acting, learning
 from ftwax.environments import functional
 from ftwax.losses import vtrace
@@ -236,6 +236,27 @@ def test_a_round_of_games_is_recorded(key):
   assert np.any(seats != np.asarray(new_match.routes.seats))
   later, _ = rounds.play(later)
   assert (np.asarray(later.training.steps) == 4).all()
+
+
+def test_players_stay_until_a_game_ends(key):
+  rounds = _make_rounds(num_members=4)
+
+  def seats(state):
+    return np.asarray(state.rollout.environment.match.routes.seats)
+
+  first = rounds.init(key)
+  state, _ = rounds.play(first, 1)  # 3 of the 5 steps of a game.
+  assert (np.asarray(state.rollout.episode_length) == 3).all()
+  np.testing.assert_array_equal(seats(state), seats(first))
+  # Others sit down where all games start anew.
+  later = rounds.begin(state)
+  assert np.any(seats(later) != seats(state))
+  assert (np.asarray(later.rollout.timestep.step_type) == types.FIRST).all()
+  assert (np.asarray(later.rollout.episode_length) == 0).all()
+  # Within a round they stay, whether their games end or not.
+  ended, report = rounds.play(later)
+  assert report.episodes.ended.any()
+  np.testing.assert_array_equal(seats(ended), seats(later))
 
 
 def _scores(made, report, seats):
