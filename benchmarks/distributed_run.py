@@ -106,13 +106,17 @@ class Run:
     return [process, *process.children(recursive=True)]
 
   def nodes(self) -> dict[str, psutil.Process]:
-    """Returns the running nodes, by the name of their output file."""
+    """Returns the running nodes, by name."""
     found = {}
     for child in psutil.Process(self.pid).children(recursive=True):
       try:
         path = pathlib.Path(os.readlink(f'/proc/{child.pid}/fd/1'))
-        if path.parent.name == 'output':
+        parent = psutil.Process(child.ppid()).cmdline()
+        if path.parent.name == 'output':  # Of Ray, which names the file.
           found[path.stem] = child
+        # Launchpad's wrapper, a script of bash, has the name as an argument.
+        elif child.name() != 'sed' and '--lp_task_id' in parent:
+          found[parent[3].replace('/', '-')] = child
       except (psutil.Error, OSError):
         continue
     return found

@@ -15,7 +15,7 @@ from ftwax.agents.actor_critic import acting, normalization
 from ftwax.environments import functional, games
 from ftwax.losses import latent_kl
 from ftwax.population import players
-from ftwax.records import files
+from ftwax.records import files, tournament_files
 from ftwax.reporting import history
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import loaded_agent, loading, sharing
@@ -23,7 +23,8 @@ from ftwax.runtime import loaded_agent, loading, sharing
 RANDOM = 'random'
 STILL = 'still'
 
-# Rating of a player without records; the initial rating of a population.
+# Rating of a player without records; the initial rating of a population, and
+# that of the anchor of a tournament.
 _UNKNOWN_RATING = 1000.0
 
 
@@ -197,6 +198,14 @@ def read_ratings(source: str | os.PathLike[str] | None) -> dict[str, float]:
   about = directory / sharing.ABOUT_FILE
   if about.exists():
     return files.parse_json(about, _ratings, 'ratings of shared agents')
+  results = tournament_files.read(directory)
+  if results is not None:  # In training, only members are rated.
+    members = [f'member {index}' for index in range(results.num_members)]
+    names = [*members, *results.players[results.num_members :]]
+    return {
+      name: _UNKNOWN_RATING + float(rating)
+      for name, rating in zip(names, results.ratings, strict=True)
+    }
   past = history.find(directory)
   last = past.ratings[-1] if past is not None else ()
   return {f'member {index}': float(rating) for index, rating in enumerate(last)}

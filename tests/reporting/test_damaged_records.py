@@ -140,3 +140,11 @@ def test_damaged_ratings_are_left_out(run):
   (run / sharing.ABOUT_FILE).write_text('{"members": [0], "ratings": [1]}')
   with pytest.raises(ValueError, match='about.json must hold ratings'):
     named_players.read_ratings(run)
+
+
+def test_a_tournament_rates_members_and_scripts(run):
+  results = tournament_files.read(run)
+  assert results is not None
+  found = named_players.read_ratings(run)
+  for name, rating in zip(results.players, results.ratings, strict=True):
+    assert found[name] == 1000 + rating
