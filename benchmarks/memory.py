@@ -20,7 +20,7 @@ neither exploration nor truncation is what fails first. Scores are the shares of
 right answers.
 
 `speed` times acting, and the gradient of an unroll of four sequences, in pairs
-with an LSTM: the two are called in turn.
+with an LSTM: the two are called in turn. Memory is what XLA allocates for it.
 
 Results are kept in `--directory`.
 """
@@ -44,6 +44,7 @@ import optax
 import ftwax
 from ftwax import types
 from ftwax.agents import ppo
+from ftwax.agents.actor_critic import normalization
 from ftwax.environments import (
   copying,
   functional,
@@ -282,6 +283,16 @@ def _play(
   return inputs, answer
 
 
+def _normalize(inputs: types.NetworkInput) -> types.NetworkInput:
+  """Normalizes observations [T, B, ...] by the statistics of this batch."""
+  moments = [
+    {'': moment(inputs.observation, (0, 1))} for moment in (jnp.mean, jnp.var)
+  ]
+  statistics = normalization.ObservationStatistics(jnp.zeros(()), *moments)
+  observation = normalization.normalize(statistics, inputs.observation)
+  return inputs._replace(observation=observation)
+
+
 def label(args: argparse.Namespace) -> None:
   """Trains a core on the answers of a recall task, from where it was left."""
   task, cell = _TASKS[args.task], _Cell(args)
@@ -302,6 +313,8 @@ def label(args: argparse.Namespace) -> None:
   def loss(params: Any, key: types.Key) -> tuple[types.Array, types.Array]:
     keys = jax.random.split(key, _BATCH_SIZE)
     inputs, answers = jax.vmap(play, out_axes=(1, 0))(keys)
+    if config.normalize_observations:
+      inputs = _normalize(inputs)
     state = network.initial_state(_BATCH_SIZE)
     output, _ = network.unroll(params, values, None, inputs, start, state)
     logits = output.logits[-1]
@@ -337,10 +350,19 @@ def label(args: argparse.Namespace) -> None:
   _do_parts(cell, args.stop_at, go_on, state, curve)
 
 
-def _make_calls(
-  core: str, num_units: int, length: int
-) -> dict[str, Callable[[], Any]]:
-  """Returns calls of acting and learning, compiled."""
+class _Calls(NamedTuple):
+  """Calls of a core.
+
+  Attributes:
+    functions: acting and the gradient, compiled.
+    num_bytes: what the gradient keeps meanwhile.
+  """
+
+  functions: Mapping[str, Callable[[], Any]]
+  num_bytes: int
+
+
+def _make_calls(core: str, num_units: int, length: int) -> _Calls:
   spec = long_recall.make().spec
   config = _with_core(ppo.PPOConfig(), core, num_units, spec)
   network = config.make_network(spec)
@@ -360,14 +382,16 @@ def _make_calls(
     return jnp.mean(jnp.square(output.logits) + output.value[..., None])
 
   act = jax.jit(functools.partial(network.apply, params, values, None))
-  update = jax.jit(jax.grad(loss))
-  start = jax.random.bernoulli(key, 0.01, (length, _NUM_SEQUENCES))
-  return {
+  batch = (
+    make_inputs(length, _NUM_SEQUENCES),
+    jax.random.bernoulli(key, 0.01, (length, _NUM_SEQUENCES)),
+  )
+  update = jax.jit(jax.grad(loss)).lower(params, *batch).compile()
+  functions = {
     'act': functools.partial(act, make_inputs(1), network.initial_state(1)),
-    'update': functools.partial(
-      update, params, make_inputs(length, _NUM_SEQUENCES), start
-    ),
+    'update': functools.partial(update, params, *batch),
   }
+  return _Calls(functions, update.memory_analysis().temp_size_in_bytes)
 
 
 def speed(args: argparse.Namespace) -> None:
@@ -376,11 +400,17 @@ def speed(args: argparse.Namespace) -> None:
     core: _make_calls(core, args.units, args.length)
     for core in ('lstm', args.core)
   }
-  row = {'core': args.core, 'units': args.units, 'length': args.length}
+  row = {
+    'core': args.core,
+    'units': args.units,
+    'length': args.length,
+    'update_mb': 1e-6 * calls[args.core].num_bytes,
+    'update_lstm_mb': 1e-6 * calls['lstm'].num_bytes,
+  }
   for name in ('act', 'update'):
     seconds: dict[str, list[float]] = {core: [] for core in calls}
     for pair in range(args.num_pairs + 1):
-      for core, functions in calls.items():
+      for core, (functions, _) in calls.items():
         before = time.perf_counter()
         jax.block_until_ready(functions[name]())
         if pair:  # The first call compiles.
