@@ -74,7 +74,9 @@ def surrogate(theta: jax.Array, weights: Surrogate) -> jax.Array:
 
 
 def make_population(
-  key: types.Key, config: config_lib.PopulationConfig
+  key: types.Key,
+  config: config_lib.PopulationConfig,
+  explore: evolution.ExploreRule,
 ) -> state_lib.PopulationState:
   """Returns the initial population."""
   zeros = jnp.zeros((2,), jnp.int32)
@@ -89,13 +91,16 @@ def make_population(
     skipped=zeros,
     skipped_in_a_row=zeros,
   )
-  return state_lib.from_members(members, key, config)
+  return state_lib.from_members(
+    members, key, config, evolution.init_explore(explore, 2, PRIORS)
+  )
 
 
 def step(
   population: state_lib.PopulationState,
   key: types.Key,
   config: config_lib.PopulationConfig,
+  explore: evolution.ExploreRule,
 ) -> tuple[state_lib.PopulationState, Any]:
   """Takes a step of gradient ascent, then evolves the population."""
   members = population.members
@@ -109,13 +114,16 @@ def step(
     jnp.ones((2, 1), bool),
   )
   population, generation = evolution.evolve(
-    key, population, PRIORS, config, selection.truncation, evolution.resample
+    key, population, PRIORS, config, selection.truncation, explore
   )
   return population, (population.members.params, generation)
 
 
 def run(
-  config: config_lib.PopulationConfig, key: types.Key, num_steps: int
+  config: config_lib.PopulationConfig,
+  key: types.Key,
+  num_steps: int,
+  explore: evolution.ExploreRule = evolution.resample,
 ) -> Any:
   """Runs all steps.
 
@@ -123,9 +131,9 @@ def run(
     The first population, theta [num_steps + 1, member, coordinate], and the
     generations, leaves [num_steps, ...].
   """
-  population = make_population(key, config)
+  population = make_population(key, config, explore)
   keys = jax.random.split(key, num_steps)
-  steps = functools.partial(step, config=config)
+  steps = functools.partial(step, config=config, explore=explore)
   theta, generations = jax.jit(
     lambda population: jax.lax.scan(steps, population, keys)[1]
   )(population)

@@ -3,6 +3,7 @@
 from ftwax.population.evolution import evolve
 from ftwax.population.evolution import perturb as perturb
 from ftwax.population.evolution import resample as resample
+from ftwax.population.pb2 import PB2
 from ftwax.population.players import Player
 from ftwax.population.players import frozen as frozen_player
 from ftwax.population.players import scripted as scripted_player
@@ -18,6 +19,7 @@ from ftwax.population.state import PopulationState
 from ftwax.population.tournament import round_robin, summarize
 
 __all__ = (
+  'PB2',
   'Player',
   'PopulationConfig',
   'PopulationState',

@@ -69,9 +69,8 @@ class ExploreRule(Protocol):
 
   A rule gets the traits of all members; those that did not copy keep theirs
   whatever it returns. It sees the population before any copies, and may keep
-  data in `explore_state`, for instance the data of a model of returns as in PB2
-  (Parker-Holder et al., 2020, arXiv:2002.02518). Values are clipped to their
-  bounds afterwards.
+  data in `explore_state`, which begins with what its `init`, if it has one,
+  returns; see `pb2.PB2`. Values are clipped to their bounds afterwards.
   """
 
   def __call__(
@@ -96,6 +95,12 @@ class ExploreRule(Protocol):
     Returns:
       The explored traits, and the new `explore_state`.
     """
+
+
+def init_explore(explore: ExploreRule, num_members: int, priors: Traits) -> Any:
+  """Returns the state of an explore rule at the start of a run."""
+  make = getattr(explore, 'init', None)
+  return () if make is None else make(num_members, priors)
 
 
 def perturb(

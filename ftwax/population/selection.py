@@ -200,9 +200,7 @@ def multiple_frequencies(
     )
   share = size // 4
   group = np.repeat(np.arange(len(periods)), size)  # [N]
-  returns = state_lib.mean_returns(population)
-  has_returns = jnp.any(population.num_returns > 0)
-  fitness = jnp.where(has_returns, returns, population.ratings)
+  fitness = mean_returns_or_ratings(population)
   parent = donor = itself = jnp.arange(num_members)
   explores = jnp.zeros(num_members, bool)
   for index, period in enumerate(periods):
@@ -225,6 +223,15 @@ def multiple_frequencies(
   is_due = games >= config.burn_in_games * periods[group]
   parent = jnp.where(is_due & (gain > 0.0), parent, itself)
   return Selection(parent.astype(jnp.int32), gain, donor, explores)
+
+
+def mean_returns_or_ratings(
+  population: state_lib.PopulationState,
+) -> types.Array:
+  """Returns the mean returns [N] of members, or ratings if there are none."""
+  returns = state_lib.mean_returns(population)
+  has_returns = jnp.any(population.num_returns > 0)
+  return jnp.where(has_returns, returns, population.ratings)
 
 
 def keep_lineages(

@@ -67,13 +67,14 @@ def init(
   config: config_lib.PopulationConfig,
   num_opponents: int = 0,
   team_size: int = 1,
+  explore_state: Any = (),
 ) -> PopulationState:
   """Returns a population whose members are initialized independently."""
   key, members_key = jax.random.split(key)
   keys = jax.random.split(members_key, config.num_members)
   members = jax.vmap(learner_init)(keys)
   return from_members(
-    members, key, config, num_opponents=num_opponents, team_size=team_size
+    members, key, config, explore_state, num_opponents, team_size
   )
 
 

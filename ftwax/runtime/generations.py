@@ -154,6 +154,7 @@ def make_population(
     members,
     key,
     parts.population,
+    parts.explore_state,
     num_opponents=len(parts.opponents),
     team_size=parts.seating.team_size,
   )

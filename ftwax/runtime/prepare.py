@@ -7,6 +7,7 @@ so nothing is made twice, and a function's arguments show what it depends on.
 import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax
 
@@ -95,6 +96,12 @@ class Prepared:
   evaluation_game: functional.FunctionalGame | None
   make_games: MakeGames
   make_evaluation_games: MakeGames
+
+  @property
+  def explore_state(self) -> Any:
+    """State of the explore rule before any game."""
+    num_members = self.population.num_members
+    return evolution.init_explore(self.explore, num_members, self.priors)
 
 
 def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:

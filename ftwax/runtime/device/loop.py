@@ -101,6 +101,7 @@ class Loop:
     config: configuration of the population.
     sizes: sizes of an iteration.
     matchmake: decides whom members meet.
+    explore_state: state of the explore rule before any game.
     evolve: returns the population after a generation, and its record; None for
       a population that does not evolve.
   """
@@ -112,6 +113,7 @@ class Loop:
   config: population_config.PopulationConfig
   sizes: sizes_lib.Sizes
   matchmake: matchmaking.MatchmakingRule = matchmaking.by_strength
+  explore_state: Any = ()
   evolve: evolution.Evolve | None = None
 
   def init(self, key: types.Key) -> LoopState:
@@ -125,6 +127,7 @@ class Loop:
       self.config,
       num_players - self.config.num_past_players,
       self.arena.seating.team_size,
+      self.explore_state,
     )
     replay_state: Any = ()
     if self.replay is not None:

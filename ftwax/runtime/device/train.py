@@ -159,6 +159,7 @@ def make_loop(parts: prepare.Prepared) -> loop_lib.Loop:
     config=parts.population,
     sizes=sizes,
     matchmake=parts.matchmake,
+    explore_state=parts.explore_state,
     evolve=parts.evolve if parts.population.exploits else None,
   )
 
