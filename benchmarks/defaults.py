@@ -26,7 +26,6 @@ import os
 import pathlib
 import queue
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +40,7 @@ from ftwax.agents import named
 from ftwax.environments import catch, gymnax_adapter, memory_chain, pixels
 from ftwax.records import loggers
 from ftwax.reporting import evaluation_curves
-from ftwax.runtime import experiment
+from ftwax.runtime import callbacks, experiment
 
 _DIRECTORY = flags.DEFINE_string(
   'directory', 'runs/defaults', 'Directory in which runs are kept.'
@@ -186,32 +185,6 @@ def build_experiment(
   )
 
 
-class _EndAtScore:
-  """A logger that interrupts the run, like Ctrl-C, once it has the score."""
-
-  def __init__(self, logger: loggers.Logger, score: float):
-    self._logger, self._score = logger, score
-    self.close = logger.close
-
-  def write(self, values: Mapping[str, Any]) -> None:
-    """Writes a row; interrupts the run if the row reaches the score."""
-    self._logger.write(values)
-    if values['episode_return'] >= self._score:
-      signal.raise_signal(signal.SIGINT)
-
-
-def _make_logger(
-  run: _Run, label: str, steps_key: str | None, instance: int | None
-) -> Any:
-  make = loggers.make_logger_factory(
-    run.path.with_suffix(''), terminal=False, tensorboard=False
-  )
-  logger = make(label, steps_key, instance)
-  if label != evaluation_curves.LABEL:
-    return logger
-  return _EndAtScore(logger, TASKS[run.task].score)
-
-
 def _do(run: _Run, core: int) -> None:
   """Does one of our runs, or the rest of it."""
   os.sched_setaffinity(0, {core})
@@ -220,19 +193,14 @@ def _do(run: _Run, core: int) -> None:
   resume = any((directory / 'checkpoints').glob('*'))
   if directory.exists() and not resume:  # Interrupted before it saved.
     shutil.rmtree(directory)
-  try:
-    ftwax.run(
-      made.replace(logger_factory=functools.partial(_make_logger, run)),
-      task.eval_every,
-      _NUM_EPISODES,
-      runtime=task.runtime,
-      run_dir=directory,
-      resume=resume,
-    )
-  except KeyboardInterrupt:
-    rows = _evaluations(directory)
-    if not rows or rows[-1][1] < task.score:
-      raise
+  ftwax.run(
+    made.replace(observers=[callbacks.EarlyStopping(task.score)]),
+    task.eval_every,
+    _NUM_EPISODES,
+    runtime=task.runtime,
+    run_dir=directory,
+    resume=resume,
+  )
   run.path.write_text(json.dumps({'evaluations': _evaluations(directory)}))
 
 
