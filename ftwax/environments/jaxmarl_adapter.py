@@ -8,10 +8,10 @@ newer, and pass an environment:
     )
 
 Agents whose spaces differ play roles; see `ftwax.environments.padding`. An
-agent that is out earlier than others observes zeros; its rewards are 0. Time
-limits end games with discount 0, as in JaxMARL. Observations are float32, since
-grids such as those of Overcooked hold small numbers, not pixels; where some
-actions are unavailable, as in SMAX, their mask is an entry beside
+agent that is out earlier than others observes zeros; its rewards are 0. JaxMARL
+does not tell time limits from ends; `has_time_limit` does. Observations are
+float32, since grids such as those of Overcooked hold small numbers, not pixels;
+where some actions are unavailable, as in SMAX, their mask is an entry beside
 `observation`.
 """
 
@@ -47,6 +47,7 @@ def from_jaxmarl(
   environment: Any,
   teams: Sequence[int] | None = None,
   shaping: float = 0.0,
+  has_time_limit: bool = False,
 ) -> functional.FunctionalGame:
   """Converts a JaxMARL environment to a functional game.
 
@@ -59,6 +60,8 @@ def from_jaxmarl(
       default they are one team.
     shaping: weight of `shaped_reward`, which Overcooked adds to a step's
       information; leave it at 0 in evaluations.
+    has_time_limit: whether games end by time alone, as those of MPE and
+      Overcooked do, and their last timestep has discount 1. If not, it has 0.
 
   Raises:
     ValueError: if an action is not discrete, or spaces cannot be padded.
@@ -103,10 +106,11 @@ def from_jaxmarl(
     if shaping:
       reward = reward + shaping * stack(info['shaped_reward'])
     is_last = jnp.full(len(agents), dones['__all__'])
+    is_out = 0.0 if has_time_limit else jnp.maximum(stack(dones), is_last)
     timestep = dm_env.TimeStep(
       jnp.where(is_last, types.LAST, types.MID).astype(jnp.int32),
       reward,
-      1.0 - jnp.maximum(stack(dones), is_last),
+      jnp.ones(len(agents)) - is_out,
       see(observations, new_state),
     )
     return JaxMARLState(new_state, state.returns + reward, key), timestep

@@ -50,24 +50,54 @@ _TEAMS = {
   'simple_crypto': (0, 1, 1),
 }
 
-# Flags and fields of the agent by which games are learnt, by the start of their
-# name; what follows adds to what comes before.
+# Flags and fields of the agent with which games are learnt, by the start of
+# their names; each row adds to those above it.
 _SETTINGS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
-  ('mpe2:', {}, {'discount': 0.95, 'normalize_returns': True}),
+  (
+    'mpe2:',
+    {'max_num_actor_steps': 300_000, 'eval_every': 100_000},
+    {'discount': 0.95, 'normalize_returns': True},
+  ),
   ('mpe2:simple_spread', {'num_members': 1}, {}),
-  ('jaxmarl:', {'num_members': 1}, {'normalize_returns': True}),
-  ('jaxmarl:MPE', {}, {'discount': 0.95}),
+  (
+    'jaxmarl:',
+    {
+      'num_members': 1,
+      'max_num_actor_steps': 300_000,
+      'eval_every': 100_000,
+    },
+    {'normalize_returns': True},
+  ),
+  (
+    'jaxmarl:MPE',
+    {'max_num_actor_steps': 600_000, 'eval_every': 200_000},
+    {'discount': 0.95},
+  ),
   (
     'jaxmarl:overcooked',
-    {'max_num_actor_steps': 3_000_000, 'num_eval_episodes': 10},
+    {
+      'max_num_actor_steps': 1_500_000,
+      'eval_every': 500_000,
+      'num_eval_episodes': 10,
+    },
     {'sequence_length': 64, 'entry_torsos': {'': 'mlp'}},
   ),
-  ('navix:', {'num_members': 1, 'max_num_actor_steps': 300_000}, {}),
-  ('xminigrid:', {'num_members': 1, 'max_num_actor_steps': 300_000}, {}),
+  *(
+    (
+      library,
+      {
+        'num_members': 1,
+        'max_num_actor_steps': 150_000,
+        'eval_every': 50_000,
+      },
+      {},
+    )
+    for library in ('navix:', 'xminigrid:')
+  ),
   (
     'craftax:',
     {'num_members': 1, 'num_eval_episodes': 64},
-    {'sequence_length': 64, 'hidden_size': 256, 'vector_hidden_sizes': (256,)},
+    {'sequence_length': 32, 'num_epochs': 2},
   ),
 )
 
@@ -116,8 +146,14 @@ def make_game(
       f'game ({library}:{name}) must name a library and one of its games;'
       ' choose e.g. mpe2:simple_tag.'
     )
-  with extras.required(library):
+  try:
     package = importlib.import_module(library)
+  except ImportError as error:
+    raise ImportError(
+      f'{library} must be importable for {name} ({error}); run the command'
+      f' with `uv run --python 3.12 --with {library} ...`, or `pip install'
+      f' {library}` on Python 3.11 or newer.'
+    ) from error
   if library == 'navix':
     view = importlib.import_module('navix.observations').symbolic_first_person
     return minigrid_adapters.from_navix(package.make(name, observation_fn=view))
@@ -130,7 +166,7 @@ def make_game(
     )
   if name == 'overcooked':
     return jaxmarl_adapter.from_jaxmarl(
-      package.make(name), shaping=float(not is_evaluation)
+      package.make(name), shaping=float(not is_evaluation), has_time_limit=True
     )
   if name.startswith('smax_'):
     scenario = package.environments.smax.map_name_to_scenario(name[5:])
@@ -138,7 +174,9 @@ def make_game(
     return jaxmarl_adapter.from_jaxmarl(enemy)
   name_of_mpe = name.removeprefix('MPE_').removesuffix('_v3')
   return jaxmarl_adapter.from_jaxmarl(
-    package.make(name), _TEAMS.get(name_of_mpe)
+    package.make(name),
+    _TEAMS.get(name_of_mpe),
+    has_time_limit=name.startswith('MPE_'),
   )
 
 
@@ -196,6 +234,8 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     select=(selection.win_probability if is_rated else selection.truncation),
     opponents=opponents,
     opponent_share=0.0,
+    # Where others play, it may take chance to do well.
+    evaluation_greedy=spec.num_players == 1,
     steps_per_round=32 * config.sequence_length,
     **options.fields(),
   )

@@ -71,10 +71,14 @@ def test_agents_of_jaxmarl_are_players_with_roles(key):
 
 
 def test_one_team_may_be_paid_for_more_than_its_score(key):
-  game = jaxmarl_adapter.from_jaxmarl(FakeMarl(), shaping=0.5)
+  game = jaxmarl_adapter.from_jaxmarl(
+    FakeMarl(), shaping=0.5, has_time_limit=True
+  )
   assert game.teams == (0, 0, 0)
-  _, seen = _run(game, [jnp.array([1, 0, 3])], key)
+  _, seen = _run(game, [jnp.array([1, 0, 3])] * 2, key)
   np.testing.assert_array_equal(seen.reward[1], [6, 5, 8])
+  np.testing.assert_array_equal(seen.step_type[2], [2, 2, 2])
+  np.testing.assert_array_equal(seen.discount, 1.0)
 
 
 def test_unavailable_actions_of_jaxmarl_are_masked(key):

@@ -4,8 +4,10 @@ import importlib.util
 import re
 
 import experiment_commands as commands
+import numpy as np
 import pytest
 
+from ftwax.cli import launch
 from ftwax.reporting import history
 
 # Of two members, who play 2,000 steps. The package that each needs.
@@ -32,6 +34,35 @@ def test_a_population_plays_a_game_in_python(tmp_path, name):
   assert past.ratings.shape[1] == 2
   assert past.games[-1] > 0
   assert (run_dir / 'report.html').exists()
+
+
+def test_games_of_other_libraries_have_settings_of_their_own():
+  options = launch.find('any_game', ['--game=jaxmarl:overcooked']).options
+  assert options.runtime == 'device' and options.num_members == 1
+  given = ['--game=jaxmarl:overcooked', '--runtime=local', '--num_members=4']
+  options = launch.find('any_game', given).options
+  assert options.runtime == 'local' and options.num_members == 4
+  pytest.importorskip('mpe2', reason='the extra envs is not there')
+  game = ['--game=mpe2:simple_spread', '--set', 'agent.num_epochs=1']
+  experiment = launch.find('any_game', game).build()
+  assert experiment.population.num_members == 1
+  config = experiment.agent
+  assert (config.discount, config.batch_size, config.num_epochs) == (
+    0.95,
+    96,
+    1,
+  )
+
+
+def test_random_players_are_paid_by_role(monkeypatch):
+  pytest.importorskip('mpe2', reason='the extra envs is not there')
+  any_game = launch.find('any_game').module
+  monkeypatch.setattr(any_game, '_NUM_RANDOM_GAMES', 4)
+  returns, roles = any_game.play_randomly('mpe2', 'simple_adversary')
+  assert roles == (0, 1, 1)
+  # Those who cooperate are paid together, the adversary for being near.
+  assert returns[0] < 0.0 and returns[1] == returns[2]
+  assert np.isfinite(returns).all()
 
 
 @pytest.mark.slow
