@@ -67,7 +67,6 @@ def make_loop(agent, config, game, num_members, num_games):
       num_members, exploits=num_members > 1
     ),
     sizes=sizes.make_sizes(
-      game.spec,
       config.sequence_length,
       seats.seats_per_member,
       config.batch_size,

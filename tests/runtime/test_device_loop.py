@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import run_helpers
-from dm_env import specs
 
 from ftwax import types
 from ftwax.agents import impala
@@ -184,14 +183,12 @@ def test_each_trajectory_is_learned_from_once(
 
 
 def test_sizes_of_an_iteration():
-  spec = catch.make().spec
-  few = sizes_lib.make_sizes(spec, 5, num_rows=4, batch_size=8)
+  few = sizes_lib.make_sizes(5, num_rows=4, batch_size=8)
   assert (few.num_rollouts, few.num_updates) == (2, 1)
-  many = sizes_lib.make_sizes(spec, 5, num_rows=8, batch_size=4)
+  many = sizes_lib.make_sizes(5, num_rows=8, batch_size=4)
   assert (many.num_rollouts, many.num_updates) == (1, 2)
   assert few.steps_per_iteration == many.steps_per_iteration == 40
-  image = specs.BoundedArray((8, 8, 3), np.uint8, 0, 255)
-  images = sizes_lib.make_sizes(spec._replace(observations=image), 5, 8, 4)
+  images = sizes_lib.make_sizes(5, 8, 4, has_convolutions=True)
   assert images.unroll and not many.unroll
   assert images.iterations_per_round(1001) == 201
   assert images.iterations_per_call(201, 10**9) == 1
@@ -220,7 +217,7 @@ def test_a_round_is_a_whole_number_of_calls(
 
 def test_environments_and_batches_must_fit():
   with pytest.raises(ValueError, match=r'6 rows, must divide batch_size \(4\)'):
-    sizes_lib.make_sizes(catch.make().spec, 5, num_rows=6, batch_size=4)
+    sizes_lib.make_sizes(5, num_rows=6, batch_size=4)
 
 
 # The axis of members.

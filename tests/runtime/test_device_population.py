@@ -191,7 +191,6 @@ def _make_rounds(num_members, team_size=2, num_games=4, learning_rate=1e-3):
       replay=None,
       config=config_lib.PopulationConfig(num_members, burn_in_games=0),
       sizes=sizes_lib.make_sizes(
-        game.spec,
         config.sequence_length,
         arena.seating.seats_per_member,
         config.batch_size,

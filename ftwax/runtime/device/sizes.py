@@ -2,10 +2,6 @@
 
 from typing import NamedTuple
 
-import jax
-
-from ftwax import types
-
 # Approximate number of steps per call: enough to hide the overhead of a call,
 # few enough to show progress and to answer interrupts promptly.
 _STEPS_PER_CALL = 16384
@@ -91,7 +87,6 @@ class Sizes(NamedTuple):
 
 
 def make_sizes(
-  environment_spec: types.EnvironmentSpec,
   sequence_length: int,
   num_rows: int,
   batch_size: int,
@@ -101,16 +96,14 @@ def make_sizes(
   """Returns the sizes; checks that rollouts and batches fit together.
 
   On the CPU, XLA computes the gradient of a convolution 10 to 80 times slower
-  inside a rolled loop. Updates are therefore unrolled if there are images or
-  convolutions.
+  inside a rolled loop. Updates with convolutions are therefore unrolled.
 
   Args:
-    environment_spec: spec with the observations.
     sequence_length: T.
     num_rows: M, the number of environments or seats of each member.
     batch_size: B.
     num_members: N.
-    has_convolutions: whether the network has convolutions even without images.
+    has_convolutions: whether the network has convolutions.
 
   Raises:
     ValueError: if neither of `num_rows` and `batch_size` divides the other.
@@ -123,9 +116,6 @@ def make_sizes(
       ' trajectory is used once; choose them so that each member has'
       f' {batch_size} rows.'
     )
-  # Images have three axes: height, width and channels.
-  unroll = has_convolutions or any(
-    len(leaf.shape) > 2
-    for leaf in jax.tree.leaves(environment_spec.observations)
+  return Sizes(
+    sequence_length, num_rows, batch_size, num_members, has_convolutions
   )
-  return Sizes(sequence_length, num_rows, batch_size, num_members, unroll)

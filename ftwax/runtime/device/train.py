@@ -142,7 +142,6 @@ def make_loop(parts: prepare.Prepared) -> loop_lib.Loop:
       " is written in JAX, or choose runtime='local'."
     )
   sizes = sizes_lib.make_sizes(
-    parts.spec.environment,
     parts.agent.sequence_length,
     parts.seating.seats_per_member,
     parts.agent.batch_size,
