@@ -30,7 +30,6 @@ from ftwax.runtime import (
   devices,
   evaluation,
   rebuilding,
-  run_records,
   runs,
 )
 from ftwax.runtime import experiment as experiment_lib
@@ -387,8 +386,8 @@ def _run(
   print(
     f'{counts.actor_steps:,} steps and {counts.learner_steps:,} updates in'
     f' {counts.seconds:.0f} s ({steps_per_second:,.0f} steps/s): mean return'
-    f' {result.mean_return:.3f} over the last {run_records.WINDOW} of'
-    f' {counts.episodes:,} episodes. See {result.run_dir}'
+    f' {result.mean_return:.3f} over the last of {counts.episodes:,} episodes.'
+    f' See {result.run_dir}'
   )
   return result
 

@@ -55,7 +55,7 @@ class Run(NamedTuple):
   Attributes:
     directory: directory of the run.
     config: its recorded configuration.
-    last: mean return of the last episodes; see `curves.WINDOW`.
+    last: mean return of the last episodes; see `recent_episodes`.
     whole: mean return of all episodes, which reflects the speed of learning.
     steps: number of actor steps.
     seconds: duration of training.
@@ -118,7 +118,7 @@ def make_table(rows: Rows) -> list[list[str]]:
   The last column has the return of each run, if a row has several.
   """
   table = [
-    ['', 'runs', f'return, last {curves.WINDOW} episodes']
+    ['', 'runs', 'return, last episodes']
     + ['return, all episodes', 'steps', 'seconds']
     + ['each run'] * any(len(runs) > 1 for runs in rows.values())
   ]

@@ -11,13 +11,10 @@ import matplotlib.ticker
 import numpy as np
 
 from ftwax import types
-from ftwax.records import files, loggers
+from ftwax.records import files, loggers, recent_episodes
 from ftwax.reporting import drawing
 
 CURVES_FILE = 'curves.png'
-
-# Number of episodes in the moving mean of a learning curve.
-WINDOW = 100
 
 # With more points than this, points hide each other.
 _MAX_POINTS = 20_000
@@ -87,7 +84,7 @@ def plot_curves(run_dir: str | os.PathLike[str]) -> pathlib.Path:
 
 
 def rolling_mean(
-  returns: types.Floats, num_episodes: types.Floats, window: int
+  returns: types.Floats, num_episodes: types.Floats, window: Any
 ) -> types.Floats:
   """Returns the mean over the last `window` episodes up to each row, [n].
 
@@ -97,7 +94,7 @@ def rolling_mean(
   Args:
     returns: float64 [n], finite; the mean over the episodes of a row.
     num_episodes: float64 [n], number of episodes in a row, at least 1.
-    window: number of episodes, at least 1.
+    window: number of episodes, at least 1, or one for each row, [n].
   """
   zero = np.zeros((1,))
   ends = np.cumsum(num_episodes)
@@ -109,9 +106,14 @@ def rolling_mean(
 
 
 def last_mean(episodes: Returns) -> float:
-  """Returns the mean over the last `WINDOW` episodes; there must be one."""
-  means = rolling_mean(episodes.returns, episodes.num_episodes, WINDOW)
-  return float(means[-1])
+  """Returns the mean over the last episodes; there must be one."""
+  return float(_recent_means(episodes)[-1])
+
+
+def _recent_means(episodes: Returns) -> types.Floats:
+  """Returns the mean over the last episodes at each row, [n]."""
+  window = recent_episodes.count(episodes.steps, episodes.num_episodes)
+  return rolling_mean(episodes.returns, episodes.num_episodes, window)
 
 
 def mean_by_step(episodes: Returns, edges: types.Floats) -> types.Floats:
@@ -230,10 +232,10 @@ def _plot_training(axes: Any, episodes: Returns) -> None:
   )
   axes.plot(
     steps,
-    rolling_mean(returns, num_episodes, WINDOW),
+    _recent_means(episodes),
     color='tab:blue',
     linewidth=1.8,
-    label=f'mean of the last {WINDOW} episodes',
+    label='mean of the last episodes',
   )
 
 

@@ -17,11 +17,15 @@ from absl import logging
 from ftwax import types
 from ftwax.environments import environment_faults
 from ftwax.population import state as state_lib
-from ftwax.records import array_files, checkpoints, files, loggers, progress
+from ftwax.records import (
+  array_files,
+  checkpoints,
+  files,
+  loggers,
+  progress,
+  recent_episodes,
+)
 from ftwax.runtime import prepare
-
-# Number of episodes in the mean return of progress bar and result.
-WINDOW = 100
 
 # Seconds between two updates of the progress bar.
 _DISPLAY_PERIOD_S = 0.25
@@ -97,8 +101,11 @@ class RunRecords:
     )
     self._parts = parts
     self._stack = stack
-    self._returns: deque[float] = deque(maxlen=WINDOW)
-    self._marked: tuple[Counts, list[float]] | None = None
+    # The steps of the run at their ends, and returns.
+    self._episodes: deque[tuple[int, float]] = deque(
+      maxlen=recent_episodes.MOST
+    )
+    self._marked: tuple[Counts, list[tuple[int, float]]] | None = None
     self._expects_ends = True
     self.is_whole = False
     self._saved_at = time.monotonic()
@@ -118,8 +125,12 @@ class RunRecords:
 
   @property
   def mean_return(self) -> float:
-    """Mean return of the last training episodes."""
-    return float(np.mean(self._returns)) if self._returns else float('nan')
+    """Mean return of the last training episodes; see `recent_episodes`."""
+    if not self._episodes:
+      return float('nan')
+    steps, returns = np.array(self._episodes, np.float64).T
+    (*_, recent) = recent_episodes.count(steps, np.ones(len(steps)))
+    return float(np.mean(returns[-int(recent) :]))
 
   @functools.cached_property
   def evaluation_logger(self) -> loggers.Logger:
@@ -154,21 +165,18 @@ class RunRecords:
     self._stack.callback(logger.close)
     return logger
 
-  @property
-  def returns(self) -> list[float]:
-    """Returns of the last training episodes."""
-    return list(self._returns)
-
   def start_clock(self) -> None:
     """Restarts the clock, which adds to the seconds of `counts`."""
     self._started_at = time.monotonic()
     self._seconds_before = self.counts.seconds
 
-  def continue_from(self, counts: Counts, returns: Sequence[float]) -> None:
+  def continue_from(
+    self, counts: Counts, episodes: Sequence[tuple[int, float]]
+  ) -> None:
     """Continues with the counts of a checkpoint."""
     self.counts = counts
-    self._returns.clear()
-    self._returns.extend(returns)
+    self._episodes.clear()
+    self._episodes.extend(episodes)
     self.start_clock()
 
   @contextlib.contextmanager
@@ -210,9 +218,10 @@ class RunRecords:
       returns: returns of the training episodes that ended.
       learner_steps: number of updates of the whole run.
     """
-    self._returns.extend(returns)
+    actor_steps = self.counts.actor_steps + num_steps
+    self._episodes.extend((actor_steps, value) for value in returns)
     self.counts = Counts(
-      actor_steps=self.counts.actor_steps + num_steps,
+      actor_steps=actor_steps,
       episodes=self.counts.episodes + len(returns),
       learner_steps=learner_steps,
       seconds=self._seconds_before + time.monotonic() - self._started_at,
@@ -228,7 +237,7 @@ class RunRecords:
       environment_faults.warn_of_endless(
         parts.name, counts.actor_steps // num_rows
       )
-    elif counts.episodes >= WINDOW:
+    elif counts.episodes >= recent_episodes.MOST:
       self._expects_ends = False
       length = counts.actor_steps / counts.episodes
       unroll = parts.agent.sequence_length
@@ -248,7 +257,7 @@ class RunRecords:
 
     Without any call, checkpoints refer to the moment of saving.
     """
-    self._marked = self.counts, self.returns
+    self._marked = self.counts, list(self._episodes)
 
   def save_if_due(
     self, snapshot: Callable[[], types.ArrayTree], keep_copies: bool = False
@@ -365,16 +374,20 @@ class RunRecords:
     state, metadata = self._checkpointer.restore(
       template, _check_metadata, part
     )
-    self.continue_from(Counts(**metadata['counts']), metadata['returns'])
+    counts, returns = Counts(**metadata['counts']), metadata['returns']
+    # Of before the ends were saved: as if all had just ended.
+    ends = metadata.get('ends', [counts.actor_steps] * len(returns))
+    self.continue_from(counts, list(zip(ends, returns, strict=True)))
     self.is_whole = bool(metadata.get('is_whole', False))
     return state
 
   def _describe(self) -> dict[str, Any]:
     """Returns the metadata of a checkpoint saved now."""
-    counts, returns = self._marked or (self.counts, self.returns)
+    counts, episodes = self._marked or (self.counts, self._episodes)
     return {
       'counts': counts._asdict(),
-      'returns': returns,
+      'ends': [end for end, _ in episodes],
+      'returns': [value for _, value in episodes],
       'is_whole': self._marked is not None,
     }
 
@@ -414,5 +427,5 @@ def _first_line(error: Exception) -> str:
 def _check_metadata(metadata: Mapping[str, Any]) -> None:
   """Raises a KeyError, TypeError or ValueError if metadata is damaged."""
   counts = Counts(**metadata['counts'])
-  for value in (*counts, *metadata['returns']):
+  for value in (*counts, *metadata.get('ends', ()), *metadata['returns']):
     float(value)

@@ -71,7 +71,8 @@ class RunResult(NamedTuple):
   Attributes:
     run_dir: directory of the run.
     counts: progress at the end.
-    mean_return: mean over the last 100 training episodes; NaN without any.
+    mean_return: mean over the last training episodes, see
+      `records.recent_episodes`; NaN without any.
     state: state of the learner, leaves [N, ...] for N members.
   """
 

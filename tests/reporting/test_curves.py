@@ -63,7 +63,7 @@ def test_the_mean_is_over_episodes_and_not_over_rows(tmp_path, lines):
   _log(tmp_path, 'train', rows)
   _log(tmp_path, 'evaluation', [(5, 1.0, 1), (5, 2.0, 3)])
   curves.plot_curves(tmp_path)
-  steps, means = lines['mean of the last 100 episodes']
+  steps, means = lines['mean of the last episodes']
   np.testing.assert_array_equal(means, steps > 10)
   assert 'mean of up to 128 episodes' in lines
   _assert_line(lines['evaluation, mean'], [5], [1.75])
@@ -79,8 +79,9 @@ def test_draws_episodes_their_mean_and_evaluation(tmp_path, lines):
   assert path.read_bytes().startswith(b'\x89PNG\r\n')
   assert sorted(p.name for p in tmp_path.iterdir()) == ['curves.png', 'logs']
   _assert_line(lines.pop('episode'), steps, returns)
-  mean = lines.pop('mean of the last 100 episodes')
-  _assert_line(mean, steps, curves.rolling_mean(returns, np.ones((150,)), 100))
+  mean = lines.pop('mean of the last episodes')
+  window = np.clip(np.ceil(np.arange(1, 151) / 10), 20, 100)
+  _assert_line(mean, steps, curves.rolling_mean(returns, np.ones(150), window))
   _assert_line(lines.pop('evaluation, mean'), [500, 1000], [1.5, 4.0])
   assert not lines
 
@@ -123,7 +124,7 @@ def test_many_episodes_are_thinned_but_not_their_mean(
   _log(tmp_path, 'train', [(t, float(t)) for t in range(25)])
   curves.plot_curves(tmp_path)
   assert len(lines['episode'][0]) == 9
-  assert len(lines['mean of the last 100 episodes'][0]) == 25
+  assert len(lines['mean of the last episodes'][0]) == 25
 
 
 def test_a_run_without_episodes_has_a_picture_too(tmp_path, lines):

@@ -1,0 +1,27 @@
+"""Which episodes of a run are its last ones, over which returns are averaged.
+
+They are those of the last tenth of its steps, so that the mean of long episodes
+does not look back to half of the run; but at most the last 100, and at least
+the last 20.
+"""
+
+import numpy as np
+
+from ftwax import types
+
+MOST = 100
+_FEWEST = 20
+_SHARE = 0.1
+
+
+def count(steps: types.Floats, num_episodes: types.Floats) -> types.Floats:
+  """Returns the number of last episodes at each row of a log, float64 [n].
+
+  Args:
+    steps: float64 [n], ascending, steps of the run so far.
+    num_episodes: float64 [n], number of episodes that ended in each row.
+  """
+  totals = np.concatenate([np.zeros(1), np.cumsum(num_episodes)])
+  before = np.searchsorted(steps, (1.0 - _SHARE) * steps, side='right')
+  recent: types.Floats = np.clip(totals[1:] - totals[before], _FEWEST, MOST)
+  return recent
