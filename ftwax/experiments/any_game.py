@@ -68,11 +68,7 @@ _SETTINGS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
     },
     {'normalize_returns': True},
   ),
-  (
-    'jaxmarl:MPE',
-    {'max_num_actor_steps': 600_000, 'eval_every': 200_000},
-    {'discount': 0.95},
-  ),
+  ('jaxmarl:MPE', {}, {'discount': 0.95}),
   (
     'jaxmarl:overcooked',
     {

@@ -15,7 +15,8 @@ from ftwax.cli import flags, launch
 from ftwax.environments import functional, pgx_adapter
 from ftwax.population import population_config
 
-_GAMES = ('kuhn_poker', 'leduc_holdem', 'tic_tac_toe', 'connect_four')
+_POKER = 'kuhn_poker', 'leduc_holdem'
+_GAMES = (*_POKER, 'tic_tac_toe', 'connect_four')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +57,8 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     population=population_config.PopulationConfig(
       options.num_members, exploits=options.num_members > 1
     ),
+    # To bluff takes chance.
+    evaluation_greedy=options.game not in _POKER,
     **options.fields(),
   )
 
