@@ -306,12 +306,12 @@ def test_internal_rewards():
 )
 def test_perturbation():
   prior = hyperparameters_lib.LogUniform(1e-9, 1e9)
-  values = tuple(jnp.ones(2000))
+  values = (jnp.float32(1.0),) * 400
   found = np.array(
     hyperparameters_lib.perturb(KEY, values, (prior,) * len(values))
   )
   assert set(found.round(5)) == {np.float32(0.8), 1.0, np.float32(1.2)}
-  assert 0.03 < np.mean(found != 1.0) < 0.07
+  assert 0.02 < np.mean(found != 1.0) < 0.08
   drawn = hyperparameters_lib.UniformInteger(5, 20).sample(KEY)
   assert drawn.dtype == jnp.int32
 
