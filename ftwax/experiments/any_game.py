@@ -230,8 +230,9 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     select=(selection.win_probability if is_rated else selection.truncation),
     opponents=opponents,
     opponent_share=0.0,
-    # Where others play, it may take chance to do well.
-    evaluation_greedy=spec.num_players == 1,
+    # Where others play, it may take chance to do well; in Craftax, the most
+    # probable actions repeat themselves.
+    evaluation_greedy=spec.num_players == 1 and library != 'craftax',
     steps_per_round=32 * config.sequence_length,
     **options.fields(),
   )
