@@ -166,13 +166,13 @@ def apart(experiment: _Experiment) -> _Experiment:
 
 
 def confident(experiment: _Experiment) -> _Experiment:
-  """Copies need evidence, from ratings that have little noise."""
-  return _with_population(experiment, copy_confidence=0.95, k_factor=1.0)
+  """Copies need evidence."""
+  return _with_population(experiment, copy_confidence=0.95)
 
 
-def quiet(experiment: _Experiment) -> _Experiment:
-  """Ratings have little noise, which only matters in games."""
-  return _with_population(experiment, k_factor=1.0)
+def noisy(experiment: _Experiment) -> _Experiment:
+  """Ratings have more noise, which only matters in games."""
+  return _with_population(experiment, k_factor=4.0)
 
 
 def lineages(experiment: _Experiment) -> _Experiment:
@@ -197,7 +197,7 @@ ARMS: dict[str, Callable[[_Experiment], _Experiment]] = {
   'apart': apart,
   'copies': copies,
   'search': apart,
-  'quiet': quiet,
+  'noisy': noisy,
   'confident': confident,
   'lineages': lineages,
   'late': late,
@@ -470,7 +470,7 @@ def print_noise() -> None:
   """Prints what ratings make members copy whose strength is fixed."""
   rows = []
   keys = jax.random.split(jax.random.PRNGKey(0), _POPULATIONS)
-  for num_members in (4, 8):
+  for num_members, burn_in_games in ((4, 400), (4, 1000), (8, 1500)):
     strengths = jnp.zeros((2, num_members)).at[1, 0].set(_ADVANTAGE)
     for k_factor, confidence in (
       (4.0, 0.5),
@@ -480,7 +480,7 @@ def print_noise() -> None:
     ):
       config = ftwax.PopulationConfig(
         num_members,
-        burn_in_games=1500,
+        burn_in_games=burn_in_games,
         k_factor=k_factor,
         copy_confidence=confidence,
       )
@@ -492,6 +492,7 @@ def print_noise() -> None:
       rows.append(
         [
           num_members,
+          burn_in_games,
           f'{k_factor:g}',
           confidence,
           f'{copies[0].mean():.1f} ({copies[0].min()} to {copies[0].max()})',
@@ -503,7 +504,7 @@ def print_noise() -> None:
   common.print_table(
     f'{_POPULATIONS} simulated populations, {_GAMES * _ROUNDS:,} games',
     [
-      'members', 'K', 'confidence', 'copies of equals', 'founders left',
+      'members', 'burn-in', 'K', 'confidence', 'copies of equals', 'founders',
       'copies', 'games a member until all are the best',
     ],
     rows,
