@@ -5,8 +5,8 @@
     uv run benchmarks/all.py --write
 
 A line is a benchmark, whose printed tables are kept, or an experiment in some
-variants and seeds, of which the mean return of the last hundred training
-episodes is kept. Runs are done one at a time, and each is recorded at once in
+variants and seeds, of which the mean return of the last training episodes is
+kept. Runs are done one at a time, and each is recorded at once in
 `records/LINE.json` with commit, date, machine and versions, so that the same
 command goes on after an interruption. A line that was measured since the last
 release is not run again, unless its record is deleted. `--write` runs nothing.

@@ -359,7 +359,7 @@ def compare_runtimes(num_steps, seeds):
     )
   common.print_table(
     f'The same experiment (IMPALA, LSTM 256) in one process: {num_steps:,}'
-    ' steps, mean return of the last 100 episodes (best: 1)',
+    ' steps, mean return of the last episodes (best: 1)',
     [
       'runtime',
       'steps/s',
