@@ -166,13 +166,13 @@ def apart(experiment: _Experiment) -> _Experiment:
 
 
 def confident(experiment: _Experiment) -> _Experiment:
-  """Copies need evidence."""
-  return _with_population(experiment, copy_confidence=0.95)
+  """Copies need evidence, from ratings that have little noise."""
+  return _with_population(experiment, copy_confidence=0.95, k_factor=1.0)
 
 
-def noisy(experiment: _Experiment) -> _Experiment:
-  """Ratings have more noise, which only matters in games."""
-  return _with_population(experiment, k_factor=4.0)
+def quiet(experiment: _Experiment) -> _Experiment:
+  """Ratings have little noise, which only matters in games."""
+  return _with_population(experiment, k_factor=1.0)
 
 
 def lineages(experiment: _Experiment) -> _Experiment:
@@ -197,7 +197,7 @@ ARMS: dict[str, Callable[[_Experiment], _Experiment]] = {
   'apart': apart,
   'copies': copies,
   'search': apart,
-  'noisy': noisy,
+  'quiet': quiet,
   'confident': confident,
   'lineages': lineages,
   'late': late,

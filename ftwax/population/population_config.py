@@ -90,7 +90,7 @@ class PopulationConfig(types.Config):
 
   # Ratings and matchmaking.
   initial_rating: float = 1000.0
-  k_factor: float = 1.0
+  k_factor: float = 4.0
   matchmaking_deviation: float = 1.0 / 6.0
   own_team_fraction: float = 0.0
 
@@ -143,7 +143,7 @@ class PopulationConfig(types.Config):
     for name, low, high, remedy in (
       ('win_probability_threshold', 0.5, 1.0, 0.7),
       ('t_test_level', 0.0, 1.0, 0.05),
-      ('k_factor', 0.0, math.inf, 1.0),
+      ('k_factor', 0.0, math.inf, 4.0),
       ('matchmaking_deviation', 0.0, math.inf, 0.17),
     ):
       value = getattr(self, name)

@@ -176,8 +176,8 @@ def test_one_return_is_no_sample():
 
 
 def test_a_confident_copy_needs_more_than_the_noise_of_ratings():
-  # 73.6 points are enough for the estimate. Their noise is 13 at K = 1.
-  noise = ratings_lib.online_deviation(1.0)
+  # 73.6 points are enough for the estimate. Their noise is 26 at K = 4.
+  noise = ratings_lib.online_deviation(4.0)
   limit = 400 * np.log10(0.7 / 0.3) / 2
   quantile = scipy.stats.norm.ppf(0.95)
   population, config = _with_ratings(
