@@ -3,6 +3,8 @@
 from ftwax.population.evolution import evolve
 from ftwax.population.evolution import perturb as perturb
 from ftwax.population.evolution import resample as resample
+from ftwax.population.matchmaking import Meetings
+from ftwax.population.matchmaking import by_strength as match_by_strength
 from ftwax.population.pb2 import PB2
 from ftwax.population.players import Player
 from ftwax.population.players import frozen as frozen_player
@@ -19,12 +21,14 @@ from ftwax.population.state import PopulationState
 from ftwax.population.tournament import round_robin, summarize
 
 __all__ = (
+  'Meetings',
   'PB2',
   'Player',
   'PopulationConfig',
   'PopulationState',
   'evolve',
   'frozen_player',
+  'match_by_strength',
   'multiple_frequencies',
   'perturb',
   'resample',

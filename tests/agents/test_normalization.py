@@ -303,7 +303,12 @@ def test_nothing_is_kept_where_nothing_is_normalized():
 
 
 @pytest.mark.parametrize(
-  'agent', [pytest.param(a2c, marks=pytest.mark.slow), impala, ppo]
+  'agent',
+  [
+    pytest.param(a2c, marks=pytest.mark.slow),
+    impala,
+    pytest.param(ppo, marks=pytest.mark.slow),
+  ],
 )
 def test_the_value_loss_has_one_scale_for_members_of_any(agent):
   make_config = {a2c: a2c.A2CConfig, impala: impala.IMPALAConfig}.get(

@@ -17,6 +17,9 @@ PAGES = [
   if '```python' in path.read_text('utf-8')
 ]
 
+# Those that take long even shortened.
+_LONG = {'loss', 'memory', 'scaling', 'several_seeds'}
+
 # What makes a page short. Tests have several CPU devices already.
 _SHORTER = (
   (r'max_num_actor_steps=[\d_]+', 'max_num_actor_steps=600'),
@@ -92,7 +95,15 @@ def test_the_notebook_of_a_page_is_its_execution(page):
 
 # PettingZoo's own way to make its environments.
 @pytest.mark.filterwarnings('ignore:The old environment creation API')
-@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+  'page',
+  [
+    pytest.param(
+      page, id=page.stem, marks=[pytest.mark.slow] * (page.stem in _LONG)
+    )
+    for page in PAGES
+  ],
+)
 def test_code_runs_shortened(page, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   code = _code(page, tmp_path)

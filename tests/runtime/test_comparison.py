@@ -71,7 +71,7 @@ def test_the_table_has_a_row_for_each_variant(asked, capsys):
   # Student's t with one degree of freedom: 12.706 * 0.707 / sqrt(2).
   means = ['7.500', '±', '6.353', '6.750', '±', '6.353']
   assert [line.split() for line in lines[1:4]] == [
-    ['runs', 'return,', 'last', '100', 'episodes']
+    ['runs', 'return,', 'last', 'episodes']
     + ['return,', 'all', 'episodes', 'steps', 'seconds', 'each', 'run'],
     ['with', 'tasks', '2', *means, '20', '4', '7.000', '8.000'],
     ['without', '2', *means, '20', '6', '7.000', '8.000'],

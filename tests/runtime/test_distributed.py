@@ -121,7 +121,7 @@ def test_evaluates_at_multiples_and_at_the_end(tmp_path):
   result = _run(
     distributed_helpers.make_experiment(),
     tmp_path,
-    period=evaluation.Period(13, 'episodes'),
+    period=evaluation.Period(50),
   )
   rows = _read(tmp_path, 'evaluation')
   assert len(rows) == 2
