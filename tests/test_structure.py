@@ -54,7 +54,7 @@ BUDGETS = {
   'experiments': (2_760, 1_055),
   'losses': (1_160, 295),
   'networks': (6_650, 2_335),
-  'population': (3_540, 1_210),
+  'population': (3_550, 1_215),
   'records': (2_860, 1_245),
   'replay': (5_880, 2_050),
   'reporting': (2_620, 1_205),
