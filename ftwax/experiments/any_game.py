@@ -52,7 +52,9 @@ _TEAMS = {
 
 # Flags and fields of the agent with which games are learnt, by the start of
 # their names; each row adds to those above it.
-_SETTINGS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
+_SETTINGS: tuple[
+  tuple[str | tuple[str, ...], dict[str, Any], dict[str, Any]], ...
+] = (
   (
     'mpe2:',
     {'max_num_actor_steps': 300_000, 'eval_every': 100_000},
@@ -78,17 +80,14 @@ _SETTINGS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
     },
     {'sequence_length': 64, 'entry_torsos': {'': 'mlp'}},
   ),
-  *(
-    (
-      library,
-      {
-        'num_members': 1,
-        'max_num_actor_steps': 150_000,
-        'eval_every': 50_000,
-      },
-      {},
-    )
-    for library in ('navix:', 'xminigrid:')
+  (
+    ('navix:', 'xminigrid:'),
+    {
+      'num_members': 1,
+      'max_num_actor_steps': 150_000,
+      'eval_every': 50_000,
+    },
+    {},
   ),
   (
     'craftax:',
@@ -142,14 +141,12 @@ def make_game(
       f'game ({library}:{name}) must name a library and one of its games;'
       ' choose e.g. mpe2:simple_tag.'
     )
-  try:
+  with extras.required(
+    library,
+    f'run the command with `uv run --python 3.12 --with {library} ...`, or'
+    f' `pip install {library}` on Python 3.11 or newer.',
+  ):
     package = importlib.import_module(library)
-  except ImportError as error:
-    raise ImportError(
-      f'{library} must be importable for {name} ({error}); run the command'
-      f' with `uv run --python 3.12 --with {library} ...`, or `pip install'
-      f' {library}` on Python 3.11 or newer.'
-    ) from error
   if library == 'navix':
     view = importlib.import_module('navix.observations').symbolic_first_person
     return minigrid_adapters.from_navix(package.make(name, observation_fn=view))

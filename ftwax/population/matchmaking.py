@@ -129,4 +129,4 @@ def begin_round(
   is_past = places.opponents >= num_others
   place = np.where(is_past, places.opponents - num_others, 0)
   seats = jnp.where(is_past, first + snapshots[place], seats)
-  return population, seats, past_selves.take(past, snapshots)
+  return population, seats, past_selves.take(past.variables, snapshots)

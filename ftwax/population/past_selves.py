@@ -45,7 +45,7 @@ def init(members: types.TrainingState, num_past: int) -> PastSelves:
   member = jnp.arange(num_past, dtype=jnp.int32) % num_members
   zeros = jnp.zeros((num_members, num_past))
   return PastSelves(
-    variables=_take(types.actor_variables(members), member),
+    variables=take(types.actor_variables(members), member),
     member=member,
     payoff=payoff_lib.Payoff(zeros, zeros),
     rounds=jnp.int32(0),
@@ -70,7 +70,7 @@ def begin_round(
   is_due = (past.rounds > 0) & (past.rounds % period == 0)
   is_new = is_due & (jnp.arange(num_past) == past.num_taken % num_past)
   member = jnp.where(is_new, past.num_taken % num_members, past.member)
-  now = _take(types.actor_variables(members), member)
+  now = take(types.actor_variables(members), member)
   after = PastSelves(
     variables=trees.where_rows(is_new, now, past.variables),
     member=member,
@@ -114,9 +114,9 @@ def draw(
   return jax.random.categorical(key, logits).astype(jnp.int32)
 
 
-def take(past: PastSelves, snapshots: types.Array) -> types.ActorVariables:
-  """Returns the variables of snapshots [J], leaves [J, ...]."""
-  return _take(past.variables, snapshots)
+def take(variables: types.ActorVariables, snapshots: types.Array | int) -> Any:
+  """Returns the variables of some snapshots, or of one."""
+  return jax.tree.map(lambda leaf: leaf[snapshots], variables)
 
 
 def seat(states: tuple[Any, ...], variables: Any) -> tuple[Any, ...]:
@@ -131,13 +131,7 @@ def seat(states: tuple[Any, ...], variables: Any) -> tuple[Any, ...]:
   """
   leaves = jax.tree.leaves(variables)
   first = len(states) - (len(leaves[0]) if leaves else 0)
-  return tuple(
-    state
-    if index < first
-    else (jax.tree.map(lambda leaf: leaf[index - first], variables), state)  # noqa: B023
-    for index, state in enumerate(states)
+  return states[:first] + tuple(
+    (take(variables, index), state)
+    for index, state in enumerate(states[first:])
   )
-
-
-def _take(variables: Any, rows: types.Array) -> Any:
-  return jax.tree.map(lambda leaf: leaf[rows], variables)

@@ -6,6 +6,7 @@ Without opponents, each member plays against itself. In a game of one team, each
 member takes each seat beside copies of each other one (cross-play).
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -87,11 +88,6 @@ class GameResult(NamedTuple):
   length: int
 
 
-def _sum(returns: types.NumpyArray) -> types.NumpyArray:
-  total: types.NumpyArray = returns.sum(axis=-1)
-  return total
-
-
 class Plan(NamedTuple):
   """The games of an evaluation.
 
@@ -111,7 +107,9 @@ class Plan(NamedTuple):
   games_per_place: int
   opponents: Mapping[str, players.Player]
   roles: tuple[int, ...] = ()
-  headlines: Callable[[types.NumpyArray], types.NumpyArray] = _sum
+  headlines: Callable[[types.NumpyArray], types.NumpyArray] = functools.partial(
+    np.sum, axis=-1
+  )
 
 
 class Outcome(NamedTuple):

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 import random_batches
+import slow_cases
 
 from ftwax.agents import impala, ppo, unreal
 from ftwax.runtime import sharding
@@ -35,13 +36,7 @@ AGENTS = {
 
 
 @pytest.mark.parametrize(
-  'name',
-  [
-    name
-    if name in ('ppo', 'normalized')
-    else pytest.param(name, marks=pytest.mark.slow)
-    for name in AGENTS
-  ],
+  'name', slow_cases.all_but(('ppo', 'normalized'), AGENTS)
 )
 def test_updates_are_those_of_one_device(name):
   agent, config = AGENTS[name]

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import random_batches
+import slow_cases
 
 from ftwax.agents import a2c, ppo, rl2
 from ftwax.agents.actor_critic import acting
@@ -66,15 +67,9 @@ def _unroll(network, params, seed, inputs):
   return network.unroll(params, SMALL.priors, seeds, *inputs)[0]
 
 
+# The others have parts of `all`.
 @pytest.mark.parametrize(
-  'name',
-  [
-    # The others have parts of `all`.
-    name
-    if name in ('all', 'linear', 'noisy')
-    else pytest.param(name, marks=pytest.mark.slow)
-    for name in CONFIGS
-  ],
+  'name', slow_cases.all_but(('all', 'linear', 'noisy'), CONFIGS)
 )
 def test_every_parameter_learns(name, key):
   config = CONFIGS[name]

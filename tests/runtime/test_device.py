@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import run_helpers
+import slow_cases
 from dm_env import specs
 
 from ftwax import hyperparameters
@@ -229,15 +230,7 @@ _OFF = {
 }
 
 
-@pytest.mark.parametrize(
-  'what',
-  [
-    what
-    if what in ('sum', 'order')
-    else pytest.param(what, marks=pytest.mark.slow)
-    for what in _OFF
-  ],
-)
+@pytest.mark.parametrize('what', slow_cases.all_but(('sum', 'order'), _OFF))
 def test_a_timestep_that_is_off_its_spec_is_named(run, make_experiment, what):
   function, message = _OFF[what]
 

@@ -133,7 +133,7 @@ class Coordinator:
     if not self._config.num_past:
       return ()
     first = jnp.zeros(self._config.num_past_at_once, jnp.int32)
-    return past_selves.take(self._population.past, first)
+    return past_selves.take(self._population.past.variables, first)
 
   def record(self, results: Sequence[evaluation.GameResult]) -> None:
     """Records results in the order in which the games ended."""
