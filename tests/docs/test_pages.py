@@ -18,7 +18,17 @@ PAGES = [
 ]
 
 # Those that take long even shortened.
-_LONG = {'loss', 'memory', 'scaling', 'several_seeds'}
+_LONG = {
+  'loss',
+  'memory',
+  'reading_a_run',
+  'scaling',
+  'several_devices',
+  'several_seeds',
+  'use_only_the_learner',
+  'use_only_the_networks',
+  'your_own_game',
+}
 
 # What makes a page short. Tests have several CPU devices already.
 _SHORTER = (
