@@ -112,7 +112,7 @@ def run(seconds, num_environments):
   loop = game_loop.play_rounds(
     environment,
     members.Actors([agent.actor], [agent.adder]),
-    lambda: seats,
+    lambda: (seats, ()),
     made,
   )
   returns = collections.deque(maxlen=100)
@@ -150,7 +150,7 @@ def count_calls(num_ticks=400, num_environments=8):
   loop = game_loop.play_rounds(
     environment,
     members.Actors([agent.actor], [agent.adder]),
-    lambda: np.zeros((num_environments, 1), np.int32),
+    lambda: (np.zeros((num_environments, 1), np.int32), ()),
     made,
   )
   room = os.path.dirname(ftwax.__file__)
