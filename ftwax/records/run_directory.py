@@ -206,11 +206,20 @@ def read_event_names(path: str | os.PathLike[str]) -> list[str] | None:
   Raises:
     ValueError: if the specs of the game are damaged.
   """
+  return _read_game(path, 'event_names')
+
+
+def read_teams(path: str | os.PathLike[str]) -> list[int] | None:
+  """Reads the team of each seat, likewise."""
+  return _read_game(path, 'teams')
+
+
+def _read_game(path: str | os.PathLike[str], name: str) -> list[Any] | None:
   game = pathlib.Path(path) / GAME_FILE
   if not game.exists():
     return None
   return files.parse_json(
-    game, lambda plain: list(plain['event_names']), 'the specs of a game'
+    game, lambda plain: list(plain[name]), 'the specs of a game'
   )
 
 

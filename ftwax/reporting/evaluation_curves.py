@@ -8,7 +8,8 @@ import matplotlib.figure
 import numpy as np
 
 from ftwax import types
-from ftwax.records import files, loggers
+from ftwax.population import ratings
+from ftwax.records import files, loggers, run_directory
 from ftwax.reporting import drawing
 
 # Label of the evaluation log.
@@ -16,23 +17,31 @@ LABEL = 'evaluation'
 
 _SCORE = 'scores/'
 
+# Of a 95% confidence interval.
+_DEVIATIONS = 1.96
+
 
 class Evaluations(NamedTuple):
-  """Evaluations against `K` opponents, at `n` times.
+  """Evaluations of `N` members against `K` opponents, at `n` times.
+
+  Elo points are those of one fit to the games of all evaluations, in which
+  opponents stay the same. They are above the first opponent.
 
   Attributes:
     steps: float64 [n], environment steps, ascending.
-    seconds: float64 [n], seconds of training until then.
-    elo: float64 [n, N], Elo points of each member above the first opponent.
+    elo: float64 [n, N], Elo points of each member.
+    elo_errors: float64 [n, N], half widths of their 95% confidence intervals.
     opponents: [K], names.
+    opponent_elo: float64 [K], Elo points of each opponent.
     scores: float64 [n, K], mean score of the members; 1 for a win, 0.5 for a
       draw.
   """
 
   steps: types.Floats
-  seconds: types.Floats
   elo: types.Floats
+  elo_errors: types.Floats
   opponents: tuple[str, ...]
+  opponent_elo: types.Floats
   scores: types.Floats
 
 
@@ -46,14 +55,17 @@ def read(run_dir: str | os.PathLike[str]) -> Evaluations | None:
   if not path.exists():
     return None
   read = loggers.read_jsonl(path)
+  teams = files.read_or_warn(run_directory.read_teams, run_dir) or [0]
   with files.reading(path, 'evaluations against opponents'):
-    return _from_rows(read)
+    return _from_rows(read, min(map(teams.count, set(teams))))
 
 
-def _from_rows(read: Sequence[Mapping[str, Any]]) -> Evaluations | None:
+def _from_rows(
+  read: Sequence[Mapping[str, Any]], team_size: int
+) -> Evaluations | None:
   rows: list[Mapping[str, Any]] = []
   for row in read:
-    if 'member_elo' not in row:
+    if 'member_games' not in row:
       continue
     # A resumed run repeats the steps after its checkpoint.
     while rows and rows[-1]['actor_steps'] >= row['actor_steps']:
@@ -61,22 +73,28 @@ def _from_rows(read: Sequence[Mapping[str, Any]]) -> Evaluations | None:
     rows.append(row)
   if not rows:
     return None
-  names = [name for name in rows[-1] if name.startswith(_SCORE)]
-  made = Evaluations(
-    np.array([row['actor_steps'] for row in rows], np.float64),
-    np.array([row['seconds'] for row in rows], np.float64),
-    np.array([row['member_elo'] for row in rows], np.float64),
-    tuple(name.removeprefix(_SCORE) for name in names),
-    np.array([[row.get(name) for name in names] for row in rows], np.float64),
+  steps, scores, games = (
+    np.array([row[name] for row in rows], np.float64)
+    for name in ('actor_steps', 'member_scores', 'member_games')
   )
-  num_rows = len(rows)
-  if (
-    made.elo.ndim != 2
-    or made.seconds.shape != (num_rows,)
-    or made.scores.shape != (num_rows, len(names) or 1)
+  names = [name for name in rows[-1] if name.startswith(_SCORE)]
+  if scores.shape != games.shape or scores.shape[::2] != (
+    len(rows),
+    len(names),
   ):
-    raise ValueError('its rows must have Elo, seconds and scores')
-  return made
+    raise ValueError('its rows must have scores and games of each member')
+  members, opponents = ratings.fit_to_opponents(
+    scores.reshape(-1, len(names)), games.reshape(-1, len(names)), team_size
+  )
+  errors = _DEVIATIONS * np.asarray(members.standard_errors)
+  return Evaluations(
+    steps,
+    np.asarray(members.ratings).reshape(scores.shape[:2]),
+    errors.reshape(scores.shape[:2]),
+    tuple(name.removeprefix(_SCORE) for name in names),
+    np.asarray(opponents.ratings),
+    np.nanmean(scores, axis=1),
+  )
 
 
 def plot_evaluations(evaluations: Evaluations) -> matplotlib.figure.Figure:
@@ -84,10 +102,19 @@ def plot_evaluations(evaluations: Evaluations) -> matplotlib.figure.Figure:
   figure = drawing.make_figure(9.0, 3.4)
   elo, score = figure.subplots(1, 2)
   for member, values in enumerate(evaluations.elo.T):
-    color = drawing.member_color(member)
-    elo.plot(evaluations.steps, values, color=color, linewidth=1.0, alpha=0.8)
-  mean = evaluations.elo.mean(axis=1)
-  elo.plot(evaluations.steps, mean, color=drawing.INK, linewidth=2.2)
+    color, error = (
+      drawing.member_color(member),
+      evaluations.elo_errors[:, member],
+    )
+    elo.plot(evaluations.steps, values, color=color, linewidth=1.0)
+    elo.fill_between(
+      evaluations.steps, values - error, values + error, color=color, alpha=0.1
+    )
+  for name, rating in zip(
+    evaluations.opponents, evaluations.opponent_elo, strict=True
+  ):
+    elo.axhline(rating, color=drawing.FAINT, linewidth=0.8)
+    elo.annotate(drawing.readable(name), (0.0, rating), fontsize=7)
   for name, values in zip(
     evaluations.opponents, evaluations.scores.T, strict=True
   ):

@@ -305,8 +305,9 @@ def _evaluations(run_dir: pathlib.Path) -> list[str]:
   return page.section(
     'Strength in training',
     'Games against fixed opponents, which are not used for learning. Left, the'
-    ' Elo of each member and the mean; right, the mean score of members: 1 for'
-    ' a win, 0.5 for a draw.',
+    ' Elo of each member, by one fit to the games of all evaluations, with 95%'
+    ' confidence intervals, and of the opponents; right, the mean score of'
+    ' members: 1 for a win, 0.5 for a draw.',
     evaluation_curves.plot_evaluations(evaluations),
     f'Line charts of Elo and scores over steps. At the end the mean Elo is'
     f' {evaluations.elo[-1].mean():.0f} above'

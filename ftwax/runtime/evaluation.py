@@ -238,9 +238,10 @@ def make_row(outcome: Outcome) -> dict[str, Any]:
   of all others. With roles, `role_returns` holds the mean on the seats of each,
   NaN if members have none.
   With opponents, `scores/<opponent>` is the members' mean score
-  (a win is 1, a draw 0.5), `member_scores` is [N, K], `member_payoffs` [N, K]
-  is what `make_payoffs` returns, `member_payoff_errors` its standard error, and
-  `elo` and `member_elo` [N] are Elo points above the first opponent.
+  (a win is 1, a draw 0.5), `member_scores` is [N, K] and `member_games` their
+  number of games, `member_payoffs` [N, K] is what `make_payoffs` returns,
+  `member_payoff_errors` its standard error, and `elo` and `member_elo` [N] are
+  Elo points above the first opponent, from the games of this evaluation alone.
   """
   plan, results = outcome
   num_members = plan.seating.num_members
@@ -406,6 +407,7 @@ def _rate(outcome: Outcome) -> dict[str, Any]:
       for index, name in enumerate(plan.opponents)
     },
     'member_scores': scores.tolist(),
+    'member_games': summary.games[:num_members, num_members:].tolist(),
     **_average_payoffs(outcome),
     'elo': float(np.mean(elo)),
     'member_elo': elo.tolist(),

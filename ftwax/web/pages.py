@@ -24,12 +24,14 @@ import anyio
 from starlette import (
   applications,
   exceptions,
+  middleware,
   requests,
   responses,
   routing,
   staticfiles,
   websockets,
 )
+from starlette.middleware import gzip
 
 from ftwax.records import files
 from ftwax.reporting import page as report_page
@@ -207,6 +209,7 @@ def _make_app(
   app = applications.Starlette(
     routes=list(routes),
     lifespan=lifespan,
+    middleware=[middleware.Middleware(gzip.GZipMiddleware)],
     exception_handlers={exceptions.HTTPException: _answer_error},
   )
   return safeguards.Safeguards(app, host, token)

@@ -245,3 +245,32 @@ def test_equal_players_scatter_as_the_step_size_says():
   expected = ratings_lib.online_deviation(k_factor)
   # The differences of some hundred independent times.
   assert abs(difference.std() / expected - 1.0) < 0.15
+
+
+@pytest.mark.parametrize('team_size', [1, 2])
+def test_games_against_the_same_opponents_are_fitted_at_once(team_size):
+  """As `fit` of the same games, with players that won all of theirs."""
+  rng = np.random.default_rng(0)
+  games = rng.integers(5, 20, (6, 3)).astype(float)
+  games[2, 1] = 0.0
+  wins = np.floor(games * rng.uniform(0.1, 0.9, games.shape))
+  wins[4] = games[4]
+  players, opponents = ratings_lib.fit_to_opponents(
+    np.where(games > 0, wins / np.maximum(games, 1.0), np.nan), games, team_size
+  )
+  rows, outcomes = [], []
+  for player, opponent in np.ndindex(games.shape):
+    row = np.zeros(9)
+    row[3 + player], row[opponent] = team_size, -team_size
+    number, won = int(games[player, opponent]), int(wins[player, opponent])
+    rows += [row] * number
+    outcomes += [1.0] * won + [0.0] * (number - won)
+  both = ratings_lib.fit(
+    jnp.asarray(rows), jnp.asarray(outcomes), anchor_rating=0.0
+  )
+  for part, expected in zip(
+    zip(opponents, players, strict=True), both, strict=True
+  ):
+    np.testing.assert_allclose(
+      np.concatenate(part), expected, rtol=1e-3, atol=0.1
+    )

@@ -65,7 +65,8 @@ def _make_run(root, seed, learning_rate):
           'actor_steps': 20,
           'seconds': 1.0,
           'scores/random': 0.75,
-          'member_elo': [90.0 + seed, 110.0 + seed],
+          'member_scores': [[0.5 + 0.25 * seed]] * 2,
+          'member_games': [[100]] * 2,
         }
       ],
     ),
@@ -84,10 +85,10 @@ def test_runs_stand_side_by_side(tmp_path):
   text = path.read_text()
   for name in run_dirs:
     assert name.name in text
-  assert '<td class="number">100</td><td class="number">101</td>' in text
+  assert '<td class="number">0</td><td class="number">191</td>' in text
   assert '<td>builder</td><td class="number">0.1</td>' in text
   assert '<td>experiment</td><td class="number">My game</td>' in text
-  assert 'at the end 100 in' in text  # The description of the chart.
+  assert 'at the end 0 in' in text  # The description of the chart.
   assert text.count('<img') == 2
   same = comparison.write_page(runs[:1] * 2, path).read_text()
   assert 'The configurations are equal.' in same

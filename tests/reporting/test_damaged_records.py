@@ -21,8 +21,8 @@ _ROWS = {
     'payoff_games': [_PAIR, _PAIR], 'hyperparameters/discount': _PAIR,
   },
   'logs/evaluation.jsonl': {
-    'member_elo': _PAIR, 'scores/random': 0.5, 'actor_steps': 9,
-    'seconds': 1.0, 'episode_return': 0.5,
+    'member_scores': [[0.5], [0.5]], 'member_games': [[9], [9]],
+    'scores/random': 0.5, 'actor_steps': 9, 'episode_return': 0.5,
   },
   'lineage.jsonl': {'generation': 1, 'member': 0, 'parent': 1, 'games': 1.0},
 }  # fmt: skip
@@ -55,9 +55,9 @@ _VALUES = [
   ('logs/population.jsonl', 'ratings', []),
   ('logs/population.jsonl', 'payoff_games', [_PAIR]),
   ('logs/population.jsonl', 'games', {'a': 1}),
-  ('logs/evaluation.jsonl', 'seconds', None),
-  ('logs/evaluation.jsonl', 'scores/random', None),
-  ('logs/evaluation.jsonl', 'member_elo', 'x'),
+  ('logs/evaluation.jsonl', 'member_games', 'x'),
+  ('logs/evaluation.jsonl', 'member_scores', [[0.5]]),
+  ('logs/evaluation.jsonl', 'actor_steps', 'x'),
   ('lineage.jsonl', 'member', None),
   ('lineage.jsonl', 'parent', 2),
   (tournament_files.TOURNAMENT_FILE, 'ratings', None),

@@ -199,7 +199,7 @@ def test_facts_of_the_run(tmp_path, monkeypatch):
 
 def test_evaluations_against_opponents(run_dir):
   logger = loggers.JSONLLogger(loggers.log_path(run_dir, 'evaluation'))
-  for steps, elo in ((10, 0.0), (30, 5.0), (20, 100.0), (40, 200.0)):
+  for steps, score in ((10, 0.5), (30, 0.6), (20, 0.75), (40, 0.9)):
     logger.write(
       {
         'actor_steps': steps,
@@ -207,22 +207,27 @@ def test_evaluations_against_opponents(run_dir):
         'episode_return': 1.0,
         'scores/random': 0.9,
         'scores/very_strong': 0.25,
-        'member_elo': [elo - 10.0, elo, elo + 10.0],
+        'member_scores': [[score, 0.25]] * 3,
+        'member_games': [[100, 100]] * 3,
       }
     )
   logger.close()
   evaluations = evaluation_curves.read(run_dir)
   # The run was resumed at 10 steps.
   np.testing.assert_array_equal(evaluations.steps, [10, 20, 40])
-  np.testing.assert_array_equal(evaluations.seconds, [1, 2, 4])
   assert evaluations.opponents == ('random', 'very_strong')
-  assert evaluations.scores.shape == (3, 2)
-  np.testing.assert_array_equal(evaluations.elo[-1], [190.0, 200.0, 210.0])
+  np.testing.assert_allclose(evaluations.scores[:, 0], [0.5, 0.75, 0.9])
+  # One opponent is as strong in all evaluations, so members are compared.
+  assert evaluations.elo.shape == evaluations.elo_errors.shape == (3, 3)
+  assert np.all(np.diff(evaluations.elo, axis=0) > 30.0)
+  assert evaluations.opponent_elo[0] == 0.0 < evaluations.opponent_elo[1]
+  # Of 200 games.
+  assert np.all(np.abs(evaluations.elo_errors - 55.0) < 15.0)
   found = _read(report.make_report(run_dir))
   assert 'Strength in training' in found.texts
+  elo = f'mean Elo is {evaluations.elo[-1].mean():.0f}'
   assert any(
-    'mean Elo is 200' in alt and '25% against very strong' in alt
-    for alt in found.alts
+    elo in alt and '25% against very strong' in alt for alt in found.alts
   )
 
 
