@@ -41,9 +41,7 @@ def soak(run: distributed_run.Run, seconds: float) -> bool:
   """Samples each process; evaluates the last two thirds of the samples."""
   samples: dict[str, list[Sample]] = {}
   start = time.monotonic()
-  # In a single process, the learner's rows lack the actors' steps.
-  label = 'learner' if run.nodes() else 'train'
-  before = run.log(label).last
+  before = run.log('train').last
   while time.monotonic() < start + seconds:
     watched = {'runner': psutil.Process(run.pid), **run.nodes()}
     for name, process in watched.items():
@@ -73,7 +71,7 @@ def soak(run: distributed_run.Run, seconds: float) -> bool:
     ('process', 'MB', 'MB/min', 'files', 'threads'),
     rows,
   )
-  after = run.log(label).last
+  after = run.log('train').last
   steps, updates = (
     (after[name] - before[name]) / (after['seconds'] - before['seconds'])
     for name in ('actor_steps', 'learner_steps')

@@ -150,7 +150,6 @@ def test_configs_make_an_agent_or_are_refused():
     'batch_size',
     'num_epochs',
     'num_minibatches',
-    'unroll_steps',
     'max_skipped_updates',
     'max_queue_size',
     'prefetch_size',

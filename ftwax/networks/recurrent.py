@@ -148,15 +148,6 @@ def make_recurrent_network(
   return _make_pure(hk.multi_transform(make_functions))
 
 
-def has_convolutions(network: types.RecurrentNetwork) -> bool:
-  """Returns whether any part of the network, including heads, is convolutional.
-
-  On the CPU, XLA makes gradients of convolutions inside rolled loops very slow.
-  """
-  jaxpr = jax.make_jaxpr(network.init)(jax.random.PRNGKey(0))
-  return 'conv_general_dilated' in str(jaxpr)
-
-
 class SeparateState(NamedTuple):
   """State of a network whose value has its own core, leaves [B, ...].
 

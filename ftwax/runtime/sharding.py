@@ -104,7 +104,6 @@ def place_members_core(
   core: types.LearnerCore,
   mesh: jax.sharding.Mesh,
   num_members: int,
-  unroll: bool,
 ) -> types.LearnerCore:
   """Returns the functions of a learner of N members, leaves [N, ...].
 
@@ -117,8 +116,6 @@ def place_members_core(
     mesh: devices over which members or, with a single member, batches are
       sharded.
     num_members: N.
-    unroll: whether to unroll the loop over members on a CPU, where XLA computes
-      gradients of convolutions slowly inside a loop.
   """
   if num_members == 1:
     return _squeeze_core(place_learner_core(mesh, core))
@@ -138,7 +135,6 @@ def place_members_core(
         lambda carry, row: (carry, core.update(*row)),
         None,
         (state, batch),
-        unroll=num_members if unroll else 1,
       )[1]
       return updated
     batch = jax.lax.with_sharding_constraint(batch, members)

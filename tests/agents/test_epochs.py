@@ -61,15 +61,14 @@ def test_epochs_are_steps_on_the_same_batch(
   assert int(found.steps) == 1
 
 
-@pytest.mark.parametrize('unroll_steps', [False, True])
 def test_minibatches_are_steps_on_whole_sequences(
-  small_network, small, one_step, state, make_small_batch, unroll_steps
+  small_network, small, one_step, state, make_small_batch
 ):
   """All sequences are alike, so that their order does not matter."""
   core = learning.make_learner_core(
     small_network,
     vtrace.vtrace_loss,
-    small.replace(num_minibatches=3, unroll_steps=unroll_steps),
+    small.replace(num_minibatches=3),
   )
   alike = batches.take_columns(make_small_batch(0), jnp.array([1, 1, 1]))
   single = batches.take_columns(alike, jnp.array([0]))

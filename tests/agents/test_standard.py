@@ -12,7 +12,7 @@ import slow_cases
 from ftwax.agents import a2c, ppo, rl2
 from ftwax.agents.actor_critic import acting
 from ftwax.environments import catch
-from ftwax.networks import cores, embeddings, recurrent
+from ftwax.networks import cores, embeddings
 from ftwax.runtime import experiment, runs
 
 SPEC = fakes.make_spec(
@@ -167,14 +167,6 @@ def test_steps_and_unrolls_agree(name, key):
   jax.tree.map(
     lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), last, after
   )
-
-
-@pytest.mark.parametrize(
-  ('name', 'expected'), [('stacked', False), ('signal', True)]
-)
-def test_convolutions_are_found_whatever_the_shape(name, expected):
-  network = CONFIGS[name].make_network(SPEC)
-  assert recurrent.has_convolutions(network) == expected
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """Convolutions equal Haiku's, gradients as well."""
 
+import re
+
 import haiku as hk
 import jax
 import jax.numpy as jnp
@@ -72,3 +74,18 @@ def test_members_with_weights_of_their_own_by_vmap():
   got = jax.vmap(gradient)(x, w)
   want = jnp.stack([gradient(*pair) for pair in zip(x, w, strict=True)])
   np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_in_loops_have_the_order_of_dimensions_that_is_fast():
+  x = jax.random.normal(KEY, (2, 12, 12, 2))
+  w = jax.random.normal(KEY, (4, 4, 2, 5))
+
+  def gradient(pair, _):
+    return jax.grad(lambda pair: jnp.sum(convolutions.conv(*pair, 2, 'SAME')))(
+      pair
+    ), ()
+
+  step = jax.jit(lambda pair: jax.lax.scan(gradient, pair, length=2)[0])
+  text = step.lower((x, w)).compile().as_text()
+  orders = set(re.findall(r'dim_labels=(\S+?),', text))
+  assert orders == {'b01f_01io->b01f'}

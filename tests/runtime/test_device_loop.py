@@ -149,11 +149,8 @@ def _make_echo():
   return types.LearnerCore(init=None, update=update)
 
 
-@pytest.mark.parametrize('unroll', [False, True])
 @pytest.mark.parametrize(('num_rollouts', 'num_updates'), [(1, 2), (3, 1)])
-def test_each_trajectory_is_learned_from_once(
-  num_rollouts, num_updates, unroll
-):
+def test_each_trajectory_is_learned_from_once(num_rollouts, num_updates):
   num_steps, num_rows = 3, 4
   shape = (num_rollouts, num_steps + 1, num_rows)
   stream = np.arange(num_rollouts * num_rows).reshape(num_rollouts, num_rows)
@@ -167,7 +164,7 @@ def test_each_trajectory_is_learned_from_once(
     recurrent_state=jnp.asarray(stream),
   )
   _, _, (metrics, skipped) = jax.jit(
-    functools.partial(loop.learn, _make_echo(), None, num_updates, unroll)
+    functools.partial(loop.learn, _make_echo(), None, num_updates)
   )(state, (), trajectories)
   np.testing.assert_array_equal(skipped, np.arange(num_updates) + 1)
   metrics = jax.tree.map(np.asarray, metrics)
@@ -188,10 +185,6 @@ def test_sizes_of_an_iteration():
   many = sizes_lib.make_sizes(5, num_rows=8, batch_size=4)
   assert (many.num_rollouts, many.num_updates) == (1, 2)
   assert few.steps_per_iteration == many.steps_per_iteration == 40
-  images = sizes_lib.make_sizes(5, 8, 4, has_convolutions=True)
-  assert images.unroll and not many.unroll
-  assert images.iterations_per_round(1001) == 201
-  assert images.iterations_per_call(201, 10**9) == 1
 
 
 @pytest.mark.parametrize(
@@ -208,7 +201,7 @@ def test_sizes_of_an_iteration():
 def test_a_round_is_a_whole_number_of_calls(
   num_members, steps_per_round, per_round, per_call
 ):
-  sizes = sizes_lib.Sizes(5, 8, 8, num_members, unroll=False)
+  sizes = sizes_lib.Sizes(5, 8, 8, num_members)
   assert sizes.iterations_per_round(steps_per_round) == per_round
   assert sizes.iterations_per_call(per_round, 10**9) == per_call
   short = sizes.iterations_per_call(per_round, 20 * sizes.steps_per_iteration)

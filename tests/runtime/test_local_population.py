@@ -11,8 +11,6 @@ import pytest
 import run_helpers
 
 from ftwax import types
-from ftwax.agents import impala
-from ftwax.networks import recurrent
 from ftwax.population import population_config as config_lib
 from ftwax.population import selection
 from ftwax.records import checkpoints, loggers, run_directory
@@ -202,10 +200,8 @@ def test_batches_of_members_are_stacked_and_none_is_lost():
   np.testing.assert_array_equal(next(batches).variables_steps, [[12], [22]])
 
 
-@pytest.mark.parametrize(
-  ('num_devices', 'unroll'), [(3, False), (1, False), (1, True)]
-)
-def test_members_are_updated_each_by_its_own_batch(key, num_devices, unroll):
+@pytest.mark.parametrize('num_devices', [3, 1])
+def test_members_are_updated_each_by_its_own_batch(key, num_devices):
   core = types.LearnerCore(
     init=lambda key: {'key': key, 'sum': np.zeros(())},
     update=lambda state, batch: (
@@ -214,19 +210,10 @@ def test_members_are_updated_each_by_its_own_batch(key, num_devices, unroll):
     ),
   )
   mesh = sharding.make_mesh(jax.devices()[:num_devices])
-  core = sharding.place_members_core(core, mesh, 3, unroll)
+  core = sharding.place_members_core(core, mesh, 3)
   state = jax.jit(core.init)(key)
   assert len(np.unique(state['key'], axis=0)) == 3
   batch = np.arange(6.0, dtype=np.float32).reshape(3, 2)
   state, metrics = jax.jit(core.update)(state, batch)
   np.testing.assert_array_equal(state['sum'], [1, 5, 9])
   np.testing.assert_array_equal(metrics['mean'], [0.5, 2.5, 4.5])
-
-
-def test_images_are_told_from_vectors():
-  for spec, has_images in (
-    (fakes.make_image_spec((42, 42, 3), 2), True),
-    (fakes.make_vector_spec(), False),
-  ):
-    network = impala.IMPALAConfig().make_network(spec)
-    assert recurrent.has_convolutions(network) == has_images

@@ -126,8 +126,6 @@ class ActorCriticConfig(types.Config):
     num_epochs: passes over the batch in each update.
     num_minibatches: optimizer steps in an epoch, each on an equal share of the
       batch's sequences.
-    unroll_steps: whether to unroll the loop over the optimizer steps of an
-      update; gradients of convolutions are slow inside a loop on CPUs.
     max_skipped_updates: number of consecutive updates with a non-finite
       gradient after which the learner raises an error.
     max_queue_size: maximum number of trajectories in the queue.
@@ -209,7 +207,6 @@ class ActorCriticConfig(types.Config):
   loss_reduction: str = 'mean'
   num_epochs: int = 1
   num_minibatches: int = 1
-  unroll_steps: bool = False
   max_skipped_updates: int = 25
 
   # Replay.

@@ -241,7 +241,6 @@ def _several_steps(
     learned,
     # Minibatches are the rows of [num_steps, B / num_minibatches].
     order.reshape(num_steps, -1),
-    unroll=num_steps if config.unroll_steps else 1,
   )
   priorities = metrics.pop(auxiliary_replay.PRIORITIES, None)
   metrics = jax.tree.map(jnp.mean, metrics)

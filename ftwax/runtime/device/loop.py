@@ -210,7 +210,6 @@ class Loop:
       # Only what an iteration changes is carried.
       (population.members, state.rollout, state.replay),
       length=num_iterations,
-      unroll=_scan_unroll(num_iterations, self.sizes.unroll),
     )
     population = population._replace(members=members)
     episodes = report.episodes
@@ -281,7 +280,6 @@ class Loop:
         self.learner,
         self.replay,
         self.sizes.num_updates,
-        self.sizes.unroll,
       ),
       self.config.num_members,
       in_axes=(0, 0, types.Trajectory(2, 2, 2, 1, 2)),
@@ -372,7 +370,6 @@ def learn(
   learner: types.LearnerCore,
   replay: auxiliary_replay.AuxiliaryReplay | None,
   num_updates: int,
-  unroll: bool,
   state: types.TrainingState,
   replay_state: Any,
   trajectories: types.Trajectory,
@@ -383,7 +380,6 @@ def learn(
     learner: functions of the learner.
     replay: replay for auxiliary tasks; None if they need none.
     num_updates: U, which divides R * M.
-    unroll: whether to unroll the updates instead of compiling a loop.
     state: state of the learner.
     replay_state: state of `replay`; unused without one.
     trajectories: R rollouts, leaves [R, T + 1 or T, M, ...], with a recurrent
@@ -424,16 +420,8 @@ def learn(
     step,
     (state, replay_state),
     _make_batches(trajectories, num_updates),
-    unroll=_scan_unroll(num_updates, unroll),
   )
   return state, replay_state, rows
-
-
-def _scan_unroll(length: int, unroll: bool) -> int:
-  """Returns the `unroll` argument of a `lax.scan`: all of it, or a loop."""
-  # Exceeds the length on purpose: with `True` or the length itself, a scan of
-  # one step stays a loop, in which gradients of convolutions are slow too.
-  return length + 1 if unroll else 1
 
 
 def _make_batches(

@@ -19,14 +19,12 @@ class Sizes(NamedTuple):
     num_rows: M, number of rows of a member's rollout.
     batch_size: B, number of trajectories in an update.
     num_members: N.
-    unroll: whether updates are unrolled instead of compiled as a loop.
   """
 
   sequence_length: int
   num_rows: int
   batch_size: int
   num_members: int
-  unroll: bool
 
   @property
   def num_rollouts(self) -> int:
@@ -75,8 +73,6 @@ class Sizes(NamedTuple):
 
   def _per_call(self, num_iterations: int) -> int:
     """Returns the size of calls that overshoot `num_iterations` the least."""
-    if self.unroll:
-      return 1
     most = max(1, _STEPS_PER_CALL // self.steps_per_iteration)
     if num_iterations <= most:
       return num_iterations
@@ -91,19 +87,14 @@ def make_sizes(
   num_rows: int,
   batch_size: int,
   num_members: int = 1,
-  has_convolutions: bool = False,
 ) -> Sizes:
   """Returns the sizes; checks that rollouts and batches fit together.
-
-  On the CPU, XLA computes the gradient of a convolution 10 to 80 times slower
-  inside a rolled loop. Updates with convolutions are therefore unrolled.
 
   Args:
     sequence_length: T.
     num_rows: M, the number of environments or seats of each member.
     batch_size: B.
     num_members: N.
-    has_convolutions: whether the network has convolutions.
 
   Raises:
     ValueError: if neither of `num_rows` and `batch_size` divides the other.
@@ -116,6 +107,4 @@ def make_sizes(
       ' trajectory is used once; choose them so that each member has'
       f' {batch_size} rows.'
     )
-  return Sizes(
-    sequence_length, num_rows, batch_size, num_members, has_convolutions
-  )
+  return Sizes(sequence_length, num_rows, batch_size, num_members)

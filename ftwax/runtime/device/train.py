@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.networks import recurrent
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import prepare
 from ftwax.runtime.device import compiled_arena
@@ -146,7 +145,6 @@ def make_loop(parts: prepare.Prepared) -> loop_lib.Loop:
     parts.seating.seats_per_member,
     parts.agent.batch_size,
     parts.population.num_members,
-    recurrent.has_convolutions(parts.network),
   )
   return loop_lib.Loop(
     arena=compiled_arena.make_arena(

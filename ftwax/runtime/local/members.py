@@ -20,7 +20,6 @@ from ftwax import types
 from ftwax.agents.acme import actor as actor_lib
 from ftwax.agents.acme import learner as learner_lib
 from ftwax.agents.acme import variables
-from ftwax.networks import recurrent
 from ftwax.records import loggers
 from ftwax.replay import gatherer, samples
 from ftwax.runtime import prepare, sharding
@@ -258,9 +257,7 @@ def make_learner(
     mesh: devices over which members or, with a single member, batches are
       sharded.
   """
-  core = sharding.place_members_core(
-    parts.learner, mesh, num_members, recurrent.has_convolutions(parts.network)
-  )
+  core = sharding.place_members_core(parts.learner, mesh, num_members)
   learner = learner_lib.make_learner(
     parts.agent,
     key,
