@@ -10,6 +10,8 @@ import sys
 # devices, so that code which assumes that there is one is found out. Most of a
 # test's time is compilation; without optimizing machine code it takes half.
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
+if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:
+  os.environ.setdefault('JAX_ENABLE_COMPILATION_CACHE', 'false')
 os.environ['XLA_FLAGS'] = ' '.join(
   [
     os.environ.get('XLA_FLAGS', ''),

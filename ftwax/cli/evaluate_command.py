@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from ftwax.cli import flags, past_runs
-from ftwax.runtime import evaluation, loading, prepare
+from ftwax.runtime import devices, evaluation, loading, prepare
 from ftwax.runtime.local import evaluations
 
 
@@ -33,6 +33,7 @@ def run(options: Options) -> int:
     raise ValueError(
       f'episodes ({options.episodes}) must be at least 1; choose 20.'
     )
+  devices.keep_compiled_functions()
   experiment = past_runs.rebuild(options.run, options.experiment)
   if options.seed is not None:
     experiment = experiment.replace(seed=options.seed)

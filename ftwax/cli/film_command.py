@@ -9,8 +9,8 @@ import pathlib
 
 from ftwax.cli import flags, past_runs
 from ftwax.environments import vector
+from ftwax.runtime import devices, loaded_agent, loading
 from ftwax.runtime import experiment as experiment_lib
-from ftwax.runtime import loaded_agent, loading
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Options(past_runs.Options):
 def run(options: Options) -> int:
   """Films the episode and prints the path of the film."""
   out = options.out or pathlib.Path(options.run) / 'videos' / 'film.gif'
+  devices.keep_compiled_functions()
   experiment = past_runs.rebuild(options.run, options.experiment)
   players = [_load(options, experiment, name) for name in options.players]
   agents = [player for player in players if not isinstance(player, str)]

@@ -319,6 +319,7 @@ def main(source: str, argv: Sequence[str] | None = None) -> None:
     found = find(source, sys.argv[1:] if argv is None else argv)
     options = found.options
     if found.function.__name__ == 'main':
+      devices.keep_compiled_functions()
       found.function(options)
     elif getattr(options, 'compare', 0):
       _compare(found)

@@ -8,6 +8,7 @@ pettingzoo:NAME, such as pettingzoo:butterfly/cooperative_pong-v6.
 import dataclasses
 
 from ftwax.cli import flags, past_runs, watch_command
+from ftwax.runtime import devices
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Options(watch_command.ServerOptions):
 def run(options: Options) -> int:
   """Serves the game until Ctrl-C."""
   server = watch_command.import_server()
+  devices.keep_compiled_functions()
   playable = past_runs.find_game(options.source, options.experiment)
   server.play(playable, options.save_dir, options.host, options.port)
   return 0

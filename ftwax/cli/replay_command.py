@@ -8,7 +8,7 @@ and environments of one member.
 import dataclasses
 
 from ftwax.cli import flags, past_runs
-from ftwax.runtime import replaying, runs
+from ftwax.runtime import devices, replaying, runs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Options:
 
 def run(options: Options) -> int:
   """Trains the agent and prints where it is."""
+  devices.prepare(options.runtime, 1)
   experiment = replaying.make(
     past_runs.rebuild(options.run, options.experiment),
     options.run,

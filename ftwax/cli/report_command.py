@@ -65,11 +65,12 @@ def run(options: Options) -> int:
 
 def _record(options: Options, run: str) -> None:
   """Plays and records the requested matches."""
-  from ftwax.runtime import live_game  # Slow import.
+  from ftwax.runtime import devices, live_game  # Slow imports.
 
   matches = [
     [f'member {name}' if name.isdecimal() else name for name in match]
     for match in options.match
   ]
+  devices.keep_compiled_functions()
   playable = past_runs.find_game(run, options.experiment)
   live_game.record_matches(playable, matches, run, options.seed)

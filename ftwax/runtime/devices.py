@@ -1,14 +1,21 @@
 """Configures JAX for a run in one process: its devices, memory and cache."""
 
+import hashlib
 import math
 import os
 import pathlib
+import platform
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 
 from ftwax.runtime.device import freed_memory
+
+# Bytes that the cache of compiled functions may hold, and seconds of compiling
+# from which on a function is kept.
+_MAX_CACHE_BYTES = 2**30
+_MIN_COMPILE_SECONDS = 0.2
 
 
 def prepare(runtime: str, num_devices: int) -> None:
@@ -20,7 +27,7 @@ def prepare(runtime: str, num_devices: int) -> None:
   """
   if runtime == 'device':
     freed_memory.keep()
-    _keep_compiled_functions()
+  keep_compiled_functions()
   if num_devices > 1 and runtime != 'distributed':
     _split_cpu(num_devices)
 
@@ -46,6 +53,60 @@ def choose(
   return devices[:num_devices]
 
 
+def keep_compiled_functions() -> None:
+  """Keeps compiled functions in the user's cache directory, for later starts.
+
+  JAX's own settings have precedence: `JAX_COMPILATION_CACHE_DIR` selects
+  another directory, and `JAX_ENABLE_COMPILATION_CACHE=false` keeps nothing.
+  Programs that this one starts use the same directory. What was used least
+  recently is deleted beyond a gigabyte. Where the directory cannot be written,
+  nothing is kept.
+  """
+  is_enabled = jax.config.read('jax_enable_compilation_cache')
+  if not is_enabled or jax.config.read('jax_compilation_cache_dir'):
+    return
+  cache = os.environ.get('XDG_CACHE_HOME') or '~/.cache'
+  path = pathlib.Path(cache).expanduser() / 'ftwax' / 'jax' / _cpu_name()
+  try:
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _delete_beyond(path, _MAX_CACHE_BYTES)
+  except (OSError, RuntimeError):  # No such directory; no home.
+    return
+  for name, value in {
+    'jax_compilation_cache_dir': str(path),
+    'jax_persistent_cache_min_compile_time_secs': _MIN_COMPILE_SECONDS,
+  }.items():
+    if name.upper() not in os.environ:
+      os.environ[name.upper()] = str(value)
+      jax.config.update(name, value)
+
+
+def _cpu_name() -> str:
+  """Returns a name of the CPU's instructions, which JAX's keys do not hold.
+
+  Machines may share a home directory, and machine code for another CPU may
+  crash.
+  """
+  info = pathlib.Path('/proc/cpuinfo')
+  text = info.read_text('utf-8') if info.exists() else platform.processor()
+  rows = [row for row in text.splitlines() if row[:5] in ('flags', 'Featu')]
+  digest = hashlib.sha256((rows or [text])[0].encode()).hexdigest()
+  return f'{platform.machine()}-{digest[:12]}'
+
+
+def _delete_beyond(path: pathlib.Path, max_bytes: int) -> None:
+  """Deletes the files of a directory that were read least recently."""
+  stats = sorted(
+    ((file, file.stat()) for file in path.iterdir() if file.is_file()),
+    key=lambda pair: -pair[1].st_atime,
+  )
+  total = 0
+  for file, stat in stats:
+    total += stat.st_size
+    if total > max_bytes:
+      file.unlink(missing_ok=True)
+
+
 def _split_cpu(num_devices: int) -> None:
   """Splits the CPU into this many devices, at most one for each core.
 
@@ -55,16 +116,3 @@ def _split_cpu(num_devices: int) -> None:
     return
   num_cores = os.cpu_count() or 1
   jax.config.update('jax_num_cpu_devices', min(num_devices, num_cores))
-
-
-def _keep_compiled_functions() -> None:
-  """Enables JAX's compilation cache in the user's cache directory.
-
-  This speeds up later starts. `JAX_COMPILATION_CACHE_DIR` selects another
-  directory, and `JAX_ENABLE_COMPILATION_CACHE=false` disables the cache.
-  """
-  if 'JAX_COMPILATION_CACHE_DIR' in os.environ:
-    return
-  cache = os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache'
-  path = pathlib.Path(cache) / 'ftwax' / 'jax'
-  jax.config.update('jax_compilation_cache_dir', str(path))
