@@ -1,11 +1,15 @@
 """Runs variants of an experiment with several seeds, and compares the runs."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from __future__ import annotations
 
-from ftwax.reporting import comparison, drawing
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import runs
+
+if TYPE_CHECKING:
+  from ftwax.reporting import comparison
 
 CURVES_FILE = 'comparison.png'
 
@@ -31,6 +35,8 @@ def compare(
   Returns:
     Results by variant, one for each seed.
   """
+  from ftwax.reporting import comparison, drawing  # Slow: Matplotlib.
+
   rows: dict[str, list[comparison.Run]] = {name: [] for name in variants}
   for seed in seeds:
     for name, make_experiment in variants.items():
