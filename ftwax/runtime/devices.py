@@ -62,8 +62,10 @@ def keep_compiled_functions() -> None:
   recently is deleted beyond a gigabyte. Where the directory cannot be written,
   nothing is kept.
   """
-  is_enabled = jax.config.read('jax_enable_compilation_cache')
-  if not is_enabled or jax.config.read('jax_compilation_cache_dir'):
+  config: Any = jax.config
+  if (
+    config.jax_compilation_cache_dir or not config.jax_enable_compilation_cache
+  ):
     return
   cache = os.environ.get('XDG_CACHE_HOME') or '~/.cache'
   path = pathlib.Path(cache).expanduser() / 'ftwax' / 'jax' / _cpu_name()
@@ -78,7 +80,7 @@ def keep_compiled_functions() -> None:
   }.items():
     if name.upper() not in os.environ:
       os.environ[name.upper()] = str(value)
-      jax.config.update(name, value)
+      config.update(name, value)
 
 
 def _cpu_name() -> str:
