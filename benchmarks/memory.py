@@ -3,16 +3,21 @@ r"""Compares recurrent cores on tasks that need memory.
 Each cell of the tables is one command, which goes on with an unfinished run:
 
     uv run benchmarks/memory.py learn --task=recall_100 --core=lru
+    uv run benchmarks/memory.py cut --task=copying --core=rpth
     uv run benchmarks/memory.py label --task=recall_100 --core=lru
     uv run benchmarks/memory.py speed --core=lru --length=1024
-    uv run benchmarks/memory.py table
 
-Networks have about the parameters of one with an LSTM of `--units`.
+`all` does every cell of the comparison that is missing, and `table` prints what
+there is. Networks have about the parameters of one with an LSTM of `--units`.
 
 `learn` trains PPO with several seeds at once, in one compiled program. Options
 are those of `PPOConfig.long_memory`; `--set=name=value` changes one. Scores are
 mean returns of the episodes in each twentieth of the steps; `--stop_at` ends a
-run once all seeds have a score.
+run once all seeds have a score. A cell's score is that of the last tenth.
+
+`cut` plays on with what `learn` has trained, without learning, and with the
+slow core of a hierarchy as it was, ticking at each step, only at the first step
+of an episode, or with all its parameters zero.
 
 `label` trains the same networks with the right answers to whole episodes of
 recall, 32 at a time, as a bound on what an agent could learn: if this fails,
@@ -22,17 +27,20 @@ right answers.
 `speed` times acting, and the gradient of an unroll of four sequences, in pairs
 with an LSTM: the two are called in turn. Memory is what XLA allocates for it.
 
+Seconds are CPU time of the process, for runs on one core (`taskset -c 0`).
 Results are kept in `--directory`.
 """
 
 import argparse
 import ast
+import bisect
+import dataclasses
 import functools
 import json
 import pathlib
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import common
@@ -42,8 +50,8 @@ import numpy as np
 import optax
 
 import ftwax
-from ftwax import types
-from ftwax.agents import ppo
+from ftwax import networks, types
+from ftwax.agents import ftw, ppo
 from ftwax.agents.actor_critic import normalization
 from ftwax.environments import (
   copying,
@@ -54,7 +62,41 @@ from ftwax.environments import (
   recall,
 )
 
-_CORES = ('feed_forward', 'lstm', 'gru', 'lru', 'min_gru', 'gtrxl')
+_HIERARCHIES = ('rpth', 'rpth_dnc')
+
+_CORES = (
+  'feed_forward',
+  'lstm',
+  'gru',
+  'lru',
+  'min_gru',
+  'gtrxl',
+  *_HIERARCHIES,
+)
+
+# That of `rpth_dnc`, as in `experiments/ftw_memory.py`.
+_MEMORY = networks.MemoryConfig(num_slots=16, word_size=16, num_reads=1)
+
+# Tasks of the comparison, in the order in which `all` does them. The first were
+# chosen for the hierarchies: storage by order and by content, for which the DNC
+# was made, and a goal that lasts, for which the slow core was.
+_COMPARED = (
+  'copying',
+  'recall_by_key',
+  't_maze_100',
+  'noisy_recall_100',
+  'repeat_previous_easy',
+  'concentration_easy',
+  'count_recall_easy',
+  'autoencode_easy',
+  'cart_pole_easy',
+  'recall_30',
+  'repeat_previous_medium',
+)
+_NUM_CHOSEN = 3
+
+# Lengths of unrolls that `all` times.
+_LENGTHS = (20, 128, 1024)
 
 # Sequences of an update in `label`.
 _BATCH_SIZE = 32
@@ -75,14 +117,12 @@ class _Task(NamedTuple):
   Attributes:
     make: makes the environment.
     length: steps of an episode.
-    chance: mean return of random actions, or about that.
-    target: mean return at which the task counts as learned.
+    chance: mean return of random actions, or about that; the best is 1.
   """
 
   make: Callable[[], functional.FunctionalEnvironment]
   length: int
   chance: float
-  target: float = 0.9
 
 
 _TASKS: Mapping[str, _Task] = {
@@ -148,24 +188,67 @@ _TASKS: Mapping[str, _Task] = {
 }
 
 
+class _Clock(NamedTuple):
+  """Hyperparameters of a hierarchy."""
+
+  slow_period: int
+  fast_to_slow_gradient_scale: float = 1.0
+
+
+class _Hierarchy(networks.RPTH):
+  """A temporal hierarchy of fixed period, which any agent can have."""
+
+  def __init__(self, config: networks.RPTHConfig, slow_period: int):
+    super().__init__(config, name='hierarchy')
+    self._clock = _Clock(slow_period)
+
+  def __call__(self, inputs: Any, state: Any, _: Any) -> Any:
+    return super().__call__(inputs, state, self._clock)
+
+  def unroll(self, inputs: Any, start: Any, state: Any, _: Any) -> Any:
+    return super().unroll(inputs, start, state, self._clock)
+
+
 def _num_parameters(config: ppo.PPOConfig, spec: Any) -> int:
   params = jax.eval_shape(config.make_network(spec).init, jax.random.PRNGKey(0))
   return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
+def _with_size(
+  config: ppo.PPOConfig, core: str, size: int, slow_period: int
+) -> ppo.PPOConfig:
+  """Returns the config with a core of a number of units."""
+  if core not in _HIERARCHIES:
+    # As far back as the start of an episode, or the default.
+    window = min(config.window, config.sequence_length // 2)
+    return config.replace(core=core, hidden_size=size, window=window)
+  options = networks.RPTHConfig(
+    hidden_sizes=(size, size),
+    latent_size=size,
+    memory=_MEMORY if core == 'rpth_dnc' else None,
+    level_options=dataclasses.replace(
+      ftw.FTWConfig.level_options, memory_length=config.memory_length
+    ),
+  )
+  return config.replace(core=lambda: _Hierarchy(options, slow_period))
+
+
 def _with_core(
-  config: ppo.PPOConfig, core: str, num_units: int, spec: Any
+  config: ppo.PPOConfig,
+  core: str,
+  num_units: int,
+  spec: Any,
+  slow_period: int = ftw.FTWConfig.slow_period,
 ) -> ppo.PPOConfig:
   """Returns the config with a core of about the size of an LSTM."""
-  lstm = config.replace(core='lstm', hidden_size=num_units)
-  wanted = _num_parameters(lstm, spec)
-  return min(
-    (
-      config.replace(core=core, hidden_size=size)
-      for size in range(8, 3 * num_units, 8)
-    ),
-    key=lambda config: abs(_num_parameters(config, spec) - wanted),
-  )
+  wanted = _num_parameters(_with_size(config, 'lstm', num_units, 1), spec)
+  configs = [
+    _with_size(config, core, size, slow_period)
+    for size in range(8, 3 * num_units, 8)
+  ]
+  count = functools.cache(lambda i: _num_parameters(configs[i], spec))
+  above = bisect.bisect_left(range(1, len(configs) - 1), wanted, key=count) + 1
+  return configs[min(above - 1, above, key=lambda i: abs(count(i) - wanted))]
 
 
 def _make_config(args: argparse.Namespace) -> ppo.PPOConfig:
@@ -179,13 +262,21 @@ def _make_config(args: argparse.Namespace) -> ppo.PPOConfig:
 class _Cell:
   """Files of a run: its curve, and the state after the last part."""
 
-  def __init__(self, args: argparse.Namespace):
-    kind = [] if args.command == 'learn' else [args.command]
-    name = '-'.join([args.task, args.core, *kind, *args.set])
+  def __init__(self, args: argparse.Namespace, command: str = 'learn'):
+    kind = [] if command == 'learn' else [command]
+    name = '-'.join(
+      [args.task, args.core, str(args.num_steps), *kind, *args.set]
+    )
     directory = pathlib.Path(args.directory)
     directory.mkdir(parents=True, exist_ok=True)
-    self.curve = directory / f'{name}.jsonl'
+    self._curve = directory / f'{name}.jsonl'
     self._state = directory / f'{name}.npz'
+
+  def read(self) -> list[dict[str, Any]]:
+    """Returns the rows of the curve."""
+    if not self._curve.exists():
+      return []
+    return [json.loads(row) for row in self._curve.read_text().splitlines()]
 
   def load(self, state: Any) -> tuple[Any, list[str]]:
     """Returns the saved state, or the given one, and the curve up to it."""
@@ -203,15 +294,16 @@ class _Cell:
     arrays = {str(i): leaf for i, leaf in enumerate(leaves)}
     np.savez(draft, curve=curve, **arrays)
     draft.replace(self._state)
-    self.curve.write_text('\n'.join(curve))
+    self._curve.write_text('\n'.join(curve))
 
 
-def learn(args: argparse.Namespace) -> None:
-  """Trains a core on a task, from where it was left."""
-  task, cell = _TASKS[args.task], _Cell(args)
-  environment = task.make()
+def _make_training(
+  args: argparse.Namespace, **options: Any
+) -> tuple[Any, Callable[[Any], tuple[Any, Any]]]:
+  """Returns the first state of all seeds, and a part of a training."""
+  environment = _TASKS[args.task].make()
   config = _with_core(
-    _make_config(args), args.core, args.units, environment.spec
+    _make_config(args), args.core, args.units, environment.spec, **options
   )
   init, train = ftwax.make_train(
     ftwax.ExperimentConfig(
@@ -222,19 +314,84 @@ def learn(args: argparse.Namespace) -> None:
     )
   )
   keys = jax.vmap(jax.random.PRNGKey)(np.arange(args.num_seeds))
-  state, curve = cell.load(jax.jit(jax.vmap(init))(keys))
-  train = jax.jit(jax.vmap(train), donate_argnums=0).lower(state).compile()
+  state = jax.jit(jax.vmap(init))(keys)
+  return state, jax.jit(jax.vmap(train), donate_argnums=0).lower(
+    state
+  ).compile()
+
+
+def _mean_returns(metrics: Mapping[str, types.Array]) -> Any:
+  """Returns the mean over the episodes of each seed."""
+  # [seeds, iterations, 1]
+  counts = np.asarray(metrics['num_episodes'])
+  returns = np.nan_to_num(np.asarray(metrics['episode_return'])) * counts
+  return returns.sum((1, 2)) / np.maximum(counts.sum((1, 2)), 1)
+
+
+def learn(args: argparse.Namespace) -> None:
+  """Trains a core on a task, from where it was left."""
+  state, train = _make_training(args)
+  cell = _Cell(args)
+  state, curve = cell.load(state)
 
   def go_on(state: Any, part: int) -> tuple[Any, int, Any]:
     state, metrics = train(state)
-    # [seeds, iterations, 1]
-    counts = np.asarray(metrics['num_episodes'])
-    returns = np.nan_to_num(np.asarray(metrics['episode_return'])) * counts
-    num_episodes = np.maximum(counts.sum((1, 2)), 1)
     num_steps = int(np.sum(metrics['num_steps'][0]))
-    return state, num_steps, returns.sum((1, 2)) / num_episodes
+    return state, num_steps, _mean_returns(metrics)
 
   _do_parts(cell, args.stop_at, go_on, state, curve)
+
+
+# Periods at which `cut` runs a slow core: at its own, at each step, and only at
+# the first step of an episode.
+_PERIODS = {
+  'intact': ftw.FTWConfig.slow_period,
+  'each step': 1,
+  'first step': 2**30,
+  'zero': ftw.FTWConfig.slow_period,
+}
+
+
+def cut(args: argparse.Namespace) -> None:
+  """Plays with a trained hierarchy whose slow core is cut."""
+  rows, cell = [], _Cell(args)
+  if not cell.read():
+    raise SystemExit(
+      f'{args.directory} must hold a run of {args.core} on {args.task}; use'
+      ' `learn` first.'
+    )
+  for name, period in _PERIODS.items():
+    state, train = _make_training(args, slow_period=period)
+    state, _ = cell.load(state)
+    members = state.training
+    if name == 'zero':
+      members = members._replace(params=_without_slow_core(members.params))
+    members = members._replace(
+      hyperparameters=members.hyperparameters._replace(
+        learning_rate=jnp.zeros_like(members.hyperparameters.learning_rate)
+      )
+    )
+    population = state.population._replace(members=members)
+    _, metrics = train(state._replace(population=population))
+    rows.append([name, _mean_returns(metrics).tolist()])
+    print(rows[-1], flush=True)
+  _write(args, f'cut-{args.task}-{args.core}', rows)
+
+
+def _without_slow_core(params: Any) -> Any:
+  """Sets all parameters of the slow core to zero."""
+  return {
+    module: jax.tree.map(jnp.zeros_like, leaves)
+    if 'level_1' in module
+    else leaves
+    for module, leaves in params.items()
+  }
+
+
+def _write(args: argparse.Namespace, name: str, value: Any) -> None:
+  directory = pathlib.Path(args.directory)
+  directory.mkdir(parents=True, exist_ok=True)
+  (directory / f'{name}.json').write_text(json.dumps(value))
 
 
 def _do_parts(
@@ -245,13 +402,15 @@ def _do_parts(
   curve: list[str],
 ) -> None:
   """Does the rest of a run; `go_on` returns a part's steps and scores."""
+  total_steps = json.loads(curve[-1])['steps'] if curve else 0
   for part in range(len(curve), _NUM_PARTS):
-    before = time.perf_counter()
+    before = time.process_time()
     state, num_steps, scores = go_on(state, part)
+    total_steps += num_steps
     row = {
-      'steps': (part + 1) * num_steps,
+      'steps': total_steps,
       'returns': np.asarray(scores).tolist(),
-      'seconds': time.perf_counter() - before,
+      'seconds': time.process_time() - before,
     }
     print(row, flush=True)
     curve.append(json.dumps(row))
@@ -295,7 +454,7 @@ def _normalize(inputs: types.NetworkInput) -> types.NetworkInput:
 
 def label(args: argparse.Namespace) -> None:
   """Trains a core on the answers of a recall task, from where it was left."""
-  task, cell = _TASKS[args.task], _Cell(args)
+  task, cell = _TASKS[args.task], _Cell(args, 'label')
   environment = task.make()
   config = _with_core(
     _make_config(args), args.core, args.units, environment.spec
@@ -364,7 +523,8 @@ class _Calls(NamedTuple):
 
 def _make_calls(core: str, num_units: int, length: int) -> _Calls:
   spec = long_recall.make().spec
-  config = _with_core(ppo.PPOConfig(), core, num_units, spec)
+  options = ppo.PPOConfig(sequence_length=2 * length)
+  config = _with_core(options, core, num_units, spec)
   network = config.make_network(spec)
   key = jax.random.PRNGKey(0)
   params, values = network.init(key), config.sample_hyperparameters(key)
@@ -411,10 +571,10 @@ def speed(args: argparse.Namespace) -> None:
     seconds: dict[str, list[float]] = {core: [] for core in calls}
     for pair in range(args.num_pairs + 1):
       for core, (functions, _) in calls.items():
-        before = time.perf_counter()
+        before = time.process_time()
         jax.block_until_ready(functions[name]())
         if pair:  # The first call compiles.
-          seconds[core].append(time.perf_counter() - before)
+          seconds[core].append(time.process_time() - before)
     ratios = [
       ours / lstm
       for lstm, ours in zip(seconds['lstm'], seconds[args.core], strict=True)
@@ -425,70 +585,181 @@ def speed(args: argparse.Namespace) -> None:
       f'{name}_ratio': statistics.median(ratios),
     }
   print(common.machine_line(), row, sep='\n')
+  _write(args, _speed_name(args.core, args.length), row)
+
+
+def _speed_name(core: str, length: int) -> str:
+  return f'speed-{core}-{length}'
+
+
+def do_all(args: argparse.Namespace) -> None:
+  """Does the cells of the comparison that are missing."""
   directory = pathlib.Path(args.directory)
-  directory.mkdir(parents=True, exist_ok=True)
-  path = directory / f'speed-{args.core}-{args.units}-{args.length}.json'
-  path.write_text(json.dumps(row))
+  for task, core in _cells():
+    cell = _with(args, task=task, core=core)
+    if len(_Cell(cell).read()) < _NUM_PARTS:
+      print(task, core, flush=True)
+      learn(cell)
+      jax.clear_caches()
+  for length in _LENGTHS:
+    for core in _CORES:
+      if not (directory / f'{_speed_name(core, length)}.json').exists():
+        speed(_with(args, core=core, length=length))
+        jax.clear_caches()
+
+
+def _cells() -> Iterable[tuple[str, str]]:
+  """Yields the cells of the comparison; those that take long come last."""
+  chosen, others = _COMPARED[:_NUM_CHOSEN], _COMPARED[_NUM_CHOSEN:]
+  cheap = [core for core in _CORES if core not in (*_HIERARCHIES, 'gtrxl')]
+  for cores, tasks in (
+    (cheap, chosen),
+    (_HIERARCHIES, chosen),
+    (cheap, others),
+    (('gtrxl',), _COMPARED),
+    (_HIERARCHIES, others),
+  ):
+    yield from ((task, core) for task in tasks for core in cores)
+
+
+def _with(args: argparse.Namespace, **changes: Any) -> argparse.Namespace:
+  return argparse.Namespace(**{**vars(args), **changes})
 
 
 def table(args: argparse.Namespace) -> None:
-  """Prints what has been measured."""
-  directory, rows = pathlib.Path(args.directory), []
-  for path in sorted(directory.glob('*.jsonl')):
-    task, core, *options = path.stem.split('-', 2)
-    curve = [json.loads(line) for line in path.read_text().splitlines()]
-    reached = [
-      next(
-        (
-          row['steps']
-          for row in curve
-          if row['returns'][i] >= _TASKS[task].target
-        ),
-        None,
-      )
-      for i in range(len(curve[-1]['returns']))
-    ]
-    rows.append(
-      [
-        task,
-        _TASKS[task].chance,
-        core,
-        ' '.join(options),
-        f'{curve[-1]["steps"]:,}',
-        ', '.join(f'{x:.2f}' for x in curve[-1]['returns']),
-        ', '.join(f'{x:,}' if x else 'no' for x in reached),
-        f'{sum(row["seconds"] for row in curve):.0f}',
-      ]
+  """Prints what has been measured, in Markdown."""
+  curves = {
+    (task, core): _Cell(_with(args, task=task, core=core)).read()
+    for task in _COMPARED
+    for core in _CORES
+  }
+  curves = {
+    cell: curve for cell, curve in curves.items() if len(curve) == _NUM_PARTS
+  }
+  if curves:
+    _print_comparison(curves)
+  directory = pathlib.Path(args.directory)
+  for path in sorted(directory.glob('cut-*.json')):
+    rows = json.loads(path.read_text())
+    _print_markdown(
+      f'{path.stem.split("-")[1]}, by the ticks of the slow core',
+      [name for name, _ in rows],
+      [[_interval(returns) for _, returns in rows]],
     )
-  common.print_table(
-    'Returns',
-    [
-      'task',
-      'chance',
-      'core',
-      'options',
-      'steps',
-      'returns',
-      'learned at',
-      'seconds',
-    ],
-    rows,
-  )
-  measured = [
-    json.loads(path.read_text()) for path in sorted(directory.glob('speed-*'))
-  ]
-  if measured:
-    common.print_table(
-      f'Times of {_NUM_SEQUENCES} sequences, and ratios to an LSTM',
-      list(measured[0]),
-      [
-        [f'{x:.2f}' if isinstance(x, float) else x for x in row.values()]
-        for row in measured
+  speeds = [json.loads(path.read_text()) for path in directory.glob('speed-*')]
+  if speeds:
+    _print_speeds(speeds)
+
+
+def _print_comparison(
+  curves: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]],
+) -> None:
+  """Prints scores at equal steps and at equal time, and the time of steps."""
+  shown = [task for task in _COMPARED if any(task == t for t, _ in curves)]
+  seconds = {
+    cell: np.cumsum([row['seconds'] for row in curve])
+    for cell, curve in curves.items()
+  }
+  steps = {curve[-1]['steps'] for curve in curves.values()}
+
+  def score(task: str, core: str, seconds_left: float) -> str:
+    if (task, core) not in curves:
+      return ''
+    # A part that ends at the limit counts.
+    num_parts = np.sum(seconds[task, core] <= seconds_left)
+    rows = curves[task, core][max(num_parts - 2, 0) : num_parts]
+    return _interval(np.mean([row['returns'] for row in rows], axis=0))
+
+  def cost(task: str, core: str) -> str:
+    if (task, core) not in curves:
+      return ''
+    row = curves[task, core][-1]
+    num_steps = row['steps'] * len(row['returns'])
+    return f'{1e5 * seconds[task, core][-1] / num_steps:.1f}'
+
+  def limit(task: str) -> float:
+    return min(
+      times[-1]
+      for (other, core), times in seconds.items()
+      if other == task and core != 'feed_forward'
+    )
+
+  for title, header, make in (
+    (
+      f'Returns after {min(steps):,} to {max(steps):,} steps',
+      ['guessing'],
+      lambda task: [
+        f'{_TASKS[task].chance:.2f}',
+        *(score(task, core, np.inf) for core in _CORES),
       ],
+    ),
+    (
+      'Returns in the CPU time of the fastest recurrent core',
+      ['CPU s'],
+      lambda task: [
+        f'{limit(task):.0f}',
+        *(score(task, core, limit(task)) for core in _CORES),
+      ],
+    ),
+    (
+      'CPU seconds per 100,000 steps',
+      [],
+      lambda task: [cost(task, core) for core in _CORES],
+    ),
+  ):
+    _print_markdown(
+      title,
+      ['task', *header, *_CORES],
+      [[task, *make(task)] for task in shown],
     )
 
 
-_COMMANDS = {'learn': learn, 'label': label, 'speed': speed, 'table': table}
+def _print_speeds(speeds: Sequence[Mapping[str, Any]]) -> None:
+  _print_markdown(
+    f'Times of {_NUM_SEQUENCES} sequences, and ratios to an LSTM in turn',
+    ['core', 'T', 'update, ms', 'of LSTM', 'memory, MB', 'of LSTM']
+    + ['acting, ms', 'of LSTM'],
+    [
+      [
+        row['core'],
+        row['length'],
+        f'{row["update_ms"]:.1f}',
+        f'{row["update_ratio"]:.2f}',
+        f'{row["update_mb"]:.1f}',
+        f'{row["update_mb"] / row["update_lstm_mb"]:.2f}',
+        f'{row["act_ms"]:.2f}',
+        f'{row["act_ratio"]:.2f}',
+      ]
+      for row in sorted(
+        speeds, key=lambda row: (_CORES.index(row['core']), row['length'])
+      )
+    ],
+  )
+
+
+def _interval(values: Sequence[float]) -> str:
+  """Returns mean and range, which bootstrapping three seeds gives as well."""
+  if not len(values):
+    return 'none'
+  return f'{np.mean(values):.2f} ({min(values):.2f} to {max(values):.2f})'
+
+
+def _print_markdown(
+  title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]
+) -> None:
+  print(f'\n{title}\n')
+  for row in (header, ['---'] * len(header), *rows):
+    print('| ' + ' | '.join(map(str, row)) + ' |')
+
+
+_COMMANDS = {
+  'learn': learn,
+  'cut': cut,
+  'label': label,
+  'speed': speed,
+  'all': do_all,
+  'table': table,
+}
 
 
 def main() -> None:
@@ -501,7 +772,7 @@ def main() -> None:
   parser.add_argument('--core', choices=_CORES, default='lstm')
   parser.add_argument('--units', type=int, default=32)
   parser.add_argument('--num_seeds', type=int, default=3)
-  parser.add_argument('--num_steps', type=int, default=1_000_000)
+  parser.add_argument('--num_steps', type=int, default=300_000)
   parser.add_argument('--stop_at', type=float, default=float('inf'))
   parser.add_argument('--length', type=int, default=128)
   parser.add_argument('--num_pairs', type=int, default=30)

@@ -239,17 +239,9 @@ class RunRecords:
       )
     elif counts.episodes >= recent_episodes.MOST:
       self._expects_ends = False
-      length = counts.actor_steps / counts.episodes
-      unroll = parts.agent.sequence_length
-      is_recurrent = getattr(parts.agent, 'core', None) != 'feed_forward'
-      if is_recurrent and length > unroll and parts.spec.num_players == 1:
-        logging.warning(
-          'episodes of %s have %.0f steps on average, and gradients reach back'
-          ' sequence_length (%d) steps; raise it if the agent has to remember'
-          ' for longer.',
-          parts.name,
-          length,
-          unroll,
+      if parts.spec.num_players == 1:
+        _warn_of_long_episodes(
+          parts.name, counts.actor_steps / counts.episodes, parts.agent
         )
 
   def mark(self) -> None:
@@ -418,6 +410,29 @@ def describe_saved(directory: pathlib.Path) -> str:
   if not steps:
     return f'Nothing is saved yet. To start again, {again}'
   return f'Saved at {steps[-1]} steps. To continue, {again}'
+
+
+def _warn_of_long_episodes(name: str, length: float, agent: Any) -> None:
+  """Warns if an episode is longer than an unroll, or than a core's window."""
+  core = getattr(agent, 'core', None)
+  reaches = {}
+  if core != 'feed_forward':
+    reaches['gradients reach back sequence_length'] = agent.sequence_length
+  if core == 'gtrxl':
+    options = getattr(agent, 'level_options', agent)
+    reaches['gtrxl sees back num_layers * window'] = (
+      options.num_layers * options.window
+    )
+  for what, reach in reaches.items():
+    if length > reach:
+      logging.warning(
+        'episodes of %s have %.0f steps on average, and %s (%d) steps; raise it'
+        ' if the agent has to remember for longer.',
+        name,
+        length,
+        what,
+        reach,
+      )
 
 
 def _first_line(error: Exception) -> str:

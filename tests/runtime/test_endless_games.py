@@ -97,7 +97,9 @@ def records(tmp_path):
     seats, _ = seating.make_evaluation_seating((0,), 1, 2)
     parts = types.SimpleNamespace(
       name='maze',
-      agent=types.SimpleNamespace(sequence_length=20, core=core),
+      agent=types.SimpleNamespace(
+        sequence_length=20, core=core, num_layers=1, window=20
+      ),
       seating=seats,
       spec=types.SimpleNamespace(num_players=1),
       logger_factory=lambda *args: None,
@@ -118,7 +120,13 @@ def test_training_without_an_end_is_told(records, warnings):
 
 @pytest.mark.parametrize(
   ('core', 'length', 'num_warnings'),
-  [('lstm', 21, 1), ('lstm', 20, 0), ('feed_forward', 21, 0)],
+  [
+    ('lstm', 21, 1),
+    ('lstm', 20, 0),
+    ('feed_forward', 21, 0),
+    ('gtrxl', 21, 2),
+    ('gtrxl', 20, 0),
+  ],
 )
 def test_episodes_longer_than_an_unroll_are_told_of_once(
   records, warnings, core, length, num_warnings
@@ -127,6 +135,7 @@ def test_episodes_longer_than_an_unroll_are_told_of_once(
   for _ in range(3):
     made.advance(length * 100, [0.0] * 100, 0)
   assert len(warnings()) == num_warnings
-  for message in warnings():
+  names = ('sequence_length', 'num_layers * window')
+  for message, name in zip(warnings(), names, strict=False):
     assert 'maze have 21 steps on average' in message
-    assert 'sequence_length (20)' in message
+    assert f'{name} (20)' in message
