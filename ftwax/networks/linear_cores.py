@@ -52,7 +52,7 @@ class LinearCoreConfig:
         f' {RECURRENCES}; choose one.'
       )
     for name in ('hidden_size', 'num_layers', 'memory_length'):
-      if getattr(self, name) < 1:
+      if not 1 <= getattr(self, name) < math.inf:
         raise ValueError(
           f'{name} ({getattr(self, name)}) of a linear core must be at least'
           f' one; the default is {getattr(LinearCoreConfig, name)}.'

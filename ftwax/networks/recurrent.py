@@ -85,8 +85,8 @@ def make_recurrent_network(
 
   Raises:
     ValueError: if an action is neither discrete nor a vector, or the action
-      mask does not fit it. Its `init` raises one if a step of the core returns
-      another kind of state than it takes.
+      mask does not fit it. Its `init` and `unroll` raise one if the core
+      returns another kind of state than it takes.
   """
   distributions.check_action_spec(environment_spec.actions)
   _check_action_mask(environment_spec)
@@ -129,7 +129,7 @@ def make_recurrent_network(
     def init() -> None:
       inputs, state = _zero_input(environment_spec), initial_state(1)
       output, after = actor_critic.step(inputs, state, example_hyperparameters)
-      _check_state(state, after)
+      _check_state('step', state, after)
       for feature_head in feature_heads.values():
         feature_head(output.features)
       for name, frame_head in frame_heads.items():
@@ -191,7 +191,9 @@ class _Path(NamedTuple):
   ) -> tuple[cores.CoreOutput, types.RecurrentState]:
     """Does `T` steps, leaves [T, B, ...]."""
     embedding = cores.batch_apply(self.embed)(inputs)  # [T, B, num_features]
-    return self.core.unroll(embedding, start, state, hyperparameters)
+    output, after = self.core.unroll(embedding, start, state, hyperparameters)
+    _check_state('unroll', state, after)
+    return output, after
 
 
 @dataclasses.dataclass(frozen=True)
@@ -333,9 +335,9 @@ def _zero_input(environment_spec: types.EnvironmentSpec) -> types.NetworkInput:
 
 
 def _check_state(
-  before: types.RecurrentState, after: types.RecurrentState
+  what: str, before: types.RecurrentState, after: types.RecurrentState
 ) -> None:
-  """Raises a ValueError if a step changed structure, shapes or dtypes."""
+  """Raises a ValueError if structure, shapes or dtypes changed."""
   kinds = [
     jax.tree.map(
       lambda leaf: f'{jnp.result_type(leaf)}{list(jnp.shape(leaf))}', state
@@ -344,9 +346,9 @@ def _check_state(
   ]
   if kinds[0] != kinds[1]:
     raise ValueError(
-      f'The state that a step of the core returns ({kinds[1]}) must be of the'
-      f' kind that it takes, {kinds[0]}, the one of initial_state; return the'
-      ' same structure, shapes and dtypes.'
+      f'The state that the {what} of the core returns ({kinds[1]}) must be of'
+      f' the kind that it takes, {kinds[0]}, the one of initial_state; return'
+      ' the same structure, shapes and dtypes.'
     )
 
 

@@ -204,7 +204,7 @@ class FeedForward(hk.Module):
 
 def check_memory_length(memory_length: int | None) -> None:
   """Raises a ValueError unless an LSTM can have it."""
-  if memory_length is not None and memory_length < 2:
+  if memory_length is not None and not 2 <= memory_length < math.inf:
     raise ValueError(
       f'memory_length ({memory_length}) of an LSTM must be at least two steps;'
       ' choose the length of an episode, or None to use forget_bias.'

@@ -48,11 +48,20 @@ CORES = {
   'rpth': rpth('lstm'),
   'rpth_dnc': rpth('lstm', MEMORY),
   'rpth of lru': rpth('lru'),
+  'rpth_dnc of gru': rpth('gru', MEMORY),
 }
 
 
 # Those that take long to compile.
-LONG = ('rl2', 'dnc', 'rpth', 'rpth_dnc', 'rpth of lru', 'gtrxl of two layers')
+LONG = (
+  'rl2',
+  'dnc',
+  'rpth',
+  'rpth_dnc',
+  'rpth of lru',
+  'rpth_dnc of gru',
+  'gtrxl of two layers',
+)
 each_core = pytest.mark.parametrize(
   'name',
   [
@@ -247,6 +256,7 @@ def test_members_of_a_population_each_have_their_own(name):
   [
     ('lru', {'num_layers': 0}, r'num_layers \(0\) of a linear core must be'),
     ('min_gru', {'memory_length': 0}, r'memory_length \(0\) of a linear core'),
+    ('lru', {'memory_length': np.nan}, r'memory_length \(nan\) of a linear'),
     ('lstm', {'memory_length': 1}, r'memory_length \(1\) of an LSTM must be'),
     ('gtrxl', {'window': 0}, r'window \(0\) of a gated transformer must be'),
     ('gtrxl', {'num_heads': 3}, r'must be a multiple of twice num_heads \(3\)'),

@@ -150,3 +150,20 @@ def test_a_core_returns_the_kind_of_state_that_it_takes(key):
     ValueError, match=r'float32\[1, 8\]\) must be .* float32\[1, 4\], the one'
   ):
     network.init(key)
+
+
+class _WideningAtTheEnd(_ScaledSum):
+  """A core whose state grows in an unroll, but not in a step."""
+
+  def unroll(self, inputs, start, state, hyperparameters):
+    output, state = super().unroll(inputs, start, state, hyperparameters)
+    return output, jnp.append(state, state, axis=-1)
+
+
+def test_so_does_its_unroll(key):
+  network = recurrent.make_recurrent_network(
+    _SPEC, make_core=_WideningAtTheEnd, example_hyperparameters=_Scale(1.0)
+  )
+  params, state = network.init(key), network.initial_state(B)
+  with pytest.raises(ValueError, match='the unroll of the core returns'):
+    network.unroll(params, _Scale(1.0), None, _random_inputs(), _start(), state)

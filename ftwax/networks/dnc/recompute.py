@@ -81,9 +81,11 @@ def _unroll_segments(
 ) -> tuple[_Output, _State]:
   """Unrolls one segment after another, and then the remaining steps."""
   num_steps = jax.tree.leaves(sequence)[0].shape[0]
-  num_even = num_steps // length * length  # Steps in segments of equal length.
+  num_segments = num_steps // length
+  num_even = num_segments * length  # Steps in segments of equal length.
   segments = jax.tree.map(  # [num_segments, length, B, ...]
-    lambda leaf: leaf[:num_even].reshape(-1, length, *leaf.shape[1:]), sequence
+    lambda leaf: leaf[:num_even].reshape(num_segments, length, *leaf.shape[1:]),
+    sequence,
   )
   state, outputs = hk.scan(unroll_segment, state, segments)
   outputs = jax.tree.map(
