@@ -77,23 +77,24 @@ _CORES = (
 # That of `rpth_dnc`, as in `experiments/ftw_memory.py`.
 _MEMORY = networks.MemoryConfig(num_slots=16, word_size=16, num_reads=1)
 
-# Tasks of the comparison, in the order in which `all` does them. The first were
-# chosen for the hierarchies: storage by order and by content, for which the DNC
-# was made, and a goal that lasts, for which the slow core was.
+# Tasks of the comparison, in the order in which `all` does them.
 _COMPARED = (
   'copying',
-  'recall_by_key',
-  't_maze_100',
-  'noisy_recall_100',
   'repeat_previous_easy',
+  'recall_by_key',
   'concentration_easy',
+  't_maze_100',
   'count_recall_easy',
   'autoencode_easy',
   'cart_pole_easy',
   'recall_30',
+  'noisy_recall_100',
   'repeat_previous_medium',
 )
-_NUM_CHOSEN = 3
+
+# Of these, those chosen for the hierarchies: storage by order and by content,
+# for which the DNC was made, and a lasting goal, for which the slow core was.
+_CHOSEN = ('copying', 'recall_by_key', 't_maze_100')
 
 # Lengths of unrolls that `all` times.
 _LENGTHS = (20, 128, 1024)
@@ -610,16 +611,11 @@ def do_all(args: argparse.Namespace) -> None:
 
 def _cells() -> Iterable[tuple[str, str]]:
   """Yields the cells of the comparison; those that take long come last."""
-  chosen, others = _COMPARED[:_NUM_CHOSEN], _COMPARED[_NUM_CHOSEN:]
-  cheap = [core for core in _CORES if core not in (*_HIERARCHIES, 'gtrxl')]
-  for cores, tasks in (
-    (cheap, chosen),
-    (_HIERARCHIES, chosen),
-    (cheap, others),
-    (('gtrxl',), _COMPARED),
-    (_HIERARCHIES, others),
-  ):
-    yield from ((task, core) for task in tasks for core in cores)
+  slow = ('rpth', 'gtrxl', 'rpth_dnc')
+  cheap = [core for core in _CORES if core not in slow]
+  yield from ((task, core) for task in _COMPARED[:8] for core in cheap)
+  yield from ((task, core) for core in slow for task in _CHOSEN)
+  yield from ((task, core) for task in _COMPARED for core in (*cheap, *slow))
 
 
 def _with(args: argparse.Namespace, **changes: Any) -> argparse.Namespace:
