@@ -58,7 +58,6 @@ class Options(capture_the_flag.Options):
 
 _NUM_EVALUATIONS = 8
 _NUM_EVALUATION_EPISODES = 48
-_NUM_RESAMPLES = 10_000
 
 _Experiment = experiment_lib.ExperimentConfig
 
@@ -238,19 +237,6 @@ def _read_curve(directory: pathlib.Path) -> _Curve | None:
   )
 
 
-def _interval(values: Sequence[float]) -> tuple[float, float]:
-  """Returns the central 95% of bootstrapped means."""
-  rng = np.random.default_rng(0)
-  draws = rng.choice(np.asarray(values), (_NUM_RESAMPLES, len(values)))
-  low, high = np.percentile(draws.mean(axis=1), [2.5, 97.5])
-  return float(low), float(high)
-
-
-def _summarize(values: Sequence[float]) -> str:
-  low, high = _interval(values)
-  return f'{np.mean(values):.2f} ({low:.2f} to {high:.2f})'
-
-
 def _print_table(
   options: Options, curves: Mapping[str, Sequence[_Curve]]
 ) -> None:
@@ -261,7 +247,7 @@ def _print_table(
       f'{np.mean([run.scores[name][-1] for run in runs]):.2f}'
       for name in opponents
     ]
-    score = _summarize([run.mean_score[-1] for run in runs])
+    score = common.summarize([run.mean_score[-1] for run in runs])
     minutes = np.mean([run.seconds[-1] for run in runs]) / 60
     rows.append([variant, len(runs), score, *scores, f'{minutes:.1f}'])
   common.print_table(
@@ -283,7 +269,7 @@ def _plot(
     scores = np.array(
       [np.interp(steps, run.steps, run.mean_score) for run in runs]
     )  # [seeds, n]
-    low, high = np.array([_interval(column) for column in scores.T]).T
+    low, high = np.array([common.interval(column) for column in scores.T]).T
     color = drawing.member_color(index)
     seconds = np.mean(
       [np.interp(steps, run.steps, run.seconds) for run in runs], axis=0

@@ -31,7 +31,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import common
-import numpy as np
 
 ROOT = pathlib.Path(__file__).parents[1]
 RECORDS = pathlib.Path(__file__).parent / 'records'
@@ -45,7 +44,6 @@ _BLOCK = re.compile(
 )
 _RESULT = re.compile(r'([\d,]+) steps and .* mean return (\S+) over the last')
 _RELEASE = re.compile(r'^## \S+, (\d{4}-\d\d-\d\d)$', re.MULTILINE)
-_NUM_RESAMPLES = 10_000
 
 
 class Line(NamedTuple):
@@ -128,7 +126,7 @@ def _run(line: Line, variant: str, seed: int | None) -> dict[str, Any]:
       command += [*line.variants[variant].split(), f'--seed={seed}']
       command += [f'--run_dir={folder}/run']
     about = {
-      'commit': _commit(),
+      'commit': common.commit(),
       'date': datetime.date.today().isoformat(),
       'machine': common.machine(),
       'load': round(os.getloadavg()[0], 1),
@@ -157,23 +155,6 @@ def _run(line: Line, variant: str, seed: int | None) -> dict[str, Any]:
     'steps': int(steps.replace(',', '')),
     'mean_return': float(mean_return),
   }
-
-
-def _commit() -> str:
-  """Returns the commit of the clone, whose code must be as committed."""
-  status = _git('status', '--porcelain', '--', 'ftwax', 'benchmarks/*.py')
-  if status:
-    raise SystemExit(
-      f'The clone ({status}) must be as committed, since the commit is'
-      ' recorded; commit the changes.'
-    )
-  return _git('rev-parse', '--short', 'HEAD')
-
-
-def _git(*arguments: str) -> str:
-  return subprocess.run(
-    ['git', *arguments], cwd=ROOT, capture_output=True, text=True, check=True
-  ).stdout.strip()
 
 
 def read_record(name: str) -> list[dict[str, Any]]:
@@ -236,21 +217,13 @@ def _experiment_table(
         variant,
         f'{next(iter(mine.values()))["steps"]:,}',
         ', '.join(each),
-        interval([*returns.values()]),
+        common.summarize([*returns.values()]),
         ', '.join(str(mine[seed]['seconds']) for seed in sorted(mine)),
       ]
     )
   seeds_text = ', '.join(map(str, line.seeds))
   header = ['', 'steps', f'return, seeds {seeds_text}', 'mean (95%)', 'seconds']
   return {'title': '', 'header': header, 'rows': rows}
-
-
-def interval(values: Sequence[float]) -> str:
-  """Returns the mean and the central 95% of bootstrapped means."""
-  rng = np.random.default_rng(0)
-  draws = rng.choice(np.asarray(values), (_NUM_RESAMPLES, len(values)))
-  low, high = np.percentile(draws.mean(axis=1), [2.5, 97.5])
-  return f'{np.mean(values):.2f} ({low:.2f} to {high:.2f})'
 
 
 def write_pages() -> None:

@@ -18,6 +18,8 @@ from ftwax import types
 
 _RIVALS = pathlib.Path(__file__).parent / 'rivals'
 
+_NUM_RESAMPLES = 10_000
+
 # Variable of the environment with a file to which tables are added, for all.py.
 TABLES_FILE = 'FTWAX_TABLES_FILE'
 
@@ -83,6 +85,42 @@ def print_table(
     with open(path, 'a', encoding='utf-8') as file:
       table = {'title': title, 'header': cells[0], 'rows': cells[1:]}
       file.write(json.dumps(table) + '\n')
+
+
+def interval(values: Sequence[float] | Any) -> tuple[float, float]:
+  """Returns the central 95% of bootstrapped means of values [n]."""
+  rng = np.random.default_rng(0)
+  values = np.asarray(values)
+  draws = rng.choice(values, (_NUM_RESAMPLES, len(values)))
+  low, high = np.percentile(draws.mean(axis=1), [2.5, 97.5])
+  return float(low), float(high)
+
+
+def summarize(values: Sequence[float] | Any) -> str:
+  """Returns a mean and its interval, as text."""
+  low, high = interval(values)
+  return f'{np.mean(values):.2f} ({low:.2f} to {high:.2f})'
+
+
+def commit() -> str:
+  """Returns the commit of the clone, whose code must be as committed."""
+  status = _git('status', '--porcelain', '--', 'ftwax', 'benchmarks/*.py')
+  if status:
+    raise SystemExit(
+      f'The clone ({status}) must be as committed, since the commit is'
+      ' recorded; commit the changes.'
+    )
+  return _git('rev-parse', '--short', 'HEAD')
+
+
+def _git(*arguments: str) -> str:
+  return subprocess.run(
+    ['git', *arguments],
+    cwd=pathlib.Path(__file__).parent.parent,
+    capture_output=True,
+    text=True,
+    check=True,
+  ).stdout.strip()
 
 
 def run_rival(

@@ -205,16 +205,9 @@ def compare_mates(
           & (mixed.is_stranger == is_stranger)
           & (mixed.script == script)
         ]
-        row.append(_with_interval(chosen) if len(chosen) else '-')
+        row.append(common.summarize(chosen) if len(chosen) else '-')
       rows.append(row)
   return head, rows
-
-
-def _with_interval(scores: np.ndarray) -> str:
-  rng = np.random.default_rng(0)
-  drawn = rng.choice(scores, (_RESAMPLES.value, len(scores)))
-  low, high = np.percentile(drawn.mean(axis=1), _INTERVAL)
-  return f'{scores.mean():.2f} ({low:.2f} to {high:.2f})'
 
 
 def run_size(size: str, directory: pathlib.Path) -> list[str]:

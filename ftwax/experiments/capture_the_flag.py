@@ -12,6 +12,10 @@ auxiliary tasks. `--agent=paper` has all parts of the FTW agent instead: pixels
 of the view, a convolutional torso, the temporal hierarchy with a memory and
 noise in its latents, pixel control and reward prediction.
 
+`--game=cue` is a game for memories: on larger maps, in longer games and without
+a compass, only the first steps tell whether captures score or lose a point.
+`--game=small_cue` is the same on the smallest maps.
+
 `--long` is a run of about an hour on two cores, with eight members. It starts
 from wide priors of the internal rewards, as in the paper: apart from captures,
 which make the score, nothing says which events are good.
@@ -29,7 +33,7 @@ from ftwax import hyperparameters, types
 from ftwax.agents import ftw
 from ftwax.cli import flags, launch
 from ftwax.environments import capture_the_flag, functional
-from ftwax.networks import rpth_level
+from ftwax.networks import rpth_level, torsos
 from ftwax.networks.dnc import interfaces
 from ftwax.population import population_config
 from ftwax.records import tournament_files
@@ -38,6 +42,7 @@ from ftwax.runtime import evaluation, live_game, playable, prepare, runs
 from ftwax.runtime.device import matches
 
 AGENTS = ('small', 'paper')
+GAMES = ('standard', 'cue', 'small_cue')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +63,11 @@ class Options(launch.Options):
     'small',
     'A small agent without auxiliary tasks, or all parts of the FTW agent.',
     AGENTS,
+  )
+  game: str = flags.flag(
+    'standard',
+    'The rules and sizes of maps; cue and small_cue need memory.',
+    GAMES,
   )
   core: str | None = flags.flag(
     None,
@@ -89,9 +99,14 @@ class Options(launch.Options):
 # The default walls and length, on wider maps.
 _GAME = capture_the_flag.CaptureTheFlagConfig(height=11, width=15)
 
-# As in the paper, training maps have several sizes. On small maps the flags are
-# close, so members capture some before they can navigate.
-_TRAINING_GAME = dataclasses.replace(_GAME, min_height=7, min_width=11)
+_CUE = capture_the_flag.CaptureTheFlagConfig(
+  height=17, width=23, num_steps=600, compass=False, cue_steps=5
+)
+_CONFIGS = {
+  'standard': _GAME,
+  'cue': _CUE,
+  'small_cue': dataclasses.replace(_CUE, height=7, width=11, num_steps=150),
+}
 
 
 # Evolution may raise the costs of the latents up to the paper's.
@@ -99,6 +114,10 @@ _KL_BOUNDS = (1e-10, 0.1)
 
 # Height and width of a cell of the view in pixels, for the paper's agent.
 _TILE_SIZE = 3
+
+# The paper's torso is for frames of 84x84 pixels. Here the first kernel covers
+# a cell of the view.
+_TORSO_LAYERS = ((16, _TILE_SIZE, _TILE_SIZE), (16, 3, 2))
 
 # Ranges of internal rewards by event.
 _NARROW_RANGES = {
@@ -119,26 +138,37 @@ _WIDE_RANGES = {
 }
 
 
-def make_game(agent: str, seed: int) -> functional.FunctionalGame:
+def make_game(agent: str, game: str, seed: int) -> functional.FunctionalGame:
   """Returns the game on full-size maps, as an agent sees it."""
   del seed
-  return _make_game(_GAME, agent)
+  return capture_the_flag.make(make_game_config(agent, game))
 
 
-def make_training_game(agent: str, seed: int) -> functional.FunctionalGame:
-  """Returns the game on maps of several sizes."""
-  del seed
-  return _make_game(_TRAINING_GAME, agent)
-
-
-def _make_game(
-  config: capture_the_flag.CaptureTheFlagConfig, agent: str
+def make_training_game(
+  agent: str, game: str, seed: int
 ) -> functional.FunctionalGame:
+  """Returns the game on maps of several sizes, as in the paper.
+
+  On small maps the flags are close, so members capture some before they can
+  navigate.
+  """
+  del seed
+  config = make_game_config(agent, game)
+  return capture_the_flag.make(
+    dataclasses.replace(config, min_height=7, min_width=11)
+  )
+
+
+def make_game_config(
+  agent: str, game: str
+) -> capture_the_flag.CaptureTheFlagConfig:
+  """Returns the rules, with pictures for the paper's agent."""
+  config = _CONFIGS[game]
   if agent == 'paper':
     config = dataclasses.replace(
       config, observation='rgb', tile_size=_TILE_SIZE
     )
-  return capture_the_flag.make(config)
+  return config
 
 
 def make_config(options: Options) -> ftw.FTWConfig:
@@ -193,6 +223,7 @@ def _with_all_parts(config: ftw.FTWConfig) -> ftw.FTWConfig:
     cell_size=_TILE_SIZE,
     pixel_control_cost=hyperparameters.LogUniform(1e-3, 1e-1),
     reward_prediction_cost=hyperparameters.LogUniform(1e-2, 1.0),
+    torso=functools.partial(torsos.FTWTorso, 64, _TORSO_LAYERS),
   )
 
 
@@ -201,10 +232,14 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   return ftwax.ExperimentConfig(
     name='capture_the_flag',
     agent=make_config(options),
-    environment=functools.partial(make_training_game, options.agent),
-    evaluation_environment=functools.partial(make_game, options.agent),
+    environment=functools.partial(
+      make_training_game, options.agent, options.game
+    ),
+    evaluation_environment=functools.partial(
+      make_game, options.agent, options.game
+    ),
     population=_make_population(options),
-    steps_per_round=_GAME.num_steps,
+    steps_per_round=_CONFIGS[options.game].num_steps,
     **options.fields(),
   )
 
@@ -254,7 +289,7 @@ def finish(
   made: ftwax.ExperimentConfig, result: runs.RunResult, options: Options
 ) -> None:
   """Plays the tournament, records games and writes the report."""
-  game = make_game(options.agent, 0)
+  game = make_game(options.agent, options.game, 0)
   parts = prepare.prepare(made)
   variables = jax.device_get(types.actor_variables(result.state))
   opponents = evaluation.make_opponents(parts)

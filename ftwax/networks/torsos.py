@@ -33,17 +33,33 @@ class FTWTorso(hk.Module):
   features have no nonlinearity.
   """
 
-  def __init__(self, num_features: int = 256, name: str | None = None):
+  def __init__(
+    self,
+    num_features: int = 256,
+    layers: Sequence[tuple[int, int, int]] = ((32, 8, 4), (64, 4, 2)),
+    name: str | None = None,
+  ):
+    """Makes a torso.
+
+    Args:
+      num_features: size of the output.
+      layers: channels, side of the kernel and stride of each strided
+        convolution; the residual ones have the last one's channels.
+      name: name of the module.
+    """
     super().__init__(name)
     self._num_features = num_features
+    self._layers = tuple(layers)
 
   def __call__(self, frames: types.Array) -> types.Array:
     """Embeds frames [B, H, W, C]; 84x84 become 11x11x64, then features."""
-    x = _to_images(frames, self, min_side=8)
-    x = jax.nn.relu(convolutions.Conv2D(32, 8, 4)(x))  # [B, 21, 21, 32]
-    x = jax.nn.relu(convolutions.Conv2D(64, 4, 2)(x))  # [B, 11, 11, 64]
-    x = x + convolutions.Conv2D(64, 3)(x)
-    x = x + convolutions.Conv2D(64, 3)(jax.nn.relu(x))
+    x = _to_images(frames, self, min_side=self._layers[0][1])
+    for layer in self._layers:
+      # By default [B, 21, 21, 32], then [B, 11, 11, 64].
+      x = jax.nn.relu(convolutions.Conv2D(*layer)(x))
+    num_channels = x.shape[-1]
+    x = x + convolutions.Conv2D(num_channels, 3)(x)
+    x = x + convolutions.Conv2D(num_channels, 3)(jax.nn.relu(x))
     return hk.Linear(self._num_features)(hk.Flatten()(jax.nn.relu(x)))
 
 

@@ -372,6 +372,43 @@ def test_tags_reach_the_nearest_opponent_and_no_wall_is_between():
   assert not deeds.tagged.any()
 
 
+def test_captures_of_a_reversed_game_score_for_the_opponents():
+  config = capture_the_flag.CaptureTheFlagConfig(
+    wall_density=0.0, cue_steps=2, num_steps=50
+  )
+  game = capture_the_flag.make(config)
+  states, timesteps = jax.jit(jax.vmap(game.reset))(
+    jax.random.split(jax.random.PRNGKey(0), 64)
+  )
+  share = np.mean(states.is_reversed)
+  assert 0.3 < share < 0.7
+  cues = np.where(states.is_reversed, -1, 1)
+  np.testing.assert_array_equal(timesteps.observation[:, 0, -1], cues)
+  step = jax.jit(game.step)
+  captured = [
+    i for i, name in enumerate(events.EVENT_NAMES) if 'captured' in name
+  ]  # By the player, by a teammate and by an opponent.
+  for is_reversed in (False, True):
+    state = at(states, int(np.argmax(states.is_reversed == is_reversed)))
+    # A player of team 0 stands on its own stand with the opponents' flag.
+    state = state._replace(
+      cell=state.cell.at[0].set(state.map.stands[0]),
+      carrier=state.carrier.at[1].set(0),
+    )
+    idle = {name: jnp.zeros(4, jnp.int32) for name in ('move', 'turn', 'tag')}
+    state, timestep = step(state, idle)
+    told = timestep.observation[:, -1]
+    np.testing.assert_array_equal(told, [-1 if is_reversed else 1] * 4)
+    np.testing.assert_array_equal(
+      state.score, [0, 1] if is_reversed else [1, 0]
+    )
+    ours, theirs = ([0, 0, 1], [0, 1, 0]) if is_reversed else (None, [0, 0, 1])
+    expected = [ours or [1, 0, 0], ours or [0, 1, 0], theirs, theirs]
+    np.testing.assert_array_equal(timestep.reward[:, captured], expected)
+    _, timestep = step(state, idle)
+    np.testing.assert_array_equal(timestep.observation[:, -1], 0)
+
+
 def test_outcomes_follow_the_score():
   state, _ = open_field()
   for score, outcome in [

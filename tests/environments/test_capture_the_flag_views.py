@@ -199,6 +199,16 @@ def test_images_are_of_tiles_of_the_chosen_size(field):
   assert tiles[3, 0, 2, 1].min() > 200 and tiles[3, 2, 2, 1].min() < 200
 
 
+def test_a_view_is_a_negative_while_it_tells_that_a_game_is_reversed(field):
+  config = dataclasses.replace(CONFIG, cue_steps=2)
+  usual = rendering.observe(field, CONFIG)
+  np.testing.assert_array_equal(rendering.observe(field, config), usual)
+  state = field._replace(is_reversed=jnp.bool_(True))
+  np.testing.assert_array_equal(rendering.observe(state, config), 255 - usual)
+  state = state._replace(num_steps=jnp.int32(2))
+  np.testing.assert_array_equal(rendering.observe(state, config), usual)
+
+
 def test_the_renderer_shows_the_map(field):
   state = put(field, [(3, 4), (2, 4), (3, 6), (5, 9)], [0, 1, 2, 3])
   image = np.asarray(capture_the_flag.render(state, CONFIG, tile_size=3))

@@ -1,5 +1,6 @@
 """Capture the flag in the browser: its page and keys."""
 
+import dataclasses
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -46,7 +47,7 @@ def make_page(
       'tag_cooldown': config.tag_cooldown,
       'view_size': config.view_size,
       'view_behind': config.view_behind,
-      'scalars': features.SCALARS,
+      'scalars': features.scalar_names(config),
     }
 
   def to_page(state: rules.State) -> types.Array:
@@ -85,7 +86,7 @@ def read_config(
   """Returns the config of a game in which agents with these specs can play.
 
   The map size, which does not affect the specs, is that of the experiment
-  `capture_the_flag`.
+  `capture_the_flag`, and a cue, of which there is one scalar, lasts one step.
   """
   shape = spec.observations.shape
   is_vector = len(shape) == 1
@@ -97,8 +98,10 @@ def read_config(
     action='composite' if isinstance(spec.actions, dict) else 'flat',
   )
   if is_vector:
-    cells = (shape[0] - len(features.SCALARS)) // len(features.CHANNELS)
-    size = round(cells**0.5)
+    num_cells, cue_steps = divmod(
+      shape[0] - len(features.SCALARS), len(features.CHANNELS)
+    )
+    size = round(num_cells**0.5)
   else:
-    size = shape[0] // base.tile_size
-  return config_lib.CaptureTheFlagConfig(**{**base.__dict__, 'view_size': size})
+    size, cue_steps = shape[0] // base.tile_size, 0
+  return dataclasses.replace(base, view_size=size, cue_steps=cue_steps)

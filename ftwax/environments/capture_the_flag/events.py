@@ -31,6 +31,12 @@ EVENT_NAMES = (
 )
 
 
+_CAPTURES = tuple(
+  EVENT_NAMES.index(f'{who}_captured_the_flag')
+  for who in ('i', 'teammate', 'opponent')
+)
+
+
 def count(deeds: rules.Deeds, teams: Sequence[int]) -> types.Array:
   """Counts the events of a step for each player.
 
@@ -63,3 +69,14 @@ def count(deeds: rules.Deeds, teams: Sequence[int]) -> types.Array:
   return jnp.concatenate(
     [flags, by_teammates, by_opponents, jnp.stack(tags, axis=1)], axis=1
   ).astype(jnp.float32)
+
+
+def reverse(counts: types.Array) -> types.Array:
+  """Returns counts [P, 13] of a reversed game, with captures by who scores.
+
+  What a player's own team captures counts as captured by an opponent, and what
+  an opponent captures as captured by a teammate.
+  """
+  by_me, by_teammate, by_opponent = counts[:, np.array(_CAPTURES)].T
+  captures = [jnp.zeros_like(by_me), by_opponent, by_me + by_teammate]
+  return counts.at[:, np.array(_CAPTURES)].set(jnp.stack(captures, axis=1))

@@ -5,7 +5,7 @@ cell, 1 where that thing is; pads count as walls. Then come the `SCALARS`:
 positions of flags and stands relative to the player, as fractions of the longer
 side of the map, and the states of flags, player and game. Without `compass`,
 positions outside the view are 0. The view of a player that waits on its pad is
-empty.
+empty. With `cue_steps`, a last scalar is `rules.cue`.
 """
 
 import jax.numpy as jnp
@@ -49,9 +49,14 @@ SCALARS = (
 _LEAD_SCALE = 3.0
 
 
+def scalar_names(config: config_lib.CaptureTheFlagConfig) -> tuple[str, ...]:
+  """Returns the names of the scalars of a game."""
+  return (*SCALARS, 'cue') if config.cue_steps else SCALARS
+
+
 def num_features(config: config_lib.CaptureTheFlagConfig) -> int:
   """Returns the length of the vector."""
-  return len(CHANNELS) * config.view_size**2 + len(SCALARS)
+  return len(CHANNELS) * config.view_size**2 + len(scalar_names(config))
 
 
 def observe(
@@ -97,7 +102,7 @@ def _scalars(
   things: views.Things,
   config: config_lib.CaptureTheFlagConfig,
 ) -> types.Array:
-  """Returns float32 [P, len(SCALARS)]."""
+  """Returns the scalars of each player, float32 [P, num_scalars]."""
   teams = rules.team_of_players(config)
   both = np.stack([teams, 1 - teams], axis=1)  # Own, then opponents'.
   lead = (state.score[teams] - state.score[1 - teams]).astype(jnp.float32)
@@ -122,5 +127,7 @@ def _scalars(
     jnp.broadcast_to(time_left, lead.shape),
     jnp.tanh(lead / _LEAD_SCALE),
   ]
+  if config.cue_steps:
+    singles.append(jnp.broadcast_to(rules.cue(state, config), lead.shape))
   parts += [single[:, None] for single in singles]
   return jnp.concatenate([part.astype(jnp.float32) for part in parts], axis=1)

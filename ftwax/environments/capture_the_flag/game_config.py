@@ -37,6 +37,8 @@ class CaptureTheFlagConfig:
     compass: whether the 'features' observation includes positions of flags and
       stands outside the player's view. If False, agents must find and remember
       them, as with the 'rgb' observation.
+    cue_steps: if above 0, a game in two is reversed: its captures score for the
+      opponents. Observations tell which for this number of steps at the start.
     tile_size: height and width of a cell in the 'rgb' observation, in pixels.
     action: 'composite', a dict of move, turn and tag, or 'flat', an integer.
 
@@ -59,6 +61,7 @@ class CaptureTheFlagConfig:
   view_size: int = 7
   view_behind: int = 2
   compass: bool = True
+  cue_steps: int = 0
   tile_size: int = 6
   action: str = 'composite'
 
@@ -90,6 +93,7 @@ class CaptureTheFlagConfig:
     ):
       self._check_range(name, 1)
     self._check_range('tag_cooldown', 0)
+    self._check_range('cue_steps', 0, self.num_steps)
     self._check_odd('view_size', 3)
     self._check_range('view_behind', 0, self.view_size - 1)
     self._check_choice('observation', OBSERVATIONS)

@@ -1,7 +1,8 @@
 """Scripted players of three strengths, used to rate agents.
 
 A script is a pure function of a random key, the state of the game and the index
-of a player. Unlike agents, it sees the whole map. It does not plan ahead.
+of a player. Unlike agents, it sees the whole map. It does not plan ahead, and
+plays a reversed game as any other.
 
 - 'wanderer' walks around, turns at random and where it is blocked, tags at
   random, and captures flags only by luck.

@@ -4,7 +4,7 @@ An image is a grid of square tiles. Each combination of ground, figure
 (a player) and flag in a cell has a code and a tile, painted once in NumPy, so
 rendering an image is a single table lookup. In a player's view its own team is
 blue and the opponents are red; on the whole map team 0 is blue and team 1 is
-red.
+red. While a cue tells that a game is reversed, views are negatives.
 """
 
 import functools
@@ -74,7 +74,10 @@ def observe(
   code = jnp.where(
     is_active[:, None], _code(ground, figure, flag), _code(_DARK, 0, 0)
   )
-  return _paint(code.reshape(-1, size, size), config.tile_size)
+  image = _paint(code.reshape(-1, size, size), config.tile_size)
+  if config.cue_steps:
+    image = jnp.where(rules.cue(state, config) < 0, 255 - image, image)
+  return image
 
 
 def render(

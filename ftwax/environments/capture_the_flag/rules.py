@@ -15,10 +15,14 @@ has three phases:
    opponents' flag onto its own stand, while its own flag is there, captures it:
    its team scores one point and the flag returns to its stand. A dropped flag
    returns by itself after `flag_return_period` steps.
+
+With `cue_steps`, half of the games are reversed: the opponents of the player
+that captures a flag score the point. Only the start of a game tells.
 """
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy import typing as npt
@@ -69,6 +73,7 @@ class State(NamedTuple):
     flag_timer: int32 [2], steps until each team's flag, if dropped, returns.
     score: int32 [2], number of captures by each team.
     num_steps: int32 [], number of steps played.
+    is_reversed: bool [], whether captures score for the opponents.
   """
 
   map: maps.Map
@@ -81,6 +86,7 @@ class State(NamedTuple):
   flag_timer: types.Array
   score: types.Array
   num_steps: types.Array
+  is_reversed: types.Array
 
 
 class Deeds(NamedTuple):
@@ -112,6 +118,9 @@ def start(key: types.Key, config: config_lib.CaptureTheFlagConfig) -> State:
   """Draws a map and places players on their pads and flags on their stands."""
   game_map = maps.make_map(key, config)
   num_players = config.num_players
+  is_reversed = jnp.bool_(False)
+  if config.cue_steps:
+    is_reversed = jax.random.bernoulli(jax.random.fold_in(key, 1))
   return State(
     map=game_map,
     cell=game_map.pads,
@@ -123,6 +132,7 @@ def start(key: types.Key, config: config_lib.CaptureTheFlagConfig) -> State:
     flag_timer=jnp.zeros(2, jnp.int32),
     score=jnp.zeros(2, jnp.int32),
     num_steps=jnp.int32(0),
+    is_reversed=is_reversed,
   )
 
 
@@ -168,6 +178,12 @@ def is_over(
 ) -> types.Array:
   """Returns whether all steps of the game were played, bool []."""
   return state.num_steps >= config.num_steps
+
+
+def cue(state: State, config: config_lib.CaptureTheFlagConfig) -> types.Array:
+  """Returns 1 if captures score, -1 if reversed, 0 if not told, int32 []."""
+  is_told = state.num_steps < config.cue_steps
+  return jnp.where(is_told, jnp.where(state.is_reversed, -1, 1), 0)
 
 
 def outcome(state: State) -> types.Array:
@@ -347,10 +363,11 @@ def _touch_flags(
     & own_is_home[teams]
   )
   is_lost = _any_by_team(captured, 1 - teams)
+  points = _any_by_team(captured, teams).astype(jnp.int32)
   state = state._replace(
     carrier=jnp.where(is_lost, NOBODY, carrier),
     flag_cell=jnp.where(is_lost, stands, flag_cell),
-    score=state.score + _any_by_team(captured, teams).astype(jnp.int32),
+    score=state.score + jnp.where(state.is_reversed, points[::-1], points),
   )
   return state, picked_up, returned, captured
 

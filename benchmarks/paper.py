@@ -1,0 +1,816 @@
+"""Holds a population against the figures of the For The Win paper.
+
+    uv run benchmarks/paper.py
+    uv run benchmarks/paper.py --phases=RUN --stranger=RUN --exploit=RUN
+
+Each row of `docs/paper.md`, which this program writes, is a claim of Jaderberg
+et al. (2019, arXiv:1807.01281) on agents that were trained in their game, what
+`--run` shows of it in ours, and whether it holds. A claim holds, or does not
+hold, if the 95% interval of the number lies on one side of the stated one.
+Intervals are bootstrapped over games; of one population they say nothing about
+others.
+
+Rows are kept in `--directory`; those that are there already are not computed
+again. Some need another run: one with several checkpoints for the phases of
+training, another population as strangers, or responders of `ftwax exploit`.
+Without it they are not tried.
+"""
+
+import dataclasses
+import datetime
+import functools
+import json
+import pathlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import common
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ftwax import types
+from ftwax.cli import flags, launch
+from ftwax.environments import capture_the_flag as game_lib
+from ftwax.experiments import what_it_knows  # noqa: TID251
+from ftwax.population import players
+from ftwax.records import files
+from ftwax.reporting import evaluation_curves, history, probes
+from ftwax.runtime import exploiting, loaded_agent, loading
+from ftwax.runtime.device import matches
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """Flags of this benchmark."""
+
+  run: str = flags.flag(
+    'capture_the_flag', 'Directory of a run, or a population of ftwax.'
+  )
+  phases: str | None = flags.flag(
+    None, 'A run with evaluations and three checkpoints or more.'
+  )
+  stranger: str | None = flags.flag(
+    None, 'A run of the same experiment, whose members are strangers.'
+  )
+  exploit: str | None = flags.flag(
+    None, 'A run of `ftwax exploit` against a member of --run.'
+  )
+  members: int = flags.flag(2, 'Members of a run that play, the first.')
+  games: int = flags.flag(100, 'Games of each number.')
+  seed: int = flags.flag(2_000, 'Seed of maps and actions.')
+  directory: str = flags.flag('runs/paper', 'Directory in which rows are kept.')
+  page: str = flags.flag(str(ROOT / 'docs' / 'paper.md'), 'The page.')
+
+
+HOLDS, FAILS, OPEN, UNTRIED = (
+  'holds',
+  'does not hold',
+  'undecided',
+  'not tried',
+)
+
+_Config = game_lib.CaptureTheFlagConfig
+
+# Full-size maps of the experiment.
+_CONFIG = _Config(height=11, width=15)
+_SCRIPTS = ('random', 'wanderer', 'attacker', 'tactician')
+_STRONGEST = _SCRIPTS[2:]
+_DELAYS = (0, 1, 2, 3, 5, 7, 10)
+
+# A difference of scores up to which teams count as equally strong.
+_SLACK = 0.05
+
+
+class Row(NamedTuple):
+  """A claim and what was found.
+
+  Attributes:
+    claim: what the paper says.
+    ours: what was measured here, with intervals.
+    verdict: whether it holds.
+  """
+
+  claim: str
+  ours: str
+  verdict: str
+
+
+def untried(claim: str, reason: str) -> Row:
+  """Returns the row of a claim that was not tried."""
+  return Row(claim, reason, UNTRIED)
+
+
+def judge(interval: tuple[float, float], threshold: float) -> str:
+  """Returns whether a number is above a threshold."""
+  low, high = interval
+  if low > threshold:
+    return HOLDS
+  return FAILS if high < threshold else OPEN
+
+
+# Plays.
+
+
+def load(source: str, options: Options) -> list[loaded_agent.LoadedAgent]:
+  """Returns the members of a run that play."""
+  return loading.load_members(source, greedy=False)[: options.members]
+
+
+def play(
+  options: Options,
+  config: _Config,
+  actor: types.ActorCore,
+  members: Sequence[types.ActorVariables],
+  others: Mapping[str, players.Player],
+  sides: Sequence[tuple[Sequence[int], Sequence[int]]],
+) -> types.Floats:
+  """Plays `options.games` games of each pair of teams, half on either side.
+
+  Args:
+    options: flags.
+    config: rules.
+    actor: functions of the members.
+    members: their variables.
+    others: other players, by name; they are numbered after the members.
+    sides: the players of both teams, of equal numbers of seats by member.
+
+  Returns:
+    Scores of the first team of each pair, [len(sides), games].
+  """
+  game = game_lib.make(config)
+  rows = [
+    [*team, *opponents] if number % 2 == 0 else [*opponents, *team]
+    for team, opponents in sides
+    for number in range(options.games)
+  ]
+  variables = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
+  results = matches.play(
+    jax.random.PRNGKey(options.seed),
+    game,
+    actor,
+    variables,
+    others,
+    np.array(rows, np.int32),
+  )
+  scores = np.array([0.5 * (1.0 + result.outcome[0]) for result in results])
+  scores = scores.reshape(len(sides), -1)
+  scores[:, 1::2] = 1.0 - scores[:, 1::2]
+  return scores
+
+
+def scripts(config: _Config) -> dict[str, players.Player]:
+  """Returns the random player and the scripts, by name."""
+  game = game_lib.make(config)
+  return {
+    'random': players.uniform(game.spec.actions),
+    **{name: players.scripted(one) for name, one in game.scripts.items()},
+  }
+
+
+def against_scripts(
+  options: Options,
+  config: _Config,
+  wrap: Callable[[types.ActorCore], types.ActorCore] = lambda actor: actor,
+  names: Sequence[str] = _SCRIPTS,
+) -> types.Floats:
+  """Returns the scores of teams of copies of members, [scripts, games]."""
+  agents = load(options.run, options)
+  others = {name: scripts(config)[name] for name in names}
+  team = (1,) * config.team_size
+  sides = [
+    (member * np.array(team), (len(agents) + other) * np.array(team))
+    for other in range(len(others))
+    for member in range(len(agents))
+  ]
+  scores = play(
+    options,
+    config,
+    wrap(agents[0].actor),
+    [agent.variables for agent in agents],
+    others,
+    sides,
+  )
+  return scores.reshape(len(others), -1)
+
+
+def delay(
+  num_steps: int, action_spec: types.SpecTree
+) -> Callable[[types.ActorCore], types.ActorCore]:
+  """Returns a wrapper of actors whose actions take effect `num_steps` later.
+
+  At first, they stand still.
+  """
+
+  def wrap(actor: types.ActorCore) -> types.ActorCore:
+    def init(key: types.Key, batch_size: int) -> Any:
+      queue = jax.tree.map(
+        lambda spec: jnp.zeros((num_steps, batch_size), spec.dtype), action_spec
+      )
+      return actor.init(key, batch_size), queue
+
+    def select_action(variables: Any, timestep: Any, state: Any) -> Any:
+      inner, queue = state
+      action, inner = actor.select_action(variables, timestep, inner)
+      queue = jax.tree.map(
+        lambda waiting, new: jnp.concatenate([waiting, new[None]]),
+        queue,
+        action,
+      )
+      first = jax.tree.map(lambda waiting: waiting[0], queue)
+      return first, (inner, jax.tree.map(lambda waiting: waiting[1:], queue))
+
+    return actor._replace(init=init, select_action=select_action)
+
+  return wrap
+
+
+# Rows.
+
+
+def strength(options: Options) -> Row:
+  """Scores against all scripts."""
+  scores = against_scripts(options, _CONFIG)
+  verdicts = [judge(common.interval(one), 0.5) for one in scores]
+  return Row(
+    'Trained agents win against all scripted players',
+    _by_name(_SCRIPTS, scores),
+    _all_of(verdicts),
+  )
+
+
+def progress(options: Options) -> Row:
+  """When members win more than half of their games against each script."""
+  claim = 'Strength grows through training: weak bots are passed first'
+  curve = options.phases and evaluation_curves.read(options.phases)
+  if not curve:
+    return untried(claim, 'needs `--phases`, a run with evaluations')
+  passed = {
+    name: curve.steps[scores > 0.5]
+    for name, scores in zip(curve.opponents, curve.scores.T, strict=True)
+  }
+  first = [
+    float(steps[0]) if len(steps) else np.inf for steps in passed.values()
+  ]
+  told = ', '.join(
+    f'{name} {step / 1e6:.1f}M' if np.isfinite(step) else f'{name} never'
+    for name, step in zip(passed, first, strict=True)
+  )
+  holds = first == sorted(first) and np.isfinite(first[0])
+  return Row(
+    claim,
+    f'steps until more than half of the games are won: {told}',
+    HOLDS if holds else FAILS,
+  )
+
+
+def learning_rate(options: Options) -> Row:
+  """The learning rates that evolution leaves."""
+  first, last = _traits(options.run)
+  before, after = first['learning_rate'], last['learning_rate']
+  return Row(
+    'Evolution lowers the learning rate',
+    'members begin with'
+    f' {_list(before, 1e-3)} and end with {_list(after, 1e-3)} thousandths,'
+    ' apart from the annealing',
+    judge(
+      (np.mean(before) - np.max(after), np.mean(before) - np.min(after)), 0
+    ),
+  )
+
+
+def internal_rewards(options: Options) -> Row:
+  """The signs of internal rewards that evolution leaves."""
+  _, last = _traits(options.run)
+  weights = dict(zip(game_lib.EVENT_NAMES, last['weights'].T, strict=True))
+  # Of events whose weights may begin with either sign.
+  signs = {
+    'i_picked_up_the_flag': 1,
+    'i_returned_the_flag': 1,
+    'i_tagged_opponent_with_flag': 1,
+    'i_tagged_opponent_without_flag': 1,
+    'i_was_tagged_with_flag': -1,
+    'i_was_tagged_without_flag': -1,
+  }
+  verdicts = [
+    judge((np.min(sign * weights[name]), np.max(sign * weights[name])), 0)
+    for name, sign in signs.items()
+  ]
+  told = '; '.join(
+    f'{name.replace("_", " ")} {np.mean(weights[name]):+.2f}' for name in signs
+  )
+  return Row(
+    'Internal rewards take the signs of the points of the game, of which'
+    ' evolution is told nothing',
+    f'means of the members: {told}',
+    _all_of(verdicts),
+  )
+
+
+def knowledge(options: Options) -> Row:
+  """Whether a probe finds more in a trained than in an untrained state."""
+  record = _record(options)
+  facts = record.facts
+  stray = facts.flag_is_away & (facts.carries | facts.teammate_carries)
+  trained, untrained = (
+    _resampled(states, _probe(states, stray), stray)
+    for states in (record.states, record.untrained)
+  )
+  gain = trained - untrained
+  return Row(
+    'A linear probe of the state tells whether both flags are away; area under'
+    ' the curve 0.91 if trained as in the paper, 0.70 in self-play',
+    f'trained {_span(trained)}, untrained {_span(untrained)}; here each'
+    ' observation tells whether flags are at home',
+    judge(_percentiles(gain), 0),
+  )
+
+
+def units(options: Options) -> Row:
+  """Whether single units tell situations, more so if trained."""
+  record = _record(options)
+  answers = {
+    'our flag is away': record.facts.flag_is_away,
+    'a team mate carries': record.facts.teammate_carries,
+    'I wait': record.facts.waits,
+  }
+  told, gains = [], []
+  for name, answer in answers.items():
+    trained, untrained = (
+      _resampled(states, _best_unit(states, answer), answer)
+      for states in (record.states, record.untrained)
+    )
+    gains.append(trained - untrained)
+    told.append(f'{name} {_span(trained)}, untrained {_span(untrained)}')
+  return Row(
+    'Single units tell situations',
+    'areas under the curve of the best unit: ' + '; '.join(told),
+    judge(_percentiles(np.mean(gains, axis=0)), 0),
+  )
+
+
+def phases(options: Options) -> list[Row]:
+  """How behaviours change over the checkpoints of a run."""
+  claims = (
+    ('Home defence comes, goes and returns', 0, -1),
+    ("Camping in the opponents' base comes, goes and returns", 1, -1),
+    ('Following a team mate peaks in mid-training', 2, 1),
+  )
+  if options.phases is None:
+    return [
+      untried(claim, 'needs `--phases`, a run with three checkpoints or more')
+      for claim, *_ in claims
+    ]
+  settings = _settings(dataclasses.replace(options, run=options.phases))
+  stages = what_it_knows.load_stages(settings)
+  shares = {
+    name: _shares(
+      what_it_knows.play(
+        agent,
+        stages['untrained'].variables,
+        game_lib.make(_CONFIG),
+        _CONFIG,
+        settings,
+      ).facts
+    )
+    for name, agent in stages.items()
+  }  # [games, behaviours] each.
+  return [
+    _phase_row(
+      claim, {name: share[:, index] for name, share in shares.items()}, sign
+    )
+    for claim, index, sign in claims
+  ]
+
+
+def mates(options: Options) -> Row:
+  """Members beside strangers."""
+  claim = 'Agents play as well with team mates that they have never met'
+  if options.stranger is None:
+    return untried(claim, 'needs `--stranger`')
+  agents = load(options.run, options)
+  (stranger, *_) = load(options.stranger, options)
+  others = {
+    'own': agents[-1].player,
+    'stranger': stranger.player,
+    'tactician': scripts(_CONFIG)['tactician'],
+  }
+  own, other = play(
+    options,
+    _CONFIG,
+    agents[0].actor,
+    [agents[0].variables],
+    others,
+    [((0, 1), (3, 3)), ((0, 2), (3, 3))],
+  )
+  return Row(
+    claim,
+    f'against the tactician: beside its own {common.summarize(own)}, beside a'
+    f' stranger {common.summarize(other)}',
+    judge(common.interval(other - np.mean(own)), -_SLACK),
+  )
+
+
+def opponents(options: Options) -> Row:
+  """Members against strangers."""
+  claim = 'Agents beat teams of a population that they have never met'
+  if options.stranger is None:
+    return untried(claim, 'needs `--stranger`')
+  agents = load(options.run, options)
+  strangers = load(options.stranger, options)
+  scores = play(
+    options,
+    _CONFIG,
+    agents[0].actor,
+    [agents[0].variables],
+    {str(i): agent.player for i, agent in enumerate(strangers)},
+    [((0, 0), (1 + i, 1 + i)) for i in range(len(strangers))],
+  ).ravel()
+  return Row(
+    claim, common.summarize(scores), judge(common.interval(scores), 0.5)
+  )
+
+
+def maps(options: Options) -> Row:
+  """Maps of sizes that no member has seen."""
+  configs = {
+    f'{height}x{width}': {'height': height, 'width': width}
+    for height, width in ((13, 17), (17, 23))
+  }
+  return _elsewhere(
+    options, 'Agents win on maps of sizes that they never trained on', configs
+  )
+
+
+def team_sizes(options: Options) -> Row:
+  """Teams of sizes that no member has played in."""
+  configs = {f'{size} a side': {'team_size': size} for size in (1, 3, 4)}
+  return _elsewhere(
+    options, 'Agents win in teams of sizes that they never trained in', configs
+  )
+
+
+def delays(options: Options) -> Row:
+  """Scores with actions that take effect later."""
+  spec = game_lib.make(_CONFIG).spec.actions
+  scores = {
+    steps: against_scripts(
+      options, _CONFIG, delay(steps, spec), _STRONGEST
+    ).ravel()
+    for steps in _DELAYS
+  }
+  loss = common.interval(scores[5] - np.mean(scores[0]))
+  told = ', '.join(
+    f'{steps}: {common.summarize(one)}' for steps, one in scores.items()
+  )
+  return Row(
+    'Actions may be late by 375 ms, five of its steps, without loss',
+    f'mean score against attacker and tactician by steps of delay: {told}',
+    judge(loss, -_SLACK),
+  )
+
+
+def exploiter(options: Options) -> Row:
+  """The bound of a best responder."""
+  claim = (
+    'Two professional testers who practise for 12 hours against fixed agents'
+    ' win 25% of the games'
+  )
+  if options.exploit is None:
+    return untried(claim, 'needs `--exploit`, a run of `ftwax exploit`')
+  path = pathlib.Path(options.exploit) / exploiting.FILE
+  (*_, last) = json.loads(path.read_text('utf-8'))['bounds']
+  # A payoff is 1 for a win and -1 for a loss.
+  share, low, high = (
+    0.5 * (1.0 + last[name]) for name in ('payoff', 'low', 'high')
+  )
+  return Row(
+    claim,
+    f'a responder trained for {last["steps"] / 1e6:.1f}M steps against the'
+    f' frozen member scores {share:.2f} ({low:.2f} to {high:.2f})',
+    # Holds if the member is no easier to beat.
+    judge((0.25 - high, 0.25 - low), 0),
+  )
+
+
+_NEVER = (
+  ('Agents beat strong human players', 'no games of people are recorded'),
+  (
+    'People rate agents as more collaborative than people',
+    'no games of people are recorded',
+  ),
+  (
+    'The map of states in two dimensions falls into clusters by situation',
+    '`experiments/what_it_knows.py` draws it; clusters are not judged',
+  ),
+  (
+    'The temporal hierarchy and the DNC make agents stronger',
+    'needs whole runs, see [results](results.md)',
+  ),
+)
+
+
+def rest(options: Options) -> list[Row]:
+  """What is not tried by this program."""
+  del options
+  return [untried(*one) for one in _NEVER]
+
+
+ROWS: Mapping[str, Callable[[Options], Row | list[Row]]] = {
+  function.__name__: function
+  for function in (
+    strength,
+    progress,
+    learning_rate,
+    internal_rewards,
+    knowledge,
+    units,
+    phases,
+    mates,
+    opponents,
+    maps,
+    team_sizes,
+    delays,
+    exploiter,
+    rest,
+  )
+}
+
+
+# Parts of rows.
+
+
+def _elsewhere(
+  options: Options, claim: str, changes: Mapping[str, Mapping[str, int]]
+) -> Row:
+  """Returns the row of games of other sizes, by name."""
+  scores = {
+    name: against_scripts(
+      options, dataclasses.replace(_CONFIG, **change), names=_STRONGEST
+    )
+    for name, change in changes.items()
+  }
+  told = [
+    f'{name}: {_by_name(_STRONGEST, one)}' for name, one in scores.items()
+  ]
+  verdicts = [
+    judge(common.interval(one), 0.5) for pair in scores.values() for one in pair
+  ]
+  return Row(claim, '; '.join(told), _all_of(verdicts))
+
+
+def _by_name(names: Sequence[str], scores: types.Floats) -> str:
+  return ', '.join(
+    f'{name} {common.summarize(one)}'
+    for name, one in zip(names, scores, strict=True)
+  )
+
+
+def _all_of(verdicts: Sequence[str]) -> str:
+  """Returns the verdict of a claim with several parts."""
+  if FAILS in verdicts:
+    return FAILS
+  return OPEN if OPEN in verdicts else HOLDS
+
+
+def _list(values: types.Floats, unit: float) -> str:
+  return ', '.join(f'{value / unit:.2g}' for value in values)
+
+
+def _traits(run: str) -> tuple[dict[str, Any], dict[str, Any]]:
+  """Returns hyperparameters and weights of members at first and at last."""
+  birth, *copies = history.read_lineage(loading.find(run))
+
+  def flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {**row['hyperparameters'], **row['internal_rewards']}
+
+  first = {
+    name: np.array(column, float) for name, column in flat(birth).items()
+  }
+  last = {name: column.copy() for name, column in first.items()}
+  for copy in copies:
+    for name, value in flat(copy).items():
+      last[name][copy['member']] = value
+  return first, last
+
+
+def _settings(options: Options) -> what_it_knows.Options:
+  return what_it_knows.Options(
+    run=options.run,
+    opponent='tactician',
+    num_games=options.games,
+    seed=options.seed,
+  )
+
+
+@functools.lru_cache
+def _record(options: Options) -> what_it_knows.Record:
+  """Plays the games that are probed."""
+  (agent, *_) = load(options.run, options)
+  return what_it_knows.play(
+    agent,
+    loading.initial_variables(options.run, options.seed),
+    game_lib.make(_CONFIG),
+    _CONFIG,
+    _settings(options),
+  )
+
+
+def _split(array: types.NumpyArray) -> tuple[Any, Any]:
+  """Returns the games that are fitted, and those held out; [T, G, ...]."""
+  num_fitted = 2 * array.shape[1] // 3
+  return array[:, :num_fitted], array[:, num_fitted:]
+
+
+def _flat(array: types.NumpyArray) -> types.NumpyArray:
+  return array.reshape(-1, array.shape[-1])
+
+
+def _probe(states: types.NumpyArray, answer: types.NumpyArray) -> probes.Probe:
+  return probes.fit(
+    _flat(_split(states)[0]), _flat(_split(answer[..., None])[0])
+  )
+
+
+def _best_unit(
+  states: types.NumpyArray, answer: types.NumpyArray
+) -> probes.Probe:
+  """Returns a probe of the single unit that tells an answer best."""
+  size = states.shape[-1]
+  every = probes.Probe(0.0, 1.0, np.eye(size), np.zeros(size))
+  fitted = _flat(_split(states)[0])
+  answers = np.repeat(_flat(_split(answer[..., None])[0]), size, axis=1)
+  auc = probes.score(every, fitted, answers).auc
+  best = int(np.argmax(np.abs(auc - 0.5)))
+  weights = np.zeros((size, 1))
+  weights[best] = np.sign(auc[best] - 0.5)
+  return probes.Probe(0.0, 1.0, weights, np.zeros(1))
+
+
+def _resampled(
+  states: types.NumpyArray, probe: probes.Probe, answer: types.NumpyArray
+) -> types.Floats:
+  """Returns areas under the curve on resampled held-out games.
+
+  Raises:
+    ValueError: if the answer is the same in all of them.
+  """
+  held = _split(states)[1], _split(answer[..., None])[1]
+  if held[1].all() or not held[1].any():
+    raise ValueError(
+      f'games ({held[1].shape[1]} held out) must show each situation, and one'
+      ' is always or never there; choose more --games.'
+    )
+  rng = np.random.default_rng(0)
+  num_games = held[0].shape[1]
+  drawn = rng.choice(num_games, (50, num_games))
+  return np.array(
+    [
+      probes.score(probe, *(_flat(array[:, games]) for array in held)).auc[0]
+      for games in drawn
+    ]
+  )
+
+
+def _percentiles(values: types.Floats) -> tuple[float, float]:
+  low, high = np.percentile(values, [2.5, 97.5])
+  return float(low), float(high)
+
+
+def _span(values: types.Floats) -> str:
+  low, high = _percentiles(values)
+  return f'{np.mean(values):.2f} ({low:.2f} to {high:.2f})'
+
+
+def _shares(facts: what_it_knows.Facts) -> types.Floats:
+  """Returns the share of each behaviour in each game, [games, behaviours]."""
+  games = range(facts.waits.shape[1])
+  return np.array(
+    [
+      what_it_knows.behave(
+        jax.tree.map(lambda leaf, game=game: leaf[:, game], facts)
+      )
+      for game in games
+    ]
+  )
+
+
+def _phase_row(
+  claim: str, stages: Mapping[str, types.Floats], sign: int
+) -> Row:
+  """Returns whether a behaviour has its extreme in mid-training.
+
+  Args:
+    claim: the claim.
+    stages: shares in games, [games] by stage, in the order of training.
+    sign: 1 for a maximum, -1 for a minimum.
+  """
+  told = ', '.join(f'{name} {np.mean(one):.2f}' for name, one in stages.items())
+  first, *middle, last = stages.values()
+  extreme = max(middle, key=lambda one: sign * np.mean(one))
+  verdict = _all_of(
+    [
+      judge(common.interval(sign * (extreme - np.mean(end))), 0)
+      for end in (first, last)
+    ]
+  )
+  return Row(claim, f'share of steps: {told}', verdict)
+
+
+# The page.
+
+
+def compute(options: Options, name: str, commit: str) -> list[dict[str, Any]]:
+  """Returns the rows of a function, from the directory if they are there."""
+  path = pathlib.Path(options.directory) / f'{name}.json'
+  if path.exists():
+    kept: list[dict[str, Any]] = json.loads(path.read_text('utf-8'))
+    if all(row['verdict'] != UNTRIED for row in kept):
+      return kept
+  before = time.process_time()
+  rows = ROWS[name](options)
+  rows = rows if isinstance(rows, list) else [rows]
+  about = {
+    'seconds': round(time.process_time() - before),
+    'commit': commit,
+  }
+  made = [{**row._asdict(), **about} for row in rows]
+  path.parent.mkdir(parents=True, exist_ok=True)
+  files.write_atomically(path, json.dumps(made, indent=1) + '\n')
+  return made
+
+
+def write_page(
+  options: Options, rows: Sequence[Mapping[str, Any]], commit: str
+) -> pathlib.Path:
+  """Writes the page."""
+  counts = ', '.join(
+    f'{sum(row["verdict"] == verdict for row in rows)} {verdict}'
+    for verdict in (HOLDS, FAILS, OPEN, UNTRIED)
+  )
+  table = [
+    '| the paper | here | | CPU s | commit |',
+    '| --- | --- | --- | --- | --- |',
+    *(
+      f'| {row["claim"]} | {row["ours"]} | {row["verdict"]} |'
+      f' {row["seconds"]} | {row["commit"]} |'
+      for row in rows
+    ),
+  ]
+  date = datetime.date.today().isoformat()
+  text = _PAGE.format(
+    counts=counts,
+    run=options.run,
+    members=options.members,
+    games=options.games,
+    seed=options.seed,
+    machine=common.machine(),
+    mark=f'<!-- recorded {date} {commit} -->',
+    table='\n'.join(table),
+  )
+  path = pathlib.Path(options.page)
+  files.write_atomically(path, text)
+  return path
+
+
+_PAGE = """# The paper, claim by claim
+
+What Jaderberg et al. (2019, [arXiv:1807.01281](https://arxiv.org/abs/1807.01281))
+say of agents in their game, in three dimensions and after 450,000 games, held
+against a small population in this library's game: {counts}. A claim holds if
+the 95% interval of the number lies on its side, of {games} games each, which
+tell nothing of other populations.
+
+    uv run benchmarks/paper.py --help
+
+The population is `{run}`, of which the first {members} members play; seed
+{seed}; {machine}.
+
+{mark}
+
+{table}
+"""
+
+
+def main(options: Options) -> None:
+  """Computes the missing rows and writes the page."""
+  spec = load(options.run, options)[0].game_spec
+  if spec.event_names != game_lib.EVENT_NAMES:
+    raise ValueError(
+      f'--run ({options.run}) must be a run of capture the flag; choose one of'
+      ' experiments/capture_the_flag.py.'
+    )
+  commit, rows = common.commit(), []
+  for name in ROWS:
+    made = compute(options, name, commit)
+    for row in made:
+      print(f'{row["claim"]}\n  {row["ours"]}\n  {row["verdict"]}', flush=True)
+    rows += made
+  print(f'Page: {write_page(options, rows, commit)}')
+
+
+if __name__ == '__main__':
+  launch.main(__file__)

@@ -1,0 +1,78 @@
+"""The page of the paper's claims: verdicts, and rows that are kept."""
+
+import pathlib
+import sys
+
+import dm_env
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from dm_env import specs
+
+from ftwax import types
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+@pytest.fixture(scope='module')
+def paper():
+  """The program, which is outside of the package."""
+  sys.path.insert(0, str(ROOT / 'benchmarks'))
+  try:
+    import paper as module
+  finally:
+    sys.path.pop(0)
+  return module
+
+
+def test_a_claim_holds_if_the_interval_is_beyond_the_threshold(paper):
+  assert paper.judge((0.6, 0.7), 0.5) == paper.HOLDS
+  assert paper.judge((0.4, 0.7), 0.5) == paper.OPEN
+  assert paper.judge((0.3, 0.4), 0.5) == paper.FAILS
+
+
+def test_delayed_actions_take_effect_later(paper):
+  counting = types.ActorCore(
+    init=lambda key, batch_size: jnp.ones(batch_size, jnp.int32),
+    select_action=lambda variables, timestep, state: (state, state + 1),
+    get_extras=lambda state: {},
+    replace_action=lambda state, action: state,
+  )
+  timestep = dm_env.TimeStep(*[jnp.zeros(2)] * 4)
+  for delay, expected in ((0, [1, 2, 3, 4]), (2, [0, 0, 1, 2])):
+    spec = specs.DiscreteArray(9, np.int32)
+    actor = paper.delay(delay, spec)(counting)
+    state, actions = actor.init(jax.random.PRNGKey(0), 2), []
+    for _ in range(4):
+      action, state = actor.select_action(None, timestep, state)
+      actions.append(int(action[1]))
+    assert actions == expected
+
+
+def test_rows_are_kept_unless_they_were_not_tried(paper, monkeypatch, tmp_path):
+  calls = []
+
+  def claim(options):
+    calls.append(options)
+    return paper.Row('Agents win', '0.60', verdicts.pop(0))
+
+  verdicts = [paper.UNTRIED, paper.HOLDS, paper.FAILS]
+  monkeypatch.setattr(paper, 'ROWS', {'claim': claim})
+  monkeypatch.setattr(paper.common, 'commit', lambda: 'abc1234')
+  options = paper.Options(
+    directory=str(tmp_path / 'rows'), page=str(tmp_path / 'paper.md')
+  )
+  paper.main(options)
+  paper.main(options)
+  paper.main(options)
+  assert len(calls) == 2
+  page = (tmp_path / 'paper.md').read_text('utf-8')
+  assert '| Agents win | 0.60 | holds | 0 | abc1234 |' in page
+  assert '1 holds, 0 does not hold' in page
+
+
+def test_probes_refuse_games_without_the_situation(paper):
+  states = np.zeros((4, 3, 2, 5))
+  with pytest.raises(ValueError, match='must show each situation'):
+    paper._resampled(states, None, np.zeros((4, 3, 2), bool))
