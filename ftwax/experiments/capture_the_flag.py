@@ -115,6 +115,10 @@ _KL_BOUNDS = (1e-10, 0.1)
 # Height and width of a cell of the view in pixels, for the paper's agent.
 _TILE_SIZE = 3
 
+# A third of the view's side: with a cell of the map, pixel control would take a
+# third of the run's time.
+_PIXEL_CONTROL_SIZE = 7
+
 # The paper's torso is for frames of 84x84 pixels. Here the first kernel covers
 # a cell of the view.
 _TORSO_LAYERS = ((16, _TILE_SIZE, _TILE_SIZE), (16, 3, 2))
@@ -217,10 +221,10 @@ def _with_all_parts(config: ftw.FTWConfig) -> ftw.FTWConfig:
   return config.replace(
     core='rpth_dnc',
     memory=interfaces.MemoryConfig(num_slots=16, word_size=16, num_reads=2),
-    level_options=rpth_level.LevelOptions(),
+    level_options=rpth_level.LevelOptions(forget_bias=3.0),
     use_pixel_control=True,
     use_reward_prediction=True,
-    cell_size=_TILE_SIZE,
+    cell_size=_PIXEL_CONTROL_SIZE,
     pixel_control_cost=hyperparameters.LogUniform(1e-3, 1e-1),
     reward_prediction_cost=hyperparameters.LogUniform(1e-2, 1.0),
     torso=functools.partial(torsos.FTWTorso, 64, _TORSO_LAYERS),
