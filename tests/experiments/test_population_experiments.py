@@ -97,3 +97,21 @@ def test_population_based_training_is_compared_with_random_search(tmp_path):
   assert re.match(r'random search +3 +-?\d\.\d{3} ', rows[1])
   assert re.match(r'population +3 +-?\d\.\d{3} ', rows[2])
   assert (tmp_path / 'population_3' / 'report.html').exists()
+
+
+def test_the_main_job_has_games_for_memories():
+  games = {
+    name: launch.find('capture_the_flag', flags).build()
+    for name, flags in {
+      'standard': [],
+      'small_cue': ['--game=small_cue'],
+      'paper': ['--game=cue', '--agent=paper'],
+    }.items()
+  }
+  shapes = {
+    name: experiment.environment_factory(0).spec.observations.shape
+    for name, experiment in games.items()
+  }
+  assert shapes['small_cue'][0] == shapes['standard'][0] + 1  # The cue.
+  assert shapes['paper'] == (21, 21, 3)
+  assert games['paper'].steps_per_round == 600
