@@ -29,7 +29,7 @@ import jax
 import numpy as np
 
 import ftwax
-from ftwax import hyperparameters, types
+from ftwax import compilation, hyperparameters, types
 from ftwax.agents import ftw
 from ftwax.cli import flags, launch
 from ftwax.environments import capture_the_flag, functional
@@ -298,14 +298,15 @@ def finish(
   variables = jax.device_get(types.actor_variables(result.state))
   opponents = evaluation.make_opponents(parts)
   num_members = made.population.num_members
-  results = matches.round_robin(
-    jax.random.PRNGKey(made.seed),
-    game,
-    parts.policy,
-    variables,
-    opponents,
-    options.games_per_pair,
-  )
+  with compilation.shown(f'{made.name}: compiling and playing a tournament'):
+    results = matches.round_robin(
+      jax.random.PRNGKey(made.seed),
+      game,
+      parts.policy,
+      variables,
+      opponents,
+      options.games_per_pair,
+    )
   names = [*(f'member {i}' for i in range(num_members)), *opponents]
   summary = evaluation.summarize_for_report(
     results, game.teams, names, num_members

@@ -4,7 +4,7 @@ A round is the time between two generations.
 """
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -73,7 +73,7 @@ class Evolution:
     self._parts = parts
     self._reason = getattr(parts.select, '__name__', 'selection')
     self._path = directory / history.LINEAGE_FILE
-    self._evolve = compilation.jit_unoptimized(parts.evolve)
+    self._evolve: Callable[..., Any] = compilation.jit_unoptimized(parts.evolve)
 
   def begin(
     self, population: state_lib.PopulationState
@@ -89,6 +89,12 @@ class Evolution:
     self._path.unlink(missing_ok=True)
     lineage.append(self._path, [lineage.birth_row(population)])
     return population
+
+  def compile(self, population: state_lib.PopulationState) -> None:
+    """Compiles `evolve` for a population ahead of time, if it exploits."""
+    if self._parts.population.exploits:
+      evolve = compilation.jit_unoptimized(self._parts.evolve)
+      self._evolve = evolve.lower(population).compile()
 
   def resume(self, population: state_lib.PopulationState) -> None:
     """Drops lineage rows that are newer than the checkpoint."""

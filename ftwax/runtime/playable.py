@@ -9,7 +9,7 @@ from typing import Any
 import dm_env
 import jax
 
-from ftwax import types
+from ftwax import compilation, types
 from ftwax.environments import (
   capture_the_flag,
   catch,
@@ -72,7 +72,7 @@ class PlayableGame:
         return state, timestep, page.to_page(state), jax_game.outcome(state)
 
       return (
-        jax.jit(lambda key: shown(*jax_game.reset(key))),
+        compilation.jit_unoptimized(lambda key: shown(*jax_game.reset(key))),
         jax.jit(lambda state, action: shown(*jax_game.step(state, action))),
       )
     python_game = game

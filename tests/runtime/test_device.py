@@ -98,7 +98,8 @@ def test_a_run_leaves_its_records(run, make_experiment, short_calls, capsys):
     assert (result.run_dir / name).exists()
   output = capsys.readouterr().out
   assert 'test: compiling took' in output
-  lines = [line for line in output.splitlines() if 'evaluation' in line]
+  assert 'test: compiling evaluations took' in output
+  lines = [line for line in output.splitlines() if 'evaluation a' in line]
   assert len(lines) == 2
   assert re.fullmatch(
     r'evaluation after \d+ steps, 8 episodes: episode_return [\d.]+', lines[0]

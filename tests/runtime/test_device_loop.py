@@ -187,6 +187,13 @@ def test_sizes_of_an_iteration():
   assert few.steps_per_iteration == many.steps_per_iteration == 40
 
 
+def test_calls_are_longer_on_accelerators(monkeypatch):
+  sizes = sizes_lib.make_sizes(5, num_rows=8, batch_size=8)
+  assert sizes.iterations_per_call(200_000, 10**12) == 400
+  monkeypatch.setattr('jax.default_backend', lambda: 'gpu')
+  assert sizes.iterations_per_call(200_000, 10**12) == 3125
+
+
 @pytest.mark.parametrize(
   ('num_members', 'steps_per_round', 'per_round', 'per_call'),
   [

@@ -4,8 +4,8 @@ Used by evaluations during a run and by tournaments after it.
 """
 
 import functools
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import dm_env
 import jax
@@ -80,12 +80,22 @@ class Matches:
     # Both functions declare their output sharding; otherwise the second call of
     # `_play` would see other input shardings and recompile.
     whole = sharding.replicated(mesh)
-    self._start = compilation.jit_unoptimized(
+    self._start: Callable[..., Any] = compilation.jit_unoptimized(
       self._start_games, out_shardings=whole
     )
-    self._play = jax.jit(
+    self._play: Callable[..., Any] = compilation.jit_less_optimized(
       self._play_steps, donate_argnums=1, out_shardings=whole
     )
+
+  def compile(
+    self, variables: types.ActorVariables, seats: types.NumpyArray
+  ) -> None:
+    """Compiles ahead of time for what `play` will get, on the same devices."""
+    start: Any = self._start
+    play: Any = self._play
+    arguments = jax.random.PRNGKey(0), jnp.asarray(seats)
+    self._start = start.lower(*arguments).compile()
+    self._play = play.lower(variables, self._start(*arguments)).compile()
 
   def play(
     self,

@@ -8,11 +8,7 @@ bit for bit, even in the middle of episodes.
 import contextlib
 import dataclasses
 import functools
-import os
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -157,14 +153,10 @@ class _Run:
     records, compiled = self._records, self._compiled
     if records.done:
       return
-    call = compile_call(
-      functools.partial(compiled.loop.call, compiled.iterations_per_call),
-      self._state,
-      self._parts.name,
-    )
+    self._compile()
     with records.training() as show:
       while not records.done:
-        report = self._call(call)
+        report = self._call()
         self._record(report)
         is_over = self._num_iterations >= compiled.iterations_per_round
         if is_over or records.done:
@@ -174,10 +166,32 @@ class _Run:
         records.save_if_due(self.snapshot, keep_copies=True)
         yield report
 
-  def _call(self, call: Callable[..., Any]) -> loop.Report:
+  def _compile(self) -> None:
+    """Compiles what a round calls, ahead of time.
+
+    The functions donate the state, which must not be used afterwards.
+    """
+    state, loop = self._state, self._compiled.loop
+    # A donated buffer can be reused only if the output has its sharding, and
+    # the next call accepts only the shardings it was compiled for.
+    shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
+    call = jax.jit(
+      functools.partial(loop.call, self._compiled.iterations_per_call),
+      donate_argnums=0,
+      out_shardings=(shardings, None),
+    )
+    begin_round = compilation.jit_unoptimized(
+      loop.begin_round, donate_argnums=0, out_shardings=shardings
+    )
+    with compilation.shown(f'{self._parts.name}: compiling'):
+      self._call_loop = call.lower(state).compile()
+      self._begin_round = begin_round.lower(state).compile()
+      self._evolution.compile(state.population)
+
+  def _call(self) -> loop.Report:
     """Calls the compiled loop, which consumes the state even if it fails."""
     try:
-      self._state, report = call(self._state)
+      self._state, report = self._call_loop(self._state)
       self._num_iterations += self._compiled.iterations_per_call
       # Dispatch is asynchronous: errors of the call are raised here.
       fetched: loop.Report = jax.device_get(report)
@@ -211,9 +225,12 @@ class _Run:
     arena = compiled_arena.make_arena(
       parts.evaluation_game, plan.seating, list(plan.opponents.values())
     )
-    return plan, matches.Matches(
+    games = matches.Matches(
       arena, parts.evaluation_policy, self._compiled.mesh, parts.name
     )
+    with compilation.shown(f'{parts.name}: compiling evaluations'):
+      games.compile(types.actor_variables(self._state.training), plan.seats)
+    return plan, games
 
   def _begin_next_round(self) -> None:
     """Logs the finished round and evolves the population."""
@@ -230,15 +247,6 @@ class _Run:
     population = jax.device_put(evolved, self._compiled.shardings.population)
     self._state = self._begin_round(state._replace(population=population))
     self._num_iterations = 0
-
-  @functools.cached_property
-  def _begin_round(self) -> Callable[[loop.LoopState], loop.LoopState]:
-    """Compiled `begin_round(state) -> state`, which donates its argument."""
-    return compilation.jit_unoptimized(
-      self._compiled.loop.begin_round,
-      donate_argnums=0,
-      out_shardings=jax.tree.map(lambda leaf: leaf.sharding, self._state),
-    )
 
   def _record(self, report: loop.Report) -> None:
     """Counts and logs one call; checks rewards and gradients."""
@@ -302,42 +310,3 @@ class _Run:
         'have a finite sum over an episode',
         'make rewards smaller',
       )
-
-
-def compile_call(
-  function: Callable[[Any], Any], state: Any, label: str
-) -> Callable[[Any], Any]:
-  """Compiles `function(state)` ahead of time, with the state donated.
-
-  Args:
-    function: a pure function that returns a new state, with the same structure
-      and shapes as its argument, and a second value.
-    state: an example argument, which is not donated here.
-    label: name of the run, shown while it compiles.
-
-  Returns:
-    The compiled function. It donates its argument, which must not be used
-    afterwards, and returns a state with the shardings of `state`.
-  """
-  # A donated buffer can be reused only if the output has its sharding, and the
-  # next call accepts only the shardings it was compiled for.
-  shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
-  compiled = jax.jit(
-    function, donate_argnums=0, out_shardings=(shardings, None)
-  )
-  with _shown(f'{label}: compiling'):
-    return compiled.lower(state).compile()
-
-
-@contextlib.contextmanager
-def _shown(text: str) -> Iterator[None]:
-  """Shows a spinner on a terminal; elsewhere prints the elapsed seconds."""
-  if sys.stdout.isatty() and os.environ.get('TERM') != 'dumb':
-    import rich.console  # Loaded only where it is used.
-
-    with rich.console.Console().status(text):
-      yield
-    return
-  start = time.monotonic()
-  yield
-  print(f'{text} took {time.monotonic() - start:.1f} s', flush=True)

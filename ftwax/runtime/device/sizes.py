@@ -2,9 +2,13 @@
 
 from typing import NamedTuple
 
+import jax
+
 # Approximate number of steps per call: enough to hide the overhead of a call,
-# few enough to show progress and to answer interrupts promptly.
+# few enough to show progress and to answer interrupts promptly. On accelerators
+# it is a multiple, since the host's work between calls is more of their time.
 _STEPS_PER_CALL = 16384
+_MULTIPLE_ON_ACCELERATORS = 8
 
 # Largest fraction of a run that a call may take, since the last call may
 # overshoot the run by nearly all of its steps.
@@ -73,7 +77,10 @@ class Sizes(NamedTuple):
 
   def _per_call(self, num_iterations: int) -> int:
     """Returns the size of calls that overshoot `num_iterations` the least."""
-    most = max(1, _STEPS_PER_CALL // self.steps_per_iteration)
+    num_steps = _STEPS_PER_CALL
+    if jax.default_backend() != 'cpu':
+      num_steps *= _MULTIPLE_ON_ACCELERATORS
+    most = max(1, num_steps // self.steps_per_iteration)
     if num_iterations <= most:
       return num_iterations
     # `min` keeps the first of equal candidates, so the largest size wins a tie.
