@@ -1,6 +1,6 @@
 """Runs the commands whose figures pages quote, and writes their tables.
 
-    uv run --with rlax --with flashbax benchmarks/all.py
+    uv run --with rlax --with flashbax --with gymnax benchmarks/all.py
     uv run benchmarks/all.py --lines acting replay_on_catch
     uv run benchmarks/all.py --write
 
@@ -72,6 +72,8 @@ LINES: Mapping[str, Line] = {
   'replay': Line('benchmarks/replay.py'),
   'loop': Line('benchmarks/loop.py'),
   'family': Line('benchmarks/family.py'),
+  'by_hand': Line('benchmarks/device.py --tables rival'),
+  'scaling': Line('benchmarks/scaling.py'),
   'replay_on_catch': Line(
     'experiments/unreal_rooms.py --game=catch --max_num_actor_steps=60000',
     {

@@ -1,6 +1,6 @@
 """Speed of the device runtime, shares of its time, and alternatives.
 
-    uv run benchmarks/device.py
+    uv run --with gymnax benchmarks/device.py
 
 Everything takes turns in one process: our PPO (with extras and episode
 statistics) and one written by hand for the same environment and network
@@ -13,6 +13,7 @@ member with as many games. `--tables` selects.
 import argparse
 import collections
 import functools
+import importlib.util
 import itertools
 import statistics
 import subprocess
@@ -31,6 +32,7 @@ from ftwax.environments import (
   capture_the_flag,
   catch,
   functional,
+  gymnax_adapter,
   memory_chain,
   validation,
 )
@@ -149,10 +151,13 @@ def make_rival(environment, config, num_iterations):
 
 
 def measure_in_turn(calls, num_steps, seconds, rounds):
-  """Returns the median steps/s of each call, by name, timed alternately.
+  """Returns the steps of each call in each round, by name.
+
+  They are steps in a second of the processor, since other work on the machine
+  would disturb one call and not the other.
 
   Args:
-    calls: the calls, by name.
+    calls: the calls, by name, timed alternately.
     num_steps: number of steps of a call, by name.
     seconds: duration of each measurement in a round.
     rounds: number of rounds.
@@ -160,9 +165,18 @@ def measure_in_turn(calls, num_steps, seconds, rounds):
   speeds = collections.defaultdict(list)
   for _ in range(rounds):
     for name, call in calls.items():
-      time_s = common.measure(call, seconds=seconds).median
+      time_s = common.measure(
+        call, seconds=seconds, clock=time.process_time
+      ).median
       speeds[name].append(num_steps[name] / time_s)
-  return {name: statistics.median(each) for name, each in speeds.items()}
+  return speeds
+
+
+def describe_ratio(ours, theirs):
+  """Returns the median ratio of speeds of the same rounds, and its range."""
+  ratios = [mine / other for mine, other in zip(ours, theirs, strict=True)]
+  median = statistics.median(ratios)
+  return f'{median:.2f} ({min(ratios):.2f} to {max(ratios):.2f})'
 
 
 def compare_to_rival(seconds, rounds):
@@ -182,6 +196,11 @@ def compare_to_rival(seconds, rounds):
     'catch': catch.make(),
     'memory chain of 100': memory_chain.make(99),
   }
+  if importlib.util.find_spec('gymnax'):
+    environments |= {
+      name: gymnax_adapter.make(name)
+      for name in ('CartPole-v1', 'Breakout-MinAtar')
+    }
   rows = []
   for name, environment in environments.items():
     agent = Agent(ppo, config, environment)
@@ -192,14 +211,17 @@ def compare_to_rival(seconds, rounds):
     num_actions = int(agent.run().episodes.moved.sum())
     num_steps = {'device runtime': num_actions, 'by hand': agent.num_steps}
     speeds = measure_in_turn(calls, num_steps, seconds, rounds)
-    rows += [
-      [name, who, f'{speed:,.0f}', f'{speed / speeds["by hand"]:.2f}']
-      for who, speed in speeds.items()
-    ]
+    rows.append(
+      [
+        name,
+        *(f'{statistics.median(each):,.0f}' for each in speeds.values()),
+        describe_ratio(*speeds.values()),
+      ]
+    )
   common.print_table(
     'PPO, 32 environments, T = 32, MLP 64 and 64, 4 epochs of 4 minibatches,'
-    ' learning included',
-    ['', '', 'steps/s', 'ratio'],
+    ' learning included, steps in a second of the processor',
+    ['', 'device runtime', 'by hand', 'ratio'],
     rows,
   )
 
@@ -259,9 +281,8 @@ def compare_checks(seconds, rounds):
       seconds,
       rounds,
     )
-    ratio = speeds['checked'] / speeds['unchecked']
-    speeds = [f'{speed:,.0f}' for speed in speeds.values()]
-    rows.append([name, agent, *speeds, f'{ratio:.3f}'])
+    medians = [f'{statistics.median(each):,.0f}' for each in speeds.values()]
+    rows.append([name, agent, *medians, describe_ratio(*speeds.values())])
   common.print_table(
     'Checks of timesteps: steps/s of IMPALA',
     ['environment', 'agent', 'checked', 'unchecked', 'ratio'],
@@ -417,9 +438,8 @@ def compare_populations(seconds, rounds, sizes):
       [
         num_members,
         num_games,
-        f'{speeds["many"]:,.0f}',
-        f'{speeds["one"]:,.0f}',
-        f'{speeds["many"] / speeds["one"]:.2f}',
+        *(f'{statistics.median(each):,.0f}' for each in speeds.values()),
+        describe_ratio(*speeds.values()),
       ]
     )
   common.print_table(

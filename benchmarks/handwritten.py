@@ -60,7 +60,7 @@ def _dense(params, inputs):
 
 
 def _network(params, observation):
-  hidden = observation.reshape(*observation.shape[:-2], -1)
+  hidden = observation.reshape(len(observation), -1).astype(jnp.float32)
   for layer in params['hidden']:
     hidden = jax.nn.relu(_dense(layer, hidden))
   return _dense(params['policy'], hidden), _dense(params['value'], hidden)[

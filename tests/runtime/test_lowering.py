@@ -31,19 +31,32 @@ def parts():
   return prepare.prepare(population_helpers.make_experiment(config=config))
 
 
-@pytest.mark.parametrize('name', ['init', 'call', 'begin_round', 'evolve'])
+# Most operations of each function, loops counted once: on an accelerator, where
+# each is at most one launch, these and not the arithmetic limit small agents.
+MAX_OPERATIONS = {
+  'init': 5_600,
+  'call': 6_900,
+  'act': 2_600,
+  'begin_round': 3_300,
+  'evolve': 2_900,
+}
+
+
+@pytest.mark.parametrize('name', MAX_OPERATIONS)
 def test_runs_lower_for_all_platforms(parts, name):
   loop = train.make_loop(parts)
   state = jax.eval_shape(loop.init, parts.key)
-  function, argument = {
+  function, *arguments = {
     'init': (loop.init, parts.key),
     'call': (functools.partial(loop.call, 1), state),
+    'act': (loop.act, state.training, state.rollout),
     'begin_round': (loop.begin_round, state),
     'evolve': (parts.evolve, state.population),
   }[name]
   lowered = (
-    jax.jit(function).trace(argument).lower(lowering_platforms=PLATFORMS)
+    jax.jit(function).trace(*arguments).lower(lowering_platforms=PLATFORMS)
   )
   # Nothing returns to the host, which would stop the device in each step.
   text = lowered.as_text()
   assert 'callback' not in text and 'infeed' not in text
+  assert text.count(' = stablehlo.') <= MAX_OPERATIONS[name]
