@@ -59,10 +59,9 @@ _ENVS = [
   'pygame-ce>=2.5',
 ]
 
-# Pages in the browser. Plotly is here for the script in its wheel.
+# Pages in the browser.
 _WEB = [
   'anyio>=4',
-  'plotly>=6',
   'starlette>=1',
   'uvicorn>=0.40',
   'websockets>=15',

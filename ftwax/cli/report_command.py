@@ -50,10 +50,7 @@ def run(options: Options) -> int:
     figure = files.read_or_warn(curves.plot_curves, directory)
     if figure is not None:
       print(figure)
-    population = files.read_or_warn(history.find, directory)
-    if population is not None and (
-      population.ratings.shape[1] > 1 or options.match
-    ):
+    if files.read_or_warn(history.find, directory) is not None:
       print(report.make_report(directory))
   if len(options.runs) > 1:
     found = [files.read_or_warn(comparison.read, name) for name in options.runs]

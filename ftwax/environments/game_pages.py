@@ -51,6 +51,9 @@ class GamePage(NamedTuple):
     view: maps the observation of one player to JSON that shows what an agent
       sees.
     act: maps choices, by part, to the action of one player.
+    steer: maps a shown state, a seat and the choices made there to choices that
+      `act` knows, for keys whose meaning depends on the state; None if none
+      does.
   """
 
   script: pathlib.Path
@@ -59,6 +62,9 @@ class GamePage(NamedTuple):
   to_page: Callable[[Any], Any]
   view: Callable[[types.ArrayTree], Any]
   act: Callable[[Mapping[str, int]], types.ArrayTree]
+  steer: Callable[[Any, int, Mapping[str, int]], Mapping[str, int]] | None = (
+    None
+  )
 
 
 def find(game: Any, action_spec: types.SpecTree) -> GamePage:

@@ -4,6 +4,7 @@ A row of a comparison holds the runs of one experiment, one for each seed.
 Intervals are 95% confidence intervals over seeds (Student's t).
 """
 
+import hashlib
 import json
 import os
 import pathlib
@@ -15,6 +16,7 @@ import matplotlib.axes
 import matplotlib.figure
 import numpy as np
 
+from ftwax import types
 from ftwax.records import (
   config_files,
   files,
@@ -27,6 +29,7 @@ from ftwax.reporting import (
   drawing,
   evaluation_curves,
   page,
+  population_figures,
   run_facts,
 )
 from ftwax.reporting import history as history_lib
@@ -112,6 +115,13 @@ def group(runs: Sequence[Run]) -> dict[str, list[Run]]:
   return {_label(row[0], first): row for row in groups}
 
 
+def variant(config: Mapping[str, Any]) -> str:
+  """Returns a digest that is equal for runs that differ in their seeds."""
+  fields = {name: v for name, v in config.items() if name not in _FREE}
+  text = json.dumps(fields, sort_keys=True)
+  return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def make_table(rows: Rows) -> list[list[str]]:
   """Returns the cells of a table: a line of names, then one for each row.
 
@@ -181,7 +191,7 @@ def write_page(
   path: str | os.PathLike[str],
   title: str = 'Runs side by side',
 ) -> pathlib.Path:
-  """Writes a page that shows runs side by side: HTML without scripts.
+  """Writes a page that shows runs side by side.
 
   Args:
     runs: two or more runs.
@@ -201,6 +211,10 @@ def write_page(
     )
   names = _names([run.directory.resolve() for run in runs])
   rows = {name: [run] for name, run in zip(names, runs, strict=True)}
+  families = {
+    name if len(family) == 1 else f'{name}, mean of {len(family)}': family
+    for name, family in group(runs).items()
+  }
   _, _, *results = map(list, zip(*make_table(rows), strict=True))
   facts = [_facts(run.directory) for run in runs]
   results += [
@@ -210,13 +224,14 @@ def write_page(
   body = [
     page.heading('Results'),
     page.columns(['', *names], results),
-    *page.section(
+    *page.charts(
       'Returns in training',
-      'Mean return of the episodes that ended in each interval of steps.',
-      plot(rows, ''),
-      f'Line chart of the episode return of {len(runs)} runs over steps.',
+      'Mean return of the episodes that ended in each interval of steps. Runs'
+      ' that differ in their seeds alone share a line, with the 95% confidence'
+      ' interval of their mean.',
+      [_returns_figure(families)],
     ),
-    *_plot_elo(runs, names),
+    *_elo_section(families),
     page.heading('Differences of the configurations'),
     *_list_differences([run.config for run in runs], names),
   ]
@@ -252,11 +267,15 @@ def _interval(values: Sequence[float]) -> str:
   mean = statistics.mean(values)
   if len(values) < 2:
     return f'{mean:.3f}'
+  return f'{mean:.3f} ± {_half_width(np.array(values)):.3f}'
+
+
+def _half_width(values: types.Floats) -> Any:
+  """Returns half the width of the interval of the mean over the first axis."""
   import scipy.stats  # Slow.
 
   quantile = scipy.stats.t.ppf(0.5 + _CONFIDENCE / 2, len(values) - 1)
-  half_width = quantile * statistics.stdev(values) / len(values) ** 0.5
-  return f'{mean:.3f} ± {half_width:.3f}'
+  return quantile * values.std(axis=0, ddof=1) / len(values) ** 0.5
 
 
 def _make_axes(
@@ -308,32 +327,74 @@ def _facts(directory: pathlib.Path) -> dict[str, str]:
   return facts
 
 
-def _plot_elo(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
+def _returns_figure(families: Rows) -> dict[str, Any]:
+  episodes = {
+    name: [curves.read_returns(run.directory, 'train') for run in runs]
+    for name, runs in families.items()
+  }
+  last_step = max(run.steps[-1] for row in episodes.values() for run in row)
+  edges = np.linspace(0.0, last_step, _NUM_POINTS + 1)
+  steps = (edges[:-1] + edges[1:]) / 2
+  values = {
+    name: np.array([curves.mean_by_step(run, edges) for run in row])
+    for name, row in episodes.items()
+  }
+  return _figure('return', {name: (steps, v) for name, v in values.items()})
+
+
+def _elo_section(families: Rows) -> list[str]:
   """Returns a section on the strength of members; nothing without games."""
-  evaluations = [
-    files.read_or_warn(evaluation_curves.read, run.directory) for run in runs
-  ]
-  if not any(evaluations):
-    return []
-  figure, axes = _make_axes('Elo above the first opponent')
-  ends = []
-  for index, (run, name) in enumerate(zip(evaluations, names, strict=True)):
-    if run is None:
+  rated, anchor = {}, ''
+  for name, runs in families.items():
+    found = [
+      evaluations
+      for run in runs
+      if (
+        evaluations := files.read_or_warn(evaluation_curves.read, run.directory)
+      )
+    ]
+    if not found:
       continue
-    color, elo = drawing.member_color(index), run.elo  # [n, N]
-    axes.plot(run.steps, elo.mean(axis=1), color=color, label=name)
-    axes.fill_between(
-      run.steps, elo.min(axis=1), elo.max(axis=1), color=color, alpha=0.15
-    )
-    ends.append(f'{elo[-1].mean():.0f} in {name}')
-  axes.legend(fontsize=8, frameon=False)
-  return page.section(
+    anchor = drawing.readable(found[0].opponents[0])
+    steps = found[0].steps
+    means = [
+      np.interp(steps, run.steps, run.elo.mean(axis=1), right=np.nan)
+      for run in found
+    ]
+    rated[name] = steps, np.array(means)
+  if not rated:
+    return []
+  return page.charts(
     'Strength in training',
-    'Elo of members in games against fixed opponents: the mean, and the range'
-    ' from the weakest to the strongest member.',
-    figure,
-    f'Line chart of the Elo of runs over steps, at the end {", ".join(ends)}.',
+    'Mean Elo of members in games against fixed opponents, with 95% confidence'
+    ' intervals over seeds.',
+    [_figure(f'Elo above {anchor}', rated)],
   )
+
+
+def _figure(
+  what: str, curves_by_name: Mapping[str, tuple[Any, Any]]
+) -> dict[str, Any]:
+  """Returns a line for each name, steps [n] and values [runs, n], NaN if none.
+
+  There is no mean where a seed is missing, since it would jump there.
+  """
+  lines, ends = [], []
+  for index, (name, (steps, values)) in enumerate(curves_by_name.items()):
+    known = np.isfinite(values).all(axis=0)
+    mean, band = values[:, known].mean(axis=0), None
+    if len(values) > 1:
+      half = _half_width(values[:, known])
+      band = mean - half, mean + half
+    lines.append(
+      population_figures.line(steps[known], mean, band, name=name, color=index)
+    )
+    if len(mean):
+      ends.append(f'{mean[-1]:.4g} in {name}')
+  return {
+    'kind': 'lines', 'x': 'steps', 'lines': lines,
+    'alt': f'Line chart of {what} over steps, at the end {", ".join(ends)}.',
+  }  # fmt: skip
 
 
 def _list_differences(

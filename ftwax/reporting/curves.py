@@ -19,6 +19,11 @@ CURVES_FILE = 'curves.png'
 # With more points than this, points hide each other.
 _MAX_POINTS = 20_000
 
+# Of steps, in which the page of a run shows the mean return.
+_NUM_INTERVALS = 150
+
+_WORDS = {'train': 'training', 'evaluation': 'evaluation'}
+
 
 class Returns(NamedTuple):
   """The returns in a log of `n` rows.
@@ -81,6 +86,45 @@ def plot_curves(run_dir: str | os.PathLike[str]) -> pathlib.Path:
   path = run_dir / CURVES_FILE
   drawing.write_png(path, figure)
   return path
+
+
+def figure(run_dir: str | os.PathLike[str]) -> dict[str, Any] | None:
+  """Returns the same curves as a figure for `page.charts`, if there are any.
+
+  Logs that are damaged are left out, with a warning.
+  """
+  lines: list[dict[str, Any]] = []
+  for color, label in enumerate(('train', 'evaluation')):
+    episodes = files.read_or_warn(read_returns, run_dir, label)
+    if episodes is not None and len(episodes.steps):
+      names = ('x', 'y', 'low', 'high')
+      line = dict(zip(names, _intervals(episodes), strict=True))
+      lines.append({'name': _WORDS[label], 'color': color, **line})
+  if not lines:
+    return None
+  ends = ', '.join(f'{line["name"]} {line["y"][-1]:.4g}' for line in lines)
+  return {
+    'kind': 'lines', 'x': 'steps', 'lines': lines,
+    'alt': f'Line chart of the return over steps, at the end: {ends}.',
+  }  # fmt: skip
+
+
+def _intervals(episodes: Returns) -> list[list[float]]:
+  """Returns steps, mean, lowest and highest return of intervals of steps."""
+  num_intervals = min(len(np.unique(episodes.steps)), _NUM_INTERVALS)
+  edges = np.linspace(episodes.steps[0], episodes.steps[-1], num_intervals + 1)
+  place = np.clip(
+    np.searchsorted(edges, episodes.steps, 'right'), 1, num_intervals
+  )
+  points = []
+  for index in np.unique(place):
+    steps, returns, counts = (
+      part[place == index]
+      for part in (episodes.steps, episodes.returns, episodes.num_episodes)
+    )
+    mean = np.average(returns, weights=counts)
+    points.append([steps[-1], mean, returns.min(), returns.max()])
+  return np.array(points).T.round(6).tolist()
 
 
 def rolling_mean(

@@ -4,13 +4,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import matplotlib.figure
 import numpy as np
 
 from ftwax import types
 from ftwax.population import ratings
 from ftwax.records import files, loggers, run_directory
-from ftwax.reporting import drawing
+from ftwax.reporting import drawing, population_figures
 
 # Label of the evaluation log.
 LABEL = 'evaluation'
@@ -97,34 +96,49 @@ def _from_rows(
   )
 
 
-def plot_evaluations(evaluations: Evaluations) -> matplotlib.figure.Figure:
-  """Plots the Elo of members, and their score against each opponent."""
-  figure = drawing.make_figure(9.0, 3.4)
-  elo, score = figure.subplots(1, 2)
-  for member, values in enumerate(evaluations.elo.T):
-    color, error = (
-      drawing.member_color(member),
-      evaluations.elo_errors[:, member],
-    )
-    elo.plot(evaluations.steps, values, color=color, linewidth=1.0)
-    elo.fill_between(
-      evaluations.steps, values - error, values + error, color=color, alpha=0.1
-    )
-  for name, rating in zip(
-    evaluations.opponents, evaluations.opponent_elo, strict=True
-  ):
-    elo.axhline(rating, color=drawing.FAINT, linewidth=0.8)
-    elo.annotate(drawing.readable(name), (0.0, rating), fontsize=7)
-  for name, values in zip(
-    evaluations.opponents, evaluations.scores.T, strict=True
-  ):
-    label = f'against {drawing.readable(name)}'
-    score.plot(evaluations.steps, values, linewidth=1.6, label=label)
-  score.set_ylim(0.0, 1.0)
-  score.legend(fontsize=8, frameon=False)
-  first = drawing.readable(evaluations.opponents[0])
-  for axes, label in ((elo, f'Elo above {first}'), (score, 'score')):
-    drawing.style_games(axes)
-    axes.set_xlabel('environment steps', fontsize=9)
-    axes.set_ylabel(label, fontsize=9)
-  return figure
+def figures(evaluations: Evaluations) -> list[dict[str, Any]]:
+  """Returns the Elo of members, and their score against each opponent."""
+  opponents = [drawing.readable(name) for name in evaluations.opponents]
+  elo, errors, steps = (
+    evaluations.elo, evaluations.elo_errors, evaluations.steps
+  )  # fmt: skip
+  last = dict(zip(opponents, evaluations.scores[-1], strict=True))
+  return [
+    {
+      'kind': 'lines',
+      'title': f'Elo above {opponents[0]}',
+      'x': 'steps',
+      'lines': [
+        population_figures.line(
+          steps,
+          elo[:, member],
+          (elo[:, member] - error, elo[:, member] + error),
+          name=f'member {member}',
+          color=member,
+        )
+        for member, error in enumerate(errors.T)
+      ],
+      'marks': [
+        {'name': name, 'y': float(rating)}
+        for name, rating in zip(
+          opponents, evaluations.opponent_elo, strict=True
+        )
+      ],
+      'alt': f'Line chart of Elo over steps. At the end the mean is'
+      f' {elo[-1].mean():.0f} above {opponents[0]}.',
+    },
+    {
+      'kind': 'lines',
+      'title': 'Mean score of members',
+      'x': 'steps',
+      'range': [0, 1],
+      'lines': [
+        population_figures.line(steps, column, name=name, color=index)
+        for index, (name, column) in enumerate(
+          zip(opponents, evaluations.scores.T, strict=True)
+        )
+      ],
+      'alt': 'Line chart of scores over steps. '
+      + population_figures.describe_scores(last),
+    },
+  ]

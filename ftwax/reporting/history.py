@@ -26,6 +26,7 @@ class History(NamedTuple):
 
   Attributes:
     games: [K], mean number of games or episodes per member.
+    steps: [K], steps of all environments; `games` in logs that have none.
     ratings: [K, N], Elo points.
     mean_returns: [K, N], means over the last episodes; NaN before the first.
     hyperparameters: [K, N], by name.
@@ -38,6 +39,7 @@ class History(NamedTuple):
   """
 
   games: types.Floats
+  steps: types.Floats
   ratings: types.Floats
   mean_returns: types.Floats
   hyperparameters: Mapping[str, types.Floats]
@@ -47,6 +49,11 @@ class History(NamedTuple):
   payoff_games: types.Floats
   num_steps: int = 0
   seconds: float = 0.0
+
+  @property
+  def axis(self) -> str:
+    """What `steps` counts."""
+    return 'steps' if self.num_steps else 'games per member'
 
 
 def read(run_dir: str | os.PathLike[str]) -> History:
@@ -95,9 +102,11 @@ def from_rows(rows: Sequence[Mapping[str, Any]]) -> History:
   def last(name: str) -> types.Floats:
     return _to_array(name, rows[-1][name], (num_members, num_members))
 
+  games = column('games', num_members).mean(axis=1)
   names = [name for name in rows[-1] if name.startswith(_PREFIX)]
   return History(
-    games=column('games', num_members).mean(axis=1),
+    games=games,
+    steps=column('actor_steps') if 'actor_steps' in rows[0] else games,
     ratings=column('ratings', num_members),
     mean_returns=column('mean_returns', num_members),
     hyperparameters={

@@ -1,10 +1,16 @@
-"""Parts of a self-contained HTML page."""
+"""Parts of a self-contained HTML page.
+
+Figures are plain data, which the script `charts.js` draws in the page; its
+first lines say what it knows.
+"""
 
 from __future__ import annotations
 
 import base64
 import html
+import json
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +25,8 @@ POLICY = (
   " style-src 'unsafe-inline'"
 )
 
-# Extends the style that all pages share. A figure is 990 pixels wide, with text
-# of 11 pixels. A narrow screen scrolls figures and wide tables, whose first
-# column stays visible, instead of shrinking them.
+# Extends the style that all pages share. A narrow screen scrolls wide tables,
+# whose first column stays visible, instead of shrinking them.
 _STYLE = """
 main { max-width: 64rem; padding: 2rem 1.25rem 5rem; }
 h1 { font-size: 1.7rem; margin: 0 0 1.2rem; }
@@ -34,8 +39,8 @@ td.number, th.number { text-align: right; padding-left: .9rem; }
 .wide { overflow-x: auto; max-width: 100%; }
 .wide th:first-child, .wide td:first-child { position: sticky; left: 0;
   background: var(--back); }
-figure { margin: 0 1.2rem 1.2rem 0; display: inline-block; max-width: 100%;
-  vertical-align: top; }
+td:first-child { white-space: nowrap; }
+.chart-of { margin: 0 0 1rem; max-width: 56rem; }
 img { max-width: 100%; height: auto; }
 img.pixels { image-rendering: pixelated; border: 1px solid var(--line); }
 @media (prefers-color-scheme: dark) {
@@ -55,14 +60,69 @@ def render(title: str, body: Sequence[str]) -> str:
   name = html.escape(title)
   style = read_static('style.css') + _STYLE
   content = '\n'.join(body)
+  code = script(read_static('drawing.js') + read_static('charts.js'))
   return (
     '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
     f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
     '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-    f'<title>{name}</title>\n<style>{style}</style>\n</head>\n'
+    f'<title>{name}</title>\n<style>{style}</style>\n{code}\n</head>\n'
     f'<body>\n<main>\n<h1>{name}</h1>\n{content}\n</main>\n</body>\n'
     '</html>\n'
   )
+
+
+def script(code: str) -> str:
+  """Returns code as a part of a page."""
+  code = re.sub('</(?=script)', '<\\\\/', code, flags=re.IGNORECASE)
+  return f'<script>{code}</script>'
+
+
+def data(plain: Any, attributes: str) -> str:
+  """Returns plain data for a script, as a part of a page."""
+  text = json.dumps(plain, separators=(',', ':')).replace('<', '\\u003c')
+  return f'<script type="application/json" {attributes}>{text}</script>'
+
+
+def charts(
+  title: str, caption: str, figures: Sequence[Mapping[str, Any]]
+) -> list[str]:
+  """Returns the parts of a section with figures for `charts.js`."""
+  size = ' small' if any('small' in figure for figure in figures) else ''
+  parts = ''.join(data(figure, 'class="figure"') for figure in figures)
+  wide = f'<div class="charts{size}">{parts}</div>'
+  return [
+    heading(title),
+    paragraph(caption),
+    wide if len(figures) > 1 else parts,
+  ]
+
+
+def shaded(
+  head: Sequence[str],
+  rows: Sequence[Sequence[str]],
+  shades: Sequence[Sequence[float]],
+) -> str:
+  """Returns a table of numbers on a shade, from -1, red, to 1, blue.
+
+  Args:
+    head: [M + 1], names of the columns, the first of which has names.
+    rows: [N, M + 1].
+    shades: [N, M]; NaN for none.
+  """
+
+  def cell(text: str, shade: float) -> str:
+    color = f'var(--team{int(shade < 0)})'
+    share = round(55 * abs(shade)) if shade == shade else 0
+    style = f'background:color-mix(in srgb,{color} {share}%,transparent)'
+    return f'<td class="number" style="{style}">{html.escape(text)}</td>'
+
+  body = ''.join(
+    f'<tr><td>{html.escape(first)}</td>'
+    + ''.join(map(cell, rest, line))
+    + '</tr>\n'
+    for (first, *rest), line in zip(rows, shades, strict=True)
+  )
+  return f'<div class="wide"><table>\n{_line(head, "th")}{body}</table></div>'
 
 
 def heading(text: str) -> str:
@@ -122,12 +182,6 @@ def _line(cells: Sequence[str], tag: str) -> str:
 def number(value: float, digits: int | None = None) -> str:
   """Returns a number as text, by default with three significant digits."""
   return f'{value:.3g}' if digits is None else f'{value:,.{digits}f}'
-
-
-def png(content: bytes, caption: str, alt: str) -> str:
-  """Returns an embedded PNG with a caption and a description."""
-  image = f'<div class="wide">{_image(content, "png", alt)}</div>'
-  return _figure(image, caption)
 
 
 def gif(content: bytes, caption: str, alt: str) -> str:

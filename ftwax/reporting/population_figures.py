@@ -1,141 +1,182 @@
-"""Figures of a population: curves over games, win rates, play styles, descent.
+"""Figures of a population: curves over steps, win rates, play styles, descent.
 
-Curves are after figure 4 of Jaderberg et al., 2019 (arXiv:1807.01281), which
-shows the rating of each member, and mean and spread of the rest.
+They are plain data for `page.charts`; see the script `charts.js`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import matplotlib.collections
-import matplotlib.figure
 import numpy as np
 import numpy.typing as npt
 
 from ftwax import types
 from ftwax.population import rankings
 from ftwax.records import tournament_files
-from ftwax.reporting import drawing
+from ftwax.reporting import drawing, page
 from ftwax.reporting import history as history_lib
 
-# With more members than this, a legend takes too much space.
-_MAX_LEGEND = 12
+# More points than this would only make the page larger.
+_MAX_POINTS = 200
 
-# With more members or players than this, there is no space for numbers.
-_MAX_NUMBERS = 16
+# With more lines than this, curves are the mean of members and their range.
+_MAX_LINES = 12
 
 # Fraction of the run, at its end, over which event rates are averaged.
 _LAST_PART = 0.2
 
 Founders = npt.NDArray[np.int64]
+Figure = dict[str, Any]
 
 
-def plot_ratings(history: history_lib.History) -> matplotlib.figure.Figure:
-  """Plots the rating of each member in training and their mean."""
-  figure, axes = _plot_members(history.games, history.ratings, 'Elo rating')
-  mean = history.ratings.mean(axis=1)
-  axes.plot(history.games, mean, color=drawing.INK, linewidth=2.4, label='mean')
-  _add_legend(axes, history.ratings.shape[1])
-  return figure
+def line(
+  steps: types.Floats,
+  values: types.Floats,
+  band: tuple[types.Floats, types.Floats] | None = None,
+  **more: Any,
+) -> Figure:
+  """Returns a line of a figure, [K] values over steps, with its band if any."""
+  places = np.linspace(0, len(steps) - 1, min(len(steps), _MAX_POINTS))
+  kept = np.unique(places.round().astype(int))
+  bands = {} if band is None else dict(zip(('low', 'high'), band, strict=True))
+  return {
+    'x': steps[kept].tolist(),
+    **{
+      name: [
+        float(f'{value:.5g}') if np.isfinite(value) else None
+        for value in part[kept]
+      ]
+      for name, part in {'y': values, **bands}.items()
+    },
+    **more,
+  }
 
 
-def plot_returns(history: history_lib.History) -> matplotlib.figure.Figure:
-  """Plots the mean return of each member's last episodes."""
-  figure, axes = _plot_members(
-    history.games, history.mean_returns, 'mean return'
-  )
-  _add_legend(axes, history.mean_returns.shape[1])
-  return figure
+def member_lines(
+  steps: types.Floats, values: types.Floats, log: bool = False
+) -> list[Figure]:
+  """Returns a line for each member, or the mean of many with their range.
+
+  Args:
+    steps: float64 [K].
+    values: float64 [K, N].
+    log: whether the mean is that of logarithms.
+  """
+  if values.shape[1] > _MAX_LINES:
+    return [mean_and_range(steps, values, log)]
+  return [
+    line(steps, column, name=f'member {member}', color=member)
+    for member, column in enumerate(values.T)
+  ]
 
 
-def plot_hyperparameters(
+def mean_and_range(
+  steps: types.Floats, values: types.Floats, log: bool = False
+) -> Figure:
+  """Returns a line of the mean over members with their range."""
+  mean = np.mean(np.log(values) if log else values, axis=1)
+  ends = values.min(axis=1), values.max(axis=1)
+  return line(steps, np.exp(mean) if log else mean, ends, color=0)
+
+
+def ratings(history: history_lib.History) -> Figure:
+  """Returns the rating of each member in training."""
+  first, last = history.ratings[0], history.ratings[-1]
+  return {
+    'kind': 'lines',
+    'x': history.axis,
+    'lines': member_lines(history.steps, history.ratings),
+    'alt': f'Line chart of the Elo of {last.size} members: at first'
+    f' {first.mean():.0f} on average; at the end from {last.min():.0f} to'
+    f' {last.max():.0f}, {last.mean():.0f} on average.',
+  }
+
+
+def returns(history: history_lib.History) -> Figure:
+  """Returns the mean return of each member's last episodes."""
+  first, last = history.mean_returns[0], history.mean_returns[-1]
+  return {
+    'kind': 'lines',
+    'x': history.axis,
+    'lines': member_lines(history.steps, history.mean_returns),
+    'alt': f'Line chart of the return of {last.size} members:'
+    f' {_mean(first)} on average at first, {_mean(last)} at the end.',
+  }
+
+
+def _mean(values: types.Floats) -> str:
+  """Returns the mean of the finite values as text."""
+  known = values[np.isfinite(values)]
+  return f'{known.mean():.4g}' if known.size else 'unknown'
+
+
+def hyperparameters(
   history: history_lib.History, log_scaled: Collection[str] = ()
-) -> matplotlib.figure.Figure | None:
-  """Plots each hyperparameter that is not constant.
+) -> list[Figure]:
+  """Returns a figure of each hyperparameter that is not constant.
 
   Args:
     history: history of the population.
     log_scaled: names of hyperparameters with a log-uniform prior.
-
-  Returns:
-    The figure, or None if all are constant.
   """
-  changing = {
-    name: values
+  return [
+    _small(
+      history,
+      drawing.readable(name),
+      member_lines(history.steps, values, name in log_scaled),
+      log=name in log_scaled,
+    )
     for name, values in history.hyperparameters.items()
     if np.isfinite(values).all() and np.ptp(values) > 0.0
-  }
-  if not changing:
-    return None
-  figure, panels = drawing.make_panels(len(changing))
-  for axes, (name, values) in zip(panels, changing.items(), strict=True):
-    log = name in log_scaled
-    drawing.plot_mean_and_spread(axes, history.games, values, log)
-    _title(axes, drawing.readable(name) + (' (log)' if log else ''))
-  return figure
+  ]
 
 
-def plot_internal_rewards(
+def internal_rewards(
   history: history_lib.History, event_names: Sequence[str]
-) -> matplotlib.figure.Figure | None:
-  """Plots the weight of each event; returns None if no weight changes."""
-  if np.ptp(history.internal_rewards) == 0.0:
-    return None
-  figure, panels = drawing.make_panels(history.internal_rewards.shape[-1])
-  for event, axes in enumerate(panels):
-    weights = history.internal_rewards[:, :, event]
-    drawing.plot_mean_and_spread(axes, history.games, weights)
-    axes.axhline(0.0, color=drawing.FAINT, linewidth=0.8)
-    _title(axes, drawing.readable(event_names[event]))
+) -> list[Figure]:
+  """Returns a figure of the weight of each event; none if no weight changes."""
+  weights = history.internal_rewards
+  if np.ptp(weights) == 0.0:
+    return []
   # The same scale for all events, so that they can be compared.
-  limits = np.ptp(history.internal_rewards) * np.array([-0.05, 0.05])
-  limits += history.internal_rewards.min(), history.internal_rewards.max()
-  for axes in panels:
-    axes.set_ylim(limits)
-  return figure
-
-
-def _plot_members(
-  games: types.Floats, values: types.Floats, label: str
-) -> tuple[matplotlib.figure.Figure, Any]:
-  """Plots a line for each member, values [K, N] over games [K]."""
-  figure = drawing.make_figure(9.0, 4.2)
-  axes: Any = figure.subplots()
-  for member, line in enumerate(values.T):
-    color = drawing.member_color(member)
-    name = f'member {member}'
-    axes.plot(games, line, color=color, linewidth=1.2, alpha=0.85, label=name)
-  drawing.style_games(axes)
-  axes.set_xlabel('games per member', fontsize=9)
-  axes.set_ylabel(label, fontsize=9)
-  return figure, axes
-
-
-def _add_legend(axes: Any, num_members: int) -> None:
-  if num_members <= _MAX_LEGEND:
-    axes.legend(
-      loc='upper left', bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8
+  ends = [float(weights.min()), float(weights.max())]
+  return [
+    _small(
+      history,
+      drawing.readable(name),
+      [mean_and_range(history.steps, weights[:, :, event])],
+      range=ends,
     )
+    for event, name in enumerate(event_names)
+  ]
 
 
-def _title(axes: Any, title: str) -> None:
-  drawing.style_games(axes)
-  axes.set_title(title, loc='left', fontsize=9)
-
-
-def plot_event_rates(
+def event_rates(
   history: history_lib.History, event_names: Sequence[str]
-) -> matplotlib.figure.Figure | None:
-  """Plots mean and spread of each event's rate; None if none are logged."""
-  if history.event_rates is None:
-    return None
-  figure, panels = drawing.make_panels(history.event_rates.shape[-1])
-  for event, axes in enumerate(panels):
-    rates = history.event_rates[:, :, event]
-    drawing.plot_mean_and_spread(axes, history.games, rates)
-    _title(axes, drawing.readable(event_names[event]))
-    axes.set_ylim(bottom=0.0)
-  return figure
+) -> list[Figure]:
+  """Returns a figure of the rate of each event; none if none are logged."""
+  rates = history.event_rates
+  if rates is None:
+    return []
+  return [
+    _small(
+      history,
+      drawing.readable(name),
+      [mean_and_range(history.steps, rates[:, :, event])],
+      range=[0.0],
+    )
+    for event, name in enumerate(event_names)
+  ]
+
+
+def _small(
+  history: history_lib.History, title: str, lines: list[Figure], **more: Any
+) -> Figure:
+  """Returns one of many small figures."""
+  alt = f'Line chart of {title} over {history.axis}.'
+  return {
+    'kind': 'lines', 'small': True, 'x': history.axis, 'title': title,
+    'lines': lines, 'alt': alt, **more,
+  }  # fmt: skip
 
 
 def mean_rates(history: history_lib.History) -> types.Floats | None:
@@ -146,44 +187,24 @@ def mean_rates(history: history_lib.History) -> types.Floats | None:
   return history.event_rates[-num_rows:].mean(axis=0)
 
 
-def plot_play_styles(
-  rates: types.Floats, event_names: Sequence[str]
-) -> matplotlib.figure.Figure:
-  """Plots events by member; colors compare each member with the mean.
+def play_styles(rates: types.Floats, event_names: Sequence[str]) -> str:
+  """Returns a table of events by member, shaded by the distance to the mean.
 
   Args:
     rates: float64 [N, num_events], from `mean_rates`.
     event_names: [num_events].
   """
-  num_members, num_events = rates.shape
   mean = rates.mean(axis=0)
   # In [-1, 1]: 0 at the mean, -1 if the event never happens to the member.
   relative = (rates - mean) / np.maximum(rates + mean, 1e-9)
-  figure = drawing.make_figure(
-    0.62 * num_members + 3.6, 0.34 * num_events + 0.8
+  return page.shaded(
+    ['events in a game', *(f'member {member}' for member in range(len(rates)))],
+    [
+      [drawing.readable(name), *(f'{rate:.2g}' for rate in column)]
+      for name, column in zip(event_names, rates.T, strict=True)
+    ],
+    relative.T.tolist(),
   )
-  axes: Any = figure.subplots()
-  axes.imshow(relative.T, cmap='PuOr_r', vmin=-1.0, vmax=1.0, aspect='auto')
-  axes.set_xticks(range(num_members), [str(i) for i in range(num_members)])
-  axes.set_yticks(
-    range(num_events), [drawing.readable(name) for name in event_names]
-  )
-  axes.set_xlabel('member', fontsize=9)
-  axes.tick_params(labelsize=8, length=0)
-  axes.spines[:].set_visible(False)
-  if num_members <= _MAX_NUMBERS:
-    for member, event in np.ndindex(rates.shape):
-      is_dark = abs(relative[member, event]) > 0.6
-      axes.text(
-        member,
-        event,
-        f'{rates[member, event]:.2g}',
-        ha='center',
-        va='center',
-        fontsize=7,
-        color='white' if is_dark else drawing.INK,
-      )
-  return figure
 
 
 def describe(rates: types.Floats, event_names: Sequence[str]) -> str:
@@ -200,75 +221,65 @@ def describe(rates: types.Floats, event_names: Sequence[str]) -> str:
   )
 
 
-def plot_payoff(
+def describe_scores(scores: Mapping[str, float]) -> str:
+  """Returns a sentence on the scores against each opponent."""
+  return 'Mean scores of members are ' + ', '.join(
+    f'{score:.2f} against {drawing.readable(name)}'
+    for name, score in scores.items()
+  ) + '.'  # fmt: skip
+
+
+def payoff(
   win_rates: types.Floats,
-  names: Sequence[str] | None = None,
-  games: types.Floats | None = None,
-  half_widths: types.Floats | None = None,
-) -> matplotlib.figure.Figure:
-  """Plots the win rates of rows against columns; gray where there is none.
+  names: Sequence[str],
+  notes: types.Floats,
+  note: str,
+) -> str:
+  """Returns a table of the win rates of rows against columns.
 
   Args:
     win_rates: float64 [N, N], in [0, 1] or NaN.
-    names: [N]; by default the indices of members.
-    games: float64 [N, N], numbers of games to write below.
-    half_widths: float64 [N, N], of confidence intervals, to write below
-      instead.
+    names: [N].
+    notes: float64 [N, N], a number to write behind each.
+    note: how to write it, such as '±{:.0%}'.
   """
-  num_players = len(win_rates)
-  size = min(max(0.62 * num_players, 3.2), 9.0)
-  figure = drawing.make_figure(size + 1.6, size)
-  axes: Any = figure.subplots()
-  axes.set_facecolor('#eaeef2')
-  image = axes.imshow(win_rates, cmap='RdBu', vmin=0.0, vmax=1.0)
-  bar = figure.colorbar(image, ax=axes, shrink=0.85)
-  bar.set_label('win rate of the row player; a draw is half a win', fontsize=8)
-  bar.ax.tick_params(labelsize=8)
-  bar.ax.spines[:].set_visible(False)
-  ticks = range(num_players)
-  labels = [drawing.readable(name) for name in names or map(str, ticks)]
-  is_long = max(map(len, labels)) > 3
-  axes.set_xticks(ticks, labels, rotation=45 if is_long else 0,
-                  ha='right' if is_long else 'center')  # fmt: skip
-  axes.set_yticks(ticks, labels)
-  axes.tick_params(labelsize=8, length=0)
-  axes.spines[:].set_visible(False)
-  if num_players <= _MAX_NUMBERS:
-    for i, j in zip(*np.nonzero(np.isfinite(win_rates)), strict=True):
-      text = f'{100 * win_rates[i, j]:.0f}%'
-      if half_widths is not None:
-        text += f'\n±{100 * half_widths[i, j]:.0f}'
-      elif games is not None:
-        text += f'\n{games[i, j]:,.0f}'
-      color = 'white' if abs(win_rates[i, j] - 0.5) > 0.3 else drawing.INK
-      axes.text(j, i, text, ha='center', va='center', fontsize=7, color=color)
-  return figure
+  names = [drawing.readable(name) for name in names]
+
+  def text(rate: float, number: float) -> str:
+    return f'{rate:.0%} {note.format(number)}' if np.isfinite(rate) else ''
+
+  return page.shaded(
+    ['', *names],
+    [
+      [name, *map(text, *row)]
+      for name, *row in zip(names, win_rates, notes, strict=True)
+    ],
+    (2.0 * win_rates - 1.0).tolist(),
+  )
 
 
-def plot_tournament(
-  results: tournament_files.Results,
-) -> matplotlib.figure.Figure:
-  """Plots the rating of each player with its interval, the best on top."""
-  order = np.argsort(results.ratings)
-  figure = drawing.make_figure(7.0, 0.32 * len(order) + 0.9)
-  axes: Any = figure.subplots()
-  for place, player in enumerate(order):
-    rating = results.ratings[player]
-    is_member = player < results.num_members
-    color = drawing.member_color(player) if is_member else drawing.FAINT
-    axes.plot(
-      [results.lows[player], results.highs[player]],
-      [place, place],
-      color=color,
-      linewidth=2.0,
-    )
-    axes.plot([rating], [place], 'o', color=color, markersize=6)
-  labels = [drawing.readable(results.players[player]) for player in order]
-  axes.set_yticks(range(len(order)), labels)
-  drawing.style(axes)
+def tournament(results: tournament_files.Results) -> Figure:
+  """Returns the rating of each player with its interval, the best on top."""
+  order = np.argsort(-results.ratings).tolist()
   anchor = drawing.readable(results.players[results.anchor])
-  axes.set_xlabel(f'Elo points above {anchor}', fontsize=9)
-  return figure
+  rows = [
+    {
+      'name': drawing.readable(results.players[player]),
+      'value': float(results.ratings[player]),
+      'low': float(results.lows[player]),
+      'high': float(results.highs[player]),
+      **({'color': player} if player < results.num_members else {}),
+    }
+    for player in order
+  ]
+  return {
+    'kind': 'intervals',
+    'x': f'Elo above {anchor}',
+    'rows': rows,
+    'alt': f'Elo above {anchor} of {len(order)} players, from'
+    f' {results.ratings.min():.0f} to {results.ratings.max():.0f}; the best is'
+    f' {rows[0]["name"]}.',
+  }
 
 
 def tabulate_tournament(
@@ -302,85 +313,40 @@ def tabulate_tournament(
 
 def founders(rows: Sequence[Mapping[str, Any]], num_members: int) -> Founders:
   """Returns the founder of each member at the end, int64 [N]."""
-  return _follow_copies(rows, num_members)[0]
+  founder = np.arange(num_members)
+  generation, before = None, founder
+  for row in rows:
+    if 'parent' not in row:
+      continue
+    if row['generation'] != generation:
+      # Members copy others as they were before the generation.
+      generation, before = row['generation'], founder.copy()
+    founder[row['member']] = before[row['parent']]
+  return founder
 
 
-def plot_lineage(
-  rows: Sequence[Mapping[str, Any]], num_members: int, last_game: float
-) -> matplotlib.figure.Figure:
-  """Plots the tree of descent.
-
-  Each member has a lane. When the member copies a parent, its lane takes the
-  color of the founder from which the parent descends.
+def descent(
+  rows: Sequence[Mapping[str, Any]], history: history_lib.History
+) -> Figure:
+  """Returns the tree of descent: a lane for each member, a dot for each copy.
 
   Args:
     rows: rows of a lineage file; see `ftwax.population.lineage`.
-    num_members: N, the number of lanes.
-    last_game: games per member at which the lanes end.
+    history: history of the population.
   """
-  _, lanes, arrows = _follow_copies(rows, num_members, last_game)
-  figure = drawing.make_figure(9.0, 1.2 + 0.28 * num_members)
-  axes = figure.subplots()
-  axes.add_collection(
-    matplotlib.collections.LineCollection(
-      [[(begin, member), (end, member)] for member, _, begin, end in lanes],
-      colors=[drawing.member_color(founder) for _, founder, _, _ in lanes],
-      linewidths=4.0,
-      capstyle='butt',
-    )
-  )
-  axes.add_collection(
-    matplotlib.collections.LineCollection(
-      [[(game, parent), (game, member)] for member, parent, _, game in arrows],
-      colors=[drawing.member_color(founder) for _, _, founder, _ in arrows],
-      linewidths=1.0,
-      alpha=0.7,
-    )
-  )
-  axes.scatter(
-    [game for *_, game in arrows],
-    [member for member, *_ in arrows],
-    s=22,
-    color=[drawing.member_color(founder) for _, _, founder, _ in arrows],
-    edgecolor='white',
-    linewidth=0.8,
-    zorder=3,
-  )
-  drawing.style_games(axes)
-  axes.grid(axis='y', visible=False)
-  axes.set_yticks(
-    range(num_members), [f'member {i}' for i in range(num_members)]
-  )
-  axes.set_ylim(num_members - 0.5, -0.5)
-  axes.set_xlim(0.0, last_game)
-  axes.set_xlabel('games per member', fontsize=9)
-  return figure
-
-
-def _follow_copies(
-  rows: Sequence[Mapping[str, Any]], num_members: int, last_game: float = 0.0
-) -> tuple[Founders, list[Any], list[Any]]:
-  """Follows the copies in a lineage.
-
-  Returns:
-    The founders [N] at the end; lanes as (member, founder, begin, end); and
-    copies as (member, parent, founder, game).
-  """
-  founder = np.arange(num_members)
-  since = np.zeros((num_members,))
-  lanes, arrows = [], []
-  generations: dict[int, list[Mapping[str, Any]]] = {}
-  for row in rows:
-    if 'parent' in row:
-      generations.setdefault(row['generation'], []).append(row)
-  for group in generations.values():
-    # Members copy others as they were before the generation.
-    before = founder.copy()
-    for row in group:
-      member, parent, game = row['member'], row['parent'], row['games']
-      lanes.append((member, before[member], since[member], game))
-      founder[member], since[member] = before[parent], game
-      arrows.append((member, parent, before[parent], game))
-  for member in range(num_members):
-    lanes.append((member, founder[member], since[member], last_game))
-  return founder, lanes, arrows
+  changes = [row for row in rows if 'parent' in row]
+  num_members = history.ratings.shape[1]
+  games = [row['games'] for row in changes]
+  places = np.interp(games, history.games, history.steps)
+  kept = ('generation', 'member', 'parent', 'changed')
+  return {
+    'kind': 'descent',
+    'x': history.axis,
+    'members': num_members,
+    'end': float(history.steps[-1]),
+    'rows': [
+      {name: row[name] for name in kept if name in row} | {'at': float(place)}
+      for row, place in zip(changes, places, strict=True)
+    ],
+    'alt': f'Tree of the {len(changes)} copies among {num_members} members.',
+  }

@@ -1,7 +1,8 @@
-"""The report of a population: a self-contained HTML page.
+"""The report of a run: a self-contained HTML page.
 
-It begins with tables of results, followed by games, which can be played back in
-the page, and by figures with an explanation each.
+It begins with what happened, in three sentences, and tables of results. Games
+follow, which can be played back in the page, and figures with an explanation
+each.
 """
 
 import os
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ftwax import types
-from ftwax.records import files, loggers, tournament_files
+from ftwax.records import files, log_values, loggers, tournament_files
 from ftwax.reporting import (
   curves,
   drawing,
@@ -40,8 +41,8 @@ def make_report(
   """Writes the report of a run, finished or not.
 
   It reads the log with label `population` and, if they exist, the specs of the
-  game, the configuration, the evaluation log, the results of a tournament (see
-  `tournament_files`), `lineage.jsonl`, `curves.png`, the games in `games` and
+  game, the configuration, the logs of training and evaluation, the results of a
+  tournament (see `tournament_files`), `lineage.jsonl`, the games in `games` and
   the GIFs in `videos`.
 
   Args:
@@ -69,23 +70,95 @@ def make_report(
   tournament = files.read_or_warn(tournament_files.read, run_dir)
   title = title or run_facts.read_title(run_dir)
   path = run_dir / REPORT_FILE
+  evaluations = files.read_or_warn(evaluation_curves.read, run_dir)
   body = [
+    page.paragraph(
+      ' '.join(_summary(run_dir, history, lineage, tournament, evaluations))
+    ),
     page.table(_results(history, lineage, tournament)),
-    page.heading('Members'),
-    page.columns(*_members(history)),
+    *_curves(run_dir),
+    *_members(history),
     *_matches(run_dir),
     *_tournament(tournament),
-    *_evaluations(run_dir),
+    *_evaluations(evaluations),
     *_cross_play(run_dir),
     *_games(history),
     *_play_styles(history, names),
     *_evolution(history, lineage, names, run_facts.read_log_scaled(run_dir)),
-    *_curves(run_dir),
     page.heading('Run'),
     page.table(run_facts.read(run_dir, history)),
   ]
   files.write_atomically(path, page.render(title, body))
   return path
+
+
+def _summary(
+  run_dir: pathlib.Path,
+  history: history_lib.History,
+  lineage: Sequence[Mapping[str, Any]],
+  tournament: tournament_files.Results | None,
+  evaluations: evaluation_curves.Evaluations | None,
+) -> list[str]:
+  """Returns sentences on what was trained, how strong it is, what evolved."""
+  num_members = history.ratings.shape[1]
+  who = 'One agent' if num_members == 1 else f'{num_members} members'
+  steps = f'{history.num_steps:,} steps' if history.num_steps else (
+    f'{history.games[-1]:,.0f} games each'
+  )  # fmt: skip
+  time = log_values.format_seconds(history.seconds) if history.seconds else ''
+  sentences = [f'{who} trained for {steps}{time and f", in {time}"}.']
+  if tournament is not None:
+    best = int(tournament.ratings[: tournament.num_members].argmax())
+    anchor = drawing.readable(tournament.players[tournament.anchor])
+    half = tournament.highs[best] - tournament.ratings[best]
+    scores = tournament_files.member_scores(tournament)
+    sentences.append(
+      f'The best, member {best}, has {tournament.ratings[best]:.0f} ±'
+      f' {half:.0f} Elo above {anchor} in the tournament;'
+      f' {_wins_and_losses(scores)}.'
+    )
+  elif evaluations is not None:
+    last = evaluations.elo[-1]
+    best = int(last.argmax())
+    scores = dict(
+      zip(evaluations.opponents, evaluations.scores[-1], strict=True)
+    )
+    sentences.append(
+      f'The best, member {best}, has {last[best]:.0f} ±'
+      f' {evaluations.elo_errors[-1, best]:.0f} Elo above'
+      f' {drawing.readable(evaluations.opponents[0])} in the last evaluation;'
+      f' {_wins_and_losses(scores)}.'
+    )
+  elif curves.can_plot(run_dir):
+    episodes = files.read_or_warn(curves.read_returns, run_dir, 'train')
+    if episodes is not None and len(episodes.steps):
+      edges = np.linspace(0.0, episodes.steps[-1], 11)
+      first, *_, last = curves.mean_by_step(episodes, edges)
+      sentences.append(
+        f'The mean return went from {first:.4g} in the first tenth of the steps'
+        f' to {last:.4g} in the last.'
+      )
+  if lineage:
+    lines = set(population_figures.founders(lineage, num_members).tolist())
+    sentences.append(
+      f'Members copied others {_count_changes(lineage)[0]:,} times, and descend'
+      f' from {len(lines)} of {num_members} founders.'
+    )
+  return sentences
+
+
+def _wins_and_losses(scores: Mapping[str, float]) -> str:
+  """Returns whom members beat, on average, and whom not."""
+  parts = []
+  for is_won, verb in ((True, 'beat'), (False, 'do not beat')):
+    names = [
+      f'{drawing.readable(name)} ({score:.2f})'
+      for name, score in scores.items()
+      if (score > 0.5) == is_won
+    ]
+    if names:
+      parts.append(f'{verb} {", ".join(names)}')
+  return f'members {" and ".join(parts)}, where a draw is half a win'
 
 
 def _results(
@@ -111,7 +184,7 @@ def _results(
     results['mean rating in training'] = (
       f'{last.mean():.0f} (at first {first.mean():.0f})'
     )
-    results['best member'] = f'member {best}, rated {last[best]:.0f}'
+    results['best by that rating'] = f'member {best}, {last[best]:.0f}'
   if _has_returns(history):
     returns = history.mean_returns[-1]
     results['mean return'] = f'{np.nanmean(returns):.4g}'
@@ -126,10 +199,10 @@ def _results(
   return results
 
 
-def _members(
-  history: history_lib.History,
-) -> tuple[list[str], list[list[str]]]:
-  """Returns header and rows of the table of members, the strongest first."""
+def _members(history: history_lib.History) -> list[str]:
+  """Returns the table of members, the strongest first, if there are several."""
+  if history.ratings.shape[1] == 1:
+    return []
   has_games, has_returns = _has_games(history), _has_returns(history)
   columns: dict[str, types.Floats] = {}
   if has_games:
@@ -152,7 +225,7 @@ def _members(
     ]
     for member in np.argsort(-strength)
   ]
-  return head, rows
+  return [page.heading('Members'), page.columns(head, rows)]
 
 
 def _has_games(history: history_lib.History) -> bool:
@@ -192,18 +265,13 @@ def _matches(run_dir: pathlib.Path) -> list[str]:
 def _tournament(results: tournament_files.Results | None) -> list[str]:
   if results is None:
     return []
-  anchor = drawing.readable(results.players[results.anchor])
-  best = int(results.ratings.argmax())
   return [
-    *page.section(
+    *page.charts(
       'Tournament',
       'After training, every player played against every other,'
       f' {results.num_games:,} games in all. Lines are 95% confidence'
       ' intervals. A player rated 100 points higher wins 64% of games.',
-      population_figures.plot_tournament(results),
-      f'Elo above {anchor} of {len(results.players)} players, from'
-      f' {results.ratings.min():.0f} to {results.ratings.max():.0f}; the best'
-      f' is {drawing.readable(results.players[best])}.',
+      [population_figures.tournament(results)],
     ),
     page.paragraph(
       'Elo assumes that strength is transitive. The Nash equilibrium of the'
@@ -213,64 +281,46 @@ def _tournament(results: tournament_files.Results | None) -> list[str]:
     ),
     page.columns(*population_figures.tabulate_tournament(results)),
     page.paragraph(
-      'The second number in a cell is half the width of the 95% confidence'
-      ' interval of its win rate, in percent.'
+      'Win rates of rows against columns, where a draw is half a win, with half'
+      ' the width of their 95% confidence intervals.'
     ),
-    page.plot(
-      population_figures.plot_payoff(
-        results.win_rates, results.players, None, results.half_widths
-      ),
-      f'Heat map of the win rates between {len(results.players)} players. '
-      + _describe_scores(tournament_files.member_scores(results)),
+    population_figures.payoff(
+      results.win_rates, results.players, results.half_widths, '±{:.2f}'
     ),
   ]
-
-
-def _describe_scores(scores: Mapping[str, float]) -> str:
-  return 'Mean scores of members are ' + ', '.join(
-    f'{100 * score:.0f}% against {drawing.readable(name)}'
-    for name, score in scores.items()
-  ) + '.'  # fmt: skip
 
 
 def _games(history: history_lib.History) -> list[str]:
   """Returns the sections on ratings, returns and win rates in training."""
   body = []
   if _has_games(history):
-    first, last = history.ratings[0], history.ratings[-1]
-    body += page.section(
+    body += page.charts(
       'Ratings in training',
-      'Elo rating of each member in training games, and the mean. It only'
-      ' compares members with each other at the same time and does not measure'
-      ' strength over time: a copy takes the rating of its parent, and the mean'
-      ' drifts.',
-      population_figures.plot_ratings(history),
-      f'Line chart of the Elo of {last.size} members over games: at first'
-      f' {first.mean():.0f} on average; at the end from {last.min():.0f} to'
-      f' {last.max():.0f}, {last.mean():.0f} on average.',
+      'Elo rating of each member in training games. It only compares members'
+      ' with each other at the same time and does not measure strength over'
+      ' time: a copy takes the rating of its parent, and the mean drifts.',
+      [population_figures.ratings(history)],
     )
-  if _has_returns(history):
-    first, last = history.mean_returns[0], history.mean_returns[-1]
-    body += page.section(
+  if _has_returns(history) and history.ratings.shape[1] > 1:
+    body += page.charts(
       'Returns',
       "Mean return of each member's last episodes.",
-      population_figures.plot_returns(history),
-      f'Line chart of the return of {last.size} members over games: at first'
-      f' {_mean(first)} on average, {_mean(last)} at the end.',
+      [population_figures.returns(history)],
     )
-  if history.payoff_games.any():
-    games = history.payoff_games
+  games = history.payoff_games
+  if games.any():
     rates = np.where(
       games > 0, history.payoff_scores / np.maximum(games, 1), np.nan
     )
-    body += page.section(
-      'Win rates in training',
-      'Counted since a member last copied another one. The second number in a'
-      ' cell is the number of games. Gray: no games yet.',
-      population_figures.plot_payoff(rates, games=games),
-      f'Heat map of the win rates between {len(games)} members, from'
-      f' {100 * np.nanmin(rates):.0f}% to {100 * np.nanmax(rates):.0f}%.',
-    )
+    names = [f'member {member}' for member in range(len(games))]
+    body += [
+      page.heading('Win rates in training'),
+      page.paragraph(
+        'Of rows against columns, where a draw is half a win, with the number'
+        ' of games. Counted since a member last copied another one.'
+      ),
+      population_figures.payoff(rates, names, games, '({:,.0f})'),
+    ]
   return body
 
 
@@ -280,39 +330,28 @@ def _play_styles(
   rates = population_figures.mean_rates(history)
   if rates is None or rates.shape[0] < 2:
     return []
-  sentence = population_figures.describe(rates, names)
-  return page.section(
-    'Diversity',
-    'Events per game of each member, at the end of training. Orange is above'
-    f' the mean of all members, purple below. {sentence}',
-    population_figures.plot_play_styles(rates, names),
-    f'Heat map of {rates.shape[1]} events by {rates.shape[0]} members.'
-    f' {sentence}',
-  )
+  return [
+    page.heading('Diversity'),
+    page.paragraph(
+      'Events per game of each member, at the end of training. Blue is above'
+      ' the mean of all members, red below. '
+      + population_figures.describe(rates, names)
+    ),
+    population_figures.play_styles(rates, names),
+  ]
 
 
-def _mean(values: types.Floats) -> str:
-  """Returns the mean of the finite values as text."""
-  known = values[np.isfinite(values)]
-  return f'{known.mean():.4g}' if known.size else 'unknown'
-
-
-def _evaluations(run_dir: pathlib.Path) -> list[str]:
-  evaluations = files.read_or_warn(evaluation_curves.read, run_dir)
+def _evaluations(
+  evaluations: evaluation_curves.Evaluations | None,
+) -> list[str]:
   if evaluations is None:
     return []
-  scores = dict(zip(evaluations.opponents, evaluations.scores[-1], strict=True))
-  return page.section(
+  return page.charts(
     'Strength in training',
-    'Games against fixed opponents, which are not used for learning. Left, the'
-    ' Elo of each member, by one fit to the games of all evaluations, with 95%'
-    ' confidence intervals, and of the opponents; right, the mean score of'
-    ' members: 1 for a win, 0.5 for a draw.',
-    evaluation_curves.plot_evaluations(evaluations),
-    f'Line charts of Elo and scores over steps. At the end the mean Elo is'
-    f' {evaluations.elo[-1].mean():.0f} above'
-    f' {drawing.readable(evaluations.opponents[0])}.'
-    f' {_describe_scores(scores)}',
+    'Games against fixed opponents, which are not used for learning. Elo is'
+    ' from one fit to the games of all evaluations, with 95% confidence'
+    ' intervals. In scores, a draw is half a win.',
+    evaluation_curves.figures(evaluations),
   )
 
 
@@ -355,47 +394,37 @@ def _evolution(
   log_scaled: Collection[str],
 ) -> list[str]:
   """Returns the sections on copies and on the traits that evolve."""
-  num_members = history.ratings.shape[1]
   body = []
   num_copies, num_redrawn = _count_changes(lineage)
   if num_copies or num_redrawn:
-    body += page.section(
+    body += page.charts(
       'Descent',
-      'One lane per member. Each dot is a copy; the thin line leads to the'
-      ' parent. A dot without a line is a new draw of traits. Colors show which'
-      ' founder a member descends from.',
-      population_figures.plot_lineage(lineage, num_members, history.games[-1]),
-      f'Tree of the {num_copies} copies among {num_members} members.',
+      'One lane per member, in the colour of its founder. A dot is a copy, and'
+      ' the thin line leads to the parent; without one, it is a new draw of'
+      ' traits. Point at a dot to see what changed.',
+      [population_figures.descent(lineage, history)],
     )
-  figures = {
-    'Hyperparameters': population_figures.plot_hyperparameters(
-      history, log_scaled
-    ),
-    'Internal rewards': population_figures.plot_internal_rewards(
-      history, names
-    ),
-    'Events in a game': population_figures.plot_event_rates(history, names),
+  sections = {
+    'Hyperparameters': population_figures.hyperparameters(history, log_scaled),
+    'Internal rewards': population_figures.internal_rewards(history, names),
+    'Events in a game': population_figures.event_rates(history, names),
   }
-  for title, figure in figures.items():
-    if figure is not None:
-      panels = [axes.get_title(loc='left') for axes in figure.axes]
-      body += page.section(
-        title,
-        'The line is the mean of members, the dark band one standard deviation,'
-        ' the light band the range.',
-        figure,
-        'Line charts over games of ' + ', '.join(filter(None, panels)) + '.',
+  for title, figures in sections.items():
+    if figures:
+      body += page.charts(
+        title, 'Each member, or the mean of members and their range.', figures
       )
   return body
 
 
 def _curves(run_dir: pathlib.Path) -> list[str]:
-  path = run_dir / curves.CURVES_FILE
-  if not path.is_file():
+  """Returns the section of the returns of training and evaluation."""
+  figure = curves.figure(run_dir)
+  if figure is None:
     return []
-  caption = 'Returns of episodes over environment steps.'
-  alt = 'Learning curve: the return of episodes and its moving mean.'
-  return [
-    page.heading('Learning curve'),
-    page.png(path.read_bytes(), caption, alt),
-  ]
+  return page.charts(
+    'Learning curve',
+    'Return of episodes: the mean over intervals of steps, and the range of'
+    ' rows of the log there.',
+    [figure],
+  )

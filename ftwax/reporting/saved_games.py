@@ -149,18 +149,7 @@ def to_html(game: Mapping[str, Any]) -> str:
 def make_player(played: Sequence[Mapping[str, Any]]) -> str:
   """Returns the part of a page in which games can be chosen and played back."""
   drawing = {game['script']: game['code'] for game in played}
-  code = '\n'.join(
-    [
-      page.read_static('drawing.js'),
-      *drawing.values(),
-      page.read_static('replay.js'),
-    ]
-  )
-  code = re.sub('</(?=script)', '<\\\\/', code, flags=re.IGNORECASE)
+  code = '\n'.join([*drawing.values(), page.read_static('replay.js')])
   shown = [{**game, 'code': None, 'actions': None} for game in played]
-  data = json.dumps(shown, separators=(',', ':')).replace('<', '\\u003c')
-  return (
-    '<div id="replay"></div>\n'
-    f'<script type="application/json" id="games">{data}</script>\n'
-    f'<script>{code}</script>'
-  )
+  parts = page.data(shown, 'id="games"'), page.script(code)
+  return '<div id="replay"></div>\n' + '\n'.join(parts)

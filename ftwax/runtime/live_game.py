@@ -111,10 +111,13 @@ class LiveGame:
     Args:
       choices: choices of people, by seat; see `GamePage.act`.
     """
-    chosen = []
+    chosen, page = [], self._playable.page
     for seat, (name, state) in enumerate(self._players):
       if seat in choices or name == named_players.STILL:
-        chosen.append(self._playable.page.act(choices.get(seat, {})))
+        made = choices.get(seat, {})
+        if page.steer is not None:
+          made = page.steer(self.states[-1], seat, made)
+        chosen.append(page.act(made))
         continue
       # Acting twice in a state would advance the recurrent state twice.
       if seat not in self._chosen:

@@ -15,7 +15,7 @@ import sys
 import threading
 
 # Packages of the extra `web`.
-_PACKAGES = ('anyio', 'plotly', 'starlette', 'uvicorn', 'websockets')
+_PACKAGES = ('anyio', 'starlette', 'uvicorn', 'websockets')
 
 # Niceness added to the page's process, so that the run takes precedence.
 _NICENESS = 10

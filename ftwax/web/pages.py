@@ -6,7 +6,6 @@ between the members of each.
 
 import asyncio
 import contextlib
-import importlib.resources
 import json
 import pathlib
 import time
@@ -178,7 +177,6 @@ def make_watch_app(
     routing.Route('/runs/{index:int}/play', play),
     routing.Route('/runs/{index:int}/script.js', script),
     routing.WebSocketRoute('/runs/{index:int}/room', room),
-    routing.Route('/plotly.min.js', _plotly),
     *_shared_routes(saved),
   ]
   return _make_app(routes, lambda: rooms.all, host, token)
@@ -376,10 +374,3 @@ async def _read_report(tail: run_tail.RunTail) -> responses.Response:
   except OSError as error:
     raise exceptions.HTTPException(404, str(error)) from None
   return _scripted_page(text)
-
-
-async def _plotly(request: requests.Request) -> responses.Response:
-  del request
-  package = importlib.resources.files('plotly') / 'package_data'
-  with importlib.resources.as_file(package / 'plotly.min.js') as path:
-    return responses.FileResponse(path)

@@ -7,6 +7,7 @@ by a single event loop, and the game steps in a thread.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import pathlib
 import random
@@ -20,8 +21,13 @@ from ftwax.reporting import saved_games
 from ftwax.runtime import live_game, named_players
 from ftwax.runtime import playable as playable_lib
 
-# Steps per second that people can choose.
-SPEEDS = range(4, 16)
+# Steps per second that people can choose. The paper's agents act 15 times a
+# second; hands are slower.
+SPEEDS = range(3, 16)
+_FIRST_SPEED = 6
+
+# Wins that end a match: best of three.
+_MOST_WINS = 2
 
 _MAX_NAME_LENGTH = 24
 _MAX_PEOPLE = 32
@@ -77,9 +83,14 @@ class Room:
     self._game = live_game.LiveGame(playable)
     self._people: list[Person] = []
     self._seats = _first_seats(playable)
-    self._phase = 'waiting'  # Or preparing, playing, paused, over.
-    self._speed = live_game.DEFAULT_SPEED
+    self._phase = 'waiting'  # Or preparing, ready, playing, paused, over.
+    self._next_phase = 'ready'  # After preparing.
+    self._speed = _FIRST_SPEED
     self._clock: asyncio.Task[None] | None = None
+    self._hurry = asyncio.Event()
+    # The person who last played on a seat in this game, and wins by team.
+    self._played: dict[int, str] = {}
+    self._wins = [0] * (max(playable.teams) + 1)
     self._moment: live_game.Moment | None = None
     # A single thread, since renderers of Python games may not be thread-safe.
     self._thread = futures.ThreadPoolExecutor(1)
@@ -115,6 +126,8 @@ class Room:
         'speeds': [min(SPEEDS), max(SPEEDS)],
       }
     )
+    if self._phase == 'waiting':
+      self._start(random.getrandbits(31), 'ready')
     self._broadcast()
     if self._moment is not None:
       person.send({'facts': self._game.facts})
@@ -122,11 +135,14 @@ class Room:
     return person
 
   def leave(self, person: Person) -> None:
-    """Removes a person; pauses the game when the room becomes empty."""
+    """Removes a person; an empty room forgets its game and its seats."""
     self._people.remove(person)
     self._empty_seats_of(person)
-    if not self._people and self._phase == 'playing':
-      self._phase = 'paused'
+    if not self._people:
+      self._seats = _first_seats(self._playable)
+      self._speed, self._moment = _FIRST_SPEED, None
+      self._wins = [0] * len(self._wins)
+      self._phase = 'waiting'
     self._broadcast(f'{person.name} left.')
 
   async def close(self) -> None:
@@ -155,6 +171,8 @@ class Room:
       raise RequestError('The page sent keys that this game does not have.')
     person.num_messages += 1
     person.pressed |= set(down) - person.down
+    if set(down) - person.down and self._is_alone(person):
+      self._hurry.set()
     person.down = set(down)
 
   def _do_name(self, person: Person, message: Message) -> None:
@@ -187,6 +205,16 @@ class Room:
 
   def _do_sit(self, person: Person, message: Message) -> None:
     seat = self._free_seat_of(message, person)
+    sides = {
+      self._playable.teams[played]
+      for played, name in self._played.items()
+      if name == person.name and self._phase in ('playing', 'paused')
+    }
+    if sides - {self._playable.teams[seat]}:
+      raise RequestError(
+        'You have played for the other team; take a seat of your own team, or'
+        ' wait for the end of this game.'
+      )
     self._empty_seats_of(person)
     self._seats[seat] = person
     self._broadcast()
@@ -207,9 +235,12 @@ class Room:
 
   def _do_play(self, person: Person, message: Message) -> None:
     del message
-    if self._phase == 'paused':
+    if self._phase == 'preparing':
+      self._next_phase = 'playing'
+    elif self._phase in ('paused', 'ready'):
+      is_new = self._phase == 'ready'
       self._phase = 'playing'
-      self._broadcast(f'{person.name} resumed the game.')
+      self._broadcast('' if is_new else f'{person.name} resumed the game.')
       # Otherwise the clock has not noticed the pause and just goes on.
       if self._clock is None or self._clock.done():
         self._clock = asyncio.create_task(self._run())
@@ -230,11 +261,13 @@ class Room:
     del person, message
     self._start(random.getrandbits(31))
 
-  def _start(self, seed: int) -> None:
+  def _start(self, seed: int, phase: str = 'playing') -> None:
     """Starts a new game, replacing the current one."""
     if self._phase == 'preparing':
       raise RequestError('The game is being prepared; wait a moment.')
-    self._phase = 'preparing'
+    self._phase, self._next_phase = 'preparing', phase
+    if max(self._wins) >= _MOST_WINS:
+      self._wins = [0] * len(self._wins)
     self._broadcast()
     self._clock = asyncio.create_task(self._run(self._clock, seed))
 
@@ -257,8 +290,12 @@ class Room:
       clock = asyncio.get_running_loop().time
       due = clock()
       while self._phase == 'playing':
-        due = max(due + 1 / self._speed, clock())
-        await asyncio.sleep(due - clock())
+        start, due = due, max(due + 1 / self._speed, clock())
+        await asyncio.sleep(max(start + 1 / max(SPEEDS) - clock(), 0.0))
+        # A key does not wait for the next step, and the clock goes on from it.
+        with contextlib.suppress(asyncio.TimeoutError):
+          await asyncio.wait_for(self._hurry.wait(), max(due - clock(), 0.0))
+          due = clock()
         if self._phase == 'playing':
           await self._step()
     except Exception as error:  # The server must survive any error.
@@ -267,7 +304,8 @@ class Room:
   async def _prepare(self, seed: int) -> None:
     names = [self._player_name(seat) for seat in self._seats]
     self._moment = await self._in_thread(self._game.prepare, seed, names)
-    self._phase = 'playing' if self._people else 'paused'
+    self._played = {}
+    self._phase = self._next_phase if self._people else 'waiting'
     for person in self._people:
       person.pressed.clear()
       person.send({'facts': self._game.facts})
@@ -279,10 +317,16 @@ class Room:
     return await loop.run_in_executor(self._thread, function, *args)
 
   async def _step(self) -> None:
+    self._hurry.clear()
     for seat, player in enumerate(self._seats):
       self._game.seat(seat, self._player_name(player))
     choices = {
       seat: self._choices(player)
+      for seat, player in enumerate(self._seats)
+      if isinstance(player, Person)
+    }
+    self._played |= {
+      seat: player.name
       for seat, player in enumerate(self._seats)
       if isinstance(player, Person)
     }
@@ -315,7 +359,16 @@ class Room:
     assert self._moment is not None
     self._phase = 'over'
     players = {p for p in self._seats if isinstance(p, Person)}
-    seats = [self._seat_facts(seat) for seat in range(len(self._seats))]
+    # Who stands up before the end has the result of that seat.
+    seats = [
+      self._playable.seat_facts(seat, self._played[seat], is_person=True)
+      if seat in self._played
+      else self._seat_facts(seat)
+      for seat in range(len(self._seats))
+    ]
+    best = max(self._moment.outcome)
+    if self._moment.outcome.count(best) == 1:
+      self._wins[self._moment.outcome.index(best)] += 1
     record = self._game.record(seats, self._moment, self._speed)
     try:
       name = await self._in_thread(self._saved.save, record)
@@ -324,11 +377,18 @@ class Room:
       for person in players:
         person.send({'error': f'The game could not be saved: {error}.'})
     elo = {
-      person.name: await self._in_thread(self._rate, person.name)
-      for person in players
+      name: await self._in_thread(self._rate, name)
+      for name in sorted(set(self._played.values()))
     }
     for person in self._people:
-      person.send({'end': self._moment.outcome, 'saved': name, 'elo': elo})
+      person.send(
+        {
+          'end': self._moment.outcome,
+          'wins': self._wins,
+          'saved': name,
+          'elo': elo,
+        }
+      )
     self._broadcast()
 
   def _rate(self, name: str) -> Mapping[str, float]:
@@ -359,6 +419,7 @@ class Room:
         {
           'phase': self._phase,
           'speed': self._speed,
+          'wins': self._wins,
           'seats': [
             {**self._seat_facts(seat), 'you': player is person}
             for seat, player in enumerate(self._seats)
@@ -373,6 +434,10 @@ class Room:
     if isinstance(player, Person):
       return self._playable.seat_facts(seat, player.name, is_person=True)
     return self._playable.seat_facts(seat, player)
+
+  def _is_alone(self, person: Person) -> bool:
+    """Returns whether a person plays, and nobody else does."""
+    return {p for p in self._seats if isinstance(p, Person)} == {person}
 
   def _player_name(self, player: str | Person) -> str:
     return named_players.STILL if isinstance(player, Person) else player

@@ -7,8 +7,22 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ftwax.records import files, loggers, run_directory, tournament_files
-from ftwax.reporting import history, report
+import numpy as np
+
+from ftwax.records import (
+  files,
+  log_values,
+  loggers,
+  run_directory,
+  tournament_files,
+)
+from ftwax.reporting import (
+  comparison,
+  evaluation_curves,
+  history,
+  report,
+  run_facts,
+)
 from ftwax.runtime import run_records
 
 # Maximum bytes of each log per answer; the page immediately asks for more.
@@ -25,13 +39,17 @@ class RunTail:
   def __init__(self, directory: str | os.PathLike[str]):
     """Stores the directory, which need not exist yet."""
     self.directory = pathlib.Path(directory)
+    self._fitted: tuple[int, Any] = 0, None
 
   def facts(self) -> dict[str, Any]:
     """Returns the facts of the run, as JSON.
 
     Returns:
       'name', 'directory', 'seed', 'command', 'events' and the newest
-      'checkpoint'; 'headline', the event that is the return in logs; 'report',
+      'checkpoint'; 'headline', the event that is the return in logs; 'variant',
+      equal for runs that differ in their seeds; 'log_scaled', hyperparameters
+      with a log-uniform prior; 'strength', the fields of
+      `evaluation_curves.Evaluations` if there were opponents; 'report',
       whether there is one; 'running', whether a process writes the run, None if
       that is not known; 'error', whether one has left an error; 'tournament',
       its players with Elo ratings and intervals; for a distributed run,
@@ -52,12 +70,15 @@ class RunTail:
     try:
       config = run_directory.read_config(directory)
       facts |= {'experiment': config['name'], 'seed': config['seed']}
+      facts['variant'] = comparison.variant(config)
+      facts['log_scaled'] = run_facts.read_log_scaled(directory)
       facts['steps'] = config.get('max_num_actor_steps')
       facts['members'] = config['population']['num_members']
       facts['events'] = run_directory.read_event_names(directory)
       if facts['events']:
         game = files.read_object(directory / run_directory.GAME_FILE)
         facts['headline'] = game.get('headline')
+      facts['strength'] = self._strength()
       command = directory / run_directory.COMMAND_FILE
       facts['command'] = files.read(command, 'replace').strip()
       tournament = directory / tournament_files.TOURNAMENT_FILE
@@ -75,6 +96,22 @@ class RunTail:
         f' {type(error).__name__}: {error}'
       )[:500]
     return facts
+
+  def _strength(self) -> dict[str, Any] | None:
+    """Returns the ratings of evaluations, fitted anew if the log has grown."""
+    path = loggers.log_path(self.directory, evaluation_curves.LABEL)
+    size = path.stat().st_size if path.exists() else 0
+    if size != self._fitted[0]:
+      found = evaluation_curves.read(self.directory)
+      self._fitted = (
+        size,
+        found
+        and {
+          name: log_values.null_non_finite(np.asarray(part).tolist())
+          for name, part in found._asdict().items()
+        },
+      )
+    return self._fitted[1]
 
   def read(self, offsets: Mapping[str, int]) -> dict[str, Any]:
     """Returns the rows of all logs after `offsets`, given in bytes by label.

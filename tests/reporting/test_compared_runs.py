@@ -1,4 +1,5 @@
 import json
+import re
 
 import numpy as np
 import pytest
@@ -89,9 +90,24 @@ def test_runs_stand_side_by_side(tmp_path):
   assert '<td>builder</td><td class="number">0.1</td>' in text
   assert '<td>experiment</td><td class="number">My game</td>' in text
   assert 'at the end 0 in' in text  # The description of the chart.
-  assert text.count('<img') == 2
+  assert text.count('class="figure"') == 2 and '<img' not in text
   same = comparison.write_page(runs[:1] * 2, path).read_text()
   assert 'The configurations are equal.' in same
+
+
+def test_a_page_shows_intervals_over_seeds(tmp_path):
+  run_dirs = [_make_run(tmp_path, seed, 0.1) for seed in (0, 1)]
+  runs = [comparison.read(run_dir) for run_dir in run_dirs]
+  text = comparison.write_page(runs, tmp_path / 'two.html').read_text()
+  found = re.findall('class="figure">(.*?)</script>', text)
+  returns, elo = map(json.loads, found)
+  (line,) = returns['lines']
+  assert line['name'] == 'my_game, mean of 2'
+  assert line['low'] == line['y'] == [1.0, 2.0]  # Both runs are equal there.
+  (line,) = elo['lines']
+  half = line['high'][0] - line['y'][0]
+  # Of 0 and 191, by Student's distribution of one degree of freedom.
+  assert half == pytest.approx(12.706 * line['y'][0], rel=1e-3)
 
 
 def test_what_cannot_be_compared(tmp_path):

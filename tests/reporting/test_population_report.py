@@ -97,21 +97,30 @@ def _write_game(run_dir, event_names):
 
 
 class _Page(html.parser.HTMLParser):
-  """What a page holds: headings, cells of tables, and pictures."""
+  """What a page holds: headings, cells of tables, pictures and figures."""
 
   def __init__(self, text):
     super().__init__()
     self.texts, self.images, self.tags, self.alts = [], [], set(), []
+    self.figures, self._holds = [], ''
     self.feed(text)
 
   def handle_starttag(self, tag, attributes):
     self.tags.add(tag)
+    attributes = dict(attributes)
+    self._holds = attributes.get('class', tag) if tag == 'script' else ''
     if tag == 'img':
-      self.images.append(dict(attributes)['src'])
-      self.alts.append(dict(attributes)['alt'])
+      self.images.append(attributes['src'])
+      self.alts.append(attributes['alt'])
+
+  def handle_endtag(self, tag):
+    self._holds = ''
 
   def handle_data(self, data):
-    if data.strip():
+    if self._holds == 'figure':
+      self.figures.append(json.loads(data))
+      self.alts.append(self.figures[-1]['alt'])
+    elif data.strip() and not self._holds:
       self.texts.append(data)
 
 
@@ -128,7 +137,8 @@ def _read(path):
 def test_the_report_of_a_run_in_full(run_dir):
   frames = np.zeros((3, 4, 5, 3), np.uint8)
   videos.write_gif(run_dir / 'videos' / 'game_000010.gif', frames)
-  (run_dir / 'curves.png').write_bytes(b'png')
+  path = loggers.log_path(run_dir, 'train')
+  path.write_text('{"actor_steps": 10, "episode_return": 2.5}\n')
   loggers.log_path(run_dir, 'population').unlink()
   rates = np.ones((NUM_MEMBERS, 2))
   _log(run_dir, [_row(games, event_rates=rates) for games in (10, 20)])
@@ -152,11 +162,15 @@ def test_the_report_of_a_run_in_full(run_dir):
     '<random>', '0', '0 to 0', '0.50', '1.00', '1.00',
     'member 0', '-50', '-60 to -40', '0.20', '0.00', '0.00',
   ]  # fmt: skip
+  kinds = [figure['kind'] for figure in found.figures]
+  # Besides curves: 2 hyperparameters, 2 weights and the rates of 2 events.
+  assert kinds == ['lines', 'intervals', 'lines', 'descent', *['lines'] * 5]
+  assert found.figures[0]['lines'][0]['y'] == [2.5]
   # One page that needs no other file.
-  assert len(found.images) == 11
-  assert all(source.startswith('data:image/') for source in found.images)
-  assert not found.tags & {'script', 'link', 'iframe'}
-  assert '://' not in path.read_text('utf-8')
+  assert len(found.images) == 1
+  assert found.images[0].startswith('data:image/')
+  assert not found.tags & {'link', 'iframe'}
+  assert not re.findall('(?:src|href)="(?!data:)', path.read_text('utf-8'))
 
 
 def test_alt_texts_say_what_is_drawn(run_dir):
@@ -225,9 +239,14 @@ def test_evaluations_against_opponents(run_dir):
   assert np.all(np.abs(evaluations.elo_errors - 55.0) < 15.0)
   found = _read(report.make_report(run_dir))
   assert 'Strength in training' in found.texts
-  elo = f'mean Elo is {evaluations.elo[-1].mean():.0f}'
+  elo, scores = found.figures[1:3]
+  assert f'the mean is {evaluations.elo[-1].mean():.0f} above' in elo['alt']
+  assert [mark['name'] for mark in elo['marks']] == ['random', 'very strong']
+  assert elo['lines'][0]['low'] < elo['lines'][0]['y']
+  assert '0.25 against very strong' in scores['alt']
   assert any(
-    elo in alt and '25% against very strong' in alt for alt in found.alts
+    'beat random (0.90) and do not beat very strong (0.25)' in text
+    for text in found.texts
   )
 
 
@@ -237,7 +256,7 @@ def test_results_and_members_in_numbers(run_dir):
   ratings = np.asarray(_row(30)['ratings'])
   best = int(ratings.argmax())
   assert table['games per member'] == '30'
-  assert table['best member'] == f'member {best}, rated {ratings[best]:.0f}'
+  assert table['best by that rating'] == f'member {best}, {ratings[best]:.0f}'
   assert table['copies'] == '3'
   assert table['surviving founders'] == '2 of 3'
   # Constants would only fill the page.
@@ -264,7 +283,7 @@ def test_the_report_holds_the_last_games(run_dir):
   names = [game['seats'][0]['name'] for game in json.loads(shown)]
   assert names == [f'<{index}>' for index in range(1, 9)]
   assert text.count('ftwax.games.a = {};') == 1
-  assert 'Games' in _Page(text).texts and '://' not in text
+  assert 'Games' in _Page(text).texts
 
 
 def test_a_single_agent_population_has_returns_and_no_ratings(tmp_path):
@@ -332,55 +351,48 @@ def test_the_lines_of_the_last_are_those_of_their_donors():
   np.testing.assert_array_equal(founders, [1, 2, 1])
 
 
-def test_lanes_and_arrows_of_the_tree():
-  figure = population_figures.plot_lineage(LINEAGE, NUM_MEMBERS, 30.0)
-  lanes, arrows, _ = figure.axes[0].collections
-  lengths = [segment[1, 0] - segment[0, 0] for segment in lanes.get_segments()]
-  assert sum(lengths) == pytest.approx(30.0 * NUM_MEMBERS)
-  colors = [drawing.member_color(founder) for founder in (0, 1, 2, 1, 2, 1)]
-  np.testing.assert_allclose(lanes.get_colors(), colors)
-  np.testing.assert_array_equal(
-    [segment[:, 1] for segment in arrows.get_segments()],
-    [[1, 0], [2, 1], [0, 2]],
-  )
+def test_copies_lie_where_the_population_has_taken_their_steps():
+  rows = [_row(games, actor_steps=100 * games) for games in (10, 20, 30)]
+  figure = population_figures.descent(LINEAGE, history_lib.from_rows(rows))
+  assert [(row['parent'], row['member']) for row in figure['rows']] == [
+    (1, 0), (2, 1), (0, 2),
+  ]  # fmt: skip
+  assert [row['at'] for row in figure['rows']] == [1000, 2000, 2100]
+  assert (figure['members'], figure['end']) == (NUM_MEMBERS, 3000)
 
 
-def test_mean_and_spread():
-  values = np.array([[1.0, 4.0, 16.0], [2.0, 2.0, 2.0]])
-  for log, middle in ((False, [7.0, 2.0]), (True, [4.0, 2.0])):
-    axes = drawing.make_figure(2, 2).subplots()
-    drawing.plot_mean_and_spread(axes, np.array([0.0, 1.0]), values, log)
-    np.testing.assert_allclose(axes.lines[0].get_ydata(), middle)
-    assert axes.get_yscale() == ('log' if log else 'linear')
-    extremes = axes.collections[0].get_paths()[0].get_extents()
-    assert (extremes.y0, extremes.y1) == pytest.approx((1.0, 16.0))
-    deviation = axes.collections[1].get_paths()[0].get_extents()
-    assert 1.0 <= deviation.y0 < deviation.y1 < 16.0
+def test_mean_and_range():
+  steps = np.array([0.0, 1.0, 2.0])
+  values = np.array([[1.0, 4.0, 16.0], [2.0, 2.0, 2.0], [np.nan] * 3])
+  for log, middle in ((False, [7.0, 2.0, None]), (True, [4.0, 2.0, None])):
+    line = population_figures.mean_and_range(steps, values, log)
+    assert line['y'] == middle
+    assert line['low'] == [1.0, 2.0, None] and line['high'] == [16.0, 2.0, None]
+  many = population_figures.line(np.arange(999.0), np.ones(999))
+  assert len(many['x']) == 200 and many['x'][-1] == 998
 
 
 def test_schedules_show_what_changes():
   history = history_lib.from_rows([_row(10), _row(20)])
-  figure = population_figures.plot_hyperparameters(history, ('learning_rate',))
-  (axes,) = figure.axes
-  assert axes.get_title(loc='left') == 'learning rate (log)'
-  assert axes.get_yscale() == 'log'
+  (figure,) = population_figures.hyperparameters(history, ('learning_rate',))
+  assert figure['title'] == 'learning rate' and figure['log']
+  assert [line['name'] for line in figure['lines']] == [
+    'member 0', 'member 1', 'member 2',
+  ]  # fmt: skip
   constant = history._replace(hyperparameters={'a': np.ones((2, 3))})
-  assert population_figures.plot_hyperparameters(constant) is None
-  rewards = population_figures.plot_internal_rewards(history, EVENT_NAMES)
-  assert [a.get_title(loc='left') for a in rewards.axes] == list(EVENT_NAMES)
-  assert population_figures.plot_event_rates(history, EVENT_NAMES) is None
+  assert population_figures.hyperparameters(constant) == []
+  rewards = population_figures.internal_rewards(history, EVENT_NAMES)
+  assert [figure['title'] for figure in rewards] == list(EVENT_NAMES)
+  assert rewards[0]['range'] == rewards[1]['range']
+  assert population_figures.event_rates(history, EVENT_NAMES) == []
 
 
-def test_a_legend_only_where_it_helps():
-  for num_members, has_legend in ((4, True), (30, False)):
-    history = history_lib.from_rows([_row(10)])._replace(
-      ratings=np.zeros((1, num_members))
+def test_many_members_are_one_line_and_their_range():
+  for num_members, num_lines in ((4, 4), (30, 1)):
+    lines = population_figures.member_lines(
+      np.zeros(1), np.zeros((1, num_members))
     )
-    figure = population_figures.plot_ratings(history)
-    (axes,) = figure.axes
-    assert (axes.get_legend() is not None) == has_legend
-    # Members and their mean: no other player has a rating on this scale.
-    assert len(axes.lines) == num_members + 1
+    assert len(lines) == num_lines
 
 
 def test_log_uniform_priors_are_read_from_the_configuration(tmp_path):
@@ -404,10 +416,8 @@ def test_diversity_is_the_events_of_members():
     'Members differ most in "was <tagged>": from 2 a game (member 0) to 6'
     ' (member 2).'
   )
-  figure = population_figures.plot_play_styles(mean, EVENT_NAMES)
-  assert [text.get_text() for text in figure.axes[0].texts] == [
-    '1', '2', '1', '4', '1', '6',
-  ]  # fmt: skip
+  table = _Page(population_figures.play_styles(mean, EVENT_NAMES)).texts
+  assert table[-8:] == ['captured', *'111', 'was <tagged>', *'246']
 
 
 def test_results_of_a_tournament_come_back(tmp_path):
@@ -430,22 +440,21 @@ def test_members_have_colors_of_their_own():
   assert drawing.member_color(20) == colors[0]
 
 
-def test_payoff_tells_numbers_where_there_is_room():
-  rates = np.array([[np.nan, 0.25], [0.75, np.nan]])
-  figure = population_figures.plot_payoff(rates, games=np.full((2, 2), 1234))
-  texts = [text.get_text() for text in figure.axes[0].texts]
-  assert texts == ['25%\n1,234', '75%\n1,234']
-  figure = population_figures.plot_payoff(
-    rates, half_widths=np.full((2, 2), 0.05)
+def test_payoffs_are_numbers_on_shades():
+  rates = np.array([[np.nan, 0.25], [1.0, np.nan]])
+  table = population_figures.payoff(
+    rates, ('a_b', 'c'), np.full((2, 2), 1234), '({:,.0f})'
   )
-  assert figure.axes[0].texts[0].get_text() == '25%\n±5'
-  figure = population_figures.plot_payoff(np.full((20, 20), 0.5))
-  assert not figure.axes[0].texts
+  assert _Page(table).texts == [
+    'a b', 'c', 'a b', '25% (1,234)', 'c', '100% (1,234)',
+  ]  # fmt: skip
+  shades = re.findall(r'--team(\d)\) (\d+)%', table)
+  assert shades == [('0', '0'), ('1', '28'), ('0', '55'), ('0', '0')]
 
 
 def test_pages_escape_what_they_are_given():
   text = page.table({'<a>': '"&"'}) + page.columns(['<b>'], [['<i>']])
-  text += page.heading('<u>') + page.png(b'', '<s>', '"><em>')
+  text += page.heading('<u>') + page.gif(b'', '<s>', '"><em>')
   assert not {'a', 'b', 'i', 'u', 's', 'em'} & _Page(text).tags
 
 

@@ -26,8 +26,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 _CHROMIUM = shutil.which('chromium') or shutil.which('chromium-browser')
 
-# On the first chart of the live page.
-_NUM_POINTS = 'document.querySelector(".chart").data[0].x.length'
+# The path of the first chart of the live page, and its number of points.
+_PATH = 'document.querySelector(".chart .line")?.getAttribute("d") || ""'
+_NUM_POINTS = f'({_PATH}).split(/[ML]/).length - 1'
 
 pytestmark = pytest.mark.skipif(
   _CHROMIUM is None,
@@ -98,25 +99,17 @@ def _check_looks(page):
   assert page.evaluate(overflow) <= 0
 
 
-def _press(page, selector):
-  """Uses a control by the keyboard alone."""
-  page.focus(selector)
-  page.keyboard.press('Enter')
-
-
 def test_a_game_is_played_by_the_keyboard_and_watched_again(page, game_table):
   address, saved = game_table
   page.goto(address)
   page.wait_for_selector('#play:enabled')
-  _press(page, '#sit0')
+  # Who comes sits, and knows the rules.
   page.wait_for_selector('#sit0:has-text("Stand up")')
+  assert 'You are the figure in the ring, in Blue' in page.inner_text('#rules')
   page.select_option('#player1', 'still')
-  page.focus('#play')
-  page.keyboard.press('Enter')
-  page.wait_for_selector('#play:has-text("Pause")')
-  page.keyboard.down('ArrowUp')
+  page.keyboard.down('ArrowRight')  # Starts the game, too.
   page.wait_for_selector('#result a')
-  page.keyboard.up('ArrowUp')
+  page.keyboard.up('ArrowRight')
   assert page.evaluate('ftwax.latency.length') == 1
   assert page.inner_text('#problem') == ''
   name = page.get_attribute('#result a', 'href').split('/')[-1]
@@ -209,23 +202,26 @@ def test_the_live_page_shows_a_growing_curve(page, tmp_path):
   app = pages.make_watch_app([run_tail.RunTail(run)], None, saved)
   with _serve(app) as address:
     page.goto(address)
-    page.wait_for_selector('.chart .main-svg')
+    page.wait_for_selector('.chart svg')
     assert page.evaluate(_NUM_POINTS) == 2
-    path = page.get_attribute('.scatterlayer .js-line', 'd')
     web_helpers.append_rows(run, 30, 40)
-    page.wait_for_selector('#runs td:has-text("40 of 100 (40%)")')
-    page.wait_for_selector('#runs td:has-text("stopped")')
+    page.wait_for_selector('#runs p:has-text("40 of 100 (40%) steps")')
+    page.wait_for_selector('#runs p:has-text("Stopped")')
+    page.wait_for_selector(
+      '#runs p:has-text("Loses against")', state='detached'
+    )
+    page.wait_for_selector('#runs p:has-text("Even with random 0.50")')
     with run_directory.lock(run):
-      page.wait_for_selector('#runs td:has-text("runs at")')
+      page.wait_for_selector('#runs p:has-text("Runs, ")')
     assert page.evaluate(_NUM_POINTS) == 4
-    assert page.get_attribute('.scatterlayer .js-line', 'd') != path
+    page.hover('.chart')
+    page.wait_for_selector('.told:has-text("steps")')
     titles = page.locator('h3').all_inner_texts()
     assert 'scores' in titles
     assert 'Elo in the tournament, with 95% intervals' in titles
-    label = page.get_attribute('section[id$=Tournament] .chart', 'aria-label')
-    assert 'Elo: a: 9, b: 0; low: a: 5, b: 0' in label
+    page.wait_for_selector('.chart[aria-label*="a: 9, b: 0"]')
     page.click('.charts summary')
-    page.wait_for_selector('.chart + details td:has-text("0.4")')
+    page.wait_for_selector('.charts td:has-text("0.4")')
     page.click('#nodes summary')
     page.wait_for_selector('#nodes td:has-text("seen 1 s ago")')
     _check_looks(page)
@@ -244,7 +240,7 @@ def test_a_run_is_watched_while_it_trains(page, tmp_path):
   )  # fmt: skip
   with process:
     page.goto(web_helpers.read_link(process.stdout))
-    page.wait_for_selector('.chart .main-svg')
+    page.wait_for_selector('.chart svg')
     shown = page.evaluate(_NUM_POINTS)
     while page.evaluate(_NUM_POINTS) == shown:
       assert process.poll() is None

@@ -53,7 +53,7 @@ def test_a_person_plays_by_the_rules_and_the_game_is_saved(made, playable):
     socket.send_json({'do': 'sit', 'seat': 0})
     socket.send_json({'do': 'play'})
     facts = web_helpers.receive(socket, 'facts')['facts']
-    socket.send_json({'do': 'keys', 'down': [0]})  # Ahead: east.
+    socket.send_json({'do': 'keys', 'down': [3]})  # East.
     states, end = _play_to_the_end(socket)
   cells = [state[9] for state in states]
   free = [0, 3]  # Floor and stands.
@@ -126,7 +126,7 @@ def test_two_people_who_ask_for_one_seat(made):
   with _connect(client) as first, _connect(client) as second:
     first.send_json({'do': 'name', 'name': 'Ada'})
     first.send_json({'do': 'sit', 'seat': 0})
-    web_helpers.receive_phase(first, 'waiting')
+    web_helpers.receive_phase(first, 'ready')
     while (
       not (room := web_helpers.receive(second, 'phase'))['seats'][0]['name']
       == 'Ada'
@@ -141,15 +141,39 @@ def test_two_people_who_ask_for_one_seat(made):
 
 
 def test_a_person_who_goes_leaves_the_game_running(made):
-  client, _ = made
+  client, saved = made
   with _connect(client) as first:
     first.send_json({'do': 'speed', 'speed': 15})
     with _connect(client) as second:
       second.send_json({'do': 'sit', 'seat': 1})
+      second.send_json({'do': 'seat', 'seat': 0, 'player': 'still'})
       second.send_json({'do': 'play'})
       web_helpers.receive_phase(second, 'playing')
-    _, end = _play_to_the_end(first)
-  assert end['elo'] == {}
+      for _ in range(2):
+        web_helpers.receive(second, 'state')
+      second.send_json({'do': 'stand'})
+      while not web_helpers.receive(second, 'phase')['seats'][1]['name']:
+        pass
+    states, end = _play_to_the_end(first)
+  # Who leaves before the end has the result of the seat.
+  assert len(states) > 2 and end['elo']['player 2']['games'] == 1
+  seat = saved.read(end['saved'])['seats'][1]
+  assert (seat['name'], seat['kind']) == ('player 2', 'person')
+
+
+def test_an_empty_room_forgets(made):
+  client, _ = made
+  with _connect(client) as socket:
+    first = web_helpers.receive(socket, 'phase')
+    socket.send_json({'do': 'seat', 'seat': 1, 'player': 'still'})
+    socket.send_json({'do': 'speed', 'speed': 15})
+    while web_helpers.receive(socket, 'phase')['speed'] != 15:
+      pass
+    web_helpers.receive_phase(socket, 'ready')
+  with _connect(client) as socket:
+    again = web_helpers.receive(socket, 'phase')
+    assert again == first
+    web_helpers.receive_phase(socket, 'ready')
 
 
 NONSENSE = [

@@ -141,9 +141,26 @@ def test_games_are_of_the_newest_checkpoint_when_a_person_enters(run):
   assert len(made) == 2
 
 
-def test_the_script_of_the_charts_is_served_from_its_package(run):
-  response = _client(run).get('/plotly.min.js')
-  assert response.status_code == 200 and 'plotly.js' in response.text[:200]
+def test_answers_are_compressed(run):
+  response = _client(run).get('/drawing/charts.js')
+  assert response.headers['content-encoding'] == 'gzip'
+  assert 'ftwax.Chart' in response.text
+
+
+def test_strength_is_fitted_when_there_are_new_games(run):
+  client = _client(run)
+  assert client.get('/runs').json()[0]['strength'] is None
+  row = {
+    'actor_steps': 20, 'scores/random': 0.5, 'scores/strong': 0.25,
+    'member_scores': [[0.5, 0.25]], 'member_games': [[10, 10]],
+  }  # fmt: skip
+  path = run / 'logs' / 'evaluation.jsonl'
+  path.write_text(json.dumps(row) + '\n')
+  found = client.get('/runs').json()[0]['strength']
+  assert found['opponents'] == ['random', 'strong']
+  assert found['elo'][0][0] == pytest.approx(0.0, abs=2.0)
+  assert found['opponent_elo'][1] == pytest.approx(191.0, abs=2.0)
+  assert found['elo_errors'][0][0] > 100.0
 
 
 def test_what_goes_on_in_members_is_told_to_those_who_ask(tmp_path):

@@ -10,20 +10,34 @@ import numpy as np
 
 from ftwax import types
 from ftwax.environments import game_pages
-from ftwax.environments.capture_the_flag import actions, features, rules
+from ftwax.environments.capture_the_flag import actions, features, maps, rules
 from ftwax.environments.capture_the_flag import game_config as config_lib
 
+# Arrows move on the map; letters relative to the direction of the player.
 _KEYS = (
-  game_pages.Key(('ArrowUp', 'KeyW'), 'ahead', 1, 'move'),
-  game_pages.Key(('ArrowDown', 'KeyS'), 'back', 2, 'move'),
+  game_pages.Key(('ArrowUp',), 'up', maps.NORTH, 'go'),
+  game_pages.Key(('ArrowLeft',), 'left', maps.WEST, 'go'),
+  game_pages.Key(('ArrowDown',), 'down', maps.SOUTH, 'go'),
+  game_pages.Key(('ArrowRight',), 'right', maps.EAST, 'go'),
+  game_pages.Key(('Space',), 'tag', 1, 'tag'),
+  game_pages.Key(('KeyW',), 'ahead', 1, 'move'),
+  game_pages.Key(('KeyS',), 'back', 2, 'move'),
   game_pages.Key(('KeyA',), 'step left', 3, 'move'),
   game_pages.Key(('KeyD',), 'step right', 4, 'move'),
-  game_pages.Key(('ArrowLeft', 'KeyQ'), 'turn left', 1, 'turn', repeats=False),
-  game_pages.Key(
-    ('ArrowRight', 'KeyE'), 'turn right', 2, 'turn', repeats=False
-  ),
-  game_pages.Key(('Space',), 'tag', 1, 'tag'),
+  game_pages.Key(('KeyQ',), 'turn left', 1, 'turn', repeats=False),
+  game_pages.Key(('KeyE',), 'turn right', 2, 'turn', repeats=False),
 )
+
+# Turn and move that go one, two or three quarter turns to the right.
+_QUARTERS = (
+  {'move': 1},
+  {'turn': 2, 'move': 1},
+  {'turn': 2, 'move': 4},
+  {'turn': 1, 'move': 1},
+)
+
+# Numbers of a shown state before those of the players.
+_NUM_SHARED = 9
 
 
 def make_page(
@@ -45,6 +59,8 @@ def make_page(
       'teams': config.teams,
       'num_steps': config.num_steps,
       'tag_cooldown': config.tag_cooldown,
+      'tag_range': config.tag_range,
+      'respawn_period': config.respawn_period,
       'view_size': config.view_size,
       'view_behind': config.view_behind,
       'scalars': features.scalar_names(config),
@@ -76,8 +92,17 @@ def make_page(
     action = rules.Action(choice('move'), choice('turn'), choice('tag'))
     return actions.encode_action(action, config)
 
+  def steer(
+    state: Any, seat: int, choices: Mapping[str, int]
+  ) -> Mapping[str, int]:
+    if 'go' not in choices:
+      return choices
+    direction = state[_NUM_SHARED + config.num_players + seat]
+    quarters = _QUARTERS[(choices['go'] - direction) % 4]
+    return {'tag': choices.get('tag', 0), **quarters}
+
   script = pathlib.Path(__file__).with_name('capture_the_flag.js')
-  return game_pages.GamePage(script, _KEYS, facts, to_page, view, act)
+  return game_pages.GamePage(script, _KEYS, facts, to_page, view, act, steer)
 
 
 def read_config(

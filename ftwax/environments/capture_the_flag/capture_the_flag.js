@@ -67,6 +67,15 @@ ftwax.games.capture_the_flag = (() => {
     context.restore();
   };
 
+  // Marks the figure of the person who looks.
+  const ring = ({context, colors}, x, y) => {
+    context.strokeStyle = colors.text;
+    context.lineWidth = 0.09;
+    context.beginPath();
+    context.arc(x + 0.5, y + 0.5, 0.56, 0, 7);
+    context.stroke();
+  };
+
   const place = (facts, from, to, share) => {
     const at = (cell) => [cell % facts.width, Math.floor(cell / facts.width)];
     const [x, y] = at(to);
@@ -120,6 +129,7 @@ ftwax.games.capture_the_flag = (() => {
       if (player.cooldown === facts.tag_cooldown)
         drawTag(picture, facts, player, ...places[i], color, share);
       figure(picture, ...places[i], angle, color, String(i + 1));
+      if (i === picture.own) ring(picture, ...places[i]);
     });
     to.flags.forEach(({team, carrier, cell}) => {
       const [x, y] = carrier >= 0 ? places[carrier]
@@ -185,6 +195,26 @@ ftwax.games.capture_the_flag = (() => {
     return `Your lead ${lead}, ${left} moves left`;
   };
 
+  const rules = (facts, own) => {
+    const [us, them] = facts.teams[own] ? ['Red', 'Blue'] : ['Blue', 'Red'];
+    return [
+      `${own < 0 ? 'Each team' : `You are the figure in the ring, in ${us}. Your team`} takes the flag of the other and carries it to its own stand, the frame at its base, while its own flag stands there: one point. Most points after ${facts.num_steps} moves win.`,
+      `A tag hits who stands up to ${facts.tag_range} cells straight ahead: they drop the flag and wait at their base for ${facts.respawn_period} moves.`,
+      `Step on ${own < 0 ? "your team's" : us === 'Blue' ? 'the blue' : 'the red'} flag where it was dropped, and it is back on its stand.`,
+    ];
+  };
+
+  // What a person on a seat should know now.
+  const advice = (facts, state, own, speed) => {
+    const {players, flags} = read(facts, state);
+    const {team, waiting} = players[own];
+    if (waiting) return `You were tagged, back in ${Math.ceil(waiting / speed)}`;
+    if (flags[1 - team].carrier === own)
+      return flags[team].carrier >= 0 ? 'You have the flag, but yours is taken: get it back first'
+        : `You have the flag: bring it to the ${team ? 'red' : 'blue'} frame`;
+    return flags[team].carrier >= 0 ? `Player ${flags[team].carrier + 1} has your flag: tag them` : '';
+  };
+
   const events = (facts, fromState, toState) => {
     if (!fromState) return [];
     const from = read(facts, fromState), to = read(facts, toState);
@@ -208,6 +238,6 @@ ftwax.games.capture_the_flag = (() => {
     teams: TEAMS,
     size: (facts) => [facts.width, facts.height],
     viewSize: (facts) => [facts.view_size + 3, facts.view_size],
-    draw, drawView, status, viewStatus, events, read,
+    draw, drawView, status, viewStatus, rules, advice, events, read,
   };
 })();

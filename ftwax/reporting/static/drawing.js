@@ -5,7 +5,10 @@
 //     share from 0 to 1; `from` is null where there is no earlier state;
 //   drawView(picture, facts, view), viewSize(facts): what an agent sees;
 //   status(facts, state), viewStatus(facts, view) -> a sentence;
-//   events(facts, from, to) -> sentences; teams: their names, if it has any.
+//   events(facts, from, to) -> sentences; teams: their names, if it has any;
+//   rules(facts, own) -> sentences, and advice(facts, state, own, speed) -> a
+//     sentence for who sits on the seat `own`; both may be left out.
+// A picture has `context`, `colors` and `own`, the seat to mark, or -1.
 const ftwax = {games: {}};
 
 ftwax.element = (tag, properties = {}, ...children) => {
@@ -25,6 +28,7 @@ ftwax.Stage = class {
   constructor(canvas, script) {
     this.canvas = canvas;
     this.game = ftwax.games[script];
+    this.own = -1;  // The seat of the person who looks.
     this.rate = 0;  // Pictures a second, while something moves.
     this.times = [];
     const again = () => { this.readColors(); this.wake(); };
@@ -75,7 +79,7 @@ ftwax.Stage = class {
     }
     const context = this.canvas.getContext('2d');
     context.setTransform(unit, 0, 0, unit, 0, 0);
-    const picture = {context, colors: this.colors};
+    const picture = {context, colors: this.colors, own: this.own};
     if (this.view) {
       this.game.drawView(picture, this.facts, this.view);
       return;

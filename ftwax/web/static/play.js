@@ -3,7 +3,10 @@
   const {element} = ftwax;
   const byId = (id) => document.getElementById(id);
   const NAMES = {ArrowUp: '↑', ArrowDown: '↓', ArrowLeft: '←', ArrowRight: '→'};
-  let room = null, keys = [], stage = null, last = null, socket = null;
+  let room = null, keys = [], buttons = [], stage = null, last = null, socket = null;
+  // Players of a game to watch, one a team, such as two members.
+  const match = new URLSearchParams(location.search).get('match')?.split(',');
+  let arrives = true;
   const down = new Set();
   // Milliseconds from a key to the state that it led to.
   ftwax.latency = [];
@@ -19,6 +22,7 @@
     hello(message) {
       pressedAt = sent = 0;
       keys = message.keys;
+      arrives = true;
       byId('title').textContent = `Play ${message.hello}`;
       stage = ftwax.stage = new ftwax.Stage(byId('canvas'), message.script);
       Object.assign(byId('speed'), {min: message.speeds[0], max: message.speeds[1]});
@@ -28,8 +32,21 @@
       if (name) send({do: 'name', name});
       if (sessionStorage.getItem('all') === 'no') { byId('all').checked = false; send({do: 'view', all: false}); }
     },
-    phase(message) { room = message; showRoom(); },
-    facts(message) { stage.start(message.facts); last = null; values.length = 0; byId('result').replaceChildren(); },
+    phase(message) {
+      room = message;
+      if (arrives) arrive();
+      const own = stage.own;
+      stage.own = room.seats.findIndex(({you}) => you);
+      if (own !== stage.own) { showRules(); stage.wake(); }
+      showRoom();
+    },
+    facts(message) {
+      stage.start(message.facts);
+      last = null;
+      values.length = 0;
+      byId('result').replaceChildren();
+      showRules();
+    },
     state(message) {
       told(message.heard);
       const game = stage.game;
@@ -38,6 +55,7 @@
       const events = game.events(stage.facts, last, message.state);
       if (events.length) byId('said').textContent = events.join(' ');
       last = message.state;
+      showAdvice();
     },
     view(message) {
       told(message.heard);
@@ -53,6 +71,29 @@
     if (!pressedAt || heard < awaited) return;
     ftwax.latency.push(performance.now() - pressedAt);
     pressedAt = 0;
+  };
+
+  // Seats who comes beside fewest people, or the players of a match.
+  const arrive = () => {
+    arrives = false;
+    const people = (team) => room.seats.filter((seat) => seat.team === team && seat.kind === 'person').length;
+    const free = room.seats.map((seat, index) => ({...seat, index})).filter(({kind}) => kind !== 'person');
+    if (match) room.seats.forEach(({team}, seat) => match[team] && send({do: 'seat', seat, player: match[team]}));
+    else if (free.length && !room.seats.some(({you}) => you))
+      send({do: 'sit', seat: free.sort((a, b) => people(a.team) - people(b.team))[0].index});
+  };
+
+  const showRules = () => {
+    const rules = (stage.facts && stage.game.rules?.(stage.facts, stage.own)) || [];
+    byId('rules_title').hidden = !rules.length;
+    byId('rules').replaceChildren(...rules.map((textContent) => element('li', {textContent})));
+  };
+
+  const showAdvice = () => {
+    const plays = last && stage.own >= 0 && room.phase === 'playing';
+    const text = plays && stage.game.advice?.(stage.facts, last, stage.own, room.speed) || '';
+    if (byId('advice').textContent !== text) byId('advice').textContent = text;
+    byId('advice').hidden = !text;
   };
 
   // Loads the script that draws the game, once.
@@ -85,23 +126,27 @@
     if (down.has(index) === isDown) return;
     if (isDown) down.add(index); else down.delete(index);
     sent += 1;
-    const plays = room.phase === 'playing' && room.seats.some(({you}) => you);
+    const plays = /playing|ready/.test(room.phase) && room.seats.some(({you}) => you);
     if (isDown && !pressedAt && plays) [pressedAt, awaited] = [performance.now(), sent];
-    byId('keys').children[index].classList.toggle('down', isDown);
+    buttons[index].classList.toggle('down', isDown);
     send({do: 'keys', down: [...down]});
   };
 
   const showKeys = () => {
-    byId('keys').replaceChildren(...keys.map((key, index) => {
+    buttons = keys.map((key, index) => {
       const caps = key.codes.map((code) => NAMES[code] || code.replace(/Key|Digit/, ''));
-      const button = element('button', {type: 'button'},
+      const button = element('button', {type: 'button', className: key.codes[0]},
         element('kbd', {textContent: caps.join(' ')}), element('span', {textContent: key.label}));
       button.onpointerdown = (event) => { event.preventDefault(); press(index, true); };
       button.onpointerup = button.onpointerleave = button.onpointercancel = () => press(index, false);
       // Enter presses it once for those who reach it by Tab.
       button.onclick = (event) => { if (!event.detail) { press(index, true); setTimeout(() => press(index, false), 60); } };
       return button;
-    }));
+    });
+    const isMain = (button) => /^Arrow|^Space/.test(button.className);
+    byId('keys').replaceChildren(
+      element('div', {className: 'pad'}, ...buttons.filter(isMain)),
+      element('div', {className: 'row more'}, ...buttons.filter((button) => !isMain(button))));
   };
 
   const keyOf = (event) => {
@@ -116,6 +161,7 @@
     const index = keyOf(event);
     if (index < 0) return;
     event.preventDefault();
+    if (!event.repeat && room.phase === 'ready') toggle();
     if (!event.repeat) press(index, true);
   });
   addEventListener('keyup', (event) => {
@@ -127,10 +173,12 @@
   const toggle = () => send({do: room.phase === 'playing' ? 'pause' : 'play'});
 
   const showRoom = () => {
-    const words = {waiting: 'Play', preparing: 'Preparing…', playing: 'Pause (Esc)', paused: 'Resume', over: 'Play again'};
+    const words = {waiting: 'Play', ready: 'Play', preparing: 'Preparing…', playing: 'Pause (Esc)', paused: 'Resume', over: isDecided() ? 'New match' : 'Next game'};
     byId('play').textContent = words[room.phase];
     byId('play').disabled = room.phase === 'preparing';
     byId('restart').disabled = byId('new_map').disabled = room.phase === 'preparing' || room.phase === 'waiting';
+    if (room.phase === 'ready') byId('status').textContent = 'Press Play, or any key of the game.';
+    showAdvice();
     byId('speed').value = room.speed;
     byId('speed_value').textContent = room.speed;
     if (document.activeElement !== byId('name')) byId('name').value = room.you;
@@ -147,6 +195,8 @@
   addEventListener('focusin', (event) => {
     focused = byId('seats').contains(event.target) ? event.target.id : '';
   });
+
+  const isDecided = () => Math.max(...room.wins) > 1;
 
   const seatRow = (seat, index) => {
     const teams = (stage && stage.game.teams) || [];
@@ -212,13 +262,15 @@
   };
 
   const showEnd = (message) => {
-    const teams = stage.game.teams || [];
+    const names = stage.game.teams || [];
     const best = Math.max(...message.end);
     const isShared = message.end.filter((score) => score === best).length > 1;
     const winner = isShared ? -1 : message.end.indexOf(best);
     const words = message.end.length < 2 ? 'The game is over.'
-      : winner < 0 ? 'A draw.' : `${teams[winner] || `Player ${winner + 1}`} won.`;
+      : winner < 0 ? 'A draw.' : `${names[winner] || `Player ${winner + 1}`} won.`;
     const lines = [element('p', {className: 'score', textContent: words})];
+    const {wins} = message;
+    if (wins.length === 2) lines.push(element('p', {textContent: `${Math.max(...wins) > 1 ? 'The match ends' : 'Best of three'}: ${wins.map((count, i) => `${names[i] || `Player ${i + 1}`} ${count}`).join(', ')}.`}));
     for (const [name, elo] of Object.entries(message.elo))
       if (elo.games) lines.push(element('p', {textContent: `Elo of ${name}: ${elo.rating} after ${elo.games} games.`}));
     if (message.saved) lines.push(element('p', {}, links(message.saved)));
@@ -237,6 +289,13 @@
       element('li', {}, `${game.time.slice(0, 16).replace('T', ' ')}, ${game.seats.join(', ')}: `, links(game.name))));
   };
 
+  byId('reach').textContent = /^(127\.|localhost|\[::1\])/.test(location.hostname)
+    ? 'It opens on this machine alone. For other machines, start the program with --host=ADDRESS, an address of this machine.'
+    : 'Whoever has it joins this room, in a window of their own.';
+  byId('copy').onclick = async () => {
+    try { await navigator.clipboard.writeText(location.href); byId('copied').textContent = 'Copied.'; }
+    catch { byId('copied').textContent = location.href; }
+  };
   byId('play').onclick = () => { toggle(); byId('canvas').focus(); };
   byId('restart').onclick = () => { send({do: 'restart'}); byId('canvas').focus(); };
   byId('new_map').onclick = () => { send({do: 'new_map'}); byId('canvas').focus(); };

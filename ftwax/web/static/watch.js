@@ -1,37 +1,38 @@
 'use strict';
 // Follows runs: asks for new rows of their logs, and draws every number in them.
 (() => {
-  const {element} = ftwax;
+  const {element, format} = ftwax;
   const byId = (id) => document.getElementById(id);
-  const MOST_POINTS = 2000;
+  // With more rows, a point of a curve is the mean of an interval of steps.
+  const MOST_POINTS = 150;
   // Milliseconds between two requests: as many that drawing takes a hundredth of the time, within bounds.
   const [SHORTEST, LONGEST] = [5000, 30000];
   const periodAfter = (drawing) => Math.min(Math.max(SHORTEST, 100 * drawing), LONGEST);
-  const DASHES = ['solid', 'dash', 'dot', 'dashdot'];
-  const COUNTS = ['actor_steps', 'learner_steps', 'episodes', 'seconds', 'generation'];
+  const COUNTS = ['actor_steps', 'learner_steps', 'episodes', 'seconds', 'generation', 'num_episodes'];
+  // Of Student's distribution, for 95% intervals of the mean of 2, 3... runs.
+  const QUANTILES = [12.71, 4.3, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.2];
   // Sections in their order; a chart goes to the first that wants it.
   const SECTIONS = [
     ['Progress', (log, name) => log === 'train' && !name.startsWith('event')],
-    ['Elo', (log, name) => log === 'population' && /ratings$/.test(name)],
-    ['Evaluations', (log) => log.startsWith('evaluation')],
-    ['Tournament', (log) => log === 'tournament'],
+    ['Strength', (log) => /^evaluation|^tournament|^strength/.test(log)],
     ['Lineage', (log) => log === 'lineage'],
-    ['Returns of members', (log, name) => log === 'population' && /returns$/.test(name)],
+    ['Ratings and returns of members', (log, name) => log === 'population' && /ratings$|returns$/.test(name)],
     ['Hyperparameters', (log, name) => name.startsWith('hyperparameters/')],
-    ['Internal rewards and events', (log, name) => /internal_rewards|event_r/.test(name)],
+    ['Internal rewards', (log, name) => /internal_rewards/.test(name)],
+    ['Events in a game', (log, name) => /event_r/.test(name)],
     ['Throughput and where time goes', (log, name) => log === 'speed' || /^wait_|sample_age/.test(name)],
     ['Losses and learning', (log) => log.startsWith('learner')],
     ['Other logs', () => true],
   ];
+  const SMALL = ['Hyperparameters', 'Internal rewards', 'Events in a game', 'Throughput and where time goes', 'Losses and learning'];
   let runs = [];
   const charts = new Map();
 
-  // What a game calls its return, if the runs agree.
-  const headed = (name) => {
-    const [first, ...others] = new Set(runs.map(({fact}) => fact.headline || ''));
-    return readable(name === 'episode_return' && first && !others.length ? first : name);
-  };
-  const readable = (name) => name.replace(/^(hyperparameters|scores)\//, '').replaceAll('_', ' ');
+  const WORDS = {actor_steps: 'steps', learner_steps: 'updates', ratings: 'Elo in training games', mean_returns: 'mean return'};
+  const readable = (name) => WORDS[name] || name.replace(/^(hyperparameters|scores)\//, '').replaceAll('_', ' ').replace(/\bi\b/g, 'I');
+  // What a game calls its return.
+  const headed = (name, [run]) => readable(name === 'episode_return' && run.fact.headline || name);
+  const nameOf = ({fact}) => fact.experiment ? `${fact.experiment}/${fact.name}` : fact.name;
 
   const fetchJSON = async (address) => {
     const response = await fetch(address);
@@ -55,12 +56,12 @@
       facts.forEach((fact, i) => {
         // A tournament changes no log.
         const changed = Boolean(fact.tournament) !== Boolean(runs[i]?.fact.tournament);
-        runs[i] = {logs: {}, offsets: {}, ages: {}, damaged: 0, ...runs[i], fact};
+        runs[i] = {index: i, logs: {}, offsets: {}, ages: {}, damaged: 0, ...runs[i], fact};
         runs[i].changed ||= changed;
       });
-      for (const [index, run] of runs.entries()) {
+      for (const run of runs) {
         const query = new URLSearchParams(run.offsets);
-        const found = await fetchJSON(`/runs/${index}/logs?${query}`);
+        const found = await fetchJSON(`/runs/${run.index}/logs?${query}`);
         for (const [label, tail] of Object.entries(found)) {
           if (tail.fresh || !run.logs[label]) run.logs[label] = [];
           append(run.logs[label], tail.rows);
@@ -99,33 +100,46 @@
   const duration = (seconds) => seconds < 90 ? `${Math.round(seconds)} s`
     : seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
 
-  // Whether it runs, how fast and how long still; or since when it does not.
+  // Whether it runs and how long still, or since when it does not.
   const state = (run, steps) => {
     const age = Math.min(...Object.values(run.ages));
     const speed = speedRows(run).at(-1)?.['steps a second'];
     const since = Number.isFinite(age) ? ` ${duration(age)} ago` : '';
     if (run.fact.running ?? age < 60) {
       const left = (run.fact.steps - steps) / speed;
-      return !speed ? 'starts' : `runs at ${Math.round(speed).toLocaleString()} steps/s${left > 0 ? `, ${duration(left)} left` : ''}`;
+      return !speed ? 'Starts' : `Runs${left > 0 ? `, ${duration(left)} left` : ''}, at ${Math.round(speed).toLocaleString()} steps/s`;
     }
-    if (steps >= run.fact.steps) return `finished${since}`;
-    return run.fact.error ? `stopped by an error${since}` : since && `stopped${since}`;
+    if (steps >= run.fact.steps) return `Finished${since}`;
+    return run.fact.error ? `Stopped by an error${since}` : since ? `Stopped${since}` : 'Has not started';
   };
 
   // The strongest member, by the best measure that there is.
   const best = (run) => {
-    const {tournament, members} = run.fact;
+    const {tournament, members, strength} = run.fact;
     const value = last(run, 'episode_return');
-    if (!(members > 1)) return typeof value === 'number' ? `return ${format(value)}` : '';
-    const of = (...names) => names.map((name) => last(run, name)).find((all) => all?.some?.((v) => v !== null));
-    const elo = tournament?.ratings.slice(0, members) || of('member_elo', 'ratings');
-    const values = elo || of('member_returns', 'mean_returns') || [];
-    const index = values.indexOf(Math.max(...values.filter((v) => v !== null)));
-    return index < 0 ? '' : `member ${index}, ${elo ? 'Elo' : 'return'} ${format(elo ? Math.round(values[index]) : values[index])}`;
+    if (!(members > 1)) return typeof value === 'number' ? `Last ${headed('episode_return', [run])}: ${format(value)}.` : '';
+    const most = (values) => values.indexOf(Math.max(...values.filter((v) => v !== null)));
+    const rated = (elo, error, anchor) => {
+      const index = most(elo);
+      return `Best: member ${index}, Elo ${Math.round(elo[index])} ± ${Math.round(error[index])} above ${readable(anchor)}.`;
+    };
+    if (tournament) return rated(tournament.ratings.slice(0, members), tournament.highs.map((high, i) => high - tournament.ratings[i]), tournament.players[members]);
+    if (strength) return rated(strength.elo.at(-1), strength.elo_errors.at(-1), strength.opponents[0]);
+    const [word, values] = [['return', 'member_returns'], ['return', 'mean_returns'], ['Elo', 'ratings']]
+      .map(([word, name]) => [word, last(run, name)]).find(([, all]) => all?.some?.((v) => v !== null)) || ['', []];
+    const index = most(values);
+    return index < 0 ? '' : `Best: member ${index}, ${word} ${format(values[index])}.`;
   };
 
-  const scores = (run) => Object.entries(run.logs.evaluation?.at(-1) || {}).filter(([name]) => name.startsWith('scores/'))
-    .map(([name, value]) => `${readable(name)} ${value.toFixed(2)}`).join(', ');
+  // Whom the members beat, whom not, and by which scores.
+  const scores = (run) => {
+    const found = Object.entries(run.logs.evaluation?.at(-1) || {}).filter(([name]) => name.startsWith('scores/'));
+    const list = (word, wants) => {
+      const some = found.filter(([, score]) => wants(score)).map(([name, score]) => `${readable(name)} ${score.toFixed(2)}`);
+      return some.length ? `${word} ${some.join(', ')}. ` : '';
+    };
+    return list('Wins against', (score) => score > 0.5) + list('Even with', (score) => score === 0.5) + list('Loses against', (score) => score < 0.5);
+  };
 
   const showRuns = () => {
     const focus = document.activeElement.id;
@@ -135,12 +149,17 @@
       play.setAttribute('aria-label', `Watch or play games of ${run.fact.name}`);
       play.disabled = !run.fact.checkpoint;
       play.onclick = () => showGame(index);
-      const share = run.fact.steps ? ` of ${run.fact.steps.toLocaleString()} (${Math.floor(100 * steps / run.fact.steps)}%)` : '';
-      const cells = [state(run, steps), steps === undefined ? '' : steps.toLocaleString() + share, best(run), scores(run)];
-      const cell = (text) => element('td', {textContent: text});
-      const name = element('th', {scope: 'row', textContent: run.fact.experiment ? `${run.fact.experiment}/${run.fact.name}` : run.fact.name, title: run.fact.command || ''});
+      const all = run.fact.steps;
+      const line = (text, className = '') => text ? element('p', {textContent: text, className}) : '';
+      const share = steps === undefined ? '' : steps.toLocaleString() + (all ? ` of ${all.toLocaleString()} (${Math.floor(100 * steps / all)}%)` : '');
+      const bar = all ? element('progress', {max: all, value: steps || 0}) : '';
+      bar && bar.setAttribute('aria-label', `Steps of ${run.fact.name}`);
       const report = run.fact.report ? element('a', {id: `report${index}`, href: `/runs/${index}/report`, textContent: 'Report', target: '_blank', rel: 'noopener'}) : '';
-      return element('tr', {}, name, ...cells.map(cell), element('td', {}, play, ' ', report), cell(run.fact.checkpoint || 'none yet'), cell(run.fact.seed ?? ''));
+      return element('article', {className: 'run'},
+        element('h2', {textContent: nameOf(run), title: run.fact.command || ''}),
+        line(state(run, steps), 'score'), bar, line(share && `${share} steps`), line(best(run)), line(scores(run)),
+        element('p', {className: 'row'}, play, report,
+          element('span', {className: 'quiet', textContent: `seed ${run.fact.seed ?? '?'}, checkpoint ${run.fact.checkpoint || 'none yet'}`})));
     }));
     if (focus && byId(focus)) byId(focus).focus();
   };
@@ -159,109 +178,106 @@
       element('tr', {}, element('th', {scope: 'row', textContent: name}), element('td', {textContent: String(text)}))));
   });
 
-  const showGame = (index) => {
-    const frame = element('iframe', {src: `/runs/${index}/play`, title: `Games of ${runs[index].fact.name}`});
+  // Games of a run, of a person or between two given members.
+  const showGame = (index, match = '') => {
+    const frame = element('iframe', {src: `/runs/${index}/play${match && `?match=${encodeURIComponent(match)}`}`, title: `Games of ${runs[index].fact.name}`});
     const close = element('button', {type: 'button', textContent: 'Close the game'});
     close.onclick = () => byId('game').replaceChildren();
     byId('game').replaceChildren(element('h2', {textContent: `Games of ${runs[index].fact.name}`}), close, frame);
     close.focus();
+    close.scrollIntoView();
   };
 
-  // Lines of a chart: [{name, x, y, run}], of numbers, members or events.
-  const lines = (label, name) => runs.flatMap((run, index) => {
-    const rows = label === 'speed' ? speedRows(run) : run.logs[label] || [];
-    const every = Math.max(1, Math.ceil(rows.length / MOST_POINTS));
-    const some = rows.filter((row, i) => name in row && (i % every === 0 || i === rows.length - 1));
-    if (!some.length) return [];
-    const axis = [byId('axis').value, 'learner_steps'].find((key) => key in some.at(-1));
-    const x = some.map((row, i) => axis ? row[axis] : i);
-    const prefix = runs.length > 1 ? `${run.fact.name} ` : '';
-    const line = (text, pick) => ({name: prefix + text, x, y: some.map((row) => pick(row[name])), run: index, axis});
-    const value = some.at(-1)[name];
-    if (!Array.isArray(value)) return [line(readable(name), (v) => typeof v === 'number' ? v : null)];
-    if (Array.isArray(value[0])) {  // Members and events: means over members.
-      return value[0].map((_, event) => line(readable(run.fact.events?.[event] || `event ${event}`),
-        (all) => all ? all.reduce((sum, member) => sum + member[event], 0) / all.length : null));
-    }
-    const isEvents = value.length === run.fact.events?.length && value.length !== run.fact.members;
-    return value.map((_, i) => line(isEvents ? readable(run.fact.events[i]) : `member ${i}`, (all) => all?.[i] ?? null));
-  });
-
-  // Of all opponents in one chart.
-  const scoreLines = (label) => [...new Set(runs.flatMap(({logs}) => Object.keys(logs[label]?.at(-1) || {})))]
-    .filter((name) => name.startsWith('scores/')).flatMap((name) => lines(label, name));
-
-  const tournamentLines = () => runs.flatMap(({fact}, index) => {
-    if (!fact.tournament) return [];
-    const {players, ratings, lows, highs} = fact.tournament;
-    const bar = (name, y, more) => ({name: runs.length > 1 ? `${fact.name} ${name}` : name, x: players, y, run: index, axis: 'player', type: 'bar', ...more});
-    const interval = {symmetric: false, array: highs.map((high, i) => high - ratings[i]), arrayminus: lows.map((low, i) => ratings[i] - low)};
-    return [bar('Elo', ratings, {error_y: interval}), bar('low', lows, {inTable: true}), bar('high', highs, {inTable: true})];
-  });
-
-  const lineageLines = () => runs.flatMap((run, index) => {
-    const copies = (run.logs.lineage || []).filter((row) => 'parent' in row);
-    if (!copies.length) return [];
-    const x = [], y = [];
-    for (const {generation, member, parent} of copies) {
-      x.push(generation, generation, null);
-      y.push(parent, member, null);
-    }
-    return [{name: `${run.fact.name}: copies, from parent to member`, x, y, run: index, axis: 'generation', marked: true}];
-  });
-
-  const isFlat = (found) => found.every(({y}) => y.every((v) => v === null || v === found[0].y[0]));
-
-  const layout = (found) => ({
-    margin: {l: 55, r: 10, t: 10, b: 45}, paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)',
-    font: {color: ftwax.color('text'), size: 12}, showlegend: found.length > 1 && found.length < 14 && (found[0].type !== 'bar' || runs.length > 1),
-    legend: {orientation: 'h', y: -0.25}, uirevision: 'kept',
-    xaxis: {automargin: true, title: {text: found[0].type === 'bar' ? '' : readable(found[0].axis || 'row')}, gridcolor: ftwax.color('panel')},
-    yaxis: {gridcolor: ftwax.color('panel'), zerolinecolor: ftwax.color('line')},
-  });
-
-  const showChart = (id, label, name, found) => {
-    let chart = charts.get(id);
-    if (!chart) {
-      const plot = element('div', {className: 'chart'});
-      plot.setAttribute('role', 'img');
-      const table = element('div', {className: 'table'});
-      const details = element('details', {}, element('summary', {textContent: 'Numbers'}), table);
-      details.ontoggle = () => showNumbers(charts.get(id));
-      const figure = element('figure', {style: 'margin:0;min-width:0'}, element('h3', {textContent: headed(name)}), plot, details);
-      const title = SECTIONS.find(([, wants]) => wants(label, name))[0];
-      section(title).append(figure);
-      chart = {id, plot, details, table, name};
-      charts.set(id, chart);
-    }
-    chart.found = found;
-    const isBar = found[0].type === 'bar';
-    const ends = found.slice(0, 6).map(({name: text, x, y}) => isBar ? `${text}: ${x.map((player, i) => `${player}: ${format(y[i])}`).join(', ')}`
-      : `${text}: ${format(y.find((v) => v !== null))} to ${format(y.findLast((v) => v !== null))}`);
-    chart.plot.setAttribute('aria-label', `${isBar ? 'Bar' : 'Line'} chart of ${readable(name)}. ${ends.join('; ')}`);
-    chart.stale = true;
-    if (chart.details.open) showNumbers(chart);
+  // Points of a log: [{x, value}], and what x counts.
+  const points = (run, label, name) => {
+    const rows = (label === 'speed' ? speedRows(run) : run.logs[label] || []).filter((row) => name in row);
+    const axis = rows.length && [byId('axis').value, 'learner_steps'].find((key) => key in rows.at(-1));
+    return {axis: axis || 'row', rows: rows.map((row, i) => ({x: axis ? row[axis] : i, value: row[name]}))};
   };
 
-  // Draws the charts in sight alone, so that a page that is open costs little.
-  const drawVisible = () => {
-    for (const chart of charts.values()) {
-      const {top, bottom} = chart.plot.getBoundingClientRect();
-      if (!chart.stale || bottom < -200 || top > innerHeight + 200) continue;
-      chart.stale = false;
-      const traces = chart.found.filter(({inTable}) => !inTable).map(({name, x, y, run, marked, type = 'scatter', error_y}) => ({name, x, y, type, error_y,
-        mode: marked || x.length < 3 ? 'lines+markers' : 'lines', line: {dash: DASHES[run % 4], width: 1.7}}));
-      Plotly.react(chart.plot, traces, layout(chart.found), {responsive: true, displaylogo: false, displayModeBar: false});
+  const isNumber = (value) => typeof value === 'number';
+  const mean = (values) => values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null;
+
+  // A line of means over intervals, with the range of what is in them.
+  const curve = (rows, pick) => {
+    const groups = [];
+    if (rows.length <= MOST_POINTS) groups.push(...rows.map((row) => [row]));
+    else {
+      const [first, end] = [rows[0].x, rows.at(-1).x];
+      for (const row of rows) (groups[Math.min(Math.floor((row.x - first) / (end - first) * MOST_POINTS), MOST_POINTS - 1)] ||= []).push(row);
     }
+    const made = {x: [], y: [], low: [], high: []};
+    for (const group of groups.filter(Boolean)) {
+      const values = group.flatMap(({value}) => pick(value)).filter(isNumber);
+      made.x.push(group.at(-1).x);
+      made.y.push(mean(values));
+      made.low.push(values.length ? Math.min(...values) : null);
+      made.high.push(values.length ? Math.max(...values) : null);
+    }
+    if (made.y.every((y, i) => made.low[i] === y && made.high[i] === y)) delete made.low;
+    return made;
   };
 
-  const format = (value) => typeof value !== 'number' ? ''
-    : String(Number.isInteger(value) ? value : Number(value.toPrecision(5)));
+  const at = ({x, y}, where) => {
+    const i = Math.max(1, x.findIndex((other) => other >= where));
+    const share = (where - x[i - 1]) / (x[i] - x[i - 1]);
+    return x.length < 2 || y[i - 1] === null || y[i] === null ? y.at(-1) : y[i - 1] + (y[i] - y[i - 1]) * share;
+  };
+
+  // The mean of several runs and its 95% interval, where all of them are.
+  const average = (curves, log) => {
+    const [turn, back] = log ? [Math.log, Math.exp] : [(v) => v, (v) => v];
+    const first = Math.max(...curves.map(({x}) => x[0])), end = Math.min(...curves.map(({x}) => x.at(-1)));
+    const made = {x: [], y: [], low: [], high: []};
+    for (let i = 0; i <= 100; i++) {
+      const x = first + (end - first) * i / 100, values = curves.map((line) => at(line, x)).filter(isNumber).map(turn);
+      const middle = mean(values), spread = Math.sqrt(values.reduce((sum, v) => sum + (v - middle) ** 2, 0) / (values.length - 1));
+      const half = QUANTILES[Math.min(values.length - 2, 9)] * spread / Math.sqrt(values.length);
+      made.x.push(x);
+      made.y.push(values.length ? back(middle) : null);
+      made.low.push(values.length > 1 ? back(middle - half) : null);
+      made.high.push(values.length > 1 ? back(middle + half) : null);
+    }
+    return made;
+  };
+
+  // Runs that share a line: those of one configuration, or each by itself.
+  const families = (some) => {
+    const found = new Map();
+    for (const run of some) {
+      const key = byId('average').checked && run.fact.variant || run.index;
+      found.set(key, [...found.get(key) || [], run]);
+    }
+    return [...found.values()];
+  };
+
+  // Lines of runs of one experiment: numbers, members, or picked of those.
+  const lines = (some, label, name, pick, log = false) => {
+    const all = families(some.filter((run) => points(run, label, name).rows.length));
+    return all.flatMap((family, index) => {
+      const found = family.map((run) => points(run, label, name));
+      const {axis, rows} = found[0], value = rows.at(-1).value;
+      const many = all.length > 1 || family.length > 1;
+      const names = family.map(({fact}) => fact.name).join(', ');
+      const title = many ? family.length > 1 ? `mean of ${names}` : names : '';
+      if (Array.isArray(value) && !pick && !many)
+        return value.map((_, i) => ({name: `member ${i}`, color: i, axis, ...curve(rows, (v) => [v?.[i]])}));
+      const curves = found.map((one) => curve(one.rows, pick || ((v) => [v].flat())));
+      return [{name: title, color: index, axis, ...(family.length > 1 ? average(curves, log) : curves[0])}];
+    });
+  };
+
+  const end = (line) => line.y.findLast((value) => value !== null);
+  const figureOf = (title, found, more = {}) => ({kind: 'lines', x: readable(found[0].axis), lines: found, ...more,
+    alt: `Line chart of ${title}. ${found.slice(0, 6).map((line) => `${line.name || title}: ${format(line.y.find((v) => v !== null))} to ${format(end(line))}`).join('; ')}`});
+
+  const isFlat = (found) => found.every(({y, low = [], high = []}) =>
+    [...y, ...low, ...high].every((v) => v === null || v === found[0].y[0]));
 
   const section = (title) => {
     const id = `section ${title}`;
     if (!byId(id)) {
-      const made = element('section', {id}, element('h2', {textContent: title}), element('div', {className: 'charts'}));
+      const made = element('section', {id}, element('h2', {textContent: title}), element('div', {className: SMALL.includes(title) ? 'charts small' : 'charts'}));
       const order = SECTIONS.map(([name]) => `section ${name}`);
       const after = [...byId('sections').children].find((other) => order.indexOf(other.id) > order.indexOf(id));
       byId('sections').insertBefore(made, after || null);
@@ -269,24 +285,109 @@
     return byId(id).lastChild;
   };
 
-  const showNumbers = (chart) => {
-    if (!chart.details.open) return;
-    const [first] = chart.found;
-    const head = [readable(first.axis || 'row'), ...chart.found.map(({name}) => name)];
-    const xs = [...new Set(chart.found.flatMap(({x}) => x))].filter((x) => x !== null);
-    if (first.type !== 'bar') xs.sort((a, b) => a - b);
-    const maps = chart.found.map(({x, y}) => new Map(x.map((at, i) => [at, y[i]])));
-    const rows = xs.map((x) => [x, ...maps.map((map) => map.get(x) ?? '')]);
-    const quote = (cell) => /[",\n]/.test(cell) ? `"${String(cell).replaceAll('"', '""')}"` : cell;
-    const csv = [head, ...rows].map((row) => row.map(quote).join(',')).join('\n');
-    URL.revokeObjectURL(chart.address);
-    chart.address = URL.createObjectURL(new Blob([csv], {type: 'text/csv'}));
-    chart.table.replaceChildren(
-      element('a', {href: chart.address, download: `${chart.name.replaceAll('/', '_')}.csv`, textContent: 'All as CSV'}),
-      element('table', {}, element('caption', {textContent: 'The last 20 rows'}),
-        element('thead', {}, element('tr', {}, ...head.map((text) => element('th', {scope: 'col', textContent: text})))),
-        element('tbody', {}, ...rows.slice(-20).map((row) => element('tr', {}, ...row.map((cell) =>
-          element('td', {textContent: typeof cell === 'number' ? format(cell) : cell})))))));
+  const showChart = (id, label, name, title, figure) => {
+    let chart = charts.get(id);
+    const [place] = SECTIONS.find(([, wants]) => wants(label, name));
+    if (!chart) {
+      const root = element('figure', {}, element('h3', {textContent: title}));
+      section(place).append(root);
+      charts.set(id, chart = new ftwax.Chart(root, title));
+    }
+    chart.show({...figure, small: SMALL.includes(place)});
+    return chart;
+  };
+
+  // Charts of a number in a log, one for each event.
+  const showNumber = (id, some, label, name, prefix) => {
+    const run = some.find((one) => points(one, label, name).rows.length);
+    const value = run && points(run, label, name).rows.at(-1).value;
+    const events = run?.fact.events || [], log = some.some(({fact}) => fact.log_scaled?.includes(name.replace('hyperparameters/', '')));
+    const show = (part, title, pick) => {
+      const found = lines(some, label, name, pick, log);
+      // What never changed is in the configuration.
+      if (!found.length || (!charts.has(id + part) && isFlat(found) && found[0].x.length > 1)) return;
+      showChart(id + part, label, name, prefix + title, figureOf(title, found, {log}));
+    };
+    const ofEvents = Array.isArray(value) && value.length === events.length && value.length !== run.fact.members;
+    if (Array.isArray(value?.[0])) value[0].forEach((_, i) => show(`/${i}`, readable(events[i] || `event ${i}`), (all) => all ? all.map((one) => one[i]) : []));
+    else if (ofEvents) value.forEach((_, i) => show(`/${i}`, readable(events[i]), (all) => [all?.[i]]));
+    else if (value !== undefined) show('', headed(name, some));
+  };
+
+  // Elo by one fit to the games of all evaluations; the mean of several runs.
+  const showStrength = (id, some, prefix) => {
+    const rated = some.filter(({fact}) => fact.strength);
+    if (!rated.length) return;
+    const {opponents, opponent_elo} = rated[0].fact.strength, axis = 'actor_steps';
+    const line = ({elo, elo_errors, steps: x}, pick) => ({axis, x, y: elo.map((row, i) => pick(row, elo_errors[i], 0)),
+      low: elo.map((row, i) => pick(row, elo_errors[i], -1)), high: elo.map((row, i) => pick(row, elo_errors[i], 1))});
+    const range = (row, _, sign) => sign ? (sign > 0 ? Math.max : Math.min)(...row) : mean(row);
+    const found = rated.length > 1
+      ? families(rated).map((family, color) => {
+        const curves = family.map(({fact}) => line(fact.strength, range)), names = family.map(({fact}) => fact.name).join(', ');
+        return {color, axis, ...(curves.length > 1 ? {name: `mean of ${names}`, ...average(curves)} : {name: names, ...curves[0]})};
+      })
+      : rated[0].fact.strength.elo[0].map((_, i) => ({name: `member ${i}`, color: i,
+        ...line(rated[0].fact.strength, (row, errors, sign) => row[i] + sign * errors[i])}));
+    const marks = rated.length > 1 ? [] : opponents.map((name, i) => ({name: readable(name), y: opponent_elo[i]}));
+    const words = rated.length > 1 ? 'the mean of members' : 'with 95% intervals';
+    showChart(`${id}/strength`, 'strength', 'strength', `${prefix}Elo above ${readable(opponents[0])}, ${words}`, figureOf('Elo', found, {marks}));
+  };
+
+  const showScores = (id, some, label, prefix) => {
+    const names = [...new Set(some.flatMap(({logs}) => Object.keys(logs[label]?.at(-1) || {})))].filter((name) => name.startsWith('scores/'));
+    const one = some.length === 1;
+    const groups = one ? [['scores', names]] : names.map((name) => [`score against ${readable(name)}`, [name]]);
+    for (const [title, group] of groups.filter(([, group]) => group.length)) {
+      const found = group.flatMap((name, i) => lines(some, label, name).map((line) => one ? {...line, name: readable(name), color: i} : line));
+      if (found.length) showChart(`${id}/${label}/${title}`, label, 'scores', prefix + title, figureOf(title, found, {range: [0, 1]}));
+    }
+  };
+
+  const showTournament = (id, run, prefix) => {
+    const {tournament, members} = run.fact;
+    if (!tournament) return;
+    const {players, ratings, lows, highs} = tournament;
+    const rows = players.map((name, i) => ({name: readable(name), value: ratings[i], low: lows[i], high: highs[i], ...(i < members && {color: i})}))
+      .sort((a, b) => b.value - a.value);
+    const x = `Elo above ${readable(players[members] || players.at(-1))}`;
+    showChart(`${id}/tournament/${run.index}`, 'tournament', 'tournament', `${prefix}Elo in the tournament, with 95% intervals`, {kind: 'intervals', x, rows,
+      alt: `Elo in the tournament. ${rows.map((row) => `${row.name}: ${format(row.value)}`).join(', ')}`});
+  };
+
+  const showLineage = (id, run, prefix) => {
+    const rows = run.logs.lineage || [], population = run.logs.population || [];
+    if (!rows.some((row) => 'parent' in row) || !run.fact.members) return;
+    // Steps at a generation, where the log of the population has them.
+    const axis = population.at(-1)?.actor_steps === undefined ? 'generation' : 'actor_steps';
+    let i = 0;
+    const placed = rows.map((row) => {
+      while (i < population.length - 1 && population[i].generation < row.generation) i++;
+      return {...row, at: population[i]?.[axis] ?? row.generation};
+    });
+    const chart = showChart(`${id}/lineage/${run.index}`, 'lineage', 'lineage', `${prefix}who descends from whom`, {kind: 'descent', rows: placed,
+      members: run.fact.members, x: readable(axis), end: Math.max(population.at(-1)?.[axis] ?? 0, placed.at(-1).at),
+      alt: `Tree of the ${placed.filter((row) => 'parent' in row).length} copies among ${run.fact.members} members of ${run.fact.name}.`});
+    if (run.fact.checkpoint) chart.onCopy = ({member, parent}) => showGame(run.index, `member ${parent},member ${member}`);
+  };
+
+  // Runs of different experiments never share an axis.
+  const showExperiment = (id, some, prefix) => {
+    showNumber(`${id}/speed`, some, 'speed', 'steps a second', prefix);
+    showStrength(id, some, prefix);
+    for (const label of new Set(some.flatMap(({logs}) => Object.keys(logs)))) {
+      if (label === 'lineage') continue;
+      if (label.startsWith('evaluation')) showScores(id, some, label, prefix);
+      const names = new Set(some.flatMap(({logs}) => Object.keys(logs[label]?.at(-1) || {})));
+      for (const name of names)
+        if (!COUNTS.includes(name) && !/^payoff_|^games$|^member_(scores|games|payoff|elo)|^elo$|^scores\//.test(name))
+          showNumber(`${id}/${label}/${name}`, some, label, name, prefix);
+    }
+    for (const run of some) {
+      const words = some.length > 1 ? `${prefix}${run.fact.name}: ` : prefix;
+      showTournament(id, run, words);
+      showLineage(id, run, words);
+    }
   };
 
   const show = (again) => {
@@ -294,29 +395,13 @@
     showNodes();
     if (again === 0 || !runs.some(({changed}) => changed)) return;  // All at once.
     for (const run of runs) run.changed = false;
-    const names = new Map([['speed/steps a second', ['speed', 'steps a second']]]);
-    for (const {logs} of runs) {
-      for (const [label, rows] of Object.entries(logs)) {
-        if (label === 'lineage') continue;
-        for (const name of Object.keys(rows.at(-1) || {}))
-          if (!COUNTS.includes(name) && !/^payoff_|^games$|^member_scores$/.test(name)) names.set(...(name.startsWith('scores/')
-            ? [`${label}/scores`, [label, 'scores']] : [`${label}/${name}`, [label, name]]));
-      }
-    }
-    for (const [id, [label, name]] of names) {
-      const found = name === 'scores' ? scoreLines(label) : lines(label, name);
-      // What never changed is in the configuration.
-      if (!found.length || (!charts.has(id) && isFlat(found) && found[0].x.length > 1)) continue;
-      showChart(id, label, name, found);
-    }
-    for (const [id, name, found] of [['lineage', 'copies of members', lineageLines()], ['tournament', 'Elo in the tournament, with 95% intervals', tournamentLines()]])
-      if (found.length) showChart(id, id, name, found);
-    drawVisible();
+    byId('average_row').hidden = runs.length === new Set(runs.map(({fact}) => fact.variant)).size;
+    const experiments = new Map();
+    for (const run of runs) experiments.set(run.fact.experiment || '', [...experiments.get(run.fact.experiment || '') || [], run]);
+    for (const [name, some] of experiments)
+      showExperiment(name, some, experiments.size > 1 ? `${readable(name || 'unknown')}: ` : '');
   };
-  addEventListener('scroll', () => requestAnimationFrame(drawVisible), {passive: true});
-  addEventListener('resize', () => requestAnimationFrame(drawVisible));
 
-  byId('axis').onchange = () => { for (const run of runs) run.changed = true; show(); };
-  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => byId('axis').onchange());
+  byId('axis').onchange = byId('average').onchange = () => { for (const run of runs) run.changed = true; show(); };
   poll();
 })();
