@@ -67,8 +67,7 @@ def measure_play(browser):
     with start('play', 'capture_the_flag', f'--save_dir={saved}') as output:
       page = browser.new_page()
       page.goto(read_link(output))
-      page.wait_for_selector('#play:enabled')
-      page.click('#sit0')
+      page.wait_for_selector('#play:enabled:has-text("Play")')
       page.click('#play')
       page.wait_for_selector('#play:has-text("Pause")', timeout=120_000)
       rates = []
@@ -107,7 +106,7 @@ def measure_run(browser, num_pairs, window_s):
           if is_open:
             page = browser.new_page()
             page.goto(link)
-            page.wait_for_selector('.chart .main-svg', timeout=120_000)
+            page.wait_for_selector('.chart svg', timeout=120_000)
           time.sleep(_SETTLE_S)
           first, cpu = read_last_row(run_dir), read_page_cpu()
           time.sleep(window_s)

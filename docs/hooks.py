@@ -7,7 +7,8 @@ Three things in a page are replaced when it is built:
 - equations, fenced as `math` or inline as GitHub has them, by MathML, which
   browsers render without a script.
 
-Pages with a notebook beside them show its outputs and link to it.
+Pages with a notebook beside them show its outputs and link to it. The page
+`play/index.html` gets the shipped population and the script that draws games.
 """
 
 import dataclasses
@@ -16,6 +17,8 @@ import inspect
 import math
 import pathlib
 import re
+import runpy
+import shutil
 from typing import Any
 
 import nbconvert
@@ -51,6 +54,18 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     lambda match: f'<div>{_to_mathml(match[1], "block")}</div>', markdown
   )
   return _MATH_SPAN.sub(lambda match: _to_mathml(match[1], 'inline'), markdown)
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+  """Adds to the page of the game what it takes from the library."""
+  target = pathlib.Path(config['site_dir']) / 'play'
+  make = runpy.run_path(
+    str(pathlib.Path(__file__).parent / 'play/make_data.py')
+  )
+  for source in make['SHARED']:
+    shutil.copy(source, target)
+  text = make['to_script'](make['make_data']())
+  (target / 'data.js').write_text(text, 'utf-8')
 
 
 def _to_mathml(latex: str, display: str) -> str:

@@ -1,0 +1,76 @@
+"""What the page `docs/play` needs from the library: maps and networks."""
+
+import base64
+import json
+import pathlib
+from typing import Any
+
+import jax
+import numpy as np
+
+from ftwax.environments import capture_the_flag
+from ftwax.environments.capture_the_flag import browser, maps
+from ftwax.reporting import page
+from ftwax.runtime import game_files, loading
+
+NUM_MAPS = 32
+
+# Files of the library that the page uses, too.
+SHARED = (
+  page.STATIC / 'style.css',
+  page.STATIC / 'drawing.js',
+  pathlib.Path(capture_the_flag.__file__).with_name('capture_the_flag.js'),
+)
+
+_SOURCE = 'capture_the_flag'
+
+
+def make_config() -> Any:
+  """Returns the config of the game that the shipped population plays."""
+  spec = game_files.read(loading.find(_SOURCE))
+  return browser.read_config(spec.environment, spec.team_size)
+
+
+def make_data() -> dict[str, Any]:
+  """Returns config, maps and arrays of the members, as JSON."""
+  config = make_config()
+  make_map = jax.jit(lambda key: maps.make_map(key, config))
+  made = [make_map(jax.random.PRNGKey(seed)) for seed in range(NUM_MAPS)]
+  variables = [
+    agent.variables for agent in loading.load_members(_SOURCE, greedy=False)
+  ]
+  params = jax.tree.map(lambda *leaves: np.stack(leaves), *variables)
+  arrays = {
+    f'params/{module}/{name}': _encode(leaf)
+    for module, leaves in params.params.items()
+    if not module.startswith('value_head')
+    for name, leaf in leaves.items()
+  }
+  arrays['internal_rewards'] = _encode(params.internal_rewards)
+  fields = (
+    'width', 'height', 'num_steps', 'tag_range', 'tag_cooldown',
+    'respawn_period', 'flag_return_period', 'view_size', 'view_behind', 'teams',
+  )  # fmt: skip
+  return {
+    'config': {name: getattr(config, name) for name in fields},
+    'maps': [
+      {
+        'tiles': np.asarray(one.tiles).ravel().tolist(),
+        'stands': np.asarray(one.stands).tolist(),
+        'pads': np.asarray(one.pads).tolist(),
+      }
+      for one in made
+    ],
+    'arrays': arrays,
+  }
+
+
+def to_script(data: dict[str, Any]) -> str:
+  """Returns the data as a script, since pages on a disk cannot fetch files."""
+  return f'ftwax.data = {json.dumps(data, separators=(",", ":"))};\n'
+
+
+def _encode(array: Any) -> dict[str, Any]:
+  array = np.asarray(array, np.float32)
+  data = base64.b64encode(array.tobytes()).decode()
+  return {'shape': list(array.shape), 'data': data}

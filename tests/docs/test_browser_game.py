@@ -1,0 +1,104 @@
+"""The page `docs/play`: its game and networks are those of the library."""
+
+import json
+import pathlib
+import runpy
+import subprocess
+
+import jax
+import numpy as np
+import playwright
+import pytest
+
+from ftwax.environments import capture_the_flag
+from ftwax.runtime import loading
+
+PLAY = pathlib.Path(__file__).parents[2] / 'docs' / 'play'
+
+# Comes with the wheel of Playwright.
+_NODE = pathlib.Path(playwright.__file__).parent / 'driver' / 'node'
+
+# Plays given actions and prints what the page draws, sees and thinks.
+_REPLAY = """
+const fs = require('fs');
+const {code, data, map, actions} = JSON.parse(fs.readFileSync(0));
+const flags = new Function(code + '; return flags;')();
+const {config, maps, arrays} = data, members = flags.makeMembers(arrays);
+let state = flags.start(config, maps[map]), played = [];
+const minds = members.map((member) => member.begin());
+const text = flags.write(map, actions);
+if (flags.write(map, flags.read(text, 4).steps) !== text)
+  throw new Error('another game is read than was written');
+for (const chosen of actions) {
+  const row = {shown: flags.shown(state), observations: [], logits: []};
+  minds.forEach((mind, seat) => {
+    const observation = flags.observe(config, state, seat);
+    const {logits, memory} = members[seat].think(mind, observation);
+    minds[seat] = {...memory, action: chosen[seat]};
+    row.observations.push(observation);
+    row.logits.push([...logits.move, ...logits.tag, ...logits.turn]);
+  });
+  const made = flags.step(config, state, chosen);
+  state = made.state;
+  row.events = made.events;
+  minds.forEach((mind, seat) => {
+    mind.reward = members[seat].reward(made.events[seat]);
+  });
+  played.push(row);
+}
+console.log(JSON.stringify(played));
+"""
+
+
+@pytest.mark.skipif(not _NODE.exists(), reason='Playwright has no node here')
+def test_a_game_in_the_page_is_one_of_the_library():
+  make = runpy.run_path(str(PLAY / 'make_data.py'))
+  data, config = make['make_data'](), make['make_config']()
+  game = capture_the_flag.make(config)
+  agents = loading.load_members('capture_the_flag', greedy=False)
+  select = jax.jit(agents[0].actor.select_action)
+  step = jax.jit(game.step)
+  number = 3
+  key = jax.random.PRNGKey(number)
+  state, timestep = game.reset(key)
+  memories = [
+    agent.actor.init(jax.random.PRNGKey(seat), 1)
+    for seat, agent in enumerate(agents)
+  ]
+  expected, actions = [], []
+  for _ in range(config.num_steps):
+    row = {
+      'shown': np.asarray(game.page.to_page(state)),
+      'observations': np.asarray(timestep.observation),
+      'logits': [],
+    }
+    chosen = []
+    for seat, agent in enumerate(agents):
+      own = jax.tree.map(lambda leaf, at=seat: leaf[at][None], timestep)
+      action, memories[seat] = select(agent.variables, own, memories[seat])
+      chosen.append(jax.tree.map(lambda leaf: int(leaf[0]), action))
+      logits = jax.tree.leaves(memories[seat].logits)  # Move, tag, turn.
+      row['logits'].append(np.concatenate([leaf[0] for leaf in logits]))
+    together = {
+      part: np.array([action[part] for action in chosen], np.int32)
+      for part in chosen[0]
+    }
+    state, timestep = step(state, together)
+    row['events'] = np.asarray(timestep.reward)
+    expected.append(row)
+    actions.append(chosen)
+  assert int(np.sum(state.score)) > 3  # So all rules were needed.
+  request = {
+    'code': (PLAY / 'game.js').read_text('utf-8'), 'data': data,
+    'map': number, 'actions': actions,
+  }  # fmt: skip
+  output = subprocess.run(
+    [_NODE, '-e', _REPLAY],
+    input=json.dumps(request), capture_output=True, text=True, timeout=120,
+    check=True,
+  ).stdout  # fmt: skip
+  for row, played in zip(expected, json.loads(output), strict=True):
+    np.testing.assert_array_equal(played['shown'], row['shown'])
+    np.testing.assert_array_equal(played['events'], row['events'])
+    for part in ('observations', 'logits'):
+      np.testing.assert_allclose(played[part], row[part], atol=2e-4)
