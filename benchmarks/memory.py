@@ -82,8 +82,8 @@ _COMPARED = (
   'copying',
   'repeat_previous_easy',
   'recall_by_key',
-  'concentration_easy',
   't_maze_100',
+  'concentration_easy',
   'count_recall_easy',
   'autoencode_easy',
   'cart_pole_easy',
@@ -610,12 +610,21 @@ def do_all(args: argparse.Namespace) -> None:
 
 
 def _cells() -> Iterable[tuple[str, str]]:
-  """Yields the cells of the comparison; those that take long come last."""
-  slow = ('rpth', 'gtrxl', 'rpth_dnc')
-  cheap = [core for core in _CORES if core not in slow]
-  yield from ((task, core) for task in _COMPARED[:8] for core in cheap)
-  yield from ((task, core) for core in slow for task in _CHOSEN)
-  yield from ((task, core) for task in _COMPARED for core in (*cheap, *slow))
+  """Yields the cells of the comparison, the most telling ones first."""
+  cheap = [
+    core
+    for core in _CORES
+    if core not in (*_HIERARCHIES, 'gtrxl', 'feed_forward')
+  ]
+  for cores, tasks in (
+    (cheap, _COMPARED[:6]),
+    (('rpth',), _CHOSEN),
+    (cheap, _COMPARED[6:8]),
+    (('gtrxl', 'rpth_dnc'), _CHOSEN),
+    (cheap, _COMPARED[8:]),
+    (_CORES, _COMPARED),
+  ):
+    yield from ((task, core) for task in tasks for core in cores)
 
 
 def _with(args: argparse.Namespace, **changes: Any) -> argparse.Namespace:
