@@ -64,6 +64,7 @@ def measure(seconds: float, **sizes: Any) -> tuple[float, float]:
     vector_hidden_sizes=(_UNITS,),
     sequence_length=sizes['T'],
     batch_size=sizes['environments'],
+    max_queue_size=sizes['environments'],
     num_epochs=1,
     num_minibatches=1,
   )
