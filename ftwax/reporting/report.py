@@ -108,26 +108,24 @@ def _summary(
   time = log_values.format_seconds(history.seconds) if history.seconds else ''
   sentences = [f'{who} trained for {steps}{time and f", in {time}"}.']
   if tournament is not None:
-    best = int(tournament.ratings[: tournament.num_members].argmax())
-    anchor = drawing.readable(tournament.players[tournament.anchor])
-    half = tournament.highs[best] - tournament.ratings[best]
-    scores = tournament_files.member_scores(tournament)
+    elo = tournament.ratings[: tournament.num_members]
     sentences.append(
-      f'The best, member {best}, has {tournament.ratings[best]:.0f} ±'
-      f' {half:.0f} Elo above {anchor} in the tournament;'
-      f' {_wins_and_losses(scores)}.'
+      _strength(
+        elo,
+        tournament.highs[: len(elo)] - elo,
+        f'{tournament.players[tournament.anchor]} in the tournament',
+        tournament_files.member_scores(tournament),
+      )
     )
   elif evaluations is not None:
-    last = evaluations.elo[-1]
-    best = int(last.argmax())
-    scores = dict(
-      zip(evaluations.opponents, evaluations.scores[-1], strict=True)
-    )
+    opponents = evaluations.opponents
     sentences.append(
-      f'The best, member {best}, has {last[best]:.0f} ±'
-      f' {evaluations.elo_errors[-1, best]:.0f} Elo above'
-      f' {drawing.readable(evaluations.opponents[0])} in the last evaluation;'
-      f' {_wins_and_losses(scores)}.'
+      _strength(
+        evaluations.elo[-1],
+        evaluations.elo_errors[-1],
+        f'{opponents[0]} in the last evaluation',
+        dict(zip(opponents, evaluations.scores[-1], strict=True)),
+      )
     )
   elif curves.can_plot(run_dir):
     episodes = files.read_or_warn(curves.read_returns, run_dir, 'train')
@@ -138,19 +136,29 @@ def _summary(
         f'The mean return went from {first:.4g} in the first tenth of the steps'
         f' to {last:.4g} in the last.'
       )
-  if lineage:
+  num_copies, _ = _count_changes(lineage)
+  if num_copies:
     lines = set(population_figures.founders(lineage, num_members).tolist())
     sentences.append(
-      f'Members copied others {_count_changes(lineage)[0]:,} times, and descend'
-      f' from {len(lines)} of {num_members} founders.'
+      f'Members copied others {num_copies:,} times, and descend from'
+      f' {len(lines)} of {num_members} founders.'
     )
   return sentences
 
 
-def _wins_and_losses(scores: Mapping[str, float]) -> str:
-  """Returns whom members beat, on average, and whom not."""
+def _strength(
+  elo: types.Floats,
+  errors: types.Floats,
+  anchor: str,
+  scores: Mapping[str, float],
+) -> str:
+  """Returns a sentence on the best of members, [N], and whom they beat."""
+  best = int(elo.argmax())
+  who, they = 'It', 'it is'
+  if len(elo) > 1:
+    who, they = f'The best, member {best},', 'on average, members are'
   parts = []
-  for is_won, verb in ((True, 'beat'), (False, 'do not beat')):
+  for is_won, verb in ((True, 'ahead of'), (False, 'not ahead of')):
     names = [
       f'{drawing.readable(name)} ({score:.2f})'
       for name, score in scores.items()
@@ -158,7 +166,11 @@ def _wins_and_losses(scores: Mapping[str, float]) -> str:
     ]
     if names:
       parts.append(f'{verb} {", ".join(names)}')
-  return f'members {" and ".join(parts)}, where a draw is half a win'
+  return (
+    f'{who} has {elo[best]:.0f} ± {errors[best]:.0f} Elo above'
+    f' {drawing.readable(anchor)}; {they} {" and ".join(parts)}, where a'
+    ' draw is half a win.'
+  )
 
 
 def _results(
@@ -285,7 +297,7 @@ def _tournament(results: tournament_files.Results | None) -> list[str]:
       ' the width of their 95% confidence intervals.'
     ),
     population_figures.payoff(
-      results.win_rates, results.players, results.half_widths, '±{:.2f}'
+      results.win_rates, results.players, results.half_widths, '±{:.0%}'
     ),
   ]
 

@@ -245,7 +245,7 @@ def test_evaluations_against_opponents(run_dir):
   assert elo['lines'][0]['low'] < elo['lines'][0]['y']
   assert '0.25 against very strong' in scores['alt']
   assert any(
-    'beat random (0.90) and do not beat very strong (0.25)' in text
+    'ahead of random (0.90) and not ahead of very strong (0.25)' in text
     for text in found.texts
   )
 

@@ -86,7 +86,7 @@
 
   const kinds = {
     lines(chart, figure, width) {
-      const height = figure.small ? 160 : 230, box = {left: 52, right: width - 10, top: 8, bottom: height - 38};
+      const height = figure.small ? 160 : 230, box = {left: 52, right: width - 18, top: 8, bottom: height - 38};
       const {lines, marks = [], log} = figure;
       const first = Math.min(...lines.map(({x}) => x[0])), last = Math.max(...lines.map(({x}) => x.at(-1)));
       const [low, high] = endsOf([...lines.flatMap(({y, low = [], high = []}) => [...y, ...low, ...high]), ...marks.map(({y}) => y)], figure);
@@ -124,7 +124,7 @@
 
     intervals(chart, figure, width) {
       const {rows} = figure, height = 24 * rows.length + 42;
-      const box = {left: 8 + 7 * Math.max(...rows.map(({name}) => name.length)), right: width - 14, top: 4, bottom: height - 38};
+      const box = {left: 8 + 7 * Math.max(...rows.map(({name}) => name.length)), right: width - 18, top: 4, bottom: height - 38};
       const [low, high] = endsOf(rows.flatMap((row) => [row.value, row.low, row.high]), figure);
       const toX = scaleOf(low, high, box.left, box.right);
       const svg = draw('svg', {width, height});
@@ -145,7 +145,7 @@
       const {members, end} = figure, {lanes, copies, founders} = ftwax.follow(figure.rows, members, end);
       const order = [...founders.keys()].sort((a, b) => founders[a] - founders[b] || a - b);
       const place = order.reduce((all, member, i) => { all[member] = i; return all; }, []);
-      const height = 22 * members + 44, box = {left: 76, right: width - 12, top: 4, bottom: height - 38};
+      const height = 22 * members + 44, box = {left: 76, right: width - 18, top: 4, bottom: height - 38};
       const toX = scaleOf(0, end, box.left, box.right), toY = (member) => 14 + 22 * place[member];
       const svg = draw('svg', {width, height});
       axes(svg, box, toX, null, ticksOf(0, end, false, width / 90), [], figure.x);
