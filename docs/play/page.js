@@ -36,7 +36,9 @@
   const act = () => Array.from({length: count}, (_, seat) => {
     if (seat === 0) return person();
     const {logits, memory} = members[seat].think(minds[seat], flags.observe(config, state, seat));
-    const action = Object.fromEntries(Object.entries(logits).map(([part, values]) => [part, flags.sample(values)]));
+    const rests = config.teams[seat] === 1 && state.steps % Number(byId('pace').value);
+    const action = rests ? {move: 0, turn: 0, tag: 0}
+      : Object.fromEntries(Object.entries(logits).map(([part, values]) => [part, flags.sample(values)]));
     minds[seat] = {...memory, action};
     return action;
   });
