@@ -8,6 +8,7 @@ import pytest
 import web_helpers
 from starlette import websockets
 
+from ftwax.environments.capture_the_flag import rules
 from ftwax.reporting import saved_games
 
 
@@ -64,6 +65,17 @@ def test_a_person_plays_by_the_rules_and_the_game_is_saved(made, playable):
   record = saved.read(end['saved'])
   assert record['states'] == states and len(states) == 13
   assert end['elo'] == {'player': {'rating': 1000, 'games': 1}}
+
+
+def test_arrows_move_on_the_map_whatever_the_figure_faces(playable):
+  quarters = dict(zip(rules.MOVES, (None, 0, 2, 3, 1), strict=True))
+  for facing, go in np.ndindex(4, 4):
+    state = [0] * 9 + [20, 30, facing, 1, 0, 0, 0, 0]  # Of two players.
+    choices = playable.page.steer(state, 0, {'go': go, 'tag': 1})
+    turned = facing + rules.TURN_QUARTERS[choices.get('turn', 0)]
+    move = rules.MOVES[choices['move']]
+    assert (turned + quarters[move]) % 4 == go and choices['tag'] == 1
+  assert playable.page.steer(state, 0, {'move': 2}) == {'move': 2}
 
 
 def test_a_saved_game_is_played_again_to_the_same_states(made, playable):
