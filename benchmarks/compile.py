@@ -18,6 +18,7 @@ os.environ['JAX_ENABLE_COMPILATION_CACHE'] = 'false'
 import common  # noqa: E402
 import jax  # noqa: E402
 
+from ftwax import compilation  # noqa: E402
 from ftwax.agents import a2c, ftw, impala, ppo, unreal  # noqa: E402
 from ftwax.environments import catch, pixels  # noqa: E402
 from ftwax.networks.dnc import interfaces  # noqa: E402
@@ -84,7 +85,7 @@ def measure(name: str, num_members: int) -> tuple[float, float, float, float]:
   )
   call = functools.partial(loop.call, num_iterations)
   start = time.perf_counter()
-  traced = jax.jit(call, donate_argnums=0).trace(state)
+  traced = compilation.jit(call, donate_argnums=0).trace(state)
   is_traced = time.perf_counter()
   lowered = traced.lower()
   is_lowered, before = time.perf_counter(), time.process_time()

@@ -100,16 +100,22 @@ def place_learner_core(
   return types.LearnerCore(init, update)
 
 
+def takes_turns(mesh: jax.sharding.Mesh) -> bool:
+  """Returns whether members are updated one after another: on one CPU.
+
+  There, updating members at once takes up to half as long again: `vmap` turns
+  matrix products and convolutions into batches of small ones
+  (benchmarks/population.py).
+  """
+  return mesh.size == 1 and jax.default_backend() == 'cpu'
+
+
 def place_members_core(
   core: types.LearnerCore,
   mesh: jax.sharding.Mesh,
   num_members: int,
 ) -> types.LearnerCore:
   """Returns the functions of a learner of N members, leaves [N, ...].
-
-  On a CPU, updating members at once takes at least half as long again as
-  updating them one after another: `vmap` turns matrix products and convolutions
-  into batches of small ones (benchmarks/population.py).
 
   Args:
     core: functions of one member.
@@ -119,7 +125,6 @@ def place_members_core(
   """
   if num_members == 1:
     return _squeeze_core(place_learner_core(mesh, core))
-  takes_turns = mesh.size == 1 and jax.default_backend() == 'cpu'
   members = spread(mesh)
 
   def init(key: types.Key) -> types.TrainingState:
@@ -129,13 +134,10 @@ def place_members_core(
   def update(
     state: types.TrainingState, batch: types.LearnerBatch
   ) -> tuple[types.TrainingState, types.Metrics]:
-    if takes_turns:
-      # A loop over members, not time: nothing is carried.
-      updated: tuple[types.TrainingState, types.Metrics] = jax.lax.scan(
-        lambda carry, row: (carry, core.update(*row)),
-        None,
-        (state, batch),
-      )[1]
+    if takes_turns(mesh):
+      updated: tuple[types.TrainingState, types.Metrics] = over_members(
+        core.update, num_members, (0, 0), (0, 0), in_turn=True
+      )(state, batch)
       return updated
     batch = jax.lax.with_sharding_constraint(batch, members)
     state, metrics = jax.vmap(core.update)(state, batch)
@@ -171,6 +173,7 @@ def over_members(
   num_members: int,
   in_axes: Any = 0,
   out_axes: Any = 0,
+  in_turn: bool = False,
 ) -> Callable[..., Any]:
   """Maps a function over members; with one member, squeezes the axis instead.
 
@@ -184,17 +187,24 @@ def over_members(
     in_axes: the member axis of each argument; an integer for all arguments, or
       a tuple with a prefix tree for each.
     out_axes: the member axis of the results, as a prefix tree.
+    in_turn: whether to loop over members instead of `jax.vmap`.
 
   Returns:
     The function of all members.
   """
-  if num_members > 1:
+  if num_members > 1 and not in_turn:
     return jax.vmap(function, in_axes, out_axes)
 
   def call(*args: Any) -> Any:
     axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
+    if num_members == 1:
+      return _map_axes(
+        jnp.expand_dims, out_axes, function(*_map_axes(jnp.squeeze, axes, args))
+      )
+    rows = _map_axes(lambda leaf, axis: jnp.moveaxis(leaf, axis, 0), axes, args)
+    results = jax.lax.map(lambda row: function(*row), rows)
     return _map_axes(
-      jnp.expand_dims, out_axes, function(*_map_axes(jnp.squeeze, axes, args))
+      lambda leaf, axis: jnp.moveaxis(leaf, 0, axis), out_axes, results
     )
 
   return call

@@ -223,8 +223,9 @@ def test_environments_and_batches_must_fit():
 # The axis of members.
 
 
+@pytest.mark.parametrize('in_turn', [False, True])
 @pytest.mark.parametrize('num_members', [1, 3])
-def test_members_are_mapped_over(num_members):
+def test_members_are_mapped_over(num_members, in_turn):
   def function(x, pair):
     return {'sum': x + pair['a'], 'b': pair['b']}, x
 
@@ -234,7 +235,7 @@ def test_members_are_mapped_over(num_members):
     'b': np.ones((num_members, 4)),
   }
   mapped = sharding.over_members(
-    function, num_members, in_axes=(1, 0), out_axes=({'sum': 0, 'b': 1}, 1)
+    function, num_members, (1, 0), ({'sum': 0, 'b': 1}, 1), in_turn
   )
   expected = jax.vmap(
     function, in_axes=(1, 0), out_axes=({'sum': 0, 'b': 1}, 1)

@@ -59,7 +59,7 @@ class Learner(interfaces.Learner):
     self._max_skipped_updates = max_skipped_updates
     self._image_writer = image_writer
     self._bounds = bounds
-    self._update = jax.jit(core.update)
+    self._update = compilation.jit(core.update)
     init = compilation.jit_unoptimized(core.init)
     self._state: types.TrainingState = init(key)
     self._num_steps = 0

@@ -104,6 +104,8 @@ class Loop:
     explore_state: state of the explore rule before any game.
     evolve: returns the population after a generation, and its record; None for
       a population that does not evolve.
+    in_turn: whether members learn one after another; see
+      `sharding.takes_turns`.
   """
 
   arena: compiled_arena.Arena
@@ -115,6 +117,7 @@ class Loop:
   matchmake: matchmaking.MatchmakingRule = matchmaking.by_strength
   explore_state: Any = ()
   evolve: evolution.Evolve | None = None
+  in_turn: bool = False
 
   def init(self, key: types.Key) -> LoopState:
     """Returns the initial state, at the start of a round."""
@@ -284,6 +287,7 @@ class Loop:
       self.config.num_members,
       in_axes=(0, 0, types.Trajectory(2, 2, 2, 1, 2)),
       out_axes=(0, 0, 1),
+      in_turn=self.in_turn,
     )
     members, replay, (metrics, skipped) = update(members, replay, trajectories)
     report = Report(metrics, episodes, skipped)

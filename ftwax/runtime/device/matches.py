@@ -83,7 +83,7 @@ class Matches:
     self._start: Callable[..., Any] = compilation.jit_unoptimized(
       self._start_games, out_shardings=whole
     )
-    self._play: Callable[..., Any] = compilation.jit_less_optimized(
+    self._play: Callable[..., Any] = compilation.jit(
       self._play_steps, donate_argnums=1, out_shardings=whole
     )
 

@@ -80,7 +80,9 @@ class _Compiled:
   def __init__(self, parts: prepare.Prepared, mesh: jax.sharding.Mesh):
     """Makes the functions of a run; checks that sizes and devices fit."""
     self.mesh = mesh
-    self.loop = train.make_loop(parts)
+    self.loop = dataclasses.replace(
+      train.make_loop(parts), in_turn=sharding.takes_turns(mesh)
+    )
     sizes = self.loop.sizes
     placement.check_sizes(mesh, sizes, parts.num_environments)
     if sizes.num_members == 1:
@@ -175,7 +177,7 @@ class _Run:
     # A donated buffer can be reused only if the output has its sharding, and
     # the next call accepts only the shardings it was compiled for.
     shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
-    call = jax.jit(
+    call = compilation.jit(
       functools.partial(loop.call, self._compiled.iterations_per_call),
       donate_argnums=0,
       out_shardings=(shardings, None),
