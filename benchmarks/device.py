@@ -108,7 +108,6 @@ class Agent:
         made.learner,
         None,
         made.sizes.num_updates,
-        made.sizes.unroll,
       )
     )
 
