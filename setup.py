@@ -132,7 +132,10 @@ setuptools.setup(
   # Said so that an editable install adds a path: a finder would come after the
   # folder of a script, where a clone looks like a package without a file.
   package_dir={'': '.'},
-  packages=setuptools.find_packages(include=['ftwax', 'ftwax.*']),
+  # Folders of data are packages to setuptools, which warns about others.
+  packages=setuptools.find_namespace_packages(
+    include=['ftwax', 'ftwax.*'], exclude=['*.__pycache__']
+  ),
   package_data={
     'ftwax': ['py.typed', 'trained/*/*', '**/*.js', '**/*.css', '**/*.html']
   },

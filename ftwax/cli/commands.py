@@ -30,6 +30,7 @@ COMMANDS = (
   'list',
   'check',
   'train',
+  'sweep',
   'replay',
   'evaluate',
   'film',

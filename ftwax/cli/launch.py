@@ -219,13 +219,20 @@ def find_name(source: str) -> Any:
   return getattr(module, name)
 
 
-def find(source: str, argv: Sequence[str] = ()) -> Experiment:
+def find(
+  source: str,
+  argv: Sequence[str] = (),
+  command: str = 'train',
+  extra: type | None = None,
+) -> Experiment:
   """Finds an experiment and parses its options.
 
   Args:
     source: name of an experiment of the library, FILE.py:FUNCTION, or the path
       of an experiment file.
     argv: flags of the experiment.
+    command: the command that they belong to, for messages.
+    extra: dataclass of further flags, whose defaults take precedence.
 
   Raises:
     SystemExit: after `--help`, or with status 2 after an invalid flag.
@@ -250,10 +257,16 @@ def find(source: str, argv: Sequence[str] = ()) -> Experiment:
       f' ExperimentConfig, and there is no {name or "build"}; write'
       f' {file}:FUNCTION.'
     )
-  command = f'ftwax train {source}' if name or path.stem == source else file
+  words = f'ftwax {command} {source}'
+  if not name and path.stem != source:
+    words = file  # It is run itself.
   description = (module.__doc__ or '').strip().partition('\n')[0]
   kind = _options_class(function) or Options
-  parsed = flags.parse(kind, argv, command, description)
+  if extra is not None:
+    kind = dataclasses.make_dataclass(
+      'Both', [], bases=(extra, kind), frozen=True
+    )
+  parsed = flags.parse(kind, argv, words, description)
   return Experiment(module, function, *_set_fields(*parsed))
 
 

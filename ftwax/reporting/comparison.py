@@ -159,7 +159,7 @@ def format_table(table: Sequence[Sequence[str]]) -> str:
 
 def plot(rows: Rows, title: str) -> matplotlib.figure.Figure:
   """Plots the training return of each run, and the mean of each row."""
-  figure, axes = _make_axes('episode return')
+  figure, axes = make_axes('episode return')
   episodes = {
     name: [curves.read_returns(run.directory, 'train') for run in runs]
     for name, runs in rows.items()
@@ -267,10 +267,10 @@ def _interval(values: Sequence[float]) -> str:
   mean = statistics.mean(values)
   if len(values) < 2:
     return f'{mean:.3f}'
-  return f'{mean:.3f} ± {_half_width(np.array(values)):.3f}'
+  return f'{mean:.3f} ± {half_width(np.array(values)):.3f}'
 
 
-def _half_width(values: types.Floats) -> Any:
+def half_width(values: types.Floats) -> Any:
   """Returns half the width of the interval of the mean over the first axis."""
   import scipy.stats  # Slow.
 
@@ -278,9 +278,10 @@ def _half_width(values: types.Floats) -> Any:
   return quantile * values.std(axis=0, ddof=1) / len(values) ** 0.5
 
 
-def _make_axes(
+def make_axes(
   label: str,
 ) -> tuple[matplotlib.figure.Figure, matplotlib.axes.Axes]:
+  """Makes a figure with axes over environment steps."""
   figure = drawing.make_figure(9.0, 3.6)
   axes = figure.subplots()
   drawing.style_games(axes)
@@ -384,7 +385,7 @@ def _figure(
     known = np.isfinite(values).all(axis=0)
     mean, band = values[:, known].mean(axis=0), None
     if len(values) > 1:
-      half = _half_width(values[:, known])
+      half = half_width(values[:, known])
       band = mean - half, mean + half
     lines.append(
       population_figures.line(steps[known], mean, band, name=name, color=index)

@@ -19,4 +19,5 @@ __all__ = (
   'make_train',
   'playable',
   'run_experiment',
+  'sweeps',
 )

@@ -56,8 +56,7 @@ _HOLDS = {
   ),
   'several_devices': lambda names: names['result'].counts.learner_steps > 0,
   'sweeps': lambda names: (
-    names['returns'].shape == (16,)
-    and len(set(names['values']['learning_rate'].tolist())) == 16
+    [cell.returns.shape[0] for cell in names['results']] == [5, 5, 5]
   ),
   'your_own_game': lambda names: (
     len(names['made'].players.names) == 5

@@ -1,0 +1,92 @@
+"""Trains cells of values and seeds, compiled at once; a table, CSV and curves.
+
+ftwax sweep catch --grid agent.learning_rate=1e-4,1e-3 agent.core=lstm,gru
+ftwax sweep catch --grid 'agent.learning_rate=LogUniform(1e-5, 1e-1)' --draws=16
+
+The environment must be written in JAX. Takes the flags of the experiment, too.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+from ftwax.cli import flags, launch
+from ftwax.records import config_files
+from ftwax.runtime import devices, sweeps
+from ftwax.runtime import experiment as experiment_lib
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """Flags of `ftwax sweep`."""
+
+  experiment: str = flags.argument(
+    'A name listed by `ftwax list`, or FILE.py:FUNCTION.'
+  )
+  flags: tuple[str, ...] = flags.argument(
+    'Flags of the experiment, and those below.', default=(), rest=True
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepFlags:
+  """Flags of the sweep."""
+
+  grid: tuple[str, ...] = flags.flag(
+    (), 'FIELD=VALUE,VALUE,... or FIELD=PRIOR, for each field.'
+  )
+  draws: int = flags.flag(8, 'Cells that are drawn, if a field has a prior.')
+  seeds: int = flags.flag(3, 'Seeds of each cell, from --seed on.')
+  runtime: str = 'device'
+
+
+def run(options: Options) -> int:
+  """Trains all cells."""
+  found = launch.find(options.experiment, options.flags, 'sweep', SweepFlags)
+  chosen: Any = found.options
+  flags.check_positive(chosen, 'draws', 'seeds')
+  for name in ('resume', 'watch', 'init_from', 'print_config'):
+    if getattr(chosen, name):
+      raise ValueError(
+        f'--{name} ({getattr(chosen, name)}) is for a single run, and a sweep'
+        ' has several; leave it out.'
+      )
+  if chosen.runtime != 'device':
+    raise ValueError(
+      f'--runtime ({chosen.runtime}) must be device, as a sweep is compiled;'
+      ' leave it out.'
+    )
+  devices.prepare(chosen.runtime, 1)
+  experiment = found.build()
+  columns = dict(_parse(text, experiment) for text in chosen.grid)
+  priors = {
+    name: values[0]
+    for name, values in columns.items()
+    if len(values) == 1 and type(values[0]) in config_files.PRIORS.values()
+  }
+  cells = sweeps.grid(
+    {name: values for name, values in columns.items() if name not in priors}
+  )
+  if priors:
+    drawn = sweeps.draw(priors, chosen.draws, chosen.seed)
+    cells = [{**cell, **values} for cell in cells for values in drawn]
+  seeds = range(chosen.seed, chosen.seed + chosen.seeds)
+  sweeps.run(experiment, cells, seeds, chosen.run_dir)
+  return 0
+
+
+def _parse(
+  text: str, experiment: experiment_lib.ExperimentConfig
+) -> tuple[str, list[Any]]:
+  """Returns a field and its values, of the field's type."""
+  path, _, words = text.partition('=')
+  names = path.strip().split('.')
+  is_prior = words.strip().partition('(')[0] in config_files.PRIORS
+  values = []
+  for word in [words] if is_prior else words.split(','):
+    changed = launch.change(experiment, config_files.parse(f'{path}={word}'))
+    value = functools.reduce(getattr, names, changed)
+    # A number may have become the prior of this value alone.
+    low, high = getattr(value, 'limits', (0, 1))
+    values.append(low if low == high else value)
+  return '.'.join(names), values
