@@ -28,6 +28,7 @@ _LONG = {
   'use_only_the_learner',
   'use_only_the_networks',
   'your_own_game',
+  'your_own_network',
 }
 
 # What makes a page short. Tests have several CPU devices already.
