@@ -21,6 +21,7 @@ PAGES = [
 _LONG = {
   'loss',
   'memory',
+  'pettingzoo',
   'reading_a_run',
   'scaling',
   'several_devices',
