@@ -312,6 +312,7 @@ NAME_EXPERIMENTS = {
   'runtime/prepare.py',
   'runtime/replaying.py',
   'runtime/runs.py',
+  'runtime/sweeps.py',
 }
 
 

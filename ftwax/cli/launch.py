@@ -23,7 +23,7 @@ import cloudpickle
 from absl import logging
 
 import ftwax
-from ftwax.cli import commands, flags
+from ftwax.cli import commands, flags, tasks
 from ftwax.records import checkpoints, config_files
 from ftwax.runtime import (
   comparison,
@@ -228,8 +228,8 @@ def find(
   """Finds an experiment and parses its options.
 
   Args:
-    source: name of an experiment of the library, FILE.py:FUNCTION, or the path
-      of an experiment file.
+    source: name of an experiment of the library or of one of `tasks.TASKS`,
+      FILE.py:FUNCTION, or the path of an experiment file.
     argv: flags of the experiment.
     command: the command that they belong to, for messages.
     extra: dataclass of further flags, whose defaults take precedence.
@@ -238,13 +238,17 @@ def find(
     SystemExit: after `--help`, or with status 2 after an invalid flag.
     ValueError: if there is no such experiment.
   """
+  if source in tasks.TASKS:
+    source, *settings = tasks.TASKS[source]
+    argv = [*settings, *argv]
   file, _, name = source.partition(':')
   path = pathlib.Path(file)
   if path.suffix != '.py':
     if source not in names():
+      known = [*names(), *tasks.TASKS]
       raise ValueError(
         f'experiment ({source!r}) must be a name listed by `ftwax list` or'
-        f' FILE.py:FUNCTION{flags.suggest(source, names())}'
+        f' FILE.py:FUNCTION{flags.suggest(source, known)}'
       )
     path = _FOLDER / f'{source}.py'
   module = _import(path, source)

@@ -1,11 +1,11 @@
-"""Lists experiments, agents and environments, one per line."""
+"""Lists experiments, tasks with settings, agents and environments."""
 
 import ast
 import dataclasses
 import pathlib
 from collections.abc import Iterator
 
-from ftwax.cli import commands, flags
+from ftwax.cli import commands, flags, tasks
 
 _PACKAGE = pathlib.Path(__file__).parents[1]
 
@@ -21,7 +21,7 @@ _PARTS = (
 )
 
 
-_KINDS = ('experiments', 'agents', 'environments')
+_KINDS = ('experiments', 'tasks', 'agents', 'environments')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,10 +36,13 @@ class Options:
 def run(options: Options) -> int:
   """Prints the lists."""
   for kind in [options.kind] if options.kind else _KINDS:
-    lines = {
-      path.name.removesuffix('.py'): commands.first_line(path)
-      for path in _modules(_PACKAGE / kind)
-    }
+    if kind == 'tasks':
+      lines = {name: ' '.join(words) for name, words in tasks.TASKS.items()}
+    else:
+      lines = {
+        path.name.removesuffix('.py'): commands.first_line(path)
+        for path in _modules(_PACKAGE / kind)
+      }
     width = max(map(len, lines))
     print(f'{kind}:')
     for name, line in lines.items():

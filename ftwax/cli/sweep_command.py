@@ -1,4 +1,6 @@
-"""Trains cells of values and seeds, compiled at once; a table, CSV and curves.
+"""Trains values and seeds as one compiled program; prints a table.
+
+Writes the table as CSV, and curves with intervals.
 
 ftwax sweep catch --grid agent.learning_rate=1e-4,1e-3 agent.core=lstm,gru
 ftwax sweep catch --grid 'agent.learning_rate=LogUniform(1e-5, 1e-1)' --draws=16

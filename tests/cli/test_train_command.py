@@ -6,7 +6,7 @@ import sys
 import own_experiment
 import pytest
 
-from ftwax.cli import commands, launch
+from ftwax.cli import commands, launch, tasks
 
 MY_FILE = own_experiment.make_text(
   'ppo',
@@ -47,6 +47,19 @@ def test_every_experiment_has_a_help_of_one_screen(capsys, name):
   if not name.startswith(('pbt', 'repeat', 'what')):
     for flag in ('seed', 'runtime', 'resume', 'set', 'config'):
       assert f'  --{flag}' in text
+
+
+def test_tasks_start_from_their_settings():
+  pytest.importorskip('gymnasium')
+  for task, (name, *_) in tasks.TASKS.items():
+    options = launch.find(task, ['--seed=3']).options
+    assert options.seed == 3 and name in launch.names()
+    chosen = getattr(options, 'game', getattr(options, 'task', task))
+    assert chosen.lower() in task.lower()
+  pendulum = launch.find('Pendulum-v1').build()
+  assert pendulum.agent.discount == 0.9
+  with pytest.raises(ValueError, match=r'did you mean Hopper-v5\?'):
+    launch.find('Hoper-v5')
 
 
 @pytest.mark.parametrize(

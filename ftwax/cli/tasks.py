@@ -1,0 +1,28 @@
+"""Tasks with settings of their own, which were measured (docs/results.md).
+
+`ftwax train NAME` starts from them; each is an experiment with its flags.
+"""
+
+_GAMES = (
+  'mpe2:simple_spread',
+  'mpe2:simple_adversary',
+  'mpe2:simple_tag',
+  'jaxmarl:MPE_simple_spread_v3',
+  'jaxmarl:overcooked',
+  'jaxmarl:smax_3m',
+  'navix:Navix-Empty-8x8-v0',
+  'xminigrid:MiniGrid-Empty-8x8',
+  'craftax:Craftax-Classic-Symbolic-v1',
+)
+
+# Words after `ftwax train`, by the name of the task in its library.
+TASKS: dict[str, tuple[str, ...]] = {
+  'CartPole-v1': ('ppo_cartpole',),
+  'Pendulum-v1': ('continuous_control', '--task=Pendulum-v1'),
+  'Hopper-v5': ('continuous_control', '--task=Hopper-v5'),
+  'Breakout-MinAtar': ('minatar', '--game=breakout'),
+  'pgx:connect_four': ('pgx_games', '--game=connect_four'),
+  'pgx:kuhn_poker': ('pgx_games', '--game=kuhn_poker'),
+  'pgx:leduc_holdem': ('pgx_games', '--game=leduc_holdem'),
+  **{game: ('any_game', f'--game={game}') for game in _GAMES},
+}
