@@ -69,7 +69,7 @@ def find_best(cells: Sequence[Cell]) -> int:
 def describe(values: Mapping[str, Any]) -> str:
   """Returns the values of a cell as text."""
   texts = [f'{name}={_readable(value)}' for name, value in values.items()]
-  return ' '.join(texts) or 'as it is'
+  return ' '.join(texts) or 'the experiment as it is'
 
 
 def _readable(value: Any) -> str:
@@ -109,7 +109,8 @@ def plot(cells: Sequence[Cell], title: str) -> matplotlib.figure.Figure:
         steps, mean - half, mean + half, color=color, alpha=0.15, linewidth=0
       )
   axes.set_title(title, loc='left', fontsize=10)
-  axes.legend(fontsize=8, frameon=False)
+  if cells[0].values:
+    axes.legend(fontsize=8, frameon=False)
   return figure
 
 

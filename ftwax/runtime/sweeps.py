@@ -90,7 +90,7 @@ def run(
     else run_directory.create_at(run_dir, experiment)
   )
   print(
-    f'{len(cells)} cells with {len(seeds)} seeds each; programs to compile:'
+    f'cells: {len(cells)}, seeds of each: {len(seeds)}, programs to compile:'
     f' {len(programs)}',
     flush=True,
   )

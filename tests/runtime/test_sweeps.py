@@ -30,7 +30,7 @@ def test_cells_and_seeds_train_together(tmp_path, capsys):
   assert first.steps[-1] == still.steps[-1] <= 128
   assert first.num_episodes.sum(axis=1).tolist() == [12, 12]
   printed = capsys.readouterr().out
-  assert '3 cells with 2 seeds each; programs to compile: 1' in printed
+  assert 'cells: 3, seeds of each: 2, programs to compile: 1' in printed
   assert 'Best: ' in printed
   with (tmp_path / 'run' / 'sweep.csv').open() as file:
     rows = list(csv.DictReader(file))
