@@ -26,7 +26,9 @@ class Options:
     'A name listed by `ftwax list`, or FILE.py:FUNCTION.'
   )
   flags: tuple[str, ...] = flags.argument(
-    'Flags of the experiment, and those below.', default=(), rest=True
+    'Its flags; `ftwax sweep EXPERIMENT --help` lists all.',
+    default=(),
+    rest=True,
   )
 
 
