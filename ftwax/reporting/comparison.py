@@ -137,8 +137,8 @@ def make_table(rows: Rows) -> list[list[str]]:
       f'{statistics.mean(getattr(run, field) for run in runs):,.0f}'
       for field in ('steps', 'seconds')
     )
-    last = _interval([run.last for run in runs])
-    whole = _interval([run.whole for run in runs])
+    last = format_interval([run.last for run in runs])
+    whole = format_interval([run.whole for run in runs])
     each = ' '.join(f'{run.last:.3f}' for run in runs)
     line = [name, str(len(runs)), last, whole, steps, seconds, each]
     table.append(line[: len(table[0])])
@@ -262,7 +262,7 @@ def _label(run: Run, others: Sequence[Run]) -> str:
   return ' '.join([name, *parts[:2]])
 
 
-def _interval(values: Sequence[float]) -> str:
+def format_interval(values: Sequence[float]) -> str:
   """Formats the mean with the half-width of its confidence interval."""
   mean = statistics.mean(values)
   if len(values) < 2:
