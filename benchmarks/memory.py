@@ -243,9 +243,10 @@ def _with_core(
 ) -> ppo.PPOConfig:
   """Returns the config with a core of about the size of an LSTM."""
   wanted = _num_parameters(_with_size(config, 'lstm', num_units, 1), spec)
+  step = 4 if core in _HIERARCHIES else 8
   configs = [
     _with_size(config, core, size, slow_period)
-    for size in range(8, 3 * num_units, 8)
+    for size in range(8, 3 * num_units, step)
   ]
   count = functools.cache(lambda i: _num_parameters(configs[i], spec))
   above = bisect.bisect_left(range(1, len(configs) - 1), wanted, key=count) + 1
