@@ -160,7 +160,7 @@ def _overview() -> str:
       '',
       *rows,
       '',
-      'A first run, which takes a minute: ftwax train catch',
+      'A first run, which takes a minute: ftwax train catch --runtime=device',
     ]
   )
 

@@ -17,6 +17,15 @@ from ftwax.records import config_files
 from ftwax.runtime import devices, sweeps
 from ftwax.runtime import experiment as experiment_lib
 
+_OF_SINGLE_RUNS = (
+  'eval_every',
+  'init_from',
+  'num_devices',
+  'print_config',
+  'resume',
+  'watch',
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -49,8 +58,8 @@ def run(options: Options) -> int:
   found = launch.find(options.experiment, options.flags, 'sweep', SweepFlags)
   chosen: Any = found.options
   flags.check_positive(chosen, 'draws', 'seeds')
-  for name in ('resume', 'watch', 'init_from', 'print_config'):
-    if getattr(chosen, name):
+  for name in _OF_SINGLE_RUNS:
+    if name in found.given and getattr(chosen, name):
       raise ValueError(
         f'--{name} ({getattr(chosen, name)}) is for a single run, and a sweep'
         ' has several; leave it out.'

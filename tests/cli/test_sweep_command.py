@@ -44,6 +44,7 @@ def test_priors_are_drawn(asked):
   [
     ('--runtime=local', r'--runtime \(local\)'),
     ('--resume', '--resume'),
+    ('--eval_every=10', r'--eval_every \(10\)'),
     ('--seeds=0', r'--seeds \(0\)'),
     ('--grid=agent.lerning_rate=1', 'learning_rate'),
   ],
