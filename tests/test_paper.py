@@ -40,12 +40,11 @@ def test_delayed_actions_take_effect_later(paper):
     replace_action=lambda state, action: state,
   )
   timestep = dm_env.TimeStep(*[jnp.zeros(2)] * 4)
+  actor = paper.delay(counting, specs.DiscreteArray(9, np.int32), longest=3)
   for delay, expected in ((0, [1, 2, 3, 4]), (2, [0, 0, 1, 2])):
-    spec = specs.DiscreteArray(9, np.int32)
-    actor = paper.delay(delay, spec)(counting)
     state, actions = actor.init(jax.random.PRNGKey(0), 2), []
     for _ in range(4):
-      action, state = actor.select_action(None, timestep, state)
+      action, state = actor.select_action((None, delay), timestep, state)
       actions.append(int(action[1]))
     assert actions == expected
 
