@@ -51,7 +51,7 @@ class Options:
     'capture_the_flag', 'Directory of a run, or a population of ftwax.'
   )
   phases: str | None = flags.flag(
-    None, 'A run with evaluations and three checkpoints or more.'
+    None, 'A run with evaluations and four checkpoints or more.'
   )
   stranger: str | None = flags.flag(
     None, 'A run of the same experiment, whose members are strangers.'
@@ -80,6 +80,9 @@ _CONFIG = _Config(height=11, width=15)
 _SCRIPTS = ('random', 'wanderer', 'attacker', 'tactician')
 _STRONGEST = _SCRIPTS[2:]
 _DELAYS = (0, 1, 2, 3, 5, 7, 10)
+
+# The untrained agent, three checkpoints and the trained agent.
+_NUM_STAGES = 5
 
 # Steps of the paper's game in 375 ms.
 _LATE = 5
@@ -381,22 +384,29 @@ def phases(options: Options) -> list[Row]:
   )
   if options.phases is None:
     return [
-      untried(claim, 'needs `--phases`, a run with three checkpoints or more')
+      untried(claim, 'needs `--phases`, a run with four checkpoints or more')
       for claim, *_ in claims
     ]
   settings = _settings(dataclasses.replace(options, run=options.phases))
   stages = what_it_knows.load_stages(settings)
+  if len(stages) < _NUM_STAGES:
+    raise ValueError(
+      f'--phases ({options.phases}) must keep {_NUM_STAGES - 1} checkpoints or'
+      ' more; choose a run with --set checkpointing.max_to_keep=9.'
+    )
+  names = list(stages)
+  chosen = np.linspace(0, len(names) - 1, _NUM_STAGES).round().astype(int)
   shares = {
     name: _shares(
       what_it_knows.play(
-        agent,
+        stages[name],
         stages['untrained'].variables,
         game_lib.make(_CONFIG),
         _CONFIG,
         settings,
       ).facts
     )
-    for name, agent in stages.items()
+    for name in [names[index] for index in chosen]
   }  # [games, behaviours] each.
   return [
     _phase_row(
