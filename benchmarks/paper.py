@@ -22,7 +22,7 @@ import functools
 import json
 import pathlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import common
@@ -369,7 +369,7 @@ def units(options: Options) -> Row:
     gains.append(trained - untrained)
     told.append(f'{name} {_span(trained)}, untrained {_span(untrained)}')
   return Row(
-    'Single units tell situations',
+    'Single units tell situations, better after training',
     'areas under the curve of the best unit: ' + '; '.join(told),
     judge(_percentiles(np.mean(gains, axis=0)), 0),
   )
@@ -495,7 +495,7 @@ def delays(options: Options) -> Row:
   return Row(
     f'Actions may be late by 375 ms, {_LATE} of its steps, without loss',
     'mean score against attacker and tactician by steps of delay:'
-    f' {", ".join(told)}',
+    f' {", ".join(told)}; a step here is a whole cell or a quarter turn',
     judge(common.interval(late - np.mean(scores[0])), -_SLACK),
   )
 
@@ -774,10 +774,10 @@ def write_page(
   options: Options, rows: Sequence[Mapping[str, Any]], commit: str
 ) -> pathlib.Path:
   """Writes the page."""
-  counts = ', '.join(
-    f'{sum(row["verdict"] == verdict for row in rows)} {verdict}'
+  counts = [
+    sum(row['verdict'] == verdict for row in rows)
     for verdict in (HOLDS, FAILS, OPEN, UNTRIED)
-  )
+  ]
   table = [
     '| the paper | here | | CPU s | commit |',
     '| --- | --- | --- | --- | --- |',
@@ -789,11 +789,9 @@ def write_page(
   ]
   date = datetime.date.today().isoformat()
   text = _PAGE.format(
-    counts=counts,
-    run=options.run,
-    members=options.members,
-    games=options.games,
-    seed=options.seed,
+    *counts,
+    options=options,
+    commands='\n'.join(_commands(options)),
     machine=common.machine(),
     mark=f'<!-- recorded {date} {commit} -->',
     table='\n'.join(table),
@@ -805,21 +803,38 @@ def write_page(
 
 _PAGE = """# The paper, claim by claim
 
-What Jaderberg et al. (2019, [arXiv:1807.01281](https://arxiv.org/abs/1807.01281))
-say of agents in their game, in three dimensions and after 450,000 games, held
-against a small population in this library's game: {counts}. A claim holds if
-the 95% interval of the number lies on its side, of {games} games each, which
+What Jaderberg et al. (2019,
+[arXiv:1807.01281](https://arxiv.org/abs/1807.01281)) say of agents that played
+450,000 games in three dimensions, held against small members of a population in
+this library's game. Of these claims {} hold, {} do not, {} are undecided and {}
+were not tried. A claim holds if the 95% interval of its number lies on its
+side. Intervals are bootstrapped over {options.games} games of each number, and
 tell nothing of other populations.
 
-    uv run benchmarks/paper.py --help
+`benchmarks/paper.py` computes the rows and writes this page. The first
+{options.members} members of `{options.run}` play, seed {options.seed};
+{machine}. The runs of the phases of training, of strangers and of a responder
+were
 
-The population is `{run}`, of which the first {members} members play; seed
-{seed}; {machine}.
+{commands}
 
 {mark}
 
 {table}
+
+The second column gives means and 95% intervals; a score is 1 for a win and 0.5
+for a draw.
 """
+
+
+def _commands(options: Options) -> Iterator[str]:
+  """Yields the commands of the other runs, indented, without their paths."""
+  for run in dict.fromkeys((options.phases, options.stranger, options.exploit)):
+    if run is not None:
+      line, *_ = (pathlib.Path(run) / 'command.txt').read_text().splitlines()
+      _, _, *command = line.split()
+      kept = [word for word in command if not word.startswith('--run_dir')]
+      yield f'    uv run {" ".join(kept)}'
 
 
 def main(options: Options) -> None:
