@@ -68,7 +68,7 @@ def test_rows_are_kept_unless_they_were_not_tried(paper, monkeypatch, tmp_path):
   assert len(calls) == 2
   page = (tmp_path / 'paper.md').read_text('utf-8')
   assert '| Agents win | 0.60 | holds | 0 | abc1234 |' in page
-  assert '1 holds, 0 does not hold' in page
+  assert 'claims 1 hold, 0 do not' in page
 
 
 def test_probes_refuse_games_without_the_situation(paper):
