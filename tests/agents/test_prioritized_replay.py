@@ -143,7 +143,7 @@ def test_updates_on_the_device_keep_priorities():
   replay = replays.Replays(config, SPEC, actor).make_auxiliary(4)
   state = core.init(jax.random.PRNGKey(0))
   rollouts = jax.tree.map(lambda x: x[None], _make_batch(network).trajectory)
-  learn = jax.jit(functools.partial(loop.learn, core, replay, 1, False))
+  learn = jax.jit(functools.partial(loop.learn, core, replay, 1))
   _, replay_state, (metrics, _) = learn(
     state, replay.init(jax.random.PRNGKey(1)), rollouts
   )
