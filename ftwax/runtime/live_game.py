@@ -148,13 +148,13 @@ class LiveGame:
     )
 
   def record(
-    self, seats: Sequence[Mapping[str, Any]], moment: Moment, speed: int
+    self, seats: Sequence[Mapping[str, Any]], outcome: list[float], speed: int
   ) -> dict[str, Any]:
     """Returns the current game in the format of `saved_games`.
 
     Args:
       seats: 'name', 'kind', 'team' and 'rating' of each player.
-      moment: the last moment of the game.
+      outcome: outcome of each team; see `Moment`.
       speed: steps per second.
     """
     page = self._playable.page
@@ -165,7 +165,7 @@ class LiveGame:
       'facts': self.facts,
       'seed': self.seed,
       'seats': list(seats),
-      'outcome': moment.outcome,
+      'outcome': outcome,
       'speed': speed,
       'states': self.states,
       'actions': self.actions_taken,
@@ -226,4 +226,4 @@ def record_matches(
     while not moment.is_over:
       moment = live.play({})
     seats = [playable.seat_facts(seat, name) for seat, name in enumerate(names)]
-    saved.save(live.record(seats, moment, DEFAULT_SPEED))
+    saved.save(live.record(seats, moment.outcome, DEFAULT_SPEED))

@@ -87,6 +87,7 @@ class Room:
     self._next_phase = 'ready'  # After preparing.
     self._speed = _FIRST_SPEED
     self._clock: asyncio.Task[None] | None = None
+    self._saving: asyncio.Task[Any] | None = None  # The loop's is weak.
     self._hurry = asyncio.Event()
     # The person who last played on a seat in this game, and wins by team.
     self._played: dict[int, str] = {}
@@ -139,6 +140,7 @@ class Room:
     self._people.remove(person)
     self._empty_seats_of(person)
     if not self._people:
+      self._give_up(person)
       self._seats = _first_seats(self._playable)
       self._speed, self._moment = _FIRST_SPEED, None
       self._wins = [0] * len(self._wins)
@@ -205,12 +207,7 @@ class Room:
 
   def _do_sit(self, person: Person, message: Message) -> None:
     seat = self._free_seat_of(message, person)
-    sides = {
-      self._playable.teams[played]
-      for played, name in self._played.items()
-      if name == person.name and self._phase in ('playing', 'paused')
-    }
-    if sides - {self._playable.teams[seat]}:
+    if self._sides_of(person) - {self._playable.teams[seat]}:
       raise RequestError(
         'You have played for the other team; take a seat of your own team, or'
         ' wait for the end of this game.'
@@ -254,12 +251,23 @@ class Room:
       self._broadcast(f'{person.name} paused the game.')
 
   def _do_restart(self, person: Person, message: Message) -> None:
-    del person, message
+    del message
+    self._give_up(person)
     self._start(self._game.seed)
 
   def _do_new_map(self, person: Person, message: Message) -> None:
-    del person, message
+    del message
+    self._give_up(person)
     self._start(random.getrandbits(31))
+
+  def _give_up(self, person: Person) -> None:
+    """Saves the game as lost by a person who played in it and breaks it off."""
+    sides, teams = self._sides_of(person), range(len(self._wins))
+    if not sides or len(teams) < 2:
+      return
+    outcome = [-1.0 if team in sides else 1.0 for team in teams]
+    self._saving = asyncio.create_task(self._save(self._count(outcome)))
+    self._broadcast(f'{person.name} gave up, which counts as a loss.')
 
   def _start(self, seed: int, phase: str = 'playing') -> None:
     """Starts a new game, replacing the current one."""
@@ -358,24 +366,7 @@ class Room:
     """Saves the game, and sends the result and the Elo ratings of people."""
     assert self._moment is not None
     self._phase = 'over'
-    players = {p for p in self._seats if isinstance(p, Person)}
-    # Who stands up before the end has the result of that seat.
-    seats = [
-      self._playable.seat_facts(seat, self._played[seat], is_person=True)
-      if seat in self._played
-      else self._seat_facts(seat)
-      for seat in range(len(self._seats))
-    ]
-    best = max(self._moment.outcome)
-    if self._moment.outcome.count(best) == 1:
-      self._wins[self._moment.outcome.index(best)] += 1
-    record = self._game.record(seats, self._moment, self._speed)
-    try:
-      name = await self._in_thread(self._saved.save, record)
-    except OSError as error:
-      name = None
-      for person in players:
-        person.send({'error': f'The game could not be saved: {error}.'})
+    saved = await self._save(self._count(self._moment.outcome))
     elo = {
       name: await self._in_thread(self._rate, name)
       for name in sorted(set(self._played.values()))
@@ -385,11 +376,34 @@ class Room:
         {
           'end': self._moment.outcome,
           'wins': self._wins,
-          'saved': name,
+          'saved': saved,
           'elo': elo,
         }
       )
     self._broadcast()
+
+  def _count(self, outcome: list[float]) -> dict[str, Any]:
+    """Counts the win of a team, and returns the record of the game."""
+    # Who stands up before the end has the result of that seat.
+    seats = [
+      self._playable.seat_facts(seat, self._played[seat], is_person=True)
+      if seat in self._played
+      else self._seat_facts(seat)
+      for seat in range(len(self._seats))
+    ]
+    best = max(outcome)
+    if outcome.count(best) == 1:
+      self._wins[outcome.index(best)] += 1
+    return self._game.record(seats, outcome, self._speed)
+
+  async def _save(self, record: Mapping[str, Any]) -> str | None:
+    """Returns the name of the saved game, or tells why there is none."""
+    try:
+      return await self._in_thread(self._saved.save, record)
+    except OSError as error:
+      for person in self._people:
+        person.send({'error': f'The game could not be saved: {error}.'})
+      return None
 
   def _rate(self, name: str) -> Mapping[str, float]:
     rating, num_games = self._saved.rate(name)
@@ -462,6 +476,16 @@ class Room:
     for seat, player in enumerate(self._seats):
       if player is person:
         self._seats[seat] = _first_seats(self._playable)[seat]
+
+  def _sides_of(self, person: Person) -> set[int]:
+    """Returns the teams for which a person has played in the current game."""
+    if self._phase not in ('playing', 'paused'):
+      return set()
+    return {
+      self._playable.teams[seat]
+      for seat, name in self._played.items()
+      if name == person.name
+    }
 
   def _free_name(self, name: str) -> str:
     """Returns `name`, with a number if it is already taken."""

@@ -173,6 +173,29 @@ def test_a_person_who_goes_leaves_the_game_running(made):
   assert (seat['name'], seat['kind']) == ('player 2', 'person')
 
 
+def test_who_breaks_off_a_game_has_lost_it(made):
+  client, saved = made
+  with _connect(client) as socket:
+    socket.send_json({'do': 'sit', 'seat': 1})
+    socket.send_json({'do': 'play'})
+    for _ in range(3):
+      web_helpers.receive(socket, 'state')
+    for request in ('stand', 'restart'):
+      socket.send_json({'do': request})
+    while 'gave up' not in web_helpers.receive(socket, 'phase')['text']:
+      pass
+    socket.send_json({'do': 'sit', 'seat': 1})
+    web_helpers.receive_phase(socket, 'playing')
+    for _ in range(3):
+      web_helpers.receive(socket, 'state')
+  # The last person goes.
+  with _connect(client) as socket:
+    web_helpers.receive_phase(socket, 'ready')
+  outcomes = [game['outcome'] for _, game in saved.readable()]
+  rating, num_games = saved.rate('player')
+  assert outcomes == [[1.0, -1.0]] * 2 and num_games == 2 and rating < 1000
+
+
 def test_an_empty_room_forgets(made):
   client, _ = made
   with _connect(client) as socket:
