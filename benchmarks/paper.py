@@ -2,6 +2,7 @@
 
     uv run benchmarks/paper.py
     uv run benchmarks/paper.py --phases=RUN --stranger=RUN --exploit=RUN
+    uv run benchmarks/paper.py --rows=delays
 
 Each row of `docs/paper.md`, which this program writes, is a claim of Jaderberg
 et al. (2019, arXiv:1807.01281) on agents that were trained in their game, what
@@ -12,8 +13,9 @@ others.
 
 Rows are kept in `--directory`; those that are there already are not computed
 again. Some need another run: one with several checkpoints for the phases of
-training, another population as strangers, or responders of `ftwax exploit`.
-Without it they are not tried.
+training, another population as strangers, responders of `ftwax exploit`, or
+the comparison of cores of `benchmarks/memory.py`. Without it they are not
+tried. `--rows` prints some rows and writes no page.
 """
 
 import dataclasses
@@ -59,6 +61,12 @@ class Options:
   exploit: str | None = flags.flag(
     None, 'A run of `ftwax exploit` against a member of --run.'
   )
+  memory: str | None = flags.flag(
+    None, 'Directory of `benchmarks/memory.py all`.'
+  )
+  rows: tuple[str, ...] = flags.flag(
+    (), "Rows to print, by the names in the page's commands; all by default."
+  )
   members: int = flags.flag(2, 'Members of a run that play, the first.')
   games: int = flags.flag(100, 'Games of each number.')
   seed: int = flags.flag(2_000, 'Seed of maps and actions.')
@@ -80,6 +88,9 @@ _CONFIG = _Config(height=11, width=15)
 _SCRIPTS = ('random', 'wanderer', 'attacker', 'tactician')
 _STRONGEST = _SCRIPTS[2:]
 _DELAYS = (0, 1, 2, 3, 5, 7, 10)
+
+# Tasks of `benchmarks/memory.py` that were chosen for the hierarchy.
+_MEMORY_TASKS = ('copying', 'recall_by_key', 't_maze_100')
 
 # The untrained agent, three checkpoints and the trained agent.
 _NUM_STAGES = 5
@@ -523,6 +534,37 @@ def exploiter(options: Options) -> Row:
   )
 
 
+def hierarchy(options: Options) -> Row:
+  """The hierarchy against an LSTM, on tasks that were chosen for it."""
+  claim = 'The temporal hierarchy and the DNC make agents stronger'
+  if options.memory is None:
+    return untried(claim, 'needs `--memory`, runs of benchmarks/memory.py')
+  told, verdicts = [], []
+  for core in ('rpth', 'rpth_dnc'):
+    # The means of the last tenth of training, [tasks, seeds].
+    gains = np.array(
+      [
+        _returns(options.memory, task, core)
+        - _returns(options.memory, task, 'lstm')
+        for task in _MEMORY_TASKS
+      ]
+    )
+    by_task = ', '.join(
+      f'{task} {np.mean(gain):+.2f}'
+      for task, gain in zip(_MEMORY_TASKS, gains, strict=True)
+    )
+    told.append(f'{core} {common.summarize(gains.ravel())}: {by_task}')
+    verdicts.append(judge(common.interval(gains.ravel()), 0))
+  return Row(
+    claim,
+    'returns of PPO beyond those of an LSTM of as many parameters after as many'
+    f' steps, three seeds of each task: {"; ".join(told)}. An LSTM takes half'
+    " or an eighth of the time. In this library's game the hierarchy gains"
+    ' nothing ([results](results.md#the-ftw-agent-parts-of-it-and-ppo))',
+    _all_of(verdicts),
+  )
+
+
 _NEVER = (
   ('Agents beat strong human players', 'no games of people are recorded'),
   (
@@ -532,10 +574,6 @@ _NEVER = (
   (
     'The map of states in two dimensions falls into clusters by situation',
     '`experiments/what_it_knows.py` draws it; clusters are not judged',
-  ),
-  (
-    'The temporal hierarchy and the DNC make agents stronger',
-    'needs whole runs, see [results](results.md)',
   ),
 )
 
@@ -562,8 +600,19 @@ ROWS: Mapping[str, Callable[[Options], Row | list[Row]]] = {
     team_sizes,
     delays,
     exploiter,
+    hierarchy,
     rest,
   )
+}
+
+# The flags that rows need, of those that name runs.
+_NEEDS = {
+  'progress': 'phases',
+  'phases': 'phases',
+  'mates': 'stranger',
+  'opponents': 'stranger',
+  'exploiter': 'exploit',
+  'hierarchy': 'memory',
 }
 
 
@@ -601,6 +650,14 @@ def _all_of(verdicts: Sequence[str]) -> str:
   if FAILS in verdicts:
     return FAILS
   return OPEN if OPEN in verdicts else HOLDS
+
+
+def _returns(directory: str, task: str, core: str) -> types.Floats:
+  """Returns the mean return of the last tenth of a training, [seeds]."""
+  (path,) = pathlib.Path(directory).glob(f'{task}-{core}-*.jsonl')
+  lines = path.read_text('utf-8').splitlines()
+  last = [json.loads(line)['returns'] for line in lines[-(len(lines) // 10) :]]
+  return np.mean(last, axis=0)
 
 
 def _list(values: types.Floats, unit: float) -> str:
@@ -779,11 +836,11 @@ def write_page(
     for verdict in (HOLDS, FAILS, OPEN, UNTRIED)
   ]
   table = [
-    '| the paper | here | | CPU s | commit |',
-    '| --- | --- | --- | --- | --- |',
+    '| the paper | here | | CPU s | commit | command |',
+    '| --- | --- | --- | --- | --- | --- |',
     *(
       f'| {row["claim"]} | {row["ours"]} | {row["verdict"]} |'
-      f' {row["seconds"]} | {row["commit"]} |'
+      f' {row["seconds"]} | {row["commit"]} | {_command(row["name"])} |'
       for row in rows
     ),
   ]
@@ -811,10 +868,11 @@ were not tried. A claim holds if the 95% interval of its number lies on its
 side. Intervals are bootstrapped over {options.games} games of each number, and
 tell nothing of other populations.
 
-`benchmarks/paper.py` computes the rows and writes this page. The first
+`uv run benchmarks/paper.py` computes the rows and writes this page; with the
+flags in the last column it prints one of them. The first
 {options.members} members of `{options.run}` play, seed {options.seed};
-{machine}. The runs of the phases of training, of strangers and of a responder
-were
+{machine}. The runs of the phases of training, of strangers, of a responder and
+of memory were
 
 {commands}
 
@@ -827,6 +885,14 @@ for a draw.
 """
 
 
+def _command(name: str) -> str:
+  """Returns the flags that print a row."""
+  if name == 'rest':
+    return ''
+  needs = f' --{_NEEDS[name]}=RUN' if name in _NEEDS else ''
+  return f'`--rows={name}{needs}`'
+
+
 def _commands(options: Options) -> Iterator[str]:
   """Yields the commands of the other runs, indented, without their paths."""
   for run in dict.fromkeys((options.phases, options.stranger, options.exploit)):
@@ -835,10 +901,17 @@ def _commands(options: Options) -> Iterator[str]:
       _, _, *command = line.split()
       kept = [word for word in command if not word.startswith('--run_dir')]
       yield f'    uv run {" ".join(kept)}'
+  if options.memory is not None:
+    yield '    uv run benchmarks/memory.py all'
 
 
 def main(options: Options) -> None:
   """Computes the missing rows and writes the page."""
+  unknown = set(options.rows) - set(ROWS)
+  if unknown:
+    raise ValueError(
+      f'--rows ({sorted(unknown)}) must be among {sorted(ROWS)}; choose some.'
+    )
   spec = load(options.run, options)[0].game_spec
   if spec.event_names != game_lib.EVENT_NAMES:
     raise ValueError(
@@ -846,12 +919,13 @@ def main(options: Options) -> None:
       ' experiments/capture_the_flag.py.'
     )
   commit, rows = common.commit(), []
-  for name in ROWS:
+  for name in options.rows or ROWS:
     made = compute(options, name, commit)
     for row in made:
       print(f'{row["claim"]}\n  {row["ours"]}\n  {row["verdict"]}', flush=True)
-    rows += made
-  print(f'Page: {write_page(options, rows, commit)}')
+    rows += [{**row, 'name': name} for row in made]
+  if not options.rows:
+    print(f'Page: {write_page(options, rows, commit)}')
 
 
 if __name__ == '__main__':

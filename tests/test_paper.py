@@ -1,5 +1,7 @@
 """The page of the paper's claims: verdicts, and rows that are kept."""
 
+import dataclasses
+import json
 import pathlib
 import sys
 
@@ -67,7 +69,7 @@ def test_rows_are_kept_unless_they_were_not_tried(paper, monkeypatch, tmp_path):
   paper.main(options)
   assert len(calls) == 2
   page = (tmp_path / 'paper.md').read_text('utf-8')
-  assert '| Agents win | 0.60 | holds | 0 | abc1234 |' in page
+  assert '| Agents win | 0.60 | holds | 0 | abc1234 | `--rows=claim` |' in page
   assert 'claims 1 hold, 0 do not' in page
 
 
@@ -75,3 +77,31 @@ def test_probes_refuse_games_without_the_situation(paper):
   states = np.zeros((4, 3, 2, 5))
   with pytest.raises(ValueError, match='must show each situation'):
     paper._resampled(states, None, np.zeros((4, 3, 2), bool))
+
+
+def test_the_hierarchy_is_judged_by_returns_beyond_an_lstm(paper, tmp_path):
+  returns = {'lstm': 0.5, 'rpth': 0.6, 'rpth_dnc': 0.4}
+  for task in paper._MEMORY_TASKS:
+    for core, mean in returns.items():
+      rows = [{'returns': [0.0] * 3}] * 18 + [{'returns': [mean] * 3}] * 2
+      path = tmp_path / f'{task}-{core}-300000.jsonl'
+      path.write_text('\n'.join(map(json.dumps, rows)), 'utf-8')
+  row = paper.hierarchy(paper.Options(memory=str(tmp_path)))
+  assert row.verdict == paper.FAILS  # The DNC is behind.
+  assert 'rpth 0.10 (0.10 to 0.10)' in row.ours
+  assert 'rpth_dnc -0.10 (-0.10 to -0.10)' in row.ours
+
+
+def test_rows_that_are_asked_for_are_printed_alone(
+  paper, monkeypatch, tmp_path
+):
+  row = paper.Row('Agents win', '0.60', paper.HOLDS)
+  monkeypatch.setattr(paper, 'ROWS', {'one': lambda _: row, 'other': None})
+  monkeypatch.setattr(paper.common, 'commit', lambda: 'abc1234')
+  options = paper.Options(
+    directory=str(tmp_path / 'rows'), page=str(tmp_path / 'paper.md')
+  )
+  paper.main(dataclasses.replace(options, rows=('one',)))
+  assert not (tmp_path / 'paper.md').exists()
+  with pytest.raises(ValueError, match=r"--rows \(\['another'\]\)"):
+    paper.main(dataclasses.replace(options, rows=('another',)))
