@@ -559,9 +559,10 @@ def hierarchy(options: Options) -> Row:
     claim,
     'returns of PPO beyond those of an LSTM of as many parameters after as many'
     f' steps, three seeds of each task: {"; ".join(told)}. An LSTM takes half'
-    ' or an eighth of the time. With the settings of FTW and more steps both are'
-    ' ahead in copying ([which core](which_core.md#the-hierarchy-and-the-dnc));'
-    " in this library's game the hierarchy gains nothing"
+    ' or an eighth of the time. With the settings of FTW and more steps both'
+    ' are ahead in copying'
+    ' ([which core](which_core.md#the-hierarchy-and-the-dnc)); in this'
+    " library's game the hierarchy gains nothing"
     ' ([results](results.md#the-ftw-agent-parts-of-it-and-ppo))',
     _all_of(verdicts),
   )
