@@ -74,9 +74,8 @@ def scripted(
     state: Any,
   ) -> tuple[types.ArrayTree, Any]:
     del timestep
-    key, next_key = jax.random.split(state)
-    keys = jax.random.split(key, seats.shape[0])
-    return jax.vmap(script)(keys, games, seats), next_key
+    keys = jax.random.split(state, 1 + seats.shape[0])
+    return jax.vmap(script)(keys[1:], games, seats), keys[0]
 
   return Player(_start_with_key, act, reads_games=True)
 

@@ -68,19 +68,21 @@ class Map(NamedTuple):
 
 def make_map(key: types.Key, config: config_lib.CaptureTheFlagConfig) -> Map:
   """Draws a map; see the module docstring."""
-  wall_key, row_key, symmetry_key = jax.random.split(key, 3)
-  # Not the key itself: folding in 0 to 2 gives the keys of the split.
-  size = _draw_size(jax.random.fold_in(key, 3), config)
-  base_row = jax.random.randint(
-    row_key, (), 1 + _BASE_ROWS, size.height - 1 - _BASE_ROWS
-  )
-  image = _image_of_cells(config, size, jax.random.bernoulli(symmetry_key))
+  shape = (config.height // 2 + 1, config.width // 2 + 1)
+  # One draw for all: on a CPU each takes a loop, which takes long to compile.
+  draws = jax.random.uniform(key, (4 + 2 * shape[0] * shape[1],))
+  posts, arms = draws[4:].reshape(2, *shape)
+  size = _draw_size(draws[:2], config)
+  num_rows = size.height - 2 - 2 * _BASE_ROWS
+  base_row = 1 + _BASE_ROWS + draw_below(num_rows, draws[2])
+  image = _image_of_cells(config, size, draws[3] < 0.5)
   stand = base_row * config.width + _STAND_COLUMN
   pads = (base_row + _PAD_ROWS[: config.team_size]) * config.width + _PAD_COLUMN
   stands = jnp.stack([stand, image[stand]]).astype(jnp.int32)
   pads = jnp.concatenate([pads, image[pads]]).astype(jnp.int32)
   border = _border(config, size)
-  closed = _make_symmetric(_draw_walls(wall_key, config), image)
+  walls = _make_walls(posts < config.wall_density, draw_below(4, arms), config)
+  closed = _make_symmetric(walls, image)
   left_base = _left_base(config, base_row)
   # Gathering by `image` moves each cell to its image, as it is an involution.
   closed &= ~(left_base | left_base.reshape(-1)[image].reshape(closed.shape))
@@ -88,6 +90,16 @@ def make_map(key: types.Key, config: config_lib.CaptureTheFlagConfig) -> Map:
   tiles = jnp.where(walls, WALL, FLOOR).reshape(-1)
   tiles = tiles.at[pads].set(PAD).at[stands].set(STAND)
   return Map(tiles.reshape(walls.shape).astype(jnp.int8), stands, pads)
+
+
+def draw_below(limit: types.Array | int, draws: types.Array) -> types.Array:
+  """Returns integers from 0 to `limit` - 1, int32 [...].
+
+  Args:
+    limit: at most some thousands, int32 [] or [...].
+    draws: uniform in [0, 1), float32 [...].
+  """
+  return jnp.floor(draws * limit).astype(jnp.int32)
 
 
 def is_walkable(tiles: types.Array) -> types.Array:
@@ -136,9 +148,9 @@ def flood(is_open: types.Array, start: types.Array) -> types.Array:
 
 
 def _draw_size(
-  key: types.Key, config: config_lib.CaptureTheFlagConfig
+  draws: types.Array, config: config_lib.CaptureTheFlagConfig
 ) -> _Size:
-  """Draws the size of a map within the limits of the config."""
+  """Draws the size of a map within the limits of the config, from draws [2]."""
   sides: list[types.Array | int] = []
   for index, (low, high) in enumerate(
     ((config.min_height, config.height), (config.min_width, config.width))
@@ -146,9 +158,8 @@ def _draw_size(
     if low is None or low == high:
       sides.append(high)
       continue
-    side_key = jax.random.fold_in(key, index)
     num_sides = (high - low) // 2 + 1
-    sides.append(low + 2 * jax.random.randint(side_key, (), 0, num_sides))
+    sides.append(low + 2 * draw_below(num_sides, draws[index]))
   return _Size(*sides)
 
 
@@ -199,14 +210,18 @@ def _left_base(
   return (jnp.abs(rows - base_row) <= _BASE_ROWS) & in_columns
 
 
-def _draw_walls(
-  key: types.Key, config: config_lib.CaptureTheFlagConfig
+def _make_walls(
+  posts: types.Array,
+  arms: types.Array,
+  config: config_lib.CaptureTheFlagConfig,
 ) -> types.Array:
-  """Draws posts with one arm each, bool [height, width]."""
-  post_key, arm_key = jax.random.split(key)
-  shape = (config.height // 2 + 1, config.width // 2 + 1)
-  posts = jax.random.bernoulli(post_key, config.wall_density, shape)
-  arms = jax.random.randint(arm_key, shape, 0, 4)
+  """Makes posts with one arm each, bool [height, width].
+
+  Args:
+    posts: bool [height // 2 + 1, width // 2 + 1], where a post stands.
+    arms: int32, of the same shape, the direction of its arm.
+    config: size of the grid.
+  """
   walls = jnp.zeros((config.height, config.width), bool)
   walls = walls.at[::2, ::2].set(posts)
   # Arms in one direction are their posts, shifted by one cell.

@@ -95,16 +95,17 @@ def _wander(
   key: types.Key, state: rules.State, player: types.Array, config: _Config
 ) -> rules.Action:
   """Goes forward, and turns at random and where it is blocked."""
-  choice_key, side_key, tag_key = jax.random.split(key, 3)
+  # One draw for all; see `maps.make_map`.
+  turn_draw, side_draw, tag_draw = jax.random.uniform(key, (3,))
   step = jnp.asarray(rules.steps_in_cells(config))[state.direction[player]]
   tiles = state.map.tiles.reshape(-1)
   is_blocked = ~maps.is_walkable(tiles[state.cell[player] + step])
-  turns = is_blocked | jax.random.bernoulli(choice_key, _WANDERER_TURN)
-  side = jax.random.randint(side_key, (), 1, len(rules.TURNS))
+  turns = is_blocked | (turn_draw < _WANDERER_TURN)
+  side = 1 + maps.draw_below(len(rules.TURNS) - 1, side_draw)
   return rules.Action(
     move=jnp.asarray(rules.MOVES.index('forward')),
     turn=jnp.where(turns, side, 0),
-    tag=jax.random.bernoulli(tag_key, _WANDERER_TAG),
+    tag=tag_draw < _WANDERER_TAG,
   )
 
 
@@ -210,13 +211,11 @@ def _go(
   config: _Config,
 ) -> rules.Action:
   """Takes a step of a shortest path to the cell `target` and turns that way."""
-  noise_key, heading_key, tie_key = jax.random.split(key, 3)
-  heading = _first_heading(tie_key, state, player, target, config)
+  draws = jax.random.uniform(key, (6,))
+  heading = _first_heading(draws[2:], state, player, target, config)
   arrived = state.cell[player] == target
-  is_random = jax.random.bernoulli(noise_key, _NOISE)
-  heading = jnp.where(
-    is_random, jax.random.randint(heading_key, (), 0, 4), heading
-  )
+  is_random = draws[0] < _NOISE
+  heading = jnp.where(is_random, maps.draw_below(4, draws[1]), heading)
   quarters = (heading - state.direction[player]) % 4
   # A turn is at most a quarter; until it faces its heading, the player walks
   # sideways or backwards.
@@ -231,20 +230,27 @@ def _go(
 
 
 def _first_heading(
-  key: types.Key,
+  ties: types.Array,
   state: rules.State,
   player: types.Array,
   target: types.Array,
   config: _Config,
 ) -> types.Array:
-  """Returns the first direction of a short path that avoids other players."""
+  """Returns the first direction of a short path that avoids other players.
+
+  Args:
+    ties: float32 [4], less than a step each, which break ties.
+    state: state of the game.
+    player: who goes.
+    target: the cell at the end of the path.
+    config: config of the game.
+  """
   tiles, cell = state.map.tiles, state.cell[player]
   neighbours = cell + jnp.asarray(rules.steps_in_cells(config))
   # From the target, one flood serves all neighbours.
   distance = maps.flood(maps.is_walkable(tiles), target)
   distance = distance.reshape(-1)[neighbours]
   is_taken = jnp.any(neighbours[:, None] == state.cell[None], axis=1)
-  # Ties are broken by less than a step. A detour costs two steps, so a penalty
-  # of three for occupied cells makes it worthwhile.
-  ties = jax.random.uniform(key, (4,))
+  # A detour costs two steps, so a penalty of three for occupied cells makes it
+  # worthwhile.
   return jnp.argmin(distance + ties + jnp.where(is_taken, 3, 0))
