@@ -71,7 +71,6 @@ def make_map(key: types.Key, config: config_lib.CaptureTheFlagConfig) -> Map:
   shape = (config.height // 2 + 1, config.width // 2 + 1)
   # One draw for all: on a CPU each takes a loop, which takes long to compile.
   draws = jax.random.uniform(key, (4 + 2 * shape[0] * shape[1],))
-  posts, arms = draws[4:].reshape(2, *shape)
   size = _draw_size(draws[:2], config)
   num_rows = size.height - 2 - 2 * _BASE_ROWS
   base_row = 1 + _BASE_ROWS + draw_below(num_rows, draws[2])
@@ -81,7 +80,7 @@ def make_map(key: types.Key, config: config_lib.CaptureTheFlagConfig) -> Map:
   stands = jnp.stack([stand, image[stand]]).astype(jnp.int32)
   pads = jnp.concatenate([pads, image[pads]]).astype(jnp.int32)
   border = _border(config, size)
-  walls = _make_walls(posts < config.wall_density, draw_below(4, arms), config)
+  walls = _make_walls(draws[4:].reshape(2, *shape), config)
   closed = _make_symmetric(walls, image)
   left_base = _left_base(config, base_row)
   # Gathering by `image` moves each cell to its image, as it is an involution.
@@ -93,12 +92,7 @@ def make_map(key: types.Key, config: config_lib.CaptureTheFlagConfig) -> Map:
 
 
 def draw_below(limit: types.Array | int, draws: types.Array) -> types.Array:
-  """Returns integers from 0 to `limit` - 1, int32 [...].
-
-  Args:
-    limit: at most some thousands, int32 [] or [...].
-    draws: uniform in [0, 1), float32 [...].
-  """
+  """Returns integers below `limit`, int32 [...], from draws in [0, 1)."""
   return jnp.floor(draws * limit).astype(jnp.int32)
 
 
@@ -211,17 +205,10 @@ def _left_base(
 
 
 def _make_walls(
-  posts: types.Array,
-  arms: types.Array,
-  config: config_lib.CaptureTheFlagConfig,
+  draws: types.Array, config: config_lib.CaptureTheFlagConfig
 ) -> types.Array:
-  """Makes posts with one arm each, bool [height, width].
-
-  Args:
-    posts: bool [height // 2 + 1, width // 2 + 1], where a post stands.
-    arms: int32, of the same shape, the direction of its arm.
-    config: size of the grid.
-  """
+  """Makes posts with one arm each, bool [height, width], from two draws."""
+  posts, arms = draws[0] < config.wall_density, draw_below(4, draws[1])
   walls = jnp.zeros((config.height, config.width), bool)
   walls = walls.at[::2, ::2].set(posts)
   # Arms in one direction are their posts, shifted by one cell.

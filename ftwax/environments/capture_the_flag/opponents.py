@@ -236,21 +236,13 @@ def _first_heading(
   target: types.Array,
   config: _Config,
 ) -> types.Array:
-  """Returns the first direction of a short path that avoids other players.
-
-  Args:
-    ties: float32 [4], less than a step each, which break ties.
-    state: state of the game.
-    player: who goes.
-    target: the cell at the end of the path.
-    config: config of the game.
-  """
+  """Returns the first direction of a short path that avoids other players."""
   tiles, cell = state.map.tiles, state.cell[player]
   neighbours = cell + jnp.asarray(rules.steps_in_cells(config))
   # From the target, one flood serves all neighbours.
   distance = maps.flood(maps.is_walkable(tiles), target)
   distance = distance.reshape(-1)[neighbours]
   is_taken = jnp.any(neighbours[:, None] == state.cell[None], axis=1)
-  # A detour costs two steps, so a penalty of three for occupied cells makes it
-  # worthwhile.
+  # Ties, [4], are less than a step. A detour costs two steps, so a penalty of
+  # three for occupied cells makes it worthwhile.
   return jnp.argmin(distance + ties + jnp.where(is_taken, 3, 0))
