@@ -89,7 +89,9 @@ class Options:
     0, 'Processes that step environments; 0 for none.'
   )
   replay: str | None = flags.flag(
-    None, 'For --runtime=local.', ['reverb', 'functional']
+    None,
+    'For --runtime=local; functional by default.',
+    ['reverb', 'functional'],
   )
   replay_port: int | None = flags.flag(
     None, 'Port of Reverb; by default any free one.'

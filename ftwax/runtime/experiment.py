@@ -152,10 +152,9 @@ class ExperimentConfig(types.Config):
       directory.
     trackers: names of experiment trackers that the default loggers also write
       to, from `records.trackers.TRACKERS`.
-    replay: storage for the trajectories of local runs: `reverb`, or
-      `functional` for a queue in this process and tables on the device; None
-      for Reverb if it is installed. Affects only the samples of auxiliary
-      tasks.
+    replay: storage for the trajectories of local runs: `functional`, or None,
+      for a queue in this process and tables on the device, or `reverb`. Affects
+      only the samples of auxiliary tasks.
     replay_port: port of the first member's Reverb server; other members use the
       following ports. Any free ports if None.
     expose: whether other machines may reach the ports of Reverb and Courier,
@@ -244,7 +243,7 @@ class ExperimentConfig(types.Config):
     if self.replay not in (None, *replay_options.KINDS):
       raise ValueError(
         f"replay ({self.replay!r}) must be 'reverb', 'functional' or None for"
-        ' Reverb where it is installed; choose one.'
+        ' the latter; choose one.'
       )
     if self.on_environment_error not in ON_ENVIRONMENT_ERROR:
       raise ValueError(

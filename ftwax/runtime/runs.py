@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _MAY_DIFFER = (
   'max_num_actor_steps',
   'init_from',
+  'replay',
   'replay_port',
   'expose',
   'environment_processes',

@@ -56,7 +56,7 @@ def make_experiment():
     config = impala.IMPALAConfig(
       hidden_size=8, sequence_length=5, batch_size=4, max_queue_size=8
     )
-    options = {'num_environments': 2, 'replay': 'functional', **options}
+    options = {'num_environments': 2, **options}
     return run_helpers.make_experiment(config, environment, **options)
 
   return make
@@ -108,8 +108,7 @@ def test_a_run_without_a_checkpoint_resumes_from_its_start(
   factory = _Faulty
   if runtime == 'device':
     factory = _make_matching
-  replay = 'functional' if runtime == 'local' else None
-  config = make_experiment(factory, replay=replay)
+  config = make_experiment(factory)
   if runtime == 'device':
     config = config.replace(num_environments=4)
   run = run_helpers.make_run(runtime, tmp_path)

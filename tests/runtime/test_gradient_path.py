@@ -44,10 +44,9 @@ def test_the_docs_list_the_files_before_the_gradient(
     raise _ReachedError
 
   monkeypatch.setattr(joint_loss, 'joint_loss', stop)
-  replay = ['--replay=functional'] if runtime == 'local' else []
   arguments = ['--max_num_actor_steps=1000', f'--run_dir={tmp_path / "run"}']
   monkeypatch.setattr(
-    'sys.argv', ['catch.py', f'--runtime={runtime}', *replay, *arguments]
+    'sys.argv', ['catch.py', f'--runtime={runtime}', *arguments]
   )
   with pytest.raises(_ReachedError):
     runpy.run_path(str(_ROOT / 'experiments/catch.py'), run_name='__main__')

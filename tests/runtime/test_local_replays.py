@@ -110,7 +110,6 @@ def test_replayed_trajectories_have_priorities(tmp_path, runtime):
     config,
     _make_matching,
     agent=a2c,
-    replay='functional' if runtime == 'local' else None,
     num_environments=2,
     max_num_actor_steps=100,
     population=population_config.PopulationConfig(num_members=2),
@@ -212,7 +211,6 @@ runs.run_experiment(
     environment=lambda seed: catch.make(),
     max_num_actor_steps=100,
     num_environments=4,
-    replay='functional',
   ),
   run_dir=sys.argv[1],
 )
@@ -231,11 +229,10 @@ def test_neither_tensorflow_nor_reverb_is_loaded(tmp_path):
   assert printed.splitlines()[-1] == '[]'
 
 
-def test_reverb_is_the_default_where_it_is_installed(monkeypatch):
-  assert replays.choose(None) == ('reverb' if HAS_REVERB else 'functional')
-  assert replays.choose('functional') == 'functional'
+def test_reverb_must_be_installed_if_it_is_asked_for(monkeypatch):
+  if HAS_REVERB:
+    assert replays.choose('reverb') == 'reverb'
   monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
-  assert replays.choose(None) == 'functional'
   with pytest.raises(ImportError, match=r"replay \('reverb'\) needs dm-reverb"):
     replays.choose('reverb')
 
@@ -244,7 +241,8 @@ def test_a_folder_of_its_name_is_not_reverb(tmp_path, monkeypatch):
   (tmp_path / 'reverb').mkdir()
   monkeypatch.setattr(sys, 'path', [str(tmp_path)])
   monkeypatch.delitem(sys.modules, 'reverb', raising=False)
-  assert replays.choose(None) == 'functional'
+  with pytest.raises(ImportError, match=r"replay \('reverb'\) needs dm-reverb"):
+    replays.choose('reverb')
 
 
 def test_a_run_with_a_missing_reverb_leaves_nothing(tmp_path, monkeypatch):

@@ -215,28 +215,25 @@ def choose(replay: str | None, port: int | None = None) -> str:
   """Chooses the kind of replay.
 
   Args:
-    replay: `reverb`, `functional`, or None for Reverb if it is installed.
+    replay: `reverb`, or `functional`, which None stands for.
     port: port of the Reverb server, if given.
 
   Raises:
     ImportError: if Reverb is requested but not installed.
     ValueError: if a port is given for a replay without a server.
   """
-  spec = importlib.util.find_spec('reverb')
-  # A folder named `reverb` on the path is a namespace package without origin.
-  has_reverb = spec is not None and spec.origin is not None
-  if replay == replay_options.REVERB and not has_reverb:
-    raise ImportError(
-      "replay ('reverb') needs dm-reverb, which is not installed and needs"
-      " Python 3.10; use that version, or choose replay='functional'."
-    )
-  by_default = (
-    replay_options.REVERB if has_reverb else replay_options.FUNCTIONAL
-  )
-  chosen = replay or by_default
+  chosen = replay or replay_options.FUNCTIONAL
   if chosen == replay_options.FUNCTIONAL and port is not None:
     raise ValueError(
       f"replay_port ({port}) must be None with replay='functional', which has"
-      ' no server; leave it out.'
+      " no server; leave it out, or choose replay='reverb'."
+    )
+  spec = importlib.util.find_spec('reverb')
+  # A folder named `reverb` on the path is a namespace package without origin.
+  has_reverb = spec is not None and spec.origin is not None
+  if chosen == replay_options.REVERB and not has_reverb:
+    raise ImportError(
+      "replay ('reverb') needs dm-reverb, which is not installed and needs"
+      " Python 3.10; use that version, or choose replay='functional'."
     )
   return chosen
