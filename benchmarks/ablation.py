@@ -1,28 +1,33 @@
 """Capture the flag with the main experiment, ablations of it, and PPO.
 
     uv run benchmarks/ablation.py --num_seeds=3 --num_workers=2
+    uv run benchmarks/ablation.py --game=small_cue --variants=with_noise
 
 Each run is `experiments/capture_the_flag.py` with one change, in its own
 process on one core. The variants are the ablations of Jaderberg et al. (2019,
 arXiv:1807.01281), figure 4, and PPO with a larger LSTM in the same population.
 The core of the experiment is an LSTM, so `with_hierarchy` adds what the paper's
-ablation takes away. `--agent=paper` starts from the whole agent instead. During
-training, members are evaluated against the scripted players of the game.
+ablation takes away, and others have other cores. `--agent=paper` starts from
+the whole agent instead. During training, members are evaluated against the
+scripted players of the game.
 
 Runs are kept in `--directory`: finished runs are not repeated and interrupted
 runs are resumed, so the table can be completed over days. A score is 1 for a
 win and 0.5 for a draw, averaged over the scripted players and the random
 player. The 95% intervals next to the means over seeds are bootstrapped over
-runs.
+runs. At equal time, the score is that of the step that a variant has reached in
+the processor time of the fastest one, compiling and evaluations included.
 """
 
 import concurrent.futures
 import dataclasses
+import functools
 import os
 import pathlib
 import queue
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -56,6 +61,9 @@ class Options(capture_the_flag.Options):
   cpu: int = flags.flag(0, 'The processor of this run.')
 
 
+# Processor time of a run, a line each time that it was started.
+_CPU_FILE = 'cpu_seconds.txt'
+
 _NUM_EVALUATIONS = 8
 _NUM_EVALUATION_EPISODES = 48
 
@@ -69,11 +77,13 @@ class _Curve(NamedTuple):
     steps: float [n], environment steps.
     seconds: float [n], duration of training.
     scores: float [n] by opponent, mean over members.
+    cpu_seconds: processor time of the whole run.
   """
 
   steps: types.Floats
   seconds: types.Floats
   scores: Mapping[str, types.Floats]
+  cpu_seconds: float
 
   @property
   def mean_score(self) -> types.Floats:
@@ -86,9 +96,19 @@ def main_experiment(experiment: _Experiment) -> _Experiment:
   return experiment
 
 
-def with_hierarchy(experiment: _Experiment) -> _Experiment:
-  """The temporal hierarchy, without memory, instead of the LSTM."""
-  return _with_config(experiment, core='rpth')
+def with_core(
+  experiment: _Experiment, core: str, noise_scale: float = 0.0
+) -> _Experiment:
+  """Another core; in latents of a hierarchy noise that the learner shares."""
+  options = dataclasses.replace(
+    experiment.agent.level_options, noise_scale=noise_scale
+  )
+  return _with_config(
+    experiment,
+    core=core,
+    level_options=options,
+    memory=capture_the_flag.MEMORY,
+  )
 
 
 def without_evolved_rewards(experiment: _Experiment) -> _Experiment:
@@ -151,7 +171,11 @@ def ppo_lstm(experiment: _Experiment) -> _Experiment:
 
 VARIANTS: dict[str, Callable[[_Experiment], _Experiment]] = {
   'main_experiment': main_experiment,
-  'with_hierarchy': with_hierarchy,
+  'with_gru': functools.partial(with_core, core='gru'),
+  'with_lru': functools.partial(with_core, core='lru'),
+  'with_hierarchy': functools.partial(with_core, core='rpth'),
+  'with_noise': functools.partial(with_core, core='rpth', noise_scale=1.0),
+  'with_memory': functools.partial(with_core, core='rpth_dnc', noise_scale=1.0),
   'without_evolved_rewards': without_evolved_rewards,
   'without_evolution': without_evolution,
   'self_play': self_play,
@@ -180,6 +204,8 @@ def run(options: Options, variant: str) -> None:
     run_dir=directory,
     resume=directory.exists(),
   )
+  with (directory / _CPU_FILE).open('a') as file:
+    file.write(f'{time.process_time():.0f}\n')
 
 
 def _run_directory(options: Options, variant: str, seed: int) -> pathlib.Path:
@@ -230,10 +256,12 @@ def _read_curve(directory: pathlib.Path) -> _Curve | None:
   evaluations = evaluation_curves.read(directory)
   if evaluations is None:
     return None
+  path = directory / _CPU_FILE
   return _Curve(
     evaluations.steps,
     evaluations.seconds,
     dict(zip(evaluations.opponents, evaluations.scores.T, strict=True)),
+    float(np.sum(np.loadtxt(path))) if path.exists() else np.nan,
   )
 
 
@@ -241,18 +269,30 @@ def _print_table(
   options: Options, curves: Mapping[str, Sequence[_Curve]]
 ) -> None:
   opponents = list(next(iter(curves.values()))[0].scores)
+  cpu_seconds = {
+    variant: np.mean([run.cpu_seconds for run in runs])
+    for variant, runs in curves.items()
+  }
+  least = np.min(list(cpu_seconds.values()))
   rows = []
   for variant, runs in curves.items():
+    share = least / cpu_seconds[variant]
+    early = [
+      np.interp(share * run.steps[-1], run.steps, run.mean_score)
+      for run in runs
+    ]
     scores = [
       f'{np.mean([run.scores[name][-1] for run in runs]):.2f}'
       for name in opponents
     ]
     score = common.summarize([run.mean_score[-1] for run in runs])
-    minutes = np.mean([run.seconds[-1] for run in runs]) / 60
-    rows.append([variant, len(runs), score, *scores, f'{minutes:.1f}'])
+    rows.append(
+      [variant, len(runs), score, common.summarize(early), *scores]
+      + [f'{cpu_seconds[variant]:.0f}']
+    )
   common.print_table(
     f'Capture the flag after {options.max_num_actor_steps:,} steps',
-    ['variant', 'seeds', 'score (95%)', *opponents, 'minutes'],
+    ['variant', 'seeds', 'score (95%)', 'at equal time', *opponents, 'CPU s'],
     rows,
   )
 
