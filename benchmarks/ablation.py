@@ -75,13 +75,11 @@ class _Curve(NamedTuple):
 
   Attributes:
     steps: float [n], environment steps.
-    seconds: float [n], duration of training.
     scores: float [n] by opponent, mean over members.
-    cpu_seconds: processor time of the whole run.
+    cpu_seconds: processor time of the whole run; NaN if it is not known.
   """
 
   steps: types.Floats
-  seconds: types.Floats
   scores: Mapping[str, types.Floats]
   cpu_seconds: float
 
@@ -259,7 +257,6 @@ def _read_curve(directory: pathlib.Path) -> _Curve | None:
   path = directory / _CPU_FILE
   return _Curve(
     evaluations.steps,
-    evaluations.seconds,
     dict(zip(evaluations.opponents, evaluations.scores.T, strict=True)),
     float(np.sum(np.loadtxt(path))) if path.exists() else np.nan,
   )
@@ -311,10 +308,10 @@ def _plot(
     )  # [seeds, n]
     low, high = np.array([common.interval(column) for column in scores.T]).T
     color = drawing.member_color(index)
-    seconds = np.mean(
-      [np.interp(steps, run.steps, run.seconds) for run in runs], axis=0
-    )
-    for axes, x in zip(panels, (steps, seconds / 60), strict=True):
+    minutes = np.mean([run.cpu_seconds for run in runs]) / 60
+    for axes, x in zip(
+      panels, (steps, minutes * steps / steps[-1]), strict=True
+    ):
       axes.plot(x, scores.mean(axis=0), color=color, label=variant)
       axes.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
   for axes, label in zip(panels, ('steps', 'minutes on a core'), strict=True):
