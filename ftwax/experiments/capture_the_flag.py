@@ -190,14 +190,18 @@ def make_game_config(
 
 def make_config(options: Options) -> ftw.FTWConfig:
   """Returns the agent's config, small enough for four members on two cores."""
+  # In games for memories cores begin with memories as long as a game, and
+  # gradients reach from its end back to the cue.
+  length = _CONFIGS[options.game].num_steps
   needs_memory = options.game != 'standard'
   config = ftw.FTWConfig(
     core='lstm',
     use_pixel_control=False,
     use_reward_prediction=False,
-    level_options=rpth_level.LevelOptions(noise_scale=0.0),
-    # Gradients reach from the end of a game back to its cue.
-    sequence_length=_CONFIGS[options.game].num_steps if needs_memory else 32,
+    level_options=rpth_level.LevelOptions(
+      noise_scale=0.0, memory_length=length if needs_memory else None
+    ),
+    sequence_length=length if needs_memory else 32,
     batch_size=32,
     num_epochs=2,
     num_minibatches=8 if needs_memory else 4,
@@ -241,7 +245,9 @@ def _with_all_parts(config: ftw.FTWConfig) -> ftw.FTWConfig:
   return config.replace(
     core='rpth_dnc',
     memory=MEMORY,
-    level_options=rpth_level.LevelOptions(forget_bias=3.0),
+    level_options=dataclasses.replace(
+      config.level_options, noise_scale=1.0, forget_bias=3.0
+    ),
     use_pixel_control=True,
     use_reward_prediction=True,
     cell_size=_PIXEL_CONTROL_SIZE,
