@@ -238,9 +238,11 @@ def make_config(options: Options) -> ftw.FTWConfig:
 def _with_all_parts(config: ftw.FTWConfig) -> ftw.FTWConfig:
   """Returns the config of the whole FTW agent, in small sizes.
 
-  Of learning rates, 2e-3 begins to capture flags first. At costs of pixel
-  control of about 0.01 its gradient is as large as that of policy and value; at
-  0.1 it is five times as large, and clipping leaves little of the latter.
+  On pixels members meet flags late. With the entropy costs of the small agent
+  policies were nearly deterministic before that. Of learning rates, 2e-3 begins
+  to capture flags first. At costs of pixel control of about 0.01 its gradient
+  is as large as that of policy and value; at 0.1 it is five times as large, and
+  clipping leaves little of the latter.
   """
   return config.replace(
     core='rpth_dnc',
@@ -252,7 +254,7 @@ def _with_all_parts(config: ftw.FTWConfig) -> ftw.FTWConfig:
     use_reward_prediction=True,
     cell_size=_PIXEL_CONTROL_SIZE,
     learning_rate=hyperparameters.LogUniform(1.5e-3, 3e-3, bounds=(5e-4, 5e-3)),
-    entropy_cost=hyperparameters.LogUniform(4e-3, 1e-2),
+    entropy_cost=hyperparameters.LogUniform(8e-3, 2.5e-2, bounds=(5e-4, 5e-2)),
     pixel_control_cost=hyperparameters.LogUniform(
       3e-3, 3e-2, bounds=(1e-4, 1e-1)
     ),
