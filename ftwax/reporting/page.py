@@ -35,7 +35,8 @@ main > p, figcaption { color: var(--quiet); max-width: 46rem; }
 table { font-variant-numeric: tabular-nums; }
 th, td { vertical-align: top; border-bottom: 1px solid var(--panel); }
 td.text { overflow-wrap: anywhere; }
-td.number, th.number { text-align: right; padding-left: .9rem; }
+td.number, th.number { text-align: right; padding: .25rem .4rem .25rem .75rem; }
+td.number { white-space: nowrap; }
 .wide { overflow-x: auto; max-width: 100%; }
 .wide th:first-child, .wide td:first-child { position: sticky; left: 0;
   background: var(--back); }
@@ -122,7 +123,7 @@ def shaded(
     + '</tr>\n'
     for (first, *rest), line in zip(rows, shades, strict=True)
   )
-  return f'<div class="wide"><table>\n{_line(head, "th")}{body}</table></div>'
+  return f'<div class="wide" tabindex="0"><table>\n{_line(head, "th")}{body}</table></div>'
 
 
 def heading(text: str) -> str:
@@ -154,7 +155,7 @@ def plot(figure: matplotlib.figure.Figure, alt: str) -> str:
   from ftwax.reporting import drawing  # Imports Matplotlib.
 
   image = _image(drawing.to_png(figure), 'png', alt)
-  return f'<div class="wide">{image}</div>'
+  return f'<div class="wide" tabindex="0">{image}</div>'
 
 
 def table(values: Mapping[str, Any]) -> str:
@@ -170,7 +171,7 @@ def table(values: Mapping[str, Any]) -> str:
 def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
   """Returns a table with a header; all columns but the first are numbers."""
   body = ''.join(_line(cells, 'td') for cells in rows)
-  return f'<div class="wide"><table>\n{_line(head, "th")}{body}</table></div>'
+  return f'<div class="wide" tabindex="0"><table>\n{_line(head, "th")}{body}</table></div>'
 
 
 def _line(cells: Sequence[str], tag: str) -> str:

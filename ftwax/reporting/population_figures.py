@@ -153,10 +153,10 @@ def internal_rewards(
 def event_rates(
   history: history_lib.History, event_names: Sequence[str]
 ) -> list[Figure]:
-  """Returns a figure of the rate of each event; none if none are logged."""
+  """Returns a figure of the rate of each event, if there are several."""
   rates = history.event_rates
-  if rates is None:
-    return []
+  if rates is None or len(event_names) == 1:
+    return []  # The rate of a single one is the return.
   return [
     _small(
       history,

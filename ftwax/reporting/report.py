@@ -131,10 +131,11 @@ def _summary(
     episodes = files.read_or_warn(curves.read_returns, run_dir, 'train')
     if episodes is not None and len(episodes.steps):
       edges = np.linspace(0.0, episodes.steps[-1], 11)
-      first, *_, last = curves.mean_by_step(episodes, edges)
+      means = curves.mean_by_step(episodes, edges)
+      first, last = means[np.isfinite(means)][[0, -1]]
       sentences.append(
-        f'The mean return went from {first:.4g} in the first tenth of the steps'
-        f' to {last:.4g} in the last.'
+        f'The mean return went from {first:.4g} to {last:.4g}, in means over'
+        ' tenths of the steps.'
       )
   num_copies, _ = _count_changes(lineage)
   if num_copies:
@@ -188,7 +189,8 @@ def _results(
       label = f'mean score against {drawing.readable(name)}'
       results[label] = f'{score:.2f}'
   num_members = history.ratings.shape[1]
-  results['members'] = num_members
+  if num_members > 1:
+    results['members'] = num_members
   results['games per member'] = f'{history.games[-1]:,.0f}'
   if _has_games(history):
     first, last = history.ratings[0], history.ratings[-1]
@@ -200,8 +202,9 @@ def _results(
   if _has_returns(history):
     returns = history.mean_returns[-1]
     results['mean return'] = f'{np.nanmean(returns):.4g}'
-    results['best return'] = f'{np.nanmax(returns):.4g}'
-  if lineage:
+    if num_members > 1:
+      results['best return'] = f'{np.nanmax(returns):.4g}'
+  if lineage and num_members > 1:
     num_copies, num_redrawn = _count_changes(lineage)
     lines = set(population_figures.founders(lineage, num_members))
     results['copies'] = f'{num_copies:,}'

@@ -23,7 +23,7 @@
     const size = Math.abs(value);
     for (const [least, letter] of [[1e9, 'G'], [1e6, 'M'], [1e4, 'k']])
       if (size >= least) return `${Number((value / (letter === 'k' ? 1e3 : least)).toPrecision(4))}${letter}`;
-    return size && size < 1e-3 ? value.toExponential(1) : String(Number(value.toPrecision(4)));
+    return size && size < 1e-4 ? value.toExponential(1) : String(Number(value.toPrecision(4)));
   };
 
   // Round numbers between two ends: linear steps, or 1, 2 and 5 of each power.
@@ -93,7 +93,7 @@
       const toX = scaleOf(first, last, box.left, box.right), scaled = scaleOf(low, high, box.bottom, box.top, log);
       const toY = (y) => Math.min(Math.max(scaled(y), box.top), box.bottom);
       const svg = draw('svg', {width, height});
-      axes(svg, box, toX, toY, first < last ? ticksOf(first, last, false, width / 90) : [first], ticksOf(low, high, log, 5), figure.x);
+      axes(svg, box, toX, toY, first < last ? ticksOf(first, last, false, width / 70) : [first], ticksOf(low, high, log, 5), figure.x);
       for (const line of lines) {
         const color = colorOf(line.color);
         if (line.low) {
@@ -128,7 +128,7 @@
       const [low, high] = endsOf(rows.flatMap((row) => [row.value, row.low, row.high]), figure);
       const toX = scaleOf(low, high, box.left, box.right);
       const svg = draw('svg', {width, height});
-      axes(svg, box, toX, null, ticksOf(low, high, false, width / 90), [], figure.x);
+      axes(svg, box, toX, null, ticksOf(low, high, false, width / 70), [], figure.x);
       rows.forEach((row, i) => {
         const y = 16 + 24 * i, color = colorOf(row.color);
         svg.append(draw('text', {x: box.left - 8, y: y + 4, 'text-anchor': 'end'}, row.name),
@@ -148,7 +148,7 @@
       const height = 22 * members + 44, box = {left: 76, right: width - 18, top: 4, bottom: height - 38};
       const toX = scaleOf(0, end, box.left, box.right), toY = (member) => 14 + 22 * place[member];
       const svg = draw('svg', {width, height});
-      axes(svg, box, toX, null, ticksOf(0, end, false, width / 90), [], figure.x);
+      axes(svg, box, toX, null, ticksOf(0, end, false, width / 70), [], figure.x);
       order.forEach((member) => svg.append(draw('text', {x: box.left - 8, y: toY(member) + 4, 'text-anchor': 'end'}, `member ${member}`)));
       for (const {member, founder, from, to} of lanes)
         svg.append(draw('line', {x1: toX(from), x2: toX(to), y1: toY(member), y2: toY(member), stroke: colorOf(founder), 'stroke-width': 5}));
@@ -212,6 +212,7 @@
       new ResizeObserver(() => this.draw()).observe(this.plot);
       new IntersectionObserver(([{isIntersecting}]) => { this.seen = isIntersecting; this.draw(); },
         {rootMargin: '200px'}).observe(this.plot);
+      addEventListener('beforeprint', () => { this.seen = true; this.draw(); });
     }
 
     show(figure) {
