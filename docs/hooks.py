@@ -53,7 +53,10 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
   markdown = _MATH_BLOCK.sub(
     lambda match: f'<div>{_to_mathml(match[1], "block")}</div>', markdown
   )
-  return _MATH_SPAN.sub(lambda match: _to_mathml(match[1], 'inline'), markdown)
+  # Markdown takes a line that begins with `<math` for a block of its own.
+  return _MATH_SPAN.sub(
+    lambda match: f'<span>{_to_mathml(match[1], "inline")}</span>', markdown
+  )
 
 
 def on_post_build(config: Any, **_: Any) -> None:
