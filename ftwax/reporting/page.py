@@ -123,7 +123,7 @@ def shaded(
     + '</tr>\n'
     for (first, *rest), line in zip(rows, shades, strict=True)
   )
-  return f'<div class="wide" tabindex="0"><table>\n{_line(head, "th")}{body}</table></div>'
+  return _wide(f'<table>\n{_line(head, "th")}{body}</table>')
 
 
 def heading(text: str) -> str:
@@ -155,7 +155,7 @@ def plot(figure: matplotlib.figure.Figure, alt: str) -> str:
   from ftwax.reporting import drawing  # Imports Matplotlib.
 
   image = _image(drawing.to_png(figure), 'png', alt)
-  return f'<div class="wide" tabindex="0">{image}</div>'
+  return _wide(image)
 
 
 def table(values: Mapping[str, Any]) -> str:
@@ -171,7 +171,12 @@ def table(values: Mapping[str, Any]) -> str:
 def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
   """Returns a table with a header; all columns but the first are numbers."""
   body = ''.join(_line(cells, 'td') for cells in rows)
-  return f'<div class="wide" tabindex="0"><table>\n{_line(head, "th")}{body}</table></div>'
+  return _wide(f'<table>\n{_line(head, "th")}{body}</table>')
+
+
+def _wide(part: str) -> str:
+  """Returns a part that scrolls where it is too wide, also by keys."""
+  return f'<div class="wide" tabindex="0">{part}</div>'
 
 
 def _line(cells: Sequence[str], tag: str) -> str:
