@@ -130,8 +130,9 @@ def _summary(
   elif curves.can_plot(run_dir):
     episodes = files.read_or_warn(curves.read_returns, run_dir, 'train')
     if episodes is not None and len(episodes.steps):
-      edges = np.linspace(0.0, episodes.steps[-1], 11)
-      means = curves.mean_by_step(episodes, edges)
+      means = curves.mean_by_step(
+        episodes, np.linspace(0.0, episodes.steps[-1], 11)
+      )
       first, last = means[np.isfinite(means)][[0, -1]]
       sentences.append(
         f'The mean return went from {first:.4g} to {last:.4g}, in means over'
