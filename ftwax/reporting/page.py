@@ -193,10 +193,6 @@ def number(value: float, digits: int | None = None) -> str:
 def gif(content: bytes, caption: str, alt: str) -> str:
   """Returns an embedded GIF with a caption and a description."""
   image = _image(content, 'gif', alt, ' class="pixels"')
-  return _figure(image, caption)
-
-
-def _figure(image: str, caption: str) -> str:
   text = html.escape(caption)
   return f'<figure>{image}<figcaption>{text}</figcaption></figure>'
 
