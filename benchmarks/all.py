@@ -1,6 +1,7 @@
-"""Runs the commands whose figures pages quote, and writes their tables.
+r"""Runs the commands whose figures pages quote, and writes their tables.
 
-    uv run --with rlax --with flashbax --with gymnax benchmarks/all.py
+    uv run --with rlax --with flashbax --with gymnax \
+      --with stable-baselines3 benchmarks/all.py
     uv run benchmarks/all.py --lines acting replay_on_catch
     uv run benchmarks/all.py --write
 
@@ -73,6 +74,7 @@ LINES: Mapping[str, Line] = {
   'loop': Line('benchmarks/loop.py'),
   'family': Line('benchmarks/family.py'),
   'by_hand': Line('benchmarks/device.py --tables rival'),
+  'local': Line('benchmarks/local.py'),
   'scaling': Line('benchmarks/scaling.py'),
   'replay_on_catch': Line(
     'experiments/unreal_rooms.py --game=catch --max_num_actor_steps=60000',

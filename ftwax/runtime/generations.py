@@ -93,7 +93,7 @@ class Evolution:
   def compile(self, population: state_lib.PopulationState) -> None:
     """Compiles `evolve` for a population ahead of time, if it exploits."""
     if self._parts.population.exploits:
-      evolve = compilation.jit_unoptimized(self._parts.evolve)
+      evolve: Any = self._evolve
       self._evolve = evolve.lower(population).compile()
 
   def resume(self, population: state_lib.PopulationState) -> None:
