@@ -104,8 +104,8 @@ def main():
   ratios = [ours / theirs for ours, theirs in pairs]
   ours, theirs = map(statistics.median, zip(*pairs, strict=True))
   common.print_table(
-    'PPO on CartPole, 8 environments of Gymnasium, learning included, steps in a'
-    ' second of the processor',
+    'PPO on CartPole, 8 environments of Gymnasium, learning included, steps in'
+    ' a second of the processor',
     ['local runtime', 'Stable-Baselines3', 'versions', 'ratio'],
     [
       [
