@@ -51,7 +51,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
   markdown = _PUBLIC.sub(lambda match: _reference(match[1]), markdown)
   markdown = _DEFAULTS.sub(lambda match: _defaults(match[1]), markdown)
   markdown = _MATH_BLOCK.sub(
-    lambda match: f'<div>{_to_mathml(match[1], "block")}</div>', markdown
+    lambda match: f'<div tabindex="0">{_to_mathml(match[1], "block")}</div>',
+    markdown,
   )
   # Markdown takes a line that begins with `<math` for a block of its own.
   return _MATH_SPAN.sub(
