@@ -1,20 +1,26 @@
-"""Lines of user code and seconds for eight tasks, compared with rivals.
+"""Lines of user code and CPU seconds for common tasks, compared with rivals.
 
-    uv run --with rlax benchmarks/ease.py --rival_python=PATH --acme_python=PATH
+    uv run --with rlax --with gymnax --with mpe2 benchmarks/ease.py
+        --sb3_python=PATH --rejax_python=PATH --cleanrl=PATH --acme_python=PATH
 
 The programs are in `ease_tasks/`, formatted in the same way; blank lines and
-comments are not counted. Rivals are Stable-Baselines3 and sb3-contrib, run by
-the interpreter `--rival_python`, which also needs moviepy and pygame; for a
-custom core, which they do not support, the rival is written by hand with rlax.
-The third side is acme 0.4.0, run by `--acme_python`; `rivals/README.md` tells
-how to install it. Its programs print the returns of ten episodes of training
-where the others evaluate, which would take some six lines more.
+comments are not counted. Programs take turns, each in its own process.
+`rivals/README.md` tells how to install the rivals, of which those without a
+path are not run: Stable-Baselines3 and sb3-contrib, rejax, CleanRL, whose
+program `ppo.py` runs with the packages of Stable-Baselines3, and acme 0.4.0.
+For a custom core, which Stable-Baselines3 does not support, its program is
+written by hand with rlax, and runs with our packages.
 
-Programs take turns, each in its own process. Seconds are measured from the
-start to the end of the process; processor seconds approximate the duration on
-an otherwise idle core. The first program ends when ten greedy episodes of
-CartPole reach a mean of 475; the others train for 10,000 steps, or use the
-agent that the first one saved.
+A rival without a program of a task cannot do it without parts of one's own:
+rejax has no recurrent agents, films of Gymnasium or way to go on from saved
+parameters; CleanRL's `ppo.py` neither evaluates nor saves; none of them has
+populations. acme's and CleanRL's programs print the returns of training where
+the others evaluate, which would take some six lines more.
+
+CPU seconds are those of the whole process, and its duration on an idle core.
+JAX compiles anew, except what an earlier program of the same side has compiled.
+The first program ends when a mean return of 475 in CartPole is seen; the others
+train for 10,000 steps, or use the agent that the first one saved.
 """
 
 import os
@@ -28,17 +34,23 @@ import time
 import common
 from absl import app, flags
 
-_RIVAL_PYTHON = flags.DEFINE_string(
-  'rival_python', None, 'Interpreter of the rivals, which are not run without.'
+_SB3_PYTHON = flags.DEFINE_string(
+  'sb3_python', None, 'Interpreter with Stable-Baselines3.'
+)
+_REJAX_PYTHON = flags.DEFINE_string(
+  'rejax_python', None, 'Interpreter with rejax.'
+)
+_CLEANRL = flags.DEFINE_string(
+  'cleanrl', None, "Directory of CleanRL's `ppo.py`, run by `--sb3_python`."
 )
 _ACME_PYTHON = flags.DEFINE_string(
-  'acme_python', None, 'Interpreter of acme, which is not run without.'
+  'acme_python', None, 'Interpreter with acme.'
 )
 _TASKS = flags.DEFINE_list('tasks', None, 'Names; all by default.')
 
 _HERE = pathlib.Path(__file__).resolve().parent
-_SIDES = ('ours', 'rival', 'acme')
-_COLUMNS = ('lines', 'seconds', 'of the processor')
+_SIDES = ('ours', 'sb3', 'rejax', 'cleanrl', 'acme')
+_COLUMNS = ('lines', 'CPU s')
 
 # Tasks that use the agent saved by the first one come after it.
 TASKS = {
@@ -50,12 +62,15 @@ TASKS = {
   'environment': 'an environment of your own',
   'core': 'a recurrent core of your own',
   'seeds': 'three seeds',
+  'network': 'a network of your own',
+  'deploy': 'act in a loop of your own',
+  'sweep': 'three learning rates, three seeds each, and a plot',
+  'population': 'a population on a PettingZoo game',
 }
-_BY_HAND = ('core',)  # Tasks whose `rival` only needs our packages.
 
 
 def program(task: str, side: str) -> pathlib.Path:
-  """Returns the path of a program; `side` is `ours`, `rival` or `acme`."""
+  """Returns the path of a program; `side` is one of `_SIDES`."""
   return _HERE / 'ease_tasks' / f'{task}_{side}.py'
 
 
@@ -67,16 +82,25 @@ def count_lines(path: pathlib.Path) -> int:
 
 def _python(task: str, side: str) -> str | None:
   """Returns the interpreter of a program, if there is one."""
-  if side == 'acme':
-    return _ACME_PYTHON.value
-  if side == 'rival' and task not in _BY_HAND:
-    return _RIVAL_PYTHON.value
-  return sys.executable
+  if side == 'ours' or (side, task) == ('sb3', 'core'):
+    return sys.executable
+  if side == 'cleanrl':
+    return _CLEANRL.value and _SB3_PYTHON.value
+  paths = {'sb3': _SB3_PYTHON, 'rejax': _REJAX_PYTHON, 'acme': _ACME_PYTHON}
+  return paths[side].value
 
 
 def _environment(side: str, directory: pathlib.Path) -> dict[str, str]:
   """Returns the variables of a program's environment."""
-  variables = {**os.environ, 'SDL_VIDEODRIVER': 'dummy'}
+  # No program finds what another run has compiled.
+  variables = {
+    **os.environ,
+    'XDG_CACHE_HOME': str(directory),
+    'SDL_VIDEODRIVER': 'dummy',
+    'MPLBACKEND': 'agg',
+  }
+  if side == 'cleanrl':
+    variables['PYTHONPATH'] = _CLEANRL.value
   if side == 'acme':
     # acme writes its logs to ~/acme, and needs names that JAX has removed.
     variables['HOME'] = str(directory)
@@ -85,14 +109,17 @@ def _environment(side: str, directory: pathlib.Path) -> dict[str, str]:
 
 
 def _run(task: str, side: str, directory: pathlib.Path) -> list[str]:
-  """Runs a program; returns its seconds and processor seconds."""
-  python = _python(task, side)
+  """Runs a program; returns its lines and CPU seconds."""
+  path, python = program(task, side), _python(task, side)
+  if not path.exists():
+    return ['', '']
+  lines = str(count_lines(path))
   if python is None:
-    return ['not run', '']
+    return [lines, 'not run']
   directory.mkdir(exist_ok=True)
   start, before = time.perf_counter(), _processor_seconds()
   ended = subprocess.run(
-    [python, str(program(task, side))],
+    [python, str(path)],
     cwd=directory,
     env=_environment(side, directory),
     capture_output=True,
@@ -103,13 +130,13 @@ def _run(task: str, side: str, directory: pathlib.Path) -> list[str]:
   processor = _processor_seconds() - before
   said = (ended.stdout or ended.stderr).strip().splitlines()[-1:]
   print(
-    f'{task}, {side}: {seconds:.1f} s, {processor:.1f} s of the processor:'
+    f'{task}, {side}: {seconds:.1f} s, {processor:.1f} CPU s:'
     f' {"".join(said)[:60]}',
     flush=True,
   )
   if ended.returncode:
-    return ['failed', '']
-  return [f'{seconds:.0f}', f'{processor:.0f}']
+    return [lines, 'failed']
+  return [lines, f'{processor:.0f}']
 
 
 def _processor_seconds() -> float:
@@ -126,11 +153,10 @@ def main(argv: list[str]) -> None:
     for task in _TASKS.value or TASKS:
       cells = [TASKS[task]]
       for side in _SIDES:
-        cells.append(str(count_lines(program(task, side))))
         cells += _run(task, side, pathlib.Path(directory, side))
       rows.append(cells)
   common.print_table(
-    'Lines of user code, and seconds from the start of the process to its end',
+    'Lines of user code, and CPU seconds of the whole process',
     ['task', *(f'{name}, {side}' for side in _SIDES for name in _COLUMNS)],
     rows,
   )
