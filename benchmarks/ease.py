@@ -6,10 +6,9 @@
 The programs are in `ease_tasks/`, formatted in the same way; blank lines and
 comments are not counted. Programs take turns, each in its own process.
 `rivals/README.md` tells how to install the rivals, of which those without a
-path are not run: Stable-Baselines3 and sb3-contrib, rejax, CleanRL, whose
-program `ppo.py` runs with the packages of Stable-Baselines3, and acme 0.4.0.
-For a custom core, which Stable-Baselines3 does not support, its program is
-written by hand with rlax, and runs with our packages.
+path are not run: Stable-Baselines3 and sb3-contrib, rejax, CleanRL's `ppo.py`,
+and acme 0.4.0. For a custom core, which Stable-Baselines3 does not support, its
+program is written by hand with rlax, and runs with our packages.
 
 A rival without a program of a task cannot do it without parts of one's own:
 rejax has no recurrent agents, films of Gymnasium or way to go on from saved
@@ -41,7 +40,7 @@ _REJAX_PYTHON = flags.DEFINE_string(
   'rejax_python', None, 'Interpreter with rejax.'
 )
 _CLEANRL = flags.DEFINE_string(
-  'cleanrl', None, "Directory of CleanRL's `ppo.py`, run by `--sb3_python`."
+  'cleanrl', None, 'Directory with CleanRL and its environment, `.venv`.'
 )
 _ACME_PYTHON = flags.DEFINE_string(
   'acme_python', None, 'Interpreter with acme.'
@@ -85,7 +84,7 @@ def _python(task: str, side: str) -> str | None:
   if side == 'ours' or (side, task) == ('sb3', 'core'):
     return sys.executable
   if side == 'cleanrl':
-    return _CLEANRL.value and _SB3_PYTHON.value
+    return _CLEANRL.value and f'{_CLEANRL.value}/.venv/bin/python'
   paths = {'sb3': _SB3_PYTHON, 'rejax': _REJAX_PYTHON, 'acme': _ACME_PYTHON}
   return paths[side].value
 
@@ -100,7 +99,7 @@ def _environment(side: str, directory: pathlib.Path) -> dict[str, str]:
     'MPLBACKEND': 'agg',
   }
   if side == 'cleanrl':
-    variables['PYTHONPATH'] = _CLEANRL.value
+    variables['PYTHONPATH'] = f'{_CLEANRL.value}/cleanrl'
   if side == 'acme':
     # acme writes its logs to ~/acme, and needs names that JAX has removed.
     variables['HOME'] = str(directory)
