@@ -7,8 +7,9 @@ Each cell of the tables is one command, which goes on with an unfinished run:
     uv run benchmarks/memory.py label --task=recall_100 --core=lru
     uv run benchmarks/memory.py speed --core=lru --length=1024
 
-`all` does every cell of the comparison that is missing, and `table` prints what
-there is. Networks have about the parameters of one with an LSTM of `--units`.
+`all` does every cell of the comparison that is missing, `table` prints what
+there is, and `plot` draws the curves of all trainings in `--directory`.
+Networks have about the parameters of one with an LSTM of `--units`.
 
 `learn` trains PPO with several seeds at once, in one compiled program. Options
 are those of `PPOConfig.long_memory`; `--set=name=value` changes one. Scores are
@@ -48,6 +49,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from matplotlib import pyplot as plt
 
 import ftwax
 from ftwax import networks, types
@@ -657,6 +659,23 @@ def table(args: argparse.Namespace) -> None:
     _print_speeds(speeds)
 
 
+def plot(args: argparse.Namespace) -> None:
+  """Draws the curves of all trainings: means and ranges of the seeds."""
+  directory = pathlib.Path(args.directory)
+  figure, axes = plt.subplots(figsize=(7, 4), layout='constrained')
+  for path in sorted(directory.glob('*.jsonl')):
+    rows = [json.loads(row) for row in path.read_text().splitlines()]
+    steps = [row['steps'] for row in rows]
+    returns = np.array([row['returns'] for row in rows])  # [points, seeds]
+    task, core, _, *settings = path.stem.split('-')
+    axes.plot(steps, returns.mean(1), label=', '.join([task, core, *settings]))
+    axes.fill_between(steps, returns.min(1), returns.max(1), alpha=0.2)
+  axes.set(xscale='log', xlabel='steps', ylabel='return')
+  axes.legend(fontsize='small')
+  axes.grid(alpha=0.3)
+  figure.savefig(directory / 'curves.png', dpi=120)
+
+
 def _print_comparison(
   curves: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]],
 ) -> None:
@@ -765,6 +784,7 @@ _COMMANDS = {
   'speed': speed,
   'all': do_all,
   'table': table,
+  'plot': plot,
 }
 
 

@@ -53,6 +53,8 @@ def test_tables_are_at_equal_steps_and_at_equal_time(run, tmp_path, capsys):
   assert at_time[5] == at_steps[5] == '0.85 (0.80 to 0.90)'
   # Forty seconds for twice 2,000 steps.
   assert cost[2] == '1000.0'
+  run('plot')
+  assert (tmp_path / 'curves.png').stat().st_size > 10_000
 
 
 @pytest.mark.slow
