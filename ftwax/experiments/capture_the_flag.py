@@ -241,9 +241,8 @@ def _with_all_parts(config: ftw.FTWConfig) -> ftw.FTWConfig:
   On pixels members meet flags late. In one run with the small agent's entropy
   costs policies were nearly deterministic before that. Of learning rates of
   1e-3, 2e-3 and 4e-3, one run each, only 2e-3 captured flags within 205k steps.
-  At a cost of pixel control of 0.02 its gradient is twice as large as that of
-  the policy at first, and later a quarter; at 0.09 clipping leaves at most half
-  of the whole.
+  At a cost of pixel control of 0.02 its gradient is at first twice, later a
+  quarter of the policy's; at 0.09 clipping leaves at most half of the whole.
   """
   return config.replace(
     core='rpth_dnc',
