@@ -194,16 +194,19 @@ def run(options: Options, variant: str) -> None:
   os.sched_setaffinity(0, {options.cpu})
   experiment = VARIANTS[variant](capture_the_flag.build(options))
   directory = _run_directory(options, variant, options.seed)
-  ftwax.run(
-    experiment.replace(evaluation_greedy=False),
-    experiment.max_num_actor_steps // _NUM_EVALUATIONS,
-    _NUM_EVALUATION_EPISODES,
-    runtime='device',
-    run_dir=directory,
-    resume=directory.exists(),
-  )
-  with (directory / _CPU_FILE).open('a') as file:
-    file.write(f'{time.process_time():.0f}\n')
+  try:
+    ftwax.run(
+      experiment.replace(evaluation_greedy=False),
+      experiment.max_num_actor_steps // _NUM_EVALUATIONS,
+      _NUM_EVALUATION_EPISODES,
+      runtime='device',
+      run_dir=directory,
+      resume=directory.exists(),
+    )
+  finally:  # An interrupted run goes on in another process.
+    if directory.exists():
+      with (directory / _CPU_FILE).open('a') as file:
+        file.write(f'{time.process_time():.0f}\n')
 
 
 def _run_directory(options: Options, variant: str, seed: int) -> pathlib.Path:

@@ -10,10 +10,10 @@ path are not run: Stable-Baselines3 and sb3-contrib, rejax, CleanRL's `ppo.py`,
 and acme 0.4.0. For a custom core, which Stable-Baselines3 does not support, its
 program is written by hand with rlax, and runs with our packages.
 
-A rival without a program of a task cannot do it without parts of one's own:
-rejax has no recurrent agents, films of Gymnasium or way to go on from saved
-parameters; CleanRL's `ppo.py` neither evaluates nor saves; none of them has
-populations. acme's and CleanRL's programs print the returns of training where
+Not every side has a program of every task. rejax has no recurrent agents, films
+of Gymnasium or way to go on from saved parameters; CleanRL's `ppo.py` neither
+evaluates nor saves; none of them has populations. acme's programs are those of
+the first eight tasks. acme's and CleanRL's print the returns of training where
 the others evaluate, which would take some six lines more.
 
 CPU seconds are those of the whole process, and its duration on an idle core.

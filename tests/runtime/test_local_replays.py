@@ -232,6 +232,7 @@ def test_neither_tensorflow_nor_reverb_is_loaded(tmp_path):
 def test_reverb_must_be_installed_if_it_is_asked_for(monkeypatch):
   if HAS_REVERB:
     assert replays.choose('reverb') == 'reverb'
+  assert replays.choose(None) == replays.choose('functional') == 'functional'
   monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
   with pytest.raises(ImportError, match=r"replay \('reverb'\) needs dm-reverb"):
     replays.choose('reverb')
