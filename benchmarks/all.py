@@ -1,7 +1,7 @@
 r"""Runs the commands whose figures pages quote, and writes their tables.
 
-    uv run --with rlax --with flashbax --with gymnax \
-      --with stable-baselines3 benchmarks/all.py
+    uv run --with rlax --with flashbax --with gymnax --with sb3-contrib \
+      --with envpool --with 'tensorflow-probability<0.16' benchmarks/all.py
     uv run benchmarks/all.py --lines acting replay_on_catch
     uv run benchmarks/all.py --write
 
@@ -11,6 +11,7 @@ kept. Runs are done one at a time, and each is recorded at once in
 `records/LINE.json` with commit, date, machine and versions, so that the same
 command goes on after an interruption. A line that was measured since the last
 release is not run again, unless its record is deleted. `--write` runs nothing.
+`$PUREJAXRL` must be a clone of PureJaxRL for its line, since it is no package.
 
 A page shows a line between `<!-- figures LINE -->` and `<!-- end -->`. Tables
 that no record holds follow a mark `<!-- recorded DATE COMMIT -->`.
@@ -68,13 +69,21 @@ _OFF_POLICY = (
 )
 
 LINES: Mapping[str, Line] = {
-  'learning': Line('benchmarks/learning.py'),
-  'acting': Line('benchmarks/acting.py'),
-  'replay': Line('benchmarks/replay.py'),
-  'loop': Line('benchmarks/loop.py'),
-  'family': Line('benchmarks/family.py'),
-  'by_hand': Line('benchmarks/device.py --tables rival'),
+  'start': Line('benchmarks/start.py'),
+  'compile': Line('benchmarks/compile.py'),
+  'ftw': Line('benchmarks/ftw.py'),
+  'purejaxrl': Line(
+    'benchmarks/device.py --tables purejaxrl --purejaxrl=$PUREJAXRL'
+  ),
   'local': Line('benchmarks/local.py'),
+  'loop': Line('benchmarks/loop.py'),
+  'by_hand': Line('benchmarks/device.py --tables rival'),
+  'family': Line('benchmarks/family.py'),
+  'replay': Line('benchmarks/replay.py'),
+  'acting': Line('benchmarks/acting.py'),
+  'learning': Line('benchmarks/learning.py'),
+  'stepping': Line('benchmarks/stepping.py'),
+  'populations': Line('benchmarks/device.py --tables populations --members 8'),
   'scaling': Line('benchmarks/scaling.py'),
   'replay_on_catch': Line(
     'experiments/unreal_rooms.py --game=catch --max_num_actor_steps=60000',
@@ -125,7 +134,7 @@ def _run(line: Line, variant: str, seed: int | None) -> dict[str, Any]:
   """Runs a command once and returns what to record."""
   with tempfile.TemporaryDirectory() as folder:
     tables = pathlib.Path(folder) / 'tables.jsonl'
-    command = line.command.split()
+    command = os.path.expandvars(line.command).split()
     if line.variants:
       command += [*line.variants[variant].split(), f'--seed={seed}']
       command += [f'--run_dir={folder}/run']

@@ -1,15 +1,17 @@
 """Time to compile each agent's call on the device, by stage.
 
-Run as `python benchmarks/compile.py`. Agents learn from 84x84 pixels of catch,
-with T = 20, B = 8 and 64 units; FTW with all of its parts (RPTH, a DNC of 16
-slots, both auxiliary tasks), alone and as a population of four. Columns are the
-seconds to trace, to lower and to compile, and the CPU seconds of compilation,
-which depend less on other work on the machine. Exits with status 1 if any agent
-takes more than `--limit` CPU seconds to compile.
+    uv run benchmarks/compile.py
+
+Agents learn from 84x84 pixels of catch, with T = 20, B = 8 and 64 units; FTW
+with all of its parts (RPTH, a DNC of 16 slots, both auxiliary tasks), alone and
+as a population of four. Columns are the seconds of the processor to trace, to
+lower and to compile. Exits with status 1 if any agent takes more than `--limit`
+to compile.
 """
 
 import argparse
 import functools
+import itertools
 import os
 import time
 
@@ -23,10 +25,7 @@ from ftwax.agents import a2c, ftw, impala, ppo, unreal  # noqa: E402
 from ftwax.environments import catch, pixels  # noqa: E402
 from ftwax.networks.dnc import interfaces  # noqa: E402
 from ftwax.population import population_config  # noqa: E402
-from ftwax.runtime import (  # noqa: E402
-  experiment,
-  prepare,  # noqa: E402
-)
+from ftwax.runtime import experiment, prepare  # noqa: E402
 from ftwax.runtime.device import train  # noqa: E402
 
 _SIZE, _T, _B = 64, 20, 8
@@ -63,8 +62,8 @@ def make_config(name: str):
   return agents[name], configs[name](hidden_size=_SIZE, **sizes, **own)
 
 
-def measure(name: str, num_members: int) -> tuple[float, float, float, float]:
-  """Returns seconds to trace, lower and compile, and CPU seconds to compile."""
+def measure(name: str, num_members: int) -> tuple[float, float, float]:
+  """Returns the seconds of the processor to trace, lower and compile."""
   agent, config = make_config(name)
   made = experiment.ExperimentConfig(
     name='compile',
@@ -84,15 +83,17 @@ def measure(name: str, num_members: int) -> tuple[float, float, float, float]:
     parts.max_num_actor_steps,
   )
   call = functools.partial(loop.call, num_iterations)
-  start = time.perf_counter()
+  times = [time.process_time()]
   traced = compilation.jit(call, donate_argnums=0).trace(state)
-  is_traced = time.perf_counter()
+  times.append(time.process_time())
   lowered = traced.lower()
-  is_lowered, before = time.perf_counter(), time.process_time()
+  times.append(time.process_time())
   lowered.compile()
-  cpu = time.process_time() - before
-  end = time.perf_counter()
-  return is_traced - start, is_lowered - is_traced, end - is_lowered, cpu
+  times.append(time.process_time())
+  trace, lower, compiling = (
+    end - start for start, end in itertools.pairwise(times)
+  )
+  return trace, lower, compiling
 
 
 def main() -> None:
@@ -105,15 +106,15 @@ def main() -> None:
   rows, longest = [], 0.0
   for name in arguments.agents:
     for num_members in (1, 4) if name == 'ftw' else (1,):
-      *seconds, cpu = measure(name, num_members)
-      longest = max(longest, cpu)
-      rows.append((name, num_members, *(f'{s:.1f}' for s in (*seconds, cpu))))
+      seconds = measure(name, num_members)
+      longest = max(longest, seconds[-1])
+      rows.append((name, num_members, *(f'{s:.1f}' for s in seconds)))
   common.print_table(
-    f'{os.cpu_count()} CPUs, of which {len(os.sched_getaffinity(0))} are used',
-    ('agent', 'members', 'trace', 'lower', 'compile', 'CPU'),
+    "An agent's call on the device, catch from 84x84 pixels, seconds of the"
+    ' processor',
+    ('agent', 'members', 'trace', 'lower', 'compile'),
     rows,
   )
-  print(f'load {os.getloadavg()[0]:.1f}')
   raise SystemExit(int(longest > arguments.limit))
 
 

@@ -1,13 +1,16 @@
 """Speed of the device runtime, shares of its time, and alternatives.
 
     uv run --with gymnax benchmarks/device.py
+    uv run --with gymnax --with distrax --with flax benchmarks/device.py \
+      --tables purejaxrl --purejaxrl=PATH
 
 Everything takes turns in one process: our PPO (with extras and episode
 statistics) and one written by hand for the same environment and network
-(`handwritten.py`); the shares of an iteration of IMPALA; the cost of checking
-timesteps; on Python 3.10, whole runs in the local and in the device runtime,
-with three seeds; and a population of small FTW agents by `vmap` against one
-member with as many games. `--tables` selects.
+(`handwritten.py`); the same and PureJaxRL's `ppo.py`, as it is, in a clone; the
+shares of an iteration of IMPALA; the cost of checking timesteps; on Python
+3.10, whole runs in the local and in the device runtime, with three seeds; and a
+population of small FTW agents by `vmap` against one member with as many games.
+`--tables` selects.
 """
 
 import argparse
@@ -15,11 +18,13 @@ import collections
 import functools
 import importlib.util
 import itertools
+import pathlib
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import types
 from unittest import mock
 
 import common
@@ -78,12 +83,16 @@ def make_loop(agent, config, game, num_members, num_games):
 
 
 class Agent:
-  """The compiled loop of an agent, and its two halves separately."""
+  """The compiled loop of an agent."""
 
-  def __init__(self, agent, config, environment):
-    """Prepares the compiled functions of an agent."""
-    made = make_loop(
-      agent, config, functional.as_game(environment), 1, _NUM_ENVIRONMENTS
+  def __init__(self, agent, config, environment, num_members=1):
+    """Compiles the loop; each member has as many environments as a batch."""
+    made = self._loop = make_loop(
+      agent,
+      config,
+      functional.as_game(environment),
+      num_members,
+      num_members * config.batch_size,
     )
     self.num_iterations = max(1, 8192 // made.sizes.steps_per_iteration)
     self.num_steps = self.num_iterations * made.sizes.steps_per_iteration
@@ -91,6 +100,24 @@ class Agent:
     self._call = jax.jit(
       functools.partial(made.call, self.num_iterations), donate_argnums=0
     )
+
+  def run(self):
+    """Makes one call and fetches its report to the host."""
+    self.state, report = self._call(self.state)
+    return jax.device_get(report)
+
+  def count_actions(self):
+    """Returns the number of actions of a call; resets take steps, too."""
+    return int(self.run().episodes.moved.sum())
+
+
+class Halves(Agent):
+  """The loop of an agent, and its two halves separately."""
+
+  def __init__(self, agent, config, environment):
+    """Compiles the loop and its halves."""
+    super().__init__(agent, config, environment)
+    made = self._loop
     self._act = jax.jit(made.act)
     _, (trajectories, _) = self._act(self.state.training, self.state.rollout)
     self._trajectories = jax.tree.map(
@@ -110,11 +137,6 @@ class Agent:
         made.sizes.num_updates,
       )
     )
-
-  def run(self):
-    """Makes one call and fetches its report to the host."""
-    self.state, report = self._call(self.state)
-    return jax.device_get(report)
 
   def act(self):
     """Runs the rollout of one iteration."""
@@ -178,6 +200,12 @@ def describe_ratio(ours, theirs):
   return f'{median:.2f} ({min(ratios):.2f} to {max(ratios):.2f})'
 
 
+def describe_speeds(speeds):
+  """Returns the median speeds of two calls, and their ratio."""
+  medians = [f'{statistics.median(each):,.0f}' for each in speeds.values()]
+  return [*medians, describe_ratio(*speeds.values())]
+
+
 def compare_to_rival(seconds, rounds):
   """Prints our PPO beside handwritten PPO, both without a recurrent core."""
   config = ppo.PPOConfig(
@@ -207,16 +235,12 @@ def compare_to_rival(seconds, rounds):
       'device runtime': agent.run,
       'by hand': make_rival(environment, config, agent.num_iterations),
     }
-    num_actions = int(agent.run().episodes.moved.sum())
-    num_steps = {'device runtime': num_actions, 'by hand': agent.num_steps}
+    num_steps = {
+      'device runtime': agent.count_actions(),
+      'by hand': agent.num_steps,
+    }
     speeds = measure_in_turn(calls, num_steps, seconds, rounds)
-    rows.append(
-      [
-        name,
-        *(f'{statistics.median(each):,.0f}' for each in speeds.values()),
-        describe_ratio(*speeds.values()),
-      ]
-    )
+    rows.append([name, *describe_speeds(speeds)])
   common.print_table(
     'PPO, 32 environments, T = 32, MLP 64 and 64, 4 epochs of 4 minibatches,'
     ' learning included, steps in a second of the processor',
@@ -225,11 +249,94 @@ def compare_to_rival(seconds, rounds):
   )
 
 
+# PureJaxRL's settings, in its file and for its MinAtar example.
+_CART_POLE = {'NUM_ENVS': 4, 'NUM_STEPS': 128, 'NUM_MINIBATCHES': 4}
+_MINATAR = {'NUM_ENVS': 64, 'NUM_STEPS': 128, 'NUM_MINIBATCHES': 8}
+_PUREJAXRL = {
+  'LR': 5e-4,
+  'UPDATE_EPOCHS': 4,
+  'GAMMA': 0.99,
+  'GAE_LAMBDA': 0.95,
+  'CLIP_EPS': 0.2,
+  'ENT_COEF': 0.01,
+  'VF_COEF': 0.5,
+  'MAX_GRAD_NORM': 0.5,
+  'ACTIVATION': 'relu',
+  'ANNEAL_LR': False,
+}
+
+
+def import_purejaxrl(path):
+  """Imports PureJaxRL's `ppo.py` from a clone."""
+  # Its wrappers import what only its other programs use.
+  unused = {
+    'brax': {'envs': None},
+    'brax.envs': {},
+    'brax.envs.wrappers': {},
+    'brax.envs.wrappers.training': {
+      'EpisodeWrapper': None,
+      'AutoResetWrapper': None,
+    },
+    'navix': {},
+  }
+  for name, contents in unused.items():
+    module = types.ModuleType(name)
+    vars(module).update(contents)
+    sys.modules.setdefault(name, module)
+  sys.path.insert(0, str(pathlib.Path(path) / 'purejaxrl'))
+  return importlib.import_module('ppo')
+
+
+def compare_to_purejaxrl(path, seconds, rounds):
+  """Prints our PPO beside PureJaxRL's, on gymnax's games."""
+  theirs, rows = import_purejaxrl(path), []
+  for name, own, num_agents in (
+    ('CartPole-v1', _CART_POLE, 1),
+    ('CartPole-v1', _CART_POLE, 8),
+    ('Breakout-MinAtar', _MINATAR, 1),
+  ):
+    settings = {**_PUREJAXRL, **own, 'ENV_NAME': name}
+    config = ppo.PPOConfig(
+      core='feed_forward',
+      skip_connection=False,
+      vector_hidden_sizes=(64,),
+      separate_value=True,
+      sequence_length=settings['NUM_STEPS'],
+      batch_size=settings['NUM_ENVS'],
+      max_queue_size=settings['NUM_ENVS'],
+      num_epochs=settings['UPDATE_EPOCHS'],
+      num_minibatches=settings['NUM_MINIBATCHES'],
+      value_clip=settings['CLIP_EPS'],
+    )
+    agent = Agent(ppo, config, gymnax_adapter.make(name), num_agents)
+    settings['TOTAL_TIMESTEPS'] = agent.num_steps // num_agents
+    rival = jax.jit(jax.vmap(theirs.make_train(settings)))
+    keys = jax.random.split(jax.random.PRNGKey(0), num_agents)
+    calls = {
+      'device runtime': agent.run,
+      'PureJaxRL': lambda keys=keys, run=rival: jax.block_until_ready(
+        run(keys)
+      ),
+    }
+    num_steps = {
+      'device runtime': agent.count_actions(),
+      'PureJaxRL': agent.num_steps,
+    }
+    speeds = measure_in_turn(calls, num_steps, seconds, rounds)
+    rows.append([name, num_agents, *describe_speeds(speeds)])
+  common.print_table(
+    'PPO with the sizes of PureJaxRL, 4 epochs, MLP 64 and 64 for each of'
+    ' policy and value, steps in a second of the processor',
+    ['', 'agents', 'device runtime', 'PureJaxRL', 'ratio'],
+    rows,
+  )
+
+
 def print_shares(seconds):
   """Prints the shares of acting and learning in an iteration."""
   rows = []
   for core in ('feed_forward', 'lstm'):
-    agent = Agent(impala, make_config(core), catch.make())
+    agent = Halves(impala, make_config(core), catch.make())
     whole = common.measure(agent.run, seconds=seconds).median
     iteration = whole / agent.num_iterations
     acting = common.measure(agent.act, seconds=seconds).median
@@ -280,8 +387,7 @@ def compare_checks(seconds, rounds):
       seconds,
       rounds,
     )
-    medians = [f'{statistics.median(each):,.0f}' for each in speeds.values()]
-    rows.append([name, agent, *medians, describe_ratio(*speeds.values())])
+    rows.append([name, agent, *describe_speeds(speeds)])
   common.print_table(
     'Checks of timesteps: steps/s of IMPALA',
     ['environment', 'agent', 'checked', 'unchecked', 'ratio'],
@@ -433,14 +539,7 @@ def compare_populations(seconds, rounds, sizes):
       seconds,
       rounds,
     )
-    rows.append(
-      [
-        num_members,
-        num_games,
-        *(f'{statistics.median(each):,.0f}' for each in speeds.values()),
-        describe_ratio(*speeds.values()),
-      ]
-    )
+    rows.append([num_members, num_games, *describe_speeds(speeds)])
   common.print_table(
     'Capture the flag, 2 against 2, features, RPTH 64, T = 20: player steps/s',
     ['members', 'games', 'population', 'one member', 'ratio'],
@@ -456,12 +555,17 @@ def main():
   parser.add_argument('--num_steps', type=int, default=400_000)
   parser.add_argument('--seeds', type=int, default=3)
   parser.add_argument('--members', type=int, nargs='*', default=[2, 8])
-  tables = ('rival', 'shares', 'checks', 'runtimes', 'populations')
+  parser.add_argument('--purejaxrl', help='Clone of PureJaxRL.')
+  tables = (
+    'rival', 'purejaxrl', 'shares', 'checks', 'runtimes', 'populations'
+  )  # fmt: skip
   parser.add_argument('--tables', nargs='*', choices=tables, default=tables)
   args = parser.parse_args()
   print(common.machine_line())
   if 'rival' in args.tables:
     compare_to_rival(args.seconds, args.rounds)
+  if 'purejaxrl' in args.tables and args.purejaxrl:
+    compare_to_purejaxrl(args.purejaxrl, args.seconds, args.rounds)
   if 'shares' in args.tables:
     print_shares(args.seconds)
   if 'checks' in args.tables:

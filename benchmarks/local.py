@@ -1,20 +1,25 @@
-"""Speed of PPO in the local runtime beside Stable-Baselines3's.
+"""Speed of PPO in the local runtime beside that of three libraries in torch.
 
-    uv run --with stable-baselines3 benchmarks/local.py
+    uv run --with sb3-contrib benchmarks/local.py
 
-Both learn CartPole from eight of Gymnasium's environments with T = 32, ten
+All learn CartPole from eight of Gymnasium's environments with T = 32, ten
 epochs of two minibatches and layers of 64 and 64, in turn in one process, torch
-with one thread. The first environment tells the time of the processor at two of
-its steps, so that imports and compilation are not counted.
+with one thread. Recurrent agents, of which the rival is sb3-contrib's, have an
+LSTM of 64 units, ours after a layer of 64, theirs before one. The first
+environment tells the time of the processor at two of its steps, so that imports
+and compilation are not counted. sample-factory has an environment of its own
+(see rivals/), in which `uv` installs it.
 """
 
 import argparse
+import functools
 import statistics
 import tempfile
 import time
 
 import common
 import gymnasium
+import sb3_contrib
 import stable_baselines3
 import torch
 
@@ -42,12 +47,12 @@ class Clock(gymnasium.Wrapper):
     return self.env.step(action)
 
 
-def run_ours(make, num_steps):
+def run_ours(core, make, num_steps):
   """Trains our agent."""
   experiment = ftwax.ExperimentConfig(
     name='ppo_cartpole',
     agent=ppo.PPOConfig(
-      core='feed_forward',
+      core=core,
       skip_connection=False,
       vector_hidden_sizes=(64,),
       hidden_size=64,
@@ -65,14 +70,38 @@ def run_ours(make, num_steps):
     ftwax.run(experiment, run_dir=f'{directory}/run')
 
 
-def run_theirs(make, num_steps):
-  """Trains the agent of Stable-Baselines3."""
+def run_stable_baselines3(core, num_steps):
+  """Returns the speed of Stable-Baselines3's agent, or sb3-contrib's."""
+  return measure(functools.partial(_learn, core), num_steps)
+
+
+def run_sample_factory(core, num_steps):
+  """Returns the speed of sample-factory's agent."""
+  del core, num_steps
+  result = common.run_rival('sample_factory_cart_pole.py', seconds=0.0)
+  return result['steps_per_second']
+
+
+def _learn(core, make, num_steps):
+  """Trains the agent of Stable-Baselines3, or of sb3-contrib."""
   vector = stable_baselines3.common.vec_env.DummyVecEnv(
     [make] * _NUM_ENVIRONMENTS
   )
-  agent = stable_baselines3.PPO(
-    'MlpPolicy', vector, n_steps=32, batch_size=128, n_epochs=10, device='cpu'
-  )
+  sizes = {'n_steps': 32, 'batch_size': 128, 'n_epochs': 10, 'device': 'cpu'}
+  if core == 'lstm':
+    agent = sb3_contrib.RecurrentPPO(
+      'MlpLstmPolicy',
+      vector,
+      policy_kwargs={
+        'lstm_hidden_size': 64,
+        'net_arch': [64],
+        'shared_lstm': True,
+        'enable_critic_lstm': False,
+      },
+      **sizes,
+    )
+  else:
+    agent = stable_baselines3.PPO('MlpPolicy', vector, **sizes)
   agent.learn(num_steps)
 
 
@@ -97,25 +126,36 @@ def main():
   parser.add_argument('--rounds', type=int, default=3)
   args = parser.parse_args()
   torch.set_num_threads(1)
-  pairs = [
-    [measure(run, args.num_steps) for run in (run_ours, run_theirs)]
-    for _ in range(args.rounds)
-  ]
-  ratios = [ours / theirs for ours, theirs in pairs]
-  ours, theirs = map(statistics.median, zip(*pairs, strict=True))
-  common.print_table(
-    'PPO on CartPole, 8 environments of Gymnasium, learning included, steps in'
-    ' a second of the processor',
-    ['local runtime', 'Stable-Baselines3', 'versions', 'ratio'],
-    [
+  rows = []
+  for core, rival, run_rival in (
+    ('feed_forward', 'Stable-Baselines3', run_stable_baselines3),
+    ('feed_forward', 'sample-factory', run_sample_factory),
+    ('lstm', 'sb3-contrib', run_stable_baselines3),
+  ):
+    pairs = [
+      (
+        measure(functools.partial(run_ours, core), args.num_steps),
+        run_rival(core, args.num_steps),
+      )
+      for _ in range(args.rounds)
+    ]
+    ratios = [ours / theirs for ours, theirs in pairs]
+    low, high = min(ratios), max(ratios)
+    medians = map(statistics.median, zip(*pairs, strict=True))
+    rows.append(
       [
-        f'{ours:,.0f}',
-        f'{theirs:,.0f}',
-        f'{stable_baselines3.__version__}, torch {torch.__version__}',
-        f'{statistics.median(ratios):.2f} ({min(ratios):.2f} to'
-        f' {max(ratios):.2f})',
+        core,
+        rival,
+        *(f'{median:,.0f}' for median in medians),
+        f'{statistics.median(ratios):.2f} ({low:.2f} to {high:.2f})',
       ]
-    ],
+    )
+  common.print_table(
+    f'PPO on CartPole, {_NUM_ENVIRONMENTS} environments of Gymnasium, learning'
+    ' included, steps in a second of the processor (Stable-Baselines3'
+    f' {stable_baselines3.__version__}, torch {torch.__version__})',
+    ['core', 'rival', 'local runtime', 'rival', 'ratio'],
+    rows,
   )
 
 

@@ -1,12 +1,12 @@
 """Speed of environments on the host: one by one, in vectors, in processes.
 
-    uv run benchmarks/stepping.py --rival_python=PATH
+    uv run --with stable-baselines3 --with envpool benchmarks/stepping.py
 
 Steps per second of Atari's Pong, CartPole and a simulator that sleeps 5 ms,
 summed over environments. `one by one` is an experiment's factory of single
-environments; ours are all validated, as in runs. The rival is Stable-Baselines3
-in its own environment (see rivals/), left out without `--rival_python`. All
-ways take turns, and ratios are medians over rounds, since the machine may be
+environments; ours are all validated, as in runs. The rivals are the vectors of
+Stable-Baselines3 and EnvPool, left out if they are not installed. All ways take
+turns, and ratios are medians over rounds, since the machine may be
 shared. The `acting` lines also select actions with IMPALA's LSTM of 256 units,
 in one call for all environments or one call for each. Transfers are the number
 of arrays that JAX sends to the device plus those fetched, per step of all
@@ -16,11 +16,9 @@ environments.
 import argparse
 import contextlib
 import functools
-import json
+import importlib.util
 import os
-import pathlib
 import statistics
-import subprocess
 import tempfile
 import time
 
@@ -44,7 +42,6 @@ from ftwax.environments import (
   vector,
 )
 
-_RIVAL = pathlib.Path(__file__).parent / 'rivals' / 'sb3_vectors.py'
 _TIMEOUT_S = 60.0
 
 
@@ -114,6 +111,51 @@ VECTORS = {
 }
 
 
+# The same for the rivals: gray frames of 84 x 84, sticky actions, no-ops.
+def make_gymnasium_pong():
+  """Makes Gymnasium's Pong like ours."""
+  import ale_py
+
+  gymnasium.register_envs(ale_py)
+  made = gymnasium.make(
+    'ALE/Pong-v5', frameskip=1, repeat_action_probability=0.25
+  )
+  return gymnasium.wrappers.AtariPreprocessing(made, noop_max=30)
+
+
+class GymnasiumSleeper(gymnasium.Env):
+  """The simulator that sleeps, with Gymnasium's interface."""
+
+  observation_space = gymnasium.spaces.Box(-1.0, 1.0, (8,), np.float32)
+  action_space = gymnasium.spaces.Discrete(2)
+  _num_steps = 0
+
+  def reset(self, *, seed=None, options=None):
+    """Starts an episode."""
+    super().reset(seed=seed)
+    return np.zeros(8, np.float32), {}
+
+  def step(self, action):
+    """Sleeps; every 200th step ends an episode."""
+    time.sleep(0.005)
+    self._num_steps += 1
+    return np.zeros(8, np.float32), 0.0, False, self._num_steps % 200 == 0, {}
+
+
+GYMNASIUM = {
+  'pong': make_gymnasium_pong,
+  'cart_pole': functools.partial(gymnasium.make, 'CartPole-v1'),
+  'sleep': GymnasiumSleeper,
+}
+ENVPOOL = {
+  'pong': (
+    'Pong-v5',
+    {'stack_num': 1, 'repeat_action_probability': 0.25, 'noop_max': 30},
+  ),
+  'cart_pole': ('CartPole-v1', {}),
+}
+
+
 class Ours:
   """Games that are stepped with random actions."""
 
@@ -141,35 +183,54 @@ class Ours:
 
 
 class Rival:
-  """Stable-Baselines3, in a process with its own interpreter."""
+  """A vector of another library."""
 
-  def __init__(self, python, task, kind, num_environments):
-    """Starts the process."""
-    prefixes = ('JAX_', 'XLA_', 'PYTHONPATH', 'VIRTUAL_ENV')
-    environment = {
-      name: value
-      for name, value in os.environ.items()
-      if not name.startswith(prefixes)
-    }
-    self._process = subprocess.Popen(
-      [python, str(_RIVAL), f'--task={task}', f'--vector={kind}',
-       f'--num_environments={num_environments}'],
-      env=environment,
-      stdin=subprocess.PIPE,
-      stdout=subprocess.PIPE,
-      text=True,
-    )  # fmt: skip
+  def __init__(self, made, num_actions, num_environments):
+    """Takes ownership of the vector."""
+    self._made = made
+    self._shape = 1000, num_environments
+    self._actions = np.random.default_rng(0).integers(
+      0, num_actions, self._shape, np.int32
+    )
+    self._made.reset()
 
   def measure(self, seconds):
     """Returns steps per second of all environments."""
-    print(seconds, file=self._process.stdin, flush=True)
-    return json.loads(self._process.stdout.readline())['steps_per_second']
+    start = time.perf_counter()
+    steps = 0
+    while (elapsed := time.perf_counter() - start) < seconds:
+      self._made.step(self._actions[steps % 1000])
+      steps += 1
+    return steps * self._shape[1] / elapsed
 
   def close(self):
-    """Ends the process."""
-    self._process.stdin.close()
-    self._process.wait()
-    self._process.stdout.close()
+    """Closes the environments."""
+    self._made.close()
+
+
+def make_rivals(task, num_environments):
+  """Returns vectors of the libraries that are installed, by name."""
+  made = {}
+  if importlib.util.find_spec('stable_baselines3'):
+    from stable_baselines3.common import vec_env
+
+    factories = [GYMNASIUM[task]] * num_environments
+    made["SB3's DummyVecEnv"] = vec_env.DummyVecEnv(factories)
+    made["SB3's SubprocVecEnv"] = vec_env.SubprocVecEnv(
+      factories, start_method='forkserver'
+    )
+  if importlib.util.find_spec('envpool') and task in ENVPOOL:
+    import envpool
+
+    name, settings = ENVPOOL[task]
+    made['EnvPool'] = envpool.make_gym(
+      name, num_envs=num_environments, **settings
+    )
+  num_actions = 6 if task == 'pong' else 2
+  return {
+    name: Rival(each, num_actions, num_environments)
+    for name, each in made.items()
+  }
 
 
 def make_ways(task, options):
@@ -184,12 +245,7 @@ def make_ways(task, options):
     ways[f'{num} processes'] = Ours(
       process_games.ProcessGames(single, seeds, task, num, _TIMEOUT_S)
     )
-  if options.rival_python:
-    for name, kind in (('DummyVecEnv', 'dummy'), ('SubprocVecEnv', 'subproc')):
-      ways[f"SB3's {name}"] = Rival(
-        options.rival_python, task, kind, options.num_environments
-      )
-  return ways
+  return ways | make_rivals(task, options.num_environments)
 
 
 def measure(ways, options):
@@ -303,7 +359,6 @@ def _captured_log():
 def main():
   """Measures and prints."""
   parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-  parser.add_argument('--rival_python', help='Interpreter that has SB3.')
   parser.add_argument('--num_environments', type=int, default=8)
   parser.add_argument('--num_processes', type=int, nargs='*', default=[2, 8])
   parser.add_argument('--num_rounds', type=int, default=5)
