@@ -72,6 +72,7 @@ LINES: Mapping[str, Line] = {
   'start': Line('benchmarks/start.py'),
   'compile': Line('benchmarks/compile.py'),
   'ftw': Line('benchmarks/ftw.py'),
+  'networks': Line('benchmarks/networks.py --tables networks acting'),
   'purejaxrl': Line(
     'benchmarks/device.py --tables purejaxrl --purejaxrl=$PUREJAXRL'
   ),

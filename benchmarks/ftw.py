@@ -7,10 +7,12 @@ in its own process, so that its peak memory and the seconds to the first
 finished step are its own. As in a distributed run, it has one malloc arena, and
 a single thread if it only acts.
 
-Times are of the processor, since other work on the machine changes them little.
-Figures of the TensorFlow agent, which only runs on Python 3.8, were recorded by
-wall clock on two other cores, of which it took between one and two: ours is
-faster by a factor between those of one and of two cores.
+Times are seconds of the processor of the fastest call, which other work on the
+machine changes least; those of acting include Reverb's server. Figures of the
+TensorFlow agent, which only runs on Python 3.8, were recorded by wall clock on
+two other cores, of which it took between one and two: learning, ours is faster
+by a factor between those of one and of two cores. `networks.py` compares with
+networks in TensorFlow in the same run.
 """
 
 import argparse
@@ -121,10 +123,15 @@ def _learner_line(seconds, *line):
     nonlocal state
     state, _ = jax.block_until_ready(update(state, batch))
 
+  before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
   call()
   first = time.process_time()
   measured = _measure(call, seconds=seconds, warmup=0)
-  return {'seconds': measured, 'first_step': first}
+  return {
+    'seconds': measured,
+    'first_step': first,
+    'start_gb': before_kb / 1e6,
+  }
 
 
 def _acting_line(seconds, *line):
@@ -138,14 +145,15 @@ def _acting_line(seconds, *line):
   agent = parts.Agent(spec, config, 1)
   timesteps = itertools.cycle(parts.random_timesteps(spec, 1))
 
-  def call():
-    action = agent.actor.select_action(None)
-    agent.actor.observe(action, next(timesteps))
+  def call():  # Each call writes one item.
+    for _ in range(config.sequence_length):
+      action = agent.actor.select_action(None)
+      agent.actor.observe(action, next(timesteps))
 
   agent.actor.observe_first(next(timesteps))
-  measured = _measure(call, seconds=seconds, warmup=50)
+  measured = _measure(call, seconds=seconds, warmup=3)
   agent.close()
-  return {'steps_per_second': 1.0 / measured}
+  return {'steps_per_second': config.sequence_length / measured}
 
 
 def _agent_line(seconds, core, linkage, auxiliary):
@@ -172,10 +180,10 @@ def _agent_line(seconds, core, linkage, auxiliary):
 
 
 def _measure(call, *, seconds, warmup):
-  """Returns the median of the seconds of the processor that a call takes."""
+  """Returns the seconds of the processor of the fastest call."""
   return common.measure(
     call, seconds=seconds, warmup=warmup, clock=time.process_time
-  ).median
+  ).minimum
 
 
 _KINDS = {
@@ -230,6 +238,7 @@ def _print_learner(seconds):
         'both' if auxiliary else 'none',
         f'{row["seconds"]:.2f}',
         _describe_speedup(peer[0] / row['seconds']) if peer else '-',
+        f'{row["start_gb"]:.2f}',
         f'{row["peak_gb"]:.2f}',
         f'{row["peak_gb"] / peer[1]:.2f}' if peer else '-',
         f'{row["first_step"]:.0f}',
@@ -237,8 +246,8 @@ def _print_learner(seconds):
     )
   common.print_table(
     'Learner, batch 16, seconds of the processor',
-    ['core', 'T', 'tasks', 's/step', 'x TensorFlow', 'peak GB']
-    + ['of TensorFlow', 's to the first step'],
+    ['core', 'T', 'tasks', 's/step', 'x TensorFlow', 'GB before a step']
+    + ['peak GB', 'of TensorFlow', 's to the first step'],
     rows,
   )
 

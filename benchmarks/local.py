@@ -75,8 +75,9 @@ def run_stable_baselines3(core, num_steps):
   return measure(functools.partial(_learn, core), num_steps)
 
 
+@functools.cache  # It starts two processes.
 def run_sample_factory(core, num_steps):
-  """Returns the speed of sample-factory's agent."""
+  """Returns the speed of sample-factory's agent, measured once."""
   del core, num_steps
   result = common.run_rival('sample_factory_cart_pole.py', seconds=0.0)
   return result['steps_per_second']
@@ -122,7 +123,7 @@ def measure(run, num_steps):
 def main():
   """Prints the table."""
   parser = argparse.ArgumentParser()
-  parser.add_argument('--num_steps', type=int, default=20_000)
+  parser.add_argument('--num_steps', type=int, default=8_000)
   parser.add_argument('--rounds', type=int, default=3)
   args = parser.parse_args()
   torch.set_num_threads(1)

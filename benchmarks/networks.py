@@ -4,9 +4,10 @@
 
 FTW's sizes: 450 slots of 32, 4 read heads, hidden and latent size 256, 84x84x3.
 Cores learn from 16 sequences of 20 steps. The same run also measures `exact`
-with plain autodiff, and the same network in TensorFlow 2.8. Figures are those
-of the fastest call, which is least affected by other work on the machine.
-`--seconds` is the time for each line; `--no_rival` leaves TensorFlow out.
+with plain autodiff, and the same network in TensorFlow 2.8. Figures are seconds
+of the processor of the fastest call, which is least affected by other work on
+the machine. `--seconds` is the time for each line; `--no_rival` leaves
+TensorFlow out.
 """
 
 import argparse
@@ -61,16 +62,16 @@ def _measure(functions, seconds):
   """
   compiled, compile_seconds = {}, {}
   for name, (function, arguments) in functions.items():
-    before = time.perf_counter()
+    before = time.process_time()
     compiled[name] = jax.jit(function).lower(*arguments).compile()
-    compile_seconds[name] = time.perf_counter() - before
+    compile_seconds[name] = time.process_time() - before
   times = {name: [] for name in functions}
   end = time.perf_counter() + seconds * len(functions)
   while time.perf_counter() < end or len(next(iter(times.values()))) < 4:
     for name, (_, arguments) in functions.items():
-      before = time.perf_counter()
+      before = time.process_time()
       jax.block_until_ready(compiled[name](*arguments))
-      times[name].append(time.perf_counter() - before)
+      times[name].append(time.process_time() - before)
   return {
     name: _Line(
       min(times[name]),
@@ -228,7 +229,7 @@ def _measure_acting(step, arguments, state, seconds):
     output, state = step(*arguments, state)
     jax.block_until_ready(output)
 
-  return common.measure(call, seconds=seconds).minimum
+  return common.measure(call, seconds=seconds, clock=time.process_time).minimum
 
 
 def _print_acting(spec, seconds, rival):
@@ -285,7 +286,9 @@ def _print_link_update(seconds):
       matrix, *rest = function(matrix, *arguments)
       jax.block_until_ready((matrix, rest))
 
-    return common.measure(call, seconds=seconds).minimum
+    return common.measure(
+      call, seconds=seconds, clock=time.process_time
+    ).minimum
 
   num_bytes = 2 * 4 * _BATCH_SIZE * 450 * 450  # One read and one write.
   times = {
@@ -307,6 +310,8 @@ def main():
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument('--seconds', type=float, default=5.0)
   parser.add_argument('--no_rival', action='store_true')
+  tables = ('networks', 'cores', 'acting', 'links')
+  parser.add_argument('--tables', nargs='*', choices=tables, default=tables)
   arguments = parser.parse_args()
   seconds = arguments.seconds
   print(common.machine_line())
@@ -314,10 +319,14 @@ def main():
   rival = {}
   if not arguments.no_rival:
     rival = common.run_rival('tensorflow_networks.py', seconds)
-  _print_networks(spec, seconds, rival)
-  _print_cores(_measure_cores(seconds))
-  _print_acting(spec, seconds, rival)
-  _print_link_update(seconds)
+  if 'networks' in arguments.tables:
+    _print_networks(spec, seconds, rival)
+  if 'cores' in arguments.tables:
+    _print_cores(_measure_cores(seconds))
+  if 'acting' in arguments.tables:
+    _print_acting(spec, seconds, rival)
+  if 'links' in arguments.tables:
+    _print_link_update(seconds)
 
 
 if __name__ == '__main__':

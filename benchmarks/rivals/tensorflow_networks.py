@@ -12,9 +12,9 @@
 """The rival: FTW's torso and its temporal hierarchy of LSTMs in TensorFlow.
 
 A standalone script: `uv run` reads the block above, builds a separate
-environment and runs this file. Prints one JSON line with the minimum seconds of
-the torso and of the network, forward and backward, on 16 sequences of 20 steps
-of 84x84x3, and of one step of acting at batch 1.
+environment and runs this file. Prints one JSON line with the least seconds of
+the processor of the torso and of the network, forward and backward, on 16
+sequences of 20 steps of 84x84x3, and of one step of acting at batch 1.
 
 Each measured function is a single `tf.function`. As in our network, the torso
 takes all frames at once, the input part of the gates is computed for all steps
@@ -138,9 +138,9 @@ def measure(call, seconds):
     call()
   times, end = [], time.perf_counter() + seconds
   while not times or time.perf_counter() < end:
-    before = time.perf_counter()
+    before = time.process_time()
     call()
-    times.append(time.perf_counter() - before)
+    times.append(time.process_time() - before)
   return min(times)
 
 
