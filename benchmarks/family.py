@@ -35,7 +35,7 @@ def make_batch(agent, config, environment, network):
     *vector.reset(jax.random.PRNGKey(1)),
     actor.init(jax.random.PRNGKey(2), config.batch_size),
   )
-  _, trajectory, _ = rollout.rollout(
+  _, trajectory, *_ = rollout.rollout(
     environment.spec,
     lambda state, action: (*vector.step(state, action), ()),
     actor.select_action,

@@ -358,6 +358,8 @@ class ActorState(NamedTuple):
     recurrent_state: state of the network's core, leaves [B, ...].
     action: int32 [B] for each part, the action selected last.
     logits: float32 [B, num_actions] for each part, of the policy that chose it.
+    value: float32 [B], the critic's value of the timestep that it was chosen
+      at.
     seed: int32 [B], seed of the network's noise in the next step.
   """
 
@@ -365,6 +367,7 @@ class ActorState(NamedTuple):
   recurrent_state: RecurrentState
   action: ArrayTree
   logits: ArrayTree
+  value: Array
   seed: Array
 
 

@@ -170,10 +170,10 @@ def vectorize(
 ) -> AnyEnvironment:
   """Returns `B` parallel environments, which reset automatically.
 
-  `reset(key)` starts all of them. `step(state, action)` takes leaves [B, ...].
-  Rows whose previous timestep was `LAST` ignore the action and return the
-  `FIRST` timestep of a new episode. Each row depends only on the key and on its
-  own actions.
+  `reset(key)` starts all of them; a key of [B, 2] holds one for each.
+  `step(state, action)` takes leaves [B, ...]. Rows whose previous timestep was
+  `LAST` ignore the action and return the `FIRST` timestep of a new episode.
+  Each row depends only on the key and on its own actions.
 
   New episodes are drawn inside a `lax.cond`, all `B` of them or none, so steps
   in which no episode has ended pay nothing for them. Under an outer `vmap`, for
@@ -199,8 +199,9 @@ def vectorize(
     )
 
   def reset(key: types.Key) -> Any:
-    keys = jax.random.split(key, num_environments)
-    return _start(environment, keys)
+    if key.ndim == 1:
+      key = jax.random.split(key, num_environments)
+    return _start(environment, key)
 
   def step(vector_state: VectorState, action: types.ArrayTree) -> Any:
     # Rows after `LAST` are stepped as well; the result is replaced below.

@@ -38,6 +38,7 @@ from ftwax.networks import rpth_level, torsos
 from ftwax.networks.dnc import interfaces
 from ftwax.population import population_config
 from ftwax.records import tournament_files
+from ftwax.replay import level_replay
 from ftwax.reporting import report
 from ftwax.runtime import evaluation, live_game, playable, prepare, runs
 from ftwax.runtime.device import matches
@@ -76,6 +77,10 @@ class Options(launch.Options):
     " so few steps the paper's rpth is no better than lstm, and it takes 1.6"
     ' times as long (docs/results.md).',
     ftw.CORES,
+  )
+  curriculum: bool = flags.flag(
+    False,
+    'Play again the maps on which critics erred most (level_replay).',
   )
   burn_in_games: int = flags.flag(
     1500, 'Games a member plays between chances to copy another member.'
@@ -276,6 +281,9 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     ),
     population=_make_population(options),
     steps_per_round=_CONFIGS[options.game].num_steps,
+    level_replay=(
+      level_replay.LevelReplayConfig() if options.curriculum else None
+    ),
     **options.fields(),
   )
 

@@ -24,6 +24,7 @@ from ftwax.population import (
 )
 from ftwax.population import state as state_lib
 from ftwax.records import checkpoints, loggers
+from ftwax.replay import level_replay as level_replay_lib
 from ftwax.replay import replay_options
 
 
@@ -155,6 +156,9 @@ class ExperimentConfig(types.Config):
     replay: storage for the trajectories of local runs: `functional`, or None,
       for a queue in this process and tables on the device, or `reverb`. Affects
       only the samples of auxiliary tasks.
+    level_replay: which levels of a game of several seats are played again in
+      the device runtime; None to draw all of them anew. See
+      `replay.level_replay`.
     replay_port: port of the first member's Reverb server; other members use the
       following ports. Any free ports if None.
     expose: whether other machines may reach the ports of Reverb and Courier,
@@ -196,6 +200,7 @@ class ExperimentConfig(types.Config):
   logger_factory: loggers.LoggerFactory | None = None
   trackers: tuple[str, ...] = ()
   replay: str | None = None
+  level_replay: level_replay_lib.LevelReplayConfig | None = None
   replay_port: int | None = None
   expose: bool = False
   checkpointing: checkpoints.CheckpointingConfig | None = dataclasses.field(

@@ -30,6 +30,7 @@ from ftwax.population import (
 )
 from ftwax.population import state as state_lib
 from ftwax.records import checkpoints, loggers
+from ftwax.replay import level_replay as level_replay_lib
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import memory_checks
 
@@ -76,6 +77,7 @@ class Prepared:
   logger_factory: loggers.LoggerFactory | None
   trackers: tuple[str, ...]
   replay: str | None
+  level_replay: level_replay_lib.LevelReplayConfig | None
   replay_port: int | None
   expose: bool
   checkpointing: checkpoints.CheckpointingConfig | None

@@ -129,7 +129,7 @@ def test_an_action_that_was_not_chosen_can_be_taken(key):
   rng = np.random.default_rng(0)
   drawn = distributions.sample(key, distributions.zero_logits(spec, (2,)))
   drawn['arm']['torque'] = jnp.array([[3.0, -0.5], [0.1, 0.2]])  # 3 is cut off.
-  state = types.ActorState(key, (), drawn, (), ())
+  state = types.ActorState(key, (), drawn, (), (), ())
   sent = distributions.to_environment(spec, drawn)
   same = acting._replace_action(spec, state, jax.tree.map(np.asarray, sent))
   jax.tree.map(np.testing.assert_array_equal, same.action, drawn)

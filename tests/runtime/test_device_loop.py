@@ -47,7 +47,7 @@ def test_a_rollout_is_what_steps_one_by_one_give(key):
   environment = functional_fakes.make_matching(episode_length=3)
   vector, actor, variables, state = _start(environment, 2, key)
   num_steps = 7
-  _, trajectory, episodes = jax.jit(
+  _, trajectory, values, episodes = jax.jit(
     functools.partial(
       rollout.rollout,
       vector.spec,
@@ -74,6 +74,7 @@ def test_a_rollout_is_what_steps_one_by_one_give(key):
       np.where(last[:, None], 0.0, actor_state.logits),
       atol=1e-6,
     )
+    np.testing.assert_allclose(values[t], actor_state.value, atol=1e-6)
     env_state, timestep = step(env_state, action)
     np.testing.assert_array_equal(episodes.moved[t], ~last)
     ended = np.asarray(timestep.step_type) == dm_env.StepType.LAST
@@ -97,9 +98,9 @@ def test_a_rollout_goes_on_where_the_last_one_stopped(key):
     ),
     static_argnums=2,
   )
-  middle, first, _ = roll(variables, state, 5)
-  _, second, _ = roll(variables, middle, 5)
-  _, whole, _ = roll(variables, state, 10)
+  middle, first, *_ = roll(variables, state, 5)
+  _, second, *_ = roll(variables, middle, 5)
+  _, whole, *_ = roll(variables, state, 10)
   ends = jax.tree.map(lambda leaf: leaf[-1], first.timestep)
   starts = jax.tree.map(lambda leaf: leaf[0], second.timestep)
   run_helpers.assert_same(ends, starts)
@@ -114,7 +115,7 @@ def test_a_rollout_goes_on_where_the_last_one_stopped(key):
 @pytest.mark.slow
 def test_statistics_of_catch(key):
   vector, actor, variables, state = _start(catch.make(rows=4), 3, key)
-  _, _, episodes = rollout.rollout(
+  *_, episodes = rollout.rollout(
     vector.spec,
     _without_results(vector.step),
     actor.select_action,

@@ -98,6 +98,7 @@ def _init(
     logits=jax.tree.map(
       jnp.asarray, distributions.zero_logits(action_spec, (batch_size,))
     ),
+    value=jnp.zeros((batch_size,)),
     seed=jax.random.randint(
       jax.random.fold_in(key, 0), (batch_size,), 0, 2**31 - 1
     ),
@@ -130,7 +131,12 @@ def _select_action(
   else:
     action = distributions.sample(sample_key, output.logits)
   state = types.ActorState(
-    key, recurrent_state, action, output.logits, state.seed + 1
+    key,
+    recurrent_state,
+    action,
+    output.logits,
+    output.value,
+    state.seed + 1,
   )
   return distributions.to_environment(action_spec, action), state
 

@@ -55,12 +55,18 @@ def of_loop(mesh: jax.sharding.Mesh, num_members: int) -> loop.LoopState:
       environment=compiled_arena.ArenaState(games=first, match=whole),
       timestep=rows,
       actor=types.ActorState(
-        key=members, recurrent_state=rows, action=rows, logits=rows, seed=rows
+        key=members,
+        recurrent_state=rows,
+        action=rows,
+        logits=rows,
+        value=rows,
+        seed=rows,
       ),
       episode_return=rows,
       episode_length=rows,
     ),
     replay=members,
+    levels=whole,
     totals=whole,
     key=whole,
   )

@@ -90,7 +90,7 @@ def rollout(
   variables: types.ActorVariables,
   state: RolloutState,
   num_steps: int,
-) -> tuple[RolloutState, types.Trajectory, Episodes]:
+) -> tuple[RolloutState, types.Trajectory, types.Array, Episodes]:
   """Acts for `T` steps.
 
   Args:
@@ -103,10 +103,11 @@ def rollout(
 
   Returns:
     The state after the last step; the trajectory, leaves [T + 1 or T, B, ...]
-    with a recurrent state [B, ...]; and the episodes at each step.
+    with a recurrent state [B, ...]; the critic's values of its first T
+    timesteps, float32 [T, B]; and the episodes at each step.
   """
 
-  def act(carry: RolloutState, _: None) -> tuple[RolloutState, tuple[Any, Any]]:
+  def act(carry: RolloutState, _: None) -> tuple[RolloutState, tuple[Any, ...]]:
     action, actor = select_action(variables, carry.timestep, carry.actor)
     # The logits of the action chosen here belong to this timestep; the reward
     # of that action is in the next row.
@@ -118,11 +119,11 @@ def rollout(
     )
     environment, timestep, results = step(carry.environment, action)
     carry, statistics = _advance(carry, environment, timestep, actor)
-    return carry, (row, (*statistics, results))
+    return carry, (row, actor.value, (*statistics, results))
 
   # The state before the first timestep, from which the learner unrolls.
   recurrent_state = state.actor.recurrent_state
-  state, (rows, statistics) = jax.lax.scan(act, state, length=num_steps)
+  state, (rows, values, statistics) = jax.lax.scan(act, state, length=num_steps)
   timesteps, previous_actions, logits, seeds = rows
   last_action = acting.previous_action_of(state.timestep, state.actor.action)
   trajectory = types.Trajectory(
@@ -138,6 +139,7 @@ def rollout(
   return (
     state,
     trajectory,
+    values,
     Episodes(moved, ended, returns, lengths, results, faults),
   )
 
