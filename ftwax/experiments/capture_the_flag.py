@@ -38,7 +38,6 @@ from ftwax.networks import rpth_level, torsos
 from ftwax.networks.dnc import interfaces
 from ftwax.population import population_config
 from ftwax.records import tournament_files
-from ftwax.replay import level_replay
 from ftwax.reporting import report
 from ftwax.runtime import evaluation, live_game, playable, prepare, runs
 from ftwax.runtime.device import matches
@@ -282,7 +281,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     population=_make_population(options),
     steps_per_round=_CONFIGS[options.game].num_steps,
     level_replay=(
-      level_replay.LevelReplayConfig() if options.curriculum else None
+      ftwax.replay.LevelReplayConfig() if options.curriculum else None
     ),
     **options.fields(),
   )
