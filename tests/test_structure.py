@@ -51,7 +51,7 @@ BUDGETS = {
   'agents': (4_450, 1_505),
   'cli': (2_090, 945),
   'environments': (8_620, 3_345),
-  'experiments': (2_830, 1_066),
+  'experiments': (2_830, 1_067),
   'losses': (1_160, 295),
   'networks': (6_690, 2_340),
   'population': (3_600, 1_240),
