@@ -85,8 +85,13 @@ def make_loop(agent, config, game, num_members, num_games):
 class Agent:
   """The compiled loop of an agent."""
 
-  def __init__(self, agent, config, environment, num_members=1):
-    """Compiles the loop; each member has as many environments as a batch."""
+  def __init__(
+    self, agent, config, environment, num_members=1, num_iterations=1
+  ):
+    """Compiles calls of 8,192 steps, or of some iterations if that is more.
+
+    Each member has as many environments as a batch.
+    """
     made = self._loop = make_loop(
       agent,
       config,
@@ -94,7 +99,9 @@ class Agent:
       num_members,
       num_members * config.batch_size,
     )
-    self.num_iterations = max(1, 8192 // made.sizes.steps_per_iteration)
+    self.num_iterations = max(
+      num_iterations, 8192 // made.sizes.steps_per_iteration
+    )
     self.num_steps = self.num_iterations * made.sizes.steps_per_iteration
     self.state = jax.jit(made.init)(jax.random.PRNGKey(0))
     self._call = jax.jit(
@@ -187,7 +194,7 @@ def measure_in_turn(calls, num_steps, seconds, rounds):
   for _ in range(rounds):
     for name, call in calls.items():
       time_s = common.measure(
-        call, seconds=seconds, clock=time.process_time
+        call, seconds=seconds, warmup=1, clock=time.process_time
       ).median
       speeds[name].append(num_steps[name] / time_s)
   return speeds
@@ -308,7 +315,8 @@ def compare_to_purejaxrl(path, seconds, rounds):
       num_minibatches=settings['NUM_MINIBATCHES'],
       value_clip=settings['CLIP_EPS'],
     )
-    agent = Agent(ppo, config, gymnax_adapter.make(name), num_agents)
+    # Theirs initializes the network in each call.
+    agent = Agent(ppo, config, gymnax_adapter.make(name), num_agents, 8)
     settings['TOTAL_TIMESTEPS'] = agent.num_steps // num_agents
     rival = jax.jit(jax.vmap(theirs.make_train(settings)))
     keys = jax.random.split(jax.random.PRNGKey(0), num_agents)

@@ -256,11 +256,22 @@ def compare_with_flashbax(num_environments, length, seconds):
   ):
     ours = Ours(num_environments, length, prioritized, draw)
     rival = Flashbax(num_environments, length, prioritized)
+    sizes = f'{num_environments} env, {length} steps'
     for what in ('add', 'sample', 'update')[: 3 if prioritized else 2]:
-      line = f'{name} {what}, {num_environments} env, {length} steps'
+      line = f'{name} {what}, {sizes}'
       rows.append(
         compare(line, getattr(ours, what), getattr(rival, what), seconds)
       )
+  sums = [sum(float(row[column]) for row in rows[2:]) for column in (1, 2)]
+  rows.append(
+    (
+      f'prioritized, all three, {sizes}',
+      *(f'{total:.1f}' for total in sums),
+      f'{sums[1] / sums[0]:.2f}',
+      '',
+      '',
+    )
+  )
   return rows, ours.memory_line()
 
 
