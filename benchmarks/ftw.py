@@ -31,7 +31,6 @@ _TENSORFLOW = {
   ('rpth', 20, False): (0.43, 1.13),
   ('rpth', 20, True): (1.09, 1.44),
   ('rpth_dnc', 20, False): (2.2, 3.5),
-  ('rpth_dnc', 20, True): (5.0, 5.1),
   ('rpth', 100, False): (6.2, 3.1),
 }
 # Environment steps per second of acting with adders, and of the whole agent.
@@ -42,9 +41,7 @@ _LEARNER_LINES = [
   ('rpth', 'exact', 20, False),
   ('rpth', 'exact', 20, True),
   ('rpth_dnc', 'exact', 20, False),
-  ('rpth_dnc', 'exact', 20, True),
   ('rpth_dnc', 'sparse', 20, False),
-  ('rpth_dnc', 'sparse', 20, True),
   ('rpth_dnc', 'none', 20, False),
   ('rpth', 'exact', 100, False),
 ]

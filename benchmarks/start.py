@@ -23,10 +23,8 @@ _ROOT = pathlib.Path(__file__).parents[1]
 # Experiments by command: the steps of the first update, and of the longer run.
 _EXPERIMENTS = {
   'ppo_cartpole.py': (512, 40_000),
-  'catch.py': (320, 40_000),
   'catch.py --runtime=device': (320, 200_000),
   'atari.py': (640, 5_000),
-  'population_games.py --game=rock_paper_scissors': (320, 5_000),
   # With an evaluation and a tournament.
   'capture_the_flag.py --num_devices=1 --games_per_pair=1': (8_192, 200_000),
 }
