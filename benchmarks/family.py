@@ -35,7 +35,7 @@ def make_batch(agent, config, environment, network):
     *vector.reset(jax.random.PRNGKey(1)),
     actor.init(jax.random.PRNGKey(2), config.batch_size),
   )
-  _, trajectory, *_ = rollout.rollout(
+  _, trajectory, _ = rollout.rollout(
     environment.spec,
     lambda state, action: (*vector.step(state, action), ()),
     actor.select_action,
@@ -43,6 +43,8 @@ def make_batch(agent, config, environment, network):
     start,
     config.sequence_length,
   )
+  # Those by hand compute values for targets once more, too.
+  trajectory = trajectory._replace(value=None)
   if agent is not unreal:
     return core, state, types.LearnerBatch(trajectory)
   timestep = trajectory.timestep

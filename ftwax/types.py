@@ -224,6 +224,8 @@ class Trajectory(NamedTuple):
       timestep, without a time axis.
     seed: int32 [T + 1], seeds of the behaviour policy's noise at each timestep;
       None if it acted without noise.
+    value: float32 [T + 1], the critic's at the behaviour policy's parameters,
+      for a learner that still has them; None if it may have others.
   """
 
   timestep: dm_env.TimeStep
@@ -231,6 +233,7 @@ class Trajectory(NamedTuple):
   logits: ArrayTree
   recurrent_state: RecurrentState
   seed: ArrayTree = None
+  value: ArrayTree = None
 
 
 class ReplayBatch(NamedTuple):

@@ -47,8 +47,8 @@ def _num_arguments(function):
 # excluded. A larger number needs a line in the changelog. A path belongs to the
 # longest prefix that it starts with.
 BUDGETS = {
-  '': (2_070, 735),
-  'agents': (4_450, 1_505),
+  '': (2_080, 735),
+  'agents': (4_470, 1_505),
   'cli': (2_090, 945),
   'environments': (8_620, 3_345),
   'experiments': (2_830, 1_067),
@@ -58,7 +58,7 @@ BUDGETS = {
   'records': (2_870, 1_250),
   'replay': (6_080, 2_115),
   'reporting': (2_900, 1_245),
-  'runtime': (9_410, 3_705),
+  'runtime': (9_410, 3_715),
   'runtime/distributed': (2_830, 1_275),
   'web': (1_410, 725),
 }

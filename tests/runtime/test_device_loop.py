@@ -12,7 +12,7 @@ import run_helpers
 
 from ftwax import types
 from ftwax.agents import impala
-from ftwax.agents.actor_critic import acting, learning
+from ftwax.agents.actor_critic import acting, joint_loss, learning
 from ftwax.environments import catch, functional
 from ftwax.losses import vtrace
 from ftwax.runtime import sharding
@@ -47,7 +47,7 @@ def test_a_rollout_is_what_steps_one_by_one_give(key):
   environment = functional_fakes.make_matching(episode_length=3)
   vector, actor, variables, state = _start(environment, 2, key)
   num_steps = 7
-  _, trajectory, values, episodes = jax.jit(
+  _, trajectory, episodes = jax.jit(
     functools.partial(
       rollout.rollout,
       vector.spec,
@@ -74,7 +74,9 @@ def test_a_rollout_is_what_steps_one_by_one_give(key):
       np.where(last[:, None], 0.0, actor_state.logits),
       atol=1e-6,
     )
-    np.testing.assert_allclose(values[t], actor_state.value, atol=1e-6)
+    np.testing.assert_allclose(
+      trajectory.value[t], actor_state.value, atol=1e-6
+    )
     env_state, timestep = step(env_state, action)
     np.testing.assert_array_equal(episodes.moved[t], ~last)
     ended = np.asarray(timestep.step_type) == dm_env.StepType.LAST
@@ -98,9 +100,9 @@ def test_a_rollout_goes_on_where_the_last_one_stopped(key):
     ),
     static_argnums=2,
   )
-  middle, first, *_ = roll(variables, state, 5)
-  _, second, *_ = roll(variables, middle, 5)
-  _, whole, *_ = roll(variables, state, 10)
+  middle, first, _ = roll(variables, state, 5)
+  _, second, _ = roll(variables, middle, 5)
+  _, whole, _ = roll(variables, state, 10)
   ends = jax.tree.map(lambda leaf: leaf[-1], first.timestep)
   starts = jax.tree.map(lambda leaf: leaf[0], second.timestep)
   run_helpers.assert_same(ends, starts)
@@ -112,10 +114,49 @@ def test_a_rollout_goes_on_where_the_last_one_stopped(key):
   assert run_helpers.differ(first.recurrent_state, second.recurrent_state)
 
 
+def test_values_of_acting_are_those_of_learning_at_equal_parameters(key):
+  environment = functional_fakes.make_matching(episode_length=3)
+  vector, actor, variables, state = _start(environment, 2, key)
+  step = _without_results(vector.step)
+  roll = functools.partial(
+    rollout.rollout, vector.spec, step, actor.select_action, variables
+  )
+
+  @jax.jit
+  def play(state):
+    return roll(roll(state, 2)[0], 5)[1]
+
+  trajectory = play(state)
+  objective = joint_loss.Objective(
+    CONFIG.make_network(environment.spec),
+    vtrace.vtrace_loss,
+    make_targets=lambda transitions, _: transitions,
+  )
+
+  @jax.jit
+  def make_targets(params, trajectory):
+    return joint_loss.make_targets(
+      objective, params, variables.hyperparameters, trajectory
+    )
+
+  kept = make_targets(variables.params, trajectory)
+  learned = make_targets(variables.params, trajectory._replace(value=None))
+  taken = kept.mask_tm1 != 0
+  assert 0 < taken.sum() < taken.size  # Some timesteps are the last.
+  for name in ('logits_tm1', 'v_tm1', 'v_t'):
+    np.testing.assert_allclose(
+      getattr(kept, name)[taken], getattr(learned, name)[taken], atol=1e-6
+    )
+  run_helpers.assert_same(kept.r_t, learned.r_t)
+  # Nothing was computed again.
+  others = jax.tree.map(jnp.zeros_like, variables.params)
+  run_helpers.assert_same(kept, make_targets(others, trajectory))
+
+
 @pytest.mark.slow
 def test_statistics_of_catch(key):
   vector, actor, variables, state = _start(catch.make(rows=4), 3, key)
-  *_, episodes = rollout.rollout(
+  _, _, episodes = rollout.rollout(
     vector.spec,
     _without_results(vector.step),
     actor.select_action,
@@ -142,6 +183,8 @@ def _make_echo():
   def update(state, batch):
     rewards = batch.trajectory.timestep.reward  # [T + 1, B]
     carried = batch.trajectory.recurrent_state  # [B]
+    # The first of several updates changes the parameters that acted.
+    assert (batch.trajectory.value is None) == (rewards.shape[1] < 4)
     return state._replace(skipped_in_a_row=state.skipped_in_a_row + 1), {
       'rewards': rewards,
       'carried': carried,
@@ -163,6 +206,7 @@ def test_each_trajectory_is_learned_from_once(num_rollouts, num_updates):
     previous_action=None,
     logits=None,
     recurrent_state=jnp.asarray(stream),
+    value=jnp.asarray(rewards),
   )
   _, _, (metrics, skipped) = jax.jit(
     functools.partial(loop.learn, _make_echo(), None, num_updates)

@@ -51,15 +51,13 @@ def test_levels_are_scored_by_td_errors(rounds):
   """Recomputed game by game, from what the members saw."""
   start, played, _ = rounds
   loop = _make_loop()
-  _, (trajectories, values, episodes) = jax.jit(loop.act)(
-    start.training, start.rollout
-  )
+  _, (trajectories, _) = jax.jit(loop.act)(start.training, start.rollout)
   reward, discount, values, moved = [
-    np.concatenate(np.asarray(leaf)[:, : values.shape[1]])  # [R * T, N, M]
+    np.concatenate(np.asarray(leaf)[:, :-1])  # [R * T, N, M]
     for leaf in (
       trajectories.timestep.reward,
       trajectories.timestep.discount,
-      values,
+      trajectories.value,
       trajectories.timestep.step_type != 0,
     )
   ]

@@ -11,7 +11,7 @@ from ftwax.agents.actor_critic import acting, normalization
 
 # Batch axis of each field: after time, except for the recurrent state, which
 # has no time axis.
-TRAJECTORY_AXIS = types.Trajectory(1, 1, 1, 0, 1)
+TRAJECTORY_AXIS = types.Trajectory(1, 1, 1, 0, 1, 1)
 
 # Marks leaves without a batch axis.
 NO_AXIS = -1

@@ -117,7 +117,8 @@ def make_targets(
     objective: static.
     params: parameters before the first optimizer step on the batch.
     hyperparameters: the agent's hyperparameters.
-    trajectory: its rewards are the agent's own.
+    trajectory: its rewards are the agent's own; with values, `params` are those
+      that acted.
     return_scale: see `policy_loss.make_transitions`.
 
   Returns:
@@ -125,8 +126,20 @@ def make_targets(
   """
   if objective.make_targets is None:
     return None
-  unrolled = _unroll(objective.network, params, hyperparameters, [trajectory])
-  transitions = _make_transitions(unrolled[0], hyperparameters, return_scale)
+  if trajectory.value is None:
+    (unrolled,) = _unroll(
+      objective.network, params, hyperparameters, [trajectory]
+    )
+  else:
+    # At equal parameters the network would compute what it did in acting. No
+    # action was chosen at the last timestep.
+    logits = jax.tree.map(
+      lambda leaf: jnp.concatenate([leaf, leaf[-1:]]), trajectory.logits
+    )
+    unused: Any = ()
+    output = types.NetworkOutput(logits, trajectory.value, unused, {})
+    unrolled = auxiliary.Unrolled(trajectory, output)
+  transitions = _make_transitions(unrolled, hyperparameters, return_scale)
   targets = objective.make_targets(transitions, hyperparameters)
   return jax.lax.stop_gradient(targets)
 
@@ -142,7 +155,10 @@ def _unroll(
     *(
       jax.tree.map(lambda *x, axis=axis: jnp.concatenate(x, axis), *leaves)
       for axis, *leaves in zip(
-        batches.TRAJECTORY_AXIS, *trajectories, strict=True
+        batches.TRAJECTORY_AXIS,
+        # Values are computed here, and replayed trajectories have none.
+        *(each._replace(value=None) for each in trajectories),
+        strict=True,
       )
     )
   )

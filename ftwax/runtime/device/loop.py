@@ -303,16 +303,10 @@ class Loop:
   ) -> tuple[
     tuple[types.TrainingState, rollout.RolloutState, Any, Any], Report
   ]:
-    rollout_state, (trajectories, values, episodes) = self.act(
-      members, rollout_state
-    )
+    rollout_state, (trajectories, episodes) = self.act(members, rollout_state)
     if self.level_replay is not None:
       levels = self._score_levels(
-        members,
-        rollout_state.environment,
-        trajectories.timestep,
-        values,
-        levels,
+        members, rollout_state.environment, trajectories, levels
       )
     # Leaves are [R, T, N, M, ...], those of the recurrent state [R, N, M, ...].
     update = sharding.over_members(
@@ -323,7 +317,7 @@ class Loop:
         self.sizes.num_updates,
       ),
       self.config.num_members,
-      in_axes=(0, 0, types.Trajectory(2, 2, 2, 1, 2)),
+      in_axes=(0, 0, types.Trajectory(2, 2, 2, 1, 2, 2)),
       out_axes=(0, 0, 1),
       in_turn=self.in_turn,
     )
@@ -335,17 +329,19 @@ class Loop:
     self,
     members: types.TrainingState,
     arena_state: compiled_arena.ArenaState,
-    timestep: dm_env.TimeStep,
-    values: types.Array,
+    trajectories: types.Trajectory,
     levels: level_replay_lib.LevelState,
   ) -> level_replay_lib.LevelState:
-    """Adds the TD errors of rollouts, leaves [R, T + 1 or T, N, M, ...]."""
+    """Adds the TD errors of rollouts, leaves [R, T + 1, N, M, ...]."""
 
     def by_step(leaf: types.Array) -> types.Array:  # To [R * T, N, M, ...].
-      return leaf[:, : values.shape[1]].reshape(-1, *leaf.shape[2:])
+      # The last timestep is the first of the next rollout.
+      return leaf[:, :-1].reshape(-1, *leaf.shape[2:])
 
     errors, mask = jax.vmap(_td_errors, (0, 1, 1), 1)(
-      members, jax.tree.map(by_step, timestep), by_step(values)
+      members,
+      jax.tree.map(by_step, trajectories.timestep),
+      by_step(trajectories.value),
     )
     assert arena_state.match is not None  # Solo games are refused.
     # Members have the first rows of all players.
@@ -359,10 +355,7 @@ class Loop:
 
   def act(
     self, members: types.TrainingState, rollout_state: rollout.RolloutState
-  ) -> tuple[
-    rollout.RolloutState,
-    tuple[types.Trajectory, types.Array, rollout.Episodes],
-  ]:
+  ) -> tuple[rollout.RolloutState, tuple[types.Trajectory, rollout.Episodes]]:
     """Runs the rollouts of an iteration.
 
     Args:
@@ -371,8 +364,7 @@ class Loop:
 
     Returns:
       The new rollout state; the trajectories, leaves
-      [R, T + 1 or T, N, M, ...]; the critic's values, float32 [R, T, N, M];
-      and their episodes, leaves [R, T, N, M].
+      [R, T + 1 or T, N, M, ...]; and their episodes, leaves [R, T, N, M].
     """
     variables = types.actor_variables(members)
     select_action = sharding.over_members(
@@ -381,11 +373,8 @@ class Loop:
 
     def act(
       carry: rollout.RolloutState, _: None
-    ) -> tuple[
-      rollout.RolloutState,
-      tuple[types.Trajectory, types.Array, rollout.Episodes],
-    ]:
-      carry, trajectory, values, episodes = rollout.rollout(
+    ) -> tuple[rollout.RolloutState, tuple[types.Trajectory, rollout.Episodes]]:
+      carry, trajectory, episodes = rollout.rollout(
         self.arena.games.spec,
         self.arena.step,
         select_action,
@@ -393,7 +382,7 @@ class Loop:
         carry,
         self.sizes.sequence_length,
       )
-      return carry, (trajectory, values, episodes)
+      return carry, (trajectory, episodes)
 
     return jax.lax.scan(act, rollout_state, length=self.sizes.num_rollouts)
 
@@ -478,18 +467,22 @@ def learn(
     num_updates: U, which divides R * M.
     state: state of the learner.
     replay_state: state of `replay`; unused without one.
-    trajectories: R rollouts, leaves [R, T + 1 or T, M, ...], with a recurrent
-      state [R, M, ...].
+    trajectories: R rollouts of the state's parameters, leaves
+      [R, T + 1 or T, M, ...], with a recurrent state [R, M, ...].
 
   Returns:
     The new states, and the metrics and numbers of updates skipped in a row,
     leaves [U].
   """
   if replay is not None:
-    for index in range(trajectories.timestep.reward.shape[0]):
-      past = jax.tree.map(operator.itemgetter(index), trajectories)
+    rollouts = trajectories._replace(value=None)
+    for index in range(rollouts.timestep.reward.shape[0]):
+      past = jax.tree.map(operator.itemgetter(index), rollouts)
       reward_class = replay.classify(past, state.internal_rewards)
       replay_state = replay.add(replay_state, past, reward_class)
+  if num_updates > 1:
+    # Later updates have other parameters.
+    trajectories = trajectories._replace(value=None)
 
   def step(
     carry: tuple[types.TrainingState, Any], trajectory: types.Trajectory

@@ -90,7 +90,7 @@ def rollout(
   variables: types.ActorVariables,
   state: RolloutState,
   num_steps: int,
-) -> tuple[RolloutState, types.Trajectory, types.Array, Episodes]:
+) -> tuple[RolloutState, types.Trajectory, Episodes]:
   """Acts for `T` steps.
 
   Args:
@@ -103,8 +103,7 @@ def rollout(
 
   Returns:
     The state after the last step; the trajectory, leaves [T + 1 or T, B, ...]
-    with a recurrent state [B, ...]; the critic's values of its first T
-    timesteps, float32 [T, B]; and the episodes at each step.
+    with a recurrent state [B, ...]; and the episodes at each step.
   """
 
   def act(carry: RolloutState, _: None) -> tuple[RolloutState, tuple[Any, ...]]:
@@ -116,22 +115,26 @@ def rollout(
       acting.previous_action_of(carry.timestep, carry.actor.action),
       _zero_at_last(carry.timestep, actor.logits),
       carry.actor.seed,
+      actor.value,
     )
     environment, timestep, results = step(carry.environment, action)
     carry, statistics = _advance(carry, environment, timestep, actor)
-    return carry, (row, actor.value, (*statistics, results))
+    return carry, (row, (*statistics, results))
 
   # The state before the first timestep, from which the learner unrolls.
   recurrent_state = state.actor.recurrent_state
-  state, (rows, values, statistics) = jax.lax.scan(act, state, length=num_steps)
-  timesteps, previous_actions, logits, seeds = rows
+  state, (rows, statistics) = jax.lax.scan(act, state, length=num_steps)
+  timesteps, previous_actions, logits, seeds, values = rows
   last_action = acting.previous_action_of(state.timestep, state.actor.action)
+  # The last timestep's action is chosen in the next rollout, its value here.
+  _, last = select_action(variables, state.timestep, state.actor)
   trajectory = types.Trajectory(
     timestep=_append(timesteps, state.timestep),
     previous_action=_append(previous_actions, last_action),
     logits=logits,
     recurrent_state=recurrent_state,
     seed=_append(seeds, state.actor.seed),
+    value=_append(values, last.value),
   )
   fields = validation.make_fields(spec)
   faults = validation.find_faults(fields, trajectory.timestep)
@@ -139,7 +142,6 @@ def rollout(
   return (
     state,
     trajectory,
-    values,
     Episodes(moved, ended, returns, lengths, results, faults),
   )
 
