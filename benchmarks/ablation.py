@@ -16,7 +16,9 @@ runs are resumed, so the table can be completed over days. A score is 1 for a
 win and 0.5 for a draw, averaged over the scripted players and the random
 player. The 95% intervals next to the means over seeds are bootstrapped over
 runs. At equal time, the score is that of the step that a variant has reached in
-the processor time of the fastest one, compiling and evaluations included.
+the processor time of the fastest one, compiling and evaluations included. In
+games for memories a second table tells whether members capture less where
+captures lose a point.
 """
 
 import concurrent.futures
@@ -40,6 +42,7 @@ from ftwax.agents import ppo
 from ftwax.cli import flags, launch
 from ftwax.environments import capture_the_flag as game_lib
 from ftwax.experiments import capture_the_flag  # noqa: TID251
+from ftwax.records import loggers
 from ftwax.replay import level_replay
 from ftwax.reporting import drawing, evaluation_curves
 from ftwax.runtime import experiment as experiment_lib
@@ -66,7 +69,12 @@ class Options(capture_the_flag.Options):
 _CPU_FILE = 'cpu_seconds.txt'
 
 _NUM_EVALUATIONS = 8
-_NUM_EVALUATION_EPISODES = 48
+
+# Of all members together.
+_NUM_EVALUATION_EPISODES = 192
+
+# Last part of a run in which captures are counted.
+_LAST = 0.1
 
 _Experiment = experiment_lib.ExperimentConfig
 
@@ -142,8 +150,10 @@ def self_play(experiment: _Experiment) -> _Experiment:
     for name in game_lib.EVENT_NAMES
   )
   population = experiment.population.replace(num_members=1, exploits=False)
-  return _with_config(
-    experiment.replace(population=population), internal_rewards_prior=rewards
+  # All steps are its own: its learning rate falls as slowly as theirs.
+  config = experiment.agent.decayed_over(1.1 * experiment.max_num_actor_steps)
+  return experiment.replace(
+    agent=config.replace(internal_rewards_prior=rewards), population=population
   )
 
 
@@ -175,6 +185,7 @@ def ppo_lstm(experiment: _Experiment) -> _Experiment:
 
 VARIANTS: dict[str, Callable[[_Experiment], _Experiment]] = {
   'main_experiment': main_experiment,
+  'without_recurrence': functools.partial(with_core, core='feed_forward'),
   'with_gru': functools.partial(with_core, core='gru'),
   'with_lru': functools.partial(with_core, core='lru'),
   'with_hierarchy': functools.partial(with_core, core='rpth'),
@@ -205,7 +216,7 @@ def run(options: Options, variant: str) -> None:
     ftwax.run(
       experiment.replace(evaluation_greedy=False),
       experiment.max_num_actor_steps // _NUM_EVALUATIONS,
-      _NUM_EVALUATION_EPISODES,
+      _NUM_EVALUATION_EPISODES // experiment.population.num_members,
       runtime='device',
       run_dir=directory,
       resume=directory.exists(),
@@ -304,6 +315,42 @@ def _print_table(
   )
 
 
+def _captures(directory: pathlib.Path) -> tuple[float, float]:
+  """Returns captures a player and game, in usual and in reversed games.
+
+  In reversed games, half of all, captures count as those of teammates for each
+  of the two opponents; see `events.reverse`.
+  """
+  rows = loggers.read_jsonl(loggers.log_path(directory, 'train'))
+  counts = np.array([row['event_returns'] for row in rows])
+  counts = counts[-int(np.ceil(_LAST * len(counts))) :].mean(axis=0)
+  own, of_teammates = (
+    counts[game_lib.EVENT_NAMES.index(f'{who}_captured_the_flag')]
+    for who in ('i', 'teammate')
+  )
+  return 2.0 * own, of_teammates - own
+
+
+def _print_captures(
+  options: Options, variants: Sequence[str], seeds: Sequence[int]
+) -> None:
+  rows = []
+  for variant in variants:
+    captures = np.array(
+      [_captures(_run_directory(options, variant, seed)) for seed in seeds]
+    )
+    usual, reversed_, share = (
+      common.summarize(column)
+      for column in (*captures.T, captures[:, 1] / captures[:, 0])
+    )
+    rows.append([variant, usual, reversed_, share])
+  common.print_table(
+    f'Captures a player and game, last {_LAST:.0%} of training',
+    ['variant', 'usual games', 'reversed games', 'share'],
+    rows,
+  )
+
+
 def _plot(
   options: Options, curves: Mapping[str, Sequence[_Curve]]
 ) -> pathlib.Path:
@@ -352,6 +399,8 @@ def _compare(
       curves.setdefault(variant, []).append(curve)
   print(common.machine_line())
   _print_table(options, curves)
+  if options.game != 'standard':
+    _print_captures(options, variants, seeds)
   print(f'\nCurves: {_plot(options, curves)}')
 
 
