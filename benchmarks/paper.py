@@ -35,6 +35,7 @@ import numpy as np
 from ftwax import types
 from ftwax.cli import flags, launch
 from ftwax.environments import capture_the_flag as game_lib
+from ftwax.environments.capture_the_flag import browser
 from ftwax.experiments import what_it_knows  # noqa: TID251
 from ftwax.population import players
 from ftwax.records import files
@@ -61,6 +62,9 @@ class Options:
   exploit: str | None = flags.flag(
     None, 'A run of `ftwax exploit` against a member of --run.'
   )
+  whole: str | None = flags.flag(
+    None, 'A run of experiments/capture_the_flag.py --agent=paper.'
+  )
   memory: str | None = flags.flag(
     None, 'Directory of `benchmarks/memory.py all`.'
   )
@@ -83,8 +87,6 @@ HOLDS, FAILS, OPEN, UNTRIED = (
 
 _Config = game_lib.CaptureTheFlagConfig
 
-# Full-size maps of the experiment.
-_CONFIG = _Config(height=11, width=15)
 _SCRIPTS = ('random', 'wanderer', 'attacker', 'tactician')
 _STRONGEST = _SCRIPTS[2:]
 _DELAYS = (0, 1, 2, 3, 5, 7, 10)
@@ -97,6 +99,9 @@ _NUM_STAGES = 5
 
 # Steps of the paper's game in 375 ms.
 _LATE = 5
+
+# States of each situation on a map of states, and neighbours of a state.
+_NUM_STATES, _NUM_NEIGHBOURS = 300, 10
 
 # A difference of scores up to which teams count as equally strong.
 _SLACK = 0.05
@@ -130,6 +135,13 @@ def judge(interval: tuple[float, float], threshold: float) -> str:
 
 
 # Plays.
+
+
+@functools.lru_cache
+def config_of(options: Options) -> _Config:
+  """Returns full-size maps of the experiment, as the members see them."""
+  (agent, *_) = load(options.run, options)
+  return browser.read_config(agent.game_spec.environment, team_size=2)
 
 
 def load(source: str, options: Options) -> list[loaded_agent.LoadedAgent]:
@@ -267,7 +279,7 @@ def delay(
 
 def strength(options: Options) -> Row:
   """Scores against all scripts."""
-  (scores,) = against_scripts(options, _CONFIG, _SCRIPTS)
+  (scores,) = against_scripts(options, config_of(options), _SCRIPTS)
   verdicts = [judge(common.interval(one), 0.5) for one in scores]
   return Row(
     'Trained agents win against all scripted players',
@@ -354,11 +366,13 @@ def knowledge(options: Options) -> Row:
     for states in (record.states, record.untrained)
   )
   gain = trained - untrained
+  is_told = config_of(options).observation == 'features'
+  seen = 'each observation tells' if is_told else 'no observation tells'
   return Row(
     'A linear probe of the state tells whether both flags are away; area under'
     ' the curve 0.91 if trained as in the paper, 0.70 in self-play',
-    f'trained {_span(trained)}, untrained {_span(untrained)}; here each'
-    ' observation tells whether flags are at home',
+    f'trained {_span(trained)}, untrained {_span(untrained)}; {seen} whether'
+    ' flags are at home',
     judge(_percentiles(gain), 0),
   )
 
@@ -386,6 +400,43 @@ def units(options: Options) -> Row:
   )
 
 
+def clusters(options: Options) -> Row:
+  """Whether neighbours on a map of states are of one situation."""
+  record = _record(options)
+  situations = what_it_knows.situations(record.facts)
+  trained, untrained = (
+    _agreement(states, situations)
+    for states in (record.states, record.untrained)
+  )
+  chance = 1 / len(what_it_knows.SITUATIONS)
+  return Row(
+    'The map of states in two dimensions falls into clusters by situation',
+    'of the ten nearest states on a map of two principal components, as many of'
+    f' each of {len(what_it_knows.SITUATIONS)} situations, this share is of the'
+    f' same one: trained {common.summarize(trained)}, untrained'
+    f' {common.summarize(untrained)}, chance {chance:.2f}',
+    _all_of(
+      [
+        judge(common.interval(trained), chance),
+        judge(common.interval(trained - untrained), 0),
+      ]
+    ),
+  )
+
+
+def whole(options: Options) -> list[Row]:
+  """Some of the claims for the agent with all parts, on pictures."""
+  functions = strength, maps, knowledge, units, clusters
+  if options.whole is None:
+    return [untried('All parts of the agent, on pictures', 'needs `--whole`')]
+  options = dataclasses.replace(options, run=options.whole)
+  rows = [function(options) for function in functions]
+  return [
+    row._replace(claim=f'All parts of the agent, on pictures: {row.claim}')
+    for row in rows
+  ]
+
+
 def phases(options: Options) -> list[Row]:
   """How behaviours change over the checkpoints of a run."""
   claims = (
@@ -398,7 +449,8 @@ def phases(options: Options) -> list[Row]:
       untried(claim, 'needs `--phases`, a run with four checkpoints or more')
       for claim, *_ in claims
     ]
-  settings = _settings(dataclasses.replace(options, run=options.phases))
+  options = dataclasses.replace(options, run=options.phases)
+  settings, config = _settings(options), config_of(options)
   stages = what_it_knows.load_stages(settings)
   if len(stages) < _NUM_STAGES:
     raise ValueError(
@@ -412,8 +464,8 @@ def phases(options: Options) -> list[Row]:
       what_it_knows.play(
         stages[name],
         stages['untrained'].variables,
-        game_lib.make(_CONFIG),
-        _CONFIG,
+        game_lib.make(config),
+        config,
         settings,
       ).facts
     )
@@ -432,16 +484,16 @@ def mates(options: Options) -> Row:
   claim = 'Agents play as well with team mates that they have never met'
   if options.stranger is None:
     return untried(claim, 'needs `--stranger`')
-  agents = load(options.run, options)
+  agents, config = load(options.run, options), config_of(options)
   (stranger, *_) = load(options.stranger, options)
   others = {
     'own': agents[-1].player,
     'stranger': stranger.player,
-    'tactician': scripts(_CONFIG)['tactician'],
+    'tactician': scripts(config)['tactician'],
   }
   own, other = play(
     options,
-    _CONFIG,
+    config,
     agents[0].actor,
     [agents[0].variables],
     others,
@@ -464,7 +516,7 @@ def opponents(options: Options) -> Row:
   strangers = load(options.stranger, options)
   scores = play(
     options,
-    _CONFIG,
+    config_of(options),
     agents[0].actor,
     [agents[0].variables],
     {str(i): agent.player for i, agent in enumerate(strangers)},
@@ -496,7 +548,7 @@ def team_sizes(options: Options) -> Row:
 
 def delays(options: Options) -> Row:
   """Scores with actions that take effect later."""
-  scores = against_scripts(options, _CONFIG, _STRONGEST, _DELAYS)
+  scores = against_scripts(options, config_of(options), _STRONGEST, _DELAYS)
   scores = scores.reshape(len(_DELAYS), -1)
   late = scores[_DELAYS.index(_LATE)]
   told = [
@@ -574,10 +626,6 @@ _NEVER = (
     'People rate agents as more collaborative than people',
     'no games of people are recorded',
   ),
-  (
-    'The map of states in two dimensions falls into clusters by situation',
-    '`experiments/what_it_knows.py` draws it; clusters are not judged',
-  ),
 )
 
 
@@ -596,6 +644,7 @@ ROWS: Mapping[str, Callable[[Options], Row | list[Row]]] = {
     internal_rewards,
     knowledge,
     units,
+    clusters,
     phases,
     mates,
     opponents,
@@ -604,6 +653,7 @@ ROWS: Mapping[str, Callable[[Options], Row | list[Row]]] = {
     delays,
     exploiter,
     hierarchy,
+    whole,
     rest,
   )
 }
@@ -616,6 +666,7 @@ _NEEDS = {
   'opponents': 'stranger',
   'exploiter': 'exploit',
   'hierarchy': 'memory',
+  'whole': 'whole',
 }
 
 
@@ -626,9 +677,10 @@ def _elsewhere(
   options: Options, claim: str, changes: Mapping[str, Mapping[str, int]]
 ) -> Row:
   """Returns the row of games of other sizes, by name."""
+  config = config_of(options)
   scores = {
     name: against_scripts(
-      options, dataclasses.replace(_CONFIG, **change), _STRONGEST
+      options, dataclasses.replace(config, **change), _STRONGEST
     )[0]
     for name, change in changes.items()
   }
@@ -697,11 +749,12 @@ def _settings(options: Options) -> what_it_knows.Options:
 def _record(options: Options) -> what_it_knows.Record:
   """Plays the games that are probed."""
   (agent, *_) = load(options.run, options)
+  config = config_of(options)
   return what_it_knows.play(
     agent,
     loading.initial_variables(options.run, options.seed),
-    game_lib.make(_CONFIG),
-    _CONFIG,
+    game_lib.make(config),
+    config,
     _settings(options),
   )
 
@@ -760,6 +813,38 @@ def _resampled(
       for games in drawn
     ]
   )
+
+
+def _agreement(
+  states: types.NumpyArray, situations: types.NumpyArray
+) -> types.Floats:
+  """Returns how many neighbours are of the same situation, by held-out game.
+
+  Neighbours are of other games and, as queries are, as many of each situation.
+
+  Args:
+    states: [T, G, S, D].
+    situations: int [T, G, S].
+  """
+  flat = states.reshape(-1, states.shape[-1])
+  planar = (states - flat.mean(axis=0)) @ probes.principal_axes(flat)
+  rng = np.random.default_rng(0)
+  (known, held), (labels, asked) = _split(planar), _split(situations)
+  chosen = np.concatenate(
+    [
+      rng.choice(np.flatnonzero(labels == label), _NUM_STATES)
+      for label in range(len(what_it_knows.SITUATIONS))
+    ]
+  )
+  points, labels = known.reshape(-1, 2)[chosen], labels.reshape(-1)[chosen]
+  shares = []
+  for game in range(held.shape[1]):
+    own, truth = held[:, game].reshape(-1, 2), asked[:, game].reshape(-1)
+    distances = np.sum(np.square(own[:, None] - points), axis=-1)
+    nearest = np.argpartition(distances, _NUM_NEIGHBOURS)[:, :_NUM_NEIGHBOURS]
+    same = np.mean(labels[nearest] == truth[:, None], axis=1)
+    shares.append(np.mean([same[truth == one].mean() for one in set(truth)]))
+  return np.array(shares)
 
 
 def _percentiles(values: types.Floats) -> tuple[float, float]:
@@ -874,8 +959,8 @@ tell nothing of other populations.
 `uv run benchmarks/paper.py` computes the rows and writes this page; with the
 flags in the last column it prints one of them. The first
 {options.members} members of `{options.run}` play, seed {options.seed};
-{machine}. The runs of the phases of training, of strangers, of a responder and
-of memory were
+{machine}. The runs of the phases of training, of strangers, of a responder, of
+all parts of the agent and of memory were
 
 {commands}
 
@@ -898,7 +983,8 @@ def _command(name: str) -> str:
 
 def _commands(options: Options) -> Iterator[str]:
   """Yields the commands of the other runs, indented, without their paths."""
-  for run in dict.fromkeys((options.phases, options.stranger, options.exploit)):
+  runs = options.phases, options.stranger, options.exploit, options.whole
+  for run in dict.fromkeys(runs):
     if run is not None:
       line, *_ = (pathlib.Path(run) / 'command.txt').read_text().splitlines()
       _, _, *command = line.split()

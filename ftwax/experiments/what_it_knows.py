@@ -24,7 +24,7 @@ import numpy as np
 from ftwax import types
 from ftwax.cli import flags, launch
 from ftwax.environments import capture_the_flag, functional
-from ftwax.environments.capture_the_flag import rules
+from ftwax.environments.capture_the_flag import browser, rules
 from ftwax.population import players
 from ftwax.records import checkpoints, files
 from ftwax.reporting import drawing, page, probes
@@ -257,6 +257,13 @@ def behave(facts: Facts) -> list[float]:
   return [float(share.mean()) / in_play for share in shares]
 
 
+def situations(facts: Facts) -> types.NumpyArray:
+  """Returns indices into `SITUATIONS`, int, of the shape of the facts."""
+  return np.select(
+    [facts.carries, facts.teammate_carries, facts.flag_is_away], [3, 2, 1], 0
+  )
+
+
 def plot_episode(record: Record) -> matplotlib.figure.Figure:
   """Plots two dimensions of the state over the game with the most captures."""
   states = record.states[:, :, 0]  # [T, G, D]
@@ -265,9 +272,7 @@ def plot_episode(record: Record) -> matplotlib.figure.Figure:
   carries = record.facts.carries[:, :, 0]
   game = int(np.diff(carries.astype(int), axis=0).clip(0).sum(axis=0).argmax())
   facts = jax.tree.map(lambda leaf: leaf[:, game, 0], record.facts)
-  situation = np.select(
-    [facts.carries, facts.teammate_carries, facts.flag_is_away], [3, 2, 1], 0
-  )
+  situation = situations(facts)
   figure = drawing.make_figure(7.0, 5.0)
   axes: Any = figure.subplots()
   axes.plot(*projected[:, game].T, color=drawing.FAINT, linewidth=0.5)
@@ -372,8 +377,13 @@ def load_stages(options: Options) -> dict[str, loaded_agent.LoadedAgent]:
 def main(options: Options) -> None:
   """Plays, fits probes and writes the page."""
   source = options.run
-  config = capture_the_flag.CaptureTheFlagConfig(
-    height=options.height, width=options.width
+  stages = load_stages(options)
+  trained = stages['trained']
+  # Features or pictures, as the agent sees the game.
+  config = dataclasses.replace(
+    browser.read_config(trained.game_spec.environment, team_size=2),
+    height=options.height,
+    width=options.width,
   )
   game = capture_the_flag.make(config)
   if options.opponent not in game.scripts:
@@ -381,8 +391,7 @@ def main(options: Options) -> None:
       f'--opponent ({options.opponent}) must be one of {list(game.scripts)};'
       ' choose one of these.'
     )
-  stages = load_stages(options)
-  players.check_specs({source: stages['trained'].player}, game.spec)
+  players.check_specs({source: trained.player}, game.spec)
   untrained = stages['untrained'].variables
   behaviours = []
   for name, agent in stages.items():

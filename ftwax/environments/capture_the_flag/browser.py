@@ -128,5 +128,11 @@ def read_config(
     )
     size = round(num_cells**0.5)
   else:
-    size, cue_steps = shape[0] // base.tile_size, 0
+    # Views of another size have cells of the default size.
+    size, cue_steps = base.view_size, 0
+    tile_size, rest = divmod(shape[0], size)
+    if rest:
+      tile_size = base.tile_size
+      size = shape[0] // tile_size
+    base = dataclasses.replace(base, tile_size=tile_size)
   return dataclasses.replace(base, view_size=size, cue_steps=cue_steps)
