@@ -79,6 +79,17 @@ def test_probes_refuse_games_without_the_situation(paper):
     paper._resampled(states, None, np.zeros((4, 3, 2), bool))
 
 
+def test_neighbours_agree_where_situations_are_clusters(paper):
+  rng = np.random.default_rng(0)
+  situations = rng.integers(0, 4, (40, 6, 2))
+  noise = rng.normal(size=(40, 6, 2, 3))
+  apart = noise + 50 * np.eye(4)[situations] @ rng.normal(size=(4, 3))
+  np.testing.assert_allclose(paper._agreement(apart, situations), 1, atol=0.05)
+  mixed = paper._agreement(noise, situations)
+  assert mixed.shape == (2,)  # The held-out games.
+  np.testing.assert_allclose(mixed, 0.25, atol=0.1)
+
+
 def test_the_hierarchy_is_judged_by_returns_beyond_an_lstm(paper, tmp_path):
   returns = {'lstm': 0.5, 'rpth': 0.6, 'rpth_dnc': 0.4}
   for task in paper._MEMORY_TASKS:
