@@ -258,7 +258,7 @@ def _with_all_parts(config: ftw.FTWConfig) -> ftw.FTWConfig:
     use_reward_prediction=True,
     cell_size=_PIXEL_CONTROL_SIZE,
     learning_rate=hyperparameters.LogUniform(1.5e-3, 3e-3, bounds=(5e-4, 5e-3)),
-    entropy_cost=hyperparameters.LogUniform(8e-3, 2.5e-2, bounds=(5e-4, 5e-2)),
+    entropy_cost=hyperparameters.LogUniform(6e-3, 1.1e-2, bounds=(5e-4, 5e-2)),
     pixel_control_cost=hyperparameters.LogUniform(
       3e-3, 3e-2, bounds=(1e-4, 1e-1)
     ),
