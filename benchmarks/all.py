@@ -70,21 +70,23 @@ _OFF_POLICY = (
 
 LINES: Mapping[str, Line] = {
   'start': Line('benchmarks/start.py'),
-  'compile': Line('benchmarks/compile.py'),
+  'compile': Line('benchmarks/compile.py --agents impala ppo ftw'),
   'ftw': Line('benchmarks/ftw.py'),
   'networks': Line('benchmarks/networks.py --tables networks acting'),
   'purejaxrl': Line(
-    'benchmarks/device.py --tables purejaxrl --purejaxrl=$PUREJAXRL'
+    'benchmarks/device.py --rounds=3 --tables purejaxrl --purejaxrl=$PUREJAXRL'
   ),
   'local': Line('benchmarks/local.py'),
   'loop': Line('benchmarks/loop.py'),
-  'by_hand': Line('benchmarks/device.py --tables rival'),
+  'by_hand': Line('benchmarks/device.py --rounds=3 --tables rival'),
   'family': Line('benchmarks/family.py'),
   'replay': Line('benchmarks/replay.py'),
   'acting': Line('benchmarks/acting.py'),
   'learning': Line('benchmarks/learning.py'),
   'stepping': Line('benchmarks/stepping.py'),
-  'populations': Line('benchmarks/device.py --tables populations --members 8'),
+  'populations': Line(
+    'benchmarks/device.py --rounds=3 --tables populations --members 8'
+  ),
   'scaling': Line('benchmarks/scaling.py'),
   'replay_on_catch': Line(
     'experiments/unreal_rooms.py --game=catch --max_num_actor_steps=60000',

@@ -230,7 +230,9 @@ def _print_learner(seconds):
     peer = _TENSORFLOW.get((core, length, auxiliary))
     rows.append(
       [
-        core if core == 'rpth' else f'{core}, {linkage} links',
+        core
+        if core == 'rpth'
+        else f'{core}, {linkage} links'.replace('none', 'no'),
         length,
         'both' if auxiliary else 'none',
         f'{row["seconds"]:.2f}',
