@@ -3,11 +3,11 @@
     uv run --with 'jax[cuda12]' benchmarks/gpu.py
     uv run benchmarks/gpu.py --experiment=catch --flags=--num_environments=1024
 
-Compiles the call of an experiment as the device runtime does and prints steps/s
-with the host's work left out; the FLOPs of a step, counted in what JAX traced;
-their share of the device's peak, that of large matrix products in the same
-process; and, on an accelerator, the share of a trace in which it did nothing,
-which is time lost to launches.
+Compiles the call of an experiment, with each flag that `--flags` gives, as the
+device runtime does and prints steps/s with the host's work left out; the FLOPs
+of a step, counted in what JAX traced; their share of the device's peak, that of
+large matrix products in the same process; and, on an accelerator, the share of
+a trace in which it did nothing, which is time lost to launches.
 """
 
 import argparse
@@ -117,7 +117,7 @@ def main() -> None:
   """Prints the table."""
   parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
   parser.add_argument('--experiment', default='capture_the_flag')
-  parser.add_argument('--flags', nargs='*', default=[])
+  parser.add_argument('--flags', action='append', default=[])
   parser.add_argument('--num_calls', type=int, default=5)
   parser.add_argument('--peak_size', type=int, default=2048)
   arguments = parser.parse_args()
