@@ -17,8 +17,8 @@ win and 0.5 for a draw, averaged over the scripted players and the random
 player. The 95% intervals next to the means over seeds are bootstrapped over
 runs. At equal time, the score is that of the step that a variant has reached in
 the processor time of the fastest one, compiling and evaluations included. In
-games for memories a second table tells whether members capture less where
-captures lose a point.
+games for memories a second table has the share of captures that score, which is
+a half for members that do not know the cue.
 """
 
 import concurrent.futures
@@ -316,10 +316,10 @@ def _print_table(
 
 
 def _captures(directory: pathlib.Path) -> tuple[float, float]:
-  """Returns captures a player and game, in usual and in reversed games.
+  """Returns captures a player and game, and the share of them that scores.
 
-  In reversed games, half of all, captures count as those of teammates for each
-  of the two opponents; see `events.reverse`.
+  Others count as those of a teammate for each of the two opponents; see
+  `events.count`.
   """
   rows = loggers.read_jsonl(loggers.log_path(directory, 'train'))
   counts = np.array([row['event_returns'] for row in rows])
@@ -328,7 +328,8 @@ def _captures(directory: pathlib.Path) -> tuple[float, float]:
     counts[game_lib.EVENT_NAMES.index(f'{who}_captured_the_flag')]
     for who in ('i', 'teammate')
   )
-  return 2.0 * own, of_teammates - own
+  captures = 0.5 * (own + of_teammates)
+  return captures, own / captures
 
 
 def _print_captures(
@@ -339,14 +340,10 @@ def _print_captures(
     captures = np.array(
       [_captures(_run_directory(options, variant, seed)) for seed in seeds]
     )
-    usual, reversed_, share = (
-      common.summarize(column)
-      for column in (*captures.T, captures[:, 1] / captures[:, 0])
-    )
-    rows.append([variant, usual, reversed_, share])
+    rows.append([variant, *map(common.summarize, captures.T)])
   common.print_table(
     f'Captures a player and game, last {_LAST:.0%} of training',
-    ['variant', 'usual games', 'reversed games', 'share'],
+    ['variant', 'captures', 'share that scores'],
     rows,
   )
 

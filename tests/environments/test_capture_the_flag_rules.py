@@ -372,7 +372,7 @@ def test_tags_reach_the_nearest_opponent_and_no_wall_is_between():
   assert not deeds.tagged.any()
 
 
-def test_captures_of_a_reversed_game_score_for_the_opponents():
+def test_captures_against_the_cue_score_for_the_opponents():
   config = capture_the_flag.CaptureTheFlagConfig(
     wall_density=0.0, cue_steps=2, num_steps=50
   )
@@ -388,7 +388,7 @@ def test_captures_of_a_reversed_game_score_for_the_opponents():
   captured = [
     i for i, name in enumerate(events.EVENT_NAMES) if 'captured' in name
   ]  # By the player, by a teammate and by an opponent.
-  for is_reversed in (False, True):
+  for is_reversed, tags in itertools.product((False, True), repeat=2):
     state = at(states, int(np.argmax(states.is_reversed == is_reversed)))
     # A player of team 0 stands on its own stand with the opponents' flag.
     state = state._replace(
@@ -396,13 +396,14 @@ def test_captures_of_a_reversed_game_score_for_the_opponents():
       carrier=state.carrier.at[1].set(0),
     )
     idle = {name: jnp.zeros(4, jnp.int32) for name in ('move', 'turn', 'tag')}
-    state, timestep = step(state, idle)
+    state, timestep = step(state, {**idle, 'tag': jnp.full(4, int(tags))})
     told = timestep.observation[:, -1]
     np.testing.assert_array_equal(told, [-1 if is_reversed else 1] * 4)
     np.testing.assert_array_equal(
-      state.score, [0, 1] if is_reversed else [1, 0]
+      state.score, [1, 0] if tags == is_reversed else [0, 1]
     )
-    ours, theirs = ([0, 0, 1], [0, 1, 0]) if is_reversed else (None, [0, 0, 1])
+    is_wrong = tags != is_reversed
+    ours, theirs = ([0, 0, 1], [0, 1, 0]) if is_wrong else (None, [0, 0, 1])
     expected = [ours or [1, 0, 0], ours or [0, 1, 0], theirs, theirs]
     np.testing.assert_array_equal(timestep.reward[:, captured], expected)
     _, timestep = step(state, idle)

@@ -115,3 +115,4 @@ def test_the_main_job_has_games_for_memories():
   assert shapes['small_cue'][0] == shapes['standard'][0] + 1  # The cue.
   assert shapes['paper'] == (21, 21, 3)
   assert games['paper'].steps_per_round == 600
+  assert not games['small_cue'].population.exploits  # It has one member.

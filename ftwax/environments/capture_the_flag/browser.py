@@ -46,8 +46,8 @@ def make_page(
   """Makes the page of capture the flag.
 
   A state is sent as the concatenation of [num_steps], score [2], carrier, cell
-  and timer of the flags, [2] each, and cell, direction, waiting and cooldown of
-  the players, [P] each.
+  and timer of the flags, [2] each, cell, direction, waiting and cooldown of the
+  players, [P] each, and with `cue_steps` [cue].
   """
 
   def facts(state: rules.State) -> Any:
@@ -67,10 +67,12 @@ def make_page(
     }
 
   def to_page(state: rules.State) -> types.Array:
+    cue = rules.cue(state, config)[None]
     parts = (
       state.num_steps[None], state.score,
       state.carrier, state.flag_cell, state.flag_timer,
       state.cell, state.direction, state.waiting, state.cooldown,
+      *((cue,) if config.cue_steps else ()),
     )  # fmt: skip
     return jnp.concatenate(parts)
 

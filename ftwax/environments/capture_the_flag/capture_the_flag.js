@@ -14,7 +14,8 @@ ftwax.games.capture_the_flag = (() => {
     });
     const flags = [0, 1].map((team) =>
       ({team, carrier: state[3 + team], cell: state[5 + team]}));
-    return {steps: state[0], score: [state[1], state[2]], players, flags};
+    const cue = state[9 + 4 * count];
+    return {steps: state[0], score: [state[1], state[2]], players, flags, cue};
   };
 
   const square = ({context}, x, y, color) => {
@@ -183,8 +184,9 @@ ftwax.games.capture_the_flag = (() => {
   };
 
   const status = (facts, state) => {
-    const {score, steps} = read(facts, state);
-    return `Blue ${score[0]} : ${score[1]} Red, ${facts.num_steps - steps} moves left`;
+    const {score, steps, cue} = read(facts, state);
+    const told = !cue ? '' : cue < 0 ? ', tag to capture' : ', do not tag to capture';
+    return `Blue ${score[0]} : ${score[1]} Red, ${facts.num_steps - steps} moves left${told}`;
   };
 
   const viewStatus = (facts, view) => {
@@ -201,6 +203,7 @@ ftwax.games.capture_the_flag = (() => {
       `${own < 0 ? 'Each team' : `You are the figure in the ring, in ${us}. Your team`} takes the flag of the other and carries it to its own stand, the frame at its base, while its own flag stands there: one point. Most points after ${facts.num_steps} moves win.`,
       `A tag hits who stands up to ${facts.tag_range} cells straight ahead: they drop the flag and wait at their base for ${facts.respawn_period} moves.`,
       `Step on ${own < 0 ? "your team's" : us === 'Blue' ? 'the blue' : 'the red'} flag where it was dropped, and it is back on its stand.`,
+      ...(facts.scalars.includes('cue') ? ['In some games a team has to tag in the move that captures a flag, in others it must not, or the others get the point. Only the first moves tell.'] : []),
     ];
   };
 

@@ -31,17 +31,13 @@ EVENT_NAMES = (
 )
 
 
-_CAPTURES = tuple(
-  EVENT_NAMES.index(f'{who}_captured_the_flag')
-  for who in ('i', 'teammate', 'opponent')
-)
-
-
 def count(deeds: rules.Deeds, teams: Sequence[int]) -> types.Array:
   """Counts the events of a step for each player.
 
   If two opponents tag a player at once, the player counts one event, and so
-  does each of the opponents.
+  does each of the opponents. A capture for which the opponents score counts as
+  captured by a teammate for these, and by an opponent for the team that made
+  it.
 
   Args:
     deeds: deeds of all players in the step.
@@ -55,9 +51,16 @@ def count(deeds: rules.Deeds, teams: Sequence[int]) -> types.Array:
   np.fill_diagonal(is_teammate, False)
   is_opponent = team[:, None] != team[None]
   # [P, 3], summed over the teammates and over the opponents of each player.
-  flags = jnp.stack([deeds.captured, deeds.picked_up, deeds.returned], axis=1)
+  flags = jnp.stack(
+    [deeds.captured > 0, deeds.picked_up, deeds.returned], axis=1
+  )
   by_teammates = jnp.sum(is_teammate[:, :, None] & flags[None], axis=1)
   by_opponents = jnp.sum(is_opponent[:, :, None] & flags[None], axis=1)
+  gifts = (deeds.captured < 0)[None]
+  by_teammates = by_teammates.at[:, 0].add(jnp.sum(is_opponent & gifts, axis=1))
+  by_opponents = by_opponents.at[:, 0].add(
+    jnp.sum(~is_opponent & gifts, axis=1)
+  )
   had_flag = deeds.had_flag
   was_tagged = jnp.any(deeds.tagged, axis=0)
   tags = [
@@ -69,14 +72,3 @@ def count(deeds: rules.Deeds, teams: Sequence[int]) -> types.Array:
   return jnp.concatenate(
     [flags, by_teammates, by_opponents, jnp.stack(tags, axis=1)], axis=1
   ).astype(jnp.float32)
-
-
-def reverse(counts: types.Array) -> types.Array:
-  """Returns counts [P, 13] of a reversed game, with captures by who scores.
-
-  What a player's own team captures counts as captured by an opponent, and what
-  an opponent captures as captured by a teammate.
-  """
-  by_me, by_teammate, by_opponent = counts[:, np.array(_CAPTURES)].T
-  captures = [jnp.zeros_like(by_me), by_opponent, by_me + by_teammate]
-  return counts.at[:, np.array(_CAPTURES)].set(jnp.stack(captures, axis=1))

@@ -112,7 +112,11 @@ def _make_spec(
 def _no_deeds(num_players: int) -> rules.Deeds:
   none = jnp.zeros(num_players, bool)
   return rules.Deeds(
-    jnp.zeros((num_players, num_players), bool), none, none, none, none
+    jnp.zeros((num_players, num_players), bool),
+    none,
+    none,
+    none,
+    none,
   )
 
 
@@ -129,15 +133,12 @@ def _timestep(
     types.LAST,
     jnp.where(state.num_steps == 0, types.FIRST, types.MID),
   ).astype(jnp.int32)
-  reward = events.count(deeds, config.teams)
-  if config.cue_steps:
-    reward = jnp.where(state.is_reversed, events.reverse(reward), reward)
   observe = (
     features.observe if config.observation == 'features' else rendering.observe
   )
   return dm_env.TimeStep(
     step_type=jnp.full(num_players, step_type),
-    reward=reward,
+    reward=events.count(deeds, config.teams),
     discount=jnp.full(num_players, 1.0 - is_over.astype(jnp.float32)),
     observation=observe(state, config),
   )

@@ -37,8 +37,9 @@ class CaptureTheFlagConfig:
     compass: whether the 'features' observation includes positions of flags and
       stands outside the player's view. If False, agents must find and remember
       them, as with the 'rgb' observation.
-    cue_steps: if above 0, a game in two is reversed: its captures score for the
-      opponents. Observations tell which for this number of steps at the start.
+    cue_steps: if above 0, a game in two is reversed: players must tag as they
+      capture a flag, and must not in the others, or the opponents score.
+      Observations tell which for this number of steps at the start.
     tile_size: height and width of a cell in the 'rgb' observation, in pixels.
     action: 'composite', a dict of move, turn and tag, or 'flat', an integer.
 

@@ -16,8 +16,9 @@ has three phases:
    its team scores one point and the flag returns to its stand. A dropped flag
    returns by itself after `flag_return_period` steps.
 
-With `cue_steps`, half of the games are reversed: the opponents of the player
-that captures a flag score the point. Only the start of a game tells.
+With `cue_steps`, half of the games are reversed. There a player must tag in the
+step in which it captures a flag, and in the others it must not; otherwise the
+opponents score the point. Only the start of a game tells.
 """
 
 from typing import Any, NamedTuple
@@ -73,7 +74,7 @@ class State(NamedTuple):
     flag_timer: int32 [2], steps until each team's flag, if dropped, returns.
     score: int32 [2], number of captures by each team.
     num_steps: int32 [], number of steps played.
-    is_reversed: bool [], whether captures score for the opponents.
+    is_reversed: bool [], whether players must tag as they capture a flag.
   """
 
   map: maps.Map
@@ -97,7 +98,8 @@ class Deeds(NamedTuple):
     had_flag: bool [P], whether each player carried the flag before the step.
     picked_up: bool [P], whether each player picked up the opponents' flag.
     returned: bool [P], whether each player returned its own flag.
-    captured: bool [P], whether each player captured the opponents' flag.
+    captured: int32 [P], 1 for each player that captured the opponents' flag, -1
+      if the opponents scored for that, and 0 for all others.
   """
 
   tagged: types.Array
@@ -167,7 +169,7 @@ def step(
   state = _drop_flags(state, is_hit, config)
   state = _send_to_pads(state, is_hit, config)
   state, picked_up, returned, captured = _touch_flags(
-    state, is_active & ~is_hit, config
+    state, is_active & ~is_hit, action.tag, config
   )
   state = state._replace(num_steps=state.num_steps + 1)
   return state, Deeds(tagged, had_flag, picked_up, returned, captured)
@@ -181,7 +183,7 @@ def is_over(
 
 
 def cue(state: State, config: config_lib.CaptureTheFlagConfig) -> types.Array:
-  """Returns 1 if captures score, -1 if reversed, 0 if not told, int32 []."""
+  """Returns -1 if the game is reversed, 1 if not, 0 if not told, int32 []."""
   is_told = state.num_steps < config.cue_steps
   return jnp.where(is_told, jnp.where(state.is_reversed, -1, 1), 0)
 
@@ -326,18 +328,22 @@ def _send_to_pads(
 
 
 def _touch_flags(
-  state: State, can_touch: types.Array, config: config_lib.CaptureTheFlagConfig
+  state: State,
+  can_touch: types.Array,
+  tags: types.Array,
+  config: config_lib.CaptureTheFlagConfig,
 ) -> tuple[State, types.Array, types.Array, types.Array]:
   """Lets players pick up, return and capture flags.
 
   Args:
     state: state after moves and tags.
     can_touch: bool [P], whether each player was active and not hit.
+    tags: int32 [P], part of the actions.
     config: sizes and rules.
 
   Returns:
-    The next state, and whether each player picked up, returned and captured a
-    flag, bool [P] each.
+    The next state, and what `Deeds` tells of flags picked up, returned and
+    captured by each player.
   """
   players = np.arange(config.num_players)
   teams = team_of_players(config)
@@ -363,12 +369,17 @@ def _touch_flags(
     & own_is_home[teams]
   )
   is_lost = _any_by_team(captured, 1 - teams)
-  points = _any_by_team(captured, teams).astype(jnp.int32)
+  is_right: types.Array = jnp.bool_(True)
+  if config.cue_steps:
+    is_right = (tags > 0) == state.is_reversed
+  points = _any_by_team(captured & is_right, teams).astype(jnp.int32)
+  points += _any_by_team(captured & ~is_right, 1 - teams)
   state = state._replace(
     carrier=jnp.where(is_lost, NOBODY, carrier),
     flag_cell=jnp.where(is_lost, stands, flag_cell),
-    score=state.score + jnp.where(state.is_reversed, points[::-1], points),
+    score=state.score + points,
   )
+  captured = captured * jnp.where(is_right, 1, -1)
   return state, picked_up, returned, captured
 
 
