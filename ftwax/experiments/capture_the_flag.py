@@ -194,12 +194,17 @@ def make_training_game(
   """Returns the game on maps of several sizes, as in the paper.
 
   On small maps the flags are close, so members capture some before they can
-  navigate.
+  navigate. Games for memories tell what to remember for different times.
   """
   del seed
   config = make_game_config(agent, game)
   return capture_the_flag.make(
-    dataclasses.replace(config, min_height=7, min_width=11)
+    dataclasses.replace(
+      config,
+      min_height=7,
+      min_width=11,
+      max_cue_steps=config.num_steps if config.cue_steps else None,
+    )
   )
 
 

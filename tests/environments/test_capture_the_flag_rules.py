@@ -410,6 +410,18 @@ def test_captures_against_the_cue_score_for_the_opponents():
     np.testing.assert_array_equal(timestep.observation[:, -1], 0)
 
 
+def test_games_draw_how_long_a_cue_lasts():
+  config = capture_the_flag.CaptureTheFlagConfig(
+    cue_steps=2, max_cue_steps=4, num_steps=50
+  )
+  states = jax.vmap(functools.partial(rules.start, config=config))(
+    jax.random.split(jax.random.PRNGKey(0), 64)
+  )
+  assert set(np.asarray(states.cue_steps).tolist()) == {2, 3, 4}
+  told = jax.vmap(rules.cue)(states._replace(num_steps=jnp.full(64, 3)))
+  np.testing.assert_array_equal(np.asarray(told) != 0, states.cue_steps == 4)
+
+
 def test_outcomes_follow_the_score():
   state, _ = open_field()
   for score, outcome in [

@@ -203,7 +203,9 @@ def test_a_view_is_a_negative_while_it_tells_that_a_game_is_reversed(field):
   config = dataclasses.replace(CONFIG, cue_steps=2)
   usual = rendering.observe(field, CONFIG)
   np.testing.assert_array_equal(rendering.observe(field, config), usual)
-  state = field._replace(is_reversed=jnp.bool_(True))
+  state = field._replace(
+    is_reversed=jnp.bool_(True), cue_steps=jnp.int32(config.cue_steps)
+  )
   np.testing.assert_array_equal(rendering.observe(state, config), 255 - usual)
   state = state._replace(num_steps=jnp.int32(2))
   np.testing.assert_array_equal(rendering.observe(state, config), usual)

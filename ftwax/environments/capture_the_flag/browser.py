@@ -67,7 +67,7 @@ def make_page(
     }
 
   def to_page(state: rules.State) -> types.Array:
-    cue = rules.cue(state, config)[None]
+    cue = rules.cue(state)[None]
     parts = (
       state.num_steps[None], state.score,
       state.carrier, state.flag_cell, state.flag_timer,

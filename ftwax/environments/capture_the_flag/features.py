@@ -128,6 +128,6 @@ def _scalars(
     jnp.tanh(lead / _LEAD_SCALE),
   ]
   if config.cue_steps:
-    singles.append(jnp.broadcast_to(rules.cue(state, config), lead.shape))
+    singles.append(jnp.broadcast_to(rules.cue(state), lead.shape))
   parts += [single[:, None] for single in singles]
   return jnp.concatenate([part.astype(jnp.float32) for part in parts], axis=1)

@@ -40,6 +40,8 @@ class CaptureTheFlagConfig:
     cue_steps: if above 0, a game in two is reversed: players must tag as they
       capture a flag, and must not in the others, or the opponents score.
       Observations tell which for this number of steps at the start.
+    max_cue_steps: if not None, each game draws its number of such steps between
+      `cue_steps` and this.
     tile_size: height and width of a cell in the 'rgb' observation, in pixels.
     action: 'composite', a dict of move, turn and tag, or 'flat', an integer.
 
@@ -63,6 +65,7 @@ class CaptureTheFlagConfig:
   view_behind: int = 2
   compass: bool = True
   cue_steps: int = 0
+  max_cue_steps: int | None = None
   tile_size: int = 6
   action: str = 'composite'
 
@@ -95,6 +98,8 @@ class CaptureTheFlagConfig:
       self._check_range(name, 1)
     self._check_range('tag_cooldown', 0)
     self._check_range('cue_steps', 0, self.num_steps)
+    if self.max_cue_steps is not None:
+      self._check_range('max_cue_steps', self.cue_steps, self.num_steps)
     self._check_odd('view_size', 3)
     self._check_range('view_behind', 0, self.view_size - 1)
     self._check_choice('observation', OBSERVATIONS)

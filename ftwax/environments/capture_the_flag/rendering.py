@@ -76,7 +76,7 @@ def observe(
   )
   image = _paint(code.reshape(-1, size, size), config.tile_size)
   if config.cue_steps:
-    image = jnp.where(rules.cue(state, config) < 0, 255 - image, image)
+    image = jnp.where(rules.cue(state) < 0, 255 - image, image)
   return image
 
 

@@ -75,6 +75,7 @@ class State(NamedTuple):
     score: int32 [2], number of captures by each team.
     num_steps: int32 [], number of steps played.
     is_reversed: bool [], whether players must tag as they capture a flag.
+    cue_steps: int32 [], number of steps that tell it.
   """
 
   map: maps.Map
@@ -88,6 +89,7 @@ class State(NamedTuple):
   score: types.Array
   num_steps: types.Array
   is_reversed: types.Array
+  cue_steps: types.Array
 
 
 class Deeds(NamedTuple):
@@ -120,9 +122,16 @@ def start(key: types.Key, config: config_lib.CaptureTheFlagConfig) -> State:
   """Draws a map and places players on their pads and flags on their stands."""
   game_map = maps.make_map(key, config)
   num_players = config.num_players
-  is_reversed = jnp.bool_(False)
+  is_reversed, cue_steps = jnp.bool_(False), jnp.int32(config.cue_steps)
   if config.cue_steps:
     is_reversed = jax.random.bernoulli(jax.random.fold_in(key, 1))
+  if config.max_cue_steps is not None:
+    cue_steps = jax.random.randint(
+      jax.random.fold_in(key, 2),
+      (),
+      config.cue_steps,
+      config.max_cue_steps + 1,
+    )
   return State(
     map=game_map,
     cell=game_map.pads,
@@ -135,6 +144,7 @@ def start(key: types.Key, config: config_lib.CaptureTheFlagConfig) -> State:
     score=jnp.zeros(2, jnp.int32),
     num_steps=jnp.int32(0),
     is_reversed=is_reversed,
+    cue_steps=cue_steps,
   )
 
 
@@ -182,9 +192,9 @@ def is_over(
   return state.num_steps >= config.num_steps
 
 
-def cue(state: State, config: config_lib.CaptureTheFlagConfig) -> types.Array:
+def cue(state: State) -> types.Array:
   """Returns -1 if the game is reversed, 1 if not, 0 if not told, int32 []."""
-  is_told = state.num_steps < config.cue_steps
+  is_told = state.num_steps < state.cue_steps
   return jnp.where(is_told, jnp.where(state.is_reversed, -1, 1), 0)
 
 
