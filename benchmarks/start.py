@@ -26,7 +26,7 @@ _EXPERIMENTS = {
   'catch.py --runtime=device': (320, 200_000),
   'atari.py': (640, 5_000),
   # With an evaluation and a tournament.
-  'capture_the_flag.py --num_devices=1 --games_per_pair=1': (8_192, 200_000),
+  'capture_the_flag.py --num_devices=1 --games_per_pair=2': (8_192, 200_000),
 }
 
 
