@@ -73,14 +73,12 @@ class Options(launch.Options):
   )
   core: str | None = flags.flag(
     None,
-    "The recurrent core: lstm for the small agent, rpth_dnc for the paper's. In"
-    " so few steps the paper's rpth is no better than lstm, and it takes 1.6"
-    ' times as long (docs/results.md).',
+    "The recurrent core: lstm for the small agent, rpth_dnc for the paper's."
+    ' rpth is no better here, and takes longer (docs/results.md).',
     ftw.CORES,
   )
   curriculum: bool = flags.flag(
-    False,
-    'Play again the maps on which critics erred most (level_replay).',
+    False, 'Replay maps on which critics erred most.'
   )
   burn_in_games: int = flags.flag(
     1500, 'Games a member plays between chances to copy another member.'
