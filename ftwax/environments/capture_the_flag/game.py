@@ -113,10 +113,10 @@ def _no_deeds(num_players: int) -> rules.Deeds:
   none = jnp.zeros(num_players, bool)
   return rules.Deeds(
     jnp.zeros((num_players, num_players), bool),
-    none,
-    none,
-    none,
-    none,
+    had_flag=none,
+    picked_up=none,
+    returned=none,
+    captured=jnp.zeros(num_players, jnp.int32),
   )
 
 
