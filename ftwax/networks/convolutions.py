@@ -17,7 +17,7 @@ slowly. Gradients are therefore written in that order.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import haiku as hk
 import jax
@@ -25,6 +25,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
+
+# Frames of colours, or of four stacked grays.
+_FEW_CHANNELS = 4
 
 
 class Conv2D(hk.Module):
@@ -85,7 +88,14 @@ def conv(
   Returns:
     [B, H', W', C'].
   """
-  return _conv(x, w, stride, padding)
+  on_gpu = functools.partial(_conv_on_gpu, stride=stride, padding=padding)
+  return jax.lax.platform_dependent(
+    x,
+    w,
+    cuda=on_gpu,
+    rocm=on_gpu,
+    default=functools.partial(_conv, stride=stride, padding=padding),
+  )
 
 
 # Input x and kernel w: the residuals, and also the gradients.
@@ -101,8 +111,13 @@ def _forward(
 def _backward(
   stride: int, padding: str, residuals: _Pair, cotangent: types.Array
 ) -> _Pair:
-  def gradient(x: types.Array, w: types.Array, cotangent: types.Array) -> _Pair:
-    _, vjp = jax.vjp(lambda x, w: _conv(x, w, stride, padding), x, w)
+  def gradient(
+    function: Callable[..., types.Array],
+    x: types.Array,
+    w: types.Array,
+    cotangent: types.Array,
+  ) -> _Pair:
+    _, vjp = jax.vjp(lambda x, w: function(x, w, stride, padding), x, w)
     dx, dw = vjp(cotangent)
     return dx, dw
 
@@ -129,8 +144,14 @@ def _backward(
     (dx,), (dw,) = vjp_x(dblocks), vjp_w(dkernel.transpose(1, 2, 0, 3))
     return dx, dw
 
+  on_gpu = functools.partial(gradient, _conv_on_gpu)
   dx, dw = jax.lax.platform_dependent(
-    *residuals, cotangent, cpu=gradient_on_cpu, default=gradient
+    *residuals,
+    cotangent,
+    cpu=gradient_on_cpu,
+    cuda=on_gpu,
+    rocm=on_gpu,
+    default=functools.partial(gradient, _conv),
   )
   return dx, dw
 
@@ -162,6 +183,30 @@ def _conv(
     padding,
     dimension_numbers=('NHWC', 'HWIO', 'NHWC'),
   )
+
+
+def _conv_on_gpu(
+  x: types.Array, w: types.Array, stride: int, padding: str
+) -> types.Array:
+  if stride == 1 or x.shape[-1] > _FEW_CHANNELS:
+    return _conv(x, w, stride, padding)
+  return _multiply_patches(x, w, stride, padding)
+
+
+def _multiply_patches(
+  x: types.Array, w: types.Array, stride: int, padding: str
+) -> types.Array:
+  """Convolves as one product of matrices, of patches and the kernel."""
+  blocks = _to_blocks(x, w.shape[0], stride, padding)
+  kernel = _to_block_kernel(w, stride)
+  size = kernel.shape[0]
+  height, width = (side - size + 1 for side in blocks.shape[1:3])
+  patches = [
+    blocks[:, row : row + height, column : column + width]
+    for row in range(size)
+    for column in range(size)
+  ]
+  return jnp.concatenate(patches, -1) @ kernel.reshape(-1, kernel.shape[-1])
 
 
 def _to_blocks(

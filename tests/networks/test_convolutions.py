@@ -76,6 +76,47 @@ def test_members_with_weights_of_their_own_by_vmap():
   np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize('shape', SHAPES)
+def test_products_of_patches_equal_convolutions(shape):
+  kernel, stride, padding, height, width = shape
+  x = jax.random.normal(KEY, (2, height, width, 3))
+  w = jax.random.normal(KEY, (kernel, kernel, 3, 4))
+
+  def evaluate(function):
+    y, vjp = jax.vjp(lambda *pair: function(*pair, stride, padding), x, w)
+    return y, vjp(jnp.cos(y))
+
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-3),
+    jax.jit(lambda: evaluate(convolutions._multiply_patches))(),
+    jax.jit(lambda: evaluate(convolutions._conv))(),
+  )
+
+
+@pytest.mark.parametrize(
+  ('platform', 'stride', 'num_channels', 'num_convolutions'),
+  [
+    ('cuda', 4, 3, 0),
+    ('rocm', 4, 4, 0),
+    ('cuda', 1, 3, 2),
+    ('cuda', 2, 16, 2),
+    ('tpu', 4, 3, 2),
+  ],
+)
+def test_gpus_multiply_patches_of_strided_frames(
+  platform, stride, num_channels, num_convolutions
+):
+  x = jnp.ones((2, 24, 24, num_channels))
+  w = jnp.ones((8, 8, num_channels, 5))
+
+  def loss(w):
+    return jnp.sum(jnp.sin(convolutions.conv(x, w, stride, 'SAME')))
+
+  traced = jax.jit(jax.grad(loss)).trace(w)
+  text = traced.lower(lowering_platforms=(platform,)).as_text()
+  assert text.count('stablehlo.convolution') == num_convolutions
+
+
 def test_gradients_in_loops_have_the_order_of_dimensions_that_is_fast():
   x = jax.random.normal(KEY, (2, 12, 12, 2))
   w = jax.random.normal(KEY, (4, 4, 2, 5))
