@@ -220,9 +220,13 @@ def make_game_config(
 
 def make_config(options: Options) -> ftw.FTWConfig:
   """Returns the agent's config, small enough for four members on two cores."""
+  game = _CONFIGS[options.game]
+  # An update takes at least one rollout of each seat of a member.
+  num_rows = len(game.teams) * options.num_environments // options.num_members
+  batch_size = max(32, num_rows)
   # In games for memories cores begin with memories as long as a game, and
   # gradients reach from its end back to the cue.
-  length = _CONFIGS[options.game].num_steps
+  length = game.num_steps
   needs_memory = options.game != 'standard'
   config = ftw.FTWConfig(
     core='lstm',
@@ -232,7 +236,8 @@ def make_config(options: Options) -> ftw.FTWConfig:
       noise_scale=0.0, memory_length=length if needs_memory else None
     ),
     sequence_length=length if needs_memory else 32,
-    batch_size=32,
+    batch_size=batch_size,
+    max_queue_size=2 * batch_size,
     num_epochs=2,
     num_minibatches=8 if needs_memory else 4,
     num_events=len(capture_the_flag.EVENT_NAMES),
@@ -261,8 +266,6 @@ def make_config(options: Options) -> ftw.FTWConfig:
     config = config.replace(
       learning_rate=2e-3,
       entropy_cost=5e-3,
-      batch_size=128,
-      max_queue_size=256,
       num_minibatches=8,
       normalize_observations=True,
     )

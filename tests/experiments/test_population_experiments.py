@@ -116,3 +116,18 @@ def test_the_main_job_has_games_for_memories():
   assert shapes['paper'] == (21, 21, 3)
   assert games['paper'].steps_per_round == 600
   assert not games['small_cue'].population.exploits  # It has one member.
+
+
+@pytest.mark.parametrize(
+  ('flags', 'batch_size'),
+  [
+    ([], 32),
+    (['--num_environments=2048'], 2048),
+    (['--num_members=8'], 32),
+    (['--game=small_cue'], 128),
+  ],
+)
+def test_updates_of_the_main_job_take_rollouts_of_all_seats(flags, batch_size):
+  experiment = launch.find('capture_the_flag', flags).build()
+  assert experiment.agent.batch_size == batch_size
+  assert experiment.agent.max_queue_size == 2 * batch_size
