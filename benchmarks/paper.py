@@ -33,6 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftwax import types
+from ftwax.agents.actor_critic import actor_critic_config
 from ftwax.cli import flags, launch
 from ftwax.environments import capture_the_flag as game_lib
 from ftwax.environments.capture_the_flag import browser
@@ -40,7 +41,7 @@ from ftwax.experiments import what_it_knows  # noqa: TID251
 from ftwax.population import players
 from ftwax.records import files
 from ftwax.reporting import evaluation_curves, history, probes
-from ftwax.runtime import exploiting, loaded_agent, loading
+from ftwax.runtime import exploiting, loaded_agent, loading, rebuilding
 from ftwax.runtime.device import matches
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -330,8 +331,10 @@ def learning_rate(options: Options) -> Row:
 
 def internal_rewards(options: Options) -> Row:
   """The signs of internal rewards that evolution leaves."""
-  _, last = _traits(options.run)
-  weights = dict(zip(game_lib.EVENT_NAMES, last['weights'].T, strict=True))
+  claim = (
+    'Internal rewards take the signs of the points of the game, of which'
+    ' evolution is told nothing'
+  )
   # Of events whose weights may begin with either sign.
   signs = {
     'i_picked_up_the_flag': 1,
@@ -341,6 +344,21 @@ def internal_rewards(options: Options) -> Row:
     'i_was_tagged_with_flag': -1,
     'i_was_tagged_without_flag': -1,
   }
+  directory = loading.find(options.run)
+  (agent,) = rebuilding.read_parts(
+    directory, {'agent': actor_critic_config.ActorCriticConfig}
+  )
+  priors = dict(
+    zip(game_lib.EVENT_NAMES, agent.internal_rewards_prior, strict=True)
+  )
+  if not all(priors[name].low < 0.0 < priors[name].high for name in signs):
+    return untried(
+      claim,
+      'priors of the run give the signs; [what runs with wide priors learned]'
+      '(results.md#wide-and-narrow-priors-of-internal-rewards)',
+    )
+  _, last = _traits(options.run)
+  weights = dict(zip(game_lib.EVENT_NAMES, last['weights'].T, strict=True))
   verdicts = [
     judge((np.min(sign * weights[name]), np.max(sign * weights[name])), 0)
     for name, sign in signs.items()
@@ -348,12 +366,7 @@ def internal_rewards(options: Options) -> Row:
   told = '; '.join(
     f'{name.replace("_", " ")} {np.mean(weights[name]):+.2f}' for name in signs
   )
-  return Row(
-    'Internal rewards take the signs of the points of the game, of which'
-    ' evolution is told nothing',
-    f'means of the members: {told}',
-    _all_of(verdicts),
-  )
+  return Row(claim, f'means of the members: {told}', _all_of(verdicts))
 
 
 def knowledge(options: Options) -> Row:

@@ -236,21 +236,15 @@ def run_size(size: str, directory: pathlib.Path) -> list[str]:
   _print(ranking_head, ranking)
   _print(head, rows)
   return [
-    *page.section(
+    *page.charts(
       f'Maps of {size}',
-      f'{len(teams):,} games. Elo above the random player; lines are 95%'
-      ' intervals by bootstrap.',
-      population_figures.plot_tournament(results),
-      f'Elo of {len(cast.names)} players on maps of {size}; the best is'
-      f' {ranking[0][0]} with {ranking[0][1]}.',
+      f'{len(teams):,} games. Lines are 95% intervals by bootstrap.',
+      [population_figures.tournament(results)],
     ),
     page.columns(ranking_head, ranking),
     page.paragraph('Win rates of teams of copies, and half their intervals.'),
-    page.plot(
-      population_figures.plot_payoff(
-        results.win_rates, results.players, None, results.half_widths
-      ),
-      f'Heat map of the win rates between {len(cast.names)} players.',
+    population_figures.payoff(
+      results.win_rates, results.players, results.half_widths, '±{:.0%}'
     ),
     page.paragraph(
       'Scores against two copies of a script, of a member beside another one of'

@@ -198,6 +198,23 @@ def test_modules_are_imported_not_names():
           assert module.exists() or package.exists(), f'{path}: {alias.name}'
 
 
+def test_benchmarks_use_what_the_library_has():
+  for path in (ROOT / 'benchmarks').rglob('*.py'):
+    modules = {
+      alias.asname or alias.name: f'{node.module}.{alias.name}'
+      for node in _import_nodes(path)
+      if isinstance(node, ast.ImportFrom)
+      and node.module.partition('.')[0] == 'ftwax'
+      for alias in node.names
+    }
+    for node in ast.walk(ast.parse(path.read_text('utf-8'))):
+      if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        name = modules.get(node.value.id)
+        if name is not None:
+          module = importlib.import_module(name)
+          assert hasattr(module, node.attr), f'{path}: {name}.{node.attr}'
+
+
 def test_the_links_show_the_rooms():
   for link in ('agents', 'experiments', 'networks'):
     assert (ROOT / link).is_symlink()

@@ -73,6 +73,12 @@ def test_rows_are_kept_unless_they_were_not_tried(paper, monkeypatch, tmp_path):
   assert 'claims 1 hold, 0 do not' in page
 
 
+def test_signs_that_priors_give_are_no_finding(paper):
+  row = paper.internal_rewards(paper.Options(run='capture_the_flag'))
+  assert row.verdict == paper.UNTRIED
+  assert 'priors of the run give the signs' in row.ours
+
+
 def test_probes_refuse_games_without_the_situation(paper):
   states = np.zeros((4, 3, 2, 5))
   with pytest.raises(ValueError, match='must show each situation'):
