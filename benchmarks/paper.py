@@ -23,6 +23,7 @@ import datetime
 import functools
 import json
 import pathlib
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -40,7 +41,7 @@ from ftwax.environments.capture_the_flag import browser
 from ftwax.experiments import what_it_knows  # noqa: TID251
 from ftwax.population import players
 from ftwax.records import files
-from ftwax.reporting import evaluation_curves, history, probes
+from ftwax.reporting import drawing, evaluation_curves, history, probes
 from ftwax.runtime import exploiting, loaded_agent, loading, rebuilding
 from ftwax.runtime.device import matches
 
@@ -97,6 +98,9 @@ _MEMORY_TASKS = ('copying', 'recall_by_key', 't_maze_100')
 
 # The untrained agent, three checkpoints and the trained agent.
 _NUM_STAGES = 5
+
+# File of the maps of where members were.
+_VISITS = 'visits.png'
 
 # Steps of the paper's game in 375 ms.
 _LATE = 5
@@ -472,18 +476,24 @@ def phases(options: Options) -> list[Row]:
     )
   names = list(stages)
   chosen = np.linspace(0, len(names) - 1, _NUM_STAGES).round().astype(int)
-  shares = {
-    name: _shares(
-      what_it_knows.play(
-        stages[name],
-        stages['untrained'].variables,
-        game_lib.make(config),
-        config,
-        settings,
-      ).facts
-    )
+  facts = {
+    name: what_it_knows.play(
+      stages[name],
+      stages['untrained'].variables,
+      game_lib.make(config),
+      config,
+      settings,
+    ).facts
     for name in [names[index] for index in chosen]
-  }  # [games, behaviours] each.
+  }
+  visits = {
+    name: what_it_knows.count_visits(each, config.height, config.width)
+    for name, each in facts.items()
+  }
+  picture = pathlib.Path(options.directory, _VISITS)
+  picture.parent.mkdir(parents=True, exist_ok=True)
+  drawing.write_png(picture, what_it_knows.plot_visits(visits))
+  shares = {name: _shares(each) for name, each in facts.items()}
   return [
     _phase_row(
       claim, {name: share[:, index] for name, share in shares.items()}, sign
@@ -946,18 +956,31 @@ def write_page(
     ),
   ]
   date = datetime.date.today().isoformat()
+  path = pathlib.Path(options.page)
+  picture = pathlib.Path(options.directory, _VISITS)
+  if picture.exists():
+    figures = path.with_name('figures')
+    figures.mkdir(exist_ok=True)
+    shutil.copyfile(picture, figures / _VISITS)
   text = _PAGE.format(
     *counts,
+    picture=_PICTURE if picture.exists() else '',
     options=options,
     commands='\n'.join(_commands(options)),
     machine=common.machine(),
     mark=f'<!-- recorded {date} {commit} -->',
     table='\n'.join(table),
   )
-  path = pathlib.Path(options.page)
   files.write_atomically(path, text)
   return path
 
+
+_PICTURE = f"""
+Where the first member of the run of phases was, one map of all games for each
+phase, its own base on the left (`ftwax film RUN --step=STEP` films a phase):
+
+![Maps of visited cells in five phases of training](figures/{_VISITS})
+"""
 
 _PAGE = """# The paper, claim by claim
 
@@ -983,7 +1006,7 @@ all parts of the agent and of memory were
 
 The second column gives means and 95% intervals; a score is 1 for a win and 0.5
 for a draw.
-"""
+{picture}"""
 
 
 def _command(name: str) -> str:

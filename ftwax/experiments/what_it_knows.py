@@ -13,7 +13,7 @@ the same games. After Jaderberg et al., 2019 (arXiv:1807.01281), figures 3 and
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -73,9 +73,10 @@ BEHAVIOURS = ('at our base', "at the opponents' base", 'beside a team mate')
 
 
 class Facts(NamedTuple):
-  """Facts about each seat at one step, bool [S].
+  """Facts about each seat at one step, bool [S] if not said otherwise.
 
   Attributes:
+    cell: int32 [S], where the player is, row by row.
     carries: whether the player carries the opponents' flag.
     flag_is_away: whether its team's flag is away from its stand.
     flag_is_stray: whether its team's flag is away and not carried.
@@ -87,6 +88,7 @@ class Facts(NamedTuple):
     beside_teammate: whether it is near a teammate.
   """
 
+  cell: types.Array
   carries: types.Array
   flag_is_away: types.Array
   flag_is_stray: types.Array
@@ -102,7 +104,7 @@ class Record(NamedTuple):
   """Games that were played, on S seats.
 
   Attributes:
-    facts: leaves bool [T, G, S].
+    facts: leaves [T, G, S].
     states: float32 [T, G, S, D], recurrent states of the agent.
     untrained: likewise, of an untrained agent in its place.
   """
@@ -128,6 +130,7 @@ def read_facts(
   is_stray = (state.carrier[0] == rules.NOBODY) & ~rules.is_home(state)[0]
   spread = functools.partial(jnp.broadcast_to, shape=(num_seats,))
   return Facts(
+    cell=cells,
     carries=carries,
     flag_is_away=spread(~rules.is_home(state)[0]),
     flag_is_stray=spread(is_stray),
@@ -257,6 +260,30 @@ def behave(facts: Facts) -> list[float]:
   return [float(share.mean()) / in_play for share in shares]
 
 
+def count_visits(facts: Facts, height: int, width: int) -> types.Floats:
+  """Returns the share of the steps in play in each cell, [height, width]."""
+  cells = facts.cell[~facts.waits]
+  counts = np.bincount(cells, minlength=height * width)
+  return counts.reshape(height, width) / max(1, len(cells))
+
+
+def plot_visits(visits: Mapping[str, types.Floats]) -> matplotlib.figure.Figure:
+  """Plots where players were, one map of all games for each stage.
+
+  Args:
+    visits: by stage, from `count_visits`.
+  """
+  figure = drawing.make_figure(2.4 * len(visits), 2.1)
+  highest = np.max([np.sqrt(shares) for shares in visits.values()])
+  for index, (name, shares) in enumerate(visits.items(), start=1):
+    axes: Any = figure.add_subplot(1, len(visits), index)
+    # Roots, since most of the time is spent in a few cells.
+    axes.imshow(np.sqrt(shares), vmin=0.0, vmax=highest, cmap='Blues')
+    axes.set_title(name, fontsize=8)
+    axes.set_axis_off()
+  return figure
+
+
 def situations(facts: Facts) -> types.NumpyArray:
   """Returns indices into `SITUATIONS`, int, of the shape of the facts."""
   return np.select(
@@ -286,11 +313,32 @@ def plot_episode(record: Record) -> matplotlib.figure.Figure:
   return figure
 
 
+def _describe_behaviour(
+  behaviours: Sequence[Sequence[str]], visits: Mapping[str, types.Floats]
+) -> list[str]:
+  return [
+    page.heading('Behaviour'),
+    page.paragraph(
+      f'Share of the steps in play that are within {_NEAR} cells of a stand or'
+      ' of a team mate. The first row is an agent that has not learned.'
+    ),
+    page.columns(['', *BEHAVIOURS], behaviours),
+    *page.section(
+      'Where it goes',
+      'Cells of the map by how often its players were there, over all games.'
+      ' Maps have other walls in each game; its own base is on the left.',
+      plot_visits(visits),
+      'Maps of the cells that players visit.',
+    ),
+  ]
+
+
 def write_page(
   path: pathlib.Path,
   options: Options,
   record: Record,
   behaviours: Sequence[Sequence[str]],
+  visits: Mapping[str, types.Floats],
 ) -> list[list[str]]:
   """Writes the page and returns the rows of its table of probes."""
   answers = answer(record.facts)
@@ -343,12 +391,7 @@ def write_page(
       plot_episode(record),
       'Scatter plot of the states of a game, colored by situation.',
     ),
-    page.heading('Behaviour'),
-    page.paragraph(
-      f'Share of the steps in play that are within {_NEAR} cells of a stand or'
-      ' of a team mate. The first row is an agent that has not learned.'
-    ),
-    page.columns(['', *BEHAVIOURS], behaviours),
+    *_describe_behaviour(behaviours, visits),
   ]  # fmt: skip
   path.parent.mkdir(parents=True, exist_ok=True)
   files.write_atomically(path, page.render('What it knows', body))
@@ -393,15 +436,16 @@ def main(options: Options) -> None:
     )
   players.check_specs({source: trained.player}, game.spec)
   untrained = stages['untrained'].variables
-  behaviours = []
+  behaviours, visits = [], {}
   for name, agent in stages.items():
     record = play(agent, untrained, game, config, options)
+    visits[name] = count_visits(record.facts, config.height, config.width)
     shares = [f'{share:.2f}' for share in behave(record.facts)]
     behaviours.append([name, *shares])
   is_run = pathlib.Path(source).is_dir()
   directory = options.directory or (source if is_run else 'runs/what_it_knows')
   path = pathlib.Path(directory) / 'what_it_knows.html'
-  rows = write_page(path, options, record, behaviours)
+  rows = write_page(path, options, record, behaviours, visits)
   print('question: most frequent answer, accuracy, untrained, AUC, untrained')
   for question, *numbers in rows:
     print(f'{question:48s} {"  ".join(numbers)}')

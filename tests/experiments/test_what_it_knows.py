@@ -22,7 +22,7 @@ def test_the_population_of_the_library_is_probed(tmp_path):
   done = _run('capture_the_flag', '--num_games=6', f'--directory={tmp_path}')
   assert done.returncode == 0, done.stderr
   text = (tmp_path / 'what_it_knows.html').read_text('utf-8')
-  assert text.count('<img') == 2
+  assert text.count('<img') == 3
   for question in ('Do I carry the flag?', 'Is our flag lying on the ground?'):
     assert question in text and question in done.stdout
   (line,) = [
