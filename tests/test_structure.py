@@ -51,7 +51,7 @@ BUDGETS = {
   'agents': (4_470, 1_505),
   'cli': (2_090, 945),
   'environments': (8_645, 3_355),
-  'experiments': (2_930, 1_095),
+  'experiments': (2_930, 1_100),
   'losses': (1_160, 295),
   'networks': (6_730, 2_350),
   'population': (3_600, 1_240),
