@@ -52,7 +52,7 @@ BUDGETS = {
   'cli': (2_090, 945),
   'environments': (8_645, 3_355),
   'experiments': (2_930, 1_100),
-  'losses': (1_160, 295),
+  'losses': (1_170, 295),
   'networks': (6_730, 2_350),
   'population': (3_600, 1_240),
   'records': (2_870, 1_250),

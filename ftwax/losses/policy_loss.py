@@ -110,18 +110,13 @@ def make_transitions(
     output: output of the learner's network, leaves [T + 1, ...].
     trajectory: trajectory of the behaviour policy, without a batch axis.
     hyperparameters: only `discount` and `max_abs_reward` are used.
-    return_scale: float32 []; rewards, clipped to `max_abs_reward`, are divided
-      by it and then clipped to 10. None for no scaling.
+    return_scale: see `clip_reward`.
 
   Returns:
     The transitions.
   """
   tm1, t = slice(None, -1), slice(1, None)
   timestep = trajectory.timestep
-  limit = hyperparameters.max_abs_reward
-  r_t = jnp.clip(timestep.reward[t], -limit, limit)
-  if return_scale is not None:
-    r_t = jnp.clip(r_t / return_scale, -_MAX_SCALED_REWARD, _MAX_SCALED_REWARD)
   return Transitions(
     logits_tm1=jax.tree.map(lambda leaf: leaf[tm1], output.logits),
     # [T] already: the action at the last step is in the next trajectory.
@@ -129,9 +124,31 @@ def make_transitions(
     a_tm1=jax.tree.map(lambda leaf: leaf[t], trajectory.previous_action),
     v_tm1=output.value[tm1],
     v_t=output.value[t],
-    r_t=r_t,
+    r_t=clip_reward(timestep.reward[t], hyperparameters, return_scale),
     discount_t=hyperparameters.discount * timestep.discount[t],
     mask_tm1=make_mask(timestep),
+  )
+
+
+def clip_reward(
+  reward: types.Array,
+  hyperparameters: types.Hyperparameters,
+  return_scale: types.Array | None = None,
+) -> types.Array:
+  """Returns the reward that an agent learns from.
+
+  Args:
+    reward: float32, of any shape.
+    hyperparameters: only `max_abs_reward` is used.
+    return_scale: float32 []; rewards, clipped to `max_abs_reward`, are divided
+      by it and then clipped to 10. None for no scaling.
+  """
+  limit = hyperparameters.max_abs_reward
+  reward = jnp.clip(reward, -limit, limit)
+  if return_scale is None:
+    return reward
+  return jnp.clip(
+    reward / return_scale, -_MAX_SCALED_REWARD, _MAX_SCALED_REWARD
   )
 
 

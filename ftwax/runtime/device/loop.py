@@ -23,6 +23,7 @@ import jax.numpy as jnp
 
 from ftwax import internal_rewards, trees, types
 from ftwax.agents.actor_critic import acting, normalization
+from ftwax.losses import policy_loss
 from ftwax.population import evolution, matchmaking, population_config
 from ftwax.population import state as state_lib
 from ftwax.replay import auxiliary_replay
@@ -407,12 +408,11 @@ def _td_errors(
     timestep: leaves [T, M, ...].
     values: float32 [T, M], the critic's.
   """
-  limit = member.hyperparameters.max_abs_reward
-  rewards = internal_rewards.reward(member.internal_rewards, timestep)
-  rewards = jnp.clip(rewards, -limit, limit)
-  scale = normalization.return_scale(member.return_statistics)
-  if scale is not None:
-    rewards /= scale
+  rewards = policy_loss.clip_reward(
+    internal_rewards.reward(member.internal_rewards, timestep),
+    member.hyperparameters,
+    normalization.return_scale(member.return_statistics),
+  )
   discounts = member.hyperparameters.discount * timestep.discount
   errors = rewards[1:] + discounts[1:] * values[1:] - values[:-1]
   return errors, 1.0 - acting.is_first(timestep)[1:]
