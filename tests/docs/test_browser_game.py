@@ -6,6 +6,7 @@ import runpy
 import subprocess
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import playwright
 import pytest
@@ -102,3 +103,40 @@ def test_a_game_in_the_page_is_one_of_the_library():
     np.testing.assert_array_equal(played['events'], row['events'])
     for part in ('observations', 'logits'):
       np.testing.assert_allclose(played[part], row[part], atol=2e-4)
+
+
+_ADVISE = """
+const {code, facts, states} = JSON.parse(require('fs').readFileSync(0));
+const ftwax = {games: {}};
+new Function('ftwax', code)(ftwax);
+const {advice} = ftwax.games.capture_the_flag;
+console.log(JSON.stringify(states.map((state) => advice(facts, state, 0, 6))));
+"""
+
+
+@pytest.mark.skipif(not _NODE.exists(), reason='Playwright has no node here')
+def test_the_page_of_a_game_for_memories_tells_its_cue_at_first():
+  game = capture_the_flag.make(
+    capture_the_flag.CaptureTheFlagConfig(height=7, width=11, cue_steps=2)
+  )
+  state, _ = jax.jit(game.reset)(jax.random.PRNGKey(0))
+  states = [
+    game.page.to_page(
+      state._replace(is_reversed=jnp.bool_(flag), num_steps=jnp.int32(steps))
+    )
+    for flag, steps in ((True, 0), (False, 1), (True, 2))
+  ]
+  request = {
+    'code': game.page.script.read_text('utf-8'),
+    'facts': game.page.facts(state),
+    'states': np.asarray(states).tolist(),
+  }
+  output = subprocess.run(
+    [_NODE, '-e', _ADVISE],
+    input=json.dumps(request), capture_output=True, text=True, timeout=60,
+    check=True,
+  ).stdout  # fmt: skip
+  tag, leave, later = json.loads(output)
+  assert tag == 'Remember: tag in the move that captures a flag'
+  assert leave == 'Remember: do not tag in the move that captures a flag'
+  assert later == ''

@@ -184,9 +184,8 @@ ftwax.games.capture_the_flag = (() => {
   };
 
   const status = (facts, state) => {
-    const {score, steps, cue} = read(facts, state);
-    const told = !cue ? '' : cue < 0 ? ', tag to capture' : ', do not tag to capture';
-    return `Blue ${score[0]} : ${score[1]} Red, ${facts.num_steps - steps} moves left${told}`;
+    const {score, steps} = read(facts, state);
+    return `Blue ${score[0]} : ${score[1]} Red, ${facts.num_steps - steps} moves left`;
   };
 
   const viewStatus = (facts, view) => {
@@ -209,8 +208,9 @@ ftwax.games.capture_the_flag = (() => {
 
   // What a person on a seat should know now.
   const advice = (facts, state, own, speed) => {
-    const {players, flags} = read(facts, state);
+    const {players, flags, cue} = read(facts, state);
     const {team, waiting} = players[own];
+    if (cue) return `Remember: ${cue < 0 ? 'tag' : 'do not tag'} in the move that captures a flag`;
     if (waiting) return `You were tagged, back in ${Math.ceil(waiting / speed)}`;
     if (flags[1 - team].carrier === own)
       return flags[team].carrier >= 0 ? 'You have the flag, but yours is taken: get it back first'

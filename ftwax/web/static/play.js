@@ -90,7 +90,7 @@
   };
 
   const showAdvice = () => {
-    const plays = last && stage.own >= 0 && room.phase === 'playing';
+    const plays = last && stage.own >= 0 && ['ready', 'playing'].includes(room.phase);
     const text = plays && stage.game.advice?.(stage.facts, last, stage.own, room.speed) || '';
     if (byId('advice').textContent !== text) byId('advice').textContent = text;
     byId('advice').hidden = !text;
