@@ -99,8 +99,10 @@ _MEMORY_TASKS = ('copying', 'recall_by_key', 't_maze_100')
 # The untrained agent, three checkpoints and the trained agent.
 _NUM_STAGES = 5
 
-# File of the maps of where members were.
+# Files of the maps of where members were, and of films of three phases.
 _VISITS = 'visits.png'
+_FILMS = ('phase_first.gif', 'phase_middle.gif', 'phase_last.gif')
+_FILM_STEPS = 80
 
 # Steps of the paper's game in 375 ms.
 _LATE = 5
@@ -490,9 +492,19 @@ def phases(options: Options) -> list[Row]:
     name: what_it_knows.count_visits(each, config.height, config.width)
     for name, each in facts.items()
   }
-  picture = pathlib.Path(options.directory, _VISITS)
-  picture.parent.mkdir(parents=True, exist_ok=True)
-  drawing.write_png(picture, what_it_knows.plot_visits(visits))
+  directory = pathlib.Path(options.directory)
+  directory.mkdir(parents=True, exist_ok=True)
+  drawing.write_png(directory / _VISITS, what_it_knows.plot_visits(visits))
+  for film, name in zip(_FILMS, list(facts)[::2], strict=True):
+    agent = stages[name]
+    agent.record(
+      game_lib.make(config),
+      directory / film,
+      seats=[agent, agent, 'attacker', 'attacker'],
+      seed=options.seed,
+      max_num_steps=_FILM_STEPS,
+      frames_per_second=12,
+    )
   shares = {name: _shares(each) for name, each in facts.items()}
   return [
     _phase_row(
@@ -957,14 +969,18 @@ def write_page(
   ]
   date = datetime.date.today().isoformat()
   path = pathlib.Path(options.page)
-  picture = pathlib.Path(options.directory, _VISITS)
-  if picture.exists():
-    figures = path.with_name('figures')
-    figures.mkdir(exist_ok=True)
-    shutil.copyfile(picture, figures / _VISITS)
+  pictures = [
+    picture
+    for name in (_VISITS, *_FILMS)
+    if (picture := pathlib.Path(options.directory, name)).exists()
+  ]
+  figures = path.with_name('figures')
+  figures.mkdir(exist_ok=True)
+  for picture in pictures:
+    shutil.copyfile(picture, figures / picture.name)
   text = _PAGE.format(
     *counts,
-    picture=_PICTURE if picture.exists() else '',
+    pictures=_PICTURES if pictures else '',
     options=options,
     commands='\n'.join(_commands(options)),
     machine=common.machine(),
@@ -975,11 +991,18 @@ def write_page(
   return path
 
 
-_PICTURE = f"""
+_PICTURES = f"""
 Where the first member of the run of phases was, one map of all games for each
-phase, its own base on the left (`ftwax film RUN --step=STEP` films a phase):
+phase, its own base on the left:
 
 ![Maps of visited cells in five phases of training](figures/{_VISITS})
+
+The first {_FILM_STEPS} steps of a game of two copies of it, in blue, against
+two attackers (`ftwax film RUN --step=STEP` films any phase):
+
+| untrained | in mid-training | trained |
+| --- | --- | --- |
+| {' | '.join(f'![A game](figures/{name})' for name in _FILMS)} |
 """
 
 _PAGE = """# The paper, claim by claim
@@ -1006,7 +1029,7 @@ all parts of the agent and of memory were
 
 The second column gives means and 95% intervals; a score is 1 for a win and 0.5
 for a draw.
-{picture}"""
+{pictures}"""
 
 
 def _command(name: str) -> str:
