@@ -476,13 +476,14 @@ def phases(options: Options) -> list[Row]:
       f'--phases ({options.phases}) must keep {_NUM_STAGES - 1} checkpoints or'
       ' more; choose a run with --set checkpointing.max_to_keep=9.'
     )
+  game = game_lib.make(config)
   names = list(stages)
   chosen = np.linspace(0, len(names) - 1, _NUM_STAGES).round().astype(int)
   facts = {
     name: what_it_knows.play(
       stages[name],
       stages['untrained'].variables,
-      game_lib.make(config),
+      game,
       config,
       settings,
     ).facts
@@ -498,7 +499,7 @@ def phases(options: Options) -> list[Row]:
   for film, name in zip(_FILMS, list(facts)[::2], strict=True):
     agent = stages[name]
     agent.record(
-      game_lib.make(config),
+      game,
       directory / film,
       seats=[agent, agent, 'attacker', 'attacker'],
       seed=options.seed,
@@ -969,18 +970,17 @@ def write_page(
   ]
   date = datetime.date.today().isoformat()
   path = pathlib.Path(options.page)
-  pictures = [
-    picture
-    for name in (_VISITS, *_FILMS)
-    if (picture := pathlib.Path(options.directory, name)).exists()
-  ]
-  figures = path.with_name('figures')
-  figures.mkdir(exist_ok=True)
-  for picture in pictures:
-    shutil.copyfile(picture, figures / picture.name)
+  directory = pathlib.Path(options.directory)
+  pictures = [directory / name for name in (_VISITS, *_FILMS)]
+  are_drawn = all(picture.exists() for picture in pictures)
+  if are_drawn:
+    figures = path.with_name('figures')
+    figures.mkdir(exist_ok=True)
+    for picture in pictures:
+      shutil.copy(picture, figures)
   text = _PAGE.format(
     *counts,
-    pictures=_PICTURES if pictures else '',
+    pictures=_PICTURES if are_drawn else '',
     options=options,
     commands='\n'.join(_commands(options)),
     machine=common.machine(),

@@ -14,10 +14,16 @@ the backward pass.
 XLA's fast convolution of a CPU takes dimensions in one order. It reorders those
 of other convolutions, except inside loops, where it computes them 30 times as
 slowly. Gradients are therefore written in that order.
+
+On GPUs, cuDNN is slow where frames have few channels. There, strided
+convolutions of such frames are products of matrices. On an H200, values and
+gradients of the first convolution of `NatureTorso` took 0.8 ms instead of 5.2
+(640 frames), and of the torso of four members 0.5 ms instead of 11.6.
 """
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import haiku as hk
 import jax
@@ -88,13 +94,12 @@ def conv(
   Returns:
     [B, H', W', C'].
   """
-  on_gpu = functools.partial(_conv_on_gpu, stride=stride, padding=padding)
+  on_gpu = functools.partial(_multiply_patches, stride=stride, padding=padding)
   return jax.lax.platform_dependent(
     x,
     w,
-    cuda=on_gpu,
-    rocm=on_gpu,
     default=functools.partial(_conv, stride=stride, padding=padding),
+    **_on_gpus(on_gpu, x, stride),
   )
 
 
@@ -144,14 +149,13 @@ def _backward(
     (dx,), (dw,) = vjp_x(dblocks), vjp_w(dkernel.transpose(1, 2, 0, 3))
     return dx, dw
 
-  on_gpu = functools.partial(gradient, _conv_on_gpu)
+  on_gpu = functools.partial(gradient, _multiply_patches)
   dx, dw = jax.lax.platform_dependent(
     *residuals,
     cotangent,
     cpu=gradient_on_cpu,
-    cuda=on_gpu,
-    rocm=on_gpu,
     default=functools.partial(gradient, _conv),
+    **_on_gpus(on_gpu, residuals[0], stride),
   )
   return dx, dw
 
@@ -185,12 +189,13 @@ def _conv(
   )
 
 
-def _conv_on_gpu(
-  x: types.Array, w: types.Array, stride: int, padding: str
-) -> types.Array:
+def _on_gpus(
+  function: Callable[..., Any], x: types.Array, stride: int
+) -> dict[str, Callable[..., Any]]:
+  """Returns a function by platform, if products of patches are faster."""
   if stride == 1 or x.shape[-1] > _FEW_CHANNELS:
-    return _conv(x, w, stride, padding)
-  return _multiply_patches(x, w, stride, padding)
+    return {}
+  return {'cuda': function, 'rocm': function}
 
 
 def _multiply_patches(
