@@ -50,7 +50,6 @@ _REVERB = [
 
 _ENVS = [
   'ale-py>=0.12.1',
-  'bsuite==0.3.6',
   'gymnasium>=1.2',
   'mpe2>=1.1',
   'opencv-python-headless>=4.8',

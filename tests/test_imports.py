@@ -327,7 +327,6 @@ NAME_EXPERIMENTS = {
   'runtime/loading.py',
   'runtime/playable.py',
   'runtime/prepare.py',
-  'runtime/replaying.py',
   'runtime/runs.py',
   'runtime/sweeps.py',
 }

@@ -31,7 +31,6 @@ COMMANDS = (
   'check',
   'train',
   'sweep',
-  'replay',
   'evaluate',
   'film',
   'exploit',
@@ -39,7 +38,6 @@ COMMANDS = (
   'compare',
   'watch',
   'play',
-  'bench',
   'doctor',
 )
 

@@ -77,9 +77,6 @@ class Options(launch.Options):
     ' rpth is no better here, and takes longer (docs/results.md).',
     ftw.CORES,
   )
-  curriculum: bool = flags.flag(
-    False, 'Replay maps on which critics erred most.'
-  )
   burn_in_games: int = flags.flag(
     1500, 'Games a member plays between chances to copy another member.'
   )
@@ -322,9 +319,6 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     ),
     population=_make_population(options),
     steps_per_round=_CONFIGS[options.game].num_steps,
-    level_replay=(
-      ftwax.replay.LevelReplayConfig() if options.curriculum else None
-    ),
     **options.fields(),
   )
 

@@ -172,11 +172,6 @@ def run_experiment(
       " for runtime='device', which compiles environments with the agent;"
       " leave it out, or choose runtime='local'."
     )
-  if runtime != 'device' and experiment.level_replay is not None:
-    raise ValueError(
-      f'level_replay must be None with runtime={runtime!r}; leave it out, or'
-      " choose runtime='device'."
-    )
   period = evaluation.make_period(eval_every)
   types.check_type('num_eval_episodes', num_eval_episodes, int)
   if num_eval_episodes < 1:

@@ -13,11 +13,6 @@ import pytest
     ),
     ('ale_py', 'atari', r'ale-py must .* `pip install .*\[envs\]'),
     ('cv2', 'atari', r'opencv-python-headless must .* `pip install .*\[envs\]'),
-    (
-      'bsuite',
-      'bsuite_adapter',
-      r'bsuite must .* `pip install .*\[envs\]',
-    ),
   ],
 )
 def test_missing_packages_are_named(monkeypatch, package, module, message):

@@ -132,19 +132,13 @@ def make_loop(parts: prepare.Prepared) -> loop_lib.Loop:
 
   Raises:
     TypeError: if an environment is not written in JAX.
-    ValueError: if rollouts and batches do not fit together, or there is level
-      replay for an environment of one player.
+    ValueError: if rollouts and batches do not fit together.
   """
   if parts.game is None or parts.evaluation_game is None:
     raise types.InvalidTypeError(
       'environment must make a functional.FunctionalEnvironment or'
       ' FunctionalGame to be compiled, but made one in Python; return one that'
       " is written in JAX, or choose runtime='local'."
-    )
-  if parts.level_replay is not None and parts.seating.is_solo:
-    raise ValueError(
-      'level_replay must be None for an environment of one player, whose'
-      ' episodes do not start with a round; leave it out.'
     )
   sizes = sizes_lib.make_sizes(
     parts.agent.sequence_length,
@@ -164,7 +158,6 @@ def make_loop(parts: prepare.Prepared) -> loop_lib.Loop:
     matchmake=parts.matchmake,
     explore_state=parts.explore_state,
     evolve=parts.evolve if parts.population.exploits else None,
-    level_replay=parts.level_replay,
   )
 
 
