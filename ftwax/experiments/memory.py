@@ -11,12 +11,13 @@ experiments/memory.py --runtime=device --compare=3`.
 """
 
 import dataclasses
+import functools
 import math
 
 import ftwax
 from ftwax.agents import ftw, impala
 from ftwax.cli import flags, launch
-from ftwax.environments import memory_chain
+from ftwax.environments import functional, memory_chain
 from ftwax.networks import rpth_level
 from ftwax.networks.dnc import core as dnc_core
 from ftwax.networks.dnc import interfaces
@@ -48,6 +49,19 @@ _MEMORY = interfaces.MemoryConfig(
 # Longer than an episode, so that the gradients of most answers reach the step
 # that showed the bit.
 _SEQUENCE_LENGTH = 64
+
+
+def make_functional(
+  setting: int, seed: int
+) -> functional.FunctionalEnvironment:
+  """Returns the task in JAX; its episodes depend on the seed of the run."""
+  del seed
+  if not 0 <= setting < len(_LENGTHS):
+    raise ValueError(
+      f'setting ({setting}) must be from 0 to {len(_LENGTHS) - 1}, of'
+      ' memory_len/0 to memory_len/22; choose 15.'
+    )
+  return memory_chain.make(_LENGTHS[setting])
 
 
 # Forget gates start open, so that the bit is kept from the start. With a bias
@@ -103,15 +117,10 @@ def make_ftw(core: str) -> ftw.FTWConfig:
 def build(options: Options) -> ftwax.ExperimentConfig:
   """Returns the experiment."""
   core, setting = options.core, options.setting
-  if not 0 <= setting < len(_LENGTHS):
-    raise ValueError(
-      f'setting ({setting}) must be from 0 to {len(_LENGTHS) - 1}, of'
-      ' memory_len/0 to memory_len/22; choose 15.'
-    )
   return ftwax.ExperimentConfig(
     name=f'memory_{core}',
     agent=make_impala(core) if core in _IMPALA_CORES else make_ftw(core),
-    environment=memory_chain.make(_LENGTHS[setting]),
+    environment=functools.partial(make_functional, setting),
     **options.fields(),
   )
 

@@ -41,7 +41,7 @@ class RunView(NamedTuple):
 
 
 class Observer:
-  """Watches training; subclasses override the methods that they need.
+  """Watches training; derive from it and override the methods you need.
 
   Timesteps and actions have a row for each seat. The device runtime does not
   show single steps. In distributed runs each process has its own copy: copies
@@ -68,7 +68,13 @@ class Observer:
     return {}
 
   def observe_evaluation(self, row: Mapping[str, Any], run: RunView) -> bool:
-    """Observes the row of an evaluation; returns whether to end the run."""
+    """Observes an evaluation; returns whether to end the run.
+
+    Args:
+      row: the row of the evaluation log, such as `episode_return` and
+        `actor_steps`; see `evaluation.make_row` and `run_records.Counts`.
+      run: the run at this moment.
+    """
     del row, run
     return False
 
@@ -206,6 +212,12 @@ class ExperimentConfig(types.Config):
         ' ppo.PPOConfig().'
       )
     self.check_types()
+    for one in self.observers:
+      if not isinstance(one, Observer):
+        raise ValueError(
+          f'observers ({one!r}) must be observers; derive'
+          f' {type(one).__name__} from ftwax.runtime.Observer.'
+        )
     for name in ('environment', 'evaluation_environment'):
       environment = getattr(self, name)
       if environment is not None:

@@ -58,7 +58,6 @@ _ATTACKED = {
   'watch': [['watch', '.']],
   'report': [['report', '.'], ['report', '.', '--match', '0']],
   'compare': [['compare', '.', '.']],
-  'replay': [['replay', '.']],
   'exploit': [['exploit', '.', '--steps=1000']],
   'train': [
     ['train', 'catch', '--run_dir=.', '--resume', '--runtime=device'],

@@ -5,13 +5,12 @@ over values of hyperparameters. The device runtime calls the same functions of
 `loop` piece by piece, to log and save in between.
 """
 
-import difflib
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import suggestions, types
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import prepare
 from ftwax.runtime.device import compiled_arena
@@ -168,10 +167,9 @@ def _replace(
   current = members.hyperparameters
   for name in values:
     if name not in current._fields:
-      near = difflib.get_close_matches(name, current._fields, 1)
       raise ValueError(
-        f'{name} must be a hyperparameter of the agent; choose'
-        f' {near[0] if near else ", ".join(current._fields)}.'
+        f'{name} must be a hyperparameter of the agent'
+        f'{suggestions.suggest(name, current._fields)}'
       )
   return members._replace(
     hyperparameters=current._replace(
