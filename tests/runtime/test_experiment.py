@@ -52,7 +52,8 @@ def test_what_users_hold_has_short_reprs(tmp_path):
   )
   assert repr(made) == (
     'ExperimentConfig(agent=PPOConfig(hidden_size=32),'
-    " environment='CartPole-v1', max_num_actor_steps=100, name='ppo_CartPole-v1', num_environments=4)"
+    " environment='CartPole-v1', max_num_actor_steps=100,"
+    " name='ppo_CartPole-v1', num_environments=4)"
   )
   assert len(repr(made.replace(environment=catch.make()))) < 250
   counts = run_records.Counts(actor_steps=2000)
@@ -112,7 +113,7 @@ def test_the_runtime_is_chosen_and_told(capsys, tmp_path):
   for options, reason in (
     ({'replay': 'functional'}, 'since replay is set.'),
     ({'environment_processes': 2}, 'since environment_processes is set.'),
-    ({'num_environments': 3}, 'batch_size .* must'),
+    ({'num_environments': 3}, 'num_environments.* must divide batch_size'),
   ):
     told = _choice(capsys, in_jax.replace(**options))
     assert re.match(f'Runtime: local, .*{reason}', told), told
@@ -120,9 +121,7 @@ def test_the_runtime_is_chosen_and_told(capsys, tmp_path):
   with checkpoints.Checkpointer(tmp_path / 'checkpoints') as checkpointer:
     checkpointer.save(1, {'x': np.zeros(1)}, {'state': 'RunState'})
   told = _choice(capsys, in_jax, tmp_path)
-  assert (
-    told == 'Runtime: local, since the run that is resumed was not compiled.\n'
-  )
+  assert 'local, since the run that is resumed was not compiled.' in told
 
 
 def test_observers_must_be_observers():
