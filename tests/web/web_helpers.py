@@ -1,7 +1,10 @@
 """Small games and rooms for tests of pages."""
 
 import json
+import pathlib
 import re
+import runpy
+import shutil
 import time
 
 from starlette import testclient
@@ -92,3 +95,13 @@ def read_link(stream):
     if found:
       return found[0]
   raise AssertionError('no link was printed')
+
+
+def make_site_game(directory):
+  """Builds the site's page of the game, as `docs/hooks.py` does."""
+  folder = pathlib.Path(__file__).parents[2] / 'docs'
+  target = directory / 'play'
+  shutil.copytree(folder / 'play', target)
+  hooks = runpy.run_path(str(folder / 'hooks.py'))
+  hooks['on_post_build']({'site_dir': str(directory)})
+  return target / 'index.html'
