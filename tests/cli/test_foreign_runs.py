@@ -56,8 +56,11 @@ _ATTACKED = {
   'film': [['film', '.']],
   'play': [['play', '.']],
   'watch': [['watch', '.']],
-  'report': [['report', '.'], ['report', '.', '--match', '0']],
-  'compare': [['compare', '.', '.']],
+  'report': [
+    ['report', '.'],
+    ['report', '.', '.'],
+    ['report', '.', '--match', '0'],
+  ],
   'replay': [['replay', '.']],
   'exploit': [['exploit', '.', '--steps=1000']],
   'train': [
@@ -65,7 +68,7 @@ _ATTACKED = {
     ['train', 'catch', '--init_from=.', '--run_dir=new', '--runtime=device'],
   ],
 }
-_NEED_NO_CODE = (['report', '.'], ['compare', '.', '.'])
+_NEED_NO_CODE = (['report', '.'], ['report', '.', '.'])
 
 
 def _write_run(run, **fields):
@@ -216,8 +219,7 @@ def test_no_pipe_hangs_who_reads_a_run(tmp_path, monkeypatch, names):
   monkeypatch.setattr(drawing, 'to_png', lambda figure: b'png')
   for argv in (
     ['evaluate', '.'],
-    ['report', '.'],
-    ['compare', '.', '.'],
+    ['report', '.', '.'],
     ['train', 'catch', '--run_dir=.', '--resume', '--runtime=device'],
   ):
     with contextlib.suppress(SystemExit), _ends_within(60):
