@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from absl import logging
 
-from ftwax import types
+from ftwax import compilation, types
 from ftwax.environments import environment_faults
 from ftwax.population import state as state_lib
 from ftwax.records import (
@@ -194,6 +194,7 @@ class RunRecords:
       self._parts.max_num_actor_steps,
       label=self._parts.name,
       initial_steps=self.counts.actor_steps,
+      num_compiled=compilation.num_compiled,
     ) as display:
 
       def show() -> None:

@@ -114,11 +114,12 @@ def _check_looks(page, name):
         page.screenshot(
           path=f'{folder}/{name}_{width}_{scheme}.png', full_page=True
         )
-      assert [
-        (found['id'], found['nodes'][0]['html'], found['nodes'][0]['any'])
-        for found in axe.Axe().run(page)['violations']
-      ] == []
       assert page.evaluate(_SHOWN) > 2
+      if width < 1000:  # It takes seconds.
+        assert [
+          (found['id'], found['nodes'][0]['html'], found['nodes'][0]['any'])
+          for found in axe.Axe().run(page)['violations']
+        ] == []
     overflow = 'document.scrollingElement.scrollWidth - innerWidth'
     assert page.evaluate(overflow) <= 0
 
@@ -284,7 +285,7 @@ def test_the_live_page_shows_a_growing_curve(page, tmp_path):
     )
     page.wait_for_selector('#runs p:has-text("Even with random 0.50")')
     with run_directory.lock(run):
-      page.wait_for_selector('#runs p:has-text("Runs, ")')
+      page.wait_for_selector('#runs p:has-text("Running, ")')
     assert page.evaluate(_NUM_POINTS) == 4
     page.hover('.chart')
     page.wait_for_selector('.told:has-text("steps")')
@@ -312,6 +313,7 @@ def test_a_run_is_watched_while_it_trains(page, tmp_path):
   )  # fmt: skip
   with process:
     page.goto(web_helpers.read_link(process.stdout))
+    page.wait_for_selector('#runs p:has-text("Compiling")')
     page.wait_for_selector('.chart svg')
     shown = page.evaluate(_NUM_POINTS)
     while page.evaluate(_NUM_POINTS) == shown:

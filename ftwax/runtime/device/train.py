@@ -107,6 +107,9 @@ def make_train(
   def train(
     state: loop_lib.LoopState,
   ) -> tuple[loop_lib.LoopState, types.Metrics]:
+    # Only while JAX traces, after which it compiles.
+    print(f'{parts.name}: compiling a whole training...', flush=True)
+
     def step(
       state: loop_lib.LoopState, number: types.Array
     ) -> tuple[loop_lib.LoopState, types.Metrics]:

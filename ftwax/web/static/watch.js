@@ -105,7 +105,9 @@
     const since = Number.isFinite(age) ? ` ${duration(age)} ago` : '';
     if (run.fact.running ?? age < 60) {
       const left = (run.fact.steps - steps) / speed;
-      return !speed ? 'Starts' : `Runs${left > 0 ? `, ${duration(left)} left` : ''}, at ${Math.round(speed).toLocaleString()} steps/s`;
+      // Until its first call returns, a run compiles.
+      const hasRows = Object.entries(run.logs).some(([label, rows]) => label !== 'lineage' && rows.length);
+      return !hasRows ? 'Compiling' : !speed ? 'Starting' : `Running${left > 0 ? `, ${duration(left)} left` : ''}, at ${Math.round(speed).toLocaleString()} steps/s`;
     }
     if (steps >= run.fact.steps) return `Finished${since}`;
     return run.fact.error ? `Stopped by an error${since}` : since ? `Stopped${since}` : 'Has not started';
@@ -157,7 +159,7 @@
         element('h2', {textContent: nameOf(run), title: run.fact.command || ''}),
         line(state(run, steps), 'score'), bar, line(share && `${share} steps`), line(best(run)), line(scores(run)),
         element('p', {className: 'row'}, play, report,
-          element('span', {className: 'quiet', textContent: `seed ${run.fact.seed ?? '?'}, checkpoint ${run.fact.checkpoint || 'none yet'}`})));
+          element('span', {className: 'quiet', textContent: `seed ${run.fact.seed ?? '?'}, ${run.fact.checkpoint ? `checkpoint ${run.fact.checkpoint}` : 'no checkpoint yet'}`})));
     }));
     if (focus && byId(focus)) byId(focus).focus();
   };
