@@ -54,6 +54,9 @@ _FREE = (
 _ENDS = (0.025, 0.975)
 _NUM_SAMPLES = 2000
 
+# Columns of the table that the page shows.
+_NUM_SHOWN = 6
+
 # Points on a curve; each is the mean over an interval of steps.
 _NUM_POINTS = 40
 
@@ -147,8 +150,8 @@ def make_table(rows: Rows) -> list[list[str]]:
   The last column has the return of each run, if a row has several.
   """
   table = [
-    ['', 'runs', 'return, last episodes']
-    + ['return, all episodes', 'steps', 'seconds']
+    ['', 'mean return', 'runs']
+    + ['over all episodes', 'steps', 'seconds']
     + ['each run'] * any(len(runs) > 1 for runs in rows.values())
   ]
   for name, runs in rows.items():
@@ -161,7 +164,7 @@ def make_table(rows: Rows) -> list[list[str]]:
     last = format_interval([run.last for run in runs])
     whole = format_interval([run.whole for run in runs])
     each = ' '.join(log_values.format_value(run.last) for run in runs)
-    line = [name, str(len(runs)), last, whole, steps, seconds, each]
+    line = [name, last, str(len(runs)), whole, steps, seconds, each]
     table.append(line[: len(table[0])])
   return table
 
@@ -193,19 +196,21 @@ def write_page(
   Returns:
     The path of the page.
   """
-  head, *lines = make_table(rows)
+  # Each run has a line of its own below.
+  head, *lines = (line[:_NUM_SHOWN] for line in make_table(rows))
   body = [
     page.heading('Results'),
     page.paragraph(
-      'A row holds the finished runs that differ in their seeds alone. Return:'
-      ' the mean over seeds and its 95% bootstrap interval.'
+      'A row holds the finished runs that differ in their seeds alone. Mean'
+      ' return: over the last episodes of each run, then over seeds, with its'
+      ' 95% bootstrap interval.'
     ),
     page.columns(head, lines),
     *page.charts(
       'Returns in training',
       'Mean return of the episodes that ended in each interval of steps (line:'
       ' mean over seeds; band: its 95% interval).',
-      [_returns_figure(rows)],
+      _returns_figures(rows),
     ),
     *_elo_section(rows),
     *_list_differences(rows),
@@ -221,7 +226,8 @@ def _label(rows: Sequence[Sequence[Run]]) -> list[str]:
   """Returns the name of each row: what distinguishes it, and no more."""
   configs = [_leaves(row[0].config) for row in rows]
   labels: list[tuple[str, ...]] = [() for _ in rows]
-  for key in ['name', *_differing(configs), 'seed']:
+  fields = sorted(_differing(configs), key=lambda key: key.count('.'))
+  for key in ['name', *fields, 'seed']:
     before = list(labels)
     for index, config in enumerate(configs):
       alike = [i for i, label in enumerate(before) if label == before[index]]
@@ -254,6 +260,7 @@ def _leaves(plain: Any, path: str = '') -> dict[str, str]:
     plain = {str(index): entry for index, entry in enumerate(plain)}
   if not isinstance(plain, dict):
     text = plain if isinstance(plain, str) else json.dumps(plain)
+    text = 'none' if plain is None else text
     text = text.rpartition(':')[2]  # Of a module and a name.
     return {path: text if len(text) <= 40 else f'...{text[-37:]}'}
   plain = dict(plain)
@@ -310,13 +317,11 @@ def _each_run(rows: Rows) -> list[str]:
       if len(runs) > 1:
         label += f', seed {run.config.get("seed")}'
       numbers[label] = {
-        'return, last episodes': log_values.format_value(run.last),
+        'mean return': log_values.format_value(run.last),
         **_strengths(run.directory),
       }
       facts = run_facts.read(run.directory)
-      wanted = [
-        facts[x] for x in ('command', 'started', 'commit') if x in facts
-      ]
+      wanted = [facts[x] for x in ('command', 'started') if x in facts]
       texts[label] = ' · '.join([str(run.directory), *wanted])
   names = list(dict.fromkeys(fact for one in numbers.values() for fact in one))
   lines = [[label, *(one.get(n, '') for n in names)]
@@ -343,6 +348,15 @@ def _strengths(directory: pathlib.Path) -> dict[str, str]:
   return strengths
 
 
+def _returns_figures(rows: Rows) -> list[dict[str, Any]]:
+  """Returns a figure for each environment, as returns of others differ."""
+  by_task: dict[str, dict[str, Sequence[Run]]] = {}
+  for name, runs in rows.items():
+    task = json.dumps(runs[0].config.get('environment'), sort_keys=True)
+    by_task.setdefault(task, {})[name] = runs
+  return [_returns_figure(some) for some in by_task.values()]
+
+
 def _returns_figure(rows: Rows) -> dict[str, Any]:
   episodes = {
     name: [curves.read_returns(run.directory, 'train') for run in runs]
@@ -355,7 +369,12 @@ def _returns_figure(rows: Rows) -> dict[str, Any]:
     name: np.array([curves.mean_by_step(run, edges) for run in row])
     for name, row in episodes.items()
   }
-  return figure('return', {name: (steps, v) for name, v in values.items()})
+  lines = {name: (steps, v) for name, v in values.items()}
+  names = dict.fromkeys(
+    runs[0].config.get('name', '') for runs in rows.values()
+  )
+  title = drawing.readable(', '.join(names))
+  return {**figure('return', lines), 'title': title}
 
 
 def _elo_section(rows: Rows) -> list[str]:
@@ -419,6 +438,7 @@ def _list_differences(rows: Rows) -> list[str]:
   lines = [
     [key, *(config.get(key, '') for config in configs)]
     for key in _differing(configs)
+    if key != 'name'
   ]
   if not lines:
     return [page.paragraph('The configurations differ in their seeds alone.')]

@@ -76,11 +76,11 @@ def test_several_runs_are_compared_by_a_table_and_a_page(tmp_path, capsys):
   *_, _, first, second, last = capsys.readouterr().out.splitlines()
   # The interval of three seeds is their range.
   assert re.split('  +', first) == [
-    'rate=1', '3', '0.6 (0.5 to 0.7)', '0.3 (0.25 to 0.35)', '2,000', '2',
+    'rate=1', '0.6 (0.5 to 0.7)', '3', '0.3 (0.25 to 0.35)', '2,000', '2',
     '0.5 0.6 0.7',
   ]  # fmt: skip
   assert re.split('  +', second) == [
-    'rate=2', '1', '0.25', '0.125', '2,000', '2', '0.25',
+    'rate=2', '0.25', '1', '0.125', '2,000', '2', '0.25',
   ]  # fmt: skip
   assert last == str(page)
   assert 'Returns in training' in page.read_text('utf-8')

@@ -124,7 +124,7 @@ def test_runs_stand_side_by_side(tmp_path):
   cell = '<td class="number">{}</td>'.format
   # The first table has the numbers, and no table has a cell of prose.
   first_table, *others = re.findall('<table>(.*?)</table>', text, re.S)
-  assert f'<td>agent=PPOConfig</td>{cell(1)}{cell(1.5)}' in first_table
+  assert f'<td>agent=PPOConfig</td>{cell(1.5)}{cell(1)}' in first_table
   assert 'ftwax train' not in first_table and 'absent' not in text
   differences, strengths, commands = others
   assert f'<td>agent</td>{cell("PPOConfig")}{cell("IMPALAConfig")}' in (
@@ -146,7 +146,7 @@ def test_intervals_stay_within_what_was_measured(tmp_path):
     for seed, value in enumerate((-1.0, 1.0, 1.0))
   ]
   rows = comparison.group(runs)
-  assert comparison.make_table(rows)[1][2] == '0.1667 (-0.5 to 0.5)'
+  assert comparison.make_table(rows)[1][1] == '0.1667 (-0.5 to 0.5)'
   text = comparison.write_page(rows, tmp_path / 'two.html').read_text()
   found = re.findall('class="figure">(.*?)</script>', text)
   returns, elo = map(json.loads, found)

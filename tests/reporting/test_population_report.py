@@ -256,7 +256,6 @@ def test_results_and_members_in_numbers(run_dir):
   ratings = np.asarray(_row(30)['ratings'])
   best = int(ratings.argmax())
   assert table['games per member'] == '30'
-  assert table['best by that rating'] == f'member {best}, {ratings[best]:.0f}'
   assert table['copies'] == '3'
   assert table['surviving founders'] == '2 of 3'
   # Constants would only fill the page.
@@ -264,6 +263,26 @@ def test_results_and_members_in_numbers(run_dir):
   first = texts.index('learning rate') + 1
   assert texts[first] == str(best)
   assert texts[first + 1] == f'{ratings[best]:,.0f}'
+
+
+def test_a_page_names_one_member_as_the_best(run_dir):
+  ratings = np.asarray(_row(30)['ratings'])
+  best = (int(ratings.argmax()) + 1) % 3  # Of the games against others.
+  scores = np.where(np.arange(3) == best, 0.9, 0.3)
+  logger = loggers.JSONLLogger(loggers.log_path(run_dir, 'evaluation'))
+  logger.write(
+    {
+      'actor_steps': 40,
+      'scores/random': float(scores.mean()),
+      'member_scores': scores[:, None].tolist(),
+      'member_games': [[100]] * 3,
+    }
+  )
+  logger.close()
+  texts = _read(report.make_report(run_dir)).texts
+  assert any(f'The best, member {best}, has' in text for text in texts)
+  assert texts[texts.index('learning rate') + 1] == str(best)
+  assert not any('best by' in text for text in texts)
 
 
 def test_the_report_holds_the_last_games(run_dir):

@@ -71,8 +71,8 @@ def test_the_table_has_a_row_for_each_variant(asked, capsys):
   assert 'with tasks, mean of 2' in content
   means = ['7.5 (7 to 8)', '6.75 (6.25 to 7.25)']
   assert [re.split('  +', line.strip()) for line in lines[1:4]] == [
-    ['runs', 'return, last episodes', 'return, all episodes', 'steps',
+    ['mean return', 'runs', 'over all episodes', 'steps',
      'seconds', 'each run'],
-    ['with tasks', '2', *means, '20', '4', '7 8'],
-    ['without', '2', *means, '20', '6', '7 8'],
+    ['with tasks', means[0], '2', means[1], '20', '4', '7 8'],
+    ['without', means[0], '2', means[1], '20', '6', '7 8'],
   ]  # fmt: skip
