@@ -124,13 +124,20 @@ class RunRecords:
       stack.callback(self._checkpointer.close)
 
   @property
-  def mean_return(self) -> float:
-    """Mean return of the last training episodes; see `recent_episodes`."""
+  def recent_returns(self) -> types.Floats:
+    """Returns of the last training episodes, [n]; see `recent_episodes`."""
     if not self._episodes:
-      return float('nan')
+      return np.zeros(0)
     steps, returns = np.array(self._episodes, np.float64).T
     (*_, recent) = recent_episodes.count(steps, np.ones(len(steps)))
-    return float(np.mean(returns[-int(recent) :]))
+    last: types.Floats = returns[-int(recent) :]
+    return last
+
+  @property
+  def mean_return(self) -> float:
+    """Mean of `recent_returns`; NaN without any."""
+    returns = self.recent_returns
+    return float(np.mean(returns)) if len(returns) else float('nan')
 
   @functools.cached_property
   def evaluation_logger(self) -> loggers.Logger:

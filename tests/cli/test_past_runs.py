@@ -10,7 +10,7 @@ import pytest
 
 import ftwax
 from ftwax.agents import ppo
-from ftwax.cli import commands, launch, past_runs
+from ftwax.cli import commands, evaluate_command, launch, past_runs
 from ftwax.records import config_files, loggers
 
 
@@ -128,6 +128,32 @@ def test_what_cannot_be_exploited_is_told(my_run):
     commands.main(['exploit', 'nothing'])
 
 
+def test_numbers_of_an_evaluation_have_names():
+  row = {
+    'episode_return': 0.5, 'episode_return_std': 1.5, 'episode_length': 9.0,
+    'num_episodes': 12, 'member_returns': [0.25, 0.75],
+    'scores/random': 0.91, 'scores/tactician': 0.4,
+    'member_scores': [[0.82, 0.4], [1.0, 0.4]], 'member_games': [[3, 3]] * 2,
+    'elo': 101.5, 'member_elo': [90.4, 112.6],
+  }  # fmt: skip
+  first, second, _, head, *members = evaluate_command.describe(row).split('\n')
+  assert first == (
+    '12 episodes of 9 steps: mean return 0.5, standard deviation 1.5'
+  )
+  assert second == 'mean Elo above random: 101.5'
+  assert re.split('  +', head.strip()) == [
+    'return', 'Elo', 'score against random', 'score against tactician',
+  ]  # fmt: skip
+  assert [re.split('  +', line) for line in members] == [
+    ['member 0', '0.25', '90', '0.82', '0.4'],
+    ['member 1', '0.75', '113', '1', '0.4'],
+  ]
+  alone = {'cross_returns': [[1.0, 2.0], [3.0, 4.0]], 'self_play': 2.5}
+  *_, head, one, two = evaluate_command.describe({**row, **alone}).split('\n')
+  assert head.endswith('return beside member 0  return beside member 1')
+  assert one.split()[-2:] == ['1', '2'] and two.split()[-2:] == ['3', '4']
+
+
 @pytest.mark.slow
 def test_a_run_is_evaluated(my_run, capsys):
   run_dir, experiment = my_run
@@ -136,7 +162,8 @@ def test_a_run_is_evaluated(my_run, capsys):
   row = json.loads(capsys.readouterr().out)
   assert row['num_episodes'] >= 3 and -1.0 <= row['episode_return'] <= 1.0
   assert commands.main(argv) == 0
-  assert 'episode_return ' in capsys.readouterr().out
+  text = capsys.readouterr().out
+  assert re.match(r'\d+ episodes of 9 steps: mean return -?\d', text)
   film = f'{run_dir}/film.gif'
   argv = ['film', run_dir, '--experiment', experiment, '--out', film]
   assert commands.main([*argv, '--steps=5']) == 0
