@@ -25,6 +25,7 @@ _FUNCTIONAL = [
   'numpy>=1.23',
   'optax>=0.2.8',
   'rich>=13',
+  'rlax>=0.1.7',
   'scipy>=1.11',
   'safetensors>=0.5',
   'tensorboardX>=2.6',
@@ -48,10 +49,12 @@ _REVERB = [
   'ml-dtypes<0.6',
 ]
 
+_GYM = ['gymnasium>=1.2']
+
+# Atari and the games of several players.
 _ENVS = [
+  *_GYM,
   'ale-py>=0.12.1',
-  'bsuite==0.3.6',
-  'gymnasium>=1.2',
   'mpe2>=1.1',
   'opencv-python-headless>=4.8',
   'pettingzoo>=1.27',
@@ -144,6 +147,7 @@ setuptools.setup(
   extras_require={
     'distributed': _DISTRIBUTED,
     'envs': _ENVS,
+    'gym': _GYM,
     'dev': _DEV,
     'docs': _DOCS,
     'hub': ['huggingface_hub>=0.30'],

@@ -43,7 +43,6 @@ from ftwax.cli import flags, launch
 from ftwax.environments import capture_the_flag as game_lib
 from ftwax.experiments import capture_the_flag  # noqa: TID251
 from ftwax.records import loggers
-from ftwax.replay import level_replay
 from ftwax.reporting import drawing, evaluation_curves
 from ftwax.runtime import experiment as experiment_lib
 
@@ -133,11 +132,6 @@ def without_evolution(experiment: _Experiment) -> _Experiment:
   return experiment.replace(population=population)
 
 
-def with_curriculum(experiment: _Experiment) -> _Experiment:
-  """Maps are played again by the errors of critics; see `level_replay`."""
-  return experiment.replace(level_replay=level_replay.LevelReplayConfig())
-
-
 def self_play(experiment: _Experiment) -> _Experiment:
   """One agent against itself, rewarded only by the score of the game."""
   worth = {
@@ -191,7 +185,6 @@ VARIANTS: dict[str, Callable[[_Experiment], _Experiment]] = {
   'with_hierarchy': functools.partial(with_core, core='rpth'),
   'with_noise': functools.partial(with_core, core='rpth', noise_scale=1.0),
   'with_memory': functools.partial(with_core, core='rpth_dnc', noise_scale=1.0),
-  'with_curriculum': with_curriculum,
   'without_evolved_rewards': without_evolved_rewards,
   'without_evolution': without_evolution,
   'self_play': self_play,

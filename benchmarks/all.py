@@ -2,7 +2,7 @@ r"""Runs the commands whose figures pages quote, and writes their tables.
 
     uv run --with rlax --with flashbax --with gymnax --with sb3-contrib \
       --with envpool --with 'tensorflow-probability<0.16' benchmarks/all.py
-    uv run benchmarks/all.py --lines acting replay_on_catch
+    uv run benchmarks/all.py --lines acting a3c
     uv run benchmarks/all.py --write
 
 A line is a benchmark, whose printed tables are kept, or an experiment in some
@@ -63,11 +63,6 @@ class Line(NamedTuple):
   seeds: Sequence[int] = (0, 1, 2)
 
 
-_REPLAY = '--set agent.use_pixel_control=false agent.replay_capacity=1600'
-_OFF_POLICY = (
-  f'{_REPLAY} agent.use_off_policy=true agent.use_value_replay=false'
-)
-
 LINES: Mapping[str, Line] = {
   'start': Line('benchmarks/start.py'),
   'compile': Line('benchmarks/compile.py --agents impala ppo ftw'),
@@ -88,16 +83,6 @@ LINES: Mapping[str, Line] = {
     'benchmarks/device.py --rounds=3 --tables populations --members 8'
   ),
   'scaling': Line('benchmarks/scaling.py'),
-  'replay_on_catch': Line(
-    'experiments/unreal_rooms.py --game=catch --max_num_actor_steps=60000',
-    {
-      'A2C': '--notasks',
-      'UNREAL': _REPLAY,
-      'UNREAL, off-policy replay': _OFF_POLICY,
-      'the same, prioritized': f'{_OFF_POLICY} agent.prioritize_replay=true',
-    },
-    seeds=(10, 11, 12),  # The setting was chosen on seed 0.
-  ),
   'a3c': Line(
     'experiments/catch.py --agent=a3c --runtime=distributed --eval_every=0'
     ' --max_num_actor_steps=120000',

@@ -5,7 +5,6 @@ As a script, it is the run; as a module, it controls and observes the run.
 
 import argparse
 import collections
-import functools
 import json
 import os
 import pathlib
@@ -15,9 +14,10 @@ import time
 from collections.abc import Sequence
 
 import psutil
+import python_catch
 
 from ftwax.agents import impala
-from ftwax.environments import bsuite_adapter, catch
+from ftwax.environments import catch
 from ftwax.records import checkpoints, loggers
 from ftwax.runtime import distributed, experiment, runs
 
@@ -25,13 +25,12 @@ from ftwax.runtime import distributed, experiment, runs
 def build_experiment(
   num_environments: int, save_every_seconds: float, in_jax: bool
 ) -> experiment.ExperimentConfig:
-  """Returns endless catch, from bsuite or in JAX."""
-  make_environment = functools.partial(bsuite_adapter.make, 'catch/0')
+  """Returns endless catch, in Python or in JAX."""
   config = impala.IMPALAConfig.atari_paper(batch_size=16)
   return experiment.ExperimentConfig(
     name='chaos',
     agent=config,
-    environment=make_catch if in_jax else make_environment,
+    environment=make_catch if in_jax else python_catch.Catch,
     max_num_actor_steps=10**9,
     num_environments=num_environments,
     checkpointing=checkpoints.CheckpointingConfig(save_every_seconds),

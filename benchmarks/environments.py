@@ -5,7 +5,7 @@
 Measures the built-in capture the flag with 64 games of two against two in one
 `lax.scan`, with random and with scripted actions; and stepped from Python, as
 in the local and distributed runtimes: one game, and 32 games in one compiled
-call. Melting Pot and PettingZoo games are measured if they are installed.
+call. PettingZoo's games are measured if they are installed.
 """
 
 import functools
@@ -19,7 +19,6 @@ from ftwax.environments import (
   compiled_games,
   functional,
   game_vectors,
-  meltingpot_paintball,
   pettingzoo_adapter,
 )
 from ftwax.environments.capture_the_flag import opponents
@@ -144,9 +143,6 @@ def make_spread():
 def main():
   """Measures and prints."""
   make_config = capture_the_flag.CaptureTheFlagConfig
-  small = functools.partial(
-    meltingpot_paintball.make_paintball, 0, num_steps=300
-  )
   calls = {
     'features, random': lambda: measure_random(make_config()),
     'features, random, 4v4': lambda: measure_random(make_config(team_size=4)),
@@ -161,12 +157,6 @@ def main():
       )
       for num_games in (1, _NUM_HOST_GAMES)
     },
-    'Melting Pot, own map': lambda: measure_host(lambda: make_one(small)),
-    'Melting Pot, drawn map': lambda: measure_host(
-      lambda: make_one(
-        functools.partial(small, ascii_map=meltingpot_paintball.draw_map(0))
-      )
-    ),
     'PettingZoo, simple_spread': lambda: measure_host(
       lambda: make_one(make_spread)
     ),

@@ -1,4 +1,4 @@
-"""The whole agent on bsuite's catch: speed, shares of its parts, and a rival.
+"""The whole agent on catch: speed, shares of its parts, and a rival.
 
     uv run benchmarks/loop.py
 
@@ -9,7 +9,6 @@ counts calls of functions of ours.
 
 import argparse
 import collections
-import functools
 import os
 import statistics
 import sys
@@ -20,11 +19,11 @@ import gymnasium
 import jax
 import numpy as np
 import parts
+import python_catch
 
 import ftwax
 from ftwax.agents import impala
 from ftwax.environments import (
-  bsuite_adapter,
   game_vectors,
   gymnasium_adapter,
 )
@@ -60,10 +59,7 @@ def make_cart_pole(seed):
   return gymnasium_adapter.GymnasiumEnvironment(made, seed)
 
 
-_make_catch = functools.partial(bsuite_adapter.make, 'catch/0')
-
-
-def make_arena(num_environments, make=_make_catch):
+def make_arena(num_environments, make=python_catch.Catch):
   """Makes an arena of validated catch, as in the local runtime."""
   made = game_vectors.make_games(make, range(num_environments), 'test')
   made_seating = seating.make_seating(made.spec.teams, 1, num_environments)
@@ -105,7 +101,7 @@ def run(seconds, num_environments):
   time_parts(agent, environment)
   made = experiment.ExperimentConfig(
     agent=config,
-    environment=functools.partial(bsuite_adapter.make, 'catch/0'),
+    environment=python_catch.Catch,
     max_num_actor_steps=10**9,
   )
   seats = np.zeros((num_environments, 1), np.int32)

@@ -8,11 +8,11 @@ from typing import Any
 import dm_env
 import jax
 import numpy as np
+import python_catch
 
 from ftwax import types
 from ftwax.agents import acme
 from ftwax.agents.actor_critic import actor_critic_config
-from ftwax.environments import bsuite_adapter
 from ftwax.replay.reverb import servers
 
 
@@ -92,8 +92,8 @@ class _NoLogger:
 
 
 def catch_spec() -> types.EnvironmentSpec:
-  """Returns the spec of bsuite's catch: 10x5 floats and 3 actions."""
-  return types.make_environment_spec(bsuite_adapter.make('catch/0', seed=0))
+  """Returns the spec of catch: 10x5 floats and 3 actions."""
+  return types.make_environment_spec(python_catch.Catch(0))
 
 
 def random_timesteps(

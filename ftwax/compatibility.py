@@ -1,10 +1,11 @@
-"""A clear error on Python versions that a module does not support."""
+"""What the rooms of Python 3.10 need before they are imported."""
 
+import contextlib
 import sys
 
 
 def require_python_310(room: str) -> None:
-  """Raises an ImportError on Python 3.11 and newer.
+  """Raises an ImportError on Python 3.11 and newer; else imports rlax.
 
   dm-acme requires dm-launchpad, which has no wheel for Python 3.11, and the
   matching releases of dm-reverb are older still.
@@ -22,3 +23,5 @@ def require_python_310(room: str) -> None:
       f' and this is Python {version}; use Python 3.10, or a local run with'
       " replay='functional', which also works on newer versions."
     )
+  with contextlib.suppress(ImportError):  # Losses say what to do about it.
+    import rlax  # noqa: F401 It must come before TensorFlow.

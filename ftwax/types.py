@@ -11,7 +11,6 @@ led to it is `previous_action` at `t`.
 """
 
 import dataclasses
-import difflib
 import types as python_types
 import typing
 from collections.abc import Mapping
@@ -20,6 +19,11 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import dm_env
 import jax
 import numpy as np
+
+from ftwax import suggestions
+
+# Letters of a value in a short `repr`.
+_MAX_REPR = 60
 
 # An array or any nesting of tuples, lists and dicts of arrays.
 ArrayTree = Any
@@ -485,8 +489,20 @@ def _classes(kind: type) -> tuple[type, ...]:
   return _CLASSES[kind][1] if kind in _CLASSES else (kind,)
 
 
+def _short_repr(value: Any) -> str:
+  text = getattr(value, '__qualname__', None) or repr(value)
+  if len(text) <= _MAX_REPR or isinstance(value, Config):
+    return text
+  return f'{text[: _MAX_REPR - 3]}...'
+
+
 class Config:
   """Base of configurations: a misspelt field gets a suggestion."""
+
+  def __init_subclass__(cls, **options: Any) -> None:
+    """Keeps the short `repr`, which `dataclass` would replace."""
+    super().__init_subclass__(**options)
+    cls.__repr__ = Config.__repr__  # type: ignore[method-assign]
 
   def __new__(cls, *args: Any, **fields: Any) -> Any:
     """Makes an object whose fields the dataclass sets.
@@ -498,12 +514,21 @@ class Config:
     known = getattr(cls, '__dataclass_fields__', {})
     for name in fields:
       if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        remedy = f'did you mean {close[0]}?' if close else 'leave it out.'
-        raise InvalidTypeError(
-          f'{cls.__name__} has no field {name!r}; {remedy}'
-        )
+        meant = suggestions.suggest(name, known)
+        raise InvalidTypeError(f'{cls.__name__} has no field {name!r}{meant}')
     return super().__new__(cls)
+
+  def __repr__(self) -> str:
+    """Returns the class and the fields that differ from their defaults."""
+    config: Any = self
+    parts = []
+    for field in dataclasses.fields(config):
+      value, default = getattr(self, field.name), field.default
+      if field.default_factory is not dataclasses.MISSING:
+        default = field.default_factory()
+      if value is not default and repr(value) != repr(default):
+        parts.append(f'{field.name}={_short_repr(value)}')
+    return f'{type(self).__name__}({", ".join(parts)})'
 
   def check_types(self) -> None:
     """Raises a TypeError if a field is not of its annotated class."""

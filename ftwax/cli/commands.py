@@ -19,6 +19,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 
+from ftwax import suggestions
 from ftwax.cli import flags
 
 _INTERRUPTED = 128 + signal.SIGINT
@@ -31,14 +32,12 @@ COMMANDS = (
   'check',
   'train',
   'sweep',
-  'replay',
   'evaluate',
   'film',
   'exploit',
   'report',
   'watch',
   'play',
-  'bench',
   'doctor',
 )
 
@@ -62,10 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
   name, *rest = argv
   if name not in COMMANDS:
-    print(
-      f'ftwax: there is no command {name!r}{flags.suggest(name, COMMANDS)}',
-      file=sys.stderr,
-    )
+    meant = suggestions.suggest(name, COMMANDS)
+    print(f'ftwax: there is no command {name!r}{meant}', file=sys.stderr)
     raise SystemExit(flags.EXIT_USAGE)
   with errors_told(), _warnings_told():
     try:

@@ -13,7 +13,7 @@ may be written with dashes.
 
 import argparse
 import dataclasses
-import difflib
+import re
 import sys
 import textwrap
 import types as python_types
@@ -21,7 +21,11 @@ import typing
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
+from ftwax import suggestions
+
 EXIT_USAGE = 2
+
+_STEPS = '--max_num_actor_steps'
 
 # Width of the column of names with defaults, and of a line.
 _NAME_WIDTH, _WIDTH = 32, 80
@@ -78,12 +82,6 @@ def check_positive(options: Any, *names: str) -> None:
       raise ValueError(f'--{name} ({value}) must be at least 1; choose 1.')
 
 
-def suggest(name: str, known: Collection[str]) -> str:
-  """Returns the end of an error message about an unknown name."""
-  close = difflib.get_close_matches(name, known, n=1)
-  return f'; did you mean {close[0]}?' if close else '.'
-
-
 class _Parser(argparse.ArgumentParser):
   """A parser whose errors suggest the intended flag."""
 
@@ -120,7 +118,8 @@ def parse(
   for field in fields:
     _add(parser, field, hints[field.name], _about(kind, field.name))
   rests = [f for f in fields if f.metadata.get('position') == 'rest']
-  words = _normalize(argv[:1] if rests else argv)
+  names = [field.name for field in fields]
+  words = _normalize(argv[:1] if rests else argv, names)
   words += argv[1:] if rests else []
   if {'-h', '--help'}.intersection(words[:1] if rests else words):
     print(_help(kind, command, description))
@@ -131,7 +130,7 @@ def parse(
     name = unknown[0].partition('=')[0]
     known = [*parser._option_string_actions, '--help']
     if name.startswith('-'):
-      parser.error(f'there is no flag {name}{suggest(name, known)}')
+      parser.error(f'there is no flag {name}{suggestions.suggest(name, known)}')
     positions = [f.name.upper() for f in fields if 'position' in f.metadata]
     wanted = ' '.join(positions) or 'none'
     parser.error(f'arguments besides flags ({unknown}) must be {wanted}')
@@ -145,8 +144,10 @@ def parse(
   return Parsed(kind(**values), frozenset(values))
 
 
-def _normalize(words: Sequence[str]) -> list[str]:
-  """Replaces dashes in the names of flags by underscores."""
+def _normalize(words: Sequence[str], names: Collection[str]) -> list[str]:
+  """Replaces dashes in the names of flags by underscores; knows `--steps`."""
+  if 'steps' not in names and 'max_num_actor_steps' in names:
+    words = [re.sub('^--steps(?==|$)', _STEPS, word) for word in words]
   pairs = [word.partition('=') for word in words]
   return [
     f'--{name[2:].replace("-", "_")}{equals}{value}'

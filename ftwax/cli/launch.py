@@ -12,6 +12,8 @@ may also have
 
 import dataclasses
 import importlib
+import importlib.util
+import inspect
 import pathlib
 import sys
 import types
@@ -23,6 +25,7 @@ import cloudpickle
 from absl import logging
 
 import ftwax
+from ftwax import suggestions
 from ftwax.cli import commands, flags, tasks
 from ftwax.records import checkpoints, config_files, log_values
 from ftwax.runtime import (
@@ -35,6 +38,9 @@ from ftwax.runtime import (
 from ftwax.runtime import experiment as experiment_lib
 
 _FOLDER = pathlib.Path(ftwax.__file__).parent / 'experiments'
+
+# The experiment of environments that have none of their own.
+_ANY = 'any_environment'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +73,7 @@ class Options:
     'Seconds between checkpoints.',
   )
   watch: bool = flags.flag(False, 'Serve a web page that follows the run.')
-  runtime: str = flags.flag('local', 'Where to run it.', runs.RUNTIMES)
+  runtime: str = flags.flag(runs.AUTO, 'Where to run it.', runs.RUNTIMES)
   num_actors: int | None = flags.flag(
     None, 'Actor processes, with --runtime=distributed.'
   )
@@ -216,7 +222,7 @@ def find_name(source: str) -> Any:
   if not hasattr(module, name):
     raise ValueError(
       f'{source} must name a part of {file}, and there is no'
-      f' {name}{flags.suggest(name, vars(module))}'
+      f' {name}{suggestions.suggest(name, vars(module))}'
     )
   return getattr(module, name)
 
@@ -231,7 +237,8 @@ def find(
 
   Args:
     source: name of an experiment of the library or of one of `tasks.TASKS`,
-      FILE.py:FUNCTION, or the path of an experiment file.
+      the path of an experiment file, FILE.py:FUNCTION, or an environment: a
+      Gymnasium id, FILE.py:NAME or MODULE:NAME.
     argv: flags of the experiment.
     command: the command that they belong to, for messages.
     extra: dataclass of further flags, whose defaults take precedence.
@@ -247,13 +254,15 @@ def find(
   path = pathlib.Path(file)
   if path.suffix != '.py':
     if source not in names():
-      known = [*names(), *tasks.TASKS]
-      raise ValueError(
-        f'experiment ({source!r}) must be a name listed by `ftwax list` or'
-        f' FILE.py:FUNCTION{flags.suggest(source, known)}'
-      )
-    path = _FOLDER / f'{source}.py'
+      _check_environment(source)
+      argv = [f'--environment={source}', *argv]
+      source = _ANY
+    path, name = _FOLDER / f'{source}.py', ''
   module = _import(path, source)
+  if name and _is_environment(getattr(module, name, None)):
+    argv = [f'--environment={source}', *argv]
+    path, name = _FOLDER / f'{_ANY}.py', ''
+    module = _import(path, source)
   function = getattr(module, name or 'build', None)
   if function is None and not name:
     function = getattr(module, 'main', None)
@@ -274,6 +283,33 @@ def find(
     )
   parsed = flags.parse(kind, argv, words, description)
   return Experiment(module, function, *_set_fields(*parsed))
+
+
+def _check_environment(source: str) -> None:
+  """Raises a ValueError if a name can be no environment either."""
+  if importlib.util.find_spec('gymnasium') is None or ':' in source:
+    return  # Told where it is made.
+  import gymnasium
+
+  known = [*names(), *tasks.TASKS]
+  if source not in gymnasium.registry:
+    meant = suggestions.suggest(source, [*known, *gymnasium.registry])
+    raise ValueError(
+      f'experiment ({source!r}) must be a name listed by `ftwax list`, the id'
+      f' of a Gymnasium environment, FILE.py:NAME or MODULE:NAME{meant}'
+    )
+
+
+def _is_environment(function: Any) -> bool:
+  """Returns whether a part of a user's file makes an environment."""
+  if isinstance(function, type):
+    return True
+  if not callable(function) or _options_class(function) is not None:
+    return False
+  takes = list(inspect.signature(function).parameters)
+  if takes or typing.get_type_hints(function).get('return') is not None:
+    return bool(takes)
+  return not isinstance(function(), experiment_lib.ExperimentConfig)
 
 
 def _import(path: pathlib.Path, source: str) -> types.ModuleType:

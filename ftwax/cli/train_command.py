@@ -1,6 +1,9 @@
 """Runs an experiment of ftwax, or one from your own file.
 
 ftwax train catch --seed=1            `ftwax train catch --help` lists the flags
+ftwax train MountainCar-v0 --core=gru --steps=100_000
+                                      any Gymnasium id, FILE.py:NAME or
+                                      MODULE:NAME that makes an environment
 ftwax train my_file.py:build --help   runs a function that returns an
                                       ExperimentConfig; has the common flags
 """
@@ -15,7 +18,7 @@ class Options:
   """Flags of `ftwax train`."""
 
   experiment: str = flags.argument(
-    'A name listed by `ftwax list`, or FILE.py:FUNCTION.'
+    'A name listed by `ftwax list`, an environment, or FILE.py:FUNCTION.'
   )
   flags: tuple[str, ...] = flags.argument(
     'Flags of the experiment.', default=(), rest=True

@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 from typing import Any
 
+from ftwax import extras
 from ftwax.cli import flags, past_runs
 
 
@@ -35,15 +36,10 @@ def import_server() -> Any:
   """Imports `server`.
 
   Raises:
-    ValueError: if required packages are not installed.
+    ImportError: if required packages are not installed.
   """
-  try:
+  with extras.required('starlette', 'web'):
     return importlib.import_module('ftwax.web.server')
-  except ImportError as error:
-    raise ValueError(
-      f'web pages need packages that are not installed ({error}); run `uv'
-      " sync`, or `pip install -c constraints.txt -e '.[web]'`, in a clone."
-    ) from None
 
 
 def run(options: Options) -> int:

@@ -14,7 +14,6 @@ from ftwax.environments import (
   games,
   memory_chain,
   recall,
-  rooms,
 )
 from ftwax.environments.functional import (
   FunctionalEnvironment,
@@ -30,7 +29,6 @@ __all__ = (
   'atari',
   'atari_vector',
   'bandits',
-  'bsuite_adapter',
   'capture_the_flag',
   'catch',
   'copying',
@@ -40,10 +38,8 @@ __all__ = (
   'gymnasium_adapter',
   'gymnax_adapter',
   'jumanji_adapter',
-  'meltingpot_adapter',
   'memory_chain',
   'pettingzoo_adapter',
   'recall',
-  'rooms',
   'vector',
 )

@@ -9,8 +9,8 @@ from typing import Any
 
 import dm_env
 
-from ftwax import types
-from ftwax.environments import extras, functional
+from ftwax import extras, types
+from ftwax.environments import functional
 
 _IN_JAX = (functional.FunctionalEnvironment, functional.FunctionalGame)
 
@@ -36,7 +36,7 @@ def adapt(environment: Any, seed: int, **options: Any) -> Any:
     ValueError: if there is no environment of that name.
   """
   if isinstance(environment, str):
-    with extras.required('gymnasium'):
+    with extras.required('gymnasium', 'gym'):
       import gymnasium
     try:
       environment = gymnasium.make(environment, **options)

@@ -20,14 +20,14 @@ import numpy as np
 from dm_env import specs
 from numpy import typing as npt
 
-from ftwax import types
-from ftwax.environments import extras, specified
+from ftwax import extras, types
+from ftwax.environments import specified
 
-with extras.required('ale-py'):
+with extras.required('ale-py', 'envs'):
   import ale_py
   from ale_py import roms
 
-with extras.required('opencv-python-headless'):
+with extras.required('opencv-python-headless', 'envs'):
   import cv2
 
 

@@ -21,11 +21,11 @@ import dm_env
 import numpy as np
 from numpy import typing as npt
 
-from ftwax import types
-from ftwax.environments import extras, gymnasium_spaces, specified, validation
+from ftwax import extras, types
+from ftwax.environments import gymnasium_spaces, specified, validation
 from ftwax.environments import vector as vector_lib
 
-with extras.required('gymnasium'):
+with extras.required('gymnasium', 'gym'):
   import gymnasium
   from gymnasium import vector as gymnasium_vector
 

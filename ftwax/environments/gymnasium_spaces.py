@@ -16,10 +16,10 @@ from typing import Any, TypeAlias, TypeGuard
 import numpy as np
 from dm_env import specs
 
-from ftwax import types
-from ftwax.environments import extras, specified
+from ftwax import extras, types
+from ftwax.environments import specified
 
-with extras.required('gymnasium'):
+with extras.required('gymnasium', 'gym'):
   from gymnasium import spaces
 
 _NARROWED = {

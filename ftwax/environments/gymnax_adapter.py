@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import dm_env
 import jax
 
-from ftwax import types
+from ftwax import extras, types
 from ftwax.environments import functional, specified
 
 
@@ -40,13 +40,8 @@ def make(name: str) -> functional.FunctionalEnvironment:
     ImportError: if gymnax is not installed.
     ValueError: if there is no such environment.
   """
-  try:
+  with extras.required('gymnax'):
     gymnax = importlib.import_module('gymnax')
-  except ImportError as error:
-    raise ImportError(
-      f'gymnax must be importable for {name} ({error}); run the command with'
-      ' `uv run --with gymnax ...`, or `pip install gymnax`.'
-    ) from error
   if name not in gymnax.registered_envs:
     raise ValueError(
       f'name ({name!r}) must be the name of a gymnax environment; choose from'

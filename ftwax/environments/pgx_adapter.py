@@ -22,8 +22,8 @@ import jax
 import jax.numpy as jnp
 from dm_env import specs
 
-from ftwax import types
-from ftwax.environments import extras, functional, specified
+from ftwax import extras, types
+from ftwax.environments import functional, specified
 
 # Pixels of a square of a board in films, and colors by what is on it.
 _SQUARE = 16
@@ -52,7 +52,7 @@ def make(name: str) -> functional.FunctionalGame:
     ImportError: if pgx is not installed.
     ValueError: if there is no such game.
   """
-  with extras.required('pgx'):
+  with extras.required('pgx', 'envs'):
     pgx = importlib.import_module('pgx')
   if name not in pgx.available_envs():
     raise ValueError(

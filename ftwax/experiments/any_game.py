@@ -26,11 +26,10 @@ import jax
 import numpy as np
 
 import ftwax
-from ftwax import trees, types
+from ftwax import extras, trees, types
 from ftwax.agents import ppo
 from ftwax.cli import flags, launch
 from ftwax.environments import (
-  extras,
   game_vectors,
   gymnax_adapter,
   jaxmarl_adapter,
@@ -143,8 +142,7 @@ def make_game(
     )
   with extras.required(
     library,
-    f'run the command with `uv run --python 3.12 --with {library} ...`, or'
-    f' `pip install {library}` on Python 3.11 or newer.',
+    remedy=f'pip install {library} (Python 3.11 or newer)',
   ):
     package = importlib.import_module(library)
   if library == 'navix':
@@ -186,7 +184,7 @@ def _make_mpe2(name: str, seed: int) -> Any:
     raise ValueError(
       f'game (mpe2:{name}) must be one of {sorted(_TEAMS)}; choose one.'
     )
-  with extras.required('mpe2'):
+  with extras.required('mpe2', 'envs'):
     module = importlib.import_module(f'mpe2.{name}_v3')
   return pettingzoo_adapter.PettingZooGame(
     module.parallel_env(),
@@ -207,7 +205,6 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     'hidden_size': 128,
     'vector_hidden_sizes': (128,),
     'batch_size': seats,
-    'max_queue_size': 2 * seats,
     'num_epochs': 4,
     'num_minibatches': 4,
     **_settings(options.game)[1],

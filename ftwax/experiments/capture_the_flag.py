@@ -77,9 +77,6 @@ class Options(launch.Options):
     ' rpth is no better here, and takes longer (docs/results.md).',
     ftw.CORES,
   )
-  curriculum: bool = flags.flag(
-    False, 'Replay maps on which critics erred most.'
-  )
   burn_in_games: int = flags.flag(
     1500, 'Games a member plays between chances to copy another member.'
   )
@@ -237,7 +234,6 @@ def make_config(options: Options) -> ftw.FTWConfig:
     ),
     sequence_length=length if needs_memory else 32,
     batch_size=batch_size,
-    max_queue_size=2 * batch_size,
     num_epochs=2,
     num_minibatches=8 if needs_memory else 4,
     num_events=len(capture_the_flag.EVENT_NAMES),
@@ -322,9 +318,6 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     ),
     population=_make_population(options),
     steps_per_round=_CONFIGS[options.game].num_steps,
-    level_replay=(
-      ftwax.replay.LevelReplayConfig() if options.curriculum else None
-    ),
     **options.fields(),
   )
 

@@ -1,18 +1,15 @@
-"""IMPALA with default settings learns bsuite's catch within a minute.
+"""IMPALA with default settings learns catch within a minute.
 
-Run `uv run experiments/catch.py`; `--help` lists the flags. With
-`--runtime=device` the game is `environments.catch`, compiled together with the
-agent. `--agent=a2c` and `--agent=a3c` learn it too; A3C is meant for
-`--runtime=distributed`.
+Run `uv run experiments/catch.py`; `--help` lists the flags. `--agent=a2c` and
+`--agent=a3c` learn it too; A3C is meant for `--runtime=distributed`.
 """
 
 import dataclasses
-import functools
 
 import ftwax
 from ftwax.agents import named
 from ftwax.cli import flags, launch
-from ftwax.environments import adapting, catch, functional
+from ftwax.environments import catch, functional
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,16 +28,11 @@ def make_functional(seed: int) -> functional.FunctionalEnvironment:
 
 def build(options: Options) -> ftwax.ExperimentConfig:
   """Returns the experiment."""
-  environment: adapting.Environment = make_functional
-  if options.runtime != 'device':
-    from ftwax.environments import bsuite_adapter
-
-    environment = functools.partial(bsuite_adapter.make, 'catch/0')
   name = options.agent
   return ftwax.ExperimentConfig(
     name='catch' if name == 'impala' else f'catch_{name}',
     agent=named.AGENTS[name](),
-    environment=environment,
+    environment=make_functional,
     **options.fields(),
   )
 

@@ -1,9 +1,9 @@
 """Memory test: recall a bit that was shown many steps earlier.
 
-The task is bsuite's memory_len or, in the device runtime, its JAX counterpart
-`environments.memory_chain`. With `--core` lstm, gru or feed_forward the agent
-is IMPALA; with rpth, dnc or rpth_dnc it is FTW without auxiliary tasks. A
-feed-forward agent cannot exceed chance, a return of 0.
+The task is `environments.memory_chain`, after bsuite's memory_len. With
+`--core` lstm, gru or feed_forward the agent is IMPALA; with rpth, dnc or
+rpth_dnc it is FTW without auxiliary tasks. A feed-forward agent cannot exceed
+chance, a return of 0.
 
 Run `uv run experiments/memory.py --core=lstm`, and with `--core=feed_forward`
 for comparison. To run all recurrent cores with three seeds each, use `uv run
@@ -17,7 +17,7 @@ import math
 import ftwax
 from ftwax.agents import ftw, impala
 from ftwax.cli import flags, launch
-from ftwax.environments import adapting, functional, memory_chain
+from ftwax.environments import functional, memory_chain
 from ftwax.networks import rpth_level
 from ftwax.networks.dnc import core as dnc_core
 from ftwax.networks.dnc import interfaces
@@ -117,19 +117,10 @@ def make_ftw(core: str) -> ftw.FTWConfig:
 def build(options: Options) -> ftwax.ExperimentConfig:
   """Returns the experiment."""
   core, setting = options.core, options.setting
-  environment: adapting.Environment = functools.partial(
-    make_functional, setting
-  )
-  if options.runtime != 'device':
-    from ftwax.environments import bsuite_adapter
-
-    environment = functools.partial(
-      bsuite_adapter.make, f'memory_len/{setting}'
-    )
   return ftwax.ExperimentConfig(
     name=f'memory_{core}',
     agent=make_impala(core) if core in _IMPALA_CORES else make_ftw(core),
-    environment=environment,
+    environment=functools.partial(make_functional, setting),
     **options.fields(),
   )
 

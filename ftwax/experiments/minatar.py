@@ -47,7 +47,6 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     vector_hidden_sizes=(64,),
     sequence_length=128,
     batch_size=64,
-    max_queue_size=64,
     num_epochs=4,
     num_minibatches=8,
   )

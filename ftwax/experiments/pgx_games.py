@@ -43,7 +43,6 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   config = ppo.PPOConfig(
     sequence_length=16,
     batch_size=2 * options.num_environments // options.num_members,
-    max_queue_size=2 * options.num_environments,
     num_epochs=2,
     num_minibatches=4,
     discount=1.0,

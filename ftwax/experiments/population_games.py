@@ -1,14 +1,11 @@
-"""A population of agents on games of PettingZoo and Melting Pot.
+"""A population of agents on games of PettingZoo.
 
 Run
 
     uv run --with pettingzoo --with pygame-ce experiments/population_games.py
 
 for PettingZoo's knights against archers, who compete for zombies, or add
-`--game=rock_paper_scissors`. `--game=paintball` is Melting Pot's
-`paintball__capture_the_flag`, two against two on a small map that depends on
-the seed; agents receive its events as a vector reward. See the docstring of
-`ftwax.environments.meltingpot_adapter` for how to install Melting Pot.
+`--game=rock_paper_scissors`.
 """
 
 import dataclasses
@@ -36,7 +33,7 @@ class Options(launch.Options):
   game: str = flags.flag(
     'knights_archers_zombies',
     'The game.',
-    ['knights_archers_zombies', 'rock_paper_scissors', 'paintball'],
+    ['knights_archers_zombies', 'rock_paper_scissors'],
   )
 
 
@@ -69,22 +66,10 @@ def make_rock_paper_scissors(
   )
 
 
-def make_paintball(seed: int, game_length: int) -> games.GameEnvironment:
-  """Returns Melting Pot's capture the flag on a map drawn from the seed."""
-  from ftwax.environments import meltingpot_paintball
-
-  return meltingpot_paintball.make_paintball(
-    seed,
-    num_steps=game_length,
-    ascii_map=meltingpot_paintball.draw_map(seed),
-  )
-
-
 # Factories of the games.
 _GAMES = {
   'knights_archers_zombies': make_zombies,
   'rock_paper_scissors': make_rock_paper_scissors,
-  'paintball': make_paintball,
 }
 
 

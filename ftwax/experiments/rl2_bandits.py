@@ -40,7 +40,6 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   config = rl2.RL2Config(
     sequence_length=2 * (options.num_pulls + 1),
     batch_size=options.num_environments,
-    max_queue_size=options.num_environments,
     decayed_hyperparameters=('learning_rate', 'entropy_cost'),
   )
   config = options.configure(config)

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import types
-from ftwax.losses import policy_loss, returns
+from ftwax.losses import policy_loss, returns, rlax_functions
 
 
 def grid_shape(
@@ -73,11 +73,11 @@ def pseudo_rewards(
   frames = frames[:, row : row + size[0], column : column + size[1]]
   if frames.dtype == jnp.uint8:
     frames = frames.astype(jnp.float32) / 255.0
-  changes = jnp.abs(frames[1:] - frames[:-1])  # [T, H, W] or [T, H, W, C]
-  rows, columns = (side // cell_size for side in size)
-  return changes.reshape(
-    len(changes), rows, cell_size, columns, cell_size, -1
-  ).mean(axis=(2, 4, 5))
+  frames = frames.reshape(*frames.shape[:3], -1)  # [T + 1, H, W, C]
+  rewards: types.Array = rlax_functions.load().pixel_control_rewards(
+    frames, cell_size
+  )
+  return rewards
 
 
 def pixel_control_loss(

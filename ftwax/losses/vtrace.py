@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from ftwax import distributions, types
-from ftwax.losses import policy_loss
+from ftwax.losses import policy_loss, rlax_functions
 
 
 class VTraceReturns(NamedTuple):
@@ -61,20 +61,16 @@ def vtrace(
     Errors and advantages.
   """
   v_tm1, v_t, rho_tm1 = jax.lax.stop_gradient((v_tm1, v_t, rho_tm1))
-  deltas = jnp.minimum(clip_rho_threshold, rho_tm1) * (
-    r_t + discount_t * v_t - v_tm1
+  errors = rlax_functions.load().vtrace(
+    v_tm1,
+    v_t,
+    r_t,
+    discount_t,
+    rho_tm1,
+    lambda_,
+    clip_rho_threshold,
+    stop_target_gradients=False,
   )
-  decay_t = discount_t * lambda_ * jnp.minimum(1.0, rho_tm1)  # [T]
-
-  def prepend(
-    error_t: types.Array, step: tuple[types.Array, types.Array]
-  ) -> tuple[types.Array, types.Array]:
-    delta, decay = step
-    error_tm1 = delta + decay * error_t
-    return error_tm1, error_tm1
-
-  start = jnp.zeros_like(deltas[-1])
-  _, errors = jax.lax.scan(prepend, start, (deltas, decay_t), reverse=True)
   # The value after a step is not the next step's v_tm1, which padding lacks.
   errors_t = jnp.concatenate([errors[1:], jnp.zeros_like(errors[:1])])  # [T]
   # (1 - lambda) V + lambda v, where v = V + error. The error is zero at a step

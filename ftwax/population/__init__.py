@@ -5,7 +5,6 @@ from ftwax.population.evolution import perturb as perturb
 from ftwax.population.evolution import resample as resample
 from ftwax.population.matchmaking import Meetings
 from ftwax.population.matchmaking import by_strength as match_by_strength
-from ftwax.population.pb2 import PB2
 from ftwax.population.players import Player
 from ftwax.population.players import frozen as frozen_player
 from ftwax.population.players import scripted as scripted_player
@@ -22,7 +21,6 @@ from ftwax.population.tournament import round_robin, summarize
 
 __all__ = (
   'Meetings',
-  'PB2',
   'Player',
   'PopulationConfig',
   'PopulationState',

@@ -70,7 +70,7 @@ class ExploreRule(Protocol):
   A rule gets the traits of all members; those that did not copy keep theirs
   whatever it returns. It sees the population before any copies, and may keep
   data in `explore_state`, which begins with what its `init`, if it has one,
-  returns; see `pb2.PB2`. Values are clipped to their bounds afterwards.
+  returns. Values are clipped to their bounds afterwards.
   """
 
   def __call__(

@@ -8,6 +8,7 @@ warning. `ftwax.records.array_files` describes the files of a checkpoint.
 
 import concurrent.futures
 import dataclasses
+import json
 import operator
 import os
 import pathlib
@@ -279,6 +280,17 @@ class Checkpointer:
 def saved_steps(directory: pathlib.Path) -> list[int]:
   """Returns the steps of all checkpoints in a directory, oldest first."""
   return sorted({step for step, _, _ in _saved(directory)})
+
+
+def newest_metadata(directory: pathlib.Path) -> dict[str, Any]:
+  """Returns the metadata of the newest checkpoint; {} if there is none."""
+  try:
+    *_, (_, _, path) = _saved(directory)
+    manifest = files.read_object(path / array_files.MANIFEST_FILE)
+    metadata = json.loads(manifest['metadata'])
+  except (ValueError, KeyError, TypeError):
+    return {}
+  return metadata if isinstance(metadata, dict) else {}
 
 
 def _entries(directory: pathlib.Path) -> list[tuple[int, int, pathlib.Path]]:

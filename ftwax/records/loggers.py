@@ -3,7 +3,7 @@
 The interface is acme's: `write` a mapping of names to numbers, then `close`.
 In a run's directory each label has its own files:
 
-    logs/<label>.jsonl  logs/<label>.csv  tensorboard/<label>/
+    logs/<label>.jsonl  tensorboard/<label>/
 
 The name is `<label>-<instance>` if there are several of a kind, e.g. actors.
 Every line is flushed. A line cut short by a kill is removed when the file is
@@ -11,8 +11,6 @@ opened again.
 """
 
 import contextlib
-import csv
-import io
 import json
 import math
 import os
@@ -114,53 +112,6 @@ def read_jsonl(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         f' {error}; remove the line.'
       ) from error
   return rows
-
-
-class CSVLogger:
-  """Appends rows to a CSV file, whose columns are the names seen so far.
-
-  A new name rewrites the file with a longer header; rows without a value have
-  an empty cell in its column. Lists are written as JSON.
-  """
-
-  def __init__(self, path: str | os.PathLike[str]):
-    self._path = pathlib.Path(path)
-    self._file = files.open_to_append(self._path)
-    header = _read_csv(self._path)[:1]
-    self._columns = header[0] if header else []
-
-  def write(self, values: log_values.LoggingData) -> None:
-    """Appends one row, without images."""
-    plain = log_values.to_plain(log_values.without_images(values))
-    new = [key for key in plain if key not in self._columns]
-    if new:
-      self._add_columns(new)
-    row = [_cell(plain.get(column)) for column in self._columns]
-    csv.writer(self._file, lineterminator='\n').writerow(row)
-    self._file.flush()
-
-  def close(self) -> None:
-    """Closes the file."""
-    self._file.close()
-
-  def _add_columns(self, new: Sequence[str]) -> None:
-    self._file.close()
-    padding = [''] * len(new)
-    rows = [row + padding for row in _read_csv(self._path)[1:]]
-    self._columns = self._columns + list(new)
-    text = io.StringIO()
-    csv.writer(text, lineterminator='\n').writerows([self._columns, *rows])
-    files.write_atomically(self._path, text.getvalue())
-    self._file = files.open_to_append(self._path)
-
-
-def _read_csv(path: pathlib.Path) -> list[list[str]]:
-  with open(path, encoding='utf-8', newline='') as file:
-    return list(csv.reader(file))
-
-
-def _cell(value: Any) -> Any:
-  return json.dumps(value) if isinstance(value, list) else value
 
 
 class TerminalLogger:
@@ -348,13 +299,10 @@ class _Merged:
 
 
 def log_path(
-  run_dir: str | os.PathLike[str],
-  label: str,
-  instance: int | None = None,
-  suffix: str = '.jsonl',
+  run_dir: str | os.PathLike[str], label: str, instance: int | None = None
 ) -> pathlib.Path:
   """Returns the path of a label's log in the directory of a run."""
-  return pathlib.Path(run_dir) / 'logs' / f'{_stem(label, instance)}{suffix}'
+  return pathlib.Path(run_dir) / 'logs' / f'{_stem(label, instance)}.jsonl'
 
 
 def _stem(label: str, instance: int | None) -> str:
@@ -368,7 +316,6 @@ def make_logger_factory(
   terminal_period: float = 10.0,
   tensorboard: bool = True,
   tensorboard_period: float = 1.0,
-  csv_files: bool = True,
   train_period: float = 1.0,
   trackers: Sequence[str] = (),
 ) -> LoggerFactory:
@@ -382,7 +329,6 @@ def make_logger_factory(
     tensorboard_period: seconds between two events of a label; with an event for
       each of many short episodes, a run would spend a tenth of its time on
       them.
-    csv_files: whether to write CSV files in addition to JSONL.
     train_period: seconds between two rows with label 'train', after the first
       ones; see `EpisodeFilter`. 0 writes every episode.
     trackers: names of experiment trackers to write to as well; see
@@ -408,12 +354,10 @@ def make_logger_factory(
         f'label ({label!r}) must consist of letters, digits and "_", to name a'
         ' file; choose another.'
       )
-    rows: list[Logger] = [JSONLLogger(log_path(run_dir, label, instance))]
-    if csv_files:
-      rows.append(CSVLogger(log_path(run_dir, label, instance, '.csv')))
+    rows: Logger = JSONLLogger(log_path(run_dir, label, instance))
     if label == 'train' and train_period:
-      rows = [EpisodeFilter(to, train_period) for to in rows]
-    to = rows
+      rows = EpisodeFilter(rows, train_period)
+    to: list[Logger] = [rows]
     if tensorboard:
       directory = pathlib.Path(run_dir) / 'tensorboard' / _stem(label, instance)
       events = tensorboard_logger.TensorBoardLogger(directory, label, steps_key)

@@ -450,5 +450,6 @@ def _check_same(
       f'config must be that of the run in {typed}, but differs in'
       f' {len(different)} of its keys:\n'
       + '\n'.join(different)
-      + '\nResume with the values of the run, or start a new run.'
+      + '\nResume with the values of the run, or start a new run; init_from'
+      ' starts one from what this one has learned.'
     )

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from ftwax import extras
 from ftwax.records import (
   config_files,
   files,
@@ -261,10 +262,5 @@ def _read_config(run_dir: pathlib.Path) -> dict[str, Any]:
 
 
 def _import(package: str) -> Any:
-  try:
+  with extras.required(package):
     return importlib.import_module(package)
-  except ImportError as error:
-    raise ImportError(
-      f'{package} must be importable to log to it ({error}); install it with'
-      f' `pip install {package}`, or leave the tracker out.'
-    ) from error

@@ -1,7 +1,7 @@
 """Runs experiments: locally, on the device, and distributed."""
 
 from ftwax.runtime.device.train import make_train
-from ftwax.runtime.experiment import ExperimentConfig
+from ftwax.runtime.experiment import ExperimentConfig, Observer
 from ftwax.runtime.loaded_agent import LoadedAgent
 from ftwax.runtime.loading import export, load
 from ftwax.runtime.runs import RunResult, run_experiment
@@ -9,6 +9,7 @@ from ftwax.runtime.runs import RunResult, run_experiment
 __all__ = (
   'ExperimentConfig',
   'LoadedAgent',
+  'Observer',
   'RunResult',
   'callbacks',
   'comparison',

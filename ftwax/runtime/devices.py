@@ -25,7 +25,7 @@ def prepare(runtime: str, num_devices: int) -> None:
     runtime: name of the runtime.
     num_devices: number of devices that share the work.
   """
-  if runtime == 'device':
+  if runtime in ('auto', 'device'):
     freed_memory.keep()
   keep_compiled_functions()
   if num_devices > 1 and runtime != 'distributed':

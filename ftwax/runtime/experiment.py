@@ -19,12 +19,10 @@ from ftwax.population import (
   matchmaking,
   players,
   population_config,
-  schedules,
   selection,
 )
 from ftwax.population import state as state_lib
 from ftwax.records import checkpoints, loggers
-from ftwax.replay import level_replay as level_replay_lib
 from ftwax.replay import replay_options
 
 
@@ -43,7 +41,7 @@ class RunView(NamedTuple):
 
 
 class Observer:
-  """Watches training; subclasses override the methods that they need.
+  """Watches training; derive from it and override the methods you need.
 
   Timesteps and actions have a row for each seat. The device runtime does not
   show single steps. In distributed runs each process has its own copy: copies
@@ -70,7 +68,13 @@ class Observer:
     return {}
 
   def observe_evaluation(self, row: Mapping[str, Any], run: RunView) -> bool:
-    """Observes the row of an evaluation; returns whether to end the run."""
+    """Observes an evaluation; returns whether to end the run.
+
+    Args:
+      row: the row of the evaluation log, such as `episode_return` and
+        `actor_steps`; see `evaluation.make_row` and `run_records.Counts`.
+      run: the run at this moment.
+    """
     del row, run
     return False
 
@@ -131,9 +135,6 @@ class ExperimentConfig(types.Config):
     select: selects the parents that members copy.
     explore: perturbs the values that a copy inherits.
     matchmake: decides which members and past selves members meet.
-    schedule: values that a single agent goes through, instead of those of its
-      config, such as those of a population's best member; see
-      `runtime.replaying`.
     opponents: players that do not learn, by name: scripts, frozen agents, or
       functions that make one from the action spec, as `players.uniform`.
       They play in a share of the training games, and in evaluations in addition
@@ -156,9 +157,6 @@ class ExperimentConfig(types.Config):
     replay: storage for the trajectories of local runs: `functional`, or None,
       for a queue in this process and tables on the device, or `reverb`. Affects
       only the samples of auxiliary tasks.
-    level_replay: which levels of a game of several seats are played again in
-      the device runtime; None to draw all of them anew. See
-      `replay.level_replay`.
     replay_port: port of the first member's Reverb server; other members use the
       following ports. Any free ports if None.
     expose: whether other machines may reach the ports of Reverb and Courier,
@@ -187,7 +185,6 @@ class ExperimentConfig(types.Config):
   select: selection.SelectionRule = selection.win_probability
   explore: evolution.ExploreRule = evolution.perturb
   matchmake: matchmaking.MatchmakingRule = matchmaking.by_strength
-  schedule: schedules.Schedule | None = None
   opponents: Mapping[str, players.Player | MakePlayer] = dataclasses.field(
     default_factory=dict
   )
@@ -200,7 +197,6 @@ class ExperimentConfig(types.Config):
   logger_factory: loggers.LoggerFactory | None = None
   trackers: tuple[str, ...] = ()
   replay: str | None = None
-  level_replay: level_replay_lib.LevelReplayConfig | None = None
   replay_port: int | None = None
   expose: bool = False
   checkpointing: checkpoints.CheckpointingConfig | None = dataclasses.field(
@@ -216,6 +212,12 @@ class ExperimentConfig(types.Config):
         ' ppo.PPOConfig().'
       )
     self.check_types()
+    for one in self.observers:
+      if not isinstance(one, Observer):
+        raise ValueError(
+          f'observers ({one!r}) must be observers; derive'
+          f' {type(one).__name__} from ftwax.runtime.Observer.'
+        )
     for name in ('environment', 'evaluation_environment'):
       environment = getattr(self, name)
       if environment is not None:
@@ -233,12 +235,6 @@ class ExperimentConfig(types.Config):
     if not 0 <= self.seed < 2**32:  # Others would alias random keys.
       raise ValueError(
         f'seed ({self.seed}) must be from 0 to {2**32 - 1}; choose 0.'
-      )
-    if self.schedule is not None and self.population.num_members > 1:
-      raise ValueError(
-        f'schedule must be for a single agent, and num_members is'
-        f' {self.population.num_members}; choose num_members=1,'
-        ' exploits=False.'
       )
     if self.replay_port is not None and not 1 <= self.replay_port < 2**16:
       raise ValueError(

@@ -14,6 +14,8 @@ import subprocess
 import sys
 import threading
 
+from ftwax import extras
+
 # Packages of the extra `web`.
 _PACKAGES = ('anyio', 'starlette', 'uvicorn', 'websockets')
 
@@ -32,9 +34,8 @@ def check() -> None:
   missing = [name for name in _PACKAGES if not importlib.util.find_spec(name)]
   if missing:
     raise ImportError(
-      f'watch (True) needs packages that are not installed ({missing}); run `uv'
-      " sync`, or `pip install -c constraints.txt -e '.[web]'`, in a clone; or"
-      ' leave out --watch.'
+      f'watch (True) needs packages that are not installed ({missing}); run'
+      f' {extras.install("web")}, or leave out --watch.'
     )
 
 

@@ -24,13 +24,11 @@ from ftwax.population import (
   matchmaking,
   players,
   population_config,
-  schedules,
   seating,
   selection,
 )
 from ftwax.population import state as state_lib
 from ftwax.records import checkpoints, loggers
-from ftwax.replay import level_replay as level_replay_lib
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import memory_checks
 
@@ -77,7 +75,6 @@ class Prepared:
   logger_factory: loggers.LoggerFactory | None
   trackers: tuple[str, ...]
   replay: str | None
-  level_replay: level_replay_lib.LevelReplayConfig | None
   replay_port: int | None
   expose: bool
   checkpointing: checkpoints.CheckpointingConfig | None
@@ -130,11 +127,6 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
   priors = evolution.Traits(
     agent.priors, agent.make_internal_rewards_prior(num_events)
   )
-  learner = agent.make_learner_core(network, spec.environment)
-  if experiment.schedule is not None:
-    names = priors.hyperparameters._fields
-    schedules.check(experiment.schedule, names, num_events)
-    learner = schedules.follow(learner, experiment.schedule)
   training_players = opponents | {
     f'past {index}': players.past_self(policy)
     for index in range(population.num_past_players)
@@ -153,7 +145,7 @@ def prepare(experiment: experiment_lib.ExperimentConfig) -> Prepared:
     evaluation_policy=agent.make_policy(
       network, spec.environment, evaluation=experiment.evaluation_greedy
     ),
-    learner=learner,
+    learner=agent.make_learner_core(network, spec.environment),
     priors=priors,
     evolve=_make_evolve(experiment, priors),
     replays=replays.Replays(agent, spec.environment, policy),

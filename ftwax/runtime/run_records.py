@@ -238,7 +238,7 @@ class RunRecords:
       self._watch_ends()
 
   def _watch_ends(self) -> None:
-    """Warns once of games that never end, or are longer than an unroll."""
+    """Warns once of games that never end, or are longer than a window."""
     parts, counts = self._parts, self.counts
     if counts.episodes < 1:
       num_rows = int(parts.seating.is_member.sum())
@@ -397,6 +397,7 @@ class RunRecords:
     metadata: Mapping[str, Any],
     state: types.ArrayTree,
   ) -> None:
+    metadata = {**metadata, 'state': type(state).__name__}
     checkpointer.save(metadata['counts']['actor_steps'], state, metadata)
     self._saved_at = time.monotonic()
 
@@ -421,26 +422,20 @@ def describe_saved(directory: pathlib.Path) -> str:
 
 
 def _warn_of_long_episodes(name: str, length: float, agent: Any) -> None:
-  """Warns if an episode is longer than an unroll, or than a core's window."""
-  core = getattr(agent, 'core', None)
-  reaches = {}
-  if core != 'feed_forward':
-    reaches['gradients reach back sequence_length'] = agent.sequence_length
-  if core == 'gtrxl':
-    options = getattr(agent, 'level_options', agent)
-    reaches['gtrxl sees back num_layers * window'] = (
-      options.num_layers * options.window
+  """Warns if episodes are longer than what a core with a window can see."""
+  if getattr(agent, 'core', None) != 'gtrxl':
+    return
+  options = getattr(agent, 'level_options', agent)
+  reach = options.num_layers * options.window
+  if length > reach:
+    logging.warning(
+      'episodes of %s have %.0f steps on average, and gtrxl sees back'
+      ' num_layers * window (%d) steps; raise them if the agent has to remember'
+      ' for longer.',
+      name,
+      length,
+      reach,
     )
-  for what, reach in reaches.items():
-    if length > reach:
-      logging.warning(
-        'episodes of %s have %.0f steps on average, and %s (%d) steps; raise it'
-        ' if the agent has to remember for longer.',
-        name,
-        length,
-        what,
-        reach,
-      )
 
 
 def _first_line(error: Exception) -> str:

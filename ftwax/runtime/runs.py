@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import jax
 
 from ftwax import types
-from ftwax.records import run_directory, trackers
+from ftwax.records import checkpoints, run_directory, trackers
+from ftwax.runtime import devices as devices_lib
 from ftwax.runtime import (
   evaluation,
   game_files,
@@ -56,7 +57,8 @@ _RUNTIMES = {
   'device': 'ftwax.runtime.device.run',
   'distributed': 'ftwax.runtime.distributed.runner',
 }
-RUNTIMES = tuple(_RUNTIMES)
+AUTO = 'auto'
+RUNTIMES = (AUTO, *_RUNTIMES)
 
 # Unsupported pairs of runtime and replay.
 _NO_REPLAYS = (
@@ -83,6 +85,13 @@ class RunResult(NamedTuple):
   mean_return: float
   state: types.TrainingState
   num_recent: int = 0
+
+  def __repr__(self) -> str:
+    """Returns a line without the arrays of the state."""
+    return (
+      f'RunResult({self.counts.actor_steps:,} steps, mean return'
+      f' {self.mean_return:.3g}, {str(self.run_dir)!r})'
+    )
 
 
 class Run(Protocol):
@@ -124,7 +133,7 @@ def run_experiment(
   eval_every: int | str | None = None,
   num_eval_episodes: int = 10,
   *,
-  runtime: str = 'local',
+  runtime: str = AUTO,
   run_dir: str | pathlib.Path | None = None,
   resume: bool = False,
   devices: Sequence[jax.Device] | None = None,
@@ -138,8 +147,9 @@ def run_experiment(
       episodes, as in '100 episodes'; None for no evaluation.
     num_eval_episodes: minimum number of episodes of each member in an
       evaluation.
-    runtime: `local` for Python or JAX environments and the replay in this
-      process, `device` for JAX environments compiled together with the agent,
+    runtime: `auto` for `device` where environment and options allow it, else
+      `local`; `local` for Python or JAX environments and the replay in this
+      process; `device` for JAX environments compiled together with the agent;
       `distributed` for many processes.
     run_dir: directory of the run; by default a new one in `runs/<name>`.
     resume: whether to continue from the newest checkpoint in `run_dir`, by
@@ -159,7 +169,7 @@ def run_experiment(
     ValueError: if there is no such runtime, it cannot run the experiment, or it
       takes no settings.
   """
-  if runtime not in _RUNTIMES:
+  if runtime not in RUNTIMES:
     raise ValueError(
       f'runtime ({runtime!r}) must be one of {RUNTIMES}; choose one.'
     )
@@ -174,11 +184,6 @@ def run_experiment(
       " for runtime='device', which compiles environments with the agent;"
       " leave it out, or choose runtime='local'."
     )
-  if runtime != 'device' and experiment.level_replay is not None:
-    raise ValueError(
-      f'level_replay must be None with runtime={runtime!r}; leave it out, or'
-      " choose runtime='device'."
-    )
   period = evaluation.make_period(eval_every)
   types.check_type('num_eval_episodes', num_eval_episodes, int)
   if num_eval_episodes < 1:
@@ -189,8 +194,8 @@ def run_experiment(
     initial_state.check(experiment.init_from)
   if experiment.watch:
     live_page.check()
-  module = importlib.import_module(_RUNTIMES[runtime])
   if runtime == 'distributed':
+    module = importlib.import_module(_RUNTIMES[runtime])
     result: RunResult = module.run_experiment(
       experiment,
       eval_every,
@@ -206,11 +211,63 @@ def run_experiment(
       f'settings ({settings}) must be None with runtime={runtime!r}; leave them'
       " out, or choose runtime='distributed'."
     )
+  devices_lib.keep_compiled_functions()
   # Errors of parts and devices come before a run directory is made.
+  directory = (
+    open_run_directory(experiment, run_dir, resume) if resume else None
+  )
   parts = prepare.prepare(experiment)
-  make_run = module.prepare_run(parts, devices)
-  directory = open_run_directory(experiment, run_dir, resume)
+  if runtime == AUTO:
+    make_run = _choose(experiment, parts, devices, directory)
+  else:
+    make_run = _prepare_run(runtime, parts, devices)
+  directory = directory or open_run_directory(experiment, run_dir, resume)
   return execute(make_run, parts, directory, resume, period, num_eval_episodes)
+
+
+def _choose(
+  experiment: experiment_lib.ExperimentConfig,
+  parts: prepare.Prepared,
+  devices: Sequence[jax.Device] | None,
+  directory: pathlib.Path | None,
+) -> MakeRun:
+  """Prepares the device runtime where it fits, else the local one; says why.
+
+  Args:
+    experiment: the experiment.
+    parts: its parts.
+    devices: see `run_experiment`.
+    directory: directory of the run that is resumed, if any.
+  """
+  reason = ''
+  if parts.game is None or parts.evaluation_game is None:
+    reason = 'the environment is in Python'
+  for name in ('replay', 'environment_processes', 'replay_port'):
+    if not reason and getattr(experiment, name):
+      reason = f'{name} is set'
+  if directory is not None and not reason:
+    saved = checkpoints.newest_metadata(directory / 'checkpoints')
+    if saved.get('state') == run_records.RunState.__name__:
+      reason = 'the run that is resumed was not compiled'
+  if any(one.sees_steps for one in experiment.observers):
+    reason = reason or 'an observer sees single steps'
+  if not reason:
+    try:
+      make_run = _prepare_run('device', parts, devices)
+      print('Runtime: device, compiled with the environment.', flush=True)
+      return make_run
+    except ValueError as error:
+      reason = str(error)
+  print(f'Runtime: local, since {reason.removesuffix(".")}.', flush=True)
+  return _prepare_run('local', parts, devices)
+
+
+def _prepare_run(
+  runtime: str, parts: prepare.Prepared, devices: Sequence[jax.Device] | None
+) -> MakeRun:
+  module = importlib.import_module(_RUNTIMES[runtime])
+  make_run: MakeRun = module.prepare_run(parts, devices)
+  return make_run
 
 
 def execute(
@@ -259,7 +316,7 @@ def execute(
       )
       records.save(run.snapshot())
     except BaseException as error:
-      # From here on the end is near: saving may take longer than the patience.
+      # Saving may outlast the grace period of a signal.
       answer()
       if run is not None:
         records.save_at_error(run.snapshot)
@@ -317,8 +374,8 @@ def report_evaluation(
     records: records of the run.
     snapshot: returns the contents of a checkpoint of the present moment.
   """
-  row = evaluation.make_row(outcome)
-  records.evaluation_logger.write({**row, **counts._asdict()})
+  row = {**evaluation.make_row(outcome), **counts._asdict()}
+  records.evaluation_logger.write(row)
   print(evaluation.describe(row, counts.actor_steps), flush=True)
   view = experiment_lib.RunView(
     records.directory, records.counts._asdict(), snapshot

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ftwax import types
+from ftwax import extras, types
 from ftwax.environments import games
 from ftwax.records import array_files, files, loggers, run_directory
 from ftwax.reporting import history
@@ -126,13 +126,8 @@ def read_variables(
 
 def push_folder(folder: pathlib.Path, repo_id: str, **options: Any) -> str:
   """Uploads a folder to a model repository; see `LoadedAgent.push_to_hub`."""
-  try:
+  with extras.required('huggingface_hub', 'hub'):
     import huggingface_hub
-  except ImportError as error:
-    raise ImportError(
-      f'huggingface_hub must be importable to upload agents ({error}); install'
-      ' it with `pip install huggingface_hub`, the extra `hub`.'
-    ) from error
   api = huggingface_hub.HfApi(**options)
   api.create_repo(repo_id, exist_ok=True)
   return str(

@@ -117,7 +117,7 @@ _SLOW = {'jax', 'jaxlib', 'matplotlib', 'numpy', 'absl', 'haiku', 'optax'}
 
 @pytest.mark.parametrize(
   'argv',
-  [['--help'], ['list'], ['list', '--help'], ['bench'], ['doctor', '-h']],
+  [['--help'], ['list'], ['list', '--help'], ['doctor', '-h']],
 )
 def test_a_command_imports_only_what_it_needs(argv):
   program = (

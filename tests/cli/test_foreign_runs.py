@@ -61,7 +61,6 @@ _ATTACKED = {
     ['report', '.', '.'],
     ['report', '.', '--match', '0'],
   ],
-  'replay': [['replay', '.']],
   'exploit': [['exploit', '.', '--steps=1000']],
   'train': [
     ['train', 'catch', '--run_dir=.', '--resume', '--runtime=device'],

@@ -1,4 +1,4 @@
-"""Commands on runs that have ended: evaluate, report, bench."""
+"""Commands on runs that have ended: evaluate, report."""
 
 import json
 import pathlib
@@ -207,13 +207,6 @@ def test_games_of_a_run_are_recorded(my_run, capsys):
   assert 'ftwax.games.catch' in report
   with pytest.raises(SystemExit, match=r"match \(\['member 7'\]\) must name"):
     commands.main(['report', run_dir, '--match', '7'])
-
-
-def test_benchmarks_are_listed(capsys):
-  assert commands.main(['bench']) == 0
-  assert '  acting ' in capsys.readouterr().out
-  with pytest.raises(SystemExit, match="'actng'.*did you mean acting?"):
-    commands.main(['bench', 'actng'])
 
 
 @pytest.mark.slow

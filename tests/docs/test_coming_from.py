@@ -343,9 +343,8 @@ def test_images_are_scaled_by_their_bounds():
 def test_rows_of_episodes(tmp_path):
   for period, num_rows in ((1.0, 1002), (0.0, 1100)):
     make = loggers.make_logger_factory(
-      tmp_path, terminal=False, tensorboard=False, csv_files=False,
-      train_period=period,
-    )  # fmt: skip
+      tmp_path, terminal=False, tensorboard=False, train_period=period
+    )
     log = make('train', 'actor_steps', int(period))
     for step in range(1100):
       log.write({'episode_return': 1.0, 'actor_steps': step})

@@ -1,4 +1,4 @@
-"""Catch and the memory chain in JAX, held to bsuite's."""
+"""Catch and the memory chain in JAX, held to the rules of bsuite's."""
 
 import dm_env
 import episodes
@@ -8,38 +8,32 @@ import pytest
 
 from ftwax.environments import catch, memory_chain
 
-bsuite_catch = pytest.importorskip(
-  'bsuite.environments.catch', reason='bsuite installs on Python 3.10'
-)
-bsuite_memory_chain = pytest.importorskip(
-  'bsuite.environments.memory_chain', reason='bsuite installs on Python 3.10'
-)
 
-
-def _assert_same(timestep, theirs):
-  assert timestep.step_type == theirs.step_type
-  np.testing.assert_allclose(
-    timestep.observation, theirs.observation, atol=1e-6
-  )
-  if theirs.reward is not None:
-    assert timestep.reward == theirs.reward
-    assert timestep.discount == theirs.discount
+def _assert_timestep(timestep, observation, reward, is_last):
+  np.testing.assert_allclose(timestep.observation, observation, atol=1e-6)
+  assert timestep.reward == reward
+  assert timestep.discount == 1.0 - is_last
+  assert (timestep.step_type == dm_env.StepType.LAST) == is_last
 
 
 @pytest.mark.parametrize(('rows', 'columns'), [(10, 5), (2, 1), (4, 7)])
-def test_catch_is_that_of_bsuite(rows, columns):
-  ours = episodes.HostLoop(catch.make(rows, columns))
-  theirs = bsuite_catch.Catch(rows, columns)
+def test_the_ball_falls_and_the_paddle_moves(rows, columns):
+  loop = episodes.HostLoop(catch.make(rows, columns))
   rng = np.random.default_rng(0)
   for _ in range(20):
-    timestep, their_timestep = ours.reset(), theirs.reset()
-    theirs._ball_x = int(ours.state.ball_x)
-    their_timestep = their_timestep._replace(observation=theirs._observation())
-    _assert_same(timestep, their_timestep)
-    while timestep.step_type != dm_env.StepType.LAST:
-      action = rng.integers(3)
-      timestep = ours.step(action)
-      _assert_same(timestep, theirs.step(action))
+    timestep, paddle = loop.reset(), columns // 2
+    ball = int(loop.state.ball_x)
+    for height in range(rows):
+      is_last = height == rows - 1
+      reward = (1.0 if paddle == ball else -1.0) if is_last else 0.0
+      board = np.zeros((rows, columns))
+      board[height, ball] = board[-1, paddle] = 1.0
+      if height:
+        _assert_timestep(timestep, board, reward, is_last)
+      if not is_last:
+        action = rng.integers(3)
+        paddle = min(max(paddle + action - 1, 0), columns - 1)
+        timestep = loop.step(action)
 
 
 def test_a_miss_pays_what_it_is_told_to():
@@ -64,24 +58,22 @@ def test_a_miss_must_not_pay_more_than_a_catch(miss_reward):
 @pytest.mark.parametrize(
   ('memory_length', 'num_bits'), [(1, 1), (2, 3), (5, 1)]
 )
-def test_the_memory_chain_is_that_of_bsuite(memory_length, num_bits):
-  made = memory_chain.make(memory_length, num_bits)
-  ours = episodes.HostLoop(made)
-  theirs = bsuite_memory_chain.MemoryChain(memory_length, num_bits)
+def test_the_memory_chain_asks_for_a_bit_of_the_start(memory_length, num_bits):
+  loop = episodes.HostLoop(memory_chain.make(memory_length, num_bits))
   rng = np.random.default_rng(0)
   rewards = []
   for _ in range(20):
-    timestep, their_timestep = ours.reset(), theirs.reset()
-    theirs._context = np.asarray(ours.state.context)
-    theirs._query = int(ours.state.query)
-    their_timestep = their_timestep._replace(
-      observation=theirs._get_observation()
-    )
-    _assert_same(timestep, their_timestep)
-    while timestep.step_type != dm_env.StepType.LAST:
-      action = rng.integers(2)
-      timestep = ours.step(action)
-      _assert_same(timestep, theirs.step(action))
+    loop.reset()
+    bits, query = np.asarray(loop.state.context), int(loop.state.query)
+    for time in range(memory_length + 1):
+      action, is_last = rng.integers(2), time == memory_length
+      timestep = loop.step(action)
+      # An observation holds the time before its action.
+      shown = (2 * bits - 1) * (time == 0)
+      asked = query * (time == memory_length - 1)
+      rest = [1.0 - time / memory_length, asked]
+      reward = (1.0 if action == bits[query] else -1.0) if is_last else 0.0
+      _assert_timestep(timestep, [[*rest, *shown]], reward, is_last)
     rewards.append(float(timestep.reward))
   assert set(rewards) == {-1.0, 1.0}
 

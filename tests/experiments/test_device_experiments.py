@@ -10,7 +10,6 @@ import pytest
 DEVICE_COMMANDS = {
   'catch': ['catch.py', '--runtime=device', '--num_devices=2'],
   'ftw_memory_lstm': ['ftw_memory.py', '--core=lstm'],
-  'unreal_catch': ['unreal_rooms.py', '--game=catch'],
   'memory_dnc': ['memory.py', '--core=dnc', '--runtime=device', '--setting=2'],
 }
 

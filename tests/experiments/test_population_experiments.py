@@ -14,7 +14,6 @@ from ftwax.reporting import history
 GAMES = {
   'rock_paper_scissors': 'pettingzoo',
   'knights_archers_zombies': 'pettingzoo',
-  'paintball': 'meltingpot',
 }
 
 

@@ -1,4 +1,3 @@
-import csv
 import io
 import json
 import struct
@@ -29,11 +28,6 @@ class _Recorder:
 
   def close(self):
     self.closed = True
-
-
-def _read_csv(path):
-  with open(path, newline='') as file:
-    return list(csv.DictReader(file))
 
 
 def test_to_plain_gives_python_numbers():
@@ -115,32 +109,6 @@ def test_read_jsonl_names_the_line_that_is_broken(tmp_path):
     loggers.read_jsonl(path)
 
 
-def test_csv_columns_grow(tmp_path):
-  path = tmp_path / 'a.csv'
-  logger = loggers.CSVLogger(path)
-  logger.write({'steps': 1, 'loss': np.float32(0.5)})
-  logger.write({'loss': np.nan})
-  logger.write({'steps': 3, 'name': 'a,"b"\nc', 'vector': np.arange(2)})
-  logger.close()
-  assert path.read_text().splitlines()[0] == 'steps,loss,name,vector'
-  rows = _read_csv(path)
-  assert [row['steps'] for row in rows] == ['1', '', '3']
-  assert [row['loss'] for row in rows] == ['0.5', 'nan', '']
-  assert [row['name'] for row in rows] == ['', '', 'a,"b"\nc']
-  assert [row['vector'] for row in rows] == ['', '', '[0, 1]']
-  assert [p.name for p in tmp_path.iterdir()] == ['a.csv']
-
-
-def test_csv_resumes_behind_a_torn_row(tmp_path):
-  path = tmp_path / 'a.csv'
-  path.write_text('steps,loss\n1,0.5\n2,0.')
-  logger = loggers.CSVLogger(path)
-  logger.write({'loss': 1.5, 'steps': 2})
-  logger.write({'steps': 3, 'value': 7})
-  logger.close()
-  assert path.read_text() == 'steps,loss,value\n1,0.5,\n2,1.5,\n3,,7\n'
-
-
 def _tensorboard_events(directory):
   """Reads events of all files, by the layout of TFRecord files."""
   from tensorboardX.proto import event_pb2
@@ -174,7 +142,7 @@ def test_tensorboard_writes_scalars_and_entries_of_vectors(tmp_path):
 
 
 def test_pictures_go_to_tensorboard_alone(tmp_path, capsys):
-  factory = loggers.make_logger_factory(tmp_path, csv_files=True)
+  factory = loggers.make_logger_factory(tmp_path)
   logger = factory('pictures')
   picture = np.arange(30, dtype=np.uint8).reshape(5, 2, 3)
   logger.write({'frame': picture, 'steps': 3})
@@ -187,8 +155,6 @@ def test_pictures_go_to_tensorboard_alone(tmp_path, capsys):
   np.testing.assert_array_equal(np.asarray(decoded), picture)
   rows = loggers.read_jsonl(loggers.log_path(tmp_path, 'pictures'))
   assert rows == [{'steps': 3}]
-  path = loggers.log_path(tmp_path, 'pictures', suffix='.csv')
-  assert _read_csv(path) == [{'steps': '3'}]
   assert capsys.readouterr().out == '[pictures] steps 3\n'
 
 
@@ -302,7 +268,7 @@ def test_episode_filter_counts_rows_without_a_number_of_episodes():
 
 def test_training_logs_stay_small(tmp_path):
   factory = loggers.make_logger_factory(
-    tmp_path, terminal=False, tensorboard=False, csv_files=True
+    tmp_path, terminal=False, tensorboard=False
   )
   loggers_by_label = {
     label: factory(label) for label in ('train', 'evaluation')
@@ -318,8 +284,6 @@ def test_training_logs_stay_small(tmp_path):
   }
   assert num_rows['evaluation'] == 5000
   assert 1000 < num_rows['train'] < 1100
-  rows = _read_csv(loggers.log_path(tmp_path, 'train', suffix='.csv'))
-  assert 1000 < len(rows) < 1100
 
 
 def test_dispatcher_writes_plain_values_to_all():
@@ -345,13 +309,13 @@ def test_dispatcher_closes_all_when_one_fails():
 
 
 def test_factory_gives_each_logger_its_files(tmp_path, capsys):
-  factory = loggers.make_logger_factory(tmp_path, csv_files=True)
+  factory = loggers.make_logger_factory(tmp_path)
   for instance in (None, 3):
     logger = factory('train', 'steps', instance)
     logger.write({'steps': 1})
     logger.close()
-  files = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob('*.*sv')}
-  assert files == {'logs/train.csv', 'logs/train-3.csv'}
+  files = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob('*.jsonl')}
+  assert files == {'logs/train.jsonl', 'logs/train-3.jsonl'}
   for instance in (None, 3):
     path = loggers.log_path(tmp_path, 'train', instance)
     assert loggers.read_jsonl(path) == [{'steps': 1}]
@@ -362,7 +326,7 @@ def test_factory_gives_each_logger_its_files(tmp_path, capsys):
 
 def test_factory_can_write_jsonl_alone(tmp_path, capsys):
   factory = loggers.make_logger_factory(
-    tmp_path, terminal=False, tensorboard=False, csv_files=False
+    tmp_path, terminal=False, tensorboard=False
   )
   logger = factory('evaluation')
   logger.write({'steps': 1})

@@ -280,7 +280,7 @@ def test_paths_in_any_locale(tmp_path, name, utf8_mode):
     'from ftwax.records import checkpoints, loggers, run_directory\n'
     'path = run_directory.create_at(sys.argv[1], {"name": sys.argv[1]})\n'
     'run_directory.open_existing(path, {"name": sys.argv[1]})\n'
-    'logger = loggers.make_logger_factory(path, csv_files=True)("train")\n'
+    'logger = loggers.make_logger_factory(path)("train")\n'
     'logger.write({"loss": 1.0})\n'
     'logger.close()\n'
     'with checkpoints.Checkpointer(path / "checkpoints") as checkpointer:\n'

@@ -128,7 +128,8 @@ class ActorCriticConfig(types.Config):
       batch's sequences.
     max_skipped_updates: number of consecutive updates with a non-finite
       gradient after which the learner raises an error.
-    max_queue_size: maximum number of trajectories in the queue.
+    max_queue_size: maximum number of trajectories in the queue; None for a
+      batch, at least 32.
     replay_capacity: number of past trajectories kept for auxiliary tasks.
     prioritize_replay: whether to sample these in proportion to their errors
       when last replayed, with importance weights as in R2D2 (Kapturowski et
@@ -210,7 +211,7 @@ class ActorCriticConfig(types.Config):
   max_skipped_updates: int = 25
 
   # Replay.
-  max_queue_size: int = 32
+  max_queue_size: int | None = None
   replay_capacity: int = 100
   prioritize_replay: bool = False
   reward_prediction_capacity: int = 800
@@ -286,7 +287,7 @@ class ActorCriticConfig(types.Config):
       )
 
   def _check_replay(self) -> None:
-    if self.max_queue_size < self.batch_size:
+    if self.queue_size < self.batch_size:
       raise ValueError(
         f'batch_size ({self.batch_size}) must not be above max_queue_size'
         f' ({self.max_queue_size}), or the queue could never fill a batch;'
@@ -313,9 +314,12 @@ class ActorCriticConfig(types.Config):
       elif isinstance(value, bool) or not (
         isinstance(value, int | float | np.number) or hasattr(value, 'sample')
       ):
+        schedule = ''
+        if callable(value):  # Such as one of optax.
+          schedule = ' For a linear schedule, add .decayed_over(num_steps).'
         raise ValueError(
           f'{name} ({value!r}) must be a number or a prior; choose'
-          f' {getattr(type(self), name)!r}.'
+          f' {getattr(type(self), name)!r}.{schedule}'
         )
       elif is_integer and not _is_integer(value):
         raise ValueError(
@@ -388,6 +392,11 @@ class ActorCriticConfig(types.Config):
   def controls_signal(self) -> bool:
     """Whether pixel control acts on a signal [length, channels]."""
     return False
+
+  @property
+  def queue_size(self) -> int:
+    """Maximum number of trajectories in the queue."""
+    return self.max_queue_size or max(32, self.batch_size)
 
   @property
   def steps_per_update(self) -> int:

@@ -175,7 +175,11 @@ def _update(
     ),
     return_statistics=return_statistics,
   )
-  return new_state, {**metrics, 'skipped_updates': new_state.skipped}
+  return new_state, {
+    **metrics,
+    'learning_rate': hyperparameters.learning_rate,  # As it is annealed.
+    'skipped_updates': new_state.skipped,
+  }
 
 
 def _one_step(

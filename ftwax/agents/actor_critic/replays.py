@@ -114,7 +114,7 @@ class Replays:
         self.template,
         num_environments,
         self.config.batch_size,
-        self.config.max_queue_size,
+        self.config.queue_size,
         self.options,
         functions,
         key,
@@ -137,9 +137,7 @@ class Replays:
         ' --replay=functional with --runtime=local.'
       )
     return [
-      tables.make_queue(
-        tables.QUEUE, self.config.max_queue_size, self.template
-      ),
+      tables.make_queue(tables.QUEUE, self.config.queue_size, self.template),
       *tables.make_auxiliary_tables(self.options, self.template),
     ]
 

@@ -89,7 +89,7 @@ class StandardConfig(config_lib.ActorCriticConfig):
       ('noise', self.noise, (None, *noisy.KINDS)),
     ]
     if not callable(self.core):
-      chosen.append(('core', self.core, _CORES))
+      chosen.append(('core', self.core, CORES))
     for entry, torso in self.entry_torsos.items():
       chosen.append((f'entry_torsos[{entry!r}]', torso, _ENTRY_TORSOS))
     for name, value, parts in chosen:
@@ -167,7 +167,7 @@ class StandardConfig(config_lib.ActorCriticConfig):
     if callable(self.core):
       core = self.core()
     else:
-      core = _CORES[self.core](self, input_sizes or {})
+      core = CORES[self.core](self, input_sizes or {})
     return cores.SkipConnection(core) if self.skip_connection else core
 
   @property
@@ -265,7 +265,7 @@ def _make_named(
 # Makes a core from a config and the sizes of the input's parts by name.
 _MakeCore = Callable[[StandardConfig, Mapping[str, int]], cores.RecurrentCore]
 
-_CORES: dict[str, _MakeCore] = {
+CORES: dict[str, _MakeCore] = {
   **{name: functools.partial(_make_named, name) for name in named_cores.NAMES},
   'lstm': lambda config, _: _make_lstm(config, config.hidden_size),
   'stacked_lstm': _make_stacked_lstm,

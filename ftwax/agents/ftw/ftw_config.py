@@ -145,7 +145,6 @@ class FTWConfig(config_lib.ActorCriticConfig):
   # Trajectories and optimizer.
   sequence_length: int = 16
   batch_size: int = 64
-  max_queue_size: int = 64
   num_epochs: int = 10
   num_minibatches: int = 8
 
@@ -208,7 +207,6 @@ class FTWConfig(config_lib.ActorCriticConfig):
       'level_options': rpth_level.LevelOptions(),
       'sequence_length': 20,
       'batch_size': 16,
-      'max_queue_size': 32,
       'optimizer': 'rms_prop',
       'rms_prop_decay': 0.99,
       'loss_reduction': 'sum',

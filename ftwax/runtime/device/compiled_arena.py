@@ -87,7 +87,6 @@ class Arena:
     key: types.Key,
     seats: types.Array,
     past: Any = (),
-    levels: types.Array | None = None,
   ) -> tuple[ArenaState, dm_env.TimeStep]:
     """Starts all games.
 
@@ -97,8 +96,6 @@ class Arena:
         opponents start at N, on the seats that they have in `seating`. Ignored
         in single-seat games.
       past: variables of past selves; see `past_selves.seat`.
-      levels: uint32 [G, 2], random keys of the games; None to draw them, and
-        always in single-seat games.
 
     Returns:
       The state, and the timesteps of members [N, M, ...].
@@ -108,7 +105,7 @@ class Arena:
       state = ArenaState(games, None)
       return state, self.to_members(state, timestep)
     games_key, *keys = jax.random.split(key, 1 + len(self.router.opponents))
-    games, timestep = self.games.reset(games_key if levels is None else levels)
+    games, timestep = self.games.reset(games_key)
     match = MatchState(
       self.router.route(seats),
       past_selves.seat(self.router.init(keys), past),

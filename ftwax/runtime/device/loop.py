@@ -17,17 +17,13 @@ import functools
 import operator
 from typing import Any, NamedTuple
 
-import dm_env
 import jax
 import jax.numpy as jnp
 
 from ftwax import internal_rewards, trees, types
-from ftwax.agents.actor_critic import acting, normalization
-from ftwax.losses import policy_loss
 from ftwax.population import evolution, matchmaking, population_config
 from ftwax.population import state as state_lib
 from ftwax.replay import auxiliary_replay
-from ftwax.replay import level_replay as level_replay_lib
 from ftwax.runtime import sharding
 from ftwax.runtime.device import (
   compiled_arena,
@@ -60,7 +56,6 @@ class LoopState(NamedTuple):
     rollout: environments and actors, leaves [N, M, ...].
     replay: trajectories for the auxiliary tasks of each member, leaves
       [N, ...]; `()` if no task needs them.
-    levels: state of the level replay; `()` without one.
     totals: statistics of the current round.
     key: random key for the seats, games and actors of later rounds.
   """
@@ -68,7 +63,6 @@ class LoopState(NamedTuple):
   population: state_lib.PopulationState
   rollout: rollout.RolloutState
   replay: Any
-  levels: Any
   totals: Totals
   key: types.Key
 
@@ -110,7 +104,6 @@ class Loop:
     explore_state: state of the explore rule before any game.
     evolve: returns the population after a generation, and its record; None for
       a population that does not evolve.
-    level_replay: options of the level replay; None to draw all levels anew.
     in_turn: whether members learn one after another; see
       `sharding.takes_turns`.
   """
@@ -124,7 +117,6 @@ class Loop:
   matchmake: matchmaking.MatchmakingRule = matchmaking.by_strength
   explore_state: Any = ()
   evolve: evolution.Evolve | None = None
-  level_replay: level_replay_lib.LevelReplayConfig | None = None
   in_turn: bool = False
 
   def init(self, key: types.Key) -> LoopState:
@@ -145,18 +137,11 @@ class Loop:
       replay_state = jax.vmap(self.replay.init)(
         jax.random.split(replay_key, num_members)
       )
-    levels: Any = ()
-    if self.level_replay is not None:
-      num_games = self.arena.seating.num_games
-      levels = level_replay_lib.init(self.level_replay, num_games)
-    population, rollout_state, levels = self._start(
-      start_key, population, levels
-    )
+    population, rollout_state = self._start(start_key, population)
     return LoopState(
       population=population,
       rollout=rollout_state,
       replay=replay_state,
-      levels=levels,
       totals=self._zero_totals(),
       key=key,
     )
@@ -167,12 +152,8 @@ class Loop:
     if self.arena.seating.is_solo:
       return state
     start_key, key = jax.random.split(state.key)
-    population, rollout_state, levels = self._start(
-      start_key, state.population, state.levels
-    )
-    return state._replace(
-      population=population, rollout=rollout_state, levels=levels, key=key
-    )
+    population, rollout_state = self._start(start_key, state.population)
+    return state._replace(population=population, rollout=rollout_state, key=key)
 
   def next_round(self, state: LoopState) -> tuple[LoopState, types.Array]:
     """Evolves the population, unless it never does, and starts a round.
@@ -227,10 +208,10 @@ class Loop:
       The new state, and the metrics and episodes of all iterations.
     """
     population = state.population
-    (members, rollout_state, replay, levels), report = jax.lax.scan(
+    (members, rollout_state, replay), report = jax.lax.scan(
       lambda carry, _: self._iterate(*carry),
       # Only what an iteration changes is carried.
-      (population.members, state.rollout, state.replay, state.levels),
+      (population.members, state.rollout, state.replay),
       length=num_iterations,
     )
     population = population._replace(members=members)
@@ -249,7 +230,6 @@ class Loop:
         population=population,
         rollout=rollout_state,
         replay=replay,
-        levels=levels,
         totals=totals._replace(
           num_iterations=totals.num_iterations + num_iterations
         ),
@@ -276,39 +256,26 @@ class Loop:
     )
 
   def _start(
-    self, key: types.Key, population: state_lib.PopulationState, levels: Any
-  ) -> tuple[state_lib.PopulationState, rollout.RolloutState, Any]:
+    self, key: types.Key, population: state_lib.PopulationState
+  ) -> tuple[state_lib.PopulationState, rollout.RolloutState]:
     """Seats members and starts all games."""
     seats_key, games_key, actor_key = jax.random.split(key, 3)
-    level_keys = None
-    if self.level_replay is not None:
-      level_key = jax.random.fold_in(games_key, 0)
-      levels = level_replay_lib.draw(level_key, levels, self.level_replay)
-      level_keys = levels.playing
     population, seats, past = matchmaking.begin_round(
       seats_key, population, self.arena.seating, self.matchmake, self.config
     )
-    arena_state, timestep = self.arena.reset(games_key, seats, past, level_keys)
+    arena_state, timestep = self.arena.reset(games_key, seats, past)
     init = functools.partial(self.actor.init, batch_size=self.sizes.num_rows)
     keys = jax.random.split(actor_key, self.config.num_members)
     actors = jax.vmap(init)(keys)
-    start = rollout.start(arena_state, timestep, actors)
-    return population, start, levels
+    return population, rollout.start(arena_state, timestep, actors)
 
   def _iterate(
     self,
     members: types.TrainingState,
     rollout_state: rollout.RolloutState,
     replay: Any,
-    levels: Any,
-  ) -> tuple[
-    tuple[types.TrainingState, rollout.RolloutState, Any, Any], Report
-  ]:
+  ) -> tuple[tuple[types.TrainingState, rollout.RolloutState, Any], Report]:
     rollout_state, (trajectories, episodes) = self.act(members, rollout_state)
-    if self.level_replay is not None:
-      levels = self._score_levels(
-        members, rollout_state.environment, trajectories, levels
-      )
     # Leaves are [R, T, N, M, ...], those of the recurrent state [R, N, M, ...].
     update = sharding.over_members(
       functools.partial(
@@ -324,35 +291,7 @@ class Loop:
     )
     members, replay, (metrics, skipped) = update(members, replay, trajectories)
     report = Report(metrics, episodes, skipped)
-    return (members, rollout_state, replay, levels), report
-
-  def _score_levels(
-    self,
-    members: types.TrainingState,
-    arena_state: compiled_arena.ArenaState,
-    trajectories: types.Trajectory,
-    levels: level_replay_lib.LevelState,
-  ) -> level_replay_lib.LevelState:
-    """Adds the TD errors of rollouts, leaves [R, T + 1, N, M, ...]."""
-
-    def by_step(leaf: types.Array) -> types.Array:  # To [R * T, N, M, ...].
-      # The last timestep is the first of the next rollout.
-      return leaf[:, :-1].reshape(-1, *leaf.shape[2:])
-
-    errors, mask = jax.vmap(_td_errors, (0, 1, 1), 1)(
-      members,
-      jax.tree.map(by_step, trajectories.timestep),
-      by_step(trajectories.value),
-    )
-    assert arena_state.match is not None  # Solo games are refused.
-    # Members have the first rows of all players.
-    seats = arena_state.match.routes.order[: self.arena.router.num_rows]
-    return level_replay_lib.add_errors(
-      levels,
-      seats // self.arena.seating.num_players,
-      errors.reshape(len(errors), -1),
-      mask.reshape(len(mask), -1),
-    )
+    return (members, rollout_state, replay), report
 
   def act(
     self, members: types.TrainingState, rollout_state: rollout.RolloutState
@@ -396,26 +335,6 @@ class Loop:
       returns=jnp.zeros((num_members, num_events)),
       lengths=jnp.zeros((num_members,), jnp.int32),
     )
-
-
-def _td_errors(
-  member: types.TrainingState, timestep: dm_env.TimeStep, values: types.Array
-) -> tuple[types.Array, types.Array]:
-  """Returns one-step TD errors, and 0 for those across resets, [T - 1, M].
-
-  Args:
-    member: a learner's state.
-    timestep: leaves [T, M, ...].
-    values: float32 [T, M], the critic's.
-  """
-  rewards = policy_loss.clip_reward(
-    internal_rewards.reward(member.internal_rewards, timestep),
-    member.hyperparameters,
-    normalization.return_scale(member.return_statistics),
-  )
-  discounts = member.hyperparameters.discount * timestep.discount
-  errors = rewards[1:] + discounts[1:] * values[1:] - values[:-1]
-  return errors, 1.0 - acting.is_first(timestep)[1:]
 
 
 def _record_returns(

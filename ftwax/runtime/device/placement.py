@@ -66,7 +66,6 @@ def of_loop(mesh: jax.sharding.Mesh, num_members: int) -> loop.LoopState:
       episode_length=rows,
     ),
     replay=members,
-    levels=whole,
     totals=whole,
     key=whole,
   )

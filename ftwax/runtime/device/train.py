@@ -5,13 +5,12 @@ over values of hyperparameters. The device runtime calls the same functions of
 `loop` piece by piece, to log and save in between.
 """
 
-import difflib
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 
-from ftwax import types
+from ftwax import suggestions, types
 from ftwax.runtime import experiment as experiment_lib
 from ftwax.runtime import prepare
 from ftwax.runtime.device import compiled_arena
@@ -135,19 +134,13 @@ def make_loop(parts: prepare.Prepared) -> loop_lib.Loop:
 
   Raises:
     TypeError: if an environment is not written in JAX.
-    ValueError: if rollouts and batches do not fit together, or there is level
-      replay for an environment of one player.
+    ValueError: if rollouts and batches do not fit together.
   """
   if parts.game is None or parts.evaluation_game is None:
     raise types.InvalidTypeError(
       'environment must make a functional.FunctionalEnvironment or'
       ' FunctionalGame to be compiled, but made one in Python; return one that'
       " is written in JAX, or choose runtime='local'."
-    )
-  if parts.level_replay is not None and parts.seating.is_solo:
-    raise ValueError(
-      'level_replay must be None for an environment of one player, whose'
-      ' episodes do not start with a round; leave it out.'
     )
   sizes = sizes_lib.make_sizes(
     parts.agent.sequence_length,
@@ -167,7 +160,6 @@ def make_loop(parts: prepare.Prepared) -> loop_lib.Loop:
     matchmake=parts.matchmake,
     explore_state=parts.explore_state,
     evolve=parts.evolve if parts.population.exploits else None,
-    level_replay=parts.level_replay,
   )
 
 
@@ -178,10 +170,9 @@ def _replace(
   current = members.hyperparameters
   for name in values:
     if name not in current._fields:
-      near = difflib.get_close_matches(name, current._fields, 1)
       raise ValueError(
-        f'{name} must be a hyperparameter of the agent; choose'
-        f' {near[0] if near else ", ".join(current._fields)}.'
+        f'{name} must be a hyperparameter of the agent'
+        f'{suggestions.suggest(name, current._fields)}'
       )
   return members._replace(
     hyperparameters=current._replace(

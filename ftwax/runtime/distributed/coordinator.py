@@ -127,7 +127,7 @@ class Coordinator:
       f'actor/{index}': _Actor() for index in range(settings.num_actors)
     }
     self._batch_size = parts.agent.batch_size
-    self._max_queued = parts.agent.max_queue_size
+    self._max_queued = parts.agent.queue_size
     num_written = settings.num_actors * seating.seats_per_member
     self._waits = settings.actors_wait and num_written >= self._batch_size
     self._calls: dict[Any, _Call] = {}

@@ -28,6 +28,7 @@ from typing import Any
 import cloudpickle
 from absl import logging
 
+from ftwax import extras
 from ftwax.runtime.distributed import engine
 from ftwax.runtime.distributed import settings as settings_lib
 
@@ -277,14 +278,9 @@ def _start(stack: contextlib.ExitStack, settings: settings_lib.Settings) -> Any:
     os.environ.pop(_TOKEN, None)
   else:
     os.environ.setdefault(_MODE, 'token')
-  try:
+  with extras.required('ray', 'distributed'):
     import ray
     import ray.util.scheduling_strategies
-  except ImportError as error:
-    raise ImportError(
-      "runtime ('distributed') needs Ray on Python 3.11 and newer, which is not"
-      ' installed; install ftwax[distributed].'
-    ) from error
   options: dict[str, Any] = {
     'log_to_driver': False,
     'logging_level': 'warning',

@@ -1,0 +1,56 @@
+"""Any agent in any environment: `ftwax train MountainCar-v0` runs this.
+
+The environment is the id of a Gymnasium environment, or FILE.py:NAME or
+MODULE:NAME of a class or function that makes one.
+"""
+
+import dataclasses
+import importlib
+import importlib.util
+
+import ftwax
+from ftwax.agents import named
+from ftwax.agents.actor_critic import standard
+from ftwax.cli import flags, launch
+from ftwax.environments import adapting
+
+
+@dataclasses.dataclass(frozen=True)
+class Options(launch.Options):
+  """Flags of this experiment."""
+
+  eval_every: int = 50_000
+  environment: str = flags.flag(
+    'CartPole-v1', 'A Gymnasium id, FILE.py:NAME or MODULE:NAME.'
+  )
+  agent: str = flags.flag('ppo', 'The agent.', named.STANDARD)
+  core: str | None = flags.flag(
+    None,
+    "The recurrent core; the agent's own by default.",
+    tuple(standard.CORES),
+  )
+
+
+def build(options: Options) -> ftwax.ExperimentConfig:
+  """Returns the experiment."""
+  core = {} if options.core is None else {'core': options.core}
+  return ftwax.ExperimentConfig(
+    agent=named.AGENTS[options.agent](**core),
+    environment=_find(options.environment),
+    **options.fields(),
+  )
+
+
+def _find(source: str) -> adapting.Environment:
+  """Returns what a name on the command line stands for."""
+  module, colon, name = source.partition(':')
+  if '.py:' in source:
+    return launch.find_name(source)
+  if colon and importlib.util.find_spec(module.partition('.')[0]):
+    # Without such a name, Gymnasium may know the id.
+    return getattr(importlib.import_module(module), name, source)
+  return source
+
+
+if __name__ == '__main__':
+  launch.main(__file__)
