@@ -1,4 +1,4 @@
-"""Draws the curves of runs, writes the reports of populations, compares runs.
+"""Draws curves, writes the reports of populations, and compares runs.
 
 Runs may be unfinished; damaged records are named, and left out. Files are
 written into the directory of each run. Several runs are also compared, in a
