@@ -141,8 +141,9 @@ def _summary(
   num_copies, _ = _count_changes(lineage)
   if num_copies:
     lines = set(population_figures.founders(lineage, num_members).tolist())
+    times = 'time' if num_copies == 1 else 'times'
     sentences.append(
-      f'Members copied others {num_copies:,} times, and descend from'
+      f'Members copied others {num_copies:,} {times}, and descend from'
       f' {len(lines)} of {num_members} founders.'
     )
   return sentences

@@ -116,9 +116,12 @@ def write(
       ends = comparison.interval(cell.last).tolist()
       last = cell.last.tolist()
       writer.writerow([*values, cell.last.mean(), *ends, *last])
-  head, *rows = make_table(cells)
+  head, *rows = (line[len(names) :] for line in make_table(cells))
   body = [
-    page.columns(head, rows),
+    page.columns(
+      ['', *head],
+      [[describe(c.values), *row] for c, row in zip(cells, rows, strict=True)],
+    ),
     *page.charts(
       'Returns in training',
       'The best cells (line: mean over seeds; band: its 95% interval).',

@@ -19,8 +19,8 @@ from axe_core_python import sync_playwright as axe
 from playwright import sync_api
 
 from ftwax.records import run_directory
+from ftwax.reporting import comparison, report, saved_games, sweep_figures
 from ftwax.reporting import page as report_page
-from ftwax.reporting import saved_games
 from ftwax.web import pages, play_room, run_tail
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -249,6 +249,46 @@ def test_a_report_plays_chosen_games_of_any_drawing(page, tmp_path):
   assert page.locator('canvas').count() == 1
   assert page.locator('canvas').screenshot() != before
   _check_looks(page, 'report_of_games')
+
+
+def test_pages_of_ended_runs_begin_with_numbers(page, tmp_path):
+  runs = [
+    web_helpers.make_population_run(tmp_path / f'{rate}{seed}', seed, rate=rate)
+    for rate, seed in ((0.1, 0), (0.1, 1), (0.1, 2), (0.2, 0))
+  ]
+  other = {'environment': 'game:Pit', 'name': 'a_game_of_another_name'}
+  runs.append(web_helpers.make_population_run(tmp_path / 'x', 0, **other))
+  report.make_report(runs[0])
+  found = comparison.group([comparison.read(run) for run in runs])
+  comparison.write_page(found, tmp_path / 'comparison.html')
+  rng = np.random.default_rng(0)
+  cells = [
+    sweep_figures.Cell(
+      {'agent.learning_rate': rate, 'agent.core': 'lstm'}, (0, 1),
+      np.arange(100.0), rng.normal(rate, 1.0, (2, 100)), np.ones((2, 100)),
+    )
+    for rate in (1e-3, 1e-2)
+  ]  # fmt: skip
+  sweep_figures.write(cells, tmp_path, 'my_game_sweep')
+  for path, num_charts in (
+    (runs[0] / 'report.html', 8),
+    (tmp_path / 'comparison.html', 3),
+    (tmp_path / 'sweep.html', 1),
+  ):
+    page.set_viewport_size({'width': 390, 'height': 844})
+    page.goto(path.as_uri())
+    cells = page.locator('td.number, td.text').all()
+    # A number is seen before anything is scrolled.
+    assert any(
+      re.match(r'-?\d', cell.inner_text().strip())
+      and cell.bounding_box()['x'] + cell.bounding_box()['width'] < 400
+      and cell.bounding_box()['y'] < 844
+      for cell in cells[:20]
+    )
+    _check_looks(page, path.stem)
+    page.evaluate('scrollTo(0, document.body.scrollHeight)')
+    assert page.locator('.chart').count() >= num_charts
+    page.wait_for_selector('.chart svg')
 
 
 def test_a_server_that_is_gone_is_told(page, tmp_path):
