@@ -1,7 +1,7 @@
-"""Draws curves, writes the reports of populations, and compares runs.
+"""Writes the reports of runs, and compares several.
 
-Runs may be unfinished; damaged records are named, and left out. Files are
-written into the directory of each run. Several runs are also compared, in a
+Runs may be unfinished; damaged records are named, and left out. A report is
+written into the directory of its run. Several runs are also compared, in a
 table and a page: finished ones that differ in nothing but their seeds form a
 row, with a 95% interval of the mean over seeds.
 
@@ -48,9 +48,6 @@ def run(options: Options) -> int:
       )
     if options.match:
       _record(options, name)
-    figure = files.read_or_warn(curves.plot_curves, directory)
-    if figure is not None:
-      print(figure)
     if files.read_or_warn(history.find, directory) is not None:
       print(report.make_report(directory))
   if len(options.runs) > 1:

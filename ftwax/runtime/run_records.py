@@ -129,8 +129,8 @@ class RunRecords:
     if not self._episodes:
       return np.zeros(0)
     steps, returns = np.array(self._episodes, np.float64).T
-    (*_, recent) = recent_episodes.count(steps, np.ones(len(steps)))
-    last: types.Floats = returns[-int(recent) :]
+    recent = recent_episodes.count(steps, np.ones(len(steps)))
+    last: types.Floats = returns[-recent:]
     return last
 
   @property

@@ -201,7 +201,7 @@ def _ends_within(seconds):
     ['about.json'],
     ['lock'],
     ['checkpoints', 'logs/train.jsonl'],
-    ['command.txt', 'number.txt', 'curves.png', 'report.html',
+    ['command.txt', 'number.txt', 'report.html',
      'tournament.json', 'lineage.jsonl', 'output/nodes.json', 'videos/a.gif',
      'logs/population.jsonl', 'logs/evaluation.jsonl',
      'games/20260101-000000-catch.json'],

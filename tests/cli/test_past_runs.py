@@ -169,7 +169,7 @@ def test_a_run_is_evaluated(my_run, capsys):
   assert commands.main([*argv, '--steps=5']) == 0
   assert pathlib.Path(film).read_bytes().startswith(b'GIF')
   assert commands.main(['report', run_dir]) == 0
-  assert 'curves.png' in capsys.readouterr().out
+  assert 'report.html' in capsys.readouterr().out
 
 
 @pytest.mark.slow

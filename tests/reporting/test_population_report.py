@@ -13,7 +13,6 @@ from ftwax.agents import impala
 from ftwax.environments import games
 from ftwax.records import files, loggers, run_directory, tournament_files
 from ftwax.reporting import (
-  drawing,
   evaluation_curves,
   page,
   population_figures,
@@ -451,12 +450,6 @@ def test_results_of_a_tournament_come_back(tmp_path):
   (tmp_path / 'tournament.json').write_text('{}')
   with pytest.raises(ValueError, match='must hold the results of a tournament'):
     tournament_files.read(tmp_path)
-
-
-def test_members_have_colors_of_their_own():
-  colors = [drawing.member_color(member) for member in range(20)]
-  assert len(set(colors)) == 20
-  assert drawing.member_color(20) == colors[0]
 
 
 def test_payoffs_are_numbers_on_shades():
