@@ -25,7 +25,7 @@ import cloudpickle
 from absl import logging
 
 import ftwax
-from ftwax import suggestions
+from ftwax import extras, suggestions
 from ftwax.cli import commands, flags, tasks
 from ftwax.records import checkpoints, config_files, log_values
 from ftwax.runtime import (
@@ -287,16 +287,23 @@ def find(
 
 def _check_environment(source: str) -> None:
   """Raises a ValueError if a name can be no environment either."""
-  if importlib.util.find_spec('gymnasium') is None or ':' in source:
-    return  # Told where it is made.
-  import gymnasium
-
+  module, colon, _ = source.partition(':')
   known = [*names(), *tasks.TASKS]
-  if source not in gymnasium.registry:
-    meant = suggestions.suggest(source, [*known, *gymnasium.registry])
+  if colon:
+    sys.path.append('')  # As `python -m` does.
+    is_known = importlib.util.find_spec(module.partition('.')[0]) is not None
+  else:
+    with extras.required('gymnasium', 'gym'):
+      import gymnasium
+    is_known, known = (
+      source in gymnasium.registry,
+      [*known, *gymnasium.registry],
+    )
+  if not is_known:
     raise ValueError(
       f'experiment ({source!r}) must be a name listed by `ftwax list`, the id'
-      f' of a Gymnasium environment, FILE.py:NAME or MODULE:NAME{meant}'
+      ' of a Gymnasium environment, FILE.py:NAME or'
+      f' MODULE:NAME{suggestions.suggest(source, known)}'
     )
 
 

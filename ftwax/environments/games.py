@@ -28,6 +28,8 @@ class GameSpec(NamedTuple):
     event_names: names of the entries of the reward.
     roles: the role of each player; empty if there is one.
     headline: the event that logs give as the return; empty for the sum of all.
+    spaces: the Gymnasium spaces that specs were made from, as JSON; empty for
+      other environments. See `gymnasium_spaces.to_text`.
   """
 
   environment: types.EnvironmentSpec
@@ -35,6 +37,7 @@ class GameSpec(NamedTuple):
   event_names: tuple[str, ...]
   roles: tuple[int, ...] = ()
   headline: str = ''
+  spaces: str = ''
 
   def headlines(self, returns: types.NumpyArray) -> types.NumpyArray:
     """Returns the return in logs, [...], of sums of rewards [..., E]."""
@@ -67,7 +70,8 @@ def spec_of(environment: Any) -> GameSpec:
     roles = tuple(getattr(environment, 'roles', ()))
     headline = getattr(environment, 'headline', '')
     return GameSpec(spec, tuple(environment.teams), names, roles, headline)
-  return GameSpec(spec, (0,), event_names_of(spec))
+  spaces = getattr(environment, 'spaces', '')
+  return GameSpec(spec, (0,), event_names_of(spec), spaces=spaces)
 
 
 def event_names_of(spec: types.EnvironmentSpec) -> tuple[str, ...]:

@@ -63,6 +63,9 @@ class GymnasiumEnvironment(specified.Specified, dm_env.Environment):
     )
     self._encode = gymnasium_spaces.make_encoder(env.observation_space)
     self._decode = gymnasium_spaces.make_decoder(env.action_space)
+    self.spaces = gymnasium_spaces.to_text(
+      env.observation_space, env.action_space
+    )
     self._must_reset = True
 
   @property
@@ -174,6 +177,9 @@ class GymnasiumVectorEnvironment(specified.Specified, dm_env.Environment):
       vector_env.single_observation_space
     )
     self._decode = gymnasium_spaces.make_decoder(vector_env.single_action_space)
+    self.spaces = gymnasium_spaces.to_text(
+      vector_env.single_observation_space, vector_env.single_action_space
+    )
     self._one_by_one = _make_one_by_one(vector_env, seed)
     self._ended: npt.NDArray[np.bool_] | None = None
 

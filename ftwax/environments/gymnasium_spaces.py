@@ -10,6 +10,8 @@ as stacked by Gymnasium's vector environments.
 """
 
 import functools
+import json
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeGuard
 
@@ -89,6 +91,85 @@ def action_spec(space: Space, name: str) -> types.SpecTree:
 def make_decoder(space: Space) -> Convert:
   """Returns a function that converts actions of the spec to Gymnasium's."""
   return _make_converter(_make_leaf_decoder, space)
+
+
+def to_text(observation_space: Space, action_space: Space) -> str:
+  """Returns two spaces as JSON, for `make_converters`."""
+  return json.dumps([_to_plain(observation_space), _to_plain(action_space)])
+
+
+def make_converters(text: str) -> tuple[Convert, Convert]:
+  """Returns the encoder and the decoder of what `to_text` wrote.
+
+  Raises:
+    ValueError: if the text is damaged.
+  """
+  try:
+    observation_space, action_space = map(_from_plain, json.loads(text))
+  except (AssertionError, KeyError, TypeError, ValueError) as error:
+    raise ValueError(
+      f'spaces ({text:.40}) must be those of a Gymnasium environment ({error});'
+      ' restore the file from a copy.'
+    ) from None
+  return make_encoder(observation_space), make_decoder(action_space)
+
+
+# Entries of a recorded Box, which may be a stranger's.
+_MAX_SIZE = 2**26
+
+# What makes each kind of space, apart from nested ones.
+_FIELDS = {
+  'Box': ('low', 'high', 'shape', 'dtype'),
+  'Discrete': ('n', 'start', 'dtype'),
+  'MultiDiscrete': ('nvec', 'start', 'dtype'),
+  'MultiBinary': ('n',),
+}
+
+
+def _to_plain(space: Space) -> Any:
+  if isinstance(space, spaces.Dict):
+    return {'Dict': {k: _to_plain(part) for k, part in space.spaces.items()}}
+  if isinstance(space, spaces.Tuple):
+    return {'Tuple': [_to_plain(part) for part in space.spaces]}
+  kind = next(
+    name for name in _FIELDS if isinstance(space, getattr(spaces, name))
+  )
+
+  def plain(value: Any) -> Any:
+    if isinstance(value, np.dtype):
+      return value.name
+    value = np.asarray(value)
+    is_uniform = value.ndim > 0 and value.size > 0 and kind == 'Box'
+    if is_uniform and (value == value.flat[0]).all():
+      return value.flat[0].item()  # Images would fill the file.
+    return value.tolist()
+
+  shape = {'shape': list(space.shape or ())} if kind == 'Box' else {}
+  names = [name for name in _FIELDS[kind] if name != 'shape']
+  return {kind: {**{n: plain(getattr(space, n)) for n in names}, **shape}}
+
+
+def _from_plain(plain: Any) -> Space:
+  ((kind, value),) = plain.items()
+  if kind == 'Dict':
+    return spaces.Dict({k: _from_plain(part) for k, part in value.items()})
+  if kind == 'Tuple':
+    return spaces.Tuple([_from_plain(part) for part in value])
+  fields = {name: value[name] for name in _FIELDS[kind]}
+  if 'dtype' in fields:
+    fields['dtype'] = np.dtype(fields['dtype']).type
+  if kind == 'Box':
+    shape = tuple(fields['shape'])
+    if math.prod(shape) > _MAX_SIZE:
+      raise ValueError(f'a Box of shape {shape} is too large')
+    for name in ('low', 'high'):
+      bound = np.asarray(fields[name], fields['dtype'])
+      fields[name] = np.broadcast_to(bound, shape).copy()
+  elif kind == 'MultiDiscrete':
+    for name in ('nvec', 'start'):
+      fields[name] = np.asarray(fields[name])
+  made: Space = getattr(spaces, kind)(**fields)
+  return made
 
 
 def _map_space(

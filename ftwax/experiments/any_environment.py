@@ -6,7 +6,6 @@ MODULE:NAME of a class or function that makes one.
 
 import dataclasses
 import importlib
-import importlib.util
 
 import ftwax
 from ftwax.agents import named
@@ -43,13 +42,13 @@ def build(options: Options) -> ftwax.ExperimentConfig:
 
 def _find(source: str) -> adapting.Environment:
   """Returns what a name on the command line stands for."""
-  module, colon, name = source.partition(':')
   if '.py:' in source:
     return launch.find_name(source)
-  if colon and importlib.util.find_spec(module.partition('.')[0]):
-    # Without such a name, Gymnasium may know the id.
-    return getattr(importlib.import_module(module), name, source)
-  return source
+  module, colon, name = source.partition(':')
+  if not colon:
+    return source
+  # Without such a name, Gymnasium may know the id.
+  return getattr(importlib.import_module(module), name, source)
 
 
 if __name__ == '__main__':

@@ -33,6 +33,7 @@ def write(directory: pathlib.Path, spec: games.GameSpec) -> None:
     'event_names': list(spec.event_names),
     'roles': list(spec.roles),
     'headline': spec.headline,
+    'spaces': spec.spaces,
   }
   files.write_atomically(
     directory / run_directory.GAME_FILE, json.dumps(plain, indent=2) + '\n'
@@ -59,6 +60,7 @@ def _game_from_json(plain: _Json) -> games.GameSpec:
     tuple(plain['event_names']),
     tuple(plain.get('roles', ())),  # Of older runs: none.
     plain.get('headline', ''),
+    plain.get('spaces', ''),
   )
 
 

@@ -1,10 +1,9 @@
 """Trained agents of earlier runs: acting, evaluation, films and sharing."""
 
-import copy
 import os
 import pathlib
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dm_env
@@ -58,8 +57,16 @@ class LoadedAgent:
     self.player = players.frozen(actor, variables, game_spec.environment)
     self._state = self.initial_state()
     self._select = jax.jit(actor.select_action)
-    self._encode: Callable[[Any], Any] = lambda observation: observation
-    self._decode: Callable[[Any], Any] = lambda action: action
+    self._encode, self._decode = _identity, _identity
+    if game_spec.spaces:
+      from ftwax.environments import gymnasium_spaces  # Needs an extra.
+
+      self._encode, self._decode = gymnasium_spaces.make_converters(
+        game_spec.spaces
+      )
+
+  def __repr__(self) -> str:
+    return f'LoadedAgent({self.name!r}, {str(self._source)!r})'
 
   def act(self, timestep: dm_env.TimeStep) -> types.ArrayTree:
     """Returns the action for a timestep of one environment.
@@ -105,6 +112,9 @@ class LoadedAgent:
   ) -> tuple[Any, types.ActorState]:
     """Returns the action for an observation, and the agent's next state.
 
+    Both are in the Gymnasium spaces of the environment that the agent was
+    trained in, or else arrays of its specs.
+
     Args:
       observation: of one environment, or of `B`, leaves [B, ...].
       state: what the last step returned, or `initial_state`. None begins an
@@ -118,7 +128,18 @@ class LoadedAgent:
       ValueError: if the observation does not match the game that the agent was
         trained in.
     """
-    observation = self._encode(observation)
+    try:
+      observation = self._encode(observation)
+    except (KeyError, TypeError, ValueError) as error:
+      raise ValueError(
+        f'observation ({observation!r:.60}) must be one of the game that the'
+        f' agent was trained in ({type(error).__name__}: {error}); give all'
+        f' parts of {self.game_spec.environment.observations}.'
+      ) from None
+    if jax.tree.structure(observation) != jax.tree.structure(
+      self.game_spec.environment.observations
+    ):
+      self._check_observation(observation)
     leaf, spec = (
       jax.tree.leaves(tree)[0]
       for tree in (observation, self.game_spec.environment.observations)
@@ -135,38 +156,6 @@ class LoadedAgent:
     if not is_batch:
       action = jax.tree.map(lambda x: np.asarray(x)[0], action)
     return self._decode(action), state
-
-  def with_spaces(
-    self, observation_space: Any, action_space: Any
-  ) -> 'LoadedAgent':
-    """Returns the agent with a `step` in Gymnasium's spaces.
-
-    Args:
-      observation_space: the space of observations of one environment.
-      action_space: the space of its actions.
-
-    Raises:
-      ValueError: if these are not the spaces that the agent was trained in.
-    """
-    from ftwax.environments import gymnasium_spaces  # Needs an extra.
-
-    spec = gymnasium_spaces.make_spec(observation_space, action_space)
-    own = self.game_spec.environment
-    for field in ('observations', 'actions'):
-      given, wanted = (
-        jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype)), tree)
-        for tree in (getattr(spec, field), getattr(own, field))
-      )
-      if given != wanted:
-        raise ValueError(
-          f'space of {field} ({given}) must be that of the environment that'
-          f' the agent was trained in, {wanted}; pass the spaces of such an'
-          ' environment.'
-        )
-    agent = copy.copy(self)
-    agent._encode = gymnasium_spaces.make_encoder(observation_space)
-    agent._decode = gymnasium_spaces.make_decoder(action_space)
-    return agent
 
   def _select_rows(
     self,
@@ -364,6 +353,10 @@ class LoadedAgent:
         f'observation (shape {seen}) must be of shape {expected}, as in the'
         ' game that the agent was trained in; give an observation of that game.'
       )
+
+
+def _identity(value: Any) -> Any:
+  return value
 
 
 def _first_row(timestep: dm_env.TimeStep) -> dm_env.TimeStep:

@@ -7,6 +7,7 @@ import own_experiment
 import pytest
 
 from ftwax.cli import commands, launch, tasks
+from ftwax.runtime import prepare
 
 MY_FILE = own_experiment.make_text(
   'ppo',
@@ -62,15 +63,47 @@ def test_tasks_start_from_their_settings():
     launch.find('Hoper-v5')
 
 
+def test_any_environment_is_trained_in(tmp_path, monkeypatch):
+  pytest.importorskip('gymnasium')
+  options = launch.find('MountainCar-v0', ['--core=gru', '--steps=70']).options
+  assert options.max_num_actor_steps == 70
+  experiment = launch.find('MountainCar-v0', ['--core=gru']).build()
+  assert experiment.name == 'ppo_MountainCar-v0'
+  assert experiment.agent.core == 'gru'
+  (tmp_path / 'my_env.py').write_text(
+    'import gymnasium\n\n\nclass Mine(gymnasium.Wrapper):\n'
+    '  def __init__(self):\n'
+    "    super().__init__(gymnasium.make('CartPole-v1'))\n\n\n"
+    "def make():\n  return gymnasium.make('Acrobot-v1')\n\n\n"
+    "def make_seeded(seed):\n  return gymnasium.make('Acrobot-v1')\n"
+  )
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.delitem(sys.modules, 'my_env', raising=False)
+  for source, size in {
+    'my_env.py:Mine': 4,
+    'my_env.py:make': 6,
+    'my_env:make': 6,
+    'my_env.py:make_seeded': 6,
+  }.items():
+    experiment = launch.find(source, ['--agent=a2c']).build()
+    spec = prepare.prepare(experiment).spec.environment
+    assert spec.observations.shape == (size,), source
+    assert experiment.agent.name == 'a2c'
+
+
 @pytest.mark.parametrize(
   ('argv', 'status', 'message'),
   [
     (['ctch'], 1, r"'ctch'.*did you mean catch\?"),
     (['catch', '--sed=1'], 2, r'no flag --sed; did you mean --seed\?'),
+    (['catch', '--lr=1'], 2, r'did you mean --set agent.learning_rate=...\?'),
+    (['catch', '--num_envs=1'], 2, r'did you mean --num_environments\?'),
+    (['MountanCar-v0'], 1, r'did you mean MountainCar-v0\?'),
+    (['no_such_module:make'], 1, 'must be a name listed .* MODULE:NAME'),
     (
       ['catch', '--runtime=foo'],
       2,
-      r"'foo' \(choose from '?local'?, '?device'?, '?dist",
+      r"'foo' \(choose from '?auto'?, '?local'?, '?device'?, '?dist",
     ),
     (
       ['catch', 'more'],

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import loss_streams
 import numpy as np
 import pytest
+import rlax
 
 from ftwax.losses import returns
 
@@ -64,6 +65,23 @@ def test_advantages_are_returns_less_values(lambda_):
       v_tm1, v_t, r, discount, mask, lambda_
     )
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_advantages_are_those_of_rlax():
+  """Within an episode: rlax knows no ends but those of discounts."""
+  rng = np.random.default_rng(0)
+  values, r_t = rng.normal(size=9), rng.normal(size=8)
+  discount_t = np.array([0.9] * 4 + [0.0] + [0.9] * 3)
+  values, r_t, discount_t = (
+    jnp.asarray(x, jnp.float32) for x in (values, r_t, discount_t)
+  )
+  ours = returns.generalized_advantages(
+    values[:-1], values[1:], r_t, discount_t, jnp.ones(8), 0.95
+  )
+  theirs = rlax.truncated_generalized_advantage_estimation(
+    r_t, discount_t, 0.95, values
+  )
+  np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
 def test_streams_of_the_tests_hold_every_kind_of_end():

@@ -1,4 +1,4 @@
-"""V-trace against the sum of its definition."""
+"""V-trace against the sum of its definition, and against rlax."""
 
 from typing import NamedTuple
 
@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import rlax
 
 from ftwax import types
 from ftwax.losses import policy_loss, vtrace
@@ -31,6 +32,23 @@ def _vtrace_by_definition(
   next_target = v_t + lambda_ * np.append(errors[1:], 0.0)
   advantages = np.minimum(pg_bar, rho) * (r + discount * next_target - v_tm1)
   return errors, advantages
+
+
+def test_targets_are_those_of_rlax():
+  """Within an episode, where rlax's bootstrap values are ours."""
+  rng = np.random.default_rng(0)
+  values, r = rng.normal(size=T + 1), rng.normal(size=T)
+  rho, discount = np.exp(rng.normal(size=T)), np.full(T, 0.9)
+  stream = [
+    jnp.asarray(x, jnp.float32) for x in (values[:-1], values[1:], r, discount)
+  ]
+  rho = jnp.asarray(rho, jnp.float32)
+  ours = vtrace.vtrace(*stream, rho, 0.9)
+  theirs = rlax.vtrace_td_error_and_advantage(*stream, rho, 0.9)
+  np.testing.assert_allclose(ours.errors, theirs.errors, rtol=1e-6, atol=1e-6)
+  np.testing.assert_allclose(
+    ours.advantages, theirs.pg_advantage, rtol=1e-6, atol=1e-6
+  )
 
 
 def _random_stream(seed, ends=()):

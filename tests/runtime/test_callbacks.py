@@ -17,7 +17,8 @@ class _Watcher(experiment.Observer):
     self.rows, self.generations = [], []
 
   def observe_evaluation(self, row, run):
-    self.rows.append((run.counts['actor_steps'], row['episode_return']))
+    assert row['actor_steps'] == run.counts['actor_steps']
+    self.rows.append((row['actor_steps'], row['episode_return']))
     return len(self.rows) == 2
 
   def observe_generation(self, population):

@@ -1,7 +1,10 @@
 """Configs of experiments: names, agents and environments."""
 
+import re
+
 import gymnasium
 import numpy as np
+import optax
 import pytest
 import run_helpers
 from gymnasium import spaces
@@ -9,8 +12,8 @@ from gymnasium import spaces
 import ftwax
 from ftwax.agents import ppo
 from ftwax.environments import catch
-from ftwax.records import config_files
-from ftwax.runtime import prepare
+from ftwax.records import checkpoints, config_files
+from ftwax.runtime import prepare, run_records, runs
 
 _SMALL = run_helpers.FEED_FORWARD
 
@@ -41,6 +44,93 @@ def test_an_experiment_is_named_after_agent_and_environment():
   assert made.name == 'impala_ALE_Pong-v5'
   assert ftwax.ExperimentConfig(_SMALL, Counting, 1).name == 'impala_Counting'
   assert ftwax.ExperimentConfig(_SMALL, Counting, 1, name='a').name == 'a'
+
+
+def test_what_users_hold_has_short_reprs(tmp_path):
+  made = ftwax.ExperimentConfig(
+    ppo.PPOConfig(hidden_size=32), 'CartPole-v1', 100, num_environments=4
+  )
+  assert repr(made) == (
+    'ExperimentConfig(agent=PPOConfig(hidden_size=32),'
+    " environment='CartPole-v1', max_num_actor_steps=100,"
+    " name='ppo_CartPole-v1', num_environments=4)"
+  )
+  assert len(repr(made.replace(environment=catch.make()))) < 250
+  counts = run_records.Counts(actor_steps=2000)
+  result = runs.RunResult(tmp_path, counts, 12.345, {'w': np.zeros(9999)})
+  assert repr(result) == (
+    f'RunResult(2,000 steps, mean return 12.3, {str(tmp_path)!r})'
+  )
+
+
+@pytest.mark.parametrize(
+  ('name', 'meant'),
+  [
+    ('gamma', 'discount'),
+    ('lr', 'learning_rate'),
+    ('n_steps', 'sequence_length'),
+    ('ent_coef', 'entropy_cost'),
+    ('clip_range', 'clip_epsilon'),
+    ('update_epochs', 'num_epochs'),
+    ('batchsize', 'batch_size'),
+  ],
+)
+def test_names_of_other_libraries_are_suggested(name, meant):
+  with pytest.raises(TypeError, match=f'no field .* did you mean {meant}'):
+    ppo.PPOConfig(**{name: 1})
+
+
+def test_names_of_other_parts_are_suggested():
+  with pytest.raises(TypeError, match='did you mean num_environments'):
+    ftwax.ExperimentConfig(_SMALL, 'CartPole-v1', 100, num_envs=4)
+  with pytest.raises(TypeError, match='did you mean discount of another part'):
+    ftwax.ExperimentConfig(_SMALL, 'CartPole-v1', 100, gamma=0.9)
+
+
+def test_schedules_have_a_remedy():
+  with pytest.raises(ValueError, match=r'linear schedule, add \.decayed_over'):
+    ppo.PPOConfig(learning_rate=optax.linear_schedule(1e-3, 0.0, 100))
+
+
+def test_the_queue_follows_the_batch():
+  config = ppo.PPOConfig(batch_size=64)
+  assert config.queue_size == 64
+  assert config.replace(batch_size=128).queue_size == 128
+  assert ppo.PPOConfig().queue_size == 32
+
+
+def _choice(capsys, experiment, directory=None):
+  runs._choose(experiment, prepare.prepare(experiment), None, directory)
+  return capsys.readouterr().out
+
+
+def test_the_runtime_is_chosen_and_told(capsys, tmp_path):
+  in_jax = ftwax.ExperimentConfig(_SMALL, catch.make(), 64)
+  assert _choice(capsys, in_jax).startswith('Runtime: device, compiled with')
+  assert _choice(capsys, in_jax.replace(environment=Counting)) == (
+    'Runtime: local, since the environment is in Python.\n'
+  )
+  for options, reason in (
+    ({'replay': 'functional'}, 'since replay is set.'),
+    ({'environment_processes': 2}, 'since environment_processes is set.'),
+    ({'num_environments': 3}, 'num_environments.* must divide batch_size'),
+  ):
+    told = _choice(capsys, in_jax.replace(**options))
+    assert re.match(f'Runtime: local, .*{reason}', told), told
+  # A run that was not compiled is not resumed as one that is.
+  with checkpoints.Checkpointer(tmp_path / 'checkpoints') as checkpointer:
+    checkpointer.save(1, {'x': np.zeros(1)}, {'state': 'RunState'})
+  told = _choice(capsys, in_jax, tmp_path)
+  assert 'local, since the run that is resumed was not compiled.' in told
+
+
+def test_observers_must_be_observers():
+  class Mine:
+    def observe_evaluation(self, row, run):
+      return False
+
+  with pytest.raises(ValueError, match='derive Mine from ftwax.runtime.Obs'):
+    ftwax.ExperimentConfig(_SMALL, catch.make(), 64, observers=[Mine()])
 
 
 @pytest.mark.parametrize('agent', ['ppo', None, 3])

@@ -1,10 +1,16 @@
 """Real runs as Launchpad programs with Reverb, on Python 3.10."""
 
+import json
 import os
+import pathlib
+import pickle
 import subprocess
 import sys
+import time
+from concurrent import futures
 
 import distributed_helpers
+import jax
 import launchpad as lp
 import pytest
 from absl import flags
@@ -89,6 +95,14 @@ def test_launchpad_runs_to_the_end_and_resumes(tmp_path):
   assert checkpoints.saved_steps(result.run_dir / 'checkpoints')[-1] == 150
 
 
+def _follow(path, coordinator, learner):
+  """A node of the user's own, which asks the nodes of the run."""
+  (params,) = learner.get_variables()
+  counts = coordinator.counts()
+  shapes = [leaf.shape for leaf in jax.tree.leaves(params)]
+  pathlib.Path(path).write_text(json.dumps([counts, shapes]))
+
+
 @_launches
 @pytest.mark.slow
 def test_a_user_launches_the_program(tmp_path, monkeypatch):
@@ -97,6 +111,36 @@ def test_a_user_launches_the_program(tmp_path, monkeypatch):
   experiment = distributed_helpers.make_experiment()
   run_dir = run_directory.create_at(tmp_path / 'run', experiment)
   made = program.make_program(experiment, run_dir=run_dir)
+  told = tmp_path / 'told.json'
+  handles = program.get_handles(made)
+  with made.group('follower'):
+    made.add_node(
+      lp.PyNode(
+        _follow, str(told), *handles['coordinator'], *handles['learner']
+      )
+    )
   flags.FLAGS.mark_as_parsed()
   lp.launch(made, launch_type='local_mp', terminal='current_terminal').wait()
   assert checkpoints.saved_steps(run_dir / 'checkpoints')[-1] == 100
+  counts, shapes = json.loads(told.read_text())
+  assert 0 <= counts['actor_steps'] <= 100
+  assert shapes and all(shape[0] == 1 for shape in shapes)  # One member.
+
+
+def test_a_node_is_made_once_however_many_ask():
+  num_made = []
+
+  class Node:
+    def __init__(self):
+      time.sleep(0.2)
+      num_made.append(1)
+
+    def ask(self):
+      return len(num_made)
+
+  server = program.Server(Node)
+  with futures.ThreadPoolExecutor(8) as threads:
+    answers = threads.map(
+      lambda _: server.call('ask', pickle.dumps(())), range(8)
+    )
+    assert [pickle.loads(answer) for answer in answers] == [1] * 8

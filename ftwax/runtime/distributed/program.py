@@ -20,6 +20,7 @@ from typing import Any
 
 import jax
 import launchpad as lp
+import numpy as np
 from absl import flags
 from launchpad import address as lp_address
 from launchpad.launch import worker_manager
@@ -115,8 +116,9 @@ def make_program(
     program, experiment, settings, num_eval_episodes if period else None
   )
   program.add_node(
-    lp.PyNode(
-      _coordinate,
+    CourierNode(
+      experiment.expose,
+      Coordination,
       experiment,
       period,
       num_eval_episodes,
@@ -127,6 +129,21 @@ def make_program(
     label='coordinator',
   )
   return program
+
+
+def get_handles(program: lp.Program) -> dict[str, list[Any]]:
+  """Returns handles of a program's nodes by label, for nodes of your own.
+
+  Clients of `coordinator` answer `counts()`, those of `learner`
+  `get_variables()`.
+
+  Args:
+    program: from `make_program`, before it is launched.
+  """
+  return {
+    label: [node.create_handle() for node in program.groups[label]]
+    for label in ('coordinator', 'learner')
+  }
 
 
 def run_experiment(
@@ -232,13 +249,30 @@ class Server:
       *[functools.partial(_call, client, 'addresses') for client in clients],
     )
     self._node: Any = None
+    self._lock = threading.Lock()  # Courier calls from several threads.
     self._is_finished = threading.Event()
 
   def call(self, method: str, payload: bytes) -> bytes:
     """Calls a method with pickled arguments; returns the pickled result."""
-    if self._node is None:
-      self._node = self._make()
-    return pickle.dumps(getattr(self._node, method)(*pickle.loads(payload)))
+    return pickle.dumps(getattr(self._get(), method)(*pickle.loads(payload)))
+
+  def get_variables(self, names: Sequence[str] = ()) -> list[Any]:
+    """Returns the parameters of a learner's members, as acme's learners do.
+
+    Args:
+      names: ignored, since there is one tree.
+
+    Returns:
+      A list of one nested dict of arrays [N, ...].
+    """
+    del names
+    return [jax.tree.map(np.asarray, self._get().variables().params)]
+
+  def _get(self) -> Any:
+    with self._lock:
+      if self._node is None:
+        self._node = self._make()
+      return self._node
 
   def finish(self) -> None:
     """Ends the node."""
@@ -439,33 +473,49 @@ def _make_on_reverb(
   return make(make_queue=functools.partial(end, replays))
 
 
-def _coordinate(
-  experiment: experiment_lib.ExperimentConfig,
-  period: evaluation.Period | None,
-  num_eval_episodes: int,
-  run_dir: str,
-  settings: settings_lib.Settings,
-  clients: Mapping[str, Any],
-) -> None:
+class Coordination:
   """Runs the coordinator; its process gets Launchpad's signals."""
-  courier = CourierEngine(clients)
-  # Beside the main thread, in which Launchpad handles signals.
-  with concurrent.futures.ThreadPoolExecutor(1) as thread:
-    try:
-      thread.submit(
-        runner.run_with,
-        lambda: courier,
-        experiment,
-        pathlib.Path(run_dir),
-        True,
-        period,
-        num_eval_episodes,
-        settings,
-      ).result()
-    except KeyboardInterrupt:
-      pass  # It has saved.
-    finally:
-      courier.close()
+
+  def __init__(
+    self,
+    experiment: experiment_lib.ExperimentConfig,
+    period: evaluation.Period | None,
+    num_eval_episodes: int,
+    run_dir: str,
+    settings: settings_lib.Settings,
+    clients: Mapping[str, Any],
+  ):
+    """Stores what `runner.run_with` needs, and the clients of all nodes."""
+    options = (True, period, num_eval_episodes, settings)
+    self._run_with = functools.partial(
+      runner.run_with,
+      lambda: self._courier,
+      experiment,
+      pathlib.Path(run_dir),
+      *options,
+      see_records=self._see,
+    )
+    self._courier = CourierEngine(clients)
+    self._records: run_records.RunRecords | None = None
+
+  def counts(self) -> dict[str, float]:
+    """Returns the progress of the run; see `run_records.Counts`."""
+    counts = self._records.counts if self._records else run_records.Counts()
+    return counts._asdict()
+
+  def run(self) -> None:
+    """Runs to the end."""
+    # Beside the main thread, in which Launchpad handles signals.
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+      try:
+        thread.submit(self._run_with).result()
+      except KeyboardInterrupt:
+        pass  # It has saved.
+      finally:
+        self._courier.close()
+
+  def _see(self, records: run_records.RunRecords) -> None:
+    self._records = records
 
 
 def _call(client: Any, method: str, *args: Any) -> Any:

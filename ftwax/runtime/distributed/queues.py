@@ -8,7 +8,7 @@ returns only how many.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ftwax import types
+from ftwax import compatibility, types
 from ftwax.replay import gatherer, trajectories
 from ftwax.runtime import prepare
 
@@ -152,6 +152,7 @@ class ReverbQueue:
 
 
 def _connect(address: str) -> Any:
-  import reverb  # Only on Python 3.10.
+  compatibility.require_python_310(__name__)
+  import reverb
 
   return reverb.Client(address)

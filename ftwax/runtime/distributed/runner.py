@@ -90,6 +90,7 @@ def run_with(
   period: evaluation.Period | None = None,
   num_eval_episodes: int = 10,
   settings: settings_lib.Settings | None = None,
+  see_records: Callable[[run_records.RunRecords], None] | None = None,
 ) -> runs.RunResult:
   """Runs the coordinator in this process, and nodes on an engine.
 
@@ -101,6 +102,7 @@ def run_with(
     period: of evaluations; None for no evaluation.
     num_eval_episodes: see `run_experiment`.
     settings: numbers of nodes, and limits.
+    see_records: gets the records of the run before it begins.
   """
   own_settings = settings or settings_lib.Settings()
 
@@ -111,6 +113,8 @@ def run_with(
     stack: contextlib.ExitStack,
   ) -> coordinator_lib.Coordinator:
     (directory / 'output').mkdir(exist_ok=True)
+    if see_records is not None:
+      see_records(records)
     engine = start_engine()
     stack.callback(engine.close)
     num_episodes = num_eval_episodes if period else None
