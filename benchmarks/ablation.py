@@ -354,7 +354,7 @@ def _plot(
       [np.interp(steps, run.steps, run.mean_score) for run in runs]
     )  # [seeds, n]
     low, high = np.array([common.interval(column) for column in scores.T]).T
-    color = drawing.member_color(index)
+    color = f'C{index}'
     minutes = np.mean([run.cpu_seconds for run in runs]) / 60
     for axes, x in zip(
       panels, (steps, minutes * steps / steps[-1]), strict=True
@@ -362,12 +362,12 @@ def _plot(
       axes.plot(x, scores.mean(axis=0), color=color, label=variant)
       axes.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
   for axes, label in zip(panels, ('steps', 'minutes on a core'), strict=True):
-    drawing.style_games(axes)
+    drawing.style(axes)
     axes.set_xlabel(label, fontsize=8)
   panels[0].set_ylabel('score', fontsize=8)
   panels[0].legend(fontsize=7, frameon=False)
   path = pathlib.Path(options.directory) / 'ablation.png'
-  drawing.write_png(path, figure)
+  path.write_bytes(drawing.to_png(figure))
   return path
 
 

@@ -44,7 +44,7 @@ FIGURES, RECORDED, END = '<!-- figures ', '<!-- recorded ', '<!-- end -->'
 _BLOCK = re.compile(
   rf'{FIGURES}(?P<name>\w+) -->\n(?P<block>.*?){END}', re.DOTALL
 )
-_RESULT = re.compile(r'([\d,]+) steps and .* mean return (\S+) over the last')
+_RESULT = re.compile(r'([\d,]+) steps and .* mean return (\S+) \(last')
 _RELEASE = re.compile(r'^## \S+, (\d{4}-\d\d-\d\d)$', re.MULTILINE)
 
 

@@ -495,7 +495,9 @@ def phases(options: Options) -> list[Row]:
   }
   directory = pathlib.Path(options.directory)
   directory.mkdir(parents=True, exist_ok=True)
-  drawing.write_png(directory / _VISITS, what_it_knows.plot_visits(visits))
+  (directory / _VISITS).write_bytes(
+    drawing.to_png(what_it_knows.plot_visits(visits))
+  )
   for film, name in zip(_FILMS, list(facts)[::2], strict=True):
     agent = stages[name]
     agent.record(

@@ -1,8 +1,7 @@
-"""Compilation that takes less time, and tells how long it took."""
+"""Compilation that takes less time, is announced, and is counted."""
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -46,13 +45,23 @@ def _jit_at_level(
 
 @contextlib.contextmanager
 def shown(text: str) -> Iterator[None]:
-  """Shows a spinner on a terminal; elsewhere prints the elapsed seconds."""
-  if sys.stdout.isatty() and os.environ.get('TERM') != 'dumb':
-    import rich.console  # Loaded only where it is used.
-
-    with rich.console.Console().status(text):
-      yield
-    return
+  """Announces what takes time, and prints how long it took."""
   start = time.monotonic()
+  print(f'{text}...', flush=True)
   yield
   print(f'{text} took {time.monotonic() - start:.1f} s', flush=True)
+
+
+def num_compiled() -> int:
+  """Returns how many functions this process has compiled."""
+  return _num_compiled
+
+
+def _count(event: str, seconds: float, **_: Any) -> None:
+  del seconds
+  global _num_compiled
+  _num_compiled += event == '/jax/core/compile/backend_compile_duration'
+
+
+_num_compiled = 0
+jax.monitoring.register_event_duration_secs_listener(_count)

@@ -3,6 +3,7 @@
 import base64
 import json
 import pathlib
+import types
 from typing import Any
 
 import jax
@@ -47,12 +48,11 @@ def make_data() -> dict[str, Any]:
     for name, leaf in leaves.items()
   }
   arrays['internal_rewards'] = _encode(params.internal_rewards)
-  fields = (
-    'width', 'height', 'num_steps', 'tag_range', 'tag_cooldown',
-    'respawn_period', 'flag_return_period', 'view_size', 'view_behind', 'teams',
-  )  # fmt: skip
+  # Facts are what the script of the game asks for; the rest is for its rules.
+  facts = browser.make_page(config).facts(types.SimpleNamespace(map=made[0]))
+  fields = ('tag_cooldown', 'flag_return_period', 'respawn_period')
   return {
-    'config': {name: getattr(config, name) for name in fields},
+    'config': {**facts, **{name: getattr(config, name) for name in fields}},
     'maps': [
       {
         'tiles': np.asarray(one.tiles).ravel().tolist(),

@@ -23,6 +23,7 @@
     stage.show(flags.shown(state), 1);
     byId('rules').replaceChildren(...game.rules(facts, stage.own).map((textContent) => element('li', {textContent})));
     byId('share').hidden = true;
+    byId('copied').textContent = '';
     byId('advice').hidden = true;
   };
 
@@ -36,7 +37,7 @@
   const act = () => Array.from({length: count}, (_, seat) => {
     if (seat === 0) return person();
     const {logits, memory} = members[seat].think(minds[seat], flags.observe(config, state, seat));
-    const rests = config.teams[seat] === 1 && state.steps % Number(byId('pace').value);
+    const rests = state.steps % Number(byId('pace').value);
     const action = rests ? {move: 0, turn: 0, tag: 0}
       : Object.fromEntries(Object.entries(logits).map(([part, values]) => [part, flags.sample(values)]));
     minds[seat] = {...memory, action};
@@ -86,7 +87,7 @@
     document.querySelector(`.${code}`).classList.toggle('down', isDown);
   };
   const ours = (event) => event.code in KEYS && !(event.code === 'Space' && event.target.closest?.('button, a, input'))
-    && !(event.target.tagName === 'INPUT') && !event.ctrlKey && !event.metaKey && !event.altKey;
+    && !/^(INPUT|SELECT)$/.test(event.target.tagName) && !event.ctrlKey && !event.metaKey && !event.altKey;
   addEventListener('keydown', (event) => {
     if (event.key === 'Escape') return toggle();
     if (!ours(event) || replay) return;
@@ -103,6 +104,9 @@
     return button;
   }));
 
+  // After a click the keys belong to the game, whatever was clicked.
+  addEventListener('click', (event) => { if (event.detail && !event.target.closest('select')) byId('canvas').focus({preventScroll: true}); });
+  byId('pace').onchange = () => byId('canvas').focus();
   byId('play').onclick = () => { toggle(); byId('canvas').focus(); };
   byId('new_map').onclick = () => {
     replay = null;
@@ -110,20 +114,23 @@
     history.replaceState(null, '', location.pathname);
     byId('pad').hidden = false;
     begin(map + 1);
+    schedule(0);
     show();
     byId('status').textContent = 'Press Play, or an arrow key.';
+    byId('canvas').focus();
   };
   byId('share').onclick = async () => {
-    location.hash = flags.write(map, steps);
+    history.replaceState(null, '', `#${flags.write(map, steps)}`);
     try { await navigator.clipboard.writeText(location.href); byId('copied').textContent = 'Copied.'; }
     catch { byId('copied').textContent = 'The link is the address of this page.'; }
   };
+  addEventListener('hashchange', () => location.reload());  // Another shared game.
   const shared = flags.read(location.hash.slice(1), count);
   if (shared) {
     replay = shared.steps.slice(0, config.num_steps);
     byId('pad').hidden = true;
     byId('status').textContent = 'A game that somebody played.';
-  }
+  } else if (location.hash) byId('status').textContent = 'This link holds no game. Press Play for a new one.';
   begin(shared ? shared.map : Math.floor(Math.random() * maps.length));
   show();
 })();

@@ -36,7 +36,6 @@ COMMANDS = (
   'film',
   'exploit',
   'report',
-  'compare',
   'watch',
   'play',
   'doctor',

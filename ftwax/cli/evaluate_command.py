@@ -6,9 +6,11 @@ teams, play against its scripts and opponents.
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from ftwax.cli import flags, past_runs
+from ftwax.records import log_values
 from ftwax.runtime import devices, evaluation, loading, prepare
 from ftwax.runtime.local import evaluations
 
@@ -53,12 +55,53 @@ def run(options: Options) -> int:
   if options.json:
     print(json.dumps(row))
     return 0
-  for name, value in row.items():
-    print(f'{name:20} {_readable(value)}')
+  print(describe(row))
   return 0
 
 
-def _readable(value: Any) -> str:
-  if isinstance(value, list):
-    return ' '.join(map(_readable, value))
-  return f'{value:.4g}' if isinstance(value, float) else str(value)
+def describe(row: Mapping[str, Any]) -> str:
+  """Returns the numbers of an evaluation with their names, as text.
+
+  Args:
+    row: see `evaluation.make_row`.
+  """
+  from ftwax.reporting import comparison  # Slow: Matplotlib.
+
+  show = log_values.format_value
+  prefix = 'scores/'
+  opponents = [n.removeprefix(prefix) for n in row if n.startswith(prefix)]
+  lines = [
+    f'{row["num_episodes"]} episodes of {row["episode_length"]:.0f} steps: mean'
+    f' return {show(row["episode_return"])}, standard deviation'
+    f' {show(row["episode_return_std"])}'
+  ]
+  names = {
+    'elo': f'mean Elo above {"".join(opponents[:1])}',
+    'self_play': 'mean return of teams of one member',
+    'cross_play': 'mean return of mixed teams',
+  }
+  lines += [f'{names[n]}: {show(row[n])}' for n in names if n in row]
+  for role, value in enumerate(row.get('role_returns', ())):
+    lines.append(f'mean return in role {role}: {show(value)}')
+  elo = [round(points) for points in row.get('member_elo', ())]
+  cross = row.get('cross_returns', ())
+  columns = {
+    'return': row.get('member_returns'),
+    'Elo': elo,
+    **{
+      f'score against {name}': [scores[i] for scores in row['member_scores']]
+      for i, name in enumerate(opponents)
+    },
+    **{
+      f'return beside member {other}': [returns[other] for returns in cross]
+      for other in range(len(cross))
+    },
+  }
+  columns = {name: column for name, column in columns.items() if column}
+  if columns:
+    cells = [
+      [f'member {member}', *map(show, values)]
+      for member, values in enumerate(zip(*columns.values(), strict=True))
+    ]
+    lines += ['', comparison.format_table([['', *columns], *cells])]
+  return '\n'.join(lines)

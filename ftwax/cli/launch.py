@@ -27,7 +27,7 @@ from absl import logging
 import ftwax
 from ftwax import extras, suggestions
 from ftwax.cli import commands, flags, tasks
-from ftwax.records import checkpoints, config_files
+from ftwax.records import checkpoints, config_files, log_values
 from ftwax.runtime import (
   comparison,
   devices,
@@ -446,10 +446,15 @@ def _run(
   )
   counts = result.counts
   steps_per_second = counts.actor_steps / max(counts.seconds, 1e-9)
+  outcome = 'no episode has ended'
+  if result.num_recent:
+    outcome = (
+      f'mean return {log_values.format_value(result.mean_return)} (last'
+      f' {result.num_recent} of {counts.episodes:,} episodes)'
+    )
   print(
     f'{counts.actor_steps:,} steps and {counts.learner_steps:,} updates in'
-    f' {counts.seconds:.0f} s ({steps_per_second:,.0f} steps/s): mean return'
-    f' {result.mean_return:.3f} over the last of {counts.episodes:,} episodes.'
+    f' {counts.seconds:.0f} s ({steps_per_second:,.0f} steps/s): {outcome}.'
     f' See {result.run_dir}'
   )
   return result

@@ -21,6 +21,9 @@ _PARTS = (
 )
 
 
+# Environments that are not in `__all__`.
+_MORE = ('long_recall.py', 'popgym.py')
+
 _KINDS = ('experiments', 'tasks', 'agents', 'environments')
 
 
@@ -52,14 +55,20 @@ def run(options: Options) -> int:
 
 
 def _modules(package: pathlib.Path) -> Iterator[pathlib.Path]:
-  """Yields the public modules of a package, as its `__all__` names them."""
+  """Yields the public modules of a package.
+
+  Those are the modules in its `__all__`, if it has any, and adapters, which
+  need not be there, as importing one imports its library.
+  """
   names = sorted(path.stem for path in package.glob('[a-z]*.py'))
+  patterns = ('*_adapter*.py', *_MORE)
+  adapters = {path.stem for one in patterns for path in package.glob(one)}
   tree = ast.parse((package / '__init__.py').read_text('utf-8'))
   for node in tree.body:
     if (
       isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == '__all__'
     ):
-      names = ast.literal_eval(node.value)
+      names = sorted({*ast.literal_eval(node.value), *adapters})
   for name in names:
     path = package / name
     path = path if path.is_dir() else path.with_suffix('.py')

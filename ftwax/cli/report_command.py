@@ -1,8 +1,9 @@
-"""Draws the curves of runs, and writes the reports of populations.
+"""Writes the reports of runs, and compares several.
 
-Runs may be unfinished; damaged records are named, and left out. Files are
-written into the directory of each run. Several runs also get a page that shows
-them side by side.
+Runs may be unfinished; damaged records are named, and left out. A report is
+written into the directory of its run. Several runs are also compared, in a
+table and a page: finished ones that differ in nothing but their seeds form a
+row, with a 95% interval of the mean over seeds.
 
 ftwax report RUN --match 0 1 --match 0 tactician
                    first plays member 0 against member 1, and member 0 against
@@ -24,7 +25,7 @@ class Options:
 
   runs: tuple[str, ...] = flags.argument('Directories of runs.')
   page: str = flags.flag(
-    'comparison.html', 'Page that shows several runs side by side.'
+    comparison.PAGE_FILE, 'Page that shows several runs side by side.'
   )
   match: tuple[tuple[str, ...], ...] = flags.flag(
     (), 'Record a game between these members or scripts; may be repeated.'
@@ -47,16 +48,15 @@ def run(options: Options) -> int:
       )
     if options.match:
       _record(options, name)
-    figure = files.read_or_warn(curves.plot_curves, directory)
-    if figure is not None:
-      print(figure)
     if files.read_or_warn(history.find, directory) is not None:
       print(report.make_report(directory))
   if len(options.runs) > 1:
     found = [files.read_or_warn(comparison.read, name) for name in options.runs]
     runs = [run for run in found if run is not None]
     if len(runs) > 1:
-      print(comparison.write_page(runs, options.page))
+      rows = comparison.group(runs)
+      print(comparison.format_table(comparison.make_table(rows)))
+      print(comparison.write_page(rows, options.page))
   return 0
 
 

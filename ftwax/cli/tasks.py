@@ -17,6 +17,7 @@ _GAMES = (
 
 # Words after `ftwax train`, by the name of the task in its library.
 TASKS: dict[str, tuple[str, ...]] = {
+  'capture_the_flag': ('capture_the_flag',),
   'CartPole-v1': ('ppo_cartpole',),
   'Pendulum-v1': ('continuous_control', '--task=Pendulum-v1'),
   'Hopper-v5': ('continuous_control', '--task=Hopper-v5'),

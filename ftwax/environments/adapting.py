@@ -106,18 +106,61 @@ def make_factory(environment: Environment) -> Callable[..., Any]:
     if arguments:
       return environment
     return functools.partial(_make_without_seed, environment)
-  name = describe(environment)
+  name = getattr(environment, '__name__', None) or describe(environment)
   raise types.InvalidTypeError(
     f'environment ({name}{signature}) must be made from a seed, or from'
     f' nothing; choose environment=lambda seed: {name}(...).'
   )
 
 
-def describe(environment: Environment) -> str:
-  """Returns the name of an environment for the name of an experiment."""
+def describe(environment: Any) -> str:
+  """Returns the name of an environment, for that of an experiment.
+
+  A class or function has a name of its own. A partial function has that of its
+  first argument, such as an id, or of what it calls; a lambda that of what it
+  calls. A JAX environment has that of the environment that it adapts, or else
+  of the module or function that made it.
+  """
   if isinstance(environment, str):
     return environment
-  return getattr(environment, '__name__', 'environment')
+  if isinstance(environment, functools.partial):
+    first = environment.args[0] if environment.args else None
+    spec = getattr(first, 'spec', None)  # Of Gymnasium.
+    own = environment.__dict__.get('__name__')
+    names = [first, getattr(spec, 'id', None), own]
+    ids = [name for name in names if isinstance(name, str)]
+    return ids[0] if ids else describe(environment.func)
+  if isinstance(environment, _IN_JAX):
+    return _describe_maker(environment.reset)
+  if getattr(environment, '__name__', None) == '<lambda>':
+    code = environment.__code__
+    ids = [value for value in code.co_consts if isinstance(value, str)]
+    names = [*code.co_names, *code.co_freevars]
+    classes = [name for name in names if name[:1].isupper()]
+    called = [name for name in names if name != 'make'][-1:]
+    return (ids or classes or called or ['environment'])[0]
+  for field in ('__name__', 'id', 'name'):
+    if isinstance(name := getattr(environment, field, None), str):
+      return name
+  return type(environment).__name__
+
+
+def _describe_maker(function: Any) -> str:
+  """Returns the name of the environment that a function resets."""
+  while isinstance(function, functools.partial):
+    function = function.func
+  if not hasattr(function, '__closure__'):
+    return describe(function)
+  inner = inspect.getclosurevars(function).nonlocals.get('environment')
+  if inner is not None:
+    return describe(inner)
+  owner = function.__qualname__.partition('.')[0]
+  if owner.strip('_') not in ('make', 'reset', '<lambda>'):
+    return owner.removeprefix('make_')
+  modules = function.__module__.split('.')
+  # The module, or the package below `ftwax.environments`.
+  name = modules[2] if modules[:2] == ['ftwax', 'environments'] else modules[-1]
+  return name.strip('_') if name != '__main__' else 'environment'
 
 
 def check_made(made: Any) -> None:

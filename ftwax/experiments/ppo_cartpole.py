@@ -53,7 +53,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     clip_epsilon=0.2,
   )
   return ftwax.ExperimentConfig(
-    name='ppo_cartpole',
+    name=f'ppo_{_NAME}',
     agent=config,
     environment=make_functional if options.runtime == 'device' else _NAME,
     **options.fields(),

@@ -17,7 +17,7 @@ import os
 import pathlib
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -112,6 +112,26 @@ def read_jsonl(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         f' {error}; remove the line.'
       ) from error
   return rows
+
+
+def drop_replaced(
+  rows: Iterable[Mapping[str, Any]],
+  count: Callable[[Mapping[str, Any]], float],
+  repeats: bool = False,
+) -> list[Mapping[str, Any]]:
+  """Drops rows that a run has written again after it was resumed.
+
+  Args:
+    rows: rows of a log.
+    count: returns a row's steps or games, which fall where the run resumed.
+    repeats: whether several rows may have the same count.
+  """
+  kept: list[Mapping[str, Any]] = []
+  for row in rows:
+    while kept and count(kept[-1]) > count(row) - (not repeats):
+      kept.pop()
+    kept.append(row)
+  return kept
 
 
 class TerminalLogger:

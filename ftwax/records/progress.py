@@ -29,6 +29,9 @@ _MEDIUM_WIDTH, _WIDE_WIDTH = 60, 120
 class _Display(Protocol):
   """Shows progress."""
 
+  def restart(self, steps: int) -> None:
+    """Measures the speed from now on, as what came before was compiling."""
+
   def update(self, steps: int, fields: log_values.LoggingData) -> None:
     """Shows that `steps` steps are done."""
 
@@ -53,6 +56,7 @@ class Progress:
     stream: TextIO | None = None,
     console: 'rich.console.Console | None' = None,
     clock: Callable[[], float] = time.monotonic,
+    num_compiled: Callable[[], int] | None = None,
   ):
     """Prepares the display, which `with` starts.
 
@@ -65,6 +69,8 @@ class Progress:
       stream: stream to write to; standard output by default.
       console: a Rich console to use instead of `stream`.
       clock: returns seconds, for the plain lines.
+      num_compiled: returns how many functions were compiled so far, if updates
+        may compile. Those that did say nothing about the time that is left.
 
     Raises:
       ValueError: if `total_steps` is not positive.
@@ -81,6 +87,8 @@ class Progress:
     self._stream = stream
     self._console = console
     self._clock = clock
+    self._num_compiled = num_compiled
+    self._compiled_before = -1
     self._display: _Display | None = None
 
   def __enter__(self) -> 'Progress':
@@ -110,6 +118,10 @@ class Progress:
       )
     # NaN is the mean of no episodes. A value equals itself unless it is NaN.
     known = {name: one for name, one in fields.items() if one == one}  # noqa: PLR0124
+    num_compiled = self._num_compiled() if self._num_compiled else 0
+    if num_compiled != self._compiled_before:
+      self._compiled_before = num_compiled
+      self._display.restart(int(steps))
     self._display.update(int(steps), known)
 
   def _make_display(self) -> _Display:
@@ -156,21 +168,23 @@ class _Lines:
     self._start_time = self._line_time = clock()
     self._steps = self._initial_steps
     self._fields: log_values.LoggingData = {}
-    # Time and steps since which the next line tells the speed. Until the first
-    # update the run compiles, which says nothing about the time that is left.
-    self._since: tuple[float, int] | None = None
+    # Time and steps since which the next line measures the speed.
+    self._since = self._start_time, self._initial_steps
+
+  def restart(self, steps: int) -> None:
+    self._since = self._clock(), steps
 
   def update(self, steps: int, fields: log_values.LoggingData) -> None:
     self._steps, self._fields = steps, fields
     now = self._clock()
-    is_first = self._since is None
-    begin, begin_steps = self._since = self._since or (now, steps)
+    begin, begin_steps = self._since
     if now - self._line_time < self._min_seconds:
       return
     rate = (steps - begin_steps) / max(now - begin, 1e-9)
     remaining = max(self._total_steps - steps, 0)
     eta = log_values.format_seconds(remaining / rate) if rate > 0 else 'unknown'
-    self._print(*(() if is_first else (f'{rate:,.0f} steps/s', f'ETA {eta}')))
+    is_known = now > begin
+    self._print(*((f'{rate:,.0f} steps/s', f'ETA {eta}') if is_known else ()))
     self._line_time = now
     self._since = now, steps
 
@@ -225,10 +239,20 @@ class _Bar:
       console=console,
       refresh_per_second=4,
     )
+    self._label, self._total_steps = label, total_steps
     self._task = self._progress.add_task(
-      label, total=total_steps, completed=initial_steps, live=''
+      f'{label}: starting', total=total_steps, completed=initial_steps, live=''
     )
     self._progress.start()
+
+  def restart(self, steps: int) -> None:
+    # Forgets the speed.
+    self._progress.reset(
+      self._task,
+      total=self._total_steps,
+      completed=steps,
+      description=self._label,
+    )
 
   def update(self, steps: int, fields: log_values.LoggingData) -> None:
     self._progress.update(

@@ -14,14 +14,12 @@ _FEWEST = 20
 _SHARE = 0.1
 
 
-def count(steps: types.Floats, num_episodes: types.Floats) -> types.Floats:
-  """Returns the number of last episodes at each row of a log, float64 [n].
+def count(steps: types.Floats, num_episodes: types.Floats) -> int:
+  """Returns the number of last episodes.
 
   Args:
-    steps: float64 [n], ascending, steps of the run so far.
+    steps: float64 [n], ascending, steps of the run at the rows of a log.
     num_episodes: float64 [n], number of episodes that ended in each row.
   """
-  totals = np.concatenate([np.zeros(1), np.cumsum(num_episodes)])
-  before = np.searchsorted(steps, (1.0 - _SHARE) * steps, side='right')
-  recent: types.Floats = np.clip(totals[1:] - totals[before], _FEWEST, MOST)
-  return recent
+  recent = num_episodes[steps > (1.0 - _SHARE) * steps[-1]].sum()
+  return int(np.clip(recent, _FEWEST, MOST))

@@ -1,7 +1,9 @@
-"""Comparisons of runs: a table, learning curves, and a page.
+"""Comparisons of runs: a table for the terminal, and a page with curves.
 
-A row of a comparison holds the runs of one experiment, one for each seed.
-Intervals are 95% confidence intervals over seeds (Student's t).
+Finished runs that differ in nothing but their seeds form a row; any other run
+is a row of its own. What distinguishes a row is its name. Intervals are 95%
+bootstrap intervals of the mean over seeds, which for two or three seeds go from
+the lowest to the highest.
 """
 
 import hashlib
@@ -12,14 +14,14 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import matplotlib.axes
-import matplotlib.figure
 import numpy as np
 
 from ftwax import types
 from ftwax.records import (
+  checkpoints,
   config_files,
   files,
+  log_values,
   loggers,
   run_directory,
   tournament_files,
@@ -34,22 +36,29 @@ from ftwax.reporting import (
 )
 from ftwax.reporting import history as history_lib
 
-# Fields that may differ between runs of one row.
+PAGE_FILE = 'comparison.html'
+
+# Fields that change no result, besides the seed.
 _FREE = (
   'seed',
-  'max_num_actor_steps',
   'replay_port',
   'expose',
   'environment_processes',
+  'environment_timeout_s',
+  'checkpointing',
+  'watch',
+  'trackers',
 )
 
-_CONFIDENCE = 0.95
+# Ends of intervals, and samples of the bootstrap.
+_ENDS = (0.025, 0.975)
+_NUM_SAMPLES = 2000
+
+# Columns of the table that the page shows.
+_NUM_SHOWN = 6
 
 # Points on a curve; each is the mean over an interval of steps.
 _NUM_POINTS = 40
-
-# With more differences than this, nobody would read the table.
-_MAX_DIFFERENCES = 40
 
 
 class Run(NamedTuple):
@@ -71,6 +80,11 @@ class Run(NamedTuple):
   steps: int
   seconds: float
 
+  @property
+  def is_finished(self) -> bool:
+    """Whether the run has taken all its steps."""
+    return self.steps >= self.config.get('max_num_actor_steps', 0)
+
 
 Rows = Mapping[str, Sequence[Run]]
 
@@ -84,35 +98,43 @@ def read(run_dir: str | os.PathLike[str]) -> Run:
   directory = pathlib.Path(run_dir)
   try:
     config = run_directory.read_config(directory)
-    row = loggers.read_jsonl(loggers.log_path(directory, 'train'))[-1]
+    names = ('train', history_lib.LABEL)
+    paths = [loggers.log_path(directory, name) for name in names]
+    rows = [loggers.read_jsonl(path)[-1] for path in paths if path.exists()]
+    steps = [int(row['actor_steps']) for row in rows]
+    seconds = [float(row.get('seconds', 'nan')) for row in rows]
+    # The last episodes may have ended before the run.
+    saved = checkpoints.saved_steps(directory / 'checkpoints')
     episodes = curves.read_returns(directory, 'train')
     last = curves.last_mean(episodes)
-    steps, seconds = int(row['actor_steps']), float(row.get('seconds', 'nan'))
+    whole = np.average(episodes.returns, weights=episodes.num_episodes)
+    return Run(
+      directory, config, last, float(whole), max(steps + saved), max(seconds)
+    )
   except (OSError, ValueError, LookupError, TypeError) as error:
     raise ValueError(
       f'run ({directory}) must be the directory of a run with a finished'
       f' episode, and cannot be read ({error}); give one below runs/.'
     ) from None
-  whole = np.average(episodes.returns, weights=episodes.num_episodes)
-  return Run(directory, config, last, float(whole), steps, seconds)
 
 
 def group(runs: Sequence[Run]) -> dict[str, list[Run]]:
-  """Returns rows of runs that differ only in their seeds.
-
-  The name of a row is that of the experiment, with the first fields that
-  distinguish it from rows of the same name.
-  """
-  groups: list[list[Run]] = []
+  """Returns rows of finished runs that differ in their seeds alone, by name."""
+  rows: list[list[Run]] = []
   for run in runs:
-    for row in groups:
-      if not _differences(row[0], run):
+    for row in rows:
+      seeds = [other.config.get('seed') for other in row]
+      if (
+        run.is_finished
+        and row[0].is_finished
+        and variant(run.config) == variant(row[0].config)
+        and run.config.get('seed') not in seeds
+      ):
         row.append(run)
         break
     else:
-      groups.append([run])
-  first = [row[0] for row in groups]
-  return {_label(row[0], first): row for row in groups}
+      rows.append([run])
+  return dict(zip(_label(rows), rows, strict=True))
 
 
 def variant(config: Mapping[str, Any]) -> str:
@@ -128,8 +150,8 @@ def make_table(rows: Rows) -> list[list[str]]:
   The last column has the return of each run, if a row has several.
   """
   table = [
-    ['', 'runs', 'return, last episodes']
-    + ['return, all episodes', 'steps', 'seconds']
+    ['', 'mean return', 'runs']
+    + ['over all episodes', 'steps', 'seconds']
     + ['each run'] * any(len(runs) > 1 for runs in rows.values())
   ]
   for name, runs in rows.items():
@@ -137,10 +159,12 @@ def make_table(rows: Rows) -> list[list[str]]:
       f'{statistics.mean(getattr(run, field) for run in runs):,.0f}'
       for field in ('steps', 'seconds')
     )
+    if not runs[0].is_finished:
+      steps += f' of {runs[0].config["max_num_actor_steps"]:,}'
     last = format_interval([run.last for run in runs])
     whole = format_interval([run.whole for run in runs])
-    each = ' '.join(f'{run.last:.3f}' for run in runs)
-    line = [name, str(len(runs)), last, whole, steps, seconds, each]
+    each = ' '.join(log_values.format_value(run.last) for run in runs)
+    line = [name, last, str(len(runs)), whole, steps, seconds, each]
     table.append(line[: len(table[0])])
   return table
 
@@ -157,83 +181,40 @@ def format_table(table: Sequence[Sequence[str]]) -> str:
   )
 
 
-def plot(rows: Rows, title: str) -> matplotlib.figure.Figure:
-  """Plots the training return of each run, and the mean of each row."""
-  figure, axes = make_axes('episode return')
-  episodes = {
-    name: [curves.read_returns(run.directory, 'train') for run in runs]
-    for name, runs in rows.items()
-  }
-  last_step = max(run.steps[-1] for row in episodes.values() for run in row)
-  edges = np.linspace(0.0, last_step, _NUM_POINTS + 1)
-  steps = (edges[:-1] + edges[1:]) / 2  # [_NUM_POINTS]
-  for index, (name, row) in enumerate(episodes.items()):
-    color = drawing.member_color(index)
-    # [len(row), _NUM_POINTS], NaN where no episode ended.
-    means = np.array([curves.mean_by_step(run, edges) for run in row])
-    for mean in means if len(row) > 1 else ():
-      known = np.isfinite(mean)
-      axes.plot(
-        steps[known], mean[known], color=color, linewidth=0.8, alpha=0.4
-      )
-    # No mean where a seed is missing, since it would jump there.
-    known = np.all(np.isfinite(means), axis=0)
-    label = name if len(row) == 1 else f'{name}, mean of {len(row)}'
-    mean = means[:, known].mean(axis=0)
-    axes.plot(steps[known], mean, color=color, linewidth=2.0, label=label)
-  axes.set_title(title, loc='left', fontsize=10)
-  axes.legend(fontsize=8, frameon=False)
-  return figure
-
-
 def write_page(
-  runs: Sequence[Run],
+  rows: Rows,
   path: str | os.PathLike[str],
   title: str = 'Runs side by side',
 ) -> pathlib.Path:
   """Writes a page that shows runs side by side.
 
   Args:
-    runs: two or more runs.
+    rows: runs by the names of their rows, as `group` returns them.
     path: path of the page.
     title: title of the page.
 
   Returns:
     The path of the page.
-
-  Raises:
-    ValueError: if there are fewer than two runs.
   """
-  if len(runs) < 2:
-    raise ValueError(
-      f'runs ({len(runs)}) must be two or more for a comparison; add one, or'
-      ' make the report of one run.'
-    )
-  names = _names([run.directory.resolve() for run in runs])
-  rows = {name: [run] for name, run in zip(names, runs, strict=True)}
-  families = {
-    name if len(family) == 1 else f'{name}, mean of {len(family)}': family
-    for name, family in group(runs).items()
-  }
-  _, _, *results = map(list, zip(*make_table(rows), strict=True))
-  facts = [_facts(run.directory) for run in runs]
-  results += [
-    [fact, *(run.get(fact, '') for run in facts)]
-    for fact in dict.fromkeys(fact for run in facts for fact in run)
-  ]
+  # Each run has a line of its own below.
+  head, *lines = (line[:_NUM_SHOWN] for line in make_table(rows))
   body = [
     page.heading('Results'),
-    page.columns(['', *names], results),
+    page.paragraph(
+      'A row holds the finished runs that differ in their seeds alone. Mean'
+      ' return: over the last episodes of each run, then over seeds, with its'
+      ' 95% bootstrap interval.'
+    ),
+    page.columns(head, lines),
     *page.charts(
       'Returns in training',
-      'Mean return of the episodes that ended in each interval of steps. Runs'
-      ' that differ in their seeds alone share a line, with the 95% confidence'
-      ' interval of their mean.',
-      [_returns_figure(families)],
+      'Mean return of the episodes that ended in each interval of steps (line:'
+      ' mean over seeds; band: its 95% interval).',
+      _returns_figures(rows),
     ),
-    *_elo_section(families),
-    page.heading('Differences of the configurations'),
-    *_list_differences([run.config for run in runs], names),
+    *_elo_section(rows),
+    *_list_differences(rows),
+    *_each_run(rows),
   ]
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
@@ -241,97 +222,145 @@ def write_page(
   return path
 
 
-def _differences(first: Run, second: Run) -> list[tuple[str, Any, Any]]:
-  """Returns (key, first, second) for each field that distinguishes runs."""
+def _label(rows: Sequence[Sequence[Run]]) -> list[str]:
+  """Returns the name of each row: what distinguishes it, and no more."""
+  configs = [_leaves(row[0].config) for row in rows]
+  labels: list[tuple[str, ...]] = [() for _ in rows]
+  fields = sorted(_differing(configs), key=lambda key: key.count('.'))
+  for key in ['name', *fields, 'seed']:
+    before = list(labels)
+    for index, config in enumerate(configs):
+      alike = [i for i, label in enumerate(before) if label == before[index]]
+      is_shared = key == 'seed' and any(len(rows[i]) > 1 for i in alike)
+      if len({configs[i].get(key) for i in alike}) < 2 or is_shared:
+        continue
+      if key in config:
+        field = key.removesuffix('.value').rpartition('.')[2]
+        text = config[key] if key == 'name' else f'{field}={config[key]}'
+        labels[index] = (*before[index], text)
+  texts = [
+    ' '.join(label) or config.get('name', '')
+    for label, config in zip(labels, configs, strict=True)
+  ]
   return [
-    difference
-    for difference in config_files.differences(first.config, second.config)
-    if difference[0] not in _FREE
+    f'{text} {row[0].directory}'.strip()
+    if not text or texts.count(text) > 1
+    else text
+    for text, row in zip(texts, rows, strict=True)
   ]
 
 
-def _label(run: Run, others: Sequence[Run]) -> str:
-  name = str(run.config.get('name', run.directory))
-  changed: dict[str, Any] = {}
-  for other in others:
-    if other.config.get('name') != run.config.get('name'):
-      continue
-    for key, _, value in _differences(other, run):
-      changed.setdefault(key.removesuffix('.value'), value)
-  parts = [f'{key}={value}' for key, value in changed.items()]
-  return ' '.join([name, *parts[:2]])
+def _leaves(plain: Any, path: str = '') -> dict[str, str]:
+  """Returns a recorded configuration as text, by dotted name.
+
+  A class or function stands for itself under the name of its field, and a
+  partial function for the function.
+  """
+  if isinstance(plain, list):
+    plain = {str(index): entry for index, entry in enumerate(plain)}
+  if not isinstance(plain, dict):
+    text = plain if isinstance(plain, str) else json.dumps(plain)
+    text = 'none' if plain is None else text
+    text = text.rpartition(':')[2]  # Of a module and a name.
+    return {path: text if len(text) <= 40 else f'...{text[-37:]}'}
+  plain = dict(plain)
+  kind = plain.pop(config_files.TYPE, None)
+  if kind == 'functools:partial':
+    kind, plain = None, {'': plain['func'], **plain['keywords'],
+                         'args': plain['args']}  # fmt: skip
+  leaves = _leaves(kind, path) if kind and path else {}
+  for name, value in plain.items():
+    leaves |= _leaves(value, '.'.join(part for part in (path, name) if part))
+  return leaves
+
+
+def _differing(configs: Sequence[Mapping[str, str]]) -> list[str]:
+  """Returns the names of leaves in which configurations differ.
+
+  Without what changes no result, and what only some have because they have
+  another class, which differs.
+  """
+  found: list[str] = []
+  for key in dict.fromkeys(key for config in configs for key in config):
+    values = [config.get(key) for config in configs]
+    above = [other for other in found if key.startswith(f'{other}.')]
+    is_free = key.partition('.')[0] in _FREE
+    if len(set(values)) > 1 and not is_free and not (None in values and above):
+      found.append(key)
+  return found
+
+
+def interval(values: types.Floats) -> types.Floats:
+  """Returns the ends of the interval of means over the first axis, [2, ...]."""
+  draw = np.random.default_rng(0).integers
+  means = values[draw(len(values), size=(_NUM_SAMPLES, len(values)))].mean(1)
+  ends: types.Floats = np.quantile(means, _ENDS, axis=0)
+  return ends
 
 
 def format_interval(values: Sequence[float]) -> str:
-  """Formats the mean with the half-width of its confidence interval."""
-  mean = statistics.mean(values)
+  """Formats the mean, with its interval if there are several values."""
+  text = log_values.format_value(float(statistics.mean(values)))
   if len(values) < 2:
-    return f'{mean:.3f}'
-  return f'{mean:.3f} ± {half_width(np.array(values)):.3f}'
+    return text
+  low, high = map(log_values.format_value, interval(np.array(values)).tolist())
+  return f'{text} ({low} to {high})'
 
 
-def half_width(values: types.Floats) -> Any:
-  """Returns half the width of the interval of the mean over the first axis."""
-  import scipy.stats  # Slow.
-
-  quantile = scipy.stats.t.ppf(0.5 + _CONFIDENCE / 2, len(values) - 1)
-  return quantile * values.std(axis=0, ddof=1) / len(values) ** 0.5
-
-
-def make_axes(
-  label: str,
-) -> tuple[matplotlib.figure.Figure, matplotlib.axes.Axes]:
-  """Makes a figure with axes over environment steps."""
-  figure = drawing.make_figure(9.0, 3.6)
-  axes = figure.subplots()
-  drawing.style_games(axes)
-  axes.set_xlabel('environment steps', fontsize=9)
-  axes.set_ylabel(label, fontsize=9)
-  return figure, axes
-
-
-def _names(directories: Sequence[pathlib.Path]) -> list[str]:
-  """Returns names that differ: directories without what all paths share."""
-  common = os.path.commonpath(directories)
-  for names in (
-    [directory.name for directory in directories],
-    [os.path.relpath(directory, common) for directory in directories],
-  ):
-    if len(set(names)) == len(names):
-      return names
-  return [f'{index + 1}: {d.name}' for index, d in enumerate(directories)]
+def _each_run(rows: Rows) -> list[str]:
+  """Returns a line of numbers for each run, and how it was made."""
+  numbers: dict[str, dict[str, str]] = {}
+  texts: dict[str, str] = {}
+  for name, runs in rows.items():
+    for run in runs:
+      label = name
+      if len(runs) > 1:
+        label += f', seed {run.config.get("seed")}'
+      numbers[label] = {
+        'mean return': log_values.format_value(run.last),
+        **_strengths(run.directory),
+      }
+      facts = run_facts.read(run.directory)
+      wanted = [facts[x] for x in ('command', 'started') if x in facts]
+      texts[label] = ' · '.join([str(run.directory), *wanted])
+  names = list(dict.fromkeys(fact for one in numbers.values() for fact in one))
+  lines = [[label, *(one.get(n, '') for n in names)]
+           for label, one in numbers.items()]  # fmt: skip
+  return [
+    page.heading('Each run'),
+    page.columns(['', *names], lines),
+    page.table(texts),
+  ]
 
 
-def _facts(directory: pathlib.Path) -> dict[str, str]:
-  """Returns what a run's column has besides its returns, by name."""
-  facts = {'experiment': run_facts.read_title(directory)}
+def _strengths(directory: pathlib.Path) -> dict[str, str]:
+  """Returns how strong a run's members are on average, by opponent."""
+  strengths = {}
   tournament = files.read_or_warn(tournament_files.read, directory)
   if tournament is not None:
     for name, score in tournament_files.member_scores(tournament).items():
-      facts[f'score against {drawing.readable(name)}'] = f'{score:.2f}'
+      strengths[f'score against {drawing.readable(name)}'] = f'{score:.2f}'
   evaluations = files.read_or_warn(evaluation_curves.read, directory)
   if evaluations is not None:
     anchor = drawing.readable(evaluations.opponents[0])
-    facts[f'Elo above {anchor}, last evaluation'] = (
-      f'{evaluations.elo[-1].mean():.0f}'
-    )
-  history = files.read_or_warn(history_lib.find, directory)
-  if history is not None:
-    facts['members'] = str(history.ratings.shape[1])
-    more = run_facts.read(directory, history)
-    # The table has steps and seconds.
-    facts |= {
-      name: fact
-      for name, fact in more.items()
-      if name not in ('environment steps', 'duration')
-    }
-  return facts
+    elo = f'{evaluations.elo[-1].mean():.0f}'
+    strengths[f'Elo above {anchor}, last evaluation'] = elo
+  return strengths
 
 
-def _returns_figure(families: Rows) -> dict[str, Any]:
+def _returns_figures(rows: Rows) -> list[dict[str, Any]]:
+  """Returns a figure for each environment, as returns of others differ."""
+  by_task: dict[str, dict[str, Sequence[Run]]] = {}
+  for name, runs in rows.items():
+    task = json.dumps(runs[0].config.get('environment'), sort_keys=True)
+    by_task.setdefault(task, {})[name] = runs
+  return [_returns_figure(some) for some in by_task.values()]
+
+
+def _returns_figure(rows: Rows) -> dict[str, Any]:
   episodes = {
     name: [curves.read_returns(run.directory, 'train') for run in runs]
-    for name, runs in families.items()
+    for name, runs in rows.items()
   }
   last_step = max(run.steps[-1] for row in episodes.values() for run in row)
   edges = np.linspace(0.0, last_step, _NUM_POINTS + 1)
@@ -340,13 +369,18 @@ def _returns_figure(families: Rows) -> dict[str, Any]:
     name: np.array([curves.mean_by_step(run, edges) for run in row])
     for name, row in episodes.items()
   }
-  return _figure('return', {name: (steps, v) for name, v in values.items()})
+  lines = {name: (steps, v) for name, v in values.items()}
+  names = dict.fromkeys(
+    runs[0].config.get('name', '') for runs in rows.values()
+  )
+  title = drawing.readable(', '.join(names))
+  return {**figure('return', lines), 'title': title}
 
 
-def _elo_section(families: Rows) -> list[str]:
+def _elo_section(rows: Rows) -> list[str]:
   """Returns a section on the strength of members; nothing without games."""
   rated, anchor = {}, ''
-  for name, runs in families.items():
+  for name, runs in rows.items():
     found = [
       evaluations
       for run in runs
@@ -367,13 +401,13 @@ def _elo_section(families: Rows) -> list[str]:
     return []
   return page.charts(
     'Strength in training',
-    'Mean Elo of members in games against fixed opponents, with 95% confidence'
-    ' intervals over seeds.',
-    [_figure(f'Elo above {anchor}', rated)],
+    'Mean Elo of members in games against fixed opponents, with 95% intervals'
+    ' over seeds.',
+    [figure(f'Elo above {anchor}', rated)],
   )
 
 
-def _figure(
+def figure(
   what: str, curves_by_name: Mapping[str, tuple[Any, Any]]
 ) -> dict[str, Any]:
   """Returns a line for each name, steps [n] and values [runs, n], NaN if none.
@@ -385,8 +419,8 @@ def _figure(
     known = np.isfinite(values).all(axis=0)
     mean, band = values[:, known].mean(axis=0), None
     if len(values) > 1:
-      half = half_width(values[:, known])
-      band = mean - half, mean + half
+      band = tuple(interval(values[:, known]))
+      name = f'{name}, mean of {len(values)}'
     lines.append(
       population_figures.line(steps[known], mean, band, name=name, color=index)
     )
@@ -398,24 +432,17 @@ def _figure(
   }  # fmt: skip
 
 
-def _list_differences(
-  configs: Sequence[Mapping[str, Any]], names: Sequence[str]
-) -> list[str]:
-  """Returns a table of differences from the first run, or a sentence."""
-  leaves: dict[str, list[str]] = {}
-  for index, config in enumerate(configs[1:], start=1):
-    for key, first, other in config_files.differences(configs[0], config):
-      row = leaves.setdefault(key, [_short(first)] * len(configs))
-      row[index] = _short(other)
-  if not leaves:
-    return [page.paragraph('The configurations are equal.')]
-  rows = [[key, *values] for key, values in leaves.items()]
-  parts = [page.columns(['', *names], rows[:_MAX_DIFFERENCES])]
-  if len(rows) > _MAX_DIFFERENCES:
-    parts.append(page.paragraph(f'And {len(rows) - _MAX_DIFFERENCES} more.'))
-  return parts
-
-
-def _short(value: Any) -> str:
-  text = value if isinstance(value, str) else json.dumps(value)
-  return text if len(text) <= 40 else f'...{text[-37:]}'
+def _list_differences(rows: Rows) -> list[str]:
+  """Returns a table of what differs between the configurations of rows."""
+  configs = [_leaves(runs[0].config) for runs in rows.values()]
+  lines = [
+    [key, *(config.get(key, '') for config in configs)]
+    for key in _differing(configs)
+    if key != 'name'
+  ]
+  if not lines:
+    return [page.paragraph('The configurations differ in their seeds alone.')]
+  return [
+    page.heading('Differences of the configurations'),
+    page.columns(['', *rows], lines),
+  ]

@@ -6,18 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import matplotlib.figure
-import matplotlib.ticker
 import numpy as np
 
 from ftwax import types
 from ftwax.records import files, loggers, recent_episodes
-from ftwax.reporting import drawing
-
-CURVES_FILE = 'curves.png'
-
-# With more points than this, points hide each other.
-_MAX_POINTS = 20_000
 
 # Of steps, in which the page of a run shows the mean return.
 _NUM_INTERVALS = 150
@@ -32,13 +24,11 @@ class Returns(NamedTuple):
     steps: float64 [n], environment steps, ascending.
     returns: float64 [n], finite; the mean over the episodes of a row.
     num_episodes: float64 [n], number of episodes in a row.
-    num_left_out: number of further rows, whose return is not finite.
   """
 
   steps: types.Floats
   returns: types.Floats
   num_episodes: types.Floats
-  num_left_out: int
 
 
 def can_plot(run_dir: str | os.PathLike[str]) -> bool:
@@ -46,50 +36,10 @@ def can_plot(run_dir: str | os.PathLike[str]) -> bool:
   return bool(_log_paths(pathlib.Path(run_dir), 'train'))
 
 
-def plot_curves(run_dir: str | os.PathLike[str]) -> pathlib.Path:
-  """Plots the returns of training and, if there are any, of evaluation.
-
-  It reads the logs with labels `train` and `evaluation`. Only rows with
-  `episode_return` and `actor_steps` are plotted; `num_episodes` is given if a
-  row is the mean over several episodes. Rows whose return is not finite are
-  left out and counted in the legend.
-
-  Args:
-    run_dir: directory of a run, finished or not.
-
-  Returns:
-    The path of the figure, `curves.png` in `run_dir`.
-
-  Raises:
-    FileNotFoundError: if the run has no training log.
-    ValueError: if that log is damaged.
-  """
-  run_dir = pathlib.Path(run_dir)
-  if not can_plot(run_dir):
-    path = loggers.log_path(run_dir, 'train')
-    raise FileNotFoundError(
-      f'training log ({path}) must exist to draw its curves; give the directory'
-      ' of a run whose loggers come from make_logger_factory.'
-    )
-  # Not through pyplot, whose backend belongs to the user.
-  figure = matplotlib.figure.Figure(
-    figsize=(8, 4.8), dpi=150, layout='constrained'
-  )
-  axes = figure.subplots()
-  _plot_training(axes, read_returns(run_dir, 'train'))
-  evaluation = files.read_or_warn(read_returns, run_dir, 'evaluation')
-  if evaluation is not None:
-    _plot_evaluation(axes, evaluation)
-  resolved = run_dir.resolve()
-  title = f'{resolved.parent.name} / {resolved.name}'
-  _decorate(figure, axes, drawing.readable(title))
-  path = run_dir / CURVES_FILE
-  drawing.write_png(path, figure)
-  return path
-
-
 def figure(run_dir: str | os.PathLike[str]) -> dict[str, Any] | None:
-  """Returns the same curves as a figure for `page.charts`, if there are any.
+  """Returns the curves of training and evaluation for `page.charts`, if any.
+
+  Rows whose return is not finite are left out.
 
   Logs that are damaged are left out, with a warning.
   """
@@ -127,37 +77,16 @@ def _intervals(episodes: Returns) -> list[list[float]]:
   return np.array(points).T.round(6).tolist()
 
 
-def rolling_mean(
-  returns: types.Floats, num_episodes: types.Floats, window: Any
-) -> types.Floats:
-  """Returns the mean over the last `window` episodes up to each row, [n].
-
-  If the window begins within a row, only the part of its episodes inside the
-  window counts. The first rows have means over fewer episodes.
-
-  Args:
-    returns: float64 [n], finite; the mean over the episodes of a row.
-    num_episodes: float64 [n], number of episodes in a row, at least 1.
-    window: number of episodes, at least 1, or one for each row, [n].
-  """
-  zero = np.zeros((1,))
-  ends = np.cumsum(num_episodes)
-  counts = np.concatenate([zero, ends])
-  sums = np.concatenate([zero, np.cumsum(returns * num_episodes)])
-  starts = np.maximum(ends - window, 0.0)
-  sums_in_window = sums[1:] - np.interp(starts, counts, sums)
-  return np.asarray(sums_in_window / (ends - starts), np.float64)
-
-
 def last_mean(episodes: Returns) -> float:
-  """Returns the mean over the last episodes; there must be one."""
-  return float(_recent_means(episodes)[-1])
+  """Returns the mean over the last episodes; there must be one.
 
-
-def _recent_means(episodes: Returns) -> types.Floats:
-  """Returns the mean over the last episodes at each row, [n]."""
-  window = recent_episodes.count(episodes.steps, episodes.num_episodes)
-  return rolling_mean(episodes.returns, episodes.num_episodes, window)
+  If they begin within a row, only that part of its episodes counts.
+  """
+  counts = episodes.num_episodes
+  window = recent_episodes.count(episodes.steps, counts)
+  later = np.cumsum(counts[::-1])[::-1] - counts  # Episodes in later rows.
+  weights = np.clip(window - later, 0.0, counts)
+  return float(np.average(episodes.returns, weights=weights))
 
 
 def mean_by_step(episodes: Returns, edges: types.Floats) -> types.Floats:
@@ -186,22 +115,6 @@ def _log_paths(run_dir: pathlib.Path, label: str) -> list[pathlib.Path]:
   return sorted(p for p in directory.glob('*') if pattern.fullmatch(p.name))
 
 
-def _drop_replaced(
-  rows: Sequence[Mapping[str, Any]],
-) -> list[Mapping[str, Any]]:
-  """Drops rows written after the checkpoint from which a run was resumed.
-
-  The step count drops on a resume, and the rows that follow replace the later
-  ones.
-  """
-  kept: list[Mapping[str, Any]] = []
-  for row in rows:
-    while kept and kept[-1]['actor_steps'] > row['actor_steps']:
-      kept.pop()
-    kept.append(row)
-  return kept
-
-
 def read_returns(run_dir: str | os.PathLike[str], label: str) -> Returns:
   """Reads the returns in the logs of all instances of a label.
 
@@ -226,8 +139,8 @@ def _to_returns(logs: Sequence[Sequence[Mapping[str, Any]]]) -> Returns:
       for row in log
       if 'episode_return' in row and row.get('actor_steps') is not None
     ]
-    rows += _drop_replaced(episodes)
-  rows.sort(key=lambda row: row['actor_steps'])
+    rows += loggers.drop_replaced(episodes, _steps, repeats=True)
+  rows.sort(key=_steps)
   # Loggers write null for non-finite numbers.
   finite = [
     row for row in rows if isinstance(row['episode_return'], int | float)
@@ -243,76 +156,8 @@ def _to_returns(logs: Sequence[Sequence[Mapping[str, Any]]]) -> Returns:
     .reshape(-1, 3)
     .T
   )
-  return Returns(steps, returns, num_episodes, len(rows) - len(finite))
+  return Returns(steps, returns, num_episodes)
 
 
-def _plot_training(axes: Any, episodes: Returns) -> None:
-  steps, returns, num_episodes, num_left_out = episodes
-  if not len(steps):
-    axes.text(
-      0.5,
-      0.5,
-      'no finished episode yet',
-      transform=axes.transAxes,
-      horizontalalignment='center',
-      color='gray',
-    )
-    return
-  most = int(num_episodes.max())
-  label = 'episode' if most == 1 else f'mean of up to {most:,} episodes'
-  if num_left_out:
-    label += f' ({num_left_out:,} not finite, left out)'
-  stride = -(-len(steps) // _MAX_POINTS)
-  axes.plot(
-    steps[::stride],
-    returns[::stride],
-    linestyle='none',
-    marker='.',
-    markersize=4,
-    markeredgewidth=0,
-    color='tab:blue',
-    alpha=0.3,
-    label=label,
-  )
-  axes.plot(
-    steps,
-    _recent_means(episodes),
-    color='tab:blue',
-    linewidth=1.8,
-    label='mean of the last episodes',
-  )
-
-
-def _plot_evaluation(axes: Any, episodes: Returns) -> None:
-  if not len(episodes.steps):
-    return
-  weights = episodes.num_episodes
-  unique_steps, index = np.unique(episodes.steps, return_inverse=True)
-  sums = np.bincount(index, weights=episodes.returns * weights)
-  axes.plot(
-    unique_steps,
-    sums / np.bincount(index, weights=weights),
-    color='tab:orange',
-    linewidth=1.5,
-    marker='o',
-    markersize=4,
-    label='evaluation, mean',
-  )
-
-
-def _decorate(figure: Any, axes: Any, title: str) -> None:
-  axes.set_title(title, loc='left', fontsize=11)
-  axes.set_xlabel('environment steps')
-  axes.set_ylabel('episode return')
-  axes.xaxis.set_major_formatter(matplotlib.ticker.EngFormatter(sep=''))
-  axes.margins(x=0.02)
-  axes.grid(alpha=0.25)
-  axes.set_axisbelow(True)
-  axes.spines[['top', 'right']].set_visible(False)
-  if axes.lines:
-    legend = figure.legend(
-      loc='outside lower center', ncols=3, frameon=False, fontsize=9
-    )
-    for handle in legend.legend_handles:
-      handle.set_alpha(1)
-      handle.set_markersize(6)
+def _steps(row: Mapping[str, Any]) -> float:
+  return float(row['actor_steps'])

@@ -2,26 +2,15 @@
 
 import io
 import os
-import pathlib
 import re
 from typing import Any
 
-import matplotlib
 import matplotlib.figure
-import matplotlib.ticker
 
 FAINT = '#8c959f'
 
 # Words that are written in capitals.
 _CAPITALS = re.compile(r'\b(i|kl|gae|rms)\b')
-
-
-def member_color(member: int) -> Any:
-  """Returns the colour of a member, which is the same in all figures."""
-  palette = matplotlib.colormaps['tab20']
-  # First the ten strong colours of the palette, then the pale ones.
-  index = 2 * member % 20 + (member // 10) % 2
-  return palette(index)
 
 
 def make_figure(width: float, height: float) -> matplotlib.figure.Figure:
@@ -40,13 +29,6 @@ def style(axes: Any) -> None:
   axes.margins(x=0.02)
 
 
-def style_games(axes: Any) -> None:
-  """Sets the style of axes over games or steps."""
-  style(axes)
-  axes.xaxis.set_major_formatter(matplotlib.ticker.EngFormatter(sep=''))
-  axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(5))
-
-
 def readable(name: str) -> str:
   """Converts an identifier to words, e.g. `i_was_tagged` to `I was tagged`.
 
@@ -54,13 +36,6 @@ def readable(name: str) -> str:
   """
   words = os.fsencode(name).decode('utf-8', 'replace').replace('_', ' ')
   return _CAPITALS.sub(lambda match: match[0].upper(), words)
-
-
-def write_png(path: pathlib.Path, figure: matplotlib.figure.Figure) -> None:
-  """Writes a PNG file atomically."""
-  temporary = path.with_suffix('.tmp')
-  temporary.write_bytes(to_png(figure))
-  temporary.replace(path)
 
 
 def to_png(figure: matplotlib.figure.Figure) -> bytes:

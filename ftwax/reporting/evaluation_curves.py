@@ -62,14 +62,10 @@ def read(run_dir: str | os.PathLike[str]) -> Evaluations | None:
 def _from_rows(
   read: Sequence[Mapping[str, Any]], team_size: int
 ) -> Evaluations | None:
-  rows: list[Mapping[str, Any]] = []
-  for row in read:
-    if 'member_games' not in row:
-      continue
-    # A resumed run repeats the steps after its checkpoint.
-    while rows and rows[-1]['actor_steps'] >= row['actor_steps']:
-      rows.pop()
-    rows.append(row)
+  rows = loggers.drop_replaced(
+    (row for row in read if 'member_games' in row),
+    lambda row: float(row['actor_steps']),
+  )
   if not rows:
     return None
   steps, scores, games = (

@@ -92,7 +92,7 @@ def find(run_dir: str | os.PathLike[str]) -> History | None:
 
 def from_rows(rows: Sequence[Mapping[str, Any]]) -> History:
   """Returns the history from the rows of a log, which must not be empty."""
-  rows = _drop_replaced(rows)
+  rows = loggers.drop_replaced(rows, lambda row: sum(row['games']))
   num_members = len(rows[-1]['ratings'])
   num_events = np.shape(rows[-1]['internal_rewards'])[-1]
 
@@ -155,19 +155,3 @@ def read_lineage(
           int(row['generation']), float(row['games'])
           members[row['member']], members[row['parent']]
   return rows
-
-
-def _drop_replaced(
-  rows: Sequence[Mapping[str, Any]],
-) -> list[Mapping[str, Any]]:
-  """Drops rows written after the checkpoint from which a run was resumed.
-
-  The number of games drops on a resume, and the rows that follow replace the
-  later ones.
-  """
-  kept: list[Mapping[str, Any]] = []
-  for row in rows:
-    while kept and sum(kept[-1]['games']) >= sum(row['games']):
-      kept.pop()
-    kept.append(row)
-  return kept

@@ -41,6 +41,8 @@ td.number { white-space: nowrap; }
 .wide th:first-child, .wide td:first-child { position: sticky; left: 0;
   background: var(--back); }
 td:first-child { white-space: nowrap; }
+@media (max-width: 56rem) { .wide td:first-child { white-space: normal;
+  overflow-wrap: anywhere; min-width: 8rem; max-width: 11rem; } }
 .chart-of { margin: 0 0 1rem; max-width: 56rem; }
 img { max-width: 100%; height: auto; }
 img.pixels { image-rendering: pixelated; border: 1px solid var(--line); }

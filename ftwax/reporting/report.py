@@ -75,9 +75,9 @@ def make_report(
     page.paragraph(
       ' '.join(_summary(run_dir, history, lineage, tournament, evaluations))
     ),
-    page.table(_results(history, lineage, tournament)),
+    page.table(_results(run_dir, history, lineage, tournament)),
     *_curves(run_dir),
-    *_members(history),
+    *_members(history, tournament, evaluations),
     *_matches(run_dir),
     *_tournament(tournament),
     *_evaluations(evaluations),
@@ -133,16 +133,17 @@ def _summary(
       means = curves.mean_by_step(
         episodes, np.linspace(0.0, episodes.steps[-1], 11)
       )
-      first, last = means[np.isfinite(means)][[0, -1]]
+      first, last = means[np.isfinite(means)][0], curves.last_mean(episodes)
       sentences.append(
-        f'The mean return went from {first:.4g} to {last:.4g}, in means over'
-        ' tenths of the steps.'
+        f'The mean return went from {first:.4g}, in the first tenth of the'
+        f' steps, to {last:.4g}, over the last episodes.'
       )
   num_copies, _ = _count_changes(lineage)
   if num_copies:
     lines = set(population_figures.founders(lineage, num_members).tolist())
+    times = 'time' if num_copies == 1 else 'times'
     sentences.append(
-      f'Members copied others {num_copies:,} times, and descend from'
+      f'Members copied others {num_copies:,} {times}, and descend from'
       f' {len(lines)} of {num_members} founders.'
     )
   return sentences
@@ -176,6 +177,7 @@ def _strength(
 
 
 def _results(
+  run_dir: pathlib.Path,
   history: history_lib.History,
   lineage: Sequence[Mapping[str, Any]],
   tournament: tournament_files.Results | None,
@@ -192,19 +194,24 @@ def _results(
   num_members = history.ratings.shape[1]
   if num_members > 1:
     results['members'] = num_members
-  results['games per member'] = f'{history.games[-1]:,.0f}'
+  is_one = num_members == 1
+  results['episodes' if is_one else 'games per member'] = (
+    f'{history.games[-1]:,.0f}'
+  )
   if _has_games(history):
     first, last = history.ratings[0], history.ratings[-1]
-    best = int(last.argmax())
     results['mean rating in training'] = (
       f'{last.mean():.0f} (at first {first.mean():.0f})'
     )
-    results['best by that rating'] = f'member {best}, {last[best]:.0f}'
-  if _has_returns(history):
+  if is_one and curves.can_plot(run_dir):
+    episodes = files.read_or_warn(curves.read_returns, run_dir, 'train')
+    if episodes is not None and len(episodes.steps):
+      # The number that the terminal has shown.
+      results['mean return'] = f'{curves.last_mean(episodes):.4g}'
+  elif _has_returns(history):
     returns = history.mean_returns[-1]
     results['mean return'] = f'{np.nanmean(returns):.4g}'
-    if num_members > 1:
-      results['best return'] = f'{np.nanmax(returns):.4g}'
+    results['best return'] = f'{np.nanmax(returns):.4g}'
   if lineage and num_members > 1:
     num_copies, num_redrawn = _count_changes(lineage)
     lines = set(population_figures.founders(lineage, num_members))
@@ -215,28 +222,41 @@ def _results(
   return results
 
 
-def _members(history: history_lib.History) -> list[str]:
-  """Returns the table of members, the strongest first, if there are several."""
+def _members(
+  history: history_lib.History,
+  tournament: tournament_files.Results | None,
+  evaluations: evaluation_curves.Evaluations | None,
+) -> list[str]:
+  """Returns the table of members, the strongest first, if there are several.
+
+  As in the summary, the tournament decides who that is, else the last
+  evaluation, else training.
+  """
   if history.ratings.shape[1] == 1:
     return []
   has_games, has_returns = _has_games(history), _has_returns(history)
   columns: dict[str, types.Floats] = {}
+  if tournament is not None:
+    columns['Elo, tournament'] = tournament.ratings[: tournament.num_members]
+  elif evaluations is not None:
+    columns['Elo, evaluation'] = evaluations.elo[-1]
   if has_games:
-    columns['rating'] = history.ratings[-1]
+    columns['rating in training'] = history.ratings[-1]
+  num_ratings = len(columns)
   if has_returns:
     columns['mean return'] = history.mean_returns[-1]
+  strength = next(iter(columns.values()), history.mean_returns[-1])
   for name, values in history.hyperparameters.items():
     # Constants are in the configuration.
     if np.isfinite(values).all() and np.ptp(values) > 0.0:
       columns[drawing.readable(name)] = values[-1]
-  strength = (history.ratings if has_games else history.mean_returns)[-1]
   head = ['member', *columns]
   rows = [
     [
       str(member),
       *(
-        page.number(values[member], 0 if name == 'rating' else None)
-        for name, values in columns.items()
+        page.number(values[member], 0 if place < num_ratings else None)
+        for place, values in enumerate(columns.values())
       ),
     ]
     for member in np.argsort(-strength)
@@ -440,7 +460,6 @@ def _curves(run_dir: pathlib.Path) -> list[str]:
     return []
   return page.charts(
     'Learning curve',
-    'Return of episodes: the mean over intervals of steps, and the range of'
-    ' rows of the log there.',
+    'Episode return (line: mean; band: range).',
     [figure],
   )

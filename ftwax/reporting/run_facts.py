@@ -11,7 +11,7 @@ from ftwax.reporting import history as history_lib
 
 
 def read(
-  run_dir: str | os.PathLike[str], history: history_lib.History
+  run_dir: str | os.PathLike[str], history: history_lib.History | None = None
 ) -> dict[str, str]:
   """Returns the recorded facts of a run, by name.
 
@@ -25,9 +25,9 @@ def read(
   facts = _commands(run_dir / run_directory.COMMAND_FILE)
   if 'seed' in config:
     facts['seed'] = str(config['seed'])
-  if history.num_steps:
+  if history and history.num_steps:
     facts['environment steps'] = f'{history.num_steps:,}'
-  if history.seconds:
+  if history and history.seconds:
     facts['duration'] = log_values.format_seconds(history.seconds)
   names = [name for name in ('ftwax', 'python', 'jax') if name in versions]
   if names:

@@ -1,6 +1,6 @@
-"""Results of a sweep: a table with a row for each cell, curves, CSV.
+"""Results of a sweep: a table with a row for each cell, a page, CSV.
 
-Intervals are 95% confidence intervals over seeds (Student's t).
+Intervals are those of `comparison`.
 """
 
 import csv
@@ -9,12 +9,11 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import matplotlib.figure
 import numpy as np
 
 from ftwax import types
-from ftwax.records import config_files
-from ftwax.reporting import comparison, drawing
+from ftwax.records import config_files, files
+from ftwax.reporting import comparison, page
 
 # The return of a cell is that of the episodes in this share of its steps.
 LAST_SHARE = 0.1
@@ -83,50 +82,50 @@ def make_table(cells: Sequence[Cell]) -> list[list[str]]:
   table = [[*names, 'return', 'each seed']]
   for cell in cells:
     values = [_readable(cell.values[name]) for name in names]
-    each = ' '.join(f'{value:.3f}' for value in cell.last)
+    each = ' '.join(f'{value:.4g}' for value in cell.last)
     table.append(
       [*values, comparison.format_interval(cell.last.tolist()), each]
     )
   return table
 
 
-def plot(cells: Sequence[Cell], title: str) -> matplotlib.figure.Figure:
-  """Plots returns over steps, with intervals, of the best cells."""
-  figure, axes = comparison.make_axes('episode return')
+def figure(cells: Sequence[Cell]) -> dict[str, Any]:
+  """Returns returns over steps, with intervals, of the best cells."""
   means = np.nan_to_num([cell.last.mean() for cell in cells], nan=-np.inf)
-  order = np.argsort(-means, kind='stable')[:_MAX_CURVES]
-  for rank, index in enumerate(order):
-    cell, color = cells[index], drawing.member_color(rank)
+  lines = {}
+  for index in np.argsort(-means, kind='stable')[:_MAX_CURVES]:
+    cell = cells[index]
     edges = np.linspace(0.0, cell.steps[-1], _NUM_POINTS + 1)
-    returns = _means(cell, edges)
-    known = np.isfinite(returns).all(axis=0)
-    steps, returns = ((edges[:-1] + edges[1:]) / 2)[known], returns[:, known]
-    mean = returns.mean(axis=0)
-    axes.plot(steps, mean, color=color, label=describe(cell.values))
-    if len(cell.seeds) > 1:
-      half = comparison.half_width(returns)
-      axes.fill_between(
-        steps, mean - half, mean + half, color=color, alpha=0.15, linewidth=0
-      )
-  axes.set_title(title, loc='left', fontsize=10)
-  if cells[0].values:
-    axes.legend(fontsize=8, frameon=False)
-  return figure
+    steps = (edges[:-1] + edges[1:]) / 2
+    lines[describe(cell.values)] = steps, _means(cell, edges)
+  return comparison.figure('return', lines)
 
 
 def write(
   cells: Sequence[Cell], directory: str | os.PathLike[str], title: str
 ) -> None:
-  """Writes `sweep.csv`, a row for each cell, and its curves, `sweep.png`."""
+  """Writes `sweep.csv`, a row for each cell, and `sweep.html` with curves."""
   folder = pathlib.Path(directory)
   names = list(cells[0].values)
   with (folder / 'sweep.csv').open('w', newline='', encoding='utf-8') as file:
     writer = csv.writer(file)
     each = [f'seed_{seed}' for seed in cells[0].seeds]
-    writer.writerow([*names, 'return', 'half_width', *each])
+    writer.writerow([*names, 'return', 'low', 'high', *each])
     for cell in cells:
       values = [config_files.to_json(cell.values[name]) for name in names]
+      ends = comparison.interval(cell.last).tolist()
       last = cell.last.tolist()
-      half = comparison.half_width(cell.last) if len(last) > 1 else ''
-      writer.writerow([*values, cell.last.mean(), half, *last])
-  (folder / 'sweep.png').write_bytes(drawing.to_png(plot(cells, title)))
+      writer.writerow([*values, cell.last.mean(), *ends, *last])
+  head, *rows = (line[len(names) :] for line in make_table(cells))
+  body = [
+    page.columns(
+      ['', *head],
+      [[describe(c.values), *row] for c, row in zip(cells, rows, strict=True)],
+    ),
+    *page.charts(
+      'Returns in training',
+      'The best cells (line: mean over seeds; band: its 95% interval).',
+      [figure(cells)],
+    ),
+  ]
+  files.write_atomically(folder / 'sweep.html', page.render(title, body))

@@ -11,8 +11,6 @@ from ftwax.runtime import runs
 if TYPE_CHECKING:
   from ftwax.reporting import comparison
 
-CURVES_FILE = 'comparison.png'
-
 # `(seed) -> experiment`, for each variant by name.
 Variants = Mapping[str, Callable[[int], experiment_lib.ExperimentConfig]]
 
@@ -22,8 +20,8 @@ def compare(
 ) -> dict[str, list[comparison.Run]]:
   """Runs each variant with each seed, in turn, and prints a table.
 
-  Learning curves of all runs are written to `comparison.png` in the directory
-  of the first run.
+  A page with their learning curves, `comparison.html`, is written in the
+  directory of the first run.
 
   Args:
     variants: experiments by name; runs with the same experiment name get
@@ -35,7 +33,7 @@ def compare(
   Returns:
     Results by variant, one for each seed.
   """
-  from ftwax.reporting import comparison, drawing  # Slow: Matplotlib.
+  from ftwax.reporting import comparison  # Slow: Matplotlib.
 
   rows: dict[str, list[comparison.Run]] = {name: [] for name in variants}
   for seed in seeds:
@@ -46,8 +44,6 @@ def compare(
       rows[name].append(comparison.read(result.run_dir))
   print(f'\n{comparison.format_table(comparison.make_table(rows))}')
   first = next(iter(rows.values()))[0].directory
-  title = f'{first.resolve().parent.name}: training, and means over seeds'
-  path = first / CURVES_FILE
-  path.write_bytes(drawing.to_png(comparison.plot(rows, title)))
+  path = comparison.write_page(rows, first / comparison.PAGE_FILE)
   print(f'\nCurves: {path}')
   return rows

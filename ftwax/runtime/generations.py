@@ -224,11 +224,9 @@ def train_row(
 
 
 def write_report(directory: pathlib.Path) -> None:
-  """Draws the curves of a run, and the report of a population."""
-  from ftwax.reporting import curves, history, report  # Slow: Matplotlib.
+  """Writes the report of a run."""
+  from ftwax.reporting import report  # Slow: Matplotlib.
 
-  if curves.can_plot(directory):
-    curves.plot_curves(directory)
   # A user's own loggers may write elsewhere.
   if history.find(directory) is not None:
     report.make_report(directory)

@@ -78,7 +78,7 @@ def _tell(
   for line in process.stdout:
     last = line.strip() or last
     if 'http://' in line and not ends.is_set():
-      print(f'To follow the run: {last}', flush=True)
+      print(f'Live page: {last.removeprefix("Open ")}', flush=True)
   if not ends.is_set():
     print(
       f'The web page of the run ended ({last}); the run continues. Open the'

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from absl import logging
 
-from ftwax import types
+from ftwax import compilation, types
 from ftwax.environments import environment_faults
 from ftwax.population import state as state_lib
 from ftwax.records import (
@@ -124,13 +124,20 @@ class RunRecords:
       stack.callback(self._checkpointer.close)
 
   @property
-  def mean_return(self) -> float:
-    """Mean return of the last training episodes; see `recent_episodes`."""
+  def recent_returns(self) -> types.Floats:
+    """Returns of the last training episodes, [n]; see `recent_episodes`."""
     if not self._episodes:
-      return float('nan')
+      return np.zeros(0)
     steps, returns = np.array(self._episodes, np.float64).T
-    (*_, recent) = recent_episodes.count(steps, np.ones(len(steps)))
-    return float(np.mean(returns[-int(recent) :]))
+    recent = recent_episodes.count(steps, np.ones(len(steps)))
+    last: types.Floats = returns[-recent:]
+    return last
+
+  @property
+  def mean_return(self) -> float:
+    """Mean of `recent_returns`; NaN without any."""
+    returns = self.recent_returns
+    return float(np.mean(returns)) if len(returns) else float('nan')
 
   @functools.cached_property
   def evaluation_logger(self) -> loggers.Logger:
@@ -194,6 +201,7 @@ class RunRecords:
       self._parts.max_num_actor_steps,
       label=self._parts.name,
       initial_steps=self.counts.actor_steps,
+      num_compiled=compilation.num_compiled,
     ) as display:
 
       def show() -> None:

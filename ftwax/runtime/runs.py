@@ -76,12 +76,14 @@ class RunResult(NamedTuple):
     mean_return: mean over the last training episodes, see
       `records.recent_episodes`; NaN without any.
     state: state of the learner, leaves [N, ...] for N members.
+    num_recent: number of episodes in that mean.
   """
 
   run_dir: pathlib.Path
   counts: run_records.Counts
   mean_return: float
   state: types.TrainingState
+  num_recent: int = 0
 
   def __repr__(self) -> str:
     """Returns a line without the arrays of the state."""
@@ -324,7 +326,11 @@ def execute(
       raise
   generations.write_report(directory)
   return RunResult(
-    directory, records.counts, records.mean_return, run.training_state
+    directory,
+    records.counts,
+    records.mean_return,
+    run.training_state,
+    len(records.recent_returns),
   )
 
 

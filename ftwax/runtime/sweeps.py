@@ -61,7 +61,7 @@ def run(
     cells: values of fields that are set, such as those of `grid` or `draw`; all
       of the same fields.
     seeds: seeds of each cell.
-    run_dir: directory of `sweep.csv` and `sweep.png`; by default a new one in
+    run_dir: directory of `sweep.csv` and `sweep.html`; by default a new one in
       `runs/NAME_sweep`.
 
   Returns:

@@ -82,8 +82,13 @@ def test_a_wrong_argument_gets_a_suggestion(capsys, argv, message):
 def test_the_list_has_a_line_for_each_thing(capsys):
   assert commands.main(['list']) == 0
   text = capsys.readouterr().out
-  for name in ('catch', 'capture_the_flag', 'impala', 'gymnasium_adapter'):
+  for name in (
+    'catch', 'capture_the_flag', 'impala', 'gymnasium_adapter', 'pgx_adapter',
+    'jaxmarl_adapter', 'minigrid_adapters',
+  ):  # fmt: skip
     assert f'\n  {name} ' in text
+  # An experiment, a task and an environment.
+  assert text.count('\n  capture_the_flag ') == 3
   for line in text.splitlines():
     if line.startswith('  '):
       name, _, summary = line.strip().partition(' ')

@@ -56,15 +56,18 @@ _ATTACKED = {
   'film': [['film', '.']],
   'play': [['play', '.']],
   'watch': [['watch', '.']],
-  'report': [['report', '.'], ['report', '.', '--match', '0']],
-  'compare': [['compare', '.', '.']],
+  'report': [
+    ['report', '.'],
+    ['report', '.', '.'],
+    ['report', '.', '--match', '0'],
+  ],
   'exploit': [['exploit', '.', '--steps=1000']],
   'train': [
     ['train', 'catch', '--run_dir=.', '--resume', '--runtime=device'],
     ['train', 'catch', '--init_from=.', '--run_dir=new', '--runtime=device'],
   ],
 }
-_NEED_NO_CODE = (['report', '.'], ['compare', '.', '.'])
+_NEED_NO_CODE = (['report', '.'], ['report', '.', '.'])
 
 
 def _write_run(run, **fields):
@@ -198,7 +201,7 @@ def _ends_within(seconds):
     ['about.json'],
     ['lock'],
     ['checkpoints', 'logs/train.jsonl'],
-    ['command.txt', 'number.txt', 'curves.png', 'report.html',
+    ['command.txt', 'number.txt', 'report.html',
      'tournament.json', 'lineage.jsonl', 'output/nodes.json', 'videos/a.gif',
      'logs/population.jsonl', 'logs/evaluation.jsonl',
      'games/20260101-000000-catch.json'],
@@ -215,8 +218,7 @@ def test_no_pipe_hangs_who_reads_a_run(tmp_path, monkeypatch, names):
   monkeypatch.setattr(drawing, 'to_png', lambda figure: b'png')
   for argv in (
     ['evaluate', '.'],
-    ['report', '.'],
-    ['compare', '.', '.'],
+    ['report', '.', '.'],
     ['train', 'catch', '--run_dir=.', '--resume', '--runtime=device'],
   ):
     with contextlib.suppress(SystemExit), _ends_within(60):

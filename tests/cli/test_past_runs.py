@@ -1,7 +1,8 @@
-"""Commands on runs that have ended: evaluate, report, compare."""
+"""Commands on runs that have ended: evaluate, report."""
 
 import json
 import pathlib
+import re
 import shutil
 
 import own_experiment
@@ -9,7 +10,7 @@ import pytest
 
 import ftwax
 from ftwax.agents import ppo
-from ftwax.cli import commands, launch, past_runs
+from ftwax.cli import commands, evaluate_command, launch, past_runs
 from ftwax.records import config_files, loggers
 
 
@@ -60,49 +61,32 @@ def _write_run(directory, returns, **config):
   return str(directory)
 
 
-def test_runs_are_compared_with_intervals(tmp_path, capsys):
+def test_several_runs_are_compared_by_a_table_and_a_page(tmp_path, capsys):
   run_dirs = [
     _write_run(tmp_path / f'{rate}{seed}', [0.0, value], seed=seed,
-               agent={'rate': rate})
+               agent={'rate': rate}, max_num_actor_steps=2000)
     for rate, values in ((1, (0.5, 0.6, 0.7)), (2, (0.25,)))
     for seed, value in enumerate(values)
   ]  # fmt: skip
-  out = tmp_path / 'figure.png'
-  assert commands.main(['compare', *run_dirs, f'--out={out}']) == 0
-  text = capsys.readouterr().out.splitlines()
-  # Student's t with two degrees of freedom: 4.303 * 0.1 / sqrt(3).
-  assert text[1].split()[:6] == (
-    ['catch', 'agent.rate=1', '3', '0.600', '±', '0.248']
-  )
-  assert text[1].split()[-3:] == ['0.500', '0.600', '0.700']
-  assert text[2].split() == [
-    'catch',
-    'agent.rate=2',
-    '1',
-    '0.250',
-    '0.125',
-    '2,000',
-    '2',
-    '0.250',
-  ]
-  assert out.read_bytes().startswith(b'\x89PNG')
-
-
-def test_several_runs_are_reported_side_by_side(tmp_path, capsys):
-  run_dirs = [
-    _write_run(tmp_path / name, [0.0, 0.5], agent={'rate': name})
-    for name in ('first', 'second')
-  ]
   page = tmp_path / 'page.html'
   assert commands.main(['report', run_dirs[0], f'--page={page}']) == 0
   assert not page.exists()
+  capsys.readouterr()
   assert commands.main(['report', *run_dirs, f'--page={page}']) == 0
-  assert capsys.readouterr().out.splitlines()[-1] == str(page)
-  text = page.read_text('utf-8')
-  assert 'Returns in training' in text and 'agent.rate' in text
+  *_, _, first, second, last = capsys.readouterr().out.splitlines()
+  # The interval of three seeds is their range.
+  assert re.split('  +', first) == [
+    'rate=1', '0.6 (0.5 to 0.7)', '3', '0.3 (0.25 to 0.35)', '2,000', '2',
+    '0.5 0.6 0.7',
+  ]  # fmt: skip
+  assert re.split('  +', second) == [
+    'rate=2', '0.25', '1', '0.125', '2,000', '2', '0.25',
+  ]  # fmt: skip
+  assert last == str(page)
+  assert 'Returns in training' in page.read_text('utf-8')
 
 
-@pytest.mark.parametrize('command', ['compare', 'report', 'evaluate'])
+@pytest.mark.parametrize('command', ['report', 'evaluate'])
 def test_what_is_no_run_is_told(tmp_path, command):
   with pytest.raises(SystemExit, match=r'run \(.*nothing\) must be'):
     commands.main([command, str(tmp_path / 'nothing')])
@@ -144,6 +128,32 @@ def test_what_cannot_be_exploited_is_told(my_run):
     commands.main(['exploit', 'nothing'])
 
 
+def test_numbers_of_an_evaluation_have_names():
+  row = {
+    'episode_return': 0.5, 'episode_return_std': 1.5, 'episode_length': 9.0,
+    'num_episodes': 12, 'member_returns': [0.25, 0.75],
+    'scores/random': 0.91, 'scores/tactician': 0.4,
+    'member_scores': [[0.82, 0.4], [1.0, 0.4]], 'member_games': [[3, 3]] * 2,
+    'elo': 101.5, 'member_elo': [90.4, 112.6],
+  }  # fmt: skip
+  first, second, _, head, *members = evaluate_command.describe(row).split('\n')
+  assert first == (
+    '12 episodes of 9 steps: mean return 0.5, standard deviation 1.5'
+  )
+  assert second == 'mean Elo above random: 101.5'
+  assert re.split('  +', head.strip()) == [
+    'return', 'Elo', 'score against random', 'score against tactician',
+  ]  # fmt: skip
+  assert [re.split('  +', line) for line in members] == [
+    ['member 0', '0.25', '90', '0.82', '0.4'],
+    ['member 1', '0.75', '113', '1', '0.4'],
+  ]
+  alone = {'cross_returns': [[1.0, 2.0], [3.0, 4.0]], 'self_play': 2.5}
+  *_, head, one, two = evaluate_command.describe({**row, **alone}).split('\n')
+  assert head.endswith('return beside member 0  return beside member 1')
+  assert one.split()[-2:] == ['1', '2'] and two.split()[-2:] == ['3', '4']
+
+
 @pytest.mark.slow
 def test_a_run_is_evaluated(my_run, capsys):
   run_dir, experiment = my_run
@@ -152,13 +162,14 @@ def test_a_run_is_evaluated(my_run, capsys):
   row = json.loads(capsys.readouterr().out)
   assert row['num_episodes'] >= 3 and -1.0 <= row['episode_return'] <= 1.0
   assert commands.main(argv) == 0
-  assert 'episode_return ' in capsys.readouterr().out
+  text = capsys.readouterr().out
+  assert re.match(r'\d+ episodes of 9 steps: mean return -?\d', text)
   film = f'{run_dir}/film.gif'
   argv = ['film', run_dir, '--experiment', experiment, '--out', film]
   assert commands.main([*argv, '--steps=5']) == 0
   assert pathlib.Path(film).read_bytes().startswith(b'GIF')
   assert commands.main(['report', run_dir]) == 0
-  assert 'curves.png' in capsys.readouterr().out
+  assert 'report.html' in capsys.readouterr().out
 
 
 @pytest.mark.slow

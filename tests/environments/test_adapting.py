@@ -1,13 +1,29 @@
 """What users pass as an environment, and what they are told of it."""
 
+import functools
+
 import fakes
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 
+import ftwax
 from ftwax import types
-from ftwax.environments import adapting, game_vectors, gymnasium_adapter
+from ftwax.agents import ppo
+from ftwax.environments import (
+  adapting,
+  capture_the_flag,
+  catch,
+  functional,
+  game_vectors,
+  gymnasium_adapter,
+  recall,
+)
+
+_SMALL = capture_the_flag.CaptureTheFlagConfig(
+  team_size=1, height=7, width=11, num_steps=10
+)
 
 
 class Counting(gymnasium.Env):
@@ -95,6 +111,33 @@ def test_copies_do_not_touch_the_original():
   np.testing.assert_array_equal(other.reset().observation, [0.0])
   assert original._count == 0
   assert adapting.describe(make) == 'Counting'
+
+
+def _make_maze(seed, size=3):
+  del seed, size
+
+
+@pytest.mark.parametrize(
+  ('environment', 'name'),
+  [
+    ('CartPole-v1', 'CartPole-v1'),
+    (Counting, 'Counting'),
+    (_make_maze, '_make_maze'),
+    (functools.partial(_make_maze, size=4), '_make_maze'),
+    (functools.partial(gymnasium.make, 'CartPole-v1'), 'CartPole-v1'),
+    (lambda seed: gymnasium.make('CartPole-v1'), 'CartPole-v1'),
+    (lambda seed: Counting(), 'Counting'),
+    (lambda seed: catch.make(), 'catch'),
+    (catch.make(), 'catch'),
+    (functional.as_game(catch.make()), 'catch'),
+    (recall.make(), 'recall'),
+    (capture_the_flag.make(_SMALL), 'capture_the_flag'),
+  ],
+)
+def test_an_environment_has_a_name(environment, name):
+  assert adapting.describe(environment) == name
+  experiment = ftwax.ExperimentConfig(ppo.PPOConfig(), environment, 10)
+  assert experiment.name == f'ppo_{name}'
 
 
 @pytest.mark.parametrize(

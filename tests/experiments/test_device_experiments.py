@@ -26,7 +26,7 @@ def test_experiments_run_on_the_device(tmp_path, monkeypatch, name):
   )
   assert result.returncode == 0, result.stderr
   assert re.search(rf'{name}: \d,\d\d\d of 1,200 steps', result.stdout)
-  assert (run_dir / 'curves.png').exists()
+  assert (run_dir / 'report.html').exists()
   # What was compiled is kept for the next start.
   assert list((tmp_path / 'ftwax' / 'jax').glob('jit_call-*'))
 

@@ -77,6 +77,40 @@ def test_compiling_does_not_count_as_speed():
   assert '| 10 steps/s | ETA 0:01:30' in lines[1]
 
 
+def test_the_time_left_counts_from_the_last_call_that_compiled():
+  stream = io.StringIO()
+  compiled = {1.0: 3, 60.0: 4}
+  clock = _Clock()
+  with progress.Progress(
+    1_000, stream=stream, clock=clock,
+    num_compiled=lambda: max(n for t, n in compiled.items() if t <= clock.now),
+  ) as display:  # fmt: skip
+    # The first update of the learner compiles, too.
+    for clock.now, steps in ((1.0, 5), (60.0, 10), (65.0, 60), (71.0, 120)):
+      display.update(steps)
+  lines = stream.getvalue().splitlines()
+  assert 'ETA' not in lines[0]
+  assert '10 steps/s | ETA 0:01:28' in lines[1]
+
+
+def test_a_bar_forgets_the_speed_of_calls_that_compiled():
+  file = io.StringIO()
+  console = rich.console.Console(
+    file=file, force_terminal=True, width=160, color_system=None
+  )
+  compiled = iter((1, 1, 2))
+  with progress.Progress(
+    1_000, label='game', console=console, num_compiled=lambda: next(compiled)
+  ) as display:
+    assert 'game: starting' in file.getvalue()
+    display.update(10)
+    display.update(500)
+    display.update(510)
+  plain = re.sub(r'\x1b\[[0-9;?]*[A-Za-z]', '', file.getvalue())
+  last = plain.strip().splitlines()[-1]
+  assert 'steps/s' not in last and '-:--:--' in last and 'starting' not in last
+
+
 def test_no_progress_has_no_eta():
   stream = io.StringIO()
   _run_plain(stream, [(0.0, 0), (10.0, 0)])

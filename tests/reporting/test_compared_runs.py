@@ -31,34 +31,14 @@ def test_means_are_of_episodes_between_steps(tmp_path):
   np.testing.assert_array_equal(means, [0.75, np.nan, 5.0])
 
 
-def test_each_run_has_a_line_and_each_variant_a_mean(tmp_path):
-  def run_dir(name, seed, episode_return):
-    rows = [(step, episode_return, 1) for step in range(1, 81)]
-    return comparison.read(_log(tmp_path / f'{name}{seed}', rows))
-
-  figure = comparison.plot(
-    {
-      'a': [run_dir('a', seed, float(seed)) for seed in (1, 3)],
-      'b': [run_dir('b', 0, 7.0)],
-    },
-    'two variants',
-  )
-  (axes,) = figure.axes
-  means = {
-    line.get_label(): set(line.get_ydata())
-    for line in axes.lines
-    if not line.get_label().startswith('_')
-  }
-  assert means == {'a, mean of 2': {2.0}, 'b': {7.0}}
-  alone = [set(x.get_ydata()) for x in axes.lines if x.get_label()[0] == '_']
-  assert alone == [{1.0}, {3.0}]
-
-
-def _make_run(root, seed, learning_rate):
-  config = {'name': 'my_game', 'seed': seed, 'builder': learning_rate}
-  run_dir = run_directory.create(root, 'a', seed, config)
+def _make_run(root, folder, steps=20, returns=(1, 2), **config):
+  config = {
+    'name': 'my_game', 'seed': 0, 'max_num_actor_steps': 20, **config
+  }  # fmt: skip
+  run_dir = run_directory.create_at(root / folder, config)
   for label, rows in (
-    ('train', [{'actor_steps': 10 * i, 'episode_return': i} for i in (1, 2)]),
+    ('train', [{'actor_steps': steps * i / 2, 'episode_return': returns[i - 1]}
+               for i in (1, 2)]),
     (
       'evaluation',
       [
@@ -66,55 +46,121 @@ def _make_run(root, seed, learning_rate):
           'actor_steps': 20,
           'seconds': 1.0,
           'scores/random': 0.75,
-          'member_scores': [[0.5 + 0.25 * seed]] * 2,
+          'member_scores': [[0.5 + 0.25 * config['seed']]] * 2,
           'member_games': [[100]] * 2,
         }
       ],
     ),
-  ):
+  ):  # fmt: skip
     logger = loggers.JSONLLogger(loggers.log_path(run_dir, label))
     for row in rows:
       logger.write(row)
     logger.close()
-  return run_dir
+  return comparison.read(run_dir)
+
+
+def _agent(kind, **fields):
+  return {'__type__': f'ftwax.agents.{kind.lower()}:{kind}Config', **fields}
+
+
+def _game(name):
+  return {
+    '__type__': 'functools:partial', 'func': f'games:{name}', 'args': [],
+    'keywords': {'size': 3},
+  }  # fmt: skip
+
+
+def test_only_finished_runs_that_differ_in_their_seeds_share_a_row(tmp_path):
+  runs = [
+    _make_run(tmp_path, 'a', seed=0),
+    _make_run(tmp_path, 'b', seed=1),
+    _make_run(tmp_path, 'again', seed=1),
+    _make_run(tmp_path, 'stopped', seed=2, steps=10),
+    _make_run(tmp_path, 'short', seed=3, steps=10, max_num_actor_steps=10),
+    _make_run(tmp_path, 'slow', seed=3, environment_processes=4),
+  ]
+  rows = comparison.group(runs)
+  assert [[run.directory.name for run in row] for row in rows.values()] == [
+    ['a', 'b', 'slow'], ['again'], ['stopped'], ['short'],
+  ]  # fmt: skip
+  head, *lines = comparison.make_table(rows)
+  steps = [line[head.index('steps')] for line in lines]
+  assert steps == ['20', '20', '10 of 20', '10']
+  assert list(rows)[-1] == 'max_num_actor_steps=10'
+  assert list(rows)[2].endswith('stopped')
+
+
+def test_runs_are_named_by_what_distinguishes_them(tmp_path):
+  def names(*configs):
+    runs = [
+      _make_run(tmp_path / str(len(configs)), f'{index}', **config)
+      for index, config in enumerate(configs)
+    ]
+    return list(comparison.group(runs))
+
+  assert names({'seed': 1}) == ['my_game']
+  assert names({'seed': 0}, {'name': 'other'}) == ['my_game', 'other']
+  assert names(
+    {'environment': _game('Maze'), 'agent': _agent('PPO', rate=0.1)},
+    {'environment': _game('Maze'), 'agent': _agent('PPO', rate=0.2)},
+    {'environment': _game('Pit'), 'agent': _agent('PPO', rate=0.2)},
+    {'environment': _game('Pit'), 'agent': _agent('IMPALA', depth=2, rate=0.2)},
+  ) == [
+    'environment=Maze rate=0.1',
+    'environment=Maze rate=0.2',
+    'environment=Pit agent=PPOConfig',
+    'environment=Pit agent=IMPALAConfig',
+  ]
 
 
 def test_runs_stand_side_by_side(tmp_path):
-  run_dirs = [_make_run(tmp_path, seed, 0.1 * (seed + 1)) for seed in (0, 1)]
-  runs = [comparison.read(run_dir) for run_dir in run_dirs]
-  path = comparison.write_page(runs, tmp_path / 'page' / 'two.html')
-  text = path.read_text()
-  for name in run_dirs:
-    assert name.name in text
-  assert '<td class="number">0</td><td class="number">191</td>' in text
-  assert '<td>builder</td><td class="number">0.1</td>' in text
-  assert '<td>experiment</td><td class="number">My game</td>' in text
-  assert 'at the end 0 in' in text  # The description of the chart.
+  runs = [
+    _make_run(tmp_path, 'first', agent=_agent('PPO', rate=0.1, clip=0.2)),
+    _make_run(tmp_path, 'second', seed=1, agent=_agent('IMPALA', rate=0.3)),
+  ]
+  (tmp_path / 'first' / 'command.txt').write_text('2026 ftwax train ' * 30)
+  rows = comparison.group(runs)
+  text = comparison.write_page(rows, tmp_path / 'two.html').read_text()
+  cell = '<td class="number">{}</td>'.format
+  # The first table has the numbers, and no table has a cell of prose.
+  first_table, *others = re.findall('<table>(.*?)</table>', text, re.S)
+  assert f'<td>agent=PPOConfig</td>{cell(1.5)}{cell(1)}' in first_table
+  assert 'ftwax train' not in first_table and 'absent' not in text
+  differences, strengths, commands = others
+  assert f'<td>agent</td>{cell("PPOConfig")}{cell("IMPALAConfig")}' in (
+    differences
+  )
+  assert f'<td>agent.rate</td>{cell(0.1)}{cell(0.3)}' in differences
+  assert 'clip' not in differences  # IMPALA has no such field.
+  assert f'{cell(1.5)}{cell(191)}' in strengths
+  assert '<td class="text">' in commands and 'ftwax train' in commands
+  assert 'at the end 2 in' in text  # The description of the chart.
   assert text.count('class="figure"') == 2 and '<img' not in text
-  same = comparison.write_page(runs[:1] * 2, path).read_text()
-  assert 'The configurations are equal.' in same
+  same = comparison.write_page({'a': runs[:1] * 2}, tmp_path / 'two.html')
+  assert 'differ in their seeds alone.' in same.read_text()
 
 
-def test_a_page_shows_intervals_over_seeds(tmp_path):
-  run_dirs = [_make_run(tmp_path, seed, 0.1) for seed in (0, 1)]
-  runs = [comparison.read(run_dir) for run_dir in run_dirs]
-  text = comparison.write_page(runs, tmp_path / 'two.html').read_text()
+def test_intervals_stay_within_what_was_measured(tmp_path):
+  runs = [
+    _make_run(tmp_path, f'{seed}', seed=seed, returns=(0, value))
+    for seed, value in enumerate((-1.0, 1.0, 1.0))
+  ]
+  rows = comparison.group(runs)
+  assert comparison.make_table(rows)[1][1] == '0.1667 (-0.5 to 0.5)'
+  text = comparison.write_page(rows, tmp_path / 'two.html').read_text()
   found = re.findall('class="figure">(.*?)</script>', text)
   returns, elo = map(json.loads, found)
   (line,) = returns['lines']
-  assert line['name'] == 'my_game, mean of 2'
-  assert line['low'] == line['y'] == [1.0, 2.0]  # Both runs are equal there.
+  assert line['name'] == 'my_game, mean of 3'
+  assert line['low'] == [0.0, -1.0] and line['high'] == [0.0, 1.0]
   (line,) = elo['lines']
-  half = line['high'][0] - line['y'][0]
-  # Of 0 and 191, by Student's distribution of one degree of freedom.
-  assert half == pytest.approx(12.706 * line['y'][0], rel=1e-3)
+  assert line['low'][0] == 0.0 and line['high'][0] > line['y'][0]
+  # Of more seeds the interval narrows.
+  many = np.linspace(-1.0, 1.0, 20)
+  low, high = comparison.interval(many)
+  assert -0.4 < low < -0.15 and 0.15 < high < 0.4
 
 
 def test_what_cannot_be_compared(tmp_path):
-  run = comparison.read(_make_run(tmp_path, 0, 0.1))
-  path = tmp_path / 'page.html'
-  with pytest.raises(ValueError, match=r'runs \(1\) must be two or more'):
-    comparison.write_page([run], path)
   with pytest.raises(ValueError, match='must be the directory of a run with'):
     comparison.read(tmp_path)
-  assert not path.exists()

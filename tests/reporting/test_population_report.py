@@ -13,7 +13,6 @@ from ftwax.agents import impala
 from ftwax.environments import games
 from ftwax.records import files, loggers, run_directory, tournament_files
 from ftwax.reporting import (
-  drawing,
   evaluation_curves,
   page,
   population_figures,
@@ -256,7 +255,6 @@ def test_results_and_members_in_numbers(run_dir):
   ratings = np.asarray(_row(30)['ratings'])
   best = int(ratings.argmax())
   assert table['games per member'] == '30'
-  assert table['best by that rating'] == f'member {best}, {ratings[best]:.0f}'
   assert table['copies'] == '3'
   assert table['surviving founders'] == '2 of 3'
   # Constants would only fill the page.
@@ -264,6 +262,26 @@ def test_results_and_members_in_numbers(run_dir):
   first = texts.index('learning rate') + 1
   assert texts[first] == str(best)
   assert texts[first + 1] == f'{ratings[best]:,.0f}'
+
+
+def test_a_page_names_one_member_as_the_best(run_dir):
+  ratings = np.asarray(_row(30)['ratings'])
+  best = (int(ratings.argmax()) + 1) % 3  # Of the games against others.
+  scores = np.where(np.arange(3) == best, 0.9, 0.3)
+  logger = loggers.JSONLLogger(loggers.log_path(run_dir, 'evaluation'))
+  logger.write(
+    {
+      'actor_steps': 40,
+      'scores/random': float(scores.mean()),
+      'member_scores': scores[:, None].tolist(),
+      'member_games': [[100]] * 3,
+    }
+  )
+  logger.close()
+  texts = _read(report.make_report(run_dir)).texts
+  assert any(f'The best, member {best}, has' in text for text in texts)
+  assert texts[texts.index('learning rate') + 1] == str(best)
+  assert not any('best by' in text for text in texts)
 
 
 def test_the_report_holds_the_last_games(run_dir):
@@ -432,12 +450,6 @@ def test_results_of_a_tournament_come_back(tmp_path):
   (tmp_path / 'tournament.json').write_text('{}')
   with pytest.raises(ValueError, match='must hold the results of a tournament'):
     tournament_files.read(tmp_path)
-
-
-def test_members_have_colors_of_their_own():
-  colors = [drawing.member_color(member) for member in range(20)]
-  assert len(set(colors)) == 20
-  assert drawing.member_color(20) == colors[0]
 
 
 def test_payoffs_are_numbers_on_shades():

@@ -94,7 +94,7 @@ def test_a_run_leaves_its_records(run, make_experiment, short_calls, capsys):
     result.state.steps, [result.counts.learner_steps]
   )
   assert np.isfinite(learner[-1]['loss'])
-  for name in ('config.json', 'versions.json', 'checkpoints', 'curves.png'):
+  for name in ('config.json', 'versions.json', 'checkpoints', 'report.html'):
     assert (result.run_dir / name).exists()
   output = capsys.readouterr().out
   assert 'test: compiling took' in output

@@ -408,7 +408,7 @@ def test_a_run_of_a_population_leaves_its_records(run):
   rows = history.read_lineage(result.run_dir)
   assert rows[0]['num_members'] == 4
   assert {row['reason'] for row in rows[1:]} == {'win_probability'}
-  for name in ('report.html', 'curves.png', 'config.json', 'checkpoints'):
+  for name in ('report.html', 'config.json', 'checkpoints'):
     assert (result.run_dir / name).exists()
   learner = loggers.read_jsonl(loggers.log_path(result.run_dir, 'learner'))
   assert len(learner[-1]['loss']) == 4

@@ -54,7 +54,7 @@ def test_a_run_leaves_its_records(whole):
   rows = history.read_lineage(whole.run_dir)
   assert rows[0]['num_members'] == 4
   assert {row['reason'] for row in rows[1:]} == {'win_probability'}
-  for name in ('report.html', 'curves.png', 'config.json', 'checkpoints'):
+  for name in ('report.html', 'config.json', 'checkpoints'):
     assert (whole.run_dir / name).exists()
   learner = loggers.read_jsonl(loggers.log_path(whole.run_dir, 'learner'))
   assert len(learner[-1]['loss']) == 4

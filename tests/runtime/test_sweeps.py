@@ -37,9 +37,10 @@ def test_cells_and_seeds_train_together(tmp_path, capsys):
   assert [float(row[RATE]) for row in rows] == [1e-2, 0.0, 1e-2]
   np.testing.assert_allclose(float(rows[1]['seed_4']), still.last[1])
   np.testing.assert_allclose(float(rows[1]['return']), still.last.mean())
-  assert float(rows[1]['half_width']) >= 0
-  picture = (tmp_path / 'run' / 'sweep.png').read_bytes()
-  assert picture.startswith(b'\x89PNG')
+  ends = float(rows[1]['low']), float(rows[1]['high'])
+  np.testing.assert_allclose(ends, sorted(still.last))
+  page = (tmp_path / 'run' / 'sweep.html').read_text('utf-8')
+  assert 'agent.learning_rate=0, mean of 2' in page
 
 
 @pytest.mark.slow  # Compiles twice.

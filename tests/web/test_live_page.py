@@ -44,7 +44,7 @@ def _start(tmp_path, then, wait):
 
 def test_the_link_is_printed_once_and_the_page_ends_with_the_run(tmp_path):
   assert _start(tmp_path, 'sys.stdin.read()', 2) == [
-    'To follow the run: Open http://127.0.0.1:1/',
+    'Live page: http://127.0.0.1:1/',
     'trained',
     '`ftwax watch runs/catch/1` opens the page of the run again.',
   ]

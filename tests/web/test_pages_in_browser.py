@@ -1,6 +1,7 @@
 """The pages in headless Chromium, where the machine has one."""
 
 import contextlib
+import os
 import pathlib
 import re
 import shutil
@@ -18,8 +19,8 @@ from axe_core_python import sync_playwright as axe
 from playwright import sync_api
 
 from ftwax.records import run_directory
+from ftwax.reporting import comparison, report, saved_games, sweep_figures
 from ftwax.reporting import page as report_page
-from ftwax.reporting import saved_games
 from ftwax.web import pages, play_room, run_tail
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -70,9 +71,16 @@ def page(browser):
   made = context.new_page()
   errors = []
   made.on('pageerror', lambda error: errors.append(error))
+  made.on('console', lambda message: _note(message, errors))
   yield made
   context.close()
   assert errors == []
+
+
+def _note(message, errors):
+  # A server that is gone is a test of its own.
+  if message.type in ('error', 'warning') and 'net::ERR' not in message.text:
+    errors.append(message.text)
 
 
 @pytest.fixture(scope='module')
@@ -83,17 +91,37 @@ def game_table(tmp_path_factory):
     yield address, saved
 
 
-def _check_looks(page):
-  """Checks contrast, names and roles in light and dark, on a phone."""
-  page.set_viewport_size({'width': 360, 'height': 740})
-  for scheme in ('dark', 'light'):
-    page.emulate_media(color_scheme=scheme)
-    assert [
-      (found['id'], found['nodes'][0]['html'], found['nodes'][0]['any'])
-      for found in axe.Axe().run(page)['violations']
-    ] == []
-  overflow = 'document.scrollingElement.scrollWidth - innerWidth'
-  assert page.evaluate(overflow) <= 0
+# Words and pictures in the first screen.
+_SHOWN = """[...document.querySelectorAll('h1, p, td, button, svg, canvas')]
+  .filter((one) => one.checkVisibility() && one.getBoundingClientRect().top
+    < innerHeight && (one.textContent.trim() || one.tagName === 'CANVAS'))
+  .length"""
+
+
+def _check_looks(page, name):
+  """Checks contrast, names, roles and room, in light and dark, on a phone.
+
+  `FTWAX_SCREENSHOTS=DIRECTORY` keeps what was seen.
+  """
+  folder = os.environ.get('FTWAX_SCREENSHOTS')
+  for width, height in ((1440, 900), (390, 844)):
+    page.set_viewport_size({'width': width, 'height': height})
+    for scheme in ('dark', 'light'):
+      page.emulate_media(color_scheme=scheme)
+      page.evaluate('scrollTo(0, 0)')
+      if folder:
+        page.wait_for_timeout(300)
+        page.screenshot(
+          path=f'{folder}/{name}_{width}_{scheme}.png', full_page=True
+        )
+      assert page.evaluate(_SHOWN) > 2
+      if width < 1000:  # It takes seconds.
+        assert [
+          (found['id'], found['nodes'][0]['html'], found['nodes'][0]['any'])
+          for found in axe.Axe().run(page)['violations']
+        ] == []
+    overflow = 'document.scrollingElement.scrollWidth - innerWidth'
+    assert page.evaluate(overflow) <= 0
 
 
 def test_a_game_is_played_by_the_keyboard_and_watched_again(page, game_table):
@@ -117,7 +145,53 @@ def test_a_game_is_played_by_the_keyboard_and_watched_again(page, game_table):
   steps = np.diff(cells)
   assert set(steps[ahead].tolist()) <= {0, 1} and steps[ahead][0] == 1
   assert not steps[~np.array(ahead)].any()  # No key, no move.
-  _check_looks(page)
+  _check_looks(page, 'play')
+
+
+def test_the_page_of_the_site_is_played_by_keys(page, tmp_path):
+  site = web_helpers.make_site_game(tmp_path).as_uri()
+  page.context.set_offline(True)
+  page.add_init_script(
+    'let drawn = 1; Math.random = () =>'
+    ' (drawn = drawn * 48271 % 2147483647) / 2147483647;'
+  )
+  page.goto(site)
+  assert page.locator('#rules li').count() == 3
+  assert 'You are the figure in the ring, in Blue' in page.inner_text('#rules')
+  assert page.inner_text('#play') == 'Play'
+  page.evaluate("document.querySelector('#speed').max = 1000")
+  page.evaluate("document.querySelector('#speed').value = 1000")
+  page.click('#new_map')
+  page.keyboard.press('Space')  # Starts the game, and tags.
+  page.wait_for_selector('#play:has-text("Pause (Esc)")')
+  page.keyboard.press('Escape')
+  status = page.inner_text('#status')
+  page.click('#new_map')  # In the middle of a game.
+  page.wait_for_timeout(100)
+  assert page.inner_text('#status') == 'Press Play, or an arrow key.'
+  page.keyboard.press('ArrowRight')
+  page.wait_for_selector('#share')
+  assert status.endswith('moves left')
+  # Who then stands still does not win.
+  end = page.inner_text('#status')
+  assert ', 0 moves left. ' in end and 'You won' not in end
+  _check_looks(page, 'site_play')
+  page.click('#share')
+  page.wait_for_selector('#copied:not(:empty)')
+  shared = page.url
+  assert '#' in shared
+  page.goto('about:blank')
+  page.goto(shared)
+  assert page.inner_text('#play') == 'Watch the replay'
+  assert 'Each team takes' in page.inner_text('#rules')
+  page.evaluate("document.querySelector('#speed').max = 1000")
+  page.evaluate("document.querySelector('#speed').value = 1000")
+  page.click('#play')
+  page.wait_for_selector('#status:has-text("The end.")')
+  # The same game, so the same score.
+  score, _, _ = end.partition(',')
+  assert page.inner_text('#status').startswith(f'{score},')
+  _check_looks(page, 'site_replay')
 
 
 def test_a_shared_game_plays_the_same_states_without_a_network(
@@ -139,7 +213,7 @@ def test_a_shared_game_plays_the_same_states_without_a_network(
   assert page.evaluate('ftwax.replay.step') == 0
   page.click('button:has-text("Play")')
   page.wait_for_selector('button:has-text("Pause")')
-  _check_looks(page)
+  _check_looks(page, 'saved_game')
 
 
 def test_a_report_plays_chosen_games_of_any_drawing(page, tmp_path):
@@ -174,7 +248,47 @@ def test_a_report_plays_chosen_games_of_any_drawing(page, tmp_path):
   page.wait_for_timeout(300)
   assert page.locator('canvas').count() == 1
   assert page.locator('canvas').screenshot() != before
-  _check_looks(page)
+  _check_looks(page, 'report_of_games')
+
+
+def test_pages_of_ended_runs_begin_with_numbers(page, tmp_path):
+  runs = [
+    web_helpers.make_population_run(tmp_path / f'{rate}{seed}', seed, rate=rate)
+    for rate, seed in ((0.1, 0), (0.1, 1), (0.1, 2), (0.2, 0))
+  ]
+  other = {'environment': 'game:Pit', 'name': 'a_game_of_another_name'}
+  runs.append(web_helpers.make_population_run(tmp_path / 'x', 0, **other))
+  report.make_report(runs[0])
+  found = comparison.group([comparison.read(run) for run in runs])
+  comparison.write_page(found, tmp_path / 'comparison.html')
+  rng = np.random.default_rng(0)
+  cells = [
+    sweep_figures.Cell(
+      {'agent.learning_rate': rate, 'agent.core': 'lstm'}, (0, 1),
+      np.arange(100.0), rng.normal(rate, 1.0, (2, 100)), np.ones((2, 100)),
+    )
+    for rate in (1e-3, 1e-2)
+  ]  # fmt: skip
+  sweep_figures.write(cells, tmp_path, 'my_game_sweep')
+  for path, num_charts in (
+    (runs[0] / 'report.html', 8),
+    (tmp_path / 'comparison.html', 3),
+    (tmp_path / 'sweep.html', 1),
+  ):
+    page.set_viewport_size({'width': 390, 'height': 844})
+    page.goto(path.as_uri())
+    cells = page.locator('td.number, td.text').all()
+    # A number is seen before anything is scrolled.
+    assert any(
+      re.match(r'-?\d', cell.inner_text().strip())
+      and cell.bounding_box()['x'] + cell.bounding_box()['width'] < 400
+      and cell.bounding_box()['y'] < 844
+      for cell in cells[:20]
+    )
+    _check_looks(page, path.stem)
+    page.evaluate('scrollTo(0, document.body.scrollHeight)')
+    assert page.locator('.chart').count() >= num_charts
+    page.wait_for_selector('.chart svg')
 
 
 def test_a_server_that_is_gone_is_told(page, tmp_path):
@@ -211,7 +325,7 @@ def test_the_live_page_shows_a_growing_curve(page, tmp_path):
     )
     page.wait_for_selector('#runs p:has-text("Even with random 0.50")')
     with run_directory.lock(run):
-      page.wait_for_selector('#runs p:has-text("Runs, ")')
+      page.wait_for_selector('#runs p:has-text("Running, ")')
     assert page.evaluate(_NUM_POINTS) == 4
     page.hover('.chart')
     page.wait_for_selector('.told:has-text("steps")')
@@ -223,7 +337,7 @@ def test_the_live_page_shows_a_growing_curve(page, tmp_path):
     page.wait_for_selector('.charts td:has-text("0.4")')
     page.click('#nodes summary')
     page.wait_for_selector('#nodes td:has-text("seen 1 s ago")')
-    _check_looks(page)
+    _check_looks(page, 'watch')
 
 
 def test_a_run_is_watched_while_it_trains(page, tmp_path):
@@ -239,6 +353,7 @@ def test_a_run_is_watched_while_it_trains(page, tmp_path):
   )  # fmt: skip
   with process:
     page.goto(web_helpers.read_link(process.stdout))
+    page.wait_for_selector('#runs p:has-text("Compiling")')
     page.wait_for_selector('.chart svg')
     shown = page.evaluate(_NUM_POINTS)
     while page.evaluate(_NUM_POINTS) == shown:

@@ -1,12 +1,17 @@
 """Small games and rooms for tests of pages."""
 
 import json
+import pathlib
 import re
+import runpy
+import shutil
 import time
 
+import numpy as np
 from starlette import testclient
 
 from ftwax.environments import capture_the_flag, catch, functional, games
+from ftwax.records import loggers, run_directory
 from ftwax.reporting import saved_games
 from ftwax.runtime import game_files, playable
 from ftwax.web import pages, play_room
@@ -92,3 +97,75 @@ def read_link(stream):
     if found:
       return found[0]
   raise AssertionError('no link was printed')
+
+
+def make_site_game(directory):
+  """Builds the site's page of the game, as `docs/hooks.py` does."""
+  folder = pathlib.Path(__file__).parents[2] / 'docs'
+  target = directory / 'play'
+  shutil.copytree(folder / 'play', target)
+  hooks = runpy.run_path(str(folder / 'hooks.py'))
+  hooks['on_post_build']({'site_dir': str(directory)})
+  return target / 'index.html'
+
+
+def make_population_run(directory, seed, **config):
+  """Writes the records of a finished run of three members in games."""
+  rng = np.random.default_rng(seed)
+  config = {
+    'name': 'my_game', 'seed': seed, 'max_num_actor_steps': 4_000,
+    'environment': 'game:Maze', 'population': {'num_members': 3}, **config,
+  }  # fmt: skip
+  directory = run_directory.create_at(directory, config)
+  (directory / 'command.txt').write_text(
+    '2026-01-01T00:00:00 python -m ftwax train my_game'
+    ' --set=agent.learning_rate=0.001 --max_num_actor_steps=4000\n'
+  )
+  rows = {'train': [], 'population': [], 'evaluation': []}
+  for step in range(100, 4_100, 100):
+    counts = {'actor_steps': step, 'seconds': step / 10}
+    value = np.tanh(step / 2_000) + rng.normal() / 10
+    rows['train'].append(
+      {'episode_return': value, 'num_episodes': 10, **counts}
+    )
+    if step % 1_000 == 0:
+      rows['population'].append(_population_row(rng, step // 1_000, counts))
+      scores = np.clip(value * rng.uniform(0.5, 1.0, (3, 2)), 0.0, 1.0)
+      rows['evaluation'].append(
+        {
+          'scores/random': scores[:, 0].mean(),
+          'scores/very_strong_script': scores[:, 1].mean(),
+          'member_scores': scores.tolist(),
+          'member_games': [[100, 100]] * 3,
+          **counts,
+        }
+      )
+  for label, lines in rows.items():
+    logger = loggers.JSONLLogger(loggers.log_path(directory, label))
+    for line in lines:
+      logger.write(line)
+    logger.close()
+  lineage = [
+    {'generation': 0, 'num_members': 3},
+    {'generation': 2, 'member': 0, 'parent': 1, 'games': 20, 'changed': {}},
+  ]
+  (directory / 'lineage.jsonl').write_text(
+    ''.join(json.dumps(row) + '\n' for row in lineage)
+  )
+  return directory
+
+
+def _population_row(rng, generation, counts):
+  return {
+    'generation': generation,
+    'games': [10 * generation] * 3,
+    'ratings': rng.normal(1000.0, 50.0, 3),
+    'mean_returns': rng.normal(0.5, 0.1, 3),
+    'internal_rewards': rng.uniform(-1.0, 1.0, (3, 2)),
+    'event_rates': rng.uniform(0.0, 2.0, (3, 2)),
+    'payoff_scores': [[0.0, 3.0, 1.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]],
+    'payoff_games': [[0.0, 4.0, 2.0], [4.0, 0.0, 0.0], [2.0, 0.0, 0.0]],
+    'hyperparameters/learning_rate': rng.uniform(1e-4, 1e-3, 3),
+    'hyperparameters/entropy_cost': rng.uniform(1e-4, 1e-3, 3),
+    **counts,
+  }

@@ -200,7 +200,7 @@ ftwax.games.capture_the_flag = (() => {
     const [us, them] = facts.teams[own] ? ['Red', 'Blue'] : ['Blue', 'Red'];
     return [
       `${own < 0 ? 'Each team' : `You are the figure in the ring, in ${us}. Your team`} takes the flag of the other and carries it to its own stand, the frame at its base, while its own flag stands there: one point. Most points after ${facts.num_steps} moves win.`,
-      `A tag hits who stands up to ${facts.tag_range} cells straight ahead: they drop the flag and wait at their base for ${facts.respawn_period} moves.`,
+      `A tag hits an opponent up to ${facts.tag_range} cells straight ahead, who drops the flag and waits at the base for ${facts.respawn_period} moves.`,
       `Step on ${own < 0 ? "your team's" : us === 'Blue' ? 'the blue' : 'the red'} flag where it was dropped, and it is back on its stand.`,
       ...(facts.scalars.includes('cue') ? ['In some games a team has to tag in the move that captures a flag, in others it must not, or the others get the point. Only the first moves tell.'] : []),
     ];

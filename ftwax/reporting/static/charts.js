@@ -104,9 +104,12 @@
         svg.append(draw('path', {d: pathOf(line.x, line.y, toX, toY), stroke: color, class: 'line'}));
         if (line.x.length < 3) line.x.forEach((x, i) => line.y[i] !== null && svg.append(draw('circle', {cx: toX(x), cy: toY(line.y[i]), r: 3, fill: color})));
       }
-      for (const {name, y} of marks) {
+      for (const [i, {name, y}] of marks.entries()) {
+        // Names of marks at one height stand side by side.
+        const beside = marks.slice(0, i).filter((other) => Math.abs(toY(other.y) - toY(y)) < 13);
+        const x = box.left + 4 + beside.reduce((sum, other) => sum + 7 * other.name.length + 12, 0);
         svg.append(draw('line', {class: 'mark', x1: box.left, x2: box.right, y1: toY(y), y2: toY(y)}),
-          draw('text', {class: 'name', x: box.left + 4, y: toY(y) - 4}, name));
+          draw('text', {class: 'name', x, y: toY(y) - 4}, name));
       }
       chart.onHover = (at) => {
         const share = (at - box.left) / (box.right - box.left);

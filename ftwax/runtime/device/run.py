@@ -121,8 +121,10 @@ class _Run:
     stack: contextlib.ExitStack,
   ):
     """Makes or restores the initial state."""
-    del stack  # Holds no resources to close.
     self._compiled = compiled
+    self._compiling = contextlib.ExitStack()
+    self._compiling.enter_context(compilation.shown(f'{parts.name}: compiling'))
+    stack.callback(self._compiling.close)
     self._parts = parts
     self._records = records
     self._evolution = generations.Evolution(parts, records.directory)
@@ -153,9 +155,11 @@ class _Run:
   def train(self) -> Iterator[loop.Report]:
     """Calls the compiled loop until all steps are taken."""
     records, compiled = self._records, self._compiled
+    if not records.done:
+      self._compile()
+    self._compiling.close()
     if records.done:
       return
-    self._compile()
     with records.training() as show:
       while not records.done:
         report = self._call()
@@ -185,10 +189,9 @@ class _Run:
     begin_round = compilation.jit_unoptimized(
       loop.begin_round, donate_argnums=0, out_shardings=shardings
     )
-    with compilation.shown(f'{self._parts.name}: compiling'):
-      self._call_loop = call.lower(state).compile()
-      self._begin_round = begin_round.lower(state).compile()
-      self._evolution.compile(state.population)
+    self._call_loop = call.lower(state).compile()
+    self._begin_round = begin_round.lower(state).compile()
+    self._evolution.compile(state.population)
 
   def _call(self) -> loop.Report:
     """Calls the compiled loop, which consumes the state even if it fails."""

@@ -5,6 +5,7 @@ over values of hyperparameters. The device runtime calls the same functions of
 `loop` piece by piece, to log and save in between.
 """
 
+import sys
 from typing import Any, Protocol
 
 import jax
@@ -106,6 +107,10 @@ def make_train(
   def train(
     state: loop_lib.LoopState,
   ) -> tuple[loop_lib.LoopState, types.Metrics]:
+    # Only while JAX traces, after which it compiles. The user owns the output.
+    text = f'{parts.name}: compiling a whole training...'
+    print(text, file=sys.stderr, flush=True)
+
     def step(
       state: loop_lib.LoopState, number: types.Array
     ) -> tuple[loop_lib.LoopState, types.Metrics]:

@@ -541,7 +541,11 @@ def _read_result(
     records = run_records.RunRecords(parts, directory, stack)
     population = records.restore(_template(parts), run_records.POPULATION)
     return runs.RunResult(
-      directory, records.counts, records.mean_return, population.members
+      directory,
+      records.counts,
+      records.mean_return,
+      population.members,
+      len(records.recent_returns),
     )
 
 

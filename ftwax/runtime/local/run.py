@@ -137,6 +137,7 @@ class _Run:
     records = self._records
     if records.done:
       return
+    print(f'{self._parts.name}: compiling in the first steps...', flush=True)
     with records.training() as show:
       for tick in self._play():
         self._learn()

@@ -272,7 +272,7 @@
     const {wins} = message;
     if (wins.length === 2) lines.push(element('p', {textContent: `${Math.max(...wins) > 1 ? 'The match ends' : 'Best of three'}: ${wins.map((count, i) => `${names[i] || `Player ${i + 1}`} ${count}`).join(', ')}.`}));
     for (const [name, elo] of Object.entries(message.elo))
-      if (elo.games) lines.push(element('p', {textContent: `Elo of ${name}: ${elo.rating} after ${elo.games} games.`}));
+      if (elo.games) lines.push(element('p', {textContent: `Elo of ${name}: ${elo.rating} after ${elo.games} ${elo.games > 1 ? 'games' : 'game'}.`}));
     if (message.saved) lines.push(element('p', {}, links(message.saved)));
     byId('result').replaceChildren(...lines);
   };
@@ -296,6 +296,10 @@
     try { await navigator.clipboard.writeText(location.href); byId('copied').textContent = 'Copied.'; }
     catch { byId('copied').textContent = location.href; }
   };
+  // After a click the keys belong to the game, whatever was clicked.
+  addEventListener('click', ({detail, target}) => {
+    if (detail && target.closest('#controls, #speed') && !target.closest('select')) byId('canvas').focus({preventScroll: true});
+  });
   byId('play').onclick = () => { toggle(); byId('canvas').focus(); };
   byId('restart').onclick = () => { send({do: 'restart'}); byId('canvas').focus(); };
   byId('new_map').onclick = () => { send({do: 'new_map'}); byId('canvas').focus(); };

@@ -9,8 +9,6 @@
   const [SHORTEST, LONGEST] = [5000, 30000];
   const periodAfter = (drawing) => Math.min(Math.max(SHORTEST, 100 * drawing), LONGEST);
   const COUNTS = ['actor_steps', 'learner_steps', 'episodes', 'seconds', 'generation', 'num_episodes'];
-  // Of Student's distribution, for 95% intervals of the mean of 2, 3... runs.
-  const QUANTILES = [12.71, 4.3, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.2];
   // Sections in their order; a chart goes to the first that wants it.
   const SECTIONS = [
     ['Progress', (log, name) => log === 'train' && !name.startsWith('event')],
@@ -107,7 +105,9 @@
     const since = Number.isFinite(age) ? ` ${duration(age)} ago` : '';
     if (run.fact.running ?? age < 60) {
       const left = (run.fact.steps - steps) / speed;
-      return !speed ? 'Starts' : `Runs${left > 0 ? `, ${duration(left)} left` : ''}, at ${Math.round(speed).toLocaleString()} steps/s`;
+      // Until its first call returns, a run compiles.
+      const hasRows = Object.entries(run.logs).some(([label, rows]) => label !== 'lineage' && rows.length);
+      return !hasRows ? 'Compiling' : !speed ? 'Starting' : `Running${left > 0 ? `, ${duration(left)} left` : ''}, at ${Math.round(speed).toLocaleString()} steps/s`;
     }
     if (steps >= run.fact.steps) return `Finished${since}`;
     return run.fact.error ? `Stopped by an error${since}` : since ? `Stopped${since}` : 'Has not started';
@@ -159,7 +159,7 @@
         element('h2', {textContent: nameOf(run), title: run.fact.command || ''}),
         line(state(run, steps), 'score'), bar, line(share && `${share} steps`), line(best(run)), line(scores(run)),
         element('p', {className: 'row'}, play, report,
-          element('span', {className: 'quiet', textContent: `seed ${run.fact.seed ?? '?'}, checkpoint ${run.fact.checkpoint || 'none yet'}`})));
+          element('span', {className: 'quiet', textContent: `seed ${run.fact.seed ?? '?'}, ${run.fact.checkpoint ? `checkpoint ${run.fact.checkpoint}` : 'no checkpoint yet'}`})));
     }));
     if (focus && byId(focus)) byId(focus).focus();
   };
@@ -224,28 +224,28 @@
     return x.length < 2 || y[i - 1] === null || y[i] === null ? y.at(-1) : y[i - 1] + (y[i] - y[i - 1]) * share;
   };
 
-  // The mean of several runs and its 95% interval, where all of them are.
+  // The mean of several runs and their range, where all of them are.
   const average = (curves, log) => {
     const [turn, back] = log ? [Math.log, Math.exp] : [(v) => v, (v) => v];
     const first = Math.max(...curves.map(({x}) => x[0])), end = Math.min(...curves.map(({x}) => x.at(-1)));
     const made = {x: [], y: [], low: [], high: []};
     for (let i = 0; i <= 100; i++) {
       const x = first + (end - first) * i / 100, values = curves.map((line) => at(line, x)).filter(isNumber).map(turn);
-      const middle = mean(values), spread = Math.sqrt(values.reduce((sum, v) => sum + (v - middle) ** 2, 0) / (values.length - 1));
-      const half = QUANTILES[Math.min(values.length - 2, 9)] * spread / Math.sqrt(values.length);
       made.x.push(x);
-      made.y.push(values.length ? back(middle) : null);
-      made.low.push(values.length > 1 ? back(middle - half) : null);
-      made.high.push(values.length > 1 ? back(middle + half) : null);
+      made.y.push(values.length ? back(mean(values)) : null);
+      made.low.push(values.length > 1 ? back(Math.min(...values)) : null);
+      made.high.push(values.length > 1 ? back(Math.max(...values)) : null);
     }
     return made;
   };
 
-  // Runs that share a line: those of one configuration, or each by itself.
+  // Runs that share a line: those that differ in their seeds alone, or each by itself.
   const families = (some) => {
     const found = new Map();
     for (const run of some) {
-      const key = byId('average').checked && run.fact.variant || run.index;
+      const variant = byId('average').checked && run.fact.variant;
+      const isCopy = (found.get(variant) || []).some(({fact}) => fact.seed === run.fact.seed);
+      const key = variant && !isCopy ? variant : run.index;
       found.set(key, [...found.get(key) || [], run]);
     }
     return [...found.values()];
@@ -259,7 +259,7 @@
       const {axis, rows} = found[0], value = rows.at(-1).value;
       const many = all.length > 1 || family.length > 1;
       const names = family.map(({fact}) => fact.name).join(', ');
-      const title = many ? family.length > 1 ? `mean of ${names}` : names : '';
+      const title = many ? family.length > 1 ? `mean and range of ${names}` : names : '';
       if (Array.isArray(value) && !pick && !many)
         return value.map((_, i) => ({name: `member ${i}`, color: i, axis, ...curve(rows, (v) => [v?.[i]])}));
       const curves = found.map((one) => curve(one.rows, pick || ((v) => [v].flat())));
@@ -325,7 +325,7 @@
     const found = rated.length > 1
       ? families(rated).map((family, color) => {
         const curves = family.map(({fact}) => line(fact.strength, range)), names = family.map(({fact}) => fact.name).join(', ');
-        return {color, axis, ...(curves.length > 1 ? {name: `mean of ${names}`, ...average(curves)} : {name: names, ...curves[0]})};
+        return {color, axis, ...(curves.length > 1 ? {name: `mean and range of ${names}`, ...average(curves)} : {name: names, ...curves[0]})};
       })
       : rated[0].fact.strength.elo[0].map((_, i) => ({name: `member ${i}`, color: i,
         ...line(rated[0].fact.strength, (row, errors, sign) => row[i] + sign * errors[i])}));
