@@ -25,6 +25,7 @@ os.environ['XLA_FLAGS'] = ' '.join(
     '--xla_force_host_platform_device_count=4',
     '--xla_backend_optimization_level=0',
     '--xla_llvm_disable_expensive_passes=true',
+    *os.environ.get('MORE', '').split(),
   ]
 )
 
@@ -40,7 +41,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
   signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# Tests of the half that talks to Reverb and acme, which need Python 3.10.
+# Files of tests that import Reverb or acme, which need Python 3.10. Their tests
+# are marked with `python_310`, as single tests are that do.
 _REVERB_HALF = [
   'replay/reverb',
   'agents/test_actor_and_learner.py',
@@ -90,6 +92,18 @@ def pytest_configure(config):
   terminal = config.pluginmanager.get_plugin('terminalreporter')
   if terminal and not hasattr(config, 'workerinput'):
     config.pluginmanager.register(_NamesFailures(terminal))
+
+
+@pytest.hookimpl(tryfirst=True)  # Before -m selects.
+def pytest_collection_modifyitems(items):
+  tests = pathlib.Path(__file__).parent
+  for item in items:
+    path = item.path.relative_to(tests).as_posix()
+    if path.startswith(tuple(_REVERB_HALF)):
+      item.add_marker('python_310')
+    if item.get_closest_marker('python_310') and not _HAS_REVERB_HALF:
+      reason = 'acme, Reverb and Launchpad need Python 3.10'
+      item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def pytest_collection_finish(session):
