@@ -156,7 +156,7 @@ def _overview() -> str:
       '',
       *rows,
       '',
-      'A first run, which takes a minute: ftwax train catch --runtime=device',
+      'A first run, which takes a minute: ftwax train catch',
     ]
   )
 
