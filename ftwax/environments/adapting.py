@@ -36,6 +36,12 @@ def adapt(environment: Any, seed: int, **options: Any) -> Any:
     ValueError: if there is no environment of that name.
   """
   if isinstance(environment, str):
+    if ':' in environment:  # It may come from a stranger's folder.
+      raise ValueError(
+        f'environment ({environment!r}) must name no package, which Gymnasium'
+        ' would import; pass a function of a seed that imports it and calls'
+        ' gymnasium.make.'
+      )
     with extras.required('gymnasium'):
       import gymnasium
     try:
@@ -43,8 +49,7 @@ def adapt(environment: Any, seed: int, **options: Any) -> Any:
     except gymnasium.error.UnregisteredEnv as error:
       raise ValueError(
         f'environment ({environment!r}) must be a name that Gymnasium knows:'
-        f' {error} If a package registers it, import that package first, or'
-        " write 'package:name'."
+        f' {error} If a package registers it, import that package first.'
       ) from None
   if not _is_gymnasium(environment, 'Env'):
     return environment

@@ -20,7 +20,7 @@ import numpy as np
 from dm_env import specs
 from numpy import typing as npt
 
-from ftwax import types
+from ftwax import registry, types
 from ftwax.environments import extras, specified
 
 with extras.required('ale-py'):
@@ -31,6 +31,7 @@ with extras.required('opencv-python-headless'):
   import cv2
 
 
+@registry.register('atari.rules')
 @dataclasses.dataclass(frozen=True)
 class AtariConfig:
   """Observations and rules of a game, which runs at 60 frames per second.

@@ -12,6 +12,7 @@ import functools
 import dm_env
 
 import ftwax
+from ftwax import registry
 from ftwax.agents import a2c, a3c, impala, ppo
 from ftwax.cli import flags, launch
 from ftwax.environments import atari, atari_vector, vector
@@ -69,6 +70,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   )
 
 
+@registry.register('atari.game')
 def make_environment(
   game: str, config: atari.AtariConfig, seed: int
 ) -> dm_env.Environment:
@@ -76,6 +78,7 @@ def make_environment(
   return atari.make(game, seed=seed, config=config)
 
 
+@registry.register('atari.vector')
 def make_vector(
   game: str, config: atari.AtariConfig, num_environments: int, seed: int
 ) -> vector.EnvironmentVector:

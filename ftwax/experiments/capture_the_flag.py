@@ -31,7 +31,7 @@ import jax
 import numpy as np
 
 import ftwax
-from ftwax import compilation, hyperparameters, types
+from ftwax import compilation, hyperparameters, registry, types
 from ftwax.agents import ftw
 from ftwax.cli import flags, launch
 from ftwax.environments import capture_the_flag, functional
@@ -180,12 +180,14 @@ _WIDE_RANGES = {
 }
 
 
+@registry.register('capture_the_flag.game')
 def make_game(agent: str, game: str, seed: int) -> functional.FunctionalGame:
   """Returns the game on full-size maps, as an agent sees it."""
   del seed
   return capture_the_flag.make(make_game_config(agent, game))
 
 
+@registry.register('capture_the_flag.training')
 def make_training_game(
   agent: str, game: str, seed: int
 ) -> functional.FunctionalGame:

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 
 import ftwax
+from ftwax import registry
 from ftwax.agents import named
 from ftwax.cli import flags, launch
 from ftwax.environments import adapting, catch, functional
@@ -23,6 +24,7 @@ class Options(launch.Options):
   agent: str = flags.flag('impala', 'The agent.', named.STANDARD)
 
 
+@registry.register('catch.game')
 def make_functional(seed: int) -> functional.FunctionalEnvironment:
   """Returns catch in JAX; its random keys come from the run."""
   del seed

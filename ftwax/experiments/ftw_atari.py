@@ -11,6 +11,7 @@ import functools
 import dm_env
 
 import ftwax
+from ftwax import registry
 from ftwax.agents import ftw
 from ftwax.cli import flags, launch
 from ftwax.environments import atari
@@ -62,6 +63,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   )
 
 
+@registry.register('ftw_atari.game')
 def make_environment(game: str, seed: int) -> dm_env.Environment:
   """Returns a game with 84x84 color observations."""
   return atari.make(game, seed=seed, config=atari.AtariConfig(grayscale=False))

@@ -16,6 +16,7 @@ import dataclasses
 import functools
 
 import ftwax
+from ftwax import registry
 from ftwax.agents import ftw
 from ftwax.cli import flags, launch
 from ftwax.environments import copying, functional, recall
@@ -50,6 +51,7 @@ _MEMORIES = {
 }
 
 
+@registry.register('ftw_memory.copying')
 def make_copying(
   length: int, min_length: int | None, seed: int
 ) -> functional.FunctionalEnvironment:
@@ -58,6 +60,7 @@ def make_copying(
   return copying.make(length, min_length=min_length)
 
 
+@registry.register('ftw_memory.recall')
 def make_recall(
   length: int, min_length: int | None, key_size: int, seed: int
 ) -> functional.FunctionalEnvironment:

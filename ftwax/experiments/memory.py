@@ -15,6 +15,7 @@ import functools
 import math
 
 import ftwax
+from ftwax import registry
 from ftwax.agents import ftw, impala
 from ftwax.cli import flags, launch
 from ftwax.environments import adapting, functional, memory_chain
@@ -51,6 +52,7 @@ _MEMORY = interfaces.MemoryConfig(
 _SEQUENCE_LENGTH = 64
 
 
+@registry.register('memory.chain')
 def make_functional(
   setting: int, seed: int
 ) -> functional.FunctionalEnvironment:
@@ -71,6 +73,12 @@ _FORGET_BIAS = 3.0
 # Units of FTW's cores and layers.
 _SIZE = 64
 
+# In place of a named core.
+_DNC = functools.partial(
+  dnc_core.DNC,
+  dnc_core.DNCConfig(_MEMORY, hidden_size=_SIZE, output_size=_SIZE),
+)
+
 
 def make_impala(core: str) -> impala.IMPALAConfig:
   """Returns IMPALA with a core."""
@@ -83,17 +91,10 @@ def make_impala(core: str) -> impala.IMPALAConfig:
   ).replace(learning_rate=1e-3, rms_prop_epsilon=1e-5, max_abs_reward=math.inf)
 
 
-def make_dnc() -> dnc_core.DNC:
-  """Returns a DNC in place of a named core."""
-  return dnc_core.DNC(
-    dnc_core.DNCConfig(_MEMORY, hidden_size=_SIZE, output_size=_SIZE)
-  )
-
-
 def make_ftw(core: str) -> ftw.FTWConfig:
   """Returns FTW with a core."""
   return ftw.FTWConfig.paper(
-    core=make_dnc if core == 'dnc' else core,
+    core=_DNC if core == 'dnc' else core,
     hidden_size=_SIZE,
     latent_size=_SIZE,
     level_options=rpth_level.LevelOptions(forget_bias=_FORGET_BIAS),

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 
 import ftwax
+from ftwax import registry
 from ftwax.agents import ppo
 from ftwax.cli import flags, launch
 from ftwax.environments import functional, gymnax_adapter
@@ -33,6 +34,7 @@ class Options(launch.Options):
   game: str = flags.flag('breakout', 'The game.', list(_GAMES))
 
 
+@registry.register('minatar.game')
 def make_environment(name: str, seed: int) -> functional.FunctionalEnvironment:
   """Returns a game of gymnax; its episodes depend on the seed of the run."""
   del seed

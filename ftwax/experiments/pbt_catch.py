@@ -18,7 +18,7 @@ import pathlib
 import numpy as np
 
 import ftwax
-from ftwax import hyperparameters, types
+from ftwax import hyperparameters, registry, types
 from ftwax.agents import impala
 from ftwax.cli import flags, launch
 from ftwax.environments import catch, functional
@@ -43,6 +43,7 @@ _GAMES_PER_MEMBER = 8
 _NUM_RETURNS = 200  # Fitness is the mean of these.
 
 
+@registry.register('pbt_catch.game')
 def make_environment(seed: int) -> functional.FunctionalEnvironment:
   """Returns catch on a wide board, where random policies rarely catch."""
   del seed

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 
 import ftwax
+from ftwax import registry
 from ftwax.agents import ppo
 from ftwax.cli import flags, launch
 from ftwax.environments import functional, pgx_adapter
@@ -32,6 +33,7 @@ class Options(launch.Options):
   game: str = flags.flag('kuhn_poker', 'The game.', _GAMES)
 
 
+@registry.register('pgx_games.game')
 def make_game(name: str, seed: int) -> functional.FunctionalGame:
   """Returns a game of pgx; its games depend on the seed of the run."""
   del seed

@@ -9,6 +9,7 @@ the agent, run `uv run --with gymnax experiments/ppo_cartpole.py
 import dataclasses
 
 import ftwax
+from ftwax import registry
 from ftwax.agents import ppo
 from ftwax.cli import launch
 from ftwax.environments import functional, gymnax_adapter
@@ -26,6 +27,7 @@ class Options(launch.Options):
 _NAME = 'CartPole-v1'
 
 
+@registry.register('ppo_cartpole.game')
 def make_functional(seed: int) -> functional.FunctionalEnvironment:
   """Returns gymnax's CartPole; episodes depend on the seed of the run."""
   del seed

@@ -10,6 +10,7 @@ import functools
 from typing import Any
 
 import ftwax
+from ftwax import registry
 from ftwax.agents import rl2
 from ftwax.cli import flags, launch
 from ftwax.environments import bandits, functional
@@ -27,6 +28,7 @@ class Options(launch.Options):
   num_pulls: int = flags.flag(10, 'Pulls in a trial.')
 
 
+@registry.register('rl2_bandits.game')
 def make_environment(
   num_pulls: int, seed: int
 ) -> functional.FunctionalEnvironment:

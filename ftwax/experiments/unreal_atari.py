@@ -10,6 +10,7 @@ import functools
 import dm_env
 
 import ftwax
+from ftwax import registry
 from ftwax.agents import unreal
 from ftwax.cli import flags, launch
 from ftwax.environments import atari
@@ -49,6 +50,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   )
 
 
+@registry.register('unreal_atari.game')
 def make_environment(game: str, seed: int) -> dm_env.Environment:
   """Returns a game with gray observations of 42x42."""
   config = atari.AtariConfig(size=42, grayscale=True)

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
-from ftwax import types
+from ftwax import registry, types
 from ftwax.records import array_files, files
 
 CheckpointError = array_files.CheckpointError
@@ -43,6 +43,7 @@ class DamagedCheckpointWarning(RuntimeWarning):
   """Warns that a checkpoint is damaged and the previous one is restored."""
 
 
+@registry.register('checkpointing')
 @dataclasses.dataclass(frozen=True)
 class CheckpointingConfig(types.Config):
   """When checkpoints are saved and how many are kept.

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 
 import jax
 
-from ftwax import hyperparameters, types
+from ftwax import hyperparameters, registry, types
 from ftwax.agents.actor_critic import actor_critic_config as config_lib
 from ftwax.agents.actor_critic import auxiliary, standard, tasks
 from ftwax.agents.actor_critic import bounds as bounds_lib
@@ -56,6 +56,7 @@ POLICY_LOSSES = ('vtrace', 'ppo')
 _SIZES = ('hidden_size', 'latent_size', 'embedding_size', 'head_hidden_size')
 
 
+@registry.register('agent.ftw')
 @dataclasses.dataclass(frozen=True)
 class FTWConfig(config_lib.ActorCriticConfig):
   """Options of the agent; see `ActorCriticConfig` for the rest.
