@@ -173,5 +173,8 @@ def bind(part: Any, values: Mapping[str, Any]) -> Any:
 
 def bound(maker: functools.partial[Any]) -> dict[str, Any]:
   """Returns the arguments that a partial function binds, by name."""
-  signature = inspect.signature(maker.func)
-  return dict(signature.bind_partial(*maker.args, **maker.keywords).arguments)
+  try:
+    signature = inspect.signature(maker.func)
+    return signature.bind_partial(*maker.args, **maker.keywords).arguments
+  except (TypeError, ValueError):  # Of some built-in functions.
+    return {'args': maker.args, **maker.keywords}

@@ -57,6 +57,7 @@ SHARED = {
   'distributions',
   'continuous',
   'encodings',
+  'registry',
   'version',
 }
 

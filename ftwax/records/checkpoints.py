@@ -203,7 +203,6 @@ class Checkpointer:
     ]
     for saved_step, _, path in reversed(entries):
       try:
-        _check_kinds(path)
         state, metadata = array_files.read(path, template, part)
         _check(metadata, check_metadata)
         return state, metadata
@@ -314,23 +313,6 @@ def _check_directory(directory: pathlib.Path) -> None:
       ' the checkpoints of other runs; move the whole run to where the link'
       ' leads.'
     )
-
-
-def _check_kinds(path: pathlib.Path) -> None:
-  """Raises a DamagedError if a checkpoint is or has a link, pipe or device.
-
-  A link may lead out of the run's directory.
-  """
-  if path.is_symlink():
-    raise array_files.DamagedError('it is a link; put a copy in its place')
-  try:
-    links = [entry.name for entry in path.iterdir() if entry.is_symlink()]
-  except OSError as error:
-    raise array_files.DamagedError(
-      f'it cannot be listed ({error.strerror})'
-    ) from error
-  if links:
-    raise array_files.DamagedError(f'{links[0]} is a link')
 
 
 def _check(

@@ -88,9 +88,9 @@ def to_json(config: Any, path: str = 'config') -> Any:
     return repr(config)
   if callable(config) and hasattr(config, '__name__'):  # A function or class.
     return {TYPE: registry.name_of(config)}
-  if isinstance(config, functools.partial) and registry.is_named(config.func):
-    config, bound = config.func, registry.bound(config)
-    return to_json(config) | _mapping_to_json(bound, path)
+  if isinstance(config, functools.partial):
+    bound = _mapping_to_json(registry.bound(config), path)
+    return {**to_json(config.func, path), **bound}
   fields = fields_of(config)
   if fields is not None:
     return {TYPE: registry.name_of(type(config))} | _mapping_to_json(
@@ -143,8 +143,6 @@ def fields_of(config: Any) -> Mapping[str, Any] | None:
     names = [field.name for field in dataclasses.fields(config)]
   elif isinstance(config, tuple) and hasattr(config, '_asdict'):
     return dict(config._asdict())
-  elif isinstance(config, functools.partial):
-    names = ('func', 'args', 'keywords')
   elif isinstance(config, list | tuple | set | frozenset | Mapping):
     return None
   else:

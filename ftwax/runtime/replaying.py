@@ -5,7 +5,7 @@ import pathlib
 
 import numpy as np
 
-from ftwax.population import lineage, schedules
+from ftwax.population import schedules
 from ftwax.records import loggers
 from ftwax.reporting import history
 from ftwax.runtime import experiment as experiment_lib
@@ -49,7 +49,7 @@ def make(
     raise ValueError(f'member ({member}) must be from 0 to {last}; choose 0.')
   # A row is written before the generation that follows it.
   updates = {row['generation'] + 1: row['learner_steps'] for row in rows}
-  records = lineage.read(run_dir / history.LINEAGE_FILE)
+  records = history.read_lineage(run_dir)
   missing = {row['generation'] for row in records[1:]} - updates.keys()
   if missing:
     raise ValueError(

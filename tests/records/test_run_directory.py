@@ -82,12 +82,7 @@ def test_configs_become_json():
     'sizes': [64, 64],
     'activation': {'__type__': f'{jnp.tanh.__module__}:tanh'},
     'extra': {
-      'partial': {
-        '__type__': 'functools:partial',
-        'func': {'__type__': f'{here}:_module_function'},
-        'args': [1],
-        'keywords': {'y': 0.5},
-      },
+      'partial': {'__type__': f'{here}:_module_function', 'x': 1, 'y': 0.5},
       'class': {'__type__': f'{here}:_Config'},
       'enum': f'{here}:_Core.LSTM',
       'path': 'a/b',

@@ -9,7 +9,7 @@ import pytest
 import ftwax
 from ftwax.cli import commands
 from ftwax.experiments import pbt_catch  # noqa: TID251
-from ftwax.population import lineage, selection
+from ftwax.population import selection
 from ftwax.records import loggers
 from ftwax.reporting import history
 from ftwax.runtime import replaying
@@ -50,7 +50,7 @@ def test_one_command_goes_through_the_values_of_the_best(
   # The ancestor of the best member in each row of the log.
   copies = {
     (row['generation'], row['member']): row['parent']
-    for row in lineage.read(run_dir / history.LINEAGE_FILE)[1:]
+    for row in history.read_lineage(run_dir)[1:]
   }
   expected = {}
   for row in reversed(rows):
