@@ -231,9 +231,14 @@ def append_rows(path: pathlib.Path, rows: Iterable[Mapping[str, Any]]) -> None:
       os.fsync(file.fileno())
 
 
-def keep_rows(
-  path: pathlib.Path, is_kept: Callable[[dict[str, Any]], bool]
+def cut_rows(
+  path: pathlib.Path, is_late: Callable[[dict[str, Any]], bool]
 ) -> None:
-  """Drops rows of a JSONL file; a kill leaves either the old or the new one."""
-  kept = [line for line in read_lines(path) if is_kept(json.loads(line))]
-  write_atomically(path, ''.join(f'{line}\n' for line in kept))
+  """Cuts a JSONL file off before its first late row, if there is one."""
+  size = 0
+  for line in read_lines(path):
+    if is_late(to_object(json.loads(line))):
+      with opened(path, 'ab') as file:
+        file.truncate(size)
+      return
+    size += len(line.encode()) + 1

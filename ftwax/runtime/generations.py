@@ -101,7 +101,7 @@ class Evolution:
     """Drops lineage rows that are newer than the checkpoint."""
     if self._path.exists():
       last = int(population.generation)
-      files.keep_rows(self._path, lambda row: row['generation'] <= last)
+      files.cut_rows(self._path, lambda row: row['generation'] > last)
 
   def evolve(
     self, population: state_lib.PopulationState

@@ -218,6 +218,8 @@ def _to_prior(
   try:
     if isinstance(plain, str):
       call: Any = ast.parse(plain.strip(), mode='eval').body
+      if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        raise ValueError('is neither')
       return config_files.PRIORS[call.func.id](
         *map(_literal, call.args),
         **{keyword.arg: _literal(keyword.value) for keyword in call.keywords},
@@ -232,8 +234,7 @@ def _to_prior(
       return int(plain)
     return hyperparameters.Constant(float(plain))
   except (
-    SyntaxError, TypeError, ValueError, KeyError, AttributeError,
-    RecursionError, MemoryError,
+    SyntaxError, TypeError, ValueError, KeyError, RecursionError, MemoryError,
   ) as error:  # fmt: skip
     raise ValueError(
       f'{key} ({plain!r:.80}) must be a number or a prior ({error}); choose'

@@ -399,9 +399,9 @@ def test_a_broken_line_is_named(tmp_path):
 def test_a_resumed_run_drops_what_came_after_its_checkpoint(tmp_path):
   path = tmp_path / 'lineage.jsonl'
   files.append_rows(path, [{'generation': g} for g in (0, 1, 1, 2, 3)])
-  files.keep_rows(path, lambda row: row['generation'] <= 1)
+  files.cut_rows(path, lambda row: row['generation'] > 1)
   assert [row['generation'] for row in loggers.read_jsonl(path)] == [0, 1, 1]
-  files.keep_rows(path, lambda row: row['generation'] <= -1)
+  files.cut_rows(path, lambda row: row['generation'] > -1)
   assert loggers.read_jsonl(path) == []
   assert [p.name for p in tmp_path.iterdir()] == ['lineage.jsonl']
 

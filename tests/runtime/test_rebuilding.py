@@ -103,6 +103,8 @@ def test_values_have_the_type_of_the_field(text, field, value):
     ('qqqq=9', r'qqqq is not a field; .*--print_config prints all'),
     ('function=len', r'function \(.len.\) must be a registered name'),
     ('priors.rate=Normal(1)', r'must be a number or a prior'),
+    ('priors.rate=fast', r'must be a number or a prior \(is neither\)'),
+    ('priors.rate=a.b(1)', r'must be a number or a prior \(is neither\)'),
     (
       'priors.rate=Uniform(2, 1)',
       r'priors.rate .* must be a number or a prior',

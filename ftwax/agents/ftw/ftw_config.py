@@ -169,11 +169,6 @@ class FTWConfig(config_lib.ActorCriticConfig):
         f'policy_loss ({self.policy_loss!r}) must be one of {POLICY_LOSSES};'
         ' choose one.'
       )
-    for name in _SIZES:
-      if getattr(self, name) < 1:
-        raise ValueError(
-          f'{name} ({getattr(self, name)}) must be at least 1; choose 256.'
-        )
     core = self.level_options.core if self._is_hierarchical else self.core
     if isinstance(core, str):
       named_cores.prepare(core, self.hidden_size, self.level_options)
