@@ -33,20 +33,19 @@ _HOMES: Mapping[str, str] = {
   'vector': 'ftwax.environments.vector',
   # Makers of environments.
   'any_game': 'ftwax.experiments.any_game',
-  'atari': 'ftwax.experiments.atari',
+  'atari': 'ftwax.environments.atari',
+  'atari_vector': 'ftwax.experiments.atari',
+  'bandits': 'ftwax.environments.bandits',
   'capture_the_flag': 'ftwax.experiments.capture_the_flag',
-  'catch': 'ftwax.experiments.catch',
-  'ftw_atari': 'ftwax.experiments.ftw_atari',
+  'catch': 'ftwax.environments.catch',
+  'copying': 'ftwax.environments.copying',
   'ftw_catch': 'ftwax.experiments.ftw_catch',
-  'ftw_memory': 'ftwax.experiments.ftw_memory',
-  'memory': 'ftwax.experiments.memory',
-  'minatar': 'ftwax.experiments.minatar',
-  'pbt_catch': 'ftwax.experiments.pbt_catch',
-  'pgx_games': 'ftwax.experiments.pgx_games',
+  'gymnax': 'ftwax.environments.gymnax_adapter',
+  'long_recall': 'ftwax.environments.long_recall',
+  'memory_chain': 'ftwax.environments.memory_chain',
+  'pgx': 'ftwax.environments.pgx_adapter',
   'population_games': 'ftwax.experiments.population_games',
-  'ppo_cartpole': 'ftwax.experiments.ppo_cartpole',
-  'rl2_bandits': 'ftwax.experiments.rl2_bandits',
-  'unreal_atari': 'ftwax.experiments.unreal_atari',
+  'recall': 'ftwax.environments.recall',
 }
 
 _parts: dict[str, Any] = {}
@@ -164,8 +163,8 @@ def bind(part: Any, values: Mapping[str, Any]) -> Any:
   if not values:
     return part
   rest, first = dict(values), []
-  for name in inspect.signature(part).parameters:
-    if name not in rest:
+  for name, parameter in inspect.signature(part).parameters.items():
+    if name not in rest or parameter.kind is parameter.KEYWORD_ONLY:
       break
     first.append(rest.pop(name))
   return functools.partial(part, *first, **rest)

@@ -9,7 +9,7 @@ from typing import Any
 
 import dm_env
 
-from ftwax import types
+from ftwax import registry, types
 from ftwax.environments import extras, functional
 
 _IN_JAX = (functional.FunctionalEnvironment, functional.FunctionalGame)
@@ -97,13 +97,14 @@ def make_factory(environment: Environment) -> Callable[..., Any]:
   if isinstance(environment, _IN_JAX):
     return functools.partial(_get, environment)
   is_class = isinstance(environment, type)
+  is_part = registry.is_named(getattr(environment, 'func', environment))
   try:
     signature = inspect.signature(environment)
   except ValueError:  # Of some built-in functions.
     return environment
-  if is_class and 'seed' in signature.parameters:
+  if (is_class or is_part) and 'seed' in signature.parameters:
     return functools.partial(_make_class, environment)
-  for arguments in ((),) if is_class else ((0,), ()):
+  for arguments in ((),) if is_class or is_part else ((0,), ()):
     try:
       signature.bind(*arguments)
     except TypeError:

@@ -119,6 +119,7 @@ def check_game(game: str, seed: int) -> None:
     )
 
 
+@registry.register('atari.game')
 def make(
   game: str = 'pong', *, seed: int, config: AtariConfig | None = None
 ) -> 'AtariEnvironment':

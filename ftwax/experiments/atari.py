@@ -9,8 +9,6 @@ together; see `ftwax.environments.atari_vector` for the differences.
 import dataclasses
 import functools
 
-import dm_env
-
 import ftwax
 from ftwax import registry
 from ftwax.agents import a2c, a3c, impala, ppo
@@ -59,9 +57,9 @@ def build(options: Options) -> ftwax.ExperimentConfig:
     image_torso=options.torso if large else 'a3c'
   )
   rules = atari.AtariConfig(size=int(options.size), grayscale=not large)
-  make = functools.partial(
-    make_vector if options.vector else make_environment, options.game, rules
-  )
+  make = functools.partial(atari.make, options.game, config=rules)
+  if options.vector:
+    make = functools.partial(make_vector, options.game, rules)
   return ftwax.ExperimentConfig(
     name=f'{options.agent}_{options.game}',
     agent=config,
@@ -70,15 +68,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   )
 
 
-@registry.register('atari.game')
-def make_environment(
-  game: str, config: atari.AtariConfig, seed: int
-) -> dm_env.Environment:
-  """Returns a game."""
-  return atari.make(game, seed=seed, config=config)
-
-
-@registry.register('atari.vector')
+@registry.register('atari_vector.games')
 def make_vector(
   game: str, config: atari.AtariConfig, num_environments: int, seed: int
 ) -> vector.EnvironmentVector:

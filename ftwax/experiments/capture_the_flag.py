@@ -181,22 +181,18 @@ _WIDE_RANGES = {
 
 
 @registry.register('capture_the_flag.game')
-def make_game(agent: str, game: str, seed: int) -> functional.FunctionalGame:
+def make_game(agent: str, game: str) -> functional.FunctionalGame:
   """Returns the game on full-size maps, as an agent sees it."""
-  del seed
   return capture_the_flag.make(make_game_config(agent, game))
 
 
 @registry.register('capture_the_flag.training')
-def make_training_game(
-  agent: str, game: str, seed: int
-) -> functional.FunctionalGame:
+def make_training_game(agent: str, game: str) -> functional.FunctionalGame:
   """Returns the game on maps of several sizes, as in the paper.
 
   On small maps the flags are close, so members capture some before they can
   navigate. Games for memories tell what to remember for different times.
   """
-  del seed
   config = make_game_config(agent, game)
   return capture_the_flag.make(
     dataclasses.replace(
@@ -379,7 +375,7 @@ def finish(
   made: ftwax.ExperimentConfig, result: runs.RunResult, options: Options
 ) -> None:
   """Plays the tournament, records games and writes the report."""
-  game = make_game(options.agent, options.game, 0)
+  game = make_game(options.agent, options.game)
   parts = prepare.prepare(made)
   variables = jax.device_get(types.actor_variables(result.state))
   opponents = evaluation.make_opponents(parts)

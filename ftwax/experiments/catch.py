@@ -10,10 +10,9 @@ import dataclasses
 import functools
 
 import ftwax
-from ftwax import registry
 from ftwax.agents import named
 from ftwax.cli import flags, launch
-from ftwax.environments import adapting, catch, functional
+from ftwax.environments import adapting, catch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,16 +23,9 @@ class Options(launch.Options):
   agent: str = flags.flag('impala', 'The agent.', named.STANDARD)
 
 
-@registry.register('catch.game')
-def make_functional(seed: int) -> functional.FunctionalEnvironment:
-  """Returns catch in JAX; its random keys come from the run."""
-  del seed
-  return catch.make()
-
-
 def build(options: Options) -> ftwax.ExperimentConfig:
   """Returns the experiment."""
-  environment: adapting.Environment = make_functional
+  environment: adapting.Environment = catch.make
   if options.runtime != 'device':
     from ftwax.environments import bsuite_adapter
 

@@ -8,10 +8,7 @@ middle of the paper's ranges. The reward is that of the game.
 import dataclasses
 import functools
 
-import dm_env
-
 import ftwax
-from ftwax import registry
 from ftwax.agents import ftw
 from ftwax.cli import flags, launch
 from ftwax.environments import atari
@@ -58,15 +55,11 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   return ftwax.ExperimentConfig(
     name=f'ftw_{options.core}_{options.game}',
     agent=config,
-    environment=functools.partial(make_environment, options.game),
+    environment=functools.partial(
+      atari.make, options.game, config=atari.AtariConfig(grayscale=False)
+    ),
     **options.fields(),
   )
-
-
-@registry.register('ftw_atari.game')
-def make_environment(game: str, seed: int) -> dm_env.Environment:
-  """Returns a game with 84x84 color observations."""
-  return atari.make(game, seed=seed, config=atari.AtariConfig(grayscale=False))
 
 
 if __name__ == '__main__':

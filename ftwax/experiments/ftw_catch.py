@@ -35,9 +35,8 @@ _HIDDEN_SIZE = 128
 
 
 @registry.register('ftw_catch.game')
-def make_environment(seed: int) -> functional.FunctionalEnvironment:
+def make_environment() -> functional.FunctionalEnvironment:
   """Returns catch rendered as images."""
-  del seed
   return pixels.make(catch.make(_ROWS, _COLUMNS, miss_reward=0.0))
 
 

@@ -15,10 +15,9 @@ import functools
 import math
 
 import ftwax
-from ftwax import registry
 from ftwax.agents import ftw, impala
 from ftwax.cli import flags, launch
-from ftwax.environments import adapting, functional, memory_chain
+from ftwax.environments import adapting, memory_chain
 from ftwax.networks import rpth_level
 from ftwax.networks.dnc import core as dnc_core
 from ftwax.networks.dnc import interfaces
@@ -50,20 +49,6 @@ _MEMORY = interfaces.MemoryConfig(
 # Longer than an episode, so that the gradients of most answers reach the step
 # that showed the bit.
 _SEQUENCE_LENGTH = 64
-
-
-@registry.register('memory.chain')
-def make_functional(
-  setting: int, seed: int
-) -> functional.FunctionalEnvironment:
-  """Returns the task in JAX; its episodes depend on the seed of the run."""
-  del seed
-  if not 0 <= setting < len(_LENGTHS):
-    raise ValueError(
-      f'setting ({setting}) must be from 0 to {len(_LENGTHS) - 1}, of'
-      ' memory_len/0 to memory_len/22; choose 15.'
-    )
-  return memory_chain.make(_LENGTHS[setting])
 
 
 # Forget gates start open, so that the bit is kept from the start. With a bias
@@ -118,8 +103,13 @@ def make_ftw(core: str) -> ftw.FTWConfig:
 def build(options: Options) -> ftwax.ExperimentConfig:
   """Returns the experiment."""
   core, setting = options.core, options.setting
+  if not 0 <= setting < len(_LENGTHS):
+    raise ValueError(
+      f'setting ({setting}) must be from 0 to {len(_LENGTHS) - 1}, of'
+      ' memory_len/0 to memory_len/22; choose 15.'
+    )
   environment: adapting.Environment = functools.partial(
-    make_functional, setting
+    memory_chain.make, _LENGTHS[setting]
   )
   if options.runtime != 'device':
     from ftwax.environments import bsuite_adapter

@@ -7,12 +7,12 @@ the agent, run `uv run --with gymnax experiments/ppo_cartpole.py
 """
 
 import dataclasses
+import functools
 
 import ftwax
-from ftwax import registry
 from ftwax.agents import ppo
 from ftwax.cli import launch
-from ftwax.environments import functional, gymnax_adapter
+from ftwax.environments import gymnax_adapter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,13 +25,6 @@ class Options(launch.Options):
 
 # Both versions truncate episodes after 500 steps.
 _NAME = 'CartPole-v1'
-
-
-@registry.register('ppo_cartpole.game')
-def make_functional(seed: int) -> functional.FunctionalEnvironment:
-  """Returns gymnax's CartPole; episodes depend on the seed of the run."""
-  del seed
-  return gymnax_adapter.make(_NAME)
 
 
 def build(options: Options) -> ftwax.ExperimentConfig:
@@ -57,7 +50,11 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   return ftwax.ExperimentConfig(
     name='ppo_cartpole',
     agent=config,
-    environment=make_functional if options.runtime == 'device' else _NAME,
+    environment=(
+      functools.partial(gymnax_adapter.make, _NAME)
+      if options.runtime == 'device'
+      else _NAME
+    ),
     **options.fields(),
   )
 

@@ -10,10 +10,9 @@ import functools
 from typing import Any
 
 import ftwax
-from ftwax import registry
 from ftwax.agents import rl2
 from ftwax.cli import flags, launch
-from ftwax.environments import bandits, functional
+from ftwax.environments import bandits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,15 +25,6 @@ class Options(launch.Options):
   num_eval_episodes: int = 10_000
   runtime: str = 'device'
   num_pulls: int = flags.flag(10, 'Pulls in a trial.')
-
-
-@registry.register('rl2_bandits.game')
-def make_environment(
-  num_pulls: int, seed: int
-) -> functional.FunctionalEnvironment:
-  """Returns the bandits; trials depend on the seed of the run."""
-  del seed
-  return bandits.make(num_pulls)
 
 
 def build(options: Options) -> ftwax.ExperimentConfig:
@@ -50,7 +40,7 @@ def build(options: Options) -> ftwax.ExperimentConfig:
   return ftwax.ExperimentConfig(
     name='rl2_bandits',
     agent=config,
-    environment=functools.partial(make_environment, options.num_pulls),
+    environment=functools.partial(bandits.make, options.num_pulls),
     **options.fields(),
   )
 

@@ -17,18 +17,13 @@ import itertools
 import math
 import os
 import pathlib
-import re
 import types as python_types
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from ftwax import hyperparameters, registry, version
 from ftwax.records import config_files, run_directory
-
-_ARRAY_TYPE = re.compile(r'array\[(?P<dtype>bool|(u?int|float)\d\d?)\]')
 
 
 def rebuild(
@@ -122,9 +117,6 @@ def _rebuild_mapping(
   plain: Mapping[str, Any], choices: Sequence[Any], key: str, current: Any
 ) -> Any:
   name = plain.get(config_files.TYPE)
-  array = _ARRAY_TYPE.fullmatch(str(name))
-  if array is not None and _admits(np.ndarray, choices):
-    return _to_array(plain, array['dtype'], key)
   part: Any
   if _is_record(current) and name in (None, registry.name_of(type(current))):
     part = type(current)
@@ -248,16 +240,6 @@ def _literal(node: Any) -> Any:
   if isinstance(node, ast.Name) and node.id == 'inf':
     return math.inf
   return ast.literal_eval(node)
-
-
-def _to_array(plain: Mapping[str, Any], dtype: str, key: str) -> Any:
-  try:
-    return np.asarray(rebuild(plain['values'], Any, key), dtype)
-  except (KeyError, TypeError, ValueError) as error:
-    raise ValueError(
-      f'{key} must hold the values of a {dtype} array, and does not ({error});'
-      ' restore it from a copy.'
-    ) from None
 
 
 def _to_dict(

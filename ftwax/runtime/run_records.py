@@ -379,10 +379,10 @@ class RunRecords:
     self.continue_from(counts, list(zip(ends, returns, strict=True)))
     self.is_whole = bool(metadata.get('is_whole', False))
     self._restored = counts
-    self._drop_later_rows()
+    self.drop_later_rows()
     return state
 
-  def _drop_later_rows(self) -> None:
+  def drop_later_rows(self) -> None:
     """Drops rows of logs that the resumed run will write again."""
     for path in (self.directory / 'logs').glob('*.jsonl'):
       files.cut_rows(

@@ -58,10 +58,10 @@ _FOREIGN = {
      'keywords': {}},
     {'__type__': 'vector', 'make': {'__type__': 'game:build'}},
     {'__type__': 'vector', 'make': 'game:build'},
-    {'__type__': 'catch.game', 'seed': 'game:Evil-v0'},
+    {'__type__': 'catch.game', 'rows': 'game:Evil-v0'},
     {'__type__': 'any_game.game', 'library': 'game', 'name': 'Evil-v0'},
     {'__type__': 'any_game.game', 'library': 'mpe2', 'name': '../game'},
-    {'__type__': 'minatar.game', 'name': 'game:Evil-v0'},
+    {'__type__': 'gymnax.game', 'name': 'game:Evil-v0'},
   ],
   'agent': [
     {'__type__': 'game:Agent'},

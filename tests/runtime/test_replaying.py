@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 def population_run(tmp_path_factory):
   run_dir = tmp_path_factory.mktemp('population') / 'run'
   experiment = population_helpers.make_experiment(
-    pbt_catch.make_environment,
+    pbt_catch.ENVIRONMENT,
     max_num_actor_steps=3_000,
     steps_per_round=18,
     num_environments=16,
