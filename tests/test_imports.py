@@ -58,6 +58,7 @@ SHARED = {
   'continuous',
   'encodings',
   'extras',
+  'registry',
   'suggestions',
   'version',
 }
