@@ -331,6 +331,7 @@ def _refuses_http(port):
     urllib.request.urlopen(request, timeout=10)
   if isinstance(caught.value, urllib.error.HTTPError):
     assert caught.value.code in (401, 403, 404, 405)
+    caught.value.close()
 
 
 def test_a_cluster_that_is_not_there_is_told_in_one_line(tmp_path):
