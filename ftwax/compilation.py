@@ -57,8 +57,8 @@ def num_compiled() -> int:
   return _num_compiled
 
 
-def _count(event: str, seconds: float, **_: Any) -> None:
-  del seconds
+def _count(event: str, duration_secs: float, **_: str | int) -> None:
+  del duration_secs
   global _num_compiled
   _num_compiled += event == '/jax/core/compile/backend_compile_duration'
 

@@ -27,6 +27,11 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 _CHROMIUM = shutil.which('chromium') or shutil.which('chromium-browser')
 
+# Pages ask every five seconds, which takes long in a test.
+_HURRY = """const wait = setTimeout;
+setTimeout = (does, period) => wait(does, period > 1000 ? period / 20 : period);
+"""
+
 # The path of the first chart of the live page, and its number of points.
 _PATH = 'document.querySelector(".chart .line")?.getAttribute("d") || ""'
 _NUM_POINTS = f'({_PATH}).split(/[ML]/).length - 1'
@@ -313,12 +318,16 @@ def test_the_live_page_shows_a_growing_curve(page, tmp_path):
   )
   saved = saved_games.SavedGames(tmp_path / 'games')
   app = pages.make_watch_app([run_tail.RunTail(run)], None, saved)
+  page.add_init_script(_HURRY)
   with _serve(app) as address:
     page.goto(address)
     page.wait_for_selector('.chart svg')
     assert page.evaluate(_NUM_POINTS) == 2
     web_helpers.append_rows(run, 30, 40)
     page.wait_for_selector('#runs p:has-text("40 of 100 (40%) steps")')
+    log = run / 'logs' / 'train.jsonl'
+    os.utime(log, (log.stat().st_mtime - 120.0,) * 2)
+    os.utime(run / 'logs' / 'evaluation.jsonl', (0.0, 0.0))
     page.wait_for_selector('#runs p:has-text("Stopped")')
     page.wait_for_selector(
       '#runs p:has-text("Loses against")', state='detached'
@@ -352,6 +361,7 @@ def test_a_run_is_watched_while_it_trains(page, tmp_path):
     text=True,
   )  # fmt: skip
   with process:
+    page.add_init_script(_HURRY)
     page.goto(web_helpers.read_link(process.stdout))
     page.wait_for_selector('#runs p:has-text("Compiling")')
     page.wait_for_selector('.chart svg')
