@@ -17,6 +17,7 @@ import uvicorn
 import web_helpers
 from axe_core_python import sync_playwright as axe
 from playwright import sync_api
+from starlette import applications, routing, staticfiles
 
 from ftwax.records import run_directory
 from ftwax.reporting import comparison, report, saved_games, sweep_figures
@@ -103,6 +104,9 @@ _SHOWN = """[...document.querySelectorAll('h1, p, td, button, svg, canvas')]
   .length"""
 
 
+_OVERFLOW = 'document.scrollingElement.scrollWidth - innerWidth'
+
+
 def _check_looks(page, name):
   """Checks contrast, names, roles and room, in light and dark, on a phone.
 
@@ -125,8 +129,7 @@ def _check_looks(page, name):
           (found['id'], found['nodes'][0]['html'], found['nodes'][0]['any'])
           for found in axe.Axe().run(page)['violations']
         ] == []
-    overflow = 'document.scrollingElement.scrollWidth - innerWidth'
-    assert page.evaluate(overflow) <= 0
+    assert page.evaluate(_OVERFLOW) <= 0
 
 
 def test_a_game_is_played_by_the_keyboard_and_watched_again(page, game_table):
@@ -197,6 +200,37 @@ def test_the_page_of_the_site_is_played_by_keys(page, tmp_path):
   score, _, _ = end.partition(',')
   assert page.inner_text('#status').startswith(f'{score},')
   _check_looks(page, 'site_replay')
+
+
+# Without the API, which documents modules that need Python 3.10.
+_SITE = f"""INHERIT: {ROOT}/mkdocs.yml
+docs_dir: {ROOT}/docs
+exclude_docs: "*.py\\n/api/\\n"
+hooks: [{ROOT}/docs/hooks.py]
+nav: null
+"""
+
+
+@pytest.mark.slow
+def test_no_page_of_the_site_logs_an_error_or_is_too_wide(page, tmp_path):
+  pytest.importorskip('mkdocs')
+  config, site = tmp_path / 'mkdocs.yml', tmp_path / 'site'
+  config.write_text(_SITE, 'utf-8')
+  subprocess.run(
+    [sys.executable, '-m', 'mkdocs', 'build', '-q', '-f', config, '-d', site],
+    check=True,
+    timeout=300,
+  )
+  files = staticfiles.StaticFiles(directory=site)
+  app = applications.Starlette(routes=[routing.Mount('/', files)])
+  paths = sorted(site.rglob('*.html'))
+  assert len(paths) > 40
+  with _serve(app) as address:
+    for width in (1440, 390):
+      page.set_viewport_size({'width': width, 'height': 844})
+      for path in paths:
+        page.goto(f'{address}/{path.relative_to(site)}')
+        assert page.evaluate(_OVERFLOW) <= 0, path
 
 
 def test_a_shared_game_plays_the_same_states_without_a_network(
